@@ -1,0 +1,145 @@
+# One non-recursive Makefile. `make` builds everything into build/, `make help` lists the targets.
+B       ?= build
+SAN     ?=
+CC      := gcc
+PKGS    := libuv grpc libprotobuf-c yaml-0.1 libcrypto
+PREFIX  ?= /usr/local
+DESTDIR ?=
+VERSION := 0.1.0
+
+CFLAGS  ?= -O2 -g
+CFLAGS  += -std=c17 -D_GNU_SOURCE -Wall -Wextra -Werror -Wshadow -Wstrict-prototypes -Wvla -Wno-format-truncation -fPIC -fno-omit-frame-pointer
+CFLAGS  += -Idaemon -I. -Iclient -isystem $(B)/gen -DVERSION='"$(VERSION)"' $(shell pkg-config --cflags libuv yaml-0.1)
+ifneq ($(SAN),)
+CFLAGS  += -fsanitize=$(SAN) -fno-sanitize-recover=undefined
+LDFLAGS += -fsanitize=$(SAN)
+endif
+# grpc.pc drags in some sixty absl flags that a dynamic link does not need
+LIBS    := -luv -lgrpc -lgpr -lprotobuf-c -lyaml -lcrypto -lpthread -lm
+
+PROTOS  := $(wildcard proto/tensorcast/daemon/v1/*.proto proto/grpc_health/v1/*.proto proto/grpc_reflection/*/*.proto proto/google/rpc/*.proto)
+GEN_C   := $(PROTOS:proto/%.proto=$(B)/gen/%.pb-c.c)
+GEN_H   := $(GEN_C:.c=.h)
+
+ENGINE_C := $(wildcard daemon/base/*.c daemon/observe/*.c daemon/source/*.c daemon/device/*.c daemon/transport/*.c \
+              daemon/normalize/*.c daemon/resolve/*.c daemon/plan/*.c daemon/execute/*.c config/*.c)
+DAEMON_C := $(filter-out daemon/main.c,$(wildcard daemon/replica/*.c daemon/rpc/*.c daemon/*.c))
+CLIENT_C := $(wildcard client/*.c)
+CLI_C    := $(filter-out client/cli/main.c,$(wildcard client/cli/*.c))
+UNIT_C   := $(wildcard tests/unit/test_*.c tests/property/test_*.c tests/golden/test_*.c tests/fault/test_*.c)
+FUZZ_C   := $(wildcard tests/fuzz/fuzz_*.c)
+SUPPORT_C := $(wildcard tests/support/*.c)
+EXAMPLE_C := $(wildcard examples/*.c)
+ALL_C    := $(ENGINE_C) $(DAEMON_C) $(CLIENT_C) $(CLI_C) $(UNIT_C) $(FUZZ_C) $(SUPPORT_C) $(EXAMPLE_C) \
+            $(wildcard daemon/main.c client/cli/main.c tests/fuzz/replay.c tests/bench/*.c)
+HEADERS  := $(wildcard daemon/*.h daemon/*/*.h config/*.h client/*.h client/cli/*.h)
+
+obj = $(patsubst %.c,$(B)/obj/%.o,$(1))
+GEN_O    := $(patsubst $(B)/gen/%.c,$(B)/obj/gen/%.o,$(GEN_C))
+UNITS    := $(UNIT_C:tests/%.c=$(B)/tests/%)
+REPLAYS  := $(FUZZ_C:tests/fuzz/%.c=$(B)/tests/fuzz/%)
+EXAMPLES := $(EXAMPLE_C:examples/%.c=$(B)/examples/%)
+
+all: $(B)/tensorcastd $(B)/tensorcast $(B)/libtensorcast.so $(B)/libtensorcast.a $(EXAMPLES) plugins
+
+help:
+	@echo "all check asan tsan fuzz bench layers headers format docs install clean"
+
+# --- generated code -----------------------------------------------------------------------------------------------
+$(B)/gen/%.pb-c.c $(B)/gen/%.pb-c.h &: proto/%.proto
+	@mkdir -p $(B)/gen
+	protoc-c -Iproto --c_out=$(B)/gen $<
+
+$(B)/gen/descriptor_set.binpb: $(PROTOS)
+	@mkdir -p $(B)/gen
+	protoc -Iproto --include_imports --descriptor_set_out=$@ $^
+
+$(B)/obj/descriptor_set.o: $(B)/gen/descriptor_set.binpb
+	@mkdir -p $(@D)
+	cd $(B)/gen && ld -r -b binary -z noexecstack -o $(abspath $@) descriptor_set.binpb
+
+# --- objects and archives -----------------------------------------------------------------------------------------
+$(B)/obj/gen/%.o: $(B)/gen/%.c $(GEN_H)
+	@mkdir -p $(@D)
+	$(CC) $(filter-out -Werror -Wshadow -Wstrict-prototypes,$(CFLAGS)) -MMD -MP -c -o $@ $<
+
+$(B)/obj/%.o: %.c | $(GEN_H)
+	@mkdir -p $(@D)
+	$(CC) $(CFLAGS) -MMD -MP -c -o $@ $<
+
+$(call obj,$(CLIENT_C)): CFLAGS += -fvisibility=hidden
+
+$(B)/libengine.a: $(call obj,$(ENGINE_C))
+$(B)/libdaemon.a: $(call obj,$(DAEMON_C)) $(GEN_O) $(B)/obj/descriptor_set.o
+$(B)/libcli.a: $(call obj,$(CLI_C))
+$(B)/libsupport.a: $(call obj,$(SUPPORT_C))
+$(B)/libtensorcast.a: $(call obj,$(CLIENT_C)) $(GEN_O) $(call obj,$(wildcard daemon/base/*.c))
+$(B)/%.a:
+	@mkdir -p $(@D); rm -f $@
+	ar rcs $@ $^
+
+$(B)/libtensorcast.so: $(call obj,$(CLIENT_C)) $(GEN_O) $(call obj,$(wildcard daemon/base/*.c)) client/libtensorcast.map
+	$(CC) $(LDFLAGS) -shared -Wl,-soname,libtensorcast.so.0 -Wl,--version-script=client/libtensorcast.map \
+	  -o $@ $(filter %.o,$^) $(LIBS)
+
+$(B)/tensorcastd: $(call obj,daemon/main.c) $(B)/libdaemon.a $(B)/libengine.a
+	$(CC) $(LDFLAGS) -o $@ $^ $(LIBS) -ldl
+
+$(B)/tensorcast: $(call obj,client/cli/main.c) $(B)/libcli.a $(B)/libtensorcast.a $(B)/libengine.a
+	$(CC) $(LDFLAGS) -o $@ $^ $(LIBS) -ldl
+
+$(B)/examples/%: $(B)/obj/examples/%.o $(B)/libtensorcast.so
+	@mkdir -p $(@D)
+	$(CC) $(LDFLAGS) -o $@ $< -L$(B) -ltensorcast -Wl,-rpath,'$$ORIGIN/..'
+
+plugins:
+
+# --- tests --------------------------------------------------------------------------------------------------------
+TEST_LIBS = $(wildcard $(B)/nothing) $(B)/libsupport.a $(B)/libcli.a $(B)/libtensorcast.a $(B)/libdaemon.a $(B)/libengine.a
+$(UNITS): $(B)/tests/%: $(B)/obj/tests/%.o $(TEST_LIBS)
+	@mkdir -p $(@D)
+	$(CC) $(LDFLAGS) -o $@ $< -Wl,--start-group $(TEST_LIBS) -Wl,--end-group $(LIBS) -lcmocka -ldl
+
+$(REPLAYS): $(B)/tests/fuzz/%: $(B)/obj/tests/fuzz/%.o $(B)/obj/tests/fuzz/replay.o $(TEST_LIBS)
+	@mkdir -p $(@D)
+	$(CC) $(LDFLAGS) -o $@ $(B)/obj/tests/fuzz/$*.o $(B)/obj/tests/fuzz/replay.o \
+	  -Wl,--start-group $(TEST_LIBS) -Wl,--end-group $(LIBS) -ldl
+
+# Runs every unit, property, golden and fault test, and replays every fuzz corpus.
+check: $(UNITS) $(REPLAYS)
+	@bash tests/run_units.sh $(B)
+
+asan:
+	$(MAKE) B=$(B)/asan SAN=address,undefined CFLAGS="-O1 -g" check
+tsan:
+	$(MAKE) B=$(B)/tsan SAN=thread CFLAGS="-O1 -g" check
+
+# libFuzzer builds; bash tests/fuzz/run.sh SECONDS runs each of them for so long.
+fuzz:
+	bash tests/fuzz/build.sh $(B)/fuzz
+
+bench: all
+	bash tests/bench/run.sh $(B)
+
+# --- house rules --------------------------------------------------------------------------------------------------
+layers:
+	@bash tests/layers.sh
+
+headers: $(GEN_H)
+	@for h in $(HEADERS); do $(CC) $(CFLAGS) -fsyntax-only -x c $$h || { echo "$$h does not compile alone"; exit 1; }; done
+
+format:
+	clang-format -i $(ALL_C) $(HEADERS)
+
+docs: $(B)/tensorcastd
+	$(B)/tensorcastd --print-config-docs > docs/config.md
+
+install: all
+	DESTDIR='$(DESTDIR)' PREFIX='$(PREFIX)' VERSION='$(VERSION)' bash config/install.sh $(B)
+
+clean:
+	rm -rf $(B)
+
+.PHONY: all help check asan tsan fuzz bench layers headers format docs install clean plugins
+.SECONDARY:
+-include $(shell find $(B)/obj -name '*.d' 2>/dev/null)

@@ -1,0 +1,148 @@
+/* libtensorcast: tensors of a checkpoint from the loader daemon of this host, without a copy.
+ *
+ *     struct tc_error error;
+ *     struct tc_client *client = tc_connect(NULL, &error);
+ *     struct tc_load *load = tc_load_view(client, "disk:/models/llama", NULL, NULL, &error);
+ *     struct tc_tensor weight;
+ *     if (load && tc_load_find(load, "lm_head.weight", &weight)) use(weight.data, weight.bytes);
+ *     tc_load_release(load);
+ *     tc_disconnect(client);
+ *
+ * Every function may be called from any thread; a client is shared freely, a load is const once returned. No global state,
+ * no output, no exit. Functions that fail return NULL or -1 and fill the caller's `struct tc_error`. After fork() a child
+ * uses its inherited loads but needs a client of its own. */
+#ifndef TENSORCAST_H
+#define TENSORCAST_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define TC_VERSION "0.1.0"
+
+enum { TC_MAX_RANK = 64 };
+
+struct tc_error {
+    int code;           /* grpc.StatusCode: 0 OK, 3 INVALID_ARGUMENT, 5 NOT_FOUND, ... */
+    char reason[64];    /* UPPER_SNAKE_CASE, for programs */
+    char message[1024]; /* for people */
+};
+const char *tc_code_name(int code); /* "NOT_FOUND" */
+
+struct tc_client;
+struct tc_artifact;
+struct tc_load;
+struct tc_cancel;
+
+/* socket NULL = $TENSORCAST_SOCKET, then /run/tensorcast/daemon.sock; "unix:PATH" and "PATH" both work.
+ * Makes no connection yet: NULL only when the path is too long. */
+struct tc_client *tc_connect(const char *socket, struct tc_error *error);
+void tc_disconnect(struct tc_client *client); /* loads stay valid; accepts NULL */
+const char *tc_socket_path(const struct tc_client *client);
+const char *tc_version(void);
+
+/* What an artifact holds. flags: TC_RESOLVE_FRESH checks every header again. timeout_ms 0 = none. */
+enum { TC_RESOLVE_FRESH = 1, TC_RESOLVE_INDEXES = 2 };
+struct tc_artifact *tc_resolve(struct tc_client *client, const char *artifact, int flags, uint64_t timeout_ms,
+                               struct tc_error *error);
+void tc_artifact_release(struct tc_artifact *artifact); /* accepts NULL */
+const char *tc_artifact_reference(const struct tc_artifact *artifact);
+const char *tc_artifact_identity(const struct tc_artifact *artifact);
+uint64_t tc_artifact_total_bytes(const struct tc_artifact *artifact);
+size_t tc_artifact_n_files(const struct tc_artifact *artifact);
+const char *tc_artifact_file(const struct tc_artifact *artifact, size_t file, uint64_t *bytes);
+size_t tc_artifact_n_tensors(const struct tc_artifact *artifact);
+const char *tc_artifact_index_json(const struct tc_artifact *artifact, bool canonical); /* "" unless asked for */
+
+struct tc_tensor_info { /* borrowed from the artifact */
+    const char *name;
+    const char *dtype; /* safetensors name, "BF16" */
+    const uint64_t *shape;
+    size_t rank;
+    uint64_t bytes;
+    size_t file;
+};
+void tc_artifact_tensor(const struct tc_artifact *artifact, size_t index, struct tc_tensor_info *info);
+
+/* A view: what this client wants, in this order. start and stop as NumPy means them, step 1. */
+#define TC_OPEN_END INT64_MAX
+struct tc_slice {
+    int64_t start, stop; /* {0, TC_OPEN_END} = all */
+};
+struct tc_view_item {
+    const char *name;
+    size_t n_slices; /* 0 = the whole tensor, else its rank */
+    const struct tc_slice *slices;
+};
+struct tc_view {
+    const struct tc_view_item *items;
+    size_t n_items;
+    uint64_t align_bytes; /* 0 = 64 */
+};
+
+enum tc_executor { TC_EXECUTOR_AUTO, TC_EXECUTOR_GENERIC, TC_EXECUTOR_LOCAL, TC_EXECUTOR_COLLECTIVE };
+enum tc_collective { TC_COLLECTIVE_AUTO, TC_COLLECTIVE_REQUIRED, TC_COLLECTIVE_DISABLED };
+enum tc_locality { TC_LOCALITY_AUTO, TC_LOCALITY_HOST_LOCAL, TC_LOCALITY_SHARED_SOURCE };
+
+struct tc_options { /* all zero = defaults */
+    enum tc_executor executor;
+    enum tc_collective collective;
+    const char *group_id; /* NULL = no group */
+    int64_t rank, world_size;
+    enum tc_locality source_locality;
+    const char *source_sharing_domain;
+    uint64_t timeout_ms; /* 0 = none */
+    /* Called on the calling thread, at most ten times a second and once at the end; non-zero cancels the load. */
+    int (*progress)(void *data, const char *stage, uint64_t done_bytes, uint64_t total_bytes);
+    void *data;
+    struct tc_cancel *cancel; /* may be NULL */
+};
+
+/* A flag that another thread (or a signal handler) raises to end a load early. */
+struct tc_cancel *tc_cancel_create(void);
+void tc_cancel_raise(struct tc_cancel *cancel); /* async-signal-safe */
+void tc_cancel_destroy(struct tc_cancel *cancel);
+
+/* Loads a view (NULL = everything) and maps it read-only, 2 MiB aligned. Blocks. */
+struct tc_load *tc_load_view(struct tc_client *client, const char *artifact, const struct tc_view *view,
+                             const struct tc_options *options, struct tc_error *error);
+void tc_load_release(struct tc_load *load); /* unmaps and ends the lease; accepts NULL */
+
+struct tc_tensor { /* borrowed from the load */
+    const char *name;
+    const char *dtype;
+    const void *data; /* never NULL, also for empty tensors */
+    const uint64_t *shape;
+    const uint64_t *strides; /* in elements, C order */
+    size_t rank;
+    uint64_t bytes, offset;
+};
+size_t tc_load_n_tensors(const struct tc_load *load);
+void tc_load_tensor(const struct tc_load *load, size_t index, struct tc_tensor *tensor);
+bool tc_load_find(const struct tc_load *load, const char *name, struct tc_tensor *tensor);
+const void *tc_load_memory(const struct tc_load *load, uint64_t *bytes);
+
+/* The object of `tensorcast load --json`. with_digests adds sha256 per tensor. The caller frees. */
+char *tc_load_report_json(const struct tc_load *load, bool with_digests);
+
+/* The plan only, as the object of `tensorcast explain --json` and as a table; either may be NULL. The caller frees. */
+int tc_explain(struct tc_client *client, const char *artifact, const struct tc_view *view, const struct tc_options *options,
+               char **json, char **text, struct tc_error *error);
+/* Makes a replica without mapping it; json as above. */
+int tc_prewarm(struct tc_client *client, const char *artifact, const struct tc_view *view, const struct tc_options *options,
+               char **json, struct tc_error *error);
+/* artifact NULL = all. */
+int tc_release(struct tc_client *client, const char *artifact, uint64_t timeout_ms, uint64_t *released_replicas,
+               uint64_t *released_bytes, struct tc_error *error);
+/* The object of `tensorcast status --json`, and a page for people; either may be NULL. */
+int tc_status(struct tc_client *client, uint64_t timeout_ms, char **json, char **text, struct tc_error *error);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

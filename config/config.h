@@ -1,0 +1,96 @@
+/* The daemon's typed configuration: store_daemon_config.yaml read through one schema table (config/schema.c).
+ *
+ * `struct config` is const once built and read by every stage; a reload builds a new one. Ownership: config_destroy().
+ * Errors name file, line, column, key, what was expected and the nearest known key. Any thread once built. */
+#ifndef CONFIG_CONFIG_H
+#define CONFIG_CONFIG_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include "base/error.h"
+
+enum executor_preference {
+    EXECUTOR_PREFERENCE_AUTO,
+    EXECUTOR_PREFERENCE_GENERIC_BYTE_RANGE,
+    EXECUTOR_PREFERENCE_TENSOR_AWARE_LOCAL,
+    EXECUTOR_PREFERENCE_OWNER_FILE_COLLECTIVE,
+};
+
+enum cost_gate { COST_GATE_TIME, COST_GATE_SOURCE_BYTES };
+
+struct materialization_strategy { /* engine.materialization_strategy */
+    bool enable_local_batched_disk_load;
+    bool enable_tensor_aware_mapped_executor;
+    bool allow_mixed_execution;
+    bool enable_owner_file_collective;
+    enum executor_preference executor_preference;
+    uint64_t owner_file_collective_peak_bytes_budget;
+    uint64_t owner_file_collective_batch_bytes;
+    uint64_t owner_file_collective_dim1_staging_bytes;
+    uint64_t owner_file_collective_max_inflight_batches;
+    bool owner_file_collective_shared_fs_only;
+    double owner_file_collective_max_owner_skew_ratio;
+    uint64_t owner_file_collective_min_dedup_saving_bytes;
+    uint64_t owner_file_collective_group_assemble_timeout_ms;
+    bool owner_file_collective_allow_mixed_residual;
+    uint64_t owner_file_collective_planner_cache_entries;
+    enum cost_gate cost_gate;
+};
+
+struct config {
+    struct {
+        const char *socket_path;
+        const char *handoff_socket_path; /* "" in the file: derived, here always filled in */
+        uint64_t socket_mode;            /* 0660 */
+        const char *socket_group;        /* "" = leave */
+        const char *state_dir;
+        uint64_t max_connections_per_uid;
+        uint64_t max_message_bytes;  /* max_message_size */
+        uint64_t shutdown_grace_ms;  /* shutdown_grace */
+    } server;
+    struct {
+        uint64_t level;  /* enum log_level */
+        uint64_t format; /* enum log_format */
+        const char *file;
+    } logging;
+    struct {
+        uint64_t host_budget_bytes; /* 0 = auto: half of what the cgroup or the host has, found at start */
+        uint64_t staging_budget_bytes;
+        uint64_t replica_idle_ttl_ms;
+        uint64_t pool_budget_bytes; /* freed replica memory kept faulted for the next load; default 0 */
+    } memory;
+    struct {
+        const char *const *trusted_roots;
+        size_t n_trusted_roots;
+    } disk;
+    struct {
+        uint64_t io_threads; /* 0 = auto */
+        struct materialization_strategy strategy;
+    } engine;
+    void *internal; /* arena and origins */
+};
+
+/* Reads, checks and fills in every default. Returns NULL on error. */
+const struct config *config_load(const char *path, struct error *error);
+const struct config *config_parse(const char *text, size_t length, const char *path, struct error *error);
+void config_destroy(const struct config *config);
+
+/* Valid YAML with every key, its effective value and, as a comment, where it came from. */
+void config_print(const struct config *config, FILE *out);
+/* docs/config.md, from the same table. */
+void config_print_markdown(FILE *out);
+
+/* Compares two configurations: calls changed(key, reloadable) for each key whose value differs. */
+void config_compare(const struct config *old, const struct config *fresh,
+                    void (*changed)(void *data, const char *key, bool reloadable), void *data);
+
+/* For a library or command without a file: every default. Never NULL. */
+const struct config *config_defaults(void);
+
+/* "AUTO", "GENERIC_BYTE_RANGE", ... */
+const char *executor_preference_name(enum executor_preference preference);
+
+#endif

@@ -1,0 +1,56 @@
+/* SHA-256 through libcrypto's EVP interface. */
+#include "base/digest.h"
+
+#include <openssl/evp.h>
+#include <stdlib.h>
+#include <string.h>
+
+static EVP_MD_CTX *context(struct digest *digest)
+{
+    return (EVP_MD_CTX *)digest;
+}
+
+struct digest *digest_create(void)
+{
+    EVP_MD_CTX *fresh = EVP_MD_CTX_new();
+    if (!fresh || EVP_DigestInit_ex(fresh, EVP_sha256(), NULL) != 1)
+        abort();
+    return (struct digest *)fresh;
+}
+
+void digest_add(struct digest *digest, const void *bytes, size_t count)
+{
+    if (count && EVP_DigestUpdate(context(digest), bytes, count) != 1)
+        abort();
+}
+
+void digest_add_u64(struct digest *digest, uint64_t value)
+{
+    unsigned char bytes[8];
+    for (int i = 0; i < 8; i++)
+        bytes[i] = (unsigned char)(value >> 8 * i);
+    digest_add(digest, bytes, sizeof bytes);
+}
+
+void digest_add_text(struct digest *digest, const char *text)
+{
+    digest_add_u64(digest, strlen(text));
+    digest_add(digest, text, strlen(text));
+}
+
+void digest_finish(struct digest *digest, unsigned char out[DIGEST_BYTES])
+{
+    if (EVP_DigestFinal_ex(context(digest), out, NULL) != 1)
+        abort();
+    EVP_MD_CTX_free(context(digest));
+}
+
+void digest_hex(const unsigned char *bytes, size_t count, char *hex)
+{
+    static const char digits[] = "0123456789abcdef";
+    for (size_t i = 0; i < count; i++) {
+        hex[2 * i] = digits[bytes[i] >> 4];
+        hex[2 * i + 1] = digits[bytes[i] & 15];
+    }
+    hex[2 * count] = '\0';
+}

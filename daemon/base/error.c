@@ -1,0 +1,91 @@
+/* Error values are built in the return statement that reports them; see error.h. */
+#include "base/error.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+static int fill(struct error *error, enum error_code code, const char *reason, const char *format, va_list args)
+{
+    char message[sizeof error->message]; /* the arguments may point into *error */
+    vsnprintf(message, sizeof message, format, args);
+    error->code = code;
+    snprintf(error->reason, sizeof error->reason, "%s", reason);
+    memcpy(error->message, message, sizeof message);
+    return -1;
+}
+
+int fail(struct error *error, enum error_code code, const char *reason, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    fill(error, code, reason, format, args);
+    va_end(args);
+    return -1;
+}
+
+static const struct {
+    int errno_value;
+    enum error_code code;
+    const char *reason;
+} errno_table[] = {
+    {ENOENT, ERROR_NOT_FOUND, "NO_SUCH_FILE"},
+    {ENOTDIR, ERROR_NOT_FOUND, "NOT_A_DIRECTORY"},
+    {EACCES, ERROR_PERMISSION_DENIED, "ACCESS_DENIED"},
+    {EPERM, ERROR_PERMISSION_DENIED, "NOT_PERMITTED"},
+    {ELOOP, ERROR_FAILED_PRECONDITION, "TOO_MANY_LINKS"},
+    {ENOMEM, ERROR_RESOURCE_EXHAUSTED, "OUT_OF_MEMORY"},
+    {ENOSPC, ERROR_RESOURCE_EXHAUSTED, "NO_SPACE"},
+    {EDQUOT, ERROR_RESOURCE_EXHAUSTED, "QUOTA_EXCEEDED"},
+    {EMFILE, ERROR_RESOURCE_EXHAUSTED, "TOO_MANY_OPEN_FILES"},
+    {ENFILE, ERROR_RESOURCE_EXHAUSTED, "TOO_MANY_OPEN_FILES"},
+    {EIO, ERROR_DATA_LOSS, "READ_ERROR"},
+    {ESTALE, ERROR_FAILED_PRECONDITION, "SOURCE_CHANGED"},
+};
+
+int fail_errno(struct error *error, int errno_value, const char *format, ...)
+{
+    va_list args;
+    enum error_code code = ERROR_INTERNAL;
+    const char *reason = "SYSTEM_CALL_FAILED";
+    for (size_t i = 0; i < sizeof errno_table / sizeof errno_table[0]; i++) {
+        if (errno_table[i].errno_value == errno_value) {
+            code = errno_table[i].code;
+            reason = errno_table[i].reason;
+        }
+    }
+    va_start(args, format);
+    fill(error, code, reason, format, args);
+    va_end(args);
+    size_t used = strlen(error->message);
+    snprintf(error->message + used, sizeof error->message - used, ": %s", strerror(errno_value));
+    return -1;
+}
+
+int error_prefix(struct error *error, const char *format, ...)
+{
+    char message[sizeof error->message];
+    va_list args;
+    va_start(args, format);
+    int used = vsnprintf(message, sizeof message, format, args);
+    va_end(args);
+    if (used >= 0 && (size_t)used < sizeof message)
+        snprintf(message + used, sizeof message - (size_t)used, ": %s", error->message);
+    memcpy(error->message, message, sizeof message);
+    return -1;
+}
+
+const char *error_code_name(enum error_code code)
+{
+    static const char *const names[] = {
+        "OK", "CANCELLED", "UNKNOWN", "INVALID_ARGUMENT", "DEADLINE_EXCEEDED", "NOT_FOUND", "ALREADY_EXISTS",
+        "PERMISSION_DENIED", "RESOURCE_EXHAUSTED", "FAILED_PRECONDITION", "ABORTED", "OUT_OF_RANGE",
+        "UNIMPLEMENTED", "INTERNAL", "UNAVAILABLE", "DATA_LOSS", "UNAUTHENTICATED"};
+    return (size_t)code < sizeof names / sizeof names[0] ? names[code] : "UNKNOWN";
+}
+
+bool error_is_retryable(enum error_code code)
+{
+    return code == ERROR_UNAVAILABLE || code == ERROR_ABORTED;
+}

@@ -1,0 +1,50 @@
+/* The event loop: one thread owns all state (loads, replicas, leases, tables) and never blocks.
+ *
+ * Only loop_post() may be called from other threads. A task is embedded in what it is about; posting hands it to the
+ * loop until `run` is called, exactly once, on the loop thread. Work runs on one of a few helper threads (blocking
+ * calls, parsing) and reports back to the loop. Timers and fd watches belong to the loop thread. */
+#ifndef BASE_LOOP_H
+#define BASE_LOOP_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct loop;
+
+struct loop_task {
+    struct loop_task *next;
+    void (*run)(struct loop_task *task);
+};
+
+struct loop_work { /* do_work on a helper thread, then done on the loop, exactly once each */
+    void (*do_work)(struct loop_work *work);
+    void (*done)(struct loop_work *work);
+    void *internal;
+};
+
+struct loop_timer; /* opaque */
+struct loop_watch; /* opaque */
+
+struct loop *loop_create(void);
+void loop_destroy(struct loop *loop); /* after loop_run() has returned; runs what is still posted */
+void loop_run(struct loop *loop);     /* until loop_stop() */
+void loop_stop(struct loop *loop);    /* loop thread */
+
+void loop_post(struct loop *loop, struct loop_task *task); /* any thread */
+void loop_submit(struct loop *loop, struct loop_work *work);
+
+/* Calls fn after delay_ms, then every repeat_ms (0 = once). Destroy accepts NULL and stops it. */
+struct loop_timer *loop_timer_create(struct loop *loop, void (*fn)(void *data), void *data);
+void loop_timer_start(struct loop_timer *timer, uint64_t delay_ms, uint64_t repeat_ms);
+void loop_timer_stop(struct loop_timer *timer);
+void loop_timer_destroy(struct loop_timer *timer);
+
+enum loop_events { LOOP_READABLE = 1, LOOP_WRITABLE = 2, LOOP_HANGUP = 4 };
+/* Watches a descriptor, which stays the caller's; destroy the watch before closing it. Destroy accepts NULL. */
+struct loop_watch *loop_watch_create(struct loop *loop, int fd, int events, void (*fn)(void *data, int events), void *data);
+void loop_watch_destroy(struct loop_watch *watch);
+
+/* Calls fn on the loop for each of these signals. */
+void loop_on_signal(struct loop *loop, int signal_number, void (*fn)(void *data, int signal_number), void *data);
+
+#endif

@@ -1,0 +1,23 @@
+/* Small metadata allocations: they never fail, they abort. Tensor data never comes from here.
+ * Any thread. Free with free(). */
+#ifndef BASE_MEMORY_H
+#define BASE_MEMORY_H
+
+#include <stddef.h>
+
+void *memory_alloc(size_t bytes);                    /* zeroed */
+void *memory_alloc_array(size_t count, size_t size); /* zeroed; aborts on overflow */
+void *memory_grow(void *old, size_t count, size_t size);
+char *memory_copy_text(const char *text);
+void *memory_copy(const void *bytes, size_t count);
+
+/* Doubles a growable array when it is full: ARRAY_RESERVE(items, n_items, cap) before items[n_items++] = ... */
+#define ARRAY_RESERVE(items, count, capacity)                                              \
+    do {                                                                                   \
+        if ((count) == (capacity)) {                                                       \
+            (capacity) = (capacity) ? (capacity) * 2 : 16;                                 \
+            (items) = memory_grow((items), (capacity), sizeof *(items));                   \
+        }                                                                                  \
+    } while (0)
+
+#endif

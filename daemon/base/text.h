@@ -1,0 +1,36 @@
+/* Sizes, durations and names as text. Pure; any thread. */
+#ifndef BASE_TEXT_H
+#define BASE_TEXT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* "8GB", "64MiB", "1.5 GiB", "4096", "1_000KB": powers of 1024 in both spellings, case ignored, never negative.
+ * Returns 0, or -1 when the text is no size or does not fit into 64 bits. */
+int text_parse_bytes(const char *text, uint64_t *bytes);
+
+/* "15s", "250ms", "2m", "1.5h": a unit is required. Returns 0 or -1. */
+int text_parse_duration_ms(const char *text, uint64_t *duration_ms);
+
+enum { TEXT_SIZE_CHARS = 32 };
+/* Exact and short, parses back to the same number: "64MiB", "1536KiB", "4097". Returns `out`. */
+const char *text_format_bytes(uint64_t bytes, char out[TEXT_SIZE_CHARS]);
+const char *text_format_duration_ms(uint64_t duration_ms, char out[TEXT_SIZE_CHARS]); /* "10s", "250ms" */
+/* Rounded, for people: "3.74 GiB", "812 B". */
+const char *text_people_bytes(uint64_t bytes, char out[TEXT_SIZE_CHARS]);
+
+enum { TEXT_NAME_CHARS = 200 };
+/* A name from outside for a message or a log: control characters and invalid UTF-8 as \n, \x1b, ...; names longer than
+ * about 120 bytes are cut in the middle with "...". `name` may hold NULs. Returns `out`. */
+const char *text_escape(const char *name, size_t length, char out[TEXT_NAME_CHARS]);
+
+/* The candidate with the smallest edit distance, or NULL when nothing is near. */
+const char *text_nearest(const char *word, const char *const *candidates, size_t n_candidates);
+
+bool text_is_utf8(const char *text, size_t length); /* as RFC 3629: no surrogates, no overlong forms */
+
+/* Shell globs with * ? [a-z] over bytes, no special meaning for '/' or a leading '.'. */
+bool text_glob(const char *pattern, const char *name, size_t name_length);
+
+#endif

@@ -1,0 +1,79 @@
+/* What one request means, with every default filled in: the only place where a wire request and the typed configuration
+ * meet. Two things are kept apart: retrieval policy (where bytes may come from, which executor is preferred, how strict the
+ * request is about a collective) and execution topology (who loads together, where the source lives).
+ *
+ * Pure: no clock, no I/O. const once built; memory belongs to the arena of the load. */
+#ifndef NORMALIZE_LOAD_SPEC_H
+#define NORMALIZE_LOAD_SPEC_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/arena.h"
+#include "base/error.h"
+#include "config/config.h"
+
+enum collective_policy { COLLECTIVE_AUTO, COLLECTIVE_REQUIRED, COLLECTIVE_DISABLED };
+enum source_locality { LOCALITY_AUTO, LOCALITY_HOST_LOCAL, LOCALITY_SHARED_SOURCE };
+
+struct retrieval_policy {
+    enum executor_preference executor; /* the request's, or the configuration's when the request says AUTO */
+    bool executor_from_request;
+    enum collective_policy collective;
+};
+
+struct execution_topology {
+    bool has_group;
+    const char *group_id;
+    uint32_t rank, world_size;
+    enum source_locality source_locality;
+    const char *source_sharing_domain; /* NULL = none. Locality SHARED_SOURCE or a domain is proof of sharing; AUTO never is */
+};
+
+/* A slice as NumPy means it: negative = from the end, clipped; INT64_MAX = open end, 0 = open start. */
+struct slice {
+    int64_t start, stop;
+};
+
+struct view_item {
+    const char *name; /* bytes; length below */
+    size_t name_length;
+    uint32_t n_slices; /* 0 = the whole tensor, else the tensor's rank */
+    const struct slice *slices;
+};
+
+struct view_spec { /* a request's view before it meets the artifact */
+    bool whole;    /* every tensor of the artifact, in its own order */
+    const struct view_item *items;
+    size_t n_items;
+    uint64_t align_bytes; /* power of two, 1 .. 2 MiB; default 64 */
+};
+
+enum { VIEW_DEFAULT_ALIGN = 64, VIEW_MAX_ALIGN = 2 << 20 };
+
+struct load_spec {
+    const char *artifact; /* reference, checked to have a scheme */
+    struct view_spec view;
+    struct retrieval_policy policy;
+    struct execution_topology topology;
+};
+
+/* The request in this module's own terms; rpc/codec.c and the command line fill it. Strings are borrowed. */
+struct load_request {
+    const char *artifact;
+    struct view_spec view; /* align_bytes 0 = default */
+    int executor;          /* enum executor_preference as a number, checked here */
+    int collective;        /* enum collective_policy */
+    bool has_group;
+    const char *group_id;
+    int64_t rank, world_size;
+    int source_locality; /* enum source_locality */
+    const char *source_sharing_domain; /* NULL or "" = none */
+};
+
+/* Checks and completes a request. Everything that can be refused without looking at the source is refused here. */
+int load_spec_build(const struct load_request *request, const struct materialization_strategy *strategy, struct arena *arena,
+                    struct load_spec *spec, struct error *error);
+
+#endif

@@ -1,0 +1,52 @@
+/* Structured log lines: an event name and key=value fields, as logfmt or JSON, one line each, to stderr or a file.
+ *
+ *     log_info("load_done", LOG_TEXT("load_id", id), LOG_U64("read_bytes", n), LOG_MS("total_ms", ns));
+ * gives   time=2026-11-21T12:00:00.123Z level=info event=load_done load_id=... read_bytes=... total_ms=12.3
+ *
+ * error = the operator acts, warn = degraded, info = once per load, debug = off by default. Any thread: a line is one
+ * write(). Values from outside are escaped; keys are literals. Before log_open() lines go to stderr as logfmt at info. */
+#ifndef OBSERVE_LOG_H
+#define OBSERVE_LOG_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/error.h"
+
+enum log_level { LOG_TRACE, LOG_DEBUG, LOG_INFO, LOG_WARN, LOG_ERROR };
+enum log_format { LOG_LOGFMT, LOG_JSON };
+
+struct log_field {
+    const char *key;
+    enum { LOG_FIELD_TEXT, LOG_FIELD_U64, LOG_FIELD_DOUBLE, LOG_FIELD_BOOL } kind;
+    const char *text;
+    uint64_t number;
+    double real;
+};
+
+#define LOG_TEXT(k, v) ((struct log_field){.key = (k), .kind = LOG_FIELD_TEXT, .text = (v)})
+#define LOG_U64(k, v) ((struct log_field){.key = (k), .kind = LOG_FIELD_U64, .number = (v)})
+#define LOG_REAL(k, v) ((struct log_field){.key = (k), .kind = LOG_FIELD_DOUBLE, .real = (v)})
+#define LOG_MS(k, ns) LOG_REAL(k, (double)(ns) / 1e6)
+#define LOG_BOOL(k, v) ((struct log_field){.key = (k), .kind = LOG_FIELD_BOOL, .number = (v)})
+
+/* path "" = stderr. Reopens the file when called again (SIGHUP). */
+int log_open(const char *path, enum log_level level, enum log_format format, struct error *error);
+void log_set_level(enum log_level level);
+bool log_enabled(enum log_level level);
+void log_fields(enum log_level level, const char *event, const struct log_field *fields, size_t n_fields);
+
+#define log_at(level, event, ...)                                                                     \
+    do {                                                                                              \
+        if (log_enabled(level)) {                                                                     \
+            const struct log_field log_fields_[] = {__VA_ARGS__};                                     \
+            log_fields((level), (event), log_fields_, sizeof log_fields_ / sizeof log_fields_[0]);    \
+        }                                                                                             \
+    } while (0)
+#define log_debug(event, ...) log_at(LOG_DEBUG, event, __VA_ARGS__)
+#define log_info(event, ...) log_at(LOG_INFO, event, __VA_ARGS__)
+#define log_warn(event, ...) log_at(LOG_WARN, event, __VA_ARGS__)
+#define log_error(event, ...) log_at(LOG_ERROR, event, __VA_ARGS__)
+
+#endif

@@ -1,0 +1,73 @@
+/* The materialization facade: builds one read-only plan out of three candidates, in fixed order, each with its numbers
+ * and a stated reason; then selects one. Only this module decides which executor runs; executors never fall back.
+ *
+ * Pure: no clock, no I/O. What it knows of the machine arrives as `struct plan_facts`. The plan is const once built;
+ * memory belongs to it (plan_destroy). Candidate and selection reasons: docs/architecture.md. */
+#ifndef PLAN_PLAN_H
+#define PLAN_PLAN_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/arena.h"
+#include "base/error.h"
+#include "config/config.h"
+#include "device/device.h"
+#include "normalize/load_spec.h"
+#include "plan/cost.h"
+#include "resolve/mapping.h"
+#include "source/source.h"
+
+enum executor { EXECUTOR_GENERIC_BYTE_RANGE, EXECUTOR_TENSOR_BATCHED_LOCAL, EXECUTOR_OWNER_FILE_COLLECTIVE, EXECUTOR_COUNT };
+const char *executor_name(enum executor executor); /* "generic_byte_range", "tensor_batched_local", "owner_file_collective" */
+
+enum { PLAN_REASON_CHARS = 192 };
+
+struct candidate {
+    enum executor executor;
+    bool eligible;
+    char reason[PLAN_REASON_CHARS]; /* "eligible", or why not */
+    uint64_t requested_bytes;       /* bytes of the view */
+    uint64_t unique_source_bytes;   /* distinct source bytes the view needs */
+    uint64_t read_bytes;            /* bytes it would ask of the source */
+    uint64_t requests;
+    uint64_t peak_temporary_bytes;
+    double estimated_ms;
+};
+
+/* `count` extents of `bytes`, `stride` apart: what is read from one file. Sorted by offset, disjoint spans; together they
+ * cover every byte run of the mapping. An extent may be long: the engine cuts it into work items. */
+struct plan_step {
+    uint64_t offset, bytes, count, stride;
+    uint32_t file;
+};
+
+struct plan {
+    struct candidate candidates[EXECUTOR_COUNT];
+    enum executor executor;
+    char selection_reason[PLAN_REASON_CHARS];
+    struct plan_step *steps; /* by file, then offset */
+    size_t n_steps;
+    size_t *file_first; /* steps of file f are [file_first[f], file_first[f + 1]) */
+    uint64_t residual_bytes;  /* bytes the chosen executor cannot cover: 0 in every plan we run */
+    uint64_t merge_gap_bytes;
+    uint64_t n_jobs[JOB_EMPTY + 1]; /* tensors per kind */
+    struct arena arena;
+};
+
+struct plan_facts {
+    const struct materialization_strategy *strategy;
+    const struct cost_constants *costs; /* of the source's device */
+    struct source_caps source;
+    struct device_caps device;
+    uint64_t staging_budget_bytes;
+    double cached_share; /* of the mapping's source bytes */
+};
+
+/* Fails only when nothing may run: a required collective that cannot be (FAILED_PRECONDITION). NULL on error. */
+struct plan *plan_build(const struct mapping *mapping, const struct load_spec *spec, const struct plan_facts *facts,
+                        struct error *error);
+void plan_destroy(struct plan *plan); /* accepts NULL */
+
+#endif

@@ -1,0 +1,64 @@
+/* An artifact: the immutable set of tensors behind a reference, with the identity of every part file.
+ *
+ * artifact_resolve() opens the source, decides which files count (index file, model.safetensors, or all *.safetensors),
+ * takes their headers from the cache or reads and validates them, and checks that files and index agree. It blocks: call
+ * it on a helper thread. The result is const, reference-counted and shared by requests, loads and replicas. */
+#ifndef RESOLVE_ARTIFACT_H
+#define RESOLVE_ARTIFACT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/digest.h"
+#include "base/error.h"
+#include "base/map.h"
+#include "resolve/dtype.h"
+#include "source/source.h"
+
+enum { TENSOR_MAX_RANK = 64 };
+
+struct tensor_record {
+    const char *name; /* NUL-terminated; may also hold NULs: name_length counts */
+    uint32_t name_length;
+    uint32_t file; /* index into source->files */
+    enum dtype dtype;
+    uint32_t rank;
+    const uint64_t *shape;
+    uint64_t offset; /* absolute in the part file */
+    uint64_t bytes;
+};
+
+struct artifact {
+    struct source *source;
+    const char *reference;
+    char identity[DIGEST_HEX_CHARS + 1]; /* digest of all files' names and identities */
+    struct tensor_record *tensors;       /* files in artifact order, tensors by offset within a file */
+    size_t n_tensors;
+    struct map by_name;
+    uint64_t total_bytes;
+    uint64_t header_bytes_read; /* 0 when everything came from the cache */
+    bool from_cache;
+    int references; /* atomic */
+};
+
+struct header_cache; /* resolve/header_cache.h: in memory and in the state directory; thread-safe */
+
+/* cache may be NULL; fresh = read and check every header although it is cached. */
+int artifact_resolve(const char *reference, const struct source_options *options, struct header_cache *cache, bool fresh,
+                     struct artifact **artifact, struct error *error);
+struct artifact *artifact_ref(struct artifact *artifact);
+void artifact_unref(struct artifact *artifact); /* any thread; accepts NULL */
+
+/* NULL when absent. */
+const struct tensor_record *artifact_find(const struct artifact *artifact, const char *name, size_t length);
+
+/* 0 while no file has changed since it was resolved, else FAILED_PRECONDITION naming the file. */
+int artifact_check_unchanged(const struct artifact *artifact, struct error *error);
+
+/* The two index documents of the original system: name -> [offset, size, shape, stride, dtype, storage_offset].
+ * source = positions in the concatenated data sections; canonical = 8-byte-aligned repack. Caller frees. */
+char *artifact_source_index_json(const struct artifact *artifact);
+char *artifact_canonical_index_json(const struct artifact *artifact);
+
+#endif

@@ -1,0 +1,22 @@
+/* The element types of safetensors, in the order of the reference's enum (which is also the official write order).
+ * Pure; any thread. */
+#ifndef RESOLVE_DTYPE_H
+#define RESOLVE_DTYPE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum dtype {
+    DTYPE_BOOL, DTYPE_F4, DTYPE_F6_E2M3, DTYPE_F6_E3M2, DTYPE_U8, DTYPE_I8, DTYPE_F8_E5M2, DTYPE_F8_E4M3, DTYPE_F8_E8M0,
+    DTYPE_F8_E4M3FNUZ, DTYPE_F8_E5M2FNUZ, DTYPE_I16, DTYPE_U16, DTYPE_F16, DTYPE_BF16, DTYPE_I32, DTYPE_U32, DTYPE_F32,
+    DTYPE_C64, DTYPE_F64, DTYPE_I64, DTYPE_U64,
+    DTYPE_COUNT
+};
+
+bool dtype_parse(const char *name, size_t length, enum dtype *dtype);
+const char *dtype_name(enum dtype dtype);       /* "BF16" */
+const char *dtype_torch_name(enum dtype dtype); /* "torch.bfloat16", for the index formats; NULL where torch has none */
+unsigned dtype_bits(enum dtype dtype);
+
+#endif

@@ -1,0 +1,73 @@
+/* A view lowered to a byte-range program: which source bytes go where in the replica, complete and non-overlapping.
+ *
+ * mapping_build() composes the request's view with the artifact: NumPy slices become boxes (resolve/box.h), boxes become
+ * byte runs. Tensors lie in view order, each at the next multiple of the view's alignment. Pure; const once built; memory
+ * belongs to the mapping (mapping_destroy), which holds a reference on the artifact. */
+#ifndef RESOLVE_MAPPING_H
+#define RESOLVE_MAPPING_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/arena.h"
+#include "base/digest.h"
+#include "base/error.h"
+#include "normalize/load_spec.h"
+#include "resolve/artifact.h"
+
+enum job_kind {   /* one tensor's part of a mapping */
+    JOB_REPLICATED, /* the whole tensor */
+    JOB_DIM0,       /* a slice of the outermost dimension only: one contiguous run */
+    JOB_DIM1,       /* rows of one width at one stride: a slice of one inner dimension of a C-ordered array */
+    JOB_RECT2D,     /* rows and columns, or several levels of strides */
+    JOB_EMPTY,      /* no bytes */
+};
+const char *job_kind_name(enum job_kind kind);
+
+/* n_rows rows of row_bytes, src_stride apart in the file, packed one behind the other in the replica.
+ * The rows of one run never interleave with another run: sorted by src_offset, runs are disjoint spans of the file. */
+struct byte_run {
+    uint64_t src_offset; /* absolute in the part file */
+    uint64_t dst_offset; /* in the replica */
+    uint64_t row_bytes;  /* > 0 */
+    uint64_t n_rows;     /* > 0 */
+    uint64_t src_stride; /* >= row_bytes; == row_bytes when n_rows is 1 */
+    uint32_t file;
+    uint32_t tensor; /* index into mapping->tensors */
+};
+
+struct view_tensor {
+    const struct tensor_record *record;
+    const uint64_t *shape; /* of the slice; rank is the record's */
+    uint64_t offset;       /* in the replica */
+    uint64_t bytes;
+    enum job_kind job;
+};
+
+struct mapping {
+    struct artifact *artifact;
+    struct view_tensor *tensors; /* view order */
+    size_t n_tensors;
+    struct byte_run *runs; /* by file, then src_offset */
+    size_t n_runs;
+    size_t *file_first; /* runs of file f are [file_first[f], file_first[f + 1]) */
+    uint64_t view_bytes;    /* sum of the tensors' bytes */
+    uint64_t replica_bytes; /* with padding: end of the last tensor */
+    uint64_t align_bytes;
+    char view_digest[DIGEST_HEX_CHARS + 1]; /* same digest = same bytes at the same offsets, however it was spelled */
+    struct arena arena;
+};
+
+/* More runs than this is UNIMPLEMENTED ("slice fewer inner dimensions"): bounds memory against hostile views. */
+enum { MAPPING_MAX_RUNS = 8 << 20 };
+
+struct mapping *mapping_build(const struct view_spec *view, struct artifact *artifact, struct error *error);
+void mapping_destroy(struct mapping *mapping); /* accepts NULL */
+
+/* End of a run's last row. */
+static inline uint64_t byte_run_end(const struct byte_run *run)
+{
+    return run->src_offset + (run->n_rows - 1) * run->src_stride + run->row_bytes;
+}
+
+#endif

@@ -1,0 +1,68 @@
+/* The gRPC server: the only code in the daemon that sees grpc_*. Serves protobuf-c services over our own Unix socket.
+ *
+ * A method is one row {service descriptor, method name, handler}. Handlers and everything else in this header run on the
+ * loop thread. A call ends by exactly one of rpc_call_reply, rpc_call_end, rpc_call_fail; the request message lives
+ * until then. When a client cancels, disconnects or passes its deadline, `on_cancel` runs once and the call must still be
+ * ended. grpc.health.v1 and server reflection are answered inside. */
+#ifndef RPC_RPC_H
+#define RPC_RPC_H
+
+#include <protobuf-c/protobuf-c.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "base/error.h"
+#include "base/loop.h"
+
+struct rpc_server;
+struct rpc_call;
+
+struct rpc_method {
+    const ProtobufCServiceDescriptor *service;
+    const char *name; /* "Materialize" */
+    bool streams;     /* server stream */
+    void (*handle)(struct rpc_call *call, const ProtobufCMessage *request, void *context);
+};
+
+struct rpc_options {
+    struct loop *loop;
+    const char *socket_path;
+    uint32_t socket_mode;
+    const char *socket_group; /* "" = leave */
+    uint64_t max_connections_per_uid;
+    uint64_t max_message_bytes;
+    int listen_fd; /* -1 = bind socket_path; else a listening socket from systemd */
+    const struct rpc_method *methods;
+    size_t n_methods;
+    const void *descriptor_set; /* serialized FileDescriptorSet, for reflection */
+    size_t descriptor_set_bytes;
+    void *context; /* for handlers */
+    void (*on_disconnect)(void *context, uint64_t connection); /* may be NULL */
+};
+
+/* Binds, listens and serves; health says NOT_SERVING until rpc_server_ready(). A path that is served by a living daemon, is
+ * no socket, or is too long is an error naming it; a stale socket is replaced. */
+int rpc_server_create(const struct rpc_options *options, struct rpc_server **server, struct error *error);
+void rpc_server_ready(struct rpc_server *server);
+/* Stops accepting, removes the socket, health goes NOT_SERVING; new calls are UNAVAILABLE. Running calls go on;
+ * `drained` runs once when the last has ended or, at the latest, grace_ms later, after cancelling what was left. */
+void rpc_server_drain(struct rpc_server *server, uint64_t grace_ms, void (*drained)(void *context));
+void rpc_server_destroy(struct rpc_server *server); /* after drained (or at a failed start) */
+uint64_t rpc_server_connections(const struct rpc_server *server);
+void rpc_server_set_limits(struct rpc_server *server, uint64_t max_connections_per_uid); /* reload */
+
+void rpc_call_reply(struct rpc_call *call, const ProtobufCMessage *message); /* unary: message and OK */
+/* Stream: queues one message. Progress is to be coalesced: send it only while rpc_call_idle(). */
+void rpc_call_send(struct rpc_call *call, const ProtobufCMessage *message);
+bool rpc_call_idle(const struct rpc_call *call); /* nothing is being written */
+void rpc_call_end(struct rpc_call *call);        /* stream: OK after what was queued */
+void rpc_call_fail(struct rpc_call *call, const struct error *error); /* code, message, google.rpc.ErrorInfo */
+
+void rpc_call_on_cancel(struct rpc_call *call, void (*fn)(void *data), void *data);
+uid_t rpc_call_uid(const struct rpc_call *call);
+uint64_t rpc_call_connection(const struct rpc_call *call);  /* unique per connection of this process's life */
+uint64_t rpc_call_deadline_ns(const struct rpc_call *call); /* clock_now_ns() scale; UINT64_MAX = none */
+
+#endif

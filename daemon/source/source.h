@@ -1,0 +1,93 @@
+/* Where bytes are. A source backend opens an artifact reference as a list of files and reads byte ranges of them.
+ *
+ * One `struct source` is one opened artifact: its files, each with size and identity, and open handles. It is
+ * reference-counted (artifact cache, loads and replicas share it) and const after source_open(), so reads come from any
+ * thread. Callers use the checked wrappers below, never the ops: contract and counters live there once.
+ * Backends: source_disk.c ("disk:"), source_memory.c (tests, documentation). A new store = one file + one registry row. */
+#ifndef SOURCE_SOURCE_H
+#define SOURCE_SOURCE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/uio.h>
+
+#include "base/error.h"
+
+struct source;
+
+/* What identifies one version of a file. Disk: device, inode, size, mtime and ctime in ns. */
+struct source_identity {
+    uint64_t device, inode, size_bytes, mtime_ns, ctime_ns;
+};
+
+struct source_file {
+    const char *name; /* relative to the artifact: "model-00001-of-00004.safetensors" */
+    uint64_t size_bytes;
+    struct source_identity identity;
+};
+
+enum source_filesystem { SOURCE_LOCAL, SOURCE_NETWORK }; /* unknown types count as network */
+
+struct source_caps { /* data the planner and the engine read; never backend names */
+    bool direct_reads;                  /* O_DIRECT or the like works, with these alignments */
+    uint32_t direct_memory_alignment;   /* of the buffer */
+    uint32_t direct_offset_alignment;   /* of offset and length */
+    bool residency;                     /* source_resident_bytes() can tell what is cached */
+    uint64_t device_id;                 /* which device's calibration applies */
+    enum source_filesystem filesystem;
+    char filesystem_type[16];           /* "ext4" */
+};
+
+struct source_options {
+    const char *const *trusted_roots; /* canonical absolute directories */
+    size_t n_trusted_roots;
+    bool allow_relative; /* standalone command line only: no roots are enforced then */
+};
+
+/* Opens every file that `wanted` names (see resolve/artifact.c, which decides); file handles stay open until the last
+ * unref, so an unlinked or replaced file is still read consistently. */
+struct source_ops {
+    const char *name;   /* "disk" */
+    size_t source_size; /* the core allocates this much, zeroed, beginning with struct source */
+    /* Required. Opens the directory or single file behind `path`. Sets is_single_file. */
+    int (*open)(struct source *source, const char *path, const struct source_options *options, struct error *error);
+    /* Required. Names of the entries of the directory, sorted bytewise, for discovery. */
+    int (*list)(struct source *source, char ***names, size_t *n_names, struct error *error);
+    /* Required. Opens one regular file by name, never outside the trusted roots; fills name, size and identity. */
+    int (*open_file)(struct source *source, const char *name, struct source_file *file, void **handle, struct error *error);
+    /* Required. Reads exactly the bytes that the iovecs hold from `offset`; short reads are retried inside, end of file is
+     * DATA_LOSS. direct = bypass the page cache; the caller keeps the alignment of caps. */
+    int (*read)(struct source *source, size_t file, uint64_t offset, const struct iovec *iov, int n_iov, bool direct,
+                struct error *error);
+    /* Optional. How many of these bytes are in the page cache. */
+    uint64_t (*resident_bytes)(struct source *source, size_t file, uint64_t offset, uint64_t bytes);
+    /* Required. 0 while the name still leads to the same unchanged file, else FAILED_PRECONDITION naming it. */
+    int (*check_unchanged)(struct source *source, size_t file, struct error *error);
+    void (*close)(struct source *source);
+};
+
+struct source {
+    const struct source_ops *ops;
+    const char *reference; /* "disk:/models/llama" as the user wrote it, without a trailing slash */
+    bool is_single_file;
+    struct source_file *files;
+    void **handles;
+    size_t n_files;
+    struct source_caps caps;
+    int references; /* atomic */
+};
+
+/* Finds the backend by scheme and opens the reference, without any file yet. */
+int source_open(const char *reference, const struct source_options *options, struct source **source, struct error *error);
+struct source *source_ref(struct source *source);
+void source_unref(struct source *source); /* any thread; accepts NULL; the last one closes */
+
+int source_list(struct source *source, char ***names, size_t *n_names, struct error *error); /* caller frees each and all */
+int source_add_file(struct source *source, const char *name, size_t *file, struct error *error); /* before it is shared */
+int source_read(struct source *source, size_t file, uint64_t offset, const struct iovec *iov, int n_iov, bool direct,
+                struct error *error);
+uint64_t source_resident_bytes(struct source *source, size_t file, uint64_t offset, uint64_t bytes);
+int source_check_unchanged(struct source *source, size_t file, struct error *error);
+
+#endif
