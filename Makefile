@@ -71,7 +71,8 @@ $(call obj,$(CLIENT_C)): CFLAGS += -fvisibility=hidden
 
 $(B)/libengine.a: $(call obj,$(ENGINE_C))
 $(B)/libdaemon.a: $(call obj,$(DAEMON_C)) $(GEN_O) $(B)/obj/descriptor_set.o
-$(B)/libcli.a: $(call obj,$(CLI_C))
+# report_fill.c makes the daemon's reports and, for --standalone, the command's
+$(B)/libcli.a: $(call obj,$(CLI_C) daemon/rpc/report_fill.c)
 $(B)/libsupport.a: $(call obj,$(SUPPORT_C))
 $(B)/libtensorcast.a: $(call obj,$(CLIENT_C)) $(GEN_O) $(call obj,$(wildcard daemon/base/*.c))
 $(B)/%.a:

@@ -1,0 +1,97 @@
+/* One report has three sources of numbers: the plan (estimates), the run (counted), or none (a resident replica moves
+ * nothing). Which of them fills bytes and times is decided here once, for the daemon and for the standalone command. */
+#include "rpc/report_fill.h"
+
+#include <string.h>
+
+#include "base/clock.h"
+
+typedef Tensorcast__Daemon__V1__LoadReport load_report;
+typedef Tensorcast__Daemon__V1__Candidate candidate_report;
+
+static char *copy(struct arena *arena, const char *text)
+{
+    return arena_text(arena, text ? text : "", text ? strlen(text) : 0);
+}
+
+static candidate_report *fill_candidate(const struct candidate *candidate, struct arena *arena)
+{
+    candidate_report *report = arena_alloc(arena, sizeof *report);
+    tensorcast__daemon__v1__candidate__init(report);
+    report->executor = copy(arena, executor_name(candidate->executor));
+    report->eligible = candidate->eligible;
+    report->reason = copy(arena, candidate->reason);
+    report->requested_bytes = candidate->requested_bytes;
+    report->unique_source_bytes = candidate->unique_source_bytes;
+    report->read_bytes = candidate->read_bytes;
+    report->requests = candidate->requests;
+    report->peak_temporary_bytes = candidate->peak_temporary_bytes;
+    report->estimated_ms = candidate->estimated_ms;
+    return report;
+}
+
+/* The batched executor gathers rows of inner-dimension slices out of staging; all else is read into place. */
+static uint64_t planned_copied_bytes(const struct mapping *mapping, const struct plan *plan)
+{
+    uint64_t bytes = 0;
+    if (plan->executor != EXECUTOR_TENSOR_BATCHED_LOCAL)
+        return 0;
+    for (size_t i = 0; i < mapping->n_tensors; i++) {
+        enum job_kind job = mapping->tensors[i].job;
+        if (job == JOB_DIM1 || job == JOB_RECT2D)
+            bytes += mapping->tensors[i].bytes;
+    }
+    return bytes;
+}
+
+static void fill_estimates(load_report *report, const struct mapping *mapping, const struct plan *plan)
+{
+    const struct candidate *chosen = &plan->candidates[plan->executor];
+    report->read_bytes = chosen->read_bytes;
+    report->requests = chosen->requests;
+    report->copied_bytes = planned_copied_bytes(mapping, plan);
+    report->peak_temporary_bytes = chosen->peak_temporary_bytes;
+    report->execute_ms = chosen->estimated_ms;
+}
+
+static void fill_counted(load_report *report, const struct run_report *run)
+{
+    report->read_bytes = run->read_bytes;
+    report->requests = run->requests;
+    report->copied_bytes = run->copied_bytes;
+    report->shared_bytes = run->shared_bytes;
+    report->cached_bytes = run->cached_bytes;
+    report->peak_temporary_bytes = run->peak_temporary_bytes;
+    report->execute_ms = clock_ms(run->execute_ns);
+}
+
+load_report *report_fill(const struct report_facts *facts, struct arena *arena)
+{
+    const struct mapping *mapping = facts->mapping;
+    const struct plan *plan = facts->plan;
+    load_report *report = arena_alloc(arena, sizeof *report);
+    tensorcast__daemon__v1__load_report__init(report);
+    report->load_id = copy(arena, facts->load_id);
+    report->artifact = copy(arena, mapping->artifact->reference);
+    report->identity = copy(arena, mapping->artifact->identity);
+    report->executor = copy(arena, executor_name(plan->executor));
+    report->selection_reason = copy(arena, plan->selection_reason);
+    report->n_candidates = EXECUTOR_COUNT;
+    report->candidates = arena_array(arena, EXECUTOR_COUNT, sizeof *report->candidates);
+    for (size_t i = 0; i < EXECUTOR_COUNT; i++)
+        report->candidates[i] = fill_candidate(&plan->candidates[i], arena);
+    report->view_bytes = mapping->view_bytes;
+    report->unique_source_bytes = plan->candidates[plan->executor].unique_source_bytes;
+    report->residual_bytes = plan->residual_bytes;
+    report->from_replica = facts->from_replica;
+    report->joined = facts->joined;
+    report->memory = copy(arena, facts->memory);
+    report->resolve_ms = facts->resolve_ms;
+    report->plan_ms = facts->plan_ms;
+    report->total_ms = facts->total_ms;
+    if (facts->run)
+        fill_counted(report, facts->run);
+    else if (!facts->from_replica)
+        fill_estimates(report, mapping, plan);
+    return report;
+}

@@ -1,0 +1,28 @@
+/* Turns a plan and what its run counted into the LoadReport that clients see: in an RPC's answer and, because the command
+ * line runs the same engine standalone, in its JSON object. Pure; any thread. Everything is copied into the arena, so the
+ * report outlives the plan and the run. */
+#ifndef RPC_REPORT_FILL_H
+#define RPC_REPORT_FILL_H
+
+#include <stdbool.h>
+
+#include "base/arena.h"
+#include "execute/engine.h"
+#include "plan/plan.h"
+#include "resolve/mapping.h"
+#include "tensorcast/daemon/v1/store_daemon.pb-c.h"
+
+struct report_facts {
+    const char *load_id; /* NULL = "" */
+    const struct mapping *mapping;
+    const struct plan *plan;
+    /* NULL: nothing was run. The numbers are then the chosen candidate's estimates or, with from_replica, zero. */
+    const struct run_report *run;
+    bool from_replica, joined;
+    const char *memory; /* page_kind_name(); NULL = "", in a plan */
+    double resolve_ms, plan_ms, total_ms;
+};
+
+Tensorcast__Daemon__V1__LoadReport *report_fill(const struct report_facts *facts, struct arena *arena);
+
+#endif
