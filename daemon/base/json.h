@@ -62,6 +62,7 @@ struct json_writer {
 void json_write_open(struct json_writer *writer, char bracket);  /* '{' or '[' */
 void json_write_close(struct json_writer *writer, char bracket); /* '}' or ']' */
 void json_write_key(struct json_writer *writer, const char *key);
+void json_write_key_bytes(struct json_writer *writer, const char *key, size_t length);
 void json_write_string(struct json_writer *writer, const char *text, size_t length); /* invalid UTF-8 becomes U+FFFD */
 void json_write_text(struct json_writer *writer, const char *text);
 void json_write_u64(struct json_writer *writer, uint64_t value);

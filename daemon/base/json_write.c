@@ -1,0 +1,131 @@
+/* The JSON writer of json.h. */
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/json.h"
+#include "base/memory.h"
+#include "base/utf8.h"
+
+static void append(struct json_writer *writer, const char *text, size_t length)
+{
+    size_t needed = writer->length + length + 1;
+    if (needed > writer->capacity) {
+        size_t capacity = writer->capacity ? writer->capacity : 256;
+        while (capacity < needed)
+            capacity *= 2;
+        writer->text = memory_grow(writer->text, capacity, 1);
+        writer->capacity = capacity;
+    }
+    memcpy(writer->text + writer->length, text, length);
+    writer->length += length;
+    writer->text[writer->length] = '\0';
+}
+
+static void before_value(struct json_writer *writer)
+{
+    if (writer->need_comma)
+        append(writer, ",", 1);
+    writer->need_comma = true;
+}
+
+__attribute__((format(printf, 2, 3))) static void value(struct json_writer *writer, const char *format, ...)
+{
+    char text[64];
+    va_list args;
+    va_start(args, format);
+    int length = vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    before_value(writer);
+    append(writer, text, (size_t)length);
+}
+
+void json_write_open(struct json_writer *writer, char bracket)
+{
+    before_value(writer);
+    append(writer, &bracket, 1);
+    writer->need_comma = false;
+}
+
+void json_write_close(struct json_writer *writer, char bracket)
+{
+    append(writer, &bracket, 1);
+    writer->need_comma = true;
+}
+
+static void append_escaped(struct json_writer *writer, unsigned char c)
+{
+    static const char from[] = "\"\\\b\f\n\r\t", to[] = "\"\\bfnrt";
+    char text[8];
+    const char *found = c ? strchr(from, c) : NULL;
+    int length = found ? snprintf(text, sizeof text, "\\%c", to[found - from]) : snprintf(text, sizeof text, "\\u%04x", c);
+    append(writer, text, (size_t)length);
+}
+
+static void append_string(struct json_writer *writer, const char *text, size_t length)
+{
+    append(writer, "\"", 1);
+    for (size_t at = 0, n; at < length; at += n) {
+        size_t plain = 0; /* how many bytes from here need no escape */
+        while ((n = utf8_sequence(text + at + plain, length - at - plain)) != 0) {
+            unsigned char c = (unsigned char)text[at + plain];
+            if (c < 0x20 || c == '"' || c == '\\')
+                break;
+            plain += n;
+        }
+        append(writer, text + at, plain);
+        at += plain;
+        if (at == length)
+            break;
+        if (n)
+            append_escaped(writer, (unsigned char)text[at]);
+        else
+            append(writer, "\xEF\xBF\xBD", 3);
+        n = 1;
+    }
+    append(writer, "\"", 1);
+}
+
+void json_write_string(struct json_writer *writer, const char *text, size_t length)
+{
+    before_value(writer);
+    append_string(writer, text, length);
+}
+
+void json_write_text(struct json_writer *writer, const char *text)
+{
+    json_write_string(writer, text, strlen(text));
+}
+
+void json_write_key_bytes(struct json_writer *writer, const char *key, size_t length)
+{
+    json_write_string(writer, key, length);
+    append(writer, ":", 1);
+    writer->need_comma = false;
+}
+
+void json_write_key(struct json_writer *writer, const char *key)
+{
+    json_write_key_bytes(writer, key, strlen(key));
+}
+
+void json_write_u64(struct json_writer *writer, uint64_t number)
+{
+    value(writer, "%llu", (unsigned long long)number);
+}
+
+void json_write_i64(struct json_writer *writer, int64_t number)
+{
+    value(writer, "%lld", (long long)number);
+}
+
+void json_write_double(struct json_writer *writer, double number)
+{
+    value(writer, "%.6g", isfinite(number) ? number : 0.0);
+}
+
+void json_write_bool(struct json_writer *writer, bool truth)
+{
+    value(writer, "%s", truth ? "true" : "false");
+}

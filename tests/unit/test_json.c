@@ -1,0 +1,237 @@
+/* The JSON reader accepts exactly RFC 8259, and what the writer writes it reads back. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "base/json.h"
+
+static const char *const well_formed[] = {
+    "{}", "[]", " \t\r\n{ } ", "null", "true", "false", "0", "-0", "-1", "12.5", "1e5", "1E+5", "1.25e-3", "\"\"",
+    "[1, [2, {\"a\": []}], \"x\"]", "{\"a\": 1, \"a\": 2}", "\"\\\"\\\\\\/\\b\\f\\n\\r\\t\"", "\"\\u0000\\ud83d\\ude00\"",
+    "\"\x7f\"", "\"\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80\"", "123456789012345678901234567890",
+};
+
+static const char *const malformed[] = {
+    "", " ", "{", "}", "[", "]", "[1,]", "[,1]", "[1 2]", "{,}", "{\"a\"}", "{\"a\":}", "{\"a\":1,}", "{\"a\" 1}", "{a:1}",
+    "{1:2}", "{'a':1}", "nul", "nulll", "True", "NaN", "Infinity", "-", "+1", "01", "-01", ".5", "1.", "1.e5", "1e", "1e+",
+    "0x10", "\"", "\"abc", "\"\\", "\"\\x\"", "\"\\u12\"", "\"\\u12g4\"", "\"\\ud800\"", "\"\\ud800x\"", "\"\\udc00\"",
+    "\"\\ud800\\ud800\"", "\"\\ud800\\u0041\"", "\"a\nb\"", "\"a\tb\"", "\"\x01\"", "\"\xff\"", "\"\xc0\x80\"",
+    "\"\xed\xa0\x80\"", "\"\xf4\x90\x80\x80\"", "\"\xe2\x82\"", "\xef\xbb\xbf{}", "{} {}", "1 2", "[1] x", "/**/1", "[1}",
+    "{\"a\":1]",
+};
+
+static bool accepts(const char *text, size_t length)
+{
+    struct json json;
+    struct arena arena;
+    arena_init(&arena, 0);
+    json_init(&json, text, length, &arena);
+    bool skipped = json_skip(&json);
+    bool accepted = json_end(&json);
+    assert_true(skipped || !accepted);
+    assert_int_equal(accepted, json_ok(&json));
+    arena_fini(&arena);
+    return accepted;
+}
+
+static void well_formed_values_are_skipped(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof well_formed / sizeof *well_formed; i++) {
+        if (!accepts(well_formed[i], strlen(well_formed[i])))
+            fail_msg("refused: %s", well_formed[i]);
+    }
+}
+
+static void malformed_values_are_refused(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof malformed / sizeof *malformed; i++) {
+        if (accepts(malformed[i], strlen(malformed[i])))
+            fail_msg("accepted: %s", malformed[i]);
+    }
+    assert_false(accepts("\"a\0b\"", 5));
+}
+
+static void every_cut_of_a_document_is_refused(void **state)
+{
+    static const char text[] = "{\"a\": [1.5e3, true, null, \"\\ud83d\\ude00\\n\"], \"b\": {\"c\": false}}";
+    (void)state;
+    for (size_t length = 0; length < sizeof text - 1; length++)
+        assert_false(accepts(text, length));
+    assert_true(accepts(text, sizeof text - 1));
+}
+
+static void nesting_is_limited(void **state)
+{
+    char text[2 * (JSON_MAX_DEPTH + 1)];
+    (void)state;
+    memset(text, '[', JSON_MAX_DEPTH + 1);
+    memset(text + JSON_MAX_DEPTH, ']', JSON_MAX_DEPTH);
+    assert_true(accepts(text, 2 * JSON_MAX_DEPTH));
+    memset(text, '[', JSON_MAX_DEPTH + 1);
+    memset(text + JSON_MAX_DEPTH + 1, ']', JSON_MAX_DEPTH + 1);
+    assert_false(accepts(text, sizeof text));
+}
+
+static void values_are_walked_in_order(void **state)
+{
+    static const char text[] = "{\"u\": 18446744073709551615, \"i\": -9223372036854775808, \"n\": null, \"s\": [\"a\\u0000b\", \"plain\"]}";
+    struct json json;
+    struct arena arena;
+    struct json_string key, first, second;
+    uint64_t u = 0;
+    int64_t i = 0;
+    (void)state;
+    arena_init(&arena, 0);
+    json_init(&json, text, sizeof text - 1, &arena);
+    assert_int_equal(json_peek(&json), JSON_OBJECT);
+    assert_true(json_begin_object(&json));
+    assert_true(json_next_key(&json, &key) && json_take_u64(&json, &u));
+    assert_true(json_next_key(&json, &key) && json_take_i64(&json, &i));
+    assert_memory_equal(key.text, "i", 1);
+    assert_true(json_next_key(&json, &key) && json_peek(&json) == JSON_NULL && json_take_null(&json));
+    assert_true(json_next_key(&json, &key) && json_begin_array(&json));
+    assert_true(json_next_item(&json) && json_take_string(&json, &first));
+    assert_true(json_next_item(&json) && json_take_string(&json, &second));
+    assert_false(json_next_item(&json));
+    assert_false(json_next_key(&json, &key));
+    assert_true(json_end(&json));
+    assert_true(u == UINT64_MAX && i == INT64_MIN);
+    assert_int_equal(first.length, 3);
+    assert_memory_equal(first.text, "a\0b", 3);
+    assert_true(second.text > text && second.text < text + sizeof text); /* no escapes: no copy */
+    arena_fini(&arena);
+}
+
+static void surrogate_pairs_become_one_character(void **state)
+{
+    static const char text[] = "\"\\uD83D\\ude00\\u00e9\\u20AC\\u0041\"", wanted[] = "\xf0\x9f\x98\x80\xc3\xa9\xe2\x82\xac" "A";
+    struct json json;
+    struct arena arena;
+    struct json_string value;
+    (void)state;
+    arena_init(&arena, 0);
+    json_init(&json, text, sizeof text - 1, &arena);
+    assert_true(json_take_string(&json, &value) && json_end(&json));
+    assert_int_equal(value.length, sizeof wanted - 1);
+    assert_memory_equal(value.text, wanted, value.length);
+    arena_fini(&arena);
+}
+
+static void integers_are_exact_or_refused(void **state)
+{
+    static const char *const refused[] = {"18446744073709551616", "-1", "1.0", "1e2", "1E2", "\"1\"", "true", "", "01", "-"};
+    struct json json;
+    uint64_t u;
+    int64_t i;
+    (void)state;
+    for (size_t n = 0; n < sizeof refused / sizeof *refused; n++) {
+        json_init(&json, refused[n], strlen(refused[n]), NULL);
+        assert_false(json_take_u64(&json, &u) && json_end(&json));
+    }
+    json_init(&json, "9223372036854775808", 19, NULL);
+    assert_false(json_take_i64(&json, &i));
+    json_init(&json, "-9223372036854775809", 20, NULL);
+    assert_false(json_take_i64(&json, &i));
+    json_init(&json, "- 1", 3, NULL);
+    assert_false(json_take_i64(&json, &i));
+}
+
+static void errors_tell_the_place(void **state)
+{
+    struct json json;
+    uint64_t u;
+    char text[JSON_ERROR_CHARS];
+    (void)state;
+    json_init(&json, "[1, x]", 6, NULL);
+    assert_true(json_begin_array(&json) && json_next_item(&json) && json_take_u64(&json, &u) && json_next_item(&json));
+    assert_false(json_take_u64(&json, &u));
+    assert_string_equal(json_error(&json, text), "expected a non-negative integer at byte 4");
+    assert_false(json_fail(&json, "later complaints change nothing"));
+    assert_false(json_next_item(&json) || json_begin_array(&json) || json_skip(&json) || json_end(&json));
+    assert_string_equal(json_error(&json, text), "expected a non-negative integer at byte 4");
+}
+
+static void the_arena_cap_bounds_escaped_strings(void **state)
+{
+    struct json json;
+    struct arena arena;
+    struct json_string value;
+    static char text[10002];
+    (void)state;
+    memset(text, 'a', sizeof text);
+    memcpy(text, "\"\\n", 3);
+    text[sizeof text - 1] = '"';
+    arena_init(&arena, 5000);
+    json_init(&json, text, sizeof text, &arena);
+    assert_false(json_take_string(&json, &value));
+    arena_fini(&arena);
+}
+
+static void the_writer_sets_commas_and_quotes(void **state)
+{
+    struct json_writer writer = {0};
+    (void)state;
+    json_write_open(&writer, '{');
+    json_write_key(&writer, "a\"b");
+    json_write_open(&writer, '[');
+    json_write_u64(&writer, UINT64_MAX);
+    json_write_i64(&writer, -5);
+    json_write_double(&writer, 0.1);
+    json_write_double(&writer, 1.0 / 0.0);
+    json_write_bool(&writer, true);
+    json_write_open(&writer, '{');
+    json_write_close(&writer, '}');
+    json_write_close(&writer, ']');
+    json_write_key(&writer, "s");
+    json_write_string(&writer, "\x01\n\0\xff\xc3\xa9\\", 7);
+    json_write_close(&writer, '}');
+    assert_string_equal(writer.text, "{\"a\\\"b\":[18446744073709551615,-5,0.1,0,true,{}],"
+                                     "\"s\":\"\\u0001\\n\\u0000\xEF\xBF\xBD\xc3\xa9\\\\\"}");
+    assert_int_equal(writer.length, strlen(writer.text));
+    assert_true(accepts(writer.text, writer.length));
+    free(writer.text);
+}
+
+static void written_strings_are_read_back(void **state)
+{
+    char all[128];
+    struct json json;
+    struct arena arena;
+    struct json_string value;
+    struct json_writer writer = {0};
+    (void)state;
+    for (size_t i = 0; i < sizeof all; i++)
+        all[i] = (char)i;
+    json_write_string(&writer, all, sizeof all);
+    arena_init(&arena, 0);
+    json_init(&json, writer.text, writer.length, &arena);
+    assert_true(json_take_string(&json, &value) && json_end(&json));
+    assert_int_equal(value.length, sizeof all);
+    assert_memory_equal(value.text, all, sizeof all);
+    arena_fini(&arena);
+    free(writer.text);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(well_formed_values_are_skipped),
+        cmocka_unit_test(malformed_values_are_refused),
+        cmocka_unit_test(every_cut_of_a_document_is_refused),
+        cmocka_unit_test(nesting_is_limited),
+        cmocka_unit_test(values_are_walked_in_order),
+        cmocka_unit_test(surrogate_pairs_become_one_character),
+        cmocka_unit_test(integers_are_exact_or_refused),
+        cmocka_unit_test(errors_tell_the_place),
+        cmocka_unit_test(the_arena_cap_bounds_escaped_strings),
+        cmocka_unit_test(the_writer_sets_commas_and_quotes),
+        cmocka_unit_test(written_strings_are_read_back),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
