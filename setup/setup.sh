@@ -1,0 +1,66 @@
+#!/usr/bin/env bash
+# Installs what is missing for a kind of work and prints the Python interpreter to use, as its only line on stdout.
+#
+#     python=$(bash setup/setup.sh)          what building and the quickstart need
+#     python=$(bash setup/setup.sh test)     ... and the tests; also: bench, fuzz
+#
+# Debian packages come through apt-get (as root, or through sudo), Python packages through pip into a virtual environment
+# under $XDG_CACHE_HOME/tensorcast, named after the packages in it, so that clones share it and a changed list makes a new
+# one. When nothing is missing nothing is fetched. TENSORCAST_TORCH=0 leaves torch (several GB) out.
+set -euo pipefail
+work=${1:-build}
+here=$(cd "$(dirname "$0")" && pwd)
+
+say() { echo "setup: $*" >&2; }
+
+# wanted FILE: the packages for this work, comments removed.
+wanted() {
+  awk -v work="$work" '{ at = index($0, "#"); words = at ? substr($0, at + 1) : ""; name = at ? substr($0, 1, at - 1) : $0
+    gsub(/[ \t]/, "", name)
+    if (name != "" && (!at || (" " words " ") ~ ("[ \t]" work "[ \t]"))) print name }' "$here/$1"
+}
+
+as_root() {
+  if [ "$(id -u)" = 0 ]; then "$@"
+  elif command -v sudo >/dev/null; then sudo "$@"
+  else say "not root and no sudo; as root, run: $*"; exit 1
+  fi
+}
+
+install_debian() {
+  local missing=() package
+  while read -r package; do
+    dpkg-query -W -f='${db:Status-Status}\n' "$package" 2>/dev/null | grep -qx installed || missing+=("$package")
+  done < <(wanted packages.debian)
+  [ ${#missing[@]} -gt 0 ] || return 0
+  say "installing Debian packages: ${missing[*]}"
+  as_root apt-get update -qq >&2
+  as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" </dev/null >&2
+}
+
+# A folder that this user may write to: the cache, or the clone itself where there is no home.
+venv_parent() {
+  local cache=${XDG_CACHE_HOME:-${HOME:-/nonexistent}/.cache}/tensorcast
+  if mkdir -p "$cache" 2>/dev/null && [ -w "$cache" ]; then echo "$cache"; return; fi
+  mkdir -p "$here/../build" && cd "$here/../build" && pwd
+}
+
+install_python() {
+  local list interpreter=/usr/bin/python3 venv
+  list=$(wanted packages.python)
+  [ "${TENSORCAST_TORCH:-1}" != 0 ] || list=$(grep -v '^torch==' <<<"$list")
+  venv=$(venv_parent)/python-$work-$( (echo "$list"; "$interpreter" --version) | sha256sum | cut -c1-12)
+  exec 9>"$venv.lock"
+  flock 9 # two clones may be setting up at once
+  if [ ! -e "$venv/complete" ]; then
+    say "installing Python packages into $venv:" $list
+    rm -rf "$venv"
+    "$interpreter" -m venv "$venv"
+    "$venv/bin/python" -m pip install --quiet --disable-pip-version-check $list >&2
+    touch "$venv/complete"
+  fi
+  echo "$venv/bin/python"
+}
+
+install_debian
+install_python
