@@ -8,11 +8,12 @@ DESTDIR ?=
 VERSION := 0.1.0
 
 CFLAGS  ?= -O2 -g
-CFLAGS  += -std=c17 -D_GNU_SOURCE -Wall -Wextra -Werror -Wshadow -Wstrict-prototypes -Wvla -Wno-format-truncation -fPIC -fno-omit-frame-pointer
-CFLAGS  += -Idaemon -I. -Iclient -isystem $(B)/gen -DVERSION='"$(VERSION)"' $(shell pkg-config --cflags libuv yaml-0.1)
+# override: what the project needs stays when somebody gives CFLAGS= or LDFLAGS= on the command line
+override CFLAGS += -std=c17 -D_GNU_SOURCE -Wall -Wextra -Werror -Wshadow -Wstrict-prototypes -Wvla -Wno-format-truncation -fPIC -fno-omit-frame-pointer
+override CFLAGS += -Idaemon -I. -Iclient -isystem $(B)/gen -DVERSION='"$(VERSION)"' $(shell pkg-config --cflags libuv yaml-0.1)
 ifneq ($(SAN),)
-CFLAGS  += -fsanitize=$(SAN) -fno-sanitize-recover=undefined
-LDFLAGS += -fsanitize=$(SAN)
+override CFLAGS += -fsanitize=$(SAN) -fno-sanitize-recover=undefined
+override LDFLAGS += -fsanitize=$(SAN)
 endif
 # grpc.pc drags in some sixty absl flags that a dynamic link does not need
 LIBS    := -luv -lgrpc -lgpr -lprotobuf-c -lyaml -lcrypto -lpthread -lm
@@ -56,7 +57,7 @@ $(B)/gen/descriptor_set.binpb: $(PROTOS)
 
 $(B)/obj/descriptor_set.o: $(B)/gen/descriptor_set.binpb
 	@mkdir -p $(@D)
-	cd $(B)/gen && ld -r -b binary -z noexecstack -o $(abspath $@) descriptor_set.binpb
+	cd $(B)/gen && ld -r -b binary -z noexecstack -o ../obj/$(@F) descriptor_set.binpb
 
 # --- objects and archives -----------------------------------------------------------------------------------------
 $(B)/obj/gen/%.o: $(B)/gen/%.c $(GEN_H)
@@ -67,7 +68,7 @@ $(B)/obj/%.o: %.c | $(GEN_H)
 	@mkdir -p $(@D)
 	$(CC) $(CFLAGS) -MMD -MP -c -o $@ $<
 
-$(call obj,$(CLIENT_C)): CFLAGS += -fvisibility=hidden
+$(call obj,$(CLIENT_C)): override CFLAGS += -fvisibility=hidden
 
 $(B)/libengine.a: $(call obj,$(ENGINE_C))
 $(B)/libdaemon.a: $(call obj,$(DAEMON_C)) $(GEN_O) $(B)/obj/descriptor_set.o
@@ -110,10 +111,11 @@ $(REPLAYS): $(B)/tests/fuzz/%: $(B)/obj/tests/fuzz/%.o $(B)/obj/tests/fuzz/repla
 check: $(UNITS) $(REPLAYS)
 	@bash tests/run_units.sh $(B)
 
+# The same with sanitizers, and the binaries beside them for `bash tests/run.sh`.
 asan:
-	$(MAKE) B=$(B)/asan SAN=address,undefined CFLAGS="-O1 -g" check
+	$(MAKE) B=$(B)/asan SAN=address,undefined CFLAGS="-O1 -g" check all
 tsan:
-	$(MAKE) B=$(B)/tsan SAN=thread CFLAGS="-O1 -g" check
+	$(MAKE) B=$(B)/tsan SAN=thread CFLAGS="-O1 -g" check all
 
 # libFuzzer builds; bash tests/fuzz/run.sh SECONDS runs each of them for so long.
 fuzz:

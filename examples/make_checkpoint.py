@@ -92,6 +92,8 @@ def misalign(path):
 
 def write(folder, size):
     folder.mkdir(parents=True, exist_ok=True)
+    for old in [*folder.glob("*.safetensors"), folder / INDEX]:
+        old.unlink(missing_ok=True)
     rng = np.random.Generator(np.random.SFC64(1))
     parts = parts_of(list(shapes(size)), max(3, -(-size // (1 << 30))))
     weight_map, total = {}, 0

@@ -22,6 +22,7 @@ while [ $# -gt 0 ]; do
 done
 mkdir -p "$dir"
 checkpoint=$(cd "$dir" && pwd -P)/quickstart-checkpoint
+[ ! -e "$checkpoint" ] || keep=1 # somebody kept it; it stays
 work=$(mktemp -d /tmp/tensorcast-XXXXXX) # short: a socket path has at most 107 bytes
 daemon=
 
@@ -38,7 +39,7 @@ step() { printf '\n\033[1m%s\033[0m\n' "$*" | if [ -t 1 ]; then cat; else sed 's
 start_daemon() {
   cat >"$work/config.yaml" <<YAML
 server: { socket_path: $work/daemon.sock, state_dir: $work/state }
-sources: { disk: { trusted_roots: ["$checkpoint"] } }
+sources: { disk: { trusted_roots: ['${checkpoint//\'/\'\'}'] } }
 YAML
   "$root/build/tensorcastd" --config "$work/config.yaml" 2>"$work/log" &
   daemon=$!
