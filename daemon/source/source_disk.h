@@ -1,0 +1,30 @@
+/* Private to the disk backend: source_disk.c opens and identifies files, source_disk_io.c reads them.
+ *
+ * handles[i] of the source is a `struct source_disk_file`, made by open_file and const afterwards, so reads need no lock. */
+#ifndef SOURCE_SOURCE_DISK_H
+#define SOURCE_SOURCE_DISK_H
+
+#include "source/source.h"
+#include "source/trusted_path.h"
+
+struct source_disk_file {
+    int fd;        /* O_RDONLY, buffered, a regular file */
+    int direct_fd; /* the same file with O_DIRECT; -1 when the filesystem refuses it */
+};
+
+struct source_disk {
+    struct source base;
+    struct trusted_roots roots; /* empty when nothing is enforced (standalone command line) */
+    bool confined;
+    char *path;      /* of the directory, or of the single file, as the user wrote it */
+    char *file_name; /* of the single file, NULL for a directory */
+};
+
+extern const struct source_ops source_disk_ops;
+
+/* In source_disk_io.c; contracts as in struct source_ops. A direct read of a file without direct_fd is a buffered one. */
+int source_disk_read(struct source *source, size_t file, uint64_t offset, const struct iovec *iov, int n_iov, bool direct,
+                     struct error *error);
+uint64_t source_disk_resident_bytes(struct source *source, size_t file, uint64_t offset, uint64_t bytes);
+
+#endif

@@ -1,0 +1,32 @@
+/* Opens paths beneath trusted directories and nowhere else, whatever links and races there are.
+ *
+ * The path is walked one component at a time from a held directory descriptor, without following links in the kernel;
+ * link targets are walked the same way. So a link may lead anywhere inside any of the roots (snapshots/ -> ../../blobs/ of
+ * a Hugging Face cache), and a path that leaves them is denied before anything outside is looked at: whether it exists
+ * stays unknown. openat2(RESOLVE_BENEATH) cannot do this: it knows one root and refuses absolute links.
+ * Roots are const after init; any thread. */
+#ifndef SOURCE_TRUSTED_PATH_H
+#define SOURCE_TRUSTED_PATH_H
+
+#include <stddef.h>
+
+#include "base/error.h"
+
+struct trusted_root {
+    char *given;     /* absolute, as configured */
+    char *canonical; /* the same without links; NULL when it does not exist */
+};
+
+struct trusted_roots {
+    struct trusted_root *roots;
+    size_t n_roots;
+};
+
+void trusted_roots_init(struct trusted_roots *roots, const char *const *paths, size_t n_paths); /* copies the paths */
+void trusted_roots_fini(struct trusted_roots *roots); /* accepts zeroes */
+
+/* `path` is absolute. Returns an O_PATH descriptor of what it leads to, never of a link, or -1: PERMISSION_DENIED outside
+ * the roots, NOT_FOUND when missing inside, FAILED_PRECONDITION for a cycle of links. Messages name `path`. */
+int trusted_path_open(const struct trusted_roots *roots, const char *path, struct error *error);
+
+#endif
