@@ -1,10 +1,10 @@
 /* The cost model: what a request, a byte and a copy cost on this host, in ns. Pure.
  *
  * Constants come from execute/calibration.c (measured at start, then learned from real loads, per source device) and
- * arrive here as facts. Model: a class of source (cached or not) takes requests * request_ns and bytes / bandwidth, which
- * overlap when requests are many: time = max of both for uncached reads with a deep queue, their sum for cached reads;
- * copies and fresh pages are added. Two extents are worth merging when the gap costs less than a request:
- * gap < request_ns * bytes_per_ns. */
+ * arrive here as facts. Model, fitted to measured slices of many widths: a request costs a fixed time and a byte costs
+ * its share of the bandwidth, and the two add up, from the page cache as from the device. What the device does overlaps
+ * with what the processor does (cached reads, copies, fresh pages), so a load takes the longer of the two.
+ * Two extents are worth merging when reading the gap costs less than another request. */
 #ifndef PLAN_COST_H
 #define PLAN_COST_H
 
@@ -17,23 +17,26 @@ struct cost_class {
 };
 
 struct cost_constants {
-    struct cost_class cached;   /* from the page cache */
+    struct cost_class cached;   /* from the page cache, straight into the replica */
     struct cost_class uncached; /* from the device */
+    double skip_bytes_per_ns;   /* from the page cache into a trash buffer that stays in the processor's cache */
     double copy_bytes_per_ns;   /* staging -> replica */
-    double copy_row_ns;         /* per row gathered */
+    double copy_row_ns;         /* per row that shares its request with others */
     double fresh_bytes_per_ns;  /* backing the replica's pages */
 };
 
-extern const struct cost_constants cost_defaults; /* facts of an ordinary host, see docs/performance.md */
+extern const struct cost_constants cost_defaults; /* facts of an ordinary host, see docs/planning.md */
 
 struct cost_work { /* what a candidate would do */
     uint64_t requests, read_bytes;   /* extents and their bytes */
+    uint64_t skipped_bytes;          /* of read_bytes, those that nobody wants */
     uint64_t copied_bytes, copied_rows;
     uint64_t fresh_bytes;
     double cached_share; /* 0..1 of the source bytes that are in the page cache */
 };
 
 double cost_estimate_ms(const struct cost_constants *constants, const struct cost_work *work);
+/* Extents nearer to each other than this are cheaper in one request. */
 uint64_t cost_merge_gap_bytes(const struct cost_constants *constants, double cached_share);
 
 #endif

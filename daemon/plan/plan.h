@@ -2,7 +2,7 @@
  * and a stated reason; then selects one. Only this module decides which executor runs; executors never fall back.
  *
  * Pure: no clock, no I/O. What it knows of the machine arrives as `struct plan_facts`. The plan is const once built;
- * memory belongs to it (plan_destroy). Candidate and selection reasons: docs/architecture.md. */
+ * memory belongs to it (plan_destroy). Candidate and selection reasons, and what to do about them: docs/planning.md. */
 #ifndef PLAN_PLAN_H
 #define PLAN_PLAN_H
 
@@ -27,7 +27,7 @@ enum { PLAN_REASON_CHARS = 192 };
 struct candidate {
     enum executor executor;
     bool eligible;
-    char reason[PLAN_REASON_CHARS]; /* "eligible", or why not */
+    char reason[PLAN_REASON_CHARS]; /* "eligible", "exact_generic_fallback", or why not */
     uint64_t requested_bytes;       /* bytes of the view */
     uint64_t unique_source_bytes;   /* distinct source bytes the view needs */
     uint64_t read_bytes;            /* bytes it would ask of the source */

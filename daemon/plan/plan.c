@@ -1,0 +1,143 @@
+/* The facade: survey the mapping, let the three candidates speak, select one, write down its steps.
+ *
+ * Selection, in this order: a collective that the request insists on; the executor that the request, or else the
+ * configuration, prefers; AUTO, which takes local batching unless it is refused or its cost gate says that reading
+ * exactly is cheaper. A preference that cannot be met is not an error: the reason says so and names what runs instead. */
+#include "plan/plan.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/memory.h"
+#include "plan/candidate.h"
+
+const char *executor_name(enum executor executor)
+{
+    static const char *const names[EXECUTOR_COUNT] = {
+        [EXECUTOR_GENERIC_BYTE_RANGE] = "generic_byte_range",
+        [EXECUTOR_TENSOR_BATCHED_LOCAL] = "tensor_batched_local",
+        [EXECUTOR_OWNER_FILE_COLLECTIVE] = "owner_file_collective",
+    };
+    return names[executor];
+}
+
+static void choose(struct plan *plan, enum executor executor, const char *format, ...) __attribute__((format(printf, 3, 4)));
+static void choose(struct plan *plan, enum executor executor, const char *format, ...)
+{
+    va_list values;
+    va_start(values, format);
+    vsnprintf(plan->selection_reason, sizeof plan->selection_reason, format, values);
+    va_end(values);
+    plan->executor = executor;
+}
+
+/* Why AUTO does not batch, or NULL. */
+static const char *local_rejection(const struct plan *plan, enum cost_gate gate)
+{
+    const struct candidate *generic = &plan->candidates[EXECUTOR_GENERIC_BYTE_RANGE];
+    const struct candidate *local = &plan->candidates[EXECUTOR_TENSOR_BATCHED_LOCAL];
+    if (!local->eligible)
+        return local->reason;
+    if (gate == COST_GATE_SOURCE_BYTES)
+        return local->read_bytes > generic->read_bytes ? "local_source_amplification_exceeds_generic" : NULL;
+    return local->estimated_ms > generic->estimated_ms ? "local_estimated_time_exceeds_generic" : NULL;
+}
+
+static void choose_auto(struct plan *plan, enum cost_gate gate)
+{
+    const char *rejection = local_rejection(plan, gate);
+    if (rejection)
+        choose(plan, EXECUTOR_GENERIC_BYTE_RANGE, "auto_generic:%s,%s", rejection,
+               plan->candidates[EXECUTOR_OWNER_FILE_COLLECTIVE].reason);
+    else
+        choose(plan, EXECUTOR_TENSOR_BATCHED_LOCAL, "auto_prefers_local_batched");
+}
+
+static void choose_local(struct plan *plan)
+{
+    const struct candidate *local = &plan->candidates[EXECUTOR_TENSOR_BATCHED_LOCAL];
+    if (local->eligible)
+        choose(plan, EXECUTOR_TENSOR_BATCHED_LOCAL, "executor_preference_tensor_aware_local");
+    else
+        choose(plan, EXECUTOR_GENERIC_BYTE_RANGE, "tensor_aware_local_unavailable:%s", local->reason);
+}
+
+static void choose_instead_of_collective(struct plan *plan, enum cost_gate gate)
+{
+    bool local = local_rejection(plan, gate) == NULL;
+    choose(plan, local ? EXECUTOR_TENSOR_BATCHED_LOCAL : EXECUTOR_GENERIC_BYTE_RANGE,
+           "owner_file_collective_unavailable:%s;fallback=%s", plan->candidates[EXECUTOR_OWNER_FILE_COLLECTIVE].reason,
+           local ? "local" : "generic");
+}
+
+static void choose_executor(struct plan *plan, const struct planning *planning)
+{
+    enum cost_gate gate = planning->facts->strategy->cost_gate;
+    switch (planning->spec->policy.executor) {
+    case EXECUTOR_PREFERENCE_GENERIC_BYTE_RANGE:
+        choose(plan, EXECUTOR_GENERIC_BYTE_RANGE, "executor_preference_generic");
+        break;
+    case EXECUTOR_PREFERENCE_TENSOR_AWARE_LOCAL:
+        choose_local(plan);
+        break;
+    case EXECUTOR_PREFERENCE_OWNER_FILE_COLLECTIVE:
+        choose_instead_of_collective(plan, gate);
+        break;
+    case EXECUTOR_PREFERENCE_AUTO:
+        choose_auto(plan, gate);
+        break;
+    }
+}
+
+static int check_required_collective(const struct planning *planning, const struct candidate *collective, struct error *error)
+{
+    if (planning->spec->policy.collective != COLLECTIVE_REQUIRED || collective->eligible)
+        return 0;
+    return fail(error, ERROR_FAILED_PRECONDITION, "COLLECTIVE_UNAVAILABLE",
+                "a collective load is required, but owner_file_collective cannot run: %s; ask for --collective auto to let "
+                "another executor load the same bytes",
+                collective->reason);
+}
+
+static struct planning survey(const struct mapping *mapping, const struct load_spec *spec, const struct plan_facts *facts,
+                              struct plan *plan)
+{
+    struct planning planning = {.mapping = mapping, .spec = spec, .facts = facts};
+    plan->merge_gap_bytes = planning.merge_gap_bytes = cost_merge_gap_bytes(facts->costs, facts->cached_share);
+    for (size_t i = 0; i < mapping->n_runs; i++)
+        planning.n_rows += mapping->runs[i].n_rows;
+    for (size_t i = 0; i < mapping->n_tensors; i++)
+        plan->n_jobs[mapping->tensors[i].job]++;
+    return planning;
+}
+
+struct plan *plan_build(const struct mapping *mapping, const struct load_spec *spec, const struct plan_facts *facts,
+                        struct error *error)
+{
+    struct plan *plan = memory_alloc(sizeof *plan);
+    arena_init(&plan->arena, 0);
+    struct planning planning = survey(mapping, spec, facts, plan);
+    struct proposal proposals[EXECUTOR_COUNT];
+    struct proposal *generic = &proposals[EXECUTOR_GENERIC_BYTE_RANGE];
+    candidate_generic_build(&planning, generic);
+    candidate_local_build(&planning, generic, &proposals[EXECUTOR_TENSOR_BATCHED_LOCAL]);
+    candidate_collective_build(&planning, generic, &proposals[EXECUTOR_OWNER_FILE_COLLECTIVE]);
+    for (size_t i = 0; i < EXECUTOR_COUNT; i++)
+        plan->candidates[i] = proposals[i].candidate;
+    if (check_required_collective(&planning, &plan->candidates[EXECUTOR_OWNER_FILE_COLLECTIVE], error)) {
+        plan_destroy(plan);
+        return NULL;
+    }
+    choose_executor(plan, &planning);
+    steps_build(mapping, proposals[plan->executor].rule, plan);
+    return plan;
+}
+
+void plan_destroy(struct plan *plan)
+{
+    if (!plan)
+        return;
+    arena_fini(&plan->arena);
+    free(plan);
+}

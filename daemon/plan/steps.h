@@ -1,0 +1,31 @@
+/* Byte runs -> extents to read: the one walk that every candidate's numbers and the chosen plan's steps come from.
+ *
+ * A rule says when neighbours become one request. Exact = {1, 1}: only what is exactly adjacent. Pure; the steps lie in
+ * the plan's arena. */
+#ifndef PLAN_STEPS_H
+#define PLAN_STEPS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "plan/plan.h"
+#include "resolve/mapping.h"
+
+struct step_rule {
+    uint64_t join_below_bytes; /* extents with a smaller gap than this between them become one */
+    uint64_t hull_below_bytes; /* rows with a smaller gap than this are read in one piece, from the first to the last */
+};
+
+#define STEP_RULE_EXACT ((struct step_rule){.join_below_bytes = 1, .hull_below_bytes = 1})
+
+struct step_totals {
+    size_t n_steps;
+    uint64_t requests, read_bytes; /* sums of count and of count * bytes */
+};
+
+struct step_totals steps_measure(const struct mapping *mapping, struct step_rule rule);
+
+/* Fills plan->steps, n_steps and file_first. */
+void steps_build(const struct mapping *mapping, struct step_rule rule, struct plan *plan);
+
+#endif
