@@ -6,11 +6,11 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* "8GB", "64MiB", "1.5 GiB", "4096", "1_000KB": powers of 1024 in both spellings, case ignored, never negative.
- * Returns 0, or -1 when the text is no size or does not fit into 64 bits. */
+/* "8GB", "64MiB", "1.5 GiB", "4096", "1_000KB": powers of 1024 in both spellings, case ignored, never negative. Fractions of
+ * a byte are dropped. Returns 0, or -1 when the text is no size, does not fit into 64 bits, or would only round to zero. */
 int text_parse_bytes(const char *text, uint64_t *bytes);
 
-/* "15s", "250ms", "2m", "1.5h": a unit is required. Returns 0 or -1. */
+/* "15s", "250ms", "2m", "1.5h": a unit is required, except for a plain 0. Returns 0 or -1, as above. */
 int text_parse_duration_ms(const char *text, uint64_t *duration_ms);
 
 enum { TEXT_SIZE_CHARS = 32 };
@@ -25,12 +25,18 @@ enum { TEXT_NAME_CHARS = 200 };
  * about 120 bytes are cut in the middle with "...". `name` may hold NULs. Returns `out`. */
 const char *text_escape(const char *name, size_t length, char out[TEXT_NAME_CHARS]);
 
-/* The candidate with the smallest edit distance, or NULL when nothing is near. */
+enum { TEXT_ESCAPE_CHARS = 12 };
+/* One character of it, for callers that do not cut: writes how the character at `text` (length >= 1) is shown and returns how
+ * many bytes it takes. A backslash is doubled. For valid UTF-8 this is also what YAML wants between double quotes,
+ * where '"' itself is the caller's business. */
+size_t text_escape_char(const char *text, size_t length, char out[TEXT_ESCAPE_CHARS]);
+
+/* The candidate with the smallest edit distance (case ignored, the first of equals), or NULL when nothing is near. */
 const char *text_nearest(const char *word, const char *const *candidates, size_t n_candidates);
 
 bool text_is_utf8(const char *text, size_t length); /* as RFC 3629: no surrogates, no overlong forms */
 
-/* Shell globs with * ? [a-z] over bytes, no special meaning for '/' or a leading '.'. */
+/* Shell globs with * ? [a-z] [!a-z] and \x for x itself, over bytes, no special meaning for '/' or a leading '.'. */
 bool text_glob(const char *pattern, const char *name, size_t name_length);
 
 #endif

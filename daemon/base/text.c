@@ -1,0 +1,360 @@
+/* Sizes, durations and names as text.
+ *
+ * Numbers are read without floating point: "0.1GB" is the same bytes everywhere, and an overflow is seen where it happens.
+ * What comes out of a formatter parses back to the same number. Names from outside are shown one character at a time by
+ * text_escape_char(), so that messages, logs and printed configurations escape alike. */
+#include "base/text.h"
+
+#include <ctype.h>
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+
+#include "base/checked.h"
+#include "base/utf8.h"
+
+struct unit {
+    const char *name;
+    uint64_t factor;
+};
+
+static const struct unit size_units[] = {
+    {"", 1},
+    {"B", 1},
+    {"K", 1ull << 10},
+    {"KB", 1ull << 10},
+    {"KiB", 1ull << 10},
+    {"M", 1ull << 20},
+    {"MB", 1ull << 20},
+    {"MiB", 1ull << 20},
+    {"G", 1ull << 30},
+    {"GB", 1ull << 30},
+    {"GiB", 1ull << 30},
+    {"T", 1ull << 40},
+    {"TB", 1ull << 40},
+    {"TiB", 1ull << 40},
+    {"P", 1ull << 50},
+    {"PB", 1ull << 50},
+    {"PiB", 1ull << 50},
+};
+
+static const struct unit duration_units[] = {{"ms", 1}, {"s", 1000}, {"m", 60000}, {"h", 3600000}};
+
+static const struct unit *find_unit(const char *name, const struct unit *units, size_t n_units)
+{
+    for (size_t i = 0; i < n_units; i++) {
+        if (strcasecmp(name, units[i].name) == 0)
+            return &units[i];
+    }
+    return NULL;
+}
+
+struct decimal {
+    uint64_t whole;
+    const char *fraction; /* its digits; n_fraction 0 = none */
+    size_t n_fraction;
+    const char *rest; /* after the number and its spaces */
+};
+
+/* Digits with '_' between digits, then perhaps a point and more digits. */
+static int parse_decimal(const char *text, struct decimal *out)
+{
+    *out = (struct decimal){0};
+    const char *at = text;
+    for (; isdigit((unsigned char)*at) || (*at == '_' && at > text && isdigit((unsigned char)at[1])); at++) {
+        if (*at == '_' && at[-1] == '_')
+            return -1;
+        if (*at != '_' && (!checked_mul(out->whole, 10, &out->whole) || !checked_add(out->whole, *at - '0', &out->whole)))
+            return -1;
+    }
+    if (at == text)
+        return -1;
+    if (*at == '.') {
+        out->fraction = ++at;
+        while (isdigit((unsigned char)*at))
+            at++;
+        out->n_fraction = (size_t)(at - out->fraction);
+        if (out->n_fraction == 0)
+            return -1;
+    }
+    size_t n_spaces = strspn(at, " ");
+    out->rest = at + n_spaces;
+    return n_spaces && !*out->rest ? -1 : 0;
+}
+
+/* floor(0.fraction * factor), exactly: dividing from the last digit on never needs more than 10 * factor. */
+static uint64_t scale_fraction(const struct decimal *number, uint64_t factor, bool *is_zero)
+{
+    uint64_t scaled = 0;
+    for (size_t i = number->n_fraction; i-- > 0;) {
+        uint64_t digit = (uint64_t)(number->fraction[i] - '0');
+        *is_zero = *is_zero && digit == 0;
+        scaled = (digit * factor + scaled) / 10;
+    }
+    return scaled;
+}
+
+static int scale(const struct decimal *number, uint64_t factor, uint64_t *value)
+{
+    bool is_zero = number->whole == 0;
+    uint64_t fraction = scale_fraction(number, factor, &is_zero);
+    if (!checked_mul(number->whole, factor, value) || !checked_add(*value, fraction, value))
+        return -1;
+    return *value == 0 && !is_zero ? -1 : 0; /* zero often means "off": nobody gets it by rounding */
+}
+
+int text_parse_bytes(const char *text, uint64_t *bytes)
+{
+    struct decimal number;
+    if (parse_decimal(text, &number) < 0)
+        return -1;
+    const struct unit *unit = find_unit(number.rest, size_units, sizeof size_units / sizeof size_units[0]);
+    if (!unit || (unit->factor == 1 && number.n_fraction))
+        return -1;
+    return scale(&number, unit->factor, bytes);
+}
+
+int text_parse_duration_ms(const char *text, uint64_t *duration_ms)
+{
+    struct decimal number;
+    if (parse_decimal(text, &number) < 0)
+        return -1;
+    const struct unit *unit = find_unit(number.rest, duration_units, sizeof duration_units / sizeof duration_units[0]);
+    if (!unit && strcmp(text, "0") == 0)
+        unit = duration_units; /* zero is the same in every unit */
+    return unit ? scale(&number, unit->factor, duration_ms) : -1;
+}
+
+const char *text_format_bytes(uint64_t bytes, char out[TEXT_SIZE_CHARS])
+{
+    static const struct unit units[] = {{"TiB", 1ull << 40}, {"GiB", 1ull << 30}, {"MiB", 1ull << 20}, {"KiB", 1ull << 10}};
+    for (size_t i = 0; bytes && i < sizeof units / sizeof units[0]; i++) {
+        if (bytes % units[i].factor == 0) {
+            snprintf(out, TEXT_SIZE_CHARS, "%llu%s", (unsigned long long)(bytes / units[i].factor), units[i].name);
+            return out;
+        }
+    }
+    snprintf(out, TEXT_SIZE_CHARS, "%llu", (unsigned long long)bytes);
+    return out;
+}
+
+const char *text_format_duration_ms(uint64_t duration_ms, char out[TEXT_SIZE_CHARS])
+{
+    size_t i = sizeof duration_units / sizeof duration_units[0] - 1;
+    if (duration_ms == 0)
+        return strcpy(out, "0s");
+    while (duration_ms % duration_units[i].factor)
+        i--;
+    snprintf(out, TEXT_SIZE_CHARS, "%llu%s", (unsigned long long)(duration_ms / duration_units[i].factor),
+             duration_units[i].name);
+    return out;
+}
+
+const char *text_people_bytes(uint64_t bytes, char out[TEXT_SIZE_CHARS])
+{
+    static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
+    if (bytes < 1024) {
+        snprintf(out, TEXT_SIZE_CHARS, "%u B", (unsigned)bytes);
+        return out;
+    }
+    double value = (double)bytes;
+    size_t unit = 0;
+    for (; value >= 1023.5 && unit + 1 < sizeof units / sizeof units[0]; unit++) /* 1023.5 would print as 1024 */
+        value /= 1024;
+    int decimals = value < 9.995 ? 2 : value < 99.95 ? 1 : 0;
+    snprintf(out, TEXT_SIZE_CHARS, "%.*f %s", decimals, value, units[unit]);
+    return out;
+}
+
+bool text_is_utf8(const char *text, size_t length)
+{
+    while (length) {
+        size_t n = utf8_sequence(text, length);
+        if (n == 0)
+            return false;
+        text += n;
+        length -= n;
+    }
+    return true;
+}
+
+/* The character of a well-formed sequence of n bytes. */
+static uint32_t decode(const char *text, size_t n)
+{
+    uint32_t value = n == 1 ? (unsigned char)text[0] : (unsigned char)text[0] & (0x7Fu >> n);
+    for (size_t i = 1; i < n; i++)
+        value = value << 6 | ((unsigned char)text[i] & 0x3F);
+    return value;
+}
+
+/* Characters that would change how a terminal or an editor shows what is around them. */
+static bool is_disruptive(uint32_t c)
+{
+    return (c >= 0x80 && c < 0xA0)       /* C1 controls */
+           || c == 0x2028 || c == 0x2029 /* line and paragraph separator */
+           || (c >= 0x200E && c <= 0x200F) || (c >= 0x202A && c <= 0x202E) || (c >= 0x2066 && c <= 0x2069) /* bidi */
+           || c == 0xFEFF || c == 0xFFFE || c == 0xFFFF; /* byte order mark, non-characters */
+}
+
+size_t text_escape_char(const char *text, size_t length, char out[TEXT_ESCAPE_CHARS])
+{
+    static const char controls[] = "\n\t\r", letters[] = "ntr";
+    unsigned char first = (unsigned char)text[0];
+    size_t n = utf8_sequence(text, length);
+    const char *control = first ? strchr(controls, first) : NULL;
+    if (control)
+        snprintf(out, TEXT_ESCAPE_CHARS, "\\%c", letters[control - controls]);
+    else if (first == '\\')
+        snprintf(out, TEXT_ESCAPE_CHARS, "\\\\");
+    else if (n == 0 || first < 0x20 || first == 0x7F)
+        snprintf(out, TEXT_ESCAPE_CHARS, "\\x%02x", first);
+    else if (is_disruptive(decode(text, n)))
+        snprintf(out, TEXT_ESCAPE_CHARS, "\\u%04x", (unsigned)decode(text, n));
+    else
+        snprintf(out, TEXT_ESCAPE_CHARS, "%.*s", (int)n, text);
+    return n ? n : 1;
+}
+
+enum { SHOWN_CHARS = 120, SHOWN_HEAD_CHARS = 60, SHOWN_TAIL_CHARS = 57 };
+
+static size_t escaped_length(const char *name, size_t length)
+{
+    char piece[TEXT_ESCAPE_CHARS];
+    size_t total = 0;
+    for (size_t at = 0; at < length;) {
+        at += text_escape_char(name + at, length - at, piece);
+        total += strlen(piece);
+    }
+    return total;
+}
+
+const char *text_escape(const char *name, size_t length, char out[TEXT_NAME_CHARS])
+{
+    size_t total = escaped_length(name, length), seen = 0, used = 0;
+    bool is_long = total > SHOWN_CHARS, is_cut = false;
+    char piece[TEXT_ESCAPE_CHARS];
+    for (size_t at = 0; at < length;) {
+        at += text_escape_char(name + at, length - at, piece);
+        size_t n = strlen(piece);
+        if (!is_long || seen + n <= SHOWN_HEAD_CHARS || seen >= total - SHOWN_TAIL_CHARS) {
+            memcpy(out + used, piece, n);
+            used += n;
+        } else if (!is_cut) {
+            memcpy(out + used, "...", 3);
+            used += 3;
+            is_cut = true;
+        }
+        seen += n;
+    }
+    out[used] = '\0';
+    return out;
+}
+
+enum { NEAREST_MAX_CHARS = 255 };
+
+static size_t least(size_t a, size_t b)
+{
+    return a < b ? a : b;
+}
+
+/* Edit distance with neighbours swapped counted as one (optimal string alignment), or limit + 1 when it is larger. */
+static size_t edit_distance(const char *a, size_t n_a, const char *b, size_t n_b, size_t limit)
+{
+    uint8_t rows[3][NEAREST_MAX_CHARS + 1];
+    for (size_t j = 0; j <= n_b; j++)
+        rows[0][j] = (uint8_t)j;
+    for (size_t i = 1; i <= n_a; i++) {
+        uint8_t *row = rows[i % 3];
+        const uint8_t *above = rows[(i - 1) % 3], *above2 = rows[(i + 1) % 3];
+        size_t smallest = row[0] = (uint8_t)i;
+        for (size_t j = 1; j <= n_b; j++) {
+            bool is_same = tolower((unsigned char)a[i - 1]) == tolower((unsigned char)b[j - 1]);
+            size_t best = least(above[j - 1] + (is_same ? 0u : 1u), least(above[j], row[j - 1]) + 1u);
+            if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1])
+                best = least(best, above2[j - 2] + 1u);
+            row[j] = (uint8_t)best;
+            smallest = least(smallest, best);
+        }
+        if (smallest > limit)
+            return limit + 1;
+    }
+    return rows[n_a % 3][n_b];
+}
+
+const char *text_nearest(const char *word, const char *const *candidates, size_t n_candidates)
+{
+    const char *nearest = NULL;
+    size_t length = strlen(word);
+    if (length > NEAREST_MAX_CHARS)
+        return NULL;
+    size_t best = length / 3 + 2; /* at most a third of the letters and one more may differ */
+    for (size_t i = 0; i < n_candidates && best > 0; i++) {
+        size_t n = strlen(candidates[i]);
+        size_t gap = n > length ? n - length : length - n;
+        if (n > NEAREST_MAX_CHARS || gap >= best)
+            continue;
+        size_t distance = edit_distance(word, length, candidates[i], n, best - 1);
+        if (distance < best) {
+            best = distance;
+            nearest = candidates[i];
+        }
+    }
+    return nearest;
+}
+
+/* One [...] at `at`. Returns what follows it, or NULL when it never closes (then '[' stands for itself). */
+static const char *match_set(const char *at, unsigned char c, bool *is_match)
+{
+    bool is_negated = *++at == '!' || *at == '^';
+    const char *first = at += is_negated;
+    bool found = false;
+    for (; *at && (*at != ']' || at == first); at++) {
+        unsigned char low = (unsigned char)*at, high = low;
+        if (at[1] == '-' && at[2] && at[2] != ']') {
+            high = (unsigned char)at[2];
+            at += 2;
+        }
+        found = found || (c >= low && c <= high);
+    }
+    *is_match = found != is_negated;
+    return *at ? at + 1 : NULL;
+}
+
+/* Matches one byte against the element at `pattern`. Returns what follows the element, or NULL. */
+static const char *match_one(const char *pattern, unsigned char c)
+{
+    bool is_match;
+    const char *after = *pattern == '[' ? match_set(pattern, c, &is_match) : NULL;
+    if (after)
+        return is_match ? after : NULL;
+    if (*pattern == '?')
+        return pattern + 1;
+    if (*pattern == '\\' && pattern[1])
+        pattern++;
+    return (unsigned char)*pattern == c ? pattern + 1 : NULL;
+}
+
+bool text_glob(const char *pattern, const char *name, size_t name_length)
+{
+    const char *after_star = NULL;
+    size_t at = 0, star_at = 0;
+    for (;;) {
+        if (*pattern == '*') {
+            after_star = ++pattern;
+            star_at = at;
+            continue;
+        }
+        if (at == name_length && !*pattern)
+            return true;
+        const char *next = at < name_length && *pattern ? match_one(pattern, (unsigned char)name[at]) : NULL;
+        if (next) {
+            pattern = next;
+            at++;
+        } else if (after_star && star_at < name_length) {
+            pattern = after_star; /* the last '*' takes one more byte */
+            at = ++star_at;
+        } else {
+            return false;
+        }
+    }
+}

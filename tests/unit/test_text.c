@@ -1,0 +1,382 @@
+/* Sizes, durations, names, globs: what is written is what is meant, and what is shown can be read back. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "base/text.h"
+
+#define COUNT(array) (sizeof(array) / sizeof(array)[0])
+
+static void sizes_are_powers_of_1024_in_every_spelling(void **state)
+{
+    static const struct {
+        const char *text;
+        uint64_t bytes;
+    } cases[] = {
+        {"0", 0},
+        {"4096", 4096},
+        {"1B", 1},
+        {"8GB", 8ull << 30},
+        {"8gb", 8ull << 30},
+        {"8G", 8ull << 30},
+        {"64MiB", 64 << 20},
+        {"64mib", 64 << 20},
+        {"1.5 GiB", 3ull << 29},
+        {"0.5 MB", 1 << 19},
+        {"0.5   MB", 1 << 19},
+        {"16KB", 16 << 10},
+        {"1_000KB", 1000 << 10},
+        {"1_0_0", 100},
+        {"1TB", 1ull << 40},
+        {"2PiB", 1ull << 51},
+        {"0MB", 0},
+        {"0.0GB", 0},
+        {"007", 7},
+        {"0.1MB", 104857},
+        {"1.0009765625KB", 1025},
+        {"18446744073709551615", UINT64_MAX},
+        {"16383PiB", 16383ull << 50},
+        {"0.33333333333333333333333333333333333333333KB", 341},
+    };
+    (void)state;
+    for (size_t i = 0; i < COUNT(cases); i++) {
+        uint64_t bytes = 77;
+        if (text_parse_bytes(cases[i].text, &bytes) < 0 || bytes != cases[i].bytes)
+            fail_msg("%s gives %llu", cases[i].text, (unsigned long long)bytes);
+    }
+}
+
+static void what_is_no_size_or_too_large_is_refused(void **state)
+{
+    static const char *const cases[] = {
+        "",
+        " ",
+        "B",
+        "GB",
+        "lots",
+        "-1",
+        "+1",
+        " 1",
+        "1 ",
+        "1XB",
+        "1 G B",
+        "1GBx",
+        "1.GB",
+        ".5GB",
+        "1..5GB",
+        "1.5.5GB",
+        "1e9",
+        "0x10",
+        "_1",
+        "1_",
+        "1__0",
+        "1_GB",
+        "1.5",
+        "1.0B",
+        "0.0001KB",
+        "18446744073709551616",
+        "16384PiB",
+        "99999999999TB",
+        "16777216TiB",
+        "1,5GB",
+        "1\tGB",
+        "1GiBB",
+        "inf",
+        "nan",
+    };
+    (void)state;
+    for (size_t i = 0; i < COUNT(cases); i++) {
+        uint64_t bytes;
+        if (text_parse_bytes(cases[i], &bytes) == 0)
+            fail_msg("'%s' was taken for a size", cases[i]);
+    }
+}
+
+static void durations_need_a_unit_unless_they_are_zero(void **state)
+{
+    static const struct {
+        const char *text;
+        uint64_t ms;
+    } good[] = {{"15s", 15000}, {"250ms", 250}, {"2m", 120000}, {"1h", 3600000},   {"1.5s", 1500}, {"1.5 h", 5400000},
+                {"0s", 0},      {"0", 0},       {"0.001s", 1},  {"1_000ms", 1000}, {"10M", 600000}};
+    static const char *const bad[] = {
+        "15", "0.5", "", "s", "5 weeks", "1d", "-1s", "0.0004s", "0.5ms", "1.5", "99999999999999999h", "1s2", "00 "};
+    (void)state;
+    for (size_t i = 0; i < COUNT(good); i++) {
+        uint64_t ms = 77;
+        if (text_parse_duration_ms(good[i].text, &ms) < 0 || ms != good[i].ms)
+            fail_msg("%s gives %llu ms", good[i].text, (unsigned long long)ms);
+    }
+    for (size_t i = 0; i < COUNT(bad); i++) {
+        uint64_t ms;
+        if (text_parse_duration_ms(bad[i], &ms) == 0)
+            fail_msg("'%s' was taken for a duration", bad[i]);
+    }
+}
+
+static void a_formatted_number_parses_back_to_itself(void **state)
+{
+    char text[TEXT_SIZE_CHARS];
+    uint64_t back;
+    (void)state;
+    for (uint64_t seed = 1, i = 0; i < 5000; i++) {
+        seed = seed * 6364136223846793005u + 1442695040888963407u;
+        uint64_t value = (seed >> (i % 64)) << (i % 7 * 9);
+        assert_int_equal(text_parse_bytes(text_format_bytes(value, text), &back), 0);
+        assert_true(back == value);
+        assert_int_equal(text_parse_duration_ms(text_format_duration_ms(value, text), &back), 0);
+        assert_true(back == value);
+    }
+}
+
+static void numbers_are_shown_short(void **state)
+{
+    char text[TEXT_SIZE_CHARS];
+    (void)state;
+    assert_string_equal(text_format_bytes(0, text), "0");
+    assert_string_equal(text_format_bytes(4097, text), "4097");
+    assert_string_equal(text_format_bytes(1536 << 10, text), "1536KiB");
+    assert_string_equal(text_format_bytes(64 << 20, text), "64MiB");
+    assert_string_equal(text_format_bytes(1ull << 50, text), "1024TiB");
+    assert_string_equal(text_format_duration_ms(0, text), "0s");
+    assert_string_equal(text_format_duration_ms(250, text), "250ms");
+    assert_string_equal(text_format_duration_ms(10000, text), "10s");
+    assert_string_equal(text_format_duration_ms(5400000, text), "90m");
+    assert_string_equal(text_format_duration_ms(7200000, text), "2h");
+}
+
+static void people_get_three_digits_and_a_unit(void **state)
+{
+    static const struct {
+        uint64_t bytes;
+        const char *text;
+    } cases[] = {{0, "0 B"},
+                 {812, "812 B"},
+                 {1023, "1023 B"},
+                 {1024, "1.00 KiB"},
+                 {4016029696, "3.74 GiB"},
+                 {10240, "10.0 KiB"},
+                 {102400, "100 KiB"},
+                 {1048575, "1.00 MiB"},
+                 {(1 << 20) - 513, "1023 KiB"},
+                 {UINT64_MAX, "16.0 EiB"}};
+    char text[TEXT_SIZE_CHARS];
+    (void)state;
+    for (size_t i = 0; i < COUNT(cases); i++)
+        assert_string_equal(text_people_bytes(cases[i].bytes, text), cases[i].text);
+}
+
+static void names_are_escaped_so_that_no_terminal_is_harmed(void **state)
+{
+    static const struct {
+        const char *name;
+        size_t length;
+        const char *shown;
+    } cases[] = {
+        {"", 0, ""},
+        {"model.w", 7, "model.w"},
+        {"a b\"c'", 6, "a b\"c'"},
+        {"a\nb\tc\rd", 7, "a\\nb\\tc\\rd"},
+        {"\x1b[31m", 5, "\\x1b[31m"},
+        {"a\0b", 3, "a\\x00b"},
+        {"\x7f", 1, "\\x7f"},
+        {"a\\n", 3, "a\\\\n"},
+        {"sp\xc3\xa4"
+         "ces",
+         7,
+         "sp\xc3\xa4"
+         "ces"},
+        {"\xff\xfe", 2, "\\xff\\xfe"},
+        {"\xe2\x82", 2, "\\xe2\\x82"},
+        {"\xc2\x9b", 2, "\\u009b"},
+        {"\xe2\x80\xae", 3, "\\u202e"},
+        {"\xed\xa0\x80", 3, "\\xed\\xa0\\x80"},
+        {"\xf0\x9f\x98\x80", 4, "\xf0\x9f\x98\x80"},
+    };
+    char out[TEXT_NAME_CHARS];
+    (void)state;
+    for (size_t i = 0; i < COUNT(cases); i++)
+        assert_string_equal(text_escape(cases[i].name, cases[i].length, out), cases[i].shown);
+}
+
+static void long_names_keep_their_head_and_tail(void **state)
+{
+    char name[4000], out[TEXT_NAME_CHARS];
+    (void)state;
+    memset(name, 'x', sizeof name);
+    assert_int_equal(strlen(text_escape(name, 120, out)), 120);
+    assert_null(strstr(out, "..."));
+    memcpy(name, "model.", 6);
+    memcpy(name + 121 - 7, ".weight", 7);
+    text_escape(name, 121, out);
+    assert_int_equal(strlen(out), 120);
+    assert_int_equal(strncmp(out, "model.xxx", 9), 0);
+    assert_string_equal(out + strlen(out) - 10, "xxx.weight");
+    assert_non_null(strstr(out, "x...x"));
+}
+
+static void a_cut_never_splits_a_character(void **state)
+{
+    char name[1000], out[TEXT_NAME_CHARS];
+    (void)state;
+    for (size_t shift = 0; shift < 4; shift++) {
+        memset(name, 'a', shift);
+        for (size_t i = shift; i + 4 <= sizeof name; i += 4)
+            memcpy(name + i, "\xf0\x9f\x98\x80", 4);
+        text_escape(name, shift + (sizeof name - 4) / 4 * 4 - 4, out);
+        assert_true(text_is_utf8(out, strlen(out)));
+        assert_null(strstr(out, "\\x"));
+    }
+    memset(name, 1, sizeof name);
+    assert_true(strlen(text_escape(name, sizeof name, out)) < TEXT_NAME_CHARS);
+    assert_int_equal(strncmp(out + strlen(out) - 4, "\\x01", 4), 0);
+}
+
+static void the_nearest_word_is_found_and_far_ones_are_not(void **state)
+{
+    static const char *const keys[] = {"server", "logging", "memory", "sources", "engine"};
+    static const char *const longer[] = {"enable_local_batched_disk_load", "enable_owner_file_collective", "cost_gate"};
+    char endless[600];
+    (void)state;
+    assert_string_equal(text_nearest("servr", keys, COUNT(keys)), "server");
+    assert_string_equal(text_nearest("SERVER", keys, COUNT(keys)), "server");
+    assert_string_equal(text_nearest("memroy", keys, COUNT(keys)), "memory");
+    assert_string_equal(text_nearest("source", keys, COUNT(keys)), "sources");
+    assert_string_equal(text_nearest("enable_local_batch_disk_load", longer, COUNT(longer)), longer[0]);
+    assert_string_equal(text_nearest("cost_gates", longer, COUNT(longer)), "cost_gate");
+    assert_null(text_nearest("nonsense", keys, COUNT(keys)));
+    assert_null(text_nearest("xyz", keys, COUNT(keys)));
+    assert_null(text_nearest("server", keys, 0));
+    memset(endless, 's', sizeof endless - 1);
+    endless[sizeof endless - 1] = '\0';
+    assert_null(text_nearest(endless, keys, COUNT(keys)));
+}
+
+static void of_equally_near_words_the_first_wins(void **state)
+{
+    static const char *const words[] = {"aXc", "aYc"};
+    (void)state;
+    assert_string_equal(text_nearest("aZc", words, 2), "aXc");
+    assert_string_equal(text_nearest("aYc", words, 2), "aYc");
+}
+
+static void utf8_is_what_rfc_3629_says(void **state)
+{
+    static const char *const good[] = {"",
+                                       "a",
+                                       "\xc2\x80",
+                                       "\xdf\xbf",
+                                       "\xe0\xa0\x80",
+                                       "\xed\x9f\xbf",
+                                       "\xee\x80\x80",
+                                       "\xef\xbf\xbf",
+                                       "\xf0\x90\x80\x80",
+                                       "\xf4\x8f\xbf\xbf"};
+    static const char *const bad[] = {"\x80",
+                                      "\xbf",
+                                      "\xc0\x80",
+                                      "\xc1\xbf",
+                                      "\xc2",
+                                      "\xc2\x41",
+                                      "\xe0\x9f\xbf",
+                                      "\xed\xa0\x80",
+                                      "\xf0\x8f\xbf\xbf",
+                                      "\xf4\x90\x80\x80",
+                                      "\xf5\x80\x80\x80",
+                                      "\xff",
+                                      "a\xe2\x82"};
+    (void)state;
+    for (size_t i = 0; i < COUNT(good); i++)
+        assert_true(text_is_utf8(good[i], strlen(good[i])));
+    for (size_t i = 0; i < COUNT(bad); i++)
+        assert_false(text_is_utf8(bad[i], strlen(bad[i])));
+    assert_true(text_is_utf8("a\0b", 3));
+}
+
+static void globs_match_as_a_shell_does(void **state)
+{
+    static const struct {
+        const char *pattern, *name;
+        bool matches;
+    } cases[] = {
+        {"", "", true},
+        {"", "a", false},
+        {"*", "", true},
+        {"*", "a/b.c", true},
+        {"a", "a", true},
+        {"a", "ab", false},
+        {"ab", "a", false},
+        {"*.weight", "model.0.weight", true},
+        {"*.weight", "weight", false},
+        {"*q_proj*", "a.q_proj.bias", true},
+        {"?", "", false},
+        {"?", "a", true},
+        {"a?c", "abc", true},
+        {"a*b*c", "aXbYbZc", true},
+        {"a*b*c", "aXbYbZ", false},
+        {"**", "x", true},
+        {"layers.[0-9].w", "layers.7.w", true},
+        {"layers.[0-9].w", "layers.x.w", false},
+        {"[!0-9]", "x", true},
+        {"[^0-9]", "3", false},
+        {"[]]", "]", true},
+        {"[a-]", "-", true},
+        {"[]a]x", "ax", true},
+        {"[abc", "[abc", true},
+        {"[abc", "a", false},
+        {"\\*", "*", true},
+        {"\\*", "a", false},
+        {"\\", "\\", true},
+        {"*.*", ".x", true},
+        {"a*", "b", false},
+        {"*[ab]", "xxb", true},
+        {"*[ab]", "xxc", false},
+    };
+    (void)state;
+    for (size_t i = 0; i < COUNT(cases); i++) {
+        if (text_glob(cases[i].pattern, cases[i].name, strlen(cases[i].name)) != cases[i].matches)
+            fail_msg("glob '%s' against '%s'", cases[i].pattern, cases[i].name);
+    }
+}
+
+static void a_glob_looks_at_no_byte_after_the_name_and_takes_nuls(void **state)
+{
+    (void)state;
+    assert_true(text_glob("a*", "ab", 1));
+    assert_false(text_glob("ab", "ab", 1));
+    assert_true(text_glob("a?b", "a\0b", 3));
+}
+
+static void a_hostile_glob_ends(void **state)
+{
+    char name[5000];
+    (void)state;
+    memset(name, 'a', sizeof name);
+    assert_false(text_glob("*a*a*a*a*a*a*a*a*a*a*a*a*b", name, sizeof name));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(sizes_are_powers_of_1024_in_every_spelling),
+        cmocka_unit_test(what_is_no_size_or_too_large_is_refused),
+        cmocka_unit_test(durations_need_a_unit_unless_they_are_zero),
+        cmocka_unit_test(a_formatted_number_parses_back_to_itself),
+        cmocka_unit_test(numbers_are_shown_short),
+        cmocka_unit_test(people_get_three_digits_and_a_unit),
+        cmocka_unit_test(names_are_escaped_so_that_no_terminal_is_harmed),
+        cmocka_unit_test(long_names_keep_their_head_and_tail),
+        cmocka_unit_test(a_cut_never_splits_a_character),
+        cmocka_unit_test(the_nearest_word_is_found_and_far_ones_are_not),
+        cmocka_unit_test(of_equally_near_words_the_first_wins),
+        cmocka_unit_test(utf8_is_what_rfc_3629_says),
+        cmocka_unit_test(globs_match_as_a_shell_does),
+        cmocka_unit_test(a_glob_looks_at_no_byte_after_the_name_and_takes_nuls),
+        cmocka_unit_test(a_hostile_glob_ends),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
