@@ -1,0 +1,29 @@
+#!/usr/bin/env bash
+# Runs each fuzz target for so many seconds, starting from its corpus in tests/fuzz/corpus/. New inputs are kept outside the
+# tree; a crash, a leak or a hang fails, and its input is kept and named.
+# usage: run.sh SECONDS [TARGET ...]        default: all targets; a dictionary tests/fuzz/NAME.dict is used when there
+set -u
+seconds=${1:?usage: run.sh SECONDS [TARGET ...]}; shift
+cd "$(dirname "$0")/../.." || exit 1
+if [ $# -eq 0 ]; then for file in tests/fuzz/fuzz_*.c; do name=${file##*/fuzz_}; set -- "$@" "${name%.c}"; done; fi
+bash tests/fuzz/build.sh build/fuzz "$@" >/tmp/fuzz-build.$$.log 2>&1 || { tail -20 /tmp/fuzz-build.$$.log; exit 1; }
+rm -f /tmp/fuzz-build.$$.log
+
+kept=$(mktemp -d "${TMPDIR:-/tmp}/fuzz.XXXXXX")
+failed=0
+for name in "$@"; do
+  mkdir -p "$kept/$name"
+  dict=(); [ -f "tests/fuzz/$name.dict" ] && dict=("-dict=tests/fuzz/$name.dict")
+  if "build/fuzz/fuzz_$name" -max_total_time="$seconds" -timeout=10 -rss_limit_mb=2048 -print_final_stats=1 "${dict[@]}" \
+      -artifact_prefix="$kept/$name-" "$kept/$name" "tests/fuzz/corpus/$name" >"$kept/$name.log" 2>&1; then
+    runs=$(sed -n 's/^stat::number_of_executed_units: *//p' "$kept/$name.log")
+    coverage=$(grep -o 'cov: [0-9]*' "$kept/$name.log" | tail -1)
+    echo "fuzz $name: $runs runs in $seconds s, $coverage, $(find "$kept/$name" -type f | wc -l) new inputs in $kept/$name"
+  else
+    failed=$((failed + 1))
+    tail -40 "$kept/$name.log"
+    echo "fuzz $name: FAILED; log $kept/$name.log, input in $kept/$name-*"
+  fi
+done
+echo "fuzz targets: $(($# - failed)) passed, $failed failed"
+[ "$failed" = 0 ]
