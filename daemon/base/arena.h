@@ -10,7 +10,7 @@ struct arena {
     struct arena_block *blocks;
     size_t used, room;  /* in the newest block */
     size_t total_bytes; /* of all blocks */
-    size_t cap_bytes;   /* 0 = none */
+    size_t cap_bytes;   /* of total_bytes, for arena_try(); 0 = none */
 };
 
 void arena_init(struct arena *arena, size_t cap_bytes);
