@@ -13,21 +13,48 @@ struct map_slot {
     uint64_t hash;
 };
 
-/* FNV-1a over 8-byte words with a random start and a final mix (splitmix64). */
+static uint64_t rotate(uint64_t value, int bits)
+{
+    return value << bits | value >> (64 - bits);
+}
+
+static void mix(uint64_t *a, uint64_t *b, int bits)
+{
+    *a += *b;
+    *b = rotate(*b, bits) ^ *a;
+}
+
+static void sip_round(uint64_t v[4])
+{
+    mix(&v[0], &v[1], 13);
+    v[0] = rotate(v[0], 32);
+    mix(&v[2], &v[3], 16);
+    mix(&v[0], &v[3], 21);
+    mix(&v[2], &v[1], 17);
+    v[2] = rotate(v[2], 32);
+}
+
+/* SipHash-1-3: with simpler mixing, a writer of tensor names can pick differences that cancel out whatever the seed is. */
 static uint64_t hash_of(uint64_t seed, const char *key, size_t length)
 {
-    uint64_t hash = seed ^ length;
-    while (length) {
+    uint64_t other = ~rotate(seed, 32);
+    uint64_t v[4] = {seed ^ 0x736F6D6570736575u, other ^ 0x646F72616E646F6Du, seed ^ 0x6C7967656E657261u,
+                     other ^ 0x7465646279746573u};
+    uint64_t last = (uint64_t)length << 56;
+    for (;; key += sizeof last, length -= sizeof last) {
         uint64_t word = 0;
-        size_t n = length < sizeof word ? length : sizeof word;
-        memcpy(&word, key, n);
-        hash = (hash ^ word) * 0x9E3779B97F4A7C15u;
-        hash ^= hash >> 29;
-        key += n;
-        length -= n;
+        memcpy(&word, key, length < sizeof word ? length : sizeof word);
+        word |= length < sizeof word ? last : 0;
+        v[3] ^= word;
+        sip_round(v);
+        v[0] ^= word;
+        if (length < sizeof word)
+            break;
     }
-    hash = (hash ^ hash >> 30) * 0xBF58476D1CE4E5B9u;
-    return hash ^ hash >> 31;
+    v[2] ^= 0xFF;
+    for (int i = 0; i < 3; i++)
+        sip_round(v);
+    return v[0] ^ v[1] ^ v[2] ^ v[3];
 }
 
 void map_init(struct map *map, size_t expected_keys)
@@ -92,6 +119,8 @@ uint32_t map_find(const struct map *map, const char *key, size_t length)
 
 void map_remove(struct map *map, const char *key, size_t length)
 {
+    if (!map->n_keys)
+        return;
     size_t mask = map->n_slots - 1;
     size_t hole = probe(map, key, length, hash_of(map->seed, key, length));
     if (!map->slots[hole].key)

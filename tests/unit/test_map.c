@@ -1,0 +1,143 @@
+/* The map agrees with a plain list under adds, finds and removes, and no key can be made to collide on purpose. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "base/map.c" /* for hash_of() */
+
+enum { N_KEYS = 2000, KEY_CHARS = 64 };
+static char keys[N_KEYS][KEY_CHARS];
+
+static int make_keys(void **state)
+{
+    (void)state;
+    for (int i = 0; i < N_KEYS; i++)
+        snprintf(keys[i], KEY_CHARS, "model.layers.%d.%.*s", i, i % 30, "self_attn.q_proj.weight.and.so.on");
+    return 0;
+}
+
+static void an_added_key_is_found_and_others_are_not(void **state)
+{
+    struct map map;
+    (void)state;
+    map_init(&map, 0);
+    assert_int_equal(map_find(&map, "a", 1), MAP_NONE);
+    assert_int_equal(map_add(&map, "a", 1, 7), MAP_NONE);
+    assert_int_equal(map_find(&map, "a", 1), 7);
+    assert_int_equal(map_find(&map, "b", 1), MAP_NONE);
+    assert_int_equal(map_find(&map, "ab", 2), MAP_NONE);
+    assert_int_equal(map_find(&map, "", 0), MAP_NONE);
+    map_fini(&map);
+}
+
+static void a_second_add_returns_the_first_value_and_changes_nothing(void **state)
+{
+    struct map map;
+    (void)state;
+    map_init(&map, 4);
+    map_add(&map, "key", 3, 1);
+    assert_int_equal(map_add(&map, "key", 3, 2), 1);
+    assert_int_equal(map_find(&map, "key", 3), 1);
+    assert_int_equal(map.n_keys, 1);
+    map_fini(&map);
+}
+
+static void keys_are_bytes_of_any_length(void **state)
+{
+    static const char bytes[40] = "\0\0\0\0\0\0\0\0\0\0\0\0";
+    struct map map;
+    (void)state;
+    map_init(&map, 0);
+    for (uint32_t length = 0; length <= sizeof bytes; length++)
+        assert_int_equal(map_add(&map, bytes, length, length), MAP_NONE);
+    for (uint32_t length = 0; length <= sizeof bytes; length++)
+        assert_int_equal(map_find(&map, bytes, length), length);
+    map_fini(&map);
+}
+
+static void it_agrees_with_a_list_under_random_adds_and_removes(void **state)
+{
+    struct map map;
+    bool present[N_KEYS] = {false};
+    uint64_t seed = 42;
+    (void)state;
+    map_init(&map, 3);
+    for (int step = 0; step < 60000; step++) {
+        seed = seed * 6364136223846793005u + 1442695040888963407u;
+        uint32_t i = (uint32_t)(seed >> 33) % (step % 3 ? N_KEYS : 40);
+        if (seed >> 62) {
+            uint32_t old = map_add(&map, keys[i], strlen(keys[i]), i);
+            assert_int_equal(old, present[i] ? i : MAP_NONE);
+            present[i] = true;
+        } else {
+            map_remove(&map, keys[i], strlen(keys[i]));
+            present[i] = false;
+        }
+    }
+    size_t n_present = 0;
+    for (uint32_t i = 0; i < N_KEYS; i++) {
+        n_present += present[i];
+        assert_int_equal(map_find(&map, keys[i], strlen(keys[i])), present[i] ? i : MAP_NONE);
+    }
+    assert_int_equal(map.n_keys, n_present);
+    map_fini(&map);
+}
+
+static void removing_from_an_empty_or_finished_map_is_harmless(void **state)
+{
+    struct map map;
+    (void)state;
+    map_init(&map, 0);
+    map_remove(&map, "x", 1);
+    map_fini(&map);
+    map_remove(&map, "x", 1);
+    assert_int_equal(map_find(&map, "x", 1), MAP_NONE);
+}
+
+/* With a multiply-and-shift mix, flipping the top bit of one word and two bits of the next gave the same hash whatever the
+ * seed, and n such pairs 2^n colliding names. */
+static void differences_that_cancel_out_for_every_seed_are_not_to_be_had(void **state)
+{
+    uint64_t plain[4] = {1, 2, 3, 4};
+    uint64_t twisted[4] = {1 ^ 1ull << 63, 2 ^ (1ull << 63 | 1ull << 34), 3, 4};
+    int n_equal = 0;
+    (void)state;
+    for (uint64_t seed = 0; seed < 1000; seed++)
+        n_equal += hash_of(seed, (const char *)plain, sizeof plain) == hash_of(seed, (const char *)twisted, sizeof twisted);
+    assert_int_equal(n_equal, 0);
+}
+
+static void hashes_depend_on_the_seed_and_on_every_byte_and_the_length(void **state)
+{
+    char key[40] = {0};
+    uint64_t hash = hash_of(1, key, 33);
+    (void)state;
+    assert_true(hash != hash_of(2, key, 33));
+    assert_true(hash != hash_of(1, key, 32));
+    assert_true(hash != hash_of(1, key, 34));
+    for (int i = 0; i < 33; i++) {
+        key[i] ^= 1;
+        assert_true(hash != hash_of(1, key, 33));
+        key[i] ^= 1;
+    }
+    key[33] = 1;
+    assert_true(hash == hash_of(1, key, 33));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(an_added_key_is_found_and_others_are_not),
+        cmocka_unit_test(a_second_add_returns_the_first_value_and_changes_nothing),
+        cmocka_unit_test(keys_are_bytes_of_any_length),
+        cmocka_unit_test(it_agrees_with_a_list_under_random_adds_and_removes),
+        cmocka_unit_test(removing_from_an_empty_or_finished_map_is_harmless),
+        cmocka_unit_test(differences_that_cancel_out_for_every_seed_are_not_to_be_had),
+        cmocka_unit_test(hashes_depend_on_the_seed_and_on_every_byte_and_the_length),
+    };
+    return cmocka_run_group_tests(tests, make_keys, NULL);
+}
