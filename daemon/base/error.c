@@ -6,10 +6,24 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/utf8.h"
+
+/* A message that was cut must still be UTF-8: gRPC and JSON refuse it otherwise. */
+static void drop_partial_character(char message[ERROR_MESSAGE_CHARS])
+{
+    size_t length = strlen(message), start = length;
+    while (start > 0 && length - start < 3 && ((unsigned char)message[start - 1] & 0xC0) == 0x80)
+        start--;
+    if (length + 1 == ERROR_MESSAGE_CHARS && start > 0 && (unsigned char)message[start - 1] >= 0xC0 &&
+        utf8_sequence(message + start - 1, length - start + 1) == 0)
+        message[start - 1] = '\0';
+}
+
 static int fill(struct error *error, enum error_code code, const char *reason, const char *format, va_list args)
 {
     char message[sizeof error->message]; /* the arguments may point into *error */
     vsnprintf(message, sizeof message, format, args);
+    drop_partial_character(message);
     error->code = code;
     snprintf(error->reason, sizeof error->reason, "%s", reason);
     memcpy(error->message, message, sizeof message);
@@ -59,7 +73,9 @@ int fail_errno(struct error *error, int errno_value, const char *format, ...)
     fill(error, code, reason, format, args);
     va_end(args);
     size_t used = strlen(error->message);
-    snprintf(error->message + used, sizeof error->message - used, ": %s", strerror(errno_value));
+    const char *name = strerrorname_np(errno_value);
+    snprintf(error->message + used, sizeof error->message - used, ": %s (%s)", strerror(errno_value), name ? name : "?");
+    drop_partial_character(error->message);
     return -1;
 }
 
@@ -72,6 +88,7 @@ int error_prefix(struct error *error, const char *format, ...)
     va_end(args);
     if (used >= 0 && (size_t)used < sizeof message)
         snprintf(message + used, sizeof message - (size_t)used, ": %s", error->message);
+    drop_partial_character(message);
     memcpy(error->message, message, sizeof message);
     return -1;
 }
@@ -79,9 +96,10 @@ int error_prefix(struct error *error, const char *format, ...)
 const char *error_code_name(enum error_code code)
 {
     static const char *const names[] = {
-        "OK", "CANCELLED", "UNKNOWN", "INVALID_ARGUMENT", "DEADLINE_EXCEEDED", "NOT_FOUND", "ALREADY_EXISTS",
-        "PERMISSION_DENIED", "RESOURCE_EXHAUSTED", "FAILED_PRECONDITION", "ABORTED", "OUT_OF_RANGE",
-        "UNIMPLEMENTED", "INTERNAL", "UNAVAILABLE", "DATA_LOSS", "UNAUTHENTICATED"};
+        "OK",        "CANCELLED",      "UNKNOWN",           "INVALID_ARGUMENT",   "DEADLINE_EXCEEDED",
+        "NOT_FOUND", "ALREADY_EXISTS", "PERMISSION_DENIED", "RESOURCE_EXHAUSTED", "FAILED_PRECONDITION",
+        "ABORTED",   "OUT_OF_RANGE",   "UNIMPLEMENTED",     "INTERNAL",           "UNAVAILABLE",
+        "DATA_LOSS", "UNAUTHENTICATED"};
     return (size_t)code < sizeof names / sizeof names[0] ? names[code] : "UNKNOWN";
 }
 

@@ -25,10 +25,12 @@ enum error_code { /* numbers are those of grpc.StatusCode */
     ERROR_DATA_LOSS = 15,
 };
 
+enum { ERROR_MESSAGE_CHARS = 1024 };
+
 struct error {
     enum error_code code;
     char reason[64];    /* UPPER_SNAKE_CASE, becomes google.rpc.ErrorInfo.reason */
-    char message[1024]; /* UTF-8; names from outside are escaped with text_escape() before they get here */
+    char message[ERROR_MESSAGE_CHARS]; /* UTF-8; names from outside are escaped with text_escape() before they get here */
 };
 
 /* Fills `error` and returns -1. */

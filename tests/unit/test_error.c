@@ -1,0 +1,122 @@
+/* Errors carry code, reason and a message that stays UTF-8 however it is cut. */
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+#include <cmocka.h>
+#undef fail /* cmocka's; ours is the one under test */
+
+#include "base/error.h"
+#include "base/text.h"
+
+static void a_failure_has_code_reason_and_values(void **state)
+{
+    struct error error;
+    (void)state;
+    assert_int_equal(fail(&error, ERROR_NOT_FOUND, "TENSOR_NOT_FOUND", "no tensor %s among %d", "w", 3), -1);
+    assert_int_equal(error.code, ERROR_NOT_FOUND);
+    assert_string_equal(error.reason, "TENSOR_NOT_FOUND");
+    assert_string_equal(error.message, "no tensor w among 3");
+}
+
+static void a_message_may_quote_the_error_it_replaces(void **state)
+{
+    struct error error;
+    (void)state;
+    fail(&error, ERROR_INTERNAL, "FIRST", "the cause");
+    fail(&error, ERROR_ABORTED, "SECOND", "again: %s", error.message);
+    assert_string_equal(error.message, "again: the cause");
+    error_prefix(&error, "load %s", error.message);
+    assert_string_equal(error.message, "load again: the cause: again: the cause");
+}
+
+static void a_failed_system_call_names_its_errno_in_words_and_letters(void **state)
+{
+    static const struct {
+        int value;
+        enum error_code code;
+    } cases[] = {{ENOENT, ERROR_NOT_FOUND},
+                 {EACCES, ERROR_PERMISSION_DENIED},
+                 {ENOMEM, ERROR_RESOURCE_EXHAUSTED},
+                 {EMFILE, ERROR_RESOURCE_EXHAUSTED},
+                 {ENOSPC, ERROR_RESOURCE_EXHAUSTED},
+                 {EIO, ERROR_DATA_LOSS},
+                 {EXDEV, ERROR_INTERNAL}};
+    struct error error;
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        assert_int_equal(fail_errno(&error, cases[i].value, "cannot open %s", "/x"), -1);
+        assert_int_equal(error.code, cases[i].code);
+        assert_true(error.reason[0] != '\0');
+    }
+    fail_errno(&error, ENOENT, "cannot open %s", "/x");
+    assert_string_equal(error.message, "cannot open /x: No such file or directory (ENOENT)");
+    fail_errno(&error, 9999, "odd");
+    assert_non_null(strstr(error.message, "9999"));
+}
+
+static void a_long_message_is_cut_between_characters(void **state)
+{
+    char text[2 * ERROR_MESSAGE_CHARS];
+    struct error error;
+    (void)state;
+    for (size_t shift = 0; shift < 4; shift++) {
+        memset(text, 'a', shift);
+        for (size_t i = shift; i + 4 < sizeof text; i += 4)
+            memcpy(text + i, "\xf0\x9f\x98\x80", 5);
+        fail(&error, ERROR_INTERNAL, "LONG", "%s", text);
+        assert_true(strlen(error.message) > ERROR_MESSAGE_CHARS - 5);
+        assert_true(text_is_utf8(error.message, strlen(error.message)));
+        error_prefix(&error, "p");
+        assert_true(text_is_utf8(error.message, strlen(error.message)));
+        fail_errno(&error, EIO, "%s", text);
+        assert_true(text_is_utf8(error.message, strlen(error.message)));
+    }
+}
+
+static void a_message_that_just_fits_is_kept_whole(void **state)
+{
+    char text[ERROR_MESSAGE_CHARS];
+    struct error error;
+    (void)state;
+    memset(text, 'x', sizeof text);
+    memcpy(text + sizeof text - 3, "\xc3\xa4", 3);
+    fail(&error, ERROR_INTERNAL, "FITS", "%s", text);
+    assert_string_equal(error.message, text);
+}
+
+static void codes_have_the_names_and_numbers_of_grpc(void **state)
+{
+    (void)state;
+    assert_string_equal(error_code_name(ERROR_OK), "OK");
+    assert_string_equal(error_code_name(ERROR_INVALID_ARGUMENT), "INVALID_ARGUMENT");
+    assert_string_equal(error_code_name(ERROR_NOT_FOUND), "NOT_FOUND");
+    assert_string_equal(error_code_name(ERROR_RESOURCE_EXHAUSTED), "RESOURCE_EXHAUSTED");
+    assert_string_equal(error_code_name(ERROR_FAILED_PRECONDITION), "FAILED_PRECONDITION");
+    assert_string_equal(error_code_name(ERROR_UNIMPLEMENTED), "UNIMPLEMENTED");
+    assert_string_equal(error_code_name(ERROR_DATA_LOSS), "DATA_LOSS");
+    assert_string_equal(error_code_name((enum error_code)99), "UNKNOWN");
+}
+
+static void only_unavailable_and_aborted_are_worth_a_retry(void **state)
+{
+    (void)state;
+    for (int code = 0; code < 17; code++)
+        assert_int_equal(error_is_retryable((enum error_code)code), code == ERROR_UNAVAILABLE || code == ERROR_ABORTED);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_failure_has_code_reason_and_values),
+        cmocka_unit_test(a_message_may_quote_the_error_it_replaces),
+        cmocka_unit_test(a_failed_system_call_names_its_errno_in_words_and_letters),
+        cmocka_unit_test(a_long_message_is_cut_between_characters),
+        cmocka_unit_test(a_message_that_just_fits_is_kept_whole),
+        cmocka_unit_test(codes_have_the_names_and_numbers_of_grpc),
+        cmocka_unit_test(only_unavailable_and_aborted_are_worth_a_retry),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
