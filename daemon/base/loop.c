@@ -50,6 +50,14 @@ static void run_posted(struct loop *loop)
     }
 }
 
+static bool has_posted(struct loop *loop)
+{
+    pthread_mutex_lock(&loop->lock);
+    bool found = loop->first != NULL;
+    pthread_mutex_unlock(&loop->lock);
+    return found;
+}
+
 static void on_wake(uv_async_t *wake)
 {
     run_posted(wake->data);
@@ -77,11 +85,11 @@ void loop_destroy(struct loop *loop)
 {
     if (!loop)
         return;
-    run_posted(loop);
-    uv_walk(&loop->uv, close_handle, NULL);
-    uv_run(&loop->uv, UV_RUN_DEFAULT);
-    run_posted(loop);
-    uv_loop_close(&loop->uv);
+    do { /* again: what runs here may post, submit work, or call loop_stop(), which ends uv_run() early */
+        run_posted(loop);
+        uv_walk(&loop->uv, close_handle, NULL);
+        uv_run(&loop->uv, UV_RUN_DEFAULT);
+    } while (has_posted(loop) || uv_loop_close(&loop->uv) == UV_EBUSY);
     pthread_mutex_destroy(&loop->lock);
     free(loop);
 }

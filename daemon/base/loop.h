@@ -19,19 +19,20 @@ struct loop_task {
 struct loop_work { /* do_work on a helper thread, then done on the loop, exactly once each */
     void (*do_work)(struct loop_work *work);
     void (*done)(struct loop_work *work);
-    void *internal;
 };
 
 struct loop_timer; /* opaque */
 struct loop_watch; /* opaque */
 
 struct loop *loop_create(void);
-void loop_destroy(struct loop *loop); /* after loop_run() has returned; runs what is still posted */
+/* After loop_run() has returned, timers and watches are destroyed, and no other thread posts any more. Runs what is still
+ * posted and waits for work in flight. Accepts NULL. */
+void loop_destroy(struct loop *loop);
 void loop_run(struct loop *loop);     /* until loop_stop() */
 void loop_stop(struct loop *loop);    /* loop thread */
 
 void loop_post(struct loop *loop, struct loop_task *task); /* any thread */
-void loop_submit(struct loop *loop, struct loop_work *work);
+void loop_submit(struct loop *loop, struct loop_work *work); /* loop thread */
 
 /* Calls fn after delay_ms, then every repeat_ms (0 = once). Destroy accepts NULL and stops it. */
 struct loop_timer *loop_timer_create(struct loop *loop, void (*fn)(void *data), void *data);
@@ -40,7 +41,8 @@ void loop_timer_stop(struct loop_timer *timer);
 void loop_timer_destroy(struct loop_timer *timer);
 
 enum loop_events { LOOP_READABLE = 1, LOOP_WRITABLE = 2, LOOP_HANGUP = 4 };
-/* Watches a descriptor, which stays the caller's; destroy the watch before closing it. Destroy accepts NULL. */
+/* Watches a descriptor, which stays the caller's; destroy the watch before closing it. NULL when the
+ * descriptor cannot be watched (a plain file). Makes it non-blocking. Destroy accepts NULL. */
 struct loop_watch *loop_watch_create(struct loop *loop, int fd, int events, void (*fn)(void *data, int events), void *data);
 void loop_watch_destroy(struct loop_watch *watch);
 
