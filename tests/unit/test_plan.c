@@ -1,0 +1,552 @@
+/* The facade: which executor, why, and with what numbers. P1 .. L3, V1, V2 are the fixtures of the design notes. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "plan/plan.h"
+#include "tests/support/mapping_fake.h"
+
+#include <cmocka.h> /* last: it makes a macro of fail */
+
+#define GENERIC EXECUTOR_GENERIC_BYTE_RANGE
+#define LOCAL EXECUTOR_TENSOR_BATCHED_LOCAL
+#define COLLECTIVE EXECUTOR_OWNER_FILE_COLLECTIVE
+#define MIB ((uint64_t)1 << 20)
+#define GIB ((uint64_t)1 << 30)
+
+struct scene { /* one request on one host; the defaults are those of the configuration and a cold local disk */
+    struct materialization_strategy strategy;
+    struct cost_constants costs;
+    struct load_spec spec;
+    struct plan_facts facts;
+    struct mapping_fake *fake;
+    struct plan *plan;
+    struct error error;
+};
+
+static int set_up(void **state)
+{
+    struct scene *scene = test_calloc(1, sizeof *scene);
+    scene->strategy = (struct materialization_strategy){
+        .enable_local_batched_disk_load = true,
+        .allow_mixed_execution = true,
+        .owner_file_collective_peak_bytes_budget = 8 * GIB,
+        .owner_file_collective_batch_bytes = 512 * MIB,
+        .owner_file_collective_dim1_staging_bytes = 256 * MIB,
+        .owner_file_collective_max_inflight_batches = 1,
+        .owner_file_collective_shared_fs_only = true,
+        .owner_file_collective_max_owner_skew_ratio = 1.5,
+        .owner_file_collective_min_dedup_saving_bytes = 512 * MIB,
+    };
+    scene->costs = cost_defaults;
+    scene->facts = (struct plan_facts){.strategy = &scene->strategy,
+                                       .costs = &scene->costs,
+                                       .device = {.direct_segments = true, .name = "host"},
+                                       .staging_budget_bytes = 64 * MIB};
+    scene->fake = mapping_fake_create("disk:/models/m", 2, 8);
+    *state = scene;
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    struct scene *scene = *state;
+    plan_destroy(scene->plan);
+    mapping_fake_destroy(scene->fake);
+    test_free(scene);
+    return 0;
+}
+
+static const struct plan *build(struct scene *scene)
+{
+    const struct mapping *mapping = mapping_fake_finish(scene->fake);
+    scene->plan = plan_build(mapping, &scene->spec, &scene->facts, &scene->error);
+    return scene->plan;
+}
+
+static void join_group(struct scene *scene, enum source_locality locality)
+{
+    scene->spec.topology = (struct execution_topology){
+        .has_group = true, .group_id = "g", .rank = 0, .world_size = 2, .source_locality = locality};
+}
+
+static void assert_selected(const struct plan *plan, enum executor executor, const char *reason)
+{
+    assert_non_null(plan);
+    assert_string_equal(executor_name(plan->executor), executor_name(executor));
+    assert_string_equal(plan->selection_reason, reason);
+    assert_int_equal(plan->residual_bytes, 0);
+}
+
+static void assert_step(const struct plan_step *step, uint64_t offset, uint64_t bytes, uint64_t count, uint64_t stride)
+{
+    assert_int_equal(step->offset, offset);
+    assert_int_equal(step->bytes, bytes);
+    assert_int_equal(step->count, count);
+    assert_int_equal(step->stride, stride);
+}
+
+static void p1_an_unproven_group_stays_out_and_local_serves(void **state)
+{
+    struct scene *scene = *state;
+    mapping_fake_add_bytes(scene->fake, 0, 64);
+    scene->strategy.enable_owner_file_collective = true;
+    join_group(scene, LOCALITY_AUTO);
+    const struct plan *plan = build(scene);
+    assert_selected(plan, LOCAL, "auto_prefers_local_batched");
+    assert_true(plan->candidates[GENERIC].eligible);
+    assert_string_equal(plan->candidates[GENERIC].reason, "exact_generic_fallback");
+    assert_true(plan->candidates[LOCAL].eligible);
+    assert_string_equal(plan->candidates[LOCAL].reason, "eligible");
+    assert_false(plan->candidates[COLLECTIVE].eligible);
+    assert_string_equal(plan->candidates[COLLECTIVE].reason, "shared_source_unproven");
+    for (size_t i = 0; i < EXECUTOR_COUNT; i++) {
+        assert_int_equal(plan->candidates[i].executor, i);
+        assert_int_equal(plan->candidates[i].requested_bytes, 64);
+    }
+}
+
+static void p2_without_a_group_the_collective_says_so(void **state)
+{
+    struct scene *scene = *state;
+    mapping_fake_add_bytes(scene->fake, 0, 64);
+    scene->strategy.enable_owner_file_collective = true;
+    const struct plan *plan = build(scene);
+    assert_selected(plan, LOCAL, "auto_prefers_local_batched");
+    assert_string_equal(plan->candidates[COLLECTIVE].reason, "collective_group_missing");
+}
+
+static void p3_a_proven_group_lacks_nothing_but_the_executor(void **state)
+{
+    struct scene *scene = *state;
+    mapping_fake_add_bytes(scene->fake, 0, 64);
+    scene->strategy.enable_owner_file_collective = true;
+    scene->strategy.owner_file_collective_min_dedup_saving_bytes = 1;
+    join_group(scene, LOCALITY_SHARED_SOURCE);
+    scene->spec.topology.source_sharing_domain = "rack-7";
+    const struct plan *plan = build(scene);
+    assert_selected(plan, LOCAL, "auto_prefers_local_batched");
+    assert_false(plan->candidates[COLLECTIVE].eligible);
+    assert_string_equal(plan->candidates[COLLECTIVE].reason, "executor_not_available");
+    assert_int_equal(plan->candidates[COLLECTIVE].read_bytes, 32);
+}
+
+static void p4_a_collective_preference_falls_to_a_planned_executor(void **state)
+{
+    struct scene *scene = *state;
+    mapping_fake_add_bytes(scene->fake, 0, 64);
+    scene->spec.policy.executor = EXECUTOR_PREFERENCE_OWNER_FILE_COLLECTIVE;
+    assert_selected(build(scene), LOCAL, "owner_file_collective_unavailable:strategy_disabled;fallback=local");
+}
+
+static void a_collective_preference_falls_to_generic_when_local_is_off(void **state)
+{
+    struct scene *scene = *state;
+    mapping_fake_add_bytes(scene->fake, 0, 64);
+    scene->strategy.enable_local_batched_disk_load = false;
+    scene->spec.policy.executor = EXECUTOR_PREFERENCE_OWNER_FILE_COLLECTIVE;
+    assert_selected(build(scene), GENERIC, "owner_file_collective_unavailable:strategy_disabled;fallback=generic");
+}
+
+static void p5_the_byte_gate_keeps_an_amplified_column_slice_on_generic(void **state)
+{
+    struct scene *scene = *state;
+    mapping_fake_add_columns(scene->fake, 0, 4, 16, 0, 4);
+    scene->strategy.cost_gate = COST_GATE_SOURCE_BYTES;
+    scene->spec.topology.source_locality = LOCALITY_HOST_LOCAL;
+    const struct plan *plan = build(scene);
+    assert_selected(plan, GENERIC, "auto_generic:local_source_amplification_exceeds_generic,strategy_disabled");
+    assert_true(plan->candidates[LOCAL].eligible);
+    assert_int_equal(plan->candidates[GENERIC].read_bytes, 16);
+    assert_int_equal(plan->candidates[GENERIC].unique_source_bytes, 16);
+    assert_int_equal(plan->candidates[GENERIC].requests, 4);
+    assert_int_equal(plan->candidates[LOCAL].read_bytes, 52);
+    assert_int_equal(plan->candidates[LOCAL].unique_source_bytes, 16);
+    assert_int_equal(plan->candidates[LOCAL].requests, 1);
+    assert_int_equal(plan->n_steps, 1);
+    assert_step(&plan->steps[0], 8, 4, 4, 16);
+}
+
+static void p6_an_explicit_local_preference_passes_the_gate(void **state)
+{
+    struct scene *scene = *state;
+    mapping_fake_add_columns(scene->fake, 0, 4, 16, 0, 4);
+    scene->strategy.cost_gate = COST_GATE_SOURCE_BYTES;
+    scene->spec.policy.executor = EXECUTOR_PREFERENCE_TENSOR_AWARE_LOCAL;
+    const struct plan *plan = build(scene);
+    assert_selected(plan, LOCAL, "executor_preference_tensor_aware_local");
+    assert_int_equal(plan->n_steps, 1);
+    assert_step(&plan->steps[0], 8, 52, 1, 52);
+}
+
+static void l1_a_source_slice_that_is_wanted_twice_is_read_once(void **state)
+{
+    struct scene *scene = *state;
+    mapping_fake_add_bytes(scene->fake, 0, 8);
+    mapping_fake_add_bytes(scene->fake, 0, 8);
+    struct mapping *mapping = (struct mapping *)mapping_fake_finish(scene->fake);
+    mapping->runs[1].src_offset = mapping->runs[0].src_offset;
+    scene->plan = plan_build(mapping, &scene->spec, &scene->facts, &scene->error);
+    assert_int_equal(scene->plan->candidates[LOCAL].requested_bytes, 16);
+    assert_int_equal(scene->plan->candidates[LOCAL].unique_source_bytes, 8);
+    assert_int_equal(scene->plan->candidates[LOCAL].read_bytes, 8);
+    assert_int_equal(scene->plan->n_steps, 1);
+}
+
+static void l2_boxes_of_any_rank_are_local_jobs(void **state)
+{
+    struct scene *scene = *state;
+    mapping_fake_add(scene->fake, 0, 1, 3, (uint64_t[]){4, 6, 5}, (uint64_t[]){1, 2, 1}, (uint64_t[]){3, 4, 4});
+    mapping_fake_add(scene->fake, 0, 1, 2, (uint64_t[]){6, 8}, (uint64_t[]){1, 2}, (uint64_t[]){5, 6});
+    scene->spec.policy.executor = EXECUTOR_PREFERENCE_TENSOR_AWARE_LOCAL;
+    const struct plan *plan = build(scene);
+    assert_selected(plan, LOCAL, "executor_preference_tensor_aware_local");
+    assert_int_equal(plan->n_jobs[JOB_RECT2D], 2);
+    assert_int_equal(plan->candidates[GENERIC].read_bytes, 12 + 16);
+    assert_int_equal(plan->candidates[GENERIC].requests, 4 + 4);
+}
+
+static void l3_a_view_without_bytes_is_a_plan_without_steps(void **state)
+{
+    struct scene *scene = *state;
+    mapping_fake_add(scene->fake, 0, 4, 2, (uint64_t[]){0, 7}, NULL, NULL);
+    const struct plan *plan = build(scene);
+    assert_selected(plan, LOCAL, "auto_prefers_local_batched");
+    assert_int_equal(plan->n_steps, 0);
+    assert_int_equal(plan->n_jobs[JOB_EMPTY], 1);
+    assert_int_equal(plan->candidates[LOCAL].peak_temporary_bytes, 0);
+    assert_int_equal(plan->file_first[2], 0);
+}
+
+static void v1_a_row_slice_is_one_range(void **state)
+{
+    struct scene *scene = *state;
+    mapping_fake_add(scene->fake, 0, 4, 1, (uint64_t[]){8}, (uint64_t[]){2}, (uint64_t[]){6});
+    const struct plan *plan = build(scene);
+    assert_int_equal(plan->candidates[GENERIC].requests, 1);
+    assert_step(&plan->steps[0], 8 + 8, 16, 1, 16);
+}
+
+static void v2_a_column_slice_is_two_ranges(void **state)
+{
+    struct scene *scene = *state;
+    mapping_fake_add(scene->fake, 0, 4, 2, (uint64_t[]){2, 4}, (uint64_t[]){0, 1}, (uint64_t[]){2, 3});
+    scene->spec.policy.executor = EXECUTOR_PREFERENCE_GENERIC_BYTE_RANGE;
+    const struct plan *plan = build(scene);
+    assert_selected(plan, GENERIC, "executor_preference_generic");
+    assert_int_equal(plan->candidates[GENERIC].requests, 2);
+    assert_step(&plan->steps[0], 8 + 4, 8, 2, 16);
+}
+
+static void the_time_gate_batches_many_short_rows_cached_or_not(void **state)
+{
+    struct scene *scene = *state;
+    mapping_fake_add_columns(scene->fake, 0, 16384, 128, 8, 24);
+    const double shares[] = {0, 0.5, 1};
+    for (size_t i = 0; i < sizeof shares / sizeof shares[0]; i++) {
+        scene->facts.cached_share = shares[i];
+        plan_destroy(scene->plan);
+        const struct plan *plan = build(scene);
+        assert_selected(plan, LOCAL, "auto_prefers_local_batched");
+        assert_true(plan->candidates[LOCAL].estimated_ms < plan->candidates[GENERIC].estimated_ms);
+        assert_int_equal(plan->candidates[LOCAL].requests, 1);
+    }
+}
+
+static void the_byte_gate_does_not_batch_them(void **state)
+{
+    struct scene *scene = *state;
+    mapping_fake_add_columns(scene->fake, 0, 16384, 128, 8, 24);
+    scene->strategy.cost_gate = COST_GATE_SOURCE_BYTES;
+    assert_selected(build(scene), GENERIC, "auto_generic:local_source_amplification_exceeds_generic,strategy_disabled");
+}
+
+static void the_time_gate_does_not_read_a_gigabyte_for_a_few_bytes(void **state)
+{
+    struct scene *scene = *state;
+    mapping_fake_add_columns(scene->fake, 0, 4, 256 * MIB, 4096, 8192);
+    const struct plan *plan = build(scene);
+    assert_selected(plan, GENERIC, "auto_generic:local_estimated_time_exceeds_generic,strategy_disabled");
+    assert_true(plan->candidates[LOCAL].eligible);
+    assert_true(plan->candidates[GENERIC].estimated_ms < plan->candidates[LOCAL].estimated_ms);
+    assert_int_equal(plan->candidates[GENERIC].read_bytes, 4 * 4096);
+    assert_true(plan->candidates[LOCAL].read_bytes > 512 * MIB);
+}
+
+/* Many small tensors with gaps, one of them a narrow column of huge rows. */
+static void add_mixed_view(struct scene *scene)
+{
+    for (int i = 0; i < 300; i++) {
+        mapping_fake_add_bytes(scene->fake, 0, 5000);
+        mapping_fake_skip(scene->fake, 0, 24);
+    }
+    mapping_fake_add_columns(scene->fake, 0, 4, 256 * MIB, 4096, 8192);
+}
+
+static void one_wide_column_slice_does_not_spoil_a_view_of_many_tensors(void **state)
+{
+    struct scene *scene = *state;
+    add_mixed_view(scene);
+    const struct plan *plan = build(scene);
+    assert_selected(plan, LOCAL, "auto_prefers_local_batched");
+    assert_true(plan->candidates[LOCAL].read_bytes < 2 * MIB);
+    assert_int_equal(plan->candidates[LOCAL].requests, 1 + 4);
+    assert_int_equal(plan->candidates[GENERIC].requests, 300 + 4);
+}
+
+static void without_mixed_execution_it_does_and_the_gate_refuses(void **state)
+{
+    struct scene *scene = *state;
+    add_mixed_view(scene);
+    scene->strategy.allow_mixed_execution = false;
+    const struct plan *plan = build(scene);
+    assert_selected(plan, GENERIC, "auto_generic:local_estimated_time_exceeds_generic,strategy_disabled");
+    assert_true(plan->candidates[LOCAL].read_bytes > 512 * MIB);
+}
+
+static void neighbours_in_the_file_are_one_request_for_both(void **state)
+{
+    struct scene *scene = *state;
+    for (int i = 0; i < 200; i++)
+        mapping_fake_add_bytes(scene->fake, 0, 1000);
+    const struct plan *plan = build(scene);
+    for (int i = GENERIC; i <= LOCAL; i++) {
+        assert_int_equal(plan->candidates[i].requests, 1);
+        assert_int_equal(plan->candidates[i].read_bytes, 200000);
+    }
+}
+
+static void gaps_below_the_merge_gap_are_read_and_longer_ones_are_not(void **state)
+{
+    struct scene *scene = *state;
+    uint64_t gap = cost_merge_gap_bytes(&cost_defaults, 0);
+    mapping_fake_add_bytes(scene->fake, 0, 1000);
+    mapping_fake_skip(scene->fake, 0, gap - 1);
+    mapping_fake_add_bytes(scene->fake, 0, 1000);
+    mapping_fake_skip(scene->fake, 0, gap);
+    mapping_fake_add_bytes(scene->fake, 0, 1000);
+    const struct plan *plan = build(scene);
+    assert_int_equal(plan->merge_gap_bytes, gap);
+    assert_int_equal(plan->n_steps, 2);
+    assert_int_equal(plan->steps[0].bytes, 2000 + gap - 1);
+    assert_int_equal(plan->steps[1].bytes, 1000);
+    assert_int_equal(plan->candidates[GENERIC].requests, 3);
+}
+
+static void under_the_byte_gate_whole_tensors_with_gaps_stay_local_and_exact(void **state)
+{
+    struct scene *scene = *state;
+    mapping_fake_add_bytes(scene->fake, 0, 1000);
+    mapping_fake_skip(scene->fake, 0, 24);
+    mapping_fake_add_bytes(scene->fake, 0, 1000);
+    scene->strategy.cost_gate = COST_GATE_SOURCE_BYTES;
+    const struct plan *plan = build(scene);
+    assert_selected(plan, LOCAL, "auto_prefers_local_batched");
+    assert_int_equal(plan->candidates[LOCAL].read_bytes, 2000);
+}
+
+static void extents_never_cross_files(void **state)
+{
+    struct scene *scene = *state;
+    mapping_fake_add_bytes(scene->fake, 0, 100);
+    mapping_fake_add_bytes(scene->fake, 1, 100);
+    const struct plan *plan = build(scene);
+    assert_int_equal(plan->n_steps, 2);
+    assert_int_equal(plan->file_first[0], 0);
+    assert_int_equal(plan->file_first[1], 1);
+    assert_int_equal(plan->file_first[2], 2);
+    assert_int_equal(plan->steps[1].file, 1);
+}
+
+static void local_batching_can_be_switched_off(void **state)
+{
+    struct scene *scene = *state;
+    mapping_fake_add_bytes(scene->fake, 0, 64);
+    scene->strategy.enable_local_batched_disk_load = false;
+    const struct plan *plan = build(scene);
+    assert_selected(plan, GENERIC, "auto_generic:strategy_disabled,strategy_disabled");
+    assert_false(plan->candidates[LOCAL].eligible);
+    assert_string_equal(plan->candidates[LOCAL].reason, "strategy_disabled");
+}
+
+static void a_local_preference_that_cannot_be_met_says_why(void **state)
+{
+    struct scene *scene = *state;
+    mapping_fake_add_bytes(scene->fake, 0, 64);
+    scene->strategy.enable_local_batched_disk_load = false;
+    scene->spec.policy.executor = EXECUTOR_PREFERENCE_TENSOR_AWARE_LOCAL;
+    assert_selected(build(scene), GENERIC, "tensor_aware_local_unavailable:strategy_disabled");
+}
+
+static void a_device_without_direct_segments_is_no_target_for_local(void **state)
+{
+    struct scene *scene = *state;
+    mapping_fake_add_bytes(scene->fake, 0, 64);
+    scene->facts.device.direct_segments = false;
+    const struct plan *plan = build(scene);
+    assert_selected(plan, GENERIC, "auto_generic:target_not_gpu:no_direct_segments,strategy_disabled");
+}
+
+static void local_needs_a_least_staging_unless_everything_lands_in_place(void **state)
+{
+    struct scene *scene = *state;
+    mapping_fake_add_bytes(scene->fake, 0, MIB);
+    scene->facts.staging_budget_bytes = (64 << 10) - 1;
+    assert_string_equal(build(scene)->candidates[LOCAL].reason, "peak_budget_exceeded");
+    plan_destroy(scene->plan);
+    scene->facts.staging_budget_bytes = 64 << 10;
+    assert_true(build(scene)->candidates[LOCAL].eligible);
+    plan_destroy(scene->plan);
+    scene->facts.staging_budget_bytes = 0;
+    scene->facts.cached_share = 1;
+    assert_true(build(scene)->candidates[LOCAL].eligible);
+}
+
+static void temporary_memory_never_exceeds_the_staging_budget(void **state)
+{
+    struct scene *scene = *state;
+    mapping_fake_add_columns(scene->fake, 0, 16384, 16384, 1024, 2048);
+    scene->facts.staging_budget_bytes = 32 * MIB;
+    const struct plan *plan = build(scene);
+    for (int i = GENERIC; i <= LOCAL; i++)
+        assert_true(plan->candidates[i].peak_temporary_bytes <= 32 * MIB);
+    assert_int_equal(plan->candidates[LOCAL].peak_temporary_bytes, 32 * MIB);
+}
+
+static void a_required_collective_that_cannot_be_is_an_error_with_its_reason(void **state)
+{
+    struct scene *scene = *state;
+    mapping_fake_add_bytes(scene->fake, 0, 64);
+    scene->spec.policy.collective = COLLECTIVE_REQUIRED;
+    assert_null(build(scene));
+    assert_int_equal(scene->error.code, ERROR_FAILED_PRECONDITION);
+    assert_string_equal(scene->error.reason, "COLLECTIVE_UNAVAILABLE");
+    assert_non_null(strstr(scene->error.message, "strategy_disabled"));
+}
+
+static const char *collective_reason(struct scene *scene)
+{
+    plan_destroy(scene->plan);
+    return build(scene)->candidates[COLLECTIVE].reason;
+}
+
+static void the_collective_names_the_first_thing_that_is_missing(void **state)
+{
+    struct scene *scene = *state;
+    mapping_fake_add_bytes(scene->fake, 0, 2 * GIB);
+    mapping_fake_add_bytes(scene->fake, 0, 100);
+    struct materialization_strategy *strategy = &scene->strategy;
+    scene->spec.policy.collective = COLLECTIVE_DISABLED;
+    assert_string_equal(collective_reason(scene), "collective_policy_disabled");
+    scene->spec.policy.collective = COLLECTIVE_AUTO;
+    assert_string_equal(collective_reason(scene), "strategy_disabled");
+    strategy->enable_owner_file_collective = true;
+    assert_string_equal(collective_reason(scene), "collective_group_missing");
+    join_group(scene, LOCALITY_HOST_LOCAL);
+    assert_string_equal(collective_reason(scene), "source_locality_host_local");
+    scene->spec.topology.source_locality = LOCALITY_AUTO;
+    assert_string_equal(collective_reason(scene), "shared_source_unproven");
+    scene->spec.topology.source_sharing_domain = "d";
+    strategy->owner_file_collective_peak_bytes_budget = 512 * MIB - 1;
+    assert_string_equal(collective_reason(scene), "peak_budget_exceeded");
+    strategy->owner_file_collective_peak_bytes_budget = 512 * MIB;
+    scene->spec.topology.world_size = 8;
+    assert_string_equal(collective_reason(scene), "owner_skew_threshold_exceeded");
+    strategy->owner_file_collective_max_owner_skew_ratio = 2.0;
+    strategy->owner_file_collective_min_dedup_saving_bytes = 7 * (2 * GIB + 100) + 1;
+    assert_string_equal(collective_reason(scene), "dedup_saving_below_threshold");
+    strategy->owner_file_collective_min_dedup_saving_bytes--;
+    assert_string_equal(collective_reason(scene), "executor_not_available");
+}
+
+static void proof_of_sharing_is_not_asked_for_when_any_filesystem_will_do(void **state)
+{
+    struct scene *scene = *state;
+    mapping_fake_add_bytes(scene->fake, 0, 64);
+    scene->strategy.enable_owner_file_collective = true;
+    scene->strategy.owner_file_collective_shared_fs_only = false;
+    scene->strategy.owner_file_collective_min_dedup_saving_bytes = 64;
+    join_group(scene, LOCALITY_AUTO);
+    assert_string_equal(collective_reason(scene), "executor_not_available");
+}
+
+static void disjoint_outer_slices_save_nothing_in_a_collective(void **state)
+{
+    struct scene *scene = *state;
+    mapping_fake_add(scene->fake, 0, 1, 2, (uint64_t[]){4, 16}, (uint64_t[]){0, 0}, (uint64_t[]){2, 16});
+    scene->strategy.enable_owner_file_collective = true;
+    scene->strategy.owner_file_collective_min_dedup_saving_bytes = 1;
+    join_group(scene, LOCALITY_SHARED_SOURCE);
+    assert_string_equal(collective_reason(scene), "dedup_saving_below_threshold");
+}
+
+static void the_same_facts_give_the_same_plan(void **state)
+{
+    struct scene *scene = *state;
+    add_mixed_view(scene);
+    const struct plan *first = build(scene);
+    struct plan *second = plan_build(mapping_fake_finish(scene->fake), &scene->spec, &scene->facts, &scene->error);
+    assert_int_equal(first->n_steps, second->n_steps);
+    assert_memory_equal(first->steps, second->steps, first->n_steps * sizeof *first->steps);
+    assert_memory_equal(first->candidates, second->candidates, sizeof first->candidates);
+    plan_destroy(second);
+}
+
+static void a_hundred_thousand_sliced_tensors_are_planned_in_order(void **state)
+{
+    struct scene *scene = *state;
+    for (int i = 0; i < 100000; i++)
+        mapping_fake_add(scene->fake, 0, 1, 4, (uint64_t[]){2, 3, 2, 2}, (uint64_t[]){0, 1, 0, 1}, (uint64_t[]){1, 3, 2, 2});
+    const struct mapping *mapping = mapping_fake_finish(scene->fake);
+    uint64_t start_ns = clock_now_ns();
+    scene->plan = plan_build(mapping, &scene->spec, &scene->facts, &scene->error);
+    print_message("planned in %.1f ms\n", clock_ms(clock_now_ns() - start_ns));
+    assert_int_equal(scene->plan->candidates[GENERIC].requests, 400000);
+    assert_int_equal(scene->plan->candidates[LOCAL].requests, 1);
+    assert_int_equal(scene->plan->n_jobs[JOB_RECT2D], 100000);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(p1_an_unproven_group_stays_out_and_local_serves),
+        TEST(p2_without_a_group_the_collective_says_so),
+        TEST(p3_a_proven_group_lacks_nothing_but_the_executor),
+        TEST(p4_a_collective_preference_falls_to_a_planned_executor),
+        TEST(a_collective_preference_falls_to_generic_when_local_is_off),
+        TEST(p5_the_byte_gate_keeps_an_amplified_column_slice_on_generic),
+        TEST(p6_an_explicit_local_preference_passes_the_gate),
+        TEST(l1_a_source_slice_that_is_wanted_twice_is_read_once),
+        TEST(l2_boxes_of_any_rank_are_local_jobs),
+        TEST(l3_a_view_without_bytes_is_a_plan_without_steps),
+        TEST(v1_a_row_slice_is_one_range),
+        TEST(v2_a_column_slice_is_two_ranges),
+        TEST(the_time_gate_batches_many_short_rows_cached_or_not),
+        TEST(the_byte_gate_does_not_batch_them),
+        TEST(the_time_gate_does_not_read_a_gigabyte_for_a_few_bytes),
+        TEST(one_wide_column_slice_does_not_spoil_a_view_of_many_tensors),
+        TEST(without_mixed_execution_it_does_and_the_gate_refuses),
+        TEST(neighbours_in_the_file_are_one_request_for_both),
+        TEST(gaps_below_the_merge_gap_are_read_and_longer_ones_are_not),
+        TEST(under_the_byte_gate_whole_tensors_with_gaps_stay_local_and_exact),
+        TEST(extents_never_cross_files),
+        TEST(local_batching_can_be_switched_off),
+        TEST(a_local_preference_that_cannot_be_met_says_why),
+        TEST(a_device_without_direct_segments_is_no_target_for_local),
+        TEST(local_needs_a_least_staging_unless_everything_lands_in_place),
+        TEST(temporary_memory_never_exceeds_the_staging_budget),
+        TEST(a_required_collective_that_cannot_be_is_an_error_with_its_reason),
+        TEST(the_collective_names_the_first_thing_that_is_missing),
+        TEST(proof_of_sharing_is_not_asked_for_when_any_filesystem_will_do),
+        TEST(disjoint_outer_slices_save_nothing_in_a_collective),
+        TEST(the_same_facts_give_the_same_plan),
+        TEST(a_hundred_thousand_sliced_tensors_are_planned_in_order),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
