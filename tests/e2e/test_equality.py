@@ -1,0 +1,81 @@
+"""The same files read by the safetensors package and through the daemon: every byte equal, whatever is asked for."""
+import json
+
+import numpy as np
+import pytest
+
+from checkpoints import TYPES, digest, digests, random_array, random_slices, read_back, write
+
+SHAPES = [(), (0, 3), (1,), (7,), (5, 3), (64, 33), (2, 3, 4), (3, 1, 5, 2), (2, 2, 1, 3, 2), (1, 2, 2, 1, 2, 2)]
+
+
+@pytest.fixture
+def zoo(models):
+    """Every type in every shape, in three part files."""
+    rng = np.random.default_rng(1)
+    arrays = {f"{np.dtype(t).name}.{i}": random_array(rng, t, s) for t in TYPES for i, s in enumerate(SHAPES)}
+    names = sorted(arrays, key=lambda name: rng.random())
+    return write(models / "m", *({n: arrays[n] for n in names[i::3]} for i in range(3)))
+
+
+@pytest.mark.parametrize("executor", ["auto", "generic", "local"])
+def test_every_type_and_shape_is_what_safetensors_reads(daemon, models, zoo, tmp_path, executor):
+    report = daemon.cli.json("load", f"disk:{models}/m", "--executor", executor, "--digest", "--out", tmp_path / "out")
+    assert digests(report) == {name: digest(value) for name, value in zoo.items()}
+    back = read_back(tmp_path / "out")
+    assert list(back) == [t["name"] for t in report["tensors"]]
+    for name, value in zoo.items():
+        assert back[name].dtype == value.dtype and back[name].shape == value.shape and digest(back[name]) == digest(value)
+
+
+@pytest.mark.parametrize("executor", ["generic", "local"])
+@pytest.mark.parametrize("seed", range(12))
+def test_random_views_are_what_numpy_makes_of_them(daemon, models, zoo, tmp_path, executor, seed):
+    rng = np.random.default_rng(seed)
+    names = [str(n) for n in rng.choice(sorted(zoo), 25, replace=False)]
+    view, want = [], {}
+    for name in names:
+        index, slices = random_slices(rng, zoo[name].shape)
+        view.append({"name": name, "slices": slices} if slices else {"name": name})
+        want[name] = zoo[name][index]
+    align = int(2 ** rng.integers(0, 13))
+    report = daemon.cli.json("load", f"disk:{models}/m", "--view", "-", "--executor", executor, "--digest",
+                             stdin=json.dumps({"tensors": view, "align": align}))
+    assert [t["name"] for t in report["tensors"]] == names
+    assert digests(report) == {name: digest(value) for name, value in want.items()}
+    end = 0
+    for entry in report["tensors"]:
+        assert entry["shape"] == list(want[entry["name"]].shape)
+        assert entry["offset"] == -(-end // align) * align
+        end = entry["offset"] + entry["bytes"]
+
+
+def test_data_that_does_not_begin_at_a_multiple_of_eight_is_read_right(daemon, models, tmp_path):
+    rng = np.random.default_rng(2)
+    arrays = write(models / "m", {"a": random_array(rng, np.float64, (31, 17)), "b": random_array(rng, np.int32, (1000,))})
+    path = models / "m" / "model.safetensors"
+    raw = path.read_bytes()
+    length = int.from_bytes(raw[:8], "little")
+    for extra in range(8):
+        header = raw[8:8 + length].rstrip() + b" " * extra
+        path.write_bytes(len(header).to_bytes(8, "little") + header + raw[8 + length:])
+        report = daemon.cli.json("load", f"disk:{models}/m", "--slice", "a[3:, 1:-1]", "--tensor", "b", "--digest")
+        assert digests(report) == {"a": digest(arrays["a"][3:, 1:-1]), "b": digest(arrays["b"])}
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 4])
+def test_tensor_parallel_ranks_together_are_the_checkpoint(daemon, models, ranks):
+    rng = np.random.default_rng(3)
+    layer = "model.layers.0."
+    shapes = {"model.embed_tokens.weight": (32, 16), layer + "self_attn.q_proj.weight": (16, 16), layer + "self_attn.k_proj.weight": (8, 16),
+              layer + "self_attn.o_proj.weight": (16, 16), layer + "mlp.gate_proj.weight": (24, 16), layer + "mlp.down_proj.weight": (16, 24),
+              layer + "input_layernorm.weight": (16,), "lm_head.weight": (32, 16)}
+    arrays = write(models / "m", {n: random_array(rng, np.float16, s) for n, s in shapes.items()})
+    columns = ("o_proj", "down_proj")
+    for rank in range(ranks):
+        want = {}
+        for name, value in arrays.items():
+            axis = None if "norm" in name else 1 if any(c in name for c in columns) else 0
+            want[name] = digest(value if axis is None else np.split(value, ranks, axis)[rank])
+        report = daemon.cli.json("load", f"disk:{models}/m", "--tp-size", ranks, "--tp-rank", rank, "--digest")
+        assert digests(report) == want

@@ -1,0 +1,169 @@
+"""What goes wrong under a running daemon: files that change or shrink, descriptors and memory that run out, a full disk."""
+import os
+import resource
+import shutil
+import socket
+import subprocess
+import threading
+import time
+
+import pytest
+
+from checkpoints import blob, digest, digests, write
+from stage import MiB, SANITIZED, soon
+
+DISTURBED = {"FAILED_PRECONDITION", "DATA_LOSS", "ABORTED"}
+
+
+def load_while(daemon, models, disturb):
+    """Loads 160 MiB while disturb(path) runs again and again; returns the outcome."""
+    path = models / "m" / "model.safetensors"
+    stop = threading.Event()
+
+    def work():
+        while not stop.is_set():
+            disturb(path)
+            time.sleep(0.002)
+
+    worker = threading.Thread(target=work)
+    worker.start()
+    try:
+        return daemon.cli.run("load", f"disk:{models}/m", "--digest", "--json")
+    finally:
+        stop.set()
+        worker.join()
+
+
+@pytest.fixture
+def big(models):
+    return write(models / "m", {"w": blob(1, 160 * MiB)})
+
+
+def is_sound(outcome, path, *contents):
+    """Either a clean refusal that names the file, or exactly one of the contents; never a mixture."""
+    if outcome.code == 1:
+        return outcome.status in DISTURBED | {"NOT_FOUND"} and path.name in outcome.err
+    return outcome.code == 0 and digests(outcome.report)["w"] in contents
+
+
+def test_a_file_replaced_under_a_load_is_refused_or_delivered_whole(daemon, models, big):
+    path = models / "m" / "model.safetensors"
+    write(models / "other", {"w": blob(2, 160 * MiB)})
+    old, new = digest(big["w"]), digest(blob(2, 160 * MiB))
+    os.link(path, models / "a")
+    os.link(models / "other" / "model.safetensors", models / "b")
+    turn = [0]
+
+    def swap(target):
+        turn[0] ^= 1
+        os.link(models / ("b" if turn[0] else "a"), models / "next")
+        os.replace(models / "next", target)
+
+    for _ in range(3):
+        outcome = load_while(daemon, models, swap)
+        assert is_sound(outcome, path, old, new), outcome
+        daemon.cli.ok("release", "--all")
+    assert soon(daemon.at_rest), daemon.status()
+
+
+def test_a_file_truncated_under_a_load_is_refused_and_the_daemon_lives(daemon, models, big):
+    path = models / "m" / "model.safetensors"
+    whole = path.read_bytes()
+    for fraction in (0.9, 0.5, 0.1):
+        outcome = load_while(daemon, models, lambda p: os.truncate(p, int(len(whole) * fraction)))
+        assert outcome.code == 1 and outcome.status in DISTURBED and path.name in outcome.err, outcome
+        path.write_bytes(whole)
+    assert daemon.cli.json("load", f"disk:{models}/m", "--digest")["tensors"][0]["sha256"] == digest(big["w"])
+
+
+def test_a_file_written_over_in_place_under_a_load_never_mixes_silently(daemon, models, big):
+    path = models / "m" / "model.safetensors"
+
+    def scribble(target):
+        with open(target, "r+b") as file:
+            file.seek(80 * MiB)
+            file.write(os.urandom(4096))
+
+    outcome = load_while(daemon, models, scribble)
+    assert outcome.code == 1 and outcome.status in DISTURBED and path.name in outcome.err, outcome
+    assert soon(daemon.at_rest), daemon.status()
+
+
+def test_a_part_file_that_vanished_is_named(daemon, models):
+    write(models / "m", {"a": blob(3, MiB)}, {"b": blob(4, MiB)})
+    daemon.cli.ok("load", f"disk:{models}/m")
+    (models / "m" / "model-00002-of-00002.safetensors").unlink()
+    outcome = daemon.cli.run("load", f"disk:{models}/m")
+    assert outcome.code == 1 and "model-00002-of-00002.safetensors" in outcome.err, outcome
+
+
+def test_running_out_of_descriptors_refuses_work_and_recovers(start, models):
+    write(models / "m", *({f"p{i}": blob(i, MiB)} for i in range(6)))
+    daemon = start()
+    daemon.cli.ok("load", f"disk:{models}/m")
+    room = daemon.descriptors() + 2
+    subprocess.run(["prlimit", f"--pid={daemon.process.pid}", f"--nofile={room}:"], check=True)
+    crowd = []
+    for _ in range(60):
+        crowd.append(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
+        crowd[-1].settimeout(5)
+        crowd[-1].connect(str(daemon.socket))
+    for connection in crowd:
+        connection.close()
+    assert soon(lambda: daemon.cli.run("status", timeout=30).code == 0), "no connection is accepted any more"
+    outcome = daemon.cli.run("load", f"disk:{models}/m", "--slice", "p0[7:]", "--slice", "p1[9:]", timeout=60)
+    assert outcome.code == 0 or outcome.status in {"RESOURCE_EXHAUSTED", "UNAVAILABLE", "INTERNAL"}, outcome
+    subprocess.run(["prlimit", f"--pid={daemon.process.pid}", "--nofile=1024:"], check=True)
+    assert soon(lambda: daemon.cli.run("load", f"disk:{models}/m", "--slice", "p0[5:]").code == 0)
+    assert soon(daemon.at_rest), daemon.status()
+
+
+@pytest.mark.plain  # a sanitizer reserves terabytes of address space
+def test_no_memory_for_the_data_is_resource_exhausted_and_the_daemon_lives(start, models):
+    write(models / "m", {"w": blob(5, 256 * MiB)})
+    daemon = start()
+    pages = int(open(f"/proc/{daemon.process.pid}/statm").read().split()[0])
+    room = pages * resource.getpagesize() + 128 * MiB
+    subprocess.run(["prlimit", f"--pid={daemon.process.pid}", f"--as={room}:"], check=True)
+    outcome = daemon.cli.run("load", f"disk:{models}/m")
+    assert outcome.code == 1 and outcome.status == "RESOURCE_EXHAUSTED", outcome
+    subprocess.run(["prlimit", f"--pid={daemon.process.pid}", "--as=unlimited:"], check=True)
+    assert digests(daemon.cli.json("load", f"disk:{models}/m", "--digest")) == {"w": digest(blob(5, 256 * MiB))}
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    folder = tmp_path / "small disk"
+    folder.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "none", folder], capture_output=True).returncode:
+        pytest.skip("mounting needs root")
+    yield folder
+    subprocess.run(["umount", "-l", folder], check=True)
+
+
+def test_a_full_state_folder_slows_nothing_down(start, models, small_disk):
+    arrays = write(models / "m", {f"a.rather.long.name.{i}": blob(i, 16) for i in range(5000)})
+    daemon = start(server={"state_dir": str(small_disk / "state")})
+    (small_disk / "filler").write_bytes(b"")
+    with open(small_disk / "filler", "wb", buffering=0) as file:
+        try:
+            while file.write(b"x" * 4096):
+                pass
+        except OSError:
+            pass
+    report = daemon.cli.json("load", f"disk:{models}/m", "--digest")
+    assert digests(report) == {name: digest(value) for name, value in arrays.items()}
+    assert daemon.cli.json("inspect", f"disk:{models}/m")["tensors"]
+
+
+def test_an_output_that_does_not_fit_the_disk_fails_and_leaves_nothing(daemon, models, small_disk):
+    write(models / "m", {"w": blob(6, MiB)})
+    outcome = daemon.cli.run("load", f"disk:{models}/m", "--out", small_disk / "out.safetensors")
+    assert outcome.code == 1 and "out.safetensors" in outcome.err and os.listdir(small_disk) == [], outcome
+    assert soon(daemon.at_rest), daemon.status()
+
+
+def test_the_state_folder_may_vanish_while_the_daemon_runs(daemon, models):
+    write(models / "m", {"w": blob(7, MiB)})
+    shutil.rmtree(daemon.state)
+    assert digests(daemon.cli.json("load", f"disk:{models}/m", "--digest")) == {"w": digest(blob(7, MiB))}

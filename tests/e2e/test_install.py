@@ -1,0 +1,119 @@
+"""What `make install` puts where, and that strangers can use it: pkg-config, man, systemd, bash completion."""
+import os
+import re
+import shlex
+import shutil
+import subprocess
+
+import pytest
+
+from stage import ROOT
+
+FILES = """bin/tensorcastd bin/tensorcast lib/libtensorcast.so.0 lib/libtensorcast.so lib/libtensorcast.a include/tensorcast.h
+lib/pkgconfig/tensorcast.pc share/man/man1/tensorcast.1 share/man/man8/tensorcastd.8 share/man/man5/store_daemon_config.yaml.5
+share/doc/tensorcast/store_daemon_config.yaml lib/systemd/system/tensorcastd.service lib/systemd/system/tensorcastd.socket
+share/bash-completion/completions/tensorcast""".split()
+
+
+@pytest.fixture(scope="module")
+def tree(tmp_path_factory):
+    destination = tmp_path_factory.mktemp("an install")
+    subprocess.run(["make", "-C", ROOT, "-s", "install", f"DESTDIR={destination}", "PREFIX=/usr"], check=True, capture_output=True)
+    return destination
+
+
+def test_every_file_is_there(tree):
+    assert [f for f in FILES if not (tree / "usr" / f).exists()] == []
+
+
+def test_nothing_points_into_the_source_tree(tree):
+    for path in tree.rglob("*"):
+        if path.is_symlink():
+            assert path.exists() and not os.readlink(path).startswith("/"), path
+        elif path.is_file() and path.suffix in (".pc", ".service", ".socket"):
+            text = path.read_text()
+            assert str(tree) not in text and str(ROOT) not in text and "@" not in text.replace("@system-service", ""), path
+
+
+def test_the_installed_programs_run(tree):
+    version = subprocess.check_output([tree / "usr/bin/tensorcast", "--version"], text=True)
+    assert any(c.isdigit() for c in version)
+    sample = tree / "usr/share/doc/tensorcast/store_daemon_config.yaml"
+    subprocess.run([tree / "usr/bin/tensorcastd", "--config", sample, "--check-config"], check=True, capture_output=True)
+
+
+PROGRAM = """#include <stdio.h>
+#include <string.h>
+#include <tensorcast.h>
+int main(void)
+{
+    struct tc_error error;
+    struct tc_client *client = tc_connect("/nowhere.sock", &error);
+    if (!client || strcmp(tc_version(), TC_VERSION) || strcmp(tc_socket_path(client), "/nowhere.sock")) return 1;
+    if (tc_resolve(client, "disk:/x", 0, 1000, &error)) return 2;
+    printf("%s", tc_code_name(error.code));
+    tc_disconnect(client);
+    return 0;
+}
+"""
+
+
+@pytest.mark.parametrize("linking", ["shared", "static"])
+def test_a_c_program_compiles_links_and_runs_against_the_installed_tree(tree, tmp_path, linking):
+    (tmp_path / "p.c").write_text(PROGRAM)
+    environment = {**os.environ, "PKG_CONFIG_PATH": str(tree / "usr/lib/pkgconfig"), "PKG_CONFIG_SYSROOT_DIR": "",
+                   "LD_LIBRARY_PATH": str(tree / "usr/lib")}
+    ask = ["pkg-config", f"--define-variable=prefix={tree}/usr", *(["--static"] if linking == "static" else []), "tensorcast"]
+    cflags = shlex_lines(ask[:1] + ["--cflags"] + ask[1:], environment)
+    libs = shlex_lines(ask[:1] + ["--libs"] + ask[1:], environment)
+    if linking == "static":
+        libs = [f"{tree}/usr/lib/libtensorcast.a" if flag == "-ltensorcast" else flag for flag in libs]
+    subprocess.run(["gcc", "-std=c11", "-Wall", "-Werror", "-o", tmp_path / "p", tmp_path / "p.c", *cflags, *libs], check=True, env=environment)
+    assert subprocess.check_output([tmp_path / "p"], text=True, env=environment, timeout=20) == "UNAVAILABLE"
+
+
+def shlex_lines(command, environment):
+    return shlex.split(subprocess.check_output(command, text=True, env=environment))
+
+
+def test_the_shared_library_exports_its_own_names_only(tree):
+    lines = subprocess.check_output(["nm", "-D", "--defined-only", tree / "usr/lib/libtensorcast.so.0"], text=True).splitlines()
+    names = {line.split()[-1].split("@")[0] for line in lines if " A " not in line}
+    assert names and all(name.startswith("tc_") for name in names), names
+    declared = set(re.findall(r"\b(tc_[a-z_]+)\(", (ROOT / "client/tensorcast.h").read_text()))
+    assert declared <= names, declared - names
+
+
+@pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="systemd-analyze is not installed")
+def test_the_units_are_valid(tree):
+    units = tree / "usr/lib/systemd/system"
+    for unit in ("tensorcastd.service", "tensorcastd.socket"):
+        text = (units / unit).read_text().replace("/usr/bin/tensorcastd", str(tree / "usr/bin/tensorcastd").replace(" ", "\\x20"))
+        (units / unit).write_text(text)
+    done = subprocess.run(["systemd-analyze", "verify", "--man=no", units / "tensorcastd.service", units / "tensorcastd.socket"],
+                          capture_output=True, text=True)
+    about_ours = [line for line in done.stderr.splitlines() if "tensorcast" in line]
+    assert done.returncode == 0 and not about_ours, done.stderr
+
+
+def test_bash_completes_commands_options_and_values(tree):
+    script = tree / "usr/share/bash-completion/completions/tensorcast"
+
+    def complete(*words):
+        program = ('source "$1"; shift; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); COMPREPLY=(); '
+                   '$(complete -p tensorcast | sed "s/.*-F \\([^ ]*\\).*/\\1/"); printf "%s\\n" "${COMPREPLY[@]}"')
+        return subprocess.check_output(["bash", "-c", program, "bash", script, *words], text=True).split()
+
+    assert {"inspect", "load", "explain", "status", "prewarm", "release", "verify"} <= set(complete("tensorcast", ""))
+    assert "--digest" in complete("tensorcast", "load", "--di")
+    assert {"auto", "generic", "local", "collective"} <= set(complete("tensorcast", "load", "--executor", ""))
+
+
+def test_the_man_pages_name_every_command_and_option(tree):
+    text = (tree / "usr/share/man/man1/tensorcast.1").read_text().replace("\\-", "-")
+    for word in "inspect load explain status prewarm release verify --view --tensor --slice --tp-size --digest --standalone".split():
+        assert word in text, word
+    if shutil.which("man"):
+        for page in (tree / "usr/share/man").rglob("*.[158]"):
+            done = subprocess.run(["man", "--warnings", "-l", page], capture_output=True, text=True, env={**os.environ, "MANWIDTH": "100"})
+            assert done.returncode == 0 and done.stderr == "", done.stderr

@@ -1,0 +1,143 @@
+"""Life under a service manager: socket activation, readiness notes, reload, and what a stop leaves behind."""
+import fcntl
+import os
+import signal
+import socket
+import subprocess
+
+import pytest
+import yaml
+
+from checkpoints import blob, digest, digests, write
+from stage import DAEMON, ROOT, MiB, soon
+
+
+class Notes:
+    """What the daemon tells its service manager."""
+
+    def __init__(self, path):
+        self.path = str(path)
+        self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self.socket.bind(self.path)
+        self.socket.setblocking(False)
+        self.lines = []
+
+    def has(self, line):
+        while True:
+            try:
+                self.lines += self.socket.recv(4096).decode().splitlines()
+            except BlockingIOError:
+                return line in self.lines
+
+
+@pytest.fixture
+def notes(tmp_path):
+    notes = Notes(tmp_path / "notify")
+    yield notes
+    notes.socket.close()
+
+
+def test_the_service_manager_hears_when_it_is_ready_and_when_it_stops(start, notes):
+    daemon = start(running=False)
+    daemon.start(environment={"NOTIFY_SOCKET": notes.path})
+    assert soon(lambda: notes.has("READY=1")), notes.lines
+    assert not notes.has("STOPPING=1")
+    assert daemon.stop() == 0
+    assert soon(lambda: notes.has("STOPPING=1")), notes.lines
+
+
+def test_an_abstract_notify_socket_is_heard_too(start):
+    daemon = start(running=False)
+    manager = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    manager.bind(f"\0tc8-notify-{os.getpid()}")
+    manager.settimeout(10)
+    daemon.start(environment={"NOTIFY_SOCKET": f"@tc8-notify-{os.getpid()}"})
+    assert "READY=1" in manager.recv(4096).decode()
+
+
+@pytest.fixture
+def activated(start):
+    """Starts the daemon as systemd does: listening sockets as descriptors 3, 4, LISTEN_PID its own."""
+    held = []
+
+    def activate(kinds, names=None):
+        daemon = start(running=False)
+        for path, kind in zip((daemon.socket, daemon.handoff), kinds):
+            listener = socket.socket(socket.AF_UNIX, kind)
+            listener.bind(str(path))
+            listener.listen(64)
+            held.append(fcntl.fcntl(listener.fileno(), fcntl.F_DUPFD, 100))
+            listener.close()
+        passed = held[-len(kinds):]
+        places = " ".join(f"{3 + i}<&{fd}" for i, fd in enumerate(passed))
+        environment = {**os.environ, "LISTEN_FDS": str(len(passed)), **({"LISTEN_FDNAMES": names} if names else {})}
+        with open(daemon.log_path, "a") as log:
+            daemon.process = subprocess.Popen(
+                ["bash", "-c", f'export LISTEN_PID=$$; exec "$0" --config "$1" {places}', DAEMON, daemon.config],
+                stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment, pass_fds=passed)
+        assert soon(daemon.serving), daemon.log()
+        return daemon
+
+    yield activate
+    for descriptor in held:
+        os.close(descriptor)
+
+
+def test_sockets_of_the_service_manager_are_served_and_left_in_place(activated, models):
+    write(models / "m", {"w": blob(1, MiB)})
+    daemon = activated([socket.SOCK_STREAM])
+    assert digests(daemon.cli.json("load", f"disk:{models}/m", "--digest")) == {"w": digest(blob(1, MiB))}
+    assert daemon.stop() == 0
+    assert daemon.socket.is_socket(), "the socket belongs to the service manager"
+
+
+def test_a_request_sent_before_the_daemon_runs_is_answered(activated):
+    daemon = activated([socket.SOCK_STREAM])
+    assert daemon.status()["pid"] == daemon.process.pid
+
+
+def test_both_sockets_may_come_from_the_service_manager(activated, models):
+    write(models / "m", {"w": blob(2, MiB)})
+    daemon = activated([socket.SOCK_STREAM, socket.SOCK_SEQPACKET], "daemon:handoff")
+    assert digests(daemon.cli.json("load", f"disk:{models}/m", "--digest")) == {"w": digest(blob(2, MiB))}
+    assert daemon.stop() == 0
+
+
+def test_descriptors_meant_for_another_process_are_ignored(start):
+    daemon = start(running=False)
+    daemon.start(environment={"LISTEN_PID": "1", "LISTEN_FDS": "1"})
+    assert daemon.serving() and daemon.stop() == 0
+    assert not daemon.socket.exists()
+
+
+def test_a_reload_takes_what_can_change_and_names_what_cannot(start, models):
+    daemon = start()
+    tree = {**daemon.tree, "logging": {"level": "debug"}}
+    tree["server"] = {**tree["server"], "state_dir": str(daemon.folder / "elsewhere")}
+    daemon.configure(tree)
+    daemon.process.send_signal(signal.SIGHUP)
+    assert soon(lambda: "state_dir" in daemon.log()), daemon.log()
+    write(models / "m", {"w": blob(3, MiB)})
+    daemon.cli.ok("load", f"disk:{models}/m")
+    assert soon(lambda: "level=debug" in daemon.log()), daemon.log()
+
+
+def test_a_bad_file_at_a_reload_keeps_the_old_values_and_the_daemon(start):
+    daemon = start()
+    daemon.config.write_text("server:\n  socket_pth: /x\n")
+    daemon.process.send_signal(signal.SIGHUP)
+    assert soon(lambda: "socket_pth" in daemon.log()), daemon.log()
+    assert daemon.serving() and daemon.status()["pid"] == daemon.process.pid
+
+
+def test_the_printed_configuration_starts_a_daemon_again(start):
+    daemon = start(running=False)
+    printed = subprocess.run([DAEMON, "--config", daemon.config, "--print-config"], capture_output=True, text=True, check=True).stdout
+    assert yaml.safe_load(printed)["server"]["socket_path"] == str(daemon.socket)
+    daemon.config.write_text(printed)
+    assert daemon.start().serving()
+
+
+def test_the_shipped_sample_configuration_is_accepted():
+    done = subprocess.run([DAEMON, "--config", ROOT / "config/store_daemon_config.yaml", "--check-config"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr

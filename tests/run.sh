@@ -1,0 +1,62 @@
+#!/usr/bin/env bash
+# Installs what is missing, builds, and runs every test.       usage: bash tests/run.sh [STAGE ...]
+#
+# A stage prints its runners' closing lines and how long it took; the whole output is in build/test-logs/STAGE. All stages
+# run even when one fails, except that nothing is tested when the build fails. Exit 0 only when every stage passed.
+# A skipped test is listed with its reason and counted as skipped. TENSORCAST_TORCH=0 leaves torch and its tests out.
+set -u
+cd "$(dirname "$0")/.." || exit 1
+logs=build/test-logs
+mkdir -p "$logs"
+unset TENSORCAST_SOCKET TENSORCAST_BUILD
+export PYTHONDONTWRITEBYTECODE=1
+jobs=$(nproc)
+failed=()
+
+# Lines with which test runners close, and what was skipped and why.
+closing() { grep -aE '^(SKIPPED|=+ .*(passed|failed|error|no tests).*=+$|programs: |layers: |.*\[  (PASSED|FAILED)  \]|FAILED)' "$1" | sed -E 's/^=+ (.*[^ ]) =+$/\1/' || true; }
+
+stage() {
+  local name=$1 start=$SECONDS code=0
+  shift
+  "$@" >"$logs/$name" 2>&1 || code=$?
+  closing "$logs/$name"
+  if [ "$code" = 0 ]; then
+    echo "== $name: passed in $((SECONDS - start)) s"
+  else
+    tail -n "${TAIL:-60}" "$logs/$name"
+    echo "== $name: FAILED (exit $code) in $((SECONDS - start)) s, see $logs/$name"
+    failed+=("$name")
+  fi
+  return "$code"
+}
+
+setup() { bash setup/setup.sh test >build/test-python; }
+python() { PYTHONPATH=build/python "$(cat build/test-python)" "$@"; }
+build() { make -j"$jobs" all; }
+
+# The client as a user installs it, into a folder of this clone, built in a copy so that the source tree stays clean.
+client() {
+  local copy
+  copy=$(mktemp -d) || return 1
+  cp -r client/python "$copy/" && rm -rf build/python &&
+    python -m pip install --quiet --no-deps --no-build-isolation --target build/python "$copy/python"
+  local code=$?
+  rm -rf "$copy"
+  return $code
+}
+
+check() { make -j"$jobs" check; }
+rules() { make layers && make -s headers; }
+e2e() { python -m pytest -q --durations=5 tests/e2e; }
+python_tests() { python -m pytest -q --durations=5 tests/python; }
+asan() { make -j"$jobs" asan; }
+tsan() { make -j"$jobs" tsan; }
+asan_e2e() { TENSORCAST_BUILD=build/asan python -m pytest -q tests/e2e/test_{equality,crashes,crowds,faults,lifecycle}.py; }
+tsan_e2e() { TENSORCAST_BUILD=build/tsan python -m pytest -q tests/e2e/test_{crashes,crowds}.py; }
+
+wanted=${*:-rules check client python_tests e2e asan asan_e2e tsan tsan_e2e}
+stage setup setup && stage build build || { echo "0 passed, 1 failed"; exit 1; }
+for name in $wanted; do stage "$name" "$name"; done
+echo "all stages in $SECONDS s"
+[ ${#failed[@]} = 0 ] || { echo "failed stages: ${failed[*]}"; exit 1; }
