@@ -26,3 +26,4 @@ put 644 docs/completion/tensorcast.bash share/bash-completion/completions/tensor
 put 644 config/store_daemon_config.yaml share/doc/tensorcast/store_daemon_config.yaml
 fill config/tensorcastd.service lib/systemd/system/tensorcastd.service
 fill config/tensorcastd.socket lib/systemd/system/tensorcastd.socket
+put 644 config/tensorcast.sysusers lib/sysusers.d/tensorcast.conf

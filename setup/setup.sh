@@ -46,17 +46,16 @@ venv_parent() {
 }
 
 install_python() {
-  local list interpreter=/usr/bin/python3 venv
-  list=$(wanted packages.python)
-  [ "${TENSORCAST_TORCH:-1}" != 0 ] || list=$(grep -v '^torch==' <<<"$list")
-  venv=$(venv_parent)/python-$work-$( (echo "$list"; "$interpreter" --version) | sha256sum | cut -c1-12)
+  local list=() interpreter=/usr/bin/python3 venv
+  mapfile -t list < <(wanted packages.python | if [ "${TENSORCAST_TORCH:-1}" = 0 ]; then grep -v '^torch=='; else cat; fi)
+  venv=$(venv_parent)/python-$work-$( (echo "${list[@]}"; "$interpreter" --version) | sha256sum | cut -c1-12)
   exec 9>"$venv.lock"
   flock 9 # two clones may be setting up at once
   if [ ! -e "$venv/complete" ]; then
-    say "installing Python packages into $venv:" $list
+    say "installing Python packages into $venv: ${list[*]}"
     rm -rf "$venv"
     "$interpreter" -m venv "$venv"
-    "$venv/bin/python" -m pip install --quiet --disable-pip-version-check $list >&2
+    "$venv/bin/python" -m pip install --quiet --disable-pip-version-check "${list[@]}" >&2
     touch "$venv/complete"
   fi
   echo "$venv/bin/python"

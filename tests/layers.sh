@@ -18,7 +18,7 @@ for file in $(find daemon config client -name '*.[ch]' -not -path 'daemon/plugin
   done < <(sed -n 's/^#include "\(.*\)"/\1/p' "$file")
 done
 while IFS=': ' read -r pattern places; do
-  for hit in $(grep -rlF -- "$pattern" daemon config client --include='*.[ch]' 2>/dev/null); do
+  for hit in $(grep -rlF --include='*.[ch]' -e "$pattern" daemon config client 2>/dev/null); do
     ok=0
     for place in $places; do case "$hit" in "$place"*) ok=1 ;; esac; done
     [ "$ok" = 1 ] || { echo "$hit may not use $pattern"; bad=1; }

@@ -56,7 +56,7 @@ asan_e2e() { TENSORCAST_BUILD=build/asan python -m pytest -q tests/e2e/test_{equ
 tsan_e2e() { TENSORCAST_BUILD=build/tsan python -m pytest -q tests/e2e/test_{crashes,crowds}.py; }
 
 wanted=${*:-rules check client python_tests e2e asan asan_e2e tsan tsan_e2e}
-stage setup setup && stage build build || { echo "0 passed, 1 failed"; exit 1; }
+if ! { stage setup setup && stage build build; }; then exit 1; fi
 for name in $wanted; do stage "$name" "$name"; done
 echo "all stages in $SECONDS s"
 [ ${#failed[@]} = 0 ] || { echo "failed stages: ${failed[*]}"; exit 1; }

@@ -98,7 +98,7 @@ def test_a_request_sent_before_the_daemon_runs_is_answered(activated):
 
 def test_both_sockets_may_come_from_the_service_manager(activated, models):
     write(models / "m", {"w": blob(2, MiB)})
-    daemon = activated([socket.SOCK_STREAM, socket.SOCK_SEQPACKET], "daemon:handoff")
+    daemon = activated([socket.SOCK_STREAM, socket.SOCK_SEQPACKET], "tensorcastd.socket:tensorcastd.socket")  # one unit, one name
     assert digests(daemon.cli.json("load", f"disk:{models}/m", "--digest")) == {"w": digest(blob(2, MiB))}
     assert daemon.stop() == 0
 
