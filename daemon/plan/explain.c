@@ -1,0 +1,225 @@
+/* Writes the plan in four blocks: what is asked for, how it was decided, the candidates, the files.
+ *
+ * Numbers are rounded for people and aligned to the right; whoever needs them exactly asks for JSON. Columns a candidate
+ * has nothing to say about show "-". Long lists end with "... and N more". */
+#include "plan/explain.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/memory.h"
+#include "base/text.h"
+
+enum { MAX_FILE_LINES = 20, NUMBER_CHARS = 32, LEAST_NAME_WIDTH = 21, MOST_NAME_WIDTH = 48 };
+
+struct page {
+    const struct plan *plan;
+    const struct mapping *mapping;
+    const struct plan_facts *facts;
+    FILE *out;
+};
+
+/* "12,345" */
+static const char *people_count(uint64_t count, char out[NUMBER_CHARS])
+{
+    char digits[NUMBER_CHARS];
+    int n = snprintf(digits, sizeof digits, "%" PRIu64, count);
+    char *to = out;
+    for (int i = 0; i < n; i++) {
+        if (i && (n - i) % 3 == 0)
+            *to++ = ',';
+        *to++ = digits[i];
+    }
+    *to = 0;
+    return out;
+}
+
+/* "0.18 ms", "47.2 ms", "1.03 s" */
+static const char *people_ms(double ms, char out[NUMBER_CHARS])
+{
+    bool seconds = ms >= 999.5;
+    double value = seconds ? ms / 1000 : ms;
+    snprintf(out, NUMBER_CHARS, "%.*f %s", value < 9.995 ? 2 : value < 99.95 ? 1 : 0, value, seconds ? "s" : "ms");
+    return out;
+}
+
+static const char *plural(uint64_t count)
+{
+    return count == 1 ? "" : "s";
+}
+
+static void write_artifact(const struct page *page)
+{
+    const struct source *source = page->mapping->artifact->source;
+    uint64_t bytes = 0;
+    for (size_t i = 0; i < source->n_files; i++)
+        bytes += source->files[i].size_bytes;
+    const char *reference = page->mapping->artifact->reference;
+    char name[TEXT_NAME_CHARS], size[TEXT_SIZE_CHARS];
+    fprintf(page->out, "artifact  %s (%zu file%s, %s)\n", text_escape(reference, strlen(reference), name), source->n_files,
+            plural(source->n_files), text_people_bytes(bytes, size));
+}
+
+static void write_view(const struct page *page)
+{
+    char count[NUMBER_CHARS], size[TEXT_SIZE_CHARS];
+    size_t n_tensors = page->mapping->n_tensors;
+    fprintf(page->out, "view      %s tensor%s, %s", people_count(n_tensors, count), plural(n_tensors),
+            text_people_bytes(page->mapping->view_bytes, size));
+    const char *separator = ": ";
+    for (int kind = 0; kind <= JOB_EMPTY; kind++) {
+        if (page->plan->n_jobs[kind] == 0)
+            continue;
+        fprintf(page->out, "%s%s %s", separator, people_count(page->plan->n_jobs[kind], count),
+                job_kind_name((enum job_kind)kind));
+        separator = ", ";
+    }
+    fputc('\n', page->out);
+}
+
+static void write_source(const struct page *page)
+{
+    const struct source_caps *caps = &page->facts->source;
+    char gap[TEXT_SIZE_CHARS];
+    fprintf(page->out, "source    %s%s%s, %.0f%% in the page cache; gaps below %s cost less than a request\n",
+            caps->filesystem == SOURCE_LOCAL ? "local" : "network", *caps->filesystem_type ? " " : "", caps->filesystem_type,
+            page->facts->cached_share * 100, text_people_bytes(page->plan->merge_gap_bytes, gap));
+}
+
+static void write_gate(const struct page *page, enum cost_gate gate, const char *name, const char *local, const char *generic,
+                       bool local_loses)
+{
+    bool asked = page->facts->strategy->cost_gate == gate;
+    fprintf(page->out, "%-8s%s %-12s  local %s, generic %s -> %s\n", asked ? "gate" : "", asked ? ">" : " ", name, local,
+            generic, local_loses ? "generic" : "local");
+}
+
+static void write_gates(const struct page *page)
+{
+    const struct candidate *generic = &page->plan->candidates[EXECUTOR_GENERIC_BYTE_RANGE];
+    const struct candidate *local = &page->plan->candidates[EXECUTOR_TENSOR_BATCHED_LOCAL];
+    char a[NUMBER_CHARS], b[NUMBER_CHARS];
+    if (!local->eligible) {
+        fprintf(page->out, "gate      not asked: local is not eligible (%s)\n", local->reason);
+        return;
+    }
+    write_gate(page, COST_GATE_TIME, "time", people_ms(local->estimated_ms, a), people_ms(generic->estimated_ms, b),
+               local->estimated_ms > generic->estimated_ms);
+    write_gate(page, COST_GATE_SOURCE_BYTES, "source_bytes", text_people_bytes(local->read_bytes, a),
+               text_people_bytes(generic->read_bytes, b), local->read_bytes > generic->read_bytes);
+}
+
+static void write_candidate(const struct page *page, const struct candidate *candidate)
+{
+    char needs[TEXT_SIZE_CHARS], reads[TEXT_SIZE_CHARS] = "-", temporary[TEXT_SIZE_CHARS] = "-";
+    char requests[NUMBER_CHARS] = "-", estimate[NUMBER_CHARS] = "-";
+    text_people_bytes(candidate->unique_source_bytes, needs);
+    if (candidate->requests) {
+        text_people_bytes(candidate->read_bytes, reads);
+        text_people_bytes(candidate->peak_temporary_bytes, temporary);
+        people_count(candidate->requests, requests);
+    }
+    if (candidate->estimated_ms > 0)
+        people_ms(candidate->estimated_ms, estimate);
+    fprintf(page->out, "%c %-*s  %9s  %9s  %9s  %9s  %9s  %s\n", candidate->executor == page->plan->executor ? '>' : ' ',
+            LEAST_NAME_WIDTH, executor_name(candidate->executor), needs, reads, requests, temporary, estimate,
+            candidate->reason);
+}
+
+static void write_candidates(const struct page *page)
+{
+    fprintf(page->out, "\n  %-*s  %9s  %9s  %9s  %9s  %9s  %s\n", LEAST_NAME_WIDTH, "candidate", "needs", "reads", "requests",
+            "temporary", "estimate", "reason");
+    for (size_t i = 0; i < EXECUTOR_COUNT; i++)
+        write_candidate(page, &page->plan->candidates[i]);
+}
+
+static const char *landing(const struct plan_facts *facts)
+{
+    if (!facts->device.direct_segments || facts->cached_share <= 0)
+        return "staged";
+    return facts->cached_share >= 1 ? "direct" : "direct where cached, else staged";
+}
+
+struct file_line {
+    const char *name; /* escaped */
+    uint64_t extents, read_bytes, wanted_bytes, span_bytes;
+};
+
+static struct file_line measure_file(const struct page *page, size_t file, char name[TEXT_NAME_CHARS])
+{
+    const struct plan *plan = page->plan;
+    const char *raw = page->mapping->artifact->source->files[file].name;
+    struct file_line line = {.name = text_escape(raw, strlen(raw), name)};
+    for (size_t i = plan->file_first[file]; i < plan->file_first[file + 1]; i++) {
+        line.extents += plan->steps[i].count;
+        line.read_bytes += plan->steps[i].count * plan->steps[i].bytes;
+    }
+    for (size_t i = page->mapping->file_first[file]; i < page->mapping->file_first[file + 1]; i++)
+        line.wanted_bytes += page->mapping->runs[i].n_rows * page->mapping->runs[i].row_bytes;
+    if (line.extents) {
+        const struct plan_step *last = &plan->steps[plan->file_first[file + 1] - 1];
+        line.span_bytes = last->offset + (last->count - 1) * last->stride + last->bytes - plan->steps[plan->file_first[file]].offset;
+    }
+    return line;
+}
+
+static int name_width(const struct page *page)
+{
+    size_t width = LEAST_NAME_WIDTH;
+    char name[TEXT_NAME_CHARS];
+    for (size_t i = 0; i < page->mapping->artifact->source->n_files; i++) {
+        const char *raw = page->mapping->artifact->source->files[i].name;
+        size_t length = strlen(text_escape(raw, strlen(raw), name));
+        width = length > width ? length : width;
+    }
+    return width > MOST_NAME_WIDTH ? MOST_NAME_WIDTH : (int)width;
+}
+
+static void write_file(const struct page *page, const struct file_line *line, int width)
+{
+    char extents[NUMBER_CHARS], reads[TEXT_SIZE_CHARS], wanted[TEXT_SIZE_CHARS], span[TEXT_SIZE_CHARS];
+    fprintf(page->out, "  %-*s  %9s  %9s  %9s  %9s  %s\n", width, line->name, people_count(line->extents, extents),
+            text_people_bytes(line->read_bytes, reads), text_people_bytes(line->wanted_bytes, wanted),
+            text_people_bytes(line->span_bytes, span), landing(page->facts));
+}
+
+static void write_files(const struct page *page)
+{
+    int width = name_width(page);
+    size_t n_files = page->mapping->artifact->source->n_files, n_lines = 0;
+    fprintf(page->out, "\n  %-*s  %9s  %9s  %9s  %9s  %s\n", width, "file", "extents", "reads", "wanted", "span", "lands");
+    for (size_t i = 0; i < n_files; i++) {
+        if (page->plan->file_first[i] == page->plan->file_first[i + 1])
+            continue;
+        if (++n_lines > MAX_FILE_LINES)
+            continue;
+        char name[TEXT_NAME_CHARS];
+        struct file_line line = measure_file(page, i, name);
+        write_file(page, &line, width);
+    }
+    if (n_lines > MAX_FILE_LINES)
+        fprintf(page->out, "  ... and %zu more file%s\n", n_lines - MAX_FILE_LINES, plural(n_lines - MAX_FILE_LINES));
+    if (n_lines == 0)
+        fputs("  nothing to read: every tensor of the view is empty\n", page->out);
+}
+
+char *explain_text(const struct plan *plan, const struct mapping *mapping, const struct plan_facts *facts)
+{
+    char *text = NULL;
+    size_t length = 0;
+    struct page page = {.plan = plan, .mapping = mapping, .facts = facts, .out = open_memstream(&text, &length)};
+    if (!page.out)
+        return memory_copy_text("");
+    write_artifact(&page);
+    write_view(&page);
+    write_source(&page);
+    fprintf(page.out, "executor  %s (%s)\n", executor_name(plan->executor), plan->selection_reason);
+    write_gates(&page);
+    write_candidates(&page);
+    write_files(&page);
+    fclose(page.out);
+    return text;
+}
