@@ -14,9 +14,8 @@
 #include "base/error.h"
 #include "base/map.h"
 #include "resolve/dtype.h"
+#include "resolve/safetensors.h"
 #include "source/source.h"
-
-enum { TENSOR_MAX_RANK = 64 };
 
 struct tensor_record {
     const char *name; /* NUL-terminated; may also hold NULs: name_length counts */
@@ -29,14 +28,17 @@ struct tensor_record {
     uint64_t bytes;
 };
 
+struct artifact_table; /* resolve/artifact_table.h */
+
 struct artifact {
     struct source *source;
     const char *reference;
-    char identity[DIGEST_HEX_CHARS + 1]; /* digest of all files' names and identities */
-    struct tensor_record *tensors;       /* files in artifact order, tensors by offset within a file */
+    char identity[DIGEST_HEX_CHARS + 1]; /* digest of all files' names and identities, the index file's included */
+    const struct tensor_record *tensors; /* files in artifact order, tensors by offset within a file */
     size_t n_tensors;
     struct map by_name;
     uint64_t total_bytes;
+    const struct artifact_table *table; /* owns the three above; NULL in an artifact that a test put together */
     uint64_t header_bytes_read; /* 0 when everything came from the cache */
     bool from_cache;
     int references; /* atomic */

@@ -1,9 +1,9 @@
-/* Parsed headers by file identity: in memory, and in <state_dir>/headers so that a restart reads no model file.
- * Files are written beside and renamed, carry a checksum and a version, and are bounded in number and bytes; whatever is
- * damaged is dropped and read again from the source. Thread-safe. */
+/* What resolving costs once: parsed headers by file identity, tables of whole artifacts, and behind both the documents
+ * themselves in <state_dir>/headers (resolve/header_store.h), so that a restart reads no model file. Bounded; thread-safe. */
 #ifndef RESOLVE_HEADER_CACHE_H
 #define RESOLVE_HEADER_CACHE_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "base/error.h"
@@ -11,15 +11,27 @@
 #include "source/source.h"
 
 struct header_cache;
+struct artifact_table;
 
 /* state_dir NULL = memory only. A directory that cannot be used is an error. */
 int header_cache_create(const char *state_dir, uint64_t memory_cap_bytes, struct header_cache **cache, struct error *error);
-void header_cache_destroy(struct header_cache *cache);
+void header_cache_destroy(struct header_cache *cache); /* accepts NULL */
+uint64_t header_cache_memory_bytes(struct header_cache *cache);
 
 /* Returns a referenced header or NULL. */
 const struct safetensors_header *header_cache_find(struct header_cache *cache, const struct source_identity *identity);
+/* `json` is what the header was parsed from; it is copied to the state directory. */
 void header_cache_add(struct header_cache *cache, const struct source_identity *identity,
-                      const struct safetensors_header *header);
-uint64_t header_cache_memory_bytes(struct header_cache *cache);
+                      const struct safetensors_header *header, const char *json, uint64_t json_bytes);
+
+/* The index document of that identity; the caller frees *json. Not kept in memory: the tables stand for it. */
+bool header_cache_find_index(struct header_cache *cache, const struct source_identity *identity, char **json,
+                             uint64_t *json_bytes);
+void header_cache_add_index(struct header_cache *cache, const struct source_identity *identity, const char *json,
+                            uint64_t json_bytes);
+
+/* Tables by any key of the caller's; returns a referenced table or NULL. */
+const struct artifact_table *header_cache_find_table(struct header_cache *cache, const void *key, size_t key_bytes);
+void header_cache_add_table(struct header_cache *cache, const void *key, size_t key_bytes, const struct artifact_table *table);
 
 #endif

@@ -13,7 +13,7 @@
 #include "base/error.h"
 #include "resolve/dtype.h"
 
-enum { SAFETENSORS_MAX_HEADER_BYTES = 100000000 };
+enum { SAFETENSORS_MAX_HEADER_BYTES = 100000000, TENSOR_MAX_RANK = 64 };
 
 struct safetensors_tensor {
     const char *name; /* NUL-terminated copy; name_length counts */

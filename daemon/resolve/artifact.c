@@ -1,0 +1,331 @@
+/* Resolving: which files count, what they hold, whether they agree. Happy path of a known checkpoint: the index file is
+ * looked at but not read, the part files are opened, their identities make the key of a table that is there already.
+ * Otherwise headers come from the cache or from the files. Failure modes: nothing to load, a missing or malformed file,
+ * a name twice, an index that disagrees. */
+#include "resolve/artifact.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/memory.h"
+#include "base/text.h"
+#include "resolve/artifact_table.h"
+#include "resolve/header_cache.h"
+#include "resolve/safetensors.h"
+#include "resolve/shard_index.h"
+
+#define MODEL_NAME "model.safetensors"
+#define SUFFIX ".safetensors"
+enum { MAX_TENSORS = 1 << 24 };
+
+struct resolver {
+    struct header_cache *cache;
+    bool fresh;
+    struct source *source;
+    struct source *index_source;     /* with the index document as its only file; NULL = there is none */
+    const struct artifact_table *hint; /* of an earlier resolve with the same index: knows the file names */
+    struct shard_index *index;       /* parsed only when needed */
+    char *index_json;
+    uint64_t bytes_read;
+    struct error *error;
+};
+
+static int prefix_file(struct error *error, const char *name)
+{
+    char text[TEXT_NAME_CHARS];
+    return error_prefix(error, "%s", text_escape(name, strlen(name), text));
+}
+
+static int read_bytes(struct resolver *resolver, struct source *source, size_t file, uint64_t offset, void *bytes, uint64_t count)
+{
+    struct iovec iov = {.iov_base = bytes, .iov_len = count};
+    resolver->bytes_read += count;
+    return count ? source_read(source, file, offset, &iov, 1, false, resolver->error) : 0;
+}
+
+/* --- the index document --- */
+
+static const struct source_identity *index_identity(const struct resolver *resolver)
+{
+    return &resolver->index_source->files[0].identity;
+}
+
+/* Opens the index document when the directory has one. */
+static int open_index(struct resolver *resolver, const char *reference, const struct source_options *options)
+{
+    size_t file;
+    if (source_open(reference, options, &resolver->index_source, resolver->error) < 0)
+        return -1;
+    if (source_add_file(resolver->index_source, SHARD_INDEX_NAME, &file, resolver->error) == 0)
+        return 0;
+    source_unref(resolver->index_source);
+    resolver->index_source = NULL;
+    return resolver->error->code == ERROR_NOT_FOUND ? 0 : -1;
+}
+
+/* From the source, although the cache may have it. */
+static int read_index(struct resolver *resolver, uint64_t *json_bytes)
+{
+    *json_bytes = resolver->index_source->files[0].size_bytes;
+    if (*json_bytes > SHARD_INDEX_MAX_BYTES)
+        return fail(resolver->error, ERROR_DATA_LOSS, "MALFORMED_INDEX", "%llu bytes are too many for an index",
+                    (unsigned long long)*json_bytes);
+    resolver->index_json = memory_alloc(*json_bytes);
+    return read_bytes(resolver, resolver->index_source, 0, 0, resolver->index_json, *json_bytes);
+}
+
+static int parse_index(struct resolver *resolver)
+{
+    const struct source_identity *identity = index_identity(resolver);
+    struct header_cache *cache = resolver->cache;
+    uint64_t json_bytes;
+    bool known = cache && !resolver->fresh && header_cache_find_index(cache, identity, &resolver->index_json, &json_bytes);
+    if (!known && read_index(resolver, &json_bytes) < 0)
+        return -1;
+    resolver->index = shard_index_parse(resolver->index_json, json_bytes, resolver->error);
+    if (resolver->index && cache && !known)
+        header_cache_add_index(cache, identity, resolver->index_json, json_bytes);
+    return resolver->index ? 0 : -1;
+}
+
+static int need_index(struct resolver *resolver)
+{
+    return resolver->index || parse_index(resolver) == 0 ? 0 : prefix_file(resolver->error, SHARD_INDEX_NAME);
+}
+
+/* --- which files --- */
+
+static int add_file(struct resolver *resolver, const char *name)
+{
+    size_t file;
+    return source_add_file(resolver->source, name, &file, resolver->error);
+}
+
+static int add_files(struct resolver *resolver, const char *const *names, size_t n_names)
+{
+    for (size_t i = 0; i < n_names; i++) {
+        if (add_file(resolver, names[i]) < 0)
+            return prefix_file(resolver->error, names[i]);
+    }
+    return 0;
+}
+
+static int add_indexed_files(struct resolver *resolver)
+{
+    if (resolver->cache && !resolver->fresh)
+        resolver->hint = header_cache_find_table(resolver->cache, index_identity(resolver), sizeof(struct source_identity));
+    if (resolver->hint)
+        return add_files(resolver, resolver->hint->file_names, resolver->hint->n_files);
+    return need_index(resolver) < 0 ? -1 : add_files(resolver, resolver->index->files, resolver->index->n_files);
+}
+
+/* Hidden files are left out: "._model.safetensors" is what macOS leaves beside a copy. */
+static bool is_part_file(const char *name)
+{
+    size_t length = strlen(name), suffix = strlen(SUFFIX);
+    return name[0] != '.' && length > suffix && strcmp(name + length - suffix, SUFFIX) == 0;
+}
+
+static int add_all_files(struct resolver *resolver)
+{
+    char **names, text[TEXT_NAME_CHARS];
+    size_t n_names, n_parts = 0;
+    int failed = source_list(resolver->source, &names, &n_names, resolver->error);
+    for (size_t i = 0; i < n_names; i++) {
+        if (!failed && is_part_file(names[i])) {
+            failed = add_files(resolver, (const char *const *)&names[i], 1);
+            n_parts++;
+        }
+        free(names[i]);
+    }
+    free(names);
+    if (failed || n_parts)
+        return failed;
+    const char *reference = resolver->source->reference;
+    return fail(resolver->error, ERROR_NOT_FOUND, "NO_CHECKPOINT", "%s holds no " SHARD_INDEX_NAME " and no *" SUFFIX " file",
+                text_escape(reference, strlen(reference), text));
+}
+
+static int discover(struct resolver *resolver, const char *reference, const struct source_options *options)
+{
+    const char *name = strrchr(resolver->source->reference, '/');
+    if (resolver->source->is_single_file)
+        return add_file(resolver, name ? name + 1 : strchr(resolver->source->reference, ':') + 1);
+    if (open_index(resolver, reference, options) < 0)
+        return -1;
+    if (resolver->index_source)
+        return add_indexed_files(resolver);
+    if (add_file(resolver, MODEL_NAME) == 0)
+        return 0;
+    return resolver->error->code == ERROR_NOT_FOUND ? add_all_files(resolver) : -1;
+}
+
+/* --- what they hold --- */
+
+static void add_identity(struct digest *digest, const char *name, const struct source_identity *identity)
+{
+    digest_add_text(digest, name);
+    digest_add(digest, identity, sizeof *identity);
+}
+
+static void identify(const struct resolver *resolver, char identity[DIGEST_HEX_CHARS + 1])
+{
+    unsigned char out[DIGEST_BYTES];
+    struct digest *digest = digest_create();
+    for (size_t i = 0; i < resolver->source->n_files; i++)
+        add_identity(digest, resolver->source->files[i].name, &resolver->source->files[i].identity);
+    if (resolver->index_source)
+        add_identity(digest, SHARD_INDEX_NAME, index_identity(resolver));
+    digest_finish(digest, out);
+    digest_hex(out, sizeof out, identity);
+}
+
+static const struct safetensors_header *read_header(struct resolver *resolver, size_t file)
+{
+    const struct source_file *part = &resolver->source->files[file];
+    unsigned char first[8];
+    uint64_t json_bytes;
+    if (part->size_bytes < sizeof first) {
+        fail(resolver->error, ERROR_DATA_LOSS, "HEADER_TOO_SMALL", "a file of %llu bytes has no room for a header",
+             (unsigned long long)part->size_bytes);
+        return NULL;
+    }
+    if (read_bytes(resolver, resolver->source, file, 0, first, sizeof first) < 0 ||
+        safetensors_header_length(first, part->size_bytes, &json_bytes, resolver->error) < 0)
+        return NULL;
+    char *json = memory_alloc(json_bytes);
+    const struct safetensors_header *header = NULL;
+    if (read_bytes(resolver, resolver->source, file, sizeof first, json, json_bytes) == 0)
+        header = safetensors_parse(json, json_bytes, part->size_bytes, resolver->error);
+    if (header && resolver->cache)
+        header_cache_add(resolver->cache, &part->identity, header, json, json_bytes);
+    free(json);
+    return header;
+}
+
+static const struct safetensors_header *get_header(struct resolver *resolver, size_t file)
+{
+    const struct source_file *part = &resolver->source->files[file];
+    const struct safetensors_header *known = NULL;
+    if (resolver->cache && !resolver->fresh)
+        known = header_cache_find(resolver->cache, &part->identity);
+    if (!known)
+        known = read_header(resolver, file);
+    if (!known)
+        prefix_file(resolver->error, part->name);
+    return known;
+}
+
+static int get_headers(struct resolver *resolver, const struct safetensors_header **headers)
+{
+    size_t n_tensors = 0;
+    for (size_t i = 0; i < resolver->source->n_files; i++) {
+        headers[i] = get_header(resolver, i);
+        if (!headers[i])
+            return -1;
+        n_tensors += headers[i]->n_tensors;
+    }
+    if (n_tensors > MAX_TENSORS)
+        return fail(resolver->error, ERROR_UNIMPLEMENTED, "TOO_MANY_TENSORS", "%zu tensors; the limit is %d", n_tensors, MAX_TENSORS);
+    return 0;
+}
+
+static const struct artifact_table *build_table(struct resolver *resolver, const char *identity)
+{
+    const struct source *source = resolver->source;
+    const struct safetensors_header **headers = memory_alloc_array(source->n_files, sizeof *headers);
+    const char **names = memory_alloc_array(source->n_files, sizeof *names);
+    const struct artifact_table *table = NULL;
+    for (size_t i = 0; i < source->n_files; i++)
+        names[i] = source->files[i].name;
+    if (get_headers(resolver, headers) == 0 && (!resolver->index_source || need_index(resolver) == 0))
+        table = artifact_table_build(headers, names, source->n_files, resolver->index, resolver->error);
+    for (size_t i = 0; i < source->n_files; i++)
+        safetensors_unref(headers[i]);
+    free(headers);
+    free(names);
+    if (!table || !resolver->cache)
+        return table;
+    header_cache_add_table(resolver->cache, identity, DIGEST_HEX_CHARS, table);
+    if (resolver->index_source)
+        header_cache_add_table(resolver->cache, index_identity(resolver), sizeof(struct source_identity), table);
+    return table;
+}
+
+/* --- the whole --- */
+
+/* Takes the table and the resolver's source. */
+static struct artifact *assemble(struct resolver *resolver, const struct artifact_table *table, const char *identity)
+{
+    struct artifact *artifact = memory_alloc(sizeof *artifact);
+    artifact->source = resolver->source;
+    artifact->reference = resolver->source->reference;
+    memcpy(artifact->identity, identity, sizeof artifact->identity);
+    artifact->table = table;
+    artifact->tensors = table->tensors;
+    artifact->n_tensors = table->n_tensors;
+    artifact->by_name = table->by_name;
+    artifact->total_bytes = table->total_bytes;
+    artifact->header_bytes_read = resolver->bytes_read;
+    artifact->from_cache = resolver->bytes_read == 0;
+    artifact->references = 1;
+    resolver->source = NULL;
+    return artifact;
+}
+
+static struct artifact *resolve(struct resolver *resolver, const char *reference, const struct source_options *options)
+{
+    char identity[DIGEST_HEX_CHARS + 1];
+    const struct artifact_table *table = NULL;
+    if (source_open(reference, options, &resolver->source, resolver->error) < 0 || discover(resolver, reference, options) < 0)
+        return NULL;
+    identify(resolver, identity);
+    if (resolver->cache && !resolver->fresh)
+        table = header_cache_find_table(resolver->cache, identity, DIGEST_HEX_CHARS);
+    if (!table)
+        table = build_table(resolver, identity);
+    return table ? assemble(resolver, table, identity) : NULL;
+}
+
+int artifact_resolve(const char *reference, const struct source_options *options, struct header_cache *cache, bool fresh,
+                     struct artifact **artifact, struct error *error)
+{
+    struct resolver resolver = {.cache = cache, .fresh = fresh, .error = error};
+    *artifact = resolve(&resolver, reference, options);
+    source_unref(resolver.source);
+    source_unref(resolver.index_source);
+    artifact_table_unref(resolver.hint);
+    shard_index_destroy(resolver.index);
+    free(resolver.index_json);
+    return *artifact ? 0 : -1;
+}
+
+struct artifact *artifact_ref(struct artifact *artifact)
+{
+    __atomic_add_fetch(&artifact->references, 1, __ATOMIC_RELAXED);
+    return artifact;
+}
+
+void artifact_unref(struct artifact *artifact)
+{
+    if (!artifact || __atomic_sub_fetch(&artifact->references, 1, __ATOMIC_ACQ_REL) > 0)
+        return;
+    artifact_table_unref(artifact->table);
+    source_unref(artifact->source);
+    free(artifact);
+}
+
+const struct tensor_record *artifact_find(const struct artifact *artifact, const char *name, size_t length)
+{
+    uint32_t index = map_find(&artifact->by_name, name, length);
+    return index == MAP_NONE ? NULL : &artifact->tensors[index];
+}
+
+int artifact_check_unchanged(const struct artifact *artifact, struct error *error)
+{
+    for (size_t i = 0; i < artifact->source->n_files; i++) {
+        if (source_check_unchanged(artifact->source, i, error) < 0)
+            return -1;
+    }
+    return 0;
+}

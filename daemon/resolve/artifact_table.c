@@ -1,0 +1,135 @@
+/* Joins the headers of all part files and holds them against the index; see artifact_table.h. */
+#include "resolve/artifact_table.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/checked.h"
+#include "base/memory.h"
+#include "base/text.h"
+
+static int fail_twice(const struct artifact_table *table, const struct tensor_record *first, const struct tensor_record *second,
+                      struct error *error)
+{
+    char name[TEXT_NAME_CHARS], one[TEXT_NAME_CHARS], two[TEXT_NAME_CHARS];
+    const char *first_file = table->file_names[first->file], *second_file = table->file_names[second->file];
+    return fail(error, ERROR_DATA_LOSS, "DUPLICATE_TENSOR", "tensor %s is in %s and in %s",
+                text_escape(first->name, first->name_length, name), text_escape(first_file, strlen(first_file), one),
+                text_escape(second_file, strlen(second_file), two));
+}
+
+static int add_file(struct artifact_table *table, uint32_t file, struct error *error)
+{
+    const struct safetensors_header *header = table->headers[file];
+    for (size_t i = 0; i < header->n_tensors; i++) {
+        const struct safetensors_tensor *tensor = &header->tensors[i];
+        struct tensor_record *record = &table->tensors[table->n_tensors];
+        *record = (struct tensor_record){
+            .name = tensor->name,
+            .name_length = tensor->name_length,
+            .file = file,
+            .dtype = tensor->dtype,
+            .rank = tensor->rank,
+            .shape = tensor->shape,
+            .offset = tensor->offset,
+            .bytes = tensor->bytes,
+        };
+        uint32_t other = map_add(&table->by_name, record->name, record->name_length, (uint32_t)table->n_tensors);
+        if (other != MAP_NONE)
+            return fail_twice(table, &table->tensors[other], record, error);
+        table->n_tensors++;
+        if (!checked_add(table->total_bytes, record->bytes, &table->total_bytes))
+            return fail(error, ERROR_DATA_LOSS, "VALIDATION_OVERFLOW", "the part files together are too large");
+    }
+    return 0;
+}
+
+static int fail_disagreement(const char *name, size_t length, const char *complaint, const char *file, struct error *error)
+{
+    char tensor[TEXT_NAME_CHARS], text[TEXT_NAME_CHARS];
+    return fail(error, ERROR_DATA_LOSS, "INDEX_DISAGREES", SHARD_INDEX_NAME " and the files disagree: tensor %s %s %s",
+                text_escape(name, length, tensor), complaint, text_escape(file, strlen(file), text));
+}
+
+static int check_entries(const struct artifact_table *table, const struct shard_index *index, bool *listed, struct error *error)
+{
+    for (size_t i = 0; i < index->n_entries; i++) {
+        const struct shard_entry *entry = &index->entries[i];
+        uint32_t found = map_find(&table->by_name, entry->name, entry->name_length);
+        if (found == MAP_NONE || table->tensors[found].file != entry->file)
+            return fail_disagreement(entry->name, entry->name_length, "is not in", index->files[entry->file], error);
+        listed[found] = true;
+    }
+    return 0;
+}
+
+/* The files of the table are those of the index, in its order. */
+static int check_index(const struct artifact_table *table, const struct shard_index *index, struct error *error)
+{
+    bool *listed = memory_alloc_array(table->n_tensors, sizeof *listed);
+    int failed = check_entries(table, index, listed, error);
+    for (size_t i = 0; i < table->n_tensors && !failed; i++) {
+        const struct tensor_record *record = &table->tensors[i];
+        if (!listed[i])
+            failed = fail_disagreement(record->name, record->name_length, "is not in the index but in",
+                                       table->file_names[record->file], error);
+    }
+    free(listed);
+    return failed;
+}
+
+static struct artifact_table *create(const struct safetensors_header *const *headers, const char *const *file_names, size_t n_files)
+{
+    struct artifact_table *table = memory_alloc(sizeof *table);
+    size_t n_tensors = 0;
+    table->references = 1;
+    table->n_files = n_files;
+    table->headers = memory_alloc_array(n_files, sizeof *table->headers);
+    table->file_names = memory_alloc_array(n_files, sizeof *table->file_names);
+    for (size_t i = 0; i < n_files; i++) {
+        table->headers[i] = safetensors_ref(headers[i]);
+        table->file_names[i] = memory_copy_text(file_names[i]);
+        n_tensors += headers[i]->n_tensors;
+    }
+    table->tensors = memory_alloc_array(n_tensors, sizeof *table->tensors);
+    map_init(&table->by_name, n_tensors);
+    table->memory_bytes = n_tensors * (sizeof *table->tensors + 4 * 32) + n_files * 256; /* at most four slots per name */
+    return table;
+}
+
+struct artifact_table *artifact_table_build(const struct safetensors_header *const *headers, const char *const *file_names,
+                                            size_t n_files, const struct shard_index *index, struct error *error)
+{
+    struct artifact_table *table = create(headers, file_names, n_files);
+    int failed = 0;
+    for (size_t i = 0; i < n_files && !failed; i++)
+        failed = add_file(table, (uint32_t)i, error);
+    if (!failed && index)
+        failed = check_index(table, index, error);
+    if (!failed)
+        return table;
+    artifact_table_unref(table);
+    return NULL;
+}
+
+const struct artifact_table *artifact_table_ref(const struct artifact_table *table)
+{
+    __atomic_add_fetch(&((struct artifact_table *)table)->references, 1, __ATOMIC_RELAXED);
+    return table;
+}
+
+void artifact_table_unref(const struct artifact_table *table)
+{
+    struct artifact_table *last = (struct artifact_table *)table;
+    if (!last || __atomic_sub_fetch(&last->references, 1, __ATOMIC_ACQ_REL) > 0)
+        return;
+    for (size_t i = 0; i < last->n_files; i++) {
+        safetensors_unref(last->headers[i]);
+        free((char *)last->file_names[i]);
+    }
+    map_fini(&last->by_name);
+    free(last->headers);
+    free(last->file_names);
+    free(last->tensors);
+    free(last);
+}

@@ -1,0 +1,30 @@
+/* The part of an artifact that depends on nothing but its files' contents: one table of all tensors, with a map of their
+ * names. Const and reference-counted; artifacts share it, so resolving a known checkpoint again costs no table. */
+#ifndef RESOLVE_ARTIFACT_TABLE_H
+#define RESOLVE_ARTIFACT_TABLE_H
+
+#include "base/map.h"
+#include "resolve/artifact.h"
+#include "resolve/safetensors.h"
+#include "resolve/shard_index.h"
+
+struct artifact_table {
+    struct tensor_record *tensors; /* by file, then offset */
+    size_t n_tensors;
+    struct map by_name;
+    uint64_t total_bytes;
+    const struct safetensors_header **headers; /* one per file; names and shapes live there */
+    const char **file_names;
+    size_t n_files;
+    uint64_t memory_bytes; /* without the headers */
+    int references;        /* atomic */
+};
+
+/* Takes a reference on every header. index may be NULL; else it must agree with the files. NULL on error: DATA_LOSS naming
+ * tensor and files. */
+struct artifact_table *artifact_table_build(const struct safetensors_header *const *headers, const char *const *file_names,
+                                            size_t n_files, const struct shard_index *index, struct error *error);
+const struct artifact_table *artifact_table_ref(const struct artifact_table *table);
+void artifact_table_unref(const struct artifact_table *table); /* accepts NULL */
+
+#endif

@@ -1,0 +1,122 @@
+/* Two bounded maps in memory before one directory on disk; see header_cache.h. A table holds its headers, so their bytes
+ * may be counted twice: the cap is an upper bound. */
+#include "resolve/header_cache.h"
+
+#include <stdlib.h>
+
+#include "base/memory.h"
+#include "resolve/artifact_table.h"
+#include "resolve/header_store.h"
+#include "resolve/lru.h"
+
+struct header_cache {
+    struct lru *headers, *tables;
+    struct header_store *store; /* NULL = memory only */
+};
+
+static void ref_header(const void *value)
+{
+    safetensors_ref(value);
+}
+
+static void unref_header(const void *value)
+{
+    safetensors_unref(value);
+}
+
+static void ref_table(const void *value)
+{
+    artifact_table_ref(value);
+}
+
+static void unref_table(const void *value)
+{
+    artifact_table_unref(value);
+}
+
+int header_cache_create(const char *state_dir, uint64_t memory_cap_bytes, struct header_cache **cache, struct error *error)
+{
+    static const struct lru_ops header_ops = {.ref = ref_header, .unref = unref_header};
+    static const struct lru_ops table_ops = {.ref = ref_table, .unref = unref_table};
+    struct header_store *store = state_dir ? header_store_open(state_dir, error) : NULL;
+    if (state_dir && !store)
+        return -1;
+    *cache = memory_alloc(sizeof **cache);
+    (*cache)->store = store;
+    (*cache)->headers = lru_create(memory_cap_bytes / 2, &header_ops);
+    (*cache)->tables = lru_create(memory_cap_bytes / 2, &table_ops);
+    return 0;
+}
+
+void header_cache_destroy(struct header_cache *cache)
+{
+    if (!cache)
+        return;
+    lru_destroy(cache->headers);
+    lru_destroy(cache->tables);
+    header_store_close(cache->store);
+    free(cache);
+}
+
+uint64_t header_cache_memory_bytes(struct header_cache *cache)
+{
+    return lru_bytes(cache->headers) + lru_bytes(cache->tables);
+}
+
+static void remember(struct header_cache *cache, const struct source_identity *identity, const struct safetensors_header *header)
+{
+    lru_add(cache->headers, identity, sizeof *identity, header, sizeof *header + header->arena.total_bytes);
+}
+
+/* Checked like any header from a model: the checksum only tells that it is what we wrote. */
+static const struct safetensors_header *load(struct header_cache *cache, const struct source_identity *identity)
+{
+    char *json;
+    uint64_t json_bytes;
+    struct error error;
+    if (!cache->store || !header_store_find(cache->store, HEADER_KIND_SAFETENSORS, identity, &json, &json_bytes))
+        return NULL;
+    bool fits = identity->size_bytes >= 8 && json_bytes <= identity->size_bytes - 8;
+    const struct safetensors_header *header = fits ? safetensors_parse(json, json_bytes, identity->size_bytes, &error) : NULL;
+    free(json);
+    if (header)
+        remember(cache, identity, header);
+    return header;
+}
+
+const struct safetensors_header *header_cache_find(struct header_cache *cache, const struct source_identity *identity)
+{
+    const struct safetensors_header *known = lru_find(cache->headers, identity, sizeof *identity);
+    return known ? known : load(cache, identity);
+}
+
+void header_cache_add(struct header_cache *cache, const struct source_identity *identity,
+                      const struct safetensors_header *header, const char *json, uint64_t json_bytes)
+{
+    remember(cache, identity, header);
+    if (cache->store)
+        header_store_add(cache->store, HEADER_KIND_SAFETENSORS, identity, json, json_bytes);
+}
+
+bool header_cache_find_index(struct header_cache *cache, const struct source_identity *identity, char **json,
+                             uint64_t *json_bytes)
+{
+    return cache->store && header_store_find(cache->store, HEADER_KIND_SHARD_INDEX, identity, json, json_bytes);
+}
+
+void header_cache_add_index(struct header_cache *cache, const struct source_identity *identity, const char *json,
+                            uint64_t json_bytes)
+{
+    if (cache->store)
+        header_store_add(cache->store, HEADER_KIND_SHARD_INDEX, identity, json, json_bytes);
+}
+
+const struct artifact_table *header_cache_find_table(struct header_cache *cache, const void *key, size_t key_bytes)
+{
+    return lru_find(cache->tables, key, key_bytes);
+}
+
+void header_cache_add_table(struct header_cache *cache, const void *key, size_t key_bytes, const struct artifact_table *table)
+{
+    lru_add(cache->tables, key, key_bytes, table, table->memory_bytes);
+}

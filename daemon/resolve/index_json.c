@@ -1,0 +1,101 @@
+/* The two index documents; names sorted, compact. What torch has no name for keeps its safetensors name. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/json.h"
+#include "base/memory.h"
+#include "resolve/artifact.h"
+#include "resolve/artifact_table.h"
+
+enum { CANONICAL_ALIGNMENT = 8 };
+
+static int compare_names(const void *a, const void *b)
+{
+    const struct tensor_record *x = *(const struct tensor_record *const *)a, *y = *(const struct tensor_record *const *)b;
+    size_t shorter = x->name_length < y->name_length ? x->name_length : y->name_length;
+    int order = memcmp(x->name, y->name, shorter);
+    return order ? order : (x->name_length > y->name_length) - (x->name_length < y->name_length);
+}
+
+static const struct tensor_record **sorted_records(const struct artifact *artifact)
+{
+    const struct tensor_record **records = memory_alloc_array(artifact->n_tensors, sizeof *records);
+    for (size_t i = 0; i < artifact->n_tensors; i++)
+        records[i] = &artifact->tensors[i];
+    if (artifact->n_tensors)
+        qsort(records, artifact->n_tensors, sizeof *records, compare_names);
+    return records;
+}
+
+/* Strides in elements, as torch has them: an extent of 0 counts as 1. */
+static void write_strides(struct json_writer *writer, const struct tensor_record *record)
+{
+    uint64_t strides[TENSOR_MAX_RANK], stride = 1;
+    for (uint32_t i = record->rank; i-- > 0;) {
+        strides[i] = stride;
+        stride *= record->shape[i] ? record->shape[i] : 1; /* may wrap only where there are no elements */
+    }
+    json_write_open(writer, '[');
+    for (uint32_t i = 0; i < record->rank; i++)
+        json_write_u64(writer, strides[i]);
+    json_write_close(writer, ']');
+}
+
+static void write_record(struct json_writer *writer, const struct tensor_record *record, uint64_t offset)
+{
+    const char *torch_name = dtype_torch_name(record->dtype);
+    json_write_key_bytes(writer, record->name, record->name_length);
+    json_write_open(writer, '[');
+    json_write_u64(writer, offset);
+    json_write_u64(writer, record->bytes);
+    json_write_open(writer, '[');
+    for (uint32_t i = 0; i < record->rank; i++)
+        json_write_u64(writer, record->shape[i]);
+    json_write_close(writer, ']');
+    write_strides(writer, record);
+    json_write_text(writer, torch_name ? torch_name : dtype_name(record->dtype));
+    json_write_u64(writer, 0); /* storage_offset: every tensor has a storage of its own */
+    json_write_close(writer, ']');
+}
+
+/* Where each file's data section begins in the concatenation of all, less where it begins in its file. */
+static uint64_t *data_bases(const struct artifact *artifact)
+{
+    const struct artifact_table *table = artifact->table;
+    uint64_t *bases = memory_alloc_array(table->n_files, sizeof *bases), end = 0;
+    for (size_t i = 0; i < table->n_files; i++) {
+        bases[i] = end - table->headers[i]->data_offset; /* modulo 2^64; adding an offset of the file brings it back */
+        end += table->headers[i]->file_bytes - table->headers[i]->data_offset;
+    }
+    return bases;
+}
+
+char *artifact_source_index_json(const struct artifact *artifact)
+{
+    const struct tensor_record **records = sorted_records(artifact);
+    uint64_t *bases = data_bases(artifact);
+    struct json_writer writer = {0};
+    json_write_open(&writer, '{');
+    for (size_t i = 0; i < artifact->n_tensors; i++)
+        write_record(&writer, records[i], bases[records[i]->file] + records[i]->offset);
+    json_write_close(&writer, '}');
+    free(records);
+    free(bases);
+    return writer.text;
+}
+
+char *artifact_canonical_index_json(const struct artifact *artifact)
+{
+    const struct tensor_record **records = sorted_records(artifact);
+    struct json_writer writer = {0};
+    uint64_t end = 0;
+    json_write_open(&writer, '{');
+    for (size_t i = 0; i < artifact->n_tensors; i++) {
+        uint64_t offset = (end + CANONICAL_ALIGNMENT - 1) & ~(uint64_t)(CANONICAL_ALIGNMENT - 1);
+        write_record(&writer, records[i], offset);
+        end = offset + records[i]->bytes;
+    }
+    json_write_close(&writer, '}');
+    free(records);
+    return writer.text;
+}

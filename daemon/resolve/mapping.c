@@ -1,0 +1,282 @@
+/* Three passes. place() takes the view's items in their order: finds the tensor, makes the box, gives it its place in the
+ * replica. emit_runs() goes over the artifact's tensors, which lie in file order and never overlap, so that the runs come
+ * out sorted without a sort. view_digest.c makes the key under which replicas are shared. */
+#include "resolve/mapping.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/checked.h"
+#include "base/memory.h"
+#include "base/text.h"
+#include "resolve/box.h"
+#include "resolve/view.h"
+#include "resolve/view_digest.h"
+
+enum { NOT_IN_VIEW = UINT32_MAX };
+
+struct builder {
+    struct mapping *mapping;
+    const struct view_spec *view;
+    const struct artifact *artifact;
+    uint32_t *item_of_tensor; /* artifact's tensor -> index in the view */
+    uint64_t *dims;           /* room for starts and sizes */
+    const uint64_t **starts;  /* per item, rank numbers */
+    uint64_t n_runs;
+    struct error *error;
+};
+
+static const uint64_t zeros[TENSOR_MAX_RANK];
+
+const char *job_kind_name(enum job_kind kind)
+{
+    static const char *const names[] = {"replicated", "dim0", "dim1", "rect2d", "empty"};
+    return names[kind];
+}
+
+/* --- finding --- */
+
+enum { MAX_SUGGESTIONS = 4096 }; /* compared by edit distance */
+
+static const char *nearest_name(const struct artifact *artifact, const char *name, size_t length)
+{
+    const char **candidates = memory_alloc_array(MAX_SUGGESTIONS, sizeof *candidates);
+    char *word = memory_alloc(length + 1);
+    size_t n = 0;
+    memcpy(word, name, length);
+    for (size_t i = 0; i < artifact->n_tensors && n < MAX_SUGGESTIONS; i++) {
+        size_t other = artifact->tensors[i].name_length;
+        if (other + 3 >= length && length + 3 >= other)
+            candidates[n++] = artifact->tensors[i].name;
+    }
+    const char *nearest = length < TEXT_NAME_CHARS ? text_nearest(word, candidates, n) : NULL;
+    free(word);
+    free(candidates);
+    return nearest;
+}
+
+static int fail_unknown(const struct builder *builder, const struct view_item *item)
+{
+    char name[TEXT_NAME_CHARS], near[TEXT_NAME_CHARS], reference[TEXT_NAME_CHARS];
+    const char *nearest = nearest_name(builder->artifact, item->name, item->name_length);
+    const char *artifact = builder->artifact->reference;
+    text_escape(item->name, item->name_length, name);
+    text_escape(artifact, strlen(artifact), reference);
+    if (!nearest)
+        return fail(builder->error, ERROR_NOT_FOUND, "TENSOR_NOT_FOUND", "tensor %s is not in %s", name, reference);
+    return fail(builder->error, ERROR_NOT_FOUND, "TENSOR_NOT_FOUND", "tensor %s is not in %s; did you mean %s?", name, reference,
+                text_escape(nearest, strlen(nearest), near));
+}
+
+/* Views mostly keep the artifact's order, so the tensor behind the last one is tried before the map. */
+static uint32_t find_tensor(const struct artifact *artifact, const struct view_item *item, uint32_t guess)
+{
+    if (guess < artifact->n_tensors) {
+        const struct tensor_record *record = &artifact->tensors[guess];
+        if (record->name_length == item->name_length && memcmp(record->name, item->name, item->name_length) == 0)
+            return guess;
+    }
+    return map_find(&artifact->by_name, item->name, item->name_length);
+}
+
+/* --- placing --- */
+
+static enum job_kind kind_of(const struct box *box, const struct box_runs *runs)
+{
+    uint32_t n_sliced = 0;
+    for (uint32_t i = 0; i < box->rank; i++)
+        n_sliced += box->size[i] != box->shape[i];
+    if (!runs->n_runs)
+        return JOB_EMPTY;
+    if (!n_sliced)
+        return JOB_REPLICATED;
+    if (runs->n_runs == 1 && runs->n_rows == 1)
+        return JOB_DIM0;
+    return n_sliced == 1 ? JOB_DIM1 : JOB_RECT2D;
+}
+
+static int lower(const struct builder *builder, const struct tensor_record *record, const struct box *box, struct box_runs *runs)
+{
+    char name[TEXT_NAME_CHARS];
+    if (box_lower(box, dtype_bits(record->dtype), runs))
+        return 0;
+    return fail(builder->error, ERROR_UNIMPLEMENTED, "SUB_BYTE_SLICE",
+                "tensor %s: a slice of %s elements must begin and end on byte boundaries",
+                text_escape(record->name, record->name_length, name), dtype_name(record->dtype));
+}
+
+static int fail_too_large(const struct builder *builder)
+{
+    return fail(builder->error, ERROR_INVALID_ARGUMENT, "VIEW_TOO_LARGE", "the view is larger than any memory");
+}
+
+static int add_runs(struct builder *builder, const struct tensor_record *record, uint64_t n_runs)
+{
+    char name[TEXT_NAME_CHARS];
+    if (checked_add(builder->n_runs, n_runs, &builder->n_runs) && builder->n_runs <= MAPPING_MAX_RUNS)
+        return 0;
+    return fail(builder->error, ERROR_UNIMPLEMENTED, "TOO_MANY_RUNS",
+                "tensor %s: the view needs more than %d byte runs; slice fewer inner dimensions",
+                text_escape(record->name, record->name_length, name), MAPPING_MAX_RUNS);
+}
+
+/* Gives one tensor its box, its kind and its place behind all others. */
+static int place(struct builder *builder, size_t index, const struct tensor_record *record, const struct box *box)
+{
+    struct mapping *mapping = builder->mapping;
+    struct view_tensor *tensor = &mapping->tensors[index];
+    struct box_runs runs;
+    if (lower(builder, record, box, &runs) < 0 || add_runs(builder, record, runs.n_runs) < 0)
+        return -1;
+    *tensor = (struct view_tensor){.record = record, .shape = box->size, .job = kind_of(box, &runs)};
+    tensor->bytes = runs.n_runs * runs.n_rows * runs.row_bytes;
+    if (!checked_align(mapping->replica_bytes, mapping->align_bytes, &tensor->offset) ||
+        !checked_add(tensor->offset, tensor->bytes, &mapping->replica_bytes))
+        return fail_too_large(builder);
+    mapping->view_bytes += tensor->bytes; /* cannot wrap where the sum with padding does not */
+    builder->starts[index] = box->start;
+    builder->item_of_tensor[record - builder->artifact->tensors] = (uint32_t)index;
+    return 0;
+}
+
+static int place_whole(struct builder *builder)
+{
+    for (size_t i = 0; i < builder->artifact->n_tensors; i++) {
+        const struct tensor_record *record = &builder->artifact->tensors[i];
+        struct box box = {.rank = record->rank, .shape = record->shape, .start = zeros, .size = record->shape};
+        if (place(builder, i, record, &box) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+static int place_item(struct builder *builder, size_t index, const struct tensor_record *record)
+{
+    const struct view_item *item = &builder->view->items[index];
+    struct box box = {.rank = record->rank, .shape = record->shape, .start = zeros, .size = record->shape};
+    if (item->n_slices) {
+        uint64_t *start = builder->dims, *size = start + record->rank;
+        if (view_slices(item, record, start, size, builder->error) < 0)
+            return -1;
+        builder->dims = size + record->rank;
+        box.start = start;
+        box.size = size;
+    }
+    return place(builder, index, record, &box);
+}
+
+static int place_items(struct builder *builder)
+{
+    char name[TEXT_NAME_CHARS];
+    uint32_t found = UINT32_MAX; /* the first guess is 0 */
+    for (size_t i = 0; i < builder->view->n_items; i++) {
+        const struct view_item *item = &builder->view->items[i];
+        found = find_tensor(builder->artifact, item, found + 1);
+        if (found == MAP_NONE)
+            return fail_unknown(builder, item);
+        if (builder->item_of_tensor[found] != NOT_IN_VIEW)
+            return fail(builder->error, ERROR_INVALID_ARGUMENT, "DUPLICATE_TENSOR", "tensor %s occurs twice in the view",
+                        text_escape(item->name, item->name_length, name));
+        if (place_item(builder, i, &builder->artifact->tensors[found]) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+/* --- runs --- */
+
+static struct byte_run *emit_tensor(const struct builder *builder, uint32_t index, struct byte_run *out)
+{
+    const struct view_tensor *tensor = &builder->mapping->tensors[index];
+    const struct tensor_record *record = tensor->record;
+    struct box box = {.rank = record->rank, .shape = record->shape, .start = builder->starts[index], .size = tensor->shape};
+    struct box_runs runs;
+    box_lower(&box, dtype_bits(record->dtype), &runs);
+    for (uint64_t i = 0; i < runs.n_runs; i++) {
+        *out++ = (struct byte_run){
+            .src_offset = record->offset + box_run_offset(&runs, i),
+            .dst_offset = tensor->offset + i * runs.n_rows * runs.row_bytes,
+            .row_bytes = runs.row_bytes,
+            .n_rows = runs.n_rows,
+            .src_stride = runs.row_stride,
+            .file = record->file,
+            .tensor = index,
+        };
+    }
+    return out;
+}
+
+static void emit_runs(struct builder *builder)
+{
+    struct mapping *mapping = builder->mapping;
+    const struct artifact *artifact = builder->artifact;
+    size_t n_files = artifact->source->n_files, file = 0;
+    mapping->runs = arena_array(&mapping->arena, builder->n_runs, sizeof *mapping->runs);
+    mapping->file_first = arena_array(&mapping->arena, n_files + 1, sizeof *mapping->file_first);
+    struct byte_run *out = mapping->runs;
+    for (size_t i = 0; i < artifact->n_tensors; i++) {
+        while (file < artifact->tensors[i].file)
+            mapping->file_first[++file] = (size_t)(out - mapping->runs);
+        if (builder->item_of_tensor[i] != NOT_IN_VIEW)
+            out = emit_tensor(builder, builder->item_of_tensor[i], out);
+    }
+    mapping->n_runs = (size_t)(out - mapping->runs);
+    while (file < n_files)
+        mapping->file_first[++file] = mapping->n_runs;
+}
+
+/* --- the whole --- */
+
+static int check_view(const struct view_spec *view, struct error *error)
+{
+    if (!view->whole && !view->n_items)
+        return fail(error, ERROR_INVALID_ARGUMENT, "EMPTY_VIEW", "the view names no tensor");
+    if (!view->align_bytes || view->align_bytes & (view->align_bytes - 1) || view->align_bytes > VIEW_MAX_ALIGN)
+        return fail(error, ERROR_INVALID_ARGUMENT, "BAD_ALIGNMENT", "align is %llu; it must be a power of two from 1 to %d",
+                    (unsigned long long)view->align_bytes, VIEW_MAX_ALIGN);
+    return 0;
+}
+
+static size_t count_dims(const struct view_spec *view)
+{
+    size_t n = 0;
+    for (size_t i = 0; !view->whole && i < view->n_items; i++)
+        n += view->items[i].n_slices > TENSOR_MAX_RANK ? 0 : 2 * (size_t)view->items[i].n_slices;
+    return n;
+}
+
+struct mapping *mapping_build(const struct view_spec *view, struct artifact *artifact, struct error *error)
+{
+    if (check_view(view, error) < 0)
+        return NULL;
+    struct mapping *mapping = memory_alloc(sizeof *mapping);
+    struct builder builder = {.mapping = mapping, .view = view, .artifact = artifact, .error = error};
+    mapping->artifact = artifact_ref(artifact);
+    mapping->align_bytes = view->align_bytes;
+    mapping->n_tensors = view->whole ? artifact->n_tensors : view->n_items;
+    mapping->tensors = arena_array(&mapping->arena, mapping->n_tensors, sizeof *mapping->tensors);
+    builder.dims = arena_array(&mapping->arena, count_dims(view), sizeof *builder.dims);
+    builder.starts = memory_alloc_array(mapping->n_tensors, sizeof *builder.starts);
+    builder.item_of_tensor = memory_alloc_array(artifact->n_tensors, sizeof *builder.item_of_tensor);
+    memset(builder.item_of_tensor, 0xFF, artifact->n_tensors * sizeof *builder.item_of_tensor);
+    int failed = view->whole ? place_whole(&builder) : place_items(&builder);
+    if (!failed) {
+        emit_runs(&builder);
+        view_digest(mapping, builder.starts, mapping->view_digest);
+    }
+    free(builder.starts);
+    free(builder.item_of_tensor);
+    if (!failed)
+        return mapping;
+    mapping_destroy(mapping);
+    return NULL;
+}
+
+void mapping_destroy(struct mapping *mapping)
+{
+    if (!mapping)
+        return;
+    artifact_unref(mapping->artifact);
+    arena_fini(&mapping->arena);
+    free(mapping);
+}

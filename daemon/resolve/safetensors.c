@@ -1,0 +1,313 @@
+/* Two passes: read_header() walks the JSON into entries, validate() sorts them by place and applies the rules of the
+ * reference reader in its order. Only when all is well is the compact table built. Names are looked up in a map while
+ * they are read, because the reference silently keeps the last of two equal ones and we must not. */
+#include "resolve/safetensors.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/checked.h"
+#include "base/json.h"
+#include "base/map.h"
+#include "base/memory.h"
+#include "base/text.h"
+
+struct entry {
+    struct json_string name;
+    size_t shape_at; /* in reader.dims */
+    uint32_t rank;
+    enum dtype dtype;
+    uint64_t start, end; /* in the data section */
+};
+
+struct reader {
+    struct json json;
+    struct arena escaped; /* strings that had escapes */
+    struct map names;
+    struct entry *entries;
+    size_t n_entries, entry_capacity;
+    uint64_t *dims;
+    size_t n_dims, dim_capacity;
+    bool has_metadata;
+    struct error *error;
+};
+
+int safetensors_header_length(const unsigned char first[8], uint64_t file_bytes, uint64_t *json_bytes, struct error *error)
+{
+    uint64_t length = 0;
+    for (int i = 7; i >= 0; i--)
+        length = length << 8 | first[i];
+    if (length > SAFETENSORS_MAX_HEADER_BYTES)
+        return fail(error, ERROR_DATA_LOSS, "HEADER_TOO_LARGE", "the header claims %llu bytes; the format allows %d",
+                    (unsigned long long)length, SAFETENSORS_MAX_HEADER_BYTES);
+    if (length > file_bytes - 8)
+        return fail(error, ERROR_DATA_LOSS, "INVALID_HEADER_LENGTH", "the header claims %llu bytes, the file has %llu",
+                    (unsigned long long)length, (unsigned long long)file_bytes);
+    *json_bytes = length;
+    return 0;
+}
+
+/* --- reading --- */
+
+static int fail_tensor(struct error *error, enum error_code code, const char *reason, const struct json_string *name,
+                       const char *complaint)
+{
+    char text[TEXT_NAME_CHARS];
+    return fail(error, code, reason, "tensor %s: %s", text_escape(name->text, name->length, text), complaint);
+}
+
+/* The reference checks the encoding before it parses. */
+static int fail_json(struct reader *reader)
+{
+    char text[JSON_ERROR_CHARS];
+    bool encoding = reader->json.error && strcmp(reader->json.error, "invalid UTF-8") == 0;
+    return fail(reader->error, ERROR_DATA_LOSS, encoding ? "INVALID_HEADER" : "INVALID_HEADER_DESERIALIZATION",
+                "the header is not as the format wants it: %s", json_error(&reader->json, text));
+}
+
+static int fail_entry(struct reader *reader, const struct entry *entry)
+{
+    char text[TEXT_NAME_CHARS];
+    fail_json(reader);
+    return error_prefix(reader->error, "tensor %s", text_escape(entry->name.text, entry->name.length, text));
+}
+
+static bool key_is(const struct json_string *key, const char *name)
+{
+    return key->length == strlen(name) && memcmp(key->text, name, key->length) == 0;
+}
+
+static int read_metadata(struct reader *reader)
+{
+    struct json_string key, value;
+    if (reader->has_metadata)
+        json_fail(&reader->json, "__metadata__ occurs twice");
+    reader->has_metadata = true;
+    if (json_peek(&reader->json) == JSON_NULL)
+        return json_take_null(&reader->json) ? 0 : fail_json(reader);
+    if (json_begin_object(&reader->json)) {
+        while (json_next_key(&reader->json, &key) && json_take_string(&reader->json, &value))
+            continue;
+    }
+    return json_ok(&reader->json) ? 0 : fail_json(reader);
+}
+
+static int read_dtype(struct reader *reader, struct entry *entry)
+{
+    struct json_string name;
+    char text[TEXT_NAME_CHARS], tensor[TEXT_NAME_CHARS];
+    if (!json_take_string(&reader->json, &name))
+        return fail_entry(reader, entry);
+    if (dtype_parse(name.text, name.length, &entry->dtype))
+        return 0;
+    return fail(reader->error, ERROR_UNIMPLEMENTED, "UNKNOWN_DTYPE", "tensor %s: unknown dtype %s",
+                text_escape(entry->name.text, entry->name.length, tensor), text_escape(name.text, name.length, text));
+}
+
+static int read_shape(struct reader *reader, struct entry *entry)
+{
+    entry->shape_at = reader->n_dims;
+    if (json_begin_array(&reader->json)) {
+        while (json_next_item(&reader->json)) {
+            if (entry->rank == TENSOR_MAX_RANK)
+                return fail_tensor(reader->error, ERROR_UNIMPLEMENTED, "RANK_TOO_LARGE", &entry->name, "more than 64 dimensions");
+            ARRAY_RESERVE(reader->dims, reader->n_dims, reader->dim_capacity);
+            if (!json_take_u64(&reader->json, &reader->dims[reader->n_dims++]))
+                break;
+            entry->rank++;
+        }
+    }
+    return json_ok(&reader->json) ? 0 : fail_entry(reader, entry);
+}
+
+static int read_offsets(struct reader *reader, struct entry *entry)
+{
+    struct json *json = &reader->json;
+    bool two = json_begin_array(json) && json_next_item(json) && json_take_u64(json, &entry->start) && json_next_item(json) &&
+               json_take_u64(json, &entry->end);
+    if (!two || json_next_item(json))
+        json_fail(json, "data_offsets must be two numbers");
+    return json_ok(json) ? 0 : fail_entry(reader, entry);
+}
+
+static int read_entry(struct reader *reader, struct entry *entry)
+{
+    static const struct {
+        const char *key;
+        int (*read)(struct reader *reader, struct entry *entry);
+    } fields[] = {{"dtype", read_dtype}, {"shape", read_shape}, {"data_offsets", read_offsets}};
+    enum { N_FIELDS = sizeof fields / sizeof fields[0] };
+    struct json_string key;
+    unsigned seen = 0;
+    if (!json_begin_object(&reader->json))
+        return fail_entry(reader, entry);
+    while (json_next_key(&reader->json, &key)) {
+        unsigned i = 0;
+        while (i < N_FIELDS && !key_is(&key, fields[i].key))
+            i++;
+        if (i < N_FIELDS && seen & 1u << i)
+            json_fail(&reader->json, "dtype, shape or data_offsets occurs twice");
+        seen |= 1u << i;
+        if (i == N_FIELDS)
+            json_skip(&reader->json); /* the reference ignores what it does not know */
+        else if (json_ok(&reader->json) && fields[i].read(reader, entry) < 0)
+            return -1;
+    }
+    if (json_ok(&reader->json) && (seen & ((1u << N_FIELDS) - 1)) != (1u << N_FIELDS) - 1)
+        json_fail(&reader->json, "dtype, shape or data_offsets is missing");
+    return json_ok(&reader->json) ? 0 : fail_entry(reader, entry);
+}
+
+static int read_header(struct reader *reader)
+{
+    struct json_string key;
+    if (!json_begin_object(&reader->json))
+        return fail_json(reader);
+    while (json_next_key(&reader->json, &key)) {
+        if (key_is(&key, "__metadata__")) {
+            if (read_metadata(reader) < 0)
+                return -1;
+            continue;
+        }
+        if (map_add(&reader->names, key.text, key.length, (uint32_t)reader->n_entries) != MAP_NONE)
+            return fail_tensor(reader->error, ERROR_DATA_LOSS, "DUPLICATE_TENSOR", &key, "the name occurs twice in the header");
+        ARRAY_RESERVE(reader->entries, reader->n_entries, reader->entry_capacity);
+        struct entry *entry = &reader->entries[reader->n_entries++];
+        *entry = (struct entry){.name = key};
+        if (read_entry(reader, entry) < 0)
+            return -1;
+    }
+    return json_end(&reader->json) ? 0 : fail_json(reader);
+}
+
+/* --- rules --- */
+
+static int compare_entries(const void *a, const void *b)
+{
+    const struct entry *x = a, *y = b;
+    if (x->start != y->start)
+        return x->start < y->start ? -1 : 1;
+    if (x->end != y->end)
+        return x->end < y->end ? -1 : 1;
+    size_t shorter = x->name.length < y->name.length ? x->name.length : y->name.length;
+    int order = memcmp(x->name.text, y->name.text, shorter);
+    return order ? order : (x->name.length > y->name.length) - (x->name.length < y->name.length);
+}
+
+/* Most writers sort already. */
+static void sort_entries(struct reader *reader)
+{
+    for (size_t i = 1; i < reader->n_entries; i++) {
+        if (compare_entries(&reader->entries[i - 1], &reader->entries[i]) > 0) {
+            qsort(reader->entries, reader->n_entries, sizeof *reader->entries, compare_entries);
+            return;
+        }
+    }
+}
+
+static int check_size(struct reader *reader, const struct entry *entry)
+{
+    char text[TEXT_NAME_CHARS];
+    uint64_t bits = 1;
+    bool fits = true;
+    for (uint32_t i = 0; i < entry->rank; i++)
+        fits = fits && checked_mul(bits, reader->dims[entry->shape_at + i], &bits);
+    if (!fits || !checked_mul(bits, dtype_bits(entry->dtype), &bits))
+        return fail_tensor(reader->error, ERROR_DATA_LOSS, "VALIDATION_OVERFLOW", &entry->name, "the shape is too large for any file");
+    if (bits % 8)
+        return fail_tensor(reader->error, ERROR_DATA_LOSS, "MISALIGNED_SLICE", &entry->name,
+                           "its elements do not fill whole bytes");
+    if (entry->end - entry->start == bits / 8)
+        return 0;
+    return fail(reader->error, ERROR_DATA_LOSS, "TENSOR_INVALID_INFO", "tensor %s: shape and dtype make %llu bytes, data_offsets %llu",
+                text_escape(entry->name.text, entry->name.length, text), (unsigned long long)(bits / 8),
+                (unsigned long long)(entry->end - entry->start));
+}
+
+static int validate(struct reader *reader, uint64_t data_bytes)
+{
+    char text[TEXT_NAME_CHARS];
+    uint64_t end = 0;
+    sort_entries(reader);
+    for (size_t i = 0; i < reader->n_entries; i++) {
+        const struct entry *entry = &reader->entries[i];
+        if (entry->start != end || entry->end < entry->start)
+            return fail(reader->error, ERROR_DATA_LOSS, "INVALID_OFFSET",
+                        "tensor %s: data_offsets [%llu, %llu] do not continue at %llu, where the tensor before it ends",
+                        text_escape(entry->name.text, entry->name.length, text), (unsigned long long)entry->start,
+                        (unsigned long long)entry->end, (unsigned long long)end);
+        if (check_size(reader, entry) < 0)
+            return -1;
+        end = entry->end;
+    }
+    if (end == data_bytes)
+        return 0;
+    return fail(reader->error, ERROR_DATA_LOSS, "METADATA_INCOMPLETE_BUFFER",
+                "the tensors need %llu data bytes, the file has %llu: it is %s", (unsigned long long)end,
+                (unsigned long long)data_bytes, end > data_bytes ? "truncated" : "followed by something else");
+}
+
+/* --- the table --- */
+
+static struct safetensors_header *build(const struct reader *reader, uint64_t json_bytes, uint64_t file_bytes)
+{
+    struct safetensors_header *header = memory_alloc(sizeof *header);
+    size_t name_bytes = 0;
+    for (size_t i = 0; i < reader->n_entries; i++)
+        name_bytes += reader->entries[i].name.length + 1;
+    header->references = 1;
+    header->data_offset = 8 + json_bytes;
+    header->file_bytes = file_bytes;
+    header->n_tensors = reader->n_entries;
+    header->tensors = arena_array(&header->arena, reader->n_entries, sizeof *header->tensors);
+    uint64_t *dims = arena_array(&header->arena, reader->n_dims, sizeof *dims);
+    char *names = arena_alloc(&header->arena, name_bytes);
+    if (reader->n_dims)
+        memcpy(dims, reader->dims, reader->n_dims * sizeof *dims);
+    for (size_t i = 0; i < reader->n_entries; i++) {
+        const struct entry *entry = &reader->entries[i];
+        memcpy(names, entry->name.text, entry->name.length); /* the NUL behind it is there: the arena is zeroed */
+        header->tensors[i] = (struct safetensors_tensor){
+            .name = names,
+            .name_length = (uint32_t)entry->name.length,
+            .dtype = entry->dtype,
+            .rank = entry->rank,
+            .shape = dims + entry->shape_at,
+            .offset = header->data_offset + entry->start,
+            .bytes = entry->end - entry->start,
+        };
+        names += entry->name.length + 1;
+    }
+    return header;
+}
+
+struct safetensors_header *safetensors_parse(const char *json, uint64_t json_bytes, uint64_t file_bytes, struct error *error)
+{
+    struct reader reader = {.error = error};
+    struct safetensors_header *header = NULL;
+    arena_init(&reader.escaped, 0);
+    map_init(&reader.names, json_bytes / 128); /* about the usual length of an entry */
+    json_init(&reader.json, json, json_bytes, &reader.escaped);
+    if (read_header(&reader) == 0 && validate(&reader, file_bytes - 8 - json_bytes) == 0)
+        header = build(&reader, json_bytes, file_bytes);
+    free(reader.entries);
+    free(reader.dims);
+    map_fini(&reader.names);
+    arena_fini(&reader.escaped);
+    return header;
+}
+
+const struct safetensors_header *safetensors_ref(const struct safetensors_header *header)
+{
+    __atomic_add_fetch(&((struct safetensors_header *)header)->references, 1, __ATOMIC_RELAXED);
+    return header;
+}
+
+void safetensors_unref(const struct safetensors_header *header)
+{
+    struct safetensors_header *last = (struct safetensors_header *)header;
+    if (!last || __atomic_sub_fetch(&last->references, 1, __ATOMIC_ACQ_REL) > 0)
+        return;
+    arena_fini(&last->arena);
+    free(last);
+}

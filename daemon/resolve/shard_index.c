@@ -1,0 +1,145 @@
+/* One walk over the JSON; then the files, met in any order, are sorted and the entries renumbered. */
+#include "resolve/shard_index.h"
+
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/json.h"
+#include "base/map.h"
+#include "base/memory.h"
+#include "base/text.h"
+
+struct reader {
+    struct json json;
+    struct shard_index *index;
+    struct map names, file_numbers;
+    size_t entry_capacity, file_capacity;
+    struct error *error;
+};
+
+static int fail_json(struct reader *reader)
+{
+    char text[JSON_ERROR_CHARS];
+    return fail(reader->error, ERROR_DATA_LOSS, "MALFORMED_INDEX", "not an index of part files: %s", json_error(&reader->json, text));
+}
+
+static bool is_plain_name(const struct json_string *file)
+{
+    return file->length > 0 && file->length <= NAME_MAX && file->text[0] != '.' && !memchr(file->text, '/', file->length) &&
+           !memchr(file->text, '\0', file->length);
+}
+
+/* The file's number in the order of first appearance. */
+static uint32_t file_number(struct reader *reader, const struct json_string *file)
+{
+    struct shard_index *index = reader->index;
+    uint32_t known = map_find(&reader->file_numbers, file->text, file->length);
+    if (known != MAP_NONE)
+        return known;
+    ARRAY_RESERVE(index->files, index->n_files, reader->file_capacity);
+    const char *copy = arena_text(&index->arena, file->text, file->length);
+    map_add(&reader->file_numbers, copy, file->length, (uint32_t)index->n_files);
+    index->files[index->n_files] = copy;
+    return (uint32_t)index->n_files++;
+}
+
+static int add_entry(struct reader *reader, const struct json_string *name, const struct json_string *file)
+{
+    struct shard_index *index = reader->index;
+    char tensor[TEXT_NAME_CHARS], text[TEXT_NAME_CHARS];
+    text_escape(name->text, name->length, tensor);
+    if (!is_plain_name(file))
+        return fail(reader->error, ERROR_DATA_LOSS, "MALFORMED_INDEX",
+                    "weight_map sends tensor %s to \"%s\"; a part file is a plain name in the same folder", tensor,
+                    text_escape(file->text, file->length, text));
+    if (map_add(&reader->names, name->text, name->length, 0) != MAP_NONE)
+        return fail(reader->error, ERROR_DATA_LOSS, "DUPLICATE_TENSOR", "weight_map names tensor %s twice", tensor);
+    ARRAY_RESERVE(index->entries, index->n_entries, reader->entry_capacity);
+    index->entries[index->n_entries++] =
+        (struct shard_entry){.name = name->text, .name_length = name->length, .file = file_number(reader, file)};
+    return 0;
+}
+
+static int read_weight_map(struct reader *reader)
+{
+    struct json_string name, file;
+    if (!json_begin_object(&reader->json))
+        return fail_json(reader);
+    while (json_next_key(&reader->json, &name)) {
+        if (!json_take_string(&reader->json, &file))
+            return fail_json(reader);
+        if (add_entry(reader, &name, &file) < 0)
+            return -1;
+    }
+    return json_ok(&reader->json) ? 0 : fail_json(reader);
+}
+
+static int read_document(struct reader *reader)
+{
+    static const char weight_map[] = "weight_map";
+    struct json_string key;
+    bool seen = false;
+    if (!json_begin_object(&reader->json))
+        return fail_json(reader);
+    while (json_next_key(&reader->json, &key)) {
+        if (key.length != strlen(weight_map) || memcmp(key.text, weight_map, key.length) != 0) {
+            json_skip(&reader->json);
+            continue;
+        }
+        if (seen)
+            return fail(reader->error, ERROR_DATA_LOSS, "MALFORMED_INDEX", "weight_map occurs twice");
+        seen = true;
+        if (read_weight_map(reader) < 0)
+            return -1;
+    }
+    if (!json_end(&reader->json))
+        return fail_json(reader);
+    if (!reader->index->n_entries)
+        return fail(reader->error, ERROR_DATA_LOSS, "MALFORMED_INDEX", seen ? "weight_map is empty" : "there is no weight_map");
+    return 0;
+}
+
+static int compare_files(const void *a, const void *b)
+{
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+static void sort_files(struct reader *reader)
+{
+    struct shard_index *index = reader->index;
+    uint32_t *sorted = memory_alloc_array(index->n_files, sizeof *sorted); /* old number -> new */
+    qsort(index->files, index->n_files, sizeof *index->files, compare_files);
+    for (size_t i = 0; i < index->n_files; i++)
+        sorted[map_find(&reader->file_numbers, index->files[i], strlen(index->files[i]))] = (uint32_t)i;
+    for (size_t i = 0; i < index->n_entries; i++)
+        index->entries[i].file = sorted[index->entries[i].file];
+    free(sorted);
+}
+
+struct shard_index *shard_index_parse(const char *json, uint64_t json_bytes, struct error *error)
+{
+    struct reader reader = {.index = memory_alloc(sizeof *reader.index), .error = error};
+    map_init(&reader.names, json_bytes / 128);
+    map_init(&reader.file_numbers, 0);
+    json_init(&reader.json, json, json_bytes, &reader.index->arena);
+    int failed = read_document(&reader);
+    if (!failed)
+        sort_files(&reader);
+    map_fini(&reader.names);
+    map_fini(&reader.file_numbers);
+    if (!failed)
+        return reader.index;
+    shard_index_destroy(reader.index);
+    return NULL;
+}
+
+void shard_index_destroy(struct shard_index *index)
+{
+    if (!index)
+        return;
+    free(index->files);
+    free(index->entries);
+    arena_fini(&index->arena);
+    free(index);
+}

@@ -1,0 +1,34 @@
+/* Slices become boxes; see view.h. */
+#include "resolve/view.h"
+
+#include "base/text.h"
+
+static uint64_t clip(int64_t bound, uint64_t extent)
+{
+    if (bound == INT64_MAX)
+        return extent;
+    uint64_t magnitude = bound < 0 ? 0 - (uint64_t)bound : (uint64_t)bound;
+    if (bound < 0)
+        return magnitude < extent ? extent - magnitude : 0;
+    return magnitude < extent ? magnitude : extent;
+}
+
+void view_slice(const struct slice *slice, uint64_t extent, uint64_t *start, uint64_t *size)
+{
+    uint64_t first = clip(slice->start, extent), end = clip(slice->stop, extent);
+    *size = end > first ? end - first : 0;
+    *start = *size ? first : 0;
+}
+
+int view_slices(const struct view_item *item, const struct tensor_record *record, uint64_t *start, uint64_t *size,
+                struct error *error)
+{
+    char text[TEXT_NAME_CHARS];
+    if (item->n_slices != record->rank)
+        return fail(error, ERROR_INVALID_ARGUMENT, "WRONG_NUMBER_OF_SLICES",
+                    "tensor %s has %u dimensions, the view gives %u slices; give one per dimension",
+                    text_escape(record->name, record->name_length, text), record->rank, item->n_slices);
+    for (uint32_t i = 0; i < record->rank; i++)
+        view_slice(&item->slices[i], record->shape[i], &start[i], &size[i]);
+    return 0;
+}

@@ -1,0 +1,60 @@
+/* Everything goes through one buffer: 100,000 tensors would be a million small calls into libcrypto. */
+#include "resolve/view_digest.h"
+
+#include <string.h>
+
+enum { BUFFER_BYTES = 1 << 16 };
+
+struct sink {
+    struct digest *digest;
+    size_t used;
+    unsigned char bytes[BUFFER_BYTES];
+};
+
+static void flush(struct sink *sink)
+{
+    digest_add(sink->digest, sink->bytes, sink->used);
+    sink->used = 0;
+}
+
+static void add(struct sink *sink, const void *bytes, size_t count)
+{
+    if (count > sizeof sink->bytes - sink->used)
+        flush(sink);
+    if (count > sizeof sink->bytes) {
+        digest_add(sink->digest, bytes, count);
+        return;
+    }
+    memcpy(sink->bytes + sink->used, bytes, count);
+    sink->used += count;
+}
+
+static void add_u64(struct sink *sink, uint64_t value)
+{
+    add(sink, &value, sizeof value); /* digests never leave the host: its byte order will do */
+}
+
+static void add_tensor(struct sink *sink, const struct view_tensor *tensor, const uint64_t *start)
+{
+    const struct tensor_record *record = tensor->record;
+    add_u64(sink, record->name_length);
+    add(sink, record->name, record->name_length);
+    add_u64(sink, record->dtype);
+    add_u64(sink, record->rank);
+    add(sink, tensor->shape, record->rank * sizeof *tensor->shape);
+    if (tensor->bytes) /* which nothing was taken does not matter */
+        add(sink, start, record->rank * sizeof *start);
+}
+
+void view_digest(const struct mapping *mapping, const uint64_t *const *starts, char hex[DIGEST_HEX_CHARS + 1])
+{
+    unsigned char out[DIGEST_BYTES];
+    struct sink sink = {.digest = digest_create(), .used = 0};
+    add_u64(&sink, mapping->align_bytes);
+    add_u64(&sink, mapping->n_tensors);
+    for (size_t i = 0; i < mapping->n_tensors; i++)
+        add_tensor(&sink, &mapping->tensors[i], starts[i]);
+    flush(&sink);
+    digest_finish(sink.digest, out);
+    digest_hex(out, sizeof out, hex);
+}

@@ -1,0 +1,16 @@
+/* What kind of filesystem a file lies on, as the planner and the engine want to know it. */
+#ifndef SOURCE_FILESYSTEM_H
+#define SOURCE_FILESYSTEM_H
+
+#include <stdbool.h>
+
+#include "source/source_disk.h"
+
+/* Fits the caps of a source to one more of its files: alignments grow, one file on a network makes it a network source.
+ * Closes file->direct_fd when direct reads are of no use there. */
+void filesystem_add_file(struct source_caps *caps, bool is_first, struct source_disk_file *file);
+
+/* "ext4" and whether it counts as local; unknown magic numbers are network and come out as "0x1234". */
+enum source_filesystem filesystem_type(long magic, char name[16]);
+
+#endif

@@ -1,0 +1,136 @@
+/* The registry of source backends and the checked wrappers: contracts that every backend relies on are kept here. */
+#include "source/source.h"
+
+#include <assert.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/memory.h"
+#include "base/text.h"
+#include "source/source_disk.h"
+#include "source/source_memory.h"
+
+static const struct source_ops *const registry[] = {&source_disk_ops, &source_memory_ops};
+
+static const struct source_ops *find_ops(const char *scheme, size_t length)
+{
+    for (size_t i = 0; i < sizeof registry / sizeof registry[0]; i++) {
+        if (strlen(registry[i]->name) == length && memcmp(registry[i]->name, scheme, length) == 0)
+            return registry[i];
+    }
+    return NULL;
+}
+
+static int fail_reference(const char *reference, enum error_code code, const char *complaint, struct error *error)
+{
+    char name[TEXT_NAME_CHARS];
+    return fail(error, code, code == ERROR_UNIMPLEMENTED ? "UNKNOWN_SCHEME" : "BAD_REFERENCE", "%s: %s",
+                text_escape(reference, strlen(reference), name), complaint);
+}
+
+/* "disk:/a/b//" -> "disk:/a/b"; "disk:/" stays. */
+static char *without_trailing_slashes(const char *reference, size_t path_at)
+{
+    char *copy = memory_copy_text(reference);
+    for (size_t length = strlen(copy); length > path_at + 1 && copy[length - 1] == '/'; length--)
+        copy[length - 1] = '\0';
+    return copy;
+}
+
+int source_open(const char *reference, const struct source_options *options, struct source **source, struct error *error)
+{
+    const char *colon = strchr(reference, ':');
+    if (!colon || colon == reference)
+        return fail_reference(reference, ERROR_INVALID_ARGUMENT, "an artifact reference looks like disk:/models/llama", error);
+    const struct source_ops *ops = find_ops(reference, (size_t)(colon - reference));
+    if (!ops)
+        return fail_reference(reference, ERROR_UNIMPLEMENTED, "no such kind of source is built in; there is disk:", error);
+    if (!colon[1])
+        return fail_reference(reference, ERROR_INVALID_ARGUMENT, "the path is empty", error);
+    struct source *opened = memory_alloc(ops->source_size);
+    opened->ops = ops;
+    opened->references = 1;
+    opened->reference = without_trailing_slashes(reference, (size_t)(colon + 1 - reference));
+    if (ops->open(opened, opened->reference + (colon + 1 - reference), options, error) < 0) {
+        source_unref(opened);
+        return -1;
+    }
+    *source = opened;
+    return 0;
+}
+
+struct source *source_ref(struct source *source)
+{
+    __atomic_add_fetch(&source->references, 1, __ATOMIC_RELAXED);
+    return source;
+}
+
+void source_unref(struct source *source)
+{
+    if (!source || __atomic_sub_fetch(&source->references, 1, __ATOMIC_ACQ_REL) > 0)
+        return;
+    source->ops->close(source);
+    for (size_t i = 0; i < source->n_files; i++)
+        free((char *)source->files[i].name);
+    free(source->files);
+    free(source->handles);
+    free((char *)source->reference);
+    free(source);
+}
+
+int source_list(struct source *source, char ***names, size_t *n_names, struct error *error)
+{
+    return source->ops->list(source, names, n_names, error);
+}
+
+int source_add_file(struct source *source, const char *name, size_t *file, struct error *error)
+{
+    struct source_file fresh = {.name = memory_copy_text(name)};
+    void *handle = NULL;
+    if (source->ops->open_file(source, name, &fresh, &handle, error) < 0) {
+        free((char *)fresh.name);
+        return -1;
+    }
+    source->files = memory_grow(source->files, source->n_files + 1, sizeof *source->files);
+    source->handles = memory_grow(source->handles, source->n_files + 1, sizeof *source->handles);
+    source->files[source->n_files] = fresh;
+    source->handles[source->n_files] = handle;
+    *file = source->n_files++;
+    return 0;
+}
+
+static uint64_t total_bytes(const struct iovec *iov, int n_iov)
+{
+    uint64_t total = 0;
+    for (int i = 0; i < n_iov; i++)
+        total += iov[i].iov_len;
+    return total;
+}
+
+int source_read(struct source *source, size_t file, uint64_t offset, const struct iovec *iov, int n_iov, bool direct,
+                struct error *error)
+{
+    assert(file < source->n_files);
+    assert(!direct || source->caps.direct_reads);
+    uint64_t bytes = total_bytes(iov, n_iov), size_bytes = source->files[file].size_bytes;
+    if (offset > size_bytes || (!direct && bytes > size_bytes - offset)) {
+        char name[TEXT_NAME_CHARS];
+        return fail(error, ERROR_DATA_LOSS, "BEYOND_END_OF_FILE", "%s: bytes %llu to %llu of a file of %llu bytes",
+                    text_escape(source->files[file].name, strlen(source->files[file].name), name),
+                    (unsigned long long)offset, (unsigned long long)(offset + bytes), (unsigned long long)size_bytes);
+    }
+    return source->ops->read(source, file, offset, iov, n_iov, direct, error);
+}
+
+uint64_t source_resident_bytes(struct source *source, size_t file, uint64_t offset, uint64_t bytes)
+{
+    assert(file < source->n_files);
+    return source->ops->resident_bytes ? source->ops->resident_bytes(source, file, offset, bytes) : 0;
+}
+
+int source_check_unchanged(struct source *source, size_t file, struct error *error)
+{
+    assert(file < source->n_files);
+    return source->ops->check_unchanged(source, file, error);
+}

@@ -1,0 +1,243 @@
+/* "disk:/path": a directory or one file of a local or mounted filesystem. Every path is walked by trusted_path.c; what it
+ * finds is an O_PATH descriptor, which is looked at before it is opened for reading, so that a FIFO or a device in a
+ * model folder is refused and never touched. Failure modes: outside the roots, missing, not a regular file, changed. */
+#include "source/source_disk.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/memory.h"
+#include "base/text.h"
+#include "source/filesystem.h"
+
+enum { MAX_ENTRIES = 1 << 20 }; /* of a directory that is listed */
+
+static int fail_name(const char *name, int errno_value, struct error *error)
+{
+    char text[TEXT_NAME_CHARS];
+    return fail_errno(error, errno_value, "%s", text_escape(name, strlen(name), text));
+}
+
+/* An O_PATH descriptor, or -1. Without trusted roots (standalone) links are the kernel's business. */
+static int open_path(const struct source_disk *disk, const char *path, struct error *error)
+{
+    if (disk->confined)
+        return trusted_path_open(&disk->roots, path, error);
+    int fd = open(path, O_PATH | O_CLOEXEC);
+    return fd >= 0 ? fd : fail_name(path, errno, error);
+}
+
+/* Opens what an O_PATH descriptor stands for, without walking its name again. */
+static int reopen(int path_fd, int flags)
+{
+    char path[32];
+    snprintf(path, sizeof path, "/proc/self/fd/%d", path_fd);
+    return open(path, flags | O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+}
+
+static void split_path(struct source_disk *disk, const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    disk->file_name = memory_copy_text(slash ? slash + 1 : path);
+}
+
+static int disk_open(struct source *source, const char *path, const struct source_options *options, struct error *error)
+{
+    struct source_disk *disk = (struct source_disk *)source;
+    struct stat status;
+    char text[TEXT_NAME_CHARS];
+    if (path[0] != '/' && !options->allow_relative)
+        return fail(error, ERROR_INVALID_ARGUMENT, "BAD_REFERENCE", "disk:%s: the path must be absolute",
+                    text_escape(path, strlen(path), text));
+    disk->confined = !options->allow_relative;
+    if (disk->confined)
+        trusted_roots_init(&disk->roots, options->trusted_roots, options->n_trusted_roots);
+    disk->path = memory_copy_text(path);
+    int fd = open_path(disk, path, error);
+    if (fd < 0)
+        return -1;
+    int failed = fstat(fd, &status) < 0 ? fail_name(path, errno, error) : 0;
+    close(fd);
+    if (failed)
+        return -1;
+    source->is_single_file = !S_ISDIR(status.st_mode);
+    if (source->is_single_file)
+        split_path(disk, path);
+    return 0;
+}
+
+static int compare_names(const void *a, const void *b)
+{
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+static int read_entries(DIR *directory, char ***names, size_t *n_names)
+{
+    size_t capacity = 0;
+    errno = 0;
+    for (const struct dirent *entry; (entry = readdir(directory)) != NULL; errno = 0) {
+        if (*n_names == MAX_ENTRIES) {
+            errno = EOVERFLOW;
+            break;
+        }
+        ARRAY_RESERVE(*names, *n_names, capacity);
+        (*names)[(*n_names)++] = memory_copy_text(entry->d_name);
+    }
+    return errno;
+}
+
+static int disk_list(struct source *source, char ***names, size_t *n_names, struct error *error)
+{
+    const struct source_disk *disk = (const struct source_disk *)source;
+    *names = NULL;
+    *n_names = 0;
+    int path_fd = open_path(disk, disk->path, error);
+    if (path_fd < 0)
+        return -1;
+    int fd = reopen(path_fd, O_DIRECTORY), failed = fd < 0 ? errno : 0;
+    close(path_fd);
+    DIR *directory = failed ? NULL : fdopendir(fd);
+    if (!directory)
+        return fail_name(disk->path, failed ? failed : errno, error);
+    failed = read_entries(directory, names, n_names);
+    closedir(directory);
+    if (*n_names)
+        qsort(*names, *n_names, sizeof **names, compare_names);
+    return failed ? fail_name(disk->path, failed, error) : 0;
+}
+
+static uint64_t nanoseconds(struct timespec time)
+{
+    return (uint64_t)time.tv_sec * 1000000000u + (uint64_t)time.tv_nsec;
+}
+
+static struct source_identity identity_of(const struct stat *status)
+{
+    return (struct source_identity){
+        .device = status->st_dev,
+        .inode = status->st_ino,
+        .size_bytes = (uint64_t)status->st_size,
+        .mtime_ns = nanoseconds(status->st_mtim),
+        .ctime_ns = nanoseconds(status->st_ctim),
+    };
+}
+
+static bool same_identity(const struct source_identity *a, const struct source_identity *b)
+{
+    return a->device == b->device && a->inode == b->inode && a->size_bytes == b->size_bytes && a->mtime_ns == b->mtime_ns &&
+           a->ctime_ns == b->ctime_ns;
+}
+
+/* The O_PATH descriptor behind a file's name, or -1. */
+static int open_name(const struct source_disk *disk, const char *name, struct error *error)
+{
+    if (disk->file_name)
+        return open_path(disk, disk->path, error);
+    char *path = memory_alloc(strlen(disk->path) + strlen(name) + 2);
+    sprintf(path, "%s/%s", disk->path, name);
+    int fd = open_path(disk, path, error);
+    free(path);
+    return fd;
+}
+
+/* Takes path_fd. Leaves everything in `opened` to the caller, also after a failure. */
+static int open_regular(int path_fd, const char *name, struct source_disk_file *opened, struct stat *status, struct error *error)
+{
+    char text[TEXT_NAME_CHARS];
+    int failed = 0;
+    if (fstat(path_fd, status) < 0)
+        failed = fail_name(name, errno, error);
+    else if (!S_ISREG(status->st_mode))
+        failed = fail(error, ERROR_FAILED_PRECONDITION, "NOT_A_REGULAR_FILE", "%s is not a regular file",
+                      text_escape(name, strlen(name), text));
+    else if ((opened->fd = reopen(path_fd, 0)) < 0 || fstat(opened->fd, status) < 0)
+        failed = fail_name(name, errno, error);
+    else
+        opened->direct_fd = reopen(path_fd, O_DIRECT);
+    close(path_fd);
+    return failed;
+}
+
+static void close_file(struct source_disk_file *opened)
+{
+    if (opened->fd >= 0)
+        close(opened->fd);
+    if (opened->direct_fd >= 0)
+        close(opened->direct_fd);
+    free(opened);
+}
+
+static int disk_open_file(struct source *source, const char *name, struct source_file *file, void **handle, struct error *error)
+{
+    const struct source_disk *disk = (const struct source_disk *)source;
+    struct stat status;
+    int path_fd = open_name(disk, name, error);
+    if (path_fd < 0)
+        return -1;
+    struct source_disk_file *opened = memory_alloc(sizeof *opened);
+    *opened = (struct source_disk_file){.fd = -1, .direct_fd = -1};
+    if (open_regular(path_fd, name, opened, &status, error) < 0) {
+        close_file(opened);
+        return -1;
+    }
+    filesystem_add_file(&source->caps, source->n_files == 0, opened);
+    file->size_bytes = (uint64_t)status.st_size;
+    file->identity = identity_of(&status);
+    *handle = opened;
+    return 0;
+}
+
+static int fail_changed(const char *name, const char *how, struct error *error)
+{
+    char text[TEXT_NAME_CHARS];
+    return fail(error, ERROR_FAILED_PRECONDITION, "SOURCE_CHANGED", "%s %s since it was resolved; load it again",
+                text_escape(name, strlen(name), text), how);
+}
+
+static int disk_check_unchanged(struct source *source, size_t file, struct error *error)
+{
+    const struct source_disk *disk = (const struct source_disk *)source;
+    const struct source_file *known = &source->files[file];
+    const struct source_disk_file *opened = source->handles[file];
+    struct stat status;
+    if (fstat(opened->fd, &status) < 0)
+        return fail_name(known->name, errno, error);
+    struct source_identity now = identity_of(&status);
+    if (!same_identity(&now, &known->identity))
+        return fail_changed(known->name, "was changed", error);
+    int path_fd = open_name(disk, known->name, error);
+    if (path_fd < 0)
+        return fail_changed(known->name, "was removed", error);
+    int failed = fstat(path_fd, &status);
+    close(path_fd);
+    now = identity_of(&status);
+    return failed || !same_identity(&now, &known->identity) ? fail_changed(known->name, "was replaced", error) : 0;
+}
+
+static void disk_close(struct source *source)
+{
+    struct source_disk *disk = (struct source_disk *)source;
+    for (size_t i = 0; i < source->n_files; i++)
+        close_file(source->handles[i]);
+    trusted_roots_fini(&disk->roots);
+    free(disk->path);
+    free(disk->file_name);
+}
+
+const struct source_ops source_disk_ops = {
+    .name = "disk",
+    .source_size = sizeof(struct source_disk),
+    .open = disk_open,
+    .list = disk_list,
+    .open_file = disk_open_file,
+    .read = source_disk_read,
+    .resident_bytes = source_disk_resident_bytes,
+    .check_unchanged = disk_check_unchanged,
+    .close = disk_close,
+};
