@@ -28,6 +28,7 @@ struct segment {
     void *host_address;       /* NULL unless caps.direct_segments; 2 MiB aligned */
     uint64_t size_bytes;      /* as asked for */
     uint64_t allocated_bytes; /* rounded up to the page size; what the budget is charged with */
+    bool dirty;               /* re-used memory: whoever fills it writes or zeroes all allocated_bytes before device_seal() */
     int references;           /* atomic */
 };
 
@@ -45,7 +46,8 @@ struct device_ops {
     int (*export_fd)(struct segment *segment, struct error *error);
     enum page_kind (*page_kind)(struct segment *segment);
     void (*release)(struct segment *segment); /* the last reference is gone; keeps the memory in the pool when allowed */
-    void (*trim)(struct device *device);      /* gives the pool's memory back */
+    void (*trim)(struct device *device);      /* optional: gives the pool's memory back */
+    void (*destroy)(struct device *device);   /* frees the device itself, after trim */
 };
 
 struct device {
@@ -55,7 +57,7 @@ struct device {
     uint64_t pool_bytes;        /* atomic: what the pool holds now */
 };
 
-struct device *device_host_create(uint64_t pool_budget_bytes);
+struct device *device_host_create(uint64_t pool_budget_bytes); /* 0 = keep no freed memory */
 void device_destroy(struct device *device); /* after the last segment is gone */
 
 int device_allocate(struct device *device, uint64_t bytes, struct segment **segment, struct error *error);

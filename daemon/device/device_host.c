@@ -1,0 +1,145 @@
+/* Host memory as a device: segments are sealed memfds with the best pages there are, handed out as read-only descriptors.
+ *
+ * allocate: the pool's best fit, else a new memfd up the ladder of huge_pages.h. prepare: each 2 MiB chunk is backed once,
+ * by the worker that fills it first. seal, export_fd: see host_memory.h. release: back into the pool when nobody else has
+ * the memory. Failure modes: no memory or no descriptor (RESOURCE_EXHAUSTED); 4K pages instead of huge ones are no
+ * failure but one loud log line, since loads become ten times slower. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/checked.h"
+#include "base/memory.h"
+#include "device/device.h"
+#include "device/host_memory.h"
+#include "device/host_pool.h"
+#include "observe/log.h"
+
+enum { PAGE_BYTES = 4096 };
+
+struct device_host {
+    struct device base;
+    struct host_pool pool;
+    bool has_warned; /* atomic */
+};
+
+struct host_segment {
+    struct segment base;
+    struct host_memory *memory;
+};
+
+static struct host_memory *memory_of(struct segment *segment)
+{
+    return ((struct host_segment *)segment)->memory;
+}
+
+/* Small segments take 4K pages: a huge page would waste most of itself. */
+static int round_up(uint64_t bytes, uint64_t *rounded, struct error *error)
+{
+    uint64_t unit = bytes < HUGE_PAGE_BYTES ? PAGE_BYTES : HUGE_PAGE_BYTES;
+    if (!checked_align(bytes ? bytes : 1, unit, rounded) || *rounded > INT64_MAX)
+        return fail(error, ERROR_RESOURCE_EXHAUSTED, "TOO_LARGE", "a replica of %llu bytes is more than any host has",
+                    (unsigned long long)bytes);
+    return 0;
+}
+
+static int host_allocate(struct device *device, uint64_t bytes, struct segment *segment, struct error *error)
+{
+    struct device_host *host = (struct device_host *)device;
+    uint64_t rounded;
+    if (round_up(bytes, &rounded, error))
+        return -1;
+    struct host_memory *memory = host_pool_take(&host->pool, rounded);
+    segment->dirty = memory != NULL;
+    if (!memory && host_memory_create(rounded, &memory, error))
+        return -1;
+    segment->host_address = memory->address;
+    segment->allocated_bytes = memory->bytes;
+    ((struct host_segment *)segment)->memory = memory;
+    return 0;
+}
+
+static int host_prepare(struct segment *segment, uint64_t offset, uint64_t bytes, struct error *error)
+{
+    return host_memory_prepare(memory_of(segment), offset, bytes, error);
+}
+
+static int host_write(struct segment *segment, uint64_t offset, const void *bytes, uint64_t count, struct error *error)
+{
+    if (host_memory_prepare(memory_of(segment), offset, count, error))
+        return -1;
+    memcpy((unsigned char *)segment->host_address + offset, bytes, count);
+    return 0;
+}
+
+static void warn_once(struct device_host *host, const struct host_memory *memory)
+{
+    if (__atomic_exchange_n(&host->has_warned, true, __ATOMIC_RELAXED))
+        return;
+    log_warn("no_huge_pages", LOG_TEXT("page_kind", page_kind_name(memory->page_kind)), LOG_U64("bytes", memory->bytes),
+             LOG_U64("huge_bytes", memory->huge_bytes),
+             LOG_TEXT("effect", "loads into 4K pages are about ten times slower"),
+             LOG_TEXT("remedy", "echo advise > /sys/kernel/mm/transparent_hugepage/shmem_enabled, or reserve hugetlb pages"));
+}
+
+static int host_seal(struct segment *segment, struct error *error)
+{
+    struct host_memory *memory = memory_of(segment);
+    if (host_memory_seal(memory, error))
+        return -1;
+    if (memory->page_kind == PAGE_KIND_4K && memory->bytes >= HUGE_PAGE_BYTES)
+        warn_once((struct device_host *)segment->device, memory);
+    return 0;
+}
+
+static int host_export_fd(struct segment *segment, struct error *error)
+{
+    return host_memory_export_fd(memory_of(segment), error);
+}
+
+static enum page_kind host_page_kind(struct segment *segment)
+{
+    return memory_of(segment)->page_kind;
+}
+
+static void host_release(struct segment *segment)
+{
+    host_pool_put(&((struct device_host *)segment->device)->pool, memory_of(segment));
+}
+
+static void host_trim(struct device *device)
+{
+    host_pool_trim(&((struct device_host *)device)->pool, 0);
+}
+
+static void host_destroy(struct device *device)
+{
+    struct device_host *host = (struct device_host *)device;
+    host_pool_fini(&host->pool);
+    free(host);
+}
+
+static const struct device_ops host_ops = {
+    .name = "host",
+    .segment_size = sizeof(struct host_segment),
+    .allocate = host_allocate,
+    .prepare = host_prepare,
+    .write = host_write,
+    .seal = host_seal,
+    .export_fd = host_export_fd,
+    .page_kind = host_page_kind,
+    .release = host_release,
+    .trim = host_trim,
+    .destroy = host_destroy,
+};
+
+struct device *device_host_create(uint64_t pool_budget_bytes)
+{
+    struct device_host *host = memory_alloc(sizeof *host);
+    host->base = (struct device){
+        .ops = &host_ops,
+        .caps = {.direct_segments = true, .exports_fd = true, .name = "host"},
+        .pool_budget_bytes = pool_budget_bytes,
+    };
+    host_pool_init(&host->pool, pool_budget_bytes, &host->base.pool_bytes);
+    return &host->base;
+}

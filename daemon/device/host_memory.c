@@ -1,0 +1,217 @@
+/* A sealed memfd: allocation, page by page backing, publication; see host_memory.h.
+ *
+ * Sealing: F_SEAL_FUTURE_WRITE refuses write(2), new writable mappings and hole punching by anyone, ourselves included,
+ * through every descriptor; the mapping that we made before stays, and mprotect() takes its write permission away until
+ * the memory is used again. SHRINK and GROW are sealed from the start, SEAL closes the set.
+ *
+ * Chunk states:  RAW --one worker--> BUSY --> READY, or back to RAW when memory ran out. */
+#include "device/host_memory.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "base/memory.h"
+
+#ifndef F_SEAL_FUTURE_WRITE
+#define F_SEAL_FUTURE_WRITE 0x0010
+#endif
+#ifndef MFD_HUGE_2MB
+#define MFD_HUGE_2MB (21U << 26) /* log2 of the page size, in the flags' top bits */
+#endif
+
+enum { CHUNK_RAW, CHUNK_BUSY, CHUNK_READY };
+enum { FD_PATH_CHARS = 32 };
+
+static uint64_t count_chunks(uint64_t bytes)
+{
+    return (bytes + HUGE_PAGE_BYTES - 1) / HUGE_PAGE_BYTES;
+}
+
+static const char *fd_path(int fd, char path[FD_PATH_CHARS])
+{
+    snprintf(path, FD_PATH_CHARS, "/proc/self/fd/%d", fd);
+    return path;
+}
+
+/* Maps fd at a 2 MiB boundary: a reservation with room to spare, then the ends go back. */
+static unsigned char *map_aligned(int fd, uint64_t bytes)
+{
+    uint64_t room = bytes + HUGE_PAGE_BYTES;
+    unsigned char *start = mmap(NULL, room, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (start == MAP_FAILED)
+        return NULL;
+    uint64_t skip = -(uintptr_t)start & (HUGE_PAGE_BYTES - 1);
+    unsigned char *address = mmap(start + skip, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 0);
+    if (address == MAP_FAILED) {
+        munmap(start, room);
+        return NULL;
+    }
+    if (skip)
+        munmap(start, skip);
+    if (skip < HUGE_PAGE_BYTES)
+        munmap(address + bytes, HUGE_PAGE_BYTES - skip);
+    return address;
+}
+
+static int open_memory(struct host_memory *memory, unsigned int flags, struct error *error)
+{
+    memory->fd = memfd_create("tensorcast-replica", MFD_CLOEXEC | MFD_ALLOW_SEALING | flags);
+    if (memory->fd < 0)
+        return fail_errno(error, errno, "creating memory of %" PRIu64 " bytes for a replica", memory->bytes);
+    if (ftruncate(memory->fd, (off_t)memory->bytes) || fcntl(memory->fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW))
+        fail_errno(error, errno == EFBIG || errno == EINVAL ? ENOMEM : errno, "sizing a replica's memory to %" PRIu64 " bytes",
+                   memory->bytes);
+    else if (!(memory->address = map_aligned(memory->fd, memory->bytes)))
+        fail_errno(error, errno, "mapping %" PRIu64 " bytes of a replica", memory->bytes);
+    else
+        return 0;
+    close(memory->fd);
+    memory->fd = -1;
+    return -1;
+}
+
+static int choose_pages(struct host_memory *memory, struct error *error)
+{
+    memory->rung = HUGE_RUNG_NONE;
+    if (memory->bytes < HUGE_PAGE_BYTES)
+        return open_memory(memory, 0, error);
+    memory->rung = HUGE_RUNG_RESERVED;
+    if (huge_pages_reserved(memory->bytes) && open_memory(memory, MFD_HUGETLB | MFD_HUGE_2MB, error) == 0)
+        return 0;
+    memory->rung = HUGE_RUNG_COLLAPSE;
+    if (open_memory(memory, 0, error))
+        return -1;
+    if (huge_pages_on_fault() && madvise(memory->address, memory->bytes, MADV_HUGEPAGE) == 0)
+        memory->rung = HUGE_RUNG_FAULT;
+    return 0;
+}
+
+int host_memory_create(uint64_t bytes, struct host_memory **memory, struct error *error)
+{
+    struct host_memory *fresh = memory_alloc(sizeof *fresh);
+    fresh->fd = -1;
+    fresh->bytes = bytes;
+    fresh->page_kind = PAGE_KIND_4K;
+    fresh->chunks = memory_alloc(count_chunks(bytes));
+    pthread_mutex_init(&fresh->lock, NULL);
+    pthread_cond_init(&fresh->backed, NULL);
+    if (choose_pages(fresh, error)) {
+        host_memory_destroy(fresh);
+        return -1;
+    }
+    *memory = fresh;
+    return 0;
+}
+
+void host_memory_destroy(struct host_memory *memory)
+{
+    if (!memory)
+        return;
+    if (memory->address)
+        munmap(memory->address, memory->bytes);
+    if (memory->fd >= 0)
+        close(memory->fd);
+    pthread_cond_destroy(&memory->backed);
+    pthread_mutex_destroy(&memory->lock);
+    free(memory->chunks);
+    free(memory);
+}
+
+static void set_chunk(struct host_memory *memory, uint64_t chunk, unsigned char state)
+{
+    pthread_mutex_lock(&memory->lock);
+    __atomic_store_n(&memory->chunks[chunk], state, __ATOMIC_RELEASE);
+    pthread_cond_broadcast(&memory->backed);
+    pthread_mutex_unlock(&memory->lock);
+}
+
+static int back_chunk(struct host_memory *memory, uint64_t chunk, struct error *error)
+{
+    uint64_t offset = chunk * HUGE_PAGE_BYTES;
+    uint64_t bytes = memory->bytes - offset < HUGE_PAGE_BYTES ? memory->bytes - offset : HUGE_PAGE_BYTES;
+    bool is_huge;
+    int result = huge_pages_back(memory->rung, memory->address + offset, bytes, &is_huge, error);
+    if (result == 0 && is_huge)
+        __atomic_add_fetch(&memory->huge_bytes, bytes, __ATOMIC_RELAXED);
+    set_chunk(memory, chunk, result ? CHUNK_RAW : CHUNK_READY);
+    return result;
+}
+
+/* True when the chunk is now ours to back; false when another worker has backed it. */
+static bool claim_chunk(struct host_memory *memory, uint64_t chunk)
+{
+    pthread_mutex_lock(&memory->lock);
+    while (memory->chunks[chunk] == CHUNK_BUSY)
+        pthread_cond_wait(&memory->backed, &memory->lock);
+    bool is_ours = memory->chunks[chunk] == CHUNK_RAW;
+    if (is_ours)
+        __atomic_store_n(&memory->chunks[chunk], CHUNK_BUSY, __ATOMIC_RELAXED);
+    pthread_mutex_unlock(&memory->lock);
+    return is_ours;
+}
+
+int host_memory_prepare(struct host_memory *memory, uint64_t offset, uint64_t bytes, struct error *error)
+{
+    uint64_t end = count_chunks(offset + bytes);
+    for (uint64_t chunk = offset / HUGE_PAGE_BYTES; chunk < end; chunk++) {
+        if (__atomic_load_n(&memory->chunks[chunk], __ATOMIC_ACQUIRE) == CHUNK_READY)
+            continue;
+        if (claim_chunk(memory, chunk) && back_chunk(memory, chunk, error))
+            return -1;
+    }
+    return 0;
+}
+
+/* Nine tenths huge is huge: a last chunk that could not be had does not make a load slow. */
+static enum page_kind find_page_kind(struct host_memory *memory)
+{
+    if (memory->rung == HUGE_RUNG_RESERVED)
+        return PAGE_KIND_HUGETLB;
+    if (memory->rung == HUGE_RUNG_FAULT)
+        memory->huge_bytes = huge_pages_count(memory->address);
+    return memory->bytes >= HUGE_PAGE_BYTES && memory->huge_bytes >= memory->bytes / 10 * 9 ? PAGE_KIND_THP : PAGE_KIND_4K;
+}
+
+int host_memory_seal(struct host_memory *memory, struct error *error)
+{
+    if (!memory->is_sealed && fcntl(memory->fd, F_ADD_SEALS, F_SEAL_FUTURE_WRITE | F_SEAL_SEAL))
+        return fail_errno(error, errno, "sealing a replica of %" PRIu64 " bytes", memory->bytes);
+    memory->is_sealed = true;
+    memory->page_kind = find_page_kind(memory);
+    if (mprotect(memory->address, memory->bytes, PROT_READ))
+        return fail_errno(error, errno, "write-protecting a replica of %" PRIu64 " bytes", memory->bytes);
+    return 0;
+}
+
+int host_memory_export_fd(const struct host_memory *memory, struct error *error)
+{
+    char path[FD_PATH_CHARS];
+    int fd = open(fd_path(memory->fd, path), O_RDONLY | O_CLOEXEC);
+    return fd >= 0 ? fd : fail_errno(error, errno, "opening a replica's memory for a client");
+}
+
+/* A write lease is only given to the sole opener of a file. The memfd itself does not count as one, so a second, ordinary
+ * descriptor asks. SIGURG instead of the fatal SIGIO in case somebody opens the file between the two calls. */
+bool host_memory_is_private(const struct host_memory *memory)
+{
+    char path[FD_PATH_CHARS];
+    int fd = open(fd_path(memory->fd, path), O_RDWR | O_CLOEXEC | O_NONBLOCK);
+    if (fd < 0)
+        return false;
+    bool is_private = fcntl(fd, F_SETSIG, SIGURG) == 0 && fcntl(fd, F_SETLEASE, F_WRLCK) == 0;
+    if (is_private)
+        fcntl(fd, F_SETLEASE, F_UNLCK);
+    close(fd);
+    return is_private;
+}
+
+int host_memory_reopen(struct host_memory *memory)
+{
+    return mprotect(memory->address, memory->bytes, PROT_READ | PROT_WRITE);
+}

@@ -1,0 +1,123 @@
+/* The ladder's single steps; see huge_pages.h. Everything is asked of the kernel each time, because operators change
+ * these settings while daemons run. A step that the kernel refuses falls through to plain pages, never to an error:
+ * only missing memory is one. MADV_POPULATE_WRITE is what turns SIGBUS into an error value. */
+#include "device/huge_pages.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23 /* Linux 5.14 */
+#endif
+#ifndef MADV_COLLAPSE
+#define MADV_COLLAPSE 25 /* Linux 6.1 */
+#endif
+
+#define SHMEM_GLOBAL "/sys/kernel/mm/transparent_hugepage/shmem_enabled"
+#define SHMEM_2M "/sys/kernel/mm/transparent_hugepage/hugepages-2048kB/shmem_enabled"
+#define RESERVED_2M "/sys/kernel/mm/hugepages/hugepages-2048kB/"
+
+enum { PAGE_4K = 4096 };
+
+static bool read_line(const char *path, char *line, int size)
+{
+    FILE *file = fopen(path, "re");
+    if (!file)
+        return false;
+    bool ok = fgets(line, size, file) != NULL;
+    fclose(file);
+    return ok;
+}
+
+static uint64_t read_number(const char *path)
+{
+    char line[64];
+    return read_line(path, line, sizeof line) ? strtoull(line, NULL, 10) : 0;
+}
+
+bool huge_pages_reserved(uint64_t bytes)
+{
+    uint64_t free_pages = read_number(RESERVED_2M "free_hugepages"), promised = read_number(RESERVED_2M "resv_hugepages");
+    return free_pages > promised && (bytes + HUGE_PAGE_BYTES - 1) / HUGE_PAGE_BYTES <= free_pages - promised;
+}
+
+/* The kernel marks the setting in force: "always within_size [advise] never". */
+static bool has_setting(const char *line, const char *const *settings)
+{
+    for (; *settings; settings++)
+        if (strstr(line, *settings))
+            return true;
+    return false;
+}
+
+bool huge_pages_on_fault(void)
+{
+    static const char *const global_yes[] = {"[always]", "[within_size]", "[advise]", "[force]", NULL};
+    static const char *const size_yes[] = {"[always]", "[within_size]", "[advise]", NULL};
+    char global[128], size[128];
+    if (!read_line(SHMEM_GLOBAL, global, sizeof global) || strstr(global, "[deny]"))
+        return false;
+    if (strstr(global, "[force]"))
+        return true;
+    if (!read_line(SHMEM_2M, size, sizeof size) || strstr(size, "[inherit]")) /* before Linux 6.11 there is one setting */
+        return has_setting(global, global_yes);
+    return has_setting(size, size_yes);
+}
+
+static int populate(void *address, uint64_t bytes, struct error *error)
+{
+    while (madvise(address, bytes, MADV_POPULATE_WRITE)) {
+        int why = errno;
+        if (why == EINVAL) /* an older kernel: the first write makes the pages, as ever */
+            return 0;
+        if (why == EAGAIN || why == EINTR)
+            continue;
+        return fail(error, ERROR_RESOURCE_EXHAUSTED, "OUT_OF_MEMORY", "no memory behind %" PRIu64 " bytes of a replica: %s",
+                    bytes, strerror(why == EFAULT ? ENOMEM : why));
+    }
+    return 0;
+}
+
+static int collapse(void *address, uint64_t bytes, bool *is_huge, struct error *error)
+{
+    if (populate(address, PAGE_4K, error)) /* a range that is all hole cannot be collapsed */
+        return -1;
+    *is_huge = madvise(address, bytes, MADV_COLLAPSE) == 0;
+    return *is_huge ? 0 : populate(address, bytes, error);
+}
+
+int huge_pages_back(enum huge_rung rung, void *address, uint64_t bytes, bool *is_huge, struct error *error)
+{
+    *is_huge = false;
+    if (rung == HUGE_RUNG_COLLAPSE)
+        return collapse(address, bytes, is_huge, error);
+    *is_huge = rung == HUGE_RUNG_RESERVED;
+    return populate(address, bytes, error);
+}
+
+uint64_t huge_pages_count(const void *address)
+{
+    FILE *file = fopen("/proc/self/smaps", "re");
+    char *line = NULL;
+    size_t room = 0;
+    uint64_t kib = 0;
+    bool found = false;
+    while (file && getline(&line, &room, file) > 0) {
+        uint64_t start, end, value;
+        if (sscanf(line, "%" SCNx64 "-%" SCNx64 " ", &start, &end) == 2) {
+            if (found)
+                break;
+            found = start == (uint64_t)(uintptr_t)address;
+        } else if (found && sscanf(line, "ShmemPmdMapped: %" SCNu64, &value) == 1) {
+            kib = value;
+        }
+    }
+    free(line);
+    if (file)
+        fclose(file);
+    return kib << 10;
+}

@@ -1,0 +1,28 @@
+/* Which way leads to 2 MiB pages on this host, and how to get them for a piece of a shared mapping.
+ *
+ * Page size decides the speed of a load more than anything else (14 times between 4K and 2 MiB pages), so every
+ * segment tries a ladder: reserved pages (hugetlb), pages that a fault makes huge (shmem_enabled), pages that are
+ * collapsed one by one (MADV_COLLAPSE, needs no privilege), and plain 4K pages. Any thread. */
+#ifndef DEVICE_HUGE_PAGES_H
+#define DEVICE_HUGE_PAGES_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/error.h"
+
+enum { HUGE_PAGE_BYTES = 2 << 20 };
+
+enum huge_rung { HUGE_RUNG_RESERVED, HUGE_RUNG_FAULT, HUGE_RUNG_COLLAPSE, HUGE_RUNG_NONE };
+
+bool huge_pages_reserved(uint64_t bytes); /* enough free hugetlb pages that nobody has been promised */
+bool huge_pages_on_fault(void);           /* shmem_enabled lets MADV_HUGEPAGE work on a memfd */
+
+/* Backs one chunk (at most HUGE_PAGE_BYTES, aligned) of a shared mapping. Returns 0 and whether the chunk is known to be
+ * one huge page, or -1 when there is no memory. */
+int huge_pages_back(enum huge_rung rung, void *address, uint64_t bytes, bool *is_huge, struct error *error);
+
+/* How many bytes of the mapping that starts at `address` are mapped huge; 0 when the kernel does not tell. */
+uint64_t huge_pages_count(const void *address);
+
+#endif
