@@ -1,0 +1,230 @@
+/* Decides, window by window, where the bytes of a block come from; see block.h.
+ *
+ *   in the page cache     buffered reads straight into place (scatter); many short rows through staging (gather)
+ *   not there             first from other replicas or a block that was kept, then past the page cache into staging
+ *   source cannot do that buffered, as if cached
+ *
+ * A window is the whole block, or less when so many rows lie in it that their book-keeping would cost real memory. */
+#include "execute/block.h"
+
+#include "base/clock.h"
+#include "execute/clip.h"
+#include "execute/extent.h"
+#include "execute/gather.h"
+#include "execute/provider.h"
+#include "execute/scatter.h"
+
+enum {
+    MAX_WINDOW_ROWS = 32 << 10,
+    MIN_WINDOW_BYTES = 4096,
+    SHORT_ROW_BYTES = 1024, /* below, a buffer in a preadv costs more than a second copy */
+};
+
+struct window {
+    uint64_t lo, hi;
+    struct staging_range range; /* from the first to the last extent */
+    uint64_t looked_at_bytes, cached_bytes; /* of them */
+    bool is_hot, is_whole;
+};
+
+static uint64_t find_window_end(const struct worker *worker, uint64_t lo, uint64_t hi)
+{
+    for (;;) {
+        uint64_t n_rows = 0;
+        for (size_t i = 0; i < worker->n_parts; i++)
+            n_rows += clip_count_rows(&worker->parts[i], lo, hi, MAX_WINDOW_ROWS + 1);
+        if (n_rows <= MAX_WINDOW_ROWS || hi - lo <= MIN_WINDOW_BYTES)
+            return hi;
+        hi = lo + (((hi - lo) / 2 + MIN_WINDOW_BYTES - 1) & ~(uint64_t)(MIN_WINDOW_BYTES - 1));
+    }
+}
+
+static void look_at_cache(struct worker *worker, struct window *window)
+{
+    struct part *part = &worker->parts[0];
+    window->range = (struct staging_range){worker->extents[0].lo, worker->extents[worker->n_extents - 1].hi};
+    uint64_t bytes = window->looked_at_bytes = window->range.hi - window->range.lo;
+    window->cached_bytes = part->source->caps.residency
+                               ? source_resident_bytes(part->source, part->file, window->range.lo, bytes)
+                               : 0;
+    window->is_hot = window->cached_bytes >= bytes / 10 * 9 && window->cached_bytes > 0;
+}
+
+static uint64_t sum_clips(const struct worker *worker, uint64_t *n_rows)
+{
+    uint64_t bytes = 0;
+    *n_rows = 0;
+    for (size_t i = 0; i < worker->n_clips; i++) {
+        bytes += clip_bytes(&worker->clips[i]);
+        *n_rows += worker->clips[i].src.count;
+    }
+    return bytes;
+}
+
+static bool wants_staging(const struct worker *worker)
+{
+    uint64_t n_rows, bytes = sum_clips(worker, &n_rows);
+    for (size_t i = 0; i < worker->n_parts; i++)
+        if (!worker->parts[i].run->options.segment->host_address)
+            return true;
+    return bytes < n_rows * SHORT_ROW_BYTES;
+}
+
+static bool can_read_direct(const struct worker *worker)
+{
+    const struct source_caps *caps = &worker->parts[0].source->caps;
+    uint64_t alignment = caps->direct_offset_alignment;
+    return caps->direct_reads && alignment > 0 && (alignment & (alignment - 1)) == 0 &&
+           alignment <= worker->engine->block_bytes && caps->direct_memory_alignment <= worker->engine->block_bytes;
+}
+
+/* Bytes that need not be read: from the replicas of other runs. Leaves what does. */
+static void copy_from_providers(struct worker *worker, const struct window *window)
+{
+    struct engine *engine = worker->engine;
+    pthread_mutex_lock(&engine->lock);
+    bool found = provider_pin(worker);
+    pthread_mutex_unlock(&engine->lock);
+    if (!found)
+        return;
+    uint64_t started_ns = clock_now_ns();
+    found = provider_copy(worker);
+    worker->copy_ns += clock_now_ns() - started_ns;
+    pthread_mutex_lock(&engine->lock);
+    provider_unpin(worker);
+    pthread_mutex_unlock(&engine->lock);
+    if (found)
+        extent_collect(worker, window->lo, window->hi, true);
+}
+
+/* Swaps the worker's buffer for a kept one that has all extents of the block. */
+static bool find_kept(struct worker *worker, const struct window *window)
+{
+    struct engine *engine = worker->engine;
+    pthread_mutex_lock(&engine->lock);
+    struct staging_buffer *kept = staging_find(&engine->staging, worker->scan, worker->block, window->range);
+    if (kept) {
+        staging_give(&engine->staging, worker->buffer, clock_now_ns());
+        worker->buffer = kept;
+    }
+    pthread_mutex_unlock(&engine->lock);
+    return kept != NULL;
+}
+
+static void keep(struct worker *worker, struct staging_range range)
+{
+    struct engine *engine = worker->engine;
+    pthread_mutex_lock(&engine->lock);
+    worker->buffer->range = range;
+    staging_keep(&engine->staging, worker->buffer, worker->scan, worker->block, clock_now_ns());
+    worker->buffer = staging_take(&engine->staging); /* at worst the same one */
+    pthread_mutex_unlock(&engine->lock);
+}
+
+static void place_kept(struct worker *worker, struct staging_range range)
+{
+    worker->n_requests = 0;
+    extent_requests(worker, 1);
+    gather_place(worker);
+    for (size_t i = 0; i < worker->n_clips; i++)
+        worker->parts[worker->clips[i].part].report.shared_bytes += clip_bytes(&worker->clips[i]);
+    keep(worker, range);
+}
+
+static void use_temporary(struct worker *worker, bool begins)
+{
+    uint64_t bytes = worker->engine->block_bytes;
+    for (size_t i = 0; i < worker->n_parts; i++) {
+        struct part *part = &worker->parts[i];
+        if (!begins) {
+            __atomic_sub_fetch(&part->run->temporary_bytes, bytes, __ATOMIC_RELAXED);
+            continue;
+        }
+        uint64_t now = __atomic_add_fetch(&part->run->temporary_bytes, bytes, __ATOMIC_RELAXED);
+        if (now > part->report.peak_temporary_bytes)
+            part->report.peak_temporary_bytes = now;
+    }
+}
+
+static int gather_window(struct worker *worker, const struct window *window, bool direct, struct error *error)
+{
+    uint64_t n_rows, wanted = sum_clips(worker, &n_rows);
+    use_temporary(worker, true);
+    int result = gather_read(worker, direct, error);
+    if (result == 0) {
+        struct extent *read = worker->requests;
+        bool is_partly_wanted = wanted < (read[0].hi - read[0].lo) / 8 * 7;
+        gather_place(worker);
+        if (!window->is_hot && window->is_whole && worker->n_requests == 1 && is_partly_wanted)
+            keep(worker, (struct staging_range){read[0].lo, read[0].hi});
+    }
+    use_temporary(worker, false);
+    return result;
+}
+
+static void fail_parts(struct worker *worker, const struct error *error)
+{
+    for (size_t i = 0; i < worker->n_clips; i++) {
+        struct part *part = &worker->parts[worker->clips[i].part];
+        if (!part->has_failed)
+            part->error = *error;
+        part->has_failed = true;
+    }
+}
+
+static void run_window(struct worker *worker, struct window *window)
+{
+    struct error error;
+    clip_collect(worker, window->lo, window->hi);
+    extent_collect(worker, window->lo, window->hi, false);
+    if (worker->n_extents == 0)
+        return;
+    look_at_cache(worker, window);
+    if (!window->is_hot)
+        copy_from_providers(worker, window);
+    if (worker->n_extents == 0)
+        return;
+    if (!window->is_hot && window->is_whole) {
+        window->range = (struct staging_range){worker->extents[0].lo, worker->extents[worker->n_extents - 1].hi};
+        if (find_kept(worker, window)) {
+            place_kept(worker, worker->buffer->range);
+            return;
+        }
+    }
+    extent_charge(worker, (double)window->cached_bytes / (double)window->looked_at_bytes);
+    bool direct = !window->is_hot && can_read_direct(worker);
+    int result = direct || wants_staging(worker) ? gather_window(worker, window, direct, &error)
+                                                 : scatter_window(worker, &error);
+    if (result)
+        fail_parts(worker, &error);
+}
+
+/* The time of the whole item goes to its parts by what was done for them. */
+static void share_time(struct worker *worker)
+{
+    uint64_t read_bytes = 1, copied_bytes = 1;
+    for (size_t i = 0; i < worker->n_parts; i++) {
+        read_bytes += worker->parts[i].report.read_bytes;
+        copied_bytes += worker->parts[i].report.copied_bytes;
+    }
+    for (size_t i = 0; i < worker->n_parts; i++) {
+        struct run_report *report = &worker->parts[i].report;
+        report->read_ns = (uint64_t)((double)worker->read_ns * (double)report->read_bytes / (double)read_bytes);
+        report->copy_ns = (uint64_t)((double)worker->copy_ns * (double)report->copied_bytes / (double)copied_bytes);
+    }
+}
+
+void block_run(struct worker *worker)
+{
+    const struct part *part = &worker->parts[0];
+    uint64_t start = worker->block * worker->engine->block_bytes, end = start + worker->engine->block_bytes;
+    uint64_t file_bytes = part->source->files[part->file].size_bytes;
+    end = end < file_bytes ? end : file_bytes;
+    worker->read_ns = worker->copy_ns = 0;
+    for (struct window window = {.lo = start}; window.lo < end; window.lo = window.hi) {
+        window.hi = find_window_end(worker, window.lo, end);
+        window.is_whole = window.lo == start && window.hi == end;
+        run_window(worker, &window);
+    }
+    share_time(worker);
+}

@@ -1,0 +1,10 @@
+/* One item of work: a block of a part file, read once for every run that needs it. */
+#ifndef EXECUTE_BLOCK_H
+#define EXECUTE_BLOCK_H
+
+#include "execute/engine_private.h"
+
+/* Fills the parts' reports, placed bytes and errors. Takes the lock for moments only. */
+void block_run(struct worker *worker);
+
+#endif

@@ -1,0 +1,188 @@
+/* The engine's outside: threads, runs and their ends; see engine.h. The work is in worker.c and block.c.
+ *
+ * A run is set up by a worker, not here: a view of a million rows must not hold up the loop. */
+#include "execute/engine.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/memory.h"
+#include "execute/engine_private.h"
+#include "execute/scan.h"
+#include "execute/worker.h"
+
+enum {
+    MAX_BLOCK_BYTES = 2 << 20, /* with 4 threads: 8 MiB in flight; a block and its copy stay in the second level cache */
+    MIN_BLOCK_BYTES = 4 << 10,
+    WANTED_BLOCK_BYTES = 256 << 10, /* rather fewer threads than smaller blocks */
+    MIN_THREADS = 4,
+    MAX_AUTO_THREADS = 8,
+    MAX_THREADS = 64,
+    STACK_BYTES = 256 << 10,
+};
+
+static size_t choose_threads(const struct engine_options *options)
+{
+    uint64_t cores = (uint64_t)sysconf(_SC_NPROCESSORS_ONLN), threads = options->io_threads;
+    if (threads == 0)
+        threads = 2 * cores < MIN_THREADS ? MIN_THREADS : 2 * cores > MAX_AUTO_THREADS ? MAX_AUTO_THREADS : 2 * cores;
+    uint64_t affordable = options->staging_budget_bytes / WANTED_BLOCK_BYTES;
+    threads = threads < affordable ? threads : affordable;
+    return threads < 1 ? 1 : threads > MAX_THREADS ? MAX_THREADS : threads;
+}
+
+/* The largest power of two of which every thread can have one. */
+static uint64_t choose_block(uint64_t budget_bytes, size_t n_threads)
+{
+    uint64_t block = MAX_BLOCK_BYTES;
+    while (block > MIN_BLOCK_BYTES && block * n_threads > budget_bytes)
+        block /= 2;
+    return block;
+}
+
+static int start_threads(struct engine *engine, struct error *error)
+{
+    pthread_attr_t attributes;
+    int why = 0;
+    pthread_attr_init(&attributes);
+    pthread_attr_setstacksize(&attributes, STACK_BYTES);
+    for (; engine->n_started < engine->n_workers && !why; engine->n_started += !why) {
+        struct worker *worker = &engine->workers[engine->n_started];
+        worker->engine = engine;
+        why = pthread_create(&worker->thread, &attributes, worker_main, worker);
+    }
+    pthread_attr_destroy(&attributes);
+    return why ? fail_errno(error, why, "starting I/O thread %zu of %zu", engine->n_started + 1, engine->n_workers) : 0;
+}
+
+int engine_create(const struct engine_options *options, struct engine **engine, struct error *error)
+{
+    struct engine *fresh = memory_alloc(sizeof *fresh);
+    pthread_condattr_t monotonic;
+    fresh->loop = options->loop;
+    fresh->n_workers = choose_threads(options);
+    fresh->block_bytes = choose_block(options->staging_budget_bytes, fresh->n_workers);
+    fresh->workers = memory_alloc_array(fresh->n_workers, sizeof *fresh->workers);
+    staging_init(&fresh->staging, fresh->block_bytes, options->staging_budget_bytes);
+    pthread_mutex_init(&fresh->lock, NULL);
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_cond_init(&fresh->work, &monotonic);
+    pthread_cond_init(&fresh->unpinned, &monotonic);
+    pthread_condattr_destroy(&monotonic);
+    if (start_threads(fresh, error)) {
+        engine_destroy(fresh);
+        return -1;
+    }
+    *engine = fresh;
+    return 0;
+}
+
+void engine_destroy(struct engine *engine)
+{
+    if (!engine)
+        return;
+    pthread_mutex_lock(&engine->lock);
+    engine->is_stopping = true;
+    pthread_cond_broadcast(&engine->work);
+    pthread_mutex_unlock(&engine->lock);
+    for (size_t i = 0; i < engine->n_started; i++) {
+        pthread_join(engine->workers[i].thread, NULL);
+        worker_fini(&engine->workers[i]);
+    }
+    staging_fini(&engine->staging);
+    pthread_cond_destroy(&engine->unpinned);
+    pthread_cond_destroy(&engine->work);
+    pthread_mutex_destroy(&engine->lock);
+    free(engine->workers);
+    free(engine);
+}
+
+uint64_t engine_staging_bytes(const struct engine *engine)
+{
+    return __atomic_load_n(&engine->staging.n_buffers, __ATOMIC_RELAXED) * engine->block_bytes;
+}
+
+static void on_finished(struct loop_task *task)
+{
+    struct run *run = (struct run *)task;
+    run->options.done(run, run->options.data, run->has_failed ? &run->error : NULL);
+}
+
+/* At the end of the ring: the others were here first. */
+static void list_run(struct engine *engine, struct run *run)
+{
+    run->is_listed = true;
+    if (!engine->active) {
+        engine->active = run->next = run->previous = run;
+        return;
+    }
+    run->next = engine->active;
+    run->previous = engine->active->previous;
+    run->previous->next = run;
+    engine->active->previous = run;
+}
+
+struct run *run_start(struct engine *engine, const struct run_options *options)
+{
+    struct run *run = memory_alloc(sizeof *run);
+    run->task.run = on_finished;
+    run->engine = engine;
+    run->options = *options;
+    run->stage = RUN_NEW;
+    run->wants_padding = options->segment->dirty && options->segment->host_address;
+    run->started_ns = clock_now_ns();
+    pthread_mutex_lock(&engine->lock);
+    engine->n_runs++;
+    list_run(engine, run);
+    pthread_cond_broadcast(&engine->work);
+    pthread_mutex_unlock(&engine->lock);
+    return run;
+}
+
+void run_cancel(struct run *run)
+{
+    struct engine *engine = run->engine;
+    pthread_mutex_lock(&engine->lock);
+    if (run->stage != RUN_FINISHED && !run->has_failed) {
+        run->has_failed = true;
+        fail(&run->error, ERROR_CANCELLED, "LOAD_CANCELLED", "the load was cancelled");
+        worker_unlist_run(run);
+        if (worker_run_is_over(run))
+            worker_finish_run(run);
+    }
+    pthread_mutex_unlock(&engine->lock);
+}
+
+uint64_t run_done_bytes(const struct run *run)
+{
+    return __atomic_load_n(&run->placed_bytes, __ATOMIC_RELAXED);
+}
+
+const struct run_report *run_report(const struct run *run)
+{
+    return &run->report;
+}
+
+/* A worker that copies from the run's segment right now is waited for: it copies one block at most. */
+void run_destroy(struct run *run)
+{
+    if (!run)
+        return;
+    struct engine *engine = run->engine;
+    pthread_mutex_lock(&engine->lock);
+    run->is_leaving = true;
+    while (run->pins > 0)
+        pthread_cond_wait(&engine->unpinned, &engine->lock);
+    scan_detach(engine, run);
+    engine->n_runs--;
+    pthread_mutex_unlock(&engine->lock);
+    free(run->members);
+    free(run->needs);
+    free(run->deferred);
+    free(run->ready);
+    free(run);
+}

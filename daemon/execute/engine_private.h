@@ -1,0 +1,148 @@
+/* What the engine's own files share: one file per idea, this header for the structures between them.
+ *
+ *   run --needs--> blocks of part files --members--> scan (one per file version, shared by all runs)
+ *   worker: takes an item = one block with every run that still needs it (a part each), then, window by window,
+ *           clips (what goes where) -> providers (copied from other replicas) -> extents (what to read) -> read -> place
+ *
+ * Locking: everything in struct engine, struct scan, and the states of runs and needs is under engine->lock. A worker's own
+ * arrays are its own. Mappings and plans are const. */
+#ifndef EXECUTE_ENGINE_PRIVATE_H
+#define EXECUTE_ENGINE_PRIVATE_H
+
+#include <pthread.h>
+#include <stdbool.h>
+
+#include "execute/engine.h"
+#include "execute/rows.h"
+#include "execute/staging.h"
+
+enum need_state { NEED_PENDING, NEED_TAKEN, NEED_DONE };
+
+struct need { /* one block of a part file that a run needs */
+    uint64_t block;
+    uint32_t file;
+    uint32_t read_bytes, wanted_bytes; /* its steps' and its runs' bytes in the block */
+    enum need_state state;
+};
+
+struct member { /* one run's interest in one scan */
+    struct run *run;
+    struct scan *scan;
+    struct member *next; /* in the scan, newest first */
+    size_t first_need, end_need;
+};
+
+struct scan { /* one version of one part file */
+    struct source_identity identity;
+    const struct source *source; /* only for sources without identities */
+    uint32_t file;
+    struct member *members;
+    struct scan *next;
+};
+
+enum run_stage { RUN_NEW, RUN_SETUP, RUN_ACTIVE, RUN_FINISHED };
+
+struct run {
+    struct loop_task task; /* first: the loop gives it back */
+    struct engine *engine;
+    struct run_options options;
+    struct run *next, *previous; /* in engine->active, circular */
+    enum run_stage stage;
+    bool is_listed, has_failed, wants_padding, is_leaving;
+    struct need *needs; /* by file, then block; const but for the states once the run is active */
+    size_t n_needs, n_pending, n_taken;
+    size_t cursor, pass;      /* next need to look at; pass 0 = blocks that are wanted whole, pass 1 = the others */
+    size_t *deferred;         /* needs that were in flight for another run when their turn came */
+    size_t n_deferred, deferred_room;
+    struct member *members;
+    size_t n_members;
+    unsigned char *ready;     /* per HUGE_PAGE_BYTES of the segment, atomic: device_prepare() has been there */
+    uint64_t placed_bytes;    /* atomic */
+    uint64_t temporary_bytes; /* atomic: staging in use for it now */
+    unsigned pins;            /* workers that copy from its segment */
+    uint64_t started_ns;
+    struct run_report report;
+    struct error error;
+};
+
+struct part { /* one run's share of an item */
+    struct run *run;
+    struct source *source;
+    size_t need;
+    uint32_t file;
+    uint32_t index;         /* its place in worker->parts */
+    uint64_t placed_bytes;
+    bool has_failed;
+    struct run_report report; /* of this item */
+    struct error error;
+};
+
+struct clip { /* what of a byte run lies in a window: whole rows, or a piece of one */
+    struct rows src;
+    uint64_t dst_offset; /* rows are packed there */
+    uint32_t part;
+};
+
+struct extent {
+    uint64_t lo, hi;
+    uint32_t part; /* the run on whose behalf it is read */
+};
+
+struct piece { /* one contiguous destination */
+    uint64_t src, bytes;
+    unsigned char *dst;
+    uint32_t part;
+};
+
+struct copy {
+    unsigned char *dst;
+    const unsigned char *src;
+    uint64_t bytes;
+    uint32_t part;
+};
+
+struct provider {
+    struct run *run;
+    uint32_t file;
+};
+
+enum item_kind { ITEM_NONE, ITEM_SETUP, ITEM_PADDING, ITEM_BLOCK };
+
+struct worker {
+    struct engine *engine;
+    pthread_t thread;
+    enum item_kind kind; /* under the lock, as are scan and block: others look for blocks in flight */
+    struct scan *scan;
+    uint64_t block;
+    struct part *parts;
+    size_t n_parts, parts_room;
+    struct clip *clips, *rest;
+    size_t n_clips, clips_room, n_rest, rest_room;
+    struct extent *extents, *requests;
+    size_t n_extents, extents_room, n_requests, requests_room;
+    struct piece *pieces, *primaries;
+    size_t n_pieces, pieces_room, n_primaries, primaries_room;
+    struct copy *copies;
+    size_t n_copies, copies_room;
+    struct iovec *iov;
+    struct provider *providers;
+    size_t n_providers, providers_room;
+    struct staging_buffer *buffer; /* NULL while idle */
+    uint64_t read_ns, copy_ns;     /* of the item at hand */
+};
+
+struct engine {
+    struct loop *loop;
+    pthread_mutex_t lock;
+    pthread_cond_t work, unpinned;
+    struct staging staging;
+    uint64_t block_bytes; /* power of two */
+    struct worker *workers;
+    size_t n_workers, n_started;
+    struct run *active; /* circular; the next one to serve */
+    struct scan *scans;
+    size_t n_runs;
+    bool is_stopping;
+};
+
+#endif

@@ -1,0 +1,82 @@
+/* The staging buffer is an image of the block: file offset o lies at o - start of the block, so that reads widened to the
+ * device's alignment need no book-keeping. The tail of a file that is no whole device block comes through the page cache. */
+#include "execute/gather.h"
+
+#include "base/clock.h"
+#include "execute/extent.h"
+#include "execute/place.h"
+
+static int read_range(struct worker *worker, uint64_t lo, uint64_t hi, bool direct, struct error *error)
+{
+    const struct part *part = &worker->parts[0];
+    if (lo >= hi)
+        return 0;
+    struct iovec iov = {worker->buffer->memory + (lo - worker->block * worker->engine->block_bytes), hi - lo};
+    return source_read(part->source, part->file, lo, &iov, 1, direct, error);
+}
+
+int gather_read(struct worker *worker, bool direct, struct error *error)
+{
+    const struct source *source = worker->parts[0].source;
+    uint64_t alignment = direct ? source->caps.direct_offset_alignment : 1;
+    uint64_t file_bytes = source->files[worker->parts[0].file].size_bytes, whole = file_bytes & ~(alignment - 1);
+    uint64_t started_ns = clock_now_ns();
+    int result = 0;
+    extent_requests(worker, alignment);
+    for (size_t i = 0; i < worker->n_requests && result == 0; i++) {
+        struct extent *request = &worker->requests[i];
+        request->hi = request->hi < file_bytes ? request->hi : file_bytes;
+        uint64_t middle = request->hi < whole ? request->hi : whole;
+        middle = middle > request->lo ? middle : request->lo;
+        result = read_range(worker, request->lo, middle, direct, error) ||
+                 read_range(worker, middle, request->hi, false, error) ? -1 : 0;
+    }
+    worker->read_ns += clock_now_ns() - started_ns;
+    return result;
+}
+
+/* The first request that ends behind lo, when it holds [lo, hi); `next` moves along with rising lo. */
+static bool is_read(const struct worker *worker, size_t *next, uint64_t lo, uint64_t hi)
+{
+    while (*next < worker->n_requests && worker->requests[*next].hi <= lo)
+        (*next)++;
+    return *next < worker->n_requests && worker->requests[*next].lo <= lo && hi <= worker->requests[*next].hi;
+}
+
+static void place_clip(struct worker *worker, const struct clip *clip, size_t *next)
+{
+    struct part *part = &worker->parts[clip->part];
+    uint64_t block_start = worker->block * worker->engine->block_bytes;
+    if (is_read(worker, next, clip->src.offset, rows_end(&clip->src))) {
+        place_rows(part, clip->dst_offset, worker->buffer->memory + (clip->src.offset - block_start), clip->src);
+        return;
+    }
+    struct rows row = {0, clip->src.bytes, 1, clip->src.bytes};
+    size_t next_row = *next; /* rows of other clips may lie between these */
+    for (uint64_t i = 0; i < clip->src.count; i++) {
+        uint64_t lo = clip->src.offset + i * clip->src.stride;
+        if (is_read(worker, &next_row, lo, lo + clip->src.bytes))
+            place_rows(part, clip->dst_offset + i * clip->src.bytes, worker->buffer->memory + (lo - block_start), row);
+    }
+}
+
+static uint64_t sum_prepare_ns(const struct worker *worker)
+{
+    uint64_t sum = 0;
+    for (size_t i = 0; i < worker->n_parts; i++)
+        sum += worker->parts[i].report.prepare_ns;
+    return sum;
+}
+
+void gather_place(struct worker *worker)
+{
+    uint64_t started_ns = clock_now_ns(), prepared_ns = sum_prepare_ns(worker), last_offset = 0;
+    size_t next = 0;
+    for (size_t i = 0; i < worker->n_clips; i++) {
+        if (worker->clips[i].src.offset < last_offset) /* the next part's clips begin */
+            next = 0;
+        last_offset = worker->clips[i].src.offset;
+        place_clip(worker, &worker->clips[i], &next);
+    }
+    worker->copy_ns += clock_now_ns() - started_ns - (sum_prepare_ns(worker) - prepared_ns);
+}

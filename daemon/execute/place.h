@@ -1,0 +1,13 @@
+/* Puts bytes into a part's segment and keeps the books: pages are made ready, copies and placed bytes are counted. */
+#ifndef EXECUTE_PLACE_H
+#define EXECUTE_PLACE_H
+
+#include "execute/engine_private.h"
+
+/* Makes the pages of [offset, offset + bytes) ready. False when that failed: the part has the error and takes no more. */
+bool place_prepare(struct part *part, uint64_t offset, uint64_t bytes);
+
+/* Copies rows of row_bytes, src_stride apart, to where they lie packed. False as above. */
+bool place_rows(struct part *part, uint64_t dst_offset, const unsigned char *src, struct rows rows);
+
+#endif

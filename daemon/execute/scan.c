@@ -1,0 +1,204 @@
+/* One scan per file version, found by identity, so that loads of different artifacts, paths and ranks meet; see scan.h.
+ *
+ * Order within a run: blocks that it wants whole, in file order, then blocks that are read mostly for the sake of others
+ * (column slices). Ranks that arrive within a moment of each other join the second kind before it is read. */
+#include "execute/scan.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/memory.h"
+#include "execute/needs.h"
+
+static bool is_same_version(const struct scan *scan, const struct source *source, uint32_t file)
+{
+    static const struct source_identity unknown;
+    const struct source_identity *identity = &source->files[file].identity;
+    if (memcmp(&scan->identity, identity, sizeof *identity) != 0)
+        return false;
+    return memcmp(identity, &unknown, sizeof unknown) != 0 || (scan->source == source && scan->file == file);
+}
+
+static struct scan *find_or_create(struct engine *engine, const struct source *source, uint32_t file)
+{
+    for (struct scan *scan = engine->scans; scan; scan = scan->next)
+        if (is_same_version(scan, source, file))
+            return scan;
+    struct scan *fresh = memory_alloc(sizeof *fresh);
+    *fresh = (struct scan){.identity = source->files[file].identity, .source = source, .file = file, .next = engine->scans};
+    engine->scans = fresh;
+    return fresh;
+}
+
+static void destroy_scan(struct engine *engine, struct scan *scan)
+{
+    struct scan **link = &engine->scans;
+    while (*link != scan)
+        link = &(*link)->next;
+    *link = scan->next;
+    staging_forget(&engine->staging, scan);
+    free(scan);
+}
+
+static size_t count_files(const struct run *run)
+{
+    size_t n_files = 0;
+    for (size_t i = 0; i < run->n_needs; i++)
+        n_files += i == 0 || run->needs[i].file != run->needs[i - 1].file;
+    return n_files;
+}
+
+void scan_attach(struct engine *engine, struct run *run)
+{
+    const struct source *source = run->options.mapping->artifact->source;
+    run->members = memory_alloc_array(count_files(run), sizeof *run->members);
+    for (size_t first = 0, end; first < run->n_needs; first = end) {
+        for (end = first + 1; end < run->n_needs && run->needs[end].file == run->needs[first].file;)
+            end++;
+        struct scan *scan = find_or_create(engine, source, run->needs[first].file);
+        struct member *member = &run->members[run->n_members++];
+        *member = (struct member){.run = run, .scan = scan, .next = scan->members, .first_need = first, .end_need = end};
+        scan->members = member;
+    }
+}
+
+void scan_detach(struct engine *engine, struct run *run)
+{
+    for (size_t i = 0; i < run->n_members; i++) {
+        struct scan *scan = run->members[i].scan;
+        struct member **link = &scan->members;
+        while (*link != &run->members[i])
+            link = &(*link)->next;
+        *link = run->members[i].next;
+        if (!scan->members)
+            destroy_scan(engine, scan);
+    }
+    run->n_members = 0;
+}
+
+/* Index of the member's need for the block, or end_need. */
+static size_t find_need(const struct member *member, uint64_t block)
+{
+    const struct need *needs = member->run->needs;
+    size_t lo = member->first_need, hi = member->end_need;
+    while (lo < hi) {
+        size_t middle = lo + (hi - lo) / 2;
+        if (needs[middle].block < block)
+            lo = middle + 1;
+        else
+            hi = middle;
+    }
+    return lo < member->end_need && needs[lo].block == block ? lo : member->end_need;
+}
+
+bool scan_is_done(const struct member *member, uint64_t block)
+{
+    size_t need = find_need(member, block);
+    return need < member->end_need && member->run->needs[need].state == NEED_DONE;
+}
+
+static struct member *member_of(struct run *run, size_t need)
+{
+    size_t lo = 0, hi = run->n_members;
+    while (lo + 1 < hi) {
+        size_t middle = lo + (hi - lo) / 2;
+        if (run->members[middle].first_need <= need)
+            lo = middle;
+        else
+            hi = middle;
+    }
+    return &run->members[lo];
+}
+
+static bool is_in_flight(const struct engine *engine, const struct scan *scan, uint64_t block)
+{
+    for (size_t i = 0; i < engine->n_workers; i++) {
+        const struct worker *worker = &engine->workers[i];
+        if (worker->kind == ITEM_BLOCK && worker->scan == scan && worker->block == block)
+            return true;
+    }
+    return false;
+}
+
+static bool is_takeable(struct run *run, size_t need)
+{
+    return !is_in_flight(run->engine, member_of(run, need)->scan, run->needs[need].block);
+}
+
+static bool take_deferred(struct run *run, size_t *need)
+{
+    size_t kept = 0;
+    bool found = false;
+    for (size_t i = 0; i < run->n_deferred; i++) {
+        size_t candidate = run->deferred[i];
+        if (run->needs[candidate].state != NEED_PENDING) /* joined somebody's item meanwhile */
+            continue;
+        if (!found && is_takeable(run, candidate)) {
+            *need = candidate;
+            found = true;
+        } else {
+            run->deferred[kept++] = candidate;
+        }
+    }
+    run->n_deferred = kept;
+    return found;
+}
+
+static void defer(struct run *run, size_t need)
+{
+    ARRAY_RESERVE(run->deferred, run->n_deferred, run->deferred_room);
+    run->deferred[run->n_deferred++] = need;
+}
+
+static bool take_next(struct run *run, size_t *need)
+{
+    if (take_deferred(run, need))
+        return true;
+    for (; run->pass < 2; run->pass++, run->cursor = 0) {
+        while (run->cursor < run->n_needs) {
+            size_t candidate = run->cursor++;
+            if (run->needs[candidate].state != NEED_PENDING || need_is_amplified(&run->needs[candidate]) != (run->pass == 1))
+                continue;
+            *need = candidate;
+            if (is_takeable(run, candidate))
+                return true;
+            defer(run, candidate);
+        }
+    }
+    return false;
+}
+
+static void add_part(struct worker *worker, struct run *run, size_t need)
+{
+    ARRAY_RESERVE(worker->parts, worker->n_parts, worker->parts_room);
+    struct part *part = &worker->parts[worker->n_parts];
+    memset(part, 0, offsetof(struct part, error));
+    part->run = run;
+    part->source = run->options.mapping->artifact->source;
+    part->need = need;
+    part->file = run->needs[need].file;
+    part->index = (uint32_t)worker->n_parts++;
+    run->needs[need].state = NEED_TAKEN;
+    run->n_pending--;
+    run->n_taken++;
+}
+
+bool scan_take(struct run *run, struct worker *worker)
+{
+    size_t need;
+    if (!take_next(run, &need))
+        return false;
+    worker->kind = ITEM_BLOCK;
+    worker->scan = member_of(run, need)->scan;
+    worker->block = run->needs[need].block;
+    worker->n_parts = 0;
+    add_part(worker, run, need);
+    for (struct member *member = worker->scan->members; member; member = member->next) {
+        if (member->run == run || member->run->stage != RUN_ACTIVE || member->run->has_failed)
+            continue;
+        size_t theirs = find_need(member, worker->block);
+        if (theirs < member->end_need && member->run->needs[theirs].state == NEED_PENDING)
+            add_part(worker, member->run, theirs);
+    }
+    return true;
+}

@@ -1,0 +1,17 @@
+/* Scans: which runs want which blocks of one version of a part file, and who reads them. All under the engine's lock. */
+#ifndef EXECUTE_SCAN_H
+#define EXECUTE_SCAN_H
+
+#include "execute/engine_private.h"
+
+void scan_attach(struct engine *engine, struct run *run); /* after needs_build() */
+void scan_detach(struct engine *engine, struct run *run);
+
+/* Finds the run's next block that nobody is at and makes it the worker's item, with a part for every run that still needs
+ * it. Blocks in flight are put off: when they are done their bytes can be copied. */
+bool scan_take(struct run *run, struct worker *worker);
+
+/* Whether the member's run has finished this block. */
+bool scan_is_done(const struct member *member, uint64_t block);
+
+#endif

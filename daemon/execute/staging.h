@@ -1,0 +1,48 @@
+/* Temporary memory for reads that cannot land in place: equal buffers, never more of them than the budget allows.
+ *
+ * A buffer holds one block. Blocks of which only a part was wanted are kept a moment: a rank that comes a little later
+ * wants the other part. Kept blocks give way to whoever needs a buffer. All functions run under the engine's lock; the
+ * memory of a buffer belongs to whoever took it. */
+#ifndef EXECUTE_STAGING_H
+#define EXECUTE_STAGING_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct scan;
+
+struct staging_range {
+    uint64_t lo, hi;
+};
+
+struct staging_buffer {
+    struct staging_buffer *next;
+    unsigned char *memory;
+    uint64_t used_ns;           /* when it was given back */
+    const struct scan *scan;    /* whose block it holds; NULL = nobody's */
+    uint64_t block;
+    struct staging_range range; /* of the file: what is valid in it */
+};
+
+struct staging {
+    uint64_t buffer_bytes, budget_buffers;
+    uint64_t n_buffers;               /* atomic: allocated now, in use, free or kept */
+    struct staging_buffer *free, *kept; /* newest first */
+};
+
+void staging_init(struct staging *staging, uint64_t buffer_bytes, uint64_t budget_bytes);
+void staging_fini(struct staging *staging); /* nothing may be taken */
+struct staging_buffer *staging_take(struct staging *staging); /* NULL when there is no memory */
+void staging_give(struct staging *staging, struct staging_buffer *buffer, uint64_t now_ns);
+/* Keeps buffer->range of the block for staging_find(). */
+void staging_keep(struct staging *staging, struct staging_buffer *buffer, const struct scan *scan, uint64_t block,
+                  uint64_t now_ns);
+/* Takes out the kept block when it holds the range; NULL otherwise. */
+struct staging_buffer *staging_find(struct staging *staging, const struct scan *scan, uint64_t block,
+                                    struct staging_range range);
+void staging_forget(struct staging *staging, const struct scan *scan); /* the scan goes away */
+/* Frees what has not been used since `before_ns`. Returns whether anything is left. */
+bool staging_expire(struct staging *staging, uint64_t before_ns);
+
+#endif

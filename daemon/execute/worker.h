@@ -1,0 +1,17 @@
+/* The engine's threads: each waits for an item, does it, reports it, and takes the next. */
+#ifndef EXECUTE_WORKER_H
+#define EXECUTE_WORKER_H
+
+#include "execute/engine_private.h"
+
+void *worker_main(void *worker);
+void worker_fini(struct worker *worker); /* frees its arrays, after the thread has ended */
+
+/* Under the lock: everything that the run will ever do is done; tells the loop, once. */
+void worker_finish_run(struct run *run);
+/* Under the lock: the run needs no worker's attention any more. */
+void worker_unlist_run(struct run *run);
+/* Under the lock: whether nothing of the run is pending or in flight. */
+bool worker_run_is_over(const struct run *run);
+
+#endif
