@@ -207,8 +207,9 @@ static bool learn_fresh(struct learner *learner, const struct run_report *report
     double preparing_ns = (double)report->execute_ns * (double)report->prepare_ns / working_ns;
     if (placed < LEAST_BYTES || report->prepare_ns == 0)
         return false;
-    bool learned = learn_value(&learner->known.fresh_bytes_per_ns, placed / preparing_ns, calibration_limits.least_bytes_per_ns,
-                               calibration_limits.most_bytes_per_ns, learner->fresh_samples, &learner->fresh_outliers);
+    bool learned =
+        learn_value(&learner->known.fresh_bytes_per_ns, placed / preparing_ns, calibration_limits.least_bytes_per_ns,
+                    calibration_limits.most_bytes_per_ns, learner->fresh_samples, &learner->fresh_outliers);
     learner->fresh_samples += learned;
     return learned;
 }

@@ -12,8 +12,9 @@
 
 struct calibration;
 
-struct calibration *calibration_create(const char *state_dir); /* NULL = not kept; a damaged file is ignored with a warning */
-void calibration_destroy(struct calibration *calibration);     /* writes what was learned */
+/* state_dir NULL = not kept. A damaged file is ignored with a warning. */
+struct calibration *calibration_create(const char *state_dir);
+void calibration_destroy(struct calibration *calibration); /* writes what was learned */
 struct cost_constants calibration_get(const struct calibration *calibration, uint64_t device_id);
 /* For runs that ended well and had the engine to themselves: the time of others would count as the device's. */
 void calibration_learn(struct calibration *calibration, uint64_t device_id, const struct run_report *report);

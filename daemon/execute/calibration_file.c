@@ -44,7 +44,8 @@ static bool take_class(struct json *json, struct cost_class *class)
     json_begin_object(json);
     while (json_next_key(json, &key)) {
         if (key_is(&key, "request_ps"))
-            take_scaled(json, 1e3, calibration_limits.least_request_ns, calibration_limits.most_request_ns, &class->request_ns);
+            take_scaled(json, 1e3, calibration_limits.least_request_ns, calibration_limits.most_request_ns,
+                        &class->request_ns);
         else if (key_is(&key, "bytes_per_s"))
             take_rate(json, &class->bytes_per_ns);
         else if (key_is(&key, "samples"))
@@ -58,8 +59,9 @@ static bool take_class(struct json *json, struct cost_class *class)
 static bool take_device(struct json *json, struct calibrated *device)
 {
     struct json_string key;
-    *device = (struct calibrated){
-        .cached = cost_defaults.cached, .uncached = cost_defaults.uncached, .fresh_bytes_per_ns = cost_defaults.fresh_bytes_per_ns};
+    *device = (struct calibrated){.cached = cost_defaults.cached,
+                                  .uncached = cost_defaults.uncached,
+                                  .fresh_bytes_per_ns = cost_defaults.fresh_bytes_per_ns};
     json_begin_object(json);
     while (json_next_key(json, &key)) {
         if (key_is(&key, "device"))

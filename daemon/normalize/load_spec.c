@@ -37,14 +37,15 @@ static int check_artifact(const char *reference, struct error *error)
     size_t length = strlen(reference);
     text_escape(reference, length, shown);
     if (length > MAX_ARTIFACT_BYTES)
-        return fail(error, ERROR_INVALID_ARGUMENT, "ARTIFACT_TOO_LONG", "artifact reference %s has %zu bytes, at most %d are allowed",
-                    shown, length, MAX_ARTIFACT_BYTES);
+        return fail(error, ERROR_INVALID_ARGUMENT, "ARTIFACT_TOO_LONG",
+                    "artifact reference %s has %zu bytes, at most %d are allowed", shown, length, MAX_ARTIFACT_BYTES);
     size_t scheme = scheme_length(reference);
     if (scheme == 0)
         return fail(error, ERROR_INVALID_ARGUMENT, "ARTIFACT_WITHOUT_SCHEME",
                     "artifact %s has no scheme; write disk:%s for a path on this host", shown, shown);
     if (scheme + 1 == length)
-        return fail(error, ERROR_INVALID_ARGUMENT, "ARTIFACT_WITHOUT_PATH", "artifact %s names no path after its scheme", shown);
+        return fail(error, ERROR_INVALID_ARGUMENT, "ARTIFACT_WITHOUT_PATH", "artifact %s names no path after its scheme",
+                    shown);
     return 0;
 }
 
@@ -56,7 +57,8 @@ static int build_policy(const struct load_request *request, const struct materia
         return -1;
     policy->collective = (enum collective_policy)request->collective;
     policy->executor_from_request = request->executor != EXECUTOR_PREFERENCE_AUTO;
-    policy->executor = policy->executor_from_request ? (enum executor_preference)request->executor : strategy->executor_preference;
+    policy->executor =
+        policy->executor_from_request ? (enum executor_preference)request->executor : strategy->executor_preference;
     bool other_executor = policy->executor_from_request && policy->executor != EXECUTOR_PREFERENCE_OWNER_FILE_COLLECTIVE;
     if (policy->collective == COLLECTIVE_REQUIRED && other_executor)
         return fail(error, ERROR_INVALID_ARGUMENT, "CONTRADICTING_POLICY",
@@ -73,8 +75,8 @@ static int copy_identifier(const char *what, const char *text, struct arena *are
         return fail(error, ERROR_INVALID_ARGUMENT, "GROUP_WITHOUT_ID", "the %s is empty", what);
     if (length > MAX_GROUP_TEXT_BYTES) {
         char shown[TEXT_NAME_CHARS];
-        return fail(error, ERROR_INVALID_ARGUMENT, "GROUP_ID_TOO_LONG", "the %s %s has %zu bytes, at most %d are allowed", what,
-                    text_escape(text, length, shown), length, MAX_GROUP_TEXT_BYTES);
+        return fail(error, ERROR_INVALID_ARGUMENT, "GROUP_ID_TOO_LONG", "the %s %s has %zu bytes, at most %d are allowed",
+                    what, text_escape(text, length, shown), length, MAX_GROUP_TEXT_BYTES);
     }
     *copy = arena_text(arena, text, length);
     return 0;
@@ -90,8 +92,8 @@ static int build_group(const struct load_request *request, struct arena *arena, 
                     "world size %" PRId64 " of the group is not in 1..%d", request->world_size, MAX_WORLD_SIZE);
     if (request->rank < 0 || request->rank >= request->world_size)
         return fail(error, ERROR_INVALID_ARGUMENT, "RANK_OUT_OF_RANGE",
-                    "rank %" PRId64 " is outside the group: its world size is %" PRId64 ", so ranks are 0..%" PRId64, request->rank,
-                    request->world_size, request->world_size - 1);
+                    "rank %" PRId64 " is outside the group: its world size is %" PRId64 ", so ranks are 0..%" PRId64,
+                    request->rank, request->world_size, request->world_size - 1);
     topology->has_group = true;
     topology->rank = (uint32_t)request->rank;
     topology->world_size = (uint32_t)request->world_size;
@@ -105,7 +107,8 @@ static int build_topology(const struct load_request *request, struct arena *aren
         return -1;
     topology->source_locality = (enum source_locality)request->source_locality;
     if (request->source_sharing_domain && *request->source_sharing_domain &&
-        copy_identifier("source sharing domain", request->source_sharing_domain, arena, &topology->source_sharing_domain, error))
+        copy_identifier("source sharing domain", request->source_sharing_domain, arena, &topology->source_sharing_domain,
+                        error))
         return -1;
     return request->has_group ? build_group(request, arena, topology, error) : 0;
 }
@@ -119,11 +122,13 @@ static int measure_view(const struct view_spec *view, struct view_size *size, st
     for (size_t i = 0; i < view->n_items; i++)
         if (!checked_add(size->n_slices, view->items[i].n_slices, &size->n_slices) ||
             !checked_add(size->name_bytes, view->items[i].name_length + 1, &size->name_bytes))
-            return fail(error, ERROR_INVALID_ARGUMENT, "VIEW_TOO_LARGE", "the view's names or slices are too many at tensor %zu", i);
+            return fail(error, ERROR_INVALID_ARGUMENT, "VIEW_TOO_LARGE",
+                        "the view's names or slices are too many at tensor %zu", i);
     return 0;
 }
 
-static void copy_items(const struct view_spec *from, const struct view_size *size, struct arena *arena, struct view_spec *view)
+static void copy_items(const struct view_spec *from, const struct view_size *size, struct arena *arena,
+                       struct view_spec *view)
 {
     struct view_item *items = arena_array(arena, from->n_items, sizeof *items);
     struct slice *slices = arena_array(arena, size->n_slices, sizeof *slices);

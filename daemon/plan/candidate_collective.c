@@ -117,7 +117,8 @@ void candidate_collective_build(const struct planning *planning, const struct pr
     struct candidate *candidate = &proposal->candidate;
     if (planning->spec->topology.has_group) {
         candidate->read_bytes = ceil_divide(work.source_bytes, planning->spec->topology.world_size);
-        candidate->requests = ceil_divide(candidate->read_bytes, planning->facts->strategy->owner_file_collective_batch_bytes);
+        candidate->requests =
+            ceil_divide(candidate->read_bytes, planning->facts->strategy->owner_file_collective_batch_bytes);
         candidate->peak_temporary_bytes = work.peak_bytes;
     }
     candidate_judge(candidate, false, refusal(planning, &work));

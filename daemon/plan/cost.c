@@ -44,10 +44,9 @@ double cost_estimate_ms(const struct cost_constants *constants, const struct cos
 {
     double cached_share = clamp_share(work->cached_share);
     double waiting_ns = (1 - cached_share) * device_ns(constants, work);
-    double working_ns = cached_share * cached_ns(constants, work) +
-                        stream_ns(work->copied_bytes, constants->copy_bytes_per_ns) +
-                        (double)work->copied_rows * constants->copy_row_ns +
-                        stream_ns(work->fresh_bytes, constants->fresh_bytes_per_ns);
+    double working_ns =
+        cached_share * cached_ns(constants, work) + stream_ns(work->copied_bytes, constants->copy_bytes_per_ns) +
+        (double)work->copied_rows * constants->copy_row_ns + stream_ns(work->fresh_bytes, constants->fresh_bytes_per_ns);
     return (waiting_ns > working_ns ? waiting_ns : working_ns) / NS_PER_MS;
 }
 
@@ -55,10 +54,10 @@ uint64_t cost_merge_gap_bytes(const struct cost_constants *constants, double cac
 {
     double cached = clamp_share(cached_share), uncached = 1 - cached;
     /* the row that loses its request becomes one more piece of another one */
-    double saved_ns = cached * (constants->cached.request_ns - constants->copy_row_ns) +
-                      uncached * constants->uncached.request_ns;
-    double ns_per_byte = cached * stream_ns(1, constants->skip_bytes_per_ns) +
-                         uncached * stream_ns(1, constants->uncached.bytes_per_ns);
+    double saved_ns =
+        cached * (constants->cached.request_ns - constants->copy_row_ns) + uncached * constants->uncached.request_ns;
+    double ns_per_byte =
+        cached * stream_ns(1, constants->skip_bytes_per_ns) + uncached * stream_ns(1, constants->uncached.bytes_per_ns);
     if (saved_ns <= 0)
         return 0;
     if (ns_per_byte * MERGE_GAP_LIMIT_BYTES <= saved_ns)

@@ -27,9 +27,9 @@ struct cost_constants {
 
 extern const struct cost_constants cost_defaults; /* facts of an ordinary host, see docs/planning.md */
 
-struct cost_work { /* what a candidate would do */
-    uint64_t requests, read_bytes;   /* extents and their bytes */
-    uint64_t skipped_bytes;          /* of read_bytes, those that nobody wants */
+struct cost_work {                 /* what a candidate would do */
+    uint64_t requests, read_bytes; /* extents and their bytes */
+    uint64_t skipped_bytes;        /* of read_bytes, those that nobody wants */
     uint64_t copied_bytes, copied_rows;
     uint64_t fresh_bytes;
     double cached_share; /* 0..1 of the source bytes that are in the page cache */

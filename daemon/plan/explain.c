@@ -88,8 +88,8 @@ static void write_source(const struct page *page)
             page->facts->cached_share * 100, text_people_bytes(page->plan->merge_gap_bytes, gap));
 }
 
-static void write_gate(const struct page *page, enum cost_gate gate, const char *name, const char *local, const char *generic,
-                       bool local_loses)
+static void write_gate(const struct page *page, enum cost_gate gate, const char *name, const char *local,
+                       const char *generic, bool local_loses)
 {
     bool asked = page->facts->strategy->cost_gate == gate;
     fprintf(page->out, "%-8s%s %-12s  local %s, generic %s -> %s\n", asked ? "gate" : "", asked ? ">" : " ", name, local,
@@ -130,8 +130,8 @@ static void write_candidate(const struct page *page, const struct candidate *can
 
 static void write_candidates(const struct page *page)
 {
-    fprintf(page->out, "\n  %-*s  %9s  %9s  %9s  %9s  %9s  %s\n", LEAST_NAME_WIDTH, "candidate", "needs", "reads", "requests",
-            "temporary", "estimate", "reason");
+    fprintf(page->out, "\n  %-*s  %9s  %9s  %9s  %9s  %9s  %s\n", LEAST_NAME_WIDTH, "candidate", "needs", "reads",
+            "requests", "temporary", "estimate", "reason");
     for (size_t i = 0; i < EXECUTOR_COUNT; i++)
         write_candidate(page, &page->plan->candidates[i]);
 }
@@ -161,7 +161,8 @@ static struct file_line measure_file(const struct page *page, size_t file, char 
         line.wanted_bytes += page->mapping->runs[i].n_rows * page->mapping->runs[i].row_bytes;
     if (line.extents) {
         const struct plan_step *last = &plan->steps[plan->file_first[file + 1] - 1];
-        line.span_bytes = last->offset + (last->count - 1) * last->stride + last->bytes - plan->steps[plan->file_first[file]].offset;
+        line.span_bytes =
+            last->offset + (last->count - 1) * last->stride + last->bytes - plan->steps[plan->file_first[file]].offset;
     }
     return line;
 }

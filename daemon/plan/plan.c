@@ -90,7 +90,8 @@ static void choose_executor(struct plan *plan, const struct planning *planning)
     }
 }
 
-static int check_required_collective(const struct planning *planning, const struct candidate *collective, struct error *error)
+static int check_required_collective(const struct planning *planning, const struct candidate *collective,
+                                     struct error *error)
 {
     if (planning->spec->policy.collective != COLLECTIVE_REQUIRED || collective->eligible)
         return 0;

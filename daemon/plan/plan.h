@@ -20,7 +20,8 @@
 #include "source/source.h"
 
 enum executor { EXECUTOR_GENERIC_BYTE_RANGE, EXECUTOR_TENSOR_BATCHED_LOCAL, EXECUTOR_OWNER_FILE_COLLECTIVE, EXECUTOR_COUNT };
-const char *executor_name(enum executor executor); /* "generic_byte_range", "tensor_batched_local", "owner_file_collective" */
+/* "generic_byte_range", "tensor_batched_local", "owner_file_collective" */
+const char *executor_name(enum executor executor);
 
 enum { PLAN_REASON_CHARS = 192 };
 
@@ -49,8 +50,8 @@ struct plan {
     char selection_reason[PLAN_REASON_CHARS];
     struct plan_step *steps; /* by file, then offset */
     size_t n_steps;
-    size_t *file_first; /* steps of file f are [file_first[f], file_first[f + 1]) */
-    uint64_t residual_bytes;  /* bytes the chosen executor cannot cover: 0 in every plan we run */
+    size_t *file_first;      /* steps of file f are [file_first[f], file_first[f + 1]) */
+    uint64_t residual_bytes; /* bytes the chosen executor cannot cover: 0 in every plan we run */
     uint64_t merge_gap_bytes;
     uint64_t n_jobs[JOB_EMPTY + 1]; /* tensors per kind */
     struct arena arena;

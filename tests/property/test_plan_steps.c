@@ -115,11 +115,10 @@ static void steps_cover_every_run_and_add_up(void **state)
         struct cost_constants costs = random_costs(&seed);
         struct materialization_strategy strategy = {.enable_local_batched_disk_load = true,
                                                     .allow_mixed_execution = random_below(&seed, 2),
-                                                    .cost_gate = random_below(&seed, 2) ? COST_GATE_TIME : COST_GATE_SOURCE_BYTES};
-        struct plan_facts facts = {.strategy = &strategy,
-                                   .costs = &costs,
-                                   .device.direct_segments = true,
-                                   .staging_budget_bytes = 1 << 20};
+                                                    .cost_gate =
+                                                        random_below(&seed, 2) ? COST_GATE_TIME : COST_GATE_SOURCE_BYTES};
+        struct plan_facts facts = {
+            .strategy = &strategy, .costs = &costs, .device.direct_segments = true, .staging_budget_bytes = 1 << 20};
         for (size_t p = 0; p < 3; p++) {
             struct load_spec spec = {.policy.executor = preferences[p]};
             struct error error;

@@ -147,11 +147,11 @@ static void what_measures_nothing_is_ignored(void **state)
     struct scene *scene = *state;
     struct run_report reports[] = {whole_read(false, 7.0), whole_read(false, 7.0), whole_read(false, 7.0),
                                    whole_read(false, 7.0), whole_read(false, 7.0), {0}};
-    reports[0].read_bytes = (4 << 20) - 1;        /* tiny */
-    reports[1].shared_bytes = 1;                  /* somebody else's time */
-    reports[2].cached_bytes = GIB / 2;            /* neither the disk's nor the cache's */
-    reports[3].execute_ns = 0;                    /* no time */
-    reports[4].read_ns = 0;                       /* no work */
+    reports[0].read_bytes = (4 << 20) - 1; /* tiny */
+    reports[1].shared_bytes = 1;           /* somebody else's time */
+    reports[2].cached_bytes = GIB / 2;     /* neither the disk's nor the cache's */
+    reports[3].execute_ns = 0;             /* no time */
+    reports[4].read_ns = 0;                /* no work */
     for (size_t i = 0; i < sizeof reports / sizeof reports[0]; i++)
         calibration_learn(scene->calibration, 7, &reports[i]);
     assert_true(uncached_rate(scene) == cost_defaults.uncached.bytes_per_ns);
@@ -221,13 +221,18 @@ static void without_anything_learned_no_file_is_written(void **state)
 static void a_damaged_file_is_ignored_and_replaced(void **state)
 {
     struct scene *scene = *state;
-    const char *damaged[] = {
-        "", "{", "[]", "{\"version\":1,\"devices\":[{\"device\":7", "{\"version\":2,\"devices\":[]}", "{\"devices\":[]}",
-        "{\"version\":1,\"devices\":[{\"device\":7,\"uncached\":{\"bytes_per_s\":1}}]}",
-        "{\"version\":1,\"devices\":[{\"device\":7,\"uncached\":{\"bytes_per_s\":-5}}]}",
-        "{\"version\":1,\"devices\":[{\"device\":7,\"uncached\":{\"request_ps\":99999999999999999}}]}",
-        "{\"version\":1,\"devices\":[{\"device\":7,\"surprise\":1}]}", "{\"version\":1,\"devices\":[]} x",
-        "{\"version\":1,\"devices\":[{\"device\":7,\"uncached\":{\"bytes_per_s\":9000000000}},{]}"};
+    const char *damaged[] = {"",
+                             "{",
+                             "[]",
+                             "{\"version\":1,\"devices\":[{\"device\":7",
+                             "{\"version\":2,\"devices\":[]}",
+                             "{\"devices\":[]}",
+                             "{\"version\":1,\"devices\":[{\"device\":7,\"uncached\":{\"bytes_per_s\":1}}]}",
+                             "{\"version\":1,\"devices\":[{\"device\":7,\"uncached\":{\"bytes_per_s\":-5}}]}",
+                             "{\"version\":1,\"devices\":[{\"device\":7,\"uncached\":{\"request_ps\":99999999999999999}}]}",
+                             "{\"version\":1,\"devices\":[{\"device\":7,\"surprise\":1}]}",
+                             "{\"version\":1,\"devices\":[]} x",
+                             "{\"version\":1,\"devices\":[{\"device\":7,\"uncached\":{\"bytes_per_s\":9000000000}},{]}"};
     for (size_t i = 0; i < sizeof damaged / sizeof damaged[0]; i++) {
         write_file(scene, damaged[i]);
         restart(scene);
@@ -244,7 +249,8 @@ static void a_file_has_a_longest_length_and_a_most_of_devices(void **state)
     struct scene *scene = *state;
     struct calibrated devices[CALIBRATION_MAX_DEVICES + 1];
     for (size_t i = 0; i <= CALIBRATION_MAX_DEVICES; i++)
-        devices[i] = (struct calibrated){.device_id = i, .cached = {100, 1, 0}, .uncached = {100, 1, 0}, .fresh_bytes_per_ns = 1};
+        devices[i] =
+            (struct calibrated){.device_id = i, .cached = {100, 1, 0}, .uncached = {100, 1, 0}, .fresh_bytes_per_ns = 1};
     struct error error;
     size_t n_devices;
     assert_int_equal(calibration_file_write(scene->path, devices, CALIBRATION_MAX_DEVICES, &error), 0);

@@ -30,7 +30,8 @@ static struct cost_constants small_folios(void)
 static double exact_ms(const struct cost_constants *costs, double cached_share, uint64_t row, uint64_t kept)
 {
     uint64_t rows = HULL_BYTES / row;
-    return cost_estimate_ms(costs, &(struct cost_work){.requests = rows, .read_bytes = rows * kept, .cached_share = cached_share});
+    return cost_estimate_ms(costs,
+                            &(struct cost_work){.requests = rows, .read_bytes = rows * kept, .cached_share = cached_share});
 }
 
 static double hull_ms(const struct cost_constants *costs, double cached_share, uint64_t row, uint64_t kept)
@@ -80,8 +81,10 @@ static void merging_pays_below_the_gap_and_not_above(void **state)
     const double shares[] = {0, 1};
     for (size_t i = 0; i < 2; i++) {
         uint64_t gap = cost_merge_gap_bytes(&cost_defaults, shares[i]), kept = 4096;
-        assert_true(hull_ms(&cost_defaults, shares[i], kept + gap / 2, kept) < exact_ms(&cost_defaults, shares[i], kept + gap / 2, kept));
-        assert_true(hull_ms(&cost_defaults, shares[i], kept + gap * 2, kept) > exact_ms(&cost_defaults, shares[i], kept + gap * 2, kept));
+        assert_true(hull_ms(&cost_defaults, shares[i], kept + gap / 2, kept) <
+                    exact_ms(&cost_defaults, shares[i], kept + gap / 2, kept));
+        assert_true(hull_ms(&cost_defaults, shares[i], kept + gap * 2, kept) >
+                    exact_ms(&cost_defaults, shares[i], kept + gap * 2, kept));
     }
 }
 

@@ -1,0 +1,157 @@
+/* Plans as text, compared with tests/golden/explain_*.txt. A changed plan or layout shows as a diff that a person reads:
+ * TENSORCAST_REWRITE_GOLDEN=1 writes the files anew. Run from the repository's root. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "plan/explain.h"
+#include "tests/support/mapping_fake.h"
+
+#include <cmocka.h> /* last: it makes a macro of fail */
+
+#define GIB ((uint64_t)1 << 30)
+#define MIB ((uint64_t)1 << 20)
+
+struct scene {
+    struct materialization_strategy strategy;
+    struct load_spec spec;
+    struct plan_facts facts;
+};
+
+static struct scene ordinary_scene(void)
+{
+    return (struct scene){
+        .strategy = {.enable_local_batched_disk_load = true, .allow_mixed_execution = true},
+        .facts = {.costs = &cost_defaults,
+                  .source = {.filesystem = SOURCE_LOCAL, .filesystem_type = "ext4"},
+                  .device = {.direct_segments = true},
+                  .staging_budget_bytes = 64 * MIB},
+    };
+}
+
+static void read_golden(const char *path, char *text, size_t size)
+{
+    FILE *file = fopen(path, "r");
+    size_t length = file ? fread(text, 1, size - 1, file) : 0;
+    text[length] = 0;
+    if (file)
+        fclose(file);
+}
+
+static void write_golden(const char *path, const char *text)
+{
+    FILE *file = fopen(path, "w");
+    assert_non_null(file);
+    fputs(text, file);
+    fclose(file);
+}
+
+static void check(struct mapping_fake *fake, struct scene *scene, const char *path)
+{
+    const struct mapping *mapping = mapping_fake_finish(fake);
+    scene->facts.strategy = &scene->strategy;
+    struct error error;
+    struct plan *plan = plan_build(mapping, &scene->spec, &scene->facts, &error);
+    assert_non_null(plan);
+    char *text = explain_text(plan, mapping, &scene->facts);
+    if (getenv("TENSORCAST_REWRITE_GOLDEN"))
+        write_golden(path, text);
+    char golden[16384];
+    read_golden(path, golden, sizeof golden);
+    assert_string_equal(text, golden);
+    free(text);
+    plan_destroy(plan);
+    mapping_fake_destroy(fake);
+}
+
+/* One of four tensor-parallel ranks of four llama-like layers: row splits, column splits and whole norms. */
+static struct mapping_fake *llama_rank(void)
+{
+    struct mapping_fake *fake = mapping_fake_create("disk:/models/llama", 2, 10000);
+    for (uint32_t layer = 0; layer < 4; layer++) {
+        uint32_t file = layer / 2;
+        mapping_fake_add(fake, file, 2, 2, (uint64_t[]){6144, 4096}, (uint64_t[]){1536, 0}, (uint64_t[]){3072, 4096});
+        mapping_fake_add(fake, file, 2, 2, (uint64_t[]){4096, 4096}, (uint64_t[]){0, 1024}, (uint64_t[]){4096, 2048});
+        mapping_fake_add(fake, file, 2, 2, (uint64_t[]){4096, 14336}, (uint64_t[]){0, 3584}, (uint64_t[]){4096, 7168});
+        mapping_fake_add(fake, file, 2, 1, (uint64_t[]){4096}, NULL, NULL);
+    }
+    return fake;
+}
+
+static void a_cold_rank_of_a_model(void **state)
+{
+    (void)state;
+    struct scene scene = ordinary_scene();
+    check(llama_rank(), &scene, "tests/golden/explain_cold_rank.txt");
+}
+
+static void a_cached_rank_of_a_model(void **state)
+{
+    (void)state;
+    struct scene scene = ordinary_scene();
+    scene.facts.cached_share = 1;
+    check(llama_rank(), &scene, "tests/golden/explain_cached_rank.txt");
+}
+
+static void the_byte_gate_decides_otherwise(void **state)
+{
+    (void)state;
+    struct scene scene = ordinary_scene();
+    scene.strategy.cost_gate = COST_GATE_SOURCE_BYTES;
+    scene.facts.cached_share = 0.374;
+    check(llama_rank(), &scene, "tests/golden/explain_byte_gate.txt");
+}
+
+static void a_column_of_huge_rows(void **state)
+{
+    (void)state;
+    struct scene scene = ordinary_scene();
+    struct mapping_fake *fake = mapping_fake_create("disk:/models/sparse", 1, 80);
+    mapping_fake_add_columns(fake, 0, 4, 256 * MIB, 4096, 8192);
+    check(fake, &scene, "tests/golden/explain_huge_rows.txt");
+}
+
+static void many_files_and_a_group_on_a_network_filesystem(void **state)
+{
+    (void)state;
+    struct scene scene = ordinary_scene();
+    scene.strategy.enable_owner_file_collective = true;
+    scene.strategy.owner_file_collective_batch_bytes = 512 * MIB;
+    scene.strategy.owner_file_collective_max_inflight_batches = 1;
+    scene.strategy.owner_file_collective_peak_bytes_budget = 8 * GIB;
+    scene.strategy.owner_file_collective_max_owner_skew_ratio = 1.5;
+    scene.strategy.enable_local_batched_disk_load = false;
+    scene.spec.topology = (struct execution_topology){
+        .has_group = true, .group_id = "g", .world_size = 8, .source_locality = LOCALITY_SHARED_SOURCE};
+    scene.facts.source = (struct source_caps){.filesystem = SOURCE_NETWORK, .filesystem_type = "nfs"};
+    struct mapping_fake *fake = mapping_fake_create("disk:/mnt/big", 30, 8);
+    for (uint32_t file = 0; file < 30; file++)
+        mapping_fake_add_bytes(fake, file, 4 * GIB + file);
+    check(fake, &scene, "tests/golden/explain_many_files.txt");
+}
+
+static void a_view_without_bytes(void **state)
+{
+    (void)state;
+    struct scene scene = ordinary_scene();
+    struct mapping_fake *fake = mapping_fake_create("disk:/models/\x1b[31m", 1, 8);
+    mapping_fake_add(fake, 0, 4, 2, (uint64_t[]){3, 0}, NULL, NULL);
+    check(fake, &scene, "tests/golden/explain_nothing.txt");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_cold_rank_of_a_model),
+        cmocka_unit_test(a_cached_rank_of_a_model),
+        cmocka_unit_test(the_byte_gate_decides_otherwise),
+        cmocka_unit_test(a_column_of_huge_rows),
+        cmocka_unit_test(many_files_and_a_group_on_a_network_filesystem),
+        cmocka_unit_test(a_view_without_bytes),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
