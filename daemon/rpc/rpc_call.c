@@ -1,0 +1,443 @@
+/* The life of one call.
+ *
+ *   slot --arrived--> receiving --received--> [decoding on a helper] --> dispatched --> handler ... --> ended --> freed
+ *
+ * Every arrow but the first runs on the loop. RECV_CLOSE is started at once, so a cancel, a deadline or a lost client is
+ * seen in every state: before the dispatch the handler is never called, after it `on_cancel` runs once. One write is in
+ * flight per call; what follows waits in a short queue, and the last message and the status share a batch.
+ * References: one for the handler until it ends the call, one for each running operation. */
+#include "rpc/rpc_internal.h"
+
+#include <grpc/support/alloc.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/memory.h"
+#include "rpc/rpc_decode.h"
+
+enum {
+    INLINE_DECODE_BYTES = 64 << 10, /* more would hold up the queue thread for milliseconds */
+    LARGE_MESSAGE_BYTES = 1 << 20,  /* worth giving memory back for */
+    MAX_QUEUED_MESSAGES = 16,       /* a handler that obeys rpc_call_idle() needs three */
+    LONGEST_DEADLINE_S = 1 << 30,
+};
+
+static void drop_output(struct rpc_call *call)
+{
+    while (call->first_out) {
+        struct rpc_out *next = call->first_out->next;
+        grpc_byte_buffer_destroy(call->first_out->buffer);
+        free(call->first_out);
+        call->first_out = next;
+    }
+    call->last_out = &call->first_out;
+    call->n_out = 0;
+}
+
+static void leave_list(struct rpc_call *call)
+{
+    if (!call->link)
+        return;
+    *call->link = call->next;
+    if (call->next)
+        call->next->link = call->link;
+    rpc_call_gone(call->server);
+}
+
+static void unref(struct rpc_call *call)
+{
+    if (--call->refs)
+        return;
+    if (call->largest_bytes >= LARGE_MESSAGE_BYTES)
+        rpc_trim_later(call->server);
+    drop_output(call);
+    arena_fini(&call->arena);
+    grpc_slice_unref(call->details_slice);
+    if (call->payload)
+        grpc_byte_buffer_destroy(call->payload);
+    grpc_call_unref(call->grpc);
+    leave_list(call);
+    free(call->status);
+    free(call);
+}
+
+static void start(struct rpc_call *call, const grpc_op *ops, size_t n_ops, struct rpc_tag *tag)
+{
+    if (grpc_call_start_batch(call->grpc, ops, n_ops, tag, NULL) != GRPC_CALL_OK)
+        abort(); /* only for batches that break gRPC's rules */
+}
+
+/* --- writing ----------------------------------------------------------------------------------------------------- */
+
+static void add_status(struct rpc_call *call, grpc_op *op, grpc_slice *message)
+{
+    op->op = GRPC_OP_SEND_STATUS_FROM_SERVER;
+    op->data.send_status_from_server.status = (grpc_status_code)call->code;
+    if (call->status) {
+        *message = grpc_slice_from_copied_string(call->status->message);
+        op->data.send_status_from_server.status_details = message;
+        call->details_slice = grpc_slice_from_copied_buffer((const char *)call->status->details, call->status->details_bytes);
+        call->trailer.key = grpc_slice_from_static_string("grpc-status-details-bin");
+        call->trailer.value = call->details_slice;
+        op->data.send_status_from_server.trailing_metadata_count = 1;
+        op->data.send_status_from_server.trailing_metadata = &call->trailer;
+    }
+    call->status_sent = true;
+}
+
+static void pop_output(struct rpc_call *call)
+{
+    struct rpc_out *out = call->first_out;
+    call->first_out = out->next;
+    if (!call->first_out)
+        call->last_out = &call->first_out;
+    call->n_out--;
+    grpc_byte_buffer_destroy(out->buffer); /* gRPC has taken the slices */
+    free(out);
+}
+
+/* Starts the next write if none is running and there is something to write. */
+static void pump(struct rpc_call *call)
+{
+    if (call->writing || call->cancelled || call->status_sent || (!call->first_out && !call->ended))
+        return;
+    grpc_op ops[3] = {0};
+    size_t n_ops = 0;
+    const struct rpc_out *out = call->first_out;
+    grpc_slice message = grpc_empty_slice();
+    if (!call->header_sent)
+        ops[n_ops++].op = GRPC_OP_SEND_INITIAL_METADATA;
+    call->header_sent = true;
+    if (out) {
+        ops[n_ops].op = GRPC_OP_SEND_MESSAGE;
+        ops[n_ops++].data.send_message.send_message = out->buffer;
+    }
+    if (call->ended && (!out || !out->next))
+        add_status(call, &ops[n_ops++], &message);
+    call->writing = true;
+    call->refs++;
+    start(call, ops, n_ops, &call->written);
+    grpc_slice_unref(message);
+    if (out)
+        pop_output(call);
+}
+
+static void on_written(struct loop_task *task)
+{
+    struct rpc_tag *tag = (struct rpc_tag *)task;
+    struct rpc_call *call = tag->owner;
+    call->writing = false;
+    if (!tag->ok)
+        drop_output(call); /* the client is gone */
+    pump(call);
+    if (call->route && call->route->kind == RPC_BIDI && !call->ended && rpc_call_idle(call))
+        rpc_call_receive(call); /* the next question once the answer is out */
+    unref(call);
+}
+
+static void enqueue(struct rpc_call *call, const ProtobufCMessage *message)
+{
+    size_t bytes = protobuf_c_message_get_packed_size(message);
+    grpc_slice slice = grpc_slice_malloc(bytes);
+    protobuf_c_message_pack(message, GRPC_SLICE_START_PTR(slice));
+    struct rpc_out *out = memory_alloc(sizeof *out);
+    out->buffer = grpc_raw_byte_buffer_create(&slice, 1);
+    grpc_slice_unref(slice);
+    *call->last_out = out;
+    call->last_out = &out->next;
+    call->n_out++;
+    call->largest_bytes = call->largest_bytes < bytes ? bytes : call->largest_bytes;
+}
+
+/* --- what handlers call ------------------------------------------------------------------------------------------ */
+
+static void finish(struct rpc_call *call)
+{
+    call->ended = true;
+    call->on_cancel = NULL;
+    call->on_state = NULL;
+    arena_fini(&call->arena);
+    call->request = NULL;
+    pump(call);
+    unref(call);
+}
+
+void rpc_call_send(struct rpc_call *call, const ProtobufCMessage *message)
+{
+    if (call->cancelled)
+        return;
+    if (call->n_out == MAX_QUEUED_MESSAGES) {
+        grpc_call_cancel_with_status(call->grpc, GRPC_STATUS_RESOURCE_EXHAUSTED, "the client reads its stream too slowly", NULL);
+        return;
+    }
+    enqueue(call, message);
+    pump(call);
+}
+
+void rpc_call_reply(struct rpc_call *call, const ProtobufCMessage *message)
+{
+    if (!call->cancelled)
+        enqueue(call, message);
+    finish(call);
+}
+
+void rpc_call_end(struct rpc_call *call)
+{
+    finish(call);
+}
+
+void rpc_call_fail(struct rpc_call *call, const struct error *error)
+{
+    call->status = memory_alloc(sizeof *call->status);
+    call->code = error->code;
+    rpc_status_build(error, call->status);
+    finish(call);
+}
+
+bool rpc_call_idle(const struct rpc_call *call)
+{
+    return !call->writing && !call->first_out;
+}
+
+static void on_late_cancel(struct loop_task *task)
+{
+    struct rpc_call *call = ((struct rpc_tag *)task)->owner;
+    if (call->on_cancel)
+        call->on_cancel(call->cancel_data);
+    unref(call);
+}
+
+void rpc_call_on_cancel(struct rpc_call *call, void (*fn)(void *data), void *data)
+{
+    call->on_cancel = fn;
+    call->cancel_data = data;
+    if (!call->cancelled)
+        return;
+    call->refs++; /* too late to be told by on_closed() */
+    rpc_post(call->server, &call->late_cancel);
+}
+
+uid_t rpc_call_uid(const struct rpc_call *call)
+{
+    return call->peer->uid;
+}
+
+uint64_t rpc_call_connection(const struct rpc_call *call)
+{
+    return call->connection;
+}
+
+uint64_t rpc_call_deadline_ns(const struct rpc_call *call)
+{
+    return call->deadline_ns;
+}
+
+/* --- receiving --------------------------------------------------------------------------------------------------- */
+
+static void decode(struct rpc_call *call)
+{
+    grpc_byte_buffer_reader reader;
+    call->largest_bytes = grpc_byte_buffer_length(call->payload);
+    if (grpc_byte_buffer_reader_init(&reader, call->payload)) {
+        grpc_slice bytes = grpc_byte_buffer_reader_readall(&reader);
+        grpc_byte_buffer_reader_destroy(&reader);
+        grpc_byte_buffer_destroy(call->payload);
+        call->payload = NULL;
+        call->request = rpc_decode(call->route->input, GRPC_SLICE_START_PTR(bytes), GRPC_SLICE_LENGTH(bytes), &call->arena,
+                                   &call->decode_error);
+        grpc_slice_unref(bytes);
+        return;
+    }
+    grpc_byte_buffer_destroy(call->payload);
+    call->payload = NULL;
+    fail(&call->decode_error, ERROR_INVALID_ARGUMENT, "MALFORMED_MESSAGE", "the request message cannot be read");
+}
+
+static bool client_is_gone(struct rpc_call *call)
+{
+    return call->cancelled || call->connection == 0 ||
+           rpc_connections_find(call->server->connections, call->number, call->peer) != call->connection;
+}
+
+static int refuse(const struct rpc_call *call, struct error *error)
+{
+    if (!call->route)
+        return fail(error, ERROR_UNIMPLEMENTED, "UNKNOWN_METHOD", "this daemon has no such method");
+    if (!call->has_message)
+        return fail(error, ERROR_INVALID_ARGUMENT, "NO_MESSAGE", "the request holds no message");
+    if (!call->request) {
+        *error = call->decode_error;
+        return -1;
+    }
+    if (call->server->state == RPC_DRAINING)
+        return fail(error, ERROR_UNAVAILABLE, "SHUTTING_DOWN", "the daemon is shutting down");
+    return 0;
+}
+
+static void dispatch(struct rpc_call *call)
+{
+    struct error error;
+    if (call->ended)
+        return; /* a bidi call whose last receive came back empty */
+    if (client_is_gone(call))
+        rpc_call_end(call);
+    else if (call->route && call->route->kind == RPC_BIDI && !call->has_message)
+        rpc_call_end(call);
+    else if (refuse(call, &error))
+        rpc_call_fail(call, &error);
+    else
+        call->route->handle(call, call->request, call->route->context);
+}
+
+static void join_list(struct rpc_call *call)
+{
+    if (call->link)
+        return;
+    call->link = &call->server->calls;
+    call->next = call->server->calls;
+    if (call->next)
+        call->next->link = &call->next;
+    call->server->calls = call;
+}
+
+static void decode_work(struct loop_work *work)
+{
+    decode((struct rpc_call *)((char *)work - offsetof(struct rpc_call, decoding)));
+}
+
+static void decode_done(struct loop_work *work)
+{
+    struct rpc_call *call = (struct rpc_call *)((char *)work - offsetof(struct rpc_call, decoding));
+    dispatch(call);
+    unref(call);
+}
+
+static void on_received(struct loop_task *task)
+{
+    struct rpc_call *call = ((struct rpc_tag *)task)->owner;
+    join_list(call);
+    if (call->payload && !call->cancelled && !call->ended) {
+        call->decoding = (struct loop_work){.do_work = decode_work, .done = decode_done};
+        loop_submit(call->server->options.loop, &call->decoding);
+        return;
+    }
+    dispatch(call);
+    unref(call);
+}
+
+static void on_receive_event(struct rpc_tag *tag, bool ok)
+{
+    struct rpc_call *call = tag->owner;
+    call->has_message = ok && call->payload;
+    if (call->payload && grpc_byte_buffer_length(call->payload) <= INLINE_DECODE_BYTES)
+        decode(call);
+    rpc_post(call->server, tag);
+}
+
+void rpc_call_receive(struct rpc_call *call)
+{
+    grpc_op op = {.op = GRPC_OP_RECV_MESSAGE};
+    op.data.recv_message.recv_message = &call->payload;
+    arena_fini(&call->arena);
+    call->request = NULL;
+    call->refs++;
+    start(call, &op, 1, &call->received);
+}
+
+/* --- arriving and closing ---------------------------------------------------------------------------------------- */
+
+static void on_closed(struct loop_task *task)
+{
+    struct rpc_call *call = ((struct rpc_tag *)task)->owner;
+    call->cancelled = call->was_cancelled;
+    if (call->cancelled) {
+        void (*on_cancel)(void *data) = call->on_cancel;
+        drop_output(call);
+        call->on_cancel = NULL;
+        if (on_cancel)
+            on_cancel(call->cancel_data);
+    }
+    unref(call);
+}
+
+/* Operations whose end the loop alone is interested in. */
+static void on_plain_event(struct rpc_tag *tag, bool ok)
+{
+    struct rpc_call *call = tag->owner;
+    tag->ok = ok;
+    rpc_post(call->server, tag);
+}
+
+static uint64_t deadline_ns(gpr_timespec deadline)
+{
+    if (gpr_time_cmp(deadline, gpr_inf_future(deadline.clock_type)) == 0)
+        return UINT64_MAX;
+    gpr_timespec left = gpr_time_sub(deadline, gpr_now(deadline.clock_type));
+    if (left.tv_sec < 0)
+        return clock_now_ns();
+    if (left.tv_sec > LONGEST_DEADLINE_S)
+        return UINT64_MAX;
+    return clock_now_ns() + (uint64_t)left.tv_sec * 1000000000u + (uint64_t)left.tv_nsec;
+}
+
+static void identify(struct rpc_call *call)
+{
+    char *peer = grpc_call_get_peer(call->grpc);
+    if (!peer || sscanf(peer, "fd:%d", &call->number) != 1)
+        call->number = -1;
+    gpr_free(peer);
+    call->connection = rpc_connections_find(call->server->connections, call->number, call->peer);
+}
+
+static void on_arrived_event(struct rpc_tag *tag, bool ok)
+{
+    struct rpc_call *call = tag->owner;
+    if (!ok) { /* the server is shutting down */
+        rpc_call_discard(call);
+        return;
+    }
+    rpc_arm(call->peer);
+    call->route = rpc_find_route(call->server, (const char *)GRPC_SLICE_START_PTR(call->details.method),
+                                 GRPC_SLICE_LENGTH(call->details.method));
+    call->deadline_ns = deadline_ns(call->details.deadline);
+    identify(call);
+    grpc_call_details_destroy(&call->details);
+    grpc_metadata_array_destroy(&call->metadata);
+    call->refs = 3; /* handler, close, receive */
+    grpc_op close = {.op = GRPC_OP_RECV_CLOSE_ON_SERVER};
+    close.data.recv_close_on_server.cancelled = &call->was_cancelled;
+    start(call, &close, 1, &call->closed);
+    if (!call->route) {
+        rpc_post(call->server, &call->received);
+        return;
+    }
+    grpc_op receive = {.op = GRPC_OP_RECV_MESSAGE};
+    receive.data.recv_message.recv_message = &call->payload;
+    start(call, &receive, 1, &call->received);
+}
+
+struct rpc_call *rpc_call_create(struct rpc_peer *peer)
+{
+    struct rpc_call *call = memory_alloc(sizeof *call);
+    call->server = peer->server;
+    call->peer = peer;
+    call->last_out = &call->first_out;
+    call->details_slice = grpc_empty_slice();
+    call->arrived = (struct rpc_tag){.on_event = on_arrived_event, .owner = call};
+    call->received = (struct rpc_tag){.task.run = on_received, .on_event = on_receive_event, .owner = call};
+    call->closed = (struct rpc_tag){.task.run = on_closed, .on_event = on_plain_event, .owner = call};
+    call->written = (struct rpc_tag){.task.run = on_written, .on_event = on_plain_event, .owner = call};
+    call->late_cancel = (struct rpc_tag){.task.run = on_late_cancel, .owner = call};
+    grpc_call_details_init(&call->details);
+    grpc_metadata_array_init(&call->metadata);
+    return call;
+}
+
+void rpc_call_discard(struct rpc_call *call)
+{
+    grpc_call_details_destroy(&call->details);
+    grpc_metadata_array_destroy(&call->metadata);
+    free(call);
+}

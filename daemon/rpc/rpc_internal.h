@@ -1,0 +1,140 @@
+/* What the files of the gRPC server share; nobody else includes this.
+ *
+ * Threads: the queue thread waits on the one completion queue, re-arms slots, decodes small requests and posts to the
+ * loop. Everything else, all state of calls included, belongs to the loop thread. A call is set up by the queue thread
+ * before its first post and never touched by it again, except through a tag whose operation is running.
+ * Identity: every uid has a grpc_server of its own (a `peer`), so that the server a call came in on says who sent it. */
+#ifndef RPC_RPC_INTERNAL_H
+#define RPC_RPC_INTERNAL_H
+
+#include <grpc/byte_buffer.h>
+#include <grpc/byte_buffer_reader.h>
+#include <grpc/grpc.h>
+#include <grpc/slice.h>
+#include <pthread.h>
+#include <stdbool.h>
+
+#include "base/arena.h"
+#include "base/map.h"
+#include "rpc/rpc.h"
+#include "rpc/rpc_connections.h"
+#include "rpc/rpc_listener.h"
+#include "rpc/rpc_status.h"
+#include "rpc/rpc_symbols.h"
+
+/* What a completion-queue event points to. */
+struct rpc_tag {
+    struct loop_task task; /* first: a task is its tag */
+    void (*on_event)(struct rpc_tag *tag, bool ok); /* queue thread */
+    void *owner;
+    bool ok;
+};
+
+enum rpc_kind { RPC_UNARY, RPC_STREAM, RPC_BIDI };
+
+struct rpc_route {
+    char *path; /* "/package.Service/Method" */
+    const ProtobufCMessageDescriptor *input;
+    enum rpc_kind kind;
+    void (*handle)(struct rpc_call *call, const ProtobufCMessage *request, void *context);
+    void *context;
+};
+
+enum rpc_state { RPC_STARTING, RPC_SERVING, RPC_DRAINING };
+
+struct rpc_peer { /* one per uid, kept until the end: 21 KiB each */
+    struct rpc_server *server;
+    struct rpc_peer *next;
+    grpc_server *grpc;
+    struct rpc_tag stopped;
+    uint64_t n_connections;
+    uid_t uid;
+};
+
+struct rpc_server {
+    struct rpc_options options;
+    enum rpc_state state;
+    struct rpc_route *routes;
+    size_t n_routes, routes_capacity;
+    struct map paths; /* -> index into routes; const once the queue thread runs */
+    struct rpc_symbols *symbols;
+
+    struct rpc_listener *listener;
+    struct rpc_connections *connections;
+    struct rpc_peer *peers;
+    size_t n_peers_running;
+    struct rpc_call *calls; /* that reached the loop and are not yet freed */
+
+    grpc_completion_queue *queue;
+    grpc_server_credentials *credentials;
+    grpc_resource_quota *quota;
+    pthread_t thread;
+    bool thread_runs;
+    pthread_mutex_t post_lock;
+    bool closed; /* under post_lock: the loop takes no more tasks */
+
+    struct loop_timer *grace, *trim;
+    bool trim_waits;
+    bool cancelled_all, drained;
+    void (*on_drained)(void *context);
+};
+
+struct rpc_out { /* a packed message that waits to be written */
+    struct rpc_out *next;
+    grpc_byte_buffer *buffer;
+};
+
+struct rpc_call {
+    struct rpc_server *server;
+    struct rpc_peer *peer;
+    const struct rpc_route *route; /* NULL = unknown method */
+    struct rpc_call *next, **link; /* in server->calls; link NULL = not in it */
+
+    grpc_call *grpc;
+    grpc_call_details details;
+    grpc_metadata_array metadata;
+    int number; /* of the connection's descriptor in gRPC */
+    uint64_t connection, deadline_ns;
+    struct rpc_tag arrived, received, closed, written, late_cancel;
+
+    grpc_byte_buffer *payload;
+    size_t largest_bytes; /* message in either direction */
+    struct loop_work decoding;
+    struct arena arena;
+    ProtobufCMessage *request; /* in the arena */
+    struct error decode_error;
+    bool has_message;
+
+    unsigned refs; /* handler, and every operation that is running */
+    int was_cancelled; /* written by gRPC */
+    bool cancelled, ended, writing, header_sent, status_sent;
+    struct rpc_out *first_out, **last_out;
+    size_t n_out;
+    struct rpc_status *status; /* NULL = OK */
+    enum error_code code;
+    grpc_slice details_slice;
+    grpc_metadata trailer;
+    void (*on_cancel)(void *data);
+    void *cancel_data;
+    void (*on_state)(struct rpc_call *call); /* the server's state changed; for calls that we answer ourselves */
+};
+
+/* rpc.c */
+void rpc_post(struct rpc_server *server, struct rpc_tag *tag); /* any thread; dropped once the server is closed */
+void rpc_arm(struct rpc_peer *peer);                           /* any thread */
+const struct rpc_route *rpc_find_route(const struct rpc_server *server, const char *path, size_t length);
+void rpc_trim_later(struct rpc_server *server);
+void rpc_call_gone(struct rpc_server *server); /* a call has left server->calls */
+
+/* rpc_call.c */
+struct rpc_call *rpc_call_create(struct rpc_peer *peer); /* a slot for the next call */
+void rpc_call_discard(struct rpc_call *call);            /* a slot that was never used */
+void rpc_call_receive(struct rpc_call *call);            /* RPC_BIDI: asks for the next message */
+
+/* rpc_health.c, rpc_reflection.c: rows for server->routes, with the server as context. */
+extern const struct rpc_method rpc_health_methods[];
+enum { RPC_HEALTH_METHODS = 2, RPC_REFLECTION_VERSIONS = 2 };
+extern const ProtobufCServiceDescriptor *const rpc_reflection_services[RPC_REFLECTION_VERSIONS];
+void rpc_reflection_handle(struct rpc_call *call, const ProtobufCMessage *request, void *context);
+
+#endif

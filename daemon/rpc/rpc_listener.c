@@ -1,0 +1,260 @@
+/* Binds, locks, accepts; see rpc_listener.h.
+ *
+ * Ownership of a path: flock on <path>.lock, which the kernel drops with the process. Whoever holds it may replace a
+ * socket that nobody answers on. The lock file is removed while it is held, so a newcomer checks after locking that the
+ * file it locked is still the one of that name.
+ * EMFILE: the spare descriptor is given up for one accept, the connection closed, the spare taken back; then the accept
+ * loop rests for PAUSE_MS so that a full table does not spin. */
+#include "rpc/rpc_listener.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <grp.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "base/memory.h"
+#include "observe/log.h"
+
+enum { BACKLOG = 512, ACCEPTS_PER_WAKE = 64, PAUSE_MS = 100, GROUP_BUFFER_BYTES = 16384, LOCK_ATTEMPTS = 16 };
+
+struct rpc_listener {
+    struct rpc_listener_options options;
+    int fd, lock_fd, spare_fd;
+    bool bound; /* the socket file is ours to remove */
+    char *path, *lock_path;
+    struct loop_watch *watch;
+    struct loop_timer *resume;
+};
+
+static bool same_file(int fd, const char *path)
+{
+    struct stat opened, named;
+    return fstat(fd, &opened) == 0 && stat(path, &named) == 0 && opened.st_dev == named.st_dev && opened.st_ino == named.st_ino;
+}
+
+static int take_lock(struct rpc_listener *listener, struct error *error)
+{
+    for (int attempt = 0; attempt < LOCK_ATTEMPTS; attempt++) {
+        int fd = open(listener->lock_path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+        if (fd < 0)
+            return fail_errno(error, errno, "server.socket_path: cannot create the lock file %s", listener->lock_path);
+        if (flock(fd, LOCK_EX | LOCK_NB)) {
+            close(fd);
+            return fail(error, ERROR_FAILED_PRECONDITION, "SOCKET_IN_USE",
+                        "server.socket_path: another daemon serves %s (it holds %s)", listener->path, listener->lock_path);
+        }
+        if (same_file(fd, listener->lock_path)) {
+            listener->lock_fd = fd;
+            return 0;
+        }
+        close(fd); /* its last owner removed it between our open and our lock */
+    }
+    return fail(error, ERROR_UNAVAILABLE, "SOCKET_IN_USE", "server.socket_path: %s changes hands too fast", listener->lock_path);
+}
+
+static bool somebody_answers(const struct sockaddr_un *address)
+{
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    bool answers = fd >= 0 && (connect(fd, (const struct sockaddr *)address, sizeof *address) == 0 || errno == EAGAIN);
+    if (fd >= 0)
+        close(fd);
+    return answers;
+}
+
+/* With the lock held: makes way for bind(). */
+static int remove_stale(const struct rpc_listener *listener, const struct sockaddr_un *address, struct error *error)
+{
+    struct stat info;
+    if (lstat(listener->path, &info))
+        return errno == ENOENT ? 0 : fail_errno(error, errno, "server.socket_path: %s", listener->path);
+    if (!S_ISSOCK(info.st_mode))
+        return fail(error, ERROR_FAILED_PRECONDITION, "NOT_A_SOCKET",
+                    "server.socket_path: %s exists and is not a socket; remove it or choose another path", listener->path);
+    if (somebody_answers(address))
+        return fail(error, ERROR_FAILED_PRECONDITION, "SOCKET_IN_USE", "server.socket_path: another program serves %s",
+                    listener->path);
+    if (unlink(listener->path))
+        return fail_errno(error, errno, "server.socket_path: cannot remove the stale socket %s", listener->path);
+    return 0;
+}
+
+static int find_group(const char *name, gid_t *gid, struct error *error)
+{
+    char *end, *buffer = memory_alloc(GROUP_BUFFER_BYTES);
+    struct group entry, *found = NULL;
+    int failed = getgrnam_r(name, &entry, buffer, GROUP_BUFFER_BYTES, &found);
+    if (found)
+        *gid = found->gr_gid;
+    free(buffer);
+    if (found)
+        return 0;
+    errno = 0;
+    unsigned long number = strtoul(name, &end, 10);
+    if (name[0] < '0' || name[0] > '9' || *end || errno || number >= UINT_MAX)
+        return failed ? fail_errno(error, failed, "server.socket_group: %s", name)
+                      : fail(error, ERROR_INVALID_ARGUMENT, "UNKNOWN_GROUP", "server.socket_group: there is no group %s", name);
+    *gid = (gid_t)number;
+    return 0;
+}
+
+static int set_access(const struct rpc_listener *listener, struct error *error)
+{
+    gid_t gid = (gid_t)-1;
+    if (listener->options.group[0] && find_group(listener->options.group, &gid, error))
+        return -1;
+    if (gid != (gid_t)-1 && lchown(listener->path, (uid_t)-1, gid))
+        return fail_errno(error, errno, "server.socket_group: cannot give %s to group %s", listener->path,
+                          listener->options.group);
+    if (chmod(listener->path, listener->options.mode & 0777))
+        return fail_errno(error, errno, "server.socket_mode: %s", listener->path);
+    return 0;
+}
+
+static int bind_path(struct rpc_listener *listener, struct error *error)
+{
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    size_t length = strlen(listener->path);
+    if (length >= sizeof address.sun_path)
+        return fail(error, ERROR_INVALID_ARGUMENT, "PATH_TOO_LONG",
+                    "server.socket_path: %s has %zu bytes, a socket path may have %zu", listener->path, length,
+                    sizeof address.sun_path - 1);
+    memcpy(address.sun_path, listener->path, length);
+    if (take_lock(listener, error) || remove_stale(listener, &address, error))
+        return -1;
+    listener->fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (listener->fd < 0)
+        return fail_errno(error, errno, "cannot create a socket");
+    mode_t old = umask(0177); /* nobody gets in before set_access() */
+    int failed = bind(listener->fd, (const struct sockaddr *)&address, sizeof address) ? errno : 0;
+    umask(old);
+    if (failed)
+        return fail_errno(error, failed, "server.socket_path: cannot bind %s", listener->path);
+    listener->bound = true;
+    if (set_access(listener, error))
+        return -1;
+    if (listen(listener->fd, BACKLOG))
+        return fail_errno(error, errno, "server.socket_path: cannot listen on %s", listener->path);
+    return 0;
+}
+
+static int adopt(struct rpc_listener *listener, struct error *error)
+{
+    int accepts = 0;
+    socklen_t size = sizeof accepts;
+    listener->fd = listener->options.listen_fd;
+    if (getsockopt(listener->fd, SOL_SOCKET, SO_ACCEPTCONN, &accepts, &size) || !accepts)
+        return fail(error, ERROR_INVALID_ARGUMENT, "NOT_LISTENING", "descriptor %d is not a listening socket", listener->fd);
+    if (fcntl(listener->fd, F_SETFD, FD_CLOEXEC) || fcntl(listener->fd, F_SETFL, fcntl(listener->fd, F_GETFL) | O_NONBLOCK))
+        return fail_errno(error, errno, "descriptor %d", listener->fd);
+    return 0;
+}
+
+static int open_spare(void)
+{
+    return open("/dev/null", O_RDONLY | O_CLOEXEC);
+}
+
+static void on_readable(void *data, int events);
+
+static void resume(void *data)
+{
+    struct rpc_listener *listener = data;
+    if (listener->spare_fd < 0)
+        listener->spare_fd = open_spare();
+    if (!listener->watch)
+        listener->watch = loop_watch_create(listener->options.loop, listener->fd, LOOP_READABLE, on_readable, listener);
+    if (!listener->watch)
+        loop_timer_start(listener->resume, PAUSE_MS, 0);
+}
+
+static void rest(struct rpc_listener *listener)
+{
+    loop_watch_destroy(listener->watch);
+    listener->watch = NULL;
+    loop_timer_start(listener->resume, PAUSE_MS, 0);
+}
+
+/* Out of descriptors: closes one waiting connection, so that its client learns at once. */
+static void shed(struct rpc_listener *listener, int errno_value)
+{
+    log_warn("accept_failed", LOG_TEXT("error", strerror(errno_value)), LOG_TEXT("socket", listener->path));
+    if (listener->spare_fd >= 0) {
+        close(listener->spare_fd);
+        int fd = accept4(listener->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+        if (fd >= 0)
+            close(fd);
+        listener->spare_fd = open_spare();
+    }
+    rest(listener);
+}
+
+static void on_readable(void *data, int events)
+{
+    struct rpc_listener *listener = data;
+    (void)events;
+    for (int i = 0; i < ACCEPTS_PER_WAKE; i++) {
+        int fd = accept4(listener->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+        if (fd < 0 && (errno == EINTR || errno == ECONNABORTED))
+            continue;
+        if (fd < 0) {
+            if (errno != EAGAIN)
+                shed(listener, errno);
+            return;
+        }
+        struct ucred peer;
+        socklen_t size = sizeof peer;
+        if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size))
+            close(fd);
+        else
+            listener->options.on_accept(listener->options.context, fd, peer.uid);
+    }
+}
+
+struct rpc_listener *rpc_listener_open(const struct rpc_listener_options *options, struct error *error)
+{
+    struct rpc_listener *listener = memory_alloc(sizeof *listener);
+    size_t room = strlen(options->path) + sizeof ".lock";
+    listener->options = *options;
+    listener->fd = listener->lock_fd = listener->spare_fd = -1;
+    listener->path = memory_copy_text(options->path);
+    listener->lock_path = memory_alloc(room);
+    snprintf(listener->lock_path, room, "%s.lock", options->path);
+    if (options->listen_fd >= 0 ? adopt(listener, error) : bind_path(listener, error)) {
+        if (options->listen_fd >= 0)
+            listener->fd = -1; /* not taken over after all */
+        rpc_listener_close(listener);
+        return NULL;
+    }
+    listener->resume = loop_timer_create(options->loop, resume, listener);
+    resume(listener);
+    return listener;
+}
+
+void rpc_listener_close(struct rpc_listener *listener)
+{
+    if (!listener)
+        return;
+    loop_watch_destroy(listener->watch);
+    loop_timer_destroy(listener->resume);
+    if (listener->bound)
+        unlink(listener->path);
+    if (listener->lock_fd >= 0) {
+        unlink(listener->lock_path);
+        close(listener->lock_fd);
+    }
+    if (listener->fd >= 0)
+        close(listener->fd);
+    if (listener->spare_fd >= 0)
+        close(listener->spare_fd);
+    free(listener->path);
+    free(listener->lock_path);
+    free(listener);
+}
