@@ -18,6 +18,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/memory.h"
 #include "observe/log.h"
 #include "rpc/rpc_internal.h"
@@ -33,6 +34,7 @@ enum {
     KEEPALIVE_TIMEOUT_MS = 10000,
     MIN_PING_INTERVAL_MS = 1000,
     MAX_IDLE_MS = 10 * 60 * 1000, /* from_fd has no handshake time-out: this ends connections that never say anything */
+    WARNING_INTERVAL_NS = 1000000000,
     ONLY_IDENTITY = 1,            /* compression: 500 KB of gzip become 500 MB before the size is checked */
 };
 
@@ -203,6 +205,15 @@ static struct rpc_peer *get_peer(struct rpc_server *server, uid_t uid)
     return peer;
 }
 
+static void warn_of_descriptors(struct rpc_server *server, uid_t uid)
+{
+    uint64_t now = clock_now_ns();
+    if (server->warned_ns && now - server->warned_ns < WARNING_INTERVAL_NS)
+        return;
+    server->warned_ns = now;
+    log_warn("connection_refused", LOG_U64("uid", uid), LOG_TEXT("error", "too many open files"));
+}
+
 static void on_accept(void *context, int fd, uid_t uid)
 {
     struct rpc_server *server = context;
@@ -214,7 +225,7 @@ static void on_accept(void *context, int fd, uid_t uid)
     }
     int number = rpc_connections_add(server->connections, fd, peer);
     if (number < 0) {
-        log_warn("connection_refused", LOG_U64("uid", uid), LOG_TEXT("error", "too many open files"));
+        warn_of_descriptors(server, uid);
         return;
     }
     peer->n_connections++;

@@ -74,6 +74,7 @@ struct rpc_server {
     bool closed; /* under post_lock: the loop takes no more tasks */
 
     struct loop_timer *grace, *trim;
+    uint64_t warned_ns; /* of running out of descriptors */
     bool trim_waits;
     bool cancelled_all, drained;
     void (*on_drained)(void *context);
