@@ -1,0 +1,403 @@
+/* The option table, the parser that walks argv once, and the checks that need the whole line. */
+#include "args.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/memory.h"
+#include "base/text.h"
+#include "command_table.h"
+
+enum { UNSET = -1 }; /* of counts and ranks: no valid one is negative */
+
+struct parse {
+    struct args *args;
+    size_t selector_capacity;
+    struct tp_rule *rules;
+    size_t n_rules, rule_capacity;
+    bool *seen; /* per row of option_table, for the check against the command */
+    struct error *error;
+};
+
+enum option_kind { OPTION_FLAG, OPTION_TEXT, OPTION_DURATION, OPTION_COUNT, OPTION_CHOICE, OPTION_CALL };
+
+struct option_row {
+    const char *name, *value, *help;
+    enum option_group group;
+    enum option_kind kind;
+    size_t offset; /* of the value in struct args */
+    const char *const *choices;
+    int (*take)(struct parse *parse, const char *value); /* OPTION_CALL */
+};
+
+static int take_tensor(struct parse *parse, const char *value);
+static int take_slice(struct parse *parse, const char *value);
+static int take_rule(struct parse *parse, const char *value);
+
+static const char *const executors[] = {"auto", "generic", "local", "collective", NULL};
+static const char *const collectives[] = {"auto", "required", "disabled", NULL};
+static const char *const localities[] = {"auto", "host_local", "shared_source", NULL};
+static const char *const indexes[] = {"none", "source", "canonical", NULL};
+
+#define AT(member) offsetof(struct args, member)
+static const struct option_row option_table[] = {
+    {"socket", "PATH", "the daemon's socket (else $TENSORCAST_SOCKET, then /run/tensorcast/daemon.sock)", OPTIONS_GLOBAL,
+     OPTION_TEXT, AT(socket), NULL, NULL},
+    {"json", NULL, "print one JSON object and nothing else", OPTIONS_GLOBAL, OPTION_FLAG, AT(json), NULL, NULL},
+    {"quiet", NULL, "print nothing but results and errors", OPTIONS_GLOBAL, OPTION_FLAG, AT(quiet), NULL, NULL},
+    {"timeout", "TIME", "give up after so long: 30s, 250ms, 2m", OPTIONS_GLOBAL, OPTION_DURATION, AT(timeout_ms), NULL,
+     NULL},
+    {"help", NULL, "explain this command", OPTIONS_GLOBAL, OPTION_FLAG, AT(help), NULL, NULL},
+    {"version", NULL, "print the version", OPTIONS_GLOBAL, OPTION_FLAG, AT(version), NULL, NULL},
+    {"view", "FILE", "a view as JSON; - is standard input", OPTIONS_VIEW, OPTION_TEXT, AT(view.file), NULL, NULL},
+    {"tensor", "GLOB", "tensors of that name; repeatable, the order is kept", OPTIONS_VIEW, OPTION_CALL, 0, NULL,
+     take_tensor},
+    {"slice", "'NAME[2:5, :, -3:]'", "a part of a tensor, as NumPy means it; repeatable", OPTIONS_VIEW, OPTION_CALL, 0, NULL,
+     take_slice},
+    {"tp-size", "N", "split as a tensor-parallel group of N would", OPTIONS_VIEW, OPTION_COUNT, AT(view.tp.size), NULL,
+     NULL},
+    {"tp-rank", "R", "which of its members this is, from 0", OPTIONS_VIEW, OPTION_COUNT, AT(view.tp.rank), NULL, NULL},
+    {"tp-rule", "'GLOB=DIM'", "how to split: a dimension or 'replicate'; repeatable, the first match wins", OPTIONS_VIEW,
+     OPTION_CALL, 0, NULL, take_rule},
+    {"executor", "WHICH", "auto, generic, local or collective", OPTIONS_STRATEGY, OPTION_CHOICE, AT(executor), executors,
+     NULL},
+    {"collective", "HOW", "auto, required or disabled", OPTIONS_STRATEGY, OPTION_CHOICE, AT(collective), collectives, NULL},
+    {"group", "ID", "the load group this client belongs to", OPTIONS_STRATEGY, OPTION_TEXT, AT(group), NULL, NULL},
+    {"rank", "R", "its rank in the group", OPTIONS_STRATEGY, OPTION_COUNT, AT(rank), NULL, NULL},
+    {"world-size", "N", "how many clients the group has", OPTIONS_STRATEGY, OPTION_COUNT, AT(world_size), NULL, NULL},
+    {"source-locality", "WHERE", "auto, host_local or shared_source", OPTIONS_STRATEGY, OPTION_CHOICE, AT(source_locality),
+     localities, NULL},
+    {"source-sharing-domain", "NAME", "who shares the source with this host", OPTIONS_STRATEGY, OPTION_TEXT,
+     AT(source_sharing_domain), NULL, NULL},
+    {"out", "FILE", "write the view as a safetensors file, which appears when it is complete", OPTIONS_LOAD, OPTION_TEXT,
+     AT(out), NULL, NULL},
+    {"digest", NULL, "tell the SHA-256 of every tensor", OPTIONS_LOAD, OPTION_FLAG, AT(digest), NULL, NULL},
+    {"hold", "SECONDS", "keep the memory that much longer, when everything else is done", OPTIONS_LOAD, OPTION_DURATION,
+     AT(hold_ms), NULL, NULL},
+    {"standalone", NULL, "do it in this process, without a daemon", OPTIONS_STANDALONE, OPTION_FLAG, AT(standalone), NULL,
+     NULL},
+    {"index", "WHICH", "print an index document instead: source or canonical", OPTIONS_INSPECT, OPTION_CHOICE, AT(index),
+     indexes, NULL},
+    {"all", NULL, "every artifact", OPTIONS_RELEASE, OPTION_FLAG, AT(all), NULL, NULL},
+};
+enum { N_OPTIONS = sizeof option_table / sizeof option_table[0] };
+
+static const struct {
+    enum option_group group;
+    const char *heading;
+} headings[] = {
+    {OPTIONS_VIEW, "What to load (everything when none is given)"},
+    {OPTIONS_STRATEGY, "How to load it"},
+    {OPTIONS_LOAD, "What to do with it"},
+    {OPTIONS_INSPECT, "What to print"},
+    {OPTIONS_RELEASE, "What to release"},
+    {OPTIONS_STANDALONE, "Where to run"},
+    {OPTIONS_GLOBAL, "Global options, before or after the command"},
+};
+
+/* --- values --- */
+
+__attribute__((format(printf, 2, 3))) static int wrong(struct parse *parse, const char *format, ...)
+{
+    char message[sizeof parse->error->message];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(message, sizeof message, format, arguments);
+    va_end(arguments);
+    return fail(parse->error, ERROR_INVALID_ARGUMENT, "USAGE", "%s", message);
+}
+
+/* A value for a message. One at a time. */
+static const char *shown(const char *value)
+{
+    static _Thread_local char text[TEXT_NAME_CHARS];
+    return text_escape(value, strlen(value), text);
+}
+
+static struct selector *add_selector(struct parse *parse)
+{
+    struct view_args *view = &parse->args->view;
+    ARRAY_RESERVE(view->selectors, view->n_selectors, parse->selector_capacity);
+    view->selectors[view->n_selectors] = (struct selector){0};
+    return &view->selectors[view->n_selectors++];
+}
+
+static int take_tensor(struct parse *parse, const char *value)
+{
+    add_selector(parse)->glob = value;
+    return 0;
+}
+
+static int take_slice(struct parse *parse, const char *value)
+{
+    return slice_text_parse(value, &parse->args->arena, &add_selector(parse)->slice, parse->error);
+}
+
+static int take_rule(struct parse *parse, const char *value)
+{
+    ARRAY_RESERVE(parse->rules, parse->n_rules, parse->rule_capacity);
+    parse->args->view.tp.rules = parse->rules;
+    return tp_rule_parse(value, &parse->args->arena, &parse->rules[parse->n_rules++], parse->error);
+}
+
+/* A duration, or a plain number of seconds. */
+static bool parse_time(const char *value, uint64_t *duration_ms)
+{
+    char *end;
+    if (text_parse_duration_ms(value, duration_ms) == 0)
+        return true;
+    if (*value < '0' || *value > '9')
+        return false;
+    double seconds = strtod(value, &end);
+    if (*end || strspn(value, "0123456789.") != strlen(value) || seconds > 1e9)
+        return false;
+    *duration_ms = (uint64_t)ceil(seconds * 1000);
+    return true;
+}
+
+static bool parse_count(const char *value, int64_t *count)
+{
+    if (!*value || strspn(value, "0123456789") != strlen(value) || strlen(value) > 9)
+        return false;
+    *count = atoll(value);
+    return true;
+}
+
+static int take_choice(struct parse *parse, const struct option_row *row, const char *value, int *choice)
+{
+    char list[128] = "";
+    for (*choice = 0; row->choices[*choice]; ++*choice) {
+        if (strcmp(row->choices[*choice], value) == 0)
+            return 0;
+        size_t used = strlen(list);
+        snprintf(list + used, sizeof list - used, "%s%s", used ? ", " : "", row->choices[*choice]);
+    }
+    return wrong(parse, "--%s is one of %s, not '%s'", row->name, list, shown(value));
+}
+
+static int take_value(struct parse *parse, const struct option_row *row, const char *value)
+{
+    char *place = (char *)parse->args + row->offset;
+    switch (row->kind) {
+    case OPTION_FLAG:
+        *(bool *)place = true;
+        return 0;
+    case OPTION_TEXT:
+        *(const char **)place = value;
+        return *value ? 0 : wrong(parse, "--%s needs a %s that is not empty", row->name, row->value);
+    case OPTION_DURATION:
+        return parse_time(value, (uint64_t *)place)
+                   ? 0
+                   : wrong(parse, "--%s is a time such as 1.5, 30s or 250ms, not '%s'", row->name, shown(value));
+    case OPTION_COUNT:
+        return parse_count(value, (int64_t *)place)
+                   ? 0
+                   : wrong(parse, "--%s is a whole number from 0, not '%s'", row->name, shown(value));
+    case OPTION_CHOICE:
+        return take_choice(parse, row, value, (int *)place);
+    case OPTION_CALL:
+        break;
+    }
+    return row->take(parse, value);
+}
+
+/* --- words --- */
+
+static int unknown_option(struct parse *parse, const char *name, size_t length)
+{
+    const char *names[N_OPTIONS];
+    char escaped[TEXT_NAME_CHARS], *word = arena_text(&parse->args->arena, name, length);
+    for (size_t i = 0; i < N_OPTIONS; i++)
+        names[i] = option_table[i].name;
+    const char *nearest = text_nearest(word, names, N_OPTIONS);
+    return wrong(parse, "there is no option --%s%s%s%s", text_escape(name, length, escaped),
+                 nearest ? "; did you mean --" : "", nearest ? nearest : "", nearest ? "?" : "");
+}
+
+/* argv[*at] is "--name", "--name=value" or "--name", "value". */
+static int take_option(struct parse *parse, int argc, char **argv, int *at)
+{
+    const char *name = argv[*at] + 2, *equals = strchr(name, '=');
+    size_t length = equals ? (size_t)(equals - name) : strlen(name);
+    const struct option_row *row = option_table, *end = option_table + N_OPTIONS;
+    while (row < end && (strlen(row->name) != length || memcmp(row->name, name, length) != 0))
+        row++;
+    if (row == end)
+        return unknown_option(parse, name, length);
+    const char *value = equals ? equals + 1 : NULL;
+    if (row->kind == OPTION_FLAG && value)
+        return wrong(parse, "--%s takes no value", row->name);
+    if (row->kind != OPTION_FLAG && !value) {
+        if (*at + 1 == argc)
+            return wrong(parse, "--%s needs a value: --%s %s", row->name, row->name, row->value);
+        value = argv[++*at];
+    }
+    parse->seen[row - option_table] = true;
+    return take_value(parse, row, value);
+}
+
+static int take_command(struct parse *parse, const char *word)
+{
+    const char *names[COMMAND_COUNT];
+    for (int i = 0; i < COMMAND_COUNT; i++) {
+        names[i] = command_table[i].name;
+        if (strcmp(word, names[i]) == 0) {
+            parse->args->command = i;
+            return 0;
+        }
+    }
+    const char *nearest = text_nearest(word, names, COMMAND_COUNT);
+    return wrong(parse, "there is no command '%s'%s%s%s", shown(word), nearest ? "; did you mean '" : "",
+                 nearest ? nearest : "", nearest ? "'?" : "");
+}
+
+static int take_word(struct parse *parse, const char *word)
+{
+    struct args *args = parse->args;
+    if (args->command < 0 && strcmp(word, "help") == 0) {
+        args->help = true;
+        return 0;
+    }
+    if (args->command < 0)
+        return take_command(parse, word);
+    if (args->artifact || !command_table[args->command].takes_artifact)
+        return wrong(parse, "'%s' is one word too many", shown(word));
+    args->artifact = word;
+    return 0;
+}
+
+static int take_line(struct parse *parse, int argc, char **argv)
+{
+    bool options = true;
+    for (int at = 1; at < argc; at++) {
+        const char *word = argv[at];
+        int status;
+        if (!options || word[0] != '-' || !word[1])
+            status = take_word(parse, word);
+        else if (strcmp(word, "--") == 0)
+            status = options = false;
+        else if (strcmp(word, "-h") == 0)
+            status = take_option(parse, 1, (char *[]){"--help"}, &(int){0});
+        else if (word[1] == '-')
+            status = take_option(parse, argc, argv, &at);
+        else
+            status = wrong(parse, "there is no option '%s'", shown(word));
+        if (status < 0)
+            return -1;
+    }
+    return 0;
+}
+
+/* --- the whole line --- */
+
+static int check_command(struct parse *parse)
+{
+    const struct args *args = parse->args;
+    const struct command_row *row = &command_table[args->command];
+    for (size_t i = 0; i < N_OPTIONS; i++) {
+        if (parse->seen[i] && !((row->options | OPTIONS_GLOBAL) & option_table[i].group))
+            return wrong(parse, "'%s' has no option --%s", row->name, option_table[i].name);
+    }
+    if (args->command == COMMAND_RELEASE && !args->artifact == !args->all)
+        return wrong(parse, "'release' takes either an artifact or --all");
+    if (row->takes_artifact && !args->artifact && !args->all)
+        return wrong(parse, "'%s' needs an artifact, such as disk:/models/llama", row->name);
+    return 0;
+}
+
+static int check_view(struct parse *parse)
+{
+    struct view_args *view = &parse->args->view;
+    struct tp_split *tp = &view->tp;
+    tp->n_rules = parse->n_rules;
+    view->has_tp = tp->size != UNSET || tp->rank != UNSET || tp->n_rules;
+    if (view->has_tp && (tp->size == UNSET || tp->rank == UNSET))
+        return wrong(parse, "tensor parallelism needs both --tp-size and --tp-rank");
+    if (view->has_tp && tp->size == 0)
+        return wrong(parse, "--tp-size is at least 1");
+    if (view->has_tp && tp->rank >= tp->size)
+        return wrong(parse, "--tp-rank %" PRId64 " is not in a group of --tp-size %" PRId64 ": ranks go from 0 to %" PRId64,
+                     tp->rank, tp->size, tp->size - 1);
+    if (view->file && (view->n_selectors || view->has_tp))
+        return wrong(parse, "--view says everything: --tensor, --slice and --tp-* cannot be added to it");
+    return 0;
+}
+
+static int check_group(struct parse *parse)
+{
+    const struct args *args = parse->args;
+    bool any = args->group || args->rank != UNSET || args->world_size != UNSET;
+    if (any && !(args->group && args->rank != UNSET && args->world_size != UNSET))
+        return wrong(parse, "a load group needs --group, --rank and --world-size together");
+    if (any && args->world_size == 0)
+        return wrong(parse, "--world-size is at least 1");
+    if (any && args->rank >= args->world_size)
+        return wrong(parse, "--rank %" PRId64 " is not in a group of --world-size %" PRId64 ": ranks go from 0 to %" PRId64,
+                     args->rank, args->world_size, args->world_size - 1);
+    return 0;
+}
+
+int args_parse(int argc, char **argv, struct args *args, struct error *error)
+{
+    bool seen[N_OPTIONS] = {0};
+    struct parse parse = {.args = args, .seen = seen, .error = error};
+    *args = (struct args){.command = -1, .rank = UNSET, .world_size = UNSET, .view.tp = {.size = UNSET, .rank = UNSET}};
+    if (take_line(&parse, argc, argv) < 0)
+        return -1;
+    if (args->help || args->version)
+        return 0;
+    if (args->command < 0)
+        return wrong(&parse, "a command is needed");
+    return check_command(&parse) < 0 || check_view(&parse) < 0 || check_group(&parse) < 0 ? -1 : 0;
+}
+
+void args_fini(struct args *args)
+{
+    free(args->view.selectors);
+    free((void *)args->view.tp.rules);
+    arena_fini(&args->arena);
+}
+
+/* --- help --- */
+
+static void print_options(enum option_group group, const char *heading, FILE *out)
+{
+    fprintf(out, "\n%s:\n", heading);
+    for (size_t i = 0; i < N_OPTIONS; i++) {
+        const struct option_row *row = &option_table[i];
+        if (row->group != group)
+            continue;
+        int used = fprintf(out, "  --%s%s%s", row->name, row->value ? " " : "", row->value ? row->value : "");
+        fprintf(out, "%*s%s\n", used < 30 ? 30 - used : 2, "", row->help);
+    }
+}
+
+static void print_general_help(FILE *out)
+{
+    fprintf(out, "tensorcast - tensors of a checkpoint from the loader daemon of this host\n\n"
+                 "Usage: tensorcast COMMAND [ARTIFACT] [OPTION]...\n\nCommands:\n");
+    for (int i = 0; i < COMMAND_COUNT; i++)
+        fprintf(out, "  %-10s %s\n", command_table[i].name, command_table[i].summary);
+    print_options(OPTIONS_GLOBAL, "Global options, before or after the command", out);
+    fprintf(out, "\nAn ARTIFACT is disk:PATH, a directory with safetensors files or one such file.\n"
+                 "Exit status: 0 done, 1 failed, 2 wrong usage, 130 interrupted.\n"
+                 "'tensorcast COMMAND --help' tells more; so does man tensorcast.\n");
+}
+
+void args_print_help(int command, FILE *out)
+{
+    if (command < 0) {
+        print_general_help(out);
+        return;
+    }
+    const struct command_row *row = &command_table[command];
+    fprintf(out, "Usage: tensorcast %s%s%s [OPTION]...\n\n%s.\n%s", row->name, *row->operands ? " " : "", row->operands,
+            row->summary, row->details);
+    for (size_t i = 0; i < sizeof headings / sizeof headings[0]; i++) {
+        if ((row->options | OPTIONS_GLOBAL) & headings[i].group)
+            print_options(headings[i].group, headings[i].heading, out);
+    }
+}

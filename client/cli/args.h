@@ -1,0 +1,58 @@
+/* The command line as typed values. One table (args.c) drives the parser and the help texts.
+ *
+ * Global options stand before or after the command; `--option value` and `--option=value` mean the same; `--` ends options.
+ * Everything that is wrong without asking anybody is refused here. Memory belongs to args_fini(); texts are argv's. */
+#ifndef CLI_ARGS_H
+#define CLI_ARGS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include "base/arena.h"
+#include "base/error.h"
+#include "slice_text.h"
+#include "tensorcast.h"
+#include "tp_rules.h"
+
+struct selector {     /* --tensor or --slice */
+    const char *glob; /* NULL = a slice */
+    struct slice_text slice;
+};
+
+struct view_args {
+    const char *file;           /* "-" = standard input; NULL = none */
+    struct selector *selectors; /* command-line order */
+    size_t n_selectors;
+    bool has_tp;
+    struct tp_split tp;
+};
+
+enum index_kind { INDEX_NONE, INDEX_SOURCE, INDEX_CANONICAL };
+
+struct args {
+    int command; /* enum command; -1 = none */
+    bool help, version, json, quiet;
+    const char *socket;
+    uint64_t timeout_ms; /* 0 = none */
+    const char *artifact;
+    struct view_args view;
+    int executor, collective, source_locality; /* the library's enums */
+    const char *group, *source_sharing_domain;
+    int64_t rank, world_size;
+    const char *out;
+    bool digest, standalone, all;
+    uint64_t hold_ms;
+    int index; /* enum index_kind */
+    struct arena arena;
+};
+
+/* argv[0] is skipped. When it fails, the message says what is wrong and args->command tells whose help to offer. */
+int args_parse(int argc, char **argv, struct args *args, struct error *error);
+void args_fini(struct args *args); /* also after a failure */
+
+/* The general help, or that of one command. */
+void args_print_help(int command, FILE *out);
+
+#endif

@@ -1,0 +1,62 @@
+/* What both backends have in common: the choice, the deadline, and that an interrupted load is CANCELLED. */
+#include "backend.h"
+
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/text.h"
+
+int backend_create(struct backend *backend, const struct args *args, struct error *error)
+{
+    *backend = (struct backend){
+        .ops = args->standalone ? &backend_standalone : &backend_served, .args = args, .deadline_ns = UINT64_MAX};
+    if (args->timeout_ms)
+        backend->deadline_ns = clock_now_ns() + args->timeout_ms * NS_PER_MS;
+    progress_init(&backend->progress, args->quiet);
+    return backend->ops->open(backend, error);
+}
+
+void backend_destroy(struct backend *backend)
+{
+    backend->ops->close(backend);
+}
+
+int backend_time_left(const struct backend *backend, uint64_t *left_ms, struct error *error)
+{
+    *left_ms = 0;
+    if (backend->deadline_ns == UINT64_MAX)
+        return 0;
+    uint64_t now_ns = clock_now_ns();
+    if (now_ns >= backend->deadline_ns) {
+        char limit[TEXT_SIZE_CHARS];
+        return fail(error, ERROR_DEADLINE_EXCEEDED, "DEADLINE_EXCEEDED", "not done within --timeout %s",
+                    text_format_duration_ms(backend->args->timeout_ms, limit));
+    }
+    *left_ms = (backend->deadline_ns - now_ns + NS_PER_MS - 1) / NS_PER_MS;
+    return 0;
+}
+
+struct catalog *backend_resolve(struct backend *backend, int flags, struct error *error)
+{
+    return backend->ops->resolve(backend, flags, error);
+}
+
+int backend_load(struct backend *backend, const struct tc_view *view, struct loaded *loaded, struct error *error)
+{
+    *loaded = (struct loaded){0};
+    int status = backend->ops->load(backend, view, loaded, error);
+    progress_end(&backend->progress);
+    return status;
+}
+
+void backend_release(struct backend *backend, struct loaded *loaded)
+{
+    if (loaded->owner)
+        backend->ops->release(backend, loaded);
+    *loaded = (struct loaded){0};
+}
+
+int backend_explain(struct backend *backend, const struct tc_view *view, char **json, char **text, struct error *error)
+{
+    return backend->ops->explain(backend, view, json, text, error);
+}

@@ -1,0 +1,54 @@
+/* Where a command's work is done: by the daemon (served.c) or in this process (standalone.c). Same calls, same results.
+ *
+ * Created for one command, used from the main thread, blocking. The deadline of --timeout counts from backend_create().
+ * What is loaded stays in memory until backend_release(). */
+#ifndef CLI_BACKEND_H
+#define CLI_BACKEND_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "args.h"
+#include "base/error.h"
+#include "catalog.h"
+#include "loaded.h"
+#include "progress.h"
+
+struct backend;
+
+struct backend_ops {
+    const char *name;
+    int (*open)(struct backend *backend, struct error *error);
+    /* flags: TC_RESOLVE_FRESH, TC_RESOLVE_INDEXES. */
+    struct catalog *(*resolve)(struct backend *backend, int flags, struct error *error);
+    int (*load)(struct backend *backend, const struct tc_view *view, struct loaded *loaded, struct error *error);
+    int (*explain)(struct backend *backend, const struct tc_view *view, char **json, char **text, struct error *error);
+    void (*release)(struct backend *backend, struct loaded *loaded);
+    void (*close)(struct backend *backend);
+};
+
+struct backend {
+    const struct backend_ops *ops;
+    const struct args *args;
+    struct progress progress;
+    uint64_t deadline_ns; /* UINT64_MAX = none */
+    void *state;          /* the backend's own */
+};
+
+extern const struct backend_ops backend_served, backend_standalone;
+
+/* Chooses by args->standalone. */
+int backend_create(struct backend *backend, const struct args *args, struct error *error);
+void backend_destroy(struct backend *backend); /* also after a failed create */
+
+struct catalog *backend_resolve(struct backend *backend, int flags, struct error *error); /* NULL on error */
+/* view NULL = everything. An interrupt ends it with CANCELLED. */
+int backend_load(struct backend *backend, const struct tc_view *view, struct loaded *loaded, struct error *error);
+void backend_release(struct backend *backend, struct loaded *loaded); /* accepts a zeroed one */
+/* The caller frees both texts. */
+int backend_explain(struct backend *backend, const struct tc_view *view, char **json, char **text, struct error *error);
+
+/* Milliseconds until the deadline, at least 1; 0 = there is none. Fails with DEADLINE_EXCEEDED when it has passed. */
+int backend_time_left(const struct backend *backend, uint64_t *left_ms, struct error *error);
+
+#endif

@@ -1,0 +1,52 @@
+/* What an artifact holds, the same whether the daemon told it or this process resolved it: files, tensors, identity.
+ *
+ * Built once, then const. A catalog borrows names and shapes from the thing it was built from, which it takes and releases
+ * with itself. */
+#ifndef CLI_CATALOG_H
+#define CLI_CATALOG_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include "resolve/artifact.h"
+#include "tensorcast.h"
+
+struct catalog_file {
+    const char *name;
+    uint64_t bytes;
+};
+
+struct catalog_tensor {
+    const char *name; /* NUL-terminated; name_length counts */
+    size_t name_length;
+    const char *dtype;
+    const uint64_t *shape;
+    size_t rank;
+    uint64_t bytes;
+    size_t file;
+};
+
+struct catalog {
+    const char *reference, *identity;
+    uint64_t total_bytes;
+    struct catalog_file *files;
+    size_t n_files;
+    struct catalog_tensor *tensors; /* artifact order */
+    size_t n_tensors;
+    struct tc_artifact *from_daemon; /* one of the two is NULL */
+    struct artifact *from_disk;
+};
+
+struct catalog *catalog_from_daemon(struct tc_artifact *artifact); /* takes it */
+struct catalog *catalog_from_disk(struct artifact *artifact);      /* takes the caller's reference */
+void catalog_destroy(struct catalog *catalog);                     /* accepts NULL */
+
+/* The object of `tensorcast inspect --json`. The caller frees. */
+char *catalog_json(const struct catalog *catalog);
+/* A table of every tensor, then what it adds up to. */
+void catalog_print(const struct catalog *catalog, FILE *out);
+/* One of the index documents; needs TC_RESOLVE_INDEXES when it came from the daemon. The caller frees. */
+char *catalog_index_json(const struct catalog *catalog, bool canonical);
+
+#endif

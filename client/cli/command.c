@@ -1,0 +1,63 @@
+/* What is the same for all commands: help, usage errors, the error line, exit statuses. */
+#include "command.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "command_table.h"
+#include "interrupt.h"
+
+enum { EXIT_DONE, EXIT_FAILED, EXIT_USAGE };
+
+static int (*const run_command[COMMAND_COUNT])(const struct args *args, struct error *error) = {
+    [COMMAND_INSPECT] = command_inspect, [COMMAND_LOAD] = command_load,       [COMMAND_EXPLAIN] = command_explain,
+    [COMMAND_STATUS] = command_status,   [COMMAND_PREWARM] = command_prewarm, [COMMAND_RELEASE] = command_release,
+    [COMMAND_VERIFY] = command_verify,
+};
+
+static int usage_error(const struct args *args, const struct error *error)
+{
+    fprintf(stderr, "tensorcast: %s\nTry 'tensorcast%s%s --help'.\n", error->message, args->command < 0 ? "" : " ",
+            args->command < 0 ? "" : command_table[args->command].name);
+    return EXIT_USAGE;
+}
+
+/* Messages come from other processes, too: none of them may steer the terminal. */
+static void print_error(const struct error *error)
+{
+    fprintf(stderr, "tensorcast: %s: ", error_code_name(error->code));
+    for (const char *at = error->message; *at; at++)
+        fputc((unsigned char)*at < 0x20 || *at == 0x7f ? ' ' : *at, stderr);
+    fputc('\n', stderr);
+}
+
+static int run(const struct args *args)
+{
+    struct error error = {0};
+    int status = run_command[args->command](args, &error);
+    if (status == 0 && (fflush(stdout) != 0 || ferror(stdout)))
+        status = fail_errno(&error, errno, "cannot write to standard output");
+    if (interrupt_seen())
+        return INTERRUPT_EXIT_STATUS;
+    if (status < 0)
+        print_error(&error);
+    return status < 0 ? EXIT_FAILED : EXIT_DONE;
+}
+
+int command_main(int argc, char **argv)
+{
+    struct args args;
+    struct error error = {0};
+    int status = EXIT_DONE;
+    interrupt_install();
+    if (args_parse(argc, argv, &args, &error) < 0)
+        status = usage_error(&args, &error);
+    else if (args.help)
+        args_print_help(args.command, stdout);
+    else if (args.version)
+        printf("tensorcast %s\n", VERSION);
+    else
+        status = run(&args);
+    args_fini(&args);
+    return status;
+}

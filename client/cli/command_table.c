@@ -1,0 +1,20 @@
+#include "command_table.h"
+
+const struct command_row command_table[COMMAND_COUNT] = {
+    [COMMAND_INSPECT] = {"inspect", "ARTIFACT", "List the tensors of an artifact: types, shapes, sizes, files, identity", "",
+                         OPTIONS_INSPECT | OPTIONS_STANDALONE, true},
+    [COMMAND_LOAD] =
+        {"load", "ARTIFACT", "Load a view of an artifact into memory",
+         "A tensor that --tensor and --slice both name is sliced. With --tp-size, tensors that have no --slice\n"
+         "are split for that rank: by --tp-rule, or the usual Hugging Face names as vLLM splits them.\n",
+         OPTIONS_VIEW | OPTIONS_STRATEGY | OPTIONS_LOAD | OPTIONS_STANDALONE, true},
+    [COMMAND_EXPLAIN] = {"explain", "ARTIFACT", "Show how a view would be loaded: every candidate, its numbers, its reason",
+                         "", OPTIONS_VIEW | OPTIONS_STRATEGY | OPTIONS_STANDALONE, true},
+    [COMMAND_STATUS] = {"status", "", "Show the daemon's loads, replicas, leases, budgets and calibration", "", 0, false},
+    [COMMAND_PREWARM] = {"prewarm", "ARTIFACT", "Make the daemon hold a view in memory, for whoever asks for it next", "",
+                         OPTIONS_VIEW | OPTIONS_STRATEGY, true},
+    [COMMAND_RELEASE] = {"release", "ARTIFACT | --all", "Make the daemon drop the replicas that nobody holds", "",
+                         OPTIONS_RELEASE, true},
+    [COMMAND_VERIFY] = {"verify", "ARTIFACT", "Check every rule of the format on every file, without trusting a cache", "",
+                        OPTIONS_STANDALONE, true},
+};

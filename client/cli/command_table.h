@@ -1,0 +1,38 @@
+/* The commands of `tensorcast` as data: names, operands, options, help. What they do is in command_*.c. */
+#ifndef CLI_COMMAND_TABLE_H
+#define CLI_COMMAND_TABLE_H
+
+#include <stdbool.h>
+
+enum command {
+    COMMAND_INSPECT,
+    COMMAND_LOAD,
+    COMMAND_EXPLAIN,
+    COMMAND_STATUS,
+    COMMAND_PREWARM,
+    COMMAND_RELEASE,
+    COMMAND_VERIFY,
+    COMMAND_COUNT
+};
+
+enum option_group { /* which options a command takes; the headings of its help */
+                    OPTIONS_GLOBAL = 1,
+                    OPTIONS_VIEW = 2,
+                    OPTIONS_STRATEGY = 4,
+                    OPTIONS_LOAD = 8,
+                    OPTIONS_STANDALONE = 16,
+                    OPTIONS_INSPECT = 32,
+                    OPTIONS_RELEASE = 64
+};
+
+struct command_row {
+    const char *name;
+    const char *operands; /* for the usage line */
+    const char *summary;  /* one line */
+    const char *details;  /* further help */
+    int options;          /* enum option_group bits, besides the global ones */
+    bool takes_artifact;
+};
+extern const struct command_row command_table[COMMAND_COUNT];
+
+#endif

@@ -1,0 +1,64 @@
+#include "progress.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/text.h"
+
+enum { BAR_CELLS = 24, REDRAW_MS = 100 };
+
+void progress_init(struct progress *progress, bool quiet)
+{
+    const char *terminal = getenv("TERM");
+    *progress = (struct progress){.start_ns = clock_now_ns()};
+    progress->enabled = !quiet && isatty(STDERR_FILENO) && terminal && strcmp(terminal, "dumb") != 0;
+}
+
+const char *progress_line(const char *stage, uint64_t done_bytes, uint64_t total_bytes, uint64_t elapsed_ns,
+                          char out[PROGRESS_LINE_CHARS])
+{
+    char done[TEXT_SIZE_CHARS], total[TEXT_SIZE_CHARS], bar[BAR_CELLS + 1], left[32] = "";
+    double share = total_bytes ? (double)done_bytes / (double)total_bytes : 0;
+    if (share > 1)
+        share = 1;
+    int filled = (int)(share * BAR_CELLS);
+    for (int i = 0; i < BAR_CELLS; i++)
+        bar[i] = i < filled ? '#' : '.';
+    bar[BAR_CELLS] = '\0';
+    double elapsed_s = (double)elapsed_ns / 1e9;
+    if (share > 0.02)
+        snprintf(left, sizeof left, "  %.0f s left", elapsed_s * (1 - share) / share);
+    snprintf(out, PROGRESS_LINE_CHARS, "%-6s [%s] %3d%%  %s of %s  %.2f GB/s%s", stage, bar, (int)(share * 100),
+             text_people_bytes(done_bytes, done), text_people_bytes(total_bytes, total),
+             elapsed_ns ? (double)done_bytes / (double)elapsed_ns : 0, left);
+    return out;
+}
+
+static int terminal_columns(void)
+{
+    struct winsize size;
+    return ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col ? size.ws_col : 80;
+}
+
+void progress_show(struct progress *progress, const char *stage, uint64_t done_bytes, uint64_t total_bytes)
+{
+    char line[PROGRESS_LINE_CHARS];
+    uint64_t now_ns = clock_now_ns();
+    if (!progress->enabled || now_ns < progress->next_ns)
+        return;
+    progress->next_ns = now_ns + REDRAW_MS * (uint64_t)NS_PER_MS;
+    progress->drawn = true;
+    fprintf(stderr, "\r\x1b[K%.*s", terminal_columns() - 1,
+            progress_line(stage, done_bytes, total_bytes, now_ns - progress->start_ns, line));
+}
+
+void progress_end(struct progress *progress)
+{
+    if (progress->drawn)
+        fputs("\r\x1b[K", stderr);
+    progress->drawn = false;
+}

@@ -1,0 +1,168 @@
+/* Selected tensors are kept as indexes into the catalog with a back reference each, so that every step is linear in the
+ * number of tensors (times the number of globs). */
+#include "selection.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/map.h"
+#include "base/memory.h"
+#include "base/text.h"
+
+struct chosen {
+    size_t tensor;                  /* in the catalog */
+    const struct slice_text *slice; /* NULL = whole, or what the tensor-parallel rules make of it */
+};
+
+struct choosing {
+    const struct catalog *catalog;
+    struct map by_name;
+    struct chosen *chosen;
+    size_t n_chosen;
+    uint32_t *place; /* per tensor of the catalog: 1 + index into chosen; 0 = not chosen */
+    struct error *error;
+};
+
+static void index_names(const struct catalog *catalog, struct map *by_name)
+{
+    map_init(by_name, catalog->n_tensors);
+    for (size_t i = 0; i < catalog->n_tensors; i++)
+        map_add(by_name, catalog->tensors[i].name, catalog->tensors[i].name_length, (uint32_t)i);
+}
+
+static struct chosen *choose(struct choosing *choosing, size_t tensor)
+{
+    if (!choosing->place[tensor]) {
+        choosing->chosen[choosing->n_chosen++] = (struct chosen){.tensor = tensor};
+        choosing->place[tensor] = (uint32_t)choosing->n_chosen;
+    }
+    return &choosing->chosen[choosing->place[tensor] - 1];
+}
+
+static int not_found(const struct choosing *choosing, const char *what)
+{
+    char name[TEXT_NAME_CHARS], artifact[TEXT_NAME_CHARS];
+    const char *reference = choosing->catalog->reference;
+    text_escape(reference, strlen(reference), artifact);
+    return fail(choosing->error, ERROR_NOT_FOUND, "TENSOR_NOT_FOUND",
+                "no tensor of %s is called or matches '%s'; 'tensorcast inspect' lists them", artifact,
+                text_escape(what, strlen(what), name));
+}
+
+static int choose_glob(struct choosing *choosing, const char *glob)
+{
+    uint32_t exact = map_find(&choosing->by_name, glob, strlen(glob));
+    bool found = exact != MAP_NONE;
+    if (strpbrk(glob, "*?[")) {
+        for (size_t i = 0; i < choosing->catalog->n_tensors; i++) {
+            const struct catalog_tensor *tensor = &choosing->catalog->tensors[i];
+            if (i != exact && !text_glob(glob, tensor->name, tensor->name_length))
+                continue;
+            found = true;
+            choose(choosing, i);
+        }
+    } else if (found) {
+        choose(choosing, exact);
+    }
+    return found ? 0 : not_found(choosing, glob);
+}
+
+static int choose_slice(struct choosing *choosing, const struct slice_text *slice)
+{
+    uint32_t tensor = map_find(&choosing->by_name, slice->name, strlen(slice->name));
+    if (tensor == MAP_NONE)
+        return not_found(choosing, slice->name);
+    struct chosen *chosen = choose(choosing, tensor);
+    if (chosen->slice) {
+        char name[TEXT_NAME_CHARS];
+        return fail(choosing->error, ERROR_INVALID_ARGUMENT, "TENSOR_TWICE", "tensor '%s' has two --slice options",
+                    text_escape(slice->name, strlen(slice->name), name));
+    }
+    chosen->slice = slice;
+    return 0;
+}
+
+static int choose_all(struct choosing *choosing, const struct view_args *options)
+{
+    if (!options->n_selectors) {
+        for (size_t i = 0; i < choosing->catalog->n_tensors; i++)
+            choose(choosing, i);
+    }
+    for (size_t i = 0; i < options->n_selectors; i++) {
+        const struct selector *selector = &options->selectors[i];
+        int status = selector->glob ? choose_glob(choosing, selector->glob) : choose_slice(choosing, &selector->slice);
+        if (status < 0)
+            return -1;
+    }
+    return 0;
+}
+
+static int make_item(const struct view_args *options, const struct choosing *choosing, const struct chosen *chosen,
+                     struct arena *arena, struct tc_view_item *item)
+{
+    const struct catalog_tensor *tensor = &choosing->catalog->tensors[chosen->tensor];
+    item->name = arena_text(arena, tensor->name, tensor->name_length);
+    if (strlen(item->name) != tensor->name_length) {
+        char name[TEXT_NAME_CHARS];
+        return fail(choosing->error, ERROR_UNIMPLEMENTED, "NUL_IN_NAME", "tensor '%s' has a NUL character in its name",
+                    text_escape(tensor->name, tensor->name_length, name));
+    }
+    if (chosen->slice) {
+        item->n_slices = chosen->slice->n_slices;
+        item->slices = chosen->slice->slices;
+        return 0;
+    }
+    if (!options->has_tp)
+        return 0;
+    if (tp_rules_apply(&options->tp, tensor, arena, &item->slices, choosing->error) < 0)
+        return -1;
+    item->n_slices = item->slices ? tensor->rank : 0;
+    return 0;
+}
+
+int selection_from_catalog(const struct view_args *options, const struct catalog *catalog, struct selection *selection,
+                           struct error *error)
+{
+    struct choosing choosing = {.catalog = catalog, .error = error};
+    choosing.chosen = memory_alloc_array(catalog->n_tensors + 1, sizeof *choosing.chosen);
+    choosing.place = memory_alloc_array(catalog->n_tensors + 1, sizeof *choosing.place);
+    index_names(catalog, &choosing.by_name);
+    int status = choose_all(&choosing, options);
+    struct tc_view_item *items = arena_array(&selection->arena, choosing.n_chosen + 1, sizeof *items);
+    for (size_t i = 0; status == 0 && i < choosing.n_chosen; i++)
+        status = make_item(options, &choosing, &choosing.chosen[i], &selection->arena, &items[i]);
+    selection->view = (struct tc_view){.items = items, .n_items = choosing.n_chosen};
+    selection->whole = !choosing.n_chosen; /* an artifact without tensors, split for a rank */
+    map_fini(&choosing.by_name);
+    free(choosing.chosen);
+    free(choosing.place);
+    return status;
+}
+
+int selection_check_empty_slices(const struct tc_view *view, const struct catalog *catalog, struct error *error)
+{
+    struct map by_name;
+    int status = 0;
+    index_names(catalog, &by_name);
+    for (size_t i = 0; status == 0 && i < view->n_items; i++) {
+        const struct tc_view_item *item = &view->items[i];
+        uint32_t tensor = item->slices && !item->n_slices ? map_find(&by_name, item->name, strlen(item->name)) : MAP_NONE;
+        if (tensor == MAP_NONE || !catalog->tensors[tensor].rank)
+            continue;
+        char name[TEXT_NAME_CHARS];
+        status = fail(error, ERROR_INVALID_ARGUMENT, "WRONG_NUMBER_OF_SLICES", "tensor '%s' has %zu dimensions and 0 slices",
+                      text_escape(item->name, strlen(item->name), name), catalog->tensors[tensor].rank);
+    }
+    map_fini(&by_name);
+    return status;
+}
+
+void selection_fini(struct selection *selection)
+{
+    arena_fini(&selection->arena);
+}
+
+const struct tc_view *selection_view(const struct selection *selection)
+{
+    return selection->whole ? NULL : &selection->view;
+}

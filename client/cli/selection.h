@@ -1,0 +1,31 @@
+/* --tensor, --slice and --tp-* against what an artifact holds: globs are matched and dimensions divided here, so that a
+ * request only ever holds names and bounds. Pure; memory is the selection's. */
+#ifndef CLI_SELECTION_H
+#define CLI_SELECTION_H
+
+#include <stdbool.h>
+
+#include "args.h"
+#include "base/arena.h"
+#include "base/error.h"
+#include "catalog.h"
+
+struct selection {
+    bool whole; /* everything, without naming it */
+    struct tc_view view;
+    struct arena arena;
+};
+
+/* Fills a zeroed selection. A glob that matches nothing is NOT_FOUND and named; a pattern that is an exact name counts as a
+ * match of itself; no tensor is selected twice; --slice wins over the tensor-parallel rules. */
+int selection_from_catalog(const struct view_args *options, const struct catalog *catalog, struct selection *selection,
+                           struct error *error);
+
+/* For a view file (see view_file.h): "slices": [] has one entry per dimension only if there are none. Unknown names are left
+ * to whoever serves the request. */
+int selection_check_empty_slices(const struct tc_view *view, const struct catalog *catalog, struct error *error);
+
+const struct tc_view *selection_view(const struct selection *selection); /* NULL = everything */
+void selection_fini(struct selection *selection);
+
+#endif

@@ -1,0 +1,86 @@
+#include "selection_build.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/memory.h"
+#include "base/text.h"
+#include "view_file.h"
+
+enum { MAX_VIEW_FILE_BYTES = 256 << 20 };
+
+struct text {
+    char *bytes;
+    size_t count, capacity;
+};
+
+static int read_all(int fd, const char *shown, struct text *text, struct error *error)
+{
+    for (;;) {
+        if (text->capacity - text->count < 1 << 16) {
+            text->capacity = text->capacity ? text->capacity * 2 : 1 << 18;
+            text->bytes = memory_grow(text->bytes, text->capacity, 1);
+        }
+        ssize_t n = read(fd, text->bytes + text->count, text->capacity - text->count);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            return fail_errno(error, errno, "cannot read view %s", shown);
+        if (n == 0)
+            return 0;
+        text->count += (size_t)n;
+        if (text->count > MAX_VIEW_FILE_BYTES)
+            return fail(error, ERROR_RESOURCE_EXHAUSTED, "VIEW_TOO_LARGE", "view %s is longer than %d MiB", shown,
+                        MAX_VIEW_FILE_BYTES >> 20);
+    }
+}
+
+static int read_view_file(const char *path, const char *shown, struct text *text, struct error *error)
+{
+    if (strcmp(path, "-") == 0)
+        return read_all(STDIN_FILENO, shown, text, error);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return fail_errno(error, errno, "cannot read view %s", shown);
+    int status = read_all(fd, shown, text, error);
+    close(fd);
+    return status;
+}
+
+static int from_view_file(const struct args *args, struct backend *backend, struct selection *selection, struct error *error)
+{
+    char shown[TEXT_NAME_CHARS];
+    struct text text = {0};
+    struct view_file file = {0};
+    const char *path = strcmp(args->view.file, "-") == 0 ? "from standard input" : args->view.file;
+    text_escape(path, strlen(path), shown);
+    int status = read_view_file(args->view.file, shown, &text, error);
+    if (status == 0 && view_file_parse(text.bytes, text.count, &selection->arena, &file, error) < 0)
+        status = error_prefix(error, "view %s", shown);
+    free(text.bytes);
+    selection->view = file.view;
+    if (status < 0 || !file.has_empty_slices)
+        return status;
+    struct catalog *catalog = backend_resolve(backend, 0, error);
+    status = catalog ? selection_check_empty_slices(&file.view, catalog, error) : -1;
+    catalog_destroy(catalog);
+    return status;
+}
+
+int selection_build(const struct args *args, struct backend *backend, struct selection *selection, struct error *error)
+{
+    *selection = (struct selection){0};
+    if (args->view.file)
+        return from_view_file(args, backend, selection, error);
+    if (!args->view.n_selectors && !args->view.has_tp) {
+        selection->whole = true;
+        return 0;
+    }
+    struct catalog *catalog = backend_resolve(backend, 0, error);
+    int status = catalog ? selection_from_catalog(&args->view, catalog, selection, error) : -1;
+    catalog_destroy(catalog);
+    return status;
+}

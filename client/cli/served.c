@@ -1,0 +1,143 @@
+#include "served.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/memory.h"
+#include "interrupt.h"
+
+struct served {
+    struct tc_client *client;
+    struct tc_cancel *cancel;
+};
+
+int served_fail(struct error *error, const struct tc_error *cause)
+{
+    return fail(error, (enum error_code)cause->code, cause->reason, "%s", cause->message);
+}
+
+struct tc_client *served_client(const struct backend *backend)
+{
+    return ((struct served *)backend->state)->client;
+}
+
+static int served_open(struct backend *backend, struct error *error)
+{
+    struct tc_error cause;
+    struct served *served = memory_alloc(sizeof *served);
+    backend->state = served;
+    served->cancel = tc_cancel_create();
+    served->client = tc_connect(backend->args->socket, &cause);
+    return served->client ? 0 : served_fail(error, &cause);
+}
+
+static void served_close(struct backend *backend)
+{
+    struct served *served = backend->state;
+    tc_disconnect(served->client);
+    tc_cancel_destroy(served->cancel);
+    free(served);
+}
+
+static struct catalog *served_resolve(struct backend *backend, int flags, struct error *error)
+{
+    struct tc_error cause;
+    uint64_t left_ms;
+    if (backend_time_left(backend, &left_ms, error) < 0)
+        return NULL;
+    struct tc_artifact *artifact = tc_resolve(served_client(backend), backend->args->artifact, flags, left_ms, &cause);
+    if (artifact)
+        return catalog_from_daemon(artifact);
+    served_fail(error, &cause);
+    return NULL;
+}
+
+static int on_progress(void *data, const char *stage, uint64_t done_bytes, uint64_t total_bytes)
+{
+    progress_show(data, stage, done_bytes, total_bytes);
+    return interrupt_seen();
+}
+
+int served_options(struct backend *backend, struct tc_options *options, struct error *error)
+{
+    const struct args *args = backend->args;
+    *options = (struct tc_options){
+        .executor = (enum tc_executor)args->executor,
+        .collective = (enum tc_collective)args->collective,
+        .source_locality = (enum tc_locality)args->source_locality,
+        .source_sharing_domain = args->source_sharing_domain,
+        .progress = on_progress,
+        .data = &backend->progress,
+        .cancel = ((struct served *)backend->state)->cancel,
+    };
+    if (args->group) {
+        options->group_id = args->group;
+        options->rank = args->rank;
+        options->world_size = args->world_size;
+    }
+    return backend_time_left(backend, &options->timeout_ms, error);
+}
+
+static void borrow_tensors(const struct tc_load *load, struct loaded *loaded)
+{
+    loaded->n_tensors = tc_load_n_tensors(load);
+    loaded->tensors = memory_alloc_array(loaded->n_tensors + 1, sizeof *loaded->tensors);
+    for (size_t i = 0; i < loaded->n_tensors; i++) {
+        struct tc_tensor tensor;
+        tc_load_tensor(load, i, &tensor);
+        loaded->tensors[i] = (struct loaded_tensor){.name = tensor.name,
+                                                    .name_length = strlen(tensor.name),
+                                                    .dtype = tensor.dtype,
+                                                    .shape = tensor.shape,
+                                                    .rank = tensor.rank,
+                                                    .data = tensor.data,
+                                                    .bytes = tensor.bytes};
+    }
+}
+
+static int served_load(struct backend *backend, const struct tc_view *view, struct loaded *loaded, struct error *error)
+{
+    struct tc_error cause;
+    struct tc_options options;
+    if (served_options(backend, &options, error) < 0)
+        return -1;
+    interrupt_defer(options.cancel);
+    struct tc_load *load = tc_load_view(served_client(backend), backend->args->artifact, view, &options, &cause);
+    interrupt_defer(NULL);
+    if (!load)
+        return served_fail(error, &cause);
+    loaded->owner = load;
+    borrow_tensors(load, loaded);
+    loaded->report_json = tc_load_report_json(load, backend->args->digest);
+    return 0;
+}
+
+static void served_release(struct backend *backend, struct loaded *loaded)
+{
+    (void)backend;
+    tc_load_release(loaded->owner);
+    free(loaded->tensors);
+    free(loaded->report_json);
+}
+
+static int served_explain(struct backend *backend, const struct tc_view *view, char **json, char **text, struct error *error)
+{
+    struct tc_error cause;
+    struct tc_options options;
+    if (served_options(backend, &options, error) < 0)
+        return -1;
+    if (tc_explain(served_client(backend), backend->args->artifact, view, &options, json, text, &cause) < 0)
+        return served_fail(error, &cause);
+    return 0;
+}
+
+const struct backend_ops backend_served = {
+    .name = "served",
+    .open = served_open,
+    .resolve = served_resolve,
+    .load = served_load,
+    .explain = served_explain,
+    .release = served_release,
+    .close = served_close,
+};

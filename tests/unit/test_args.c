@@ -1,0 +1,263 @@
+/* The command line: where options may stand, what they may say, and that everything senseless is refused with a hint. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "client/cli/args.h" /* before cmocka.h, whose macro fail() would hide base/error.h's function */
+#include "client/cli/command_table.h"
+
+#include <cmocka.h>
+
+static struct args args;
+static struct error error;
+
+/* Splits a line at '|' and parses it. */
+static int parse(const char *line)
+{
+    static char text[1000];
+    static char *words[64];
+    int n = 0;
+    words[n++] = "tensorcast";
+    snprintf(text, sizeof text, "%s", line);
+    for (char *word = strtok(text, "|"); word; word = strtok(NULL, "|"))
+        words[n++] = word;
+    memset(&error, 0, sizeof error);
+    return args_parse(n, words, &args, &error);
+}
+
+static void assert_taken(const char *line)
+{
+    if (parse(line) < 0)
+        fail_msg("%s: %s", line, error.message);
+}
+
+static void assert_refused(const char *line, const char *word)
+{
+    if (parse(line) == 0)
+        fail_msg("accepted: %s", line);
+    args_fini(&args);
+    if (!strstr(error.message, word))
+        fail_msg("%s: '%s' does not mention '%s'", line, error.message, word);
+}
+
+static void options_stand_anywhere_and_are_spelled_in_two_ways(void **state)
+{
+    static const char *const lines[] = {"--socket|/s|--json|load|disk:/m|--out|o", "load|--out=o|--json|disk:/m|--socket=/s",
+                                        "--out|o|load|disk:/m|--json|--socket|/s",
+                                        "load|--socket|/s|--json|--out=o|--|disk:/m"};
+    (void)state;
+    for (size_t i = 0; i < sizeof lines / sizeof lines[0]; i++) {
+        assert_taken(lines[i]);
+        assert_int_equal(args.command, COMMAND_LOAD);
+        assert_string_equal(args.artifact, "disk:/m");
+        assert_string_equal(args.socket, "/s");
+        assert_string_equal(args.out, "o");
+        assert_true(args.json);
+        assert_false(args.quiet || args.digest || args.standalone);
+        args_fini(&args);
+    }
+}
+
+static void a_value_may_look_like_anything(void **state)
+{
+    (void)state;
+    assert_taken("load|disk:/m|--out|--json|--tensor|-x|--group=a=b|--rank|0|--world-size=1");
+    assert_string_equal(args.out, "--json");
+    assert_string_equal(args.view.selectors[0].glob, "-x");
+    assert_string_equal(args.group, "a=b");
+    assert_false(args.json);
+    args_fini(&args);
+}
+
+static void times_have_units_or_are_seconds(void **state)
+{
+    static const struct {
+        const char *text;
+        uint64_t ms;
+    } cases[] = {{"30s", 30000}, {"1ms", 1}, {"2m", 120000}, {"1.5", 1500}, {"7", 7000}, {"0.0001", 1}, {"0", 0}};
+    static const char *const bad[] = {"soon", "-1", "1 s x", "nan", "inf", "1e3", "0x10", "1.2.3", "99999999999999999999"};
+    char line[100];
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        snprintf(line, sizeof line, "load|disk:/m|--hold|%s|--timeout=%s", cases[i].text, cases[i].text);
+        assert_taken(line);
+        assert_int_equal(args.hold_ms, cases[i].ms);
+        assert_int_equal(args.timeout_ms, cases[i].ms);
+        args_fini(&args);
+    }
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        snprintf(line, sizeof line, "load|disk:/m|--hold|%s", bad[i]);
+        assert_refused(line, "--hold");
+    }
+}
+
+static void selectors_keep_their_order(void **state)
+{
+    (void)state;
+    assert_taken("load|disk:/m|--tensor|norm|--slice|w[1:2, :]|--tensor=l.*");
+    assert_int_equal(args.view.n_selectors, 3);
+    assert_string_equal(args.view.selectors[0].glob, "norm");
+    assert_null(args.view.selectors[1].glob);
+    assert_string_equal(args.view.selectors[1].slice.name, "w");
+    assert_int_equal(args.view.selectors[1].slice.n_slices, 2);
+    assert_string_equal(args.view.selectors[2].glob, "l.*");
+    assert_false(args.view.has_tp);
+    args_fini(&args);
+}
+
+static void tensor_parallel_options_come_together(void **state)
+{
+    (void)state;
+    assert_taken("load|disk:/m|--tp-size|4|--tp-rank|3|--tp-rule|*.x=1|--tp-rule|*=replicate");
+    assert_true(args.view.has_tp);
+    assert_int_equal(args.view.tp.size, 4);
+    assert_int_equal(args.view.tp.rank, 3);
+    assert_int_equal(args.view.tp.n_rules, 2);
+    assert_int_equal(args.view.tp.rules[0].dimension, 1);
+    assert_true(args.view.tp.rules[1].replicate);
+    args_fini(&args);
+    assert_refused("load|disk:/m|--tp-size|2", "--tp-rank");
+    assert_refused("load|disk:/m|--tp-rank|0", "--tp-size");
+    assert_refused("load|disk:/m|--tp-rule|*=0", "--tp-size");
+    assert_refused("load|disk:/m|--tp-size|2|--tp-rank|2", "from 0 to 1");
+    assert_refused("load|disk:/m|--tp-size|0|--tp-rank|0", "at least 1");
+    assert_refused("load|disk:/m|--tp-size|many|--tp-rank|0", "'many'");
+    assert_refused("load|disk:/m|--tp-size|-1|--tp-rank|0", "--tp-size");
+    assert_refused("load|disk:/m|--tp-size|2|--tp-rank|0|--tp-rule|w", "GLOB=DIM");
+}
+
+static void a_group_is_whole_or_not_there(void **state)
+{
+    (void)state;
+    assert_taken("explain|disk:/m|--group|g|--rank|1|--world-size|2|--source-locality|host_local|--collective|required");
+    assert_string_equal(args.group, "g");
+    assert_int_equal(args.rank, 1);
+    assert_int_equal(args.world_size, 2);
+    assert_int_equal(args.source_locality, TC_LOCALITY_HOST_LOCAL);
+    assert_int_equal(args.collective, TC_COLLECTIVE_REQUIRED);
+    args_fini(&args);
+    assert_refused("explain|disk:/m|--rank|0|--world-size|2", "--group");
+    assert_refused("explain|disk:/m|--group|g|--rank|0", "--world-size");
+    assert_refused("explain|disk:/m|--group|g|--rank|2|--world-size|2", "from 0 to 1");
+    assert_refused("explain|disk:/m|--group|g|--rank|-1|--world-size|2", "'-1'");
+    assert_refused("explain|disk:/m|--group|g|--rank|0|--world-size|0", "at least 1");
+    assert_refused("explain|disk:/m|--group=|--rank|0|--world-size|1", "not empty");
+}
+
+static void a_choice_is_one_of_its_words(void **state)
+{
+    (void)state;
+    assert_taken("load|disk:/m|--executor|collective");
+    assert_int_equal(args.executor, TC_EXECUTOR_COLLECTIVE);
+    args_fini(&args);
+    assert_taken("inspect|disk:/m|--index=canonical");
+    assert_int_equal(args.index, INDEX_CANONICAL);
+    args_fini(&args);
+    assert_refused("load|disk:/m|--executor|fastest", "auto, generic, local, collective");
+    assert_refused("explain|disk:/m|--source-locality|far", "host_local");
+    assert_refused("explain|disk:/m|--collective|perhaps", "required");
+}
+
+static void what_is_not_known_is_refused_with_the_nearest_name(void **state)
+{
+    (void)state;
+    assert_refused("frobnicate", "frobnicate");
+    assert_refused("laod|disk:/m", "'load'");
+    assert_refused("load|disk:/x|--no-such-option", "--no-such-option");
+    assert_refused("load|disk:/x|--tensr|w", "--tensor");
+    assert_refused("load|disk:/x|-o|w", "'-o'");
+    assert_refused("load|disk:/x|--json=1", "takes no value");
+    assert_refused("load|disk:/x|--out", "needs a value");
+    assert_refused("load|disk:/x|--slice|w[1:2", "']'");
+    assert_refused("load|a\x1b[2J|b\x1b[2J", "\\x1b");
+}
+
+static void operands_are_counted(void **state)
+{
+    (void)state;
+    assert_refused("", "command");
+    assert_refused("load", "artifact");
+    assert_refused("inspect|--json", "artifact");
+    assert_refused("load|disk:/a|disk:/b", "disk:/b");
+    assert_refused("status|disk:/a", "disk:/a");
+    assert_refused("release", "--all");
+    assert_refused("release|disk:/a|--all", "--all");
+    assert_taken("release|--all");
+    args_fini(&args);
+    assert_taken("release|disk:/a");
+    args_fini(&args);
+}
+
+static void an_option_belongs_to_its_commands(void **state)
+{
+    (void)state;
+    assert_refused("inspect|disk:/m|--out|o", "'inspect' has no option --out");
+    assert_refused("--hold|1|status", "--hold");
+    assert_refused("prewarm|disk:/m|--standalone", "--standalone");
+    assert_refused("load|disk:/m|--view|v|--tensor|w", "--view");
+    assert_refused("load|disk:/m|--view|v|--tp-size|1|--tp-rank|0", "--view");
+}
+
+static void help_and_version_need_nothing_else(void **state)
+{
+    (void)state;
+    assert_taken("--help");
+    assert_true(args.help && args.command == -1);
+    args_fini(&args);
+    assert_taken("load|--help");
+    assert_true(args.help && args.command == COMMAND_LOAD);
+    args_fini(&args);
+    assert_taken("help|verify");
+    assert_true(args.help && args.command == COMMAND_VERIFY);
+    args_fini(&args);
+    assert_taken("-h");
+    assert_true(args.help);
+    args_fini(&args);
+    assert_taken("--version");
+    assert_true(args.version);
+    args_fini(&args);
+}
+
+static void the_help_of_a_command_lists_its_options_and_no_others(void **state)
+{
+    char *text;
+    size_t length;
+    (void)state;
+    FILE *out = open_memstream(&text, &length);
+    args_print_help(COMMAND_INSPECT, out);
+    fclose(out);
+    assert_non_null(strstr(text, "tensorcast inspect ARTIFACT"));
+    assert_non_null(strstr(text, "--index"));
+    assert_non_null(strstr(text, "--socket"));
+    assert_null(strstr(text, "--hold"));
+    free(text);
+    out = open_memstream(&text, &length);
+    args_print_help(-1, out);
+    fclose(out);
+    for (int i = 0; i < COMMAND_COUNT; i++)
+        assert_non_null(strstr(text, command_table[i].name));
+    free(text);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(options_stand_anywhere_and_are_spelled_in_two_ways),
+        cmocka_unit_test(a_value_may_look_like_anything),
+        cmocka_unit_test(times_have_units_or_are_seconds),
+        cmocka_unit_test(selectors_keep_their_order),
+        cmocka_unit_test(tensor_parallel_options_come_together),
+        cmocka_unit_test(a_group_is_whole_or_not_there),
+        cmocka_unit_test(a_choice_is_one_of_its_words),
+        cmocka_unit_test(what_is_not_known_is_refused_with_the_nearest_name),
+        cmocka_unit_test(operands_are_counted),
+        cmocka_unit_test(an_option_belongs_to_its_commands),
+        cmocka_unit_test(help_and_version_need_nothing_else),
+        cmocka_unit_test(the_help_of_a_command_lists_its_options_and_no_others),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,200 @@
+/* --tensor, --slice and --tp-* against what an artifact holds. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "client/cli/selection.h" /* before cmocka.h, whose macro fail() would hide base/error.h's function */
+
+#include <cmocka.h>
+
+static const uint64_t shape[] = {4, 6};
+static struct catalog_tensor tensors[] = {
+    {.name = "l.0.w", .name_length = 5, .shape = shape, .rank = 2},
+    {.name = "l.1.w", .name_length = 5, .shape = shape, .rank = 2},
+    {.name = "l.0.b", .name_length = 5, .shape = shape, .rank = 1},
+    {.name = "norm", .name_length = 4, .shape = shape, .rank = 1},
+    {.name = "l.10.w", .name_length = 6, .shape = shape, .rank = 2},
+    {.name = "a[0]", .name_length = 4, .shape = shape, .rank = 1},
+    {.name = "nul\0l", .name_length = 5, .shape = shape, .rank = 1},
+};
+enum { N_NAMED = 6, N_ALL = 7 };
+static struct catalog catalog = {.reference = "disk:/m", .tensors = tensors, .n_tensors = N_NAMED};
+
+static struct args args;
+static struct selection selection;
+static struct error error;
+
+static int set_up(void **state)
+{
+    (void)state;
+    memset(&args, 0, sizeof args);
+    memset(&selection, 0, sizeof selection);
+    memset(&error, 0, sizeof error);
+    catalog.n_tensors = N_NAMED;
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    selection_fini(&selection);
+    args_fini(&args);
+    return 0;
+}
+
+/* Options, each with its value, end with NULL. */
+static int choose(const char *first, ...)
+{
+    char *words[32] = {"tensorcast", "load", "disk:/m"};
+    int n = 3;
+    va_list list;
+    va_start(list, first);
+    for (const char *word = first; word; word = va_arg(list, const char *))
+        words[n++] = (char *)word;
+    va_end(list);
+    assert_int_equal(args_parse(n, words, &args, &error), 0);
+    return selection_from_catalog(&args.view, &catalog, &selection, &error);
+}
+
+static void assert_names(size_t n, ...)
+{
+    va_list list;
+    va_start(list, n);
+    assert_int_equal(selection.view.n_items, n);
+    for (size_t i = 0; i < n; i++)
+        assert_string_equal(selection.view.items[i].name, va_arg(list, const char *));
+    va_end(list);
+}
+
+static void options_keep_their_order_and_matches_that_of_the_artifact(void **state)
+{
+    (void)state;
+    assert_int_equal(choose("--tensor", "norm", "--tensor", "l.*.b", "--tensor", "l.?.w", NULL), 0);
+    assert_names(4, "norm", "l.0.b", "l.0.w", "l.1.w");
+    assert_int_equal(selection.view.items[0].n_slices, 0);
+    assert_false(selection.whole);
+}
+
+static void nothing_is_selected_twice(void **state)
+{
+    (void)state;
+    assert_int_equal(choose("--tensor", "l.1.w", "--tensor", "l.*.w", "--tensor", "*.1.*", NULL), 0);
+    assert_names(3, "l.1.w", "l.0.w", "l.10.w");
+}
+
+static void a_glob_without_a_match_is_not_found_and_named(void **state)
+{
+    (void)state;
+    assert_int_equal(choose("--tensor", "norm", "--tensor", "h.*.q", NULL), -1);
+    assert_int_equal(error.code, ERROR_NOT_FOUND);
+    assert_non_null(strstr(error.message, "'h.*.q'"));
+    assert_non_null(strstr(error.message, "disk:/m"));
+}
+
+static void a_name_that_looks_like_a_glob_still_means_itself(void **state)
+{
+    (void)state;
+    assert_int_equal(choose("--tensor", "a[0]", NULL), 0);
+    assert_names(1, "a[0]");
+}
+
+static void a_slice_takes_the_place_of_its_tensor(void **state)
+{
+    (void)state;
+    assert_int_equal(choose("--tensor", "l.?.w", "--slice", "norm[1:2]", "--slice", "l.0.w[:, 2:]", "--tensor", "n*", NULL),
+                     0);
+    assert_names(3, "l.0.w", "l.1.w", "norm");
+    assert_int_equal(selection.view.items[0].n_slices, 2);
+    assert_int_equal(selection.view.items[0].slices[1].start, 2);
+    assert_int_equal(selection.view.items[1].n_slices, 0);
+    assert_int_equal(selection.view.items[2].slices[0].stop, 2);
+}
+
+static void two_slices_of_one_tensor_are_refused(void **state)
+{
+    (void)state;
+    assert_int_equal(choose("--slice", "norm[0:1]", "--slice", "norm[1:2]", NULL), -1);
+    assert_int_equal(error.code, ERROR_INVALID_ARGUMENT);
+    assert_non_null(strstr(error.message, "'norm'"));
+}
+
+static void a_slice_of_an_unknown_tensor_is_not_found(void **state)
+{
+    (void)state;
+    assert_int_equal(choose("--slice", "l.*.w[0:1, :]", NULL), -1);
+    assert_int_equal(error.code, ERROR_NOT_FOUND);
+}
+
+static void tensor_parallelism_takes_everything_when_nothing_is_selected(void **state)
+{
+    (void)state;
+    assert_int_equal(choose("--tp-size", "2", "--tp-rank", "1", "--tp-rule", "l.*=0", NULL), 0);
+    assert_names(N_NAMED, "l.0.w", "l.1.w", "l.0.b", "norm", "l.10.w", "a[0]");
+    assert_int_equal(selection.view.items[0].n_slices, 2);
+    assert_int_equal(selection.view.items[0].slices[0].start, 2);
+    assert_int_equal(selection.view.items[3].n_slices, 0);
+}
+
+static void an_explicit_slice_wins_over_tensor_parallelism(void **state)
+{
+    (void)state;
+    assert_int_equal(choose("--slice", "l.0.w[0:3, :]", "--tensor", "l.1.w", "--tp-size", "2", "--tp-rank", "0", "--tp-rule",
+                            "*=0", NULL),
+                     0);
+    assert_names(2, "l.0.w", "l.1.w");
+    assert_int_equal(selection.view.items[0].slices[0].stop, 3);
+    assert_int_equal(selection.view.items[1].slices[0].stop, 2);
+}
+
+static void an_artifact_without_tensors_is_taken_whole(void **state)
+{
+    (void)state;
+    catalog.n_tensors = 0;
+    assert_int_equal(choose("--tp-size", "2", "--tp-rank", "0", NULL), 0);
+    assert_null(selection_view(&selection));
+}
+
+static void a_name_that_cannot_be_asked_for_is_refused_not_cut(void **state)
+{
+    (void)state;
+    catalog.n_tensors = N_ALL;
+    assert_int_equal(choose("--tensor", "nul*", NULL), -1);
+    assert_int_equal(error.code, ERROR_UNIMPLEMENTED);
+}
+
+static void an_empty_list_of_slices_fits_only_a_tensor_without_dimensions(void **state)
+{
+    static struct catalog_tensor held[] = {{.name = "scalar", .name_length = 6},
+                                           {.name = "w", .name_length = 1, .shape = shape, .rank = 2}};
+    const struct catalog two = {.reference = "disk:/m", .tensors = held, .n_tensors = 2};
+    const struct tc_slice none[1] = {{0, 0}};
+    const struct tc_view_item good[] = {{"scalar", 0, none}, {"w", 0, NULL}, {"nobody", 0, none}};
+    const struct tc_view_item bad[] = {{"scalar", 0, none}, {"w", 0, none}};
+    (void)state;
+    assert_int_equal(selection_check_empty_slices(&(struct tc_view){good, 3, 0}, &two, &error), 0);
+    assert_int_equal(selection_check_empty_slices(&(struct tc_view){bad, 2, 0}, &two, &error), -1);
+    assert_int_equal(error.code, ERROR_INVALID_ARGUMENT);
+    assert_non_null(strstr(error.message, "'w'"));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(options_keep_their_order_and_matches_that_of_the_artifact, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(nothing_is_selected_twice, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_glob_without_a_match_is_not_found_and_named, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_name_that_looks_like_a_glob_still_means_itself, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_slice_takes_the_place_of_its_tensor, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(two_slices_of_one_tensor_are_refused, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_slice_of_an_unknown_tensor_is_not_found, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(tensor_parallelism_takes_everything_when_nothing_is_selected, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(an_explicit_slice_wins_over_tensor_parallelism, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(an_empty_list_of_slices_fits_only_a_tensor_without_dimensions, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(an_artifact_without_tensors_is_taken_whole, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_name_that_cannot_be_asked_for_is_refused_not_cut, set_up, tear_down),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
