@@ -3,9 +3,9 @@
  * Start: routes are built, the queue thread runs, the listener binds last. A connection goes to the peer of its uid,
  * which is made when the first connection of that uid arrives.
  * Drain: no more accepts, GOAWAY to everybody; when the last call has ended or the grace is over, everything that is left
- * is cancelled, which also closes silent connections that would never answer a GOAWAY; when every peer has stopped (or
- * after LAST_WAIT_MS, should a handler not end its call) `drained` runs.
- * Destroy frees all of it in order; peers that did not stop are abandoned, because gRPC cannot be torn down under them. */
+ * is cancelled, which also closes silent connections that would never answer a GOAWAY; when every peer has stopped and
+ * every call is freed (or after LAST_WAIT_MS, should a handler not end its call) `drained` runs.
+ * Destroy frees all of it in order, or abandons it when a call is left, because gRPC cannot be torn down under one. */
 #include "rpc/rpc.h"
 
 #include <grpc/grpc_posix.h>
@@ -154,13 +154,21 @@ static grpc_server *create_grpc_server(const struct rpc_server *server)
     return grpc_server_create(&channel_args, NULL);
 }
 
+static void on_over(struct loop_task *task)
+{
+    struct rpc_server *server = (struct rpc_server *)((char *)task - offsetof(struct rpc_server, over));
+    server->on_drained(server->options.context);
+}
+
+/* gRPC says a peer has stopped when its connections are closed, which may be before the last of its calls is freed. */
 static void stop_if_over(struct rpc_server *server)
 {
-    if (server->n_peers_running || server->drained)
+    if (!server->cancelled_all || server->n_peers_running || server->n_calls || server->drained)
         return;
     server->drained = true;
     loop_timer_stop(server->grace);
-    server->on_drained(server->options.context);
+    server->over.run = on_over;
+    loop_post(server->options.loop, &server->over);
 }
 
 static void on_peer_stopped(struct loop_task *task)
@@ -336,7 +344,7 @@ void rpc_server_ready(struct rpc_server *server)
 static void on_last_wait(void *data)
 {
     struct rpc_server *server = data;
-    log_warn("drain_incomplete", LOG_U64("users", server->n_peers_running));
+    log_warn("drain_incomplete", LOG_U64("calls", server->n_calls), LOG_U64("users", server->n_peers_running));
     server->drained = true;
     server->on_drained(server->options.context);
 }
@@ -364,6 +372,7 @@ void rpc_call_gone(struct rpc_server *server)
 {
     if (server->state == RPC_DRAINING && !server->calls && !server->cancelled_all)
         loop_timer_start(server->grace, 0, 0);
+    stop_if_over(server);
 }
 
 void rpc_server_drain(struct rpc_server *server, uint64_t grace_ms, void (*drained)(void *context))
@@ -404,7 +413,7 @@ void rpc_server_destroy(struct rpc_server *server)
     server->closed = true;
     pthread_mutex_unlock(&server->post_lock);
     rpc_connections_end_all(server->connections);
-    if (server->n_peers_running)
+    if (server->n_peers_running || server->n_calls)
         return; /* abandoned: its thread may still look at it */
     stop_grpc(server);
     rpc_connections_destroy(server->connections);

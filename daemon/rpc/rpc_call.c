@@ -43,15 +43,15 @@ static void leave_list(struct rpc_call *call)
     *call->link = call->next;
     if (call->next)
         call->next->link = call->link;
-    rpc_call_gone(call->server);
 }
 
 static void unref(struct rpc_call *call)
 {
+    struct rpc_server *server = call->server;
     if (--call->refs)
         return;
     if (call->largest_bytes >= LARGE_MESSAGE_BYTES)
-        rpc_trim_later(call->server);
+        rpc_trim_later(server);
     drop_output(call);
     arena_fini(&call->arena);
     grpc_slice_unref(call->details_slice);
@@ -61,6 +61,8 @@ static void unref(struct rpc_call *call)
     leave_list(call);
     free(call->status);
     free(call);
+    server->n_calls--;
+    rpc_call_gone(server);
 }
 
 static void start(struct rpc_call *call, const grpc_op *ops, size_t n_ops, struct rpc_tag *tag)
@@ -398,6 +400,7 @@ static void on_arrived_event(struct rpc_tag *tag, bool ok)
         rpc_call_discard(call);
         return;
     }
+    call->server->n_calls++;
     rpc_arm(call->peer);
     call->route = rpc_find_route(call->server, (const char *)GRPC_SLICE_START_PTR(call->details.method),
                                  GRPC_SLICE_LENGTH(call->details.method));

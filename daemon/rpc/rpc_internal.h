@@ -12,6 +12,7 @@
 #include <grpc/grpc.h>
 #include <grpc/slice.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 
 #include "base/arena.h"
@@ -63,7 +64,8 @@ struct rpc_server {
     struct rpc_connections *connections;
     struct rpc_peer *peers;
     size_t n_peers_running;
-    struct rpc_call *calls; /* that reached the loop and are not yet freed */
+    struct rpc_call *calls;  /* whose request reached the loop; until they are freed */
+    _Atomic uint64_t n_calls; /* from arrival until freed */
 
     grpc_completion_queue *queue;
     grpc_server_credentials *credentials;
@@ -77,6 +79,7 @@ struct rpc_server {
     uint64_t warned_ns; /* of running out of descriptors */
     bool trim_waits;
     bool cancelled_all, drained;
+    struct loop_task over;
     void (*on_drained)(void *context);
 };
 
@@ -125,7 +128,7 @@ void rpc_post(struct rpc_server *server, struct rpc_tag *tag); /* any thread; dr
 void rpc_arm(struct rpc_peer *peer);                           /* any thread */
 const struct rpc_route *rpc_find_route(const struct rpc_server *server, const char *path, size_t length);
 void rpc_trim_later(struct rpc_server *server);
-void rpc_call_gone(struct rpc_server *server); /* a call has left server->calls */
+void rpc_call_gone(struct rpc_server *server); /* a call was freed */
 
 /* rpc_call.c */
 struct rpc_call *rpc_call_create(struct rpc_peer *peer); /* a slot for the next call */
