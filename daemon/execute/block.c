@@ -20,10 +20,11 @@ enum {
     SHORT_ROW_BYTES = 1024, /* below, a buffer in a preadv costs more than a second copy */
 };
 
+static const double HOT_SHARE = 0.9; /* below, the device is quicker than a mixture of both */
+
 struct window {
     uint64_t lo, hi;
-    struct staging_range range; /* from the first to the last extent */
-    uint64_t looked_at_bytes, cached_bytes; /* of them */
+    double cached_share;
     bool is_hot, is_whole;
 };
 
@@ -39,15 +40,15 @@ static uint64_t find_window_end(const struct worker *worker, uint64_t lo, uint64
     }
 }
 
+/* From the first to the last extent. */
 static void look_at_cache(struct worker *worker, struct window *window)
 {
     struct part *part = &worker->parts[0];
-    window->range = (struct staging_range){worker->extents[0].lo, worker->extents[worker->n_extents - 1].hi};
-    uint64_t bytes = window->looked_at_bytes = window->range.hi - window->range.lo;
-    window->cached_bytes = part->source->caps.residency
-                               ? source_resident_bytes(part->source, part->file, window->range.lo, bytes)
-                               : 0;
-    window->is_hot = window->cached_bytes >= bytes / 10 * 9 && window->cached_bytes > 0;
+    uint64_t lo = worker->extents[0].lo, bytes = worker->extents[worker->n_extents - 1].hi - lo, cached = 0;
+    if (part->source->caps.residency)
+        cached = source_resident_bytes(part->source, part->file, lo, bytes);
+    window->cached_share = (double)cached / (double)bytes;
+    window->is_hot = window->cached_share >= HOT_SHARE;
 }
 
 static uint64_t sum_clips(const struct worker *worker, uint64_t *n_rows)
@@ -97,12 +98,12 @@ static void copy_from_providers(struct worker *worker, const struct window *wind
         extent_collect(worker, window->lo, window->hi, true);
 }
 
-/* Swaps the worker's buffer for a kept one that has all extents of the block. */
-static bool find_kept(struct worker *worker, const struct window *window)
+/* Swaps the worker's buffer for one that has been kept of this block. */
+static bool find_kept(struct worker *worker)
 {
     struct engine *engine = worker->engine;
     pthread_mutex_lock(&engine->lock);
-    struct staging_buffer *kept = staging_find(&engine->staging, worker->scan, worker->block, window->range);
+    struct staging_buffer *kept = staging_find(&engine->staging, worker->scan, worker->block);
     if (kept) {
         staging_give(&engine->staging, worker->buffer, clock_now_ns());
         worker->buffer = kept;
@@ -121,16 +122,6 @@ static void keep(struct worker *worker, struct staging_range range)
     pthread_mutex_unlock(&engine->lock);
 }
 
-static void place_kept(struct worker *worker, struct staging_range range)
-{
-    worker->n_requests = 0;
-    extent_requests(worker, 1);
-    gather_place(worker);
-    for (size_t i = 0; i < worker->n_clips; i++)
-        worker->parts[worker->clips[i].part].report.shared_bytes += clip_bytes(&worker->clips[i]);
-    keep(worker, range);
-}
-
 static void use_temporary(struct worker *worker, bool begins)
 {
     uint64_t bytes = worker->engine->block_bytes;
@@ -146,20 +137,52 @@ static void use_temporary(struct worker *worker, bool begins)
     }
 }
 
-static int gather_window(struct worker *worker, const struct window *window, bool direct, struct error *error)
+/* Reads what is missing around a kept range, if any, and places everything. */
+static int complete_kept(struct worker *worker, bool direct, struct error *error)
+{
+    struct staging_range range = worker->buffer->range;
+    extent_subtract(worker, range.lo, range.hi);
+    extent_charge(worker, 0);
+    if (gather_read(worker, direct, error))
+        return -1;
+    extent_add_request(worker, range.lo, range.hi);
+    gather_place(worker);
+    if (worker->n_requests == 1)
+        range = (struct staging_range){worker->requests[0].lo, worker->requests[0].hi};
+    keep(worker, range);
+    return 0;
+}
+
+static int read_and_gather(struct worker *worker, const struct window *window, bool direct, struct error *error)
 {
     uint64_t n_rows, wanted = sum_clips(worker, &n_rows);
+    extent_charge(worker, window->cached_share);
+    if (gather_read(worker, direct, error))
+        return -1;
+    gather_place(worker);
+    const struct extent *read = worker->requests;
+    bool is_partly_wanted = worker->n_requests == 1 && wanted < (read->hi - read->lo) / 8 * 7;
+    if (!window->is_hot && window->is_whole && is_partly_wanted)
+        keep(worker, (struct staging_range){read->lo, read->hi});
+    return 0;
+}
+
+static int gather_window(struct worker *worker, const struct window *window, bool direct, struct error *error)
+{
     use_temporary(worker, true);
-    int result = gather_read(worker, direct, error);
-    if (result == 0) {
-        struct extent *read = worker->requests;
-        bool is_partly_wanted = wanted < (read[0].hi - read[0].lo) / 8 * 7;
-        gather_place(worker);
-        if (!window->is_hot && window->is_whole && worker->n_requests == 1 && is_partly_wanted)
-            keep(worker, (struct staging_range){read[0].lo, read[0].hi});
-    }
+    bool kept = !window->is_hot && window->is_whole && find_kept(worker);
+    int result = kept ? complete_kept(worker, direct, error) : read_and_gather(worker, window, direct, error);
     use_temporary(worker, false);
     return result;
+}
+
+static int read_window(struct worker *worker, const struct window *window, struct error *error)
+{
+    bool direct = !window->is_hot && can_read_direct(worker);
+    if (direct || wants_staging(worker))
+        return gather_window(worker, window, direct, error);
+    extent_charge(worker, window->cached_share);
+    return scatter_window(worker, error);
 }
 
 static void fail_parts(struct worker *worker, const struct error *error)
@@ -182,20 +205,7 @@ static void run_window(struct worker *worker, struct window *window)
     look_at_cache(worker, window);
     if (!window->is_hot)
         copy_from_providers(worker, window);
-    if (worker->n_extents == 0)
-        return;
-    if (!window->is_hot && window->is_whole) {
-        window->range = (struct staging_range){worker->extents[0].lo, worker->extents[worker->n_extents - 1].hi};
-        if (find_kept(worker, window)) {
-            place_kept(worker, worker->buffer->range);
-            return;
-        }
-    }
-    extent_charge(worker, (double)window->cached_bytes / (double)window->looked_at_bytes);
-    bool direct = !window->is_hot && can_read_direct(worker);
-    int result = direct || wants_staging(worker) ? gather_window(worker, window, direct, &error)
-                                                 : scatter_window(worker, &error);
-    if (result)
+    if (worker->n_extents > 0 && read_window(worker, window, &error))
         fail_parts(worker, &error);
 }
 

@@ -73,6 +73,13 @@ static int compare_clips(const void *a, const void *b)
     return left->src.offset < right->src.offset ? -1 : left->src.offset > right->src.offset;
 }
 
+static void drop_first_extents(struct worker *worker, size_t n)
+{
+    worker->n_extents -= n;
+    for (size_t i = 0; i < worker->n_extents; i++)
+        worker->extents[i] = worker->extents[n + i];
+}
+
 /* Intersects the extents with the spans of what is still wanted; small holes are not worth a request of their own. */
 static void keep_wanted(struct worker *worker)
 {
@@ -91,9 +98,7 @@ static void keep_wanted(struct worker *worker)
             add_extent(worker, lo > extent.lo ? lo : extent.lo, hi < extent.hi ? hi : extent.hi, extent.part);
         }
     }
-    worker->n_extents -= n_all;
-    for (size_t i = 0; i < worker->n_extents; i++)
-        worker->extents[i] = worker->extents[n_all + i];
+    drop_first_extents(worker, n_all);
 }
 
 void extent_collect(struct worker *worker, uint64_t lo, uint64_t hi, bool only_clips)
@@ -137,9 +142,21 @@ void extent_charge(struct worker *worker, double cached_share)
         report->requests++;
         report->cached_bytes += (uint64_t)((double)(extent->hi - extent->lo) * cached_share);
     }
-    if (worker->n_parts > 1)
-        for (uint32_t p = 0; p < worker->n_parts; p++)
-            worker->parts[p].report.shared_bytes += count_shared(worker, p);
+    for (uint32_t p = 0; p < worker->n_parts; p++)
+        worker->parts[p].report.shared_bytes += count_shared(worker, p);
+}
+
+void extent_subtract(struct worker *worker, uint64_t lo, uint64_t hi)
+{
+    size_t n_all = worker->n_extents;
+    for (size_t i = 0; i < n_all; i++) { /* the rests are added behind, then moved to the front */
+        struct extent extent = worker->extents[i];
+        if (extent.lo < lo)
+            add_extent(worker, extent.lo, extent.hi < lo ? extent.hi : lo, extent.part);
+        if (extent.hi > hi)
+            add_extent(worker, extent.lo > hi ? extent.lo : hi, extent.hi, extent.part);
+    }
+    drop_first_extents(worker, n_all);
 }
 
 void extent_requests(struct worker *worker, uint64_t alignment)
@@ -150,4 +167,20 @@ void extent_requests(struct worker *worker, uint64_t alignment)
         uint64_t hi = (worker->extents[i].hi + alignment - 1) & ~(alignment - 1);
         add_request(worker, lo, hi, PAGE_BYTES);
     }
+}
+
+void extent_add_request(struct worker *worker, uint64_t lo, uint64_t hi)
+{
+    size_t n_all = worker->n_requests, kept = 0;
+    ARRAY_RESERVE(worker->requests, worker->n_requests, worker->requests_room);
+    worker->requests[worker->n_requests++] = (struct extent){lo, hi, 0};
+    qsort(worker->requests, worker->n_requests, sizeof *worker->requests, compare_extents);
+    for (size_t i = 1; i <= n_all; i++) {
+        struct extent *last = &worker->requests[kept], next = worker->requests[i];
+        if (next.lo > last->hi)
+            worker->requests[++kept] = next;
+        else if (next.hi > last->hi)
+            last->hi = next.hi;
+    }
+    worker->n_requests = kept + 1;
 }

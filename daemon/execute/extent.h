@@ -8,11 +8,16 @@
  * With only_clips it keeps just what worker->clips still need: the rest came from elsewhere. */
 void extent_collect(struct worker *worker, uint64_t lo, uint64_t hi, bool only_clips);
 
-/* Adds the extents to the parts' reports: read, requests, shared. */
+/* Cuts [lo, hi) out of the extents: it is here already. */
+void extent_subtract(struct worker *worker, uint64_t lo, uint64_t hi);
+
+/* Adds the extents to the parts' reports: read, requests, and as shared whatever of their clips is not read for them. */
 void extent_charge(struct worker *worker, double cached_share);
 
 /* Fills worker->requests: extents widened to `alignment` within the window and joined where the gap is no larger than a
  * page, which the kernel or the device would read anyway. */
 void extent_requests(struct worker *worker, uint64_t alignment);
+/* Adds a range that needs no reading to the requests, which stay sorted. */
+void extent_add_request(struct worker *worker, uint64_t lo, uint64_t hi);
 
 #endif

@@ -100,15 +100,12 @@ void staging_keep(struct staging *staging, struct staging_buffer *buffer, const 
     staging->kept = buffer;
 }
 
-struct staging_buffer *staging_find(struct staging *staging, const struct scan *scan, uint64_t block,
-                                    struct staging_range range)
+struct staging_buffer *staging_find(struct staging *staging, const struct scan *scan, uint64_t block)
 {
     struct staging_buffer **link = &staging->kept;
     while (*link && ((*link)->scan != scan || (*link)->block != block))
         link = &(*link)->next;
-    if (!*link || (*link)->range.lo > range.lo || (*link)->range.hi < range.hi)
-        return NULL;
-    return unlink_first(link);
+    return *link ? unlink_first(link) : NULL;
 }
 
 void staging_forget(struct staging *staging, const struct scan *scan)

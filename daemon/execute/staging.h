@@ -38,9 +38,8 @@ void staging_give(struct staging *staging, struct staging_buffer *buffer, uint64
 /* Keeps buffer->range of the block for staging_find(). */
 void staging_keep(struct staging *staging, struct staging_buffer *buffer, const struct scan *scan, uint64_t block,
                   uint64_t now_ns);
-/* Takes out the kept block when it holds the range; NULL otherwise. */
-struct staging_buffer *staging_find(struct staging *staging, const struct scan *scan, uint64_t block,
-                                    struct staging_range range);
+/* Takes out the kept block; NULL when there is none. */
+struct staging_buffer *staging_find(struct staging *staging, const struct scan *scan, uint64_t block);
 void staging_forget(struct staging *staging, const struct scan *scan); /* the scan goes away */
 /* Frees what has not been used since `before_ns`. Returns whether anything is left. */
 bool staging_expire(struct staging *staging, uint64_t before_ns);

@@ -1,0 +1,256 @@
+/* See load_scene.h. */
+#include "tests/support/load_scene.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/loop.h"
+#include "base/memory.h"
+#include "source/source_memory.h"
+
+uint64_t scene_random(struct load_scene *scene, uint64_t below)
+{
+    scene->random ^= scene->random << 13;
+    scene->random ^= scene->random >> 7;
+    scene->random ^= scene->random << 17;
+    return (scene->random * 0x2545F4914F6CDD1Du >> 16) % below;
+}
+
+void scene_init(struct load_scene *scene, uint64_t seed, uint64_t staging_bytes, uint64_t n_threads, uint64_t pool_bytes)
+{
+    struct error error;
+    *scene = (struct load_scene){.random = seed * 0x9E3779B97F4A7C15u + 1};
+    scene->loop = loop_create();
+    scene->device = device_host_create(pool_bytes);
+    int result = engine_create(&(struct engine_options){scene->loop, staging_bytes, n_threads}, &scene->engine, &error);
+    assert(result == 0);
+    (void)result;
+}
+
+static void remove_files(struct load_scene *scene)
+{
+    char path[128];
+    for (size_t i = 0; i < scene->n_files && scene->folder[0]; i++) {
+        snprintf(path, sizeof path, "%s/part%zu.safetensors", scene->folder, i);
+        unlink(path);
+    }
+    if (scene->folder[0])
+        rmdir(scene->folder);
+}
+
+void scene_fini(struct load_scene *scene)
+{
+    artifact_unref(scene->artifact);
+    engine_destroy(scene->engine);
+    device_destroy(scene->device);
+    loop_destroy(scene->loop);
+    remove_files(scene);
+    for (size_t i = 0; i < scene->n_files; i++)
+        free(scene->images[i]);
+    source_memory_clear();
+}
+
+void scene_add_tensor(struct load_scene *scene, uint32_t rank, const uint64_t *shape)
+{
+    assert(scene->n_tensors < SCENE_MAX_TENSORS);
+    struct scene_tensor *tensor = &scene->tensors[scene->n_tensors];
+    snprintf(tensor->name, sizeof tensor->name, "t.%zu", scene->n_tensors++);
+    tensor->rank = rank;
+    for (uint32_t d = 0; d < rank; d++)
+        tensor->shape[d] = shape[d];
+}
+
+static uint64_t tensor_bytes(const struct scene_tensor *tensor)
+{
+    uint64_t bytes = 1;
+    for (uint32_t d = 0; d < tensor->rank; d++)
+        bytes *= tensor->shape[d];
+    return bytes;
+}
+
+static void make_image(struct load_scene *scene, size_t file)
+{
+    char header[8192] = "{";
+    uint64_t end = 0;
+    for (size_t i = file; i < scene->n_tensors; i += scene->n_files) {
+        const struct scene_tensor *tensor = &scene->tensors[i];
+        size_t used = strlen(header);
+        used += (size_t)snprintf(header + used, sizeof header - used, "%s\"%s\":{\"dtype\":\"U8\",\"shape\":[",
+                                 i > file ? "," : "", tensor->name);
+        for (uint32_t d = 0; d < tensor->rank; d++)
+            used += (size_t)snprintf(header + used, sizeof header - used, "%s%llu", d ? "," : "",
+                                     (unsigned long long)tensor->shape[d]);
+        uint64_t next = end + tensor_bytes(tensor);
+        snprintf(header + used, sizeof header - used, "],\"data_offsets\":[%llu,%llu]}", (unsigned long long)end,
+                 (unsigned long long)next);
+        end = next;
+    }
+    strcat(header, "}");
+    uint64_t length = strlen(header);
+    scene->image_bytes[file] = 8 + length + end;
+    unsigned char *image = scene->images[file] = memory_alloc(scene->image_bytes[file] + 8);
+    for (uint64_t i = 0; i < scene->image_bytes[file]; i += 8)
+        memcpy(image + i, &(uint64_t){scene_random(scene, UINT64_MAX)}, 8);
+    memcpy(image, &length, 8);
+    memcpy(image + 8, header, length);
+}
+
+static void put_file(struct load_scene *scene, size_t file)
+{
+    char name[64], path[160];
+    snprintf(name, sizeof name, "part%zu.safetensors", file);
+    if (!scene->folder[0]) {
+        source_memory_put("scene", name, scene->images[file], scene->image_bytes[file]);
+        return;
+    }
+    snprintf(path, sizeof path, "%s/%s", scene->folder, name);
+    FILE *out = fopen(path, "we");
+    assert(out);
+    size_t written = fwrite(scene->images[file], 1, scene->image_bytes[file], out);
+    assert(written == scene->image_bytes[file]);
+    (void)written;
+    fclose(out);
+}
+
+void scene_write(struct load_scene *scene, size_t n_files, bool on_disk)
+{
+    char reference[128] = "memory:scene";
+    struct error error;
+    scene->n_files = n_files;
+    if (on_disk) {
+        strcpy(scene->folder, "/tmp/tensorcast-scene-XXXXXX");
+        char *made = mkdtemp(scene->folder);
+        assert(made);
+        (void)made;
+        snprintf(reference, sizeof reference, "disk:%s", scene->folder);
+    }
+    for (size_t i = 0; i < n_files; i++) {
+        make_image(scene, i);
+        put_file(scene, i);
+    }
+    struct source_options options = {.trusted_roots = (const char *const[]){"/tmp"}, .n_trusted_roots = 1};
+    if (artifact_resolve(reference, &options, NULL, false, &scene->artifact, &error)) {
+        fprintf(stderr, "resolve: %s\n", error.message);
+        abort();
+    }
+}
+
+static struct plan *make_plan(const struct load *load, const struct view_spec *view, int executor, const struct device *device)
+{
+    struct error error;
+    struct materialization_strategy strategy = {.enable_local_batched_disk_load = true, .allow_mixed_execution = true};
+    struct load_spec spec = {.artifact = "scene", .view = *view, .policy = {.executor = executor}};
+    struct plan_facts facts = {.strategy = &strategy, .costs = &cost_defaults, .source = load->source->base.caps,
+                               .device = device->caps, .staging_budget_bytes = 64 << 20};
+    struct plan *plan = plan_build(load->mapping, &spec, &facts, &error);
+    assert(plan);
+    return plan;
+}
+
+struct load *load_create(struct load_scene *scene, const struct view_spec *view, int executor, struct device *device)
+{
+    struct load *load = memory_alloc(sizeof *load);
+    struct error error;
+    load->scene = scene;
+    load->mapping = mapping_build(view, scene->artifact, &error);
+    if (!load->mapping) {
+        fprintf(stderr, "mapping: %s\n", error.message);
+        abort();
+    }
+    load->source = source_fault_create(source_ref(scene->artifact->source));
+    load->artifact = *scene->artifact;
+    load->artifact.source = &load->source->base;
+    load->mapping->artifact = &load->artifact;
+    load->plan = make_plan(load, view, executor, device);
+    if (device_allocate(device, load->mapping->replica_bytes, &load->segment, &load->error))
+        load->has_failed = true;
+    return load;
+}
+
+struct load *load_create_random(struct load_scene *scene, int executor, struct device *device)
+{
+    struct view_item items[SCENE_MAX_TENSORS];
+    struct slice slices[SCENE_MAX_TENSORS][3];
+    size_t order[SCENE_MAX_TENSORS];
+    for (size_t i = 0; i < scene->n_tensors; i++) {
+        size_t j = scene_random(scene, i + 1);
+        order[i] = order[j];
+        order[j] = i;
+    }
+    size_t n_items = 1 + scene_random(scene, scene->n_tensors);
+    for (size_t i = 0; i < n_items; i++) {
+        const struct scene_tensor *tensor = &scene->tensors[order[i]];
+        bool whole = scene_random(scene, 3) == 0;
+        for (uint32_t d = 0; d < tensor->rank; d++) {
+            uint64_t a = scene_random(scene, tensor->shape[d] + 1), b = scene_random(scene, tensor->shape[d] + 1);
+            bool all = scene_random(scene, 3) == 0;
+            slices[i][d] = all ? (struct slice){0, INT64_MAX} : (struct slice){(int64_t)(a < b ? a : b), (int64_t)(a < b ? b : a)};
+        }
+        items[i] = (struct view_item){tensor->name, strlen(tensor->name), whole ? 0 : tensor->rank, slices[i]};
+    }
+    uint64_t align = (uint64_t)1 << scene_random(scene, 13);
+    return load_create(scene, &(struct view_spec){.items = items, .n_items = n_items, .align_bytes = align}, executor, device);
+}
+
+static void on_done(struct run *run, void *data, const struct error *error)
+{
+    struct load *load = data;
+    assert(!load->is_done && run == load->run);
+    load->is_done = true;
+    load->has_failed = error != NULL;
+    if (error)
+        load->error = *error;
+    load->report = *run_report(run);
+    if (--load->scene->n_running == 0)
+        loop_stop(load->scene->loop);
+}
+
+void load_start(struct load *load)
+{
+    assert(!load->run);
+    if (load->has_failed) /* there is no segment */
+        return;
+    load->scene->n_running++;
+    load->run = run_start(load->scene->engine,
+                          &(struct run_options){load->mapping, load->plan, load->segment, on_done, load});
+}
+
+void scene_wait(struct load_scene *scene)
+{
+    if (scene->n_running > 0)
+        loop_run(scene->loop);
+}
+
+bool load_is_right(const struct load *load)
+{
+    const struct mapping *mapping = load->mapping;
+    const unsigned char *memory = load->segment->host_address;
+    if (!memory)
+        memory = device_fault_inner(load->segment)->host_address;
+    unsigned char *expected = memory_alloc(load->segment->allocated_bytes);
+    for (size_t i = 0; i < mapping->n_runs; i++) {
+        const struct byte_run *run = &mapping->runs[i];
+        for (uint64_t row = 0; row < run->n_rows; row++)
+            memcpy(expected + run->dst_offset + row * run->row_bytes,
+                   load->scene->images[run->file] + run->src_offset + row * run->src_stride, run->row_bytes);
+    }
+    bool right = memcmp(expected, memory, load->segment->allocated_bytes) == 0;
+    free(expected);
+    return right;
+}
+
+void load_destroy(struct load *load)
+{
+    if (!load)
+        return;
+    run_destroy(load->run);
+    segment_unref(load->segment);
+    plan_destroy(load->plan);
+    load->mapping->artifact = load->scene->artifact;
+    mapping_destroy(load->mapping);
+    source_unref(&load->source->base);
+    free(load);
+}

@@ -1,0 +1,65 @@
+/* A stage for loads through the engine without a daemon: random checkpoints, random views, real plans, and the comparison
+ * of what came out with what a byte-by-byte copy gives. One thread (the loop's) calls everything. */
+#ifndef SUPPORT_LOAD_SCENE_H
+#define SUPPORT_LOAD_SCENE_H
+
+#include "execute/engine.h"
+#include "plan/plan.h"
+#include "resolve/artifact.h"
+#include "tests/support/device_fault.h"
+#include "tests/support/source_fault.h"
+
+enum { SCENE_MAX_FILES = 4, SCENE_MAX_TENSORS = 64 };
+
+struct load_scene {
+    struct loop *loop;
+    struct engine *engine;
+    struct device *device;
+    uint64_t random;
+    char folder[64]; /* "" = the checkpoint is in memory */
+    size_t n_files;
+    unsigned char *images[SCENE_MAX_FILES];
+    uint64_t image_bytes[SCENE_MAX_FILES];
+    size_t n_tensors;
+    struct scene_tensor {
+        char name[24];
+        uint64_t shape[3];
+        uint32_t rank;
+    } tensors[SCENE_MAX_TENSORS];
+    struct artifact *artifact;
+    int n_running;
+};
+
+struct load { /* one load from view to segment */
+    struct load_scene *scene;
+    struct artifact artifact; /* the scene's, with a source of its own in front */
+    struct source_fault *source;
+    struct mapping *mapping;
+    struct plan *plan;
+    struct segment *segment;
+    struct run *run;
+    bool is_done, has_failed;
+    struct error error;
+    struct run_report report;
+};
+
+void scene_init(struct load_scene *scene, uint64_t seed, uint64_t staging_bytes, uint64_t n_threads, uint64_t pool_bytes);
+void scene_fini(struct load_scene *scene);
+uint64_t scene_random(struct load_scene *scene, uint64_t below);
+
+/* Adds a U8 tensor to the checkpoint; tensors go to the files in turn. */
+void scene_add_tensor(struct load_scene *scene, uint32_t rank, const uint64_t *shape);
+/* Writes n_files with random bytes, to memory or to a new folder under /tmp, and resolves them. */
+void scene_write(struct load_scene *scene, size_t n_files, bool on_disk);
+
+/* A load of the items with that executor (an executor_preference); asserts that it can be planned. */
+struct load *load_create(struct load_scene *scene, const struct view_spec *view, int executor, struct device *device);
+/* A random view of the scene's tensors. */
+struct load *load_create_random(struct load_scene *scene, int executor, struct device *device);
+void load_start(struct load *load);
+void scene_wait(struct load_scene *scene); /* until every started load is done */
+/* Every byte of the segment is the source's or, where no tensor lies, zero. */
+bool load_is_right(const struct load *load);
+void load_destroy(struct load *load);
+
+#endif

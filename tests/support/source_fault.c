@@ -1,0 +1,72 @@
+/* See source_fault.h. Files and identities are those of the inner source, so the engine shares reads across wrappers. */
+#include "tests/support/source_fault.h"
+
+#include <stdlib.h>
+#include <time.h>
+
+#include "base/memory.h"
+
+static int fault_read(struct source *source, size_t file, uint64_t offset, const struct iovec *iov, int n_iov, bool direct,
+                      struct error *error)
+{
+    struct source_fault *fault = (struct source_fault *)source;
+    uint64_t number = __atomic_add_fetch(&fault->n_reads, 1, __ATOMIC_RELAXED), bytes = 0;
+    for (int i = 0; i < n_iov; i++)
+        bytes += iov[i].iov_len;
+    __atomic_add_fetch(&fault->read_bytes, bytes, __ATOMIC_RELAXED);
+    uint64_t longest = __atomic_load_n(&fault->longest_read, __ATOMIC_RELAXED);
+    while (bytes > longest && !__atomic_compare_exchange_n(&fault->longest_read, &longest, bytes, false, __ATOMIC_RELAXED,
+                                                           __ATOMIC_RELAXED))
+        ;
+    if (fault->delay_ns)
+        nanosleep(&(struct timespec){.tv_sec = (time_t)(fault->delay_ns / 1000000000),
+                                     .tv_nsec = (long)(fault->delay_ns % 1000000000)}, NULL);
+    if (fault->fail_from && number >= fault->fail_from && number < fault->fail_from + fault->fail_count)
+        return fail(error, fault->fail_code, "INJECTED", "injected failure of read %llu of file %s at byte %llu",
+                    (unsigned long long)number, source->files[file].name, (unsigned long long)offset);
+    return source_read(fault->inner, file, offset, iov, n_iov, direct && fault->inner->caps.direct_reads, error);
+}
+
+static uint64_t fault_resident_bytes(struct source *source, size_t file, uint64_t offset, uint64_t bytes)
+{
+    const struct source_fault *fault = (const struct source_fault *)source;
+    (void)file;
+    (void)offset;
+    return (uint64_t)((double)bytes * fault->resident_share);
+}
+
+static int fault_check_unchanged(struct source *source, size_t file, struct error *error)
+{
+    return source_check_unchanged(((struct source_fault *)source)->inner, file, error);
+}
+
+static void fault_close(struct source *source)
+{
+    source_unref(((struct source_fault *)source)->inner);
+}
+
+static const struct source_ops fault_ops = {
+    .name = "fault",
+    .source_size = sizeof(struct source_fault),
+    .read = fault_read,
+    .resident_bytes = fault_resident_bytes,
+    .check_unchanged = fault_check_unchanged,
+    .close = fault_close,
+};
+
+struct source_fault *source_fault_create(struct source *inner)
+{
+    struct source_fault *fault = memory_alloc(sizeof *fault);
+    fault->base = *inner;
+    fault->base.ops = &fault_ops;
+    fault->base.references = 1;
+    fault->base.reference = memory_copy_text(inner->reference);
+    fault->base.files = memory_copy(inner->files, inner->n_files * sizeof *inner->files);
+    for (size_t i = 0; i < inner->n_files; i++)
+        fault->base.files[i].name = memory_copy_text(inner->files[i].name);
+    fault->base.handles = memory_alloc_array(inner->n_files, sizeof *inner->handles);
+    fault->inner = inner;
+    fault->fail_code = ERROR_DATA_LOSS;
+    fault->fail_count = 1;
+    return fault;
+}

@@ -1,0 +1,447 @@
+/* The I/O engine: every byte lands where a naive copy puts it, whatever is cached, shared, late, short or broken. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "tests/support/load_scene.h"
+
+#include <cmocka.h> /* last: it makes a macro of fail */
+
+#define GENERIC EXECUTOR_PREFERENCE_GENERIC_BYTE_RANGE
+#define LOCAL EXECUTOR_PREFERENCE_TENSOR_AWARE_LOCAL
+#define KIB ((uint64_t)1 << 10)
+#define MIB ((uint64_t)1 << 20)
+#define MS ((uint64_t)1000000)
+
+static uint64_t seed;
+
+/* Matrices, cubes, vectors, scalars and empty ones, some larger than a block. */
+static void add_mixed_tensors(struct load_scene *scene, size_t n_tensors, uint64_t scale)
+{
+    for (size_t i = 0; i < n_tensors; i++) {
+        uint32_t rank = (uint32_t)scene_random(scene, 4);
+        uint64_t shape[3];
+        for (uint32_t d = 0; d < rank; d++)
+            shape[d] = scene_random(scene, 40) == 0 ? 0 : 1 + scene_random(scene, rank == 1 ? scale * 64 : rank == 2 ? scale : 40);
+        scene_add_tensor(scene, rank, shape);
+    }
+}
+
+static void pretend_disk(struct load *load, double resident_share)
+{
+    load->source->base.caps.direct_reads = true;
+    load->source->base.caps.direct_offset_alignment = load->source->base.caps.direct_memory_alignment = 512;
+    load->source->base.caps.residency = true;
+    load->source->resident_share = resident_share;
+}
+
+static struct load *load_item(struct load_scene *scene, const char *name, uint32_t n_slices, const struct slice *slices,
+                              int executor)
+{
+    struct view_item item = {name, strlen(name), n_slices, slices};
+    return load_create(scene, &(struct view_spec){.items = &item, .n_items = 1, .align_bytes = 64}, executor, scene->device);
+}
+
+static void assert_success(const struct load *load)
+{
+    if (load->has_failed)
+        print_error("seed %llu: %s\n", (unsigned long long)seed, load->error.message);
+    assert_true(load->is_done);
+    assert_false(load->has_failed);
+    assert_true(load_is_right(load));
+    assert_int_equal(run_done_bytes(load->run), load->mapping->view_bytes);
+    assert_int_equal(load->report.direct_bytes + load->report.copied_bytes, load->mapping->view_bytes);
+}
+
+static void run_random_loads(uint64_t staging_bytes, uint64_t n_threads, double resident_share, int n_loads, bool hides_address)
+{
+    struct load_scene scene;
+    struct load *loads[8];
+    scene_init(&scene, seed++, staging_bytes, n_threads, 64 * MIB);
+    add_mixed_tensors(&scene, 30, 300);
+    scene_write(&scene, 3, false);
+    struct device_fault *device = device_fault_create(scene.device);
+    device->hides_address = hides_address;
+    for (int round = 0; round < 3; round++) { /* later rounds get dirty memory from the pool */
+        for (int i = 0; i < n_loads; i++) {
+            loads[i] = load_create_random(&scene, scene_random(&scene, 2) ? GENERIC : LOCAL, &device->base);
+            pretend_disk(loads[i], resident_share);
+            load_start(loads[i]);
+        }
+        scene_wait(&scene);
+        for (int i = 0; i < n_loads; i++)
+            assert_success(loads[i]);
+        assert_true(engine_staging_bytes(scene.engine) <= (staging_bytes < 4 * KIB ? 4 * KIB : staging_bytes));
+        for (int i = 0; i < n_loads; i++)
+            load_destroy(loads[i]);
+    }
+    assert_int_equal(device->n_segments, 0);
+    device_destroy(&device->base);
+    scene_fini(&scene);
+}
+
+static void any_view_of_cached_files_is_right(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 6; i++)
+        run_random_loads(64 * MIB, 0, 1, 1 + i % 4, false);
+}
+
+static void any_view_of_uncached_files_is_right(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 6; i++)
+        run_random_loads(64 * MIB, 0, 0, 1 + i % 4, false);
+}
+
+static void any_view_is_right_with_hardly_any_staging(void **state)
+{
+    static const uint64_t budgets[] = {1, 4 * KIB, 48 * KIB, 300 * KIB, 1 * MIB};
+    (void)state;
+    for (size_t i = 0; i < 5; i++) {
+        run_random_loads(budgets[i], 0, i % 2, 3, false);
+        run_random_loads(budgets[i], 3, (i + 1) % 2, 3, false);
+    }
+}
+
+static void memory_without_an_address_is_filled_through_staging(void **state)
+{
+    (void)state;
+    run_random_loads(64 * MIB, 0, 0, 3, true);
+    run_random_loads(256 * KIB, 0, 1, 3, true);
+}
+
+static void the_report_of_a_load_alone_says_what_its_plan_says(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 24; i++) {
+        struct load_scene scene;
+        scene_init(&scene, seed++, i % 3 ? 64 * MIB : 64 * KIB, 0, 0);
+        add_mixed_tensors(&scene, 20, 400);
+        scene_write(&scene, 2, i % 4 == 3);
+        struct load *load = load_create_random(&scene, i % 2 ? GENERIC : LOCAL, scene.device);
+        if (i % 4 != 3)
+            pretend_disk(load, i % 4 / 2);
+        load_start(load);
+        scene_wait(&scene);
+        assert_success(load);
+        assert_int_equal(load->report.read_bytes, load->plan->candidates[load->plan->executor].read_bytes);
+        assert_int_equal(load->report.shared_bytes, 0);
+        assert_true(load->report.cached_bytes <= load->report.read_bytes);
+        load_destroy(load);
+        scene_fini(&scene);
+    }
+}
+
+static void loads_at_the_same_time_read_common_bytes_once(void **state)
+{
+    static const double resident[] = {0, 1};
+    (void)state;
+    for (int cached = 0; cached < 2; cached++) {
+        struct load_scene scene;
+        struct load *ranks[4];
+        uint64_t read = 0, wanted = 0;
+        scene_init(&scene, seed++, 64 * MIB, 2, 0);
+        scene_add_tensor(&scene, 1, (uint64_t[]){6 * MIB});
+        scene_add_tensor(&scene, 2, (uint64_t[]){1024, 4096});
+        scene_write(&scene, 1, false);
+        for (int r = 0; r < 4; r++) {
+            struct slice columns[2] = {{0, INT64_MAX}, {r * 1024, (r + 1) * 1024}};
+            struct view_item items[2] = {{"t.0", 3, 0, NULL}, {"t.1", 3, 2, columns}};
+            ranks[r] = load_create(&scene, &(struct view_spec){.items = items, .n_items = 2, .align_bytes = 64}, LOCAL,
+                                   scene.device);
+            pretend_disk(ranks[r], resident[cached]);
+            ranks[r]->source->delay_ns = 20 * MS; /* the others arrive while the first blocks are read */
+            load_start(ranks[r]);
+        }
+        scene_wait(&scene);
+        for (int r = 0; r < 4; r++) {
+            assert_success(ranks[r]);
+            read += ranks[r]->source->read_bytes;
+            wanted += ranks[r]->report.read_bytes + ranks[r]->report.shared_bytes;
+        }
+        assert_in_range(read, 10 * MIB, cached ? 17 * MIB : 11 * MIB);
+        assert_true(wanted >= 4 * 6 * MIB);
+        for (int r = 0; r < 4; r++)
+            load_destroy(ranks[r]);
+        scene_fini(&scene);
+    }
+}
+
+static void a_late_load_copies_from_a_replica_instead_of_reading(void **state)
+{
+    (void)state;
+    struct load_scene scene;
+    scene_init(&scene, seed++, 64 * MIB, 0, 0);
+    scene_add_tensor(&scene, 2, (uint64_t[]){2048, 4096});
+    scene_write(&scene, 1, false);
+    struct slice whole_rows[2] = {{100, 2000}, {0, INT64_MAX}}, inside[2] = {{200, 1900}, {64, 4000}};
+    struct load *first = load_item(&scene, "t.0", 2, whole_rows, LOCAL);
+    pretend_disk(first, 0);
+    load_start(first);
+    scene_wait(&scene);
+    assert_success(first);
+
+    struct load *second = load_item(&scene, "t.0", 2, inside, LOCAL);
+    pretend_disk(second, 0);
+    load_start(second);
+    scene_wait(&scene);
+    assert_success(second);
+    assert_int_equal(second->source->n_reads, 0);
+    assert_int_equal(second->report.read_bytes, 0);
+    assert_int_equal(second->report.shared_bytes, second->mapping->view_bytes);
+
+    struct load *wider = load_item(&scene, "t.0", 0, NULL, LOCAL); /* rows 0..99 and 2000..2047 are nobody's yet */
+    pretend_disk(wider, 0);
+    load_start(wider);
+    scene_wait(&scene);
+    assert_success(wider);
+    assert_int_equal(wider->report.read_bytes, 148 * 4096);
+    assert_int_equal(wider->report.shared_bytes, 1900 * 4096);
+
+    load_destroy(first);
+    load_destroy(wider);
+    struct load *fourth = load_item(&scene, "t.0", 0, NULL, LOCAL); /* the provider that is left has columns */
+    pretend_disk(fourth, 0);
+    load_start(fourth);
+    scene_wait(&scene);
+    assert_success(fourth);
+    assert_true(fourth->report.read_bytes > 0);
+    load_destroy(fourth);
+    load_destroy(second);
+    scene_fini(&scene);
+}
+
+static void the_next_ranks_columns_come_from_the_blocks_just_read(void **state)
+{
+    (void)state;
+    struct load_scene scene;
+    struct load *ranks[4];
+    uint64_t read = 0;
+    scene_init(&scene, seed++, 64 * MIB, 0, 0);
+    scene_add_tensor(&scene, 2, (uint64_t[]){4096, 2048});
+    scene_write(&scene, 1, false);
+    for (int r = 0; r < 4; r++) {
+        struct slice columns[2] = {{0, INT64_MAX}, {r * 512, (r + 1) * 512}};
+        ranks[r] = load_item(&scene, "t.0", 2, columns, LOCAL);
+        pretend_disk(ranks[r], 0);
+        load_start(ranks[r]);
+        scene_wait(&scene); /* one after the other */
+        assert_success(ranks[r]);
+        read += ranks[r]->source->read_bytes;
+    }
+    assert_in_range(read, 8 * MIB, 8 * MIB + 64 * KIB);
+    for (int r = 0; r < 4; r++)
+        load_destroy(ranks[r]);
+    scene_fini(&scene);
+}
+
+static void a_cached_late_load_reads_the_page_cache(void **state)
+{
+    (void)state;
+    struct load_scene scene;
+    struct load *loads[2];
+    scene_init(&scene, seed++, 64 * MIB, 0, 0);
+    scene_add_tensor(&scene, 1, (uint64_t[]){5 * MIB});
+    scene_write(&scene, 1, false);
+    for (int i = 0; i < 2; i++) {
+        loads[i] = load_item(&scene, "t.0", 0, NULL, i ? GENERIC : LOCAL);
+        pretend_disk(loads[i], 1);
+        load_start(loads[i]);
+        scene_wait(&scene);
+        assert_success(loads[i]);
+        assert_int_equal(loads[i]->report.read_bytes, 5 * MIB);
+        assert_int_equal(loads[i]->report.cached_bytes, 5 * MIB);
+        assert_int_equal(loads[i]->report.direct_bytes, 5 * MIB);
+    }
+    load_destroy(loads[0]);
+    load_destroy(loads[1]);
+    scene_fini(&scene);
+}
+
+static void a_failing_read_fails_only_the_loads_that_need_the_block(void **state)
+{
+    (void)state;
+    struct load_scene scene;
+    scene_init(&scene, seed++, 64 * MIB, 1, 0);
+    scene_add_tensor(&scene, 1, (uint64_t[]){5 * MIB});
+    scene_add_tensor(&scene, 1, (uint64_t[]){5 * MIB});
+    scene_write(&scene, 2, false);
+    struct load *broken = load_item(&scene, "t.0", 0, NULL, LOCAL), *sound = load_item(&scene, "t.1", 0, NULL, LOCAL);
+    broken->source->fail_from = 2;
+    load_start(broken);
+    load_start(sound);
+    scene_wait(&scene);
+    assert_true(broken->has_failed);
+    assert_int_equal(broken->error.code, ERROR_DATA_LOSS);
+    assert_non_null(strstr(broken->error.message, "part0.safetensors"));
+    assert_success(sound);
+    load_destroy(broken);
+    load_destroy(sound);
+    scene_fini(&scene);
+}
+
+static void a_cancelled_load_ends_once_and_leaves_the_others_alone(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 20; i++) {
+        struct load_scene scene;
+        scene_init(&scene, seed++, 64 * MIB, 2, 0);
+        scene_add_tensor(&scene, 1, (uint64_t[]){20 * MIB});
+        scene_write(&scene, 1, false);
+        struct load *leaver = load_item(&scene, "t.0", 0, NULL, LOCAL), *stayer = load_item(&scene, "t.0", 0, NULL, GENERIC);
+        pretend_disk(leaver, 0);
+        pretend_disk(stayer, 0);
+        leaver->source->delay_ns = stayer->source->delay_ns = MS;
+        load_start(leaver);
+        load_start(stayer);
+        nanosleep(&(struct timespec){.tv_nsec = (long)(i * MS / 2)}, NULL);
+        run_cancel(leaver->run);
+        run_cancel(leaver->run);
+        scene_wait(&scene);
+        if (leaver->has_failed)
+            assert_int_equal(leaver->error.code, ERROR_CANCELLED);
+        if (i == 0)
+            assert_true(leaver->has_failed);
+        run_cancel(leaver->run); /* too late: nothing happens */
+        assert_success(stayer);
+        load_destroy(leaver);
+        load_destroy(stayer);
+        scene_fini(&scene);
+    }
+}
+
+static void a_file_that_is_cut_off_under_the_load_is_data_loss(void **state)
+{
+    (void)state;
+    struct load_scene scene;
+    char path[128];
+    scene_init(&scene, seed++, 64 * MIB, 0, 0);
+    scene_add_tensor(&scene, 1, (uint64_t[]){9 * MIB});
+    scene_write(&scene, 1, true);
+    struct load *load = load_item(&scene, "t.0", 0, NULL, LOCAL);
+    snprintf(path, sizeof path, "%s/part0.safetensors", scene.folder);
+    assert_int_equal(truncate(path, 4 * MIB + 100), 0);
+    load_start(load);
+    scene_wait(&scene);
+    assert_true(load->has_failed);
+    assert_int_equal(load->error.code, ERROR_DATA_LOSS);
+    assert_non_null(strstr(load->error.message, "part0.safetensors"));
+    load_destroy(load);
+    scene_fini(&scene);
+}
+
+static void real_files_are_read_right_cached_and_uncached(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 4; i++) {
+        struct load_scene scene;
+        struct load *loads[3];
+        scene_init(&scene, seed++, 64 * MIB, 0, 0);
+        add_mixed_tensors(&scene, 20, 900);
+        scene_write(&scene, 3, true);
+        if (i % 2)
+            sync();
+        for (int j = 0; j < 3; j++) {
+            loads[j] = load_create_random(&scene, j % 2 ? GENERIC : LOCAL, scene.device);
+            loads[j]->source->resident_share = i % 2 ? 0 : 1;
+            load_start(loads[j]);
+        }
+        scene_wait(&scene);
+        for (int j = 0; j < 3; j++) {
+            assert_success(loads[j]);
+            load_destroy(loads[j]);
+        }
+        scene_fini(&scene);
+    }
+}
+
+static void a_plan_that_misses_bytes_is_never_a_success(void **state)
+{
+    static const double resident[] = {0, 1};
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        struct load_scene scene;
+        scene_init(&scene, seed++, 64 * MIB, 0, 0);
+        scene_add_tensor(&scene, 1, (uint64_t[]){3 * MIB});
+        scene_write(&scene, 1, false);
+        struct load *load = load_item(&scene, "t.0", 0, NULL, LOCAL);
+        pretend_disk(load, resident[i]);
+        load->plan->steps[0].bytes -= 5000;
+        load_start(load);
+        scene_wait(&scene);
+        assert_true(load->has_failed);
+        assert_int_equal(load->error.code, ERROR_INTERNAL);
+        load_destroy(load);
+        scene_fini(&scene);
+    }
+}
+
+static void a_view_without_bytes_is_done_at_once(void **state)
+{
+    (void)state;
+    struct load_scene scene;
+    scene_init(&scene, seed++, 64 * MIB, 0, 0);
+    scene_add_tensor(&scene, 2, (uint64_t[]){0, 5});
+    scene_write(&scene, 1, false);
+    struct load *load = load_item(&scene, "t.0", 0, NULL, LOCAL);
+    load_start(load);
+    scene_wait(&scene);
+    assert_success(load);
+    assert_int_equal(load->report.read_bytes, 0);
+    load_destroy(load);
+    scene_fini(&scene);
+}
+
+static void a_small_load_is_not_stuck_behind_a_large_one(void **state)
+{
+    (void)state;
+    struct load_scene scene;
+    scene_init(&scene, seed++, 64 * MIB, 1, 0);
+    scene_add_tensor(&scene, 1, (uint64_t[]){40 * MIB});
+    scene_add_tensor(&scene, 1, (uint64_t[]){1000});
+    scene_write(&scene, 2, false);
+    struct load *large = load_item(&scene, "t.0", 0, NULL, LOCAL), *small = load_item(&scene, "t.1", 0, NULL, LOCAL);
+    large->source->delay_ns = small->source->delay_ns = MS;
+    load_start(large);
+    load_start(small);
+    scene_wait(&scene);
+    assert_success(large);
+    assert_success(small);
+    assert_true(small->report.execute_ns < large->report.execute_ns / 2);
+    load_destroy(large);
+    load_destroy(small);
+    scene_fini(&scene);
+}
+
+int main(void)
+{
+    const char *given = getenv("TEST_SEED");
+    seed = given ? strtoull(given, NULL, 10) : (uint64_t)time(NULL) * 1000;
+    print_message("TEST_SEED=%llu\n", (unsigned long long)seed);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(any_view_of_cached_files_is_right),
+        cmocka_unit_test(any_view_of_uncached_files_is_right),
+        cmocka_unit_test(any_view_is_right_with_hardly_any_staging),
+        cmocka_unit_test(memory_without_an_address_is_filled_through_staging),
+        cmocka_unit_test(the_report_of_a_load_alone_says_what_its_plan_says),
+        cmocka_unit_test(loads_at_the_same_time_read_common_bytes_once),
+        cmocka_unit_test(a_late_load_copies_from_a_replica_instead_of_reading),
+        cmocka_unit_test(the_next_ranks_columns_come_from_the_blocks_just_read),
+        cmocka_unit_test(a_cached_late_load_reads_the_page_cache),
+        cmocka_unit_test(a_failing_read_fails_only_the_loads_that_need_the_block),
+        cmocka_unit_test(a_cancelled_load_ends_once_and_leaves_the_others_alone),
+        cmocka_unit_test(a_file_that_is_cut_off_under_the_load_is_data_loss),
+        cmocka_unit_test(real_files_are_read_right_cached_and_uncached),
+        cmocka_unit_test(a_plan_that_misses_bytes_is_never_a_success),
+        cmocka_unit_test(a_view_without_bytes_is_done_at_once),
+        cmocka_unit_test(a_small_load_is_not_stuck_behind_a_large_one),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
