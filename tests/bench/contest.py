@@ -1,0 +1,315 @@
+"""One timed run: the machine in a known state, all ranks ready, one start, every byte touched, the result checked."""
+import hashlib
+import json
+import os
+import select
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+import machine
+from loaders import Job
+
+HERE = Path(__file__).resolve().parent
+GIB = 1 << 30
+
+
+class Failed(Exception):
+    pass
+
+
+@dataclass(frozen=True)
+class Case:
+    """What is loaded, by how many ranks, from where."""
+    name: str
+    folder: Path
+    ranks: int
+    temperature: str  # cold, hot
+    read_ahead_kib: int | None = None
+
+    def files(self):
+        return sorted(self.folder.glob("*.safetensors"))
+
+    def bytes(self):
+        return sum(f.stat().st_size for f in self.files())
+
+    def title(self):
+        return f"{self.name}, {self.temperature}" + (f", read_ahead_kb {self.read_ahead_kib}" if self.read_ahead_kib else "")
+
+
+@dataclass(frozen=True)
+class Contender:
+    """loader: a key of LOADERS, "C", "fio" or "copy". pages: what shmem_enabled is set to for the run."""
+    name: str
+    loader: str
+    pages: str | None = None
+    pool: bool = False
+
+    def has_daemon(self):
+        return self.loader in ("C", "tensorcast Python")
+
+
+@dataclass
+class Bench:
+    """Where things are, and what is shared by all runs."""
+    build: Path
+    data: Path
+    tiny: Path
+    expected: dict = field(default_factory=dict)
+
+    def __post_init__(self):
+        self.native, self.library, self.c_worker = (self.build / "bench" / n for n in ("native", "libtouch.so", "worker"))
+        self.backed = machine.Backed(self.native)
+
+
+class Service:
+    """A fresh tensorcastd on sockets of its own."""
+
+    def __init__(self, bench, pool_bytes=0, staging="64MiB"):
+        self.folder = Path(tempfile.mkdtemp(prefix="tcb-", dir="/tmp"))
+        self.socket = self.folder / "d.sock"
+        config = {"server": {"socket_path": str(self.socket), "state_dir": str(self.folder / "state")},
+                  "memory": {"host_budget": "16GiB", "staging_budget": staging, "pool_budget": pool_bytes},
+                  "sources": {"disk": {"trusted_roots": [str(bench.data)]}}, "logging": {"level": "warn"}}
+        (self.folder / "config.yaml").write_text(json.dumps(config))  # JSON is YAML
+        self.bench, self.log = bench, open(self.folder / "log", "w+")
+        self.process = subprocess.Popen([bench.build / "tensorcastd", "--config", self.folder / "config.yaml"],
+                                        stdin=subprocess.DEVNULL, stdout=self.log, stderr=self.log)
+        for _ in range(200):
+            if self.call("status", "--json", check=False).returncode == 0:
+                return
+            time.sleep(0.05)
+        raise Failed(f"the daemon did not start: {Path(self.log.name).read_text()}")
+
+    def call(self, *arguments, check=True, stdin=None):
+        done = subprocess.run([self.bench.build / "tensorcast", "--socket", self.socket, *map(str, arguments)],
+                              capture_output=True, text=True, input=stdin)
+        if check and done.returncode:
+            raise Failed(f"tensorcast {arguments}: {done.stderr}")
+        return done
+
+    def json(self, *arguments, **options):
+        return json.loads(self.call(*arguments, "--json", **options).stdout)
+
+    def reset_peak(self):
+        Path(f"/proc/{self.process.pid}/clear_refs").write_text("5")
+        return machine.resident(self.process.pid)
+
+    def end(self):
+        self.process.terminate()
+        try:
+            self.process.wait(20)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+        self.log.close()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+class Rank:
+    """One worker process."""
+
+    def __init__(self, bench, contender, job):
+        if contender.loader == "C":
+            command = [bench.c_worker, job.socket, f"disk:{job.folder}", "120000"]
+        else:
+            command = [sys.executable, HERE / "worker.py", contender.loader, json.dumps(vars(job)), bench.library, bench.tiny]
+        environment = {**os.environ, **({"OMP_NUM_THREADS": "1"} if job.ranks > 1 else {})}
+        self.errors = tempfile.TemporaryFile("w+")
+        self.process = subprocess.Popen(list(map(str, command)), stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                        stderr=self.errors, env=environment)
+        if contender.loader == "C":
+            self.say("".join(view_lines(job)))
+
+    def say(self, text):
+        self.process.stdin.write(f"{text}\n".encode())
+        self.process.stdin.flush()
+
+    def hear(self, seconds=300):
+        if not select.select([self.process.stdout], [], [], seconds)[0]:
+            raise Failed("a worker says nothing")
+        line = self.process.stdout.readline().decode()
+        if not line:
+            self.errors.seek(0)
+            raise Failed(f"a worker died: {self.errors.read()[-500:]}")
+        return line
+
+    def end(self):
+        self.process.stdin.close()
+        try:
+            self.process.wait(10)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+        self.process.stdout.close()
+        self.errors.close()
+
+
+def headers(folder):
+    """(path, position of the data, {name: entry}) of every part file."""
+    for path in sorted(Path(folder).glob("*.safetensors")):
+        with open(path, "rb") as file:
+            length = int.from_bytes(file.read(8), "little")
+            entries = json.loads(file.read(length))
+        entries.pop("__metadata__", None)
+        yield path, 8 + length, entries
+
+
+def view_lines(job):
+    if job.ranks == 1:
+        return
+    for _, _, entries in headers(job.folder):
+        for name, entry in entries.items():
+            dimension, start, stop = job.cut(name, entry["shape"]) or (-1, 0, 0)
+            yield f"{name} {dimension} {start} {stop} {len(entry['shape'])}\n"
+
+
+def expected_digests(bench, job):
+    """{name: sha256} of what a rank must hold, from the files themselves."""
+    key = (job.folder, job.rank, job.ranks)
+    if key not in bench.expected:
+        digests = {}
+        for path, begin, entries in headers(job.folder):
+            raw = np.memmap(path, np.uint8, "r")
+            for name, entry in entries.items():
+                start, stop = entry["data_offsets"]
+                value, cut = raw[begin + start:begin + stop], job.cut(name, entry["shape"])
+                if cut:
+                    rows, width = entry["shape"][0], (stop - start) // int(np.prod(entry["shape"]))
+                    value = value.reshape(rows, -1)
+                    value = value[cut[1]:cut[2]] if cut[0] == 0 else value[:, cut[1] * width:cut[2] * width]
+                digests[name] = hashlib.sha256(np.ascontiguousarray(value)).hexdigest()
+        bench.expected[key] = digests
+    return bench.expected[key]
+
+
+def prepare_machine(bench, case):
+    """Cold or hot, and enough memory that is really there; checked at the last moment."""
+    files = case.files()
+    if case.temperature == "cold":
+        machine.make_cold(files)
+    else:
+        machine.make_hot(files)
+    machine.wait_until_quiet()
+    bench.backed.take(int(2.3 * case.bytes()) + GIB)
+    if case.temperature == "hot":
+        machine.make_hot(files)
+    share = machine.cached_share(files)
+    bench.backed.give()
+    if (share > 0) if case.temperature == "cold" else (share < 0.999):
+        raise Failed(f"{share:.3f} of the checkpoint is in the page cache")
+
+
+def run_copy(bench, case):
+    bench.backed.take(int(2.3 * case.bytes()) + GIB)
+    bench.backed.give()
+    out = subprocess.run([bench.native, "copy", str(case.bytes()), "2"], check=True, capture_output=True, text=True).stdout
+    return {"touched_s": float(out), "loaded_s": float(out)}
+
+
+def run_fio(case):
+    names = ":".join(str(f).replace(":", "\\:") for f in case.files())
+    command = ["fio", "--name=ceiling", f"--filename={names}", "--rw=read", "--direct=1", "--bs=1M", "--iodepth=16",
+               "--ioengine=io_uring", "--iomem=mmaphuge", "--file_service_type=sequential", "--readonly", "--output-format=json"]
+    with machine.reserved_huge_pages(64):
+        machine.make_cold(case.files())
+        done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode:
+        raise Failed(f"fio: {done.stderr[-300:]}")
+    read = json.loads(done.stdout)["jobs"][0]["read"]
+    if read["io_bytes"] < 0.99 * case.bytes():
+        raise Failed(f"fio read {read['io_bytes']} of {case.bytes()} bytes")
+    seconds = case.bytes() / read["bw_bytes"]
+    return {"touched_s": seconds, "loaded_s": seconds}
+
+
+def fill_pool(bench, service, case, contender):
+    """Loads the same views once and lets them go, so that the daemon has faulted memory to use again."""
+    ranks = [Rank(bench, Contender("", "C"), Job(str(case.folder), r, case.ranks, str(service.socket))) for r in range(case.ranks)]
+    for rank in ranks:
+        rank.hear()
+    for rank in ranks:
+        rank.say("")
+    for rank in ranks:
+        rank.hear()
+    for rank in ranks:
+        rank.end()
+    for _ in range(100):
+        if service.json("status")["leases"] == 0:
+            break
+        time.sleep(0.02)
+    service.call("release", "--all")
+
+
+def run(bench, case, contender, check):
+    """A flat record of one run."""
+    with machine.read_ahead(case.folder, case.read_ahead_kib), machine.shared_huge_pages(contender.pages):
+        if contender.loader == "copy":
+            return run_copy(bench, case)
+        if contender.loader == "fio":
+            return run_fio(case)
+        service = None
+        try:
+            if contender.has_daemon():
+                service = Service(bench, pool_bytes=2 * case.bytes() if contender.pool else 0)
+                if contender.pool:
+                    fill_pool(bench, service, case, contender)
+            return run_ranks(bench, case, contender, service, check)
+        finally:
+            if service:
+                service.end()
+
+
+def run_ranks(bench, case, contender, service, check):
+    jobs = [Job(str(case.folder), r, case.ranks, str(service.socket) if service else "") for r in range(case.ranks)]
+    ranks = []
+    try:
+        for job in jobs:
+            ranks.append(Rank(bench, contender, job))
+        for rank in ranks:
+            rank.hear()
+        prepare_machine(bench, case)
+        record = measure(case, ranks, service)
+        answers = record.pop("answers")
+        record["equal"] = all_equal(bench, contender, jobs, ranks, answers) if check else None
+        return record
+    finally:
+        for rank in ranks:
+            rank.end()
+
+
+def measure(case, ranks, service):
+    pid = service.process.pid if service else None
+    resident = service.reset_peak() if service else 0
+    daemon_cpu, busy = machine.cpu_seconds(pid) if pid else 0.0, machine.machine_busy_seconds()
+    disk, start = machine.disk_bytes_read(case.folder), time.monotonic()
+    for rank in ranks:
+        rank.say("")
+    answers = [json.loads(rank.hear()) for rank in ranks]
+    took = max(a["touched"] for a in answers) - start
+    cpu = sum(a["cpu"] for a in answers) + (machine.cpu_seconds(pid) - daemon_cpu if pid else 0)
+    reports = [a["report"] for a in answers if a["report"]]
+    return {"touched_s": took, "loaded_s": max(a["loaded"] for a in answers) - start, "cpu_s": cpu,
+            "disk_bytes": machine.disk_bytes_read(case.folder) - disk,
+            "others": max(0.0, machine.machine_busy_seconds() - busy - cpu) / took,
+            "peak_bytes": machine.resident_peak(pid) - resident if pid else None,
+            "view_bytes": sum(r["bytes"]["view"] for r in reports), "read_bytes": sum(r["bytes"]["read"] for r in reports),
+            "memory": "/".join(sorted({r["memory"] for r in reports})), "execute_ms": [r["ms"]["execute"] for r in reports],
+            "answers": answers}
+
+
+def all_equal(bench, contender, jobs, ranks, answers):
+    if contender.loader == "C":
+        return all({t["name"]: t["sha256"] for t in answer["report"]["tensors"]} == expected_digests(bench, job)
+                   for job, answer in zip(jobs, answers))
+    wrong = []
+    for rank in ranks:
+        rank.say("check")
+        wrong += json.loads(rank.hear())
+    return not wrong

@@ -1,0 +1,126 @@
+"""The contenders that run in Python. A loader gets a Job and returns {name: tensor}; one class each, nothing shared but
+the names. What differs between them is the point: views of a mapped file, copies, whole tensors that are cut afterwards,
+a streaming reader, the daemon."""
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "examples"))
+from compare_ranks import SPLIT_ON  # noqa: E402
+
+
+@dataclass
+class Job:
+    folder: str
+    rank: int = 0
+    ranks: int = 1
+    socket: str = ""
+
+    def files(self):
+        return sorted(Path(self.folder).glob("*.safetensors"))
+
+    def cut(self, name, shape):
+        """(dimension, start, stop) of what this rank wants, or None for the whole tensor."""
+        if self.ranks == 1:
+            return None
+        dimension = next((d for part, d in SPLIT_ON.items() if f"{part}.weight" in name), None)
+        if dimension is None:
+            return None
+        step = shape[dimension] // self.ranks
+        return dimension, self.rank * step, (self.rank + 1) * step
+
+
+class Views:
+    """safetensors: mapped views, nothing copied."""
+
+    def prepare(self):
+        import torch  # noqa: F401
+        from safetensors import safe_open
+        self.safe_open = safe_open
+
+    def load(self, job):
+        tensors = {}
+        for path in job.files():
+            file = self.safe_open(path, "pt")
+            for name in file.keys():
+                part = file.get_slice(name)
+                cut = job.cut(name, part.get_shape())
+                if cut is None:
+                    tensors[name] = file.get_tensor(name)
+                else:
+                    dimension, start, stop = cut
+                    tensors[name] = part[start:stop] if dimension == 0 else part[:, start:stop]
+        return tensors
+
+
+class Copies(Views):
+    """safetensors: the same, into memory of its own."""
+
+    def load(self, job):
+        return {name: tensor.clone() for name, tensor in super().load(job).items()}
+
+
+class WholeThenNarrow:
+    """As vLLM loads by default: every rank gets whole tensors, cuts out its part and copies it into a parameter."""
+
+    def prepare(self):
+        import torch
+        from safetensors import safe_open
+        self.torch, self.safe_open = torch, safe_open
+
+    def keep(self, job, name, whole):
+        cut = job.cut(name, list(whole.shape))
+        part = whole if cut is None else whole.narrow(cut[0], cut[1], cut[2] - cut[1])
+        return self.torch.empty(part.shape, dtype=part.dtype).copy_(part)
+
+    def load(self, job):
+        tensors = {}
+        for path in job.files():
+            with self.safe_open(path, "pt") as file:
+                for name in file.keys():
+                    tensors[name] = self.keep(job, name, file.get_tensor(name))
+        return tensors
+
+
+class Streamer(WholeThenNarrow):
+    """Run:ai model streamer: every rank streams all files and keeps its part."""
+
+    def prepare(self):
+        super().prepare()
+        from runai_model_streamer import SafetensorsStreamer
+        self.streamer = SafetensorsStreamer
+
+    def load(self, job):
+        tensors = {}
+        with self.streamer() as streamer:
+            streamer.stream_files([str(path) for path in job.files()])
+            for name, whole in streamer.get_tensors():
+                tensors[name] = self.keep(job, name, whole)
+        return tensors
+
+
+class Tensorcast:
+    """The daemon, through the Python client."""
+
+    def prepare(self):
+        import torch  # noqa: F401
+        import tensorcast_client
+        self.client_module = tensorcast_client
+
+    def connect(self, job):
+        self.client = self.client_module.connect(f"unix:{job.socket}", timeout=60.0)
+
+    def load(self, job):
+        artifact = self.client.artifact(f"disk:{job.folder}")
+        if job.ranks == 1:
+            names, slices = list(artifact.tensor_names), {}
+        else:
+            shapes = {t["name"]: t["shape"] for t in artifact.describe()["tensors"]}
+            cuts = {name: job.cut(name, shape) for name, shape in shapes.items()}
+            names = list(shapes)
+            slices = {name: (cut[0], slice(cut[1], cut[2])) for name, cut in cuts.items() if cut}
+        return artifact.subset(names).view(slices=slices).tensor_dict(device="cpu", framework="torch")
+
+
+LOADERS = {"safetensors views": Views, "safetensors copies": Copies, "vLLM default": WholeThenNarrow,
+           "Run:ai streamer": Streamer, "tensorcast Python": Tensorcast}

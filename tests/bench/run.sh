@@ -1,0 +1,25 @@
+#!/usr/bin/env bash
+# Measures tensorcast beside the machine's ceilings and other loaders; `make bench` calls it. As root, on a quiet machine.
+# usage: run.sh BUILD_DIR [options of bench.py]; without --write and --quick the table goes into docs/performance.md.
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+build=${1:-build}
+[ $# -eq 0 ] || shift
+python=$(bash setup/setup.sh bench)
+mkdir -p "$build/bench"
+flags=(-O3 -march=native -std=gnu17 -Wall -Wextra -Werror)
+gcc "${flags[@]}" -o "$build/bench/native" tests/bench/native.c -lpthread
+gcc "${flags[@]}" -shared -fPIC -o "$build/bench/libtouch.so" tests/bench/native.c -lpthread
+gcc "${flags[@]}" -Iclient -o "$build/bench/worker" tests/bench/worker.c -L"$build/bench" -L"$build" -ltouch -ltensorcast \
+  -Wl,-rpath,'$ORIGIN:$ORIGIN/..'
+copy=$(mktemp -d)
+trap 'rm -rf "$copy"' EXIT
+cp -r client/python "$copy/"
+rm -rf "$build/bench/python"
+"$python" -m pip install --quiet --no-deps --no-build-isolation --target "$build/bench/python" "$copy/python"
+case " $* " in
+  *" --write "* | *" --quick "* | *" --help "*) ;;
+  *) set -- "$@" --write docs/performance.md ;;
+esac
+unset TENSORCAST_SOCKET
+PYTHONPATH=$build/bench/python "$python" tests/bench/bench.py "$build" "$@"
