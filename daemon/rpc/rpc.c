@@ -2,9 +2,10 @@
  *
  * Start: routes are built, the queue thread runs, the listener binds last. A connection goes to the peer of its uid,
  * which is made when the first connection of that uid arrives.
- * Drain: no more accepts, GOAWAY to everybody; when the last call has ended or the grace is over, everything that is left
- * is cancelled, which also closes silent connections that would never answer a GOAWAY; when every peer has stopped and
- * every call is freed (or after LAST_WAIT_MS, should a handler not end its call) `drained` runs.
+ * Drain: no more accepts, new calls are answered UNAVAILABLE. When the last call has ended or the grace is over, gRPC is
+ * shut down and everything that is left cancelled; not earlier, because gRPC answers calls that cross its GOAWAY with
+ * CANCELLED, and because silent connections would never answer one. When every peer has stopped and every call is freed
+ * (or after LAST_WAIT_MS, should a handler not end its call) `drained` runs.
  * Destroy frees all of it in order, or abandons it when a call is left, because gRPC cannot be torn down under one. */
 #include "rpc/rpc.h"
 
@@ -48,6 +49,11 @@ void rpc_post(struct rpc_server *server, struct rpc_tag *tag)
     pthread_mutex_unlock(&server->post_lock);
 }
 
+void rpc_hand_over(struct rpc_tag *tag)
+{
+    atomic_store_explicit(&tag->handed_over, true, memory_order_release);
+}
+
 static void *serve_queue(void *data)
 {
     grpc_completion_queue *queue = data;
@@ -56,6 +62,7 @@ static void *serve_queue(void *data)
         if (event.type == GRPC_QUEUE_SHUTDOWN)
             return NULL;
         struct rpc_tag *tag = event.tag;
+        atomic_load_explicit(&tag->handed_over, memory_order_acquire);
         tag->on_event(tag, event.success);
     }
 }
@@ -163,7 +170,7 @@ static void on_over(struct loop_task *task)
 /* gRPC says a peer has stopped when its connections are closed, which may be before the last of its calls is freed. */
 static void stop_if_over(struct rpc_server *server)
 {
-    if (!server->cancelled_all || server->n_peers_running || server->n_calls || server->drained)
+    if (!server->shut || server->n_peers_running || server->n_calls || server->drained)
         return;
     server->drained = true;
     loop_timer_stop(server->grace);
@@ -190,6 +197,7 @@ static void on_stopped_event(struct rpc_tag *tag, bool ok)
 void rpc_arm(struct rpc_peer *peer)
 {
     struct rpc_call *call = rpc_call_create(peer);
+    rpc_hand_over(&call->arrived);
     if (grpc_server_request_call(peer->grpc, &call->grpc, &call->details, &call->metadata, peer->server->queue,
                                  peer->server->queue, &call->arrived) != GRPC_CALL_OK)
         rpc_call_discard(call);
@@ -349,28 +357,30 @@ static void on_last_wait(void *data)
     server->on_drained(server->options.context);
 }
 
-static void cancel_all(struct rpc_server *server)
+static void shut_down(struct rpc_server *server)
 {
-    if (server->cancelled_all)
+    if (server->shut)
         return;
-    server->cancelled_all = true;
+    server->shut = true;
     loop_timer_destroy(server->grace);
     server->grace = loop_timer_create(server->options.loop, on_last_wait, server);
     loop_timer_start(server->grace, LAST_WAIT_MS, 0);
-    for (struct rpc_peer *peer = server->peers; peer; peer = peer->next)
-        if (peer->grpc)
-            grpc_server_cancel_all_calls(peer->grpc);
+    for (struct rpc_peer *peer = server->peers; peer; peer = peer->next) {
+        rpc_hand_over(&peer->stopped);
+        grpc_server_shutdown_and_notify(peer->grpc, server->queue, &peer->stopped);
+        grpc_server_cancel_all_calls(peer->grpc);
+    }
     stop_if_over(server);
 }
 
 static void on_grace_over(void *data)
 {
-    cancel_all(data);
+    shut_down(data);
 }
 
 void rpc_call_gone(struct rpc_server *server)
 {
-    if (server->state == RPC_DRAINING && !server->calls && !server->cancelled_all)
+    if (server->state == RPC_DRAINING && !server->calls && !server->shut)
         loop_timer_start(server->grace, 0, 0);
     stop_if_over(server);
 }
@@ -383,8 +393,6 @@ void rpc_server_drain(struct rpc_server *server, uint64_t grace_ms, void (*drain
     server->listener = NULL;
     server->grace = loop_timer_create(server->options.loop, on_grace_over, server);
     loop_timer_start(server->grace, grace_ms, 0);
-    for (struct rpc_peer *peer = server->peers; peer; peer = peer->next)
-        grpc_server_shutdown_and_notify(peer->grpc, server->queue, &peer->stopped);
     tell_calls(server);
     rpc_call_gone(server);
 }

@@ -67,6 +67,7 @@ static void unref(struct rpc_call *call)
 
 static void start(struct rpc_call *call, const grpc_op *ops, size_t n_ops, struct rpc_tag *tag)
 {
+    rpc_hand_over(tag);
     if (grpc_call_start_batch(call->grpc, ops, n_ops, tag, NULL) != GRPC_CALL_OK)
         abort(); /* only for batches that break gRPC's rules */
 }

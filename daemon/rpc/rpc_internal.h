@@ -28,6 +28,7 @@ struct rpc_tag {
     struct loop_task task; /* first: a task is its tag */
     void (*on_event)(struct rpc_tag *tag, bool ok); /* queue thread */
     void *owner;
+    _Atomic bool handed_over; /* orders this thread before the queue thread where a race detector can see it */
     bool ok;
 };
 
@@ -78,7 +79,7 @@ struct rpc_server {
     struct loop_timer *grace, *trim;
     uint64_t warned_ns; /* of running out of descriptors */
     bool trim_waits;
-    bool cancelled_all, drained;
+    bool shut, drained;
     struct loop_task over;
     void (*on_drained)(void *context);
 };
@@ -125,7 +126,8 @@ struct rpc_call {
 
 /* rpc.c */
 void rpc_post(struct rpc_server *server, struct rpc_tag *tag); /* any thread; dropped once the server is closed */
-void rpc_arm(struct rpc_peer *peer);                           /* any thread */
+void rpc_hand_over(struct rpc_tag *tag); /* before every operation: gives the tag and its owner to the queue thread */
+void rpc_arm(struct rpc_peer *peer);     /* any thread */
 const struct rpc_route *rpc_find_route(const struct rpc_server *server, const char *path, size_t length);
 void rpc_trim_later(struct rpc_server *server);
 void rpc_call_gone(struct rpc_server *server); /* a call was freed */
