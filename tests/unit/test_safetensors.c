@@ -1,0 +1,211 @@
+/* Every rule of the header, broken one at a time, and every liberty the format allows. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "resolve/safetensors.h"
+
+#include <cmocka.h>
+
+struct broken {
+    const char *header;
+    uint64_t data_bytes;
+    const char *reason, *named; /* named NULL = no tensor to name */
+};
+
+#define X(dtype, shape, offsets) "{\"x\":{\"dtype\":\"" dtype "\",\"shape\":" shape ",\"data_offsets\":" offsets "}}"
+#define U8(offsets) "{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":" offsets "}"
+#define GOOD X("U8", "[4]", "[0,4]")
+#define RANK_65 "[1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,4]"
+#define BAD_JSON "INVALID_HEADER_DESERIALIZATION"
+
+static const struct broken broken[] = {
+    {"", 0, BAD_JSON, NULL},
+    {"this is not JSON", 0, BAD_JSON, NULL},
+    {"[]", 0, BAD_JSON, NULL},
+    {"\"x\"", 0, BAD_JSON, NULL},
+    {"\xef\xbb\xbf{}", 0, BAD_JSON, NULL},
+    {GOOD "}", 4, BAD_JSON, NULL},
+    {"{\"\xff\xfe\":" U8("[0,4]") "}", 4, "INVALID_HEADER", NULL},
+    {"{\"x\":[1]}", 4, BAD_JSON, "x"},
+    {"{\"x\":{\"shape\":[4],\"data_offsets\":[0,4]}}", 4, BAD_JSON, "x"},
+    {"{\"x\":{\"dtype\":\"U8\",\"data_offsets\":[0,4]}}", 4, BAD_JSON, "x"},
+    {"{\"x\":{\"dtype\":\"U8\",\"shape\":[4]}}", 4, BAD_JSON, "x"},
+    {"{\"x\":{\"dtype\":\"U8\",\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":[0,4]}}", 4, BAD_JSON, "x"},
+    {X("U9", "[4]", "[0,4]"), 4, "UNKNOWN_DTYPE", "x"},
+    {X("u8", "[4]", "[0,4]"), 4, "UNKNOWN_DTYPE", "x"},
+    {X("U8", "[-4]", "[0,4]"), 4, BAD_JSON, "x"},
+    {X("U8", "[4.0]", "[0,4]"), 4, BAD_JSON, "x"},
+    {X("U8", "4", "[0,4]"), 4, BAD_JSON, "x"},
+    {X("U8", RANK_65, "[0,4]"), 4, "RANK_TOO_LARGE", "x"},
+    {X("U8", "[4]", "[0,2,4]"), 4, BAD_JSON, "x"},
+    {X("U8", "[4]", "[0]"), 4, BAD_JSON, "x"},
+    {X("U8", "[4]", "[-4,0]"), 4, BAD_JSON, "x"},
+    {X("U8", "[4]", "[4,0]"), 4, "INVALID_OFFSET", "x"},
+    {X("U8", "[4]", "[1,5]"), 5, "INVALID_OFFSET", "x"},
+    {"{\"a\":" U8("[0,4]") ",\"b\":" U8("[5,9]") "}", 9, "INVALID_OFFSET", "b"},
+    {"{\"a\":" U8("[0,4]") ",\"b\":" U8("[3,7]") "}", 7, "INVALID_OFFSET", "b"},
+    {"{\"a\":" U8("[0,4]") ",\"b\":" U8("[0,4]") "}", 4, "INVALID_OFFSET", "b"},
+    {X("F32", "[2]", "[0,4]"), 4, "TENSOR_INVALID_INFO", "x"},
+    {X("F32", "[1]", "[0,8]"), 8, "TENSOR_INVALID_INFO", "x"},
+    {X("U8", "[4294967296,4294967296]", "[0,0]"), 0, "VALIDATION_OVERFLOW", "x"},
+    {X("U8", "[4294967296,4294967296,0]", "[0,0]"), 0, "VALIDATION_OVERFLOW", "x"},
+    {X("F64", "[4611686018427387904]", "[0,0]"), 0, "VALIDATION_OVERFLOW", "x"},
+    {X("F4", "[3]", "[0,1]"), 1, "MISALIGNED_SLICE", "x"},
+    {X("F6_E2M3", "[3]", "[0,2]"), 2, "MISALIGNED_SLICE", "x"},
+    {GOOD, 5, "METADATA_INCOMPLETE_BUFFER", NULL},
+    {GOOD, 3, "METADATA_INCOMPLETE_BUFFER", NULL},
+    {GOOD, 0, "METADATA_INCOMPLETE_BUFFER", NULL},
+    {"{}", 1, "METADATA_INCOMPLETE_BUFFER", NULL},
+    {"{\"__metadata__\":{\"k\":1}}", 0, BAD_JSON, NULL},
+    {"{\"__metadata__\":{\"k\":{\"a\":\"b\"}}}", 0, BAD_JSON, NULL},
+    {"{\"__metadata__\":[\"k\"]}", 0, BAD_JSON, NULL},
+    {"{\"__metadata__\":{},\"__metadata__\":{}}", 0, BAD_JSON, NULL},
+    {"{\"x\":" U8("[0,4]") ",\"x\":" U8("[4,8]") "}", 8, "DUPLICATE_TENSOR", "x"},
+    {"{\"x\":" U8("[0,4]") ",\"\\u0078\":" U8("[4,8]") "}", 8, "DUPLICATE_TENSOR", "x"},
+};
+
+static struct safetensors_header *parse(const char *header, uint64_t data_bytes, struct error *error)
+{
+    uint64_t length = strlen(header);
+    return safetensors_parse(header, length, 8 + length + data_bytes, error);
+}
+
+static void every_broken_rule_is_refused_with_its_reason(void **state)
+{
+    struct error error;
+    char named[64];
+    (void)state;
+    for (size_t i = 0; i < sizeof broken / sizeof *broken; i++) {
+        if (parse(broken[i].header, broken[i].data_bytes, &error))
+            fail_msg("accepted: %s", broken[i].header);
+        if (strcmp(error.reason, broken[i].reason) != 0)
+            fail_msg("%s: reason %s (%s)", broken[i].header, error.reason, error.message);
+        bool unimplemented = strcmp(error.reason, "UNKNOWN_DTYPE") == 0 || strcmp(error.reason, "RANK_TOO_LARGE") == 0;
+        assert_int_equal(error.code, unimplemented ? ERROR_UNIMPLEMENTED : ERROR_DATA_LOSS);
+        snprintf(named, sizeof named, "tensor %s:", broken[i].named ? broken[i].named : "");
+        if (broken[i].named && !strstr(error.message, named))
+            fail_msg("%s: the message names no tensor %s: %s", broken[i].header, broken[i].named, error.message);
+    }
+}
+
+static void unusual_but_legal_headers_are_read(void **state)
+{
+    static const struct {
+        const char *header;
+        uint64_t data_bytes;
+        size_t n_tensors;
+    } legal[] = {
+        {"{}", 0, 0},
+        {" \n{} \t\r\n ", 0, 0},
+        {"   " GOOD "  \n", 4, 1},
+        {"{\"__metadata__\":{\"format\":\"pt\",\"\xc3\xa9\":\"\\u0000\\n\"}}", 0, 0},
+        {"{\"__metadata__\":null}", 0, 0},
+        {"{\"x\":{\"data_offsets\":[0,4],\"extra\":[{}],\"shape\":[4],\"dtype\":\"U8\"}}", 4, 1},
+        {X("U8", "[]", "[0,1]"), 1, 1},
+        {X("F32", "[3,0]", "[0,0]"), 0, 1},
+        {X("F32", "[1099511627776,0]", "[0,0]"), 0, 1},
+        {X("F4", "[3,2]", "[0,3]"), 3, 1},
+        {X("F6_E3M2", "[4]", "[0,3]"), 3, 1},
+        {"{\"\":" U8("[0,4]") "}", 4, 1},
+    };
+    struct error error;
+    (void)state;
+    for (size_t i = 0; i < sizeof legal / sizeof *legal; i++) {
+        struct safetensors_header *header = parse(legal[i].header, legal[i].data_bytes, &error);
+        if (!header)
+            fail_msg("refused: %s: %s", legal[i].header, error.message);
+        assert_int_equal(header->n_tensors, legal[i].n_tensors);
+        safetensors_unref(header);
+    }
+}
+
+static void tensors_come_in_the_order_of_their_bytes(void **state)
+{
+    static const char text[] = "{\"b\":{\"dtype\":\"BF16\",\"shape\":[2,3],\"data_offsets\":[4,16]},"
+                               "\"e2\":{\"dtype\":\"F64\",\"shape\":[0],\"data_offsets\":[4,4]},"
+                               "\"e1\":{\"dtype\":\"F64\",\"shape\":[0,7],\"data_offsets\":[4,4]},\"a\\u0000z\":" U8("[0,4]") "}";
+    struct error error;
+    struct safetensors_header *header = parse(text, 16, &error);
+    (void)state;
+    assert_non_null(header);
+    assert_int_equal(header->data_offset, 8 + strlen(text));
+    assert_int_equal(header->file_bytes, header->data_offset + 16);
+    static const char *const names[] = {"a", "e1", "e2", "b"};
+    for (size_t i = 0; i < 4; i++)
+        assert_string_equal(header->tensors[i].name, names[i]);
+    assert_int_equal(header->tensors[0].name_length, 3);
+    assert_memory_equal(header->tensors[0].name, "a\0z", 4);
+    const struct safetensors_tensor *b = &header->tensors[3];
+    assert_true(b->dtype == DTYPE_BF16 && b->rank == 2 && b->shape[0] == 2 && b->shape[1] == 3);
+    assert_int_equal(b->offset, header->data_offset + 4);
+    assert_int_equal(b->bytes, 12);
+    assert_int_equal(header->tensors[1].shape[1], 7);
+    safetensors_ref(header);
+    safetensors_unref(header);
+    assert_string_equal(header->tensors[3].name, "b"); /* the first reference still holds it */
+    safetensors_unref(header);
+    safetensors_unref(NULL);
+}
+
+static void the_length_field_is_held_against_limit_and_file(void **state)
+{
+    const uint64_t limit = SAFETENSORS_MAX_HEADER_BYTES;
+    const struct {
+        uint64_t length, file_bytes;
+        const char *reason;
+    } cases[] = {
+        {2, 10, NULL},
+        {0, 8, NULL},
+        {3, 10, "INVALID_HEADER_LENGTH"},
+        {limit, limit + 8, NULL},
+        {limit, limit + 7, "INVALID_HEADER_LENGTH"},
+        {limit + 1, limit + 9, "HEADER_TOO_LARGE"},
+        {(uint64_t)1 << 63, 100, "HEADER_TOO_LARGE"},
+        {UINT64_MAX, 100, "HEADER_TOO_LARGE"},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        unsigned char first[8];
+        uint64_t json_bytes;
+        struct error error;
+        for (int b = 0; b < 8; b++)
+            first[b] = (unsigned char)(cases[i].length >> 8 * b);
+        int failed = safetensors_header_length(first, cases[i].file_bytes, &json_bytes, &error);
+        assert_int_equal(failed, cases[i].reason ? -1 : 0);
+        if (failed)
+            assert_string_equal(error.reason, cases[i].reason);
+        else
+            assert_int_equal(json_bytes, cases[i].length);
+    }
+}
+
+static void the_largest_rank_is_allowed(void **state)
+{
+    char header[512] = "{\"x\":{\"dtype\":\"U8\",\"shape\":[1";
+    struct error error;
+    (void)state;
+    for (int i = 1; i < TENSOR_MAX_RANK; i++)
+        strcat(header, ",1");
+    strcat(header, "],\"data_offsets\":[0,1]}}");
+    struct safetensors_header *parsed = parse(header, 1, &error);
+    assert_non_null(parsed);
+    assert_int_equal(parsed->tensors[0].rank, TENSOR_MAX_RANK);
+    safetensors_unref(parsed);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_broken_rule_is_refused_with_its_reason),
+        cmocka_unit_test(unusual_but_legal_headers_are_read),
+        cmocka_unit_test(tensors_come_in_the_order_of_their_bytes),
+        cmocka_unit_test(the_length_field_is_held_against_limit_and_file),
+        cmocka_unit_test(the_largest_rank_is_allowed),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

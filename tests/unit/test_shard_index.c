@@ -1,0 +1,82 @@
+/* model.safetensors.index.json: what is taken from it and what is refused. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include "resolve/shard_index.h"
+
+#include <cmocka.h>
+
+static struct shard_index *parse(const char *text, struct error *error)
+{
+    return shard_index_parse(text, strlen(text), error);
+}
+
+static void malformed_documents_are_refused(void **state)
+{
+    static const char *const malformed[] = {
+        "", "{", "[]", "null", "7", "{}", "\xef\xbb\xbf{}", "{\"weight_map\": []}", "{\"weight_map\": null}",
+        "{\"weight_map\": {\"a\": 7}}", "{\"weight_map\": {\"a\": null}}", "{\"weight_map\": {\"a\": [\"f\"]}}",
+        "{\"weight_map\": {\"a\": \"f\"}} trailing", "{\"weight_map\": {\"a\": \"f\"}, \"weight_map\": {\"b\": \"f\"}}",
+        "{\"weight_map\": {\"a\": \"f\", \"a\": \"g\"}}", "{\"weight_map\": {\"a\": \"f\", \"\\u0061\": \"f\"}}",
+        "{\"weight_map\": {}}", "{\"weight_map\": {\"a\": \"f\",}}", "{\"metadata\": {\"x\": tru}, \"weight_map\": {\"a\": \"f\"}}",
+    };
+    struct error error;
+    (void)state;
+    for (size_t i = 0; i < sizeof malformed / sizeof *malformed; i++) {
+        if (parse(malformed[i], &error))
+            fail_msg("accepted: %s", malformed[i]);
+        assert_int_equal(error.code, ERROR_DATA_LOSS);
+    }
+}
+
+static void a_file_must_be_a_plain_name(void **state)
+{
+    static const char *const documents[] = {
+        "{\"weight_map\": {\"a.w\": \"\"}}",           "{\"weight_map\": {\"a.w\": \".\"}}",
+        "{\"weight_map\": {\"a.w\": \"..\"}}",         "{\"weight_map\": {\"a.w\": \"../f\"}}",
+        "{\"weight_map\": {\"a.w\": \"/etc/passwd\"}}", "{\"weight_map\": {\"a.w\": \"sub/f\"}}",
+        "{\"weight_map\": {\"a.w\": \"f\\u0000g\"}}",   "{\"weight_map\": {\"a.w\": \"\\u002e\\u002e\\u002ff\"}}",
+        "{\"weight_map\": {\"a.w\": \".hidden\"}}",
+    };
+    struct error error;
+    (void)state;
+    for (size_t i = 0; i < sizeof documents / sizeof *documents; i++) {
+        assert_null(parse(documents[i], &error));
+        assert_int_equal(error.code, ERROR_DATA_LOSS);
+        assert_non_null(strstr(error.message, "a.w"));
+    }
+}
+
+static void files_are_sorted_and_entries_point_at_them(void **state)
+{
+    static const char text[] = "{\"extra\": [1, {\"x\": null}], \"weight_map\": {\"a\": \"m-2\", \"\\u00e9\": \"m-1\", \"c\": \"m-2\"},"
+                               " \"metadata\": {\"total_size\": 96, \"weight_map\": 3}}";
+    struct error error;
+    struct shard_index *index = parse(text, &error);
+    (void)state;
+    assert_non_null(index);
+    assert_int_equal(index->n_files, 2);
+    assert_string_equal(index->files[0], "m-1");
+    assert_string_equal(index->files[1], "m-2");
+    assert_int_equal(index->n_entries, 3);
+    static const uint32_t files[] = {1, 0, 1};
+    for (size_t i = 0; i < 3; i++)
+        assert_int_equal(index->entries[i].file, files[i]);
+    assert_int_equal(index->entries[1].name_length, 2);
+    assert_memory_equal(index->entries[1].name, "\xc3\xa9", 2);
+    shard_index_destroy(index);
+    shard_index_destroy(NULL);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(malformed_documents_are_refused),
+        cmocka_unit_test(a_file_must_be_a_plain_name),
+        cmocka_unit_test(files_are_sorted_and_entries_point_at_them),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
