@@ -1,0 +1,233 @@
+/* Paths lead anywhere inside the trusted roots and nowhere else; outside, existence stays unknown. */
+#include <fcntl.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "source/trusted_path.h"
+#include "tests/support/model_dir.h"
+
+#include <cmocka.h>
+
+/* base/{a,b}: trusted; base/alias -> a: trusted under this name, too; base/outside, base/a-sibling: not. */
+static char base[MODEL_PATH_CHARS];
+static struct trusted_roots roots;
+
+static int create(void **state)
+{
+    char b[MODEL_PATH_CHARS], alias[MODEL_PATH_CHARS], target[2 * MODEL_PATH_CHARS];
+    (void)state;
+    model_dir_create(base);
+    static const char *const folders[] = {"a", "a/model", "a/blobs", "a/snapshot", "b", "outside", "a-sibling"};
+    for (size_t i = 0; i < sizeof folders / sizeof *folders; i++)
+        model_dir_mkdir(base, folders[i]);
+    static const char *const files[] = {"a/model/f", "a/blobs/0123", "b/f", "outside/f", "a-sibling/f"};
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++)
+        model_dir_write(base, files[i], files[i], strlen(files[i]));
+    model_dir_link(base, "alias", "a");
+    model_dir_link(base, "a/snapshot/f", "../blobs/0123");
+    model_dir_link(base, "a/to-b", "../b");
+    model_dir_link(base, "a/out", "../outside");
+    model_dir_link(base, "a/out-file", "../outside/f");
+    model_dir_link(base, "a/out-missing", "../outside/missing");
+    model_dir_link(base, "a/x", "y");
+    model_dir_link(base, "a/y", "x");
+    model_dir_link(base, "a/dangling", "nothing");
+    snprintf(target, sizeof target, "%s/a/blobs", base);
+    model_dir_link(base, "b/absolute", target);
+    snprintf(target, sizeof target, "%s/alias/model", base);
+    model_dir_link(base, "b/absolute-alias", target);
+    snprintf(target, sizeof target, "%s/outside", base);
+    model_dir_link(base, "b/absolute-out", target);
+    model_dir_path(base, "alias/", alias);
+    model_dir_path(base, "b", b);
+    trusted_roots_init(&roots, (const char *const[]){alias, b}, 2);
+    return 0;
+}
+
+static int destroy(void **state)
+{
+    (void)state;
+    trusted_roots_fini(&roots);
+    model_dir_destroy(base);
+    return 0;
+}
+
+static void opens(const char *name, const char *same_as)
+{
+    char path[MODEL_PATH_CHARS];
+    struct stat got, wanted;
+    struct error error;
+    int fd = trusted_path_open(&roots, model_dir_path(base, name, path), &error);
+    if (fd < 0)
+        fail_msg("%s: %s", name, error.message);
+    assert_int_equal(fstat(fd, &got), 0);
+    assert_int_equal(stat(model_dir_path(base, same_as, path), &wanted), 0);
+    assert_true(got.st_ino == wanted.st_ino && got.st_dev == wanted.st_dev);
+    close(fd);
+}
+
+static void refuses(const char *name, enum error_code code)
+{
+    char path[MODEL_PATH_CHARS];
+    struct error error;
+    int fd = trusted_path_open(&roots, model_dir_path(base, name, path), &error);
+    if (fd >= 0)
+        fail_msg("opened %s", name);
+    if (error.code != code)
+        fail_msg("%s: %s: %s", name, error_code_name(error.code), error.message);
+    assert_non_null(strstr(error.message, strrchr(path, '/')));
+}
+
+static void both_names_of_a_root_are_trusted(void **state)
+{
+    (void)state;
+    opens("a", "a");
+    opens("alias", "a");
+    opens("a/model/f", "a/model/f");
+    opens("alias//model/./f", "a/model/f");
+    opens("b/f", "b/f");
+}
+
+static void links_inside_the_roots_are_followed(void **state)
+{
+    (void)state;
+    opens("a/snapshot/f", "a/blobs/0123");
+    opens("a/to-b/f", "b/f");
+    opens("b/absolute/0123", "a/blobs/0123");
+    opens("b/absolute-alias/f", "a/model/f");
+    opens("a/to-b/../a/model/f", "a/model/f");
+    opens("a/model/../snapshot/../model/f", "a/model/f");
+    opens("outside/../a/model/f", "a/model/f"); /* as text: outside is not looked at */
+    opens("a/out/../a/model/f", "a/model/f");
+    opens("missing/../a/model/f", "a/model/f");
+}
+
+static void whatever_leads_outside_is_denied_whether_it_exists_or_not(void **state)
+{
+    static const char *const names[] = {
+        "outside", "outside/f", "missing", "missing/f", "a-sibling", "a-sibling/f", "a/..", "a/../outside/f", "a/../missing",
+        "a/out", "a/out/f", "a/out/missing", "a/out-file", "a/out-missing", "b/absolute-out",
+        "b/absolute-out/f", "a/../../../../../../../etc/passwd", "b/../a-sibling/f", "alias/model/../../outside/f",
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        refuses(names[i], ERROR_PERMISSION_DENIED);
+}
+
+static void what_is_missing_inside_is_not_found(void **state)
+{
+    (void)state;
+    refuses("a/missing", ERROR_NOT_FOUND);
+    refuses("a/model/missing/f", ERROR_NOT_FOUND);
+    refuses("a/model/f/g", ERROR_NOT_FOUND); /* below a file */
+    refuses("a/dangling", ERROR_NOT_FOUND);
+}
+
+static void a_cycle_of_links_ends(void **state)
+{
+    (void)state;
+    refuses("a/x", ERROR_FAILED_PRECONDITION);
+    refuses("a/x/f", ERROR_FAILED_PRECONDITION);
+}
+
+static void links_are_followed_forty_times(void **state)
+{
+    char name[64], target[64];
+    (void)state;
+    for (int i = 1; i <= 41; i++) {
+        snprintf(name, sizeof name, "b/link-%d", i);
+        snprintf(target, sizeof target, i == 1 ? "f" : "link-%d", i - 1);
+        model_dir_link(base, name, target);
+    }
+    opens("b/link-40", "b/f");
+    refuses("b/link-41", ERROR_FAILED_PRECONDITION);
+}
+
+static void names_that_are_too_long_are_refused(void **state)
+{
+    char path[20000];
+    struct error error;
+    (void)state;
+    snprintf(path, sizeof path, "%s/a/%0300d", base, 0);
+    assert_int_equal(trusted_path_open(&roots, path, &error), -1);
+    assert_int_equal(error.code, ERROR_INVALID_ARGUMENT);
+    snprintf(path, sizeof path, "%s/a/%019000d", base, 0);
+    assert_int_equal(trusted_path_open(&roots, path, &error), -1);
+    assert_int_equal(error.code, ERROR_INVALID_ARGUMENT);
+    assert_int_equal(trusted_path_open(&roots, "relative/path", &error), -1);
+    assert_int_equal(error.code, ERROR_PERMISSION_DENIED);
+}
+
+static void without_roots_nothing_is_trusted(void **state)
+{
+    struct trusted_roots none = {0};
+    struct error error;
+    (void)state;
+    assert_int_equal(trusted_path_open(&none, "/", &error), -1);
+    assert_int_equal(error.code, ERROR_PERMISSION_DENIED);
+    trusted_roots_init(&none, NULL, 0);
+    assert_int_equal(trusted_path_open(&none, base, &error), -1);
+    trusted_roots_fini(&none);
+}
+
+static void the_root_directory_and_missing_folders_may_be_roots(void **state)
+{
+    char missing[MODEL_PATH_CHARS], path[MODEL_PATH_CHARS];
+    struct trusted_roots wide;
+    struct error error;
+    (void)state;
+    model_dir_path(base, "not-yet", missing);
+    trusted_roots_init(&wide, (const char *const[]){missing}, 1);
+    assert_int_equal(trusted_path_open(&wide, model_dir_path(missing, "f", path), &error), -1);
+    assert_int_equal(error.code, ERROR_NOT_FOUND);
+    trusted_roots_fini(&wide);
+    trusted_roots_init(&wide, (const char *const[]){"/"}, 1);
+    int fd = trusted_path_open(&wide, model_dir_path(base, "outside/f", path), &error);
+    assert_true(fd >= 0);
+    close(fd);
+    fd = trusted_path_open(&wide, "/../..", &error);
+    assert_true(fd >= 0);
+    close(fd);
+    trusted_roots_fini(&wide);
+}
+
+static int count_descriptors(void)
+{
+    int n = 0;
+    for (int fd = 0; fd < 256; fd++)
+        n += fcntl(fd, F_GETFD) >= 0;
+    return n;
+}
+
+static void no_descriptor_is_left_open(void **state)
+{
+    int before = count_descriptors();
+    (void)state;
+    whatever_leads_outside_is_denied_whether_it_exists_or_not(state);
+    links_inside_the_roots_are_followed(state);
+    a_cycle_of_links_ends(state);
+    assert_int_equal(count_descriptors(), before);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(both_names_of_a_root_are_trusted),
+        cmocka_unit_test(links_inside_the_roots_are_followed),
+        cmocka_unit_test(whatever_leads_outside_is_denied_whether_it_exists_or_not),
+        cmocka_unit_test(what_is_missing_inside_is_not_found),
+        cmocka_unit_test(a_cycle_of_links_ends),
+        cmocka_unit_test(links_are_followed_forty_times),
+        cmocka_unit_test(names_that_are_too_long_are_refused),
+        cmocka_unit_test(without_roots_nothing_is_trusted),
+        cmocka_unit_test(the_root_directory_and_missing_folders_may_be_roots),
+        cmocka_unit_test(no_descriptor_is_left_open),
+    };
+    return cmocka_run_group_tests(tests, create, destroy);
+}
