@@ -1,0 +1,318 @@
+/* Which files make up an artifact, what is wrong with them, and what a second resolve does not read. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "resolve/artifact.h"
+#include "resolve/header_cache.h"
+#include "source/source_memory.h"
+#include "tests/support/model_dir.h"
+
+#include <cmocka.h>
+
+#define INDEX "model.safetensors.index.json"
+
+static const struct source_options options = {0};
+static struct header_cache *cache;
+
+static int create(void **state)
+{
+    struct error error;
+    (void)state;
+    source_memory_clear();
+    return header_cache_create(NULL, 64 << 20, &cache, &error);
+}
+
+static int destroy(void **state)
+{
+    (void)state;
+    header_cache_destroy(cache);
+    source_memory_clear();
+    return 0;
+}
+
+static void put_text(const char *file, const char *text)
+{
+    source_memory_put("m", file, text, strlen(text));
+}
+
+/* A file with U8 tensors of 4 bytes, one per letter of `letters`. */
+static void put_part(const char *file, const char *letters)
+{
+    char header[4096] = "{", entry[128];
+    unsigned char bytes[8192] = {0};
+    size_t n = strlen(letters);
+    for (size_t i = 0; i < n; i++) {
+        snprintf(entry, sizeof entry, "%s\"%c\":{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":[%zu,%zu]}", i ? "," : "", letters[i],
+                 4 * i, 4 * i + 4);
+        strcat(header, entry);
+    }
+    strcat(header, "}");
+    uint64_t length = strlen(header);
+    memcpy(bytes, &length, 8);
+    memcpy(bytes + 8, header, length);
+    source_memory_put("m", file, bytes, 8 + length + 4 * n);
+}
+
+static struct artifact *resolve(bool fresh)
+{
+    struct artifact *artifact;
+    struct error error;
+    if (artifact_resolve("memory:m", &options, cache, fresh, &artifact, &error) < 0)
+        fail_msg("%s", error.message);
+    return artifact;
+}
+
+static void refuses(enum error_code code, const char *named)
+{
+    struct artifact *artifact;
+    struct error error;
+    assert_int_equal(artifact_resolve("memory:m", &options, cache, false, &artifact, &error), -1);
+    assert_null(artifact);
+    if (error.code != code || !strstr(error.message, named))
+        fail_msg("%s: %s", error_code_name(error.code), error.message);
+}
+
+/* The names of the tensors, in order. */
+static void holds(const struct artifact *artifact, const char *letters)
+{
+    assert_int_equal(artifact->n_tensors, strlen(letters));
+    for (size_t i = 0; i < artifact->n_tensors; i++) {
+        assert_int_equal(artifact->tensors[i].name[0], letters[i]);
+        assert_ptr_equal(artifact_find(artifact, &letters[i], 1), &artifact->tensors[i]);
+    }
+    assert_null(artifact_find(artifact, "?", 1));
+    assert_int_equal(artifact->total_bytes, 4 * strlen(letters));
+}
+
+static void the_index_decides_and_other_files_are_ignored(void **state)
+{
+    (void)state;
+    put_part("two.safetensors", "bd");
+    put_part("one.safetensors", "ac");
+    put_part("model.safetensors", "ax");
+    put_text("junk.safetensors", "not a safetensors file");
+    put_text(INDEX, "{\"weight_map\":{\"b\":\"two.safetensors\",\"a\":\"one.safetensors\",\"c\":\"one.safetensors\","
+                    "\"d\":\"two.safetensors\"}}");
+    struct artifact *artifact = resolve(false);
+    holds(artifact, "acbd");
+    assert_int_equal(artifact->source->n_files, 2);
+    assert_string_equal(artifact->source->files[0].name, "one.safetensors");
+    assert_int_equal(artifact->tensors[2].file, 1);
+    artifact_unref(artifact);
+}
+
+static void model_safetensors_is_taken_alone_when_there_is_no_index(void **state)
+{
+    (void)state;
+    put_part("model.safetensors", "a");
+    put_part("consolidated.safetensors", "ab");
+    struct artifact *artifact = resolve(false);
+    holds(artifact, "a");
+    artifact_unref(artifact);
+}
+
+static void otherwise_every_safetensors_file_counts_in_name_order(void **state)
+{
+    (void)state;
+    put_part("b.safetensors", "b");
+    put_part("a.safetensors", "ca");
+    put_text("config.json", "{}");
+    put_text("._a.safetensors", "left behind by macOS");
+    put_text(".safetensors", "x");
+    struct artifact *artifact = resolve(false);
+    holds(artifact, "cab");
+    artifact_unref(artifact);
+}
+
+static void a_folder_without_safetensors_is_not_an_artifact(void **state)
+{
+    (void)state;
+    put_text("pytorch_model.bin", "PK");
+    refuses(ERROR_NOT_FOUND, "memory:m");
+}
+
+static void broken_parts_are_named(void **state)
+{
+    (void)state;
+    put_part("a.safetensors", "a");
+    put_text("b.safetensors", "1234567");
+    refuses(ERROR_DATA_LOSS, "b.safetensors: ");
+    put_text("b.safetensors", "");
+    refuses(ERROR_DATA_LOSS, "b.safetensors: ");
+    source_memory_put("m", "b.safetensors", "\2\0\0\0\0\0\0\0{", 9);
+    refuses(ERROR_DATA_LOSS, "b.safetensors: ");
+    source_memory_put("m", "b.safetensors", "\2\0\0\0\0\0\0\0{}1", 11);
+    refuses(ERROR_DATA_LOSS, "b.safetensors: ");
+}
+
+static void a_name_in_two_files_is_refused(void **state)
+{
+    (void)state;
+    put_part("a.safetensors", "xy");
+    put_part("b.safetensors", "zy");
+    refuses(ERROR_DATA_LOSS, "tensor y is in a.safetensors and in b.safetensors");
+}
+
+static void index_and_files_must_agree(void **state)
+{
+    (void)state;
+    put_part("one.safetensors", "a");
+    put_part("two.safetensors", "b");
+    put_text(INDEX, "{\"weight_map\":{\"a\":\"one.safetensors\",\"b\":\"one.safetensors\"}}");
+    refuses(ERROR_DATA_LOSS, "tensor b is not in one.safetensors");
+    put_text(INDEX, "{\"weight_map\":{\"a\":\"two.safetensors\",\"b\":\"one.safetensors\"}}");
+    refuses(ERROR_DATA_LOSS, "tensor a is not in two.safetensors");
+    put_part("one.safetensors", "ae");
+    put_text(INDEX, "{\"weight_map\":{\"a\":\"one.safetensors\"}}");
+    refuses(ERROR_DATA_LOSS, "tensor e is not in the index but in one.safetensors");
+    put_text(INDEX, "{\"weight_map\":{\"a\":\"gone.safetensors\"}}");
+    refuses(ERROR_NOT_FOUND, "gone.safetensors");
+    put_text(INDEX, "{\"weight_map\":[]}");
+    refuses(ERROR_DATA_LOSS, INDEX);
+    put_text(INDEX, "");
+    refuses(ERROR_DATA_LOSS, INDEX);
+}
+
+static void a_file_without_tensors_is_an_empty_artifact(void **state)
+{
+    (void)state;
+    source_memory_put("m", "model.safetensors", "\2\0\0\0\0\0\0\0{}", 10);
+    struct artifact *artifact = resolve(false);
+    holds(artifact, "");
+    artifact_unref(artifact);
+}
+
+static void a_second_resolve_reads_nothing_and_says_the_same(void **state)
+{
+    (void)state;
+    put_part("one.safetensors", "ac");
+    put_part("two.safetensors", "b");
+    put_text(INDEX, "{\"weight_map\":{\"b\":\"two.safetensors\",\"a\":\"one.safetensors\",\"c\":\"one.safetensors\"}}");
+    struct artifact *first = resolve(false), *second = resolve(false), *fresh = resolve(true);
+    assert_true(first->header_bytes_read > 0 && !first->from_cache);
+    assert_true(second->header_bytes_read == 0 && second->from_cache);
+    assert_int_equal(fresh->header_bytes_read, first->header_bytes_read);
+    assert_ptr_equal(first->tensors, second->tensors);
+    assert_string_equal(first->identity, second->identity);
+    assert_string_equal(first->identity, fresh->identity);
+    holds(second, "acb");
+    artifact_unref(first);
+    holds(second, "acb");
+    artifact_unref(artifact_ref(second));
+    holds(second, "acb");
+    artifact_unref(second);
+    holds(fresh, "acb");
+    artifact_unref(fresh);
+    artifact_unref(NULL);
+}
+
+static void a_changed_part_changes_identity_and_is_read_again(void **state)
+{
+    struct error error;
+    (void)state;
+    put_part("one.safetensors", "a");
+    put_part("two.safetensors", "b");
+    put_text(INDEX, "{\"weight_map\":{\"b\":\"two.safetensors\",\"a\":\"one.safetensors\"}}");
+    struct artifact *old = resolve(false);
+    assert_int_equal(artifact_check_unchanged(old, &error), 0);
+    put_part("two.safetensors", "b");
+    assert_int_equal(artifact_check_unchanged(old, &error), -1);
+    assert_int_equal(error.code, ERROR_FAILED_PRECONDITION);
+    assert_non_null(strstr(error.message, "two.safetensors"));
+    struct artifact *fresh = resolve(false);
+    assert_true(fresh->header_bytes_read > 0 && fresh->header_bytes_read < old->header_bytes_read);
+    assert_string_not_equal(fresh->identity, old->identity);
+    holds(fresh, "ab");
+    artifact_unref(old);
+    artifact_unref(fresh);
+}
+
+static void an_index_that_appears_or_changes_is_noticed(void **state)
+{
+    (void)state;
+    put_part("a.safetensors", "a");
+    put_part("b.safetensors", "b");
+    struct artifact *artifact = resolve(false);
+    holds(artifact, "ab");
+    artifact_unref(artifact);
+    put_text(INDEX, "{\"weight_map\":{\"b\":\"b.safetensors\"}}");
+    artifact = resolve(false);
+    holds(artifact, "b");
+    artifact_unref(artifact);
+    put_text(INDEX, "{\"weight_map\":{\"a\":\"a.safetensors\"}}");
+    artifact = resolve(false);
+    holds(artifact, "a");
+    artifact_unref(artifact);
+}
+
+static void single_files_resolve_alone(void **state)
+{
+    char root[MODEL_PATH_CHARS], reference[MODEL_PATH_CHARS + 8];
+    const struct source_options relative = {.allow_relative = true};
+    struct artifact *artifact;
+    struct error error;
+    (void)state;
+    model_dir_create(root);
+    model_dir_safetensors(root, "one.safetensors", "{\"a\":{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":[0,4]}}", 4);
+    model_dir_safetensors(root, "other.safetensors", "{\"b\":{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":[0,4]}}", 4);
+    snprintf(reference, sizeof reference, "disk:%s/one.safetensors", root);
+    assert_int_equal(artifact_resolve(reference, &relative, cache, false, &artifact, &error), 0);
+    holds(artifact, "a");
+    assert_int_equal(artifact_check_unchanged(artifact, &error), 0);
+    artifact_unref(artifact);
+    model_dir_destroy(root);
+}
+
+static void index_documents_list_names_offsets_and_strides(void **state)
+{
+    static const char one[] = "{\"w\":{\"dtype\":\"BF16\",\"shape\":[2,3],\"data_offsets\":[3,15]},"
+                              "\"odd\":{\"dtype\":\"U8\",\"shape\":[3],\"data_offsets\":[0,3]}}";
+    static const char two[] = "{\"e\":{\"dtype\":\"F4\",\"shape\":[2,0],\"data_offsets\":[0,0]},"
+                              "\"a\\\"\":{\"dtype\":\"F32\",\"shape\":[],\"data_offsets\":[0,4]}}";
+    char root[MODEL_PATH_CHARS], reference[MODEL_PATH_CHARS + 8];
+    const struct source_options relative = {.allow_relative = true};
+    struct artifact *artifact;
+    struct error error;
+    (void)state;
+    model_dir_create(root);
+    model_dir_safetensors(root, "1.safetensors", one, 15);
+    model_dir_safetensors(root, "2.safetensors", two, 4);
+    snprintf(reference, sizeof reference, "disk:%s", root);
+    assert_int_equal(artifact_resolve(reference, &relative, cache, false, &artifact, &error), 0);
+    char *source_index = artifact_source_index_json(artifact), *canonical = artifact_canonical_index_json(artifact);
+    assert_string_equal(source_index, "{\"a\\\"\":[15,4,[],[],\"torch.float32\",0],\"e\":[15,0,[2,0],[1,1],\"F4\",0],"
+                                      "\"odd\":[0,3,[3],[1],\"torch.uint8\",0],\"w\":[3,12,[2,3],[3,1],\"torch.bfloat16\",0]}");
+    assert_string_equal(canonical, "{\"a\\\"\":[0,4,[],[],\"torch.float32\",0],\"e\":[8,0,[2,0],[1,1],\"F4\",0],"
+                                   "\"odd\":[8,3,[3],[1],\"torch.uint8\",0],\"w\":[16,12,[2,3],[3,1],\"torch.bfloat16\",0]}");
+    free(source_index);
+    free(canonical);
+    artifact_unref(artifact);
+    model_dir_destroy(root);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, create, destroy)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(the_index_decides_and_other_files_are_ignored),
+        TEST(model_safetensors_is_taken_alone_when_there_is_no_index),
+        TEST(otherwise_every_safetensors_file_counts_in_name_order),
+        TEST(a_folder_without_safetensors_is_not_an_artifact),
+        TEST(broken_parts_are_named),
+        TEST(a_name_in_two_files_is_refused),
+        TEST(index_and_files_must_agree),
+        TEST(a_file_without_tensors_is_an_empty_artifact),
+        TEST(a_second_resolve_reads_nothing_and_says_the_same),
+        TEST(a_changed_part_changes_identity_and_is_read_again),
+        TEST(an_index_that_appears_or_changes_is_noticed),
+        TEST(single_files_resolve_alone),
+        TEST(index_documents_list_names_offsets_and_strides),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
