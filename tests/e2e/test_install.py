@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 
-from stage import ROOT
+from stage import CLI, ROOT
 
 FILES = """bin/tensorcastd bin/tensorcast lib/libtensorcast.so.0 lib/libtensorcast.so lib/libtensorcast.a include/tensorcast.h
 lib/pkgconfig/tensorcast.pc share/man/man1/tensorcast.1 share/man/man8/tensorcastd.8 share/man/man5/store_daemon_config.yaml.5
@@ -109,11 +109,24 @@ def test_bash_completes_commands_options_and_values(tree):
     assert {"auto", "generic", "local", "collective"} <= set(complete("tensorcast", "load", "--executor", ""))
 
 
-def test_the_man_pages_name_every_command_and_option(tree):
-    text = (tree / "usr/share/man/man1/tensorcast.1").read_text().replace("\\-", "-")
-    for word in "inspect load explain status prewarm release verify --view --tensor --slice --tp-size --digest --standalone".split():
-        assert word in text, word
-    if shutil.which("man"):
-        for page in (tree / "usr/share/man").rglob("*.[158]"):
-            done = subprocess.run(["man", "--warnings", "-l", page], capture_output=True, text=True, env={**os.environ, "MANWIDTH": "100"})
-            assert done.returncode == 0 and done.stderr == "", done.stderr
+def options_of_help():
+    """Every long option that the help of some command names."""
+    text = subprocess.check_output([CLI, "--help"], text=True)
+    for command in "inspect load explain status prewarm release verify".split():
+        text += subprocess.check_output([CLI, command, "--help"], text=True)
+    options = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", text))
+    assert {"--view", "--digest", "--tp-size"} <= options
+    return options
+
+
+def test_man_page_and_completion_know_every_option_of_the_help(tree):
+    page = (tree / "usr/share/man/man1/tensorcast.1").read_text().replace("\\-", "-")
+    completion = (tree / "usr/share/bash-completion/completions/tensorcast").read_text()
+    assert [o for o in sorted(options_of_help()) if o not in page or o not in completion] == []
+
+
+@pytest.mark.skipif(not shutil.which("man"), reason="man is not installed")
+def test_the_man_pages_are_typeset_without_a_warning(tree):
+    for page in (tree / "usr/share/man").rglob("*.[158]"):
+        done = subprocess.run(["man", "--warnings", "-l", page], capture_output=True, text=True, env={**os.environ, "MANWIDTH": "100"})
+        assert done.returncode == 0 and done.stderr == "", done.stderr

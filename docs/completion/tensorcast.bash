@@ -1,0 +1,41 @@
+# bash completion for tensorcast(1); installed as share/bash-completion/completions/tensorcast
+_tensorcast()
+{
+    local word=${COMP_WORDS[COMP_CWORD]} previous=${COMP_WORDS[COMP_CWORD - 1]} command="" options
+    local view="--view --tensor --slice --tp-size --tp-rank --tp-rule"
+    local strategy="--executor --collective --group --rank --world-size --source-locality --source-sharing-domain"
+    local i
+
+    case $previous in
+        --executor) COMPREPLY=($(compgen -W "auto generic local collective" -- "$word")); return ;;
+        --collective) COMPREPLY=($(compgen -W "auto required disabled" -- "$word")); return ;;
+        --source-locality) COMPREPLY=($(compgen -W "auto host_local shared_source" -- "$word")); return ;;
+        --index) COMPREPLY=($(compgen -W "source canonical" -- "$word")); return ;;
+        --socket | --view | --out) COMPREPLY=($(compgen -f -- "$word")); return ;;
+        --tensor | --slice | --tp-size | --tp-rank | --tp-rule | --group | --rank | --world-size | --source-sharing-domain | \
+            --hold | --timeout) return ;;
+    esac
+    for ((i = 1; i < COMP_CWORD; i++)); do
+        case ${COMP_WORDS[i]} in
+            inspect | load | explain | status | prewarm | release | verify) command=${COMP_WORDS[i]}; break ;;
+        esac
+    done
+    options="--socket --json --quiet --timeout --help --version"
+    case $command in
+        "") options+=" inspect load explain status prewarm release verify" ;;
+        inspect) options+=" --index --standalone disk:" ;;
+        load) options+=" $view $strategy --out --digest --hold --standalone disk:" ;;
+        explain) options+=" $view $strategy --standalone disk:" ;;
+        prewarm) options+=" $view $strategy disk:" ;;
+        release) options+=" --all disk:" ;;
+        verify) options+=" --standalone disk:" ;;
+    esac
+    # bash splits words at ':', so an artifact arrives as disk, ':' and its path
+    if [[ $word == /* || $previous == : ]]; then
+        COMPREPLY=($(compgen -d -- "$word"))
+        return
+    fi
+    COMPREPLY=($(compgen -W "$options" -- "$word"))
+    [[ ${COMPREPLY[0]-} != disk: ]] || compopt -o nospace 2>/dev/null
+}
+complete -F _tensorcast tensorcast
