@@ -48,8 +48,8 @@ struct config {
         const char *socket_group;        /* "" = leave */
         const char *state_dir;
         uint64_t max_connections_per_uid;
-        uint64_t max_message_bytes;  /* max_message_size */
-        uint64_t shutdown_grace_ms;  /* shutdown_grace */
+        uint64_t max_message_bytes; /* max_message_size */
+        uint64_t shutdown_grace_ms; /* shutdown_grace */
     } server;
     struct {
         uint64_t level;  /* enum log_level */
@@ -78,10 +78,13 @@ const struct config *config_load(const char *path, struct error *error);
 const struct config *config_parse(const char *text, size_t length, const char *path, struct error *error);
 void config_destroy(const struct config *config);
 
-/* Valid YAML with every key, its effective value and, as a comment, where it came from. */
+/* Valid YAML with every key, its effective value and, as a comment, where it came from: "default" (equal to it, wherever it
+ * was written), "derived", or "from the configuration file". Read again, it prints the same. */
 void config_print(const struct config *config, FILE *out);
-/* docs/config.md, from the same table. */
+/* From the same table: docs/config.md, docs/man/store_daemon_config.yaml.5, config/store_daemon_config.yaml. */
 void config_print_markdown(FILE *out);
+void config_print_man(FILE *out);
+void config_print_sample(FILE *out);
 
 /* Compares two configurations: calls changed(key, reloadable) for each key whose value differs. */
 void config_compare(const struct config *old, const struct config *fresh,

@@ -1,0 +1,395 @@
+/* Types of values. Most are a number inside and share range, storage and messages; texts, paths and the list of roots have
+ * functions of their own. Every refusal is one sentence: what was expected, with the range, and what was there. */
+#include "config/config_value.h"
+
+#include <ctype.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include "base/checked.h"
+#include "base/text.h"
+#include "config/config_path.h"
+
+enum {
+    NUMBER_CHARS = 64,
+    PATH_BYTES = 4096, /* PATH_MAX, with its NUL */
+    TEXT_BYTES = 256,  /* longer than any group name */
+};
+
+static int read_bool(const char *text, uint64_t *number)
+{
+    *number = strcasecmp(text, "true") == 0;
+    return *number || strcasecmp(text, "false") == 0 ? 0 : -1;
+}
+
+static int read_integer(const char *text, uint64_t *number)
+{
+    *number = 0;
+    if (!*text || (text[0] == '0' && text[1])) /* 010 is 8 to some readers of YAML and 10 to others */
+        return -1;
+    for (const char *at = text; *at; at++) {
+        if (*at == '_' && at > text && isdigit((unsigned char)at[-1]) && at[1])
+            continue;
+        if (!isdigit((unsigned char)*at) || !checked_mul(*number, 10, number) ||
+            !checked_add(*number, (uint64_t)(*at - '0'), number))
+            return -1;
+    }
+    return 0;
+}
+
+/* 0660 or 0o660. Without a leading zero it is refused: 432 would be octal to us and decimal to YAML. */
+static int read_mode(const char *text, uint64_t *number)
+{
+    const char *digits = strncmp(text, "0o", 2) == 0 ? text + 2 : text;
+    size_t n = strspn(digits, "01234567");
+    if (n == 0 || n > 4 || digits[n] || text[0] != '0')
+        return -1;
+    *number = strtoull(digits, NULL, 8);
+    return 0;
+}
+
+static int read_name(const struct config_key *key, const char *text, uint64_t *number)
+{
+    size_t n_prefix = key->names_prefix ? strlen(key->names_prefix) : 0;
+    if (n_prefix && strncasecmp(text, key->names_prefix, n_prefix) == 0)
+        text += n_prefix;
+    for (*number = 0; key->names[*number]; ++*number) {
+        if (strcasecmp(text, key->names[*number]) == 0)
+            return 0;
+    }
+    return -1;
+}
+
+static bool is_in_range(const struct config_key *key, uint64_t number)
+{
+    return number >= key->min && number <= key->max;
+}
+
+static int read_number(const struct config_key *key, const char *text, bool is_plain, uint64_t *number)
+{
+    switch (key->type) {
+    case CONFIG_BOOL:
+        return is_plain ? read_bool(text, number) : -1;
+    case CONFIG_ENUM:
+        return read_name(key, text, number);
+    case CONFIG_INTEGER:
+        return is_plain && read_integer(text, number) == 0 && is_in_range(key, *number) ? 0 : -1;
+    case CONFIG_DURATION:
+        return text_parse_duration_ms(text, number) == 0 && is_in_range(key, *number) ? 0 : -1;
+    case CONFIG_MODE:
+        return read_mode(text, number) == 0 && is_in_range(key, *number) ? 0 : -1;
+    case CONFIG_SIZE_OR_AUTO:
+        *number = 0;
+        if (strcasecmp(text, "auto") == 0)
+            return 0;
+        __attribute__((fallthrough));
+    default: /* CONFIG_SIZE */
+        return text_parse_bytes(text, number) == 0 && is_in_range(key, *number) ? 0 : -1;
+    }
+}
+
+static const char *show_number(const struct config_key *key, uint64_t number, char out[NUMBER_CHARS])
+{
+    switch (key->type) {
+    case CONFIG_BOOL:
+        return number ? "true" : "false";
+    case CONFIG_ENUM:
+        return key->names[number];
+    case CONFIG_DURATION:
+        return text_format_duration_ms(number, out);
+    case CONFIG_MODE:
+        snprintf(out, NUMBER_CHARS, "\"%04llo\"", (unsigned long long)number);
+        return out;
+    case CONFIG_SIZE:
+        return text_format_bytes(number, out);
+    case CONFIG_SIZE_OR_AUTO:
+        return number ? text_format_bytes(number, out) : "auto";
+    default: /* CONFIG_INTEGER, and the limits of CONFIG_REAL */
+        snprintf(out, NUMBER_CHARS, "%llu", (unsigned long long)number);
+        return out;
+    }
+}
+
+/* A field may be a bool, an enum or a uint64_t. */
+static void store_number(void *field, size_t size, uint64_t number)
+{
+    unsigned small = (unsigned)number;
+    bool truth = number != 0;
+    memcpy(field, size == sizeof truth ? (void *)&truth : size == sizeof small ? (void *)&small : (void *)&number, size);
+}
+
+static uint64_t load_number(const void *field, size_t size)
+{
+    unsigned small;
+    uint64_t number;
+    if (size == sizeof(bool))
+        return *(const bool *)field;
+    memcpy(size == sizeof small ? (void *)&small : (void *)&number, field, size);
+    return size == sizeof small ? small : number;
+}
+
+/* Digits, perhaps a point and more digits; within the key's range. */
+static int read_real(const struct config_key *key, const char *text, bool is_plain, double *value)
+{
+    size_t whole = strspn(text, "0123456789");
+    size_t fraction = text[whole] == '.' ? strspn(text + whole + 1, "0123456789") : 0;
+    size_t length = whole + (fraction ? fraction + 1 : 0);
+    if (!is_plain || whole == 0 || text[length])
+        return -1;
+    *value = strtod(text, NULL);
+    return *value >= (double)key->min && *value <= (double)key->max ? 0 : -1;
+}
+
+/* The fewest decimals that read back to the same value. */
+static const char *show_real(double value, char out[NUMBER_CHARS])
+{
+    for (int decimals = 0; decimals <= 40; decimals++) {
+        snprintf(out, NUMBER_CHARS, "%.*f", decimals, value);
+        if (strtod(out, NULL) == value)
+            break;
+    }
+    return out;
+}
+
+static bool is_one_line(const char *text)
+{
+    for (; *text; text++) {
+        if ((unsigned char)*text < 0x20 || *text == 0x7F)
+            return false;
+    }
+    return true;
+}
+
+static int read_text(const struct config_key *key, const char *text, struct arena *arena, const char **value)
+{
+    static const size_t rooms[] = {[CONFIG_TEXT] = TEXT_BYTES,
+                                   [CONFIG_PATH] = PATH_BYTES,
+                                   [CONFIG_ROOTS] = PATH_BYTES,
+                                   [CONFIG_SOCKET_PATH] = CONFIG_SOCKET_PATH_MAX + 1};
+    bool is_path = key->type != CONFIG_TEXT;
+    if (!*text) {
+        *value = "";
+        return key->may_be_empty ? 0 : -1;
+    }
+    if (!is_one_line(text) || (is_path && text[0] != '/'))
+        return -1;
+    *value = is_path ? config_path_tidy(text, arena) : arena_text(arena, text, strlen(text));
+    return strlen(*value) < rooms[key->type] ? 0 : -1;
+}
+
+static struct config_roots load_roots(const struct config_key *key, const struct config *config)
+{
+    struct config_roots roots;
+    memcpy(&roots, (const char *)config + key->offset, sizeof roots);
+    return roots;
+}
+
+static void store_roots(const struct config_key *key, struct config *config, struct config_roots roots)
+{
+    memcpy((char *)config + key->offset, &roots, sizeof roots);
+}
+
+void config_value_clear_roots(const struct config_key *key, struct config *config)
+{
+    store_roots(key, config, (struct config_roots){0});
+}
+
+static int add_root(const struct config_key *key, const char *text, struct arena *arena, struct config *config,
+                    char complaint[CONFIG_COMPLAINT_CHARS])
+{
+    struct config_roots roots = load_roots(key, config);
+    const char *path;
+    char shown[TEXT_NAME_CHARS], other[TEXT_NAME_CHARS];
+    text_escape(text, strlen(text), shown);
+    if (read_text(key, text, arena, &path) < 0 || config_path_has_parent(path)) {
+        snprintf(complaint, CONFIG_COMPLAINT_CHARS, "expected an absolute path without \"..\", got \"%s\"", shown);
+        return -1;
+    }
+    for (size_t i = 0; i < roots.n_paths; i++) {
+        bool is_inside = config_path_is_within(path, roots.paths[i]);
+        if (!is_inside && !config_path_is_within(roots.paths[i], path))
+            continue;
+        text_escape(roots.paths[i], strlen(roots.paths[i]), other);
+        snprintf(complaint, CONFIG_COMPLAINT_CHARS, "%s and %s overlap; keep the outer one", shown, other);
+        return -1;
+    }
+    if (roots.n_paths == CONFIG_MAX_ROOTS) {
+        snprintf(complaint, CONFIG_COMPLAINT_CHARS, "at most %d roots are allowed", CONFIG_MAX_ROOTS);
+        return -1;
+    }
+    const char **paths = arena_array(arena, roots.n_paths + 1, sizeof *paths);
+    if (roots.n_paths)
+        memcpy(paths, roots.paths, roots.n_paths * sizeof *paths);
+    paths[roots.n_paths++] = path;
+    roots.paths = paths;
+    store_roots(key, config, roots);
+    return 0;
+}
+
+static const struct {
+    const char *noun, *example;
+    bool has_range;
+} kinds[] = {
+    [CONFIG_BOOL] = {"true or false", NULL, false},
+    [CONFIG_INTEGER] = {"a whole number", NULL, true},
+    [CONFIG_REAL] = {"a number", "1.5", true},
+    [CONFIG_SIZE] = {"a size", "64MiB", true},
+    [CONFIG_SIZE_OR_AUTO] = {"auto or a size", "16GiB", true},
+    [CONFIG_DURATION] = {"a duration with its unit", "90s", true},
+    [CONFIG_MODE] = {"octal permissions with a leading zero, at most \"0777\"", "\"0660\"", false},
+    [CONFIG_ENUM] = {"one of", NULL, false},
+    [CONFIG_TEXT] = {"a text of one line", NULL, false},
+    [CONFIG_PATH] = {"an absolute path", NULL, false},
+    [CONFIG_SOCKET_PATH] = {"an absolute path of at most 107 bytes", NULL, false},
+    [CONFIG_ROOTS] = {"a list of absolute paths", "[/models]", false},
+};
+
+const char *config_value_expected(const struct config_key *key, char out[CONFIG_EXPECTED_CHARS])
+{
+    char least[NUMBER_CHARS], most[NUMBER_CHARS];
+    size_t used = (size_t)snprintf(out, CONFIG_EXPECTED_CHARS, "%s", kinds[key->type].noun);
+    for (size_t i = 0; key->type == CONFIG_ENUM && key->names[i]; i++)
+        used += (size_t)snprintf(out + used, CONFIG_EXPECTED_CHARS - used, "%s%s", i ? ", " : " ", key->names[i]);
+    if (kinds[key->type].has_range)
+        used += (size_t)snprintf(out + used, CONFIG_EXPECTED_CHARS - used, " from %s to %s",
+                                 key->min ? show_number(key, key->min, least) : "0", show_number(key, key->max, most));
+    if (kinds[key->type].example)
+        used += (size_t)snprintf(out + used, CONFIG_EXPECTED_CHARS - used, ", such as %s", kinds[key->type].example);
+    if (key->may_be_empty)
+        snprintf(out + used, CONFIG_EXPECTED_CHARS - used, ", or \"\"");
+    return out;
+}
+
+static int parse_field(const struct config_key *key, const char *text, bool is_plain, struct arena *arena, void *field)
+{
+    uint64_t number;
+    double real;
+    const char *string;
+    switch (key->type) {
+    case CONFIG_REAL:
+        if (read_real(key, text, is_plain, &real) < 0)
+            return -1;
+        memcpy(field, &real, sizeof real);
+        return 0;
+    case CONFIG_TEXT:
+    case CONFIG_PATH:
+    case CONFIG_SOCKET_PATH:
+        if (read_text(key, text, arena, &string) < 0)
+            return -1;
+        memcpy(field, &string, sizeof string);
+        return 0;
+    default:
+        if (read_number(key, text, is_plain, &number) < 0)
+            return -1;
+        store_number(field, key->size, number);
+        return 0;
+    }
+}
+
+static void complain(const struct config_key *key, const char *text, bool is_plain, char complaint[CONFIG_COMPLAINT_CHARS])
+{
+    char expected[CONFIG_EXPECTED_CHARS], shown[TEXT_NAME_CHARS], length[40] = "";
+    const char *nearest = NULL;
+    size_t n_names = 0;
+    while (key->names && key->names[n_names])
+        n_names++;
+    if (n_names)
+        nearest = text_nearest(text, key->names, n_names);
+    if (strlen(text) > CONFIG_SOCKET_PATH_MAX)
+        snprintf(length, sizeof length, " of %zu bytes", strlen(text));
+    snprintf(complaint, CONFIG_COMPLAINT_CHARS, "expected %s, got %s\"%s\"%s%s%s%s", config_value_expected(key, expected),
+             is_plain ? "" : "the text ", text_escape(text, strlen(text), shown), length, nearest ? "; did you mean " : "",
+             nearest ? nearest : "", nearest ? "?" : "");
+    if (is_plain && !*text)
+        snprintf(complaint, CONFIG_COMPLAINT_CHARS, "expected %s, got nothing", expected);
+}
+
+int config_value_parse(const struct config_key *key, const char *text, bool is_plain, struct arena *arena,
+                       struct config *config, char complaint[CONFIG_COMPLAINT_CHARS])
+{
+    if (key->type == CONFIG_ROOTS)
+        return add_root(key, text, arena, config, complaint);
+    if (parse_field(key, text, is_plain, arena, (char *)config + key->offset) == 0)
+        return 0;
+    complain(key, text, is_plain, complaint);
+    return -1;
+}
+
+static void print_text(const char *text, FILE *out)
+{
+    static const char safe[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/._-";
+    size_t length = strlen(text);
+    if (text[0] == '/' && strspn(text, safe) == length) {
+        fputs(text, out);
+        return;
+    }
+    fputc('"', out);
+    for (size_t at = 0; at < length;) {
+        char piece[TEXT_ESCAPE_CHARS];
+        fputs(text[at] == '"' ? "\\" : "", out);
+        at += text_escape_char(text + at, length - at, piece);
+        fputs(piece, out);
+    }
+    fputc('"', out);
+}
+
+static void print_roots(struct config_roots roots, FILE *out)
+{
+    fputc('[', out);
+    for (size_t i = 0; i < roots.n_paths; i++) {
+        fputs(i ? ", " : "", out);
+        print_text(roots.paths[i], out);
+    }
+    fputc(']', out);
+}
+
+void config_value_print(const struct config_key *key, const struct config *config, FILE *out)
+{
+    const char *field = (const char *)config + key->offset, *text;
+    char shown[NUMBER_CHARS];
+    double real;
+    switch (key->type) {
+    case CONFIG_REAL:
+        memcpy(&real, field, sizeof real);
+        fputs(show_real(real, shown), out);
+        break;
+    case CONFIG_TEXT:
+    case CONFIG_PATH:
+    case CONFIG_SOCKET_PATH:
+        memcpy(&text, field, sizeof text);
+        print_text(text, out);
+        break;
+    case CONFIG_ROOTS:
+        print_roots(load_roots(key, config), out);
+        break;
+    default:
+        fputs(show_number(key, load_number(field, key->size), shown), out);
+    }
+}
+
+bool config_value_is_equal(const struct config_key *key, const struct config *a, const struct config *b)
+{
+    char *texts[2];
+    const struct config *configs[] = {a, b};
+    for (int i = 0; i < 2; i++) {
+        size_t length;
+        FILE *out = open_memstream(&texts[i], &length);
+        if (!out)
+            abort();
+        config_value_print(key, configs[i], out);
+        fclose(out);
+    }
+    bool is_equal = strcmp(texts[0], texts[1]) == 0;
+    free(texts[0]);
+    free(texts[1]);
+    return is_equal;
+}
+
+void config_value_print_default(const struct config_key *key, FILE *out)
+{
+    if (*key->fallback)
+        config_value_print(key, config_defaults(), out);
+    else
+        fputs("\"\"", out);
+}

@@ -1,0 +1,33 @@
+/* One value of the configuration: from its text into its field, and back into text that reads the same again. Pure. */
+#ifndef CONFIG_CONFIG_VALUE_H
+#define CONFIG_CONFIG_VALUE_H
+
+#include <stdbool.h>
+#include <stdio.h>
+
+#include "base/arena.h"
+#include "config/config.h"
+#include "config/schema.h"
+
+enum { CONFIG_EXPECTED_CHARS = 256, CONFIG_COMPLAINT_CHARS = 640, CONFIG_MAX_ROOTS = 256 };
+
+/* What the key takes, for messages and documentation: "a size from 64KiB to 1024TiB, such as 64MiB". Returns `out`. */
+const char *config_value_expected(const struct config_key *key, char out[CONFIG_EXPECTED_CHARS]);
+
+/* Sets the key's field; strings are copied into the arena. For CONFIG_ROOTS it adds one path to the list. Returns -1 with a
+ * complaint such as `expected a whole number from 1 to 64, got "x"`. is_plain = written without quotes. */
+int config_value_parse(const struct config_key *key, const char *text, bool is_plain, struct arena *arena,
+                       struct config *config, char complaint[CONFIG_COMPLAINT_CHARS]);
+
+/* Empties a list before config_value_parse() fills it. */
+void config_value_clear_roots(const struct config_key *key, struct config *config);
+
+/* The field as YAML: what config_value_parse() reads back to the same value. */
+void config_value_print(const struct config_key *key, const struct config *config, FILE *out);
+
+/* The default, as the file would say it (where a default is derived from another key: ""). */
+void config_value_print_default(const struct config_key *key, FILE *out);
+
+bool config_value_is_equal(const struct config_key *key, const struct config *a, const struct config *b);
+
+#endif

@@ -1,0 +1,58 @@
+/* The configuration schema: one row per key of store_daemon_config.yaml. Parser, --check-config, --print-config, the
+ * documentation and the comparison of a reload all read this table; a new key is one new row (and its field in config.h).
+ *
+ * Constant data. Any thread. */
+#ifndef CONFIG_SCHEMA_H
+#define CONFIG_SCHEMA_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum config_type {
+    CONFIG_BOOL,         /* bool */
+    CONFIG_INTEGER,      /* uint64_t */
+    CONFIG_REAL,         /* double */
+    CONFIG_SIZE,         /* uint64_t, bytes */
+    CONFIG_SIZE_OR_AUTO, /* uint64_t, bytes; auto is 0 and a written 0 is refused */
+    CONFIG_DURATION,     /* uint64_t, milliseconds */
+    CONFIG_MODE,         /* uint64_t, permission bits */
+    CONFIG_ENUM,         /* unsigned or uint64_t, index into `names` */
+    CONFIG_TEXT,         /* const char * */
+    CONFIG_PATH,         /* const char *, absolute */
+    CONFIG_SOCKET_PATH,  /* the same, and fits into sockaddr_un */
+    CONFIG_ROOTS,        /* struct config_roots: absolute paths, none inside another */
+};
+
+struct config_roots { /* as in struct config */
+    const char *const *paths;
+    size_t n_paths;
+};
+
+struct config_key {
+    const char *path; /* "server.socket_path" */
+    enum config_type type;
+    size_t offset, size;      /* of its field in struct config */
+    const char *fallback;     /* the default, as it would be written in the file */
+    uint64_t min, max;        /* of numbers */
+    const char *const *names; /* of an enum, ending in NULL */
+    const char *names_prefix; /* may stand before each name; NULL = none */
+    bool may_be_empty;        /* texts and paths */
+    bool reloadable;          /* a SIGHUP can change it */
+    const char *help;
+};
+
+enum { CONFIG_MAX_CHILDREN = 32, CONFIG_PATH_CHARS = 128 };
+
+extern const struct config_key schema_keys[];
+extern const size_t schema_n_keys;
+
+const struct config_key *schema_find(const char *path); /* NULL when there is none */
+bool schema_is_section(const char *path);               /* "engine", "engine.materialization_strategy" */
+
+const char *schema_last_name(const struct config_key *key); /* "socket_path" */
+
+/* The names directly under a section ("" = the top), in order, without duplicates, cut at '.' into `names`. */
+size_t schema_children(const char *section, char names[CONFIG_MAX_CHILDREN][CONFIG_PATH_CHARS]);
+
+#endif
