@@ -136,8 +136,8 @@ headers: $(GEN_H)
 format:
 	clang-format -i $(ALL_C) $(HEADERS)
 
-docs: $(B)/tensorcastd
-	$(B)/tensorcastd --print-config-docs > docs/config.md
+docs: $(B)/tests/golden/test_config_docs
+	UPDATE=1 $<
 
 install: all
 	DESTDIR='$(DESTDIR)' PREFIX='$(PREFIX)' VERSION='$(VERSION)' bash config/install.sh $(B)
