@@ -109,6 +109,14 @@ static bool take_member(struct json *json, const struct json_string *key, struct
     return json_skip(json);
 }
 
+static void print_speed(double bytes_per_ns, FILE *out)
+{
+    if (bytes_per_ns >= 0.1)
+        fprintf(out, ", %.2f GB/s\n", bytes_per_ns);
+    else
+        fprintf(out, ", %.2f MB/s\n", bytes_per_ns * 1000);
+}
+
 static void print(const struct summary *summary, FILE *out)
 {
     char size[TEXT_SIZE_CHARS], read[TEXT_SIZE_CHARS], copied[TEXT_SIZE_CHARS], shared[TEXT_SIZE_CHARS];
@@ -120,7 +128,7 @@ static void print(const struct summary *summary, FILE *out)
     if (summary->from_replica)
         fprintf(out, ", resident already\n");
     else if (summary->total_ms > 0)
-        fprintf(out, ", %.2f GB/s\n", (double)summary->view_bytes / summary->total_ms / 1e6);
+        print_speed((double)summary->view_bytes / summary->total_ms / 1e6, out);
     else
         fputc('\n', out);
     fprintf(out, "  executor  %s (%s)\n", summary->executor, summary->reason);

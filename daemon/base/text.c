@@ -200,6 +200,11 @@ size_t text_escape_char(const char *text, size_t length, char out[TEXT_ESCAPE_CH
 {
     static const char controls[] = "\n\t\r", letters[] = "ntr";
     unsigned char first = (unsigned char)text[0];
+    if (first > 0x20 && first < 0x7F && first != '\\') { /* nearly every character of nearly every name */
+        out[0] = text[0];
+        out[1] = '\0';
+        return 1;
+    }
     size_t n = utf8_sequence(text, length);
     const char *control = first ? strchr(controls, first) : NULL;
     if (control)

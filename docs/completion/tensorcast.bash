@@ -32,7 +32,8 @@ _tensorcast()
     esac
     # bash splits words at ':', so an artifact arrives as disk, ':' and its path
     if [[ $word == /* || $previous == : ]]; then
-        COMPREPLY=($(compgen -d -- "$word"))
+        COMPREPLY=($(compgen -d -S / -- "$word") $(compgen -f -X '!*.safetensors' -- "$word"))
+        compopt -o nospace 2>/dev/null
         return
     fi
     COMPREPLY=($(compgen -W "$options" -- "$word"))
