@@ -150,9 +150,10 @@ void calibration_each(const struct calibration *calibration,
 }
 
 /* Moves *value towards the sample. Returns false when the sample is ignored. */
-static bool learn_value(double *value, double sample, double least, double most, uint64_t n_samples, unsigned *outliers)
+static bool learn_value(double *value, double sample, const struct calibration_range *range, uint64_t n_samples,
+                        unsigned *outliers)
 {
-    if (!(sample >= least && sample <= most)) /* not a number is no sample either */
+    if (!(sample >= range->least && sample <= range->most)) /* not a number is no sample either */
         return false;
     bool far = sample > *value * OUTLIER_FACTOR || sample < *value / OUTLIER_FACTOR;
     if (far && ++*outliers < OUTLIERS_IN_A_ROW)
@@ -168,14 +169,13 @@ static bool learn_class(struct cost_class *class, unsigned *outliers, uint64_t r
 {
     double requests_ns = (double)requests * class->request_ns, bytes_ns = bytes / class->bytes_per_ns;
     double bytes_share = bytes_ns / (requests_ns + bytes_ns);
-    const struct calibration_limits *limits = &calibration_limits;
     bool learned = false;
     if (bytes_share >= DOMINANT_SHARE)
-        learned = learn_value(&class->bytes_per_ns, bytes / (reading_ns - requests_ns), limits->least_bytes_per_ns,
-                              limits->most_bytes_per_ns, class->samples, outliers);
+        learned = learn_value(&class->bytes_per_ns, bytes / (reading_ns - requests_ns), &calibration_bytes_per_ns,
+                              class->samples, outliers);
     else if (bytes_share <= 1 - DOMINANT_SHARE)
-        learned = learn_value(&class->request_ns, (reading_ns - bytes_ns) / (double)requests, limits->least_request_ns,
-                              limits->most_request_ns, class->samples, outliers);
+        learned = learn_value(&class->request_ns, (reading_ns - bytes_ns) / (double)requests, &calibration_request_ns,
+                              class->samples, outliers);
     class->samples += learned;
     return learned;
 }
@@ -207,9 +207,8 @@ static bool learn_fresh(struct learner *learner, const struct run_report *report
     double preparing_ns = (double)report->execute_ns * (double)report->prepare_ns / working_ns;
     if (placed < LEAST_BYTES || report->prepare_ns == 0)
         return false;
-    bool learned =
-        learn_value(&learner->known.fresh_bytes_per_ns, placed / preparing_ns, calibration_limits.least_bytes_per_ns,
-                    calibration_limits.most_bytes_per_ns, learner->fresh_samples, &learner->fresh_outliers);
+    bool learned = learn_value(&learner->known.fresh_bytes_per_ns, placed / preparing_ns, &calibration_bytes_per_ns,
+                               learner->fresh_samples, &learner->fresh_outliers);
     learner->fresh_samples += learned;
     return learned;
 }

@@ -16,26 +16,26 @@
 enum { FILE_VERSION = 1, MAX_FILE_BYTES = 64 << 10, ARENA_CAP_BYTES = 64 << 10, MAX_PATH_BYTES = 4096 };
 
 /* From a fast processor to a slow network, with room. */
-const struct calibration_limits calibration_limits = {
-    .least_request_ns = 10, .most_request_ns = 1e9, .least_bytes_per_ns = 1e-4, .most_bytes_per_ns = 1e3};
+const struct calibration_range calibration_request_ns = {.least = 10, .most = 1e9};
+const struct calibration_range calibration_bytes_per_ns = {.least = 1e-4, .most = 1e3};
 
 static bool key_is(const struct json_string *key, const char *name)
 {
     return key->length == strlen(name) && memcmp(key->text, name, key->length) == 0;
 }
 
-static bool take_scaled(struct json *json, double scale, double least, double most, double *value)
+static bool take_scaled(struct json *json, double scale, const struct calibration_range *range, double *value)
 {
     uint64_t number;
     if (!json_take_u64(json, &number))
         return false;
     *value = (double)number / scale;
-    return (*value >= least && *value <= most) || json_fail(json, "value out of range");
+    return (*value >= range->least && *value <= range->most) || json_fail(json, "value out of range");
 }
 
 static bool take_rate(struct json *json, double *bytes_per_ns)
 {
-    return take_scaled(json, 1e9, calibration_limits.least_bytes_per_ns, calibration_limits.most_bytes_per_ns, bytes_per_ns);
+    return take_scaled(json, 1e9, &calibration_bytes_per_ns, bytes_per_ns);
 }
 
 static bool take_class(struct json *json, struct cost_class *class)
@@ -44,8 +44,7 @@ static bool take_class(struct json *json, struct cost_class *class)
     json_begin_object(json);
     while (json_next_key(json, &key)) {
         if (key_is(&key, "request_ps"))
-            take_scaled(json, 1e3, calibration_limits.least_request_ns, calibration_limits.most_request_ns,
-                        &class->request_ns);
+            take_scaled(json, 1e3, &calibration_request_ns, &class->request_ns);
         else if (key_is(&key, "bytes_per_s"))
             take_rate(json, &class->bytes_per_ns);
         else if (key_is(&key, "samples"))

@@ -21,10 +21,10 @@ struct calibrated {
     double fresh_bytes_per_ns;
 };
 
-struct calibration_limits {
-    double least_request_ns, most_request_ns, least_bytes_per_ns, most_bytes_per_ns;
+struct calibration_range {
+    double least, most;
 };
-extern const struct calibration_limits calibration_limits;
+extern const struct calibration_range calibration_request_ns, calibration_bytes_per_ns;
 
 /* Fills up to CALIBRATION_MAX_DEVICES devices. No file = none. On error (damaged, of another version) there are none. */
 int calibration_file_read(const char *path, struct calibrated devices[CALIBRATION_MAX_DEVICES], size_t *n_devices,

@@ -88,12 +88,13 @@ static void write_source(const struct page *page)
             page->facts->cached_share * 100, text_people_bytes(page->plan->merge_gap_bytes, gap));
 }
 
-static void write_gate(const struct page *page, enum cost_gate gate, const char *name, const char *local,
-                       const char *generic, bool local_loses)
+static void write_gate(const struct page *page, enum cost_gate gate, const char *local, const char *generic,
+                       bool local_loses)
 {
+    static const char *const names[] = {[COST_GATE_TIME] = "time", [COST_GATE_SOURCE_BYTES] = "source_bytes"};
     bool asked = page->facts->strategy->cost_gate == gate;
-    fprintf(page->out, "%-8s%s %-12s  local %s, generic %s -> %s\n", asked ? "gate" : "", asked ? ">" : " ", name, local,
-            generic, local_loses ? "generic" : "local");
+    fprintf(page->out, "%-8s%s %-12s  local %s, generic %s -> %s\n", asked ? "gate" : "", asked ? ">" : " ", names[gate],
+            local, generic, local_loses ? "generic" : "local");
 }
 
 static void write_gates(const struct page *page)
@@ -105,9 +106,9 @@ static void write_gates(const struct page *page)
         fprintf(page->out, "gate      not asked: local is not eligible (%s)\n", local->reason);
         return;
     }
-    write_gate(page, COST_GATE_TIME, "time", people_ms(local->estimated_ms, a), people_ms(generic->estimated_ms, b),
+    write_gate(page, COST_GATE_TIME, people_ms(local->estimated_ms, a), people_ms(generic->estimated_ms, b),
                local->estimated_ms > generic->estimated_ms);
-    write_gate(page, COST_GATE_SOURCE_BYTES, "source_bytes", text_people_bytes(local->read_bytes, a),
+    write_gate(page, COST_GATE_SOURCE_BYTES, text_people_bytes(local->read_bytes, a),
                text_people_bytes(generic->read_bytes, b), local->read_bytes > generic->read_bytes);
 }
 
