@@ -230,9 +230,16 @@ static void warn_of_descriptors(struct rpc_server *server, uid_t uid)
     log_warn("connection_refused", LOG_U64("uid", uid), LOG_TEXT("error", "too many open files"));
 }
 
-static void on_accept(void *context, int fd, uid_t uid)
+static void on_shed(void *context, int errno_value)
+{
+    const struct rpc_server *server = context;
+    log_warn("accept_failed", LOG_TEXT("error", strerror(errno_value)), LOG_TEXT("socket", server->options.socket_path));
+}
+
+static void on_accept(void *context, int fd, const struct ucred *credentials)
 {
     struct rpc_server *server = context;
+    uid_t uid = credentials->uid;
     struct rpc_peer *peer = get_peer(server, uid);
     if (peer->n_connections >= server->options.max_connections_per_uid) {
         log_debug("connection_refused", LOG_U64("uid", uid), LOG_U64("connections", peer->n_connections));
@@ -321,11 +328,12 @@ int rpc_server_create(const struct rpc_options *options, struct rpc_server **res
     server->connections = rpc_connections_create(options->loop, on_hangup, server);
     server->symbols = rpc_symbols_create(options->descriptor_set, options->descriptor_set_bytes);
     server->trim = loop_timer_create(options->loop, on_trim_timer, server);
-    const struct rpc_listener_options listen = {.loop = options->loop, .path = options->socket_path,
-                                                .mode = options->socket_mode, .group = options->socket_group,
-                                                .listen_fd = options->listen_fd, .on_accept = on_accept, .context = server};
+    const struct unix_listener_options listen = {
+        .loop = options->loop, .key = "server.socket_path", .type = SOCK_STREAM, .path = options->socket_path,
+        .mode = options->socket_mode, .group = options->socket_group, .listen_fd = options->listen_fd,
+        .on_accept = on_accept, .on_shed = on_shed, .context = server};
     if (build_routes(server, error) || check_routes(server, error) || start_grpc(server, error) ||
-        !(server->listener = rpc_listener_open(&listen, error))) {
+        !(server->listener = unix_listener_open(&listen, error))) {
         rpc_server_destroy(server);
         return -1;
     }
@@ -389,7 +397,7 @@ void rpc_server_drain(struct rpc_server *server, uint64_t grace_ms, void (*drain
 {
     server->state = RPC_DRAINING;
     server->on_drained = drained;
-    rpc_listener_close(server->listener);
+    unix_listener_close(server->listener);
     server->listener = NULL;
     server->grace = loop_timer_create(server->options.loop, on_grace_over, server);
     loop_timer_start(server->grace, grace_ms, 0);
@@ -414,7 +422,7 @@ void rpc_server_destroy(struct rpc_server *server)
 {
     if (!server)
         return;
-    rpc_listener_close(server->listener);
+    unix_listener_close(server->listener);
     loop_timer_destroy(server->grace);
     loop_timer_destroy(server->trim);
     pthread_mutex_lock(&server->post_lock);

@@ -19,7 +19,7 @@
 #include "base/map.h"
 #include "rpc/rpc.h"
 #include "rpc/rpc_connections.h"
-#include "rpc/rpc_listener.h"
+#include "base/unix_listener.h"
 #include "rpc/rpc_status.h"
 #include "rpc/rpc_symbols.h"
 
@@ -61,7 +61,7 @@ struct rpc_server {
     struct map paths; /* -> index into routes; const once the queue thread runs */
     struct rpc_symbols *symbols;
 
-    struct rpc_listener *listener;
+    struct unix_listener *listener;
     struct rpc_connections *connections;
     struct rpc_peer *peers;
     size_t n_peers_running;

@@ -1,11 +1,11 @@
-/* Binds, locks, accepts; see rpc_listener.h.
+/* Binds, locks, accepts; see unix_listener.h.
  *
  * Ownership of a path: flock on <path>.lock, which the kernel drops with the process. Whoever holds it may replace a
  * socket that nobody answers on. The lock file is removed while it is held, so a newcomer checks after locking that the
  * file it locked is still the one of that name.
  * EMFILE: the spare descriptor is given up for one accept, the connection closed, the spare taken back; then the accept
  * loop rests for PAUSE_MS so that a full table does not spin. */
-#include "rpc/rpc_listener.h"
+#include "base/unix_listener.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -21,12 +21,11 @@
 #include <unistd.h>
 
 #include "base/memory.h"
-#include "observe/log.h"
 
 enum { BACKLOG = 512, ACCEPTS_PER_WAKE = 64, PAUSE_MS = 100, GROUP_BUFFER_BYTES = 16384, LOCK_ATTEMPTS = 16 };
 
-struct rpc_listener {
-    struct rpc_listener_options options;
+struct unix_listener {
+    struct unix_listener_options options;
     int fd, lock_fd, spare_fd;
     bool bound; /* the socket file is ours to remove */
     char *path, *lock_path;
@@ -40,16 +39,16 @@ static bool same_file(int fd, const char *path)
     return fstat(fd, &opened) == 0 && stat(path, &named) == 0 && opened.st_dev == named.st_dev && opened.st_ino == named.st_ino;
 }
 
-static int take_lock(struct rpc_listener *listener, struct error *error)
+static int take_lock(struct unix_listener *listener, struct error *error)
 {
     for (int attempt = 0; attempt < LOCK_ATTEMPTS; attempt++) {
         int fd = open(listener->lock_path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
         if (fd < 0)
-            return fail_errno(error, errno, "server.socket_path: cannot create the lock file %s", listener->lock_path);
+            return fail_errno(error, errno, "%s: cannot create the lock file %s", listener->options.key, listener->lock_path);
         if (flock(fd, LOCK_EX | LOCK_NB)) {
             close(fd);
             return fail(error, ERROR_FAILED_PRECONDITION, "SOCKET_IN_USE",
-                        "server.socket_path: another daemon serves %s (it holds %s)", listener->path, listener->lock_path);
+                        "%s: another daemon serves %s (it holds %s)", listener->options.key, listener->path, listener->lock_path);
         }
         if (same_file(fd, listener->lock_path)) {
             listener->lock_fd = fd;
@@ -57,12 +56,12 @@ static int take_lock(struct rpc_listener *listener, struct error *error)
         }
         close(fd); /* its last owner removed it between our open and our lock */
     }
-    return fail(error, ERROR_UNAVAILABLE, "SOCKET_IN_USE", "server.socket_path: %s changes hands too fast", listener->lock_path);
+    return fail(error, ERROR_UNAVAILABLE, "SOCKET_IN_USE", "%s: %s changes hands too fast", listener->options.key, listener->lock_path);
 }
 
-static bool somebody_answers(const struct sockaddr_un *address)
+static bool somebody_answers(const struct sockaddr_un *address, int type)
 {
-    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    int fd = socket(AF_UNIX, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     bool answers = fd >= 0 && (connect(fd, (const struct sockaddr *)address, sizeof *address) == 0 || errno == EAGAIN);
     if (fd >= 0)
         close(fd);
@@ -70,19 +69,19 @@ static bool somebody_answers(const struct sockaddr_un *address)
 }
 
 /* With the lock held: makes way for bind(). */
-static int remove_stale(const struct rpc_listener *listener, const struct sockaddr_un *address, struct error *error)
+static int remove_stale(const struct unix_listener *listener, const struct sockaddr_un *address, struct error *error)
 {
     struct stat info;
     if (lstat(listener->path, &info))
-        return errno == ENOENT ? 0 : fail_errno(error, errno, "server.socket_path: %s", listener->path);
+        return errno == ENOENT ? 0 : fail_errno(error, errno, "%s: %s", listener->options.key, listener->path);
     if (!S_ISSOCK(info.st_mode))
         return fail(error, ERROR_FAILED_PRECONDITION, "NOT_A_SOCKET",
-                    "server.socket_path: %s exists and is not a socket; remove it or choose another path", listener->path);
-    if (somebody_answers(address))
-        return fail(error, ERROR_FAILED_PRECONDITION, "SOCKET_IN_USE", "server.socket_path: another program serves %s",
-                    listener->path);
+                    "%s: %s exists and is not a socket; remove it or choose another path", listener->options.key, listener->path);
+    if (somebody_answers(address, listener->options.type))
+        return fail(error, ERROR_FAILED_PRECONDITION, "SOCKET_IN_USE", "%s: another program serves %s",
+                    listener->options.key, listener->path);
     if (unlink(listener->path))
-        return fail_errno(error, errno, "server.socket_path: cannot remove the stale socket %s", listener->path);
+        return fail_errno(error, errno, "%s: cannot remove the stale socket %s", listener->options.key, listener->path);
     return 0;
 }
 
@@ -105,7 +104,7 @@ static int find_group(const char *name, gid_t *gid, struct error *error)
     return 0;
 }
 
-static int set_access(const struct rpc_listener *listener, struct error *error)
+static int set_access(const struct unix_listener *listener, struct error *error)
 {
     gid_t gid = (gid_t)-1;
     if (listener->options.group[0] && find_group(listener->options.group, &gid, error))
@@ -118,34 +117,34 @@ static int set_access(const struct rpc_listener *listener, struct error *error)
     return 0;
 }
 
-static int bind_path(struct rpc_listener *listener, struct error *error)
+static int bind_path(struct unix_listener *listener, struct error *error)
 {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     size_t length = strlen(listener->path);
     if (length >= sizeof address.sun_path)
         return fail(error, ERROR_INVALID_ARGUMENT, "PATH_TOO_LONG",
-                    "server.socket_path: %s has %zu bytes, a socket path may have %zu", listener->path, length,
+                    "%s: %s has %zu bytes, a socket path may have %zu", listener->options.key, listener->path, length,
                     sizeof address.sun_path - 1);
     memcpy(address.sun_path, listener->path, length);
     if (take_lock(listener, error) || remove_stale(listener, &address, error))
         return -1;
-    listener->fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    listener->fd = socket(AF_UNIX, listener->options.type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (listener->fd < 0)
         return fail_errno(error, errno, "cannot create a socket");
     mode_t old = umask(0177); /* nobody gets in before set_access() */
     int failed = bind(listener->fd, (const struct sockaddr *)&address, sizeof address) ? errno : 0;
     umask(old);
     if (failed)
-        return fail_errno(error, failed, "server.socket_path: cannot bind %s", listener->path);
+        return fail_errno(error, failed, "%s: cannot bind %s", listener->options.key, listener->path);
     listener->bound = true;
     if (set_access(listener, error))
         return -1;
     if (listen(listener->fd, BACKLOG))
-        return fail_errno(error, errno, "server.socket_path: cannot listen on %s", listener->path);
+        return fail_errno(error, errno, "%s: cannot listen on %s", listener->options.key, listener->path);
     return 0;
 }
 
-static int adopt(struct rpc_listener *listener, struct error *error)
+static int adopt(struct unix_listener *listener, struct error *error)
 {
     int accepts = 0;
     socklen_t size = sizeof accepts;
@@ -166,7 +165,7 @@ static void on_readable(void *data, int events);
 
 static void resume(void *data)
 {
-    struct rpc_listener *listener = data;
+    struct unix_listener *listener = data;
     if (listener->spare_fd < 0)
         listener->spare_fd = open_spare();
     if (!listener->watch)
@@ -175,7 +174,7 @@ static void resume(void *data)
         loop_timer_start(listener->resume, PAUSE_MS, 0);
 }
 
-static void rest(struct rpc_listener *listener)
+static void rest(struct unix_listener *listener)
 {
     loop_watch_destroy(listener->watch);
     listener->watch = NULL;
@@ -183,9 +182,10 @@ static void rest(struct rpc_listener *listener)
 }
 
 /* Out of descriptors: closes one waiting connection, so that its client learns at once. */
-static void shed(struct rpc_listener *listener, int errno_value)
+static void shed(struct unix_listener *listener, int errno_value)
 {
-    log_warn("accept_failed", LOG_TEXT("error", strerror(errno_value)), LOG_TEXT("socket", listener->path));
+    if (listener->options.on_shed)
+        listener->options.on_shed(listener->options.context, errno_value);
     if (listener->spare_fd >= 0) {
         close(listener->spare_fd);
         int fd = accept4(listener->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
@@ -198,7 +198,7 @@ static void shed(struct rpc_listener *listener, int errno_value)
 
 static void on_readable(void *data, int events)
 {
-    struct rpc_listener *listener = data;
+    struct unix_listener *listener = data;
     (void)events;
     for (int i = 0; i < ACCEPTS_PER_WAKE; i++) {
         int fd = accept4(listener->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
@@ -214,13 +214,13 @@ static void on_readable(void *data, int events)
         if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size))
             close(fd);
         else
-            listener->options.on_accept(listener->options.context, fd, peer.uid);
+            listener->options.on_accept(listener->options.context, fd, &peer);
     }
 }
 
-struct rpc_listener *rpc_listener_open(const struct rpc_listener_options *options, struct error *error)
+struct unix_listener *unix_listener_open(const struct unix_listener_options *options, struct error *error)
 {
-    struct rpc_listener *listener = memory_alloc(sizeof *listener);
+    struct unix_listener *listener = memory_alloc(sizeof *listener);
     size_t room = strlen(options->path) + sizeof ".lock";
     listener->options = *options;
     listener->fd = listener->lock_fd = listener->spare_fd = -1;
@@ -230,7 +230,7 @@ struct rpc_listener *rpc_listener_open(const struct rpc_listener_options *option
     if (options->listen_fd >= 0 ? adopt(listener, error) : bind_path(listener, error)) {
         if (options->listen_fd >= 0)
             listener->fd = -1; /* not taken over after all */
-        rpc_listener_close(listener);
+        unix_listener_close(listener);
         return NULL;
     }
     listener->resume = loop_timer_create(options->loop, resume, listener);
@@ -238,7 +238,7 @@ struct rpc_listener *rpc_listener_open(const struct rpc_listener_options *option
     return listener;
 }
 
-void rpc_listener_close(struct rpc_listener *listener)
+void unix_listener_close(struct unix_listener *listener)
 {
     if (!listener)
         return;

@@ -1,0 +1,25 @@
+/* The hand-off's wire format, shared by daemon and library. Socket: AF_UNIX, SOCK_SEQPACKET.
+ *
+ *     client -> daemon   the 32-byte token of the RPC's answer, as one message
+ *     daemon -> client   one struct handoff_answer with n_fds descriptors (SCM_RIGHTS), or the connection is closed
+ *
+ * The connection stays open: it is the lease. Anything the client sends later ends it. Little endian, no padding. */
+#ifndef HANDOFF_WIRE_H
+#define HANDOFF_WIRE_H
+
+#include <stdint.h>
+
+#define HANDOFF_MAGIC "TCHO"
+enum { HANDOFF_VERSION = 1, HANDOFF_TOKEN_BYTES = 32 };
+
+struct handoff_answer {
+    char magic[4];
+    uint32_t version;
+    uint64_t memory_bytes; /* size of the descriptor's memory */
+    uint32_t page_kind;    /* 0 hugetlb, 1 thp, 2 4k */
+    uint32_t n_fds;
+    uint64_t reserved; /* 0 */
+};
+_Static_assert(sizeof(struct handoff_answer) == 32, "the wire has no padding");
+
+#endif

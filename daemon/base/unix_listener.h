@@ -1,0 +1,33 @@
+/* An accept loop on a Unix socket of ours, for gRPC (whose own dies for ever on the first EMFILE, steals living paths and
+ * does not tell who called) and for the hand-off. A lock file beside the socket decides who owns the path; a spare
+ * descriptor lets surplus connections be shed when none is left. Everything runs on the loop thread. */
+#ifndef UNIX_LISTENER_H
+#define UNIX_LISTENER_H
+
+#include <stdint.h>
+#include <sys/socket.h>
+
+#include "base/error.h"
+#include "base/loop.h"
+
+struct unix_listener;
+
+struct unix_listener_options {
+    struct loop *loop;
+    const char *key; /* of the path in the configuration, for messages: "server.socket_path" */
+    int type;        /* SOCK_STREAM or SOCK_SEQPACKET */
+    const char *path;
+    uint32_t mode;
+    const char *group; /* "" = leave; a name or a number */
+    int listen_fd;     /* -1 = bind `path`, else taken over as it is */
+    /* Takes the connected descriptor (non-blocking, close-on-exec). */
+    void (*on_accept)(void *context, int fd, const struct ucred *peer);
+    void (*on_shed)(void *context, int errno_value); /* descriptors ran out and a connection was closed; may be NULL */
+    void *context;
+};
+
+/* NULL: an error that names the path. */
+struct unix_listener *unix_listener_open(const struct unix_listener_options *options, struct error *error);
+void unix_listener_close(struct unix_listener *listener); /* removes the socket if we made it; accepts NULL */
+
+#endif

@@ -1,0 +1,270 @@
+/* Start: configuration -> log -> our sockets (the lock settles who serves them) -> state, memory, engine -> ready.
+ * Reload (SIGHUP): a new configuration is read aside; a bad one changes nothing. Stop (SIGTERM, SIGINT): no new requests,
+ * running ones finish within server.shutdown_grace, granted tokens are redeemed, then everything is freed. */
+#include "daemon.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/memory.h"
+#include "base/text.h"
+#include "memory_limit.h"
+#include "observe/log.h"
+#include "rpc/methods.h"
+#include "supervisor.h"
+
+enum { HEADER_CACHE_BYTES = 256 << 20, DRAIN_POLL_MS = 10 };
+
+struct config_list {
+    struct config_list *next;
+    const struct config *config;
+};
+
+static void keep_config(struct daemon *daemon, const struct config *config)
+{
+    struct config_list *row = memory_alloc(sizeof *row);
+    row->config = config;
+    row->next = daemon->configs;
+    daemon->configs = row;
+    daemon->config = daemon->services.config = config;
+}
+
+/* mkdir -p */
+static int make_folder(const char *path, mode_t mode, const char *key, struct error *error)
+{
+    char *part = memory_copy_text(path);
+    int result = 0;
+    for (char *slash = part + 1; result == 0 && slash; ) {
+        slash = strchr(slash, '/');
+        if (slash)
+            *slash = '\0';
+        if (mkdir(part, mode) != 0 && errno != EEXIST)
+            result = fail_errno(error, errno, "%s: cannot make the folder %s", key, part);
+        if (slash)
+            *slash++ = '/';
+    }
+    free(part);
+    return result;
+}
+
+static int make_folder_of(const char *path, const char *key, struct error *error)
+{
+    char *folder = memory_copy_text(path);
+    char *slash = strrchr(folder, '/');
+    int result = 0;
+    if (slash && slash != folder) {
+        *slash = '\0';
+        result = make_folder(folder, 0755, key, error);
+    }
+    free(folder);
+    return result;
+}
+
+static uint64_t host_budget_bytes(const struct config *config)
+{
+    return config->memory.host_budget_bytes ? config->memory.host_budget_bytes : memory_limit_bytes() / 2;
+}
+
+static void on_disconnect(void *context, uint64_t connection)
+{
+    struct daemon *daemon = context;
+    if (daemon->handoff)
+        handoff_revoke(daemon->handoff, connection);
+}
+
+extern const unsigned char _binary_descriptor_set_binpb_start[], _binary_descriptor_set_binpb_end[];
+
+static int open_sockets(struct daemon *daemon, struct supervisor_sockets passed, struct error *error)
+{
+    const struct config *config = daemon->config;
+    if (passed.rpc_fd < 0 && make_folder_of(config->server.socket_path, "server.socket_path", error) != 0)
+        return -1;
+    struct rpc_options options = {
+        .loop = daemon->loop,
+        .socket_path = config->server.socket_path,
+        .socket_mode = (uint32_t)config->server.socket_mode,
+        .socket_group = config->server.socket_group,
+        .max_connections_per_uid = config->server.max_connections_per_uid,
+        .max_message_bytes = config->server.max_message_bytes,
+        .listen_fd = passed.rpc_fd,
+        .methods = rpc_methods,
+        .n_methods = rpc_n_methods,
+        .descriptor_set = _binary_descriptor_set_binpb_start,
+        .descriptor_set_bytes = (size_t)(_binary_descriptor_set_binpb_end - _binary_descriptor_set_binpb_start),
+        .context = daemon,
+        .on_disconnect = on_disconnect,
+    };
+    return rpc_server_create(&options, &daemon->rpc, error);
+}
+
+static int open_handoff(struct daemon *daemon, struct supervisor_sockets passed, struct error *error)
+{
+    const struct config *config = daemon->config;
+    if (passed.handoff_fd < 0 &&
+        make_folder_of(config->server.handoff_socket_path, "server.handoff_socket_path", error) != 0)
+        return -1;
+    struct handoff_options options = {
+        .loop = daemon->loop,
+        .replicas = daemon->services.replicas,
+        .socket_path = config->server.handoff_socket_path,
+        .socket_mode = (uint32_t)config->server.socket_mode,
+        .socket_group = config->server.socket_group,
+        .max_connections_per_uid = config->server.max_connections_per_uid,
+        .listen_fd = passed.handoff_fd,
+    };
+    return handoff_create(&options, &daemon->handoff, error);
+}
+
+static int build_services(struct daemon *daemon, struct error *error)
+{
+    struct load_services *services = &daemon->services;
+    const struct config *config = daemon->config;
+    if (make_folder(config->server.state_dir, 0755, "server.state_dir", error) != 0 ||
+        header_cache_create(config->server.state_dir, HEADER_CACHE_BYTES, &services->headers, error) != 0)
+        return -1;
+    services->loop = daemon->loop;
+    services->calibration = calibration_create(config->server.state_dir);
+    services->device = device_host_create(config->memory.pool_budget_bytes);
+    services->replicas = replica_table_create(daemon->loop, host_budget_bytes(config), config->memory.replica_idle_ttl_ms);
+    struct engine_options options = {.loop = daemon->loop,
+                                     .staging_budget_bytes = config->memory.staging_budget_bytes,
+                                     .io_threads = config->engine.io_threads};
+    if (engine_create(&options, &services->engine, error) != 0)
+        return -1;
+    daemon->loads = load_table_create(services);
+    return 0;
+}
+
+/* --- reload ------------------------------------------------------------------------------------------------------- */
+
+static void report_change(void *data, const char *key, bool reloadable)
+{
+    (void)data;
+    if (reloadable)
+        log_info("config_changed", LOG_TEXT("key", key));
+    else
+        log_warn("config_needs_restart", LOG_TEXT("key", key));
+}
+
+static void on_reload(void *data, int signal_number)
+{
+    struct daemon *daemon = data;
+    struct error error;
+    (void)signal_number;
+    const struct config *fresh = config_load(daemon->config_path, &error);
+    if (!fresh || log_open(fresh->logging.file, (enum log_level)fresh->logging.level,
+                           (enum log_format)fresh->logging.format, &error) != 0) {
+        log_error("config_reload_refused", LOG_TEXT("message", error.message));
+        config_destroy(fresh);
+        return;
+    }
+    config_compare(daemon->config, fresh, report_change, NULL);
+    keep_config(daemon, fresh);
+    rpc_server_set_limits(daemon->rpc, fresh->server.max_connections_per_uid);
+    replica_table_configure(daemon->services.replicas, host_budget_bytes(fresh), fresh->memory.replica_idle_ttl_ms);
+    log_info("config_reloaded", LOG_TEXT("file", daemon->config_path));
+}
+
+/* --- stop --------------------------------------------------------------------------------------------------------- */
+
+static void stop_when_quiet(void *data)
+{
+    struct daemon *daemon = data;
+    bool tokens_left = handoff_pending(daemon->handoff) && clock_now_ns() < daemon->drain_deadline_ns;
+    if (load_table_idle(daemon->loads) && !tokens_left)
+        loop_stop(daemon->loop);
+}
+
+static void on_drained(void *context)
+{
+    struct daemon *daemon = context;
+    daemon->drain_timer = loop_timer_create(daemon->loop, stop_when_quiet, daemon);
+    loop_timer_start(daemon->drain_timer, 0, DRAIN_POLL_MS);
+}
+
+static void on_terminate(void *data, int signal_number)
+{
+    struct daemon *daemon = data;
+    uint64_t grace_ms = daemon->config->server.shutdown_grace_ms;
+    if (daemon->draining)
+        return;
+    daemon->draining = true;
+    daemon->drain_deadline_ns = clock_now_ns() + grace_ms * NS_PER_MS;
+    supervisor_notify("STOPPING=1");
+    log_info("draining", LOG_TEXT("signal", strsignal(signal_number)), LOG_U64("grace_ms", grace_ms));
+    rpc_server_drain(daemon->rpc, grace_ms, on_drained);
+}
+
+/* --- start -------------------------------------------------------------------------------------------------------- */
+
+static void log_ready(const struct daemon *daemon)
+{
+    char budget[TEXT_SIZE_CHARS];
+    log_info("ready", LOG_TEXT("version", VERSION), LOG_U64("pid", (uint64_t)getpid()),
+             LOG_TEXT("socket", daemon->config->server.socket_path),
+             LOG_TEXT("handoff_socket", daemon->config->server.handoff_socket_path),
+             LOG_TEXT("host_budget", text_people_bytes(replica_budget_bytes(daemon->services.replicas), budget)),
+             LOG_MS("start_ms", clock_now_ns() - daemon->started_ns));
+}
+
+int daemon_start(struct daemon *daemon, const char *config_path, const struct config *config, struct error *error)
+{
+    struct supervisor_sockets passed = supervisor_take_sockets();
+    *daemon = (struct daemon){.config_path = config_path, .started_ns = clock_now_ns()};
+    keep_config(daemon, config);
+    signal(SIGPIPE, SIG_IGN);
+    prctl(PR_SET_DUMPABLE, 0); /* nobody but root may write to our memory through /proc/PID/mem */
+    if (log_open(config->logging.file, (enum log_level)config->logging.level, (enum log_format)config->logging.format,
+                 error) != 0)
+        return -1;
+    daemon->loop = loop_create();
+    if (open_sockets(daemon, passed, error) != 0 || build_services(daemon, error) != 0 ||
+        open_handoff(daemon, passed, error) != 0)
+        return -1;
+    loop_on_signal(daemon->loop, SIGTERM, on_terminate, daemon);
+    loop_on_signal(daemon->loop, SIGINT, on_terminate, daemon);
+    loop_on_signal(daemon->loop, SIGHUP, on_reload, daemon);
+    rpc_server_ready(daemon->rpc);
+    supervisor_notify("READY=1");
+    log_ready(daemon);
+    return 0;
+}
+
+void daemon_run(struct daemon *daemon)
+{
+    loop_run(daemon->loop);
+    log_info("stopped", LOG_MS("uptime_ms", clock_now_ns() - daemon->started_ns));
+}
+
+void daemon_stop(struct daemon *daemon)
+{
+    struct load_services *services = &daemon->services;
+    handoff_destroy(daemon->handoff);
+    daemon->handoff = NULL;
+    loop_timer_destroy(daemon->drain_timer);
+    if (daemon->rpc)
+        rpc_server_destroy(daemon->rpc);
+    load_table_destroy(daemon->loads);
+    replica_table_destroy(services->replicas);
+    if (services->engine)
+        engine_destroy(services->engine);
+    if (services->device)
+        device_destroy(services->device);
+    if (services->calibration)
+        calibration_destroy(services->calibration);
+    if (services->headers)
+        header_cache_destroy(services->headers);
+    loop_destroy(daemon->loop);
+    while (daemon->configs) {
+        struct config_list *next = daemon->configs->next;
+        config_destroy(daemon->configs->config);
+        free(daemon->configs);
+        daemon->configs = next;
+    }
+}

@@ -1,0 +1,33 @@
+/* The daemon as a whole: what it owns, how it starts, reloads, drains and stops. Loop thread only after daemon_start(). */
+#ifndef DAEMON_H
+#define DAEMON_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/error.h"
+#include "config/config.h"
+#include "load.h"
+#include "replica/handoff.h"
+#include "rpc/rpc.h"
+
+struct daemon {
+    const char *config_path;
+    const struct config *config; /* current; older ones stay alive until the end, tickets may still read them */
+    struct config_list *configs;
+    struct loop *loop;
+    struct load_services services;
+    struct load_table *loads;
+    struct rpc_server *rpc;
+    struct handoff *handoff;
+    struct loop_timer *drain_timer;
+    uint64_t started_ns, drain_deadline_ns;
+    bool draining;
+};
+
+/* Everything up to "ready": after 0 the sockets serve as soon as daemon_run() is called. config is taken. */
+int daemon_start(struct daemon *daemon, const char *config_path, const struct config *config, struct error *error);
+void daemon_run(struct daemon *daemon); /* until SIGTERM or SIGINT and the drain after it */
+void daemon_stop(struct daemon *daemon); /* frees everything; accepts a half-started daemon */
+
+#endif

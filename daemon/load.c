@@ -1,0 +1,485 @@
+/* Loads in flight: tickets and their stages, drawn in load.h.
+ *
+ * Happy path: ticket_submit -> resolve_ticket (helper) -> ticket_resolved -> plan_ticket (helper) -> ticket_planned ->
+ * start_load -> the engine -> run_done -> commit_load (helper) -> load_committed -> every ticket is served.
+ * Failure: whatever fails carries an error to finish_load() or finish_ticket(), which undo reservation, memory and run. */
+#include "load.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+
+#include "base/clock.h"
+#include "base/memory.h"
+#include "load_log.h"
+#include "observe/log.h"
+
+enum { PROGRESS_MS = 100 };
+
+enum ticket_state { TICKET_CREATED, TICKET_RESOLVING, TICKET_PLANNING, TICKET_WAITING, TICKET_DONE };
+
+struct ticket_internal {
+    struct loop_work work; /* first: work and internal share an address */
+    struct ticket *ticket;
+    struct load_table *table;
+    enum ticket_state state;
+    enum ticket_goal goal;
+    const struct ticket_events *events;
+    void *data;
+    const struct config *config; /* as it was at submit */
+    bool cancelled;
+    struct error error; /* of the helper's stage */
+    bool failed;
+    struct artifact *artifact; /* own reference between resolve and mapping */
+    struct mapping *mapping;   /* owned until a load or the end takes it */
+    struct plan *plan;         /* owned, likewise */
+    uint64_t submitted_ns;
+    struct load *load; /* while WAITING */
+    struct ticket_internal *next;
+};
+
+enum load_state { LOAD_RUNNING, LOAD_COMMITTING };
+
+struct load {
+    struct loop_work work; /* first */
+    struct load_table *table;
+    struct load *next;
+    enum load_state state;
+    char id[LOAD_ID_CHARS];
+    struct replica_key key;
+    struct replica parts; /* becomes the replica */
+    struct ticket_internal *tickets;
+    uint64_t started_ns;
+    bool abandoned; /* no ticket is left: not to be joined any more */
+    struct error error;
+    bool failed;
+};
+
+struct load_table {
+    const struct load_services *services;
+    struct load *loads;
+    struct loop_timer *progress_timer;
+};
+
+static void random_id(char id[LOAD_ID_CHARS])
+{
+    unsigned char bytes[(LOAD_ID_CHARS - 1) / 2];
+    if (getrandom(bytes, sizeof bytes, 0) != sizeof bytes)
+        abort();
+    digest_hex(bytes, sizeof bytes, id);
+}
+
+/* --- the end of a ticket ------------------------------------------------------------------------------------------ */
+
+static void finish_ticket(struct ticket_internal *internal, const struct error *error)
+{
+    struct ticket *ticket = internal->ticket;
+    struct error cancelled;
+    internal->state = TICKET_DONE;
+    ticket->total_ns = clock_now_ns() - internal->submitted_ns;
+    if (internal->cancelled) {
+        fail(&cancelled, ERROR_CANCELLED, "CLIENT_LEFT", "the client cancelled, disconnected or passed its deadline");
+        error = &cancelled;
+    }
+    load_log_ticket(ticket, internal->goal == GOAL_PLAN, error);
+    internal->events->done(internal->data, ticket, error);
+}
+
+static void serve(struct ticket_internal *internal, struct replica *replica)
+{
+    struct ticket *ticket = internal->ticket;
+    replica_pin(replica);
+    ticket->replica = replica;
+    ticket->mapping = replica->mapping;
+    ticket->plan = replica->plan;
+    finish_ticket(internal, NULL);
+}
+
+/* --- the end of a load -------------------------------------------------------------------------------------------- */
+
+static void unlink_load(struct load *load)
+{
+    struct load **at = &load->table->loads;
+    while (*at != load)
+        at = &(*at)->next;
+    *at = load->next;
+    if (!load->table->loads)
+        loop_timer_stop(load->table->progress_timer);
+}
+
+static void drop_parts(struct load *load)
+{
+    run_destroy(load->parts.run);
+    segment_unref(load->parts.segment);
+    plan_destroy(load->parts.plan);
+    mapping_destroy(load->parts.mapping);
+    replica_unreserve(load->table->services->replicas, load->parts.charged_bytes);
+}
+
+/* Publishes or undoes, then lets every ticket go. The table's pin from replica_add() outlives them. */
+static void finish_load(struct load *load)
+{
+    struct replica_table *replicas = load->table->services->replicas;
+    struct replica *replica = NULL;
+    unlink_load(load);
+    load_log_run(load->id, &load->parts, load->failed ? &load->error : NULL);
+    if (!load->failed)
+        replica = replica_add(replicas, &load->parts);
+    while (load->tickets) {
+        struct ticket_internal *internal = load->tickets;
+        load->tickets = internal->next;
+        internal->load = NULL;
+        if (replica)
+            serve(internal, replica);
+        else
+            finish_ticket(internal, &load->error);
+    }
+    if (replica)
+        replica_unpin(replicas, replica);
+    else
+        drop_parts(load);
+    free(load);
+}
+
+static void commit_load(struct loop_work *work)
+{
+    struct load *load = (struct load *)work;
+    struct error changed;
+    if (artifact_check_unchanged(load->parts.mapping->artifact, &changed) != 0) {
+        load->failed = true; /* also instead of what the change made of the read */
+        load->error = changed;
+    }
+    if (!load->failed && device_seal(load->parts.segment, &load->error) != 0)
+        load->failed = true;
+}
+
+static void load_committed(struct loop_work *work)
+{
+    finish_load((struct load *)work);
+}
+
+static void run_done(struct run *run, void *data, const struct error *error)
+{
+    struct load *load = data;
+    struct load_table *table = load->table;
+    if (error) {
+        load->failed = true;
+        load->error = *error;
+    } else {
+        calibration_learn(table->services->calibration, load->parts.mapping->artifact->source->caps.device_id,
+                          run_report(run));
+    }
+    load->state = LOAD_COMMITTING;
+    loop_submit(table->services->loop, &load->work);
+}
+
+/* --- the start of a load ------------------------------------------------------------------------------------------ */
+
+static void join(struct ticket_internal *internal, struct load *load)
+{
+    struct ticket *ticket = internal->ticket;
+    internal->state = TICKET_WAITING;
+    internal->load = load;
+    internal->next = load->tickets;
+    load->tickets = internal;
+    ticket->mapping = load->parts.mapping;
+    ticket->plan = load->parts.plan;
+    if (internal->events->planned)
+        internal->events->planned(internal->data, ticket);
+}
+
+/* The budget is charged before memory is asked for; page rounding is only known afterwards. */
+static int take_memory(struct load *load, struct error *error)
+{
+    const struct load_services *services = load->table->services;
+    uint64_t bytes = load->parts.mapping->replica_bytes;
+    if (replica_reserve(services->replicas, bytes, error) != 0)
+        return -1;
+    load->parts.charged_bytes = bytes;
+    if (device_allocate(services->device, bytes, &load->parts.segment, error) != 0)
+        return -1;
+    uint64_t rounding = load->parts.segment->allocated_bytes - bytes;
+    if (replica_reserve(services->replicas, rounding, error) != 0)
+        return -1;
+    load->parts.charged_bytes += rounding;
+    return 0;
+}
+
+/* Takes the ticket's mapping and plan. */
+static void start_load(struct ticket_internal *internal)
+{
+    struct load_table *table = internal->table;
+    struct load *load = memory_alloc(sizeof *load);
+    load->work = (struct loop_work){.do_work = commit_load, .done = load_committed};
+    load->table = table;
+    memcpy(load->id, internal->ticket->id, sizeof load->id);
+    load->key = load->parts.key = replica_key_of(internal->mapping);
+    load->parts.mapping = internal->mapping;
+    load->parts.plan = internal->plan;
+    internal->mapping = NULL;
+    internal->plan = NULL;
+    load->started_ns = clock_now_ns();
+    if (take_memory(load, &load->error) != 0) {
+        finish_ticket(internal, &load->error);
+        drop_parts(load);
+        free(load);
+        return;
+    }
+    if (!table->loads)
+        loop_timer_start(table->progress_timer, PROGRESS_MS, PROGRESS_MS);
+    load->next = table->loads;
+    table->loads = load;
+    join(internal, load);
+    load->parts.run = run_start(table->services->engine,
+                                &(struct run_options){.mapping = load->parts.mapping, .plan = load->parts.plan,
+                                                      .segment = load->parts.segment, .done = run_done, .data = load});
+}
+
+static struct load *find_load(struct load_table *table, const struct replica_key *key)
+{
+    for (struct load *load = table->loads; load; load = load->next) {
+        if (!load->abandoned && replica_key_equal(&load->key, key))
+            return load;
+    }
+    return NULL;
+}
+
+/* True when the ticket needs no load of its own: a replica exists or the same load is in flight. */
+static bool take_existing(struct ticket_internal *internal)
+{
+    struct load_table *table = internal->table;
+    struct replica_key key = replica_key_of(internal->mapping);
+    struct replica *replica = replica_find(table->services->replicas, &key);
+    if (replica) {
+        internal->ticket->from_replica = true;
+        serve(internal, replica);
+        return true;
+    }
+    struct load *load = find_load(table, &key);
+    if (load) {
+        internal->ticket->joined = true;
+        join(internal, load);
+    }
+    return load != NULL;
+}
+
+/* --- resolve and plan: helper threads ----------------------------------------------------------------------------- */
+
+/* Share of the view's source bytes that is in the page cache; file by file, over the span the view touches. */
+static double cached_share(const struct mapping *mapping)
+{
+    struct source *source = mapping->artifact->source;
+    uint64_t span_bytes = 0, cached_bytes = 0;
+    if (!source->caps.residency)
+        return 0;
+    for (size_t file = 0; file < source->n_files; file++) {
+        size_t first = mapping->file_first[file], end = mapping->file_first[file + 1];
+        if (first == end)
+            continue;
+        uint64_t start = mapping->runs[first].src_offset, bytes = byte_run_end(&mapping->runs[end - 1]) - start;
+        span_bytes += bytes;
+        cached_bytes += source_resident_bytes(source, file, start, bytes);
+    }
+    double share = span_bytes ? (double)cached_bytes / (double)span_bytes : 0;
+    return share > 1 ? 1 : share;
+}
+
+struct plan_facts ticket_facts(const struct ticket *ticket)
+{
+    const struct config *config = ticket->internal->config;
+    const struct load_services *services = ticket->internal->table->services;
+    return (struct plan_facts){.strategy = &config->engine.strategy,
+                               .costs = &ticket->costs,
+                               .source = ticket->mapping->artifact->source->caps,
+                               .device = services->device->caps,
+                               .staging_budget_bytes = config->memory.staging_budget_bytes,
+                               .cached_share = ticket->cached_share};
+}
+
+static void plan_ticket(struct loop_work *work)
+{
+    struct ticket_internal *internal = (struct ticket_internal *)work;
+    struct ticket *ticket = internal->ticket;
+    uint64_t start = clock_now_ns();
+    ticket->cached_share = cached_share(internal->mapping);
+    struct plan_facts facts = ticket_facts(ticket);
+    internal->plan = plan_build(internal->mapping, &ticket->spec, &facts, &internal->error);
+    internal->failed = internal->plan == NULL;
+    ticket->plan_ns = clock_now_ns() - start;
+}
+
+static void ticket_planned(struct loop_work *work)
+{
+    struct ticket_internal *internal = (struct ticket_internal *)work;
+    struct ticket *ticket = internal->ticket;
+    if (internal->failed || internal->cancelled) {
+        finish_ticket(internal, &internal->error);
+        return;
+    }
+    ticket->plan = internal->plan;
+    load_log_plan(ticket);
+    if (internal->goal == GOAL_PLAN)
+        finish_ticket(internal, NULL);
+    else if (!take_existing(internal))
+        start_load(internal);
+}
+
+static void resolve_ticket(struct loop_work *work)
+{
+    struct ticket_internal *internal = (struct ticket_internal *)work;
+    const struct load_services *services = internal->table->services;
+    struct ticket *ticket = internal->ticket;
+    const struct config *config = internal->config;
+    struct source_options options = {.trusted_roots = config->disk.trusted_roots,
+                                     .n_trusted_roots = config->disk.n_trusted_roots};
+    uint64_t start = clock_now_ns();
+    internal->failed =
+        load_spec_build(&ticket->request, &config->engine.strategy, &ticket->arena, &ticket->spec, &internal->error) != 0 ||
+        artifact_resolve(ticket->spec.artifact, &options, services->headers, false, &internal->artifact,
+                         &internal->error) != 0 ||
+        (internal->mapping = mapping_build(&ticket->spec.view, internal->artifact, &internal->error)) == NULL;
+    ticket->resolve_ns = clock_now_ns() - start;
+}
+
+static void ticket_resolved(struct loop_work *work)
+{
+    struct ticket_internal *internal = (struct ticket_internal *)work;
+    struct ticket *ticket = internal->ticket;
+    const struct load_services *services = internal->table->services;
+    if (internal->failed || internal->cancelled) {
+        finish_ticket(internal, &internal->error);
+        return;
+    }
+    ticket->mapping = internal->mapping;
+    replica_drop_stale(services->replicas, internal->artifact);
+    bool must_plan = internal->goal == GOAL_PLAN || ticket->spec.policy.collective == COLLECTIVE_REQUIRED;
+    if (!must_plan && take_existing(internal))
+        return;
+    ticket->costs = calibration_get(services->calibration, internal->artifact->source->caps.device_id);
+    internal->state = TICKET_PLANNING;
+    internal->work = (struct loop_work){.do_work = plan_ticket, .done = ticket_planned};
+    loop_submit(services->loop, &internal->work);
+}
+
+/* --- tickets ------------------------------------------------------------------------------------------------------ */
+
+struct ticket *ticket_create(struct load_table *table)
+{
+    struct ticket *ticket = memory_alloc(sizeof *ticket);
+    ticket->internal = memory_alloc(sizeof *ticket->internal);
+    ticket->internal->ticket = ticket;
+    ticket->internal->table = table;
+    arena_init(&ticket->arena, 0);
+    random_id(ticket->id);
+    return ticket;
+}
+
+void ticket_submit(struct ticket *ticket, enum ticket_goal goal, const struct ticket_events *events, void *data)
+{
+    struct ticket_internal *internal = ticket->internal;
+    internal->goal = goal;
+    internal->events = events;
+    internal->data = data;
+    internal->config = internal->table->services->config;
+    internal->submitted_ns = clock_now_ns();
+    internal->state = TICKET_RESOLVING;
+    internal->work = (struct loop_work){.do_work = resolve_ticket, .done = ticket_resolved};
+    loop_submit(internal->table->services->loop, &internal->work);
+}
+
+static void leave_load(struct ticket_internal *internal)
+{
+    struct load *load = internal->load;
+    struct ticket_internal **at = &load->tickets;
+    while (*at != internal)
+        at = &(*at)->next;
+    *at = internal->next;
+    internal->load = NULL;
+    if (!load->tickets) {
+        load->abandoned = true;
+        if (load->state == LOAD_RUNNING)
+            run_cancel(load->parts.run);
+    }
+}
+
+void ticket_cancel(struct ticket *ticket)
+{
+    struct ticket_internal *internal = ticket->internal;
+    internal->cancelled = true;
+    if (internal->state == TICKET_WAITING) {
+        leave_load(internal);
+        finish_ticket(internal, NULL);
+    } /* else a helper has it: its stage ends first */
+}
+
+void ticket_destroy(struct ticket *ticket)
+{
+    struct ticket_internal *internal = ticket->internal;
+    if (ticket->replica)
+        replica_unpin(internal->table->services->replicas, ticket->replica);
+    plan_destroy(internal->plan);
+    mapping_destroy(internal->mapping);
+    artifact_unref(internal->artifact);
+    arena_fini(&ticket->arena);
+    free(internal);
+    free(ticket);
+}
+
+/* --- the table ---------------------------------------------------------------------------------------------------- */
+
+static struct load_info info_of(const struct load *load)
+{
+    struct load_info info = {.id = load->id,
+                             .artifact = load->parts.mapping->artifact->reference,
+                             .stage = load->state == LOAD_RUNNING ? "read" : "commit",
+                             .done_bytes = run_done_bytes(load->parts.run),
+                             .total_bytes = load->parts.mapping->view_bytes,
+                             .age_ns = clock_now_ns() - load->started_ns};
+    for (const struct ticket_internal *internal = load->tickets; internal; internal = internal->next)
+        info.n_tickets++;
+    return info;
+}
+
+static void report_progress(void *data)
+{
+    struct load_table *table = data;
+    for (struct load *load = table->loads; load; load = load->next) {
+        struct load_info info = info_of(load);
+        double eta_ms = info.done_bytes ? clock_ms(info.age_ns) * (double)(info.total_bytes - info.done_bytes) /
+                                              (double)info.done_bytes
+                                        : 0;
+        for (struct ticket_internal *internal = load->tickets; internal; internal = internal->next) {
+            if (internal->events->progress)
+                internal->events->progress(internal->data, info.stage, info.done_bytes, info.total_bytes, eta_ms);
+        }
+    }
+}
+
+struct load_table *load_table_create(const struct load_services *services)
+{
+    struct load_table *table = memory_alloc(sizeof *table);
+    table->services = services;
+    table->progress_timer = loop_timer_create(services->loop, report_progress, table);
+    return table;
+}
+
+void load_table_destroy(struct load_table *table)
+{
+    if (!table)
+        return;
+    loop_timer_destroy(table->progress_timer);
+    free(table);
+}
+
+void load_table_each(const struct load_table *table, void (*fn)(void *data, const struct load_info *info), void *data)
+{
+    for (const struct load *load = table->loads; load; load = load->next) {
+        struct load_info info = info_of(load);
+        fn(data, &info);
+    }
+}
+
+bool load_table_idle(const struct load_table *table)
+{
+    return table->loads == NULL;
+}

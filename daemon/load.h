@@ -1,0 +1,94 @@
+/* The life of a load, from a client's ticket to a committed replica.
+ *
+ *   ticket (one client's request)                      load (one execution, shared by identical tickets)
+ *
+ *   CREATED --submit--> RESOLVING --+-- replica found ----------------------------> DONE
+ *                       (helper)    |
+ *                                   +-- same load in flight --> WAITING ----------> DONE
+ *                                   |                             ^
+ *                                   +--> PLANNING --goal: plan----|---------------> DONE
+ *                                        (helper) |               |
+ *                                                 +-- reserve, allocate, start -> RUNNING --> COMMITTING --> replica
+ *                                                                                 (workers)   (helper)
+ *   Every ticket ends by `done`, exactly once: with a replica or a plan, or with an error. A cancelled ticket leaves its
+ *   load without hurting the others; the last one to leave cancels the load. A load that fails publishes nothing.
+ *
+ * Loop thread only; what blocks runs on helpers. */
+#ifndef LOAD_H
+#define LOAD_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/arena.h"
+#include "base/error.h"
+#include "base/loop.h"
+#include "config/config.h"
+#include "device/device.h"
+#include "execute/calibration.h"
+#include "execute/engine.h"
+#include "normalize/load_spec.h"
+#include "plan/plan.h"
+#include "replica/replica.h"
+#include "resolve/artifact.h"
+#include "resolve/header_cache.h"
+
+enum { LOAD_ID_CHARS = 17 };
+
+struct load_services { /* borrowed from the daemon for its whole life */
+    struct loop *loop;
+    const struct config *config; /* a reload replaces it; old ones stay valid, a ticket keeps the one it began with */
+    struct header_cache *headers;
+    struct calibration *calibration;
+    struct device *device;
+    struct engine *engine;
+    struct replica_table *replicas;
+};
+
+struct load_table;
+struct load;
+struct ticket;
+
+enum ticket_goal { GOAL_PLAN, GOAL_REPLICA };
+
+struct ticket_events {
+    void (*planned)(void *data, const struct ticket *ticket); /* optional: a load was started or joined */
+    void (*progress)(void *data, const char *stage, uint64_t done_bytes, uint64_t total_bytes, double eta_ms); /* optional */
+    void (*done)(void *data, struct ticket *ticket, const struct error *error); /* then ticket_destroy() it */
+};
+
+struct ticket {
+    char id[LOAD_ID_CHARS];      /* load_id in logs and answers */
+    struct arena arena;          /* the request and its load_spec */
+    struct load_request request; /* filled in by the caller between create and submit; borrowed until done */
+    /* results, valid in `done` without an error */
+    struct load_spec spec;
+    const struct mapping *mapping;
+    const struct plan *plan;
+    struct cost_constants costs; /* what the plan was made with */
+    double cached_share;
+    struct replica *replica; /* pinned until ticket_destroy(); NULL for GOAL_PLAN */
+    bool from_replica, joined;
+    uint64_t resolve_ns, plan_ns, total_ns;
+    struct ticket_internal *internal;
+};
+
+struct load_table *load_table_create(const struct load_services *services); /* borrows */
+void load_table_destroy(struct load_table *table); /* no ticket may be left */
+
+struct ticket *ticket_create(struct load_table *table);
+void ticket_submit(struct ticket *ticket, enum ticket_goal goal, const struct ticket_events *events, void *data);
+void ticket_cancel(struct ticket *ticket); /* done follows, now or later */
+void ticket_destroy(struct ticket *ticket);
+
+/* What the facts of a plan were, for explain. */
+struct plan_facts ticket_facts(const struct ticket *ticket);
+
+struct load_info { /* for status */
+    const char *id, *artifact, *stage;
+    uint64_t done_bytes, total_bytes, n_tickets, age_ns;
+};
+void load_table_each(const struct load_table *table, void (*fn)(void *data, const struct load_info *info), void *data);
+bool load_table_idle(const struct load_table *table);
+
+#endif

@@ -1,0 +1,91 @@
+/* Event names are those operators of the original system grep for: strategy_plan, local_batched_disk_load, ...; see
+ * docs/operations.md for every field. */
+#include "load_log.h"
+
+#include <stdio.h>
+
+#include "observe/log.h"
+
+void load_log_plan(const struct ticket *ticket)
+{
+    const struct plan *plan = ticket->plan;
+    char text[1200];
+    size_t used = 0;
+    if (!log_enabled(LOG_DEBUG))
+        return;
+    for (size_t i = 0; i < EXECUTOR_COUNT && used < sizeof text; i++) {
+        const struct candidate *c = &plan->candidates[i];
+        used += (size_t)snprintf(text + used, sizeof text - used,
+                                 "%s%s:eligible=%d:reason=%s:requested=%llu:unique=%llu:read=%llu:requests=%llu:peak=%llu:ms=%.3f",
+                                 i ? " | " : "", executor_name(c->executor), c->eligible, c->reason,
+                                 (unsigned long long)c->requested_bytes, (unsigned long long)c->unique_source_bytes,
+                                 (unsigned long long)c->read_bytes, (unsigned long long)c->requests,
+                                 (unsigned long long)c->peak_temporary_bytes, c->estimated_ms);
+    }
+    log_debug("strategy_plan", LOG_TEXT("load_id", ticket->id), LOG_TEXT("artifact", ticket->spec.artifact),
+              LOG_TEXT("executor", executor_name(plan->executor)), LOG_TEXT("selection_reason", plan->selection_reason),
+              LOG_U64("requested_bytes", ticket->mapping->view_bytes), LOG_U64("residual_bytes", plan->residual_bytes),
+              LOG_REAL("cached_share", ticket->cached_share), LOG_TEXT("candidates", text));
+    const struct candidate *collective = &plan->candidates[EXECUTOR_OWNER_FILE_COLLECTIVE];
+    if (!collective->eligible)
+        log_debug("collective_disk_load", LOG_TEXT("load_id", ticket->id), LOG_TEXT("action", "skipped"),
+                  LOG_TEXT("reason", collective->reason));
+}
+
+static const char *executor_event(enum executor executor)
+{
+    static const char *const events[EXECUTOR_COUNT] = {"generic_byte_range_disk_load", "local_batched_disk_load",
+                                                       "collective_disk_load"};
+    return events[executor];
+}
+
+void load_log_run(const char *load_id, const struct replica *parts, const struct error *error)
+{
+    if (error || !parts->run)
+        return;
+    const struct run_report *report = run_report(parts->run);
+    const uint64_t *jobs = parts->plan->n_jobs;
+    log_debug(executor_event(parts->plan->executor), LOG_TEXT("load_id", load_id), LOG_TEXT("action", "timings"),
+              LOG_U64("replicated_jobs", jobs[JOB_REPLICATED]), LOG_U64("dim0_jobs", jobs[JOB_DIM0]),
+              LOG_U64("dim1_jobs", jobs[JOB_DIM1]), LOG_U64("rect2d_jobs", jobs[JOB_RECT2D]),
+              LOG_U64("requests", report->requests), LOG_U64("read_bytes", report->read_bytes),
+              LOG_U64("cached_bytes", report->cached_bytes), LOG_U64("shared_bytes", report->shared_bytes),
+              LOG_U64("direct_bytes", report->direct_bytes), LOG_U64("copied_bytes", report->copied_bytes),
+              LOG_U64("peak_temporary_bytes", report->peak_temporary_bytes), LOG_MS("total_ms", report->execute_ns),
+              LOG_MS("read_ms", report->read_ns), LOG_MS("copy_ms", report->copy_ns),
+              LOG_MS("prepare_ms", report->prepare_ns));
+}
+
+static void log_failure(const struct ticket *ticket, const struct error *error)
+{
+    enum log_level level = error->code == ERROR_INTERNAL ? LOG_ERROR : LOG_WARN;
+    log_at(level, "load_failed", LOG_TEXT("load_id", ticket->id), LOG_TEXT("artifact", ticket->request.artifact),
+           LOG_TEXT("code", error_code_name(error->code)), LOG_TEXT("reason", error->reason),
+           LOG_TEXT("message", error->message), LOG_MS("total_ms", ticket->total_ns));
+}
+
+void load_log_ticket(const struct ticket *ticket, bool plan_only, const struct error *error)
+{
+    if (error) {
+        log_failure(ticket, error);
+        return;
+    }
+    const struct plan *plan = ticket->plan;
+    if (plan_only) {
+        log_debug("explain_done", LOG_TEXT("load_id", ticket->id), LOG_TEXT("artifact", ticket->spec.artifact),
+                  LOG_TEXT("executor", executor_name(plan->executor)), LOG_TEXT("selection_reason", plan->selection_reason));
+        return;
+    }
+    const struct run_report nothing = {0};
+    const struct run_report *report = ticket->from_replica ? &nothing : run_report(ticket->replica->run);
+    log_info("load_done", LOG_TEXT("load_id", ticket->id), LOG_TEXT("artifact", ticket->spec.artifact),
+             LOG_TEXT("executor", executor_name(plan->executor)), LOG_TEXT("selection_reason", plan->selection_reason),
+             LOG_U64("tensors", ticket->mapping->n_tensors), LOG_U64("needed_bytes", ticket->mapping->view_bytes),
+             LOG_U64("read_bytes", report->read_bytes), LOG_U64("copied_bytes", report->copied_bytes),
+             LOG_U64("shared_bytes", report->shared_bytes), LOG_U64("cached_bytes", report->cached_bytes),
+             LOG_U64("residual_bytes", plan->residual_bytes), LOG_BOOL("from_replica", ticket->from_replica),
+             LOG_BOOL("joined", ticket->joined),
+             LOG_TEXT("memory", page_kind_name(device_page_kind(ticket->replica->segment))),
+             LOG_MS("resolve_ms", ticket->resolve_ns), LOG_MS("plan_ms", ticket->plan_ns),
+             LOG_MS("execute_ms", report->execute_ns), LOG_MS("total_ms", ticket->total_ns));
+}

@@ -1,0 +1,277 @@
+/* The hand-off server: accept, check the peer, take one token, answer with one message and one descriptor, then watch the
+ * connection until it ends. A peer that says nothing, says something else or is somebody else is closed without a word.
+ *
+ *     accepted --token--> lease --hang-up or any further byte--> closed
+ *        | 10 s, wrong token, wrong uid
+ *        +--> closed */
+#include "replica/handoff.h"
+
+#include <errno.h>
+#include <openssl/crypto.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/memory.h"
+#include "base/unix_listener.h"
+#include "client/handoff_wire.h"
+#include "observe/log.h"
+
+enum { SWEEP_MS = 1000, MAX_UNREDEEMED_PER_UID = 4096 };
+
+struct grant {
+    struct grant *next;
+    unsigned char token[HANDOFF_TOKEN_BYTES];
+    struct replica *replica;
+    uid_t uid;
+    uint64_t connection;
+    uint64_t expires_ns;
+};
+
+struct peer {
+    struct peer *next;
+    struct handoff *handoff;
+    int fd;
+    struct loop_watch *watch;
+    uid_t uid;
+    pid_t pid;
+    struct replica *lease; /* NULL until a token was redeemed */
+    uint64_t expires_ns;   /* for a peer without a lease */
+};
+
+struct handoff {
+    struct loop *loop;
+    struct replica_table *replicas;
+    uint64_t max_silent_per_uid;
+    struct unix_listener *listener;
+    struct loop_timer *sweep;
+    struct grant *grants;
+    struct peer *peers;
+};
+
+static void destroy_grant(struct handoff *handoff, struct grant **at, bool unpin)
+{
+    struct grant *grant = *at;
+    *at = grant->next;
+    if (unpin)
+        replica_unpin(handoff->replicas, grant->replica);
+    OPENSSL_cleanse(grant, sizeof *grant);
+    free(grant);
+}
+
+static void close_peer(struct peer *peer)
+{
+    struct handoff *handoff = peer->handoff;
+    struct peer **at = &handoff->peers;
+    while (*at != peer)
+        at = &(*at)->next;
+    *at = peer->next;
+    loop_watch_destroy(peer->watch);
+    close(peer->fd);
+    if (peer->lease) {
+        peer->lease->n_leases--;
+        log_debug("lease_ended", LOG_TEXT("artifact", peer->lease->mapping->artifact->reference),
+                  LOG_U64("pid", (uint64_t)peer->pid));
+        replica_unpin(handoff->replicas, peer->lease);
+    }
+    free(peer);
+}
+
+/* Tokens are compared in constant time; the list is short. */
+static struct grant **find_grant(struct handoff *handoff, const unsigned char *token)
+{
+    struct grant **found = NULL;
+    for (struct grant **at = &handoff->grants; *at; at = &(*at)->next) {
+        if (CRYPTO_memcmp((*at)->token, token, HANDOFF_TOKEN_BYTES) == 0)
+            found = at;
+    }
+    return found;
+}
+
+static int send_memory(int fd, struct replica *replica)
+{
+    struct error error;
+    int memory_fd = device_export_fd(replica->segment, &error);
+    if (memory_fd < 0) {
+        log_error("handoff_failed", LOG_TEXT("message", error.message));
+        return -1;
+    }
+    struct handoff_answer answer = {.version = HANDOFF_VERSION,
+                                    .memory_bytes = replica->segment->allocated_bytes,
+                                    .page_kind = device_page_kind(replica->segment),
+                                    .n_fds = 1};
+    memcpy(answer.magic, HANDOFF_MAGIC, sizeof answer.magic);
+    union {
+        char bytes[CMSG_SPACE(sizeof(int))];
+        struct cmsghdr align;
+    } control = {0};
+    struct iovec iov = {.iov_base = &answer, .iov_len = sizeof answer};
+    struct msghdr message = {
+        .msg_iov = &iov, .msg_iovlen = 1, .msg_control = control.bytes, .msg_controllen = sizeof control.bytes};
+    struct cmsghdr *header = CMSG_FIRSTHDR(&message);
+    header->cmsg_level = SOL_SOCKET;
+    header->cmsg_type = SCM_RIGHTS;
+    header->cmsg_len = CMSG_LEN(sizeof(int));
+    memcpy(CMSG_DATA(header), &memory_fd, sizeof memory_fd);
+    ssize_t sent = sendmsg(fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+    close(memory_fd);
+    return sent == (ssize_t)sizeof answer ? 0 : -1;
+}
+
+static void redeem(struct peer *peer)
+{
+    unsigned char token[HANDOFF_TOKEN_BYTES + 1];
+    ssize_t got = recv(peer->fd, token, sizeof token, MSG_DONTWAIT);
+    if (got < 0 && (errno == EAGAIN || errno == EINTR))
+        return;
+    struct grant **at = got == HANDOFF_TOKEN_BYTES ? find_grant(peer->handoff, token) : NULL;
+    if (!at || (*at)->uid != peer->uid) {
+        if (got > 0)
+            log_warn("handoff_refused", LOG_TEXT("reason", at ? "another user's token" : "unknown token"),
+                     LOG_U64("uid", peer->uid), LOG_U64("pid", (uint64_t)peer->pid));
+        close_peer(peer);
+        return;
+    }
+    struct replica *replica = (*at)->replica;
+    destroy_grant(peer->handoff, at, false); /* its pin is the lease's from here on */
+    peer->lease = replica;
+    replica->n_leases++;
+    if (send_memory(peer->fd, replica) != 0)
+        close_peer(peer);
+}
+
+static void on_peer(void *data, int events)
+{
+    struct peer *peer = data;
+    if (!peer->lease && !(events & LOOP_HANGUP))
+        redeem(peer);
+    else
+        close_peer(peer);
+}
+
+static uint64_t silent_peers(const struct handoff *handoff, uid_t uid)
+{
+    uint64_t count = 0;
+    for (const struct peer *peer = handoff->peers; peer; peer = peer->next)
+        count += !peer->lease && peer->uid == uid;
+    return count;
+}
+
+static void on_accept(void *context, int fd, const struct ucred *credentials)
+{
+    struct handoff *handoff = context;
+    if (silent_peers(handoff, credentials->uid) >= handoff->max_silent_per_uid) {
+        close(fd);
+        return;
+    }
+    struct peer *peer = memory_alloc(sizeof *peer);
+    *peer = (struct peer){.next = handoff->peers, .handoff = handoff, .fd = fd, .uid = credentials->uid,
+                          .pid = credentials->pid,
+                          .expires_ns = clock_now_ns() + (uint64_t)HANDOFF_TOKEN_TTL_MS * NS_PER_MS};
+    handoff->peers = peer;
+    peer->watch = loop_watch_create(handoff->loop, fd, LOOP_READABLE | LOOP_HANGUP, on_peer, peer);
+    if (!peer->watch)
+        close_peer(peer);
+}
+
+static void on_shed(void *context, int errno_value)
+{
+    (void)context;
+    log_warn("accept_failed", LOG_TEXT("error", strerror(errno_value)), LOG_TEXT("socket", "handoff"));
+}
+
+static void sweep(void *data)
+{
+    struct handoff *handoff = data;
+    uint64_t now = clock_now_ns();
+    for (struct grant **at = &handoff->grants; *at;) {
+        if ((*at)->expires_ns <= now)
+            destroy_grant(handoff, at, true);
+        else
+            at = &(*at)->next;
+    }
+    struct peer *next;
+    for (struct peer *peer = handoff->peers; peer; peer = next) {
+        next = peer->next;
+        if (!peer->lease && peer->expires_ns <= now)
+            close_peer(peer);
+    }
+}
+
+int handoff_create(const struct handoff_options *options, struct handoff **created, struct error *error)
+{
+    struct handoff *handoff = memory_alloc(sizeof *handoff);
+    const struct unix_listener_options listen = {
+        .loop = options->loop, .key = "server.handoff_socket_path", .type = SOCK_SEQPACKET, .path = options->socket_path,
+        .mode = options->socket_mode, .group = options->socket_group, .listen_fd = options->listen_fd,
+        .on_accept = on_accept, .on_shed = on_shed, .context = handoff};
+    handoff->loop = options->loop;
+    handoff->replicas = options->replicas;
+    handoff->max_silent_per_uid = options->max_connections_per_uid;
+    handoff->listener = unix_listener_open(&listen, error);
+    if (!handoff->listener) {
+        free(handoff);
+        return -1;
+    }
+    handoff->sweep = loop_timer_create(handoff->loop, sweep, handoff);
+    loop_timer_start(handoff->sweep, SWEEP_MS, SWEEP_MS);
+    *created = handoff;
+    return 0;
+}
+
+void handoff_destroy(struct handoff *handoff)
+{
+    if (!handoff)
+        return;
+    unix_listener_close(handoff->listener);
+    while (handoff->peers)
+        close_peer(handoff->peers);
+    while (handoff->grants)
+        destroy_grant(handoff, &handoff->grants, true);
+    loop_timer_destroy(handoff->sweep);
+    free(handoff);
+}
+
+int handoff_grant(struct handoff *handoff, struct replica *replica, uid_t uid, uint64_t connection,
+                  unsigned char token[HANDOFF_TOKEN_BYTES], struct error *error)
+{
+    uint64_t held = 0;
+    for (const struct grant *grant = handoff->grants; grant; grant = grant->next)
+        held += grant->uid == uid;
+    if (held >= MAX_UNREDEEMED_PER_UID)
+        return fail(error, ERROR_RESOURCE_EXHAUSTED, "TOO_MANY_TOKENS",
+                    "uid %u has %llu hand-off tokens it has not redeemed", uid, (unsigned long long)held);
+    if (getrandom(token, HANDOFF_TOKEN_BYTES, 0) != HANDOFF_TOKEN_BYTES)
+        return fail_errno(error, errno, "getrandom");
+    struct grant *grant = memory_alloc(sizeof *grant);
+    memcpy(grant->token, token, HANDOFF_TOKEN_BYTES);
+    grant->replica = replica;
+    grant->uid = uid;
+    grant->connection = connection;
+    grant->expires_ns = clock_now_ns() + (uint64_t)HANDOFF_TOKEN_TTL_MS * NS_PER_MS;
+    grant->next = handoff->grants;
+    handoff->grants = grant;
+    replica_pin(replica);
+    return 0;
+}
+
+void handoff_revoke(struct handoff *handoff, uint64_t connection)
+{
+    for (struct grant **at = &handoff->grants; *at;) {
+        if ((*at)->connection == connection)
+            destroy_grant(handoff, at, true);
+        else
+            at = &(*at)->next;
+    }
+}
+
+uint64_t handoff_pending(const struct handoff *handoff)
+{
+    uint64_t pending = 0;
+    for (const struct grant *grant = handoff->grants; grant; grant = grant->next)
+        pending++;
+    return pending;
+}

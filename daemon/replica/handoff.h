@@ -1,0 +1,39 @@
+/* Handing out memory: a second Unix socket (SOCK_SEQPACKET) that trades a token for a file descriptor.
+ *
+ * handoff_grant() makes an unguessable token for a pinned replica; it dies with its first use, with the RPC connection it
+ * was given to, or after HANDOFF_TOKEN_TTL_MS. A redeemed connection *is* the lease: when the client exits or crashes the
+ * kernel closes it and the lease ends. Wire format: client/handoff_wire.h and docs/protocol.md. Loop thread only. */
+#ifndef REPLICA_HANDOFF_H
+#define REPLICA_HANDOFF_H
+
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "base/loop.h"
+#include "client/handoff_wire.h"
+#include "replica/replica.h"
+
+enum { HANDOFF_TOKEN_TTL_MS = 10000 };
+
+struct handoff;
+
+struct handoff_options {
+    struct loop *loop;
+    struct replica_table *replicas;
+    const char *socket_path;
+    uint32_t socket_mode;
+    const char *socket_group;
+    uint64_t max_connections_per_uid; /* connections that have not shown a token yet */
+    int listen_fd;                    /* -1 = bind socket_path; else a listening SOCK_SEQPACKET socket from systemd */
+};
+
+int handoff_create(const struct handoff_options *options, struct handoff **handoff, struct error *error);
+void handoff_destroy(struct handoff *handoff); /* ends every lease; accepts NULL */
+
+/* Pins the replica until the token is redeemed or dies. 0, or -1 when the system has no randomness to give. */
+int handoff_grant(struct handoff *handoff, struct replica *replica, uid_t uid, uint64_t connection,
+                  unsigned char token[HANDOFF_TOKEN_BYTES], struct error *error);
+void handoff_revoke(struct handoff *handoff, uint64_t connection); /* the RPC connection is gone */
+uint64_t handoff_pending(const struct handoff *handoff);           /* tokens not yet redeemed */
+
+#endif

@@ -1,0 +1,25 @@
+/* Release: drops replicas nobody holds, of one artifact or of all, and the memory the pool keeps. */
+#include "daemon.h"
+#include "rpc/methods.h"
+#include "tensorcast/daemon/v1/store_daemon.pb-c.h"
+
+#include <string.h>
+
+void method_release(struct rpc_call *call, const ProtobufCMessage *message, void *context)
+{
+    const Tensorcast__Daemon__V1__ReleaseRequest *request = (const Tensorcast__Daemon__V1__ReleaseRequest *)message;
+    struct daemon *daemon = context;
+    struct error error;
+    if (request->all == (request->artifact[0] != '\0')) {
+        fail(&error, ERROR_INVALID_ARGUMENT, "RELEASE_WHAT", "name one artifact, or all");
+        rpc_call_fail(call, &error);
+        return;
+    }
+    struct replica_counts counts = replica_release(daemon->services.replicas, request->all ? NULL : request->artifact);
+    device_trim(daemon->services.device);
+    Tensorcast__Daemon__V1__ReleaseResponse response = TENSORCAST__DAEMON__V1__RELEASE_RESPONSE__INIT;
+    response.released_replicas = counts.released;
+    response.released_bytes = counts.released_bytes;
+    response.leased_replicas = counts.kept;
+    rpc_call_reply(call, &response.base);
+}

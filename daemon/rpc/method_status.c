@@ -1,0 +1,103 @@
+/* Status: loads, replicas, leases, budgets, calibration, as they are now. */
+#include <stdio.h>
+#include <sys/sysmacros.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "daemon.h"
+#include "rpc/methods.h"
+#include "tensorcast/daemon/v1/store_daemon.pb-c.h"
+
+/* Lists grow one element at a time in the arena of the answer; a host has tens of each. */
+struct status {
+    Tensorcast__Daemon__V1__StatusResponse response;
+    struct arena arena;
+};
+
+#define APPEND(status, list, element)                                                                          \
+    do {                                                                                                       \
+        void *grown_ = arena_array(&(status)->arena, (status)->response.n_##list + 1, sizeof(void *));         \
+        for (size_t i_ = 0; i_ < (status)->response.n_##list; i_++)                                            \
+            ((void **)grown_)[i_] = (status)->response.list[i_];                                               \
+        (status)->response.list = grown_;                                                                      \
+        (status)->response.list[(status)->response.n_##list++] = (element);                                    \
+    } while (0)
+
+static double seconds(uint64_t ns)
+{
+    return (double)ns / 1e9;
+}
+
+static void add_replica(void *data, const struct replica *replica)
+{
+    struct status *status = data;
+    Tensorcast__Daemon__V1__ReplicaStatus *row = arena_alloc(&status->arena, sizeof *row);
+    tensorcast__daemon__v1__replica_status__init(row);
+    row->artifact = (char *)replica->mapping->artifact->reference;
+    row->identity = (char *)replica->key.identity;
+    row->view_digest = (char *)replica->key.view_digest;
+    row->bytes = replica->charged_bytes;
+    row->leases = replica->n_leases;
+    row->memory = (char *)page_kind_name(device_page_kind(replica->segment));
+    row->idle_s = replica->n_pins ? 0 : seconds(clock_now_ns() - replica->idle_since_ns);
+    APPEND(status, replicas, row);
+}
+
+static void add_load(void *data, const struct load_info *info)
+{
+    struct status *status = data;
+    Tensorcast__Daemon__V1__LoadStatus *row = arena_alloc(&status->arena, sizeof *row);
+    tensorcast__daemon__v1__load_status__init(row);
+    row->load_id = (char *)info->id;
+    row->artifact = (char *)info->artifact;
+    row->stage = (char *)info->stage;
+    row->done_bytes = info->done_bytes;
+    row->total_bytes = info->total_bytes;
+    row->clients = info->n_tickets;
+    row->age_s = seconds(info->age_ns);
+    APPEND(status, loads, row);
+}
+
+static void add_calibration(void *data, uint64_t device_id, const struct cost_constants *costs)
+{
+    struct status *status = data;
+    char name[32] = "default";
+    Tensorcast__Daemon__V1__CalibrationStatus *row = arena_alloc(&status->arena, sizeof *row);
+    tensorcast__daemon__v1__calibration_status__init(row);
+    if (device_id)
+        snprintf(name, sizeof name, "%u:%u", major((dev_t)device_id), minor((dev_t)device_id));
+    row->device = arena_text(&status->arena, name, sizeof name - 1);
+    row->cached_request_us = costs->cached.request_ns / 1e3;
+    row->cached_gbps = costs->cached.bytes_per_ns;
+    row->uncached_request_us = costs->uncached.request_ns / 1e3;
+    row->uncached_gbps = costs->uncached.bytes_per_ns;
+    row->copy_gbps = costs->copy_bytes_per_ns;
+    row->fresh_gbps = costs->fresh_bytes_per_ns;
+    row->samples = costs->cached.samples + costs->uncached.samples;
+    APPEND(status, calibration, row);
+}
+
+void method_status(struct rpc_call *call, const ProtobufCMessage *request, void *context)
+{
+    const struct daemon *daemon = context;
+    const struct load_services *services = &daemon->services;
+    struct status status = {.response = TENSORCAST__DAEMON__V1__STATUS_RESPONSE__INIT};
+    Tensorcast__Daemon__V1__StatusResponse *response = &status.response;
+    (void)request;
+    response->version = VERSION;
+    response->pid = (uint64_t)getpid();
+    response->uptime_s = seconds(clock_now_ns() - daemon->started_ns);
+    response->host_budget_bytes = replica_budget_bytes(services->replicas);
+    response->used_bytes = replica_used_bytes(services->replicas);
+    response->staging_bytes = engine_staging_bytes(services->engine);
+    response->pool_bytes = __atomic_load_n(&services->device->pool_bytes, __ATOMIC_RELAXED);
+    response->leases = replica_leases(services->replicas);
+    response->connections = rpc_server_connections(daemon->rpc);
+    response->cached_headers_bytes = header_cache_memory_bytes(services->headers);
+    response->state = daemon->draining ? "draining" : "serving";
+    replica_each(services->replicas, add_replica, &status);
+    load_table_each(daemon->loads, add_load, &status);
+    calibration_each(services->calibration, add_calibration, &status);
+    rpc_call_reply(call, &response->base);
+    arena_fini(&status.arena);
+}

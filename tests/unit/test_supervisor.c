@@ -1,0 +1,124 @@
+/* sd_notify and socket activation, against sockets of our own. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "supervisor.h"
+
+static void notify_reaches_a_path_socket(void **state)
+{
+    char folder[] = "/tmp/tc-notify-XXXXXX", got[64] = "";
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    (void)state;
+    assert_non_null(mkdtemp(folder));
+    snprintf(address.sun_path, sizeof address.sun_path, "%s/n", folder);
+    int fd = socket(AF_UNIX, SOCK_DGRAM, 0);
+    assert_int_equal(bind(fd, (struct sockaddr *)&address, sizeof address), 0);
+    setenv("NOTIFY_SOCKET", address.sun_path, 1);
+    supervisor_notify("READY=1");
+    unsetenv("NOTIFY_SOCKET");
+    assert_int_equal(recv(fd, got, sizeof got - 1, MSG_DONTWAIT), 7);
+    assert_string_equal(got, "READY=1");
+    close(fd);
+    unlink(address.sun_path);
+    rmdir(folder);
+}
+
+static void notify_reaches_an_abstract_socket(void **state)
+{
+    char name[40], got[64] = "";
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    (void)state;
+    snprintf(name, sizeof name, "@tc-notify-%d", (int)getpid());
+    memcpy(address.sun_path, name, strlen(name));
+    address.sun_path[0] = '\0';
+    int fd = socket(AF_UNIX, SOCK_DGRAM, 0);
+    socklen_t length = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + strlen(name));
+    assert_int_equal(bind(fd, (struct sockaddr *)&address, length), 0);
+    setenv("NOTIFY_SOCKET", name, 1);
+    supervisor_notify("STOPPING=1");
+    unsetenv("NOTIFY_SOCKET");
+    assert_int_equal(recv(fd, got, sizeof got - 1, MSG_DONTWAIT), 10);
+    close(fd);
+}
+
+static void a_notify_socket_that_makes_no_sense_is_ignored(void **state)
+{
+    (void)state;
+    setenv("NOTIFY_SOCKET", "relative/path", 1);
+    supervisor_notify("READY=1");
+    setenv("NOTIFY_SOCKET", "/nowhere/at/all", 1);
+    supervisor_notify("READY=1");
+    unsetenv("NOTIFY_SOCKET");
+    assert_null(getenv("NOTIFY_SOCKET"));
+}
+
+/* In a child: puts a stream and a seqpacket listener at descriptors 3 and 4 and asks who is who. */
+static int child_with_sockets(int claim_own_pid)
+{
+    char pid[32];
+    int types[] = {SOCK_SEQPACKET, SOCK_STREAM};
+    for (int i = 0; i < 2; i++) {
+        struct sockaddr_un address = {.sun_family = AF_UNIX};
+        int fd = socket(AF_UNIX, types[i], 0);
+        if (bind(fd, (struct sockaddr *)&address, sizeof(sa_family_t)) != 0 || listen(fd, 1) != 0 || dup2(fd, 3 + i) < 0)
+            return 10;
+    }
+    snprintf(pid, sizeof pid, "%d", (int)getpid() + (claim_own_pid ? 0 : 1));
+    setenv("LISTEN_PID", pid, 1);
+    setenv("LISTEN_FDS", "2", 1);
+    struct supervisor_sockets sockets = supervisor_take_sockets();
+    if (!claim_own_pid)
+        return sockets.rpc_fd == -1 && sockets.handoff_fd == -1 ? 0 : 11;
+    if (sockets.rpc_fd != 4 || sockets.handoff_fd != 3)
+        return 12;
+    if (!(fcntl(3, F_GETFD) & FD_CLOEXEC) || !(fcntl(4, F_GETFL) & O_NONBLOCK))
+        return 13;
+    return getenv("LISTEN_FDS") ? 14 : 0;
+}
+
+static void run_in_a_child(int claim_own_pid)
+{
+    int status = 0;
+    pid_t pid = fork();
+    if (pid == 0)
+        _exit(child_with_sockets(claim_own_pid));
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_true(WIFEXITED(status));
+    assert_int_equal(WEXITSTATUS(status), 0);
+}
+
+static void passed_sockets_are_told_apart_by_type(void **state)
+{
+    (void)state;
+    run_in_a_child(1);
+}
+
+static void sockets_passed_to_somebody_else_are_left_alone(void **state)
+{
+    (void)state;
+    run_in_a_child(0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(notify_reaches_a_path_socket),
+        cmocka_unit_test(notify_reaches_an_abstract_socket),
+        cmocka_unit_test(a_notify_socket_that_makes_no_sense_is_ignored),
+        cmocka_unit_test(passed_sockets_are_told_apart_by_type),
+        cmocka_unit_test(sockets_passed_to_somebody_else_are_left_alone),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
