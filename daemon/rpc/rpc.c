@@ -36,6 +36,8 @@ enum {
     MIN_PING_INTERVAL_MS = 1000,
     MAX_IDLE_MS = 10 * 60 * 1000, /* from_fd has no handshake time-out: this ends connections that never say anything */
     WARNING_INTERVAL_NS = 1000000000,
+    KEPT_BYTES = 1 << 20, /* free memory that each of malloc's arenas may keep */
+    MAX_ARENAS = 4,
     ONLY_IDENTITY = 1,            /* compression: 500 KB of gzip become 500 MB before the size is checked */
 };
 
@@ -301,12 +303,22 @@ static void on_grpc_log(gpr_log_func_args *args)
     log_debug("grpc", LOG_TEXT("file", args->file), LOG_U64("line", (uint64_t)args->line), LOG_TEXT("message", args->message));
 }
 
+/* Left alone, malloc raises its thresholds with every large request it sees and then keeps up to 64 MB per arena, which
+ * malloc_trim() does not return. To be called before there are threads. */
+static void tame_malloc(void)
+{
+    mallopt(M_MMAP_THRESHOLD, KEPT_BYTES);
+    mallopt(M_TRIM_THRESHOLD, KEPT_BYTES);
+    mallopt(M_ARENA_MAX, MAX_ARENAS);
+}
+
 /* gRPC's threads and ours must never take a signal that is meant for the loop. */
 static int start_grpc(struct rpc_server *server, struct error *error)
 {
     sigset_t all, old;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &old);
+    tame_malloc();
     gpr_set_log_function(on_grpc_log);
     grpc_init();
     server->queue = grpc_completion_queue_create_for_next(NULL);
