@@ -22,6 +22,7 @@
 struct built {            /* what a `const struct config *` really points to */
     struct config config; /* first */
     struct arena arena;   /* its strings */
+    bool is_permanent;    /* the defaults, which nobody owns */
 };
 
 struct walk {
@@ -98,9 +99,8 @@ static int read_key(struct walk *walk, const struct config_key *key, struct erro
 static const char *find_elsewhere(const char *name)
 {
     const char *found = NULL;
-    for (size_t i = 0; i < schema_n_keys && !found; i++) {
+    for (size_t i = 0; i < schema_n_keys && !found; i++)
         found = strcmp(schema_last_name(&schema_keys[i]), name) == 0 ? schema_keys[i].path : NULL;
-    }
     return found;
 }
 
@@ -282,8 +282,8 @@ const struct config *config_load(const char *path, struct error *error)
 {
     enum { ROOM = CONFIG_YAML_MAX_BYTES + 1 };
     char shown[TEXT_NAME_CHARS];
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
     char *text = memory_alloc(ROOM);
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
     ssize_t length = fd < 0 ? -1 : read_all(fd, text, ROOM);
     const struct config *config = NULL;
     if (length < 0)
@@ -303,6 +303,7 @@ static void build_defaults(void)
     struct error error;
     defaults = config_parse("", 0, "(defaults)", &error);
     assert(defaults); /* set_defaults() has aborted otherwise */
+    ((struct built *)defaults->internal)->is_permanent = true;
 }
 
 const struct config *config_defaults(void)
@@ -314,9 +315,9 @@ const struct config *config_defaults(void)
 
 void config_destroy(const struct config *config)
 {
-    if (!config || config == defaults)
+    struct built *built = config ? config->internal : NULL;
+    if (!built || built->is_permanent)
         return;
-    struct built *built = config->internal;
     arena_fini(&built->arena);
     free(built);
 }

@@ -262,26 +262,35 @@ static size_t least(size_t a, size_t b)
     return a < b ? a : b;
 }
 
-/* Edit distance with neighbours swapped counted as one (optimal string alignment), or limit + 1 when it is larger. */
+static bool is_same_letter(char a, char b)
+{
+    return tolower((unsigned char)a) == tolower((unsigned char)b);
+}
+
+/* Edit distance with two neighbours swapped counted as one, or limit + 1 when it is larger. Only cells that can still be
+ * within the limit are filled: a wrong tensor name is compared with a hundred thousand right ones. */
 static size_t edit_distance(const char *a, size_t n_a, const char *b, size_t n_b, size_t limit)
 {
-    uint8_t rows[3][NEAREST_MAX_CHARS + 1];
+    uint8_t rows[3][NEAREST_MAX_CHARS + 2];
+    for (; n_a && n_b && is_same_letter(*a, *b); a++, b++, n_a--, n_b--)
+        ;
+    for (; n_a && n_b && is_same_letter(a[n_a - 1], b[n_b - 1]); n_a--, n_b--)
+        ;
     for (size_t j = 0; j <= n_b; j++)
-        rows[0][j] = (uint8_t)j;
+        rows[0][j] = (uint8_t)least(j, limit + 1);
     for (size_t i = 1; i <= n_a; i++) {
         uint8_t *row = rows[i % 3];
         const uint8_t *above = rows[(i - 1) % 3], *above2 = rows[(i + 1) % 3];
-        size_t smallest = row[0] = (uint8_t)i;
-        for (size_t j = 1; j <= n_b; j++) {
-            bool is_same = tolower((unsigned char)a[i - 1]) == tolower((unsigned char)b[j - 1]);
-            size_t best = least(above[j - 1] + (is_same ? 0u : 1u), least(above[j], row[j - 1]) + 1u);
-            if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1])
+        size_t first = i > limit ? i - limit : 1, last = least(n_b, i + limit);
+        row[first - 1] = (uint8_t)(first == 1 ? least(i, limit + 1) : limit + 1);
+        row[last + 1] = (uint8_t)(limit + 1);
+        for (size_t j = first; j <= last; j++) {
+            size_t best =
+                least(above[j - 1] + (is_same_letter(a[i - 1], b[j - 1]) ? 0u : 1u), least(above[j], row[j - 1]) + 1u);
+            if (i > 1 && j > 1 && is_same_letter(a[i - 1], b[j - 2]) && is_same_letter(a[i - 2], b[j - 1]))
                 best = least(best, above2[j - 2] + 1u);
-            row[j] = (uint8_t)best;
-            smallest = least(smallest, best);
+            row[j] = (uint8_t)least(best, limit + 1);
         }
-        if (smallest > limit)
-            return limit + 1;
     }
     return rows[n_a % 3][n_b];
 }

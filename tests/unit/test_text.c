@@ -256,6 +256,54 @@ static void the_nearest_word_is_found_and_far_ones_are_not(void **state)
     assert_null(text_nearest(endless, keys, COUNT(keys)));
 }
 
+/* The same distance, filled in completely and without any shortcut. */
+static size_t plain_distance(const char *a, const char *b)
+{
+    static size_t cell[40][40];
+    size_t n_a = strlen(a), n_b = strlen(b);
+    for (size_t i = 0; i <= n_a; i++) {
+        for (size_t j = 0; j <= n_b; j++) {
+            size_t best = i == 0 ? j : j == 0 ? i : cell[i - 1][j - 1] + (a[i - 1] != b[j - 1]);
+            if (i && j && cell[i - 1][j] + 1 < best)
+                best = cell[i - 1][j] + 1;
+            if (i && j && cell[i][j - 1] + 1 < best)
+                best = cell[i][j - 1] + 1;
+            if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] && cell[i - 2][j - 2] + 1 < best)
+                best = cell[i - 2][j - 2] + 1;
+            cell[i][j] = best;
+        }
+    }
+    return cell[n_a][n_b];
+}
+
+static void the_nearest_word_is_the_one_a_plain_computation_finds(void **state)
+{
+    char words[30][24], word[24];
+    const char *candidates[30];
+    uint64_t seed = 7;
+    (void)state;
+    for (int round = 0; round < 3000; round++) {
+        for (int i = 0; i <= 30; i++) {
+            char *out = i < 30 ? words[i] : word;
+            seed = seed * 6364136223846793005u + 1442695040888963407u;
+            size_t length = 1 + (seed >> 33) % 20;
+            for (size_t j = 0; j < length; j++, seed = seed * 6364136223846793005u + 1442695040888963407u)
+                out[j] = "abc"[(seed >> 40) % 3];
+            out[length] = '\0';
+            candidates[i % 30] = words[i % 30];
+        }
+        const char *expected = NULL;
+        size_t best = strlen(word) / 3 + 2;
+        for (int i = 0; i < 30; i++) {
+            if (plain_distance(word, words[i]) < best) {
+                best = plain_distance(word, words[i]);
+                expected = words[i];
+            }
+        }
+        assert_ptr_equal(text_nearest(word, candidates, 30), expected);
+    }
+}
+
 static void of_equally_near_words_the_first_wins(void **state)
 {
     static const char *const words[] = {"aXc", "aYc"};
@@ -372,6 +420,7 @@ int main(void)
         cmocka_unit_test(long_names_keep_their_head_and_tail),
         cmocka_unit_test(a_cut_never_splits_a_character),
         cmocka_unit_test(the_nearest_word_is_found_and_far_ones_are_not),
+        cmocka_unit_test(the_nearest_word_is_the_one_a_plain_computation_finds),
         cmocka_unit_test(of_equally_near_words_the_first_wins),
         cmocka_unit_test(utf8_is_what_rfc_3629_says),
         cmocka_unit_test(globs_match_as_a_shell_does),
