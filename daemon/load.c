@@ -51,6 +51,7 @@ struct load {
     struct ticket_internal *tickets;
     uint64_t started_ns;
     bool abandoned; /* no ticket is left: not to be joined any more */
+    bool shared_the_host; /* another load ran beside it: its times teach nothing */
     struct error error;
     bool failed;
 };
@@ -165,7 +166,7 @@ static void run_done(struct run *run, void *data, const struct error *error)
     if (error) {
         load->failed = true;
         load->error = *error;
-    } else {
+    } else if (!load->shared_the_host) {
         calibration_learn(table->services->calibration, load->parts.mapping->artifact->source->caps.device_id,
                           run_report(run));
     }
@@ -205,6 +206,18 @@ static int take_memory(struct load *load, struct error *error)
     return 0;
 }
 
+static void link_load(struct load *load)
+{
+    struct load_table *table = load->table;
+    if (!table->loads)
+        loop_timer_start(table->progress_timer, PROGRESS_MS, PROGRESS_MS);
+    load->shared_the_host = table->loads != NULL;
+    for (struct load *other = table->loads; other; other = other->next)
+        other->shared_the_host = true;
+    load->next = table->loads;
+    table->loads = load;
+}
+
 /* Takes the ticket's mapping and plan. */
 static void start_load(struct ticket_internal *internal)
 {
@@ -225,10 +238,7 @@ static void start_load(struct ticket_internal *internal)
         free(load);
         return;
     }
-    if (!table->loads)
-        loop_timer_start(table->progress_timer, PROGRESS_MS, PROGRESS_MS);
-    load->next = table->loads;
-    table->loads = load;
+    link_load(load);
     join(internal, load);
     load->parts.run = run_start(table->services->engine,
                                 &(struct run_options){.mapping = load->parts.mapping, .plan = load->parts.plan,

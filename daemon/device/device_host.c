@@ -81,10 +81,15 @@ static void warn_once(struct device_host *host, const struct host_memory *memory
              LOG_TEXT("remedy", "echo advise > /sys/kernel/mm/transparent_hugepage/shmem_enabled, or reserve hugetlb pages"));
 }
 
+static bool can_be_pooled(const struct device *device, const struct host_memory *memory)
+{
+    return memory->bytes >= HUGE_PAGE_BYTES && memory->bytes <= device->pool_budget_bytes;
+}
+
 static int host_seal(struct segment *segment, struct error *error)
 {
     struct host_memory *memory = memory_of(segment);
-    if (host_memory_seal(memory, error))
+    if (host_memory_seal(memory, !can_be_pooled(segment->device, memory), error))
         return -1;
     if (memory->page_kind == PAGE_KIND_4K && memory->bytes >= HUGE_PAGE_BYTES)
         warn_once((struct device_host *)segment->device, memory);

@@ -1,8 +1,9 @@
 /* A sealed memfd: allocation, page by page backing, publication; see host_memory.h.
  *
- * Sealing: F_SEAL_FUTURE_WRITE refuses write(2), new writable mappings and hole punching by anyone, ourselves included,
- * through every descriptor; the mapping that we made before stays, and mprotect() takes its write permission away until
- * the memory is used again. SHRINK and GROW are sealed from the start, SEAL closes the set.
+ * Sealing: SHRINK and GROW are sealed from the start. Memory that no pool will use again is sealed for good: F_SEAL_WRITE,
+ * no writable mapping is left anywhere, and not even root can write to it through /proc/PID/mem. Memory that may be pooled
+ * gets F_SEAL_FUTURE_WRITE, which refuses write(2), new writable mappings and hole punching through every descriptor; the
+ * mapping that we made before stays, and mprotect() takes its write permission away until the memory is used again.
  *
  * Chunk states:  RAW --one worker--> BUSY --> READY, or back to RAW when memory ran out. */
 #include "device/host_memory.h"
@@ -178,15 +179,35 @@ static enum page_kind find_page_kind(struct host_memory *memory)
     return memory->bytes >= HUGE_PAGE_BYTES && memory->huge_bytes >= memory->bytes / 10 * 9 ? PAGE_KIND_THP : PAGE_KIND_4K;
 }
 
-int host_memory_seal(struct host_memory *memory, struct error *error)
+/* For good: our writable mapping is replaced by one of a read-only description, which nothing can make writable again, and
+ * only then F_SEAL_WRITE is accepted. The reservation in between keeps the address. */
+static int seal_for_good(struct host_memory *memory, struct error *error)
+{
+    int reader = host_memory_export_fd(memory, error);
+    if (reader < 0)
+        return -1;
+    void *none = mmap(memory->address, memory->bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+    int failed = none == MAP_FAILED || fcntl(memory->fd, F_ADD_SEALS, F_SEAL_WRITE | F_SEAL_SEAL) ? errno : 0;
+    if (mmap(memory->address, memory->bytes, PROT_READ, MAP_SHARED | MAP_FIXED, reader, 0) == MAP_FAILED)
+        failed = errno;
+    close(reader);
+    return failed ? fail_errno(error, failed, "sealing a replica of %" PRIu64 " bytes", memory->bytes) : 0;
+}
+
+static int seal_until_reopened(struct host_memory *memory, struct error *error)
 {
     if (!memory->is_sealed && fcntl(memory->fd, F_ADD_SEALS, F_SEAL_FUTURE_WRITE | F_SEAL_SEAL))
         return fail_errno(error, errno, "sealing a replica of %" PRIu64 " bytes", memory->bytes);
     memory->is_sealed = true;
-    memory->page_kind = find_page_kind(memory);
     if (mprotect(memory->address, memory->bytes, PROT_READ))
         return fail_errno(error, errno, "write-protecting a replica of %" PRIu64 " bytes", memory->bytes);
     return 0;
+}
+
+int host_memory_seal(struct host_memory *memory, bool for_good, struct error *error)
+{
+    memory->page_kind = find_page_kind(memory);
+    return for_good ? seal_for_good(memory, error) : seal_until_reopened(memory, error);
 }
 
 int host_memory_export_fd(const struct host_memory *memory, struct error *error)

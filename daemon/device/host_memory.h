@@ -35,7 +35,8 @@ void host_memory_destroy(struct host_memory *memory); /* accepts NULL and half-b
 
 /* Backs every chunk of [offset, offset + bytes), each exactly once; waits for those that another worker is at. */
 int host_memory_prepare(struct host_memory *memory, uint64_t offset, uint64_t bytes, struct error *error);
-int host_memory_seal(struct host_memory *memory, struct error *error);
+/* for_good: the memory will never be written again, not by us either, so it cannot be pooled. */
+int host_memory_seal(struct host_memory *memory, bool for_good, struct error *error);
 int host_memory_export_fd(const struct host_memory *memory, struct error *error);
 /* No other open file description and no mapping of others is left, in any process: what is written from here on is
  * seen by nobody else. */
