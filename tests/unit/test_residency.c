@@ -1,0 +1,129 @@
+/* How much of a mapping is cached is asked in few questions, and only about bytes that the mapping needs. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "execute/residency.h" /* before cmocka.h, whose macro fail() would hide base/error.h's function */
+
+#include <cmocka.h>
+
+enum { MiB = 1 << 20 };
+
+/* In file 0 the first `cached_below` bytes are in the cache, of file 1 everything. */
+static uint64_t cached_below;
+static size_t n_questions;
+static uint64_t n_asked;
+
+static uint64_t resident(struct source *source, size_t file, uint64_t offset, uint64_t bytes)
+{
+    (void)source;
+    n_questions++;
+    n_asked += bytes;
+    if (file == 1)
+        return bytes;
+    uint64_t end = offset + bytes < cached_below ? offset + bytes : cached_below;
+    return end > offset ? end - offset : 0;
+}
+
+static const struct source_ops ops = {.name = "fake", .resident_bytes = resident};
+static struct source_file files[] = {{.name = "a", .size_bytes = UINT64_MAX / 4},
+                                     {.name = "b", .size_bytes = UINT64_MAX / 4}};
+static struct source source = {.ops = &ops, .files = files, .n_files = 2, .caps = {.residency = true}};
+static struct artifact artifact = {.source = &source};
+
+static double share(struct byte_run *runs, size_t n_first, size_t n_second)
+{
+    size_t file_first[] = {0, n_first, n_first + n_second};
+    const struct mapping mapping = {
+        .artifact = &artifact, .runs = runs, .n_runs = n_first + n_second, .file_first = file_first};
+    for (size_t i = 0; i < n_first + n_second; i++) {
+        runs[i].file = i >= n_first;
+        runs[i].n_rows = runs[i].n_rows ? runs[i].n_rows : 1;
+        runs[i].src_stride = runs[i].src_stride ? runs[i].src_stride : runs[i].row_bytes;
+    }
+    n_questions = 0;
+    n_asked = 0;
+    return residency_cached_share(&mapping);
+}
+
+static int set_up(void **state)
+{
+    (void)state;
+    cached_below = 0;
+    source.caps.residency = true;
+    return 0;
+}
+
+static void the_share_counts_the_bytes_of_all_files(void **state)
+{
+    struct byte_run runs[] = {{.src_offset = 8, .row_bytes = 300}, {.src_offset = 16, .row_bytes = 100}};
+    (void)state;
+    assert_true(share(runs, 1, 1) == 0.25);
+    cached_below = 158;
+    assert_true(share(runs, 1, 1) == 0.625);
+}
+
+static void neighbours_are_asked_for_together(void **state)
+{
+    enum { N = 10000 };
+    struct byte_run *runs = calloc(N, sizeof *runs);
+    (void)state;
+    for (size_t i = 0; i < N; i++)
+        runs[i] = (struct byte_run){.src_offset = 1000 * i, .row_bytes = 900};
+    cached_below = 1000 * (N / 2);
+    double found = share(runs, N, 0);
+    assert_true(found > 0.49 && found < 0.51);
+    assert_int_equal(n_questions, 1);
+    free(runs);
+}
+
+static void spans_beyond_the_number_of_questions_are_sampled_evenly(void **state)
+{
+    enum { N = 5000 };
+    struct byte_run *runs = calloc(N, sizeof *runs);
+    (void)state;
+    for (size_t i = 0; i < N; i++)
+        runs[i] = (struct byte_run){.src_offset = 4 * MiB * i, .row_bytes = 4096};
+    cached_below = 4ull * MiB * (N / 4);
+    double found = share(runs, N, 0);
+    assert_true(found > 0.23 && found < 0.27);
+    assert_true(n_questions > 100 && n_questions <= 256);
+    free(runs);
+}
+
+static void what_lies_between_distant_rows_is_not_asked_for(void **state)
+{
+    struct byte_run runs[] = {{.src_offset = 0, .row_bytes = 4096, .n_rows = 100, .src_stride = 256 * (uint64_t)MiB}};
+    (void)state;
+    cached_below = 4096;
+    assert_true(share(runs, 1, 0) > 0);
+    assert_true(n_asked <= 4 * 4096);
+}
+
+static void nothing_counts_as_cached_when_the_source_cannot_tell_or_nothing_is_needed(void **state)
+{
+    struct byte_run runs[] = {{.src_offset = 0, .row_bytes = 4096}};
+    (void)state;
+    cached_below = 4096;
+    assert_true(share(runs, 1, 0) == 1);
+    assert_true(share(runs, 0, 0) == 0);
+    source.caps.residency = false;
+    assert_true(share(runs, 1, 0) == 0);
+    assert_int_equal(n_questions, 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup(the_share_counts_the_bytes_of_all_files, set_up),
+        cmocka_unit_test_setup(neighbours_are_asked_for_together, set_up),
+        cmocka_unit_test_setup(spans_beyond_the_number_of_questions_are_sampled_evenly, set_up),
+        cmocka_unit_test_setup(what_lies_between_distant_rows_is_not_asked_for, set_up),
+        cmocka_unit_test_setup(nothing_counts_as_cached_when_the_source_cannot_tell_or_nothing_is_needed, set_up),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
