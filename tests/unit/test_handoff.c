@@ -1,0 +1,363 @@
+/* The hand-off socket, spoken to by hand: tokens, leases, and peers that do not behave. The loop runs in its own thread;
+ * what belongs to it is asked for by posted tasks. */
+#include "load.h"
+#include "observe/log.h"
+#include "replica/handoff.h"
+#include "source/source_memory.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <errno.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <cmocka.h> /* last: it has a macro called fail */
+
+enum { SILENT_CAP = 4, ANSWER_MS = 2000 };
+
+struct stage {
+    char folder[32], path[64];
+    struct loop *loop;
+    struct device *device;
+    struct replica_table *replicas;
+    struct replica *replica;
+    struct handoff *handoff;
+    pthread_t thread;
+};
+
+struct request { /* one question to the loop thread */
+    struct loop_task task;
+    struct stage *stage;
+    void (*ask)(struct request *request);
+    pthread_mutex_t lock;
+    pthread_cond_t answered;
+    bool is_answered;
+    unsigned char token[HANDOFF_TOKEN_BYTES];
+    uint64_t connection, number;
+    uid_t uid;
+};
+
+static void run_request(struct loop_task *task)
+{
+    struct request *request = (struct request *)task;
+    request->ask(request);
+    pthread_mutex_lock(&request->lock);
+    request->is_answered = true;
+    pthread_cond_signal(&request->answered);
+    pthread_mutex_unlock(&request->lock);
+}
+
+static void ask(struct stage *stage, struct request *request, void (*question)(struct request *request))
+{
+    request->task.run = run_request;
+    request->stage = stage;
+    request->ask = question;
+    request->is_answered = false;
+    pthread_mutex_init(&request->lock, NULL);
+    pthread_cond_init(&request->answered, NULL);
+    loop_post(stage->loop, &request->task);
+    pthread_mutex_lock(&request->lock);
+    while (!request->is_answered)
+        pthread_cond_wait(&request->answered, &request->lock);
+    pthread_mutex_unlock(&request->lock);
+}
+
+static void grant(struct request *request)
+{
+    struct error error;
+    assert_int_equal(handoff_grant(request->stage->handoff, request->stage->replica, request->uid, request->connection,
+                                   request->token, &error),
+                     0);
+}
+
+static void revoke_connection(struct request *request)
+{
+    handoff_revoke(request->stage->handoff, request->connection);
+}
+
+static void count_leases(struct request *request)
+{
+    request->number = replica_leases(request->stage->replicas);
+}
+
+static void count_pending(struct request *request)
+{
+    request->number = handoff_pending(request->stage->handoff);
+}
+
+static void stop(struct request *request)
+{
+    loop_stop(request->stage->loop);
+}
+
+static uint64_t leases_of(struct stage *stage)
+{
+    struct request request = {0};
+    ask(stage, &request, count_leases);
+    return request.number;
+}
+
+/* Leases change when the loop sees the hang-up: waits for it, but not for ever. */
+static void assert_leases_become(struct stage *stage, uint64_t expected)
+{
+    for (int i = 0; i < ANSWER_MS && leases_of(stage) != expected; i++)
+        usleep(1000);
+    assert_int_equal(leases_of(stage), expected);
+}
+
+static void *run_loop(void *data)
+{
+    loop_run(((struct stage *)data)->loop);
+    return NULL;
+}
+
+/* A replica without a load: one page that begins with "weights". */
+static void make_replica(struct stage *stage)
+{
+    static const char header[] = "{\"w\":{\"dtype\":\"U8\",\"shape\":[8],\"data_offsets\":[0,8]}}";
+    unsigned char file[8 + sizeof header - 1 + 8] = {sizeof header - 1};
+    struct artifact *artifact;
+    struct error error;
+    struct replica parts = {0};
+    memcpy(file + 8, header, sizeof header - 1);
+    source_memory_put("m", "model.safetensors", file, sizeof file);
+    assert_int_equal(artifact_resolve("memory:m", &(struct source_options){0}, NULL, false, &artifact, &error), 0);
+    parts.mapping = mapping_build(&(struct view_spec){.whole = true, .align_bytes = 64}, artifact, &error);
+    assert_non_null(parts.mapping);
+    artifact_unref(artifact);
+    assert_int_equal(device_allocate(stage->device, 8, &parts.segment, &error), 0);
+    memcpy(parts.segment->host_address, "weights", 8);
+    assert_int_equal(device_seal(parts.segment, &error), 0);
+    stage->replica = replica_add(stage->replicas, &parts);
+}
+
+static int open_stage(void **state)
+{
+    struct stage *stage = calloc(1, sizeof *stage);
+    struct error error;
+    strcpy(stage->folder, "/tmp/tc-handoff-XXXXXX");
+    assert_non_null(mkdtemp(stage->folder));
+    snprintf(stage->path, sizeof stage->path, "%s/h", stage->folder);
+    stage->loop = loop_create();
+    stage->device = device_host_create(0);
+    stage->replicas = replica_table_create(stage->loop, 1 << 20, 60000);
+    make_replica(stage);
+    struct handoff_options options = {.loop = stage->loop, .replicas = stage->replicas, .socket_path = stage->path,
+                                      .socket_mode = 0600, .socket_group = "", .max_connections_per_uid = SILENT_CAP,
+                                      .listen_fd = -1};
+    assert_int_equal(handoff_create(&options, &stage->handoff, &error), 0);
+    assert_int_equal(pthread_create(&stage->thread, NULL, run_loop, stage), 0);
+    *state = stage;
+    return 0;
+}
+
+static int close_stage(void **state)
+{
+    struct stage *stage = *state;
+    struct request request = {0};
+    ask(stage, &request, stop);
+    pthread_join(stage->thread, NULL);
+    handoff_destroy(stage->handoff);
+    assert_int_equal(access(stage->path, F_OK), -1);
+    replica_unpin(stage->replicas, stage->replica);
+    replica_table_destroy(stage->replicas);
+    device_destroy(stage->device);
+    loop_destroy(stage->loop);
+    source_memory_clear();
+    rmdir(stage->folder);
+    free(stage);
+    return 0;
+}
+
+static int connect_to(const struct stage *stage)
+{
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+    strcpy(address.sun_path, stage->path);
+    assert_int_equal(connect(fd, (struct sockaddr *)&address, sizeof address), 0);
+    return fd;
+}
+
+/* Receives one answer; returns the descriptor, or -1 when the connection was closed instead. */
+static int receive(int fd, struct handoff_answer *answer)
+{
+    union {
+        char bytes[CMSG_SPACE(sizeof(int))];
+        struct cmsghdr align;
+    } control;
+    struct iovec iov = {answer, sizeof *answer};
+    struct msghdr message = {
+        .msg_iov = &iov, .msg_iovlen = 1, .msg_control = control.bytes, .msg_controllen = sizeof control.bytes};
+    struct pollfd wait = {.fd = fd, .events = POLLIN};
+    int memory_fd = -1;
+    assert_int_equal(poll(&wait, 1, ANSWER_MS), 1);
+    ssize_t got = recvmsg(fd, &message, MSG_CMSG_CLOEXEC);
+    if (got <= 0)
+        return -1;
+    assert_int_equal(got, sizeof *answer);
+    assert_non_null(CMSG_FIRSTHDR(&message));
+    memcpy(&memory_fd, CMSG_DATA(CMSG_FIRSTHDR(&message)), sizeof memory_fd);
+    return memory_fd;
+}
+
+static int redeem(const struct stage *stage, const void *token, size_t bytes, int *connection)
+{
+    struct handoff_answer answer;
+    *connection = connect_to(stage);
+    assert_int_equal(send(*connection, token, bytes, MSG_NOSIGNAL), (ssize_t)bytes);
+    return receive(*connection, &answer);
+}
+
+static struct request new_token(struct stage *stage, uint64_t connection, uid_t uid)
+{
+    struct request request = {.connection = connection, .uid = uid};
+    ask(stage, &request, grant);
+    return request;
+}
+
+static void a_token_buys_the_memory_and_the_connection_is_the_lease(void **state)
+{
+    struct stage *stage = *state;
+    struct handoff_answer answer;
+    struct stat size;
+    struct request request = new_token(stage, 1, getuid());
+    int fd = connect_to(stage);
+    assert_int_equal(send(fd, request.token, sizeof request.token, 0), HANDOFF_TOKEN_BYTES);
+    int memory_fd = receive(fd, &answer);
+    assert_true(memory_fd >= 0);
+    assert_memory_equal(answer.magic, HANDOFF_MAGIC, 4);
+    assert_int_equal(answer.version, HANDOFF_VERSION);
+    assert_int_equal(answer.n_fds, 1);
+    assert_int_equal(fstat(memory_fd, &size), 0);
+    assert_int_equal((uint64_t)size.st_size, answer.memory_bytes);
+    char *memory = mmap(NULL, answer.memory_bytes, PROT_READ, MAP_SHARED, memory_fd, 0);
+    assert_ptr_not_equal(memory, MAP_FAILED);
+    assert_string_equal(memory, "weights");
+    assert_ptr_equal(mmap(NULL, answer.memory_bytes, PROT_WRITE, MAP_SHARED, memory_fd, 0), MAP_FAILED);
+    assert_int_equal(leases_of(stage), 1);
+    close(fd);
+    assert_leases_become(stage, 0);
+    assert_string_equal(memory, "weights"); /* the mapping outlives the lease */
+    munmap(memory, answer.memory_bytes);
+    close(memory_fd);
+}
+
+static void a_token_works_once(void **state)
+{
+    struct stage *stage = *state;
+    struct request request = new_token(stage, 1, getuid());
+    int first, second;
+    int memory_fd = redeem(stage, request.token, sizeof request.token, &first);
+    assert_true(memory_fd >= 0);
+    assert_int_equal(redeem(stage, request.token, sizeof request.token, &second), -1);
+    assert_int_equal(leases_of(stage), 1);
+    close(memory_fd);
+    close(first);
+    close(second);
+}
+
+static void wrong_short_and_long_tokens_are_closed_on(void **state)
+{
+    struct stage *stage = *state;
+    struct request request = new_token(stage, 1, getuid());
+    unsigned char longer[HANDOFF_TOKEN_BYTES + 1] = {0};
+    int fd;
+    memcpy(longer, request.token, sizeof request.token);
+    assert_int_equal(redeem(stage, longer, sizeof longer, &fd), -1);
+    close(fd);
+    assert_int_equal(redeem(stage, request.token, HANDOFF_TOKEN_BYTES - 1, &fd), -1);
+    close(fd);
+    request.token[31] ^= 1;
+    assert_int_equal(redeem(stage, request.token, sizeof request.token, &fd), -1);
+    close(fd);
+    assert_int_equal(leases_of(stage), 0);
+}
+
+static void somebody_elses_token_is_refused_and_stays_good_for_its_owner(void **state)
+{
+    struct stage *stage = *state;
+    struct request request = new_token(stage, 1, getuid() + 1);
+    int fd;
+    assert_int_equal(redeem(stage, request.token, sizeof request.token, &fd), -1);
+    close(fd);
+    struct request pending = {0};
+    ask(stage, &pending, count_pending);
+    assert_int_equal(pending.number, 1);
+}
+
+static void a_token_dies_with_its_rpc_connection(void **state)
+{
+    struct stage *stage = *state;
+    struct request kept = new_token(stage, 1, getuid()), lost = new_token(stage, 2, getuid());
+    int fd;
+    struct request gone = {.connection = 2};
+    ask(stage, &gone, revoke_connection);
+    assert_int_equal(redeem(stage, lost.token, sizeof lost.token, &fd), -1);
+    close(fd);
+    int memory_fd = redeem(stage, kept.token, sizeof kept.token, &fd);
+    assert_true(memory_fd >= 0);
+    close(memory_fd);
+    close(fd);
+}
+
+static void a_leaseholder_that_talks_on_loses_its_lease(void **state)
+{
+    struct stage *stage = *state;
+    struct request request = new_token(stage, 1, getuid());
+    int fd;
+    int memory_fd = redeem(stage, request.token, sizeof request.token, &fd);
+    assert_int_equal(send(fd, "more", 4, MSG_NOSIGNAL), 4);
+    assert_leases_become(stage, 0);
+    close(memory_fd);
+    close(fd);
+}
+
+static void silent_peers_are_capped_and_leaseholders_do_not_count(void **state)
+{
+    struct stage *stage = *state;
+    int leases[SILENT_CAP], silent[SILENT_CAP + 1];
+    struct handoff_answer answer;
+    for (int i = 0; i < SILENT_CAP; i++) {
+        struct request request = new_token(stage, 1, getuid());
+        int memory_fd = redeem(stage, request.token, sizeof request.token, &leases[i]);
+        assert_true(memory_fd >= 0);
+        close(memory_fd);
+    }
+    for (int i = 0; i <= SILENT_CAP; i++)
+        silent[i] = connect_to(stage);
+    assert_int_equal(receive(silent[SILENT_CAP], &answer), -1); /* the surplus one */
+    assert_int_equal(recv(silent[0], &answer, sizeof answer, MSG_DONTWAIT), -1);
+    assert_int_equal(errno, EAGAIN);
+    for (int i = 0; i <= SILENT_CAP; i++)
+        close(silent[i]);
+    for (int i = 0; i < SILENT_CAP; i++)
+        close(leases[i]);
+    assert_leases_become(stage, 0);
+}
+
+#define STAGED(test) cmocka_unit_test_setup_teardown(test, open_stage, close_stage)
+
+int main(void)
+{
+    log_set_level(LOG_ERROR);
+    const struct CMUnitTest tests[] = {
+        STAGED(a_token_buys_the_memory_and_the_connection_is_the_lease),
+        STAGED(a_token_works_once),
+        STAGED(wrong_short_and_long_tokens_are_closed_on),
+        STAGED(somebody_elses_token_is_refused_and_stays_good_for_its_owner),
+        STAGED(a_token_dies_with_its_rpc_connection),
+        STAGED(a_leaseholder_that_talks_on_loses_its_lease),
+        STAGED(silent_peers_are_capped_and_leaseholders_do_not_count),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
