@@ -8,9 +8,11 @@
 #include <stdint.h>
 
 struct map_slot;
+struct map_entry;
 struct map {
     struct map_slot *slots;
-    size_t n_slots, n_keys;
+    struct map_entry *entries; /* in no particular order */
+    size_t n_slots, n_keys, capacity;
     uint64_t seed; /* random per map: hostile names cannot be made to collide */
 };
 

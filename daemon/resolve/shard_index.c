@@ -1,4 +1,4 @@
-/* One walk over the JSON; then the files, met in any order, are sorted and the entries renumbered. */
+/* One walk over the JSON; then names are compared, and the files, met in any order, are sorted and the entries renumbered. */
 #include "resolve/shard_index.h"
 
 #include <limits.h>
@@ -13,7 +13,7 @@
 struct reader {
     struct json json;
     struct shard_index *index;
-    struct map names, file_numbers;
+    struct map file_numbers;
     size_t entry_capacity, file_capacity;
     struct error *error;
 };
@@ -48,13 +48,10 @@ static int add_entry(struct reader *reader, const struct json_string *name, cons
 {
     struct shard_index *index = reader->index;
     char tensor[TEXT_NAME_CHARS], text[TEXT_NAME_CHARS];
-    text_escape(name->text, name->length, tensor);
     if (!is_plain_name(file))
         return fail(reader->error, ERROR_DATA_LOSS, "MALFORMED_INDEX",
-                    "weight_map sends tensor %s to \"%s\"; a part file is a plain name in the same folder", tensor,
-                    text_escape(file->text, file->length, text));
-    if (map_add(&reader->names, name->text, name->length, 0) != MAP_NONE)
-        return fail(reader->error, ERROR_DATA_LOSS, "DUPLICATE_TENSOR", "weight_map names tensor %s twice", tensor);
+                    "weight_map sends tensor %s to \"%s\"; a part file is a plain name in the same folder",
+                    text_escape(name->text, name->length, tensor), text_escape(file->text, file->length, text));
     ARRAY_RESERVE(index->entries, index->n_entries, reader->entry_capacity);
     index->entries[index->n_entries++] =
         (struct shard_entry){.name = name->text, .name_length = name->length, .file = file_number(reader, file)};
@@ -100,6 +97,22 @@ static int read_document(struct reader *reader)
     return 0;
 }
 
+static int check_names(const struct reader *reader)
+{
+    const struct shard_index *index = reader->index;
+    char tensor[TEXT_NAME_CHARS];
+    struct map names;
+    size_t i = 0;
+    map_init(&names, index->n_entries);
+    while (i < index->n_entries && map_add(&names, index->entries[i].name, index->entries[i].name_length, 0) == MAP_NONE)
+        i++;
+    map_fini(&names);
+    if (i == index->n_entries)
+        return 0;
+    return fail(reader->error, ERROR_DATA_LOSS, "DUPLICATE_TENSOR", "weight_map names tensor %s twice",
+                text_escape(index->entries[i].name, index->entries[i].name_length, tensor));
+}
+
 static int compare_files(const void *a, const void *b)
 {
     return strcmp(*(const char *const *)a, *(const char *const *)b);
@@ -120,13 +133,11 @@ static void sort_files(struct reader *reader)
 struct shard_index *shard_index_parse(const char *json, uint64_t json_bytes, struct error *error)
 {
     struct reader reader = {.index = memory_alloc(sizeof *reader.index), .error = error};
-    map_init(&reader.names, json_bytes / 128);
     map_init(&reader.file_numbers, 0);
     json_init(&reader.json, json, json_bytes, &reader.index->arena);
-    int failed = read_document(&reader);
+    int failed = read_document(&reader) < 0 || check_names(&reader) < 0;
     if (!failed)
         sort_files(&reader);
-    map_fini(&reader.names);
     map_fini(&reader.file_numbers);
     if (!failed)
         return reader.index;
