@@ -43,7 +43,8 @@ static void make_disjoint(struct worker *worker)
 {
     uint64_t covered = 0;
     size_t kept = 0;
-    qsort(worker->extents, worker->n_extents, sizeof *worker->extents, compare_extents);
+    if (worker->n_extents > 1)
+        qsort(worker->extents, worker->n_extents, sizeof *worker->extents, compare_extents);
     for (size_t i = 0; i < worker->n_extents; i++) {
         struct extent extent = worker->extents[i];
         if (extent.lo < covered)
@@ -84,7 +85,7 @@ static void drop_first_extents(struct worker *worker, size_t n)
 static void keep_wanted(struct worker *worker)
 {
     worker->n_requests = 0;
-    if (worker->n_parts > 1)
+    if (worker->n_parts > 1 && worker->n_clips > 1)
         qsort(worker->clips, worker->n_clips, sizeof *worker->clips, compare_clips);
     for (size_t i = 0; i < worker->n_clips; i++)
         add_request(worker, worker->clips[i].src.offset, rows_end(&worker->clips[i].src), WORTH_SKIPPING_BYTES);

@@ -94,7 +94,7 @@ static void collect_pieces(struct worker *worker)
     worker->n_pieces = 0;
     for (size_t i = 0; i < worker->n_clips; i++)
         add_pieces(worker, &worker->clips[i]);
-    if (worker->n_parts > 1)
+    if (worker->n_parts > 1 && worker->n_pieces > 1)
         qsort(worker->pieces, worker->n_pieces, sizeof *worker->pieces, compare_pieces);
 }
 

@@ -200,6 +200,7 @@ static void on_done(struct run *run, void *data, const struct error *error)
     struct load *load = data;
     assert(!load->is_done && run == load->run);
     load->is_done = true;
+    load->order = ++load->scene->n_done;
     load->has_failed = error != NULL;
     if (error)
         load->error = *error;

@@ -27,7 +27,7 @@ struct load_scene {
         uint32_t rank;
     } tensors[SCENE_MAX_TENSORS];
     struct artifact *artifact;
-    int n_running;
+    int n_running, n_done;
 };
 
 struct load { /* one load from view to segment */
@@ -39,6 +39,7 @@ struct load { /* one load from view to segment */
     struct segment *segment;
     struct run *run;
     bool is_done, has_failed;
+    int order; /* among the loads of the scene that are done; 1 = the first */
     struct error error;
     struct run_report report;
 };

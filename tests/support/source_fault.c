@@ -18,6 +18,8 @@ static int fault_read(struct source *source, size_t file, uint64_t offset, const
     while (bytes > longest && !__atomic_compare_exchange_n(&fault->longest_read, &longest, bytes, false, __ATOMIC_RELAXED,
                                                            __ATOMIC_RELAXED))
         ;
+    while (fault->gate && !__atomic_load_n(fault->gate, __ATOMIC_ACQUIRE))
+        nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
     if (fault->delay_ns)
         nanosleep(&(struct timespec){.tv_sec = (time_t)(fault->delay_ns / 1000000000),
                                      .tv_nsec = (long)(fault->delay_ns % 1000000000)}, NULL);

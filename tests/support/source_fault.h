@@ -13,6 +13,7 @@ struct source_fault {
     uint64_t fail_from, fail_count; /* reads number fail_from (1 = the first) and fail_count - 1 more fail; 0 = none */
     enum error_code fail_code;
     uint64_t delay_ns;     /* before each read */
+    const bool *gate;      /* atomic: reads wait until it is true; NULL = none */
     double resident_share; /* what resident_bytes claims, when caps.residency is set */
     uint64_t longest_read; /* atomic: bytes */
 };
