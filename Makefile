@@ -123,6 +123,10 @@ tsan:
 fuzz:
 	bash tests/fuzz/build.sh $(B)/fuzz
 
+$(B)/tests/bench/engine_bench: $(B)/obj/tests/bench/engine_bench.o $(B)/libengine.a
+	@mkdir -p $(@D)
+	$(CC) $(LDFLAGS) -o $@ $^ $(LIBS) -ldl
+
 bench: all
 	bash tests/bench/run.sh $(B)
 

@@ -99,13 +99,13 @@ int host_memory_create(uint64_t bytes, struct host_memory **memory, struct error
     fresh->fd = -1;
     fresh->bytes = bytes;
     fresh->page_kind = PAGE_KIND_4K;
-    fresh->chunks = memory_alloc(count_chunks(bytes));
     pthread_mutex_init(&fresh->lock, NULL);
     pthread_cond_init(&fresh->backed, NULL);
     if (choose_pages(fresh, error)) {
         host_memory_destroy(fresh);
         return -1;
     }
+    fresh->chunks = memory_alloc(count_chunks(bytes));
     *memory = fresh;
     return 0;
 }

@@ -1,0 +1,415 @@
+/* Host memory: what a client gets it can read and nothing else, and no client ever sees another one's bytes. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "device/device.h"
+#include "device/huge_pages.h"
+
+#include <cmocka.h> /* last: it makes a macro of fail */
+
+#define MIB ((uint64_t)1 << 20)
+
+static struct segment *allocate(struct device *device, uint64_t bytes)
+{
+    struct segment *segment = NULL;
+    struct error error;
+    assert_int_equal(device_allocate(device, bytes, &segment, &error), 0);
+    assert_non_null(segment);
+    return segment;
+}
+
+static void fill(struct segment *segment, int byte)
+{
+    struct error error;
+    assert_int_equal(device_prepare(segment, 0, segment->allocated_bytes, &error), 0);
+    memset(segment->host_address, byte, segment->allocated_bytes);
+}
+
+static int seal_and_export(struct segment *segment)
+{
+    struct error error;
+    assert_int_equal(device_seal(segment, &error), 0);
+    int fd = device_export_fd(segment, &error);
+    assert_true(fd >= 0);
+    return fd;
+}
+
+static bool is_all(const void *memory, uint64_t bytes, unsigned char byte)
+{
+    const unsigned char *at = memory;
+    for (uint64_t i = 0; i < bytes; i++)
+        if (at[i] != byte)
+            return false;
+    return true;
+}
+
+static void segments_are_aligned_rounded_and_zero(void **state)
+{
+    static const uint64_t sizes[][2] = {{0, 4096}, {1, 4096}, {4096, 4096}, {4097, 8192}, {2 * MIB - 1, 2 * MIB},
+                                        {2 * MIB, 2 * MIB}, {2 * MIB + 1, 4 * MIB}, {9 * MIB, 10 * MIB}};
+    struct device *device = device_host_create(0);
+    (void)state;
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        struct segment *segment = allocate(device, sizes[i][0]);
+        assert_int_equal(segment->size_bytes, sizes[i][0]);
+        assert_int_equal(segment->allocated_bytes, sizes[i][1]);
+        assert_int_equal((uintptr_t)segment->host_address % HUGE_PAGE_BYTES, 0);
+        assert_false(segment->dirty);
+        assert_true(is_all(segment->host_address, segment->allocated_bytes, 0));
+        segment_unref(segment);
+    }
+    device_destroy(device);
+}
+
+static void assert_refused(int result, int why)
+{
+    assert_int_equal(result, -1);
+    if (why)
+        assert_int_equal(errno, why);
+}
+
+static void attack_descriptor(int fd, uint64_t bytes, bool is_open_for_writing)
+{
+    assert_refused(write(fd, "x", 1) == 1 ? 0 : -1, is_open_for_writing ? EPERM : EBADF);
+    assert_refused(pwrite(fd, "x", 1, 0) == 1 ? 0 : -1, is_open_for_writing ? EPERM : EBADF);
+    assert_refused(ftruncate(fd, 0), 0);
+    assert_refused(ftruncate(fd, (off_t)bytes * 2), 0);
+    assert_refused(fallocate(fd, 0, 0, (off_t)bytes * 2), 0);
+    assert_refused(fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, (off_t)bytes), 0);
+    assert_refused(fcntl(fd, F_ADD_SEALS, 0), EPERM);
+    assert_ptr_equal(mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0), MAP_FAILED);
+    void *memory = mmap(NULL, bytes, PROT_READ, MAP_SHARED, fd, 0);
+    assert_ptr_not_equal(memory, MAP_FAILED);
+    assert_refused(mprotect(memory, bytes, PROT_READ | PROT_WRITE), EACCES);
+    munmap(memory, bytes);
+    unsigned char *copy = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE, fd, 0);
+    assert_ptr_not_equal(copy, MAP_FAILED);
+    copy[0] = 99; /* one's own page from here on */
+    munmap(copy, bytes);
+}
+
+static void a_client_can_neither_write_nor_resize_by_any_path(void **state)
+{
+    static const uint64_t sizes[] = {100, 5 * MIB};
+    struct device *device = device_host_create(64 * MIB);
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        char path[64];
+        struct segment *segment = allocate(device, sizes[i]);
+        fill(segment, 7);
+        int fd = seal_and_export(segment);
+        assert_int_equal(fcntl(fd, F_GETFL) & O_ACCMODE, O_RDONLY);
+        assert_true(fcntl(fd, F_GETFD) & FD_CLOEXEC);
+        attack_descriptor(fd, segment->allocated_bytes, false);
+        snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+        int reopened = open(path, O_RDWR);
+        assert_true(reopened >= 0); /* root may; it does not help */
+        attack_descriptor(reopened, segment->allocated_bytes, true);
+        assert_refused(open(path, O_RDWR | O_TRUNC), 0);
+        assert_true(is_all(segment->host_address, segment->allocated_bytes, 7));
+        close(reopened);
+        close(fd);
+        segment_unref(segment);
+    }
+    device_destroy(device);
+}
+
+static void our_own_mapping_is_write_protected_once_sealed(void **state)
+{
+    struct device *device = device_host_create(0);
+    struct segment *segment = allocate(device, 3 * MIB);
+    (void)state;
+    fill(segment, 1);
+    close(seal_and_export(segment));
+    pid_t child = fork();
+    if (child == 0) {
+        signal(SIGSEGV, SIG_DFL);
+        *(volatile char *)segment->host_address = 2;
+        _exit(0);
+    }
+    int status;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_false(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    segment_unref(segment);
+    device_destroy(device);
+}
+
+static void two_exports_have_positions_of_their_own(void **state)
+{
+    struct device *device = device_host_create(0);
+    struct segment *segment = allocate(device, 8192);
+    struct error error;
+    char byte;
+    (void)state;
+    int first = seal_and_export(segment), second = device_export_fd(segment, &error);
+    assert_int_equal(lseek(first, 5000, SEEK_SET), 5000);
+    assert_int_equal(lseek(second, 0, SEEK_CUR), 0);
+    assert_int_equal(read(second, &byte, 1), 1);
+    assert_int_equal(byte, 0);
+    close(first);
+    close(second);
+    segment_unref(segment);
+    device_destroy(device);
+}
+
+static void freed_memory_is_used_again_and_says_it_is_dirty(void **state)
+{
+    struct device *device = device_host_create(64 * MIB);
+    struct segment *first = allocate(device, 8 * MIB);
+    (void)state;
+    fill(first, 0xAA);
+    void *address = first->host_address;
+    close(seal_and_export(first));
+    segment_unref(first);
+    assert_int_equal(device->pool_bytes, 8 * MIB);
+    struct segment *second = allocate(device, 7 * MIB);
+    assert_ptr_equal(second->host_address, address);
+    assert_true(second->dirty);
+    assert_int_equal(second->size_bytes, 7 * MIB);
+    assert_int_equal(device->pool_bytes, 0);
+    fill(second, 0xBB); /* writable again */
+    int fd = seal_and_export(second);
+    attack_descriptor(fd, second->allocated_bytes, false);
+    close(fd);
+    segment_unref(second);
+    device_trim(device);
+    assert_int_equal(device->pool_bytes, 0);
+    device_destroy(device);
+}
+
+enum holding { HOLD_DESCRIPTOR, HOLD_MAPPING, HOLD_REOPENED, HOLD_PRIVATE_MAPPING };
+
+static void memory_that_somebody_still_has_is_not_used_again(void **state)
+{
+    (void)state;
+    for (enum holding holding = HOLD_DESCRIPTOR; holding <= HOLD_PRIVATE_MAPPING; holding++) {
+        struct device *device = device_host_create(64 * MIB);
+        struct segment *segment = allocate(device, 4 * MIB);
+        fill(segment, 0x5A);
+        int fd = seal_and_export(segment), reopened = -1;
+        void *memory = MAP_FAILED;
+        char path[64];
+        snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+        if (holding == HOLD_MAPPING || holding == HOLD_PRIVATE_MAPPING)
+            memory = mmap(NULL, 4 * MIB, PROT_READ, holding == HOLD_MAPPING ? MAP_SHARED : MAP_PRIVATE, fd, 0);
+        if (holding == HOLD_REOPENED)
+            reopened = open(path, O_RDWR);
+        if (holding != HOLD_DESCRIPTOR)
+            close(fd);
+        segment_unref(segment);
+        assert_int_equal(device->pool_bytes, 0);
+        struct segment *next = allocate(device, 4 * MIB);
+        fill(next, 0x11);
+        if (memory != MAP_FAILED) {
+            assert_true(is_all(memory, 4 * MIB, 0x5A));
+            munmap(memory, 4 * MIB);
+        }
+        assert_false(next->dirty);
+        segment_unref(next);
+        if (reopened >= 0)
+            close(reopened);
+        if (holding == HOLD_DESCRIPTOR)
+            close(fd);
+        device_destroy(device);
+    }
+}
+
+static void memory_that_another_process_has_is_not_used_again(void **state)
+{
+    struct device *device = device_host_create(64 * MIB);
+    struct segment *segment = allocate(device, 4 * MIB);
+    int ready[2], leave[2];
+    char byte;
+    (void)state;
+    assert_int_equal(pipe(ready), 0);
+    assert_int_equal(pipe(leave), 0);
+    fill(segment, 0x5A);
+    int fd = seal_and_export(segment);
+    pid_t child = fork(); /* inherits the descriptor, as a client gets it by SCM_RIGHTS */
+    if (child == 0) {
+        void *memory = mmap(NULL, 4 * MIB, PROT_READ, MAP_SHARED, fd, 0);
+        close(fd);
+        _exit(write(ready[1], "x", 1) != 1 || read(leave[0], &byte, 1) != 1 || !is_all(memory, 4 * MIB, 0x5A));
+    }
+    close(fd);
+    assert_int_equal(read(ready[0], &byte, 1), 1);
+    segment_unref(segment);
+    assert_int_equal(device->pool_bytes, 0);
+    struct segment *next = allocate(device, 4 * MIB);
+    fill(next, 0x11);
+    assert_int_equal(write(leave[1], "x", 1), 1);
+    int status;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    segment_unref(next);
+    for (int i = 0; i < 2; i++) {
+        close(ready[i]);
+        close(leave[i]);
+    }
+    device_destroy(device);
+}
+
+static void the_pool_keeps_its_budget_and_does_not_waste(void **state)
+{
+    struct device *device = device_host_create(20 * MIB);
+    struct segment *segments[3];
+    (void)state;
+    for (int i = 0; i < 3; i++)
+        segments[i] = allocate(device, 8 * MIB);
+    for (int i = 0; i < 3; i++)
+        segment_unref(segments[i]);
+    assert_int_equal(device->pool_bytes, 16 * MIB);
+    segment_unref(allocate(device, 22 * MIB)); /* larger than the budget: not kept */
+    assert_int_equal(device->pool_bytes, 16 * MIB);
+    struct segment *small = allocate(device, 6 * MIB); /* 8 is more than 1.25 x 6 */
+    assert_false(small->dirty);
+    struct segment *near = allocate(device, 7 * MIB);
+    assert_true(near->dirty);
+    segment_unref(small);
+    segment_unref(near);
+    device_destroy(device);
+    device = device_host_create(0);
+    segment_unref(allocate(device, 4 * MIB));
+    assert_int_equal(device->pool_bytes, 0);
+    device_destroy(device);
+}
+
+static void page_kind_is_what_the_kernel_says(void **state)
+{
+    struct device *device = device_host_create(0);
+    (void)state;
+    struct segment *segment = allocate(device, 16 * MIB), *small = allocate(device, 10000);
+    fill(segment, 1);
+    fill(small, 1);
+    close(seal_and_export(segment));
+    close(seal_and_export(small));
+    enum page_kind kind = device_page_kind(segment);
+    if (kind != PAGE_KIND_HUGETLB)
+        assert_int_equal(kind == PAGE_KIND_THP, huge_pages_count(segment->host_address) >= 15 * MIB);
+    assert_int_equal(device_page_kind(small), PAGE_KIND_4K);
+    assert_string_equal(page_kind_name(PAGE_KIND_HUGETLB), "hugetlb");
+    assert_string_equal(page_kind_name(PAGE_KIND_THP), "thp");
+    assert_string_equal(page_kind_name(PAGE_KIND_4K), "4k");
+    segment_unref(segment);
+    segment_unref(small);
+    device_destroy(device);
+}
+
+struct filler {
+    struct segment *segment;
+    uint64_t first;
+    pthread_t thread;
+    int result;
+};
+
+enum { N_FILLERS = 6, STRIPE = 4096 };
+
+/* Every filler owns every N_FILLERS-th stripe, so all of them meet in every chunk. */
+static void *fill_stripes(void *argument)
+{
+    struct filler *filler = argument;
+    struct error error;
+    for (uint64_t at = filler->first * STRIPE; at < filler->segment->allocated_bytes; at += N_FILLERS * STRIPE) {
+        filler->result |= device_prepare(filler->segment, at, STRIPE, &error);
+        memset((char *)filler->segment->host_address + at, (int)filler->first + 1, STRIPE);
+    }
+    return NULL;
+}
+
+static void many_workers_prepare_one_segment_without_losing_bytes(void **state)
+{
+    struct device *device = device_host_create(0);
+    struct segment *segment = allocate(device, 24 * MIB);
+    struct filler fillers[N_FILLERS] = {{0}};
+    (void)state;
+    for (uint64_t i = 0; i < N_FILLERS; i++) {
+        fillers[i] = (struct filler){.segment = segment, .first = i};
+        assert_int_equal(pthread_create(&fillers[i].thread, NULL, fill_stripes, &fillers[i]), 0);
+    }
+    for (int i = 0; i < N_FILLERS; i++) {
+        pthread_join(fillers[i].thread, NULL);
+        assert_int_equal(fillers[i].result, 0);
+    }
+    for (uint64_t at = 0; at < segment->allocated_bytes; at += STRIPE)
+        assert_true(is_all((char *)segment->host_address + at, STRIPE, (unsigned char)(at / STRIPE % N_FILLERS + 1)));
+    segment_unref(segment);
+    device_destroy(device);
+}
+
+static void assert_exhausted(struct device *device, uint64_t bytes)
+{
+    struct segment *segment = NULL;
+    struct error error = {0};
+    assert_int_equal(device_allocate(device, bytes, &segment, &error), -1);
+    assert_int_equal(error.code, ERROR_RESOURCE_EXHAUSTED);
+    assert_true(error.message[0]);
+    assert_null(segment);
+}
+
+static void want_of_anything_is_resource_exhausted(void **state)
+{
+    struct device *device = device_host_create(0);
+    struct rlimit files, none;
+    (void)state;
+    assert_exhausted(device, UINT64_MAX);
+    assert_exhausted(device, (uint64_t)1 << 62);
+    assert_exhausted(device, (uint64_t)1 << 50); /* more than the address space has */
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &files), 0);
+    none = (struct rlimit){0, files.rlim_max};
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
+    assert_exhausted(device, 4 * MIB);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &files), 0);
+    segment_unref(allocate(device, 4 * MIB));
+    device_destroy(device);
+}
+
+static void ranges_outside_a_segment_are_refused(void **state)
+{
+    struct device *device = device_host_create(0);
+    struct segment *segment = allocate(device, 4096);
+    struct error error;
+    (void)state;
+    assert_int_equal(device_write(segment, 0, "abc", 3, &error), 0);
+    assert_memory_equal(segment->host_address, "abc", 3);
+    assert_int_equal(device_write(segment, 4094, "abc", 3, &error), -1);
+    assert_int_equal(error.code, ERROR_INTERNAL);
+    assert_int_equal(device_prepare(segment, UINT64_MAX, 2, &error), -1);
+    assert_int_equal(device_prepare(segment, 4096, 0, &error), 0);
+    segment_unref(NULL);
+    segment_unref(segment_ref(segment));
+    segment_unref(segment);
+    device_destroy(device);
+    device_destroy(NULL);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(segments_are_aligned_rounded_and_zero),
+        cmocka_unit_test(a_client_can_neither_write_nor_resize_by_any_path),
+        cmocka_unit_test(our_own_mapping_is_write_protected_once_sealed),
+        cmocka_unit_test(two_exports_have_positions_of_their_own),
+        cmocka_unit_test(freed_memory_is_used_again_and_says_it_is_dirty),
+        cmocka_unit_test(memory_that_somebody_still_has_is_not_used_again),
+        cmocka_unit_test(memory_that_another_process_has_is_not_used_again),
+        cmocka_unit_test(the_pool_keeps_its_budget_and_does_not_waste),
+        cmocka_unit_test(page_kind_is_what_the_kernel_says),
+        cmocka_unit_test(many_workers_prepare_one_segment_without_losing_bytes),
+        cmocka_unit_test(want_of_anything_is_resource_exhausted),
+        cmocka_unit_test(ranges_outside_a_segment_are_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
