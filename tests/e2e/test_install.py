@@ -61,19 +61,18 @@ int main(void)
 @pytest.mark.parametrize("linking", ["shared", "static"])
 def test_a_c_program_compiles_links_and_runs_against_the_installed_tree(tree, tmp_path, linking):
     (tmp_path / "p.c").write_text(PROGRAM)
-    environment = {**os.environ, "PKG_CONFIG_PATH": str(tree / "usr/lib/pkgconfig"), "PKG_CONFIG_SYSROOT_DIR": "",
-                   "LD_LIBRARY_PATH": str(tree / "usr/lib")}
-    ask = ["pkg-config", f"--define-variable=prefix={tree}/usr", *(["--static"] if linking == "static" else []), "tensorcast"]
-    cflags = shlex_lines(ask[:1] + ["--cflags"] + ask[1:], environment)
-    libs = shlex_lines(ask[:1] + ["--libs"] + ask[1:], environment)
+    environment = {**os.environ, "PKG_CONFIG_PATH": str(tree / "usr/lib/pkgconfig"), "LD_LIBRARY_PATH": str(tree / "usr/lib")}
+    prefix = f"{tree}/usr".replace(" ", "\\ ")
+
+    def ask(*wanted):
+        command = ["pkg-config", f"--define-variable=prefix={prefix}", *wanted, "tensorcast"]
+        return shlex.split(subprocess.check_output(command, text=True, env=environment))
+
+    cflags, libs = ask("--cflags"), ask("--libs", *(["--static"] if linking == "static" else []))
     if linking == "static":
         libs = [f"{tree}/usr/lib/libtensorcast.a" if flag == "-ltensorcast" else flag for flag in libs]
     subprocess.run(["gcc", "-std=c11", "-Wall", "-Werror", "-o", tmp_path / "p", tmp_path / "p.c", *cflags, *libs], check=True, env=environment)
     assert subprocess.check_output([tmp_path / "p"], text=True, env=environment, timeout=20) == "UNAVAILABLE"
-
-
-def shlex_lines(command, environment):
-    return shlex.split(subprocess.check_output(command, text=True, env=environment))
 
 
 def test_the_shared_library_exports_its_own_names_only(tree):
