@@ -1,0 +1,25 @@
+/* A load's report as the JSON object of `tensorcast load --json`; without tensors, that of `explain` and `prewarm`.
+ * The library makes it from what the daemon sent, the command line from its own engine: one writer, one shape. Pure. */
+#ifndef CLIENT_REPORT_JSON_H
+#define CLIENT_REPORT_JSON_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "tensorcast/daemon/v1/store_daemon.pb-c.h"
+
+struct report_json_tensor {
+    const char *name; /* name_length counts */
+    size_t name_length;
+    const char *dtype;
+    const uint64_t *shape;
+    size_t rank;
+    uint64_t offset, bytes;
+    const void *data; /* NULL = without sha256 */
+};
+
+/* tensors NULL = no such list. The caller frees. */
+char *report_json(const Tensorcast__Daemon__V1__LoadReport *report, const struct report_json_tensor *tensors,
+                  size_t n_tensors);
+
+#endif
