@@ -18,6 +18,7 @@ override CFLAGS += -fsanitize=$(SAN) -fno-sanitize-recover=undefined
 override LDFLAGS += -fsanitize=$(SAN)
 endif
 # grpc.pc drags in some sixty absl flags that a dynamic link does not need
+CLIENT_LIBS := -lgrpc -lgpr -lprotobuf-c -lcrypto -lpthread
 LIBS    := -luv -lgrpc -lgpr -lprotobuf-c -lyaml -lcrypto -lpthread -lm
 
 PROTOS  := $(wildcard proto/tensorcast/daemon/v1/*.proto proto/grpc_health/v1/*.proto proto/grpc_reflection/*/*.proto proto/google/rpc/*.proto)
@@ -39,6 +40,8 @@ HEADERS  := $(wildcard daemon/*.h daemon/*/*.h config/*.h client/*.h client/cli/
 
 obj = $(patsubst %.c,$(B)/obj/%.o,$(1))
 GEN_O    := $(patsubst $(B)/gen/%.c,$(B)/obj/gen/%.o,$(GEN_C))
+# what the library takes of the daemon: nothing with a loop, so no libuv
+CLIENT_BASE_O := $(call obj,$(filter-out daemon/base/loop.c daemon/base/unix_listener.c,$(wildcard daemon/base/*.c)))
 UNITS    := $(UNIT_C:tests/%.c=$(B)/tests/%)
 REPLAYS  := $(FUZZ_C:tests/fuzz/%.c=$(B)/tests/fuzz/%)
 EXAMPLES := $(EXAMPLE_C:examples/%.c=$(B)/examples/%)
@@ -77,14 +80,14 @@ $(B)/libdaemon.a: $(call obj,$(DAEMON_C)) $(GEN_O) $(B)/obj/descriptor_set.o
 # report_fill.c makes the daemon's reports and, for --standalone, the command's
 $(B)/libcli.a: $(call obj,$(CLI_C) daemon/rpc/report_fill.c)
 $(B)/libsupport.a: $(call obj,$(SUPPORT_C))
-$(B)/libtensorcast.a: $(call obj,$(CLIENT_C)) $(GEN_O) $(call obj,$(wildcard daemon/base/*.c))
+$(B)/libtensorcast.a: $(call obj,$(CLIENT_C)) $(GEN_O) $(CLIENT_BASE_O)
 $(B)/%.a:
 	@mkdir -p $(@D); rm -f $@
 	ar rcs $@ $^
 
-$(B)/libtensorcast.so: $(call obj,$(CLIENT_C)) $(GEN_O) $(call obj,$(wildcard daemon/base/*.c)) client/libtensorcast.map
+$(B)/libtensorcast.so: $(call obj,$(CLIENT_C)) $(GEN_O) $(CLIENT_BASE_O) client/libtensorcast.map
 	$(CC) $(LDFLAGS) -shared -Wl,-soname,libtensorcast.so.0 -Wl,--version-script=client/libtensorcast.map \
-	  -o $@ $(filter %.o,$^) $(LIBS)
+	  -o $@ $(filter %.o,$^) $(CLIENT_LIBS)
 
 $(B)/tensorcastd: $(call obj,daemon/main.c) $(B)/libdaemon.a $(B)/libengine.a
 	$(CC) $(LDFLAGS) -o $@ $^ $(LIBS) -ldl

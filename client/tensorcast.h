@@ -22,6 +22,8 @@
 extern "C" {
 #endif
 
+#pragma GCC visibility push(default)
+
 #define TC_VERSION "0.1.0"
 
 enum { TC_MAX_RANK = 64 };
@@ -140,6 +142,8 @@ int tc_release(struct tc_client *client, const char *artifact, uint64_t timeout_
                uint64_t *released_bytes, struct tc_error *error);
 /* The object of `tensorcast status --json`, and a page for people; either may be NULL. */
 int tc_status(struct tc_client *client, uint64_t timeout_ms, char **json, char **text, struct tc_error *error);
+
+#pragma GCC visibility pop
 
 #ifdef __cplusplus
 }

@@ -1,0 +1,47 @@
+/* tc_release and tc_status. */
+#include "base/arena.h"
+#include "client.h"
+#include "status_json.h"
+#include "status_text.h"
+
+int tc_release(struct tc_client *client, const char *artifact, uint64_t timeout_ms, uint64_t *released_replicas,
+               uint64_t *released_bytes, struct tc_error *error)
+{
+    struct error cause;
+    struct arena arena;
+    const struct wait wait = wait_begin(timeout_ms, NULL);
+    Tensorcast__Daemon__V1__ReleaseRequest request = TENSORCAST__DAEMON__V1__RELEASE_REQUEST__INIT;
+    arena_init(&arena, 0);
+    request.all = !artifact;
+    if (artifact)
+        request.artifact = (char *)artifact;
+    const Tensorcast__Daemon__V1__ReleaseResponse *response =
+        (const void *)rpc_client_get(client->rpc, "Release", &request.base,
+                                     &tensorcast__daemon__v1__release_response__descriptor, &wait, &arena, &cause);
+    int failed = response ? 0 : client_fail(error, &cause);
+    if (response && released_replicas)
+        *released_replicas = response->released_replicas;
+    if (response && released_bytes)
+        *released_bytes = response->released_bytes;
+    arena_fini(&arena);
+    return failed;
+}
+
+int tc_status(struct tc_client *client, uint64_t timeout_ms, char **json, char **text, struct tc_error *error)
+{
+    struct error cause;
+    struct arena arena;
+    const struct wait wait = wait_begin(timeout_ms, NULL);
+    Tensorcast__Daemon__V1__StatusRequest request = TENSORCAST__DAEMON__V1__STATUS_REQUEST__INIT;
+    arena_init(&arena, 0);
+    const Tensorcast__Daemon__V1__StatusResponse *response =
+        (const void *)rpc_client_get(client->rpc, "Status", &request.base,
+                                     &tensorcast__daemon__v1__status_response__descriptor, &wait, &arena, &cause);
+    int failed = response ? 0 : client_fail(error, &cause);
+    if (response && json)
+        *json = status_json(response);
+    if (response && text)
+        *text = status_text(response);
+    arena_fini(&arena);
+    return failed;
+}

@@ -1,0 +1,70 @@
+/* Finding the daemon, and the small functions of the library. */
+#include "client.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/un.h>
+
+#include "base/memory.h"
+
+#define DEFAULT_SOCKET "/run/tensorcast/daemon.sock"
+
+int client_fail(struct tc_error *to, const struct error *from)
+{
+    if (!to)
+        return -1;
+    to->code = (int)from->code;
+    snprintf(to->reason, sizeof to->reason, "%s", from->reason);
+    snprintf(to->message, sizeof to->message, "%s", from->message);
+    return -1;
+}
+
+static const char *choose_socket(const char *given)
+{
+    const char *path = given && given[0] ? given : getenv("TENSORCAST_SOCKET");
+    if (!path || !path[0])
+        path = DEFAULT_SOCKET;
+    return strncmp(path, "unix:", strlen("unix:")) == 0 ? path + strlen("unix:") : path;
+}
+
+struct tc_client *tc_connect(const char *socket, struct tc_error *error)
+{
+    const char *path = choose_socket(socket);
+    size_t most = sizeof((struct sockaddr_un *)NULL)->sun_path - 1;
+    if (strlen(path) > most) {
+        struct error cause;
+        fail(&cause, ERROR_INVALID_ARGUMENT, "PATH_TOO_LONG", "the socket path %s has %zu bytes, it may have %zu", path,
+             strlen(path), most);
+        client_fail(error, &cause);
+        return NULL;
+    }
+    struct tc_client *client = memory_alloc(sizeof *client);
+    client->socket_path = memory_copy_text(path);
+    client->rpc = rpc_client_create(path);
+    return client;
+}
+
+void tc_disconnect(struct tc_client *client)
+{
+    if (!client)
+        return;
+    rpc_client_destroy(client->rpc);
+    free(client->socket_path);
+    free(client);
+}
+
+const char *tc_socket_path(const struct tc_client *client)
+{
+    return client->socket_path;
+}
+
+const char *tc_version(void)
+{
+    return VERSION;
+}
+
+const char *tc_code_name(int code)
+{
+    return error_code_name((enum error_code)code);
+}

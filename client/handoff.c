@@ -1,0 +1,179 @@
+/* Connects, sends the token, takes one descriptor, maps it; see handoff_wire.h for the protocol.
+ * The daemon is trusted with the content but not with being well: everything it says about the memory is checked against
+ * the descriptor, since a mapping that is too long would be a SIGBUS later. */
+#include "handoff.h"
+
+#include <endian.h>
+#include <errno.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/checked.h"
+
+enum { ALIGN_BYTES = 2 << 20, BACKLOG_RETRY_NS = 1000000, MAX_FDS = 8 };
+
+static const _Alignas(64) unsigned char nothing[64]; /* what an empty load points to */
+
+struct answer {
+    struct handoff_answer wire;
+    int fds[MAX_FDS];
+    size_t n_fds;
+};
+
+/* A full backlog is EAGAIN on a Unix socket, and poll() does not tell when it has room. */
+static int connect_to(const char *path, const struct wait *wait, struct error *error)
+{
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    if (strlen(path) >= sizeof address.sun_path)
+        return fail(error, ERROR_INVALID_ARGUMENT, "PATH_TOO_LONG", "the hand-off socket's path is too long: %s", path);
+    memcpy(address.sun_path, path, strlen(path));
+    int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd < 0)
+        return fail_errno(error, errno, "cannot create a socket");
+    while (connect(fd, (const struct sockaddr *)&address, sizeof address)) {
+        int failed = errno;
+        if ((failed == EAGAIN || failed == EINTR) && wait_check(wait, error) == 0) {
+            nanosleep(&(struct timespec){.tv_nsec = BACKLOG_RETRY_NS}, NULL);
+            continue;
+        }
+        if (failed != EAGAIN && failed != EINTR)
+            fail(error, failed == EACCES ? ERROR_PERMISSION_DENIED : ERROR_UNAVAILABLE, "HANDOFF_UNREACHABLE",
+                 "cannot connect to the hand-off socket %s: %s", path, strerror(failed));
+        close(fd);
+        return -1;
+    }
+    return fd;
+}
+
+static void close_all(struct answer *answer)
+{
+    for (size_t i = 0; i < answer->n_fds; i++)
+        close(answer->fds[i]);
+    answer->n_fds = 0;
+}
+
+static void take_descriptors(struct msghdr *message, struct answer *answer)
+{
+    for (struct cmsghdr *part = CMSG_FIRSTHDR(message); part; part = CMSG_NXTHDR(message, part)) {
+        if (part->cmsg_level != SOL_SOCKET || part->cmsg_type != SCM_RIGHTS)
+            continue;
+        size_t n = (part->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+        for (size_t i = 0; i < n; i++) {
+            int fd;
+            memcpy(&fd, CMSG_DATA(part) + i * sizeof fd, sizeof fd);
+            if (answer->n_fds < MAX_FDS)
+                answer->fds[answer->n_fds++] = fd;
+            else
+                close(fd);
+        }
+    }
+}
+
+static int check_answer(const struct answer *answer, ssize_t received, int flags, struct error *error)
+{
+    const struct handoff_answer *wire = &answer->wire;
+    if (flags & (MSG_CTRUNC | MSG_TRUNC))
+        return fail(error, ERROR_INTERNAL, "BAD_HANDOFF", "the hand-off's answer was cut off%s",
+                    flags & MSG_CTRUNC ? "; this process may be out of file descriptors" : "");
+    if (received != sizeof *wire || memcmp(wire->magic, HANDOFF_MAGIC, sizeof wire->magic) != 0)
+        return fail(error, ERROR_INTERNAL, "BAD_HANDOFF", "the hand-off's answer of %zd bytes is not one", received);
+    if (le32toh(wire->version) != HANDOFF_VERSION)
+        return fail(error, ERROR_UNIMPLEMENTED, "HANDOFF_VERSION", "the daemon hands off with version %u, this client knows %d",
+                    le32toh(wire->version), HANDOFF_VERSION);
+    if (le32toh(wire->n_fds) != answer->n_fds || answer->n_fds > 1 || (answer->n_fds == 0 && wire->memory_bytes))
+        return fail(error, ERROR_INTERNAL, "BAD_HANDOFF", "the hand-off brought %zu descriptors for %llu bytes, announced %u",
+                    answer->n_fds, (unsigned long long)le64toh(wire->memory_bytes), le32toh(wire->n_fds));
+    return 0;
+}
+
+static int receive_answer(int fd, const char *path, struct answer *answer, struct error *error)
+{
+    union {
+        char bytes[CMSG_SPACE(sizeof(int) * MAX_FDS)];
+        struct cmsghdr aligned;
+    } control;
+    struct iovec place = {&answer->wire, sizeof answer->wire};
+    struct msghdr message = {.msg_iov = &place, .msg_iovlen = 1, .msg_control = control.bytes, .msg_controllen = sizeof control};
+    ssize_t received;
+    do
+        received = recvmsg(fd, &message, MSG_CMSG_CLOEXEC);
+    while (received < 0 && errno == EINTR);
+    if (received <= 0)
+        return fail(error, ERROR_UNAVAILABLE, "HANDOFF_REFUSED",
+                    "the daemon closed %s without handing out the memory: it is shutting down, or the token had expired", path);
+    take_descriptors(&message, answer);
+    return check_answer(answer, received, message.msg_flags, error);
+}
+
+/* The whole of [0, bytes) of fd, read-only, at a 2 MiB boundary, so that huge pages stay huge. */
+static int map_aligned(int fd, uint64_t bytes, struct handoff *handoff, struct error *error)
+{
+    struct stat info;
+    uint64_t length;
+    if (fstat(fd, &info))
+        return fail_errno(error, errno, "cannot look at the memory that was handed off");
+    if (info.st_size < 0 || (uint64_t)info.st_size < bytes)
+        return fail(error, ERROR_INTERNAL, "BAD_HANDOFF", "the daemon announced %llu bytes but handed off %lld",
+                    (unsigned long long)bytes, (long long)info.st_size);
+    if (!checked_align(bytes, ALIGN_BYTES, &length) || length > SIZE_MAX / 2)
+        return fail(error, ERROR_INTERNAL, "BAD_HANDOFF", "%llu bytes cannot be mapped", (unsigned long long)bytes);
+    char *reserved = mmap(NULL, length + ALIGN_BYTES, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (reserved == MAP_FAILED)
+        return fail_errno(error, errno, "cannot reserve %llu bytes of address space", (unsigned long long)length);
+    char *start = (char *)(((uintptr_t)reserved + ALIGN_BYTES - 1) & ~((uintptr_t)ALIGN_BYTES - 1));
+    size_t before = (size_t)(start - reserved);
+    if (before)
+        munmap(reserved, before);
+    munmap(start + length, ALIGN_BYTES - before);
+    if (mmap(start, length, PROT_READ, MAP_SHARED | MAP_FIXED, fd, 0) == MAP_FAILED) {
+        int failed = errno;
+        munmap(start, length);
+        return fail_errno(error, failed, "cannot map the %llu bytes that were handed off", (unsigned long long)bytes);
+    }
+    handoff->data = start;
+    handoff->mapped_bytes = length;
+    return 0;
+}
+
+static int exchange(int fd, const char *path, const uint8_t token[HANDOFF_TOKEN_BYTES], const struct wait *wait,
+                    struct answer *answer, struct error *error)
+{
+    if (send(fd, token, HANDOFF_TOKEN_BYTES, MSG_NOSIGNAL) != HANDOFF_TOKEN_BYTES)
+        return fail(error, ERROR_UNAVAILABLE, "HANDOFF_REFUSED", "cannot send the token to %s: %s", path, strerror(errno));
+    if (wait_readable(wait, fd, error))
+        return -1;
+    return receive_answer(fd, path, answer, error);
+}
+
+int handoff_receive(const char *socket_path, const uint8_t token[HANDOFF_TOKEN_BYTES], const struct wait *wait,
+                    struct handoff *handoff, struct error *error)
+{
+    struct answer answer = {0};
+    *handoff = (struct handoff){.data = nothing, .lease = connect_to(socket_path, wait, error)};
+    if (handoff->lease < 0)
+        return -1;
+    int failed = exchange(handoff->lease, socket_path, token, wait, &answer, error);
+    handoff->bytes = le64toh(answer.wire.memory_bytes);
+    if (!failed && handoff->bytes)
+        failed = map_aligned(answer.fds[0], handoff->bytes, handoff, error);
+    close_all(&answer); /* the mapping keeps the memory */
+    if (failed)
+        handoff_release(handoff);
+    return failed;
+}
+
+void handoff_release(struct handoff *handoff)
+{
+    if (handoff->mapped_bytes)
+        munmap((void *)handoff->data, handoff->mapped_bytes);
+    if (handoff->lease >= 0)
+        close(handoff->lease);
+    *handoff = (struct handoff){.lease = -1};
+}

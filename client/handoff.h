@@ -1,0 +1,23 @@
+/* The client's end of the hand-off: trades a token for memory. Any thread. */
+#ifndef CLIENT_HANDOFF_H
+#define CLIENT_HANDOFF_H
+
+#include <stdint.h>
+
+#include "base/error.h"
+#include "handoff_wire.h"
+#include "wait.h"
+
+struct handoff {
+    const void *data;      /* read-only, 2 MiB aligned, never NULL */
+    uint64_t bytes;        /* as the daemon said */
+    uint64_t mapped_bytes; /* 0 = nothing is mapped */
+    int lease;             /* the connection: closing it ends the lease; -1 = none */
+};
+
+/* -1: nothing is held, and releasing it again does nothing. */
+int handoff_receive(const char *socket_path, const uint8_t token[HANDOFF_TOKEN_BYTES], const struct wait *wait,
+                    struct handoff *handoff, struct error *error);
+void handoff_release(struct handoff *handoff);
+
+#endif

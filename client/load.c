@@ -1,0 +1,194 @@
+/* tc_load_view: Materialize, hand-off, and the look at what arrived.
+ * The result is kept as it came, in one arena; its columns are checked before the first pointer is made from them. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/arena.h"
+#include "base/clock.h"
+#include "base/map.h"
+#include "base/memory.h"
+#include "client.h"
+#include "dtype_name.h"
+#include "handoff.h"
+#include "layout.h"
+#include "report_json.h"
+#include "request.h"
+
+#include <pthread.h>
+
+typedef Tensorcast__Daemon__V1__MaterializeEvent materialize_event;
+typedef Tensorcast__Daemon__V1__LoadResult load_result;
+
+enum { PROGRESS_INTERVAL_MS = 100 };
+
+struct tc_load {
+    struct arena arena;
+    const load_result *result; /* in the arena */
+    char **names;
+    struct layout layout;
+    struct handoff handoff;
+    pthread_mutex_t lock; /* for building by_name, at the first look-up */
+    bool has_names;
+    struct map by_name;
+};
+
+/* --- the stream -------------------------------------------------------------------------------------------------- */
+
+struct listener {
+    const struct tc_options *options; /* may be NULL */
+    const load_result *result;
+    uint64_t told_ns;
+};
+
+static int tell(struct listener *listener, const char *stage, uint64_t done, uint64_t total, struct error *error)
+{
+    const struct tc_options *options = listener->options;
+    listener->told_ns = clock_now_ns();
+    if (options && options->progress && options->progress(options->data, stage, done, total))
+        return wait_cancelled(error);
+    return 0;
+}
+
+static int on_event(void *data, ProtobufCMessage *message, struct arena *arena, struct error *error)
+{
+    struct listener *listener = data;
+    const materialize_event *event = (const materialize_event *)message;
+    (void)arena;
+    if (event->event_case == TENSORCAST__DAEMON__V1__MATERIALIZE_EVENT__EVENT_RESULT)
+        listener->result = event->result;
+    if (event->event_case != TENSORCAST__DAEMON__V1__MATERIALIZE_EVENT__EVENT_PROGRESS ||
+        clock_now_ns() - listener->told_ns < (uint64_t)PROGRESS_INTERVAL_MS * NS_PER_MS)
+        return 0;
+    return tell(listener, event->progress->stage, event->progress->done_bytes, event->progress->total_bytes, error);
+}
+
+static int materialize(struct tc_client *client, const char *artifact, const struct tc_view *view,
+                       const struct tc_options *options, const struct wait *wait, struct tc_load *load, struct error *error)
+{
+    struct arena scratch;
+    arena_init(&scratch, 0);
+    Tensorcast__Daemon__V1__MaterializeRequest request = TENSORCAST__DAEMON__V1__MATERIALIZE_REQUEST__INIT;
+    request.load = request_build(artifact, view, options, &scratch);
+    struct listener listener = {.options = options};
+    const struct rpc_question question = {"Materialize", &request.base,
+                                          &tensorcast__daemon__v1__materialize_event__descriptor, on_event, &listener};
+    int failed = rpc_client_ask(client->rpc, &question, wait, &load->arena, error);
+    arena_fini(&scratch);
+    if (failed)
+        return -1;
+    load->result = listener.result;
+    if (!load->result || !load->result->report || !load->result->layout ||
+        load->result->handoff_token.len != HANDOFF_TOKEN_BYTES)
+        return fail(error, ERROR_INTERNAL, "BAD_ANSWER", "the daemon ended the load without a result");
+    if (handoff_receive(load->result->handoff_socket, load->result->handoff_token.data, wait, &load->handoff, error))
+        return -1;
+    return tell(&listener, "done", load->result->report->view_bytes, load->result->report->view_bytes, error);
+}
+
+/* --- a load ------------------------------------------------------------------------------------------------------ */
+
+static void copy_names(struct tc_load *load, const struct tc_view *view)
+{
+    load->names = load->result->layout->names;
+    if (!view)
+        return;
+    load->names = arena_array(&load->arena, view->n_items + 1, sizeof *load->names);
+    for (size_t i = 0; i < view->n_items; i++)
+        load->names[i] = arena_text(&load->arena, view->items[i].name, strlen(view->items[i].name));
+}
+
+struct tc_load *tc_load_view(struct tc_client *client, const char *artifact, const struct tc_view *view,
+                             const struct tc_options *options, struct tc_error *error)
+{
+    struct error cause;
+    struct wait wait = wait_begin(options ? options->timeout_ms : 0, options ? options->cancel : NULL);
+    struct tc_load *load = memory_alloc(sizeof *load);
+    arena_init(&load->arena, 0);
+    pthread_mutex_init(&load->lock, NULL);
+    load->handoff.lease = -1;
+    if (materialize(client, artifact, view, options, &wait, load, &cause) ||
+        layout_build(load->result->layout, view ? view->n_items : load->result->layout->n_names, load->handoff.bytes,
+                     &load->arena, &load->layout, &cause)) {
+        tc_load_release(load);
+        client_fail(error, &cause);
+        return NULL;
+    }
+    copy_names(load, view);
+    return load;
+}
+
+void tc_load_release(struct tc_load *load)
+{
+    if (!load)
+        return;
+    handoff_release(&load->handoff);
+    if (load->has_names)
+        map_fini(&load->by_name);
+    pthread_mutex_destroy(&load->lock);
+    arena_fini(&load->arena);
+    free(load);
+}
+
+size_t tc_load_n_tensors(const struct tc_load *load)
+{
+    return load->layout.n_tensors;
+}
+
+void tc_load_tensor(const struct tc_load *load, size_t index, struct tc_tensor *tensor)
+{
+    const Tensorcast__Daemon__V1__Layout *columns = load->result->layout;
+    size_t first = load->layout.first_dim[index];
+    uint64_t bits;
+    *tensor = (struct tc_tensor){.name = load->names[index],
+                                 .dtype = dtype_name_of((int)columns->dtypes[index], &bits),
+                                 .data = (const char *)load->handoff.data + columns->offsets[index],
+                                 .shape = columns->dims + first,
+                                 .strides = load->layout.strides + first,
+                                 .rank = columns->ranks[index],
+                                 .bytes = columns->sizes[index],
+                                 .offset = columns->offsets[index]};
+}
+
+static void index_names(struct tc_load *load)
+{
+    pthread_mutex_lock(&load->lock);
+    if (!load->has_names) {
+        map_init(&load->by_name, load->layout.n_tensors);
+        for (size_t i = 0; i < load->layout.n_tensors; i++)
+            map_add(&load->by_name, load->names[i], strlen(load->names[i]), (uint32_t)i);
+        load->has_names = true;
+    }
+    pthread_mutex_unlock(&load->lock);
+}
+
+bool tc_load_find(const struct tc_load *load, const char *name, struct tc_tensor *tensor)
+{
+    index_names((struct tc_load *)load); /* a cache: to callers a load is const */
+    uint32_t index = map_find(&load->by_name, name, strlen(name));
+    if (index == MAP_NONE)
+        return false;
+    tc_load_tensor(load, index, tensor);
+    return true;
+}
+
+const void *tc_load_memory(const struct tc_load *load, uint64_t *bytes)
+{
+    *bytes = load->handoff.bytes;
+    return load->handoff.data;
+}
+
+char *tc_load_report_json(const struct tc_load *load, bool with_digests)
+{
+    size_t n = load->layout.n_tensors;
+    struct report_json_tensor *tensors = memory_alloc_array(n + 1, sizeof *tensors);
+    for (size_t i = 0; i < n; i++) {
+        struct tc_tensor tensor;
+        tc_load_tensor(load, i, &tensor);
+        tensors[i] = (struct report_json_tensor){.name = tensor.name, .name_length = strlen(tensor.name), .dtype = tensor.dtype,
+                                                 .shape = tensor.shape, .rank = tensor.rank, .offset = tensor.offset,
+                                                 .bytes = tensor.bytes, .data = with_digests ? tensor.data : NULL};
+    }
+    char *json = report_json(load->result->report, tensors, n);
+    free(tensors);
+    return json;
+}

@@ -1,0 +1,77 @@
+/* Columns from rows; see the comments of View in store_daemon.proto. */
+#include "request.h"
+
+#include <string.h>
+
+static void add_slices(const struct tc_view *view, size_t n_bounds, struct arena *arena, Tensorcast__Daemon__V1__View *message)
+{
+    message->n_slices = arena_array(arena, view->n_items, sizeof *message->n_slices);
+    message->starts = arena_array(arena, n_bounds, sizeof *message->starts);
+    message->stops = arena_array(arena, n_bounds, sizeof *message->stops);
+    message->n_n_slices = view->n_items;
+    for (size_t i = 0; i < view->n_items; i++) {
+        message->n_slices[i] = (uint32_t)view->items[i].n_slices;
+        for (size_t k = 0; k < view->items[i].n_slices; k++) {
+            message->starts[message->n_starts++] = view->items[i].slices[k].start;
+            message->stops[message->n_stops++] = view->items[i].slices[k].stop;
+        }
+    }
+}
+
+static Tensorcast__Daemon__V1__View *build_view(const struct tc_view *view, struct arena *arena)
+{
+    Tensorcast__Daemon__V1__View *message = arena_alloc(arena, sizeof *message);
+    size_t n_bounds = 0;
+    tensorcast__daemon__v1__view__init(message);
+    message->align_bytes = view->align_bytes;
+    message->n_names = view->n_items;
+    message->names = arena_array(arena, view->n_items, sizeof *message->names);
+    for (size_t i = 0; i < view->n_items; i++) {
+        message->names[i] = (char *)view->items[i].name;
+        n_bounds += view->items[i].n_slices;
+    }
+    if (n_bounds)
+        add_slices(view, n_bounds, arena, message);
+    return message;
+}
+
+static Tensorcast__Daemon__V1__RetrievalPolicy *build_policy(const struct tc_options *options, struct arena *arena)
+{
+    Tensorcast__Daemon__V1__RetrievalPolicy *policy = arena_alloc(arena, sizeof *policy);
+    tensorcast__daemon__v1__retrieval_policy__init(policy);
+    policy->executor = (Tensorcast__Daemon__V1__ExecutorPreference)options->executor;
+    policy->collective = (Tensorcast__Daemon__V1__CollectivePolicy)options->collective;
+    return policy;
+}
+
+static Tensorcast__Daemon__V1__ExecutionTopology *build_topology(const struct tc_options *options, struct arena *arena)
+{
+    Tensorcast__Daemon__V1__ExecutionTopology *topology = arena_alloc(arena, sizeof *topology);
+    tensorcast__daemon__v1__execution_topology__init(topology);
+    topology->source_locality = (Tensorcast__Daemon__V1__SourceLocality)options->source_locality;
+    if (options->source_sharing_domain)
+        topology->source_sharing_domain = (char *)options->source_sharing_domain;
+    if (!options->group_id)
+        return topology;
+    topology->group = arena_alloc(arena, sizeof *topology->group);
+    tensorcast__daemon__v1__collective_load_group__init(topology->group);
+    topology->group->id = (char *)options->group_id;
+    topology->group->rank = options->rank;
+    topology->group->world_size = options->world_size;
+    return topology;
+}
+
+Tensorcast__Daemon__V1__LoadRequest *request_build(const char *artifact, const struct tc_view *view,
+                                                   const struct tc_options *options, struct arena *arena)
+{
+    Tensorcast__Daemon__V1__LoadRequest *request = arena_alloc(arena, sizeof *request);
+    tensorcast__daemon__v1__load_request__init(request);
+    request->artifact = (char *)artifact;
+    if (view)
+        request->view = build_view(view, arena);
+    if (!options)
+        return request;
+    request->policy = build_policy(options, arena);
+    request->topology = build_topology(options, arena);
+    return request;
+}

@@ -1,0 +1,38 @@
+/* One gRPC channel to the daemon: the only code of the library that sees grpc_*. Nothing of gRPC is started before the
+ * first call, so that a process may connect, fork and call in the child. Any thread. */
+#ifndef CLIENT_RPC_CLIENT_H
+#define CLIENT_RPC_CLIENT_H
+
+#include <protobuf-c/protobuf-c.h>
+#include <stddef.h>
+
+#include "base/arena.h"
+#include "base/error.h"
+#include "wait.h"
+
+struct rpc_client;
+
+struct rpc_client *rpc_client_create(const char *socket_path);
+void rpc_client_destroy(struct rpc_client *client);
+
+struct rpc_question {
+    const char *method; /* of StoreDaemon: "Resolve" */
+    const ProtobufCMessage *message;
+    const ProtobufCMessageDescriptor *answer;
+    /* Gets every answer of a stream, in order, or the one of a unary call. It lives in `arena` until the caller of
+     * rpc_client_ask() ends that. Non-zero cancels the call and is what rpc_client_ask() fails with. */
+    int (*on_answer)(void *data, ProtobufCMessage *answer, struct arena *arena, struct error *error);
+    void *data;
+};
+
+/* Waits for the end of the call. Asks once more when the connection turns out to be dead before anything was answered:
+ * every method of the daemon may be repeated. Errors of the transport are UNAVAILABLE and name the socket. */
+int rpc_client_ask(struct rpc_client *client, const struct rpc_question *question, const struct wait *wait, struct arena *arena,
+                   struct error *error);
+
+/* A unary call: the answer in `arena`, or NULL. */
+ProtobufCMessage *rpc_client_get(struct rpc_client *client, const char *method, const ProtobufCMessage *message,
+                                 const ProtobufCMessageDescriptor *answer, const struct wait *wait, struct arena *arena,
+                                 struct error *error);
+
+#endif

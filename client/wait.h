@@ -1,0 +1,28 @@
+/* How long a call may wait and who may end it early: a deadline and a cancel flag, looked at every few milliseconds because
+ * neither a signal handler nor gRPC's queues can wake each other. Any thread. */
+#ifndef CLIENT_WAIT_H
+#define CLIENT_WAIT_H
+
+#include <stdint.h>
+
+#include "base/error.h"
+#include "tensorcast.h"
+
+struct wait {
+    uint64_t deadline_ns; /* clock_now_ns() scale; UINT64_MAX = none */
+    uint64_t timeout_ms;  /* it came from; for messages */
+    const struct tc_cancel *cancel; /* may be NULL */
+};
+
+enum { WAIT_SLICE_MS = 20 };
+
+struct wait wait_begin(uint64_t timeout_ms, const struct tc_cancel *cancel); /* timeout_ms 0 = none */
+bool wait_is_cancelled(const struct wait *wait);
+/* -1: cancelled, or the deadline has passed. */
+int wait_check(const struct wait *wait, struct error *error);
+int wait_deadline_exceeded(const struct wait *wait, struct error *error); /* fills error, returns -1 */
+int wait_cancelled(struct error *error);                                  /* the same for CANCELLED */
+/* Until fd is readable: 0, or -1 as wait_check(). */
+int wait_readable(const struct wait *wait, int fd, struct error *error);
+
+#endif
