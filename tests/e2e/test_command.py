@@ -1,0 +1,189 @@
+"""The command line itself: the standalone engine, signals, terminals, pipes, full disks, hostile names."""
+import json
+import os
+import pty
+import select
+import signal
+import subprocess
+import threading
+import time
+
+import numpy as np
+import pytest
+
+import checkpoints
+from stage import CLI, MiB, Tensorcast, soon
+
+NO_SOCKET = "/tmp/tc8-no-daemon-here.sock"
+
+
+@pytest.fixture
+def alone():
+    return Tensorcast(NO_SOCKET)
+
+
+@pytest.fixture
+def small(models):
+    rng = np.random.default_rng(1)
+    return checkpoints.write(models / "m", {"a.w": checkpoints.random_array(rng, np.float32, (6, 4))},
+                             {"a.b": checkpoints.random_array(rng, np.float16, (4,)),
+                              "scalar": checkpoints.random_array(rng, np.int64, ())})
+
+
+@pytest.fixture
+def big(models):
+    return checkpoints.write(models / "big", {"w": checkpoints.blob(2, 512 * MiB)})
+
+
+@pytest.mark.parametrize("executor", ["auto", "generic", "local"])
+def test_standalone_loads_what_numpy_slices(alone, models, small, tmp_path, executor):
+    view = {"tensors": [{"name": "scalar"}, {"name": "a.w", "slices": [[-4, -1], [1, 3]]}, {"name": "a.b"}], "align": 1}
+    report = alone.json("load", f"disk:{models}/m", "--standalone", "--view", "-", "--digest", "--out", tmp_path / "o",
+                        "--executor", executor, stdin=json.dumps(view))
+    want = {"scalar": small["scalar"], "a.w": small["a.w"][-4:-1, 1:3], "a.b": small["a.b"]}
+    got = checkpoints.read_back(tmp_path / "o")
+    assert list(got) == list(want) and all(got[name].tobytes() == want[name].tobytes() for name in want)
+    assert checkpoints.digests(report) == {name: checkpoints.digest(array) for name, array in want.items()}
+    assert [t["offset"] for t in report["tensors"]] == [0, 8, 32]
+
+
+def test_standalone_and_the_daemon_tell_the_same(alone, daemon, models, small):
+    for command in [["inspect"], ["verify"], ["explain", "--slice", "a.w[1:3, :]"], ["load", "--tensor", "a.*", "--digest"],
+                    ["inspect", "--index", "source"], ["inspect", "--index", "canonical"]]:
+        here, there = (cli.json(*command, f"disk:{models}/m", *more) for cli, more in [(alone, ["--standalone"]), (daemon.cli, [])])
+        assert set(here) == set(there), command
+        for key in ["artifact", "identity", "files", "tensors", "total_bytes"]:
+            assert here.get(key) == there.get(key), (command, key)
+        if command[0] == "inspect":
+            assert here == there
+
+
+def test_a_directory_with_blanks_and_a_relative_path_work_standalone(alone, models, small):
+    os.rename(models / "m", models / "two words")
+    assert alone.json("inspect", "disk:two words", "--standalone", cwd=models)["artifact"] == "disk:two words"
+
+
+def test_what_only_a_daemon_can_do_has_no_standalone(alone, models, small):
+    for command in ["prewarm", "release"]:
+        assert alone.run(command, f"disk:{models}/m", "--standalone").code == 2
+
+
+def test_an_empty_list_of_slices_is_right_for_a_scalar_and_wrong_for_a_matrix(alone, daemon, models, small):
+    for cli, more in [(alone, ["--standalone"]), (daemon.cli, [])]:
+        load = ["load", f"disk:{models}/m", "--view", "-", *more]
+        cli.ok(*load, stdin=json.dumps({"tensors": [{"name": "scalar", "slices": []}]}))
+        outcome = cli.run(*load, stdin=json.dumps({"tensors": [{"name": "a.w", "slices": []}]}))
+        assert (outcome.code, outcome.status) == (1, "INVALID_ARGUMENT") and "a.w" in outcome.err, outcome
+
+
+def test_output_is_complete_while_the_memory_is_held(alone, models, small):
+    with alone.spawn("load", f"disk:{models}/m", "--standalone", "--json", "--hold", "60") as process:
+        report = json.loads(process.stdout.readline())
+        assert process.poll() is None and len(report["tensors"]) == 3
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(10) == 130
+        assert process.stdout.read() == "" and process.stderr.read() == ""
+
+
+@pytest.mark.parametrize("sig", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("delay", [0.05, 0.2, 0.4])
+def test_an_interrupted_load_leaves_no_file(alone, daemon, models, big, tmp_path, sig, delay):
+    for cli, more in [(alone, ["--standalone"]), (daemon.cli, [])]:
+        process = cli.spawn("load", f"disk:{models}/big", "--out", tmp_path / "o", "--hold", "60", *more)
+        time.sleep(delay)
+        finished = (tmp_path / "o").exists()
+        process.send_signal(sig)
+        assert process.wait(20) == 130 or delay == 0.05  # before main() a signal kills
+        assert os.listdir(tmp_path) in ([], ["o"])
+        if (tmp_path / "o").exists():
+            assert checkpoints.read_back(tmp_path / "o")["w"].nbytes == 512 * MiB
+            os.unlink(tmp_path / "o")
+        else:
+            assert not finished
+    assert soon(daemon.at_rest)
+
+
+def test_a_killed_load_leaves_no_file_beside_the_output(alone, models, big, tmp_path):
+    for delay in [0.1, 0.3, 0.5]:
+        process = alone.spawn("load", f"disk:{models}/big", "--standalone", "--out", tmp_path / "o")
+        time.sleep(delay)
+        process.kill()
+        process.wait()
+        assert os.listdir(tmp_path) in ([], ["o"])
+        if (tmp_path / "o").exists():
+            assert checkpoints.read_back(tmp_path / "o")["w"].nbytes == 512 * MiB
+            os.unlink(tmp_path / "o")
+
+
+def test_a_timeout_also_ends_a_standalone_load(alone, models, big):
+    started = time.monotonic()
+    outcome = alone.run("load", f"disk:{models}/big", "--standalone", "--timeout", "20ms")
+    assert (outcome.code, outcome.status) == (1, "DEADLINE_EXCEEDED"), outcome
+    assert time.monotonic() - started < 5
+
+
+def test_output_into_a_pipe_is_streamed(alone, models, small, tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    got = []
+    reader = threading.Thread(target=lambda: got.append((tmp_path / "pipe").read_bytes()))
+    reader.start()
+    alone.ok("load", f"disk:{models}/m", "--standalone", "--out", tmp_path / "pipe")
+    reader.join(10)
+    (tmp_path / "o").write_bytes(got[0])
+    assert set(checkpoints.read_back(tmp_path / "o")) == set(small)
+    assert (tmp_path / "pipe").is_fifo()
+
+
+def test_a_full_standard_output_is_an_error(alone, models, small):
+    with open("/dev/full", "w") as full:
+        outcome = alone.spawn("inspect", f"disk:{models}/m", "--standalone", stdout=full)
+        assert outcome.wait(20) == 1 and "standard output" in outcome.stderr.read()
+
+
+def test_control_characters_of_names_reach_no_terminal(alone, models):
+    evil = "w\x1b[2J\nfake: ok\u202e"
+    checkpoints.write(models / "m", {evil: np.zeros((2, 2), np.uint8), "n" * 500: np.zeros(3, np.uint8)})
+    reference = f"disk:{models}/m"
+    for arguments in [["inspect", reference], ["load", reference, "--digest"], ["explain", reference],
+                      ["load", reference, "--slice", evil + "[5, :]"], ["load", reference, "--slice", evil + "[:]"],
+                      ["load", reference, "--tensor", evil + "x"], ["load", reference, "--tp-size", "3", "--tp-rank", "0",
+                                                                    "--tp-rule", "*=0"]]:
+        outcome = alone.run(*arguments, "--standalone")
+        text = outcome.out + outcome.err
+        assert "\x1b" not in text and "\u202e" not in text and "\nfake" not in text, outcome
+        assert max(map(len, text.splitlines())) < 700
+    assert {t["name"] for t in alone.json("inspect", reference, "--standalone")["tensors"]} == {evil, "n" * 500}
+
+
+def on_terminal(arguments, environment):
+    """Runs with standard error on a terminal; returns what the terminal got."""
+    main, child = pty.openpty()
+    process = subprocess.Popen([str(CLI), *map(str, arguments)], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=child,
+                               env={**environment, "TERM": "xterm"})
+    os.close(child)
+    seen = b""
+    while process.poll() is None or select.select([main], [], [], 0.1)[0]:
+        if not select.select([main], [], [], 0.1)[0]:
+            continue
+        try:
+            seen += os.read(main, 4096)
+        except OSError:
+            break
+    os.close(main)
+    out = process.stdout.read()
+    process.stdout.close()
+    assert process.wait() == 0, (out, seen)
+    return seen.decode()
+
+
+def test_the_progress_bar_is_for_terminals_and_is_wiped(alone, models, big):
+    load = ["load", f"disk:{models}/big", "--standalone", "--json"]
+    seen = on_terminal(load, alone.environment)
+    assert "%" in seen and "read" in seen and seen.endswith("\r\x1b[K")
+    assert on_terminal([*load, "--quiet"], alone.environment) == ""
+
+
+def test_help_of_every_command_goes_to_standard_output(alone):
+    for command in ["inspect", "load", "explain", "status", "prewarm", "release", "verify"]:
+        outcome = alone.ok(command, "--help")
+        assert f"tensorcast {command}" in outcome.out and outcome.err == ""
