@@ -88,6 +88,7 @@ $(B)/%.a:
 $(B)/libtensorcast.so: $(call obj,$(CLIENT_C)) $(GEN_O) $(CLIENT_BASE_O) client/libtensorcast.map
 	$(CC) $(LDFLAGS) -shared -Wl,-soname,libtensorcast.so.0 -Wl,--version-script=client/libtensorcast.map \
 	  -o $@ $(filter %.o,$^) $(CLIENT_LIBS)
+	ln -sf $(@F) $@.0
 
 $(B)/tensorcastd: $(call obj,daemon/main.c) $(B)/libdaemon.a $(B)/libengine.a
 	$(CC) $(LDFLAGS) -o $@ $^ $(LIBS) -ldl

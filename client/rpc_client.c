@@ -265,6 +265,13 @@ static void receive_status(struct call *call)
     run_batch(call, &op, 1);
 }
 
+/* gRPC says "failed to connect to all addresses; last error: UNKNOWN: unix:PATH: No such file or directory". */
+static const char *cause_of(const char *message)
+{
+    const char *last = strstr(message, "last error: ") ? strrchr(message, ':') : NULL;
+    return last && last[1] == ' ' ? last + 2 : message;
+}
+
 /* The status as an error. Sets *dead when it is the connection that failed, not the daemon that answered. */
 static int judge(const struct rpc_client *client, const struct call *call, bool *dead, struct error *error)
 {
@@ -283,8 +290,9 @@ static int judge(const struct rpc_client *client, const struct call *call, bool 
     *dead = !from_daemon;
     if (from_daemon)
         return fail(error, ERROR_UNAVAILABLE, reason, "the daemon at %s: %s", client->socket_path, message);
-    return fail(error, ERROR_UNAVAILABLE, "DAEMON_UNREACHABLE", "no daemon answers on %s (%s); is tensorcastd running?",
-                client->socket_path, message);
+    return fail(error, ERROR_UNAVAILABLE, "DAEMON_UNREACHABLE",
+                "no daemon answers on %s (%s); is tensorcastd running, and may this user open its socket?", client->socket_path,
+                cause_of(message));
 }
 
 static int ask_once(struct rpc_client *client, const struct rpc_question *question, const struct wait *wait, bool fresh,
