@@ -35,7 +35,7 @@ FUZZ_C   := $(wildcard tests/fuzz/fuzz_*.c)
 SUPPORT_C := $(wildcard tests/support/*.c)
 EXAMPLE_C := $(wildcard examples/*.c)
 ALL_C    := $(ENGINE_C) $(DAEMON_C) $(CLIENT_C) $(CLI_C) $(UNIT_C) $(FUZZ_C) $(SUPPORT_C) $(EXAMPLE_C) \
-            $(wildcard daemon/main.c client/cli/main.c tests/fuzz/replay.c tests/bench/*.c)
+            $(wildcard daemon/main.c client/cli/main.c tests/fuzz/replay.c tests/property/mapping_tool.c tests/bench/*.c)
 HEADERS  := $(wildcard daemon/*.h daemon/*/*.h config/*.h client/*.h client/cli/*.h)
 
 obj = $(patsubst %.c,$(B)/obj/%.o,$(1))
@@ -113,8 +113,12 @@ $(REPLAYS): $(B)/tests/fuzz/%: $(B)/obj/tests/fuzz/%.o $(B)/obj/tests/fuzz/repla
 	$(CC) $(LDFLAGS) -o $@ $(B)/obj/tests/fuzz/$*.o $(B)/obj/tests/fuzz/replay.o \
 	  -Wl,--start-group $(TEST_LIBS) -Wl,--end-group $(LIBS) -ldl
 
+$(B)/tests/mapping_tool: $(B)/obj/tests/property/mapping_tool.o $(TEST_LIBS)
+	@mkdir -p $(@D)
+	$(CC) $(LDFLAGS) -o $@ $< -Wl,--start-group $(TEST_LIBS) -Wl,--end-group $(LIBS) -ldl
+
 # Runs every unit, property, golden and fault test, and replays every fuzz corpus.
-check: $(UNITS) $(REPLAYS)
+check: $(UNITS) $(REPLAYS) $(B)/tests/mapping_tool
 	@bash tests/run_units.sh $(B)
 
 # The same with sanitizers, and the binaries beside them for `bash tests/run.sh`.
