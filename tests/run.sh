@@ -47,6 +47,7 @@ client() {
 }
 
 check() { make -j"$jobs" check; }
+numpy() { python -m pytest -q tests/property; }
 rules() { make layers && make -s headers; }
 e2e() { python -m pytest -q --durations=5 tests/e2e; }
 python_tests() { python -m pytest -q --durations=5 tests/python; }
@@ -55,7 +56,7 @@ tsan() { make -j"$jobs" tsan; }
 asan_e2e() { TENSORCAST_BUILD=build/asan python -m pytest -q tests/e2e/test_{equality,crashes,crowds,faults,lifecycle}.py; }
 tsan_e2e() { TENSORCAST_BUILD=build/tsan python -m pytest -q tests/e2e/test_{crashes,crowds}.py; }
 
-wanted=${*:-rules check client python_tests e2e asan asan_e2e tsan tsan_e2e}
+wanted=${*:-rules check numpy client python_tests e2e asan asan_e2e tsan tsan_e2e}
 if ! { stage setup setup && stage build build; }; then exit 1; fi
 for name in $wanted; do stage "$name" "$name"; done
 echo "all stages in $SECONDS s"
