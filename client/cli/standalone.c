@@ -244,7 +244,7 @@ static Tensorcast__Daemon__V1__LoadReport *report(struct standalone *state)
         random = state->start_ns;
     snprintf(load_id, sizeof load_id, "%016" PRIx64, random);
     const struct report_facts facts = {
-        .load_id = state->run ? load_id : NULL,
+        .load_id = load_id,
         .mapping = state->mapping,
         .plan = state->plan,
         .run = state->run ? run_report(state->run) : NULL,
