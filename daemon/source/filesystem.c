@@ -56,24 +56,15 @@ static bool direct_alignment(int fd, uint32_t *memory, uint32_t *offset)
     return *offset != 0;
 }
 
-static struct source_caps caps_of(struct source_disk_file *file)
+static struct source_caps caps_of(const struct source_disk_file *file, uint64_t device_id)
 {
-    struct source_caps caps = {.residency = true};
+    struct source_caps caps = {.residency = true, .device_id = device_id, .filesystem = SOURCE_NETWORK};
     struct statfs filesystem;
-    struct stat status;
     if (fstatfs(file->fd, &filesystem) == 0)
         caps.filesystem = filesystem_type((long)filesystem.f_type, caps.filesystem_type);
-    else
-        caps.filesystem = SOURCE_NETWORK;
-    if (fstat(file->fd, &status) == 0)
-        caps.device_id = status.st_dev;
     bool in_memory = strcmp(caps.filesystem_type, "tmpfs") == 0;
     caps.direct_reads = file->direct_fd >= 0 && !in_memory &&
                         direct_alignment(file->fd, &caps.direct_memory_alignment, &caps.direct_offset_alignment);
-    if (!caps.direct_reads && file->direct_fd >= 0) {
-        close(file->direct_fd);
-        file->direct_fd = -1;
-    }
     return caps;
 }
 
@@ -82,18 +73,28 @@ static uint32_t larger(uint32_t a, uint32_t b)
     return a > b ? a : b;
 }
 
-void filesystem_add_file(struct source_caps *caps, bool is_first, struct source_disk_file *file)
+static void join(struct source_caps *caps, const struct source_caps *fresh)
 {
-    struct source_caps fresh = caps_of(file);
-    if (is_first) {
-        *caps = fresh;
-        return;
-    }
-    caps->direct_reads = caps->direct_reads && fresh.direct_reads;
-    caps->direct_memory_alignment = larger(caps->direct_memory_alignment, fresh.direct_memory_alignment);
-    caps->direct_offset_alignment = larger(caps->direct_offset_alignment, fresh.direct_offset_alignment);
-    if (fresh.filesystem == SOURCE_NETWORK && caps->filesystem == SOURCE_LOCAL) {
+    caps->direct_reads = caps->direct_reads && fresh->direct_reads;
+    caps->direct_memory_alignment = larger(caps->direct_memory_alignment, fresh->direct_memory_alignment);
+    caps->direct_offset_alignment = larger(caps->direct_offset_alignment, fresh->direct_offset_alignment);
+    if (fresh->filesystem == SOURCE_NETWORK && caps->filesystem == SOURCE_LOCAL) {
         caps->filesystem = SOURCE_NETWORK;
-        memcpy(caps->filesystem_type, fresh.filesystem_type, sizeof caps->filesystem_type);
+        memcpy(caps->filesystem_type, fresh->filesystem_type, sizeof caps->filesystem_type);
+    }
+}
+
+void filesystem_add_file(struct source_caps *caps, bool is_first, uint64_t device_id, struct source_disk_file *file)
+{
+    if (is_first) {
+        *caps = caps_of(file, device_id);
+    } else if (device_id != caps->device_id) {
+        struct source_caps fresh = caps_of(file, device_id);
+        join(caps, &fresh);
+    }
+    caps->direct_reads = caps->direct_reads && file->direct_fd >= 0;
+    if (!caps->direct_reads && file->direct_fd >= 0) {
+        close(file->direct_fd);
+        file->direct_fd = -1;
     }
 }

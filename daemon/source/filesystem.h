@@ -6,9 +6,9 @@
 
 #include "source/source_disk.h"
 
-/* Fits the caps of a source to one more of its files: alignments grow, one file on a network makes it a network source.
- * Closes file->direct_fd when direct reads are of no use there. */
-void filesystem_add_file(struct source_caps *caps, bool is_first, struct source_disk_file *file);
+/* Fits the caps of a source to one more of its files: alignments grow, one file on a network makes it a network source. What
+ * is known of the first file's device is not asked again. Closes file->direct_fd when direct reads are of no use. */
+void filesystem_add_file(struct source_caps *caps, bool is_first, uint64_t device_id, struct source_disk_file *file);
 
 /* "ext4" and whether it counts as local; unknown magic numbers are network and come out as "0x1234". */
 enum source_filesystem filesystem_type(long magic, char name[16]);

@@ -186,7 +186,7 @@ static int disk_open_file(struct source *source, const char *name, struct source
         close_file(opened);
         return -1;
     }
-    filesystem_add_file(&source->caps, source->n_files == 0, opened);
+    filesystem_add_file(&source->caps, source->n_files == 0, status.st_dev, opened);
     file->size_bytes = (uint64_t)status.st_size;
     file->identity = identity_of(&status);
     *handle = opened;

@@ -1,16 +1,19 @@
-/* The walk. `fds` is the chain of directories from a root down to where we are, so ".." is a pop and never a question to
- * the kernel. Only two things leave a root: ".." at its top and an absolute link; both become an absolute text that must
- * begin, as text, with one of the roots. Failure modes: outside, missing, not allowed, too many links, too long. */
+/* Most paths are one openat2() beneath their root. When that refuses, for whatever reason, the walk decides and knows why.
+ * `fds` is the chain of directories from a root down to where we are, so ".." is a pop and never a question to the kernel.
+ * Only two things leave a root: ".." at its top and an absolute link; both become an absolute text that must begin, as
+ * text, with one of the roots. Failure modes: outside, missing, not allowed, too many links, too long. */
 #include "source/trusted_path.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <linux/openat2.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "base/memory.h"
@@ -146,9 +149,10 @@ static int open_root(struct walk *walk, struct error *error)
 /* Continues at head/tail, an absolute text, in the outermost root that is a beginning of it. */
 static int enter(struct walk *walk, const char *head, const char *tail, struct error *error)
 {
-    char text[TEXT_CHARS], prefix[TEXT_CHARS] = "";
+    char text[TEXT_CHARS], prefix[TEXT_CHARS];
     const char *rest = text, *name;
     size_t length = 1;
+    prefix[0] = '\0';
     if ((size_t)snprintf(text, sizeof text, "%s/%s", head, tail) >= sizeof text)
         return fail_too_long(walk, error);
     while (!find_root(walk->roots, prefix, &walk->root) && (length = next_component(&rest, &name)) != 0)
@@ -230,13 +234,35 @@ static int step(struct walk *walk, struct error *error)
     return is_dots(name, length, 2) ? go_up(walk, error) : go_down(walk, name, error);
 }
 
+/* Everything below the root at once; -1 also for much that is allowed. */
+static int open_beneath(const struct walk *walk)
+{
+    const struct open_how how = {.flags = O_PATH | O_CLOEXEC, .resolve = RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS};
+    const char *rest = walk->rest + strspn(walk->rest, "/");
+    return (int)syscall(SYS_openat2, walk->fds[0], *rest ? rest : ".", &how, sizeof how);
+}
+
+/* Step by step; the descriptor or -1. */
+static int walk_down(struct walk *walk, struct error *error)
+{
+    int failed = 0;
+    while (!failed && walk->rest[0])
+        failed = step(walk, error);
+    return failed ? -1 : walk->fds[--walk->depth];
+}
+
 int trusted_path_open(const struct trusted_roots *roots, const char *path, struct error *error)
 {
-    struct walk walk = {.roots = roots, .path = path};
-    int failed = path[0] == '/' ? enter(&walk, "", path, error) : fail_outside(&walk, error);
-    while (!failed && walk.rest[0])
-        failed = step(&walk, error);
-    int fd = failed ? -1 : walk.fds[--walk.depth];
+    struct walk walk;
+    walk.roots = roots;
+    walk.path = path;
+    walk.depth = 0;
+    walk.n_links = 0;
+    if ((path[0] == '/' ? enter(&walk, "", path, error) : fail_outside(&walk, error)) < 0)
+        return -1;
+    int fd = open_beneath(&walk);
+    if (fd < 0)
+        fd = walk_down(&walk, error);
     leave_directories(&walk, 0);
     return fd;
 }

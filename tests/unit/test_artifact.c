@@ -1,4 +1,5 @@
 /* Which files make up an artifact, what is wrong with them, and what a second resolve does not read. */
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -250,6 +251,42 @@ static void an_index_that_appears_or_changes_is_noticed(void **state)
     artifact_unref(artifact);
 }
 
+static void *resolve_often(void *tiny_cache)
+{
+    for (int i = 0; i < 200; i++) {
+        struct artifact *artifact;
+        struct error error;
+        if (artifact_resolve("memory:m", &options, tiny_cache, i % 50 == 0, &artifact, &error) < 0)
+            return "failed";
+        if (artifact->n_tensors != 3 || !artifact_find(artifact, "b", 1))
+            return "wrong";
+        artifact_unref(artifact);
+        if (i % 10 == 0)
+            source_memory_put("m", "unrelated", "x", 1);
+    }
+    return NULL;
+}
+
+static void threads_resolve_at_once_through_a_cache_that_keeps_forgetting(void **state)
+{
+    struct header_cache *tiny;
+    struct error error;
+    pthread_t threads[4];
+    (void)state;
+    put_part("one.safetensors", "ac");
+    put_part("two.safetensors", "b");
+    assert_int_equal(header_cache_create(NULL, 10000, &tiny, &error), 0);
+    for (size_t i = 0; i < 4; i++)
+        assert_int_equal(pthread_create(&threads[i], NULL, resolve_often, tiny), 0);
+    for (size_t i = 0; i < 4; i++) {
+        void *complaint;
+        assert_int_equal(pthread_join(threads[i], &complaint), 0);
+        assert_null(complaint);
+    }
+    assert_true(header_cache_memory_bytes(tiny) <= 10000);
+    header_cache_destroy(tiny);
+}
+
 static void single_files_resolve_alone(void **state)
 {
     char root[MODEL_PATH_CHARS], reference[MODEL_PATH_CHARS + 8];
@@ -311,6 +348,7 @@ int main(void)
         TEST(a_second_resolve_reads_nothing_and_says_the_same),
         TEST(a_changed_part_changes_identity_and_is_read_again),
         TEST(an_index_that_appears_or_changes_is_noticed),
+        TEST(threads_resolve_at_once_through_a_cache_that_keeps_forgetting),
         TEST(single_files_resolve_alone),
         TEST(index_documents_list_names_offsets_and_strides),
     };
