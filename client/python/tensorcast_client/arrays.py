@@ -1,0 +1,53 @@
+"""NumPy arrays over the memory that was handed off, one at a time or all at once."""
+from __future__ import annotations
+
+import numpy as np
+
+from .dtypes import BITS, of_numpy
+from .layout import scatter
+
+
+class NumpyArrays:
+    """Makes the arrays of a layout. They are views of one read-only array that keeps the buffer alive."""
+
+    def __init__(self, buffer, layout):
+        self._layout = layout
+        self._bytes = np.frombuffer(memoryview(buffer).toreadonly(), np.uint8) if len(buffer) else np.empty(0, np.uint8)
+        self._bytes.flags.writeable = False
+        self._typed = {}
+
+    def one(self, index):
+        layout = self._layout
+        number, offset = int(layout.dtypes[index]), int(layout.offsets[index])
+        if BITS[number] < 8:
+            return self._bytes[offset:offset + int(layout.sizes[index])]
+        dtype = of_numpy(number)
+        shape = layout.shapes[index]
+        if not layout.sizes[index]:
+            return self._elements(dtype)[:0].reshape(shape)
+        if offset % dtype.itemsize:
+            return np.ndarray(shape, dtype, self._bytes, offset)
+        first = offset // dtype.itemsize
+        return self._elements(dtype)[first:first + int(layout.elements[index])].reshape(shape)
+
+    def all(self):
+        """Every array, in view order."""
+        layout, arrays, shapes = self._layout, [None] * len(self._layout), self._layout.shapes.tolist()
+        for number, which in layout.by_dtype():
+            dtype, offsets = of_numpy(number), layout.offsets[which]
+            if BITS[number] < 8 or (offsets % dtype.itemsize).any():
+                scatter(arrays, which, [self.one(index) for index in which.tolist()])
+                continue
+            elements, first = self._elements(dtype), offsets // dtype.itemsize
+            last = first + layout.elements[which]
+            mine = shapes if len(which) == len(shapes) else [shapes[index] for index in which.tolist()]
+            scatter(arrays, which, [elements[a:b].reshape(shape)
+                                    for a, b, shape in zip(first.tolist(), last.tolist(), mine)])
+        return arrays
+
+    def _elements(self, dtype):
+        """The whole memory as elements of one type."""
+        if dtype not in self._typed:
+            usable = len(self._bytes) - len(self._bytes) % dtype.itemsize
+            self._typed[dtype] = self._bytes[:usable].view(dtype)
+        return self._typed[dtype]

@@ -1,0 +1,44 @@
+"""A handle of an artifact: cheap to make, asks the daemon when something has to be known, remembers the answer."""
+from __future__ import annotations
+
+from . import selection
+from .load import Clock
+from .view import View
+
+
+class Artifact:
+    """An immutable named set of tensors at a source, such as disk:/models/llama."""
+
+    def __init__(self, client, reference):
+        self._client, self.reference, self.known_facts = client, reference, None
+
+    def __repr__(self):
+        return f"<artifact {self.reference}>"
+
+    def facts(self, clock=None, fresh=False):
+        """What the artifact holds (see facts.Facts); asked for once per handle."""
+        facts = self.known_facts
+        if facts is None or fresh:
+            facts = self.known_facts = self._client.resolve(self.reference, clock or Clock(None))
+        return facts
+
+    @property
+    def tensor_names(self):
+        """All names, in artifact order."""
+        return list(self.facts().names)
+
+    def describe(self):
+        """Files, tensors, dtypes, shapes, sizes and identity, as `tensorcast inspect --json` prints them."""
+        return self.facts().describe()
+
+    def subset(self, names):
+        """A view of these tensors, in this order."""
+        return View(self._client, self, selection.Selection(selection.names_of(names)))
+
+    def view(self, slices=None, align=None):
+        """A view of all tensors; see View.view."""
+        return View(self._client, self, selection.Selection()).view(slices, align)
+
+    def tensor_dict(self, **how):
+        """Loads all tensors; see View.tensor_dict."""
+        return self.view().tensor_dict(**how)

@@ -1,0 +1,95 @@
+"""The client: one daemon, found by its socket."""
+from __future__ import annotations
+
+import numbers
+import os
+
+from . import errors
+from .artifact import Artifact
+from .channel import Channel
+from .facts import Facts
+from .messages import ResolveRequest, ResolveResponse
+from .wire import DecodeError
+
+DEFAULT_SOCKET = "/run/tensorcast/daemon.sock"
+_TIMEOUT_S = 30.0
+_SUN_PATH_BYTES = 107
+_REMEMBERED_ARTIFACTS = 8
+
+
+def connect(address=None, timeout=None):
+    """A client of the daemon at `address` ("unix:/path" or "/path"), else at $TENSORCAST_SOCKET, else at the default.
+
+    Nothing is sent yet. `timeout`, in seconds, is how long the daemon may take to answer (30 s when nothing is said); a
+    load has to begin within it, not to end (see Options.deadline)."""
+    return Client(_socket_path(address), timeout)
+
+
+def _socket_path(address):
+    path = os.fspath(address) if address else os.environ.get("TENSORCAST_SOCKET") or DEFAULT_SOCKET
+    if path.startswith("unix:"):
+        path = path[len("unix:"):]
+        path = path[2:] if path.startswith("//") else path
+    elif "://" in path:
+        raise errors.invalid(f"{path} is no Unix socket; memory can be handed over on the daemon's host only",
+                             "BAD_ADDRESS")
+    path = os.path.abspath(path)
+    if len(os.fsencode(path)) > _SUN_PATH_BYTES:
+        raise errors.invalid(f"the socket path {path} is longer than {_SUN_PATH_BYTES} bytes", "BAD_ADDRESS")
+    return path
+
+
+class Client:
+    """Talks to one daemon. Any thread; in a forked child it connects anew."""
+
+    def __init__(self, socket_path, timeout):
+        if timeout is not None and not (isinstance(timeout, numbers.Real) and timeout > 0):
+            raise errors.invalid(f"timeout is {timeout!r}; it is a positive number of seconds", "BAD_OPTION")
+        self.channel = Channel(socket_path)
+        self.timeout = _TIMEOUT_S if timeout is None else float(timeout)
+        self.first_answer_timeout = timeout
+        self._resolved = {}  # oldest use first; no lock, which a fork could leave locked: each step is atomic
+
+    @property
+    def socket_path(self):
+        return self.channel.socket_path
+
+    def __repr__(self):
+        return f"<tensorcast client of {self.socket_path}>"
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exception):
+        self.close()
+
+    def close(self):
+        """Ends the connection. Tensors that are loaded stay valid."""
+        self.channel.close()
+
+    def artifact(self, reference):
+        """A handle of an artifact, such as "disk:/models/llama". Whether it exists is found out when it is used."""
+        if not isinstance(reference, str) or ":" not in reference:
+            raise errors.invalid(f'{reference!r} is no artifact; write "disk:/absolute/path"', "BAD_ARTIFACT")
+        return Artifact(self, reference)
+
+    def ask(self, method, request, answer_table, timeout):
+        """Sends one request and decodes the answer."""
+        data = self.channel.call(method, request, timeout)
+        try:
+            return answer_table.decode(data)
+        except DecodeError as error:
+            raise errors.bad_answer(error) from None
+
+    def resolve(self, reference, clock):
+        """The Facts of an artifact. Lists that the daemon says are unchanged are not sent again."""
+        known = self._resolved.get(reference)
+        request = ResolveRequest.encode(artifact=reference, known_identity=known and known.identity)
+        answer = self.ask("Resolve", request, ResolveResponse, clock.left(self.timeout))
+        if not answer.unchanged or known is None or answer.identity != known.identity:
+            known = Facts(answer)
+        self._resolved.pop(reference, None)
+        self._resolved[reference] = known
+        for old in list(self._resolved)[:-_REMEMBERED_ARTIFACTS]:
+            self._resolved.pop(old, None)
+        return known

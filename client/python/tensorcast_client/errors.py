@@ -1,0 +1,111 @@
+"""Everything that can go wrong, as exceptions.
+
+Each is a TensorcastError with the gRPC status code, a reason for programs (UPPER_SNAKE_CASE) and metadata, and where
+Python has a word for the case it is that, too: KeyError, ValueError, FileNotFoundError, PermissionError, TimeoutError.
+"""
+import errno
+
+from grpc import StatusCode
+
+from .messages import ErrorInfo, Status
+from .wire import DecodeError
+
+_DETAILS_KEY = "grpc-status-details-bin"
+_ERROR_INFO = "type.googleapis.com/google.rpc.ErrorInfo"
+
+
+class TensorcastError(Exception):
+    """A request that failed. `code` is a grpc.StatusCode, `reason` a word for programs, `metadata` a dict of strings."""
+
+    def __init__(self, message, code=StatusCode.INTERNAL, reason="", metadata=None):
+        super().__init__(message)
+        self.message, self.code = message, code
+        self.reason = reason or code.name
+        self.metadata = dict(metadata or {})
+
+    def __str__(self):  # KeyError would quote it, OSError would look for an errno
+        return f"{self.code.name}: {self.message}"
+
+    def __reduce__(self):
+        return type(self), (self.message, self.code, self.reason, self.metadata)
+
+
+class TensorNotFoundError(TensorcastError, KeyError):
+    """A name that is not a tensor of the artifact."""
+
+
+class InvalidRequestError(TensorcastError, ValueError):
+    """A request that can never be right, such as a slice of a dimension that does not exist."""
+
+
+class ArtifactNotFoundError(TensorcastError, FileNotFoundError):
+    """No such file or folder inside a trusted root."""
+
+    def __init__(self, *args, **kw):
+        super().__init__(*args, **kw)
+        self.errno = errno.ENOENT
+
+
+class AccessDeniedError(TensorcastError, PermissionError):
+    """Outside the trusted roots, or somebody else's token."""
+
+    def __init__(self, *args, **kw):
+        super().__init__(*args, **kw)
+        self.errno = errno.EACCES
+
+
+class DeadlineExceededError(TensorcastError, TimeoutError):
+    """The deadline of the call has passed."""
+
+    def __init__(self, *args, **kw):
+        super().__init__(*args, **kw)
+        self.errno = errno.ETIMEDOUT
+
+
+_BY_CODE = {
+    StatusCode.INVALID_ARGUMENT: InvalidRequestError,
+    StatusCode.NOT_FOUND: ArtifactNotFoundError,
+    StatusCode.PERMISSION_DENIED: AccessDeniedError,
+    StatusCode.DEADLINE_EXCEEDED: DeadlineExceededError,
+}
+
+
+def make(code, message, reason="", metadata=None):
+    """The exception that fits."""
+    kind = TensorNotFoundError if reason == "TENSOR_NOT_FOUND" else _BY_CODE.get(code, TensorcastError)
+    return kind(message, code, reason, metadata)
+
+
+def invalid(message, reason="INVALID_REQUEST"):
+    return make(StatusCode.INVALID_ARGUMENT, message, reason)
+
+
+def tensor_not_found(name, artifact):
+    return make(StatusCode.NOT_FOUND, f"tensor {name} is not in {artifact}", "TENSOR_NOT_FOUND", {"tensor": name})
+
+
+def bad_answer(message):
+    return make(StatusCode.INTERNAL, f"the daemon's answer makes no sense: {message}", "BAD_ANSWER")
+
+
+def from_rpc(error, socket_path):
+    """The exception for a grpc.RpcError."""
+    code, message = error.code(), error.details() or ""
+    reason, metadata = _error_info(error.trailing_metadata())
+    if code is StatusCode.UNAVAILABLE and not reason:
+        message = f"no daemon answers at {socket_path} ({message})"
+        reason = "DAEMON_UNREACHABLE"
+    return make(code, message, reason, metadata)
+
+
+def _error_info(trailers):
+    """(reason, metadata) of the google.rpc.ErrorInfo in the trailers; empty when there is none."""
+    packed = next((value for key, value in trailers or () if key == _DETAILS_KEY), b"")
+    try:
+        for detail in Status.decode(packed).details:
+            if detail.type_url == _ERROR_INFO:
+                info = ErrorInfo.decode(detail.value)
+                return info.reason, {entry.key: entry.value for entry in info.metadata}
+    except DecodeError:
+        pass  # the status itself is still good
+    return "", {}

@@ -1,0 +1,111 @@
+"""One load: the Materialize stream, its progress, and the hand-off at its end."""
+from __future__ import annotations
+
+import os
+import threading
+import time
+
+import grpc
+from grpc import StatusCode
+
+from . import errors, handoff
+from .messages import MaterializeEvent, MaterializeRequest
+from .wire import DecodeError
+
+_PROGRESS_INTERVAL_S = 0.1
+_HANDOFF_TIMEOUT_S = 10.0  # as long as a token lives
+
+
+class Clock:
+    """What is left of a deadline."""
+
+    def __init__(self, seconds):
+        self._end = None if seconds is None else time.monotonic() + seconds
+
+    def left(self, otherwise=None):
+        """Seconds left, at least zero, and at most `otherwise`."""
+        if self._end is None:
+            return otherwise
+        left = max(0.0, self._end - time.monotonic())
+        return left if otherwise is None else min(left, otherwise)
+
+
+class Progress:
+    """Calls the user's function at most ten times a second."""
+
+    def __init__(self, function):
+        self._function, self._next = function, 0.0
+
+    def tell(self, event):
+        now = time.monotonic()
+        if self._function and now >= self._next:
+            self._next = now + _PROGRESS_INTERVAL_S
+            self._function(event.stage, event.done_bytes, event.total_bytes)
+
+    def finish(self, total_bytes):
+        if self._function:
+            self._function("done", total_bytes, total_bytes)
+
+
+def materialize(channel, load_request, clock, progress, first_answer_timeout):
+    """(LoadResult, buffer of the memory that came with it); the buffer is empty when there is none."""
+    call = channel.stream("Materialize", MaterializeRequest.encode(load=load_request), clock.left())
+    watch = _FirstAnswer(call, first_answer_timeout)
+    try:
+        result, buffer = None, b""
+        for data in call:
+            watch.answered()
+            event = MaterializeEvent.decode(data)
+            if event.progress:
+                progress.tell(event.progress)
+            if event.result:
+                result = event.result
+                buffer = _take(channel, result, clock)
+    except grpc.RpcError as error:
+        raise watch.error() or errors.from_rpc(error, channel.socket_path) from None
+    except DecodeError as error:
+        raise errors.bad_answer(error) from None
+    finally:
+        watch.answered()
+        call.cancel()  # without effect on a stream that has ended
+        call = watch = None  # gRPC raises the call itself: the cycle through this frame would outlive us
+    if result is None or not result.report or not result.layout:
+        raise errors.bad_answer("a load that ended without a result")
+    return result, buffer
+
+
+def _take(channel, result, clock):
+    """The memory of a result; empty for a view without bytes."""
+    if not result.memory_bytes:
+        return b""
+    path = result.handoff_socket
+    if not os.path.exists(path):  # the daemon's folder has another name here, as in a container
+        path = os.path.join(os.path.dirname(channel.socket_path), os.path.basename(path))
+    return handoff.take(result.handoff_token, path, clock.left(_HANDOFF_TIMEOUT_S))
+
+
+class _FirstAnswer:
+    """Cancels a stream whose first answer does not come in time. A deadline would bound the whole load instead."""
+
+    def __init__(self, call, seconds):
+        self._late = False
+        self._seconds, self._call = seconds, call
+        self._timer = None
+        if seconds is not None:
+            self._timer = threading.Timer(seconds, self._cancel)
+            self._timer.daemon = True
+            self._timer.start()
+
+    def _cancel(self):
+        self._late = True
+        self._call.cancel()
+
+    def answered(self):
+        if self._timer:
+            self._timer.cancel()
+
+    def error(self):
+        if self._late:
+            return errors.make(StatusCode.DEADLINE_EXCEEDED, f"no answer from the daemon in {self._seconds:.3g} s",
+                               "NO_ANSWER")
+        return None

@@ -1,0 +1,70 @@
+"""Memory that the daemon handed off: the mapping, and the lease that lives as long as the mapping does.
+
+Arrays and tensors keep the buffer alive, the buffer keeps the lease: when the last of them is gone, the memory is unmapped
+and the hand-off connection is closed, which ends the lease. A forked child inherits both; what it closes is its own copy,
+so the parent's lease goes on.
+"""
+import ctypes
+import mmap
+import os
+import weakref
+
+HUGE_PAGE_BYTES = 2 << 20
+
+_PROT_NONE, _MAP_FIXED, _MAP_NORESERVE = 0, 0x10, 0x4000  # Linux, x86-64 and arm64; not in the mmap module
+_FAILED = ctypes.c_void_p(-1).value
+
+_libc = ctypes.CDLL(None, use_errno=True)
+_libc.mmap.restype = ctypes.c_void_p
+_libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_int64]
+_libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+
+
+def _mmap(address, size, protection, flags, fd):
+    got = _libc.mmap(address, size, protection, flags, fd, 0)
+    if got == _FAILED:
+        code = ctypes.get_errno()
+        raise OSError(code, f"cannot map {size} bytes: {os.strerror(code)}")
+    return got
+
+
+def _map_read_only(fd, size):
+    """Maps `size` bytes (a multiple of the page size) at a multiple of 2 MiB, so that huge pages stay huge."""
+    room = size + HUGE_PAGE_BYTES
+    start = _mmap(None, room, _PROT_NONE, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_NORESERVE, -1)
+    address = -(-start // HUGE_PAGE_BYTES) * HUGE_PAGE_BYTES
+    try:
+        _mmap(address, size, mmap.PROT_READ, mmap.MAP_SHARED | _MAP_FIXED, fd)
+    except OSError:
+        _libc.munmap(start, room)
+        raise
+    if address > start:
+        _libc.munmap(start, address - start)
+    if start + room > address + size:
+        _libc.munmap(address + size, start + room - address - size)
+    return address
+
+
+def _release(address, size, lease_fd):
+    _libc.munmap(address, size)
+    os.close(lease_fd)
+
+
+def map_leased(memory_fd, memory_bytes, page_bytes, lease_fd):
+    """A read-only mapping as a ctypes array of bytes. Takes lease_fd, closes memory_fd whatever happens.
+
+    The array says it is writable although it is not: frameworks that cannot express read-only memory would
+    otherwise print a warning for it. Nothing else may hold the array than what shares the lease.
+    """
+    try:
+        size = -(-memory_bytes // page_bytes) * page_bytes
+        address = _map_read_only(memory_fd, size)
+    except BaseException:
+        os.close(lease_fd)
+        raise
+    finally:
+        os.close(memory_fd)
+    buffer = (ctypes.c_ubyte * memory_bytes).from_address(address)
+    # not at exit: the memory has to stay until the process is gone, other threads may still be reading
+    weakref.finalize(buffer, _release, address, size, lease_fd).atexit = False
+    return buffer

@@ -1,0 +1,54 @@
+"""The messages of proto/tensorcast/daemon/v1/store_daemon.proto that this client speaks, as tables for wire.py.
+
+tests/python/test_wire.py compares every table with the .proto file through the real protobuf library.
+"""
+from .wire import Table
+
+SERVICE = "tensorcast.daemon.v1.StoreDaemon"
+OPEN_END = (1 << 63) - 1  # a slice bound that means "to the end"
+
+File = Table(name=(1, "string"), bytes=(2, "uint"))
+
+ResolveRequest = Table(artifact=(1, "string"), fresh=(2, "bool"), include_indexes=(3, "bool"),
+                       known_identity=(4, "string"))
+ResolveResponse = Table(artifact=(1, "string"), identity=(2, "string"), files=(3, "messages", File),
+                        total_bytes=(4, "uint"), unchanged=(5, "bool"), names=(6, "strings"), dtypes=(7, "uints"),
+                        ranks=(8, "uints"), file_indexes=(9, "uints"), sizes=(10, "uints"), dims=(11, "uints"))
+
+View = Table(names=(1, "strings"), n_slices=(2, "uints"), starts=(3, "sints"), stops=(4, "sints"),
+             align_bytes=(5, "uint"))
+RetrievalPolicy = Table(executor=(1, "uint"), collective=(2, "uint"))
+CollectiveLoadGroup = Table(id=(1, "string"), rank=(2, "int"), world_size=(3, "int"))
+ExecutionTopology = Table(group=(1, "message", CollectiveLoadGroup), source_locality=(2, "uint"),
+                          source_sharing_domain=(3, "string"))
+LoadRequest = Table(artifact=(1, "string"), view=(2, "message", View), policy=(3, "message", RetrievalPolicy),
+                    topology=(4, "message", ExecutionTopology))
+ExplainRequest = Table(load=(1, "message", LoadRequest))
+MaterializeRequest = Table(load=(1, "message", LoadRequest))
+
+Candidate = Table(executor=(1, "string"), eligible=(2, "bool"), reason=(3, "string"), requested_bytes=(4, "uint"),
+                  unique_source_bytes=(5, "uint"), read_bytes=(6, "uint"), requests=(7, "uint"),
+                  peak_temporary_bytes=(8, "uint"), estimated_ms=(9, "double"))
+LoadReport = Table(load_id=(1, "string"), artifact=(2, "string"), identity=(3, "string"), executor=(4, "string"),
+                   selection_reason=(5, "string"), candidates=(6, "messages", Candidate), view_bytes=(7, "uint"),
+                   unique_source_bytes=(8, "uint"), read_bytes=(9, "uint"), copied_bytes=(10, "uint"),
+                   residual_bytes=(11, "uint"), from_replica=(12, "bool"), memory=(13, "string"),
+                   resolve_ms=(14, "double"), plan_ms=(15, "double"), execute_ms=(16, "double"),
+                   total_ms=(17, "double"), shared_bytes=(18, "uint"), cached_bytes=(19, "uint"),
+                   requests=(20, "uint"), peak_temporary_bytes=(21, "uint"), joined=(22, "bool"))
+ExplainResponse = Table(report=(1, "message", LoadReport), text=(2, "string"))
+
+Accepted = Table(plan=(1, "message", LoadReport))
+Progress = Table(stage=(1, "string"), done_bytes=(2, "uint"), total_bytes=(3, "uint"), eta_ms=(4, "double"))
+Layout = Table(names=(1, "strings"), dtypes=(2, "uints"), ranks=(3, "uints"), dims=(4, "uints"),
+               offsets=(5, "uints"), sizes=(6, "uints"))
+LoadResult = Table(report=(1, "message", LoadReport), layout=(2, "message", Layout), handoff_token=(3, "bytes"),
+                   handoff_socket=(4, "string"), memory_bytes=(5, "uint"))
+MaterializeEvent = Table(accepted=(1, "message", Accepted), progress=(2, "message", Progress),
+                         result=(3, "message", LoadResult))
+
+# google/rpc/status.proto and error_details.proto, as far as the daemon uses them
+MapEntry = Table(key=(1, "string"), value=(2, "string"))
+ErrorInfo = Table(reason=(1, "string"), domain=(2, "string"), metadata=(3, "messages", MapEntry))
+Any = Table(type_url=(1, "string"), value=(2, "bytes"))
+Status = Table(code=(1, "int"), message=(2, "string"), details=(3, "messages", Any))

@@ -1,0 +1,59 @@
+"""How a load is to be done: by which executor, together with whom, and until when."""
+from __future__ import annotations
+
+import numbers
+from dataclasses import dataclass
+from typing import Optional
+
+from . import errors
+
+_EXECUTORS = {"auto": 0, "generic": 1, "local": 2, "collective": 3}
+_COLLECTIVE = {"auto": 0, "required": 1, "disabled": 2}
+_LOCALITY = {"auto": 0, "host_local": 1, "shared_source": 2}
+
+
+def _one_of(choices, what, value):
+    if value not in choices:
+        raise errors.invalid(f"{what} is {value!r}; it is one of {', '.join(choices)}", "BAD_OPTION")
+    return choices[value]
+
+
+@dataclass(frozen=True)
+class CollectiveLoadGroup:
+    """Clients that load together: the group's name, this client's rank, and how many there are."""
+
+    id: str
+    rank: int
+    world_size: int
+
+
+@dataclass(frozen=True)
+class Options:
+    """executor: auto, generic, local or collective. collective: auto, required or disabled. group: who loads together.
+    source_locality: auto, host_local or shared_source. source_sharing_domain: a name that hosts sharing one source agree
+    on. deadline: seconds from the call, None for no limit."""
+
+    executor: str = "auto"
+    collective: str = "auto"
+    group: Optional[CollectiveLoadGroup] = None
+    source_locality: str = "auto"
+    source_sharing_domain: Optional[str] = None
+    deadline: Optional[float] = None
+
+    def __post_init__(self):
+        self.policy()
+        self.topology()
+        if self.deadline is not None and not isinstance(self.deadline, numbers.Real):
+            raise errors.invalid(f"deadline is {self.deadline!r}; it is a number of seconds", "BAD_OPTION")
+
+    def policy(self):
+        """Fields of RetrievalPolicy."""
+        return {"executor": _one_of(_EXECUTORS, "executor", self.executor),
+                "collective": _one_of(_COLLECTIVE, "collective", self.collective)}
+
+    def topology(self):
+        """Fields of ExecutionTopology."""
+        group = self.group
+        return {"group": group and {"id": group.id, "rank": group.rank, "world_size": group.world_size},
+                "source_locality": _one_of(_LOCALITY, "source_locality", self.source_locality),
+                "source_sharing_domain": self.source_sharing_domain}

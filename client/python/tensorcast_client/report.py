@@ -1,0 +1,34 @@
+"""A LoadReport message as the object that `tensorcast load --json` prints."""
+from __future__ import annotations
+
+from .dtypes import NAMES
+
+
+def plan(report):
+    """What a plan and a load have in common: also the object of `tensorcast explain --json`."""
+    return {
+        "load_id": report.load_id,
+        "artifact": report.artifact,
+        "identity": report.identity,
+        "executor": report.executor,
+        "selection_reason": report.selection_reason,
+        "candidates": [dict(vars(candidate)) for candidate in report.candidates],
+        "bytes": {"view": report.view_bytes, "unique_source": report.unique_source_bytes, "read": report.read_bytes,
+                  "copied": report.copied_bytes, "residual": report.residual_bytes, "shared": report.shared_bytes,
+                  "cached": report.cached_bytes},
+        "from_replica": report.from_replica,
+        "joined": report.joined,
+        "memory": report.memory,
+        "requests": report.requests,
+        "peak_temporary_bytes": report.peak_temporary_bytes,
+        "ms": {"resolve": report.resolve_ms, "plan": report.plan_ms, "execute": report.execute_ms,
+               "total": report.total_ms},
+    }
+
+
+def load(report, names, layout):
+    """The whole object, with one entry per tensor."""
+    columns = zip(names, layout.dtypes.tolist(), layout.shapes.tolist(), layout.offsets.tolist(), layout.sizes.tolist())
+    tensors = [{"name": name, "dtype": NAMES[number], "shape": list(shape), "offset": offset, "bytes": size}
+               for name, number, shape, offset, size in columns]
+    return {**plan(report), "tensors": tensors}

@@ -1,0 +1,145 @@
+"""What a view selects, and its form on the wire.
+
+Slices are kept as the user gave them. Only the wire form, which has one pair of bounds for every dimension of a sliced
+tensor, needs to know the tensor's rank, and only slices of slices need its shape.
+"""
+from __future__ import annotations
+
+import operator
+from typing import NamedTuple, Optional
+
+from grpc import StatusCode
+
+from . import errors
+from .messages import OPEN_END
+
+MAX_ALIGN_BYTES = 2 << 20
+
+
+class Selection(NamedTuple):
+    """names: None = every tensor of the artifact. slices: {name: ((dimension, slice), ...)}, applied in order."""
+
+    names: Optional[tuple] = None
+    slices: dict = {}
+    align: int = 0
+
+
+def names_of(names):
+    """The names of a subset, checked."""
+    if isinstance(names, (str, bytes)):
+        raise errors.invalid(f"subset takes a list of names, not the one name {names!r}", "BAD_NAMES")
+    names = tuple(names)
+    if not names:
+        raise errors.invalid("a subset of no tensors", "EMPTY_VIEW")
+    for name in names:
+        if not isinstance(name, str):
+            raise errors.invalid(f"a tensor's name is a string, not {name!r}", "BAD_NAMES")
+    return names
+
+
+def align_of(align):
+    if align is None:
+        return 0
+    if not isinstance(align, int) or not 1 <= align <= MAX_ALIGN_BYTES or align & (align - 1):
+        raise errors.invalid(f"align is {align!r}; it is a power of two up to {MAX_ALIGN_BYTES}", "BAD_ALIGN")
+    return align
+
+
+def sliced(selection, slices):
+    """The selection with more slices; those of a tensor that is sliced already apply to what is left of it."""
+    merged, known = dict(selection.slices), selection.names and set(selection.names)
+    for name, given in dict(slices or {}).items():
+        if known and name not in known:
+            raise errors.make(StatusCode.NOT_FOUND, f"slice of tensor {name}, which is not in this view", "TENSOR_NOT_FOUND",
+                              {"tensor": str(name)})
+        merged[name] = merged.get(name, ()) + (_steps(name, given),)
+    return selection._replace(slices=merged)
+
+
+def _steps(name, given):
+    """slice | (dimension, slice) | [(dimension, slice), ...] as a tuple of (dimension, slice)."""
+    if isinstance(given, slice):
+        given = [(0, given)]
+    elif isinstance(given, tuple) and len(given) == 2 and isinstance(given[1], slice):
+        given = [given]
+    try:
+        steps = tuple((operator.index(dim), slice(_whole(part.start), _whole(part.stop), _whole(part.step)))
+                      for dim, part in given)
+    except (TypeError, ValueError, AttributeError):
+        raise _bad(name, f"{given!r} is not (dimension, slice) with whole numbers") from None
+    for dim, part in steps:
+        if part.step not in (None, 1):
+            raise _bad(name, f"step {part.step} in dimension {dim}; only step 1 can be loaded")
+    if len({dim for dim, _ in steps}) != len(steps):
+        raise _bad(name, "the same dimension twice")
+    return steps
+
+
+def _whole(bound):
+    return None if bound is None else operator.index(bound)
+
+
+def _bad(name, why):
+    return errors.make(StatusCode.INVALID_ARGUMENT, f"slice of tensor {name}: {why}", "BAD_SLICE", {"tensor": str(name)})
+
+
+def to_wire(selection, facts):
+    """(names in view order or None for the artifact's own, fields of the View message or None).
+
+    `facts` may be None when the selection has no slices: the daemon then judges the names."""
+    names, slices = selection.names, {name: steps for name, steps in selection.slices.items() if any(steps)}
+    if slices and names is None:
+        names = facts.names
+    whole = names is None or (facts is not None and len(names) == len(facts.names) and list(names) == facts.names)
+    if whole and not slices and not selection.align:
+        return None, None
+    if names is None:
+        names = facts.names
+    fields = {"names": names, "align_bytes": selection.align}
+    if slices:
+        fields.update(_slice_columns(names, slices, facts))
+    return names, fields
+
+
+def _slice_columns(names, slices, facts):
+    n_slices, starts, stops = [0] * len(names), [], []
+    position = {name: at for at, name in enumerate(names)}
+    for name in sorted(slices, key=lambda name: position.get(name, -1)):
+        shape = facts.shape(name)
+        bounds = _bounds(name, slices[name], shape)
+        n_slices[position[name]] = len(shape)
+        starts += [start for start, _ in bounds]
+        stops += [stop for _, stop in bounds]
+    return {"n_slices": n_slices, "starts": starts, "stops": stops}
+
+
+def _bounds(name, rounds, shape):
+    """One (start, stop) per dimension."""
+    chains = [[] for _ in shape]
+    for steps in rounds:
+        seen = set()
+        for dim, part in steps:
+            at = dim + len(shape) if dim < 0 else dim
+            if not 0 <= at < len(shape):
+                raise _bad(name, f"no dimension {dim} in its shape {list(shape)}")
+            if at in seen:
+                raise _bad(name, "the same dimension twice")
+            seen.add(at)
+            chains[at].append(part)
+    return [_combined(chain, extent) for chain, extent in zip(chains, shape)]
+
+
+def _combined(chain, extent):
+    """The bounds that a chain of slices of one dimension comes to."""
+    if not chain:
+        return 0, OPEN_END
+    if len(chain) == 1:  # the daemon's business, which may know of a newer shape
+        return _clamped(chain[0].start, 0), _clamped(chain[0].stop, OPEN_END)
+    left = range(extent)
+    for part in chain:
+        left = left[part.start:part.stop]
+    return (left.start, left.stop) if len(left) else (0, 0)
+
+
+def _clamped(bound, missing):
+    return missing if bound is None else max(-OPEN_END, min(bound, OPEN_END))

@@ -1,0 +1,135 @@
+"""The result of a load: a mapping of names to arrays or tensors, in the order of the view.
+
+Arrays are made when they are first asked for. Whoever asks for many one by one (`dict(tensors)`) gets all of them made at
+once, which costs a fraction per array.
+"""
+from __future__ import annotations
+
+import contextlib
+import gc
+import threading
+from collections.abc import Mapping
+
+from . import errors, report
+from .dtypes import NAMES
+
+_SINGLES = 16  # so many are made one by one before all are
+_GC_MATTERS = 1000  # arrays
+
+_gc_lock = threading.Lock()
+_gc_pauses = 0
+_gc_was_on = False
+
+
+@contextlib.contextmanager
+def _collector_paused():
+    """Making 100,000 tensors sets off the collector again and again, and none of them is garbage."""
+    global _gc_pauses, _gc_was_on
+    with _gc_lock:
+        if not _gc_pauses:
+            _gc_was_on = gc.isenabled()
+            gc.disable()
+        _gc_pauses += 1
+    try:
+        yield
+    finally:
+        with _gc_lock:
+            _gc_pauses -= 1
+            if not _gc_pauses and _gc_was_on:
+                gc.enable()
+
+
+class Tensors(Mapping):
+    """Read-only tensors by name. They stay valid after close(), for as long as one of them is alive."""
+
+    def __init__(self, names, layout, maker, load_report):
+        self._names, self._layout, self._maker, self._report = names, layout, maker, load_report
+        self._made, self._index, self._diagnostics, self._dtypes = {}, None, None, None
+        self._complete, self._lock = False, threading.RLock()
+
+    def close(self):
+        """Lets go of the memory; it is freed once no array is left. Names and diagnostics stay."""
+        with self._lock:
+            self._maker, self._made = None, {}
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exception):
+        self.close()
+
+    def __getitem__(self, name):
+        try:
+            return self._made[name]
+        except (KeyError, TypeError):
+            return self._make(name)
+
+    def _make(self, name):
+        with self._lock:
+            index = self._positions().get(name)
+            if index is None:
+                raise errors.tensor_not_found(name, f"this view of {self._report.artifact}")
+            self._check_open()
+            if len(self._made) >= _SINGLES:
+                self._make_all()
+            elif name not in self._made:
+                self._made[name] = self._maker.one(index)
+            return self._made[name]
+
+    def _make_all(self):
+        """Makes what is missing and puts everything into view order."""
+        with self._lock:
+            self._check_open()
+            if not self._complete:
+                with _collector_paused() if len(self._names) > _GC_MATTERS else contextlib.nullcontext():
+                    made = dict(zip(self._names, self._maker.all()))
+                made.update(self._made)  # who holds one already keeps seeing the same
+                self._made, self._complete = made, True
+            return self._made
+
+    def _check_open(self):
+        if self._maker is None:
+            raise errors.invalid("these tensors are closed", "TENSORS_CLOSED")
+
+    def _positions(self):
+        if self._index is None:
+            self._index = dict(zip(self._names, range(len(self._names))))
+        return self._index
+
+    def __contains__(self, name):
+        return name in self._positions()
+
+    def __iter__(self):
+        return iter(self._names)
+
+    def __len__(self):
+        return len(self._names)
+
+    __eq__, __hash__ = object.__eq__, object.__hash__  # comparing arrays name by name is nobody's wish
+
+    def keys(self):
+        return self._positions().keys()
+
+    def items(self):
+        return self._make_all().items()
+
+    def values(self):
+        return self._make_all().values()
+
+    def __repr__(self):
+        state = "closed" if self._maker is None else f"{self._report.view_bytes} bytes"
+        return f"<{len(self)} tensors of {self._report.artifact}, {state}>"
+
+    @property
+    def dtypes(self):
+        """{name: safetensors dtype}, also where the framework has no such type."""
+        if self._dtypes is None:
+            self._dtypes = {name: NAMES[number] for name, number in zip(self._names, self._layout.dtypes.tolist())}
+        return self._dtypes
+
+    @property
+    def diagnostics(self):
+        """What was planned and done, as `tensorcast load --json` prints it."""
+        if self._diagnostics is None:
+            self._diagnostics = report.load(self._report, self._names, self._layout)
+        return self._diagnostics

@@ -1,0 +1,107 @@
+"""Views: which tensors, and which parts of them. Immutable; nothing is asked of the daemon before it is needed."""
+from __future__ import annotations
+
+import importlib.util
+
+from grpc import StatusCode
+
+from . import errors, report, selection
+from .layout import Layout
+from .load import Clock, Progress, materialize
+from .messages import ExplainRequest, ExplainResponse
+from .options import Options
+from .tensors import Tensors
+
+
+class View:
+    """Tensors of an artifact in a given order, each whole or sliced."""
+
+    def __init__(self, client, artifact, selected):
+        self._client, self._artifact, self._selected = client, artifact, selected
+
+    @property
+    def artifact(self):
+        return self._artifact
+
+    @property
+    def tensor_names(self):
+        """The names in view order."""
+        names = self._selected.names
+        return self._artifact.tensor_names if names is None else list(names)
+
+    def view(self, slices=None, align=None):
+        """This view with slices: {name: (dimension, slice)} or {name: [(dimension, slice), ...]}, step 1, with NumPy's
+        meaning of missing and negative bounds. Slices of what is sliced already apply to what is left. `align`: each
+        tensor begins at a multiple of so many bytes, a power of two (64 when nothing is said)."""
+        selected = selection.sliced(self._selected, slices)
+        if align is not None:
+            selected = selected._replace(align=selection.align_of(align))
+        return View(self._client, self._artifact, selected)
+
+    def tensor_dict(self, device="cpu", framework=None, progress=None, options=None):
+        """Loads the view and maps it: a Tensors mapping of names to read-only arrays or tensors, without a copy.
+
+        framework: "torch", "numpy", or None for torch when it is installed. progress(stage, done_bytes, total_bytes) is
+        called on this thread at most ten times a second and once at the end; what it raises ends the load."""
+        if str(device) not in ("cpu", "cpu:0"):
+            raise errors.make(StatusCode.UNIMPLEMENTED, f"device {device} is not supported, only cpu; copy the tensors from "
+                              "there", "DEVICE_UNSUPPORTED")
+        maker = _maker(framework)
+        options, teller = options or Options(), Progress(progress)
+        clock = Clock(options.deadline)
+        result, names, buffer = self._load(options, clock, teller)
+        layout = Layout(result.layout, len(names), len(buffer))
+        tensors = Tensors(names, layout, maker(buffer, layout), result.report)
+        teller.finish(result.report.view_bytes)
+        return tensors
+
+    def explain(self, options=None):
+        """The plan, as `tensorcast explain --json` prints it, and under "text" as a table for people."""
+        options = options or Options()
+        clock = Clock(options.deadline)
+        _, request = self._request(options, clock)
+        answer = self._client.ask("Explain", ExplainRequest.encode(load=request), ExplainResponse,
+                                  clock.left(self._client.timeout))
+        if not answer.report:
+            raise errors.bad_answer("an explanation without a plan")
+        return {**report.plan(answer.report), "text": answer.text}
+
+    def _request(self, options, clock):
+        """(names or None, fields of LoadRequest)."""
+        facts = self._artifact.known_facts
+        if facts is None and (self._selected.slices or (self._selected.align and self._selected.names is None)):
+            facts = self._artifact.facts(clock)
+        names, view = selection.to_wire(self._selected, facts)
+        return names, {"artifact": self._artifact.reference, "view": view, "policy": options.policy(),
+                       "topology": options.topology()}
+
+    def _load(self, options, clock, progress):
+        """(LoadResult, names, buffer). What was known of an artifact that has changed since is learnt again, once."""
+        client, artifact = self._client, self._artifact
+        for attempt in (1, 2):
+            names, request = self._request(options, clock)
+            facts = artifact.known_facts
+            try:
+                result, buffer = materialize(client.channel, request, clock, progress, client.first_answer_timeout)
+            except errors.InvalidRequestError:
+                if attempt == 2 or facts is None or artifact.facts(clock, fresh=True) is facts:
+                    raise
+                continue
+            if facts is None or facts.identity == result.report.identity:
+                names = names or (result.layout.names if facts is None else facts.names)
+                return result, list(names), buffer
+            artifact.facts(clock, fresh=True)
+        raise errors.make(StatusCode.ABORTED, f"{artifact.reference} keeps changing", "SOURCE_CHANGED")
+
+
+def _maker(framework):
+    """The class that makes arrays or tensors over a buffer."""
+    if framework is None:
+        framework = "torch" if importlib.util.find_spec("torch") else "numpy"
+    if framework == "numpy":
+        from .arrays import NumpyArrays
+        return NumpyArrays
+    if framework == "torch":
+        from .torch_tensors import TorchTensors
+        return TorchTensors
+    raise errors.invalid(f'framework is {framework!r}; it is "numpy" or "torch"', "BAD_OPTION")

@@ -1,0 +1,235 @@
+"""A stand-in for tensorcastd inside the test process: real gRPC, real protobuf, a real hand-off socket with a memfd.
+
+Artifacts are dictionaries {name: (safetensors dtype, NumPy array of unsigned integers)}; NumPy does the slicing. Tests
+change `fail`, `progress`, `pause` and `mangle` to make it misbehave, and look at `requests`, `leases` and `tokens`.
+"""
+import os
+import secrets
+import socket
+import struct
+import threading
+import time
+from concurrent import futures
+
+import grpc
+import numpy as np
+
+import reference
+from tensorcast_client.dtypes import NAMES
+from tensorcast_client.messages import OPEN_END, SERVICE
+
+Resolve, Explain = reference.message("ResolveRequest"), reference.message("ExplainRequest")
+Materialize = reference.message("MaterializeRequest")
+
+
+class Refused(Exception):
+    """An error status with a google.rpc.ErrorInfo, as the daemon sends it."""
+
+    def __init__(self, code, message, reason="", **metadata):
+        super().__init__(message)
+        self.code, self.message, self.reason, self.metadata = code, message, reason, metadata
+
+
+def status_details(refused):
+    info = reference.message("ErrorInfo")(reason=refused.reason, domain="tensorcast", metadata=refused.metadata)
+    packed = {"type_url": "type.googleapis.com/google.rpc.ErrorInfo", "value": info.SerializeToString()}
+    other = {"type_url": "type.googleapis.com/google.rpc.Help", "value": b"\x12\x00"}
+    return reference.message("Status")(code=refused.code.value[0], message=refused.message,
+                                       details=[other, packed]).SerializeToString()
+
+
+class FakeDaemon:
+    def __init__(self, folder):
+        self.socket, self.handoff = f"{folder}/daemon.sock", f"{folder}/daemon.handoff"
+        self.artifacts, self.versions = {}, {}
+        self.requests, self.leases, self.tokens = [], 0, {}
+        self.fail, self.progress, self.pause, self.mangle = None, [], None, lambda result: None
+        self.answer = None  # replaces the hand-off's answer: fn(connection, header, fd)
+        self._changed = threading.Condition()
+        self._server = grpc.server(futures.ThreadPoolExecutor(32), options=[("grpc.max_receive_message_length", -1),
+                                                                            ("grpc.max_send_message_length", -1)])
+        self._server.add_generic_rpc_handlers([grpc.method_handlers_generic_handler(SERVICE, {
+            "Resolve": grpc.unary_unary_rpc_method_handler(self._checked(self._resolve)),
+            "Explain": grpc.unary_unary_rpc_method_handler(self._checked(self._explain)),
+            "Materialize": grpc.unary_stream_rpc_method_handler(self._materialize)})])
+        self._server.add_insecure_port("unix:" + self.socket.replace("%", "%25").replace(" ", "%20"))
+        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._listener.bind(self.handoff)
+        self._listener.listen(64)
+        threading.Thread(target=self._accept, daemon=True).start()
+        self._server.start()
+
+    def stop(self):
+        self._server.stop(0).wait()
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+
+    def put(self, reference, tensors):
+        self.artifacts[reference] = tensors
+        self.versions[reference] = self.versions.get(reference, 0) + 1
+
+    def wait_for_leases(self, count, timeout=5.0):
+        with self._changed:
+            return self._changed.wait_for(lambda: self.leases == count, timeout)
+
+    def asked(self, kind):
+        return [request for name, request in self.requests if name == kind]
+
+    # --- methods ---
+    def _checked(self, method):
+        def handle(data, context):
+            try:
+                return method(data).SerializeToString()
+            except Refused as refused:
+                self._refuse(context, refused)
+        return handle
+
+    def _refuse(self, context, refused):
+        if refused.reason:
+            context.set_trailing_metadata([("grpc-status-details-bin", status_details(refused))])
+        context.abort(refused.code, refused.message)
+
+    def _artifact(self, name):
+        if self.fail:
+            raise self.fail
+        if name not in self.artifacts:
+            raise Refused(grpc.StatusCode.NOT_FOUND, f"{name} does not exist", "NO_SUCH_FILE")
+        return self.artifacts[name]
+
+    def identity(self, name):
+        return f"{name}#{self.versions[name]}"
+
+    def _resolve(self, data):
+        request = Resolve.FromString(data)
+        self.requests.append(("Resolve", request))
+        tensors = self._artifact(request.artifact)
+        answer = reference.message("ResolveResponse")(artifact=request.artifact, identity=self.identity(request.artifact))
+        if request.known_identity == answer.identity:
+            answer.unchanged = True
+            return answer
+        answer.files.add(name="model.safetensors", bytes=sum(bits.nbytes for _, bits in tensors.values()))
+        answer.total_bytes = answer.files[0].bytes
+        answer.names.extend(tensors)
+        answer.dtypes.extend(NAMES.index(dtype) for dtype, _ in tensors.values())
+        answer.ranks.extend(bits.ndim for _, bits in tensors.values())
+        answer.file_indexes.extend(0 for _ in tensors)
+        answer.sizes.extend(bits.nbytes for _, bits in tensors.values())
+        for _, bits in tensors.values():
+            answer.dims.extend(bits.shape)
+        return answer
+
+    def _selected(self, load):
+        """[(name, dtype, array)] of a LoadRequest."""
+        tensors, view = self._artifact(load.artifact), load.view
+        if not load.HasField("view"):
+            return [(name, dtype, bits) for name, (dtype, bits) in tensors.items()]
+        if not view.names or len(set(view.names)) != len(view.names):
+            raise Refused(grpc.StatusCode.INVALID_ARGUMENT, "an empty view or a name twice", "BAD_VIEW")
+        chosen, at = [], 0
+        for i, name in enumerate(view.names):
+            if name not in tensors:
+                raise Refused(grpc.StatusCode.NOT_FOUND, f"tensor {name} is not in {load.artifact}", "TENSOR_NOT_FOUND")
+            dtype, bits = tensors[name]
+            rank = view.n_slices[i] if view.n_slices else 0
+            if rank not in (0, bits.ndim):
+                raise Refused(grpc.StatusCode.INVALID_ARGUMENT, f"{rank} slices of tensor {name}", "BAD_SLICE")
+            parts = tuple(slice(start, None if stop == OPEN_END else stop)
+                          for start, stop in zip(view.starts[at:at + rank], view.stops[at:at + rank]))
+            at += rank
+            chosen.append((name, dtype, bits[parts] if parts else bits))
+        return chosen
+
+    def _report(self, load, selected):
+        report = reference.message("LoadReport")(
+            load_id="l1", artifact=load.artifact, identity=self.identity(load.artifact), executor="generic_byte_range",
+            selection_reason="only one", view_bytes=sum(bits.nbytes for *_, bits in selected), memory="4k", total_ms=1.5)
+        report.candidates.add(executor="generic_byte_range", eligible=True, reason="always", requests=2, estimated_ms=.5)
+        return report
+
+    def _explain(self, data):
+        request = Explain.FromString(data)
+        self.requests.append(("Explain", request))
+        report = self._report(request.load, self._selected(request.load))
+        return reference.message("ExplainResponse")(report=report, text="a table")
+
+    def _materialize(self, data, context):
+        request = Materialize.FromString(data)
+        self.requests.append(("Materialize", request))
+        Event = reference.message("MaterializeEvent")
+        if self.pause:
+            self.pause.wait(30)
+        try:
+            selected = self._selected(request.load)
+        except Refused as refused:
+            self._refuse(context, refused)
+        report = self._report(request.load, selected)
+        yield Event(accepted=reference.message("Accepted")(plan=report)).SerializeToString()
+        for done in self.progress:
+            time.sleep(0.005)
+            yield Event(progress=reference.message("Progress")(stage="read", done_bytes=done,
+                                                               total_bytes=report.view_bytes)).SerializeToString()
+        result = self._result(request.load, report, selected)
+        self.mangle(result)
+        yield Event(result=result).SerializeToString()
+
+    def _result(self, load, report, selected):
+        result = reference.message("LoadResult")(report=report, handoff_socket=self.handoff)
+        layout, align = result.layout, load.view.align_bytes or 64
+        if not load.HasField("view"):
+            layout.names.extend(name for name, *_ in selected)
+        end = 0
+        for _, dtype, bits in selected:
+            offset = -(-end // align) * align
+            layout.dtypes.append(NAMES.index(dtype))
+            layout.ranks.append(bits.ndim)
+            layout.dims.extend(bits.shape)
+            layout.offsets.append(offset)
+            layout.sizes.append(bits.nbytes)
+            end = offset + bits.nbytes
+        if end:
+            result.memory_bytes = -(-end // 4096) * 4096
+            result.handoff_token = secrets.token_bytes(32)
+            self.tokens[result.handoff_token] = self._memory(result, selected)
+        return result
+
+    def _memory(self, result, selected):
+        fd = os.memfd_create("fake")
+        os.ftruncate(fd, result.memory_bytes)
+        for offset, (_, _, bits) in zip(result.layout.offsets, selected):
+            os.pwrite(fd, np.ascontiguousarray(bits).tobytes(), offset)
+        return fd, result.memory_bytes
+
+    # --- hand-off ---
+    def _accept(self):
+        while True:
+            try:
+                peer, _ = self._listener.accept()
+            except OSError:
+                return
+            threading.Thread(target=self._serve, args=(peer,), daemon=True).start()
+
+    def _serve(self, peer):
+        with peer:
+            token = peer.recv(4096)
+            if token not in self.tokens:
+                return
+            fd, size = self.tokens.pop(token)
+            header = struct.pack("<4sIQIIQ", b"TCHO", 1, size, 2, 1, 0)
+            self._count(+1)
+            try:
+                (self.answer or self._send)(peer, header, fd)
+                os.close(fd)
+                while peer.recv(64):
+                    pass
+            except OSError:
+                pass
+            self._count(-1)
+
+    @staticmethod
+    def _send(peer, header, fd):
+        socket.send_fds(peer, [header], [fd])
+
+    def _count(self, step):
+        with self._changed:
+            self.leases += step
+            self._changed.notify_all()

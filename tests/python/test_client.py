@@ -1,0 +1,409 @@
+"""The client against a stand-in for the daemon: what is asked, what comes back, what errors become."""
+import os
+import pickle
+import threading
+import time
+
+import grpc
+import numpy as np
+import pytest
+
+import tensorcast_client as tc
+from fake_daemon import Refused
+from tensorcast_client.messages import OPEN_END
+
+REF = "disk:/models/m"
+
+
+def numbers(shape, dtype=np.uint32):
+    return np.arange(np.prod(shape, dtype=int), dtype=dtype).reshape(shape)
+
+
+@pytest.fixture
+def tensors(fake):
+    fake.put(REF, {"w": ("F32", numbers((6, 4))), "s": ("I64", np.array(7, np.uint64)), "b": ("U8", numbers((9,), np.uint8)),
+                   "e": ("BF16", numbers((0, 3), np.uint16))})
+    return {name: bits for name, (_, bits) in fake.artifacts[REF].items()}
+
+
+def load(client, names, slices=None, **how):
+    return client.artifact(REF).subset(names).view(slices).tensor_dict(framework="numpy", **how)
+
+
+def test_names_and_description_come_from_one_resolve(fake, client, tensors):
+    art = client.artifact(REF)
+    assert art.tensor_names == ["w", "s", "b", "e"]
+    assert art.describe() == {
+        "artifact": REF, "identity": REF + "#1", "files": [{"name": "model.safetensors", "bytes": 113}], "total_bytes": 113,
+        "tensors": [{"name": "w", "dtype": "F32", "shape": [6, 4], "file": "model.safetensors", "bytes": 96},
+                    {"name": "s", "dtype": "I64", "shape": [], "file": "model.safetensors", "bytes": 8},
+                    {"name": "b", "dtype": "U8", "shape": [9], "file": "model.safetensors", "bytes": 9},
+                    {"name": "e", "dtype": "BF16", "shape": [0, 3], "file": "model.safetensors", "bytes": 0}]}
+    assert len(fake.asked("Resolve")) == 1
+
+
+def test_a_second_handle_asks_only_whether_something_changed(fake, client, tensors):
+    client.artifact(REF).tensor_names
+    assert client.artifact(REF).tensor_names == list(tensors)
+    assert [request.known_identity for request in fake.asked("Resolve")] == ["", REF + "#1"]
+    fake.put(REF, {"new": ("U8", numbers((2,), np.uint8))})
+    assert client.artifact(REF).tensor_names == ["new"]
+
+
+def test_only_the_last_few_artifacts_are_remembered(fake, client, tensors):
+    for i in range(20):
+        fake.put(f"disk:/{i}", {"x": ("U8", numbers((1,), np.uint8))})
+        client.artifact(f"disk:/{i}").tensor_names
+    client.artifact("disk:/0").tensor_names
+    client.artifact("disk:/19").tensor_names
+    assert [request.known_identity for request in fake.asked("Resolve")][-2:] == ["", "disk:/19#1"]
+
+
+def test_whole_tensors_by_name_need_one_call(fake, client, tensors):
+    with load(client, ["b", "w"]) as got:
+        assert list(got) == ["b", "w"] and got["w"].tobytes() == tensors["w"].tobytes()
+    (request,) = fake.asked("Materialize")
+    assert not fake.asked("Resolve") and list(request.load.view.names) == ["b", "w"]
+    assert not request.load.view.n_slices
+
+
+def test_everything_in_artifact_order_is_asked_for_without_a_list(fake, client, tensors):
+    art = client.artifact(REF)
+    for view in (art.subset(art.tensor_names), art.view(), art.subset(art.tensor_names).view()):
+        with view.tensor_dict(framework="numpy") as got:
+            assert list(got) == list(tensors)
+    with client.artifact(REF).tensor_dict(framework="numpy") as got:  # nothing known beforehand
+        assert list(got) == list(tensors) and got["b"].tobytes() == tensors["b"].tobytes()
+    assert all(not request.load.HasField("view") for request in fake.asked("Materialize"))
+    art.subset(["s", "w", "b", "e"]).tensor_dict(framework="numpy")
+    assert fake.asked("Materialize")[-1].load.HasField("view")
+
+
+@pytest.mark.parametrize("given,want", [
+    ((0, slice(1, 3)), np.s_[1:3]), (slice(2, None), np.s_[2:]), ([(1, slice(-2, None))], np.s_[:, -2:]),
+    ([(-1, slice(0, 1)), (0, slice(None, -4))], np.s_[:-4, 0:1]), ([(0, slice(4, 2))], np.s_[4:2]),
+    ([(0, slice(-100, 100))], np.s_[-100:100]), ((0, slice(np.int64(1), np.int64(2), 1)), np.s_[1:2]),
+    ([], np.s_[:]), ((0, slice(-10**30, 10**30)), np.s_[:])])
+def test_slices_mean_what_numpy_says(client, tensors, given, want):
+    with load(client, ["s", "w"], {"w": given}) as got:
+        np.testing.assert_array_equal(got["w"].view(np.uint32), tensors["w"][want])
+        assert got["s"] == 7
+
+
+def test_slices_of_slices_apply_to_what_is_left(client, tensors):
+    view = client.artifact(REF).subset(["w"]).view({"w": (0, slice(1, -1))})
+    view = view.view({"w": [(0, slice(-2, None)), (1, slice(3))]}).view({"w": (1, slice(-1, None))})
+    with view.tensor_dict(framework="numpy") as got:
+        np.testing.assert_array_equal(got["w"].view(np.uint32), tensors["w"][1:-1][-2:, :3][:, -1:])
+
+
+def test_slices_without_a_subset_are_of_all_tensors(client, tensors):
+    with client.artifact(REF).view({"b": slice(0, 2)}).tensor_dict(framework="numpy") as got:
+        assert list(got) == list(tensors) and got["b"].tolist() == [0, 1] and got["w"].shape == (6, 4)
+
+
+def test_open_ends_go_open_over_the_wire(fake, client, tensors):
+    load(client, ["b", "w"], {"w": (1, slice(None, None))})
+    view = fake.asked("Materialize")[0].load.view
+    assert (list(view.n_slices), list(view.starts), list(view.stops)) == ([0, 2], [0, 0], [OPEN_END, OPEN_END])
+
+
+@pytest.mark.parametrize("slices", [
+    {"w": (0, slice(0, 4, 2))}, {"w": (2, slice(0, 1))}, {"w": (-3, slice(0, 1))}, {"s": (0, slice(0, 1))},
+    {"w": [(0, slice(0, 1)), (0, slice(0, 1))]}, {"w": [(0, slice(0, 1)), (-2, slice(0, 1))]}, {"w": (0, slice("a"))},
+    {"w": 3}, {"w": (0.5, slice(1))}, {"w": (0, 1)}, {"w": (0, slice(1.5))}, {"w": [slice(1)]}])
+def test_a_bad_slice_is_a_value_error_that_names_the_tensor(client, tensors, slices):
+    with pytest.raises(ValueError) as caught:
+        load(client, ["w", "s"], slices)
+    error = caught.value
+    assert isinstance(error, tc.TensorcastError) and f"tensor {next(iter(slices))}" in str(error)
+    assert error.code is grpc.StatusCode.INVALID_ARGUMENT and error.reason == "BAD_SLICE"
+
+
+def test_a_slice_of_a_tensor_outside_the_view_is_a_key_error(client, tensors):
+    for view in (lambda: client.artifact(REF).subset(["w"]), lambda: client.artifact(REF)):
+        with pytest.raises(KeyError, match="nobody") as caught:
+            view().view({"nobody": slice(1)}).tensor_dict(framework="numpy")
+        assert caught.value.code is grpc.StatusCode.NOT_FOUND
+
+
+@pytest.mark.parametrize("names", ["w", [], [1], b"w", [None]])
+def test_a_subset_that_is_no_list_of_names_is_refused(client, names):
+    with pytest.raises(ValueError) as caught:
+        client.artifact(REF).subset(names)
+    assert caught.value.code is grpc.StatusCode.INVALID_ARGUMENT
+
+
+def test_an_unknown_tensor_is_a_key_error_of_the_daemon(client, tensors):
+    with pytest.raises(KeyError) as caught:
+        load(client, ["nope"])
+    assert str(caught.value) == f"NOT_FOUND: tensor nope is not in {REF}" and caught.value.reason == "TENSOR_NOT_FOUND"
+
+
+@pytest.mark.parametrize("code,reason,kind", [
+    ("NOT_FOUND", "NO_SUCH_FILE", FileNotFoundError), ("NOT_FOUND", "TENSOR_NOT_FOUND", KeyError),
+    ("PERMISSION_DENIED", "OUTSIDE_TRUSTED_ROOTS", PermissionError), ("INVALID_ARGUMENT", "BAD_SLICE", ValueError),
+    ("DEADLINE_EXCEEDED", "", TimeoutError), ("DATA_LOSS", "TRUNCATED", tc.TensorcastError),
+    ("RESOURCE_EXHAUSTED", "BUDGET", tc.TensorcastError), ("UNIMPLEMENTED", "", tc.TensorcastError)])
+def test_a_status_becomes_the_exception_that_fits(fake, client, tensors, code, reason, kind):
+    fake.fail = Refused(grpc.StatusCode[code], "what and why", reason, file="x.safetensors")
+    for attempt in (lambda: client.artifact(REF).tensor_names, lambda: load(client, ["w"])):
+        with pytest.raises(kind) as caught:
+            attempt()
+        error = caught.value
+        assert isinstance(error, tc.TensorcastError) and error.code is grpc.StatusCode[code]
+        assert str(error) == f"{code}: what and why" and error.reason == (reason or code)
+        assert error.metadata == ({"file": "x.safetensors"} if reason else {})
+        again = pickle.loads(pickle.dumps(error))
+        assert (type(again), str(again), again.reason, again.metadata) == (type(error), str(error), error.reason, error.metadata)
+
+
+def test_broken_details_leave_the_status_readable(fake, client, tensors, monkeypatch):
+    monkeypatch.setattr("fake_daemon.status_details", lambda refused: b"\xff\xff\xff")
+    fake.fail = Refused(grpc.StatusCode.DATA_LOSS, "broken", "X")
+    with pytest.raises(tc.TensorcastError, match="broken") as caught:
+        client.artifact(REF).tensor_names
+    assert caught.value.reason == "DATA_LOSS"
+
+
+def test_without_a_daemon_the_error_is_unavailable_and_names_the_socket(tmp_path):
+    with pytest.raises(tc.TensorcastError) as caught:
+        tc.connect(f"unix:{tmp_path}/none.sock", timeout=5).artifact(REF).tensor_names
+    assert caught.value.code is grpc.StatusCode.UNAVAILABLE and f"{tmp_path}/none.sock" in str(caught.value)
+
+
+def test_arrays_are_read_only_and_aligned(client, tensors):
+    with load(client, ["b", "w", "e"]) as got:
+        for name, array in got.items():
+            assert not array.flags.writeable and array.flags.c_contiguous and array.flags.aligned
+            with pytest.raises(ValueError):
+                array.setflags(write=True)
+            with pytest.raises(ValueError):
+                array[...] = 0
+        assert got["b"].ctypes.data % (2 << 20) == 0, "the mapping is not 2 MiB aligned"
+
+
+def test_the_mapping_is_a_mapping(client, tensors):
+    with load(client, ["b", "w"]) as got:
+        assert list(got) == list(got.keys()) == ["b", "w"] and len(got) == 2
+        assert "w" in got and "s" not in got and 3 not in got and got.get("s") is None
+        assert got["w"] is got["w"] and got["w"] is dict(got)["w"] and got["w"] is list(got.values())[1]
+        assert [name for name, _ in got.items()] == ["b", "w"]
+        assert got.dtypes == {"b": "U8", "w": "F32"}
+        with pytest.raises(KeyError) as caught:
+            got["s"]
+        assert isinstance(caught.value, tc.TensorcastError)
+        with pytest.raises(TypeError):
+            got["w"] = 1
+        assert repr(got) == f"<2 tensors of {REF}, 105 bytes>"
+
+
+def test_asking_one_by_one_keeps_identity_and_order(fake, client):
+    fake.put(REF, {f"t{i}": ("U8", np.full(3, i, np.uint8)) for i in range(100)})
+    with load(client, [f"t{i}" for i in range(100)]) as got:
+        singles = {f"t{i}": got[f"t{i}"] for i in (50, 3, 99)}
+        everything = dict(got)
+        assert list(everything) == list(got) == [name for name, _ in got.items()]
+        assert all(everything[name] is array for name, array in singles.items())
+        assert all(array.tolist() == [i] * 3 for i, array in enumerate(got.values()))
+
+
+def test_after_close_names_stay_and_arrays_are_refused(client, tensors):
+    with load(client, ["b", "w"]) as got:
+        kept = got["b"]
+    assert list(got) == ["b", "w"] and got.diagnostics["bytes"]["view"] == 105 and kept.tolist() == list(range(9))
+    for attempt in (lambda: got["w"], lambda: got.items(), lambda: dict(got)):
+        with pytest.raises(ValueError, match="closed"):
+            attempt()
+
+
+def test_diagnostics_are_the_object_of_load_json(client, tensors):
+    with load(client, ["b", "e"]) as got:
+        told = got.diagnostics
+    assert set(told) >= {"load_id", "artifact", "identity", "executor", "selection_reason", "candidates", "bytes",
+                         "from_replica", "memory", "ms", "tensors"}
+    assert set(told["bytes"]) >= {"view", "unique_source", "read", "copied", "residual"}
+    assert set(told["ms"]) == {"resolve", "plan", "execute", "total"} and told["ms"]["total"] == 1.5
+    assert told["candidates"] == [{
+        "executor": "generic_byte_range", "eligible": True, "reason": "always", "requested_bytes": 0,
+        "unique_source_bytes": 0, "read_bytes": 0, "requests": 2, "peak_temporary_bytes": 0, "estimated_ms": 0.5}]
+    assert told["tensors"] == [{"name": "b", "dtype": "U8", "shape": [9], "offset": 0, "bytes": 9},
+                               {"name": "e", "dtype": "BF16", "shape": [0, 3], "offset": 64, "bytes": 0}]
+
+
+def test_explain_plans_without_loading(fake, client, tensors):
+    plan = client.artifact(REF).subset(["w"]).view({"w": slice(1, 3)}).explain()
+    assert plan["bytes"]["view"] == 32 and plan["text"] == "a table" and plan["candidates"][0]["eligible"] is True
+    assert not fake.asked("Materialize") and "tensors" not in plan
+
+
+def test_options_reach_the_wire(fake, client, tensors):
+    options = tc.Options(executor="local", collective="disabled", group=tc.CollectiveLoadGroup("g", 1, 4),
+                         source_locality="shared_source", source_sharing_domain="nfs")
+    load(client, ["w"], options=options)
+    sent = fake.asked("Materialize")[0].load
+    assert (sent.policy.executor, sent.policy.collective) == (2, 2)
+    assert (sent.topology.group.id, sent.topology.group.rank, sent.topology.group.world_size) == ("g", 1, 4)
+    assert (sent.topology.source_locality, sent.topology.source_sharing_domain) == (2, "nfs")
+
+
+@pytest.mark.parametrize("wrong", [{"executor": "fast"}, {"collective": 1}, {"source_locality": "x"}, {"deadline": "5"}])
+def test_a_wrong_option_is_refused_at_once(wrong):
+    with pytest.raises(ValueError, match=next(iter(wrong))):
+        tc.Options(**wrong)
+
+
+def test_the_alignment_is_the_callers_choice(fake, client, tensors):
+    view = client.artifact(REF).subset(["b", "w"]).view(align=1)
+    with view.tensor_dict(framework="numpy") as got:
+        assert got["w"].tobytes() == tensors["w"].tobytes() and got["w"].ctypes.data % 64 == 9
+        assert [array.tobytes() for array in got.values()] == [tensors["b"].tobytes(), tensors["w"].tobytes()]
+    with client.artifact(REF).view(align=4096).tensor_dict(framework="numpy") as got:
+        assert got["b"].ctypes.data % 4096 == 0 and list(got) == list(tensors)
+    for wrong in (0, 3, 4 << 20, "64"):
+        with pytest.raises(ValueError, match="align"):
+            view.view(align=wrong)
+
+
+def test_other_devices_and_frameworks_are_refused_clearly(client, tensors):
+    with pytest.raises(tc.TensorcastError, match="cuda:0") as caught:
+        load(client, ["w"], device="cuda:0")
+    assert caught.value.code is grpc.StatusCode.UNIMPLEMENTED
+    with pytest.raises(ValueError, match="jax"):
+        client.artifact(REF).subset(["w"]).tensor_dict(framework="jax")
+
+
+# --- the artifact changes between two calls ---
+
+def test_a_changed_artifact_is_learnt_again(fake, client, tensors):
+    art = client.artifact(REF)
+    names = art.tensor_names
+    fake.put(REF, {"extra": ("U8", numbers((2,), np.uint8)), **fake.artifacts[REF]})
+    with art.subset(names).tensor_dict(framework="numpy") as got:  # was everything, no longer is
+        assert list(got) == names and got["b"].tobytes() == tensors["b"].tobytes()
+    fake.put(REF, {"w": ("F32", numbers((5,)))})
+    with art.subset(["w"]).view({"w": slice(-2, None)}).tensor_dict(framework="numpy") as got:
+        assert got["w"].view(np.uint32).tolist() == [3, 4]
+    assert fake.wait_for_leases(0)
+
+
+def test_an_artifact_that_never_stands_still_is_aborted(fake, client, tensors):
+    art = client.artifact(REF)
+    art.tensor_names
+    fake.mangle = lambda result: fake.put(REF, fake.artifacts[REF])
+    real = fake.identity
+    counter = iter(range(1000))
+    fake.identity = lambda name: f"{real(name)}.{next(counter)}"
+    with pytest.raises(tc.TensorcastError) as caught:
+        art.view().tensor_dict(framework="numpy")
+    assert caught.value.code is grpc.StatusCode.ABORTED
+
+
+# --- deadlines, progress, threads ---
+
+def test_a_passed_deadline_is_a_timeout_error(fake, client, tensors):
+    fake.pause = threading.Event()
+    started = time.monotonic()
+    with pytest.raises(TimeoutError) as caught:
+        load(client, ["w"], options=tc.Options(deadline=0.2))
+    assert caught.value.code is grpc.StatusCode.DEADLINE_EXCEEDED and time.monotonic() - started < 10
+    with pytest.raises(TimeoutError):
+        load(client, ["w"], options=tc.Options(deadline=0))
+    fake.pause.set()
+
+
+def test_a_silent_daemon_is_a_timeout_error(fake, tensors):
+    fake.pause = threading.Event()
+    with pytest.raises(TimeoutError, match="no answer"):
+        load(tc.connect(fake.socket, timeout=0.2), ["w"])
+    fake.pause.set()
+
+
+def test_the_timeout_does_not_bound_a_load_that_has_begun(fake, tensors):
+    fake.progress = list(range(100))  # half a second
+    with load(tc.connect(fake.socket, timeout=0.25), ["w"]) as got:
+        assert got["w"].shape == (6, 4)
+
+
+def test_progress_is_throttled_and_told_once_at_the_end(fake, client, tensors):
+    fake.progress = list(range(60))
+    calls, started = [], time.monotonic()
+    load(client, ["w"], progress=lambda *call: calls.append(call))
+    allowed = (time.monotonic() - started) / 0.1 + 2
+    assert 2 <= len(calls) <= allowed and calls[0] == ("read", 0, 96) and calls[-1] == ("done", 96, 96)
+    assert [call[0] for call in calls].count("done") == 1
+
+
+@pytest.mark.parametrize("stage", ["read", "done"])
+def test_an_exception_in_the_progress_function_ends_the_load(fake, client, tensors, stage):
+    fake.progress = [0, 1]
+
+    def tell(now, done, total):
+        if now == stage:
+            raise RuntimeError("enough")
+
+    with pytest.raises(RuntimeError, match="enough"):
+        load(client, ["w"], progress=tell)
+    assert fake.wait_for_leases(0)
+    load(client, ["w"])
+
+
+def test_threads_share_a_client(fake, client):
+    fake.put(REF, {f"t{i}": ("I32", numbers((32, 16)) + np.uint32(i)) for i in range(8)})
+    wrong = []
+
+    def work(i):
+        for k in range(5):
+            with load(client, [f"t{i}"], {f"t{i}": slice(k, None)}) as got:
+                if got[f"t{i}"].tobytes() != fake.artifacts[REF][f"t{i}"][1][k:].tobytes():
+                    wrong.append((i, k))
+
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(8)]
+    [thread.start() for thread in threads]
+    [thread.join(60) for thread in threads]
+    assert not wrong and not any(thread.is_alive() for thread in threads) and fake.wait_for_leases(0)
+
+
+# --- where the daemon is ---
+
+@pytest.mark.parametrize("prefix", ["", "unix:", "unix://"])
+def test_an_address_is_a_path_with_or_without_a_scheme(fake, tensors, prefix):
+    assert tc.connect(prefix + fake.socket).artifact(REF).tensor_names == list(tensors)
+
+
+def test_a_relative_path_is_relative_to_where_it_was_said(fake, tensors, monkeypatch):
+    monkeypatch.chdir(os.path.dirname(fake.socket))
+    client = tc.connect("daemon.sock")
+    monkeypatch.chdir("/")
+    assert client.artifact(REF).tensor_names == list(tensors)
+
+
+def test_the_argument_comes_before_the_environment_and_that_before_the_default(monkeypatch):
+    assert tc.connect().socket_path == tc.DEFAULT_SOCKET == "/run/tensorcast/daemon.sock"
+    monkeypatch.setenv("TENSORCAST_SOCKET", "/env.sock")
+    assert tc.connect().socket_path == "/env.sock" and tc.connect("/arg.sock").socket_path == "/arg.sock"
+
+
+@pytest.mark.parametrize("address", ["dns://host:1", "/" + "x" * 107, "http://x"])
+def test_an_address_that_cannot_be_is_refused(address):
+    with pytest.raises(ValueError):
+        tc.connect(address)
+    assert tc.connect("/" + "x" * 106)
+
+
+@pytest.mark.parametrize("reference", ["/models/m", 3, None])
+def test_a_reference_without_a_scheme_is_refused(client, reference):
+    with pytest.raises(ValueError, match="disk:"):
+        client.artifact(reference)
+
+
+def test_a_closed_client_says_so(fake, client, tensors):
+    client.close()
+    client.close()
+    with pytest.raises(tc.TensorcastError, match="closed"):
+        client.artifact(REF).tensor_names
+
+
+def test_importing_needs_no_torch_and_no_daemon(python):
+    assert python("import sys, tensorcast_client as tc; tc.connect(); print('torch' in sys.modules, tc.__version__)") == \
+        f"False {tc.__version__}"
