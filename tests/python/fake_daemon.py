@@ -60,8 +60,10 @@ class FakeDaemon:
         self._server.start()
 
     def stop(self):
+        """Any number of times."""
         self._server.stop(0).wait()
-        self._listener.shutdown(socket.SHUT_RDWR)
+        if self._listener.fileno() >= 0:
+            self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
 
     def put(self, reference, tensors):

@@ -39,5 +39,10 @@ def message_names():
     return list(pool().FindFileByName("tensorcast/daemon/v1/store_daemon.proto").message_types_by_name)
 
 
+@functools.lru_cache(maxsize=None)  # upb crashes now and then when a class is collected and made anew
 def message(name):
     return message_factory.GetMessageClass(pool().FindMessageTypeByName(f"{PACKAGE}.{name}"))
+
+
+for _name in message_names():
+    message(_name)

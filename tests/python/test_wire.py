@@ -63,20 +63,20 @@ def plain(theirs):
 
 
 def same(ours, theirs, table):
-    for name in vars(ours):
-        mine, other, field = getattr(ours, name), getattr(theirs, name), theirs.DESCRIPTOR.fields_by_name[name]
-        if field.message_type and field.is_repeated:
+    for name, (_, kind, *nested) in table.fields.items():
+        mine, other = getattr(ours, name), getattr(theirs, name)
+        if kind == "messages":
             assert len(mine) == len(other)
             for a, b in zip(mine, other):
-                same(a, b, table)
-        elif field.message_type:
+                same(a, b, nested[0])
+        elif nested:
             assert (mine is not None) == theirs.HasField(name)
             if mine is not None:
-                same(mine, other, table)
+                same(nested[0].decode(mine) if kind == "unread" else mine, other, nested[0])
         elif isinstance(mine, np.ndarray):
             assert mine.tolist() == list(other), name
         else:
-            assert mine == (list(other) if field.is_repeated else other), name
+            assert mine == (list(other) if kind == "strings" else other), name
 
 
 @pytest.mark.parametrize("name", OURS)

@@ -1,6 +1,8 @@
 """NumPy arrays over the memory that was handed off, one at a time or all at once."""
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from .dtypes import BITS, of_numpy
@@ -32,18 +34,18 @@ class NumpyArrays:
 
     def all(self):
         """Every array, in view order."""
-        layout, arrays, shapes = self._layout, [None] * len(self._layout), self._layout.shapes.tolist()
-        for number, which in layout.by_dtype():
-            dtype, offsets = of_numpy(number), layout.offsets[which]
-            if BITS[number] < 8 or (offsets % dtype.itemsize).any():
-                scatter(arrays, which, [self.one(index) for index in which.tolist()])
-                continue
-            elements, first = self._elements(dtype), offsets // dtype.itemsize
-            last = first + layout.elements[which]
-            mine = shapes if len(which) == len(shapes) else [shapes[index] for index in which.tolist()]
-            scatter(arrays, which, [elements[a:b].reshape(shape)
-                                    for a, b, shape in zip(first.tolist(), last.tolist(), mine)])
+        arrays = [None] * len(self._layout)
+        stacks, rest = self._layout.stacks()
+        for stack in stacks:
+            scatter(arrays, stack.which, self._cut(stack))
+        scatter(arrays, rest, [self.one(index) for index in rest.tolist()])
         return arrays
+
+    def _cut(self, stack):
+        row, rows = math.prod(stack.row_shape), int(stack.end_row[-1])
+        table = self._elements(of_numpy(stack.number))[stack.first_element:][:rows * row].reshape(rows, *stack.row_shape)
+        cut = [table[first:end] for first, end in zip(stack.first_row.tolist(), stack.end_row.tolist())]
+        return [array.reshape(()) for array in cut] if stack.scalars else cut
 
     def _elements(self, dtype):
         """The whole memory as elements of one type."""

@@ -4,12 +4,15 @@ Whatever passes the check cannot make an array reach outside the memory.
 """
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from . import errors
 from .dtypes import BITS, NAMES
 
 MAX_RANK = 64
+MIN_STACK = 8  # tensors; fewer are as fast one by one
 MAX_ELEMENTS = 1 << 56  # times 64 bits still fits into 64 bits
 
 
@@ -59,12 +62,25 @@ def tuples(matrix):
 
 
 def scatter(target, which, values):
-    """target[which[i]] = values[i]; at once when `which` is all of target."""
-    if len(which) == len(target):
+    """target[which[i]] = values[i]; at once when `which` is all of target, in order."""
+    if len(which) == len(target) and (which[:-1] < which[1:]).all():
         target[:] = values
         return
     for index, value in zip(which.tolist(), values):
         target[index] = value
+
+
+class Stack(NamedTuple):
+    """Tensors that are consecutive rows of one table: same dtype, same shape but for the first dimension, and apart by
+    whole rows. Frameworks cut such a table several times faster than they make tensors one by one."""
+
+    number: int  # of the dtype
+    which: np.ndarray  # indexes of the tensors, by place in memory
+    row_shape: tuple
+    first_element: int  # where row 0 begins
+    first_row: np.ndarray
+    end_row: np.ndarray
+    scalars: bool  # each tensor is one element, without dimensions
 
 
 class Layout:
@@ -88,7 +104,48 @@ class Layout:
     def __len__(self):
         return len(self.dtypes)
 
-    def by_dtype(self):
-        """(proto number, indexes of the tensors that have it), for each dtype."""
-        for number in np.unique(self.dtypes).tolist():
-            yield number, np.flatnonzero(self.dtypes == number)
+    def stacks(self):
+        """(stacks, indexes of the tensors that are in none)."""
+        stacks, rest = [], []
+        for which, dims in self.shapes.by_rank():
+            usable = self._aligned(which)
+            rest.append(which[~usable])
+            for stack in self._stacks_of(which[usable], dims[usable]):
+                (stacks if isinstance(stack, Stack) else rest).append(stack)
+        return stacks, np.concatenate(rest) if rest else np.empty(0, np.int64)
+
+    def _aligned(self, which):
+        """Which tensors have bytes, and begin at a multiple of their element's size (below one byte: none)."""
+        bits = BITS[self.dtypes[which]].astype(np.int64)
+        return (bits >= 8) & (self.offsets[which] * 8 % bits == 0) & (self.sizes[which] > 0)
+
+    def _stacks_of(self, which, dims):
+        """Stacks, or indexes that do not stack, among tensors of one rank."""
+        scalars = not dims.shape[1]
+        if scalars:
+            dims = np.ones((len(which), 1), np.int64)
+        start = self.offsets[which] * 8 // BITS[self.dtypes[which]].astype(np.int64)
+        row = np.prod(dims[:, 1:], axis=1)
+        traits = np.column_stack([self.dtypes[which], start % row, dims[:, 1:]])
+        for same in _groups(traits):
+            first = start[same] // row[same[0]]
+            end = first + dims[same, 0]
+            if len(same) < MIN_STACK or (first[1:] < end[:-1]).any():
+                yield which[same]
+            else:
+                number, phase, *row_shape = traits[same[0]].tolist()
+                yield Stack(number, which[same], tuple(row_shape), phase, first, end, scalars)
+
+
+def _groups(matrix):
+    """Index arrays of equal rows, each ascending. Rows are told apart by a hash, then compared."""
+    if not len(matrix):
+        return
+    weights = np.random.default_rng(1).integers(1, 1 << 62, matrix.shape[1])
+    key = (matrix * weights).sum(axis=1)
+    order = np.argsort(key, kind="stable")
+    for group in np.split(order, np.flatnonzero(np.diff(key[order])) + 1):
+        if (matrix[group] == matrix[group[:1]]).all():
+            yield group
+        else:
+            yield from group[:, None]

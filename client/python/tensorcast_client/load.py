@@ -62,14 +62,14 @@ def materialize(channel, load_request, clock, progress, first_answer_timeout):
                 result = event.result
                 buffer = _take(channel, result, clock)
     except grpc.RpcError as error:
+        error.__traceback__ = None  # gRPC raises the call itself, which lives on and would keep our frames
         raise watch.error() or errors.from_rpc(error, channel.socket_path) from None
     except DecodeError as error:
         raise errors.bad_answer(error) from None
     finally:
         watch.answered()
         call.cancel()  # without effect on a stream that has ended
-        call = watch = None  # gRPC raises the call itself: the cycle through this frame would outlive us
-    if result is None or not result.report or not result.layout:
+    if result is None or not result.report or result.layout is None:
         raise errors.bad_answer("a load that ended without a result")
     return result, buffer
 

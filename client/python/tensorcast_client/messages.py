@@ -42,8 +42,8 @@ Accepted = Table(plan=(1, "message", LoadReport))
 Progress = Table(stage=(1, "string"), done_bytes=(2, "uint"), total_bytes=(3, "uint"), eta_ms=(4, "double"))
 Layout = Table(names=(1, "strings"), dtypes=(2, "uints"), ranks=(3, "uints"), dims=(4, "uints"),
                offsets=(5, "uints"), sizes=(6, "uints"))
-LoadResult = Table(report=(1, "message", LoadReport), layout=(2, "message", Layout), handoff_token=(3, "bytes"),
-                   handoff_socket=(4, "string"), memory_bytes=(5, "uint"))
+LoadResult = Table(report=(1, "message", LoadReport), layout=(2, "unread", Layout),
+                   handoff_token=(3, "bytes"), handoff_socket=(4, "string"), memory_bytes=(5, "uint"))
 MaterializeEvent = Table(accepted=(1, "message", Accepted), progress=(2, "message", Progress),
                          result=(3, "message", LoadResult))
 

@@ -66,7 +66,7 @@ class Tensors(Mapping):
 
     def _make(self, name):
         with self._lock:
-            index = self._positions().get(name)
+            index = self._position(name)
             if index is None:
                 raise errors.tensor_not_found(name, f"this view of {self._report.artifact}")
             self._check_open()
@@ -91,6 +91,12 @@ class Tensors(Mapping):
         if self._maker is None:
             raise errors.invalid("these tensors are closed", "TENSORS_CLOSED")
 
+    def _position(self, name):
+        following = len(self._made)  # who goes through all of them needs no index
+        if following < len(self._names) and self._names[following] is name:
+            return following
+        return self._positions().get(name)
+
     def _positions(self):
         if self._index is None:
             self._index = dict(zip(self._names, range(len(self._names))))
@@ -106,9 +112,6 @@ class Tensors(Mapping):
         return len(self._names)
 
     __eq__, __hash__ = object.__eq__, object.__hash__  # comparing arrays name by name is nobody's wish
-
-    def keys(self):
-        return self._positions().keys()
 
     def items(self):
         return self._make_all().items()

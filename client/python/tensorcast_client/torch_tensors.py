@@ -4,11 +4,14 @@ torch cannot express read-only memory: writing into one of these tensors ends th
 """
 from __future__ import annotations
 
+import itertools
+import math
+
 import numpy as np
 import torch
 
 from .dtypes import BITS, of_torch
-from .layout import scatter, tuples
+from .layout import scatter
 
 
 class TorchTensors:
@@ -28,27 +31,29 @@ class TorchTensors:
             return self._elements(number)[:0].reshape(shape)
         if offset * 8 % int(BITS[number]):  # torch wants its elements aligned
             return self._bytes[offset:offset + size].clone().view(of_torch(number)).reshape(shape)
-        strides = _strides(np.array([shape], np.int64))
-        return torch.as_strided(self._elements(number), shape, strides[0].tolist(), offset * 8 // int(BITS[number]))
+        first = offset * 8 // int(BITS[number])
+        return self._elements(number)[first:first + int(layout.elements[index])].view(shape)
 
     def all(self):
         """Every tensor, in view order."""
-        layout, tensors = self._layout, [None] * len(self._layout)
-        for which, dims in layout.shapes.by_rank():
-            numbers = layout.dtypes[which]
-            for number in np.unique(numbers).tolist():
-                mine = numbers == number
-                scatter(tensors, which[mine], self._many(number, which[mine], dims[mine]))
+        tensors = [None] * len(self._layout)
+        stacks, rest = self._layout.stacks()
+        for stack in stacks:
+            scatter(tensors, stack.which, self._cut(stack))
+        scatter(tensors, rest, [self.one(index) for index in rest.tolist()])
         return tensors
 
-    def _many(self, number, which, dims):
-        """The tensors `which`, all of one dtype and one rank, of the shapes `dims`."""
-        offsets, bits = self._layout.offsets[which] * 8, int(BITS[number])
-        if bits < 8 or (offsets % bits).any() or not self._layout.sizes[which].all():
-            return [self.one(index) for index in which.tolist()]
-        elements, make = self._elements(number), torch.as_strided
-        return [make(elements, shape, strides, first) for shape, strides, first in
-                zip(tuples(dims), tuples(_strides(dims)), (offsets // bits).tolist())]
+    def _cut(self, stack):
+        if stack.scalars:
+            elements, make = self._elements(stack.number), torch.as_strided
+            return [make(elements, (), (), first) for first in stack.first_row.tolist()]
+        row, rows = math.prod(stack.row_shape), int(stack.end_row[-1])
+        table = self._elements(stack.number)[stack.first_element:][:rows * row].view(rows, *stack.row_shape)
+        gaps = stack.first_row - np.concatenate([[0], stack.end_row[:-1]])
+        pieces = np.column_stack([gaps, stack.end_row - stack.first_row]).ravel()
+        wanted = np.tile([False, True], len(gaps))
+        kept = wanted | (pieces > 0)
+        return itertools.compress(table.split(pieces[kept].tolist()), wanted[kept].tolist())
 
     def _elements(self, number):
         """The whole memory as elements of one type."""
@@ -56,11 +61,3 @@ class TorchTensors:
             usable = len(self._bytes) - len(self._bytes) % (int(BITS[number]) // 8)
             self._typed[number] = self._bytes[:usable].view(of_torch(number))
         return self._typed[number]
-
-
-def _strides(dims):
-    """Strides of C order, in elements; a dimension without extent counts as one, as in torch."""
-    strides = np.ones_like(dims)
-    if dims.shape[1] > 1:
-        strides[:, :-1] = np.cumprod(np.maximum(dims[:, :0:-1], 1), axis=1)[:, ::-1]
-    return strides

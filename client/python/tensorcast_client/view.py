@@ -5,12 +5,14 @@ import importlib.util
 
 from grpc import StatusCode
 
-from . import errors, report, selection
+from . import errors, messages, report, selection
 from .layout import Layout
 from .load import Clock, Progress, materialize
-from .messages import ExplainRequest, ExplainResponse
 from .options import Options
 from .tensors import Tensors
+from .wire import DecodeError
+
+_LAYOUT_NAMES = b"\x0a"  # tag of Layout.names, the message's first field
 
 
 class View:
@@ -49,8 +51,8 @@ class View:
         maker = _maker(framework)
         options, teller = options or Options(), Progress(progress)
         clock = Clock(options.deadline)
-        result, names, buffer = self._load(options, clock, teller)
-        layout = Layout(result.layout, len(names), len(buffer))
+        result, names, layout, buffer = self._load(options, clock, teller)
+        layout = Layout(layout, len(names), len(buffer))
         tensors = Tensors(names, layout, maker(buffer, layout), result.report)
         teller.finish(result.report.view_bytes)
         return tensors
@@ -60,7 +62,7 @@ class View:
         options = options or Options()
         clock = Clock(options.deadline)
         _, request = self._request(options, clock)
-        answer = self._client.ask("Explain", ExplainRequest.encode(load=request), ExplainResponse,
+        answer = self._client.ask("Explain", messages.ExplainRequest.encode(load=request), messages.ExplainResponse,
                                   clock.left(self._client.timeout))
         if not answer.report:
             raise errors.bad_answer("an explanation without a plan")
@@ -76,7 +78,7 @@ class View:
                        "topology": options.topology()}
 
     def _load(self, options, clock, progress):
-        """(LoadResult, names, buffer). What was known of an artifact that has changed since is learnt again, once."""
+        """(LoadResult, names, Layout message, buffer). What was known of an artifact that has changed since is learnt again, once."""
         client, artifact = self._client, self._artifact
         for attempt in (1, 2):
             names, request = self._request(options, clock)
@@ -88,10 +90,22 @@ class View:
                     raise
                 continue
             if facts is None or facts.identity == result.report.identity:
-                names = names or (result.layout.names if facts is None else facts.names)
-                return result, list(names), buffer
+                return result, *_layout(result.layout, names, facts), buffer
             artifact.facts(clock, fresh=True)
         raise errors.make(StatusCode.ABORTED, f"{artifact.reference} keeps changing", "SOURCE_CHANGED")
+
+
+def _layout(data, names, facts):
+    """(names in view order, Layout message) of a result. Names that are known already are not decoded again."""
+    try:
+        if names is None and facts is not None:
+            names = facts.names
+            if names.wire_bytes < len(data) and data.startswith(_LAYOUT_NAMES):
+                return names, messages.Layout.decode(data, names.wire_bytes)
+        layout = messages.Layout.decode(data)
+    except DecodeError as error:
+        raise errors.bad_answer(error) from None
+    return list(layout.names if names is None else names), layout
 
 
 def _maker(framework):

@@ -8,7 +8,8 @@ Why not the protobuf package: its descriptor pool is global to the process and g
 versions, so a second copy of a message breaks programs that have nothing to do with us. And it is slow where it matters
 here: columns of 100,000 numbers become NumPy arrays in one step, runs of strings are cut out of one decoded text.
 
-Kinds: string bytes uint int bool double message(table); strings messages(table); uints sints (packed; NumPy arrays).
+Kinds: string bytes uint int bool double message(table); strings messages(table); uints sints (packed; NumPy arrays);
+unread(table): a nested message whose bytes are kept, to be decoded when it is known how.
 Unknown fields are skipped, repeated scalars are accepted packed and unpacked, and anything malformed is a DecodeError.
 """
 from __future__ import annotations
@@ -30,7 +31,7 @@ class Table:
     """The fields of one message: name=(number, kind) or name=(number, kind, table of the nested message)."""
 
     def __init__(self, **fields):
-        self.fields = tuple(fields)
+        self.fields = fields
         self._encoders, self._readers, self._columns = {}, {}, []
         self._defaults = {}
         for name, (number, kind, *nested) in fields.items():
@@ -160,17 +161,21 @@ def _column(kind, chunks):
 
 # --- encoding -----------------------------------------------------------------------------------------------------
 
-_SHORT = [bytes([n]) for n in range(128)]
 _DOUBLE = struct.Struct("<d")
 
 
 def _encode_strings(tag, parts, values):
-    heads = [tag + n for n in _SHORT]
-    raw = [value.encode() for value in values]
-    if raw and max(map(len, raw)) < 128:
-        parts.append(b"".join([heads[len(item)] + item for item in raw]))
-    else:
-        parts.append(b"".join([tag + varint(len(item)) + item for item in raw]))
+    heads = [(tag + bytes([size])).decode("latin-1") for size in range(128)]
+    try:
+        text = "".join([heads[len(value)] + value for value in values])
+    except IndexError:
+        text = None
+    if text is not None and text.isascii():  # nearly always, and then lengths in characters are lengths in bytes
+        parts.append(text.encode())
+        return
+    for value in values:
+        data = value.encode()
+        parts += (tag, varint(len(data)), data)
 
 
 def _encoder(kind, number, nested=None):
@@ -195,6 +200,7 @@ def _encoder(kind, number, nested=None):
         "string": unless_empty(str.encode),
         "bytes": unless_empty(bytes),
         "message": lambda parts, value: span(parts, nested.encode(**value)),
+        "unread": lambda parts, value: span(parts, nested.encode(**value)),
         "messages": lambda parts, values: [span(parts, nested.encode(**value)) for value in values],
         "strings": lambda parts, values: _encode_strings(tag[LENGTH], parts, values),
         "uints": unless_empty(pack),
@@ -205,7 +211,7 @@ def _encoder(kind, number, nested=None):
 # --- decoding -----------------------------------------------------------------------------------------------------
 
 _NO_ITEMS = ()
-_DEFAULTS = {"uint": 0, "int": 0, "bool": False, "double": 0.0, "string": "", "bytes": b"", "message": None,
+_DEFAULTS = {"uint": 0, "int": 0, "bool": False, "double": 0.0, "string": "", "bytes": b"", "message": None, "unread": None,
              "strings": _NO_ITEMS, "messages": _NO_ITEMS, "uints": _NO_ITEMS, "sints": _NO_ITEMS}
 
 
@@ -238,28 +244,35 @@ def _append(message, name, value):
     items.append(value)
 
 
+class Strings(list):
+    """A repeated string that came in one piece of `wire_bytes` bytes (0: in several)."""
+
+    wire_bytes = 0
+
+
 def _read_strings(name, tag):
     """Reads a whole run of strings with the same one-byte tag; one decoded text is cheaper than many small ones."""
 
     def read(message, data, pos, stop):
-        first, text, found = pos, data.decode("latin-1"), []
+        first, text, found = pos - 1, data.decode("latin-1"), Strings()
         append = found.append
         while True:
             size, begin = data[pos], pos + 1
             if size > 0x7F:
                 size, begin = _varint(data, pos)
-            pos = begin + size
-            append(text[begin:pos])
-            if pos >= stop or data[pos] != tag:
+            end = begin + size
+            append(text[begin:end])
+            if end >= stop or data[end] != tag:
                 break
-            pos += 1
-        if pos > stop:
-            raise DecodeError(f"a string ends {pos - stop} bytes behind its message")
-        if not data[first:pos].isascii():
-            found = [item if item.isascii() else item.encode("latin-1").decode("utf-8") for item in found]
+            pos = end + 1
+        if end > stop:
+            raise DecodeError(f"a string ends {end - stop} bytes behind its message")
+        if not data[first:end].isascii():
+            found = Strings(item if item.isascii() else item.encode("latin-1").decode("utf-8") for item in found)
+        found.wire_bytes = end - first
         items = getattr(message, name)
-        setattr(message, name, found if items is _NO_ITEMS else items + found)
-        return pos
+        setattr(message, name, found if items is _NO_ITEMS else Strings(items + found))
+        return end
 
     return read
 
@@ -301,7 +314,7 @@ def _readers(kind, name, number, nested=None):
         return {number << 3 | FIXED64: read_double}
     if kind == "string":
         return {length_tag: read_span(lambda data, first, last: data[first:last].decode(), setattr)}
-    if kind == "bytes":
+    if kind in ("bytes", "unread"):
         return {length_tag: read_span(lambda data, first, last: data[first:last], setattr)}
     if kind == "message":
         return {length_tag: read_span(nested.decode, setattr)}
