@@ -74,7 +74,7 @@ static uint64_t host_budget_bytes(const struct config *config)
 static void on_disconnect(void *context, uint64_t connection)
 {
     struct daemon *daemon = context;
-    if (daemon->handoff)
+    if (daemon->handoff && !daemon->draining) /* a drain closes connections itself; their tokens may still be redeemed */
         handoff_revoke(daemon->handoff, connection);
 }
 

@@ -11,6 +11,7 @@
 
 #include "base/clock.h"
 #include "base/memory.h"
+#include "execute/residency.h"
 #include "load_log.h"
 #include "observe/log.h"
 
@@ -275,25 +276,6 @@ static bool take_existing(struct ticket_internal *internal)
 
 /* --- resolve and plan: helper threads ----------------------------------------------------------------------------- */
 
-/* Share of the view's source bytes that is in the page cache; file by file, over the span the view touches. */
-static double cached_share(const struct mapping *mapping)
-{
-    struct source *source = mapping->artifact->source;
-    uint64_t span_bytes = 0, cached_bytes = 0;
-    if (!source->caps.residency)
-        return 0;
-    for (size_t file = 0; file < source->n_files; file++) {
-        size_t first = mapping->file_first[file], end = mapping->file_first[file + 1];
-        if (first == end)
-            continue;
-        uint64_t start = mapping->runs[first].src_offset, bytes = byte_run_end(&mapping->runs[end - 1]) - start;
-        span_bytes += bytes;
-        cached_bytes += source_resident_bytes(source, file, start, bytes);
-    }
-    double share = span_bytes ? (double)cached_bytes / (double)span_bytes : 0;
-    return share > 1 ? 1 : share;
-}
-
 struct plan_facts ticket_facts(const struct ticket *ticket)
 {
     const struct config *config = ticket->internal->config;
@@ -311,7 +293,7 @@ static void plan_ticket(struct loop_work *work)
     struct ticket_internal *internal = (struct ticket_internal *)work;
     struct ticket *ticket = internal->ticket;
     uint64_t start = clock_now_ns();
-    ticket->cached_share = cached_share(internal->mapping);
+    ticket->cached_share = residency_cached_share(internal->mapping);
     struct plan_facts facts = ticket_facts(ticket);
     internal->plan = plan_build(internal->mapping, &ticket->spec, &facts, &internal->error);
     internal->failed = internal->plan == NULL;
