@@ -7,7 +7,7 @@
 
 #include "base/memory.h"
 
-struct map_slot { /* 8 bytes, so that the slots of 100,000 names fit into a core's own cache */
+struct map_slot {   /* 8 bytes, so that the slots of 100,000 names fit into a core's own cache */
     uint32_t hash;  /* upper half of the key's hash; the place is taken from it, too */
     uint32_t entry; /* index + 1; 0 = free */
 };

@@ -16,15 +16,15 @@
 
 #define MODEL_NAME "model.safetensors"
 #define SUFFIX ".safetensors"
-enum { MAX_TENSORS = 1 << 24 };
+enum { MAX_FILES = 10000, MAX_TENSORS = 1 << 24 }; /* every file costs two descriptors for the artifact's life */
 
 struct resolver {
     struct header_cache *cache;
     bool fresh;
     struct source *source;
-    struct source *index_source;     /* with the index document as its only file; NULL = there is none */
+    struct source *index_source;       /* with the index document as its only file; NULL = there is none */
     const struct artifact_table *hint; /* of an earlier resolve with the same index: knows the file names */
-    struct shard_index *index;       /* parsed only when needed */
+    struct shard_index *index;         /* parsed only when needed */
     char *index_json;
     uint64_t bytes_read;
     struct error *error;
@@ -36,7 +36,8 @@ static int prefix_file(struct error *error, const char *name)
     return error_prefix(error, "%s", text_escape(name, strlen(name), text));
 }
 
-static int read_bytes(struct resolver *resolver, struct source *source, size_t file, uint64_t offset, void *bytes, uint64_t count)
+static int read_bytes(struct resolver *resolver, struct source *source, size_t file, uint64_t offset, void *bytes,
+                      uint64_t count)
 {
     struct iovec iov = {.iov_base = bytes, .iov_len = count};
     resolver->bytes_read += count;
@@ -98,6 +99,8 @@ static int need_index(struct resolver *resolver)
 static int add_file(struct resolver *resolver, const char *name)
 {
     size_t file;
+    if (resolver->source->n_files == MAX_FILES)
+        return fail(resolver->error, ERROR_UNIMPLEMENTED, "TOO_MANY_FILES", "more than %d part files", MAX_FILES);
     return source_add_file(resolver->source, name, &file, resolver->error);
 }
 
@@ -142,8 +145,8 @@ static int add_all_files(struct resolver *resolver)
     if (failed || n_parts)
         return failed;
     const char *reference = resolver->source->reference;
-    return fail(resolver->error, ERROR_NOT_FOUND, "NO_CHECKPOINT", "%s holds no " SHARD_INDEX_NAME " and no *" SUFFIX " file",
-                text_escape(reference, strlen(reference), text));
+    return fail(resolver->error, ERROR_NOT_FOUND, "NO_CHECKPOINT",
+                "%s holds no " SHARD_INDEX_NAME " and no *" SUFFIX " file", text_escape(reference, strlen(reference), text));
 }
 
 static int discover(struct resolver *resolver, const char *reference, const struct source_options *options)
@@ -226,7 +229,8 @@ static int get_headers(struct resolver *resolver, const struct safetensors_heade
         n_tensors += headers[i]->n_tensors;
     }
     if (n_tensors > MAX_TENSORS)
-        return fail(resolver->error, ERROR_UNIMPLEMENTED, "TOO_MANY_TENSORS", "%zu tensors; the limit is %d", n_tensors, MAX_TENSORS);
+        return fail(resolver->error, ERROR_UNIMPLEMENTED, "TOO_MANY_TENSORS", "%zu tensors; the limit is %d", n_tensors,
+                    MAX_TENSORS);
     return 0;
 }
 
@@ -277,7 +281,8 @@ static struct artifact *resolve(struct resolver *resolver, const char *reference
 {
     char identity[DIGEST_HEX_CHARS + 1];
     const struct artifact_table *table = NULL;
-    if (source_open(reference, options, &resolver->source, resolver->error) < 0 || discover(resolver, reference, options) < 0)
+    if (source_open(reference, options, &resolver->source, resolver->error) < 0 ||
+        discover(resolver, reference, options) < 0)
         return NULL;
     identify(resolver, identity);
     if (resolver->cache && !resolver->fresh)

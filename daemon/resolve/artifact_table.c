@@ -8,8 +8,8 @@
 #include "base/memory.h"
 #include "base/text.h"
 
-static int fail_twice(const struct artifact_table *table, const struct tensor_record *first, const struct tensor_record *second,
-                      struct error *error)
+static int fail_twice(const struct artifact_table *table, const struct tensor_record *first,
+                      const struct tensor_record *second, struct error *error)
 {
     char name[TEXT_NAME_CHARS], one[TEXT_NAME_CHARS], two[TEXT_NAME_CHARS];
     const char *first_file = table->file_names[first->file], *second_file = table->file_names[second->file];
@@ -51,7 +51,8 @@ static int fail_disagreement(const char *name, size_t length, const char *compla
                 text_escape(name, length, tensor), complaint, text_escape(file, strlen(file), text));
 }
 
-static int check_entries(const struct artifact_table *table, const struct shard_index *index, bool *listed, struct error *error)
+static int check_entries(const struct artifact_table *table, const struct shard_index *index, bool *listed,
+                         struct error *error)
 {
     for (size_t i = 0; i < index->n_entries; i++) {
         const struct shard_entry *entry = &index->entries[i];
@@ -78,7 +79,8 @@ static int check_index(const struct artifact_table *table, const struct shard_in
     return failed;
 }
 
-static struct artifact_table *create(const struct safetensors_header *const *headers, const char *const *file_names, size_t n_files)
+static struct artifact_table *create(const struct safetensors_header *const *headers, const char *const *file_names,
+                                     size_t n_files)
 {
     struct artifact_table *table = memory_alloc(sizeof *table);
     size_t n_tensors = 0;

@@ -63,7 +63,8 @@ uint64_t header_cache_memory_bytes(struct header_cache *cache)
     return lru_bytes(cache->headers) + lru_bytes(cache->tables);
 }
 
-static void remember(struct header_cache *cache, const struct source_identity *identity, const struct safetensors_header *header)
+static void remember(struct header_cache *cache, const struct source_identity *identity,
+                     const struct safetensors_header *header)
 {
     lru_add(cache->headers, identity, sizeof *identity, header, sizeof *header + header->arena.total_bytes);
 }
@@ -77,7 +78,8 @@ static const struct safetensors_header *load(struct header_cache *cache, const s
     if (!cache->store || !header_store_find(cache->store, HEADER_KIND_SAFETENSORS, identity, &json, &json_bytes))
         return NULL;
     bool fits = identity->size_bytes >= 8 && json_bytes <= identity->size_bytes - 8;
-    const struct safetensors_header *header = fits ? safetensors_parse(json, json_bytes, identity->size_bytes, &error) : NULL;
+    const struct safetensors_header *header =
+        fits ? safetensors_parse(json, json_bytes, identity->size_bytes, &error) : NULL;
     free(json);
     if (header)
         remember(cache, identity, header);
@@ -116,7 +118,8 @@ const struct artifact_table *header_cache_find_table(struct header_cache *cache,
     return lru_find(cache->tables, key, key_bytes);
 }
 
-void header_cache_add_table(struct header_cache *cache, const void *key, size_t key_bytes, const struct artifact_table *table)
+void header_cache_add_table(struct header_cache *cache, const void *key, size_t key_bytes,
+                            const struct artifact_table *table)
 {
     lru_add(cache->tables, key, key_bytes, table, table->memory_bytes);
 }

@@ -1,5 +1,5 @@
 /* What resolving costs once: parsed headers by file identity, tables of whole artifacts, and behind both the documents
- * themselves in <state_dir>/headers (resolve/header_store.h), so that a restart reads no model file. Bounded; thread-safe. */
+ * themselves in <state_dir>/headers (resolve/header_store.h), so that a restart reads no model file. Bounded; any thread. */
 #ifndef RESOLVE_HEADER_CACHE_H
 #define RESOLVE_HEADER_CACHE_H
 
@@ -32,6 +32,7 @@ void header_cache_add_index(struct header_cache *cache, const struct source_iden
 
 /* Tables by any key of the caller's; returns a referenced table or NULL. */
 const struct artifact_table *header_cache_find_table(struct header_cache *cache, const void *key, size_t key_bytes);
-void header_cache_add_table(struct header_cache *cache, const void *key, size_t key_bytes, const struct artifact_table *table);
+void header_cache_add_table(struct header_cache *cache, const void *key, size_t key_bytes,
+                            const struct artifact_table *table);
 
 #endif

@@ -192,8 +192,8 @@ static char *read_record(int fd, enum header_kind kind, const struct source_iden
     return NULL;
 }
 
-bool header_store_find(struct header_store *store, enum header_kind kind, const struct source_identity *identity, char **bytes,
-                       uint64_t *n_bytes)
+bool header_store_find(struct header_store *store, enum header_kind kind, const struct source_identity *identity,
+                       char **bytes, uint64_t *n_bytes)
 {
     char name[NAME_CHARS];
     struct record record;
@@ -228,8 +228,8 @@ static bool write_all(int fd, const void *bytes, uint64_t n_bytes)
     return true;
 }
 
-static bool write_file(const struct header_store *store, const char *temporary, const char *name, const struct record *record,
-                       const char *bytes)
+static bool write_file(const struct header_store *store, const char *temporary, const char *name,
+                       const struct record *record, const char *bytes)
 {
     int fd = openat(store->directory_fd, temporary, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
     if (fd < 0)

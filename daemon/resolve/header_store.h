@@ -20,8 +20,8 @@ struct header_store *header_store_open(const char *state_dir, struct error *erro
 void header_store_close(struct header_store *store); /* accepts NULL */
 
 /* The document as it was added; the caller frees *bytes. */
-bool header_store_find(struct header_store *store, enum header_kind kind, const struct source_identity *identity, char **bytes,
-                       uint64_t *n_bytes);
+bool header_store_find(struct header_store *store, enum header_kind kind, const struct source_identity *identity,
+                       char **bytes, uint64_t *n_bytes);
 void header_store_add(struct header_store *store, enum header_kind kind, const struct source_identity *identity,
                       const char *bytes, uint64_t n_bytes);
 

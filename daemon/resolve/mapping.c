@@ -64,8 +64,8 @@ static int fail_unknown(const struct builder *builder, const struct view_item *i
     text_escape(artifact, strlen(artifact), reference);
     if (!nearest)
         return fail(builder->error, ERROR_NOT_FOUND, "TENSOR_NOT_FOUND", "tensor %s is not in %s", name, reference);
-    return fail(builder->error, ERROR_NOT_FOUND, "TENSOR_NOT_FOUND", "tensor %s is not in %s; did you mean %s?", name, reference,
-                text_escape(nearest, strlen(nearest), near));
+    return fail(builder->error, ERROR_NOT_FOUND, "TENSOR_NOT_FOUND", "tensor %s is not in %s; did you mean %s?", name,
+                reference, text_escape(nearest, strlen(nearest), near));
 }
 
 /* Views mostly keep the artifact's order, so the tensor behind the last one is tried before the map. */
@@ -95,7 +95,8 @@ static enum job_kind kind_of(const struct box *box, const struct box_runs *runs)
     return n_sliced == 1 ? JOB_DIM1 : JOB_RECT2D;
 }
 
-static int lower(const struct builder *builder, const struct tensor_record *record, const struct box *box, struct box_runs *runs)
+static int lower(const struct builder *builder, const struct tensor_record *record, const struct box *box,
+                 struct box_runs *runs)
 {
     char name[TEXT_NAME_CHARS];
     if (box_lower(box, dtype_bits(record->dtype), runs))

@@ -110,7 +110,8 @@ static int read_shape(struct reader *reader, struct entry *entry)
     if (json_begin_array(&reader->json)) {
         while (json_next_item(&reader->json)) {
             if (entry->rank == TENSOR_MAX_RANK)
-                return fail_tensor(reader->error, ERROR_UNIMPLEMENTED, "RANK_TOO_LARGE", &entry->name, "more than 64 dimensions");
+                return fail_tensor(reader->error, ERROR_UNIMPLEMENTED, "RANK_TOO_LARGE", &entry->name,
+                                   "more than 64 dimensions");
             ARRAY_RESERVE(reader->dims, reader->n_dims, reader->dim_capacity);
             if (!json_take_u64(&reader->json, &reader->dims[reader->n_dims++]))
                 break;
@@ -123,8 +124,8 @@ static int read_shape(struct reader *reader, struct entry *entry)
 static int read_offsets(struct reader *reader, struct entry *entry)
 {
     struct json *json = &reader->json;
-    bool two = json_begin_array(json) && json_next_item(json) && json_take_u64(json, &entry->start) && json_next_item(json) &&
-               json_take_u64(json, &entry->end);
+    bool two = json_begin_array(json) && json_next_item(json) && json_take_u64(json, &entry->start) &&
+               json_next_item(json) && json_take_u64(json, &entry->end);
     if (!two || json_next_item(json))
         json_fail(json, "data_offsets must be two numbers");
     return json_ok(json) ? 0 : fail_entry(reader, entry);
@@ -185,12 +186,14 @@ static int check_names(const struct reader *reader)
     struct map names;
     size_t i = 0;
     map_init(&names, reader->n_entries);
-    while (i < reader->n_entries && map_add(&names, reader->entries[i].name.text, reader->entries[i].name.length, 0) == MAP_NONE)
+    while (i < reader->n_entries &&
+           map_add(&names, reader->entries[i].name.text, reader->entries[i].name.length, 0) == MAP_NONE)
         i++;
     map_fini(&names);
     if (i == reader->n_entries)
         return 0;
-    return fail_tensor(reader->error, ERROR_DATA_LOSS, "DUPLICATE_TENSOR", &reader->entries[i].name, "the name occurs twice in the header");
+    return fail_tensor(reader->error, ERROR_DATA_LOSS, "DUPLICATE_TENSOR", &reader->entries[i].name,
+                       "the name occurs twice in the header");
 }
 
 static int compare_entries(const void *a, const void *b)
@@ -224,13 +227,15 @@ static int check_size(struct reader *reader, const struct entry *entry)
     for (uint32_t i = 0; i < entry->rank; i++)
         fits = fits && checked_mul(bits, reader->dims[entry->shape_at + i], &bits);
     if (!fits || !checked_mul(bits, dtype_bits(entry->dtype), &bits))
-        return fail_tensor(reader->error, ERROR_DATA_LOSS, "VALIDATION_OVERFLOW", &entry->name, "the shape is too large for any file");
+        return fail_tensor(reader->error, ERROR_DATA_LOSS, "VALIDATION_OVERFLOW", &entry->name,
+                           "the shape is too large for any file");
     if (bits % 8)
         return fail_tensor(reader->error, ERROR_DATA_LOSS, "MISALIGNED_SLICE", &entry->name,
                            "its elements do not fill whole bytes");
     if (entry->end - entry->start == bits / 8)
         return 0;
-    return fail(reader->error, ERROR_DATA_LOSS, "TENSOR_INVALID_INFO", "tensor %s: shape and dtype make %llu bytes, data_offsets %llu",
+    return fail(reader->error, ERROR_DATA_LOSS, "TENSOR_INVALID_INFO",
+                "tensor %s: shape and dtype make %llu bytes, data_offsets %llu",
                 text_escape(entry->name.text, entry->name.length, text), (unsigned long long)(bits / 8),
                 (unsigned long long)(entry->end - entry->start));
 }

@@ -1,4 +1,5 @@
-/* One walk over the JSON; then names are compared, and the files, met in any order, are sorted and the entries renumbered. */
+/* One walk over the JSON; then names are compared, and the files, met in any order, are sorted and the entries renumbered.
+ */
 #include "resolve/shard_index.h"
 
 #include <limits.h>
@@ -21,7 +22,8 @@ struct reader {
 static int fail_json(struct reader *reader)
 {
     char text[JSON_ERROR_CHARS];
-    return fail(reader->error, ERROR_DATA_LOSS, "MALFORMED_INDEX", "not an index of part files: %s", json_error(&reader->json, text));
+    return fail(reader->error, ERROR_DATA_LOSS, "MALFORMED_INDEX", "not an index of part files: %s",
+                json_error(&reader->json, text));
 }
 
 static bool is_plain_name(const struct json_string *file)
@@ -93,7 +95,8 @@ static int read_document(struct reader *reader)
     if (!json_end(&reader->json))
         return fail_json(reader);
     if (!reader->index->n_entries)
-        return fail(reader->error, ERROR_DATA_LOSS, "MALFORMED_INDEX", seen ? "weight_map is empty" : "there is no weight_map");
+        return fail(reader->error, ERROR_DATA_LOSS, "MALFORMED_INDEX",
+                    seen ? "weight_map is empty" : "there is no weight_map");
     return 0;
 }
 

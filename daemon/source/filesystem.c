@@ -15,18 +15,10 @@ static const struct {
     const char *name;
 } types[] = {
     {0xEF53, SOURCE_LOCAL, "ext4"}, /* and ext2, ext3: they share it */
-    {0x58465342, SOURCE_LOCAL, "xfs"},
-    {0x9123683E, SOURCE_LOCAL, "btrfs"},
-    {0x2FC12FC1, SOURCE_LOCAL, "zfs"},
-    {0x01021994, SOURCE_LOCAL, "tmpfs"},
-    {0x6969, SOURCE_NETWORK, "nfs"},
-    {0xFF534D42, SOURCE_NETWORK, "cifs"},
-    {0xFE534D42, SOURCE_NETWORK, "smb2"},
-    {0x65735546, SOURCE_NETWORK, "fuse"},
-    {0x00C36400, SOURCE_NETWORK, "ceph"},
-    {0x0BD00BD0, SOURCE_NETWORK, "lustre"},
-    {0x01021997, SOURCE_NETWORK, "9p"},
-    {0x794C7630, SOURCE_NETWORK, "overlay"},
+    {0x58465342, SOURCE_LOCAL, "xfs"},      {0x9123683E, SOURCE_LOCAL, "btrfs"},  {0x2FC12FC1, SOURCE_LOCAL, "zfs"},
+    {0x01021994, SOURCE_LOCAL, "tmpfs"},    {0x6969, SOURCE_NETWORK, "nfs"},      {0xFF534D42, SOURCE_NETWORK, "cifs"},
+    {0xFE534D42, SOURCE_NETWORK, "smb2"},   {0x65735546, SOURCE_NETWORK, "fuse"}, {0x00C36400, SOURCE_NETWORK, "ceph"},
+    {0x0BD00BD0, SOURCE_NETWORK, "lustre"}, {0x01021997, SOURCE_NETWORK, "9p"},   {0x794C7630, SOURCE_NETWORK, "overlay"},
     {0xF2F52010, SOURCE_NETWORK, "f2fs"},
 };
 

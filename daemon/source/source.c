@@ -42,7 +42,8 @@ int source_open(const char *reference, const struct source_options *options, str
 {
     const char *colon = strchr(reference, ':');
     if (!colon || colon == reference)
-        return fail_reference(reference, ERROR_INVALID_ARGUMENT, "an artifact reference looks like disk:/models/llama", error);
+        return fail_reference(reference, ERROR_INVALID_ARGUMENT, "an artifact reference looks like disk:/models/llama",
+                              error);
     const struct source_ops *ops = find_ops(reference, (size_t)(colon - reference));
     if (!ops)
         return fail_reference(reference, ERROR_UNIMPLEMENTED, "no such kind of source is built in; there is disk:", error);

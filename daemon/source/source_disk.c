@@ -147,7 +147,8 @@ static int open_name(const struct source_disk *disk, const char *name, struct er
 }
 
 /* Takes path_fd. Leaves everything in `opened` to the caller, also after a failure. */
-static int open_regular(int path_fd, const char *name, struct source_disk_file *opened, struct stat *status, struct error *error)
+static int open_regular(int path_fd, const char *name, struct source_disk_file *opened, struct stat *status,
+                        struct error *error)
 {
     char text[TEXT_NAME_CHARS];
     int failed = 0;
@@ -173,7 +174,8 @@ static void close_file(struct source_disk_file *opened)
     free(opened);
 }
 
-static int disk_open_file(struct source *source, const char *name, struct source_file *file, void **handle, struct error *error)
+static int disk_open_file(struct source *source, const char *name, struct source_file *file, void **handle,
+                          struct error *error)
 {
     const struct source_disk *disk = (const struct source_disk *)source;
     struct stat status;

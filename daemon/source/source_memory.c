@@ -66,7 +66,8 @@ void source_memory_put(const char *artifact, const char *name, const void *bytes
     file->references = 1;
     pthread_mutex_lock(&lock);
     uint64_t version = ++n_versions;
-    file->identity = (struct source_identity){.inode = version, .size_bytes = n_bytes, .mtime_ns = version, .ctime_ns = version};
+    file->identity =
+        (struct source_identity){.inode = version, .size_bytes = n_bytes, .mtime_ns = version, .ctime_ns = version};
     struct memory_file **slot = find_slot(artifact, name), *old = find(artifact, name);
     file->next = old ? old->next : *slot;
     *slot = file;
@@ -161,7 +162,8 @@ static int memory_check_unchanged(struct source *source, size_t file, struct err
     pthread_mutex_unlock(&lock);
     char text[TEXT_NAME_CHARS];
     return same ? 0
-                : fail(error, ERROR_FAILED_PRECONDITION, "SOURCE_CHANGED", "%s changed since it was resolved; resolve it again",
+                : fail(error, ERROR_FAILED_PRECONDITION, "SOURCE_CHANGED",
+                       "%s changed since it was resolved; resolve it again",
                        text_escape(opened->name, strlen(opened->name), text));
 }
 

@@ -1,6 +1,7 @@
 /* Prints the mappings of views, for test_mapping_numpy.py.
  *
- * stdin, words separated by white space:  REFERENCE ALIGN N_ITEMS, then per item NAME N_SLICES and two bounds per slice, where
+ * stdin, words separated by white space:  REFERENCE ALIGN N_ITEMS, then per item NAME N_SLICES and two bounds per slice,
+ * where
  * "." is an open end; again until the end of the input. stdout, per view: an `error CODE` line, or one `mapping` line, a
  * `tensor` line per tensor and a `run` line per byte run, with their fields in the order of mapping.h. */
 #include <inttypes.h>
@@ -45,7 +46,8 @@ static void read_item(struct view_item *item)
 
 static void print_mapping(const struct mapping *mapping)
 {
-    printf("mapping %zu %zu %" PRIu64 " %" PRIu64 "\n", mapping->n_tensors, mapping->n_runs, mapping->view_bytes, mapping->replica_bytes);
+    printf("mapping %zu %zu %" PRIu64 " %" PRIu64 "\n", mapping->n_tensors, mapping->n_runs, mapping->view_bytes,
+           mapping->replica_bytes);
     for (size_t i = 0; i < mapping->n_tensors; i++) {
         const struct view_tensor *tensor = &mapping->tensors[i];
         printf("tensor %s %" PRIu64 " %" PRIu64, tensor->record->name, tensor->offset, tensor->bytes);
@@ -55,8 +57,9 @@ static void print_mapping(const struct mapping *mapping)
     }
     for (size_t i = 0; i < mapping->n_runs; i++) {
         const struct byte_run *run = &mapping->runs[i];
-        printf("run %s %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64 "\n", mapping->artifact->source->files[run->file].name,
-               run->src_offset, run->dst_offset, run->row_bytes, run->n_rows, run->src_stride);
+        printf("run %s %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64 "\n",
+               mapping->artifact->source->files[run->file].name, run->src_offset, run->dst_offset, run->row_bytes,
+               run->n_rows, run->src_stride);
     }
 }
 

@@ -114,8 +114,10 @@ static void make_view(struct model *model)
             slice->stop = random_below(4) ? random_bound(model->shapes[t][d]) : INT64_MAX;
         }
         model->tensor_of_item[i] = t;
-        model->items[i] = (struct view_item){.name = model->names[t], .name_length = strlen(model->names[t]),
-                                             .n_slices = whole ? 0 : model->ranks[t], .slices = model->slices[i]};
+        model->items[i] = (struct view_item){.name = model->names[t],
+                                             .name_length = strlen(model->names[t]),
+                                             .n_slices = whole ? 0 : model->ranks[t],
+                                             .slices = model->slices[i]};
     }
 }
 
@@ -172,8 +174,8 @@ static void check_runs(const struct mapping *mapping, const struct model *model,
         if (i && mapping->runs[i - 1].file == run->file)
             assert_true(byte_run_end(&mapping->runs[i - 1]) <= run->src_offset);
         for (uint64_t row = 0; row < run->n_rows; row++)
-            memcpy(replica + run->dst_offset + row * run->row_bytes, model->files[run->file] + run->src_offset + row * run->src_stride,
-                   run->row_bytes);
+            memcpy(replica + run->dst_offset + row * run->row_bytes,
+                   model->files[run->file] + run->src_offset + row * run->src_stride, run->row_bytes);
         moved += run->n_rows * run->row_bytes;
     }
     assert_int_equal(moved, mapping->view_bytes);

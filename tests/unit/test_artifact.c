@@ -48,8 +48,8 @@ static void put_part(const char *file, const char *letters)
     unsigned char bytes[8192] = {0};
     size_t n = strlen(letters);
     for (size_t i = 0; i < n; i++) {
-        snprintf(entry, sizeof entry, "%s\"%c\":{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":[%zu,%zu]}", i ? "," : "", letters[i],
-                 4 * i, 4 * i + 4);
+        snprintf(entry, sizeof entry, "%s\"%c\":{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":[%zu,%zu]}", i ? "," : "",
+                 letters[i], 4 * i, 4 * i + 4);
         strcat(header, entry);
     }
     strcat(header, "}");
@@ -177,6 +177,22 @@ static void index_and_files_must_agree(void **state)
     refuses(ERROR_DATA_LOSS, INDEX);
     put_text(INDEX, "");
     refuses(ERROR_DATA_LOSS, INDEX);
+}
+
+static void the_number_of_part_files_is_limited(void **state)
+{
+    char name[32];
+    (void)state;
+    for (int i = 0; i < 10001; i++) {
+        if (i == 10000) {
+            struct artifact *artifact = resolve(false);
+            assert_int_equal(artifact->source->n_files, 10000);
+            artifact_unref(artifact);
+        }
+        snprintf(name, sizeof name, "%05d.safetensors", 10000 - i); /* put in front: the table is a list */
+        source_memory_put("m", name, "\2\0\0\0\0\0\0\0{}", 10);
+    }
+    refuses(ERROR_UNIMPLEMENTED, "10000");
 }
 
 static void a_file_without_tensors_is_an_empty_artifact(void **state)
@@ -322,10 +338,12 @@ static void index_documents_list_names_offsets_and_strides(void **state)
     snprintf(reference, sizeof reference, "disk:%s", root);
     assert_int_equal(artifact_resolve(reference, &relative, cache, false, &artifact, &error), 0);
     char *source_index = artifact_source_index_json(artifact), *canonical = artifact_canonical_index_json(artifact);
-    assert_string_equal(source_index, "{\"a\\\"\":[15,4,[],[],\"torch.float32\",0],\"e\":[15,0,[2,0],[1,1],\"F4\",0],"
-                                      "\"odd\":[0,3,[3],[1],\"torch.uint8\",0],\"w\":[3,12,[2,3],[3,1],\"torch.bfloat16\",0]}");
-    assert_string_equal(canonical, "{\"a\\\"\":[0,4,[],[],\"torch.float32\",0],\"e\":[8,0,[2,0],[1,1],\"F4\",0],"
-                                   "\"odd\":[8,3,[3],[1],\"torch.uint8\",0],\"w\":[16,12,[2,3],[3,1],\"torch.bfloat16\",0]}");
+    assert_string_equal(source_index,
+                        "{\"a\\\"\":[15,4,[],[],\"torch.float32\",0],\"e\":[15,0,[2,0],[1,1],\"F4\",0],"
+                        "\"odd\":[0,3,[3],[1],\"torch.uint8\",0],\"w\":[3,12,[2,3],[3,1],\"torch.bfloat16\",0]}");
+    assert_string_equal(canonical,
+                        "{\"a\\\"\":[0,4,[],[],\"torch.float32\",0],\"e\":[8,0,[2,0],[1,1],\"F4\",0],"
+                        "\"odd\":[8,3,[3],[1],\"torch.uint8\",0],\"w\":[16,12,[2,3],[3,1],\"torch.bfloat16\",0]}");
     free(source_index);
     free(canonical);
     artifact_unref(artifact);
@@ -344,6 +362,7 @@ int main(void)
         TEST(broken_parts_are_named),
         TEST(a_name_in_two_files_is_refused),
         TEST(index_and_files_must_agree),
+        TEST(the_number_of_part_files_is_limited),
         TEST(a_file_without_tensors_is_an_empty_artifact),
         TEST(a_second_resolve_reads_nothing_and_says_the_same),
         TEST(a_changed_part_changes_identity_and_is_read_again),

@@ -54,8 +54,8 @@ static void boxes_lower_to_the_expected_runs(void **state)
         if (runs.n_runs != g->n_runs || runs.first_offset != g->first_offset || runs.row_bytes != g->row_bytes ||
             runs.n_rows != g->n_rows || runs.row_stride != g->row_stride)
             fail_msg("case %zu: %llu runs at %llu: %llu rows of %llu, stride %llu", i, (unsigned long long)runs.n_runs,
-                     (unsigned long long)runs.first_offset, (unsigned long long)runs.n_rows, (unsigned long long)runs.row_bytes,
-                     (unsigned long long)runs.row_stride);
+                     (unsigned long long)runs.first_offset, (unsigned long long)runs.n_rows,
+                     (unsigned long long)runs.row_bytes, (unsigned long long)runs.row_stride);
     }
 }
 

@@ -10,17 +10,87 @@
 #include "base/json.h"
 
 static const char *const well_formed[] = {
-    "{}", "[]", " \t\r\n{ } ", "null", "true", "false", "0", "-0", "-1", "12.5", "1e5", "1E+5", "1.25e-3", "\"\"",
-    "[1, [2, {\"a\": []}], \"x\"]", "{\"a\": 1, \"a\": 2}", "\"\\\"\\\\\\/\\b\\f\\n\\r\\t\"", "\"\\u0000\\ud83d\\ude00\"",
-    "\"\x7f\"", "\"\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80\"", "123456789012345678901234567890",
+    "{}",
+    "[]",
+    " \t\r\n{ } ",
+    "null",
+    "true",
+    "false",
+    "0",
+    "-0",
+    "-1",
+    "12.5",
+    "1e5",
+    "1E+5",
+    "1.25e-3",
+    "\"\"",
+    "[1, [2, {\"a\": []}], \"x\"]",
+    "{\"a\": 1, \"a\": 2}",
+    "\"\\\"\\\\\\/\\b\\f\\n\\r\\t\"",
+    "\"\\u0000\\ud83d\\ude00\"",
+    "\"\x7f\"",
+    "\"\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80\"",
+    "123456789012345678901234567890",
 };
 
 static const char *const malformed[] = {
-    "", " ", "{", "}", "[", "]", "[1,]", "[,1]", "[1 2]", "{,}", "{\"a\"}", "{\"a\":}", "{\"a\":1,}", "{\"a\" 1}", "{a:1}",
-    "{1:2}", "{'a':1}", "nul", "nulll", "True", "NaN", "Infinity", "-", "+1", "01", "-01", ".5", "1.", "1.e5", "1e", "1e+",
-    "0x10", "\"", "\"abc", "\"\\", "\"\\x\"", "\"\\u12\"", "\"\\u12g4\"", "\"\\ud800\"", "\"\\ud800x\"", "\"\\udc00\"",
-    "\"\\ud800\\ud800\"", "\"\\ud800\\u0041\"", "\"a\nb\"", "\"a\tb\"", "\"\x01\"", "\"\xff\"", "\"\xc0\x80\"",
-    "\"\xed\xa0\x80\"", "\"\xf4\x90\x80\x80\"", "\"\xe2\x82\"", "\xef\xbb\xbf{}", "{} {}", "1 2", "[1] x", "/**/1", "[1}",
+    "",
+    " ",
+    "{",
+    "}",
+    "[",
+    "]",
+    "[1,]",
+    "[,1]",
+    "[1 2]",
+    "{,}",
+    "{\"a\"}",
+    "{\"a\":}",
+    "{\"a\":1,}",
+    "{\"a\" 1}",
+    "{a:1}",
+    "{1:2}",
+    "{'a':1}",
+    "nul",
+    "nulll",
+    "True",
+    "NaN",
+    "Infinity",
+    "-",
+    "+1",
+    "01",
+    "-01",
+    ".5",
+    "1.",
+    "1.e5",
+    "1e",
+    "1e+",
+    "0x10",
+    "\"",
+    "\"abc",
+    "\"\\",
+    "\"\\x\"",
+    "\"\\u12\"",
+    "\"\\u12g4\"",
+    "\"\\ud800\"",
+    "\"\\ud800x\"",
+    "\"\\udc00\"",
+    "\"\\ud800\\ud800\"",
+    "\"\\ud800\\u0041\"",
+    "\"a\nb\"",
+    "\"a\tb\"",
+    "\"\x01\"",
+    "\"\xff\"",
+    "\"\xc0\x80\"",
+    "\"\xed\xa0\x80\"",
+    "\"\xf4\x90\x80\x80\"",
+    "\"\xe2\x82\"",
+    "\xef\xbb\xbf{}",
+    "{} {}",
+    "1 2",
+    "[1] x",
+    "/**/1",
+    "[1}",
     "{\"a\":1]",
 };
 
@@ -80,7 +150,8 @@ static void nesting_is_limited(void **state)
 
 static void values_are_walked_in_order(void **state)
 {
-    static const char text[] = "{\"u\": 18446744073709551615, \"i\": -9223372036854775808, \"n\": null, \"s\": [\"a\\u0000b\", \"plain\"]}";
+    static const char text[] =
+        "{\"u\": 18446744073709551615, \"i\": -9223372036854775808, \"n\": null, \"s\": [\"a\\u0000b\", \"plain\"]}";
     struct json json;
     struct arena arena;
     struct json_string key, first, second;
@@ -110,7 +181,8 @@ static void values_are_walked_in_order(void **state)
 
 static void surrogate_pairs_become_one_character(void **state)
 {
-    static const char text[] = "\"\\uD83D\\ude00\\u00e9\\u20AC\\u0041\"", wanted[] = "\xf0\x9f\x98\x80\xc3\xa9\xe2\x82\xac" "A";
+    static const char text[] = "\"\\uD83D\\ude00\\u00e9\\u20AC\\u0041\"", wanted[] = "\xf0\x9f\x98\x80\xc3\xa9\xe2\x82\xac"
+                                                                                     "A";
     struct json json;
     struct arena arena;
     struct json_string value;
@@ -221,16 +293,11 @@ static void written_strings_are_read_back(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(well_formed_values_are_skipped),
-        cmocka_unit_test(malformed_values_are_refused),
-        cmocka_unit_test(every_cut_of_a_document_is_refused),
-        cmocka_unit_test(nesting_is_limited),
-        cmocka_unit_test(values_are_walked_in_order),
-        cmocka_unit_test(surrogate_pairs_become_one_character),
-        cmocka_unit_test(integers_are_exact_or_refused),
-        cmocka_unit_test(errors_tell_the_place),
-        cmocka_unit_test(the_arena_cap_bounds_escaped_strings),
-        cmocka_unit_test(the_writer_sets_commas_and_quotes),
+        cmocka_unit_test(well_formed_values_are_skipped),       cmocka_unit_test(malformed_values_are_refused),
+        cmocka_unit_test(every_cut_of_a_document_is_refused),   cmocka_unit_test(nesting_is_limited),
+        cmocka_unit_test(values_are_walked_in_order),           cmocka_unit_test(surrogate_pairs_become_one_character),
+        cmocka_unit_test(integers_are_exact_or_refused),        cmocka_unit_test(errors_tell_the_place),
+        cmocka_unit_test(the_arena_cap_bounds_escaped_strings), cmocka_unit_test(the_writer_sets_commas_and_quotes),
         cmocka_unit_test(written_strings_are_read_back),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

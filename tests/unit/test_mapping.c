@@ -35,10 +35,12 @@ static struct artifact *resolve(void)
 static int create(void **state)
 {
     (void)state;
-    put("a.safetensors", "{\"m\":{\"dtype\":\"F32\",\"shape\":[4,6],\"data_offsets\":[0,96]},"
-                         "\"scalar\":{\"dtype\":\"F32\",\"shape\":[],\"data_offsets\":[96,100]},"
-                         "\"none\":{\"dtype\":\"F32\",\"shape\":[3,0],\"data_offsets\":[100,100]},"
-                         "\"cube\":{\"dtype\":\"U8\",\"shape\":[4,6,5],\"data_offsets\":[100,220]}}", 220);
+    put("a.safetensors",
+        "{\"m\":{\"dtype\":\"F32\",\"shape\":[4,6],\"data_offsets\":[0,96]},"
+        "\"scalar\":{\"dtype\":\"F32\",\"shape\":[],\"data_offsets\":[96,100]},"
+        "\"none\":{\"dtype\":\"F32\",\"shape\":[3,0],\"data_offsets\":[100,100]},"
+        "\"cube\":{\"dtype\":\"U8\",\"shape\":[4,6,5],\"data_offsets\":[100,220]}}",
+        220);
     put("b.safetensors", "{\"f4\":{\"dtype\":\"F4\",\"shape\":[4,8],\"data_offsets\":[0,16]}}", 16);
     artifact = resolve();
     return 0;
@@ -54,8 +56,17 @@ static int destroy(void **state)
 
 static const struct slice all = {0, INT64_MAX};
 
-#define ITEM(text, n, ...) {.name = text, .name_length = sizeof text - 1, .n_slices = n, .slices = (const struct slice[]){__VA_ARGS__}}
-#define WHOLE(text) {.name = text, .name_length = sizeof text - 1}
+#define ITEM(text, n, ...)                                                                                                  \
+    {                                                                                                                       \
+        .name = text, .name_length = sizeof text - 1, .n_slices = n, .slices = (const struct slice[])                       \
+        {                                                                                                                   \
+            __VA_ARGS__                                                                                                     \
+        }                                                                                                                   \
+    }
+#define WHOLE(text)                                                                                                         \
+    {                                                                                                                       \
+        .name = text, .name_length = sizeof text - 1                                                                        \
+    }
 
 static struct mapping *build(const struct view_item *items, size_t n_items, struct error *error)
 {
@@ -74,7 +85,8 @@ static void refuses(const struct view_item *items, size_t n_items, enum error_co
 
 static void impossible_views_are_refused_and_the_tensor_named(void **state)
 {
-    const struct view_item twice[] = {WHOLE("m"), ITEM("m", 2, {0, 1}, all)}, unknown[] = {WHOLE("scalars")}, few[] = {ITEM("m", 1, all)};
+    const struct view_item twice[] = {WHOLE("m"), ITEM("m", 2, {0, 1}, all)}, unknown[] = {WHOLE("scalars")},
+                           few[] = {ITEM("m", 1, all)};
     const struct view_item many[] = {ITEM("m", 3, all, all, all)}, scalar[] = {ITEM("scalar", 1, all)};
     const struct view_item half[] = {ITEM("f4", 2, all, {1, 3})};
     (void)state;
@@ -195,8 +207,12 @@ static void slices_that_mean_the_same_share_a_digest(void **state)
 static void different_views_have_different_digests(void **state)
 {
     const struct view_item views[][2] = {
-        {WHOLE("m"), WHOLE("cube")}, {WHOLE("cube"), WHOLE("m")}, {WHOLE("m"), ITEM("cube", 3, {0, 2}, all, all)},
-        {WHOLE("m"), ITEM("cube", 3, {2, 4}, all, all)}, {WHOLE("m"), WHOLE("scalar")}, {WHOLE("m"), ITEM("cube", 3, {0, 0}, all, all)},
+        {WHOLE("m"), WHOLE("cube")},
+        {WHOLE("cube"), WHOLE("m")},
+        {WHOLE("m"), ITEM("cube", 3, {0, 2}, all, all)},
+        {WHOLE("m"), ITEM("cube", 3, {2, 4}, all, all)},
+        {WHOLE("m"), WHOLE("scalar")},
+        {WHOLE("m"), ITEM("cube", 3, {0, 0}, all, all)},
     };
     enum { N = sizeof views / sizeof *views };
     char digests[N][DIGEST_HEX_CHARS + 1];
@@ -223,10 +239,16 @@ static void the_number_of_runs_is_limited(void **state)
     (void)state;
     for (size_t i = 0; i < 2; i++) {
         uint64_t shape[] = {sizes[i], 2, 3, 2, 4};
-        struct tensor_record record = {.name = "w", .name_length = 1, .dtype = DTYPE_F4, .rank = 5, .shape = shape, .offset = 100,
+        struct tensor_record record = {.name = "w",
+                                       .name_length = 1,
+                                       .dtype = DTYPE_F4,
+                                       .rank = 5,
+                                       .shape = shape,
+                                       .offset = 100,
                                        .bytes = sizes[i] * 24};
         struct source source = {.n_files = 1};
-        struct artifact fake = {.source = &source, .reference = "memory:fake", .tensors = &record, .n_tensors = 1, .references = 2};
+        struct artifact fake = {
+            .source = &source, .reference = "memory:fake", .tensors = &record, .n_tensors = 1, .references = 2};
         map_init(&fake.by_name, 1);
         map_add(&fake.by_name, "w", 1, 0);
         struct view_spec view = {.items = items, .n_items = 1, .align_bytes = 64};

@@ -20,7 +20,9 @@ struct broken {
 #define X(dtype, shape, offsets) "{\"x\":{\"dtype\":\"" dtype "\",\"shape\":" shape ",\"data_offsets\":" offsets "}}"
 #define U8(offsets) "{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":" offsets "}"
 #define GOOD X("U8", "[4]", "[0,4]")
-#define RANK_65 "[1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,4]"
+#define RANK_65                                                                                                             \
+    "[1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1," \
+    "1,1,1,1,1,1,4]"
 #define BAD_JSON "INVALID_HEADER_DESERIALIZATION"
 
 static const struct broken broken[] = {
@@ -126,9 +128,10 @@ static void unusual_but_legal_headers_are_read(void **state)
 
 static void tensors_come_in_the_order_of_their_bytes(void **state)
 {
-    static const char text[] = "{\"b\":{\"dtype\":\"BF16\",\"shape\":[2,3],\"data_offsets\":[4,16]},"
-                               "\"e2\":{\"dtype\":\"F64\",\"shape\":[0],\"data_offsets\":[4,4]},"
-                               "\"e1\":{\"dtype\":\"F64\",\"shape\":[0,7],\"data_offsets\":[4,4]},\"a\\u0000z\":" U8("[0,4]") "}";
+    static const char text[] =
+        "{\"b\":{\"dtype\":\"BF16\",\"shape\":[2,3],\"data_offsets\":[4,16]},"
+        "\"e2\":{\"dtype\":\"F64\",\"shape\":[0],\"data_offsets\":[4,4]},"
+        "\"e1\":{\"dtype\":\"F64\",\"shape\":[0,7],\"data_offsets\":[4,4]},\"a\\u0000z\":" U8("[0,4]") "}";
     struct error error;
     struct safetensors_header *header = parse(text, 16, &error);
     (void)state;

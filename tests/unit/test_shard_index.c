@@ -17,11 +17,25 @@ static struct shard_index *parse(const char *text, struct error *error)
 static void malformed_documents_are_refused(void **state)
 {
     static const char *const malformed[] = {
-        "", "{", "[]", "null", "7", "{}", "\xef\xbb\xbf{}", "{\"weight_map\": []}", "{\"weight_map\": null}",
-        "{\"weight_map\": {\"a\": 7}}", "{\"weight_map\": {\"a\": null}}", "{\"weight_map\": {\"a\": [\"f\"]}}",
-        "{\"weight_map\": {\"a\": \"f\"}} trailing", "{\"weight_map\": {\"a\": \"f\"}, \"weight_map\": {\"b\": \"f\"}}",
-        "{\"weight_map\": {\"a\": \"f\", \"a\": \"g\"}}", "{\"weight_map\": {\"a\": \"f\", \"\\u0061\": \"f\"}}",
-        "{\"weight_map\": {}}", "{\"weight_map\": {\"a\": \"f\",}}", "{\"metadata\": {\"x\": tru}, \"weight_map\": {\"a\": \"f\"}}",
+        "",
+        "{",
+        "[]",
+        "null",
+        "7",
+        "{}",
+        "\xef\xbb\xbf{}",
+        "{\"weight_map\": []}",
+        "{\"weight_map\": null}",
+        "{\"weight_map\": {\"a\": 7}}",
+        "{\"weight_map\": {\"a\": null}}",
+        "{\"weight_map\": {\"a\": [\"f\"]}}",
+        "{\"weight_map\": {\"a\": \"f\"}} trailing",
+        "{\"weight_map\": {\"a\": \"f\"}, \"weight_map\": {\"b\": \"f\"}}",
+        "{\"weight_map\": {\"a\": \"f\", \"a\": \"g\"}}",
+        "{\"weight_map\": {\"a\": \"f\", \"\\u0061\": \"f\"}}",
+        "{\"weight_map\": {}}",
+        "{\"weight_map\": {\"a\": \"f\",}}",
+        "{\"metadata\": {\"x\": tru}, \"weight_map\": {\"a\": \"f\"}}",
     };
     struct error error;
     (void)state;
@@ -35,10 +49,14 @@ static void malformed_documents_are_refused(void **state)
 static void a_file_must_be_a_plain_name(void **state)
 {
     static const char *const documents[] = {
-        "{\"weight_map\": {\"a.w\": \"\"}}",           "{\"weight_map\": {\"a.w\": \".\"}}",
-        "{\"weight_map\": {\"a.w\": \"..\"}}",         "{\"weight_map\": {\"a.w\": \"../f\"}}",
-        "{\"weight_map\": {\"a.w\": \"/etc/passwd\"}}", "{\"weight_map\": {\"a.w\": \"sub/f\"}}",
-        "{\"weight_map\": {\"a.w\": \"f\\u0000g\"}}",   "{\"weight_map\": {\"a.w\": \"\\u002e\\u002e\\u002ff\"}}",
+        "{\"weight_map\": {\"a.w\": \"\"}}",
+        "{\"weight_map\": {\"a.w\": \".\"}}",
+        "{\"weight_map\": {\"a.w\": \"..\"}}",
+        "{\"weight_map\": {\"a.w\": \"../f\"}}",
+        "{\"weight_map\": {\"a.w\": \"/etc/passwd\"}}",
+        "{\"weight_map\": {\"a.w\": \"sub/f\"}}",
+        "{\"weight_map\": {\"a.w\": \"f\\u0000g\"}}",
+        "{\"weight_map\": {\"a.w\": \"\\u002e\\u002e\\u002ff\"}}",
         "{\"weight_map\": {\"a.w\": \".hidden\"}}",
     };
     struct error error;
@@ -52,8 +70,9 @@ static void a_file_must_be_a_plain_name(void **state)
 
 static void files_are_sorted_and_entries_point_at_them(void **state)
 {
-    static const char text[] = "{\"extra\": [1, {\"x\": null}], \"weight_map\": {\"a\": \"m-2\", \"\\u00e9\": \"m-1\", \"c\": \"m-2\"},"
-                               " \"metadata\": {\"total_size\": 96, \"weight_map\": 3}}";
+    static const char text[] =
+        "{\"extra\": [1, {\"x\": null}], \"weight_map\": {\"a\": \"m-2\", \"\\u00e9\": \"m-1\", \"c\": \"m-2\"},"
+        " \"metadata\": {\"total_size\": 96, \"weight_map\": 3}}";
     struct error error;
     struct shard_index *index = parse(text, &error);
     (void)state;

@@ -54,10 +54,11 @@ static void bad_references_are_refused(void **state)
         const char *reference;
         enum error_code code;
     } cases[] = {
-        {"", ERROR_INVALID_ARGUMENT},        {"/models/llama", ERROR_INVALID_ARGUMENT}, {":x", ERROR_INVALID_ARGUMENT},
-        {"disk:", ERROR_INVALID_ARGUMENT},   {"disk:llama", ERROR_INVALID_ARGUMENT},    {"tape:/x", ERROR_UNIMPLEMENTED},
-        {"disks:/x", ERROR_UNIMPLEMENTED},   {"s3://bucket/x", ERROR_UNIMPLEMENTED},    {"memory:nobody", ERROR_NOT_FOUND},
-        {"disk:/etc/passwd", ERROR_PERMISSION_DENIED},
+        {"", ERROR_INVALID_ARGUMENT},           {"/models/llama", ERROR_INVALID_ARGUMENT},
+        {":x", ERROR_INVALID_ARGUMENT},         {"disk:", ERROR_INVALID_ARGUMENT},
+        {"disk:llama", ERROR_INVALID_ARGUMENT}, {"tape:/x", ERROR_UNIMPLEMENTED},
+        {"disks:/x", ERROR_UNIMPLEMENTED},      {"s3://bucket/x", ERROR_UNIMPLEMENTED},
+        {"memory:nobody", ERROR_NOT_FOUND},     {"disk:/etc/passwd", ERROR_PERMISSION_DENIED},
     };
     struct source *source;
     struct error error;
@@ -136,7 +137,8 @@ static void files_are_opened_and_identified(void **state)
     assert_string_equal(source->files[file].name, "link");
     assert_int_equal(source->files[file].size_bytes, 5);
     assert_int_equal(source->files[file].identity.inode, status.st_ino);
-    assert_int_equal(source->files[file].identity.mtime_ns, (uint64_t)status.st_mtim.tv_sec * 1000000000u + (uint64_t)status.st_mtim.tv_nsec);
+    assert_int_equal(source->files[file].identity.mtime_ns,
+                     (uint64_t)status.st_mtim.tv_sec * 1000000000u + (uint64_t)status.st_mtim.tv_nsec);
     struct iovec iov = {.iov_base = bytes, .iov_len = 4};
     assert_int_equal(source_read(source, file, 1, &iov, 1, false, &error), 0);
     assert_string_equal(bytes, "ello");
@@ -284,9 +286,14 @@ static void seven_filesystems_count_as_local(void **state)
         const char *name;
         enum source_filesystem kind;
     } cases[] = {
-        {0xEF53, "ext4", SOURCE_LOCAL},    {0x58465342, "xfs", SOURCE_LOCAL},   {(long)0x9123683E, "btrfs", SOURCE_LOCAL},
-        {0x2FC12FC1, "zfs", SOURCE_LOCAL}, {0x01021994, "tmpfs", SOURCE_LOCAL}, {0x6969, "nfs", SOURCE_NETWORK},
-        {0x65735546, "fuse", SOURCE_NETWORK}, {0x12345, "0x12345", SOURCE_NETWORK},
+        {0xEF53, "ext4", SOURCE_LOCAL},
+        {0x58465342, "xfs", SOURCE_LOCAL},
+        {(long)0x9123683E, "btrfs", SOURCE_LOCAL},
+        {0x2FC12FC1, "zfs", SOURCE_LOCAL},
+        {0x01021994, "tmpfs", SOURCE_LOCAL},
+        {0x6969, "nfs", SOURCE_NETWORK},
+        {0x65735546, "fuse", SOURCE_NETWORK},
+        {0x12345, "0x12345", SOURCE_NETWORK},
     };
     char name[16];
     (void)state;

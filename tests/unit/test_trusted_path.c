@@ -111,9 +111,25 @@ static void links_inside_the_roots_are_followed(void **state)
 static void whatever_leads_outside_is_denied_whether_it_exists_or_not(void **state)
 {
     static const char *const names[] = {
-        "outside", "outside/f", "missing", "missing/f", "a-sibling", "a-sibling/f", "a/..", "a/../outside/f", "a/../missing",
-        "a/out", "a/out/f", "a/out/missing", "a/out-file", "a/out-missing", "b/absolute-out",
-        "b/absolute-out/f", "a/../../../../../../../etc/passwd", "b/../a-sibling/f", "alias/model/../../outside/f",
+        "outside",
+        "outside/f",
+        "missing",
+        "missing/f",
+        "a-sibling",
+        "a-sibling/f",
+        "a/..",
+        "a/../outside/f",
+        "a/../missing",
+        "a/out",
+        "a/out/f",
+        "a/out/missing",
+        "a/out-file",
+        "a/out-missing",
+        "b/absolute-out",
+        "b/absolute-out/f",
+        "a/../../../../../../../etc/passwd",
+        "b/../a-sibling/f",
+        "alias/model/../../outside/f",
     };
     (void)state;
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
