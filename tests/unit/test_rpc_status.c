@@ -1,0 +1,69 @@
+/* Errors as trailers: complete when they fit, cut so that they always do. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+#undef fail /* ours is in base/error.h */
+
+#include <string.h>
+
+#include "base/text.h"
+#include "google/rpc/status.pb-c.h"
+#include "rpc/rpc_status.h"
+
+static struct rpc_status built;
+
+static Google__Rpc__Status *build(const struct error *error)
+{
+    rpc_status_build(error, &built);
+    assert_true(built.details_bytes <= RPC_STATUS_DETAIL_BYTES);
+    assert_true(text_is_utf8(built.message, strlen(built.message)));
+    Google__Rpc__Status *status = google__rpc__status__unpack(NULL, built.details_bytes, built.details);
+    assert_non_null(status);
+    assert_string_equal(status->message, built.message);
+    assert_int_equal(status->code, error->code);
+    return status;
+}
+
+static void code_message_and_reason_travel(void **state)
+{
+    struct error error;
+    (void)state;
+    fail(&error, ERROR_PERMISSION_DENIED, "OUTSIDE_TRUSTED_ROOTS", "%s is outside", "/étc");
+    Google__Rpc__Status *status = build(&error);
+    assert_string_equal(built.message, "/étc is outside");
+    Google__Rpc__ErrorInfo *info =
+        google__rpc__error_info__unpack(NULL, status->details[0]->value.len, status->details[0]->value.data);
+    assert_string_equal(info->reason, "OUTSIDE_TRUSTED_ROOTS");
+    assert_string_equal(info->domain, "tensorcast");
+    google__rpc__error_info__free_unpacked(info, NULL);
+    google__rpc__status__free_unpacked(status, NULL);
+}
+
+static void the_longest_message_and_reason_fit(void **state)
+{
+    struct error error = {.code = ERROR_INTERNAL};
+    (void)state;
+    memset(error.reason, 'R', sizeof error.reason - 1);
+    memset(error.message, 'm', sizeof error.message - 1);
+    google__rpc__status__free_unpacked(build(&error), NULL);
+    assert_int_equal(strlen(built.message), sizeof error.message - 1);
+}
+
+static void text_that_is_not_utf8_does_not_cost_the_status(void **state)
+{
+    struct error error = {.code = ERROR_DATA_LOSS, .reason = "X", .message = "bad \xff name"};
+    (void)state;
+    google__rpc__status__free_unpacked(build(&error), NULL);
+    assert_string_equal(built.message, "bad ? name");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(code_message_and_reason_travel),
+        cmocka_unit_test(the_longest_message_and_reason_fit),
+        cmocka_unit_test(text_that_is_not_utf8_does_not_cost_the_status),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
