@@ -15,9 +15,8 @@ int tc_release(struct tc_client *client, const char *artifact, uint64_t timeout_
     request.all = !artifact;
     if (artifact)
         request.artifact = (char *)artifact;
-    const Tensorcast__Daemon__V1__ReleaseResponse *response =
-        (const void *)rpc_client_get(client->rpc, "Release", &request.base,
-                                     &tensorcast__daemon__v1__release_response__descriptor, &wait, &arena, &cause);
+    const Tensorcast__Daemon__V1__ReleaseResponse *response = (const void *)rpc_client_get(
+        client->rpc, "Release", &request.base, &tensorcast__daemon__v1__release_response__descriptor, &wait, &arena, &cause);
     int failed = response ? 0 : client_fail(error, &cause);
     if (response && released_replicas)
         *released_replicas = response->released_replicas;
@@ -34,9 +33,8 @@ int tc_status(struct tc_client *client, uint64_t timeout_ms, char **json, char *
     const struct wait wait = wait_begin(timeout_ms, NULL);
     Tensorcast__Daemon__V1__StatusRequest request = TENSORCAST__DAEMON__V1__STATUS_REQUEST__INIT;
     arena_init(&arena, 0);
-    const Tensorcast__Daemon__V1__StatusResponse *response =
-        (const void *)rpc_client_get(client->rpc, "Status", &request.base,
-                                     &tensorcast__daemon__v1__status_response__descriptor, &wait, &arena, &cause);
+    const Tensorcast__Daemon__V1__StatusResponse *response = (const void *)rpc_client_get(
+        client->rpc, "Status", &request.base, &tensorcast__daemon__v1__status_response__descriptor, &wait, &arena, &cause);
     int failed = response ? 0 : client_fail(error, &cause);
     if (response && json)
         *json = status_json(response);

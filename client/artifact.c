@@ -21,7 +21,8 @@ static int check_columns(struct tc_artifact *artifact, struct error *error)
     const resolve_response *response = artifact->response;
     size_t n = response->n_names, n_dims = 0;
     uint64_t bits;
-    bool sound = response->n_dtypes == n && response->n_ranks == n && response->n_file_indexes == n && response->n_sizes == n;
+    bool sound =
+        response->n_dtypes == n && response->n_ranks == n && response->n_file_indexes == n && response->n_sizes == n;
     artifact->first_dim = arena_array(&artifact->arena, n + 1, sizeof *artifact->first_dim);
     for (size_t i = 0; sound && i < n; i++) {
         artifact->first_dim[i] = n_dims;
@@ -31,7 +32,8 @@ static int check_columns(struct tc_artifact *artifact, struct error *error)
     }
     if (sound && n_dims == response->n_dims)
         return 0;
-    return fail(error, ERROR_INTERNAL, "BAD_ANSWER", "the daemon's description of %s contradicts itself", response->artifact);
+    return fail(error, ERROR_INTERNAL, "BAD_ANSWER", "the daemon's description of %s contradicts itself",
+                response->artifact);
 }
 
 static int ask(struct tc_client *client, const char *reference, int flags, uint64_t timeout_ms, struct tc_artifact *artifact,
@@ -43,8 +45,8 @@ static int ask(struct tc_client *client, const char *reference, int flags, uint6
     request.fresh = flags & TC_RESOLVE_FRESH;
     request.include_indexes = (flags & TC_RESOLVE_INDEXES) != 0;
     artifact->response = (const resolve_response *)rpc_client_get(client->rpc, "Resolve", &request.base,
-                                                                  &tensorcast__daemon__v1__resolve_response__descriptor, &wait,
-                                                                  &artifact->arena, error);
+                                                                  &tensorcast__daemon__v1__resolve_response__descriptor,
+                                                                  &wait, &artifact->arena, error);
     return artifact->response ? check_columns(artifact, error) : -1;
 }
 

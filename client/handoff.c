@@ -85,11 +85,12 @@ static int check_answer(const struct answer *answer, ssize_t received, int flags
     if (received != sizeof *wire || memcmp(wire->magic, HANDOFF_MAGIC, sizeof wire->magic) != 0)
         return fail(error, ERROR_INTERNAL, "BAD_HANDOFF", "the hand-off's answer of %zd bytes is not one", received);
     if (le32toh(wire->version) != HANDOFF_VERSION)
-        return fail(error, ERROR_UNIMPLEMENTED, "HANDOFF_VERSION", "the daemon hands off with version %u, this client knows %d",
-                    le32toh(wire->version), HANDOFF_VERSION);
+        return fail(error, ERROR_UNIMPLEMENTED, "HANDOFF_VERSION",
+                    "the daemon hands off with version %u, this client knows %d", le32toh(wire->version), HANDOFF_VERSION);
     if (le32toh(wire->n_fds) != answer->n_fds || answer->n_fds > 1 || (answer->n_fds == 0 && wire->memory_bytes))
-        return fail(error, ERROR_INTERNAL, "BAD_HANDOFF", "the hand-off brought %zu descriptors for %llu bytes, announced %u",
-                    answer->n_fds, (unsigned long long)le64toh(wire->memory_bytes), le32toh(wire->n_fds));
+        return fail(error, ERROR_INTERNAL, "BAD_HANDOFF",
+                    "the hand-off brought %zu descriptors for %llu bytes, announced %u", answer->n_fds,
+                    (unsigned long long)le64toh(wire->memory_bytes), le32toh(wire->n_fds));
     return 0;
 }
 
@@ -100,14 +101,16 @@ static int receive_answer(int fd, const char *path, struct answer *answer, struc
         struct cmsghdr aligned;
     } control;
     struct iovec place = {&answer->wire, sizeof answer->wire};
-    struct msghdr message = {.msg_iov = &place, .msg_iovlen = 1, .msg_control = control.bytes, .msg_controllen = sizeof control};
+    struct msghdr message = {
+        .msg_iov = &place, .msg_iovlen = 1, .msg_control = control.bytes, .msg_controllen = sizeof control};
     ssize_t received;
     do
         received = recvmsg(fd, &message, MSG_CMSG_CLOEXEC);
     while (received < 0 && errno == EINTR);
     if (received <= 0)
         return fail(error, ERROR_UNAVAILABLE, "HANDOFF_REFUSED",
-                    "the daemon closed %s without handing out the memory: it is shutting down, or the token had expired", path);
+                    "the daemon closed %s without handing out the memory: it is shutting down, or the token had expired",
+                    path);
     take_descriptors(&message, answer);
     return check_answer(answer, received, message.msg_flags, error);
 }

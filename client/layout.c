@@ -39,6 +39,7 @@ int layout_build(const Tensorcast__Daemon__V1__Layout *columns, size_t n_tensors
     }
     if (sound && n_dims == columns->n_dims)
         return 0;
-    return fail(error, ERROR_INTERNAL, "BAD_ANSWER", "the daemon's layout of %zu tensors does not fit the %llu bytes handed off",
-                n_tensors, (unsigned long long)memory_bytes);
+    return fail(error, ERROR_INTERNAL, "BAD_ANSWER",
+                "the daemon's layout of %zu tensors does not fit the %llu bytes handed off", n_tensors,
+                (unsigned long long)memory_bytes);
 }

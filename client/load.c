@@ -184,9 +184,14 @@ char *tc_load_report_json(const struct tc_load *load, bool with_digests)
     for (size_t i = 0; i < n; i++) {
         struct tc_tensor tensor;
         tc_load_tensor(load, i, &tensor);
-        tensors[i] = (struct report_json_tensor){.name = tensor.name, .name_length = strlen(tensor.name), .dtype = tensor.dtype,
-                                                 .shape = tensor.shape, .rank = tensor.rank, .offset = tensor.offset,
-                                                 .bytes = tensor.bytes, .data = with_digests ? tensor.data : NULL};
+        tensors[i] = (struct report_json_tensor){.name = tensor.name,
+                                                 .name_length = strlen(tensor.name),
+                                                 .dtype = tensor.dtype,
+                                                 .shape = tensor.shape,
+                                                 .rank = tensor.rank,
+                                                 .offset = tensor.offset,
+                                                 .bytes = tensor.bytes,
+                                                 .data = with_digests ? tensor.data : NULL};
     }
     char *json = report_json(load->result->report, tensors, n);
     free(tensors);

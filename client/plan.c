@@ -53,9 +53,8 @@ int tc_prewarm(struct tc_client *client, const char *artifact, const struct tc_v
     Tensorcast__Daemon__V1__PrewarmRequest request = TENSORCAST__DAEMON__V1__PREWARM_REQUEST__INIT;
     arena_init(&arena, 0);
     request.load = request_build(artifact, view, options, &arena);
-    const Tensorcast__Daemon__V1__PrewarmResponse *response =
-        (const void *)rpc_client_get(client->rpc, "Prewarm", &request.base,
-                                     &tensorcast__daemon__v1__prewarm_response__descriptor, &wait, &arena, &cause);
+    const Tensorcast__Daemon__V1__PrewarmResponse *response = (const void *)rpc_client_get(
+        client->rpc, "Prewarm", &request.base, &tensorcast__daemon__v1__prewarm_response__descriptor, &wait, &arena, &cause);
     int failed = !response ? -1 : response->report ? 0 : no_report(&cause);
     if (failed)
         client_fail(error, &cause);

@@ -3,7 +3,8 @@
 
 #include <string.h>
 
-static void add_slices(const struct tc_view *view, size_t n_bounds, struct arena *arena, Tensorcast__Daemon__V1__View *message)
+static void add_slices(const struct tc_view *view, size_t n_bounds, struct arena *arena,
+                       Tensorcast__Daemon__V1__View *message)
 {
     message->n_slices = arena_array(arena, view->n_items, sizeof *message->n_slices);
     message->starts = arena_array(arena, n_bounds, sizeof *message->starts);

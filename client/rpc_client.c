@@ -116,7 +116,8 @@ static int open_call(struct rpc_client *client, const char *method, bool fresh, 
         return fail(error, ERROR_FAILED_PRECONDITION, "CLIENT_FROM_PARENT",
                     "this client was used before fork(); a child needs a client of its own");
     }
-    bool broken = client->channel && (fresh || grpc_channel_check_connectivity_state(client->channel, 0) >= GRPC_CHANNEL_TRANSIENT_FAILURE);
+    bool broken = client->channel &&
+                  (fresh || grpc_channel_check_connectivity_state(client->channel, 0) >= GRPC_CHANNEL_TRANSIENT_FAILURE);
     if (!client->channel) {
         grpc_init();
         client->pid = getpid();
@@ -177,11 +178,11 @@ static void send_question(struct call *call, const ProtobufCMessage *message)
     protobuf_c_message_pack(message, GRPC_SLICE_START_PTR(slice));
     grpc_byte_buffer *buffer = grpc_raw_byte_buffer_create(&slice, 1);
     grpc_slice_unref(slice);
-    grpc_op ops[] = {{.op = GRPC_OP_SEND_INITIAL_METADATA},
-                     {.op = GRPC_OP_SEND_MESSAGE, .data.send_message.send_message = buffer},
-                     {.op = GRPC_OP_SEND_CLOSE_FROM_CLIENT},
-                     {.op = GRPC_OP_RECV_INITIAL_METADATA,
-                      .data.recv_initial_metadata.recv_initial_metadata = &call->header}};
+    grpc_op ops[] = {
+        {.op = GRPC_OP_SEND_INITIAL_METADATA},
+        {.op = GRPC_OP_SEND_MESSAGE, .data.send_message.send_message = buffer},
+        {.op = GRPC_OP_SEND_CLOSE_FROM_CLIENT},
+        {.op = GRPC_OP_RECV_INITIAL_METADATA, .data.recv_initial_metadata.recv_initial_metadata = &call->header}};
     run_batch(call, ops, sizeof ops / sizeof ops[0]); /* whether it failed is told by the status */
     grpc_byte_buffer_destroy(buffer);
 }
@@ -204,7 +205,8 @@ static int deliver(const struct rpc_question *question, grpc_byte_buffer *buffer
     if (grpc_byte_buffer_reader_init(&reader, buffer)) {
         ProtobufCAllocator allocator = {take_memory, keep_memory, arena};
         grpc_slice bytes = grpc_byte_buffer_reader_readall(&reader);
-        answer = protobuf_c_message_unpack(question->answer, &allocator, GRPC_SLICE_LENGTH(bytes), GRPC_SLICE_START_PTR(bytes));
+        answer =
+            protobuf_c_message_unpack(question->answer, &allocator, GRPC_SLICE_LENGTH(bytes), GRPC_SLICE_START_PTR(bytes));
         grpc_slice_unref(bytes);
         grpc_byte_buffer_reader_destroy(&reader);
     }
@@ -286,13 +288,14 @@ static int judge(const struct rpc_client *client, const struct call *call, bool 
     if (call->code == GRPC_STATUS_DEADLINE_EXCEEDED && !from_daemon)
         return wait_deadline_exceeded(call->wait, error);
     if (call->code != GRPC_STATUS_UNAVAILABLE)
-        return fail(error, (enum error_code)call->code, reason[0] ? reason : error_code_name((enum error_code)call->code), "%s", message);
+        return fail(error, (enum error_code)call->code, reason[0] ? reason : error_code_name((enum error_code)call->code),
+                    "%s", message);
     *dead = !from_daemon;
     if (from_daemon)
         return fail(error, ERROR_UNAVAILABLE, reason, "the daemon at %s: %s", client->socket_path, message);
     return fail(error, ERROR_UNAVAILABLE, "DAEMON_UNREACHABLE",
-                "no daemon answers on %s (%s); is tensorcastd running, and may this user open its socket?", client->socket_path,
-                cause_of(message));
+                "no daemon answers on %s (%s); is tensorcastd running, and may this user open its socket?",
+                client->socket_path, cause_of(message));
 }
 
 static int ask_once(struct rpc_client *client, const struct rpc_question *question, const struct wait *wait, bool fresh,
@@ -310,8 +313,8 @@ static int ask_once(struct rpc_client *client, const struct rpc_question *questi
     return failed;
 }
 
-int rpc_client_ask(struct rpc_client *client, const struct rpc_question *question, const struct wait *wait, struct arena *arena,
-                   struct error *error)
+int rpc_client_ask(struct rpc_client *client, const struct rpc_question *question, const struct wait *wait,
+                   struct arena *arena, struct error *error)
 {
     bool dead = false;
     if (wait_check(wait, error))

@@ -27,8 +27,8 @@ struct rpc_question {
 
 /* Waits for the end of the call. Asks once more when the connection turns out to be dead before anything was answered:
  * every method of the daemon may be repeated. Errors of the transport are UNAVAILABLE and name the socket. */
-int rpc_client_ask(struct rpc_client *client, const struct rpc_question *question, const struct wait *wait, struct arena *arena,
-                   struct error *error);
+int rpc_client_ask(struct rpc_client *client, const struct rpc_question *question, const struct wait *wait,
+                   struct arena *arena, struct error *error);
 
 /* A unary call: the answer in `arena`, or NULL. */
 ProtobufCMessage *rpc_client_get(struct rpc_client *client, const char *method, const ProtobufCMessage *message,

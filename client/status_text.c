@@ -11,8 +11,8 @@
 static void put_head(FILE *out, const Tensorcast__Daemon__V1__StatusResponse *status)
 {
     char used[TEXT_SIZE_CHARS], budget[TEXT_SIZE_CHARS], staging[TEXT_SIZE_CHARS], pool[TEXT_SIZE_CHARS];
-    fprintf(out, "tensorcastd %s  pid %" PRIu64 "  %s for %.0f s  %" PRIu64 " connections  %" PRIu64 " leases\n", status->version,
-            status->pid, status->state, status->uptime_s, status->connections, status->leases);
+    fprintf(out, "tensorcastd %s  pid %" PRIu64 "  %s for %.0f s  %" PRIu64 " connections  %" PRIu64 " leases\n",
+            status->version, status->pid, status->state, status->uptime_s, status->connections, status->leases);
     fprintf(out, "memory  %s of %s used  %s staging  %s pooled\n", text_people_bytes(status->used_bytes, used),
             text_people_bytes(status->host_budget_bytes, budget), text_people_bytes(status->staging_bytes, staging),
             text_people_bytes(status->pool_bytes, pool));
@@ -24,9 +24,9 @@ static void put_replicas(FILE *out, const Tensorcast__Daemon__V1__StatusResponse
     fprintf(out, "\nreplicas  %zu\n", status->n_replicas);
     for (size_t i = 0; i < status->n_replicas; i++) {
         const Tensorcast__Daemon__V1__ReplicaStatus *replica = status->replicas[i];
-        fprintf(out, "  %10s  %3" PRIu64 " leases  %-7s  idle %6.0f s  view %.12s  %s\n", text_people_bytes(replica->bytes, size),
-                replica->leases, replica->memory, replica->idle_s, replica->view_digest,
-                text_escape(replica->artifact, strlen(replica->artifact), name));
+        fprintf(out, "  %10s  %3" PRIu64 " leases  %-7s  idle %6.0f s  view %.12s  %s\n",
+                text_people_bytes(replica->bytes, size), replica->leases, replica->memory, replica->idle_s,
+                replica->view_digest, text_escape(replica->artifact, strlen(replica->artifact), name));
     }
 }
 
@@ -36,9 +36,9 @@ static void put_loads(FILE *out, const Tensorcast__Daemon__V1__StatusResponse *s
     fprintf(out, "\nloads  %zu\n", status->n_loads);
     for (size_t i = 0; i < status->n_loads; i++) {
         const Tensorcast__Daemon__V1__LoadStatus *load = status->loads[i];
-        fprintf(out, "  %-10s %s of %s  %" PRIu64 " clients  %.1f s  %s  %s\n", load->stage, text_people_bytes(load->done_bytes, done),
-                text_people_bytes(load->total_bytes, total), load->clients, load->age_s, load->load_id,
-                text_escape(load->artifact, strlen(load->artifact), name));
+        fprintf(out, "  %-10s %s of %s  %" PRIu64 " clients  %.1f s  %s  %s\n", load->stage,
+                text_people_bytes(load->done_bytes, done), text_people_bytes(load->total_bytes, total), load->clients,
+                load->age_s, load->load_id, text_escape(load->artifact, strlen(load->artifact), name));
     }
 }
 
@@ -48,8 +48,9 @@ static void put_calibration(FILE *out, const Tensorcast__Daemon__V1__StatusRespo
         fprintf(out, "\ncalibration   cached us   GB/s   uncached us   GB/s   copy GB/s   fresh GB/s   samples\n");
     for (size_t i = 0; i < status->n_calibration; i++) {
         const Tensorcast__Daemon__V1__CalibrationStatus *row = status->calibration[i];
-        fprintf(out, "  %-10s  %9.1f  %5.2f  %12.1f  %5.2f  %10.2f  %11.2f  %8" PRIu64 "\n", row->device, row->cached_request_us,
-                row->cached_gbps, row->uncached_request_us, row->uncached_gbps, row->copy_gbps, row->fresh_gbps, row->samples);
+        fprintf(out, "  %-10s  %9.1f  %5.2f  %12.1f  %5.2f  %10.2f  %11.2f  %8" PRIu64 "\n", row->device,
+                row->cached_request_us, row->cached_gbps, row->uncached_request_us, row->uncached_gbps, row->copy_gbps,
+                row->fresh_gbps, row->samples);
     }
 }
 

@@ -9,8 +9,8 @@
 #include "tensorcast.h"
 
 struct wait {
-    uint64_t deadline_ns; /* clock_now_ns() scale; UINT64_MAX = none */
-    uint64_t timeout_ms;  /* it came from; for messages */
+    uint64_t deadline_ns;           /* clock_now_ns() scale; UINT64_MAX = none */
+    uint64_t timeout_ms;            /* it came from; for messages */
     const struct tc_cancel *cancel; /* may be NULL */
 };
 

@@ -62,7 +62,8 @@ static int take_lock(struct unix_listener *listener, struct error *error)
 static bool somebody_answers(const struct sockaddr_un *address, int type)
 {
     int fd = socket(AF_UNIX, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    bool answers = fd >= 0 && (connect(fd, (const struct sockaddr *)address, sizeof *address) == 0 || errno == EAGAIN);
+    /* only a refused connection is a dead socket: a full backlog or another socket type is somebody alive */
+    bool answers = fd >= 0 && (connect(fd, (const struct sockaddr *)address, sizeof *address) == 0 || errno != ECONNREFUSED);
     if (fd >= 0)
         close(fd);
     return answers;

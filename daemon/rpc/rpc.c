@@ -38,7 +38,7 @@ enum {
     WARNING_INTERVAL_NS = 1000000000,
     KEPT_BYTES = 1 << 20, /* free memory that each of malloc's arenas may keep */
     MAX_ARENAS = 4,
-    ONLY_IDENTITY = 1,            /* compression: 500 KB of gzip become 500 MB before the size is checked */
+    ONLY_IDENTITY = 1, /* compression: 500 KB of gzip become 500 MB before the size is checked */
 };
 
 /* --- posting ----------------------------------------------------------------------------------------------------- */
@@ -87,8 +87,10 @@ static int add_method(struct rpc_server *server, const struct rpc_method *method
         return fail(error, ERROR_INTERNAL, "BAD_METHOD_TABLE", "service %s has no method %s", method->service->name,
                     method->name);
     add_route(server, method->service->name, method->name,
-              (struct rpc_route){.input = found->input, .kind = method->streams ? RPC_STREAM : RPC_UNARY,
-                                 .handle = method->handle, .context = context});
+              (struct rpc_route){.input = found->input,
+                                 .kind = method->streams ? RPC_STREAM : RPC_UNARY,
+                                 .handle = method->handle,
+                                 .context = context});
     return 0;
 }
 
@@ -110,8 +112,10 @@ static int build_routes(struct rpc_server *server, struct error *error)
         const ProtobufCServiceDescriptor *service = rpc_reflection_services[i];
         /* both versions have the same wire format: the first one's types serve for all */
         add_route(server, service->name, service->methods[0].name,
-                  (struct rpc_route){.input = rpc_reflection_services[0]->methods[0].input, .kind = RPC_BIDI,
-                                     .handle = rpc_reflection_handle, .context = server});
+                  (struct rpc_route){.input = rpc_reflection_services[0]->methods[0].input,
+                                     .kind = RPC_BIDI,
+                                     .handle = rpc_reflection_handle,
+                                     .context = server});
     }
     map_init(&server->paths, server->n_routes);
     for (size_t i = 0; i < server->n_routes; i++)
@@ -156,7 +160,8 @@ static grpc_server *create_grpc_server(const struct rpc_server *server)
         integer_arg(GRPC_ARG_MAX_CONNECTION_IDLE_MS, MAX_IDLE_MS),
         integer_arg(GRPC_ARG_ENABLE_CHANNELZ, 0),
         integer_arg(GRPC_ARG_HTTP2_BDP_PROBE, 0), /* there is no bandwidth-delay product to find on a Unix socket */
-        {.type = GRPC_ARG_POINTER, .key = GRPC_ARG_RESOURCE_QUOTA,
+        {.type = GRPC_ARG_POINTER,
+         .key = GRPC_ARG_RESOURCE_QUOTA,
          .value.pointer = {.p = server->quota, .vtable = grpc_resource_quota_arg_vtable()}},
     };
     const grpc_channel_args channel_args = {.num_args = sizeof args / sizeof args[0], .args = args};
@@ -300,7 +305,8 @@ void rpc_trim_later(struct rpc_server *server)
 
 static void on_grpc_log(gpr_log_func_args *args)
 {
-    log_debug("grpc", LOG_TEXT("file", args->file), LOG_U64("line", (uint64_t)args->line), LOG_TEXT("message", args->message));
+    log_debug("grpc", LOG_TEXT("file", args->file), LOG_U64("line", (uint64_t)args->line),
+              LOG_TEXT("message", args->message));
 }
 
 /* Left alone, malloc raises its thresholds with every large request it sees and then keeps up to 64 MB per arena, which
@@ -340,10 +346,16 @@ int rpc_server_create(const struct rpc_options *options, struct rpc_server **res
     server->connections = rpc_connections_create(options->loop, on_hangup, server);
     server->symbols = rpc_symbols_create(options->descriptor_set, options->descriptor_set_bytes);
     server->trim = loop_timer_create(options->loop, on_trim_timer, server);
-    const struct unix_listener_options listen = {
-        .loop = options->loop, .key = "server.socket_path", .type = SOCK_STREAM, .path = options->socket_path,
-        .mode = options->socket_mode, .group = options->socket_group, .listen_fd = options->listen_fd,
-        .on_accept = on_accept, .on_shed = on_shed, .context = server};
+    const struct unix_listener_options listen = {.loop = options->loop,
+                                                 .key = "server.socket_path",
+                                                 .type = SOCK_STREAM,
+                                                 .path = options->socket_path,
+                                                 .mode = options->socket_mode,
+                                                 .group = options->socket_group,
+                                                 .listen_fd = options->listen_fd,
+                                                 .on_accept = on_accept,
+                                                 .on_shed = on_shed,
+                                                 .context = server};
     if (build_routes(server, error) || check_routes(server, error) || start_grpc(server, error) ||
         !(server->listener = unix_listener_open(&listen, error))) {
         rpc_server_destroy(server);

@@ -38,7 +38,7 @@ struct rpc_options {
     size_t n_methods;
     const void *descriptor_set; /* serialized FileDescriptorSet, for reflection */
     size_t descriptor_set_bytes;
-    void *context; /* for handlers */
+    void *context;                                             /* for handlers */
     void (*on_disconnect)(void *context, uint64_t connection); /* may be NULL */
 };
 
@@ -56,8 +56,8 @@ void rpc_server_set_limits(struct rpc_server *server, uint64_t max_connections_p
 void rpc_call_reply(struct rpc_call *call, const ProtobufCMessage *message); /* unary: message and OK */
 /* Stream: queues one message. Progress is to be coalesced: send it only while rpc_call_idle(). */
 void rpc_call_send(struct rpc_call *call, const ProtobufCMessage *message);
-bool rpc_call_idle(const struct rpc_call *call); /* nothing is being written */
-void rpc_call_end(struct rpc_call *call);        /* stream: OK after what was queued */
+bool rpc_call_idle(const struct rpc_call *call);                      /* nothing is being written */
+void rpc_call_end(struct rpc_call *call);                             /* stream: OK after what was queued */
 void rpc_call_fail(struct rpc_call *call, const struct error *error); /* code, message, google.rpc.ErrorInfo */
 
 void rpc_call_on_cancel(struct rpc_call *call, void (*fn)(void *data), void *data);

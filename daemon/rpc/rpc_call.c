@@ -81,7 +81,8 @@ static void add_status(struct rpc_call *call, grpc_op *op, grpc_slice *message)
     if (call->status) {
         *message = grpc_slice_from_copied_string(call->status->message);
         op->data.send_status_from_server.status_details = message;
-        call->details_slice = grpc_slice_from_copied_buffer((const char *)call->status->details, call->status->details_bytes);
+        call->details_slice =
+            grpc_slice_from_copied_buffer((const char *)call->status->details, call->status->details_bytes);
         call->trailer.key = grpc_slice_from_static_string("grpc-status-details-bin");
         call->trailer.value = call->details_slice;
         op->data.send_status_from_server.trailing_metadata_count = 1;
@@ -172,7 +173,8 @@ void rpc_call_send(struct rpc_call *call, const ProtobufCMessage *message)
     if (call->cancelled)
         return;
     if (call->n_out == MAX_QUEUED_MESSAGES) {
-        grpc_call_cancel_with_status(call->grpc, GRPC_STATUS_RESOURCE_EXHAUSTED, "the client reads its stream too slowly", NULL);
+        grpc_call_cancel_with_status(call->grpc, GRPC_STATUS_RESOURCE_EXHAUSTED, "the client reads its stream too slowly",
+                                     NULL);
         return;
     }
     enqueue(call, message);

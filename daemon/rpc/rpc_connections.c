@@ -123,8 +123,13 @@ int rpc_connections_add(struct rpc_connections *connections, int fd, void *owner
         return -1;
     }
     struct connection *connection = memory_alloc(sizeof *connection);
-    *connection = (struct connection){.table = connections, .id = ++connections->last_id, .owner = owner,
-                                      .number = number, .fd = fd, .next = connections->all, .link = &connections->all};
+    *connection = (struct connection){.table = connections,
+                                      .id = ++connections->last_id,
+                                      .owner = owner,
+                                      .number = number,
+                                      .fd = fd,
+                                      .next = connections->all,
+                                      .link = &connections->all};
     connection->watch = loop_watch_create(connections->loop, fd, LOOP_HANGUP, on_hangup, connection);
     if (!connection->watch) {
         close(number);

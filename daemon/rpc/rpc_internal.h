@@ -25,7 +25,7 @@
 
 /* What a completion-queue event points to. */
 struct rpc_tag {
-    struct loop_task task; /* first: a task is its tag */
+    struct loop_task task;                          /* first: a task is its tag */
     void (*on_event)(struct rpc_tag *tag, bool ok); /* queue thread */
     void *owner;
     _Atomic bool handed_over; /* orders this thread before the queue thread where a race detector can see it */
@@ -65,7 +65,7 @@ struct rpc_server {
     struct rpc_connections *connections;
     struct rpc_peer *peers;
     size_t n_peers_running;
-    struct rpc_call *calls;  /* whose request reached the loop; until they are freed */
+    struct rpc_call *calls;   /* whose request reached the loop; until they are freed */
     _Atomic uint64_t n_calls; /* from arrival until freed */
 
     grpc_completion_queue *queue;
@@ -110,7 +110,7 @@ struct rpc_call {
     struct error decode_error;
     bool has_message;
 
-    unsigned refs; /* handler, and every operation that is running */
+    unsigned refs;     /* handler, and every operation that is running */
     int was_cancelled; /* written by gRPC */
     bool cancelled, ended, writing, header_sent, status_sent;
     struct rpc_out *first_out, **last_out;

@@ -29,9 +29,9 @@ static const struct {
     uint64_t field;
     enum kind child;
 } children[] = {
-    {IN_FILE, 4, IN_MESSAGE}, {IN_FILE, 5, IN_ENUM}, {IN_FILE, 6, IN_SERVICE},
-    {IN_MESSAGE, 2, LEAF},    {IN_MESSAGE, 3, IN_MESSAGE}, {IN_MESSAGE, 4, IN_ENUM}, {IN_MESSAGE, 8, LEAF},
-    {IN_ENUM, 2, LEAF},       {IN_SERVICE, 2, LEAF},
+    {IN_FILE, 4, IN_MESSAGE}, {IN_FILE, 5, IN_ENUM},       {IN_FILE, 6, IN_SERVICE},
+    {IN_MESSAGE, 2, LEAF},    {IN_MESSAGE, 3, IN_MESSAGE}, {IN_MESSAGE, 4, IN_ENUM},
+    {IN_MESSAGE, 8, LEAF},    {IN_ENUM, 2, LEAF},          {IN_SERVICE, 2, LEAF},
 };
 
 static bool take_varint(struct span *span, uint64_t *value)

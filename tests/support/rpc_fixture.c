@@ -20,9 +20,16 @@ void rpc_fixture_prepare(struct rpc_fixture *fixture, const struct rpc_method *m
         abort();
     snprintf(fixture->socket, sizeof fixture->socket, "%s/daemon.sock", fixture->folder);
     fixture->loop = loop_create();
-    fixture->options = (struct rpc_options){.loop = fixture->loop, .socket_path = fixture->socket, .socket_mode = 0600,
-                                            .socket_group = "", .max_connections_per_uid = 64, .max_message_bytes = 4 << 20,
-                                            .listen_fd = -1, .methods = methods, .n_methods = n_methods, .context = context};
+    fixture->options = (struct rpc_options){.loop = fixture->loop,
+                                            .socket_path = fixture->socket,
+                                            .socket_mode = 0600,
+                                            .socket_group = "",
+                                            .max_connections_per_uid = 64,
+                                            .max_message_bytes = 4 << 20,
+                                            .listen_fd = -1,
+                                            .methods = methods,
+                                            .n_methods = n_methods,
+                                            .context = context};
 }
 
 static void *run_loop(void *data)
@@ -173,7 +180,8 @@ static bool batch(struct raw_call *call, const grpc_op *ops, size_t n_ops)
 struct raw_call *raw_open(grpc_channel *channel, const char *path, uint64_t timeout_ms)
 {
     struct raw_call *call = memory_alloc(sizeof *call);
-    gpr_timespec deadline = gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC), gpr_time_from_millis((int64_t)timeout_ms, GPR_TIMESPAN));
+    gpr_timespec deadline =
+        gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC), gpr_time_from_millis((int64_t)timeout_ms, GPR_TIMESPAN));
     if (!timeout_ms)
         deadline = gpr_inf_future(GPR_CLOCK_MONOTONIC);
     grpc_slice method = grpc_slice_from_copied_string(path);
@@ -271,7 +279,8 @@ int raw_finish(struct raw_call *call, char **message, struct raw_bytes *details)
     return code;
 }
 
-int raw_unary(grpc_channel *channel, const char *path, const void *message, size_t count, struct raw_bytes *reply, char **text)
+int raw_unary(grpc_channel *channel, const char *path, const void *message, size_t count, struct raw_bytes *reply,
+              char **text)
 {
     struct raw_bytes got = {0};
     struct raw_call *call = raw_start(channel, path, message, count, 30000);

@@ -209,7 +209,8 @@ static void on_status(struct rpc_call *call, const ProtobufCMessage *message, vo
 {
     Tensorcast__Daemon__V1__StatusResponse response = TENSORCAST__DAEMON__V1__STATUS_RESPONSE__INIT;
     Tensorcast__Daemon__V1__ReplicaStatus replica = TENSORCAST__DAEMON__V1__REPLICA_STATUS__INIT, *replicas[] = {&replica};
-    Tensorcast__Daemon__V1__CalibrationStatus costs = TENSORCAST__DAEMON__V1__CALIBRATION_STATUS__INIT, *all_costs[] = {&costs};
+    Tensorcast__Daemon__V1__CalibrationStatus costs = TENSORCAST__DAEMON__V1__CALIBRATION_STATUS__INIT,
+                                              *all_costs[] = {&costs};
     (void)message, (void)context;
     if (refuses(call))
         return;
@@ -224,7 +225,10 @@ static void on_status(struct rpc_call *call, const ProtobufCMessage *message, vo
     reply(call, &response.base);
 }
 
-#define ROW(name, streams, handle) {&tensorcast__daemon__v1__store_daemon__descriptor, name, streams, handle}
+#define ROW(name, streams, handle)                                                                                          \
+    {                                                                                                                       \
+        &tensorcast__daemon__v1__store_daemon__descriptor, name, streams, handle                                            \
+    }
 static const struct rpc_method methods[] = {
     ROW("Resolve", false, on_resolve), ROW("Explain", false, on_explain), ROW("Materialize", true, on_materialize),
     ROW("Prewarm", false, on_prewarm), ROW("Release", false, on_release), ROW("Status", false, on_status),
@@ -295,8 +299,12 @@ static void the_socket_is_the_argument_then_the_environment_then_the_default(voi
 {
     static const struct {
         const char *given, *environment, *chosen;
-    } cases[] = {{"/a", "/b", "/a"}, {"unix:/a", NULL, "/a"}, {NULL, "/b", "/b"}, {"", "unix:/b", "/b"},
-                 {NULL, NULL, "/run/tensorcast/daemon.sock"}, {NULL, "", "/run/tensorcast/daemon.sock"}};
+    } cases[] = {{"/a", "/b", "/a"},
+                 {"unix:/a", NULL, "/a"},
+                 {NULL, "/b", "/b"},
+                 {"", "unix:/b", "/b"},
+                 {NULL, NULL, "/run/tensorcast/daemon.sock"},
+                 {NULL, "", "/run/tensorcast/daemon.sock"}};
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         unsetenv("TENSORCAST_SOCKET");

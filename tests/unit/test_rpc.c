@@ -48,7 +48,8 @@ static void on_resolve(struct rpc_call *call, const ProtobufCMessage *message, v
     char identity[64];
     (void)context;
     uint64_t deadline = rpc_call_deadline_ns(call);
-    snprintf(identity, sizeof identity, "%llu", deadline == UINT64_MAX ? 0 : (unsigned long long)(deadline - clock_now_ns()));
+    snprintf(identity, sizeof identity, "%llu",
+             deadline == UINT64_MAX ? 0 : (unsigned long long)(deadline - clock_now_ns()));
     response.artifact = request->artifact;
     response.identity = identity;
     response.total_bytes = rpc_call_connection(call);
@@ -140,10 +141,13 @@ static void on_status(struct rpc_call *call, const ProtobufCMessage *message, vo
     rpc_call_reply(call, &response.base);
 }
 
-#define ROW(name, streams, handle) {&tensorcast__daemon__v1__store_daemon__descriptor, name, streams, handle}
+#define ROW(name, streams, handle)                                                                                          \
+    {                                                                                                                       \
+        &tensorcast__daemon__v1__store_daemon__descriptor, name, streams, handle                                            \
+    }
 static const struct rpc_method methods[] = {
     ROW("Resolve", false, on_resolve), ROW("Explain", false, on_explain), ROW("Materialize", true, on_materialize),
-    ROW("Prewarm", false, on_prewarm), ROW("Release", false, on_plain), ROW("Status", false, on_status),
+    ROW("Prewarm", false, on_prewarm), ROW("Release", false, on_plain),   ROW("Status", false, on_status),
 };
 enum { N_METHODS = sizeof methods / sizeof methods[0] };
 
@@ -310,7 +314,8 @@ static void an_error_arrives_with_code_message_and_error_info(void **state)
     assert_string_equal(status->message, text);
     assert_int_equal(status->n_details, 1);
     assert_string_equal(status->details[0]->type_url, "type.googleapis.com/google.rpc.ErrorInfo");
-    Google__Rpc__ErrorInfo *info = google__rpc__error_info__unpack(NULL, status->details[0]->value.len, status->details[0]->value.data);
+    Google__Rpc__ErrorInfo *info =
+        google__rpc__error_info__unpack(NULL, status->details[0]->value.len, status->details[0]->value.data);
     assert_string_equal(info->reason, "TENSOR_NOT_FOUND");
     google__rpc__error_info__free_unpacked(info, NULL);
     google__rpc__status__free_unpacked(status, NULL);
@@ -346,11 +351,16 @@ static void unknown_methods_are_unimplemented_every_time(void **state)
 
 static void bytes_that_are_no_message_are_invalid(void **state)
 {
-    static const struct raw_bytes bad[] = {{(void *)"\xff\xff\xff", 3}, {(void *)"\x0a\xff\xff\xff\xff\x0f", 6},
-                                           {(void *)"\x0a\x03\xc3\x28z", 5}, {(void *)"\x0a\x03" "a\0b", 5}};
+    static const struct raw_bytes bad[] = {{(void *)"\xff\xff\xff", 3},
+                                           {(void *)"\x0a\xff\xff\xff\xff\x0f", 6},
+                                           {(void *)"\x0a\x03\xc3\x28z", 5},
+                                           {(void *)"\x0a\x03"
+                                                    "a\0b",
+                                            5}};
     (void)state;
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
-        assert_int_equal(raw_unary(channel, SERVICE "Resolve", bad[i].data, bad[i].count, NULL, NULL), ERROR_INVALID_ARGUMENT);
+        assert_int_equal(raw_unary(channel, SERVICE "Resolve", bad[i].data, bad[i].count, NULL, NULL),
+                         ERROR_INVALID_ARGUMENT);
     assert_int_equal(seen.handled, 0);
 }
 
@@ -403,7 +413,8 @@ static void a_message_above_the_limit_is_exhausted_and_one_below_is_not(void **s
 
 static void compressed_messages_are_refused_before_they_are_inflated(void **state)
 {
-    grpc_arg gzip = {.type = GRPC_ARG_INTEGER, .key = GRPC_COMPRESSION_CHANNEL_DEFAULT_ALGORITHM, .value.integer = GRPC_COMPRESS_GZIP};
+    grpc_arg gzip = {
+        .type = GRPC_ARG_INTEGER, .key = GRPC_COMPRESSION_CHANNEL_DEFAULT_ALGORITHM, .value.integer = GRPC_COMPRESS_GZIP};
     char *text = memory_alloc((1 << 20) + 1);
     (void)state;
     memset(text, 'a', 1 << 20);
@@ -432,7 +443,8 @@ static void a_hundred_thousand_names_arrive_whole(void **state)
     view.n_names = N;
     struct raw_bytes message = load_message("x", &view);
     assert_int_equal(raw_unary(channel, SERVICE "Prewarm", message.data, message.count, &reply, NULL), 0);
-    Tensorcast__Daemon__V1__PrewarmResponse *response = tensorcast__daemon__v1__prewarm_response__unpack(NULL, reply.count, reply.data);
+    Tensorcast__Daemon__V1__PrewarmResponse *response =
+        tensorcast__daemon__v1__prewarm_response__unpack(NULL, reply.count, reply.data);
     assert_int_equal(response->report->requests, N);
     assert_int_equal(response->report->view_bytes, total);
     tensorcast__daemon__v1__prewarm_response__free_unpacked(response, NULL);
@@ -742,7 +754,8 @@ static int check_health(const char *service, int *status)
     free(message.data);
     if (code)
         return code;
-    Grpc__Health__V1__HealthCheckResponse *response = grpc__health__v1__health_check_response__unpack(NULL, reply.count, reply.data);
+    Grpc__Health__V1__HealthCheckResponse *response =
+        grpc__health__v1__health_check_response__unpack(NULL, reply.count, reply.data);
     *status = (int)response->status;
     grpc__health__v1__health_check_response__free_unpacked(response, NULL);
     free(reply.data);
@@ -765,7 +778,8 @@ static int receive_health(struct raw_call *call)
     struct raw_bytes bytes;
     if (!raw_receive(call, &bytes))
         return -1;
-    Grpc__Health__V1__HealthCheckResponse *response = grpc__health__v1__health_check_response__unpack(NULL, bytes.count, bytes.data);
+    Grpc__Health__V1__HealthCheckResponse *response =
+        grpc__health__v1__health_check_response__unpack(NULL, bytes.count, bytes.data);
     int status = (int)response->status;
     grpc__health__v1__health_check_response__free_unpacked(response, NULL);
     free(bytes.data);
@@ -831,7 +845,8 @@ static void reflection_lists_services_and_hands_out_their_files(void **state)
         response = ask(call, 4, "tensorcast.daemon.v1.StoreDaemon.Materialize");
         assert_int_equal(response->message_response_case, 4);
         assert_int_equal(response->file_descriptor_response->n_file_descriptor_proto, 1);
-        assert_string_equal(response->original_request->file_containing_symbol, "tensorcast.daemon.v1.StoreDaemon.Materialize");
+        assert_string_equal(response->original_request->file_containing_symbol,
+                            "tensorcast.daemon.v1.StoreDaemon.Materialize");
         forget(response);
         response = ask(call, 4, "tensorcast.daemon.v1.NoSuch");
         assert_int_equal(response->error_response->error_code, ERROR_NOT_FOUND);

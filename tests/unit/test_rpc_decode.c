@@ -29,10 +29,15 @@ static void sound_messages_pass_with_fields_they_do_not_know(void **state)
     struct error error;
     (void)state;
     assert_int_equal(CHECK(""), 0);
-    assert_int_equal(CHECK("\x0a\x03" "abc\x10\x01"), 0);
+    assert_int_equal(CHECK("\x0a\x03"
+                           "abc\x10\x01"),
+                     0);
     assert_int_equal(CHECK("\x0a\x02\xc3\xa9"), 0);
     assert_int_equal(CHECK("\xf8\x07\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01"), 0); /* field 127, the largest number */
-    assert_int_equal(CHECK("\xf9\x07" "12345678\xfd\x07" "1234\xfa\x07\x02\xff\xff"), 0);
+    assert_int_equal(CHECK("\xf9\x07"
+                           "12345678\xfd\x07"
+                           "1234\xfa\x07\x02\xff\xff"),
+                     0);
 }
 
 static void torn_or_senseless_bytes_are_refused(void **state)
@@ -40,9 +45,24 @@ static void torn_or_senseless_bytes_are_refused(void **state)
     static const struct {
         const char *bytes;
         size_t count;
-    } bad[] = {{"\x0a", 1}, {"\x0a\x04" "abc", 5}, {"\x0a\xff\xff\xff\xff\x0f", 6}, {"\x10", 1}, {"\x10\x80", 2},
-               {"\xf9\x07" "1234567", 9}, {"\xfd\x07" "123", 5}, {"\x02\x00", 2}, {"\x0b\x0c", 2}, {"\x0f", 1},
-               {"\x10\xff\xff\xff\xff\xff\xff\xff\xff\xff\x02", 11}, {"\x80\x80\x80\x80\x80\x80\x80\x80\x80\x80\x01", 11},
+    } bad[] = {{"\x0a", 1},
+               {"\x0a\x04"
+                "abc",
+                5},
+               {"\x0a\xff\xff\xff\xff\x0f", 6},
+               {"\x10", 1},
+               {"\x10\x80", 2},
+               {"\xf9\x07"
+                "1234567",
+                9},
+               {"\xfd\x07"
+                "123",
+                5},
+               {"\x02\x00", 2},
+               {"\x0b\x0c", 2},
+               {"\x0f", 1},
+               {"\x10\xff\xff\xff\xff\xff\xff\xff\xff\xff\x02", 11},
+               {"\x80\x80\x80\x80\x80\x80\x80\x80\x80\x80\x01", 11},
                {"\x8a\x80\x80\x80\x10\x00", 6}};
     struct error error;
     (void)state;
@@ -60,7 +80,9 @@ static void text_that_is_none_is_refused_by_field(void **state)
     assert_int_equal(CHECK("\x0a\x02\xc3\x28"), -1);
     assert_string_equal(error.reason, "INVALID_TEXT");
     assert_non_null(strstr(error.message, "artifact"));
-    assert_int_equal(CHECK("\x0a\x03" "a\0b"), -1);
+    assert_int_equal(CHECK("\x0a\x03"
+                           "a\0b"),
+                     -1);
     assert_non_null(strstr(error.message, "NUL"));
     assert_int_equal(CHECK("\x0a\x03\xed\xa0\x80"), -1); /* a surrogate */
 }
@@ -76,8 +98,8 @@ static void text_is_checked_in_nested_messages_too(void **state)
 
 /* A message that holds itself as field 1, as none of ours does. */
 static ProtobufCMessageDescriptor recursive;
-static const ProtobufCFieldDescriptor itself = {.name = "itself", .id = 1, .label = PROTOBUF_C_LABEL_NONE,
-                                                .type = PROTOBUF_C_TYPE_MESSAGE, .descriptor = &recursive};
+static const ProtobufCFieldDescriptor itself = {
+    .name = "itself", .id = 1, .label = PROTOBUF_C_LABEL_NONE, .type = PROTOBUF_C_TYPE_MESSAGE, .descriptor = &recursive};
 static const ProtobufCIntRange only_one[] = {{1, 0}, {0, 1}};
 
 static size_t nest(unsigned char *bytes, size_t depth)
@@ -97,8 +119,12 @@ static void nesting_has_a_limit(void **state)
     unsigned char bytes[128];
     struct error error;
     (void)state;
-    recursive = (ProtobufCMessageDescriptor){.magic = PROTOBUF_C__MESSAGE_DESCRIPTOR_MAGIC, .name = "R", .n_fields = 1,
-                                             .fields = &itself, .n_field_ranges = 1, .field_ranges = only_one};
+    recursive = (ProtobufCMessageDescriptor){.magic = PROTOBUF_C__MESSAGE_DESCRIPTOR_MAGIC,
+                                             .name = "R",
+                                             .n_fields = 1,
+                                             .fields = &itself,
+                                             .n_field_ranges = 1,
+                                             .field_ranges = only_one};
     assert_int_equal(rpc_decode_check(&recursive, bytes, nest(bytes, RPC_DECODE_MAX_DEPTH), &error), 0);
     assert_int_equal(rpc_decode_check(&recursive, bytes, nest(bytes, RPC_DECODE_MAX_DEPTH + 1), &error), -1);
     assert_non_null(strstr(error.message, "deeper than 16"));

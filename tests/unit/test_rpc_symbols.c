@@ -19,16 +19,28 @@ static size_t linked_bytes(void)
 
 static void what_the_protocol_declares_is_found_by_its_full_name(void **state)
 {
-    static const char *const declared[] = {
-        "tensorcast.daemon.v1.StoreDaemon", "tensorcast.daemon.v1.StoreDaemon.Materialize", "tensorcast.daemon.v1.View",
-        "tensorcast.daemon.v1.View.align_bytes", "tensorcast.daemon.v1.MaterializeEvent.event", "tensorcast.daemon.v1.DType",
-        "tensorcast.daemon.v1.DTYPE_BF16", "grpc.health.v1.HealthCheckResponse.ServingStatus",
-        "grpc.health.v1.HealthCheckResponse.NOT_SERVING", "grpc.reflection.v1alpha.ServerReflection"};
-    static const char *const absent[] = {
-        "", "tensorcast", "tensorcast.daemon.v1", "tensorcast.daemon.v1.", "tensorcast.daemon.v1.StoreDaemo",
-        "tensorcast.daemon.v1.StoreDaemonX", "tensorcast.daemon.v1.StoreDaemon.", "tensorcast.daemon.v1.StoreDaemon.materialize",
-        "tensorcast.daemon.v1.View.names.x", "tensorcast.daemon.v1.DType.DTYPE_BF16", "StoreDaemon",
-        ".tensorcast.daemon.v1.StoreDaemon"};
+    static const char *const declared[] = {"tensorcast.daemon.v1.StoreDaemon",
+                                           "tensorcast.daemon.v1.StoreDaemon.Materialize",
+                                           "tensorcast.daemon.v1.View",
+                                           "tensorcast.daemon.v1.View.align_bytes",
+                                           "tensorcast.daemon.v1.MaterializeEvent.event",
+                                           "tensorcast.daemon.v1.DType",
+                                           "tensorcast.daemon.v1.DTYPE_BF16",
+                                           "grpc.health.v1.HealthCheckResponse.ServingStatus",
+                                           "grpc.health.v1.HealthCheckResponse.NOT_SERVING",
+                                           "grpc.reflection.v1alpha.ServerReflection"};
+    static const char *const absent[] = {"",
+                                         "tensorcast",
+                                         "tensorcast.daemon.v1",
+                                         "tensorcast.daemon.v1.",
+                                         "tensorcast.daemon.v1.StoreDaemo",
+                                         "tensorcast.daemon.v1.StoreDaemonX",
+                                         "tensorcast.daemon.v1.StoreDaemon.",
+                                         "tensorcast.daemon.v1.StoreDaemon.materialize",
+                                         "tensorcast.daemon.v1.View.names.x",
+                                         "tensorcast.daemon.v1.DType.DTYPE_BF16",
+                                         "StoreDaemon",
+                                         ".tensorcast.daemon.v1.StoreDaemon"};
     (void)state;
     struct rpc_symbols *symbols = rpc_symbols_create(_binary_descriptor_set_binpb_start, linked_bytes());
     for (size_t i = 0; i < sizeof declared / sizeof declared[0]; i++)
@@ -46,9 +58,21 @@ static void what_the_protocol_declares_is_found_by_its_full_name(void **state)
 
 /* a.proto imports b.proto, which imports a.proto back and one that is missing. No package: the names are bare. */
 static const char two_files[] = "\x0a\x17"
-                                "\x0a\x07" "a.proto" "\x1a\x07" "b.proto" "\x22\x03\x0a\x01" "A"
+                                "\x0a\x07"
+                                "a.proto"
+                                "\x1a\x07"
+                                "b.proto"
+                                "\x22\x03\x0a\x01"
+                                "A"
                                 "\x0a\x20"
-                                "\x0a\x07" "b.proto" "\x1a\x07" "a.proto" "\x1a\x07" "c.proto" "\x22\x03\x0a\x01" "B";
+                                "\x0a\x07"
+                                "b.proto"
+                                "\x1a\x07"
+                                "a.proto"
+                                "\x1a\x07"
+                                "c.proto"
+                                "\x22\x03\x0a\x01"
+                                "B";
 
 static void a_file_brings_its_imports_once_each(void **state)
 {
