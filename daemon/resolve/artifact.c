@@ -51,6 +51,22 @@ static const struct source_identity *index_identity(const struct resolver *resol
     return &resolver->index_source->files[0].identity;
 }
 
+/* A link that leads nowhere is listed but cannot be opened. Without this check an index that is one would be taken for no
+ * index, and whatever parts are there for the whole. */
+static int fail_if_listed(struct resolver *resolver, const char *name)
+{
+    char **names;
+    size_t n_names;
+    bool listed = false;
+    int failed = source_list(resolver->source, &names, &n_names, resolver->error);
+    for (size_t i = 0; i < n_names; i++) {
+        listed = listed || strcmp(names[i], name) == 0;
+        free(names[i]);
+    }
+    free(names);
+    return failed || !listed ? failed : fail(resolver->error, ERROR_NOT_FOUND, "DANGLING_LINK", "%s leads to no file", name);
+}
+
 /* Opens the index document when the directory has one. */
 static int open_index(struct resolver *resolver, const char *reference, const struct source_options *options)
 {
@@ -61,7 +77,7 @@ static int open_index(struct resolver *resolver, const char *reference, const st
         return 0;
     source_unref(resolver->index_source);
     resolver->index_source = NULL;
-    return resolver->error->code == ERROR_NOT_FOUND ? 0 : -1;
+    return resolver->error->code == ERROR_NOT_FOUND ? fail_if_listed(resolver, SHARD_INDEX_NAME) : -1;
 }
 
 /* From the source, although the cache may have it. */
@@ -160,7 +176,7 @@ static int discover(struct resolver *resolver, const char *reference, const stru
         return add_indexed_files(resolver);
     if (add_file(resolver, MODEL_NAME) == 0)
         return 0;
-    return resolver->error->code == ERROR_NOT_FOUND ? add_all_files(resolver) : -1;
+    return resolver->error->code == ERROR_NOT_FOUND ? add_all_files(resolver) : prefix_file(resolver->error, MODEL_NAME);
 }
 
 /* --- what they hold --- */

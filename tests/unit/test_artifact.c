@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "resolve/artifact.h"
 #include "resolve/header_cache.h"
@@ -321,6 +322,28 @@ static void single_files_resolve_alone(void **state)
     model_dir_destroy(root);
 }
 
+static void links_that_lead_nowhere_are_not_taken_for_absent_files(void **state)
+{
+    static const char *const links[] = {INDEX, "model.safetensors", "z.safetensors"};
+    char root[MODEL_PATH_CHARS], reference[MODEL_PATH_CHARS + 8], path[MODEL_PATH_CHARS];
+    const struct source_options relative = {.allow_relative = true};
+    struct artifact *artifact;
+    struct error error;
+    (void)state;
+    model_dir_create(root);
+    model_dir_safetensors(root, "a.safetensors", "{}", 0);
+    snprintf(reference, sizeof reference, "disk:%s", root);
+    for (size_t i = 0; i < 3; i++) {
+        model_dir_link(root, links[i], "nowhere");
+        assert_int_equal(artifact_resolve(reference, &relative, cache, false, &artifact, &error), -1);
+        assert_int_equal(error.code, ERROR_NOT_FOUND);
+        if (!strstr(error.message, links[i]))
+            fail_msg("%s is not named: %s", links[i], error.message);
+        assert_int_equal(unlink(model_dir_path(root, links[i], path)), 0);
+    }
+    model_dir_destroy(root);
+}
+
 static void index_documents_list_names_offsets_and_strides(void **state)
 {
     static const char one[] = "{\"w\":{\"dtype\":\"BF16\",\"shape\":[2,3],\"data_offsets\":[3,15]},"
@@ -369,6 +392,7 @@ int main(void)
         TEST(an_index_that_appears_or_changes_is_noticed),
         TEST(threads_resolve_at_once_through_a_cache_that_keeps_forgetting),
         TEST(single_files_resolve_alone),
+        TEST(links_that_lead_nowhere_are_not_taken_for_absent_files),
         TEST(index_documents_list_names_offsets_and_strides),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
