@@ -25,6 +25,7 @@
 enum {
     RECONNECT_MS = 100,
     LONGEST_RECONNECT_MS = 500,
+    CONNECT_MS = 20000, /* how long one attempt may take; a busy host needs its time. A refused one fails at once */
     MAX_ANSWER_BYTES = 1 << 30, /* a checkpoint's index as JSON may have tens of MiB */
     LOOKAHEAD_BYTES = 4 << 20,  /* large answers come in few round trips */
 };
@@ -64,7 +65,7 @@ static grpc_channel *create_channel(const char *socket_path)
 {
     grpc_arg args[] = {
         integer_arg(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, RECONNECT_MS),
-        integer_arg(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, RECONNECT_MS),
+        integer_arg(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, CONNECT_MS),
         integer_arg(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, LONGEST_RECONNECT_MS),
         integer_arg(GRPC_ARG_ENABLE_HTTP_PROXY, 0),
         integer_arg(GRPC_ARG_SERVICE_CONFIG_DISABLE_RESOLUTION, 1),

@@ -80,7 +80,8 @@ def test_ranks_that_load_together_read_common_bytes_once(daemon, models):
         assert client.returncode == 0, err
         assert digest(split[:, rank * 2048:(rank + 1) * 2048]) in out and digest(common) in out
     # Four exact loads would ask for 4 * 96 + 32 MiB. The first may have started alone.
-    assert daemon.bytes_asked() - before < (2 * 96 + 2 * 32 + 16) * MiB
+    asked = (daemon.bytes_asked() - before) / MiB
+    assert asked < 2 * 96 + 2 * 32 + 16, daemon.log()
 
 
 def test_a_client_that_never_reads_its_progress_stops_nobody(daemon, models):
