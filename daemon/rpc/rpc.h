@@ -2,8 +2,9 @@
  *
  * A method is one row {service descriptor, method name, handler}. Handlers and everything else in this header run on the
  * loop thread. A call ends by exactly one of rpc_call_reply, rpc_call_end, rpc_call_fail; the request message lives
- * until then. When a client cancels, disconnects or passes its deadline, `on_cancel` runs once and the call must still be
- * ended. grpc.health.v1 and server reflection are answered inside. */
+ * until then; a call and its request are gone when that function returns. When a client cancels, disconnects or passes its
+ * deadline, `on_cancel` runs once and the call must still be ended. grpc.health.v1 and server reflection are answered
+ * inside. */
 #ifndef RPC_RPC_H
 #define RPC_RPC_H
 
@@ -49,12 +50,14 @@ void rpc_server_ready(struct rpc_server *server);
 /* Stops accepting, removes the socket, health goes NOT_SERVING; new calls are UNAVAILABLE. Running calls go on;
  * `drained` runs once when the last has ended or, at the latest, grace_ms later, after cancelling what was left. */
 void rpc_server_drain(struct rpc_server *server, uint64_t grace_ms, void (*drained)(void *context));
-void rpc_server_destroy(struct rpc_server *server); /* after drained (or at a failed start) */
+/* After drained (or at a failed start). A call that its handler has not ended by then is abandoned with the server. */
+void rpc_server_destroy(struct rpc_server *server);
 uint64_t rpc_server_connections(const struct rpc_server *server);
 void rpc_server_set_limits(struct rpc_server *server, uint64_t max_connections_per_uid); /* reload */
 
 void rpc_call_reply(struct rpc_call *call, const ProtobufCMessage *message); /* unary: message and OK */
-/* Stream: queues one message. Progress is to be coalesced: send it only while rpc_call_idle(). */
+/* Stream: queues one message. Progress is to be coalesced: send it only while rpc_call_idle(). A client that leaves 16
+ * messages unread is cut off with RESOURCE_EXHAUSTED, which the handler sees as a cancel. */
 void rpc_call_send(struct rpc_call *call, const ProtobufCMessage *message);
 bool rpc_call_idle(const struct rpc_call *call);                      /* nothing is being written */
 void rpc_call_end(struct rpc_call *call);                             /* stream: OK after what was queued */

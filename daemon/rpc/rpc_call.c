@@ -51,7 +51,7 @@ static void unref(struct rpc_call *call)
     if (--call->refs)
         return;
     if (call->largest_bytes >= LARGE_MESSAGE_BYTES)
-        rpc_trim_later(server);
+        rpc_memory_trim_later(server);
     drop_output(call);
     arena_fini(&call->arena);
     grpc_slice_unref(call->details_slice);
@@ -404,8 +404,8 @@ static void on_arrived_event(struct rpc_tag *tag, bool ok)
         return;
     }
     call->server->n_calls++;
-    rpc_arm(call->peer);
-    call->route = rpc_find_route(call->server, (const char *)GRPC_SLICE_START_PTR(call->details.method),
+    rpc_peer_arm(call->peer);
+    call->route = rpc_route_find(call->server, (const char *)GRPC_SLICE_START_PTR(call->details.method),
                                  GRPC_SLICE_LENGTH(call->details.method));
     call->deadline_ns = deadline_ns(call->details.deadline);
     identify(call);

@@ -126,11 +126,25 @@ struct rpc_call {
 
 /* rpc.c */
 void rpc_post(struct rpc_server *server, struct rpc_tag *tag); /* any thread; dropped once the server is closed */
-void rpc_hand_over(struct rpc_tag *tag); /* before every operation: gives the tag and its owner to the queue thread */
-void rpc_arm(struct rpc_peer *peer);     /* any thread */
-const struct rpc_route *rpc_find_route(const struct rpc_server *server, const char *path, size_t length);
-void rpc_trim_later(struct rpc_server *server);
+void rpc_hand_over(struct rpc_tag *tag);       /* before every operation: gives the tag and its owner to the queue thread */
 void rpc_call_gone(struct rpc_server *server); /* a call was freed */
+void rpc_peer_gone(struct rpc_server *server); /* a peer has stopped */
+
+/* rpc_route.c */
+int rpc_route_build(struct rpc_server *server, struct error *error);
+const struct rpc_route *rpc_route_find(const struct rpc_server *server, const char *path, size_t length); /* any thread */
+void rpc_route_destroy(struct rpc_server *server);
+
+/* rpc_peer.c */
+void rpc_peer_accept(struct rpc_server *server, int fd, uid_t uid); /* takes fd */
+void rpc_peer_arm(struct rpc_peer *peer);                           /* asks for one more call; any thread */
+void rpc_peer_stop_all(struct rpc_server *server);                  /* cancels everything; rpc_peer_gone() for each */
+void rpc_peer_free_all(struct rpc_server *server);                  /* after that */
+
+/* rpc_memory.c */
+void rpc_memory_tame(void);
+void rpc_memory_trim_later(struct rpc_server *server);
+void rpc_memory_on_timer(void *server);
 
 /* rpc_call.c */
 struct rpc_call *rpc_call_create(struct rpc_peer *peer); /* a slot for the next call */

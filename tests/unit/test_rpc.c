@@ -906,6 +906,98 @@ static void the_grace_ends_calls_that_do_not(void **state)
     grpc_shutdown_blocking();
 }
 
+static void count_cancel(void *data)
+{
+    (void)data;
+    seen.cancels++;
+}
+
+static void be_stubborn(struct rpc_fixture *of, void *data)
+{
+    (void)of, (void)data;
+    rpc_call_on_cancel(seen.held, count_cancel, NULL);
+}
+
+static void destroy_and_end_late(struct rpc_fixture *of, void *data)
+{
+    (void)data;
+    rpc_server_destroy(of->server);
+    rpc_call_end(seen.held);
+    loop_stop(of->loop);
+}
+
+static void a_handler_that_does_not_end_its_call_cannot_hold_up_the_exit(void **state)
+{
+    (void)state;
+    start_server(NULL);
+    struct raw_call *call = start_load("hang", 0);
+    receive_one(call);
+    rpc_fixture_on_loop(&fixture, be_stubborn, NULL);
+    rpc_fixture_drain(&fixture, 1);
+    assert_int_equal(raw_finish(call, NULL, NULL), ERROR_UNAVAILABLE);
+    rpc_fixture_wait_drained(&fixture);
+    assert_int_equal(seen.cancels, 1);
+    rpc_fixture_on_loop(&fixture, destroy_and_end_late, NULL);
+    pthread_join(fixture.thread, NULL);
+    fixture.server = NULL;
+    rpc_fixture_finish(&fixture);
+    grpc_channel_destroy(channel);
+}
+
+static bool is_of_grpc(const char *thread)
+{
+    static const char *const names[] = {"event_engine", "timer_manager", "default-executo", "resolver-execut",
+                                        "grpc_global_tim"};
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+        if (strncmp(thread, names[i], strlen(names[i])) == 0)
+            return true;
+    return false;
+}
+
+/* How many of gRPC's threads there are, and how many of them would take a SIGTERM. */
+static void count_grpc_threads(int *all, int *exposed)
+{
+    char path[300], line[256], name[64] = "";
+    DIR *tasks = opendir("/proc/self/task");
+    *all = *exposed = 0;
+    for (struct dirent *entry; (entry = readdir(tasks));) {
+        unsigned long long blocked = 0;
+        snprintf(path, sizeof path, "/proc/self/task/%s/status", entry->d_name);
+        FILE *status = entry->d_name[0] == '.' ? NULL : fopen(path, "re");
+        while (status && fgets(line, sizeof line, status)) {
+            sscanf(line, "Name: %63s", name);
+            sscanf(line, "SigBlk: %llx", &blocked);
+        }
+        if (!status)
+            continue;
+        fclose(status);
+        *all += is_of_grpc(name);
+        *exposed += is_of_grpc(name) && !(blocked >> (SIGTERM - 1) & 1);
+    }
+    closedir(tasks);
+}
+
+static bool grpc_has_all_its_threads(void *data)
+{
+    int all, *exposed = data;
+    count_grpc_threads(&all, exposed);
+    return all >= 6;
+}
+
+static void no_thread_of_grpc_takes_signals(void **state)
+{
+    struct error error;
+    int exposed = -1;
+    (void)state;
+    prepare(); /* and no client in this process, whose threads would be gRPC's too */
+    assert_int_equal(rpc_fixture_start(&fixture, &error), 0);
+    int peer = plain_connect(fixture.socket);
+    rpc_fixture_await(grpc_has_all_its_threads, &exposed, "gRPC makes its threads");
+    assert_int_equal(exposed, 0);
+    close(peer);
+    rpc_fixture_stop(&fixture);
+}
+
 static void a_method_without_a_handler_fails_the_start(void **state)
 {
     struct error error;
@@ -921,6 +1013,7 @@ int main(void)
 {
 #define SERVED(test) cmocka_unit_test_setup_teardown(test, start_server, stop_server)
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(no_thread_of_grpc_takes_signals), /* first: no client has started gRPC yet */
         SERVED(a_unary_call_gets_its_reply_and_tells_who_called),
         SERVED(a_stream_delivers_its_messages_in_order_and_then_ok),
         SERVED(an_error_arrives_with_code_message_and_error_info),
@@ -949,6 +1042,7 @@ int main(void)
         cmocka_unit_test(a_drain_lets_running_calls_finish_and_takes_no_new_ones),
         cmocka_unit_test(the_grace_ends_calls_that_do_not),
         cmocka_unit_test(a_method_without_a_handler_fails_the_start),
+        cmocka_unit_test(a_handler_that_does_not_end_its_call_cannot_hold_up_the_exit), /* last: it abandons a server */
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
