@@ -6,8 +6,9 @@ from .dtypes import NAMES
 
 def plan(report):
     """What a plan and a load have in common: also the object of `tensorcast explain --json`."""
+    run = {"load_id": report.load_id, "memory": report.memory}  # a plan that was not run has neither
     return {
-        "load_id": report.load_id,
+        **{key: value for key, value in run.items() if value},
         "artifact": report.artifact,
         "identity": report.identity,
         "executor": report.executor,
@@ -16,11 +17,10 @@ def plan(report):
         "bytes": {"view": report.view_bytes, "unique_source": report.unique_source_bytes, "read": report.read_bytes,
                   "copied": report.copied_bytes, "residual": report.residual_bytes, "shared": report.shared_bytes,
                   "cached": report.cached_bytes},
-        "from_replica": report.from_replica,
-        "joined": report.joined,
-        "memory": report.memory,
         "requests": report.requests,
         "peak_temporary_bytes": report.peak_temporary_bytes,
+        "from_replica": report.from_replica,
+        "joined": report.joined,
         "ms": {"resolve": report.resolve_ms, "plan": report.plan_ms, "execute": report.execute_ms,
                "total": report.total_ms},
     }

@@ -1,0 +1,165 @@
+"""The client against the real daemon, and the examples. Needs build/tensorcastd."""
+import gc
+import json
+import os
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+import tensorcast_client as tc
+from conftest import ROOT
+
+BUILD = ROOT / os.environ.get("TENSORCAST_BUILD", "build")
+TENSORCASTD, TENSORCAST = BUILD / "tensorcastd", BUILD / "tensorcast"
+pytestmark = pytest.mark.skipif(not TENSORCASTD.exists(), reason=f"{TENSORCASTD} is not built")
+
+
+@pytest.fixture(scope="module")
+def daemon(tmp_path_factory):
+    """(socket, folder of models) of a running daemon."""
+    folder = tmp_path_factory.mktemp("a daemon")
+    models, socket = folder / "models", folder / "d.sock"
+    models.mkdir()
+    (folder / "config.yaml").write_text(json.dumps({
+        "server": {"socket_path": str(socket), "state_dir": str(folder / "state")},
+        "sources": {"disk": {"trusted_roots": [str(models)]}}}))
+    with open(folder / "log", "w") as log:
+        process = subprocess.Popen([TENSORCASTD, "--config", folder / "config.yaml"], stderr=log, stdout=log)
+    end = time.monotonic() + 15
+    while not socket.exists():
+        assert process.poll() is None and time.monotonic() < end, (folder / "log").read_text()
+        time.sleep(0.02)
+    yield socket, models
+    process.terminate()
+    assert process.wait(20) == 0
+
+
+def write(folder, tensors):
+    """{name: (dtype, array of unsigned integers)} as a safetensors file."""
+    header, data = {}, b""
+    for name, (dtype, bits) in tensors.items():
+        header[name] = {"dtype": dtype, "shape": list(bits.shape), "data_offsets": [len(data), len(data) + bits.nbytes]}
+        data += bits.tobytes()
+    text = json.dumps(header).encode()
+    folder.mkdir(exist_ok=True)
+    (folder / "model.safetensors").write_bytes(len(text).to_bytes(8, "little") + text + data)
+    return f"disk:{folder}"
+
+
+@pytest.fixture(scope="module")
+def llama(daemon):
+    rng = np.random.default_rng(1)
+    shapes = {"model.embed_tokens.weight": (32, 8), "model.layers.0.self_attn.q_proj.weight": (8, 8),
+              "model.layers.0.mlp.down_proj.weight": (8, 16), "model.norm.weight": (8,), "scale": (), "none": (0, 4)}
+    tensors = {name: ("F32", rng.integers(0, 1 << 23, shape, np.uint32)) for name, shape in shapes.items()}
+    return write(daemon[1] / "llama", tensors), {name: bits for name, (_, bits) in tensors.items()}
+
+
+@pytest.fixture
+def client(daemon):
+    with tc.connect(daemon[0]) as client:
+        yield client
+
+
+def leases(daemon):
+    return json.loads(subprocess.check_output([TENSORCAST, "--socket", daemon[0], "status", "--json"]))["leases"]
+
+
+def wait_for(condition):
+    end = time.monotonic() + 5
+    while not condition() and time.monotonic() < end:
+        time.sleep(0.02)
+    return condition()
+
+
+@pytest.mark.parametrize("framework", ["numpy", "torch"])
+def test_every_tensor_arrives(client, llama, framework):
+    if framework == "torch":
+        pytest.importorskip("torch", reason="torch is not installed")
+    reference, want = llama
+    with client.artifact(reference).tensor_dict(framework=framework) as got:
+        assert set(got) == set(want)
+        for name, tensor in got.items():
+            assert tuple(tensor.shape) == want[name].shape and bytes(np.asarray(tensor)) == want[name].tobytes()
+
+
+def test_random_slices_are_numpys(client, llama):
+    reference, want = llama
+    rng = np.random.default_rng(2)
+    art = client.artifact(reference)
+    for _ in range(30):
+        names = [str(name) for name in rng.permutation([n for n, bits in want.items() if bits.ndim])[:3]]
+        slices, chosen = {}, {}
+        for name in names:
+            dims = [int(d) for d in range(want[name].ndim) if rng.random() < .7]
+            parts = {d: slice(*(None if rng.random() < .3 else int(rng.integers(-20, 20)) for _ in "ab")) for d in dims}
+            slices[name] = list(parts.items())
+            chosen[name] = want[name][tuple(parts.get(d, slice(None)) for d in range(want[name].ndim))]
+        with art.subset(names).view(slices).tensor_dict(framework="numpy") as got:
+            for name in names:
+                np.testing.assert_array_equal(got[name].view(np.uint32), chosen[name])
+
+
+def test_what_is_told_is_what_the_command_prints(daemon, client, llama):
+    def command(*args):
+        return json.loads(subprocess.check_output([TENSORCAST, "--socket", daemon[0], *args, llama[0], "--json"]))
+
+    art = client.artifact(llama[0])
+    assert art.describe() == command("inspect")
+    plan, printed = art.view().explain(), command("explain")
+    assert set(plan) - {"text"} == set(printed) - {"text"} and plan["candidates"][0].keys() == printed["candidates"][0].keys()
+    with art.tensor_dict(framework="numpy") as got:
+        told, printed = got.diagnostics, command("load")
+    assert set(told) == set(printed) and told["tensors"] == printed["tensors"] and set(told["bytes"]) == set(printed["bytes"])
+
+
+def test_the_lease_is_the_arrays(daemon, client, llama):
+    before = leases(daemon)
+    got = client.artifact(llama[0]).tensor_dict(framework="numpy")
+    kept = got["model.norm.weight"][2:]
+    del got
+    gc.collect()
+    assert leases(daemon) == before + 1 and kept.size == 6
+    del kept
+    assert wait_for(lambda: leases(daemon) == before)
+
+
+def test_errors_of_the_daemon_are_python_exceptions(client, llama, daemon, tmp_path):
+    art = client.artifact(llama[0])
+    with pytest.raises(KeyError, match="nobody"):
+        art.subset(["nobody"]).tensor_dict(framework="numpy")
+    with pytest.raises(ValueError):
+        art.subset(["scale", "scale"]).tensor_dict(framework="numpy")
+    with pytest.raises(FileNotFoundError):
+        client.artifact(f"disk:{daemon[1]}/nothing").tensor_names
+    with pytest.raises(PermissionError):
+        client.artifact(f"disk:{tmp_path}").tensor_names
+    with pytest.raises(TimeoutError):
+        art.subset(["scale"]).tensor_dict(framework="numpy", options=tc.Options(deadline=1e-9))
+
+
+def test_a_changed_checkpoint_is_seen_by_an_old_handle(daemon, client):
+    reference = write(daemon[1] / "changing", {"a": ("U8", np.arange(4, dtype=np.uint8))})
+    art = client.artifact(reference)
+    assert art.tensor_names == ["a"]
+    write(daemon[1] / "changing", {"a": ("U8", np.arange(9, dtype=np.uint8)), "b": ("U8", np.zeros(1, np.uint8))})
+    with art.subset(["a"]).view({"a": slice(-2, None)}).tensor_dict(framework="numpy") as got:
+        assert got["a"].tolist() == [7, 8]
+
+
+@pytest.mark.parametrize("args", [["load_tensors.py"], ["load_tensors.py", "--tensor", "model.norm.weight", "--rows", "2:"],
+                                  ["load_torch.py", "--tp-size", "4", "--tp-rank", "3"]])
+def test_the_examples_run(daemon, llama, args):
+    if "torch" in args[0]:
+        pytest.importorskip("torch", reason="torch is not installed")
+    script, *options = args
+    done = subprocess.run([sys.executable, ROOT / "examples" / script, llama[0], "--socket", daemon[0], *options],
+                          capture_output=True, text=True, timeout=100)
+    assert done.returncode == 0 and "tensors, " in done.stdout, done
+    assert "24 bytes" in done.stdout if "--rows" in args else True
+    lost = subprocess.run([sys.executable, ROOT / "examples" / script, "disk:/nowhere", "--socket", daemon[0]],
+                          capture_output=True, text=True, timeout=100)
+    assert lost.returncode == 1 and "PERMISSION_DENIED" in lost.stderr and "Traceback" not in lost.stderr
