@@ -25,7 +25,7 @@
 enum {
     RECONNECT_MS = 100,
     LONGEST_RECONNECT_MS = 500,
-    CONNECT_MS = 20000, /* how long one attempt may take; a busy host needs its time. A refused one fails at once */
+    CONNECT_MS = 20000,         /* how long one attempt may take; a busy host needs its time. A refused one fails at once */
     MAX_ANSWER_BYTES = 1 << 30, /* a checkpoint's index as JSON may have tens of MiB */
     LOOKAHEAD_BYTES = 4 << 20,  /* large answers come in few round trips */
 };
@@ -97,6 +97,7 @@ struct call {
     grpc_status_code code;
     grpc_slice message;
     bool cancelled; /* by our caller */
+    bool reused;    /* the channel had served before */
 };
 
 static gpr_timespec deadline_of(const struct wait *wait)
@@ -117,14 +118,17 @@ static int open_call(struct rpc_client *client, const char *method, bool fresh, 
         return fail(error, ERROR_FAILED_PRECONDITION, "CLIENT_FROM_PARENT",
                     "this client was used before fork(); a child needs a client of its own");
     }
+    call->reused = client->channel != NULL;
     bool broken = client->channel &&
                   (fresh || grpc_channel_check_connectivity_state(client->channel, 0) >= GRPC_CHANNEL_TRANSIENT_FAILURE);
     if (!client->channel) {
         grpc_init();
         client->pid = getpid();
     }
-    if (broken)
+    if (broken) {
         grpc_channel_destroy(client->channel);
+        call->reused = false;
+    }
     if (broken || !client->channel)
         client->channel = create_channel(client->socket_path);
     snprintf(path, sizeof path, "%s%s", SERVICE_PATH, method);
@@ -275,7 +279,7 @@ static const char *cause_of(const char *message)
     return last && last[1] == ' ' ? last + 2 : message;
 }
 
-/* The status as an error. Sets *dead when it is the connection that failed, not the daemon that answered. */
+/* The status as an error. Sets *dead when it is the connection that failed and not the daemon that answered. */
 static int judge(const struct rpc_client *client, const struct call *call, bool *dead, struct error *error)
 {
     char message[sizeof error->message], reason[sizeof error->reason] = "";
@@ -309,7 +313,7 @@ static int ask_once(struct rpc_client *client, const struct rpc_question *questi
     int n_answers = receive_answers(&call, question, arena, error);
     receive_status(&call);
     int failed = n_answers < 0 ? -1 : judge(client, &call, dead, error);
-    *dead = *dead && n_answers == 0;
+    *dead = *dead && call.reused && n_answers == 0;
     close_call(&call);
     return failed;
 }

@@ -1,10 +1,9 @@
 /* The gRPC server: the only code in the daemon that sees grpc_*. Serves protobuf-c services over our own Unix socket.
  *
  * A method is one row {service descriptor, method name, handler}. Handlers and everything else in this header run on the
- * loop thread. A call ends by exactly one of rpc_call_reply, rpc_call_end, rpc_call_fail; the request message lives
- * until then; a call and its request are gone when that function returns. When a client cancels, disconnects or passes its
- * deadline, `on_cancel` runs once and the call must still be ended. grpc.health.v1 and server reflection are answered
- * inside. */
+ * loop thread. A call ends by exactly one of rpc_call_reply, rpc_call_end, rpc_call_fail; the call and its request are
+ * gone when that function returns. When a client cancels, disconnects or passes its deadline, `on_cancel` runs once and
+ * the call must still be ended. grpc.health.v1 and server reflection are answered inside. */
 #ifndef RPC_RPC_H
 #define RPC_RPC_H
 

@@ -28,7 +28,7 @@ _OPTIONS = (
     ("grpc.max_send_message_length", -1),
     ("grpc.max_receive_message_length", -1),
     ("grpc.initial_reconnect_backoff_ms", 100),  # a restarted daemon is found again within half a second
-    ("grpc.min_reconnect_backoff_ms", 100),
+    ("grpc.min_reconnect_backoff_ms", 20000),  # in spite of its name: how long one attempt may take on a busy host
     ("grpc.max_reconnect_backoff_ms", 500),
     ("grpc.service_config", _RETRIES),
 )
