@@ -124,47 +124,74 @@ void host_memory_destroy(struct host_memory *memory)
     free(memory);
 }
 
-static void set_chunk(struct host_memory *memory, uint64_t chunk, unsigned char state)
+struct chunks { /* [first, end) */
+    uint64_t first, end;
+};
+
+static void set_chunks(struct host_memory *memory, struct chunks chunks, unsigned char state)
 {
     pthread_mutex_lock(&memory->lock);
-    __atomic_store_n(&memory->chunks[chunk], state, __ATOMIC_RELEASE);
+    for (uint64_t chunk = chunks.first; chunk < chunks.end; chunk++)
+        __atomic_store_n(&memory->chunks[chunk], state, __ATOMIC_RELEASE);
     pthread_cond_broadcast(&memory->backed);
     pthread_mutex_unlock(&memory->lock);
 }
 
-static int back_chunk(struct host_memory *memory, uint64_t chunk, struct error *error)
+static int back_chunks(struct host_memory *memory, struct chunks chunks, struct error *error)
 {
-    uint64_t offset = chunk * HUGE_PAGE_BYTES;
-    uint64_t bytes = memory->bytes - offset < HUGE_PAGE_BYTES ? memory->bytes - offset : HUGE_PAGE_BYTES;
-    bool is_huge;
-    int result = huge_pages_back(memory->rung, memory->address + offset, bytes, &is_huge, error);
-    if (result == 0 && is_huge)
-        __atomic_add_fetch(&memory->huge_bytes, bytes, __ATOMIC_RELAXED);
-    set_chunk(memory, chunk, result ? CHUNK_RAW : CHUNK_READY);
+    uint64_t offset = chunks.first * HUGE_PAGE_BYTES, end = chunks.end * HUGE_PAGE_BYTES, huge_bytes;
+    end = end < memory->bytes ? end : memory->bytes;
+    int result = huge_pages_back(memory->rung, memory->address + offset, end - offset, &huge_bytes, error);
+    __atomic_add_fetch(&memory->huge_bytes, huge_bytes, __ATOMIC_RELAXED);
+    set_chunks(memory, chunks, result ? CHUNK_RAW : CHUNK_READY);
     return result;
 }
 
-/* True when the chunk is now ours to back; false when another worker has backed it. */
-static bool claim_chunk(struct host_memory *memory, uint64_t chunk)
+/* Makes the first raw chunks from `first` on ours to back. False when there are none before `end`. */
+static bool claim_chunks(struct host_memory *memory, uint64_t first, uint64_t end, struct chunks *claimed)
 {
     pthread_mutex_lock(&memory->lock);
-    while (memory->chunks[chunk] == CHUNK_BUSY)
-        pthread_cond_wait(&memory->backed, &memory->lock);
-    bool is_ours = memory->chunks[chunk] == CHUNK_RAW;
-    if (is_ours)
-        __atomic_store_n(&memory->chunks[chunk], CHUNK_BUSY, __ATOMIC_RELAXED);
+    while (first < end && memory->chunks[first] != CHUNK_RAW)
+        first++;
+    *claimed = (struct chunks){first, first};
+    while (claimed->end < end && memory->chunks[claimed->end] == CHUNK_RAW)
+        __atomic_store_n(&memory->chunks[claimed->end++], CHUNK_BUSY, __ATOMIC_RELAXED);
     pthread_mutex_unlock(&memory->lock);
-    return is_ours;
+    return claimed->end > claimed->first;
+}
+
+/* Waits for the first chunk that another worker is at. False when there is none before `end`. */
+static bool wait_for_others(struct host_memory *memory, uint64_t first, uint64_t end)
+{
+    bool has_waited = false;
+    pthread_mutex_lock(&memory->lock);
+    while (first < end && memory->chunks[first] != CHUNK_BUSY)
+        first++;
+    while (first < end && memory->chunks[first] == CHUNK_BUSY) {
+        pthread_cond_wait(&memory->backed, &memory->lock);
+        has_waited = true;
+    }
+    pthread_mutex_unlock(&memory->lock);
+    return has_waited;
+}
+
+static bool is_ready(const struct host_memory *memory, uint64_t first, uint64_t end)
+{
+    while (first < end && __atomic_load_n(&memory->chunks[first], __ATOMIC_ACQUIRE) == CHUNK_READY)
+        first++;
+    return first == end;
 }
 
 int host_memory_prepare(struct host_memory *memory, uint64_t offset, uint64_t bytes, struct error *error)
 {
-    uint64_t end = count_chunks(offset + bytes);
-    for (uint64_t chunk = offset / HUGE_PAGE_BYTES; chunk < end; chunk++) {
-        if (__atomic_load_n(&memory->chunks[chunk], __ATOMIC_ACQUIRE) == CHUNK_READY)
-            continue;
-        if (claim_chunk(memory, chunk) && back_chunk(memory, chunk, error))
-            return -1;
+    uint64_t first = offset / HUGE_PAGE_BYTES, end = count_chunks(offset + bytes);
+    struct chunks claimed;
+    while (!is_ready(memory, first, end)) { /* a chunk whose worker failed is raw again */
+        while (claim_chunks(memory, first, end, &claimed))
+            if (back_chunks(memory, claimed, error))
+                return -1;
+        while (wait_for_others(memory, first, end))
+            ;
     }
     return 0;
 }
@@ -179,17 +206,15 @@ static enum page_kind find_page_kind(struct host_memory *memory)
     return memory->bytes >= HUGE_PAGE_BYTES && memory->huge_bytes >= memory->bytes / 10 * 9 ? PAGE_KIND_THP : PAGE_KIND_4K;
 }
 
-/* For good: our writable mapping is replaced by one of a read-only description, which nothing can make writable again, and
- * only then F_SEAL_WRITE is accepted. The reservation in between keeps the address. */
+/* For good: a mapping of a read-only description, which nothing can make writable again, takes the place of our writable
+ * one, and only then F_SEAL_WRITE is accepted. In one step: workers may be copying from this memory to other replicas. */
 static int seal_for_good(struct host_memory *memory, struct error *error)
 {
     int reader = host_memory_export_fd(memory, error);
     if (reader < 0)
         return -1;
-    void *none = mmap(memory->address, memory->bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
-    int failed = none == MAP_FAILED || fcntl(memory->fd, F_ADD_SEALS, F_SEAL_WRITE | F_SEAL_SEAL) ? errno : 0;
-    if (mmap(memory->address, memory->bytes, PROT_READ, MAP_SHARED | MAP_FIXED, reader, 0) == MAP_FAILED)
-        failed = errno;
+    void *address = mmap(memory->address, memory->bytes, PROT_READ, MAP_SHARED | MAP_FIXED, reader, 0);
+    int failed = address == MAP_FAILED || fcntl(memory->fd, F_ADD_SEALS, F_SEAL_WRITE | F_SEAL_SEAL) ? errno : 0;
     close(reader);
     return failed ? fail_errno(error, failed, "sealing a replica of %" PRIu64 " bytes", memory->bytes) : 0;
 }

@@ -82,20 +82,34 @@ static int populate(void *address, uint64_t bytes, struct error *error)
     return 0;
 }
 
-static int collapse(void *address, uint64_t bytes, bool *is_huge, struct error *error)
+/* The kernel first empties every processor's list of young pages, which takes as long for one huge page as for ten: all in
+ * one call. When it stops half-way it is asked for each page, and what stays small is at least backed. */
+static int collapse(unsigned char *address, uint64_t bytes, uint64_t *huge_bytes, struct error *error)
 {
-    if (populate(address, PAGE_4K, error)) /* a range that is all hole cannot be collapsed */
-        return -1;
-    *is_huge = madvise(address, bytes, MADV_COLLAPSE) == 0;
-    return *is_huge ? 0 : populate(address, bytes, error);
+    for (uint64_t at = 0; at < bytes; at += HUGE_PAGE_BYTES)
+        if (populate(address + at, PAGE_4K, error)) /* a range that is all hole cannot be collapsed */
+            return -1;
+    if (madvise(address, bytes, MADV_COLLAPSE) == 0) {
+        *huge_bytes = bytes;
+        return 0;
+    }
+    for (uint64_t at = 0; at < bytes; at += HUGE_PAGE_BYTES) {
+        uint64_t page_bytes = bytes - at < HUGE_PAGE_BYTES ? bytes - at : HUGE_PAGE_BYTES;
+        if (madvise(address + at, page_bytes, MADV_COLLAPSE) == 0)
+            *huge_bytes += page_bytes;
+        else if (populate(address + at, page_bytes, error))
+            return -1;
+    }
+    return 0;
 }
 
-int huge_pages_back(enum huge_rung rung, void *address, uint64_t bytes, bool *is_huge, struct error *error)
+int huge_pages_back(enum huge_rung rung, unsigned char *address, uint64_t bytes, uint64_t *huge_bytes, struct error *error)
 {
-    *is_huge = false;
+    *huge_bytes = 0;
     if (rung == HUGE_RUNG_COLLAPSE)
-        return collapse(address, bytes, is_huge, error);
-    *is_huge = rung == HUGE_RUNG_RESERVED;
+        return collapse(address, bytes, huge_bytes, error);
+    if (rung == HUGE_RUNG_RESERVED)
+        *huge_bytes = bytes;
     return populate(address, bytes, error);
 }
 

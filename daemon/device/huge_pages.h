@@ -18,9 +18,9 @@ enum huge_rung { HUGE_RUNG_RESERVED, HUGE_RUNG_FAULT, HUGE_RUNG_COLLAPSE, HUGE_R
 bool huge_pages_reserved(uint64_t bytes); /* enough free hugetlb pages that nobody has been promised */
 bool huge_pages_on_fault(void);           /* shmem_enabled lets MADV_HUGEPAGE work on a memfd */
 
-/* Backs one chunk (at most HUGE_PAGE_BYTES, aligned) of a shared mapping. Returns 0 and whether the chunk is known to be
- * one huge page, or -1 when there is no memory. */
-int huge_pages_back(enum huge_rung rung, void *address, uint64_t bytes, bool *is_huge, struct error *error);
+/* Backs a piece of a shared mapping that starts at a multiple of HUGE_PAGE_BYTES. Returns 0 and how much of it is known to
+ * be in huge pages, or -1 when there is no memory. */
+int huge_pages_back(enum huge_rung rung, unsigned char *address, uint64_t bytes, uint64_t *huge_bytes, struct error *error);
 
 /* How many bytes of the mapping that starts at `address` are mapped huge; 0 when the kernel does not tell. */
 uint64_t huge_pages_count(const void *address);

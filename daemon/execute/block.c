@@ -1,22 +1,26 @@
-/* Decides, window by window, where the bytes of a block come from; see block.h.
+/* Decides, window by window, where the bytes of a block come from; see block.h. First the pages of all destinations are made
+ * ready at once: the kernel's part of that is much cheaper for 8 MiB than four times for two.
  *
  *   in the page cache     buffered reads straight into place (scatter); many short rows through staging (gather)
- *   not there             first from other replicas or a block that was kept, then past the page cache into staging
+ *   not there             first from other replicas or a window that was kept, then past the page cache into staging
  *   source cannot do that buffered, as if cached
  *
- * A window is the whole block, or less when so many rows lie in it that their book-keeping would cost real memory. */
+ * A window is what fits into a staging buffer, or less when it holds so many rows that their book-keeping would cost real
+ * memory. */
 #include "execute/block.h"
 
 #include "base/clock.h"
 #include "execute/clip.h"
 #include "execute/extent.h"
 #include "execute/gather.h"
+#include "execute/place.h"
 #include "execute/provider.h"
 #include "execute/scatter.h"
 
 enum {
     MAX_WINDOW_ROWS = 32 << 10,
     MIN_WINDOW_BYTES = 4096,
+    NEAR_BYTES = 64 << 10,
     SHORT_ROW_BYTES = 1024, /* below, a buffer in a preadv costs more than a second copy */
 };
 
@@ -76,7 +80,8 @@ static bool can_read_direct(const struct worker *worker)
     const struct source_caps *caps = &worker->parts[0].source->caps;
     uint64_t alignment = caps->direct_offset_alignment;
     return caps->direct_reads && alignment > 0 && (alignment & (alignment - 1)) == 0 &&
-           alignment <= worker->engine->block_bytes && caps->direct_memory_alignment <= worker->engine->block_bytes;
+           alignment <= worker->engine->staging.buffer_bytes &&
+           caps->direct_memory_alignment <= worker->engine->staging.buffer_bytes;
 }
 
 /* Bytes that need not be read: from the replicas of other runs. Leaves what does. */
@@ -98,12 +103,12 @@ static void copy_from_providers(struct worker *worker, const struct window *wind
         extent_collect(worker, window->lo, window->hi, true);
 }
 
-/* Swaps the worker's buffer for one that has been kept of this block. */
+/* Swaps the worker's buffer for one that has been kept of this window. */
 static bool find_kept(struct worker *worker)
 {
     struct engine *engine = worker->engine;
     pthread_mutex_lock(&engine->lock);
-    struct staging_buffer *kept = staging_find(&engine->staging, worker->scan, worker->block);
+    struct staging_buffer *kept = staging_find(&engine->staging, worker->scan, worker->buffer->start);
     if (kept) {
         staging_give(&engine->staging, worker->buffer, clock_now_ns());
         worker->buffer = kept;
@@ -117,14 +122,14 @@ static void keep(struct worker *worker, struct staging_range range)
     struct engine *engine = worker->engine;
     pthread_mutex_lock(&engine->lock);
     worker->buffer->range = range;
-    staging_keep(&engine->staging, worker->buffer, worker->scan, worker->block, clock_now_ns());
+    staging_keep(&engine->staging, worker->buffer, worker->scan, clock_now_ns());
     worker->buffer = staging_take(&engine->staging); /* at worst the same one */
     pthread_mutex_unlock(&engine->lock);
 }
 
 static void use_temporary(struct worker *worker, bool begins)
 {
-    uint64_t bytes = worker->engine->block_bytes;
+    uint64_t bytes = worker->engine->staging.buffer_bytes;
     for (size_t i = 0; i < worker->n_parts; i++) {
         struct part *part = &worker->parts[i];
         if (!begins) {
@@ -169,7 +174,9 @@ static int read_and_gather(struct worker *worker, const struct window *window, b
 
 static int gather_window(struct worker *worker, const struct window *window, bool direct, struct error *error)
 {
+    uint64_t buffer_bytes = worker->engine->staging.buffer_bytes;
     use_temporary(worker, true);
+    worker->buffer->start = window->lo & ~(buffer_bytes - 1);
     bool kept = !window->is_hot && window->is_whole && find_kept(worker);
     int result = kept ? complete_kept(worker, direct, error) : read_and_gather(worker, window, direct, error);
     use_temporary(worker, false);
@@ -224,17 +231,51 @@ static void share_time(struct worker *worker)
     }
 }
 
-void block_run(struct worker *worker)
+/* Neighbours in the file are mostly neighbours in memory, so the ranges are few and long. */
+static void prepare_part(struct part *part, uint64_t lo, uint64_t hi)
 {
-    const struct part *part = &worker->parts[0];
-    uint64_t start = worker->block * worker->engine->block_bytes, end = start + worker->engine->block_bytes;
-    uint64_t file_bytes = part->source->files[part->file].size_bytes;
-    end = end < file_bytes ? end : file_bytes;
-    worker->read_ns = worker->copy_ns = 0;
-    for (struct window window = {.lo = start}; window.lo < end; window.lo = window.hi) {
-        window.hi = find_window_end(worker, window.lo, end);
-        window.is_whole = window.lo == start && window.hi == end;
+    const struct mapping *mapping = part->run->options.mapping;
+    size_t i = clip_find_run(mapping, part->file, lo), end = mapping->file_first[part->file + 1];
+    uint64_t from = 0, to = 0;
+    for (; i < end && mapping->runs[i].src_offset < hi; i++) {
+        struct rows rows = rows_of_run(&mapping->runs[i]);
+        uint64_t first = mapping->runs[i].dst_offset + rows_before(&rows, lo);
+        uint64_t last = mapping->runs[i].dst_offset + rows_before(&rows, hi);
+        if (first >= to && first - to < NEAR_BYTES && to > from) {
+            to = last;
+            continue;
+        }
+        if (to > from)
+            place_prepare(part, from, to - from);
+        from = first;
+        to = last;
+    }
+    if (to > from)
+        place_prepare(part, from, to - from);
+}
+
+static void run_windows(struct worker *worker, uint64_t lo, uint64_t end)
+{
+    uint64_t buffer_bytes = worker->engine->staging.buffer_bytes;
+    for (struct window window = {.lo = lo}; window.lo < end; window.lo = window.hi) {
+        uint64_t limit = (window.lo / buffer_bytes + 1) * buffer_bytes;
+        limit = limit < end ? limit : end;
+        window.hi = find_window_end(worker, window.lo, limit);
+        window.is_whole = window.lo % buffer_bytes == 0 && window.hi == limit;
         run_window(worker, &window);
     }
+}
+
+void block_run(struct worker *worker)
+{
+    const struct part *first = &worker->parts[0];
+    uint64_t lo = worker->block * worker->engine->block_bytes, hi = lo + worker->engine->block_bytes;
+    uint64_t file_bytes = first->source->files[first->file].size_bytes;
+    hi = hi < file_bytes ? hi : file_bytes;
+    worker->read_ns = worker->copy_ns = 0;
+    for (size_t i = 0; i < worker->n_parts; i++)
+        if (worker->parts[i].run->options.segment->host_address)
+            prepare_part(&worker->parts[i], lo, hi);
+    run_windows(worker, lo, hi);
     share_time(worker);
 }

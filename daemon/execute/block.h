@@ -1,4 +1,4 @@
-/* One item of work: a block of a part file, read once for every run that needs it. */
+/* One item of work: a block of a part file, window by window, each read once for every run that needs it. */
 #ifndef EXECUTE_BLOCK_H
 #define EXECUTE_BLOCK_H
 

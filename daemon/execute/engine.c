@@ -15,9 +15,10 @@
 #include "execute/worker.h"
 
 enum {
-    MAX_BLOCK_BYTES = 2 << 20, /* with 4 threads: 8 MiB in flight; a block and its copy stay in the second level cache */
-    MIN_BLOCK_BYTES = 4 << 10,
-    WANTED_BLOCK_BYTES = 256 << 10, /* rather fewer threads than smaller blocks */
+    MAX_BUFFER_BYTES = 2 << 20, /* with 4 threads: 8 MiB in flight, and what is copied is still in the cache */
+    MIN_BUFFER_BYTES = 4 << 10,
+    WANTED_BUFFER_BYTES = 256 << 10, /* rather fewer threads than smaller buffers */
+    BUFFERS_PER_BLOCK = 4,
     MIN_THREADS = 4,
     MAX_AUTO_THREADS = 8,
     MAX_THREADS = 64,
@@ -29,18 +30,18 @@ static size_t choose_threads(const struct engine_options *options)
     uint64_t cores = (uint64_t)sysconf(_SC_NPROCESSORS_ONLN), threads = options->io_threads;
     if (threads == 0)
         threads = 2 * cores < MIN_THREADS ? MIN_THREADS : 2 * cores > MAX_AUTO_THREADS ? MAX_AUTO_THREADS : 2 * cores;
-    uint64_t affordable = options->staging_budget_bytes / WANTED_BLOCK_BYTES;
+    uint64_t affordable = options->staging_budget_bytes / WANTED_BUFFER_BYTES;
     threads = threads < affordable ? threads : affordable;
     return threads < 1 ? 1 : threads > MAX_THREADS ? MAX_THREADS : threads;
 }
 
 /* The largest power of two of which every thread can have one. */
-static uint64_t choose_block(uint64_t budget_bytes, size_t n_threads)
+static uint64_t choose_buffer(uint64_t budget_bytes, size_t n_threads)
 {
-    uint64_t block = MAX_BLOCK_BYTES;
-    while (block > MIN_BLOCK_BYTES && block * n_threads > budget_bytes)
-        block /= 2;
-    return block;
+    uint64_t bytes = MAX_BUFFER_BYTES;
+    while (bytes > MIN_BUFFER_BYTES && bytes * n_threads > budget_bytes)
+        bytes /= 2;
+    return bytes;
 }
 
 static int start_threads(struct engine *engine, struct error *error)
@@ -64,9 +65,10 @@ int engine_create(const struct engine_options *options, struct engine **engine, 
     pthread_condattr_t monotonic;
     fresh->loop = options->loop;
     fresh->n_workers = choose_threads(options);
-    fresh->block_bytes = choose_block(options->staging_budget_bytes, fresh->n_workers);
     fresh->workers = memory_alloc_array(fresh->n_workers, sizeof *fresh->workers);
-    staging_init(&fresh->staging, fresh->block_bytes, options->staging_budget_bytes);
+    staging_init(&fresh->staging, choose_buffer(options->staging_budget_bytes, fresh->n_workers),
+                 options->staging_budget_bytes);
+    fresh->block_bytes = BUFFERS_PER_BLOCK * fresh->staging.buffer_bytes;
     pthread_mutex_init(&fresh->lock, NULL);
     pthread_condattr_init(&monotonic);
     pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
@@ -103,7 +105,7 @@ void engine_destroy(struct engine *engine)
 
 uint64_t engine_staging_bytes(const struct engine *engine)
 {
-    return __atomic_load_n(&engine->staging.n_buffers, __ATOMIC_RELAXED) * engine->block_bytes;
+    return __atomic_load_n(&engine->staging.n_buffers, __ATOMIC_RELAXED) * engine->staging.buffer_bytes;
 }
 
 static void on_finished(struct loop_task *task)

@@ -136,7 +136,7 @@ struct engine {
     pthread_mutex_t lock;
     pthread_cond_t work, unpinned;
     struct staging staging;
-    uint64_t block_bytes; /* power of two */
+    uint64_t block_bytes; /* a multiple of the staging buffers' size */
     struct worker *workers;
     size_t n_workers, n_started;
     struct run *active; /* circular; the next one to serve */

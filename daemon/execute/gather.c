@@ -1,5 +1,5 @@
-/* The staging buffer is an image of the block: file offset o lies at o - start of the block, so that reads widened to the
- * device's alignment need no book-keeping. The tail of a file that is no whole device block comes through the page cache. */
+/* The staging buffer is an image of a piece of the file: offset o lies at o - start, so that reads widened to the device's
+ * alignment need no book-keeping. The tail of a file that is no whole device block comes through the page cache. */
 #include "execute/gather.h"
 
 #include "base/clock.h"
@@ -11,7 +11,7 @@ static int read_range(struct worker *worker, uint64_t lo, uint64_t hi, bool dire
     const struct part *part = &worker->parts[0];
     if (lo >= hi)
         return 0;
-    struct iovec iov = {worker->buffer->memory + (lo - worker->block * worker->engine->block_bytes), hi - lo};
+    struct iovec iov = {worker->buffer->memory + (lo - worker->buffer->start), hi - lo};
     return source_read(part->source, part->file, lo, &iov, 1, direct, error);
 }
 
@@ -46,9 +46,10 @@ static bool is_read(const struct worker *worker, size_t *next, uint64_t lo, uint
 static void place_clip(struct worker *worker, const struct clip *clip, size_t *next)
 {
     struct part *part = &worker->parts[clip->part];
-    uint64_t block_start = worker->block * worker->engine->block_bytes;
+    const unsigned char *memory = worker->buffer->memory;
+    uint64_t start = worker->buffer->start;
     if (is_read(worker, next, clip->src.offset, rows_end(&clip->src))) {
-        place_rows(part, clip->dst_offset, worker->buffer->memory + (clip->src.offset - block_start), clip->src);
+        place_rows(part, clip->dst_offset, memory + (clip->src.offset - start), clip->src);
         return;
     }
     struct rows row = {0, clip->src.bytes, 1, clip->src.bytes};
@@ -56,7 +57,7 @@ static void place_clip(struct worker *worker, const struct clip *clip, size_t *n
     for (uint64_t i = 0; i < clip->src.count; i++) {
         uint64_t lo = clip->src.offset + i * clip->src.stride;
         if (is_read(worker, &next_row, lo, lo + clip->src.bytes))
-            place_rows(part, clip->dst_offset + i * clip->src.bytes, worker->buffer->memory + (lo - block_start), row);
+            place_rows(part, clip->dst_offset + i * clip->src.bytes, memory + (lo - start), row);
     }
 }
 

@@ -4,7 +4,7 @@
 
 #include "execute/engine_private.h"
 
-/* Reads the extents of worker->block into worker->buffer. direct = past the page cache. */
+/* Reads the extents into worker->buffer, whose `start` is set. direct = past the page cache. */
 int gather_read(struct worker *worker, bool direct, struct error *error);
 /* Copies the clips of what the requests have brought. */
 void gather_place(struct worker *worker);

@@ -57,7 +57,7 @@ static int add_gap(struct read_list *list, uint64_t end)
 {
     struct worker *worker = list->worker;
     while (list->at < end) {
-        uint64_t bytes = end - list->at, room = worker->engine->block_bytes;
+        uint64_t bytes = end - list->at, room = worker->engine->staging.buffer_bytes;
         if (list->n_iov == IOV_MAX && flush(list))
             return -1;
         bytes = bytes < room ? bytes : room;

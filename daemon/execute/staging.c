@@ -90,20 +90,18 @@ void staging_give(struct staging *staging, struct staging_buffer *buffer, uint64
     staging->free = buffer;
 }
 
-void staging_keep(struct staging *staging, struct staging_buffer *buffer, const struct scan *scan, uint64_t block,
-                  uint64_t now_ns)
+void staging_keep(struct staging *staging, struct staging_buffer *buffer, const struct scan *scan, uint64_t now_ns)
 {
     buffer->used_ns = now_ns;
     buffer->scan = scan;
-    buffer->block = block;
     buffer->next = staging->kept;
     staging->kept = buffer;
 }
 
-struct staging_buffer *staging_find(struct staging *staging, const struct scan *scan, uint64_t block)
+struct staging_buffer *staging_find(struct staging *staging, const struct scan *scan, uint64_t start)
 {
     struct staging_buffer **link = &staging->kept;
-    while (*link && ((*link)->scan != scan || (*link)->block != block))
+    while (*link && ((*link)->scan != scan || (*link)->start != start))
         link = &(*link)->next;
     return *link ? unlink_first(link) : NULL;
 }

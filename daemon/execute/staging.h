@@ -1,8 +1,8 @@
 /* Temporary memory for reads that cannot land in place: equal buffers, never more of them than the budget allows.
  *
- * A buffer holds one block. Blocks of which only a part was wanted are kept a moment: a rank that comes a little later
- * wants the other part. Kept blocks give way to whoever needs a buffer. All functions run under the engine's lock; the
- * memory of a buffer belongs to whoever took it. */
+ * A buffer is an image of one window of a part file. Windows of which only a part was wanted are kept a moment: a rank that
+ * comes a little later wants the other part. Kept ones give way to whoever needs a buffer. All functions run under the
+ * engine's lock; the memory of a buffer belongs to whoever took it. */
 #ifndef EXECUTE_STAGING_H
 #define EXECUTE_STAGING_H
 
@@ -20,8 +20,8 @@ struct staging_buffer {
     struct staging_buffer *next;
     unsigned char *memory;
     uint64_t used_ns;           /* when it was given back */
-    const struct scan *scan;    /* whose block it holds; NULL = nobody's */
-    uint64_t block;
+    const struct scan *scan;    /* of which file it keeps something; NULL = of none */
+    uint64_t start;             /* offset in the file of the buffer's first byte */
     struct staging_range range; /* of the file: what is valid in it */
 };
 
@@ -35,11 +35,10 @@ void staging_init(struct staging *staging, uint64_t buffer_bytes, uint64_t budge
 void staging_fini(struct staging *staging); /* nothing may be taken */
 struct staging_buffer *staging_take(struct staging *staging); /* NULL when there is no memory */
 void staging_give(struct staging *staging, struct staging_buffer *buffer, uint64_t now_ns);
-/* Keeps buffer->range of the block for staging_find(). */
-void staging_keep(struct staging *staging, struct staging_buffer *buffer, const struct scan *scan, uint64_t block,
-                  uint64_t now_ns);
-/* Takes out the kept block; NULL when there is none. */
-struct staging_buffer *staging_find(struct staging *staging, const struct scan *scan, uint64_t block);
+/* Keeps the buffer, start and range filled in, for staging_find(). */
+void staging_keep(struct staging *staging, struct staging_buffer *buffer, const struct scan *scan, uint64_t now_ns);
+/* Takes out the kept window that starts there; NULL when there is none. */
+struct staging_buffer *staging_find(struct staging *staging, const struct scan *scan, uint64_t start);
 void staging_forget(struct staging *staging, const struct scan *scan); /* the scan goes away */
 /* Frees what has not been used since `before_ns`. Returns whether anything is left. */
 bool staging_expire(struct staging *staging, uint64_t before_ns);

@@ -147,6 +147,40 @@ static void our_own_mapping_is_write_protected_once_sealed(void **state)
     device_destroy(device);
 }
 
+struct reader {
+    const struct segment *segment;
+    bool stop, is_right;
+    pthread_t thread;
+};
+
+static void *keep_reading(void *argument)
+{
+    struct reader *reader = argument;
+    reader->is_right = true;
+    while (!__atomic_load_n(&reader->stop, __ATOMIC_RELAXED))
+        reader->is_right &= is_all(reader->segment->host_address, 4 * MIB, 3);
+    return NULL;
+}
+
+/* The engine does this: it copies from a replica to another one while the first is published. */
+static void memory_can_be_read_while_it_is_sealed(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 20; i++) {
+        struct device *device = device_host_create(i % 2 ? 64 * MIB : 0);
+        struct segment *segment = allocate(device, 4 * MIB);
+        fill(segment, 3);
+        struct reader reader = {.segment = segment};
+        assert_int_equal(pthread_create(&reader.thread, NULL, keep_reading, &reader), 0);
+        close(seal_and_export(segment));
+        __atomic_store_n(&reader.stop, true, __ATOMIC_RELAXED);
+        pthread_join(reader.thread, NULL);
+        assert_true(reader.is_right);
+        segment_unref(segment);
+        device_destroy(device);
+    }
+}
+
 static void two_exports_have_positions_of_their_own(void **state)
 {
     struct device *device = device_host_create(0);
@@ -296,6 +330,7 @@ static void page_kind_is_what_the_kernel_says(void **state)
     fill(small, 1);
     close(seal_and_export(segment));
     close(seal_and_export(small));
+    assert_true(is_all(segment->host_address, 16 * MIB, 1)); /* maps the pages again */
     enum page_kind kind = device_page_kind(segment);
     if (kind != PAGE_KIND_HUGETLB)
         assert_int_equal(kind == PAGE_KIND_THP, huge_pages_count(segment->host_address) >= 15 * MIB);
@@ -401,6 +436,7 @@ int main(void)
         cmocka_unit_test(segments_are_aligned_rounded_and_zero),
         cmocka_unit_test(a_client_can_neither_write_nor_resize_by_any_path),
         cmocka_unit_test(our_own_mapping_is_write_protected_once_sealed),
+        cmocka_unit_test(memory_can_be_read_while_it_is_sealed),
         cmocka_unit_test(two_exports_have_positions_of_their_own),
         cmocka_unit_test(freed_memory_is_used_again_and_says_it_is_dirty),
         cmocka_unit_test(memory_that_somebody_still_has_is_not_used_again),
