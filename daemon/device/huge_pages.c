@@ -21,7 +21,7 @@
 #define SHMEM_2M "/sys/kernel/mm/transparent_hugepage/hugepages-2048kB/shmem_enabled"
 #define RESERVED_2M "/sys/kernel/mm/hugepages/hugepages-2048kB/"
 
-enum { PAGE_4K = 4096 };
+enum { PAGE_4K = 4096, COLLAPSE_TRIES = 3 };
 
 static bool read_line(const char *path, char *line, int size)
 {
@@ -82,6 +82,17 @@ static int populate(void *address, uint64_t bytes, struct error *error)
     return 0;
 }
 
+static bool collapse_one(unsigned char *address, uint64_t bytes)
+{
+    for (int i = 0; i < COLLAPSE_TRIES; i++) {
+        if (madvise(address, bytes, MADV_COLLAPSE) == 0)
+            return true;
+        if (errno != EAGAIN) /* somebody held a page for a moment */
+            return false;
+    }
+    return false;
+}
+
 /* The kernel first empties every processor's list of young pages, which takes as long for one huge page as for ten: all in
  * one call. When it stops half-way it is asked for each page, and what stays small is at least backed. */
 static int collapse(unsigned char *address, uint64_t bytes, uint64_t *huge_bytes, struct error *error)
@@ -95,7 +106,7 @@ static int collapse(unsigned char *address, uint64_t bytes, uint64_t *huge_bytes
     }
     for (uint64_t at = 0; at < bytes; at += HUGE_PAGE_BYTES) {
         uint64_t page_bytes = bytes - at < HUGE_PAGE_BYTES ? bytes - at : HUGE_PAGE_BYTES;
-        if (madvise(address + at, page_bytes, MADV_COLLAPSE) == 0)
+        if (collapse_one(address + at, page_bytes))
             *huge_bytes += page_bytes;
         else if (populate(address + at, page_bytes, error))
             return -1;
