@@ -22,8 +22,9 @@ static bool is_inside(const struct segment *segment, uint64_t offset, uint64_t b
 
 static int fail_outside(const struct segment *segment, uint64_t offset, uint64_t bytes, struct error *error)
 {
-    return fail(error, ERROR_INTERNAL, "SEGMENT_BOUNDS", "%" PRIu64 " bytes at %" PRIu64 " are outside a segment of %" PRIu64,
-                bytes, offset, segment->allocated_bytes);
+    return fail(error, ERROR_INTERNAL, "SEGMENT_BOUNDS",
+                "%" PRIu64 " bytes at %" PRIu64 " are outside a segment of %" PRIu64, bytes, offset,
+                segment->allocated_bytes);
 }
 
 int device_allocate(struct device *device, uint64_t bytes, struct segment **segment, struct error *error)

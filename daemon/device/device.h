@@ -18,7 +18,7 @@ const char *page_kind_name(enum page_kind kind); /* "hugetlb", "thp", "4k" */
 struct device_caps {
     bool direct_segments; /* sources may read straight into the segment: it has a host address */
     bool exports_fd;
-    char name[32];        /* "host", later a GPU's UUID */
+    char name[32]; /* "host", later a GPU's UUID */
 };
 
 struct device;
@@ -28,8 +28,8 @@ struct segment {
     void *host_address;       /* NULL unless caps.direct_segments; 2 MiB aligned */
     uint64_t size_bytes;      /* as asked for */
     uint64_t allocated_bytes; /* rounded up to the page size; what the budget is charged with */
-    bool dirty;               /* re-used memory: whoever fills it writes or zeroes all allocated_bytes before device_seal() */
-    int references;           /* atomic */
+    bool dirty;     /* re-used memory: whoever fills it writes or zeroes all allocated_bytes before device_seal() */
+    int references; /* atomic */
 };
 
 struct device_ops {
@@ -58,7 +58,7 @@ struct device {
 };
 
 struct device *device_host_create(uint64_t pool_budget_bytes); /* 0 = keep no freed memory */
-void device_destroy(struct device *device); /* after the last segment is gone */
+void device_destroy(struct device *device);                    /* after the last segment is gone */
 
 int device_allocate(struct device *device, uint64_t bytes, struct segment **segment, struct error *error);
 int device_prepare(struct segment *segment, uint64_t offset, uint64_t bytes, struct error *error);

@@ -75,10 +75,10 @@ static void warn_once(struct device_host *host, const struct host_memory *memory
 {
     if (__atomic_exchange_n(&host->has_warned, true, __ATOMIC_RELAXED))
         return;
-    log_warn("no_huge_pages", LOG_TEXT("page_kind", page_kind_name(memory->page_kind)), LOG_U64("bytes", memory->bytes),
-             LOG_U64("huge_bytes", memory->huge_bytes),
-             LOG_TEXT("effect", "loads into 4K pages are about ten times slower"),
-             LOG_TEXT("remedy", "echo advise > /sys/kernel/mm/transparent_hugepage/shmem_enabled, or reserve hugetlb pages"));
+    log_warn(
+        "no_huge_pages", LOG_TEXT("page_kind", page_kind_name(memory->page_kind)), LOG_U64("bytes", memory->bytes),
+        LOG_U64("huge_bytes", memory->huge_bytes), LOG_TEXT("effect", "loads into 4K pages are about ten times slower"),
+        LOG_TEXT("remedy", "echo advise > /sys/kernel/mm/transparent_hugepage/shmem_enabled, or reserve hugetlb pages"));
 }
 
 static bool can_be_pooled(const struct device *device, const struct host_memory *memory)

@@ -16,7 +16,7 @@ struct host_pool {
 };
 
 void host_pool_init(struct host_pool *pool, uint64_t budget_bytes, uint64_t *total_bytes);
-void host_pool_fini(struct host_pool *pool); /* after host_pool_trim() */
+void host_pool_fini(struct host_pool *pool);                            /* after host_pool_trim() */
 void host_pool_put(struct host_pool *pool, struct host_memory *memory); /* takes it, keeps or destroys it */
 /* The smallest that has room for `bytes` and wastes at most a quarter; writable again; NULL when there is none. */
 struct host_memory *host_pool_take(struct host_pool *pool, uint64_t bytes);

@@ -43,7 +43,8 @@ uint64_t clip_count_rows(const struct part *part, uint64_t lo, uint64_t hi, uint
     const struct mapping *mapping = part->run->options.mapping;
     const struct plan *plan = part->run->options.plan;
     uint64_t n_rows = 0;
-    for (size_t i = clip_find_run(mapping, part->file, lo); n_rows < enough && i < mapping->file_first[part->file + 1]; i++) {
+    for (size_t i = clip_find_run(mapping, part->file, lo); n_rows < enough && i < mapping->file_first[part->file + 1];
+         i++) {
         struct rows rows = rows_of_run(&mapping->runs[i]);
         if (rows.offset >= hi)
             break;
@@ -84,13 +85,15 @@ static void add_run(struct worker *worker, uint32_t part, const struct byte_run 
     uint64_t last = (hi - 1 - run->src_offset) / run->src_stride;
     if (last >= run->n_rows)
         last = run->n_rows - 1;
-    uint64_t whole = lo > run->src_offset + first * run->src_stride ? first + 1 : first; /* first row that is not cut in front */
+    uint64_t whole =
+        lo > run->src_offset + first * run->src_stride ? first + 1 : first; /* first row that is not cut in front */
     uint64_t cut = run->src_offset + last * run->src_stride + run->row_bytes > hi ? last : last + 1; /* first cut behind */
     if (first < whole)
         add_row(worker, part, run, first, lo, hi);
     if (whole < cut)
-        add_clip(worker, part, (struct rows){run->src_offset + whole * run->src_stride, run->row_bytes, cut - whole,
-                                             cut - whole > 1 ? run->src_stride : run->row_bytes},
+        add_clip(worker, part,
+                 (struct rows){run->src_offset + whole * run->src_stride, run->row_bytes, cut - whole,
+                               cut - whole > 1 ? run->src_stride : run->row_bytes},
                  run->dst_offset + whole * run->row_bytes);
     if (cut == last && whole <= last)
         add_row(worker, part, run, last, lo, hi);

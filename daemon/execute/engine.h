@@ -29,23 +29,23 @@ struct engine_options {
 };
 
 int engine_create(const struct engine_options *options, struct engine **engine, struct error *error);
-void engine_destroy(struct engine *engine); /* no run may be left */
+void engine_destroy(struct engine *engine);                 /* no run may be left */
 uint64_t engine_staging_bytes(const struct engine *engine); /* allocated now; any thread */
 
-struct run_report { /* counted where the work happens */
-    uint64_t read_bytes, requests;   /* asked of the source on behalf of this run, and in how many extents */
-    uint64_t cached_bytes;           /* of these, found in the page cache */
-    uint64_t shared_bytes;           /* needed by this run and taken from another run's read or memory */
-    uint64_t direct_bytes;           /* landed in the replica without a copy of ours */
-    uint64_t copied_bytes;           /* moved by a copy of ours: staging or another replica -> this replica */
+struct run_report {                /* counted where the work happens */
+    uint64_t read_bytes, requests; /* asked of the source on behalf of this run, and in how many extents */
+    uint64_t cached_bytes;         /* of these, found in the page cache */
+    uint64_t shared_bytes;         /* needed by this run and taken from another run's read or memory */
+    uint64_t direct_bytes;         /* landed in the replica without a copy of ours */
+    uint64_t copied_bytes;         /* moved by a copy of ours: staging or another replica -> this replica */
     uint64_t peak_temporary_bytes;
     uint64_t execute_ns, read_ns, copy_ns, prepare_ns; /* wall; then summed over workers */
 };
 
 struct run_options {
-    const struct mapping *mapping; /* borrowed until run_destroy() */
-    const struct plan *plan;       /* borrowed until done */
-    struct segment *segment;       /* borrowed until run_destroy() */
+    const struct mapping *mapping;                                        /* borrowed until run_destroy() */
+    const struct plan *plan;                                              /* borrowed until done */
+    struct segment *segment;                                              /* borrowed until run_destroy() */
     void (*done)(struct run *run, void *data, const struct error *error); /* error NULL = every byte is in place */
     void *data;
 };
@@ -54,6 +54,6 @@ struct run *run_start(struct engine *engine, const struct run_options *options);
 void run_cancel(struct run *run);               /* done runs soon, with CANCELLED unless it was finished already */
 uint64_t run_done_bytes(const struct run *run); /* of mapping->view_bytes; any thread */
 const struct run_report *run_report(const struct run *run); /* after done */
-void run_destroy(struct run *run);              /* after done; accepts NULL. Ends its time as a provider */
+void run_destroy(struct run *run);                          /* after done; accepts NULL. Ends its time as a provider */
 
 #endif

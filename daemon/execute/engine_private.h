@@ -51,8 +51,8 @@ struct run {
     bool is_listed, has_failed, wants_padding, is_leaving;
     struct need *needs; /* by file, then block; const but for the states once the run is active */
     size_t n_needs, n_pending, n_taken;
-    size_t cursor, pass;      /* next need to look at; pass 0 = blocks that are wanted whole, pass 1 = the others */
-    size_t *deferred;         /* needs that were in flight for another run when their turn came */
+    size_t cursor, pass; /* next need to look at; pass 0 = blocks that are wanted whole, pass 1 = the others */
+    size_t *deferred;    /* needs that were in flight for another run when their turn came */
     size_t n_deferred, deferred_room;
     struct member *members;
     size_t n_members;
@@ -70,7 +70,7 @@ struct part { /* one run's share of an item */
     struct source *source;
     size_t need;
     uint32_t file;
-    uint32_t index;         /* its place in worker->parts */
+    uint32_t index; /* its place in worker->parts */
     uint64_t placed_bytes;
     bool has_failed;
     struct run_report report; /* of this item */

@@ -28,8 +28,10 @@ int gather_read(struct worker *worker, bool direct, struct error *error)
         request->hi = request->hi < file_bytes ? request->hi : file_bytes;
         uint64_t middle = request->hi < whole ? request->hi : whole;
         middle = middle > request->lo ? middle : request->lo;
-        result = read_range(worker, request->lo, middle, direct, error) ||
-                 read_range(worker, middle, request->hi, false, error) ? -1 : 0;
+        result =
+            read_range(worker, request->lo, middle, direct, error) || read_range(worker, middle, request->hi, false, error)
+                ? -1
+                : 0;
     }
     worker->read_ns += clock_now_ns() - started_ns;
     return result;

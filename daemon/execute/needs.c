@@ -37,9 +37,9 @@ static size_t count_wanted(struct run *run, const struct byte_run *wanted, size_
 {
     struct rows rows = rows_of_run(wanted);
     uint64_t end = rows_end(&rows);
-    while (first < run->n_needs && (run->needs[first].file < wanted->file ||
-                                    (run->needs[first].file == wanted->file &&
-                                     (run->needs[first].block + 1) * block_bytes <= rows.offset)))
+    while (first < run->n_needs &&
+           (run->needs[first].file < wanted->file ||
+            (run->needs[first].file == wanted->file && (run->needs[first].block + 1) * block_bytes <= rows.offset)))
         first++;
     for (size_t i = first; i < run->n_needs && run->needs[i].file == wanted->file; i++) {
         uint64_t lo = run->needs[i].block * block_bytes;

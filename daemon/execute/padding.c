@@ -1,4 +1,5 @@
-/* Tensors lie in view order, so one pass finds every gap; see padding.h. Runs once per load into re-used memory, on a worker. */
+/* Tensors lie in view order, so one pass finds every gap; see padding.h. Runs once per load into re-used memory, on a
+ * worker. */
 #include "execute/padding.h"
 
 #include <string.h>

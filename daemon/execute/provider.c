@@ -11,14 +11,15 @@
 #include "execute/scan.h"
 
 enum {
-    MAX_PROVIDERS = 16,    /* newest first; the same tensors in more replicas than this are read again */
+    MAX_PROVIDERS = 16,      /* newest first; the same tensors in more replicas than this are read again */
     WORTH_COPYING = 4 << 10, /* shorter rows are cheaper to read again than to look up one by one */
 };
 
 bool provider_pin(struct worker *worker)
 {
     worker->n_providers = 0;
-    for (struct member *member = worker->scan->members; member && worker->n_providers < MAX_PROVIDERS; member = member->next) {
+    for (struct member *member = worker->scan->members; member && worker->n_providers < MAX_PROVIDERS;
+         member = member->next) {
         struct run *run = member->run;
         if (run->is_leaving || !run->options.segment->host_address || !scan_is_done(member, worker->block))
             continue;

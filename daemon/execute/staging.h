@@ -27,12 +27,12 @@ struct staging_buffer {
 
 struct staging {
     uint64_t buffer_bytes, budget_buffers;
-    uint64_t n_buffers;               /* atomic: allocated now, in use, free or kept */
+    uint64_t n_buffers;                 /* atomic: allocated now, in use, free or kept */
     struct staging_buffer *free, *kept; /* newest first */
 };
 
 void staging_init(struct staging *staging, uint64_t buffer_bytes, uint64_t budget_bytes);
-void staging_fini(struct staging *staging); /* nothing may be taken */
+void staging_fini(struct staging *staging);                   /* nothing may be taken */
 struct staging_buffer *staging_take(struct staging *staging); /* NULL when there is no memory */
 void staging_give(struct staging *staging, struct staging_buffer *buffer, uint64_t now_ns);
 /* Keeps the buffer, start and range filled in, for staging_find(). */

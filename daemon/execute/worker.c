@@ -45,9 +45,9 @@ static void check_account(struct run *run)
 {
     uint64_t placed = run->placed_bytes, wanted = run->options.mapping->view_bytes;
     if (!run->has_failed && placed != wanted)
-        run->has_failed = fail(&run->error, ERROR_INTERNAL, "BYTES_UNACCOUNTED",
-                               "%" PRIu64 " of %" PRIu64 " bytes are in place: the plan does not cover the view", placed,
-                               wanted) != 0;
+        run->has_failed =
+            fail(&run->error, ERROR_INTERNAL, "BYTES_UNACCOUNTED",
+                 "%" PRIu64 " of %" PRIu64 " bytes are in place: the plan does not cover the view", placed, wanted) != 0;
 }
 
 void worker_finish_run(struct run *run)

@@ -1,9 +1,9 @@
 /* Reading the files of a disk artifact: exact reads, buffered or past the page cache, and what is cached already.
  *
  * A read comes back whole or not at all: short reads and interrupts are retried, the end of the file is DATA_LOSS (the file
- * shrank after its header was checked), a failing device is named with file and offset. A direct read that ends early or that
- * the filesystem refuses after all goes on through the page cache, which has no alignment to keep.
- * Residency: cachestat(2), else mincore(2) where that one tells the truth. preadv2(RWF_NOWAIT) would start readahead. */
+ * shrank after its header was checked), a failing device is named with file and offset. A direct read that ends early or
+ * that the filesystem refuses after all goes on through the page cache, which has no alignment to keep. Residency:
+ * cachestat(2), else mincore(2) where that one tells the truth. preadv2(RWF_NOWAIT) would start readahead. */
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -98,7 +98,8 @@ int source_disk_read(struct source *source, size_t file, uint64_t offset, const 
 static bool may_ask_mincore(int fd)
 {
     struct stat status;
-    return fstat(fd, &status) == 0 && (status.st_uid == geteuid() || faccessat(fd, "", W_OK, AT_EMPTY_PATH | AT_EACCESS) == 0);
+    return fstat(fd, &status) == 0 &&
+           (status.st_uid == geteuid() || faccessat(fd, "", W_OK, AT_EMPTY_PATH | AT_EACCESS) == 0);
 }
 
 static uint64_t count_resident(const unsigned char *pages, uint64_t n_pages)

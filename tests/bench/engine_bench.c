@@ -117,11 +117,12 @@ static struct mapping *map_rank(struct bench *bench, uint64_t rank, uint64_t n_r
         if (dim >= 0 && n_ranks > 1)
             slices[n_items][dim] = (struct slice){(int64_t)(record->shape[dim] * rank / n_ranks),
                                                   (int64_t)(record->shape[dim] * (rank + 1) / n_ranks)};
-        items[n_items] = (struct view_item){record->name, record->name_length, dim >= 0 && n_ranks > 1 ? 2 : 0, slices[n_items]};
+        items[n_items] =
+            (struct view_item){record->name, record->name_length, dim >= 0 && n_ranks > 1 ? 2 : 0, slices[n_items]};
         n_items++;
     }
-    struct mapping *mapping = mapping_build(&(struct view_spec){.items = items, .n_items = n_items, .align_bytes = 64},
-                                            bench->artifact, &error);
+    struct mapping *mapping =
+        mapping_build(&(struct view_spec){.items = items, .n_items = n_items, .align_bytes = 64}, bench->artifact, &error);
     if (!mapping) {
         fprintf(stderr, "%s\n", error.message);
         exit(1);
@@ -134,8 +135,12 @@ static struct plan *plan_shot(struct bench *bench, const struct mapping *mapping
     struct error error;
     struct materialization_strategy strategy = {.enable_local_batched_disk_load = true, .allow_mixed_execution = true};
     struct load_spec spec = {.artifact = "bench", .policy = {.executor = executor}};
-    struct plan_facts facts = {.strategy = &strategy, .costs = &cost_defaults, .source = bench->artifact->source->caps,
-                               .device = bench->device->caps, .staging_budget_bytes = 64 << 20, .cached_share = hot};
+    struct plan_facts facts = {.strategy = &strategy,
+                               .costs = &cost_defaults,
+                               .source = bench->artifact->source->caps,
+                               .device = bench->device->caps,
+                               .staging_budget_bytes = 64 << 20,
+                               .cached_share = hot};
     return plan_build(mapping, &spec, &facts, &error);
 }
 
@@ -158,8 +163,8 @@ static void start(struct shot *shot)
         fprintf(stderr, "%s\n", error.message);
         exit(1);
     }
-    shot->run = run_start(shot->bench->engine,
-                          &(struct run_options){shot->mapping, shot->plan, shot->segment, on_done, shot});
+    shot->run =
+        run_start(shot->bench->engine, &(struct run_options){shot->mapping, shot->plan, shot->segment, on_done, shot});
 }
 
 static void add_report(struct run_report *sum, const struct run_report *one)
@@ -295,7 +300,8 @@ struct bench_case {
 static struct bench_case cases[32];
 static int n_cases;
 
-static void add_case(struct bench *bench, const char *name, bool hot, int n_shots, bool all_columns, int executor, bool one_rank)
+static void add_case(struct bench *bench, const char *name, bool hot, int n_shots, bool all_columns, int executor,
+                     bool one_rank)
 {
     struct bench_case *added = &cases[n_cases++];
     snprintf(added->name, sizeof added->name, "%s", name);
@@ -351,7 +357,8 @@ int main(int argc, char **argv)
     char reference[4200];
     snprintf(reference, sizeof reference, "disk:%s", bench.folder);
     if (engine_create(&options, &bench.engine, &error) ||
-        artifact_resolve(reference, &(struct source_options){.allow_relative = true}, NULL, false, &bench.artifact, &error)) {
+        artifact_resolve(reference, &(struct source_options){.allow_relative = true}, NULL, false, &bench.artifact,
+                         &error)) {
         fprintf(stderr, "%s\n", error.message);
         return 1;
     }

@@ -50,8 +50,9 @@ static int fault_prepare(struct segment *segment, uint64_t offset, uint64_t byte
 
 static int fault_write(struct segment *segment, uint64_t offset, const void *bytes, uint64_t count, struct error *error)
 {
-    return count_call(segment->device, "write", error) ? -1
-                                                       : device_write(device_fault_inner(segment), offset, bytes, count, error);
+    return count_call(segment->device, "write", error)
+               ? -1
+               : device_write(device_fault_inner(segment), offset, bytes, count, error);
 }
 
 static int fault_seal(struct segment *segment, struct error *error)

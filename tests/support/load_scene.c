@@ -138,13 +138,17 @@ void scene_write(struct load_scene *scene, size_t n_files, bool on_disk)
     }
 }
 
-static struct plan *make_plan(const struct load *load, const struct view_spec *view, int executor, const struct device *device)
+static struct plan *make_plan(const struct load *load, const struct view_spec *view, int executor,
+                              const struct device *device)
 {
     struct error error;
     struct materialization_strategy strategy = {.enable_local_batched_disk_load = true, .allow_mixed_execution = true};
     struct load_spec spec = {.artifact = "scene", .view = *view, .policy = {.executor = executor}};
-    struct plan_facts facts = {.strategy = &strategy, .costs = &cost_defaults, .source = load->source->base.caps,
-                               .device = device->caps, .staging_budget_bytes = 64 << 20};
+    struct plan_facts facts = {.strategy = &strategy,
+                               .costs = &cost_defaults,
+                               .source = load->source->base.caps,
+                               .device = device->caps,
+                               .staging_budget_bytes = 64 << 20};
     struct plan *plan = plan_build(load->mapping, &spec, &facts, &error);
     assert(plan);
     return plan;
@@ -187,12 +191,14 @@ struct load *load_create_random(struct load_scene *scene, int executor, struct d
         for (uint32_t d = 0; d < tensor->rank; d++) {
             uint64_t a = scene_random(scene, tensor->shape[d] + 1), b = scene_random(scene, tensor->shape[d] + 1);
             bool all = scene_random(scene, 3) == 0;
-            slices[i][d] = all ? (struct slice){0, INT64_MAX} : (struct slice){(int64_t)(a < b ? a : b), (int64_t)(a < b ? b : a)};
+            slices[i][d] =
+                all ? (struct slice){0, INT64_MAX} : (struct slice){(int64_t)(a < b ? a : b), (int64_t)(a < b ? b : a)};
         }
         items[i] = (struct view_item){tensor->name, strlen(tensor->name), whole ? 0 : tensor->rank, slices[i]};
     }
     uint64_t align = (uint64_t)1 << scene_random(scene, 13);
-    return load_create(scene, &(struct view_spec){.items = items, .n_items = n_items, .align_bytes = align}, executor, device);
+    return load_create(scene, &(struct view_spec){.items = items, .n_items = n_items, .align_bytes = align}, executor,
+                       device);
 }
 
 static void on_done(struct run *run, void *data, const struct error *error)
@@ -215,8 +221,8 @@ void load_start(struct load *load)
     if (load->has_failed) /* there is no segment */
         return;
     load->scene->n_running++;
-    load->run = run_start(load->scene->engine,
-                          &(struct run_options){load->mapping, load->plan, load->segment, on_done, load});
+    load->run =
+        run_start(load->scene->engine, &(struct run_options){load->mapping, load->plan, load->segment, on_done, load});
 }
 
 void scene_wait(struct load_scene *scene)

@@ -15,14 +15,15 @@ static int fault_read(struct source *source, size_t file, uint64_t offset, const
         bytes += iov[i].iov_len;
     __atomic_add_fetch(&fault->read_bytes, bytes, __ATOMIC_RELAXED);
     uint64_t longest = __atomic_load_n(&fault->longest_read, __ATOMIC_RELAXED);
-    while (bytes > longest && !__atomic_compare_exchange_n(&fault->longest_read, &longest, bytes, false, __ATOMIC_RELAXED,
-                                                           __ATOMIC_RELAXED))
+    while (bytes > longest &&
+           !__atomic_compare_exchange_n(&fault->longest_read, &longest, bytes, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED))
         ;
     while (fault->gate && !__atomic_load_n(fault->gate, __ATOMIC_ACQUIRE))
         nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
     if (fault->delay_ns)
         nanosleep(&(struct timespec){.tv_sec = (time_t)(fault->delay_ns / 1000000000),
-                                     .tv_nsec = (long)(fault->delay_ns % 1000000000)}, NULL);
+                                     .tv_nsec = (long)(fault->delay_ns % 1000000000)},
+                  NULL);
     if (fault->fail_from && number >= fault->fail_from && number < fault->fail_from + fault->fail_count)
         return fail(error, fault->fail_code, "INJECTED", "injected failure of read %llu of file %s at byte %llu",
                     (unsigned long long)number, source->files[file].name, (unsigned long long)offset);

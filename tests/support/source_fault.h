@@ -8,8 +8,8 @@
 struct source_fault {
     struct source base;
     struct source *inner;
-    uint64_t n_reads;      /* atomic: calls of read so far */
-    uint64_t read_bytes;   /* atomic */
+    uint64_t n_reads;               /* atomic: calls of read so far */
+    uint64_t read_bytes;            /* atomic */
     uint64_t fail_from, fail_count; /* reads number fail_from (1 = the first) and fail_count - 1 more fail; 0 = none */
     enum error_code fail_code;
     uint64_t delay_ns;     /* before each read */

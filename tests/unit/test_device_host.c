@@ -58,8 +58,14 @@ static bool is_all(const void *memory, uint64_t bytes, unsigned char byte)
 
 static void segments_are_aligned_rounded_and_zero(void **state)
 {
-    static const uint64_t sizes[][2] = {{0, 4096}, {1, 4096}, {4096, 4096}, {4097, 8192}, {2 * MIB - 1, 2 * MIB},
-                                        {2 * MIB, 2 * MIB}, {2 * MIB + 1, 4 * MIB}, {9 * MIB, 10 * MIB}};
+    static const uint64_t sizes[][2] = {{0, 4096},
+                                        {1, 4096},
+                                        {4096, 4096},
+                                        {4097, 8192},
+                                        {2 * MIB - 1, 2 * MIB},
+                                        {2 * MIB, 2 * MIB},
+                                        {2 * MIB + 1, 4 * MIB},
+                                        {9 * MIB, 10 * MIB}};
     struct device *device = device_host_create(0);
     (void)state;
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {

@@ -28,7 +28,10 @@ static void add_mixed_tensors(struct load_scene *scene, size_t n_tensors, uint64
         uint32_t rank = (uint32_t)scene_random(scene, 4);
         uint64_t shape[3];
         for (uint32_t d = 0; d < rank; d++)
-            shape[d] = scene_random(scene, 40) == 0 ? 0 : 1 + scene_random(scene, rank == 1 ? scale * 64 : rank == 2 ? scale : 40);
+            shape[d] = scene_random(scene, 40) == 0 ? 0
+                                                    : 1 + scene_random(scene, rank == 1   ? scale * 64
+                                                                              : rank == 2 ? scale
+                                                                                          : 40);
         scene_add_tensor(scene, rank, shape);
     }
 }
@@ -59,7 +62,8 @@ static void assert_success(const struct load *load)
     assert_int_equal(load->report.direct_bytes + load->report.copied_bytes, load->mapping->view_bytes);
 }
 
-static void run_random_loads(uint64_t staging_bytes, uint64_t n_threads, double resident_share, int n_loads, bool hides_address)
+static void run_random_loads(uint64_t staging_bytes, uint64_t n_threads, double resident_share, int n_loads,
+                             bool hides_address)
 {
     struct load_scene scene;
     struct load *loads[8];
