@@ -1,0 +1,209 @@
+/* Reading files: whole or not at all, cached or not, into few buffers or thousands. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "source/source_disk.h"
+
+#include <cmocka.h> /* last: it makes a macro of fail */
+
+enum { FILE_BYTES = (1 << 20) + 777, MANY = 5000 };
+
+struct scene { /* one file, as source_disk.c would have opened it */
+    struct source source;
+    struct source_file file;
+    struct source_disk_file handle;
+    void *handles[1];
+    char path[64];
+    unsigned char *image;
+};
+
+static int set_up(void **state)
+{
+    struct scene *scene = test_calloc(1, sizeof *scene);
+    scene->image = test_malloc(FILE_BYTES);
+    for (size_t i = 0; i < FILE_BYTES; i++)
+        scene->image[i] = (unsigned char)(i * 2654435761u >> 13);
+    strcpy(scene->path, "/tmp/tensorcast-io-XXXXXX");
+    scene->handle.fd = mkstemp(scene->path);
+    assert_true(scene->handle.fd >= 0);
+    assert_int_equal(write(scene->handle.fd, scene->image, FILE_BYTES), FILE_BYTES);
+    assert_int_equal(fsync(scene->handle.fd), 0);
+    scene->handle.direct_fd = open(scene->path, O_RDONLY | O_DIRECT);
+    scene->file = (struct source_file){.name = "model\n.safetensors", .size_bytes = FILE_BYTES};
+    scene->handles[0] = &scene->handle;
+    scene->source = (struct source){.ops = &source_disk_ops, .files = &scene->file, .handles = scene->handles, .n_files = 1};
+    scene->source.caps.direct_reads = true;
+    *state = scene;
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    struct scene *scene = *state;
+    close(scene->handle.fd);
+    if (scene->handle.direct_fd >= 0)
+        close(scene->handle.direct_fd);
+    unlink(scene->path);
+    test_free(scene->image);
+    test_free(scene);
+    return 0;
+}
+
+static void a_read_fills_every_buffer(void **state)
+{
+    struct scene *scene = *state;
+    unsigned char a[3], b[5000], c[1];
+    struct error error;
+    struct iovec iov[] = {{a, 0}, {a, 3}, {NULL, 0}, {b, sizeof b}, {c, 1}, {c, 0}};
+    assert_int_equal(source_disk_read(&scene->source, 0, 100, iov, 6, false, &error), 0);
+    assert_memory_equal(a, scene->image + 100, 3);
+    assert_memory_equal(b, scene->image + 103, sizeof b);
+    assert_int_equal(c[0], scene->image[100 + 3 + sizeof b]);
+    assert_int_equal(source_disk_read(&scene->source, 0, FILE_BYTES, iov, 1, false, &error), 0); /* nothing, at the end */
+}
+
+static void more_buffers_than_one_call_takes_are_filled(void **state)
+{
+    struct scene *scene = *state;
+    struct error error;
+    struct iovec *iov = test_calloc(MANY, sizeof *iov);
+    unsigned char *out = test_calloc(MANY, 7);
+    for (size_t i = 0; i < MANY; i++)
+        iov[i] = (struct iovec){out + 7 * i, 7};
+    assert_int_equal(source_disk_read(&scene->source, 0, 11, iov, MANY, false, &error), 0);
+    assert_memory_equal(out, scene->image + 11, 7 * MANY);
+    test_free(iov);
+    test_free(out);
+}
+
+static void the_end_of_the_file_is_data_loss_and_named(void **state)
+{
+    struct scene *scene = *state;
+    unsigned char buffer[4096];
+    struct error error;
+    struct iovec iov[] = {{buffer, 700}, {buffer, 100}};
+    assert_int_equal(source_disk_read(&scene->source, 0, FILE_BYTES - 777, iov, 1, false, &error), 0);
+    assert_int_equal(source_disk_read(&scene->source, 0, FILE_BYTES - 777, iov, 2, false, &error), -1);
+    assert_int_equal(error.code, ERROR_DATA_LOSS);
+    assert_non_null(strstr(error.message, "model\\n.safetensors"));
+    assert_int_equal(ftruncate(scene->handle.fd, 5000), 0);
+    assert_int_equal(source_disk_read(&scene->source, 0, 4900, iov, 1, false, &error), -1);
+    assert_int_equal(error.code, ERROR_DATA_LOSS);
+    assert_non_null(strstr(error.message, "5000"));
+}
+
+static void a_broken_handle_is_an_error_with_file_and_offset(void **state)
+{
+    struct scene *scene = *state;
+    unsigned char buffer[16];
+    struct error error;
+    struct iovec iov = {buffer, sizeof buffer};
+    int fd = scene->handle.fd;
+    scene->handle.fd = open("/tmp", O_RDONLY | O_DIRECTORY);
+    assert_int_equal(source_disk_read(&scene->source, 0, 4321, &iov, 1, false, &error), -1);
+    assert_non_null(strstr(error.message, "model\\n.safetensors"));
+    assert_non_null(strstr(error.message, "4321"));
+    close(scene->handle.fd);
+    scene->handle.fd = fd;
+}
+
+static void direct_reads_give_the_same_bytes(void **state)
+{
+    struct scene *scene = *state;
+    struct error error;
+    unsigned char *buffer = aligned_alloc(4096, 1 << 20);
+    struct iovec iov = {buffer, 64 << 10};
+    assert_int_equal(source_disk_read(&scene->source, 0, 8192, &iov, 1, true, &error), 0);
+    assert_memory_equal(buffer, scene->image + 8192, 64 << 10);
+    iov = (struct iovec){buffer + 1, 1000}; /* no alignment at all: it is read through the page cache */
+    assert_int_equal(source_disk_read(&scene->source, 0, 8193, &iov, 1, true, &error), 0);
+    assert_memory_equal(buffer + 1, scene->image + 8193, 1000);
+    iov = (struct iovec){buffer, 777}; /* the tail of the file */
+    assert_int_equal(source_disk_read(&scene->source, 0, 1 << 20, &iov, 1, true, &error), 0);
+    assert_memory_equal(buffer, scene->image + (1 << 20), 777);
+    iov = (struct iovec){buffer, 4096}; /* beyond the end: short, then nothing */
+    assert_int_equal(source_disk_read(&scene->source, 0, 1 << 20, &iov, 1, true, &error), -1);
+    assert_int_equal(error.code, ERROR_DATA_LOSS);
+    int fd = scene->handle.direct_fd;
+    scene->handle.direct_fd = -1; /* a filesystem without direct reads */
+    iov = (struct iovec){buffer, 4096};
+    assert_int_equal(source_disk_read(&scene->source, 0, 4096, &iov, 1, true, &error), 0);
+    assert_memory_equal(buffer, scene->image + 4096, 4096);
+    scene->handle.direct_fd = fd;
+    free(buffer);
+}
+
+static void residency_follows_the_page_cache(void **state)
+{
+    struct scene *scene = *state;
+    unsigned char *buffer = test_malloc(FILE_BYTES);
+    struct error error;
+    struct iovec iov = {buffer, FILE_BYTES};
+    assert_int_equal(source_disk_read(&scene->source, 0, 0, &iov, 1, false, &error), 0);
+    assert_int_equal(source_disk_resident_bytes(&scene->source, 0, 0, FILE_BYTES), FILE_BYTES);
+    assert_int_equal(source_disk_resident_bytes(&scene->source, 0, 5000, 10), 10);
+    assert_int_equal(source_disk_resident_bytes(&scene->source, 0, 5000, 0), 0);
+    assert_int_equal(posix_fadvise(scene->handle.fd, 0, 0, POSIX_FADV_DONTNEED), 0);
+    assert_true(source_disk_resident_bytes(&scene->source, 0, 0, FILE_BYTES) < FILE_BYTES / 2);
+    test_free(buffer);
+}
+
+/* From here on this process is on a kernel without cachestat(2), or in a container that forbids it. */
+static bool forbid_cachestat(void)
+{
+    struct sock_filter filter[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, 451, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | ENOSYS),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    struct sock_fprog program = {sizeof filter / sizeof *filter, filter};
+    return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 && prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0;
+}
+
+static void residency_is_known_without_cachestat(void **state)
+{
+    struct scene *scene = *state;
+    pid_t child = fork();
+    if (child == 0) {
+        static unsigned char buffer[FILE_BYTES];
+        struct error error;
+        struct iovec iov = {buffer, FILE_BYTES};
+        bool ok = forbid_cachestat() && source_disk_read(&scene->source, 0, 0, &iov, 1, false, &error) == 0;
+        ok = ok && source_disk_resident_bytes(&scene->source, 0, 0, FILE_BYTES) == FILE_BYTES;
+        ok = ok && source_disk_resident_bytes(&scene->source, 0, 5000, 10) == 10;
+        ok = ok && posix_fadvise(scene->handle.fd, 0, 0, POSIX_FADV_DONTNEED) == 0;
+        ok = ok && source_disk_resident_bytes(&scene->source, 0, 0, FILE_BYTES) < FILE_BYTES / 2;
+        _exit(!ok);
+    }
+    int status;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFEXITED(status));
+    assert_int_equal(WEXITSTATUS(status), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(a_read_fills_every_buffer, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(more_buffers_than_one_call_takes_are_filled, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(the_end_of_the_file_is_data_loss_and_named, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_broken_handle_is_an_error_with_file_and_offset, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(direct_reads_give_the_same_bytes, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(residency_follows_the_page_cache, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(residency_is_known_without_cachestat, set_up, tear_down),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
