@@ -58,8 +58,9 @@ def main():
               f"{size['view'] / 1e6 / ms:7.2f}  {report['memory']:7}  "
               + (f"{len(want)} tensors equal" if not differ else f"{len(differ)} differ, such as {differ[0]}"))
     files = sum(f.stat().st_size for f in checkpoint.glob("*.safetensors"))
-    print(f"together {sum(r['bytes']['view'] for r in reports) / 1e6:.1f} MB needed, "
-          f"{sum(r['bytes']['read'] for r in reports) / 1e6:.1f} MB read; the checkpoint has {files / 1e6:.1f} MB")
+    needed, read = (sum(r["bytes"][key] for r in reports) / 1e6 for key in ("view", "read"))
+    longest = max(r["ms"]["total"] for r in reports)
+    print(f"together {needed:.1f} MB needed, {read:.1f} MB read of {files / 1e6:.1f} MB in the checkpoint: {needed / longest:.2f} GB/s")
     sys.exit(wrong > 0)
 
 

@@ -78,7 +78,7 @@ load_ranks
 "$python" "$root/examples/compare_ranks.py" "$checkpoint" "$work"/rank?
 
 step "4. What the daemon logged"
-grep -E 'strategy_plan|timings|load_done' "$work/log" | head -40
+grep event=load_done "$work/log" | sed -E 's/^time=[^ ]+ level=info //; s/ artifact=("[^"]*"|[^ ]+)//' | fold -s -w 118
 
 step "5. Done"
 kill -TERM "$daemon"

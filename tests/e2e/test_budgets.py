@@ -6,7 +6,7 @@ import time
 import numpy as np
 import pytest
 
-from checkpoints import blob, digest, digests, read_back, write
+from checkpoints import blob, digest, read_back, write
 from stage import MiB, soon
 
 

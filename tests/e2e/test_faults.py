@@ -10,7 +10,7 @@ import time
 import pytest
 
 from checkpoints import blob, digest, digests, write
-from stage import MiB, SANITIZED, soon
+from stage import MiB, soon
 
 DISTURBED = {"FAILED_PRECONDITION", "DATA_LOSS", "ABORTED"}
 
