@@ -70,9 +70,12 @@ class FakeDaemon:
         self.artifacts[reference] = tensors
         self.versions[reference] = self.versions.get(reference, 0) + 1
 
-    def wait_for_leases(self, count, timeout=5.0):
+    def wait_until(self, condition, timeout=20.0):
         with self._changed:
-            return self._changed.wait_for(lambda: self.leases == count, timeout)
+            return self._changed.wait_for(condition, timeout)
+
+    def wait_for_leases(self, count):
+        return self.wait_until(lambda: self.leases == count)
 
     def asked(self, kind):
         return [request for name, request in self.requests if name == kind]
@@ -103,7 +106,9 @@ class FakeDaemon:
 
     def _resolve(self, data):
         request = Resolve.FromString(data)
-        self.requests.append(("Resolve", request))
+        self._remember("Resolve", request)
+        if self.pause:
+            self.pause.wait(30)
         tensors = self._artifact(request.artifact)
         answer = reference.message("ResolveResponse")(artifact=request.artifact, identity=self.identity(request.artifact))
         if request.known_identity == answer.identity:
@@ -150,13 +155,13 @@ class FakeDaemon:
 
     def _explain(self, data):
         request = Explain.FromString(data)
-        self.requests.append(("Explain", request))
+        self._remember("Explain", request)
         report = self._report(request.load, self._selected(request.load))
         return reference.message("ExplainResponse")(report=report, text="a table")
 
     def _materialize(self, data, context):
         request = Materialize.FromString(data)
-        self.requests.append(("Materialize", request))
+        self._remember("Materialize", request)
         Event = reference.message("MaterializeEvent")
         if self.pause:
             self.pause.wait(30)
@@ -230,6 +235,11 @@ class FakeDaemon:
     @staticmethod
     def _send(peer, header, fd):
         socket.send_fds(peer, [header], [fd])
+
+    def _remember(self, name, request):
+        with self._changed:
+            self.requests.append((name, request))
+            self._changed.notify_all()
 
     def _count(self, step):
         with self._changed:

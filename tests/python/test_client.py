@@ -69,6 +69,7 @@ def test_whole_tensors_by_name_need_one_call(fake, client, tensors):
 
 def test_everything_in_artifact_order_is_asked_for_without_a_list(fake, client, tensors):
     art = client.artifact(REF)
+    assert repr(art) == f"<artifact {REF}>" and repr(art.view({"w": slice(1)})) == f"<view of all tensors of {REF}, 1 sliced>"
     for view in (art.subset(art.tensor_names), art.view(), art.subset(art.tensor_names).view()):
         with view.tensor_dict(framework="numpy") as got:
             assert list(got) == list(tensors)
@@ -285,6 +286,26 @@ def test_a_changed_artifact_is_learnt_again(fake, client, tensors):
     with art.subset(["w"]).view({"w": slice(-2, None)}).tensor_dict(framework="numpy") as got:
         assert got["w"].view(np.uint32).tolist() == [3, 4]
     assert fake.wait_for_leases(0)
+
+
+def test_a_tensor_that_came_later_can_be_sliced_by_an_old_handle(fake, client, tensors):
+    art = client.artifact(REF)
+    art.tensor_names
+    fake.put(REF, {"late": ("U8", np.arange(5, dtype=np.uint8))})
+    with art.view({"late": slice(-1, None)}).tensor_dict(framework="numpy") as got:
+        assert got["late"].tolist() == [4] and list(got) == ["late"]
+    resolves = len(fake.asked("Resolve"))
+    with pytest.raises(KeyError):
+        art.view({"never": slice(1)}).tensor_dict(framework="numpy")
+    assert len(fake.asked("Resolve")) == resolves + 1
+
+
+def test_names_alone_are_not_asked_for_twice_when_the_artifact_changed(fake, client, tensors):
+    art = client.artifact(REF)
+    art.tensor_names
+    fake.put(REF, dict(fake.artifacts[REF]))
+    art.subset(["b", "w"]).tensor_dict(framework="numpy")
+    assert len(fake.asked("Materialize")) == 1 and len(fake.asked("Resolve")) == 1
 
 
 def test_an_artifact_that_never_stands_still_is_aborted(fake, client, tensors):

@@ -1,5 +1,9 @@
 """How long arrays, leases and clients live: after close, across threads, in forked children, at exit."""
 import gc
+import signal
+import subprocess
+import sys
+import threading
 
 import numpy as np
 import pytest
@@ -147,3 +151,17 @@ threading.Thread(target=read, daemon=True).start()
 time.sleep(.05)
 print("bye")""", REF) == "bye"
     assert fake.wait_for_leases(0)
+
+
+@pytest.mark.parametrize("call", ["art.tensor_names", "art.subset(['w']).tensor_dict(framework='numpy')"])
+def test_an_interrupt_ends_a_call_that_waits(fake, call):
+    fake.pause = threading.Event()
+    script = f"import tensorcast_client as tc; art = tc.connect({fake.socket!r}).artifact({REF!r}); {call}"
+    waiting = subprocess.Popen([sys.executable, "-c", script], stderr=subprocess.PIPE, text=True)
+    try:
+        assert fake.wait_until(lambda: fake.requests)
+        waiting.send_signal(signal.SIGINT)
+        assert "KeyboardInterrupt" in waiting.communicate(timeout=20)[1]
+    finally:
+        waiting.kill()
+        fake.pause.set()

@@ -31,6 +31,7 @@ _OPTIONS = (
     ("grpc.min_reconnect_backoff_ms", 20000),  # in spite of its name: how long one attempt may take on a busy host
     ("grpc.max_reconnect_backoff_ms", 500),
     ("grpc.service_config", _RETRIES),
+    ("SingleThreadedUnaryStream", 1),  # for gRPC's Python layer: no thread for each load
 )
 
 _channels = weakref.WeakSet()

@@ -50,8 +50,8 @@ def sliced(selection, slices):
     merged, known = dict(selection.slices), selection.names and set(selection.names)
     for name, given in dict(slices or {}).items():
         if known and name not in known:
-            raise errors.make(StatusCode.NOT_FOUND, f"slice of tensor {name}, which is not in this view", "TENSOR_NOT_FOUND",
-                              {"tensor": str(name)})
+            raise errors.make(StatusCode.NOT_FOUND, f"slice of tensor {name}, which is not in this view",
+                              "TENSOR_NOT_FOUND", {"tensor": str(name)})
         merged[name] = merged.get(name, ()) + (_steps(name, given),)
     return selection._replace(slices=merged)
 

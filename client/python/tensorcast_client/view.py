@@ -21,6 +21,10 @@ class View:
     def __init__(self, client, artifact, selected):
         self._client, self._artifact, self._selected = client, artifact, selected
 
+    def __repr__(self):
+        names, n_sliced = self._selected.names, len(self._selected.slices)
+        return f"<view of {'all' if names is None else len(names)} tensors of {self._artifact.reference}, {n_sliced} sliced>"
+
     @property
     def artifact(self):
         return self._artifact
@@ -46,8 +50,8 @@ class View:
         framework: "torch", "numpy", or None for torch when it is installed. progress(stage, done_bytes, total_bytes) is
         called on this thread at most ten times a second and once at the end; what it raises ends the load."""
         if str(device) not in ("cpu", "cpu:0"):
-            raise errors.make(StatusCode.UNIMPLEMENTED, f"device {device} is not supported, only cpu; copy the tensors from "
-                              "there", "DEVICE_UNSUPPORTED")
+            raise errors.make(StatusCode.UNIMPLEMENTED, f"device {device} is not supported, only cpu; copy the tensors "
+                              "from there", "DEVICE_UNSUPPORTED")
         maker = _maker(framework)
         options, teller = options or Options(), Progress(progress)
         clock = Clock(options.deadline)
@@ -70,26 +74,35 @@ class View:
 
     def _request(self, options, clock):
         """(names or None, fields of LoadRequest)."""
-        facts = self._artifact.known_facts
-        if facts is None and (self._selected.slices or (self._selected.align and self._selected.names is None)):
-            facts = self._artifact.facts(clock)
-        names, view = selection.to_wire(self._selected, facts)
-        return names, {"artifact": self._artifact.reference, "view": view, "policy": options.policy(),
+        artifact, selected = self._artifact, self._selected
+        facts = artifact.known_facts
+        if facts is None and (selected.slices or (selected.align and selected.names is None)):
+            facts = artifact.facts(clock)
+        try:
+            names, view = selection.to_wire(selected, facts)
+        except (errors.TensorNotFoundError, errors.InvalidRequestError):
+            if artifact.facts(clock, fresh=True) is facts:
+                raise
+            names, view = selection.to_wire(selected, artifact.known_facts)
+        return names, {"artifact": artifact.reference, "view": view, "policy": options.policy(),
                        "topology": options.topology()}
 
     def _load(self, options, clock, progress):
-        """(LoadResult, names, Layout message, buffer). What was known of an artifact that has changed since is learnt again, once."""
+        """(LoadResult, names, Layout message, buffer).
+
+        A request that was made of facts about an artifact which has changed since is made again, once."""
         client, artifact = self._client, self._artifact
         for attempt in (1, 2):
             names, request = self._request(options, clock)
             facts = artifact.known_facts
+            built_on_facts = facts is not None and (names is None or bool(self._selected.slices))
             try:
                 result, buffer = materialize(client.channel, request, clock, progress, client.first_answer_timeout)
             except errors.InvalidRequestError:
-                if attempt == 2 or facts is None or artifact.facts(clock, fresh=True) is facts:
+                if attempt == 2 or not built_on_facts or artifact.facts(clock, fresh=True) is facts:
                     raise
                 continue
-            if facts is None or facts.identity == result.report.identity:
+            if not built_on_facts or facts.identity == result.report.identity:
                 return result, *_layout(result.layout, names, facts), buffer
             artifact.facts(clock, fresh=True)
         raise errors.make(StatusCode.ABORTED, f"{artifact.reference} keeps changing", "SOURCE_CHANGED")
