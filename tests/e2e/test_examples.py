@@ -42,14 +42,14 @@ def quickstart(*arguments, cwd):
 
 
 def running():
-    """Command lines of all daemons that serve a quickstart."""
+    """Command lines of all daemons of this clone that serve a quickstart."""
     found = []
     for pid in filter(str.isdigit, os.listdir("/proc")):
         try:
             line = open(f"/proc/{pid}/cmdline").read()
         except OSError:
             continue
-        if "tensorcastd" in line and "/tmp/tensorcast-" in line:
+        if line.startswith(str(ROOT / "build/tensorcastd")) and "/tmp/tensorcast-" in line:
             found.append(line)
     return found
 
