@@ -30,7 +30,7 @@ def take(token, socket_path, timeout):
         memory_bytes, page_kind = _receive(peer, fds)
         page_bytes = HUGE_PAGE_BYTES if page_kind == _PAGE_KIND_HUGETLB else os.sysconf("SC_PAGESIZE")
         return map_leased(fds.pop(), memory_bytes, page_bytes, peer.detach())
-    except socket.timeout:
+    except (socket.timeout, BlockingIOError):  # no time left at all means: do not block
         raise errors.make(StatusCode.DEADLINE_EXCEEDED, f"no memory came over {socket_path} in {timeout:.3g} s",
                           "HANDOFF_TIMEOUT") from None
     except errors.TensorcastError:
