@@ -167,6 +167,7 @@ static void on_reload(void *data, int signal_number)
     config_compare(daemon->config, fresh, report_change, NULL);
     keep_config(daemon, fresh);
     rpc_server_set_limits(daemon->rpc, fresh->server.max_connections_per_uid);
+    handoff_set_limits(daemon->handoff, fresh->server.max_connections_per_uid);
     replica_table_configure(daemon->services.replicas, host_budget_bytes(fresh), fresh->memory.replica_idle_ttl_ms);
     log_info("config_reloaded", LOG_TEXT("file", daemon->config_path));
 }

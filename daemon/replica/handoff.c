@@ -235,6 +235,11 @@ void handoff_destroy(struct handoff *handoff)
     free(handoff);
 }
 
+void handoff_set_limits(struct handoff *handoff, uint64_t max_connections_per_uid)
+{
+    handoff->max_silent_per_uid = max_connections_per_uid;
+}
+
 int handoff_grant(struct handoff *handoff, struct replica *replica, uid_t uid, uint64_t connection,
                   unsigned char token[HANDOFF_TOKEN_BYTES], struct error *error)
 {

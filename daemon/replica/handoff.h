@@ -29,6 +29,7 @@ struct handoff_options {
 
 int handoff_create(const struct handoff_options *options, struct handoff **handoff, struct error *error);
 void handoff_destroy(struct handoff *handoff); /* ends every lease; accepts NULL */
+void handoff_set_limits(struct handoff *handoff, uint64_t max_connections_per_uid); /* reload */
 
 /* Pins the replica until the token is redeemed or dies. 0, or -1 when the system has no randomness to give. */
 int handoff_grant(struct handoff *handoff, struct replica *replica, uid_t uid, uint64_t connection,
