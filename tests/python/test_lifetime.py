@@ -165,3 +165,18 @@ def test_an_interrupt_ends_a_call_that_waits(fake, call):
     finally:
         waiting.kill()
         fake.pause.set()
+
+
+def test_changes_to_writable_arrays_stay_in_this_process(fake, client):
+    def load_writable():
+        return client.artifact(REF).subset(["b"]).tensor_dict(framework="numpy", writable=True)
+
+    first, second = load_writable(), load_writable()
+    first["b"][:] = 7
+    assert first["b"].tolist() == [7] * 9 and second["b"].tolist() == list(range(9))
+    assert load(client)["b"].tolist() == list(range(9))
+
+
+def test_without_asking_arrays_are_not_writable(client):
+    with pytest.raises(ValueError, match="read-only"):
+        load(client)["b"][:] = 7

@@ -55,3 +55,9 @@ def test_a_model_takes_the_tensors_by_copy_and_by_reference(client, fake):
 def test_an_unaligned_tensor_is_copied(client, tensors):
     with client.artifact(REF).subset(["m", "w"]).view(align=1).tensor_dict(framework="torch") as got:
         assert got["w"].view(torch.int32).numpy().tobytes() == tensors["w"].tobytes()
+
+
+def test_writable_tensors_can_be_changed_in_place(client, tensors):
+    writable = client.artifact(REF).tensor_dict(framework="torch", writable=True)["s"]
+    writable.add_(1)
+    assert writable == client.artifact(REF).tensor_dict(framework="torch")["s"] + 1

@@ -10,12 +10,14 @@ from .layout import scatter
 
 
 class NumpyArrays:
-    """Makes the arrays of a layout. They are views of one read-only array that keeps the buffer alive."""
+    """Makes the arrays of a layout. They are views of one array that keeps the buffer alive."""
 
-    def __init__(self, buffer, layout):
+    def __init__(self, buffer, layout, writable=False):
         self._layout = layout
-        self._bytes = np.frombuffer(memoryview(buffer).toreadonly(), np.uint8) if len(buffer) else np.empty(0, np.uint8)
-        self._bytes.flags.writeable = False
+        self._bytes = np.empty(0, np.uint8)
+        if len(buffer):
+            self._bytes = np.frombuffer(buffer if writable else memoryview(buffer).toreadonly(), np.uint8)
+        self._bytes.flags.writeable = writable
         self._typed = {}
 
     def one(self, index):

@@ -19,7 +19,7 @@ _PAGE_KIND_HUGETLB = 0
 _FD = struct.Struct("i")
 
 
-def take(token, socket_path, timeout):
+def take(token, socket_path, timeout, writable=False):
     """The memory that the token stands for, as a buffer (see memory.map_leased)."""
     peer = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_CLOEXEC)
     fds = []
@@ -29,7 +29,7 @@ def take(token, socket_path, timeout):
         peer.sendall(token)
         memory_bytes, page_kind = _receive(peer, fds)
         page_bytes = HUGE_PAGE_BYTES if page_kind == _PAGE_KIND_HUGETLB else os.sysconf("SC_PAGESIZE")
-        return map_leased(fds.pop(), memory_bytes, page_bytes, peer.detach())
+        return map_leased(fds.pop(), memory_bytes, page_bytes, peer.detach(), writable)
     except (socket.timeout, BlockingIOError):  # no time left at all means: do not block
         raise errors.make(StatusCode.DEADLINE_EXCEEDED, f"no memory came over {socket_path} in {timeout:.3g} s",
                           "HANDOFF_TIMEOUT") from None

@@ -28,13 +28,16 @@ def _mmap(address, size, protection, flags, fd):
     return got
 
 
-def _map_read_only(fd, size):
+def _map(fd, size, writable):
     """Maps `size` bytes (a multiple of the page size) at a multiple of 2 MiB, so that huge pages stay huge."""
     room = size + HUGE_PAGE_BYTES
     start = _mmap(None, room, _PROT_NONE, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_NORESERVE, -1)
     address = -(-start // HUGE_PAGE_BYTES) * HUGE_PAGE_BYTES
     try:
-        _mmap(address, size, mmap.PROT_READ, mmap.MAP_SHARED | _MAP_FIXED, fd)
+        if writable:  # pages that are written become this process's own
+            _mmap(address, size, mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_PRIVATE | _MAP_FIXED | _MAP_NORESERVE, fd)
+        else:
+            _mmap(address, size, mmap.PROT_READ, mmap.MAP_SHARED | _MAP_FIXED, fd)
     except OSError:
         _libc.munmap(start, room)
         raise
@@ -50,15 +53,16 @@ def _release(address, size, lease_fd):
     os.close(lease_fd)
 
 
-def map_leased(memory_fd, memory_bytes, page_bytes, lease_fd):
-    """A read-only mapping as a ctypes array of bytes. Takes lease_fd, closes memory_fd whatever happens.
+def map_leased(memory_fd, memory_bytes, page_bytes, lease_fd, writable=False):
+    """A read-only mapping, or if `writable` one whose changes nobody else sees, as a ctypes array of bytes. Takes lease_fd,
+    closes memory_fd whatever happens.
 
-    The array says it is writable although it is not: frameworks that cannot express read-only memory would
+    The array says it is writable although it may not be: frameworks that cannot express read-only memory would
     otherwise print a warning for it. Nothing else may hold the array than what shares the lease.
     """
     try:
         size = -(-memory_bytes // page_bytes) * page_bytes
-        address = _map_read_only(memory_fd, size)
+        address = _map(memory_fd, size, writable)
     except BaseException:
         os.close(lease_fd)
         raise

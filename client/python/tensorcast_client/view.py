@@ -1,6 +1,7 @@
 """Views: which tensors, and which parts of them. Immutable; nothing is asked of the daemon before it is needed."""
 from __future__ import annotations
 
+import functools
 import importlib.util
 
 from grpc import StatusCode
@@ -44,18 +45,19 @@ class View:
             selected = selected._replace(align=selection.align_of(align))
         return View(self._client, self._artifact, selected)
 
-    def tensor_dict(self, device="cpu", framework=None, progress=None, options=None):
+    def tensor_dict(self, device="cpu", framework=None, progress=None, options=None, writable=False):
         """Loads the view and maps it: a Tensors mapping of names to read-only arrays or tensors, without a copy.
 
         framework: "torch", "numpy", or None for torch when it is installed. progress(stage, done_bytes, total_bytes) is
-        called on this thread at most ten times a second and once at the end; what it raises ends the load."""
+        called on this thread at most ten times a second and once at the end; what it raises ends the load. writable=True:
+        arrays may be written to; the pages that are become this process's own, and nobody else sees the change."""
         if str(device) not in ("cpu", "cpu:0"):
             raise errors.make(StatusCode.UNIMPLEMENTED, f"device {device} is not supported, only cpu; copy the tensors "
                               "from there", "DEVICE_UNSUPPORTED")
-        maker = _maker(framework)
+        maker = _maker(framework, writable)
         options, teller = options or Options(), Progress(progress)
         clock = Clock(options.deadline)
-        result, names, layout, buffer = self._load(options, clock, teller)
+        result, names, layout, buffer = self._load(options, clock, teller, writable)
         layout = Layout(layout, len(names), len(buffer))
         tensors = Tensors(names, layout, maker(buffer, layout), result.report)
         teller.finish(result.report.view_bytes)
@@ -87,7 +89,7 @@ class View:
         return names, {"artifact": artifact.reference, "view": view, "policy": options.policy(),
                        "topology": options.topology()}
 
-    def _load(self, options, clock, progress):
+    def _load(self, options, clock, progress, writable):
         """(LoadResult, names, Layout message, buffer).
 
         A request that was made of facts about an artifact which has changed since is made again, once."""
@@ -97,7 +99,8 @@ class View:
             facts = artifact.known_facts
             built_on_facts = facts is not None and (names is None or bool(self._selected.slices))
             try:
-                result, buffer = materialize(client.channel, request, clock, progress, client.first_answer_timeout)
+                result, buffer = materialize(client.channel, request, clock, progress, client.first_answer_timeout,
+                                             writable)
             except errors.InvalidRequestError:
                 if attempt == 2 or not built_on_facts or artifact.facts(clock, fresh=True) is facts:
                     raise
@@ -121,13 +124,13 @@ def _layout(data, names, facts):
     return list(layout.names if names is None else names), layout
 
 
-def _maker(framework):
+def _maker(framework, writable):
     """The class that makes arrays or tensors over a buffer."""
     if framework is None:
         framework = "torch" if importlib.util.find_spec("torch") else "numpy"
     if framework == "numpy":
         from .arrays import NumpyArrays
-        return NumpyArrays
+        return functools.partial(NumpyArrays, writable=writable)
     if framework == "torch":
         from .torch_tensors import TorchTensors
         return TorchTensors
