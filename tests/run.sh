@@ -3,6 +3,7 @@
 #
 # A stage prints its runners' closing lines and how long it took; the whole output is in build/test-logs/STAGE. All stages
 # run even when one fails, except that nothing is tested when the build fails. Exit 0 only when every stage passed.
+# The tests with a real vLLM take a longer installation: bash tests/vllm/run.sh
 # A skipped test is listed with its reason and counted as skipped. TENSORCAST_TORCH=0 leaves torch and its tests out.
 set -u
 cd "$(dirname "$0")/.." || exit 1
@@ -51,12 +52,13 @@ numpy() { python -m pytest -q tests/property; }
 rules() { make layers && make -s headers; }
 e2e() { python -m pytest -q --durations=5 tests/e2e; }
 python_tests() { python -m pytest -q --durations=5 tests/python; }
+vllm_plan() { python -m pytest -q -p no:cacheprovider --ignore=tests/vllm/real tests/vllm; }
 asan() { make -j"$jobs" asan; }
 tsan() { make -j"$jobs" tsan; }
 asan_e2e() { TENSORCAST_BUILD=build/asan python -m pytest -q tests/e2e/test_{equality,crashes,crowds,faults,lifecycle}.py; }
 tsan_e2e() { TENSORCAST_BUILD=build/tsan python -m pytest -q tests/e2e/test_{crashes,crowds}.py; }
 
-wanted=${*:-rules check numpy client python_tests e2e asan asan_e2e tsan tsan_e2e}
+wanted=${*:-rules check numpy client python_tests vllm_plan e2e asan asan_e2e tsan tsan_e2e}
 if ! { stage setup setup && stage build build; }; then exit 1; fi
 for name in $wanted; do stage "$name" "$name"; done
 echo "all stages in $SECONDS s"

@@ -1,0 +1,79 @@
+"""The checkpoint, as the daemon has it: what tensors there are, whole ones, and the pieces that a plan asks for."""
+from __future__ import annotations
+
+import time
+
+import tensorcast_client as tc
+import torch
+from tensorcast_client.dtypes import DTYPES, of_torch
+
+from .trace import Source
+
+_PROGRESS_S = 1.0
+_SMALL_BYTES = 1 << 20
+_TORCH = {dtype.name: of_torch(number) for number, dtype in enumerate(DTYPES, 1) if dtype.bits >= 8}
+
+
+class Checkpoint:
+    """An artifact and how to load of it. options_of(number of a plan's request, None for a whole tensor) gives the client's
+    Options, `log` is told what is happening, once a second at most."""
+
+    def __init__(self, client, reference, options_of, log):
+        self._artifact, self._options_of, self._log = client.artifact(reference), options_of, log
+        self._small = {}
+        self.whole_bytes = 0
+
+    def sources(self):
+        """Every tensor, sorted by name: vLLM takes the tensors of a layer together only when they follow each other."""
+        sources = []
+        for tensor in self._artifact.describe()["tensors"]:
+            if tensor["dtype"] not in _TORCH:
+                raise ValueError(f"tensor {tensor['name']} is {tensor['dtype']}, which --load-format tensorcast cannot load "
+                                 "yet; use --load-format auto")
+            sources.append(Source(tensor["name"], tuple(tensor["shape"]), _TORCH[tensor["dtype"]]))
+        return sorted(sources)
+
+    def fetch(self, name):
+        """A whole tensor, which may be written to."""
+        if name in self._small:
+            return self._small[name].clone()
+        with self._artifact.subset([name]).tensor_dict(framework="torch", options=self._options_of(None)) as tensors:
+            tensor = tensors[name].clone()
+        self.whole_bytes += tensor.nbytes
+        if tensor.nbytes <= _SMALL_BYTES:
+            self._small[name] = tensor.clone()
+        return tensor
+
+    def load(self, plan, writable):
+        """For each request of a plan its pieces, as tensors over the daemon's memory."""
+        loaded = []
+        for request, boxes in enumerate(plan.requests):
+            view = self._artifact.subset(list(boxes)).view(plan.slices(request))
+            loaded.append(view.tensor_dict(framework="torch", options=self._options_of(request), writable=writable,
+                                           progress=self._teller(request, len(plan.requests))))
+        return loaded
+
+    def _teller(self, request, n_requests):
+        start = told = time.monotonic()
+
+        def tell(stage, done_bytes, total_bytes):
+            nonlocal told
+            now = time.monotonic()
+            if now - told >= _PROGRESS_S and total_bytes:
+                told = now
+                self._log(f"request {request + 1} of {n_requests}: {stage}, {done_bytes / 1e9:.2f} of "
+                          f"{total_bytes / 1e9:.2f} GB after {now - start:.0f} s")
+
+        return tell
+
+
+def unavailable(error):
+    """Whether an error says that there is no daemon, rather than that it refuses."""
+    return isinstance(error, tc.TensorcastError) and error.code.name == "UNAVAILABLE"
+
+
+def bytes_equal(one, other):
+    """Whether two tensors have the same type, shape and bytes, NaN or not."""
+    if one.dtype != other.dtype or one.shape != other.shape:
+        return False
+    return torch.equal(*(tensor.detach().contiguous().reshape(-1).view(torch.uint8) for tensor in (one, other)))

@@ -1,0 +1,95 @@
+"""Puts loaded pieces into a model's parameters: by adopting the daemon's memory where it already is what the parameter
+shall be, else by one copy straight to the final place, several parameters at a time."""
+from __future__ import annotations
+
+import os
+from concurrent.futures import ThreadPoolExecutor
+from typing import NamedTuple
+
+import torch
+
+from .attempts import live_tensors, state_of
+from .trace import evaluate, key_of
+
+_MAX_THREADS = 8
+_ALIGN_BYTES = 64  # of torch's own memory, which kernels may count on
+
+
+class Filled(NamedTuple):
+    copied_bytes: int
+    adopted_bytes: int
+
+
+def seen(storage, region, dtype):
+    """A tensor over part of a storage."""
+    return torch.empty(0, dtype=dtype, device=storage.device).set_(storage, region.offset, region.sizes, region.strides)
+
+
+def fill(model, plan, loaded, adopt):
+    """Carries out a plan. loaded: for each request a mapping of names to its pieces, which may be adopted if `adopt`."""
+    owners = {}
+    for _, tensor in state_of(model):
+        owners.setdefault(key_of(tensor), {})[id(tensor)] = tensor
+    adopted = _adopt(plan, loaded, owners) if adopt else {}
+    groups = [(next(iter(owners[key].values())).untyped_storage(), steps) for key, steps in plan.steps.items()
+              if key not in adopted]
+    with ThreadPoolExecutor(min(_MAX_THREADS, len(os.sched_getaffinity(0)))) as pool:
+        copied = sum(pool.map(lambda group: _copy(plan, loaded, *group), groups))
+    return Filled(copied, sum(adopted.values()))
+
+
+def _source(plan, loaded, leaf):
+    """The elements of a Ref of a checkpoint tensor."""
+    piece, region = plan.piece(leaf), plan.within(leaf)
+    tensor = loaded[piece.request][piece.name]
+    return tensor.as_strided(region.sizes, region.strides, tensor.storage_offset() + region.offset).view(leaf.dtype)
+
+
+def _copy(plan, loaded, storage, steps):
+    """The steps into one storage, in order: a later one may write over an earlier one."""
+    copied, made = 0, {}
+    for step in steps:
+        target = seen(storage, plan.target_of(step), step.dtype)
+        target.copy_(evaluate(step.source, lambda leaf: _source(plan, loaded, leaf).reshape(leaf.view.sizes)
+                              if leaf is not step.source else _source(plan, loaded, leaf), made))
+        copied += step.region.elements * step.dtype.itemsize
+    return copied
+
+
+def _adopt(plan, loaded, owners):
+    """Gives parameters the daemon's memory. {key of the storage that a parameter had: bytes}"""
+    written = {key for key, _ in plan.written}
+    candidates = {key for key in plan.steps if key not in written and len(owners[key]) == 1}
+    for tensor in live_tensors():  # a view that somebody keeps would go on showing the old memory
+        key = key_of(tensor)
+        if key in candidates and id(tensor) not in owners[key]:
+            candidates.discard(key)
+    adopted = {}
+    for key in sorted(candidates):
+        tensor = next(iter(owners[key].values()))
+        replacement = _as_it_is(plan, loaded, plan.steps[key], tensor)
+        if replacement is not None:
+            adopted[key] = tensor.numel() * tensor.element_size()
+            tensor.data = replacement
+    return adopted
+
+
+def _as_it_is(plan, loaded, steps, tensor):
+    """The loaded memory as this parameter, when its bytes lie there in one span, else None."""
+    bytes_now = tensor.numel() * tensor.element_size()
+    if not tensor.is_contiguous() or tensor.storage_offset() or tensor.untyped_storage().nbytes() != bytes_now:
+        return None
+    begin, end, storage = None, 0, None
+    for step in sorted(steps, key=lambda step: step.region.offset):
+        if not isinstance(step.source.base, str) or not tensor.dtype == step.dtype == step.source.dtype:
+            return None
+        source = _source(plan, loaded, step.source)
+        at = source.storage_offset() - step.region.offset
+        begin, storage = (at, source.untyped_storage()) if begin is None else (begin, storage)
+        same = at == begin and source.untyped_storage().data_ptr() == storage.data_ptr()
+        if not same or step.region.offset != end or not step.region.contiguous or not plan.within(step.source).contiguous:
+            return None
+        end += step.region.elements
+    if end != tensor.numel() or (storage.data_ptr() + begin * tensor.element_size()) % _ALIGN_BYTES:
+        return None
+    return torch.empty(0, dtype=tensor.dtype).set_(storage, begin, tuple(tensor.shape), tuple(tensor.stride()))

@@ -1,0 +1,155 @@
+"""The loader that vLLM knows as --load-format tensorcast: trace, ask, fill, check, tell."""
+from __future__ import annotations
+
+import dataclasses
+import os
+import time
+
+import tensorcast_client as tc
+from vllm.config import get_current_vllm_config_or_none
+from vllm.distributed import get_pp_group, get_tensor_model_parallel_rank, get_tensor_model_parallel_world_size
+from vllm.logger import init_logger
+from vllm.model_executor.model_loader.base_loader import BaseModelLoader
+from vllm.model_executor.model_loader.default_loader import DefaultModelLoader
+
+from . import options as loader_options
+from .attempts import state_of, trace
+from .checkpoint import Checkpoint, bytes_equal, unavailable
+from .fill import fill
+from .plan import Plan
+from .topology import Place, client_options, file_system_of, hint
+from .trace import key_of
+
+logger = init_logger("vllm.tensorcast")  # below vLLM's own logger, so that its settings apply
+
+_MAX_NAMED = 10
+
+
+class TensorcastLoader(BaseModelLoader):
+    """Loads what this rank needs of a checkpoint through the daemon of this host."""
+
+    def __init__(self, load_config):
+        super().__init__(load_config)
+        self._options = loader_options.parse(load_config.model_loader_extra_config)
+
+    def download_model(self, model_config):
+        """Nothing is downloaded: the model has to be a folder of this host."""
+        if "://" in model_config.model or not os.path.isdir(model_config.model):
+            raise ValueError(f"--load-format tensorcast takes a folder of this host, and {model_config.model} is none; "
+                             "download the model first and pass the folder")
+
+    def load_weights(self, model, model_config):
+        self.download_model(model_config)
+        _refuse_what_is_not_supported(model)
+        try:
+            self._load(model, model_config)
+        except tc.TensorcastError as error:
+            if not (unavailable(error) and self._options.fallback == "if_unavailable"):
+                raise RuntimeError(f"cannot load {model_config.model} through the tensorcast daemon: {error}") from error
+            logger.warning("NO TENSORCAST DAEMON, falling back to vLLM's default loader: %s", error)
+            self._default_loader("auto").load_weights(model, model_config)
+            return
+        if self._options.verify:
+            self._verify(model, model_config)
+
+    def _load(self, model, model_config):
+        start, place = time.monotonic(), _place()
+        reference = "disk:" + os.path.abspath(model_config.model)
+        hinted, why = hint(self._options, place, file_system_of(model_config.model))
+        logger.info("tensorcast rank %d of %d: %s, %s collective hint (%s)", place.rank, place.size, reference,
+                    "a" if hinted else "no", why)
+
+        def options_of(request):
+            # only the first request is one that every rank has
+            return client_options(self._options, place, reference, hinted and request == 0)
+
+        def tell(text):
+            logger.info("tensorcast rank %d of %d: %s", place.rank, place.size, text)
+
+        with tc.connect(self._options.socket) as client:
+            checkpoint = Checkpoint(client, reference, options_of, tell)
+            sources = checkpoint.sources()
+            traced_at = time.monotonic()
+            plan = Plan(trace(model, sources, checkpoint.fetch), sources)
+            tell(_plan_text(plan, len(sources), time.monotonic() - traced_at))
+            loaded = checkpoint.load(plan, self._options.adopt == "auto")
+            self._check(model, model_config, plan)
+            reports = [tensors.diagnostics for tensors in loaded]
+            filled_at = time.monotonic()
+            filled = fill(model, plan, loaded, self._may_adopt(reports))
+            tell(_summary(plan, reports, filled, checkpoint.whole_bytes, time.monotonic() - filled_at,
+                          time.monotonic() - start))
+        logger.info("Loading weights took %.2f seconds", time.monotonic() - start)
+
+    def _may_adopt(self, reports):
+        """A change to reserved huge pages would need another one, and kills the process where there is none."""
+        return self._options.adopt == "auto" and all(report["memory"] != "hugetlb" for report in reports)
+
+    def _check(self, model, model_config, plan):
+        """Fails where vLLM's own loader would, by its own rule."""
+        if not plan.steps and not plan.written:
+            raise ValueError(f"{model_config.model} has nothing that this model takes")
+        quantized = model_config.quantization is not None
+        if plan.loaded is not None and not quantized:
+            self._default_loader("safetensors").track_weights_loading(model, plan.loaded, quantized=quantized)
+        gaps = plan.gaps({key_of(tensor): (name, tensor.numel()) for name, tensor in model.named_parameters()})
+        if gaps:
+            logger.warning("the checkpoint fills %d parameters only in part: %s", len(gaps), _some(gaps))
+
+    def _default_loader(self, load_format):
+        config = dataclasses.replace(self.load_config, load_format=load_format, model_loader_extra_config={})
+        return DefaultModelLoader(config)
+
+    def _verify(self, model, model_config):
+        """Loads once more with vLLM's own loader, and compares. Takes its time, and twice the memory."""
+        ours = {name: tensor.detach().clone() for name, tensor in state_of(model)}
+        self._default_loader("safetensors").load_weights(model, model_config)
+        wrong = [name for name, tensor in state_of(model) if not bytes_equal(tensor, ours[name])]
+        if wrong:
+            raise RuntimeError(f"verify: {len(wrong)} parameters differ from those of vLLM's default loader: "
+                               f"{_some(wrong)}; please report this model")
+        logger.info("tensorcast: verified, all %d parameters and buffers equal those of vLLM's default loader", len(ours))
+
+
+def _refuse_what_is_not_supported(model):
+    kinds = {tensor.device.type for _, tensor in state_of(model)} - {"cpu", "meta"}
+    if kinds:
+        raise ValueError(f"--load-format tensorcast fills parameters in host memory only, and this model is on "
+                         f"{', '.join(sorted(kinds))}; use --load-format auto")
+    for attribute in ("secondary_weights", "allow_patterns_overrides"):
+        if getattr(model, attribute, None):
+            raise ValueError(f"{type(model).__name__} names files of its own ({attribute}), which --load-format tensorcast "
+                             "does not support yet; use --load-format auto")
+
+
+def _place():
+    config, pipeline = get_current_vllm_config_or_none(), get_pp_group()
+    engine = config.instance_id if config else ""
+    parallel = config.parallel_config.data_parallel_rank if config else 0
+    return Place(engine, f"dp {parallel} pp {pipeline.rank_in_group}", get_tensor_model_parallel_rank(),
+                 get_tensor_model_parallel_world_size())
+
+
+def _some(names):
+    names = sorted(names)
+    return ", ".join(names[:_MAX_NAMED]) + (f" and {len(names) - _MAX_NAMED} more" if len(names) > _MAX_NAMED else "")
+
+
+def _plan_text(plan, n_sources, seconds):
+    names = {name for request in plan.requests for name in request}
+    text = (f"traced {n_sources} tensors in {seconds * 1e3:.0f} ms; needs {len(names)} of them, {plan.bytes / 1e9:.3f} GB "
+            f"in {len(plan.requests)} request(s), which is at most what is held beside the parameters")
+    if plan.real:
+        some = "; ".join(f"{name} ({why})" for name, why in list(plan.real.items())[:_MAX_NAMED])
+        text += f"; {len(plan.real)} were loaded whole, the model needs them as they are: {some}"
+    return text
+
+
+def _summary(plan, reports, filled, whole_bytes, fill_seconds, seconds):
+    total = {what: sum(report["bytes"][what] for report in reports) for what in ("view", "read", "shared")}
+    replica = all(report["from_replica"] for report in reports)
+    return (f"needed {total['view'] / 1e9:.3f} GB, read {total['read'] / 1e9:.3f} GB, {total['shared'] / 1e9:.3f} GB shared "
+            f"with other loads, {'all of it' if replica and reports else 'not'} from a replica, "
+            f"{whole_bytes / 1e9:.3f} GB whole; adopted {filled.adopted_bytes / 1e9:.3f} GB, "
+            f"copied {filled.copied_bytes / 1e9:.3f} GB in {fill_seconds:.2f} s; "
+            f"{seconds:.2f} s, {(total['view'] + whole_bytes) / 1e9 / max(seconds, 1e-9):.2f} GB/s")

@@ -1,0 +1,60 @@
+"""A daemon, checkpoints, and a real vLLM in processes of its own."""
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import checkpoints
+import pytest
+
+HERE = Path(__file__).resolve().parent
+BUILD = Path(os.environ.get("TENSORCAST_BUILD") or HERE.parents[2] / "build")
+# what facts about vLLM on CPU these are: it binds the host's own address, looks for models in the net, takes all memory
+VLLM = {"VLLM_HOST_IP": "127.0.0.1", "HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "VLLM_CPU_KVCACHE_SPACE": "1",
+        "VLLM_CPU_OMP_THREADS_BIND": "nobind"}
+
+
+@pytest.fixture(scope="session")
+def folder():
+    with tempfile.TemporaryDirectory(prefix="tensorcast-vllm-") as folder:
+        yield Path(folder)
+
+
+@pytest.fixture(scope="session")
+def models(folder):
+    """{family: (folder, tensors)}; "broken" is a llama without its last norm."""
+    written = {family: checkpoints.write(folder / "models" / family, family) for family in checkpoints.FAMILIES}
+    written["broken"] = checkpoints.write(folder / "models" / "broken", "llama", without=["model.norm.weight"])
+    return written
+
+
+@pytest.fixture(scope="session")
+def socket(folder, models):
+    path = folder / "daemon.sock"
+    (folder / "daemon.yaml").write_text(f'server:\n  socket_path: {path}\n  state_dir: {folder}/state\n'
+                                        f'sources:\n  disk:\n    trusted_roots: ["{folder}/models"]\n')
+    with open(folder / "daemon.log", "w") as log:
+        daemon = subprocess.Popen([BUILD / "tensorcastd", "--config", folder / "daemon.yaml"], stderr=log)
+    while not path.exists():
+        assert daemon.poll() is None, (folder / "daemon.log").read_text()
+        time.sleep(0.05)
+    yield path
+    daemon.terminate()
+    assert daemon.wait(30) == 0, (folder / "daemon.log").read_text()
+
+
+@pytest.fixture(scope="session")
+def python(socket):
+    """Runs a script of this folder with a JSON argument; (the JSON objects that it prints, what it logs)."""
+
+    def run(script, job, timeout=500):
+        done = subprocess.run([sys.executable, str(HERE / script), json.dumps(job)], text=True, timeout=timeout,
+                              capture_output=True, env={**os.environ, **VLLM, "TENSORCAST_SOCKET": str(socket)})
+        said = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+        assert done.returncode == 0 and said, f"exit {done.returncode}\n{done.stdout[-3000:]}\n{done.stderr[-6000:]}"
+        return said, done.stdout + done.stderr
+
+    return run

@@ -1,0 +1,124 @@
+"""Loads checkpoints in one process per rank of a tensor-parallel group, with vLLM's default loader and with ours, and
+compares every parameter and buffer. No engine: what is compared is what load_weights leaves behind.
+
+    python ranks.py '{"size": 2, "rendezvous": "/new/file", "cases": {"llama": {"folder": "/llama", "options": {}}}}'
+
+prints one JSON object per rank and line: for each case what differed, the boxes that were asked for, and the bytes, or the
+errors of both loaders. "wrong": "k_proj" in a case makes the boxes of such tensors begin one row too early, to see that the
+comparison notices.
+"""
+import json
+import multiprocessing
+import os
+import sys
+import traceback
+
+POISON = 0xA5
+
+
+def _config(folder, size, load_format, options):
+    from vllm.engine.arg_utils import EngineArgs
+    return EngineArgs(model=folder, tensor_parallel_size=size, load_format=load_format, enforce_eager=True,
+                      skip_tokenizer_init=True, model_loader_extra_config=options).create_engine_config()
+
+
+def _load(config):
+    """A model as load_weights leaves it; parameters are poisoned before, so that what is not written shows."""
+    import torch
+    from vllm.config import set_current_vllm_config
+    from vllm.model_executor.model_loader import get_model_loader
+    from vllm.utils.torch_utils import set_default_torch_dtype
+    with set_current_vllm_config(config):
+        loader = get_model_loader(config.load_config)
+        with set_default_torch_dtype(config.model_config.dtype), torch.device("cpu"):
+            model = loader.create_model(vllm_config=config, model_config=config.model_config)
+        for parameter in model.parameters():
+            parameter.data.contiguous().reshape(-1).view(torch.uint8).fill_(POISON)
+        with set_default_torch_dtype(config.model_config.dtype):
+            loader.load_weights(model, config.model_config)
+    return model
+
+
+def _watch_plans(plans, case):
+    """Keeps each Plan that the loader makes, and spoils it where the case asks for it."""
+    from tensorcast_vllm import loader
+
+    class Watched(loader.Plan):
+        def __init__(self, *arguments):
+            super().__init__(*arguments)
+            plans.append(self)
+
+        def slices(self, request):
+            slices = super().slices(request)
+            for name in [name for name in slices if case.get("wrong", name + "!") in name]:
+                (dim, part), *more = slices[name]
+                if part.start:
+                    slices[name] = [(dim, slice(part.start - 1, part.stop - 1)), *more]
+            return slices
+
+    loader.Plan = Watched
+
+
+def _compare(case, size, plans):
+    from tensorcast_vllm.attempts import state_of
+    from tensorcast_vllm.checkpoint import bytes_equal
+    states, errors = {}, {}
+    for load_format, options in (("safetensors", {}), ("tensorcast", case["options"])):
+        try:
+            states[load_format] = dict(state_of(_load(_config(case["folder"], size, load_format, options))))
+        except Exception as error:
+            errors[load_format] = f"{type(error).__name__}: {error}"
+    if errors:
+        return {"errors": errors}
+    theirs, ours = states.values()
+    differ = sorted(name for name in theirs.keys() | ours.keys()
+                    if name not in theirs or name not in ours or not bytes_equal(theirs[name], ours[name]))
+    report = {"differ": differ, "compared": len(ours)}
+    if plans:
+        plan = plans.pop()
+        boxes = [(name, [box.start, box.stop]) for request in plan.requests for name, box in request.items()]
+        report.update(bytes=plan.bytes, real=plan.real, requests=len(plan.requests), boxes=boxes)
+    return report
+
+
+def _rank(rank, job, results):
+    os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(job["size"]))
+    report = {"rank": rank, "cases": {}}
+    try:
+        from vllm.config import set_current_vllm_config
+        from vllm.distributed import (destroy_model_parallel, init_distributed_environment, initialize_model_parallel)
+        from vllm.plugins import load_general_plugins
+        load_general_plugins()
+        plans, current = [], {}
+        _watch_plans(plans, current)
+        for name, case in job["cases"].items():
+            current.clear()
+            current.update(case)
+            with set_current_vllm_config(_config(case["folder"], job["size"], "safetensors", {})):
+                if not report["cases"]:
+                    init_distributed_environment(job["size"], rank, f"file://{job['rendezvous']}", rank, "gloo")
+                initialize_model_parallel(job["size"])
+                report["cases"][name] = _compare(case, job["size"], plans)
+                destroy_model_parallel()
+    except BaseException:  # whatever it is, the parent has to hear of it
+        report["error"] = traceback.format_exc()
+    results.put(report)
+
+
+def main():
+    job = json.loads(sys.argv[1])
+    os.environ.setdefault("VLLM_DIST_IDENT", f"ranks-{os.getpid()}")
+    spawn = multiprocessing.get_context("spawn")
+    results = spawn.Queue()
+    ranks = [spawn.Process(target=_rank, args=(rank, job, results)) for rank in range(job["size"])]
+    for process in ranks:
+        process.start()
+    reports = [results.get() for _ in ranks]
+    for process in ranks:
+        process.join()
+    for report in sorted(reports, key=lambda report: report["rank"]):
+        print(json.dumps(report))
+
+
+if __name__ == "__main__":
+    main()
