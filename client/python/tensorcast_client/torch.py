@@ -1,0 +1,82 @@
+"""Checkpoints for torch modules: load_state_dict, and a state dict for whoever takes one, such as transformers.
+
+Tensors are the daemon's memory, mapped privately: they may be changed in place, and nobody else sees it.
+"""
+from __future__ import annotations
+
+import torch
+
+from .artifact import Artifact
+
+_UNREAD = object()  # in place of a value that is not loaded yet
+
+
+def load_state_dict(module, source, strict=True, assign=False, progress=None, options=None):
+    """module.load_state_dict() of an artifact's tensors, or of a view of it such as one rank's slices.
+
+    Of an artifact only what the module has is loaded. assign=True: parameters become the loaded memory itself, without a
+    copy; else they are copied, and the memory given back. strict and the result are those of torch."""
+    state, names = {}, source.tensor_names
+    if isinstance(source, Artifact):
+        wanted = module.state_dict().keys()
+        state = {name: torch.empty(0) for name in names if name not in wanted}  # for torch to complain about, or not
+        names = [name for name in names if name in wanted]
+        source = source.subset(names) if names else None
+    if source is not None:
+        state.update(source.tensor_dict(framework="torch", progress=progress, options=options, writable=True))
+    return module.load_state_dict(state, strict=strict, assign=assign)
+
+
+class StateDict(dict):
+    """The state dict of an artifact or a view. Names are known at once; the first look at a value loads all of them.
+
+    transformers: LlamaForCausalLM.from_pretrained(None, config=config, state_dict=StateDict(artifact)); parameters that
+    the model takes as they are in the checkpoint share the daemon's memory."""
+
+    def __init__(self, source, progress=None, options=None):
+        super().__init__(dict.fromkeys(source.tensor_names, _UNREAD))
+        self._source, self._how = source, {"progress": progress, "options": options}
+
+    def _load(self):
+        if self._source is not None:
+            source, self._source = self._source.view(), None
+            try:
+                tensors = source.tensor_dict(framework="torch", writable=True, **self._how)
+            except BaseException:
+                self._source = source  # the next look tries again
+                raise
+            super().update((name, tensor) for name, tensor in tensors.items() if dict.get(self, name) is _UNREAD)
+
+    def __getitem__(self, name):
+        self._load()
+        return super().__getitem__(name)
+
+    def get(self, name, default=None):
+        self._load()
+        return super().get(name, default)
+
+    def items(self):
+        self._load()
+        return super().items()
+
+    def values(self):
+        self._load()
+        return super().values()
+
+    def pop(self, name, *default):
+        self._load()
+        return super().pop(name, *default)
+
+    def popitem(self):
+        self._load()
+        return super().popitem()
+
+    def setdefault(self, name, default=None):
+        self._load()
+        return super().setdefault(name, default)
+
+    def copy(self):
+        """A plain dict."""
+        return dict(self.items())
+
+    __copy__ = copy
