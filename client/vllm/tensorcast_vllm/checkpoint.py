@@ -20,13 +20,14 @@ class Checkpoint:
 
     def __init__(self, client, reference, options_of, log):
         self._artifact, self._options_of, self._log = client.artifact(reference), options_of, log
-        self._small = {}
+        self._small, self._identity = {}, None
         self.whole_bytes = 0
 
     def sources(self):
         """Every tensor, sorted by name: vLLM takes the tensors of a layer together only when they follow each other."""
-        sources = []
-        for tensor in self._artifact.describe()["tensors"]:
+        sources, described = [], self._artifact.describe()
+        self._identity = described["identity"]
+        for tensor in described["tensors"]:
             if tensor["dtype"] not in _TORCH:
                 raise ValueError(f"tensor {tensor['name']} is {tensor['dtype']}, which --load-format tensorcast cannot load "
                                  "yet; use --load-format auto")
@@ -38,6 +39,7 @@ class Checkpoint:
         if name in self._small:
             return self._small[name].clone()
         with self._artifact.subset([name]).tensor_dict(framework="torch", options=self._options_of(None)) as tensors:
+            self._check_same(tensors)
             tensor = tensors[name].clone()
         self.whole_bytes += tensor.nbytes
         if tensor.nbytes <= _SMALL_BYTES:
@@ -51,7 +53,12 @@ class Checkpoint:
             view = self._artifact.subset(list(boxes)).view(plan.slices(request))
             loaded.append(view.tensor_dict(framework="torch", options=self._options_of(request), writable=writable,
                                            progress=self._teller(request, len(plan.requests))))
+            self._check_same(loaded[-1])
         return loaded
+
+    def _check_same(self, tensors):
+        if tensors.diagnostics["identity"] != self._identity:
+            raise RuntimeError(f"{self._artifact.reference} was changed while it was loaded; load again")
 
     def _teller(self, request, n_requests):
         start = told = time.monotonic()

@@ -12,7 +12,7 @@ import pytest
 
 HERE = Path(__file__).resolve().parent
 BUILD = Path(os.environ.get("TENSORCAST_BUILD") or HERE.parents[2] / "build")
-# what facts about vLLM on CPU these are: it binds the host's own address, looks for models in the net, takes all memory
+# else it binds the host's own address, looks for models in the net, and takes all memory and cores
 VLLM = {"VLLM_HOST_IP": "127.0.0.1", "HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "VLLM_CPU_KVCACHE_SPACE": "1",
         "VLLM_CPU_OMP_THREADS_BIND": "nobind"}
 

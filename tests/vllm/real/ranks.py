@@ -63,6 +63,7 @@ def _compare(case, size, plans):
     from tensorcast_vllm.attempts import state_of
     from tensorcast_vllm.checkpoint import bytes_equal
     states, errors = {}, {}
+    plans.clear()
     for load_format, options in (("safetensors", {}), ("tensorcast", case["options"])):
         try:
             states[load_format] = dict(state_of(_load(_config(case["folder"], size, load_format, options))))
