@@ -156,7 +156,9 @@ print("bye")""", REF) == "bye"
 @pytest.mark.parametrize("call", ["art.tensor_names", "art.subset(['w']).tensor_dict(framework='numpy')"])
 def test_an_interrupt_ends_a_call_that_waits(fake, call):
     fake.pause = threading.Event()
-    script = f"import tensorcast_client as tc; art = tc.connect({fake.socket!r}).artifact({REF!r}); {call}"
+    # a shell that starts tests in the background has SIGINT ignored, and its children inherit that
+    script = (f"import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
+              f"import tensorcast_client as tc; art = tc.connect({fake.socket!r}).artifact({REF!r}); {call}")
     waiting = subprocess.Popen([sys.executable, "-c", script], stderr=subprocess.PIPE, text=True)
     try:
         assert fake.wait_until(lambda: fake.requests)
