@@ -153,7 +153,7 @@ static void loads_at_the_same_time_read_common_bytes_once(void **state)
         uint64_t read = 0, wanted = 0;
         bool gate = false;
         scene_init(&scene, seed++, 64 * MIB, 1, 0);
-        scene_add_tensor(&scene, 1, (uint64_t[]){6 * MIB});
+        scene_add_tensor(&scene, 1, (uint64_t[]){26 * MIB});
         scene_add_tensor(&scene, 2, (uint64_t[]){1024, 4096});
         scene_write(&scene, 1, false);
         for (int r = 0; r < 4; r++) {
@@ -172,8 +172,9 @@ static void loads_at_the_same_time_read_common_bytes_once(void **state)
             read += ranks[r]->source->read_bytes;
             wanted += ranks[r]->report.read_bytes + ranks[r]->report.shared_bytes;
         }
-        assert_in_range(read, 10 * MIB, cached ? 13 * MIB : 11 * MIB);
-        assert_true(wanted >= 4 * 6 * MIB);
+        /* what the first one had begun before the others came is copied, or read again when it is cached */
+        assert_in_range(read, 30 * MIB, cached ? 39 * MIB : 31 * MIB);
+        assert_true(wanted >= 4 * 26 * MIB);
         for (int r = 0; r < 4; r++)
             load_destroy(ranks[r]);
         scene_fini(&scene);
