@@ -168,6 +168,10 @@ class Daemon:
         """Bytes this process has asked the kernel for by read system calls."""
         return int(re.search(r"^rchar: (\d+)", Path(f"/proc/{self.process.pid}/io").read_text(), re.M)[1])
 
+    def bytes_from_disk(self):
+        """Bytes that were fetched from storage on its behalf; what the page cache had does not count."""
+        return int(re.search(r"^read_bytes: (\d+)", Path(f"/proc/{self.process.pid}/io").read_text(), re.M)[1])
+
     def remove(self):
         """Ends it and returns what a sanitizer complained about."""
         if self.process and self.process.poll() is None:
