@@ -11,6 +11,7 @@ import argparse
 import json
 import os
 import random
+import signal
 import subprocess
 import sys
 import time
@@ -193,6 +194,7 @@ def main():
     if os.geteuid():
         sys.exit("bench: dropping the page cache and reserving huge pages needs root")
     os.setpriority(os.PRIO_PROCESS, 0, -15)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("bench: terminated"))  # so that settings are put back
     cases, folders = plan(options)
     bench = Bench(options.build, options.data, checkpoints.llama(options.data / "tiny", 1 << 20, 2))
     rng, measured = random.Random(options.rounds), {}

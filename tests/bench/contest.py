@@ -18,6 +18,7 @@ from loaders import Job
 
 HERE = Path(__file__).resolve().parent
 GIB = 1 << 30
+NOISY_CORES = 0.5
 
 
 class Failed(Exception):
@@ -248,7 +249,14 @@ def fill_pool(bench, service, case, contender):
 
 
 def run(bench, case, contender, check):
-    """A flat record of one run."""
+    """A flat record of one run; once more when other work used more than half a core meanwhile, and the quieter counts."""
+    records = [run_once(bench, case, contender, check)]
+    if records[0].get("others", 0) > NOISY_CORES:
+        records.append(run_once(bench, case, contender, check))
+    return min(records, key=lambda r: r.get("others", 0))
+
+
+def run_once(bench, case, contender, check):
     with machine.read_ahead(case.folder, case.read_ahead_kib), machine.shared_huge_pages(contender.pages):
         if contender.loader == "copy":
             return run_copy(bench, case)
@@ -276,8 +284,7 @@ def run_ranks(bench, case, contender, service, check):
             rank.hear()
         prepare_machine(bench, case)
         record = measure(case, ranks, service)
-        answers = record.pop("answers")
-        record["equal"] = all_equal(bench, contender, jobs, ranks, answers) if check else None
+        record["equal"] = all_equal(contender, bench, jobs, ranks) if check else None
         return record
     finally:
         for rank in ranks:
@@ -286,9 +293,10 @@ def run_ranks(bench, case, contender, service, check):
 
 def measure(case, ranks, service):
     pid = service.process.pid if service else None
+    everyone = [rank.process.pid for rank in ranks] + [pid] * bool(service)
     resident = service.reset_peak() if service else 0
     daemon_cpu, busy = machine.cpu_seconds(pid) if pid else 0.0, machine.machine_busy_seconds()
-    disk, start = machine.disk_bytes_read(case.folder), time.monotonic()
+    disk, start = machine.disk_bytes_read(everyone), time.monotonic()
     for rank in ranks:
         rank.say("")
     answers = [json.loads(rank.hear()) for rank in ranks]
@@ -296,20 +304,19 @@ def measure(case, ranks, service):
     cpu = sum(a["cpu"] for a in answers) + (machine.cpu_seconds(pid) - daemon_cpu if pid else 0)
     reports = [a["report"] for a in answers if a["report"]]
     return {"touched_s": took, "loaded_s": max(a["loaded"] for a in answers) - start, "cpu_s": cpu,
-            "disk_bytes": machine.disk_bytes_read(case.folder) - disk,
+            "disk_bytes": machine.disk_bytes_read(everyone) - disk,
             "others": max(0.0, machine.machine_busy_seconds() - busy - cpu) / took,
             "peak_bytes": machine.resident_peak(pid) - resident if pid else None,
             "view_bytes": sum(r["bytes"]["view"] for r in reports), "read_bytes": sum(r["bytes"]["read"] for r in reports),
-            "memory": "/".join(sorted({r["memory"] for r in reports})), "execute_ms": [r["ms"]["execute"] for r in reports],
-            "answers": answers}
+            "memory": "/".join(sorted({r["memory"] for r in reports})), "execute_ms": [r["ms"]["execute"] for r in reports]}
 
 
-def all_equal(bench, contender, jobs, ranks, answers):
-    if contender.loader == "C":
-        return all({t["name"]: t["sha256"] for t in answer["report"]["tensors"]} == expected_digests(bench, job)
-                   for job, answer in zip(jobs, answers))
-    wrong = []
+def all_equal(contender, bench, jobs, ranks):
+    answers = []
     for rank in ranks:
         rank.say("check")
-        wrong += json.loads(rank.hear())
-    return not wrong
+        answers.append(json.loads(rank.hear()))
+    if contender.loader == "C":
+        return all({t["name"]: t["sha256"] for t in report["tensors"]} == expected_digests(bench, job)
+                   for job, report in zip(jobs, answers))
+    return not any(answers)

@@ -93,8 +93,10 @@ def reserved_huge_pages(count):
     return knob("/proc/sys/vm/nr_hugepages", count)
 
 
-def disk_bytes_read(folder):
-    return int((disk_queue(folder).parent / "stat").read_text().split()[2]) * 512
+def disk_bytes_read(pids):
+    """Bytes fetched from storage on behalf of these processes."""
+    return sum(int(line.split()[1]) for pid in pids for line in Path(f"/proc/{pid}/io").read_text().splitlines()
+               if line.startswith("read_bytes"))
 
 
 def cpu_seconds(pid):
