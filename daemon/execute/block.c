@@ -1,5 +1,5 @@
 /* Decides, window by window, where the bytes of a block come from; see block.h. First the pages of all destinations are made
- * ready at once: the kernel's part of that is much cheaper for 8 MiB than four times for two.
+ * ready at once, because the kernel's part of that has a price per call.
  *
  *   in the page cache     buffered reads straight into place (scatter); many short rows through staging (gather)
  *   not there             first from other replicas or a window that was kept, then past the page cache into staging

@@ -18,7 +18,7 @@ enum {
     MAX_BUFFER_BYTES = 2 << 20, /* with 4 threads: 8 MiB in flight, and what is copied is still in the cache */
     MIN_BUFFER_BYTES = 4 << 10,
     WANTED_BUFFER_BYTES = 256 << 10, /* rather fewer threads than smaller buffers */
-    BUFFERS_PER_BLOCK = 4,
+    BUFFERS_PER_BLOCK = 2, /* larger ones are cheaper for the kernel, but their fresh pages leave the cache before use */
     MIN_THREADS = 4,
     MAX_AUTO_THREADS = 8,
     MAX_THREADS = 64,
@@ -28,8 +28,8 @@ enum {
 static size_t choose_threads(const struct engine_options *options)
 {
     uint64_t cores = (uint64_t)sysconf(_SC_NPROCESSORS_ONLN), threads = options->io_threads;
-    if (threads == 0)
-        threads = 2 * cores < MIN_THREADS ? MIN_THREADS : 2 * cores > MAX_AUTO_THREADS ? MAX_AUTO_THREADS : 2 * cores;
+    if (threads == 0) /* while some copy, others keep the device busy */
+        threads = 3 * cores < MIN_THREADS ? MIN_THREADS : 3 * cores > MAX_AUTO_THREADS ? MAX_AUTO_THREADS : 3 * cores;
     uint64_t affordable = options->staging_budget_bytes / WANTED_BUFFER_BYTES;
     threads = threads < affordable ? threads : affordable;
     return threads < 1 ? 1 : threads > MAX_THREADS ? MAX_THREADS : threads;
