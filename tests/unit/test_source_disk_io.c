@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -28,6 +29,31 @@ struct scene { /* one file, as source_disk.c would have opened it */
     char path[64];
     unsigned char *image;
 };
+
+/* Stand in for the C library's: when a test says so they are interrupted now and then and return less than was asked. */
+static bool is_stubborn;
+static unsigned n_calls;
+
+ssize_t preadv(int fd, const struct iovec *iov, int n_iov, off_t offset)
+{
+    if (!is_stubborn)
+        return syscall(SYS_preadv, fd, iov, n_iov, offset, 0);
+    if (++n_calls % 3 == 0) {
+        errno = EINTR;
+        return -1;
+    }
+    struct iovec part = {iov[0].iov_base, iov[0].iov_len > 5 ? iov[0].iov_len / 2 : iov[0].iov_len};
+    return syscall(SYS_preadv, fd, &part, 1, offset, 0);
+}
+
+ssize_t pread(int fd, void *buffer, size_t bytes, off_t offset)
+{
+    if (is_stubborn && ++n_calls % 3 == 0) {
+        errno = EINTR;
+        return -1;
+    }
+    return syscall(SYS_pread64, fd, buffer, is_stubborn && bytes > 5 ? bytes / 2 : bytes, offset);
+}
 
 static int set_up(void **state)
 {
@@ -86,6 +112,23 @@ static void more_buffers_than_one_call_takes_are_filled(void **state)
     assert_memory_equal(out, scene->image + 11, 7 * MANY);
     test_free(iov);
     test_free(out);
+}
+
+static void short_and_interrupted_reads_are_carried_on(void **state)
+{
+    struct scene *scene = *state;
+    struct error error;
+    unsigned char out[3][3000];
+    struct iovec iov[] = {{out[0], 3000}, {out[1], 1}, {out[2], 2999}};
+    is_stubborn = true;
+    n_calls = 0;
+    int result = source_disk_read(&scene->source, 0, 77, iov, 3, false, &error);
+    is_stubborn = false;
+    assert_int_equal(result, 0);
+    assert_true(n_calls > 6);
+    assert_memory_equal(out[0], scene->image + 77, 3000);
+    assert_memory_equal(out[1], scene->image + 3077, 1);
+    assert_memory_equal(out[2], scene->image + 3078, 2999);
 }
 
 static void the_end_of_the_file_is_data_loss_and_named(void **state)
@@ -199,6 +242,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(a_read_fills_every_buffer, set_up, tear_down),
         cmocka_unit_test_setup_teardown(more_buffers_than_one_call_takes_are_filled, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(short_and_interrupted_reads_are_carried_on, set_up, tear_down),
         cmocka_unit_test_setup_teardown(the_end_of_the_file_is_data_loss_and_named, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_broken_handle_is_an_error_with_file_and_offset, set_up, tear_down),
         cmocka_unit_test_setup_teardown(direct_reads_give_the_same_bytes, set_up, tear_down),
