@@ -101,6 +101,36 @@ static void write_tensor(struct json_writer *json, const struct report_json_tens
     json_write_close(json, '}');
 }
 
+static void write_collective_numbers(struct json_writer *json, const Tensorcast__Daemon__V1__CollectiveNumbers *numbers)
+{
+    write_u64(json, "collective_unique_source_bytes", numbers->unique_source_bytes);
+    write_u64(json, "collective_peer_transfer_bytes", numbers->peer_transfer_bytes);
+    write_u64(json, "collective_peak_temporary_bytes", numbers->peak_temporary_bytes);
+    write_u64(json, "collective_batch_count", numbers->batch_count);
+    write_u64(json, "collective_dedup_saving_bytes", numbers->dedup_saving_bytes);
+}
+
+static void write_collective(struct json_writer *json, const Tensorcast__Daemon__V1__CollectiveReport *report)
+{
+    json_write_key(json, "collective");
+    json_write_open(json, '{');
+    write_text(json, "group_id", report->group_id);
+    write_u64(json, "rank", (uint64_t)report->rank);
+    write_u64(json, "world_size", (uint64_t)report->world_size);
+    write_text(json, "transport", report->transport);
+    write_text(json, "skip_reason", report->skip_reason);
+    write_ms(json, "assemble_ms", report->assemble_ms);
+    if (report->measured)
+        write_collective_numbers(json, report->measured);
+    if (report->estimated) {
+        json_write_key(json, "estimated");
+        json_write_open(json, '{');
+        write_collective_numbers(json, report->estimated);
+        json_write_close(json, '}');
+    }
+    json_write_close(json, '}');
+}
+
 /* What a plan has not: it was not run, so it has no id and no memory. */
 static void write_run(struct json_writer *json, const load_report *report)
 {
@@ -130,6 +160,8 @@ char *report_json(const load_report *report, const struct report_json_tensor *te
     write_bool(&json, "from_replica", report->from_replica);
     write_bool(&json, "joined", report->joined);
     write_times(&json, report);
+    if (report->collective)
+        write_collective(&json, report->collective);
     if (tensors) {
         json_write_key(&json, "tensors");
         json_write_open(&json, '[');

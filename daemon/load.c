@@ -2,7 +2,7 @@
  *
  * Happy path: ticket_submit -> resolve_ticket (helper) -> ticket_resolved -> plan_ticket (helper) -> ticket_planned ->
  * start_load -> the engine -> run_done -> commit_load (helper) -> load_committed -> every ticket is served.
- * Failure: whatever fails carries an error to finish_load() or finish_ticket(), which undo reservation, memory and run. */
+ * Failure: whatever fails carries an error to finish_load() or load_finish_ticket(), which undo reservation, memory and run. */
 #include "load.h"
 
 #include <stdlib.h>
@@ -12,56 +12,12 @@
 #include "base/clock.h"
 #include "base/memory.h"
 #include "execute/residency.h"
+#include "load_group.h"
 #include "load_log.h"
+#include "load_private.h"
 #include "observe/log.h"
 
 enum { PROGRESS_MS = 100 };
-
-enum ticket_state { TICKET_CREATED, TICKET_RESOLVING, TICKET_PLANNING, TICKET_WAITING, TICKET_DONE };
-
-struct ticket_internal {
-    struct loop_work work; /* first: work and internal share an address */
-    struct ticket *ticket;
-    struct load_table *table;
-    enum ticket_state state;
-    enum ticket_goal goal;
-    const struct ticket_events *events;
-    void *data;
-    const struct config *config; /* as it was at submit */
-    bool cancelled;
-    struct error error; /* of the helper's stage */
-    bool failed;
-    struct artifact *artifact; /* own reference between resolve and mapping */
-    struct mapping *mapping;   /* owned until a load or the end takes it */
-    struct plan *plan;         /* owned, likewise */
-    uint64_t submitted_ns;
-    struct load *load; /* while WAITING */
-    struct ticket_internal *next;
-};
-
-enum load_state { LOAD_RUNNING, LOAD_COMMITTING };
-
-struct load {
-    struct loop_work work; /* first */
-    struct load_table *table;
-    struct load *next;
-    enum load_state state;
-    char id[LOAD_ID_CHARS];
-    struct replica_key key;
-    struct replica parts; /* becomes the replica */
-    struct ticket_internal *tickets;
-    uint64_t started_ns;
-    bool abandoned; /* no ticket is left: not to be joined any more */
-    bool shared_the_host; /* another load ran beside it: its times teach nothing */
-    struct error error;
-    bool failed;
-};
-
-struct load_table {
-    const struct load_services *services;
-    struct load *loads;
-    struct loop_timer *progress_timer;
-};
 
 static void random_id(char id[LOAD_ID_CHARS])
 {
@@ -73,10 +29,11 @@ static void random_id(char id[LOAD_ID_CHARS])
 
 /* --- the end of a ticket ------------------------------------------------------------------------------------------ */
 
-static void finish_ticket(struct ticket_internal *internal, const struct error *error)
+void load_finish_ticket(struct ticket_internal *internal, const struct error *error)
 {
     struct ticket *ticket = internal->ticket;
     struct error cancelled;
+    load_group_release(internal);
     internal->state = TICKET_DONE;
     ticket->total_ns = clock_now_ns() - internal->submitted_ns;
     if (internal->cancelled) {
@@ -94,7 +51,7 @@ static void serve(struct ticket_internal *internal, struct replica *replica)
     ticket->replica = replica;
     ticket->mapping = replica->mapping;
     ticket->plan = replica->plan;
-    finish_ticket(internal, NULL);
+    load_finish_ticket(internal, NULL);
 }
 
 /* --- the end of a load -------------------------------------------------------------------------------------------- */
@@ -134,7 +91,7 @@ static void finish_load(struct load *load)
         if (replica)
             serve(internal, replica);
         else
-            finish_ticket(internal, &load->error);
+            load_finish_ticket(internal, &load->error);
     }
     if (replica)
         replica_unpin(replicas, replica);
@@ -171,13 +128,21 @@ static void run_done(struct run *run, void *data, const struct error *error)
         calibration_learn(table->services->calibration, load->parts.mapping->artifact->source->caps.device_id,
                           run_report(run));
     }
+    if (load->team)
+        load_group_run_done(load);
+    else
+        load_commit(load);
+}
+
+void load_commit(struct load *load)
+{
     load->state = LOAD_COMMITTING;
-    loop_submit(table->services->loop, &load->work);
+    loop_submit(load->table->services->loop, &load->work);
 }
 
 /* --- the start of a load ------------------------------------------------------------------------------------------ */
 
-static void join(struct ticket_internal *internal, struct load *load)
+void load_join(struct ticket_internal *internal, struct load *load)
 {
     struct ticket *ticket = internal->ticket;
     internal->state = TICKET_WAITING;
@@ -207,7 +172,7 @@ static int take_memory(struct load *load, struct error *error)
     return 0;
 }
 
-static void link_load(struct load *load)
+void load_publish(struct load *load)
 {
     struct load_table *table = load->table;
     if (!table->loads)
@@ -219,13 +184,11 @@ static void link_load(struct load *load)
     table->loads = load;
 }
 
-/* Takes the ticket's mapping and plan. */
-static void start_load(struct ticket_internal *internal)
+struct load *load_prepare(struct ticket_internal *internal, struct error *error)
 {
-    struct load_table *table = internal->table;
     struct load *load = memory_alloc(sizeof *load);
     load->work = (struct loop_work){.do_work = commit_load, .done = load_committed};
-    load->table = table;
+    load->table = internal->table;
     memcpy(load->id, internal->ticket->id, sizeof load->id);
     load->key = load->parts.key = replica_key_of(internal->mapping);
     load->parts.mapping = internal->mapping;
@@ -233,17 +196,40 @@ static void start_load(struct ticket_internal *internal)
     internal->mapping = NULL;
     internal->plan = NULL;
     load->started_ns = clock_now_ns();
-    if (take_memory(load, &load->error) != 0) {
-        finish_ticket(internal, &load->error);
-        drop_parts(load);
-        free(load);
+    if (take_memory(load, error) == 0)
+        return load;
+    load_unprepare(load, internal);
+    return NULL;
+}
+
+void load_unprepare(struct load *load, struct ticket_internal *internal)
+{
+    internal->mapping = load->parts.mapping;
+    internal->plan = load->parts.plan;
+    segment_unref(load->parts.segment);
+    replica_unreserve(load->table->services->replicas, load->parts.charged_bytes);
+    free(load);
+}
+
+void load_run(struct load *load, struct collective *collective, uint32_t rank, uint32_t n_sharers)
+{
+    load->parts.run = run_start(load->table->services->engine,
+                                &(struct run_options){.mapping = load->parts.mapping, .plan = load->parts.plan,
+                                                      .segment = load->parts.segment, .done = run_done, .data = load,
+                                                      .collective = collective, .rank = rank, .n_sharers = n_sharers});
+}
+
+void load_start_alone(struct ticket_internal *internal)
+{
+    struct error error;
+    struct load *load = load_prepare(internal, &error);
+    if (!load) {
+        load_finish_ticket(internal, &error);
         return;
     }
-    link_load(load);
-    join(internal, load);
-    load->parts.run = run_start(table->services->engine,
-                                &(struct run_options){.mapping = load->parts.mapping, .plan = load->parts.plan,
-                                                      .segment = load->parts.segment, .done = run_done, .data = load});
+    load_publish(load);
+    load_join(internal, load);
+    load_run(load, NULL, 0, 1);
 }
 
 static struct load *find_load(struct load_table *table, const struct replica_key *key)
@@ -255,8 +241,13 @@ static struct load *find_load(struct load_table *table, const struct replica_key
     return NULL;
 }
 
-/* True when the ticket needs no load of its own: a replica exists or the same load is in flight. */
-static bool take_existing(struct ticket_internal *internal)
+bool load_exists(const struct ticket_internal *internal)
+{
+    struct replica_key key = replica_key_of(internal->mapping);
+    return replica_find(internal->table->services->replicas, &key) || find_load(internal->table, &key);
+}
+
+bool load_take_existing(struct ticket_internal *internal)
 {
     struct load_table *table = internal->table;
     struct replica_key key = replica_key_of(internal->mapping);
@@ -269,7 +260,7 @@ static bool take_existing(struct ticket_internal *internal)
     struct load *load = find_load(table, &key);
     if (load) {
         internal->ticket->joined = true;
-        join(internal, load);
+        load_join(internal, load);
     }
     return load != NULL;
 }
@@ -285,7 +276,8 @@ struct plan_facts ticket_facts(const struct ticket *ticket)
                                .source = ticket->mapping->artifact->source->caps,
                                .device = services->device->caps,
                                .staging_budget_bytes = config->memory.staging_budget_bytes,
-                               .cached_share = ticket->cached_share};
+                               .cached_share = ticket->cached_share,
+                               .group_problem = ticket->internal->group_problem[0] ? ticket->internal->group_problem : NULL};
 }
 
 static void plan_ticket(struct loop_work *work)
@@ -297,7 +289,7 @@ static void plan_ticket(struct loop_work *work)
     struct plan_facts facts = ticket_facts(ticket);
     internal->plan = plan_build(internal->mapping, &ticket->spec, &facts, &internal->error);
     internal->failed = internal->plan == NULL;
-    ticket->plan_ns = clock_now_ns() - start;
+    ticket->plan_ns += clock_now_ns() - start;
 }
 
 static void ticket_planned(struct loop_work *work)
@@ -305,15 +297,32 @@ static void ticket_planned(struct loop_work *work)
     struct ticket_internal *internal = (struct ticket_internal *)work;
     struct ticket *ticket = internal->ticket;
     if (internal->failed || internal->cancelled) {
-        finish_ticket(internal, &internal->error);
+        load_finish_ticket(internal, &internal->error);
         return;
     }
     ticket->plan = internal->plan;
     load_log_plan(ticket);
+    if (load_group_enter(internal))
+        return;
     if (internal->goal == GOAL_PLAN)
-        finish_ticket(internal, NULL);
-    else if (!take_existing(internal))
-        start_load(internal);
+        load_finish_ticket(internal, NULL);
+    else if (!load_take_existing(internal))
+        load_start_alone(internal);
+}
+
+static void submit_plan(struct ticket_internal *internal)
+{
+    internal->state = TICKET_PLANNING;
+    internal->work = (struct loop_work){.do_work = plan_ticket, .done = ticket_planned};
+    loop_submit(internal->table->services->loop, &internal->work);
+}
+
+void load_plan_again(struct ticket_internal *internal)
+{
+    plan_destroy(internal->plan);
+    internal->plan = NULL;
+    internal->ticket->plan = NULL;
+    submit_plan(internal);
 }
 
 static void resolve_ticket(struct loop_work *work)
@@ -339,18 +348,17 @@ static void ticket_resolved(struct loop_work *work)
     struct ticket *ticket = internal->ticket;
     const struct load_services *services = internal->table->services;
     if (internal->failed || internal->cancelled) {
-        finish_ticket(internal, &internal->error);
+        load_finish_ticket(internal, &internal->error);
         return;
     }
     ticket->mapping = internal->mapping;
     replica_drop_stale(services->replicas, internal->artifact);
-    bool must_plan = internal->goal == GOAL_PLAN || ticket->spec.policy.collective == COLLECTIVE_REQUIRED;
-    if (!must_plan && take_existing(internal))
+    bool must_plan = internal->goal == GOAL_PLAN || ticket->spec.policy.collective == COLLECTIVE_REQUIRED ||
+                     load_group_is_wanted(internal);
+    if (!must_plan && load_take_existing(internal))
         return;
     ticket->costs = calibration_get(services->calibration, internal->artifact->source->caps.device_id);
-    internal->state = TICKET_PLANNING;
-    internal->work = (struct loop_work){.do_work = plan_ticket, .done = ticket_planned};
-    loop_submit(services->loop, &internal->work);
+    submit_plan(internal);
 }
 
 /* --- tickets ------------------------------------------------------------------------------------------------------ */
@@ -363,6 +371,7 @@ struct ticket *ticket_create(struct load_table *table)
     ticket->internal->table = table;
     arena_init(&ticket->arena, 0);
     random_id(ticket->id);
+    ticket->internal->member.holder = ticket->id;
     return ticket;
 }
 
@@ -400,7 +409,9 @@ void ticket_cancel(struct ticket *ticket)
     internal->cancelled = true;
     if (internal->state == TICKET_WAITING) {
         leave_load(internal);
-        finish_ticket(internal, NULL);
+        load_finish_ticket(internal, NULL);
+    } else if (internal->state == TICKET_ASSEMBLING) {
+        load_finish_ticket(internal, NULL);
     } /* else a helper has it: its stage ends first */
 }
 
@@ -452,6 +463,7 @@ struct load_table *load_table_create(const struct load_services *services)
     struct load_table *table = memory_alloc(sizeof *table);
     table->services = services;
     table->progress_timer = loop_timer_create(services->loop, report_progress, table);
+    load_group_create_table(table);
     return table;
 }
 
@@ -460,6 +472,7 @@ void load_table_destroy(struct load_table *table)
     if (!table)
         return;
     loop_timer_destroy(table->progress_timer);
+    load_group_destroy_table(table);
     free(table);
 }
 

@@ -8,8 +8,10 @@
  *                                   |                             ^
  *                                   +--> PLANNING --goal: plan----|---------------> DONE
  *                                        (helper) |               |
- *                                                 +-- reserve, allocate, start -> RUNNING --> COMMITTING --> replica
- *                                                                                 (workers)   (helper)
+ *                                          ^      +-- reserve, allocate, start -> RUNNING --> COMMITTING --> replica
+ *                                          |      |                               (workers)   (helper)
+ *                          no group, alone |      +--> ASSEMBLING --> joint plan, all ranks start (load_group.c)
+ *                                          +---------------'
  *   Every ticket ends by `done`, exactly once: with a replica or a plan, or with an error. A cancelled ticket leaves its
  *   load without hurting the others; the last one to leave cancels the load. A load that fails publishes nothing.
  *
@@ -69,7 +71,7 @@ struct ticket {
     double cached_share;
     struct replica *replica; /* pinned until ticket_destroy(); NULL for GOAL_PLAN */
     bool from_replica, joined;
-    uint64_t resolve_ns, plan_ns, total_ns;
+    uint64_t resolve_ns, plan_ns, assemble_ns, total_ns; /* assemble: waiting for the other ranks of its group */
     struct ticket_internal *internal;
 };
 

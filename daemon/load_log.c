@@ -56,6 +56,26 @@ void load_log_run(const char *load_id, const struct replica *parts, const struct
               LOG_MS("prepare_ms", report->prepare_ns));
 }
 
+void load_log_collective(const char *group_id, const struct collective_plan *plan,
+                         const struct collective_counters *counters)
+{
+    log_info("collective_disk_load", LOG_TEXT("action", "timings"), LOG_TEXT("group_id", group_id),
+             LOG_TEXT("transport", plan->transport), LOG_U64("world_size", plan->world_size),
+             LOG_U64("memories", plan->n_memories), LOG_U64("collective_unique_source_bytes", counters->unique_source_bytes),
+             LOG_U64("collective_peer_transfer_bytes", counters->peer_transfer_bytes),
+             LOG_U64("collective_peak_temporary_bytes", counters->peak_temporary_bytes),
+             LOG_U64("collective_batch_count", counters->batch_count),
+             LOG_U64("collective_dedup_saving_bytes", counters->dedup_saving_bytes),
+             LOG_U64("estimated_unique_source_bytes", plan->unique_source_bytes + plan->residual_bytes),
+             LOG_U64("estimated_peer_transfer_bytes", plan->peer_transfer_bytes),
+             LOG_U64("estimated_peak_temporary_bytes", plan->peak_temporary_bytes),
+             LOG_U64("estimated_batch_count", plan->n_batches),
+             LOG_U64("estimated_dedup_saving_bytes", plan->dedup_saving_bytes), LOG_REAL("owner_skew", plan->owner_skew),
+             LOG_U64("replicated_jobs", plan->n_jobs[JOB_REPLICATED]), LOG_U64("dim0_jobs", plan->n_jobs[JOB_DIM0]),
+             LOG_U64("dim1_jobs", plan->n_jobs[JOB_DIM1] + plan->n_jobs[JOB_RECT2D]),
+             LOG_MS("total_ms", counters->total_ns));
+}
+
 static void log_failure(const struct ticket *ticket, const struct error *error)
 {
     enum log_level level = error->code == ERROR_INTERNAL ? LOG_ERROR : LOG_WARN;

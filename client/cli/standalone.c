@@ -252,6 +252,7 @@ static Tensorcast__Daemon__V1__LoadReport *report(struct standalone *state)
         .resolve_ms = clock_ms(state->resolve_ns),
         .plan_ms = clock_ms(state->plan_ns),
         .total_ms = clock_ms(clock_now_ns() - state->start_ns),
+        .topology = &state->spec.topology,
     };
     return report_fill(&facts, &state->arena);
 }

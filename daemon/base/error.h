@@ -15,6 +15,7 @@ enum error_code { /* numbers are those of grpc.StatusCode */
     ERROR_INVALID_ARGUMENT = 3,
     ERROR_DEADLINE_EXCEEDED = 4,
     ERROR_NOT_FOUND = 5,
+    ERROR_ALREADY_EXISTS = 6,
     ERROR_PERMISSION_DENIED = 7,
     ERROR_RESOURCE_EXHAUSTED = 8,
     ERROR_FAILED_PRECONDITION = 9,

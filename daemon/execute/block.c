@@ -11,6 +11,7 @@
 
 #include "base/clock.h"
 #include "execute/clip.h"
+#include "execute/collective_private.h"
 #include "execute/extent.h"
 #include "execute/gather.h"
 #include "execute/place.h"
@@ -130,6 +131,8 @@ static void keep(struct worker *worker, struct staging_range range)
 static void use_temporary(struct worker *worker, bool begins)
 {
     uint64_t bytes = worker->engine->staging.buffer_bytes;
+    if (worker->collective)
+        collective_use_temporary(worker->collective, bytes, begins);
     for (size_t i = 0; i < worker->n_parts; i++) {
         struct part *part = &worker->parts[i];
         if (!begins) {

@@ -10,7 +10,7 @@
 
 #include "base/clock.h"
 #include "base/memory.h"
-#include "execute/engine_private.h"
+#include "execute/collective_private.h"
 #include "execute/scan.h"
 #include "execute/worker.h"
 
@@ -138,6 +138,8 @@ struct run *run_start(struct engine *engine, const struct run_options *options)
     pthread_mutex_lock(&engine->lock);
     engine->n_runs++;
     list_run(engine, run);
+    if (options->collective)
+        collective_attach(run);
     pthread_cond_broadcast(&engine->work);
     pthread_mutex_unlock(&engine->lock);
     return run;
@@ -179,6 +181,8 @@ void run_destroy(struct run *run)
         pthread_cond_wait(&engine->unpinned, &engine->lock);
     scan_detach(engine, run);
     engine->n_runs--;
+    if (run->options.collective)
+        collective_detach(run);
     pthread_mutex_unlock(&engine->lock);
     free(run->members);
     free(run->needs);

@@ -42,12 +42,16 @@ struct run_report {                /* counted where the work happens */
     uint64_t execute_ns, read_ns, copy_ns, prepare_ns; /* wall; then summed over workers */
 };
 
+struct collective;
+
 struct run_options {
     const struct mapping *mapping;                                        /* borrowed until run_destroy() */
     const struct plan *plan;                                              /* borrowed until done */
     struct segment *segment;                                              /* borrowed until run_destroy() */
     void (*done)(struct run *run, void *data, const struct error *error); /* error NULL = every byte is in place */
     void *data;
+    struct collective *collective; /* optional: the rank's part of a collective load, see collective.h */
+    uint32_t rank, n_sharers;      /* with a collective: whose run this is, and how many ranks get this segment */
 };
 
 struct run *run_start(struct engine *engine, const struct run_options *options);

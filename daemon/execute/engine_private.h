@@ -13,8 +13,8 @@
 #include <stdbool.h>
 
 #include "execute/engine.h"
-#include "execute/rows.h"
 #include "execute/staging.h"
+#include "plan/rows.h"
 
 enum need_state { NEED_PENDING, NEED_TAKEN, NEED_DONE };
 
@@ -40,7 +40,7 @@ struct scan { /* one version of one part file */
     struct scan *next;
 };
 
-enum run_stage { RUN_NEW, RUN_SETUP, RUN_ACTIVE, RUN_FINISHED };
+enum run_stage { RUN_NEW, RUN_SETUP, RUN_GATHERED, RUN_ACTIVE, RUN_FINISHED }; /* gathered: waits for its collective */
 
 struct run {
     struct loop_task task; /* first: the loop gives it back */
@@ -48,7 +48,7 @@ struct run {
     struct run_options options;
     struct run *next, *previous; /* in engine->active, circular */
     enum run_stage stage;
-    bool is_listed, has_failed, wants_padding, is_leaving;
+    bool is_listed, has_failed, wants_padding, is_leaving, has_gathered;
     struct need *needs; /* by file, then block; const but for the states once the run is active */
     size_t n_needs, n_pending, n_taken;
     size_t cursor, pass; /* next need to look at; pass 0 = blocks that are wanted whole, pass 1 = the others */
@@ -73,6 +73,8 @@ struct part { /* one run's share of an item */
     uint32_t index; /* its place in worker->parts */
     uint64_t placed_bytes;
     bool has_failed;
+    struct transport *transport; /* NULL, or what delivers to this rank of a collective ... */
+    uint32_t owner;              /* ... what that one reads */
     struct run_report report; /* of this item */
     struct error error;
 };
@@ -114,6 +116,8 @@ struct worker {
     enum item_kind kind; /* under the lock, as are scan and block: others look for blocks in flight */
     struct scan *scan;
     uint64_t block;
+    struct collective *collective; /* whose item this is, NULL = nobody's */
+    size_t item;
     struct part *parts;
     size_t n_parts, parts_room;
     struct clip *clips, *rest;

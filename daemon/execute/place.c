@@ -5,6 +5,7 @@
 
 #include "base/clock.h"
 #include "device/huge_pages.h"
+#include "transport/transport.h"
 
 static bool is_ready(const struct run *run, uint64_t first, uint64_t last)
 {
@@ -45,6 +46,19 @@ static void copy_rows(unsigned char *dst, const unsigned char *src, const struct
         memcpy(dst + row * rows->bytes, src + row * rows->stride, rows->bytes);
 }
 
+/* Within one rank a copy; to a peer of a collective, whatever its transport does. */
+static bool move_rows(struct part *part, unsigned char *dst, const unsigned char *src, const struct rows *rows)
+{
+    if (!part->transport) {
+        copy_rows(dst, src, rows);
+        return true;
+    }
+    struct transport_delivery delivery = {part->owner, part->run->options.rank, dst,         src,
+                                          rows->bytes, rows->count,             rows->stride};
+    part->has_failed = transport_deliver(part->transport, &delivery, &part->error) != 0;
+    return !part->has_failed;
+}
+
 bool place_rows(struct part *part, uint64_t dst_offset, const unsigned char *src, struct rows rows)
 {
     struct segment *segment = part->run->options.segment;
@@ -55,8 +69,18 @@ bool place_rows(struct part *part, uint64_t dst_offset, const unsigned char *src
     } else {
         if (!place_prepare(part, dst_offset, bytes))
             return false;
-        copy_rows((unsigned char *)segment->host_address + dst_offset, src, &rows);
+        if (!move_rows(part, (unsigned char *)segment->host_address + dst_offset, src, &rows))
+            return false;
     }
+    part->placed_bytes += bytes;
+    part->report.copied_bytes += bytes;
+    return true;
+}
+
+bool place_copy(struct part *part, unsigned char *dst, const unsigned char *src, uint64_t bytes)
+{
+    if (part->has_failed || !move_rows(part, dst, src, &(struct rows){0, bytes, 1, bytes}))
+        return false;
     part->placed_bytes += bytes;
     part->report.copied_bytes += bytes;
     return true;

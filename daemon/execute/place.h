@@ -10,4 +10,7 @@ bool place_prepare(struct part *part, uint64_t offset, uint64_t bytes);
 /* Copies rows of row_bytes, src_stride apart, to where they lie packed. False as above. */
 bool place_rows(struct part *part, uint64_t dst_offset, const unsigned char *src, struct rows rows);
 
+/* Copies to an address of the part's segment that was made ready. False as above. */
+bool place_copy(struct part *part, unsigned char *dst, const unsigned char *src, uint64_t bytes);
+
 #endif

@@ -120,7 +120,7 @@ static bool is_in_flight(const struct engine *engine, const struct scan *scan, u
     return false;
 }
 
-static bool is_takeable(struct run *run, size_t need)
+bool scan_is_takeable(struct run *run, size_t need)
 {
     return !is_in_flight(run->engine, member_of(run, need)->scan, run->needs[need].block);
 }
@@ -133,7 +133,7 @@ static bool take_deferred(struct run *run, size_t *need)
         size_t candidate = run->deferred[i];
         if (run->needs[candidate].state != NEED_PENDING) /* joined somebody's item meanwhile */
             continue;
-        if (!found && is_takeable(run, candidate)) {
+        if (!found && scan_is_takeable(run, candidate)) {
             *need = candidate;
             found = true;
         } else {
@@ -160,7 +160,7 @@ static bool take_next(struct run *run, size_t *need)
             if (run->needs[candidate].state != NEED_PENDING || need_is_amplified(&run->needs[candidate]) != (run->pass == 1))
                 continue;
             *need = candidate;
-            if (is_takeable(run, candidate))
+            if (scan_is_takeable(run, candidate))
                 return true;
             defer(run, candidate);
         }
@@ -188,6 +188,28 @@ bool scan_take(struct run *run, struct worker *worker)
     size_t need;
     if (!take_next(run, &need))
         return false;
+    scan_take_need(run, need, worker);
+    return true;
+}
+
+size_t scan_find_need(const struct run *run, uint32_t file, uint64_t block)
+{
+    size_t lo = 0, hi = run->n_members;
+    while (lo < hi) {
+        size_t middle = lo + (hi - lo) / 2;
+        if (run->needs[run->members[middle].first_need].file < file)
+            lo = middle + 1;
+        else
+            hi = middle;
+    }
+    if (lo == run->n_members || run->needs[run->members[lo].first_need].file != file)
+        return SIZE_MAX;
+    size_t need = find_need(&run->members[lo], block);
+    return need < run->members[lo].end_need ? need : SIZE_MAX;
+}
+
+void scan_take_need(struct run *run, size_t need, struct worker *worker)
+{
     worker->kind = ITEM_BLOCK;
     worker->scan = member_of(run, need)->scan;
     worker->block = run->needs[need].block;
@@ -200,5 +222,4 @@ bool scan_take(struct run *run, struct worker *worker)
         if (theirs < member->end_need && member->run->needs[theirs].state == NEED_PENDING)
             add_part(worker, member->run, theirs);
     }
-    return true;
 }

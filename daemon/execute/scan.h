@@ -11,6 +11,13 @@ void scan_detach(struct engine *engine, struct run *run);
  * it. Blocks in flight are put off: when they are done their bytes can be copied. */
 bool scan_take(struct run *run, struct worker *worker);
 
+/* Index of the run's need for a block, SIZE_MAX when it has none. */
+size_t scan_find_need(const struct run *run, uint32_t file, uint64_t block);
+/* Nobody is at this block now. */
+bool scan_is_takeable(struct run *run, size_t need);
+/* Makes this pending need the worker's item, as scan_take() does. */
+void scan_take_need(struct run *run, size_t need, struct worker *worker);
+
 /* Whether the member's run has finished this block. */
 bool scan_is_done(const struct member *member, uint64_t block);
 

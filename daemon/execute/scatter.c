@@ -9,7 +9,6 @@
 
 #include <limits.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/uio.h>
 
 #include "base/clock.h"
@@ -138,9 +137,7 @@ static void account(struct worker *worker)
     uint64_t started_ns = clock_now_ns();
     for (size_t i = 0; i < worker->n_copies; i++) {
         const struct copy *copy = &worker->copies[i];
-        memcpy(copy->dst, copy->src, copy->bytes);
-        worker->parts[copy->part].placed_bytes += copy->bytes;
-        worker->parts[copy->part].report.copied_bytes += copy->bytes;
+        place_copy(&worker->parts[copy->part], copy->dst, copy->src, copy->bytes);
     }
     if (worker->n_copies)
         worker->copy_ns += clock_now_ns() - started_ns;

@@ -16,6 +16,7 @@
 #include "base/memory.h"
 #include "device/huge_pages.h"
 #include "execute/block.h"
+#include "execute/collective_private.h"
 #include "execute/needs.h"
 #include "execute/padding.h"
 #include "execute/scan.h"
@@ -55,6 +56,8 @@ void worker_finish_run(struct run *run)
     worker_unlist_run(run);
     check_account(run);
     run->stage = RUN_FINISHED;
+    if (run->options.collective)
+        collective_part_with(run);
     run->report.execute_ns = clock_now_ns() - run->started_ns;
     loop_post(run->engine->loop, &run->task);
 }
@@ -79,7 +82,12 @@ static bool take_from(struct run *run, struct worker *worker)
         worker->parts[worker->n_parts++].run = run;
         return true;
     }
-    return run->stage == RUN_ACTIVE && scan_take(run, worker);
+    if (run->stage != RUN_ACTIVE)
+        return false;
+    struct collective *collective = run->options.collective;
+    if (collective && collective_take(collective, worker))
+        return true;
+    return (!collective || collective_is_exhausted(collective)) && scan_take(run, worker);
 }
 
 static bool take_item(struct worker *worker)
@@ -105,7 +113,10 @@ static void set_up(struct worker *worker)
     pthread_mutex_lock(&engine->lock);
     scan_attach(engine, run);
     run->n_pending = run->n_needs;
-    run->stage = RUN_ACTIVE;
+    if (run->options.collective)
+        collective_gather(run);
+    else
+        run->stage = RUN_ACTIVE;
     pthread_cond_broadcast(&engine->work);
     pthread_mutex_unlock(&engine->lock);
 }
@@ -113,6 +124,7 @@ static void set_up(struct worker *worker)
 static void zero_padding(struct worker *worker)
 {
     struct part *part = &worker->parts[0];
+    part->transport = NULL;
     part->report = (struct run_report){0};
     part->placed_bytes = 0;
     part->has_failed = padding_zero(part->run->options.mapping, part->run->options.segment, &part->error) != 0;
@@ -140,6 +152,7 @@ static void complete_part(struct worker *worker, const struct part *part)
         if (part->has_failed)
             fail_run(run, &part->error);
         add_report(&run->report, &part->report);
+        collective_count(part);
         __atomic_add_fetch(&run->placed_bytes, part->placed_bytes, __ATOMIC_RELAXED);
     }
     if (worker->kind == ITEM_BLOCK && !part->has_failed)
@@ -153,9 +166,30 @@ static void complete_item(struct worker *worker)
     for (size_t i = 0; i < worker->n_parts; i++)
         complete_part(worker, &worker->parts[i]);
     worker->kind = ITEM_NONE;
+    collective_complete(worker);
     for (size_t i = 0; i < worker->n_parts; i++)
         if (worker_run_is_over(worker->parts[i].run))
             worker_finish_run(worker->parts[i].run);
+}
+
+static void fail_parts(struct worker *worker, const struct error *error)
+{
+    for (size_t i = 0; i < worker->n_parts; i++) {
+        if (!worker->parts[i].has_failed)
+            worker->parts[i].error = *error;
+        worker->parts[i].has_failed = true;
+    }
+}
+
+/* Under the lock, which is released meanwhile. */
+static void end_batch(struct worker *worker)
+{
+    struct error error;
+    pthread_mutex_unlock(&worker->engine->lock);
+    int result = collective_flush(worker->collective, &error);
+    pthread_mutex_lock(&worker->engine->lock);
+    if (result != 0)
+        fail_parts(worker, &error);
 }
 
 static int take_buffer(struct worker *worker)
@@ -166,10 +200,7 @@ static int take_buffer(struct worker *worker)
         return 0;
     fail(&error, ERROR_RESOURCE_EXHAUSTED, "OUT_OF_MEMORY", "no memory for a staging buffer of %" PRIu64 " bytes",
          staging->buffer_bytes);
-    for (size_t i = 0; i < worker->n_parts; i++) {
-        worker->parts[i].has_failed = true;
-        worker->parts[i].error = error;
-    }
+    fail_parts(worker, &error);
     return -1;
 }
 
@@ -187,6 +218,8 @@ static void run_item(struct worker *worker)
             block_run(worker);
         pthread_mutex_lock(lock);
     }
+    if (collective_ends_batch(worker))
+        end_batch(worker);
     complete_item(worker);
 }
 

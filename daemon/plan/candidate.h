@@ -25,6 +25,8 @@ struct proposal {
 
 void candidate_generic_build(const struct planning *planning, struct proposal *proposal);
 void candidate_local_build(const struct planning *planning, const struct proposal *generic, struct proposal *proposal);
+/* The request says that the ranks read one source: a guess never counts. */
+bool candidate_collective_is_proven(const struct planning *planning);
 void candidate_collective_build(const struct planning *planning, const struct proposal *generic, struct proposal *proposal);
 
 /* Fills in the numbers of reading by proposal->rule. unique_source_bytes has to be known, or 0 when the rule is exact. */

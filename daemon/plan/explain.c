@@ -1,4 +1,4 @@
-/* Writes the plan in four blocks: what is asked for, how it was decided, the candidates, the files.
+/* Writes the plan in blocks: what is asked for, how it was decided, the candidates, the files, the group.
  *
  * Numbers are rounded for people and aligned to the right; whoever needs them exactly asks for JSON. Columns a candidate
  * has nothing to say about show "-". Long lists end with "... and N more". */
@@ -11,6 +11,7 @@
 #include "base/clock.h"
 #include "base/memory.h"
 #include "base/text.h"
+#include "plan/explain_group.h"
 
 enum { MAX_FILE_LINES = 20, NUMBER_CHARS = 32, LEAST_NAME_WIDTH = 21, MOST_NAME_WIDTH = 48 };
 
@@ -222,6 +223,7 @@ char *explain_text(const struct plan *plan, const struct mapping *mapping, const
     write_gates(&page);
     write_candidates(&page);
     write_files(&page);
+    explain_group(plan, page.out);
     fclose(page.out);
     return text;
 }

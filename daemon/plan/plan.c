@@ -1,13 +1,15 @@
 /* The facade: survey the mapping, let the three candidates speak, select one, write down its steps.
  *
  * Selection, in this order: a collective that the request insists on; the executor that the request, or else the
- * configuration, prefers; AUTO, which takes local batching unless it is refused or its cost gate says that reading
- * exactly is cheaper. A preference that cannot be met is not an error: the reason says so and names what runs instead. */
+ * configuration, prefers; AUTO, which takes the collective when the source is proven to be shared, else local batching
+ * unless it is refused or its cost gate says that reading exactly is cheaper; then the collective, then generic. A
+ * preference that cannot be met is not an error: the reason says so and names what runs instead. */
 #include "plan/plan.h"
 
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/memory.h"
 #include "plan/candidate.h"
@@ -44,10 +46,15 @@ static const char *local_rejection(const struct plan *plan, enum cost_gate gate)
     return local->estimated_ms > generic->estimated_ms ? "local_estimated_time_exceeds_generic" : NULL;
 }
 
-static void choose_auto(struct plan *plan, enum cost_gate gate)
+static void choose_auto(struct plan *plan, const struct planning *planning, enum cost_gate gate)
 {
     const char *rejection = local_rejection(plan, gate);
-    if (rejection)
+    bool collective = plan->candidates[EXECUTOR_OWNER_FILE_COLLECTIVE].eligible;
+    if (collective && candidate_collective_is_proven(planning))
+        choose(plan, EXECUTOR_OWNER_FILE_COLLECTIVE, "auto_prefers_owner_file_collective_shared_source");
+    else if (collective && rejection)
+        choose(plan, EXECUTOR_OWNER_FILE_COLLECTIVE, "auto_collective_after_local_rejection:%s", rejection);
+    else if (rejection)
         choose(plan, EXECUTOR_GENERIC_BYTE_RANGE, "auto_generic:%s,%s", rejection,
                plan->candidates[EXECUTOR_OWNER_FILE_COLLECTIVE].reason);
     else
@@ -63,8 +70,12 @@ static void choose_local(struct plan *plan)
         choose(plan, EXECUTOR_GENERIC_BYTE_RANGE, "tensor_aware_local_unavailable:%s", local->reason);
 }
 
-static void choose_instead_of_collective(struct plan *plan, enum cost_gate gate)
+static void choose_collective(struct plan *plan, enum cost_gate gate)
 {
+    if (plan->candidates[EXECUTOR_OWNER_FILE_COLLECTIVE].eligible) {
+        choose(plan, EXECUTOR_OWNER_FILE_COLLECTIVE, "executor_preference_owner_file_collective");
+        return;
+    }
     bool local = local_rejection(plan, gate) == NULL;
     choose(plan, local ? EXECUTOR_TENSOR_BATCHED_LOCAL : EXECUTOR_GENERIC_BYTE_RANGE,
            "owner_file_collective_unavailable:%s;fallback=%s", plan->candidates[EXECUTOR_OWNER_FILE_COLLECTIVE].reason,
@@ -74,6 +85,10 @@ static void choose_instead_of_collective(struct plan *plan, enum cost_gate gate)
 static void choose_executor(struct plan *plan, const struct planning *planning)
 {
     enum cost_gate gate = planning->facts->strategy->cost_gate;
+    if (planning->spec->policy.collective == COLLECTIVE_REQUIRED) { /* its eligibility was checked */
+        choose(plan, EXECUTOR_OWNER_FILE_COLLECTIVE, "collective_required");
+        return;
+    }
     switch (planning->spec->policy.executor) {
     case EXECUTOR_PREFERENCE_GENERIC_BYTE_RANGE:
         choose(plan, EXECUTOR_GENERIC_BYTE_RANGE, "executor_preference_generic");
@@ -82,10 +97,10 @@ static void choose_executor(struct plan *plan, const struct planning *planning)
         choose_local(plan);
         break;
     case EXECUTOR_PREFERENCE_OWNER_FILE_COLLECTIVE:
-        choose_instead_of_collective(plan, gate);
+        choose_collective(plan, gate);
         break;
     case EXECUTOR_PREFERENCE_AUTO:
-        choose_auto(plan, gate);
+        choose_auto(plan, planning, gate);
         break;
     }
 }
@@ -101,6 +116,16 @@ static int check_required_collective(const struct planning *planning, const stru
                 collective->reason);
 }
 
+static void note_group(const struct execution_topology *topology, const struct plan_facts *facts, struct plan *plan)
+{
+    if (!topology->has_group)
+        return;
+    plan->group_id = arena_text(&plan->arena, topology->group_id, strlen(topology->group_id));
+    plan->rank = topology->rank;
+    plan->world_size = topology->world_size;
+    plan->group = facts->group ? collective_plan_ref(facts->group) : NULL;
+}
+
 static struct planning survey(const struct mapping *mapping, const struct load_spec *spec, const struct plan_facts *facts,
                               struct plan *plan)
 {
@@ -110,6 +135,7 @@ static struct planning survey(const struct mapping *mapping, const struct load_s
         planning.n_rows += mapping->runs[i].n_rows;
     for (size_t i = 0; i < mapping->n_tensors; i++)
         plan->n_jobs[mapping->tensors[i].job]++;
+    note_group(&spec->topology, facts, plan);
     return planning;
 }
 
@@ -131,7 +157,10 @@ struct plan *plan_build(const struct mapping *mapping, const struct load_spec *s
         return NULL;
     }
     choose_executor(plan, &planning);
-    steps_build(mapping, proposals[plan->executor].rule, plan);
+    if (plan->executor == EXECUTOR_OWNER_FILE_COLLECTIVE && plan->group)
+        collective_plan_steps(plan->group, mapping, plan);
+    else
+        steps_build(mapping, proposals[plan->executor].rule, plan);
     return plan;
 }
 
@@ -139,6 +168,7 @@ void plan_destroy(struct plan *plan)
 {
     if (!plan)
         return;
+    collective_plan_unref(plan->group);
     arena_fini(&plan->arena);
     free(plan);
 }

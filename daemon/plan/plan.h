@@ -15,6 +15,7 @@
 #include "config/config.h"
 #include "device/device.h"
 #include "normalize/load_spec.h"
+#include "plan/collective_plan.h"
 #include "plan/cost.h"
 #include "resolve/mapping.h"
 #include "source/source.h"
@@ -54,6 +55,9 @@ struct plan {
     uint64_t residual_bytes; /* bytes the chosen executor cannot cover: 0 in every plan we run */
     uint64_t merge_gap_bytes;
     uint64_t n_jobs[JOB_EMPTY + 1]; /* tensors per kind */
+    struct collective_plan *group;  /* one reference; NULL unless the whole group's plan was known */
+    uint32_t rank, world_size;      /* of the group; 0 of 0 without one */
+    const char *group_id;           /* NULL without one */
     struct arena arena;
 };
 
@@ -64,9 +68,12 @@ struct plan_facts {
     struct device_caps device;
     uint64_t staging_budget_bytes;
     double cached_share; /* of the mapping's source bytes */
+    struct collective_plan *group; /* what the ranks do together, once all of them are known; else NULL */
+    const char *group_problem;     /* why this load has to do without its group; NULL = nothing is known against it */
 };
 
-/* Fails only when nothing may run: a required collective that cannot be (FAILED_PRECONDITION). NULL on error. */
+/* A plan that selects the collective without facts->group is what one rank would like: it cannot be run, the group has to
+ * assemble first. Fails only when nothing may run: a required collective that cannot be (FAILED_PRECONDITION). NULL on error. */
 struct plan *plan_build(const struct mapping *mapping, const struct load_spec *spec, const struct plan_facts *facts,
                         struct error *error);
 void plan_destroy(struct plan *plan); /* accepts NULL */

@@ -181,6 +181,9 @@ Tensorcast__Daemon__V1__LoadReport *codec_report(const struct ticket *ticket, st
         .resolve_ms = clock_ms(ticket->resolve_ns),
         .plan_ms = clock_ms(ticket->plan_ns),
         .total_ms = clock_ms(ticket->total_ns),
+        .assemble_ms = clock_ms(ticket->assemble_ns),
+        .topology = &ticket->spec.topology,
+        .collective = replica && !ticket->from_replica ? run_collective_counters(replica->run) : NULL,
     };
     return report_fill(&facts, arena);
 }

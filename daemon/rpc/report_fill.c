@@ -8,6 +8,7 @@
 
 typedef Tensorcast__Daemon__V1__LoadReport load_report;
 typedef Tensorcast__Daemon__V1__Candidate candidate_report;
+typedef Tensorcast__Daemon__V1__CollectiveReport collective_report;
 
 static char *copy(struct arena *arena, const char *text)
 {
@@ -65,6 +66,57 @@ static void fill_counted(load_report *report, const struct run_report *run)
     report->execute_ms = clock_ms(run->execute_ns);
 }
 
+static Tensorcast__Daemon__V1__CollectiveNumbers *new_numbers(struct arena *arena)
+{
+    Tensorcast__Daemon__V1__CollectiveNumbers *numbers = arena_alloc(arena, sizeof *numbers);
+    tensorcast__daemon__v1__collective_numbers__init(numbers);
+    return numbers;
+}
+
+static void fill_group_estimates(collective_report *report, const struct collective_plan *group, struct arena *arena)
+{
+    Tensorcast__Daemon__V1__CollectiveNumbers *numbers = new_numbers(arena);
+    numbers->unique_source_bytes = group->unique_source_bytes + group->residual_bytes;
+    numbers->peer_transfer_bytes = group->peer_transfer_bytes;
+    numbers->peak_temporary_bytes = group->peak_temporary_bytes;
+    numbers->batch_count = group->n_batches;
+    numbers->dedup_saving_bytes = group->dedup_saving_bytes;
+    report->estimated = numbers;
+    report->transport = copy(arena, group->transport);
+}
+
+static void fill_group_counted(collective_report *report, const struct collective_counters *counters, struct arena *arena)
+{
+    Tensorcast__Daemon__V1__CollectiveNumbers *numbers = new_numbers(arena);
+    numbers->unique_source_bytes = counters->unique_source_bytes;
+    numbers->peer_transfer_bytes = counters->peer_transfer_bytes;
+    numbers->peak_temporary_bytes = counters->peak_temporary_bytes;
+    numbers->batch_count = counters->batch_count;
+    numbers->dedup_saving_bytes = counters->dedup_saving_bytes;
+    report->measured = numbers;
+}
+
+static collective_report *fill_collective(const struct report_facts *facts, struct arena *arena)
+{
+    collective_report *report = arena_alloc(arena, sizeof *report);
+    const struct candidate *candidate = &facts->plan->candidates[EXECUTOR_OWNER_FILE_COLLECTIVE];
+    bool chosen = facts->plan->executor == EXECUTOR_OWNER_FILE_COLLECTIVE;
+    tensorcast__daemon__v1__collective_report__init(report);
+    report->group_id = copy(arena, facts->topology->group_id);
+    report->rank = facts->topology->rank;
+    report->world_size = facts->topology->world_size;
+    report->assemble_ms = facts->assemble_ms;
+    report->skip_reason = copy(arena, chosen               ? ""
+                                      : facts->from_replica ? "from_replica"
+                                      : candidate->eligible ? "prefers_other_executor"
+                                                            : candidate->reason);
+    if (facts->plan->group)
+        fill_group_estimates(report, facts->plan->group, arena);
+    if (facts->collective)
+        fill_group_counted(report, facts->collective, arena);
+    return report;
+}
+
 load_report *report_fill(const struct report_facts *facts, struct arena *arena)
 {
     const struct mapping *mapping = facts->mapping;
@@ -89,6 +141,8 @@ load_report *report_fill(const struct report_facts *facts, struct arena *arena)
     report->resolve_ms = facts->resolve_ms;
     report->plan_ms = facts->plan_ms;
     report->total_ms = facts->total_ms;
+    if (facts->topology && facts->topology->has_group)
+        report->collective = fill_collective(facts, arena);
     if (facts->run)
         fill_counted(report, facts->run);
     else if (!facts->from_replica)

@@ -7,7 +7,7 @@
 #include <stdbool.h>
 
 #include "base/arena.h"
-#include "execute/engine.h"
+#include "execute/collective.h"
 #include "plan/plan.h"
 #include "resolve/mapping.h"
 #include "tensorcast/daemon/v1/store_daemon.pb-c.h"
@@ -20,7 +20,9 @@ struct report_facts {
     const struct run_report *run;
     bool from_replica, joined;
     const char *memory; /* page_kind_name(); NULL = "", in a plan */
-    double resolve_ms, plan_ms, total_ms;
+    double resolve_ms, plan_ms, total_ms, assemble_ms;
+    const struct execution_topology *topology;      /* of the request */
+    const struct collective_counters *collective;   /* NULL unless the load was part of a collective that ran */
 };
 
 Tensorcast__Daemon__V1__LoadReport *report_fill(const struct report_facts *facts, struct arena *arena);

@@ -164,7 +164,7 @@ static void start(struct shot *shot)
         exit(1);
     }
     shot->run =
-        run_start(shot->bench->engine, &(struct run_options){shot->mapping, shot->plan, shot->segment, on_done, shot});
+        run_start(shot->bench->engine, &(struct run_options){.mapping = shot->mapping, .plan = shot->plan, .segment = shot->segment, .done = on_done, .data = shot});
 }
 
 static void add_report(struct run_report *sum, const struct run_report *one)

@@ -131,7 +131,49 @@ static void many_files_and_a_group_on_a_network_filesystem(void **state)
     struct mapping_fake *fake = mapping_fake_create("disk:/mnt/big", 30, 8);
     for (uint32_t file = 0; file < 30; file++)
         mapping_fake_add_bytes(fake, file, 4 * GIB + file);
+    scene.facts.group_problem = "group_assemble_timeout:missing=3,7";
     check(fake, &scene, "tests/golden/explain_many_files.txt");
+}
+
+/* Four ranks of a model of two files: columns and rows are cut, the norm is not. */
+static struct mapping_fake *group_rank(uint64_t rank)
+{
+    struct mapping_fake *fake = mapping_fake_create("disk:/mnt/group", 2, 80);
+    for (uint32_t file = 0; file < 2; file++)
+        for (int layer = 0; layer < 4; layer++) {
+            mapping_fake_add(fake, file, 1, 2, (uint64_t[]){8192, 8192}, (uint64_t[]){rank * 2048, 0},
+                             (uint64_t[]){rank * 2048 + 2048, 8192});
+            mapping_fake_add_columns(fake, file, 8192, 8192, rank * 2048, rank * 2048 + 2048);
+            mapping_fake_add_bytes(fake, file, 16 * MIB);
+        }
+    return fake;
+}
+
+static void a_group_of_four_ranks(void **state)
+{
+    (void)state;
+    struct scene scene = ordinary_scene();
+    struct mapping_fake *fakes[4];
+    struct collective_rank ranks[4];
+    const uint32_t leaders[4] = {0, 1, 2, 3};
+    scene.strategy.enable_owner_file_collective = true;
+    scene.strategy.owner_file_collective_batch_bytes = 128 * MIB;
+    scene.strategy.owner_file_collective_dim1_staging_bytes = 64 * MIB;
+    scene.strategy.owner_file_collective_peak_bytes_budget = 8 * GIB;
+    scene.strategy.owner_file_collective_max_owner_skew_ratio = 1.5;
+    scene.spec.topology = (struct execution_topology){
+        .has_group = true, .group_id = "g", .rank = 1, .world_size = 4, .source_locality = LOCALITY_SHARED_SOURCE};
+    for (uint32_t rank = 0; rank < 4; rank++) {
+        fakes[rank] = group_rank(rank);
+        ranks[rank] = (struct collective_rank){mapping_fake_finish(fakes[rank]), rank, 1};
+    }
+    const struct collective_facts facts = {.strategy = &scene.strategy, .group_id = "g", .world_size = 4, .leaders = leaders,
+                                           .staging_budget_bytes = 64 * MIB, .transport = "loopback"};
+    scene.facts.group = collective_plan_build(ranks, 4, &facts);
+    check(group_rank(1), &scene, "tests/golden/explain_group.txt");
+    collective_plan_unref(scene.facts.group);
+    for (uint32_t rank = 0; rank < 4; rank++)
+        mapping_fake_destroy(fakes[rank]);
 }
 
 static void a_view_without_bytes(void **state)
@@ -151,6 +193,7 @@ int main(void)
         cmocka_unit_test(the_byte_gate_decides_otherwise),
         cmocka_unit_test(a_column_of_huge_rows),
         cmocka_unit_test(many_files_and_a_group_on_a_network_filesystem),
+        cmocka_unit_test(a_group_of_four_ranks),
         cmocka_unit_test(a_view_without_bytes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

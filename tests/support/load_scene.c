@@ -215,14 +215,21 @@ static void on_done(struct run *run, void *data, const struct error *error)
         loop_stop(load->scene->loop);
 }
 
-void load_start(struct load *load)
+void load_start_in(struct load *load, struct collective *collective, uint32_t rank)
 {
     assert(!load->run);
     if (load->has_failed) /* there is no segment */
         return;
     load->scene->n_running++;
-    load->run =
-        run_start(load->scene->engine, &(struct run_options){load->mapping, load->plan, load->segment, on_done, load});
+    load->run = run_start(load->scene->engine,
+                          &(struct run_options){.mapping = load->mapping, .plan = load->plan, .segment = load->segment,
+                                                .done = on_done, .data = load, .collective = collective, .rank = rank,
+                                                .n_sharers = 1});
+}
+
+void load_start(struct load *load)
+{
+    load_start_in(load, NULL, 0);
 }
 
 void scene_wait(struct load_scene *scene)

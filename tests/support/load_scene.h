@@ -58,6 +58,8 @@ struct load *load_create(struct load_scene *scene, const struct view_spec *view,
 /* A random view of the scene's tensors. */
 struct load *load_create_random(struct load_scene *scene, int executor, struct device *device);
 void load_start(struct load *load);
+struct collective;
+void load_start_in(struct load *load, struct collective *collective, uint32_t rank);
 void scene_wait(struct load_scene *scene); /* until every started load is done */
 /* Every byte of the segment is the source's or, where no tensor lies, zero. */
 bool load_is_right(const struct load *load);

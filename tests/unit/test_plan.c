@@ -120,7 +120,7 @@ static void p2_without_a_group_the_collective_says_so(void **state)
     assert_string_equal(plan->candidates[COLLECTIVE].reason, "collective_group_missing");
 }
 
-static void p3_a_proven_group_lacks_nothing_but_the_executor(void **state)
+static void p3_a_proven_group_prefers_the_collective(void **state)
 {
     struct scene *scene = *state;
     mapping_fake_add_bytes(scene->fake, 0, 64);
@@ -129,10 +129,9 @@ static void p3_a_proven_group_lacks_nothing_but_the_executor(void **state)
     join_group(scene, LOCALITY_SHARED_SOURCE);
     scene->spec.topology.source_sharing_domain = "rack-7";
     const struct plan *plan = build(scene);
-    assert_selected(plan, LOCAL, "auto_prefers_local_batched");
-    assert_false(plan->candidates[COLLECTIVE].eligible);
-    assert_string_equal(plan->candidates[COLLECTIVE].reason, "executor_not_available");
-    assert_int_equal(plan->candidates[COLLECTIVE].read_bytes, 32);
+    assert_selected(plan, COLLECTIVE, "auto_prefers_owner_file_collective_shared_source");
+    assert_true(plan->candidates[COLLECTIVE].eligible);
+    assert_string_equal(plan->candidates[COLLECTIVE].reason, "eligible");
 }
 
 static void p4_a_collective_preference_falls_to_a_planned_executor(void **state)
@@ -451,37 +450,81 @@ static void the_collective_names_the_first_thing_that_is_missing(void **state)
     scene->spec.topology.source_locality = LOCALITY_AUTO;
     assert_string_equal(collective_reason(scene), "shared_source_unproven");
     scene->spec.topology.source_sharing_domain = "d";
-    strategy->owner_file_collective_peak_bytes_budget = 512 * MIB - 1;
-    assert_string_equal(collective_reason(scene), "peak_budget_exceeded");
-    strategy->owner_file_collective_peak_bytes_budget = 512 * MIB;
-    scene->spec.topology.world_size = 8;
-    assert_string_equal(collective_reason(scene), "owner_skew_threshold_exceeded");
-    strategy->owner_file_collective_max_owner_skew_ratio = 2.0;
-    strategy->owner_file_collective_min_dedup_saving_bytes = 7 * (2 * GIB + 100) + 1;
-    assert_string_equal(collective_reason(scene), "dedup_saving_below_threshold");
-    strategy->owner_file_collective_min_dedup_saving_bytes--;
-    assert_string_equal(collective_reason(scene), "executor_not_available");
+    scene->facts.device.direct_segments = false;
+    assert_string_equal(collective_reason(scene), "target_not_gpu:no_direct_segments");
+    scene->facts.device.direct_segments = true;
+    scene->facts.group_problem = "group_assemble_timeout:missing=1";
+    assert_string_equal(collective_reason(scene), "group_assemble_timeout:missing=1");
+    scene->facts.group_problem = NULL;
+    assert_string_equal(collective_reason(scene), "eligible");
 }
 
-static void proof_of_sharing_is_not_asked_for_when_any_filesystem_will_do(void **state)
+/* The group's thresholds, with a joint plan whose numbers are set by hand: each at the limit and one beyond. */
+static void every_threshold_of_a_group_has_its_reason(void **state)
+{
+    struct scene *scene = *state;
+    struct materialization_strategy *strategy = &scene->strategy;
+    mapping_fake_add_bytes(scene->fake, 0, 64);
+    const uint32_t leaders[] = {0, 0};
+    const struct mapping *mapping = mapping_fake_finish(scene->fake);
+    const struct collective_rank rank = {mapping, 0, 2};
+    const struct collective_facts facts = {.strategy = strategy, .group_id = "g", .world_size = 2, .leaders = leaders,
+                                           .staging_budget_bytes = 64 * MIB, .transport = "loopback"};
+    struct collective_plan *group = collective_plan_build(&rank, 1, &facts);
+    strategy->enable_owner_file_collective = true;
+    join_group(scene, LOCALITY_SHARED_SOURCE);
+    scene->facts.group = group;
+    group->dedup_saving_bytes = strategy->owner_file_collective_min_dedup_saving_bytes - 1;
+    assert_string_equal(collective_reason(scene), "dedup_saving_below_threshold");
+    group->dedup_saving_bytes++;
+    assert_string_equal(collective_reason(scene), "eligible");
+    group->owner_skew = 1.51;
+    assert_string_equal(collective_reason(scene), "owner_skew_threshold_exceeded");
+    group->owner_skew = 1.5;
+    assert_string_equal(collective_reason(scene), "eligible");
+    group->peak_temporary_bytes = 8 * GIB + 1;
+    assert_string_equal(collective_reason(scene), "peak_budget_exceeded");
+    group->peak_temporary_bytes = 8 * GIB;
+    assert_string_equal(collective_reason(scene), "eligible");
+    group->residual_bytes = 1;
+    assert_string_equal(collective_reason(scene), "residual_fallback_requires_generic_executor");
+    strategy->owner_file_collective_allow_mixed_residual = true;
+    assert_string_equal(collective_reason(scene), "eligible");
+    collective_plan_unref(group);
+}
+
+static void a_refused_group_leaves_every_rank_its_own_plan(void **state)
+{
+    struct scene *scene = *state;
+    mapping_fake_add_bytes(scene->fake, 0, 64);
+    scene->strategy.enable_owner_file_collective = true;
+    join_group(scene, LOCALITY_SHARED_SOURCE);
+    scene->facts.group_problem = "group_assemble_timeout:missing=1";
+    assert_selected(build(scene), LOCAL, "auto_prefers_local_batched");
+    plan_destroy(scene->plan);
+    scene->spec.policy.collective = COLLECTIVE_REQUIRED;
+    assert_null(build(scene));
+    assert_int_equal(scene->error.code, ERROR_FAILED_PRECONDITION);
+    assert_non_null(strstr(scene->error.message, "missing=1"));
+}
+
+static void an_unproven_group_is_for_what_local_does_not_want(void **state)
 {
     struct scene *scene = *state;
     mapping_fake_add_bytes(scene->fake, 0, 64);
     scene->strategy.enable_owner_file_collective = true;
     scene->strategy.owner_file_collective_shared_fs_only = false;
-    scene->strategy.owner_file_collective_min_dedup_saving_bytes = 64;
     join_group(scene, LOCALITY_AUTO);
-    assert_string_equal(collective_reason(scene), "executor_not_available");
-}
-
-static void disjoint_outer_slices_save_nothing_in_a_collective(void **state)
-{
-    struct scene *scene = *state;
-    mapping_fake_add(scene->fake, 0, 1, 2, (uint64_t[]){4, 16}, (uint64_t[]){0, 0}, (uint64_t[]){2, 16});
-    scene->strategy.enable_owner_file_collective = true;
-    scene->strategy.owner_file_collective_min_dedup_saving_bytes = 1;
-    join_group(scene, LOCALITY_SHARED_SOURCE);
-    assert_string_equal(collective_reason(scene), "dedup_saving_below_threshold");
+    assert_selected(build(scene), LOCAL, "auto_prefers_local_batched");
+    plan_destroy(scene->plan);
+    scene->strategy.enable_local_batched_disk_load = false;
+    assert_selected(build(scene), COLLECTIVE, "auto_collective_after_local_rejection:strategy_disabled");
+    plan_destroy(scene->plan);
+    scene->spec.policy.executor = EXECUTOR_PREFERENCE_OWNER_FILE_COLLECTIVE;
+    assert_selected(build(scene), COLLECTIVE, "executor_preference_owner_file_collective");
+    plan_destroy(scene->plan);
+    scene->spec.policy = (struct retrieval_policy){.collective = COLLECTIVE_REQUIRED};
+    assert_selected(build(scene), COLLECTIVE, "collective_required");
 }
 
 static void the_same_facts_give_the_same_plan(void **state)
@@ -517,7 +560,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(p1_an_unproven_group_stays_out_and_local_serves),
         TEST(p2_without_a_group_the_collective_says_so),
-        TEST(p3_a_proven_group_lacks_nothing_but_the_executor),
+        TEST(p3_a_proven_group_prefers_the_collective),
         TEST(p4_a_collective_preference_falls_to_a_planned_executor),
         TEST(a_collective_preference_falls_to_generic_when_local_is_off),
         TEST(p5_the_byte_gate_keeps_an_amplified_column_slice_on_generic),
@@ -543,8 +586,9 @@ int main(void)
         TEST(temporary_memory_never_exceeds_the_staging_budget),
         TEST(a_required_collective_that_cannot_be_is_an_error_with_its_reason),
         TEST(the_collective_names_the_first_thing_that_is_missing),
-        TEST(proof_of_sharing_is_not_asked_for_when_any_filesystem_will_do),
-        TEST(disjoint_outer_slices_save_nothing_in_a_collective),
+        TEST(every_threshold_of_a_group_has_its_reason),
+        TEST(a_refused_group_leaves_every_rank_its_own_plan),
+        TEST(an_unproven_group_is_for_what_local_does_not_want),
         TEST(the_same_facts_give_the_same_plan),
         TEST(a_hundred_thousand_sliced_tensors_are_planned_in_order),
     };

@@ -29,13 +29,19 @@ MaterializeRequest = Table(load=(1, "message", LoadRequest))
 Candidate = Table(executor=(1, "string"), eligible=(2, "bool"), reason=(3, "string"), requested_bytes=(4, "uint"),
                   unique_source_bytes=(5, "uint"), read_bytes=(6, "uint"), requests=(7, "uint"),
                   peak_temporary_bytes=(8, "uint"), estimated_ms=(9, "double"))
+CollectiveNumbers = Table(unique_source_bytes=(1, "uint"), peer_transfer_bytes=(2, "uint"),
+                          peak_temporary_bytes=(3, "uint"), batch_count=(4, "uint"), dedup_saving_bytes=(5, "uint"))
+CollectiveReport = Table(group_id=(1, "string"), rank=(2, "int"), world_size=(3, "int"), transport=(4, "string"),
+                         skip_reason=(5, "string"), assemble_ms=(6, "double"), measured=(7, "message", CollectiveNumbers),
+                         estimated=(8, "message", CollectiveNumbers))
 LoadReport = Table(load_id=(1, "string"), artifact=(2, "string"), identity=(3, "string"), executor=(4, "string"),
                    selection_reason=(5, "string"), candidates=(6, "messages", Candidate), view_bytes=(7, "uint"),
                    unique_source_bytes=(8, "uint"), read_bytes=(9, "uint"), copied_bytes=(10, "uint"),
                    residual_bytes=(11, "uint"), from_replica=(12, "bool"), memory=(13, "string"),
                    resolve_ms=(14, "double"), plan_ms=(15, "double"), execute_ms=(16, "double"),
                    total_ms=(17, "double"), shared_bytes=(18, "uint"), cached_bytes=(19, "uint"),
-                   requests=(20, "uint"), peak_temporary_bytes=(21, "uint"), joined=(22, "bool"))
+                   requests=(20, "uint"), peak_temporary_bytes=(21, "uint"), joined=(22, "bool"),
+                   collective=(23, "message", CollectiveReport))
 ExplainResponse = Table(report=(1, "message", LoadReport), text=(2, "string"))
 
 Accepted = Table(plan=(1, "message", LoadReport))

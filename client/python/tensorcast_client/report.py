@@ -7,6 +7,7 @@ from .dtypes import NAMES
 def plan(report):
     """What a plan and a load have in common: also the object of `tensorcast explain --json`."""
     run = {"load_id": report.load_id, "memory": report.memory}  # a plan that was not run has neither
+    group = {"collective": collective(report.collective)} if report.collective else {}
     return {
         **{key: value for key, value in run.items() if value},
         "artifact": report.artifact,
@@ -23,7 +24,20 @@ def plan(report):
         "joined": report.joined,
         "ms": {"resolve": report.resolve_ms, "plan": report.plan_ms, "execute": report.execute_ms,
                "total": report.total_ms},
+        **group,
     }
+
+
+def _numbers(numbers):
+    return {f"collective_{name}": value for name, value in vars(numbers).items()}
+
+
+def collective(report):
+    """What became of the group: absent keys say that the ranks did not meet, or that nothing was run."""
+    named = {"group_id": report.group_id, "rank": report.rank, "world_size": report.world_size,
+             "transport": report.transport, "skip_reason": report.skip_reason, "assemble_ms": report.assemble_ms}
+    measured = _numbers(report.measured) if report.measured else {}
+    return {**named, **measured, **({"estimated": _numbers(report.estimated)} if report.estimated else {})}
 
 
 def load(report, names, layout):

@@ -2,8 +2,8 @@
  *
  *     offset        offset+stride
  *     |bytes|.......|bytes|.......|bytes|        count = 3 */
-#ifndef EXECUTE_ROWS_H
-#define EXECUTE_ROWS_H
+#ifndef PLAN_ROWS_H
+#define PLAN_ROWS_H
 
 #include <stdint.h>
 

@@ -1,0 +1,40 @@
+/* The owner-file collective at work: the runs of a group's ranks, tied together.
+ *
+ *   collective_create (any thread) -> collective_expect(n) -> n x run_start with options.collective -> ... -> n x run_destroy
+ *
+ * No run of it reads before all of them are set up. Then workers take blocks in the order of the joint plan's batches, never
+ * from more than max_inflight_batches at a time: each block is read once, its owner's rank is charged with it, and the
+ * transport delivers it to every other rank that needs it. A rank that is cancelled or fails merely needs nothing any more.
+ * What no batch covers is read afterwards, as every run does.
+ *
+ * A rank's bytes are in place when every run of the collective is done. It is gone with the last run_destroy(). */
+#ifndef EXECUTE_COLLECTIVE_H
+#define EXECUTE_COLLECTIVE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "execute/engine.h"
+#include "plan/collective_plan.h"
+#include "transport/transport.h"
+
+struct collective;
+
+struct collective_counters { /* of all ranks together, counted where the work happens; final when every run is done */
+    uint64_t unique_source_bytes;  /* asked of the source */
+    uint64_t peer_transfer_bytes;  /* landed in other ranks' memory than their owner's */
+    uint64_t peak_temporary_bytes; /* staging in use for it at once */
+    uint64_t batch_count;          /* batches that were read to their end */
+    uint64_t dedup_saving_bytes;   /* landed, for every rank that has it, and not read for it */
+    uint64_t total_ns;             /* from the first read to the last byte */
+};
+
+struct collective *collective_create(struct engine *engine, struct collective_plan *plan, const struct transport_ops *ops,
+                                     struct error *error);
+void collective_expect(struct collective *collective, size_t n_runs); /* loop thread; at least one */
+void collective_destroy(struct collective *collective); /* instead of collective_expect(): it is not needed; accepts NULL */
+
+/* NULL when the run has none. */
+const struct collective_counters *run_collective_counters(const struct run *run);
+
+#endif

@@ -1,0 +1,80 @@
+/* Groups of ranks that load together: who is here, who is missing, and until when one waits.
+ *
+ *                 first rank joins: timer starts
+ *   (nothing) ------------------------------------> ASSEMBLING --every rank is here--> RUNNING --last rank ends--> (nothing)
+ *                                                     |     |
+ *                         timer, or a rank declines --+     +-- last rank leaves --> (nothing)
+ *                                                     v
+ *                                                  DISSOLVED --every missing rank was told, or one more timeout--> (nothing)
+ *
+ * One timer per group, from its first join; nobody waits longer. A rank that comes too late is told so at once, by a group
+ * that has dissolved or by a running one that lost it. Everything that all ranks must agree on is compared by digest; the
+ * odd one is refused, the others keep waiting. A rank number is taken once: the second one to claim it is refused. A
+ * group id may be used again as soon as its ranks have ended.
+ *
+ * Knows nothing of loads. Loop thread only. */
+#ifndef GROUP_H
+#define GROUP_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/digest.h"
+#include "base/error.h"
+#include "base/loop.h"
+
+struct group_terms { /* what every rank of a group must say alike; borrowed for the call */
+    const char *id;
+    const char *purpose; /* groups of different purposes never meet: "load", "explain" */
+    uint32_t world_size;
+    const char *artifact; /* identity */
+    const char *policy;   /* every choice that decides which executor runs, as text */
+    uint64_t timeout_ms;  /* the first rank's counts */
+};
+
+struct group;
+
+struct group_member { /* embedded by the caller, who keeps it until the group lets go of it */
+    uint32_t rank;
+    const char *holder; /* load id, for messages */
+    struct group *group; /* NULL while in none */
+};
+
+struct group_events {
+    /* Every rank is here. The members stay until each has left or ended. */
+    void (*complete)(void *data, struct group *group);
+    /* The member is out of the group, which will not assemble; problem says why. */
+    void (*dissolved)(void *data, struct group_member *member, const char *problem);
+};
+
+struct group_table;
+
+struct group_table *group_table_create(struct loop *loop, const struct group_events *events, void *data);
+void group_table_destroy(struct group_table *table); /* no member may be left; accepts NULL */
+
+enum group_answer {
+    GROUP_JOINED,  /* `complete` or `dissolved` follows, perhaps before the call returns, unless the member leaves */
+    GROUP_LATE,    /* do without; `problem` says why */
+    GROUP_REFUSED, /* error: ALREADY_EXISTS, INVALID_ARGUMENT */
+};
+enum { GROUP_PROBLEM_CHARS = 160 };
+
+enum group_answer group_join(struct group_table *table, const struct group_terms *terms, struct group_member *member,
+                             char problem[GROUP_PROBLEM_CHARS], struct error *error);
+/* This rank needs nothing of the group any more, but is not missing either: it has what it wants. */
+void group_excuse(struct group_table *table, const struct group_terms *terms, uint32_t rank);
+/* This rank will not load with the others: whoever waits is told at once. */
+void group_decline(struct group_table *table, const struct group_terms *terms, uint32_t rank, const char *why);
+
+void group_leave(struct group_table *table, struct group_member *member); /* it is gone; a running group goes on without */
+void group_end(struct group_table *table, struct group_member *member);   /* it has finished */
+/* A complete group cannot run after all: its other members are dissolved, `except` (optional) just leaves. */
+void group_dissolve(struct group_table *table, struct group *group, struct group_member *except, const char *problem);
+
+/* The member with this rank, NULL where a rank is excused or gone. */
+struct group_member *group_find(const struct group *group, uint32_t rank);
+uint32_t group_world_size(const struct group *group);
+const char *group_id(const struct group *group);
+uint64_t group_age_ns(const struct group *group); /* since its first join */
+
+#endif

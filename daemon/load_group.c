@@ -1,0 +1,457 @@
+/* The meeting of tickets (group.h) and the joint work on what they want (execute/collective.h); drawn in load_group.h.
+ *
+ * A team is a group that is complete: first it plans on a helper thread, then it counts the runs that are not done. Runs that
+ * are done early are parked: a rank's bytes are only surely in place when the whole collective has ended. */
+#include "load_group.h"
+
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/memory.h"
+#include "execute/collective.h"
+#include "load_log.h"
+#include "load_private.h"
+#include "observe/log.h"
+#include "transport/transport.h"
+
+enum { MAX_POLICY_CHARS = 512 };
+
+struct team {
+    struct loop_work work; /* first */
+    struct load_table *table;
+    struct group *group;
+    struct ticket_internal **tickets; /* by rank; borrowed by the helper */
+    size_t n_tickets;
+    struct collective_rank *ranks; /* distinct views */
+    size_t n_ranks;
+    uint32_t *leaders; /* per rank: the first one with the same view */
+    uint32_t world_size;
+    char *group_id;
+    unsigned char key[DIGEST_BYTES]; /* of the joint plan */
+    struct collective_plan *plan;
+    struct collective *collective;
+    struct load *parked;
+    size_t n_running;
+    uint64_t plan_ns;
+};
+
+/* --- what has to be alike ------------------------------------------------------------------------------------------- */
+
+bool load_group_is_wanted(const struct ticket_internal *internal)
+{
+    const struct load_spec *spec = &internal->ticket->spec;
+    return spec->topology.has_group && spec->policy.collective != COLLECTIVE_DISABLED &&
+           internal->config->engine.strategy.enable_owner_file_collective;
+}
+
+static struct group_terms terms_of(const struct ticket_internal *internal, char policy[MAX_POLICY_CHARS])
+{
+    static const char *const collective[] = {"auto", "required", "disabled"};
+    static const char *const locality[] = {"auto", "host_local", "shared_source"};
+    const struct load_spec *spec = &internal->ticket->spec;
+    const struct execution_topology *topology = &spec->topology;
+    snprintf(policy, MAX_POLICY_CHARS, "collective=%s executor=%s source_locality=%s source_sharing_domain=%s",
+             collective[spec->policy.collective], executor_preference_name(spec->policy.executor),
+             locality[topology->source_locality], topology->source_sharing_domain ? topology->source_sharing_domain : "");
+    return (struct group_terms){.id = topology->group_id,
+                                .purpose = internal->goal == GOAL_PLAN ? "explain" : "load",
+                                .world_size = topology->world_size,
+                                .artifact = internal->mapping->artifact->identity,
+                                .policy = policy,
+                                .timeout_ms = internal->config->engine.strategy.owner_file_collective_group_assemble_timeout_ms};
+}
+
+/* --- assembling ----------------------------------------------------------------------------------------------------- */
+
+static void go_without(struct ticket_internal *internal, const char *problem)
+{
+    snprintf(internal->group_problem, sizeof internal->group_problem, "%s", problem);
+    log_info("collective_disk_load", LOG_TEXT("load_id", internal->ticket->id), LOG_TEXT("action", "skipped"),
+             LOG_TEXT("group_id", internal->ticket->spec.topology.group_id),
+             LOG_U64("rank", internal->ticket->spec.topology.rank), LOG_TEXT("reason", problem));
+    load_plan_again(internal);
+}
+
+static void join_group(struct ticket_internal *internal, const struct group_terms *terms)
+{
+    char problem[GROUP_PROBLEM_CHARS];
+    struct error error;
+    internal->state = TICKET_ASSEMBLING;
+    internal->assembling_ns = clock_now_ns();
+    internal->member.rank = internal->ticket->spec.topology.rank;
+    switch (group_join(internal->table->groups, terms, &internal->member, problem, &error)) {
+    case GROUP_JOINED:
+        break;
+    case GROUP_LATE:
+        go_without(internal, problem);
+        break;
+    case GROUP_REFUSED:
+        load_finish_ticket(internal, &error);
+        break;
+    }
+}
+
+bool load_group_enter(struct ticket_internal *internal)
+{
+    char policy[MAX_POLICY_CHARS];
+    if (!load_group_is_wanted(internal) || internal->group_problem[0])
+        return false;
+    struct group_terms terms = terms_of(internal, policy);
+    uint32_t rank = internal->ticket->spec.topology.rank;
+    if (internal->plan->executor != EXECUTOR_OWNER_FILE_COLLECTIVE) {
+        group_decline(internal->table->groups, &terms, rank,
+                      internal->plan->candidates[EXECUTOR_OWNER_FILE_COLLECTIVE].eligible ? "prefers_other_executor"
+                                                                                          : "not_eligible");
+        return false;
+    }
+    if (internal->goal == GOAL_REPLICA && load_exists(internal)) {
+        group_excuse(internal->table->groups, &terms, rank);
+        load_take_existing(internal);
+        return true;
+    }
+    join_group(internal, &terms);
+    return true;
+}
+
+void load_group_release(struct ticket_internal *internal)
+{
+    if (internal->cancelled)
+        group_leave(internal->table->groups, &internal->member);
+    else
+        group_end(internal->table->groups, &internal->member);
+}
+
+static struct ticket_internal *ticket_of(struct group_member *member)
+{
+    return (struct ticket_internal *)((char *)member - offsetof(struct ticket_internal, member));
+}
+
+static void on_dissolved(void *data, struct group_member *member, const char *problem)
+{
+    struct ticket_internal *internal = ticket_of(member);
+    (void)data;
+    internal->ticket->assemble_ns = clock_now_ns() - internal->assembling_ns;
+    if (internal->cancelled) /* while its group was planning */
+        load_finish_ticket(internal, NULL);
+    else
+        go_without(internal, problem);
+}
+
+/* --- the joint plan ------------------------------------------------------------------------------------------------- */
+
+static void free_team(struct team *team)
+{
+    collective_plan_unref(team->plan);
+    free(team->group_id);
+    free(team->leaders);
+    free(team->ranks);
+    free(team->tickets);
+    free(team);
+}
+
+static struct collective_facts facts_of(const struct team *team)
+{
+    const struct config *config = team->tickets[0]->config;
+    return (struct collective_facts){.strategy = &config->engine.strategy,
+                                     .group_id = team->group_id,
+                                     .world_size = team->world_size,
+                                     .leaders = team->leaders,
+                                     .staging_budget_bytes = config->memory.staging_budget_bytes,
+                                     .transport = transport_loopback.name,
+                                     .stages_batches = transport_loopback.caps.stages_batches};
+}
+
+/* Ranks that want the same view get the same memory. */
+static void find_distinct(struct team *team)
+{
+    struct map seen;
+    map_init(&seen, team->n_tickets);
+    team->ranks = memory_alloc_array(team->n_tickets, sizeof *team->ranks);
+    team->leaders = memory_alloc_array(team->world_size, sizeof *team->leaders);
+    for (uint32_t rank = 0; rank < team->world_size; rank++)
+        team->leaders[rank] = rank;
+    for (size_t i = 0; i < team->n_tickets; i++) {
+        const struct mapping *mapping = team->tickets[i]->mapping;
+        uint32_t rank = team->tickets[i]->member.rank;
+        uint32_t known = map_add(&seen, mapping->view_digest, DIGEST_HEX_CHARS, (uint32_t)team->n_ranks);
+        if (known == MAP_NONE) {
+            team->ranks[team->n_ranks++] = (struct collective_rank){mapping, rank, 1};
+        } else {
+            team->ranks[known].n_sharers++;
+            team->leaders[rank] = team->ranks[known].rank;
+        }
+    }
+    map_fini(&seen);
+}
+
+/* Everything the joint plan follows from. */
+static void digest_team(struct team *team)
+{
+    const struct collective_facts facts = facts_of(team);
+    const struct materialization_strategy *strategy = facts.strategy;
+    struct digest *digest = digest_create();
+    double skew = strategy->owner_file_collective_max_owner_skew_ratio;
+    digest_add_text(digest, team->tickets[0]->mapping->artifact->identity);
+    digest_add_text(digest, team->group_id);
+    digest_add_text(digest, facts.transport);
+    digest_add_u64(digest, team->world_size);
+    digest_add_u64(digest, facts.staging_budget_bytes);
+    digest_add_u64(digest, strategy->owner_file_collective_batch_bytes);
+    digest_add_u64(digest, strategy->owner_file_collective_dim1_staging_bytes);
+    digest_add_u64(digest, strategy->owner_file_collective_max_inflight_batches);
+    digest_add(digest, &skew, sizeof skew);
+    for (size_t i = 0; i < team->n_ranks; i++) {
+        digest_add_text(digest, team->ranks[i].mapping->view_digest);
+        digest_add_u64(digest, team->ranks[i].rank);
+        digest_add_u64(digest, team->ranks[i].n_sharers);
+    }
+    digest_finish(digest, team->key);
+}
+
+static void ref_plan(const void *value)
+{
+    collective_plan_ref((struct collective_plan *)(uintptr_t)value);
+}
+
+static void unref_plan(const void *value)
+{
+    collective_plan_unref((struct collective_plan *)(uintptr_t)value);
+}
+
+static const struct lru_ops plan_ops = {.ref = ref_plan, .unref = unref_plan};
+
+/* A reload may have changed how many plans are kept. */
+static struct lru *plan_cache(struct load_table *table)
+{
+    uint64_t cap = table->services->config->engine.strategy.owner_file_collective_planner_cache_entries;
+    if (cap != table->group_plans_cap) {
+        lru_destroy(table->group_plans);
+        table->group_plans = lru_create(cap, &plan_ops);
+        table->group_plans_cap = cap;
+    }
+    return table->group_plans;
+}
+
+static void plan_ticket(struct team *team, struct ticket_internal *internal)
+{
+    struct plan_facts facts = ticket_facts(internal->ticket);
+    facts.group = team->plan;
+    plan_destroy(internal->plan);
+    internal->plan = plan_build(internal->mapping, &internal->ticket->spec, &facts, &internal->error);
+    internal->failed = internal->plan == NULL;
+}
+
+static bool is_collective(const struct ticket_internal *internal)
+{
+    return internal->plan && internal->plan->executor == EXECUTOR_OWNER_FILE_COLLECTIVE;
+}
+
+static void plan_team(struct loop_work *work)
+{
+    struct team *team = (struct team *)work;
+    const struct collective_facts facts = facts_of(team);
+    uint64_t start_ns = clock_now_ns();
+    struct error error;
+    if (!team->plan)
+        team->plan = collective_plan_build(team->ranks, team->n_ranks, &facts);
+    bool runs = false;
+    for (size_t i = 0; i < team->n_tickets; i++) {
+        plan_ticket(team, team->tickets[i]);
+        runs = runs || (team->tickets[i]->goal == GOAL_REPLICA && is_collective(team->tickets[i]));
+    }
+    if (runs)
+        team->collective =
+            collective_create(team->table->services->engine, team->plan, transport_find(facts.transport), &error);
+    team->plan_ns = clock_now_ns() - start_ns;
+}
+
+/* --- the start ------------------------------------------------------------------------------------------------------ */
+
+static void refuse(struct team *team, size_t i, const struct error *error)
+{
+    struct ticket_internal *internal = team->tickets[i];
+    team->tickets[i] = NULL;
+    load_finish_ticket(internal, error);
+}
+
+/* What does not take part any more goes its own way. */
+static void sort_out(struct team *team, size_t i)
+{
+    struct ticket_internal *internal = team->tickets[i];
+    internal->ticket->plan = internal->plan;
+    internal->ticket->plan_ns += team->plan_ns;
+    if (!internal->cancelled && !internal->failed)
+        load_log_plan(internal->ticket);
+    if (internal->cancelled || internal->failed || internal->goal == GOAL_PLAN) {
+        refuse(team, i, internal->failed ? &internal->error : NULL);
+        return;
+    }
+    bool alone = !is_collective(internal) || !team->collective;
+    if (!load_exists(internal) && !alone)
+        return;
+    team->tickets[i] = NULL;
+    load_group_release(internal);
+    if (alone && is_collective(internal))
+        go_without(internal, "transport_unavailable");
+    else if (!load_take_existing(internal))
+        load_start_alone(internal);
+}
+
+struct launch { /* the loads of a team, before any of them runs */
+    struct load **loads;
+    size_t *leaders; /* index into team->tickets */
+    size_t n_loads;
+};
+
+static struct load *find_prepared(const struct launch *launch, const struct mapping *mapping)
+{
+    struct replica_key key = replica_key_of(mapping);
+    for (size_t i = 0; i < launch->n_loads; i++)
+        if (replica_key_equal(&launch->loads[i]->key, &key))
+            return launch->loads[i];
+    return NULL;
+}
+
+/* Memory for every rank, or for none: then one rank has got the error, and the others are told. */
+static int prepare_all(struct team *team, struct launch *launch)
+{
+    char problem[GROUP_PROBLEM_CHARS];
+    struct error error;
+    for (size_t i = 0; i < team->n_tickets; i++) {
+        struct ticket_internal *internal = team->tickets[i];
+        if (!internal || find_prepared(launch, internal->mapping))
+            continue;
+        struct load *load = load_prepare(internal, &error);
+        if (load) {
+            launch->leaders[launch->n_loads] = i;
+            launch->loads[launch->n_loads++] = load;
+            continue;
+        }
+        for (size_t l = 0; l < launch->n_loads; l++)
+            load_unprepare(launch->loads[l], team->tickets[launch->leaders[l]]);
+        snprintf(problem, sizeof problem, "group_member_failed:rank=%u:%s", internal->member.rank, error.reason);
+        group_dissolve(team->table->groups, team->group, &internal->member, problem);
+        load_finish_ticket(internal, &error);
+        return -1;
+    }
+    return 0;
+}
+
+static uint32_t join_sharers(struct team *team, struct load *load)
+{
+    uint32_t n_sharers = 1;
+    for (size_t i = 0; i < team->n_tickets; i++) {
+        struct ticket_internal *internal = team->tickets[i];
+        if (!internal || !internal->mapping)
+            continue;
+        struct replica_key key = replica_key_of(internal->mapping);
+        if (!replica_key_equal(&key, &load->key))
+            continue;
+        internal->ticket->joined = true;
+        team->tickets[i] = NULL;
+        load_join(internal, load);
+        n_sharers++;
+    }
+    return n_sharers;
+}
+
+static void launch_all(struct team *team, struct launch *launch)
+{
+    collective_expect(team->collective, launch->n_loads);
+    team->n_running = launch->n_loads;
+    for (size_t l = 0; l < launch->n_loads; l++) {
+        launch->loads[l]->team = team;
+        load_publish(launch->loads[l]);
+    }
+    for (size_t l = 0; l < launch->n_loads; l++) {
+        struct ticket_internal *leader = team->tickets[launch->leaders[l]];
+        uint32_t rank = leader->member.rank;
+        team->tickets[launch->leaders[l]] = NULL;
+        load_join(leader, launch->loads[l]);
+        uint32_t n_sharers = join_sharers(team, launch->loads[l]);
+        load_run(launch->loads[l], team->collective, rank, n_sharers);
+    }
+}
+
+static void team_planned(struct loop_work *work)
+{
+    struct team *team = (struct team *)work;
+    struct load_table *table = team->table;
+    lru_add(plan_cache(table), team->key, sizeof team->key, team->plan, 1);
+    for (size_t i = 0; i < team->n_tickets; i++)
+        sort_out(team, i);
+    struct launch launch = {.loads = memory_alloc_array(team->n_tickets, sizeof(struct load *)),
+                            .leaders = memory_alloc_array(team->n_tickets, sizeof(size_t))};
+    bool runs = prepare_all(team, &launch) == 0 && launch.n_loads > 0;
+    if (runs) {
+        launch_all(team, &launch);
+    } else {
+        collective_destroy(team->collective);
+        free_team(team);
+    }
+    free(launch.loads);
+    free(launch.leaders);
+}
+
+static void on_complete(void *data, struct group *group)
+{
+    struct load_table *table = data;
+    struct team *team = memory_alloc(sizeof *team);
+    *team = (struct team){.work = {.do_work = plan_team, .done = team_planned}, .table = table, .group = group};
+    team->world_size = group_world_size(group);
+    team->group_id = memory_copy_text(group_id(group));
+    team->tickets = memory_alloc_array(team->world_size, sizeof(struct ticket_internal *));
+    for (uint32_t rank = 0; rank < team->world_size; rank++) {
+        struct group_member *member = group_find(group, rank);
+        if (!member)
+            continue;
+        struct ticket_internal *internal = ticket_of(member);
+        internal->state = TICKET_PLANNING;
+        internal->ticket->assemble_ns = clock_now_ns() - internal->assembling_ns;
+        team->tickets[team->n_tickets++] = internal;
+    }
+    find_distinct(team);
+    digest_team(team);
+    team->plan = (struct collective_plan *)(uintptr_t)lru_find(plan_cache(table), team->key, sizeof team->key);
+    loop_submit(table->services->loop, &team->work);
+}
+
+/* --- the end -------------------------------------------------------------------------------------------------------- */
+
+void load_group_run_done(struct load *load)
+{
+    struct team *team = load->team;
+    load->team = NULL;
+    if (--team->n_running == 0)
+        load_log_collective(team->group_id, team->plan, run_collective_counters(load->parts.run));
+    if (load->failed) { /* nothing to wait for */
+        load_commit(load);
+    } else {
+        load->next_parked = team->parked;
+        team->parked = load;
+    }
+    if (team->n_running > 0)
+        return;
+    while (team->parked) {
+        struct load *parked = team->parked;
+        team->parked = parked->next_parked;
+        load_commit(parked);
+    }
+    free_team(team);
+}
+
+void load_group_create_table(struct load_table *table)
+{
+    static const struct group_events events = {.complete = on_complete, .dissolved = on_dissolved};
+    table->groups = group_table_create(table->services->loop, &events, table);
+    table->group_plans = lru_create(0, &plan_ops);
+}
+
+void load_group_destroy_table(struct load_table *table)
+{
+    group_table_destroy(table->groups);
+    lru_destroy(table->group_plans);
+}

@@ -1,0 +1,83 @@
+/* Tickets and loads from inside: shared by load.c, which has their life, and load_group.c, which has what ranks of a group
+ * do differently. Loop thread only, but for what a helper is given. */
+#ifndef LOAD_PRIVATE_H
+#define LOAD_PRIVATE_H
+
+#include "group.h"
+#include "load.h"
+#include "resolve/lru.h"
+
+struct team;
+
+enum ticket_state { TICKET_CREATED, TICKET_RESOLVING, TICKET_PLANNING, TICKET_ASSEMBLING, TICKET_WAITING, TICKET_DONE };
+
+struct ticket_internal {
+    struct loop_work work; /* first: work and internal share an address */
+    struct ticket *ticket;
+    struct load_table *table;
+    enum ticket_state state;
+    enum ticket_goal goal;
+    const struct ticket_events *events;
+    void *data;
+    const struct config *config; /* as it was at submit */
+    bool cancelled;
+    struct error error; /* of the helper's stage */
+    bool failed;
+    struct artifact *artifact; /* own reference between resolve and mapping */
+    struct mapping *mapping;   /* owned until a load or the end takes it */
+    struct plan *plan;         /* owned, likewise */
+    uint64_t submitted_ns;
+    struct group_member member; /* in a group while ASSEMBLING, and then until the end */
+    uint64_t assembling_ns;     /* since when */
+    char group_problem[GROUP_PROBLEM_CHARS]; /* why it does without its group; "" = nothing is known */
+    struct load *load; /* while WAITING */
+    struct ticket_internal *next;
+};
+
+enum load_state { LOAD_RUNNING, LOAD_COMMITTING };
+
+struct load {
+    struct loop_work work; /* first */
+    struct load_table *table;
+    struct load *next;
+    enum load_state state;
+    char id[LOAD_ID_CHARS];
+    struct replica_key key;
+    struct replica parts; /* becomes the replica */
+    struct ticket_internal *tickets;
+    uint64_t started_ns;
+    bool abandoned; /* no ticket is left: not to be joined any more */
+    bool shared_the_host; /* another load ran beside it: its times teach nothing */
+    struct team *team; /* of a collective, until all its runs are done */
+    struct load *next_parked; /* done before the others of its team */
+    struct error error;
+    bool failed;
+};
+
+struct load_table {
+    const struct load_services *services;
+    struct load *loads;
+    struct loop_timer *progress_timer;
+    struct group_table *groups;
+    struct lru *group_plans; /* joint plans of the last groups */
+    uint64_t group_plans_cap;
+};
+
+/* Ends a ticket: with an error, CANCELLED if it was cancelled, or without a replica. */
+void load_finish_ticket(struct ticket_internal *internal, const struct error *error);
+/* A replica or the same load in flight serves the ticket. */
+bool load_take_existing(struct ticket_internal *internal);
+bool load_exists(const struct ticket_internal *internal);
+/* Plans again, knowing what became of its group. */
+void load_plan_again(struct ticket_internal *internal);
+/* A load of its own for the ticket: takes its mapping and plan, and memory for them. NULL: nothing was taken. */
+struct load *load_prepare(struct ticket_internal *internal, struct error *error);
+void load_unprepare(struct load *load, struct ticket_internal *internal); /* gives all of it back */
+void load_join(struct ticket_internal *internal, struct load *load);
+/* From here on it may be joined; then it runs. */
+void load_publish(struct load *load);
+void load_run(struct load *load, struct collective *collective, uint32_t rank, uint32_t n_sharers);
+void load_start_alone(struct ticket_internal *internal);
+void load_commit(struct load *load); /* its run is done, well or not */
+
+#endif

@@ -1,0 +1,318 @@
+/* Pieces get owners, then batches; then everything is counted. See collective_plan.h; the pieces are made next door.
+ *
+ * Two passes decide the owners. By files, the largest first, each to whoever has least so far: an owner then streams whole
+ * files. Only when that is too uneven are files split, by position: owner k gets the k-th equal stretch of all pieces. */
+#include "plan/collective_plan.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/memory.h"
+#include "plan/collective_pieces.h"
+#include "plan/plan.h"
+#include "plan/rows.h"
+
+static const uint64_t LEAST_BATCH_BYTES = 2 << 20; /* keeps hostile limits from making many pieces */
+
+static uint64_t larger(uint64_t a, uint64_t b)
+{
+    return a > b ? a : b;
+}
+
+static bool is_inner(const struct collective_piece *piece)
+{
+    return piece->job == JOB_DIM1 || piece->job == JOB_RECT2D;
+}
+
+struct limits {
+    uint64_t batch_bytes, inner_bytes;
+};
+
+static struct limits limits_of(const struct materialization_strategy *strategy)
+{
+    uint64_t batch = larger(strategy->owner_file_collective_batch_bytes, LEAST_BATCH_BYTES);
+    uint64_t inner = larger(strategy->owner_file_collective_dim1_staging_bytes, LEAST_BATCH_BYTES);
+    return (struct limits){batch, inner < batch ? inner : batch};
+}
+
+/* --- owners --------------------------------------------------------------------------------------------------------- */
+
+static void give_piece(struct collective_plan *plan, size_t piece, uint32_t owner)
+{
+    plan->pieces[piece].owner = owner;
+    plan->owners[owner].bytes += plan->pieces[piece].bytes;
+}
+
+static double owner_skew(const struct collective_plan *plan)
+{
+    uint64_t most = 0;
+    for (uint32_t i = 0; i < plan->world_size; i++)
+        most = larger(most, plan->owners[i].bytes);
+    if (plan->unique_source_bytes == 0)
+        return 1;
+    return (double)most * plan->world_size / (double)plan->unique_source_bytes;
+}
+
+struct weighted_file {
+    uint64_t bytes;
+    size_t file;
+};
+
+static int compare_files(const void *a, const void *b)
+{
+    const struct weighted_file *left = a, *right = b;
+    if (left->bytes != right->bytes)
+        return left->bytes > right->bytes ? -1 : 1;
+    return left->file < right->file ? -1 : left->file > right->file;
+}
+
+static uint32_t find_least_loaded(const struct collective_plan *plan)
+{
+    uint32_t least = 0;
+    for (uint32_t i = 1; i < plan->world_size; i++)
+        if (plan->owners[i].bytes < plan->owners[least].bytes)
+            least = i;
+    return least;
+}
+
+static void own_by_files(struct collective_plan *plan)
+{
+    struct weighted_file *files = memory_alloc_array(plan->n_files, sizeof *files);
+    for (size_t file = 0; file < plan->n_files; file++) {
+        files[file].file = file;
+        for (size_t i = plan->file_first[file]; i < plan->file_first[file + 1]; i++)
+            files[file].bytes += plan->pieces[i].bytes;
+    }
+    qsort(files, plan->n_files, sizeof *files, compare_files);
+    for (size_t f = 0; f < plan->n_files; f++) {
+        uint32_t owner = find_least_loaded(plan);
+        for (size_t i = plan->file_first[files[f].file]; i < plan->file_first[files[f].file + 1]; i++)
+            give_piece(plan, i, owner);
+    }
+    free(files);
+}
+
+static void own_by_stretches(struct collective_plan *plan)
+{
+    memset(plan->owners, 0, plan->world_size * sizeof *plan->owners);
+    double share = (double)plan->unique_source_bytes / plan->world_size, before = 0;
+    for (size_t i = 0; i < plan->n_pieces; i++) {
+        double middle = before + (double)plan->pieces[i].bytes / 2;
+        uint32_t owner = (uint32_t)(middle / share);
+        give_piece(plan, i, owner < plan->world_size ? owner : plan->world_size - 1);
+        before += (double)plan->pieces[i].bytes;
+    }
+}
+
+static void choose_owners(struct collective_plan *plan, const struct materialization_strategy *strategy)
+{
+    own_by_files(plan);
+    plan->owner_skew = owner_skew(plan);
+    if (plan->unique_source_bytes <= limits_of(strategy).batch_bytes) {
+        plan->owner_skew = 1; /* what fits into one batch has nothing to balance */
+        return;
+    }
+    if (plan->owner_skew <= strategy->owner_file_collective_max_owner_skew_ratio)
+        return;
+    plan->is_split = true;
+    own_by_stretches(plan);
+    plan->owner_skew = owner_skew(plan);
+}
+
+/* --- batches -------------------------------------------------------------------------------------------------------- */
+
+/* The owner's open batch takes the piece, or a new one does. */
+static void put_into_batch(struct collective_plan *plan, size_t *room, size_t *open, struct limits limits, size_t i)
+{
+    struct collective_piece *piece = &plan->pieces[i];
+    size_t at = open[piece->owner];
+    uint64_t inner_bytes = is_inner(piece) ? piece->bytes : 0;
+    bool fits = at != SIZE_MAX && plan->batches[at].bytes + piece->bytes <= limits.batch_bytes &&
+                plan->batches[at].inner_bytes + inner_bytes <= limits.inner_bytes;
+    if (!fits) {
+        ARRAY_RESERVE(plan->batches, plan->n_batches, *room);
+        at = open[piece->owner] = plan->n_batches++;
+        plan->batches[at] = (struct collective_batch){.owner = piece->owner};
+        plan->owners[piece->owner].n_batches++;
+    }
+    piece->batch = (uint32_t)at;
+    plan->batches[at].n_pieces++;
+    plan->batches[at].bytes += piece->bytes;
+    plan->batches[at].inner_bytes += inner_bytes;
+}
+
+/* Pieces are walked in the order of the source, so batches are numbered by their first piece. */
+static void make_batches(struct collective_plan *plan, struct limits limits)
+{
+    size_t room = 0, *open = memory_alloc_array(plan->world_size, sizeof *open);
+    for (uint32_t i = 0; i < plan->world_size; i++)
+        open[i] = SIZE_MAX;
+    for (size_t i = 0; i < plan->n_pieces; i++)
+        put_into_batch(plan, &room, open, limits, i);
+    free(open);
+    plan->order = memory_alloc_array(plan->n_pieces, sizeof *plan->order);
+    for (size_t b = 0, first = 0; b < plan->n_batches; first += plan->batches[b++].n_pieces) {
+        plan->batches[b].first = first;
+        plan->largest_batch_bytes = larger(plan->largest_batch_bytes, plan->batches[b].bytes);
+    }
+    size_t *filled = memory_alloc_array(plan->n_batches, sizeof *filled);
+    for (size_t i = 0; i < plan->n_pieces; i++) {
+        uint32_t batch = plan->pieces[i].batch;
+        plan->order[plan->batches[batch].first + filled[batch]++] = i;
+    }
+    free(filled);
+}
+
+/* --- a rank's part of the pieces ------------------------------------------------------------------------------------ */
+
+struct walk { /* one rank's runs against the pieces, both in file order */
+    const struct collective_plan *group;
+    const struct mapping *mapping;
+    uint32_t rank;
+    struct collective_plan *counted; /* optional: peer bytes go from owners to others than themselves */
+    struct plan_step *out;           /* optional */
+    size_t n_steps;
+};
+
+static void add_step(struct walk *walk, struct plan_step step)
+{
+    if (walk->out)
+        walk->out[walk->n_steps] = step;
+    walk->n_steps++;
+}
+
+static struct plan_step exact_step(const struct byte_run *run)
+{
+    struct rows rows = rows_of_run(run);
+    return (struct plan_step){rows.offset, rows.bytes, rows.count, rows.stride, run->file};
+}
+
+/* A contiguous piece is read from the rank's first byte to its last, all of it wanted by somebody; of rows, the rank's
+ * columns united with those that touch them. */
+static void add_part(struct walk *walk, const struct collective_piece *piece, const struct byte_run *run)
+{
+    uint64_t lo = larger(piece->lo, run->src_offset), end = byte_run_end(run), hi = piece->hi < end ? piece->hi : end;
+    if (piece->count == 1 && piece->n_columns == 1) {
+        add_step(walk, (struct plan_step){lo, hi - lo, 1, hi - lo, piece->file});
+        return;
+    }
+    const struct collective_columns *columns = &walk->group->columns[piece->first_columns];
+    uint64_t row = 0; /* of the run, where the piece begins */
+    if (run->src_offset < piece->lo)
+        row = (piece->lo - run->src_offset + run->src_stride - 1) / run->src_stride;
+    uint64_t in_row = run->src_offset + row * run->src_stride;
+    while (columns->offset + columns->bytes <= in_row)
+        columns++;
+    add_step(walk, (struct plan_step){columns->offset, columns->bytes, piece->count, piece->stride, piece->file});
+}
+
+static void count_part(struct walk *walk, const struct collective_piece *piece, uint64_t bytes)
+{
+    if (!walk->counted || walk->group->leaders[piece->owner] == walk->rank)
+        return;
+    walk->counted->peer_transfer_bytes += bytes;
+    walk->counted->owners[piece->owner].peer_bytes += bytes;
+    walk->counted->batches[piece->batch].peer_bytes += bytes;
+}
+
+static void take_part(struct walk *walk, const struct collective_piece *piece, const struct byte_run *run)
+{
+    struct rows rows = rows_of_run(run);
+    uint64_t bytes = rows_within(&rows, piece->lo, piece->hi);
+    if (bytes == 0) /* other ranks' columns between the run's rows */
+        return;
+    count_part(walk, piece, bytes);
+    add_part(walk, piece, run);
+}
+
+static void walk_file(struct walk *walk, size_t file)
+{
+    const struct collective_plan *group = walk->group;
+    size_t piece = group->file_first[file], end = group->file_first[file + 1];
+    for (size_t i = walk->mapping->file_first[file]; i < walk->mapping->file_first[file + 1]; i++) {
+        const struct byte_run *run = &walk->mapping->runs[i];
+        while (piece < end && group->pieces[piece].hi <= run->src_offset)
+            piece++;
+        size_t at = piece;
+        for (; at < end && group->pieces[at].lo < byte_run_end(run); at++)
+            take_part(walk, &group->pieces[at], run);
+        if (at == piece)
+            add_step(walk, exact_step(run));
+    }
+}
+
+void collective_plan_steps(const struct collective_plan *group, const struct mapping *mapping, struct plan *plan)
+{
+    struct walk walk = {.group = group, .mapping = mapping};
+    for (size_t file = 0; file < group->n_files; file++)
+        walk_file(&walk, file);
+    plan->n_steps = walk.n_steps;
+    plan->steps = arena_array(&plan->arena, plan->n_steps, sizeof *plan->steps);
+    plan->file_first = arena_array(&plan->arena, group->n_files + 1, sizeof *plan->file_first);
+    walk = (struct walk){.group = group, .mapping = mapping, .out = plan->steps};
+    for (size_t file = 0; file < group->n_files; file++) {
+        walk_file(&walk, file);
+        plan->file_first[file + 1] = walk.n_steps;
+    }
+}
+
+/* --- numbers -------------------------------------------------------------------------------------------------------- */
+
+static void count(struct collective_plan *plan, const struct collective_rank *ranks, size_t n_ranks,
+                  const struct collective_facts *facts)
+{
+    for (size_t i = 0; i < n_ranks; i++) {
+        struct walk walk = {.group = plan, .mapping = ranks[i].mapping, .rank = ranks[i].rank, .counted = plan};
+        for (size_t file = 0; file < plan->n_files; file++)
+            walk_file(&walk, file);
+        plan->needed_bytes += ranks[i].mapping->view_bytes * ranks[i].n_sharers;
+    }
+    uint64_t once = plan->unique_source_bytes + plan->residual_bytes;
+    plan->dedup_saving_bytes = plan->needed_bytes > once ? plan->needed_bytes - once : 0;
+    plan->max_inflight_batches = larger(facts->strategy->owner_file_collective_max_inflight_batches, 1);
+    uint64_t inflight = plan->max_inflight_batches < plan->n_batches ? plan->max_inflight_batches : plan->n_batches;
+    plan->peak_temporary_bytes = inflight * plan->largest_batch_bytes;
+    if (!facts->stages_batches && plan->peak_temporary_bytes > facts->staging_budget_bytes)
+        plan->peak_temporary_bytes = facts->staging_budget_bytes;
+}
+
+struct collective_plan *collective_plan_build(const struct collective_rank *ranks, size_t n_ranks,
+                                              const struct collective_facts *facts)
+{
+    struct collective_plan *plan = memory_alloc(sizeof *plan);
+    struct limits limits = limits_of(facts->strategy);
+    arena_init(&plan->arena, 0);
+    plan->references = 1;
+    plan->group_id = arena_text(&plan->arena, facts->group_id, strlen(facts->group_id));
+    plan->transport = arena_text(&plan->arena, facts->transport, strlen(facts->transport));
+    plan->world_size = facts->world_size;
+    plan->n_memories = (uint32_t)n_ranks;
+    plan->leaders = arena_array(&plan->arena, plan->world_size, sizeof *plan->leaders);
+    memcpy(plan->leaders, facts->leaders, plan->world_size * sizeof *plan->leaders);
+    plan->n_files = ranks[0].mapping->artifact->source->n_files;
+    plan->file_first = arena_array(&plan->arena, plan->n_files + 1, sizeof *plan->file_first);
+    plan->owners = arena_array(&plan->arena, plan->world_size, sizeof *plan->owners);
+    collective_pieces_build(ranks, n_ranks, (struct collective_cut){limits.batch_bytes, limits.inner_bytes}, plan);
+    choose_owners(plan, facts->strategy);
+    make_batches(plan, limits);
+    count(plan, ranks, n_ranks, facts);
+    return plan;
+}
+
+struct collective_plan *collective_plan_ref(struct collective_plan *plan)
+{
+    __atomic_add_fetch(&plan->references, 1, __ATOMIC_RELAXED);
+    return plan;
+}
+
+void collective_plan_unref(struct collective_plan *plan)
+{
+    if (!plan || __atomic_sub_fetch(&plan->references, 1, __ATOMIC_ACQ_REL) > 0)
+        return;
+    free(plan->pieces);
+    free(plan->columns);
+    free(plan->order);
+    free(plan->batches);
+    arena_fini(&plan->arena);
+    free(plan);
+}

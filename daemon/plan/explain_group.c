@@ -1,0 +1,67 @@
+/* What all ranks do together: the same text for every rank, but for the line that says which one this is. */
+#include "plan/explain_group.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#include "base/text.h"
+
+enum { MAX_OWNER_LINES = 16, MAX_BATCH_LINES = 20 };
+
+static void write_summary(const struct plan *plan, FILE *out)
+{
+    const struct collective_plan *group = plan->group;
+    char once[TEXT_SIZE_CHARS], all[TEXT_SIZE_CHARS], saved[TEXT_SIZE_CHARS], peers[TEXT_SIZE_CHARS], peak[TEXT_SIZE_CHARS];
+    char residual[TEXT_SIZE_CHARS];
+    fprintf(out, "          reads %s once for all instead of %s (saves %s), %s to peers by %s\n",
+            text_people_bytes(group->unique_source_bytes, once), text_people_bytes(group->needed_bytes, all),
+            text_people_bytes(group->dedup_saving_bytes, saved), text_people_bytes(group->peer_transfer_bytes, peers),
+            group->transport);
+    fprintf(out, "          %zu batches, at most %" PRIu64 " in flight, %s temporary; owners by %s, skew %.2f\n",
+            group->n_batches, group->max_inflight_batches, text_people_bytes(group->peak_temporary_bytes, peak),
+            group->is_split ? "stretches of files" : "files", group->owner_skew);
+    if (group->residual_bytes)
+        fprintf(out, "          residual: %s in patterns that do not line up, beside the batches\n",
+                text_people_bytes(group->residual_bytes, residual));
+}
+
+static void write_owners(const struct collective_plan *group, FILE *out)
+{
+    char reads[TEXT_SIZE_CHARS], peers[TEXT_SIZE_CHARS];
+    fprintf(out, "\n  %-21s  %9s  %9s  %9s\n", "owner", "reads", "batches", "to peers");
+    for (uint32_t rank = 0; rank < group->world_size && rank < MAX_OWNER_LINES; rank++) {
+        const struct collective_owner *owner = &group->owners[rank];
+        fprintf(out, "  rank %-16" PRIu32 "  %9s  %9zu  %9s\n", rank, text_people_bytes(owner->bytes, reads), owner->n_batches,
+                text_people_bytes(owner->peer_bytes, peers));
+    }
+    if (group->world_size > MAX_OWNER_LINES)
+        fprintf(out, "  ... and %" PRIu32 " more\n", group->world_size - MAX_OWNER_LINES);
+}
+
+static void write_batches(const struct collective_plan *group, FILE *out)
+{
+    char reads[TEXT_SIZE_CHARS], inner[TEXT_SIZE_CHARS], peers[TEXT_SIZE_CHARS];
+    fprintf(out, "\n  %-21s  %9s  %9s  %9s  %9s\n", "batch", "owner", "reads", "dim1", "to peers");
+    for (size_t i = 0; i < group->n_batches && i < MAX_BATCH_LINES; i++) {
+        const struct collective_batch *batch = &group->batches[i];
+        fprintf(out, "  %-21zu  %9" PRIu32 "  %9s  %9s  %9s\n", i, batch->owner, text_people_bytes(batch->bytes, reads),
+                text_people_bytes(batch->inner_bytes, inner), text_people_bytes(batch->peer_bytes, peers));
+    }
+    if (group->n_batches > MAX_BATCH_LINES)
+        fprintf(out, "  ... and %zu more\n", group->n_batches - MAX_BATCH_LINES);
+}
+
+void explain_group(const struct plan *plan, FILE *out)
+{
+    char id[TEXT_NAME_CHARS];
+    if (!plan->group_id)
+        return;
+    fprintf(out, "\ngroup     %s: rank %" PRIu32 " of %" PRIu32 "%s\n", text_escape(plan->group_id, strlen(plan->group_id), id),
+            plan->rank, plan->world_size, plan->group ? "" : "; the ranks did not meet, this is one rank's plan");
+    if (!plan->group)
+        return;
+    write_summary(plan, out);
+    write_owners(plan->group, out);
+    if (plan->executor == EXECUTOR_OWNER_FILE_COLLECTIVE)
+        write_batches(plan->group, out);
+}

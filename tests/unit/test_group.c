@@ -1,0 +1,304 @@
+/* Who is in a group, who is told what, and when. Members are plain structs; nothing is loaded. */
+#include "group.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h> /* last: it has a macro called fail */
+
+enum { MAX_RANKS = 4, LONG_MS = 600000 };
+
+struct scene {
+    struct loop *loop;
+    struct group_table *table;
+    struct group_terms terms;
+    struct group_member members[MAX_RANKS];
+    struct group *complete; /* the group of the last `complete` */
+    int n_complete, n_dissolved;
+    char problems[MAX_RANKS][GROUP_PROBLEM_CHARS]; /* by rank */
+    char late[GROUP_PROBLEM_CHARS];
+    struct error error;
+};
+
+static void on_complete(void *data, struct group *group)
+{
+    struct scene *scene = data;
+    scene->complete = group;
+    scene->n_complete++;
+}
+
+static void on_dissolved(void *data, struct group_member *member, const char *problem)
+{
+    struct scene *scene = data;
+    assert_null(member->group);
+    snprintf(scene->problems[member->rank], GROUP_PROBLEM_CHARS, "%s", problem);
+    scene->n_dissolved++;
+    loop_stop(scene->loop);
+}
+
+static int set_up(void **state)
+{
+    static const struct group_events events = {.complete = on_complete, .dissolved = on_dissolved};
+    struct scene *scene = test_calloc(1, sizeof *scene);
+    scene->loop = loop_create();
+    scene->table = group_table_create(scene->loop, &events, scene);
+    scene->terms = (struct group_terms){
+        .id = "g", .purpose = "load", .world_size = 3, .artifact = "sha", .policy = "auto", .timeout_ms = LONG_MS};
+    for (uint32_t i = 0; i < MAX_RANKS; i++)
+        scene->members[i] = (struct group_member){.rank = i, .holder = "load-7"};
+    *state = scene;
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    struct scene *scene = *state;
+    for (uint32_t i = 0; i < MAX_RANKS; i++)
+        group_end(scene->table, &scene->members[i]);
+    group_table_destroy(scene->table);
+    loop_destroy(scene->loop);
+    test_free(scene);
+    return 0;
+}
+
+static enum group_answer join(struct scene *scene, uint32_t rank)
+{
+    return group_join(scene->table, &scene->terms, &scene->members[rank], scene->late, &scene->error);
+}
+
+static void stop_loop(void *data)
+{
+    loop_stop(((struct scene *)data)->loop);
+}
+
+/* Runs the loop well beyond the timeout that a test has set. */
+static void wait_ms(struct scene *scene, uint64_t ms)
+{
+    struct loop_timer *timer = loop_timer_create(scene->loop, stop_loop, scene);
+    loop_timer_start(timer, ms, 0);
+    loop_run(scene->loop);
+    loop_timer_destroy(timer);
+}
+
+static void a_group_is_complete_when_its_last_rank_joins(void **state)
+{
+    struct scene *scene = *state;
+    assert_int_equal(join(scene, 2), GROUP_JOINED);
+    assert_int_equal(join(scene, 0), GROUP_JOINED);
+    assert_int_equal(scene->n_complete, 0);
+    assert_int_equal(join(scene, 1), GROUP_JOINED);
+    assert_int_equal(scene->n_complete, 1);
+    for (uint32_t rank = 0; rank < 3; rank++)
+        assert_ptr_equal(group_find(scene->complete, rank), &scene->members[rank]);
+}
+
+static void a_group_of_one_is_complete_at_once(void **state)
+{
+    struct scene *scene = *state;
+    scene->terms.world_size = 1;
+    assert_int_equal(join(scene, 0), GROUP_JOINED);
+    assert_int_equal(scene->n_complete, 1);
+}
+
+static void missing_ranks_dissolve_the_group_for_all_at_once(void **state)
+{
+    struct scene *scene = *state;
+    scene->terms.timeout_ms = 1;
+    join(scene, 1);
+    loop_run(scene->loop);
+    assert_int_equal(scene->n_dissolved, 1);
+    assert_string_equal(scene->problems[1], "group_assemble_timeout:missing=0,2");
+}
+
+static void late_ranks_are_told_once_and_then_a_new_group_may_begin(void **state)
+{
+    struct scene *scene = *state;
+    scene->terms.timeout_ms = 1;
+    join(scene, 1);
+    loop_run(scene->loop);
+    scene->terms.timeout_ms = LONG_MS;
+    assert_int_equal(join(scene, 0), GROUP_LATE);
+    assert_string_equal(scene->late, "group_assemble_timeout:missing=0,2");
+    assert_int_equal(join(scene, 0), GROUP_JOINED);
+}
+
+static void the_memory_of_a_dissolved_group_fades(void **state)
+{
+    struct scene *scene = *state;
+    scene->terms.timeout_ms = 1;
+    join(scene, 1);
+    loop_run(scene->loop);
+    wait_ms(scene, 200);
+    scene->terms.timeout_ms = LONG_MS;
+    assert_int_equal(join(scene, 0), GROUP_JOINED);
+}
+
+static void a_taken_rank_is_refused_and_its_holder_named(void **state)
+{
+    struct scene *scene = *state;
+    struct group_member second = {.rank = 1, .holder = "load-8"};
+    join(scene, 1);
+    assert_int_equal(group_join(scene->table, &scene->terms, &second, scene->late, &scene->error), GROUP_REFUSED);
+    assert_int_equal(scene->error.code, ERROR_ALREADY_EXISTS);
+    assert_non_null(strstr(scene->error.message, "load-7"));
+    assert_null(second.group);
+    join(scene, 0);
+    join(scene, 2);
+    assert_int_equal(scene->n_complete, 1);
+    assert_int_equal(group_join(scene->table, &scene->terms, &second, scene->late, &scene->error), GROUP_REFUSED);
+    assert_non_null(strstr(scene->error.message, "running"));
+}
+
+static void assert_odd(struct scene *scene, const char *field)
+{
+    assert_int_equal(join(scene, 1), GROUP_REFUSED);
+    assert_int_equal(scene->error.code, ERROR_INVALID_ARGUMENT);
+    assert_non_null(strstr(scene->error.message, field));
+}
+
+static void the_odd_rank_is_refused_with_the_field_that_differs(void **state)
+{
+    struct scene *scene = *state;
+    const struct group_terms good = scene->terms;
+    join(scene, 0);
+    scene->terms.world_size = 4;
+    assert_odd(scene, "its world size is 4, the group's is 3");
+    scene->terms = good;
+    scene->terms.artifact = "other";
+    assert_odd(scene, "its artifact is other");
+    scene->terms = good;
+    scene->terms.policy = "required";
+    assert_odd(scene, "its policy is required, the group's is auto");
+    scene->terms = good;
+    join(scene, 1);
+    join(scene, 2);
+    assert_int_equal(scene->n_complete, 1);
+}
+
+static void a_rank_that_leaves_while_others_wait_may_come_back(void **state)
+{
+    struct scene *scene = *state;
+    join(scene, 0);
+    join(scene, 1);
+    group_leave(scene->table, &scene->members[1]);
+    join(scene, 2);
+    assert_int_equal(scene->n_complete, 0);
+    assert_int_equal(join(scene, 1), GROUP_JOINED);
+    assert_int_equal(scene->n_complete, 1);
+}
+
+static void the_last_to_leave_ends_a_waiting_group(void **state)
+{
+    struct scene *scene = *state;
+    join(scene, 0);
+    group_leave(scene->table, &scene->members[0]);
+    scene->terms.world_size = 2; /* nobody is left to disagree with */
+    assert_int_equal(join(scene, 0), GROUP_JOINED);
+}
+
+static void a_rank_that_left_a_running_group_is_told_that_it_is_late(void **state)
+{
+    struct scene *scene = *state;
+    for (uint32_t rank = 0; rank < 3; rank++)
+        join(scene, rank);
+    group_leave(scene->table, &scene->members[1]);
+    assert_int_equal(join(scene, 1), GROUP_LATE);
+    assert_string_equal(scene->late, "group_runs_already");
+    assert_ptr_equal(group_find(scene->complete, 0), &scene->members[0]);
+}
+
+static void a_group_id_is_free_again_for_ranks_that_have_ended(void **state)
+{
+    struct scene *scene = *state;
+    for (uint32_t rank = 0; rank < 3; rank++)
+        join(scene, rank);
+    group_end(scene->table, &scene->members[0]);
+    assert_int_equal(join(scene, 0), GROUP_JOINED);
+    assert_int_equal(scene->n_complete, 1);
+}
+
+static void an_excused_rank_is_not_missing(void **state)
+{
+    struct scene *scene = *state;
+    group_excuse(scene->table, &scene->terms, 1);
+    join(scene, 0);
+    join(scene, 2);
+    assert_int_equal(scene->n_complete, 1);
+    assert_null(group_find(scene->complete, 1));
+}
+
+static void a_group_in_which_everybody_is_excused_is_nothing(void **state)
+{
+    struct scene *scene = *state;
+    for (uint32_t rank = 0; rank < 3; rank++)
+        group_excuse(scene->table, &scene->terms, rank);
+    assert_int_equal(scene->n_complete, 0);
+    assert_int_equal(join(scene, 0), GROUP_JOINED);
+}
+
+static void a_rank_that_declines_frees_those_who_wait_and_those_to_come(void **state)
+{
+    struct scene *scene = *state;
+    join(scene, 0);
+    group_decline(scene->table, &scene->terms, 1, "not_eligible");
+    assert_string_equal(scene->problems[0], "group_member_declined:rank=1:not_eligible");
+    assert_int_equal(join(scene, 2), GROUP_LATE);
+    assert_string_equal(scene->late, "group_member_declined:rank=1:not_eligible");
+}
+
+static void a_running_group_can_be_dissolved_for_all_but_one(void **state)
+{
+    struct scene *scene = *state;
+    for (uint32_t rank = 0; rank < 3; rank++)
+        join(scene, rank);
+    group_dissolve(scene->table, scene->complete, &scene->members[1], "no_memory");
+    assert_int_equal(scene->n_dissolved, 2);
+    assert_string_equal(scene->problems[0], "no_memory");
+    assert_string_equal(scene->problems[1], "");
+    assert_null(scene->members[1].group);
+    assert_int_equal(join(scene, 1), GROUP_JOINED);
+}
+
+static void groups_of_other_purposes_and_names_do_not_meet(void **state)
+{
+    struct scene *scene = *state;
+    scene->terms.world_size = 2;
+    join(scene, 0);
+    scene->terms.purpose = "explain";
+    join(scene, 1);
+    assert_int_equal(scene->n_complete, 0);
+    group_leave(scene->table, &scene->members[1]);
+    scene->terms.purpose = "load";
+    scene->terms.id = "h";
+    join(scene, 1);
+    assert_int_equal(scene->n_complete, 0);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(a_group_is_complete_when_its_last_rank_joins),
+        TEST(a_group_of_one_is_complete_at_once),
+        TEST(missing_ranks_dissolve_the_group_for_all_at_once),
+        TEST(late_ranks_are_told_once_and_then_a_new_group_may_begin),
+        TEST(the_memory_of_a_dissolved_group_fades),
+        TEST(a_taken_rank_is_refused_and_its_holder_named),
+        TEST(the_odd_rank_is_refused_with_the_field_that_differs),
+        TEST(a_rank_that_leaves_while_others_wait_may_come_back),
+        TEST(the_last_to_leave_ends_a_waiting_group),
+        TEST(a_rank_that_left_a_running_group_is_told_that_it_is_late),
+        TEST(a_group_id_is_free_again_for_ranks_that_have_ended),
+        TEST(an_excused_rank_is_not_missing),
+        TEST(a_group_in_which_everybody_is_excused_is_nothing),
+        TEST(a_rank_that_declines_frees_those_who_wait_and_those_to_come),
+        TEST(a_running_group_can_be_dissolved_for_all_but_one),
+        TEST(groups_of_other_purposes_and_names_do_not_meet),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
