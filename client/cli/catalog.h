@@ -42,6 +42,9 @@ struct catalog *catalog_from_daemon(struct tc_artifact *artifact); /* takes it *
 struct catalog *catalog_from_disk(struct artifact *artifact);      /* takes the caller's reference */
 void catalog_destroy(struct catalog *catalog);                     /* accepts NULL */
 
+struct json_writer;
+/* What every object about an artifact begins with: artifact, identity, files. */
+void catalog_json_head(const struct catalog *catalog, struct json_writer *json);
 /* The object of `tensorcast inspect --json`. The caller frees. */
 char *catalog_json(const struct catalog *catalog);
 /* A table of every tensor, then what it adds up to. */

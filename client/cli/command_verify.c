@@ -14,21 +14,7 @@ static void print_json(const struct catalog *catalog)
 {
     struct json_writer json = {0};
     json_write_open(&json, '{');
-    json_write_key(&json, "artifact");
-    json_write_text(&json, catalog->reference);
-    json_write_key(&json, "identity");
-    json_write_text(&json, catalog->identity);
-    json_write_key(&json, "files");
-    json_write_open(&json, '[');
-    for (size_t i = 0; i < catalog->n_files; i++) {
-        json_write_open(&json, '{');
-        json_write_key(&json, "name");
-        json_write_text(&json, catalog->files[i].name);
-        json_write_key(&json, "bytes");
-        json_write_u64(&json, catalog->files[i].bytes);
-        json_write_close(&json, '}');
-    }
-    json_write_close(&json, ']');
+    catalog_json_head(catalog, &json);
     json_write_key(&json, "tensors");
     json_write_u64(&json, catalog->n_tensors);
     json_write_key(&json, "total_bytes");
