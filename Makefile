@@ -2,7 +2,6 @@
 B       ?= build
 SAN     ?=
 CC      := gcc
-PKGS    := libuv grpc libprotobuf-c yaml-0.1 libcrypto
 PREFIX  ?= /usr/local
 DESTDIR ?=
 VERSION := 0.1.0
@@ -19,13 +18,13 @@ override LDFLAGS += -fsanitize=$(SAN)
 endif
 # grpc.pc drags in some sixty absl flags that a dynamic link does not need
 CLIENT_LIBS := -lgrpc -lgpr -lprotobuf-c -lcrypto -lpthread
-LIBS    := -luv -lgrpc -lgpr -lprotobuf-c -lyaml -lcrypto -lpthread -lm
+LIBS    := -luv -lgrpc -lgpr -lprotobuf-c -lyaml -lcurl -lcrypto -lpthread -lm
 
 PROTOS  := $(wildcard proto/tensorcast/daemon/v1/*.proto proto/grpc_health/v1/*.proto proto/grpc_reflection/*/*.proto proto/google/rpc/*.proto)
 GEN_C   := $(PROTOS:proto/%.proto=$(B)/gen/%.pb-c.c)
 GEN_H   := $(GEN_C:.c=.h)
 
-ENGINE_C := $(wildcard daemon/base/*.c daemon/observe/*.c daemon/source/*.c daemon/device/*.c daemon/transport/*.c \
+ENGINE_C := $(wildcard daemon/base/*.c daemon/observe/*.c daemon/source/*.c daemon/source/http/*.c daemon/device/*.c daemon/transport/*.c \
               daemon/normalize/*.c daemon/resolve/*.c daemon/plan/*.c daemon/execute/*.c config/*.c)
 DAEMON_C := $(filter-out daemon/main.c,$(wildcard daemon/replica/*.c daemon/rpc/*.c daemon/*.c))
 CLIENT_C := $(wildcard client/*.c)
@@ -36,7 +35,7 @@ SUPPORT_C := $(wildcard tests/support/*.c)
 EXAMPLE_C := $(wildcard examples/*.c)
 ALL_C    := $(ENGINE_C) $(DAEMON_C) $(CLIENT_C) $(CLI_C) $(UNIT_C) $(FUZZ_C) $(SUPPORT_C) $(EXAMPLE_C) \
             $(wildcard daemon/main.c client/cli/main.c tests/fuzz/replay.c tests/property/mapping_tool.c tests/bench/*.c)
-HEADERS  := $(wildcard daemon/*.h daemon/*/*.h config/*.h client/*.h client/cli/*.h)
+HEADERS  := $(wildcard daemon/*.h daemon/*/*.h daemon/*/*/*.h config/*.h client/*.h client/cli/*.h)
 
 obj = $(patsubst %.c,$(B)/obj/%.o,$(1))
 GEN_O    := $(patsubst $(B)/gen/%.c,$(B)/obj/gen/%.o,$(GEN_C))

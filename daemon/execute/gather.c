@@ -12,7 +12,8 @@ static int read_range(struct worker *worker, uint64_t lo, uint64_t hi, bool dire
     if (lo >= hi)
         return 0;
     struct iovec iov = {worker->buffer->memory + (lo - worker->buffer->start), hi - lo};
-    return source_read(part->source, part->file, lo, &iov, 1, direct, error);
+    struct source_read read = {.file = part->file, .offset = lo, .iov = &iov, .n_iov = 1, .direct = direct};
+    return source_read(part->source, &read, error);
 }
 
 int gather_read(struct worker *worker, bool direct, struct error *error)

@@ -31,7 +31,8 @@ static int flush(struct read_list *list)
     if (list->n_iov == 0)
         return 0;
     uint64_t started_ns = clock_now_ns();
-    int result = source_read(part->source, part->file, list->start, worker->iov, list->n_iov, false, list->error);
+    struct source_read read = {.file = part->file, .offset = list->start, .iov = worker->iov, .n_iov = list->n_iov};
+    int result = source_read(part->source, &read, list->error);
     worker->read_ns += clock_now_ns() - started_ns;
     list->start = list->at;
     list->n_iov = 0;

@@ -39,9 +39,8 @@ static int prefix_file(struct error *error, const char *name)
 static int read_bytes(struct resolver *resolver, struct source *source, size_t file, uint64_t offset, void *bytes,
                       uint64_t count)
 {
-    struct iovec iov = {.iov_base = bytes, .iov_len = count};
     resolver->bytes_read += count;
-    return count ? source_read(source, file, offset, &iov, 1, false, resolver->error) : 0;
+    return count ? source_read_bytes(source, file, offset, bytes, count, resolver->error) : 0;
 }
 
 /* --- the index document --- */

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/digest.h"
 #include "base/memory.h"
 #include "base/text.h"
 #include "source/source_disk.h"
@@ -67,13 +68,19 @@ struct source *source_ref(struct source *source)
     return source;
 }
 
+static void file_clear(struct source_file *file)
+{
+    free((char *)file->name);
+    free((char *)file->version);
+}
+
 void source_unref(struct source *source)
 {
     if (!source || __atomic_sub_fetch(&source->references, 1, __ATOMIC_ACQ_REL) > 0)
         return;
     source->ops->close(source);
     for (size_t i = 0; i < source->n_files; i++)
-        free((char *)source->files[i].name);
+        file_clear(&source->files[i]);
     free(source->files);
     free(source->handles);
     free((char *)source->reference);
@@ -90,7 +97,7 @@ int source_add_file(struct source *source, const char *name, size_t *file, struc
     struct source_file fresh = {.name = memory_copy_text(name)};
     void *handle = NULL;
     if (source->ops->open_file(source, name, &fresh, &handle, error) < 0) {
-        free((char *)fresh.name);
+        file_clear(&fresh);
         return -1;
     }
     source->files = memory_grow(source->files, source->n_files + 1, sizeof *source->files);
@@ -109,19 +116,26 @@ static uint64_t total_bytes(const struct iovec *iov, int n_iov)
     return total;
 }
 
-int source_read(struct source *source, size_t file, uint64_t offset, const struct iovec *iov, int n_iov, bool direct,
-                struct error *error)
+int source_read(struct source *source, struct source_read *read, struct error *error)
 {
-    assert(file < source->n_files);
-    assert(!direct || source->caps.direct_reads);
-    uint64_t bytes = total_bytes(iov, n_iov), size_bytes = source->files[file].size_bytes;
-    if (offset > size_bytes || (!direct && bytes > size_bytes - offset)) {
+    assert(read->file < source->n_files);
+    assert(!read->direct || source->caps.direct_reads);
+    const struct source_file *file = &source->files[read->file];
+    uint64_t bytes = total_bytes(read->iov, read->n_iov);
+    if (read->offset > file->size_bytes || (!read->direct && bytes > file->size_bytes - read->offset)) {
         char name[TEXT_NAME_CHARS];
         return fail(error, ERROR_DATA_LOSS, "BEYOND_END_OF_FILE", "%s: bytes %llu to %llu of a file of %llu bytes",
-                    text_escape(source->files[file].name, strlen(source->files[file].name), name),
-                    (unsigned long long)offset, (unsigned long long)(offset + bytes), (unsigned long long)size_bytes);
+                    text_escape(file->name, strlen(file->name), name), (unsigned long long)read->offset,
+                    (unsigned long long)(read->offset + bytes), (unsigned long long)file->size_bytes);
     }
-    return source->ops->read(source, file, offset, iov, n_iov, direct, error);
+    return source->ops->read(source, read, error);
+}
+
+int source_read_bytes(struct source *source, size_t file, uint64_t offset, void *bytes, uint64_t count, struct error *error)
+{
+    struct iovec iov = {.iov_base = bytes, .iov_len = count};
+    struct source_read read = {.file = file, .offset = offset, .iov = &iov, .n_iov = 1};
+    return source_read(source, &read, error);
 }
 
 uint64_t source_resident_bytes(struct source *source, size_t file, uint64_t offset, uint64_t bytes)
@@ -134,4 +148,23 @@ int source_check_unchanged(struct source *source, size_t file, struct error *err
 {
     assert(file < source->n_files);
     return source->ops->check_unchanged(source, file, error);
+}
+
+void source_speed(struct source *source, struct source_speed *speed)
+{
+    *speed = (struct source_speed){0};
+    if (source->ops->speed)
+        source->ops->speed(source, speed);
+}
+
+struct source_identity source_identity_of(const char *text, uint64_t size_bytes)
+{
+    union {
+        unsigned char bytes[DIGEST_BYTES];
+        uint64_t words[4];
+    } sum;
+    struct digest *digest = digest_create();
+    digest_add_text(digest, text);
+    digest_finish(digest, sum.bytes);
+    return (struct source_identity){sum.words[0], sum.words[1], size_bytes, sum.words[2], sum.words[3]};
 }

@@ -12,11 +12,15 @@
 #include <stdint.h>
 #include <sys/uio.h>
 
+#include "base/cancel.h"
+#include "base/checksum.h"
 #include "base/error.h"
 
 struct source;
+struct stores; /* source/stores.h */
 
-/* What identifies one version of a file. Disk: device, inode, size, mtime and ctime in ns. */
+/* What identifies one version of a file. Disk: device, inode, size, mtime and ctime in ns. Stores: the size and a digest
+ * in the other four, see source_identity_of(). */
 struct source_identity {
     uint64_t device, inode, size_bytes, mtime_ns, ctime_ns;
 };
@@ -25,24 +29,49 @@ struct source_file {
     const char *name; /* relative to the artifact: "model-00001-of-00004.safetensors" */
     uint64_t size_bytes;
     struct source_identity identity;
+    const char *version; /* owned; what pins it, for people: "generation 17", "etag \"ab\""; NULL on disk */
+    struct checksum checksums[CHECKSUM_PER_FILE]; /* of the whole file, as the store gives them */
 };
 
 enum source_filesystem { SOURCE_LOCAL, SOURCE_NETWORK }; /* unknown types count as network */
 
-struct source_caps { /* data the planner and the engine read; never backend names */
-    bool direct_reads;                  /* O_DIRECT or the like works, with these alignments */
-    uint32_t direct_memory_alignment;   /* of the buffer */
-    uint32_t direct_offset_alignment;   /* of offset and length */
-    bool residency;                     /* source_resident_bytes() can tell what is cached */
-    uint64_t device_id;                 /* which device's calibration applies */
+struct source_caps {                  /* data the planner and the engine read; never backend names */
+    bool direct_reads;                /* O_DIRECT or the like works, with these alignments */
+    uint32_t direct_memory_alignment; /* of the buffer */
+    uint32_t direct_offset_alignment; /* of offset and length */
+    bool residency;                   /* source_resident_bytes() can tell what is cached */
+    uint64_t device_id;               /* which device's calibration applies */
     enum source_filesystem filesystem;
-    char filesystem_type[16];           /* "ext4" */
+    char filesystem_type[16];   /* "ext4" */
+    bool remote;                /* every read is a request: few, large and many at once */
+    uint64_t request_bytes;     /* remote: what one request should ask for */
+    uint32_t parallel_requests; /* remote: how many are worth having in flight */
+};
+
+/* What a remote source has learned about its own speed; zero = not known yet. */
+struct source_speed {
+    uint64_t latency_us, connection_bytes_per_s, bytes_per_s;
+    uint32_t parallel_requests; /* allowed at once just now */
+    uint64_t requests, retries, hedges, throttled, received_bytes;
+};
+
+struct source_read {
+    size_t file;
+    uint64_t offset;
+    const struct iovec *iov; /* remote sources: a NULL base throws its length away */
+    int n_iov;
+    bool direct;                 /* bypass the page cache; the caller keeps the alignment of caps */
+    bool fresh_connection;       /* after a checksum did not match */
+    const struct cancel *cancel; /* remote sources ask it while they wait; may be NULL */
+    enum checksum_kind checksum; /* remote sources: a CRC to compute on the way, thrown away bytes included */
+    uint64_t checksum_value;     /* out */
 };
 
 struct source_options {
     const char *const *trusted_roots; /* canonical absolute directories */
     size_t n_trusted_roots;
-    bool allow_relative; /* standalone command line only: no roots are enforced then */
+    bool allow_relative;   /* standalone command line only: no roots are enforced then */
+    struct stores *stores; /* NULL = no object stores */
 };
 
 /* Opens every file that `wanted` names (see resolve/artifact.c, which decides); file handles stay open until the last
@@ -57,13 +86,14 @@ struct source_ops {
     /* Required. Opens one regular file by name, never outside the trusted roots; fills name, size and identity. */
     int (*open_file)(struct source *source, const char *name, struct source_file *file, void **handle, struct error *error);
     /* Required. Reads exactly the bytes that the iovecs hold from `offset`; short reads are retried inside, end of file is
-     * DATA_LOSS. direct = bypass the page cache; the caller keeps the alignment of caps. */
-    int (*read)(struct source *source, size_t file, uint64_t offset, const struct iovec *iov, int n_iov, bool direct,
-                struct error *error);
+     * DATA_LOSS. */
+    int (*read)(struct source *source, struct source_read *read, struct error *error);
     /* Optional. How many of these bytes are in the page cache. */
     uint64_t (*resident_bytes)(struct source *source, size_t file, uint64_t offset, uint64_t bytes);
     /* Required. 0 while the name still leads to the same unchanged file, else FAILED_PRECONDITION naming it. */
     int (*check_unchanged)(struct source *source, size_t file, struct error *error);
+    /* Optional. What it has learned about its speed. */
+    void (*speed)(struct source *source, struct source_speed *speed);
     void (*close)(struct source *source);
 };
 
@@ -85,9 +115,14 @@ void source_unref(struct source *source); /* any thread; accepts NULL; the last 
 
 int source_list(struct source *source, char ***names, size_t *n_names, struct error *error); /* caller frees each and all */
 int source_add_file(struct source *source, const char *name, size_t *file, struct error *error); /* before it is shared */
-int source_read(struct source *source, size_t file, uint64_t offset, const struct iovec *iov, int n_iov, bool direct,
-                struct error *error);
+int source_read(struct source *source, struct source_read *read, struct error *error);
+/* The common case: one buffer, through the page cache. */
+int source_read_bytes(struct source *source, size_t file, uint64_t offset, void *bytes, uint64_t count, struct error *error);
 uint64_t source_resident_bytes(struct source *source, size_t file, uint64_t offset, uint64_t bytes);
 int source_check_unchanged(struct source *source, size_t file, struct error *error);
+void source_speed(struct source *source, struct source_speed *speed); /* all zero where nothing is known */
+
+/* An identity for what a store calls a version: `text` names store, object and pin. */
+struct source_identity source_identity_of(const char *text, uint64_t size_bytes);
 
 #endif

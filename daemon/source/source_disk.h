@@ -23,8 +23,7 @@ struct source_disk {
 extern const struct source_ops source_disk_ops;
 
 /* In source_disk_io.c; contracts as in struct source_ops. A direct read of a file without direct_fd is a buffered one. */
-int source_disk_read(struct source *source, size_t file, uint64_t offset, const struct iovec *iov, int n_iov, bool direct,
-                     struct error *error);
+int source_disk_read(struct source *source, struct source_read *read, struct error *error);
 uint64_t source_disk_resident_bytes(struct source *source, size_t file, uint64_t offset, uint64_t bytes);
 
 #endif

@@ -72,12 +72,12 @@ static int fail_read(const struct source *source, size_t file, uint64_t offset, 
     return fail_errno(error, why, "reading file %s at byte %" PRIu64, name, offset);
 }
 
-int source_disk_read(struct source *source, size_t file, uint64_t offset, const struct iovec *iov, int n_iov, bool direct,
-                     struct error *error)
+int source_disk_read(struct source *source, struct source_read *read, struct error *error)
 {
-    const struct source_disk_file *handle = source->handles[file];
-    struct rest rest = {iov, n_iov, 0};
-    direct = direct && handle->direct_fd >= 0;
+    const struct source_disk_file *handle = source->handles[read->file];
+    struct rest rest = {read->iov, read->n_iov, 0};
+    uint64_t offset = read->offset;
+    bool direct = read->direct && handle->direct_fd >= 0;
     rest_advance(&rest, 0); /* leading empty buffers */
     while (rest.n_iov > 0) {
         ssize_t got = rest_read(&rest, direct ? handle->direct_fd : handle->fd, offset);
@@ -87,7 +87,7 @@ int source_disk_read(struct source *source, size_t file, uint64_t offset, const 
             offset += (uint64_t)got;
             rest_advance(&rest, (size_t)got);
         } else if (!direct || (got < 0 && errno != EINVAL)) {
-            return fail_read(source, file, offset, got < 0 ? errno : 0, error);
+            return fail_read(source, read->file, offset, got < 0 ? errno : 0, error);
         }
         direct = direct && got > 0 && got % PAGE_BYTES == 0 && rest.skip == 0;
     }

@@ -141,15 +141,14 @@ static int memory_open_file(struct source *source, const char *name, struct sour
     return 0;
 }
 
-static int memory_read(struct source *source, size_t file, uint64_t offset, const struct iovec *iov, int n_iov, bool direct,
-                       struct error *error)
+static int memory_read(struct source *source, struct source_read *read, struct error *error)
 {
-    const struct memory_file *opened = source->handles[file];
-    (void)direct;
+    const struct memory_file *opened = source->handles[read->file];
+    const unsigned char *at = opened->bytes + read->offset;
     (void)error;
-    for (int i = 0; i < n_iov; i++) { /* source_read() has checked the range */
-        memcpy(iov[i].iov_base, opened->bytes + offset, iov[i].iov_len);
-        offset += iov[i].iov_len;
+    for (int i = 0; i < read->n_iov; i++) { /* source_read() has checked the range */
+        memcpy(read->iov[i].iov_base, at, read->iov[i].iov_len);
+        at += read->iov[i].iov_len;
     }
     return 0;
 }

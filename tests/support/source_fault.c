@@ -6,13 +6,12 @@
 
 #include "base/memory.h"
 
-static int fault_read(struct source *source, size_t file, uint64_t offset, const struct iovec *iov, int n_iov, bool direct,
-                      struct error *error)
+static int fault_read(struct source *source, struct source_read *read, struct error *error)
 {
     struct source_fault *fault = (struct source_fault *)source;
     uint64_t number = __atomic_add_fetch(&fault->n_reads, 1, __ATOMIC_RELAXED), bytes = 0;
-    for (int i = 0; i < n_iov; i++)
-        bytes += iov[i].iov_len;
+    for (int i = 0; i < read->n_iov; i++)
+        bytes += read->iov[i].iov_len;
     __atomic_add_fetch(&fault->read_bytes, bytes, __ATOMIC_RELAXED);
     uint64_t longest = __atomic_load_n(&fault->longest_read, __ATOMIC_RELAXED);
     while (bytes > longest &&
@@ -26,8 +25,12 @@ static int fault_read(struct source *source, size_t file, uint64_t offset, const
                   NULL);
     if (fault->fail_from && number >= fault->fail_from && number < fault->fail_from + fault->fail_count)
         return fail(error, fault->fail_code, "INJECTED", "injected failure of read %llu of file %s at byte %llu",
-                    (unsigned long long)number, source->files[file].name, (unsigned long long)offset);
-    return source_read(fault->inner, file, offset, iov, n_iov, direct && fault->inner->caps.direct_reads, error);
+                    (unsigned long long)number, source->files[read->file].name, (unsigned long long)read->offset);
+    struct source_read inner = *read;
+    inner.direct = read->direct && fault->inner->caps.direct_reads;
+    int result = source_read(fault->inner, &inner, error);
+    read->checksum_value = inner.checksum_value;
+    return result;
 }
 
 static uint64_t fault_resident_bytes(struct source *source, size_t file, uint64_t offset, uint64_t bytes)

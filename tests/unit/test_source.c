@@ -139,10 +139,9 @@ static void files_are_opened_and_identified(void **state)
     assert_int_equal(source->files[file].identity.inode, status.st_ino);
     assert_int_equal(source->files[file].identity.mtime_ns,
                      (uint64_t)status.st_mtim.tv_sec * 1000000000u + (uint64_t)status.st_mtim.tv_nsec);
-    struct iovec iov = {.iov_base = bytes, .iov_len = 4};
-    assert_int_equal(source_read(source, file, 1, &iov, 1, false, &error), 0);
+    assert_int_equal(source_read_bytes(source, file, 1, bytes, 4, &error), 0);
     assert_string_equal(bytes, "ello");
-    assert_int_equal(source_read(source, file, 2, &iov, 1, false, &error), -1);
+    assert_int_equal(source_read_bytes(source, file, 2, bytes, 4, &error), -1);
     assert_int_equal(error.code, ERROR_DATA_LOSS);
     assert_int_equal(source_check_unchanged(source, file, &error), 0);
     source_unref(source_ref(source)); /* the first reference still holds it */
@@ -328,7 +327,8 @@ static void memory_sources_behave_like_files(void **state)
     assert_int_equal(error.code, ERROR_FAILED_PRECONDITION);
     assert_int_equal(source_check_unchanged(source, b, &error), 0);
     struct iovec iov[] = {{bytes, 1}, {bytes + 1, 2}};
-    assert_int_equal(source_read(source, a, 0, iov, 2, false, &error), 0);
+    struct source_read read = {.file = a, .iov = iov, .n_iov = 2};
+    assert_int_equal(source_read(source, &read, &error), 0);
     assert_string_equal(bytes, "aaa"); /* what was opened */
     assert_int_equal(source_resident_bytes(source, a, 0, 3), 0);
     source_memory_clear();

@@ -1,0 +1,45 @@
+/* What all object-store sources share: the HTTP engine, settings and credentials. One per process, made at start from the
+ * configuration and given to every source through struct source_options. Thread-safe. */
+#ifndef SOURCE_STORES_H
+#define SOURCE_STORES_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/error.h"
+#include "source/http/http.h"
+
+struct stores;
+
+struct stores_options { /* "" or NULL = from the environment names users know, then the default */
+    struct http_engine_options http;
+    uint64_t request_bytes; /* of one range of a large read (16 MiB) */
+    bool allow_plain_http;  /* http:// to other hosts than loopback */
+    struct {
+        const char *endpoint; /* STORAGE_EMULATOR_HOST ... https://storage.googleapis.com */
+        const char *credentials_file;
+        const char *user_project; /* who pays */
+        bool anonymous;
+    } gcs;
+    struct {
+        const char *endpoint, *region, *profile;
+        const char *addressing; /* "auto", "path", "virtual" */
+        bool anonymous;
+    } s3;
+    struct {
+        const char *endpoint, *token_file, *cache_dir;
+        bool offline;
+    } hf;
+};
+
+int stores_create(const struct stores_options *options, struct stores **stores, struct error *error);
+void stores_destroy(struct stores *stores); /* accepts NULL; no source may be left */
+struct http_engine *stores_http(struct stores *stores);
+const struct stores_options *stores_options(const struct stores *stores); /* every default filled in */
+/* One line per scheme for the log at start: which endpoint and which credentials won, never a secret.
+ * Calls tell(data, scheme, endpoint, credentials). */
+void stores_describe(struct stores *stores,
+                     void (*tell)(void *data, const char *scheme, const char *endpoint, const char *credentials),
+                     void *data);
+
+#endif
