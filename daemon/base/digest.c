@@ -1,4 +1,4 @@
-/* SHA-256 through libcrypto's EVP interface. */
+/* Digests through libcrypto's EVP interface. */
 #include "base/digest.h"
 
 #include <openssl/evp.h>
@@ -16,6 +16,17 @@ struct digest *digest_create(void)
     if (!fresh || EVP_DigestInit_ex(fresh, EVP_sha256(), NULL) != 1)
         abort();
     return (struct digest *)fresh;
+}
+
+struct digest *digest_create_md5(void)
+{
+    EVP_MD_CTX *fresh = EVP_MD_CTX_new();
+    if (!fresh)
+        abort();
+    if (EVP_DigestInit_ex(fresh, EVP_md5(), NULL) == 1)
+        return (struct digest *)fresh;
+    EVP_MD_CTX_free(fresh);
+    return NULL;
 }
 
 void digest_add(struct digest *digest, const void *bytes, size_t count)
