@@ -67,10 +67,10 @@ static int fail_if_listed(struct resolver *resolver, const char *name)
 }
 
 /* Opens the index document when the directory has one. */
-static int open_index(struct resolver *resolver, const char *reference, const struct source_options *options)
+static int open_index(struct resolver *resolver, const struct source_options *options)
 {
     size_t file;
-    if (source_open(reference, options, &resolver->index_source, resolver->error) < 0)
+    if (source_open_beside(resolver->source, options, &resolver->index_source, resolver->error) < 0)
         return -1;
     if (source_add_file(resolver->index_source, SHARD_INDEX_NAME, &file, resolver->error) == 0)
         return 0;
@@ -164,12 +164,17 @@ static int add_all_files(struct resolver *resolver)
                 "%s holds no " SHARD_INDEX_NAME " and no *" SUFFIX " file", text_escape(reference, strlen(reference), text));
 }
 
-static int discover(struct resolver *resolver, const char *reference, const struct source_options *options)
+static const char *single_file_name(const struct source *source)
 {
-    const char *name = strrchr(resolver->source->reference, '/');
+    const char *slash = strrchr(source->reference, '/');
+    return source->file_name ? source->file_name : slash ? slash + 1 : strchr(source->reference, ':') + 1;
+}
+
+static int discover(struct resolver *resolver, const struct source_options *options)
+{
     if (resolver->source->is_single_file)
-        return add_file(resolver, name ? name + 1 : strchr(resolver->source->reference, ':') + 1);
-    if (open_index(resolver, reference, options) < 0)
+        return add_file(resolver, single_file_name(resolver->source));
+    if (open_index(resolver, options) < 0)
         return -1;
     if (resolver->index_source)
         return add_indexed_files(resolver);
@@ -296,8 +301,7 @@ static struct artifact *resolve(struct resolver *resolver, const char *reference
 {
     char identity[DIGEST_HEX_CHARS + 1];
     const struct artifact_table *table = NULL;
-    if (source_open(reference, options, &resolver->source, resolver->error) < 0 ||
-        discover(resolver, reference, options) < 0)
+    if (source_open(reference, options, &resolver->source, resolver->error) < 0 || discover(resolver, options) < 0)
         return NULL;
     identify(resolver, identity);
     if (resolver->cache && !resolver->fresh)

@@ -62,6 +62,17 @@ int source_open(const char *reference, const struct source_options *options, str
     return 0;
 }
 
+int source_open_beside(struct source *source, const struct source_options *options, struct source **beside,
+                       struct error *error)
+{
+    if (!source->ops->beside)
+        return source_open(source->reference, options, beside, error);
+    *beside = source->ops->beside(source);
+    (*beside)->references = 1;
+    (*beside)->reference = memory_copy_text(source->reference);
+    return 0;
+}
+
 struct source *source_ref(struct source *source)
 {
     __atomic_add_fetch(&source->references, 1, __ATOMIC_RELAXED);

@@ -92,6 +92,9 @@ struct source_ops {
     uint64_t (*resident_bytes)(struct source *source, size_t file, uint64_t offset, uint64_t bytes);
     /* Required. 0 while the name still leads to the same unchanged file, else FAILED_PRECONDITION naming it. */
     int (*check_unchanged)(struct source *source, size_t file, struct error *error);
+    /* Optional. A source of the same artifact without files, which shares what this one has learned and asked; it holds a
+     * reference to it. NULL = it is opened a second time. */
+    struct source *(*beside)(struct source *source);
     /* Optional. What it has learned about its speed. */
     void (*speed)(struct source *source, struct source_speed *speed);
     void (*close)(struct source *source);
@@ -101,6 +104,7 @@ struct source {
     const struct source_ops *ops;
     const char *reference; /* "disk:/models/llama" as the user wrote it, without a trailing slash */
     bool is_single_file;
+    const char *file_name; /* of the single file, the backend's; NULL = the last part of the reference */
     struct source_file *files;
     void **handles;
     size_t n_files;
@@ -110,6 +114,9 @@ struct source {
 
 /* Finds the backend by scheme and opens the reference, without any file yet. */
 int source_open(const char *reference, const struct source_options *options, struct source **source, struct error *error);
+/* The same artifact again, without any file: for documents that do not belong to its files. */
+int source_open_beside(struct source *source, const struct source_options *options, struct source **beside,
+                       struct error *error);
 struct source *source_ref(struct source *source);
 void source_unref(struct source *source); /* any thread; accepts NULL; the last one closes */
 

@@ -11,10 +11,18 @@
 
 struct stores;
 
+enum { STORES_LINE_CHARS = 256 };
+struct stores_line { /* what a backend says of itself at start, and never a secret */
+    char endpoint[STORES_LINE_CHARS], credentials[STORES_LINE_CHARS];
+};
+
 struct stores_options { /* "" or NULL = from the environment names users know, then the default */
     struct http_engine_options http;
     uint64_t request_bytes; /* of one range of a large read (16 MiB) */
-    bool allow_plain_http;  /* http:// to other hosts than loopback */
+    uint32_t
+        parallel_requests; /* worth having in flight (LEVANTER_FSSPEC_MAX_CONCURRENT_CHUNKS ... http.max_host_connections) */
+    uint64_t chunk_bytes;  /* of deterministic extents, `plan --compat` (LEVANTER_FSSPEC_CHUNK_BYTES ... 2000000000) */
+    bool allow_plain_http; /* http:// to other hosts than loopback */
     struct {
         const char *endpoint; /* STORAGE_EMULATOR_HOST ... https://storage.googleapis.com */
         const char *credentials_file;
@@ -35,7 +43,16 @@ struct stores_options { /* "" or NULL = from the environment names users know, t
 int stores_create(const struct stores_options *options, struct stores **stores, struct error *error);
 void stores_destroy(struct stores *stores); /* accepts NULL; no source may be left */
 struct http_engine *stores_http(struct stores *stores);
-const struct stores_options *stores_options(const struct stores *stores); /* every default filled in */
+const struct stores_options *stores_options(const struct stores *stores); /* every default filled in; "" = none, no NULL */
+
+/* What a backend keeps for the life of the process: credentials, tokens, redirects. Made by the first caller, once. */
+enum stores_slot { STORES_HTTPS, STORES_HF, STORES_GCS, STORES_S3, STORES_N_SLOTS };
+void *stores_keep(struct stores *stores, enum stores_slot slot, void *(*create)(struct stores *stores),
+                  void (*destroy)(void *kept));
+
+/* 0 for https://, and for http:// to loopback or where the configuration allows it; else PERMISSION_DENIED. */
+int stores_check_url(const struct stores *stores, const char *url, struct error *error);
+
 /* One line per scheme for the log at start: which endpoint and which credentials won, never a secret.
  * Calls tell(data, scheme, endpoint, credentials). */
 void stores_describe(struct stores *stores,

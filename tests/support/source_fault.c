@@ -68,8 +68,11 @@ struct source_fault *source_fault_create(struct source *inner)
     fault->base.references = 1;
     fault->base.reference = memory_copy_text(inner->reference);
     fault->base.files = memory_copy(inner->files, inner->n_files * sizeof *inner->files);
-    for (size_t i = 0; i < inner->n_files; i++)
-        fault->base.files[i].name = memory_copy_text(inner->files[i].name);
+    for (size_t i = 0; i < inner->n_files; i++) {
+        const struct source_file *file = &inner->files[i];
+        fault->base.files[i].name = memory_copy_text(file->name);
+        fault->base.files[i].version = file->version ? memory_copy_text(file->version) : NULL;
+    }
     fault->base.handles = memory_alloc_array(inner->n_files, sizeof *inner->handles);
     fault->inner = inner;
     fault->fail_code = ERROR_DATA_LOSS;

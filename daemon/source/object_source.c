@@ -1,0 +1,492 @@
+/* The table of objects and the reads of pinned ranges. A head - the first bytes of a file - is fetched once, larger than
+ * asked, serves the reads of the header and goes with the first read that is not of the very beginning. */
+#include "source/object_source.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/digest.h"
+#include "base/memory.h"
+#include "base/text.h"
+
+/* --- life --- */
+
+static void fill_caps(struct object_source *source, const char *type)
+{
+    const struct stores_options *options = stores_options(source->stores);
+    source->base.caps = (struct source_caps){
+        .filesystem = SOURCE_NETWORK,
+        .remote = true,
+        .device_id = source_identity_of(source->origin ? source->origin : type, 0).device,
+        .request_bytes = options->request_bytes,
+        .parallel_requests = options->parallel_requests,
+    };
+    memcpy(source->base.caps.filesystem_type, type, strnlen(type, sizeof source->base.caps.filesystem_type - 1));
+}
+
+int object_source_init(struct object_source *source, const struct object_ops *ops, const struct source_options *options,
+                       const char *type, const char *origin, struct error *error)
+{
+    if (!options->stores)
+        return fail(error, ERROR_UNIMPLEMENTED, "NO_OBJECT_STORES", "object stores are not available here");
+    source->objects_by = ops;
+    source->stores = options->stores;
+    source->origin = origin ? memory_copy_text(origin) : NULL;
+    pthread_mutex_init(&source->lock, NULL);
+    fill_caps(source, type);
+    return 0;
+}
+
+void object_clear(struct object *object)
+{
+    free(object->name);
+    free(object->pin);
+    free(object->version);
+    free(object->head);
+}
+
+static void close_file(struct object_file *file)
+{
+    if (file->source->objects_by->close)
+        file->source->objects_by->close(file);
+    pthread_mutex_destroy(&file->lock);
+    free(file->url);
+    free(file->head);
+    free(file);
+}
+
+static void close_files(struct source *source)
+{
+    for (size_t i = 0; i < source->n_files; i++)
+        close_file(source->handles[i]);
+}
+
+void object_source_fini(struct object_source *source)
+{
+    if (!source->objects_by)
+        return;
+    close_files(&source->base);
+    for (size_t i = 0; i < source->n_objects; i++) {
+        object_clear(source->objects[i]);
+        free(source->objects[i]);
+    }
+    free(source->objects);
+    free(source->origin);
+    pthread_mutex_destroy(&source->lock);
+}
+
+/* --- references --- */
+
+int object_source_split(const char *path, char **bucket, char **key, struct error *error)
+{
+    char text[TEXT_NAME_CHARS];
+    size_t bucket_length = strncmp(path, "//", 2) == 0 ? strcspn(path + 2, "/") : 0;
+    if (!bucket_length)
+        return fail(error, ERROR_INVALID_ARGUMENT, "BAD_REFERENCE", "%s: a bucket follows two slashes: //bucket/model",
+                    text_escape(path, strlen(path), text));
+    const char *rest = path + 2 + bucket_length;
+    rest += *rest == '/'; /* one slash parts bucket and key; a second one would belong to the key */
+    size_t length = strlen(rest);
+    length -= length && rest[length - 1] == '/';
+    *bucket = memory_copy_text(path + 2);
+    (*bucket)[bucket_length] = '\0';
+    *key = memory_copy_text(rest);
+    (*key)[length] = '\0';
+    return 0;
+}
+
+bool object_source_is_file(const char *key)
+{
+    static const char suffix[] = ".safetensors";
+    size_t length = strlen(key);
+    return length >= sizeof suffix - 1 && strcmp(key + length - (sizeof suffix - 1), suffix) == 0;
+}
+
+/* --- the table --- */
+
+int object_source_add(struct object_source *source, struct object *object, struct error *error)
+{
+    if (source->n_objects == OBJECT_MAX_OBJECTS) {
+        object_clear(object);
+        return fail(error, ERROR_UNIMPLEMENTED, "TOO_MANY_FILES", "more than %d objects below the artifact",
+                    OBJECT_MAX_OBJECTS);
+    }
+    if (!object->pin)
+        object->pin = memory_copy_text("");
+    if (!object->version)
+        object->version = memory_copy_text(object->pin);
+    ARRAY_RESERVE(source->objects, source->n_objects, source->objects_capacity);
+    source->objects[source->n_objects++] = memory_copy(object, sizeof *object);
+    return 0;
+}
+
+static int compare_objects(const void *a, const void *b)
+{
+    return strcmp((*(struct object *const *)a)->name, (*(struct object *const *)b)->name);
+}
+
+static void sort_objects(struct object_source *source)
+{
+    if (source->n_objects)
+        qsort(source->objects, source->n_objects, sizeof *source->objects, compare_objects);
+}
+
+static int check_unique(const struct object_source *source, struct error *error)
+{
+    char text[TEXT_NAME_CHARS];
+    for (size_t i = 1; i < source->n_objects; i++) {
+        const char *name = source->objects[i]->name;
+        if (strcmp(name, source->objects[i - 1]->name) == 0)
+            return fail(error, ERROR_DATA_LOSS, "LISTING_REPEATS", "the store's listing names %s twice",
+                        text_escape(name, strlen(name), text));
+    }
+    return 0;
+}
+
+static void clear_table(struct object_source *source)
+{
+    for (size_t i = 0; i < source->n_objects; i++) {
+        object_clear(source->objects[i]);
+        free(source->objects[i]);
+    }
+    source->n_objects = 0;
+}
+
+/* Under the lock. */
+static int make_table(struct object_source *source, struct error *error)
+{
+    if (source->listed || !source->objects_by->list || source->base.is_single_file)
+        return 0;
+    int failed = source->objects_by->list(source, error);
+    sort_objects(source);
+    if (!failed)
+        failed = check_unique(source, error);
+    if (failed)
+        clear_table(source);
+    source->listed = !failed;
+    return failed;
+}
+
+static const struct object *find(const struct object_source *source, const char *name)
+{
+    struct object key = {.name = (char *)name}, *at = &key;
+    if (!source->n_objects)
+        return NULL;
+    struct object **found = bsearch(&at, source->objects, source->n_objects, sizeof *source->objects, compare_objects);
+    return found ? *found : NULL;
+}
+
+/* Without the lock: others ask for other names at the same time. */
+static const struct object *ask_for(struct object_source *source, const char *name, struct error *error)
+{
+    struct object object = {0};
+    const struct object *added = NULL;
+    if (source->objects_by->stat(source, name, &object, error) < 0) {
+        object_clear(&object);
+        return NULL;
+    }
+    object.name = memory_copy_text(name);
+    pthread_mutex_lock(&source->lock);
+    if (object_source_add(source, &object, error) == 0) {
+        added = source->objects[source->n_objects - 1];
+        sort_objects(source);
+    }
+    pthread_mutex_unlock(&source->lock);
+    return added;
+}
+
+static const struct object *find_object(struct object_source *source, const char *name, struct error *error)
+{
+    char text[TEXT_NAME_CHARS];
+    pthread_mutex_lock(&source->lock);
+    int failed = make_table(source, error);
+    bool listed = source->listed;
+    const struct object *found = failed ? NULL : find(source, name);
+    pthread_mutex_unlock(&source->lock);
+    if (failed || found)
+        return found;
+    if (!listed)
+        return ask_for(source, name, error);
+    fail(error, ERROR_NOT_FOUND, "NO_SUCH_FILE", "%s: no such object", text_escape(name, strlen(name), text));
+    return NULL;
+}
+
+static int list_names(struct object_source *source, char ***names, size_t *n_names, struct error *error)
+{
+    *names = NULL;
+    *n_names = 0;
+    pthread_mutex_lock(&source->lock);
+    int failed = make_table(source, error);
+    if (!failed && source->n_objects) {
+        *names = memory_alloc_array(source->n_objects, sizeof **names);
+        while (*n_names < source->n_objects) {
+            (*names)[*n_names] = memory_copy_text(source->objects[*n_names]->name);
+            ++*n_names;
+        }
+    }
+    pthread_mutex_unlock(&source->lock);
+    return failed;
+}
+
+int object_source_list(struct source *source, char ***names, size_t *n_names, struct error *error)
+{
+    return list_names((struct object_source *)source, names, n_names, error);
+}
+
+/* --- files --- */
+
+static struct source_identity identity_of(const struct object_file *file)
+{
+    size_t length = strlen(file->url) + strlen(file->object->pin) + 2;
+    char *text = memory_alloc(length);
+    snprintf(text, length, "%s\n%s", file->url, file->object->pin);
+    struct source_identity identity = source_identity_of(text, file->object->size_bytes);
+    free(text);
+    return identity;
+}
+
+static void take_head(struct object_file *file, struct object *object)
+{
+    file->head = object->head;
+    file->head_bytes = object->head_bytes;
+    object->head = NULL;
+}
+
+static int open_object(struct object_source *source, const char *name, struct source_file *file, void **handle,
+                       struct error *error)
+{
+    const struct object *object = find_object(source, name, error);
+    if (!object)
+        return -1;
+    struct object_file *opened = memory_alloc(sizeof *opened);
+    opened->source = source;
+    opened->object = object;
+    pthread_mutex_init(&opened->lock, NULL);
+    if (source->objects_by->open(source, opened, error) < 0) {
+        close_file(opened);
+        return -1;
+    }
+    pthread_mutex_lock(&source->lock); /* a head is in the table for the first who opens */
+    take_head(opened, (struct object *)object);
+    pthread_mutex_unlock(&source->lock);
+    file->size_bytes = object->size_bytes;
+    file->identity = identity_of(opened);
+    file->version = memory_copy_text(object->version);
+    memcpy(file->checksums, object->checksums, sizeof file->checksums);
+    *handle = opened;
+    return 0;
+}
+
+int object_source_open_file(struct source *source, const char *name, struct source_file *file, void **handle,
+                            struct error *error)
+{
+    return open_object((struct object_source *)source, name, file, handle, error);
+}
+
+/* --- reading --- */
+
+static int read_range(struct object_file *file, const struct source_read *how, struct source_read *range,
+                      struct error *error)
+{
+    const struct http_range request = {
+        .store = &file->store,
+        .url = file->url,
+        .name = file->object->name,
+        .offset = range->offset,
+        .iov = range->iov,
+        .n_iov = range->n_iov,
+        .object_bytes = file->object->size_bytes,
+        .fresh_connection = how->fresh_connection,
+        .cancel = how->cancel,
+        .checksum = range->checksum,
+        .checksum_value = &range->checksum_value,
+    };
+    return http_read_range(stores_http(file->source->stores), &request, error);
+}
+
+static int fetch_head(struct object_file *file, const struct source_read *how, struct error *error)
+{
+    uint64_t size = file->object->size_bytes, bytes = size < OBJECT_HEAD_BYTES ? size : OBJECT_HEAD_BYTES;
+    char *head = memory_alloc(bytes);
+    struct iovec iov = {head, bytes};
+    struct source_read range = {.iov = &iov, .n_iov = 1};
+    if (read_range(file, how, &range, error) < 0) {
+        free(head);
+        return -1;
+    }
+    file->head = head;
+    file->head_bytes = bytes;
+    return 0;
+}
+
+static uint64_t total_bytes(const struct source_read *read)
+{
+    uint64_t total = 0;
+    for (int i = 0; i < read->n_iov; i++)
+        total += read->iov[i].iov_len;
+    return total;
+}
+
+/* Copies what the head has of the read and leaves the rest of it in `rest`, whose iovecs are a copy. */
+static void copy_from_head(const struct object_file *file, const struct source_read *read, struct source_read *rest,
+                           struct iovec *iov)
+{
+    memcpy(iov, read->iov, (size_t)read->n_iov * sizeof *iov);
+    *rest = (struct source_read){.offset = read->offset, .iov = iov, .n_iov = read->n_iov};
+    while (rest->n_iov > 0 && rest->offset < file->head_bytes) {
+        struct iovec *to = (struct iovec *)rest->iov;
+        uint64_t left = file->head_bytes - rest->offset, bytes = to->iov_len < left ? to->iov_len : left;
+        if (to->iov_base) {
+            memcpy(to->iov_base, file->head + rest->offset, bytes);
+            to->iov_base = (char *)to->iov_base + bytes;
+        }
+        rest->offset += bytes;
+        to->iov_len -= bytes;
+        if (to->iov_len)
+            return;
+        rest->iov++;
+        rest->n_iov--;
+    }
+}
+
+/* The head has served its purpose once something other than the very beginning is read. */
+static void drop_head(struct object_file *file)
+{
+    free(file->head);
+    file->head = NULL;
+    file->head_bytes = 0;
+    __atomic_store_n(&file->head_done, true, __ATOMIC_RELEASE);
+}
+
+/* Under the file's lock. What is left to read is in `rest`. */
+static int read_head(struct object_file *file, const struct source_read *read, struct source_read *rest, struct iovec *iov,
+                     struct error *error)
+{
+    uint64_t bytes = total_bytes(read);
+    bool may_serve = read->checksum == CHECKSUM_NONE && !read->fresh_connection;
+    if (may_serve && !file->head && !file->head_done && read->offset == 0 && bytes < OBJECT_HEAD_BYTES &&
+        fetch_head(file, read, error) < 0)
+        return -1;
+    if (may_serve)
+        copy_from_head(file, read, rest, iov);
+    if (!may_serve || read->offset > 0 || bytes >= file->head_bytes)
+        drop_head(file);
+    return 0;
+}
+
+int object_source_read(struct source *source, struct source_read *read, struct error *error)
+{
+    struct object_file *file = source->handles[read->file];
+    if (total_bytes(read) == 0)
+        return 0;
+    if (__atomic_load_n(&file->head_done, __ATOMIC_ACQUIRE))
+        return read_range(file, read, read, error);
+    struct iovec *iov = memory_alloc_array((size_t)read->n_iov, sizeof *iov);
+    struct source_read rest = *read;
+    pthread_mutex_lock(&file->lock);
+    int failed = read_head(file, read, &rest, iov, error);
+    pthread_mutex_unlock(&file->lock);
+    if (!failed && total_bytes(&rest) > 0)
+        failed = read_range(file, read, &rest, error);
+    read->checksum_value = rest.checksum_value;
+    free(iov);
+    return failed;
+}
+
+/* --- the rest --- */
+
+static int fail_changed(const struct object *object, const char *now, struct error *error)
+{
+    char name[TEXT_NAME_CHARS], was[TEXT_NAME_CHARS], is[TEXT_NAME_CHARS];
+    return fail(error, ERROR_FAILED_PRECONDITION, "SOURCE_CHANGED",
+                "%s was replaced since it was resolved: it was %s, now it is %s; load it again",
+                text_escape(object->name, strlen(object->name), name),
+                text_escape(object->version, strlen(object->version), was), text_escape(now, strlen(now), is));
+}
+
+int object_source_check_unchanged(struct source *source, size_t index, struct error *error)
+{
+    const struct object_file *file = source->handles[index];
+    const struct object *known = file->object;
+    struct object now = {0};
+    if (!known->weak)
+        return 0;
+    int failed = file->source->objects_by->stat(file->source, known->name, &now, error);
+    if (!failed && (strcmp(now.pin, known->pin) != 0 || now.size_bytes != known->size_bytes))
+        failed = fail_changed(known, now.version ? now.version : now.pin, error);
+    object_clear(&now);
+    return failed;
+}
+
+static void speed_of(const struct object_source *source, struct source_speed *speed)
+{
+    struct http_statistics learned;
+    http_engine_statistics(stores_http(source->stores), source->origin, &learned);
+    *speed = (struct source_speed){
+        .latency_us = learned.latency_us,
+        .connection_bytes_per_s = learned.connection_bytes_per_s,
+        .bytes_per_s = learned.bytes_per_s,
+        .parallel_requests = learned.limit,
+        .requests = learned.requests,
+        .retries = learned.retries,
+        .hedges = learned.hedges,
+        .throttled = learned.throttled,
+        .received_bytes = learned.received_bytes,
+    };
+}
+
+void object_source_speed(struct source *source, struct source_speed *speed)
+{
+    speed_of((const struct object_source *)source, speed);
+}
+
+/* --- a second source of the same artifact --- */
+
+struct object_beside {
+    struct source base;
+    struct object_source *of;
+};
+
+static int beside_list(struct source *source, char ***names, size_t *n_names, struct error *error)
+{
+    return list_names(((struct object_beside *)source)->of, names, n_names, error);
+}
+
+static int beside_open_file(struct source *source, const char *name, struct source_file *file, void **handle,
+                            struct error *error)
+{
+    return open_object(((struct object_beside *)source)->of, name, file, handle, error);
+}
+
+static void beside_speed(struct source *source, struct source_speed *speed)
+{
+    speed_of(((struct object_beside *)source)->of, speed);
+}
+
+static void beside_close(struct source *source)
+{
+    close_files(source);
+    source_unref(&((struct object_beside *)source)->of->base);
+}
+
+static const struct source_ops beside_ops = {
+    .name = "beside",
+    .source_size = sizeof(struct object_beside),
+    .list = beside_list,
+    .open_file = beside_open_file,
+    .read = object_source_read,
+    .check_unchanged = object_source_check_unchanged,
+    .speed = beside_speed,
+    .close = beside_close,
+};
+
+struct source *object_source_beside(struct source *source)
+{
+    struct object_beside *beside = memory_alloc(sizeof *beside);
+    beside->base.ops = &beside_ops;
+    beside->base.caps = source->caps;
+    beside->base.is_single_file = source->is_single_file;
+    beside->of = (struct object_source *)source_ref(source);
+    return &beside->base;
+}

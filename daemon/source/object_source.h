@@ -1,0 +1,104 @@
+/* What all object stores share: a source is a table of objects, files are read by pinned HTTP ranges.
+ *
+ * A backend embeds `struct object_source` at the beginning of its own struct, implements `struct object_ops` (what the store
+ * calls its objects, where they are, how a request is signed and its answer judged) and one `open` that ends in
+ * object_source_init(). Everything else of struct source_ops it takes from here:
+ *     const struct source_ops source_gcs_ops = {OBJECT_SOURCE_OPS("gs", struct source_gcs, gcs_open, gcs_close)};
+ * Costs: one listing (or one stat of a file) for the life of a source; the first read of a file's head asks for a larger
+ * range and keeps it until the header is read, so a header costs one request, two when it is longer than that.
+ * The table is const once listed; reads come from any thread. */
+#ifndef SOURCE_OBJECT_SOURCE_H
+#define SOURCE_OBJECT_SOURCE_H
+
+#include <pthread.h>
+
+#include "source/http/http.h"
+#include "source/source.h"
+#include "source/stores.h"
+
+enum {
+    OBJECT_MAX_OBJECTS = 1 << 20, /* of a listing */
+    OBJECT_MAX_PAGES = 10000,     /* of a listing; empty pages count */
+    OBJECT_MAX_PAGE_BYTES = 16 << 20,
+    OBJECT_HEAD_BYTES = 256 << 10, /* of a file, asked for at once: headers of most parts fit */
+};
+
+struct object { /* texts are malloced and owned by whoever has the struct */
+    char *name; /* relative to the artifact: "model.safetensors", "sub/config.json" */
+    uint64_t size_bytes;
+    char *pin;     /* what the store pins it by: generation, ETag with its quotes, commit; NULL or "" = nothing */
+    char *version; /* for people: "generation 17"; NULL = the pin */
+    bool weak;     /* the pin does not hold on every range: check_unchanged asks again */
+    struct checksum checksums[CHECKSUM_PER_FILE];
+    char *head; /* optional: the first bytes, when stat got them anyway */
+    size_t head_bytes;
+};
+
+struct object_source;
+
+struct object_file { /* the handle of an opened file; const while it is read, but for the head */
+    struct object_source *source;
+    const struct object *object; /* of the table */
+    char *url;               /* malloced by ops->open: encoded, without secrets where the store can keep them in headers */
+    struct http_store store; /* by ops->open; its data may be this struct */
+    void *data;              /* the backend's, freed in ops->close */
+    pthread_mutex_t lock;    /* of what follows */
+    char *head;
+    size_t head_bytes;
+    bool head_done;
+};
+
+struct object_ops {
+    /* Optional; NULL = the store cannot list, stat is asked name by name. Adds every object of the artifact with
+     * object_source_add(). Called at most once successfully per source; may block. */
+    int (*list)(struct object_source *source, struct error *error);
+    /* Required unless list is there and no reference is a single file. One object: for a reference to a single file, for
+     * stores that cannot list, for weak pins. Fills all but `name`. NOT_FOUND when there is none. */
+    int (*stat)(struct object_source *source, const char *name, struct object *object, struct error *error);
+    /* Required. Fills url, store and data of a file about to be read. */
+    int (*open)(struct object_source *source, struct object_file *file, struct error *error);
+    void (*close)(struct object_file *file); /* optional */
+};
+
+struct object_source {
+    struct source base;
+    const struct object_ops *objects_by;
+    struct stores *stores;
+    char *origin;         /* "https://host:port": whose statistics are ours; NULL = all */
+    pthread_mutex_t lock; /* of the table while it is made */
+    bool listed;
+    struct object **objects; /* sorted by name once listed */
+    size_t n_objects, objects_capacity;
+};
+
+/* The end of a backend's open: fills caps. `type` is caps.filesystem_type, `origin` is borrowed and may be NULL.
+ * A source without stores (options->stores == NULL) is refused with UNIMPLEMENTED. */
+int object_source_init(struct object_source *source, const struct object_ops *ops, const struct source_options *options,
+                       const char *type, const char *origin, struct error *error);
+void object_source_fini(struct object_source *source); /* the backend's close; accepts what init refused or never saw */
+
+/* Takes the texts of `object`, also on failure (too many). A name that occurs twice fails the listing afterwards. */
+int object_source_add(struct object_source *source, struct object *object, struct error *error);
+void object_clear(struct object *object); /* frees the texts */
+
+/* "//bucket/some/key" -> "bucket", "some/key" (no slash at either end; may be ""). Caller frees both. */
+int object_source_split(const char *path, char **bucket, char **key, struct error *error);
+/* Whether a reference means one object, not a folder: it ends in .safetensors. */
+bool object_source_is_file(const char *key);
+
+/* The rows of struct source_ops that every store shares. */
+int object_source_list(struct source *source, char ***names, size_t *n_names, struct error *error);
+int object_source_open_file(struct source *source, const char *name, struct source_file *file, void **handle,
+                            struct error *error);
+int object_source_read(struct source *source, struct source_read *read, struct error *error);
+/* Nothing is asked where every range was pinned: what was read is one version, whatever the name leads to now. */
+int object_source_check_unchanged(struct source *source, size_t file, struct error *error);
+void object_source_speed(struct source *source, struct source_speed *speed);
+struct source *object_source_beside(struct source *source);
+
+#define OBJECT_SOURCE_OPS(scheme, type, open_function, close_function)                                                      \
+    .name = (scheme), .source_size = sizeof(type), .open = (open_function), .list = object_source_list,                     \
+    .open_file = object_source_open_file, .read = object_source_read, .check_unchanged = object_source_check_unchanged,     \
+    .speed = object_source_speed, .beside = object_source_beside, .close = (close_function)
+
+#endif
