@@ -1,6 +1,7 @@
 /* Allocation that aborts instead of failing; see memory.h. */
 #include "base/memory.h"
 
+#include <stdarg.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -40,4 +41,14 @@ void *memory_copy(const void *bytes, size_t count)
     if (count)
         memcpy(copy, bytes, count);
     return copy;
+}
+
+char *memory_print(const char *format, ...)
+{
+    char *text = NULL;
+    va_list arguments;
+    va_start(arguments, format);
+    int length = vasprintf(&text, format, arguments);
+    va_end(arguments);
+    return length < 0 ? checked(NULL, 0) : text;
 }

@@ -1,0 +1,156 @@
+/* What requests to stores are signed with. The expected values come from RFC 4231 and, for RSA, from the Python package
+ * `cryptography` with a key made for this test. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/base64.h"
+#include "base/signature.h"
+
+#include <cmocka.h>
+
+static const char rsa_key[] = "-----BEGIN PRIVATE KEY-----\n"
+                              "MIIEvQIBADANBgkqhkiG9w0BAQEFAASCBKcwggSjAgEAAoIBAQCT1Uf3W7WYk1px\n"
+                              "5gxE9Mwa/+p4YHNkYWfieluFGmdho0F6bGOsjo+FNGiBYlXavuycJzOj/DehuPcl\n"
+                              "0qHkL1n6+ZlXZ0jOO1hzf+pqCrrf1gFsdOH3xPQqeY9M2OJXp+F0N6doLL1p7F/I\n"
+                              "GGw5u6x5+YLIJuuq0uHAUemCYsp4fir6BgXS6czyAN0Qt4bPdOcqASgC+KyPyMFt\n"
+                              "U0INI/HhJWk53iuFaUAQsrPWD0b46qoSWdWoWBLLKWCzihGE3IWsHQGzhAQIlEYc\n"
+                              "zJeeJWLbXKh6sGaLGpLZ+OuDJRpdGO8g8df02uY5zTKU5n0H1wpovzXKBv4WCw41\n"
+                              "e76xb53jAgMBAAECggEAARNmp8+lNb51c/pkIbkhSuEBpm12ZdmFGQpN4GvNOZej\n"
+                              "6nTWjYj37vk/kwolo7z1M2BydDay6SsraXtkg81hqwwOZkvbX8anPRkS6plDOCGp\n"
+                              "LZASIFLiIif3Y5DNRyXKojeWYKAm1jOiuNuH1zsG94tZ2js/pZ2PXEJ22kPvYHT4\n"
+                              "NY9zsGf7faFn696HkAW2a+6C/yUqH+jLsfC4vxqR78zE3wB5JBFapF8IQ8lk2gX6\n"
+                              "+WGpf1JoofZEnnuHFhIrS+lUblesbgoMUYww6e6NuOeYcO3oUo1k0I/vRW6JsUBB\n"
+                              "aohNmArtWIiJG/5p1KxjgDJuLF+XnAw4vQA2xc/X4QKBgQDMp+DaiHRfcalEFUNS\n"
+                              "Y0tRSARJGtalH5un52o0GmHXEFCG97zKpN44st5r8BOilRQbQNE5l3cAw1LFRm/X\n"
+                              "NEpdNBLvsG8H8rZSJqqeQdm3D+Aqq8Nstqz2DMJKX/Wj9AJSVXSu9DnwwrSGUe/6\n"
+                              "1fTB3WzQSaD2hqXU4VKqv3d+XwKBgQC46/B588Se0TTmsuosPkPw5cfznIdORPRC\n"
+                              "ce7Z5bCtBWz4Z6C4ETOQ5miVJ4f3tHYTfGkwPgT7kBDpfFxA8N73YQE8lBxkUHj/\n"
+                              "ti5k/SA9O2ldcTcloUOPyf08p3WfYXqGkCn3rZef/fgyknqm0Xt+1BXc+OrauZHk\n"
+                              "Uh2a3Q6G/QKBgQCOeb0/RkoF/EIDxO3GWJwhrQpWvpl6AURDIwc72LYOnCwDmkrT\n"
+                              "pO2T+WqBKHTy9eg2hOxjtL/DRzfDYSMRZjTzKAKa3XCezukAzixv2pYwLJw5+LQn\n"
+                              "ZhGJhh5o2t9O0dwf56BBAIOpylMVQ8vXC8bGhFlxtCCcH+cpCeicOIl+7wKBgA8P\n"
+                              "2KR2QHuXGrH3vK8h2zLR5HlpNHQhlaub0BKbbMqK+Jc7CZI0hHi266nKcH6yijOI\n"
+                              "HKE7S/iZgWcjI/h+JgsMMaeXgMCC9XgOhLThETErl6duw0kjW3dowmGgWipDLFGt\n"
+                              "iF2OHB2B+CdWWvsfcOmhqK448BgkqUdpkNO+UaKZAoGAfLeQdIOoxZ5/kriERjc3\n"
+                              "3IkIPvb21XQHknUuiJsrrd8nufcRtRnzXmVUfH/ManRdQ9cUrAA9HlZL9ZUYbGo/\n"
+                              "7EUO0CvKmymbypCApcfzz1nF9z1Lxm4GYPZ8q1nlq5JsEzbBzQdh0zt/lGYvgCXQ\n"
+                              "OcmoP6BpN+qBw0OdxjCs+QY=\n"
+                              "-----END PRIVATE KEY-----\n";
+
+static const char elliptic_key[] = "-----BEGIN PRIVATE KEY-----\n"
+                                   "MIGHAgEAMBMGByqGSM49AgEGCCqGSM49AwEHBG0wawIBAQQgHvtUeGig7OefZMGK\n"
+                                   "2Klz6AdxJcA/GToqERgWKz4QM6ShRANCAATYyAyPR7QK6gtj0R7oNCj00CcHcGTe\n"
+                                   "sh0Em5LURCY8kazbaGogznj0dElr7uZ61LvupZ31WW1IynUFIwhqMRsW\n"
+                                   "-----END PRIVATE KEY-----\n";
+
+static const char locked_key[] = "-----BEGIN ENCRYPTED PRIVATE KEY-----\n"
+                                 "MIIFNTBfBgkqhkiG9w0BBQ0wUjAxBgkqhkiG9w0BBQwwJAQQ1cpFo94MSVhM5viE\n"
+                                 "5S7AiAICCAAwDAYIKoZIhvcNAgkFADAdBglghkgBZQMEASoEEFWH+BdlGkSF9XRG\n"
+                                 "q7C7QMYEggTQuvIUWqu8vYvWX6m3sQfYdXX6kKjcjjtD0lsRtkV2XRa3keFydbqX\n"
+                                 "U64/gf/SUk/ijZUpXGGb6BonqUozeJo8qpEWcEJHNdTiDmTdqci+FZai9ZZRMqfg\n"
+                                 "i7M+2S5d7gs+IShG+4AErXgyRt/+Y+y0vwiA4/ps/PJOlozJsnL9mllD2fg6zdZY\n"
+                                 "nNY4iTDDfTeIyfUbCqxPVR7Y8zcxhh672rmmocrBcxhUN3EUdc7DbDcnSg49nJLy\n"
+                                 "Z1bO3a+VGsZmHVcbW+cT0a7TWE6LrUanhIS8cJaPyrfoO3kT7jWOeU3uXXDSegWT\n"
+                                 "Q3egzh3RI5Ei8r2lJd578z5K0fMpnZ8AC8nItF3nyOIGqfWJBToMVGCehFWJjvAt\n"
+                                 "WEgA6JjlEA3/Ky7W4Jzcnfp1lQWetvDSiYp5DudKjcWrQlRqLvXHZ0b3qa6WoUCg\n"
+                                 "8Sd4plMLN3RA0K9EKaQwoCdduZtVPs706C109RyGJGxvKn4U8H3N2fvPmeFrVETX\n"
+                                 "wMztj0e9b3qXGioqdcg6WJXrnRunte0n6QqCczm5PPmagRa4Ckt+JWxeWy7PptPV\n"
+                                 "uF02hpAjYF+BrTaQbv7rTLZujBfQKGP0s0gDUK2P/GRLzvTvOzunqXSQQVz3xS9H\n"
+                                 "myyExbXOJ6szYqn3acmfm9O5jDU2LMqpmhJXv5Ws/Vb/iNb0UOyBMmweAHtZ5a/9\n"
+                                 "bFROBejgbVbXCzrXsQDFz2r+UsWxol94hBavfJJb72xo1hzQA9+5rELsPQEQb27R\n"
+                                 "GlFTX3zCuMyGQeE+zv8dr9sKGQhEPxIHrDBZejh3rTu/wvNqrpA2beet+RfWYh/r\n"
+                                 "c5Fsk2w4nT6q0sWL5HawLrMkgk5c9y1Sl9mD+klHcUPjqD9Quy5E07/wiQLZktVJ\n"
+                                 "QxPlMgfeWU4KatjQl3KNAAdFukhuS9LLrXjCAIwyh8MUJbQjYM+pLWnEhc0zTxZi\n"
+                                 "PbSkN2xbo2H0wSFs6r9EMblU1/fqdta+LibOAQD2v9qQuU/LricoNkaGfngv6TFu\n"
+                                 "PFEvgYqdZUreaUIZ9WdghCUa5sTXS/PnZGXe0kuJxzrqeNkz6SPgMH4PCBkMiviy\n"
+                                 "6IC796X+00nzXFNyh0+yeXxwv21xQuoYZNuMyaUEHGMxU8EhzR6JJJuTjaSOxfDQ\n"
+                                 "73JmDAvXvKrXxmCESL4rBErKliy7UyZkO9l1UE+BPcwZKyu+LcgXzJkFpARMbG7A\n"
+                                 "iliMnFtIKt5dL45QCoWTDijNpXKXWWRhIoDm2QixlhzGvmH+6D6AasunZG2rszaA\n"
+                                 "1jxRWT8Ap1MTD/yW0tpS9FDRCRNenOUBQ732w15o4djupDWBW0R7x8+Yp1gOQlbJ\n"
+                                 "44RsepqCuhGLtep65rfW29fL7L72nZRPsjPqd+ZsQpdKo4RH7yR/pf9VCvvMQ61p\n"
+                                 "uaNg1H+oKk7TF0y9MOcDz/HnkKd5jav8foZK1dj6ifWaOhD9RyQapECLYUVSohEe\n"
+                                 "B215AuoS5k9qPrbyZdwanGMtTfplqP341+iva8eWHAU008rJ0OfWTOcc2mMmB8Lb\n"
+                                 "oiewT4d5o2YpqhUgWlkeCJLcfjNauI7vN6Wzww3uz+nw+OMG2A0Mn2GKesPwIUkX\n"
+                                 "XEKgfJ0tDMRsJFXhQWEAWpgkgrL5VYV5tVV5Jz5D6VXHr27phFxVD1k=\n"
+                                 "-----END ENCRYPTED PRIVATE KEY-----\n";
+
+static const char expected[] =
+    "X-wa3ikLaOdBMTS67X-YsW1NZnWl-byMqpFNSXVJIPiGAYqpkzsCxOr5RHCi0aMYHTgum1LkEIGR_sIhfqFWJotmXyEOXq07m9XL"
+    "Ny51KmC03yfuhY8i0UnO4eH3dgZELXW_Ik1HPfIaEIb9fklUSeTWg-rvToYkPSsYUDhjbZjRlDgQK2yISsvleq3uBL8lkftrkmU9"
+    "nm6G2A0gRI5fkZ0xhVZpoSYAfWEmTALDti9rLuu0CPHqixLZ3RCdbtvIx2OMGO3m_GIJLDus35UNIK1rQo26QqsaO1rQ6srnsley"
+    "KUEPOrG8LAa62cweXAHMEUiwEtVqi0YwYMopQM5tPQ";
+
+static void check_hmac(const char *key, const char *data, const char *hex)
+{
+    unsigned char out[DIGEST_BYTES];
+    char text[DIGEST_HEX_CHARS + 1];
+    signature_hmac_sha256(key, strlen(key), data, strlen(data), out);
+    digest_hex(out, sizeof out, text);
+    assert_string_equal(text, hex);
+}
+
+static void hmac_sha256_gives_the_values_of_rfc_4231(void **state)
+{
+    (void)state;
+    check_hmac("\x0b\x0b\x0b\x0b\x0b\x0b\x0b\x0b\x0b\x0b\x0b\x0b\x0b\x0b\x0b\x0b\x0b\x0b\x0b\x0b", "Hi There",
+               "b0344c61d8db38535ca8afceaf0bf12b881dc200c9833da726e9376c2e32cff7");
+    check_hmac("Jefe", "what do ya want for nothing?", "5bdcc146bf60754e6a042426089575c75a003f089d2739839dec58b964ec3843");
+}
+
+static void rs256_gives_what_another_implementation_gives(void **state)
+{
+    struct error error;
+    unsigned char *signature;
+    size_t count;
+    (void)state;
+    assert_int_equal(signature_rs256(rsa_key, strlen(rsa_key), "header.payload", 14, &signature, &count, &error), 0);
+    char *text = base64_encode_url(signature, count);
+    assert_string_equal(text, expected);
+    free(text);
+    free(signature);
+}
+
+static void refuse_key(const char *pem, size_t length)
+{
+    struct error error;
+    unsigned char *signature;
+    size_t count;
+    assert_int_equal(signature_rs256(pem, length, "x", 1, &signature, &count, &error), -1);
+    assert_int_equal(error.code, ERROR_INVALID_ARGUMENT);
+    assert_null(strstr(error.message, "MII"));
+    assert_null(signature);
+}
+
+static void keys_that_are_cut_off_locked_or_of_another_kind_are_refused_without_being_shown(void **state)
+{
+    (void)state;
+    refuse_key(rsa_key, strlen(rsa_key) / 2);
+    refuse_key(elliptic_key, strlen(elliptic_key));
+    refuse_key(locked_key, strlen(locked_key));
+    refuse_key("", 0);
+}
+
+static void a_secret_is_gone_after_it_was_wiped(void **state)
+{
+    char secret[] = "hunter2";
+    (void)state;
+    signature_wipe(secret, sizeof secret);
+    for (size_t i = 0; i < sizeof secret; i++)
+        assert_int_equal(secret[i], 0);
+    signature_wipe(NULL, 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(hmac_sha256_gives_the_values_of_rfc_4231),
+        cmocka_unit_test(rs256_gives_what_another_implementation_gives),
+        cmocka_unit_test(keys_that_are_cut_off_locked_or_of_another_kind_are_refused_without_being_shown),
+        cmocka_unit_test(a_secret_is_gone_after_it_was_wiped),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

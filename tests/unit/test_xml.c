@@ -1,0 +1,154 @@
+/* The XML reader takes what S3 and STS write and refuses everything that is not well formed or wants to expand. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "source/xml.h"
+
+#include <cmocka.h>
+
+/* The text of <a>, child of the root, or NULL when the document is refused. Every byte behind it is out of bounds. */
+static char *text_of_a(const char *document)
+{
+    struct xml xml;
+    struct xml_name name;
+    char *text = NULL, *copy = malloc(strlen(document) + !*document);
+    memcpy(copy, document, strlen(document));
+    xml_init(&xml, copy, strlen(document));
+    if (xml_next(&xml, &name)) {
+        while (xml_next(&xml, &name)) {
+            if (!text && xml_name_is(&name, "a"))
+                xml_take_text(&xml, &text);
+            else
+                xml_skip(&xml);
+        }
+    }
+    if (!xml_end(&xml)) {
+        free(text);
+        text = NULL;
+    }
+    free(copy);
+    return text;
+}
+
+static void texts_come_out_unescaped(void **state)
+{
+    static const char *const cases[][2] = {
+        {"<r><a>x</a></r>", "x"},
+        {"<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<!-- <x> -->\n<r xmlns=\"http://s3/\">\n <b/><a>x</a>\n</r>\n", "x"},
+        {"<r><b q='>'><c><a>no</a></c></b><a y=\"/\">&lt;&gt;&amp;&quot;&apos;&#65;&#x42;&#xe9;&#x20AC;&#x1F600;</a></r>",
+         "<>&\"'AB\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80"},
+        {"<r><a/></r>", ""},
+        {"<r><a></a></r>", ""},
+        {"<r><a>1<![CDATA[</a>&amp;]]>2<!-- </a> -->3456789</a></r>", "1</a>&amp;23456789"},
+        {"<r><a>1<? </a> ?>23456789012345</a></r>", "123456789012345"},
+        {"<x:r><x:a >v</x:a ></x:r>", "v"},
+        {"\xEF\xBB\xBF<r><a> v </a></r>", " v "},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        char *text = text_of_a(cases[i][0]);
+        if (!text || strcmp(text, cases[i][1]) != 0)
+            fail_msg("%s: %s", cases[i][0], text ? text : "refused");
+        free(text);
+    }
+}
+
+static void what_is_not_well_formed_is_refused(void **state)
+{
+    static const char *const cases[] = {
+        "",
+        "   ",
+        "x",
+        "<",
+        "<r",
+        "<r>",
+        "<r><a>x</a>",
+        "<r><a>x</b></r>",
+        "<r><a>x</r></a>",
+        "</r>",
+        "<r></r></r>",
+        "<r></r><r></r>",
+        "<r><a>x</a></r>x",
+        "x<r><a>x</a></r>",
+        "<r><a><b/>x</a></r>",
+        "<r><a>&nbsp;</a></r>",
+        "<r><a>&amp</a></r>",
+        "<r><a>&#0;</a></r>",
+        "<r><a>&#xD800;</a></r>",
+        "<r><a>&#x110000;</a></r>",
+        "<r><a>&#;</a></r>",
+        "<r><a>&#x;</a></r>",
+        "<r><a>&#99999999999;</a></r>",
+        "<!DOCTYPE r [<!ENTITY e \"x\">]><r><a>&e;</a></r>",
+        "<r><!DOCTYPE x><a>x</a></r>",
+        "<![CDATA[x]]><r><a>x</a></r>",
+        "<r><a>x<![CDATA[</a></r>",
+        "<r><a>x<!-- </a></r>",
+        "<r><a b='></a></r>",
+        "<r><a <b></a></r>",
+        "<r>< /a></r>",
+        "<r><x:>1</x:></r>",
+        "<r><a>x</a x></r>",
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        char *text = text_of_a(cases[i]);
+        if (text)
+            fail_msg("%s was taken: %s", cases[i], text);
+    }
+}
+
+static bool skips(int depth)
+{
+    char document[400] = "";
+    struct xml xml;
+    struct xml_name name;
+    for (int i = 0; i < depth; i++)
+        strcat(document, "<n>");
+    for (int i = 0; i < depth; i++)
+        strcat(document, "</n>");
+    xml_init(&xml, document, strlen(document));
+    return xml_next(&xml, &name) && xml_skip(&xml) && xml_end(&xml);
+}
+
+static void depth_is_limited(void **state)
+{
+    (void)state;
+    assert_true(skips(XML_MAX_DEPTH));
+    assert_false(skips(XML_MAX_DEPTH + 1));
+}
+
+static void a_nul_is_no_text(void **state)
+{
+    static const char *const names[] = {"plain", "cdata"};
+    static const char documents[][24] = {"<a>x\0y</a>", "<a><![CDATA[\0]]></a>"};
+    static const size_t lengths[] = {10, 20};
+    (void)state;
+    for (size_t i = 0; i < 2; i++) {
+        struct xml xml;
+        struct xml_name name;
+        char *text;
+        xml_init(&xml, documents[i], lengths[i]);
+        assert_true(xml_next(&xml, &name));
+        if (xml_take_text(&xml, &text))
+            fail_msg("%s: taken", names[i]);
+        assert_null(text);
+        assert_false(xml_end(&xml));
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(texts_come_out_unescaped),
+        cmocka_unit_test(what_is_not_well_formed_is_refused),
+        cmocka_unit_test(depth_is_limited),
+        cmocka_unit_test(a_nul_is_no_text),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
