@@ -6,12 +6,14 @@
 
 #include <inttypes.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/memory.h"
 
 const char *page_kind_name(enum page_kind kind)
 {
-    static const char *const names[] = {[PAGE_KIND_HUGETLB] = "hugetlb", [PAGE_KIND_THP] = "thp", [PAGE_KIND_4K] = "4k"};
+    static const char *const names[] = {
+        [PAGE_KIND_HUGETLB] = "hugetlb", [PAGE_KIND_THP] = "thp", [PAGE_KIND_4K] = "4k", [PAGE_KIND_DEVICE] = "device"};
     return names[kind];
 }
 
@@ -50,11 +52,60 @@ int device_prepare(struct segment *segment, uint64_t offset, uint64_t bytes, str
     return segment->device->ops->prepare(segment, offset, bytes, error);
 }
 
-int device_write(struct segment *segment, uint64_t offset, const void *bytes, uint64_t count, struct error *error)
+int device_copy(struct segment *segment, uint64_t offset, const void *src, const struct device_rows *rows,
+                struct error *error)
 {
-    if (!is_inside(segment, offset, count))
-        return fail_outside(segment, offset, count, error);
-    return segment->device->ops->write(segment, offset, bytes, count, error);
+    uint64_t bytes = rows->bytes * rows->count; /* of a view that fits into the segment */
+    if (!is_inside(segment, offset, bytes))
+        return fail_outside(segment, offset, bytes, error);
+    if (bytes == 0)
+        return 0;
+    return segment->device->ops->copy(segment, offset, src, rows, error);
+}
+
+int device_zero(struct segment *segment, uint64_t offset, uint64_t bytes, struct error *error)
+{
+    const struct device_queue_ops *queue = segment->device->ops->queue;
+    if (!is_inside(segment, offset, bytes))
+        return fail_outside(segment, offset, bytes, error);
+    if (bytes == 0)
+        return 0;
+    if (queue)
+        return queue->zero(segment, offset, bytes, error);
+    if (device_prepare(segment, offset, bytes, error))
+        return -1;
+    memset((unsigned char *)segment->host_address + offset, 0, bytes);
+    return 0;
+}
+
+int device_mark(struct device *device, uint64_t *mark, struct error *error)
+{
+    *mark = 0;
+    return device->ops->queue ? device->ops->queue->mark(device, mark, error) : 0;
+}
+
+int device_wait(struct device *device, uint64_t mark, struct error *error)
+{
+    return device->ops->queue && mark ? device->ops->queue->wait(device, mark, error) : 0;
+}
+
+int device_pin(struct device *device, void *memory, uint64_t bytes, struct error *error)
+{
+    return device->ops->queue ? device->ops->queue->pin(device, memory, bytes, error) : 0;
+}
+
+void device_unpin(struct device *device, void *memory)
+{
+    if (device->ops->queue)
+        device->ops->queue->unpin(device, memory);
+}
+
+int device_check(const struct device *device, struct error *error)
+{
+    if (!__atomic_load_n(&device->is_out_of_service, __ATOMIC_ACQUIRE))
+        return 0;
+    return fail(error, ERROR_FAILED_PRECONDITION, "DEVICE_OUT_OF_SERVICE",
+                "device %s is out of service until the daemon is restarted: %s", device->caps.name, device->problem);
 }
 
 int device_seal(struct segment *segment, struct error *error)

@@ -1,7 +1,11 @@
 /* Where memory is. A device backend allocates segments (the memory of one replica), makes pages ready to be written,
  * seals them for publication and exports them as a file descriptor.
  *
- * A segment is reference-counted; it is written by I/O workers while its load runs, read-only after device_seal().
+ * A segment is reference-counted; it is written by I/O workers while its load runs, read-only after device_seal(). Memory
+ * with a host address is written by whoever has the bytes. Memory without one is written by device_copy(), which may only
+ * queue: the source has to stay as it is until device_wait() of a later device_mark() of the same thread has returned, and
+ * device_seal() returns when everything is in place. Errors of queued copies come out of wait and seal.
+ *
  * Backends: device_host.c (sealed memfd, huge pages by a ladder), plugins (CUDA). Callers use the wrappers below. */
 #ifndef DEVICE_DEVICE_H
 #define DEVICE_DEVICE_H
@@ -12,13 +16,21 @@
 
 #include "base/error.h"
 
-enum page_kind { PAGE_KIND_HUGETLB, PAGE_KIND_THP, PAGE_KIND_4K };
-const char *page_kind_name(enum page_kind kind); /* "hugetlb", "thp", "4k" */
+enum page_kind { PAGE_KIND_HUGETLB, PAGE_KIND_THP, PAGE_KIND_4K, PAGE_KIND_DEVICE };
+const char *page_kind_name(enum page_kind kind); /* "hugetlb", "thp", "4k", "device" */
+
+enum { DEVICE_NAME_CHARS = 64, DEVICE_PROBLEM_CHARS = 256 };
 
 struct device_caps {
     bool direct_segments; /* sources may read straight into the segment: it has a host address */
+    bool queued_copies;   /* a copy engine fills it from staging buffers, beside the reads */
     bool exports_fd;
-    char name[32]; /* "host", later a GPU's UUID */
+    char name[DEVICE_NAME_CHARS]; /* "host", or a GPU's UUID */
+};
+
+/* Equal rows, `stride` apart where they come from; they are packed where they go to. */
+struct device_rows {
+    uint64_t bytes, count, stride;
 };
 
 struct device;
@@ -32,14 +44,26 @@ struct segment {
     int references; /* atomic */
 };
 
+/* What only memory without a host address needs: it is filled by a queue of copies per thread. Any thread. */
+struct device_queue_ops {
+    int (*zero)(struct segment *segment, uint64_t offset, uint64_t bytes, struct error *error);
+    /* What the calling thread has queued so far; never 0. */
+    int (*mark)(struct device *device, uint64_t *mark, struct error *error);
+    int (*wait)(struct device *device, uint64_t mark, struct error *error); /* any thread, with a deadline of its own */
+    /* Makes host memory fit for quick copies; it stays usable when that fails. Every pinned piece is unpinned. */
+    int (*pin)(struct device *device, void *memory, uint64_t bytes, struct error *error);
+    void (*unpin)(struct device *device, void *memory);
+};
+
 struct device_ops {
     const char *name;
     size_t segment_size; /* the core allocates this much, zeroed, beginning with struct segment */
     int (*allocate)(struct device *device, uint64_t bytes, struct segment *segment, struct error *error);
     /* Optional. Backs [offset, offset + bytes) with the best pages there are; several workers may call it at once. */
     int (*prepare)(struct segment *segment, uint64_t offset, uint64_t bytes, struct error *error);
-    /* For memory without a host address: copies from staging. */
-    int (*write)(struct segment *segment, uint64_t offset, const void *bytes, uint64_t count, struct error *error);
+    /* Rows from host memory to where they lie packed from `offset` on; with a queue it is done when a mark says so. */
+    int (*copy)(struct segment *segment, uint64_t offset, const void *src, const struct device_rows *rows,
+                struct error *error);
     /* From here on nobody can write, shrink or grow it. */
     int (*seal)(struct segment *segment, struct error *error);
     /* A fresh read-only descriptor; the caller closes it. */
@@ -48,13 +72,18 @@ struct device_ops {
     void (*release)(struct segment *segment); /* the last reference is gone; keeps the memory in the pool when allowed */
     void (*trim)(struct device *device);      /* optional: gives the pool's memory back */
     void (*destroy)(struct device *device);   /* frees the device itself, after trim */
+    const struct device_queue_ops *queue;     /* NULL: copy() is done when it returns */
 };
 
 struct device {
     const struct device_ops *ops;
     struct device_caps caps;
-    uint64_t pool_budget_bytes; /* freed memory kept for the next load */
-    uint64_t pool_bytes;        /* atomic: what the pool holds now */
+    uint64_t pool_budget_bytes;         /* freed memory kept for the next load */
+    uint64_t pool_bytes;                /* atomic: what the pool holds now */
+    uint64_t memory_bytes;              /* what a GPU has; 0 = unknown */
+    char model[DEVICE_NAME_CHARS];      /* for people: "NVIDIA H200" */
+    bool is_out_of_service;             /* atomic, never false again: it failed for good and takes no more work ... */
+    char problem[DEVICE_PROBLEM_CHARS]; /* ... because of this, written before */
 };
 
 struct device *device_host_create(uint64_t pool_budget_bytes); /* 0 = keep no freed memory */
@@ -62,7 +91,16 @@ void device_destroy(struct device *device);                    /* after the last
 
 int device_allocate(struct device *device, uint64_t bytes, struct segment **segment, struct error *error);
 int device_prepare(struct segment *segment, uint64_t offset, uint64_t bytes, struct error *error);
-int device_write(struct segment *segment, uint64_t offset, const void *bytes, uint64_t count, struct error *error);
+int device_copy(struct segment *segment, uint64_t offset, const void *src, const struct device_rows *rows,
+                struct error *error);
+int device_zero(struct segment *segment, uint64_t offset, uint64_t bytes, struct error *error); /* queued like a copy */
+/* For devices without a queue these have nothing to do; mark is 0 then. */
+int device_mark(struct device *device, uint64_t *mark, struct error *error);
+int device_wait(struct device *device, uint64_t mark, struct error *error);
+int device_pin(struct device *device, void *memory, uint64_t bytes, struct error *error);
+void device_unpin(struct device *device, void *memory);
+/* FAILED_PRECONDITION with the reason when the device is out of service. Any thread. */
+int device_check(const struct device *device, struct error *error);
 int device_seal(struct segment *segment, struct error *error);
 int device_export_fd(struct segment *segment, struct error *error); /* >= 0 or -1 */
 enum page_kind device_page_kind(struct segment *segment);

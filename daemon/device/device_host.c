@@ -63,11 +63,14 @@ static int host_prepare(struct segment *segment, uint64_t offset, uint64_t bytes
     return host_memory_prepare(memory_of(segment), offset, bytes, error);
 }
 
-static int host_write(struct segment *segment, uint64_t offset, const void *bytes, uint64_t count, struct error *error)
+static int host_copy(struct segment *segment, uint64_t offset, const void *src, const struct device_rows *rows,
+                     struct error *error)
 {
-    if (host_memory_prepare(memory_of(segment), offset, count, error))
+    const unsigned char *from = src;
+    if (host_memory_prepare(memory_of(segment), offset, rows->bytes * rows->count, error))
         return -1;
-    memcpy((unsigned char *)segment->host_address + offset, bytes, count);
+    for (uint64_t row = 0; row < rows->count; row++)
+        memcpy((unsigned char *)segment->host_address + offset + row * rows->bytes, from + row * rows->stride, rows->bytes);
     return 0;
 }
 
@@ -128,7 +131,7 @@ static const struct device_ops host_ops = {
     .segment_size = sizeof(struct host_segment),
     .allocate = host_allocate,
     .prepare = host_prepare,
-    .write = host_write,
+    .copy = host_copy,
     .seal = host_seal,
     .export_fd = host_export_fd,
     .page_kind = host_page_kind,

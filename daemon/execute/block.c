@@ -13,6 +13,7 @@
 #include "execute/clip.h"
 #include "execute/collective_private.h"
 #include "execute/extent.h"
+#include "execute/flight.h"
 #include "execute/gather.h"
 #include "execute/place.h"
 #include "execute/provider.h"
@@ -89,6 +90,7 @@ static bool can_read_direct(const struct worker *worker)
 static void copy_from_providers(struct worker *worker, const struct window *window)
 {
     struct engine *engine = worker->engine;
+    struct flight copies = {0};
     pthread_mutex_lock(&engine->lock);
     bool found = provider_pin(worker);
     pthread_mutex_unlock(&engine->lock);
@@ -96,6 +98,8 @@ static void copy_from_providers(struct worker *worker, const struct window *wind
         return;
     uint64_t started_ns = clock_now_ns();
     found = provider_copy(worker);
+    flight_begin(&copies, worker); /* out of memory that is only ours while it is pinned */
+    flight_land(&copies);
     worker->copy_ns += clock_now_ns() - started_ns;
     pthread_mutex_lock(&engine->lock);
     provider_unpin(worker);
@@ -115,7 +119,36 @@ static bool find_kept(struct worker *worker)
         worker->buffer = kept;
     }
     pthread_mutex_unlock(&engine->lock);
+    flight_land(&worker->buffer->flight);
     return kept != NULL;
+}
+
+/* A buffer that may be written to: while devices copy out of one, the next window is read into the other. */
+static void take_landed_buffer(struct worker *worker)
+{
+    struct engine *engine = worker->engine;
+    if (worker->buffer->flight.n_marks == 0)
+        return;
+    if (!worker->spare && engine->has_spares) {
+        pthread_mutex_lock(&engine->lock);
+        worker->spare = staging_take(&engine->staging);
+        pthread_mutex_unlock(&engine->lock);
+    }
+    if (worker->spare) {
+        struct staging_buffer *flying = worker->buffer;
+        worker->buffer = worker->spare;
+        worker->spare = flying;
+    }
+    flight_land(&worker->buffer->flight);
+}
+
+static void pin_buffer(struct worker *worker)
+{
+    for (size_t i = 0; i < worker->n_parts; i++) {
+        struct device *device = worker->parts[i].run->options.segment->device;
+        if (device->ops->queue)
+            staging_pin(&worker->engine->staging, worker->buffer, device);
+    }
 }
 
 static void keep(struct worker *worker, struct staging_range range)
@@ -181,6 +214,7 @@ static int gather_window(struct worker *worker, const struct window *window, boo
     use_temporary(worker, true);
     worker->buffer->start = window->lo & ~(buffer_bytes - 1);
     bool kept = !window->is_hot && window->is_whole && find_kept(worker);
+    pin_buffer(worker);
     int result = kept ? complete_kept(worker, direct, error) : read_and_gather(worker, window, direct, error);
     use_temporary(worker, false);
     return result;
@@ -189,6 +223,7 @@ static int gather_window(struct worker *worker, const struct window *window, boo
 static int read_window(struct worker *worker, const struct window *window, struct error *error)
 {
     bool direct = !window->is_hot && can_read_direct(worker);
+    take_landed_buffer(worker);
     if (direct || wants_staging(worker))
         return gather_window(worker, window, direct, error);
     extent_charge(worker, window->cached_share);

@@ -68,6 +68,7 @@ int engine_create(const struct engine_options *options, struct engine **engine, 
     fresh->workers = memory_alloc_array(fresh->n_workers, sizeof *fresh->workers);
     staging_init(&fresh->staging, choose_buffer(options->staging_budget_bytes, fresh->n_workers),
                  options->staging_budget_bytes);
+    fresh->has_spares = fresh->staging.budget_buffers >= 2 * fresh->n_workers;
     fresh->block_bytes = BUFFERS_PER_BLOCK * fresh->staging.buffer_bytes;
     pthread_mutex_init(&fresh->lock, NULL);
     pthread_condattr_init(&monotonic);
@@ -133,7 +134,7 @@ struct run *run_start(struct engine *engine, const struct run_options *options)
     run->engine = engine;
     run->options = *options;
     run->stage = RUN_NEW;
-    run->wants_padding = options->segment->dirty && options->segment->host_address;
+    run->wants_padding = options->segment->dirty && (options->segment->host_address || options->segment->device->ops->queue);
     run->started_ns = clock_now_ns();
     pthread_mutex_lock(&engine->lock);
     engine->n_runs++;

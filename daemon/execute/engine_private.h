@@ -132,6 +132,7 @@ struct worker {
     struct provider *providers;
     size_t n_providers, providers_room;
     struct staging_buffer *buffer; /* NULL while idle */
+    struct staging_buffer *spare;  /* to read into while a device copies out of `buffer`; NULL until one does */
     uint64_t read_ns, copy_ns;     /* of the item at hand */
 };
 
@@ -141,6 +142,7 @@ struct engine {
     pthread_cond_t work, unpinned;
     struct staging staging;
     uint64_t block_bytes; /* a multiple of the staging buffers' size */
+    bool has_spares;      /* the budget has two buffers for every worker */
     struct worker *workers;
     size_t n_workers, n_started;
     struct run *active; /* circular; the next one to serve */

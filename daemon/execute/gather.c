@@ -82,5 +82,6 @@ void gather_place(struct worker *worker)
         last_offset = worker->clips[i].src.offset;
         place_clip(worker, &worker->clips[i], &next);
     }
+    flight_begin(&worker->buffer->flight, worker);
     worker->copy_ns += clock_now_ns() - started_ns - (sum_prepare_ns(worker) - prepared_ns);
 }

@@ -2,16 +2,11 @@
  * worker. */
 #include "execute/padding.h"
 
-#include <string.h>
-
 static int zero(struct segment *segment, uint64_t lo, uint64_t hi, struct error *error)
 {
     if (lo >= hi)
         return 0;
-    if (device_prepare(segment, lo, hi - lo, error))
-        return -1;
-    memset((unsigned char *)segment->host_address + lo, 0, hi - lo);
-    return 0;
+    return device_zero(segment, lo, hi - lo, error);
 }
 
 int padding_zero(const struct mapping *mapping, struct segment *segment, struct error *error)

@@ -31,12 +31,12 @@ bool place_prepare(struct part *part, uint64_t offset, uint64_t bytes)
     return !part->has_failed;
 }
 
-/* Memory without a host address: row by row through the backend. */
-static bool write_rows(struct part *part, uint64_t dst_offset, const unsigned char *src, const struct rows *rows)
+/* Memory without a host address: the backend's copy engine fetches the rows, for a peer of a collective, too. */
+static bool queue_rows(struct part *part, uint64_t dst_offset, const unsigned char *src, const struct rows *rows)
 {
-    for (uint64_t row = 0; row < rows->count && !part->has_failed; row++)
-        part->has_failed = device_write(part->run->options.segment, dst_offset + row * rows->bytes, src + row * rows->stride,
-                                        rows->bytes, &part->error) != 0;
+    struct device_rows from = {rows->bytes, rows->count, rows->stride};
+    if (!part->has_failed)
+        part->has_failed = device_copy(part->run->options.segment, dst_offset, src, &from, &part->error) != 0;
     return !part->has_failed;
 }
 
@@ -64,7 +64,7 @@ bool place_rows(struct part *part, uint64_t dst_offset, const unsigned char *src
     struct segment *segment = part->run->options.segment;
     uint64_t bytes = rows.count * rows.bytes;
     if (!segment->host_address) {
-        if (part->has_failed || !write_rows(part, dst_offset, src, &rows))
+        if (!queue_rows(part, dst_offset, src, &rows))
             return false;
     } else {
         if (!place_prepare(part, dst_offset, bytes))

@@ -6,6 +6,7 @@
 #include <sys/mman.h>
 
 #include "base/memory.h"
+#include "device/device.h"
 
 void staging_init(struct staging *staging, uint64_t buffer_bytes, uint64_t budget_bytes)
 {
@@ -50,6 +51,9 @@ static struct staging_buffer *create_buffer(struct staging *staging)
 
 static void destroy_buffer(struct staging *staging, struct staging_buffer *buffer)
 {
+    flight_land(&buffer->flight);
+    if (buffer->pinned_by)
+        device_unpin(buffer->pinned_by, buffer->memory);
     munmap(buffer->memory, staging->buffer_bytes);
     free(buffer);
     __atomic_sub_fetch(&staging->n_buffers, 1, __ATOMIC_RELAXED);
@@ -134,4 +138,13 @@ bool staging_expire(struct staging *staging, uint64_t before_ns)
     expire_list(staging, &staging->free, before_ns);
     expire_list(staging, &staging->kept, before_ns);
     return staging->free || staging->kept;
+}
+
+void staging_pin(const struct staging *staging, struct staging_buffer *buffer, struct device *device)
+{
+    struct error error;
+    if (buffer->pinned_by || buffer->cannot_pin)
+        return;
+    buffer->cannot_pin = device_pin(device, buffer->memory, staging->buffer_bytes, &error) != 0;
+    buffer->pinned_by = buffer->cannot_pin ? NULL : device;
 }

@@ -10,6 +10,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "execute/flight.h"
+
 struct scan;
 
 struct staging_range {
@@ -23,6 +25,9 @@ struct staging_buffer {
     const struct scan *scan;    /* of which file it keeps something; NULL = of none */
     uint64_t start;             /* offset in the file of the buffer's first byte */
     struct staging_range range; /* of the file: what is valid in it */
+    struct flight flight;       /* devices that still read from it: whoever takes it lets them land before writing */
+    struct device *pinned_by;   /* NULL = nobody yet */
+    bool cannot_pin;
 };
 
 struct staging {
@@ -42,5 +47,7 @@ struct staging_buffer *staging_find(struct staging *staging, const struct scan *
 void staging_forget(struct staging *staging, const struct scan *scan); /* the scan goes away */
 /* Frees what has not been used since `before_ns`. Returns whether anything is left. */
 bool staging_expire(struct staging *staging, uint64_t before_ns);
+/* Makes a taken buffer fit for the device's copies, once and for all devices. Without the lock. */
+void staging_pin(const struct staging *staging, struct staging_buffer *buffer, struct device *device);
 
 #endif

@@ -230,12 +230,21 @@ static void drop_large_arrays(struct worker *worker)
 }
 
 /* Under the lock. */
+static void give_buffers(struct worker *worker, uint64_t now_ns)
+{
+    struct staging *staging = &worker->engine->staging;
+    if (worker->spare)
+        staging_give(staging, worker->spare, now_ns);
+    if (worker->buffer)
+        staging_give(staging, worker->buffer, now_ns);
+    worker->buffer = worker->spare = NULL;
+}
+
+/* Under the lock. */
 static void wait_for_work(struct worker *worker)
 {
     struct engine *engine = worker->engine;
-    if (worker->buffer)
-        staging_give(&engine->staging, worker->buffer, clock_now_ns());
-    worker->buffer = NULL;
+    give_buffers(worker, clock_now_ns());
     drop_large_arrays(worker);
     if (!engine->staging.n_buffers) {
         pthread_cond_wait(&engine->work, &engine->lock);
@@ -259,9 +268,7 @@ void *worker_main(void *argument)
         else
             wait_for_work(worker);
     }
-    if (worker->buffer)
-        staging_give(&engine->staging, worker->buffer, 0);
-    worker->buffer = NULL;
+    give_buffers(worker, 0);
     pthread_mutex_unlock(&engine->lock);
     return NULL;
 }

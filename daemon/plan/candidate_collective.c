@@ -48,7 +48,7 @@ static const char *refusal(const struct planning *planning)
         return "collective_policy_disabled";
     if (!planning->facts->strategy->enable_owner_file_collective)
         return "strategy_disabled";
-    if (!planning->facts->device.direct_segments)
+    if (!planning->facts->device.direct_segments && !planning->facts->device.queued_copies)
         return "target_not_gpu:no_direct_segments";
     const char *reason = topology_refusal(planning);
     return reason ? reason : threshold_refusal(planning);

@@ -48,11 +48,11 @@ static int fault_prepare(struct segment *segment, uint64_t offset, uint64_t byte
                                                          : device_prepare(device_fault_inner(segment), offset, bytes, error);
 }
 
-static int fault_write(struct segment *segment, uint64_t offset, const void *bytes, uint64_t count, struct error *error)
+static int fault_copy(struct segment *segment, uint64_t offset, const void *src, const struct device_rows *rows,
+                      struct error *error)
 {
-    return count_call(segment->device, "write", error)
-               ? -1
-               : device_write(device_fault_inner(segment), offset, bytes, count, error);
+    return count_call(segment->device, "copy", error) ? -1
+                                                      : device_copy(device_fault_inner(segment), offset, src, rows, error);
 }
 
 static int fault_seal(struct segment *segment, struct error *error)
@@ -87,7 +87,7 @@ static const struct device_ops fault_ops = {
     .segment_size = sizeof(struct fault_segment),
     .allocate = fault_allocate,
     .prepare = fault_prepare,
-    .write = fault_write,
+    .copy = fault_copy,
     .seal = fault_seal,
     .export_fd = fault_export_fd,
     .page_kind = fault_page_kind,

@@ -8,7 +8,7 @@
 struct device_fault {
     struct device base;
     struct device *inner;
-    uint64_t n_calls;   /* atomic: allocate, prepare, write, seal, export_fd */
+    uint64_t n_calls;   /* atomic: allocate, prepare, copy, seal, export_fd */
     uint64_t fail_from; /* this call (1 = the first) fails; 0 = none */
     uint64_t delay_ns;  /* before each call */
     int64_t n_segments; /* atomic: alive */

@@ -1,0 +1,29 @@
+/* Copies in flight: which devices still read from a piece of host memory. The memory may be written again, unpinned or freed
+ * once they have landed.
+ *
+ * A flight belongs to whoever has the memory. Errors need no handling here: a device whose copies fail is out of service,
+ * and device_seal() says so for every segment on it. */
+#ifndef EXECUTE_FLIGHT_H
+#define EXECUTE_FLIGHT_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+enum { FLIGHT_MAX_MARKS = 8 };
+
+struct device;
+struct worker;
+
+struct flight {
+    struct flight_mark {
+        struct device *device;
+        uint64_t mark;
+    } marks[FLIGHT_MAX_MARKS];
+    size_t n_marks;
+};
+
+/* Takes note of what the calling worker has queued for the parts of its item. */
+void flight_begin(struct flight *flight, const struct worker *worker);
+void flight_land(struct flight *flight); /* waits */
+
+#endif
