@@ -70,6 +70,20 @@ struct tc_tensor_info { /* borrowed from the artifact */
 };
 void tc_artifact_tensor(const struct tc_artifact *artifact, size_t index, struct tc_tensor_info *info);
 
+/* The sidecars of an artifact: the small files beside its tensors, such as config.json and the tokenizer. Of `options` (may
+ * be NULL) the time limit and the cancel flag count. Names are plain file names. */
+struct tc_options;
+struct tc_sidecars;
+struct tc_sidecars *tc_sidecars_list(struct tc_client *client, const char *artifact, const struct tc_options *options,
+                                     struct tc_error *error);
+/* Also writes each of them into `folder`, which is made when only its last part is missing; a file is replaced as a whole or
+ * not at all. */
+struct tc_sidecars *tc_sidecars_fetch(struct tc_client *client, const char *artifact, const char *folder,
+                                      const struct tc_options *options, struct tc_error *error);
+void tc_sidecars_release(struct tc_sidecars *sidecars); /* accepts NULL */
+size_t tc_sidecars_n_files(const struct tc_sidecars *sidecars);
+const char *tc_sidecars_file(const struct tc_sidecars *sidecars, size_t file, uint64_t *bytes);
+
 /* A view: what this client wants, in this order. start and stop as NumPy means them, step 1. */
 #define TC_OPEN_END INT64_MAX
 struct tc_slice {

@@ -2,7 +2,7 @@
 # Installs what is missing for a kind of work and prints the Python interpreter to use, as its only line on stdout.
 #
 #     python=$(bash setup/setup.sh)          what building and the quickstart need
-#     python=$(bash setup/setup.sh test)     ... and the tests; also: bench, fuzz
+#     python=$(bash setup/setup.sh test)     ... and the tests; also: bench, fuzz, jax
 #
 # Debian packages come through apt-get (as root, or through sudo), Python packages through pip into a virtual environment
 # under $XDG_CACHE_HOME/tensorcast, named after the packages in it, so that clones share it and a changed list makes a new

@@ -77,6 +77,8 @@ static const struct option_row option_table[] = {
     {"digest", NULL, "tell the SHA-256 of every tensor", OPTIONS_LOAD, OPTION_FLAG, AT(digest), NULL, NULL},
     {"hold", "SECONDS", "keep the memory that much longer, when everything else is done", OPTIONS_LOAD, OPTION_DURATION,
      AT(hold_ms), NULL, NULL},
+    {"sidecars", "DIR", "the folder to put them into; a file appears when it is complete", OPTIONS_FETCH, OPTION_TEXT,
+     AT(sidecars), NULL, NULL},
     {"standalone", NULL, "do it in this process, without a daemon", OPTIONS_STANDALONE, OPTION_FLAG, AT(standalone), NULL,
      NULL},
     {"index", "WHICH", "print an index document instead: source or canonical", OPTIONS_INSPECT, OPTION_CHOICE, AT(index),
@@ -94,6 +96,7 @@ static const struct {
     {OPTIONS_LOAD, "What to do with it"},
     {OPTIONS_INSPECT, "What to print"},
     {OPTIONS_RELEASE, "What to release"},
+    {OPTIONS_FETCH, "What to fetch"},
     {OPTIONS_STANDALONE, "Where to run"},
     {OPTIONS_GLOBAL, "Global options, before or after the command"},
 };
@@ -305,6 +308,8 @@ static int check_command(struct parse *parse)
         return wrong(parse, "'release' takes either an artifact or --all");
     if (row->takes_artifact && !args->artifact && !args->all)
         return wrong(parse, "'%s' needs an artifact, such as disk:/models/llama", row->name);
+    if (args->command == COMMAND_FETCH && !args->sidecars)
+        return wrong(parse, "'fetch' needs --sidecars DIR, a folder to put them into");
     return 0;
 }
 

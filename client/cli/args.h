@@ -42,6 +42,7 @@ struct args {
     const char *group, *source_sharing_domain;
     int64_t rank, world_size;
     const char *out;
+    const char *sidecars; /* the folder for them */
     bool digest, standalone, all;
     uint64_t hold_ms;
     int index; /* enum index_kind */

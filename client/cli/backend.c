@@ -60,3 +60,9 @@ int backend_explain(struct backend *backend, const struct tc_view *view, char **
 {
     return backend->ops->explain(backend, view, json, text, error);
 }
+
+int backend_fetch_sidecars(struct backend *backend, const char *folder, const struct sidecar_taker *taker,
+                           struct error *error)
+{
+    return backend->ops->fetch_sidecars(backend, folder, taker, error);
+}

@@ -16,6 +16,11 @@
 
 struct backend;
 
+struct sidecar_taker { /* is told of each file that was written */
+    void (*take)(void *data, const char *name, uint64_t bytes);
+    void *data;
+};
+
 struct backend_ops {
     const char *name;
     int (*open)(struct backend *backend, struct error *error);
@@ -23,6 +28,8 @@ struct backend_ops {
     struct catalog *(*resolve)(struct backend *backend, int flags, struct error *error);
     int (*load)(struct backend *backend, const struct tc_view *view, struct loaded *loaded, struct error *error);
     int (*explain)(struct backend *backend, const struct tc_view *view, char **json, char **text, struct error *error);
+    int (*fetch_sidecars)(struct backend *backend, const char *folder, const struct sidecar_taker *taker,
+                          struct error *error);
     void (*release)(struct backend *backend, struct loaded *loaded);
     void (*close)(struct backend *backend);
 };
@@ -47,6 +54,9 @@ int backend_load(struct backend *backend, const struct tc_view *view, struct loa
 void backend_release(struct backend *backend, struct loaded *loaded); /* accepts a zeroed one */
 /* The caller frees both texts. */
 int backend_explain(struct backend *backend, const struct tc_view *view, char **json, char **text, struct error *error);
+/* Writes the artifact's sidecars into a folder, each as a whole. Signals only raise a flag from here on. */
+int backend_fetch_sidecars(struct backend *backend, const char *folder, const struct sidecar_taker *taker,
+                           struct error *error);
 
 /* Milliseconds until the deadline, at least 1; 0 = there is none. Fails with DEADLINE_EXCEEDED when it has passed. */
 int backend_time_left(const struct backend *backend, uint64_t *left_ms, struct error *error);

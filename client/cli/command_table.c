@@ -17,4 +17,6 @@ const struct command_row command_table[COMMAND_COUNT] = {
                          OPTIONS_RELEASE, true},
     [COMMAND_VERIFY] = {"verify", "ARTIFACT", "Check every rule of the format on every file, without trusting a cache", "",
                         OPTIONS_STANDALONE, true},
+    [COMMAND_FETCH] = {"fetch", "ARTIFACT", "Copy the small files beside the tensors: configuration, tokenizer, templates",
+                       "", OPTIONS_FETCH | OPTIONS_STANDALONE, true},
 };

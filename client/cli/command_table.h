@@ -12,6 +12,7 @@ enum command {
     COMMAND_PREWARM,
     COMMAND_RELEASE,
     COMMAND_VERIFY,
+    COMMAND_FETCH,
     COMMAND_COUNT
 };
 
@@ -22,7 +23,8 @@ enum option_group { /* which options a command takes; the headings of its help *
                     OPTIONS_LOAD = 8,
                     OPTIONS_STANDALONE = 16,
                     OPTIONS_INSPECT = 32,
-                    OPTIONS_RELEASE = 64
+                    OPTIONS_RELEASE = 64,
+                    OPTIONS_FETCH = 128
 };
 
 struct command_row {

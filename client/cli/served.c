@@ -132,12 +132,35 @@ static int served_explain(struct backend *backend, const struct tc_view *view, c
     return 0;
 }
 
+static int served_fetch_sidecars(struct backend *backend, const char *folder, const struct sidecar_taker *taker,
+                                 struct error *error)
+{
+    struct tc_error cause;
+    struct tc_options options;
+    if (served_options(backend, &options, error) < 0)
+        return -1;
+    interrupt_defer(options.cancel);
+    struct tc_sidecars *sidecars =
+        tc_sidecars_fetch(served_client(backend), backend->args->artifact, folder, &options, &cause);
+    interrupt_defer(NULL);
+    if (!sidecars)
+        return served_fail(error, &cause);
+    for (size_t i = 0; i < tc_sidecars_n_files(sidecars); i++) {
+        uint64_t bytes;
+        const char *name = tc_sidecars_file(sidecars, i, &bytes);
+        taker->take(taker->data, name, bytes);
+    }
+    tc_sidecars_release(sidecars);
+    return 0;
+}
+
 const struct backend_ops backend_served = {
     .name = "served",
     .open = served_open,
     .resolve = served_resolve,
     .load = served_load,
     .explain = served_explain,
+    .fetch_sidecars = served_fetch_sidecars,
     .release = served_release,
     .close = served_close,
 };

@@ -25,6 +25,7 @@
 #include "resolve/artifact.h"
 #include "resolve/mapping.h"
 #include "rpc/report_fill.h"
+#include "sidecar_copy.h"
 
 struct standalone {
     struct backend *backend;
@@ -325,12 +326,21 @@ static int standalone_explain(struct backend *backend, const struct tc_view *vie
     return 0;
 }
 
+static int standalone_fetch_sidecars(struct backend *backend, const char *folder, const struct sidecar_taker *taker,
+                                     struct error *error)
+{
+    const struct source_options options = {.allow_relative = true};
+    interrupt_defer(NULL);
+    return sidecar_copy(backend, &options, folder, taker, error);
+}
+
 const struct backend_ops backend_standalone = {
     .name = "standalone",
     .open = standalone_open,
     .resolve = standalone_resolve,
     .load = standalone_load,
     .explain = standalone_explain,
+    .fetch_sidecars = standalone_fetch_sidecars,
     .release = standalone_release,
     .close = standalone_close,
 };

@@ -3,15 +3,16 @@
 
 #include "tensorcast/daemon/v1/store_daemon.pb-c.h"
 
-#define ROW(method_name, is_stream, handler)                                                                  \
-    {                                                                                                         \
-        .service = &tensorcast__daemon__v1__store_daemon__descriptor, .name = method_name,                    \
-        .streams = is_stream, .handle = handler                                                               \
+#define ROW(method_name, is_stream, handler)                                                                                \
+    {                                                                                                                       \
+        .service = &tensorcast__daemon__v1__store_daemon__descriptor, .name = method_name, .streams = is_stream,            \
+        .handle = handler                                                                                                   \
     }
 
 const struct rpc_method rpc_methods[] = {
-    ROW("Resolve", false, method_resolve), ROW("Explain", false, method_explain),
+    ROW("Resolve", false, method_resolve),        ROW("Explain", false, method_explain),
     ROW("Materialize", true, method_materialize), ROW("Prewarm", false, method_prewarm),
-    ROW("Release", false, method_release), ROW("Status", false, method_status),
+    ROW("Release", false, method_release),        ROW("Status", false, method_status),
+    ROW("FetchSidecars", true, method_sidecars),
 };
 const size_t rpc_n_methods = sizeof rpc_methods / sizeof rpc_methods[0];

@@ -14,5 +14,6 @@ void method_materialize(struct rpc_call *call, const ProtobufCMessage *request, 
 void method_prewarm(struct rpc_call *call, const ProtobufCMessage *request, void *context);
 void method_release(struct rpc_call *call, const ProtobufCMessage *request, void *context);
 void method_status(struct rpc_call *call, const ProtobufCMessage *request, void *context);
+void method_sidecars(struct rpc_call *call, const ProtobufCMessage *request, void *context);
 
 #endif

@@ -58,7 +58,10 @@ void rpc_call_reply(struct rpc_call *call, const ProtobufCMessage *message); /* 
 /* Stream: queues one message. Progress is to be coalesced: send it only while rpc_call_idle(). A client that leaves 16
  * messages unread is cut off with RESOURCE_EXHAUSTED, which the handler sees as a cancel. */
 void rpc_call_send(struct rpc_call *call, const ProtobufCMessage *message);
-bool rpc_call_idle(const struct rpc_call *call);                      /* nothing is being written */
+bool rpc_call_idle(const struct rpc_call *call); /* nothing is being written */
+/* Calls fn once everything queued was written, or can no longer be because the client is gone: at most once, never from
+ * inside this function, and not at all when nothing is being written. For streams that carry more than a few messages. */
+void rpc_call_on_idle(struct rpc_call *call, void (*fn)(void *data), void *data);
 void rpc_call_end(struct rpc_call *call);                             /* stream: OK after what was queued */
 void rpc_call_fail(struct rpc_call *call, const struct error *error); /* code, message, google.rpc.ErrorInfo */
 

@@ -128,6 +128,15 @@ static void pump(struct rpc_call *call)
         pop_output(call);
 }
 
+static void tell_idle(struct rpc_call *call)
+{
+    void (*fn)(void *data) = call->on_idle;
+    if (!fn || !rpc_call_idle(call))
+        return;
+    call->on_idle = NULL;
+    fn(call->idle_data);
+}
+
 static void on_written(struct loop_task *task)
 {
     struct rpc_tag *tag = (struct rpc_tag *)task;
@@ -138,6 +147,7 @@ static void on_written(struct loop_task *task)
     pump(call);
     if (call->route && call->route->kind == RPC_BIDI && !call->ended && rpc_call_idle(call))
         rpc_call_receive(call); /* the next question once the answer is out */
+    tell_idle(call);
     unref(call);
 }
 
@@ -161,6 +171,7 @@ static void finish(struct rpc_call *call)
 {
     call->ended = true;
     call->on_cancel = NULL;
+    call->on_idle = NULL;
     call->on_state = NULL;
     arena_fini(&call->arena);
     call->request = NULL;
@@ -222,6 +233,12 @@ void rpc_call_on_cancel(struct rpc_call *call, void (*fn)(void *data), void *dat
         return;
     call->refs++; /* too late to be told by on_closed() */
     rpc_post(call->server, &call->late_cancel);
+}
+
+void rpc_call_on_idle(struct rpc_call *call, void (*fn)(void *data), void *data)
+{
+    call->on_idle = fn;
+    call->idle_data = data;
 }
 
 uid_t rpc_call_uid(const struct rpc_call *call)

@@ -121,6 +121,8 @@ struct rpc_call {
     grpc_metadata trailer;
     void (*on_cancel)(void *data);
     void *cancel_data;
+    void (*on_idle)(void *data);
+    void *idle_data;
     void (*on_state)(struct rpc_call *call); /* the server's state changed; for calls that we answer ourselves */
 };
 

@@ -141,13 +141,58 @@ static void on_status(struct rpc_call *call, const ProtobufCMessage *message, vo
     rpc_call_reply(call, &response.base);
 }
 
+/* Sends as many messages as `artifact` says, each when the one before was written. */
+struct paced {
+    struct rpc_call *call;
+    uint32_t at, count;
+    bool cancelled;
+};
+
+static void send_paced(void *data)
+{
+    static unsigned char content[64 << 10];
+    struct paced *paced = data;
+    Tensorcast__Daemon__V1__SidecarEvent event = TENSORCAST__DAEMON__V1__SIDECAR_EVENT__INIT;
+    Tensorcast__Daemon__V1__SidecarChunk chunk = TENSORCAST__DAEMON__V1__SIDECAR_CHUNK__INIT;
+    if (paced->cancelled || paced->at == paced->count) {
+        seen.cancels += paced->cancelled;
+        rpc_call_end(paced->call);
+        free(paced);
+        return;
+    }
+    chunk.file = paced->at++;
+    chunk.data = (ProtobufCBinaryData){sizeof content, content};
+    event.event_case = TENSORCAST__DAEMON__V1__SIDECAR_EVENT__EVENT_CHUNK;
+    event.chunk = &chunk;
+    rpc_call_on_idle(paced->call, send_paced, paced);
+    rpc_call_send(paced->call, &event.base);
+    seen.sent++;
+}
+
+static void pace_cancelled(void *data)
+{
+    ((struct paced *)data)->cancelled = true;
+}
+
+static void on_paced(struct rpc_call *call, const ProtobufCMessage *message, void *context)
+{
+    const Tensorcast__Daemon__V1__FetchSidecarsRequest *request = (const void *)message;
+    struct paced *paced = memory_alloc(sizeof *paced);
+    (void)context;
+    paced->call = call;
+    paced->count = (uint32_t)strtoul(request->artifact, NULL, 10);
+    rpc_call_on_cancel(call, pace_cancelled, paced);
+    send_paced(paced);
+}
+
 #define ROW(name, streams, handle)                                                                                          \
     {                                                                                                                       \
         &tensorcast__daemon__v1__store_daemon__descriptor, name, streams, handle                                            \
     }
 static const struct rpc_method methods[] = {
-    ROW("Resolve", false, on_resolve), ROW("Explain", false, on_explain), ROW("Materialize", true, on_materialize),
-    ROW("Prewarm", false, on_prewarm), ROW("Release", false, on_plain),   ROW("Status", false, on_status),
+    ROW("Resolve", false, on_resolve),    ROW("Explain", false, on_explain), ROW("Materialize", true, on_materialize),
+    ROW("Prewarm", false, on_prewarm), ROW("Release", false, on_plain),   ROW("FetchSidecars", true, on_paced),
+    ROW("Status", false, on_status),
 };
 enum { N_METHODS = sizeof methods / sizeof methods[0] };
 
@@ -466,6 +511,40 @@ static void a_client_that_does_not_read_is_cut_off_when_its_queue_is_full(void *
         free(bytes.data);
     assert_int_equal(raw_finish(call, &text, NULL), ERROR_RESOURCE_EXHAUSTED);
     free(text);
+    assert_serves();
+}
+
+static struct raw_call *start_paced(const char *count)
+{
+    unsigned char bytes[64];
+    Tensorcast__Daemon__V1__FetchSidecarsRequest request = TENSORCAST__DAEMON__V1__FETCH_SIDECARS_REQUEST__INIT;
+    request.artifact = (char *)count;
+    size_t n_bytes = tensorcast__daemon__v1__fetch_sidecars_request__pack(&request, bytes);
+    return raw_start(channel, SERVICE "FetchSidecars", bytes, n_bytes, 0);
+}
+
+static void a_stream_that_waits_until_it_is_idle_may_be_of_any_length(void **state)
+{
+    struct raw_bytes bytes;
+    uint32_t n_messages = 0;
+    (void)state;
+    struct raw_call *call = start_paced("300");
+    while (raw_receive(call, &bytes)) {
+        n_messages++;
+        free(bytes.data);
+    }
+    assert_int_equal(n_messages, 300);
+    assert_int_equal(raw_finish(call, NULL, NULL), 0);
+}
+
+static void a_stream_that_waits_until_it_is_idle_hears_of_a_client_that_left(void **state)
+{
+    (void)state;
+    struct raw_call *call = start_paced("4000000000");
+    receive_one(call);
+    raw_cancel(call);
+    assert_int_equal(raw_finish(call, NULL, NULL), ERROR_CANCELLED);
+    rpc_fixture_await(one_cancel, NULL, "the handler ends");
     assert_serves();
 }
 
@@ -1026,6 +1105,8 @@ int main(void)
         SERVED(compressed_messages_are_refused_before_they_are_inflated),
         SERVED(a_hundred_thousand_names_arrive_whole),
         SERVED(a_client_that_does_not_read_is_cut_off_when_its_queue_is_full),
+        SERVED(a_stream_that_waits_until_it_is_idle_may_be_of_any_length),
+        SERVED(a_stream_that_waits_until_it_is_idle_hears_of_a_client_that_left),
         SERVED(a_cancelled_call_tells_its_handler_once),
         SERVED(a_passed_deadline_tells_the_handler),
         SERVED(a_handler_may_fail_a_stream_later),

@@ -1,0 +1,74 @@
+/* The sidecars of an artifact, into a folder: what a program needs beside the tensors to know what they are. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "backend.h"
+#include "base/json.h"
+#include "base/text.h"
+#include "command.h"
+
+struct fetch_report {
+    struct json_writer json;
+    bool as_text;
+    size_t n_files;
+    uint64_t total_bytes;
+};
+
+static void take(void *data, const char *name, uint64_t bytes)
+{
+    struct fetch_report *report = data;
+    char text[TEXT_NAME_CHARS], size[TEXT_SIZE_CHARS];
+    report->n_files++;
+    report->total_bytes += bytes;
+    json_write_open(&report->json, '{');
+    json_write_key(&report->json, "name");
+    json_write_string(&report->json, name, strlen(name));
+    json_write_key(&report->json, "bytes");
+    json_write_u64(&report->json, bytes);
+    json_write_close(&report->json, '}');
+    if (report->as_text)
+        printf("%s  %s\n", text_escape(name, strlen(name), text), text_people_bytes(bytes, size));
+}
+
+static void begin(struct fetch_report *report, const struct args *args)
+{
+    json_write_open(&report->json, '{');
+    json_write_key(&report->json, "artifact");
+    json_write_string(&report->json, args->artifact, strlen(args->artifact));
+    json_write_key(&report->json, "folder");
+    json_write_string(&report->json, args->sidecars, strlen(args->sidecars));
+    json_write_key(&report->json, "sidecars");
+    json_write_open(&report->json, '[');
+}
+
+static void print_end(struct fetch_report *report, const struct args *args)
+{
+    char size[TEXT_SIZE_CHARS], folder[TEXT_NAME_CHARS];
+    json_write_close(&report->json, ']');
+    json_write_key(&report->json, "total_bytes");
+    json_write_u64(&report->json, report->total_bytes);
+    json_write_close(&report->json, '}');
+    if (args->json)
+        puts(report->json.text);
+    else if (!args->quiet)
+        printf("%zu sidecar%s, %s, in %s\n", report->n_files, report->n_files == 1 ? "" : "s",
+               text_people_bytes(report->total_bytes, size), text_escape(args->sidecars, strlen(args->sidecars), folder));
+}
+
+int command_fetch(const struct args *args, struct error *error)
+{
+    struct backend backend;
+    struct fetch_report report = {.as_text = !args->json && !args->quiet};
+    const struct sidecar_taker taker = {take, &report};
+    int status = backend_create(&backend, args, error);
+    begin(&report, args);
+    if (status == 0)
+        status = backend_fetch_sidecars(&backend, args->sidecars, &taker, error);
+    if (status == 0)
+        print_end(&report, args);
+    free(report.json.text);
+    backend_destroy(&backend);
+    return status;
+}

@@ -1,0 +1,57 @@
+/* Endings are a list of what is taken, not of what is left out: a new kind of weight file is then no sidecar. */
+#include "base/sidecar_name.h"
+
+#include <string.h>
+
+#include "base/text.h"
+
+static const char *const endings[] = {".json",  ".jsonl", ".txt", ".model", ".tiktoken",
+                                      ".jinja", ".yaml",  ".yml", ".py",    ".md"};
+
+/* Says where tensors are; `inspect` tells the same of what was checked. */
+#define INDEX_ENDING ".index.json"
+
+const char *const sidecar_well_known_names[] = {"config.json",
+                                                "generation_config.json",
+                                                "tokenizer.json",
+                                                "tokenizer_config.json",
+                                                "tokenizer.model",
+                                                "special_tokens_map.json",
+                                                "added_tokens.json",
+                                                "vocab.json",
+                                                "vocab.txt",
+                                                "merges.txt",
+                                                "chat_template.jinja",
+                                                "preprocessor_config.json",
+                                                "processor_config.json",
+                                                "quantize_config.json",
+                                                NULL};
+
+static bool ends_with(const char *name, size_t length, const char *ending)
+{
+    size_t n = strlen(ending);
+    return length > n && memcmp(name + length - n, ending, n) == 0;
+}
+
+static bool is_plain(const char *name, size_t length)
+{
+    if (length == 0 || length > SIDECAR_MAX_NAME_BYTES || name[0] == '.' || !text_is_utf8(name, length))
+        return false;
+    for (size_t i = 0; i < length; i++) {
+        unsigned char character = (unsigned char)name[i];
+        if (character < 0x20 || character == 0x7f || character == '/' || character == '\\')
+            return false;
+    }
+    return true;
+}
+
+bool sidecar_name_is_valid(const char *name)
+{
+    size_t length = strlen(name);
+    if (!is_plain(name, length) || ends_with(name, length, INDEX_ENDING))
+        return false;
+    for (size_t i = 0; i < sizeof endings / sizeof endings[0]; i++)
+        if (ends_with(name, length, endings[i]))
+            return true;
+    return false;
+}

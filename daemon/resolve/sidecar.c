@@ -1,0 +1,144 @@
+/* Listing: names by the rule, of these the ones that can be opened as files, of these the small ones. What is listed but is
+ * no file (a folder, a dangling link) is left out; what is outside the trusted roots is an error, since a model that loads
+ * without its configuration fails later and less clearly. */
+#include "resolve/sidecar.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/memory.h"
+#include "base/sidecar_name.h"
+#include "base/text.h"
+
+struct sidecar_search {
+    struct sidecars *found;
+    const struct cancel *cancel;
+    struct error *error;
+    size_t capacity;
+};
+
+static int check_cancelled(const struct cancel *cancel, struct error *error)
+{
+    return cancel_is_set(cancel) ? fail(error, ERROR_CANCELLED, "CANCELLED", "cancelled by the client") : 0;
+}
+
+static int fail_missing(const char *reference, const char *name, struct error *error)
+{
+    char text[TEXT_NAME_CHARS], of[TEXT_NAME_CHARS], limit[TEXT_SIZE_CHARS];
+    return fail(error, ERROR_NOT_FOUND, "NO_SUCH_SIDECAR",
+                "%s has no sidecar %s; sidecars are configuration, tokenizer and template files of at most %s",
+                text_escape(reference, strlen(reference), of), text_escape(name, strlen(name), text),
+                text_format_bytes(SIDECAR_MAX_BYTES, limit));
+}
+
+/* 1 = taken, 0 = not a small file, -1 = an error. */
+static int add(struct sidecar_search *search, const char *name)
+{
+    struct sidecars *found = search->found;
+    size_t file;
+    if (check_cancelled(search->cancel, search->error) < 0)
+        return -1;
+    if (found->n_files == SIDECAR_MAX_FILES)
+        return fail(search->error, ERROR_UNIMPLEMENTED, "TOO_MANY_SIDECARS",
+                    "more than %d sidecars; ask for those that are needed by name", SIDECAR_MAX_FILES);
+    if (source_add_file(found->source, name, &file, search->error) < 0) {
+        bool no_file = search->error->code == ERROR_NOT_FOUND || strcmp(search->error->reason, "NOT_A_REGULAR_FILE") == 0;
+        return no_file ? 0 : -1;
+    }
+    const struct source_file *opened = &found->source->files[file];
+    if (opened->size_bytes > SIDECAR_MAX_BYTES)
+        return 0;
+    ARRAY_RESERVE(found->files, found->n_files, search->capacity);
+    found->files[found->n_files++] = (struct sidecar){.size_bytes = opened->size_bytes, .file = file};
+    return 1;
+}
+
+static int add_named(struct sidecar_search *search, const char *const *names, size_t n_names)
+{
+    const char *reference = search->found->source->reference;
+    for (size_t i = 0; i < n_names; i++) {
+        bool possible = sidecar_name_is_valid(names[i]) && !search->found->source->is_single_file;
+        int added = possible ? add(search, names[i]) : 0;
+        if (added <= 0)
+            return added < 0 ? -1 : fail_missing(reference, names[i], search->error);
+    }
+    return 0;
+}
+
+/* A server that hides what is not there behind "forbidden" is believed when it shows anything at all. */
+static int add_well_known(struct sidecar_search *search)
+{
+    struct error denied = {0};
+    for (const char *const *name = sidecar_well_known_names; *name; name++) {
+        if (add(search, *name) >= 0)
+            continue;
+        if (search->error->code != ERROR_PERMISSION_DENIED)
+            return -1;
+        denied = *search->error;
+    }
+    if (search->found->n_files || !denied.code)
+        return 0;
+    *search->error = denied;
+    return -1;
+}
+
+static int add_all(struct sidecar_search *search)
+{
+    char **names = NULL;
+    size_t n_names = 0;
+    int failed = 0;
+    if (search->found->source->is_single_file)
+        return 0;
+    if (source_list(search->found->source, &names, &n_names, search->error) < 0) {
+        free(names);
+        return search->error->code == ERROR_UNIMPLEMENTED ? add_well_known(search) : -1;
+    }
+    for (size_t i = 0; i < n_names; i++) {
+        if (!failed && sidecar_name_is_valid(names[i]))
+            failed = add(search, names[i]) < 0;
+        free(names[i]);
+    }
+    free(names);
+    return failed ? -1 : 0;
+}
+
+struct sidecars *sidecars_open(const char *reference, const struct source_options *options, const char *const *names,
+                               size_t n_names, const struct cancel *cancel, struct error *error)
+{
+    struct sidecars *sidecars = memory_alloc(sizeof *sidecars);
+    struct sidecar_search search = {.found = sidecars, .cancel = cancel, .error = error};
+    int failed = source_open(reference, options, &sidecars->source, error);
+    if (!failed)
+        failed = n_names ? add_named(&search, names, n_names) : add_all(&search);
+    if (failed) {
+        sidecars_close(sidecars);
+        return NULL;
+    }
+    for (size_t i = 0; i < sidecars->n_files; i++) /* only now does the source's table of files stay where it is */
+        sidecars->files[i].name = sidecars->source->files[sidecars->files[i].file].name;
+    return sidecars;
+}
+
+void sidecars_close(struct sidecars *sidecars)
+{
+    if (!sidecars)
+        return;
+    source_unref(sidecars->source);
+    free(sidecars->files);
+    free(sidecars);
+}
+
+int sidecars_read(const struct sidecars *sidecars, size_t index, uint64_t offset, void *bytes, uint64_t count,
+                  const struct cancel *cancel, struct error *error)
+{
+    const struct sidecar *sidecar = &sidecars->files[index];
+    char text[TEXT_NAME_CHARS];
+    struct iovec iov = {.iov_base = bytes, .iov_len = count};
+    struct source_read read = {.file = sidecar->file, .offset = offset, .iov = &iov, .n_iov = 1, .cancel = cancel};
+    if (check_cancelled(cancel, error) < 0)
+        return -1;
+    if ((count && source_read(sidecars->source, &read, error) < 0) ||
+        (offset + count == sidecar->size_bytes && source_check_unchanged(sidecars->source, sidecar->file, error) < 0))
+        return error_prefix(error, "%s", text_escape(sidecar->name, strlen(sidecar->name), text));
+    return 0;
+}

@@ -1,0 +1,37 @@
+/* The sidecars of an artifact (base/sidecar_name.h): which there are, and their bytes.
+ *
+ * Blocks: on a helper thread, or in a command. One caller at a time. Nothing is cached, and no header of a tensor file is
+ * looked at, so this works, too, when the checkpoint is broken. */
+#ifndef RESOLVE_SIDECAR_H
+#define RESOLVE_SIDECAR_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/cancel.h"
+#include "base/error.h"
+#include "source/source.h"
+
+struct sidecar {
+    const char *name; /* of the source */
+    uint64_t size_bytes;
+    size_t file; /* in the source */
+};
+
+struct sidecars {
+    struct source *source;
+    struct sidecar *files; /* as the source lists them, or in the order of the names that were asked for */
+    size_t n_files;
+};
+
+/* Opens these, or every one (n_names 0). A name that is none, or is not there, is NOT_FOUND. An artifact that is one file
+ * has no sidecars; where a source cannot be listed, the well-known names are tried. */
+struct sidecars *sidecars_open(const char *reference, const struct source_options *options, const char *const *names,
+                               size_t n_names, const struct cancel *cancel, struct error *error);
+void sidecars_close(struct sidecars *sidecars); /* accepts NULL */
+
+/* The bytes of one from `offset`. With the last of them it is checked that the file is still the one that was opened. */
+int sidecars_read(const struct sidecars *sidecars, size_t index, uint64_t offset, void *bytes, uint64_t count,
+                  const struct cancel *cancel, struct error *error);
+
+#endif

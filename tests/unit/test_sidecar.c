@@ -1,0 +1,221 @@
+/* Sidecars of a folder on disk and of buffers in memory: which are found, what they hold, what is refused. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/sidecar_name.h"
+#include "resolve/sidecar.h"
+#include "source/source_memory.h"
+#include "tests/support/model_dir.h"
+
+#include <cmocka.h>
+
+static char folder[MODEL_PATH_CHARS], reference[MODEL_PATH_CHARS + 8];
+static struct source_options options;
+static const char *roots[1];
+static struct error error;
+
+static int make(void **state)
+{
+    (void)state;
+    model_dir_create(folder);
+    snprintf(reference, sizeof reference, "disk:%s/m", folder);
+    model_dir_mkdir(folder, "m");
+    roots[0] = folder;
+    options = (struct source_options){.trusted_roots = roots, .n_trusted_roots = 1};
+    memset(&error, 0, sizeof error);
+    return 0;
+}
+
+static int drop(void **state)
+{
+    (void)state;
+    model_dir_destroy(folder);
+    source_memory_clear();
+    return 0;
+}
+
+static void put(const char *name, const char *text)
+{
+    char path[MODEL_PATH_CHARS];
+    model_dir_write(model_dir_path(folder, "m", path), name, text, strlen(text));
+}
+
+static struct sidecars *find(const char *const *names, size_t n_names)
+{
+    return sidecars_open(reference, &options, names, n_names, NULL, &error);
+}
+
+static void assert_fails(const char *const *names, size_t n_names, enum error_code code, const char *reason)
+{
+    struct sidecars *found = find(names, n_names);
+    assert_null(found);
+    assert_int_equal(error.code, code);
+    assert_string_equal(error.reason, reason);
+}
+
+static void assert_found(const struct sidecars *found, const char *const *names, size_t n_names)
+{
+    assert_non_null(found);
+    assert_int_equal(found->n_files, n_names);
+    for (size_t i = 0; i < n_names; i++)
+        assert_string_equal(found->files[i].name, names[i]);
+}
+
+static void a_folder_s_small_files_are_found_and_nothing_else(void **state)
+{
+    static const char *const expected[] = {"config.json", "tokenizer.model"};
+    char path[MODEL_PATH_CHARS], buffer[8] = "";
+    (void)state;
+    put("config.json", "{}");
+    put("tokenizer.model", "words");
+    put("model.safetensors", "x");
+    put(".hidden.json", "x");
+    put("notes", "x");
+    model_dir_mkdir(model_dir_path(folder, "m", path), "folder.json");
+    model_dir_link(path, "dangling.json", "nowhere");
+    struct sidecars *found = find(NULL, 0);
+    assert_found(found, expected, 2);
+    assert_int_equal(found->files[1].size_bytes, 5);
+    assert_int_equal(sidecars_read(found, 1, 2, buffer, 3, NULL, &error), 0);
+    assert_string_equal(buffer, "rds");
+    sidecars_close(found);
+}
+
+static void files_that_are_asked_for_come_in_that_order(void **state)
+{
+    static const char *const names[] = {"tokenizer.json", "config.json"};
+    (void)state;
+    put("config.json", "{}");
+    put("more.json", "{}");
+    put("tokenizer.json", "[]");
+    struct sidecars *found = find(names, 2);
+    assert_found(found, names, 2);
+    sidecars_close(found);
+}
+
+static void a_name_that_is_none_or_is_not_there_is_not_found(void **state)
+{
+    static const char *const names[] = {"tokenizer.json", "model.safetensors", "../m/config.json", ".hidden.json"};
+    (void)state;
+    put("config.json", "{}");
+    put("model.safetensors", "x");
+    put(".hidden.json", "x");
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+        assert_fails(&names[i], 1, ERROR_NOT_FOUND, "NO_SUCH_SIDECAR");
+}
+
+static void a_file_of_the_limit_is_found_and_one_byte_more_is_not(void **state)
+{
+    static const char *const expected[] = {"a.json"}, *const too_large[] = {"b.json"};
+    char path[MODEL_PATH_CHARS], file[MODEL_PATH_CHARS];
+    (void)state;
+    put("a.json", "");
+    put("b.json", "");
+    model_dir_path(folder, "m", path);
+    assert_int_equal(truncate(model_dir_path(path, "a.json", file), SIDECAR_MAX_BYTES), 0);
+    assert_int_equal(truncate(model_dir_path(path, "b.json", file), SIDECAR_MAX_BYTES + 1), 0);
+    struct sidecars *found = find(NULL, 0);
+    assert_found(found, expected, 1);
+    sidecars_close(found);
+    assert_fails(too_large, 1, ERROR_NOT_FOUND, "NO_SUCH_SIDECAR");
+}
+
+static void there_may_be_128_of_them_and_no_more(void **state)
+{
+    char name[32];
+    (void)state;
+    for (int i = 0; i < SIDECAR_MAX_FILES; i++) {
+        snprintf(name, sizeof name, "%03d.json", i);
+        put(name, "");
+    }
+    struct sidecars *found = find(NULL, 0);
+    assert_non_null(found);
+    assert_int_equal(found->n_files, SIDECAR_MAX_FILES);
+    sidecars_close(found);
+    put("one_more.json", "");
+    assert_fails(NULL, 0, ERROR_UNIMPLEMENTED, "TOO_MANY_SIDECARS");
+}
+
+static void a_link_out_of_the_trusted_roots_is_refused(void **state)
+{
+    char path[MODEL_PATH_CHARS];
+    (void)state;
+    model_dir_link(model_dir_path(folder, "m", path), "config.json", "/etc/hostname");
+    assert_fails(NULL, 0, ERROR_PERMISSION_DENIED, "OUTSIDE_TRUSTED_ROOTS");
+}
+
+static void a_folder_outside_the_trusted_roots_is_refused(void **state)
+{
+    (void)state;
+    snprintf(reference, sizeof reference, "disk:/etc");
+    assert_fails(NULL, 0, ERROR_PERMISSION_DENIED, "OUTSIDE_TRUSTED_ROOTS");
+}
+
+static void an_artifact_that_is_one_file_has_none(void **state)
+{
+    static const char *const names[] = {"config.json"};
+    (void)state;
+    put("config.json", "{}");
+    put("model.safetensors", "x");
+    snprintf(reference, sizeof reference, "disk:%s/m/model.safetensors", folder);
+    struct sidecars *found = find(NULL, 0);
+    assert_found(found, NULL, 0);
+    sidecars_close(found);
+    assert_fails(names, 1, ERROR_NOT_FOUND, "NO_SUCH_SIDECAR");
+}
+
+static void a_file_that_is_replaced_while_it_is_read_is_an_error_with_its_name(void **state)
+{
+    char buffer[4];
+    (void)state;
+    source_memory_put("m", "config.json", "abcd", 4);
+    snprintf(reference, sizeof reference, "memory:m");
+    struct sidecars *found = find(NULL, 0);
+    assert_non_null(found);
+    assert_int_equal(sidecars_read(found, 0, 0, buffer, 2, NULL, &error), 0);
+    source_memory_put("m", "config.json", "efgh", 4);
+    assert_int_equal(sidecars_read(found, 0, 2, buffer, 2, NULL, &error), -1);
+    assert_int_equal(error.code, ERROR_FAILED_PRECONDITION);
+    assert_non_null(strstr(error.message, "config.json"));
+    sidecars_close(found);
+}
+
+static bool is_set(void *data)
+{
+    (void)data;
+    return true;
+}
+
+static void a_cancel_ends_the_search(void **state)
+{
+    const struct cancel cancel = {.is_set = is_set};
+    (void)state;
+    put("config.json", "{}");
+    assert_null(sidecars_open(reference, &options, NULL, 0, &cancel, &error));
+    assert_int_equal(error.code, ERROR_CANCELLED);
+}
+
+int main(void)
+{
+#define IN_FOLDER(test) cmocka_unit_test_setup_teardown(test, make, drop)
+    const struct CMUnitTest tests[] = {
+        IN_FOLDER(a_folder_s_small_files_are_found_and_nothing_else),
+        IN_FOLDER(files_that_are_asked_for_come_in_that_order),
+        IN_FOLDER(a_name_that_is_none_or_is_not_there_is_not_found),
+        IN_FOLDER(a_file_of_the_limit_is_found_and_one_byte_more_is_not),
+        IN_FOLDER(there_may_be_128_of_them_and_no_more),
+        IN_FOLDER(a_link_out_of_the_trusted_roots_is_refused),
+        IN_FOLDER(a_folder_outside_the_trusted_roots_is_refused),
+        IN_FOLDER(an_artifact_that_is_one_file_has_none),
+        IN_FOLDER(a_file_that_is_replaced_while_it_is_read_is_an_error_with_its_name),
+        IN_FOLDER(a_cancel_ends_the_search),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

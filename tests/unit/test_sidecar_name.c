@@ -1,0 +1,81 @@
+/* Which names are sidecars. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include "base/sidecar_name.h"
+
+#include <cmocka.h>
+
+static void what_models_bring_along_is_a_sidecar(void **state)
+{
+    static const char *const names[] = {
+        "config.json",           "tokenizer.model",   "merges.txt", "qwen.tiktoken", "a b.json",
+        "chat_template.jinja",   "modeling_thing.py", "README.md",  "größe.json",    "tokenizer_config.json",
+        "generation_config.json"};
+    (void)state;
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+        if (!sidecar_name_is_valid(names[i]))
+            fail_msg("refused: %s", names[i]);
+}
+
+static void tensors_hidden_files_and_paths_are_none(void **state)
+{
+    static const char *const names[] = {"",
+                                        ".",
+                                        "..",
+                                        ".json",
+                                        ".config.json",
+                                        "model.safetensors",
+                                        "model.safetensors.index.json",
+                                        "pytorch_model.bin.index.json",
+                                        "pytorch_model.bin",
+                                        "weights.pt",
+                                        "config.json/",
+                                        "../config.json",
+                                        "a/config.json",
+                                        "a\\config.json",
+                                        "/etc/x.json",
+                                        "a\nb.json",
+                                        "a\x7f.json",
+                                        "\xff.json",
+                                        "configjson",
+                                        "config.JSON"};
+    (void)state;
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+        if (sidecar_name_is_valid(names[i]))
+            fail_msg("taken: %s", names[i]);
+}
+
+static void a_name_may_have_255_bytes_and_no_more(void **state)
+{
+    char name[SIDECAR_MAX_NAME_BYTES + 2];
+    (void)state;
+    memset(name, 'x', sizeof name);
+    strcpy(name + SIDECAR_MAX_NAME_BYTES - 5, ".json");
+    assert_true(sidecar_name_is_valid(name));
+    memset(name, 'x', sizeof name);
+    strcpy(name + SIDECAR_MAX_NAME_BYTES - 4, ".json");
+    assert_false(sidecar_name_is_valid(name));
+}
+
+static void what_is_tried_unlisted_is_valid_itself(void **state)
+{
+    (void)state;
+    assert_non_null(sidecar_well_known_names[0]);
+    for (const char *const *name = sidecar_well_known_names; *name; name++)
+        assert_true(sidecar_name_is_valid(*name));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_models_bring_along_is_a_sidecar),
+        cmocka_unit_test(tensors_hidden_files_and_paths_are_none),
+        cmocka_unit_test(a_name_may_have_255_bytes_and_no_more),
+        cmocka_unit_test(what_is_tried_unlisted_is_valid_itself),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
