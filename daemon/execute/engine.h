@@ -51,6 +51,7 @@ struct run_options {
     void (*done)(struct run *run, void *data, const struct error *error); /* error NULL = every byte is in place */
     void *data;
     struct collective *collective; /* optional: the rank's part of a collective load, see collective.h */
+    bool is_unverified;            /* nobody will ask for checksums of what is read */
     uint32_t rank, n_sharers;      /* with a collective: whose run this is, and how many ranks get this segment */
 };
 

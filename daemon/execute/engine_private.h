@@ -13,6 +13,7 @@
 #include <stdbool.h>
 
 #include "execute/engine.h"
+#include "execute/ledger.h"
 #include "execute/staging.h"
 #include "plan/rows.h"
 
@@ -37,6 +38,7 @@ struct scan { /* one version of one part file */
     const struct source *source; /* only for sources without identities */
     uint32_t file;
     struct member *members;
+    struct ledger ledger; /* of what was read of it; kind is const */
     struct scan *next;
 };
 
@@ -75,7 +77,7 @@ struct part { /* one run's share of an item */
     bool has_failed;
     struct transport *transport; /* NULL, or what delivers to this rank of a collective ... */
     uint32_t owner;              /* ... what that one reads */
-    struct run_report report; /* of this item */
+    struct run_report report;    /* of this item */
     struct error error;
 };
 

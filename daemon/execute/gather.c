@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "execute/extent.h"
 #include "execute/place.h"
+#include "execute/sums.h"
 
 static int read_range(struct worker *worker, uint64_t lo, uint64_t hi, bool direct, struct error *error)
 {
@@ -12,8 +13,12 @@ static int read_range(struct worker *worker, uint64_t lo, uint64_t hi, bool dire
     if (lo >= hi)
         return 0;
     struct iovec iov = {worker->buffer->memory + (lo - worker->buffer->start), hi - lo};
-    struct source_read read = {.file = part->file, .offset = lo, .iov = &iov, .n_iov = 1, .direct = direct};
-    return source_read(part->source, &read, error);
+    struct source_read read = {
+        .file = part->file, .offset = lo, .iov = &iov, .n_iov = 1, .direct = direct, .checksum = sums_kind(worker)};
+    if (source_read(part->source, &read, error))
+        return -1;
+    sums_add(worker, &read, hi - lo);
+    return 0;
 }
 
 int gather_read(struct worker *worker, bool direct, struct error *error)

@@ -9,6 +9,7 @@
 
 #include "base/memory.h"
 #include "execute/needs.h"
+#include "execute/sums.h"
 
 static bool is_same_version(const struct scan *scan, const struct source *source, uint32_t file)
 {
@@ -19,13 +20,15 @@ static bool is_same_version(const struct scan *scan, const struct source *source
     return memcmp(identity, &unknown, sizeof unknown) != 0 || (scan->source == source && scan->file == file);
 }
 
-static struct scan *find_or_create(struct engine *engine, const struct source *source, uint32_t file)
+static struct scan *find_or_create(struct engine *engine, const struct run *run, uint32_t file)
 {
+    const struct source *source = run->options.mapping->artifact->source;
     for (struct scan *scan = engine->scans; scan; scan = scan->next)
         if (is_same_version(scan, source, file))
             return scan;
     struct scan *fresh = memory_alloc(sizeof *fresh);
     *fresh = (struct scan){.identity = source->files[file].identity, .source = source, .file = file, .next = engine->scans};
+    fresh->ledger.kind = sums_choose(run, file);
     engine->scans = fresh;
     return fresh;
 }
@@ -37,6 +40,7 @@ static void destroy_scan(struct engine *engine, struct scan *scan)
         link = &(*link)->next;
     *link = scan->next;
     staging_forget(&engine->staging, scan);
+    ledger_fini(&scan->ledger);
     free(scan);
 }
 
@@ -50,12 +54,11 @@ static size_t count_files(const struct run *run)
 
 void scan_attach(struct engine *engine, struct run *run)
 {
-    const struct source *source = run->options.mapping->artifact->source;
     run->members = memory_alloc_array(count_files(run), sizeof *run->members);
     for (size_t first = 0, end; first < run->n_needs; first = end) {
         for (end = first + 1; end < run->n_needs && run->needs[end].file == run->needs[first].file;)
             end++;
-        struct scan *scan = find_or_create(engine, source, run->needs[first].file);
+        struct scan *scan = find_or_create(engine, run, run->needs[first].file);
         struct member *member = &run->members[run->n_members++];
         *member = (struct member){.run = run, .scan = scan, .next = scan->members, .first_need = first, .end_need = end};
         scan->members = member;

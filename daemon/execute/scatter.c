@@ -16,6 +16,7 @@
 #include "execute/clip.h"
 #include "execute/extent.h"
 #include "execute/place.h"
+#include "execute/sums.h"
 
 struct read_list { /* iovecs for one contiguous range of the file */
     struct worker *worker;
@@ -31,9 +32,12 @@ static int flush(struct read_list *list)
     if (list->n_iov == 0)
         return 0;
     uint64_t started_ns = clock_now_ns();
-    struct source_read read = {.file = part->file, .offset = list->start, .iov = worker->iov, .n_iov = list->n_iov};
+    struct source_read read = {
+        .file = part->file, .offset = list->start, .iov = worker->iov, .n_iov = list->n_iov, .checksum = sums_kind(worker)};
     int result = source_read(part->source, &read, list->error);
     worker->read_ns += clock_now_ns() - started_ns;
+    if (result == 0)
+        sums_add(worker, &read, list->at - list->start);
     list->start = list->at;
     list->n_iov = 0;
     return result;

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/crc.h"
 #include "base/memory.h"
 #include "base/text.h"
 
@@ -147,9 +148,13 @@ static int memory_read(struct source *source, struct source_read *read, struct e
     const unsigned char *at = opened->bytes + read->offset;
     (void)error;
     for (int i = 0; i < read->n_iov; i++) { /* source_read() has checked the range */
-        memcpy(read->iov[i].iov_base, at, read->iov[i].iov_len);
+        if (read->iov[i].iov_base)
+            memcpy(read->iov[i].iov_base, at, read->iov[i].iov_len);
         at += read->iov[i].iov_len;
     }
+    if (read->checksum != CHECKSUM_NONE)
+        read->checksum_value =
+            crc_update(read->checksum, 0, opened->bytes + read->offset, (size_t)(at - opened->bytes) - read->offset);
     return 0;
 }
 

@@ -1,0 +1,92 @@
+/* An array, sorted when somebody asks: ranges come in nearly any order and far more often than questions; see ledger.h. */
+#include "execute/ledger.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/crc.h"
+#include "base/memory.h"
+
+void ledger_fini(struct ledger *ledger)
+{
+    free(ledger->ranges);
+    *ledger = (struct ledger){0};
+}
+
+struct ledger ledger_copy(const struct ledger *ledger)
+{
+    struct ledger copy = *ledger;
+    copy.ranges = ledger->n_ranges ? memory_copy(ledger->ranges, ledger->n_ranges * sizeof *ledger->ranges) : NULL;
+    copy.room = ledger->n_ranges;
+    return copy;
+}
+
+void ledger_add(struct ledger *ledger, uint64_t offset, uint64_t bytes, uint64_t crc)
+{
+    if (bytes == 0 || ledger->kind == CHECKSUM_NONE)
+        return;
+    ARRAY_RESERVE(ledger->ranges, ledger->n_ranges, ledger->room);
+    ledger->ranges[ledger->n_ranges++] = (struct ledger_range){offset, bytes, crc, false};
+}
+
+static int compare_ranges(const void *a, const void *b)
+{
+    const struct ledger_range *left = a, *right = b;
+    if (left->offset != right->offset)
+        return left->offset < right->offset ? -1 : 1;
+    return left->bytes < right->bytes ? -1 : left->bytes > right->bytes;
+}
+
+/* Sorts, makes one of equals and looks for overlaps. */
+static void settle(struct ledger *ledger)
+{
+    size_t kept = 0;
+    uint64_t end = 0;
+    if (ledger->n_sorted == ledger->n_ranges)
+        return;
+    qsort(ledger->ranges, ledger->n_ranges, sizeof *ledger->ranges, compare_ranges);
+    for (size_t i = 0; i < ledger->n_ranges; i++) {
+        const struct ledger_range *range = &ledger->ranges[i];
+        struct ledger_range *last = kept ? &ledger->ranges[kept - 1] : NULL;
+        if (last && compare_ranges(last, range) == 0) {
+            last->disputed = last->disputed || range->disputed || last->crc != range->crc;
+            continue;
+        }
+        ledger->overlaps = ledger->overlaps || range->offset < end;
+        end = range->offset + range->bytes > end ? range->offset + range->bytes : end;
+        ledger->ranges[kept++] = *range;
+    }
+    ledger->n_ranges = ledger->n_sorted = kept;
+}
+
+void ledger_correct(struct ledger *ledger, uint64_t offset, uint64_t bytes, uint64_t crc)
+{
+    const struct ledger_range key = {.offset = offset, .bytes = bytes};
+    settle(ledger);
+    struct ledger_range *range =
+        ledger->n_ranges ? bsearch(&key, ledger->ranges, ledger->n_ranges, sizeof key, compare_ranges) : NULL;
+    if (!range)
+        return;
+    range->disputed = range->disputed || range->crc != crc;
+    range->crc = crc;
+}
+
+struct ledger_sum ledger_sum(struct ledger *ledger, uint64_t prefix_bytes, uint64_t prefix_crc, uint64_t file_bytes)
+{
+    settle(ledger);
+    struct ledger_sum sum = {.crc = prefix_crc, .overlaps = ledger->overlaps};
+    uint64_t at = prefix_bytes;
+    if (ledger->n_ranges && ledger->ranges[0].offset < prefix_bytes) { /* somebody read that, too */
+        sum.overlaps = sum.overlaps || ledger->ranges[0].offset > 0;
+        sum.crc = 0;
+        at = 0;
+    }
+    for (size_t i = 0; i < ledger->n_ranges; i++) {
+        const struct ledger_range *range = &ledger->ranges[i];
+        sum.missing_bytes += range->offset > at ? range->offset - at : 0;
+        sum.crc = crc_combine(ledger->kind, sum.crc, range->crc, range->bytes);
+        at = range->offset + range->bytes > at ? range->offset + range->bytes : at;
+    }
+    sum.missing_bytes += file_bytes > at ? file_bytes - at : 0;
+    return sum;
+}
