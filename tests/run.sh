@@ -52,13 +52,17 @@ numpy() { python -m pytest -q tests/property; }
 rules() { make layers && make -s headers; }
 e2e() { python -m pytest -q --durations=5 tests/e2e; }
 python_tests() { python -m pytest -q --durations=5 tests/python; }
+stores() { # the fake against the official clients, and real servers; these need packages of their own
+  local interpreter
+  interpreter=$(bash setup/setup.sh stores) && PYTHONPATH=build/python "$interpreter" -m pytest -q --durations=5 -m "not long" tests/stores
+}
 vllm_plan() { python -m pytest -q -p no:cacheprovider --ignore=tests/vllm/real tests/vllm; }
 asan() { make -j"$jobs" asan; }
 tsan() { make -j"$jobs" tsan; }
 asan_e2e() { TENSORCAST_BUILD=build/asan python -m pytest -q tests/e2e/test_{equality,crashes,crowds,faults,lifecycle}.py; }
 tsan_e2e() { TENSORCAST_BUILD=build/tsan python -m pytest -q tests/e2e/test_{crashes,crowds}.py; }
 
-wanted=${*:-rules check numpy client python_tests vllm_plan e2e asan asan_e2e tsan tsan_e2e}
+wanted=${*:-rules check numpy client python_tests vllm_plan e2e stores asan asan_e2e tsan tsan_e2e}
 if ! { stage setup setup && stage build build; }; then exit 1; fi
 for name in $wanted; do stage "$name" "$name"; done
 echo "all stages in $SECONDS s"

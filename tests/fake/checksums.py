@@ -1,0 +1,70 @@
+"""CRC-32C and CRC-64/NVME without third-party code: two bytes at a time, about 10 MB/s, or google-crc32c where that happens
+to be installed. tests/stores/test_fake_with_official_clients.py holds the known answers and compares the two."""
+import base64
+import functools
+import hashlib
+import sys
+import zlib
+
+try:
+    import google_crc32c
+except ImportError:
+    google_crc32c = None
+
+CRC32C, CRC64NVME = 0x82F63B78, 0x9A6C9329AC4BC9B5  # reflected polynomials
+
+
+@functools.lru_cache(maxsize=None)
+def _table(polynomial):
+    """The effect of each 16-bit little-endian word on a reflected CRC."""
+    table = []
+    for word in range(1 << 16):
+        for _ in range(16):
+            word = (word >> 1) ^ (polynomial if word & 1 else 0)
+        table.append(word)
+    return table
+
+
+def _crc(data, polynomial, ones):
+    table, crc, view = _table(polynomial), ones, memoryview(data)
+    even = len(view) & ~1
+    words = view[:even].cast("H") if sys.byteorder == "little" else memoryview(view[:even]).cast("H")
+    for word in words:
+        crc = table[(crc ^ word) & 0xFFFF] ^ (crc >> 16)
+    if even < len(view):
+        crc ^= view[even]
+        for _ in range(8):
+            crc = (crc >> 1) ^ (polynomial if crc & 1 else 0)
+    return crc ^ ones
+
+
+def crc32c(data):
+    return google_crc32c.value(bytes(data)).to_bytes(4, "big") if google_crc32c else slow_crc32c(data)
+
+
+def slow_crc32c(data):
+    return _crc(data, CRC32C, 0xFFFFFFFF).to_bytes(4, "big")
+
+
+def crc64nvme(data):
+    return _crc(data, CRC64NVME, (1 << 64) - 1).to_bytes(8, "big")
+
+
+def crc32(data):
+    return zlib.crc32(data).to_bytes(4, "big")
+
+
+def sha256(data):
+    return hashlib.sha256(data).digest()
+
+
+def sha1(data):
+    return hashlib.sha1(data).digest()
+
+
+KINDS = {"crc32": crc32, "crc32c": crc32c, "crc64nvme": crc64nvme, "sha1": sha1, "sha256": sha256}
+
+
+def text(value):
+    """As the stores write them."""
+    return base64.b64encode(value).decode()
