@@ -4,8 +4,9 @@
  * slot, retrying, hedging, asking for the remainder - runs on the caller's thread inside the two blocking calls, so a store
  * may block there too (to refresh a token with another call). Any thread may call, never the loop's.
  *
- * Waits end by deadline, retries by count and by the engine's retry budget. Before the first byte of a body is copied its
- * head has been checked: status, Content-Range, Content-Encoding, then the store's own pin. libcurl follows no redirect. */
+ * Waits end by deadline, retries by count; their rate is bounded by one retry budget of the engine. Before the first byte of
+ * a body is copied its head has been checked: status, Content-Range, Content-Encoding, then the store's own pin. libcurl
+ * follows no redirect. */
 #ifndef SOURCE_HTTP_HTTP_H
 #define SOURCE_HTTP_HTTP_H
 
@@ -31,7 +32,8 @@ struct http_engine_options {        /* 0 or NULL = the default in parentheses */
     uint64_t minimum_bytes_per_s;   /* an attempt below it over 10 s counts as stalled (16 KiB) */
     uint64_t hedge_after_ms; /* floor of the wait before a slow first byte is hedged; the learned p99 may raise it (1500) */
     uint32_t hedge_percent;  /* of requests that may be hedged (5); negative thinking: 0 means the default, 101 = none */
-    const char *ca_file;     /* NULL = SSL_CERT_FILE, CURL_CA_BUNDLE, then the system's */
+    uint64_t backoff_ms;     /* at most before the first retry, doubling up to 80 times as much (200) */
+    const char *ca_file;     /* NULL = SSL_CERT_FILE, CURL_CA_BUNDLE, REQUESTS_CA_BUNDLE, then the system's */
     const char *user_agent;  /* "tensorcast/VERSION" */
 };
 

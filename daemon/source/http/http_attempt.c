@@ -1,0 +1,92 @@
+/* A request being put together; see http_attempt.h. */
+#include "source/http/http_attempt.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include "base/memory.h"
+
+/* Tokens and signatures have many names (x-amz-security-token, x-goog-..., cookie), so this is a list of what may go. */
+static bool may_go_anywhere(const char *name)
+{
+    static const char *const names[] = {"accept", "content-type", "if-match", "if-none-match", "if-modified-since"};
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+        if (strcasecmp(name, names[i]) == 0)
+            return true;
+    return false;
+}
+
+void http_attempt_begin(struct http_attempt *attempt, const struct http_call *call, const char *url, bool is_foreign)
+{
+    http_attempt_clear(attempt);
+    attempt->method = memory_copy_text(call->method ? call->method : "GET");
+    attempt->url = memory_copy_text(url);
+    attempt->body = call->body;
+    attempt->body_bytes = call->body_bytes;
+    http_attempt_add_header(attempt, "Accept-Encoding", "identity");
+    for (size_t i = 0; i < call->n_headers; i++)
+        if (!is_foreign || may_go_anywhere(call->headers[i].name))
+            http_attempt_add_header(attempt, call->headers[i].name, call->headers[i].value);
+}
+
+static void free_header(struct http_header *header)
+{
+    free((char *)header->name);
+    free((char *)header->value);
+}
+
+void http_attempt_clear(struct http_attempt *attempt)
+{
+    for (size_t i = 0; i < attempt->n_headers; i++)
+        free_header(&attempt->headers[i]);
+    free(attempt->headers);
+    free(attempt->method);
+    free(attempt->url);
+    *attempt = (struct http_attempt){0};
+}
+
+const char *http_attempt_method(const struct http_attempt *attempt)
+{
+    return attempt->method;
+}
+
+const char *http_attempt_url(const struct http_attempt *attempt)
+{
+    return attempt->url;
+}
+
+const void *http_attempt_body(const struct http_attempt *attempt, size_t *body_bytes)
+{
+    *body_bytes = attempt->body_bytes;
+    return attempt->body;
+}
+
+void http_attempt_set_url(struct http_attempt *attempt, const char *url)
+{
+    char *copy = memory_copy_text(url);
+    free(attempt->url);
+    attempt->url = copy;
+}
+
+static struct http_header *slot_of(struct http_attempt *attempt, const char *name)
+{
+    for (size_t i = 0; i < attempt->n_headers; i++) {
+        if (strcasecmp(attempt->headers[i].name, name) == 0) {
+            free_header(&attempt->headers[i]);
+            return &attempt->headers[i];
+        }
+    }
+    ARRAY_RESERVE(attempt->headers, attempt->n_headers, attempt->headers_room);
+    return &attempt->headers[attempt->n_headers++];
+}
+
+void http_attempt_add_header(struct http_attempt *attempt, const char *name, const char *value)
+{
+    if (strpbrk(name, "\r\n: ") || !*name || strpbrk(value, "\r\n")) {
+        attempt->is_malformed = true;
+        return;
+    }
+    struct http_header copy = {.name = memory_copy_text(name), .value = memory_copy_text(value)};
+    *slot_of(attempt, name) = copy;
+}

@@ -1,0 +1,33 @@
+/* What the parts of the HTTP engine share: settings with every default filled in, movers, handles, slots, the budget. */
+#ifndef SOURCE_HTTP_ENGINE_H
+#define SOURCE_HTTP_ENGINE_H
+
+#include <curl/curl.h>
+#include <pthread.h>
+#include <stdint.h>
+
+#include "source/http/http.h"
+#include "source/http/http_exchange.h"
+#include "source/http/http_mover.h"
+#include "source/http/http_origin.h"
+#include "source/http/http_retry.h"
+
+enum { HTTP_MAX_MOVERS = 8 };
+
+struct http_engine {
+    struct http_engine_options options; /* strings owned */
+    struct http_origins origins;
+    struct http_budget budget;
+    struct http_mover *movers[HTTP_MAX_MOVERS];
+    uint32_t n_movers;
+    pthread_mutex_t easy_lock;
+    CURL **easies; /* not in use; the last one used is the first one used again, it remembers TLS sessions */
+    uint32_t n_easies, easies_room;
+};
+
+struct http_wire http_engine_wire(const struct http_engine *engine, bool no_proxy);
+CURL *http_engine_take_easy(struct http_engine *engine);
+void http_engine_give_easy(struct http_engine *engine, CURL *easy);
+struct http_mover *http_engine_least_busy(struct http_engine *engine);
+
+#endif

@@ -1,0 +1,253 @@
+/* Slots and what was learned; see http_origin.h. */
+#include "source/http/http_origin.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/memory.h"
+#include "source/http/http_wait.h"
+
+struct http_waiter {
+    struct http_origin *origin;
+    struct http_waiter *next;
+    pthread_cond_t granted;
+    bool is_granted;
+};
+
+static const uint64_t halve_after_ns = 4000 * (uint64_t)NS_PER_MS, known_after_ns = 20 * (uint64_t)NS_PER_MS;
+enum {
+    SMALL_BODY = 256 << 10, /* comes out of the kernel's buffers at once and says nothing about a connection */
+    MAX_ORIGINS = 1000      /* whoever redirects us to more of them has them share one account */
+};
+
+void http_origins_init(struct http_origins *origins, uint32_t max_connections, uint32_t max_host_connections)
+{
+    *origins = (struct http_origins){.max_connections = max_connections, .max_host_connections = max_host_connections};
+    origins->last_waiter = &origins->first_waiter;
+    pthread_mutex_init(&origins->lock, NULL);
+}
+
+void http_origins_fini(struct http_origins *origins)
+{
+    while (origins->first) {
+        struct http_origin *origin = origins->first;
+        origins->first = origin->next;
+        free(origin);
+    }
+    pthread_mutex_destroy(&origins->lock);
+}
+
+static struct http_origin *find(struct http_origins *origins, const char *name)
+{
+    struct http_origin *origin = origins->first;
+    while (origin && strcmp(origin->name, name) != 0)
+        origin = origin->next;
+    return origin;
+}
+
+struct http_origin *http_origin_get(struct http_origins *origins, const char *name)
+{
+    pthread_mutex_lock(&origins->lock);
+    struct http_origin *origin = find(origins, name);
+    if (!origin && origins->n_origins >= MAX_ORIGINS)
+        origin = origins->first;
+    if (!origin) {
+        origins->n_origins++;
+        origin = memory_alloc(sizeof *origin);
+        snprintf(origin->name, sizeof origin->name, "%s", name);
+        origin->counted_ns = clock_now_ns();
+        http_climb_init(&origin->climb, origins->max_host_connections, origin->counted_ns);
+        origin->next = origins->first;
+        origins->first = origin;
+    }
+    pthread_mutex_unlock(&origins->lock);
+    return origin;
+}
+
+static void count(struct http_origin *origin, uint64_t now_ns)
+{
+    uint64_t bytes = atomic_load_explicit(&origin->received_bytes, memory_order_relaxed);
+    http_climb_count(&origin->climb, origin->in_flight, now_ns);
+    if (origin->in_flight > 0) {
+        origin->busy_ns += now_ns - origin->counted_ns;
+        origin->busy_bytes += bytes - origin->seen_bytes;
+    }
+    origin->counted_ns = now_ns;
+    origin->seen_bytes = bytes;
+    if (origin->busy_ns > halve_after_ns) {
+        origin->busy_ns /= 2;
+        origin->busy_bytes /= 2;
+    }
+    if (origin->body_ns > halve_after_ns) {
+        origin->body_ns /= 2;
+        origin->body_bytes /= 2;
+    }
+}
+
+static bool take_slot(struct http_origins *origins, struct http_origin *origin)
+{
+    if (origins->in_flight >= origins->max_connections || origin->in_flight >= origin->climb.limit)
+        return false;
+    count(origin, clock_now_ns());
+    origins->in_flight++;
+    origin->in_flight++;
+    origin->n_requests++;
+    return true;
+}
+
+static void unlink_waiter(struct http_origins *origins, struct http_waiter **link)
+{
+    struct http_waiter *waiter = *link;
+    *link = waiter->next;
+    if (!*link)
+        origins->last_waiter = link;
+}
+
+static void grant(struct http_origins *origins)
+{
+    struct http_waiter **link = &origins->first_waiter;
+    while (*link && origins->in_flight < origins->max_connections) {
+        struct http_waiter *waiter = *link;
+        if (!take_slot(origins, waiter->origin)) {
+            link = &waiter->next;
+            continue;
+        }
+        unlink_waiter(origins, link);
+        waiter->is_granted = true;
+        pthread_cond_signal(&waiter->granted);
+    }
+}
+
+static int give_up(const struct http_origin *origin, const struct cancel *cancel, uint64_t deadline_ns, struct error *error)
+{
+    if (cancel_is_set(cancel))
+        return fail(error, ERROR_CANCELLED, "CANCELLED", "cancelled while waiting for a free connection");
+    if (deadline_ns > 0 && clock_now_ns() >= deadline_ns)
+        return fail(error, ERROR_DEADLINE_EXCEEDED, "DEADLINE",
+                    "no connection was free in time: %" PRIu32 " requests are in flight to %s, which is its limit",
+                    origin->in_flight, origin->name);
+    return 0;
+}
+
+static int wait_for_slot(struct http_origins *origins, struct http_waiter *waiter, const struct cancel *cancel,
+                         uint64_t deadline_ns, struct error *error)
+{
+    *origins->last_waiter = waiter;
+    origins->last_waiter = &waiter->next;
+    grant(origins);
+    while (!waiter->is_granted) {
+        if (give_up(waiter->origin, cancel, deadline_ns, error)) {
+            struct http_waiter **link = &origins->first_waiter;
+            while (*link != waiter)
+                link = &(*link)->next;
+            unlink_waiter(origins, link);
+            return -1;
+        }
+        uint64_t until_ns = clock_now_ns() + HTTP_ASK_AGAIN_NS;
+        http_wait_until(&waiter->granted, &origins->lock, deadline_ns ? http_sooner(until_ns, deadline_ns) : until_ns);
+    }
+    return 0;
+}
+
+int http_origin_enter(struct http_origins *origins, struct http_origin *origin, const struct cancel *cancel,
+                      uint64_t deadline_ns, struct error *error)
+{
+    int result = 0;
+    pthread_mutex_lock(&origins->lock);
+    if (origins->first_waiter || !take_slot(origins, origin)) {
+        struct http_waiter waiter = {.origin = origin};
+        http_wait_init(&waiter.granted);
+        result = wait_for_slot(origins, &waiter, cancel, deadline_ns, error);
+        pthread_cond_destroy(&waiter.granted);
+    }
+    pthread_mutex_unlock(&origins->lock);
+    return result;
+}
+
+bool http_origin_enter_hedge(struct http_origins *origins, struct http_origin *origin, uint32_t percent)
+{
+    pthread_mutex_lock(&origins->lock);
+    uint64_t n_requests = 0, n_hedges = 0;
+    for (struct http_origin *each = origins->first; each; each = each->next) {
+        n_requests += each->n_requests;
+        n_hedges += each->n_hedges;
+    }
+    /* one is always allowed: a load of a few requests may be slow, too */
+    bool may = percent <= 100 && n_hedges <= n_requests * percent / 100 && take_slot(origins, origin);
+    origin->n_hedges += may;
+    pthread_mutex_unlock(&origins->lock);
+    return may;
+}
+
+void http_origin_leave(struct http_origins *origins, struct http_origin *origin, const struct http_visit *visit)
+{
+    pthread_mutex_lock(&origins->lock);
+    uint64_t now_ns = clock_now_ns();
+    count(origin, now_ns);
+    /* refused while others get through: too many. Refused alone: the server is down, which is no reason to ask less. */
+    if (visit->is_throttled || (visit->is_refused && origin->in_flight > 1))
+        origin->n_throttled += http_climb_cut(&origin->climb, visit->started_ns, now_ns) || visit->is_throttled;
+    origin->in_flight--;
+    origins->in_flight--;
+    if (visit->latency_ns > 0)
+        http_latency_add(&origin->latency, visit->latency_ns);
+    if (visit->body_bytes >= SMALL_BODY) {
+        origin->body_ns += visit->body_ns;
+        origin->body_bytes += visit->body_bytes;
+    }
+    http_climb_completed(&origin->climb, origin->seen_bytes, now_ns);
+    grant(origins);
+    pthread_mutex_unlock(&origins->lock);
+}
+
+void http_origin_count_retry(struct http_origins *origins, struct http_origin *origin)
+{
+    pthread_mutex_lock(&origins->lock);
+    origin->n_retries++;
+    pthread_mutex_unlock(&origins->lock);
+}
+
+uint64_t http_origin_slow_ns(struct http_origins *origins, struct http_origin *origin)
+{
+    pthread_mutex_lock(&origins->lock);
+    uint64_t ns = http_latency_ns(&origin->latency, 99);
+    pthread_mutex_unlock(&origins->lock);
+    return ns;
+}
+
+static uint64_t per_s(uint64_t bytes, uint64_t ns)
+{
+    return ns < known_after_ns ? 0 : (uint64_t)((double)bytes * 1e9 / (double)ns);
+}
+
+static void add_origin(struct http_origin *origin, struct http_statistics *sum)
+{
+    count(origin, clock_now_ns());
+    sum->requests += origin->n_requests;
+    sum->retries += origin->n_retries;
+    sum->hedges += origin->n_hedges;
+    sum->throttled += origin->n_throttled;
+    sum->in_flight += origin->in_flight;
+    sum->limit += origin->climb.limit;
+    sum->bytes_per_s += per_s(origin->busy_bytes, origin->busy_ns);
+    if (origin->seen_bytes >= sum->received_bytes) { /* the sum shows these of whoever sent most */
+        sum->latency_us = http_latency_ns(&origin->latency, 50) / 1000;
+        sum->connection_bytes_per_s = per_s(origin->body_bytes, origin->body_ns);
+    }
+    sum->received_bytes += origin->seen_bytes;
+}
+
+void http_origins_statistics(struct http_origins *origins, const char *name, struct http_statistics *statistics)
+{
+    *statistics = (struct http_statistics){0};
+    pthread_mutex_lock(&origins->lock);
+    for (struct http_origin *origin = origins->first; origin; origin = origin->next)
+        if (!name || strcmp(origin->name, name) == 0)
+            add_origin(origin, statistics);
+    if (statistics->limit == 0)
+        statistics->limit = origins->max_host_connections;
+    pthread_mutex_unlock(&origins->lock);
+}

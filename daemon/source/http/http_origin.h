@@ -1,0 +1,64 @@
+/* Slots: how many requests are in flight to each origin and in all, and what was learned about each origin.
+ *
+ * A caller that has a buffer for the answer enters, sends, and leaves. Who waits is served in order, but a full origin does
+ * not hold up the others. Any thread; one lock for all of it, taken a few times per request. */
+#ifndef SOURCE_HTTP_ORIGIN_H
+#define SOURCE_HTTP_ORIGIN_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/cancel.h"
+#include "base/error.h"
+#include "source/http/http.h"
+#include "source/http/http_climb.h"
+#include "source/http/http_latency.h"
+#include "source/http/http_url.h"
+
+struct http_origin {
+    char name[HTTP_ORIGIN_CHARS];
+    struct http_origin *next;
+    _Atomic uint64_t received_bytes; /* counted as they come */
+    uint32_t in_flight;
+    struct http_climb climb;
+    struct http_latency latency;
+    uint64_t n_requests, n_retries, n_hedges, n_throttled;
+    uint64_t counted_ns, busy_ns, busy_bytes, seen_bytes; /* while anything is in flight; halved now and then */
+    uint64_t body_ns, body_bytes;                         /* of single bodies; likewise */
+};
+
+struct http_waiter;
+
+struct http_origins {
+    pthread_mutex_t lock;
+    struct http_origin *first;
+    struct http_waiter *first_waiter, **last_waiter;
+    uint32_t n_origins, in_flight, max_connections, max_host_connections;
+};
+
+void http_origins_init(struct http_origins *origins, uint32_t max_connections, uint32_t max_host_connections);
+void http_origins_fini(struct http_origins *origins);
+
+/* The origin of that name, made when new; lives as long as the engine. */
+struct http_origin *http_origin_get(struct http_origins *origins, const char *name);
+/* Waits for a slot. CANCELLED, or DEADLINE_EXCEEDED when deadline_ns (0 = none) passes before. */
+int http_origin_enter(struct http_origins *origins, struct http_origin *origin, const struct cancel *cancel,
+                      uint64_t deadline_ns, struct error *error);
+/* A slot for a hedge, if one is free at once and the share of hedges allows it. */
+bool http_origin_enter_hedge(struct http_origins *origins, struct http_origin *origin, uint32_t percent);
+
+struct http_visit { /* what one request showed */
+    uint64_t started_ns, latency_ns /* 0 = no answer */, body_ns, body_bytes;
+    bool is_throttled; /* the server wants fewer */
+    bool is_refused;   /* at connect: it may want fewer */
+};
+void http_origin_leave(struct http_origins *origins, struct http_origin *origin, const struct http_visit *visit);
+void http_origin_count_retry(struct http_origins *origins, struct http_origin *origin);
+/* Within which time nearly every answer begins; 0 = not known. */
+uint64_t http_origin_slow_ns(struct http_origins *origins, struct http_origin *origin);
+/* origin NULL = the sum. */
+void http_origins_statistics(struct http_origins *origins, const char *origin, struct http_statistics *statistics);
+
+#endif

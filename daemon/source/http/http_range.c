@@ -1,0 +1,38 @@
+/* Ranges of large objects, straight into the caller's memory; see http.h. */
+#include <inttypes.h>
+#include <string.h>
+
+#include "base/checked.h"
+#include "base/text.h"
+#include "source/http/http_run.h"
+
+static int check(const struct http_range *range, const struct http_sink *sink, uint64_t *end, struct error *error)
+{
+    char name[TEXT_NAME_CHARS];
+    if (checked_add(range->offset, sink->left_bytes, end) && *end <= range->object_bytes)
+        return 0;
+    return fail(error, ERROR_INVALID_ARGUMENT, "BAD_RANGE",
+                "%" PRIu64 " bytes from %" PRIu64 " of %s, which has %" PRIu64 ", were asked for", sink->left_bytes,
+                range->offset, text_escape(range->name, strlen(range->name), name), range->object_bytes);
+}
+
+int http_read_range(struct http_engine *engine, const struct http_range *range, struct error *error)
+{
+    struct http_run run = {.engine = engine,
+                           .call = {.store = range->store, .url = range->url, .cancel = range->cancel},
+                           .sink = http_sink_of(range->iov, range->n_iov, range->checksum),
+                           .has_sink = true,
+                           .is_fresh = range->fresh_connection,
+                           .may_hedge = true,
+                           .name = range->name};
+    run.expected = (struct http_expectation){
+        .is_range = true, .is_exact = true, .first_byte = range->offset, .object_bytes = range->object_bytes};
+    int result = check(range, &run.sink, &run.expected.end, error);
+    if (result == 0 && run.sink.left_bytes > 0) {
+        result = http_run_pursue(&run, error);
+        http_run_fini(&run);
+    }
+    if (result == 0 && http_sink_sums(&run.sink))
+        *range->checksum_value = run.sink.checksum_value;
+    return result;
+}

@@ -1,0 +1,153 @@
+/* A call pursued to its end; see http_run.h. */
+#include "source/http/http_run.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/memory.h"
+#include "base/text.h"
+#include "source/http/http_failure.h"
+#include "source/http/http_settle.h"
+#include "source/http/http_wait.h"
+
+enum { SHOWN_URL_CHARS = 300 };
+
+/* What failed, where, how often and for how long: the message of whoever looked at the answer alone is its middle. */
+static int tell(struct http_run *run, struct error *error)
+{
+    char url[SHOWN_URL_CHARS], name[TEXT_NAME_CHARS], reason[sizeof error->reason];
+    http_redact(run->attempt.url ? run->attempt.url : run->url, url, sizeof url);
+    snprintf(reason, sizeof reason, "%s", error->reason);
+    fail(error, error->code, reason, "%s (%" PRIu32 " %s in %.1f s%s%s)", error->message, run->n_tries,
+         run->n_tries == 1 ? "try" : "tries", (double)(clock_now_ns() - run->started_ns) / 1e9,
+         run->request_id[0] ? ", request id " : "", run->request_id);
+    if (run->name)
+        return error_prefix(error, "bytes %" PRIu64 "-%" PRIu64 " of %s from %s", run->expected.first_byte,
+                            run->expected.end - 1, text_escape(run->name, strlen(run->name), name), url);
+    return error_prefix(error, "%s %s", run->call.method ? run->call.method : "GET", url);
+}
+
+static int prepare(struct http_run *run, struct http_origin **origin, struct error *error)
+{
+    const struct http_store *store = run->call.store;
+    char name[HTTP_ORIGIN_CHARS];
+    http_attempt_begin(&run->attempt, &run->call, run->url, run->is_foreign);
+    if (store && store->prepare && !run->is_foreign && store->prepare(store->data, &run->attempt, error))
+        return -1;
+    if (http_url_origin(run->attempt.url, name, error))
+        return -1;
+    *origin = http_origin_get(&run->engine->origins, name);
+    return 0;
+}
+
+/* Waiting for others to leave is no lack of progress. */
+static int enter(struct http_run *run, struct http_origin *origin, struct error *error)
+{
+    uint64_t before_ns = clock_now_ns();
+    if (http_origin_enter(&run->engine->origins, origin, run->call.cancel, run->deadline_ns, error))
+        return -1;
+    run->progress_ns += clock_now_ns() - before_ns;
+    if (run->n_tries++ > 0)
+        http_origin_count_retry(&run->engine->origins, origin);
+    return 0;
+}
+
+static int send_attempt(struct http_run *run, struct http_origin *origin, struct http_entry *decided, struct error *error)
+{
+    struct http_watch watch = {.engine = run->engine,
+                               .origin = origin,
+                               .wire = run->wire,
+                               .cancel = run->call.cancel,
+                               .deadline_ns = run->deadline_ns,
+                               .progress_ns = run->progress_ns,
+                               .may_hedge = run->may_hedge};
+    struct http_exchange *exchange = memory_alloc(sizeof *exchange);
+    exchange->attempt = &run->attempt;
+    exchange->store = run->call.store;
+    exchange->expected = &run->expected;
+    exchange->sink = run->sink;
+    exchange->has_sink = run->has_sink;
+    exchange->is_fresh = run->is_fresh;
+    const struct http_entry *entry = http_watch_run(&watch, exchange, error);
+    if (!entry)
+        return -1;
+    *decided = *entry;
+    run->progress_ns = watch.progress_ns;
+    const char *id = http_head_request_id(&decided->exchange->head.head);
+    char text[TEXT_NAME_CHARS];
+    if (id)
+        snprintf(run->request_id, sizeof run->request_id, "%s", text_escape(id, strlen(id), text));
+    return 0;
+}
+
+static int sleep_until(struct http_run *run, uint64_t until_ns, struct error *error)
+{
+    while (clock_now_ns() < until_ns) {
+        if (cancel_is_set(run->call.cancel))
+            return fail(error, ERROR_CANCELLED, "CANCELLED", "cancelled while waiting for the next try");
+        uint64_t next_ns = http_sooner(until_ns, clock_now_ns() + HTTP_ASK_AGAIN_NS);
+        struct timespec next = {.tv_sec = (time_t)(next_ns / 1000000000u), .tv_nsec = (long)(next_ns % 1000000000u)};
+        clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &next, NULL);
+    }
+    return 0;
+}
+
+/* The error says why the last try failed, and is the call's when there is no time for another. */
+static int wait_before_retry(struct http_run *run, uint64_t retry_after_ns, struct error *error)
+{
+    const struct http_engine_options *options = &run->engine->options;
+    uint64_t now_ns = clock_now_ns(), budget_ns = http_budget_take(&run->engine->budget, now_ns);
+    uint64_t backoff_ns = http_backoff_ns(options->backoff_ms * NS_PER_MS, ++run->n_fruitless);
+    uint64_t until_ns = now_ns + (retry_after_ns > budget_ns ? retry_after_ns : budget_ns) + backoff_ns;
+    uint64_t give_up_ns = run->progress_ns + options->progress_timeout_ms * NS_PER_MS;
+    bool is_call = run->deadline_ns > 0 && run->deadline_ns < give_up_ns;
+    if (until_ns < (is_call ? run->deadline_ns : give_up_ns))
+        return sleep_until(run, until_ns, error);
+    return fail(error, ERROR_DEADLINE_EXCEEDED, is_call ? "DEADLINE" : "NO_PROGRESS",
+                "%s; the next try would be in %.1f s, after the %s", error->message, (double)(until_ns - now_ns) / 1e9,
+                is_call ? "call's deadline" : "limit on time without progress");
+}
+
+static int pursue(struct http_run *run, struct error *error)
+{
+    for (;;) {
+        struct http_origin *origin;
+        struct http_entry decided;
+        struct http_next next = {0};
+        if (cancel_is_set(run->call.cancel))
+            return fail(error, ERROR_CANCELLED, "CANCELLED", "cancelled");
+        if (prepare(run, &origin, error) || enter(run, origin, error) || send_attempt(run, origin, &decided, error))
+            return -1;
+        http_settle(run, &decided, &next, error);
+        if (next.step == HTTP_STEP_DONE) {
+            run->answer = decided.exchange;
+            return 0;
+        }
+        http_exchange_drop(run->engine, decided.exchange);
+        if (next.step == HTTP_STEP_FAIL || (next.step == HTTP_STEP_LATER && run->n_tries >= run->max_tries))
+            return -1;
+        if (next.step == HTTP_STEP_LATER && wait_before_retry(run, next.retry_after_ns, error))
+            return -1;
+    }
+}
+
+int http_run_pursue(struct http_run *run, struct error *error)
+{
+    run->url = memory_copy_text(run->call.url);
+    run->wire = http_engine_wire(run->engine, run->call.no_proxy);
+    run->max_tries = run->call.max_tries ? run->call.max_tries : run->engine->options.max_tries;
+    run->started_ns = run->progress_ns = clock_now_ns();
+    run->deadline_ns = run->call.timeout_ms ? run->started_ns + run->call.timeout_ms * NS_PER_MS : 0;
+    return pursue(run, error) ? tell(run, error) : 0;
+}
+
+void http_run_fini(struct http_run *run)
+{
+    if (run->answer)
+        http_exchange_drop(run->engine, run->answer);
+    http_attempt_clear(&run->attempt);
+    free(run->url);
+}

@@ -1,0 +1,27 @@
+/* Where the bytes of a range go: a cursor over the caller's memory that sums what passes. A value; one thread at a time. */
+#ifndef SOURCE_HTTP_SINK_H
+#define SOURCE_HTTP_SINK_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/uio.h>
+
+#include "base/checksum.h"
+
+struct http_sink {
+    const struct iovec *iov;
+    int n_iov, index;
+    size_t used; /* of iov[index] */
+    uint64_t left_bytes;
+    enum checksum_kind checksum;
+    uint64_t checksum_value;
+};
+
+/* UINT64_MAX in left_bytes when the lengths overflow. */
+struct http_sink http_sink_of(const struct iovec *iov, int n_iov, enum checksum_kind checksum);
+bool http_sink_sums(const struct http_sink *sink);
+/* False, and nothing written, when it is more than is left. */
+bool http_sink_write(struct http_sink *sink, const char *bytes, size_t count);
+
+#endif

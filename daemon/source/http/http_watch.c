@@ -1,0 +1,247 @@
+/* An attempt under way; see http_watch.h.
+ *
+ *   first ----------------------------> head: wins ---> body ---> over
+ *          hedge_after, no head: second ------> head: lost, or cancelled when the first one won
+ *
+ * Every exchange is waited for: when the watch returns nobody writes into the caller's memory any more. */
+#include "source/http/http_watch.h"
+
+#include <stdlib.h>
+
+#include "base/clock.h"
+#include "base/memory.h"
+#include "source/http/http_wait.h"
+
+enum {
+    BUSY = 32 << 10, /* uploading this much is a matter of rate, not of the first byte's patience */
+    RATE_STALLS = 2  /* the rate is looked at over so many stall timeouts: 10 s unless told otherwise */
+};
+
+static uint64_t ms(uint64_t count)
+{
+    return count * NS_PER_MS;
+}
+
+void http_exchange_drop(struct http_engine *engine, struct http_exchange *exchange)
+{
+    http_exchange_clear(exchange);
+    http_engine_give_easy(engine, exchange->easy);
+    free(exchange);
+}
+
+static int send_one(struct http_watch *watch, struct http_exchange *exchange, struct error *error)
+{
+    exchange->race = &watch->race;
+    exchange->origin = watch->origin;
+    exchange->easy = http_engine_take_easy(watch->engine);
+    if (http_exchange_set_up(exchange, &watch->wire, error))
+        return -1;
+    watch->entries[watch->n_entries++] = (struct http_entry){.exchange = exchange, .mark_ns = exchange->started_ns};
+    http_budget_earn(&watch->engine->budget);
+    http_mover_submit(http_engine_least_busy(watch->engine), exchange);
+    return 0;
+}
+
+static void leave(struct http_watch *watch, const struct http_exchange *exchange)
+{
+    uint64_t sent_ns = atomic_load(&exchange->sent_ns), head_ns = atomic_load(&exchange->head_ns);
+    int status = exchange->head.head.status;
+    struct http_visit visit = {.started_ns = exchange->started_ns,
+                               .latency_ns = sent_ns > 0 && head_ns > sent_ns ? head_ns - sent_ns : 0,
+                               .body_ns = head_ns > 0 ? exchange->ended_ns - head_ns : 0,
+                               .body_bytes = atomic_load(&exchange->body_bytes),
+                               .is_throttled = status == 429 || status == 503};
+    bool is_dropped = exchange->end == HTTP_END_BROKEN && !exchange->has_head && exchange->n_connects > 0;
+    visit.is_refused = is_dropped && (exchange->code == CURLE_COULDNT_CONNECT || exchange->code == CURLE_RECV_ERROR ||
+                                      exchange->code == CURLE_SEND_ERROR || exchange->code == CURLE_GOT_NOTHING);
+    http_origin_leave(&watch->engine->origins, watch->origin, &visit);
+}
+
+static void cancel_entry(struct http_entry *entry, enum http_cause cause)
+{
+    if (entry->cause != HTTP_CAUSE_NONE || entry->exchange->is_over)
+        return;
+    entry->cause = cause;
+    http_mover_cancel(entry->exchange);
+}
+
+static void cancel_all(struct http_watch *watch, enum http_cause cause)
+{
+    for (unsigned i = 0; i < watch->n_entries; i++)
+        cancel_entry(&watch->entries[i], cause);
+}
+
+static uint64_t first_byte_deadline(const struct http_watch *watch, const struct http_exchange *exchange)
+{
+    const struct http_engine_options *limits = &watch->engine->options;
+    uint64_t sent_ns = atomic_load(&exchange->sent_ns), upload_bytes = exchange->attempt->body_bytes;
+    uint64_t from_ns = sent_ns ? sent_ns : exchange->started_ns + ms(limits->connect_timeout_ms);
+    uint64_t upload_ms = upload_bytes > BUSY ? upload_bytes / limits->minimum_bytes_per_s * 1000 : 0;
+    return from_ns + ms(limits->first_byte_timeout_ms + upload_ms);
+}
+
+static void check_body(struct http_watch *watch, struct http_entry *entry, uint64_t head_ns, uint64_t now_ns)
+{
+    const struct http_engine_options *limits = &watch->engine->options;
+    uint64_t last_ns = atomic_load(&entry->exchange->last_byte_ns), bytes = atomic_load(&entry->exchange->body_bytes);
+    uint64_t stall_ns = ms(limits->stall_timeout_ms);
+    watch->progress_ns = last_ns > watch->progress_ns ? last_ns : watch->progress_ns;
+    if (entry->mark_ns < head_ns)
+        entry->mark_ns = head_ns;
+    if (now_ns >= last_ns + stall_ns) {
+        cancel_entry(entry, HTTP_CAUSE_STALLED);
+    } else if (now_ns >= entry->mark_ns + RATE_STALLS * stall_ns) {
+        if ((bytes - entry->mark_bytes) * 1000 < limits->minimum_bytes_per_s * RATE_STALLS * limits->stall_timeout_ms)
+            cancel_entry(entry, HTTP_CAUSE_SLOW);
+        entry->mark_ns = now_ns;
+        entry->mark_bytes = bytes;
+    }
+}
+
+/* Looks at one exchange, every HTTP_ASK_AGAIN_NS at least; returns when to look earlier. */
+static uint64_t check_entry(struct http_watch *watch, struct http_entry *entry, uint64_t now_ns)
+{
+    uint64_t head_ns = atomic_load(&entry->exchange->head_ns), due_ns = UINT64_MAX;
+    if (entry->cause != HTTP_CAUSE_NONE || entry->exchange->is_over)
+        return due_ns;
+    if (head_ns > 0) {
+        check_body(watch, entry, head_ns, now_ns);
+        return due_ns;
+    }
+    due_ns = first_byte_deadline(watch, entry->exchange);
+    if (now_ns >= due_ns)
+        cancel_entry(entry, HTTP_CAUSE_FIRST_BYTE);
+    return due_ns;
+}
+
+/* When the first exchange's answer is late enough for a second request; UINT64_MAX = never. */
+static uint64_t hedge_due(const struct http_watch *watch)
+{
+    const struct http_exchange *first = watch->entries[0].exchange;
+    if (!watch->may_hedge || watch->n_entries > 1 || watch->entries[0].cause != HTTP_CAUSE_NONE || first->is_over ||
+        atomic_load(&first->head_ns) > 0)
+        return UINT64_MAX;
+    uint64_t floor_ns = ms(watch->engine->options.hedge_after_ms);
+    uint64_t slow_ns = http_origin_slow_ns(&watch->engine->origins, watch->origin);
+    uint64_t sent_ns = atomic_load(&first->sent_ns);
+    return (sent_ns ? sent_ns : first->started_ns) + (slow_ns > floor_ns ? slow_ns : floor_ns);
+}
+
+static void hedge(struct http_watch *watch)
+{
+    struct error ignored; /* the first one is still on its way */
+    const struct http_exchange *first = watch->entries[0].exchange;
+    if (!http_origin_enter_hedge(&watch->engine->origins, watch->origin, watch->engine->options.hedge_percent)) {
+        watch->may_hedge = false;
+        return;
+    }
+    struct http_exchange *second = memory_alloc(sizeof *second);
+    second->attempt = first->attempt;
+    second->store = first->store;
+    second->expected = first->expected;
+    second->sink = watch->first_sink;
+    second->has_sink = first->has_sink;
+    second->is_fresh = true;
+    if (send_one(watch, second, &ignored) == 0)
+        return;
+    watch->may_hedge = false;
+    http_origin_leave(&watch->engine->origins, watch->origin, &(struct http_visit){0});
+    http_exchange_drop(watch->engine, second);
+}
+
+static bool is_all_over(const struct http_watch *watch)
+{
+    for (unsigned i = 0; i < watch->n_entries; i++)
+        if (!watch->entries[i].exchange->is_over)
+            return false;
+    return true;
+}
+
+static enum http_cause cause_of_all(const struct http_watch *watch, uint64_t now_ns)
+{
+    if (cancel_is_set(watch->cancel))
+        return HTTP_CAUSE_CANCELLED;
+    if (watch->deadline_ns > 0 && now_ns >= watch->deadline_ns)
+        return HTTP_CAUSE_DEADLINE;
+    if (now_ns >= watch->progress_ns + ms(watch->engine->options.progress_timeout_ms))
+        return HTTP_CAUSE_PROGRESS;
+    return HTTP_CAUSE_NONE;
+}
+
+static void cancel_losers(struct http_watch *watch)
+{
+    struct http_exchange *winner = atomic_load(&watch->race.winner);
+    for (unsigned i = 0; winner && i < watch->n_entries; i++)
+        if (watch->entries[i].exchange != winner)
+            cancel_entry(&watch->entries[i], HTTP_CAUSE_CANCELLED);
+}
+
+/* Under the race's lock. Returns when to look again. */
+static uint64_t look(struct http_watch *watch)
+{
+    uint64_t now_ns = clock_now_ns(), next_ns = now_ns + HTTP_ASK_AGAIN_NS;
+    cancel_losers(watch);
+    for (unsigned i = 0; i < watch->n_entries; i++)
+        next_ns = http_sooner(next_ns, check_entry(watch, &watch->entries[i], now_ns));
+    enum http_cause cause = cause_of_all(watch, now_ns);
+    if (cause != HTTP_CAUSE_NONE)
+        cancel_all(watch, cause);
+    else if (watch->deadline_ns > 0)
+        next_ns = http_sooner(next_ns, watch->deadline_ns);
+    return next_ns;
+}
+
+static void watch_until_over(struct http_watch *watch)
+{
+    pthread_mutex_lock(&watch->race.lock);
+    while (!is_all_over(watch)) {
+        uint64_t hedge_ns = hedge_due(watch), next_ns = http_sooner(look(watch), hedge_ns);
+        if (hedge_ns <= clock_now_ns()) {
+            pthread_mutex_unlock(&watch->race.lock);
+            hedge(watch);
+            pthread_mutex_lock(&watch->race.lock);
+            continue;
+        }
+        http_wait_until(&watch->race.changed, &watch->race.lock, next_ns);
+    }
+    pthread_mutex_unlock(&watch->race.lock);
+}
+
+/* The winner; without one whoever has something to say. */
+static unsigned decider(struct http_watch *watch)
+{
+    static const int weight[] = {
+        [HTTP_END_COMPLETE] = 4, [HTTP_END_UNACCEPTABLE] = 3, [HTTP_END_REFUSED] = 3, [HTTP_END_BROKEN] = 2};
+    unsigned best = 0;
+    const struct http_exchange *winner = atomic_load(&watch->race.winner);
+    for (unsigned i = 0; i < watch->n_entries; i++) {
+        const struct http_exchange *exchange = watch->entries[i].exchange;
+        if (exchange == winner)
+            return i;
+        if (weight[exchange->end] > weight[watch->entries[best].exchange->end])
+            best = i;
+    }
+    return best;
+}
+
+struct http_entry *http_watch_run(struct http_watch *watch, struct http_exchange *first, struct error *error)
+{
+    http_race_init(&watch->race);
+    watch->n_entries = 0;
+    watch->first_sink = first->sink;
+    struct http_entry *result = NULL;
+    if (send_one(watch, first, error)) {
+        http_origin_leave(&watch->engine->origins, watch->origin, &(struct http_visit){0});
+        http_exchange_drop(watch->engine, first);
+    } else {
+        watch_until_over(watch);
+        result = &watch->entries[decider(watch)];
+    }
+    for (unsigned i = 0; i < watch->n_entries; i++) {
+        leave(watch, watch->entries[i].exchange);
+        if (&watch->entries[i] != result)
+            http_exchange_drop(watch->engine, watch->entries[i].exchange);
+    }
+    http_race_fini(&watch->race);
+    return result;
+}
