@@ -44,6 +44,7 @@ class FakeDaemon:
         self.artifacts, self.versions = {}, {}
         self.requests, self.leases, self.tokens = [], 0, {}
         self.fail, self.progress, self.pause, self.mangle = None, [], None, lambda result: None
+        self.sidecars = []  # what FetchSidecars sends: ("list", {name: bytes}) or ("chunk", file, offset, data)
         self.answer = None  # replaces the hand-off's answer: fn(connection, header, fd)
         self._changed = threading.Condition()
         self._server = grpc.server(futures.ThreadPoolExecutor(32), options=[("grpc.max_receive_message_length", -1),
@@ -51,6 +52,7 @@ class FakeDaemon:
         self._server.add_generic_rpc_handlers([grpc.method_handlers_generic_handler(SERVICE, {
             "Resolve": grpc.unary_unary_rpc_method_handler(self._checked(self._resolve)),
             "Explain": grpc.unary_unary_rpc_method_handler(self._checked(self._explain)),
+            "FetchSidecars": grpc.unary_stream_rpc_method_handler(self._fetch_sidecars),
             "Materialize": grpc.unary_stream_rpc_method_handler(self._materialize)})])
         self._server.add_insecure_port("unix:" + self.socket.replace("%", "%25").replace(" ", "%20"))
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -178,6 +180,22 @@ class FakeDaemon:
         result = self._result(request.load, report, selected)
         self.mangle(result)
         yield Event(result=result).SerializeToString()
+
+    def _fetch_sidecars(self, data, context):
+        request = reference.message("FetchSidecarsRequest").FromString(data)
+        self._remember("FetchSidecars", request)
+        for kind, *what in self.sidecars[:1] if request.list_only else self.sidecars:
+            event = reference.message("SidecarEvent")()
+            if kind == "list":
+                event.list.SetInParent()
+                for name, size in what[0].items():
+                    event.list.files.add(name=name, bytes=size)
+            else:
+                event.chunk.file, event.chunk.offset, event.chunk.data = what
+                event.chunk.SetInParent()
+            yield event.SerializeToString()
+        if self.fail:
+            self._refuse(context, self.fail)
 
     def _result(self, load, report, selected):
         result = reference.message("LoadResult")(report=report, handoff_socket=self.handoff)

@@ -116,6 +116,50 @@ def test_what_is_told_is_what_the_command_prints(daemon, client, llama):
     assert set(told) == set(printed) and told["tensors"] == printed["tensors"] and set(told["bytes"]) == set(printed["bytes"])
 
 
+def test_status_is_what_the_command_prints(daemon, client, llama):
+    client.release()
+    with client.artifact(llama[0]).tensor_dict(framework="numpy"):
+        printed = json.loads(subprocess.check_output([TENSORCAST, "--socket", daemon[0], "status", "--json"]))
+        told = client.status()
+    assert told.keys() == printed.keys() and told["memory"].keys() == printed["memory"].keys()
+    assert [replica["artifact"] for replica in told["replicas"]] == [llama[0]] and told["leases"] == 1
+    assert told["replicas"][0].keys() == printed["replicas"][0].keys()
+    for device, costs in told["calibration"].items():
+        assert costs.keys() == printed["calibration"][device].keys()
+
+
+def test_prewarm_makes_a_replica_and_release_drops_it(client, llama):
+    client.release()
+    art = client.artifact(llama[0])
+    view = art.subset(["model.norm.weight"])
+    made = view.prewarm()
+    assert made["bytes"]["view"] == llama[1]["model.norm.weight"].nbytes and not made["from_replica"]
+    with view.tensor_dict(framework="numpy") as tensors:
+        assert tensors.diagnostics["from_replica"]
+        assert art.release() == {"released_replicas": 0, "released_bytes": 0, "leased_replicas": 1}
+    del tensors
+    assert wait_for(lambda: client.status()["leases"] == 0)
+    art.prewarm()
+    assert art.release()["released_replicas"] == 2 and client.status()["replicas"] == []
+
+
+def test_sidecars_arrive_in_a_folder(daemon, client, llama, tmp_path):
+    folder = daemon[1] / "llama"
+    files = {"config.json": b"{}", "empty.txt": b"", "tokenizer.json": os.urandom((3 << 20) + 5)}
+    for name, content in files.items():
+        (folder / name).write_bytes(content)
+    art, out = client.artifact(llama[0]), tmp_path / "a" / "b"
+    assert art.sidecars() == [(name, len(files[name])) for name in sorted(files)]
+    assert art.fetch_sidecars(out) == art.sidecars()
+    assert {path.name: path.read_bytes() for path in out.iterdir()} == files
+    assert art.fetch_sidecars(tmp_path / "one", ["config.json"]) == [("config.json", 2)]
+    assert [path.name for path in (tmp_path / "one").iterdir()] == ["config.json"]
+    with pytest.raises(FileNotFoundError, match="no sidecar nobody.json"):
+        art.fetch_sidecars(tmp_path / "one", ["nobody.json"])
+    with pytest.raises(PermissionError):
+        client.artifact("disk:/etc").sidecars()
+
+
 def test_the_lease_is_the_arrays(daemon, client, llama):
     before = leases(daemon)
     got = client.artifact(llama[0]).tensor_dict(framework="numpy")

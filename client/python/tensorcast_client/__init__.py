@@ -14,10 +14,11 @@ from .client import DEFAULT_SOCKET, Client, connect
 from .errors import (AccessDeniedError, ArtifactNotFoundError, DeadlineExceededError, InvalidRequestError,
                      TensorcastError, TensorNotFoundError)
 from .options import CollectiveLoadGroup, Options
+from .sidecars import Sidecar
 from .tensors import Tensors
 from .view import View
 
 del _channel
 __all__ = ["AccessDeniedError", "Artifact", "ArtifactNotFoundError", "Client", "CollectiveLoadGroup", "DEFAULT_SOCKET",
-           "DeadlineExceededError", "InvalidRequestError", "Options", "TensorcastError", "TensorNotFoundError", "Tensors",
-           "View", "connect", "__version__"]
+           "DeadlineExceededError", "InvalidRequestError", "Options", "Sidecar", "TensorcastError", "TensorNotFoundError",
+           "Tensors", "View", "connect", "__version__"]

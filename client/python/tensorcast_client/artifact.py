@@ -1,7 +1,7 @@
 """A handle of an artifact: cheap to make, asks the daemon when something has to be known, remembers the answer."""
 from __future__ import annotations
 
-from . import selection
+from . import selection, sidecars
 from .load import Clock
 from .view import View
 
@@ -42,3 +42,20 @@ class Artifact:
     def tensor_dict(self, **how):
         """Loads all tensors; see View.tensor_dict."""
         return self.view().tensor_dict(**how)
+
+    def prewarm(self, options=None):
+        """Makes the daemon hold all tensors in memory; see View.prewarm."""
+        return self.view().prewarm(options)
+
+    def release(self):
+        """Makes the daemon drop this artifact's replicas that nobody holds; see Client.release."""
+        return self._client.release(self.reference)
+
+    def sidecars(self):
+        """The small files beside the tensors, such as config.json and the tokenizer: a list of Sidecar(name, bytes)."""
+        return sidecars.listed(self._client, self.reference)
+
+    def fetch_sidecars(self, folder, names=None):
+        """Copies the sidecars, or these, into a folder, which is made when it is missing; returns what was fetched, as
+        sidecars() does. Each file appears, or is replaced, when all of it is there."""
+        return sidecars.fetch(self._client, self.reference, folder, names)

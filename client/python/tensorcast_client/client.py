@@ -4,11 +4,12 @@ from __future__ import annotations
 import numbers
 import os
 
-from . import errors
+from . import errors, report
 from .artifact import Artifact
 from .channel import Channel
 from .facts import Facts
-from .messages import ResolveRequest, ResolveResponse
+from .messages import (ReleaseRequest, ReleaseResponse, ResolveRequest, ResolveResponse, StatusRequest,
+                       StatusResponse)
 from .wire import DecodeError
 
 DEFAULT_SOCKET = "/run/tensorcast/daemon.sock"
@@ -80,6 +81,16 @@ class Client:
             return answer_table.decode(data)
         except DecodeError as error:
             raise errors.bad_answer(error) from None
+
+    def status(self):
+        """What the daemon holds and does: the object of `tensorcast status --json`, as a dict."""
+        return report.status(self.ask("Status", StatusRequest.encode(), StatusResponse, self.timeout))
+
+    def release(self, reference=None):
+        """Makes the daemon drop the replicas that nobody holds, of one artifact or of all. Returns released_replicas,
+        released_bytes and leased_replicas (kept, because somebody holds them)."""
+        request = ReleaseRequest.encode(artifact=reference, all=reference is None)
+        return dict(vars(self.ask("Release", request, ReleaseResponse, self.timeout)))
 
     def resolve(self, reference, clock):
         """The Facts of an artifact. Lists that the daemon says are unchanged are not sent again."""

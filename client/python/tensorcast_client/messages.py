@@ -25,6 +25,7 @@ LoadRequest = Table(artifact=(1, "string"), view=(2, "message", View), policy=(3
                     topology=(4, "message", ExecutionTopology))
 ExplainRequest = Table(load=(1, "message", LoadRequest))
 MaterializeRequest = Table(load=(1, "message", LoadRequest))
+PrewarmRequest = Table(load=(1, "message", LoadRequest))
 
 Candidate = Table(executor=(1, "string"), eligible=(2, "bool"), reason=(3, "string"), requested_bytes=(4, "uint"),
                   unique_source_bytes=(5, "uint"), read_bytes=(6, "uint"), requests=(7, "uint"),
@@ -43,6 +44,7 @@ LoadReport = Table(load_id=(1, "string"), artifact=(2, "string"), identity=(3, "
                    requests=(20, "uint"), peak_temporary_bytes=(21, "uint"), joined=(22, "bool"),
                    collective=(23, "message", CollectiveReport))
 ExplainResponse = Table(report=(1, "message", LoadReport), text=(2, "string"))
+PrewarmResponse = Table(report=(1, "message", LoadReport))
 
 Accepted = Table(plan=(1, "message", LoadReport))
 Progress = Table(stage=(1, "string"), done_bytes=(2, "uint"), total_bytes=(3, "uint"), eta_ms=(4, "double"))
@@ -52,6 +54,28 @@ LoadResult = Table(report=(1, "message", LoadReport), layout=(2, "unread", Layou
                    handoff_token=(3, "bytes"), handoff_socket=(4, "string"), memory_bytes=(5, "uint"))
 MaterializeEvent = Table(accepted=(1, "message", Accepted), progress=(2, "message", Progress),
                          result=(3, "message", LoadResult))
+
+ReleaseRequest = Table(artifact=(1, "string"), all=(2, "bool"))
+ReleaseResponse = Table(released_replicas=(1, "uint"), released_bytes=(2, "uint"), leased_replicas=(3, "uint"))
+
+StatusRequest = Table()
+ReplicaStatus = Table(artifact=(1, "string"), view_digest=(2, "string"), bytes=(3, "uint"), leases=(4, "uint"),
+                      memory=(5, "string"), idle_s=(6, "double"), identity=(7, "string"))
+LoadStatus = Table(load_id=(1, "string"), artifact=(2, "string"), stage=(3, "string"), done_bytes=(4, "uint"),
+                   total_bytes=(5, "uint"), clients=(6, "uint"), age_s=(7, "double"))
+CalibrationStatus = Table(device=(1, "string"), cached_request_us=(2, "double"), cached_gbps=(3, "double"),
+                          uncached_request_us=(4, "double"), uncached_gbps=(5, "double"), copy_gbps=(6, "double"),
+                          fresh_gbps=(7, "double"), samples=(8, "uint"))
+StatusResponse = Table(version=(1, "string"), pid=(2, "uint"), uptime_s=(3, "double"), host_budget_bytes=(4, "uint"),
+                       used_bytes=(5, "uint"), staging_bytes=(6, "uint"), pool_bytes=(7, "uint"),
+                       replicas=(8, "messages", ReplicaStatus), loads=(9, "messages", LoadStatus), leases=(10, "uint"),
+                       connections=(11, "uint"), calibration=(12, "messages", CalibrationStatus),
+                       cached_headers_bytes=(13, "uint"), state=(14, "string"))
+
+FetchSidecarsRequest = Table(artifact=(1, "string"), names=(2, "strings"), list_only=(3, "bool"))
+SidecarList = Table(files=(1, "messages", File))
+SidecarChunk = Table(file=(1, "uint"), offset=(2, "uint"), data=(3, "bytes"))
+SidecarEvent = Table(list=(1, "message", SidecarList), chunk=(2, "message", SidecarChunk))
 
 # google/rpc/status.proto and error_details.proto, as far as the daemon uses them
 MapEntry = Table(key=(1, "string"), value=(2, "string"))

@@ -3,6 +3,8 @@ from __future__ import annotations
 
 from .dtypes import NAMES
 
+_MEMORY = ("host_budget_bytes", "used_bytes", "staging_bytes", "pool_bytes", "cached_headers_bytes")
+
 
 def plan(report):
     """What a plan and a load have in common: also the object of `tensorcast explain --json`."""
@@ -26,6 +28,19 @@ def plan(report):
                "total": report.total_ms},
         **group,
     }
+
+
+def status(answer):
+    """A StatusResponse as the object that `tensorcast status --json` prints."""
+    fields = dict(vars(answer))
+    calibration = {costs.pop("device"): costs for costs in map(_fields, fields.pop("calibration"))}
+    memory = {name: fields.pop(name) for name in _MEMORY}
+    lists = {name: [_fields(item) for item in fields.pop(name)] for name in ("replicas", "loads")}
+    return {**fields, "memory": memory, **lists, "calibration": calibration}
+
+
+def _fields(message):
+    return dict(vars(message))
 
 
 def _numbers(numbers):

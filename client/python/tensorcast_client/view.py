@@ -89,6 +89,18 @@ class View:
         return names, {"artifact": artifact.reference, "view": view, "policy": options.policy(),
                        "topology": options.topology()}
 
+    def prewarm(self, options=None):
+        """Makes the daemon hold this view in memory, for whoever loads it next. Returns the report of `tensorcast prewarm
+        --json`. How long it may take is options.deadline."""
+        options = options or Options()
+        clock = Clock(options.deadline)
+        _, request = self._request(options, clock)
+        answer = self._client.ask("Prewarm", messages.PrewarmRequest.encode(load=request), messages.PrewarmResponse,
+                                  clock.left())
+        if not answer.report:
+            raise errors.bad_answer("a prewarmed view without a report")
+        return report.plan(answer.report)
+
     def _load(self, options, clock, progress, writable):
         """(LoadResult, names, Layout message, buffer).
 
