@@ -56,13 +56,14 @@ stores() { # the fake against the official clients, and real servers; these need
   local interpreter
   interpreter=$(bash setup/setup.sh stores) && PYTHONPATH=build/python "$interpreter" -m pytest -q --durations=5 -m "not long" tests/stores
 }
+jax_tests() { "$(bash setup/setup.sh jax)" -m pytest -q -p no:cacheprovider tests/jax; }
 vllm_plan() { python -m pytest -q -p no:cacheprovider --ignore=tests/vllm/real tests/vllm; }
 asan() { make -j"$jobs" asan; }
 tsan() { make -j"$jobs" tsan; }
 asan_e2e() { TENSORCAST_BUILD=build/asan python -m pytest -q tests/e2e/test_{equality,crashes,crowds,faults,lifecycle}.py; }
 tsan_e2e() { TENSORCAST_BUILD=build/tsan python -m pytest -q tests/e2e/test_{crashes,crowds}.py; }
 
-wanted=${*:-rules check numpy client python_tests vllm_plan e2e stores asan asan_e2e tsan tsan_e2e}
+wanted=${*:-rules check numpy client python_tests jax_tests vllm_plan e2e stores asan asan_e2e tsan tsan_e2e}
 if ! { stage setup setup && stage build build; }; then exit 1; fi
 for name in $wanted; do stage "$name" "$name"; done
 echo "all stages in $SECONDS s"

@@ -98,6 +98,20 @@ def test_slices_of_slices_apply_to_what_is_left(client, tensors):
         np.testing.assert_array_equal(got["w"].view(np.uint32), tensors["w"][1:-1][-2:, :3][:, -1:])
 
 
+def test_a_view_knows_the_shapes_that_its_slices_leave(client, tensors):
+    view = client.artifact(REF).view({"w": [(0, slice(1, -1)), (1, slice(-3, 100))]}).view({"w": (0, slice(2, None))})
+    assert view.shapes() == {"w": (2, 3), "s": (), "b": (9,), "e": (0, 3)}
+    with view.tensor_dict(framework="numpy") as got:
+        assert {name: array.shape for name, array in got.items()} == view.shapes()
+
+
+def test_a_part_of_a_view_keeps_its_slices(client, tensors):
+    view = client.artifact(REF).view({"w": slice(2, 3), "b": slice(1)}).only(["b", "s"])
+    assert view.tensor_names == ["b", "s"] and view.shapes() == {"b": (1,), "s": ()}
+    with pytest.raises(KeyError, match="tensor w is not in this view"):
+        view.only(["s", "w"])
+
+
 def test_slices_without_a_subset_are_of_all_tensors(client, tensors):
     with client.artifact(REF).view({"b": slice(0, 2)}).tensor_dict(framework="numpy") as got:
         assert list(got) == list(tensors) and got["b"].tolist() == [0, 1] and got["w"].shape == (6, 4)

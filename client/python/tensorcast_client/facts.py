@@ -35,6 +35,12 @@ class Facts:
             raise errors.tensor_not_found(name, self.artifact)
         return self.shapes[self.index[name]]
 
+    def dtype_number(self, name):
+        """The proto number of a tensor's dtype; see dtypes.py."""
+        if name not in self.index:
+            raise errors.tensor_not_found(name, self.artifact)
+        return int(self._dtypes[self.index[name]])
+
     def describe(self):
         """The object of `tensorcast inspect --json`."""
         files = [file.name for file in self._files]

@@ -129,6 +129,15 @@ def _bounds(name, rounds, shape):
     return [_combined(chain, extent) for chain, extent in zip(chains, shape)]
 
 
+def shape_of(selection, facts, name):
+    """A tensor's shape as the selection's slices leave it."""
+    shape = facts.shape(name)
+    if not any(selection.slices.get(name, ())):
+        return tuple(shape)
+    bounds = _bounds(name, selection.slices[name], shape)
+    return tuple(len(range(extent)[start:stop]) for (start, stop), extent in zip(bounds, shape))
+
+
 def _combined(chain, extent):
     """The bounds that a chain of slices of one dimension comes to."""
     if not chain:

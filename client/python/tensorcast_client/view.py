@@ -45,6 +45,21 @@ class View:
             selected = selected._replace(align=selection.align_of(align))
         return View(self._client, self._artifact, selected)
 
+    def shapes(self):
+        """{name: shape} in view order, as the slices leave them."""
+        facts = self._artifact.facts()
+        return {name: selection.shape_of(self._selected, facts, name) for name in self.tensor_names}
+
+    def only(self, names):
+        """This view without its other tensors, in this order; slices stay."""
+        names = selection.names_of(names)
+        missing = set(names) - set(self.tensor_names)
+        if missing:
+            raise errors.tensor_not_found(min(missing), f"this view of {self._artifact.reference}")
+        kept = set(names)
+        slices = {name: steps for name, steps in self._selected.slices.items() if name in kept}
+        return View(self._client, self._artifact, self._selected._replace(names=names, slices=slices))
+
     def tensor_dict(self, device="cpu", framework=None, progress=None, options=None, writable=False):
         """Loads the view and maps it: a Tensors mapping of names to read-only arrays or tensors, without a copy.
 

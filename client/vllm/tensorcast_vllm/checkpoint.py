@@ -20,13 +20,13 @@ class Checkpoint:
 
     def __init__(self, client, reference, options_of, log):
         self._artifact, self._options_of, self._log = client.artifact(reference), options_of, log
-        self._small, self._identity = {}, None
+        self._small, self.identity = {}, None  # identity: from sources() on
         self.whole_bytes = 0
 
     def sources(self):
         """Every tensor, sorted by name: vLLM takes the tensors of a layer together only when they follow each other."""
         sources, described = [], self._artifact.describe()
-        self._identity = described["identity"]
+        self.identity = described["identity"]
         for tensor in described["tensors"]:
             if tensor["dtype"] not in _TORCH:
                 raise ValueError(f"tensor {tensor['name']} is {tensor['dtype']}, which --load-format tensorcast cannot load "
@@ -57,7 +57,7 @@ class Checkpoint:
         return loaded
 
     def _check_same(self, tensors):
-        if tensors.diagnostics["identity"] != self._identity:
+        if tensors.diagnostics["identity"] != self.identity:
             raise RuntimeError(f"{self._artifact.reference} was changed while it was loaded; load again")
 
     def _teller(self, request, n_requests):

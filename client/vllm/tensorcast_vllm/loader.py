@@ -1,8 +1,8 @@
 """The loader that vLLM knows as --load-format tensorcast: trace, ask, fill, check, tell."""
 from __future__ import annotations
 
+import copy
 import dataclasses
-import os
 import time
 
 import tensorcast_client as tc
@@ -16,6 +16,7 @@ from . import options as loader_options
 from .attempts import state_of, trace
 from .checkpoint import Checkpoint, bytes_equal, unavailable
 from .fill import fill
+from .model_folder import origin_of
 from .plan import Plan
 from .topology import Place, client_options, file_system_of, hint
 from .trace import key_of
@@ -33,29 +34,29 @@ class TensorcastLoader(BaseModelLoader):
         self._options = loader_options.parse(load_config.model_loader_extra_config)
 
     def download_model(self, model_config):
-        """Nothing is downloaded: the model has to be a folder of this host."""
-        if "://" in model_config.model or not os.path.isdir(model_config.model):
-            raise ValueError(f"--load-format tensorcast takes a folder of this host, and {model_config.model} is none; "
-                             "download the model first and pass the folder")
+        """Nothing is left to be downloaded: vLLM has read the configuration from the model's folder before it asked us, and
+        the tensors come when they are loaded."""
+        origin_of(model_config.model)
 
     def load_weights(self, model, model_config):
-        self.download_model(model_config)
+        origin = origin_of(model_config.model)
         _refuse_what_is_not_supported(model)
         try:
-            self._load(model, model_config)
+            self._load(model, model_config, origin)
         except tc.TensorcastError as error:
             if not (unavailable(error) and self._options.fallback == "if_unavailable"):
-                raise RuntimeError(f"cannot load {model_config.model} through the tensorcast daemon: {error}") from error
+                raise RuntimeError(f"cannot load {origin.artifact} through the tensorcast daemon: {error}") from error
+            here = _on_this_host(model_config, origin, "fallback")
             logger.warning("NO TENSORCAST DAEMON, falling back to vLLM's default loader: %s", error)
-            self._default_loader("auto").load_weights(model, model_config)
+            self._default_loader("auto").load_weights(model, here)
             return
         if self._options.verify:
-            self._verify(model, model_config)
+            self._verify(model, _on_this_host(model_config, origin, "verify"))
 
-    def _load(self, model, model_config):
-        start, place = time.monotonic(), _place()
-        reference = "disk:" + os.path.abspath(model_config.model)
-        hinted, why = hint(self._options, place, file_system_of(model_config.model))
+    def _load(self, model, model_config, origin):
+        start, place, reference = time.monotonic(), _place(), origin.artifact
+        kind = file_system_of(origin.folder) if origin.folder else reference.partition(":")[0]
+        hinted, why = hint(self._options, place, kind)
         logger.info("tensorcast rank %d of %d: %s, %s collective hint (%s)", place.rank, place.size, reference,
                     "a" if hinted else "no", why)
 
@@ -69,6 +70,7 @@ class TensorcastLoader(BaseModelLoader):
         with tc.connect(self._options.socket) as client:
             checkpoint = Checkpoint(client, reference, options_of, tell)
             sources = checkpoint.sources()
+            _check_unchanged(origin, checkpoint.identity)
             traced_at = time.monotonic()
             plan = Plan(trace(model, sources, checkpoint.fetch), sources)
             tell(_plan_text(plan, len(sources), time.monotonic() - traced_at))
@@ -109,6 +111,21 @@ class TensorcastLoader(BaseModelLoader):
             raise RuntimeError(f"verify: {len(wrong)} parameters differ from those of vLLM's default loader: "
                                f"{_some(wrong)}; please report this model")
         logger.info("tensorcast: verified, all %d parameters and buffers equal those of vLLM's default loader", len(ours))
+
+
+def _check_unchanged(origin, identity):
+    if origin.identity not in (None, identity):
+        raise ValueError(f"{origin.artifact} was changed since its configuration was fetched; run this again and start with "
+                         f"the folder that it prints: tensorcast-vllm {origin.artifact}")
+
+
+def _on_this_host(model_config, origin, option):
+    """The model_config for vLLM's own loader, which wants the tensors in the model's folder."""
+    if not origin.folder:
+        raise ValueError(f"{option} is of no use for {origin.artifact}: vLLM's own loader cannot read it")
+    config = copy.copy(model_config)
+    config.model = origin.folder
+    return config
 
 
 def _refuse_what_is_not_supported(model):

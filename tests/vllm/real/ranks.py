@@ -4,8 +4,10 @@ compares every parameter and buffer. No engine: what is compared is what load_we
     python ranks.py '{"size": 2, "rendezvous": "/new/file", "cases": {"llama": {"folder": "/llama", "options": {}}}}'
 
 prints one JSON object per rank and line: for each case what differed, the boxes that were asked for, and the bytes, or the
-errors of both loaders. "wrong": "k_proj" in a case makes the boxes of such tensors begin one row too early, to see that the
-comparison notices.
+errors of both loaders. "pipeline": 2 in the job makes so many stages, of `size` ranks each. In a case, "wrong": "k_proj" makes
+the boxes of such tensors begin one row too early, to see that the comparison notices; "engine" has more arguments for the
+engine's configuration; "draft" is the folder of a draft model, which is loaded in place of the model itself; "ours" is the
+folder that our loader gets in place of "folder".
 """
 import json
 import multiprocessing
@@ -16,10 +18,12 @@ import traceback
 POISON = 0xA5
 
 
-def _config(folder, size, load_format, options):
+def _config(job, case, load_format, options):
     from vllm.engine.arg_utils import EngineArgs
-    return EngineArgs(model=folder, tensor_parallel_size=size, load_format=load_format, enforce_eager=True,
-                      skip_tokenizer_init=True, model_loader_extra_config=options).create_engine_config()
+    folder = case.get("ours", case["folder"]) if load_format == "tensorcast" else case["folder"]
+    return EngineArgs(model=folder, tensor_parallel_size=job["size"], pipeline_parallel_size=job.get("pipeline", 1),
+                      load_format=load_format, enforce_eager=True, skip_tokenizer_init=True,
+                      model_loader_extra_config=options, **case.get("engine", {})).create_engine_config()
 
 
 def _load(config):
@@ -28,14 +32,15 @@ def _load(config):
     from vllm.config import set_current_vllm_config
     from vllm.model_executor.model_loader import get_model_loader
     from vllm.utils.torch_utils import set_default_torch_dtype
+    model_config = config.speculative_config.draft_model_config if config.speculative_config else config.model_config
     with set_current_vllm_config(config):
         loader = get_model_loader(config.load_config)
-        with set_default_torch_dtype(config.model_config.dtype), torch.device("cpu"):
-            model = loader.create_model(vllm_config=config, model_config=config.model_config)
+        with set_default_torch_dtype(model_config.dtype), torch.device("cpu"):
+            model = loader.create_model(vllm_config=config, model_config=model_config)
         for parameter in model.parameters():
             parameter.data.contiguous().reshape(-1).view(torch.uint8).fill_(POISON)
-        with set_default_torch_dtype(config.model_config.dtype):
-            loader.load_weights(model, config.model_config)
+        with set_default_torch_dtype(model_config.dtype):
+            loader.load_weights(model, model_config)
     return model
 
 
@@ -59,14 +64,14 @@ def _watch_plans(plans, case):
     loader.Plan = Watched
 
 
-def _compare(case, size, plans):
+def _compare(job, case, plans):
     from tensorcast_vllm.attempts import state_of
     from tensorcast_vllm.checkpoint import bytes_equal
     states, errors = {}, {}
     plans.clear()
     for load_format, options in (("safetensors", {}), ("tensorcast", case["options"])):
         try:
-            states[load_format] = dict(state_of(_load(_config(case["folder"], size, load_format, options))))
+            states[load_format] = dict(state_of(_load(_config(job, case, load_format, options))))
         except Exception as error:
             errors[load_format] = f"{type(error).__name__}: {error}"
     if errors:
@@ -82,8 +87,13 @@ def _compare(case, size, plans):
     return report
 
 
+def _world(job):
+    return job["size"] * job.get("pipeline", 1)
+
+
 def _rank(rank, job, results):
-    os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(job["size"]))
+    world, stages = _world(job), job.get("pipeline", 1)
+    os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(world))
     report = {"rank": rank, "cases": {}}
     try:
         from vllm.config import set_current_vllm_config
@@ -95,11 +105,11 @@ def _rank(rank, job, results):
         for name, case in job["cases"].items():
             current.clear()
             current.update(case)
-            with set_current_vllm_config(_config(case["folder"], job["size"], "safetensors", {})):
+            with set_current_vllm_config(_config(job, case, "safetensors", {})):
                 if not report["cases"]:
-                    init_distributed_environment(job["size"], rank, f"file://{job['rendezvous']}", rank, "gloo")
-                initialize_model_parallel(job["size"])
-                report["cases"][name] = _compare(case, job["size"], plans)
+                    init_distributed_environment(world, rank, f"file://{job['rendezvous']}", rank, "gloo")
+                initialize_model_parallel(job["size"], stages)
+                report["cases"][name] = _compare(job, case, plans)
                 destroy_model_parallel()
     except BaseException:  # whatever it is, the parent has to hear of it
         report["error"] = traceback.format_exc()
@@ -111,7 +121,7 @@ def main():
     os.environ.setdefault("VLLM_DIST_IDENT", f"ranks-{os.getpid()}")
     spawn = multiprocessing.get_context("spawn")
     results = spawn.Queue()
-    ranks = [spawn.Process(target=_rank, args=(rank, job, results)) for rank in range(job["size"])]
+    ranks = [spawn.Process(target=_rank, args=(rank, job, results)) for rank in range(_world(job))]
     for process in ranks:
         process.start()
     reports = [results.get() for _ in ranks]
