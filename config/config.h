@@ -19,6 +19,8 @@ enum executor_preference {
     EXECUTOR_PREFERENCE_OWNER_FILE_COLLECTIVE,
 };
 
+enum verify_policy { VERIFY_AUTO, VERIFY_REQUIRED, VERIFY_NONE };
+
 enum cost_gate { COST_GATE_TIME, COST_GATE_SOURCE_BYTES };
 
 struct materialization_strategy { /* engine.materialization_strategy */
@@ -66,6 +68,7 @@ struct config {
         const char *const *trusted_roots;
         size_t n_trusted_roots;
     } disk;
+    enum verify_policy verify; /* sources.verify */
     struct {
         uint64_t io_threads; /* 0 = auto */
         struct materialization_strategy strategy;

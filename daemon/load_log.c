@@ -15,12 +15,12 @@ void load_log_plan(const struct ticket *ticket)
         return;
     for (size_t i = 0; i < EXECUTOR_COUNT && used < sizeof text; i++) {
         const struct candidate *c = &plan->candidates[i];
-        used += (size_t)snprintf(text + used, sizeof text - used,
-                                 "%s%s:eligible=%d:reason=%s:requested=%llu:unique=%llu:read=%llu:requests=%llu:peak=%llu:ms=%.3f",
-                                 i ? " | " : "", executor_name(c->executor), c->eligible, c->reason,
-                                 (unsigned long long)c->requested_bytes, (unsigned long long)c->unique_source_bytes,
-                                 (unsigned long long)c->read_bytes, (unsigned long long)c->requests,
-                                 (unsigned long long)c->peak_temporary_bytes, c->estimated_ms);
+        used += (size_t)snprintf(
+            text + used, sizeof text - used,
+            "%s%s:eligible=%d:reason=%s:requested=%llu:unique=%llu:read=%llu:requests=%llu:peak=%llu:ms=%.3f",
+            i ? " | " : "", executor_name(c->executor), c->eligible, c->reason, (unsigned long long)c->requested_bytes,
+            (unsigned long long)c->unique_source_bytes, (unsigned long long)c->read_bytes, (unsigned long long)c->requests,
+            (unsigned long long)c->peak_temporary_bytes, c->estimated_ms);
     }
     log_debug("strategy_plan", LOG_TEXT("load_id", ticket->id), LOG_TEXT("artifact", ticket->spec.artifact),
               LOG_TEXT("executor", executor_name(plan->executor)), LOG_TEXT("selection_reason", plan->selection_reason),
@@ -104,7 +104,8 @@ void load_log_ticket(const struct ticket *ticket, bool plan_only, const struct e
              LOG_U64("read_bytes", report->read_bytes), LOG_U64("copied_bytes", report->copied_bytes),
              LOG_U64("shared_bytes", report->shared_bytes), LOG_U64("cached_bytes", report->cached_bytes),
              LOG_U64("residual_bytes", plan->residual_bytes), LOG_BOOL("from_replica", ticket->from_replica),
-             LOG_BOOL("joined", ticket->joined),
+             LOG_BOOL("joined", ticket->joined), LOG_TEXT("verified", verified_name(ticket->replica->verdict.status)),
+             LOG_TEXT("verified_by", ticket->replica->verdict.by), LOG_U64("healed", ticket->replica->verdict.healed),
              LOG_TEXT("memory", page_kind_name(device_page_kind(ticket->replica->segment))),
              LOG_MS("resolve_ms", ticket->resolve_ns), LOG_MS("plan_ms", ticket->plan_ns),
              LOG_MS("execute_ms", report->execute_ns), LOG_MS("total_ms", ticket->total_ns));
