@@ -11,8 +11,9 @@
 #include "base/text.h"
 #include "source/source_disk.h"
 #include "source/source_memory.h"
+#include "source/source_s3.h"
 
-static const struct source_ops *const registry[] = {&source_disk_ops, &source_memory_ops};
+static const struct source_ops *const registry[] = {&source_disk_ops, &source_memory_ops, &source_s3_ops};
 
 static const struct source_ops *find_ops(const char *scheme, size_t length)
 {

@@ -11,6 +11,7 @@
 
 #include "base/memory.h"
 #include "base/text.h"
+#include "source/s3_client.h"
 
 #define MIB(n) ((uint64_t)(n) << 20)
 enum { DEFAULT_HOST_CONNECTIONS = 32, MAX_CONNECTIONS = 1024 };
@@ -33,7 +34,7 @@ static const struct {
     const char *scheme;
     void (*describe)(struct stores *stores, struct stores_line *line);
 } backends[] = {
-    {NULL, NULL},
+    {"s3", s3_client_describe},
 };
 
 /* --- values --- */
