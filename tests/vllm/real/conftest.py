@@ -50,7 +50,7 @@ def socket(folder, models):
 def python(socket):
     """Runs a script of this folder with a JSON argument; (the JSON objects that it prints, what it logs)."""
 
-    def run(script, job, timeout=500):
+    def run(script, job, timeout=900):
         done = subprocess.run([sys.executable, str(HERE / script), json.dumps(job)], text=True, timeout=timeout,
                               capture_output=True, env={**os.environ, **VLLM, "TENSORCAST_SOCKET": str(socket)})
         said = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
