@@ -77,5 +77,4 @@ def _write_note(folder, origin):
     handle, temporary = tempfile.mkstemp(prefix=".tensorcast-", dir=folder)
     with os.fdopen(handle, "w", encoding="utf-8") as file:
         json.dump(origin._asdict(), file)
-        os.fchmod(file.fileno(), 0o644)
     os.replace(temporary, os.path.join(folder, NOTE))

@@ -1,0 +1,190 @@
+"""Loading weights into a real vLLM, by load format: the time between the engine's own log lines.
+
+Each run starts a whole engine of two ranks on the CPU and ends it. vLLM logs with microseconds here (a logging configuration of
+its own); a rank begins with "Loading weights on ..." and ends with the line that the first layer logs when its weights are
+put into the form that the CPU wants, which is the first that follows load_weights with every format (a garbage collection
+lies between). What counts is from the first rank's beginning to the last one's end. Formats take turns in an order that changes from round to
+round; cold means that nothing of the checkpoint is in the page cache, hot that all of it is. tensorcast is measured with a
+daemon that holds nothing (each run begins with `release --all`); what its two ranks asked of the disk is in its log.
+"""
+import argparse
+import contextlib
+import json
+import os
+import random
+import re
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent / "bench"))
+sys.path.insert(0, str(HERE / "real"))
+import machine  # noqa: E402
+from conftest import VLLM  # noqa: E402
+
+FORMATS = ("tensorcast", "safetensors", "runai_streamer")
+BEGIN, END = "Loading weights on", "CPU unquantized GEMM dispatch"
+MARK = "<!-- measured vllm: {} -->"
+LINE = re.compile(r"@(?P<time>[0-9.]+) (?P<process>\d+) (?P<text>.*)")
+RANK = re.compile(r"tensorcast rank \d+ of 2: needed ([0-9.]+) GB, read ([0-9.]+) GB, ([0-9.]+) GB shared")
+LOGGING = {
+    "version": 1, "disable_existing_loggers": False,
+    "formatters": {"timed": {"format": "@%(created).6f %(process)d %(name)s %(message)s"}},
+    "handlers": {"out": {"class": "logging.StreamHandler", "formatter": "timed", "stream": "ext://sys.stdout"}},
+    "loggers": {"vllm": {"handlers": ["out"], "level": "DEBUG", "propagate": False}},
+}
+
+
+def size_of(text):
+    number, unit = re.fullmatch(r"([0-9.]+)\s*(MiB|GiB)", text).groups()
+    return int(float(number) * (1 << (20 if unit == "MiB" else 30)))
+
+
+def write_model(folder, size, n_parts=4):
+    """A Llama of about so many bytes in BF16; kept for the next run."""
+    import torch
+    from safetensors.torch import save_file
+    if (folder / "complete").exists():
+        return
+    folder.mkdir(parents=True, exist_ok=True)
+    hidden, head, vocab = (2048, 64, 32000) if size >= 1 << 29 else (512, 64, 2048)
+    inner, kv = hidden * 7 // 2, hidden // 4
+    layer = {"input_layernorm": (hidden,), "post_attention_layernorm": (hidden,), "self_attn.q_proj": (hidden, hidden),
+             "self_attn.k_proj": (kv, hidden), "self_attn.v_proj": (kv, hidden), "self_attn.o_proj": (hidden, hidden),
+             "mlp.gate_proj": (inner, hidden), "mlp.up_proj": (inner, hidden), "mlp.down_proj": (hidden, inner)}
+    layer_bytes = 2 * sum(torch.Size(shape).numel() for shape in layer.values())
+    n_layers = max(1, (size - 4 * vocab * hidden) // layer_bytes)
+    shapes = {"model.embed_tokens.weight": (vocab, hidden), "lm_head.weight": (vocab, hidden), "model.norm.weight": (hidden,)}
+    shapes.update({f"model.layers.{at}.{name}.weight": shape for at in range(n_layers) for name, shape in layer.items()})
+    generator, names, index = torch.Generator().manual_seed(1), list(shapes), {}
+    for part in range(n_parts):
+        chosen, file = names[part * len(names) // n_parts:(part + 1) * len(names) // n_parts], f"model-{part}.safetensors"
+        save_file({name: (torch.randn(shapes[name], generator=generator) / 50).to(torch.bfloat16) for name in chosen},
+                  folder / file, metadata={"format": "pt"})
+        index.update(dict.fromkeys(chosen, file))
+    (folder / "model.safetensors.index.json").write_text(json.dumps({"metadata": {}, "weight_map": index}))
+    (folder / "config.json").write_text(json.dumps({
+        "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": hidden, "intermediate_size": inner,
+        "num_attention_heads": hidden // head, "num_key_value_heads": kv // head, "head_dim": head,
+        "num_hidden_layers": n_layers, "vocab_size": vocab, "max_position_embeddings": 256, "rms_norm_eps": 1e-5,
+        "rope_theta": 10000.0, "hidden_act": "silu", "torch_dtype": "bfloat16", "bos_token_id": 1, "eos_token_id": 2,
+        "tie_word_embeddings": False}))
+    (folder / "complete").write_text("")
+
+
+@contextlib.contextmanager
+def daemon(build, folder, models):
+    socket = folder / "daemon.sock"
+    (folder / "daemon.yaml").write_text(f'server:\n  socket_path: {socket}\n  state_dir: {folder}/state\n'
+                                        f'sources:\n  disk:\n    trusted_roots: ["{models}"]\n')
+    with open(folder / "daemon.log", "w") as log:
+        process = subprocess.Popen([build / "tensorcastd", "--config", folder / "daemon.yaml"], stderr=log)
+    while not socket.exists():
+        if process.poll() is not None:
+            raise RuntimeError((folder / "daemon.log").read_text())
+        time.sleep(0.05)
+    try:
+        yield socket
+    finally:
+        process.terminate()
+        process.wait(30)
+
+
+def spans(log):
+    """{process: (begin, end)} of the ranks that loaded weights."""
+    begun, ended = {}, {}
+    for line in log.splitlines():
+        found = LINE.search(line)
+        if not found:
+            continue
+        process, at, text = found["process"], float(found["time"]), found["text"]
+        if BEGIN in text:
+            begun[process] = at
+        elif END in text and process in begun:
+            ended.setdefault(process, at)
+    return {process: (begun[process], ended[process]) for process in begun if process in ended}
+
+
+def engine(model, load_format, environment, size):
+    job = {"folder": str(model), "size": size, "load_format": load_format, "options": {}}
+    done = subprocess.run([sys.executable, HERE / "real/engine.py", json.dumps(job)], text=True, capture_output=True,
+                          timeout=1200, env=environment)
+    log = done.stdout + done.stderr
+    ranks = spans(log)
+    if done.returncode or len(ranks) != size:
+        raise RuntimeError(f"{load_format}: exit {done.returncode}, {len(ranks)} ranks\n{log[-6000:]}")
+    seconds = max(end for _, end in ranks.values()) - min(begin for begin, _ in ranks.values())
+    return seconds, [tuple(map(float, numbers)) for numbers in RANK.findall(log)]
+
+
+def measure(options, build, model, folder):
+    """{(state, format): [seconds]}, and what the ranks of each tensorcast run read."""
+    files = sorted(model.glob("*.safetensors"))
+    (folder / "logging.json").write_text(json.dumps(LOGGING))
+    times, read = {}, []
+    with daemon(build, folder, model.parent) as socket:
+        environment = {**os.environ, **VLLM, "TENSORCAST_SOCKET": str(socket),
+                       "VLLM_LOGGING_CONFIG_PATH": str(folder / "logging.json"), "VLLM_CONFIGURE_LOGGING": "1"}
+        chance = random.Random(1)
+        for _ in range(options.rounds):
+            for state in options.states:
+                for load_format in chance.sample(options.formats, len(options.formats)):
+                    subprocess.run([build / "tensorcast", "release", "--all", "--quiet"], env=environment, check=True)
+                    (machine.make_cold if state == "cold" else machine.make_hot)(files)
+                    seconds, ranks = engine(model, load_format, environment, 2)
+                    times.setdefault((state, load_format), []).append(seconds)
+                    read += [sum(numbers[1] for numbers in ranks)] if ranks else []
+                    print(f"{state} {load_format}: {seconds:.2f} s {ranks or ''}", flush=True)
+    return times, read
+
+
+def table(times, read, model, rounds):
+    size = sum(file.stat().st_size for file in model.glob("*.safetensors"))
+    lines = [f"Llama of {size / 1e9:.2f} GB, two ranks, {rounds} round(s); seconds from the first rank's beginning to the last "
+             "one's end, median (least to most):", "", "| load format | cold | hot |", "|---|---|---|"]
+    for load_format in FORMATS:
+        cells = [times.get((state, load_format)) for state in ("cold", "hot")]
+        lines.append(f"| {load_format} | " + " | ".join(
+            f"{statistics.median(cell):.2f} ({min(cell):.2f} to {max(cell):.2f})" if cell else "" for cell in cells) + " |")
+    if read:
+        lines += ["", f"The two ranks of tensorcast together read {statistics.median(read) / (size / 1e9):.2f} times the "
+                  "checkpoint."]
+    return "\n".join(lines)
+
+
+def write(path, text):
+    """Between the marks of a document, or at its end."""
+    begin, end = MARK.format("begin"), MARK.format("end")
+    old = path.read_text()
+    if begin not in old:
+        old += f"\n{begin}\n{end}\n"
+    head, tail = old.partition(begin)[0], old.partition(end)[2]
+    path.write_text(f"{head}{begin}\n{text}\n{end}{tail}")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("build", type=Path)
+    parser.add_argument("--size", type=size_of, default="2GiB", help="of the model, such as 2GiB or 64MiB")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--formats", nargs="+", choices=FORMATS, default=list(FORMATS))
+    parser.add_argument("--states", nargs="+", choices=("cold", "hot"), default=["cold", "hot"])
+    parser.add_argument("--dir", type=Path, default=Path("/var/tmp/tensorcast-vllm-bench"), help="for the model, on a real disk")
+    parser.add_argument("--write", type=Path, help="puts the table into this document")
+    options = parser.parse_args()
+    model = options.dir.resolve() / f"llama-{options.size >> 20}M"
+    write_model(model, options.size)
+    with tempfile.TemporaryDirectory(prefix="tensorcast-vllm-bench-") as folder:
+        times, read = measure(options, options.build.resolve(), model, Path(folder))
+    text = table(times, read, model, options.rounds)
+    print(text)
+    if options.write:
+        write(options.write, text)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,24 @@
+#!/usr/bin/env bash
+# How long a real vLLM engine of two ranks takes to load its weights, by load format; `make bench` calls it. As root, on a quiet
+# machine, 12 GB of memory.       usage: bash tests/vllm/bench.sh [--size 2GiB] [--rounds 3] [--write docs/performance.md] ...
+#
+# Installs vLLM when it is missing (see setup.sh) and the Run:ai streamer beside it, builds, installs both Python packages.
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+python=$(bash tests/vllm/setup.sh)
+bash setup/setup.sh build >/dev/null
+make -j"$(nproc)" all >/dev/null
+copy=$(mktemp -d)
+trap 'rm -rf "$copy"' EXIT
+cp -r client/python client/vllm "$copy/"
+rm -rf build/python-vllm
+"$python" -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --target build/python-vllm \
+  "$copy/python" "$copy/vllm"
+streamer=$(sed -n 's/^\(runai-model-streamer==[0-9.]*\).*/\1/p' setup/packages.python)
+[ -d "build/python-vllm-bench/$streamer" ] || {
+  rm -rf build/python-vllm-bench
+  "$python" -m pip install --quiet --disable-pip-version-check --no-deps --target "build/python-vllm-bench/$streamer" "$streamer"
+}
+unset TENSORCAST_SOCKET
+export PYTHONDONTWRITEBYTECODE=1 PYTHONPATH=$PWD/build/python-vllm:$PWD/build/python-vllm-bench/$streamer
+"$python" tests/vllm/bench.py build "$@"
