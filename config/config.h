@@ -69,6 +69,30 @@ struct config {
         size_t n_trusted_roots;
     } disk;
     enum verify_policy verify; /* sources.verify */
+    const char *trusted_urls;  /* blank-separated prefixes, "" = all */
+    struct {                   /* of every object store */
+        uint64_t max_connections, max_host_connections, request_bytes, max_tries;
+        uint64_t connect_timeout_ms, first_byte_timeout_ms, stall_timeout_ms, progress_timeout_ms;
+        uint64_t hedge_after_ms, hedge_percent; /* 0 percent = none */
+        const char *ca_file;
+        bool allow_plain;
+    } http;
+    struct {
+        bool enabled;
+    } https;
+    struct {
+        const char *endpoint, *credentials_file, *user_project;
+        bool enabled, anonymous;
+    } gcs;
+    struct {
+        const char *endpoint, *region, *profile;
+        uint64_t addressing; /* "auto", "path", "virtual" */
+        bool enabled, anonymous;
+    } s3;
+    struct {
+        const char *endpoint, *token_file, *cache_dir;
+        bool enabled, offline;
+    } hf;
     struct {
         uint64_t io_threads; /* 0 = auto */
         struct materialization_strategy strategy;

@@ -28,6 +28,10 @@ static_assert(EXECUTOR_PREFERENCE_AUTO == 0 && EXECUTOR_PREFERENCE_GENERIC_BYTE_
 static const char *const gate_names[] = {"time", "source_bytes", NULL};
 static_assert(COST_GATE_TIME == 0 && COST_GATE_SOURCE_BYTES == 1, "order of gate_names");
 
+static const char *const addressing_names[] = {"auto", "path", "virtual", NULL};
+static const char *const verify_names[] = {"auto", "required", "none", NULL};
+static_assert(VERIFY_AUTO == 0 && VERIFY_REQUIRED == 1 && VERIFY_NONE == 2, "order of verify_names");
+
 /* clang-format off */
 const struct config_key schema_keys[] = {
     {"server.socket_path", CONFIG_SOCKET_PATH, FIELD(server.socket_path), .fallback = "/run/tensorcast/daemon.sock",
@@ -75,6 +79,77 @@ const struct config_key schema_keys[] = {
     {"sources.disk.trusted_roots", CONFIG_ROOTS, FIELD(disk), .fallback = "/models",
      .help = "Folders that artifacts may be loaded from; symbolic links cannot lead out of them. None may lie inside another. "
              "An empty list trusts nothing."},
+
+    {"sources.verify", CONFIG_ENUM, FIELD(verify), .fallback = "auto", .names = verify_names, .reloadable = true,
+     .help = "What object stores say of their objects' checksums: auto checks whatever there is when all bytes of a file were "
+             "read, required refuses what cannot be checked, none checks nothing."},
+    {"sources.trusted_urls", CONFIG_TEXT, FIELD(trusted_urls), .fallback = "", .may_be_empty = true,
+     .help = "Prefixes of references, separated by blanks, such as \"gs://models hf://my-org\": nothing else is loaded from "
+             "object stores. Empty: everything that the daemon's credentials may read."},
+    {"sources.http.max_connections", CONFIG_INTEGER, FIELD(http.max_connections), .fallback = "64", .min = 1, .max = 1024,
+     .help = "Requests to all object stores that may be in flight at a time."},
+    {"sources.http.max_host_connections", CONFIG_INTEGER, FIELD(http.max_host_connections), .fallback = "32", .min = 1,
+     .max = 1024,
+     .help = "Requests to one server that may be in flight at a time. How many are worth it is learned and stays below."},
+    {"sources.http.request_size", CONFIG_SIZE, FIELD(http.request_bytes), .fallback = "16MiB", .min = MIB(1), .max = GIB(1),
+     .help = "What one request of a large read asks for."},
+    {"sources.http.max_tries", CONFIG_INTEGER, FIELD(http.max_tries), .fallback = "8", .min = 1, .max = 100,
+     .help = "How often one request is tried before the load fails."},
+    {"sources.http.connect_timeout", CONFIG_DURATION, FIELD(http.connect_timeout_ms), .fallback = "5s", .min = 1,
+     .max = HOURS_MS(1), .help = "How long connecting to a server may take."},
+    {"sources.http.first_byte_timeout", CONFIG_DURATION, FIELD(http.first_byte_timeout_ms), .fallback = "30s", .min = 1,
+     .max = HOURS_MS(1), .help = "How long a server may take to begin its answer."},
+    {"sources.http.stall_timeout", CONFIG_DURATION, FIELD(http.stall_timeout_ms), .fallback = "5s", .min = 1,
+     .max = HOURS_MS(1),
+     .help = "How long an answer may pause. Then the connection is dropped and the rest asked for on another one."},
+    {"sources.http.progress_timeout", CONFIG_DURATION, FIELD(http.progress_timeout_ms), .fallback = "2m", .min = 1,
+     .max = HOURS_MS(24), .help = "How long a request may go without a single byte, all its tries and waits together."},
+    {"sources.http.hedge_after", CONFIG_DURATION, FIELD(http.hedge_after_ms), .fallback = "1500ms", .min = 1,
+     .max = HOURS_MS(1),
+     .help = "When a server is slow to begin an answer for this long, the same is asked once more on another connection."},
+    {"sources.http.hedge_percent", CONFIG_INTEGER, FIELD(http.hedge_percent), .fallback = "5", .max = 100,
+     .help = "Of all requests, how many may be asked a second time for being slow. 0: none."},
+    {"sources.http.ca_file", CONFIG_PATH, FIELD(http.ca_file), .fallback = "", .may_be_empty = true,
+     .help = "Certificates that servers must be signed by. Empty: SSL_CERT_FILE, CURL_CA_BUNDLE, AWS_CA_BUNDLE or "
+             "REQUESTS_CA_BUNDLE, then the system's."},
+    {"sources.http.allow_plain", CONFIG_BOOL, FIELD(http.allow_plain), .fallback = "false",
+     .help = "Lets http:// be used to other hosts than this one. What arrives that way may have been changed on the way."},
+    {"sources.https.enabled", CONFIG_BOOL, FIELD(https.enabled), .fallback = "true",
+     .help = "Lets artifacts be loaded from https:// and http:// references."},
+    {"sources.gcs.enabled", CONFIG_BOOL, FIELD(gcs.enabled), .fallback = "true",
+     .help = "Lets artifacts be loaded from gs:// references."},
+    {"sources.gcs.endpoint", CONFIG_TEXT, FIELD(gcs.endpoint), .fallback = "", .may_be_empty = true,
+     .help = "Server of gs:// references. Empty: STORAGE_EMULATOR_HOST, else https://storage.googleapis.com."},
+    {"sources.gcs.credentials_file", CONFIG_PATH, FIELD(gcs.credentials_file), .fallback = "", .may_be_empty = true,
+     .help = "File with the credentials. Empty: GOOGLE_APPLICATION_CREDENTIALS, gcloud's own, then the metadata server."},
+    {"sources.gcs.user_project", CONFIG_TEXT, FIELD(gcs.user_project), .fallback = "", .may_be_empty = true,
+     .help = "Project that pays for reading buckets whose owner does not. Empty: GOOGLE_CLOUD_QUOTA_PROJECT."},
+    {"sources.gcs.anonymous", CONFIG_BOOL, FIELD(gcs.anonymous), .fallback = "false",
+     .help = "Sends no credentials, for public buckets."},
+    {"sources.s3.enabled", CONFIG_BOOL, FIELD(s3.enabled), .fallback = "true",
+     .help = "Lets artifacts be loaded from s3:// references."},
+    {"sources.s3.endpoint", CONFIG_TEXT, FIELD(s3.endpoint), .fallback = "", .may_be_empty = true,
+     .help = "Server of s3:// references. Empty: AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL, the profile's, then AWS itself."},
+    {"sources.s3.region", CONFIG_TEXT, FIELD(s3.region), .fallback = "", .may_be_empty = true,
+     .help = "Region to sign for. Empty: AWS_REGION, AWS_DEFAULT_REGION, the profile's, then what the server says."},
+    {"sources.s3.profile", CONFIG_TEXT, FIELD(s3.profile), .fallback = "", .may_be_empty = true,
+     .help = "Profile of the AWS credentials and configuration files. Empty: AWS_PROFILE, then default."},
+    {"sources.s3.addressing", CONFIG_ENUM, FIELD(s3.addressing), .fallback = "auto", .names = addressing_names,
+     .help = "Where the bucket's name stands in a URL: virtual in the host's name, path behind it. auto: path for servers that are "
+             "not AWS and for buckets with a dot."},
+    {"sources.s3.anonymous", CONFIG_BOOL, FIELD(s3.anonymous), .fallback = "false",
+     .help = "Signs nothing, for public buckets."},
+    {"sources.hf.enabled", CONFIG_BOOL, FIELD(hf.enabled), .fallback = "true",
+     .help = "Lets artifacts be loaded from hf:// references."},
+    {"sources.hf.endpoint", CONFIG_TEXT, FIELD(hf.endpoint), .fallback = "", .may_be_empty = true,
+     .help = "Server of hf:// references. Empty: HF_ENDPOINT, else https://huggingface.co."},
+    {"sources.hf.token_file", CONFIG_PATH, FIELD(hf.token_file), .fallback = "", .may_be_empty = true,
+     .help = "File with the token. Empty: HF_TOKEN itself, HF_TOKEN_PATH, then token in HF_HOME."},
+    {"sources.hf.cache_dir", CONFIG_PATH, FIELD(hf.cache_dir), .fallback = "", .may_be_empty = true,
+     .help = "The hub's cache on this host, which is read where it holds the whole checkpoint and never written. Empty: "
+             "HF_HUB_CACHE, then hub in HF_HOME."},
+    {"sources.hf.offline", CONFIG_BOOL, FIELD(hf.offline), .fallback = "false",
+     .help = "Asks nothing of the hub and uses the cache alone, as HF_HUB_OFFLINE=1 does."},
 
     {"engine.io_threads", CONFIG_INTEGER, FIELD(engine.io_threads), .fallback = "0", .max = 64,
      .help = "Threads that read and copy. 0: as many as the host's cores suggest."},

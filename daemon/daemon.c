@@ -17,6 +17,7 @@
 #include "memory_limit.h"
 #include "observe/log.h"
 #include "rpc/methods.h"
+#include "stores_config.h"
 #include "supervisor.h"
 
 enum { HEADER_CACHE_BYTES = 256 << 20, DRAIN_POLL_MS = 10 };
@@ -40,7 +41,7 @@ static int make_folder(const char *path, mode_t mode, const char *key, struct er
 {
     char *part = memory_copy_text(path);
     int result = 0;
-    for (char *slash = part + 1; result == 0 && slash; ) {
+    for (char *slash = part + 1; result == 0 && slash;) {
         slash = strchr(slash, '/');
         if (slash)
             *slash = '\0';
@@ -121,12 +122,30 @@ static int open_handoff(struct daemon *daemon, struct supervisor_sockets passed,
     return handoff_create(&options, &daemon->handoff, error);
 }
 
+static void log_store(void *data, const char *scheme, const char *endpoint, const char *credentials)
+{
+    (void)data;
+    log_info("store_credentials", LOG_TEXT("scheme", scheme), LOG_TEXT("endpoint", endpoint),
+             LOG_TEXT("credentials", credentials));
+}
+
+static int open_stores(struct daemon *daemon, struct error *error)
+{
+    struct stores_options options = stores_config(daemon->config);
+    if (stores_create(&options, &daemon->services.stores, error) != 0)
+        return -1;
+    stores_describe(daemon->services.stores, log_store, NULL);
+    return 0;
+}
+
 static int build_services(struct daemon *daemon, struct error *error)
 {
     struct load_services *services = &daemon->services;
     const struct config *config = daemon->config;
     if (make_folder(config->server.state_dir, 0755, "server.state_dir", error) != 0 ||
         header_cache_create(config->server.state_dir, HEADER_CACHE_BYTES, &services->headers, error) != 0)
+        return -1;
+    if (open_stores(daemon, error) != 0)
         return -1;
     services->loop = daemon->loop;
     services->calibration = calibration_create(config->server.state_dir);
@@ -158,8 +177,8 @@ static void on_reload(void *data, int signal_number)
     struct error error;
     (void)signal_number;
     const struct config *fresh = config_load(daemon->config_path, &error);
-    if (!fresh || log_open(fresh->logging.file, (enum log_level)fresh->logging.level,
-                           (enum log_format)fresh->logging.format, &error) != 0) {
+    if (!fresh || log_open(fresh->logging.file, (enum log_level)fresh->logging.level, (enum log_format)fresh->logging.format,
+                           &error) != 0) {
         log_error("config_reload_refused", LOG_TEXT("message", error.message));
         config_destroy(fresh);
         return;
@@ -261,6 +280,7 @@ void daemon_stop(struct daemon *daemon)
         calibration_destroy(services->calibration);
     if (services->headers)
         header_cache_destroy(services->headers);
+    stores_destroy(services->stores);
     loop_destroy(daemon->loop);
     while (daemon->configs) {
         struct config_list *next = daemon->configs->next;

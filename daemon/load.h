@@ -41,6 +41,7 @@ struct load_services { /* borrowed from the daemon for its whole life */
     struct loop *loop;
     const struct config *config; /* a reload replaces it; old ones stay valid, a ticket keeps the one it began with */
     struct header_cache *headers;
+    struct stores *stores; /* NULL = no object stores */
     struct calibration *calibration;
     struct device *device;
     struct engine *engine;

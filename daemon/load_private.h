@@ -44,10 +44,9 @@ struct load {
     char id[LOAD_ID_CHARS];
     struct replica_key key;
     struct replica parts; /* becomes the replica */
-    enum verify_policy verify;
     struct ticket_internal *tickets;
     uint64_t started_ns;
-    bool abandoned; /* no ticket is left: not to be joined any more; atomic, its commit asks */
+    bool abandoned; /* no ticket is left: not to be joined any more */
     bool shared_the_host; /* another load ran beside it: its times teach nothing */
     struct team *team; /* of a collective, until all its runs are done */
     struct load *next_parked; /* done before the others of its team */

@@ -18,7 +18,6 @@
 #include "execute/calibration.h"
 #include "execute/engine.h"
 #include "execute/residency.h"
-#include "execute/verify.h"
 #include "interrupt.h"
 #include "normalize/load_spec.h"
 #include "plan/explain.h"
@@ -26,11 +25,13 @@
 #include "resolve/artifact.h"
 #include "resolve/mapping.h"
 #include "rpc/report_fill.h"
+#include "source/stores.h"
 #include "sidecar_copy.h"
 
 struct standalone {
     struct backend *backend;
-    struct arena arena; /* the spec and the report */
+    struct arena arena;    /* the spec and the report */
+    struct stores *stores; /* only once something else than disk: is asked for */
     struct artifact *artifact;
     struct device *device;
     struct calibration *calibration;
@@ -43,7 +44,6 @@ struct standalone {
     struct loop *loop;
     struct engine *engine;
     struct run *run;
-    struct verdict verdict;
     bool failed; /* `error` says why the run ended */
     struct error error;
     uint64_t start_ns, resolve_ns, plan_ns;
@@ -78,19 +78,31 @@ static void standalone_close(struct backend *backend)
     plan_destroy(state->plan);
     mapping_destroy(state->mapping);
     artifact_unref(state->artifact);
+    stores_destroy(state->stores);
     arena_fini(&state->arena);
     free(state);
 }
 
 /* --- resolve and plan --- */
 
+/* Stores take their settings from the environment alone: there is no configuration here. */
+static int find_options(struct standalone *state, struct source_options *options, struct error *error)
+{
+    bool on_disk = strncmp(state->backend->args->artifact, "disk:", 5) == 0;
+    if (!on_disk && !state->stores && stores_create(&(struct stores_options){0}, &state->stores, error) < 0)
+        return -1;
+    *options = (struct source_options){.allow_relative = true, .stores = state->stores};
+    return 0;
+}
+
 static int find_artifact(struct standalone *state, struct error *error)
 {
-    const struct source_options options = {.allow_relative = true};
+    struct source_options options;
     uint64_t before_ns = clock_now_ns(), left_ms;
     if (state->artifact)
         return 0;
-    if (artifact_resolve(state->backend->args->artifact, &options, NULL, true, &state->artifact, error) < 0)
+    if (find_options(state, &options, error) < 0 ||
+        artifact_resolve(state->backend->args->artifact, &options, NULL, true, &state->artifact, error) < 0)
         return -1;
     state->resolve_ns = clock_now_ns() - before_ns;
     return backend_time_left(state->backend, &left_ms, error);
@@ -251,7 +263,6 @@ static Tensorcast__Daemon__V1__LoadReport *report(struct standalone *state)
         .mapping = state->mapping,
         .plan = state->plan,
         .run = state->run ? run_report(state->run) : NULL,
-        .verdict = state->run ? &state->verdict : NULL,
         .memory = state->run ? page_kind_name(device_page_kind(state->segment)) : NULL,
         .resolve_ms = clock_ms(state->resolve_ns),
         .plan_ms = clock_ms(state->plan_ns),
@@ -297,30 +308,12 @@ static char *load_json(struct standalone *state, const struct loaded *loaded, bo
     return json;
 }
 
-static bool is_interrupted(void *data)
-{
-    (void)data;
-    return interrupt_seen();
-}
-
-static int verify(struct standalone *state, struct error *error)
-{
-    const struct cancel cancel = {is_interrupted, NULL};
-    const struct verify_options options = {.mapping = state->mapping,
-                                           .segment = state->segment,
-                                           .run = state->run,
-                                           .policy = config_defaults()->verify,
-                                           .cancel = &cancel};
-    return verify_load(&options, &state->verdict, error);
-}
-
 static int standalone_load(struct backend *backend, const struct tc_view *view, struct loaded *loaded, struct error *error)
 {
     struct standalone *state = backend->state;
     interrupt_defer(NULL);
     if (plan_view(state, view, error) < 0 || allocate(state, error) < 0 || execute(state, error) < 0 ||
-        artifact_check_unchanged(state->artifact, error) < 0 || verify(state, error) < 0 ||
-        device_seal(state->segment, error) < 0)
+        artifact_check_unchanged(state->artifact, error) < 0 || device_seal(state->segment, error) < 0)
         return -1;
     describe_tensors(state, loaded);
     loaded->owner = state;
@@ -350,9 +343,10 @@ static int standalone_explain(struct backend *backend, const struct tc_view *vie
 static int standalone_fetch_sidecars(struct backend *backend, const char *folder, const struct sidecar_taker *taker,
                                      struct error *error)
 {
-    const struct source_options options = {.allow_relative = true};
+    struct standalone *state = backend->state;
+    struct source_options options;
     interrupt_defer(NULL);
-    return sidecar_copy(backend, &options, folder, taker, error);
+    return find_options(state, &options, error) < 0 ? -1 : sidecar_copy(backend, &options, folder, taker, error);
 }
 
 const struct backend_ops backend_standalone = {

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/memory.h"
+#include "base/parallel.h"
 #include "base/text.h"
 #include "resolve/artifact_table.h"
 #include "resolve/header_cache.h"
@@ -16,7 +17,7 @@
 
 #define MODEL_NAME "model.safetensors"
 #define SUFFIX ".safetensors"
-enum { MAX_FILES = 10000, MAX_TENSORS = 1 << 24 }; /* every file costs two descriptors for the artifact's life */
+enum { MAX_FILES = 10000, MAX_TENSORS = 1 << 24 }; /* a file on disk costs two descriptors for the artifact's life */
 
 struct resolver {
     struct header_cache *cache;
@@ -26,8 +27,6 @@ struct resolver {
     const struct artifact_table *hint; /* of an earlier resolve with the same index: knows the file names */
     struct shard_index *index;         /* parsed only when needed */
     char *index_json;
-    const struct manifest *manifest; /* NULL = there is none, or a problem with it */
-    struct error manifest_problem;
     uint64_t bytes_read;
     struct error *error;
 };
@@ -39,10 +38,10 @@ static int prefix_file(struct error *error, const char *name)
 }
 
 static int read_bytes(struct resolver *resolver, struct source *source, size_t file, uint64_t offset, void *bytes,
-                      uint64_t count)
+                      uint64_t count, struct error *error)
 {
-    resolver->bytes_read += count;
-    return count ? source_read_bytes(source, file, offset, bytes, count, resolver->error) : 0;
+    __atomic_add_fetch(&resolver->bytes_read, count, __ATOMIC_RELAXED);
+    return count ? source_read_bytes(source, file, offset, bytes, count, error) : 0;
 }
 
 /* --- the index document --- */
@@ -52,6 +51,15 @@ static const struct source_identity *index_identity(const struct resolver *resol
     return &resolver->index_source->files[0].identity;
 }
 
+/* Where nothing can be listed, nothing is. */
+static int list_names(struct resolver *resolver, char ***names, size_t *n_names)
+{
+    *names = NULL;
+    *n_names = 0;
+    int failed = source_list(resolver->source, names, n_names, resolver->error);
+    return failed && resolver->error->code == ERROR_UNIMPLEMENTED ? 0 : failed;
+}
+
 /* A link that leads nowhere is listed but cannot be opened. Without this check an index that is one would be taken for no
  * index, and whatever parts are there for the whole. */
 static int fail_if_listed(struct resolver *resolver, const char *name)
@@ -59,7 +67,7 @@ static int fail_if_listed(struct resolver *resolver, const char *name)
     char **names;
     size_t n_names;
     bool listed = false;
-    int failed = source_list(resolver->source, &names, &n_names, resolver->error);
+    int failed = list_names(resolver, &names, &n_names);
     for (size_t i = 0; i < n_names; i++) {
         listed = listed || strcmp(names[i], name) == 0;
         free(names[i]);
@@ -89,7 +97,7 @@ static int read_index(struct resolver *resolver, uint64_t *json_bytes)
         return fail(resolver->error, ERROR_DATA_LOSS, "MALFORMED_INDEX", "%llu bytes are too many for an index",
                     (unsigned long long)*json_bytes);
     resolver->index_json = memory_alloc(*json_bytes);
-    return read_bytes(resolver, resolver->index_source, 0, 0, resolver->index_json, *json_bytes);
+    return read_bytes(resolver, resolver->index_source, 0, 0, resolver->index_json, *json_bytes, resolver->error);
 }
 
 static int parse_index(struct resolver *resolver)
@@ -111,61 +119,6 @@ static int need_index(struct resolver *resolver)
     return resolver->index || parse_index(resolver) == 0 ? 0 : prefix_file(resolver->error, SHARD_INDEX_NAME);
 }
 
-/* --- the manifest --- */
-
-static int read_manifest(struct resolver *resolver, struct source *source, size_t file)
-{
-    const struct source_file *document = &source->files[file];
-    char *json = NULL;
-    uint64_t json_bytes = document->size_bytes;
-    if (json_bytes > MANIFEST_MAX_BYTES)
-        return fail(resolver->error, ERROR_DATA_LOSS, "MALFORMED_MANIFEST", "%llu bytes are too many for a manifest",
-                    (unsigned long long)json_bytes);
-    bool known = resolver->cache && !resolver->fresh &&
-                 header_cache_find_index(resolver->cache, &document->identity, &json, &json_bytes);
-    if (!known)
-        json = memory_alloc(json_bytes);
-    if (!known && json_bytes && source_read_bytes(source, file, 0, json, json_bytes, resolver->error) < 0) {
-        free(json);
-        return -1;
-    }
-    resolver->manifest = manifest_parse(json, json_bytes, resolver->error);
-    if (resolver->manifest && resolver->cache && !known)
-        header_cache_add_index(resolver->cache, &document->identity, json, json_bytes);
-    free(json);
-    return resolver->manifest ? 0 : -1;
-}
-
-/* The folder that a reference to a single file is in. */
-static char *folder_of(const struct source *source)
-{
-    const char *reference = source->reference, *slash = strrchr(reference, '/');
-    if (!source->is_single_file)
-        return memory_copy_text(reference);
-    return slash ? memory_print("%.*s", (int)(slash - reference), reference) : NULL;
-}
-
-/* Looks beside the checkpoint. Whether a manifest that cannot be used is an error is for verification to decide. */
-static void find_manifest(struct resolver *resolver, const struct source_options *options)
-{
-    const char *reference = resolver->source->reference, *slash = strrchr(reference, '/');
-    char *folder = folder_of(resolver->source);
-    char *name = manifest_name(resolver->source->is_single_file && slash ? slash + 1 : NULL);
-    struct error *outer = resolver->error, problem = {0};
-    struct source *beside = resolver->index_source ? source_ref(resolver->index_source) : NULL;
-    size_t file;
-    resolver->error = &problem;
-    if ((beside || (folder && source_open(folder, options, &beside, &problem) == 0)) &&
-        source_add_file(beside, name, &file, &problem) == 0 && read_manifest(resolver, beside, file) < 0)
-        resolver->manifest_problem = problem;
-    if (resolver->manifest_problem.code)
-        error_prefix(&resolver->manifest_problem, "%s", name);
-    resolver->error = outer;
-    source_unref(beside);
-    free(folder);
-    free(name);
-}
-
 /* --- which files --- */
 
 static int add_file(struct resolver *resolver, const char *name)
@@ -178,6 +131,8 @@ static int add_file(struct resolver *resolver, const char *name)
 
 static int add_files(struct resolver *resolver, const char *const *names, size_t n_names)
 {
+    if (source_expect(resolver->source, names, n_names, resolver->error) < 0)
+        return -1;
     for (size_t i = 0; i < n_names; i++) {
         if (add_file(resolver, names[i]) < 0)
             return prefix_file(resolver->error, names[i]);
@@ -205,7 +160,7 @@ static int add_all_files(struct resolver *resolver)
 {
     char **names, text[TEXT_NAME_CHARS];
     size_t n_names, n_parts = 0;
-    int failed = source_list(resolver->source, &names, &n_names, resolver->error);
+    int failed = list_names(resolver, &names, &n_names);
     for (size_t i = 0; i < n_names; i++) {
         if (!failed && is_part_file(names[i])) {
             failed = add_files(resolver, (const char *const *)&names[i], 1);
@@ -260,51 +215,58 @@ static void identify(const struct resolver *resolver, char identity[DIGEST_HEX_C
     digest_hex(out, sizeof out, identity);
 }
 
-static const struct safetensors_header *read_header(struct resolver *resolver, size_t file)
+static const struct safetensors_header *read_header(struct resolver *resolver, size_t file, struct error *error)
 {
     const struct source_file *part = &resolver->source->files[file];
     unsigned char first[8];
     uint64_t json_bytes;
     if (part->size_bytes < sizeof first) {
-        fail(resolver->error, ERROR_DATA_LOSS, "HEADER_TOO_SMALL", "a file of %llu bytes has no room for a header",
+        fail(error, ERROR_DATA_LOSS, "HEADER_TOO_SMALL", "a file of %llu bytes has no room for a header",
              (unsigned long long)part->size_bytes);
         return NULL;
     }
-    if (read_bytes(resolver, resolver->source, file, 0, first, sizeof first) < 0 ||
-        safetensors_header_length(first, part->size_bytes, &json_bytes, resolver->error) < 0)
+    if (read_bytes(resolver, resolver->source, file, 0, first, sizeof first, error) < 0 ||
+        safetensors_header_length(first, part->size_bytes, &json_bytes, error) < 0)
         return NULL;
     char *json = memory_alloc(json_bytes);
     const struct safetensors_header *header = NULL;
-    if (read_bytes(resolver, resolver->source, file, sizeof first, json, json_bytes) == 0)
-        header = safetensors_parse(json, json_bytes, part->size_bytes, resolver->error);
+    if (read_bytes(resolver, resolver->source, file, sizeof first, json, json_bytes, error) == 0)
+        header = safetensors_parse(json, json_bytes, part->size_bytes, error);
     if (header && resolver->cache)
         header_cache_add(resolver->cache, &part->identity, header, json, json_bytes);
     free(json);
     return header;
 }
 
-static const struct safetensors_header *get_header(struct resolver *resolver, size_t file)
+struct header_reader {
+    struct resolver *resolver;
+    const struct safetensors_header **headers; /* one per file */
+};
+
+static int get_header(void *data, size_t file, struct error *error)
 {
+    const struct header_reader *reader = data;
+    struct resolver *resolver = reader->resolver;
     const struct source_file *part = &resolver->source->files[file];
     const struct safetensors_header *known = NULL;
     if (resolver->cache && !resolver->fresh)
         known = header_cache_find(resolver->cache, &part->identity);
     if (!known)
-        known = read_header(resolver, file);
-    if (!known)
-        prefix_file(resolver->error, part->name);
-    return known;
+        known = read_header(resolver, file, error);
+    reader->headers[file] = known;
+    return known ? 0 : prefix_file(error, part->name);
 }
 
+/* What is far away is read many files at a time. */
 static int get_headers(struct resolver *resolver, const struct safetensors_header **headers)
 {
-    size_t n_tensors = 0;
-    for (size_t i = 0; i < resolver->source->n_files; i++) {
-        headers[i] = get_header(resolver, i);
-        if (!headers[i])
-            return -1;
+    struct header_reader reader = {resolver, headers};
+    const struct source *source = resolver->source;
+    size_t n_tensors = 0, n_threads = source->caps.remote ? source->caps.parallel_requests : 1;
+    if (parallel_run(source->n_files, n_threads, get_header, &reader, resolver->error) < 0)
+        return -1;
+    for (size_t i = 0; i < source->n_files; i++)
         n_tensors += headers[i]->n_tensors;
-    }
     if (n_tensors > MAX_TENSORS)
         return fail(resolver->error, ERROR_UNIMPLEMENTED, "TOO_MANY_TENSORS", "%zu tensors; the limit is %d", n_tensors,
                     MAX_TENSORS);
@@ -347,9 +309,6 @@ static struct artifact *assemble(struct resolver *resolver, const struct artifac
     artifact->n_tensors = table->n_tensors;
     artifact->by_name = table->by_name;
     artifact->total_bytes = table->total_bytes;
-    artifact->manifest = resolver->manifest;
-    artifact->manifest_problem = resolver->manifest_problem;
-    resolver->manifest = NULL;
     artifact->header_bytes_read = resolver->bytes_read;
     artifact->from_cache = resolver->bytes_read == 0;
     artifact->references = 1;
@@ -368,10 +327,7 @@ static struct artifact *resolve(struct resolver *resolver, const char *reference
         table = header_cache_find_table(resolver->cache, identity, DIGEST_HEX_CHARS);
     if (!table)
         table = build_table(resolver, identity);
-    if (!table)
-        return NULL;
-    find_manifest(resolver, options);
-    return assemble(resolver, table, identity);
+    return table ? assemble(resolver, table, identity) : NULL;
 }
 
 int artifact_resolve(const char *reference, const struct source_options *options, struct header_cache *cache, bool fresh,
@@ -381,7 +337,6 @@ int artifact_resolve(const char *reference, const struct source_options *options
     *artifact = resolve(&resolver, reference, options);
     source_unref(resolver.source);
     source_unref(resolver.index_source);
-    manifest_unref(resolver.manifest);
     artifact_table_unref(resolver.hint);
     shard_index_destroy(resolver.index);
     free(resolver.index_json);
@@ -399,7 +354,6 @@ void artifact_unref(struct artifact *artifact)
     if (!artifact || __atomic_sub_fetch(&artifact->references, 1, __ATOMIC_ACQ_REL) > 0)
         return;
     artifact_table_unref(artifact->table);
-    manifest_unref(artifact->manifest);
     source_unref(artifact->source);
     free(artifact);
 }

@@ -3,6 +3,7 @@
 #include "rpc/methods.h"
 #include "tensorcast/daemon/v1/store_daemon.pb-c.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 void method_release(struct rpc_call *call, const ProtobufCMessage *message, void *context)
@@ -15,7 +16,9 @@ void method_release(struct rpc_call *call, const ProtobufCMessage *message, void
         rpc_call_fail(call, &error);
         return;
     }
-    struct replica_counts counts = replica_release(daemon->services.replicas, request->all ? NULL : request->artifact);
+    char *reference = request->all ? NULL : source_shown(request->artifact); /* replicas are listed as shown */
+    struct replica_counts counts = replica_release(daemon->services.replicas, reference);
+    free(reference);
     device_trim(daemon->services.device);
     Tensorcast__Daemon__V1__ReleaseResponse response = TENSORCAST__DAEMON__V1__RELEASE_RESPONSE__INIT;
     response.released_replicas = counts.released;

@@ -12,6 +12,7 @@ struct resolve {
     const Tensorcast__Daemon__V1__ResolveRequest *request;
     const struct config *config;
     struct header_cache *headers;
+    struct stores *stores;
     struct artifact *artifact;
     Tensorcast__Daemon__V1__ResolveResponse *response;
     char *source_index, *canonical_index;
@@ -23,9 +24,10 @@ static void resolve_artifact(struct loop_work *work)
 {
     struct resolve *resolve = (struct resolve *)work;
     struct source_options options = {.trusted_roots = resolve->config->disk.trusted_roots,
-                                     .n_trusted_roots = resolve->config->disk.n_trusted_roots};
-    if (artifact_resolve(resolve->request->artifact, &options, resolve->headers, resolve->request->fresh,
-                         &resolve->artifact, &resolve->error) != 0)
+                                     .n_trusted_roots = resolve->config->disk.n_trusted_roots,
+                                     .stores = resolve->stores};
+    if (artifact_resolve(resolve->request->artifact, &options, resolve->headers, resolve->request->fresh, &resolve->artifact,
+                         &resolve->error) != 0)
         return;
     resolve->response = codec_artifact(resolve->artifact, resolve->request->known_identity, &resolve->arena);
     if (resolve->request->include_indexes) {
@@ -58,6 +60,7 @@ void method_resolve(struct rpc_call *call, const ProtobufCMessage *request, void
     resolve->request = (const Tensorcast__Daemon__V1__ResolveRequest *)request;
     resolve->config = daemon->config;
     resolve->headers = daemon->services.headers;
+    resolve->stores = daemon->services.stores;
     arena_init(&resolve->arena, 0);
     loop_submit(daemon->loop, &resolve->work);
 }

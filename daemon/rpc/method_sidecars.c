@@ -61,8 +61,8 @@ static void finish(struct fetch *fetch)
 
 static void finish_sent(struct fetch *fetch)
 {
-    log_info("sidecars_sent", LOG_TEXT("artifact", fetch->request->artifact), LOG_U64("files", fetch->sidecars->n_files),
-             LOG_U64("bytes", fetch->sent_bytes));
+    log_info("sidecars_sent", LOG_TEXT("artifact", fetch->sidecars->source->reference),
+             LOG_U64("files", fetch->sidecars->n_files), LOG_U64("bytes", fetch->sent_bytes));
     finish(fetch);
 }
 
@@ -132,7 +132,8 @@ static void open_sidecars(struct loop_work *work)
 {
     struct fetch *fetch = (struct fetch *)work;
     const struct source_options options = {.trusted_roots = fetch->config->disk.trusted_roots,
-                                           .n_trusted_roots = fetch->config->disk.n_trusted_roots};
+                                           .n_trusted_roots = fetch->config->disk.n_trusted_roots,
+                                           .stores = fetch->daemon->services.stores};
     fetch->sidecars = sidecars_open(fetch->request->artifact, &options, (const char *const *)fetch->request->names,
                                     fetch->request->n_names, &fetch->cancel, &fetch->error);
     fetch->failed = !fetch->sidecars;

@@ -8,6 +8,7 @@
 
 #include "base/digest.h"
 #include "base/memory.h"
+#include "base/parallel.h"
 #include "base/text.h"
 
 /* --- life --- */
@@ -30,6 +31,8 @@ int object_source_init(struct object_source *source, const struct object_ops *op
 {
     if (!options->stores)
         return fail(error, ERROR_UNIMPLEMENTED, "NO_OBJECT_STORES", "object stores are not available here");
+    if (stores_check_reference(options->stores, source->base.reference, error) < 0)
+        return -1;
     source->objects_by = ops;
     source->stores = options->stores;
     source->origin = origin ? memory_copy_text(origin) : NULL;
@@ -43,6 +46,7 @@ void object_clear(struct object *object)
     free(object->name);
     free(object->pin);
     free(object->version);
+    free(object->location);
     free(object->head);
 }
 
@@ -156,7 +160,7 @@ static void clear_table(struct object_source *source)
 /* Under the lock. */
 static int make_table(struct object_source *source, struct error *error)
 {
-    if (source->listed || !source->objects_by->list || source->base.is_single_file)
+    if (source->listed || !source->objects_by->list || (source->base.is_single_file && source->objects_by->stat))
         return 0;
     int failed = source->objects_by->list(source, error);
     sort_objects(source);
@@ -218,6 +222,8 @@ static int list_names(struct object_source *source, char ***names, size_t *n_nam
     *n_names = 0;
     pthread_mutex_lock(&source->lock);
     int failed = make_table(source, error);
+    if (!failed && !source->listed && !source->base.is_single_file)
+        failed = fail(error, ERROR_UNIMPLEMENTED, "NO_LISTING", "this kind of source cannot list a folder");
     if (!failed && source->n_objects) {
         *names = memory_alloc_array(source->n_objects, sizeof **names);
         while (*n_names < source->n_objects) {
@@ -234,13 +240,39 @@ int object_source_list(struct source *source, char ***names, size_t *n_names, st
     return list_names((struct object_source *)source, names, n_names, error);
 }
 
+struct expected {
+    struct object_source *source;
+    const char *const *names;
+};
+
+static int ask_expected(void *data, size_t i, struct error *error)
+{
+    const struct expected *expected = data;
+    const char *name = expected->names[i];
+    char text[TEXT_NAME_CHARS];
+    if (find_object(expected->source, name, error))
+        return 0;
+    return error_prefix(error, "%s", text_escape(name, strlen(name), text));
+}
+
+int object_source_expect(struct source *source, const char *const *names, size_t n_names, struct error *error)
+{
+    struct expected expected = {(struct object_source *)source, names};
+    if (n_names < 2)
+        return 0;
+    return parallel_run(n_names, source->caps.parallel_requests, ask_expected, &expected, error);
+}
+
 /* --- files --- */
 
+/* The checksums belong to it: one that the user gave must not be taken for verified because another load was. */
 static struct source_identity identity_of(const struct object_file *file)
 {
-    size_t length = strlen(file->url) + strlen(file->object->pin) + 2;
-    char *text = memory_alloc(length);
-    snprintf(text, length, "%s\n%s", file->url, file->object->pin);
+    char checksums[CHECKSUM_PER_FILE * (2 * CHECKSUM_MAX_BYTES + 1)] = "", *text;
+    for (size_t i = 0; i < CHECKSUM_PER_FILE; i++)
+        digest_hex(file->object->checksums[i].value, CHECKSUM_MAX_BYTES, checksums + strlen(checksums));
+    if (asprintf(&text, "%s\n%s\n%s", file->url, file->object->pin, checksums) < 0)
+        abort();
     struct source_identity identity = source_identity_of(text, file->object->size_bytes);
     free(text);
     return identity;

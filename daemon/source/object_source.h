@@ -30,7 +30,8 @@ struct object { /* texts are malloced and owned by whoever has the struct */
     char *version; /* for people: "generation 17"; NULL = the pin */
     bool weak;     /* the pin does not hold on every range: check_unchanged asks again */
     struct checksum checksums[CHECKSUM_PER_FILE];
-    char *head; /* optional: the first bytes, when stat got them anyway */
+    char *location; /* optional: the URL it was found at, after redirects */
+    char *head;     /* optional: the first bytes, when stat got them anyway */
     size_t head_bytes;
 };
 
@@ -52,8 +53,8 @@ struct object_ops {
     /* Optional; NULL = the store cannot list, stat is asked name by name. Adds every object of the artifact with
      * object_source_add(). Called at most once successfully per source; may block. */
     int (*list)(struct object_source *source, struct error *error);
-    /* Required unless list is there and no reference is a single file. One object: for a reference to a single file, for
-     * stores that cannot list, for weak pins. Fills all but `name`. NOT_FOUND when there is none. */
+    /* Optional when there is list, which then serves for single files, too. One object: for a reference to a single file,
+     * for stores that cannot list, for weak pins. Fills all but `name`. NOT_FOUND when there is none. */
     int (*stat)(struct object_source *source, const char *name, struct object *object, struct error *error);
     /* Required. Fills url, store and data of a file about to be read. */
     int (*open)(struct object_source *source, struct object_file *file, struct error *error);
@@ -88,6 +89,7 @@ bool object_source_is_file(const char *key);
 
 /* The rows of struct source_ops that every store shares. */
 int object_source_list(struct source *source, char ***names, size_t *n_names, struct error *error);
+int object_source_expect(struct source *source, const char *const *names, size_t n_names, struct error *error);
 int object_source_open_file(struct source *source, const char *name, struct source_file *file, void **handle,
                             struct error *error);
 int object_source_read(struct source *source, struct source_read *read, struct error *error);
@@ -98,7 +100,8 @@ struct source *object_source_beside(struct source *source);
 
 #define OBJECT_SOURCE_OPS(scheme, type, open_function, close_function)                                                      \
     .name = (scheme), .source_size = sizeof(type), .open = (open_function), .list = object_source_list,                     \
-    .open_file = object_source_open_file, .read = object_source_read, .check_unchanged = object_source_check_unchanged,     \
-    .speed = object_source_speed, .beside = object_source_beside, .close = (close_function)
+    .expect = object_source_expect, .open_file = object_source_open_file, .read = object_source_read,                       \
+    .check_unchanged = object_source_check_unchanged, .speed = object_source_speed, .beside = object_source_beside,         \
+    .close = (close_function)
 
 #endif

@@ -9,11 +9,16 @@
 #include "base/digest.h"
 #include "base/memory.h"
 #include "base/text.h"
+#include "source/http/http.h"
 #include "source/source_disk.h"
+#include "source/source_hf.h"
+#include "source/source_https.h"
 #include "source/source_memory.h"
-#include "source/source_s3.h"
 
-static const struct source_ops *const registry[] = {&source_disk_ops, &source_memory_ops, &source_s3_ops};
+enum { SHOWN_SPARE_CHARS = 1024 }; /* "..." for each of that many values of a query; a longer text is cut */
+
+static const struct source_ops *const registry[] = {&source_disk_ops, &source_memory_ops, &source_https_ops,
+                                                    &source_http_ops, &source_hf_ops};
 
 static const struct source_ops *find_ops(const char *scheme, size_t length)
 {
@@ -27,8 +32,9 @@ static const struct source_ops *find_ops(const char *scheme, size_t length)
 static int fail_reference(const char *reference, enum error_code code, const char *complaint, struct error *error)
 {
     char name[TEXT_NAME_CHARS];
+    size_t length = strcspn(reference, "?"); /* what follows may be a secret, whatever the scheme was meant to be */
     return fail(error, code, code == ERROR_UNIMPLEMENTED ? "UNKNOWN_SCHEME" : "BAD_REFERENCE", "%s: %s",
-                text_escape(reference, strlen(reference), name), complaint);
+                text_escape(reference, length, name), complaint);
 }
 
 /* "disk:/a/b//" -> "disk:/a/b"; "disk:/" stays. */
@@ -40,6 +46,17 @@ static char *without_trailing_slashes(const char *reference, size_t path_at)
     return copy;
 }
 
+char *source_shown(const char *reference)
+{
+    size_t room = strlen(reference) + SHOWN_SPARE_CHARS;
+    bool on_web = strncmp(reference, "https:", 6) == 0 || strncmp(reference, "http:", 5) == 0;
+    if (!on_web)
+        return memory_copy_text(reference);
+    char *shown = memory_alloc(room);
+    http_redact(reference, shown, room);
+    return shown;
+}
+
 int source_open(const char *reference, const struct source_options *options, struct source **source, struct error *error)
 {
     const char *colon = strchr(reference, ':');
@@ -48,14 +65,18 @@ int source_open(const char *reference, const struct source_options *options, str
                               error);
     const struct source_ops *ops = find_ops(reference, (size_t)(colon - reference));
     if (!ops)
-        return fail_reference(reference, ERROR_UNIMPLEMENTED, "no such kind of source is built in; there is disk:", error);
+        return fail_reference(reference, ERROR_UNIMPLEMENTED,
+                              "no such kind of source is built in; there are disk:, https:, hf:, gs: and s3:", error);
     if (!colon[1])
         return fail_reference(reference, ERROR_INVALID_ARGUMENT, "the path is empty", error);
     struct source *opened = memory_alloc(ops->source_size);
+    char *whole = without_trailing_slashes(reference, (size_t)(colon + 1 - reference));
     opened->ops = ops;
     opened->references = 1;
-    opened->reference = without_trailing_slashes(reference, (size_t)(colon + 1 - reference));
-    if (ops->open(opened, opened->reference + (colon + 1 - reference), options, error) < 0) {
+    opened->reference = source_shown(whole);
+    int failed = ops->open(opened, whole + (colon + 1 - reference), options, error);
+    free(whole);
+    if (failed) {
         source_unref(opened);
         return -1;
     }
@@ -102,6 +123,11 @@ void source_unref(struct source *source)
 int source_list(struct source *source, char ***names, size_t *n_names, struct error *error)
 {
     return source->ops->list(source, names, n_names, error);
+}
+
+int source_expect(struct source *source, const char *const *names, size_t n_names, struct error *error)
+{
+    return source->ops->expect ? source->ops->expect(source, names, n_names, error) : 0;
 }
 
 int source_add_file(struct source *source, const char *name, size_t *file, struct error *error)

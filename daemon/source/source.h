@@ -81,8 +81,11 @@ struct source_ops {
     size_t source_size; /* the core allocates this much, zeroed, beginning with struct source */
     /* Required. Opens the directory or single file behind `path`. Sets is_single_file. */
     int (*open)(struct source *source, const char *path, const struct source_options *options, struct error *error);
-    /* Required. Names of the entries of the directory, sorted bytewise, for discovery. */
+    /* Required. Names of the entries of the directory, sorted bytewise, for discovery. UNIMPLEMENTED where no listing
+     * exists: names are tried then. */
     int (*list)(struct source *source, char ***names, size_t *n_names, struct error *error);
+    /* Optional. These files will be opened next: what must be asked about each is asked at once. */
+    int (*expect)(struct source *source, const char *const *names, size_t n_names, struct error *error);
     /* Required. Opens one regular file by name, never outside the trusted roots; fills name, size and identity. */
     int (*open_file)(struct source *source, const char *name, struct source_file *file, void **handle, struct error *error);
     /* Required. Reads exactly the bytes that the iovecs hold from `offset`; short reads are retried inside, end of file is
@@ -102,7 +105,7 @@ struct source_ops {
 
 struct source {
     const struct source_ops *ops;
-    const char *reference; /* "disk:/models/llama" as the user wrote it, without a trailing slash */
+    const char *reference; /* "disk:/models/llama" without a trailing slash, as source_shown() shows it */
     bool is_single_file;
     const char *file_name; /* of the single file, the backend's; NULL = the last part of the reference */
     struct source_file *files;
@@ -114,6 +117,9 @@ struct source {
 
 /* Finds the backend by scheme and opens the reference, without any file yet. */
 int source_open(const char *reference, const struct source_options *options, struct source **source, struct error *error);
+/* A reference for logs, messages and answers: that of a web server loses the values of its query, which may be a signature.
+ * malloced. */
+char *source_shown(const char *reference);
 /* The same artifact again, without any file: for documents that do not belong to its files. */
 int source_open_beside(struct source *source, const struct source_options *options, struct source **beside,
                        struct error *error);
@@ -121,6 +127,7 @@ struct source *source_ref(struct source *source);
 void source_unref(struct source *source); /* any thread; accepts NULL; the last one closes */
 
 int source_list(struct source *source, char ***names, size_t *n_names, struct error *error); /* caller frees each and all */
+int source_expect(struct source *source, const char *const *names, size_t n_names, struct error *error);
 int source_add_file(struct source *source, const char *name, size_t *file, struct error *error); /* before it is shared */
 int source_read(struct source *source, struct source_read *read, struct error *error);
 /* The common case: one buffer, through the page cache. */

@@ -11,7 +11,8 @@
 
 #include "base/memory.h"
 #include "base/text.h"
-#include "source/s3_client.h"
+#include "source/source_hf.h"
+#include "source/source_https.h"
 
 #define MIB(n) ((uint64_t)(n) << 20)
 enum { DEFAULT_HOST_CONNECTIONS = 32, MAX_CONNECTIONS = 1024 };
@@ -34,7 +35,8 @@ static const struct {
     const char *scheme;
     void (*describe)(struct stores *stores, struct stores_line *line);
 } backends[] = {
-    {"s3", s3_client_describe},
+    {"https", source_https_describe},
+    {"hf", source_hf_describe},
 };
 
 /* --- values --- */
@@ -146,7 +148,11 @@ static void fill_hf(struct stores_options *to, const struct stores_options *from
     static const char *const caches[][2] = {
         {"HF_HOME", "hub"}, {"XDG_CACHE_HOME", "huggingface/hub"}, {"HOME", ".cache/huggingface/hub"}};
     to->hf.endpoint = as_url(choose(from->hf.endpoint, "HF_ENDPOINT", "https://huggingface.co"));
-    to->hf.token_file = choose_place(choose(from->hf.token_file, "HF_TOKEN_PATH", ""), tokens, 3);
+    to->hf.token_file = choose(from->hf.token_file, "HF_TOKEN_PATH", "");
+    if (is_set(getenv("HF_TOKEN")) && !is_set(from->hf.token_file))
+        ((char *)to->hf.token_file)[0] = '\0'; /* it is used instead of any file but the configuration's */
+    else
+        to->hf.token_file = choose_place((char *)to->hf.token_file, tokens, 3);
     to->hf.cache_dir = choose_place(choose(from->hf.cache_dir, "HF_HUB_CACHE HUGGINGFACE_HUB_CACHE", ""), caches, 3);
     to->hf.offline = from->hf.offline || is_true("HF_HUB_OFFLINE") || is_true("TRANSFORMERS_OFFLINE");
 }
@@ -163,6 +169,11 @@ static void fill_http(struct stores_options *to, const struct stores_options *fr
         to->http.max_host_connections = DEFAULT_HOST_CONNECTIONS;
     to->request_bytes = from->request_bytes ? from->request_bytes : MIB(16);
     to->allow_plain_http = from->allow_plain_http;
+    to->trusted_urls = memory_copy_text(from->trusted_urls ? from->trusted_urls : "");
+    to->https_off = from->https_off;
+    to->gcs_off = from->gcs_off;
+    to->s3_off = from->s3_off;
+    to->hf_off = from->hf_off;
 }
 
 static int fill_levanter(struct stores_options *to, const struct stores_options *from, struct error *error)
@@ -180,9 +191,10 @@ static int fill_levanter(struct stores_options *to, const struct stores_options 
 static void free_texts(struct stores_options *options)
 {
     const char *const texts[] = {
-        options->http.ca_file,     options->http.user_agent, options->gcs.endpoint,  options->gcs.credentials_file,
-        options->gcs.user_project, options->s3.endpoint,     options->s3.region,     options->s3.profile,
-        options->s3.addressing,    options->hf.endpoint,     options->hf.token_file, options->hf.cache_dir,
+        options->trusted_urls,         options->http.ca_file,     options->http.user_agent, options->gcs.endpoint,
+        options->gcs.credentials_file, options->gcs.user_project, options->s3.endpoint,     options->s3.region,
+        options->s3.profile,           options->s3.addressing,    options->hf.endpoint,     options->hf.token_file,
+        options->hf.cache_dir,
     };
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
         free((char *)texts[i]);
@@ -254,14 +266,73 @@ void stores_describe(struct stores *stores,
 {
     for (size_t i = 0; i < sizeof backends / sizeof *backends; i++) {
         struct stores_line line = {0};
-        if (!backends[i].scheme)
-            continue;
         backends[i].describe(stores, &line);
         tell(data, backends[i].scheme, line.endpoint, line.credentials);
     }
 }
 
-/* --- plain HTTP --- */
+/* --- what may be asked for --- */
+
+static bool is_off(const struct stores_options *options, const char *reference)
+{
+    const struct {
+        const char *scheme;
+        bool off;
+    } schemes[] = {{"https:", options->https_off},
+                   {"http:", options->https_off},
+                   {"gs:", options->gcs_off},
+                   {"s3:", options->s3_off},
+                   {"hf:", options->hf_off}};
+    for (size_t i = 0; i < sizeof schemes / sizeof *schemes; i++) {
+        if (schemes[i].off && strncmp(reference, schemes[i].scheme, strlen(schemes[i].scheme)) == 0)
+            return true;
+    }
+    return false;
+}
+
+/* "gs://models" trusts gs://models/llama and not gs://models-of-others. */
+static bool is_below(const char *reference, const char *prefix, size_t length)
+{
+    return strncmp(reference, prefix, length) == 0 &&
+           (prefix[length - 1] == '/' || strchr("/@?#", reference[length]) != NULL);
+}
+
+/* Nothing that a server might read as a way up and out. */
+static bool goes_up(const char *reference)
+{
+    static const char *const ways[] = {"/..", "/./", "%2e", "%2E", "%2f", "%2F", "\\"};
+    const char *query = strchrnul(reference, '?');
+    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
+        const char *found = strstr(reference, ways[i]);
+        if (found && found < query)
+            return true;
+    }
+    return false;
+}
+
+static bool is_trusted(const char *urls, const char *reference)
+{
+    urls += strspn(urls, " ");
+    if (!*urls)
+        return true;
+    for (size_t length; (length = strcspn(urls, " ")) > 0; urls += length, urls += strspn(urls, " ")) {
+        if (is_below(reference, urls, length))
+            return !goes_up(reference);
+    }
+    return false;
+}
+
+int stores_check_reference(const struct stores *stores, const char *reference, struct error *error)
+{
+    char shown[STORES_LINE_CHARS];
+    bool off = is_off(&stores->options, reference);
+    if (!off && is_trusted(stores->options.trusted_urls, reference))
+        return 0;
+    http_redact(reference, shown, sizeof shown);
+    return fail(error, ERROR_PERMISSION_DENIED, off ? "SOURCE_SWITCHED_OFF" : "OUTSIDE_TRUSTED_URLS",
+                off ? "%s: sources of this kind are switched off here" : "%s is not below any of sources.trusted_urls",
+                shown);
+}
 
 /* "localhost", "127.1.2.3", "[::1]" with or without a port, up to a slash, question mark or the end. */
 static bool is_loopback(const char *host)

@@ -23,6 +23,8 @@ struct stores_options { /* "" or NULL = from the environment names users know, t
         parallel_requests; /* worth having in flight (LEVANTER_FSSPEC_MAX_CONCURRENT_CHUNKS ... http.max_host_connections) */
     uint64_t chunk_bytes;  /* of deterministic extents, `plan --compat` (LEVANTER_FSSPEC_CHUNK_BYTES ... 2000000000) */
     bool allow_plain_http; /* http:// to other hosts than loopback */
+    const char *trusted_urls; /* prefixes of references, separated by blanks; "" = all */
+    bool https_off, gcs_off, s3_off, hf_off;
     struct {
         const char *endpoint; /* STORAGE_EMULATOR_HOST ... https://storage.googleapis.com */
         const char *credentials_file;
@@ -35,7 +37,8 @@ struct stores_options { /* "" or NULL = from the environment names users know, t
         bool anonymous;
     } s3;
     struct {
-        const char *endpoint, *token_file, *cache_dir;
+        const char *endpoint, *cache_dir;
+        const char *token_file; /* filled in as "": HF_TOKEN is used */
         bool offline;
     } hf;
 };
@@ -50,6 +53,8 @@ enum stores_slot { STORES_HTTPS, STORES_HF, STORES_GCS, STORES_S3, STORES_N_SLOT
 void *stores_keep(struct stores *stores, enum stores_slot slot, void *(*create)(struct stores *stores),
                   void (*destroy)(void *kept));
 
+/* 0, or PERMISSION_DENIED: the scheme is switched off, or the reference is not below a trusted URL. */
+int stores_check_reference(const struct stores *stores, const char *reference, struct error *error);
 /* 0 for https://, and for http:// to loopback or where the configuration allows it; else PERMISSION_DENIED. */
 int stores_check_url(const struct stores *stores, const char *url, struct error *error);
 

@@ -1,0 +1,68 @@
+/* Threads take the next item from a counter until none is left. When a thread cannot be made the others do its share. */
+#include "base/parallel.h"
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdlib.h>
+
+#include "base/memory.h"
+
+struct crew {
+    size_t count;
+    int (*work)(void *data, size_t i, struct error *error);
+    void *data;
+    pthread_mutex_t lock; /* of what follows */
+    size_t next, failed_at;
+    struct error error;
+};
+
+static size_t take_item(struct crew *crew)
+{
+    pthread_mutex_lock(&crew->lock);
+    size_t item = crew->failed_at == SIZE_MAX && crew->next < crew->count ? crew->next++ : SIZE_MAX;
+    pthread_mutex_unlock(&crew->lock);
+    return item;
+}
+
+static void note_failure(struct crew *crew, size_t item, const struct error *error)
+{
+    pthread_mutex_lock(&crew->lock);
+    if (item < crew->failed_at) {
+        crew->failed_at = item;
+        crew->error = *error;
+    }
+    pthread_mutex_unlock(&crew->lock);
+}
+
+static void *run(void *data)
+{
+    struct crew *crew = data;
+    struct error error;
+    for (size_t item; (item = take_item(crew)) != SIZE_MAX;) {
+        if (crew->work(crew->data, item, &error) != 0)
+            note_failure(crew, item, &error);
+    }
+    return NULL;
+}
+
+int parallel_run(size_t count, size_t n_threads, int (*work)(void *data, size_t i, struct error *error), void *data,
+                 struct error *error)
+{
+    struct crew crew = {.count = count, .work = work, .data = data, .failed_at = SIZE_MAX};
+    size_t n_others = (n_threads < count ? n_threads : count), n_made = 0;
+    n_others -= n_others > 0; /* the caller's thread works, too */
+    pthread_t *others = memory_alloc_array(n_others, sizeof *others);
+    pthread_mutex_init(&crew.lock, NULL);
+    while (n_made < n_others && pthread_create(&others[n_made], NULL, run, &crew) == 0)
+        n_made++;
+    run(&crew);
+    while (n_made > 0)
+        pthread_join(others[--n_made], NULL);
+    pthread_mutex_destroy(&crew.lock);
+    free(others);
+    if (crew.failed_at == SIZE_MAX)
+        return 0;
+    *error = crew.error;
+    return -1;
+}

@@ -1,0 +1,330 @@
+/* The hub's API: a revision becomes a commit once, the commit's tree gives names, sizes and SHA-256 of what git-lfs keeps,
+ * and every URL afterwards holds the commit. The token goes with requests to the endpoint, never with a page's link
+ * elsewhere. */
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/json.h"
+#include "base/memory.h"
+#include "base/text.h"
+#include "source/source_hf.h"
+#include "source/url.h"
+
+enum { MAX_DOCUMENT_BYTES = OBJECT_MAX_PAGE_BYTES };
+
+static char *format(const char *pattern, ...) __attribute__((format(printf, 1, 2)));
+
+static char *format(const char *pattern, ...)
+{
+    va_list arguments;
+    char *text;
+    va_start(arguments, pattern);
+    int length = vasprintf(&text, pattern, arguments);
+    va_end(arguments);
+    if (length < 0)
+        abort();
+    return text;
+}
+
+static const char *endpoint_of(const struct source_hf *hf)
+{
+    return stores_options(hf->objects.stores)->hf.endpoint;
+}
+
+bool hf_is_commit(const char *revision)
+{
+    return strlen(revision) == HF_COMMIT_CHARS && strspn(revision, "0123456789abcdef") == HF_COMMIT_CHARS;
+}
+
+/* --- requests --- */
+
+int hf_api_authorize(const struct source_hf *hf, struct http_attempt *attempt)
+{
+    if (hf->token) {
+        char *value = format("Bearer %s", hf->token);
+        http_attempt_add_header(attempt, "Authorization", value);
+        explicit_bzero(value, strlen(value));
+        free(value);
+    }
+    return 0;
+}
+
+static const char *whose_token(const struct source_hf *hf)
+{
+    return hf->token ? "with the token that was sent" : "without a token (HF_TOKEN, sources.hf.token_file)";
+}
+
+enum http_verdict hf_api_judge(const struct source_hf *hf, const struct http_reply *reply, struct error *error)
+{
+    const char *code = http_head_find(&reply->head, "x-error-code");
+    char repository[TEXT_NAME_CHARS], revision[TEXT_NAME_CHARS];
+    int status = reply->head.status;
+    text_escape(hf->repository, strlen(hf->repository), repository);
+    text_escape(hf->revision, strlen(hf->revision), revision);
+    if (code && strcmp(code, "GatedRepo") == 0)
+        fail(error, ERROR_PERMISSION_DENIED, "GATED_REPOSITORY",
+             "%s is gated: accept its licence at %s/%s with the account of %s", repository, endpoint_of(hf), repository,
+             hf->token ? "the token in use" : "a token, and set HF_TOKEN or sources.hf.token_file");
+    else if (code && strcmp(code, "RevisionNotFound") == 0)
+        fail(error, ERROR_NOT_FOUND, "NO_SUCH_REVISION", "%s has no revision %s", repository, revision);
+    else if (status == 404 || (code && strcmp(code, "RepoNotFound") == 0))
+        fail(error, ERROR_NOT_FOUND, "NO_SUCH_REPOSITORY", "%s has no %s@%s that may be seen %s", endpoint_of(hf),
+             repository, revision, whose_token(hf));
+    else if (status == 401 || status == 403)
+        fail(error, ERROR_PERMISSION_DENIED, "NOT_ALLOWED", "%s answers %d for %s %s", endpoint_of(hf), status, repository,
+             whose_token(hf));
+    else
+        return http_judge(reply, error);
+    return HTTP_FAIL;
+}
+
+static int prepare(void *data, struct http_attempt *attempt, struct error *error)
+{
+    (void)error;
+    return hf_api_authorize(data, attempt);
+}
+
+static enum http_verdict judge(void *data, const struct http_reply *reply, struct error *error)
+{
+    return hf_api_judge(data, reply, error);
+}
+
+static int fetch(struct source_hf *hf, const char *url, struct http_reply *reply, struct error *error)
+{
+    const struct http_store store = {.prepare = prepare, .judge = judge, .data = hf};
+    const struct http_call call = {
+        .store = &store, .url = url, .max_reply_bytes = MAX_DOCUMENT_BYTES, .follow_redirects = true};
+    return http_fetch(stores_http(hf->objects.stores), &call, reply, error);
+}
+
+static int fail_document(const struct source_hf *hf, const char *complaint, struct error *error)
+{
+    char text[TEXT_NAME_CHARS];
+    return fail(error, ERROR_DATA_LOSS, "BAD_ANSWER", "%s, about %s: %s", endpoint_of(hf),
+                text_escape(hf->repository, strlen(hf->repository), text), complaint);
+}
+
+static bool is_key(const struct json_string *key, const char *name)
+{
+    return key->length == strlen(name) && memcmp(key->text, name, key->length) == 0;
+}
+
+/* --- revision -> commit --- */
+
+static int take_commit(struct source_hf *hf, const struct http_reply *reply, struct error *error)
+{
+    struct arena arena;
+    struct json json;
+    struct json_string key, value;
+    char complaint[JSON_ERROR_CHARS];
+    arena_init(&arena, 0);
+    json_init(&json, reply->body, reply->body_bytes, &arena);
+    json_begin_object(&json);
+    while (json_next_key(&json, &key)) {
+        if (!is_key(&key, "sha"))
+            json_skip(&json);
+        else if (json_take_string(&json, &value) && value.length == HF_COMMIT_CHARS)
+            memcpy(hf->commit, value.text, HF_COMMIT_CHARS);
+    }
+    const char *wrong = json_end(&json) ? NULL : json_error(&json, complaint);
+    arena_fini(&arena);
+    if (!wrong && hf_is_commit(hf->commit))
+        return 0;
+    hf->commit[0] = '\0';
+    return fail_document(hf, wrong ? wrong : "it names no commit", error);
+}
+
+int hf_api_find_commit(struct source_hf *hf, struct error *error)
+{
+    struct http_reply reply = {0};
+    if (hf_is_commit(hf->revision)) {
+        memcpy(hf->commit, hf->revision, HF_COMMIT_CHARS);
+        return 0;
+    }
+    char *revision = http_encode(hf->revision, strlen(hf->revision), false);
+    char *url = format("%s/api/models/%s/revision/%s", endpoint_of(hf), hf->repository, revision);
+    int failed = fetch(hf, url, &reply, error);
+    if (!failed)
+        failed = take_commit(hf, &reply, error);
+    http_reply_clear(&reply);
+    free(revision);
+    free(url);
+    return failed;
+}
+
+char *hf_api_file_url(const struct source_hf *hf, const char *name)
+{
+    char *path = format("%s%s%s", hf->folder, *hf->folder ? "/" : "", name);
+    char *encoded = http_encode(path, strlen(path), true);
+    char *url = format("%s/%s/resolve/%s/%s", endpoint_of(hf), hf->repository, hf->commit, encoded);
+    free(path);
+    free(encoded);
+    return url;
+}
+
+/* --- the tree --- */
+
+struct entry { /* of the listing */
+    struct json_string type, path, oid, sha256;
+    uint64_t size_bytes;
+    bool has_size;
+};
+
+static void read_lfs(struct json *json, struct entry *entry)
+{
+    struct json_string key;
+    if (json_peek(json) != JSON_OBJECT) { /* null: the file is in git itself */
+        json_skip(json);
+        return;
+    }
+    json_begin_object(json);
+    while (json_next_key(json, &key)) {
+        if (is_key(&key, "oid"))
+            json_take_string(json, &entry->sha256);
+        else
+            json_skip(json);
+    }
+}
+
+static void read_entry(struct json *json, struct entry *entry)
+{
+    struct json_string key;
+    json_begin_object(json);
+    while (json_next_key(json, &key)) {
+        if (is_key(&key, "type"))
+            json_take_string(json, &entry->type);
+        else if (is_key(&key, "path"))
+            json_take_string(json, &entry->path);
+        else if (is_key(&key, "oid"))
+            json_take_string(json, &entry->oid);
+        else if (is_key(&key, "lfs"))
+            read_lfs(json, entry);
+        else if (is_key(&key, "size"))
+            entry->has_size = json_take_u64(json, &entry->size_bytes);
+        else
+            json_skip(json);
+    }
+}
+
+static bool take_sha256(const struct json_string *hex, struct checksum *checksum)
+{
+    static const char digits[] = "0123456789abcdef";
+    if (hex->length != 2 * CHECKSUM_MAX_BYTES)
+        return false;
+    for (size_t i = 0; i < hex->length; i++) {
+        const char *digit = hex->text[i] ? strchr(digits, hex->text[i]) : NULL;
+        if (!digit)
+            return false;
+        checksum->value[i / 2] = (unsigned char)(checksum->value[i / 2] << 4 | (digit - digits));
+    }
+    checksum->kind = CHECKSUM_SHA256;
+    return true;
+}
+
+/* Relative to the folder of the reference; NULL = elsewhere. */
+static const char *below_folder(const struct source_hf *hf, const struct json_string *path, size_t *length)
+{
+    size_t skip = strlen(hf->folder);
+    if (memchr(path->text, '\0', path->length))
+        return NULL;
+    if (skip && (path->length <= skip + 1 || memcmp(path->text, hf->folder, skip) != 0 || path->text[skip] != '/'))
+        return NULL;
+    skip += skip > 0;
+    *length = path->length - skip;
+    return path->text + skip;
+}
+
+static int add_entry(struct source_hf *hf, const struct entry *entry, struct error *error)
+{
+    size_t length = 0;
+    const char *name = entry->path.text ? below_folder(hf, &entry->path, &length) : NULL;
+    struct object object = {.size_bytes = entry->size_bytes};
+    if (!entry->type.text || !entry->path.text)
+        return fail_document(hf, "an entry of the tree has no type or no path", error);
+    if (!is_key(&entry->type, "file") || !name || !length)
+        return 0;
+    if (!entry->has_size || (entry->sha256.text && !take_sha256(&entry->sha256, &object.checksums[0])))
+        return fail_document(hf, "a file of the tree has no size, or a SHA-256 that is none", error);
+    object.name = format("%.*s", (int)length, name);
+    object.pin = format("%s %.*s", hf->commit, (int)(entry->sha256.text ? entry->sha256.length : entry->oid.length),
+                        entry->sha256.text ? entry->sha256.text
+                        : entry->oid.text  ? entry->oid.text
+                                           : "");
+    object.version = format("commit %s", hf->commit);
+    return object_source_add(&hf->objects, &object, error);
+}
+
+static int read_page(struct source_hf *hf, const struct http_reply *reply, struct error *error)
+{
+    struct arena arena;
+    struct json json;
+    char complaint[JSON_ERROR_CHARS];
+    int failed = 0;
+    arena_init(&arena, 0);
+    json_init(&json, reply->body, reply->body_bytes, &arena);
+    json_begin_array(&json);
+    while (!failed && json_next_item(&json)) {
+        struct entry entry = {0};
+        read_entry(&json, &entry);
+        failed = json_ok(&json) ? add_entry(hf, &entry, error) : 0;
+    }
+    if (!failed && !json_end(&json))
+        failed = fail_document(hf, json_error(&json, complaint), error);
+    arena_fini(&arena);
+    return failed;
+}
+
+/* Link: <https://...>; rel="next" -> the URL, malloced; NULL = the last page. */
+static char *next_page(const struct http_reply *reply)
+{
+    const char *link = http_head_find(&reply->head, "link");
+    while (link && (link = strchr(link, '<')) != NULL) {
+        const char *end = strchr(link, '>');
+        if (!end)
+            return NULL;
+        size_t attributes = strcspn(end, ",");
+        if (memmem(end, attributes, "rel=\"next\"", 10) || memmem(end, attributes, "rel=next", 8))
+            return format("%.*s", (int)(end - link - 1), link + 1);
+        link = end;
+    }
+    return NULL;
+}
+
+/* 1 with *url the next page, 0 at the end. */
+static int go_on(struct source_hf *hf, const struct http_reply *reply, char **url, struct error *error)
+{
+    char *link = next_page(reply), *next = link ? url_resolve(*url, link) : NULL;
+    bool was_linked = link;
+    free(link);
+    if (!was_linked)
+        return 0;
+    if (!next || !url_same_origin(next, endpoint_of(hf)) || strcmp(next, *url) == 0) {
+        free(next);
+        return fail_document(hf, "the tree's next page is the same page again, or on another server", error);
+    }
+    free(*url);
+    *url = next;
+    return 1;
+}
+
+int hf_api_list(struct object_source *source, struct error *error)
+{
+    struct source_hf *hf = (struct source_hf *)source;
+    char *folder = http_encode(hf->folder, strlen(hf->folder), true);
+    char *url = format("%s/api/models/%s/tree/%s%s%s?recursive=true", endpoint_of(hf), hf->repository, hf->commit,
+                       *folder ? "/" : "", folder);
+    int more = 1;
+    free(folder);
+    for (int page = 0; more == 1; page++) {
+        struct http_reply reply = {0};
+        more = page == OBJECT_MAX_PAGES ? fail_document(hf, "the tree has too many pages", error)
+                                        : fetch(hf, url, &reply, error);
+        if (more == 0 && (more = read_page(hf, &reply, error)) == 0)
+            more = go_on(hf, &reply, &url, error);
+        http_reply_clear(&reply);
+    }
+    free(url);
+    return more;
+}

@@ -1,0 +1,190 @@
+/* A target is asked for with HEAD, hop by hop while it stays at home; the first address elsewhere is the target and is not
+ * touched here, because it is signed for GET. A refused target is marked by comparing it with the one in use: who comes
+ * later with the refusal of an older one only tries again. */
+#include "source/redirect.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/clock.h"
+#include "base/memory.h"
+#include "source/url.h"
+
+enum { MAX_HOPS = 5, LIFE_PERCENT = 80, URL_CHARS = 256, MAX_BODY_BYTES = 64 << 10 };
+
+struct redirect {
+    struct stores *stores;
+    char *from;
+    struct http_store home;
+    struct http_header *headers;
+    size_t n_headers;
+    pthread_mutex_t lock; /* of what follows; held while the target is asked for, so that one asks for all */
+    char *to;             /* NULL = to be asked for */
+    uint64_t renew_ns;    /* 0 = it does not say when it ends */
+};
+
+static uint64_t unix_seconds(void)
+{
+    return (uint64_t)time(NULL);
+}
+
+static void set_target(struct redirect *redirect, char *to)
+{
+    uint64_t life_s = url_life_s(to, unix_seconds());
+    free(redirect->to);
+    redirect->to = to;
+    redirect->renew_ns = life_s ? clock_now_ns() + life_s * (NS_PER_MS * 1000) / 100 * LIFE_PERCENT : 0;
+}
+
+struct redirect *redirect_create(const struct redirect_options *options)
+{
+    struct redirect *redirect = memory_alloc(sizeof *redirect);
+    redirect->stores = options->stores;
+    redirect->from = memory_copy_text(options->from);
+    redirect->home = options->home ? *options->home : (struct http_store){0};
+    redirect->n_headers = options->n_headers;
+    redirect->headers = memory_alloc_array(options->n_headers, sizeof *redirect->headers);
+    for (size_t i = 0; i < options->n_headers; i++)
+        redirect->headers[i] =
+            (struct http_header){memory_copy_text(options->headers[i].name), memory_copy_text(options->headers[i].value)};
+    pthread_mutex_init(&redirect->lock, NULL);
+    if (options->to)
+        set_target(redirect, memory_copy_text(options->to));
+    return redirect;
+}
+
+void redirect_destroy(struct redirect *redirect)
+{
+    if (!redirect)
+        return;
+    for (size_t i = 0; i < redirect->n_headers; i++) {
+        free((char *)redirect->headers[i].name);
+        free((char *)redirect->headers[i].value);
+    }
+    pthread_mutex_destroy(&redirect->lock);
+    free(redirect->headers);
+    free(redirect->from);
+    free(redirect->to);
+    free(redirect);
+}
+
+/* --- where it leads --- */
+
+static int fail_location(const char *url, const char *complaint, struct error *error)
+{
+    char text[URL_CHARS];
+    http_redact(url, text, sizeof text);
+    return fail(error, ERROR_UNAVAILABLE, "BAD_REDIRECT", "%s: %s", text, complaint);
+}
+
+/* The next address, malloced, or NULL. */
+static char *next_hop(struct redirect *redirect, const char *url, const struct http_reply *reply, struct error *error)
+{
+    const char *location = http_head_find(&reply->head, "location");
+    char *next = location ? url_resolve(url, location) : NULL;
+    if (!next) {
+        fail_location(url, "it redirects to no http address", error);
+        return NULL;
+    }
+    bool weaker = strncmp(url, "https:", 6) == 0 && strncmp(next, "https:", 6) != 0;
+    if (!weaker && stores_check_url(redirect->stores, next, error) == 0)
+        return next;
+    if (weaker)
+        fail_location(url, "it redirects from https to plain http, which is not followed", error);
+    free(next);
+    return NULL;
+}
+
+/* One question: 0 with *next NULL when `url` itself serves the file. */
+static int ask(struct redirect *redirect, const char *url, char **next, struct error *error)
+{
+    static const struct http_header plain[] = {{"Accept-Encoding", "identity"}};
+    const struct http_call call = {.store = &redirect->home,
+                                   .method = "HEAD",
+                                   .url = url,
+                                   .headers = plain,
+                                   .n_headers = 1,
+                                   .max_reply_bytes = MAX_BODY_BYTES,
+                                   .accept_any_status = true};
+    struct http_reply reply = {0};
+    *next = NULL;
+    if (http_fetch(stores_http(redirect->stores), &call, &reply, error) < 0)
+        return -1;
+    int failed = 0, status = reply.head.status;
+    if (status >= 300 && status < 400) {
+        *next = next_hop(redirect, url, &reply, error);
+        failed = *next ? 0 : -1;
+    } else if (status >= 400) {
+        enum http_verdict verdict =
+            redirect->home.judge ? redirect->home.judge(redirect->home.data, &reply, error) : http_judge(&reply, error);
+        (void)verdict; /* the engine has done what retries could do */
+        failed = -1;
+    }
+    http_reply_clear(&reply);
+    return failed;
+}
+
+/* Under the lock. */
+static int find_target(struct redirect *redirect, struct error *error)
+{
+    char *url = memory_copy_text(redirect->from), *next;
+    for (int hop = 0; hop < MAX_HOPS; hop++) {
+        if (ask(redirect, url, &next, error) < 0) {
+            free(url);
+            return -1;
+        }
+        if (!next || !url_same_origin(next, redirect->from)) {
+            set_target(redirect, next ? next : url);
+            if (next)
+                free(url);
+            return 0;
+        }
+        free(url);
+        url = next;
+    }
+    fail_location(url, "it redirects in circles", error);
+    free(url);
+    return -1;
+}
+
+int redirect_prepare(struct redirect *redirect, struct http_attempt *attempt, struct error *error)
+{
+    pthread_mutex_lock(&redirect->lock);
+    bool known = redirect->to && (!redirect->renew_ns || clock_now_ns() < redirect->renew_ns);
+    int failed = known ? 0 : find_target(redirect, error);
+    bool at_home = !failed && url_same_origin(redirect->to, redirect->from);
+    if (!failed)
+        http_attempt_set_url(attempt, redirect->to);
+    pthread_mutex_unlock(&redirect->lock);
+    for (size_t i = 0; !failed && i < redirect->n_headers; i++)
+        http_attempt_add_header(attempt, redirect->headers[i].name, redirect->headers[i].value);
+    if (!failed && at_home && redirect->home.prepare)
+        failed = redirect->home.prepare(redirect->home.data, attempt, error);
+    return failed;
+}
+
+/* --- refusals --- */
+
+static bool is_refusal(int status)
+{
+    return status == 401 || status == 403 || status == 410 || (status >= 300 && status < 400);
+}
+
+enum http_verdict redirect_judge(struct redirect *redirect, const struct http_reply *reply, struct error *error)
+{
+    bool at_home = reply->url && url_same_origin(reply->url, redirect->from);
+    enum http_verdict verdict =
+        at_home && redirect->home.judge ? redirect->home.judge(redirect->home.data, reply, error) : http_judge(reply, error);
+    bool moved = reply->head.status >= 300 && reply->head.status < 400;
+    if ((at_home && !moved) || !is_refusal(reply->head.status))
+        return verdict;
+    pthread_mutex_lock(&redirect->lock);
+    if (redirect->to && reply->url && strcmp(redirect->to, reply->url) == 0) {
+        free(redirect->to);
+        redirect->to = NULL;
+    }
+    pthread_mutex_unlock(&redirect->lock);
+    return HTTP_RETRY_RENEWED;
+}
