@@ -17,7 +17,7 @@ static bool should_stop(void *data)
     return interrupt_seen() || backend_time_left(data, &left_ms, &late) < 0;
 }
 
-static int copy_file(const struct sidecars *sidecars, size_t index, struct folder_writer *writer, void *buffer,
+static int copy_file(struct sidecars *sidecars, size_t index, struct folder_writer *writer, void *buffer,
                      const struct cancel *cancel, struct error *error)
 {
     const struct sidecar *sidecar = &sidecars->files[index];

@@ -119,16 +119,60 @@ struct sidecars *sidecars_open(const char *reference, const struct source_option
     return sidecars;
 }
 
+static void drop_sum(struct sidecars *sidecars)
+{
+    if (sidecars->is_summing)
+        checksum_finish(&sidecars->sum);
+    sidecars->is_summing = false;
+}
+
 void sidecars_close(struct sidecars *sidecars)
 {
     if (!sidecars)
         return;
+    drop_sum(sidecars);
     source_unref(sidecars->source);
     free(sidecars->files);
     free(sidecars);
 }
 
-int sidecars_read(const struct sidecars *sidecars, size_t index, uint64_t offset, void *bytes, uint64_t count,
+static const struct checksum *expected_sum(const struct sidecars *sidecars, const struct sidecar *sidecar)
+{
+    return &sidecars->source->files[sidecar->file].checksums[0];
+}
+
+/* Goes on with the sum where it ended; a read from elsewhere gives it up. */
+static void add_to_sum(struct sidecars *sidecars, const struct sidecar *sidecar, uint64_t offset, const void *bytes,
+                       uint64_t count)
+{
+    if (offset == 0 || offset != sidecars->summed_bytes)
+        drop_sum(sidecars);
+    if (offset == 0)
+        sidecars->is_summing = checksum_start(&sidecars->sum, expected_sum(sidecars, sidecar)->kind);
+    if (sidecars->is_summing)
+        checksum_add(&sidecars->sum, bytes, count);
+    sidecars->summed_bytes = offset + count;
+}
+
+static int check_sum(struct sidecars *sidecars, const struct sidecar *sidecar, struct error *error)
+{
+    char found[CHECKSUM_TEXT_CHARS], expected[CHECKSUM_TEXT_CHARS];
+    if (!sidecars->is_summing)
+        return 0;
+    struct checksum sum = checksum_finish(&sidecars->sum);
+    sidecars->is_summing = false;
+    if (checksum_equal(&sum, expected_sum(sidecars, sidecar)))
+        return 0;
+    return fail(error, ERROR_DATA_LOSS, "CHECKSUM_MISMATCH", "its bytes have %s, the store says %s; fetch it again",
+                checksum_print(&sum, found), checksum_print(expected_sum(sidecars, sidecar), expected));
+}
+
+static int check_whole(struct sidecars *sidecars, const struct sidecar *sidecar, struct error *error)
+{
+    return source_check_unchanged(sidecars->source, sidecar->file, error) < 0 ? -1 : check_sum(sidecars, sidecar, error);
+}
+
+int sidecars_read(struct sidecars *sidecars, size_t index, uint64_t offset, void *bytes, uint64_t count,
                   const struct cancel *cancel, struct error *error)
 {
     const struct sidecar *sidecar = &sidecars->files[index];
@@ -137,8 +181,10 @@ int sidecars_read(const struct sidecars *sidecars, size_t index, uint64_t offset
     struct source_read read = {.file = sidecar->file, .offset = offset, .iov = &iov, .n_iov = 1, .cancel = cancel};
     if (check_cancelled(cancel, error) < 0)
         return -1;
-    if ((count && source_read(sidecars->source, &read, error) < 0) ||
-        (offset + count == sidecar->size_bytes && source_check_unchanged(sidecars->source, sidecar->file, error) < 0))
-        return error_prefix(error, "%s", text_escape(sidecar->name, strlen(sidecar->name), text));
-    return 0;
+    int failed = count ? source_read(sidecars->source, &read, error) : 0;
+    if (!failed)
+        add_to_sum(sidecars, sidecar, offset, bytes, count);
+    if (!failed && offset + count == sidecar->size_bytes)
+        failed = check_whole(sidecars, sidecar, error);
+    return failed ? error_prefix(error, "%s", text_escape(sidecar->name, strlen(sidecar->name), text)) : 0;
 }

@@ -5,10 +5,12 @@
 #ifndef RESOLVE_SIDECAR_H
 #define RESOLVE_SIDECAR_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 #include "base/cancel.h"
+#include "base/checksum.h"
 #include "base/error.h"
 #include "source/source.h"
 
@@ -22,6 +24,9 @@ struct sidecars {
     struct source *source;
     struct sidecar *files; /* as the source lists them, or in the order of the names that were asked for */
     size_t n_files;
+    struct checksum_stream sum; /* of the file that is being read, when its store told one */
+    uint64_t summed_bytes;
+    bool is_summing;
 };
 
 /* Opens these, or every one (n_names 0). A name that is none, or is not there, is NOT_FOUND. An artifact that is one file
@@ -30,8 +35,9 @@ struct sidecars *sidecars_open(const char *reference, const struct source_option
                                size_t n_names, const struct cancel *cancel, struct error *error);
 void sidecars_close(struct sidecars *sidecars); /* accepts NULL */
 
-/* The bytes of one from `offset`. With the last of them it is checked that the file is still the one that was opened. */
-int sidecars_read(const struct sidecars *sidecars, size_t index, uint64_t offset, void *bytes, uint64_t count,
+/* The bytes of one from `offset`. With the last of them it is checked that the file is still the one that was opened, and,
+ * when it was read from its beginning piece by piece, that they are what the store has a checksum of, else DATA_LOSS. */
+int sidecars_read(struct sidecars *sidecars, size_t index, uint64_t offset, void *bytes, uint64_t count,
                   const struct cancel *cancel, struct error *error);
 
 #endif

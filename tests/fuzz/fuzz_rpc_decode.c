@@ -13,9 +13,13 @@
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static const ProtobufCMessageDescriptor *const types[] = {
-    &tensorcast__daemon__v1__materialize_request__descriptor, &tensorcast__daemon__v1__resolve_request__descriptor,
-    &tensorcast__daemon__v1__release_request__descriptor,     &tensorcast__daemon__v1__status_request__descriptor,
-    &grpc__health__v1__health_check_request__descriptor,      &grpc__reflection__v1__server_reflection_request__descriptor,
+    &tensorcast__daemon__v1__materialize_request__descriptor,
+    &tensorcast__daemon__v1__resolve_request__descriptor,
+    &tensorcast__daemon__v1__release_request__descriptor,
+    &tensorcast__daemon__v1__status_request__descriptor,
+    &grpc__health__v1__health_check_request__descriptor,
+    &grpc__reflection__v1__server_reflection_request__descriptor,
+    &tensorcast__daemon__v1__fetch_sidecars_request__descriptor,
 };
 
 static void must_say_why(const struct error *error)

@@ -187,6 +187,36 @@ static void a_file_that_is_replaced_while_it_is_read_is_an_error_with_its_name(v
     sidecars_close(found);
 }
 
+static struct checksum sum_of(const char *text)
+{
+    struct checksum_stream stream;
+    assert_true(checksum_start(&stream, CHECKSUM_SHA256));
+    checksum_add(&stream, text, strlen(text));
+    return checksum_finish(&stream);
+}
+
+static void what_the_store_has_a_checksum_of_is_checked(void **state)
+{
+    char buffer[4];
+    (void)state;
+    source_memory_put("m", "config.json", "abcd", 4);
+    snprintf(reference, sizeof reference, "memory:m");
+    struct sidecars *found = find(NULL, 0);
+    assert_non_null(found);
+    struct checksum *expected = &found->source->files[0].checksums[0];
+    *expected = sum_of("abcd");
+    assert_int_equal(sidecars_read(found, 0, 0, buffer, 3, NULL, &error), 0);
+    assert_int_equal(sidecars_read(found, 0, 3, buffer, 1, NULL, &error), 0);
+    *expected = sum_of("abce");
+    assert_int_equal(sidecars_read(found, 0, 3, buffer, 1, NULL, &error), 0); /* nothing is known of a part */
+    assert_int_equal(sidecars_read(found, 0, 0, buffer, 3, NULL, &error), 0);
+    assert_int_equal(sidecars_read(found, 0, 3, buffer, 1, NULL, &error), -1);
+    assert_int_equal(error.code, ERROR_DATA_LOSS);
+    assert_non_null(strstr(error.message, "config.json"));
+    assert_int_equal(sidecars_read(found, 0, 0, buffer, 2, NULL, &error), 0); /* given up half way */
+    sidecars_close(found);
+}
+
 static bool is_set(void *data)
 {
     (void)data;
@@ -215,6 +245,7 @@ int main(void)
         IN_FOLDER(a_folder_outside_the_trusted_roots_is_refused),
         IN_FOLDER(an_artifact_that_is_one_file_has_none),
         IN_FOLDER(a_file_that_is_replaced_while_it_is_read_is_an_error_with_its_name),
+        IN_FOLDER(what_the_store_has_a_checksum_of_is_checked),
         IN_FOLDER(a_cancel_ends_the_search),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
