@@ -14,6 +14,7 @@ SYS_CACHESTAT = 451
 PAGE = os.sysconf("SC_PAGESIZE")
 TICK = os.sysconf("SC_CLK_TCK")
 LIBC = ctypes.CDLL(None, use_errno=True)
+NO_SUCH_ORDER = 11  # larger than any block of free pages
 
 
 def cached_bytes(path):
@@ -91,6 +92,13 @@ def shared_huge_pages(setting):
 
 def reserved_huge_pages(count):
     return knob("/proc/sys/vm/nr_hugepages", count)
+
+
+def free_page_reporting():
+    """Nothing, or the guest's habit of telling the host about free memory, switched off: what the host takes back while a
+    load runs costs seconds per GiB at the next touch, and whom that hits is chance."""
+    order = Path("/sys/module/page_reporting/parameters/page_reporting_order")
+    return knob(order, NO_SUCH_ORDER) if order.exists() else contextlib.nullcontext()
 
 
 def disk_bytes_read(pids):
