@@ -66,6 +66,23 @@ static void put_calibration(struct json_writer *writer, const Tensorcast__Daemon
     json_write_close(writer, '}');
 }
 
+/* Under calibration as well: what reading from a store costs. */
+static void put_store(struct json_writer *writer, const Tensorcast__Daemon__V1__StoreStatus *store)
+{
+    open_under(writer, store->origin, '{');
+    put_u64(writer, "latency_us", store->latency_us);
+    put_double(writer, "connection_gbps", store->connection_gbps);
+    put_double(writer, "total_gbps", store->total_gbps);
+    put_u64(writer, "parallel_requests", store->parallel_requests);
+    put_u64(writer, "in_flight", store->in_flight);
+    put_u64(writer, "requests", store->requests);
+    put_u64(writer, "retries", store->retries);
+    put_u64(writer, "hedges", store->hedges);
+    put_u64(writer, "throttled", store->throttled);
+    put_u64(writer, "received_bytes", store->received_bytes);
+    json_write_close(writer, '}');
+}
+
 static void put_memory(struct json_writer *writer, const Tensorcast__Daemon__V1__StatusResponse *status)
 {
     open_under(writer, "memory", '{');
@@ -98,6 +115,8 @@ static void put_status(struct json_writer *writer, const Tensorcast__Daemon__V1_
     open_under(writer, "calibration", '{');
     for (size_t i = 0; i < status->n_calibration; i++)
         put_calibration(writer, status->calibration[i]);
+    for (size_t i = 0; i < status->n_stores; i++)
+        put_store(writer, status->stores[i]);
     json_write_close(writer, '}');
     json_write_close(writer, '}');
 }

@@ -54,6 +54,20 @@ static void put_calibration(FILE *out, const Tensorcast__Daemon__V1__StatusRespo
     }
 }
 
+static void put_stores(FILE *out, const Tensorcast__Daemon__V1__StatusResponse *status)
+{
+    char name[TEXT_NAME_CHARS], received[TEXT_SIZE_CHARS];
+    if (status->n_stores)
+        fprintf(out, "\nstores   latency ms   GB/s each   GB/s all   at once   requests   retries    received\n");
+    for (size_t i = 0; i < status->n_stores; i++) {
+        const Tensorcast__Daemon__V1__StoreStatus *row = status->stores[i];
+        fprintf(out, "         %10.1f  %10.3f  %9.2f  %8" PRIu32 "  %9" PRIu64 "  %8" PRIu64 "  %10s  %s\n",
+                (double)row->latency_us / 1e3, row->connection_gbps, row->total_gbps, row->parallel_requests, row->requests,
+                row->retries, text_people_bytes(row->received_bytes, received),
+                text_escape(row->origin, strlen(row->origin), name));
+    }
+}
+
 char *status_text(const Tensorcast__Daemon__V1__StatusResponse *status)
 {
     char *text = NULL;
@@ -65,6 +79,7 @@ char *status_text(const Tensorcast__Daemon__V1__StatusResponse *status)
     put_replicas(out, status);
     put_loads(out, status);
     put_calibration(out, status);
+    put_stores(out, status);
     fclose(out);
     return text;
 }

@@ -68,6 +68,9 @@ const struct config_key schema_keys[] = {
     {"memory.staging_budget", CONFIG_SIZE, FIELD(memory.staging_budget_bytes), .fallback = "64MiB", .min = KIB(64),
      .max = LARGEST_SIZE,
      .help = "Temporary memory of all loads together, for reads that cannot land in place."},
+    {"memory.extent_cache", CONFIG_SIZE, FIELD(memory.extent_cache_bytes), .fallback = "512MiB", .max = LARGEST_SIZE,
+     .help = "Memory for what had to be fetched from an object store and nobody wanted yet, such as other ranks' columns. It is kept "
+             "for two seconds for ranks that come a little later. 0: it is thrown away."},
     {"memory.replica_idle_ttl", CONFIG_DURATION, FIELD(memory.replica_idle_ttl_ms), .fallback = "10m",
      .max = HOURS_MS(24 * 365),
      .reloadable = true,
@@ -207,6 +210,10 @@ const struct config_key schema_keys[] = {
     {"engine.materialization_strategy.cost_gate", CONFIG_ENUM, STRATEGY(cost_gate), .fallback = "time", .names = gate_names,
      .reloadable = true,
      .help = "What AUTO compares: the estimated time, or the bytes asked of the source."},
+    {"engine.materialization_strategy.remote_fine_slices", CONFIG_BOOL, STRATEGY(remote_fine_slices), .fallback = "false",
+     .reloadable = true,
+     .help = "Asks object stores for every slice by itself, in as many requests as it has rows, as old loaders did. For "
+             "comparison and for going back only."},
 };
 /* clang-format on */
 const size_t schema_n_keys = sizeof schema_keys / sizeof schema_keys[0];

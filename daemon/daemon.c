@@ -153,6 +153,7 @@ static int build_services(struct daemon *daemon, struct error *error)
     services->replicas = replica_table_create(daemon->loop, host_budget_bytes(config), config->memory.replica_idle_ttl_ms);
     struct engine_options options = {.loop = daemon->loop,
                                      .staging_budget_bytes = config->memory.staging_budget_bytes,
+                                     .extent_cache_bytes = config->memory.extent_cache_bytes,
                                      .io_threads = config->engine.io_threads};
     if (engine_create(&options, &services->engine, error) != 0)
         return -1;

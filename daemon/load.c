@@ -125,7 +125,7 @@ static void run_done(struct run *run, void *data, const struct error *error)
     if (error) {
         load->failed = true;
         load->error = *error;
-    } else if (!load->shared_the_host) {
+    } else if (!load->shared_the_host && !load->parts.mapping->artifact->source->caps.remote) {
         calibration_learn(table->services->calibration, load->parts.mapping->artifact->source->caps.device_id,
                           run_report(run));
     }
@@ -280,7 +280,9 @@ struct plan_facts ticket_facts(const struct ticket *ticket)
                                .costs = &ticket->costs,
                                .source = ticket->mapping->artifact->source->caps,
                                .device = services->device->caps,
+                               .speed = engine_source_speed(services->engine, ticket->mapping->artifact->source),
                                .staging_budget_bytes = config->memory.staging_budget_bytes,
+                               .extent_cache_bytes = config->memory.extent_cache_bytes,
                                .cached_share = ticket->cached_share,
                                .group_problem = ticket->internal->group_problem[0] ? ticket->internal->group_problem : NULL};
 }

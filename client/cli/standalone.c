@@ -151,6 +151,8 @@ static int build_spec(struct standalone *state, const struct tc_view *view, stru
 static void gather_facts(struct standalone *state)
 {
     const struct source_caps *source = &state->artifact->source->caps;
+    struct source_speed speed;
+    source_speed(state->artifact->source, &speed);
     state->device = device_host_create(0);
     state->calibration = calibration_create(NULL);
     state->costs = calibration_get(state->calibration, source->device_id);
@@ -158,8 +160,10 @@ static void gather_facts(struct standalone *state)
         .strategy = &config_defaults()->engine.strategy,
         .costs = &state->costs,
         .source = *source,
+        .speed = speed,
         .device = state->device->caps,
         .staging_budget_bytes = config_defaults()->memory.staging_budget_bytes,
+        .extent_cache_bytes = 0, /* one load by itself */
         .cached_share = residency_cached_share(state->mapping),
     };
 }

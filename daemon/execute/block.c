@@ -89,22 +89,7 @@ static bool can_read_direct(const struct worker *worker)
 /* Bytes that need not be read: from the replicas of other runs. Leaves what does. */
 static void copy_from_providers(struct worker *worker, const struct window *window)
 {
-    struct engine *engine = worker->engine;
-    struct flight copies = {0};
-    pthread_mutex_lock(&engine->lock);
-    bool found = provider_pin(worker);
-    pthread_mutex_unlock(&engine->lock);
-    if (!found)
-        return;
-    uint64_t started_ns = clock_now_ns();
-    found = provider_copy(worker);
-    flight_begin(&copies, worker); /* out of memory that is only ours while it is pinned */
-    flight_land(&copies);
-    worker->copy_ns += clock_now_ns() - started_ns;
-    pthread_mutex_lock(&engine->lock);
-    provider_unpin(worker);
-    pthread_mutex_unlock(&engine->lock);
-    if (found)
+    if (provider_take(worker))
         extent_collect(worker, window->lo, window->hi, true);
 }
 
@@ -161,9 +146,8 @@ static void keep(struct worker *worker, struct staging_range range)
     pthread_mutex_unlock(&engine->lock);
 }
 
-static void use_temporary(struct worker *worker, bool begins)
+void block_use_temporary(struct worker *worker, uint64_t bytes, bool begins)
 {
-    uint64_t bytes = worker->engine->staging.buffer_bytes;
     if (worker->collective)
         collective_use_temporary(worker->collective, bytes, begins);
     for (size_t i = 0; i < worker->n_parts; i++) {
@@ -211,12 +195,12 @@ static int read_and_gather(struct worker *worker, const struct window *window, b
 static int gather_window(struct worker *worker, const struct window *window, bool direct, struct error *error)
 {
     uint64_t buffer_bytes = worker->engine->staging.buffer_bytes;
-    use_temporary(worker, true);
+    block_use_temporary(worker, buffer_bytes, true);
     worker->buffer->start = window->lo & ~(buffer_bytes - 1);
     bool kept = !window->is_hot && window->is_whole && find_kept(worker);
     pin_buffer(worker);
     int result = kept ? complete_kept(worker, direct, error) : read_and_gather(worker, window, direct, error);
-    use_temporary(worker, false);
+    block_use_temporary(worker, buffer_bytes, false);
     return result;
 }
 
@@ -230,7 +214,7 @@ static int read_window(struct worker *worker, const struct window *window, struc
     return scatter_window(worker, error);
 }
 
-static void fail_parts(struct worker *worker, const struct error *error)
+void block_fail_parts(struct worker *worker, const struct error *error)
 {
     for (size_t i = 0; i < worker->n_clips; i++) {
         struct part *part = &worker->parts[worker->clips[i].part];
@@ -251,11 +235,10 @@ static void run_window(struct worker *worker, struct window *window)
     if (!window->is_hot)
         copy_from_providers(worker, window);
     if (worker->n_extents > 0 && read_window(worker, window, &error))
-        fail_parts(worker, &error);
+        block_fail_parts(worker, &error);
 }
 
-/* The time of the whole item goes to its parts by what was done for them. */
-static void share_time(struct worker *worker)
+void block_share_time(struct worker *worker)
 {
     uint64_t read_bytes = 1, copied_bytes = 1;
     for (size_t i = 0; i < worker->n_parts; i++) {
@@ -270,7 +253,7 @@ static void share_time(struct worker *worker)
 }
 
 /* Neighbours in the file are mostly neighbours in memory, so the ranges are few and long. */
-static void prepare_part(struct part *part, uint64_t lo, uint64_t hi)
+void block_prepare_part(struct part *part, uint64_t lo, uint64_t hi)
 {
     const struct mapping *mapping = part->run->options.mapping;
     size_t i = clip_find_run(mapping, part->file, lo), end = mapping->file_first[part->file + 1];
@@ -313,7 +296,7 @@ void block_run(struct worker *worker)
     worker->read_ns = worker->copy_ns = 0;
     for (size_t i = 0; i < worker->n_parts; i++)
         if (worker->parts[i].run->options.segment->host_address)
-            prepare_part(&worker->parts[i], lo, hi);
+            block_prepare_part(&worker->parts[i], lo, hi);
     run_windows(worker, lo, hi);
-    share_time(worker);
+    block_share_time(worker);
 }

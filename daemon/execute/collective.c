@@ -25,6 +25,7 @@ struct collective {
     struct engine *engine;
     struct collective_plan *plan;
     struct transport *transport;
+    uint64_t block_bytes; /* of the items */
     struct item *items;
     unsigned char *states;
     size_t n_items, cursor; /* nothing before the cursor is pending */
@@ -42,7 +43,7 @@ struct collective {
 
 static void add_blocks(struct collective *collective, const struct collective_piece *piece, size_t *room)
 {
-    uint64_t block_bytes = collective->engine->block_bytes, width = piece->hi - piece->lo - (piece->count - 1) * piece->stride;
+    uint64_t block_bytes = collective->block_bytes, width = piece->hi - piece->lo - (piece->count - 1) * piece->stride;
     struct rows rows = {piece->lo, width, piece->count, piece->stride};
     for (uint64_t at = piece->lo; at != UINT64_MAX;) {
         uint64_t block = at / block_bytes;
@@ -86,6 +87,7 @@ struct collective *collective_create(struct engine *engine, struct collective_pl
 {
     struct collective *collective = memory_alloc(sizeof *collective);
     collective->engine = engine;
+    collective->block_bytes = engine->block_bytes;
     collective->plan = collective_plan_ref(plan);
     if (transport_open(ops, plan->world_size, &collective->transport, error) != 0) {
         collective_destroy(collective);
@@ -136,12 +138,27 @@ static void begin_when_ready(struct collective *collective)
     for (size_t i = 0; i < collective->n_runs; i++)
         if (collective->runs[i] && collective->runs[i]->stage == RUN_GATHERED)
             collective->runs[i]->stage = RUN_ACTIVE;
-    pthread_cond_broadcast(&collective->engine->work);
+    engine_wake(collective->engine);
+}
+
+/* The blocks of a remote source are others, which nobody knows before there is a run. */
+static void fit_items(struct collective *collective, uint64_t block_bytes)
+{
+    if (collective->block_bytes == block_bytes || collective->has_begun)
+        return;
+    free(collective->items);
+    free(collective->states);
+    free(collective->batch_left);
+    collective->items = NULL;
+    collective->n_items = 0;
+    collective->block_bytes = block_bytes;
+    make_items(collective);
 }
 
 void collective_gather(struct run *run)
 {
     struct collective *collective = run->options.collective;
+    fit_items(collective, run->block_bytes);
     run->stage = RUN_GATHERED;
     run->has_gathered = true;
     collective->n_ready++;
@@ -179,7 +196,7 @@ static void finish_item(struct collective *collective, size_t item)
         collective->open_batch++;
     collective->counters.batch_count = collective->open_batch;
     if (collective->open_batch > before)
-        pthread_cond_broadcast(&collective->engine->work);
+        engine_wake(collective->engine);
 }
 
 static size_t pending_need(const struct run *run, const struct item *item)

@@ -11,6 +11,7 @@
 #include "base/clock.h"
 #include "base/memory.h"
 #include "execute/collective_private.h"
+#include "execute/remote_pool.h"
 #include "execute/scan.h"
 #include "execute/worker.h"
 
@@ -35,7 +36,7 @@ static size_t choose_threads(const struct engine_options *options)
     return threads < 1 ? 1 : threads > MAX_THREADS ? MAX_THREADS : threads;
 }
 
-/* The largest power of two of which every thread can have one. */
+/* The largest power of two of which every thread can have one; one more is for remote sources. */
 static uint64_t choose_buffer(uint64_t budget_bytes, size_t n_threads)
 {
     uint64_t bytes = MAX_BUFFER_BYTES;
@@ -66,7 +67,7 @@ int engine_create(const struct engine_options *options, struct engine **engine, 
     fresh->loop = options->loop;
     fresh->n_workers = choose_threads(options);
     fresh->workers = memory_alloc_array(fresh->n_workers, sizeof *fresh->workers);
-    staging_init(&fresh->staging, choose_buffer(options->staging_budget_bytes, fresh->n_workers),
+    staging_init(&fresh->staging, choose_buffer(options->staging_budget_bytes, fresh->n_workers + 1),
                  options->staging_budget_bytes);
     fresh->has_spares = fresh->staging.budget_buffers >= 2 * fresh->n_workers;
     fresh->block_bytes = BUFFERS_PER_BLOCK * fresh->staging.buffer_bytes;
@@ -76,6 +77,7 @@ int engine_create(const struct engine_options *options, struct engine **engine, 
     pthread_cond_init(&fresh->work, &monotonic);
     pthread_cond_init(&fresh->unpinned, &monotonic);
     pthread_condattr_destroy(&monotonic);
+    remote_pool_init(fresh, options);
     if (start_threads(fresh, error)) {
         engine_destroy(fresh);
         return -1;
@@ -90,12 +92,14 @@ void engine_destroy(struct engine *engine)
         return;
     pthread_mutex_lock(&engine->lock);
     engine->is_stopping = true;
-    pthread_cond_broadcast(&engine->work);
+    engine_wake(engine);
     pthread_mutex_unlock(&engine->lock);
     for (size_t i = 0; i < engine->n_started; i++) {
         pthread_join(engine->workers[i].thread, NULL);
         worker_fini(&engine->workers[i]);
     }
+    remote_pool_stop(engine);
+    remote_pool_fini(engine);
     staging_fini(&engine->staging);
     pthread_cond_destroy(&engine->unpinned);
     pthread_cond_destroy(&engine->work);
@@ -106,7 +110,8 @@ void engine_destroy(struct engine *engine)
 
 uint64_t engine_staging_bytes(const struct engine *engine)
 {
-    return __atomic_load_n(&engine->staging.n_buffers, __ATOMIC_RELAXED) * engine->staging.buffer_bytes;
+    return __atomic_load_n(&engine->staging.n_buffers, __ATOMIC_RELAXED) * engine->staging.buffer_bytes +
+           remote_pool_bytes(engine);
 }
 
 static void on_finished(struct loop_task *task)
@@ -138,6 +143,7 @@ struct run *run_start(struct engine *engine, const struct run_options *options)
     run->started_ns = clock_now_ns();
     pthread_mutex_lock(&engine->lock);
     engine->n_runs++;
+    remote_pool_attach(run);
     list_run(engine, run);
     if (options->collective)
         collective_attach(run);
@@ -154,6 +160,8 @@ void run_cancel(struct run *run)
         run->has_failed = true;
         fail(&run->error, ERROR_CANCELLED, "LOAD_CANCELLED", "the load was cancelled");
         worker_unlist_run(run);
+        if (run->origin)
+            remote_pool_interrupt(engine);
         if (worker_run_is_over(run))
             worker_finish_run(run);
     }
@@ -181,6 +189,7 @@ void run_destroy(struct run *run)
     while (run->pins > 0)
         pthread_cond_wait(&engine->unpinned, &engine->lock);
     scan_detach(engine, run);
+    remote_pool_detach(run);
     engine->n_runs--;
     if (run->options.collective)
         collective_detach(run);

@@ -3,7 +3,8 @@
  * All loads of one host share one engine, and that is its point: a work item is a block of a part file, and whatever
  * several runs need from a block is read once and scattered to all of them. A run that arrives late finds blocks that are
  * done already: bytes that another run (in flight, or committed and still alive) holds in its segment are copied from
- * there, the rest is read. A run stays such a provider until run_destroy().
+ * there, the rest is read. A run stays such a provider until run_destroy(). Remote sources have larger blocks and threads of
+ * their own, see remote_pool.h.
  *
  * Threads: created and destroyed on the loop thread; `done` runs there, exactly once per started run, also after
  * run_cancel(). Workers never touch loop state. Memory: never more than staging_budget_bytes of temporary memory. */
@@ -25,12 +26,23 @@ struct run;
 struct engine_options {
     struct loop *loop;
     uint64_t staging_budget_bytes;
-    uint64_t io_threads; /* 0 = as many as the host's cores suggest */
+    uint64_t io_threads;         /* 0 = as many as the host's cores suggest */
+    uint64_t extent_cache_bytes; /* of remote blocks that were wanted in part; beside the staging budget */
 };
 
 int engine_create(const struct engine_options *options, struct engine **engine, struct error *error);
 void engine_destroy(struct engine *engine);                 /* no run may be left */
 uint64_t engine_staging_bytes(const struct engine *engine); /* allocated now; any thread */
+
+struct engine_origin { /* a store that was read from: "gs://bucket", "https://host:port" */
+    const char *name;
+    struct source_speed speed;
+    uint32_t parallel_requests, in_flight; /* blocks at once: worth having, and now */
+};
+/* fn runs under the engine's lock. Any thread. */
+void engine_each_origin(struct engine *engine, void (*fn)(void *data, const struct engine_origin *origin), void *data);
+/* What a source knows of its speed, and how many requests the engine would have in flight. Any thread. */
+struct source_speed engine_source_speed(struct engine *engine, struct source *source);
 
 struct run_report {                /* counted where the work happens */
     uint64_t read_bytes, requests; /* asked of the source on behalf of this run, and in how many extents */

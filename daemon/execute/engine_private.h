@@ -12,6 +12,7 @@
 #include <pthread.h>
 #include <stdbool.h>
 
+#include "base/cancel.h"
 #include "execute/engine.h"
 #include "execute/ledger.h"
 #include "execute/staging.h"
@@ -33,10 +34,13 @@ struct member { /* one run's interest in one scan */
     size_t first_need, end_need;
 };
 
-struct scan { /* one version of one part file */
+struct remote_origin;
+
+struct scan { /* one version of one part file, in blocks of one size */
     struct source_identity identity;
     const struct source *source; /* only for sources without identities */
     uint32_t file;
+    uint64_t block_bytes;
     struct member *members;
     struct ledger ledger; /* of what was read of it; kind is const */
     struct scan *next;
@@ -48,6 +52,8 @@ struct run {
     struct loop_task task; /* first: the loop gives it back */
     struct engine *engine;
     struct run_options options;
+    struct remote_origin *origin; /* NULL = its source is not remote */
+    uint64_t block_bytes;
     struct run *next, *previous; /* in engine->active, circular */
     enum run_stage stage;
     bool is_listed, has_failed, wants_padding, is_leaving, has_gathered;
@@ -136,6 +142,20 @@ struct worker {
     struct staging_buffer *buffer; /* NULL while idle */
     struct staging_buffer *spare;  /* to read into while a device copies out of `buffer`; NULL until one does */
     uint64_t read_ns, copy_ns;     /* of the item at hand */
+    size_t iov_room;
+    bool is_remote;
+    bool should_stop;     /* atomic: nobody waits for its item any more */
+    struct cancel cancel; /* asks should_stop; only of remote workers */
+    struct source_speed speed; /* of its source, after the last block */
+};
+
+struct remote_pool { /* see remote_pool.h */
+    pthread_cond_t work, window_free;
+    struct worker *workers; /* room for all there may ever be */
+    size_t n_started, n_waiting;
+    struct remote_origin *origins;
+    struct staging images, windows;
+    uint64_t staging_budget_bytes, extent_cache_bytes;
 };
 
 struct engine {
@@ -147,10 +167,19 @@ struct engine {
     bool has_spares;      /* the budget has two buffers for every worker */
     struct worker *workers;
     size_t n_workers, n_started;
+    struct remote_pool remote;
     struct run *active; /* circular; the next one to serve */
     struct scan *scans;
     size_t n_runs;
     bool is_stopping;
 };
+
+/* Under the lock: there may be something to take. */
+static inline void engine_wake(struct engine *engine)
+{
+    pthread_cond_broadcast(&engine->work);
+    if (engine->remote.n_started > 0)
+        pthread_cond_broadcast(&engine->remote.work);
+}
 
 #endif

@@ -114,6 +114,19 @@ void extent_collect(struct worker *worker, uint64_t lo, uint64_t hi, bool only_c
         keep_wanted(worker);
 }
 
+void extent_join(struct worker *worker, uint64_t gap_bytes)
+{
+    size_t kept = 0;
+    for (size_t i = 1; i < worker->n_extents; i++) {
+        struct extent *last = &worker->extents[kept], next = worker->extents[i];
+        if (next.lo == last->hi || next.lo - last->hi < gap_bytes)
+            last->hi = next.hi;
+        else
+            worker->extents[++kept] = next;
+    }
+    worker->n_extents = worker->n_extents ? kept + 1 : 0;
+}
+
 /* What of the part's clips lies in extents that are read on behalf of others. Both are sorted. */
 static uint64_t count_shared(const struct worker *worker, uint32_t part)
 {
@@ -162,11 +175,12 @@ void extent_subtract(struct worker *worker, uint64_t lo, uint64_t hi)
 
 void extent_requests(struct worker *worker, uint64_t alignment)
 {
+    uint64_t gap_bytes = worker->is_remote ? 0 : PAGE_BYTES; /* extent_join() has decided */
     worker->n_requests = 0;
     for (size_t i = 0; i < worker->n_extents; i++) {
         uint64_t lo = worker->extents[i].lo & ~(alignment - 1);
         uint64_t hi = (worker->extents[i].hi + alignment - 1) & ~(alignment - 1);
-        add_request(worker, lo, hi, PAGE_BYTES);
+        add_request(worker, lo, hi, gap_bytes);
     }
 }
 

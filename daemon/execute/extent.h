@@ -11,6 +11,9 @@ void extent_collect(struct worker *worker, uint64_t lo, uint64_t hi, bool only_c
 /* Cuts [lo, hi) out of the extents: it is here already. */
 void extent_subtract(struct worker *worker, uint64_t lo, uint64_t hi);
 
+/* Joins neighbours with smaller gaps than this; the first one's part is charged with all of it. */
+void extent_join(struct worker *worker, uint64_t gap_bytes);
+
 /* Adds the extents to the parts' reports: read, requests, and as shared whatever of their clips is not read for them. */
 void extent_charge(struct worker *worker, double cached_share);
 

@@ -13,8 +13,13 @@ static int read_range(struct worker *worker, uint64_t lo, uint64_t hi, bool dire
     if (lo >= hi)
         return 0;
     struct iovec iov = {worker->buffer->memory + (lo - worker->buffer->start), hi - lo};
-    struct source_read read = {
-        .file = part->file, .offset = lo, .iov = &iov, .n_iov = 1, .direct = direct, .checksum = sums_kind(worker)};
+    struct source_read read = {.file = part->file,
+                               .offset = lo,
+                               .iov = &iov,
+                               .n_iov = 1,
+                               .direct = direct,
+                               .cancel = worker->is_remote ? &worker->cancel : NULL,
+                               .checksum = sums_kind(worker)};
     if (source_read(part->source, &read, error))
         return -1;
     sums_add(worker, &read, hi - lo);

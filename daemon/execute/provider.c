@@ -5,8 +5,10 @@
  * many providers as it takes; rows are taken when one provider has all of them. */
 #include "execute/provider.h"
 
+#include "base/clock.h"
 #include "base/memory.h"
 #include "execute/clip.h"
+#include "execute/flight.h"
 #include "execute/place.h"
 #include "execute/scan.h"
 
@@ -15,7 +17,8 @@ enum {
     WORTH_COPYING = 4 << 10, /* shorter rows are cheaper to read again than to look up one by one */
 };
 
-bool provider_pin(struct worker *worker)
+/* Under the lock: runs that have finished this block. */
+static bool pin(struct worker *worker)
 {
     worker->n_providers = 0;
     for (struct member *member = worker->scan->members; member && worker->n_providers < MAX_PROVIDERS;
@@ -30,7 +33,8 @@ bool provider_pin(struct worker *worker)
     return worker->n_providers > 0;
 }
 
-void provider_unpin(struct worker *worker)
+/* Under the lock. */
+static void unpin(struct worker *worker)
 {
     for (size_t i = 0; i < worker->n_providers; i++)
         worker->providers[i].run->pins--;
@@ -138,7 +142,8 @@ static uint64_t sum_shared(const struct worker *worker)
     return sum;
 }
 
-bool provider_copy(struct worker *worker)
+/* False when they had nothing. */
+static bool copy_from_pinned(struct worker *worker)
 {
     uint64_t shared_before = sum_shared(worker);
     worker->n_rest = 0;
@@ -157,4 +162,24 @@ bool provider_copy(struct worker *worker)
     worker->rest = clips;
     worker->rest_room = room;
     return sum_shared(worker) > shared_before;
+}
+
+bool provider_take(struct worker *worker)
+{
+    pthread_mutex_t *lock = &worker->engine->lock;
+    struct flight copies = {0};
+    pthread_mutex_lock(lock);
+    bool found = pin(worker);
+    pthread_mutex_unlock(lock);
+    if (!found)
+        return false;
+    uint64_t started_ns = clock_now_ns();
+    found = copy_from_pinned(worker);
+    flight_begin(&copies, worker); /* out of memory that is only ours while it is pinned */
+    flight_land(&copies);
+    worker->copy_ns += clock_now_ns() - started_ns;
+    pthread_mutex_lock(lock);
+    unpin(worker);
+    pthread_mutex_unlock(lock);
+    return found;
 }

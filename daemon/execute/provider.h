@@ -4,11 +4,8 @@
 
 #include "execute/engine_private.h"
 
-/* Under the lock: finds and pins runs that have finished this block. Returns whether there are any. */
-bool provider_pin(struct worker *worker);
-/* Copies what the pinned runs have and leaves in worker->clips what they have not. False when they had nothing. */
-bool provider_copy(struct worker *worker);
-/* Under the lock. */
-void provider_unpin(struct worker *worker);
+/* Copies what runs that have finished this block hold of worker->clips, and leaves there what they have not. False when they
+ * had nothing. Without the lock: they are pinned meanwhile. */
+bool provider_take(struct worker *worker);
 
 #endif

@@ -11,11 +11,11 @@
 #include "execute/needs.h"
 #include "execute/sums.h"
 
-static bool is_same_version(const struct scan *scan, const struct source *source, uint32_t file)
+static bool is_same_version(const struct scan *scan, const struct source *source, uint32_t file, uint64_t block_bytes)
 {
     static const struct source_identity unknown;
     const struct source_identity *identity = &source->files[file].identity;
-    if (memcmp(&scan->identity, identity, sizeof *identity) != 0)
+    if (scan->block_bytes != block_bytes || memcmp(&scan->identity, identity, sizeof *identity) != 0)
         return false;
     return memcmp(identity, &unknown, sizeof unknown) != 0 || (scan->source == source && scan->file == file);
 }
@@ -24,10 +24,14 @@ static struct scan *find_or_create(struct engine *engine, const struct run *run,
 {
     const struct source *source = run->options.mapping->artifact->source;
     for (struct scan *scan = engine->scans; scan; scan = scan->next)
-        if (is_same_version(scan, source, file))
+        if (is_same_version(scan, source, file, run->block_bytes))
             return scan;
     struct scan *fresh = memory_alloc(sizeof *fresh);
-    *fresh = (struct scan){.identity = source->files[file].identity, .source = source, .file = file, .next = engine->scans};
+    *fresh = (struct scan){.identity = source->files[file].identity,
+                           .source = source,
+                           .file = file,
+                           .block_bytes = run->block_bytes,
+                           .next = engine->scans};
     fresh->ledger.kind = sums_choose(run, file);
     engine->scans = fresh;
     return fresh;
@@ -40,6 +44,8 @@ static void destroy_scan(struct engine *engine, struct scan *scan)
         link = &(*link)->next;
     *link = scan->next;
     staging_forget(&engine->staging, scan);
+    staging_forget(&engine->remote.images, scan);
+    staging_forget(&engine->remote.windows, scan);
     ledger_fini(&scan->ledger);
     free(scan);
 }
@@ -113,10 +119,13 @@ static struct member *member_of(struct run *run, size_t need)
     return &run->members[lo];
 }
 
-static bool is_in_flight(const struct engine *engine, const struct scan *scan, uint64_t block)
+static bool is_in_flight(const struct run *run, const struct scan *scan, uint64_t block)
 {
-    for (size_t i = 0; i < engine->n_workers; i++) {
-        const struct worker *worker = &engine->workers[i];
+    const struct engine *engine = run->engine;
+    const struct worker *workers = run->origin ? engine->remote.workers : engine->workers;
+    size_t n_workers = run->origin ? engine->remote.n_started : engine->n_workers;
+    for (size_t i = 0; i < n_workers; i++) {
+        const struct worker *worker = &workers[i];
         if (worker->kind == ITEM_BLOCK && worker->scan == scan && worker->block == block)
             return true;
     }
@@ -125,7 +134,7 @@ static bool is_in_flight(const struct engine *engine, const struct scan *scan, u
 
 bool scan_is_takeable(struct run *run, size_t need)
 {
-    return !is_in_flight(run->engine, member_of(run, need)->scan, run->needs[need].block);
+    return !is_in_flight(run, member_of(run, need)->scan, run->needs[need].block);
 }
 
 static bool take_deferred(struct run *run, size_t *need)

@@ -1,4 +1,5 @@
 /* One preadv(2) per extent, up to IOV_MAX buffers each: destinations where bytes are wanted, a trash buffer for the gaps.
+ * From a remote source one request, whatever the number of buffers; it throws away by itself what has no address.
  *
  *     extent   |aaaa....bbbbbb..cc|        a, b, c: pieces of (maybe) different runs, sorted by source offset
  *     iovecs    a   trash b   tr c
@@ -32,8 +33,12 @@ static int flush(struct read_list *list)
     if (list->n_iov == 0)
         return 0;
     uint64_t started_ns = clock_now_ns();
-    struct source_read read = {
-        .file = part->file, .offset = list->start, .iov = worker->iov, .n_iov = list->n_iov, .checksum = sums_kind(worker)};
+    struct source_read read = {.file = part->file,
+                               .offset = list->start,
+                               .iov = worker->iov,
+                               .n_iov = list->n_iov,
+                               .cancel = worker->is_remote ? &worker->cancel : NULL,
+                               .checksum = sums_kind(worker)};
     int result = source_read(part->source, &read, list->error);
     worker->read_ns += clock_now_ns() - started_ns;
     if (result == 0)
@@ -43,13 +48,26 @@ static int flush(struct read_list *list)
     return result;
 }
 
+/* A system call takes so many buffers, a request takes any number. */
+static int make_room(struct read_list *list)
+{
+    struct worker *worker = list->worker;
+    if ((size_t)list->n_iov < worker->iov_room)
+        return 0;
+    if (!worker->is_remote)
+        return flush(list);
+    worker->iov_room *= 2;
+    worker->iov = memory_grow(worker->iov, worker->iov_room, sizeof *worker->iov);
+    return 0;
+}
+
 static int add_buffer(struct read_list *list, void *base, uint64_t bytes)
 {
     struct iovec *last = list->n_iov ? &list->worker->iov[list->n_iov - 1] : NULL;
     if (last && (char *)last->iov_base + last->iov_len == base) {
         last->iov_len += bytes;
     } else {
-        if (list->n_iov == IOV_MAX && flush(list))
+        if (make_room(list))
             return -1;
         list->worker->iov[list->n_iov++] = (struct iovec){base, bytes};
     }
@@ -61,11 +79,11 @@ static int add_gap(struct read_list *list, uint64_t end)
 {
     struct worker *worker = list->worker;
     while (list->at < end) {
-        uint64_t bytes = end - list->at, room = worker->engine->staging.buffer_bytes;
-        if (list->n_iov == IOV_MAX && flush(list))
+        uint64_t bytes = end - list->at, room = worker->is_remote ? UINT64_MAX : worker->engine->staging.buffer_bytes;
+        if (make_room(list))
             return -1;
         bytes = bytes < room ? bytes : room;
-        worker->iov[list->n_iov++] = (struct iovec){worker->buffer->memory, bytes};
+        worker->iov[list->n_iov++] = (struct iovec){worker->is_remote ? NULL : worker->buffer->memory, bytes};
         list->at += bytes;
     }
     return 0;
@@ -168,8 +186,10 @@ static int scatter_request(struct worker *worker, const struct extent *request, 
 int scatter_window(struct worker *worker, struct error *error)
 {
     size_t next = 0;
-    if (!worker->iov)
-        worker->iov = memory_alloc_array(IOV_MAX, sizeof *worker->iov);
+    if (!worker->iov) {
+        worker->iov_room = IOV_MAX;
+        worker->iov = memory_alloc_array(worker->iov_room, sizeof *worker->iov);
+    }
     extent_requests(worker, 1);
     collect_pieces(worker);
     for (size_t i = 0; i < worker->n_requests; i++)

@@ -123,6 +123,14 @@ void staging_forget(struct staging *staging, const struct scan *scan)
     }
 }
 
+void staging_resize(struct staging *staging, uint64_t budget_bytes)
+{
+    uint64_t budget_buffers = budget_bytes / staging->buffer_bytes;
+    staging->budget_buffers = budget_buffers > 0 ? budget_buffers : 1;
+    while (staging->n_buffers > staging->budget_buffers && (staging->free || staging->kept))
+        destroy_buffer(staging, staging->free ? unlink_first(&staging->free) : unlink_oldest(&staging->kept));
+}
+
 static void expire_list(struct staging *staging, struct staging_buffer **list, uint64_t before_ns)
 {
     while (*list) {

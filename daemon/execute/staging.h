@@ -45,6 +45,8 @@ void staging_keep(struct staging *staging, struct staging_buffer *buffer, const 
 /* Takes out the kept window that starts there; NULL when there is none. */
 struct staging_buffer *staging_find(struct staging *staging, const struct scan *scan, uint64_t start);
 void staging_forget(struct staging *staging, const struct scan *scan); /* the scan goes away */
+/* A new budget; what is kept beyond it is freed. */
+void staging_resize(struct staging *staging, uint64_t budget_bytes);
 /* Frees what has not been used since `before_ns`. Returns whether anything is left. */
 bool staging_expire(struct staging *staging, uint64_t before_ns);
 /* Makes a taken buffer fit for the device's copies, once and for all devices. Without the lock. */

@@ -19,6 +19,8 @@
 #include "execute/collective_private.h"
 #include "execute/needs.h"
 #include "execute/padding.h"
+#include "execute/remote_block.h"
+#include "execute/remote_pool.h"
 #include "execute/scan.h"
 
 enum { MANY = 16 << 10 }; /* larger arrays are not kept between items */
@@ -68,12 +70,14 @@ static void fail_run(struct run *run, const struct error *error)
         run->error = *error;
     run->has_failed = true;
     worker_unlist_run(run);
+    if (run->origin)
+        remote_pool_interrupt(run->engine);
 }
 
 static bool take_from(struct run *run, struct worker *worker)
 {
     worker->n_parts = 0;
-    if (run->stage == RUN_NEW || run->wants_padding) {
+    if (!worker->is_remote && (run->stage == RUN_NEW || run->wants_padding)) {
         worker->kind = run->stage == RUN_NEW ? ITEM_SETUP : ITEM_PADDING;
         run->stage = run->stage == RUN_NEW ? RUN_SETUP : run->stage;
         run->wants_padding = run->wants_padding && worker->kind == ITEM_SETUP;
@@ -82,7 +86,9 @@ static bool take_from(struct run *run, struct worker *worker)
         worker->parts[worker->n_parts++].run = run;
         return true;
     }
-    if (run->stage != RUN_ACTIVE)
+    if (run->stage != RUN_ACTIVE || worker->is_remote != (run->origin != NULL))
+        return false;
+    if (run->origin && !remote_pool_may_take(run))
         return false;
     struct collective *collective = run->options.collective;
     if (collective && collective_take(collective, worker))
@@ -90,7 +96,7 @@ static bool take_from(struct run *run, struct worker *worker)
     return (!collective || collective_is_exhausted(collective)) && scan_take(run, worker);
 }
 
-static bool take_item(struct worker *worker)
+bool worker_take_item(struct worker *worker)
 {
     struct engine *engine = worker->engine;
     struct run *run = engine->active, *first = run;
@@ -109,15 +115,18 @@ static void set_up(struct worker *worker)
     struct engine *engine = worker->engine;
     struct run *run = worker->parts[0].run;
     run->ready = memory_alloc(run->options.segment->allocated_bytes / HUGE_PAGE_BYTES + 1);
-    needs_build(run, engine->block_bytes);
+    needs_build(run, run->block_bytes);
+    bool has_threads = !run->origin || remote_pool_grow(run, &worker->parts[0].error) == 0;
     pthread_mutex_lock(&engine->lock);
+    if (!has_threads)
+        fail_run(run, &worker->parts[0].error);
     scan_attach(engine, run);
     run->n_pending = run->n_needs;
     if (run->options.collective)
         collective_gather(run);
     else
         run->stage = RUN_ACTIVE;
-    pthread_cond_broadcast(&engine->work);
+    engine_wake(engine);
     pthread_mutex_unlock(&engine->lock);
 }
 
@@ -204,16 +213,17 @@ static int take_buffer(struct worker *worker)
     return -1;
 }
 
-/* Under the lock, which is released while the work is done. */
-static void run_item(struct worker *worker)
+void worker_run_item(struct worker *worker)
 {
     pthread_mutex_t *lock = &worker->engine->lock;
-    if (worker->kind != ITEM_BLOCK || take_buffer(worker) == 0) {
+    if (worker->kind != ITEM_BLOCK || worker->is_remote || take_buffer(worker) == 0) {
         pthread_mutex_unlock(lock);
         if (worker->kind == ITEM_SETUP)
             set_up(worker);
         else if (worker->kind == ITEM_PADDING)
             zero_padding(worker);
+        else if (worker->is_remote)
+            remote_block_run(worker);
         else
             block_run(worker);
         pthread_mutex_lock(lock);
@@ -223,7 +233,7 @@ static void run_item(struct worker *worker)
     complete_item(worker);
 }
 
-static void drop_large_arrays(struct worker *worker)
+void worker_drop_large_arrays(struct worker *worker)
 {
     if (worker->clips_room + worker->rest_room + worker->pieces_room + worker->extents_room + worker->copies_room > MANY)
         worker_fini(worker);
@@ -245,7 +255,7 @@ static void wait_for_work(struct worker *worker)
 {
     struct engine *engine = worker->engine;
     give_buffers(worker, clock_now_ns());
-    drop_large_arrays(worker);
+    worker_drop_large_arrays(worker);
     if (!engine->staging.n_buffers) {
         pthread_cond_wait(&engine->work, &engine->lock);
         return;
@@ -263,8 +273,8 @@ void *worker_main(void *argument)
     struct engine *engine = worker->engine;
     pthread_mutex_lock(&engine->lock);
     while (!engine->is_stopping) {
-        if (take_item(worker))
-            run_item(worker);
+        if (worker_take_item(worker))
+            worker_run_item(worker);
         else
             wait_for_work(worker);
     }
@@ -285,5 +295,6 @@ void worker_fini(struct worker *worker)
     free(worker->copies);
     free(worker->iov);
     free(worker->providers);
-    *worker = (struct worker){.engine = worker->engine, .thread = worker->thread};
+    *worker = (struct worker){
+        .engine = worker->engine, .thread = worker->thread, .is_remote = worker->is_remote, .cancel = worker->cancel};
 }

@@ -11,6 +11,11 @@ void worker_fini(struct worker *worker); /* frees its arrays, after the thread h
 void worker_finish_run(struct run *run);
 /* Under the lock: the run needs no worker's attention any more. */
 void worker_unlist_run(struct run *run);
+/* Under the lock: the next item of the active runs in turn becomes the worker's. */
+bool worker_take_item(struct worker *worker);
+/* Under the lock, which is released while the work is done. */
+void worker_run_item(struct worker *worker);
+void worker_drop_large_arrays(struct worker *worker); /* before it sleeps */
 /* Under the lock: whether nothing of the run is pending or in flight. */
 bool worker_run_is_over(const struct run *run);
 

@@ -8,13 +8,18 @@
 static uint64_t peak_temporary_bytes(const struct planning *planning, uint64_t read_bytes, uint64_t skipped_bytes)
 {
     const struct plan_facts *facts = planning->facts;
+    if (facts->source.remote && facts->device.direct_segments) /* what is skipped may be kept for others */
+        return skipped_bytes == 0 ? 0 : read_bytes < facts->extent_cache_bytes ? read_bytes : facts->extent_cache_bytes;
     bool in_place = facts->device.direct_segments && facts->cached_share >= 1;
     uint64_t wanted = in_place ? skipped_bytes : read_bytes;
     return wanted < facts->staging_budget_bytes ? wanted : facts->staging_budget_bytes;
 }
 
+/* Of what is copied after it was read. */
 static double uncached_share(const struct plan_facts *facts)
 {
+    if (facts->source.remote && facts->device.direct_segments)
+        return 0;
     return facts->cached_share >= 1 ? 0 : facts->cached_share > 0 ? 1 - facts->cached_share : 1;
 }
 
@@ -34,7 +39,7 @@ void candidate_measure(const struct planning *planning, struct proposal *proposa
         .read_bytes = candidate->read_bytes,
         .skipped_bytes = skipped,
         .copied_bytes = (uint64_t)((double)candidate->requested_bytes * uncached_share(planning->facts)),
-        .copied_rows = planning->n_rows - candidate->requests,
+        .copied_rows = planning->n_rows > candidate->requests ? planning->n_rows - candidate->requests : 0,
         .fresh_bytes = planning->mapping->replica_bytes,
         .cached_share = planning->facts->cached_share,
     };

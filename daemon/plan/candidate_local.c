@@ -37,6 +37,8 @@ static bool measure_mixed(const struct planning *planning, const struct proposal
 
 static const char *refusal(const struct planning *planning, const struct candidate *candidate)
 {
+    if (planning->facts->source.remote)
+        return "source_not_disk";
     if (!planning->facts->device.direct_segments && !planning->facts->device.queued_copies)
         return "target_not_gpu:no_direct_segments";
     if (!planning->facts->strategy->enable_local_batched_disk_load)

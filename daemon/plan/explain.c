@@ -12,6 +12,7 @@
 #include "base/memory.h"
 #include "base/text.h"
 #include "plan/explain_group.h"
+#include "plan/remote.h"
 
 enum { MAX_FILE_LINES = 20, NUMBER_CHARS = 32, LEAST_NAME_WIDTH = 21, MOST_NAME_WIDTH = 48 };
 
@@ -83,7 +84,15 @@ static void write_view(const struct page *page)
 static void write_source(const struct page *page)
 {
     const struct source_caps *caps = &page->facts->source;
-    char gap[TEXT_SIZE_CHARS];
+    char gap[TEXT_SIZE_CHARS], request[TEXT_SIZE_CHARS];
+    if (caps->remote) {
+        fprintf(page->out,
+                "source    remote%s%s, %" PRIu32 " requests of up to %s at once; gaps below %s cost less than a request\n",
+                *caps->filesystem_type ? " " : "", caps->filesystem_type,
+                remote_parallel_requests(caps, &page->facts->speed), text_people_bytes(remote_block_bytes(caps), request),
+                text_people_bytes(page->plan->merge_gap_bytes, gap));
+        return;
+    }
     fprintf(page->out, "source    %s%s%s, %.0f%% in the page cache; gaps below %s cost less than a request\n",
             caps->filesystem == SOURCE_LOCAL ? "local" : "network", *caps->filesystem_type ? " " : "", caps->filesystem_type,
             page->facts->cached_share * 100, text_people_bytes(page->plan->merge_gap_bytes, gap));
@@ -140,6 +149,8 @@ static void write_candidates(const struct page *page)
 
 static const char *landing(const struct plan_facts *facts)
 {
+    if (facts->source.remote && facts->device.direct_segments)
+        return "direct";
     if (!facts->device.direct_segments || facts->cached_share <= 0)
         return "staged";
     return facts->cached_share >= 1 ? "direct" : "direct where cached, else staged";

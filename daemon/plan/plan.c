@@ -13,6 +13,7 @@
 
 #include "base/memory.h"
 #include "plan/candidate.h"
+#include "plan/remote.h"
 
 const char *executor_name(enum executor executor)
 {
@@ -126,11 +127,18 @@ static void note_group(const struct execution_topology *topology, const struct p
     plan->group = facts->group ? collective_plan_ref(facts->group) : NULL;
 }
 
+static uint64_t choose_merge_gap(const struct plan_facts *facts)
+{
+    if (!facts->source.remote)
+        return cost_merge_gap_bytes(facts->costs, facts->cached_share);
+    return facts->strategy->remote_fine_slices ? 0 : remote_merge_gap_bytes(&facts->speed);
+}
+
 static struct planning survey(const struct mapping *mapping, const struct load_spec *spec, const struct plan_facts *facts,
                               struct plan *plan)
 {
     struct planning planning = {.mapping = mapping, .spec = spec, .facts = facts};
-    plan->merge_gap_bytes = planning.merge_gap_bytes = cost_merge_gap_bytes(facts->costs, facts->cached_share);
+    plan->merge_gap_bytes = planning.merge_gap_bytes = choose_merge_gap(facts);
     for (size_t i = 0; i < mapping->n_runs; i++)
         planning.n_rows += mapping->runs[i].n_rows;
     for (size_t i = 0; i < mapping->n_tensors; i++)
@@ -144,7 +152,12 @@ struct plan *plan_build(const struct mapping *mapping, const struct load_spec *s
 {
     struct plan *plan = memory_alloc(sizeof *plan);
     arena_init(&plan->arena, 0);
-    struct planning planning = survey(mapping, spec, facts, plan);
+    struct cost_constants costs = *facts->costs;
+    struct plan_facts complete = *facts;
+    complete.costs = &costs;
+    if (facts->source.remote)
+        remote_set_costs(&facts->source, &facts->speed, &costs);
+    struct planning planning = survey(mapping, spec, &complete, plan);
     struct proposal proposals[EXECUTOR_COUNT];
     struct proposal *generic = &proposals[EXECUTOR_GENERIC_BYTE_RANGE];
     candidate_generic_build(&planning, generic);

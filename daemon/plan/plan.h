@@ -65,15 +65,17 @@ struct plan_facts {
     const struct materialization_strategy *strategy;
     const struct cost_constants *costs; /* of the source's device */
     struct source_caps source;
+    struct source_speed speed; /* of a remote source: what it has learned */
     struct device_caps device;
-    uint64_t staging_budget_bytes;
-    double cached_share; /* of the mapping's source bytes */
+    uint64_t staging_budget_bytes, extent_cache_bytes;
+    double cached_share;           /* of the mapping's source bytes */
     struct collective_plan *group; /* what the ranks do together, once all of them are known; else NULL */
     const char *group_problem;     /* why this load has to do without its group; NULL = nothing is known against it */
 };
 
 /* A plan that selects the collective without facts->group is what one rank would like: it cannot be run, the group has to
- * assemble first. Fails only when nothing may run: a required collective that cannot be (FAILED_PRECONDITION). NULL on error. */
+ * assemble first. Fails only when nothing may run: a required collective that cannot be (FAILED_PRECONDITION). NULL on
+ * error. */
 struct plan *plan_build(const struct mapping *mapping, const struct load_spec *spec, const struct plan_facts *facts,
                         struct error *error);
 void plan_destroy(struct plan *plan); /* accepts NULL */

@@ -7,19 +7,48 @@
 struct walk {
     struct step_rule rule;
     struct plan_step open; /* count 0 = none */
+    uint64_t closed_end;   /* of the step before it, in the same file */
     struct plan_step *out; /* NULL = measure only */
     struct step_totals totals;
 };
+
+/* Every border of the grid that lies inside a row makes one request more. */
+static uint64_t count_requests(const struct plan_step *step, uint64_t grid_bytes)
+{
+    uint64_t first = step->offset, end = first + (step->count - 1) * step->stride + step->bytes, requests = step->count;
+    if (grid_bytes == 0)
+        return requests;
+    if (step->count == 1)
+        return (end - 1) / grid_bytes - first / grid_bytes + 1;
+    for (uint64_t border = (first / grid_bytes + 1) * grid_bytes; border < end; border += grid_bytes) {
+        uint64_t inside = (border - first) % step->stride;
+        requests += inside > 0 && inside < step->bytes;
+    }
+    return requests;
+}
+
+/* Rows that stay apart have neighbours that they do not stay apart from: on the grid, those share a request. */
+static void join_on_grid(struct walk *walk, const struct plan_step *step)
+{
+    uint64_t grid = walk->rule.grid_bytes, end = walk->closed_end;
+    uint64_t gap = step->offset - end;
+    walk->closed_end = step->offset + (step->count - 1) * step->stride + step->bytes;
+    if (grid == 0 || end == 0 || gap >= walk->rule.join_below_bytes || (end - 1) / grid != step->offset / grid)
+        return;
+    walk->totals.requests--;
+    walk->totals.read_bytes += gap;
+}
 
 static void close_step(struct walk *walk)
 {
     const struct plan_step *open = &walk->open;
     if (open->count == 0)
         return;
+    join_on_grid(walk, open);
     if (walk->out)
         walk->out[walk->totals.n_steps] = *open;
     walk->totals.n_steps++;
-    walk->totals.requests += open->count;
+    walk->totals.requests += count_requests(open, walk->rule.grid_bytes);
     walk->totals.read_bytes += open->count * open->bytes;
     walk->open.count = 0;
 }
@@ -57,6 +86,7 @@ static void walk_file(struct walk *walk, const struct mapping *mapping, size_t f
     for (size_t i = mapping->file_first[file]; i < mapping->file_first[file + 1]; i++)
         add_run(walk, &mapping->runs[i]);
     close_step(walk);
+    walk->closed_end = 0;
 }
 
 struct step_totals steps_measure(const struct mapping *mapping, struct step_rule rule)

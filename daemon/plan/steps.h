@@ -14,13 +14,14 @@
 struct step_rule {
     uint64_t join_below_bytes; /* extents with a smaller gap than this between them become one */
     uint64_t hull_below_bytes; /* rows with a smaller gap than this are read in one piece, from the first to the last */
+    uint64_t grid_bytes;       /* extents are asked for in pieces that end at its multiples; 0 = whole */
 };
 
 #define STEP_RULE_EXACT ((struct step_rule){.join_below_bytes = 1, .hull_below_bytes = 1})
 
 struct step_totals {
     size_t n_steps;
-    uint64_t requests, read_bytes; /* sums of count and of count * bytes */
+    uint64_t requests, read_bytes; /* pieces on the grid; sum of count * bytes */
 };
 
 struct step_totals steps_measure(const struct mapping *mapping, struct step_rule rule);

@@ -1,5 +1,6 @@
 /* Status: loads, replicas, leases, budgets, calibration, as they are now. */
 #include <stdio.h>
+#include <string.h>
 #include <sys/sysmacros.h>
 #include <unistd.h>
 
@@ -77,6 +78,30 @@ static void add_calibration(void *data, uint64_t device_id, const struct cost_co
     APPEND(status, calibration, row);
 }
 
+static double gbps(uint64_t bytes_per_s)
+{
+    return (double)bytes_per_s / 1e9;
+}
+
+static void add_store(void *data, const struct engine_origin *origin)
+{
+    struct status *status = data;
+    Tensorcast__Daemon__V1__StoreStatus *row = arena_alloc(&status->arena, sizeof *row);
+    tensorcast__daemon__v1__store_status__init(row);
+    row->origin = arena_text(&status->arena, origin->name, strlen(origin->name));
+    row->latency_us = origin->speed.latency_us;
+    row->connection_gbps = gbps(origin->speed.connection_bytes_per_s);
+    row->total_gbps = gbps(origin->speed.bytes_per_s);
+    row->parallel_requests = origin->parallel_requests;
+    row->in_flight = origin->in_flight;
+    row->requests = origin->speed.requests;
+    row->retries = origin->speed.retries;
+    row->hedges = origin->speed.hedges;
+    row->throttled = origin->speed.throttled;
+    row->received_bytes = origin->speed.received_bytes;
+    APPEND(status, stores, row);
+}
+
 void method_status(struct rpc_call *call, const ProtobufCMessage *request, void *context)
 {
     const struct daemon *daemon = context;
@@ -98,6 +123,7 @@ void method_status(struct rpc_call *call, const ProtobufCMessage *request, void 
     replica_each(services->replicas, add_replica, &status);
     load_table_each(daemon->loads, add_load, &status);
     calibration_each(services->calibration, add_calibration, &status);
+    engine_each_origin(services->engine, add_store, &status);
     rpc_call_reply(call, &response->base);
     arena_fini(&status.arena);
 }

@@ -25,9 +25,28 @@ void scene_init(struct load_scene *scene, uint64_t seed, uint64_t staging_bytes,
     *scene = (struct load_scene){.random = seed * 0x9E3779B97F4A7C15u + 1};
     scene->loop = loop_create();
     scene->device = device_host_create(pool_bytes);
-    int result = engine_create(&(struct engine_options){scene->loop, staging_bytes, n_threads}, &scene->engine, &error);
+    struct engine_options options = {.loop = scene->loop, .staging_budget_bytes = staging_bytes, .io_threads = n_threads};
+    int result = engine_create(&options, &scene->engine, &error);
     assert(result == 0);
     (void)result;
+}
+
+void scene_use_extent_cache(struct load_scene *scene, uint64_t staging_bytes, uint64_t cache_bytes)
+{
+    struct error error;
+    struct engine_options options = {
+        .loop = scene->loop, .staging_budget_bytes = staging_bytes, .extent_cache_bytes = cache_bytes};
+    engine_destroy(scene->engine);
+    int result = engine_create(&options, &scene->engine, &error);
+    assert(result == 0);
+    (void)result;
+}
+
+struct source_remote *scene_move_away(struct load_scene *scene)
+{
+    struct source_remote *remote = source_remote_create(scene->artifact->source);
+    scene->artifact->source = &remote->base;
+    return remote;
 }
 
 static void remove_files(struct load_scene *scene)
@@ -142,13 +161,17 @@ static struct plan *make_plan(const struct load *load, const struct view_spec *v
                               const struct device *device)
 {
     struct error error;
-    struct materialization_strategy strategy = {.enable_local_batched_disk_load = true, .allow_mixed_execution = true};
+    struct materialization_strategy strategy = {.enable_local_batched_disk_load = true,
+                                                .allow_mixed_execution = true,
+                                                .remote_fine_slices = load->scene->fine_slices};
     struct load_spec spec = {.artifact = "scene", .view = *view, .policy = {.executor = executor}};
     struct plan_facts facts = {.strategy = &strategy,
                                .costs = &cost_defaults,
                                .source = load->source->base.caps,
+                               .extent_cache_bytes = 64 << 20,
                                .device = device->caps,
                                .staging_budget_bytes = 64 << 20};
+    source_speed(&load->source->base, &facts.speed);
     struct plan *plan = plan_build(load->mapping, &spec, &facts, &error);
     assert(plan);
     return plan;
@@ -221,10 +244,14 @@ void load_start_in(struct load *load, struct collective *collective, uint32_t ra
     if (load->has_failed) /* there is no segment */
         return;
     load->scene->n_running++;
-    load->run = run_start(load->scene->engine,
-                          &(struct run_options){.mapping = load->mapping, .plan = load->plan, .segment = load->segment,
-                                                .done = on_done, .data = load, .collective = collective, .rank = rank,
-                                                .n_sharers = 1});
+    load->run = run_start(load->scene->engine, &(struct run_options){.mapping = load->mapping,
+                                                                     .plan = load->plan,
+                                                                     .segment = load->segment,
+                                                                     .done = on_done,
+                                                                     .data = load,
+                                                                     .collective = collective,
+                                                                     .rank = rank,
+                                                                     .n_sharers = 1});
 }
 
 void load_start(struct load *load)

@@ -8,6 +8,7 @@
 #include "resolve/artifact.h"
 #include "tests/support/device_fault.h"
 #include "tests/support/source_fault.h"
+#include "tests/support/source_remote.h"
 
 enum { SCENE_MAX_FILES = 4, SCENE_MAX_TENSORS = 64 };
 
@@ -27,6 +28,7 @@ struct load_scene {
         uint32_t rank;
     } tensors[SCENE_MAX_TENSORS];
     struct artifact *artifact;
+    bool fine_slices; /* remote_fine_slices of the strategy */
     int n_running, n_done;
 };
 
@@ -46,6 +48,10 @@ struct load { /* one load from view to segment */
 
 void scene_init(struct load_scene *scene, uint64_t seed, uint64_t staging_bytes, uint64_t n_threads, uint64_t pool_bytes);
 void scene_fini(struct load_scene *scene);
+/* An engine with an extent cache instead; before the first load. */
+void scene_use_extent_cache(struct load_scene *scene, uint64_t staging_bytes, uint64_t cache_bytes);
+/* Puts a store in front of the checkpoint's files; after scene_write(). */
+struct source_remote *scene_move_away(struct load_scene *scene);
 uint64_t scene_random(struct load_scene *scene, uint64_t below);
 
 /* Adds a U8 tensor to the checkpoint; tensors go to the files in turn. */

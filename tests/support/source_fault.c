@@ -46,6 +46,11 @@ static int fault_check_unchanged(struct source *source, size_t file, struct erro
     return source_check_unchanged(((struct source_fault *)source)->inner, file, error);
 }
 
+static void fault_speed(struct source *source, struct source_speed *speed)
+{
+    source_speed(((struct source_fault *)source)->inner, speed);
+}
+
 static void fault_close(struct source *source)
 {
     source_unref(((struct source_fault *)source)->inner);
@@ -57,6 +62,7 @@ static const struct source_ops fault_ops = {
     .read = fault_read,
     .resident_bytes = fault_resident_bytes,
     .check_unchanged = fault_check_unchanged,
+    .speed = fault_speed,
     .close = fault_close,
 };
 

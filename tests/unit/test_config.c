@@ -91,6 +91,7 @@ static void the_defaults_are_those_of_the_documents(void **state)
     assert_string_equal(config->logging.file, "");
     assert_int_equal(config->memory.host_budget_bytes, 0);
     assert_int_equal(config->memory.staging_budget_bytes, 64 << 20);
+    assert_int_equal(config->memory.extent_cache_bytes, 512 << 20);
     assert_int_equal(config->memory.replica_idle_ttl_ms, 600000);
     assert_int_equal(config->memory.pool_budget_bytes, 0);
     assert_int_equal(config->disk.n_trusted_roots, 1);
@@ -110,6 +111,7 @@ static void the_defaults_are_those_of_the_documents(void **state)
     assert_false(strategy->owner_file_collective_allow_mixed_residual);
     assert_int_equal(strategy->owner_file_collective_planner_cache_entries, 256);
     assert_int_equal(strategy->cost_gate, COST_GATE_TIME);
+    assert_false(strategy->remote_fine_slices);
 }
 
 /* One written value per key that differs from its default, with what it prints as. */
@@ -129,6 +131,7 @@ static const struct {
     {"logging.file", "/var/log/t.log", "/var/log/t.log"},
     {"memory.host_budget", "2GiB", "2GiB"},
     {"memory.staging_budget", "96 MB", "96MiB"},
+    {"memory.extent_cache", "17 MiB", "17MiB"},
     {"memory.replica_idle_ttl", "1.5s", "1500ms"},
     {"memory.pool_budget", "4097", "4097"},
     {"sources.disk.trusted_roots", "[/a/, \"/b c\"]", "[/a, \"/b c\"]"},
@@ -181,6 +184,7 @@ static const struct {
     {"engine.materialization_strategy.owner_file_collective_allow_mixed_residual", "true", "true"},
     {"engine.materialization_strategy.owner_file_collective_planner_cache_entries", "0", "0"},
     {"engine.materialization_strategy.cost_gate", "source_bytes", "source_bytes"},
+    {"engine.materialization_strategy.remote_fine_slices", "true", "true"},
 };
 
 /* "a.b.c" and a value as {a: {b: {c: value}}}. */

@@ -1,0 +1,354 @@
+/* See remote_pool.h. Two kinds of temporary memory, both freed some time after the last use:
+ *
+ *   images    of whole blocks of which only a part was wanted so far: the extent cache, bounded by its own setting
+ *   windows   for memory that sockets cannot write into: within the staging budget, of which the other threads then keep
+ *             only the buffers that they work with */
+#include "execute/remote_pool.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/clock.h"
+#include "base/memory.h"
+#include "execute/worker.h"
+#include "plan/remote.h"
+
+enum { MAX_THREADS = 256, MAX_IDLE_ORIGINS = 64, STACK_BYTES = 256 << 10 };
+static const uint64_t keep_ns = 2000 * (uint64_t)NS_PER_MS;
+
+void remote_pool_init(struct engine *engine, const struct engine_options *options)
+{
+    struct remote_pool *pool = &engine->remote;
+    pthread_condattr_t monotonic;
+    pool->staging_budget_bytes = options->staging_budget_bytes;
+    pool->extent_cache_bytes = options->extent_cache_bytes;
+    pool->workers = memory_alloc_array(MAX_THREADS, sizeof *pool->workers);
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_cond_init(&pool->work, &monotonic);
+    pthread_cond_init(&pool->window_free, &monotonic);
+    pthread_condattr_destroy(&monotonic);
+}
+
+void remote_pool_stop(struct engine *engine)
+{
+    struct remote_pool *pool = &engine->remote;
+    for (size_t i = 0; i < pool->n_started; i++) {
+        pthread_join(pool->workers[i].thread, NULL);
+        worker_fini(&pool->workers[i]);
+    }
+}
+
+void remote_pool_fini(struct engine *engine)
+{
+    struct remote_pool *pool = &engine->remote;
+    staging_fini(&pool->images);
+    staging_fini(&pool->windows);
+    while (pool->origins) {
+        struct remote_origin *next = pool->origins->next;
+        free(pool->origins);
+        pool->origins = next;
+    }
+    pthread_cond_destroy(&pool->window_free);
+    pthread_cond_destroy(&pool->work);
+    free(pool->workers);
+}
+
+uint64_t remote_pool_bytes(const struct engine *engine)
+{
+    const struct remote_pool *pool = &engine->remote;
+    return __atomic_load_n(&pool->images.n_buffers, __ATOMIC_RELAXED) * pool->images.buffer_bytes +
+           __atomic_load_n(&pool->windows.n_buffers, __ATOMIC_RELAXED) * pool->windows.buffer_bytes;
+}
+
+/* --- origins -------------------------------------------------------------------------------------------------------- */
+
+/* "s3://bucket/key" -> "s3://bucket", without a user and a password; a reference without an authority is its own origin. */
+static void name_origin(const char *reference, char name[REMOTE_ORIGIN_CHARS])
+{
+    const char *mark = strstr(reference, "://");
+    if (!mark) {
+        snprintf(name, REMOTE_ORIGIN_CHARS, "%s", reference);
+        return;
+    }
+    const char *authority = mark + 3, *end = authority + strcspn(authority, "/?#");
+    const char *user = memrchr(authority, '@', (size_t)(end - authority));
+    authority = user ? user + 1 : authority;
+    snprintf(name, REMOTE_ORIGIN_CHARS, "%.*s%.*s", (int)(mark + 3 - reference), reference, (int)(end - authority),
+             authority);
+}
+
+/* A fresh one, or one that nobody has used lately. */
+static struct remote_origin *make_origin(struct remote_pool *pool)
+{
+    struct remote_origin *idle = NULL;
+    size_t n_idle = 0;
+    for (struct remote_origin *origin = pool->origins; origin; origin = origin->next) {
+        if (origin->n_runs > 0 || origin->n_in_flight > 0)
+            continue;
+        idle = origin;
+        n_idle++;
+    }
+    if (n_idle >= MAX_IDLE_ORIGINS)
+        return idle;
+    struct remote_origin *fresh = memory_alloc(sizeof *fresh);
+    fresh->next = pool->origins;
+    pool->origins = fresh;
+    return fresh;
+}
+
+static struct remote_origin *find_origin(const struct remote_pool *pool, const char *name)
+{
+    struct remote_origin *origin = pool->origins;
+    while (origin && strcmp(origin->name, name) != 0)
+        origin = origin->next;
+    return origin;
+}
+
+static struct remote_origin *find_or_make_origin(struct remote_pool *pool, const struct source *source)
+{
+    char name[REMOTE_ORIGIN_CHARS];
+    name_origin(source->reference, name);
+    struct remote_origin *found = find_origin(pool, name);
+    if (found)
+        return found;
+    struct remote_origin *made = make_origin(pool);
+    const struct source_speed unknown = {0};
+    memcpy(made->name, name, sizeof name);
+    made->speed = unknown;
+    remote_pace_init(&made->pace, remote_parallel_requests(&source->caps, &unknown));
+    return made;
+}
+
+/* All images have one size: that of the first remote source's blocks. */
+static void size_memory(struct engine *engine, const struct source_caps *caps)
+{
+    struct remote_pool *pool = &engine->remote;
+    if (pool->images.buffer_bytes > 0)
+        return;
+    staging_init(&pool->images, remote_block_bytes(caps), pool->extent_cache_bytes);
+    pool->images.budget_buffers = pool->extent_cache_bytes / pool->images.buffer_bytes;
+    staging_init(&pool->windows, remote_window_bytes(caps, pool->staging_budget_bytes), 0);
+}
+
+void remote_pool_attach(struct run *run)
+{
+    struct engine *engine = run->engine;
+    const struct source *source = run->options.mapping->artifact->source;
+    run->block_bytes = engine->block_bytes;
+    if (!source->caps.remote)
+        return;
+    size_memory(engine, &source->caps);
+    run->origin = find_or_make_origin(&engine->remote, source);
+    run->origin->n_runs++;
+    run->block_bytes =
+        run->options.segment->host_address ? remote_block_bytes(&source->caps) : engine->remote.windows.buffer_bytes;
+}
+
+void remote_pool_detach(struct run *run)
+{
+    if (run->origin)
+        run->origin->n_runs--;
+}
+
+/* --- threads -------------------------------------------------------------------------------------------------------- */
+
+static uint32_t limit_of(const struct remote_origin *origin)
+{
+    uint32_t allowed = origin->speed.parallel_requests;
+    return allowed > 0 && allowed < origin->pace.limit ? allowed : origin->pace.limit;
+}
+
+void engine_each_origin(struct engine *engine, void (*fn)(void *data, const struct engine_origin *origin), void *data)
+{
+    pthread_mutex_lock(&engine->lock);
+    for (const struct remote_origin *origin = engine->remote.origins; origin; origin = origin->next)
+        fn(data, &(struct engine_origin){origin->name, origin->speed, limit_of(origin), origin->n_in_flight});
+    pthread_mutex_unlock(&engine->lock);
+}
+
+struct source_speed engine_source_speed(struct engine *engine, struct source *source)
+{
+    struct source_speed speed;
+    char name[REMOTE_ORIGIN_CHARS];
+    source_speed(source, &speed);
+    name_origin(source->reference, name);
+    pthread_mutex_lock(&engine->lock);
+    const struct remote_origin *origin = source->caps.remote ? find_origin(&engine->remote, name) : NULL;
+    uint32_t limit = origin ? origin->pace.limit : 0;
+    pthread_mutex_unlock(&engine->lock);
+    if (limit > 0 && (speed.parallel_requests == 0 || limit < speed.parallel_requests))
+        speed.parallel_requests = limit;
+    return speed;
+}
+
+bool remote_pool_may_take(const struct run *run)
+{
+    return run->origin->n_in_flight < limit_of(run->origin);
+}
+
+static bool is_set(void *data)
+{
+    return __atomic_load_n(&((const struct worker *)data)->should_stop, __ATOMIC_RELAXED);
+}
+
+/* Under the lock, which is released while the work is done. */
+static void run_item(struct worker *worker)
+{
+    struct remote_origin *origin = worker->parts[0].run->origin;
+    origin->n_in_flight++;
+    worker_run_item(worker);
+    uint32_t before = limit_of(origin);
+    origin->speed = worker->speed;
+    if (worker->read_ns > 0 && !is_set(worker))
+        remote_pace_add(&origin->pace, clock_now_ns(), worker->read_ns, origin->n_in_flight);
+    origin->n_in_flight--;
+    __atomic_store_n(&worker->should_stop, false, __ATOMIC_RELAXED);
+    if (limit_of(origin) > before)
+        pthread_cond_broadcast(&worker->engine->remote.work);
+}
+
+/* What reads of other sources give up while windows are in use. */
+static void share_staging(struct engine *engine)
+{
+    struct remote_pool *pool = &engine->remote;
+    uint64_t budget = pool->staging_budget_bytes, others = engine->n_workers * engine->staging.buffer_bytes;
+    others *= engine->has_spares ? 2 : 1;
+    bool in_use = pool->windows.n_buffers > 0 || pool->n_waiting > 0;
+    staging_resize(&engine->staging, in_use && others < budget ? others : budget);
+    uint64_t own = in_use && others < budget ? (budget - others) / pool->windows.buffer_bytes : 0;
+    pool->windows.budget_buffers = own > 0 ? own : 1;
+}
+
+static void expire(struct engine *engine)
+{
+    struct remote_pool *pool = &engine->remote;
+    uint64_t before_ns = clock_now_ns() - keep_ns;
+    staging_expire(&pool->images, before_ns);
+    if (pool->windows.n_buffers > 0 && !staging_expire(&pool->windows, before_ns))
+        share_staging(engine);
+}
+
+/* Under the lock. */
+static void wait_for_work(struct worker *worker)
+{
+    struct engine *engine = worker->engine;
+    struct remote_pool *pool = &engine->remote;
+    worker_drop_large_arrays(worker);
+    if (pool->images.n_buffers == 0 && pool->windows.n_buffers == 0) {
+        pthread_cond_wait(&pool->work, &engine->lock);
+        return;
+    }
+    struct timespec until;
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_sec += (time_t)(keep_ns / 1000000000) + 1;
+    if (pthread_cond_timedwait(&pool->work, &engine->lock, &until) == ETIMEDOUT)
+        expire(engine);
+}
+
+static void *thread_main(void *argument)
+{
+    struct worker *worker = argument;
+    struct engine *engine = worker->engine;
+    pthread_mutex_lock(&engine->lock);
+    while (!engine->is_stopping) {
+        if (worker_take_item(worker))
+            run_item(worker);
+        else
+            wait_for_work(worker);
+    }
+    pthread_mutex_unlock(&engine->lock);
+    return NULL;
+}
+
+/* Under the lock: whoever takes an item is counted, since others look for blocks in flight. */
+static int add_thread(struct engine *engine)
+{
+    struct remote_pool *pool = &engine->remote;
+    struct worker *worker = &pool->workers[pool->n_started];
+    pthread_attr_t attributes;
+    worker->engine = engine;
+    worker->is_remote = true;
+    worker->cancel = (struct cancel){.is_set = is_set, .data = worker};
+    pthread_attr_init(&attributes);
+    pthread_attr_setstacksize(&attributes, STACK_BYTES);
+    int why = pthread_create(&worker->thread, &attributes, thread_main, worker);
+    pthread_attr_destroy(&attributes);
+    pool->n_started += why == 0;
+    return why;
+}
+
+static size_t count_wanted_threads(const struct engine *engine)
+{
+    size_t n_wanted = 0;
+    for (const struct remote_origin *origin = engine->remote.origins; origin; origin = origin->next)
+        if (origin->n_runs > 0)
+            n_wanted += origin->pace.most;
+    return n_wanted < MAX_THREADS ? n_wanted : MAX_THREADS;
+}
+
+int remote_pool_grow(struct run *run, struct error *error)
+{
+    struct engine *engine = run->engine;
+    struct remote_pool *pool = &engine->remote;
+    size_t n_started = 0;
+    bool is_enough = false;
+    int why = 0;
+    while (!is_enough && !why) { /* one at a time: others get the lock in between */
+        pthread_mutex_lock(&engine->lock);
+        is_enough = pool->n_started >= count_wanted_threads(engine);
+        if (!is_enough)
+            why = add_thread(engine);
+        n_started = pool->n_started;
+        pthread_mutex_unlock(&engine->lock);
+    }
+    return n_started > 0 ? 0 : fail_errno(error, why, "starting a thread that reads from a store");
+}
+
+void remote_pool_interrupt(struct engine *engine)
+{
+    struct remote_pool *pool = &engine->remote;
+    for (size_t i = 0; i < pool->n_started; i++) {
+        struct worker *worker = &pool->workers[i];
+        bool is_needed = worker->kind != ITEM_BLOCK;
+        for (size_t p = 0; p < worker->n_parts && !is_needed; p++)
+            is_needed = !worker->parts[p].run->has_failed;
+        if (!is_needed)
+            __atomic_store_n(&worker->should_stop, true, __ATOMIC_RELAXED);
+    }
+    pthread_cond_broadcast(&pool->window_free);
+}
+
+/* --- windows -------------------------------------------------------------------------------------------------------- */
+
+struct staging_buffer *remote_pool_take_window(struct worker *worker)
+{
+    struct engine *engine = worker->engine;
+    struct remote_pool *pool = &engine->remote;
+    struct staging_buffer *window = NULL;
+    pthread_mutex_lock(&engine->lock);
+    pool->n_waiting++;
+    while (!is_set(worker)) {
+        share_staging(engine);
+        window = staging_take(&pool->windows);
+        if (window || pool->windows.n_buffers == 0) /* nobody will give one back */
+            break;
+        pthread_cond_wait(&pool->window_free, &engine->lock);
+    }
+    pool->n_waiting--;
+    pthread_mutex_unlock(&engine->lock);
+    return window;
+}
+
+void remote_pool_give_window(struct worker *worker)
+{
+    struct engine *engine = worker->engine;
+    pthread_mutex_lock(&engine->lock);
+    staging_give(&engine->remote.windows, worker->buffer, clock_now_ns());
+    worker->buffer = NULL;
+    pthread_cond_signal(&engine->remote.window_free);
+    pthread_mutex_unlock(&engine->lock);
+}

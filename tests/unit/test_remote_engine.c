@@ -1,0 +1,516 @@
+/* The engine on remote sources: few large requests, many at once, every byte in its place, and nothing fetched twice. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "tests/support/load_scene.h"
+
+#include <cmocka.h> /* last: it makes a macro of fail */
+
+#define AUTO EXECUTOR_PREFERENCE_AUTO
+#define KIB ((uint64_t)1 << 10)
+#define MIB ((uint64_t)1 << 20)
+#define MS ((uint64_t)1000000)
+
+static uint64_t seed;
+
+static void add_mixed_tensors(struct load_scene *scene, size_t n_tensors, uint64_t scale)
+{
+    for (size_t i = 0; i < n_tensors; i++) {
+        uint32_t rank = (uint32_t)scene_random(scene, 4);
+        uint64_t shape[3];
+        for (uint32_t d = 0; d < rank; d++)
+            shape[d] = scene_random(scene, 40) == 0 ? 0
+                                                    : 1 + scene_random(scene, rank == 1   ? scale * 64
+                                                                              : rank == 2 ? scale
+                                                                                          : 40);
+        scene_add_tensor(scene, rank, shape);
+    }
+}
+
+static struct load *load_item(struct load_scene *scene, const char *name, uint32_t n_slices, const struct slice *slices)
+{
+    struct view_item item = {name, strlen(name), n_slices, slices};
+    return load_create(scene, &(struct view_spec){.items = &item, .n_items = 1, .align_bytes = 64}, AUTO, scene->device);
+}
+
+static struct load *load_columns(struct load_scene *scene, const char *name, int64_t from, int64_t to)
+{
+    return load_item(scene, name, 2, (struct slice[2]){{0, INT64_MAX}, {from, to}});
+}
+
+static void assert_success(const struct load *load)
+{
+    if (load->has_failed)
+        print_error("seed %llu: %s\n", (unsigned long long)seed, load->error.message);
+    assert_true(load->is_done);
+    assert_false(load->has_failed);
+    assert_true(load_is_right(load));
+    assert_int_equal(run_done_bytes(load->run), load->mapping->view_bytes);
+    assert_int_equal(load->report.direct_bytes + load->report.copied_bytes, load->mapping->view_bytes);
+}
+
+static void run_random_loads(uint64_t staging_bytes, uint64_t cache_bytes, uint64_t request_bytes, bool hides_address)
+{
+    struct load_scene scene;
+    struct load *loads[6];
+    scene_init(&scene, seed++, staging_bytes, 0, 64 * MIB);
+    scene_use_extent_cache(&scene, staging_bytes, cache_bytes);
+    add_mixed_tensors(&scene, 30, 300);
+    scene_write(&scene, 3, false);
+    struct source_remote *remote = scene_move_away(&scene);
+    remote->base.caps.request_bytes = request_bytes;
+    remote->latency_ns = MS;
+    struct device_fault *device = device_fault_create(scene.device);
+    device->hides_address = hides_address;
+    for (int round = 0; round < 3; round++) { /* later rounds get dirty memory from the pool */
+        size_t n_loads = 1 + scene_random(&scene, 6);
+        scene.fine_slices = scene_random(&scene, 8) == 0;
+        for (size_t i = 0; i < n_loads; i++) {
+            loads[i] = load_create_random(&scene, AUTO, &device->base);
+            load_start(loads[i]);
+        }
+        scene_wait(&scene);
+        for (size_t i = 0; i < n_loads; i++)
+            assert_success(loads[i]);
+        assert_true(engine_staging_bytes(scene.engine) <= staging_bytes + cache_bytes + 64 * KIB);
+        for (size_t i = 0; i < n_loads; i++)
+            load_destroy(loads[i]);
+    }
+    assert_int_equal(device->n_segments, 0);
+    device_destroy(&device->base);
+    scene_fini(&scene);
+}
+
+static void any_view_is_right(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 4; i++) {
+        run_random_loads(64 * MIB, 0, 16 * MIB, false);
+        run_random_loads(64 * MIB, 64 * MIB, 16 * MIB, false);
+        run_random_loads(4 * MIB, 256 * KIB, 64 * KIB, false);
+        run_random_loads(1 * MIB, 0, 64 * KIB, false);
+    }
+}
+
+static void memory_without_an_address_is_filled_through_windows(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        run_random_loads(64 * MIB, 64 * MIB, 16 * MIB, true);
+        run_random_loads(256 * KIB, 0, 1 * MIB, true);
+    }
+}
+
+static void assert_did_what_the_plan_says(struct load *load, const struct source_remote *remote)
+{
+    const struct candidate *chosen = &load->plan->candidates[load->plan->executor];
+    assert_success(load);
+    assert_int_equal(load->plan->executor, EXECUTOR_GENERIC_BYTE_RANGE);
+    assert_int_equal(remote->n_reads, chosen->requests);
+    assert_int_equal(remote->read_bytes, chosen->read_bytes);
+    assert_int_equal(load->report.requests, chosen->requests);
+    assert_int_equal(load->report.read_bytes, chosen->read_bytes);
+    assert_int_equal(load->report.shared_bytes, 0);
+}
+
+static void a_plan_says_how_many_requests_there_will_be(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 24; i++) {
+        struct load_scene scene;
+        scene_init(&scene, seed++, 64 * MIB, 0, 0);
+        scene.fine_slices = i % 4 == 3;
+        add_mixed_tensors(&scene, 20, 400);
+        scene_write(&scene, 2, false);
+        struct source_remote *remote = scene_move_away(&scene);
+        remote->base.caps.request_bytes = 64 * KIB << i % 3;
+        remote->latency_ns = 200000;
+        remote->connection_bytes_per_s = i % 2 ? 20 * MIB : 2000 * MIB; /* gaps of 4 KiB, of 400 KiB */
+        struct device_fault *device = device_fault_create(scene.device);
+        device->hides_address = i % 8 >= 6;
+        struct load *load = load_create_random(&scene, AUTO, &device->base);
+        load_start(load);
+        scene_wait(&scene);
+        if (scene.fine_slices)
+            assert_int_equal(load->report.read_bytes, load->plan->candidates[0].unique_source_bytes);
+        assert_did_what_the_plan_says(load, remote);
+        load_destroy(load);
+        device_destroy(&device->base);
+        scene_fini(&scene);
+    }
+}
+
+static void contiguous_bytes_take_no_staging_and_large_requests(void **state)
+{
+    (void)state;
+    struct load_scene scene;
+    scene_init(&scene, seed++, 64 * MIB, 0, 0);
+    scene_add_tensor(&scene, 1, (uint64_t[]){90 * MIB});
+    scene_write(&scene, 1, false);
+    struct source_remote *remote = scene_move_away(&scene);
+    struct load *load = load_item(&scene, "t.0", 0, NULL);
+    load_start(load);
+    scene_wait(&scene);
+    assert_did_what_the_plan_says(load, remote);
+    assert_int_equal(remote->n_reads, 6); /* five whole blocks and an end: the header pushes it over the sixth border */
+    assert_int_equal(remote->longest_read, 16 * MIB);
+    assert_int_equal(load->report.direct_bytes, 90 * MIB);
+    assert_int_equal(load->report.peak_temporary_bytes, 0);
+    assert_int_equal(engine_staging_bytes(scene.engine), 0);
+    load_destroy(load);
+    scene_fini(&scene);
+}
+
+static void columns_are_scattered_without_staging(void **state)
+{
+    (void)state;
+    struct load_scene scene;
+    scene_init(&scene, seed++, 64 * MIB, 0, 0);
+    scene_add_tensor(&scene, 2, (uint64_t[]){4000, 8192});
+    scene_write(&scene, 1, false);
+    struct source_remote *remote = scene_move_away(&scene);
+    struct load *load = load_columns(&scene, "t.0", 100, 1100); /* 2047 rows of a block: more buffers than IOV_MAX */
+    load_start(load);
+    scene_wait(&scene);
+    assert_did_what_the_plan_says(load, remote);
+    assert_int_equal(remote->n_reads, 2);
+    assert_int_equal(load->report.direct_bytes, load->mapping->view_bytes);
+    assert_int_equal(load->report.peak_temporary_bytes, 0);
+    load_destroy(load);
+    scene_fini(&scene);
+}
+
+static void far_columns_are_asked_for_one_by_one(void **state)
+{
+    (void)state;
+    struct load_scene scene;
+    scene_init(&scene, seed++, 64 * MIB, 0, 0);
+    scene_add_tensor(&scene, 2, (uint64_t[]){4, 5 * MIB});
+    scene_write(&scene, 1, false);
+    struct source_remote *remote = scene_move_away(&scene);
+    struct load *load = load_columns(&scene, "t.0", 1 * MIB, 1 * MIB + 4096);
+    load_start(load);
+    scene_wait(&scene);
+    assert_did_what_the_plan_says(load, remote);
+    assert_int_equal(remote->n_reads, 4);
+    assert_int_equal(remote->read_bytes, 4 * 4096);
+    load_destroy(load);
+    scene_fini(&scene);
+}
+
+static void ranks_at_the_same_time_ask_for_every_byte_once(void **state)
+{
+    (void)state;
+    struct load_scene scene;
+    struct load *ranks[4];
+    scene_init(&scene, seed++, 64 * MIB, 1, 0);
+    scene_add_tensor(&scene, 1, (uint64_t[]){40 * MIB});
+    scene_add_tensor(&scene, 2, (uint64_t[]){4096, 8192});
+    scene_write(&scene, 1, false);
+    struct source_remote *remote = scene_move_away(&scene);
+    remote->latency_ns = 50 * MS;
+    remote->base.caps.parallel_requests = 2; /* the whole tensor keeps them busy until all are here */
+    for (int r = 0; r < 4; r++) {
+        struct slice columns[2] = {{0, INT64_MAX}, {r * 2048, (r + 1) * 2048}};
+        struct view_item items[2] = {{"t.0", 3, 0, NULL}, {"t.1", 3, 2, columns}};
+        ranks[r] =
+            load_create(&scene, &(struct view_spec){.items = items, .n_items = 2, .align_bytes = 64}, AUTO, scene.device);
+        load_start(ranks[r]);
+    }
+    scene_wait(&scene);
+    for (int r = 0; r < 4; r++)
+        assert_success(ranks[r]);
+    assert_int_equal(remote->read_bytes, 72 * MIB);
+    assert_in_range(remote->n_reads, 5, 7);
+    for (int r = 0; r < 4; r++)
+        load_destroy(ranks[r]);
+    scene_fini(&scene);
+}
+
+/* One after the other, as late as a rank can be. */
+static uint64_t read_columns_in_turn(uint64_t cache_bytes)
+{
+    struct load_scene scene;
+    struct load *ranks[4];
+    scene_init(&scene, seed++, 64 * MIB, 0, 0);
+    scene_use_extent_cache(&scene, 64 * MIB, cache_bytes);
+    scene_add_tensor(&scene, 2, (uint64_t[]){6000, 8192});
+    scene_write(&scene, 1, false);
+    struct source_remote *remote = scene_move_away(&scene);
+    for (int r = 0; r < 4; r++) {
+        ranks[r] = load_columns(&scene, "t.0", r * 2048, (r + 1) * 2048);
+        load_start(ranks[r]);
+        scene_wait(&scene);
+        assert_success(ranks[r]);
+    }
+    uint64_t read_bytes = remote->read_bytes;
+    for (int r = 0; r < 4; r++)
+        load_destroy(ranks[r]);
+    scene_fini(&scene);
+    return read_bytes;
+}
+
+static void a_late_ranks_columns_come_from_the_extent_cache(void **state)
+{
+    (void)state;
+    uint64_t tensor_bytes = 6000 * 8192, edges = 4 * 8192;
+    assert_in_range(read_columns_in_turn(64 * MIB), tensor_bytes - edges, tensor_bytes + edges);
+    assert_in_range(read_columns_in_turn(16 * MIB), 2 * tensor_bytes, 4 * tensor_bytes);
+    assert_in_range(read_columns_in_turn(0), 4 * tensor_bytes - 4 * edges, 4 * tensor_bytes);
+}
+
+static void a_late_load_copies_from_a_replica(void **state)
+{
+    (void)state;
+    struct load_scene scene;
+    struct load *loads[2];
+    scene_init(&scene, seed++, 64 * MIB, 0, 0);
+    scene_add_tensor(&scene, 2, (uint64_t[]){4096, 8192});
+    scene_write(&scene, 1, false);
+    struct source_remote *remote = scene_move_away(&scene);
+    loads[0] = load_item(&scene, "t.0", 0, NULL);
+    loads[1] = load_columns(&scene, "t.0", 1000, 6000);
+    for (int i = 0; i < 2; i++) {
+        load_start(loads[i]);
+        scene_wait(&scene);
+        assert_success(loads[i]);
+    }
+    assert_int_equal(remote->read_bytes, 4096 * 8192);
+    assert_int_equal(loads[1]->report.shared_bytes, loads[1]->mapping->view_bytes);
+    load_destroy(loads[0]);
+    load_destroy(loads[1]);
+    scene_fini(&scene);
+}
+
+static void waiting_for_a_store_holds_up_no_disk(void **state)
+{
+    (void)state;
+    struct load_scene scene;
+    scene_init(&scene, seed++, 64 * MIB, 1, 0);
+    scene_add_tensor(&scene, 1, (uint64_t[]){40 * MIB});
+    scene_write(&scene, 1, false);
+    struct source *files = source_ref(scene.artifact->source);
+    scene_move_away(&scene);
+    bool gate = false;
+    struct load *far = load_item(&scene, "t.0", 0, NULL);
+    far->source->gate = &gate;
+    load_start(far);
+    struct source *store = scene.artifact->source;
+    scene.artifact->source = files;
+    struct load *near = load_item(&scene, "t.0", 0, NULL);
+    load_start(near);
+    while (run_done_bytes(near->run) < near->mapping->view_bytes)
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    assert_int_equal(run_done_bytes(far->run), 0);
+    __atomic_store_n(&gate, true, __ATOMIC_RELEASE);
+    scene_wait(&scene);
+    assert_success(near);
+    assert_success(far);
+    load_destroy(far);
+    load_destroy(near);
+    source_unref(store);
+    scene_fini(&scene);
+}
+
+static void requests_at_once_follow_what_the_store_allows(void **state)
+{
+    static const uint32_t allowed[] = {0, 1, 3};
+    (void)state;
+    for (size_t i = 0; i < 3; i++) {
+        struct load_scene scene;
+        scene_init(&scene, seed++, 64 * MIB, 0, 0);
+        scene_add_tensor(&scene, 1, (uint64_t[]){4 * MIB});
+        scene_write(&scene, 1, false);
+        struct source_remote *remote = scene_move_away(&scene);
+        remote->base.caps.request_bytes = 64 * KIB;
+        remote->base.caps.parallel_requests = 8;
+        remote->latency_ns = 5 * MS;
+        remote->allowed_requests = allowed[i];
+        struct load *first = load_item(&scene, "t.0", 1, (struct slice[]){{0, 100}}); /* it learns what is allowed */
+        load_start(first);
+        scene_wait(&scene);
+        remote->most_in_flight = 0;
+        struct load *load = load_item(&scene, "t.0", 1, (struct slice[]){{MIB, 4 * MIB}});
+        load_start(load);
+        scene_wait(&scene);
+        assert_success(load);
+        assert_true(remote->most_in_flight <= (allowed[i] ? allowed[i] : 8));
+        load_destroy(first);
+        load_destroy(load);
+        scene_fini(&scene);
+    }
+}
+
+static void a_cancelled_load_does_not_wait_for_the_store(void **state)
+{
+    (void)state;
+    for (int round = 0; round < 8; round++) {
+        struct load_scene scene;
+        scene_init(&scene, seed++, 64 * MIB, 0, 0);
+        scene_add_tensor(&scene, 1, (uint64_t[]){40 * MIB});
+        scene_write(&scene, 1, false);
+        struct source_remote *remote = scene_move_away(&scene);
+        remote->latency_ns = 3600 * 1000 * MS; /* nobody waits for so long */
+        struct device_fault *device = device_fault_create(scene.device);
+        device->hides_address = round % 2;
+        struct view_item item = {"t.0", 3, 0, NULL};
+        struct view_spec view = {.items = &item, .n_items = 1, .align_bytes = 64};
+        struct load *load = load_create(&scene, &view, AUTO, &device->base);
+        load_start(load);
+        while (round >= 2 && !__atomic_load_n(&remote->in_flight, __ATOMIC_RELAXED))
+            nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
+        run_cancel(load->run);
+        scene_wait(&scene);
+        assert_true(load->has_failed);
+        assert_int_equal(load->error.code, ERROR_CANCELLED);
+        assert_string_equal(load->error.reason, "LOAD_CANCELLED");
+        load_destroy(load);
+        device_destroy(&device->base);
+        scene_fini(&scene);
+    }
+}
+
+static void reads_go_on_while_another_load_needs_them(void **state)
+{
+    (void)state;
+    struct load_scene scene;
+    scene_init(&scene, seed++, 64 * MIB, 0, 0);
+    scene_add_tensor(&scene, 1, (uint64_t[]){40 * MIB});
+    scene_write(&scene, 1, false);
+    struct source_remote *remote = scene_move_away(&scene);
+    struct load *leaver = load_item(&scene, "t.0", 0, NULL),
+                *stayer = load_item(&scene, "t.0", 1, (struct slice[]){{5, INT64_MAX}});
+    remote->latency_ns = 30 * MS;
+    load_start(leaver);
+    load_start(stayer);
+    while (!__atomic_load_n(&remote->in_flight, __ATOMIC_RELAXED))
+        nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
+    run_cancel(leaver->run);
+    scene_wait(&scene);
+    assert_true(leaver->has_failed);
+    assert_success(stayer);
+    load_destroy(leaver);
+    load_destroy(stayer);
+    scene_fini(&scene);
+}
+
+static void a_failed_read_ends_the_others_of_its_load(void **state)
+{
+    (void)state;
+    struct load_scene scene;
+    scene_init(&scene, seed++, 64 * MIB, 0, 0);
+    scene_add_tensor(&scene, 1, (uint64_t[]){90 * MIB});
+    scene_write(&scene, 1, false);
+    struct source_remote *remote = scene_move_away(&scene);
+    remote->latency_ns = 3600 * 1000 * MS;
+    struct load *load = load_item(&scene, "t.0", 0, NULL);
+    load->source->fail_from = 3;
+    load_start(load);
+    scene_wait(&scene);
+    assert_true(load->has_failed);
+    assert_int_equal(load->error.code, ERROR_DATA_LOSS);
+    assert_string_equal(load->error.reason, "INJECTED");
+    load_destroy(load);
+    scene_fini(&scene);
+}
+
+static uint64_t status_kib(const char *name)
+{
+    char line[256];
+    unsigned long long kib = 0;
+    FILE *file = fopen("/proc/self/status", "re");
+    while (file && fgets(line, sizeof line, file))
+        if (strncmp(line, name, strlen(name)) == 0 && sscanf(line + strlen(name), ": %llu", &kib) == 1)
+            break;
+    if (file)
+        fclose(file);
+    return kib;
+}
+
+/* A checkpoint of zeros that takes no memory: one tensor in a sparse file. */
+static void write_sparse_scene(struct load_scene *scene, uint64_t bytes)
+{
+    scene_add_tensor(scene, 1, (uint64_t[]){1});
+    scene_write(scene, 1, true);
+    char path[128], header[128];
+    snprintf(path, sizeof path, "%s/part0.safetensors", scene->folder);
+    uint64_t length =
+        (uint64_t)snprintf(header, sizeof header, "{\"t.0\":{\"dtype\":\"U8\",\"shape\":[%llu],\"data_offsets\":[0,%llu]}}",
+                           (unsigned long long)bytes, (unsigned long long)bytes);
+    FILE *out = fopen(path, "we");
+    assert_non_null(out);
+    assert_int_equal(fwrite(&length, 8, 1, out), 1);
+    assert_int_equal(fwrite(header, 1, length, out), length);
+    fclose(out);
+    assert_int_equal(truncate(path, (off_t)(8 + length + bytes)), 0);
+    artifact_unref(scene->artifact);
+    struct source_options options = {.trusted_roots = (const char *const[]){"/tmp"}, .n_trusted_roots = 1};
+    struct error error;
+    snprintf(path, sizeof path, "disk:%s", scene->folder);
+    assert_int_equal(artifact_resolve(path, &options, NULL, false, &scene->artifact, &error), 0);
+}
+
+static void memory_stays_at_destination_staging_and_a_little(void **state)
+{
+    static const uint64_t staging_bytes = 32 * MIB;
+    (void)state;
+    for (int hides_address = 0; hides_address < 2; hides_address++) {
+        struct load_scene scene;
+        scene_init(&scene, seed++, staging_bytes, 0, 0);
+        scene_use_extent_cache(&scene, staging_bytes, 64 * MIB);
+        write_sparse_scene(&scene, 8 * staging_bytes);
+        struct source_remote *remote = scene_move_away(&scene);
+        remote->latency_ns = 20 * MS;
+        struct device_fault *device = device_fault_create(scene.device);
+        device->hides_address = hides_address;
+        uint64_t before_kib = status_kib("VmRSS");
+        FILE *reset = fopen("/proc/self/clear_refs", "we"); /* VmHWM begins anew */
+        assert_non_null(reset);
+        fputs("5", reset);
+        fclose(reset);
+        struct view_item item = {"t.0", 3, 0, NULL};
+        struct view_spec view = {.items = &item, .n_items = 1, .align_bytes = 64};
+        struct load *load = load_create(&scene, &view, AUTO, &device->base);
+        load_start(load);
+        scene_wait(&scene);
+        assert_false(load->has_failed);
+        uint64_t grown_kib = status_kib("VmHWM") - before_kib;
+        assert_in_range(grown_kib, 8 * staging_bytes / KIB, (9 * staging_bytes + 64 * MIB) / KIB);
+        load_destroy(load);
+        device_destroy(&device->base);
+        scene_fini(&scene);
+    }
+}
+
+int main(void)
+{
+    const char *given = getenv("TEST_SEED");
+    seed = given ? strtoull(given, NULL, 10) : (uint64_t)time(NULL) * 1000;
+    print_message("TEST_SEED=%llu\n", (unsigned long long)seed);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(any_view_is_right),
+        cmocka_unit_test(memory_without_an_address_is_filled_through_windows),
+        cmocka_unit_test(a_plan_says_how_many_requests_there_will_be),
+        cmocka_unit_test(contiguous_bytes_take_no_staging_and_large_requests),
+        cmocka_unit_test(columns_are_scattered_without_staging),
+        cmocka_unit_test(far_columns_are_asked_for_one_by_one),
+        cmocka_unit_test(ranks_at_the_same_time_ask_for_every_byte_once),
+        cmocka_unit_test(a_late_ranks_columns_come_from_the_extent_cache),
+        cmocka_unit_test(a_late_load_copies_from_a_replica),
+        cmocka_unit_test(waiting_for_a_store_holds_up_no_disk),
+        cmocka_unit_test(requests_at_once_follow_what_the_store_allows),
+        cmocka_unit_test(a_cancelled_load_does_not_wait_for_the_store),
+        cmocka_unit_test(reads_go_on_while_another_load_needs_them),
+        cmocka_unit_test(a_failed_read_ends_the_others_of_its_load),
+        cmocka_unit_test(memory_stays_at_destination_staging_and_a_little),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
