@@ -24,20 +24,25 @@ PROTOS  := $(wildcard proto/tensorcast/daemon/v1/*.proto proto/grpc_health/v1/*.
 GEN_C   := $(PROTOS:proto/%.proto=$(B)/gen/%.pb-c.c)
 GEN_H   := $(GEN_C:.c=.h)
 
+obj = $(patsubst %.c,$(B)/obj/%.o,$(1))
+.DEFAULT_GOAL := all
+include daemon/plugins/cuda/cuda.mk
+
 ENGINE_C := $(wildcard daemon/base/*.c daemon/observe/*.c daemon/source/*.c daemon/source/http/*.c daemon/device/*.c daemon/transport/*.c \
               daemon/normalize/*.c daemon/resolve/*.c daemon/plan/*.c daemon/execute/*.c config/*.c)
 DAEMON_C := $(filter-out daemon/main.c,$(wildcard daemon/replica/*.c daemon/rpc/*.c daemon/*.c))
 CLIENT_C := $(wildcard client/*.c)
 CLI_C    := $(filter-out client/cli/main.c,$(wildcard client/cli/*.c))
-UNIT_C   := $(wildcard tests/unit/test_*.c tests/property/test_*.c tests/golden/test_*.c tests/fault/test_*.c)
+UNIT_C   := $(filter-out $(if $(CUDA_FOUND),,$(CUDA_UNIT_C)),\
+              $(wildcard tests/unit/test_*.c tests/property/test_*.c tests/golden/test_*.c tests/fault/test_*.c))
 FUZZ_C   := $(wildcard tests/fuzz/fuzz_*.c)
 SUPPORT_C := $(wildcard tests/support/*.c)
 EXAMPLE_C := $(wildcard examples/*.c)
 ALL_C    := $(ENGINE_C) $(DAEMON_C) $(CLIENT_C) $(CLI_C) $(UNIT_C) $(FUZZ_C) $(SUPPORT_C) $(EXAMPLE_C) \
-            $(wildcard daemon/main.c client/cli/main.c tests/fuzz/replay.c tests/property/mapping_tool.c tests/bench/*.c)
-HEADERS  := $(wildcard daemon/*.h daemon/*/*.h daemon/*/*/*.h config/*.h client/*.h client/cli/*.h)
+            $(wildcard daemon/main.c client/cli/main.c tests/fuzz/replay.c tests/property/mapping_tool.c tests/bench/*.c) \
+            $(CUDA_C) $(FAKE_CUDA_C)
+HEADERS  := $(filter-out daemon/plugins/%,$(wildcard daemon/*.h daemon/*/*.h daemon/*/*/*.h config/*.h client/*.h client/cli/*.h))
 
-obj = $(patsubst %.c,$(B)/obj/%.o,$(1))
 GEN_O    := $(patsubst $(B)/gen/%.c,$(B)/obj/gen/%.o,$(GEN_C))
 # what the library takes of the daemon: nothing with a loop, so no libuv
 CLIENT_BASE_O := $(call obj,$(filter-out daemon/base/loop.c daemon/base/unix_listener.c,$(wildcard daemon/base/*.c)))
@@ -48,7 +53,7 @@ EXAMPLES := $(EXAMPLE_C:examples/%.c=$(B)/examples/%)
 all: $(B)/tensorcastd $(B)/tensorcast $(B)/libtensorcast.so $(B)/libtensorcast.a $(EXAMPLES) plugins
 
 help:
-	@echo "all check asan tsan fuzz bench layers headers format docs install clean"
+	@echo "all check asan tsan fuzz bench gpu layers headers format docs install clean"
 
 # --- generated code -----------------------------------------------------------------------------------------------
 $(B)/gen/%.pb-c.c $(B)/gen/%.pb-c.h &: proto/%.proto
@@ -99,13 +104,11 @@ $(B)/examples/%: $(B)/obj/examples/%.o $(B)/libtensorcast.so
 	@mkdir -p $(@D)
 	$(CC) $(LDFLAGS) -o $@ $< -L$(B) -ltensorcast -Wl,-rpath,'$$ORIGIN/..'
 
-plugins:
-
 # --- tests --------------------------------------------------------------------------------------------------------
 TEST_LIBS = $(wildcard $(B)/nothing) $(B)/libsupport.a $(B)/libcli.a $(B)/libtensorcast.a $(B)/libdaemon.a $(B)/libengine.a
 $(UNITS): $(B)/tests/%: $(B)/obj/tests/%.o $(TEST_LIBS)
 	@mkdir -p $(@D)
-	$(CC) $(LDFLAGS) -o $@ $< -Wl,--start-group $(TEST_LIBS) -Wl,--end-group $(LIBS) -lcmocka -ldl
+	$(CC) $(LDFLAGS) -o $@ $< -Wl,--start-group $(TEST_LIBS) -Wl,--end-group $(TEST_EXTRA) $(LIBS) -lcmocka -ldl
 
 $(REPLAYS): $(B)/tests/fuzz/%: $(B)/obj/tests/fuzz/%.o $(B)/obj/tests/fuzz/replay.o $(TEST_LIBS)
 	@mkdir -p $(@D)
@@ -145,7 +148,7 @@ headers: $(GEN_H)
 	@for h in $(HEADERS); do $(CC) $(CFLAGS) -fsyntax-only -x c $$h || { echo "$$h does not compile alone"; exit 1; }; done
 
 format:
-	clang-format -i $(ALL_C) $(HEADERS)
+	clang-format -i $(ALL_C) $(HEADERS) $(wildcard daemon/plugins/*/*.h tests/fake/cuda/*.h)
 
 docs: $(B)/tests/golden/test_config_docs
 	UPDATE=1 $<

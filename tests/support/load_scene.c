@@ -267,10 +267,13 @@ void scene_wait(struct load_scene *scene)
 
 bool load_is_right(const struct load *load)
 {
+    const void *memory = load->segment->host_address;
+    return load_is_right_in(load, memory ? memory : device_fault_inner(load->segment)->host_address);
+}
+
+bool load_is_right_in(const struct load *load, const void *memory)
+{
     const struct mapping *mapping = load->mapping;
-    const unsigned char *memory = load->segment->host_address;
-    if (!memory)
-        memory = device_fault_inner(load->segment)->host_address;
     unsigned char *expected = memory_alloc(load->segment->allocated_bytes);
     for (size_t i = 0; i < mapping->n_runs; i++) {
         const struct byte_run *run = &mapping->runs[i];

@@ -69,6 +69,7 @@ void load_start_in(struct load *load, struct collective *collective, uint32_t ra
 void scene_wait(struct load_scene *scene); /* until every started load is done */
 /* Every byte of the segment is the source's or, where no tensor lies, zero. */
 bool load_is_right(const struct load *load);
+bool load_is_right_in(const struct load *load, const void *memory); /* the segment's bytes, looked at some other way */
 void load_destroy(struct load *load);
 
 #endif

@@ -1,0 +1,50 @@
+# The CUDA plugin, and the fake CUDA that its tests run on. Without a CUDA runtime to build against both are left out.
+# CUDA=0 leaves them out anyway.
+CUDA    ?= auto
+CUDA_FOUND := $(if $(filter 0,$(CUDA)),,$(shell CC='$(CC)' bash daemon/plugins/cuda/find_cuda.sh))
+CUDA_INCLUDE := $(word 1,$(CUDA_FOUND))
+CUDART       := $(word 2,$(CUDA_FOUND))
+CUDART_SONAME := $(word 3,$(CUDA_FOUND))
+
+CUDA_C  := $(wildcard daemon/plugins/cuda/*.c)
+FAKE_CUDA_C := $(wildcard tests/fake/cuda/*.c)
+CUDA_UNIT_C := $(wildcard tests/unit/test_device_cuda*.c)
+CUDA_PLUGIN := $(B)/plugins/tensorcast-cuda.so
+# what the plugin takes of the daemon: values without state
+CUDA_BASE_O := $(call obj,daemon/base/error.c daemon/base/memory.c daemon/device/device.c)
+
+FAKE_DRIVER  := $(B)/fake/cuda/libcuda.so.1
+FAKE_RUNTIME := $(B)/fake/cuda/$(CUDART_SONAME)
+
+$(call obj,$(CUDA_C) $(FAKE_CUDA_C) $(CUDA_UNIT_C)): override CFLAGS += -isystem $(CUDA_INCLUDE) -Itests/fake/cuda
+
+# The folder of the runtime is searched after LD_LIBRARY_PATH and after the plugin's own.
+$(CUDA_PLUGIN): $(call obj,$(CUDA_C)) $(CUDA_BASE_O) daemon/plugins/cuda/tensorcast-cuda.map
+	@mkdir -p $(@D)
+	$(CC) $(LDFLAGS) -shared -Wl,--version-script=daemon/plugins/cuda/tensorcast-cuda.map -Wl,-z,defs -Wl,--enable-new-dtags \
+	  -Wl,-rpath,'$$ORIGIN:$(abspath $(dir $(CUDART)))' -o $@ $(filter %.o,$^) $(CUDART) -lpthread
+
+$(FAKE_DRIVER): $(call obj,$(filter-out %/fake_runtime.c,$(FAKE_CUDA_C)))
+	@mkdir -p $(@D)
+	$(CC) $(LDFLAGS) -shared -Wl,-soname,libcuda.so.1 -o $@ $^ -lpthread
+
+$(FAKE_RUNTIME): $(call obj,tests/fake/cuda/fake_runtime.c) $(FAKE_DRIVER) tests/fake/cuda/libcudart.map
+	@mkdir -p $(@D)
+	sed 's/@SONAME@/$(CUDART_SONAME)/' tests/fake/cuda/libcudart.map > $@.map
+	$(CC) $(LDFLAGS) -shared -Wl,-soname,$(CUDART_SONAME) -Wl,--version-script=$@.map -Wl,-rpath,'$$ORIGIN' \
+	  -o $@ $(filter %.o,$^) $(FAKE_DRIVER) -ldl
+
+ifneq ($(CUDA_FOUND),)
+plugins: $(CUDA_PLUGIN) $(FAKE_RUNTIME)
+CUDA_UNITS := $(CUDA_UNIT_C:tests/%.c=$(B)/tests/%)
+$(CUDA_UNITS): $(CUDA_PLUGIN) $(FAKE_RUNTIME)
+$(CUDA_UNITS): TEST_EXTRA = -Wl,--no-as-needed $(FAKE_RUNTIME) $(FAKE_DRIVER) -Wl,-rpath,'$$ORIGIN/../../fake/cuda'
+else
+plugins:
+	@bash daemon/plugins/cuda/find_cuda.sh -v
+endif
+
+# On a machine with a GPU: T1 to T10 of docs/gpu.md.
+gpu: all
+	bash tests/gpu/run.sh $(B)
+.PHONY: gpu

@@ -1,0 +1,37 @@
+/* The one symbol of tensorcast-cuda.so, and the search for devices behind it. No driver, a driver that is too old and the
+ * toolkit's stub of a driver all mean: no device. A host with one unusable GPU among others serves none, so that "cuda:1" is
+ * never another one than the operator thinks. */
+#include "cuda_private.h"
+
+static int find_each(const struct device_plugin_host *host, int count, struct device **devices, size_t *n_devices,
+                     struct error *error)
+{
+    for (int number = 0; number < count; number++) {
+        struct device *device = cuda_device_create(host, number, error);
+        if (!device) {
+            while (*n_devices)
+                device_destroy(devices[--*n_devices]);
+            return -1;
+        }
+        devices[(*n_devices)++] = device;
+    }
+    return 0;
+}
+
+static int find(const struct device_plugin_host *host, struct device *devices[DEVICE_PLUGIN_MAX_DEVICES], size_t *n_devices,
+                struct error *error)
+{
+    int count = 0;
+    *n_devices = 0;
+    cudaError_t code = cudaGetDeviceCount(&count);
+    if (code != cudaSuccess)
+        return fail(error, ERROR_FAILED_PRECONDITION, "NO_DRIVER",
+                    "no usable NVIDIA driver (libcuda.so.1) or no device was found: %s, %s", cudaGetErrorName(code),
+                    cudaGetErrorString(code));
+    if (count == 0)
+        return fail(error, ERROR_FAILED_PRECONDITION, "NO_DEVICE", "the NVIDIA driver shows no device to this process");
+    count = count < DEVICE_PLUGIN_MAX_DEVICES ? count : DEVICE_PLUGIN_MAX_DEVICES;
+    return cuda_driver_open(error) ? -1 : find_each(host, count, devices, n_devices, error);
+}
+
+const struct device_plugin tensorcast_device_plugin = {DEVICE_PLUGIN_HEADER, .name = "cuda", .find = find};
