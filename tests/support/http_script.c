@@ -18,6 +18,8 @@
 
 #include "base/memory.h"
 
+enum { TLS_HANDSHAKE = 0x16 };
+
 struct http_script {
     struct http_script_options options;
     int listener, stop[2];
@@ -25,6 +27,7 @@ struct http_script {
     pthread_t thread;
     atomic_uint n_requests, n_connections;
     struct http_script_peer *peers;
+    _Atomic(struct http_script_request *) seen[HTTP_SCRIPT_SEEN];
 };
 
 struct http_script_peer {
@@ -120,6 +123,17 @@ bool http_script_wait_gone(struct http_script_peer *peer)
     return recv(peer->socket, &byte, 1, MSG_PEEK) <= 0;
 }
 
+bool http_script_is_gone(struct http_script_peer *peer)
+{
+    struct pollfd ready[2] = {{.fd = peer->socket, .events = POLLIN}, {.fd = peer->script->stop[0], .events = POLLIN}};
+    return peer->socket < 0 || poll(ready, 2, 0) != 0; /* nothing is sent before an answer is complete */
+}
+
+void http_script_rest(unsigned ms)
+{
+    poll(NULL, 0, (int)ms);
+}
+
 void http_script_pause(struct http_script_peer *peer, unsigned ms)
 {
     wait_for(peer->script, -1, 0, (int)ms);
@@ -171,6 +185,10 @@ static bool read_request(struct http_script_peer *peer)
             return false;
         used += count;
         request->head[used] = '\0';
+        if (request->head[0] == TLS_HANDSHAKE) { /* as web servers do on a port without TLS */
+            http_script_send(peer, "HTTP/1.1 400 Bad Request\r\n\r\n");
+            return false;
+        }
         end = strstr(request->head, "\r\n\r\n");
     }
     size_t head_bytes = (size_t)(end + 4 - request->head);
@@ -188,6 +206,8 @@ static void *serve(void *data)
     while (peer->socket >= 0 && read_request(peer)) {
         peer->request.number = atomic_fetch_add(&script->n_requests, 1);
         peer->request.connection = peer->connection;
+        if (peer->request.number < HTTP_SCRIPT_SEEN)
+            atomic_store(&script->seen[peer->request.number], memory_copy(&peer->request, sizeof peer->request));
         script->options.play(peer, &peer->request, script->options.data);
         peer->request.on_connection++;
     }
@@ -243,6 +263,8 @@ void http_script_stop(struct http_script *script)
         pthread_join(peer->thread, NULL);
         free(peer);
     }
+    for (unsigned i = 0; i < HTTP_SCRIPT_SEEN; i++)
+        free(atomic_load(&script->seen[i]));
     close(script->stop[0]);
     close(script->listener);
     free(script);
@@ -257,6 +279,11 @@ char *http_script_url(const struct http_script *script, const char *path, char *
 unsigned http_script_requests(struct http_script *script)
 {
     return atomic_load(&script->n_requests);
+}
+
+const struct http_script_request *http_script_seen(struct http_script *script, unsigned n)
+{
+    return n < HTTP_SCRIPT_SEEN ? atomic_load(&script->seen[n]) : NULL;
 }
 
 unsigned http_script_connections(struct http_script *script)

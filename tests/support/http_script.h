@@ -12,7 +12,7 @@
 struct http_script;
 struct http_script_peer;
 
-enum { HTTP_SCRIPT_URL_CHARS = 256, HTTP_SCRIPT_HEAD_BYTES = 16 << 10 };
+enum { HTTP_SCRIPT_URL_CHARS = 256, HTTP_SCRIPT_HEAD_BYTES = 4 << 10, HTTP_SCRIPT_SEEN = 256 /* more are not kept */ };
 
 struct http_script_request {
     unsigned number;                   /* 0, 1, ... over all connections */
@@ -37,8 +37,10 @@ void http_script_stop(struct http_script *script); /* ends every connection and 
 /* "http://127.0.0.1:port" + path; `url` has HTTP_SCRIPT_URL_CHARS. Returns url. */
 char *http_script_url(const struct http_script *script, const char *path, char *url);
 unsigned http_script_requests(struct http_script *script);
+/* The n-th request that came, or NULL; stays until the script is stopped. */
+const struct http_script_request *http_script_seen(struct http_script *script, unsigned n);
 unsigned http_script_connections(struct http_script *script);
-/* The value of that header in a request's head, or NULL; in a buffer that the next call reuses. */
+/* The value of that header in a request's head, or NULL; in a buffer that the thread's next call reuses. */
 const char *http_script_header(const struct http_script_request *request, const char *name);
 
 /* For play(). Sending to a peer that has gone does nothing. */
@@ -49,9 +51,13 @@ void http_script_answer(struct http_script_peer *peer, int status, const char *h
 /* A correct 206 for the request's range of the object, or 200 without one; only the first send_bytes of the body are sent.
  */
 void http_script_send_range(struct http_script_peer *peer, const struct http_script_request *request, uint64_t send_bytes);
-void http_script_close(struct http_script_peer *peer);     /* in peace */
-void http_script_reset(struct http_script_peer *peer);     /* RST */
-bool http_script_wait_gone(struct http_script_peer *peer); /* until the client hangs up or the script is stopped */
-void http_script_pause(struct http_script_peer *peer, unsigned ms);
+void http_script_close(struct http_script_peer *peer);              /* in peace */
+void http_script_reset(struct http_script_peer *peer);              /* RST */
+bool http_script_wait_gone(struct http_script_peer *peer);          /* until the client hangs up or the script is stopped */
+bool http_script_is_gone(struct http_script_peer *peer);            /* has hung up, or the script is being stopped */
+void http_script_pause(struct http_script_peer *peer, unsigned ms); /* shorter when the script is stopped */
+
+/* For tests that poll. */
+void http_script_rest(unsigned ms);
 
 #endif
