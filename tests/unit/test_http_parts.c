@@ -1,0 +1,338 @@
+/* The parts of the HTTP engine that are plain values: URLs, heads, latencies, backoff, and the adaptive limit. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "source/http/http.h"
+#include "source/http/http_climb.h"
+#include "source/http/http_head.h"
+#include "source/http/http_latency.h"
+#include "source/http/http_retry.h"
+#include "source/http/http_url.h"
+
+#include <cmocka.h>
+#undef fail /* ours is in base/error.h */
+
+static void a_redacted_url_keeps_names_and_loses_secrets(void **state)
+{
+    static const char *const cases[][2] = {
+        {"https://h:1/p/q?a=1&b=2&c", "https://h:1/p/q?a=...&b=...&c"},
+        {"https://user:pw@h/p", "https://h/p"},
+        {"https://u@v@h/p@q?x=@y#frag", "https://h/p@q?x=..."},
+        {"user:pw@proxy:3128", "proxy:3128"},
+        {"http://h?sig=a=b=c", "http://h?sig=..."},
+        {"http://h/a b\n\xc3\xa4", "http://h/a?b???"},
+        {"", ""},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        char text[HTTP_URL_CHARS];
+        http_redact(cases[i][0], text, sizeof text);
+        assert_string_equal(text, cases[i][1]);
+    }
+}
+
+static void a_redacted_url_fits_whatever_room_there_is(void **state)
+{
+    static const char url[] = "https://user:pw@host/p?a=1&b=2", whole[] = "https://host/p?a=...&b=...";
+    (void)state;
+    for (size_t room = 1; room <= sizeof whole; room++) {
+        char *text = malloc(room);
+        http_redact(url, text, room);
+        assert_int_equal(strlen(text), room - 1);
+        assert_memory_equal(text, whole, room - 1);
+        free(text);
+    }
+}
+
+static void encoding_leaves_only_what_rfc_3986_calls_unreserved(void **state)
+{
+    char *path = http_encode("a/b c+%\xff\0~._-Z9", 15, true), *name = http_encode("a/b", 3, false);
+    (void)state;
+    assert_string_equal(path, "a/b%20c%2B%25%FF%00~._-Z9");
+    assert_string_equal(name, "a%2Fb");
+    free(path);
+    free(name);
+}
+
+static void origins_are_scheme_host_and_port(void **state)
+{
+    static const char *const cases[][2] = {{"https://Host.EXAMPLE/p", "https://host.example:443"},
+                                           {"HTTP://h:80/", "http://h:80"},
+                                           {"http://[::1]:9/x", "http://[::1]:9"},
+                                           {"https://u:p@h:8443?x", "https://h:8443"}};
+    struct error error;
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        char origin[HTTP_ORIGIN_CHARS];
+        assert_int_equal(http_url_origin(cases[i][0], origin, &error), 0);
+        assert_string_equal(origin, cases[i][1]);
+    }
+}
+
+static void a_redirect_never_leaves_https_for_http(void **state)
+{
+    char *target = NULL;
+    struct error error;
+    (void)state;
+    assert_int_equal(http_url_follow("https://h/a", "http://h/a", &target, &error), -1);
+    assert_int_equal(http_url_follow("https://h/a", "//other/b?x=1", &target, &error), 0);
+    assert_string_equal(target, "https://other/b?x=1");
+    free(target);
+    assert_int_equal(http_url_follow("http://h/a/b", "https://h2/a b", &target, &error), 0);
+    assert_string_equal(target, "https://h2/a%20b");
+    free(target);
+}
+
+static bool content_range(const char *value, struct http_content_range *range)
+{
+    struct http_header header = {"content-range", value};
+    struct http_head head = {.status = 206, .headers = &header, .n_headers = 1};
+    return http_head_content_range(&head, range);
+}
+
+static void content_ranges_are_read_strictly(void **state)
+{
+    static const char *const bad[] = {"",
+                                      "bytes",
+                                      "bytes 0-9",
+                                      "bytes 0-9/",
+                                      "bytes 9-0/10",
+                                      "bytes 0-10/10",
+                                      "bytes */10",
+                                      "bytes 0-9/10 ",
+                                      "bytes -1-9/10",
+                                      "items 0-9/10",
+                                      "bytes 0-9/99999999999999999999",
+                                      "bytes 0x0-9/10",
+                                      "bytes 0-9/10, 11-12/13"};
+    struct http_content_range range;
+    (void)state;
+    assert_true(content_range("bytes 5-9/10", &range));
+    assert_true(range.first == 5 && range.last == 9 && range.total_bytes == 10);
+    assert_true(content_range("bytes 0-18446744073709551613/18446744073709551614", &range));
+    assert_true(content_range("bytes 0-0/*", &range));
+    assert_true(range.total_bytes == UINT64_MAX);
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
+        assert_false(content_range(bad[i], &range));
+}
+
+static int add_line(struct http_head_builder *builder, const char *line)
+{
+    struct error error;
+    return http_head_add_line(builder, line, strlen(line), &error);
+}
+
+static void a_head_is_bounded_and_begins_with_its_last_status_line(void **state)
+{
+    struct http_head_builder builder = {0};
+    struct error error;
+    (void)state;
+    assert_int_equal(add_line(&builder, "HTTP/1.1 100 Continue\r\n"), 0);
+    assert_int_equal(add_line(&builder, "X: y\r\n"), 0);
+    assert_int_equal(add_line(&builder, "HTTP/1.1 206\r\n"), 0);
+    assert_int_equal(builder.head.status, 206);
+    assert_int_equal(builder.head.n_headers, 0);
+    for (int i = 0; i < HTTP_HEAD_MAX_LINES; i++)
+        assert_int_equal(add_line(&builder, "Name:  value \t\r\n"), 0);
+    assert_string_equal(http_head_find(&builder.head, "name"), "value");
+    assert_int_equal(add_line(&builder, "Name: value\r\n"), -1);
+    static const char *const bad[] = {"HTTP/1.1 abc\r\n", "HTTP/1.1\r\n", "no colon\r\n", ": no name\r\n", " folded: x\r\n"};
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        http_head_clear(&builder);
+        assert_int_equal(add_line(&builder, bad[i]), -1);
+    }
+    assert_int_equal(http_head_add_line(&builder, "a: \0b\r\n", 7, &error), -1);
+    http_head_clear(&builder);
+}
+
+static void a_head_has_so_many_bytes_and_not_one_more(void **state)
+{
+    struct http_head_builder builder = {0};
+    struct error error;
+    char *line = malloc(HTTP_HEAD_MAX_BYTES + 1);
+    (void)state;
+    memset(line, 'x', HTTP_HEAD_MAX_BYTES + 1);
+    line[1] = ':';
+    assert_int_equal(http_head_add_line(&builder, line, HTTP_HEAD_MAX_BYTES + 1, &error), -1);
+    assert_int_equal(http_head_add_line(&builder, line, HTTP_HEAD_MAX_BYTES, &error), 0);
+    assert_int_equal(add_line(&builder, "a:b"), -1);
+    http_head_clear(&builder);
+    free(line);
+}
+
+static void latencies_give_a_median_and_a_slow_end(void **state)
+{
+    struct http_latency latency = {0};
+    (void)state;
+    for (int i = 0; i < 19; i++)
+        http_latency_add(&latency, 1000000);
+    assert_true(http_latency_ns(&latency, 50) == 0);
+    for (int i = 0; i < 79; i++)
+        http_latency_add(&latency, 1000000);
+    http_latency_add(&latency, 900000000);
+    http_latency_add(&latency, UINT64_MAX);
+    assert_in_range(http_latency_ns(&latency, 50), 1000000, 1300000);
+    assert_in_range(http_latency_ns(&latency, 99), 900000000, 1200000000);
+    for (int i = 0; i < 100000; i++)
+        http_latency_add(&latency, 50000000);
+    assert_in_range(http_latency_ns(&latency, 50), 50000000, 63000000);
+}
+
+static void retry_after_is_seconds_or_a_date_and_at_most_a_minute(void **state)
+{
+    static const uint64_t s = 1000000000u;
+    (void)state;
+    assert_true(http_retry_after_ns("7") == 7 * s);
+    assert_true(http_retry_after_ns("60") == 60 * s);
+    assert_true(http_retry_after_ns("61") == 60 * s);
+    assert_true(http_retry_after_ns("99999999999999999999") == 60 * s);
+    assert_true(http_retry_after_ns("Fri, 31 Dec 2100 23:59:59 GMT") == 60 * s);
+    assert_true(http_retry_after_ns("Fri, 31 Dec 1999 23:59:59 GMT") == 0);
+    assert_true(http_retry_after_ns("soon") == 0);
+    assert_true(http_retry_after_ns("-5") == 0);
+    assert_true(http_retry_after_ns(NULL) == 0);
+}
+
+static void backoff_doubles_up_to_a_limit(void **state)
+{
+    uint64_t most[12] = {0};
+    (void)state;
+    for (int i = 0; i < 2000; i++) {
+        for (uint32_t n = 1; n < 12; n++) {
+            uint64_t wait = http_backoff_ns(1000, n);
+            most[n] = wait > most[n] ? wait : most[n];
+        }
+    }
+    for (uint32_t n = 1; n < 12; n++) {
+        uint64_t limit = n > 7 ? 80000 : (uint64_t)1000 << (n - 1);
+        assert_in_range(most[n], limit / 2, limit - 1);
+    }
+}
+
+static void the_budget_is_a_burst_and_then_a_rate(void **state)
+{
+    struct http_budget budget;
+    uint64_t s = 1000000000u;
+    (void)state;
+    http_budget_init(&budget, s);
+    for (int i = 0; i < 256; i++)
+        assert_true(http_budget_take(&budget, s) == 0);
+    assert_in_range(http_budget_take(&budget, s), s / 10 - 1000, s / 10 + 1000);
+    assert_in_range(http_budget_take(&budget, s), s / 5 - 1000, s / 5 + 1000);
+    for (int i = 0; i < 30; i++)
+        http_budget_earn(&budget);
+    assert_true(http_budget_take(&budget, s) == 0);
+    for (int i = 0; i < 10; i++)
+        assert_true(http_budget_take(&budget, 2 * s) == 0);
+    http_budget_fini(&budget);
+}
+
+/* --- the limit --- */
+
+struct world { /* a server: each request takes latency + bytes at its connection's rate, all together no more than total */
+    double latency_s, connection_bytes_per_s, total_bytes_per_s;
+    struct http_climb climb;
+    double now_s, sent_bytes;
+};
+static const double range_bytes = 16777216;
+
+static double request_s(const struct world *world, double n)
+{
+    double alone_s = world->latency_s + range_bytes / world->connection_bytes_per_s;
+    double shared_s = n * range_bytes / world->total_bytes_per_s;
+    return alone_s > shared_s ? alone_s : shared_s;
+}
+
+/* `callers` requests wait; requests end one after the other, evenly. */
+static void run_world(struct world *world, uint32_t callers, double seconds)
+{
+    for (double end_s = world->now_s + seconds; world->now_s < end_s;) {
+        uint32_t n = callers < world->climb.limit ? callers : world->climb.limit;
+        world->now_s += request_s(world, n) / n;
+        world->sent_bytes += range_bytes;
+        uint64_t now_ns = (uint64_t)(world->now_s * 1e9);
+        http_climb_count(&world->climb, n, now_ns);
+        http_climb_completed(&world->climb, (uint64_t)world->sent_bytes, now_ns);
+    }
+}
+
+static void the_limit_grows_to_what_saturates_the_total_and_stays_there(void **state)
+{
+    static const double totals[] = {1.5e9, 2e9, 3e9, 5e9, 1e10};
+    (void)state;
+    for (size_t i = 0; i < sizeof totals / sizeof totals[0]; i++) {
+        struct world world = {.latency_s = 0.05, .connection_bytes_per_s = 1e8, .total_bytes_per_s = totals[i]};
+        double best = totals[i] * (0.05 + range_bytes / 1e8) / range_bytes;
+        http_climb_init(&world.climb, 256, 0);
+        run_world(&world, 256, 30);
+        uint32_t within = world.climb.base_bytes_per_s > 0 ? world.climb.base_limit : world.climb.limit;
+        assert_in_range(within, (uint64_t)(best * 0.8), (uint64_t)(best * 1.2) + 1);
+    }
+}
+
+static void the_limit_shrinks_where_a_few_connections_are_enough(void **state)
+{
+    struct world world = {.latency_s = 0.001, .connection_bytes_per_s = 2e9, .total_bytes_per_s = 4e9};
+    (void)state;
+    http_climb_init(&world.climb, 64, 0);
+    run_world(&world, 64, 60);
+    assert_in_range(world.climb.limit, 4, 8);
+}
+
+static void a_limit_that_nobody_reaches_stays(void **state)
+{
+    struct world world = {.latency_s = 0.05, .connection_bytes_per_s = 1e8, .total_bytes_per_s = 1e12};
+    (void)state;
+    http_climb_init(&world.climb, 256, 0);
+    run_world(&world, 8, 20);
+    assert_int_equal(world.climb.limit, 16);
+}
+
+static void a_cut_halves_once_for_all_who_were_in_flight_and_recovers_one_by_one(void **state)
+{
+    struct world world = {.latency_s = 0.05, .connection_bytes_per_s = 1e8, .total_bytes_per_s = 1e12};
+    uint64_t now_ns = 1000;
+    (void)state;
+    http_climb_init(&world.climb, 16, 0);
+    assert_true(http_climb_cut(&world.climb, 500, now_ns));
+    assert_false(http_climb_cut(&world.climb, 600, now_ns + 1));
+    assert_int_equal(world.climb.limit, 8);
+    assert_true(http_climb_cut(&world.climb, now_ns, now_ns + 2));
+    assert_int_equal(world.climb.limit, 4);
+    run_world(&world, 16, 1.0);
+    assert_in_range(world.climb.limit, 5, 8);
+    run_world(&world, 16, 20);
+    assert_in_range(world.climb.limit, 12, 16);
+    for (int i = 0; i < 10; i++)
+        http_climb_cut(&world.climb, UINT64_MAX, (uint64_t)(world.now_s * 1e9));
+    assert_int_equal(world.climb.limit, 1);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_redacted_url_keeps_names_and_loses_secrets),
+        cmocka_unit_test(a_redacted_url_fits_whatever_room_there_is),
+        cmocka_unit_test(encoding_leaves_only_what_rfc_3986_calls_unreserved),
+        cmocka_unit_test(origins_are_scheme_host_and_port),
+        cmocka_unit_test(a_redirect_never_leaves_https_for_http),
+        cmocka_unit_test(content_ranges_are_read_strictly),
+        cmocka_unit_test(a_head_is_bounded_and_begins_with_its_last_status_line),
+        cmocka_unit_test(a_head_has_so_many_bytes_and_not_one_more),
+        cmocka_unit_test(latencies_give_a_median_and_a_slow_end),
+        cmocka_unit_test(retry_after_is_seconds_or_a_date_and_at_most_a_minute),
+        cmocka_unit_test(backoff_doubles_up_to_a_limit),
+        cmocka_unit_test(the_budget_is_a_burst_and_then_a_rate),
+        cmocka_unit_test(the_limit_grows_to_what_saturates_the_total_and_stays_there),
+        cmocka_unit_test(the_limit_shrinks_where_a_few_connections_are_enough),
+        cmocka_unit_test(a_limit_that_nobody_reaches_stays),
+        cmocka_unit_test(a_cut_halves_once_for_all_who_were_in_flight_and_recovers_one_by_one),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
