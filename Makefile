@@ -133,7 +133,7 @@ tsan:
 fuzz:
 	bash tests/fuzz/build.sh $(B)/fuzz
 
-$(B)/tests/bench/engine_bench: $(B)/obj/tests/bench/engine_bench.o $(B)/libengine.a
+$(B)/tests/bench/engine_bench $(B)/tests/bench/http_bench: $(B)/tests/bench/%: $(B)/obj/tests/bench/%.o $(B)/libengine.a
 	@mkdir -p $(@D)
 	$(CC) $(LDFLAGS) -o $@ $^ $(LIBS) -ldl
 

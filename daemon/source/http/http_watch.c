@@ -210,8 +210,8 @@ static void watch_until_over(struct http_watch *watch)
 /* The winner; without one whoever has something to say. */
 static unsigned decider(struct http_watch *watch)
 {
-    static const int weight[] = {
-        [HTTP_END_COMPLETE] = 4, [HTTP_END_UNACCEPTABLE] = 3, [HTTP_END_REFUSED] = 3, [HTTP_END_BROKEN] = 2};
+    static const int weight[] = {[HTTP_END_COMPLETE] = 4, [HTTP_END_UNACCEPTABLE] = 3, [HTTP_END_REFUSED] = 3,
+                                 [HTTP_END_BROKEN] = 2,   [HTTP_END_CANCELLED] = 1,    [HTTP_END_LOST] = 0};
     unsigned best = 0;
     const struct http_exchange *winner = atomic_load(&watch->race.winner);
     for (unsigned i = 0; i < watch->n_entries; i++) {
