@@ -131,6 +131,18 @@ static void write_collective(struct json_writer *json, const Tensorcast__Daemon_
     json_write_close(json, '}');
 }
 
+static void write_verified(struct json_writer *json, const Tensorcast__Daemon__V1__Verification *verified)
+{
+    json_write_key(json, "verified");
+    json_write_open(json, '{');
+    write_text(json, "status", verified->status);
+    write_text(json, "by", verified->by);
+    write_u64(json, "bytes", verified->bytes);
+    write_text(json, "reason", verified->reason);
+    write_u64(json, "healed", verified->healed);
+    json_write_close(json, '}');
+}
+
 /* What a plan has not: it was not run, so it has no id and no memory. */
 static void write_run(struct json_writer *json, const load_report *report)
 {
@@ -160,6 +172,8 @@ char *report_json(const load_report *report, const struct report_json_tensor *te
     write_bool(&json, "from_replica", report->from_replica);
     write_bool(&json, "joined", report->joined);
     write_times(&json, report);
+    if (report->verified)
+        write_verified(&json, report->verified);
     if (report->collective)
         write_collective(&json, report->collective);
     if (tensors) {

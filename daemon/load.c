@@ -101,6 +101,24 @@ static void finish_load(struct load *load)
     free(load);
 }
 
+static bool is_abandoned(void *data)
+{
+    const struct load *load = data;
+    return __atomic_load_n(&load->abandoned, __ATOMIC_RELAXED);
+}
+
+static int verify(struct load *load)
+{
+    const struct cancel cancel = {is_abandoned, load};
+    const struct verify_options options = {.mapping = load->parts.mapping,
+                                           .segment = load->parts.segment,
+                                           .run = load->parts.run,
+                                           .policy = load->verify,
+                                           .cancel = &cancel,
+                                           .load_id = load->id};
+    return verify_load(&options, &load->parts.verdict, &load->error);
+}
+
 static void commit_load(struct loop_work *work)
 {
     struct load *load = (struct load *)work;
@@ -109,7 +127,7 @@ static void commit_load(struct loop_work *work)
         load->failed = true; /* also instead of what the change made of the read */
         load->error = changed;
     }
-    if (!load->failed && device_seal(load->parts.segment, &load->error) != 0)
+    if (!load->failed && (verify(load) != 0 || device_seal(load->parts.segment, &load->error) != 0))
         load->failed = true;
 }
 
@@ -196,6 +214,7 @@ struct load *load_prepare(struct ticket_internal *internal, struct error *error)
     load->parts.plan = internal->plan;
     internal->mapping = NULL;
     internal->plan = NULL;
+    load->verify = internal->config->verify;
     load->started_ns = clock_now_ns();
     if (take_memory(load, error) == 0)
         return load;
@@ -214,14 +233,16 @@ void load_unprepare(struct load *load, struct ticket_internal *internal)
 
 void load_run(struct load *load, struct collective *collective, uint32_t rank, uint32_t n_sharers)
 {
-    load->parts.run = run_start(load->table->services->engine, &(struct run_options){.mapping = load->parts.mapping,
-                                                                                     .plan = load->parts.plan,
-                                                                                     .segment = load->parts.segment,
-                                                                                     .done = run_done,
-                                                                                     .data = load,
-                                                                                     .collective = collective,
-                                                                                     .rank = rank,
-                                                                                     .n_sharers = n_sharers});
+    load->parts.run =
+        run_start(load->table->services->engine, &(struct run_options){.mapping = load->parts.mapping,
+                                                                       .plan = load->parts.plan,
+                                                                       .segment = load->parts.segment,
+                                                                       .done = run_done,
+                                                                       .data = load,
+                                                                       .is_unverified = load->verify == VERIFY_NONE,
+                                                                       .collective = collective,
+                                                                       .rank = rank,
+                                                                       .n_sharers = n_sharers});
 }
 
 void load_start_alone(struct ticket_internal *internal)
@@ -246,17 +267,25 @@ static struct load *find_load(struct load_table *table, const struct replica_key
     return NULL;
 }
 
+/* One that was loaded before verification was required may not do. */
+static struct replica *find_replica(const struct ticket_internal *internal, const struct replica_key *key)
+{
+    struct replica *replica = replica_find(internal->table->services->replicas, key);
+    bool will_do = replica && (internal->config->verify != VERIFY_REQUIRED || replica->verdict.status == VERIFIED_ALL);
+    return will_do ? replica : NULL;
+}
+
 bool load_exists(const struct ticket_internal *internal)
 {
     struct replica_key key = replica_key_of(internal->mapping);
-    return replica_find(internal->table->services->replicas, &key) || find_load(internal->table, &key);
+    return find_replica(internal, &key) || find_load(internal->table, &key);
 }
 
 bool load_take_existing(struct ticket_internal *internal)
 {
     struct load_table *table = internal->table;
     struct replica_key key = replica_key_of(internal->mapping);
-    struct replica *replica = replica_find(table->services->replicas, &key);
+    struct replica *replica = find_replica(internal, &key);
     if (replica) {
         internal->ticket->from_replica = true;
         serve(internal, replica);
@@ -405,7 +434,7 @@ static void leave_load(struct ticket_internal *internal)
     *at = internal->next;
     internal->load = NULL;
     if (!load->tickets) {
-        load->abandoned = true;
+        __atomic_store_n(&load->abandoned, true, __ATOMIC_RELAXED);
         if (load->state == LOAD_RUNNING)
             run_cancel(load->parts.run);
     }

@@ -108,7 +108,8 @@ void load_log_ticket(const struct ticket *ticket, bool plan_only, const struct e
              LOG_U64("read_bytes", report->read_bytes), LOG_U64("copied_bytes", report->copied_bytes),
              LOG_U64("shared_bytes", report->shared_bytes), LOG_U64("cached_bytes", report->cached_bytes),
              LOG_U64("residual_bytes", plan->residual_bytes), LOG_BOOL("from_replica", ticket->from_replica),
-             LOG_BOOL("joined", ticket->joined),
+             LOG_BOOL("joined", ticket->joined), LOG_TEXT("verified", verified_name(ticket->replica->verdict.status)),
+             LOG_TEXT("verified_by", ticket->replica->verdict.by), LOG_U64("healed", ticket->replica->verdict.healed),
              LOG_TEXT("memory", page_kind_name(device_page_kind(ticket->replica->segment))),
              LOG_MS("resolve_ms", ticket->resolve_ns), LOG_MS("plan_ms", ticket->plan_ns),
              LOG_MS("execute_ms", report->execute_ns), LOG_MS("total_ms", ticket->total_ns));

@@ -44,9 +44,10 @@ struct load {
     char id[LOAD_ID_CHARS];
     struct replica_key key;
     struct replica parts; /* becomes the replica */
+    enum verify_policy verify;
     struct ticket_internal *tickets;
     uint64_t started_ns;
-    bool abandoned; /* no ticket is left: not to be joined any more */
+    bool abandoned; /* no ticket is left: not to be joined any more; atomic, its commit asks */
     bool shared_the_host; /* another load ran beside it: its times teach nothing */
     struct team *team; /* of a collective, until all its runs are done */
     struct load *next_parked; /* done before the others of its team */

@@ -18,6 +18,7 @@
 #include "execute/calibration.h"
 #include "execute/engine.h"
 #include "execute/residency.h"
+#include "execute/verify.h"
 #include "interrupt.h"
 #include "normalize/load_spec.h"
 #include "plan/explain.h"
@@ -44,6 +45,7 @@ struct standalone {
     struct loop *loop;
     struct engine *engine;
     struct run *run;
+    struct verdict verdict;
     bool failed; /* `error` says why the run ended */
     struct error error;
     uint64_t start_ns, resolve_ns, plan_ns;
@@ -267,6 +269,7 @@ static Tensorcast__Daemon__V1__LoadReport *report(struct standalone *state)
         .mapping = state->mapping,
         .plan = state->plan,
         .run = state->run ? run_report(state->run) : NULL,
+        .verdict = state->run ? &state->verdict : NULL,
         .memory = state->run ? page_kind_name(device_page_kind(state->segment)) : NULL,
         .resolve_ms = clock_ms(state->resolve_ns),
         .plan_ms = clock_ms(state->plan_ns),
@@ -312,12 +315,30 @@ static char *load_json(struct standalone *state, const struct loaded *loaded, bo
     return json;
 }
 
+static bool is_interrupted(void *data)
+{
+    (void)data;
+    return interrupt_seen();
+}
+
+static int verify(struct standalone *state, struct error *error)
+{
+    const struct cancel cancel = {is_interrupted, NULL};
+    const struct verify_options options = {.mapping = state->mapping,
+                                           .segment = state->segment,
+                                           .run = state->run,
+                                           .policy = config_defaults()->verify,
+                                           .cancel = &cancel};
+    return verify_load(&options, &state->verdict, error);
+}
+
 static int standalone_load(struct backend *backend, const struct tc_view *view, struct loaded *loaded, struct error *error)
 {
     struct standalone *state = backend->state;
     interrupt_defer(NULL);
     if (plan_view(state, view, error) < 0 || allocate(state, error) < 0 || execute(state, error) < 0 ||
-        artifact_check_unchanged(state->artifact, error) < 0 || device_seal(state->segment, error) < 0)
+        artifact_check_unchanged(state->artifact, error) < 0 || verify(state, error) < 0 ||
+        device_seal(state->segment, error) < 0)
         return -1;
     describe_tensors(state, loaded);
     loaded->owner = state;

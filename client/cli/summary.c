@@ -12,6 +12,7 @@ struct summary {
     char artifact[TEXT_NAME_CHARS], executor[TEXT_NAME_CHARS], reason[TEXT_NAME_CHARS], memory[TEXT_NAME_CHARS];
     uint64_t view_bytes, read_bytes, copied_bytes, shared_bytes, n_tensors;
     double total_ms;
+    char verified[TEXT_NAME_CHARS], verified_by[TEXT_NAME_CHARS], verified_reason[TEXT_NAME_CHARS];
     bool from_replica;
 };
 
@@ -88,6 +89,22 @@ static bool take_ms(struct json *json, struct summary *summary)
     return json_ok(json);
 }
 
+static bool take_verified(struct json *json, struct summary *summary)
+{
+    struct json_string key;
+    if (!json_begin_object(json))
+        return false;
+    while (json_next_key(json, &key)) {
+        char *place = key_is(&key, "status")   ? summary->verified
+                      : key_is(&key, "by")     ? summary->verified_by
+                      : key_is(&key, "reason") ? summary->verified_reason
+                                               : NULL;
+        if (place ? !take_text(json, place) : !json_skip(json))
+            return false;
+    }
+    return json_ok(json);
+}
+
 static bool take_member(struct json *json, const struct json_string *key, struct summary *summary)
 {
     if (key_is(key, "artifact"))
@@ -104,6 +121,8 @@ static bool take_member(struct json *json, const struct json_string *key, struct
         return take_bytes(json, summary);
     if (key_is(key, "ms"))
         return take_ms(json, summary);
+    if (key_is(key, "verified"))
+        return take_verified(json, summary);
     if (key_is(key, "tensors"))
         return count_items(json, &summary->n_tensors);
     return json_skip(json);
@@ -137,6 +156,9 @@ static void print(const struct summary *summary, FILE *out)
     if (summary->shared_bytes)
         fprintf(out, ", %s shared with other loads", text_people_bytes(summary->shared_bytes, shared));
     fprintf(out, "\n  memory    %s\n", summary->memory);
+    if (summary->verified_by[0]) /* where nothing vouches for the bytes there is nothing to say */
+        fprintf(out, "  verified  %s by %s%s%s\n", summary->verified, summary->verified_by,
+                summary->verified_reason[0] ? ": " : "", summary->verified_reason);
 }
 
 int summary_print(const char *report_json, FILE *out, struct error *error)

@@ -16,10 +16,10 @@
 #include "execute/worker.h"
 
 enum {
-    MAX_BUFFER_BYTES = 2 << 20, /* with 4 threads: 8 MiB in flight, and what is copied is still in the cache */
+    MAX_BUFFER_BYTES = 2 << 20, /* one huge page: one piece for the device, and what is copied is still in the cache */
     MIN_BUFFER_BYTES = 4 << 10,
-    WANTED_BUFFER_BYTES = 256 << 10, /* rather fewer threads than smaller buffers */
-    BUFFERS_PER_BLOCK = 2, /* larger ones are cheaper for the kernel, but their fresh pages leave the cache before use */
+    WANTED_BUFFER_BYTES = MAX_BUFFER_BYTES, /* rather fewer threads than smaller buffers, which have small pages */
+    THREADS_PER_CORE = 2,                   /* while one copies, the other keeps the device busy */
     MIN_THREADS = 4,
     MAX_AUTO_THREADS = 8,
     MAX_THREADS = 64,
@@ -28,9 +28,9 @@ enum {
 
 static size_t choose_threads(const struct engine_options *options)
 {
-    uint64_t cores = (uint64_t)sysconf(_SC_NPROCESSORS_ONLN), threads = options->io_threads;
-    if (threads == 0) /* while some copy, others keep the device busy */
-        threads = 3 * cores < MIN_THREADS ? MIN_THREADS : 3 * cores > MAX_AUTO_THREADS ? MAX_AUTO_THREADS : 3 * cores;
+    uint64_t threads = options->io_threads, wanted = THREADS_PER_CORE * (uint64_t)sysconf(_SC_NPROCESSORS_ONLN);
+    if (threads == 0)
+        threads = wanted < MIN_THREADS ? MIN_THREADS : wanted > MAX_AUTO_THREADS ? MAX_AUTO_THREADS : wanted;
     uint64_t affordable = options->staging_budget_bytes / WANTED_BUFFER_BYTES;
     threads = threads < affordable ? threads : affordable;
     return threads < 1 ? 1 : threads > MAX_THREADS ? MAX_THREADS : threads;
@@ -70,7 +70,7 @@ int engine_create(const struct engine_options *options, struct engine **engine, 
     staging_init(&fresh->staging, choose_buffer(options->staging_budget_bytes, fresh->n_workers + 1),
                  options->staging_budget_bytes);
     fresh->has_spares = fresh->staging.budget_buffers >= 2 * fresh->n_workers;
-    fresh->block_bytes = BUFFERS_PER_BLOCK * fresh->staging.buffer_bytes;
+    fresh->block_bytes = fresh->staging.buffer_bytes; /* so that the device is asked for one piece after the other */
     pthread_mutex_init(&fresh->lock, NULL);
     pthread_condattr_init(&monotonic);
     pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);

@@ -1,9 +1,8 @@
 /* The only code that writes into segments, but for reads that land there by themselves (scatter.c); see place.h. */
 #include "execute/place.h"
 
-#include <string.h>
-
 #include "base/clock.h"
+#include "base/copy.h"
 #include "device/huge_pages.h"
 #include "transport/transport.h"
 
@@ -43,7 +42,7 @@ static bool queue_rows(struct part *part, uint64_t dst_offset, const unsigned ch
 static void copy_rows(unsigned char *dst, const unsigned char *src, const struct rows *rows)
 {
     for (uint64_t row = 0; row < rows->count; row++)
-        memcpy(dst + row * rows->bytes, src + row * rows->stride, rows->bytes);
+        copy_streaming(dst + row * rows->bytes, src + row * rows->stride, rows->bytes);
 }
 
 /* Within one rank a copy; to a peer of a collective, whatever its transport does. */

@@ -14,6 +14,14 @@ void sums_add(struct worker *worker, const struct source_read *read, uint64_t by
     pthread_mutex_unlock(&engine->lock);
 }
 
+/* A manifest stands in for a store that gives none. */
+static enum checksum_kind manifest_kind(const struct artifact *artifact, uint32_t file)
+{
+    const struct manifest_file *known =
+        artifact->manifest ? manifest_find_file(artifact->manifest, artifact->source->files[file].name) : NULL;
+    return known ? known->crc32c.kind : CHECKSUM_NONE;
+}
+
 /* The widest of those that are computed quickly. */
 enum checksum_kind sums_choose(const struct run *run, uint32_t file)
 {
@@ -26,7 +34,7 @@ enum checksum_kind sums_choose(const struct run *run, uint32_t file)
         if (checksum_kind_is_crc(given) && checksum_bytes(given) > checksum_bytes(kind))
             kind = given;
     }
-    return kind;
+    return kind ? kind : manifest_kind(run->options.mapping->artifact, file);
 }
 
 static struct ledger *find_ledger(struct run *run, uint32_t file)

@@ -13,6 +13,7 @@
 #include "base/error.h"
 #include "device/device.h"
 #include "execute/engine.h"
+#include "execute/verify.h"
 #include "plan/plan.h"
 #include "resolve/mapping.h"
 
@@ -29,6 +30,7 @@ struct replica { /* const after replica_add() but for the counters */
     struct mapping *mapping; /* owned; holds the artifact */
     struct plan *plan;       /* owned */
     struct segment *segment; /* one reference */
+    struct verdict verdict;  /* what vouches for the bytes */
     struct run *run;         /* owned: lets later loads copy instead of read */
     uint64_t charged_bytes;
     uint32_t n_pins;   /* grants not yet redeemed + leases */

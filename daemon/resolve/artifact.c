@@ -27,6 +27,8 @@ struct resolver {
     const struct artifact_table *hint; /* of an earlier resolve with the same index: knows the file names */
     struct shard_index *index;         /* parsed only when needed */
     char *index_json;
+    const struct manifest *manifest; /* NULL = there is none, or a problem with it */
+    struct error manifest_problem;
     uint64_t bytes_read;
     struct error *error;
 };
@@ -117,6 +119,61 @@ static int parse_index(struct resolver *resolver)
 static int need_index(struct resolver *resolver)
 {
     return resolver->index || parse_index(resolver) == 0 ? 0 : prefix_file(resolver->error, SHARD_INDEX_NAME);
+}
+
+/* --- the manifest --- */
+
+static int read_manifest(struct resolver *resolver, struct source *source, size_t file)
+{
+    const struct source_file *document = &source->files[file];
+    char *json = NULL;
+    uint64_t json_bytes = document->size_bytes;
+    if (json_bytes > MANIFEST_MAX_BYTES)
+        return fail(resolver->error, ERROR_DATA_LOSS, "MALFORMED_MANIFEST", "%llu bytes are too many for a manifest",
+                    (unsigned long long)json_bytes);
+    bool known = resolver->cache && !resolver->fresh &&
+                 header_cache_find_index(resolver->cache, &document->identity, &json, &json_bytes);
+    if (!known)
+        json = memory_alloc(json_bytes);
+    if (!known && json_bytes && source_read_bytes(source, file, 0, json, json_bytes, resolver->error) < 0) {
+        free(json);
+        return -1;
+    }
+    resolver->manifest = manifest_parse(json, json_bytes, resolver->error);
+    if (resolver->manifest && resolver->cache && !known)
+        header_cache_add_index(resolver->cache, &document->identity, json, json_bytes);
+    free(json);
+    return resolver->manifest ? 0 : -1;
+}
+
+/* The folder that a reference to a single file is in. */
+static char *folder_of(const struct source *source)
+{
+    const char *reference = source->reference, *slash = strrchr(reference, '/');
+    if (!source->is_single_file)
+        return memory_copy_text(reference);
+    return slash ? memory_print("%.*s", (int)(slash - reference), reference) : NULL;
+}
+
+/* Looks beside the checkpoint. Whether a manifest that cannot be used is an error is for verification to decide. */
+static void find_manifest(struct resolver *resolver, const struct source_options *options)
+{
+    const char *reference = resolver->source->reference, *slash = strrchr(reference, '/');
+    char *folder = folder_of(resolver->source);
+    char *name = manifest_name(resolver->source->is_single_file && slash ? slash + 1 : NULL);
+    struct error *outer = resolver->error, problem = {0};
+    struct source *beside = resolver->index_source ? source_ref(resolver->index_source) : NULL;
+    size_t file;
+    resolver->error = &problem;
+    if ((beside || (folder && source_open(folder, options, &beside, &problem) == 0)) &&
+        source_add_file(beside, name, &file, &problem) == 0 && read_manifest(resolver, beside, file) < 0)
+        resolver->manifest_problem = problem;
+    if (resolver->manifest_problem.code)
+        error_prefix(&resolver->manifest_problem, "%s", name);
+    resolver->error = outer;
+    source_unref(beside);
+    free(folder);
+    free(name);
 }
 
 /* --- which files --- */
@@ -309,6 +366,9 @@ static struct artifact *assemble(struct resolver *resolver, const struct artifac
     artifact->n_tensors = table->n_tensors;
     artifact->by_name = table->by_name;
     artifact->total_bytes = table->total_bytes;
+    artifact->manifest = resolver->manifest;
+    artifact->manifest_problem = resolver->manifest_problem;
+    resolver->manifest = NULL;
     artifact->header_bytes_read = resolver->bytes_read;
     artifact->from_cache = resolver->bytes_read == 0;
     artifact->references = 1;
@@ -327,7 +387,10 @@ static struct artifact *resolve(struct resolver *resolver, const char *reference
         table = header_cache_find_table(resolver->cache, identity, DIGEST_HEX_CHARS);
     if (!table)
         table = build_table(resolver, identity);
-    return table ? assemble(resolver, table, identity) : NULL;
+    if (!table)
+        return NULL;
+    find_manifest(resolver, options);
+    return assemble(resolver, table, identity);
 }
 
 int artifact_resolve(const char *reference, const struct source_options *options, struct header_cache *cache, bool fresh,
@@ -337,6 +400,7 @@ int artifact_resolve(const char *reference, const struct source_options *options
     *artifact = resolve(&resolver, reference, options);
     source_unref(resolver.source);
     source_unref(resolver.index_source);
+    manifest_unref(resolver.manifest);
     artifact_table_unref(resolver.hint);
     shard_index_destroy(resolver.index);
     free(resolver.index_json);
@@ -354,6 +418,7 @@ void artifact_unref(struct artifact *artifact)
     if (!artifact || __atomic_sub_fetch(&artifact->references, 1, __ATOMIC_ACQ_REL) > 0)
         return;
     artifact_table_unref(artifact->table);
+    manifest_unref(artifact->manifest);
     source_unref(artifact->source);
     free(artifact);
 }

@@ -14,6 +14,7 @@
 #include "base/error.h"
 #include "base/map.h"
 #include "resolve/dtype.h"
+#include "resolve/manifest.h"
 #include "resolve/safetensors.h"
 #include "source/source.h"
 
@@ -39,7 +40,9 @@ struct artifact {
     struct map by_name;
     uint64_t total_bytes;
     const struct artifact_table *table; /* owns the three above; NULL in an artifact that a test put together */
-    uint64_t header_bytes_read; /* 0 when everything came from the cache */
+    const struct manifest *manifest;    /* found beside the files; NULL = none */
+    struct error manifest_problem;      /* one is there but is not to be used, and why; code ERROR_OK = none */
+    uint64_t header_bytes_read;         /* 0 when everything came from the cache */
     bool from_cache;
     int references; /* atomic */
 };

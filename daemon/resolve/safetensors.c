@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/checked.h"
+#include "base/crc.h"
 #include "base/json.h"
 #include "base/map.h"
 #include "base/memory.h"
@@ -297,6 +298,16 @@ static struct safetensors_header *build(const struct reader *reader, uint64_t js
     return header;
 }
 
+/* The bytes before the data are read apart from it, or come from a cache: their sums let the whole file's be checked. */
+static void sum_prefix(struct safetensors_header *header, const char *json, uint64_t json_bytes)
+{
+    unsigned char first[8];
+    for (int i = 0; i < 8; i++)
+        first[i] = (unsigned char)(json_bytes >> 8 * i);
+    for (enum checksum_kind kind = CHECKSUM_CRC32C; kind <= CHECKSUM_CRC64NVME; kind++)
+        header->prefix_crcs[kind] = crc_update(kind, crc_update(kind, 0, first, sizeof first), json, json_bytes);
+}
+
 struct safetensors_header *safetensors_parse(const char *json, uint64_t json_bytes, uint64_t file_bytes, struct error *error)
 {
     struct reader reader = {.error = error};
@@ -305,6 +316,8 @@ struct safetensors_header *safetensors_parse(const char *json, uint64_t json_byt
     json_init(&reader.json, json, json_bytes, &reader.escaped);
     if (read_header(&reader) == 0 && check_names(&reader) == 0 && validate(&reader, file_bytes - 8 - json_bytes) == 0)
         header = build(&reader, json_bytes, file_bytes);
+    if (header)
+        sum_prefix(header, json, json_bytes);
     free(reader.entries);
     free(reader.dims);
     arena_fini(&reader.escaped);

@@ -10,6 +10,7 @@
 #include <stdint.h>
 
 #include "base/arena.h"
+#include "base/checksum.h"
 #include "base/error.h"
 #include "resolve/dtype.h"
 
@@ -25,11 +26,12 @@ struct safetensors_tensor {
     uint64_t bytes;
 };
 
-struct safetensors_header { /* const and reference-counted once parsed */
+struct safetensors_header {             /* const and reference-counted once parsed */
     struct safetensors_tensor *tensors; /* by offset, then name */
     size_t n_tensors;
     uint64_t data_offset; /* 8 + header length */
     uint64_t file_bytes;
+    uint64_t prefix_crcs[CHECKSUM_CRC64NVME + 1]; /* by kind, of the first data_offset bytes */
     struct arena arena;
     int references; /* atomic */
 };
@@ -37,7 +39,8 @@ struct safetensors_header { /* const and reference-counted once parsed */
 /* First 8 bytes -> length of the JSON, checked against the limit and the file's size. */
 int safetensors_header_length(const unsigned char first[8], uint64_t file_bytes, uint64_t *json_bytes, struct error *error);
 /* The JSON -> table. NULL on error. */
-struct safetensors_header *safetensors_parse(const char *json, uint64_t json_bytes, uint64_t file_bytes, struct error *error);
+struct safetensors_header *safetensors_parse(const char *json, uint64_t json_bytes, uint64_t file_bytes,
+                                             struct error *error);
 const struct safetensors_header *safetensors_ref(const struct safetensors_header *header);
 void safetensors_unref(const struct safetensors_header *header); /* accepts NULL */
 

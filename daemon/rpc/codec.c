@@ -177,6 +177,7 @@ Tensorcast__Daemon__V1__LoadReport *codec_report(const struct ticket *ticket, st
         .run = replica && !ticket->from_replica ? run_report(replica->run) : NULL,
         .from_replica = ticket->from_replica,
         .joined = ticket->joined,
+        .verdict = replica ? &replica->verdict : NULL,
         .memory = replica ? page_kind_name(device_page_kind(replica->segment)) : NULL,
         .resolve_ms = clock_ms(ticket->resolve_ns),
         .plan_ms = clock_ms(ticket->plan_ns),

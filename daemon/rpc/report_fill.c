@@ -106,7 +106,7 @@ static collective_report *fill_collective(const struct report_facts *facts, stru
     report->rank = facts->topology->rank;
     report->world_size = facts->topology->world_size;
     report->assemble_ms = facts->assemble_ms;
-    report->skip_reason = copy(arena, chosen               ? ""
+    report->skip_reason = copy(arena, chosen                ? ""
                                       : facts->from_replica ? "from_replica"
                                       : candidate->eligible ? "prefers_other_executor"
                                                             : candidate->reason);
@@ -114,6 +114,18 @@ static collective_report *fill_collective(const struct report_facts *facts, stru
         fill_group_estimates(report, facts->plan->group, arena);
     if (facts->collective)
         fill_group_counted(report, facts->collective, arena);
+    return report;
+}
+
+static Tensorcast__Daemon__V1__Verification *fill_verdict(const struct verdict *verdict, struct arena *arena)
+{
+    Tensorcast__Daemon__V1__Verification *report = arena_alloc(arena, sizeof *report);
+    tensorcast__daemon__v1__verification__init(report);
+    report->status = copy(arena, verified_name(verdict->status));
+    report->by = copy(arena, verdict->by);
+    report->bytes = verdict->bytes;
+    report->reason = copy(arena, verdict->reason);
+    report->healed = verdict->healed;
     return report;
 }
 
@@ -143,6 +155,8 @@ load_report *report_fill(const struct report_facts *facts, struct arena *arena)
     report->total_ms = facts->total_ms;
     if (facts->topology && facts->topology->has_group)
         report->collective = fill_collective(facts, arena);
+    if (facts->verdict)
+        report->verified = fill_verdict(facts->verdict, arena);
     if (facts->run)
         fill_counted(report, facts->run);
     else if (!facts->from_replica)

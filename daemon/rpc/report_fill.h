@@ -8,6 +8,7 @@
 
 #include "base/arena.h"
 #include "execute/collective.h"
+#include "execute/verify.h"
 #include "plan/plan.h"
 #include "resolve/mapping.h"
 #include "tensorcast/daemon/v1/store_daemon.pb-c.h"
@@ -19,6 +20,7 @@ struct report_facts {
     /* NULL: nothing was run. The numbers are then the chosen candidate's estimates or, with from_replica, zero. */
     const struct run_report *run;
     bool from_replica, joined;
+    const struct verdict *verdict; /* NULL in a plan */
     const char *memory; /* page_kind_name(); NULL = "", in a plan */
     double resolve_ms, plan_ms, total_ms, assemble_ms;
     const struct execution_topology *topology;      /* of the request */

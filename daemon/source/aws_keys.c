@@ -200,8 +200,7 @@ static void take_error_field(struct xml *xml, const struct xml_name *name, struc
     const struct {
         const char *name;
         char **to;
-    } rows[] = {
-        {"Code", &found->code}, {"Message", &found->message}, {"Region", &found->region}, {"RequestId", &found->request_id}};
+    } rows[] = {{"Code", &found->code}, {"Message", &found->message}, {"Region", &found->region}};
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         if (xml_name_is(name, rows[i].name) && !*rows[i].to) {
             xml_take_text(xml, rows[i].to);
@@ -241,7 +240,6 @@ void aws_error_clear(struct aws_error *found)
     free(found->code);
     free(found->message);
     free(found->region);
-    free(found->request_id);
     *found = (struct aws_error){0};
 }
 

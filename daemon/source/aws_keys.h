@@ -29,7 +29,7 @@ int aws_keys_parse_xml(const void *bytes, size_t count, struct aws_keys *keys, s
 int aws_parse_time(const char *text, int64_t *unix_time);
 
 struct aws_error { /* malloced texts or NULL; aws_error_clear() */
-    char *code, *message, *region, *request_id;
+    char *code, *message, *region;
 };
 
 /* <Error>, or <ErrorResponse><Error>; false when it is neither (the texts are NULL then). */

@@ -4,7 +4,31 @@
 #include <stdlib.h>
 #include <time.h>
 
+#include "base/crc.h"
 #include "base/memory.h"
+
+/* Where in the buffers a byte of the file landed; NULL when it was not asked for, or thrown away. */
+static unsigned char *find_byte(const struct source_read *read, uint64_t offset)
+{
+    uint64_t at = read->offset;
+    for (int i = 0; i < read->n_iov; at += read->iov[i++].iov_len)
+        if (offset >= at && offset < at + read->iov[i].iov_len && read->iov[i].iov_base)
+            return (unsigned char *)read->iov[i].iov_base + (offset - at);
+    return NULL;
+}
+
+/* Before the sum is made, as on a wire. */
+static void spoil(struct source_fault *fault, struct source_read *read)
+{
+    unsigned char *byte = read->file == fault->wrong_file && fault->wrong_byte ? find_byte(read, fault->wrong_byte) : NULL;
+    if (!byte || !__atomic_load_n(&fault->wrong_times, __ATOMIC_RELAXED))
+        return;
+    uint64_t left = __atomic_fetch_sub(&fault->wrong_times, 1, __ATOMIC_RELAXED);
+    *byte ^= (unsigned char)(1 << (fault->wrong_differently ? left % 8 : 0));
+    read->checksum_value = 0;
+    for (int i = 0; i < read->n_iov && read->checksum; i++)
+        read->checksum_value = crc_update(read->checksum, read->checksum_value, read->iov[i].iov_base, read->iov[i].iov_len);
+}
 
 static int fault_read(struct source *source, struct source_read *read, struct error *error)
 {
@@ -30,6 +54,9 @@ static int fault_read(struct source *source, struct source_read *read, struct er
     inner.direct = read->direct && fault->inner->caps.direct_reads;
     int result = source_read(fault->inner, &inner, error);
     read->checksum_value = inner.checksum_value;
+    __atomic_add_fetch(&fault->n_fresh, read->fresh_connection, __ATOMIC_RELAXED);
+    __atomic_add_fetch(&fault->n_summed, read->checksum != CHECKSUM_NONE, __ATOMIC_RELAXED);
+    spoil(fault, read);
     return result;
 }
 

@@ -58,10 +58,22 @@ static void a_load_reports_what_its_run_counted(void **state)
                                    .cached_bytes = 7,
                                    .peak_temporary_bytes = 64,
                                    .execute_ns = 2500000};
-    const struct report_facts facts = {
-        .load_id = "7", .mapping = &mapping, .plan = &plan, .run = &run, .memory = "thp", .joined = true, .total_ms = 9};
+    const struct verdict verdict = {.status = VERIFIED_PARTLY, .by = "sha256", .bytes = 30, .reason = "why", .healed = 2};
+    const struct report_facts facts = {.load_id = "7",
+                                       .mapping = &mapping,
+                                       .plan = &plan,
+                                       .run = &run,
+                                       .verdict = &verdict,
+                                       .memory = "thp",
+                                       .joined = true,
+                                       .total_ms = 9};
     Tensorcast__Daemon__V1__LoadReport *report = report_fill(&facts, &arena);
     (void)state;
+    assert_string_equal(report->verified->status, "partial");
+    assert_string_equal(report->verified->by, "sha256");
+    assert_int_equal(report->verified->bytes, 30);
+    assert_string_equal(report->verified->reason, "why");
+    assert_int_equal(report->verified->healed, 2);
     assert_string_equal(report->load_id, "7");
     assert_string_equal(report->artifact, "disk:/m");
     assert_string_equal(report->identity, "abc");

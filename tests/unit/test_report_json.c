@@ -84,6 +84,24 @@ static void a_load_lists_its_tensors_and_only_digests_what_it_is_given(void **st
     free(json);
 }
 
+static void what_was_verified_is_told(void **state)
+{
+    Tensorcast__Daemon__V1__Verification verified = TENSORCAST__DAEMON__V1__VERIFICATION__INIT;
+    (void)state;
+    verified.status = "partial";
+    verified.by = "crc32c";
+    verified.bytes = 9;
+    verified.reason = "a: only part of the file was read";
+    verified.healed = 1;
+    report.verified = &verified;
+    char *json = report_json(&report, NULL, 0);
+    assert_non_null(
+        strstr(json, ",\"verified\":{\"status\":\"partial\",\"by\":\"crc32c\",\"bytes\":9,\"reason\":\"a: only part of "
+                     "the file was read\",\"healed\":1}"));
+    free(json);
+    report.verified = NULL;
+}
+
 static void a_load_without_tensors_still_has_the_list(void **state)
 {
     (void)state;
@@ -97,6 +115,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(a_plan_has_neither_id_nor_memory_nor_tensors, set_up),
         cmocka_unit_test_setup(a_load_lists_its_tensors_and_only_digests_what_it_is_given, set_up),
+        cmocka_unit_test_setup(what_was_verified_is_told, set_up),
         cmocka_unit_test_setup(a_load_without_tensors_still_has_the_list, set_up),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

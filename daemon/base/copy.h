@@ -1,0 +1,11 @@
+/* Copying what nobody reads soon: large copies go around the caches, so that memory is written without being read first
+ * and whatever is worth caching stays. Any thread. Measured: docs/performance.md. */
+#ifndef BASE_COPY_H
+#define BASE_COPY_H
+
+#include <stddef.h>
+
+/* memcpy() for destinations that are read much later, by somebody else. */
+void copy_streaming(void *dst, const void *src, size_t bytes);
+
+#endif

@@ -1,0 +1,306 @@
+/* One walk over the JSON. What is not known is skipped, so that later versions may add to a file; what is known must be
+ * right and agree with itself: names once, as many blocks as the size has. See manifest.h. */
+#include "resolve/manifest.h"
+
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/json.h"
+#include "base/memory.h"
+#include "base/text.h"
+
+enum { CRC_CHARS = 8 };
+
+struct reader {
+    struct json json;
+    struct manifest *manifest;
+    size_t file_room, tensor_room;
+    struct json_string blocks; /* of the file at hand */
+    bool has_blocks, has_bytes;
+    uint64_t version;
+    struct json_string format;
+    struct error *error;
+};
+
+static bool is_key(const struct json_string *key, const char *name)
+{
+    return key->length == strlen(name) && memcmp(key->text, name, key->length) == 0;
+}
+
+static int fail_manifest(struct reader *reader, const char *complaint)
+{
+    return fail(reader->error, ERROR_DATA_LOSS, "MALFORMED_MANIFEST", "not a manifest: %s", complaint);
+}
+
+static int fail_file(struct reader *reader, const struct manifest_file *file, const char *complaint)
+{
+    char name[TEXT_NAME_CHARS];
+    return fail(reader->error, ERROR_DATA_LOSS, "MALFORMED_MANIFEST", "not a manifest: file %s %s",
+                file->name ? text_escape(file->name, strlen(file->name), name) : "without a name", complaint);
+}
+
+/* A text without NULs, as C has it. */
+static bool take_text(struct reader *reader, const char **text)
+{
+    struct json_string value;
+    if (!json_take_string(&reader->json, &value))
+        return false;
+    if (memchr(value.text, '\0', value.length))
+        return json_fail(&reader->json, "a text with a NUL");
+    *text = arena_text(&reader->manifest->arena, value.text, value.length);
+    return true;
+}
+
+static bool take_checksum(struct reader *reader, enum checksum_kind kind, struct checksum *checksum)
+{
+    const char *text;
+    if (!take_text(reader, &text))
+        return false;
+    return checksum_parse_hex(kind, text, checksum) || json_fail(&reader->json, "a checksum that is none");
+}
+
+static bool is_plain_name(const char *name)
+{
+    size_t length = strlen(name);
+    return length > 0 && length <= NAME_MAX && name[0] != '.' && !strchr(name, '/');
+}
+
+/* --- tensors --- */
+
+static bool take_tensor(struct reader *reader, const struct json_string *name)
+{
+    struct manifest *manifest = reader->manifest;
+    struct checksum sum;
+    if (name->length > UINT32_MAX || manifest->n_tensors == UINT32_MAX - 1)
+        return json_fail(&reader->json, "too many tensors");
+    if (!take_checksum(reader, CHECKSUM_CRC32C, &sum))
+        return false;
+    ARRAY_RESERVE(manifest->tensors, manifest->n_tensors, reader->tensor_room);
+    manifest->tensors[manifest->n_tensors++] = (struct manifest_tensor){
+        .name = arena_text(&manifest->arena, name->text, name->length),
+        .name_length = (uint32_t)name->length,
+        .file = (uint32_t)manifest->n_files, /* which is about to be added */
+        .crc32c = (uint32_t)checksum_crc(&sum),
+    };
+    return true;
+}
+
+static void take_tensors(struct reader *reader)
+{
+    struct json_string name;
+    if (!json_begin_object(&reader->json))
+        return;
+    while (json_next_key(&reader->json, &name))
+        take_tensor(reader, &name);
+}
+
+/* --- files --- */
+
+static void take_file_value(struct reader *reader, const struct json_string *key, struct manifest_file *file)
+{
+    if (is_key(key, "name"))
+        take_text(reader, &file->name);
+    else if (is_key(key, "bytes"))
+        reader->has_bytes = json_take_u64(&reader->json, &file->bytes);
+    else if (is_key(key, "version"))
+        take_text(reader, &file->version);
+    else if (is_key(key, "sha256"))
+        take_checksum(reader, CHECKSUM_SHA256, &file->sha256);
+    else if (is_key(key, "crc32c"))
+        take_checksum(reader, CHECKSUM_CRC32C, &file->crc32c);
+    else if (is_key(key, "blocks"))
+        reader->has_blocks = json_take_string(&reader->json, &reader->blocks);
+    else if (is_key(key, "tensors"))
+        take_tensors(reader);
+    else
+        json_skip(&reader->json);
+}
+
+/* One string of 8 hex digits per block: kept as text until block_bytes is known, which may stand behind it. */
+static int keep_blocks(struct reader *reader, struct manifest_file *file)
+{
+    struct manifest *manifest = reader->manifest;
+    if (!reader->has_blocks)
+        return 0;
+    if (reader->blocks.length % CRC_CHARS)
+        return fail_file(reader, file, "has half a block's checksum");
+    file->n_blocks = reader->blocks.length / CRC_CHARS;
+    uint32_t *blocks = arena_array(&manifest->arena, file->n_blocks + 1, sizeof *blocks);
+    for (uint64_t i = 0; i < file->n_blocks; i++) {
+        char digits[CRC_CHARS + 1] = {0};
+        struct checksum sum;
+        memcpy(digits, reader->blocks.text + i * CRC_CHARS, CRC_CHARS);
+        if (!checksum_parse_hex(CHECKSUM_CRC32C, digits, &sum))
+            return fail_file(reader, file, "has blocks that are not in hex");
+        blocks[i] = (uint32_t)checksum_crc(&sum);
+    }
+    file->blocks = blocks;
+    return 0;
+}
+
+static int take_file(struct reader *reader)
+{
+    struct manifest *manifest = reader->manifest;
+    struct manifest_file file = {.version = ""};
+    struct json_string key;
+    reader->has_blocks = reader->has_bytes = false;
+    if (json_begin_object(&reader->json))
+        while (json_next_key(&reader->json, &key))
+            take_file_value(reader, &key, &file);
+    if (!json_ok(&reader->json))
+        return -1;
+    if (!file.name || !is_plain_name(file.name))
+        return fail_file(reader, &file, "is to be a plain name in the same folder");
+    if (!reader->has_bytes)
+        return fail_file(reader, &file, "has no size");
+    if (keep_blocks(reader, &file) < 0)
+        return -1;
+    if (manifest->n_files == MANIFEST_MAX_FILES)
+        return fail_manifest(reader, "too many files");
+    ARRAY_RESERVE(manifest->files, manifest->n_files, reader->file_room);
+    manifest->files[manifest->n_files++] = file;
+    return 0;
+}
+
+static int take_files(struct reader *reader)
+{
+    if (!json_begin_array(&reader->json))
+        return -1;
+    while (json_next_item(&reader->json))
+        if (take_file(reader) < 0)
+            return -1;
+    return 0;
+}
+
+/* --- the document --- */
+
+static int take_value(struct reader *reader, const struct json_string *key)
+{
+    if (is_key(key, "format"))
+        json_take_string(&reader->json, &reader->format);
+    else if (is_key(key, "version"))
+        json_take_u64(&reader->json, &reader->version);
+    else if (is_key(key, "block_bytes"))
+        json_take_u64(&reader->json, &reader->manifest->block_bytes);
+    else if (!is_key(key, "files"))
+        json_skip(&reader->json);
+    else if (reader->manifest->n_files)
+        return fail_manifest(reader, "files occurs twice");
+    else
+        return take_files(reader);
+    return 0;
+}
+
+static int check_blocks(struct reader *reader)
+{
+    const struct manifest *manifest = reader->manifest;
+    uint64_t block_bytes = manifest->block_bytes;
+    for (size_t i = 0; i < manifest->n_files; i++) {
+        const struct manifest_file *file = &manifest->files[i];
+        if (!file->blocks)
+            continue;
+        if (block_bytes < MANIFEST_MIN_BLOCK_BYTES || block_bytes > MANIFEST_MAX_BLOCK_BYTES ||
+            (block_bytes & (block_bytes - 1)) != 0)
+            return fail_manifest(reader, "block_bytes is no power of two from 4 KiB to 64 MiB");
+        if (file->n_blocks != file->bytes / block_bytes + (file->bytes % block_bytes != 0))
+            return fail_file(reader, file, "has another number of blocks than its size has");
+    }
+    return 0;
+}
+
+static int index_names(struct reader *reader)
+{
+    struct manifest *manifest = reader->manifest;
+    char name[TEXT_NAME_CHARS];
+    map_init(&manifest->file_by_name, manifest->n_files);
+    map_init(&manifest->tensor_by_name, manifest->n_tensors);
+    for (size_t i = 0; i < manifest->n_files; i++)
+        if (map_add(&manifest->file_by_name, manifest->files[i].name, strlen(manifest->files[i].name), (uint32_t)i) !=
+            MAP_NONE)
+            return fail_file(reader, &manifest->files[i], "occurs twice");
+    for (size_t i = 0; i < manifest->n_tensors; i++) {
+        const struct manifest_tensor *tensor = &manifest->tensors[i];
+        if (map_add(&manifest->tensor_by_name, tensor->name, tensor->name_length, (uint32_t)i) != MAP_NONE)
+            return fail(reader->error, ERROR_DATA_LOSS, "MALFORMED_MANIFEST", "not a manifest: tensor %s occurs twice",
+                        text_escape(tensor->name, tensor->name_length, name));
+    }
+    return 0;
+}
+
+static int read_document(struct reader *reader)
+{
+    struct json_string key;
+    char text[JSON_ERROR_CHARS];
+    int failed = 0;
+    if (json_begin_object(&reader->json))
+        while (!failed && json_next_key(&reader->json, &key))
+            failed = take_value(reader, &key);
+    if (!json_ok(&reader->json) || (!failed && !json_end(&reader->json)))
+        return fail_manifest(reader, json_error(&reader->json, text));
+    if (failed)
+        return -1;
+    if (!reader->format.text || !is_key(&reader->format, MANIFEST_FORMAT))
+        return fail_manifest(reader, "\"format\" is not \"" MANIFEST_FORMAT "\"");
+    if (reader->version != MANIFEST_VERSION)
+        return fail(reader->error, ERROR_UNIMPLEMENTED, "UNKNOWN_MANIFEST_VERSION",
+                    "the manifest has version %llu; this tensorcast knows %d", (unsigned long long)reader->version,
+                    MANIFEST_VERSION);
+    return check_blocks(reader) < 0 || index_names(reader) < 0 ? -1 : 0;
+}
+
+struct manifest *manifest_parse(const char *json, uint64_t json_bytes, struct error *error)
+{
+    struct manifest *manifest = memory_alloc(sizeof *manifest);
+    struct reader reader = {.manifest = manifest, .error = error};
+    manifest->references = 1;
+    arena_init(&manifest->arena, 0);
+    json_init(&reader.json, json, json_bytes, &manifest->arena);
+    if (json_bytes > MANIFEST_MAX_BYTES ? fail_manifest(&reader, "it is too large") : read_document(&reader)) {
+        manifest_unref(manifest);
+        return NULL;
+    }
+    return manifest;
+}
+
+const struct manifest *manifest_ref(const struct manifest *manifest)
+{
+    __atomic_add_fetch(&((struct manifest *)manifest)->references, 1, __ATOMIC_RELAXED);
+    return manifest;
+}
+
+void manifest_unref(const struct manifest *manifest)
+{
+    struct manifest *last = (struct manifest *)manifest;
+    if (!last || __atomic_sub_fetch(&last->references, 1, __ATOMIC_ACQ_REL) > 0)
+        return;
+    map_fini(&last->file_by_name);
+    map_fini(&last->tensor_by_name);
+    free(last->files);
+    free(last->tensors);
+    arena_fini(&last->arena);
+    free(last);
+}
+
+const struct manifest_file *manifest_find_file(const struct manifest *manifest, const char *name)
+{
+    uint32_t found = map_find(&manifest->file_by_name, name, strlen(name));
+    return found == MAP_NONE ? NULL : &manifest->files[found];
+}
+
+const struct manifest_tensor *manifest_find_tensor(const struct manifest *manifest, const char *name, size_t name_length)
+{
+    uint32_t found = map_find(&manifest->tensor_by_name, name, name_length);
+    return found == MAP_NONE ? NULL : &manifest->tensors[found];
+}
+
+char *manifest_name(const char *file_name)
+{
+    static const char suffix[] = ".safetensors";
+    size_t length = file_name ? strlen(file_name) : 0, suffix_length = sizeof suffix - 1;
+    if (!file_name)
+        return memory_copy_text("model" MANIFEST_SUFFIX);
+    if (length > suffix_length && strcmp(file_name + length - suffix_length, suffix) == 0)
+        length -= suffix_length;
+    return memory_print("%.*s" MANIFEST_SUFFIX, (int)length, file_name);
+}

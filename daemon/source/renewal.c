@@ -1,0 +1,123 @@
+/* The fetch runs outside of the lock, so that those who can use the old value do not wait for a slow server. */
+#include "source/renewal.h"
+
+#include <time.h>
+
+enum { PAUSE_S = 30, WAIT_MS = 50 };
+
+static int64_t clock_time(void)
+{
+    return (int64_t)time(NULL);
+}
+
+void renewal_init(struct renewal *renewal, const struct renewal_rules *rules, void *owner, int64_t (*now)(void))
+{
+    *renewal = (struct renewal){.rules = rules, .owner = owner, .now = now ? now : clock_time};
+    pthread_mutex_init(&renewal->lock, NULL);
+    pthread_cond_init(&renewal->changed, NULL);
+}
+
+void renewal_fini(struct renewal *renewal)
+{
+    if (renewal->value)
+        renewal->rules->destroy(renewal->value);
+    pthread_cond_destroy(&renewal->changed);
+    pthread_mutex_destroy(&renewal->lock);
+}
+
+/* All below up to get: under the lock. */
+
+static bool usable(const struct renewal *renewal, int64_t now)
+{
+    return renewal->value && !renewal->refused && (!renewal->expires || now < renewal->expires);
+}
+
+static bool is_due(const struct renewal *renewal, int64_t now)
+{
+    return !usable(renewal, now) || (renewal->renew_at && now >= renewal->renew_at);
+}
+
+static int64_t time_to_renew(const struct renewal *renewal, int64_t now)
+{
+    int64_t quarter = (renewal->expires - now) / 4;
+    return renewal->expires - (quarter < renewal->rules->before_s ? quarter : renewal->rules->before_s);
+}
+
+static void wait_a_moment(struct renewal *renewal)
+{
+    struct timespec until;
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_nsec += WAIT_MS * 1000000L;
+    until.tv_sec += until.tv_nsec / 1000000000L;
+    until.tv_nsec %= 1000000000L;
+    pthread_cond_timedwait(&renewal->changed, &renewal->lock, &until);
+}
+
+static int take(struct renewal *renewal, void *value, int64_t expires, struct error *error)
+{
+    int64_t now = renewal->now();
+    if (expires && expires <= now) {
+        renewal->rules->destroy(value);
+        return fail(error, ERROR_PERMISSION_DENIED, "CREDENTIALS_EXPIRED",
+                    "the %s have expired already when they are handed out; check the clock of this machine",
+                    renewal->rules->what);
+    }
+    if (renewal->value)
+        renewal->rules->destroy(renewal->value);
+    renewal->value = value;
+    renewal->expires = expires;
+    renewal->refused = false;
+    renewal->renew_at = expires ? time_to_renew(renewal, now) : 0;
+    renewal->generation++;
+    return 0;
+}
+
+static int renew(struct renewal *renewal, const struct cancel *cancel, struct error *error)
+{
+    void *value = NULL;
+    int64_t expires = 0;
+    renewal->renewing = true;
+    pthread_mutex_unlock(&renewal->lock);
+    int failed = renewal->rules->fetch(renewal->owner, cancel, &value, &expires, error);
+    pthread_mutex_lock(&renewal->lock);
+    renewal->renewing = false;
+    pthread_cond_broadcast(&renewal->changed);
+    if (!failed)
+        failed = take(renewal, value, expires, error);
+    if (!failed || !usable(renewal, renewal->now()))
+        return failed;
+    renewal->renew_at = renewal->now() + PAUSE_S;
+    return 0;
+}
+
+static int get_locked(struct renewal *renewal, const struct cancel *cancel, struct error *error)
+{
+    while (renewal->renewing && !usable(renewal, renewal->now())) {
+        if (cancel_is_set(cancel))
+            return fail(error, ERROR_CANCELLED, "CANCELLED", "cancelled while waiting for %s", renewal->rules->what);
+        wait_a_moment(renewal);
+    }
+    if (renewal->renewing || !is_due(renewal, renewal->now()))
+        return 0;
+    return renew(renewal, cancel, error);
+}
+
+int renewal_get(struct renewal *renewal, const struct cancel *cancel, void *out, uint64_t *generation, struct error *error)
+{
+    pthread_mutex_lock(&renewal->lock);
+    int failed = get_locked(renewal, cancel, error);
+    if (!failed) {
+        renewal->rules->copy(renewal->value, out);
+        *generation = renewal->generation;
+    }
+    pthread_mutex_unlock(&renewal->lock);
+    return failed;
+}
+
+void renewal_refuse(struct renewal *renewal, uint64_t generation)
+{
+    pthread_mutex_lock(&renewal->lock);
+    if (renewal->generation == generation)
+        renewal->refused = true;
+    pthread_mutex_unlock(&renewal->lock);
+}
