@@ -137,6 +137,10 @@ $(B)/tests/bench/engine_bench $(B)/tests/bench/http_bench: $(B)/tests/bench/%: $
 	@mkdir -p $(@D)
 	$(CC) $(LDFLAGS) -o $@ $^ $(LIBS) -ldl
 
+$(B)/tests/bench/remote_bench: $(B)/obj/tests/bench/remote_bench.o $(B)/libsupport.a $(B)/libengine.a
+	@mkdir -p $(@D)
+	$(CC) $(LDFLAGS) -o $@ $^ $(LIBS) -ldl
+
 bench: all
 	bash tests/bench/run.sh $(B)
 

@@ -62,7 +62,7 @@ struct config {
     struct {
         uint64_t host_budget_bytes; /* 0 = auto: half of what the cgroup or the host has, found at start */
         uint64_t staging_budget_bytes;
-        uint64_t extent_cache_bytes;
+        uint64_t extent_cache_bytes; /* 0 = auto, of the host budget */
         uint64_t replica_idle_ttl_ms;
         uint64_t pool_budget_bytes; /* freed replica memory kept faulted for the next load; default 0 */
     } memory;

@@ -68,9 +68,11 @@ const struct config_key schema_keys[] = {
     {"memory.staging_budget", CONFIG_SIZE, FIELD(memory.staging_budget_bytes), .fallback = "64MiB", .min = KIB(64),
      .max = LARGEST_SIZE,
      .help = "Temporary memory of all loads together, for reads that cannot land in place."},
-    {"memory.extent_cache", CONFIG_SIZE, FIELD(memory.extent_cache_bytes), .fallback = "512MiB", .max = LARGEST_SIZE,
+    {"memory.extent_cache", CONFIG_SIZE_OR_AUTO, FIELD(memory.extent_cache_bytes), .fallback = "auto", .min = KIB(4),
+     .max = LARGEST_SIZE,
      .help = "Memory for what had to be fetched from an object store and nobody wanted yet, such as other ranks' columns. It is kept "
-             "for two seconds for ranks that come a little later. 0: it is thrown away."},
+             "for two seconds for ranks that come a little later. Less than one request (16MiB): it is thrown away. auto: an "
+             "eighth of the host budget, at most 1GiB."},
     {"memory.replica_idle_ttl", CONFIG_DURATION, FIELD(memory.replica_idle_ttl_ms), .fallback = "10m",
      .max = HOURS_MS(24 * 365),
      .reloadable = true,

@@ -72,6 +72,14 @@ static uint64_t host_budget_bytes(const struct config *config)
     return config->memory.host_budget_bytes ? config->memory.host_budget_bytes : memory_limit_bytes() / 2;
 }
 
+static uint64_t extent_cache_bytes(const struct config *config)
+{
+    uint64_t automatic = host_budget_bytes(config) / 8, most = (uint64_t)1 << 30;
+    if (config->memory.extent_cache_bytes)
+        return config->memory.extent_cache_bytes;
+    return automatic < most ? automatic : most;
+}
+
 static void on_disconnect(void *context, uint64_t connection)
 {
     struct daemon *daemon = context;
@@ -153,7 +161,7 @@ static int build_services(struct daemon *daemon, struct error *error)
     services->replicas = replica_table_create(daemon->loop, host_budget_bytes(config), config->memory.replica_idle_ttl_ms);
     struct engine_options options = {.loop = daemon->loop,
                                      .staging_budget_bytes = config->memory.staging_budget_bytes,
-                                     .extent_cache_bytes = config->memory.extent_cache_bytes,
+                                     .extent_cache_bytes = extent_cache_bytes(config),
                                      .io_threads = config->engine.io_threads};
     if (engine_create(&options, &services->engine, error) != 0)
         return -1;

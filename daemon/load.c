@@ -311,7 +311,7 @@ struct plan_facts ticket_facts(const struct ticket *ticket)
                                .device = services->device->caps,
                                .speed = engine_source_speed(services->engine, ticket->mapping->artifact->source),
                                .staging_budget_bytes = config->memory.staging_budget_bytes,
-                               .extent_cache_bytes = config->memory.extent_cache_bytes,
+                               .extent_cache_bytes = engine_extent_cache_bytes(services->engine),
                                .cached_share = ticket->cached_share,
                                .group_problem = ticket->internal->group_problem[0] ? ticket->internal->group_problem : NULL};
 }

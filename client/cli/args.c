@@ -26,7 +26,7 @@ enum option_kind { OPTION_FLAG, OPTION_TEXT, OPTION_DURATION, OPTION_COUNT, OPTI
 
 struct option_row {
     const char *name, *value, *help;
-    enum option_group group;
+    int groups; /* enum option_group bits */
     enum option_kind kind;
     size_t offset; /* of the value in struct args */
     const char *const *choices;
@@ -36,6 +36,7 @@ struct option_row {
 static int take_tensor(struct parse *parse, const char *value);
 static int take_slice(struct parse *parse, const char *value);
 static int take_rule(struct parse *parse, const char *value);
+static int take_chunk(struct parse *parse, const char *value);
 
 static const char *const executors[] = {"auto", "generic", "local", "collective", NULL};
 static const char *const collectives[] = {"auto", "required", "disabled", NULL};
@@ -67,7 +68,7 @@ static const struct option_row option_table[] = {
     {"collective", "HOW", "auto, required or disabled", OPTIONS_STRATEGY, OPTION_CHOICE, AT(collective), collectives, NULL},
     {"group", "ID", "the load group this client belongs to", OPTIONS_STRATEGY, OPTION_TEXT, AT(group), NULL, NULL},
     {"rank", "R", "its rank in the group", OPTIONS_STRATEGY, OPTION_COUNT, AT(rank), NULL, NULL},
-    {"world-size", "N", "how many clients the group has", OPTIONS_STRATEGY, OPTION_COUNT, AT(world_size), NULL, NULL},
+    {"world-size", "N", "how many clients the group has", OPTIONS_STRATEGY | OPTIONS_COMPAT, OPTION_COUNT, AT(world_size), NULL, NULL},
     {"source-locality", "WHERE", "auto, host_local or shared_source", OPTIONS_STRATEGY, OPTION_CHOICE, AT(source_locality),
      localities, NULL},
     {"source-sharing-domain", "NAME", "who shares the source with this host", OPTIONS_STRATEGY, OPTION_TEXT,
@@ -83,6 +84,9 @@ static const struct option_row option_table[] = {
      NULL},
     {"index", "WHICH", "print an index document instead: source or canonical", OPTIONS_INSPECT, OPTION_CHOICE, AT(index),
      indexes, NULL},
+    {"compat", NULL, "as the original loader", OPTIONS_COMPAT, OPTION_FLAG, AT(compat), NULL, NULL},
+    {"chunk-bytes", "SIZE", "largest extent (else $LEVANTER_FSSPEC_CHUNK_BYTES, then 2GB)", OPTIONS_COMPAT, OPTION_CALL, 0,
+     NULL, take_chunk},
     {"all", NULL, "every artifact", OPTIONS_RELEASE, OPTION_FLAG, AT(all), NULL, NULL},
 };
 enum { N_OPTIONS = sizeof option_table / sizeof option_table[0] };
@@ -97,6 +101,7 @@ static const struct {
     {OPTIONS_INSPECT, "What to print"},
     {OPTIONS_RELEASE, "What to release"},
     {OPTIONS_FETCH, "What to fetch"},
+    {OPTIONS_COMPAT, "What to plan"},
     {OPTIONS_STANDALONE, "Where to run"},
     {OPTIONS_GLOBAL, "Global options, before or after the command"},
 };
@@ -144,6 +149,14 @@ static int take_rule(struct parse *parse, const char *value)
     ARRAY_RESERVE(parse->rules, parse->n_rules, parse->rule_capacity);
     parse->args->view.tp.rules = parse->rules;
     return tp_rule_parse(value, &parse->args->arena, &parse->rules[parse->n_rules++], parse->error);
+}
+
+static int take_chunk(struct parse *parse, const char *value)
+{
+    uint64_t *bytes = &parse->args->chunk_bytes;
+    return text_parse_bytes(value, bytes) == 0 && *bytes > 0
+               ? 0
+               : wrong(parse, "--chunk-bytes is a size above 0 such as 2GB or 512MiB, not '%s'", shown(value));
 }
 
 /* A duration, or a plain number of seconds. */
@@ -301,7 +314,7 @@ static int check_command(struct parse *parse)
     const struct args *args = parse->args;
     const struct command_row *row = &command_table[args->command];
     for (size_t i = 0; i < N_OPTIONS; i++) {
-        if (parse->seen[i] && !((row->options | OPTIONS_GLOBAL) & option_table[i].group))
+        if (parse->seen[i] && !((row->options | OPTIONS_GLOBAL) & option_table[i].groups))
             return wrong(parse, "'%s' has no option --%s", row->name, option_table[i].name);
     }
     if (args->command == COMMAND_RELEASE && !args->artifact == !args->all)
@@ -310,6 +323,8 @@ static int check_command(struct parse *parse)
         return wrong(parse, "'%s' needs an artifact, such as disk:/models/llama", row->name);
     if (args->command == COMMAND_FETCH && !args->sidecars)
         return wrong(parse, "'fetch' needs --sidecars DIR, a folder to put them into");
+    if (args->command == COMMAND_PLAN && !args->compat)
+        return wrong(parse, "'plan' needs --compat; how a view would be loaded here is what 'explain' shows");
     return 0;
 }
 
@@ -335,6 +350,8 @@ static int check_group(struct parse *parse)
 {
     const struct args *args = parse->args;
     bool any = args->group || args->rank != UNSET || args->world_size != UNSET;
+    if (args->command == COMMAND_PLAN) /* it has no group, just hosts */
+        return args->world_size == 0 ? wrong(parse, "--world-size is at least 1") : 0;
     if (any && !(args->group && args->rank != UNSET && args->world_size != UNSET))
         return wrong(parse, "a load group needs --group, --rank and --world-size together");
     if (any && args->world_size == 0)
@@ -373,7 +390,7 @@ static void print_options(enum option_group group, const char *heading, FILE *ou
     fprintf(out, "\n%s:\n", heading);
     for (size_t i = 0; i < N_OPTIONS; i++) {
         const struct option_row *row = &option_table[i];
-        if (row->group != group)
+        if (!(row->groups & group))
             continue;
         int used = fprintf(out, "  --%s%s%s", row->name, row->value ? " " : "", row->value ? row->value : "");
         fprintf(out, "%*s%s\n", used < 30 ? 30 - used : 2, "", row->help);

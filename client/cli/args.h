@@ -43,8 +43,9 @@ struct args {
     int64_t rank, world_size;
     const char *out;
     const char *sidecars; /* the folder for them */
-    bool digest, standalone, all;
+    bool digest, standalone, all, compat;
     uint64_t hold_ms;
+    uint64_t chunk_bytes; /* 0 = not given */
     int index; /* enum index_kind */
     struct arena arena;
 };

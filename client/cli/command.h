@@ -19,5 +19,6 @@ int command_prewarm(const struct args *args, struct error *error);
 int command_release(const struct args *args, struct error *error);
 int command_verify(const struct args *args, struct error *error);
 int command_fetch(const struct args *args, struct error *error);
+int command_plan(const struct args *args, struct error *error);
 
 #endif

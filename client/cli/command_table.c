@@ -19,4 +19,8 @@ const struct command_row command_table[COMMAND_COUNT] = {
                         OPTIONS_STANDALONE, true},
     [COMMAND_FETCH] = {"fetch", "ARTIFACT", "Copy the small files beside the tensors: configuration, tokenizer, templates",
                        "", OPTIONS_FETCH | OPTIONS_STANDALONE, true},
+    [COMMAND_PLAN] = {"plan", "ARTIFACT --compat", "Show the extents that the original loader would read, and who reads them",
+                      "Tensors in storage order are packed into extents of up to --chunk-bytes; none is split. The result is the\n"
+                      "same on every host. How this loader would read an artifact is what 'explain' shows.\n",
+                      OPTIONS_COMPAT | OPTIONS_STANDALONE, true},
 };

@@ -13,6 +13,7 @@ enum command {
     COMMAND_RELEASE,
     COMMAND_VERIFY,
     COMMAND_FETCH,
+    COMMAND_PLAN,
     COMMAND_COUNT
 };
 
@@ -24,7 +25,8 @@ enum option_group { /* which options a command takes; the headings of its help *
                     OPTIONS_STANDALONE = 16,
                     OPTIONS_INSPECT = 32,
                     OPTIONS_RELEASE = 64,
-                    OPTIONS_FETCH = 128
+                    OPTIONS_FETCH = 128,
+                    OPTIONS_COMPAT = 256
 };
 
 struct command_row {

@@ -33,6 +33,7 @@ struct engine_options {
 int engine_create(const struct engine_options *options, struct engine **engine, struct error *error);
 void engine_destroy(struct engine *engine);                 /* no run may be left */
 uint64_t engine_staging_bytes(const struct engine *engine); /* allocated now; any thread */
+uint64_t engine_extent_cache_bytes(const struct engine *engine); /* at most; any thread */
 
 struct engine_origin { /* a store that was read from: "gs://bucket", "https://host:port" */
     const char *name;

@@ -64,6 +64,11 @@ uint64_t remote_pool_bytes(const struct engine *engine)
            __atomic_load_n(&pool->windows.n_buffers, __ATOMIC_RELAXED) * pool->windows.buffer_bytes;
 }
 
+uint64_t engine_extent_cache_bytes(const struct engine *engine)
+{
+    return engine->remote.extent_cache_bytes;
+}
+
 /* --- origins -------------------------------------------------------------------------------------------------------- */
 
 /* "s3://bucket/key" -> "s3://bucket", without a user and a password; a reference without an authority is its own origin. */

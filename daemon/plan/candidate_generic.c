@@ -29,5 +29,5 @@ void candidate_generic_build(const struct planning *planning, struct proposal *p
     if (planning->facts->source.remote)
         proposal->candidate.unique_source_bytes = count_unique(planning);
     candidate_measure(planning, proposal);
-    candidate_judge(&proposal->candidate, true, "exact_generic_fallback");
+    candidate_judge(&proposal->candidate, true, planning->facts->source.remote ? "eligible" : "exact_generic_fallback");
 }

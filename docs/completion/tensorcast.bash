@@ -12,23 +12,24 @@ _tensorcast()
         --source-locality) COMPREPLY=($(compgen -W "auto host_local shared_source" -- "$word")); return ;;
         --index) COMPREPLY=($(compgen -W "source canonical" -- "$word")); return ;;
         --socket | --view | --out | --sidecars) COMPREPLY=($(compgen -f -- "$word")); return ;;
-        --tensor | --slice | --tp-size | --tp-rank | --tp-rule | --group | --rank | --world-size | --source-sharing-domain | \
+        --tensor | --slice | --tp-size | --tp-rank | --tp-rule | --group | --rank | --world-size | --source-sharing-domain | --chunk-bytes | \
             --hold | --timeout) return ;;
     esac
     for ((i = 1; i < COMP_CWORD; i++)); do
         case ${COMP_WORDS[i]} in
-            inspect | load | explain | status | prewarm | release | verify | fetch) command=${COMP_WORDS[i]}; break ;;
+            inspect | load | explain | status | prewarm | release | verify | fetch | plan) command=${COMP_WORDS[i]}; break ;;
         esac
     done
     options="--socket --json --quiet --timeout --help --version"
     case $command in
-        "") options+=" inspect load explain status prewarm release verify fetch" ;;
+        "") options+=" inspect load explain status prewarm release verify fetch plan" ;;
         inspect) options+=" --index --standalone disk:" ;;
         load) options+=" $view $strategy --out --digest --hold --standalone disk:" ;;
         explain) options+=" $view $strategy --standalone disk:" ;;
         prewarm) options+=" $view $strategy disk:" ;;
         release) options+=" --all disk:" ;;
         verify) options+=" --standalone disk:" ;;
+        plan) options+=" --compat --world-size --chunk-bytes --standalone disk:" ;;
         fetch) options+=" --sidecars --standalone disk:" ;;
     esac
     # bash splits words at ':', so an artifact arrives as disk, ':' and its path

@@ -97,6 +97,19 @@ static void a_cached_rank_of_a_model(void **state)
     check(llama_rank(), &scene, "tests/golden/explain_cached_rank.txt");
 }
 
+static void a_rank_of_a_model_in_a_store(void **state)
+{
+    (void)state;
+    struct scene scene = ordinary_scene();
+    scene.facts.source = (struct source_caps){.filesystem = SOURCE_NETWORK,
+                                              .filesystem_type = "gs",
+                                              .remote = true,
+                                              .request_bytes = 16 * MIB,
+                                              .parallel_requests = 32};
+    scene.facts.extent_cache_bytes = GIB;
+    check(llama_rank(), &scene, "tests/golden/explain_remote_rank.txt");
+}
+
 static void the_byte_gate_decides_otherwise(void **state)
 {
     (void)state;
@@ -190,6 +203,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_cold_rank_of_a_model),
         cmocka_unit_test(a_cached_rank_of_a_model),
+        cmocka_unit_test(a_rank_of_a_model_in_a_store),
         cmocka_unit_test(the_byte_gate_decides_otherwise),
         cmocka_unit_test(a_column_of_huge_rows),
         cmocka_unit_test(many_files_and_a_group_on_a_network_filesystem),

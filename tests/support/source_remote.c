@@ -7,7 +7,7 @@
 #include "base/clock.h"
 #include "base/memory.h"
 
-enum { SLICE_NS = 1000000, LINK_PIECE_BYTES = 256 << 10 };
+enum { SLICE_NS = 1000000, LINK_PIECE_BYTES = 1 << 20 };
 
 static void raise_to(uint64_t *most, uint64_t value)
 {

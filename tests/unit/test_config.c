@@ -91,7 +91,7 @@ static void the_defaults_are_those_of_the_documents(void **state)
     assert_string_equal(config->logging.file, "");
     assert_int_equal(config->memory.host_budget_bytes, 0);
     assert_int_equal(config->memory.staging_budget_bytes, 64 << 20);
-    assert_int_equal(config->memory.extent_cache_bytes, 512 << 20);
+    assert_int_equal(config->memory.extent_cache_bytes, 0);
     assert_int_equal(config->memory.replica_idle_ttl_ms, 600000);
     assert_int_equal(config->memory.pool_budget_bytes, 0);
     assert_int_equal(config->disk.n_trusted_roots, 1);

@@ -1,0 +1,175 @@
+/* `tensorcast plan ARTIFACT --compat`: how the original loader would cut the artifact, and which host would read what.
+ *
+ * Only names and sizes are needed: the tensors of a safetensors file lie back to back and end with the file (a rule of the
+ * format that is checked where it is resolved), so where they begin follows from how long they are. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "backend.h"
+#include "base/json.h"
+#include "base/memory.h"
+#include "base/text.h"
+#include "command.h"
+#include "plan/compat.h"
+
+struct page {
+    const struct catalog *catalog;
+    const char **files;
+    struct compat_tensor *tensors;
+    struct compat_plan plan;
+    uint64_t chunk_bytes;
+    size_t world_size; /* 0 = nobody asked */
+};
+
+static void collect(struct page *page)
+{
+    const struct catalog *catalog = page->catalog;
+    uint64_t *next = memory_alloc_array(catalog->n_files + 1, sizeof *next);
+    page->files = memory_alloc_array(catalog->n_files + 1, sizeof *page->files);
+    page->tensors = memory_alloc_array(catalog->n_tensors + 1, sizeof *page->tensors);
+    for (size_t i = 0; i < catalog->n_files; i++) {
+        page->files[i] = catalog->files[i].name;
+        next[i] = catalog->files[i].bytes;
+    }
+    for (size_t i = 0; i < catalog->n_tensors; i++)
+        next[catalog->tensors[i].file] -= catalog->tensors[i].bytes;
+    for (size_t i = 0; i < catalog->n_tensors; i++) {
+        const struct catalog_tensor *tensor = &catalog->tensors[i];
+        page->tensors[i] = (struct compat_tensor){tensor->file, next[tensor->file], tensor->bytes};
+        next[tensor->file] += tensor->bytes;
+    }
+    free(next);
+}
+
+/* --- JSON --- */
+
+static void put_u64(struct json_writer *json, const char *key, uint64_t value)
+{
+    json_write_key(json, key);
+    json_write_u64(json, value);
+}
+
+static void write_tensors(struct json_writer *json, const struct page *page, const struct compat_extent *extent)
+{
+    json_write_key(json, "tensors");
+    json_write_open(json, '[');
+    for (size_t i = 0; i < extent->n_tensors; i++) {
+        size_t index = page->plan.order[extent->first + i];
+        const struct catalog_tensor *tensor = &page->catalog->tensors[index];
+        json_write_open(json, '{');
+        json_write_key(json, "name");
+        json_write_string(json, tensor->name, tensor->name_length);
+        put_u64(json, "offset", page->tensors[index].start - extent->start);
+        put_u64(json, "bytes", tensor->bytes);
+        json_write_close(json, '}');
+    }
+    json_write_close(json, ']');
+}
+
+static void write_extent(struct json_writer *json, const struct page *page, size_t index)
+{
+    const struct compat_extent *extent = &page->plan.extents[index];
+    json_write_open(json, '{');
+    put_u64(json, "index", index);
+    json_write_key(json, "file");
+    json_write_text(json, page->files[extent->file]);
+    put_u64(json, "byte_start", extent->start);
+    put_u64(json, "byte_end", extent->end);
+    if (page->world_size > 0)
+        put_u64(json, "owner", compat_owner(index, page->world_size));
+    write_tensors(json, page, extent);
+    json_write_close(json, '}');
+}
+
+static void print_json(const struct page *page)
+{
+    struct json_writer json = {0};
+    json_write_open(&json, '{');
+    catalog_json_head(page->catalog, &json);
+    put_u64(&json, "chunk_bytes", page->chunk_bytes);
+    if (page->world_size > 0)
+        put_u64(&json, "world_size", page->world_size);
+    json_write_key(&json, "extents");
+    json_write_open(&json, '[');
+    for (size_t i = 0; i < page->plan.n_extents; i++)
+        write_extent(&json, page, i);
+    json_write_close(&json, ']');
+    json_write_close(&json, '}');
+    puts(json.text);
+    free(json.text);
+}
+
+/* --- text --- */
+
+static void print_extent(const struct page *page, size_t index)
+{
+    const struct compat_extent *extent = &page->plan.extents[index];
+    const char *file = page->files[extent->file];
+    char name[TEXT_NAME_CHARS], size[TEXT_SIZE_CHARS], owner[24] = "";
+    if (page->world_size > 0)
+        snprintf(owner, sizeof owner, "%5zu  ", compat_owner(index, page->world_size));
+    printf("%6zu  %s%16" PRIu64 "  %16" PRIu64 "  %9s  %7zu  %s\n", index, owner, extent->start, extent->end,
+           text_people_bytes(extent->end - extent->start, size), extent->n_tensors, text_escape(file, strlen(file), name));
+}
+
+static void print_text(const struct page *page)
+{
+    char name[TEXT_NAME_CHARS], size[TEXT_SIZE_CHARS];
+    const char *reference = page->catalog->reference;
+    printf("%6s  %s%16s  %16s  %9s  %7s  %s\n", "extent", page->world_size > 0 ? "owner  " : "", "from byte", "to byte",
+           "size", "tensors", "file");
+    for (size_t i = 0; i < page->plan.n_extents; i++)
+        print_extent(page, i);
+    printf("%s: %zu tensor%s in %zu extent%s of up to %s\n", text_escape(reference, strlen(reference), name),
+           page->catalog->n_tensors, page->catalog->n_tensors == 1 ? "" : "s", page->plan.n_extents,
+           page->plan.n_extents == 1 ? "" : "s", text_people_bytes(page->chunk_bytes, size));
+}
+
+static void print(const struct args *args, const struct catalog *catalog, uint64_t chunk_bytes)
+{
+    struct page page = {
+        .catalog = catalog, .chunk_bytes = chunk_bytes, .world_size = args->world_size > 0 ? (size_t)args->world_size : 0};
+    collect(&page);
+    page.plan = compat_plan_build(page.files, page.tensors, catalog->n_tensors, chunk_bytes);
+    if (args->json)
+        print_json(&page);
+    else
+        print_text(&page);
+    compat_plan_fini(&page.plan);
+    free(page.tensors);
+    free(page.files);
+}
+
+/* What the option says, else what users of the original loader have in their environment, else 2 GB. */
+static int choose_chunk(const struct args *args, uint64_t *chunk_bytes, struct error *error)
+{
+    const char *variable = getenv("LEVANTER_FSSPEC_CHUNK_BYTES");
+    char text[TEXT_NAME_CHARS];
+    *chunk_bytes = args->chunk_bytes > 0 ? args->chunk_bytes : COMPAT_DEFAULT_CHUNK_BYTES;
+    if (args->chunk_bytes > 0 || !variable || !*variable)
+        return 0;
+    if (text_parse_bytes(variable, chunk_bytes) == 0 && *chunk_bytes > 0)
+        return 0;
+    return fail(error, ERROR_INVALID_ARGUMENT, "BAD_CHUNK_BYTES",
+                "LEVANTER_FSSPEC_CHUNK_BYTES is a number of bytes above 0 such as 2147483648 or 2GB, not '%s'",
+                text_escape(variable, strlen(variable), text));
+}
+
+int command_plan(const struct args *args, struct error *error)
+{
+    struct backend backend;
+    struct catalog *catalog = NULL;
+    uint64_t chunk_bytes;
+    if (choose_chunk(args, &chunk_bytes, error) < 0)
+        return -1;
+    if (backend_create(&backend, args, error) == 0)
+        catalog = backend_resolve(&backend, 0, error);
+    if (catalog)
+        print(args, catalog, chunk_bytes);
+    int status = catalog ? 0 : -1;
+    catalog_destroy(catalog);
+    backend_destroy(&backend);
+    return status;
+}
