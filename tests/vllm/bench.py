@@ -1,9 +1,10 @@
 """Loading weights into a real vLLM, by load format: the time between the engine's own log lines.
 
 Each run starts a whole engine of two ranks on the CPU and ends it. vLLM logs with microseconds here (a logging configuration of
-its own); a rank begins with "Loading weights on ..." and ends with the line that the first layer logs when its weights are
-put into the form that the CPU wants, which is the first that follows load_weights with every format (a garbage collection
-lies between). What counts is from the first rank's beginning to the last one's end. Formats take turns in an order that changes from round to
+its own). Both times begin when the first rank says "Loading weights on ...". "weights" ends with the first rank's line about the
+form that the CPU wants a layer in, which is the first that follows load_weights with every format, after a garbage
+collection; only one rank logs it. "model" ends when the last rank opens its queue for requests, after all layers were put
+into that form, which takes every format the same time. Formats take turns in an order that changes from round to
 round; cold means that nothing of the checkpoint is in the page cache, hot that all of it is. tensorcast is measured with a
 daemon that holds nothing (each run begins with `release --all`); what its two ranks asked of the disk is in its log.
 """
@@ -19,6 +20,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import NamedTuple
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent / "bench"))
@@ -27,7 +29,7 @@ import machine  # noqa: E402
 from conftest import VLLM  # noqa: E402
 
 FORMATS = ("tensorcast", "safetensors", "runai_streamer")
-BEGIN, END = "Loading weights on", "CPU unquantized GEMM dispatch"
+BEGIN, LOADED, READY = "Loading weights on", "CPU unquantized GEMM dispatch", "shm_broadcast Binding to"
 MARK = "<!-- measured vllm: {} -->"
 LINE = re.compile(r"@(?P<time>[0-9.]+) (?P<process>\d+) (?P<text>.*)")
 RANK = re.compile(r"tensorcast rank \d+ of 2: needed ([0-9.]+) GB, read ([0-9.]+) GB, ([0-9.]+) GB shared")
@@ -94,9 +96,16 @@ def daemon(build, folder, models):
         process.wait(30)
 
 
-def spans(log):
-    """{process: (begin, end)} of the ranks that loaded weights."""
-    begun, ended = {}, {}
+class Times(NamedTuple):
+    """Seconds."""
+
+    weights: float
+    model: float
+
+
+def times_of(log, size):
+    """The Times of an engine's start, None when its log does not say them."""
+    begun, loaded, ready = {}, [], {}
     for line in log.splitlines():
         found = LINE.search(line)
         if not found:
@@ -104,25 +113,30 @@ def spans(log):
         process, at, text = found["process"], float(found["time"]), found["text"]
         if BEGIN in text:
             begun[process] = at
-        elif END in text and process in begun:
-            ended.setdefault(process, at)
-    return {process: (begun[process], ended[process]) for process in begun if process in ended}
+        elif process in begun and LOADED in text:
+            loaded.append(at)
+        elif process in begun and READY in text:
+            ready.setdefault(process, at)
+    if len(begun) != size or len(ready) != size or not loaded:
+        return None
+    first = min(begun.values())
+    return Times(loaded[0] - first, max(ready.values()) - first)
 
 
 def engine(model, load_format, environment, size):
+    """(Times, what each rank of tensorcast needed, read and shared)"""
     job = {"folder": str(model), "size": size, "load_format": load_format, "options": {}}
     done = subprocess.run([sys.executable, HERE / "real/engine.py", json.dumps(job)], text=True, capture_output=True,
                           timeout=1200, env=environment)
     log = done.stdout + done.stderr
-    ranks = spans(log)
-    if done.returncode or len(ranks) != size:
-        raise RuntimeError(f"{load_format}: exit {done.returncode}, {len(ranks)} ranks\n{log[-6000:]}")
-    seconds = max(end for _, end in ranks.values()) - min(begin for begin, _ in ranks.values())
-    return seconds, [tuple(map(float, numbers)) for numbers in RANK.findall(log)]
+    times = times_of(log, size)
+    if done.returncode or not times:
+        raise RuntimeError(f"{load_format}: exit {done.returncode}\n{log[-6000:]}")
+    return times, [tuple(map(float, numbers)) for numbers in RANK.findall(log)]
 
 
 def measure(options, build, model, folder):
-    """{(state, format): [seconds]}, and what the ranks of each tensorcast run read."""
+    """{(state, format): [Times]}, and what the ranks of each tensorcast run read."""
     files = sorted(model.glob("*.safetensors"))
     (folder / "logging.json").write_text(json.dumps(LOGGING))
     times, read = {}, []
@@ -135,25 +149,30 @@ def measure(options, build, model, folder):
                 for load_format in chance.sample(options.formats, len(options.formats)):
                     subprocess.run([build / "tensorcast", "release", "--all", "--quiet"], env=environment, check=True)
                     (machine.make_cold if state == "cold" else machine.make_hot)(files)
-                    seconds, ranks = engine(model, load_format, environment, 2)
-                    times.setdefault((state, load_format), []).append(seconds)
+                    took, ranks = engine(model, load_format, environment, 2)
+                    times.setdefault((state, load_format), []).append(took)
                     read += [sum(numbers[1] for numbers in ranks)] if ranks else []
-                    print(f"{state} {load_format}: {seconds:.2f} s {ranks or ''}", flush=True)
+                    print(f"{state} {load_format}: weights {took.weights:.2f} s, model {took.model:.2f} s", flush=True)
     return times, read
 
 
 def table(times, read, model, rounds):
     size = sum(file.stat().st_size for file in model.glob("*.safetensors"))
-    lines = [f"Llama of {size / 1e9:.2f} GB, two ranks, {rounds} round(s); seconds from the first rank's beginning to the last "
-             "one's end, median (least to most):", "", "| load format | cold | hot |", "|---|---|---|"]
+    lines = [f"Llama of {size / 1e9:.2f} GB, two ranks, {rounds} round(s); seconds, median (least to most). *weights*: until the "
+             "first rank has its own; *model*: until both ranks are ready for requests.", "",
+             "| load format | cold: weights | cold: model | hot: weights | hot: model |", "|---|---|---|---|---|"]
     for load_format in FORMATS:
-        cells = [times.get((state, load_format)) for state in ("cold", "hot")]
-        lines.append(f"| {load_format} | " + " | ".join(
-            f"{statistics.median(cell):.2f} ({min(cell):.2f} to {max(cell):.2f})" if cell else "" for cell in cells) + " |")
+        cells = [_cell([getattr(took, what) for took in times.get((state, load_format), ())])
+                 for state in ("cold", "hot") for what in Times._fields]
+        lines.append(f"| {load_format} | {' | '.join(cells)} |")
     if read:
         lines += ["", f"The two ranks of tensorcast together read {statistics.median(read) / (size / 1e9):.2f} times the "
                   "checkpoint."]
     return "\n".join(lines)
+
+
+def _cell(seconds):
+    return f"{statistics.median(seconds):.2f} ({min(seconds):.2f} to {max(seconds):.2f})" if seconds else ""
 
 
 def write(path, text):

@@ -6,8 +6,8 @@ compares every parameter and buffer. No engine: what is compared is what load_we
 prints one JSON object per rank and line: for each case what differed, the boxes that were asked for, and the bytes, or the
 errors of both loaders. "pipeline": 2 in the job makes so many stages, of `size` ranks each. In a case, "wrong": "k_proj" makes
 the boxes of such tensors begin one row too early, to see that the comparison notices; "engine" has more arguments for the
-engine's configuration; "draft" is the folder of a draft model, which is loaded in place of the model itself; "ours" is the
-folder that our loader gets in place of "folder".
+engine's configuration; with a "speculative_config" among them the draft model is loaded in place of the model itself; "ours"
+is the folder that our loader gets in place of "folder".
 """
 import json
 import multiprocessing
@@ -26,13 +26,22 @@ def _config(job, case, load_format, options):
                       model_loader_extra_config=options, **case.get("engine", {})).create_engine_config()
 
 
+def _of_the_draft(config):
+    """The configuration that vLLM makes for a draft model."""
+    from vllm.config import replace
+    draft = config.speculative_config
+    return replace(config, quant_config=None, parallel_config=draft.draft_parallel_config,
+                   model_config=draft.draft_model_config)
+
+
 def _load(config):
     """A model as load_weights leaves it; parameters are poisoned before, so that what is not written shows."""
     import torch
     from vllm.config import set_current_vllm_config
     from vllm.model_executor.model_loader import get_model_loader
     from vllm.utils.torch_utils import set_default_torch_dtype
-    model_config = config.speculative_config.draft_model_config if config.speculative_config else config.model_config
+    config = _of_the_draft(config) if config.speculative_config else config
+    model_config = config.model_config
     with set_current_vllm_config(config):
         loader = get_model_loader(config.load_config)
         with set_default_torch_dtype(model_config.dtype), torch.device("cpu"):
