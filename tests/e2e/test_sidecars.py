@@ -6,6 +6,7 @@ import pytest
 
 import checkpoints
 from stage import MiB, Tensorcast, soon
+from stores_fixture import fake  # noqa: F401
 
 FILES = {"config.json": b'{"model_type": "llama"}', "empty.txt": b"", "tokenizer.json": os.urandom(3 * MiB + 17),
          "tokenizer.model": os.urandom(MiB)}
@@ -97,3 +98,17 @@ def test_a_client_that_leaves_costs_nothing(daemon, model, tmp_path):
 def test_the_command_needs_a_folder(daemon, model):
     done = daemon.cli.run("fetch", f"disk:{model}")
     assert done.code == 2 and "--sidecars" in done.err, done
+
+
+@pytest.fixture
+def web(fake, model):  # noqa: F811
+    """The same model behind a web server, which cannot list it."""
+    fake.world.preload("web", "m", model)
+    return f"{fake.url('web')}/m"
+
+
+def test_a_web_server_is_asked_for_the_usual_names(fetch, web, model, tmp_path):
+    (model / "extra.json").write_text("{}")  # nobody would guess
+    done = fetch(web, "--sidecars", tmp_path / "out")
+    assert done.code == 0, done
+    assert contents(tmp_path / "out") == {name: FILES[name] for name in FILES if name != "empty.txt"}

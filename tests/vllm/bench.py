@@ -131,7 +131,8 @@ def engine(model, load_format, environment, size):
     log = done.stdout + done.stderr
     times = times_of(log, size)
     if done.returncode or not times:
-        raise RuntimeError(f"{load_format}: exit {done.returncode}\n{log[-6000:]}")
+        causes = [line for line in log.splitlines() if "Error" in line]
+        raise RuntimeError(f"{load_format}: exit {done.returncode}\n{log[-3000:]}\nfirst of all:\n" + "\n".join(causes[:5]))
     return times, [tuple(map(float, numbers)) for numbers in RANK.findall(log)]
 
 

@@ -15,10 +15,12 @@ rm -rf build/python-vllm
 "$python" -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --target build/python-vllm \
   "$copy/python" "$copy/vllm"
 streamer=$(sed -n 's/^\(runai-model-streamer==[0-9.]*\).*/\1/p' setup/packages.python)
-[ -d "build/python-vllm-bench/$streamer" ] || {
+peers=build/python-vllm-bench/$streamer
+[ -e "$peers/complete" ] || {
   rm -rf build/python-vllm-bench
-  "$python" -m pip install --quiet --disable-pip-version-check --no-deps --target "build/python-vllm-bench/$streamer" "$streamer"
+  "$python" -m pip install --quiet --disable-pip-version-check --no-deps --target "$peers" "$streamer" humanize==4.17.0
+  touch "$peers/complete"
 }
 unset TENSORCAST_SOCKET
-export PYTHONDONTWRITEBYTECODE=1 PYTHONPATH=$PWD/build/python-vllm:$PWD/build/python-vllm-bench/$streamer
+export PYTHONDONTWRITEBYTECODE=1 PYTHONPATH=$PWD/build/python-vllm:$PWD/$peers
 "$python" tests/vllm/bench.py build "$@"
