@@ -26,9 +26,10 @@ enum {
 struct object { /* texts are malloced and owned by whoever has the struct */
     char *name; /* relative to the artifact: "model.safetensors", "sub/config.json" */
     uint64_t size_bytes;
-    char *pin;     /* what the store pins it by: generation, ETag with its quotes, commit; NULL or "" = nothing */
-    char *version; /* for people: "generation 17"; NULL = the pin */
-    bool weak;     /* the pin does not hold on every range: check_unchanged asks again */
+    char *pin;           /* what the store pins it by: generation, ETag with its quotes, commit; NULL or "" = nothing */
+    char *version;       /* for people: "generation 17"; NULL = the pin */
+    const char *refusal; /* static: why it cannot be read, for a backend's open to say; NULL = it can */
+    bool weak;           /* the pin does not hold on every range: check_unchanged asks again */
     struct checksum checksums[CHECKSUM_PER_FILE];
     char *location; /* optional: the URL it was found at, after redirects */
     char *head;     /* optional: the first bytes, when stat got them anyway */

@@ -11,6 +11,7 @@
 #include "base/text.h"
 #include "source/http/http.h"
 #include "source/source_disk.h"
+#include "source/source_gcs.h"
 #include "source/source_hf.h"
 #include "source/source_https.h"
 #include "source/source_memory.h"
@@ -18,8 +19,9 @@
 
 enum { SHOWN_SPARE_CHARS = 1024 }; /* "..." for each of that many values of a query; a longer text is cut */
 
-static const struct source_ops *const registry[] = {&source_disk_ops,  &source_memory_ops, &source_https_ops,
-                                                    &source_http_ops, &source_hf_ops,     &source_s3_ops};
+static const struct source_ops *const registry[] = {&source_disk_ops, &source_memory_ops, &source_https_ops,
+                                                    &source_http_ops, &source_hf_ops,     &source_gcs_ops,
+                                                    &source_s3_ops};
 
 static const struct source_ops *find_ops(const char *scheme, size_t length)
 {

@@ -176,6 +176,15 @@ static int s3_list(struct object_source *objects, struct error *error)
 
 /* --- reading --- */
 
+/* The object's key, escaped. */
+static const char *shown_key(const struct s3_object *pinned, char text[TEXT_NAME_CHARS])
+{
+    char *key = key_of(pinned->source, pinned->object->name);
+    text_escape(key, strlen(key), text);
+    free(key);
+    return text;
+}
+
 /* Engine's thread, before the first byte. */
 static int check_pin(void *data, const struct http_head *head, struct error *error)
 {
@@ -188,9 +197,8 @@ static int check_pin(void *data, const struct http_head *head, struct error *err
     if (same)
         return 0;
     return fail(error, ERROR_FAILED_PRECONDITION, "SOURCE_CHANGED",
-                "s3://%s/%s%s was replaced while it was loaded: it had etag %s, this answer has %s", pinned->request.bucket,
-                pinned->source->prefix, text_escape(pinned->object->name, strlen(pinned->object->name), text),
-                text_escape(pinned->object->pin, strlen(pinned->object->pin), was),
+                "s3://%s/%s was replaced while it was loaded: it had etag %s, this answer has %s", pinned->request.bucket,
+                shown_key(pinned, text), text_escape(pinned->object->pin, strlen(pinned->object->pin), was),
                 etag ? text_escape(etag, strlen(etag), is) : "none");
 }
 
@@ -201,16 +209,16 @@ static void explain_change(const struct s3_object *pinned, struct error *error)
     struct error asking;
     char text[TEXT_NAME_CHARS], was[TEXT_NAME_CHARS], is[TEXT_NAME_CHARS];
     const struct object *known = pinned->object;
-    const char *bucket = pinned->request.bucket, *prefix = pinned->source->prefix;
-    const char *name = text_escape(known->name, strlen(known->name), text);
+    const char *bucket = pinned->request.bucket;
+    shown_key(pinned, text);
     text_escape(known->version, strlen(known->version), was);
     if (s3_stat(&pinned->source->objects, known->name, &now, &asking) == 0)
         fail(error, ERROR_FAILED_PRECONDITION, "SOURCE_CHANGED",
-             "s3://%s/%s%s was replaced while it was loaded: it was %s, now it is %s; load it again", bucket, prefix, name,
-             was, text_escape(now.version, strlen(now.version), is));
+             "s3://%s/%s was replaced while it was loaded: it was %s, now it is %s; load it again", bucket, text, was,
+             text_escape(now.version, strlen(now.version), is));
     else if (asking.code == ERROR_NOT_FOUND)
-        fail(error, ERROR_FAILED_PRECONDITION, "SOURCE_CHANGED", "s3://%s/%s%s (%s) was deleted while it was loaded", bucket,
-             prefix, name, was);
+        fail(error, ERROR_FAILED_PRECONDITION, "SOURCE_CHANGED", "s3://%s/%s (%s) was deleted while it was loaded", bucket,
+             text, was);
     object_clear(&now);
 }
 

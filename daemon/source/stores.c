@@ -11,6 +11,7 @@
 
 #include "base/memory.h"
 #include "base/text.h"
+#include "source/gcs_client.h"
 #include "source/s3_client.h"
 #include "source/source_hf.h"
 #include "source/source_https.h"
@@ -36,9 +37,10 @@ static const struct {
     const char *scheme;
     void (*describe)(struct stores *stores, struct stores_line *line);
 } backends[] = {
-    {"s3", s3_client_describe},
     {"https", source_https_describe},
     {"hf", source_hf_describe},
+    {"gs", gcs_client_describe},
+    {"s3", s3_client_describe},
 };
 
 /* --- values --- */

@@ -1,0 +1,24 @@
+/* What all requests to Google Cloud Storage share: endpoint, token, who pays. One per process, kept by struct stores.
+ * Thread-safe. */
+#ifndef SOURCE_GCS_CLIENT_H
+#define SOURCE_GCS_CLIENT_H
+
+#include "source/http/http.h"
+#include "source/stores.h"
+
+struct gcs_client;
+
+struct gcs_client *gcs_client_of(struct stores *stores);
+void gcs_client_describe(struct stores *stores, struct stores_line *line);
+
+/* 0 when the configured endpoint may be talked to. */
+int gcs_client_check(struct gcs_client *client, struct error *error);
+/* ".../storage/v1/b/BUCKET/o", with "/OBJECT" unless it is NULL, and the query, which says who pays when somebody else does.
+ * Malloced. */
+char *gcs_client_url(struct gcs_client *client, const char *bucket, const char *object, const char *query);
+
+/* Of a struct http_store whose data is the client. */
+int gcs_client_prepare(void *client, struct http_attempt *attempt, struct error *error);
+enum http_verdict gcs_client_judge(void *client, const struct http_reply *reply, struct error *error);
+
+#endif

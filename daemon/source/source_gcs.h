@@ -1,0 +1,10 @@
+/* "gs://bucket/prefix" or "gs://bucket/object.safetensors": objects of Google Cloud Storage by its JSON API. Every range is
+ * pinned to the generation that the listing told. */
+#ifndef SOURCE_SOURCE_GCS_H
+#define SOURCE_SOURCE_GCS_H
+
+#include "source/source.h"
+
+extern const struct source_ops source_gcs_ops;
+
+#endif
