@@ -84,6 +84,26 @@ void tc_sidecars_release(struct tc_sidecars *sidecars); /* accepts NULL */
 size_t tc_sidecars_n_files(const struct tc_sidecars *sidecars);
 const char *tc_sidecars_file(const struct tc_sidecars *sidecars, size_t file, uint64_t *bytes);
 
+/* Has every byte read that a checksum of the store, or a manifest beside the artifact, covers, and compares. Damaged files
+ * are no failure of the call. with_manifest: reads everything and makes a manifest (docs/manifest.md). Of `options` (may be
+ * NULL) the time limit and the cancel flag count. */
+struct tc_verification;
+struct tc_verified_file { /* borrowed from the verification */
+    const char *name;
+    uint64_t bytes;
+    const char *status; /* "verified", "unverified": there is nothing to compare with, "damaged" */
+    const char *by;     /* "crc32c + sha256", "manifest crc32c" */
+    const char *damage; /* what is wrong and where; "" unless damaged */
+    bool healed;        /* it came wrong at first, and right when it was read again */
+};
+struct tc_verification *tc_verify(struct tc_client *client, const char *artifact, bool with_manifest,
+                                  const struct tc_options *options, struct tc_error *error);
+void tc_verification_release(struct tc_verification *verification); /* accepts NULL */
+size_t tc_verification_n_files(const struct tc_verification *verification);
+void tc_verification_file(const struct tc_verification *verification, size_t index, struct tc_verified_file *file);
+const char *tc_verification_manifest(const struct tc_verification *verification);      /* its text; "" = none was made */
+const char *tc_verification_manifest_name(const struct tc_verification *verification); /* to be found by */
+
 /* A view: what this client wants, in this order. start and stop as NumPy means them, step 1. */
 #define TC_OPEN_END INT64_MAX
 struct tc_slice {

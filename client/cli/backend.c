@@ -66,3 +66,10 @@ int backend_fetch_sidecars(struct backend *backend, const char *folder, const st
 {
     return backend->ops->fetch_sidecars(backend, folder, taker, error);
 }
+
+struct checked *backend_verify(struct backend *backend, bool with_manifest, struct error *error)
+{
+    struct checked *checked = backend->ops->verify(backend, with_manifest, error);
+    progress_end(&backend->progress);
+    return checked;
+}

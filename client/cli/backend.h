@@ -21,6 +21,8 @@ struct sidecar_taker { /* is told of each file that was written */
     void *data;
 };
 
+struct checked;
+
 struct backend_ops {
     const char *name;
     int (*open)(struct backend *backend, struct error *error);
@@ -30,6 +32,7 @@ struct backend_ops {
     int (*explain)(struct backend *backend, const struct tc_view *view, char **json, char **text, struct error *error);
     int (*fetch_sidecars)(struct backend *backend, const char *folder, const struct sidecar_taker *taker,
                           struct error *error);
+    struct checked *(*verify)(struct backend *backend, bool with_manifest, struct error *error);
     void (*release)(struct backend *backend, struct loaded *loaded);
     void (*close)(struct backend *backend);
 };
@@ -54,6 +57,9 @@ int backend_load(struct backend *backend, const struct tc_view *view, struct loa
 void backend_release(struct backend *backend, struct loaded *loaded); /* accepts a zeroed one */
 /* The caller frees both texts. */
 int backend_explain(struct backend *backend, const struct tc_view *view, char **json, char **text, struct error *error);
+/* Every byte is read and compared with what is known of it. NULL on error, which damage is none. Signals only raise a flag
+ * from here on. */
+struct checked *backend_verify(struct backend *backend, bool with_manifest, struct error *error);
 /* Writes the artifact's sidecars into a folder, each as a whole. Signals only raise a flag from here on. */
 int backend_fetch_sidecars(struct backend *backend, const char *folder, const struct sidecar_taker *taker,
                            struct error *error);

@@ -10,10 +10,10 @@
 enum { EXIT_DONE, EXIT_FAILED, EXIT_USAGE };
 
 static int (*const run_command[COMMAND_COUNT])(const struct args *args, struct error *error) = {
-    [COMMAND_INSPECT] = command_inspect, [COMMAND_LOAD] = command_load,       [COMMAND_EXPLAIN] = command_explain,
-    [COMMAND_STATUS] = command_status,   [COMMAND_PREWARM] = command_prewarm, [COMMAND_RELEASE] = command_release,
-    [COMMAND_VERIFY] = command_verify,   [COMMAND_FETCH] = command_fetch,
-    [COMMAND_PLAN] = command_plan,
+    [COMMAND_INSPECT] = command_inspect,   [COMMAND_LOAD] = command_load,       [COMMAND_EXPLAIN] = command_explain,
+    [COMMAND_STATUS] = command_status,     [COMMAND_PREWARM] = command_prewarm, [COMMAND_RELEASE] = command_release,
+    [COMMAND_PLAN] = command_plan,         [COMMAND_VERIFY] = command_verify,   [COMMAND_FETCH] = command_fetch,
+    [COMMAND_MANIFEST] = command_manifest,
 };
 
 static int usage_error(const struct args *args, const struct error *error)

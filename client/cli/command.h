@@ -18,6 +18,7 @@ int command_status(const struct args *args, struct error *error);
 int command_prewarm(const struct args *args, struct error *error);
 int command_release(const struct args *args, struct error *error);
 int command_verify(const struct args *args, struct error *error);
+int command_manifest(const struct args *args, struct error *error);
 int command_fetch(const struct args *args, struct error *error);
 int command_plan(const struct args *args, struct error *error);
 

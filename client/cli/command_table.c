@@ -15,12 +15,20 @@ const struct command_row command_table[COMMAND_COUNT] = {
                          OPTIONS_VIEW | OPTIONS_STRATEGY, true},
     [COMMAND_RELEASE] = {"release", "ARTIFACT | --all", "Make the daemon drop the replicas that nobody holds", "",
                          OPTIONS_RELEASE, true},
-    [COMMAND_VERIFY] = {"verify", "ARTIFACT", "Check every rule of the format on every file, without trusting a cache", "",
-                        OPTIONS_STANDALONE, true},
+    [COMMAND_VERIFY] =
+        {"verify", "ARTIFACT", "Check every rule of the format on every file, and every byte that has a checksum",
+         "Headers are read again although they are cached. Bytes are read when the store gives checksums or a\n"
+         "manifest lies beside the artifact, and compared.\n",
+         OPTIONS_STANDALONE, true},
     [COMMAND_FETCH] = {"fetch", "ARTIFACT", "Copy the small files beside the tensors: configuration, tokenizer, templates",
                        "", OPTIONS_FETCH | OPTIONS_STANDALONE, true},
-    [COMMAND_PLAN] = {"plan", "ARTIFACT --compat", "Show the extents that the original loader would read, and who reads them",
-                      "Tensors in storage order are packed into extents of up to --chunk-bytes; none is split. The result is the\n"
-                      "same on every host. How this loader would read an artifact is what 'explain' shows.\n",
-                      OPTIONS_COMPAT | OPTIONS_STANDALONE, true},
+    [COMMAND_PLAN] =
+        {"plan", "ARTIFACT --compat", "Show the extents that the original loader would read, and who reads them",
+         "Tensors in storage order are packed into extents of up to --chunk-bytes; none is split. The result is the\n"
+         "same on every host. How this loader would read an artifact is what 'explain' shows.\n",
+         OPTIONS_COMPAT | OPTIONS_STANDALONE, true},
+    [COMMAND_MANIFEST] =
+        {"manifest", "ARTIFACT", "Sum every byte of an artifact into a manifest for later loads to be checked by",
+         "Put it beside the artifact: loads find model.manifest.json, or NAME.manifest.json for NAME.safetensors.\n",
+         OPTIONS_MANIFEST | OPTIONS_STANDALONE, true},
 };

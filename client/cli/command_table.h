@@ -14,6 +14,7 @@ enum command {
     COMMAND_VERIFY,
     COMMAND_FETCH,
     COMMAND_PLAN,
+    COMMAND_MANIFEST,
     COMMAND_COUNT
 };
 
@@ -26,7 +27,8 @@ enum option_group { /* which options a command takes; the headings of its help *
                     OPTIONS_INSPECT = 32,
                     OPTIONS_RELEASE = 64,
                     OPTIONS_FETCH = 128,
-                    OPTIONS_COMPAT = 256
+                    OPTIONS_COMPAT = 256,
+                    OPTIONS_MANIFEST = 512
 };
 
 struct command_row {

@@ -1,5 +1,6 @@
-/* The rules of the format are checked wherever an artifact is resolved; verify asks that no cached header be believed, and
- * tells what was looked at. Sources of the scheme disk: record no digests, so the data has nothing to be compared with. */
+/* The rules of the format are checked wherever an artifact is resolved; verify asks that no cached header be believed, then
+ * has every byte read for which the store gives a checksum or a manifest has one. Where there is none, as for most
+ * checkpoints on a disk, the data has nothing to be compared with and is not read. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,9 +9,41 @@
 #include "backend.h"
 #include "base/json.h"
 #include "base/text.h"
+#include "checked.h"
 #include "command.h"
 
-static void print_json(const struct catalog *catalog)
+static void write_text(struct json_writer *json, const char *key, const char *text)
+{
+    json_write_key(json, key);
+    json_write_text(json, text);
+}
+
+/* The first way that was used; files of one artifact are mostly verified alike. */
+static void print_verdict(const struct checked *checked, struct json_writer *json)
+{
+    const char *by = "", *reason = "";
+    uint64_t bytes = 0, n_verified = 0;
+    for (size_t i = 0; i < checked->n_files; i++) {
+        const struct tc_verified_file *file = &checked->files[i];
+        bool is_verified = strcmp(file->status, "verified") == 0;
+        by = is_verified && !by[0] ? file->by : by;
+        bytes += is_verified ? file->bytes : 0;
+        n_verified += is_verified;
+        reason = file->damage[0]              ? file->damage
+                 : !is_verified && !reason[0] ? "the source gives no checksum and there is no manifest"
+                                              : reason;
+    }
+    json_write_key(json, "verified");
+    json_write_open(json, '{');
+    write_text(json, "status", n_verified == checked->n_files ? "verified" : n_verified ? "partial" : "unverified");
+    write_text(json, "by", by);
+    json_write_key(json, "bytes");
+    json_write_u64(json, bytes);
+    write_text(json, "reason", reason);
+    json_write_close(json, '}');
+}
+
+static void print_json(const struct catalog *catalog, const struct checked *checked)
 {
     struct json_writer json = {0};
     json_write_open(&json, '{');
@@ -19,18 +52,39 @@ static void print_json(const struct catalog *catalog)
     json_write_u64(&json, catalog->n_tensors);
     json_write_key(&json, "total_bytes");
     json_write_u64(&json, catalog->total_bytes);
+    print_verdict(checked, &json);
+    json_write_key(&json, "checked");
+    json_write_open(&json, '[');
+    for (size_t i = 0; i < checked->n_files; i++) {
+        const struct tc_verified_file *file = &checked->files[i];
+        json_write_open(&json, '{');
+        write_text(&json, "name", file->name);
+        write_text(&json, "status", file->status);
+        write_text(&json, "by", file->by);
+        write_text(&json, "damage", file->damage);
+        json_write_key(&json, "healed");
+        json_write_bool(&json, file->healed);
+        json_write_close(&json, '}');
+    }
+    json_write_close(&json, ']');
     json_write_close(&json, '}');
     puts(json.text);
     free(json.text);
 }
 
-static void print_text(const struct catalog *catalog)
+static void print_file(const struct tc_verified_file *file)
 {
     char name[TEXT_NAME_CHARS], size[TEXT_SIZE_CHARS];
-    for (size_t i = 0; i < catalog->n_files; i++) {
-        const struct catalog_file *file = &catalog->files[i];
-        printf("ok  %s  %s\n", text_escape(file->name, strlen(file->name), name), text_people_bytes(file->bytes, size));
-    }
+    printf("%s  %s  %s%s%s%s\n", file->damage[0] ? "BAD" : "ok", text_escape(file->name, strlen(file->name), name),
+           text_people_bytes(file->bytes, size), file->by[0] ? "  " : "", file->by,
+           file->healed ? "  (came wrong at first)" : "");
+}
+
+static void print_text(const struct catalog *catalog, const struct checked *checked)
+{
+    char name[TEXT_NAME_CHARS];
+    for (size_t i = 0; i < checked->n_files; i++)
+        print_file(&checked->files[i]);
     printf("%s: %zu file%s, %zu tensor%s, every header is valid and agrees with its file\n",
            text_escape(catalog->reference, strlen(catalog->reference), name), catalog->n_files,
            catalog->n_files == 1 ? "" : "s", catalog->n_tensors, catalog->n_tensors == 1 ? "" : "s");
@@ -40,13 +94,17 @@ int command_verify(const struct args *args, struct error *error)
 {
     struct backend backend;
     struct catalog *catalog = NULL;
+    struct checked *checked = NULL;
     if (backend_create(&backend, args, error) == 0)
         catalog = backend_resolve(&backend, TC_RESOLVE_FRESH, error);
-    if (catalog && args->json)
-        print_json(catalog);
-    else if (catalog)
-        print_text(catalog);
-    int status = catalog ? 0 : -1;
+    if (catalog)
+        checked = backend_verify(&backend, false, error);
+    if (checked && args->json)
+        print_json(catalog, checked);
+    else if (checked)
+        print_text(catalog, checked);
+    int status = checked ? checked_damage(checked, error) : -1;
+    checked_destroy(checked);
     catalog_destroy(catalog);
     backend_destroy(&backend);
     return status;

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/memory.h"
+#include "checked.h"
 #include "interrupt.h"
 
 struct served {
@@ -154,6 +155,22 @@ static int served_fetch_sidecars(struct backend *backend, const char *folder, co
     return 0;
 }
 
+static struct checked *served_verify(struct backend *backend, bool with_manifest, struct error *error)
+{
+    struct tc_error cause;
+    struct tc_options options;
+    if (served_options(backend, &options, error) < 0)
+        return NULL;
+    interrupt_defer(options.cancel);
+    struct tc_verification *verification =
+        tc_verify(served_client(backend), backend->args->artifact, with_manifest, &options, &cause);
+    interrupt_defer(NULL);
+    if (verification)
+        return checked_from_daemon(verification);
+    served_fail(error, &cause);
+    return NULL;
+}
+
 const struct backend_ops backend_served = {
     .name = "served",
     .open = served_open,
@@ -161,6 +178,7 @@ const struct backend_ops backend_served = {
     .load = served_load,
     .explain = served_explain,
     .fetch_sidecars = served_fetch_sidecars,
+    .verify = served_verify,
     .release = served_release,
     .close = served_close,
 };

@@ -12,6 +12,7 @@
 #include "base/loop.h"
 #include "base/memory.h"
 #include "base/text.h"
+#include "checked.h"
 #include "client/report_json.h"
 #include "config/config.h"
 #include "device/device.h"
@@ -374,6 +375,13 @@ static int standalone_fetch_sidecars(struct backend *backend, const char *folder
     return find_options(state, &options, error) < 0 ? -1 : sidecar_copy(backend, &options, folder, taker, error);
 }
 
+static struct checked *standalone_verify(struct backend *backend, bool with_manifest, struct error *error)
+{
+    struct standalone *state = backend->state;
+    interrupt_defer(NULL);
+    return find_artifact(state, error) < 0 ? NULL : checked_here(backend, state->artifact, with_manifest, error);
+}
+
 const struct backend_ops backend_standalone = {
     .name = "standalone",
     .open = standalone_open,
@@ -381,6 +389,7 @@ const struct backend_ops backend_standalone = {
     .load = standalone_load,
     .explain = standalone_explain,
     .fetch_sidecars = standalone_fetch_sidecars,
+    .verify = standalone_verify,
     .release = standalone_release,
     .close = standalone_close,
 };

@@ -99,7 +99,7 @@ enum check verify_whole_file(struct verify_file *file)
     bool from_manifest;
     for (size_t i = 0; i < sizeof cheap_first / sizeof *cheap_first && !expected; i++)
         expected = verify_expected(file, cheap_first[i], &from_manifest);
-    if (!expected)
+    if (!expected || (from_manifest && file->manifest->blocks && memory_of(file))) /* its blocks and tensors tell more */
         return CHECK_CANNOT;
     if (!memory_of(file)) {
         file->reason = "the device's memory is not read back, and not all of the file was read at once";
@@ -246,11 +246,22 @@ static enum check compare_blocks(struct verify_file *file)
     return CHECK_DONE;
 }
 
+/* Names, types and shapes of the tensors: as they were parsed, maybe from a cache. */
+static enum check compare_header(struct verify_file *file)
+{
+    struct checksum found = checksum_of_crc(CHECKSUM_CRC32C, verify_prefix_crc(file, CHECKSUM_CRC32C));
+    if (!file->manifest->header.kind || checksum_equal(&found, &file->manifest->header))
+        return CHECK_DONE;
+    return verify_fail(file, 0, file->prefix_bytes, &found, &file->manifest->header, true);
+}
+
 enum check verify_by_manifest(struct verify_file *file)
 {
     bool has_others;
     if (!file->manifest || !memory_of(file))
         return CHECK_CANNOT;
+    if (compare_header(file) == CHECK_FAILED)
+        return CHECK_FAILED;
     if (compare_tensors(file, &has_others) == CHECK_FAILED)
         return CHECK_FAILED;
     if (has_others && compare_blocks(file) == CHECK_FAILED)

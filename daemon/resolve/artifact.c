@@ -155,12 +155,15 @@ static char *folder_of(const struct source *source)
     return slash ? memory_print("%.*s", (int)(slash - reference), reference) : NULL;
 }
 
+static char *manifest_name_of(const struct source *source)
+{
+    return manifest_name(source->is_single_file ? source->files[0].name : NULL);
+}
+
 /* Looks beside the checkpoint. Whether a manifest that cannot be used is an error is for verification to decide. */
 static void find_manifest(struct resolver *resolver, const struct source_options *options)
 {
-    const char *reference = resolver->source->reference, *slash = strrchr(reference, '/');
-    char *folder = folder_of(resolver->source);
-    char *name = manifest_name(resolver->source->is_single_file && slash ? slash + 1 : NULL);
+    char *folder = folder_of(resolver->source), *name = manifest_name_of(resolver->source);
     struct error *outer = resolver->error, problem = {0};
     struct source *beside = resolver->index_source ? source_ref(resolver->index_source) : NULL;
     size_t file;
@@ -421,6 +424,11 @@ void artifact_unref(struct artifact *artifact)
     manifest_unref(artifact->manifest);
     source_unref(artifact->source);
     free(artifact);
+}
+
+char *artifact_manifest_name(const struct artifact *artifact)
+{
+    return manifest_name_of(artifact->source);
 }
 
 const struct tensor_record *artifact_find(const struct artifact *artifact, const char *name, size_t length)

@@ -55,6 +55,9 @@ int artifact_resolve(const char *reference, const struct source_options *options
 struct artifact *artifact_ref(struct artifact *artifact);
 void artifact_unref(struct artifact *artifact); /* any thread; accepts NULL */
 
+/* The name of a manifest that is to be found beside it. The caller frees. */
+char *artifact_manifest_name(const struct artifact *artifact);
+
 /* NULL when absent. */
 const struct tensor_record *artifact_find(const struct artifact *artifact, const char *name, size_t length);
 

@@ -109,6 +109,8 @@ static void take_file_value(struct reader *reader, const struct json_string *key
         take_checksum(reader, CHECKSUM_SHA256, &file->sha256);
     else if (is_key(key, "crc32c"))
         take_checksum(reader, CHECKSUM_CRC32C, &file->crc32c);
+    else if (is_key(key, "header_crc32c"))
+        take_checksum(reader, CHECKSUM_CRC32C, &file->header);
     else if (is_key(key, "blocks"))
         reader->has_blocks = json_take_string(&reader->json, &reader->blocks);
     else if (is_key(key, "tensors"))

@@ -36,6 +36,7 @@ struct manifest_file {
     uint64_t bytes;
     const char *version;            /* what pinned it when it was summed; "" = unknown */
     struct checksum crc32c, sha256; /* of the whole; kind CHECKSUM_NONE when not given */
+    struct checksum header;         /* CRC-32C of what lies before the tensors; likewise */
     const uint32_t *blocks;         /* CRC-32C of block after block; NULL = not given */
     uint64_t n_blocks;
 };

@@ -14,6 +14,7 @@ void method_materialize(struct rpc_call *call, const ProtobufCMessage *request, 
 void method_prewarm(struct rpc_call *call, const ProtobufCMessage *request, void *context);
 void method_release(struct rpc_call *call, const ProtobufCMessage *request, void *context);
 void method_status(struct rpc_call *call, const ProtobufCMessage *request, void *context);
+void method_verify(struct rpc_call *call, const ProtobufCMessage *request, void *context);
 void method_sidecars(struct rpc_call *call, const ProtobufCMessage *request, void *context);
 
 #endif

@@ -17,17 +17,18 @@ _tensorcast()
     esac
     for ((i = 1; i < COMP_CWORD; i++)); do
         case ${COMP_WORDS[i]} in
-            inspect | load | explain | status | prewarm | release | verify | fetch | plan) command=${COMP_WORDS[i]}; break ;;
+            inspect | load | explain | status | prewarm | release | verify | fetch | plan | manifest) command=${COMP_WORDS[i]}; break ;;
         esac
     done
     options="--socket --json --quiet --timeout --help --version"
     case $command in
-        "") options+=" inspect load explain status prewarm release verify fetch plan" ;;
+        "") options+=" inspect load explain status prewarm release verify fetch plan manifest" ;;
         inspect) options+=" --index --standalone disk:" ;;
         load) options+=" $view $strategy --out --digest --hold --standalone disk:" ;;
         explain) options+=" $view $strategy --standalone disk:" ;;
         prewarm) options+=" $view $strategy disk:" ;;
         release) options+=" --all disk:" ;;
+        manifest) options+=" --out --standalone disk:" ;;
         verify) options+=" --standalone disk:" ;;
         plan) options+=" --compat --world-size --chunk-bytes --standalone disk:" ;;
         fetch) options+=" --sidecars --standalone disk:" ;;

@@ -225,6 +225,30 @@ static void on_status(struct rpc_call *call, const ProtobufCMessage *message, vo
     reply(call, &response.base);
 }
 
+static void on_verify(struct rpc_call *call, const ProtobufCMessage *message, void *context)
+{
+    const Tensorcast__Daemon__V1__VerifyRequest *request = (const void *)message;
+    Tensorcast__Daemon__V1__VerifyResponse response = TENSORCAST__DAEMON__V1__VERIFY_RESPONSE__INIT;
+    Tensorcast__Daemon__V1__VerifiedFile good = TENSORCAST__DAEMON__V1__VERIFIED_FILE__INIT,
+                                         bad = TENSORCAST__DAEMON__V1__VERIFIED_FILE__INIT, *files[] = {&good, &bad};
+    (void)context;
+    if (refuses(call))
+        return;
+    good.name = "a";
+    good.bytes = 7;
+    good.status = "verified";
+    good.by = "crc32c";
+    good.healed = true;
+    bad.name = "b";
+    bad.status = "damaged";
+    bad.damage = "b: bytes 0 to 3";
+    response.n_files = 2;
+    response.files = files;
+    response.manifest_name = "model.manifest.json";
+    response.manifest_json = request->make_manifest ? "{}" : "";
+    rpc_call_reply(call, &response.base);
+}
+
 #define ROW(name, streams, handle)                                                                                          \
     {                                                                                                                       \
         &tensorcast__daemon__v1__store_daemon__descriptor, name, streams, handle                                            \
@@ -233,6 +257,7 @@ static const struct rpc_method methods[] = {
     ROW("Resolve", false, on_resolve),     ROW("Explain", false, on_explain), ROW("Materialize", true, on_materialize),
     ROW("Prewarm", false, on_prewarm),     ROW("Release", false, on_release), ROW("Status", false, on_status),
     ROW("FetchSidecars", true, on_status), /* test_sidecars.c */
+    ROW("Verify", false, on_verify),
 };
 
 static int start(void **state)
@@ -827,6 +852,26 @@ static void release_tells_what_it_released(void **state)
     assert_false(fake.all);
 }
 
+static void a_verification_tells_of_every_file(void **state)
+{
+    struct tc_error error;
+    struct tc_verified_file file;
+    (void)state;
+    struct tc_verification *verification = tc_verify(client, "disk:/m", true, NULL, &error);
+    assert_int_equal(tc_verification_n_files(verification), 2);
+    tc_verification_file(verification, 0, &file);
+    assert_string_equal(file.status, "verified");
+    assert_true(file.bytes == 7 && file.healed && !file.damage[0]);
+    tc_verification_file(verification, 1, &file);
+    assert_string_equal(file.damage, "b: bytes 0 to 3");
+    assert_string_equal(tc_verification_manifest(verification), "{}");
+    assert_string_equal(tc_verification_manifest_name(verification), "model.manifest.json");
+    tc_verification_release(verification);
+    verification = tc_verify(client, "disk:/m", false, NULL, &error);
+    assert_string_equal(tc_verification_manifest(verification), "");
+    tc_verification_release(verification);
+}
+
 static void status_comes_as_json_and_as_a_page_without_control_characters(void **state)
 {
     struct tc_error error;
@@ -872,6 +917,7 @@ int main(void)
         SERVED(a_forked_child_reads_what_it_inherited_and_is_told_to_connect_itself),
         SERVED(explain_and_prewarm_bring_a_report_and_no_memory),
         SERVED(release_tells_what_it_released),
+        SERVED(a_verification_tells_of_every_file),
         SERVED(status_comes_as_json_and_as_a_page_without_control_characters),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -24,12 +24,12 @@ static struct manifest *parse(const char *text, struct error *error)
 static void everything_in_it_is_taken(void **state)
 {
     struct error error;
-    struct manifest *manifest =
-        parse("{\"more\":[{}]," HEAD ",\"files\":[{\"name\":\"a.safetensors\",\"bytes\":5000,\"version\":"
-              "\"generation 17\",\"sha256\":\"" SHA256 "\",\"crc32c\":\"e3069283\",\"blocks\":"
-              "\"0000000affffffff\",\"tensors\":{\"w\":\"00000001\",\"v\":\"80000000\"},\"later\":7},"
-              "{\"bytes\":0,\"name\":\"b\"}],\"block_bytes\":4096}",
-              &error);
+    struct manifest *manifest = parse(
+        "{\"more\":[{}]," HEAD ",\"files\":[{\"name\":\"a.safetensors\",\"bytes\":5000,\"version\":"
+        "\"generation 17\",\"sha256\":\"" SHA256 "\",\"crc32c\":\"e3069283\",\"header_crc32c\":\"00000007\",\"blocks\":"
+        "\"0000000affffffff\",\"tensors\":{\"w\":\"00000001\",\"v\":\"80000000\"},\"later\":7},"
+        "{\"bytes\":0,\"name\":\"b\"}],\"block_bytes\":4096}",
+        &error);
     char text[CHECKSUM_TEXT_CHARS];
     (void)state;
     if (!manifest)
@@ -39,6 +39,7 @@ static void everything_in_it_is_taken(void **state)
     assert_string_equal(a->version, "generation 17");
     assert_string_equal(checksum_print(&a->sha256, text), "sha256 " SHA256);
     assert_string_equal(checksum_print(&a->crc32c, text), "crc32c e3069283");
+    assert_int_equal(checksum_crc(&a->header), 7);
     assert_int_equal(a->n_blocks, 2);
     assert_int_equal(a->blocks[0], 10);
     assert_int_equal(a->blocks[1], UINT32_MAX);

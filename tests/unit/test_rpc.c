@@ -190,9 +190,9 @@ static void on_paced(struct rpc_call *call, const ProtobufCMessage *message, voi
         &tensorcast__daemon__v1__store_daemon__descriptor, name, streams, handle                                            \
     }
 static const struct rpc_method methods[] = {
-    ROW("Resolve", false, on_resolve),    ROW("Explain", false, on_explain), ROW("Materialize", true, on_materialize),
+    ROW("Resolve", false, on_resolve), ROW("Explain", false, on_explain), ROW("Materialize", true, on_materialize),
     ROW("Prewarm", false, on_prewarm), ROW("Release", false, on_plain),   ROW("FetchSidecars", true, on_paced),
-    ROW("Status", false, on_status),
+    ROW("Verify", false, on_plain),    ROW("Status", false, on_status),
 };
 enum { N_METHODS = sizeof methods / sizeof methods[0] };
 

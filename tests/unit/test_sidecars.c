@@ -106,7 +106,7 @@ static void on_other(struct rpc_call *call, const ProtobufCMessage *message, voi
 static const struct rpc_method methods[] = {
     ROW("Resolve", false, on_other),      ROW("Explain", false, on_other), ROW("Materialize", true, on_other),
     ROW("Prewarm", false, on_other),      ROW("Release", false, on_other), ROW("Status", false, on_other),
-    ROW("FetchSidecars", true, on_fetch),
+    ROW("FetchSidecars", true, on_fetch), ROW("Verify", false, on_other),
 };
 
 static int start(void **state)

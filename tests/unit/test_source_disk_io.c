@@ -87,17 +87,24 @@ static int tear_down(void **state)
     return 0;
 }
 
+static int read_at(struct scene *scene, uint64_t offset, const struct iovec *iov, int n_iov, bool direct,
+                   struct error *error)
+{
+    struct source_read read = {.offset = offset, .iov = iov, .n_iov = n_iov, .direct = direct};
+    return source_disk_read(&scene->source, &read, error);
+}
+
 static void a_read_fills_every_buffer(void **state)
 {
     struct scene *scene = *state;
     unsigned char a[3], b[5000], c[1];
     struct error error;
     struct iovec iov[] = {{a, 0}, {a, 3}, {NULL, 0}, {b, sizeof b}, {c, 1}, {c, 0}};
-    assert_int_equal(source_disk_read(&scene->source, 0, 100, iov, 6, false, &error), 0);
+    assert_int_equal(read_at(scene, 100, iov, 6, false, &error), 0);
     assert_memory_equal(a, scene->image + 100, 3);
     assert_memory_equal(b, scene->image + 103, sizeof b);
     assert_int_equal(c[0], scene->image[100 + 3 + sizeof b]);
-    assert_int_equal(source_disk_read(&scene->source, 0, FILE_BYTES, iov, 1, false, &error), 0); /* nothing, at the end */
+    assert_int_equal(read_at(scene, FILE_BYTES, iov, 1, false, &error), 0); /* nothing, at the end */
 }
 
 static void more_buffers_than_one_call_takes_are_filled(void **state)
@@ -108,7 +115,7 @@ static void more_buffers_than_one_call_takes_are_filled(void **state)
     unsigned char *out = test_calloc(MANY, 7);
     for (size_t i = 0; i < MANY; i++)
         iov[i] = (struct iovec){out + 7 * i, 7};
-    assert_int_equal(source_disk_read(&scene->source, 0, 11, iov, MANY, false, &error), 0);
+    assert_int_equal(read_at(scene, 11, iov, MANY, false, &error), 0);
     assert_memory_equal(out, scene->image + 11, 7 * MANY);
     test_free(iov);
     test_free(out);
@@ -122,7 +129,7 @@ static void short_and_interrupted_reads_are_carried_on(void **state)
     struct iovec iov[] = {{out[0], 3000}, {out[1], 1}, {out[2], 2999}};
     is_stubborn = true;
     n_calls = 0;
-    int result = source_disk_read(&scene->source, 0, 77, iov, 3, false, &error);
+    int result = read_at(scene, 77, iov, 3, false, &error);
     is_stubborn = false;
     assert_int_equal(result, 0);
     assert_true(n_calls > 6);
@@ -137,12 +144,12 @@ static void the_end_of_the_file_is_data_loss_and_named(void **state)
     unsigned char buffer[4096];
     struct error error;
     struct iovec iov[] = {{buffer, 700}, {buffer, 100}};
-    assert_int_equal(source_disk_read(&scene->source, 0, FILE_BYTES - 777, iov, 1, false, &error), 0);
-    assert_int_equal(source_disk_read(&scene->source, 0, FILE_BYTES - 777, iov, 2, false, &error), -1);
+    assert_int_equal(read_at(scene, FILE_BYTES - 777, iov, 1, false, &error), 0);
+    assert_int_equal(read_at(scene, FILE_BYTES - 777, iov, 2, false, &error), -1);
     assert_int_equal(error.code, ERROR_DATA_LOSS);
     assert_non_null(strstr(error.message, "model\\n.safetensors"));
     assert_int_equal(ftruncate(scene->handle.fd, 5000), 0);
-    assert_int_equal(source_disk_read(&scene->source, 0, 4900, iov, 1, false, &error), -1);
+    assert_int_equal(read_at(scene, 4900, iov, 1, false, &error), -1);
     assert_int_equal(error.code, ERROR_DATA_LOSS);
     assert_non_null(strstr(error.message, "5000"));
 }
@@ -155,7 +162,7 @@ static void a_broken_handle_is_an_error_with_file_and_offset(void **state)
     struct iovec iov = {buffer, sizeof buffer};
     int fd = scene->handle.fd;
     scene->handle.fd = open("/tmp", O_RDONLY | O_DIRECTORY);
-    assert_int_equal(source_disk_read(&scene->source, 0, 4321, &iov, 1, false, &error), -1);
+    assert_int_equal(read_at(scene, 4321, &iov, 1, false, &error), -1);
     assert_non_null(strstr(error.message, "model\\n.safetensors"));
     assert_non_null(strstr(error.message, "4321"));
     close(scene->handle.fd);
@@ -168,21 +175,21 @@ static void direct_reads_give_the_same_bytes(void **state)
     struct error error;
     unsigned char *buffer = aligned_alloc(4096, 1 << 20);
     struct iovec iov = {buffer, 64 << 10};
-    assert_int_equal(source_disk_read(&scene->source, 0, 8192, &iov, 1, true, &error), 0);
+    assert_int_equal(read_at(scene, 8192, &iov, 1, true, &error), 0);
     assert_memory_equal(buffer, scene->image + 8192, 64 << 10);
     iov = (struct iovec){buffer + 1, 1000}; /* no alignment at all: it is read through the page cache */
-    assert_int_equal(source_disk_read(&scene->source, 0, 8193, &iov, 1, true, &error), 0);
+    assert_int_equal(read_at(scene, 8193, &iov, 1, true, &error), 0);
     assert_memory_equal(buffer + 1, scene->image + 8193, 1000);
     iov = (struct iovec){buffer, 777}; /* the tail of the file */
-    assert_int_equal(source_disk_read(&scene->source, 0, 1 << 20, &iov, 1, true, &error), 0);
+    assert_int_equal(read_at(scene, 1 << 20, &iov, 1, true, &error), 0);
     assert_memory_equal(buffer, scene->image + (1 << 20), 777);
     iov = (struct iovec){buffer, 4096}; /* beyond the end: short, then nothing */
-    assert_int_equal(source_disk_read(&scene->source, 0, 1 << 20, &iov, 1, true, &error), -1);
+    assert_int_equal(read_at(scene, 1 << 20, &iov, 1, true, &error), -1);
     assert_int_equal(error.code, ERROR_DATA_LOSS);
     int fd = scene->handle.direct_fd;
     scene->handle.direct_fd = -1; /* a filesystem without direct reads */
     iov = (struct iovec){buffer, 4096};
-    assert_int_equal(source_disk_read(&scene->source, 0, 4096, &iov, 1, true, &error), 0);
+    assert_int_equal(read_at(scene, 4096, &iov, 1, true, &error), 0);
     assert_memory_equal(buffer, scene->image + 4096, 4096);
     scene->handle.direct_fd = fd;
     free(buffer);
@@ -194,7 +201,7 @@ static void residency_follows_the_page_cache(void **state)
     unsigned char *buffer = test_malloc(FILE_BYTES);
     struct error error;
     struct iovec iov = {buffer, FILE_BYTES};
-    assert_int_equal(source_disk_read(&scene->source, 0, 0, &iov, 1, false, &error), 0);
+    assert_int_equal(read_at(scene, 0, &iov, 1, false, &error), 0);
     assert_int_equal(source_disk_resident_bytes(&scene->source, 0, 0, FILE_BYTES), FILE_BYTES);
     assert_int_equal(source_disk_resident_bytes(&scene->source, 0, 5000, 10), 10);
     assert_int_equal(source_disk_resident_bytes(&scene->source, 0, 5000, 0), 0);
@@ -224,7 +231,7 @@ static void residency_is_known_without_cachestat(void **state)
         static unsigned char buffer[FILE_BYTES];
         struct error error;
         struct iovec iov = {buffer, FILE_BYTES};
-        bool ok = forbid_cachestat() && source_disk_read(&scene->source, 0, 0, &iov, 1, false, &error) == 0;
+        bool ok = forbid_cachestat() && read_at(scene, 0, &iov, 1, false, &error) == 0;
         ok = ok && source_disk_resident_bytes(&scene->source, 0, 0, FILE_BYTES) == FILE_BYTES;
         ok = ok && source_disk_resident_bytes(&scene->source, 0, 5000, 10) == 10;
         ok = ok && posix_fadvise(scene->handle.fd, 0, 0, POSIX_FADV_DONTNEED) == 0;

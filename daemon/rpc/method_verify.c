@@ -1,0 +1,132 @@
+/* Verify: resolve, then read everything that there is a checksum for. Both on one helper thread, which a client that leaves
+ * stops between two pieces. */
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/memory.h"
+#include "daemon.h"
+#include "execute/scrub.h"
+#include "observe/log.h"
+#include "rpc/methods.h"
+#include "tensorcast/daemon/v1/store_daemon.pb-c.h"
+
+typedef Tensorcast__Daemon__V1__VerifyResponse verify_response;
+typedef Tensorcast__Daemon__V1__VerifiedFile verified_file;
+
+struct verify {
+    struct loop_work work; /* first */
+    struct rpc_call *call;
+    const Tensorcast__Daemon__V1__VerifyRequest *request;
+    const struct config *config;
+    struct header_cache *headers;
+    struct artifact *artifact;
+    struct scrub *scrub; /* NULL = it failed */
+    char *manifest_json, *manifest_name;
+    uint64_t started_ns, read_bytes;
+    _Atomic bool cancelled;
+    struct arena arena; /* the answer */
+    struct error error;
+};
+
+static bool is_cancelled(void *data)
+{
+    return ((struct verify *)data)->cancelled;
+}
+
+static void on_cancel(void *data)
+{
+    ((struct verify *)data)->cancelled = true;
+}
+
+static int resolve(struct verify *verify)
+{
+    const struct source_options options = {.trusted_roots = verify->config->disk.trusted_roots,
+                                           .n_trusted_roots = verify->config->disk.n_trusted_roots};
+    if (artifact_resolve(verify->request->artifact, &options, verify->headers, true, &verify->artifact, &verify->error))
+        return -1;
+    if (!verify->artifact->manifest_problem.code || verify->request->make_manifest)
+        return 0;
+    verify->error = verify->artifact->manifest_problem;
+    return -1;
+}
+
+static void verify_artifact(struct loop_work *work)
+{
+    struct verify *verify = (struct verify *)work;
+    const struct cancel cancel = {is_cancelled, verify};
+    if (resolve(verify))
+        return;
+    const struct scrub_options options = {verify->artifact, verify->request->make_manifest, &verify->read_bytes, &cancel};
+    verify->scrub = scrub_run(&options, &verify->error);
+    if (verify->scrub && verify->request->make_manifest && !scrub_damage(verify->scrub))
+        verify->manifest_json = scrub_manifest_json(verify->scrub);
+    verify->manifest_name = artifact_manifest_name(verify->artifact);
+}
+
+static verified_file *fill_file(const struct scrub_file *file, struct arena *arena)
+{
+    verified_file *to = arena_alloc(arena, sizeof *to);
+    char by[SCRUB_BY_CHARS];
+    tensorcast__daemon__v1__verified_file__init(to);
+    to->name = (char *)file->part->name;
+    to->bytes = file->part->size_bytes;
+    to->status = (char *)scrub_status(file);
+    scrub_by(file, by);
+    to->by = arena_text(arena, by, strlen(by));
+    to->damage = (char *)file->error.message;
+    to->healed = file->healed;
+    return to;
+}
+
+static void reply(struct verify *verify)
+{
+    const struct scrub *scrub = verify->scrub;
+    verify_response *response = arena_alloc(&verify->arena, sizeof *response);
+    tensorcast__daemon__v1__verify_response__init(response);
+    response->artifact = (char *)verify->artifact->reference;
+    response->identity = verify->artifact->identity;
+    response->n_files = scrub->n_files;
+    response->files = arena_array(&verify->arena, scrub->n_files, sizeof *response->files);
+    for (size_t i = 0; i < scrub->n_files; i++)
+        response->files[i] = fill_file(&scrub->files[i], &verify->arena);
+    response->manifest_name = verify->manifest_name;
+    if (verify->manifest_json)
+        response->manifest_json = verify->manifest_json;
+    const struct error *damage = scrub_damage(scrub);
+    log_info("verify_done", LOG_TEXT("artifact", verify->artifact->reference), LOG_U64("files", scrub->n_files),
+             LOG_U64("read_bytes", verify->read_bytes), LOG_BOOL("manifest", verify->manifest_json != NULL),
+             LOG_TEXT("damage", damage ? damage->message : ""), LOG_MS("total_ms", clock_now_ns() - verify->started_ns));
+    rpc_call_reply(verify->call, &response->base);
+}
+
+static void answer(struct loop_work *work)
+{
+    struct verify *verify = (struct verify *)work;
+    if (verify->scrub)
+        reply(verify);
+    else
+        rpc_call_fail(verify->call, &verify->error);
+    scrub_destroy(verify->scrub);
+    artifact_unref(verify->artifact);
+    arena_fini(&verify->arena);
+    free(verify->manifest_json);
+    free(verify->manifest_name);
+    free(verify);
+}
+
+void method_verify(struct rpc_call *call, const ProtobufCMessage *request, void *context)
+{
+    struct daemon *daemon = context;
+    struct verify *verify = memory_alloc(sizeof *verify);
+    verify->work = (struct loop_work){.do_work = verify_artifact, .done = answer};
+    verify->call = call;
+    verify->request = (const Tensorcast__Daemon__V1__VerifyRequest *)request;
+    verify->config = daemon->config;
+    verify->headers = daemon->services.headers;
+    verify->started_ns = clock_now_ns();
+    arena_init(&verify->arena, 0);
+    rpc_call_on_cancel(call, on_cancel, verify);
+    loop_submit(daemon->loop, &verify->work);
+}

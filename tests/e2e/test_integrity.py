@@ -1,0 +1,127 @@
+"""Manifests and what they vouch for, end to end: made, found, believed, and held against damaged files."""
+import hashlib
+import json
+
+import pytest
+
+import checkpoints
+from stage import MiB, Tensorcast
+
+SIZES = {"model-00001-of-00002.safetensors": {"a": 9 * MiB, "b": 5 * MiB}, "model-00002-of-00002.safetensors": {"c": 3 * MiB + 7}}
+
+
+@pytest.fixture
+def model(models):
+    checkpoints.write(models / "m", *[{name: checkpoints.blob(index, size) for index, (name, size) in enumerate(tensors.items())}
+                                      for tensors in SIZES.values()])
+    return models / "m"
+
+
+@pytest.fixture(params=["daemon", "standalone"])
+def tensorcast(request, models):
+    """Runs a command either way."""
+    if request.param == "standalone":
+        alone = Tensorcast("/tmp/tensorcast-no-daemon-here.sock")
+        return lambda *arguments: alone.run(*arguments, "--standalone")
+    daemon = request.getfixturevalue("daemon")
+    return lambda *arguments: daemon.cli.run(*arguments)
+
+
+@pytest.fixture
+def manifest(tensorcast, model, tmp_path):
+    """Beside the model."""
+    done = tensorcast("manifest", f"disk:{model}", "--out", tmp_path / "made.json")
+    assert done.code == 0, done
+    assert not (model / "model.manifest.json").exists()  # that is for the user to put there
+    (model / "model.manifest.json").write_text((tmp_path / "made.json").read_text())
+    return json.loads((tmp_path / "made.json").read_text())
+
+
+def flip(path, offset):
+    with path.open("r+b") as file:
+        file.seek(offset)
+        byte = file.read(1)
+        file.seek(offset)
+        file.write(bytes([byte[0] ^ 1]))
+
+
+def parts(model):
+    return sorted(model.glob("*.safetensors"))
+
+
+def test_a_manifest_tells_size_and_digest_of_every_file(manifest, model):
+    assert [file["name"] for file in manifest["files"]] == [path.name for path in parts(model)]
+    for file, path in zip(manifest["files"], parts(model)):
+        content = path.read_bytes()
+        assert (file["bytes"], file["sha256"]) == (len(content), hashlib.sha256(content).hexdigest())
+        assert len(file["blocks"]) == 8 * -(-len(content) // manifest["block_bytes"])
+
+
+def test_a_manifest_goes_to_standard_output_too(tensorcast, model):
+    done = tensorcast("manifest", f"disk:{model}", "--out", "-")
+    assert done.code == 0 and json.loads(done.out)["format"] == "tensorcast-manifest", done
+
+
+def test_a_load_without_anything_to_compare_with_says_so(tensorcast, model):
+    done = tensorcast("load", f"disk:{model}", "--json")
+    assert done.report["verified"]["status"] == "unverified", done
+    assert "no manifest" in done.report["verified"]["reason"]
+
+
+def test_a_load_is_verified_by_its_manifest(tensorcast, manifest, model):
+    done = tensorcast("load", f"disk:{model}", "--json")
+    verified = done.report["verified"]
+    assert (verified["status"], verified["by"], verified["reason"]) == ("verified", "manifest crc32c", ""), done
+    assert verified["bytes"] == done.report["bytes"]["view"]
+
+
+def test_a_part_of_a_load_is_verified_tensor_by_tensor(tensorcast, manifest, model):
+    done = tensorcast("load", f"disk:{model}", "--json", "--tensor", "b")
+    assert done.report["verified"]["status"] == "verified", done
+
+
+def test_a_damaged_tensor_fails_the_loads_that_want_it(tensorcast, manifest, model):
+    size = parts(model)[0].stat().st_size
+    flip(parts(model)[0], size - 1)
+    done = tensorcast("load", f"disk:{model}")
+    assert (done.code, done.status) == (1, "DATA_LOSS"), done
+    assert "model-00001-of-00002.safetensors" in done.err and "tensor b" in done.err
+    assert tensorcast("load", f"disk:{model}", "--tensor", "a").code == 0
+
+
+def test_verify_reads_everything_and_names_the_block(tensorcast, manifest, model):
+    assert tensorcast("verify", f"disk:{model}", "--json").report["verified"]["status"] == "verified"
+    flip(parts(model)[0], 5 * MiB)
+    done = tensorcast("verify", f"disk:{model}")
+    assert (done.code, done.status) == (1, "DATA_LOSS"), done
+    assert f"bytes {4 * MiB} to {8 * MiB}" in done.err
+    assert [line.split()[0] for line in done.out.splitlines()[:2]] == ["BAD", "ok"]
+
+
+def test_a_malformed_manifest_is_an_error_that_names_it(tensorcast, model):
+    (model / "model.manifest.json").write_text("{}")
+    for command in ("load", "verify"):
+        done = tensorcast(command, f"disk:{model}")
+        assert (done.code, done.status) == (1, "DATA_LOSS"), done
+        assert "model.manifest.json" in done.err
+
+
+def test_a_manifest_of_other_files_is_an_error(tensorcast, manifest, model):
+    checkpoints.write(model, {"a": checkpoints.blob(9, 100)}, {"c": checkpoints.blob(9, 100)})
+    done = tensorcast("load", f"disk:{model}")
+    assert (done.code, done.status) == (1, "DATA_LOSS"), done
+    assert "by its manifest" in done.err
+
+
+def test_a_single_file_has_a_manifest_of_its_own_name(tensorcast, model):
+    path = parts(model)[1]
+    done = tensorcast("manifest", f"disk:{path}", "--out", model / "model-00002-of-00002.manifest.json")
+    assert done.code == 0, done
+    assert tensorcast("load", f"disk:{path}", "--json").report["verified"]["status"] == "verified"
+
+
+def test_the_daemon_keeps_what_it_found_for_the_next_client(daemon, model):
+    first = daemon.cli.json("load", f"disk:{model}")
+    second = daemon.cli.json("load", f"disk:{model}")
+    assert second["from_replica"] and second["verified"] == first["verified"]
+    assert "verified=unverified" in daemon.log()
