@@ -106,7 +106,7 @@ struct http_call {
     size_t body_bytes;
     size_t max_reply_bytes;   /* a longer body is an error */
     uint64_t first_byte, end; /* end > 0: asks for this range and accepts 206, or 200 for all of a shorter object */
-    bool accept_any_status;   /* a final answer that is not 2xx is returned, not an error */
+    bool accept_any_status;   /* what judge() calls HTTP_FAIL is returned, not an error */
     bool follow_redirects; /* up to 5; Authorization and the store's headers stay with the first host, https stays https */
     bool no_proxy;         /* metadata servers */
     uint64_t timeout_ms;   /* of the call in all; 0 = the engine's limits only */

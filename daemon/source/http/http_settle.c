@@ -78,7 +78,7 @@ static bool is_redirect(const struct http_run *run, const struct http_exchange *
 
 static int follow(struct http_run *run, const struct http_exchange *exchange, struct error *error)
 {
-    char *target = NULL, origin[HTTP_ORIGIN_CHARS];
+    char *target = NULL, from[HTTP_ORIGIN_CHARS], to[HTTP_ORIGIN_CHARS];
     int status = exchange->head.head.status;
     if (run->n_redirects++ >= MAX_REDIRECTS)
         return fail(error, ERROR_UNAVAILABLE, "TOO_MANY_REDIRECTS", "the server redirects more than %d times",
@@ -86,10 +86,13 @@ static int follow(struct http_run *run, const struct http_exchange *exchange, st
     if (http_url_follow(run->attempt.url, http_head_find(&exchange->head.head, "location"), &target, error))
         return -1;
     bool becomes_get = status == 303 || (status < 303 && run->call.body_bytes > 0);
-    bool is_foreign = http_url_origin(target, origin, error) == 0 && strcmp(origin, exchange->origin->name) != 0;
+    if (http_url_origin(run->attempt.url, from, error) || http_url_origin(target, to, error)) {
+        free(target);
+        return -1;
+    }
     free(run->url);
     run->url = target;
-    run->is_foreign = run->is_foreign || is_foreign;
+    run->is_foreign = run->is_foreign || strcmp(from, to) != 0;
     if (becomes_get && !(run->call.method && strcmp(run->call.method, "HEAD") == 0)) {
         run->call.method = "GET";
         run->call.body = NULL;
@@ -97,7 +100,7 @@ static int follow(struct http_run *run, const struct http_exchange *exchange, st
     }
     if (run->is_foreign && run->call.body_bytes > 0)
         return fail(error, ERROR_FAILED_PRECONDITION, "REDIRECTED", "the server redirects what is sent to another host, %s",
-                    origin);
+                    to);
     return 0;
 }
 

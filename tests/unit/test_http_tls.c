@@ -1,0 +1,174 @@
+/* Whom the HTTP engine trusts: against a TLS server of the openssl command with a certificate made for the occasion. */
+#include <fcntl.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "source/http/http.h"
+
+#include <cmocka.h>
+
+static char folder[] = "/tmp/test_http_tls.XXXXXX", own_ca[64], other_ca[64];
+static unsigned port;
+static pid_t server = -1;
+static int server_input = -1;
+static const char *const variables[] = {"SSL_CERT_FILE", "CURL_CA_BUNDLE", "REQUESTS_CA_BUNDLE"};
+
+static bool make_certificate(const char *name)
+{
+    char command[512];
+    snprintf(command, sizeof command,
+             "cd %s && openssl req -x509 -newkey rsa:2048 -nodes -keyout %s.key -out %s.pem -days 1 -subj /CN=localhost "
+             "-addext subjectAltName=DNS:localhost 2>/dev/null && echo hello > f",
+             folder, name, name);
+    return system(command) == 0;
+}
+
+static void run_server(int input, int output)
+{
+    dup2(input, STDIN_FILENO);
+    dup2(output, STDOUT_FILENO);
+    dup2(open("/dev/null", O_WRONLY), STDERR_FILENO);
+    if (chdir(folder) == 0)
+        execlp("openssl", "openssl", "s_server", "-accept", "127.0.0.1:0", "-cert", "own.pem", "-key", "own.key", "-WWW",
+               NULL);
+    _exit(127);
+}
+
+static bool start_server(void)
+{
+    int input[2], output[2];
+    char line[256] = "";
+    if (pipe2(input, O_CLOEXEC) || pipe2(output, O_CLOEXEC))
+        return false;
+    server = fork();
+    if (server == 0)
+        run_server(input[0], output[1]);
+    close(input[0]);
+    close(output[1]);
+    server_input = input[1];
+    FILE *lines = fdopen(output[0], "r");
+    while (port == 0 && fgets(line, sizeof line, lines))
+        if (sscanf(line, "ACCEPT 127.0.0.1:%u", &port) != 1)
+            port = 0;
+    fclose(lines);
+    return port != 0;
+}
+
+static int set_up(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < 3; i++)
+        unsetenv(variables[i]);
+    signal(SIGPIPE, SIG_IGN);
+    if (!mkdtemp(folder) || !make_certificate("own") || !make_certificate("other") || !start_server())
+        return -1;
+    snprintf(own_ca, sizeof own_ca, "%s/own.pem", folder);
+    snprintf(other_ca, sizeof other_ca, "%s/other.pem", folder);
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    char command[128];
+    (void)state;
+    close(server_input);
+    if (server > 0) {
+        kill(server, SIGKILL);
+        waitpid(server, NULL, 0);
+    }
+    snprintf(command, sizeof command, "rm -r %s", folder);
+    return system(command) == 0 ? 0 : -1;
+}
+
+static int fetch(const char *ca_file, const char *host, struct error *error)
+{
+    struct http_engine_options options = {.ca_file = ca_file, .backoff_ms = 2};
+    struct http_engine *engine;
+    struct http_reply reply;
+    char url[64];
+    assert_int_equal(http_engine_create(&options, &engine, error), 0);
+    snprintf(url, sizeof url, "https://%s:%u/f", host, port);
+    struct http_call call = {.url = url, .max_reply_bytes = 100};
+    int result = http_fetch(engine, &call, &reply, error);
+    if (result == 0) {
+        assert_string_equal(reply.body, "hello\n");
+        http_reply_clear(&reply);
+    }
+    http_engine_destroy(engine);
+    return result;
+}
+
+static void a_server_of_the_given_ca_is_trusted(void **state)
+{
+    struct error error;
+    (void)state;
+    assert_int_equal(fetch(own_ca, "localhost", &error), 0);
+}
+
+static void a_server_of_another_ca_is_a_final_error_that_names_the_ca_file(void **state)
+{
+    struct error error;
+    (void)state;
+    assert_int_equal(fetch(other_ca, "localhost", &error), -1);
+    assert_int_equal(error.code, ERROR_FAILED_PRECONDITION);
+    assert_string_equal(error.reason, "TLS_FAILED");
+    assert_non_null(strstr(error.message, other_ca));
+    assert_non_null(strstr(error.message, "1 try"));
+    assert_int_equal(fetch(NULL, "localhost", &error), -1);
+    assert_string_equal(error.reason, "TLS_FAILED");
+}
+
+static void a_certificate_for_another_name_is_refused(void **state)
+{
+    struct error error;
+    (void)state;
+    assert_int_equal(fetch(own_ca, "127.0.0.1", &error), -1);
+    assert_string_equal(error.reason, "TLS_FAILED");
+    assert_non_null(strstr(error.message, "127.0.0.1"));
+}
+
+static void the_environment_names_the_ca_in_its_order_and_options_come_first(void **state)
+{
+    struct error error;
+    (void)state;
+    for (size_t i = 3; i > 0; i--) {
+        setenv(variables[i - 1], own_ca, 1);
+        assert_int_equal(fetch(NULL, "localhost", &error), 0);
+        assert_int_equal(fetch(other_ca, "localhost", &error), -1);
+        setenv(variables[i - 1], other_ca, 1);
+        assert_int_equal(fetch(NULL, "localhost", &error), -1);
+        assert_int_equal(fetch(own_ca, "localhost", &error), 0);
+    }
+    for (size_t i = 0; i < 3; i++)
+        unsetenv(variables[i]);
+}
+
+static void a_ca_file_that_is_not_there_is_refused_at_once(void **state)
+{
+    struct http_engine_options options = {.ca_file = "/no/such/ca.pem"};
+    struct http_engine *engine;
+    struct error error;
+    (void)state;
+    assert_int_equal(http_engine_create(&options, &engine, &error), -1);
+    assert_non_null(strstr(error.message, "/no/such/ca.pem"));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_server_of_the_given_ca_is_trusted),
+        cmocka_unit_test(a_server_of_another_ca_is_a_final_error_that_names_the_ca_file),
+        cmocka_unit_test(a_certificate_for_another_name_is_refused),
+        cmocka_unit_test(the_environment_names_the_ca_in_its_order_and_options_come_first),
+        cmocka_unit_test(a_ca_file_that_is_not_there_is_refused_at_once),
+    };
+    return cmocka_run_group_tests(tests, set_up, tear_down);
+}
