@@ -11,6 +11,7 @@
 #include "execute/gather.h"
 #include "execute/provider.h"
 #include "execute/remote_pool.h"
+#include "execute/scan.h"
 #include "execute/scatter.h"
 
 /* Pieces of a block that a socket may write into; their lists are memory, too, times all requests in flight. */
@@ -148,6 +149,12 @@ static bool find_kept(struct worker *worker, uint64_t start)
     return worker->buffer != NULL;
 }
 
+static bool is_needed(const struct staging_buffer *image)
+{
+    return scan_is_wanted(image->scan, image->start / image->scan->block_bytes);
+}
+
+/* Never at the expense of another one that a rank which is here will want: rather is this one thrown away. */
 static bool take_image(struct worker *worker, struct range range)
 {
     struct engine *engine = worker->engine;
@@ -155,7 +162,7 @@ static bool take_image(struct worker *worker, struct range range)
     if (images->budget_buffers == 0 || range.hi - range.lo > images->buffer_bytes)
         return false;
     pthread_mutex_lock(&engine->lock);
-    worker->buffer = staging_take(images);
+    worker->buffer = staging_take_sparing(images, is_needed);
     pthread_mutex_unlock(&engine->lock);
     if (worker->buffer)
         worker->buffer->start = range.lo;

@@ -3,8 +3,8 @@
  * enough to do say nothing and are begun again. */
 #include "execute/remote_pace.h"
 
-enum { LEAST_LIMIT = 4, FIRST_EPOCHS = 2, HOLD_EPOCHS = 64 };
-static const double CARRIES_ALL_SHARE = 0.85; /* half as many that do not wait for each other would carry half */
+enum { LEAST_LIMIT = 4, FIRST_EPOCHS = 3, HOLD_EPOCHS = 64 };
+static const double CARRIES_ALL_SHARE = 0.875; /* three quarters that do not wait for each other would carry as much less */
 static const double WORTH_MORE_FACTOR = 1.1;
 static const double HEADROOM_FACTOR = 1.1; /* so that a slow request does not leave a hole */
 
@@ -41,10 +41,10 @@ static void settle(struct remote_pace *pace, double limit, uint32_t in_flight)
 
 static void try_fewer(struct remote_pace *pace, uint32_t in_flight)
 {
-    if (pace->limit / 2 < LEAST_LIMIT)
+    if (pace->limit * 3 / 4 < LEAST_LIMIT)
         settle(pace, pace->limit, in_flight);
     else
-        enter(pace, PACE_FEWER, pace->limit / 2, in_flight);
+        enter(pace, PACE_FEWER, pace->limit * 3 / 4, in_flight);
 }
 
 static void decide(struct remote_pace *pace, double per_s, double seconds_each, uint32_t in_flight)
@@ -63,10 +63,13 @@ static void decide(struct remote_pace *pace, double per_s, double seconds_each, 
             settle(pace, best * seconds_each * HEADROOM_FACTOR, in_flight);
         break;
     case PACE_HOLD:
-        if (++pace->n_epochs < HOLD_EPOCHS || pace->limit == pace->most)
+        if (++pace->n_epochs < HOLD_EPOCHS)
             break;
         pace->best_per_s = per_s;
-        enter(pace, PACE_MORE, clamp(pace->limit * 1.25 + 1, 1, pace->most), in_flight);
+        if (pace->limit == pace->most)
+            try_fewer(pace, in_flight);
+        else
+            enter(pace, PACE_MORE, clamp(pace->limit * 1.25 + 1, 1, pace->most), in_flight);
         break;
     case PACE_MORE:
         if (per_s > best * WORTH_MORE_FACTOR)

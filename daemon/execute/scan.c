@@ -106,6 +106,17 @@ bool scan_is_done(const struct member *member, uint64_t block)
     return need < member->end_need && member->run->needs[need].state == NEED_DONE;
 }
 
+bool scan_is_wanted(const struct scan *scan, uint64_t block)
+{
+    for (const struct member *member = scan->members; member; member = member->next) {
+        const struct run *run = member->run;
+        size_t need = run->stage == RUN_ACTIVE && !run->has_failed ? find_need(member, block) : member->end_need;
+        if (need < member->end_need && run->needs[need].state == NEED_PENDING)
+            return true;
+    }
+    return false;
+}
+
 static struct member *member_of(struct run *run, size_t need)
 {
     size_t lo = 0, hi = run->n_members;

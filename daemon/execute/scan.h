@@ -18,6 +18,9 @@ bool scan_is_takeable(struct run *run, size_t need);
 /* Makes this pending need the worker's item, as scan_take() does. */
 void scan_take_need(struct run *run, size_t need, struct worker *worker);
 
+/* Whether a run that is active still needs this block. */
+bool scan_is_wanted(const struct scan *scan, uint64_t block);
+
 /* Whether the member's run has finished this block. */
 bool scan_is_done(const struct member *member, uint64_t block);
 

@@ -75,16 +75,29 @@ static struct staging_buffer *unlink_oldest(struct staging_buffer **list)
     return unlink_first(list);
 }
 
-struct staging_buffer *staging_take(struct staging *staging)
+static struct staging_buffer *take_unused(struct staging *staging)
 {
     if (staging->free)
         return unlink_first(&staging->free);
-    if (staging->n_buffers < staging->budget_buffers) {
-        struct staging_buffer *fresh = create_buffer(staging);
-        if (fresh)
-            return fresh;
-    }
+    return staging->n_buffers < staging->budget_buffers ? create_buffer(staging) : NULL;
+}
+
+struct staging_buffer *staging_take(struct staging *staging)
+{
+    struct staging_buffer *unused = take_unused(staging);
+    if (unused)
+        return unused;
     return staging->kept ? unlink_oldest(&staging->kept) : NULL;
+}
+
+struct staging_buffer *staging_take_sparing(struct staging *staging, bool (*needs)(const struct staging_buffer *kept))
+{
+    struct staging_buffer *unused = take_unused(staging), **oldest = NULL;
+    if (unused)
+        return unused;
+    for (struct staging_buffer **link = &staging->kept; *link; link = &(*link)->next)
+        oldest = needs(*link) ? oldest : link;
+    return oldest ? unlink_first(oldest) : NULL;
 }
 
 void staging_give(struct staging *staging, struct staging_buffer *buffer, uint64_t now_ns)

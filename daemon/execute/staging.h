@@ -39,6 +39,8 @@ struct staging {
 void staging_init(struct staging *staging, uint64_t buffer_bytes, uint64_t budget_bytes);
 void staging_fini(struct staging *staging);                   /* nothing may be taken */
 struct staging_buffer *staging_take(struct staging *staging); /* NULL when there is no memory */
+/* The same, but of the kept ones only those that nobody `needs`. */
+struct staging_buffer *staging_take_sparing(struct staging *staging, bool (*needs)(const struct staging_buffer *kept));
 void staging_give(struct staging *staging, struct staging_buffer *buffer, uint64_t now_ns);
 /* Keeps the buffer, start and range filled in, for staging_find(). */
 void staging_keep(struct staging *staging, struct staging_buffer *buffer, const struct scan *scan, uint64_t now_ns);

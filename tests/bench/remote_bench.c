@@ -52,6 +52,7 @@ static struct source_remote *move_away(struct load_scene *scene, uint64_t link_b
     remote->latency_ns = (uint64_t)LATENCY_MS * NS_PER_MS;
     remote->connection_bytes_per_s = CONNECTION_BYTES_PER_S;
     remote->link_bytes_per_s = link_bytes_per_s;
+    remote->invents_bytes = true;
     return remote;
 }
 

@@ -22,16 +22,19 @@ struct variant {
     double resident_share;
     bool hides_address, on_disk;
     uint64_t staging_bytes;
+    bool is_remote;
 };
 
 static const struct variant variants[] = {
-    {"generic, cached", EXECUTOR_PREFERENCE_GENERIC_BYTE_RANGE, 1, false, false, 64 << 20},
-    {"generic, uncached", EXECUTOR_PREFERENCE_GENERIC_BYTE_RANGE, 0, false, false, 64 << 20},
-    {"local, cached", EXECUTOR_PREFERENCE_TENSOR_AWARE_LOCAL, 1, false, false, 64 << 20},
-    {"local, uncached", EXECUTOR_PREFERENCE_TENSOR_AWARE_LOCAL, 0, false, false, 64 << 20},
-    {"local, uncached, hardly any staging", EXECUTOR_PREFERENCE_TENSOR_AWARE_LOCAL, 0, false, false, 64 << 10},
-    {"generic, no address", EXECUTOR_PREFERENCE_GENERIC_BYTE_RANGE, 0, true, false, 64 << 20},
-    {"local, from disk", EXECUTOR_PREFERENCE_TENSOR_AWARE_LOCAL, 0, false, true, 64 << 20},
+    {"generic, cached", EXECUTOR_PREFERENCE_GENERIC_BYTE_RANGE, 1, false, false, 64 << 20, false},
+    {"generic, uncached", EXECUTOR_PREFERENCE_GENERIC_BYTE_RANGE, 0, false, false, 64 << 20, false},
+    {"local, cached", EXECUTOR_PREFERENCE_TENSOR_AWARE_LOCAL, 1, false, false, 64 << 20, false},
+    {"local, uncached", EXECUTOR_PREFERENCE_TENSOR_AWARE_LOCAL, 0, false, false, 64 << 20, false},
+    {"local, uncached, hardly any staging", EXECUTOR_PREFERENCE_TENSOR_AWARE_LOCAL, 0, false, false, 64 << 10, false},
+    {"generic, no address", EXECUTOR_PREFERENCE_GENERIC_BYTE_RANGE, 0, true, false, 64 << 20, false},
+    {"local, from disk", EXECUTOR_PREFERENCE_TENSOR_AWARE_LOCAL, 0, false, true, 64 << 20, false},
+    {"from a store", EXECUTOR_PREFERENCE_AUTO, 0, false, false, 64 << 20, true},
+    {"from a store, hardly any staging, no address", EXECUTOR_PREFERENCE_AUTO, 0, true, false, 128 << 10, true},
 };
 
 static uint64_t seed;
@@ -44,6 +47,11 @@ static void set_up(struct load_scene *scene, const struct variant *variant)
     scene_add_tensor(scene, 3, (uint64_t[]){9, 7, 11});
     scene_add_tensor(scene, 2, (uint64_t[]){40, 9000});
     scene_write(scene, 2, variant->on_disk);
+    if (!variant->is_remote)
+        return;
+    struct source_remote *remote = scene_move_away(scene);
+    remote->base.caps.request_bytes = 256 << 10;
+    remote->base.caps.parallel_requests = 1; /* for the same reason */
 }
 
 static struct load *make_load(struct load_scene *scene, const struct variant *variant, struct device *device)
@@ -53,7 +61,7 @@ static struct load *make_load(struct load_scene *scene, const struct variant *va
         {"t.1", 3, 2, columns}, {"t.0", 3, 0, NULL}, {"t.2", 3, 3, box}, {"t.3", 3, 0, NULL}};
     struct view_spec view = {.items = items, .n_items = 4, .align_bytes = 64};
     struct load *load = load_create(scene, &view, variant->executor, device);
-    if (!variant->on_disk) {
+    if (!variant->on_disk && !variant->is_remote) {
         load->source->base.caps.direct_reads = true;
         load->source->base.caps.direct_offset_alignment = load->source->base.caps.direct_memory_alignment = 512;
         load->source->base.caps.residency = true;

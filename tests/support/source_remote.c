@@ -2,6 +2,7 @@
 #include "tests/support/source_remote.h"
 
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 
 #include "base/clock.h"
@@ -47,9 +48,9 @@ static uint64_t through_link_ns(struct source_remote *remote, uint64_t bytes)
     return end_ns;
 }
 
-static int transfer(struct source_remote *remote, uint64_t bytes, const struct cancel *cancel, struct error *error)
+static int transfer(struct source_remote *remote, uint64_t started_ns, uint64_t bytes, const struct cancel *cancel,
+                    struct error *error)
 {
-    uint64_t started_ns = clock_now_ns();
     for (uint64_t sent = 0; sent < bytes;) {
         uint64_t piece = bytes - sent < LINK_PIECE_BYTES ? bytes - sent : LINK_PIECE_BYTES, until_ns = started_ns;
         sent += piece;
@@ -67,7 +68,9 @@ static int copy(struct source_remote *remote, const struct source_read *read, st
     uint64_t offset = read->offset;
     for (int i = 0; i < read->n_iov; i++) {
         const struct iovec *iov = &read->iov[i];
-        if (iov->iov_base && source_read_bytes(remote->inner, read->file, offset, iov->iov_base, iov->iov_len, error))
+        if (iov->iov_base && remote->invents_bytes)
+            memset(iov->iov_base, 7, iov->iov_len);
+        else if (iov->iov_base && source_read_bytes(remote->inner, read->file, offset, iov->iov_base, iov->iov_len, error))
             return -1;
         offset += iov->iov_len;
     }
@@ -86,8 +89,9 @@ static int remote_read(struct source *source, struct source_read *read, struct e
     lower_to(&remote->shortest_read, bytes);
     raise_to(&remote->most_in_flight, __atomic_add_fetch(&remote->in_flight, 1, __ATOMIC_RELAXED));
     int result = sleep_until(clock_now_ns() + remote->latency_ns, read->cancel, error);
+    uint64_t started_ns = clock_now_ns();
     if (result == 0)
-        result = copy(remote, read, error) || transfer(remote, bytes, read->cancel, error) ? -1 : 0;
+        result = copy(remote, read, error) || transfer(remote, started_ns, bytes, read->cancel, error) ? -1 : 0;
     if (result && error->code == ERROR_CANCELLED)
         __atomic_add_fetch(&remote->n_cancelled, 1, __ATOMIC_RELAXED);
     __atomic_sub_fetch(&remote->in_flight, 1, __ATOMIC_RELAXED);

@@ -16,6 +16,7 @@ struct source_remote {
     uint64_t latency_ns, connection_bytes_per_s, link_bytes_per_s; /* 0 = none, and no limits */
     uint32_t allowed_requests; /* what its speed says of how many are allowed; 0 = nothing */
     bool hides_speed;
+    bool invents_bytes; /* sevens instead of what the inner source has: the least that a network card does */
     uint64_t n_reads, read_bytes, n_cancelled, in_flight, most_in_flight; /* atomic */
     uint64_t shortest_read, longest_read;                                 /* atomic: bytes */
     pthread_mutex_t lock;

@@ -106,7 +106,7 @@ static void too_little_to_do_teaches_nothing(void **state)
     assert_int_equal(pace.limit, MOST);
 }
 
-static void few_are_never_made_fewer(void **state)
+static void there_are_never_fewer_than_four_of_those_allowed(void **state)
 {
     (void)state;
     for (uint32_t most = 1; most < 8; most++) {
@@ -114,7 +114,7 @@ static void few_are_never_made_fewer(void **state)
         struct remote_pace pace;
         remote_pace_init(&pace, most);
         run(&store, &pace, 300);
-        assert_int_equal(pace.limit, most);
+        assert_true(pace.limit >= (most < 4 ? most : 4));
     }
 }
 
@@ -126,7 +126,7 @@ int main(void)
         cmocka_unit_test(a_link_that_is_never_full_keeps_all),
         cmocka_unit_test(a_faster_link_is_found_out),
         cmocka_unit_test(too_little_to_do_teaches_nothing),
-        cmocka_unit_test(few_are_never_made_fewer),
+        cmocka_unit_test(there_are_never_fewer_than_four_of_those_allowed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
