@@ -393,10 +393,11 @@ static int fail_nothing(const struct walk *walk, const char *reason, struct erro
     char profile[TEXT_NAME_CHARS], cut[400];
     const char *problem = aws_profiles_problem(walk->profiles);
     snprintf(cut, sizeof cut, "%s", reason);
-    return fail(error, ERROR_PERMISSION_DENIED, "NO_CREDENTIALS",
-                "no keys for S3: none in the environment, in profile %s, from a web identity, a container or the instance "
-                "(%s)%s%.200s; public buckets need sources.s3.anonymous: true",
-                shown(walk->profile, profile), cut, problem ? "; " : "", problem ? problem : "");
+    return fail(
+        error, ERROR_PERMISSION_DENIED, "NO_CREDENTIALS",
+        "no credentials for S3: none in the environment, in profile %s, from a web identity, a container or the instance "
+        "(%s)%s%.200s; public buckets need sources.s3.anonymous: true",
+        shown(walk->profile, profile), cut, problem ? "; " : "", problem ? problem : "");
 }
 
 static int load(const struct walk *walk, struct aws_keys *keys, struct error *error)

@@ -13,6 +13,8 @@
 #include "base/text.h"
 
 enum { MAX_ANSWER_BYTES = 64 << 10, CONTAINER_TIMEOUT_MS = 6000, CONTAINER_TRIES = 3, MAX_TOKEN_CHARS = 16384 };
+/* Elsewhere than on EC2 nobody answers, so the time is short; a service that is busy answers at once and is asked again. */
+enum { INSTANCE_TIMEOUT_MS = 2000, INSTANCE_TRIES = 3 };
 
 static const char *environment(const char *name)
 {
@@ -162,8 +164,9 @@ static int ask_instance(struct http_engine *http, const char *method, const char
                                    .n_headers = 1,
                                    .max_reply_bytes = MAX_ANSWER_BYTES,
                                    .no_proxy = true,
-                                   .timeout_ms = 1000 * tries * number("AWS_METADATA_SERVICE_TIMEOUT", 3600, 1),
-                                   .max_tries = (uint32_t)tries,
+                                   .timeout_ms =
+                                       INSTANCE_TIMEOUT_MS * tries * number("AWS_METADATA_SERVICE_TIMEOUT", 3600, 1),
+                                   .max_tries = (uint32_t)tries * INSTANCE_TRIES,
                                    .cancel = cancel};
     int failed = http_fetch(http, &call, reply, error);
     free(url);
