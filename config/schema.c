@@ -86,8 +86,9 @@ const struct config_key schema_keys[] = {
              "An empty list trusts nothing."},
 
     {"sources.verify", CONFIG_ENUM, FIELD(verify), .fallback = "auto", .names = verify_names, .reloadable = true,
-     .help = "What object stores say of their objects' checksums: auto checks whatever there is when all bytes of a file were "
-             "read, required refuses what cannot be checked, none checks nothing."},
+     .help = "Whether what was read is checked before anybody sees it, against the checksums that the store gives or a manifest "
+             "(docs/manifest.md). auto: whenever there is something to check against. required: a load that cannot be verified in "
+             "full fails. none: never."},
     {"sources.trusted_urls", CONFIG_TEXT, FIELD(trusted_urls), .fallback = "", .may_be_empty = true,
      .help = "Prefixes of references, separated by blanks, such as \"gs://models hf://my-org\": nothing else is loaded from "
              "object stores. Empty: everything that the daemon's credentials may read."},

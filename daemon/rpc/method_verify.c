@@ -21,6 +21,7 @@ struct verify {
     const Tensorcast__Daemon__V1__VerifyRequest *request;
     const struct config *config;
     struct header_cache *headers;
+    struct stores *stores;
     struct artifact *artifact;
     struct scrub *scrub; /* NULL = it failed */
     char *manifest_json, *manifest_name;
@@ -43,7 +44,8 @@ static void on_cancel(void *data)
 static int resolve(struct verify *verify)
 {
     const struct source_options options = {.trusted_roots = verify->config->disk.trusted_roots,
-                                           .n_trusted_roots = verify->config->disk.n_trusted_roots};
+                                           .n_trusted_roots = verify->config->disk.n_trusted_roots,
+                                           .stores = verify->stores};
     if (artifact_resolve(verify->request->artifact, &options, verify->headers, true, &verify->artifact, &verify->error))
         return -1;
     if (!verify->artifact->manifest_problem.code || verify->request->make_manifest)
@@ -125,6 +127,7 @@ void method_verify(struct rpc_call *call, const ProtobufCMessage *request, void 
     verify->request = (const Tensorcast__Daemon__V1__VerifyRequest *)request;
     verify->config = daemon->config;
     verify->headers = daemon->services.headers;
+    verify->stores = daemon->services.stores;
     verify->started_ns = clock_now_ns();
     arena_init(&verify->arena, 0);
     rpc_call_on_cancel(call, on_cancel, verify);
