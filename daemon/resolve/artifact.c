@@ -146,13 +146,14 @@ static int read_manifest(struct resolver *resolver, struct source *source, size_
     return resolver->manifest ? 0 : -1;
 }
 
-/* The folder that a reference to a single file is in. */
+/* The folder that a reference to a single file is in. NULL for a single object of a store: what lies beside it in a bucket or
+ * on a web server mostly belongs to something else, and a query may be part of its address. */
 static char *folder_of(const struct source *source)
 {
     const char *reference = source->reference, *slash = strrchr(reference, '/');
     if (!source->is_single_file)
         return memory_copy_text(reference);
-    return slash ? memory_print("%.*s", (int)(slash - reference), reference) : NULL;
+    return slash && !source->caps.remote ? memory_print("%.*s", (int)(slash - reference), reference) : NULL;
 }
 
 static char *manifest_name_of(const struct source *source)
