@@ -73,7 +73,8 @@ $(B)/obj/gen/%.o: $(B)/gen/%.c $(GEN_H)
 	@mkdir -p $(@D)
 	$(CC) $(filter-out -Werror -Wshadow -Wstrict-prototypes,$(CFLAGS)) -MMD -MP -c -o $@ $<
 
-$(B)/obj/%.o: %.c | $(GEN_H)
+# -MMD leaves out what comes by -isystem, so a changed .proto makes everything again
+$(B)/obj/%.o: %.c $(GEN_H)
 	@mkdir -p $(@D)
 	$(CC) $(CFLAGS) -MMD -MP -c -o $@ $<
 

@@ -156,15 +156,19 @@ static int exchange(int fd, const char *path, const uint8_t token[HANDOFF_TOKEN_
 }
 
 int handoff_receive(const char *socket_path, const uint8_t token[HANDOFF_TOKEN_BYTES], const struct wait *wait,
-                    struct handoff *handoff, struct error *error)
+                    struct cuda_memory *cuda, struct handoff *handoff, struct error *error)
 {
     struct answer answer = {0};
-    *handoff = (struct handoff){.data = nothing, .lease = connect_to(socket_path, wait, error)};
-    if (handoff->lease < 0)
+    *handoff = (struct handoff){.data = nothing, .lease = connect_to(socket_path, wait, error), .cuda = cuda};
+    if (handoff->lease < 0) {
+        handoff_release(handoff);
         return -1;
+    }
     int failed = exchange(handoff->lease, socket_path, token, wait, &answer, error);
     handoff->bytes = le64toh(answer.wire.memory_bytes);
-    if (!failed && handoff->bytes)
+    if (!failed && handoff->bytes && cuda)
+        failed = cuda_memory_map(cuda, answer.fds[0], handoff->bytes, &handoff->data, error);
+    else if (!failed && handoff->bytes)
         failed = map_aligned(answer.fds[0], handoff->bytes, handoff, error);
     close_all(&answer); /* the mapping keeps the memory */
     if (failed)
@@ -176,6 +180,7 @@ void handoff_release(struct handoff *handoff)
 {
     if (handoff->mapped_bytes)
         munmap((void *)handoff->data, handoff->mapped_bytes);
+    cuda_memory_close(handoff->cuda);
     if (handoff->lease >= 0)
         close(handoff->lease);
     *handoff = (struct handoff){.lease = -1};

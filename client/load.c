@@ -62,25 +62,44 @@ static int on_event(void *data, ProtobufCMessage *message, struct arena *arena, 
     return tell(listener, event->progress->stage, event->progress->done_bytes, event->progress->total_bytes, error);
 }
 
-static int materialize(struct tc_client *client, const char *artifact, const struct tc_view *view,
-                       const struct tc_options *options, const struct wait *wait, struct tc_load *load, struct error *error)
+/* What the answer has to say about the memory: that it is where it was asked for. */
+static int check_result(const load_result *result, const struct cuda_memory *cuda, struct error *error)
+{
+    if (!result || !result->report || !result->layout || result->handoff_token.len != HANDOFF_TOKEN_BYTES)
+        return fail(error, ERROR_INTERNAL, "BAD_ANSWER", "the daemon ended the load without a result");
+    if (strcmp(result->device, cuda ? cuda_memory_uuid(cuda) : "") != 0)
+        return fail(error, ERROR_INTERNAL, "BAD_ANSWER", "the daemon's memory is on device \"%.64s\", not on \"%s\"",
+                    result->device, cuda ? cuda_memory_uuid(cuda) : "");
+    return 0;
+}
+
+static int ask(struct tc_client *client, const char *artifact, const struct tc_view *view, const struct tc_options *options,
+               const struct wait *wait, struct listener *listener, struct tc_load *load, struct error *error)
 {
     struct arena scratch;
     arena_init(&scratch, 0);
     Tensorcast__Daemon__V1__MaterializeRequest request = TENSORCAST__DAEMON__V1__MATERIALIZE_REQUEST__INIT;
     request.load = request_build(artifact, view, options, &scratch);
-    struct listener listener = {.options = options};
+    if (load->handoff.cuda)
+        request.load->device = (char *)cuda_memory_uuid(load->handoff.cuda);
     const struct rpc_question question = {"Materialize", &request.base,
-                                          &tensorcast__daemon__v1__materialize_event__descriptor, on_event, &listener};
+                                          &tensorcast__daemon__v1__materialize_event__descriptor, on_event, listener};
     int failed = rpc_client_ask(client->rpc, &question, wait, &load->arena, error);
     arena_fini(&scratch);
-    if (failed)
+    load->result = listener->result;
+    return failed ? -1 : check_result(load->result, load->handoff.cuda, error);
+}
+
+static int materialize(struct tc_client *client, const char *artifact, const struct tc_view *view,
+                       const struct tc_options *options, const struct wait *wait, struct tc_load *load, struct error *error)
+{
+    struct listener listener = {.options = options};
+    if (options && cuda_memory_is_meant(options->device) && cuda_memory_open(options->device, &load->handoff.cuda, error))
         return -1;
-    load->result = listener.result;
-    if (!load->result || !load->result->report || !load->result->layout ||
-        load->result->handoff_token.len != HANDOFF_TOKEN_BYTES)
-        return fail(error, ERROR_INTERNAL, "BAD_ANSWER", "the daemon ended the load without a result");
-    if (handoff_receive(load->result->handoff_socket, load->result->handoff_token.data, wait, &load->handoff, error))
+    if (ask(client, artifact, view, options, wait, &listener, load, error))
+        return -1;
+    if (handoff_receive(load->result->handoff_socket, load->result->handoff_token.data, wait, load->handoff.cuda,
+                        &load->handoff, error))
         return -1;
     return tell(&listener, "done", load->result->report->view_bytes, load->result->report->view_bytes, error);
 }
@@ -177,10 +196,46 @@ const void *tc_load_memory(const struct tc_load *load, uint64_t *bytes)
     return load->handoff.data;
 }
 
+const char *tc_load_device(const struct tc_load *load)
+{
+    return load->handoff.cuda ? cuda_memory_uuid(load->handoff.cuda) : "";
+}
+
+int tc_load_read(const struct tc_load *load, uint64_t offset, uint64_t bytes, void *to, struct tc_error *error)
+{
+    const struct handoff *handoff = &load->handoff;
+    struct error cause;
+    int failed = 0;
+    if (handoff->cuda)
+        failed = cuda_memory_read(handoff->cuda, offset, bytes, to, &cause);
+    else if (offset > handoff->bytes || bytes > handoff->bytes - offset)
+        failed = fail(&cause, ERROR_INVALID_ARGUMENT, "OUTSIDE_MEMORY",
+                      "%llu bytes at %llu are outside the load's memory of %llu bytes", (unsigned long long)bytes,
+                      (unsigned long long)offset, (unsigned long long)handoff->bytes);
+    else
+        memcpy(to, (const char *)handoff->data + offset, bytes);
+    if (failed)
+        client_fail(error, &cause);
+    return failed;
+}
+
+/* The load's memory where this process can look at it; `copy` is to be freed. NULL: it cannot be read. */
+static const char *host_view(const struct tc_load *load, void **copy)
+{
+    struct tc_error ignored;
+    *copy = NULL;
+    if (!load->handoff.cuda)
+        return load->handoff.data;
+    *copy = malloc(load->handoff.bytes);
+    return *copy && tc_load_read(load, 0, load->handoff.bytes, *copy, &ignored) == 0 ? *copy : NULL;
+}
+
 char *tc_load_report_json(const struct tc_load *load, bool with_digests)
 {
     size_t n = load->layout.n_tensors;
     struct report_json_tensor *tensors = memory_alloc_array(n + 1, sizeof *tensors);
+    void *copy = NULL;
+    const char *memory = with_digests ? host_view(load, &copy) : NULL;
     for (size_t i = 0; i < n; i++) {
         struct tc_tensor tensor;
         tc_load_tensor(load, i, &tensor);
@@ -191,9 +246,10 @@ char *tc_load_report_json(const struct tc_load *load, bool with_digests)
                                                  .rank = tensor.rank,
                                                  .offset = tensor.offset,
                                                  .bytes = tensor.bytes,
-                                                 .data = with_digests ? tensor.data : NULL};
+                                                 .data = memory ? memory + tensor.offset : NULL};
     }
     char *json = report_json(load->result->report, tensors, n);
     free(tensors);
+    free(copy);
     return json;
 }

@@ -150,6 +150,8 @@ static void write_run(struct json_writer *json, const load_report *report)
         write_text(json, "load_id", report->load_id);
     if (report->memory[0])
         write_text(json, "memory", report->memory);
+    if (report->device[0])
+        write_text(json, "device", report->device);
 }
 
 char *report_json(const load_report *report, const struct report_json_tensor *tensors, size_t n_tensors)

@@ -72,6 +72,8 @@ Tensorcast__Daemon__V1__LoadRequest *request_build(const char *artifact, const s
         request->view = build_view(view, arena);
     if (!options)
         return request;
+    if (options->device)
+        request->device = (char *)options->device;
     request->policy = build_policy(options, arena);
     request->topology = build_topology(options, arena);
     return request;

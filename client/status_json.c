@@ -36,7 +36,22 @@ static void put_replica(struct json_writer *writer, const Tensorcast__Daemon__V1
     put_u64(writer, "bytes", replica->bytes);
     put_u64(writer, "leases", replica->leases);
     put_text(writer, "memory", replica->memory);
+    if (replica->device[0])
+        put_text(writer, "device", replica->device);
     put_double(writer, "idle_s", replica->idle_s);
+    json_write_close(writer, '}');
+}
+
+static void put_device(struct json_writer *writer, const Tensorcast__Daemon__V1__DeviceStatus *device)
+{
+    json_write_open(writer, '{');
+    put_text(writer, "device", device->device);
+    put_text(writer, "model", device->model);
+    put_text(writer, "state", device->state);
+    put_text(writer, "problem", device->problem);
+    put_u64(writer, "memory_bytes", device->memory_bytes);
+    put_u64(writer, "budget_bytes", device->budget_bytes);
+    put_u64(writer, "used_bytes", device->used_bytes);
     json_write_close(writer, '}');
 }
 
@@ -102,6 +117,11 @@ static void put_status(struct json_writer *writer, const Tensorcast__Daemon__V1_
     put_text(writer, "state", status->state);
     put_double(writer, "uptime_s", status->uptime_s);
     put_memory(writer, status);
+    open_under(writer, "devices", '[');
+    for (size_t i = 0; i < status->n_devices; i++)
+        put_device(writer, status->devices[i]);
+    json_write_close(writer, ']');
+    put_text(writer, "devices_problem", status->devices_problem);
     open_under(writer, "replicas", '[');
     for (size_t i = 0; i < status->n_replicas; i++)
         put_replica(writer, status->replicas[i]);

@@ -18,6 +18,17 @@ static void put_head(FILE *out, const Tensorcast__Daemon__V1__StatusResponse *st
             text_people_bytes(status->pool_bytes, pool));
 }
 
+static void put_devices(FILE *out, const Tensorcast__Daemon__V1__StatusResponse *status)
+{
+    char used[TEXT_SIZE_CHARS], budget[TEXT_SIZE_CHARS];
+    for (size_t i = 0; i < status->n_devices; i++) {
+        const Tensorcast__Daemon__V1__DeviceStatus *device = status->devices[i];
+        fprintf(out, "cuda:%zu  %s of %s used  %s  %s  %s%s%s\n", i, text_people_bytes(device->used_bytes, used),
+                text_people_bytes(device->budget_bytes, budget), device->device, device->model, device->state,
+                device->problem[0] ? ": " : "", device->problem);
+    }
+}
+
 static void put_replicas(FILE *out, const Tensorcast__Daemon__V1__StatusResponse *status)
 {
     char size[TEXT_SIZE_CHARS], name[TEXT_NAME_CHARS];
@@ -76,6 +87,7 @@ char *status_text(const Tensorcast__Daemon__V1__StatusResponse *status)
     if (!out)
         abort(); /* out of memory for a page of text */
     put_head(out, status);
+    put_devices(out, status);
     put_replicas(out, status);
     put_loads(out, status);
     put_calibration(out, status);

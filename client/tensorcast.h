@@ -136,6 +136,7 @@ struct tc_options { /* all zero = defaults */
     int (*progress)(void *data, const char *stage, uint64_t done_bytes, uint64_t total_bytes);
     void *data;
     struct tc_cancel *cancel; /* may be NULL */
+    const char *device;       /* NULL or "cpu" = host memory; "cuda:N" as this process counts, or a GPU's UUID */
 };
 
 /* A flag that another thread (or a signal handler) raises to end a load early. */
@@ -151,7 +152,7 @@ void tc_load_release(struct tc_load *load); /* unmaps and ends the lease; accept
 struct tc_tensor { /* borrowed from the load */
     const char *name;
     const char *dtype;
-    const void *data; /* never NULL, also for empty tensors */
+    const void *data; /* never NULL, also for empty tensors; with a device an address there, not to be followed here */
     const uint64_t *shape;
     const uint64_t *strides; /* in elements, C order */
     size_t rank;
@@ -161,6 +162,9 @@ size_t tc_load_n_tensors(const struct tc_load *load);
 void tc_load_tensor(const struct tc_load *load, size_t index, struct tc_tensor *tensor);
 bool tc_load_find(const struct tc_load *load, const char *name, struct tc_tensor *tensor);
 const void *tc_load_memory(const struct tc_load *load, uint64_t *bytes);
+const char *tc_load_device(const struct tc_load *load); /* UUID of the GPU; "" = host memory */
+/* Copies a piece of the load's memory, wherever it is, into the caller's. */
+int tc_load_read(const struct tc_load *load, uint64_t offset, uint64_t bytes, void *to, struct tc_error *error);
 
 /* The object of `tensorcast load --json`. with_digests adds sha256 per tensor. The caller frees. */
 char *tc_load_report_json(const struct tc_load *load, bool with_digests);

@@ -96,6 +96,10 @@ struct config {
         bool enabled, offline;
     } hf;
     struct {
+        const char *plugin_folder;    /* "" = the installation's */
+        uint64_t memory_budget_bytes; /* of each GPU; 0 = auto: nine tenths of what it has */
+    } devices;
+    struct {
         uint64_t io_threads; /* 0 = auto */
         struct materialization_strategy strategy;
     } engine;

@@ -157,6 +157,12 @@ const struct config_key schema_keys[] = {
     {"sources.hf.offline", CONFIG_BOOL, FIELD(hf.offline), .fallback = "false",
      .help = "Asks nothing of the hub and uses the cache alone, as HF_HUB_OFFLINE=1 does."},
 
+    {"devices.plugin_folder", CONFIG_PATH, FIELD(devices.plugin_folder), .fallback = "", .may_be_empty = true,
+     .help = "Folder of tensorcast-cuda.so. Empty: plugins beside tensorcastd, then ../lib/tensorcast/plugins."},
+    {"devices.memory_budget", CONFIG_SIZE_OR_AUTO, FIELD(devices.memory_budget_bytes), .fallback = "auto", .min = KIB(4),
+     .max = LARGEST_SIZE, .reloadable = true,
+     .help = "Memory for replicas and loads in flight on each GPU. auto: nine tenths of what it has."},
+
     {"engine.io_threads", CONFIG_INTEGER, FIELD(engine.io_threads), .fallback = "0", .max = 64,
      .help = "Threads that read and copy. 0: as many as the host's cores suggest."},
     {"engine.materialization_strategy.enable_local_batched_disk_load", CONFIG_BOOL, STRATEGY(enable_local_batched_disk_load),

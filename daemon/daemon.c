@@ -120,7 +120,6 @@ static int open_handoff(struct daemon *daemon, struct supervisor_sockets passed,
         return -1;
     struct handoff_options options = {
         .loop = daemon->loop,
-        .replicas = daemon->services.replicas,
         .socket_path = config->server.handoff_socket_path,
         .socket_mode = (uint32_t)config->server.socket_mode,
         .socket_group = config->server.socket_group,
@@ -159,6 +158,7 @@ static int build_services(struct daemon *daemon, struct error *error)
     services->calibration = calibration_create(config->server.state_dir);
     services->device = device_host_create(config->memory.pool_budget_bytes);
     services->replicas = replica_table_create(daemon->loop, host_budget_bytes(config), config->memory.replica_idle_ttl_ms);
+    services->targets = load_targets_create(daemon->loop, config);
     struct engine_options options = {.loop = daemon->loop,
                                      .staging_budget_bytes = config->memory.staging_budget_bytes,
                                      .extent_cache_bytes = extent_cache_bytes(config),
@@ -197,6 +197,7 @@ static void on_reload(void *data, int signal_number)
     rpc_server_set_limits(daemon->rpc, fresh->server.max_connections_per_uid);
     handoff_set_limits(daemon->handoff, fresh->server.max_connections_per_uid);
     replica_table_configure(daemon->services.replicas, host_budget_bytes(fresh), fresh->memory.replica_idle_ttl_ms);
+    load_targets_configure(daemon->services.targets, fresh);
     log_info("config_reloaded", LOG_TEXT("file", daemon->config_path));
 }
 
@@ -281,10 +282,12 @@ void daemon_stop(struct daemon *daemon)
         rpc_server_destroy(daemon->rpc);
     load_table_destroy(daemon->loads);
     replica_table_destroy(services->replicas);
+    load_targets_drop_replicas(services->targets);
     if (services->engine)
         engine_destroy(services->engine);
     if (services->device)
         device_destroy(services->device);
+    load_targets_destroy(services->targets);
     if (services->calibration)
         calibration_destroy(services->calibration);
     if (services->headers)

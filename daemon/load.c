@@ -73,13 +73,13 @@ static void drop_parts(struct load *load)
     segment_unref(load->parts.segment);
     plan_destroy(load->parts.plan);
     mapping_destroy(load->parts.mapping);
-    replica_unreserve(load->table->services->replicas, load->parts.charged_bytes);
+    replica_unreserve(load->target.replicas, load->parts.charged_bytes);
 }
 
 /* Publishes or undoes, then lets every ticket go. The table's pin from replica_add() outlives them. */
 static void finish_load(struct load *load)
 {
-    struct replica_table *replicas = load->table->services->replicas;
+    struct replica_table *replicas = load->target.replicas;
     struct replica *replica = NULL;
     unlink_load(load);
     load_log_run(load->id, &load->parts, load->failed ? &load->error : NULL);
@@ -143,7 +143,7 @@ static void run_done(struct run *run, void *data, const struct error *error)
     if (error) {
         load->failed = true;
         load->error = *error;
-    } else if (!load->shared_the_host && !load->parts.mapping->artifact->source->caps.remote) {
+    } else if (!load->shared_the_host && load->target.device == table->services->device && !load->parts.mapping->artifact->source->caps.remote) {
         calibration_learn(table->services->calibration, load->parts.mapping->artifact->source->caps.device_id,
                           run_report(run));
     }
@@ -177,15 +177,14 @@ void load_join(struct ticket_internal *internal, struct load *load)
 /* The budget is charged before memory is asked for; page rounding is only known afterwards. */
 static int take_memory(struct load *load, struct error *error)
 {
-    const struct load_services *services = load->table->services;
     uint64_t bytes = load->parts.mapping->replica_bytes;
-    if (replica_reserve(services->replicas, bytes, error) != 0)
+    if (replica_reserve(load->target.replicas, bytes, error) != 0)
         return -1;
     load->parts.charged_bytes = bytes;
-    if (device_allocate(services->device, bytes, &load->parts.segment, error) != 0)
+    if (device_allocate(load->target.device, bytes, &load->parts.segment, error) != 0)
         return -1;
     uint64_t rounding = load->parts.segment->allocated_bytes - bytes;
-    if (replica_reserve(services->replicas, rounding, error) != 0)
+    if (replica_reserve(load->target.replicas, rounding, error) != 0)
         return -1;
     load->parts.charged_bytes += rounding;
     return 0;
@@ -209,7 +208,8 @@ struct load *load_prepare(struct ticket_internal *internal, struct error *error)
     load->work = (struct loop_work){.do_work = commit_load, .done = load_committed};
     load->table = internal->table;
     memcpy(load->id, internal->ticket->id, sizeof load->id);
-    load->key = load->parts.key = replica_key_of(internal->mapping);
+    load->target = internal->target;
+    load->key = load->parts.key = replica_key_of(internal->mapping, internal->target.device);
     load->parts.mapping = internal->mapping;
     load->parts.plan = internal->plan;
     internal->mapping = NULL;
@@ -227,7 +227,7 @@ void load_unprepare(struct load *load, struct ticket_internal *internal)
     internal->mapping = load->parts.mapping;
     internal->plan = load->parts.plan;
     segment_unref(load->parts.segment);
-    replica_unreserve(load->table->services->replicas, load->parts.charged_bytes);
+    replica_unreserve(load->target.replicas, load->parts.charged_bytes);
     free(load);
 }
 
@@ -270,21 +270,21 @@ static struct load *find_load(struct load_table *table, const struct replica_key
 /* One that was loaded before verification was required may not do. */
 static struct replica *find_replica(const struct ticket_internal *internal, const struct replica_key *key)
 {
-    struct replica *replica = replica_find(internal->table->services->replicas, key);
+    struct replica *replica = replica_find(internal->target.replicas, key);
     bool will_do = replica && (internal->config->verify != VERIFY_REQUIRED || replica->verdict.status == VERIFIED_ALL);
     return will_do ? replica : NULL;
 }
 
 bool load_exists(const struct ticket_internal *internal)
 {
-    struct replica_key key = replica_key_of(internal->mapping);
+    struct replica_key key = replica_key_of(internal->mapping, internal->target.device);
     return find_replica(internal, &key) || find_load(internal->table, &key);
 }
 
 bool load_take_existing(struct ticket_internal *internal)
 {
     struct load_table *table = internal->table;
-    struct replica_key key = replica_key_of(internal->mapping);
+    struct replica_key key = replica_key_of(internal->mapping, internal->target.device);
     struct replica *replica = find_replica(internal, &key);
     if (replica) {
         internal->ticket->from_replica = true;
@@ -308,7 +308,7 @@ struct plan_facts ticket_facts(const struct ticket *ticket)
     return (struct plan_facts){.strategy = &config->engine.strategy,
                                .costs = &ticket->costs,
                                .source = ticket->mapping->artifact->source->caps,
-                               .device = services->device->caps,
+                               .device = ticket->internal->target.device->caps,
                                .speed = engine_source_speed(services->engine, ticket->mapping->artifact->source),
                                .staging_budget_bytes = config->memory.staging_budget_bytes,
                                .extent_cache_bytes = engine_extent_cache_bytes(services->engine),
@@ -373,6 +373,8 @@ static void resolve_ticket(struct loop_work *work)
     uint64_t start = clock_now_ns();
     internal->failed =
         load_spec_build(&ticket->request, &config->engine.strategy, &ticket->arena, &ticket->spec, &internal->error) != 0 ||
+        (ticket->spec.device &&
+         load_targets_find(services->targets, ticket->spec.device, &internal->target, &internal->error) != 0) ||
         artifact_resolve(ticket->spec.artifact, &options, services->headers, false, &internal->artifact, &internal->error) !=
             0 ||
         (internal->mapping = mapping_build(&ticket->spec.view, internal->artifact, &internal->error)) == NULL;
@@ -389,7 +391,7 @@ static void ticket_resolved(struct loop_work *work)
         return;
     }
     ticket->mapping = internal->mapping;
-    replica_drop_stale(services->replicas, internal->artifact);
+    replica_drop_stale(internal->target.replicas, internal->artifact);
     bool must_plan = internal->goal == GOAL_PLAN || ticket->spec.policy.collective == COLLECTIVE_REQUIRED ||
                      load_group_is_wanted(internal);
     if (!must_plan && load_take_existing(internal))
@@ -419,6 +421,7 @@ void ticket_submit(struct ticket *ticket, enum ticket_goal goal, const struct ti
     internal->events = events;
     internal->data = data;
     internal->config = internal->table->services->config;
+    internal->target = (struct load_target){internal->table->services->device, internal->table->services->replicas};
     internal->submitted_ns = clock_now_ns();
     internal->state = TICKET_RESOLVING;
     internal->work = (struct loop_work){.do_work = resolve_ticket, .done = ticket_resolved};
@@ -456,7 +459,7 @@ void ticket_destroy(struct ticket *ticket)
 {
     struct ticket_internal *internal = ticket->internal;
     if (ticket->replica)
-        replica_unpin(internal->table->services->replicas, ticket->replica);
+        replica_unpin(ticket->replica->table, ticket->replica);
     plan_destroy(internal->plan);
     mapping_destroy(internal->mapping);
     artifact_unref(internal->artifact);

@@ -29,6 +29,7 @@
 #include "device/device.h"
 #include "execute/calibration.h"
 #include "execute/engine.h"
+#include "load_target.h"
 #include "normalize/load_spec.h"
 #include "plan/plan.h"
 #include "replica/replica.h"
@@ -46,6 +47,7 @@ struct load_services { /* borrowed from the daemon for its whole life */
     struct device *device;
     struct engine *engine;
     struct replica_table *replicas;
+    struct load_targets *targets; /* the GPUs; NULL = there are none */
 };
 
 struct load_table;

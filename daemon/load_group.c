@@ -17,7 +17,7 @@
 #include "observe/log.h"
 #include "transport/transport.h"
 
-enum { MAX_POLICY_CHARS = 512 };
+enum { MAX_POLICY_CHARS = 512, WISH_CHARS = DIGEST_HEX_CHARS + DEVICE_NAME_CHARS + 2 };
 
 struct team {
     struct loop_work work; /* first */
@@ -164,10 +164,11 @@ static struct collective_facts facts_of(const struct team *team)
                                      .stages_batches = transport_loopback.caps.stages_batches};
 }
 
-/* Ranks that want the same view get the same memory. */
+/* Ranks that want the same view on the same device get the same memory. */
 static void find_distinct(struct team *team)
 {
     struct map seen;
+    char *keys = memory_alloc_array(team->n_tickets, WISH_CHARS);
     map_init(&seen, team->n_tickets);
     team->ranks = memory_alloc_array(team->n_tickets, sizeof *team->ranks);
     team->leaders = memory_alloc_array(team->world_size, sizeof *team->leaders);
@@ -176,7 +177,9 @@ static void find_distinct(struct team *team)
     for (size_t i = 0; i < team->n_tickets; i++) {
         const struct mapping *mapping = team->tickets[i]->mapping;
         uint32_t rank = team->tickets[i]->member.rank;
-        uint32_t known = map_add(&seen, mapping->view_digest, DIGEST_HEX_CHARS, (uint32_t)team->n_ranks);
+        char *wish = keys + i * WISH_CHARS; /* the map borrows it */
+        snprintf(wish, WISH_CHARS, "%s@%s", mapping->view_digest, team->tickets[i]->target.device->caps.name);
+        uint32_t known = map_add(&seen, wish, strlen(wish), (uint32_t)team->n_ranks);
         if (known == MAP_NONE) {
             team->ranks[team->n_ranks++] = (struct collective_rank){mapping, rank, 1};
         } else {
@@ -185,6 +188,7 @@ static void find_distinct(struct team *team)
         }
     }
     map_fini(&seen);
+    free(keys);
 }
 
 /* Everything the joint plan follows from. */
@@ -306,9 +310,9 @@ struct launch { /* the loads of a team, before any of them runs */
     size_t n_loads;
 };
 
-static struct load *find_prepared(const struct launch *launch, const struct mapping *mapping)
+static struct load *find_prepared(const struct launch *launch, const struct ticket_internal *internal)
 {
-    struct replica_key key = replica_key_of(mapping);
+    struct replica_key key = replica_key_of(internal->mapping, internal->target.device);
     for (size_t i = 0; i < launch->n_loads; i++)
         if (replica_key_equal(&launch->loads[i]->key, &key))
             return launch->loads[i];
@@ -322,7 +326,7 @@ static int prepare_all(struct team *team, struct launch *launch)
     struct error error;
     for (size_t i = 0; i < team->n_tickets; i++) {
         struct ticket_internal *internal = team->tickets[i];
-        if (!internal || find_prepared(launch, internal->mapping))
+        if (!internal || find_prepared(launch, internal))
             continue;
         struct load *load = load_prepare(internal, &error);
         if (load) {
@@ -347,7 +351,7 @@ static uint32_t join_sharers(struct team *team, struct load *load)
         struct ticket_internal *internal = team->tickets[i];
         if (!internal || !internal->mapping)
             continue;
-        struct replica_key key = replica_key_of(internal->mapping);
+        struct replica_key key = replica_key_of(internal->mapping, internal->target.device);
         if (!replica_key_equal(&key, &load->key))
             continue;
         internal->ticket->joined = true;

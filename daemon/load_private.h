@@ -20,6 +20,7 @@ struct ticket_internal {
     const struct ticket_events *events;
     void *data;
     const struct config *config; /* as it was at submit */
+    struct load_target target;   /* host memory until the request was looked at */
     bool cancelled;
     struct error error; /* of the helper's stage */
     bool failed;
@@ -42,6 +43,7 @@ struct load {
     struct load *next;
     enum load_state state;
     char id[LOAD_ID_CHARS];
+    struct load_target target;
     struct replica_key key;
     struct replica parts; /* becomes the replica */
     enum verify_policy verify;

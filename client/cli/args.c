@@ -66,6 +66,7 @@ static const struct option_row option_table[] = {
     {"executor", "WHICH", "auto, generic, local or collective", OPTIONS_STRATEGY, OPTION_CHOICE, AT(executor), executors,
      NULL},
     {"collective", "HOW", "auto, required or disabled", OPTIONS_STRATEGY, OPTION_CHOICE, AT(collective), collectives, NULL},
+    {"device", "NAME", "where to: cpu, cuda:N or a GPU's UUID", OPTIONS_STRATEGY, OPTION_TEXT, AT(device), NULL, NULL},
     {"group", "ID", "the load group this client belongs to", OPTIONS_STRATEGY, OPTION_TEXT, AT(group), NULL, NULL},
     {"rank", "R", "its rank in the group", OPTIONS_STRATEGY, OPTION_COUNT, AT(rank), NULL, NULL},
     {"world-size", "N", "how many clients the group has", OPTIONS_STRATEGY | OPTIONS_COMPAT, OPTION_COUNT, AT(world_size),

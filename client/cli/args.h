@@ -40,6 +40,7 @@ struct args {
     struct view_args view;
     int executor, collective, source_locality; /* the library's enums */
     const char *group, *source_sharing_domain;
+    const char *device; /* NULL = host memory */
     int64_t rank, world_size;
     const char *out;
     const char *sidecars; /* the folder for them */

@@ -19,6 +19,7 @@ struct loaded {
     struct loaded_tensor *tensors; /* view order */
     size_t n_tensors;
     char *report_json; /* the object of `tensorcast load --json` */
+    void *copy;        /* of GPU memory, so that it can be looked at; NULL = none was needed */
     void *owner;       /* of the memory, known to the backend that loaded it */
 };
 

@@ -70,6 +70,7 @@ int served_options(struct backend *backend, struct tc_options *options, struct e
         .source_sharing_domain = args->source_sharing_domain,
         .progress = on_progress,
         .data = &backend->progress,
+        .device = args->device,
         .cancel = ((struct served *)backend->state)->cancel,
     };
     if (args->group) {
@@ -78,6 +79,21 @@ int served_options(struct backend *backend, struct tc_options *options, struct e
         options->world_size = args->world_size;
     }
     return backend_time_left(backend, &options->timeout_ms, error);
+}
+
+/* GPU memory is copied when somebody wants to see the bytes. */
+static int copy_memory(const struct args *args, const struct tc_load *load, struct loaded *loaded, struct error *error)
+{
+    struct tc_error cause;
+    uint64_t bytes;
+    tc_load_memory(load, &bytes);
+    if (!*tc_load_device(load) || (!args->digest && !args->out))
+        return 0;
+    loaded->copy = malloc(bytes);
+    if (!loaded->copy)
+        return fail(error, ERROR_RESOURCE_EXHAUSTED, "OUT_OF_MEMORY", "no host memory for a copy of %llu bytes",
+                    (unsigned long long)bytes);
+    return tc_load_read(load, 0, bytes, loaded->copy, &cause) ? served_fail(error, &cause) : 0;
 }
 
 static void borrow_tensors(const struct tc_load *load, struct loaded *loaded)
@@ -92,7 +108,7 @@ static void borrow_tensors(const struct tc_load *load, struct loaded *loaded)
                                                     .dtype = tensor.dtype,
                                                     .shape = tensor.shape,
                                                     .rank = tensor.rank,
-                                                    .data = tensor.data,
+                                                    .data = loaded->copy ? (char *)loaded->copy + tensor.offset : tensor.data,
                                                     .bytes = tensor.bytes};
     }
 }
@@ -109,6 +125,8 @@ static int served_load(struct backend *backend, const struct tc_view *view, stru
     if (!load)
         return served_fail(error, &cause);
     loaded->owner = load;
+    if (copy_memory(backend->args, load, loaded, error) < 0)
+        return -1;
     borrow_tensors(load, loaded);
     loaded->report_json = tc_load_report_json(load, backend->args->digest);
     return 0;
@@ -119,6 +137,7 @@ static void served_release(struct backend *backend, struct loaded *loaded)
     (void)backend;
     tc_load_release(loaded->owner);
     free(loaded->tensors);
+    free(loaded->copy);
     free(loaded->report_json);
 }
 

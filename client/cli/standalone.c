@@ -57,10 +57,12 @@ struct standalone {
 static int standalone_open(struct backend *backend, struct error *error)
 {
     struct standalone *state = memory_alloc(sizeof *state);
-    (void)error;
     state->backend = backend;
     state->start_ns = clock_now_ns();
     backend->state = state;
+    if (backend->args->device)
+        return fail(error, ERROR_INVALID_ARGUMENT, "STANDALONE_DEVICE",
+                    "--standalone loads into host memory only; leave out --device");
     return 0;
 }
 

@@ -11,7 +11,7 @@
 #include "base/checked.h"
 #include "base/text.h"
 
-enum { MAX_ARTIFACT_BYTES = 4096, MAX_GROUP_TEXT_BYTES = 255, MAX_WORLD_SIZE = 1 << 16 };
+enum { MAX_ARTIFACT_BYTES = 4096, MAX_GROUP_TEXT_BYTES = 255, MAX_DEVICE_BYTES = 63, MAX_WORLD_SIZE = 1 << 16 };
 
 static int check_enum(const char *what, int value, int last, struct error *error)
 {
@@ -167,12 +167,26 @@ static int build_view(const struct view_spec *from, struct arena *arena, struct 
     return 0;
 }
 
+static int build_device(const struct load_request *request, struct arena *arena, struct load_spec *spec,
+                        struct error *error)
+{
+    const char *device = request->device;
+    if (!device || !*device || strcmp(device, "cpu") == 0 || strcmp(device, "cpu:0") == 0)
+        return 0;
+    size_t length = strlen(device);
+    if (length > MAX_DEVICE_BYTES)
+        return fail(error, ERROR_INVALID_ARGUMENT, "DEVICE_TOO_LONG", "a device's name has at most %d bytes, not %zu",
+                    MAX_DEVICE_BYTES, length);
+    spec->device = arena_text(arena, device, length);
+    return 0;
+}
+
 int load_spec_build(const struct load_request *request, const struct materialization_strategy *strategy, struct arena *arena,
                     struct load_spec *spec, struct error *error)
 {
     *spec = (struct load_spec){0};
     if (check_artifact(request->artifact, error) || build_policy(request, strategy, &spec->policy, error) ||
-        build_topology(request, arena, &spec->topology, error) || build_view(&request->view, arena, &spec->view, error))
+        build_topology(request, arena, &spec->topology, error) || build_view(&request->view, arena, &spec->view, error) || build_device(request, arena, spec, error))
         return -1;
     spec->artifact = arena_text(arena, request->artifact, strlen(request->artifact));
     return 0;

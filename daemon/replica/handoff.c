@@ -44,7 +44,6 @@ struct peer {
 
 struct handoff {
     struct loop *loop;
-    struct replica_table *replicas;
     uint64_t max_silent_per_uid;
     struct unix_listener *listener;
     struct loop_timer *sweep;
@@ -52,12 +51,12 @@ struct handoff {
     struct peer *peers;
 };
 
-static void destroy_grant(struct handoff *handoff, struct grant **at, bool unpin)
+static void destroy_grant(struct grant **at, bool unpin)
 {
     struct grant *grant = *at;
     *at = grant->next;
     if (unpin)
-        replica_unpin(handoff->replicas, grant->replica);
+        replica_unpin(grant->replica->table, grant->replica);
     OPENSSL_cleanse(grant, sizeof *grant);
     free(grant);
 }
@@ -75,7 +74,7 @@ static void close_peer(struct peer *peer)
         peer->lease->n_leases--;
         log_debug("lease_ended", LOG_TEXT("artifact", peer->lease->mapping->artifact->reference),
                   LOG_U64("pid", (uint64_t)peer->pid));
-        replica_unpin(handoff->replicas, peer->lease);
+        replica_unpin(peer->lease->table, peer->lease);
     }
     free(peer);
 }
@@ -136,7 +135,7 @@ static void redeem(struct peer *peer)
         return;
     }
     struct replica *replica = (*at)->replica;
-    destroy_grant(peer->handoff, at, false); /* its pin is the lease's from here on */
+    destroy_grant(at, false); /* its pin is the lease's from here on */
     peer->lease = replica;
     replica->n_leases++;
     if (send_memory(peer->fd, replica) != 0)
@@ -189,7 +188,7 @@ static void sweep(void *data)
     uint64_t now = clock_now_ns();
     for (struct grant **at = &handoff->grants; *at;) {
         if ((*at)->expires_ns <= now)
-            destroy_grant(handoff, at, true);
+            destroy_grant(at, true);
         else
             at = &(*at)->next;
     }
@@ -209,7 +208,6 @@ int handoff_create(const struct handoff_options *options, struct handoff **creat
         .mode = options->socket_mode, .group = options->socket_group, .listen_fd = options->listen_fd,
         .on_accept = on_accept, .on_shed = on_shed, .context = handoff};
     handoff->loop = options->loop;
-    handoff->replicas = options->replicas;
     handoff->max_silent_per_uid = options->max_connections_per_uid;
     handoff->listener = unix_listener_open(&listen, error);
     if (!handoff->listener) {
@@ -230,7 +228,7 @@ void handoff_destroy(struct handoff *handoff)
     while (handoff->peers)
         close_peer(handoff->peers);
     while (handoff->grants)
-        destroy_grant(handoff, &handoff->grants, true);
+        destroy_grant(&handoff->grants, true);
     loop_timer_destroy(handoff->sweep);
     free(handoff);
 }
@@ -267,7 +265,7 @@ void handoff_revoke(struct handoff *handoff, uint64_t connection)
 {
     for (struct grant **at = &handoff->grants; *at;) {
         if ((*at)->connection == connection)
-            destroy_grant(handoff, at, true);
+            destroy_grant(at, true);
         else
             at = &(*at)->next;
     }

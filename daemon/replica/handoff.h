@@ -19,7 +19,6 @@ struct handoff;
 
 struct handoff_options {
     struct loop *loop;
-    struct replica_table *replicas;
     const char *socket_path;
     uint32_t socket_mode;
     const char *socket_group;

@@ -13,15 +13,16 @@
 #include "observe/log.h"
 
 struct replica_table {
+    const char *memory, *budget_key;
     struct replica *oldest, *newest;
     uint64_t budget_bytes, idle_ttl_ms;
     uint64_t replica_bytes, reserved_bytes;
     struct loop_timer *idle_timer;
 };
 
-struct replica_key replica_key_of(const struct mapping *mapping)
+struct replica_key replica_key_of(const struct mapping *mapping, const struct device *device)
 {
-    struct replica_key key;
+    struct replica_key key = {.device = device};
     memcpy(key.identity, mapping->artifact->identity, sizeof key.identity);
     memcpy(key.view_digest, mapping->view_digest, sizeof key.view_digest);
     return key;
@@ -29,7 +30,7 @@ struct replica_key replica_key_of(const struct mapping *mapping)
 
 bool replica_key_equal(const struct replica_key *a, const struct replica_key *b)
 {
-    return strcmp(a->identity, b->identity) == 0 && strcmp(a->view_digest, b->view_digest) == 0;
+    return a->device == b->device && strcmp(a->identity, b->identity) == 0 && strcmp(a->view_digest, b->view_digest) == 0;
 }
 
 static void unlink_replica(struct replica_table *table, struct replica *replica)
@@ -91,6 +92,7 @@ static void check_idle(void *data)
 struct replica_table *replica_table_create(struct loop *loop, uint64_t host_budget_bytes, uint64_t idle_ttl_ms)
 {
     struct replica_table *table = memory_alloc(sizeof *table);
+    replica_table_name(table, "host", "memory.host_budget");
     table->budget_bytes = host_budget_bytes;
     table->idle_ttl_ms = idle_ttl_ms;
     table->idle_timer = loop_timer_create(loop, check_idle, table);
@@ -105,6 +107,12 @@ void replica_table_destroy(struct replica_table *table)
         drop(table, table->oldest, "shutdown");
     loop_timer_destroy(table->idle_timer);
     free(table);
+}
+
+void replica_table_name(struct replica_table *table, const char *memory, const char *budget_key)
+{
+    table->memory = memory;
+    table->budget_key = budget_key;
 }
 
 void replica_table_configure(struct replica_table *table, uint64_t host_budget_bytes, uint64_t idle_ttl_ms)
@@ -131,13 +139,15 @@ static int cannot_fit(const struct replica_table *table, uint64_t bytes, uint64_
 {
     char need[TEXT_SIZE_CHARS], have[TEXT_SIZE_CHARS], budget[TEXT_SIZE_CHARS], held[TEXT_SIZE_CHARS],
         loading[TEXT_SIZE_CHARS];
-    return fail(error, ERROR_RESOURCE_EXHAUSTED, "HOST_BUDGET_EXCEEDED",
-                "the view needs %llu bytes (%s) of memory but %llu (%s) of memory.host_budget %s are available: %s are held by "
-                "leased replicas, %s by loads in flight; end clients that hold memory, or raise memory.host_budget",
-                (unsigned long long)bytes, text_people_bytes(bytes, need), (unsigned long long)available,
-                text_people_bytes(available, have), text_people_bytes(table->budget_bytes, budget),
+    bool is_host = strcmp(table->memory, "host") == 0;
+    return fail(error, ERROR_RESOURCE_EXHAUSTED, is_host ? "HOST_BUDGET_EXCEEDED" : "DEVICE_BUDGET_EXCEEDED",
+                "the view needs %llu bytes (%s) of %smemory but %llu (%s) of %s %s are available: %s are held by leased replicas, "
+                "%s by loads in flight; end clients that hold memory, or raise %s",
+                (unsigned long long)bytes, text_people_bytes(bytes, need), is_host ? "" : "device ",
+                (unsigned long long)available, text_people_bytes(available, have), table->budget_key,
+                text_people_bytes(table->budget_bytes, budget),
                 text_people_bytes(table->replica_bytes - evictable_bytes(table), held),
-                text_people_bytes(table->reserved_bytes, loading));
+                text_people_bytes(table->reserved_bytes, loading), table->budget_key);
 }
 
 int replica_reserve(struct replica_table *table, uint64_t bytes, struct error *error)
@@ -167,6 +177,7 @@ struct replica *replica_add(struct replica_table *table, const struct replica *p
     struct replica *replica = memory_copy(parts, sizeof *parts);
     table->reserved_bytes -= replica->charged_bytes;
     table->replica_bytes += replica->charged_bytes;
+    replica->table = table;
     replica->n_pins = 1;
     replica->n_leases = 0;
     link_newest(table, replica);

@@ -21,11 +21,15 @@
 struct replica_key {
     char identity[DIGEST_HEX_CHARS + 1];
     char view_digest[DIGEST_HEX_CHARS + 1];
+    const struct device *device; /* whose memory */
 };
-struct replica_key replica_key_of(const struct mapping *mapping);
+struct replica_key replica_key_of(const struct mapping *mapping, const struct device *device);
 bool replica_key_equal(const struct replica_key *a, const struct replica_key *b);
 
+struct replica_table;
+
 struct replica { /* const after replica_add() but for the counters */
+    struct replica_table *table; /* that it lives in */
     struct replica_key key;
     struct mapping *mapping; /* owned; holds the artifact */
     struct plan *plan;       /* owned */
@@ -39,10 +43,10 @@ struct replica { /* const after replica_add() but for the counters */
     struct replica *newer, *older; /* by last use */
 };
 
-struct replica_table;
-
 struct replica_table *replica_table_create(struct loop *loop, uint64_t host_budget_bytes, uint64_t idle_ttl_ms);
 void replica_table_destroy(struct replica_table *table); /* drops every replica, leased or not: clients keep their mappings */
+/* For messages: the kind of memory, and the key that sets its budget. Unless told: "host", "memory.host_budget". */
+void replica_table_name(struct replica_table *table, const char *memory, const char *budget_key);
 void replica_table_configure(struct replica_table *table, uint64_t host_budget_bytes, uint64_t idle_ttl_ms);
 
 /* Sets bytes aside for a load, evicting what nobody holds. RESOURCE_EXHAUSTED tells needed, available and what holds the

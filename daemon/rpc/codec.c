@@ -56,7 +56,7 @@ int codec_load_request(const Tensorcast__Daemon__V1__LoadRequest *wire, struct a
 {
     if (!wire)
         return fail(error, ERROR_INVALID_ARGUMENT, "NO_LOAD_REQUEST", "the request has no load");
-    *request = (struct load_request){.artifact = wire->artifact};
+    *request = (struct load_request){.artifact = wire->artifact, .device = wire->device};
     if (wire->policy) {
         request->executor = (int)wire->policy->executor;
         request->collective = (int)wire->policy->collective;
@@ -179,6 +179,7 @@ Tensorcast__Daemon__V1__LoadReport *codec_report(const struct ticket *ticket, st
         .joined = ticket->joined,
         .verdict = replica ? &replica->verdict : NULL,
         .memory = replica ? page_kind_name(device_page_kind(replica->segment)) : NULL,
+        .device = ticket->spec.device ? ticket_facts(ticket).device.name : NULL,
         .resolve_ms = clock_ms(ticket->resolve_ns),
         .plan_ms = clock_ms(ticket->plan_ns),
         .total_ms = clock_ms(ticket->total_ns),

@@ -59,6 +59,7 @@ static int send_result(struct materialize *m, struct error *error)
     result.handoff_token.data = token;
     result.handoff_token.len = sizeof token;
     result.handoff_socket = (char *)m->daemon->config->server.handoff_socket_path;
+    result.device = result.report->device;
     result.memory_bytes = replica->segment->allocated_bytes;
     event.event_case = TENSORCAST__DAEMON__V1__MATERIALIZE_EVENT__EVENT_RESULT;
     event.result = &result;

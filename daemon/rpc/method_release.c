@@ -18,6 +18,13 @@ void method_release(struct rpc_call *call, const ProtobufCMessage *message, void
     }
     char *reference = request->all ? NULL : source_shown(request->artifact); /* replicas are listed as shown */
     struct replica_counts counts = replica_release(daemon->services.replicas, reference);
+    const struct load_targets *targets = daemon->services.targets;
+    for (size_t i = 0; i < targets->plugins.n_devices; i++) {
+        struct replica_counts more = replica_release(targets->gpus[i].replicas, reference);
+        counts.released += more.released;
+        counts.released_bytes += more.released_bytes;
+        counts.kept += more.kept;
+    }
     free(reference);
     device_trim(daemon->services.device);
     Tensorcast__Daemon__V1__ReleaseResponse response = TENSORCAST__DAEMON__V1__RELEASE_RESPONSE__INIT;

@@ -40,8 +40,37 @@ static void add_replica(void *data, const struct replica *replica)
     row->bytes = replica->charged_bytes;
     row->leases = replica->n_leases;
     row->memory = (char *)page_kind_name(device_page_kind(replica->segment));
+    if (!replica->segment->host_address)
+        row->device = replica->segment->device->caps.name;
     row->idle_s = replica->n_pins ? 0 : seconds(clock_now_ns() - replica->idle_since_ns);
     APPEND(status, replicas, row);
+}
+
+static void add_device(struct status *status, const struct load_target *target)
+{
+    struct device *device = target->device;
+    bool is_out = __atomic_load_n(&device->is_out_of_service, __ATOMIC_ACQUIRE);
+    Tensorcast__Daemon__V1__DeviceStatus *row = arena_alloc(&status->arena, sizeof *row);
+    tensorcast__daemon__v1__device_status__init(row);
+    row->device = device->caps.name;
+    row->model = device->model;
+    row->state = is_out ? "out_of_service" : "in_service";
+    if (is_out)
+        row->problem = device->problem;
+    row->memory_bytes = device->memory_bytes;
+    row->budget_bytes = replica_budget_bytes(target->replicas);
+    row->used_bytes = replica_used_bytes(target->replicas);
+    APPEND(status, devices, row);
+}
+
+static void add_devices(struct status *status, struct load_targets *targets)
+{
+    status->response.devices_problem = targets->plugins.problem;
+    for (size_t i = 0; i < targets->plugins.n_devices; i++) {
+        add_device(status, &targets->gpus[i]);
+        status->response.leases += replica_leases(targets->gpus[i].replicas);
+        replica_each(targets->gpus[i].replicas, add_replica, status);
+    }
 }
 
 static void add_load(void *data, const struct load_info *info)
@@ -121,6 +150,7 @@ void method_status(struct rpc_call *call, const ProtobufCMessage *request, void 
     response->cached_headers_bytes = header_cache_memory_bytes(services->headers);
     response->state = daemon->draining ? "draining" : "serving";
     replica_each(services->replicas, add_replica, &status);
+    add_devices(&status, services->targets);
     load_table_each(daemon->loads, add_load, &status);
     calibration_each(services->calibration, add_calibration, &status);
     engine_each_origin(services->engine, add_store, &status);

@@ -150,6 +150,7 @@ load_report *report_fill(const struct report_facts *facts, struct arena *arena)
     report->from_replica = facts->from_replica;
     report->joined = facts->joined;
     report->memory = copy(arena, facts->memory);
+    report->device = copy(arena, facts->device);
     report->resolve_ms = facts->resolve_ms;
     report->plan_ms = facts->plan_ms;
     report->total_ms = facts->total_ms;

@@ -22,6 +22,7 @@ struct report_facts {
     bool from_replica, joined;
     const struct verdict *verdict; /* NULL in a plan */
     const char *memory; /* page_kind_name(); NULL = "", in a plan */
+    const char *device; /* UUID of a GPU; NULL = host memory */
     double resolve_ms, plan_ms, total_ms, assemble_ms;
     const struct execution_topology *topology;      /* of the request */
     const struct collective_counters *collective;   /* NULL unless the load was part of a collective that ran */

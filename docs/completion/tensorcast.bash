@@ -3,7 +3,7 @@ _tensorcast()
 {
     local word=${COMP_WORDS[COMP_CWORD]} previous=${COMP_WORDS[COMP_CWORD - 1]} command="" options
     local view="--view --tensor --slice --tp-size --tp-rank --tp-rule"
-    local strategy="--executor --collective --group --rank --world-size --source-locality --source-sharing-domain"
+    local strategy="--executor --collective --device --group --rank --world-size --source-locality --source-sharing-domain"
     local i
 
     case $previous in
@@ -12,7 +12,7 @@ _tensorcast()
         --source-locality) COMPREPLY=($(compgen -W "auto host_local shared_source" -- "$word")); return ;;
         --index) COMPREPLY=($(compgen -W "source canonical" -- "$word")); return ;;
         --socket | --view | --out | --sidecars) COMPREPLY=($(compgen -f -- "$word")); return ;;
-        --tensor | --slice | --tp-size | --tp-rank | --tp-rule | --group | --rank | --world-size | --source-sharing-domain | --chunk-bytes | \
+        --tensor | --slice | --tp-size | --tp-rank | --tp-rule | --device | --group | --rank | --world-size | --source-sharing-domain | --chunk-bytes | \
             --hold | --timeout) return ;;
     esac
     for ((i = 1; i < COMP_CWORD; i++)); do

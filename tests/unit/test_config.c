@@ -166,6 +166,8 @@ static const struct {
     {"sources.hf.token_file", "/run/token", "/run/token"},
     {"sources.hf.cache_dir", "/cache/hub", "/cache/hub"},
     {"sources.hf.offline", "true", "true"},
+    {"devices.plugin_folder", "/opt/plugins", "/opt/plugins"},
+    {"devices.memory_budget", "64GiB", "64GiB"},
     {"engine.io_threads", "64", "64"},
     {"engine.materialization_strategy.enable_local_batched_disk_load", "False", "false"},
     {"engine.materialization_strategy.enable_tensor_aware_mapped_executor", "false", "false"},

@@ -152,7 +152,7 @@ static int open_stage(void **state)
     stage->device = device_host_create(0);
     stage->replicas = replica_table_create(stage->loop, 1 << 20, 60000);
     make_replica(stage);
-    struct handoff_options options = {.loop = stage->loop, .replicas = stage->replicas, .socket_path = stage->path,
+    struct handoff_options options = {.loop = stage->loop, .socket_path = stage->path,
                                       .socket_mode = 0600, .socket_group = "", .max_connections_per_uid = SILENT_CAP,
                                       .listen_fd = -1};
     assert_int_equal(handoff_create(&options, &stage->handoff, &error), 0);

@@ -1,0 +1,45 @@
+/* What this library needs of the NVIDIA driver, declared here so that it builds and runs on hosts without one. The driver's
+ * interface is stable; tests/fake/cuda/abi_check.c compares these declarations with <cuda.h> where there is one. */
+#ifndef CLIENT_CUDA_DRIVER_H
+#define CLIENT_CUDA_DRIVER_H
+
+#include <stddef.h>
+
+enum { CUDA_DRIVER_SUCCESS = 0, CUDA_DRIVER_HANDLE_FD = 1, CUDA_DRIVER_ON_DEVICE = 1, CUDA_DRIVER_READ_WRITE = 3 };
+
+typedef unsigned long long cuda_driver_address, cuda_driver_handle;
+typedef int cuda_driver_device;
+typedef void *cuda_driver_context;
+
+struct cuda_driver_uuid {
+    char bytes[16];
+};
+
+struct cuda_driver_access {
+    int location_type, location_id;
+    int flags;
+};
+
+struct cuda_driver {
+    void *library;
+    int (*init)(unsigned flags);
+    int (*device_count)(int *count);
+    int (*device_get)(cuda_driver_device *device, int number);
+    int (*device_uuid)(struct cuda_driver_uuid *uuid, cuda_driver_device device);
+    int (*retain)(cuda_driver_context *context, cuda_driver_device device);
+    int (*release_context)(cuda_driver_device device);
+    int (*push)(cuda_driver_context context);
+    int (*pop)(cuda_driver_context *context);
+    int (*import_handle)(cuda_driver_handle *handle, void *from, int type);
+    int (*release)(cuda_driver_handle handle);
+    int (*reserve)(cuda_driver_address *address, size_t bytes, size_t alignment, cuda_driver_address wanted,
+                   unsigned long long flags);
+    int (*free_address)(cuda_driver_address address, size_t bytes);
+    int (*map)(cuda_driver_address address, size_t bytes, size_t offset, cuda_driver_handle handle, unsigned long long flags);
+    int (*unmap)(cuda_driver_address address, size_t bytes);
+    int (*set_access)(cuda_driver_address address, size_t bytes, const struct cuda_driver_access *access, size_t count);
+    int (*copy_to_host)(void *to, cuda_driver_address from, size_t bytes);
+    int (*error_name)(int code, const char **name);
+};
+
+#endif
