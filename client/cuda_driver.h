@@ -1,5 +1,5 @@
 /* What this library needs of the NVIDIA driver, declared here so that it builds and runs on hosts without one. The driver's
- * interface is stable; tests/fake/cuda/abi_check.c compares these declarations with <cuda.h> where there is one. */
+ * interface is stable; tests/fake/cuda/abi_check.c compares these declarations with the driver's header where there is one. */
 #ifndef CLIENT_CUDA_DRIVER_H
 #define CLIENT_CUDA_DRIVER_H
 

@@ -281,8 +281,9 @@ def test_the_alignment_is_the_callers_choice(fake, client, tensors):
 
 
 def test_other_devices_and_frameworks_are_refused_clearly(client, tensors):
-    with pytest.raises(tc.TensorcastError, match="cuda:0") as caught:
-        load(client, ["w"], device="cuda:0")
+    for wrong in ("mps", "cuda:x", "cuda:"):
+        with pytest.raises(tc.TensorcastError, match=wrong) as caught:
+            load(client, ["w"], device=wrong)
     assert caught.value.code is grpc.StatusCode.UNIMPLEMENTED
     with pytest.raises(ValueError, match="jax"):
         client.artifact(REF).subset(["w"]).tensor_dict(framework="jax")

@@ -285,7 +285,7 @@ static void unknown_keys_are_refused_with_the_nearest_known_one(void **state)
             "enable_local_batched_disk_load?");
     refused("socket_path: /x\n", "/etc/store.yaml:1:1: ", "CONFIG_UNKNOWN_KEY", "did you mean server.socket_path?");
     refused("nonsense: true\n", "/etc/store.yaml:1:1: ", "CONFIG_UNKNOWN_KEY",
-            "known here: server, logging, memory, sources, engine");
+            "known here: server, logging, memory, sources, devices, engine");
     refused("server.socket_path: /x\n", "/etc/store.yaml:1:1: ", "CONFIG_UNKNOWN_KEY", "server.socket_path");
     refused("server: { \"a\\nb\": 1 }\n", "/etc/store.yaml:1:11: ", "CONFIG_UNKNOWN_KEY", "server.a\\nb;");
     refused("\"\": 1\n", "/etc/store.yaml:1:1: ", "CONFIG_UNKNOWN_KEY", "unknown key");

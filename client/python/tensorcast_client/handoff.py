@@ -15,12 +15,12 @@ from .memory import HUGE_PAGE_BYTES, map_leased
 # magic, version, memory bytes, page kind, number of descriptors, reserved
 _HEADER = struct.Struct("<4sIQIIQ")
 _MAGIC, _VERSION = b"TCHO", 1
-_PAGE_KIND_HUGETLB = 0
+_PAGE_KIND_HUGETLB, _PAGE_KIND_DEVICE = 0, 3
 _FD = struct.Struct("i")
 
 
-def take(token, socket_path, timeout, writable=False):
-    """The memory that the token stands for, as a buffer (see memory.map_leased)."""
+def take(token, socket_path, timeout, writable=False, device=None):
+    """The memory that the token stands for: a buffer (see memory.map_leased), or cuda.DeviceMemory on that device."""
     peer = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_CLOEXEC)
     fds = []
     try:
@@ -28,6 +28,10 @@ def take(token, socket_path, timeout, writable=False):
         peer.connect(socket_path)
         peer.sendall(token)
         memory_bytes, page_kind = _receive(peer, fds)
+        if (page_kind == _PAGE_KIND_DEVICE) != (device is not None):
+            raise errors.bad_answer(f"memory of kind {page_kind} for {device.uuid if device else 'the host'}")
+        if device:
+            return device.map_leased(fds.pop(), memory_bytes, peer.detach())
         page_bytes = HUGE_PAGE_BYTES if page_kind == _PAGE_KIND_HUGETLB else os.sysconf("SC_PAGESIZE")
         return map_leased(fds.pop(), memory_bytes, page_bytes, peer.detach(), writable)
     except (socket.timeout, BlockingIOError):  # no time left at all means: do not block
@@ -66,6 +70,6 @@ def _receive(peer, fds):
                           f"this client {_MAGIC!r} version {_VERSION}", "HANDOFF_VERSION")
     if n_fds != 1 or len(fds) != 1 or not 0 < memory_bytes < 1 << 62:
         raise errors.bad_answer(f"a hand-off of {memory_bytes} bytes in {len(fds)} descriptors")
-    if os.fstat(fds[0]).st_size < memory_bytes:
+    if page_kind != _PAGE_KIND_DEVICE and os.fstat(fds[0]).st_size < memory_bytes:
         raise errors.bad_answer(f"a hand-off of {memory_bytes} bytes in a file of {os.fstat(fds[0]).st_size}")
     return memory_bytes, page_kind

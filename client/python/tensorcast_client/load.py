@@ -47,7 +47,7 @@ class Progress:
             self._function("done", total_bytes, total_bytes)
 
 
-def materialize(channel, load_request, clock, progress, first_answer_timeout, writable=False):
+def materialize(channel, load_request, clock, progress, first_answer_timeout, writable=False, device=None):
     """(LoadResult, buffer of the memory that came with it); the buffer is empty when there is none."""
     call = channel.stream("Materialize", MaterializeRequest.encode(load=load_request), clock.left())
     watch = _FirstAnswer(call, first_answer_timeout)
@@ -60,7 +60,7 @@ def materialize(channel, load_request, clock, progress, first_answer_timeout, wr
                 progress.tell(event.progress)
             if event.result:
                 result = event.result
-                buffer = _take(channel, result, clock, writable)
+                buffer = _take(channel, result, clock, writable, device)
     except grpc.RpcError as error:
         error.__traceback__ = None  # gRPC raises the call itself, which lives on and would keep our frames
         raise watch.error() or errors.from_rpc(error, channel.socket_path) from None
@@ -74,14 +74,14 @@ def materialize(channel, load_request, clock, progress, first_answer_timeout, wr
     return result, buffer
 
 
-def _take(channel, result, clock, writable):
+def _take(channel, result, clock, writable, device):
     """The memory of a result; empty for a view without bytes."""
     if not result.memory_bytes:
         return b""
     path = result.handoff_socket
     if not os.path.exists(path):  # the daemon's folder has another name here, as in a container
         path = os.path.join(os.path.dirname(channel.socket_path), os.path.basename(path))
-    return handoff.take(result.handoff_token, path, clock.left(_HANDOFF_TIMEOUT_S), writable)
+    return handoff.take(result.handoff_token, path, clock.left(_HANDOFF_TIMEOUT_S), writable, device)
 
 
 class _FirstAnswer:

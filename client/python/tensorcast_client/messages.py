@@ -22,7 +22,7 @@ CollectiveLoadGroup = Table(id=(1, "string"), rank=(2, "int"), world_size=(3, "i
 ExecutionTopology = Table(group=(1, "message", CollectiveLoadGroup), source_locality=(2, "uint"),
                           source_sharing_domain=(3, "string"))
 LoadRequest = Table(artifact=(1, "string"), view=(2, "message", View), policy=(3, "message", RetrievalPolicy),
-                    topology=(4, "message", ExecutionTopology))
+                    topology=(4, "message", ExecutionTopology), device=(5, "string"))
 ExplainRequest = Table(load=(1, "message", LoadRequest))
 MaterializeRequest = Table(load=(1, "message", LoadRequest))
 PrewarmRequest = Table(load=(1, "message", LoadRequest))
@@ -44,7 +44,8 @@ LoadReport = Table(load_id=(1, "string"), artifact=(2, "string"), identity=(3, "
                    resolve_ms=(14, "double"), plan_ms=(15, "double"), execute_ms=(16, "double"),
                    total_ms=(17, "double"), shared_bytes=(18, "uint"), cached_bytes=(19, "uint"),
                    requests=(20, "uint"), peak_temporary_bytes=(21, "uint"), joined=(22, "bool"),
-                   collective=(23, "message", CollectiveReport), verified=(30, "message", Verification))
+                   collective=(23, "message", CollectiveReport), verified=(30, "message", Verification),
+                   device=(31, "string"))
 ExplainResponse = Table(report=(1, "message", LoadReport), text=(2, "string"))
 PrewarmResponse = Table(report=(1, "message", LoadReport))
 
@@ -53,7 +54,8 @@ Progress = Table(stage=(1, "string"), done_bytes=(2, "uint"), total_bytes=(3, "u
 Layout = Table(names=(1, "strings"), dtypes=(2, "uints"), ranks=(3, "uints"), dims=(4, "uints"),
                offsets=(5, "uints"), sizes=(6, "uints"))
 LoadResult = Table(report=(1, "message", LoadReport), layout=(2, "unread", Layout),
-                   handoff_token=(3, "bytes"), handoff_socket=(4, "string"), memory_bytes=(5, "uint"))
+                   handoff_token=(3, "bytes"), handoff_socket=(4, "string"), memory_bytes=(5, "uint"),
+                   device=(10, "string"))
 MaterializeEvent = Table(accepted=(1, "message", Accepted), progress=(2, "message", Progress),
                          result=(3, "message", LoadResult))
 

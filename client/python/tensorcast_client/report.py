@@ -8,7 +8,7 @@ _MEMORY = ("host_budget_bytes", "used_bytes", "staging_bytes", "pool_bytes", "ca
 
 def plan(report):
     """What a plan and a load have in common: also the object of `tensorcast explain --json`."""
-    run = {"load_id": report.load_id, "memory": report.memory}  # a plan that was not run has neither
+    run = {"load_id": report.load_id, "memory": report.memory, "device": report.device}  # a plan that was not run has neither
     group = {"collective": collective(report.collective)} if report.collective else {}
     verified = {"verified": dict(vars(report.verified))} if report.verified else {}
     return {

@@ -11,6 +11,7 @@ import math
 import numpy as np
 import torch
 
+from .cuda import DeviceMemory
 from .dtypes import BITS, of_torch
 from .layout import scatter
 
@@ -20,7 +21,12 @@ class TorchTensors:
 
     def __init__(self, buffer, layout):
         self._layout, self._typed = layout, {}
-        self._bytes = torch.frombuffer(buffer, dtype=torch.uint8) if len(buffer) else torch.empty(0, dtype=torch.uint8)
+        if isinstance(buffer, DeviceMemory):
+            self._bytes = torch.from_dlpack(buffer)
+        elif len(buffer):
+            self._bytes = torch.frombuffer(buffer, dtype=torch.uint8)
+        else:
+            self._bytes = torch.empty(0, dtype=torch.uint8)
 
     def one(self, index):
         layout = self._layout

@@ -6,7 +6,7 @@ import importlib.util
 
 from grpc import StatusCode
 
-from . import errors, messages, report, selection
+from . import cuda, errors, messages, report, selection
 from .layout import Layout
 from .load import Clock, Progress, materialize
 from .options import Options
@@ -63,16 +63,15 @@ class View:
     def tensor_dict(self, device="cpu", framework=None, progress=None, options=None, writable=False):
         """Loads the view and maps it: a Tensors mapping of names to read-only arrays or tensors, without a copy.
 
-        framework: "torch", "numpy", or None for torch when it is installed. progress(stage, done_bytes, total_bytes) is
+        device: "cpu", "cuda:N" as this process counts, or a GPU's UUID. framework: "torch", "numpy", "dlpack" on a GPU for any
+        other, or None for torch when it is installed. progress(stage, done_bytes, total_bytes) is
         called on this thread at most ten times a second and once at the end; what it raises ends the load. writable=True:
         arrays may be written to; the pages that are become this process's own, and nobody else sees the change."""
-        if str(device) not in ("cpu", "cpu:0"):
-            raise errors.make(StatusCode.UNIMPLEMENTED, f"device {device} is not supported, only cpu; copy the tensors "
-                              "from there", "DEVICE_UNSUPPORTED")
-        maker = _maker(framework, writable)
+        target = cuda.open_device(device) if cuda.is_meant(device) else None
+        maker = _device_maker(framework, writable) if target else _maker(framework, writable)
         options, teller = options or Options(), Progress(progress)
         clock = Clock(options.deadline)
-        result, names, layout, buffer = self._load(options, clock, teller, writable)
+        result, names, layout, buffer = self._load(options, clock, teller, writable, target)
         layout = Layout(layout, len(names), len(buffer))
         tensors = Tensors(names, layout, maker(buffer, layout), result.report)
         teller.finish(result.report.view_bytes)
@@ -116,18 +115,20 @@ class View:
             raise errors.bad_answer("a prewarmed view without a report")
         return report.plan(answer.report)
 
-    def _load(self, options, clock, progress, writable):
+    def _load(self, options, clock, progress, writable, device=None):
         """(LoadResult, names, Layout message, buffer).
 
         A request that was made of facts about an artifact which has changed since is made again, once."""
         client, artifact = self._client, self._artifact
         for attempt in (1, 2):
             names, request = self._request(options, clock)
+            if device:
+                request["device"] = device.uuid
             facts = artifact.known_facts
             built_on_facts = facts is not None and (names is None or bool(self._selected.slices))
             try:
                 result, buffer = materialize(client.channel, request, clock, progress, client.first_answer_timeout,
-                                             writable)
+                                             writable, device)
             except errors.InvalidRequestError:
                 if attempt == 2 or not built_on_facts or artifact.facts(clock, fresh=True) is facts:
                     raise
@@ -149,6 +150,21 @@ def _layout(data, names, facts):
     except DecodeError as error:
         raise errors.bad_answer(error) from None
     return list(layout.names if names is None else names), layout
+
+
+def _device_maker(framework, writable):
+    """The class that makes tensors in GPU memory."""
+    if writable:
+        raise errors.invalid("GPU memory is shared with other clients: writable is for host memory only", "BAD_OPTION")
+    if framework is None:
+        framework = "torch" if importlib.util.find_spec("torch") else "dlpack"
+    if framework == "torch":
+        from .torch_tensors import TorchTensors
+        return TorchTensors
+    if framework == "dlpack":
+        from .dlpack import DlpackTensors
+        return DlpackTensors
+    raise errors.invalid(f'framework is {framework!r}; on a GPU it is "torch" or "dlpack"', "BAD_OPTION")
 
 
 def _maker(framework, writable):

@@ -1,0 +1,179 @@
+"""GPU memory that the daemon handed off: imported through the NVIDIA driver, offered to frameworks by DLPack.
+
+Only the driver is needed, and only when a device is asked for. What a framework makes of the memory keeps it mapped, and the
+daemon's lease with it, until the last of it is gone. A forked child cannot use it: CUDA does not survive fork.
+"""
+from __future__ import annotations
+
+import ctypes
+import os
+import uuid
+import weakref
+
+from grpc import StatusCode
+
+from . import errors
+from .dlpack import capsule, dtype_of
+
+_LIBRARY = "libcuda.so.1"
+_SUCCESS, _HANDLE_FD, _ON_DEVICE, _READ_WRITE = 0, 1, 1, 3
+_DLPACK_CUDA = 2  # kDLCUDA
+
+_int, _size, _address, _pointer = ctypes.c_int, ctypes.c_size_t, ctypes.c_uint64, ctypes.c_void_p
+_FUNCTIONS = {
+    "cuInit": [ctypes.c_uint],
+    "cuDeviceGetCount": [_pointer],
+    "cuDeviceGet": [_pointer, _int],
+    "cuDeviceGetUuid_v2": [_pointer, _int],
+    "cuDevicePrimaryCtxRetain": [_pointer, _int],
+    "cuDevicePrimaryCtxRelease_v2": [_int],
+    "cuMemImportFromShareableHandle": [_pointer, _pointer, _int],
+    "cuMemRelease": [_address],
+    "cuMemAddressReserve": [_pointer, _size, _size, _address, ctypes.c_ulonglong],
+    "cuMemAddressFree": [_address, _size],
+    "cuMemMap": [_address, _size, _size, _address, ctypes.c_ulonglong],
+    "cuMemUnmap": [_address, _size],
+    "cuMemSetAccess": [_address, _size, _pointer, _size],
+    "cuGetErrorName": [_int, _pointer],
+}
+
+
+class _Access(ctypes.Structure):  # CUmemAccessDesc
+    _fields_ = [("location_type", _int), ("location_id", _int), ("flags", _int)]
+
+
+def is_meant(device):
+    """Whether a device is anything but host memory."""
+    return str(device) not in ("cpu", "cpu:0")
+
+
+def open_device(name):
+    """The device "cuda:N", as this process counts, or the one with that UUID. torch.device works, too."""
+    name = str(name)
+    is_uuid = name[:4].upper() in ("GPU-", "MIG-")
+    kind, _, number = name.partition(":")
+    if not is_uuid and (kind != "cuda" or not (number.isdigit() or name == "cuda")):
+        raise errors.make(StatusCode.UNIMPLEMENTED, f"device {name} is not supported; there are cpu, cuda:N and the UUIDs of "
+                          "GPUs", "DEVICE_UNSUPPORTED")
+    driver = _Driver()
+    devices = [Device(driver, i) for i in range(driver.count())]
+    if is_uuid:
+        found = [device for device in devices if device.uuid[4:].lower() == name[4:].lower()]
+    else:
+        found = devices[int(number or 0):][:1]
+    if not found:
+        raise errors.make(StatusCode.FAILED_PRECONDITION, f"device {name} is none of the {len(devices)} GPUs that this process "
+                          "sees", "NO_CUDA_DEVICE")
+    return found[0]
+
+
+class _Driver:
+    """The driver's functions. call() raises what they report."""
+
+    def __init__(self):
+        try:
+            self._library = ctypes.CDLL(_LIBRARY)
+            for name, arguments in _FUNCTIONS.items():
+                function = getattr(self._library, name)
+                function.argtypes, function.restype = arguments, _int
+        except (OSError, AttributeError) as error:
+            raise errors.make(StatusCode.FAILED_PRECONDITION, f"this process has no NVIDIA driver: {error}; GPU memory can be "
+                              "taken only where one is installed", "NO_CUDA_DRIVER") from None
+        self.call("cuInit", 0)
+
+    def call(self, function, *arguments):
+        code = getattr(self._library, function)(*arguments)
+        if code != _SUCCESS:
+            name = ctypes.c_char_p()
+            self._library.cuGetErrorName(code, ctypes.byref(name))
+            raise errors.make(StatusCode.FAILED_PRECONDITION, f"{function} failed: "
+                              f"{(name.value or b'an unknown error').decode()} ({code})", "CUDA_FAILED")
+
+    def get(self, kind, function, *arguments):
+        """What a function writes to its first argument."""
+        value = kind()
+        self.call(function, ctypes.byref(value), *arguments)
+        return value.value
+
+    def count(self):
+        return self.get(_int, "cuDeviceGetCount")
+
+
+class Device:
+    """A GPU as this process sees it."""
+
+    def __init__(self, driver, number):
+        self.driver, self.number = driver, number
+        self._handle = driver.get(_int, "cuDeviceGet", number)
+        raw = (ctypes.c_ubyte * 16)()
+        driver.call("cuDeviceGetUuid_v2", ctypes.byref(raw), self._handle)
+        self.uuid = f"GPU-{uuid.UUID(bytes=bytes(raw))}"
+
+    def map_leased(self, memory_fd, memory_bytes, lease_fd):
+        """The memory behind a descriptor. Takes lease_fd, closes memory_fd whatever happens."""
+        driver = self.driver
+        undo = [lambda: os.close(lease_fd)]
+        try:
+            driver.get(_pointer, "cuDevicePrimaryCtxRetain", self._handle)
+            undo.append(lambda: driver.call("cuDevicePrimaryCtxRelease_v2", self._handle))
+            address = self._import(memory_fd, memory_bytes, undo)
+        except BaseException:
+            _run(undo)
+            raise
+        finally:
+            os.close(memory_fd)
+        return DeviceMemory(self, address, memory_bytes, undo)
+
+    def _import(self, memory_fd, size, undo):
+        driver = self.driver
+        handle = driver.get(_address, "cuMemImportFromShareableHandle", memory_fd, _HANDLE_FD)
+        try:
+            address = driver.get(_address, "cuMemAddressReserve", size, 0, 0, 0)
+            undo.append(lambda: driver.call("cuMemAddressFree", address, size))
+            driver.call("cuMemMap", address, size, 0, handle, 0)
+            undo.append(lambda: driver.call("cuMemUnmap", address, size))
+            access = _Access(_ON_DEVICE, self._handle, _READ_WRITE)
+            driver.call("cuMemSetAccess", address, size, ctypes.byref(access), 1)
+        finally:
+            driver.call("cuMemRelease", handle)  # the mapping keeps the memory
+        return address
+
+
+def _run(undo):
+    while undo:
+        undo.pop()()
+
+
+class DeviceMemory:
+    """The whole of it, as bytes on a GPU: what DLPack's from_dlpack() of any framework takes."""
+
+    def __init__(self, device, address, size, undo):
+        self.device, self.address, self._size = device, address, size
+        # not at exit: kernels may still be running, and the process's end gives everything back
+        weakref.finalize(self, _run, undo).atexit = False
+
+    def __len__(self):
+        return self._size
+
+    def __dlpack_device__(self):
+        return _DLPACK_CUDA, self.device.number
+
+    def __dlpack__(self, stream=None, **_):
+        """stream is not needed: the daemon hands out memory when everything is in place."""
+        return capsule(self, self.address, dtype_of("U8"), (self._size,), self.__dlpack_device__())
+
+
+class DeviceTensor:
+    """One tensor in GPU memory, for frameworks that speak DLPack."""
+
+    def __init__(self, memory, address, dtype, shape):
+        self._memory, self.data_ptr, self.dtype, self.shape = memory, address, dtype, shape
+
+    def __dlpack_device__(self):
+        return self._memory.__dlpack_device__()
+
+    def __dlpack__(self, stream=None, **_):
+        return capsule(self._memory, self.data_ptr, dtype_of(self.dtype), self.shape, self.__dlpack_device__())
+
+    def __repr__(self):
+        return f"<{self.dtype} {list(self.shape)} on {self._memory.device.uuid}>"

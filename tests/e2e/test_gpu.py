@@ -1,0 +1,227 @@
+"""Loads into GPU memory: the daemon with its real plugin, clients with their real import, all on the fake CUDA. What a GPU does
+is not tested here, nor how fast it is: see docs/gpu.md."""
+import hashlib
+import json
+import signal
+
+import numpy as np
+import pytest
+
+from checkpoints import write
+from fake_gpu import PLUGIN, UUIDS, environment, needs_plugin, python, see_gpus
+from stage import MiB, SANITIZED, soon
+
+pytestmark = needs_plugin
+
+
+@pytest.fixture
+def arrays(models):
+    rng = np.random.default_rng(5)
+    return write(models / "m", {"a": rng.integers(0, 255, (300, 5000)).astype(np.uint8), "b": rng.random((64, 33)).astype("f4"),
+                                "odd": rng.integers(0, 255, (3 * MiB + 5,)).astype(np.uint8)})
+
+
+@pytest.fixture
+def gpus(start):
+    """Starts a daemon with fake GPUs; its command line has them, too."""
+
+    def make(fake=None, **settings):
+        daemon = start(running=False, **settings).start(environment=environment(**(fake or {})))
+        see_gpus(daemon.cli)
+        return daemon
+
+    return make
+
+
+def digest(array):
+    return hashlib.sha256(np.ascontiguousarray(array).tobytes()).hexdigest()
+
+
+def digests(report):
+    return {tensor["name"]: tensor["sha256"] for tensor in report["tensors"]}
+
+
+def test_every_byte_arrives_in_gpu_memory(gpus, models, arrays):
+    daemon = gpus()
+    report = daemon.cli.json("load", f"disk:{models}/m", "--device", "cuda:1", "--digest", "--slice", "a[5:, 100:4000]",
+                             "--tensor", "b", "--tensor", "odd")
+    assert digests(report) == {"a": digest(arrays["a"][5:, 100:4000]), "b": digest(arrays["b"]), "odd": digest(arrays["odd"])}
+    assert (report["device"], report["memory"]) == (UUIDS[1], "device")
+    status = daemon.status()
+    assert [d["device"] for d in status["devices"]] == UUIDS and {d["state"] for d in status["devices"]} == {"in_service"}
+    assert [r["device"] for r in status["replicas"]] == [UUIDS[1]]
+    assert status["devices"][1]["used_bytes"] == status["replicas"][0]["bytes"] and status["memory"]["used_bytes"] == 0
+
+
+def test_a_replica_is_found_again_under_every_name_of_its_device(gpus, models, arrays):
+    daemon = gpus()
+    first = daemon.cli.json("load", f"disk:{models}/m", "--device", "cuda:0")
+    again = daemon.cli.json("load", f"disk:{models}/m", "--device", UUIDS[0])
+    other = daemon.cli.json("load", f"disk:{models}/m", "--device", "cuda:1")
+    host = daemon.cli.json("load", f"disk:{models}/m")
+    assert [r["from_replica"] for r in (first, again, other, host)] == [False, True, False, False]
+    assert "device" not in host
+    daemon.cli.ok("release", "--all")
+    assert daemon.status()["replicas"] == []
+
+
+def test_the_lease_lasts_as_long_as_the_client(gpus, models, arrays):
+    daemon = gpus()
+    holder = daemon.cli.spawn("load", f"disk:{models}/m", "--device", "cuda", "--hold", "60", "--quiet")
+    assert soon(lambda: daemon.status()["leases"] == 1)
+    holder.send_signal(signal.SIGKILL)
+    holder.wait(10)
+    assert soon(daemon.at_rest)
+
+
+def test_the_budget_of_a_device_is_its_own(gpus, models, arrays):
+    daemon = gpus(devices={"memory_budget": "6MiB"})
+    holder = daemon.cli.spawn("load", f"disk:{models}/m", "--tensor", "odd", "--device", "cuda:0", "--hold", "60", "--quiet")
+    assert soon(lambda: daemon.status()["leases"] == 1)
+    refused = daemon.cli.run("load", f"disk:{models}/m", "--device", "cuda:0")
+    assert refused.status == "RESOURCE_EXHAUSTED" and "devices.memory_budget" in refused.err
+    assert daemon.cli.json("load", f"disk:{models}/m", "--device", "cuda:1")["device"] == UUIDS[1]
+    holder.kill()
+    holder.wait(10)
+
+
+def test_memory_that_others_have_taken_is_told(gpus, models, arrays):
+    daemon = gpus(fake={"memory": 2 * MiB}, devices={"memory_budget": "1GiB"})
+    refused = daemon.cli.run("load", f"disk:{models}/m", "--device", "cuda:0")
+    assert refused.status == "RESOURCE_EXHAUSTED" and "bytes free of 2097152" in refused.err
+    assert daemon.cli.json("load", f"disk:{models}/m", "--digest")["memory"] != "device"
+    assert daemon.status()["devices"][0]["state"] == "in_service"
+
+
+def test_a_broken_device_goes_out_of_service_and_the_daemon_stays(gpus, models, arrays):
+    daemon = gpus(fake={"fail": "stream:2:719:sticky"})
+    failed = daemon.cli.run("load", f"disk:{models}/m", "--device", "cuda:0")
+    assert failed.status == "FAILED_PRECONDITION" and "out of service" in failed.err
+    status = daemon.status()
+    assert [d["state"] for d in status["devices"]] == ["out_of_service", "in_service"]
+    assert status["devices"][0]["problem"] and status["replicas"] == [] and status["devices"][0]["used_bytes"] == 0
+    assert "cuda:0" in daemon.cli.ok("status").out
+    for device in ("cuda:0", UUIDS[0]):
+        assert daemon.cli.run("load", f"disk:{models}/m", "--device", device).status == "FAILED_PRECONDITION"
+    assert digests(daemon.cli.json("load", f"disk:{models}/m", "--device", "cuda:1", "--digest"))["b"] == digest(arrays["b"])
+    assert digests(daemon.cli.json("load", f"disk:{models}/m", "--digest"))["a"] == digest(arrays["a"])
+    assert daemon.log().count("device_out_of_service") == 1
+
+
+def test_a_device_that_nobody_has_is_refused(gpus, models, arrays):
+    daemon = gpus()
+    assert daemon.cli.run("prewarm", f"disk:{models}/m", "--device", "cuda:7").status == "NOT_FOUND"
+    assert daemon.cli.run("prewarm", f"disk:{models}/m", "--device", "mps").status == "UNIMPLEMENTED"
+    assert daemon.cli.run("load", f"disk:{models}/m", "--device", "cuda:7").status == "FAILED_PRECONDITION"
+    assert daemon.cli.run("prewarm", f"disk:{models}/m", "--device", "x" * 64).status == "INVALID_ARGUMENT"
+
+
+def test_without_a_gpu_the_answer_says_what_was_looked_for(start, models, arrays):
+    daemon = start(devices={"plugin_folder": str(models)})
+    refused = daemon.cli.run("prewarm", f"disk:{models}/m", "--device", "cuda:0")
+    assert refused.status == "FAILED_PRECONDITION" and f"{models}/tensorcast-cuda.so" in refused.err
+    assert daemon.log().count("event=no_devices") == 1 and daemon.status()["devices_problem"]
+    client = daemon.cli.run("load", f"disk:{models}/m", "--device", "cuda:0")
+    assert client.status == "FAILED_PRECONDITION" and "libcuda.so.1" in client.err
+
+
+def test_the_fake_does_nothing_unless_it_is_told_to(start, models, arrays):
+    daemon = start(running=False).start(environment={**environment(), "TENSORCAST_TEST_FAKE_CUDA": "0"})
+    assert daemon.status()["devices"] == [] and "FAKE CUDA" in daemon.log()
+    assert PLUGIN.name in daemon.status()["devices_problem"]
+
+
+def test_ranks_of_a_group_load_into_their_devices_and_read_once(gpus, models, arrays):
+    strategy = {"enable_owner_file_collective": True, "owner_file_collective_shared_fs_only": False,
+                "owner_file_collective_min_dedup_saving_bytes": "0"}
+    daemon = gpus(engine={"materialization_strategy": strategy})
+    ranks = [daemon.cli.spawn("load", f"disk:{models}/m", "--device", f"cuda:{rank}", "--group", "g", "--rank", rank,
+                              "--world-size", 2, "--source-locality", "shared_source", "--json", "--digest") for rank in range(2)]
+    reports = [json.loads(rank.communicate(timeout=60)[0]) for rank in ranks]
+    assert [report["device"] for report in reports] == UUIDS
+    assert {report["executor"] for report in reports} == {"owner_file_collective"}, reports[0]["selection_reason"]
+    size = sum(array.nbytes for array in arrays.values())
+    for report in reports:
+        assert digests(report) == {name: digest(array) for name, array in arrays.items()}
+        assert report["collective"]["collective_unique_source_bytes"] == size
+
+
+READ_BACK = """
+import ctypes, hashlib, json, sys
+import tensorcast_client as tc
+driver = ctypes.CDLL("libcuda.so.1")
+def read(tensor, size):
+    kept, context = ctypes.create_string_buffer(size), ctypes.c_void_p()
+    assert driver.cuDevicePrimaryCtxRetain(ctypes.byref(context), tensor.__dlpack_device__()[1]) == 0
+    assert driver.cuCtxPushCurrent_v2(context) == 0
+    assert driver.cuMemcpyDtoH_v2(kept, ctypes.c_uint64(tensor.data_ptr), ctypes.c_size_t(size)) == 0
+    return kept.raw
+"""
+
+
+def test_python_gets_dlpack_tensors_that_hold_the_lease(gpus, models, arrays):
+    daemon = gpus()
+    out = python(READ_BACK + """
+from tensorcast_client import dlpack
+client = tc.connect()
+with client.artifact(sys.argv[1]).subset(["b", "odd"]).tensor_dict(device="cuda:1", framework="dlpack") as tensors:
+    kept = tensors["b"]
+    sizes = {t["name"]: t["bytes"] for t in tensors.diagnostics["tensors"]}
+    got = {name: hashlib.sha256(read(tensors[name], sizes[name])).hexdigest() for name in tensors}
+    device = tensors.diagnostics["device"]
+del tensors
+capsule = kept.__dlpack__()
+managed = dlpack.Managed.from_address(ctypes.pythonapi.PyCapsule_GetPointer and dlpack._pointer_of(id(capsule), b"dltensor"))
+tensor = managed.tensor
+struct = [tensor.device.type, tensor.device.number, tensor.dtype.code, tensor.dtype.bits, tensor.dtype.lanes,
+          tensor.shape[:tensor.rank], tensor.strides[:tensor.rank], tensor.data == kept.data_ptr, tensor.byte_offset]
+del kept
+import gc; gc.collect()
+leases = [int(input())] if False else []
+from tensorcast_client import messages
+import subprocess
+def count():
+    return json.loads(subprocess.run([sys.argv[2], "status", "--json"], capture_output=True, text=True).stdout)["leases"]
+held = count()
+del capsule, managed, tensor; gc.collect()
+print(json.dumps([got, device, struct, held, count()]))
+""", daemon.socket, f"disk:{models}/m", daemon.cli.spawn("--version").args[0])
+    got, device, struct, held, after = json.loads(out.splitlines()[-1])
+    assert got == {name: digest(arrays[name]) for name in ("b", "odd")} and device == UUIDS[1]
+    assert struct == [2, 1, 2, 32, 1, [64, 33], [33, 1], True, 0]
+    assert held == 1
+    assert after == 0 or soon(daemon.at_rest)
+
+
+def test_torch_takes_what_dlpack_offers_and_keeps_it_alive(gpus, models, arrays):
+    pytest.importorskip("torch")
+    if SANITIZED:
+        pytest.skip("torch does not run beside a sanitized fake")
+    # this torch has no GPU, so the fake's memory is announced as the host memory it is; the rest is the real path
+    daemon = gpus()
+    out = python("""
+import gc, hashlib, json, sys
+import tensorcast_client as tc
+from tensorcast_client import cuda
+cuda.DeviceMemory.__dlpack_device__ = lambda self: (1, 0)
+tensors = tc.connect().artifact(sys.argv[1]).tensor_dict(device="cuda:0", framework="torch")
+kept = tensors["b"]
+tensors.close(); del tensors; gc.collect()
+print(hashlib.sha256(kept.numpy().tobytes()).hexdigest(), list(kept.shape), kept.dtype)
+""", daemon.socket, f"disk:{models}/m")
+    assert out.splitlines()[-1] == f"{digest(arrays['b'])} [64, 33] torch.float32"
+
+
+def test_python_says_what_it_looked_for(gpus, models, arrays, start):
+    daemon = gpus()
+    script = """
+import sys
+import tensorcast_client as tc
+try:
+    tc.connect().artifact(sys.argv[1]).tensor_dict(device=sys.argv[2], framework=sys.argv[3])
+except tc.TensorcastError as error:
+    print(error.code.name, error)
+"""
+    assert "cuda:9 is none of the 2" in python(script, daemon.socket, f"disk:{models}/m", "cuda:9", "dlpack")
+    assert "on a GPU it is" in python(script, daemon.socket, f"disk:{models}/m", "cuda:0", "numpy")
+    assert python(script, daemon.socket, f"disk:{models}/m", "mps", "dlpack").startswith("UNIMPLEMENTED")
