@@ -87,7 +87,7 @@ static void write_source(const struct page *page)
     char gap[TEXT_SIZE_CHARS], request[TEXT_SIZE_CHARS];
     if (caps->remote) {
         fprintf(page->out,
-                "source    remote%s%s, %" PRIu32 " requests of up to %s at once; gaps below %s cost less than a request\n",
+                "source    network%s%s, %" PRIu32 " requests of up to %s at once; gaps below %s cost less than a request\n",
                 *caps->filesystem_type ? " " : "", caps->filesystem_type,
                 remote_parallel_requests(caps, &page->facts->speed), text_people_bytes(remote_block_bytes(caps), request),
                 text_people_bytes(page->plan->merge_gap_bytes, gap));

@@ -1,0 +1,74 @@
+"""Reading from a store: explain says which requests there will be, ranks share them, status tells what was learned."""
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+
+import checkpoints
+from stage import MiB
+from stores_fixture import fake  # noqa: F401
+
+
+@pytest.fixture
+def weights(fake, tmp_path):  # noqa: F811
+    rng = np.random.default_rng(5)
+    matrix = checkpoints.random_array(rng, np.uint8, (3000, 16384))
+    parts = checkpoints.write(tmp_path / "m", {"w": matrix, "b": checkpoints.blob(2, 40 * MiB + 5)}, {"c": checkpoints.blob(3, 1000)})
+    fake.world.preload("web", "m", tmp_path / "m")
+    return parts
+
+
+def data_requests(fake):  # noqa: F811
+    """Ranges of tensors' bytes: the others begin with the file."""
+    return [e for e in fake.requests("web") if e["status"] == 206 and not e["range"].startswith("bytes=0-")]
+
+
+def range_bytes(entry):
+    first, last = entry["range"].removeprefix("bytes=").split("-")
+    return int(last) - int(first) + 1
+
+
+def candidate(report):
+    return next(c for c in report["candidates"] if c["executor"] == "generic_byte_range")
+
+
+@pytest.mark.parametrize("fine", [False, True])
+def test_a_load_asks_for_what_explain_says(start, fake, weights, fine):  # noqa: F811
+    daemon = start(engine={"materialization_strategy": {"remote_fine_slices": fine}})
+    reference = f"{fake.url('web')}/m"
+    view = ["--slice", "w[5:40, 100:300]"] if fine else ["--slice", "w[:, 100:300]", "--tensor", "b"]
+    plan = candidate(daemon.cli.json("explain", reference, *view))
+    fake.journal.clear()
+    report = daemon.cli.json("load", reference, *view, "--digest")
+    asked = data_requests(fake)
+    assert len(asked) == plan["requests"] == report["requests"] == (35 if fine else plan["requests"])
+    assert sum(range_bytes(e) for e in asked) == plan["read_bytes"]
+    if not fine:
+        assert len(asked) <= 3000 * 16384 // (16 * MiB) + 40 // 16 + 2 and max(range_bytes(e) for e in asked) == 16 * MiB
+    want = {"w": weights["w"][5:40, 100:300] if fine else weights["w"][:, 100:300]}
+    got = checkpoints.digests(report)
+    assert all(got[name] == checkpoints.digest(array) for name, array in want.items())
+
+
+def test_ranks_share_requests(daemon, fake, weights):  # noqa: F811
+    reference = f"{fake.url('web')}/m"
+    daemon.cli.json("inspect", reference)
+    fake.journal.clear()
+    with ThreadPoolExecutor(4) as pool:
+        reports = list(pool.map(lambda r: daemon.cli.json("load", reference, "--slice", f"w[:, {r * 4096}:{(r + 1) * 4096}]",
+                                                          "--digest", "--hold", "2"), range(4)))
+    for r, report in enumerate(reports):
+        assert checkpoints.digests(report)["w"] == checkpoints.digest(weights["w"][:, r * 4096:(r + 1) * 4096])
+    read = sum(range_bytes(e) for e in data_requests(fake))
+    assert 3000 * 16384 - 4 * 16384 <= read <= 3000 * 16384 + 16384
+
+
+def test_status_tells_what_was_learned(daemon, fake, weights):  # noqa: F811
+    for _ in range(5):  # a few requests are no statistics
+        daemon.cli.json("load", f"{fake.url('web')}/m")
+        daemon.cli.ok("release", "--all")
+    store = daemon.cli.json("status")["calibration"][fake.url("web")]
+    assert store["requests"] >= 30 and store["received_bytes"] >= 85 * MiB
+    assert store["parallel_requests"] >= 1 and store["in_flight"] == 0
+    assert store["latency_us"] > 0 and store["connection_gbps"] > 0 and store["total_gbps"] > 0
+    assert fake.url("web") in daemon.cli.ok("status").out
