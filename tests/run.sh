@@ -60,7 +60,7 @@ jax_tests() { "$(bash setup/setup.sh jax)" -m pytest -q -p no:cacheprovider test
 vllm_plan() { python -m pytest -q -p no:cacheprovider --ignore=tests/vllm/real tests/vllm; }
 asan() { make -j"$jobs" asan; }
 tsan() { make -j"$jobs" tsan; }
-asan_e2e() { TENSORCAST_BUILD=build/asan python -m pytest -q tests/e2e/test_{equality,crashes,crowds,faults,lifecycle}.py; }
+asan_e2e() { TENSORCAST_BUILD=build/asan python -m pytest -q tests/e2e/test_{equality,crashes,crowds,faults,lifecycle,sidecars}.py; }
 tsan_e2e() { TENSORCAST_BUILD=build/tsan python -m pytest -q tests/e2e/test_{crashes,crowds}.py; }
 
 wanted=${*:-rules check numpy client python_tests jax_tests vllm_plan e2e stores asan asan_e2e tsan tsan_e2e}
