@@ -1,0 +1,344 @@
+/* What all stores share, over a backend of this test and a scripted server: how often is asked, and for what. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/memory.h"
+#include "source/object_source.h"
+#include "tests/support/http_script.h"
+
+#include <cmocka.h>
+
+enum { OBJECT_BYTES = 3 * OBJECT_HEAD_BYTES };
+
+static struct scene {
+    struct http_script *script;
+    struct stores *stores;
+    unsigned char object[OBJECT_BYTES];
+    unsigned n_lists, n_stats, n_ranges;
+    uint64_t first, last; /* of the newest range */
+    bool repeats, fails, weak;
+    const char *pin;
+    unsigned char sum;
+} scene;
+
+static void play(struct http_script_peer *peer, const struct http_script_request *request, void *data)
+{
+    (void)data;
+    scene.first = request->first;
+    scene.last = request->last;
+    __atomic_add_fetch(&scene.n_ranges, 1, __ATOMIC_RELEASE);
+    http_script_send_range(peer, request, OBJECT_BYTES);
+}
+
+static void describe(struct object *object)
+{
+    object->size_bytes = OBJECT_BYTES;
+    object->pin = memory_copy_text(scene.pin);
+    object->weak = scene.weak;
+    object->checksums[0] = (struct checksum){.kind = CHECKSUM_CRC32C, .value = {scene.sum}};
+}
+
+static int toy_list(struct object_source *source, struct error *error)
+{
+    static const char *const names[] = {"b", "a", "c"};
+    scene.n_lists++;
+    for (size_t i = 0; i < 3; i++) {
+        struct object object = {.name = memory_copy_text(scene.repeats ? "b" : names[i])};
+        describe(&object);
+        if (object_source_add(source, &object, error) < 0)
+            return -1;
+    }
+    error->code = ERROR_UNAVAILABLE;
+    return scene.fails ? -1 : 0;
+}
+
+static int toy_stat(struct object_source *source, const char *name, struct object *object, struct error *error)
+{
+    (void)source;
+    scene.n_stats++;
+    error->code = ERROR_NOT_FOUND;
+    describe(object);
+    return strcmp(name, "missing") == 0 ? -1 : 0;
+}
+
+static int toy_open_file(struct object_source *source, struct object_file *file, struct error *error)
+{
+    char url[HTTP_SCRIPT_URL_CHARS];
+    (void)source;
+    (void)error;
+    file->url = memory_copy_text(http_script_url(scene.script, "/x", url));
+    return 0;
+}
+
+static const struct object_ops listing = {.list = toy_list, .stat = toy_stat, .open = toy_open_file};
+static const struct object_ops asking = {.stat = toy_stat, .open = toy_open_file};
+
+static void toy_close(struct source *source)
+{
+    object_source_fini((struct object_source *)source);
+}
+
+static int toy_open(struct source *source, const char *path, const struct source_options *options, struct error *error)
+{
+    return object_source_init((struct object_source *)source, *path == 'l' ? &listing : &asking, options, "toy", NULL,
+                              error);
+}
+
+static const struct source_ops toy_ops = {OBJECT_SOURCE_OPS("toy", struct object_source, toy_open, toy_close)};
+
+static struct source *open_toy(const char *kind)
+{
+    struct source *source = memory_alloc(toy_ops.source_size);
+    struct source_options options = {.stores = scene.stores};
+    struct error error;
+    source->ops = &toy_ops;
+    source->references = 1;
+    source->reference = memory_copy_text("toy:x");
+    assert_int_equal(toy_ops.open(source, kind, &options, &error), 0);
+    return source;
+}
+
+static size_t add(struct source *source, const char *name)
+{
+    struct error error;
+    size_t file = SIZE_MAX;
+    assert_int_equal(source_add_file(source, name, &file, &error), 0);
+    return file;
+}
+
+static void reads(struct source *source, uint64_t offset, uint64_t count)
+{
+    unsigned char *bytes = malloc(count);
+    struct error error;
+    assert_int_equal(source_read_bytes(source, 0, offset, bytes, count, &error), 0);
+    assert_memory_equal(bytes, scene.object + offset, count);
+    free(bytes);
+}
+
+static void was_asked(unsigned n_ranges, uint64_t first, uint64_t last)
+{
+    assert_int_equal(__atomic_load_n(&scene.n_ranges, __ATOMIC_ACQUIRE), n_ranges);
+    assert_int_equal(scene.first, first);
+    assert_int_equal(scene.last, last);
+}
+
+static int begin(void **state)
+{
+    struct error error;
+    (void)state;
+    memset(&scene, 0, sizeof scene);
+    scene.pin = "1";
+    for (size_t i = 0; i < OBJECT_BYTES; i++)
+        scene.object[i] = (unsigned char)(i * 2654435761u >> 13);
+    scene.script =
+        http_script_start(&(struct http_script_options){.play = play, .object = scene.object, .object_bytes = OBJECT_BYTES});
+    return stores_create(&(struct stores_options){0}, &scene.stores, &error);
+}
+
+static int end(void **state)
+{
+    (void)state;
+    stores_destroy(scene.stores);
+    http_script_stop(scene.script);
+    return 0;
+}
+
+static void one_listing_serves_files_names_and_the_source_beside(void **state)
+{
+    struct source *source = open_toy("list"), *beside;
+    struct error error;
+    char **names;
+    size_t n_names, file;
+    (void)state;
+    add(source, "a");
+    add(source, "c");
+    assert_int_equal(source_open_beside(source, &(struct source_options){0}, &beside, &error), 0);
+    add(beside, "b");
+    assert_int_equal(source_add_file(beside, "missing", &file, &error), -1);
+    assert_int_equal(error.code, ERROR_NOT_FOUND);
+    assert_int_equal(source_list(beside, &names, &n_names, &error), 0);
+    assert_int_equal(n_names, 3);
+    assert_string_equal(names[0], "a");
+    for (size_t i = 0; i < n_names; i++)
+        free(names[i]);
+    free(names);
+    assert_int_equal(scene.n_lists, 1);
+    assert_int_equal(scene.n_stats, 0);
+    assert_int_equal(source->n_files, 2);
+    source_unref(source);
+    reads(beside, 0, 8); /* it holds what it shares */
+    source_unref(beside);
+}
+
+static void a_listing_that_fails_or_repeats_itself_leaves_nothing_behind(void **state)
+{
+    struct source *source = open_toy("list");
+    struct error error;
+    size_t file;
+    (void)state;
+    scene.repeats = true;
+    assert_int_equal(source_add_file(source, "b", &file, &error), -1);
+    assert_int_equal(error.code, ERROR_DATA_LOSS);
+    scene.repeats = false;
+    scene.fails = true;
+    assert_int_equal(source_add_file(source, "b", &file, &error), -1);
+    assert_int_equal(error.code, ERROR_UNAVAILABLE);
+    scene.fails = false;
+    add(source, "b");
+    assert_int_equal(scene.n_lists, 3);
+    source_unref(source);
+}
+
+static void without_a_listing_each_name_is_asked_for_once(void **state)
+{
+    static const char *const expected[] = {"a", "b", "c"};
+    struct source *source = open_toy("ask");
+    struct error error;
+    char **names;
+    size_t n_names, file;
+    (void)state;
+    assert_int_equal(source_expect(source, expected, 3, &error), 0);
+    assert_int_equal(scene.n_stats, 3);
+    for (size_t i = 0; i < 3; i++)
+        add(source, expected[i]);
+    assert_int_equal(scene.n_stats, 3);
+    assert_int_equal(source_add_file(source, "missing", &file, &error), -1);
+    assert_int_equal(error.code, ERROR_NOT_FOUND);
+    assert_int_equal(source_list(source, &names, &n_names, &error), -1);
+    assert_int_equal(error.code, ERROR_UNIMPLEMENTED);
+    source_unref(source);
+}
+
+static void a_header_costs_one_request(void **state)
+{
+    struct source *source = open_toy("list");
+    (void)state;
+    add(source, "a");
+    reads(source, 0, 8);
+    was_asked(1, 0, OBJECT_HEAD_BYTES - 1);
+    reads(source, 8, 1000);
+    was_asked(1, 0, OBJECT_HEAD_BYTES - 1);
+    reads(source, 8, 1000); /* the head is gone: this is data for all we know */
+    was_asked(2, 8, 1007);
+    reads(source, 0, 8); /* and is not fetched again */
+    was_asked(3, 0, 7);
+    source_unref(source);
+}
+
+static void a_header_longer_than_the_head_costs_two(void **state)
+{
+    struct source *source = open_toy("list");
+    (void)state;
+    add(source, "a");
+    reads(source, 0, 8);
+    reads(source, 8, OBJECT_HEAD_BYTES);
+    was_asked(2, OBJECT_HEAD_BYTES, OBJECT_HEAD_BYTES + 7);
+    source_unref(source);
+}
+
+static void a_read_that_wants_a_checksum_gets_its_own_bytes(void **state)
+{
+    struct source *source = open_toy("list");
+    struct error error;
+    unsigned char bytes[100];
+    struct iovec iov = {bytes, sizeof bytes};
+    (void)state;
+    size_t file = add(source, "a");
+    reads(source, 0, 8);
+    struct source_read read = {.file = file, .offset = 50, .iov = &iov, .n_iov = 1, .checksum = CHECKSUM_CRC32C};
+    assert_int_equal(source_read(source, &read, &error), 0);
+    assert_memory_equal(bytes, scene.object + 50, sizeof bytes);
+    was_asked(2, 50, 149);
+    assert_true(read.checksum_value != 0);
+    source_unref(source);
+}
+
+static struct source_identity identity(const char *pin, unsigned char sum)
+{
+    scene.pin = pin;
+    scene.sum = sum;
+    struct source *source = open_toy("list");
+    size_t file = add(source, "a");
+    struct source_identity found = source->files[file].identity;
+    source_unref(source);
+    return found;
+}
+
+static bool same(struct source_identity a, struct source_identity b)
+{
+    return memcmp(&a, &b, sizeof a) == 0;
+}
+
+static void another_version_or_checksum_is_another_identity(void **state)
+{
+    (void)state;
+    struct source_identity first = identity("1", 7);
+    assert_true(same(first, identity("1", 7)));
+    assert_false(same(first, identity("2", 7)));
+    assert_false(same(first, identity("1", 8)));
+}
+
+static void only_a_weak_pin_is_asked_about_again(void **state)
+{
+    struct error error;
+    struct source *strong = open_toy("ask");
+    (void)state;
+    size_t file = add(strong, "a");
+    scene.pin = "2";
+    assert_int_equal(source_check_unchanged(strong, file, &error), 0);
+    assert_int_equal(scene.n_stats, 1);
+    source_unref(strong);
+    scene.weak = true;
+    struct source *weak = open_toy("ask");
+    file = add(weak, "a");
+    assert_int_equal(source_check_unchanged(weak, file, &error), 0);
+    scene.pin = "3";
+    assert_int_equal(source_check_unchanged(weak, file, &error), -1);
+    assert_int_equal(error.code, ERROR_FAILED_PRECONDITION);
+    assert_int_equal(scene.n_stats, 4);
+    source_unref(weak);
+}
+
+static void buckets_and_keys_are_told_apart(void **state)
+{
+    static const struct {
+        const char *path, *bucket, *key;
+    } cases[] = {{"//b", "b", ""}, {"//b/", "b", ""}, {"//b/x/y", "b", "x/y"}, {"//b//x/", "b", "/x"}};
+    struct error error;
+    char *bucket, *key;
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        assert_int_equal(object_source_split(cases[i].path, &bucket, &key, &error), 0);
+        assert_string_equal(bucket, cases[i].bucket);
+        assert_string_equal(key, cases[i].key);
+        free(bucket);
+        free(key);
+    }
+    assert_int_equal(object_source_split("b/x", &bucket, &key, &error), -1);
+    assert_int_equal(object_source_split("///x", &bucket, &key, &error), -1);
+    assert_true(object_source_is_file("m/x.safetensors"));
+    assert_false(object_source_is_file("m/x.safetensors.index.json"));
+}
+
+#define TEST(function) cmocka_unit_test_setup_teardown(function, begin, end)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(one_listing_serves_files_names_and_the_source_beside),
+        TEST(a_listing_that_fails_or_repeats_itself_leaves_nothing_behind),
+        TEST(without_a_listing_each_name_is_asked_for_once),
+        TEST(a_header_costs_one_request),
+        TEST(a_header_longer_than_the_head_costs_two),
+        TEST(a_read_that_wants_a_checksum_gets_its_own_bytes),
+        TEST(another_version_or_checksum_is_another_identity),
+        TEST(only_a_weak_pin_is_asked_about_again),
+        TEST(buckets_and_keys_are_told_apart),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
