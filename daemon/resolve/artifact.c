@@ -88,7 +88,11 @@ static int open_index(struct resolver *resolver, const struct source_options *op
         return 0;
     source_unref(resolver->index_source);
     resolver->index_source = NULL;
-    return resolver->error->code == ERROR_NOT_FOUND ? fail_if_listed(resolver, SHARD_INDEX_NAME) : -1;
+    /* a server that lists nothing may hide what is not there behind "forbidden"; then the checkpoint itself must be readable
+     */
+    bool may_be_absent = resolver->error->code == ERROR_NOT_FOUND ||
+                         (resolver->error->code == ERROR_PERMISSION_DENIED && resolver->source->caps.remote);
+    return may_be_absent ? fail_if_listed(resolver, SHARD_INDEX_NAME) : -1;
 }
 
 /* From the source, although the cache may have it. */
@@ -146,8 +150,8 @@ static int read_manifest(struct resolver *resolver, struct source *source, size_
     return resolver->manifest ? 0 : -1;
 }
 
-/* The folder that a reference to a single file is in. NULL for a single object of a store: what lies beside it in a bucket or
- * on a web server mostly belongs to something else, and a query may be part of its address. */
+/* The folder that a reference to a single file is in. NULL for a single object of a store: what lies beside it in a bucket
+ * or on a web server mostly belongs to something else, and a query may be part of its address. */
 static char *folder_of(const struct source *source)
 {
     const char *reference = source->reference, *slash = strrchr(reference, '/');

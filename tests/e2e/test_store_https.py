@@ -48,7 +48,7 @@ def test_a_folder_with_an_index_and_a_single_file_arrive(cli, fake, weights):  #
 def test_inspect_explain_and_verify_work(cli, fake, weights):  # noqa: F811
     reference = f"{fake.url('web')}/m"
     assert {t["name"] for t in cli.json("inspect", reference)["tensors"]} == {"a", "b"}
-    assert "network https" in cli.ok("explain", reference).out
+    assert "source    remote" in cli.ok("explain", reference).out
     cli.ok("verify", reference)
 
 
@@ -179,3 +179,22 @@ def test_sources_can_be_switched_off_or_confined(start, fake, weights):  # noqa:
         done = confined.cli.run("load", f"{fake.url('web')}/{path}")
         assert (done.code, done.status) == (1, "PERMISSION_DENIED"), done
     assert fake.requests("web") and all(entry["path"].startswith("/m/") for entry in fake.requests("web"))
+
+
+def test_a_server_that_forbids_what_is_not_there_is_understood(cli, fake, weights):  # noqa: F811
+    fake.fault({"status": 403}, {"listener": "web", "path": "index.json|manifest.json"}, times=0)
+    same(load(cli, f"{fake.url('web')}/s"), weights, "c")
+    done = cli.run("load", f"{fake.url('web')}/m")
+    assert (done.code, done.status) == (1, "NOT_FOUND"), done
+    fake.fault({"status": 403}, {"listener": "web"}, times=0)
+    done = cli.run("load", f"{fake.url('web')}/s")
+    assert (done.code, done.status) == (1, "PERMISSION_DENIED"), done
+
+
+def test_links_in_an_index_that_lead_elsewhere_are_refused(cli, fake, weights):  # noqa: F811
+    for path in ("../s/model.safetensors", "/etc/passwd", "http://localhost/x.safetensors", "x/y.safetensors"):
+        fake.world.put("web", "evil/model.safetensors.index.json", json.dumps({"weight_map": {"a": path}}).encode())
+        fake.journal.clear()
+        done = cli.run("load", f"{fake.url('web')}/evil")
+        assert (done.code, done.status) == (1, "DATA_LOSS"), done
+        assert len(fake.requests("web")) <= 2
