@@ -1,5 +1,6 @@
 /* What this library needs of the NVIDIA driver, declared here so that it builds and runs on hosts without one. The driver's
- * interface is stable; tests/fake/cuda/abi_check.c compares these declarations with the driver's header where there is one. */
+ * interface is stable; tests/fake/cuda/abi_check.c compares these declarations with the driver's header where there is one.
+ */
 #ifndef CLIENT_CUDA_DRIVER_H
 #define CLIENT_CUDA_DRIVER_H
 
@@ -35,7 +36,8 @@ struct cuda_driver {
     int (*reserve)(cuda_driver_address *address, size_t bytes, size_t alignment, cuda_driver_address wanted,
                    unsigned long long flags);
     int (*free_address)(cuda_driver_address address, size_t bytes);
-    int (*map)(cuda_driver_address address, size_t bytes, size_t offset, cuda_driver_handle handle, unsigned long long flags);
+    int (*map)(cuda_driver_address address, size_t bytes, size_t offset, cuda_driver_handle handle,
+               unsigned long long flags);
     int (*unmap)(cuda_driver_address address, size_t bytes);
     int (*set_access)(cuda_driver_address address, size_t bytes, const struct cuda_driver_access *access, size_t count);
     int (*copy_to_host)(void *to, cuda_driver_address from, size_t bytes);

@@ -62,8 +62,8 @@ static int open_driver(struct cuda_driver *driver, struct error *error)
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         void *symbol = dlsym(driver->library, rows[i].symbol);
         if (!symbol)
-            return fail(error, ERROR_FAILED_PRECONDITION, "NO_CUDA_DRIVER", "the NVIDIA driver's %s has no %s: it is too old",
-                        library_name, rows[i].symbol);
+            return fail(error, ERROR_FAILED_PRECONDITION, "NO_CUDA_DRIVER",
+                        "the NVIDIA driver's %s has no %s: it is too old", library_name, rows[i].symbol);
         memcpy(rows[i].place, &symbol, sizeof symbol);
     }
     return 0;
@@ -88,8 +88,8 @@ static int read_uuid(struct cuda_memory *memory, int number, struct error *error
     if (code != CUDA_DRIVER_SUCCESS)
         return fail_driver(&memory->driver, code, error, "looking at a GPU");
     const unsigned char *b = (const unsigned char *)uuid.bytes;
-    snprintf(memory->uuid, sizeof memory->uuid, "GPU-%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x", b[0],
-             b[1], b[2], b[3], b[4], b[5], b[6], b[7], b[8], b[9], b[10], b[11], b[12], b[13], b[14], b[15]);
+    snprintf(memory->uuid, sizeof memory->uuid, "GPU-%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x",
+             b[0], b[1], b[2], b[3], b[4], b[5], b[6], b[7], b[8], b[9], b[10], b[11], b[12], b[13], b[14], b[15]);
     return 0;
 }
 
@@ -126,8 +126,8 @@ static int find_device(struct cuda_memory *memory, const char *device, struct er
         if (strcasecmp(memory->uuid + 4, device + 4) == 0) /* a part of a GPU has another prefix */
             return 0;
     }
-    return fail(error, ERROR_FAILED_PRECONDITION, "NO_CUDA_DEVICE", "device %s is none of the %d GPUs this process sees", shown,
-                count);
+    return fail(error, ERROR_FAILED_PRECONDITION, "NO_CUDA_DEVICE", "device %s is none of the %d GPUs this process sees",
+                shown, count);
 }
 
 int cuda_memory_open(const char *device, struct cuda_memory **opened, struct error *error)

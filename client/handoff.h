@@ -10,14 +10,15 @@
 #include "wait.h"
 
 struct handoff {
-    const void *data;      /* read-only, 2 MiB aligned, never NULL */
-    uint64_t bytes;        /* as the daemon said */
-    uint64_t mapped_bytes; /* 0 = nothing is mapped */
-    int lease;             /* the connection: closing it ends the lease; -1 = none */
+    const void *data;         /* read-only, 2 MiB aligned, never NULL */
+    uint64_t bytes;           /* as the daemon said */
+    uint64_t mapped_bytes;    /* 0 = nothing is mapped */
+    int lease;                /* the connection: closing it ends the lease; -1 = none */
     struct cuda_memory *cuda; /* through which GPU memory is held; NULL = host memory. Then data is a device address */
 };
 
-/* cuda: where the memory is to be mapped, owned by the hand-off from here on; NULL = in this process. -1: nothing is held, and releasing it again does nothing. */
+/* cuda: where the memory is to be mapped, owned by the hand-off from here on; NULL = in this process. -1: nothing is held,
+ * and releasing it again does nothing. */
 int handoff_receive(const char *socket_path, const uint8_t token[HANDOFF_TOKEN_BYTES], const struct wait *wait,
                     struct cuda_memory *cuda, struct handoff *handoff, struct error *error);
 void handoff_release(struct handoff *handoff);

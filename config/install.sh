@@ -19,6 +19,7 @@ put 755 "$build/libtensorcast.so" "lib/libtensorcast.so.$VERSION"
 ln -sf "libtensorcast.so.$VERSION" "$root/lib/libtensorcast.so.$major"
 ln -sf "libtensorcast.so.$major" "$root/lib/libtensorcast.so"
 put 644 "$build/libtensorcast.a" lib/libtensorcast.a
+if [ -e "$build/plugins/tensorcast-cuda.so" ]; then put 755 "$build/plugins/tensorcast-cuda.so" lib/tensorcast/plugins/tensorcast-cuda.so; fi
 put 644 client/tensorcast.h include/tensorcast.h
 fill config/tensorcast.pc.in lib/pkgconfig/tensorcast.pc
 for page in docs/man/*.[1-8]; do put 644 "$page" "share/man/man${page##*.}/$(basename "$page")"; done

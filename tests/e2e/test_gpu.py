@@ -2,14 +2,17 @@
 is not tested here, nor how fast it is: see docs/gpu.md."""
 import hashlib
 import json
+import os
 import signal
+import subprocess
+import sys
 
 import numpy as np
 import pytest
 
 from checkpoints import write
 from fake_gpu import PLUGIN, UUIDS, environment, needs_plugin, python, see_gpus
-from stage import MiB, SANITIZED, soon
+from stage import BUILD, ROOT, MiB, SANITIZED, soon
 
 pytestmark = needs_plugin
 
@@ -225,3 +228,15 @@ except tc.TensorcastError as error:
     assert "cuda:9 is none of the 2" in python(script, daemon.socket, f"disk:{models}/m", "cuda:9", "dlpack")
     assert "on a GPU it is" in python(script, daemon.socket, f"disk:{models}/m", "cuda:0", "numpy")
     assert python(script, daemon.socket, f"disk:{models}/m", "mps", "dlpack").startswith("UNIMPLEMENTED")
+
+
+@pytest.mark.skipif(SANITIZED, reason="the script builds its own, plain programs")
+def test_the_script_for_real_gpus_runs_to_its_end(tmp_path):
+    done = subprocess.run(["bash", ROOT / "tests/gpu/run.sh", BUILD], text=True, capture_output=True, timeout=300,
+                          env={**os.environ, **environment(), "OUT": str(tmp_path), "SIZE_MIB": "16", "RATES_MIB": "64", "PYTHON": sys.executable,
+                               "SCENE_PARENT": str(tmp_path)})
+    assert done.returncode == 0, done.stdout + done.stderr
+    states = dict(line.split()[:2] for line in done.stdout.splitlines() if line.startswith("T"))
+    assert list(states) == [f"T{i}" for i in range(1, 11)]
+    assert {states[test] for test in ("T1", "T2", "T4", "T5")} == {"passed"}
+    assert "this is the fake CUDA" in done.stdout

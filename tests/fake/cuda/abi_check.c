@@ -8,7 +8,8 @@ _Static_assert(sizeof(cuda_driver_handle) == sizeof(CUmemGenericAllocationHandle
 _Static_assert(sizeof(cuda_driver_device) == sizeof(CUdevice), "devices");
 _Static_assert(sizeof(struct cuda_driver_uuid) == sizeof(CUuuid), "UUIDs");
 _Static_assert(sizeof(struct cuda_driver_access) == sizeof(CUmemAccessDesc), "access descriptions");
-_Static_assert(offsetof(struct cuda_driver_access, location_id) == offsetof(CUmemAccessDesc, location.id), "access location");
+_Static_assert(offsetof(struct cuda_driver_access, location_id) == offsetof(CUmemAccessDesc, location.id),
+               "access location");
 _Static_assert(offsetof(struct cuda_driver_access, flags) == offsetof(CUmemAccessDesc, flags), "access flags");
 _Static_assert((int)CUDA_DRIVER_SUCCESS == (int)CUDA_SUCCESS, "success");
 _Static_assert((int)CUDA_DRIVER_HANDLE_FD == (int)CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, "handle type");

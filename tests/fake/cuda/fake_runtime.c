@@ -149,6 +149,30 @@ cudaError_t CUDARTAPI cudaMemsetAsync(void *dst, int value, size_t bytes, cudaSt
     return keep(fake_stream_copy(stream, &(struct fake_copy){dst, NULL, bytes, 1, bytes, bytes}));
 }
 
+cudaError_t CUDARTAPI cudaRuntimeGetVersion(int *version)
+{
+    BEGIN("cudaRuntimeGetVersion");
+    *version = CUDART_VERSION;
+    return cudaSuccess;
+}
+
+/* For tests/gpu, never freed. */
+cudaError_t CUDARTAPI cudaMalloc(void **memory, size_t bytes)
+{
+    CUmemGenericAllocationHandle handle;
+    CUdeviceptr address;
+    BEGIN("cudaMalloc");
+    int code = fake_create(fake_device, bytes, &handle);
+    if (!code)
+        code = fake_reserve(bytes, &address);
+    if (!code)
+        code = fake_map(address, bytes, handle);
+    if (!code)
+        code = fake_allow(address, bytes, fake_device);
+    *memory = (void *)(uintptr_t)address;
+    return keep(code);
+}
+
 cudaError_t CUDARTAPI cudaGetDriverEntryPointByVersion(const char *symbol, void **function, unsigned int version,
                                                        unsigned long long flags, enum cudaDriverEntryPointQueryResult *found)
 {
