@@ -256,11 +256,7 @@ static int ask(const struct source_https *https, const char *url, const struct w
                                    .max_reply_bytes = OBJECT_HEAD_BYTES,
                                    .accept_any_status = true,
                                    .follow_redirects = true};
-    struct error why; /* says something of an accepted 304, too */
-    if (http_fetch(stores_http(https->objects.stores), &call, reply, &why) == 0)
-        return 0;
-    *error = why;
-    return -1;
+    return http_fetch(stores_http(https->objects.stores), &call, reply, error);
 }
 
 static int https_stat(struct object_source *source, const char *name, struct object *object, struct error *error)

@@ -33,7 +33,8 @@ static const struct meaning {
     {CURLE_UNSUPPORTED_PROTOCOL, PROTOCOL, "BAD_ANSWER", "the answer is not HTTP"},
     {CURLE_WEIRD_SERVER_REPLY, PROTOCOL, "BAD_ANSWER", "the answer is not HTTP"},
     {CURLE_HTTP2, PROTOCOL, "BAD_ANSWER", "the answer is not HTTP/1.1"},
-    {(CURLcode)100 /* CURLE_TOO_LARGE, since 8.6 */, PROTOCOL, "BAD_ANSWER", "the answer's head is too large"},
+    {(CURLcode)100 /* CURLE_TOO_LARGE, since 8.6 */, PROTOCOL, "BAD_ANSWER", "the answer's header is too large"},
+    {CURLE_OUT_OF_MEMORY /* until then */, PROTOCOL, "BAD_ANSWER", "the answer's header is too large"},
     {CURLE_URL_MALFORMAT, FINAL, "BAD_URL", "the URL cannot be understood"},
 };
 static const struct meaning unknown = {CURLE_OK, AGAIN, "HTTP_FAILED", "the request failed"};
@@ -95,6 +96,8 @@ struct http_failure http_failure_of(const struct http_exchange *exchange, const 
     const struct meaning *meaning = meaning_of(exchange->code);
     char text[TEXT_NAME_CHARS];
     const char *message = exchange->curl_message[0] ? exchange->curl_message : curl_easy_strerror(exchange->code);
+    if (exchange->code == CURLE_OUT_OF_MEMORY)
+        message = "libcurl takes no line longer than 100 KB";
     const char *details = text_escape(message, strlen(message), text);
     bool is_answered = exchange->has_head || atomic_load(&exchange->body_bytes) > 0;
     if (meaning->kind == TLS || is_tls_for_good(exchange)) {

@@ -179,7 +179,7 @@ static void settle_broken(struct http_run *run, const struct http_exchange *exch
         run->is_fresh = true;
         now_uncounted(run, next);
     } else
-        later(run, next, true);
+        later(run, next, !failure.is_refused); /* where no more connections are taken one that is there will do */
 }
 
 static void settle_cut_off(struct http_run *run, const struct http_entry *entry, struct http_next *next, struct error *error)
