@@ -53,7 +53,7 @@ EXAMPLES := $(EXAMPLE_C:examples/%.c=$(B)/examples/%)
 all: $(B)/tensorcastd $(B)/tensorcast $(B)/libtensorcast.so $(B)/libtensorcast.a $(EXAMPLES) plugins
 
 help:
-	@echo "all check asan tsan fuzz bench gpu layers headers format docs install clean"
+	@echo "all check asan tsan fuzz bench gpu stores layers headers format docs install clean"
 
 # --- generated code -----------------------------------------------------------------------------------------------
 $(B)/gen/%.pb-c.c $(B)/gen/%.pb-c.h &: proto/%.proto
@@ -145,6 +145,10 @@ $(B)/tests/bench/remote_bench: $(B)/obj/tests/bench/remote_bench.o $(B)/libsuppo
 bench: all
 	bash tests/bench/run.sh $(B)
 
+# real object stores, the long way
+stores:
+	bash tests/stores/run.sh
+
 # --- house rules --------------------------------------------------------------------------------------------------
 layers:
 	@bash tests/layers.sh
@@ -164,6 +168,6 @@ install: all
 clean:
 	rm -rf $(B)
 
-.PHONY: all help check asan tsan fuzz bench layers headers format docs install clean plugins
+.PHONY: all help check asan tsan fuzz bench gpu stores layers headers format docs install clean plugins
 .SECONDARY:
 -include $(shell find $(B)/obj -name '*.d' 2>/dev/null)

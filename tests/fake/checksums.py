@@ -39,7 +39,15 @@ def _crc(data, polynomial, ones):
 
 
 def crc32c(data):
-    return google_crc32c.value(bytes(data)).to_bytes(4, "big") if google_crc32c else slow_crc32c(data)
+    if google_crc32c:
+        return google_crc32c.value(bytes(data)).to_bytes(4, "big")
+    return remembered_crc32c(data) if isinstance(data, bytes) else slow_crc32c(data)
+
+
+@functools.lru_cache(maxsize=32)
+def remembered_crc32c(data):
+    """Tests put the same contents again and again."""
+    return slow_crc32c(data)
 
 
 def slow_crc32c(data):

@@ -6,7 +6,8 @@ A rule is a dictionary, from JSON or from a test:
 
 `match` (all that are given must hold): `listener` (gcs s3 hub cdn web identity), `method`, `path` (regular expression, searched
 in the percent-decoded path with its query), `range` (regular expression, searched in the Range header; "" = only without
-one), `covers` (a byte offset that the requested range must contain), `header` ({name: regular expression}).
+one), `covers` (a byte offset that the requested range must contain), `reused` (whether its connection has served a request
+before), `header` ({name: regular expression}).
 The rule acts on the matching requests number `nth` ... `nth + times - 1`; `times` 0 = for ever; `every` k = each k-th of those.
 
 `do`, before the real answer is made:
@@ -48,7 +49,7 @@ class Rule:
     """One rule and how often it has matched and acted."""
 
     FIELDS = {"name", "match", "nth", "times", "every", "do"}
-    MATCHES = {"listener", "method", "path", "range", "covers", "header"}
+    MATCHES = {"listener", "method", "path", "range", "covers", "reused", "header"}
     ACTIONS = {"replace", "delete", "expire_tokens", "delay", "status", "headers", "body", "redirect", "close", "reset", "garbage",
                "gap", "whole", "short", "shift", "flip", "zeros", "html", "gzip", "longer", "extra", "content_range",
                "huge_header", "no_length", "chunked", "truncate", "stall", "drip", "call"}
@@ -75,6 +76,8 @@ class Rule:
             return False
         asked = request.headers.get("range", "")
         if "range" in want and not (re.search(want["range"], asked) if want["range"] else not asked):
+            return False
+        if "reused" in want and request.reused != want["reused"]:
             return False
         if "covers" in want:
             bounds = re.fullmatch(r"bytes=(\d+)-(\d*)", asked)

@@ -103,6 +103,7 @@ class Listener:
                 request = wire.read_request(self.name, serial)
                 if request is None:
                     break
+                request.reused = served > 0
                 wire.answer(request)
                 served += 1
                 if served == self.limits["requests_per_connection"]:

@@ -9,7 +9,7 @@ class Request:
 
     def __init__(self, listener, method, target, headers, body, connection):
         self.listener, self.method, self.target, self.headers, self.body = listener, method, target, headers, body
-        self.connection = connection
+        self.connection, self.reused = connection, False
         if re.match(r"https?://", target):  # a proxy's form
             target = re.sub(r"^https?://[^/]*", "", target) or "/"
         self.path, _, self.query = target.partition("?")
