@@ -7,10 +7,11 @@ import pytest
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "fake"))
 
 import certificates  # noqa: E402
+import checksums  # noqa: E402
 from proxy import Proxy  # noqa: E402
 from stores import Stores  # noqa: E402
 
-__all__ = ["Proxy", "Stores", "authority", "certificates", "fake", "secure_fake"]
+__all__ = ["Proxy", "Stores", "authority", "certificates", "checksums", "fake", "secure_fake"]
 
 
 @pytest.fixture

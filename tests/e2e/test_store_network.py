@@ -1,0 +1,182 @@
+"""Proxies, names, certificates and addresses: cases 6 to 8 and 49 of the list of faults of object stores."""
+import socket
+
+import pytest
+
+from store_scene import aws_keys, bare, load, one, store_daemon  # noqa: F401
+from stores_fixture import Proxy, Stores, authority, certificates, fake, secure_fake  # noqa: F401
+from test_store_faults import refused, scheme  # noqa: F401
+
+UNREACHABLE = {"UNAVAILABLE", "DEADLINE_EXCEEDED"}
+
+
+def closed_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+# --- 6 and 7: no way there ---
+
+
+@pytest.mark.parametrize("store", ["gcs", "s3", "hf"])
+def test_a_refused_connection_is_an_error_that_names_the_host(fake, store_daemon, store):
+    endpoint = f"http://127.0.0.1:{closed_port()}"
+    daemon = store_daemon(http={"max_tries": 2}, **{store: {"endpoint": endpoint}})
+    outcome = daemon.cli.run("load", {"gcs": "gs://b/m", "s3": "s3://b/m", "hf": "hf://org/m"}[store])
+    assert refused(outcome, *UNREACHABLE) and "127.0.0.1" in outcome.err, outcome
+
+
+def test_a_host_whose_first_address_refuses_is_reached_at_another(fake, store_daemon):
+    """localhost is ::1 and 127.0.0.1; only the second one listens."""
+    placed = one(fake, "http")
+    placed.reference = placed.reference.replace("127.0.0.1", "localhost")
+    assert placed.is_delivered(load(store_daemon(), placed))
+
+
+@pytest.mark.parametrize("store", ["gcs", "s3", "hf", "https"])
+def test_a_name_that_does_not_resolve_is_an_error_that_says_so(fake, store_daemon, store):
+    endpoint = "https://store.tensorcast.invalid"
+    sources = {} if store == "https" else {store: {"endpoint": endpoint, "addressing": "path"} if store == "s3" else {"endpoint": endpoint}}
+    reference = {"gcs": "gs://b/m", "s3": "s3://b/m", "hf": "hf://org/m", "https": endpoint + "/m"}[store]
+    outcome = store_daemon(http={"max_tries": 2}, **sources).cli.run("load", reference)
+    assert refused(outcome, *UNREACHABLE) and "tensorcast.invalid" in outcome.err, outcome
+    assert "resolve" in outcome.err.lower() or "name" in outcome.err.lower(), outcome
+
+
+def test_ipv6_literals_are_hosts(store_daemon, fake):
+    if not socket.has_ipv6:
+        pytest.skip("no IPv6")
+    try:
+        six = Stores(host="::1")
+    except OSError as error:
+        pytest.skip(f"no IPv6 loopback: {error}")
+    try:
+        six.world.aws.update(fake.world.aws)
+        daemon = store_daemon(gcs={"endpoint": six.url("gcs")}, s3={"endpoint": six.url("s3")}, hf={"endpoint": six.url("hub")})
+        for name in ("gs", "s3", "hf", "http"):
+            placed = one(six, name)
+            assert placed.is_delivered(load(daemon, placed)), name
+    finally:
+        six.close()
+
+
+def test_plain_http_to_other_hosts_needs_permission(fake, store_daemon):
+    daemon = store_daemon(http={"allow_plain": False})
+    outcome = daemon.cli.run("load", "http://192.0.2.1/m")
+    assert refused(outcome, "PERMISSION_DENIED") and "allow_plain" in outcome.err, outcome
+    placed = one(fake, "http")
+    assert placed.is_delivered(load(daemon, placed))
+
+
+# --- 8: TLS ---
+
+
+def secure_sources(fake):
+    return {"gcs": {"endpoint": fake.url("gcs")}, "s3": {"endpoint": fake.url("s3")}, "hf": {"endpoint": fake.url("hub")}}
+
+
+def test_every_store_over_tls_with_a_private_authority(secure_fake, fake, authority, store_daemon, scheme):
+    secure_fake.world.aws.update(fake.world.aws)
+    placed = one(secure_fake, scheme)
+    daemon = store_daemon(http={"ca_file": str(authority / "ca.pem")}, **secure_sources(secure_fake))
+    assert placed.is_delivered(load(daemon, placed))
+
+
+@pytest.mark.parametrize("name", ["SSL_CERT_FILE", "CURL_CA_BUNDLE", "AWS_CA_BUNDLE", "REQUESTS_CA_BUNDLE"])
+def test_the_authority_is_found_under_the_names_users_know(secure_fake, authority, store_daemon, name):
+    placed = one(secure_fake, "http")
+    assert placed.is_delivered(load(store_daemon(environment={name: str(authority / "ca.pem")}), placed))
+
+
+def test_an_unknown_authority_is_refused_at_once_and_the_file_used_is_named(secure_fake, store_daemon):
+    placed = one(secure_fake, "http")
+    outcome = load(store_daemon(), placed)
+    assert outcome.code == 1 and "certificate" in outcome.err.lower() and "ca" in outcome.err.lower(), outcome
+    assert secure_fake.listeners["web"].serial <= 2, "no retries of a certificate that is not trusted"
+
+
+@pytest.mark.parametrize("how", ["name", "expired"])
+def test_certificates_for_other_names_or_other_times_are_refused(fake, store_daemon, tmp_path, how):
+    if how == "name":
+        certificates.make(tmp_path / "ca", names="DNS:elsewhere.example")
+    else:
+        certificates.make(tmp_path / "ca", days=0)
+    wrong = Stores(tls=tmp_path / "ca")
+    try:
+        placed = one(wrong, "http")
+        outcome = load(store_daemon(http={"ca_file": str(tmp_path / "ca" / "ca.pem")}), placed)
+        assert outcome.code == 1 and "certificate" in outcome.err.lower(), outcome
+        assert not wrong.requests("web")
+    finally:
+        wrong.close()
+
+
+def test_a_truncated_tls_stream_is_not_taken_for_the_end(secure_fake, authority, store_daemon):
+    placed = one(secure_fake, "http")
+    rule = placed.fault({"truncate": 300_000, "no_length": True}, match={"covers": 2_500_000})
+    assert placed.is_delivered(load(store_daemon(http={"ca_file": str(authority / "ca.pem")}), placed)) and rule.acted == 1
+
+
+# --- 49: proxies ---
+
+
+@pytest.fixture
+def proxy():
+    made = Proxy()
+    yield made
+    made.close()
+
+
+def test_https_goes_through_the_proxy_of_the_environment(secure_fake, authority, store_daemon, proxy):
+    placed = one(secure_fake, "http")
+    daemon = store_daemon(http={"ca_file": str(authority / "ca.pem")}, environment={"https_proxy": proxy.url})
+    assert placed.is_delivered(load(daemon, placed))
+    assert proxy.connects > 0 and set(proxy.authorities) == {placed.reference.split("/")[2]}
+
+
+def test_plain_http_goes_through_the_proxy_too(fake, store_daemon, proxy):
+    placed = one(fake, "http")
+    assert placed.is_delivered(load(store_daemon(environment={"http_proxy": proxy.url}), placed))
+    assert proxy.forwards + proxy.connects > 0
+
+
+def test_no_proxy_is_honoured(fake, store_daemon, proxy):
+    placed = one(fake, "http")
+    daemon = store_daemon(environment={"http_proxy": proxy.url, "no_proxy": "127.0.0.1,localhost"})
+    assert placed.is_delivered(load(daemon, placed)) and proxy.forwards + proxy.connects == 0
+
+
+def test_a_password_for_the_proxy_is_sent_to_it_alone_and_never_shown(secure_fake, authority, store_daemon, proxy):
+    proxy.user = "name:proxy-password-word"
+    placed = one(secure_fake, "http")
+    daemon = store_daemon(http={"ca_file": str(authority / "ca.pem")},
+                          environment={"https_proxy": proxy.url.replace("//", "//name:proxy-password-word@")})
+    assert placed.is_delivered(load(daemon, placed))
+    assert not any("proxy-authorization" in entry["headers"] for entry in secure_fake.requests("web"))
+    assert "proxy-password-word" not in daemon.log()
+
+
+def test_a_proxy_that_wants_a_password_is_named(secure_fake, authority, store_daemon, proxy):
+    proxy.user = "name:proxy-password-word"
+    placed = one(secure_fake, "http")
+    daemon = store_daemon(http={"ca_file": str(authority / "ca.pem")}, environment={"https_proxy": proxy.url})
+    outcome = load(daemon, placed)
+    assert refused(outcome, "PERMISSION_DENIED") and "proxy" in outcome.err and f":{proxy.port}" in outcome.err, outcome
+    assert proxy.refused <= 2, "no retries"
+
+
+def test_a_proxy_that_hangs_up_is_asked_again(secure_fake, authority, store_daemon, proxy):
+    proxy.die_after_bytes, proxy.deaths = 500_000, 3
+    placed = one(secure_fake, "http")
+    daemon = store_daemon(http={"ca_file": str(authority / "ca.pem")}, environment={"https_proxy": proxy.url})
+    assert placed.is_delivered(load(daemon, placed)) and proxy.deaths < 3
+
+
+def test_a_proxy_that_is_not_there_is_an_error(secure_fake, authority, store_daemon):
+    placed = one(secure_fake, "http")
+    daemon = store_daemon(http={"ca_file": str(authority / "ca.pem"), "max_tries": 2},
+                          environment={"https_proxy": f"http://127.0.0.1:{closed_port()}"})
+    outcome = load(daemon, placed)
+    assert refused(outcome, *UNREACHABLE), outcome
+    assert not secure_fake.requests("web")
