@@ -161,7 +161,7 @@ def test_ceph_takes_session_tokens_and_refuses_changed_ones(servers, checkpoint,
     server.call(*server.admin, "role-policy", "put", "--role-name", "r1", "--policy-name", "p1", f"--policy-doc={POLICY}")
     sts = boto3.client("sts", endpoint_url=server.urls["s3"], aws_access_key_id=server.keys[0], aws_secret_access_key=server.keys[1],
                        region_name="us-east-1")
-    keys = sts.assume_role(RoleArn="arn:aws:iam:::role/r1", RoleSessionName="s", DurationSeconds=900)["Credentials"]
+    keys = sts.assume_role(RoleArn="arn:aws:iam:::role/r1", RoleSessionName="session", DurationSeconds=900)["Credentials"]
     s3_environment(monkeypatch, server, AWS_ACCESS_KEY_ID=keys["AccessKeyId"], AWS_SECRET_ACCESS_KEY=keys["SecretAccessKey"],
                    AWS_SESSION_TOKEN=keys["SessionToken"])
     assert digests(daemon_for().cli.json("load", f"s3://real/{PREFIX}", "--digest")) == checkpoint[1]
