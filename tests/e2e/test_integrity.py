@@ -125,3 +125,21 @@ def test_the_daemon_keeps_what_it_found_for_the_next_client(daemon, model):
     second = daemon.cli.json("load", f"disk:{model}")
     assert second["from_replica"] and second["verified"] == first["verified"]
     assert "verified=unverified" in daemon.log()
+
+
+def test_a_daemon_may_require_verification(start, model, models):
+    daemon = start(sources={"verify": "required", "disk": {"trusted_roots": [str(models)]}})
+    done = daemon.cli.run("load", f"disk:{model}")
+    assert (done.code, done.status) == (1, "FAILED_PRECONDITION"), done
+    assert "sources.verify is required" in done.err and "no manifest" in done.err
+    made = daemon.cli.ok("manifest", f"disk:{model}", "--out", "-").out
+    (model / "model.manifest.json").write_text(made)
+    assert daemon.cli.json("load", f"disk:{model}")["verified"]["status"] == "verified"
+    done = daemon.cli.run("load", f"disk:{model}", "--slice", "a[1:5]")
+    assert (done.code, done.status) == (1, "FAILED_PRECONDITION"), done
+
+
+def test_a_daemon_may_leave_it(start, model, models):
+    daemon = start(sources={"verify": "none", "disk": {"trusted_roots": [str(models)]}})
+    (model / "model.manifest.json").write_text("{}")
+    assert daemon.cli.json("load", f"disk:{model}")["verified"]["status"] == "off"

@@ -12,8 +12,8 @@ from stores_fixture import fake  # noqa: F401
 @pytest.fixture
 def bucket(fake, tmp_path):  # noqa: F811
     """gs://models/m with two parts and an index; returns its bytes by name."""
-    checkpoints.write(tmp_path / "m", {"a": checkpoints.blob(1, 9 * MiB), "b": checkpoints.blob(2, MiB)},
-                      {"c": checkpoints.blob(3, 2 * MiB)})
+    checkpoints.write(tmp_path / "m", {"a": checkpoints.blob(1, MiB), "b": checkpoints.blob(2, 300_000)},
+                      {"c": checkpoints.blob(3, 100_000)})
     files = {path.name: path.read_bytes() for path in (tmp_path / "m").iterdir()}
     for name, data in files.items():
         fake.world.put("gcs", f"models/m/{name}", data)
@@ -36,7 +36,7 @@ def test_a_load_is_verified_by_the_stores_crc32c(alone, bucket):
     done = alone("load", "gs://models/m", "--json")
     verified = done.report["verified"]
     assert (verified["status"], verified["by"], verified["healed"]) == ("verified", "crc32c", 0), done
-    assert verified["bytes"] == 12 * MiB
+    assert verified["bytes"] == MiB + 400_000
 
 
 def test_a_part_of_an_object_is_not_verified_without_a_manifest(alone, bucket):
@@ -52,14 +52,14 @@ def test_verify_compares_every_byte_with_the_store(alone, bucket):
 
 
 def test_verify_finds_bytes_that_are_always_wrong(alone, bucket, fake):  # noqa: F811
-    fake.fault({"flip": 5_000_000}, {"listener": "gcs", "path": "00001-of-00002.*alt=media", "covers": 5_000_000}, times=0)
+    fake.fault({"flip": 700_000}, {"listener": "gcs", "path": "00001-of-00002.*alt=media", "covers": 700_000}, times=0)
     done = alone("verify", "gs://models/m")
     assert (done.code, done.status) == (1, "DATA_LOSS"), done
     assert "model-00001-of-00002.safetensors" in done.err and "BAD" in done.out
 
 
 def test_verify_reads_again_what_came_wrong_once(alone, bucket, fake):  # noqa: F811
-    fake.fault({"flip": 5_000_000}, {"listener": "gcs", "path": "00001-of-00002.*alt=media", "covers": 5_000_000}, times=1)
+    fake.fault({"flip": 700_000}, {"listener": "gcs", "path": "00001-of-00002.*alt=media", "covers": 700_000}, times=1)
     done = alone("verify", "gs://models/m", "--json")
     assert done.code == 0 and done.report["verified"]["status"] == "verified", done
     assert [file["healed"] for file in done.report["checked"]] == [True, False]
@@ -76,7 +76,7 @@ def test_a_manifest_beside_the_objects_vouches_for_parts_of_them(alone, bucket, 
 
 
 def test_a_manifest_is_not_made_of_bytes_that_the_store_denies(alone, bucket, fake):  # noqa: F811
-    fake.fault({"flip": 5_000_000}, {"listener": "gcs", "path": "00001-of-00002.*alt=media", "covers": 5_000_000}, times=0)
+    fake.fault({"flip": 700_000}, {"listener": "gcs", "path": "00001-of-00002.*alt=media", "covers": 700_000}, times=0)
     done = alone("manifest", "gs://models/m", "--out", "-")
     assert (done.code, done.status, done.out) == (1, "DATA_LOSS", ""), done
 
@@ -84,11 +84,11 @@ def test_a_manifest_is_not_made_of_bytes_that_the_store_denies(alone, bucket, fa
 def test_a_wrong_tensor_of_a_partial_load_is_healed_or_named(alone, bucket, fake):  # noqa: F811
     made = alone("manifest", "gs://models/m", "--out", "-")
     fake.world.put("gcs", "models/m/model.manifest.json", made.out.encode())
-    fault = {"listener": "gcs", "path": "00001-of-00002.*alt=media", "covers": 9 * MiB + 500_000}
-    fake.fault({"flip": 9 * MiB + 500_000}, fault, times=1)
+    fault = {"listener": "gcs", "path": "00001-of-00002.*alt=media", "covers": MiB + 100_000}
+    fake.fault({"flip": MiB + 100_000}, fault, times=1)
     done = alone("load", "gs://models/m", "--json", "--tensor", "b")
     assert done.code == 0 and done.report["verified"]["healed"] == 1, done
-    fake.fault({"flip": 9 * MiB + 500_000}, fault, times=0)
+    fake.fault({"flip": MiB + 100_000}, fault, times=0)
     done = alone("load", "gs://models/m", "--tensor", "b")
     assert (done.code, done.status) == (1, "DATA_LOSS"), done
     assert "tensor b" in done.err
