@@ -109,9 +109,12 @@ static int ask(struct redirect *redirect, const char *url, char **next, struct e
                                    .max_reply_bytes = MAX_BODY_BYTES,
                                    .accept_any_status = true};
     struct http_reply reply = {0};
+    struct error why; /* says something of an accepted refusal, too: kept from those who take it for a failure */
     *next = NULL;
-    if (http_fetch(stores_http(redirect->stores), &call, &reply, error) < 0)
+    if (http_fetch(stores_http(redirect->stores), &call, &reply, &why) < 0) {
+        *error = why;
         return -1;
+    }
     int failed = 0, status = reply.head.status;
     if (status >= 300 && status < 400) {
         *next = next_hop(redirect, url, &reply, error);

@@ -256,7 +256,11 @@ static int ask(const struct source_https *https, const char *url, const struct w
                                    .max_reply_bytes = OBJECT_HEAD_BYTES,
                                    .accept_any_status = true,
                                    .follow_redirects = true};
-    return http_fetch(stores_http(https->objects.stores), &call, reply, error);
+    struct error why; /* says something of an accepted 304, too */
+    if (http_fetch(stores_http(https->objects.stores), &call, reply, &why) == 0)
+        return 0;
+    *error = why;
+    return -1;
 }
 
 static int https_stat(struct object_source *source, const char *name, struct object *object, struct error *error)

@@ -1,0 +1,234 @@
+"""hf:// as a source: revisions, pages, redirects to the content network, tokens, gated repositories and the local cache."""
+import hashlib
+import os
+
+import pytest
+
+import checkpoints
+from stage import MiB, Tensorcast
+from stores_fixture import fake  # noqa: F401
+
+TOKEN = "hf_very_secret_token"
+
+
+@pytest.fixture
+def weights(fake, tmp_path):  # noqa: F811
+    parts = checkpoints.write(tmp_path / "m", {"a": checkpoints.blob(1, 3 * MiB)}, {"b": checkpoints.blob(2, MiB)})
+    (tmp_path / "m" / "config.json").write_text("{}")
+    fake.world.preload("hub", "org/model", tmp_path / "m")
+    return parts
+
+
+@pytest.fixture
+def settings(fake, tmp_path):  # noqa: F811
+    """Environment: our hub, an empty home."""
+    return {"HF_ENDPOINT": fake.url("hub"), "HF_HOME": str(tmp_path / "home")}
+
+
+@pytest.fixture(params=["daemon", "standalone"])
+def serve(request, settings):
+    """serve(**environment) -> a command line that loads with these settings."""
+    start = request.getfixturevalue("start")
+
+    def make(**more):
+        environment = {**settings, **more}
+        if request.param == "daemon":
+            daemon = start(running=False)
+            daemon.start(environment=environment)
+            daemon.cli.daemon = daemon
+            return daemon.cli
+        alone = Tensorcast("/tmp/tc8-no-daemon-here.sock")
+        alone.environment.update(environment)
+        run, alone.daemon = alone.run, None
+        alone.run = lambda *arguments, **how: run(*arguments, "--standalone", **how)
+        return alone
+
+    return make
+
+
+def same(report, weights):  # noqa: F811
+    assert checkpoints.digests(report) == {name: checkpoints.digest(array) for name, array in weights.items()}
+
+
+def load(cli, reference):
+    return cli.json("load", reference, "--digest")
+
+
+def cache_of(fake, tmp_path, without=()):  # noqa: F811
+    """The hub's cache on this host as its own client leaves it."""
+    repository = fake.world.repository("org/model")
+    folder = tmp_path / "home" / "hub" / "models--org--model"
+    for path, made in repository.files.items():
+        if path in without:
+            continue
+        blob = folder / "blobs" / (repository.sha256(path) if repository.is_large(path) else repository.git_id(path))
+        link = folder / "snapshots" / repository.commit / path
+        for place in (blob, link):
+            place.parent.mkdir(parents=True, exist_ok=True)
+        blob.write_bytes(bytes(made.data))
+        link.symlink_to(os.path.relpath(blob, link.parent))
+    (folder / "refs").mkdir()
+    (folder / "refs" / "main").write_text(repository.commit)
+    return folder
+
+
+def test_a_repository_a_commit_and_one_file_of_it_arrive(serve, fake, weights):  # noqa: F811
+    cli = serve()
+    commit = fake.world.repository("org/model").commit
+    same(load(cli, "hf://org/model"), weights)
+    same(load(cli, f"hf://org/model@{commit}"), weights)
+    report = load(cli, "hf://org/model@main/model-00002-of-00002.safetensors")
+    assert checkpoints.digests(report) == {"b": checkpoints.digest(weights["b"])}
+
+
+def test_a_folder_of_a_repository_is_an_artifact(serve, fake, weights, tmp_path):  # noqa: F811
+    fake.world.preload("hub", "org/model/sub/dir", tmp_path / "m")
+    cli = serve()
+    fake.world.repository("org/model").put("sub/dir/model-00003-of-00003.safetensors", b"not in the index")
+    same(load(cli, "hf://org/model@main/sub/dir"), weights)
+
+
+def test_the_commit_is_in_every_url_after_the_first(serve, fake, weights):  # noqa: F811
+    load(serve(), "hf://org/model")
+    asked = [entry["path"] for entry in fake.requests("hub")]
+    commit = fake.world.repository("org/model").commit
+    assert asked[0] == "/api/models/org/model/revision/main"
+    assert asked[1:] and all(commit in path for path in asked[1:]), asked
+
+
+def test_before_data_a_part_costs_two_requests_and_the_repository_two(serve, fake, weights):  # noqa: F811
+    serve().json("inspect", "hf://org/model")
+    assert len(fake.requests("hub", method="GET")) == 3  # commit, tree, index
+    assert len(fake.requests("hub", method="HEAD")) == 3  # where index and parts are
+    assert len(fake.requests("cdn")) == 2
+
+
+def test_a_tree_of_many_pages_is_read_to_its_end(serve, fake, weights):  # noqa: F811
+    fake.hub.page = 1
+    same(load(serve(), "hf://org/model"), weights)
+    assert len([entry for entry in fake.requests("hub") if "/tree/" in entry["path"]]) == 4
+
+
+@pytest.mark.parametrize("trick", ["list_loop", "repeat_items"])
+def test_a_tree_that_repeats_itself_is_refused(serve, fake, weights, trick):  # noqa: F811
+    fake.hub.page = 1
+    setattr(fake.hub, trick, True)
+    done = serve().run("load", "hf://org/model")
+    assert (done.code, done.status) == (1, "DATA_LOSS"), done
+
+
+def test_the_token_goes_to_the_hub_alone(serve, fake, weights):  # noqa: F811
+    fake.world.tokens[TOKEN] = None
+    cli = serve(HF_TOKEN=TOKEN)
+    same(load(cli, "hf://org/model"), weights)
+    assert all(entry["authorization"] for entry in fake.requests("hub"))
+    assert fake.requests("cdn") and not any(entry["authorization"] for entry in fake.requests("cdn"))
+    if cli.daemon:
+        assert TOKEN not in cli.daemon.log()
+        assert 'event=store_credentials scheme=hf' in cli.daemon.log() and "credentials=HF_TOKEN" in cli.daemon.log()
+
+
+def test_a_token_file_is_read_from_where_the_hub_s_own_client_keeps_it(serve, fake, weights, tmp_path):  # noqa: F811
+    fake.world.tokens[TOKEN] = None
+    repository = fake.world.repository("org/model")
+    repository.private, repository.readers = True, {TOKEN}
+    cli = serve()
+    done = cli.run("load", "hf://org/model")
+    assert (done.code, done.status) == (1, "NOT_FOUND") and "without a token" in done.err, done
+    (tmp_path / "home").mkdir()
+    (tmp_path / "home" / "token").write_text(TOKEN + "\n")
+    same(load(cli, "hf://org/model"), weights)
+
+
+def test_a_gated_repository_says_what_to_do(serve, fake, weights):  # noqa: F811
+    fake.world.tokens[TOKEN] = None
+    fake.world.repository("org/model").gated = "auto"
+    for cli in (serve(), serve(HF_TOKEN=TOKEN)):
+        done = cli.run("load", "hf://org/model")
+        assert (done.code, done.status) == (1, "PERMISSION_DENIED"), done
+        assert "accept its licence at" in done.err and TOKEN not in done.err
+
+
+def test_what_does_not_exist_is_not_found(serve, fake, weights):  # noqa: F811
+    cli = serve()
+    for reference in ("hf://org/nobody", "hf://org/model@nothing", "hf://org/model@main/no/folder"):
+        done = cli.run("load", reference)
+        assert (done.code, done.status) == (1, "NOT_FOUND"), done
+    for reference in ("hf://", "hf:org/model", "hf://org/mo del", "hf://../model", "hf://org/model@main/../x"):
+        done = cli.run("load", reference)
+        assert (done.code, done.status) == (1, "INVALID_ARGUMENT"), done
+
+
+def test_a_refused_link_is_asked_for_again_once_for_all_ranges(serve, fake, weights):  # noqa: F811
+    fake.fault({"status": 403}, {"listener": "cdn", "range": "^bytes=[1-9]"}, nth=1, times=1)
+    same(load(serve(), "hf://org/model"), weights)
+    assert len(fake.requests("hub", method="HEAD")) == 4
+
+
+def test_links_that_are_always_refused_fail_the_load(serve, fake, weights):  # noqa: F811
+    fake.fault({"status": 403}, {"listener": "cdn"}, times=0)
+    done = serve().run("load", "hf://org/model")
+    assert (done.code, done.status) == (1, "PERMISSION_DENIED"), done
+    assert "X-Amz-Signature" not in done.err or "X-Amz-Signature=..." in done.err
+
+
+def test_a_redirect_away_from_the_page_list_gets_no_token(serve, fake, weights):  # noqa: F811
+    fake.world.tokens[TOKEN] = None
+    elsewhere = fake.url("web", "localhost")
+    fake.fault({"headers": {"Link": f'<{elsewhere}/tree>; rel="next"'}}, {"listener": "hub", "path": "/tree/"})
+    done = serve(HF_TOKEN=TOKEN).run("load", "hf://org/model")
+    assert (done.code, done.status) == (1, "DATA_LOSS"), done
+    assert not fake.requests("web")
+
+
+def test_a_whole_cache_is_read_instead_of_the_hub_s_files(serve, fake, weights, tmp_path):  # noqa: F811
+    cache_of(fake, tmp_path)
+    cli = serve()
+    same(load(cli, "hf://org/model"), weights)
+    assert [entry["path"] for entry in fake.requests("hub")] == ["/api/models/org/model/revision/main"]
+    assert not fake.requests("cdn")
+
+
+def test_offline_asks_nothing_of_the_hub(serve, fake, weights, tmp_path):  # noqa: F811
+    cli = serve(HF_HUB_OFFLINE="1")
+    done = cli.run("load", "hf://org/model")
+    assert (done.code, done.status) == (1, "FAILED_PRECONDITION") and "HF_HUB_OFFLINE" in done.err, done
+    cache_of(fake, tmp_path)
+    same(load(cli, "hf://org/model"), weights)
+    assert not fake.requests("hub")
+
+
+def test_a_cache_without_a_part_or_of_another_commit_is_not_used(serve, fake, weights, tmp_path):  # noqa: F811
+    cache_of(fake, tmp_path, without=("model-00002-of-00002.safetensors",))
+    same(load(serve(), "hf://org/model"), weights)
+    assert fake.requests("cdn")
+
+
+def test_a_cache_link_that_leads_out_of_the_repository_is_refused(serve, fake, weights, tmp_path):  # noqa: F811
+    folder = cache_of(fake, tmp_path)
+    commit = fake.world.repository("org/model").commit
+    link = folder / "snapshots" / commit / "model-00001-of-00002.safetensors"
+    secret = tmp_path / "secret.safetensors"
+    secret.write_bytes(link.read_bytes())
+    link.unlink()
+    link.symlink_to(secret)
+    done = serve().run("load", "hf://org/model")
+    assert (done.code, done.status) == (1, "PERMISSION_DENIED"), done
+
+
+def test_a_new_commit_is_another_artifact(serve, fake, weights, tmp_path):  # noqa: F811
+    cli = serve()
+    same(load(cli, "hf://org/model"), weights)
+    fresh = checkpoints.write(tmp_path / "n", {"a": checkpoints.blob(5, MiB)}, {"b": checkpoints.blob(6, MiB)})
+    fake.world.preload("hub", "org/model", tmp_path / "n")
+    fake.world.repository("org/model").new_commit()
+    same(load(cli, "hf://org/model"), fresh)
+
+
+def test_sha256_of_the_tree_is_what_the_file_must_have(serve, fake, weights, tmp_path):  # noqa: F811
+    name = "model-00001-of-00002.safetensors"
+    digest = hashlib.sha256((tmp_path / "m" / name).read_bytes()).hexdigest()
+    assert fake.world.repository("org/model").sha256(name) == digest
+    fake.fault({"flip": True}, {"listener": "cdn", "range": "^bytes=[1-9]", "path": digest}, times=0)
+    done = serve().run("load", "hf://org/model")
+    assert (done.code, done.status) == (1, "DATA_LOSS"), done
