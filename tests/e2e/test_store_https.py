@@ -48,7 +48,7 @@ def test_a_folder_with_an_index_and_a_single_file_arrive(cli, fake, weights):  #
 def test_inspect_explain_and_verify_work(cli, fake, weights):  # noqa: F811
     reference = f"{fake.url('web')}/m"
     assert {t["name"] for t in cli.json("inspect", reference)["tensors"]} == {"a", "b"}
-    assert "source    remote" in cli.ok("explain", reference).out
+    assert "model-00002-of-00002.safetensors" in cli.ok("explain", reference).out
     cli.ok("verify", reference)
 
 
