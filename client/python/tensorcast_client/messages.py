@@ -64,17 +64,23 @@ ReleaseResponse = Table(released_replicas=(1, "uint"), released_bytes=(2, "uint"
 
 StatusRequest = Table()
 ReplicaStatus = Table(artifact=(1, "string"), view_digest=(2, "string"), bytes=(3, "uint"), leases=(4, "uint"),
-                      memory=(5, "string"), idle_s=(6, "double"), identity=(7, "string"))
+                      memory=(5, "string"), idle_s=(6, "double"), identity=(7, "string"), device=(8, "string"))
 LoadStatus = Table(load_id=(1, "string"), artifact=(2, "string"), stage=(3, "string"), done_bytes=(4, "uint"),
                    total_bytes=(5, "uint"), clients=(6, "uint"), age_s=(7, "double"))
 CalibrationStatus = Table(device=(1, "string"), cached_request_us=(2, "double"), cached_gbps=(3, "double"),
                           uncached_request_us=(4, "double"), uncached_gbps=(5, "double"), copy_gbps=(6, "double"),
                           fresh_gbps=(7, "double"), samples=(8, "uint"))
+DeviceStatus = Table(device=(1, "string"), model=(2, "string"), state=(3, "string"), problem=(4, "string"),
+                     memory_bytes=(5, "uint"), budget_bytes=(6, "uint"), used_bytes=(7, "uint"))
+StoreStatus = Table(origin=(1, "string"), latency_us=(2, "uint"), connection_gbps=(3, "double"), total_gbps=(4, "double"),
+                    parallel_requests=(5, "uint"), in_flight=(6, "uint"), requests=(7, "uint"), retries=(8, "uint"),
+                    hedges=(9, "uint"), throttled=(10, "uint"), received_bytes=(11, "uint"))
 StatusResponse = Table(version=(1, "string"), pid=(2, "uint"), uptime_s=(3, "double"), host_budget_bytes=(4, "uint"),
                        used_bytes=(5, "uint"), staging_bytes=(6, "uint"), pool_bytes=(7, "uint"),
                        replicas=(8, "messages", ReplicaStatus), loads=(9, "messages", LoadStatus), leases=(10, "uint"),
                        connections=(11, "uint"), calibration=(12, "messages", CalibrationStatus),
-                       cached_headers_bytes=(13, "uint"), state=(14, "string"))
+                       cached_headers_bytes=(13, "uint"), state=(14, "string"), devices=(21, "messages", DeviceStatus),
+                       devices_problem=(22, "string"), stores=(20, "messages", StoreStatus))
 
 FetchSidecarsRequest = Table(artifact=(1, "string"), names=(2, "strings"), list_only=(3, "bool"))
 SidecarList = Table(files=(1, "messages", File))

@@ -36,8 +36,12 @@ def status(answer):
     """A StatusResponse as the object that `tensorcast status --json` prints."""
     fields = dict(vars(answer))
     calibration = {costs.pop("device"): costs for costs in map(_fields, fields.pop("calibration"))}
+    calibration.update((store.pop("origin"), store) for store in map(_fields, fields.pop("stores")))
     memory = {name: fields.pop(name) for name in _MEMORY}
-    lists = {name: [_fields(item) for item in fields.pop(name)] for name in ("replicas", "loads")}
+    lists = {name: [_fields(item) for item in fields.pop(name)] for name in ("replicas", "loads", "devices")}
+    for replica in lists["replicas"]:
+        if not replica["device"]:  # as the command, which says nothing of host memory
+            del replica["device"]
     return {**fields, "memory": memory, **lists, "calibration": calibration}
 
 
