@@ -41,7 +41,7 @@ $(CUDA_UNITS): $(CUDA_PLUGIN) $(FAKE_RUNTIME)
 $(CUDA_UNITS): TEST_EXTRA = -Wl,--no-as-needed $(FAKE_RUNTIME) $(FAKE_DRIVER) -Wl,-rpath,'$$ORIGIN/../../fake/cuda'
 else
 plugins:
-	@bash daemon/plugins/cuda/find_cuda.sh -v
+	@$(if $(filter 0,$(CUDA)),echo 'plugins: no tensorcast-cuda.so because CUDA=0',bash daemon/plugins/cuda/find_cuda.sh -v)
 endif
 
 # On a machine with a GPU: T1 to T10 of docs/gpu.md.

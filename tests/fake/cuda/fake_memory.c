@@ -15,10 +15,10 @@
 enum { MAX_RANGES = 4096 };
 
 struct allocation {
+    struct allocation *next;
     int fd, device;
     uint64_t bytes;
     unsigned n_uses; /* the handle, and each mapping */
-    bool is_released;
 };
 
 struct range {
@@ -27,6 +27,7 @@ struct range {
     bool is_allowed;
 };
 
+static struct allocation *allocations; /* a real driver knows them, too: what is given up is not lost */
 static struct range ranges[MAX_RANGES];
 static struct range pins[MAX_RANGES];
 static struct fake_cuda_live live_memory;
@@ -38,6 +39,10 @@ static void give_up_use(struct allocation *allocation)
         return;
     live_memory.bytes -= allocation->bytes;
     used_bytes[allocation->device] -= allocation->bytes;
+    struct allocation **at = &allocations;
+    while (*at != allocation)
+        at = &(*at)->next;
+    *at = allocation->next;
     close(allocation->fd);
     free(allocation);
 }
@@ -45,7 +50,8 @@ static void give_up_use(struct allocation *allocation)
 static struct allocation *add(int fd, int device, uint64_t bytes)
 {
     struct allocation *allocation = calloc(1, sizeof *allocation);
-    *allocation = (struct allocation){.fd = fd, .device = device, .bytes = bytes, .n_uses = 1};
+    *allocation = (struct allocation){.next = allocations, .fd = fd, .device = device, .bytes = bytes, .n_uses = 1};
+    allocations = allocation;
     live_memory.handles++;
     live_memory.bytes += bytes;
     used_bytes[device] += bytes;
