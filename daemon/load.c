@@ -143,7 +143,8 @@ static void run_done(struct run *run, void *data, const struct error *error)
     if (error) {
         load->failed = true;
         load->error = *error;
-    } else if (!load->shared_the_host && load->target.device == table->services->device && !load->parts.mapping->artifact->source->caps.remote) {
+    } else if (!load->shared_the_host && load->target.device == table->services->device &&
+               !load->parts.mapping->artifact->source->caps.remote) {
         calibration_learn(table->services->calibration, load->parts.mapping->artifact->source->caps.device_id,
                           run_report(run));
     }

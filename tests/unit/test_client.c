@@ -459,7 +459,14 @@ static void a_load_maps_its_tensors_under_the_names_of_the_view(void **state)
     assert_non_null(load);
     assert_true(fake.has_view && fake.n_names == 3 && fake.n_starts == 2 && fake.first_start == 1);
     assert_int_equal(handoff.token[0], 0xa5);
-    assert_int_equal((uintptr_t)tc_load_memory(load, &bytes) % (2 << 20), 0);
+    const char *memory = tc_load_memory(load, &bytes);
+    assert_int_equal((uintptr_t)memory % (2 << 20), 0);
+    assert_string_equal(tc_load_device(load), "");
+    char piece[8];
+    assert_int_equal(tc_load_read(load, bytes - sizeof piece, sizeof piece, piece, &error), 0);
+    assert_memory_equal(piece, memory + bytes - sizeof piece, sizeof piece);
+    assert_int_equal(tc_load_read(load, bytes - sizeof piece + 1, sizeof piece, piece, &error), -1);
+    assert_string_equal(error.reason, "OUTSIDE_MEMORY");
     assert_int_equal(bytes, CONTENT_BYTES);
     assert_int_equal(tc_load_n_tensors(load), 3);
     tc_load_tensor(load, 0, &tensor);

@@ -243,6 +243,24 @@ static void a_view_of_no_tensors_is_refused(void **state)
     refuse(scene, "EMPTY_VIEW", "whole artifact");
 }
 
+static void every_way_to_say_host_memory_is_no_device(void **state)
+{
+    struct scene *scene = *state;
+    static const char *const host[] = {NULL, "", "cpu", "cpu:0"};
+    for (size_t i = 0; i < sizeof host / sizeof host[0]; i++) {
+        scene->request.device = host[i];
+        accept(scene);
+        assert_null(scene->spec.device);
+    }
+    char name[65] = "";
+    memset(name, 'x', 63);
+    scene->request.device = name;
+    accept(scene);
+    assert_string_equal(scene->spec.device, name);
+    name[63] = 'x';
+    refuse(scene, "DEVICE_TOO_LONG", "64");
+}
+
 static void the_spec_outlives_the_request(void **state)
 {
     struct scene *scene = *state;
@@ -286,6 +304,7 @@ int main(void)
         TEST(a_required_collective_and_another_executor_contradict_each_other),
         TEST(alignment_is_a_power_of_two_up_to_2_mib),
         TEST(a_view_of_no_tensors_is_refused),
+        TEST(every_way_to_say_host_memory_is_no_device),
         TEST(the_spec_outlives_the_request),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

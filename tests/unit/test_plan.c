@@ -390,6 +390,18 @@ static void a_device_without_direct_segments_is_no_target_for_local(void **state
     assert_selected(plan, GENERIC, "auto_generic:target_not_gpu:no_direct_segments,strategy_disabled");
 }
 
+static void a_device_with_a_copy_queue_is_a_target_for_every_executor(void **state)
+{
+    struct scene *scene = *state;
+    mapping_fake_add_bytes(scene->fake, 0, 64);
+    scene->facts.device.direct_segments = false;
+    scene->facts.device.queued_copies = true;
+    scene->strategy.enable_owner_file_collective = true;
+    const struct plan *plan = build(scene);
+    assert_true(plan->candidates[LOCAL].eligible);
+    assert_string_equal(plan->candidates[EXECUTOR_OWNER_FILE_COLLECTIVE].reason, "collective_group_missing");
+}
+
 static void local_needs_a_least_staging_unless_everything_lands_in_place(void **state)
 {
     struct scene *scene = *state;
@@ -582,6 +594,7 @@ int main(void)
         TEST(local_batching_can_be_switched_off),
         TEST(a_local_preference_that_cannot_be_met_says_why),
         TEST(a_device_without_direct_segments_is_no_target_for_local),
+        TEST(a_device_with_a_copy_queue_is_a_target_for_every_executor),
         TEST(local_needs_a_least_staging_unless_everything_lands_in_place),
         TEST(temporary_memory_never_exceeds_the_staging_budget),
         TEST(a_required_collective_that_cannot_be_is_an_error_with_its_reason),
