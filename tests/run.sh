@@ -60,8 +60,11 @@ jax_tests() { "$(bash setup/setup.sh jax)" -m pytest -q -p no:cacheprovider test
 vllm_plan() { python -m pytest -q -p no:cacheprovider --ignore=tests/vllm/real tests/vllm; }
 asan() { make -j"$jobs" asan; }
 tsan() { make -j"$jobs" tsan; }
-asan_e2e() { TENSORCAST_BUILD=build/asan python -m pytest -q tests/e2e/test_{equality,crashes,crowds,faults,lifecycle,sidecars}.py; }
-tsan_e2e() { TENSORCAST_BUILD=build/tsan python -m pytest -q tests/e2e/test_{crashes,crowds}.py; }
+store_faults="many_faults or remainder or dies or told_to_stop or two_connections" # of the stores, also under the sanitizers
+asan_e2e() { TENSORCAST_BUILD=build/asan python -m pytest -q tests/e2e/test_{equality,crashes,crowds,faults,lifecycle,sidecars}.py &&
+  TENSORCAST_BUILD=build/asan python -m pytest -q -k "$store_faults" tests/e2e/test_store_faults.py; }
+tsan_e2e() { TENSORCAST_BUILD=build/tsan python -m pytest -q tests/e2e/test_{crashes,crowds}.py &&
+  TENSORCAST_BUILD=build/tsan python -m pytest -q -k "$store_faults" tests/e2e/test_store_faults.py; }
 
 wanted=${*:-rules check numpy client python_tests jax_tests vllm_plan e2e stores asan asan_e2e tsan tsan_e2e}
 if ! { stage setup setup && stage build build; }; then exit 1; fi
