@@ -347,7 +347,7 @@ static void connections_reset_at_accept_shrink_the_limit(void **state)
         pthread_join(threads[i], NULL);
     assert_int_equal(n_good, READERS);
     http_engine_statistics(scene.engine, scene.url, &statistics);
-    assert_true(statistics.limit < 16);
+    assert_true(statistics.throttled > 0); /* how often it was cut; by now it may have grown again */
     assert_int_equal(statistics.in_flight, 0);
 }
 
