@@ -26,7 +26,7 @@ struct answer { /* one event: a list entry, or a chunk when data is set */
 };
 enum { MAX_ANSWERS = 8 };
 
-static struct {
+static struct fake {
     struct answer answers[MAX_ANSWERS];
     bool without_list;
     struct error error; /* at the end */
@@ -45,12 +45,12 @@ static void meet(void)
     turn++;
 }
 
-static void send_list(struct rpc_call *call)
+static void send_list(struct rpc_call *call, const struct answer *answers)
 {
     Tensorcast__Daemon__V1__SidecarEvent event = TENSORCAST__DAEMON__V1__SIDECAR_EVENT__INIT;
     Tensorcast__Daemon__V1__SidecarList list = TENSORCAST__DAEMON__V1__SIDECAR_LIST__INIT;
     Tensorcast__Daemon__V1__File files[MAX_ANSWERS], *pointers[MAX_ANSWERS];
-    for (const struct answer *answer = fake.answers; answer->name && !answer->data; answer++) {
+    for (const struct answer *answer = answers; answer->name && !answer->data; answer++) {
         tensorcast__daemon__v1__file__init(&files[list.n_files]);
         files[list.n_files].name = (char *)answer->name;
         files[list.n_files].bytes = answer->bytes;
@@ -80,15 +80,15 @@ static void on_fetch(struct rpc_call *call, const ProtobufCMessage *message, voi
     (void)context;
     meet();
     fake.list_only = ((const Tensorcast__Daemon__V1__FetchSidecarsRequest *)message)->list_only;
-    if (!fake.without_list)
-        send_list(call);
-    for (size_t i = 0; i < MAX_ANSWERS; i++)
-        if (fake.answers[i].data)
-            send_chunk(call, &fake.answers[i]);
-    const struct error at_end = fake.error;
+    const struct fake now = fake; /* a client that refuses the list has the next test under way before the rest is sent */
     meet();
-    if (at_end.code)
-        rpc_call_fail(call, &at_end);
+    if (!now.without_list)
+        send_list(call, now.answers);
+    for (size_t i = 0; i < MAX_ANSWERS; i++)
+        if (now.answers[i].data)
+            send_chunk(call, &now.answers[i]);
+    if (now.error.code)
+        rpc_call_fail(call, &now.error);
     else
         rpc_call_end(call);
 }
