@@ -72,13 +72,13 @@ class Bench:
 class Service:
     """A fresh tensorcastd on sockets of its own."""
 
-    def __init__(self, bench, pool_bytes=0, staging="64MiB"):
+    def __init__(self, bench, pool_bytes=0, staging="64MiB", sources=(), memory=()):
         self.folder = Path(tempfile.mkdtemp(prefix="tcb-", dir="/tmp"))
         self.socket = self.folder / "d.sock"
         config = {"server": {"socket_path": str(self.socket), "state_dir": str(self.folder / "state")},
                   "memory": {"host_budget": "16GiB", "staging_budget": staging, "pool_budget": pool_bytes,
-                             "replica_idle_ttl": "0s" if pool_bytes else "10m"},
-                  "sources": {"disk": {"trusted_roots": [str(bench.data)]}}, "logging": {"level": "warn"}}
+                             "replica_idle_ttl": "0s" if pool_bytes else "10m", **dict(memory)},
+                  "sources": {"disk": {"trusted_roots": [str(bench.data)]}, **dict(sources)}, "logging": {"level": "warn"}}
         (self.folder / "config.yaml").write_text(json.dumps(config))  # JSON is YAML
         self.bench, self.log = bench, open(self.folder / "log", "w+")
         self.process = subprocess.Popen([bench.build / "tensorcastd", "--config", self.folder / "config.yaml"],
@@ -119,7 +119,7 @@ class Rank:
 
     def __init__(self, bench, contender, job):
         if contender.loader == "C":
-            command = [bench.c_worker, job.socket, f"disk:{job.folder}", "120000"]
+            command = [bench.c_worker, job.socket, job.reference or f"disk:{job.folder}", "120000"]
         else:
             command = [sys.executable, HERE / "worker.py", contender.loader, json.dumps(vars(job)), bench.library, bench.tiny]
         environment = {**os.environ, **({"OMP_NUM_THREADS": "1"} if job.ranks > 1 else {})}
@@ -127,7 +127,7 @@ class Rank:
         self.process = subprocess.Popen(list(map(str, command)), stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                                         stderr=self.errors, env=environment)
         if contender.loader == "C":
-            self.say("".join(view_lines(job)))
+            self.say("".join(job.view_lines if job.view_lines is not None else view_lines(job)))
 
     def say(self, text):
         self.process.stdin.write(f"{text}\n".encode())
@@ -191,14 +191,14 @@ def expected_digests(bench, job):
     return bench.expected[key]
 
 
-def prepare_machine(bench, case):
+def prepare_machine(bench, case, quiet_s=5):
     """Cold or hot, and enough memory that is really there; checked at the last moment."""
     files = case.files()
     if case.temperature == "cold":
         machine.make_cold(files)
     else:
         machine.make_hot(files)
-    machine.wait_until_quiet()
+    machine.wait_until_quiet(quiet_s)
     bench.backed.take(int(2.3 * case.bytes()) + GIB)
     if case.temperature == "hot":
         machine.make_hot(files)

@@ -15,6 +15,8 @@ class Job:
     rank: int = 0
     ranks: int = 1
     socket: str = ""
+    reference: str = ""  # where the folder lies in a store; empty: it is loaded from the disk
+    view_lines: list | None = None  # for the C worker: what to load, instead of what the ranks of a model do
 
     def files(self):
         return sorted(Path(self.folder).glob("*.safetensors"))
@@ -111,7 +113,7 @@ class Tensorcast:
         self.client = self.client_module.connect(f"unix:{job.socket}", timeout=60.0)
 
     def load(self, job):
-        artifact = self.client.artifact(f"disk:{job.folder}")
+        artifact = self.client.artifact(job.reference or f"disk:{job.folder}")
         if job.ranks == 1:
             names, slices = list(artifact.tensor_names), {}
         else:

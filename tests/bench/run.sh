@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Measures tensorcast beside the machine's ceilings and other loaders; `make bench` calls it. As root, on a quiet machine.
-# usage: run.sh BUILD_DIR [options of bench.py]; without --write and --quick the table goes into docs/performance.md.
+# usage: run.sh BUILD_DIR [options of bench.py], or run.sh BUILD_DIR --stores [options of stores_bench.py]; without --write
+# and --quick the table goes into docs/performance.md.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 build=${1:-build}
@@ -12,14 +13,21 @@ gcc "${flags[@]}" -o "$build/bench/native" tests/bench/native.c -lpthread
 gcc "${flags[@]}" -shared -fPIC -o "$build/bench/libtouch.so" tests/bench/native.c -lpthread
 gcc "${flags[@]}" -Iclient -o "$build/bench/worker" tests/bench/worker.c -L"$build/bench" -L"$build" -ltouch -ltensorcast \
   -Wl,-rpath,'$ORIGIN:$ORIGIN/..'
+gcc "${flags[@]}" -o "$build/bench/slow_store" tests/bench/slow_store.c -lpthread
+gcc "${flags[@]}" -o "$build/bench/download" tests/bench/download.c -L"$build/bench" -ltouch -lcurl -lcrypto -Wl,-rpath,'$ORIGIN'
 copy=$(mktemp -d)
 trap 'rm -rf "$copy"' EXIT
 cp -r client/python "$copy/"
 rm -rf "$build/bench/python"
 "$python" -m pip install --quiet --no-deps --no-build-isolation --target "$build/bench/python" "$copy/python"
+script=bench.py
+if [ "${1:-}" = --stores ]; then
+  script=stores_bench.py
+  shift
+fi
 case " $* " in
   *" --write "* | *" --quick "* | *" --help "*) ;;
   *) set -- "$@" --write docs/performance.md ;;
 esac
 unset TENSORCAST_SOCKET
-PYTHONPATH=$build/bench/python "$python" tests/bench/bench.py "$build" "$@"
+PYTHONPATH=$build/bench/python "$python" "tests/bench/$script" "$build" "$@"

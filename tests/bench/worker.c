@@ -101,7 +101,7 @@ int main(int argc, char **argv)
 
     double cpu = cpu_seconds();
     struct tc_load *load = tc_load_view(client, argv[2], view.n_items ? &view : NULL, &options, &error);
-    double loaded = now();
+    double loaded = now(), loaded_cpu = cpu_seconds() - cpu;
     if (!load) {
         fprintf(stderr, "worker: %s: %s\n", tc_code_name(error.code), error.message);
         return 1;
@@ -110,7 +110,8 @@ int main(int argc, char **argv)
     double touched = now();
     cpu = cpu_seconds() - cpu;
     char *report = must(tc_load_report_json(load, false));
-    printf("{\"loaded\": %.6f, \"touched\": %.6f, \"cpu\": %.6f, \"sum\": %" PRIu64 ", \"report\": %s}\n", loaded, touched, cpu, sum, report);
+    printf("{\"loaded\": %.6f, \"touched\": %.6f, \"cpu\": %.6f, \"loaded_cpu\": %.6f, \"sum\": %" PRIu64 ", \"report\": %s}\n", loaded, touched, cpu,
+           loaded_cpu, sum, report);
     fflush(stdout);
     free(report);
     if (fgets(line, sizeof line, stdin) && !strcmp(line, "check\n")) {

@@ -7,10 +7,12 @@ import json
 import resource
 import sys
 import time
+from pathlib import Path
 
 import numpy as np
 
 from loaders import LOADERS, Job
+from store_loaders import STORE_LOADERS
 
 
 def rows_of(tensor):
@@ -60,23 +62,24 @@ def differences(job, tensors):
 
 
 def main():
-    loader, job, library = LOADERS[sys.argv[1]](), Job(**json.loads(sys.argv[2])), ctypes.CDLL(sys.argv[3])
+    loader, job, library = {**LOADERS, **STORE_LOADERS}[sys.argv[1]](), Job(**json.loads(sys.argv[2])), ctypes.CDLL(sys.argv[3])
     library.touch_rows.argtypes = [ctypes.c_void_p, ctypes.c_uint64, ctypes.c_uint64, ctypes.c_int64]
     library.touch_rows.restype = ctypes.c_uint64
     loader.prepare()
     if job.socket:
         loader.connect(job)
-    loader.load(Job(sys.argv[4], 0, 1, job.socket))
+    tiny = job.reference and f"{job.reference.rpartition('/')[0]}/{Path(sys.argv[4]).name}"
+    loader.load(Job(sys.argv[4], 0, 1, job.socket, tiny))
     print("ready", flush=True)
     sys.stdin.readline()
     cpu = used_cpu()
     tensors = loader.load(job)
-    loaded = time.monotonic()
+    loaded, loaded_cpu = time.monotonic(), used_cpu() - cpu
     for tensor in tensors.values():
         library.touch_rows(*rows_of(tensor))
     touched = time.monotonic()
     diagnostics = getattr(tensors, "diagnostics", {})
-    print(json.dumps({"loaded": loaded, "touched": touched, "cpu": used_cpu() - cpu,
+    print(json.dumps({"loaded": loaded, "touched": touched, "cpu": used_cpu() - cpu, "loaded_cpu": loaded_cpu,
                       "report": {k: v for k, v in diagnostics.items() if k != "tensors"}}), flush=True)
     if sys.stdin.readline().strip() == "check":
         print(json.dumps(differences(job, tensors)[:5]), flush=True)
