@@ -105,4 +105,11 @@ struct source *object_source_beside(struct source *source);
     .check_unchanged = object_source_check_unchanged, .speed = object_source_speed, .beside = object_source_beside,         \
     .close = (close_function)
 
+/* Adds the objects of one page to the table. `token` is what the page before said comes next, NULL for the first;
+ * *next_token becomes the caller's to free, NULL after the last page. */
+typedef int object_page(struct object_source *source, const char *token, char **next_token, struct error *error);
+
+/* For stores that list in pages: all of them, empty ones too. A listing that repeats, never ends or is empty is an error. */
+int object_source_list_pages(struct object_source *source, object_page *page, struct error *error);
+
 #endif

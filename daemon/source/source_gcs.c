@@ -111,17 +111,14 @@ static int fetch_page(struct source_gcs *source, const char *token, struct gcs_p
     return failed;
 }
 
-/* One page; *token is what it was asked with, and becomes what the next one is asked with. Empty pages are legal. */
-static int list_page(struct source_gcs *source, char **token, struct error *error)
+static int list_page(struct object_source *objects, const char *token, char **next_token, struct error *error)
 {
+    struct source_gcs *source = (struct source_gcs *)objects;
     struct gcs_page page = {0};
-    int failed = fetch_page(source, *token, &page, error);
+    int failed = fetch_page(source, token, &page, error);
     for (size_t i = 0; !failed && i < page.n_objects; i++)
         failed = add_item(source, &page.objects[i], error);
-    if (!failed && *token && page.next_token && strcmp(*token, page.next_token) == 0)
-        failed = fail(error, ERROR_DATA_LOSS, "LISTING_REPEATS", "the listing leads back to the same page");
-    free(*token);
-    *token = page.next_token;
+    *next_token = page.next_token;
     page.next_token = NULL;
     gcs_page_clear(&page);
     return failed;
@@ -129,17 +126,9 @@ static int list_page(struct source_gcs *source, char **token, struct error *erro
 
 static int gcs_list(struct object_source *objects, struct error *error)
 {
-    struct source_gcs *source = (struct source_gcs *)objects;
-    char *token = NULL, text[TEXT_NAME_CHARS];
-    int failed = 0, n_pages = 0;
-    do {
-        failed = list_page(source, &token, error);
-        if (!failed && token && ++n_pages == OBJECT_MAX_PAGES)
-            failed = fail(error, ERROR_DATA_LOSS, "LISTING_REPEATS", "the listing does not end after %d pages", n_pages);
-    } while (!failed && token);
-    free(token);
-    if (!failed && !objects->n_objects)
-        failed = fail(error, ERROR_NOT_FOUND, "NO_SUCH_ARTIFACT", "there is no object below that prefix");
+    const struct source_gcs *source = (const struct source_gcs *)objects;
+    char text[TEXT_NAME_CHARS];
+    int failed = object_source_list_pages(objects, list_page, error);
     return failed ? error_prefix(error, "listing gs://%s/%s", source->bucket,
                                  text_escape(source->prefix, strlen(source->prefix), text))
                   : 0;

@@ -140,17 +140,14 @@ static int fetch_page(struct source_s3 *source, const char *token, struct s3_lis
     return failed;
 }
 
-/* One page; *token is what it was asked with, and becomes what the next one is asked with. */
-static int list_page(struct source_s3 *source, char **token, struct error *error)
+static int list_page(struct object_source *objects, const char *token, char **next_token, struct error *error)
 {
+    struct source_s3 *source = (struct source_s3 *)objects;
     struct s3_listing listing = {0};
-    int failed = fetch_page(source, *token, &listing, error);
+    int failed = fetch_page(source, token, &listing, error);
     for (size_t i = 0; !failed && i < listing.n_entries; i++)
         failed = add_entry(source, &listing.entries[i], error);
-    if (!failed && *token && listing.next_token && strcmp(*token, listing.next_token) == 0)
-        failed = fail(error, ERROR_DATA_LOSS, "LISTING_REPEATS", "the listing leads back to the same page");
-    free(*token);
-    *token = listing.next_token;
+    *next_token = listing.next_token;
     listing.next_token = NULL;
     s3_listing_clear(&listing);
     return failed;
@@ -158,17 +155,9 @@ static int list_page(struct source_s3 *source, char **token, struct error *error
 
 static int s3_list(struct object_source *objects, struct error *error)
 {
-    struct source_s3 *source = (struct source_s3 *)objects;
-    char *token = NULL, text[TEXT_NAME_CHARS];
-    int failed = 0, n_pages = 0;
-    do {
-        failed = list_page(source, &token, error);
-        if (!failed && token && ++n_pages == OBJECT_MAX_PAGES)
-            failed = fail(error, ERROR_DATA_LOSS, "LISTING_REPEATS", "the listing does not end after %d pages", n_pages);
-    } while (!failed && token);
-    free(token);
-    if (!failed && !objects->n_objects)
-        failed = fail(error, ERROR_NOT_FOUND, "NO_SUCH_ARTIFACT", "there is no object below that prefix");
+    const struct source_s3 *source = (const struct source_s3 *)objects;
+    char text[TEXT_NAME_CHARS];
+    int failed = object_source_list_pages(objects, list_page, error);
     return failed ? error_prefix(error, "listing s3://%s/%s", source->bucket,
                                  text_escape(source->prefix, strlen(source->prefix), text))
                   : 0;
