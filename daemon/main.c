@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "base/loop.h"
 #include "config/config.h"
 #include "daemon.h"
 
@@ -65,6 +66,7 @@ static int serve(const char *config_path, const struct config *config)
     if (result == 0)
         daemon_run(&daemon);
     daemon_stop(&daemon);
+    loop_join_pool(); /* while OpenSSL can still free what it keeps for each thread */
     return result == 0 ? 0 : complain(&error);
 }
 

@@ -94,6 +94,11 @@ void loop_destroy(struct loop *loop)
     free(loop);
 }
 
+void loop_join_pool(void)
+{
+    uv_library_shutdown();
+}
+
 void loop_run(struct loop *loop)
 {
     uv_run(&loop->uv, UV_RUN_DEFAULT);

@@ -28,6 +28,8 @@ struct loop *loop_create(void);
 /* After loop_run() has returned, timers and watches are destroyed, and no other thread posts any more. Runs what is still
  * posted and waits for work in flight. Accepts NULL. */
 void loop_destroy(struct loop *loop);
+/* Ends the threads that did the work of all loops. After the last loop is destroyed; no loop may be created afterwards. */
+void loop_join_pool(void);
 void loop_run(struct loop *loop);     /* until loop_stop() */
 void loop_stop(struct loop *loop);    /* loop thread */
 

@@ -145,7 +145,8 @@ def test_google_users_refresh_and_bad_tokens_are_refused(fake, token_only):
     assert token_only(good) == b"data"
     with pytest.raises(Exception, match="refresh"):  # it takes the 401 for an expired token, as it should
         token_only(Credentials("made up"))
-    assert {entry["status"] for entry in fake.requests("gcs")} == {200, 401}
+    answered = {entry["status"] for entry in fake.requests("gcs")} - {0}  # its threads may have asked for more meanwhile
+    assert answered == {200, 401}
 
 
 def test_google_metadata_gives_tokens(fake, token_only, monkeypatch, tmp_path):
