@@ -7,6 +7,8 @@
 #include <stddef.h>
 
 enum { CUDA_DRIVER_SUCCESS = 0, CUDA_DRIVER_HANDLE_FD = 1, CUDA_DRIVER_ON_DEVICE = 1, CUDA_DRIVER_READ_WRITE = 3 };
+/* What an address can be asked for. */
+enum { CUDA_DRIVER_DEVICE_NUMBER = 9, CUDA_DRIVER_MAPPING_BYTES = 18, CUDA_DRIVER_MAPPING_START = 19 };
 
 typedef unsigned long long cuda_driver_address, cuda_driver_handle;
 typedef int cuda_driver_device;
@@ -14,6 +16,10 @@ typedef void *cuda_driver_context;
 
 struct cuda_driver_uuid {
     char bytes[16];
+};
+
+struct cuda_driver_ipc_handle {
+    char bytes[64];
 };
 
 struct cuda_driver_access {
@@ -40,6 +46,11 @@ struct cuda_driver {
                unsigned long long flags);
     int (*unmap)(cuda_driver_address address, size_t bytes);
     int (*set_access)(cuda_driver_address address, size_t bytes, const struct cuda_driver_access *access, size_t count);
+    int (*attribute)(void *value, int attribute, cuda_driver_address address);
+    int (*range)(cuda_driver_address *start, size_t *bytes, cuda_driver_address address);
+    int (*retain_handle)(cuda_driver_handle *handle, void *address);
+    int (*export_handle)(void *to, cuda_driver_handle handle, int type, unsigned long long flags);
+    int (*ipc_handle)(struct cuda_driver_ipc_handle *handle, cuda_driver_address address);
     int (*copy_to_host)(void *to, cuda_driver_address from, size_t bytes);
     int (*error_name)(int code, const char **name);
 };

@@ -1,9 +1,11 @@
-/* Imports the daemon's physical memory; see cuda_memory.h. The context is the device's primary one, which every CUDA library
- * of the process shares. */
+/* Imports the daemon's physical memory and exports this process's; see cuda_memory.h. The context is the device's primary
+ * one, which every CUDA library of the process shares. */
 #include "cuda_memory.h"
 
 #include <ctype.h>
 #include <dlfcn.h>
+#include <endian.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,8 +22,9 @@ struct cuda_memory {
     cuda_driver_device device;
     cuda_driver_context context; /* NULL = not retained */
     char uuid[CUDA_UUID_CHARS];
-    cuda_driver_address address; /* 0 = nothing is mapped */
+    cuda_driver_address address; /* 0 = there is no memory */
     uint64_t bytes;
+    bool is_lent; /* the memory is the caller's */
 };
 
 bool cuda_memory_is_meant(const char *device)
@@ -53,6 +56,11 @@ static int open_driver(struct cuda_driver *driver, struct error *error)
         {"cuMemUnmap", &driver->unmap},
         {"cuMemSetAccess", &driver->set_access},
         {"cuMemcpyDtoH_v2", &driver->copy_to_host},
+        {"cuPointerGetAttribute", &driver->attribute},
+        {"cuMemGetAddressRange_v2", &driver->range},
+        {"cuMemRetainAllocationHandle", &driver->retain_handle},
+        {"cuMemExportToShareableHandle", &driver->export_handle},
+        {"cuIpcGetMemHandle", &driver->ipc_handle},
         {"cuGetErrorName", &driver->error_name},
     };
     driver->library = dlopen(library_name, RTLD_NOW | RTLD_LOCAL);
@@ -175,16 +183,22 @@ static int map_handle(struct cuda_memory *memory, cuda_driver_handle handle, uin
     return code;
 }
 
+static int retain_context(struct cuda_memory *memory, struct error *error)
+{
+    int code = memory->driver.retain(&memory->context, memory->device);
+    if (code == CUDA_DRIVER_SUCCESS)
+        return 0;
+    memory->context = NULL;
+    return fail_driver(&memory->driver, code, error, "making a context on the GPU");
+}
+
 int cuda_memory_map(struct cuda_memory *memory, int fd, uint64_t bytes, const void **data, struct error *error)
 {
     const struct cuda_driver *driver = &memory->driver;
     cuda_driver_handle handle;
-    int code = driver->retain(&memory->context, memory->device);
-    if (code != CUDA_DRIVER_SUCCESS) {
-        memory->context = NULL;
-        return fail_driver(driver, code, error, "making a context on the GPU");
-    }
-    code = driver->import_handle(&handle, (void *)(intptr_t)fd, CUDA_DRIVER_HANDLE_FD);
+    if (retain_context(memory, error))
+        return -1;
+    int code = driver->import_handle(&handle, (void *)(intptr_t)fd, CUDA_DRIVER_HANDLE_FD);
     if (code != CUDA_DRIVER_SUCCESS)
         return fail_driver(driver, code, error, "importing the GPU memory that was handed off");
     code = map_handle(memory, handle, bytes);
@@ -193,6 +207,98 @@ int cuda_memory_map(struct cuda_memory *memory, int fd, uint64_t bytes, const vo
         return fail_driver(driver, code, error, "mapping the GPU memory that was handed off");
     *data = (const void *)(uintptr_t)memory->address;
     return 0;
+}
+
+/* --- lending --- */
+
+static int not_here(const struct cuda_memory *memory, struct error *error)
+{
+    return fail(error, ERROR_INVALID_ARGUMENT, "NOT_DEVICE_MEMORY",
+                "the memory to be filled is not the announced number of bytes in one allocation on GPU %s", memory->uuid);
+}
+
+/* [address, +bytes) in the allocation at start. */
+static bool is_inside(const struct cuda_memory *memory, cuda_driver_address start, uint64_t allocation_bytes)
+{
+    return memory->address >= start && memory->bytes <= allocation_bytes &&
+           memory->address - start <= allocation_bytes - memory->bytes;
+}
+
+/* Memory of virtual memory management. The mapping is the whole physical allocation. */
+static int lend_handle(const struct cuda_memory *memory, cuda_driver_handle handle, struct handoff_region *offer, int *fd,
+                       struct error *error)
+{
+    const struct cuda_driver *driver = &memory->driver;
+    cuda_driver_address start = 0;
+    size_t allocation_bytes = 0;
+    int code = driver->attribute(&start, CUDA_DRIVER_MAPPING_START, memory->address);
+    if (code == CUDA_DRIVER_SUCCESS)
+        code = driver->attribute(&allocation_bytes, CUDA_DRIVER_MAPPING_BYTES, memory->address);
+    if (code == CUDA_DRIVER_SUCCESS && !is_inside(memory, start, allocation_bytes))
+        return not_here(memory, error);
+    if (code == CUDA_DRIVER_SUCCESS)
+        code = driver->export_handle(fd, handle, CUDA_DRIVER_HANDLE_FD, 0);
+    if (code != CUDA_DRIVER_SUCCESS)
+        return fail_driver(driver, code, error, "sharing the memory to be filled (it has to be made for POSIX descriptors)");
+    fcntl(*fd, F_SETFD, FD_CLOEXEC);
+    offer->kind = htole32(HANDOFF_REGION_FD);
+    offer->allocation_bytes = htole64(allocation_bytes);
+    offer->offset = htole64(memory->address - start);
+    return 0;
+}
+
+static int lend_plain(const struct cuda_memory *memory, struct handoff_region *offer, struct error *error)
+{
+    const struct cuda_driver *driver = &memory->driver;
+    struct cuda_driver_ipc_handle handle;
+    cuda_driver_address start = 0;
+    size_t allocation_bytes = 0;
+    int code = driver->range(&start, &allocation_bytes, memory->address);
+    if (code == CUDA_DRIVER_SUCCESS && !is_inside(memory, start, allocation_bytes))
+        return not_here(memory, error);
+    if (code == CUDA_DRIVER_SUCCESS)
+        code = driver->ipc_handle(&handle, start);
+    if (code != CUDA_DRIVER_SUCCESS)
+        return fail_driver(driver, code, error, "sharing the memory to be filled (cudaMalloc makes memory that can be)");
+    memcpy(offer->ipc, handle.bytes, sizeof offer->ipc);
+    offer->kind = htole32(HANDOFF_REGION_IPC);
+    offer->offset = htole64(memory->address - start);
+    return 0;
+}
+
+static int lend(const struct cuda_memory *memory, struct handoff_region *offer, int *fd, struct error *error)
+{
+    const struct cuda_driver *driver = &memory->driver;
+    cuda_driver_handle handle;
+    int number = -1;
+    int code = driver->attribute(&number, CUDA_DRIVER_DEVICE_NUMBER, memory->address);
+    if (code != CUDA_DRIVER_SUCCESS || number != memory->device)
+        return not_here(memory, error);
+    if (driver->retain_handle(&handle, (void *)(uintptr_t)memory->address) != CUDA_DRIVER_SUCCESS)
+        return lend_plain(memory, offer, error);
+    int failed = lend_handle(memory, handle, offer, fd, error);
+    driver->release(handle);
+    return failed;
+}
+
+int cuda_memory_lend(struct cuda_memory *memory, const void *data, uint64_t bytes, struct handoff_region *offer, int *fd,
+                     struct error *error)
+{
+    const struct cuda_driver *driver = &memory->driver;
+    *fd = -1;
+    *offer = (struct handoff_region){.version = htole32(HANDOFF_VERSION), .bytes = htole64(bytes)};
+    memcpy(offer->magic, HANDOFF_REGION_MAGIC, sizeof offer->magic);
+    if (retain_context(memory, error))
+        return -1;
+    memory->address = (uintptr_t)data;
+    memory->bytes = bytes;
+    memory->is_lent = true;
+    int code = driver->push(memory->context);
+    if (code != CUDA_DRIVER_SUCCESS)
+        return fail_driver(driver, code, error, "entering the context of the GPU");
+    int failed = lend(memory, offer, fd, error);
+    driver->pop(NULL);
+    return failed;
 }
 
 int cuda_memory_read(const struct cuda_memory *memory, uint64_t offset, uint64_t bytes, void *to, struct error *error)
@@ -216,7 +322,7 @@ void cuda_memory_close(struct cuda_memory *memory)
     if (!memory)
         return;
     const struct cuda_driver *driver = &memory->driver;
-    if (memory->address) {
+    if (memory->address && !memory->is_lent) {
         driver->unmap(memory->address, memory->bytes);
         driver->free_address(memory->address, memory->bytes);
     }

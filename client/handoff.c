@@ -28,7 +28,7 @@ struct answer {
 };
 
 /* A full backlog is EAGAIN on a Unix socket, and poll() does not tell when it has room. */
-static int connect_to(const char *path, const struct wait *wait, struct error *error)
+int handoff_connect(const char *path, const struct wait *wait, struct error *error)
 {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     if (strlen(path) >= sizeof address.sun_path)
@@ -159,7 +159,7 @@ int handoff_receive(const char *socket_path, const uint8_t token[HANDOFF_TOKEN_B
                     struct cuda_memory *cuda, struct handoff *handoff, struct error *error)
 {
     struct answer answer = {0};
-    *handoff = (struct handoff){.data = nothing, .lease = connect_to(socket_path, wait, error), .cuda = cuda};
+    *handoff = (struct handoff){.data = nothing, .lease = handoff_connect(socket_path, wait, error), .cuda = cuda};
     if (handoff->lease < 0) {
         handoff_release(handoff);
         return -1;

@@ -17,6 +17,9 @@ struct handoff {
     struct cuda_memory *cuda; /* through which GPU memory is held; NULL = host memory. Then data is a device address */
 };
 
+/* A connection to the hand-off socket, -1 on error. */
+int handoff_connect(const char *socket_path, const struct wait *wait, struct error *error);
+
 /* cuda: where the memory is to be mapped, owned by the hand-off from here on; NULL = in this process. -1: nothing is held,
  * and releasing it again does nothing. */
 int handoff_receive(const char *socket_path, const uint8_t token[HANDOFF_TOKEN_BYTES], const struct wait *wait,

@@ -3,7 +3,12 @@
  *     client -> daemon   the 32-byte token of the RPC's answer, as one message
  *     daemon -> client   one struct handoff_answer with n_fds descriptors (SCM_RIGHTS), or the connection is closed
  *
- * The connection stays open: it is the lease. Anything the client sends later ends it. Little endian, no padding. */
+ * The connection stays open: it is the lease. Anything the client sends later ends it.
+ *
+ *     client -> daemon   one struct handoff_region, for kind 1 with one descriptor: memory of its own, to be filled
+ *     daemon -> client   a 32-byte token for LoadRequest.region, or the connection is closed
+ *
+ * That connection ends when the daemon does not touch the memory any more. Little endian, no padding. */
 #ifndef HANDOFF_WIRE_H
 #define HANDOFF_WIRE_H
 
@@ -21,5 +26,19 @@ struct handoff_answer {
     uint64_t reserved; /* 0 */
 };
 _Static_assert(sizeof(struct handoff_answer) == 32, "the wire has no padding");
+
+#define HANDOFF_REGION_MAGIC "TCRG"
+enum { HANDOFF_REGION_FD = 1, HANDOFF_REGION_IPC = 2 };
+
+struct handoff_region {
+    char magic[4];
+    uint32_t version;          /* HANDOFF_VERSION */
+    uint32_t kind;             /* 1 the descriptor of a GPU allocation, 2 its CUDA IPC handle */
+    uint32_t reserved;         /* 0 */
+    uint64_t allocation_bytes; /* kind 1: of the whole allocation */
+    uint64_t offset, bytes;    /* where in the allocation, and how much of it may be written */
+    unsigned char ipc[64];     /* kind 2 */
+};
+_Static_assert(sizeof(struct handoff_region) == 104, "the wire has no padding");
 
 #endif

@@ -11,10 +11,12 @@
 #include "dtype_name.h"
 #include "handoff.h"
 #include "layout.h"
+#include "region.h"
 #include "report_json.h"
 #include "request.h"
 
 #include <pthread.h>
+#include <unistd.h>
 
 typedef Tensorcast__Daemon__V1__MaterializeEvent materialize_event;
 typedef Tensorcast__Daemon__V1__LoadResult load_result;
@@ -63,9 +65,10 @@ static int on_event(void *data, ProtobufCMessage *message, struct arena *arena, 
 }
 
 /* What the answer has to say about the memory: that it is where it was asked for. */
-static int check_result(const load_result *result, const struct cuda_memory *cuda, struct error *error)
+static int check_result(const load_result *result, const struct cuda_memory *cuda, bool is_handed_off, struct error *error)
 {
-    if (!result || !result->report || !result->layout || result->handoff_token.len != HANDOFF_TOKEN_BYTES)
+    if (!result || !result->report || !result->layout ||
+        result->handoff_token.len != (is_handed_off ? HANDOFF_TOKEN_BYTES : 0))
         return fail(error, ERROR_INTERNAL, "BAD_ANSWER", "the daemon ended the load without a result");
     if (strcmp(result->device, cuda ? cuda_memory_uuid(cuda) : "") != 0)
         return fail(error, ERROR_INTERNAL, "BAD_ANSWER", "the daemon's memory is on device \"%.64s\", not on \"%s\"",
@@ -73,8 +76,10 @@ static int check_result(const load_result *result, const struct cuda_memory *cud
     return 0;
 }
 
+/* region NULL: the daemon hands off memory of its own. */
 static int ask(struct tc_client *client, const char *artifact, const struct tc_view *view, const struct tc_options *options,
-               const struct wait *wait, struct listener *listener, struct tc_load *load, struct error *error)
+               const struct wait *wait, struct region *region, struct listener *listener, struct tc_load *load,
+               struct error *error)
 {
     struct arena scratch;
     arena_init(&scratch, 0);
@@ -82,12 +87,20 @@ static int ask(struct tc_client *client, const char *artifact, const struct tc_v
     request.load = request_build(artifact, view, options, &scratch);
     if (load->handoff.cuda)
         request.load->device = (char *)cuda_memory_uuid(load->handoff.cuda);
+    if (region)
+        request.load->region = (ProtobufCBinaryData){sizeof region->token, region->token};
     const struct rpc_question question = {"Materialize", &request.base,
                                           &tensorcast__daemon__v1__materialize_event__descriptor, on_event, listener};
     int failed = rpc_client_ask(client->rpc, &question, wait, &load->arena, error);
     arena_fini(&scratch);
     load->result = listener->result;
-    return failed ? -1 : check_result(load->result, load->handoff.cuda, error);
+    return failed ? -1 : check_result(load->result, load->handoff.cuda, !region, error);
+}
+
+static int tell_done(struct listener *listener, struct error *error)
+{
+    uint64_t bytes = listener->result->report->view_bytes;
+    return tell(listener, "done", bytes, bytes, error);
 }
 
 static int materialize(struct tc_client *client, const char *artifact, const struct tc_view *view,
@@ -96,12 +109,44 @@ static int materialize(struct tc_client *client, const char *artifact, const str
     struct listener listener = {.options = options};
     if (options && cuda_memory_is_meant(options->device) && cuda_memory_open(options->device, &load->handoff.cuda, error))
         return -1;
-    if (ask(client, artifact, view, options, wait, &listener, load, error))
+    if (ask(client, artifact, view, options, wait, NULL, &listener, load, error))
         return -1;
     if (handoff_receive(load->result->handoff_socket, load->result->handoff_token.data, wait, load->handoff.cuda,
                         &load->handoff, error))
         return -1;
-    return tell(&listener, "done", load->result->report->view_bytes, load->result->report->view_bytes, error);
+    return tell_done(&listener, error);
+}
+
+static int offer(struct tc_client *client, const struct wait *wait, struct tc_load *load, struct region *region,
+                 struct error *error)
+{
+    struct handoff_region wire;
+    int memory_fd;
+    if (cuda_memory_lend(load->handoff.cuda, load->handoff.data, load->handoff.bytes, &wire, &memory_fd, error))
+        return -1;
+    int failed = region_offer(client->rpc, &wire, memory_fd, wait, region, error);
+    if (memory_fd >= 0)
+        close(memory_fd);
+    return failed;
+}
+
+/* Whatever happens, the daemon has let go of the memory in the end. */
+static int fill(struct tc_client *client, const char *artifact, const struct tc_view *view, const struct tc_options *options,
+                const struct wait *wait, struct tc_load *load, struct error *error)
+{
+    struct listener listener = {.options = options};
+    struct region region = {.lease = -1};
+    struct error held;
+    if (!options || !cuda_memory_is_meant(options->device))
+        return fail(error, ERROR_INVALID_ARGUMENT, "NO_DEVICE", "the options have to name the GPU whose memory is filled");
+    if (cuda_memory_open(options->device, &load->handoff.cuda, error) || offer(client, wait, load, &region, error))
+        return -1;
+    int failed = ask(client, artifact, view, options, wait, &region, &listener, load, error);
+    if (region_end(&region, &held)) {
+        *error = held;
+        return -1;
+    }
+    return failed ? -1 : tell_done(&listener, error);
 }
 
 /* --- a load ------------------------------------------------------------------------------------------------------ */
@@ -116,16 +161,17 @@ static void copy_names(struct tc_load *load, const struct tc_view *view)
         load->names[i] = arena_text(&load->arena, view->items[i].name, strlen(view->items[i].name));
 }
 
-struct tc_load *tc_load_view(struct tc_client *client, const char *artifact, const struct tc_view *view,
-                             const struct tc_options *options, struct tc_error *error)
+/* data NULL: into memory of the daemon's. */
+static struct tc_load *load_view(struct tc_client *client, const char *artifact, const struct tc_view *view,
+                                 const struct tc_options *options, const void *data, uint64_t bytes, struct tc_error *error)
 {
     struct error cause;
     struct wait wait = wait_begin(options ? options->timeout_ms : 0, options ? options->cancel : NULL);
     struct tc_load *load = memory_alloc(sizeof *load);
     arena_init(&load->arena, 0);
     pthread_mutex_init(&load->lock, NULL);
-    load->handoff.lease = -1;
-    if (materialize(client, artifact, view, options, &wait, load, &cause) ||
+    load->handoff = (struct handoff){.data = data, .bytes = bytes, .lease = -1};
+    if ((data ? fill : materialize)(client, artifact, view, options, &wait, load, &cause) ||
         layout_build(load->result->layout, view ? view->n_items : load->result->layout->n_names, load->handoff.bytes,
                      &load->arena, &load->layout, &cause)) {
         tc_load_release(load);
@@ -134,6 +180,23 @@ struct tc_load *tc_load_view(struct tc_client *client, const char *artifact, con
     }
     copy_names(load, view);
     return load;
+}
+
+struct tc_load *tc_load_view(struct tc_client *client, const char *artifact, const struct tc_view *view,
+                             const struct tc_options *options, struct tc_error *error)
+{
+    return load_view(client, artifact, view, options, NULL, 0, error);
+}
+
+struct tc_load *tc_load_into(struct tc_client *client, const char *artifact, const struct tc_view *view,
+                             const struct tc_options *options, void *memory, uint64_t bytes, struct tc_error *error)
+{
+    struct error cause;
+    if (memory)
+        return load_view(client, artifact, view, options, memory, bytes, error);
+    fail(&cause, ERROR_INVALID_ARGUMENT, "NO_MEMORY", "there is no memory to be filled");
+    client_fail(error, &cause);
+    return NULL;
 }
 
 void tc_load_release(struct tc_load *load)

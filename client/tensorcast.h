@@ -147,6 +147,12 @@ void tc_cancel_destroy(struct tc_cancel *cancel);
 /* Loads a view (NULL = everything) and maps it read-only, 2 MiB aligned. Blocks. */
 struct tc_load *tc_load_view(struct tc_client *client, const char *artifact, const struct tc_view *view,
                              const struct tc_options *options, struct tc_error *error);
+/* Loads a view into memory of the caller's on options->device: `bytes` (at least as many as the view needs, with its
+ * alignment) at a device address in one allocation of cudaMalloc, or of cuMemCreate for POSIX descriptors. Everything up to
+ * the end of the last tensor is written, also the padding between them. When this returns nothing of the daemon touches the
+ * memory any more, unless the error's reason is REGION_IN_USE; after an error its content is undefined. */
+struct tc_load *tc_load_into(struct tc_client *client, const char *artifact, const struct tc_view *view,
+                             const struct tc_options *options, void *memory, uint64_t bytes, struct tc_error *error);
 void tc_load_release(struct tc_load *load); /* unmaps and ends the lease; accepts NULL */
 
 struct tc_tensor { /* borrowed from the load */

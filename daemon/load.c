@@ -6,6 +6,7 @@
  */
 #include "load.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
@@ -76,6 +77,13 @@ static void drop_parts(struct load *load)
     replica_unreserve(load->target.replicas, load->parts.charged_bytes);
 }
 
+/* Nothing of a client's own memory can be undone. */
+static void tell_region_is_lost(struct error *error)
+{
+    size_t length = strlen(error->message);
+    snprintf(error->message + length, sizeof error->message - length, "; the content of the client's memory is undefined");
+}
+
 /* Publishes or undoes, then lets every ticket go. The table's pin from replica_add() outlives them. */
 static void finish_load(struct load *load)
 {
@@ -85,6 +93,8 @@ static void finish_load(struct load *load)
     load_log_run(load->id, &load->parts, load->failed ? &load->error : NULL);
     if (!load->failed)
         replica = replica_add(replicas, &load->parts);
+    else if (load->parts.segment->region)
+        tell_region_is_lost(&load->error);
     while (load->tickets) {
         struct ticket_internal *internal = load->tickets;
         load->tickets = internal->next;
@@ -175,10 +185,15 @@ void load_join(struct ticket_internal *internal, struct load *load)
         internal->events->planned(internal->data, ticket);
 }
 
-/* The budget is charged before memory is asked for; page rounding is only known afterwards. */
-static int take_memory(struct load *load, struct error *error)
+/* The budget is charged before memory is asked for; page rounding is only known afterwards. A client's memory is not ours to
+ * count. */
+static int take_memory(struct load *load, struct device_region **region, struct error *error)
 {
     uint64_t bytes = load->parts.mapping->replica_bytes;
+    struct device_region *taken = *region;
+    *region = NULL;
+    if (taken)
+        return device_adopt(load->target.device, bytes, taken, &load->parts.segment, error);
     if (replica_reserve(load->target.replicas, bytes, error) != 0)
         return -1;
     load->parts.charged_bytes = bytes;
@@ -217,7 +232,7 @@ struct load *load_prepare(struct ticket_internal *internal, struct error *error)
     internal->plan = NULL;
     load->verify = internal->config->verify;
     load->started_ns = clock_now_ns();
-    if (take_memory(load, error) == 0)
+    if (take_memory(load, &internal->ticket->region, error) == 0)
         return load;
     load_unprepare(load, internal);
     return NULL;
@@ -262,7 +277,7 @@ void load_start_alone(struct ticket_internal *internal)
 static struct load *find_load(struct load_table *table, const struct replica_key *key)
 {
     for (struct load *load = table->loads; load; load = load->next) {
-        if (!load->abandoned && replica_key_equal(&load->key, key))
+        if (!load->abandoned && !load->parts.segment->region && replica_key_equal(&load->key, key))
             return load;
     }
     return NULL;
@@ -278,6 +293,8 @@ static struct replica *find_replica(const struct ticket_internal *internal, cons
 
 bool load_exists(const struct ticket_internal *internal)
 {
+    if (internal->ticket->region)
+        return false;
     struct replica_key key = replica_key_of(internal->mapping, internal->target.device);
     return find_replica(internal, &key) || find_load(internal->table, &key);
 }
@@ -286,6 +303,8 @@ bool load_take_existing(struct ticket_internal *internal)
 {
     struct load_table *table = internal->table;
     struct replica_key key = replica_key_of(internal->mapping, internal->target.device);
+    if (internal->ticket->region)
+        return false;
     struct replica *replica = find_replica(internal, &key);
     if (replica) {
         internal->ticket->from_replica = true;
@@ -362,6 +381,19 @@ void load_plan_again(struct ticket_internal *internal)
     submit_plan(internal);
 }
 
+static int check_region(const struct ticket *ticket, struct error *error)
+{
+    if (!ticket->region)
+        return 0;
+    if (!ticket->spec.device)
+        return fail(error, ERROR_INVALID_ARGUMENT, "REGION_WITHOUT_DEVICE",
+                    "the request offers memory to be filled but names no GPU that it is on");
+    if (ticket->spec.topology.has_group)
+        return fail(error, ERROR_UNIMPLEMENTED, "REGION_IN_GROUP",
+                    "memory of a client is filled by a load of its own; leave out the group");
+    return 0;
+}
+
 static void resolve_ticket(struct loop_work *work)
 {
     struct ticket_internal *internal = (struct ticket_internal *)work;
@@ -374,6 +406,7 @@ static void resolve_ticket(struct loop_work *work)
     uint64_t start = clock_now_ns();
     internal->failed =
         load_spec_build(&ticket->request, &config->engine.strategy, &ticket->arena, &ticket->spec, &internal->error) != 0 ||
+        check_region(ticket, &internal->error) != 0 ||
         (ticket->spec.device &&
          load_targets_find(services->targets, ticket->spec.device, &internal->target, &internal->error) != 0) ||
         artifact_resolve(ticket->spec.artifact, &options, services->headers, false, &internal->artifact, &internal->error) !=
@@ -461,6 +494,7 @@ void ticket_destroy(struct ticket *ticket)
     struct ticket_internal *internal = ticket->internal;
     if (ticket->replica)
         replica_unpin(ticket->replica->table, ticket->replica);
+    device_region_close(ticket->region);
     plan_destroy(internal->plan);
     mapping_destroy(internal->mapping);
     artifact_unref(internal->artifact);

@@ -15,6 +15,9 @@
  *   Every ticket ends by `done`, exactly once: with a replica or a plan, or with an error. A cancelled ticket leaves its
  *   load without hurting the others; the last one to leave cancels the load. A load that fails publishes nothing.
  *
+ *   A ticket with memory of its client (region) gets a load of its own: no replica serves it, it joins nobody and nobody
+ *   joins it. What it fills is a replica that nobody finds and that goes with the ticket.
+ *
  * Loop thread only; what blocks runs on helpers. */
 #ifndef LOAD_H
 #define LOAD_H
@@ -63,9 +66,10 @@ struct ticket_events {
 };
 
 struct ticket {
-    char id[LOAD_ID_CHARS];      /* load_id in logs and answers */
-    struct arena arena;          /* the request and its load_spec */
-    struct load_request request; /* filled in by the caller between create and submit; borrowed until done */
+    char id[LOAD_ID_CHARS];       /* load_id in logs and answers */
+    struct arena arena;           /* the request and its load_spec */
+    struct load_request request;  /* filled in by the caller between create and submit; borrowed until done */
+    struct device_region *region; /* likewise, owned: memory of the client to be filled; NULL = memory of our own */
     /* results, valid in `done` without an error */
     struct load_spec spec;
     const struct mapping *mapping;
@@ -79,7 +83,7 @@ struct ticket {
 };
 
 struct load_table *load_table_create(const struct load_services *services); /* borrows */
-void load_table_destroy(struct load_table *table); /* no ticket may be left */
+void load_table_destroy(struct load_table *table);                          /* no ticket may be left */
 
 struct ticket *ticket_create(struct load_table *table);
 void ticket_submit(struct ticket *ticket, enum ticket_goal goal, const struct ticket_events *events, void *data);

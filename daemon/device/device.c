@@ -7,6 +7,8 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include "base/memory.h"
 
@@ -29,18 +31,65 @@ static int fail_outside(const struct segment *segment, uint64_t offset, uint64_t
                 segment->allocated_bytes);
 }
 
-int device_allocate(struct device *device, uint64_t bytes, struct segment **segment, struct error *error)
+static int make_segment(struct device *device, uint64_t bytes, struct device_region *region, struct segment **segment,
+                        struct error *error)
 {
     struct segment *fresh = memory_alloc(device->ops->segment_size);
     fresh->device = device;
     fresh->size_bytes = bytes;
     fresh->references = 1;
+    fresh->region = region;
     if (device->ops->allocate(device, bytes, fresh, error)) {
         free(fresh);
         return -1;
     }
     *segment = fresh;
     return 0;
+}
+
+int device_allocate(struct device *device, uint64_t bytes, struct segment **segment, struct error *error)
+{
+    return make_segment(device, bytes, NULL, segment, error);
+}
+
+/* shutdown() reaches the client also where the descriptor was inherited. */
+void device_region_close(struct device_region *region)
+{
+    if (!region)
+        return;
+    if (region->memory_fd >= 0)
+        close(region->memory_fd);
+    if (region->lease_fd >= 0) {
+        shutdown(region->lease_fd, SHUT_RDWR);
+        close(region->lease_fd);
+    }
+    free(region);
+}
+
+static int check_region(const struct device *device, uint64_t bytes, const struct device_region *region, struct error *error)
+{
+    if (!device->caps.fills_regions)
+        return fail(error, ERROR_UNIMPLEMENTED, "NO_REGIONS", "memory of a client cannot be filled on device %s",
+                    device->caps.name);
+    if (region->bytes < bytes)
+        return fail(error, ERROR_INVALID_ARGUMENT, "REGION_TOO_SMALL",
+                    "the view needs %" PRIu64 " bytes, the client's memory for it has %" PRIu64, bytes, region->bytes);
+    bool is_inside = region->kind != DEVICE_REGION_FD || (region->offset <= region->allocation_bytes &&
+                                                          region->bytes <= region->allocation_bytes - region->offset);
+    if (is_inside && region->bytes <= INT64_MAX && region->offset <= INT64_MAX)
+        return 0;
+    return fail(error, ERROR_INVALID_ARGUMENT, "REGION_OUTSIDE",
+                "the client's memory of %" PRIu64 " bytes at %" PRIu64 " is not inside its allocation of %" PRIu64,
+                region->bytes, region->offset, region->allocation_bytes);
+}
+
+int device_adopt(struct device *device, uint64_t bytes, struct device_region *region, struct segment **segment,
+                 struct error *error)
+{
+    if (check_region(device, bytes, region, error) == 0 && make_segment(device, bytes, region, segment, error) == 0)
+        return 0;
+    device_region_close(region);
+    return -1;
 }
 
 int device_prepare(struct segment *segment, uint64_t offset, uint64_t bytes, struct error *error)
@@ -151,5 +200,6 @@ void segment_unref(struct segment *segment)
     if (!segment || __atomic_sub_fetch(&segment->references, 1, __ATOMIC_ACQ_REL) > 0)
         return;
     segment->device->ops->release(segment);
+    device_region_close(segment->region);
     free(segment);
 }

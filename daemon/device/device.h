@@ -25,6 +25,7 @@ struct device_caps {
     bool direct_segments; /* sources may read straight into the segment: it has a host address */
     bool queued_copies;   /* a copy engine fills it from staging buffers, beside the reads */
     bool exports_fd;
+    bool fills_regions;           /* allocate() takes a segment with a region: of exactly the bytes asked for */
     char name[DEVICE_NAME_CHARS]; /* "host", or a GPU's UUID */
 };
 
@@ -32,6 +33,20 @@ struct device_caps {
 struct device_rows {
     uint64_t bytes, count, stride;
 };
+
+/* Memory of a client, lent for one load, which fills it instead of memory of our own. What a client says of it is believed
+ * only as far as the device itself confirms it, when it is first written to. */
+enum device_region_kind { DEVICE_REGION_FD = 1, DEVICE_REGION_IPC = 2 };
+enum { DEVICE_REGION_IPC_BYTES = 64 };
+struct device_region {
+    enum device_region_kind kind;
+    uint64_t allocation_bytes;                  /* FD: of the whole physical allocation */
+    uint64_t offset, bytes;                     /* where in it, and how much of it may be written */
+    unsigned char ipc[DEVICE_REGION_IPC_BYTES]; /* IPC: the handle */
+    int memory_fd;                              /* FD: stands for the memory; else -1 */
+    int lease_fd;                               /* a connection that ends when nothing here touches the memory any more */
+};
+void device_region_close(struct device_region *region); /* tells the client, frees; accepts NULL */
 
 struct device;
 
@@ -42,6 +57,7 @@ struct segment {
     uint64_t allocated_bytes; /* rounded up to the page size; what the budget is charged with */
     bool dirty;     /* re-used memory: whoever fills it writes or zeroes all allocated_bytes before device_seal() */
     int references; /* atomic */
+    struct device_region *region; /* owned; NULL = memory of the daemon's own */
 };
 
 /* What only memory without a host address needs: it is filled by a queue of copies per thread. Any thread. */
@@ -90,6 +106,10 @@ struct device *device_host_create(uint64_t pool_budget_bytes); /* 0 = keep no fr
 void device_destroy(struct device *device);                    /* after the last segment is gone */
 
 int device_allocate(struct device *device, uint64_t bytes, struct segment **segment, struct error *error);
+/* A segment in a client's memory. Takes the region, also when it fails: INVALID_ARGUMENT for one that cannot hold the bytes.
+ * It is looked at when it is first written to; until then nothing of the client's is open. */
+int device_adopt(struct device *device, uint64_t bytes, struct device_region *region, struct segment **segment,
+                 struct error *error);
 int device_prepare(struct segment *segment, uint64_t offset, uint64_t bytes, struct error *error);
 int device_copy(struct segment *segment, uint64_t offset, const void *src, const struct device_rows *rows,
                 struct error *error);

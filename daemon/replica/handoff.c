@@ -2,10 +2,13 @@
  * connection until it ends. A peer that says nothing, says something else or is somebody else is closed without a word.
  *
  *     accepted --token--> lease --hang-up or any further byte--> closed
+ *        |  +-----region--> offered --taken by a request--> the connection belongs to the region
+ *        |                     | 10 s, hang-up or any further byte
  *        | 10 s, wrong token, wrong uid
  *        +--> closed */
 #include "replica/handoff.h"
 
+#include <endian.h>
 #include <errno.h>
 #include <openssl/crypto.h>
 #include <stdlib.h>
@@ -38,8 +41,10 @@ struct peer {
     struct loop_watch *watch;
     uid_t uid;
     pid_t pid;
-    struct replica *lease; /* NULL until a token was redeemed */
-    uint64_t expires_ns;   /* for a peer without a lease */
+    struct replica *lease;                    /* NULL until a token was redeemed */
+    struct device_region *region;             /* offered and not yet taken; owned */
+    unsigned char token[HANDOFF_TOKEN_BYTES]; /* of the offer */
+    uint64_t expires_ns;                      /* for a peer without a lease */
 };
 
 struct handoff {
@@ -61,22 +66,33 @@ static void destroy_grant(struct grant **at, bool unpin)
     free(grant);
 }
 
-static void close_peer(struct peer *peer)
+static void unlink_peer(struct peer *peer)
 {
-    struct handoff *handoff = peer->handoff;
-    struct peer **at = &handoff->peers;
+    struct peer **at = &peer->handoff->peers;
     while (*at != peer)
         at = &(*at)->next;
     *at = peer->next;
     loop_watch_destroy(peer->watch);
+}
+
+static void free_peer(struct peer *peer)
+{
+    OPENSSL_cleanse(peer->token, sizeof peer->token);
+    free(peer);
+}
+
+static void close_peer(struct peer *peer)
+{
+    unlink_peer(peer);
     close(peer->fd);
+    device_region_close(peer->region);
     if (peer->lease) {
         peer->lease->n_leases--;
         log_debug("lease_ended", LOG_TEXT("artifact", peer->lease->mapping->artifact->reference),
                   LOG_U64("pid", (uint64_t)peer->pid));
         replica_unpin(peer->lease->table, peer->lease);
     }
-    free(peer);
+    free_peer(peer);
 }
 
 /* Tokens are compared in constant time; the list is short. */
@@ -120,18 +136,17 @@ static int send_memory(int fd, struct replica *replica)
     return sent == (ssize_t)sizeof answer ? 0 : -1;
 }
 
-static void redeem(struct peer *peer)
+static void refuse(struct peer *peer, const char *reason)
 {
-    unsigned char token[HANDOFF_TOKEN_BYTES + 1];
-    ssize_t got = recv(peer->fd, token, sizeof token, MSG_DONTWAIT);
-    if (got < 0 && (errno == EAGAIN || errno == EINTR))
-        return;
-    struct grant **at = got == HANDOFF_TOKEN_BYTES ? find_grant(peer->handoff, token) : NULL;
+    log_warn("handoff_refused", LOG_TEXT("reason", reason), LOG_U64("uid", peer->uid), LOG_U64("pid", (uint64_t)peer->pid));
+    close_peer(peer);
+}
+
+static void redeem(struct peer *peer, const unsigned char token[HANDOFF_TOKEN_BYTES])
+{
+    struct grant **at = find_grant(peer->handoff, token);
     if (!at || (*at)->uid != peer->uid) {
-        if (got > 0)
-            log_warn("handoff_refused", LOG_TEXT("reason", at ? "another user's token" : "unknown token"),
-                     LOG_U64("uid", peer->uid), LOG_U64("pid", (uint64_t)peer->pid));
-        close_peer(peer);
+        refuse(peer, at ? "another user's token" : "unknown token");
         return;
     }
     struct replica *replica = (*at)->replica;
@@ -142,11 +157,118 @@ static void redeem(struct peer *peer)
         close_peer(peer);
 }
 
+/* --- memory that a client offers --------------------------------------------------------------------------------------- */
+
+union first_message {
+    unsigned char token[HANDOFF_TOKEN_BYTES];
+    struct handoff_region region;
+    unsigned char room[sizeof(struct handoff_region) + 1]; /* a longer one is neither */
+};
+
+/* Takes the descriptor when the offer is well-formed. What it says of the memory is checked when that is opened. */
+static struct device_region *read_offer(const struct handoff_region *wire, int memory_fd)
+{
+    uint32_t kind = le32toh(wire->kind);
+    bool has_memory = kind == HANDOFF_REGION_FD ? memory_fd >= 0 : kind == HANDOFF_REGION_IPC && memory_fd < 0;
+    if (!has_memory || memcmp(wire->magic, HANDOFF_REGION_MAGIC, sizeof wire->magic) != 0 ||
+        le32toh(wire->version) != HANDOFF_VERSION || wire->reserved)
+        return NULL;
+    struct device_region *region = memory_alloc(sizeof *region);
+    *region = (struct device_region){.kind = kind == HANDOFF_REGION_FD ? DEVICE_REGION_FD : DEVICE_REGION_IPC,
+                                     .allocation_bytes = le64toh(wire->allocation_bytes),
+                                     .offset = le64toh(wire->offset),
+                                     .bytes = le64toh(wire->bytes),
+                                     .memory_fd = memory_fd,
+                                     .lease_fd = -1};
+    memcpy(region->ipc, wire->ipc, sizeof region->ipc);
+    return region;
+}
+
+static void accept_offer(struct peer *peer, const struct handoff_region *wire, int memory_fd)
+{
+    peer->region = read_offer(wire, memory_fd);
+    if (!peer->region) {
+        if (memory_fd >= 0)
+            close(memory_fd);
+        refuse(peer, "malformed offer of memory");
+        return;
+    }
+    peer->expires_ns = clock_now_ns() + (uint64_t)HANDOFF_TOKEN_TTL_MS * NS_PER_MS;
+    if (getrandom(peer->token, sizeof peer->token, 0) != sizeof peer->token ||
+        send(peer->fd, peer->token, sizeof peer->token, MSG_NOSIGNAL | MSG_DONTWAIT) != sizeof peer->token)
+        close_peer(peer);
+}
+
+/* Tokens are compared in constant time. */
+static struct peer *find_offer(struct handoff *handoff, const unsigned char *token)
+{
+    struct peer *found = NULL;
+    for (struct peer *peer = handoff->peers; peer; peer = peer->next) {
+        if (peer->region && CRYPTO_memcmp(peer->token, token, HANDOFF_TOKEN_BYTES) == 0)
+            found = peer;
+    }
+    return found;
+}
+
+int handoff_take_region(struct handoff *handoff, const unsigned char *token, size_t token_bytes, uid_t uid,
+                        struct device_region **region, struct error *error)
+{
+    struct peer *peer = token_bytes == HANDOFF_TOKEN_BYTES ? find_offer(handoff, token) : NULL;
+    if (!peer || peer->uid != uid)
+        return fail(error, ERROR_NOT_FOUND, "REGION_UNKNOWN",
+                    "the request names memory that was not offered on the hand-off socket, or was taken or withdrawn since");
+    *region = peer->region;
+    (*region)->lease_fd = peer->fd;
+    unlink_peer(peer);
+    free_peer(peer);
+    return 0;
+}
+
+/* --- what a peer says -------------------------------------------------------------------------------------------------- */
+
+/* The bytes received, -1 for nothing yet. A descriptor that came along is the caller's; the kernel drops further ones. */
+static ssize_t receive(int fd, union first_message *text, int *memory_fd)
+{
+    union {
+        char bytes[CMSG_SPACE(sizeof(int))];
+        struct cmsghdr align;
+    } control;
+    struct iovec iov = {.iov_base = text, .iov_len = sizeof *text};
+    struct msghdr message = {
+        .msg_iov = &iov, .msg_iovlen = 1, .msg_control = control.bytes, .msg_controllen = CMSG_LEN(sizeof(int))};
+    *memory_fd = -1;
+    ssize_t got = recvmsg(fd, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+    struct cmsghdr *header = got < 0 ? NULL : CMSG_FIRSTHDR(&message);
+    if (header && header->cmsg_level == SOL_SOCKET && header->cmsg_type == SCM_RIGHTS &&
+        header->cmsg_len == CMSG_LEN(sizeof(int)))
+        memcpy(memory_fd, CMSG_DATA(header), sizeof *memory_fd);
+    return got < 0 && errno != EAGAIN && errno != EINTR ? 0 : got;
+}
+
+static void on_first_message(struct peer *peer)
+{
+    union first_message text;
+    int memory_fd;
+    ssize_t got = receive(peer->fd, &text, &memory_fd);
+    if (got == (ssize_t)sizeof text.region) {
+        accept_offer(peer, &text.region, memory_fd);
+        return;
+    }
+    if (memory_fd >= 0)
+        close(memory_fd);
+    if (got == HANDOFF_TOKEN_BYTES)
+        redeem(peer, text.token);
+    else if (got > 0)
+        refuse(peer, "unknown token");
+    else if (got == 0)
+        close_peer(peer);
+}
+
 static void on_peer(void *data, int events)
 {
     struct peer *peer = data;
-    if (!peer->lease && !(events & LOOP_HANGUP))
-        redeem(peer);
+    if (!peer->lease && !peer->region && !(events & LOOP_HANGUP))
+        on_first_message(peer);
     else
         close_peer(peer);
 }
@@ -167,7 +289,10 @@ static void on_accept(void *context, int fd, const struct ucred *credentials)
         return;
     }
     struct peer *peer = memory_alloc(sizeof *peer);
-    *peer = (struct peer){.next = handoff->peers, .handoff = handoff, .fd = fd, .uid = credentials->uid,
+    *peer = (struct peer){.next = handoff->peers,
+                          .handoff = handoff,
+                          .fd = fd,
+                          .uid = credentials->uid,
                           .pid = credentials->pid,
                           .expires_ns = clock_now_ns() + (uint64_t)HANDOFF_TOKEN_TTL_MS * NS_PER_MS};
     handoff->peers = peer;
@@ -203,10 +328,16 @@ static void sweep(void *data)
 int handoff_create(const struct handoff_options *options, struct handoff **created, struct error *error)
 {
     struct handoff *handoff = memory_alloc(sizeof *handoff);
-    const struct unix_listener_options listen = {
-        .loop = options->loop, .key = "server.handoff_socket_path", .type = SOCK_SEQPACKET, .path = options->socket_path,
-        .mode = options->socket_mode, .group = options->socket_group, .listen_fd = options->listen_fd,
-        .on_accept = on_accept, .on_shed = on_shed, .context = handoff};
+    const struct unix_listener_options listen = {.loop = options->loop,
+                                                 .key = "server.handoff_socket_path",
+                                                 .type = SOCK_SEQPACKET,
+                                                 .path = options->socket_path,
+                                                 .mode = options->socket_mode,
+                                                 .group = options->socket_group,
+                                                 .listen_fd = options->listen_fd,
+                                                 .on_accept = on_accept,
+                                                 .on_shed = on_shed,
+                                                 .context = handoff};
     handoff->loop = options->loop;
     handoff->max_silent_per_uid = options->max_connections_per_uid;
     handoff->listener = unix_listener_open(&listen, error);

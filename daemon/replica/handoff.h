@@ -2,7 +2,11 @@
  *
  * handoff_grant() makes an unguessable token for a pinned replica; it dies with its first use, with the RPC connection it
  * was given to, or after HANDOFF_TOKEN_TTL_MS. A redeemed connection *is* the lease: when the client exits or crashes the
- * kernel closes it and the lease ends. Wire format: client/handoff_wire.h and docs/protocol.md. Loop thread only. */
+ * kernel closes it and the lease ends.
+ *
+ * The other way round a client offers memory of its own and gets a token, by which one request of the same user takes it;
+ * an offer that nobody takes dies after the same time or with its connection. Wire format: client/handoff_wire.h and
+ * docs/protocol.md. Loop thread only. */
 #ifndef REPLICA_HANDOFF_H
 #define REPLICA_HANDOFF_H
 
@@ -27,12 +31,15 @@ struct handoff_options {
 };
 
 int handoff_create(const struct handoff_options *options, struct handoff **handoff, struct error *error);
-void handoff_destroy(struct handoff *handoff); /* ends every lease; accepts NULL */
+void handoff_destroy(struct handoff *handoff);                                      /* ends every lease; accepts NULL */
 void handoff_set_limits(struct handoff *handoff, uint64_t max_connections_per_uid); /* reload */
 
 /* Pins the replica until the token is redeemed or dies. 0, or -1 when the system has no randomness to give. */
 int handoff_grant(struct handoff *handoff, struct replica *replica, uid_t uid, uint64_t connection,
                   unsigned char token[HANDOFF_TOKEN_BYTES], struct error *error);
+/* The memory behind the token of an offer, the caller's from here on. NOT_FOUND when there is no such offer of that user. */
+int handoff_take_region(struct handoff *handoff, const unsigned char *token, size_t token_bytes, uid_t uid,
+                        struct device_region **region, struct error *error);
 void handoff_revoke(struct handoff *handoff, uint64_t connection); /* the RPC connection is gone */
 uint64_t handoff_pending(const struct handoff *handoff);           /* tokens not yet redeemed */
 

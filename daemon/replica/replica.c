@@ -33,6 +33,11 @@ bool replica_key_equal(const struct replica_key *a, const struct replica_key *b)
     return a->device == b->device && strcmp(a->identity, b->identity) == 0 && strcmp(a->view_digest, b->view_digest) == 0;
 }
 
+static bool is_lent(const struct replica *replica)
+{
+    return replica->segment->region != NULL;
+}
+
 static void unlink_replica(struct replica_table *table, struct replica *replica)
 {
     *(replica->older ? &replica->older->newer : &table->oldest) = replica->newer;
@@ -140,14 +145,14 @@ static int cannot_fit(const struct replica_table *table, uint64_t bytes, uint64_
     char need[TEXT_SIZE_CHARS], have[TEXT_SIZE_CHARS], budget[TEXT_SIZE_CHARS], held[TEXT_SIZE_CHARS],
         loading[TEXT_SIZE_CHARS];
     bool is_host = strcmp(table->memory, "host") == 0;
-    return fail(error, ERROR_RESOURCE_EXHAUSTED, is_host ? "HOST_BUDGET_EXCEEDED" : "DEVICE_BUDGET_EXCEEDED",
-                "the view needs %llu bytes (%s) of %smemory but %llu (%s) of %s %s are available: %s are held by leased replicas, "
-                "%s by loads in flight; end clients that hold memory, or raise %s",
-                (unsigned long long)bytes, text_people_bytes(bytes, need), is_host ? "" : "device ",
-                (unsigned long long)available, text_people_bytes(available, have), table->budget_key,
-                text_people_bytes(table->budget_bytes, budget),
-                text_people_bytes(table->replica_bytes - evictable_bytes(table), held),
-                text_people_bytes(table->reserved_bytes, loading), table->budget_key);
+    return fail(
+        error, ERROR_RESOURCE_EXHAUSTED, is_host ? "HOST_BUDGET_EXCEEDED" : "DEVICE_BUDGET_EXCEEDED",
+        "the view needs %llu bytes (%s) of %smemory but %llu (%s) of %s %s are available: %s are held by leased replicas, "
+        "%s by loads in flight; end clients that hold memory, or raise %s",
+        (unsigned long long)bytes, text_people_bytes(bytes, need), is_host ? "" : "device ", (unsigned long long)available,
+        text_people_bytes(available, have), table->budget_key, text_people_bytes(table->budget_bytes, budget),
+        text_people_bytes(table->replica_bytes - evictable_bytes(table), held),
+        text_people_bytes(table->reserved_bytes, loading), table->budget_key);
 }
 
 int replica_reserve(struct replica_table *table, uint64_t bytes, struct error *error)
@@ -157,8 +162,8 @@ int replica_reserve(struct replica_table *table, uint64_t bytes, struct error *e
     if (bytes > available)
         return cannot_fit(table, bytes, available, error);
     struct replica *newer;
-    for (struct replica *replica = table->oldest;
-         replica && replica_used_bytes(table) + bytes > table->budget_bytes; replica = newer) {
+    for (struct replica *replica = table->oldest; replica && replica_used_bytes(table) + bytes > table->budget_bytes;
+         replica = newer) {
         newer = replica->newer;
         if (!replica->n_pins)
             drop(table, replica, "evicted");
@@ -187,7 +192,7 @@ struct replica *replica_add(struct replica_table *table, const struct replica *p
 struct replica *replica_find(struct replica_table *table, const struct replica_key *key)
 {
     for (struct replica *replica = table->newest; replica; replica = replica->older) {
-        if (replica_key_equal(&replica->key, key)) {
+        if (!is_lent(replica) && replica_key_equal(&replica->key, key)) {
             unlink_replica(table, replica);
             link_newest(table, replica);
             return replica;
@@ -205,6 +210,10 @@ void replica_unpin(struct replica_table *table, struct replica *replica)
 {
     if (--replica->n_pins)
         return;
+    if (is_lent(replica)) {
+        drop(table, replica, "client_memory_filled");
+        return;
+    }
     replica->idle_since_ns = clock_now_ns();
     unlink_replica(table, replica); /* the end of a lease is a use, too */
     link_newest(table, replica);

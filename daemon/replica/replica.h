@@ -28,7 +28,8 @@ bool replica_key_equal(const struct replica_key *a, const struct replica_key *b)
 
 struct replica_table;
 
-struct replica { /* const after replica_add() but for the counters */
+/* One whose segment is a client's memory is never found and goes with its last pin. */
+struct replica {                 /* const after replica_add() but for the counters */
     struct replica_table *table; /* that it lives in */
     struct replica_key key;
     struct mapping *mapping; /* owned; holds the artifact */
@@ -44,7 +45,8 @@ struct replica { /* const after replica_add() but for the counters */
 };
 
 struct replica_table *replica_table_create(struct loop *loop, uint64_t host_budget_bytes, uint64_t idle_ttl_ms);
-void replica_table_destroy(struct replica_table *table); /* drops every replica, leased or not: clients keep their mappings */
+void replica_table_destroy(
+    struct replica_table *table); /* drops every replica, leased or not: clients keep their mappings */
 /* For messages: the kind of memory, and the key that sets its budget. Unless told: "host", "memory.host_budget". */
 void replica_table_name(struct replica_table *table, const char *memory, const char *budget_key);
 void replica_table_configure(struct replica_table *table, uint64_t host_budget_bytes, uint64_t idle_ttl_ms);

@@ -1,4 +1,5 @@
-/* Materialize: accepted -> progress, coalesced -> result with layout and one hand-off token. */
+/* Materialize: accepted -> progress, coalesced -> result with layout and one hand-off token. Without a token when memory of
+ * the client was filled: there is nothing to hand off. */
 #include <stdlib.h>
 
 #include "base/memory.h"
@@ -10,7 +11,7 @@ struct materialize {
     struct rpc_call *call;
     struct daemon *daemon;
     struct ticket *ticket;
-    bool wants_names; /* the request had no view */
+    bool wants_names;   /* the request had no view */
     struct arena arena; /* of the answers */
 };
 
@@ -52,15 +53,17 @@ static int send_result(struct materialize *m, struct error *error)
     struct replica *replica = m->ticket->replica;
     Tensorcast__Daemon__V1__MaterializeEvent event = TENSORCAST__DAEMON__V1__MATERIALIZE_EVENT__INIT;
     Tensorcast__Daemon__V1__LoadResult result = TENSORCAST__DAEMON__V1__LOAD_RESULT__INIT;
-    if (handoff_grant(m->daemon->handoff, replica, rpc_call_uid(m->call), rpc_call_connection(m->call), token, error) != 0)
+    bool is_ours = !replica->segment->region;
+    if (is_ours &&
+        handoff_grant(m->daemon->handoff, replica, rpc_call_uid(m->call), rpc_call_connection(m->call), token, error) != 0)
         return -1;
     result.report = codec_report(m->ticket, &m->arena);
     result.layout = codec_layout(replica->mapping, m->wants_names, &m->arena);
     result.handoff_token.data = token;
-    result.handoff_token.len = sizeof token;
+    result.handoff_token.len = is_ours ? sizeof token : 0;
     result.handoff_socket = (char *)m->daemon->config->server.handoff_socket_path;
     result.device = result.report->device;
-    result.memory_bytes = replica->segment->allocated_bytes;
+    result.memory_bytes = is_ours ? replica->segment->allocated_bytes : 0;
     event.event_case = TENSORCAST__DAEMON__V1__MATERIALIZE_EVENT__EVENT_RESULT;
     event.result = &result;
     send(m, &event);
@@ -95,7 +98,9 @@ void method_materialize(struct rpc_call *call, const ProtobufCMessage *request, 
     struct daemon *daemon = context;
     struct error error;
     struct ticket *ticket = ticket_create(daemon->loads);
-    if (codec_load_request(load, &ticket->arena, &ticket->request, &error) != 0) {
+    if (codec_load_request(load, &ticket->arena, &ticket->request, &error) != 0 ||
+        (load->region.len && handoff_take_region(daemon->handoff, load->region.data, load->region.len, rpc_call_uid(call),
+                                                 &ticket->region, &error) != 0)) {
         rpc_call_fail(call, &error);
         ticket_destroy(ticket);
         return;

@@ -15,13 +15,13 @@ struct status {
     struct arena arena;
 };
 
-#define APPEND(status, list, element)                                                                          \
-    do {                                                                                                       \
-        void *grown_ = arena_array(&(status)->arena, (status)->response.n_##list + 1, sizeof(void *));         \
-        for (size_t i_ = 0; i_ < (status)->response.n_##list; i_++)                                            \
-            ((void **)grown_)[i_] = (status)->response.list[i_];                                               \
-        (status)->response.list = grown_;                                                                      \
-        (status)->response.list[(status)->response.n_##list++] = (element);                                    \
+#define APPEND(status, list, element)                                                                                       \
+    do {                                                                                                                    \
+        void *grown_ = arena_array(&(status)->arena, (status)->response.n_##list + 1, sizeof(void *));                      \
+        for (size_t i_ = 0; i_ < (status)->response.n_##list; i_++)                                                         \
+            ((void **)grown_)[i_] = (status)->response.list[i_];                                                            \
+        (status)->response.list = grown_;                                                                                   \
+        (status)->response.list[(status)->response.n_##list++] = (element);                                                 \
     } while (0)
 
 static double seconds(uint64_t ns)
@@ -148,6 +148,7 @@ void method_status(struct rpc_call *call, const ProtobufCMessage *request, void 
     response->leases = replica_leases(services->replicas);
     response->connections = rpc_server_connections(daemon->rpc);
     response->cached_headers_bytes = header_cache_memory_bytes(services->headers);
+    response->handoff_socket = (char *)daemon->config->server.handoff_socket_path;
     response->state = daemon->draining ? "draining" : "serving";
     replica_each(services->replicas, add_replica, &status);
     add_devices(&status, services->targets);

@@ -10,6 +10,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -45,6 +46,7 @@ struct request { /* one question to the loop thread */
     unsigned char token[HANDOFF_TOKEN_BYTES];
     uint64_t connection, number;
     uid_t uid;
+    struct device_region *region; /* taken; NULL = there is no such one */
 };
 
 static void run_request(struct loop_task *task)
@@ -93,6 +95,14 @@ static void count_leases(struct request *request)
 static void count_pending(struct request *request)
 {
     request->number = handoff_pending(request->stage->handoff);
+}
+
+static void take_region(struct request *request)
+{
+    struct error error;
+    if (handoff_take_region(request->stage->handoff, request->token, sizeof request->token, request->uid, &request->region,
+                            &error))
+        assert_string_equal(error.reason, "REGION_UNKNOWN");
 }
 
 static void stop(struct request *request)
@@ -152,8 +162,11 @@ static int open_stage(void **state)
     stage->device = device_host_create(0);
     stage->replicas = replica_table_create(stage->loop, 1 << 20, 60000);
     make_replica(stage);
-    struct handoff_options options = {.loop = stage->loop, .socket_path = stage->path,
-                                      .socket_mode = 0600, .socket_group = "", .max_connections_per_uid = SILENT_CAP,
+    struct handoff_options options = {.loop = stage->loop,
+                                      .socket_path = stage->path,
+                                      .socket_mode = 0600,
+                                      .socket_group = "",
+                                      .max_connections_per_uid = SILENT_CAP,
                                       .listen_fd = -1};
     assert_int_equal(handoff_create(&options, &stage->handoff, &error), 0);
     assert_int_equal(pthread_create(&stage->thread, NULL, run_loop, stage), 0);
@@ -345,6 +358,162 @@ static void silent_peers_are_capped_and_leaseholders_do_not_count(void **state)
     assert_leases_become(stage, 0);
 }
 
+/* --- memory that a client offers --------------------------------------------------------------------------------------- */
+
+static struct handoff_region good_offer(uint32_t kind)
+{
+    struct handoff_region offer = {
+        .version = HANDOFF_VERSION, .kind = kind, .allocation_bytes = 4096, .offset = 64, .bytes = 1000, .ipc = {7, 8, 9}};
+    memcpy(offer.magic, HANDOFF_REGION_MAGIC, sizeof offer.magic);
+    return offer;
+}
+
+/* On a new connection, with that many copies of a descriptor. */
+static int offer_memory(const struct stage *stage, const void *offer, size_t bytes, int memory_fd, size_t n_fds)
+{
+    union {
+        char bytes[CMSG_SPACE(4 * sizeof(int))];
+        struct cmsghdr align;
+    } control = {0};
+    struct iovec iov = {(void *)offer, bytes};
+    struct msghdr message = {.msg_iov = &iov, .msg_iovlen = 1};
+    int fd = connect_to(stage);
+    if (n_fds) {
+        message.msg_control = control.bytes;
+        message.msg_controllen = CMSG_SPACE(n_fds * sizeof(int));
+        struct cmsghdr *header = CMSG_FIRSTHDR(&message);
+        *header =
+            (struct cmsghdr){.cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS, .cmsg_len = CMSG_LEN(n_fds * sizeof(int))};
+        for (size_t i = 0; i < n_fds; i++)
+            memcpy(CMSG_DATA(header) + i * sizeof(int), &memory_fd, sizeof memory_fd);
+    }
+    assert_int_equal(sendmsg(fd, &message, MSG_NOSIGNAL), (ssize_t)bytes);
+    return fd;
+}
+
+/* What comes next on the connection: 0 = it was closed. */
+static ssize_t next_message(int fd, void *to, size_t bytes)
+{
+    struct pollfd wait = {.fd = fd, .events = POLLIN};
+    assert_int_equal(poll(&wait, 1, ANSWER_MS), 1);
+    return recv(fd, to, bytes, 0);
+}
+
+static struct device_region *take(struct stage *stage, const unsigned char *token, uid_t uid)
+{
+    struct request request = {.uid = uid};
+    memcpy(request.token, token, sizeof request.token);
+    ask(stage, &request, take_region);
+    return request.region;
+}
+
+static void an_offer_buys_a_token_and_ends_with_the_regions_end(void **state)
+{
+    struct stage *stage = *state;
+    unsigned char token[HANDOFF_TOKEN_BYTES + 1];
+    for (uint32_t kind = HANDOFF_REGION_FD; kind <= HANDOFF_REGION_IPC; kind++) {
+        struct handoff_region offer = good_offer(kind);
+        int fd = offer_memory(stage, &offer, sizeof offer, fileno(stderr), kind == HANDOFF_REGION_FD);
+        assert_int_equal(next_message(fd, token, sizeof token), HANDOFF_TOKEN_BYTES);
+        struct device_region *region = take(stage, token, getuid());
+        assert_non_null(region);
+        assert_int_equal(region->kind, kind == HANDOFF_REGION_FD ? DEVICE_REGION_FD : DEVICE_REGION_IPC);
+        assert_int_equal(region->memory_fd >= 0, kind == HANDOFF_REGION_FD);
+        assert_int_equal(region->allocation_bytes, 4096);
+        assert_int_equal(region->offset, 64);
+        assert_int_equal(region->bytes, 1000);
+        assert_memory_equal(region->ipc, offer.ipc, sizeof offer.ipc);
+        assert_null(take(stage, token, getuid())); /* once */
+        assert_int_equal(recv(fd, token, sizeof token, MSG_DONTWAIT), -1);
+        device_region_close(region);
+        assert_int_equal(next_message(fd, token, sizeof token), 0);
+        close(fd);
+    }
+}
+
+static void somebody_elses_region_is_not_given(void **state)
+{
+    struct stage *stage = *state;
+    unsigned char token[HANDOFF_TOKEN_BYTES];
+    struct handoff_region offer = good_offer(HANDOFF_REGION_IPC);
+    int fd = offer_memory(stage, &offer, sizeof offer, -1, 0);
+    assert_int_equal(next_message(fd, token, sizeof token), HANDOFF_TOKEN_BYTES);
+    assert_null(take(stage, token, getuid() + 1));
+    token[0] ^= 1;
+    assert_null(take(stage, token, getuid()));
+    token[0] ^= 1;
+    struct device_region *region = take(stage, token, getuid());
+    assert_non_null(region);
+    device_region_close(region);
+    close(fd);
+}
+
+static void an_offer_dies_with_its_connection_or_by_talking_on(void **state)
+{
+    struct stage *stage = *state;
+    unsigned char token[HANDOFF_TOKEN_BYTES];
+    struct handoff_region offer = good_offer(HANDOFF_REGION_IPC);
+    for (int i = 0; i < 2; i++) {
+        int fd = offer_memory(stage, &offer, sizeof offer, -1, 0);
+        assert_int_equal(next_message(fd, token, sizeof token), HANDOFF_TOKEN_BYTES);
+        if (i == 0)
+            shutdown(fd, SHUT_WR);
+        else
+            assert_int_equal(send(fd, "more", 4, MSG_NOSIGNAL), 4);
+        assert_true(next_message(fd, token, sizeof token) <= 0); /* unread words make it a reset */
+        assert_null(take(stage, token, getuid()));
+        close(fd);
+    }
+}
+
+static size_t count_descriptors(void)
+{
+    size_t count = 0;
+    for (int fd = 0; fd < 1024; fd++)
+        count += fcntl(fd, F_GETFD) >= 0;
+    return count;
+}
+
+static void malformed_offers_are_closed_on_and_leave_no_descriptor(void **state)
+{
+    struct stage *stage = *state;
+    struct handoff_region offers[6];
+    unsigned char longer[sizeof offers[0] + 1] = {0}, token[HANDOFF_TOKEN_BYTES];
+    for (size_t i = 0; i < 6; i++)
+        offers[i] = good_offer(i == 4 ? HANDOFF_REGION_IPC : HANDOFF_REGION_FD);
+    offers[0].magic[0] = 'X';
+    offers[1].version++;
+    offers[2].kind = 3;
+    offers[3].reserved =
+        1; /* 4: a handle, and a descriptor all the same; 5: two descriptors are one too many, but harmless */
+    size_t before = count_descriptors();
+    for (size_t i = 0; i < 5; i++) {
+        int fd = offer_memory(stage, &offers[i], sizeof offers[i], fileno(stderr), 1);
+        assert_int_equal(next_message(fd, token, sizeof token), 0);
+        close(fd);
+    }
+    int without = offer_memory(stage, &offers[5], sizeof offers[5], -1, 0);
+    assert_int_equal(next_message(without, token, sizeof token), 0);
+    close(without);
+    int with_many = offer_memory(stage, &offers[5], sizeof offers[5], fileno(stderr), 4);
+    assert_int_equal(next_message(with_many, token, sizeof token), HANDOFF_TOKEN_BYTES);
+    device_region_close(take(stage, token, getuid()));
+    close(with_many);
+    memcpy(longer, &offers[5], sizeof offers[5]);
+    for (size_t bytes = sizeof longer; bytes > sizeof longer - 3; bytes -= 2) {
+        int fd = offer_memory(stage, longer, bytes, fileno(stderr), 4);
+        assert_int_equal(next_message(fd, token, sizeof token), 0);
+        close(fd);
+    }
+    struct request request = new_token(stage, 1, getuid());
+    int lease = offer_memory(stage, request.token, sizeof request.token, fileno(stderr), 4);
+    struct handoff_answer answer;
+    close(receive(lease, &answer)); /* descriptors beside a token are dropped */
+    close(lease);
+    assert_leases_become(stage, 0);
+    assert_int_equal(count_descriptors(), before);
+}
+
 #define STAGED(test) cmocka_unit_test_setup_teardown(test, open_stage, close_stage)
 
 int main(void)
@@ -358,6 +527,10 @@ int main(void)
         STAGED(a_token_dies_with_its_rpc_connection),
         STAGED(a_leaseholder_that_talks_on_loses_its_lease),
         STAGED(silent_peers_are_capped_and_leaseholders_do_not_count),
+        STAGED(an_offer_buys_a_token_and_ends_with_the_regions_end),
+        STAGED(somebody_elses_region_is_not_given),
+        STAGED(an_offer_dies_with_its_connection_or_by_talking_on),
+        STAGED(malformed_offers_are_closed_on_and_leave_no_descriptor),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -22,7 +22,7 @@ CollectiveLoadGroup = Table(id=(1, "string"), rank=(2, "int"), world_size=(3, "i
 ExecutionTopology = Table(group=(1, "message", CollectiveLoadGroup), source_locality=(2, "uint"),
                           source_sharing_domain=(3, "string"))
 LoadRequest = Table(artifact=(1, "string"), view=(2, "message", View), policy=(3, "message", RetrievalPolicy),
-                    topology=(4, "message", ExecutionTopology), device=(5, "string"))
+                    topology=(4, "message", ExecutionTopology), device=(5, "string"), region=(6, "bytes"))
 ExplainRequest = Table(load=(1, "message", LoadRequest))
 MaterializeRequest = Table(load=(1, "message", LoadRequest))
 PrewarmRequest = Table(load=(1, "message", LoadRequest))
@@ -80,7 +80,7 @@ StatusResponse = Table(version=(1, "string"), pid=(2, "uint"), uptime_s=(3, "dou
                        replicas=(8, "messages", ReplicaStatus), loads=(9, "messages", LoadStatus), leases=(10, "uint"),
                        connections=(11, "uint"), calibration=(12, "messages", CalibrationStatus),
                        cached_headers_bytes=(13, "uint"), state=(14, "string"), devices=(21, "messages", DeviceStatus),
-                       devices_problem=(22, "string"), stores=(20, "messages", StoreStatus))
+                       devices_problem=(22, "string"), stores=(20, "messages", StoreStatus), handoff_socket=(23, "string"))
 
 FetchSidecarsRequest = Table(artifact=(1, "string"), names=(2, "strings"), list_only=(3, "bool"))
 SidecarList = Table(files=(1, "messages", File))

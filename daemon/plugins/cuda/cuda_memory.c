@@ -16,38 +16,37 @@ static struct cuda_device *device_of(const struct cuda_segment *segment)
     return (struct cuda_device *)segment->base.device;
 }
 
-/* Undoing may only fail when nothing works any more. */
-static int undo(struct cuda_device *device, CUresult code, const char *what)
+int cuda_undo(struct cuda_device *device, int code, const char *what)
 {
     struct error error;
-    return code == CUDA_SUCCESS ? 0 : cuda_retire(device, &error, "%s failed with error %d", what, (int)code);
+    return code == CUDA_SUCCESS ? 0 : cuda_retire(device, &error, "%s failed with error %d", what, code);
 }
 
 static void unmap_memory(struct cuda_segment *segment, bool is_mapped)
 {
     struct cuda_device *device = device_of(segment);
-    size_t bytes = segment->base.allocated_bytes;
-    if (!is_mapped || undo(device, cuda_driver.unmap(segment->address, bytes), "unmapping memory") == 0)
-        undo(device, cuda_driver.free_address(segment->address, bytes), "freeing an address");
+    size_t bytes = segment->mapped_bytes;
+    if (!is_mapped || cuda_undo(device, cuda_driver.unmap(segment->mapped, bytes), "unmapping memory") == 0)
+        cuda_undo(device, cuda_driver.free_address(segment->mapped, bytes), "freeing an address");
 }
 
 static void release_memory(struct cuda_segment *segment)
 {
-    undo(device_of(segment), cuda_driver.release(segment->handle), "freeing memory");
+    cuda_undo(device_of(segment), cuda_driver.release(segment->handle), "freeing memory");
 }
 
-static int map_memory(struct cuda_segment *segment, struct error *error)
+int cuda_memory_map(struct cuda_segment *segment, struct error *error)
 {
     struct cuda_device *device = device_of(segment);
-    size_t bytes = segment->base.allocated_bytes;
+    size_t bytes = segment->mapped_bytes;
     const CUmemAccessDesc access = {.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device->number},
                                     .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
-    CUresult code = cuda_driver.reserve(&segment->address, bytes, 0, 0, 0);
+    CUresult code = cuda_driver.reserve(&segment->mapped, bytes, 0, 0, 0);
     if (code != CUDA_SUCCESS)
         return cuda_fail_driver(device, code, error, "reserving an address for %zu bytes", bytes);
-    CUresult mapped = code = cuda_driver.map(segment->address, bytes, 0, segment->handle, 0);
+    CUresult mapped = code = cuda_driver.map(segment->mapped, bytes, 0, segment->handle, 0);
     if (code == CUDA_SUCCESS)
-        code = cuda_driver.set_access(segment->address, bytes, &access, 1);
+        code = cuda_driver.set_access(segment->mapped, bytes, &access, 1);
     if (code == CUDA_SUCCESS)
         return 0;
     unmap_memory(segment, mapped == CUDA_SUCCESS);
@@ -57,17 +56,26 @@ static int map_memory(struct cuda_segment *segment, struct error *error)
 static int make_memory(struct cuda_segment *segment, struct error *error)
 {
     struct cuda_device *device = device_of(segment);
-    size_t bytes = segment->base.allocated_bytes;
+    size_t bytes = segment->mapped_bytes = segment->base.allocated_bytes;
     const CUmemAllocationProp properties = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
                                             .requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
                                             .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device->number}};
     CUresult code = cuda_driver.create(&segment->handle, bytes, &properties, 0);
     if (code != CUDA_SUCCESS)
         return cuda_fail_driver(device, code, error, "allocating %zu bytes", bytes);
-    if (map_memory(segment, error)) {
+    if (cuda_memory_map(segment, error)) {
         release_memory(segment);
         return -1;
     }
+    segment->address = segment->mapped;
+    return 0;
+}
+
+/* Under the lock. */
+static int back(struct cuda_segment *segment, struct error *error)
+{
+    if (segment->base.region ? cuda_region_open(segment, error) : make_memory(segment, error))
+        return -1;
     __atomic_store_n(&segment->is_backed, true, __ATOMIC_RELEASE);
     return 0;
 }
@@ -77,7 +85,7 @@ int cuda_memory_back(struct cuda_segment *segment, struct error *error)
     if (__atomic_load_n(&segment->is_backed, __ATOMIC_ACQUIRE))
         return 0;
     pthread_mutex_lock(&segment->lock);
-    int result = segment->is_backed ? 0 : make_memory(segment, error);
+    int result = segment->is_backed ? 0 : back(segment, error);
     pthread_mutex_unlock(&segment->lock);
     return result;
 }

@@ -2,7 +2,8 @@
  *
  *   plugin_cuda.c   finds the devices            cuda_queue.c    streams, events, marks
  *   device_cuda.c   the backend's tables         cuda_memory.c   physical memory, its address and its descriptor
- *   cuda_driver.c   driver functions             cuda_error.c    what went wrong, and whether for good
+ *   cuda_driver.c   driver functions             cuda_region.c   memory that a client lends
+ *   cuda_error.c    what went wrong, and whether for good
  *
  * The CUDA runtime is linked; the few driver functions without a counterpart there (virtual memory management) come from it,
  * too, so nothing links the driver. A device costs no GPU memory before its first load: then its context is made, on the
@@ -43,8 +44,10 @@ struct cuda_segment {
     pthread_mutex_t lock;
     bool is_backed; /* atomic: it has memory. By the first who writes: allocate() runs on the loop and must not wait */
     bool is_landed; /* sealed: no copy is under way */
-    CUmemGenericAllocationHandle handle;
-    CUdeviceptr address;
+    CUmemGenericAllocationHandle handle; /* not of a region by IPC handle */
+    CUdeviceptr mapped;                  /* where the allocation is: all of it, also when a region is only a part */
+    uint64_t mapped_bytes;
+    CUdeviceptr address; /* of the segment, in there */
 };
 
 extern struct cuda_driver { /* see cuda_driver.c */
@@ -63,6 +66,9 @@ extern struct cuda_driver { /* see cuda_driver.c */
     CUresult (*map)(CUdeviceptr address, size_t bytes, size_t offset, CUmemGenericAllocationHandle handle,
                     unsigned long long flags);
     CUresult (*unmap)(CUdeviceptr address, size_t bytes);
+    CUresult (*import_handle)(CUmemGenericAllocationHandle *handle, void *os_handle, CUmemAllocationHandleType type);
+    CUresult (*properties)(CUmemAllocationProp *properties, CUmemGenericAllocationHandle handle);
+    CUresult (*range)(CUdeviceptr *start, size_t *bytes, CUdeviceptr address);
     CUresult (*set_access)(CUdeviceptr address, size_t bytes, const CUmemAccessDesc *access, size_t n);
     CUresult (*export_handle)(void *handle_out, CUmemGenericAllocationHandle handle, CUmemAllocationHandleType type,
                               unsigned long long flags);
@@ -90,6 +96,13 @@ void cuda_queues_close(struct cuda_device *device);                       /* not
 int cuda_memory_back(struct cuda_segment *segment, struct error *error);
 int cuda_memory_export(struct cuda_segment *segment, struct error *error);
 void cuda_memory_free(struct cuda_segment *segment);
+/* An address for all mapped_bytes of the segment's handle. */
+int cuda_memory_map(struct cuda_segment *segment, struct error *error);
+/* The two ends of memory that a client lends: INVALID_ARGUMENT when it is not what the client says. After cuda_enter(). */
+int cuda_region_open(struct cuda_segment *segment, struct error *error);
+void cuda_region_close(struct cuda_segment *segment); /* no copy into it is under way */
+/* The end of a use: it may only fail when nothing works any more, so the device goes out of service then. */
+int cuda_undo(struct cuda_device *device, int code, const char *what);
 
 struct device *cuda_device_create(const struct device_plugin_host *host, int number, struct error *error);
 

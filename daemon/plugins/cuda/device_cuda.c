@@ -26,7 +26,10 @@ static int cuda_allocate(struct device *device, uint64_t bytes, struct segment *
     uint64_t granularity_bytes = ((struct cuda_device *)device)->granularity_bytes;
     if (device_check(device, error))
         return -1;
-    if (!checked_align(bytes ? bytes : 1, granularity_bytes, &base->allocated_bytes) || base->allocated_bytes > INT64_MAX)
+    if (base->region)
+        base->allocated_bytes = bytes; /* not a byte more of what is a client's */
+    else if (!checked_align(bytes ? bytes : 1, granularity_bytes, &base->allocated_bytes) ||
+             base->allocated_bytes > INT64_MAX)
         return fail(error, ERROR_RESOURCE_EXHAUSTED, "TOO_LARGE", "a replica of %" PRIu64 " bytes is more than any GPU has",
                     bytes);
     pthread_mutex_init(&segment->lock, NULL);
@@ -136,7 +139,7 @@ static void cuda_release(struct segment *base)
     struct error error;
     if (segment->is_backed && device_check(&device->base, &error) == 0 &&
         (segment->is_landed || cuda_queue_land_all(device, &error) == 0))
-        cuda_memory_free(segment);
+        (base->region ? cuda_region_close : cuda_memory_free)(segment);
     pthread_mutex_destroy(&segment->lock);
 }
 
@@ -218,7 +221,8 @@ struct device *cuda_device_create(const struct device_plugin_host *host, int num
 {
     struct cuda_device *device = memory_alloc(sizeof *device);
     const char *name = "an unknown error";
-    device->base = (struct device){.ops = &cuda_ops, .caps = {.queued_copies = true, .exports_fd = true}};
+    device->base =
+        (struct device){.ops = &cuda_ops, .caps = {.queued_copies = true, .exports_fd = true, .fills_regions = true}};
     device->host = host;
     device->number = number;
     CUresult code = describe(device);

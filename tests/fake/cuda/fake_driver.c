@@ -153,7 +153,7 @@ CUresult CUDAAPI cuMemCreate(CUmemGenericAllocationHandle *handle, size_t bytes,
     if (properties->type != CU_MEM_ALLOCATION_TYPE_PINNED || properties->location.id >= fake_n_devices() ||
         properties->requestedHandleTypes != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
         return CUDA_ERROR_INVALID_VALUE;
-    return (CUresult)fake_create(properties->location.id, bytes, handle);
+    return (CUresult)fake_create(properties->location.id, bytes, false, handle);
 }
 
 CUresult CUDAAPI cuMemRelease(CUmemGenericAllocationHandle handle)

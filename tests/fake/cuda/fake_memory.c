@@ -19,6 +19,7 @@ struct allocation {
     int fd, device;
     uint64_t bytes;
     unsigned n_uses; /* the handle, and each mapping */
+    bool is_plain;   /* of cudaMalloc: it can be shared by IPC handle only */
 };
 
 struct range {
@@ -47,10 +48,11 @@ static void give_up_use(struct allocation *allocation)
     free(allocation);
 }
 
-static struct allocation *add(int fd, int device, uint64_t bytes)
+static struct allocation *add(int fd, int device, uint64_t bytes, bool is_plain)
 {
     struct allocation *allocation = calloc(1, sizeof *allocation);
-    *allocation = (struct allocation){.next = allocations, .fd = fd, .device = device, .bytes = bytes, .n_uses = 1};
+    *allocation = (struct allocation){
+        .next = allocations, .fd = fd, .device = device, .bytes = bytes, .n_uses = 1, .is_plain = is_plain};
     allocations = allocation;
     live_memory.handles++;
     live_memory.bytes += bytes;
@@ -66,19 +68,21 @@ uint64_t fake_free_bytes(int device)
     return used < fake_device_bytes() ? fake_device_bytes() - used : 0;
 }
 
-int fake_create(int device, uint64_t bytes, CUmemGenericAllocationHandle *handle)
+static const char *const kinds[] = {"fake-cuda-device", "fake-cuda-plain"};
+
+int fake_create(int device, uint64_t bytes, bool is_plain, CUmemGenericAllocationHandle *handle)
 {
     char name[64];
     if (bytes == 0 || bytes % FAKE_GRANULARITY)
         return CUDA_ERROR_INVALID_VALUE;
     if (bytes > fake_free_bytes(device))
         return CUDA_ERROR_OUT_OF_MEMORY;
-    snprintf(name, sizeof name, "fake-cuda-device-%d", device);
+    snprintf(name, sizeof name, "%s-%d", kinds[is_plain], device);
     int fd = memfd_create(name, 0);
     if (fd < 0 || ftruncate(fd, (off_t)bytes))
         return CUDA_ERROR_OUT_OF_MEMORY;
     pthread_mutex_lock(&fake_lock);
-    *handle = (CUmemGenericAllocationHandle)(uintptr_t)add(fd, device, bytes);
+    *handle = (CUmemGenericAllocationHandle)(uintptr_t)add(fd, device, bytes, is_plain);
     pthread_mutex_unlock(&fake_lock);
     return 0;
 }
@@ -99,18 +103,24 @@ int fake_export(CUmemGenericAllocationHandle handle)
 
 int fake_import(int fd, CUmemGenericAllocationHandle *handle)
 {
-    char link[64], name[128] = "";
+    return fake_import_kind(fd, false, handle);
+}
+
+int fake_import_kind(int fd, bool is_plain, CUmemGenericAllocationHandle *handle)
+{
+    char link[64], name[128] = "", expected[64];
     struct stat info;
     int device = -1;
     snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
-    if (readlink(link, name, sizeof name - 1) < 0 || sscanf(name, "/memfd:fake-cuda-device-%d", &device) != 1 ||
-        device < 0 || device >= fake_n_devices() || fstat(fd, &info))
+    snprintf(expected, sizeof expected, "/memfd:%s-%%d", kinds[is_plain]);
+    if (readlink(link, name, sizeof name - 1) < 0 || sscanf(name, expected, &device) != 1 || device < 0 ||
+        device >= fake_n_devices() || fstat(fd, &info))
         return CUDA_ERROR_INVALID_VALUE;
     int own = dup(fd);
     if (own < 0)
         return CUDA_ERROR_OUT_OF_MEMORY;
     pthread_mutex_lock(&fake_lock);
-    *handle = (CUmemGenericAllocationHandle)(uintptr_t)add(own, device, (uint64_t)info.st_size);
+    *handle = (CUmemGenericAllocationHandle)(uintptr_t)add(own, device, (uint64_t)info.st_size, is_plain);
     pthread_mutex_unlock(&fake_lock);
     return 0;
 }
@@ -235,6 +245,37 @@ bool fake_is_device_memory(uint64_t address, uint64_t bytes, int device)
 {
     const struct range *range = find_around(ranges, address, bytes);
     return range && range->is_allowed && range->mapped->device == device;
+}
+
+bool fake_find(uint64_t address, struct fake_place *place)
+{
+    const struct range *range = find_around(ranges, address, 1);
+    const struct allocation *mapped = range ? range->mapped : NULL;
+    if (mapped)
+        *place = (struct fake_place){.start = range->address,
+                                     .bytes = range->bytes,
+                                     .handle = (CUmemGenericAllocationHandle)(uintptr_t)mapped,
+                                     .device = mapped->device,
+                                     .fd = mapped->fd,
+                                     .is_plain = mapped->is_plain};
+    return mapped != NULL;
+}
+
+int fake_device_of(CUmemGenericAllocationHandle handle)
+{
+    int device = -1;
+    pthread_mutex_lock(&fake_lock);
+    for (const struct allocation *allocation = allocations; allocation; allocation = allocation->next)
+        if (allocation == (const struct allocation *)(uintptr_t)handle)
+            device = allocation->device;
+    pthread_mutex_unlock(&fake_lock);
+    return device;
+}
+
+void fake_retain(CUmemGenericAllocationHandle handle)
+{
+    ((struct allocation *)(uintptr_t)handle)->n_uses++;
+    live_memory.handles++;
 }
 
 /* --- pinned host memory ------------------------------------------------------------------------------------------------ */

@@ -28,7 +28,7 @@ void fake_work_ends(int device);
 uint64_t fake_free_bytes(int device);
 
 /* --- memory --- */
-int fake_create(int device, uint64_t bytes, CUmemGenericAllocationHandle *handle);
+int fake_create(int device, uint64_t bytes, bool is_plain, CUmemGenericAllocationHandle *handle);
 int fake_release(CUmemGenericAllocationHandle handle);
 int fake_export(CUmemGenericAllocationHandle handle); /* a descriptor, -1 */
 int fake_import(int fd, CUmemGenericAllocationHandle *handle);
@@ -37,6 +37,21 @@ int fake_free_address(CUdeviceptr address, uint64_t bytes);
 int fake_map(CUdeviceptr address, uint64_t bytes, CUmemGenericAllocationHandle handle);
 int fake_unmap(CUdeviceptr address, uint64_t bytes);
 int fake_allow(CUdeviceptr address, uint64_t bytes, int device);
+/* What device memory an address is in; under the lock. */
+struct fake_place {
+    uint64_t start, bytes;
+    CUmemGenericAllocationHandle handle;
+    int device, fd;
+    bool is_plain; /* of cudaMalloc */
+};
+bool fake_find(uint64_t address, struct fake_place *place);
+int fake_device_of(CUmemGenericAllocationHandle handle); /* -1: there is no such handle */
+void fake_retain(CUmemGenericAllocationHandle handle);   /* under the lock */
+int fake_malloc(int device, uint64_t bytes, CUdeviceptr *address);
+int fake_free(CUdeviceptr address);
+/* The memory of a descriptor that names device memory of that kind, as one more handle. */
+int fake_import_kind(int fd, bool is_plain, CUmemGenericAllocationHandle *handle);
+int fake_ipc_open(const CUipcMemHandle *handle, CUdeviceptr *address);
 /* Whether [address, +bytes) may be written to by the device. */
 bool fake_is_device_memory(uint64_t address, uint64_t bytes, int device);
 int fake_pin(void *memory, uint64_t bytes);

@@ -1,6 +1,7 @@
 /* The runtime functions of the fake libcudart.so: thin, all state is in the fake libcuda.so.1. */
 #include <dlfcn.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "fake_private.h"
 
@@ -134,7 +135,7 @@ cudaError_t CUDARTAPI cudaMemcpy2DAsync(void *dst, size_t dpitch, const void *sr
                                         size_t height, enum cudaMemcpyKind kind, cudaStream_t stream)
 {
     BEGIN("cudaMemcpy2DAsync");
-    if (kind != cudaMemcpyHostToDevice)
+    if (kind != cudaMemcpyHostToDevice && kind != cudaMemcpyDeviceToDevice)
         return keep(cudaErrorInvalidMemcpyDirection);
     if (width > dpitch || width > spitch)
         return keep(cudaErrorInvalidPitchValue);
@@ -156,21 +157,68 @@ cudaError_t CUDARTAPI cudaRuntimeGetVersion(int *version)
     return cudaSuccess;
 }
 
-/* For tests/gpu, never freed. */
 cudaError_t CUDARTAPI cudaMalloc(void **memory, size_t bytes)
 {
-    CUmemGenericAllocationHandle handle;
-    CUdeviceptr address;
+    CUdeviceptr address = 0;
     BEGIN("cudaMalloc");
-    int code = fake_create(fake_device, bytes, &handle);
-    if (!code)
-        code = fake_reserve(bytes, &address);
-    if (!code)
-        code = fake_map(address, bytes, handle);
-    if (!code)
-        code = fake_allow(address, bytes, fake_device);
+    int code = fake_malloc(fake_device, bytes, &address);
     *memory = (void *)(uintptr_t)address;
     return keep(code);
+}
+
+cudaError_t CUDARTAPI cudaFree(void *memory)
+{
+    BEGIN("cudaFree");
+    return keep(fake_free((uintptr_t)memory));
+}
+
+cudaError_t CUDARTAPI cudaMemcpy(void *dst, const void *src, size_t bytes, enum cudaMemcpyKind kind)
+{
+    uint64_t device_end = (uintptr_t)(kind == cudaMemcpyDeviceToHost ? src : dst);
+    BEGIN("cudaMemcpy");
+    if (kind != cudaMemcpyDeviceToHost && kind != cudaMemcpyHostToDevice)
+        return keep(cudaErrorInvalidMemcpyDirection);
+    pthread_mutex_lock(&fake_lock);
+    bool is_right = fake_is_device_memory(device_end, bytes, fake_device);
+    pthread_mutex_unlock(&fake_lock);
+    if (is_right)
+        memcpy(dst, src, bytes);
+    return keep(is_right ? cudaSuccess : cudaErrorInvalidValue);
+}
+
+/* --- memory of other processes ---------------------------------------------------------------------------------------- */
+
+_Static_assert(sizeof(cudaIpcMemHandle_t) == sizeof(CUipcMemHandle), "the runtime's handles are the driver's");
+
+cudaError_t CUDARTAPI cudaIpcOpenMemHandle(void **memory, cudaIpcMemHandle_t handle, unsigned int flags)
+{
+    CUipcMemHandle same;
+    CUdeviceptr address = 0;
+    BEGIN("cudaIpcOpenMemHandle");
+    if (flags != cudaIpcMemLazyEnablePeerAccess)
+        return keep(cudaErrorInvalidValue);
+    memcpy(&same, &handle, sizeof same);
+    int code = fake_ipc_open(&same, &address);
+    *memory = (void *)(uintptr_t)address;
+    return keep(code);
+}
+
+cudaError_t CUDARTAPI cudaIpcCloseMemHandle(void *memory)
+{
+    BEGIN("cudaIpcCloseMemHandle");
+    return keep(fake_free((uintptr_t)memory));
+}
+
+cudaError_t CUDARTAPI cudaPointerGetAttributes(struct cudaPointerAttributes *attributes, const void *memory)
+{
+    struct fake_place place;
+    BEGIN("cudaPointerGetAttributes");
+    pthread_mutex_lock(&fake_lock);
+    bool is_known = fake_find((uintptr_t)memory, &place);
+    pthread_mutex_unlock(&fake_lock);
+    *attributes = (struct cudaPointerAttributes){.type = is_known ? cudaMemoryTypeDevice : cudaMemoryTypeUnregistered,
+                                                 .device = is_known ? place.device : 0};
+    return cudaSuccess;
 }
 
 cudaError_t CUDARTAPI cudaGetDriverEntryPointByVersion(const char *symbol, void **function, unsigned int version,

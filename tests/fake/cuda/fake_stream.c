@@ -134,7 +134,9 @@ int fake_stream_copy(cudaStream_t handle, const struct fake_copy *copy)
     pthread_mutex_lock(&fake_lock);
     operation->is_bad =
         stream->device != fake_device || !fake_is_device_memory((uintptr_t)copy->dst, dst_bytes, fake_device);
-    if (copy->src && !fake_is_pinned(copy->src, src_bytes)) {
+    bool stays = copy->src && (fake_is_pinned(copy->src, src_bytes) ||
+                               fake_is_device_memory((uintptr_t)copy->src, src_bytes, fake_device));
+    if (copy->src && !stays) {
         operation->own_source = malloc(src_bytes);
         memcpy(operation->own_source, copy->src, src_bytes);
         operation->copy.src = operation->own_source;

@@ -1,0 +1,86 @@
+/* The offer's connection is what the daemon holds while it has the memory open, as the hand-off's connection is what a
+ * client holds: when it ends, for whatever reason, the other side has let go. */
+#include "region.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "handoff.h"
+#include "tensorcast/daemon/v1/store_daemon.pb-c.h"
+
+enum { LONGEST_HOLD_MS = 60000 }; /* a copy that does not end takes the device out of service sooner */
+
+static int send_offer(int lease, const struct handoff_region *offer, int memory_fd, struct error *error)
+{
+    union {
+        char bytes[CMSG_SPACE(sizeof(int))];
+        struct cmsghdr aligned;
+    } control = {0};
+    struct iovec text = {(void *)offer, sizeof *offer};
+    struct msghdr message = {.msg_iov = &text, .msg_iovlen = 1};
+    if (memory_fd >= 0) {
+        message.msg_control = control.bytes;
+        message.msg_controllen = sizeof control;
+        struct cmsghdr *part = CMSG_FIRSTHDR(&message);
+        part->cmsg_level = SOL_SOCKET;
+        part->cmsg_type = SCM_RIGHTS;
+        part->cmsg_len = CMSG_LEN(sizeof memory_fd);
+        memcpy(CMSG_DATA(part), &memory_fd, sizeof memory_fd);
+    }
+    if (sendmsg(lease, &message, MSG_NOSIGNAL) == (ssize_t)sizeof *offer)
+        return 0;
+    return fail(error, ERROR_UNAVAILABLE, "OFFER_FAILED", "cannot offer memory to the daemon: %s", strerror(errno));
+}
+
+static int exchange(struct region *region, const struct handoff_region *offer, int memory_fd, const struct wait *wait,
+                    struct error *error)
+{
+    if (send_offer(region->lease, offer, memory_fd, error) || wait_readable(wait, region->lease, error))
+        return -1;
+    if (recv(region->lease, region->token, sizeof region->token, 0) == (ssize_t)sizeof region->token)
+        return 0;
+    return fail(error, ERROR_UNAVAILABLE, "OFFER_REFUSED",
+                "the daemon does not take memory to be filled: it is shutting down, or older than this client");
+}
+
+int region_offer(struct rpc_client *rpc, const struct handoff_region *offer, int memory_fd, const struct wait *wait,
+                 struct region *region, struct error *error)
+{
+    struct arena arena;
+    Tensorcast__Daemon__V1__StatusRequest request = TENSORCAST__DAEMON__V1__STATUS_REQUEST__INIT;
+    arena_init(&arena, 0);
+    const Tensorcast__Daemon__V1__StatusResponse *status = (const void *)rpc_client_get(
+        rpc, "Status", &request.base, &tensorcast__daemon__v1__status_response__descriptor, wait, &arena, error);
+    region->lease = status ? handoff_connect(status->handoff_socket, wait, error) : -1;
+    arena_fini(&arena);
+    if (region->lease >= 0 && exchange(region, offer, memory_fd, wait, error)) {
+        close(region->lease);
+        region->lease = -1;
+    }
+    return region->lease < 0 ? -1 : 0;
+}
+
+/* An offer that no request took ends by our own hang-up. */
+int region_end(struct region *region, struct error *error)
+{
+    struct pollfd end = {.fd = region->lease, .events = POLLIN};
+    if (region->lease < 0)
+        return 0;
+    shutdown(region->lease, SHUT_WR);
+    int ready;
+    do
+        ready = poll(&end, 1, LONGEST_HOLD_MS);
+    while (ready < 0 && errno == EINTR);
+    close(region->lease);
+    region->lease = -1;
+    if (ready > 0)
+        return 0;
+    return fail(
+        error, ERROR_INTERNAL, "REGION_IN_USE",
+        "the daemon has held the memory to be filled for %d s after the load ended; do not use or free it before the "
+        "daemon is gone",
+        LONGEST_HOLD_MS / 1000);
+}
