@@ -335,3 +335,8 @@ const char *executor_preference_name(enum executor_preference preference)
 {
     return schema_find("engine.materialization_strategy.executor_preference")->names[preference];
 }
+
+const char *collective_transport_name(enum collective_transport transport)
+{
+    return schema_find("engine.collective_transport")->names[transport];
+}

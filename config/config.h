@@ -23,6 +23,8 @@ enum verify_policy { VERIFY_AUTO, VERIFY_REQUIRED, VERIFY_NONE };
 
 enum cost_gate { COST_GATE_TIME, COST_GATE_SOURCE_BYTES };
 
+enum collective_transport { COLLECTIVE_TRANSPORT_AUTO, COLLECTIVE_TRANSPORT_LOOPBACK, COLLECTIVE_TRANSPORT_NCCL };
+
 struct materialization_strategy { /* engine.materialization_strategy */
     bool enable_local_batched_disk_load;
     bool enable_tensor_aware_mapped_executor;
@@ -100,7 +102,8 @@ struct config {
         uint64_t memory_budget_bytes; /* of each GPU; 0 = auto: nine tenths of what it has */
     } devices;
     struct {
-        uint64_t io_threads; /* 0 = auto */
+        uint64_t io_threads;                            /* 0 = auto */
+        enum collective_transport collective_transport; /* AUTO: the quickest that there is */
         struct materialization_strategy strategy;
     } engine;
     void *internal; /* arena and origins */
@@ -128,5 +131,7 @@ const struct config *config_defaults(void);
 
 /* "AUTO", "GENERIC_BYTE_RANGE", ... */
 const char *executor_preference_name(enum executor_preference preference);
+/* "auto", "loopback", "nccl" */
+const char *collective_transport_name(enum collective_transport transport);
 
 #endif

@@ -25,6 +25,9 @@ static const char *const preference_names[] = {"AUTO", "GENERIC_BYTE_RANGE", "TE
 static_assert(EXECUTOR_PREFERENCE_AUTO == 0 && EXECUTOR_PREFERENCE_GENERIC_BYTE_RANGE == 1 &&
                   EXECUTOR_PREFERENCE_TENSOR_AWARE_LOCAL == 2 && EXECUTOR_PREFERENCE_OWNER_FILE_COLLECTIVE == 3,
               "order of preference_names");
+static const char *const transport_names[] = {"auto", "loopback", "nccl", NULL};
+static_assert(COLLECTIVE_TRANSPORT_AUTO == 0 && COLLECTIVE_TRANSPORT_LOOPBACK == 1 && COLLECTIVE_TRANSPORT_NCCL == 2,
+              "order of transport_names");
 static const char *const gate_names[] = {"time", "source_bytes", NULL};
 static_assert(COST_GATE_TIME == 0 && COST_GATE_SOURCE_BYTES == 1, "order of gate_names");
 
@@ -165,6 +168,10 @@ const struct config_key schema_keys[] = {
 
     {"engine.io_threads", CONFIG_INTEGER, FIELD(engine.io_threads), .fallback = "0", .max = 64,
      .help = "Threads that read and copy. 0: as many as the host's cores suggest."},
+    {"engine.collective_transport", CONFIG_ENUM, FIELD(engine.collective_transport), .fallback = "auto",
+     .names = transport_names, .reloadable = true,
+     .help = "What carries bytes between the ranks of a group. auto: the quickest of those that this build and host have. A "
+             "transport that is not there, or cannot serve a group, refuses the collective."},
     {"engine.materialization_strategy.enable_local_batched_disk_load", CONFIG_BOOL, STRATEGY(enable_local_batched_disk_load),
      .fallback = "true", .reloadable = true,
      .help = "Lets the local batched executor be chosen: whole extents in file order, equal slices read once."},

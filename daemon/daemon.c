@@ -19,6 +19,7 @@
 #include "rpc/methods.h"
 #include "stores_config.h"
 #include "supervisor.h"
+#include "transport/transport.h"
 
 enum { HEADER_CACHE_BYTES = 256 << 20, DRAIN_POLL_MS = 10 };
 
@@ -145,6 +146,15 @@ static int open_stores(struct daemon *daemon, struct error *error)
     return 0;
 }
 
+static void warn_of_transport(const struct config *config)
+{
+    const char *name = collective_transport_name(config->engine.collective_transport);
+    if (config->engine.collective_transport != COLLECTIVE_TRANSPORT_AUTO && !transport_find(name))
+        log_warn("collective_transport_unavailable", LOG_TEXT("transport", name),
+                 LOG_TEXT("message", "engine.collective_transport asks for what this build or host does not have: groups will "
+                                     "not load as a group"));
+}
+
 static int build_services(struct daemon *daemon, struct error *error)
 {
     struct load_services *services = &daemon->services;
@@ -159,6 +169,7 @@ static int build_services(struct daemon *daemon, struct error *error)
     services->device = device_host_create(config->memory.pool_budget_bytes);
     services->replicas = replica_table_create(daemon->loop, host_budget_bytes(config), config->memory.replica_idle_ttl_ms);
     services->targets = load_targets_create(daemon->loop, config);
+    warn_of_transport(config);
     struct engine_options options = {.loop = daemon->loop,
                                      .staging_budget_bytes = config->memory.staging_budget_bytes,
                                      .extent_cache_bytes = extent_cache_bytes(config),
@@ -198,6 +209,7 @@ static void on_reload(void *data, int signal_number)
     handoff_set_limits(daemon->handoff, fresh->server.max_connections_per_uid);
     replica_table_configure(daemon->services.replicas, host_budget_bytes(fresh), fresh->memory.replica_idle_ttl_ms);
     load_targets_configure(daemon->services.targets, fresh);
+    warn_of_transport(fresh);
     log_info("config_reloaded", LOG_TEXT("file", daemon->config_path));
 }
 

@@ -236,17 +236,29 @@ static int check_terms(const struct group *group, const struct group_terms *term
     return mismatch(group, rank, "policy", terms->policy, group->policy, error);
 }
 
-static int check_slot(const struct group *group, uint32_t rank, struct error *error)
+static bool is_again(const struct slot *slot, const struct group_member *member)
 {
-    const struct slot *slot = &group->slots[rank];
+    return slot->state == SLOT_PRESENT && slot->member->attempt && member->attempt &&
+           strcmp(slot->member->attempt, member->attempt) == 0;
+}
+
+/* GROUP_JOINED: the rank is free. */
+static enum group_answer check_slot(const struct group *group, struct group_member *member, struct error *error)
+{
+    const struct slot *slot = &group->slots[member->rank];
     char id[TEXT_NAME_CHARS];
     if (slot->state != SLOT_PRESENT)
-        return 0;
-    return fail(error, ERROR_ALREADY_EXISTS, "GROUP_RANK_TAKEN",
-                "rank %" PRIu32 " of group %s is taken: load %s has it and is %s; give every rank its own number and every "
-                "load that runs at the same time its own group id",
-                rank, text_escape(group->id, strlen(group->id), id), slot->member->holder,
-                group->state == ASSEMBLING ? "waiting for the other ranks" : "running");
+        return GROUP_JOINED;
+    if (is_again(slot, member)) {
+        member->first = slot->member;
+        return GROUP_AGAIN;
+    }
+    fail(error, ERROR_ALREADY_EXISTS, "GROUP_RANK_TAKEN",
+         "rank %" PRIu32 " of group %s is taken: load %s has it and is %s; give every rank its own number and every load that "
+         "runs at the same time its own group id",
+         member->rank, text_escape(group->id, strlen(group->id), id), slot->member->holder,
+         group->state == ASSEMBLING ? "waiting for the other ranks" : "running");
+    return GROUP_REFUSED;
 }
 
 /* --- joining -------------------------------------------------------------------------------------------------------- */
@@ -277,9 +289,12 @@ enum group_answer group_join(struct group_table *table, const struct group_terms
                              char problem[GROUP_PROBLEM_CHARS], struct error *error)
 {
     struct group *running = find_group(table, terms, RUNNING), *group = find_group(table, terms, ASSEMBLING);
+    enum group_answer answer = GROUP_JOINED;
     assert(!member->group && member->rank < terms->world_size);
-    if (running && member->rank < running->world_size && check_slot(running, member->rank, error) != 0)
-        return GROUP_REFUSED;
+    if (running && member->rank < running->world_size)
+        answer = check_slot(running, member, error);
+    if (answer != GROUP_JOINED)
+        return answer;
     struct group *missed = group ? NULL : find_missed(table, terms, member->rank);
     if (missed) {
         tell_late(missed, member->rank, problem);
@@ -287,8 +302,11 @@ enum group_answer group_join(struct group_table *table, const struct group_terms
     }
     if (!group)
         group = create_group(table, terms);
-    if (check_terms(group, terms, member->rank, error) != 0 || check_slot(group, member->rank, error) != 0)
+    if (check_terms(group, terms, member->rank, error) != 0)
         return GROUP_REFUSED;
+    answer = check_slot(group, member, error);
+    if (answer != GROUP_JOINED)
+        return answer;
     occupy(group, member->rank, (struct slot){SLOT_PRESENT, member});
     member->group = group;
     log_event(group, "join", member->holder);
@@ -296,11 +314,15 @@ enum group_answer group_join(struct group_table *table, const struct group_terms
     return GROUP_JOINED;
 }
 
-void group_excuse(struct group_table *table, const struct group_terms *terms, uint32_t rank)
+void group_excuse(struct group_table *table, const struct group_terms *terms, const struct group_member *member)
 {
+    uint32_t rank = member->rank;
     struct group *group = find_group(table, terms, ASSEMBLING), *missed = find_missed(table, terms, rank);
+    struct group *running = find_group(table, terms, RUNNING);
     char problem[GROUP_PROBLEM_CHARS];
     struct error error;
+    if (running && rank < running->world_size && is_again(&running->slots[rank], member))
+        return; /* a retry is no rank of the next group */
     if (!group && missed) {
         tell_late(missed, rank, problem);
         return;

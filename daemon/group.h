@@ -9,8 +9,9 @@
  *
  * One timer per group, from its first join; nobody waits longer. A rank that comes too late is told so at once, by a group
  * that has dissolved or by a running one that lost it. Everything that all ranks must agree on is compared by digest; the
- * odd one is refused, the others keep waiting. A rank number is taken once: the second one to claim it is refused. A
- * group id may be used again as soon as its ranks have ended.
+ * odd one is refused, the others keep waiting. A rank number is taken once: the second one to claim it is refused, unless it
+ * is the first one again, whose client has sent its request twice. A group id may be used again as soon as its ranks have
+ * ended.
  *
  * Knows nothing of loads. Loop thread only. */
 #ifndef GROUP_H
@@ -36,8 +37,10 @@ struct group;
 
 struct group_member { /* embedded by the caller, who keeps it until the group lets go of it */
     uint32_t rank;
-    const char *holder; /* load id, for messages */
-    struct group *group; /* NULL while in none */
+    const char *holder;   /* load id, for messages */
+    const char *attempt;  /* what tells its request from all others; NULL = nothing does */
+    struct group *group;  /* NULL while in none */
+    struct group_member *first; /* after GROUP_AGAIN: who has the rank */
 };
 
 struct group_events {
@@ -56,13 +59,14 @@ enum group_answer {
     GROUP_JOINED,  /* `complete` or `dissolved` follows, perhaps before the call returns, unless the member leaves */
     GROUP_LATE,    /* do without; `problem` says why */
     GROUP_REFUSED, /* error: ALREADY_EXISTS, INVALID_ARGUMENT */
+    GROUP_AGAIN,   /* member->first is in the group with the same attempt: wait for what becomes of it */
 };
 enum { GROUP_PROBLEM_CHARS = 160 };
 
 enum group_answer group_join(struct group_table *table, const struct group_terms *terms, struct group_member *member,
                              char problem[GROUP_PROBLEM_CHARS], struct error *error);
 /* This rank needs nothing of the group any more, but is not missing either: it has what it wants. */
-void group_excuse(struct group_table *table, const struct group_terms *terms, uint32_t rank);
+void group_excuse(struct group_table *table, const struct group_terms *terms, const struct group_member *member);
 /* This rank will not load with the others: whoever waits is told at once. */
 void group_decline(struct group_table *table, const struct group_terms *terms, uint32_t rank, const char *why);
 

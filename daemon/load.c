@@ -31,11 +31,29 @@ static void random_id(char id[LOAD_ID_CHARS])
 
 /* --- the end of a ticket ------------------------------------------------------------------------------------------ */
 
+static void serve(struct ticket_internal *internal, struct replica *replica);
+static void go_on(struct ticket_internal *internal);
+
+/* Who sent the same request again gets the same; if nobody waits for the first one any more, the next takes its place. */
+static void settle_echoes(struct ticket_internal *internal, const struct error *error)
+{
+    struct ticket_internal *echo;
+    while ((echo = load_group_take_echo(internal))) {
+        if (internal->cancelled)
+            go_on(echo);
+        else if (internal->ticket->replica)
+            serve(echo, internal->ticket->replica);
+        else
+            load_finish_ticket(echo, error);
+    }
+}
+
 void load_finish_ticket(struct ticket_internal *internal, const struct error *error)
 {
     struct ticket *ticket = internal->ticket;
     struct error cancelled;
     load_group_release(internal);
+    settle_echoes(internal, error);
     internal->state = TICKET_DONE;
     ticket->total_ns = clock_now_ns() - internal->submitted_ns;
     if (internal->cancelled) {
@@ -183,6 +201,11 @@ void load_join(struct ticket_internal *internal, struct load *load)
     ticket->plan = load->parts.plan;
     if (internal->events->planned)
         internal->events->planned(internal->data, ticket);
+    struct ticket_internal *echo;
+    while ((echo = load_group_take_echo(internal))) {
+        echo->ticket->joined = true;
+        load_join(echo, load);
+    }
 }
 
 /* The budget is charged before memory is asked for; page rounding is only known afterwards. A client's memory is not ours to
@@ -325,6 +348,8 @@ struct plan_facts ticket_facts(const struct ticket *ticket)
 {
     const struct config *config = ticket->internal->config;
     const struct load_services *services = ticket->internal->table->services;
+    struct transport_supply transports = {.wish = config->engine.collective_transport};
+    transports.n = transport_list(&transports.list);
     return (struct plan_facts){.strategy = &config->engine.strategy,
                                .costs = &ticket->costs,
                                .source = ticket->mapping->artifact->source->caps,
@@ -333,6 +358,7 @@ struct plan_facts ticket_facts(const struct ticket *ticket)
                                .staging_budget_bytes = config->memory.staging_budget_bytes,
                                .extent_cache_bytes = engine_extent_cache_bytes(services->engine),
                                .cached_share = ticket->cached_share,
+                               .transports = transports,
                                .group_problem = ticket->internal->group_problem[0] ? ticket->internal->group_problem : NULL};
 }
 
@@ -348,22 +374,27 @@ static void plan_ticket(struct loop_work *work)
     ticket->plan_ns += clock_now_ns() - start;
 }
 
-static void ticket_planned(struct loop_work *work)
+/* It has a plan. */
+static void go_on(struct ticket_internal *internal)
 {
-    struct ticket_internal *internal = (struct ticket_internal *)work;
-    struct ticket *ticket = internal->ticket;
-    if (internal->failed || internal->cancelled) {
-        load_finish_ticket(internal, &internal->error);
-        return;
-    }
-    ticket->plan = internal->plan;
-    load_log_plan(ticket);
     if (load_group_enter(internal))
         return;
     if (internal->goal == GOAL_PLAN)
         load_finish_ticket(internal, NULL);
     else if (!load_take_existing(internal))
         load_start_alone(internal);
+}
+
+static void ticket_planned(struct loop_work *work)
+{
+    struct ticket_internal *internal = (struct ticket_internal *)work;
+    if (internal->failed || internal->cancelled) {
+        load_finish_ticket(internal, &internal->error);
+        return;
+    }
+    internal->ticket->plan = internal->plan;
+    load_log_plan(internal->ticket);
+    go_on(internal);
 }
 
 static void submit_plan(struct ticket_internal *internal)
@@ -484,7 +515,8 @@ void ticket_cancel(struct ticket *ticket)
     if (internal->state == TICKET_WAITING) {
         leave_load(internal);
         load_finish_ticket(internal, NULL);
-    } else if (internal->state == TICKET_ASSEMBLING) {
+    } else if (internal->state == TICKET_ASSEMBLING || internal->state == TICKET_ECHO) {
+        load_group_drop_echo(internal);
         load_finish_ticket(internal, NULL);
     } /* else a helper has it: its stage ends first */
 }

@@ -11,13 +11,18 @@
 
 #include "base/clock.h"
 #include "base/memory.h"
+#include "device/plugin.h"
 #include "execute/collective.h"
 #include "load_log.h"
 #include "load_private.h"
 #include "observe/log.h"
 #include "transport/transport.h"
 
-enum { MAX_POLICY_CHARS = 512, WISH_CHARS = DIGEST_HEX_CHARS + DEVICE_NAME_CHARS + 2 };
+enum {
+    MAX_POLICY_CHARS = 512,
+    WISH_CHARS = DIGEST_HEX_CHARS + DEVICE_NAME_CHARS + 2,
+    EXPLAIN_WAIT_MS = 500, /* for explains of the other ranks that were asked for at the same time; nobody waits 15 s for a plan */
+};
 
 struct team {
     struct loop_work work; /* first */
@@ -32,7 +37,10 @@ struct team {
     char *group_id;
     unsigned char key[DIGEST_BYTES]; /* of the joint plan */
     struct collective_plan *plan;
+    struct transport_demand demand;
+    struct transport_choice transport;
     struct collective *collective;
+    struct error open_error; /* when the transport could not be opened */
     struct load *parked;
     size_t n_running;
     uint64_t plan_ns;
@@ -53,6 +61,9 @@ static struct group_terms terms_of(const struct ticket_internal *internal, char 
     static const char *const locality[] = {"auto", "host_local", "shared_source"};
     const struct load_spec *spec = &internal->ticket->spec;
     const struct execution_topology *topology = &spec->topology;
+    uint64_t timeout_ms = internal->config->engine.strategy.owner_file_collective_group_assemble_timeout_ms;
+    if (internal->goal == GOAL_PLAN && timeout_ms > EXPLAIN_WAIT_MS)
+        timeout_ms = EXPLAIN_WAIT_MS;
     snprintf(policy, MAX_POLICY_CHARS, "collective=%s executor=%s source_locality=%s source_sharing_domain=%s",
              collective[spec->policy.collective], executor_preference_name(spec->policy.executor),
              locality[topology->source_locality], topology->source_sharing_domain ? topology->source_sharing_domain : "");
@@ -61,18 +72,82 @@ static struct group_terms terms_of(const struct ticket_internal *internal, char 
                                 .world_size = topology->world_size,
                                 .artifact = internal->mapping->artifact->identity,
                                 .policy = policy,
-                                .timeout_ms = internal->config->engine.strategy.owner_file_collective_group_assemble_timeout_ms};
+                                .timeout_ms = timeout_ms};
 }
 
 /* --- assembling ----------------------------------------------------------------------------------------------------- */
 
+struct ticket_internal *load_group_take_echo(struct ticket_internal *internal)
+{
+    struct ticket_internal *echo = internal->echoes;
+    if (echo) {
+        internal->echoes = echo->next;
+        echo->echo_of = NULL;
+    }
+    return echo;
+}
+
+void load_group_drop_echo(struct ticket_internal *internal)
+{
+    if (!internal->echo_of)
+        return;
+    struct ticket_internal **at = &internal->echo_of->echoes;
+    while (*at != internal)
+        at = &(*at)->next;
+    *at = internal->next;
+    internal->echo_of = NULL;
+}
+
+static void add_echo(struct ticket_internal *first, struct ticket_internal *echo)
+{
+    log_info("collective_disk_load", LOG_TEXT("load_id", echo->ticket->id), LOG_TEXT("action", "joined_again"),
+             LOG_TEXT("group_id", echo->ticket->spec.topology.group_id), LOG_U64("rank", echo->member.rank),
+             LOG_TEXT("reason", first->ticket->id));
+    echo->state = TICKET_ECHO;
+    echo->echo_of = first;
+    echo->next = first->echoes;
+    first->echoes = echo;
+}
+
+static void go_without(struct ticket_internal *internal, const char *problem);
+static void echoes_go_without(struct ticket_internal *internal, const char *problem)
+{
+    struct ticket_internal *echo;
+    while ((echo = load_group_take_echo(internal)))
+        go_without(echo, problem);
+}
+
 static void go_without(struct ticket_internal *internal, const char *problem)
 {
+    echoes_go_without(internal, problem);
     snprintf(internal->group_problem, sizeof internal->group_problem, "%s", problem);
     log_info("collective_disk_load", LOG_TEXT("load_id", internal->ticket->id), LOG_TEXT("action", "skipped"),
              LOG_TEXT("group_id", internal->ticket->spec.topology.group_id),
              LOG_U64("rank", internal->ticket->spec.topology.rank), LOG_TEXT("reason", problem));
     load_plan_again(internal);
+}
+
+static struct ticket_internal *ticket_of(struct group_member *member)
+{
+    return (struct ticket_internal *)((char *)member - offsetof(struct ticket_internal, member));
+}
+
+/* A retry repeats all of it. */
+static void name_attempt(struct ticket_internal *internal, const struct group_terms *terms)
+{
+    unsigned char bytes[DIGEST_BYTES];
+    const char *attempt = internal->ticket->spec.topology.attempt;
+    if (!attempt || internal->goal == GOAL_PLAN)
+        return;
+    struct digest *digest = digest_create();
+    digest_add_text(digest, attempt);
+    digest_add_text(digest, terms->artifact);
+    digest_add_text(digest, terms->policy);
+    digest_add_text(digest, internal->mapping->view_digest);
+    digest_add_text(digest, internal->target.device->caps.name);
+    digest_finish(digest, bytes);
+    digest_hex(bytes, sizeof bytes, internal->attempt);
+    internal->member.attempt = internal->attempt;
 }
 
 static void join_group(struct ticket_internal *internal, const struct group_terms *terms)
@@ -81,7 +156,6 @@ static void join_group(struct ticket_internal *internal, const struct group_term
     struct error error;
     internal->state = TICKET_ASSEMBLING;
     internal->assembling_ns = clock_now_ns();
-    internal->member.rank = internal->ticket->spec.topology.rank;
     switch (group_join(internal->table->groups, terms, &internal->member, problem, &error)) {
     case GROUP_JOINED:
         break;
@@ -90,6 +164,9 @@ static void join_group(struct ticket_internal *internal, const struct group_term
         break;
     case GROUP_REFUSED:
         load_finish_ticket(internal, &error);
+        break;
+    case GROUP_AGAIN:
+        add_echo(ticket_of(internal->member.first), internal);
         break;
     }
 }
@@ -100,7 +177,8 @@ bool load_group_enter(struct ticket_internal *internal)
     if (!load_group_is_wanted(internal) || internal->group_problem[0])
         return false;
     struct group_terms terms = terms_of(internal, policy);
-    uint32_t rank = internal->ticket->spec.topology.rank;
+    uint32_t rank = internal->member.rank = internal->ticket->spec.topology.rank;
+    name_attempt(internal, &terms);
     if (internal->plan->executor != EXECUTOR_OWNER_FILE_COLLECTIVE) {
         group_decline(internal->table->groups, &terms, rank,
                       internal->plan->candidates[EXECUTOR_OWNER_FILE_COLLECTIVE].eligible ? "prefers_other_executor"
@@ -108,7 +186,7 @@ bool load_group_enter(struct ticket_internal *internal)
         return false;
     }
     if (internal->goal == GOAL_REPLICA && load_exists(internal)) {
-        group_excuse(internal->table->groups, &terms, rank);
+        group_excuse(internal->table->groups, &terms, &internal->member);
         load_take_existing(internal);
         return true;
     }
@@ -124,20 +202,17 @@ void load_group_release(struct ticket_internal *internal)
         group_end(internal->table->groups, &internal->member);
 }
 
-static struct ticket_internal *ticket_of(struct group_member *member)
-{
-    return (struct ticket_internal *)((char *)member - offsetof(struct ticket_internal, member));
-}
-
 static void on_dissolved(void *data, struct group_member *member, const char *problem)
 {
     struct ticket_internal *internal = ticket_of(member);
     (void)data;
     internal->ticket->assemble_ns = clock_now_ns() - internal->assembling_ns;
-    if (internal->cancelled) /* while its group was planning */
+    if (internal->cancelled) { /* while its group was planning */
+        echoes_go_without(internal, problem);
         load_finish_ticket(internal, NULL);
-    else
+    } else {
         go_without(internal, problem);
+    }
 }
 
 /* --- the joint plan ------------------------------------------------------------------------------------------------- */
@@ -159,15 +234,29 @@ static struct collective_facts facts_of(const struct team *team)
                                      .group_id = team->group_id,
                                      .world_size = team->world_size,
                                      .leaders = team->leaders,
-                                     .staging_budget_bytes = config->memory.staging_budget_bytes,
-                                     .transport = transport_loopback.name,
-                                     .stages_batches = transport_loopback.caps.stages_batches};
+                                     .staging_budget_bytes = config->memory.staging_budget_bytes};
+}
+
+/* One more memory. Host memory is one device, however many ranks use it. */
+static void count_memory(struct team *team, const struct device *device, const struct device *seen[], size_t *n_seen)
+{
+    team->demand.n_memories++;
+    if (device->caps.direct_segments)
+        return;
+    team->demand.n_on_devices++;
+    for (size_t i = 0; i < *n_seen; i++)
+        if (seen[i] == device)
+            return;
+    seen[(*n_seen)++] = device;
+    team->demand.n_devices++;
 }
 
 /* Ranks that want the same view on the same device get the same memory. */
 static void find_distinct(struct team *team)
 {
     struct map seen;
+    const struct device *devices[DEVICE_PLUGIN_MAX_DEVICES];
+    size_t n_devices = 0;
     char *keys = memory_alloc_array(team->n_tickets, WISH_CHARS);
     map_init(&seen, team->n_tickets);
     team->ranks = memory_alloc_array(team->n_tickets, sizeof *team->ranks);
@@ -182,6 +271,7 @@ static void find_distinct(struct team *team)
         uint32_t known = map_add(&seen, wish, strlen(wish), (uint32_t)team->n_ranks);
         if (known == MAP_NONE) {
             team->ranks[team->n_ranks++] = (struct collective_rank){mapping, rank, 1};
+            count_memory(team, team->tickets[i]->target.device, devices, &n_devices);
         } else {
             team->ranks[known].n_sharers++;
             team->leaders[rank] = team->ranks[known].rank;
@@ -200,7 +290,6 @@ static void digest_team(struct team *team)
     double skew = strategy->owner_file_collective_max_owner_skew_ratio;
     digest_add_text(digest, team->tickets[0]->mapping->artifact->identity);
     digest_add_text(digest, team->group_id);
-    digest_add_text(digest, facts.transport);
     digest_add_u64(digest, team->world_size);
     digest_add_u64(digest, facts.staging_budget_bytes);
     digest_add_u64(digest, strategy->owner_file_collective_batch_bytes);
@@ -243,6 +332,7 @@ static void plan_ticket(struct team *team, struct ticket_internal *internal)
 {
     struct plan_facts facts = ticket_facts(internal->ticket);
     facts.group = team->plan;
+    facts.transport = &team->transport;
     plan_destroy(internal->plan);
     internal->plan = plan_build(internal->mapping, &internal->ticket->spec, &facts, &internal->error);
     internal->failed = internal->plan == NULL;
@@ -253,14 +343,34 @@ static bool is_collective(const struct ticket_internal *internal)
     return internal->plan && internal->plan->executor == EXECUTOR_OWNER_FILE_COLLECTIVE;
 }
 
+/* One choice for all ranks: of the source's bytes, so many are cached as their views say on average. */
+static void choose_transport(struct team *team)
+{
+    struct plan_facts facts = ticket_facts(team->tickets[0]->ticket);
+    struct transport_demand *demand = &team->demand;
+    double bytes = 0, cached = 0;
+    for (size_t i = 0; i < team->n_tickets; i++) {
+        double own = (double)team->tickets[i]->mapping->view_bytes;
+        bytes += own;
+        cached += own * team->tickets[i]->ticket->cached_share;
+    }
+    facts.cached_share = bytes > 0 ? cached / bytes : 0;
+    demand->unique_bytes = team->plan->unique_source_bytes + team->plan->residual_bytes;
+    demand->landed_bytes = team->plan->landed_bytes;
+    demand->staged_bytes = team->plan->staged_bytes;
+    demand->peak_budget_bytes = facts.strategy->owner_file_collective_peak_bytes_budget;
+    struct transport_rates rates = transport_choice_rates(&facts);
+    team->transport = transport_choice_make(&facts.transports, demand, &rates);
+}
+
 static void plan_team(struct loop_work *work)
 {
     struct team *team = (struct team *)work;
     const struct collective_facts facts = facts_of(team);
     uint64_t start_ns = clock_now_ns();
-    struct error error;
     if (!team->plan)
         team->plan = collective_plan_build(team->ranks, team->n_ranks, &facts);
+    choose_transport(team);
     bool runs = false;
     for (size_t i = 0; i < team->n_tickets; i++) {
         plan_ticket(team, team->tickets[i]);
@@ -268,7 +378,7 @@ static void plan_team(struct loop_work *work)
     }
     if (runs)
         team->collective =
-            collective_create(team->table->services->engine, team->plan, transport_find(facts.transport), &error);
+            collective_create(team->table->services->engine, team->plan, team->transport.ops, &team->open_error);
     team->plan_ns = clock_now_ns() - start_ns;
 }
 
@@ -279,6 +389,13 @@ static void refuse(struct team *team, size_t i, const struct error *error)
     struct ticket_internal *internal = team->tickets[i];
     team->tickets[i] = NULL;
     load_finish_ticket(internal, error);
+}
+
+static void go_without_transport(struct team *team, struct ticket_internal *internal)
+{
+    char problem[GROUP_PROBLEM_CHARS];
+    snprintf(problem, sizeof problem, "transport_failed:%s:%s", team->transport.ops->name, team->open_error.reason);
+    go_without(internal, problem);
 }
 
 /* What does not take part any more goes its own way. */
@@ -299,7 +416,7 @@ static void sort_out(struct team *team, size_t i)
     team->tickets[i] = NULL;
     load_group_release(internal);
     if (alone && is_collective(internal))
-        go_without(internal, "transport_unavailable");
+        go_without_transport(team, internal);
     else if (!load_take_existing(internal))
         load_start_alone(internal);
 }
@@ -430,7 +547,7 @@ void load_group_run_done(struct load *load)
     struct team *team = load->team;
     load->team = NULL;
     if (--team->n_running == 0)
-        load_log_collective(team->group_id, team->plan, run_collective_counters(load->parts.run));
+        load_log_collective(team->group_id, load->parts.plan, run_collective_counters(load->parts.run));
     if (load->failed) { /* nothing to wait for */
         load_commit(load);
     } else {

@@ -10,7 +10,8 @@
  *        +-- no memory for one rank ----> that one fails, the others are planned again, without the group
  *        +-- all runs start together; when the last one is done, every load commits
  *
- * Ranks with the same view share one load. Loop thread only. */
+ * Ranks with the same view share one load. A request that is in a group and comes again, because its client has retried, is
+ * an echo: it waits for what becomes of the first one. Loop thread only. */
 #ifndef LOAD_GROUP_H
 #define LOAD_GROUP_H
 
@@ -28,6 +29,8 @@ bool load_group_is_wanted(const struct ticket_internal *internal);
 /* After a plan was made: true when the ticket is taken care of, false when it goes on alone. */
 bool load_group_enter(struct ticket_internal *internal);
 void load_group_release(struct ticket_internal *internal); /* the ticket ends */
+struct ticket_internal *load_group_take_echo(struct ticket_internal *internal); /* NULL when there is none left */
+void load_group_drop_echo(struct ticket_internal *internal);                    /* if it is one */
 void load_group_run_done(struct load *load);               /* load->team is not NULL */
 
 #endif

@@ -57,24 +57,25 @@ void load_log_run(const char *load_id, const struct replica *parts, const struct
               LOG_MS("prepare_ms", report->prepare_ns));
 }
 
-void load_log_collective(const char *group_id, const struct collective_plan *plan,
-                         const struct collective_counters *counters)
+void load_log_collective(const char *group_id, const struct plan *plan, const struct collective_counters *counters)
 {
+    const struct collective_plan *group = plan->group;
+    const struct candidate *candidate = &plan->candidates[EXECUTOR_OWNER_FILE_COLLECTIVE];
     log_info("collective_disk_load", LOG_TEXT("action", "timings"), LOG_TEXT("group_id", group_id),
-             LOG_TEXT("transport", plan->transport), LOG_U64("world_size", plan->world_size),
-             LOG_U64("memories", plan->n_memories), LOG_U64("collective_unique_source_bytes", counters->unique_source_bytes),
+             LOG_TEXT("transport", plan->transport.ops->name), LOG_U64("world_size", group->world_size),
+             LOG_U64("memories", group->n_memories), LOG_U64("collective_unique_source_bytes", counters->unique_source_bytes),
              LOG_U64("collective_peer_transfer_bytes", counters->peer_transfer_bytes),
              LOG_U64("collective_peak_temporary_bytes", counters->peak_temporary_bytes),
              LOG_U64("collective_batch_count", counters->batch_count),
              LOG_U64("collective_dedup_saving_bytes", counters->dedup_saving_bytes),
-             LOG_U64("estimated_unique_source_bytes", plan->unique_source_bytes + plan->residual_bytes),
-             LOG_U64("estimated_peer_transfer_bytes", plan->peer_transfer_bytes),
-             LOG_U64("estimated_peak_temporary_bytes", plan->peak_temporary_bytes),
-             LOG_U64("estimated_batch_count", plan->n_batches),
-             LOG_U64("estimated_dedup_saving_bytes", plan->dedup_saving_bytes), LOG_REAL("owner_skew", plan->owner_skew),
-             LOG_U64("replicated_jobs", plan->n_jobs[JOB_REPLICATED]), LOG_U64("dim0_jobs", plan->n_jobs[JOB_DIM0]),
-             LOG_U64("dim1_jobs", plan->n_jobs[JOB_DIM1] + plan->n_jobs[JOB_RECT2D]),
-             LOG_MS("total_ms", counters->total_ns));
+             LOG_U64("estimated_unique_source_bytes", group->unique_source_bytes + group->residual_bytes),
+             LOG_U64("estimated_peer_transfer_bytes", group->peer_transfer_bytes),
+             LOG_U64("estimated_peak_temporary_bytes", candidate->peak_temporary_bytes),
+             LOG_U64("estimated_batch_count", group->n_batches),
+             LOG_U64("estimated_dedup_saving_bytes", group->dedup_saving_bytes), LOG_REAL("owner_skew", group->owner_skew),
+             LOG_U64("replicated_jobs", group->n_jobs[JOB_REPLICATED]), LOG_U64("dim0_jobs", group->n_jobs[JOB_DIM0]),
+             LOG_U64("dim1_jobs", group->n_jobs[JOB_DIM1] + group->n_jobs[JOB_RECT2D]),
+             LOG_MS("total_ms", counters->total_ns), LOG_REAL("estimated_ms", candidate->estimated_ms));
 }
 
 static void log_failure(const struct ticket *ticket, const struct error *error)

@@ -9,7 +9,15 @@
 
 struct team;
 
-enum ticket_state { TICKET_CREATED, TICKET_RESOLVING, TICKET_PLANNING, TICKET_ASSEMBLING, TICKET_WAITING, TICKET_DONE };
+enum ticket_state {
+    TICKET_CREATED,
+    TICKET_RESOLVING,
+    TICKET_PLANNING,
+    TICKET_ASSEMBLING,
+    TICKET_ECHO, /* its request is in a group already */
+    TICKET_WAITING,
+    TICKET_DONE,
+};
 
 struct ticket_internal {
     struct loop_work work; /* first: work and internal share an address */
@@ -30,9 +38,12 @@ struct ticket_internal {
     uint64_t submitted_ns;
     struct group_member member; /* in a group while ASSEMBLING, and then until the end */
     uint64_t assembling_ns;     /* since when */
+    char attempt[DIGEST_HEX_CHARS + 1]; /* of the member: who sent it, and what it asks for */
+    struct ticket_internal *echoes;     /* the same request, sent again: they get what this one gets */
+    struct ticket_internal *echo_of;    /* while ECHO */
     char group_problem[GROUP_PROBLEM_CHARS]; /* why it does without its group; "" = nothing is known */
-    struct load *load; /* while WAITING */
-    struct ticket_internal *next;
+    struct load *load;            /* while WAITING */
+    struct ticket_internal *next; /* of the same load, or the next echo */
 };
 
 enum load_state { LOAD_RUNNING, LOAD_COMMITTING };

@@ -175,14 +175,13 @@ void collective_part_with(struct run *run)
     begin_when_ready(collective);
 }
 
-void collective_detach(struct run *run)
+struct collective *collective_detach(struct run *run)
 {
     struct collective *collective = run->options.collective;
     for (size_t i = 0; i < collective->n_runs; i++)
         if (collective->runs[i] == run)
             collective->runs[i] = NULL;
-    if (++collective->n_destroyed == collective->n_runs && collective->has_begun)
-        collective_destroy(collective);
+    return ++collective->n_destroyed == collective->n_runs && collective->has_begun ? collective : NULL;
 }
 
 /* --- taking and completing items ------------------------------------------------------------------------------------ */

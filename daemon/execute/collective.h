@@ -7,7 +7,8 @@
  * transport delivers it to every other rank that needs it. A rank that is cancelled or fails merely needs nothing any more.
  * What no batch covers is read afterwards, as every run does.
  *
- * A rank's bytes are in place when every run of the collective is done. It is gone with the last run_destroy(). */
+ * A rank's bytes are in place when every run of the collective is done. It is gone with the last run_destroy(), which may
+ * take as long as closing the transport does. */
 #ifndef EXECUTE_COLLECTIVE_H
 #define EXECUTE_COLLECTIVE_H
 

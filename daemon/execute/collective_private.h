@@ -7,7 +7,8 @@
 void collective_attach(struct run *run); /* when it starts */
 void collective_gather(struct run *run); /* it is set up; the last one lets all of them begin */
 void collective_part_with(struct run *run); /* it ended; if before it was set up, nobody waits for it any more */
-void collective_detach(struct run *run); /* when it is destroyed; the last one ends the collective */
+/* When it is destroyed. The last one gets the collective, to destroy it without the lock: closing a transport may take long. */
+struct collective *collective_detach(struct run *run);
 
 /* The next block of the open batches becomes the worker's item. */
 bool collective_take(struct collective *collective, struct worker *worker);

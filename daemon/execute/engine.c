@@ -10,6 +10,7 @@
 
 #include "base/clock.h"
 #include "base/memory.h"
+#include "execute/collective.h"
 #include "execute/collective_private.h"
 #include "execute/remote_pool.h"
 #include "execute/scan.h"
@@ -184,6 +185,7 @@ void run_destroy(struct run *run)
     if (!run)
         return;
     struct engine *engine = run->engine;
+    struct collective *ended = NULL;
     pthread_mutex_lock(&engine->lock);
     run->is_leaving = true;
     while (run->pins > 0)
@@ -192,8 +194,9 @@ void run_destroy(struct run *run)
     remote_pool_detach(run);
     engine->n_runs--;
     if (run->options.collective)
-        collective_detach(run);
+        ended = collective_detach(run);
     pthread_mutex_unlock(&engine->lock);
+    collective_destroy(ended);
     free(run->members);
     free(run->needs);
     free(run->deferred);

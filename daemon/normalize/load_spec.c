@@ -94,6 +94,9 @@ static int build_group(const struct load_request *request, struct arena *arena, 
         return fail(error, ERROR_INVALID_ARGUMENT, "RANK_OUT_OF_RANGE",
                     "rank %" PRId64 " is outside the group: its world size is %" PRId64 ", so ranks are 0..%" PRId64,
                     request->rank, request->world_size, request->world_size - 1);
+    if (request->attempt && *request->attempt &&
+        copy_identifier("group attempt", request->attempt, arena, &topology->attempt, error))
+        return -1;
     topology->has_group = true;
     topology->rank = (uint32_t)request->rank;
     topology->world_size = (uint32_t)request->world_size;

@@ -26,6 +26,7 @@ struct retrieval_policy {
 struct execution_topology {
     bool has_group;
     const char *group_id;
+    const char *attempt; /* NULL = the client does not tell its retries from other requests */
     uint32_t rank, world_size;
     enum source_locality source_locality;
     const char *source_sharing_domain; /* NULL = none. Locality SHARED_SOURCE or a domain is proof of sharing; AUTO never is */
@@ -68,7 +69,7 @@ struct load_request {
     int executor;          /* enum executor_preference as a number, checked here */
     int collective;        /* enum collective_policy */
     bool has_group;
-    const char *group_id;
+    const char *group_id, *attempt; /* attempt: NULL or "" = none */
     int64_t rank, world_size;
     int source_locality; /* enum source_locality */
     const char *source_sharing_domain; /* NULL or "" = none */

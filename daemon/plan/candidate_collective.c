@@ -13,7 +13,7 @@ bool candidate_collective_is_proven(const struct planning *planning)
     return topology->source_locality == LOCALITY_SHARED_SOURCE || topology->source_sharing_domain;
 }
 
-static const char *topology_refusal(const struct planning *planning)
+static const char *topology_refusal(const struct planning *planning, char problem[TRANSPORT_PROBLEM_CHARS])
 {
     const struct execution_topology *topology = &planning->spec->topology;
     if (!topology->has_group)
@@ -22,7 +22,16 @@ static const char *topology_refusal(const struct planning *planning)
         return "source_locality_host_local";
     if (planning->facts->strategy->owner_file_collective_shared_fs_only && !candidate_collective_is_proven(planning))
         return "shared_source_unproven";
-    return planning->facts->group_problem;
+    bool on_device = !planning->facts->device.direct_segments;
+    const char *reason = transport_choice_refusal(&planning->facts->transports, on_device, problem);
+    return reason ? reason : planning->facts->group_problem;
+}
+
+/* What a transport that holds whole batches needs is more. */
+static uint64_t peak_temporary_bytes(const struct plan_facts *facts)
+{
+    bool stages = facts->transport && facts->transport->ops && facts->transport->ops->caps.stages_batches;
+    return stages ? facts->group->staged_bytes : facts->group->peak_temporary_bytes;
 }
 
 static const char *threshold_refusal(const struct planning *planning)
@@ -33,7 +42,9 @@ static const char *threshold_refusal(const struct planning *planning)
         return NULL;
     if (group->residual_bytes && !strategy->owner_file_collective_allow_mixed_residual)
         return "residual_fallback_requires_generic_executor";
-    if (group->peak_temporary_bytes > strategy->owner_file_collective_peak_bytes_budget)
+    if (planning->facts->transport && !planning->facts->transport->ops)
+        return planning->facts->transport->problem;
+    if (peak_temporary_bytes(planning->facts) > strategy->owner_file_collective_peak_bytes_budget)
         return "peak_budget_exceeded";
     if (group->owner_skew > strategy->owner_file_collective_max_owner_skew_ratio)
         return "owner_skew_threshold_exceeded";
@@ -42,7 +53,7 @@ static const char *threshold_refusal(const struct planning *planning)
     return NULL;
 }
 
-static const char *refusal(const struct planning *planning)
+static const char *refusal(const struct planning *planning, char problem[TRANSPORT_PROBLEM_CHARS])
 {
     if (planning->spec->policy.collective == COLLECTIVE_DISABLED)
         return "collective_policy_disabled";
@@ -50,7 +61,7 @@ static const char *refusal(const struct planning *planning)
         return "strategy_disabled";
     if (!planning->facts->device.direct_segments && !planning->facts->device.queued_copies)
         return "target_not_gpu:no_direct_segments";
-    const char *reason = topology_refusal(planning);
+    const char *reason = topology_refusal(planning, problem);
     return reason ? reason : threshold_refusal(planning);
 }
 
@@ -74,7 +85,7 @@ static void take_numbers(const struct planning *planning, struct candidate *cand
         return;
     candidate->read_bytes = group->owners[rank].bytes;
     candidate->requests = group->owners[rank].n_batches;
-    candidate->peak_temporary_bytes = group->peak_temporary_bytes;
+    candidate->peak_temporary_bytes = peak_temporary_bytes(planning->facts);
     candidate->estimated_ms = estimate_ms(planning, group);
 }
 
@@ -84,7 +95,8 @@ void candidate_collective_build(const struct planning *planning, const struct pr
                                                 .requested_bytes = planning->mapping->view_bytes,
                                                 .unique_source_bytes = generic->candidate.unique_source_bytes},
                                   .rule = STEP_RULE_EXACT};
+    char problem[TRANSPORT_PROBLEM_CHARS];
     take_numbers(planning, &proposal->candidate);
-    const char *reason = refusal(planning);
+    const char *reason = refusal(planning, problem);
     candidate_judge(&proposal->candidate, reason == NULL, reason ? reason : "eligible");
 }

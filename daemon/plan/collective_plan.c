@@ -265,15 +265,16 @@ static void count(struct collective_plan *plan, const struct collective_rank *ra
         struct walk walk = {.group = plan, .mapping = ranks[i].mapping, .rank = ranks[i].rank, .counted = plan};
         for (size_t file = 0; file < plan->n_files; file++)
             walk_file(&walk, file);
+        plan->landed_bytes += ranks[i].mapping->view_bytes;
         plan->needed_bytes += ranks[i].mapping->view_bytes * ranks[i].n_sharers;
     }
     uint64_t once = plan->unique_source_bytes + plan->residual_bytes;
     plan->dedup_saving_bytes = plan->needed_bytes > once ? plan->needed_bytes - once : 0;
     plan->max_inflight_batches = larger(facts->strategy->owner_file_collective_max_inflight_batches, 1);
     uint64_t inflight = plan->max_inflight_batches < plan->n_batches ? plan->max_inflight_batches : plan->n_batches;
-    plan->peak_temporary_bytes = inflight * plan->largest_batch_bytes;
-    if (!facts->stages_batches && plan->peak_temporary_bytes > facts->staging_budget_bytes)
-        plan->peak_temporary_bytes = facts->staging_budget_bytes;
+    plan->staged_bytes = inflight * plan->largest_batch_bytes;
+    plan->peak_temporary_bytes =
+        plan->staged_bytes < facts->staging_budget_bytes ? plan->staged_bytes : facts->staging_budget_bytes;
 }
 
 struct collective_plan *collective_plan_build(const struct collective_rank *ranks, size_t n_ranks,
@@ -284,7 +285,6 @@ struct collective_plan *collective_plan_build(const struct collective_rank *rank
     arena_init(&plan->arena, 0);
     plan->references = 1;
     plan->group_id = arena_text(&plan->arena, facts->group_id, strlen(facts->group_id));
-    plan->transport = arena_text(&plan->arena, facts->transport, strlen(facts->transport));
     plan->world_size = facts->world_size;
     plan->n_memories = (uint32_t)n_ranks;
     plan->leaders = arena_array(&plan->arena, plan->world_size, sizeof *plan->leaders);

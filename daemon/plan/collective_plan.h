@@ -34,8 +34,6 @@ struct collective_facts {
     uint32_t world_size;
     const uint32_t *leaders; /* per rank: the first one with the same view; itself when it needs nothing */
     uint64_t staging_budget_bytes;
-    const char *transport; /* its name */
-    bool stages_batches;   /* it holds whole batches beside the destinations; else blocks within the staging budget */
 };
 
 struct collective_columns { /* of every row of a piece */
@@ -64,7 +62,7 @@ struct collective_owner {
 
 struct collective_plan {
     int references; /* atomic */
-    const char *group_id, *transport;
+    const char *group_id;
     uint32_t world_size, n_memories;
     uint32_t *leaders; /* what a leader gets is no transfer when the owner shares its memory */
     struct collective_piece *pieces; /* by file, then offset */
@@ -77,8 +75,10 @@ struct collective_plan {
     struct collective_owner *owners; /* world_size */
     uint64_t n_jobs[JOB_EMPTY + 1]; /* pieces per kind */
     uint64_t unique_source_bytes, needed_bytes; /* once, and summed over all ranks; without the residual */
+    uint64_t landed_bytes;                      /* summed over all memories */
     uint64_t dedup_saving_bytes, peer_transfer_bytes, residual_bytes;
-    uint64_t largest_batch_bytes, peak_temporary_bytes;
+    uint64_t largest_batch_bytes, staged_bytes; /* of one batch, and of all in flight */
+    uint64_t peak_temporary_bytes;              /* of a transport that needs blocks, not whole batches */
     uint64_t max_inflight_batches;
     double owner_skew;
     bool is_split;

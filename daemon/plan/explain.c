@@ -234,7 +234,7 @@ char *explain_text(const struct plan *plan, const struct mapping *mapping, const
     write_gates(&page);
     write_candidates(&page);
     write_files(&page);
-    explain_group(plan, page.out);
+    explain_group(plan, facts, page.out);
     fclose(page.out);
     return text;
 }

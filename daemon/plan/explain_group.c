@@ -13,16 +13,39 @@ static void write_summary(const struct plan *plan, FILE *out)
     const struct collective_plan *group = plan->group;
     char once[TEXT_SIZE_CHARS], all[TEXT_SIZE_CHARS], saved[TEXT_SIZE_CHARS], peers[TEXT_SIZE_CHARS], peak[TEXT_SIZE_CHARS];
     char residual[TEXT_SIZE_CHARS];
-    fprintf(out, "          reads %s once for all instead of %s (saves %s), %s to peers by %s\n",
+    fprintf(out, "          reads %s once for all instead of %s (saves %s), %s to peers\n",
             text_people_bytes(group->unique_source_bytes, once), text_people_bytes(group->needed_bytes, all),
-            text_people_bytes(group->dedup_saving_bytes, saved), text_people_bytes(group->peer_transfer_bytes, peers),
-            group->transport);
+            text_people_bytes(group->dedup_saving_bytes, saved), text_people_bytes(group->peer_transfer_bytes, peers));
     fprintf(out, "          %zu batches, at most %" PRIu64 " in flight, %s temporary; owners by %s, skew %.2f\n",
-            group->n_batches, group->max_inflight_batches, text_people_bytes(group->peak_temporary_bytes, peak),
+            group->n_batches, group->max_inflight_batches, text_people_bytes(plan->candidates[EXECUTOR_OWNER_FILE_COLLECTIVE].peak_temporary_bytes, peak),
             group->is_split ? "stretches of files" : "files", group->owner_skew);
     if (group->residual_bytes)
         fprintf(out, "          residual: %s in patterns that do not line up, beside the batches\n",
                 text_people_bytes(group->residual_bytes, residual));
+}
+
+/* Every transport that there is, by the formula of docs/planning.md; the chosen one is marked. */
+static void write_transports(const struct transport_choice *choice, FILE *out)
+{
+    const struct transport_demand *demand = &choice->demand;
+    double lands = demand->unique_bytes ? (double)demand->landed_bytes / (double)demand->unique_bytes : 0;
+    if (choice->n_options == 0)
+        return;
+    fprintf(out, "\n  %-21s  %9s%s\n", "transport", "estimate", choice->is_forced ? "  as engine.collective_transport says" : "");
+    for (size_t i = 0; i < choice->n_options; i++) {
+        const struct transport_option *option = &choice->options[i];
+        bool is_chosen = choice->ops && strcmp(choice->ops->name, option->name) == 0;
+        fprintf(out, "%c %-21s  %6.4g ms%s%s\n", is_chosen ? '>' : ' ', option->name, option->ms, option->problem ? "  " : "",
+                option->problem ? option->problem : "");
+    }
+    if (!choice->ops)
+        fprintf(out, "          none will do: %s\n", choice->problem);
+    fprintf(out, "          source %.3g GB/s, memory %.3g GB/s, each byte lands %.2f times", choice->rates.source,
+            choice->rates.memory, lands);
+    if (demand->n_devices)
+        fprintf(out, "; %" PRIu32 " GPUs at %.3g GB/s each, %.3g GB/s between them", demand->n_devices, choice->rates.link,
+                choice->rates.peer);
+    fputc('\n', out);
 }
 
 static void write_owners(const struct collective_plan *group, FILE *out)
@@ -51,16 +74,30 @@ static void write_batches(const struct collective_plan *group, FILE *out)
         fprintf(out, "  ... and %zu more\n", group->n_batches - MAX_BATCH_LINES);
 }
 
-void explain_group(const struct plan *plan, FILE *out)
+/* An explain does not wait as a load would. */
+static void write_alone(const struct plan_facts *facts, FILE *out)
+{
+    char timeout[TEXT_SIZE_CHARS];
+    fprintf(out, "; the ranks did not meet, this is one rank's plan\n");
+    if (facts->group_problem)
+        fprintf(out, "          %s; a load waits up to %s for the others\n", facts->group_problem,
+                text_format_duration_ms(facts->strategy->owner_file_collective_group_assemble_timeout_ms, timeout));
+}
+
+void explain_group(const struct plan *plan, const struct plan_facts *facts, FILE *out)
 {
     char id[TEXT_NAME_CHARS];
     if (!plan->group_id)
         return;
-    fprintf(out, "\ngroup     %s: rank %" PRIu32 " of %" PRIu32 "%s\n", text_escape(plan->group_id, strlen(plan->group_id), id),
-            plan->rank, plan->world_size, plan->group ? "" : "; the ranks did not meet, this is one rank's plan");
-    if (!plan->group)
+    fprintf(out, "\ngroup     %s: rank %" PRIu32 " of %" PRIu32, text_escape(plan->group_id, strlen(plan->group_id), id),
+            plan->rank, plan->world_size);
+    if (!plan->group) {
+        write_alone(facts, out);
         return;
+    }
+    fputc('\n', out);
     write_summary(plan, out);
+    write_transports(&plan->transport, out);
     write_owners(plan->group, out);
     if (plan->executor == EXECUTOR_OWNER_FILE_COLLECTIVE)
         write_batches(plan->group, out);

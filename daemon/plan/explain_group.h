@@ -7,6 +7,6 @@
 #include "plan/plan.h"
 
 /* Nothing when the request named no group. */
-void explain_group(const struct plan *plan, FILE *out);
+void explain_group(const struct plan *plan, const struct plan_facts *facts, FILE *out);
 
 #endif

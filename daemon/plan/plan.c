@@ -125,6 +125,8 @@ static void note_group(const struct execution_topology *topology, const struct p
     plan->rank = topology->rank;
     plan->world_size = topology->world_size;
     plan->group = facts->group ? collective_plan_ref(facts->group) : NULL;
+    if (facts->transport)
+        plan->transport = *facts->transport;
 }
 
 static uint64_t choose_merge_gap(const struct plan_facts *facts)

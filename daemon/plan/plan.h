@@ -17,6 +17,7 @@
 #include "normalize/load_spec.h"
 #include "plan/collective_plan.h"
 #include "plan/cost.h"
+#include "plan/transport_choice.h"
 #include "resolve/mapping.h"
 #include "source/source.h"
 
@@ -58,6 +59,7 @@ struct plan {
     struct collective_plan *group;  /* one reference; NULL unless the whole group's plan was known */
     uint32_t rank, world_size;      /* of the group; 0 of 0 without one */
     const char *group_id;           /* NULL without one */
+    struct transport_choice transport; /* of the group; empty unless its plan was known */
     struct arena arena;
 };
 
@@ -69,7 +71,9 @@ struct plan_facts {
     struct device_caps device;
     uint64_t staging_budget_bytes, extent_cache_bytes;
     double cached_share;           /* of the mapping's source bytes */
+    struct transport_supply transports;
     struct collective_plan *group; /* what the ranks do together, once all of them are known; else NULL */
+    const struct transport_choice *transport; /* the group's; NULL like it */
     const char *group_problem;     /* why this load has to do without its group; NULL = nothing is known against it */
 };
 

@@ -67,6 +67,7 @@ int codec_load_request(const Tensorcast__Daemon__V1__LoadRequest *wire, struct a
         request->source_sharing_domain = wire->topology->source_sharing_domain;
         request->has_group = group != NULL;
         request->group_id = group ? group->id : NULL;
+        request->attempt = group ? group->attempt : NULL;
         request->rank = group ? group->rank : 0;
         request->world_size = group ? group->world_size : 0;
     }

@@ -73,16 +73,17 @@ static Tensorcast__Daemon__V1__CollectiveNumbers *new_numbers(struct arena *aren
     return numbers;
 }
 
-static void fill_group_estimates(collective_report *report, const struct collective_plan *group, struct arena *arena)
+static void fill_group_estimates(collective_report *report, const struct plan *plan, struct arena *arena)
 {
+    const struct collective_plan *group = plan->group;
     Tensorcast__Daemon__V1__CollectiveNumbers *numbers = new_numbers(arena);
     numbers->unique_source_bytes = group->unique_source_bytes + group->residual_bytes;
     numbers->peer_transfer_bytes = group->peer_transfer_bytes;
-    numbers->peak_temporary_bytes = group->peak_temporary_bytes;
+    numbers->peak_temporary_bytes = plan->candidates[EXECUTOR_OWNER_FILE_COLLECTIVE].peak_temporary_bytes;
     numbers->batch_count = group->n_batches;
     numbers->dedup_saving_bytes = group->dedup_saving_bytes;
     report->estimated = numbers;
-    report->transport = copy(arena, group->transport);
+    report->transport = copy(arena, plan->transport.ops ? plan->transport.ops->name : NULL);
 }
 
 static void fill_group_counted(collective_report *report, const struct collective_counters *counters, struct arena *arena)
@@ -111,7 +112,7 @@ static collective_report *fill_collective(const struct report_facts *facts, stru
                                       : candidate->eligible ? "prefers_other_executor"
                                                             : candidate->reason);
     if (facts->plan->group)
-        fill_group_estimates(report, facts->plan->group, arena);
+        fill_group_estimates(report, facts->plan, arena);
     if (facts->collective)
         fill_group_counted(report, facts->collective, arena);
     return report;

@@ -7,11 +7,24 @@
 
 #include "base/memory.h"
 
-static const struct transport_ops *const registry[] = {&transport_loopback};
+static const struct transport_ops *registry[TRANSPORT_MAX] = {&transport_loopback};
+static size_t n_registered = 1;
+
+void transport_register(const struct transport_ops *ops)
+{
+    assert(n_registered < TRANSPORT_MAX && !transport_find(ops->name));
+    registry[n_registered++] = ops;
+}
+
+size_t transport_list(const struct transport_ops *const **list)
+{
+    *list = registry;
+    return n_registered;
+}
 
 const struct transport_ops *transport_find(const char *name)
 {
-    for (size_t i = 0; i < sizeof registry / sizeof registry[0]; i++)
+    for (size_t i = 0; i < n_registered; i++)
         if (strcmp(registry[i]->name, name) == 0)
             return registry[i];
     return NULL;

@@ -7,17 +7,19 @@
  * batch is in place. On an error the executor fails the rank that was to receive, delivers nothing more to it, and closes;
  * after close() nothing writes into any rank's memory any more.
  *
- * Backends: transport_loopback.c (all ranks' memory belongs to this process: a copy). A new one = one file + one row. */
+ * Backends: transport_loopback.c (all ranks' memory belongs to this process: a copy), and what a plugin registers. */
 #ifndef TRANSPORT_TRANSPORT_H
 #define TRANSPORT_TRANSPORT_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "base/error.h"
 
 struct transport_caps { /* data the planner reads; never names */
     bool host_memory;    /* delivers to memory with a host address */
+    bool device_links;   /* delivers from device to device, over the links between them: every rank needs a device of its own */
     bool stages_batches; /* holds a whole batch beside the destinations */
 };
 
@@ -48,7 +50,14 @@ struct transport {
 
 extern const struct transport_ops transport_loopback;
 
-/* By name, NULL when this build has none of that name. */
+/* What a plugin brings, at start, before there are other threads. */
+void transport_register(const struct transport_ops *ops);
+
+enum { TRANSPORT_MAX = 4 };
+
+/* All that this process has, loopback first. */
+size_t transport_list(const struct transport_ops *const **list);
+/* By name, NULL when this process has none of that name. */
 const struct transport_ops *transport_find(const char *name);
 
 int transport_open(const struct transport_ops *ops, uint32_t world_size, struct transport **transport, struct error *error);

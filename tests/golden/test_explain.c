@@ -25,7 +25,9 @@ struct scene {
 static struct scene ordinary_scene(void)
 {
     return (struct scene){
-        .strategy = {.enable_local_batched_disk_load = true, .allow_mixed_execution = true},
+        .strategy = {.enable_local_batched_disk_load = true,
+                     .allow_mixed_execution = true,
+                     .owner_file_collective_group_assemble_timeout_ms = 15000},
         .facts = {.costs = &cost_defaults,
                   .source = {.filesystem = SOURCE_LOCAL, .filesystem_type = "ext4"},
                   .device = {.direct_segments = true},
@@ -181,8 +183,19 @@ static void a_group_of_four_ranks(void **state)
         ranks[rank] = (struct collective_rank){mapping_fake_finish(fakes[rank]), rank, 1};
     }
     const struct collective_facts facts = {.strategy = &scene.strategy, .group_id = "g", .world_size = 4, .leaders = leaders,
-                                           .staging_budget_bytes = 64 * MIB, .transport = "loopback"};
+                                           .staging_budget_bytes = 64 * MIB};
+    static const struct transport_ops over_links = {.name = "links", .caps = {.device_links = true, .stages_batches = true}};
+    const struct transport_ops *const list[] = {&transport_loopback, &over_links};
+    const struct transport_supply supply = {.list = list, .n = 2};
     scene.facts.group = collective_plan_build(ranks, 4, &facts);
+    const struct transport_demand demand = {.unique_bytes = scene.facts.group->unique_source_bytes,
+                                            .landed_bytes = scene.facts.group->landed_bytes,
+                                            .staged_bytes = scene.facts.group->staged_bytes,
+                                            .peak_budget_bytes = 8 * GIB,
+                                            .n_memories = 4};
+    const struct transport_rates rates = transport_choice_rates(&scene.facts);
+    const struct transport_choice choice = transport_choice_make(&supply, &demand, &rates);
+    scene.facts.transport = &choice;
     check(group_rank(1), &scene, "tests/golden/explain_group.txt");
     collective_plan_unref(scene.facts.group);
     for (uint32_t rank = 0; rank < 4; rank++)

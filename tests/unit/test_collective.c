@@ -43,7 +43,7 @@ static void plan_jointly(struct team *team)
     team->plan = collective_plan_build(ranks, N_RANKS,
                                        &(struct collective_facts){.strategy = &team->strategy, .group_id = "g",
                                                                   .world_size = N_RANKS, .leaders = leaders,
-                                                                  .staging_budget_bytes = 8 * MIB, .transport = "loopback"});
+                                                                  .staging_budget_bytes = 8 * MIB});
     for (uint32_t i = 0; i < N_RANKS; i++) {
         struct plan *plan = team->loads[i]->plan;
         plan->executor = EXECUTOR_OWNER_FILE_COLLECTIVE;

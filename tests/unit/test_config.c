@@ -97,6 +97,7 @@ static void the_defaults_are_those_of_the_documents(void **state)
     assert_int_equal(config->disk.n_trusted_roots, 1);
     assert_string_equal(config->disk.trusted_roots[0], "/models");
     assert_int_equal(config->engine.io_threads, 0);
+    assert_int_equal(config->engine.collective_transport, COLLECTIVE_TRANSPORT_AUTO);
     assert_true(strategy->enable_local_batched_disk_load && strategy->enable_tensor_aware_mapped_executor);
     assert_true(strategy->allow_mixed_execution && !strategy->enable_owner_file_collective);
     assert_int_equal(strategy->executor_preference, EXECUTOR_PREFERENCE_AUTO);
@@ -169,6 +170,7 @@ static const struct {
     {"devices.plugin_folder", "/opt/plugins", "/opt/plugins"},
     {"devices.memory_budget", "64GiB", "64GiB"},
     {"engine.io_threads", "64", "64"},
+    {"engine.collective_transport", "nccl", "nccl"},
     {"engine.materialization_strategy.enable_local_batched_disk_load", "False", "false"},
     {"engine.materialization_strategy.enable_tensor_aware_mapped_executor", "false", "false"},
     {"engine.materialization_strategy.allow_mixed_execution", "false", "false"},

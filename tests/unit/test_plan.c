@@ -481,7 +481,7 @@ static void every_threshold_of_a_group_has_its_reason(void **state)
     const struct mapping *mapping = mapping_fake_finish(scene->fake);
     const struct collective_rank rank = {mapping, 0, 2};
     const struct collective_facts facts = {.strategy = strategy, .group_id = "g", .world_size = 2, .leaders = leaders,
-                                           .staging_budget_bytes = 64 * MIB, .transport = "loopback"};
+                                           .staging_budget_bytes = 64 * MIB};
     struct collective_plan *group = collective_plan_build(&rank, 1, &facts);
     strategy->enable_owner_file_collective = true;
     join_group(scene, LOCALITY_SHARED_SOURCE);

@@ -18,7 +18,7 @@ ResolveResponse = Table(artifact=(1, "string"), identity=(2, "string"), files=(3
 View = Table(names=(1, "strings"), n_slices=(2, "uints"), starts=(3, "sints"), stops=(4, "sints"),
              align_bytes=(5, "uint"))
 RetrievalPolicy = Table(executor=(1, "uint"), collective=(2, "uint"))
-CollectiveLoadGroup = Table(id=(1, "string"), rank=(2, "int"), world_size=(3, "int"))
+CollectiveLoadGroup = Table(id=(1, "string"), rank=(2, "int"), world_size=(3, "int"), attempt=(4, "string"))
 ExecutionTopology = Table(group=(1, "message", CollectiveLoadGroup), source_locality=(2, "uint"),
                           source_sharing_domain=(3, "string"))
 LoadRequest = Table(artifact=(1, "string"), view=(2, "message", View), policy=(3, "message", RetrievalPolicy),

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import numbers
+import uuid
 from dataclasses import dataclass
 from typing import Optional
 
@@ -52,8 +53,9 @@ class Options:
                 "collective": _one_of(_COLLECTIVE, "collective", self.collective)}
 
     def topology(self):
-        """Fields of ExecutionTopology."""
+        """Fields of ExecutionTopology. Each call is another attempt; gRPC's own retries send the same message again."""
         group = self.group
-        return {"group": group and {"id": group.id, "rank": group.rank, "world_size": group.world_size},
+        return {"group": group and {"id": group.id, "rank": group.rank, "world_size": group.world_size,
+                                    "attempt": uuid.uuid4().hex},
                 "source_locality": _one_of(_LOCALITY, "source_locality", self.source_locality),
                 "source_sharing_domain": self.source_sharing_domain}

@@ -1,0 +1,115 @@
+/* Two ways to do it, told apart by what a transport is capable of: the daemon copies what it has read to every rank, over each
+ * device's own link; or a device gets its owner's share once, and the devices pass it on between themselves. All parts of
+ * either way overlap, so it takes as long as its slowest part. */
+#include "plan/transport_choice.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "plan/plan.h"
+#include "plan/remote.h"
+
+/* Nothing tells us these before a load has run. Both are on the low side: PCI Express 4.0 x16, and NVLink of a few GPUs. */
+static const double LINK_BYTES_PER_NS = 25, PEER_BYTES_PER_NS = 150;
+
+static double part_ns(double bytes, double bytes_per_ns)
+{
+    return bytes_per_ns > 0 ? bytes / bytes_per_ns : 0;
+}
+
+static double larger(double a, double b)
+{
+    return a > b ? a : b;
+}
+
+/* Everything read is written to memory once and fetched from there for every rank that needs it. */
+static double fan_out_ns(const struct transport_demand *demand, const struct transport_rates *rates)
+{
+    double unique = (double)demand->unique_bytes, landed = (double)demand->landed_bytes;
+    double links = demand->n_devices ? part_ns(landed, rates->link * demand->n_devices) : 0;
+    return larger(part_ns(unique, rates->source), larger(links, part_ns(unique + landed, rates->memory)));
+}
+
+/* Memory and links see every byte once; what other ranks need goes from device to device. */
+static double device_links_ns(const struct transport_demand *demand, const struct transport_rates *rates)
+{
+    double unique = (double)demand->unique_bytes, n = demand->n_devices ? demand->n_devices : 1;
+    double passed_on = demand->landed_bytes > demand->unique_bytes ? (double)demand->landed_bytes - unique : 0;
+    double to_devices = larger(part_ns(unique, rates->link * n), part_ns(2 * unique, rates->memory));
+    return larger(part_ns(unique, rates->source), larger(to_devices, part_ns(passed_on, rates->peer * n)));
+}
+
+static const char *problem_of(const struct transport_caps *caps, const struct transport_demand *demand)
+{
+    if (!caps->host_memory && demand->n_on_devices < demand->n_memories)
+        return "needs_gpus";
+    if (caps->device_links && demand->n_devices < demand->n_memories)
+        return "needs_a_gpu_per_rank";
+    if (caps->stages_batches && demand->staged_bytes > demand->peak_budget_bytes)
+        return "peak_budget_exceeded";
+    return NULL;
+}
+
+static const struct transport_ops *find_wished(const struct transport_supply *supply)
+{
+    for (size_t i = 0; i < supply->n; i++)
+        if (strcmp(supply->list[i]->name, collective_transport_name(supply->wish)) == 0)
+            return supply->list[i];
+    return NULL;
+}
+
+static const char *describe(const char *what, enum collective_transport wish, char problem[TRANSPORT_PROBLEM_CHARS])
+{
+    snprintf(problem, TRANSPORT_PROBLEM_CHARS, "transport_%s:%s", what, collective_transport_name(wish));
+    return problem;
+}
+
+const char *transport_choice_refusal(const struct transport_supply *supply, bool on_device,
+                                     char problem[TRANSPORT_PROBLEM_CHARS])
+{
+    if (supply->wish == COLLECTIVE_TRANSPORT_AUTO)
+        return NULL;
+    const struct transport_ops *ops = find_wished(supply);
+    if (!ops)
+        return describe("unavailable", supply->wish, problem);
+    return ops->caps.host_memory || on_device ? NULL : describe("needs_gpus", supply->wish, problem);
+}
+
+struct transport_rates transport_choice_rates(const struct plan_facts *facts)
+{
+    struct cost_constants costs = *facts->costs;
+    if (facts->source.remote)
+        remote_set_costs(&facts->source, &facts->speed, &costs);
+    double cached = facts->cached_share;
+    double ns_per_byte = part_ns(cached, costs.cached.bytes_per_ns) + part_ns(1 - cached, costs.uncached.bytes_per_ns);
+    return (struct transport_rates){.source = ns_per_byte > 0 ? 1 / ns_per_byte : 0,
+                                    .memory = 2 * costs.copy_bytes_per_ns, /* a copy reads and writes */
+                                    .link = LINK_BYTES_PER_NS,
+                                    .peer = PEER_BYTES_PER_NS};
+}
+
+struct transport_choice transport_choice_make(const struct transport_supply *supply, const struct transport_demand *demand,
+                                              const struct transport_rates *rates)
+{
+    struct transport_choice choice = {.is_forced = supply->wish != COLLECTIVE_TRANSPORT_AUTO, .demand = *demand, .rates = *rates};
+    const struct transport_ops *wished = choice.is_forced ? find_wished(supply) : NULL;
+    const char *problem = "unavailable";
+    double best_ms = 0;
+    for (size_t i = 0; i < supply->n; i++) {
+        const struct transport_caps *caps = &supply->list[i]->caps;
+        double ns = caps->device_links ? device_links_ns(demand, rates) : fan_out_ns(demand, rates);
+        struct transport_option option = {supply->list[i]->name, ns / NS_PER_MS, problem_of(caps, demand)};
+        choice.options[choice.n_options++] = option;
+        if (choice.is_forced && supply->list[i] != wished)
+            continue;
+        problem = option.problem ? option.problem : problem;
+        if (option.problem || (choice.ops && option.ms >= best_ms))
+            continue;
+        choice.ops = supply->list[i];
+        best_ms = option.ms;
+    }
+    if (!choice.ops)
+        describe(problem, supply->wish, choice.problem);
+    return choice;
+}

@@ -1,0 +1,142 @@
+/* See load_stage.h. */
+#include "tests/support/load_stage.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/memory.h"
+#include "source/source_memory.h"
+
+void stage_put_artifact(const char *name, unsigned salt)
+{
+    char header[128];
+    int length = snprintf(header, sizeof header, "{\"w\":{\"dtype\":\"U8\",\"shape\":[%d],\"data_offsets\":[0,%d]}}",
+                          STAGE_TENSOR_BYTES, STAGE_TENSOR_BYTES);
+    unsigned char *file = memory_alloc(8 + (size_t)length + STAGE_TENSOR_BYTES);
+    file[0] = (unsigned char)length;
+    memcpy(file + 8, header, (size_t)length);
+    for (size_t i = 0; i < STAGE_TENSOR_BYTES; i++)
+        file[8 + (size_t)length + i] = (unsigned char)(i * 7 + salt);
+    source_memory_put(name, "model.safetensors", file, 8 + (uint64_t)length + STAGE_TENSOR_BYTES);
+    free(file);
+}
+
+void stage_open(struct load_stage *stage, uint64_t idle_ttl_ms)
+{
+    struct error error;
+    *stage = (struct load_stage){.loop = loop_create(), .config = *config_defaults()};
+    struct load_services *services = &stage->services;
+    services->loop = stage->loop;
+    services->config = &stage->config;
+    int failed = header_cache_create(NULL, 1 << 20, &services->headers, &error);
+    services->calibration = calibration_create(NULL);
+    services->device = device_host_create(0);
+    services->replicas = replica_table_create(stage->loop, STAGE_BUDGET_BYTES, idle_ttl_ms);
+    struct engine_options options = {.loop = stage->loop, .staging_budget_bytes = 8 << 20};
+    failed |= engine_create(&options, &services->engine, &error);
+    assert(!failed);
+    (void)failed;
+    stage->loads = load_table_create(services);
+    stage_put_artifact("m", 1);
+}
+
+void stage_close(struct load_stage *stage)
+{
+    load_table_destroy(stage->loads);
+    replica_table_destroy(stage->services.replicas);
+    engine_destroy(stage->services.engine);
+    device_destroy(stage->services.device);
+    calibration_destroy(stage->services.calibration);
+    header_cache_destroy(stage->services.headers);
+    loop_destroy(stage->loop);
+    source_memory_clear();
+}
+
+struct wish {
+    struct loop *loop;
+    bool (*is_so)(const void *data);
+    const void *data;
+};
+
+static void stop_when_so(void *data)
+{
+    const struct wish *wish = data;
+    if (wish->is_so(wish->data))
+        loop_stop(wish->loop);
+}
+
+void stage_run_until(struct load_stage *stage, bool (*is_so)(const void *data), const void *data)
+{
+    struct wish wish = {stage->loop, is_so, data};
+    struct loop_timer *timer = loop_timer_create(stage->loop, stop_when_so, &wish);
+    loop_timer_start(timer, 0, 1);
+    loop_run(stage->loop);
+    loop_timer_destroy(timer);
+}
+
+static bool is_idle(const void *data)
+{
+    const struct load_stage *stage = data;
+    return stage->n_done == stage->n_expected && load_table_idle(stage->loads);
+}
+
+void stage_run(struct load_stage *stage)
+{
+    stage_run_until(stage, is_idle, stage);
+}
+
+static void on_planned(void *data, const struct ticket *ticket)
+{
+    struct stage_client *client = data;
+    assert(ticket == client->ticket);
+    (void)client;
+    (void)ticket;
+}
+
+static void on_done(void *data, struct ticket *ticket, const struct error *error)
+{
+    struct stage_client *client = data;
+    assert(!client->is_done);
+    client->is_done = true;
+    client->code = error ? error->code : ERROR_OK;
+    snprintf(client->message, sizeof client->message, "%s", error ? error->message : "");
+    client->replica = ticket->replica;
+    client->from_replica = ticket->from_replica;
+    client->joined = ticket->joined;
+    if (error) {
+        ticket_destroy(ticket);
+        client->ticket = NULL;
+    }
+    client->stage->n_done++;
+}
+
+void stage_client_init(struct load_stage *stage, struct stage_client *client, const char *artifact)
+{
+    *client = (struct stage_client){.stage = stage, .ticket = ticket_create(stage->loads)};
+    client->ticket->request = (struct load_request){.artifact = artifact, .view = {.whole = true}};
+}
+
+void stage_submit(struct stage_client *client)
+{
+    static const struct ticket_events events = {.planned = on_planned, .done = on_done};
+    client->stage->n_expected++;
+    ticket_submit(client->ticket, GOAL_REPLICA, &events, client);
+}
+
+void stage_let_go(struct stage_client *client)
+{
+    if (client->ticket)
+        ticket_destroy(client->ticket);
+    client->ticket = NULL;
+}
+
+bool stage_is_right(const struct replica *replica, unsigned salt, uint64_t n_bytes)
+{
+    const unsigned char *bytes = replica->segment->host_address;
+    for (size_t i = 0; i < n_bytes; i += 997)
+        if (bytes[i] != (unsigned char)(i * 7 + salt))
+            return false;
+    return true;
+}

@@ -1,0 +1,379 @@
+/* Groups from their tickets to their replicas: transports, retries, and what goes wrong while a group is running.
+ *
+ * The transport "nccl" of this program copies, and lets a test act when the first bytes are on their way between ranks: then
+ * the group is in the middle of its run, whatever the clock says. */
+#include "load_private.h"
+#include "observe/log.h"
+#include "tests/support/load_stage.h"
+#include "transport/transport.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include <cmocka.h> /* last: it has a macro called fail */
+
+enum { MIB = 1 << 20, MAX_RANKS = 4 };
+
+/* --- the transport -------------------------------------------------------------------------------------------------- */
+
+static void (*in_the_middle)(void); /* once, on a worker, before the first delivery */
+static uint64_t n_deliveries;       /* atomic */
+static bool is_broken;              /* cannot be opened */
+
+static int scripted_open(struct transport *transport, struct error *error)
+{
+    (void)transport;
+    return is_broken ? (fail)(error, ERROR_UNAVAILABLE, "NO_LINK", "there is no link") : 0;
+}
+
+static int scripted_deliver(struct transport *transport, const struct transport_delivery *delivery, struct error *error)
+{
+    if (__atomic_add_fetch(&n_deliveries, 1, __ATOMIC_ACQ_REL) == 1 && in_the_middle)
+        in_the_middle();
+    return transport_loopback.deliver(transport, delivery, error);
+}
+
+static const struct transport_ops scripted = {
+    .name = "nccl", .caps = {.host_memory = true}, .open = scripted_open, .deliver = scripted_deliver};
+
+/* --- a group -------------------------------------------------------------------------------------------------------- */
+
+struct group_stage {
+    struct load_stage stage;
+    struct slice slices[MAX_RANKS];
+    struct view_item items[MAX_RANKS];
+};
+
+static int set_up(void **state)
+{
+    struct group_stage *group = test_calloc(1, sizeof *group);
+    struct load_stage *stage = &group->stage;
+    stage_open(stage, 0);
+    stage->config.engine.collective_transport = COLLECTIVE_TRANSPORT_NCCL;
+    stage->config.engine.strategy.enable_owner_file_collective = true;
+    stage->config.engine.strategy.owner_file_collective_min_dedup_saving_bytes = 1;
+    stage->config.engine.strategy.owner_file_collective_batch_bytes = 2 * MIB;
+    stage->config.engine.strategy.owner_file_collective_group_assemble_timeout_ms = 600000;
+    in_the_middle = NULL;
+    n_deliveries = 0;
+    is_broken = false;
+    *state = group;
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    struct group_stage *group = *state;
+    stage_close(&group->stage);
+    test_free(group);
+    return 0;
+}
+
+static uint64_t bytes_of(uint32_t rank)
+{
+    return STAGE_TENSOR_BYTES - rank * (uint64_t)MIB;
+}
+
+/* With the view of another rank. */
+static void send_view(struct group_stage *group, struct stage_client *client, uint32_t view, uint32_t rank,
+                      uint32_t world_size, const char *attempt)
+{
+    stage_client_init(&group->stage, client, "memory:m");
+    struct load_request *request = &client->ticket->request;
+    group->slices[view] = (struct slice){0, (int64_t)bytes_of(view)};
+    group->items[view] = (struct view_item){.name = "w", .name_length = 1, .n_slices = 1, .slices = &group->slices[view]};
+    request->view = (struct view_spec){.items = &group->items[view], .n_items = 1};
+    request->has_group = true;
+    request->group_id = "g";
+    request->attempt = attempt;
+    request->rank = rank;
+    request->world_size = world_size;
+    request->source_locality = LOCALITY_SHARED_SOURCE;
+    stage_submit(client);
+}
+
+/* Every rank wants a little less than the one before, so all have memory of their own and share nearly everything. */
+static void send(struct group_stage *group, struct stage_client *client, uint32_t rank, uint32_t world_size, const char *attempt)
+{
+    send_view(group, client, rank, rank, world_size, attempt);
+}
+
+static void assert_loaded(struct stage_client *client, uint32_t rank)
+{
+    assert_string_equal(client->message, "");
+    assert_int_equal(client->code, ERROR_OK);
+    assert_true(stage_is_right(client->replica, 1, bytes_of(rank)));
+    stage_let_go(client);
+}
+
+static void assert_nothing_is_left(const struct group_stage *group)
+{
+    assert_int_equal(replica_used_bytes(group->stage.services.replicas), 0);
+}
+
+struct state_of {
+    const struct stage_client *client;
+    enum ticket_state state;
+};
+
+static bool is_in_state(const void *data)
+{
+    const struct state_of *wanted = data;
+    return wanted->client->ticket->internal->state == wanted->state;
+}
+
+static void await(struct group_stage *group, const struct stage_client *client, enum ticket_state state)
+{
+    struct state_of wanted = {client, state};
+    stage_run_until(&group->stage, is_in_state, &wanted);
+}
+
+/* --- transports ----------------------------------------------------------------------------------------------------- */
+
+static const char *executor_of(const struct stage_client *client)
+{
+    return executor_name(client->ticket->plan->executor);
+}
+
+static void a_group_uses_the_transport_that_the_configuration_names(void **state)
+{
+    struct group_stage *group = *state;
+    struct stage_client clients[2];
+    for (uint32_t rank = 0; rank < 2; rank++)
+        send(group, &clients[rank], rank, 2, NULL);
+    stage_run(&group->stage);
+    assert_string_equal(executor_of(&clients[0]), "owner_file_collective");
+    assert_string_equal(clients[0].ticket->plan->transport.ops->name, "nccl");
+    assert_true(n_deliveries > 0);
+    for (uint32_t rank = 0; rank < 2; rank++)
+        assert_loaded(&clients[rank], rank);
+    assert_nothing_is_left(group);
+}
+
+static void among_equals_auto_takes_the_loopback(void **state)
+{
+    struct group_stage *group = *state;
+    struct stage_client clients[2];
+    group->stage.config.engine.collective_transport = COLLECTIVE_TRANSPORT_AUTO;
+    for (uint32_t rank = 0; rank < 2; rank++)
+        send(group, &clients[rank], rank, 2, NULL);
+    stage_run(&group->stage);
+    assert_string_equal(clients[0].ticket->plan->transport.ops->name, "loopback");
+    assert_int_equal(clients[0].ticket->plan->transport.n_options, 2);
+    assert_int_equal(n_deliveries, 0);
+    for (uint32_t rank = 0; rank < 2; rank++)
+        assert_loaded(&clients[rank], rank);
+}
+
+static void a_transport_that_cannot_be_opened_leaves_every_rank_its_own_plan(void **state)
+{
+    struct group_stage *group = *state;
+    struct stage_client clients[2];
+    is_broken = true;
+    for (uint32_t rank = 0; rank < 2; rank++)
+        send(group, &clients[rank], rank, 2, NULL);
+    stage_run(&group->stage);
+    for (uint32_t rank = 0; rank < 2; rank++) {
+        const struct candidate *candidate = &clients[rank].ticket->plan->candidates[EXECUTOR_OWNER_FILE_COLLECTIVE];
+        assert_string_equal(candidate->reason, "transport_failed:nccl:NO_LINK");
+        assert_loaded(&clients[rank], rank);
+    }
+}
+
+/* --- retries -------------------------------------------------------------------------------------------------------- */
+
+static void the_same_request_again_waits_for_the_same_result(void **state)
+{
+    struct group_stage *group = *state;
+    struct stage_client first, again, other;
+    send(group, &first, 0, 2, "a");
+    await(group, &first, TICKET_ASSEMBLING);
+    send(group, &again, 0, 2, "a");
+    await(group, &again, TICKET_ECHO);
+    send(group, &other, 1, 2, "b");
+    stage_run(&group->stage);
+    assert_ptr_equal(first.replica, again.replica);
+    assert_true(again.joined);
+    assert_loaded(&first, 0);
+    assert_loaded(&again, 0);
+    assert_loaded(&other, 1);
+    assert_nothing_is_left(group);
+}
+
+static bool is_done(const void *data)
+{
+    return ((const struct stage_client *)data)->is_done;
+}
+
+static void whoever_else_claims_the_rank_is_refused(void **state)
+{
+    struct group_stage *group = *state;
+    struct stage_client first, other;
+    static const char *const attempts[] = {"b", "", NULL};
+    send(group, &first, 0, 2, "a");
+    await(group, &first, TICKET_ASSEMBLING);
+    for (size_t i = 0; i < sizeof attempts / sizeof attempts[0]; i++) {
+        send(group, &other, 0, 2, attempts[i]);
+        stage_run_until(&group->stage, is_done, &other);
+        assert_int_equal(other.code, ERROR_ALREADY_EXISTS);
+        assert_non_null(strstr(other.message, first.ticket->id));
+    }
+    ticket_cancel(first.ticket);
+    assert_int_equal(first.code, ERROR_CANCELLED);
+}
+
+static void the_same_attempt_with_another_view_is_refused(void **state)
+{
+    struct group_stage *group = *state;
+    struct stage_client first, other;
+    send(group, &first, 0, 2, "a");
+    await(group, &first, TICKET_ASSEMBLING);
+    send_view(group, &other, 1, 0, 2, "a");
+    stage_run_until(&group->stage, is_done, &other);
+    assert_int_equal(other.code, ERROR_ALREADY_EXISTS);
+    ticket_cancel(first.ticket);
+}
+
+static void a_retry_takes_the_place_of_a_request_whose_client_is_gone(void **state)
+{
+    struct group_stage *group = *state;
+    struct stage_client first, again, other;
+    send(group, &first, 0, 2, "a");
+    await(group, &first, TICKET_ASSEMBLING);
+    send(group, &again, 0, 2, "a");
+    await(group, &again, TICKET_ECHO);
+    ticket_cancel(first.ticket);
+    assert_int_equal(again.ticket->internal->state, TICKET_ASSEMBLING);
+    send(group, &other, 1, 2, "b");
+    stage_run(&group->stage);
+    assert_int_equal(first.code, ERROR_CANCELLED);
+    assert_string_equal(executor_of(&again), "owner_file_collective");
+    assert_loaded(&again, 0);
+    assert_loaded(&other, 1);
+}
+
+static void a_retry_that_is_cancelled_hurts_nobody(void **state)
+{
+    struct group_stage *group = *state;
+    struct stage_client first, again, other;
+    send(group, &first, 0, 2, "a");
+    await(group, &first, TICKET_ASSEMBLING);
+    send(group, &again, 0, 2, "a");
+    await(group, &again, TICKET_ECHO);
+    ticket_cancel(again.ticket);
+    assert_int_equal(again.code, ERROR_CANCELLED);
+    send(group, &other, 1, 2, "b");
+    stage_run(&group->stage);
+    assert_loaded(&first, 0);
+    assert_loaded(&other, 1);
+}
+
+static void a_retry_shares_the_fate_of_a_group_that_dissolves(void **state)
+{
+    struct group_stage *group = *state;
+    struct stage_client first, again;
+    group->stage.config.engine.strategy.owner_file_collective_group_assemble_timeout_ms = 300;
+    send(group, &first, 0, 2, "a");
+    await(group, &first, TICKET_ASSEMBLING);
+    send(group, &again, 0, 2, "a");
+    stage_run(&group->stage);
+    const struct stage_client *clients[] = {&first, &again};
+    for (int i = 0; i < 2; i++) {
+        const struct plan *plan = clients[i]->ticket->plan;
+        assert_string_equal(plan->candidates[EXECUTOR_OWNER_FILE_COLLECTIVE].reason, "group_assemble_timeout:missing=1");
+    }
+    assert_loaded(&first, 0);
+    assert_loaded(&again, 0);
+}
+
+/* --- in the middle of a run ----------------------------------------------------------------------------------------- */
+
+static void replace_the_source(void)
+{
+    stage_put_artifact("m", 77);
+}
+
+static void a_source_that_changes_under_a_running_group_fails_all_ranks_and_publishes_nothing(void **state)
+{
+    struct group_stage *group = *state;
+    struct stage_client clients[3];
+    in_the_middle = replace_the_source;
+    for (uint32_t rank = 0; rank < 3; rank++)
+        send(group, &clients[rank], rank, 3, NULL);
+    stage_run(&group->stage);
+    for (uint32_t rank = 0; rank < 3; rank++)
+        assert_int_equal(clients[rank].code, ERROR_FAILED_PRECONDITION);
+    assert_nothing_is_left(group);
+}
+
+static struct {
+    struct loop_task task;
+    struct loop *loop;
+    struct stage_client *client;
+    bool is_gone; /* atomic */
+} departure;
+
+static void depart(struct loop_task *task)
+{
+    (void)task;
+    ticket_cancel(departure.client->ticket);
+    __atomic_store_n(&departure.is_gone, true, __ATOMIC_RELEASE);
+}
+
+static void let_the_client_die(void)
+{
+    departure.task.run = depart;
+    loop_post(departure.loop, &departure.task);
+    while (!__atomic_load_n(&departure.is_gone, __ATOMIC_ACQUIRE))
+        nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
+}
+
+static void a_client_that_dies_under_a_running_group_is_not_waited_for(void **state)
+{
+    struct group_stage *group = *state;
+    for (uint32_t doomed = 0; doomed < 3; doomed++) {
+        struct stage_client clients[3];
+        departure.loop = group->stage.loop;
+        departure.client = &clients[doomed];
+        departure.is_gone = false;
+        n_deliveries = 0;
+        in_the_middle = let_the_client_die;
+        for (uint32_t rank = 0; rank < 3; rank++)
+            send(group, &clients[rank], rank, 3, NULL);
+        stage_run(&group->stage);
+        for (uint32_t rank = 0; rank < 3; rank++) {
+            if (rank == doomed)
+                assert_int_equal(clients[rank].code, ERROR_CANCELLED);
+            else
+                assert_loaded(&clients[rank], rank);
+        }
+        assert_nothing_is_left(group);
+    }
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+
+int main(void)
+{
+    log_set_level(LOG_ERROR);
+    transport_register(&scripted);
+    const struct CMUnitTest tests[] = {
+        TEST(a_group_uses_the_transport_that_the_configuration_names),
+        TEST(among_equals_auto_takes_the_loopback),
+        TEST(a_transport_that_cannot_be_opened_leaves_every_rank_its_own_plan),
+        TEST(the_same_request_again_waits_for_the_same_result),
+        TEST(whoever_else_claims_the_rank_is_refused),
+        TEST(the_same_attempt_with_another_view_is_refused),
+        TEST(a_retry_takes_the_place_of_a_request_whose_client_is_gone),
+        TEST(a_retry_that_is_cancelled_hurts_nobody),
+        TEST(a_retry_shares_the_fate_of_a_group_that_dissolves),
+        TEST(a_source_that_changes_under_a_running_group_fails_all_ranks_and_publishes_nothing),
+        TEST(a_client_that_dies_under_a_running_group_is_not_waited_for),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,165 @@
+/* Which transport a group gets: the formula's numbers on both sides of where it turns, and what stands in the way. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "plan/plan.h"
+
+#include <cmocka.h> /* last: it makes a macro of fail */
+
+#define GB ((uint64_t)1000000000)
+
+/* "nccl" as the planner sees it. */
+static const struct transport_ops links = {.name = "nccl", .caps = {.device_links = true, .stages_batches = true}};
+static const struct transport_ops *const both[] = {&transport_loopback, &links};
+
+/* 80 GB, each byte for every one of 8 ranks, which have a GPU each. */
+static struct transport_demand replicated(void)
+{
+    return (struct transport_demand){.unique_bytes = 80 * GB, .landed_bytes = 640 * GB, .staged_bytes = GB,
+                                     .peak_budget_bytes = 8 * GB, .n_memories = 8, .n_on_devices = 8, .n_devices = 8};
+}
+
+static struct transport_rates rates_from(double source)
+{
+    return (struct transport_rates){.source = source, .memory = 400, .link = 25, .peer = 150};
+}
+
+static struct transport_choice choose(enum collective_transport wish, struct transport_demand demand, double source)
+{
+    const struct transport_supply supply = {both, 2, wish};
+    const struct transport_rates rates = rates_from(source);
+    return transport_choice_make(&supply, &demand, &rates);
+}
+
+static void assert_ms(const struct transport_choice *choice, size_t option, double ms)
+{
+    assert_true(choice->options[option].ms > ms * 0.999 && choice->options[option].ms < ms * 1.001);
+}
+
+static void the_numbers_are_those_of_the_formula(void **state)
+{
+    (void)state;
+    struct transport_choice choice = choose(COLLECTIVE_TRANSPORT_AUTO, replicated(), 10);
+    assert_ms(&choice, 0, 8000); /* the source: 80 / 10; links 640 / (8 x 25), memory 720 / 400 */
+    assert_ms(&choice, 1, 8000);
+    choice = choose(COLLECTIVE_TRANSPORT_AUTO, replicated(), 1000);
+    assert_ms(&choice, 0, 3200); /* the links */
+    assert_ms(&choice, 1, 560 / (8 * 150.0) * 1000);
+}
+
+static void links_between_devices_pay_when_the_source_is_quicker_than_the_links_by_the_copies(void **state)
+{
+    (void)state; /* 8 links of 25 GB/s, each byte 8 times: 25 GB/s */
+    assert_ptr_equal(choose(COLLECTIVE_TRANSPORT_AUTO, replicated(), 24.9).ops, &transport_loopback);
+    assert_ptr_equal(choose(COLLECTIVE_TRANSPORT_AUTO, replicated(), 25.1).ops, &links);
+}
+
+static void slices_that_nobody_shares_are_never_worth_it(void **state)
+{
+    (void)state;
+    struct transport_demand demand = replicated();
+    demand.landed_bytes = demand.unique_bytes;
+    assert_ptr_equal(choose(COLLECTIVE_TRANSPORT_AUTO, demand, 150).ops, &transport_loopback);
+}
+
+static void host_memory_is_served_by_copies(void **state)
+{
+    (void)state;
+    struct transport_demand demand = replicated();
+    demand.n_on_devices = demand.n_devices = 7;
+    struct transport_choice choice = choose(COLLECTIVE_TRANSPORT_AUTO, demand, 1000);
+    assert_ptr_equal(choice.ops, &transport_loopback);
+    assert_string_equal(choice.options[1].problem, "needs_gpus");
+}
+
+static void two_ranks_on_one_device_are_served_by_copies(void **state)
+{
+    (void)state;
+    struct transport_demand demand = replicated();
+    demand.n_devices = 7;
+    struct transport_choice choice = choose(COLLECTIVE_TRANSPORT_AUTO, demand, 1000);
+    assert_ptr_equal(choice.ops, &transport_loopback);
+    assert_string_equal(choice.options[1].problem, "needs_a_gpu_per_rank");
+    choice = choose(COLLECTIVE_TRANSPORT_NCCL, demand, 1000);
+    assert_null(choice.ops);
+    assert_string_equal(choice.problem, "transport_needs_a_gpu_per_rank:nccl");
+}
+
+static void batches_that_are_held_whole_must_fit_the_peak_budget(void **state)
+{
+    (void)state;
+    struct transport_demand demand = replicated();
+    demand.staged_bytes = demand.peak_budget_bytes;
+    assert_ptr_equal(choose(COLLECTIVE_TRANSPORT_NCCL, demand, 1000).ops, &links);
+    demand.staged_bytes++;
+    assert_string_equal(choose(COLLECTIVE_TRANSPORT_NCCL, demand, 1000).problem, "transport_peak_budget_exceeded:nccl");
+    assert_ptr_equal(choose(COLLECTIVE_TRANSPORT_AUTO, demand, 1000).ops, &transport_loopback);
+}
+
+static void the_configuration_can_force_either(void **state)
+{
+    (void)state;
+    struct transport_choice choice = choose(COLLECTIVE_TRANSPORT_NCCL, replicated(), 1);
+    assert_ptr_equal(choice.ops, &links);
+    assert_true(choice.is_forced);
+    assert_ptr_equal(choose(COLLECTIVE_TRANSPORT_LOOPBACK, replicated(), 1000).ops, &transport_loopback);
+}
+
+static void what_is_not_there_is_refused_by_name_before_anybody_waits(void **state)
+{
+    (void)state;
+    char problem[TRANSPORT_PROBLEM_CHARS];
+    struct transport_supply supply = {both, 1, COLLECTIVE_TRANSPORT_NCCL};
+    const struct transport_demand demand = replicated();
+    const struct transport_rates rates = rates_from(10);
+    assert_string_equal(transport_choice_refusal(&supply, true, problem), "transport_unavailable:nccl");
+    struct transport_choice choice = transport_choice_make(&supply, &demand, &rates);
+    assert_null(choice.ops);
+    assert_string_equal(choice.problem, "transport_unavailable:nccl");
+    supply.n = 2;
+    assert_null(transport_choice_refusal(&supply, true, problem));
+    assert_string_equal(transport_choice_refusal(&supply, false, problem), "transport_needs_gpus:nccl");
+    supply.wish = COLLECTIVE_TRANSPORT_AUTO;
+    assert_null(transport_choice_refusal(&supply, false, problem));
+}
+
+static void what_the_cache_holds_comes_at_the_speed_of_the_cache(void **state)
+{
+    (void)state;
+    const struct materialization_strategy strategy = {0};
+    struct plan_facts facts = {.strategy = &strategy, .costs = &cost_defaults, .cached_share = 0};
+    assert_float_equal(transport_choice_rates(&facts).source, cost_defaults.uncached.bytes_per_ns, 1e-6);
+    facts.cached_share = 1;
+    assert_float_equal(transport_choice_rates(&facts).source, cost_defaults.cached.bytes_per_ns, 1e-6);
+    assert_true(transport_choice_rates(&facts).memory == 2 * cost_defaults.copy_bytes_per_ns);
+}
+
+static void nothing_to_move_takes_no_time(void **state)
+{
+    (void)state;
+    const struct transport_supply supply = {both, 2, COLLECTIVE_TRANSPORT_AUTO};
+    struct transport_choice choice = transport_choice_make(&supply, &(struct transport_demand){0}, &(struct transport_rates){0});
+    assert_ptr_equal(choice.ops, &transport_loopback);
+    assert_true(choice.options[0].ms == 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_numbers_are_those_of_the_formula),
+        cmocka_unit_test(links_between_devices_pay_when_the_source_is_quicker_than_the_links_by_the_copies),
+        cmocka_unit_test(slices_that_nobody_shares_are_never_worth_it),
+        cmocka_unit_test(host_memory_is_served_by_copies),
+        cmocka_unit_test(two_ranks_on_one_device_are_served_by_copies),
+        cmocka_unit_test(batches_that_are_held_whole_must_fit_the_peak_budget),
+        cmocka_unit_test(the_configuration_can_force_either),
+        cmocka_unit_test(what_is_not_there_is_refused_by_name_before_anybody_waits),
+        cmocka_unit_test(what_the_cache_holds_comes_at_the_speed_of_the_cache),
+        cmocka_unit_test(nothing_to_move_takes_no_time),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
