@@ -187,14 +187,20 @@ static void a_transport_that_cannot_be_opened_leaves_every_rank_its_own_plan(voi
 
 /* --- retries -------------------------------------------------------------------------------------------------------- */
 
+/* Rank 0 of 2, which then waits for the other one. */
+static void send_twice(struct group_stage *group, struct stage_client *first, struct stage_client *again)
+{
+    send(group, first, 0, 2, "a");
+    await(group, first, TICKET_ASSEMBLING);
+    send(group, again, 0, 2, "a");
+    await(group, again, TICKET_ECHO);
+}
+
 static void the_same_request_again_waits_for_the_same_result(void **state)
 {
     struct group_stage *group = *state;
     struct stage_client first, again, other;
-    send(group, &first, 0, 2, "a");
-    await(group, &first, TICKET_ASSEMBLING);
-    send(group, &again, 0, 2, "a");
-    await(group, &again, TICKET_ECHO);
+    send_twice(group, &first, &again);
     send(group, &other, 1, 2, "b");
     stage_run(&group->stage);
     assert_ptr_equal(first.replica, again.replica);
@@ -243,10 +249,7 @@ static void a_retry_takes_the_place_of_a_request_whose_client_is_gone(void **sta
 {
     struct group_stage *group = *state;
     struct stage_client first, again, other;
-    send(group, &first, 0, 2, "a");
-    await(group, &first, TICKET_ASSEMBLING);
-    send(group, &again, 0, 2, "a");
-    await(group, &again, TICKET_ECHO);
+    send_twice(group, &first, &again);
     ticket_cancel(first.ticket);
     assert_int_equal(again.ticket->internal->state, TICKET_ASSEMBLING);
     send(group, &other, 1, 2, "b");
@@ -261,10 +264,7 @@ static void a_retry_that_is_cancelled_hurts_nobody(void **state)
 {
     struct group_stage *group = *state;
     struct stage_client first, again, other;
-    send(group, &first, 0, 2, "a");
-    await(group, &first, TICKET_ASSEMBLING);
-    send(group, &again, 0, 2, "a");
-    await(group, &again, TICKET_ECHO);
+    send_twice(group, &first, &again);
     ticket_cancel(again.ticket);
     assert_int_equal(again.code, ERROR_CANCELLED);
     send(group, &other, 1, 2, "b");
