@@ -214,7 +214,8 @@ static int mismatch(const struct group *group, uint32_t rank, const char *field,
 {
     char id[TEXT_NAME_CHARS], a[TEXT_NAME_CHARS], b[TEXT_NAME_CHARS];
     return fail(error, ERROR_INVALID_ARGUMENT, "GROUP_MISMATCH",
-                "rank %" PRIu32 " does not fit into group %s: its %s is %s, the group's is %s; give all ranks of a group the "
+                "rank %" PRIu32
+                " does not fit into group %s: its %s is %s, the group's is %s; give all ranks of a group the "
                 "same, or another group id",
                 rank, text_escape(group->id, strlen(group->id), id), field, text_escape(own, strlen(own), a),
                 text_escape(theirs, strlen(theirs), b));
@@ -254,7 +255,8 @@ static enum group_answer check_slot(const struct group *group, struct group_memb
         return GROUP_AGAIN;
     }
     fail(error, ERROR_ALREADY_EXISTS, "GROUP_RANK_TAKEN",
-         "rank %" PRIu32 " of group %s is taken: load %s has it and is %s; give every rank its own number and every load that "
+         "rank %" PRIu32
+         " of group %s is taken: load %s has it and is %s; give every rank its own number and every load that "
          "runs at the same time its own group id",
          member->rank, text_escape(group->id, strlen(group->id), id), slot->member->holder,
          group->state == ASSEMBLING ? "waiting for the other ranks" : "running");

@@ -37,9 +37,9 @@ struct group;
 
 struct group_member { /* embedded by the caller, who keeps it until the group lets go of it */
     uint32_t rank;
-    const char *holder;   /* load id, for messages */
-    const char *attempt;  /* what tells its request from all others; NULL = nothing does */
-    struct group *group;  /* NULL while in none */
+    const char *holder;         /* load id, for messages */
+    const char *attempt;        /* what tells its request from all others; NULL = nothing does */
+    struct group *group;        /* NULL while in none */
     struct group_member *first; /* after GROUP_AGAIN: who has the rank */
 };
 

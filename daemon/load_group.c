@@ -1,7 +1,7 @@
 /* The meeting of tickets (group.h) and the joint work on what they want (execute/collective.h); drawn in load_group.h.
  *
- * A team is a group that is complete: first it plans on a helper thread, then it counts the runs that are not done. Runs that
- * are done early are parked: a rank's bytes are only surely in place when the whole collective has ended. */
+ * A team is a group that is complete: first it plans on a helper thread, then it counts the runs that are not done. Runs
+ * that are done early are parked: a rank's bytes are only surely in place when the whole collective has ended. */
 #include "load_group.h"
 
 #include <stddef.h>
@@ -21,7 +21,8 @@
 enum {
     MAX_POLICY_CHARS = 512,
     WISH_CHARS = DIGEST_HEX_CHARS + DEVICE_NAME_CHARS + 2,
-    EXPLAIN_WAIT_MS = 500, /* for explains of the other ranks that were asked for at the same time; nobody waits 15 s for a plan */
+    EXPLAIN_WAIT_MS =
+        500, /* for explains of the other ranks that were asked for at the same time; nobody waits 15 s for a plan */
 };
 
 struct team {

@@ -1,5 +1,5 @@
-/* Owner-file collective: every rank of a group owns a share of the files; whatever several ranks need is read once and passed
- * on.
+/* Owner-file collective: every rank of a group owns a share of the files; whatever several ranks need is read once and
+ * passed on.
  *
  * It is judged twice. Before the group has assembled only what every rank can see for itself counts: policy, strategy,
  * topology. Those are equal in all ranks of a group, so either all of them wait for each other or none does. The

@@ -17,7 +17,8 @@ static void write_summary(const struct plan *plan, FILE *out)
             text_people_bytes(group->unique_source_bytes, once), text_people_bytes(group->needed_bytes, all),
             text_people_bytes(group->dedup_saving_bytes, saved), text_people_bytes(group->peer_transfer_bytes, peers));
     fprintf(out, "          %zu batches, at most %" PRIu64 " in flight, %s temporary; owners by %s, skew %.2f\n",
-            group->n_batches, group->max_inflight_batches, text_people_bytes(plan->candidates[EXECUTOR_OWNER_FILE_COLLECTIVE].peak_temporary_bytes, peak),
+            group->n_batches, group->max_inflight_batches,
+            text_people_bytes(plan->candidates[EXECUTOR_OWNER_FILE_COLLECTIVE].peak_temporary_bytes, peak),
             group->is_split ? "stretches of files" : "files", group->owner_skew);
     if (group->residual_bytes)
         fprintf(out, "          residual: %s in patterns that do not line up, beside the batches\n",
@@ -31,12 +32,13 @@ static void write_transports(const struct transport_choice *choice, FILE *out)
     double lands = demand->unique_bytes ? (double)demand->landed_bytes / (double)demand->unique_bytes : 0;
     if (choice->n_options == 0)
         return;
-    fprintf(out, "\n  %-21s  %9s%s\n", "transport", "estimate", choice->is_forced ? "  as engine.collective_transport says" : "");
+    fprintf(out, "\n  %-21s  %9s%s\n", "transport", "estimate",
+            choice->is_forced ? "  as engine.collective_transport says" : "");
     for (size_t i = 0; i < choice->n_options; i++) {
         const struct transport_option *option = &choice->options[i];
         bool is_chosen = choice->ops && strcmp(choice->ops->name, option->name) == 0;
-        fprintf(out, "%c %-21s  %6.4g ms%s%s\n", is_chosen ? '>' : ' ', option->name, option->ms, option->problem ? "  " : "",
-                option->problem ? option->problem : "");
+        fprintf(out, "%c %-21s  %6.4g ms%s%s\n", is_chosen ? '>' : ' ', option->name, option->ms,
+                option->problem ? "  " : "", option->problem ? option->problem : "");
     }
     if (!choice->ops)
         fprintf(out, "          none will do: %s\n", choice->problem);
@@ -54,8 +56,8 @@ static void write_owners(const struct collective_plan *group, FILE *out)
     fprintf(out, "\n  %-21s  %9s  %9s  %9s\n", "owner", "reads", "batches", "to peers");
     for (uint32_t rank = 0; rank < group->world_size && rank < MAX_OWNER_LINES; rank++) {
         const struct collective_owner *owner = &group->owners[rank];
-        fprintf(out, "  rank %-16" PRIu32 "  %9s  %9zu  %9s\n", rank, text_people_bytes(owner->bytes, reads), owner->n_batches,
-                text_people_bytes(owner->peer_bytes, peers));
+        fprintf(out, "  rank %-16" PRIu32 "  %9s  %9zu  %9s\n", rank, text_people_bytes(owner->bytes, reads),
+                owner->n_batches, text_people_bytes(owner->peer_bytes, peers));
     }
     if (group->world_size > MAX_OWNER_LINES)
         fprintf(out, "  ... and %" PRIu32 " more\n", group->world_size - MAX_OWNER_LINES);

@@ -1,6 +1,6 @@
-/* Two ways to do it, told apart by what a transport is capable of: the daemon copies what it has read to every rank, over each
- * device's own link; or a device gets its owner's share once, and the devices pass it on between themselves. All parts of
- * either way overlap, so it takes as long as its slowest part. */
+/* Two ways to do it, told apart by what a transport is capable of: the daemon copies what it has read to every rank, over
+ * each device's own link; or a device gets its owner's share once, and the devices pass it on between themselves. All parts
+ * of either way overlap, so it takes as long as its slowest part. */
 #include "plan/transport_choice.h"
 
 #include <stdio.h>
@@ -92,7 +92,8 @@ struct transport_rates transport_choice_rates(const struct plan_facts *facts)
 struct transport_choice transport_choice_make(const struct transport_supply *supply, const struct transport_demand *demand,
                                               const struct transport_rates *rates)
 {
-    struct transport_choice choice = {.is_forced = supply->wish != COLLECTIVE_TRANSPORT_AUTO, .demand = *demand, .rates = *rates};
+    struct transport_choice choice = {
+        .is_forced = supply->wish != COLLECTIVE_TRANSPORT_AUTO, .demand = *demand, .rates = *rates};
     const struct transport_ops *wished = choice.is_forced ? find_wished(supply) : NULL;
     const char *problem = "unavailable";
     double best_ms = 0;

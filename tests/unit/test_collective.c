@@ -5,8 +5,10 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 #include "execute/collective.h"
+#include "execute/engine_private.h"
 #include "tests/support/load_scene.h"
 
 #include <cmocka.h> /* last: it makes a macro of fail */
@@ -23,7 +25,7 @@ struct team {
 /* Every rank wants a quarter of the rows of one tensor, of the columns of the next, and all of the third. */
 static void view_of(const struct load_scene *scene, uint64_t rank, struct view_item items[], struct slice slices[][2])
 {
-    int64_t lo = (int64_t)(rank * ROWS / N_RANKS), hi = lo + ROWS / N_RANKS;
+    int64_t side = (int64_t)scene->tensors[0].shape[0], lo = (int64_t)rank * side / N_RANKS, hi = lo + side / N_RANKS;
     for (size_t i = 0; i < scene->n_tensors; i++) {
         slices[i][0] = i % 3 == 0 ? (struct slice){lo, hi} : (struct slice){0, INT64_MAX};
         slices[i][1] = i % 3 == 1 ? (struct slice){lo, hi} : (struct slice){0, INT64_MAX};
@@ -51,13 +53,14 @@ static void plan_jointly(struct team *team)
     }
 }
 
-static void open_team(struct team *team)
+/* So many square tensors. */
+static void open_team_of(struct team *team, int n_tensors, uint64_t side)
 {
     struct view_item items[SCENE_MAX_TENSORS];
     struct slice slices[SCENE_MAX_TENSORS][2];
     scene_init(&team->scene, 5, 8 * MIB, 4, 0);
-    for (int i = 0; i < 6; i++)
-        scene_add_tensor(&team->scene, 2, (uint64_t[]){ROWS, COLUMNS});
+    for (int i = 0; i < n_tensors; i++)
+        scene_add_tensor(&team->scene, 2, (uint64_t[]){side, side});
     scene_write(&team->scene, 2, true);
     for (uint64_t rank = 0; rank < N_RANKS; rank++) {
         view_of(&team->scene, rank, items, slices);
@@ -65,6 +68,11 @@ static void open_team(struct team *team)
         team->loads[rank] = load_create(&team->scene, &view, EXECUTOR_PREFERENCE_GENERIC_BYTE_RANGE, team->scene.device);
     }
     plan_jointly(team);
+}
+
+static void open_team(struct team *team)
+{
+    open_team_of(team, 6, ROWS);
 }
 
 static void close_team(struct team *team)
@@ -183,6 +191,146 @@ static void a_delivery_that_fails_fails_its_rank_and_no_other(void **state)
     close_team(&team);
 }
 
+/* What many small sends cost is that each is waited for. */
+static void flaw_7_many_small_tensors_are_one_batch_and_waited_for_once(void **state)
+{
+    struct transport_ops counting = transport_loopback;
+    struct team team;
+    (void)state;
+    n_flushed = 0;
+    counting.flush = count_flush;
+    open_team_of(&team, SCENE_MAX_TENSORS, 64);
+    assert_true(team.plan->n_batches <= 2); /* of two files */
+    start(&team, &counting);
+    scene_wait(&team.scene);
+    for (int i = 0; i < N_RANKS; i++)
+        assert_true(!team.loads[i]->has_failed && load_is_right(team.loads[i]));
+    assert_true(n_flushed <= team.plan->n_batches);
+    close_team(&team);
+}
+
+/* --- a transport that may take its time ------------------------------------------------------------------------------ */
+
+static struct engine *watched;
+static int n_free, n_held; /* atomic: how often the engine's lock was free, and was not for a long time */
+
+static void look_at_lock(void)
+{
+    struct timespec until;
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += 30;
+    bool is_free = pthread_mutex_timedlock(&watched->lock, &until) == 0;
+    if (is_free)
+        pthread_mutex_unlock(&watched->lock);
+    __atomic_add_fetch(is_free ? &n_free : &n_held, 1, __ATOMIC_RELAXED);
+}
+
+static int look_and_deliver(struct transport *transport, const struct transport_delivery *delivery, struct error *error)
+{
+    look_at_lock();
+    return transport_loopback.deliver(transport, delivery, error);
+}
+
+static int look_and_flush(struct transport *transport, struct error *error)
+{
+    (void)transport;
+    (void)error;
+    look_at_lock();
+    return 0;
+}
+
+static void look_and_close(struct transport *transport)
+{
+    (void)transport;
+    look_at_lock();
+}
+
+/* Whoever waits for a peer must not make other loads wait: no function of a transport has the engine's lock. */
+static void flaw_4_a_transport_that_hangs_holds_up_no_other_load(void **state)
+{
+    static const struct transport_ops watching = {.name = "watching", .caps = {.host_memory = true},
+                                                  .deliver = look_and_deliver, .flush = look_and_flush,
+                                                  .close = look_and_close};
+    struct team team;
+    (void)state;
+    open_team(&team);
+    watched = team.scene.engine;
+    n_free = n_held = 0;
+    start(&team, &watching);
+    scene_wait(&team.scene);
+    for (int i = 0; i < N_RANKS; i++) {
+        load_destroy(team.loads[i]);
+        team.loads[i] = NULL;
+    }
+    assert_int_equal(n_held, 0);
+    assert_true(n_free >= 2); /* a flush and the close at least */
+    close_team(&team);
+}
+
+/* --- sources that fail or are slow ----------------------------------------------------------------------------------- */
+
+static void spoil(struct team *team, int rank, uint64_t fail_from)
+{
+    struct source_fault *source = team->loads[rank]->source;
+    source->fail_from = fail_from;
+    source->fail_count = UINT64_MAX / 2;
+    source->fail_code = ERROR_UNAVAILABLE;
+}
+
+/* Every rank ends; those that have failed tell the read's error, the others have their bytes. */
+static int count_failed(struct team *team)
+{
+    int n_failed = 0;
+    for (int i = 0; i < N_RANKS; i++) {
+        assert_true(team->loads[i]->is_done);
+        n_failed += team->loads[i]->has_failed;
+        if (team->loads[i]->has_failed)
+            assert_string_equal(team->loads[i]->error.reason, "INJECTED");
+        else
+            assert_true(load_is_right(team->loads[i]));
+    }
+    return n_failed;
+}
+
+static void a_read_error_in_the_middle_fails_who_needed_the_bytes_and_ends_for_all(void **state)
+{
+    (void)state;
+    for (int rank = 0; rank < N_RANKS; rank++) {
+        struct team team;
+        open_team(&team);
+        spoil(&team, rank, 2);
+        start(&team, &transport_loopback);
+        scene_wait(&team.scene);
+        assert_true(count_failed(&team) > 0);
+        close_team(&team);
+    }
+}
+
+static void a_source_that_fails_for_everybody_ends_every_rank_with_its_error(void **state)
+{
+    struct team team;
+    (void)state;
+    open_team(&team);
+    for (int rank = 0; rank < N_RANKS; rank++)
+        spoil(&team, rank, 1);
+    start(&team, &transport_loopback);
+    scene_wait(&team.scene);
+    assert_int_equal(count_failed(&team), N_RANKS);
+    close_team(&team);
+}
+
+static void a_slow_owner_is_waited_for_and_nobody_fails(void **state)
+{
+    struct team team;
+    (void)state;
+    open_team(&team);
+    team.loads[1]->source->delay_ns = 5000000;
+    start(&team, &transport_loopback);
+    scene_wait(&team.scene);
+    assert_int_equal(count_failed(&team), 0);
+    close_team(&team);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -190,6 +338,11 @@ int main(void)
         cmocka_unit_test(a_rank_that_is_cancelled_before_the_start_holds_up_nobody),
         cmocka_unit_test(all_ranks_may_be_cancelled),
         cmocka_unit_test(a_delivery_that_fails_fails_its_rank_and_no_other),
+        cmocka_unit_test(flaw_7_many_small_tensors_are_one_batch_and_waited_for_once),
+        cmocka_unit_test(flaw_4_a_transport_that_hangs_holds_up_no_other_load),
+        cmocka_unit_test(a_read_error_in_the_middle_fails_who_needed_the_bytes_and_ends_for_all),
+        cmocka_unit_test(a_source_that_fails_for_everybody_ends_every_rank_with_its_error),
+        cmocka_unit_test(a_slow_owner_is_waited_for_and_nobody_fails),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,4 +1,13 @@
-/* Who is in a group, who is told what, and when. Members are plain structs; nothing is loaded. */
+/* Who is in a group, who is told what, and when. Members are plain structs; nothing is loaded.
+ *
+ * Seven things that went wrong in an older system's groups, and what shows that they do not here:
+ *   1 a second joiner of a rank counted as the first   flaw_1 below; test_load_group.c: whoever_else_claims_the_rank_is_refused
+ *   2 only the first one's world size counted          flaw_2 below
+ *   3 followers waited for their leader for ever       flaw_3 below
+ *   4 a hanging transport could not be given up        test_collective.c: flaw_4
+ *   5 every rank had a timer of its own                flaw_5 below
+ *   6 a group was freed while others still held it     flaw_6 below
+ *   7 thousands of small sends, each waited for        test_collective.c: flaw_7 */
 #include "group.h"
 
 #include <setjmp.h>
@@ -19,6 +28,7 @@ struct scene {
     struct group_member members[MAX_RANKS];
     struct group *complete; /* the group of the last `complete` */
     int n_complete, n_dissolved;
+    bool joins_again; /* whoever is dissolved */
     char problems[MAX_RANKS][GROUP_PROBLEM_CHARS]; /* by rank */
     char late[GROUP_PROBLEM_CHARS];
     struct error error;
@@ -37,6 +47,8 @@ static void on_dissolved(void *data, struct group_member *member, const char *pr
     assert_null(member->group);
     snprintf(scene->problems[member->rank], GROUP_PROBLEM_CHARS, "%s", problem);
     scene->n_dissolved++;
+    if (scene->joins_again)
+        assert_int_equal(group_join(scene->table, &scene->terms, member, scene->late, &scene->error), GROUP_JOINED);
     loop_stop(scene->loop);
 }
 
@@ -126,6 +138,47 @@ static void late_ranks_are_told_once_and_then_a_new_group_may_begin(void **state
     assert_int_equal(join(scene, 0), GROUP_JOINED);
 }
 
+/* The first one is nobody special: when it goes, the others are still freed in time. */
+static void flaw_3_nobody_waits_for_the_first_one_without_a_deadline(void **state)
+{
+    struct scene *scene = *state;
+    scene->terms.timeout_ms = 50;
+    join(scene, 0);
+    join(scene, 1);
+    group_leave(scene->table, &scene->members[0]);
+    loop_run(scene->loop);
+    assert_int_equal(scene->n_dissolved, 1);
+    assert_string_equal(scene->problems[1], "group_assemble_timeout:missing=0,2");
+}
+
+static void flaw_5_one_timer_from_the_first_join_frees_all(void **state)
+{
+    struct scene *scene = *state;
+    scene->terms.timeout_ms = 50;
+    join(scene, 0);
+    scene->terms.timeout_ms = LONG_MS; /* what the second one would wait by itself */
+    join(scene, 1);
+    loop_run(scene->loop);
+    assert_int_equal(scene->n_dissolved, 2);
+    assert_string_equal(scene->problems[0], "group_assemble_timeout:missing=2");
+    assert_string_equal(scene->problems[1], scene->problems[0]);
+}
+
+/* The next group of that name begins while the last one is still telling its ranks. */
+static void flaw_6_a_group_may_be_made_anew_while_the_old_one_is_going(void **state)
+{
+    struct scene *scene = *state;
+    scene->joins_again = true;
+    scene->terms.timeout_ms = 50;
+    join(scene, 0);
+    join(scene, 1);
+    scene->terms.timeout_ms = LONG_MS;
+    loop_run(scene->loop);
+    assert_int_equal(scene->n_dissolved, 2);
+    assert_int_equal(join(scene, 2), GROUP_JOINED); /* into the new one */
+    assert_int_equal(scene->n_complete, 1);
+}
+
 static void the_memory_of_a_dissolved_group_fades(void **state)
 {
     struct scene *scene = *state;
@@ -137,7 +190,7 @@ static void the_memory_of_a_dissolved_group_fades(void **state)
     assert_int_equal(join(scene, 0), GROUP_JOINED);
 }
 
-static void a_taken_rank_is_refused_and_its_holder_named(void **state)
+static void flaw_1_a_taken_rank_is_refused_and_its_holder_named(void **state)
 {
     struct scene *scene = *state;
     struct group_member second = {.rank = 1, .holder = "load-8"};
@@ -153,11 +206,44 @@ static void a_taken_rank_is_refused_and_its_holder_named(void **state)
     assert_non_null(strstr(scene->error.message, "running"));
 }
 
+static void the_same_attempt_is_its_holder_again(void **state)
+{
+    struct scene *scene = *state;
+    struct group_member again = {.rank = 1, .holder = "load-8", .attempt = "a"};
+    scene->members[1].attempt = "a";
+    join(scene, 1);
+    assert_int_equal(group_join(scene->table, &scene->terms, &again, scene->late, &scene->error), GROUP_AGAIN);
+    assert_ptr_equal(again.first, &scene->members[1]);
+    assert_null(again.group);
+    join(scene, 0);
+    join(scene, 2);
+    assert_int_equal(group_join(scene->table, &scene->terms, &again, scene->late, &scene->error), GROUP_AGAIN);
+    group_excuse(scene->table, &scene->terms, &again); /* no rank of a next group */
+    again.attempt = "b";
+    assert_int_equal(group_join(scene->table, &scene->terms, &again, scene->late, &scene->error), GROUP_REFUSED);
+    assert_int_equal(scene->n_complete, 1);
+}
+
 static void assert_odd(struct scene *scene, const char *field)
 {
     assert_int_equal(join(scene, 1), GROUP_REFUSED);
     assert_int_equal(scene->error.code, ERROR_INVALID_ARGUMENT);
     assert_non_null(strstr(scene->error.message, field));
+}
+
+/* Also before anybody else is there to outvote it, and when it is the smaller number. */
+static void flaw_2_another_world_size_is_refused_whoever_came_first(void **state)
+{
+    struct scene *scene = *state;
+    for (uint32_t other = 2; other <= 4; other += 2) {
+        join(scene, 0);
+        scene->terms.world_size = other;
+        assert_int_equal(join(scene, 1), GROUP_REFUSED);
+        assert_int_equal(scene->error.code, ERROR_INVALID_ARGUMENT);
+        scene->terms.world_size = 3;
+        group_end(scene->table, &scene->members[0]);
+    }
+    assert_int_equal(scene->n_complete, 0);
 }
 
 static void the_odd_rank_is_refused_with_the_field_that_differs(void **state)
@@ -287,9 +373,14 @@ int main(void)
         TEST(a_group_of_one_is_complete_at_once),
         TEST(missing_ranks_dissolve_the_group_for_all_at_once),
         TEST(late_ranks_are_told_once_and_then_a_new_group_may_begin),
+        TEST(flaw_3_nobody_waits_for_the_first_one_without_a_deadline),
+        TEST(flaw_5_one_timer_from_the_first_join_frees_all),
+        TEST(flaw_6_a_group_may_be_made_anew_while_the_old_one_is_going),
         TEST(the_memory_of_a_dissolved_group_fades),
-        TEST(a_taken_rank_is_refused_and_its_holder_named),
+        TEST(flaw_1_a_taken_rank_is_refused_and_its_holder_named),
+        TEST(flaw_2_another_world_size_is_refused_whoever_came_first),
         TEST(the_odd_rank_is_refused_with_the_field_that_differs),
+        TEST(the_same_attempt_is_its_holder_again),
         TEST(a_rank_that_leaves_while_others_wait_may_come_back),
         TEST(the_last_to_leave_ends_a_waiting_group),
         TEST(a_rank_that_left_a_running_group_is_told_that_it_is_late),

@@ -98,7 +98,8 @@ static void send_view(struct group_stage *group, struct stage_client *client, ui
 }
 
 /* Every rank wants a little less than the one before, so all have memory of their own and share nearly everything. */
-static void send(struct group_stage *group, struct stage_client *client, uint32_t rank, uint32_t world_size, const char *attempt)
+static void send(struct group_stage *group, struct stage_client *client, uint32_t rank, uint32_t world_size,
+                 const char *attempt)
 {
     send_view(group, client, rank, rank, world_size, attempt);
 }

@@ -7,8 +7,7 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "plan/plan.h"
-#include "tests/support/mapping_fake.h"
+#include "tests/support/plan_scene.h"
 
 #include <cmocka.h> /* last: it makes a macro of fail */
 
@@ -17,62 +16,6 @@
 #define COLLECTIVE EXECUTOR_OWNER_FILE_COLLECTIVE
 #define MIB ((uint64_t)1 << 20)
 #define GIB ((uint64_t)1 << 30)
-
-struct scene { /* one request on one host; the defaults are those of the configuration and a cold local disk */
-    struct materialization_strategy strategy;
-    struct cost_constants costs;
-    struct load_spec spec;
-    struct plan_facts facts;
-    struct mapping_fake *fake;
-    struct plan *plan;
-    struct error error;
-};
-
-static int set_up(void **state)
-{
-    struct scene *scene = test_calloc(1, sizeof *scene);
-    scene->strategy = (struct materialization_strategy){
-        .enable_local_batched_disk_load = true,
-        .allow_mixed_execution = true,
-        .owner_file_collective_peak_bytes_budget = 8 * GIB,
-        .owner_file_collective_batch_bytes = 512 * MIB,
-        .owner_file_collective_dim1_staging_bytes = 256 * MIB,
-        .owner_file_collective_max_inflight_batches = 1,
-        .owner_file_collective_shared_fs_only = true,
-        .owner_file_collective_max_owner_skew_ratio = 1.5,
-        .owner_file_collective_min_dedup_saving_bytes = 512 * MIB,
-    };
-    scene->costs = cost_defaults;
-    scene->facts = (struct plan_facts){.strategy = &scene->strategy,
-                                       .costs = &scene->costs,
-                                       .device = {.direct_segments = true, .name = "host"},
-                                       .staging_budget_bytes = 64 * MIB};
-    scene->fake = mapping_fake_create("disk:/models/m", 2, 8);
-    *state = scene;
-    return 0;
-}
-
-static int tear_down(void **state)
-{
-    struct scene *scene = *state;
-    plan_destroy(scene->plan);
-    mapping_fake_destroy(scene->fake);
-    test_free(scene);
-    return 0;
-}
-
-static const struct plan *build(struct scene *scene)
-{
-    const struct mapping *mapping = mapping_fake_finish(scene->fake);
-    scene->plan = plan_build(mapping, &scene->spec, &scene->facts, &scene->error);
-    return scene->plan;
-}
-
-static void join_group(struct scene *scene, enum source_locality locality)
-{
-    scene->spec.topology = (struct execution_topology){
-        .has_group = true, .group_id = "g", .rank = 0, .world_size = 2, .source_locality = locality};
-}
 
 static void assert_selected(const struct plan *plan, enum executor executor, const char *reason)
 {
@@ -92,11 +35,11 @@ static void assert_step(const struct plan_step *step, uint64_t offset, uint64_t 
 
 static void p1_an_unproven_group_stays_out_and_local_serves(void **state)
 {
-    struct scene *scene = *state;
+    struct plan_scene *scene = *state;
     mapping_fake_add_bytes(scene->fake, 0, 64);
     scene->strategy.enable_owner_file_collective = true;
-    join_group(scene, LOCALITY_AUTO);
-    const struct plan *plan = build(scene);
+    plan_scene_join_group(scene, LOCALITY_AUTO);
+    const struct plan *plan = plan_scene_build(scene);
     assert_selected(plan, LOCAL, "auto_prefers_local_batched");
     assert_true(plan->candidates[GENERIC].eligible);
     assert_string_equal(plan->candidates[GENERIC].reason, "exact_generic_fallback");
@@ -112,23 +55,23 @@ static void p1_an_unproven_group_stays_out_and_local_serves(void **state)
 
 static void p2_without_a_group_the_collective_says_so(void **state)
 {
-    struct scene *scene = *state;
+    struct plan_scene *scene = *state;
     mapping_fake_add_bytes(scene->fake, 0, 64);
     scene->strategy.enable_owner_file_collective = true;
-    const struct plan *plan = build(scene);
+    const struct plan *plan = plan_scene_build(scene);
     assert_selected(plan, LOCAL, "auto_prefers_local_batched");
     assert_string_equal(plan->candidates[COLLECTIVE].reason, "collective_group_missing");
 }
 
 static void p3_a_proven_group_prefers_the_collective(void **state)
 {
-    struct scene *scene = *state;
+    struct plan_scene *scene = *state;
     mapping_fake_add_bytes(scene->fake, 0, 64);
     scene->strategy.enable_owner_file_collective = true;
     scene->strategy.owner_file_collective_min_dedup_saving_bytes = 1;
-    join_group(scene, LOCALITY_SHARED_SOURCE);
+    plan_scene_join_group(scene, LOCALITY_SHARED_SOURCE);
     scene->spec.topology.source_sharing_domain = "rack-7";
-    const struct plan *plan = build(scene);
+    const struct plan *plan = plan_scene_build(scene);
     assert_selected(plan, COLLECTIVE, "auto_prefers_owner_file_collective_shared_source");
     assert_true(plan->candidates[COLLECTIVE].eligible);
     assert_string_equal(plan->candidates[COLLECTIVE].reason, "eligible");
@@ -136,28 +79,28 @@ static void p3_a_proven_group_prefers_the_collective(void **state)
 
 static void p4_a_collective_preference_falls_to_a_planned_executor(void **state)
 {
-    struct scene *scene = *state;
+    struct plan_scene *scene = *state;
     mapping_fake_add_bytes(scene->fake, 0, 64);
     scene->spec.policy.executor = EXECUTOR_PREFERENCE_OWNER_FILE_COLLECTIVE;
-    assert_selected(build(scene), LOCAL, "owner_file_collective_unavailable:strategy_disabled;fallback=local");
+    assert_selected(plan_scene_build(scene), LOCAL, "owner_file_collective_unavailable:strategy_disabled;fallback=local");
 }
 
 static void a_collective_preference_falls_to_generic_when_local_is_off(void **state)
 {
-    struct scene *scene = *state;
+    struct plan_scene *scene = *state;
     mapping_fake_add_bytes(scene->fake, 0, 64);
     scene->strategy.enable_local_batched_disk_load = false;
     scene->spec.policy.executor = EXECUTOR_PREFERENCE_OWNER_FILE_COLLECTIVE;
-    assert_selected(build(scene), GENERIC, "owner_file_collective_unavailable:strategy_disabled;fallback=generic");
+    assert_selected(plan_scene_build(scene), GENERIC, "owner_file_collective_unavailable:strategy_disabled;fallback=generic");
 }
 
 static void p5_the_byte_gate_keeps_an_amplified_column_slice_on_generic(void **state)
 {
-    struct scene *scene = *state;
+    struct plan_scene *scene = *state;
     mapping_fake_add_columns(scene->fake, 0, 4, 16, 0, 4);
     scene->strategy.cost_gate = COST_GATE_SOURCE_BYTES;
     scene->spec.topology.source_locality = LOCALITY_HOST_LOCAL;
-    const struct plan *plan = build(scene);
+    const struct plan *plan = plan_scene_build(scene);
     assert_selected(plan, GENERIC, "auto_generic:local_source_amplification_exceeds_generic,strategy_disabled");
     assert_true(plan->candidates[LOCAL].eligible);
     assert_int_equal(plan->candidates[GENERIC].read_bytes, 16);
@@ -172,11 +115,11 @@ static void p5_the_byte_gate_keeps_an_amplified_column_slice_on_generic(void **s
 
 static void p6_an_explicit_local_preference_passes_the_gate(void **state)
 {
-    struct scene *scene = *state;
+    struct plan_scene *scene = *state;
     mapping_fake_add_columns(scene->fake, 0, 4, 16, 0, 4);
     scene->strategy.cost_gate = COST_GATE_SOURCE_BYTES;
     scene->spec.policy.executor = EXECUTOR_PREFERENCE_TENSOR_AWARE_LOCAL;
-    const struct plan *plan = build(scene);
+    const struct plan *plan = plan_scene_build(scene);
     assert_selected(plan, LOCAL, "executor_preference_tensor_aware_local");
     assert_int_equal(plan->n_steps, 1);
     assert_step(&plan->steps[0], 8, 52, 1, 52);
@@ -184,7 +127,7 @@ static void p6_an_explicit_local_preference_passes_the_gate(void **state)
 
 static void l1_a_source_slice_that_is_wanted_twice_is_read_once(void **state)
 {
-    struct scene *scene = *state;
+    struct plan_scene *scene = *state;
     mapping_fake_add_bytes(scene->fake, 0, 8);
     mapping_fake_add_bytes(scene->fake, 0, 8);
     struct mapping *mapping = (struct mapping *)mapping_fake_finish(scene->fake);
@@ -198,11 +141,11 @@ static void l1_a_source_slice_that_is_wanted_twice_is_read_once(void **state)
 
 static void l2_boxes_of_any_rank_are_local_jobs(void **state)
 {
-    struct scene *scene = *state;
+    struct plan_scene *scene = *state;
     mapping_fake_add(scene->fake, 0, 1, 3, (uint64_t[]){4, 6, 5}, (uint64_t[]){1, 2, 1}, (uint64_t[]){3, 4, 4});
     mapping_fake_add(scene->fake, 0, 1, 2, (uint64_t[]){6, 8}, (uint64_t[]){1, 2}, (uint64_t[]){5, 6});
     scene->spec.policy.executor = EXECUTOR_PREFERENCE_TENSOR_AWARE_LOCAL;
-    const struct plan *plan = build(scene);
+    const struct plan *plan = plan_scene_build(scene);
     assert_selected(plan, LOCAL, "executor_preference_tensor_aware_local");
     assert_int_equal(plan->n_jobs[JOB_RECT2D], 2);
     assert_int_equal(plan->candidates[GENERIC].read_bytes, 12 + 16);
@@ -211,9 +154,9 @@ static void l2_boxes_of_any_rank_are_local_jobs(void **state)
 
 static void l3_a_view_without_bytes_is_a_plan_without_steps(void **state)
 {
-    struct scene *scene = *state;
+    struct plan_scene *scene = *state;
     mapping_fake_add(scene->fake, 0, 4, 2, (uint64_t[]){0, 7}, NULL, NULL);
-    const struct plan *plan = build(scene);
+    const struct plan *plan = plan_scene_build(scene);
     assert_selected(plan, LOCAL, "auto_prefers_local_batched");
     assert_int_equal(plan->n_steps, 0);
     assert_int_equal(plan->n_jobs[JOB_EMPTY], 1);
@@ -223,19 +166,19 @@ static void l3_a_view_without_bytes_is_a_plan_without_steps(void **state)
 
 static void v1_a_row_slice_is_one_range(void **state)
 {
-    struct scene *scene = *state;
+    struct plan_scene *scene = *state;
     mapping_fake_add(scene->fake, 0, 4, 1, (uint64_t[]){8}, (uint64_t[]){2}, (uint64_t[]){6});
-    const struct plan *plan = build(scene);
+    const struct plan *plan = plan_scene_build(scene);
     assert_int_equal(plan->candidates[GENERIC].requests, 1);
     assert_step(&plan->steps[0], 8 + 8, 16, 1, 16);
 }
 
 static void v2_a_column_slice_is_two_ranges(void **state)
 {
-    struct scene *scene = *state;
+    struct plan_scene *scene = *state;
     mapping_fake_add(scene->fake, 0, 4, 2, (uint64_t[]){2, 4}, (uint64_t[]){0, 1}, (uint64_t[]){2, 3});
     scene->spec.policy.executor = EXECUTOR_PREFERENCE_GENERIC_BYTE_RANGE;
-    const struct plan *plan = build(scene);
+    const struct plan *plan = plan_scene_build(scene);
     assert_selected(plan, GENERIC, "executor_preference_generic");
     assert_int_equal(plan->candidates[GENERIC].requests, 2);
     assert_step(&plan->steps[0], 8 + 4, 8, 2, 16);
@@ -243,13 +186,13 @@ static void v2_a_column_slice_is_two_ranges(void **state)
 
 static void the_time_gate_batches_many_short_rows_cached_or_not(void **state)
 {
-    struct scene *scene = *state;
+    struct plan_scene *scene = *state;
     mapping_fake_add_columns(scene->fake, 0, 16384, 128, 8, 24);
     const double shares[] = {0, 0.5, 1};
     for (size_t i = 0; i < sizeof shares / sizeof shares[0]; i++) {
         scene->facts.cached_share = shares[i];
         plan_destroy(scene->plan);
-        const struct plan *plan = build(scene);
+        const struct plan *plan = plan_scene_build(scene);
         assert_selected(plan, LOCAL, "auto_prefers_local_batched");
         assert_true(plan->candidates[LOCAL].estimated_ms < plan->candidates[GENERIC].estimated_ms);
         assert_int_equal(plan->candidates[LOCAL].requests, 1);
@@ -258,17 +201,17 @@ static void the_time_gate_batches_many_short_rows_cached_or_not(void **state)
 
 static void the_byte_gate_does_not_batch_them(void **state)
 {
-    struct scene *scene = *state;
+    struct plan_scene *scene = *state;
     mapping_fake_add_columns(scene->fake, 0, 16384, 128, 8, 24);
     scene->strategy.cost_gate = COST_GATE_SOURCE_BYTES;
-    assert_selected(build(scene), GENERIC, "auto_generic:local_source_amplification_exceeds_generic,strategy_disabled");
+    assert_selected(plan_scene_build(scene), GENERIC, "auto_generic:local_source_amplification_exceeds_generic,strategy_disabled");
 }
 
 static void the_time_gate_does_not_read_a_gigabyte_for_a_few_bytes(void **state)
 {
-    struct scene *scene = *state;
+    struct plan_scene *scene = *state;
     mapping_fake_add_columns(scene->fake, 0, 4, 256 * MIB, 4096, 8192);
-    const struct plan *plan = build(scene);
+    const struct plan *plan = plan_scene_build(scene);
     assert_selected(plan, GENERIC, "auto_generic:local_estimated_time_exceeds_generic,strategy_disabled");
     assert_true(plan->candidates[LOCAL].eligible);
     assert_true(plan->candidates[GENERIC].estimated_ms < plan->candidates[LOCAL].estimated_ms);
@@ -277,7 +220,7 @@ static void the_time_gate_does_not_read_a_gigabyte_for_a_few_bytes(void **state)
 }
 
 /* Many small tensors with gaps, one of them a narrow column of huge rows. */
-static void add_mixed_view(struct scene *scene)
+static void add_mixed_view(struct plan_scene *scene)
 {
     for (int i = 0; i < 300; i++) {
         mapping_fake_add_bytes(scene->fake, 0, 5000);
@@ -288,9 +231,9 @@ static void add_mixed_view(struct scene *scene)
 
 static void one_wide_column_slice_does_not_spoil_a_view_of_many_tensors(void **state)
 {
-    struct scene *scene = *state;
+    struct plan_scene *scene = *state;
     add_mixed_view(scene);
-    const struct plan *plan = build(scene);
+    const struct plan *plan = plan_scene_build(scene);
     assert_selected(plan, LOCAL, "auto_prefers_local_batched");
     assert_true(plan->candidates[LOCAL].read_bytes < 2 * MIB);
     assert_int_equal(plan->candidates[LOCAL].requests, 1 + 4);
@@ -299,20 +242,20 @@ static void one_wide_column_slice_does_not_spoil_a_view_of_many_tensors(void **s
 
 static void without_mixed_execution_it_does_and_the_gate_refuses(void **state)
 {
-    struct scene *scene = *state;
+    struct plan_scene *scene = *state;
     add_mixed_view(scene);
     scene->strategy.allow_mixed_execution = false;
-    const struct plan *plan = build(scene);
+    const struct plan *plan = plan_scene_build(scene);
     assert_selected(plan, GENERIC, "auto_generic:local_estimated_time_exceeds_generic,strategy_disabled");
     assert_true(plan->candidates[LOCAL].read_bytes > 512 * MIB);
 }
 
 static void neighbours_in_the_file_are_one_request_for_both(void **state)
 {
-    struct scene *scene = *state;
+    struct plan_scene *scene = *state;
     for (int i = 0; i < 200; i++)
         mapping_fake_add_bytes(scene->fake, 0, 1000);
-    const struct plan *plan = build(scene);
+    const struct plan *plan = plan_scene_build(scene);
     for (int i = GENERIC; i <= LOCAL; i++) {
         assert_int_equal(plan->candidates[i].requests, 1);
         assert_int_equal(plan->candidates[i].read_bytes, 200000);
@@ -321,14 +264,14 @@ static void neighbours_in_the_file_are_one_request_for_both(void **state)
 
 static void gaps_below_the_merge_gap_are_read_and_longer_ones_are_not(void **state)
 {
-    struct scene *scene = *state;
+    struct plan_scene *scene = *state;
     uint64_t gap = cost_merge_gap_bytes(&cost_defaults, 0);
     mapping_fake_add_bytes(scene->fake, 0, 1000);
     mapping_fake_skip(scene->fake, 0, gap - 1);
     mapping_fake_add_bytes(scene->fake, 0, 1000);
     mapping_fake_skip(scene->fake, 0, gap);
     mapping_fake_add_bytes(scene->fake, 0, 1000);
-    const struct plan *plan = build(scene);
+    const struct plan *plan = plan_scene_build(scene);
     assert_int_equal(plan->merge_gap_bytes, gap);
     assert_int_equal(plan->n_steps, 2);
     assert_int_equal(plan->steps[0].bytes, 2000 + gap - 1);
@@ -338,22 +281,22 @@ static void gaps_below_the_merge_gap_are_read_and_longer_ones_are_not(void **sta
 
 static void under_the_byte_gate_whole_tensors_with_gaps_stay_local_and_exact(void **state)
 {
-    struct scene *scene = *state;
+    struct plan_scene *scene = *state;
     mapping_fake_add_bytes(scene->fake, 0, 1000);
     mapping_fake_skip(scene->fake, 0, 24);
     mapping_fake_add_bytes(scene->fake, 0, 1000);
     scene->strategy.cost_gate = COST_GATE_SOURCE_BYTES;
-    const struct plan *plan = build(scene);
+    const struct plan *plan = plan_scene_build(scene);
     assert_selected(plan, LOCAL, "auto_prefers_local_batched");
     assert_int_equal(plan->candidates[LOCAL].read_bytes, 2000);
 }
 
 static void extents_never_cross_files(void **state)
 {
-    struct scene *scene = *state;
+    struct plan_scene *scene = *state;
     mapping_fake_add_bytes(scene->fake, 0, 100);
     mapping_fake_add_bytes(scene->fake, 1, 100);
-    const struct plan *plan = build(scene);
+    const struct plan *plan = plan_scene_build(scene);
     assert_int_equal(plan->n_steps, 2);
     assert_int_equal(plan->file_first[0], 0);
     assert_int_equal(plan->file_first[1], 1);
@@ -363,10 +306,10 @@ static void extents_never_cross_files(void **state)
 
 static void local_batching_can_be_switched_off(void **state)
 {
-    struct scene *scene = *state;
+    struct plan_scene *scene = *state;
     mapping_fake_add_bytes(scene->fake, 0, 64);
     scene->strategy.enable_local_batched_disk_load = false;
-    const struct plan *plan = build(scene);
+    const struct plan *plan = plan_scene_build(scene);
     assert_selected(plan, GENERIC, "auto_generic:strategy_disabled,strategy_disabled");
     assert_false(plan->candidates[LOCAL].eligible);
     assert_string_equal(plan->candidates[LOCAL].reason, "strategy_disabled");
@@ -374,55 +317,55 @@ static void local_batching_can_be_switched_off(void **state)
 
 static void a_local_preference_that_cannot_be_met_says_why(void **state)
 {
-    struct scene *scene = *state;
+    struct plan_scene *scene = *state;
     mapping_fake_add_bytes(scene->fake, 0, 64);
     scene->strategy.enable_local_batched_disk_load = false;
     scene->spec.policy.executor = EXECUTOR_PREFERENCE_TENSOR_AWARE_LOCAL;
-    assert_selected(build(scene), GENERIC, "tensor_aware_local_unavailable:strategy_disabled");
+    assert_selected(plan_scene_build(scene), GENERIC, "tensor_aware_local_unavailable:strategy_disabled");
 }
 
 static void a_device_without_direct_segments_is_no_target_for_local(void **state)
 {
-    struct scene *scene = *state;
+    struct plan_scene *scene = *state;
     mapping_fake_add_bytes(scene->fake, 0, 64);
     scene->facts.device.direct_segments = false;
-    const struct plan *plan = build(scene);
+    const struct plan *plan = plan_scene_build(scene);
     assert_selected(plan, GENERIC, "auto_generic:target_not_gpu:no_direct_segments,strategy_disabled");
 }
 
 static void a_device_with_a_copy_queue_is_a_target_for_every_executor(void **state)
 {
-    struct scene *scene = *state;
+    struct plan_scene *scene = *state;
     mapping_fake_add_bytes(scene->fake, 0, 64);
     scene->facts.device.direct_segments = false;
     scene->facts.device.queued_copies = true;
     scene->strategy.enable_owner_file_collective = true;
-    const struct plan *plan = build(scene);
+    const struct plan *plan = plan_scene_build(scene);
     assert_true(plan->candidates[LOCAL].eligible);
     assert_string_equal(plan->candidates[EXECUTOR_OWNER_FILE_COLLECTIVE].reason, "collective_group_missing");
 }
 
 static void local_needs_a_least_staging_unless_everything_lands_in_place(void **state)
 {
-    struct scene *scene = *state;
+    struct plan_scene *scene = *state;
     mapping_fake_add_bytes(scene->fake, 0, MIB);
     scene->facts.staging_budget_bytes = (64 << 10) - 1;
-    assert_string_equal(build(scene)->candidates[LOCAL].reason, "peak_budget_exceeded");
+    assert_string_equal(plan_scene_build(scene)->candidates[LOCAL].reason, "peak_budget_exceeded");
     plan_destroy(scene->plan);
     scene->facts.staging_budget_bytes = 64 << 10;
-    assert_true(build(scene)->candidates[LOCAL].eligible);
+    assert_true(plan_scene_build(scene)->candidates[LOCAL].eligible);
     plan_destroy(scene->plan);
     scene->facts.staging_budget_bytes = 0;
     scene->facts.cached_share = 1;
-    assert_true(build(scene)->candidates[LOCAL].eligible);
+    assert_true(plan_scene_build(scene)->candidates[LOCAL].eligible);
 }
 
 static void temporary_memory_never_exceeds_the_staging_budget(void **state)
 {
-    struct scene *scene = *state;
+    struct plan_scene *scene = *state;
     mapping_fake_add_columns(scene->fake, 0, 16384, 16384, 1024, 2048);
     scene->facts.staging_budget_bytes = 32 * MIB;
-    const struct plan *plan = build(scene);
+    const struct plan *plan = plan_scene_build(scene);
     for (int i = GENERIC; i <= LOCAL; i++)
         assert_true(plan->candidates[i].peak_temporary_bytes <= 32 * MIB);
     assert_int_equal(plan->candidates[LOCAL].peak_temporary_bytes, 32 * MIB);
@@ -430,120 +373,54 @@ static void temporary_memory_never_exceeds_the_staging_budget(void **state)
 
 static void a_required_collective_that_cannot_be_is_an_error_with_its_reason(void **state)
 {
-    struct scene *scene = *state;
+    struct plan_scene *scene = *state;
     mapping_fake_add_bytes(scene->fake, 0, 64);
     scene->spec.policy.collective = COLLECTIVE_REQUIRED;
-    assert_null(build(scene));
+    assert_null(plan_scene_build(scene));
     assert_int_equal(scene->error.code, ERROR_FAILED_PRECONDITION);
     assert_string_equal(scene->error.reason, "COLLECTIVE_UNAVAILABLE");
     assert_non_null(strstr(scene->error.message, "strategy_disabled"));
 }
 
-static const char *collective_reason(struct scene *scene)
-{
-    plan_destroy(scene->plan);
-    return build(scene)->candidates[COLLECTIVE].reason;
-}
-
-static void the_collective_names_the_first_thing_that_is_missing(void **state)
-{
-    struct scene *scene = *state;
-    mapping_fake_add_bytes(scene->fake, 0, 2 * GIB);
-    mapping_fake_add_bytes(scene->fake, 0, 100);
-    struct materialization_strategy *strategy = &scene->strategy;
-    scene->spec.policy.collective = COLLECTIVE_DISABLED;
-    assert_string_equal(collective_reason(scene), "collective_policy_disabled");
-    scene->spec.policy.collective = COLLECTIVE_AUTO;
-    assert_string_equal(collective_reason(scene), "strategy_disabled");
-    strategy->enable_owner_file_collective = true;
-    assert_string_equal(collective_reason(scene), "collective_group_missing");
-    join_group(scene, LOCALITY_HOST_LOCAL);
-    assert_string_equal(collective_reason(scene), "source_locality_host_local");
-    scene->spec.topology.source_locality = LOCALITY_AUTO;
-    assert_string_equal(collective_reason(scene), "shared_source_unproven");
-    scene->spec.topology.source_sharing_domain = "d";
-    scene->facts.device.direct_segments = false;
-    assert_string_equal(collective_reason(scene), "target_not_gpu:no_direct_segments");
-    scene->facts.device.direct_segments = true;
-    scene->facts.group_problem = "group_assemble_timeout:missing=1";
-    assert_string_equal(collective_reason(scene), "group_assemble_timeout:missing=1");
-    scene->facts.group_problem = NULL;
-    assert_string_equal(collective_reason(scene), "eligible");
-}
-
-/* The group's thresholds, with a joint plan whose numbers are set by hand: each at the limit and one beyond. */
-static void every_threshold_of_a_group_has_its_reason(void **state)
-{
-    struct scene *scene = *state;
-    struct materialization_strategy *strategy = &scene->strategy;
-    mapping_fake_add_bytes(scene->fake, 0, 64);
-    const uint32_t leaders[] = {0, 0};
-    const struct mapping *mapping = mapping_fake_finish(scene->fake);
-    const struct collective_rank rank = {mapping, 0, 2};
-    const struct collective_facts facts = {.strategy = strategy, .group_id = "g", .world_size = 2, .leaders = leaders,
-                                           .staging_budget_bytes = 64 * MIB};
-    struct collective_plan *group = collective_plan_build(&rank, 1, &facts);
-    strategy->enable_owner_file_collective = true;
-    join_group(scene, LOCALITY_SHARED_SOURCE);
-    scene->facts.group = group;
-    group->dedup_saving_bytes = strategy->owner_file_collective_min_dedup_saving_bytes - 1;
-    assert_string_equal(collective_reason(scene), "dedup_saving_below_threshold");
-    group->dedup_saving_bytes++;
-    assert_string_equal(collective_reason(scene), "eligible");
-    group->owner_skew = 1.51;
-    assert_string_equal(collective_reason(scene), "owner_skew_threshold_exceeded");
-    group->owner_skew = 1.5;
-    assert_string_equal(collective_reason(scene), "eligible");
-    group->peak_temporary_bytes = 8 * GIB + 1;
-    assert_string_equal(collective_reason(scene), "peak_budget_exceeded");
-    group->peak_temporary_bytes = 8 * GIB;
-    assert_string_equal(collective_reason(scene), "eligible");
-    group->residual_bytes = 1;
-    assert_string_equal(collective_reason(scene), "residual_fallback_requires_generic_executor");
-    strategy->owner_file_collective_allow_mixed_residual = true;
-    assert_string_equal(collective_reason(scene), "eligible");
-    collective_plan_unref(group);
-}
-
 static void a_refused_group_leaves_every_rank_its_own_plan(void **state)
 {
-    struct scene *scene = *state;
+    struct plan_scene *scene = *state;
     mapping_fake_add_bytes(scene->fake, 0, 64);
     scene->strategy.enable_owner_file_collective = true;
-    join_group(scene, LOCALITY_SHARED_SOURCE);
+    plan_scene_join_group(scene, LOCALITY_SHARED_SOURCE);
     scene->facts.group_problem = "group_assemble_timeout:missing=1";
-    assert_selected(build(scene), LOCAL, "auto_prefers_local_batched");
+    assert_selected(plan_scene_build(scene), LOCAL, "auto_prefers_local_batched");
     plan_destroy(scene->plan);
     scene->spec.policy.collective = COLLECTIVE_REQUIRED;
-    assert_null(build(scene));
+    assert_null(plan_scene_build(scene));
     assert_int_equal(scene->error.code, ERROR_FAILED_PRECONDITION);
     assert_non_null(strstr(scene->error.message, "missing=1"));
 }
 
 static void an_unproven_group_is_for_what_local_does_not_want(void **state)
 {
-    struct scene *scene = *state;
+    struct plan_scene *scene = *state;
     mapping_fake_add_bytes(scene->fake, 0, 64);
     scene->strategy.enable_owner_file_collective = true;
     scene->strategy.owner_file_collective_shared_fs_only = false;
-    join_group(scene, LOCALITY_AUTO);
-    assert_selected(build(scene), LOCAL, "auto_prefers_local_batched");
+    plan_scene_join_group(scene, LOCALITY_AUTO);
+    assert_selected(plan_scene_build(scene), LOCAL, "auto_prefers_local_batched");
     plan_destroy(scene->plan);
     scene->strategy.enable_local_batched_disk_load = false;
-    assert_selected(build(scene), COLLECTIVE, "auto_collective_after_local_rejection:strategy_disabled");
+    assert_selected(plan_scene_build(scene), COLLECTIVE, "auto_collective_after_local_rejection:strategy_disabled");
     plan_destroy(scene->plan);
     scene->spec.policy.executor = EXECUTOR_PREFERENCE_OWNER_FILE_COLLECTIVE;
-    assert_selected(build(scene), COLLECTIVE, "executor_preference_owner_file_collective");
+    assert_selected(plan_scene_build(scene), COLLECTIVE, "executor_preference_owner_file_collective");
     plan_destroy(scene->plan);
     scene->spec.policy = (struct retrieval_policy){.collective = COLLECTIVE_REQUIRED};
-    assert_selected(build(scene), COLLECTIVE, "collective_required");
+    assert_selected(plan_scene_build(scene), COLLECTIVE, "collective_required");
 }
 
 static void the_same_facts_give_the_same_plan(void **state)
 {
-    struct scene *scene = *state;
+    struct plan_scene *scene = *state;
     add_mixed_view(scene);
-    const struct plan *first = build(scene);
+    const struct plan *first = plan_scene_build(scene);
     struct plan *second = plan_build(mapping_fake_finish(scene->fake), &scene->spec, &scene->facts, &scene->error);
     assert_int_equal(first->n_steps, second->n_steps);
     assert_memory_equal(first->steps, second->steps, first->n_steps * sizeof *first->steps);
@@ -553,7 +430,7 @@ static void the_same_facts_give_the_same_plan(void **state)
 
 static void a_hundred_thousand_sliced_tensors_are_planned_in_order(void **state)
 {
-    struct scene *scene = *state;
+    struct plan_scene *scene = *state;
     for (int i = 0; i < 100000; i++)
         mapping_fake_add(scene->fake, 0, 1, 4, (uint64_t[]){2, 3, 2, 2}, (uint64_t[]){0, 1, 0, 1}, (uint64_t[]){1, 3, 2, 2});
     const struct mapping *mapping = mapping_fake_finish(scene->fake);
@@ -565,7 +442,7 @@ static void a_hundred_thousand_sliced_tensors_are_planned_in_order(void **state)
     assert_int_equal(scene->plan->n_jobs[JOB_RECT2D], 100000);
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+#define TEST(name) cmocka_unit_test_setup_teardown(name, plan_scene_set_up, plan_scene_tear_down)
 
 int main(void)
 {
@@ -598,8 +475,6 @@ int main(void)
         TEST(local_needs_a_least_staging_unless_everything_lands_in_place),
         TEST(temporary_memory_never_exceeds_the_staging_budget),
         TEST(a_required_collective_that_cannot_be_is_an_error_with_its_reason),
-        TEST(the_collective_names_the_first_thing_that_is_missing),
-        TEST(every_threshold_of_a_group_has_its_reason),
         TEST(a_refused_group_leaves_every_rank_its_own_plan),
         TEST(an_unproven_group_is_for_what_local_does_not_want),
         TEST(the_same_facts_give_the_same_plan),

@@ -19,8 +19,13 @@ static const struct transport_ops *const both[] = {&transport_loopback, &links};
 /* 80 GB, each byte for every one of 8 ranks, which have a GPU each. */
 static struct transport_demand replicated(void)
 {
-    return (struct transport_demand){.unique_bytes = 80 * GB, .landed_bytes = 640 * GB, .staged_bytes = GB,
-                                     .peak_budget_bytes = 8 * GB, .n_memories = 8, .n_on_devices = 8, .n_devices = 8};
+    return (struct transport_demand){.unique_bytes = 80 * GB,
+                                     .landed_bytes = 640 * GB,
+                                     .staged_bytes = GB,
+                                     .peak_budget_bytes = 8 * GB,
+                                     .n_memories = 8,
+                                     .n_on_devices = 8,
+                                     .n_devices = 8};
 }
 
 static struct transport_rates rates_from(double source)
@@ -142,7 +147,8 @@ static void nothing_to_move_takes_no_time(void **state)
 {
     (void)state;
     const struct transport_supply supply = {both, 2, COLLECTIVE_TRANSPORT_AUTO};
-    struct transport_choice choice = transport_choice_make(&supply, &(struct transport_demand){0}, &(struct transport_rates){0});
+    struct transport_choice choice =
+        transport_choice_make(&supply, &(struct transport_demand){0}, &(struct transport_rates){0});
     assert_ptr_equal(choice.ops, &transport_loopback);
     assert_true(choice.options[0].ms == 0);
 }
