@@ -2,6 +2,7 @@
  * The result is kept as it came, in one arena; its columns are checked before the first pointer is made from them. */
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/arena.h"
 #include "base/clock.h"
@@ -103,6 +104,20 @@ static int tell_done(struct listener *listener, struct error *error)
     return tell(listener, "done", bytes, bytes, error);
 }
 
+/* Where the hand-off socket is: as the daemon says or, when its folder has another name here, as in a container, beside the
+ * other socket. */
+static const char *find_handoff(const struct tc_client *client, const char *path, struct arena *arena)
+{
+    const char *folder_end = strrchr(client->socket_path, '/'), *name = strrchr(path, '/');
+    if (access(path, F_OK) == 0 || !folder_end || !name)
+        return path;
+    size_t folder_bytes = (size_t)(folder_end - client->socket_path), name_bytes = strlen(name);
+    char *beside = arena_alloc(arena, folder_bytes + name_bytes + 1);
+    memcpy(beside, client->socket_path, folder_bytes);
+    memcpy(beside + folder_bytes, name, name_bytes);
+    return beside;
+}
+
 static int materialize(struct tc_client *client, const char *artifact, const struct tc_view *view,
                        const struct tc_options *options, const struct wait *wait, struct tc_load *load, struct error *error)
 {
@@ -111,8 +126,8 @@ static int materialize(struct tc_client *client, const char *artifact, const str
         return -1;
     if (ask(client, artifact, view, options, wait, NULL, &listener, load, error))
         return -1;
-    if (handoff_receive(load->result->handoff_socket, load->result->handoff_token.data, wait, load->handoff.cuda,
-                        &load->handoff, error))
+    if (handoff_receive(find_handoff(client, load->result->handoff_socket, &load->arena), load->result->handoff_token.data,
+                        wait, load->handoff.cuda, &load->handoff, error))
         return -1;
     return tell_done(&listener, error);
 }

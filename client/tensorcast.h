@@ -86,7 +86,7 @@ const char *tc_sidecars_file(const struct tc_sidecars *sidecars, size_t file, ui
 
 /* Has every byte read that a checksum of the store, or a manifest beside the artifact, covers, and compares. Damaged files
  * are no failure of the call. with_manifest: reads everything and makes a manifest (docs/manifest.md). Of `options` (may be
- * NULL) the time limit and the cancel flag count. */
+ * NULL) the time limit, the cancel flag and the progress count. */
 struct tc_verification;
 struct tc_verified_file { /* borrowed from the verification */
     const char *name;

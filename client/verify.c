@@ -1,4 +1,4 @@
-/* tc_verify: one question, whose answer is kept as it came. */
+/* tc_verify: one question; what comes before the answer is progress, the answer is kept as it came. */
 #include <stdlib.h>
 
 #include "base/arena.h"
@@ -11,20 +11,55 @@ struct tc_verification {
     const Tensorcast__Daemon__V1__VerifyResponse *response; /* in the arena */
 };
 
+struct listener {
+    const struct tc_options *options; /* may be NULL */
+    const Tensorcast__Daemon__V1__VerifyResponse *answer;
+};
+
+static int on_message(void *data, ProtobufCMessage *message, struct arena *arena, struct error *error)
+{
+    struct listener *listener = data;
+    const struct tc_options *options = listener->options;
+    const Tensorcast__Daemon__V1__VerifyResponse *response = (const void *)message;
+    if (!response->progress) {
+        listener->answer = response;
+        return 0;
+    }
+    const Tensorcast__Daemon__V1__Progress *progress = response->progress;
+    int stop = options && options->progress &&
+               options->progress(options->data, progress->stage, progress->done_bytes, progress->total_bytes);
+    arena_fini(arena); /* hours of progress need no memory */
+    arena_init(arena, 0);
+    return stop ? wait_cancelled(error) : 0;
+}
+
+static int ask(struct tc_client *client, const char *artifact, bool with_manifest, struct listener *listener,
+               struct arena *arena, struct error *error)
+{
+    const struct tc_options *options = listener->options;
+    const struct wait wait = wait_begin(options ? options->timeout_ms : 0, options ? options->cancel : NULL);
+    Tensorcast__Daemon__V1__VerifyRequest request = TENSORCAST__DAEMON__V1__VERIFY_REQUEST__INIT;
+    const struct rpc_question question = {"Verify", &request.base, &tensorcast__daemon__v1__verify_response__descriptor,
+                                          on_message, listener};
+    request.artifact = (char *)artifact;
+    request.make_manifest = with_manifest;
+    request.tell_progress = options && options->progress;
+    if (rpc_client_ask(client->rpc, &question, &wait, arena, error))
+        return -1;
+    return listener->answer ? 0
+                            : fail(error, ERROR_INTERNAL, "BAD_ANSWER", "the daemon's answer to Verify holds no message");
+}
+
 struct tc_verification *tc_verify(struct tc_client *client, const char *artifact, bool with_manifest,
                                   const struct tc_options *options, struct tc_error *error)
 {
     struct error cause;
+    struct listener listener = {.options = options};
     struct tc_verification *verification = memory_alloc(sizeof *verification);
-    Tensorcast__Daemon__V1__VerifyRequest request = TENSORCAST__DAEMON__V1__VERIFY_REQUEST__INIT;
-    const struct wait wait = wait_begin(options ? options->timeout_ms : 0, options ? options->cancel : NULL);
     arena_init(&verification->arena, 0);
-    request.artifact = (char *)artifact;
-    request.make_manifest = with_manifest;
-    verification->response = (const void *)rpc_client_get(client->rpc, "Verify", &request.base,
-                                                          &tensorcast__daemon__v1__verify_response__descriptor, &wait,
-                                                          &verification->arena, &cause);
-    if (verification->response)
+    int failed = ask(client, artifact, with_manifest, &listener, &verification->arena, &cause);
+    verification->response = listener.answer;
+    if (!failed)
         return verification;
     tc_verification_release(verification);
     client_fail(error, &cause);

@@ -11,7 +11,8 @@ typedef Tensorcast__Daemon__V1__DType wire_dtype;
 
 static int columns_do_not_fit(const char *what, size_t count, size_t expected, struct error *error)
 {
-    return fail(error, ERROR_INVALID_ARGUMENT, "VIEW_COLUMNS", "view.%s has %zu entries, expected %zu", what, count, expected);
+    return fail(error, ERROR_INVALID_ARGUMENT, "VIEW_COLUMNS", "view.%s has %zu entries, expected %zu", what, count,
+                expected);
 }
 
 static int decode_slices(const Tensorcast__Daemon__V1__View *view, struct arena *arena, struct view_item *items,
@@ -114,6 +115,15 @@ Tensorcast__Daemon__V1__Layout *codec_layout(const struct mapping *mapping, bool
     return layout;
 }
 
+char *codec_file_name(const char *name, struct arena *arena)
+{
+    char shown[TEXT_NAME_CHARS];
+    if (text_is_utf8(name, strlen(name)))
+        return (char *)name;
+    text_escape(name, strlen(name), shown);
+    return arena_text(arena, shown, strlen(shown));
+}
+
 static void fill_files(const struct source *source, struct arena *arena, Tensorcast__Daemon__V1__ResolveResponse *response)
 {
     response->n_files = source->n_files;
@@ -121,7 +131,7 @@ static void fill_files(const struct source *source, struct arena *arena, Tensorc
     for (size_t i = 0; i < source->n_files; i++) {
         Tensorcast__Daemon__V1__File *file = arena_alloc(arena, sizeof *file);
         tensorcast__daemon__v1__file__init(file);
-        file->name = (char *)source->files[i].name;
+        file->name = codec_file_name(source->files[i].name, arena);
         file->bytes = source->files[i].size_bytes;
         response->files[i] = file;
     }

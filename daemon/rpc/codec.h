@@ -21,6 +21,9 @@ Tensorcast__Daemon__V1__Layout *codec_layout(const struct mapping *mapping, bool
 Tensorcast__Daemon__V1__ResolveResponse *codec_artifact(const struct artifact *artifact, const char *known_identity,
                                                         struct arena *arena);
 
+/* On a disk a name may be any bytes, in a message it is text: what is no UTF-8 is escaped. Borrows name or arena. */
+char *codec_file_name(const char *name, struct arena *arena);
+
 /* The report of a finished ticket. */
 Tensorcast__Daemon__V1__LoadReport *codec_report(const struct ticket *ticket, struct arena *arena);
 

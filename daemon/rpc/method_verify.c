@@ -1,5 +1,5 @@
 /* Verify: resolve, then read everything that there is a checksum for. Both on one helper thread, which a client that leaves
- * stops between two pieces. */
+ * stops between two pieces. Meanwhile the loop tells how far it is. */
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,11 +9,14 @@
 #include "daemon.h"
 #include "execute/scrub.h"
 #include "observe/log.h"
+#include "rpc/codec.h"
 #include "rpc/methods.h"
 #include "tensorcast/daemon/v1/store_daemon.pb-c.h"
 
 typedef Tensorcast__Daemon__V1__VerifyResponse verify_response;
 typedef Tensorcast__Daemon__V1__VerifiedFile verified_file;
+
+enum { PROGRESS_MS = 100 };
 
 struct verify {
     struct loop_work work; /* first */
@@ -25,7 +28,8 @@ struct verify {
     struct artifact *artifact;
     struct scrub *scrub; /* NULL = it failed */
     char *manifest_json, *manifest_name;
-    uint64_t started_ns, read_bytes;
+    uint64_t started_ns, read_bytes, total_bytes; /* the last two: atomic */
+    struct loop_timer *progress_timer;            /* NULL = nobody wants to know */
     _Atomic bool cancelled;
     struct arena arena; /* the answer */
     struct error error;
@@ -61,10 +65,25 @@ static void verify_artifact(struct loop_work *work)
     if (resolve(verify))
         return;
     const struct scrub_options options = {verify->artifact, verify->request->make_manifest, &verify->read_bytes, &cancel};
+    __atomic_store_n(&verify->total_bytes, scrub_total_bytes(&options), __ATOMIC_RELAXED);
     verify->scrub = scrub_run(&options, &verify->error);
     if (verify->scrub && verify->request->make_manifest && !scrub_damage(verify->scrub))
         verify->manifest_json = scrub_manifest_json(verify->scrub);
     verify->manifest_name = artifact_manifest_name(verify->artifact);
+}
+
+static void tell_progress(void *data)
+{
+    struct verify *verify = data;
+    verify_response response = TENSORCAST__DAEMON__V1__VERIFY_RESPONSE__INIT;
+    Tensorcast__Daemon__V1__Progress progress = TENSORCAST__DAEMON__V1__PROGRESS__INIT;
+    progress.total_bytes = __atomic_load_n(&verify->total_bytes, __ATOMIC_RELAXED);
+    if (!progress.total_bytes || verify->cancelled || !rpc_call_idle(verify->call))
+        return;
+    progress.stage = "read";
+    progress.done_bytes = __atomic_load_n(&verify->read_bytes, __ATOMIC_RELAXED);
+    response.progress = &progress;
+    rpc_call_send(verify->call, &response.base);
 }
 
 static verified_file *fill_file(const struct scrub_file *file, struct arena *arena)
@@ -72,7 +91,7 @@ static verified_file *fill_file(const struct scrub_file *file, struct arena *are
     verified_file *to = arena_alloc(arena, sizeof *to);
     char by[SCRUB_BY_CHARS];
     tensorcast__daemon__v1__verified_file__init(to);
-    to->name = (char *)file->part->name;
+    to->name = codec_file_name(file->part->name, arena);
     to->bytes = file->part->size_bytes;
     to->status = (char *)scrub_status(file);
     scrub_by(file, by);
@@ -100,12 +119,14 @@ static void reply(struct verify *verify)
     log_info("verify_done", LOG_TEXT("artifact", verify->artifact->reference), LOG_U64("files", scrub->n_files),
              LOG_U64("read_bytes", verify->read_bytes), LOG_BOOL("manifest", verify->manifest_json != NULL),
              LOG_TEXT("damage", damage ? damage->message : ""), LOG_MS("total_ms", clock_now_ns() - verify->started_ns));
-    rpc_call_reply(verify->call, &response->base);
+    rpc_call_send(verify->call, &response->base);
+    rpc_call_end(verify->call);
 }
 
 static void answer(struct loop_work *work)
 {
     struct verify *verify = (struct verify *)work;
+    loop_timer_destroy(verify->progress_timer);
     if (verify->scrub)
         reply(verify);
     else
@@ -130,6 +151,10 @@ void method_verify(struct rpc_call *call, const ProtobufCMessage *request, void 
     verify->stores = daemon->services.stores;
     verify->started_ns = clock_now_ns();
     arena_init(&verify->arena, 0);
+    if (verify->request->tell_progress) {
+        verify->progress_timer = loop_timer_create(daemon->loop, tell_progress, verify);
+        loop_timer_start(verify->progress_timer, PROGRESS_MS, PROGRESS_MS);
+    }
     rpc_call_on_cancel(call, on_cancel, verify);
     loop_submit(daemon->loop, &verify->work);
 }

@@ -13,6 +13,6 @@ const struct rpc_method rpc_methods[] = {
     ROW("Resolve", false, method_resolve),        ROW("Explain", false, method_explain),
     ROW("Materialize", true, method_materialize), ROW("Prewarm", false, method_prewarm),
     ROW("Release", false, method_release),        ROW("Status", false, method_status),
-    ROW("FetchSidecars", true, method_sidecars),  ROW("Verify", false, method_verify),
+    ROW("FetchSidecars", true, method_sidecars),  ROW("Verify", true, method_verify),
 };
 const size_t rpc_n_methods = sizeof rpc_methods / sizeof rpc_methods[0];

@@ -1,0 +1,305 @@
+/* See rpc_scene.h. */
+#include "tests/support/rpc_scene.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/memory.h"
+
+extern const unsigned char _binary_descriptor_set_binpb_start[], _binary_descriptor_set_binpb_end[];
+
+struct rpc_scene rpc_scene;
+
+static void on_resolve(struct rpc_call *call, const ProtobufCMessage *message, void *context)
+{
+    const Tensorcast__Daemon__V1__ResolveRequest *request = (const void *)message;
+    Tensorcast__Daemon__V1__ResolveResponse response = TENSORCAST__DAEMON__V1__RESOLVE_RESPONSE__INIT;
+    char identity[64];
+    (void)context;
+    uint64_t deadline = rpc_call_deadline_ns(call);
+    snprintf(identity, sizeof identity, "%llu",
+             deadline == UINT64_MAX ? 0 : (unsigned long long)(deadline - clock_now_ns()));
+    response.artifact = request->artifact;
+    response.identity = identity;
+    response.total_bytes = rpc_call_connection(call);
+    response.unchanged = rpc_call_uid(call) == getuid();
+    rpc_scene.handled++;
+    rpc_call_reply(call, &response.base);
+}
+
+static void on_explain(struct rpc_call *call, const ProtobufCMessage *message, void *context)
+{
+    const Tensorcast__Daemon__V1__ExplainRequest *request = (const void *)message;
+    struct error error;
+    (void)context;
+    fail(&error, ERROR_NOT_FOUND, "TENSOR_NOT_FOUND", "%s", request->load ? request->load->artifact : "");
+    rpc_call_fail(call, &error);
+}
+
+static void on_prewarm(struct rpc_call *call, const ProtobufCMessage *message, void *context)
+{
+    const Tensorcast__Daemon__V1__PrewarmRequest *request = (const void *)message;
+    Tensorcast__Daemon__V1__PrewarmResponse response = TENSORCAST__DAEMON__V1__PREWARM_RESPONSE__INIT;
+    Tensorcast__Daemon__V1__LoadReport report = TENSORCAST__DAEMON__V1__LOAD_REPORT__INIT;
+    (void)context;
+    size_t n_names = request->load && request->load->view ? request->load->view->n_names : 0;
+    for (size_t i = 0; i < n_names; i++)
+        report.view_bytes += strlen(request->load->view->names[i]);
+    report.requests = n_names;
+    response.report = &report;
+    rpc_call_reply(call, &response.base);
+}
+
+static void end_cancelled(void *data)
+{
+    rpc_scene.cancels++;
+    rpc_scene.held = NULL;
+    rpc_call_end(data);
+}
+
+static void send_progress(struct rpc_call *call, uint64_t done_bytes, size_t stage_bytes)
+{
+    Tensorcast__Daemon__V1__MaterializeEvent event = TENSORCAST__DAEMON__V1__MATERIALIZE_EVENT__INIT;
+    Tensorcast__Daemon__V1__Progress progress = TENSORCAST__DAEMON__V1__PROGRESS__INIT;
+    char *stage = memory_alloc(stage_bytes + 1);
+    memset(stage, 'x', stage_bytes);
+    progress.stage = stage;
+    progress.done_bytes = done_bytes;
+    event.event_case = TENSORCAST__DAEMON__V1__MATERIALIZE_EVENT__EVENT_PROGRESS;
+    event.progress = &progress;
+    rpc_call_send(call, &event.base);
+    rpc_scene.sent++;
+    free(stage);
+}
+
+static void on_materialize(struct rpc_call *call, const ProtobufCMessage *message, void *context)
+{
+    const Tensorcast__Daemon__V1__MaterializeRequest *request = (const void *)message;
+    const char *what = request->load ? request->load->artifact : "";
+    int count = 0;
+    (void)context;
+    if (sscanf(what, "count %d", &count) == 1) {
+        for (int i = 0; i < count; i++)
+            send_progress(call, (uint64_t)i, 1);
+        rpc_call_end(call);
+        return;
+    }
+    rpc_scene.hung++;
+    rpc_call_on_cancel(call, end_cancelled, call);
+    rpc_scene.held = call;
+    if (sscanf(what, "flood %d", &count) == 1)
+        for (int i = 0; i < count && rpc_scene.held; i++)
+            send_progress(call, (uint64_t)i, 1 << 20);
+    else
+        send_progress(call, 0, 1); /* so that the client knows it is running */
+}
+
+static void on_plain(struct rpc_call *call, const ProtobufCMessage *message, void *context)
+{
+    Tensorcast__Daemon__V1__ReleaseResponse response = TENSORCAST__DAEMON__V1__RELEASE_RESPONSE__INIT;
+    (void)message, (void)context;
+    rpc_call_reply(call, &response.base);
+}
+
+static void on_status(struct rpc_call *call, const ProtobufCMessage *message, void *context)
+{
+    Tensorcast__Daemon__V1__StatusResponse response = TENSORCAST__DAEMON__V1__STATUS_RESPONSE__INIT;
+    const struct rpc_fixture *served = context;
+    (void)message;
+    response.connections = rpc_server_connections(served->server);
+    rpc_call_reply(call, &response.base);
+}
+
+/* Sends as many messages as `artifact` says, each when the one before was written. */
+struct paced {
+    struct rpc_call *call;
+    uint32_t at, count;
+    bool cancelled;
+};
+
+static void send_paced(void *data)
+{
+    static unsigned char content[64 << 10];
+    struct paced *paced = data;
+    Tensorcast__Daemon__V1__SidecarEvent event = TENSORCAST__DAEMON__V1__SIDECAR_EVENT__INIT;
+    Tensorcast__Daemon__V1__SidecarChunk chunk = TENSORCAST__DAEMON__V1__SIDECAR_CHUNK__INIT;
+    if (paced->cancelled || paced->at == paced->count) {
+        rpc_scene.cancels += paced->cancelled;
+        rpc_call_end(paced->call);
+        free(paced);
+        return;
+    }
+    chunk.file = paced->at++;
+    chunk.data = (ProtobufCBinaryData){sizeof content, content};
+    event.event_case = TENSORCAST__DAEMON__V1__SIDECAR_EVENT__EVENT_CHUNK;
+    event.chunk = &chunk;
+    rpc_call_on_idle(paced->call, send_paced, paced);
+    rpc_call_send(paced->call, &event.base);
+    rpc_scene.sent++;
+}
+
+static void pace_cancelled(void *data)
+{
+    ((struct paced *)data)->cancelled = true;
+}
+
+static void on_paced(struct rpc_call *call, const ProtobufCMessage *message, void *context)
+{
+    const Tensorcast__Daemon__V1__FetchSidecarsRequest *request = (const void *)message;
+    struct paced *paced = memory_alloc(sizeof *paced);
+    (void)context;
+    paced->call = call;
+    paced->count = (uint32_t)strtoul(request->artifact, NULL, 10);
+    rpc_call_on_cancel(call, pace_cancelled, paced);
+    send_paced(paced);
+}
+
+#define ROW(name, streams, handle)                                                                                          \
+    {                                                                                                                       \
+        &tensorcast__daemon__v1__store_daemon__descriptor, name, streams, handle                                            \
+    }
+static const struct rpc_method methods[] = {
+    ROW("Resolve", false, on_resolve), ROW("Explain", false, on_explain), ROW("Materialize", true, on_materialize),
+    ROW("Prewarm", false, on_prewarm), ROW("Release", false, on_plain),   ROW("FetchSidecars", true, on_paced),
+    ROW("Verify", false, on_plain),    ROW("Status", false, on_status),
+};
+enum { N_METHODS = sizeof methods / sizeof methods[0] };
+
+static void on_disconnect(void *context, uint64_t connection)
+{
+    (void)context;
+    rpc_scene.last_disconnect = connection;
+    rpc_scene.disconnects++;
+}
+
+void rpc_scene_prepare(void)
+{
+    memset(&rpc_scene, 0, sizeof rpc_scene);
+    rpc_fixture_prepare(&rpc_scene.fixture, methods, N_METHODS, &rpc_scene.fixture);
+    rpc_scene.fixture.options.descriptor_set = _binary_descriptor_set_binpb_start;
+    rpc_scene.fixture.options.descriptor_set_bytes =
+        (size_t)(_binary_descriptor_set_binpb_end - _binary_descriptor_set_binpb_start);
+    rpc_scene.fixture.options.on_disconnect = on_disconnect;
+}
+
+static void launch(void)
+{
+    struct error error;
+    if (rpc_fixture_start(&rpc_scene.fixture, &error))
+        abort();
+    rpc_fixture_ready(&rpc_scene.fixture);
+    rpc_scene.channel = raw_channel(rpc_scene.fixture.socket, NULL, 0);
+}
+
+int rpc_scene_start(void **state)
+{
+    (void)state;
+    grpc_init();
+    rpc_scene_prepare();
+    launch();
+    return 0;
+}
+
+int rpc_scene_stop(void **state)
+{
+    (void)state;
+    grpc_channel_destroy(rpc_scene.channel);
+    rpc_fixture_stop(&rpc_scene.fixture);
+    grpc_shutdown_blocking();
+    return 0;
+}
+
+/* --- messages ---------------------------------------------------------------------------------------------------- */
+
+struct raw_bytes rpc_scene_pack(const ProtobufCMessage *message)
+{
+    struct raw_bytes bytes = {memory_alloc(protobuf_c_message_get_packed_size(message) + 1),
+                              protobuf_c_message_get_packed_size(message)};
+    protobuf_c_message_pack(message, bytes.data);
+    return bytes;
+}
+
+struct raw_bytes rpc_scene_resolve_message(const char *artifact)
+{
+    Tensorcast__Daemon__V1__ResolveRequest request = TENSORCAST__DAEMON__V1__RESOLVE_REQUEST__INIT;
+    request.artifact = (char *)artifact;
+    return rpc_scene_pack(&request.base);
+}
+
+/* Explain, Prewarm and Materialize requests are all the same on the wire. */
+struct raw_bytes rpc_scene_load_message(const char *artifact, Tensorcast__Daemon__V1__View *view)
+{
+    Tensorcast__Daemon__V1__LoadRequest load = TENSORCAST__DAEMON__V1__LOAD_REQUEST__INIT;
+    Tensorcast__Daemon__V1__PrewarmRequest request = TENSORCAST__DAEMON__V1__PREWARM_REQUEST__INIT;
+    load.artifact = (char *)artifact;
+    load.view = view;
+    request.load = &load;
+    return rpc_scene_pack(&request.base);
+}
+
+int rpc_scene_resolve(grpc_channel *on, const char *artifact, Tensorcast__Daemon__V1__ResolveResponse **response)
+{
+    struct raw_bytes message = rpc_scene_resolve_message(artifact), reply;
+    int code = raw_unary(on, SERVICE "Resolve", message.data, message.count, &reply, NULL);
+    free(message.data);
+    *response = reply.data ? tensorcast__daemon__v1__resolve_response__unpack(NULL, reply.count, reply.data) : NULL;
+    free(reply.data);
+    return code;
+}
+
+uint64_t rpc_scene_connection(grpc_channel *on)
+{
+    Tensorcast__Daemon__V1__ResolveResponse *response;
+    if (rpc_scene_resolve(on, "x", &response))
+        abort();
+    uint64_t id = response->total_bytes;
+    tensorcast__daemon__v1__resolve_response__free_unpacked(response, NULL);
+    return id;
+}
+
+struct raw_call *rpc_scene_start_load(const char *artifact, uint64_t timeout_ms)
+{
+    struct raw_bytes message = rpc_scene_load_message(artifact, NULL);
+    struct raw_call *call = raw_start(rpc_scene.channel, SERVICE "Materialize", message.data, message.count, timeout_ms);
+    free(message.data);
+    return call;
+}
+
+void rpc_scene_receive(struct raw_call *call)
+{
+    struct raw_bytes bytes;
+    if (!raw_receive(call, &bytes))
+        abort();
+    free(bytes.data);
+}
+
+bool rpc_scene_has_one_cancel(void *data)
+{
+    (void)data;
+    return rpc_scene.cancels == 1;
+}
+
+void rpc_scene_assert_serves(void)
+{
+    Tensorcast__Daemon__V1__ResolveResponse *response;
+    if (rpc_scene_resolve(rpc_scene.channel, "still there?", &response))
+        abort();
+    tensorcast__daemon__v1__resolve_response__free_unpacked(response, NULL);
+}
+
+int rpc_scene_connect(const char *path)
+{
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    snprintf(address.sun_path, sizeof address.sun_path, "%s", path);
+    if (connect(fd, (struct sockaddr *)&address, sizeof address)) {
+        close(fd);
+        return -1;
+    }
+    return fd;
+}

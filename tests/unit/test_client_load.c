@@ -1,0 +1,237 @@
+/* What tc_load_view() makes of what a daemon answers and hands off. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+#undef fail /* ours is in base/error.h */
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "tests/support/client_scene.h"
+
+static void assert_load_fails(int code, const char *reason)
+{
+    struct tc_error error;
+    assert_null(client_scene_load(&(struct tc_options){.timeout_ms = 20000}, &error));
+    assert_int_equal(error.code, code);
+    assert_string_equal(error.reason, reason);
+    assert_true(error.message[0]);
+}
+
+static bool no_lease(void *data)
+{
+    (void)data;
+    return client_scene.handoff.leases == 0;
+}
+
+static void a_load_maps_its_tensors_under_the_names_of_the_view(void **state)
+{
+    struct tc_error error;
+    struct tc_tensor tensor;
+    uint64_t bytes;
+    (void)state;
+    struct tc_load *load = client_scene_load(NULL, &error);
+    assert_non_null(load);
+    assert_true(client_scene.has_view && client_scene.n_names == 3 && client_scene.n_starts == 2 &&
+                client_scene.first_start == 1);
+    assert_int_equal(client_scene.handoff.token[0], 0xa5);
+    const char *memory = tc_load_memory(load, &bytes);
+    assert_int_equal((uintptr_t)memory % (2 << 20), 0);
+    assert_string_equal(tc_load_device(load), "");
+    char piece[8];
+    assert_int_equal(tc_load_read(load, bytes - sizeof piece, sizeof piece, piece, &error), 0);
+    assert_memory_equal(piece, memory + bytes - sizeof piece, sizeof piece);
+    assert_int_equal(tc_load_read(load, bytes - sizeof piece + 1, sizeof piece, piece, &error), -1);
+    assert_string_equal(error.reason, "OUTSIDE_MEMORY");
+    assert_int_equal(bytes, CONTENT_BYTES);
+    assert_int_equal(tc_load_n_tensors(load), 3);
+    tc_load_tensor(load, 0, &tensor);
+    assert_string_equal(tensor.name, "w");
+    assert_string_equal(tensor.dtype, "U8");
+    assert_memory_equal(tensor.data, "abcdef", 6);
+    assert_true(tensor.rank == 2 && tensor.shape[1] == 3 && tensor.strides[0] == 3 && tensor.strides[1] == 1);
+    assert_true(tc_load_find(load, "empty", &tensor) && tensor.bytes == 0 && tensor.offset == 64);
+    assert_non_null(tensor.data);
+    assert_true(tc_load_find(load, "s", &tensor) && tensor.rank == 0 && tensor.bytes == 2);
+    assert_false(tc_load_find(load, "nobody", &tensor));
+    tc_load_release(load);
+}
+
+static void without_a_view_the_names_are_the_daemons(void **state)
+{
+    struct tc_error error;
+    struct tc_tensor tensor;
+    (void)state;
+    client_scene.layout.n_names = 3;
+    struct tc_load *load = tc_load_view(client_scene.client, "disk:/m", NULL, NULL, &error);
+    assert_non_null(load);
+    client_scene_meet();
+    assert_false(client_scene.has_view);
+    assert_true(tc_load_find(load, "s", &tensor));
+    tc_load_release(load);
+}
+
+static void the_report_names_every_tensor_and_its_digest_when_asked(void **state)
+{
+    struct tc_error error;
+    (void)state;
+    struct tc_load *load = client_scene_load(NULL, &error);
+    char *plain = tc_load_report_json(load, false), *hashed = tc_load_report_json(load, true);
+    assert_non_null(strstr(plain, "\"load_id\":\"l1\""));
+    assert_non_null(strstr(plain, "\"name\":\"empty\""));
+    assert_null(strstr(plain, "sha256"));
+    assert_non_null(strstr(hashed, "bef57ec7f53a6d40beb640a780a639c83bc29ac8a9816f1fc6c5c6dcd93c4721")); /* of abcdef */
+    free(plain);
+    free(hashed);
+    tc_load_release(load);
+}
+
+static void the_lease_is_held_until_the_load_is_released_and_survives_the_client(void **state)
+{
+    struct tc_error error;
+    struct tc_tensor tensor;
+    (void)state;
+    struct tc_load *load = client_scene_load(NULL, &error);
+    tc_disconnect(client_scene.client);
+    client_scene.client = NULL;
+    assert_int_equal(client_scene.handoff.leases, 1);
+    tc_load_tensor(load, 0, &tensor);
+    assert_memory_equal(tensor.data, "abcdef", 6);
+    tc_load_release(load);
+    tc_load_release(NULL);
+    rpc_fixture_await(no_lease, NULL, "the lease ends");
+}
+
+static void a_layout_beyond_the_memory_or_against_itself_is_refused(void **state)
+{
+    (void)state;
+    client_scene.layout.offsets[2] = CONTENT_BYTES - 1;
+    assert_load_fails(ERROR_INTERNAL, "BAD_ANSWER");
+    client_scene.layout.offsets[2] = UINT64_MAX;
+    assert_load_fails(ERROR_INTERNAL, "BAD_ANSWER");
+    client_scene.layout.offsets[2] = 128;
+    client_scene.layout.dims[0] = 3; /* 9 bytes in 6 */
+    assert_load_fails(ERROR_INTERNAL, "BAD_ANSWER");
+    client_scene.layout.dims[0] = 2;
+    client_scene.layout.dims[3] = UINT64_MAX; /* of an empty tensor: no harm */
+    struct tc_error error;
+    struct tc_load *load = client_scene_load(NULL, &error);
+    assert_non_null(load);
+    tc_load_release(load);
+    client_scene.layout.dims[3] = 4;
+    client_scene.layout.ranks[0] = 5;
+    assert_load_fails(ERROR_INTERNAL, "BAD_ANSWER");
+    client_scene.layout.ranks[0] = 2;
+    client_scene.layout.dtypes[2] = 23;
+    assert_load_fails(ERROR_INTERNAL, "BAD_ANSWER");
+    client_scene.layout.dtypes[2] = 15;
+    client_scene.layout.n_sizes = 2;
+    assert_load_fails(ERROR_INTERNAL, "BAD_ANSWER");
+    client_scene.layout.n_sizes = 3;
+    client_scene.without_result = true;
+    assert_load_fails(ERROR_INTERNAL, "BAD_ANSWER");
+    rpc_fixture_await(no_lease, NULL, "failed loads hold no lease");
+}
+
+static void a_hand_off_that_is_not_sound_is_refused(void **state)
+{
+    (void)state;
+    const struct handoff_answer sound = client_scene.handoff.answer;
+    client_scene.handoff.answer.magic[0] = 'X';
+    assert_load_fails(ERROR_INTERNAL, "BAD_HANDOFF");
+    client_scene.handoff.answer = sound;
+    client_scene.handoff.answer.version = 2;
+    assert_load_fails(ERROR_UNIMPLEMENTED, "HANDOFF_VERSION");
+    client_scene.handoff.answer = sound;
+    client_scene.handoff.answer.memory_bytes = CONTENT_BYTES + 1; /* the descriptor has one byte less */
+    assert_load_fails(ERROR_INTERNAL, "BAD_HANDOFF");
+    client_scene.handoff.answer.memory_bytes = UINT64_MAX;
+    assert_load_fails(ERROR_INTERNAL, "BAD_HANDOFF");
+    client_scene.handoff.answer = sound;
+    client_scene.handoff.n_descriptors = 0;
+    assert_load_fails(ERROR_INTERNAL, "BAD_HANDOFF");
+    client_scene.handoff.n_descriptors = 2;
+    assert_load_fails(ERROR_INTERNAL, "BAD_HANDOFF");
+    client_scene.handoff.n_descriptors = 16; /* more than the control buffer holds */
+    assert_load_fails(ERROR_INTERNAL, "BAD_HANDOFF");
+    client_scene.handoff.n_descriptors = 1;
+    client_scene.handoff.mood = FAKE_CUTS_SHORT;
+    assert_load_fails(ERROR_INTERNAL, "BAD_HANDOFF");
+    client_scene.handoff.mood = FAKE_CLOSES;
+    assert_load_fails(ERROR_UNAVAILABLE, "HANDOFF_REFUSED");
+    snprintf(client_scene.handoff.path, sizeof client_scene.handoff.path, "%s/nobody", client_scene.folder);
+    assert_load_fails(ERROR_UNAVAILABLE, "HANDOFF_UNREACHABLE");
+    snprintf(client_scene.handoff.path, sizeof client_scene.handoff.path, "%s/daemon.handoff", client_scene.folder);
+    rpc_fixture_await(no_lease, NULL, "failed loads hold no lease");
+}
+
+static void a_hand_off_socket_in_a_folder_of_another_name_is_found_beside_the_other(void **state)
+{
+    struct tc_error error;
+    char elsewhere[sizeof client_scene.handoff.path];
+    (void)state;
+    const char *name = strrchr(client_scene.handoff.path, '/');
+    assert_memory_equal(client_scene.fixture.socket, client_scene.handoff.path, (size_t)(name - client_scene.handoff.path));
+    snprintf(elsewhere, sizeof elsewhere, "/run/nowhere%s", name);
+    client_scene.handoff_socket = elsewhere;
+    struct tc_load *load = client_scene_load(NULL, &error);
+    assert_non_null(load);
+    tc_load_release(load);
+}
+
+static void a_hand_off_that_never_comes_ends_with_the_deadline(void **state)
+{
+    struct tc_error error;
+    (void)state;
+    client_scene.handoff.mood = FAKE_STAYS_SILENT;
+    assert_null(client_scene_load(&(struct tc_options){.timeout_ms = 100}, &error));
+    assert_int_equal(error.code, ERROR_DEADLINE_EXCEEDED);
+}
+
+static void options_travel_with_the_request(void **state)
+{
+    struct tc_error error;
+    (void)state;
+    struct tc_options options = {.group_id = "g", .rank = 3, .world_size = 4};
+    tc_load_release(client_scene_load(&options, &error));
+    assert_int_equal(client_scene.rank, 3);
+    options.group_id = NULL;
+    tc_load_release(client_scene_load(&options, &error));
+    assert_int_equal(client_scene.rank, -1);
+}
+
+static void an_empty_view_is_not_mistaken_for_no_view(void **state)
+{
+    static const struct tc_view nothing;
+    struct tc_error error;
+    (void)state;
+    client_scene.error = (struct error){.code = ERROR_INVALID_ARGUMENT, .reason = "EMPTY_VIEW", .message = "an empty view"};
+    client_scene_meet();
+    assert_null(tc_load_view(client_scene.client, "disk:/m", &nothing, NULL, &error));
+    client_scene_meet();
+    client_scene.error.code = 0;
+    client_scene_meet();
+    assert_null(tc_load_view(client_scene.client, "disk:/m", &nothing, NULL, &error));
+    client_scene_meet();
+    assert_true(client_scene.has_view);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        SERVED(a_load_maps_its_tensors_under_the_names_of_the_view),
+        SERVED(without_a_view_the_names_are_the_daemons),
+        SERVED(the_report_names_every_tensor_and_its_digest_when_asked),
+        SERVED(the_lease_is_held_until_the_load_is_released_and_survives_the_client),
+        SERVED(a_layout_beyond_the_memory_or_against_itself_is_refused),
+        SERVED(a_hand_off_that_is_not_sound_is_refused),
+        SERVED(a_hand_off_socket_in_a_folder_of_another_name_is_found_beside_the_other),
+        SERVED(a_hand_off_that_never_comes_ends_with_the_deadline),
+        SERVED(options_travel_with_the_request),
+        SERVED(an_empty_view_is_not_mistaken_for_no_view),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

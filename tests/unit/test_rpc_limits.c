@@ -1,0 +1,139 @@
+/* What a client of the gRPC server may send, and how it is made to read. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+#undef fail /* ours is in base/error.h */
+
+#include <grpc/grpc_security.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/memory.h"
+#include "tests/support/rpc_scene.h"
+
+static void a_message_above_the_limit_is_exhausted_and_one_below_is_not(void **state)
+{
+    size_t limit = 4 << 20;
+    char *text = memory_alloc(limit + 1);
+    (void)state;
+    memset(text, 'a', limit);
+    text[limit - 8] = '\0'; /* 5 bytes of tag and length */
+    struct raw_bytes fits = rpc_scene_resolve_message(text);
+    assert_int_equal(raw_unary(rpc_scene.channel, SERVICE "Resolve", fits.data, fits.count, NULL, NULL), 0);
+    text[limit - 8] = 'a';
+    struct raw_bytes large = rpc_scene_resolve_message(text);
+    assert_true(fits.count <= limit && large.count > limit);
+    assert_int_equal(raw_unary(rpc_scene.channel, SERVICE "Resolve", large.data, large.count, NULL, NULL),
+                     ERROR_RESOURCE_EXHAUSTED);
+    rpc_scene_assert_serves();
+    free(fits.data);
+    free(large.data);
+    free(text);
+}
+
+static void compressed_messages_are_refused_before_they_are_inflated(void **state)
+{
+    grpc_arg gzip = {
+        .type = GRPC_ARG_INTEGER, .key = GRPC_COMPRESSION_CHANNEL_DEFAULT_ALGORITHM, .value.integer = GRPC_COMPRESS_GZIP};
+    char *text = memory_alloc((1 << 20) + 1);
+    (void)state;
+    memset(text, 'a', 1 << 20);
+    struct raw_bytes message = rpc_scene_resolve_message(text);
+    grpc_channel *squeezing = raw_channel(rpc_scene.fixture.socket, &gzip, 1);
+    assert_int_equal(raw_unary(squeezing, SERVICE "Resolve", message.data, message.count, NULL, NULL), ERROR_UNIMPLEMENTED);
+    assert_int_equal(rpc_scene.handled, 0);
+    grpc_channel_destroy(squeezing);
+    free(message.data);
+    free(text);
+}
+
+static void a_hundred_thousand_names_arrive_whole(void **state)
+{
+    enum { N = 100000 };
+    char **names = memory_alloc_array(N, sizeof *names), (*texts)[24] = memory_alloc_array(N, sizeof *texts);
+    Tensorcast__Daemon__V1__View view = TENSORCAST__DAEMON__V1__VIEW__INIT;
+    struct raw_bytes reply;
+    uint64_t total = 0;
+    (void)state;
+    for (int i = 0; i < N; i++) {
+        total += (uint64_t)snprintf(texts[i], sizeof *texts, "t.%d", i);
+        names[i] = texts[i];
+    }
+    view.names = names;
+    view.n_names = N;
+    struct raw_bytes message = rpc_scene_load_message("x", &view);
+    assert_int_equal(raw_unary(rpc_scene.channel, SERVICE "Prewarm", message.data, message.count, &reply, NULL), 0);
+    Tensorcast__Daemon__V1__PrewarmResponse *response =
+        tensorcast__daemon__v1__prewarm_response__unpack(NULL, reply.count, reply.data);
+    assert_int_equal(response->report->requests, N);
+    assert_int_equal(response->report->view_bytes, total);
+    tensorcast__daemon__v1__prewarm_response__free_unpacked(response, NULL);
+    free(reply.data);
+    free(message.data);
+    free(texts);
+    free(names);
+}
+
+static void a_client_that_does_not_read_is_cut_off_when_its_queue_is_full(void **state)
+{
+    struct raw_bytes bytes;
+    char *text;
+    (void)state;
+    struct raw_call *call = rpc_scene_start_load("flood 64", 0);
+    rpc_fixture_await(rpc_scene_has_one_cancel, NULL, "the flooding handler is cancelled");
+    assert_true(rpc_scene.sent >= 16);
+    while (raw_receive(call, &bytes))
+        free(bytes.data);
+    assert_int_equal(raw_finish(call, &text, NULL), ERROR_RESOURCE_EXHAUSTED);
+    free(text);
+    rpc_scene_assert_serves();
+}
+
+static struct raw_call *start_paced(const char *count)
+{
+    unsigned char bytes[64];
+    Tensorcast__Daemon__V1__FetchSidecarsRequest request = TENSORCAST__DAEMON__V1__FETCH_SIDECARS_REQUEST__INIT;
+    request.artifact = (char *)count;
+    size_t n_bytes = tensorcast__daemon__v1__fetch_sidecars_request__pack(&request, bytes);
+    return raw_start(rpc_scene.channel, SERVICE "FetchSidecars", bytes, n_bytes, 0);
+}
+
+static void a_stream_that_waits_until_it_is_idle_may_be_of_any_length(void **state)
+{
+    struct raw_bytes bytes;
+    uint32_t n_messages = 0;
+    (void)state;
+    struct raw_call *call = start_paced("300");
+    while (raw_receive(call, &bytes)) {
+        n_messages++;
+        free(bytes.data);
+    }
+    assert_int_equal(n_messages, 300);
+    assert_int_equal(raw_finish(call, NULL, NULL), 0);
+}
+
+static void a_stream_that_waits_until_it_is_idle_hears_of_a_client_that_left(void **state)
+{
+    (void)state;
+    struct raw_call *call = start_paced("4000000000");
+    rpc_scene_receive(call);
+    raw_cancel(call);
+    assert_int_equal(raw_finish(call, NULL, NULL), ERROR_CANCELLED);
+    rpc_fixture_await(rpc_scene_has_one_cancel, NULL, "the handler ends");
+    rpc_scene_assert_serves();
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        SERVED(a_message_above_the_limit_is_exhausted_and_one_below_is_not),
+        SERVED(compressed_messages_are_refused_before_they_are_inflated),
+        SERVED(a_hundred_thousand_names_arrive_whole),
+        SERVED(a_client_that_does_not_read_is_cut_off_when_its_queue_is_full),
+        SERVED(a_stream_that_waits_until_it_is_idle_may_be_of_any_length),
+        SERVED(a_stream_that_waits_until_it_is_idle_hears_of_a_client_that_left),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,224 @@
+/* Who connects to the gRPC server: limits per user, garbage, silence, descriptors that run out. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+#undef fail /* ours is in base/error.h */
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/memory.h"
+#include "tests/support/rpc_scene.h"
+
+static bool disconnected(void *data)
+{
+    return rpc_scene.disconnects == *(int *)data;
+}
+
+static void calls_know_their_connection_and_its_end_is_reported(void **state)
+{
+    int one = 1;
+    (void)state;
+    grpc_channel *other = raw_channel(rpc_scene.fixture.socket, NULL, 0);
+    uint64_t mine = rpc_scene_connection(rpc_scene.channel), theirs = rpc_scene_connection(other);
+    assert_true(mine && theirs && mine != theirs);
+    assert_int_equal(rpc_scene_connection(rpc_scene.channel), mine);
+    assert_int_equal(rpc_scene_connection(other), theirs);
+    grpc_channel_destroy(other);
+    rpc_fixture_await(disconnected, &one, "the end of a connection");
+    assert_int_equal(rpc_scene.last_disconnect, theirs);
+    assert_int_equal(rpc_scene_connection(rpc_scene.channel), mine);
+}
+
+static void a_lost_connection_cancels_its_calls(void **state)
+{
+    struct raw_bytes message = rpc_scene_load_message("hang", NULL);
+    (void)state;
+    fflush(NULL);
+    grpc_channel *other = raw_channel(rpc_scene.fixture.socket, NULL, 0);
+    struct raw_call *call = raw_start(other, SERVICE "Materialize", message.data, message.count, 0);
+    rpc_scene_receive(call);
+    assert_true(rpc_scene.held != NULL);
+    raw_cancel(call);
+    raw_finish(call, NULL, NULL);
+    grpc_channel_destroy(other);
+    rpc_fixture_await(rpc_scene_has_one_cancel, NULL, "on_cancel runs");
+    free(message.data);
+}
+
+static bool is_closed(int fd)
+{
+    char byte;
+    ssize_t n = recv(fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+    return n == 0 || (n < 0 && errno != EAGAIN);
+}
+
+struct crowd {
+    int fds[40];
+    size_t closed;
+};
+
+static bool surplus_is_closed(void *data)
+{
+    struct crowd *crowd = data;
+    size_t closed = 0;
+    for (size_t i = 0; i < 40; i++)
+        closed += is_closed(crowd->fds[i]);
+    return closed == crowd->closed;
+}
+
+static void no_disconnect(struct rpc_fixture *of, void *count)
+{
+    (void)of;
+    *(uint64_t *)count = rpc_server_connections(rpc_scene.fixture.server);
+}
+
+static bool nobody_is_connected(void *data)
+{
+    uint64_t count;
+    (void)data;
+    rpc_fixture_on_loop(&rpc_scene.fixture, no_disconnect, &count);
+    return count == 0;
+}
+
+static void set_limit(struct rpc_fixture *of, void *limit)
+{
+    rpc_server_set_limits(of->server, *(uint64_t *)limit);
+}
+
+static void one_uid_has_no_more_connections_than_allowed(void **state)
+{
+    struct crowd crowd = {.closed = 32};
+    uint64_t limit = 8;
+    (void)state;
+    rpc_fixture_on_loop(&rpc_scene.fixture, set_limit, &limit);
+    for (size_t i = 0; i < 40; i++)
+        crowd.fds[i] = rpc_scene_connect(rpc_scene.fixture.socket);
+    rpc_fixture_await(surplus_is_closed, &crowd, "exactly the surplus is closed");
+    assert_int_equal(raw_unary(rpc_scene.channel, SERVICE "Status", "", 0, NULL, NULL), ERROR_UNAVAILABLE);
+    for (size_t i = 0; i < 40; i++)
+        close(crowd.fds[i]);
+    rpc_fixture_await(nobody_is_connected, NULL, "hang-ups are counted");
+    grpc_channel *later = raw_channel(rpc_scene.fixture.socket, NULL, 0);
+    assert_true(rpc_scene_connection(later) > 0);
+    grpc_channel_destroy(later);
+}
+
+static void garbage_and_silence_harm_nobody(void **state)
+{
+    static const char preface[] = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff";
+    char zeros[70000] = {0};
+    int silent = rpc_scene_connect(rpc_scene.fixture.socket), noisy = rpc_scene_connect(rpc_scene.fixture.socket),
+        torn = rpc_scene_connect(rpc_scene.fixture.socket);
+    (void)state;
+    assert_true(send(noisy, zeros, sizeof zeros, MSG_NOSIGNAL) > 0);
+    assert_true(send(torn, preface, sizeof preface, MSG_NOSIGNAL) > 0);
+    rpc_scene_assert_serves();
+    close(silent);
+    close(noisy);
+    close(torn);
+    rpc_scene_assert_serves();
+}
+
+static size_t open_descriptors(void)
+{
+    size_t n = 0;
+    DIR *folder = opendir("/proc/self/fd");
+    while (readdir(folder))
+        n++;
+    closedir(folder);
+    return n;
+}
+
+static bool descriptors_are_back(void *data)
+{
+    return open_descriptors() <= *(size_t *)data;
+}
+
+static void connections_that_come_and_go_leave_no_descriptor_behind(void **state)
+{
+    (void)state;
+    rpc_scene_assert_serves();
+    size_t before = open_descriptors();
+    for (int i = 0; i < 200; i++) {
+        int fd = rpc_scene_connect(rpc_scene.fixture.socket);
+        assert_true(fd >= 0);
+        close(fd);
+    }
+    rpc_fixture_await(descriptors_are_back, &before, "descriptors are closed");
+    rpc_scene_assert_serves();
+}
+
+/* Connects from a process of its own, whose descriptors do not count. */
+static pid_t crowd_of(int n, const char *path, int ready[2])
+{
+    assert_int_equal(pipe2(ready, O_CLOEXEC), 0);
+    pid_t child = fork();
+    if (child)
+        return child;
+    char done = 1;
+    for (int i = 0; i < n; i++)
+        rpc_scene_connect(path);
+    if (write(ready[1], &done, 1) != 1)
+        _exit(1);
+    pause();
+    _exit(0);
+}
+
+static void running_out_of_descriptors_is_survived(void **state)
+{
+    struct rlimit old, tight;
+    int ready[2];
+    char done;
+    (void)state;
+    rpc_scene_assert_serves();
+    getrlimit(RLIMIT_NOFILE, &old);
+    tight = old;
+    tight.rlim_cur = open_descriptors() + 24;
+    setrlimit(RLIMIT_NOFILE, &tight);
+    pid_t child = crowd_of(60, rpc_scene.fixture.socket, ready);
+    assert_int_equal(read(ready[0], &done, 1), 1);
+    rpc_scene_assert_serves(); /* on the connection that exists */
+    kill(child, SIGKILL);
+    waitpid(child, NULL, 0);
+    close(ready[0]);
+    close(ready[1]);
+    setrlimit(RLIMIT_NOFILE, &old);
+    rpc_scene_assert_serves();
+    grpc_channel *fresh = raw_channel(rpc_scene.fixture.socket, NULL, 0);
+    uint64_t id = 0;
+    for (int i = 0; i < 100 && !id; i++) { /* the accept loop may be resting */
+        Tensorcast__Daemon__V1__ResolveResponse *response;
+        if (rpc_scene_resolve(fresh, "x", &response) == 0) {
+            id = response->total_bytes;
+            tensorcast__daemon__v1__resolve_response__free_unpacked(response, NULL);
+        }
+    }
+    assert_true(id > 0);
+    grpc_channel_destroy(fresh);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        SERVED(calls_know_their_connection_and_its_end_is_reported),
+        SERVED(a_lost_connection_cancels_its_calls),
+        SERVED(one_uid_has_no_more_connections_than_allowed),
+        SERVED(garbage_and_silence_harm_nobody),
+        SERVED(connections_that_come_and_go_leave_no_descriptor_behind),
+        SERVED(running_out_of_descriptors_is_survived),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
