@@ -70,36 +70,26 @@ void catalog_destroy(struct catalog *catalog)
 static void write_tensor(struct json_writer *json, const struct catalog *catalog, const struct catalog_tensor *tensor)
 {
     json_write_open(json, '{');
-    json_write_key(json, "name");
-    json_write_string(json, tensor->name, tensor->name_length);
-    json_write_key(json, "dtype");
-    json_write_text(json, tensor->dtype);
-    json_write_key(json, "shape");
-    json_write_open(json, '[');
+    json_put_string(json, "name", tensor->name, tensor->name_length);
+    json_put_text(json, "dtype", tensor->dtype);
+    json_put_open(json, "shape", '[');
     for (size_t d = 0; d < tensor->rank; d++)
         json_write_u64(json, tensor->shape[d]);
     json_write_close(json, ']');
-    json_write_key(json, "file");
-    json_write_text(json, catalog->files[tensor->file].name);
-    json_write_key(json, "bytes");
-    json_write_u64(json, tensor->bytes);
+    json_put_text(json, "file", catalog->files[tensor->file].name);
+    json_put_u64(json, "bytes", tensor->bytes);
     json_write_close(json, '}');
 }
 
 void catalog_json_head(const struct catalog *catalog, struct json_writer *json)
 {
-    json_write_key(json, "artifact");
-    json_write_text(json, catalog->reference);
-    json_write_key(json, "identity");
-    json_write_text(json, catalog->identity);
-    json_write_key(json, "files");
-    json_write_open(json, '[');
+    json_put_text(json, "artifact", catalog->reference);
+    json_put_text(json, "identity", catalog->identity);
+    json_put_open(json, "files", '[');
     for (size_t i = 0; i < catalog->n_files; i++) {
         json_write_open(json, '{');
-        json_write_key(json, "name");
-        json_write_text(json, catalog->files[i].name);
-        json_write_key(json, "bytes");
-        json_write_u64(json, catalog->files[i].bytes);
+        json_put_text(json, "name", catalog->files[i].name);
+        json_put_u64(json, "bytes", catalog->files[i].bytes);
         json_write_close(json, '}');
     }
     json_write_close(json, ']');
@@ -110,13 +100,11 @@ char *catalog_json(const struct catalog *catalog)
     struct json_writer json = {0};
     json_write_open(&json, '{');
     catalog_json_head(catalog, &json);
-    json_write_key(&json, "tensors");
-    json_write_open(&json, '[');
+    json_put_open(&json, "tensors", '[');
     for (size_t i = 0; i < catalog->n_tensors; i++)
         write_tensor(&json, catalog, &catalog->tensors[i]);
     json_write_close(&json, ']');
-    json_write_key(&json, "total_bytes");
-    json_write_u64(&json, catalog->total_bytes);
+    json_put_u64(&json, "total_bytes", catalog->total_bytes);
     json_write_close(&json, '}');
     return json.text;
 }

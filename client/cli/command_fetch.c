@@ -23,10 +23,8 @@ static void take(void *data, const char *name, uint64_t bytes)
     report->n_files++;
     report->total_bytes += bytes;
     json_write_open(&report->json, '{');
-    json_write_key(&report->json, "name");
-    json_write_string(&report->json, name, strlen(name));
-    json_write_key(&report->json, "bytes");
-    json_write_u64(&report->json, bytes);
+    json_put_string(&report->json, "name", name, strlen(name));
+    json_put_u64(&report->json, "bytes", bytes);
     json_write_close(&report->json, '}');
     if (report->as_text)
         printf("%s  %s\n", text_escape(name, strlen(name), text), text_people_bytes(bytes, size));
@@ -35,20 +33,16 @@ static void take(void *data, const char *name, uint64_t bytes)
 static void begin(struct fetch_report *report, const struct args *args)
 {
     json_write_open(&report->json, '{');
-    json_write_key(&report->json, "artifact");
-    json_write_string(&report->json, args->artifact, strlen(args->artifact));
-    json_write_key(&report->json, "folder");
-    json_write_string(&report->json, args->sidecars, strlen(args->sidecars));
-    json_write_key(&report->json, "sidecars");
-    json_write_open(&report->json, '[');
+    json_put_string(&report->json, "artifact", args->artifact, strlen(args->artifact));
+    json_put_string(&report->json, "folder", args->sidecars, strlen(args->sidecars));
+    json_put_open(&report->json, "sidecars", '[');
 }
 
 static void print_end(struct fetch_report *report, const struct args *args)
 {
     char size[TEXT_SIZE_CHARS], folder[TEXT_NAME_CHARS];
     json_write_close(&report->json, ']');
-    json_write_key(&report->json, "total_bytes");
-    json_write_u64(&report->json, report->total_bytes);
+    json_put_u64(&report->json, "total_bytes", report->total_bytes);
     json_write_close(&report->json, '}');
     if (args->json)
         puts(report->json.text);

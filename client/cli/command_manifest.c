@@ -40,14 +40,10 @@ static void print_result(const struct args *args, const char *path, const struct
         bytes += checked->files[i].bytes;
     if (args->json) {
         json_write_open(&json, '{');
-        json_write_key(&json, "artifact");
-        json_write_text(&json, args->artifact);
-        json_write_key(&json, "manifest");
-        json_write_text(&json, path);
-        json_write_key(&json, "files");
-        json_write_u64(&json, checked->n_files);
-        json_write_key(&json, "total_bytes");
-        json_write_u64(&json, bytes);
+        json_put_text(&json, "artifact", args->artifact);
+        json_put_text(&json, "manifest", path);
+        json_put_u64(&json, "files", checked->n_files);
+        json_put_u64(&json, "total_bytes", bytes);
         json_write_close(&json, '}');
         puts(json.text);
         free(json.text);

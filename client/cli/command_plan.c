@@ -45,24 +45,16 @@ static void collect(struct page *page)
 
 /* --- JSON --- */
 
-static void put_u64(struct json_writer *json, const char *key, uint64_t value)
-{
-    json_write_key(json, key);
-    json_write_u64(json, value);
-}
-
 static void write_tensors(struct json_writer *json, const struct page *page, const struct compat_extent *extent)
 {
-    json_write_key(json, "tensors");
-    json_write_open(json, '[');
+    json_put_open(json, "tensors", '[');
     for (size_t i = 0; i < extent->n_tensors; i++) {
         size_t index = page->plan.order[extent->first + i];
         const struct catalog_tensor *tensor = &page->catalog->tensors[index];
         json_write_open(json, '{');
-        json_write_key(json, "name");
-        json_write_string(json, tensor->name, tensor->name_length);
-        put_u64(json, "offset", page->tensors[index].start - extent->start);
-        put_u64(json, "bytes", tensor->bytes);
+        json_put_string(json, "name", tensor->name, tensor->name_length);
+        json_put_u64(json, "offset", page->tensors[index].start - extent->start);
+        json_put_u64(json, "bytes", tensor->bytes);
         json_write_close(json, '}');
     }
     json_write_close(json, ']');
@@ -72,13 +64,12 @@ static void write_extent(struct json_writer *json, const struct page *page, size
 {
     const struct compat_extent *extent = &page->plan.extents[index];
     json_write_open(json, '{');
-    put_u64(json, "index", index);
-    json_write_key(json, "file");
-    json_write_text(json, page->files[extent->file]);
-    put_u64(json, "byte_start", extent->start);
-    put_u64(json, "byte_end", extent->end);
+    json_put_u64(json, "index", index);
+    json_put_text(json, "file", page->files[extent->file]);
+    json_put_u64(json, "byte_start", extent->start);
+    json_put_u64(json, "byte_end", extent->end);
     if (page->world_size > 0)
-        put_u64(json, "owner", compat_owner(index, page->world_size));
+        json_put_u64(json, "owner", compat_owner(index, page->world_size));
     write_tensors(json, page, extent);
     json_write_close(json, '}');
 }
@@ -88,11 +79,10 @@ static void print_json(const struct page *page)
     struct json_writer json = {0};
     json_write_open(&json, '{');
     catalog_json_head(page->catalog, &json);
-    put_u64(&json, "chunk_bytes", page->chunk_bytes);
+    json_put_u64(&json, "chunk_bytes", page->chunk_bytes);
     if (page->world_size > 0)
-        put_u64(&json, "world_size", page->world_size);
-    json_write_key(&json, "extents");
-    json_write_open(&json, '[');
+        json_put_u64(&json, "world_size", page->world_size);
+    json_put_open(&json, "extents", '[');
     for (size_t i = 0; i < page->plan.n_extents; i++)
         write_extent(&json, page, i);
     json_write_close(&json, ']');

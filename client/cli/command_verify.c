@@ -12,12 +12,6 @@
 #include "checked.h"
 #include "command.h"
 
-static void write_text(struct json_writer *json, const char *key, const char *text)
-{
-    json_write_key(json, key);
-    json_write_text(json, text);
-}
-
 /* The first way that was used; files of one artifact are mostly verified alike. */
 static void print_verdict(const struct checked *checked, struct json_writer *json)
 {
@@ -33,13 +27,11 @@ static void print_verdict(const struct checked *checked, struct json_writer *jso
                  : !is_verified && !reason[0] ? "the source gives no checksum and there is no manifest"
                                               : reason;
     }
-    json_write_key(json, "verified");
-    json_write_open(json, '{');
-    write_text(json, "status", n_verified == checked->n_files ? "verified" : n_verified ? "partial" : "unverified");
-    write_text(json, "by", by);
-    json_write_key(json, "bytes");
-    json_write_u64(json, bytes);
-    write_text(json, "reason", reason);
+    json_put_open(json, "verified", '{');
+    json_put_text(json, "status", n_verified == checked->n_files ? "verified" : n_verified ? "partial" : "unverified");
+    json_put_text(json, "by", by);
+    json_put_u64(json, "bytes", bytes);
+    json_put_text(json, "reason", reason);
     json_write_close(json, '}');
 }
 
@@ -48,22 +40,18 @@ static void print_json(const struct catalog *catalog, const struct checked *chec
     struct json_writer json = {0};
     json_write_open(&json, '{');
     catalog_json_head(catalog, &json);
-    json_write_key(&json, "tensors");
-    json_write_u64(&json, catalog->n_tensors);
-    json_write_key(&json, "total_bytes");
-    json_write_u64(&json, catalog->total_bytes);
+    json_put_u64(&json, "tensors", catalog->n_tensors);
+    json_put_u64(&json, "total_bytes", catalog->total_bytes);
     print_verdict(checked, &json);
-    json_write_key(&json, "checked");
-    json_write_open(&json, '[');
+    json_put_open(&json, "checked", '[');
     for (size_t i = 0; i < checked->n_files; i++) {
         const struct tc_verified_file *file = &checked->files[i];
         json_write_open(&json, '{');
-        write_text(&json, "name", file->name);
-        write_text(&json, "status", file->status);
-        write_text(&json, "by", file->by);
-        write_text(&json, "damage", file->damage);
-        json_write_key(&json, "healed");
-        json_write_bool(&json, file->healed);
+        json_put_text(&json, "name", file->name);
+        json_put_text(&json, "status", file->status);
+        json_put_text(&json, "by", file->by);
+        json_put_text(&json, "damage", file->damage);
+        json_put_bool(&json, "healed", file->healed);
         json_write_close(&json, '}');
     }
     json_write_close(&json, ']');

@@ -24,15 +24,12 @@ static void write_entry(struct json_writer *json, const struct loaded_tensor *te
 {
     json_write_key_bytes(json, tensor->name, tensor->name_length);
     json_write_open(json, '{');
-    json_write_key(json, "dtype");
-    json_write_text(json, tensor->dtype);
-    json_write_key(json, "shape");
-    json_write_open(json, '[');
+    json_put_text(json, "dtype", tensor->dtype);
+    json_put_open(json, "shape", '[');
     for (size_t d = 0; d < tensor->rank; d++)
         json_write_u64(json, tensor->shape[d]);
     json_write_close(json, ']');
-    json_write_key(json, "data_offsets");
-    json_write_open(json, '[');
+    json_put_open(json, "data_offsets", '[');
     json_write_u64(json, offset);
     json_write_u64(json, offset + tensor->bytes);
     json_write_close(json, ']');
@@ -46,8 +43,7 @@ char *safetensors_writer_header(const struct loaded_tensor *tensors, size_t n_te
     json_write_open(&json, '{');
     json_write_key(&json, "__metadata__"); /* transformers refuses files that do not name a framework */
     json_write_open(&json, '{');
-    json_write_key(&json, "format");
-    json_write_text(&json, "pt");
+    json_put_text(&json, "format", "pt");
     json_write_close(&json, '}');
     for (size_t i = 0; i < n_tensors; i++) {
         write_entry(&json, &tensors[i], offset);

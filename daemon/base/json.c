@@ -351,6 +351,11 @@ static bool skip_number(struct json *json)
     return true;
 }
 
+static bool ends_integer(const struct json *json)
+{
+    return json->at == json->end || (*json->at != '.' && (*json->at | 0x20) != 'e');
+}
+
 bool json_take_u64(struct json *json, uint64_t *value)
 {
     if (json_peek(json) != JSON_NUMBER || *json->at == '-')
@@ -363,24 +368,22 @@ bool json_take_u64(struct json *json, uint64_t *value)
         if (__builtin_mul_overflow(*value, 10, value) || __builtin_add_overflow(*value, (uint64_t)(*at - '0'), value))
             return json_fail(json, "integer too large");
     }
-    if (json->at < json->end && (*json->at == '.' || (*json->at | 0x20) == 'e'))
-        return json_fail(json, "expected an integer");
-    return true;
+    return ends_integer(json) || json_fail(json, "expected an integer");
 }
 
 bool json_take_i64(struct json *json, int64_t *value)
 {
-    uint64_t magnitude;
-    if (json_peek(json) != JSON_NUMBER)
+    bool is_number = json_peek(json) == JSON_NUMBER, negative = is_number && take_char(json, '-'), fits = true;
+    const char *from = json->at;
+    if (!is_number || !scan_integer(json) || !ends_integer(json))
         return json_fail(json, "expected an integer");
-    bool negative = take_char(json, '-');
-    if (json->at == json->end || *json->at < '0' || *json->at > '9')
-        return json_fail(json, "expected a number");
-    if (!json_take_u64(json, &magnitude))
-        return false;
-    if (magnitude > (uint64_t)INT64_MAX + negative)
-        return json_fail(json, "integer too large");
-    *value = negative ? (int64_t)(0 - magnitude) : (int64_t)magnitude;
+    *value = 0;
+    for (const char *at = from; at < json->at && fits; at++) {
+        int digit = negative ? '0' - *at : *at - '0';
+        fits = !__builtin_mul_overflow(*value, 10, value) && !__builtin_add_overflow(*value, digit, value);
+    }
+    if (!fits)
+        *value = negative ? INT64_MIN : INT64_MAX;
     return true;
 }
 

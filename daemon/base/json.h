@@ -43,7 +43,7 @@ bool json_begin_array(struct json *json);
 bool json_next_item(struct json *json); /* false at the closing bracket, too */
 bool json_take_string(struct json *json, struct json_string *value);
 bool json_take_u64(struct json *json, uint64_t *value); /* integers without sign, fraction or exponent, exactly */
-bool json_take_i64(struct json *json, int64_t *value);
+bool json_take_i64(struct json *json, int64_t *value);  /* what does not fit becomes the nearest that does */
 bool json_take_null(struct json *json);
 bool json_skip(struct json *json); /* one value of any kind */
 bool json_end(struct json *json);  /* nothing but white space is left, and nothing was wrong */
@@ -69,5 +69,12 @@ void json_write_u64(struct json_writer *writer, uint64_t value);
 void json_write_i64(struct json_writer *writer, int64_t value);
 void json_write_double(struct json_writer *writer, double value); /* shortest of up to 6 digits; never NaN or inf */
 void json_write_bool(struct json_writer *writer, bool value);
+/* A member: its key, then its value. */
+void json_put_open(struct json_writer *writer, const char *key, char bracket);
+void json_put_string(struct json_writer *writer, const char *key, const char *text, size_t length);
+void json_put_text(struct json_writer *writer, const char *key, const char *text);
+void json_put_u64(struct json_writer *writer, const char *key, uint64_t value);
+void json_put_double(struct json_writer *writer, const char *key, double value);
+void json_put_bool(struct json_writer *writer, const char *key, bool value);
 
 #endif

@@ -129,3 +129,39 @@ void json_write_bool(struct json_writer *writer, bool truth)
 {
     value(writer, "%s", truth ? "true" : "false");
 }
+
+void json_put_open(struct json_writer *writer, const char *key, char bracket)
+{
+    json_write_key(writer, key);
+    json_write_open(writer, bracket);
+}
+
+void json_put_string(struct json_writer *writer, const char *key, const char *text, size_t length)
+{
+    json_write_key(writer, key);
+    json_write_string(writer, text, length);
+}
+
+void json_put_text(struct json_writer *writer, const char *key, const char *text)
+{
+    json_write_key(writer, key);
+    json_write_text(writer, text);
+}
+
+void json_put_u64(struct json_writer *writer, const char *key, uint64_t number)
+{
+    json_write_key(writer, key);
+    json_write_u64(writer, number);
+}
+
+void json_put_double(struct json_writer *writer, const char *key, double number)
+{
+    json_write_key(writer, key);
+    json_write_double(writer, number);
+}
+
+void json_put_bool(struct json_writer *writer, const char *key, bool truth)
+{
+    json_write_key(writer, key);
+    json_write_bool(writer, truth);
+}

@@ -158,24 +158,18 @@ int calibration_file_read(const char *path, struct calibrated devices[CALIBRATIO
 
 static void write_class(struct json_writer *writer, const char *key, const struct cost_class *class)
 {
-    json_write_key(writer, key);
-    json_write_open(writer, '{');
-    json_write_key(writer, "request_ps");
-    json_write_u64(writer, (uint64_t)(class->request_ns * 1e3));
-    json_write_key(writer, "bytes_per_s");
-    json_write_u64(writer, (uint64_t)(class->bytes_per_ns * 1e9));
-    json_write_key(writer, "samples");
-    json_write_u64(writer, class->samples);
+    json_put_open(writer, key, '{');
+    json_put_u64(writer, "request_ps", (uint64_t)(class->request_ns * 1e3));
+    json_put_u64(writer, "bytes_per_s", (uint64_t)(class->bytes_per_ns * 1e9));
+    json_put_u64(writer, "samples", class->samples);
     json_write_close(writer, '}');
 }
 
 static void write_device(struct json_writer *writer, const struct calibrated *device)
 {
     json_write_open(writer, '{');
-    json_write_key(writer, "device");
-    json_write_u64(writer, device->device_id);
-    json_write_key(writer, "fresh_bytes_per_s");
-    json_write_u64(writer, (uint64_t)(device->fresh_bytes_per_ns * 1e9));
+    json_put_u64(writer, "device", device->device_id);
+    json_put_u64(writer, "fresh_bytes_per_s", (uint64_t)(device->fresh_bytes_per_ns * 1e9));
     write_class(writer, "cached", &device->cached);
     write_class(writer, "uncached", &device->uncached);
     json_write_close(writer, '}');
@@ -185,10 +179,8 @@ static char *format(const struct calibrated *devices, size_t n_devices, size_t *
 {
     struct json_writer writer = {0};
     json_write_open(&writer, '{');
-    json_write_key(&writer, "version");
-    json_write_u64(&writer, FILE_VERSION);
-    json_write_key(&writer, "devices");
-    json_write_open(&writer, '[');
+    json_put_u64(&writer, "version", FILE_VERSION);
+    json_put_open(&writer, "devices", '[');
     for (size_t i = 0; i < n_devices; i++)
         write_device(&writer, &devices[i]);
     json_write_close(&writer, ']');

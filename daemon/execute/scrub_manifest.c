@@ -13,8 +13,7 @@ enum { CRC_CHARS = 8 };
 
 static void write_text(struct json_writer *json, const char *key, const char *text)
 {
-    json_write_key(json, key);
-    json_write_text(json, text);
+    json_put_text(json, key, text);
 }
 
 static void write_checksum(struct json_writer *json, const struct checksum *checksum)
@@ -43,8 +42,7 @@ static void write_blocks(struct json_writer *json, const struct scrub_file *file
 static void write_tensors(struct json_writer *json, const struct scrub *scrub, size_t file)
 {
     char hex[CRC_CHARS + 1];
-    json_write_key(json, "tensors");
-    json_write_open(json, '{');
+    json_put_open(json, "tensors", '{');
     for (size_t i = 0; i < scrub->artifact->n_tensors; i++) {
         const struct tensor_record *tensor = &scrub->artifact->tensors[i];
         if (tensor->file != file)
@@ -61,18 +59,14 @@ char *scrub_manifest_json(const struct scrub *scrub)
     struct json_writer json = {0};
     json_write_open(&json, '{');
     write_text(&json, "format", MANIFEST_FORMAT);
-    json_write_key(&json, "version");
-    json_write_u64(&json, MANIFEST_VERSION);
-    json_write_key(&json, "block_bytes");
-    json_write_u64(&json, scrub->block_bytes);
-    json_write_key(&json, "files");
-    json_write_open(&json, '[');
+    json_put_u64(&json, "version", MANIFEST_VERSION);
+    json_put_u64(&json, "block_bytes", scrub->block_bytes);
+    json_put_open(&json, "files", '[');
     for (size_t i = 0; i < scrub->n_files; i++) {
         const struct scrub_file *file = &scrub->files[i];
         json_write_open(&json, '{');
         write_text(&json, "name", file->part->name);
-        json_write_key(&json, "bytes");
-        json_write_u64(&json, file->part->size_bytes);
+        json_put_u64(&json, "bytes", file->part->size_bytes);
         if (file->part->version)
             write_text(&json, "version", file->part->version);
         write_checksum(&json, &file->found[CHECKSUM_SHA256]);

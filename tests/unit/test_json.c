@@ -206,12 +206,34 @@ static void integers_are_exact_or_refused(void **state)
         json_init(&json, refused[n], strlen(refused[n]), NULL);
         assert_false(json_take_u64(&json, &u) && json_end(&json));
     }
-    json_init(&json, "9223372036854775808", 19, NULL);
-    assert_false(json_take_i64(&json, &i));
-    json_init(&json, "-9223372036854775809", 20, NULL);
-    assert_false(json_take_i64(&json, &i));
-    json_init(&json, "- 1", 3, NULL);
-    assert_false(json_take_i64(&json, &i));
+    static const char *const no_integers[] = {"- 1", "-", "--1", "-01", "-1.0", "1e2", "-1E2", "\"1\"", "true", ""};
+    for (size_t n = 0; n < sizeof no_integers / sizeof *no_integers; n++) {
+        json_init(&json, no_integers[n], strlen(no_integers[n]), NULL);
+        assert_false(json_take_i64(&json, &i) && json_end(&json));
+    }
+}
+
+static void signed_integers_are_clipped_to_64_bits(void **state)
+{
+    static const struct {
+        const char *text;
+        int64_t value;
+    } rows[] = {{"9223372036854775807", INT64_MAX},
+                {"9223372036854775808", INT64_MAX},
+                {"-9223372036854775808", INT64_MIN},
+                {"-9223372036854775809", INT64_MIN},
+                {"99999999999999999999999999999999", INT64_MAX},
+                {"-99999999999999999999999999999999", INT64_MIN},
+                {"-0", 0},
+                {"-17", -17}};
+    struct json json;
+    int64_t i;
+    (void)state;
+    for (size_t n = 0; n < sizeof rows / sizeof *rows; n++) {
+        json_init(&json, rows[n].text, strlen(rows[n].text), NULL);
+        assert_true(json_take_i64(&json, &i) && json_end(&json));
+        assert_true(i == rows[n].value);
+    }
 }
 
 static void errors_tell_the_place(void **state)
@@ -293,11 +315,17 @@ static void written_strings_are_read_back(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(well_formed_values_are_skipped),       cmocka_unit_test(malformed_values_are_refused),
-        cmocka_unit_test(every_cut_of_a_document_is_refused),   cmocka_unit_test(nesting_is_limited),
-        cmocka_unit_test(values_are_walked_in_order),           cmocka_unit_test(surrogate_pairs_become_one_character),
-        cmocka_unit_test(integers_are_exact_or_refused),        cmocka_unit_test(errors_tell_the_place),
-        cmocka_unit_test(the_arena_cap_bounds_escaped_strings), cmocka_unit_test(the_writer_sets_commas_and_quotes),
+        cmocka_unit_test(well_formed_values_are_skipped),
+        cmocka_unit_test(malformed_values_are_refused),
+        cmocka_unit_test(every_cut_of_a_document_is_refused),
+        cmocka_unit_test(nesting_is_limited),
+        cmocka_unit_test(values_are_walked_in_order),
+        cmocka_unit_test(surrogate_pairs_become_one_character),
+        cmocka_unit_test(integers_are_exact_or_refused),
+        cmocka_unit_test(signed_integers_are_clipped_to_64_bits),
+        cmocka_unit_test(errors_tell_the_place),
+        cmocka_unit_test(the_arena_cap_bounds_escaped_strings),
+        cmocka_unit_test(the_writer_sets_commas_and_quotes),
         cmocka_unit_test(written_strings_are_read_back),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

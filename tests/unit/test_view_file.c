@@ -63,13 +63,15 @@ static void order_names_and_bounds_are_kept(void **state)
     assert_false(file.has_empty_slices);
 }
 
-static void the_extreme_bounds_fit(void **state)
+static void bounds_beyond_64_bits_clip_like_any_other(void **state)
 {
     (void)state;
-    struct view_file file =
-        parse("{\"tensors\":[{\"name\":\"w\",\"slices\":[[-9223372036854775808,9223372036854775807]]}]}");
-    assert_true(file.view.items[0].slices[0].start == INT64_MIN);
-    assert_true(file.view.items[0].slices[0].stop == INT64_MAX);
+    struct view_file file = parse("{\"tensors\":[{\"name\":\"w\",\"slices\":[[-9223372036854775808,9223372036854775807],"
+                                  "[-99999999999999999999,99999999999999999999]]}]}");
+    for (size_t d = 0; d < 2; d++) {
+        assert_true(file.view.items[0].slices[d].start == INT64_MIN);
+        assert_true(file.view.items[0].slices[d].stop == INT64_MAX);
+    }
 }
 
 static void an_empty_list_of_slices_is_told_apart_from_none(void **state)
@@ -125,10 +127,9 @@ static void no_tensors_at_all_are_refused(void **state)
 
 static void an_item_that_is_wrong_is_named(void **state)
 {
-    static const char *const slices[] = {
-        "{}",         "0",        "\"0:1\"",     "[0]",       "[[0]]",
-        "[[0,1,2]]",  "[[0,1],]", "[[\"0\",1]]", "[[0.5,1]]", "[[1e3,2]]",
-        "[[true,2]]", "[true]",   "[[]]",        "[[0 1]]",   "[[9223372036854775808,null]]"};
+    static const char *const slices[] = {"{}",         "0",        "\"0:1\"",     "[0]",       "[[0]]",
+                                         "[[0,1,2]]",  "[[0,1],]", "[[\"0\",1]]", "[[0.5,1]]", "[[1e3,2]]",
+                                         "[[true,2]]", "[true]",   "[[]]",        "[[0 1]]"};
     char text[200];
     (void)state;
     for (size_t i = 0; i < sizeof slices / sizeof slices[0]; i++) {
@@ -196,7 +197,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_teardown(order_names_and_bounds_are_kept, tear_down),
-        cmocka_unit_test_teardown(the_extreme_bounds_fit, tear_down),
+        cmocka_unit_test_teardown(bounds_beyond_64_bits_clip_like_any_other, tear_down),
         cmocka_unit_test_teardown(an_empty_list_of_slices_is_told_apart_from_none, tear_down),
         cmocka_unit_test_teardown(alignment_is_a_power_of_two_up_to_two_mebibytes, tear_down),
         cmocka_unit_test_teardown(a_text_that_is_no_view_is_refused, tear_down),
