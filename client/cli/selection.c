@@ -102,11 +102,6 @@ static int make_item(const struct view_args *options, const struct choosing *cho
 {
     const struct catalog_tensor *tensor = &choosing->catalog->tensors[chosen->tensor];
     item->name = arena_text(arena, tensor->name, tensor->name_length);
-    if (strlen(item->name) != tensor->name_length) {
-        char name[TEXT_NAME_CHARS];
-        return fail(choosing->error, ERROR_UNIMPLEMENTED, "NUL_IN_NAME", "tensor '%s' has a NUL character in its name",
-                    text_escape(tensor->name, tensor->name_length, name));
-    }
     if (chosen->slice) {
         item->n_slices = chosen->slice->n_slices;
         item->slices = chosen->slice->slices;

@@ -19,7 +19,7 @@
 #include "source/source.h"
 
 struct tensor_record {
-    const char *name; /* NUL-terminated; may also hold NULs: name_length counts */
+    const char *name; /* NUL-terminated */
     uint32_t name_length;
     uint32_t file; /* index into source->files */
     enum dtype dtype;

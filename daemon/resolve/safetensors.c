@@ -160,6 +160,15 @@ static int read_entry(struct reader *reader, struct entry *entry)
     return json_ok(&reader->json) ? 0 : fail_entry(reader, entry);
 }
 
+/* Names travel as C strings and protobuf-c's texts, which end at a NUL: what lies behind it would be lost on the way. */
+static int check_name(const struct reader *reader, const struct json_string *name)
+{
+    if (!memchr(name->text, '\0', name->length))
+        return 0;
+    return fail_tensor(reader->error, ERROR_UNIMPLEMENTED, "NUL_IN_NAME", name,
+                       "names with a NUL character cannot be handed on");
+}
+
 static int read_header(struct reader *reader)
 {
     struct json_string key;
@@ -174,7 +183,7 @@ static int read_header(struct reader *reader)
         ARRAY_RESERVE(reader->entries, reader->n_entries, reader->entry_capacity);
         struct entry *entry = &reader->entries[reader->n_entries++];
         *entry = (struct entry){.name = key};
-        if (read_entry(reader, entry) < 0)
+        if (check_name(reader, &key) < 0 || read_entry(reader, entry) < 0)
             return -1;
     }
     return json_end(&reader->json) ? 0 : fail_json(reader);

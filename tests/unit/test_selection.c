@@ -18,9 +18,8 @@ static struct catalog_tensor tensors[] = {
     {.name = "norm", .name_length = 4, .shape = shape, .rank = 1},
     {.name = "l.10.w", .name_length = 6, .shape = shape, .rank = 2},
     {.name = "a[0]", .name_length = 4, .shape = shape, .rank = 1},
-    {.name = "nul\0l", .name_length = 5, .shape = shape, .rank = 1},
 };
-enum { N_NAMED = 6, N_ALL = 7 };
+enum { N_NAMED = 6 };
 static struct catalog catalog = {.reference = "disk:/m", .tensors = tensors, .n_tensors = N_NAMED};
 
 static struct args args;
@@ -157,14 +156,6 @@ static void an_artifact_without_tensors_is_taken_whole(void **state)
     assert_null(selection_view(&selection));
 }
 
-static void a_name_that_cannot_be_asked_for_is_refused_not_cut(void **state)
-{
-    (void)state;
-    catalog.n_tensors = N_ALL;
-    assert_int_equal(choose("--tensor", "nul*", NULL), -1);
-    assert_int_equal(error.code, ERROR_UNIMPLEMENTED);
-}
-
 static void an_empty_list_of_slices_fits_only_a_tensor_without_dimensions(void **state)
 {
     static struct catalog_tensor held[] = {{.name = "scalar", .name_length = 6},
@@ -194,7 +185,6 @@ int main(void)
         cmocka_unit_test_setup_teardown(an_explicit_slice_wins_over_tensor_parallelism, set_up, tear_down),
         cmocka_unit_test_setup_teardown(an_empty_list_of_slices_fits_only_a_tensor_without_dimensions, set_up, tear_down),
         cmocka_unit_test_setup_teardown(an_artifact_without_tensors_is_taken_whole, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(a_name_that_cannot_be_asked_for_is_refused_not_cut, set_up, tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
