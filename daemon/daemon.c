@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -22,6 +23,8 @@
 #include "transport/transport.h"
 
 enum { HEADER_CACHE_BYTES = 256 << 20, DRAIN_POLL_MS = 10 };
+#define N_HELPERS                                                                                                           \
+    "8" /* they wait for disks and servers: with libuv's four, a few slow checkpoints would hold up all others */
 
 struct config_list {
     struct config_list *next;
@@ -255,12 +258,24 @@ static void log_ready(const struct daemon *daemon)
              LOG_MS("start_ms", clock_now_ns() - daemon->started_ns));
 }
 
+/* Replicas, part files and connections all cost descriptors, and the usual limit is for programs that use select(). */
+static void allow_descriptors(void)
+{
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < limit.rlim_max) {
+        limit.rlim_cur = limit.rlim_max;
+        setrlimit(RLIMIT_NOFILE, &limit);
+    }
+}
+
 int daemon_start(struct daemon *daemon, const char *config_path, const struct config *config, struct error *error)
 {
     struct supervisor_sockets passed = supervisor_take_sockets();
     *daemon = (struct daemon){.config_path = config_path, .started_ns = clock_now_ns()};
     keep_config(daemon, config);
     signal(SIGPIPE, SIG_IGN);
+    allow_descriptors();
+    setenv("UV_THREADPOOL_SIZE", N_HELPERS, 0);
     prctl(PR_SET_DUMPABLE, 0); /* nobody but root may write to our memory through /proc/PID/mem */
     if (log_open(config->logging.file, (enum log_level)config->logging.level, (enum log_format)config->logging.format,
                  error) != 0)

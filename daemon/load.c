@@ -48,6 +48,11 @@ static void settle_echoes(struct ticket_internal *internal, const struct error *
     }
 }
 
+static void client_left(struct error *error)
+{
+    fail(error, ERROR_CANCELLED, "CLIENT_LEFT", "the client cancelled, disconnected or passed its deadline");
+}
+
 void load_finish_ticket(struct ticket_internal *internal, const struct error *error)
 {
     struct ticket *ticket = internal->ticket;
@@ -57,7 +62,7 @@ void load_finish_ticket(struct ticket_internal *internal, const struct error *er
     internal->state = TICKET_DONE;
     ticket->total_ns = clock_now_ns() - internal->submitted_ns;
     if (internal->cancelled) {
-        fail(&cancelled, ERROR_CANCELLED, "CLIENT_LEFT", "the client cancelled, disconnected or passed its deadline");
+        client_left(&cancelled);
         error = &cancelled;
     }
     load_log_ticket(ticket, internal->goal == GOAL_PLAN, error);
@@ -159,9 +164,15 @@ static void commit_load(struct loop_work *work)
         load->failed = true;
 }
 
+/* A load whose last client left while it was sealed publishes nothing, either. */
 static void load_committed(struct loop_work *work)
 {
-    finish_load((struct load *)work);
+    struct load *load = (struct load *)work;
+    if (!load->failed && load->abandoned) {
+        load->failed = true;
+        client_left(&load->error);
+    }
+    finish_load(load);
 }
 
 static void run_done(struct run *run, void *data, const struct error *error)
@@ -284,10 +295,18 @@ void load_run(struct load *load, struct collective *collective, uint32_t rank, u
                                                                        .n_sharers = n_sharers});
 }
 
+static bool find_descriptors(struct ticket_internal *internal, const struct error *error)
+{
+    return !internal->cancelled && replica_free_descriptors(internal->target.replicas, error, &internal->n_to_evict);
+}
+
 void load_start_alone(struct ticket_internal *internal)
 {
     struct error error;
-    struct load *load = load_prepare(internal, &error);
+    struct load *load;
+    do
+        load = load_prepare(internal, &error);
+    while (!load && find_descriptors(internal, &error));
     if (!load) {
         load_finish_ticket(internal, &error);
         return;
@@ -446,11 +465,17 @@ static void resolve_ticket(struct loop_work *work)
     ticket->resolve_ns = clock_now_ns() - start;
 }
 
+static void submit_resolve(struct ticket_internal *internal);
+
 static void ticket_resolved(struct loop_work *work)
 {
     struct ticket_internal *internal = (struct ticket_internal *)work;
     struct ticket *ticket = internal->ticket;
     const struct load_services *services = internal->table->services;
+    if (internal->failed && find_descriptors(internal, &internal->error)) {
+        submit_resolve(internal);
+        return;
+    }
     if (internal->failed || internal->cancelled) {
         load_finish_ticket(internal, &internal->error);
         return;
@@ -463,6 +488,13 @@ static void ticket_resolved(struct loop_work *work)
         return;
     ticket->costs = calibration_get(services->calibration, internal->artifact->source->caps.device_id);
     submit_plan(internal);
+}
+
+static void submit_resolve(struct ticket_internal *internal)
+{
+    internal->state = TICKET_RESOLVING;
+    internal->work = (struct loop_work){.do_work = resolve_ticket, .done = ticket_resolved};
+    loop_submit(internal->table->services->loop, &internal->work);
 }
 
 /* --- tickets ------------------------------------------------------------------------------------------------------ */
@@ -488,9 +520,7 @@ void ticket_submit(struct ticket *ticket, enum ticket_goal goal, const struct ti
     internal->config = internal->table->services->config;
     internal->target = (struct load_target){internal->table->services->device, internal->table->services->replicas};
     internal->submitted_ns = clock_now_ns();
-    internal->state = TICKET_RESOLVING;
-    internal->work = (struct loop_work){.do_work = resolve_ticket, .done = ticket_resolved};
-    loop_submit(internal->table->services->loop, &internal->work);
+    submit_resolve(internal);
 }
 
 static void leave_load(struct ticket_internal *internal)

@@ -30,6 +30,7 @@ struct ticket_internal {
     const struct config *config; /* as it was at submit */
     struct load_target target;   /* host memory until the request was looked at */
     bool cancelled;
+    size_t n_to_evict;  /* see replica_free_descriptors() */
     struct error error; /* of the helper's stage */
     bool failed;
     struct artifact *artifact; /* own reference between resolve and mapping */
@@ -60,9 +61,9 @@ struct load {
     enum verify_policy verify;
     struct ticket_internal *tickets;
     uint64_t started_ns;
-    bool abandoned; /* no ticket is left: not to be joined any more; atomic, its commit asks */
-    bool shared_the_host; /* another load ran beside it: its times teach nothing */
-    struct team *team; /* of a collective, until all its runs are done */
+    bool abandoned;           /* no ticket is left: not to be joined any more; atomic, its commit asks */
+    bool shared_the_host;     /* another load ran beside it: its times teach nothing */
+    struct team *team;        /* of a collective, until all its runs are done */
     struct load *next_parked; /* done before the others of its team */
     struct error error;
     bool failed;

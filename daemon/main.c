@@ -1,9 +1,11 @@
 /* tensorcastd: the command line. `tensorcastd --config FILE` serves; the other flags look at the configuration only. */
+#include <errno.h>
 #include <getopt.h>
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "base/loop.h"
+#include "base/standard_fds.h"
 #include "config/config.h"
 #include "daemon.h"
 
@@ -30,20 +32,36 @@ struct arguments {
 static void parse(int argc, char **argv, struct arguments *arguments)
 {
     enum { PRINT_DOCS = 'd' };
-    static const struct option options[] = {
-        {"config", required_argument, NULL, 'c'}, {"check-config", no_argument, NULL, 'k'},
-        {"print-config", no_argument, NULL, 'p'}, {"print-config-docs", no_argument, NULL, PRINT_DOCS},
-        {"version", no_argument, NULL, 'v'},      {"help", no_argument, NULL, 'h'},
-        {NULL, 0, NULL, 0}};
+    static const struct option options[] = {{"config", required_argument, NULL, 'c'},
+                                            {"check-config", no_argument, NULL, 'k'},
+                                            {"print-config", no_argument, NULL, 'p'},
+                                            {"print-config-docs", no_argument, NULL, PRINT_DOCS},
+                                            {"version", no_argument, NULL, 'v'},
+                                            {"help", no_argument, NULL, 'h'},
+                                            {NULL, 0, NULL, 0}};
     for (int option; (option = getopt_long(argc, argv, "", options, NULL)) != -1;) {
         switch (option) {
-        case 'c': arguments->config_path = optarg; break;
-        case 'k': arguments->action = CHECK_CONFIG; break;
-        case 'p': arguments->action = PRINT_CONFIG; break;
-        case PRINT_DOCS: config_print_markdown(stdout); exit(0);
-        case 'v': printf("tensorcastd %s\n", VERSION); exit(0);
-        case 'h': fputs(usage, stdout); exit(0);
-        default: fputs(usage, stderr); exit(2);
+        case 'c':
+            arguments->config_path = optarg;
+            break;
+        case 'k':
+            arguments->action = CHECK_CONFIG;
+            break;
+        case 'p':
+            arguments->action = PRINT_CONFIG;
+            break;
+        case PRINT_DOCS:
+            config_print_markdown(stdout);
+            exit(0);
+        case 'v':
+            printf("tensorcastd %s\n", VERSION);
+            exit(0);
+        case 'h':
+            fputs(usage, stdout);
+            exit(0);
+        default:
+            fputs(usage, stderr);
+            exit(2);
         }
     }
     if (optind != argc || !arguments->config_path) {
@@ -74,6 +92,7 @@ int main(int argc, char **argv)
 {
     struct arguments arguments = {0};
     struct error error;
+    standard_fds_reserve();
     parse(argc, argv, &arguments);
     const struct config *config = config_load(arguments.config_path, &error);
     if (!config)
@@ -85,5 +104,8 @@ int main(int argc, char **argv)
     else
         printf("%s: ok\n", arguments.config_path);
     config_destroy(config);
-    return 0;
+    if (fflush(stdout) == 0 && !ferror(stdout))
+        return 0;
+    fail_errno(&error, errno, "cannot write to standard output");
+    return complain(&error);
 }

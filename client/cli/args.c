@@ -206,7 +206,7 @@ static int take_value(struct parse *parse, const struct option_row *row, const c
         return 0;
     case OPTION_TEXT:
         *(const char **)place = value;
-        return *value ? 0 : wrong(parse, "--%s needs a %s that is not empty", row->name, row->value);
+        return *value ? 0 : wrong(parse, "--%s needs a value that is not empty: --%s %s", row->name, row->name, row->value);
     case OPTION_DURATION:
         return parse_time(value, (uint64_t *)place)
                    ? 0
@@ -407,7 +407,8 @@ static void print_general_help(FILE *out)
     for (int i = 0; i < COMMAND_COUNT; i++)
         fprintf(out, "  %-10s %s\n", command_table[i].name, command_table[i].summary);
     print_options(OPTIONS_GLOBAL, "Global options, before or after the command", out);
-    fprintf(out, "\nAn ARTIFACT is disk:PATH, a directory with safetensors files or one such file.\n"
+    fprintf(out, "\nAn ARTIFACT is disk:PATH, a directory with safetensors files or one such file, or the same in a store:\n"
+                 "gs://BUCKET/PATH, s3://BUCKET/PATH, hf://OWNER/NAME, https://HOST/PATH.\n"
                  "Exit status: 0 done, 1 failed, 2 wrong usage, 130 interrupted.\n"
                  "'tensorcast COMMAND --help' tells more; so does man tensorcast.\n");
 }

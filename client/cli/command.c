@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "base/standard_fds.h"
 #include "command_table.h"
 #include "interrupt.h"
 
@@ -32,10 +33,21 @@ static void print_error(const struct error *error)
     fputc('\n', stderr);
 }
 
+static int perform(const struct args *args, struct error *error)
+{
+    if (!args->help && !args->version)
+        return run_command[args->command](args, error);
+    if (args->help)
+        args_print_help(args->command, stdout);
+    else
+        printf("tensorcast %s\n", VERSION);
+    return 0;
+}
+
 static int run(const struct args *args)
 {
     struct error error = {0};
-    int status = run_command[args->command](args, &error);
+    int status = perform(args, &error);
     if (status == 0 && (fflush(stdout) != 0 || ferror(stdout)))
         status = fail_errno(&error, errno, "cannot write to standard output");
     if (interrupt_seen())
@@ -49,16 +61,9 @@ int command_main(int argc, char **argv)
 {
     struct args args;
     struct error error = {0};
-    int status = EXIT_DONE;
+    standard_fds_reserve();
     interrupt_install();
-    if (args_parse(argc, argv, &args, &error) < 0)
-        status = usage_error(&args, &error);
-    else if (args.help)
-        args_print_help(args.command, stdout);
-    else if (args.version)
-        printf("tensorcast %s\n", VERSION);
-    else
-        status = run(&args);
+    int status = args_parse(argc, argv, &args, &error) < 0 ? usage_error(&args, &error) : run(&args);
     args_fini(&args);
     return status;
 }

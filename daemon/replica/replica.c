@@ -172,6 +172,23 @@ int replica_reserve(struct replica_table *table, uint64_t bytes, struct error *e
     return 0;
 }
 
+bool replica_free_descriptors(struct replica_table *table, const struct error *error, size_t *counter)
+{
+    struct replica *newer;
+    size_t n_dropped = 0;
+    if (strcmp(error->reason, "TOO_MANY_OPEN_FILES") != 0)
+        return false;
+    *counter = 2 * *counter + 1;
+    for (struct replica *replica = table->oldest; replica && n_dropped < *counter; replica = newer) {
+        newer = replica->newer;
+        if (replica->n_pins)
+            continue;
+        drop(table, replica, "descriptors");
+        n_dropped++;
+    }
+    return n_dropped > 0;
+}
+
 void replica_unreserve(struct replica_table *table, uint64_t bytes)
 {
     table->reserved_bytes -= bytes;

@@ -54,6 +54,8 @@ static int send_result(struct materialize *m, struct error *error)
     Tensorcast__Daemon__V1__MaterializeEvent event = TENSORCAST__DAEMON__V1__MATERIALIZE_EVENT__INIT;
     Tensorcast__Daemon__V1__LoadResult result = TENSORCAST__DAEMON__V1__LOAD_RESULT__INIT;
     bool is_ours = !replica->segment->region;
+    if (rpc_call_is_left(m->call)) /* its tokens were revoked when it went: one more would pin the replica */
+        return fail(error, ERROR_CANCELLED, "CLIENT_LEFT", "the client disconnected");
     if (is_ours &&
         handoff_grant(m->daemon->handoff, replica, rpc_call_uid(m->call), rpc_call_connection(m->call), token, error) != 0)
         return -1;

@@ -1,4 +1,5 @@
-/* Resolve: what an artifact holds. Headers are read and lists are built on a helper thread. */
+/* Resolve: what an artifact holds. Headers are read and the answer, which may have megabytes, is packed on a helper thread.
+ */
 #include <stdlib.h>
 
 #include "base/memory.h"
@@ -10,44 +11,56 @@ struct resolve {
     struct loop_work work; /* first */
     struct rpc_call *call;
     const Tensorcast__Daemon__V1__ResolveRequest *request;
+    struct daemon *daemon;
     const struct config *config;
-    struct header_cache *headers;
-    struct stores *stores;
-    struct artifact *artifact;
-    Tensorcast__Daemon__V1__ResolveResponse *response;
-    char *source_index, *canonical_index;
-    struct arena arena;
+    size_t n_to_evict;      /* see replica_free_descriptors() */
+    struct rpc_out *answer; /* NULL = it failed */
     struct error error;
 };
+
+static struct rpc_out *pack(const struct artifact *artifact, const Tensorcast__Daemon__V1__ResolveRequest *request)
+{
+    struct arena arena;
+    char *source_index = NULL, *canonical_index = NULL;
+    arena_init(&arena, 0);
+    Tensorcast__Daemon__V1__ResolveResponse *response = codec_artifact(artifact, request->known_identity, &arena);
+    if (request->include_indexes) {
+        response->source_index_json = source_index = artifact_source_index_json(artifact);
+        response->canonical_index_json = canonical_index = artifact_canonical_index_json(artifact);
+    }
+    struct rpc_out *packed = rpc_pack(&response->base);
+    free(source_index);
+    free(canonical_index);
+    arena_fini(&arena);
+    return packed;
+}
 
 static void resolve_artifact(struct loop_work *work)
 {
     struct resolve *resolve = (struct resolve *)work;
     struct source_options options = {.trusted_roots = resolve->config->disk.trusted_roots,
                                      .n_trusted_roots = resolve->config->disk.n_trusted_roots,
-                                     .stores = resolve->stores};
-    if (artifact_resolve(resolve->request->artifact, &options, resolve->headers, resolve->request->fresh, &resolve->artifact,
-                         &resolve->error) != 0)
+                                     .stores = resolve->daemon->services.stores};
+    struct artifact *artifact;
+    if (artifact_resolve(resolve->request->artifact, &options, resolve->daemon->services.headers, resolve->request->fresh,
+                         &artifact, &resolve->error) != 0)
         return;
-    resolve->response = codec_artifact(resolve->artifact, resolve->request->known_identity, &resolve->arena);
-    if (resolve->request->include_indexes) {
-        resolve->response->source_index_json = resolve->source_index = artifact_source_index_json(resolve->artifact);
-        resolve->response->canonical_index_json = resolve->canonical_index =
-            artifact_canonical_index_json(resolve->artifact);
-    }
+    resolve->answer = pack(artifact, resolve->request);
+    artifact_unref(artifact);
 }
 
 static void answer(struct loop_work *work)
 {
     struct resolve *resolve = (struct resolve *)work;
-    if (resolve->response)
-        rpc_call_reply(resolve->call, &resolve->response->base);
+    struct daemon *daemon = resolve->daemon;
+    if (!resolve->answer && replica_free_descriptors(daemon->services.replicas, &resolve->error, &resolve->n_to_evict)) {
+        loop_submit(daemon->loop, &resolve->work);
+        return;
+    }
+    if (resolve->answer)
+        rpc_call_reply_packed(resolve->call, resolve->answer);
     else
         rpc_call_fail(resolve->call, &resolve->error);
-    free(resolve->source_index);
-    free(resolve->canonical_index);
-    artifact_unref(resolve->artifact);
-    arena_fini(&resolve->arena);
     free(resolve);
 }
 
@@ -58,9 +71,7 @@ void method_resolve(struct rpc_call *call, const ProtobufCMessage *request, void
     resolve->work = (struct loop_work){.do_work = resolve_artifact, .done = answer};
     resolve->call = call;
     resolve->request = (const Tensorcast__Daemon__V1__ResolveRequest *)request;
+    resolve->daemon = daemon;
     resolve->config = daemon->config;
-    resolve->headers = daemon->services.headers;
-    resolve->stores = daemon->services.stores;
-    arena_init(&resolve->arena, 0);
     loop_submit(daemon->loop, &resolve->work);
 }

@@ -9,7 +9,7 @@
 #include "rpc/methods.h"
 #include "tensorcast/daemon/v1/store_daemon.pb-c.h"
 
-/* Lists grow one element at a time in the arena of the answer; a host has tens of each. */
+/* Lists double in the arena of the answer. */
 struct status {
     Tensorcast__Daemon__V1__StatusResponse response;
     struct arena arena;
@@ -17,12 +17,18 @@ struct status {
 
 #define APPEND(status, list, element)                                                                                       \
     do {                                                                                                                    \
-        void *grown_ = arena_array(&(status)->arena, (status)->response.n_##list + 1, sizeof(void *));                      \
-        for (size_t i_ = 0; i_ < (status)->response.n_##list; i_++)                                                         \
-            ((void **)grown_)[i_] = (status)->response.list[i_];                                                            \
-        (status)->response.list = grown_;                                                                                   \
+        size_t n_ = (status)->response.n_##list;                                                                            \
+        if ((n_ & (n_ - 1)) == 0) /* none, or a power of two: full */                                                       \
+            (status)->response.list = grow(&(status)->arena, (status)->response.list, n_);                                  \
         (status)->response.list[(status)->response.n_##list++] = (element);                                                 \
     } while (0)
+
+/* Room for twice as many pointers. */
+static void *grow(struct arena *arena, const void *list, size_t count)
+{
+    void *grown = arena_array(arena, 2 * count + 1, sizeof(void *));
+    return count ? memcpy(grown, list, count * sizeof(void *)) : grown;
+}
 
 static double seconds(uint64_t ns)
 {

@@ -18,6 +18,7 @@
 
 struct rpc_server;
 struct rpc_call;
+struct rpc_out; /* a packed message */
 
 struct rpc_method {
     const ProtobufCServiceDescriptor *service;
@@ -55,6 +56,9 @@ uint64_t rpc_server_connections(const struct rpc_server *server);
 void rpc_server_set_limits(struct rpc_server *server, uint64_t max_connections_per_uid); /* reload */
 
 void rpc_call_reply(struct rpc_call *call, const ProtobufCMessage *message); /* unary: message and OK */
+/* The same in two steps, so that a reply of megabytes is packed beside the loop. rpc_pack(): any thread. */
+struct rpc_out *rpc_pack(const ProtobufCMessage *message);
+void rpc_call_reply_packed(struct rpc_call *call, struct rpc_out *packed); /* takes it */
 /* Stream: queues one message. Progress is to be coalesced: send it only while rpc_call_idle(). A client that leaves 16
  * messages unread is cut off with RESOURCE_EXHAUSTED, which the handler sees as a cancel. */
 void rpc_call_send(struct rpc_call *call, const ProtobufCMessage *message);
@@ -66,6 +70,7 @@ void rpc_call_end(struct rpc_call *call);                             /* stream:
 void rpc_call_fail(struct rpc_call *call, const struct error *error); /* code, message, google.rpc.ErrorInfo */
 
 void rpc_call_on_cancel(struct rpc_call *call, void (*fn)(void *data), void *data);
+bool rpc_call_is_left(const struct rpc_call *call); /* its client is gone; on_cancel may have yet to say so */
 uid_t rpc_call_uid(const struct rpc_call *call);
 uint64_t rpc_call_connection(const struct rpc_call *call);  /* unique per connection of this process's life */
 uint64_t rpc_call_deadline_ns(const struct rpc_call *call); /* clock_now_ns() scale; UINT64_MAX = none */

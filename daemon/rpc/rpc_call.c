@@ -151,14 +151,19 @@ static void on_written(struct loop_task *task)
     unref(call);
 }
 
-static void enqueue(struct rpc_call *call, const ProtobufCMessage *message)
+struct rpc_out *rpc_pack(const ProtobufCMessage *message)
 {
-    size_t bytes = protobuf_c_message_get_packed_size(message);
-    grpc_slice slice = grpc_slice_malloc(bytes);
+    grpc_slice slice = grpc_slice_malloc(protobuf_c_message_get_packed_size(message));
     protobuf_c_message_pack(message, GRPC_SLICE_START_PTR(slice));
     struct rpc_out *out = memory_alloc(sizeof *out);
     out->buffer = grpc_raw_byte_buffer_create(&slice, 1);
     grpc_slice_unref(slice);
+    return out;
+}
+
+static void enqueue(struct rpc_call *call, struct rpc_out *out)
+{
+    size_t bytes = grpc_byte_buffer_length(out->buffer);
     *call->last_out = out;
     call->last_out = &out->next;
     call->n_out++;
@@ -188,14 +193,20 @@ void rpc_call_send(struct rpc_call *call, const ProtobufCMessage *message)
                                      NULL);
         return;
     }
-    enqueue(call, message);
+    enqueue(call, rpc_pack(message));
     pump(call);
 }
 
 void rpc_call_reply(struct rpc_call *call, const ProtobufCMessage *message)
 {
-    if (!call->cancelled)
-        enqueue(call, message);
+    rpc_call_reply_packed(call, rpc_pack(message));
+}
+
+void rpc_call_reply_packed(struct rpc_call *call, struct rpc_out *out)
+{
+    enqueue(call, out);
+    if (call->cancelled)
+        drop_output(call);
     finish(call);
 }
 
@@ -241,6 +252,12 @@ void rpc_call_on_idle(struct rpc_call *call, void (*fn)(void *data), void *data)
     call->idle_data = data;
 }
 
+bool rpc_call_is_left(const struct rpc_call *call)
+{
+    return call->cancelled || call->connection == 0 ||
+           rpc_connections_find(call->server->connections, call->number, call->peer) != call->connection;
+}
+
 uid_t rpc_call_uid(const struct rpc_call *call)
 {
     return call->peer->uid;
@@ -277,12 +294,6 @@ static void decode(struct rpc_call *call)
     fail(&call->decode_error, ERROR_INVALID_ARGUMENT, "MALFORMED_MESSAGE", "the request message cannot be read");
 }
 
-static bool client_is_gone(struct rpc_call *call)
-{
-    return call->cancelled || call->connection == 0 ||
-           rpc_connections_find(call->server->connections, call->number, call->peer) != call->connection;
-}
-
 static int refuse(const struct rpc_call *call, struct error *error)
 {
     if (!call->route)
@@ -303,7 +314,7 @@ static void dispatch(struct rpc_call *call)
     struct error error;
     if (call->ended)
         return; /* a bidi call whose last receive came back empty */
-    if (client_is_gone(call))
+    if (rpc_call_is_left(call))
         rpc_call_end(call);
     else if (call->route && call->route->kind == RPC_BIDI && !call->has_message)
         rpc_call_end(call);

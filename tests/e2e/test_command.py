@@ -134,10 +134,35 @@ def test_output_into_a_pipe_is_streamed(alone, models, small, tmp_path):
     assert (tmp_path / "pipe").is_fifo()
 
 
-def test_a_full_standard_output_is_an_error(alone, models, small):
+@pytest.mark.parametrize("arguments", [["inspect", "disk:{models}/m", "--standalone"], ["--help"], ["load", "--help"], ["--version"]],
+                         ids=" ".join)
+def test_a_full_standard_output_is_an_error(alone, models, small, arguments):
     with open("/dev/full", "w") as full:
-        outcome = alone.spawn("inspect", f"disk:{models}/m", "--standalone", stdout=full)
+        outcome = alone.spawn(*[word.format(models=models) for word in arguments], stdout=full)
         assert outcome.wait(20) == 1 and "standard output" in outcome.stderr.read()
+
+
+@pytest.mark.parametrize("closed", [">&-", "<&- >&- 2>&-"])
+def test_a_closed_standard_output_is_an_error_and_nothing_else_gets_what_is_printed(daemon, models, small, tmp_path, closed):
+    command = f'"{CLI}" load "disk:{models}/m" --json --out "{tmp_path}/o" {closed}'
+    done = subprocess.run(["bash", "-c", command], env=daemon.cli.environment, capture_output=True, text=True, timeout=30)
+    assert done.returncode == 1 and done.stdout == ""
+    assert "Bad file descriptor" in done.stderr or "2>" in closed
+    assert set(checkpoints.read_back(tmp_path / "o")) == set(small)
+
+
+def test_a_part_file_of_any_name_is_shown_and_loaded(alone, daemon, models):
+    (models / "m").mkdir()
+    checkpoints.write(models / "other", {"w": checkpoints.blob(1, 64)})
+    os.rename(models / "other" / "model.safetensors", os.fsencode(models / "m") + b"/p\xff.safetensors")
+    for cli in (daemon.cli, alone):
+        more = [] if cli is daemon.cli else ["--standalone"]
+        (file,) = cli.json("inspect", f"disk:{models}/m", *more)["files"]
+        assert file["name"].endswith(".safetensors") and cli.ok("load", f"disk:{models}/m", *more)
+    reference = f"disk:{models}/m".encode()
+    with daemon.channel() as channel:
+        answer = channel.unary_unary("/tensorcast.daemon.v1.StoreDaemon/Resolve")(b"\x0a" + bytes([len(reference)]) + reference)
+    assert b"p\\xff.safetensors" in answer
 
 
 def test_control_characters_of_names_reach_no_terminal(alone, models):

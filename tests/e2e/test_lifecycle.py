@@ -1,6 +1,7 @@
 """Life under a service manager: socket activation, readiness notes, reload, and what a stop leaves behind."""
 import fcntl
 import os
+import resource
 import signal
 import socket
 import subprocess
@@ -108,6 +109,19 @@ def test_descriptors_meant_for_another_process_are_ignored(start):
     daemon.start(environment={"LISTEN_PID": "1", "LISTEN_FDS": "1"})
     assert daemon.serving() and daemon.stop() == 0
     assert not daemon.socket.exists()
+
+
+def test_it_takes_as_many_descriptors_as_it_may_have(start):
+    daemon = start(limits={resource.RLIMIT_NOFILE: (128, 4000)})
+    assert resource.prlimit(daemon.process.pid, resource.RLIMIT_NOFILE) == (4000, 4000)
+
+
+@pytest.mark.parametrize("action", ["--print-config", "--check-config"])
+def test_a_configuration_that_cannot_be_printed_is_an_error(start, action):
+    with open("/dev/full", "w") as full:
+        done = subprocess.run([DAEMON, "--config", start(running=False).config, action], stdout=full, stderr=subprocess.PIPE,
+                              text=True, timeout=20)
+    assert done.returncode == 1 and "standard output" in done.stderr
 
 
 def test_a_reload_takes_what_can_change_and_names_what_cannot(start, models):

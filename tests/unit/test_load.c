@@ -2,6 +2,7 @@
 #include "observe/log.h"
 #include "tests/support/load_stage.h"
 
+#include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -112,6 +113,49 @@ static void a_load_that_everybody_left_frees_everything_whenever_they_leave(void
         loop_timer_destroy(canceller.timer);
         stage_close(&stage);
     }
+}
+
+/* A device whose seal takes until somebody says that it may end. */
+static struct device_ops slow_seal_ops;
+static int (*quick_seal)(struct segment *segment, struct error *error);
+static _Atomic bool is_sealing, may_end;
+
+static int seal_slowly(struct segment *segment, struct error *error)
+{
+    is_sealing = true;
+    while (!may_end)
+        sched_yield();
+    return quick_seal(segment, error);
+}
+
+static void leave_while_it_is_sealed(void *data)
+{
+    struct stage_client *client = data;
+    if (!is_sealing || may_end)
+        return;
+    ticket_cancel(client->ticket);
+    may_end = true;
+}
+
+static void a_load_that_everybody_left_while_it_was_sealed_leaves_no_replica(void **state)
+{
+    struct load_stage stage;
+    struct stage_client client;
+    (void)state;
+    stage_open(&stage, 60000);
+    const struct device_ops *real = stage.services.device->ops;
+    slow_seal_ops = *real;
+    quick_seal = real->seal;
+    slow_seal_ops.seal = seal_slowly;
+    stage.services.device->ops = &slow_seal_ops;
+    submit(&stage, &client, "memory:m");
+    struct loop_timer *timer = loop_timer_create(stage.loop, leave_while_it_is_sealed, &client);
+    loop_timer_start(timer, 0, 1);
+    stage_run(&stage);
+    loop_timer_destroy(timer);
+    assert_int_equal(client.code, ERROR_CANCELLED);
+    assert_int_equal(replica_used_bytes(stage.services.replicas), 0);
+    stage_close(&stage);
 }
 
 static void idle_time_zero_drops_a_replica_with_its_last_pin(void **state)
@@ -233,6 +277,7 @@ int main(void)
         cmocka_unit_test(identical_requests_in_flight_share_one_load),
         cmocka_unit_test(a_client_that_leaves_does_not_hurt_the_others),
         cmocka_unit_test(a_load_that_everybody_left_frees_everything_whenever_they_leave),
+        cmocka_unit_test(a_load_that_everybody_left_while_it_was_sealed_leaves_no_replica),
         cmocka_unit_test(idle_time_zero_drops_a_replica_with_its_last_pin),
         cmocka_unit_test(the_least_recently_used_replica_makes_room),
         cmocka_unit_test(what_is_held_is_never_evicted_and_the_error_tells_the_numbers),
