@@ -91,6 +91,7 @@ static void put_status(struct json_writer *writer, const Tensorcast__Daemon__V1_
     json_put_text(writer, "version", status->version);
     json_put_u64(writer, "pid", status->pid);
     json_put_text(writer, "state", status->state);
+    json_put_text(writer, "handoff_socket", status->handoff_socket);
     json_put_double(writer, "uptime_s", status->uptime_s);
     put_memory(writer, status);
     json_put_open(writer, "devices", '[');
