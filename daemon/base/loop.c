@@ -63,9 +63,12 @@ static void on_wake(uv_async_t *wake)
     run_posted(wake->data);
 }
 
+/* Helpers mostly wait: for a store's answers, or for another helper who asks the same. libuv's four would make the ranks of
+ * one host wait for each other, and all of them for one slow server. */
 struct loop *loop_create(void)
 {
     struct loop *loop = memory_alloc(sizeof *loop);
+    setenv("UV_THREADPOOL_SIZE", "32", 0); /* read when the first work is submitted */
     if (uv_loop_init(&loop->uv) || uv_async_init(&loop->uv, &loop->wake, on_wake))
         abort();
     loop->wake.data = loop;

@@ -12,6 +12,7 @@
 #include "base/text.h"
 #include "resolve/artifact_table.h"
 #include "resolve/header_cache.h"
+#include "resolve/resolving.h"
 #include "resolve/safetensors.h"
 #include "resolve/shard_index.h"
 
@@ -401,11 +402,18 @@ static struct artifact *resolve(struct resolver *resolver, const char *reference
     return assemble(resolver, table, identity);
 }
 
-int artifact_resolve(const char *reference, const struct source_options *options, struct header_cache *cache, bool fresh,
-                     struct artifact **artifact, struct error *error)
+struct question {
+    const char *reference;
+    const struct source_options *options;
+    struct header_cache *cache;
+    bool fresh;
+};
+
+static int answer(void *data, struct artifact **artifact, struct error *error)
 {
-    struct resolver resolver = {.cache = cache, .fresh = fresh, .error = error};
-    *artifact = resolve(&resolver, reference, options);
+    const struct question *question = data;
+    struct resolver resolver = {.cache = question->cache, .fresh = question->fresh, .error = error};
+    *artifact = resolve(&resolver, question->reference, question->options);
     source_unref(resolver.source);
     source_unref(resolver.index_source);
     manifest_unref(resolver.manifest);
@@ -413,6 +421,15 @@ int artifact_resolve(const char *reference, const struct source_options *options
     shard_index_destroy(resolver.index);
     free(resolver.index_json);
     return *artifact ? 0 : -1;
+}
+
+int artifact_resolve(const char *reference, const struct source_options *options, struct header_cache *cache, bool fresh,
+                     struct artifact **artifact, struct error *error)
+{
+    struct question question = {reference, options, cache, fresh};
+    if (!cache || fresh || !source_is_remote(reference))
+        return answer(&question, artifact, error);
+    return resolving_share(header_cache_resolving(cache), reference, answer, &question, artifact, error);
 }
 
 struct artifact *artifact_ref(struct artifact *artifact)

@@ -49,7 +49,8 @@ struct artifact {
 
 struct header_cache; /* resolve/header_cache.h: in memory and in the state directory; thread-safe */
 
-/* cache may be NULL; fresh = read and check every header although it is cached. */
+/* cache may be NULL; fresh = read and check every header although it is cached. Callers that ask for the same remote
+ * artifact at the same time, not fresh and with the same cache - and so with the same options - share one answer. */
 int artifact_resolve(const char *reference, const struct source_options *options, struct header_cache *cache, bool fresh,
                      struct artifact **artifact, struct error *error);
 struct artifact *artifact_ref(struct artifact *artifact);

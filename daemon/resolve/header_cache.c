@@ -8,10 +8,12 @@
 #include "resolve/artifact_table.h"
 #include "resolve/header_store.h"
 #include "resolve/lru.h"
+#include "resolve/resolving.h"
 
 struct header_cache {
     struct lru *headers, *tables;
     struct header_store *store; /* NULL = memory only */
+    struct resolving *resolving;
 };
 
 static void ref_header(const void *value)
@@ -45,6 +47,7 @@ int header_cache_create(const char *state_dir, uint64_t memory_cap_bytes, struct
     (*cache)->store = store;
     (*cache)->headers = lru_create(memory_cap_bytes / 2, &header_ops);
     (*cache)->tables = lru_create(memory_cap_bytes / 2, &table_ops);
+    (*cache)->resolving = resolving_create();
     return 0;
 }
 
@@ -55,7 +58,13 @@ void header_cache_destroy(struct header_cache *cache)
     lru_destroy(cache->headers);
     lru_destroy(cache->tables);
     header_store_close(cache->store);
+    resolving_destroy(cache->resolving);
     free(cache);
+}
+
+struct resolving *header_cache_resolving(struct header_cache *cache)
+{
+    return cache->resolving;
 }
 
 uint64_t header_cache_memory_bytes(struct header_cache *cache)

@@ -12,11 +12,13 @@
 
 struct header_cache;
 struct artifact_table;
+struct resolving; /* resolve/resolving.h */
 
 /* state_dir NULL = memory only. A directory that cannot be used is an error. */
 int header_cache_create(const char *state_dir, uint64_t memory_cap_bytes, struct header_cache **cache, struct error *error);
 void header_cache_destroy(struct header_cache *cache); /* accepts NULL */
 uint64_t header_cache_memory_bytes(struct header_cache *cache);
+struct resolving *header_cache_resolving(struct header_cache *cache); /* who uses the cache just now, and for what */
 
 /* Returns a referenced header or NULL. */
 const struct safetensors_header *header_cache_find(struct header_cache *cache, const struct source_identity *identity);

@@ -9,6 +9,7 @@
 #include "base/json.h"
 #include "base/memory.h"
 #include "base/text.h"
+#include "source/hf_trees.h"
 #include "source/source_hf.h"
 #include "source/url.h"
 
@@ -309,14 +310,22 @@ static int go_on(struct source_hf *hf, const struct http_reply *reply, char **ur
     return 1;
 }
 
-int hf_api_list(struct object_source *source, struct error *error)
+static void *create_trees(struct stores *stores)
 {
-    struct source_hf *hf = (struct source_hf *)source;
-    char *folder = http_encode(hf->folder, strlen(hf->folder), true);
-    char *url = format("%s/api/models/%s/tree/%s%s%s?recursive=true", endpoint_of(hf), hf->repository, hf->commit,
-                       *folder ? "/" : "", folder);
+    (void)stores;
+    return hf_trees_create();
+}
+
+static void destroy_trees(void *kept)
+{
+    hf_trees_destroy(kept);
+}
+
+/* Page by page, from that URL on. */
+static int fetch_tree(struct source_hf *hf, const char *first, struct error *error)
+{
+    char *url = memory_copy_text(first);
     int more = 1;
-    free(folder);
     for (int page = 0; more == 1; page++) {
         struct http_reply reply = {0};
         more = page == OBJECT_MAX_PAGES ? fail_document(hf, "the tree has too many pages", error)
@@ -327,4 +336,36 @@ int hf_api_list(struct object_source *source, struct error *error)
     }
     free(url);
     return more;
+}
+
+/* Of the first page: names endpoint, repository, commit and folder. */
+static char *tree_url(const struct source_hf *hf)
+{
+    char *folder = http_encode(hf->folder, strlen(hf->folder), true);
+    char *url = format("%s/api/models/%s/tree/%s%s%s?recursive=true", endpoint_of(hf), hf->repository, hf->commit,
+                       *folder ? "/" : "", folder);
+    free(folder);
+    return url;
+}
+
+static struct hf_trees *trees_of(const struct object_source *source)
+{
+    return stores_keep(source->stores, STORES_HF, create_trees, destroy_trees);
+}
+
+int hf_api_list(struct object_source *source, struct error *error)
+{
+    struct source_hf *hf = (struct source_hf *)source;
+    char *url = tree_url(hf);
+    int known = hf_trees_find(trees_of(source), url, source, error);
+    int failed = known ? (known < 0 ? -1 : 0) : fetch_tree(hf, url, error);
+    free(url);
+    return failed;
+}
+
+void hf_api_listed(struct object_source *source)
+{
+    char *url = tree_url((const struct source_hf *)source);
+    hf_trees_add(trees_of(source), url, source);
+    free(url);
 }

@@ -162,12 +162,20 @@ static int make_table(struct object_source *source, struct error *error)
 {
     if (source->listed || !source->objects_by->list || (source->base.is_single_file && source->objects_by->stat))
         return 0;
+    if (source->refused.code) {
+        *error = source->refused;
+        return -1;
+    }
     int failed = source->objects_by->list(source, error);
     sort_objects(source);
     if (!failed)
         failed = check_unique(source, error);
-    if (failed)
+    if (failed) {
         clear_table(source);
+        source->refused = *error;
+    } else if (source->objects_by->listed) {
+        source->objects_by->listed(source);
+    }
     source->listed = !failed;
     return failed;
 }

@@ -4,8 +4,8 @@
  * calls its objects, where they are, how a request is signed and its answer judged) and one `open` that ends in
  * object_source_init(). Everything else of struct source_ops it takes from here:
  *     const struct source_ops source_gcs_ops = {OBJECT_SOURCE_OPS("gs", struct source_gcs, gcs_open, gcs_close)};
- * Costs: one listing (or one stat of a file) for the life of a source; the first read of a file's head asks for a larger
- * range and keeps it until the header is read, so a header costs one request, two when it is longer than that.
+ * Costs: one listing (or one stat of a file) for the life of a source, even where it is refused; the first read of a file's
+ * head asks for a larger range and keeps it until the header is read, so a header costs one request, two when it is longer.
  * The table is const once listed; reads come from any thread. */
 #ifndef SOURCE_OBJECT_SOURCE_H
 #define SOURCE_OBJECT_SOURCE_H
@@ -52,8 +52,9 @@ struct object_file { /* the handle of an opened file; const while it is read, bu
 
 struct object_ops {
     /* Optional; NULL = the store cannot list, stat is asked name by name. Adds every object of the artifact with
-     * object_source_add(). Called at most once successfully per source; may block. */
+     * object_source_add(). Called at most once per source; may block. */
     int (*list)(struct object_source *source, struct error *error);
+    void (*listed)(struct object_source *source); /* optional: the listing was good; the table is sorted now */
     /* Optional when there is list, which then serves for single files, too. One object: for a reference to a single file,
      * for stores that cannot list, for weak pins. Fills all but `name`. NOT_FOUND when there is none. */
     int (*stat)(struct object_source *source, const char *name, struct object *object, struct error *error);
@@ -69,6 +70,7 @@ struct object_source {
     char *origin;         /* "https://host:port": whose statistics are ours; NULL = all */
     pthread_mutex_t lock; /* of the table while it is made */
     bool listed;
+    struct error refused;    /* why the listing failed; it is not asked for again */
     struct object **objects; /* sorted by name once listed */
     size_t n_objects, objects_capacity;
 };
@@ -100,7 +102,7 @@ void object_source_speed(struct source *source, struct source_speed *speed);
 struct source *object_source_beside(struct source *source);
 
 #define OBJECT_SOURCE_OPS(scheme, type, open_function, close_function)                                                      \
-    .name = (scheme), .source_size = sizeof(type), .open = (open_function), .list = object_source_list,                     \
+    .name = (scheme), .source_size = sizeof(type), .remote = true, .open = (open_function), .list = object_source_list,     \
     .expect = object_source_expect, .open_file = object_source_open_file, .read = object_source_read,                       \
     .check_unchanged = object_source_check_unchanged, .speed = object_source_speed, .beside = object_source_beside,         \
     .close = (close_function)

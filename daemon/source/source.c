@@ -49,6 +49,12 @@ static char *without_trailing_slashes(const char *reference, size_t path_at)
     return copy;
 }
 
+bool source_is_remote(const char *reference)
+{
+    const struct source_ops *ops = find_ops(reference, strcspn(reference, ":"));
+    return ops && ops->remote;
+}
+
 char *source_shown(const char *reference)
 {
     size_t room = strlen(reference) + SHOWN_SPARE_CHARS;

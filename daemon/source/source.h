@@ -79,6 +79,7 @@ struct source_options {
 struct source_ops {
     const char *name;   /* "disk" */
     size_t source_size; /* the core allocates this much, zeroed, beginning with struct source */
+    bool remote;        /* opening one may ask a server; what the files then are, caps.remote says */
     /* Required. Opens the directory or single file behind `path`. Sets is_single_file. */
     int (*open)(struct source *source, const char *path, const struct source_options *options, struct error *error);
     /* Required. Names of the entries of the directory, sorted bytewise, for discovery. UNIMPLEMENTED where no listing
@@ -117,6 +118,7 @@ struct source {
 
 /* Finds the backend by scheme and opens the reference, without any file yet. */
 int source_open(const char *reference, const struct source_options *options, struct source **source, struct error *error);
+bool source_is_remote(const char *reference); /* by its scheme; false for what source_open() would refuse */
 /* A reference for logs, messages and answers: that of a web server loses the values of its query, which may be a signature.
  * malloced. */
 char *source_shown(const char *reference);

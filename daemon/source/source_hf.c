@@ -230,7 +230,8 @@ static int open_source(struct source_hf *hf, struct error *error)
     return cached < 0 ? -1 : 0;
 }
 
-static const struct object_ops object_ops = {.list = hf_api_list, .open = open_file, .close = close_file};
+static const struct object_ops object_ops = {
+    .list = hf_api_list, .listed = hf_api_listed, .open = open_file, .close = close_file};
 
 static int hf_open(struct source *source, const char *path, const struct source_options *options, struct error *error)
 {

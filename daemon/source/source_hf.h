@@ -28,8 +28,9 @@ void source_hf_describe(struct stores *stores, struct stores_line *line);
 
 /* In hf_api.c. Requests carry the token and go to the endpoint only. */
 bool hf_is_commit(const char *revision);
-int hf_api_find_commit(struct source_hf *hf, struct error *error); /* fills commit */
-int hf_api_list(struct object_source *source, struct error *error);
+int hf_api_find_commit(struct source_hf *hf, struct error *error);  /* fills commit */
+int hf_api_list(struct object_source *source, struct error *error); /* asks once for each commit and folder */
+void hf_api_listed(struct object_source *source);
 char *hf_api_file_url(const struct source_hf *hf, const char *name); /* of the pinned commit */
 /* What the endpoint's refusals mean; for struct http_store. */
 enum http_verdict hf_api_judge(const struct source_hf *hf, const struct http_reply *reply, struct error *error);

@@ -46,6 +46,13 @@ def serve(request, settings):
     return make
 
 
+@pytest.fixture
+def daemon_of_hub(start, settings):
+    daemon = start(running=False)
+    daemon.start(environment=settings)
+    return daemon.cli
+
+
 def same(report, weights):  # noqa: F811
     assert checkpoints.digests(report) == {name: checkpoints.digest(array) for name, array in weights.items()}
 
@@ -101,6 +108,25 @@ def test_before_data_a_part_costs_two_requests_and_the_repository_two(serve, fak
     assert len(fake.requests("hub", method="GET")) == 3  # commit, tree, index
     assert len(fake.requests("hub", method="HEAD")) == 3  # where index and parts are
     assert len(fake.requests("cdn")) == 2
+
+
+def test_a_commit_is_asked_about_once(daemon_of_hub, fake, weights):  # noqa: F811
+    commit = fake.world.repository("org/model").commit
+    same(load(daemon_of_hub, "hf://org/model"), weights)
+    fake.journal.clear()
+    same(load(daemon_of_hub, "hf://org/model"), weights)
+    assert [entry["path"] for entry in fake.requests()] == ["/api/models/org/model/revision/main"]
+    fake.journal.clear()
+    same(load(daemon_of_hub, f"hf://org/model@{commit}"), weights)
+    assert not fake.requests()
+
+
+def test_a_new_commit_is_found_although_the_old_one_is_known(daemon_of_hub, fake, weights, tmp_path):  # noqa: F811
+    same(load(daemon_of_hub, "hf://org/model"), weights)
+    other = checkpoints.write(tmp_path / "n", {"a": checkpoints.blob(7, MiB)}, {"b": checkpoints.blob(8, MiB)})
+    fake.world.preload("hub", "org/model", tmp_path / "n")
+    fake.world.repository("org/model").new_commit()
+    same(load(daemon_of_hub, "hf://org/model"), other)
 
 
 def test_a_tree_of_many_pages_is_read_to_its_end(serve, fake, weights):  # noqa: F811

@@ -1,6 +1,8 @@
 """How many requests a load costs, and that bytes are read once: counted at the store."""
 import json
 import tempfile
+import threading
+import time
 from pathlib import Path
 
 import numpy as np
@@ -86,6 +88,36 @@ def test_eight_ranks_at_once_read_the_bytes_of_one(fake, store_daemon):
     assert len(heads) <= RANKS * 4 and len(data) <= 2 * RANKS * 4, "what a rank needs before or after the others is little"
 
 
+def test_eight_clients_that_resolve_at_once_ask_what_one_asks(fake, store_daemon, scheme):
+    placed = place(fake, scheme, *llama())
+    alone = store_daemon().cli.json("inspect", placed.reference)
+    asked = sorted(f"{e['method']} {e['listener']} {e['path']} {e['range']}" for e in fake.requests())
+    fake.journal.clear()
+    gate = threading.Event()
+    fake.fault({"call": lambda: gate.wait(60)}, {"listener": placed.listener})  # the first request of all
+    daemon = store_daemon()
+    clients = [daemon.cli.spawn("inspect", placed.reference, "--json") for _ in range(8)]
+    assert soon(lambda: daemon.status()["connections"] >= 9, 60)
+    time.sleep(0.5)  # a client that has connected asks at once
+    gate.set()
+    for client in clients:
+        out, err = client.communicate(timeout=100)
+        assert client.returncode == 0 and json.loads(out)["identity"] == alone["identity"], err
+    together = sorted(f"{e['method']} {e['listener']} {e['path']} {e['range']}" for e in fake.requests())
+    assert [line.split("?")[0] for line in together] == [line.split("?")[0] for line in asked]
+
+
+@pytest.mark.parametrize("scheme", ["gs", "s3", "hf"])
+def test_a_refused_listing_is_asked_for_once(fake, store_daemon, scheme):
+    placed = one(fake, scheme)
+    path = {"gs": r"/o\?", "s3": "list-type=2", "hf": "/tree/"}[scheme]
+    refusal = "<Error><Code>AccessDenied</Code><Message>Access Denied</Message></Error>"
+    fake.fault({"status": 403, "body": refusal if scheme == "s3" else "{}"}, {"listener": placed.listener, "path": path}, times=0)
+    outcome = load(store_daemon(), placed)
+    assert outcome.code == 1 and outcome.status == "PERMISSION_DENIED", outcome
+    assert len([entry for entry in fake.requests(placed.listener) if entry["status"] == 403]) == 1
+
+
 def test_a_second_load_asks_only_whether_it_is_still_the_same(fake, store_daemon, scheme):
     placed = one(fake, scheme)
     daemon = store_daemon()
@@ -143,3 +175,20 @@ def test_memory_stays_within_the_budgets_while_a_large_object_is_loaded(fake, st
     before = daemon.resident("VmHWM")
     assert placed.is_delivered(load(daemon, placed))
     assert daemon.resident("VmHWM") - before <= size + 8 * MiB + 64 * MiB
+
+
+@pytest.mark.plain
+def test_memory_stays_within_the_budgets_while_columns_of_a_large_object_are_loaded(fake, store_daemon):
+    rows, columns = 48 * 1024, 2048
+    placed = Placed(fake, "http", f"{fake.url('web')}/models/large", "models/large/", {})
+    whole = np.arange(rows * columns, dtype=np.uint32).astype(np.uint8).reshape(rows, columns)
+    with tempfile.TemporaryDirectory() as folder:
+        placed.arrays = write(folder, {"w": whole})
+        placed.put("model.safetensors", (Path(folder) / "model.safetensors").read_bytes(), etag="fixed")
+    daemon = store_daemon(memory={"host_budget": "1GiB", "staging_budget": "8MiB"})
+    daemon.cli.ok("status")
+    daemon.reset_peak()
+    before = daemon.resident("VmHWM")
+    outcome = load(daemon, placed, "--slice", f"w[:, :{columns // 2}]")
+    assert outcome.code == 0 and outcome.report["tensors"][0]["sha256"] == digest(whole[:, :columns // 2]), outcome
+    assert daemon.resident("VmHWM") - before <= rows * columns // 2 + 8 * MiB + 64 * MiB

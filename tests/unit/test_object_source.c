@@ -177,20 +177,37 @@ static void one_listing_serves_files_names_and_the_source_beside(void **state)
 
 static void a_listing_that_fails_or_repeats_itself_leaves_nothing_behind(void **state)
 {
-    struct source *source = open_toy("list");
     struct error error;
     size_t file;
     (void)state;
-    scene.repeats = true;
-    assert_int_equal(source_add_file(source, "b", &file, &error), -1);
-    assert_int_equal(error.code, ERROR_DATA_LOSS);
-    scene.repeats = false;
+    for (int fails = 0; fails < 2; fails++) {
+        struct source *source = open_toy("list");
+        scene.repeats = !fails;
+        scene.fails = fails;
+        assert_int_equal(source_add_file(source, "b", &file, &error), -1);
+        assert_int_equal(error.code, fails ? ERROR_UNAVAILABLE : ERROR_DATA_LOSS);
+        assert_int_equal(((struct object_source *)source)->n_objects, 0);
+        source_unref(source);
+    }
+}
+
+static void a_refused_listing_is_not_asked_for_again(void **state)
+{
+    struct source *source = open_toy("list"), *beside;
+    struct error error;
+    char **names;
+    size_t n_names, file;
+    (void)state;
     scene.fails = true;
     assert_int_equal(source_add_file(source, "b", &file, &error), -1);
-    assert_int_equal(error.code, ERROR_UNAVAILABLE);
     scene.fails = false;
-    add(source, "b");
-    assert_int_equal(scene.n_lists, 3);
+    assert_int_equal(source_open_beside(source, &(struct source_options){0}, &beside, &error), 0);
+    error.code = ERROR_OK;
+    assert_int_equal(source_add_file(beside, "b", &file, &error), -1);
+    assert_int_equal(error.code, ERROR_UNAVAILABLE);
+    assert_int_equal(source_list(source, &names, &n_names, &error), -1);
+    assert_int_equal(scene.n_lists, 1);
+    source_unref(beside);
     source_unref(source);
 }
 
@@ -332,6 +349,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(one_listing_serves_files_names_and_the_source_beside),
         TEST(a_listing_that_fails_or_repeats_itself_leaves_nothing_behind),
+        TEST(a_refused_listing_is_not_asked_for_again),
         TEST(without_a_listing_each_name_is_asked_for_once),
         TEST(a_header_costs_one_request),
         TEST(a_header_longer_than_the_head_costs_two),

@@ -1,0 +1,154 @@
+/* Who asks for what is being resolved already waits for that answer. */
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "resolve/artifact.h"
+#include "resolve/resolving.h"
+
+#include <cmocka.h>
+
+enum { N_CLIENTS = 8 };
+
+static struct {
+    struct resolving *resolving;
+    int n_begun, n_asked; /* atomic: clients, and resolves */
+    bool fails, waits;
+} scene;
+
+struct client {
+    pthread_t thread;
+    const char *reference;
+    struct artifact *artifact;
+    struct error error;
+    int result;
+};
+
+static void sleep_ms(long ms)
+{
+    nanosleep(&(struct timespec){.tv_nsec = ms * 1000000}, NULL);
+}
+
+/* Until every client has begun, and then some: a client that has begun is in resolving_share() at once. */
+static void wait_for_all(void)
+{
+    while (__atomic_load_n(&scene.n_begun, __ATOMIC_RELAXED) < N_CLIENTS)
+        sleep_ms(1);
+    sleep_ms(200);
+}
+
+static int resolve(void *data, struct artifact **artifact, struct error *error)
+{
+    (void)data;
+    __atomic_add_fetch(&scene.n_asked, 1, __ATOMIC_RELAXED);
+    if (scene.waits)
+        wait_for_all();
+    if (scene.fails)
+        return (fail)(error, ERROR_UNAVAILABLE, "BUSY", "the store is busy");
+    *artifact = calloc(1, sizeof **artifact);
+    (*artifact)->references = 1;
+    return 0;
+}
+
+static void *ask(void *data)
+{
+    struct client *client = data;
+    __atomic_add_fetch(&scene.n_begun, 1, __ATOMIC_RELAXED);
+    client->result = resolving_share(scene.resolving, client->reference, resolve, NULL, &client->artifact, &client->error);
+    return NULL;
+}
+
+static void ask_together(struct client clients[N_CLIENTS], const char *const *references, size_t n_references)
+{
+    for (size_t i = 0; i < N_CLIENTS; i++) {
+        clients[i] = (struct client){.reference = references[i % n_references]};
+        assert_int_equal(pthread_create(&clients[i].thread, NULL, ask, &clients[i]), 0);
+    }
+    for (size_t i = 0; i < N_CLIENTS; i++)
+        pthread_join(clients[i].thread, NULL);
+}
+
+static int begin(void **state)
+{
+    (void)state;
+    memset(&scene, 0, sizeof scene);
+    scene.resolving = resolving_create();
+    return 0;
+}
+
+static int end(void **state)
+{
+    (void)state;
+    resolving_destroy(scene.resolving);
+    return 0;
+}
+
+static void clients_that_ask_together_share_one_answer(void **state)
+{
+    struct client clients[N_CLIENTS];
+    (void)state;
+    scene.waits = true;
+    ask_together(clients, (const char *const[]){"gs://b/m"}, 1);
+    assert_int_equal(scene.n_asked, 1);
+    assert_int_equal(clients[0].artifact->references, N_CLIENTS);
+    for (size_t i = 0; i < N_CLIENTS; i++) {
+        assert_int_equal(clients[i].result, 0);
+        assert_ptr_equal(clients[i].artifact, clients[0].artifact);
+    }
+    free(clients[0].artifact);
+}
+
+static void they_share_a_failure_as_well(void **state)
+{
+    struct client clients[N_CLIENTS];
+    (void)state;
+    scene.waits = scene.fails = true;
+    ask_together(clients, (const char *const[]){"gs://b/m"}, 1);
+    assert_int_equal(scene.n_asked, 1);
+    for (size_t i = 0; i < N_CLIENTS; i++) {
+        assert_int_equal(clients[i].result, -1);
+        assert_null(clients[i].artifact);
+        assert_string_equal(clients[i].error.reason, "BUSY");
+    }
+}
+
+static void other_references_are_asked_for_at_the_same_time(void **state)
+{
+    struct client clients[N_CLIENTS];
+    (void)state;
+    scene.waits = true;
+    ask_together(clients, (const char *const[]){"gs://b/m", "gs://b/n"}, 2);
+    assert_int_equal(scene.n_asked, 2);
+    assert_ptr_not_equal(clients[0].artifact, clients[1].artifact);
+    free(clients[0].artifact);
+    free(clients[1].artifact);
+}
+
+static void an_answer_that_is_complete_is_not_given_again(void **state)
+{
+    struct artifact *artifact;
+    struct error error;
+    (void)state;
+    for (int i = 1; i <= 3; i++) {
+        assert_int_equal(resolving_share(scene.resolving, "gs://b/m", resolve, NULL, &artifact, &error), 0);
+        assert_int_equal(scene.n_asked, i);
+        free(artifact);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(clients_that_ask_together_share_one_answer, begin, end),
+        cmocka_unit_test_setup_teardown(they_share_a_failure_as_well, begin, end),
+        cmocka_unit_test_setup_teardown(other_references_are_asked_for_at_the_same_time, begin, end),
+        cmocka_unit_test_setup_teardown(an_answer_that_is_complete_is_not_given_again, begin, end),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
