@@ -75,7 +75,7 @@ static int read_list(struct walk *walk, const struct config_key *key, struct con
 {
     if (item->kind != CONFIG_YAML_OPEN_LIST)
         return fail_kind(walk, key, item, error);
-    config_value_clear_roots(key, &walk->built->config);
+    config_value_clear_list(key, &walk->built->config);
     for (;;) {
         if (config_yaml_next(&walk->yaml, item, error) < 0)
             return -1;
@@ -92,7 +92,7 @@ static int read_key(struct walk *walk, const struct config_key *key, struct erro
     if (config_yaml_next(&walk->yaml, &item, error) < 0)
         return -1;
     *place_of_key(walk, key) = item.place;
-    return key->type == CONFIG_ROOTS ? read_list(walk, key, &item, error) : read_scalar(walk, key, &item, error);
+    return schema_is_list(key) ? read_list(walk, key, &item, error) : read_scalar(walk, key, &item, error);
 }
 
 /* The last component of a key in another section, for a key that stands in the wrong one. */
@@ -202,6 +202,8 @@ static void set_defaults(struct built *built)
 {
     char complaint[CONFIG_COMPLAINT_CHARS];
     for (size_t i = 0; i < schema_n_keys; i++) {
+        if (schema_is_list(&schema_keys[i]) && !*schema_keys[i].fallback)
+            continue;
         if (config_value_parse(&schema_keys[i], schema_keys[i].fallback, true, &built->arena, &built->config, complaint) <
             0) {
             fprintf(stderr, "schema: the default of %s: %s\n", schema_keys[i].path, complaint);

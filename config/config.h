@@ -73,8 +73,11 @@ struct config {
         size_t n_trusted_roots;
     } disk;
     enum verify_policy verify; /* sources.verify */
-    const char *trusted_urls;  /* blank-separated prefixes, "" = all */
-    struct {                   /* of every object store */
+    struct {                   /* sources.trusted_urls */
+        const char *const *urls;
+        size_t n_urls; /* 0 = all */
+    } trusted;
+    struct { /* of every object store */
         uint64_t max_connections, max_host_connections, request_bytes, max_tries;
         uint64_t connect_timeout_ms, first_byte_timeout_ms, stall_timeout_ms, progress_timeout_ms;
         uint64_t hedge_after_ms, hedge_percent; /* 0 percent = none */
@@ -91,7 +94,7 @@ struct config {
     struct {
         const char *endpoint, *region, *profile;
         uint64_t addressing; /* "auto", "path", "virtual" */
-        bool enabled, anonymous;
+        bool enabled, anonymous, requester_pays;
     } s3;
     struct {
         const char *endpoint, *token_file, *cache_dir;

@@ -1,5 +1,5 @@
-/* Types of values. Most are a number inside and share range, storage and messages; texts, paths and the list of roots have
- * functions of their own. Every refusal is one sentence: what was expected, with the range, and what was there. */
+/* Types of values. Most are a number inside and share range, storage and messages; texts, paths and lists have functions of
+ * their own. Every refusal is one sentence: what was expected, with the range, and what was there. */
 #include "config/config_value.h"
 
 #include <ctype.h>
@@ -166,8 +166,9 @@ static int read_text(const struct config_key *key, const char *text, struct aren
     static const size_t rooms[] = {[CONFIG_TEXT] = TEXT_BYTES,
                                    [CONFIG_PATH] = PATH_BYTES,
                                    [CONFIG_ROOTS] = PATH_BYTES,
+                                   [CONFIG_PREFIXES] = PATH_BYTES,
                                    [CONFIG_SOCKET_PATH] = CONFIG_SOCKET_PATH_MAX + 1};
-    bool is_path = key->type != CONFIG_TEXT;
+    bool is_path = key->type != CONFIG_TEXT && key->type != CONFIG_PREFIXES;
     if (!*text) {
         *value = "";
         return key->may_be_empty ? 0 : -1;
@@ -178,52 +179,73 @@ static int read_text(const struct config_key *key, const char *text, struct aren
     return strlen(*value) < rooms[key->type] ? 0 : -1;
 }
 
-static struct config_roots load_roots(const struct config_key *key, const struct config *config)
+static struct config_list load_list(const struct config_key *key, const struct config *config)
 {
-    struct config_roots roots;
-    memcpy(&roots, (const char *)config + key->offset, sizeof roots);
-    return roots;
+    struct config_list list;
+    memcpy(&list, (const char *)config + key->offset, sizeof list);
+    return list;
 }
 
-static void store_roots(const struct config_key *key, struct config *config, struct config_roots roots)
+static void store_list(const struct config_key *key, struct config *config, struct config_list list)
 {
-    memcpy((char *)config + key->offset, &roots, sizeof roots);
+    memcpy((char *)config + key->offset, &list, sizeof list);
 }
 
-void config_value_clear_roots(const struct config_key *key, struct config *config)
+void config_value_clear_list(const struct config_key *key, struct config *config)
 {
-    store_roots(key, config, (struct config_roots){0});
+    store_list(key, config, (struct config_list){0});
 }
 
-static int add_root(const struct config_key *key, const char *text, struct arena *arena, struct config *config,
-                    char complaint[CONFIG_COMPLAINT_CHARS])
+/* Paths that hold each other say the same twice, or something else than was meant. */
+static int check_overlap(struct config_list roots, const char *path, const char *shown,
+                         char complaint[CONFIG_COMPLAINT_CHARS])
 {
-    struct config_roots roots = load_roots(key, config);
-    const char *path;
-    char shown[TEXT_NAME_CHARS], other[TEXT_NAME_CHARS];
-    text_escape(text, strlen(text), shown);
-    if (read_text(key, text, arena, &path) < 0 || config_path_has_parent(path)) {
-        snprintf(complaint, CONFIG_COMPLAINT_CHARS, "expected an absolute path without \"..\", got \"%s\"", shown);
-        return -1;
-    }
-    for (size_t i = 0; i < roots.n_paths; i++) {
-        bool is_inside = config_path_is_within(path, roots.paths[i]);
-        if (!is_inside && !config_path_is_within(roots.paths[i], path))
+    char other[TEXT_NAME_CHARS];
+    for (size_t i = 0; i < roots.n_items; i++) {
+        bool is_inside = config_path_is_within(path, roots.items[i]);
+        if (!is_inside && !config_path_is_within(roots.items[i], path))
             continue;
-        text_escape(roots.paths[i], strlen(roots.paths[i]), other);
+        text_escape(roots.items[i], strlen(roots.items[i]), other);
         snprintf(complaint, CONFIG_COMPLAINT_CHARS, "%s and %s overlap; keep the outer one", shown, other);
         return -1;
     }
-    if (roots.n_paths == CONFIG_MAX_ROOTS) {
-        snprintf(complaint, CONFIG_COMPLAINT_CHARS, "at most %d roots are allowed", CONFIG_MAX_ROOTS);
+    return 0;
+}
+
+static bool is_good_item(const struct config_key *key, const char *item)
+{
+    if (key->type == CONFIG_ROOTS)
+        return !config_path_has_parent(item);
+    const char *colon = strstr(item, "://");
+    return colon && colon > item && !strchr(item, ' ');
+}
+
+static int add_item(const struct config_key *key, const char *text, struct arena *arena, struct config *config,
+                    char complaint[CONFIG_COMPLAINT_CHARS])
+{
+    struct config_list list = load_list(key, config);
+    const char *item;
+    char shown[TEXT_NAME_CHARS];
+    text_escape(text, strlen(text), shown);
+    if (read_text(key, text, arena, &item) < 0 || !is_good_item(key, item)) {
+        snprintf(complaint, CONFIG_COMPLAINT_CHARS, "expected %s, got \"%s\"",
+                 key->type == CONFIG_ROOTS ? "an absolute path without \"..\""
+                                           : "the beginning of a reference, such as gs://models",
+                 shown);
         return -1;
     }
-    const char **paths = arena_array(arena, roots.n_paths + 1, sizeof *paths);
-    if (roots.n_paths)
-        memcpy(paths, roots.paths, roots.n_paths * sizeof *paths);
-    paths[roots.n_paths++] = path;
-    roots.paths = paths;
-    store_roots(key, config, roots);
+    if (key->type == CONFIG_ROOTS && check_overlap(list, item, shown, complaint) < 0)
+        return -1;
+    if (list.n_items == CONFIG_MAX_ITEMS) {
+        snprintf(complaint, CONFIG_COMPLAINT_CHARS, "at most %d are allowed", CONFIG_MAX_ITEMS);
+        return -1;
+    }
+    const char **items = arena_array(arena, list.n_items + 1, sizeof *items);
+    if (list.n_items)
+        memcpy(items, list.items, list.n_items * sizeof *items);
+    items[list.n_items++] = item;
+    list.items = items;
+    store_list(key, config, list);
     return 0;
 }
 
@@ -243,6 +265,7 @@ static const struct {
     [CONFIG_PATH] = {"an absolute path", NULL, false},
     [CONFIG_SOCKET_PATH] = {"an absolute path of at most 107 bytes", NULL, false},
     [CONFIG_ROOTS] = {"a list of absolute paths", "[/models]", false},
+    [CONFIG_PREFIXES] = {"a list of beginnings of references", "[gs://models, hf://my-org]", false},
 };
 
 const char *config_value_expected(const struct config_key *key, char out[CONFIG_EXPECTED_CHARS])
@@ -308,8 +331,8 @@ static void complain(const struct config_key *key, const char *text, bool is_pla
 int config_value_parse(const struct config_key *key, const char *text, bool is_plain, struct arena *arena,
                        struct config *config, char complaint[CONFIG_COMPLAINT_CHARS])
 {
-    if (key->type == CONFIG_ROOTS)
-        return add_root(key, text, arena, config, complaint);
+    if (schema_is_list(key))
+        return add_item(key, text, arena, config, complaint);
     if (parse_field(key, text, is_plain, arena, (char *)config + key->offset) == 0)
         return 0;
     complain(key, text, is_plain, complaint);
@@ -334,12 +357,12 @@ static void print_text(const char *text, FILE *out)
     fputc('"', out);
 }
 
-static void print_roots(struct config_roots roots, FILE *out)
+static void print_list(struct config_list list, FILE *out)
 {
     fputc('[', out);
-    for (size_t i = 0; i < roots.n_paths; i++) {
+    for (size_t i = 0; i < list.n_items; i++) {
         fputs(i ? ", " : "", out);
-        print_text(roots.paths[i], out);
+        print_text(list.items[i], out);
     }
     fputc(']', out);
 }
@@ -361,7 +384,8 @@ void config_value_print(const struct config_key *key, const struct config *confi
         print_text(text, out);
         break;
     case CONFIG_ROOTS:
-        print_roots(load_roots(key, config), out);
+    case CONFIG_PREFIXES:
+        print_list(load_list(key, config), out);
         break;
     default:
         fputs(show_number(key, load_number(field, key->size), shown), out);
@@ -388,7 +412,7 @@ bool config_value_is_equal(const struct config_key *key, const struct config *a,
 
 void config_value_print_default(const struct config_key *key, FILE *out)
 {
-    if (*key->fallback)
+    if (*key->fallback || schema_is_list(key))
         config_value_print(key, config_defaults(), out);
     else
         fputs("\"\"", out);

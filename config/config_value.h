@@ -9,18 +9,18 @@
 #include "config/config.h"
 #include "config/schema.h"
 
-enum { CONFIG_EXPECTED_CHARS = 256, CONFIG_COMPLAINT_CHARS = 640, CONFIG_MAX_ROOTS = 256 };
+enum { CONFIG_EXPECTED_CHARS = 256, CONFIG_COMPLAINT_CHARS = 640, CONFIG_MAX_ITEMS = 256 };
 
 /* What the key takes, for messages and documentation: "a size from 64KiB to 1024TiB, such as 64MiB". Returns `out`. */
 const char *config_value_expected(const struct config_key *key, char out[CONFIG_EXPECTED_CHARS]);
 
-/* Sets the key's field; strings are copied into the arena. For CONFIG_ROOTS it adds one path to the list. Returns -1 with a
+/* Sets the key's field; strings are copied into the arena. For a list it adds one item. Returns -1 with a
  * complaint such as `expected a whole number from 1 to 64, got "x"`. is_plain = written without quotes. */
 int config_value_parse(const struct config_key *key, const char *text, bool is_plain, struct arena *arena,
                        struct config *config, char complaint[CONFIG_COMPLAINT_CHARS]);
 
 /* Empties a list before config_value_parse() fills it. */
-void config_value_clear_roots(const struct config_key *key, struct config *config);
+void config_value_clear_list(const struct config_key *key, struct config *config);
 
 /* The field as YAML: what config_value_parse() reads back to the same value. */
 void config_value_print(const struct config_key *key, const struct config *config, FILE *out);

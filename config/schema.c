@@ -75,7 +75,8 @@ const struct config_key schema_keys[] = {
      .max = LARGEST_SIZE,
      .help = "Memory for what had to be fetched from an object store and nobody wanted yet, such as other ranks' columns. It is kept "
              "for two seconds for ranks that come a little later. Less than one request (16MiB): it is thrown away. auto: an "
-             "eighth of the host budget, at most 1GiB."},
+             "eighth of the host budget, at most 1GiB. A load of no group with no other beside it uses at most half the staging "
+             "budget and 32MiB for it."},
     {"memory.replica_idle_ttl", CONFIG_DURATION, FIELD(memory.replica_idle_ttl_ms), .fallback = "10m",
      .max = HOURS_MS(24 * 365),
      .reloadable = true,
@@ -92,9 +93,9 @@ const struct config_key schema_keys[] = {
      .help = "Whether what was read is checked before anybody sees it, against the checksums that the store gives or a manifest "
              "(docs/manifest.md). auto: whenever there is something to check against. required: a load that cannot be verified in "
              "full fails. none: never."},
-    {"sources.trusted_urls", CONFIG_TEXT, FIELD(trusted_urls), .fallback = "", .may_be_empty = true,
-     .help = "Prefixes of references, separated by blanks, such as \"gs://models hf://my-org\": nothing else is loaded from "
-             "object stores. Empty: everything that the daemon's credentials may read."},
+    {"sources.trusted_urls", CONFIG_PREFIXES, FIELD(trusted), .fallback = "",
+     .help = "Beginnings of references, up to a slash or the end of a name: nothing else is loaded from object stores. Empty: "
+             "everything that the daemon's credentials may read."},
     {"sources.http.max_connections", CONFIG_INTEGER, FIELD(http.max_connections), .fallback = "64", .min = 1, .max = 1024,
      .help = "Requests to all object stores that may be in flight at a time."},
     {"sources.http.max_host_connections", CONFIG_INTEGER, FIELD(http.max_host_connections), .fallback = "32", .min = 1,
@@ -148,6 +149,8 @@ const struct config_key schema_keys[] = {
              "not AWS and for buckets with a dot."},
     {"sources.s3.anonymous", CONFIG_BOOL, FIELD(s3.anonymous), .fallback = "false",
      .help = "Signs nothing, for public buckets."},
+    {"sources.s3.requester_pays", CONFIG_BOOL, FIELD(s3.requester_pays), .fallback = "false",
+     .help = "Agrees to pay for reading buckets whose owner does not, as AWS_REQUEST_PAYER=requester does."},
     {"sources.hf.enabled", CONFIG_BOOL, FIELD(hf.enabled), .fallback = "true",
      .help = "Lets artifacts be loaded from hf:// references."},
     {"sources.hf.endpoint", CONFIG_TEXT, FIELD(hf.endpoint), .fallback = "", .may_be_empty = true,
@@ -273,6 +276,11 @@ size_t schema_children(const char *section, char names[CONFIG_MAX_CHILDREN][CONF
         n += n == 0 || strcmp(names[n], names[n - 1]) != 0; /* keys of a section stand together */
     }
     return n;
+}
+
+bool schema_is_list(const struct config_key *key)
+{
+    return key->type == CONFIG_ROOTS || key->type == CONFIG_PREFIXES;
 }
 
 const char *schema_last_name(const struct config_key *key)

@@ -21,12 +21,13 @@ enum config_type {
     CONFIG_TEXT,         /* const char * */
     CONFIG_PATH,         /* const char *, absolute */
     CONFIG_SOCKET_PATH,  /* the same, and fits into sockaddr_un */
-    CONFIG_ROOTS,        /* struct config_roots: absolute paths, none inside another */
+    CONFIG_ROOTS,        /* struct config_list: absolute paths, none inside another */
+    CONFIG_PREFIXES,     /* struct config_list: beginnings of references, "gs://models"; its default is the empty list */
 };
 
-struct config_roots { /* as in struct config */
-    const char *const *paths;
-    size_t n_paths;
+struct config_list { /* as in struct config */
+    const char *const *items;
+    size_t n_items;
 };
 
 struct config_key {
@@ -50,6 +51,7 @@ extern const size_t schema_n_keys;
 const struct config_key *schema_find(const char *path); /* NULL when there is none */
 bool schema_is_section(const char *path);               /* "engine", "engine.materialization_strategy" */
 
+bool schema_is_list(const struct config_key *key);
 const char *schema_last_name(const struct config_key *key); /* "socket_path" */
 
 /* The names directly under a section ("" = the top), in order, without duplicates, cut at '.' into `names`. */

@@ -250,8 +250,11 @@ static int check_role(const struct walk *walk, struct error *error)
     char text[TEXT_NAME_CHARS], other[TEXT_NAME_CHARS];
     const char *source = get(walk, "source_profile"), *name = shown(walk->profile, text);
     if (get(walk, "mfa_serial"))
-        return fail(error, ERROR_UNIMPLEMENTED, "MFA_NOT_SUPPORTED",
-                    "profile %s wants a code for mfa_serial, and nobody is here to type it", name);
+        return fail(
+            error, ERROR_UNIMPLEMENTED, "MFA_NOT_SUPPORTED",
+            "profile %s wants a code for mfa_serial, and nobody is here to type it; give the daemon a session's keys in "
+            "AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_SESSION_TOKEN, or a profile with credential_process",
+            name);
     if (!source == !get(walk, "credential_source"))
         return fail(error, ERROR_INVALID_ARGUMENT, "BAD_PROFILE",
                     "profile %s has a role_arn and needs either source_profile or credential_source", name);

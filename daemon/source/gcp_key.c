@@ -95,8 +95,8 @@ static int check_key(struct gcp_key *key, const char *type, struct error *error)
         key->kind = GCP_SERVICE_ACCOUNT;
     else
         return fail(error, ERROR_UNIMPLEMENTED, "CREDENTIALS_NOT_SUPPORTED",
-                    "credentials of type %s are not supported; there are authorized_user, service_account and the metadata "
-                    "server",
+                    "credentials of type %s are not supported; use a service account's key file, those that \"gcloud auth "
+                    "application-default login\" makes for a user, or the metadata server of the machine (no file at all)",
                     text_escape(type, strlen(type), text));
     if (key->kind == GCP_USER && (!key->client_id || !key->client_secret || !key->refresh_token))
         return fail(error, ERROR_INVALID_ARGUMENT, "BAD_CREDENTIALS_FILE",

@@ -220,15 +220,30 @@ static int64_t corrected_time(struct s3_client *client)
     return (int64_t)time(NULL) + offset;
 }
 
+enum { MAX_AMZ_HEADERS = 3 };
+
+/* Headers that a signature covers; without keys they are sent all the same. */
+static size_t amz_headers(const struct s3_request *request, struct http_header headers[MAX_AMZ_HEADERS])
+{
+    size_t n = 0;
+    if (request->checksums)
+        headers[n++] = (struct http_header){"x-amz-checksum-mode", "ENABLED"};
+    if (stores_options(request->client->stores)->s3.requester_pays)
+        headers[n++] = (struct http_header){"x-amz-request-payer", "requester"};
+    return n;
+}
+
 static void sign(const struct s3_request *request, const struct aws_keys *keys, const char *region,
                  struct http_attempt *attempt)
 {
-    const struct http_header headers[] = {{"x-amz-content-sha256", SIGV4_EMPTY_SHA256}, {"x-amz-checksum-mode", "ENABLED"}};
+    struct http_header headers[MAX_AMZ_HEADERS];
+    size_t n_headers = amz_headers(request, headers);
+    headers[n_headers++] = (struct http_header){"x-amz-content-sha256", SIGV4_EMPTY_SHA256};
     const struct sigv4_key key = {keys->access_key, keys->secret_key, keys->session_token, region, "s3"};
     const struct sigv4_request what = {.method = http_attempt_method(attempt),
                                        .url = http_attempt_url(attempt),
                                        .headers = headers,
-                                       .n_headers = request->checksums ? 2 : 1,
+                                       .n_headers = n_headers,
                                        .payload_hash = SIGV4_EMPTY_SHA256,
                                        .unix_time = corrected_time(request->client)};
     struct sigv4_signature signature;
@@ -245,6 +260,7 @@ int s3_client_prepare(void *data, struct http_attempt *attempt, struct error *er
 {
     const struct s3_request *request = data;
     struct s3_client *client = request->client;
+    struct http_header headers[MAX_AMZ_HEADERS];
     struct aws_keys keys;
     if (aws_credentials_get(client->credentials, NULL, &keys, error) < 0)
         return -1;
@@ -252,8 +268,8 @@ int s3_client_prepare(void *data, struct http_attempt *attempt, struct error *er
     signed_with = keys.generation;
     if (!*client->base)
         move_to_region(client, request->bucket, region, attempt);
-    if (request->checksums)
-        http_attempt_add_header(attempt, "x-amz-checksum-mode", "ENABLED");
+    for (size_t i = 0, n = amz_headers(request, headers); i < n; i++)
+        http_attempt_add_header(attempt, headers[i].name, headers[i].value);
     if (request->if_match)
         http_attempt_add_header(attempt, "If-Match", request->if_match);
     if (keys.access_key)

@@ -1,6 +1,8 @@
 /* One listing per artifact tells sizes and ETags; checksums of whole objects come from a HEAD of each part file, because no
  * listing has their values, unless the listing says that there are none. What must hold of every answer is checked before a
- * byte of it is taken. A 404 or 412 in mid-load is explained by one more HEAD: deleted, or replaced by what. */
+ * byte of it is taken. A bucket that keeps versions names the one of the first answer, and every range after that asks for
+ * it: then an object may be replaced in mid-load. A 404 or 412 is explained by one more HEAD: deleted, or replaced by what.
+ */
 #include "source/source_s3.h"
 
 #include <stdlib.h>
@@ -27,6 +29,9 @@ struct s3_object { /* object_file.data: what pins every range */
     struct s3_request request;
     struct source_s3 *source;
     const struct object *object;
+    pthread_mutex_t lock; /* of what follows */
+    char *version_id;     /* encoded; NULL = not known, or the bucket keeps none */
+    bool may_not;         /* these keys may read objects and not versions of them */
 };
 
 /* --- one object --- */
@@ -163,6 +168,44 @@ static int s3_list(struct object_source *objects, struct error *error)
                   : 0;
 }
 
+/* --- the version --- */
+
+/* "null" is what was there before the bucket kept versions, and may be replaced. */
+static void learn_version(struct s3_object *pinned, const struct http_head *head)
+{
+    const char *version_id = http_head_find(head, "x-amz-version-id");
+    if (!version_id || !*version_id || strcmp(version_id, "null") == 0)
+        return;
+    pthread_mutex_lock(&pinned->lock);
+    if (!pinned->version_id)
+        pinned->version_id = http_encode(version_id, strlen(version_id), false);
+    pthread_mutex_unlock(&pinned->lock);
+}
+
+static int prepare_range(void *data, struct http_attempt *attempt, struct error *error)
+{
+    struct s3_object *pinned = data;
+    char *url = NULL;
+    pthread_mutex_lock(&pinned->lock);
+    if (pinned->version_id && !pinned->may_not)
+        url = memory_print("%s?versionId=%s", http_attempt_url(attempt), pinned->version_id);
+    pthread_mutex_unlock(&pinned->lock);
+    if (url)
+        http_attempt_set_url(attempt, url);
+    free(url);
+    return s3_client_prepare(data, attempt, error);
+}
+
+/* s3:GetObjectVersion is a permission of its own: without it the ETag alone has to do. */
+static bool give_up_version(struct s3_object *pinned)
+{
+    pthread_mutex_lock(&pinned->lock);
+    bool had_one = pinned->version_id; /* others may have named it, too, and come here one after the other */
+    pinned->may_not = true;
+    pthread_mutex_unlock(&pinned->lock);
+    return had_one;
+}
+
 /* --- reading --- */
 
 /* The object's key, escaped. */
@@ -177,14 +220,16 @@ static const char *shown_key(const struct s3_object *pinned, char text[TEXT_NAME
 /* Engine's thread, before the first byte. */
 static int check_pin(void *data, const struct http_head *head, struct error *error)
 {
-    const struct s3_object *pinned = data;
+    struct s3_object *pinned = data;
     const char *etag = http_head_find(head, "etag");
     char text[TEXT_NAME_CHARS], was[TEXT_NAME_CHARS], is[TEXT_NAME_CHARS];
     char *quoted = etag ? s3_quote_etag(etag) : NULL;
     bool same = pinned->object->weak || (quoted && strcmp(quoted, pinned->object->pin) == 0);
     free(quoted);
-    if (same)
+    if (same) {
+        learn_version(pinned, head);
         return 0;
+    }
     return fail(error, ERROR_FAILED_PRECONDITION, "SOURCE_CHANGED",
                 "s3://%s/%s was replaced while it was loaded: it had etag %s, this answer has %s", pinned->request.bucket,
                 shown_key(pinned, text), text_escape(pinned->object->pin, strlen(pinned->object->pin), was),
@@ -213,8 +258,10 @@ static void explain_change(const struct s3_object *pinned, struct error *error)
 
 static enum http_verdict judge_range(void *data, const struct http_reply *reply, struct error *error)
 {
-    const struct s3_object *pinned = data;
+    struct s3_object *pinned = data;
     enum http_verdict verdict = s3_client_judge(data, reply, error);
+    if (verdict == HTTP_FAIL && error->code == ERROR_PERMISSION_DENIED && give_up_version(pinned))
+        return HTTP_RETRY_RENEWED;
     if (verdict == HTTP_FAIL && (reply->head.status == 404 || reply->head.status == 412 || reply->head.status == 416))
         explain_change(pinned, error);
     return verdict;
@@ -263,14 +310,20 @@ static int s3_open_file(struct object_source *objects, struct object_file *file,
         .client = source->client, .bucket = source->bucket, .if_match = file->object->weak ? NULL : file->object->pin};
     pinned->source = source;
     pinned->object = file->object;
+    pthread_mutex_init(&pinned->lock, NULL);
     file->data = pinned;
-    file->store = (struct http_store){s3_client_prepare, check_pin, judge_range, pinned};
+    file->store = (struct http_store){prepare_range, check_pin, judge_range, pinned};
     return 0;
 }
 
 static void s3_close_file(struct object_file *file)
 {
-    free(file->data);
+    struct s3_object *pinned = file->data;
+    if (!pinned)
+        return;
+    pthread_mutex_destroy(&pinned->lock);
+    free(pinned->version_id);
+    free(pinned);
 }
 
 static const struct object_ops s3_objects = {

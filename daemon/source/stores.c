@@ -143,6 +143,9 @@ static void fill_s3(struct stores_options *to, const struct stores_options *from
     to->s3.profile = choose(from->s3.profile, "AWS_PROFILE AWS_DEFAULT_PROFILE", "");
     to->s3.addressing = choose(from->s3.addressing, "TENSORCAST_S3_ADDRESSING", "auto");
     to->s3.anonymous = from->s3.anonymous;
+    const char *payer = getenv("AWS_REQUEST_PAYER"); /* as of GDAL and object_store */
+    to->s3.requester_pays =
+        from->s3.requester_pays || (payer && strcasecmp(payer, "requester") == 0) || is_true("AWS_REQUEST_PAYER");
 }
 
 static void fill_hf(struct stores_options *to, const struct stores_options *from)
@@ -173,7 +176,11 @@ static void fill_http(struct stores_options *to, const struct stores_options *fr
         to->http.max_host_connections = DEFAULT_HOST_CONNECTIONS;
     to->request_bytes = from->request_bytes ? from->request_bytes : MIB(16);
     to->allow_plain_http = from->allow_plain_http;
-    to->trusted_urls = memory_copy_text(from->trusted_urls ? from->trusted_urls : "");
+    const char **trusted_urls = memory_alloc_array(from->n_trusted_urls, sizeof *trusted_urls);
+    for (size_t i = 0; i < from->n_trusted_urls; i++)
+        trusted_urls[i] = memory_copy_text(from->trusted_urls[i]);
+    to->trusted_urls = trusted_urls;
+    to->n_trusted_urls = from->n_trusted_urls;
     to->https_off = from->https_off;
     to->gcs_off = from->gcs_off;
     to->s3_off = from->s3_off;
@@ -195,11 +202,13 @@ static int fill_levanter(struct stores_options *to, const struct stores_options 
 static void free_texts(struct stores_options *options)
 {
     const char *const texts[] = {
-        options->trusted_urls,         options->http.ca_file,     options->http.user_agent, options->gcs.endpoint,
-        options->gcs.credentials_file, options->gcs.user_project, options->s3.endpoint,     options->s3.region,
-        options->s3.profile,           options->s3.addressing,    options->hf.endpoint,     options->hf.token_file,
-        options->hf.cache_dir,
+        options->http.ca_file,     options->http.user_agent, options->gcs.endpoint,  options->gcs.credentials_file,
+        options->gcs.user_project, options->s3.endpoint,     options->s3.region,     options->s3.profile,
+        options->s3.addressing,    options->hf.endpoint,     options->hf.token_file, options->hf.cache_dir,
     };
+    for (size_t i = 0; i < options->n_trusted_urls; i++)
+        free((char *)options->trusted_urls[i]);
+    free((void *)options->trusted_urls);
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
         free((char *)texts[i]);
 }
@@ -295,8 +304,9 @@ static bool is_off(const struct stores_options *options, const char *reference)
 }
 
 /* "gs://models" trusts gs://models/llama and not gs://models-of-others. */
-static bool is_below(const char *reference, const char *prefix, size_t length)
+static bool is_below(const char *reference, const char *prefix)
 {
+    size_t length = strlen(prefix);
     return strncmp(reference, prefix, length) == 0 &&
            (prefix[length - 1] == '/' || strchr("/@?#", reference[length]) != NULL);
 }
@@ -314,23 +324,20 @@ static bool goes_up(const char *reference)
     return false;
 }
 
-static bool is_trusted(const char *urls, const char *reference)
+static bool is_trusted(const struct stores_options *options, const char *reference)
 {
-    urls += strspn(urls, " ");
-    if (!*urls)
-        return true;
-    for (size_t length; (length = strcspn(urls, " ")) > 0; urls += length, urls += strspn(urls, " ")) {
-        if (is_below(reference, urls, length))
+    for (size_t i = 0; i < options->n_trusted_urls; i++) {
+        if (is_below(reference, options->trusted_urls[i]))
             return !goes_up(reference);
     }
-    return false;
+    return options->n_trusted_urls == 0;
 }
 
 int stores_check_reference(const struct stores *stores, const char *reference, struct error *error)
 {
     char shown[STORES_LINE_CHARS];
     bool off = is_off(&stores->options, reference);
-    if (!off && is_trusted(stores->options.trusted_urls, reference))
+    if (!off && is_trusted(&stores->options, reference))
         return 0;
     http_redact(reference, shown, sizeof shown);
     return fail(error, ERROR_PERMISSION_DENIED, off ? "SOURCE_SWITCHED_OFF" : "OUTSIDE_TRUSTED_URLS",

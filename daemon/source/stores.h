@@ -23,7 +23,8 @@ struct stores_options { /* "" or NULL = from the environment names users know, t
         parallel_requests; /* worth having in flight (LEVANTER_FSSPEC_MAX_CONCURRENT_CHUNKS ... http.max_host_connections) */
     uint64_t chunk_bytes;  /* of deterministic extents, `plan --compat` (LEVANTER_FSSPEC_CHUNK_BYTES ... 2000000000) */
     bool allow_plain_http; /* http:// to other hosts than loopback */
-    const char *trusted_urls; /* prefixes of references, separated by blanks; "" = all */
+    const char *const *trusted_urls; /* prefixes of references */
+    size_t n_trusted_urls;           /* 0 = all references are trusted */
     bool https_off, gcs_off, s3_off, hf_off;
     struct {
         const char *endpoint; /* STORAGE_EMULATOR_HOST ... https://storage.googleapis.com */
@@ -35,6 +36,7 @@ struct stores_options { /* "" or NULL = from the environment names users know, t
         const char *endpoint, *region, *profile;
         const char *addressing; /* "auto", "path", "virtual" */
         bool anonymous;
+        bool requester_pays; /* AWS_REQUEST_PAYER=requester */
     } s3;
     struct {
         const char *endpoint, *cache_dir;

@@ -173,7 +173,7 @@ def test_sources_can_be_switched_off_or_confined(start, fake, weights):  # noqa:
     off = start(sources={"https": {"enabled": False}})
     done = off.cli.run("load", f"{fake.url('web')}/m")
     assert (done.code, done.status) == (1, "PERMISSION_DENIED"), done
-    confined = start(sources={"trusted_urls": f"{fake.url('web')}/m"})
+    confined = start(sources={"trusted_urls": ["gs://elsewhere", f"{fake.url('web')}/m"]})
     same(load(confined.cli, f"{fake.url('web')}/m"), weights, "a", "b")
     for path in ("s", "mm", "m/../s"):
         done = confined.cli.run("load", f"{fake.url('web')}/{path}")

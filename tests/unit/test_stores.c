@@ -156,7 +156,8 @@ static void trusted_urls_are_prefixes_of_whole_parts(void **state)
     static const char *const bad[] = {
         "gs://models-of-others/x", "gs://models/../x",     "hf://organ/model",  "https://h/mm",
         "https://h/m/%2e%2e/x",    "https://h/m/..%2Fx/y", "s3://models/llama", "https://h/m/\\x"};
-    struct stores *stores = make((struct stores_options){.trusted_urls = " gs://models  hf://org https://h/m/ "});
+    static const char *const trusted[] = {"gs://models", "hf://org", "https://h/m/"};
+    struct stores *stores = make((struct stores_options){.trusted_urls = trusted, .n_trusted_urls = 3});
     struct error error;
     (void)state;
     for (size_t i = 0; i < sizeof good / sizeof *good; i++)
