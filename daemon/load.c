@@ -252,6 +252,12 @@ void load_publish(struct load *load)
     table->loads = load;
 }
 
+static bool is_of_group(const struct ticket_internal *internal)
+{
+    const struct execution_topology *topology = &internal->ticket->spec.topology;
+    return topology->has_group && topology->world_size > 1;
+}
+
 struct load *load_prepare(struct ticket_internal *internal, struct error *error)
 {
     struct load *load = memory_alloc(sizeof *load);
@@ -265,6 +271,7 @@ struct load *load_prepare(struct ticket_internal *internal, struct error *error)
     internal->mapping = NULL;
     internal->plan = NULL;
     load->verify = internal->config->verify;
+    load->is_of_group = is_of_group(internal);
     load->started_ns = clock_now_ns();
     if (take_memory(load, &internal->ticket->region, error) == 0)
         return load;
@@ -290,6 +297,7 @@ void load_run(struct load *load, struct collective *collective, uint32_t rank, u
                                                                        .done = run_done,
                                                                        .data = load,
                                                                        .is_unverified = load->verify == VERIFY_NONE,
+                                                                       .is_of_group = load->is_of_group,
                                                                        .collective = collective,
                                                                        .rank = rank,
                                                                        .n_sharers = n_sharers});
@@ -375,7 +383,8 @@ struct plan_facts ticket_facts(const struct ticket *ticket)
                                .device = ticket->internal->target.device->caps,
                                .speed = engine_source_speed(services->engine, ticket->mapping->artifact->source),
                                .staging_budget_bytes = config->memory.staging_budget_bytes,
-                               .extent_cache_bytes = engine_extent_cache_bytes(services->engine),
+                               .extent_cache_bytes =
+                                   engine_extent_cache_bytes(services->engine, !is_of_group(ticket->internal)),
                                .cached_share = ticket->cached_share,
                                .transports = transports,
                                .group_problem = ticket->internal->group_problem[0] ? ticket->internal->group_problem : NULL};

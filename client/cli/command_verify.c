@@ -63,8 +63,8 @@ static void print_json(const struct catalog *catalog, const struct checked *chec
 static void print_file(const struct tc_verified_file *file)
 {
     char name[TEXT_NAME_CHARS], size[TEXT_SIZE_CHARS];
-    printf("%s  %s  %s%s%s%s\n", file->damage[0] ? "BAD" : "ok", text_escape(file->name, strlen(file->name), name),
-           text_people_bytes(file->bytes, size), file->by[0] ? "  " : "", file->by,
+    printf("%s  %s  %s  %s%s\n", file->damage[0] ? "BAD" : "ok", text_escape(file->name, strlen(file->name), name),
+           text_people_bytes(file->bytes, size), file->by[0] ? file->by : "header only, there is no checksum",
            file->healed ? "  (came wrong at first)" : "");
 }
 

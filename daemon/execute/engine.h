@@ -27,13 +27,14 @@ struct engine_options {
     struct loop *loop;
     uint64_t staging_budget_bytes;
     uint64_t io_threads;         /* 0 = as many as the host's cores suggest */
-    uint64_t extent_cache_bytes; /* of remote blocks that were wanted in part; beside the staging budget */
+    uint64_t extent_cache_bytes; /* of remote blocks that were wanted in part; a load that is alone gets less */
 };
 
 int engine_create(const struct engine_options *options, struct engine **engine, struct error *error);
 void engine_destroy(struct engine *engine);                 /* no run may be left */
 uint64_t engine_staging_bytes(const struct engine *engine); /* allocated now; any thread */
-uint64_t engine_extent_cache_bytes(const struct engine *engine); /* at most; any thread */
+/* At most: of loads beside each other or of a group, or of one that is alone. Any thread. */
+uint64_t engine_extent_cache_bytes(const struct engine *engine, bool is_alone);
 
 struct engine_origin { /* a store that was read from: "gs://bucket", "https://host:port" */
     const char *name;
@@ -65,6 +66,7 @@ struct run_options {
     void *data;
     struct collective *collective; /* optional: the rank's part of a collective load, see collective.h */
     bool is_unverified;            /* nobody will ask for checksums of what is read */
+    bool is_of_group;              /* others are about to want the rest of what it reads */
     uint32_t rank, n_sharers;      /* with a collective: whose run this is, and how many ranks get this segment */
 };
 

@@ -159,10 +159,12 @@ static bool take_image(struct worker *worker, struct range range)
 {
     struct engine *engine = worker->engine;
     struct staging *images = &engine->remote.images;
-    if (images->budget_buffers == 0 || range.hi - range.lo > images->buffer_bytes)
+    if (range.hi - range.lo > images->buffer_bytes)
         return false;
     pthread_mutex_lock(&engine->lock);
-    worker->buffer = staging_take_sparing(images, is_needed);
+    images->budget_buffers = remote_pool_image_budget(engine);
+    if (images->budget_buffers > 0)
+        worker->buffer = staging_take_sparing(images, is_needed);
     pthread_mutex_unlock(&engine->lock);
     if (worker->buffer)
         worker->buffer->start = range.lo;

@@ -1,6 +1,7 @@
 /* See remote_pool.h. Two kinds of temporary memory, both freed some time after the last use:
  *
- *   images    of whole blocks of which only a part was wanted so far: the extent cache, bounded by its own setting
+ *   images    of whole blocks of which only a part was wanted so far: the extent cache, bounded by its own setting, and
+ *             by little more than half the staging budget while a load is alone and of no group
  *   windows   for memory that sockets cannot write into: within the staging budget, of which the other threads then keep
  *             only the buffers that they work with */
 #include "execute/remote_pool.h"
@@ -18,6 +19,7 @@
 
 enum { MAX_THREADS = 256, MAX_IDLE_ORIGINS = 64, STACK_BYTES = 256 << 10 };
 static const uint64_t keep_ns = 2000 * (uint64_t)NS_PER_MS;
+static const uint64_t alone_bytes = 32 << 20; /* of images, beside the staging budget: within what a daemon needs to run */
 
 void remote_pool_init(struct engine *engine, const struct engine_options *options)
 {
@@ -64,9 +66,22 @@ uint64_t remote_pool_bytes(const struct engine *engine)
            __atomic_load_n(&pool->windows.n_buffers, __ATOMIC_RELAXED) * pool->windows.buffer_bytes;
 }
 
-uint64_t engine_extent_cache_bytes(const struct engine *engine)
+uint64_t engine_extent_cache_bytes(const struct engine *engine, bool is_alone)
 {
-    return engine->remote.extent_cache_bytes;
+    const struct remote_pool *pool = &engine->remote;
+    uint64_t most = pool->staging_budget_bytes / 2 + alone_bytes;
+    return is_alone && most < pool->extent_cache_bytes ? most : pool->extent_cache_bytes;
+}
+
+static bool is_alone(const struct remote_pool *pool)
+{
+    return pool->n_runs < 2 && pool->n_of_groups == 0;
+}
+
+uint64_t remote_pool_image_budget(const struct engine *engine)
+{
+    const struct remote_pool *pool = &engine->remote;
+    return engine_extent_cache_bytes(engine, is_alone(pool)) / pool->images.buffer_bytes;
 }
 
 /* --- origins -------------------------------------------------------------------------------------------------------- */
@@ -135,7 +150,6 @@ static void size_memory(struct engine *engine, const struct source_caps *caps)
     if (pool->images.buffer_bytes > 0)
         return;
     staging_init(&pool->images, remote_block_bytes(caps), pool->extent_cache_bytes);
-    pool->images.budget_buffers = pool->extent_cache_bytes / pool->images.buffer_bytes;
     staging_init(&pool->windows, remote_window_bytes(caps, pool->staging_budget_bytes), 0);
 }
 
@@ -149,14 +163,20 @@ void remote_pool_attach(struct run *run)
     size_memory(engine, &source->caps);
     run->origin = find_or_make_origin(&engine->remote, source);
     run->origin->n_runs++;
+    engine->remote.n_runs++;
+    engine->remote.n_of_groups += run->options.is_of_group;
     run->block_bytes =
         run->options.segment->host_address ? remote_block_bytes(&source->caps) : engine->remote.windows.buffer_bytes;
 }
 
 void remote_pool_detach(struct run *run)
 {
-    if (run->origin)
-        run->origin->n_runs--;
+    struct remote_pool *pool = &run->engine->remote;
+    if (!run->origin)
+        return;
+    run->origin->n_runs--;
+    pool->n_runs--;
+    pool->n_of_groups -= run->options.is_of_group;
 }
 
 /* --- threads -------------------------------------------------------------------------------------------------------- */
@@ -216,11 +236,19 @@ static void run_item(struct worker *worker)
         pthread_cond_broadcast(&worker->engine->remote.work);
 }
 
+/* Of the staging budget. */
+static uint64_t image_share(const struct remote_pool *pool)
+{
+    uint64_t bytes = pool->images.n_buffers * pool->images.buffer_bytes, most = pool->staging_budget_bytes / 2;
+    return !is_alone(pool) ? 0 : bytes < most ? bytes : most;
+}
+
 /* What reads of other sources give up while windows are in use. */
 static void share_staging(struct engine *engine)
 {
     struct remote_pool *pool = &engine->remote;
-    uint64_t budget = pool->staging_budget_bytes, others = engine->n_workers * engine->staging.buffer_bytes;
+    uint64_t budget = pool->staging_budget_bytes - image_share(pool);
+    uint64_t others = engine->n_workers * engine->staging.buffer_bytes;
     others *= engine->has_spares ? 2 : 1;
     bool in_use = pool->windows.n_buffers > 0 || pool->n_waiting > 0;
     staging_resize(&engine->staging, in_use && others < budget ? others : budget);

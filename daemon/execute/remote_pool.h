@@ -41,6 +41,8 @@ void remote_pool_interrupt(struct engine *engine);
 /* Waits for a window within the staging budget; NULL when there is no memory or the read was interrupted. */
 struct staging_buffer *remote_pool_take_window(struct worker *worker);
 void remote_pool_give_window(struct worker *worker); /* worker->buffer */
+/* How many images there may be now: a load alone, with nobody to keep them for yet, may have few. */
+uint64_t remote_pool_image_budget(const struct engine *engine);
 
 uint64_t remote_pool_bytes(const struct engine *engine); /* temporary memory allocated now; any thread */
 

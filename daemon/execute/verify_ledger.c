@@ -86,7 +86,7 @@ enum check verify_ledger(struct verify_file *file)
     if (audit.expected) {
         struct ledger_sum sum = sum_up(&audit);
         if (sum.missing_bytes)
-            file->reason = "only part of the file was read";
+            file->reason = "only part of the file was read, and its checksum is of all of it";
         else if (sum.overlaps)
             file->reason = "other loads read the file in other pieces";
         else

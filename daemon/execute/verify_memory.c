@@ -106,7 +106,8 @@ enum check verify_whole_file(struct verify_file *file)
         return CHECK_CANNOT;
     }
     if (!is_all_here(file)) {
-        file->reason = "only part of the file was read";
+        if (!file->reason)
+            file->reason = "only part of the file was loaded, and its checksum is of all of it";
         return CHECK_CANNOT;
     }
     return compare_file(file, expected, from_manifest);

@@ -113,6 +113,7 @@ static void run_late_ranks(const char *name, uint64_t cache_bytes)
     struct load_scene scene;
     struct load *ranks[N_RANKS];
     open_scene(&scene, cache_bytes);
+    scene.is_of_group = true;
     struct source_remote *remote = move_away(&scene, 0);
     uint64_t started_ns = clock_now_ns();
     for (int64_t r = 0; r < N_RANKS; r++)

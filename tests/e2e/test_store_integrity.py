@@ -2,11 +2,13 @@
 test_store_contents.py."""
 import json
 
+import numpy as np
 import pytest
 
 import checkpoints
 from stage import MiB, Tensorcast
-from stores_fixture import fake  # noqa: F401
+from store_scene import SCHEMES, SIZE, aws_keys, bare, load, noise, place, store_daemon  # noqa: F401
+from stores_fixture import checksums, fake  # noqa: F401
 
 
 @pytest.fixture
@@ -92,3 +94,42 @@ def test_a_wrong_tensor_of_a_partial_load_is_healed_or_named(alone, bucket, fake
     done = alone("load", "gs://models/m", "--tensor", "b")
     assert (done.code, done.status) == (1, "DATA_LOSS"), done
     assert "tensor b" in done.err
+
+
+STORES_SAY = {"gs": "crc32c", "s3": "crc32c", "hf": "sha256", "http": ""}
+NOTHING = "the source gives no checksum and there is no manifest"
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_the_answer_says_what_was_verified_and_by_what(fake, store_daemon, scheme):  # noqa: F811
+    matrix = np.frombuffer(checkpoints.blob(5, 2 * MiB).tobytes(), np.uint8).reshape(1024, 2048)
+    placed = place(fake, scheme, {"a": noise(1)}, {"m": matrix, "c": checkpoints.blob(3, 100_000)})
+    if scheme == "s3":
+        for name in placed.files:
+            made = fake.world.get("s3", placed.prefix + name)
+            made.declared = {"crc32c": checksums.text(made.checksum("crc32c"))}
+    daemon, by = store_daemon(), STORES_SAY[scheme]
+
+    def verified(*view):
+        outcome = load(daemon, placed, *view)
+        assert outcome.code == 0, outcome
+        daemon.cli.ok("release", "--all")
+        found = outcome.report["verified"]
+        return found["status"], found["by"], found["bytes"], found["reason"]
+
+    whole = SIZE + 2 * MiB + 100_000
+    assert verified() == (("verified", by, whole, "") if by else ("unverified", "", 0, f"model-00001-of-00002.safetensors: {NOTHING}; and 1 more file"))
+    second = "model-00002-of-00002.safetensors: "
+    why = {"": NOTHING, "crc32c": "only part of the file was read, and its checksum is of all of it",
+           "sha256": "only part of the file was loaded, and its checksum is of all of it"}[by]
+    for view in (["--tensor", "c"], ["--slice", "m[:, :1024]"]):
+        assert verified(*view) == ("unverified", "", 0, second + why)
+    if by:
+        assert verified("--tensor", "a", "--tensor", "c") == ("partial", by, SIZE, second + why)
+    made = daemon.cli.ok("manifest", placed.reference, "--out", "-")
+    placed.put("model.manifest.json", made.out.encode())
+    if scheme == "hf":
+        fake.world.repository("org/m").new_commit()
+    assert verified("--tensor", "c") == ("verified", "manifest crc32c", 100_000, "")
+    status, found_by, verified_bytes, reason = verified("--slice", "m[:, :1024]")
+    assert (status, found_by, verified_bytes) == ("unverified", "", 0) and reason.startswith(second + "tensors that are loaded in part"), reason

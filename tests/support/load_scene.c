@@ -251,7 +251,8 @@ void load_start_in(struct load *load, struct collective *collective, uint32_t ra
                                                                      .data = load,
                                                                      .collective = collective,
                                                                      .rank = rank,
-                                                                     .n_sharers = 1});
+                                                                     .n_sharers = 1,
+                                                                     .is_of_group = load->scene->is_of_group});
 }
 
 void load_start(struct load *load)

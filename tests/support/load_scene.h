@@ -29,6 +29,7 @@ struct load_scene {
     } tensors[SCENE_MAX_TENSORS];
     struct artifact *artifact;
     bool fine_slices; /* remote_fine_slices of the strategy */
+    bool is_of_group; /* loads are ranks of one, as far as the engine is told */
     int n_running, n_done;
 };
 

@@ -248,6 +248,7 @@ static uint64_t read_columns_in_turn(uint64_t cache_bytes)
     struct load *ranks[4];
     scene_init(&scene, seed++, 64 * MIB, 0, 0);
     scene_use_extent_cache(&scene, 64 * MIB, cache_bytes);
+    scene.is_of_group = true;
     scene_add_tensor(&scene, 2, (uint64_t[]){6000, 8192});
     scene_write(&scene, 1, false);
     struct source_remote *remote = scene_move_away(&scene);
@@ -271,6 +272,33 @@ static void a_late_ranks_columns_come_from_the_extent_cache(void **state)
     assert_in_range(read_columns_in_turn(64 * MIB), tensor_bytes - edges, tensor_bytes + edges);
     assert_in_range(read_columns_in_turn(16 * MIB), 2 * tensor_bytes, 4 * tensor_bytes);
     assert_in_range(read_columns_in_turn(0), 4 * tensor_bytes - 4 * edges, 4 * tensor_bytes);
+}
+
+/* Bytes of temporary memory after half the columns of 64 blocks. */
+static uint64_t keep_columns(bool is_of_group)
+{
+    struct load_scene scene;
+    scene_init(&scene, seed++, 4 * MIB, 0, 0);
+    scene_use_extent_cache(&scene, 4 * MIB, 64 * MIB);
+    scene.is_of_group = is_of_group;
+    scene_add_tensor(&scene, 2, (uint64_t[]){8192, 8192});
+    scene_write(&scene, 1, false);
+    scene_move_away(&scene)->base.caps.request_bytes = MIB;
+    struct load *load = load_columns(&scene, "t.0", 0, 4096);
+    load_start(load);
+    scene_wait(&scene);
+    assert_success(load);
+    uint64_t kept_bytes = engine_staging_bytes(scene.engine);
+    load_destroy(load);
+    scene_fini(&scene);
+    return kept_bytes;
+}
+
+static void a_load_alone_keeps_few_extents_and_one_of_a_group_all(void **state)
+{
+    (void)state;
+    assert_in_range(keep_columns(false), 33 * MIB, (4 + 32) * MIB);
+    assert_in_range(keep_columns(true), 63 * MIB, (4 + 64) * MIB);
 }
 
 static void a_late_load_copies_from_a_replica(void **state)
@@ -512,6 +540,7 @@ int main(void)
         cmocka_unit_test(far_columns_are_asked_for_one_by_one),
         cmocka_unit_test(ranks_at_the_same_time_ask_for_every_byte_once),
         cmocka_unit_test(a_late_ranks_columns_come_from_the_extent_cache),
+        cmocka_unit_test(a_load_alone_keeps_few_extents_and_one_of_a_group_all),
         cmocka_unit_test(a_late_load_copies_from_a_replica),
         cmocka_unit_test(waiting_for_a_store_holds_up_no_disk),
         cmocka_unit_test(requests_at_once_follow_what_the_store_allows),

@@ -270,7 +270,7 @@ static void a_digest_needs_the_whole_file(void **state)
 {
     struct load *load = with_checksums(begin_rows("t.0", 0, 5), CHECKSUM_SHA256, true);
     (void)state;
-    assert_not_verified(load, "only part of the file was read");
+    assert_not_verified(load, "only part of the file was loaded, and its checksum is of all of it");
     load_destroy(load);
 }
 
