@@ -97,6 +97,7 @@ struct device {
     uint64_t pool_budget_bytes;         /* freed memory kept for the next load */
     uint64_t pool_bytes;                /* atomic: what the pool holds now */
     uint64_t memory_bytes;              /* what a GPU has; 0 = unknown */
+    uint64_t patience_ns;               /* a queued copy that takes longer never ends */
     char model[DEVICE_NAME_CHARS];      /* for people: "NVIDIA H200" */
     bool is_out_of_service;             /* atomic, never false again: it failed for good and takes no more work ... */
     char problem[DEVICE_PROBLEM_CHARS]; /* ... because of this, written before */

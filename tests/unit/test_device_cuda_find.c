@@ -92,13 +92,15 @@ static void a_plugin_of_another_interface_is_refused(void **state)
     struct error error;
     (void)state;
     assert_int_equal(device_plugin_check(&plugin, &error), 0);
-    plugin.segment_bytes++;
-    assert_int_equal(device_plugin_check(&plugin, &error), -1);
-    assert_string_equal(error.reason, "PLUGIN_ABI");
-    plugin.segment_bytes--;
-    plugin.abi++;
-    assert_int_equal(device_plugin_check(&plugin, &error), -1);
-    assert_string_equal(error.reason, "PLUGIN_ABI");
+    uint32_t *const numbers[] = {&plugin.abi,       &plugin.device_bytes,    &plugin.segment_bytes,
+                                 &plugin.ops_bytes, &plugin.queue_ops_bytes, &plugin.error_bytes};
+    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
+        ++*numbers[i];
+        assert_int_equal(device_plugin_check(&plugin, &error), -1);
+        assert_string_equal(error.reason, "PLUGIN_ABI");
+        --*numbers[i];
+    }
+    assert_int_equal(device_plugin_check(&plugin, &error), 0);
 }
 
 static void a_host_with_an_unusable_device_serves_none(void **state)

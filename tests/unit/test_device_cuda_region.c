@@ -215,6 +215,34 @@ static void the_client_is_told_only_when_no_copy_is_under_way(void **state)
     }
 }
 
+static void a_client_is_not_told_while_copies_may_still_come(void **state)
+{
+    (void)state;
+    for (enum device_region_kind kind = DEVICE_REGION_FD; kind <= DEVICE_REGION_IPC; kind++) {
+        struct cuda_stage stage;
+        struct error error;
+        struct lender lender = make_lender(kind, 0);
+        cuda_stage_init(&stage, 64 * MIB, 1);
+        cuda_stage_add_few_tensors(&stage);
+        stage.gpu->patience_ns = 50000000;
+        fake_cuda_pause(true);
+        struct device_region *region = offer(&lender);
+        int lease = region->lease_fd;
+        struct load *load = adopt(&stage, stage.gpu, region);
+        load_start(load);
+        scene_wait(&stage.scene);
+        assert_int_equal(device_seal(load->segment, &error), -1);
+        assert_string_equal(error.reason, "DEVICE_OUT_OF_SERVICE");
+        load_destroy(load);
+        assert_false(is_told(&lender));
+        close(lease); /* what the end of the process does */
+        assert_true(is_told(&lender));
+        fake_cuda_reset(); /* lets the copies end before their sources go */
+        cuda_stage_fini(&stage, true);
+        end_lender(&lender);
+    }
+}
+
 static void memory_is_not_closed_under_the_copies_of_a_load_that_is_broken_off(void **state)
 {
     (void)state;
@@ -397,6 +425,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_load_fills_memory_lent_by_descriptor_and_nothing_around_it),
         cmocka_unit_test(a_load_fills_memory_lent_by_ipc_handle_and_nothing_around_it),
         cmocka_unit_test(the_client_is_told_only_when_no_copy_is_under_way),
+        cmocka_unit_test(a_client_is_not_told_while_copies_may_still_come),
         cmocka_unit_test(memory_is_not_closed_under_the_copies_of_a_load_that_is_broken_off),
         cmocka_unit_test(what_a_client_says_of_its_memory_is_not_believed),
         cmocka_unit_test(memory_of_another_device_is_refused),

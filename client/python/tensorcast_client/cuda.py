@@ -1,4 +1,4 @@
-"""GPU memory that the daemon handed off: imported through the NVIDIA driver, offered to frameworks by DLPack.
+"""GPU memory that the daemon handed off or fills: imported or shared through the NVIDIA driver, offered to frameworks by DLPack.
 
 Only the driver is needed, and only when a device is asked for. What a framework makes of the memory keeps it mapped, and the
 daemon's lease with it, until the last of it is gone. A forked child cannot use it: CUDA does not survive fork.
@@ -17,6 +17,8 @@ from .dlpack import capsule, dtype_of
 
 _LIBRARY = "libcuda.so.1"
 _SUCCESS, _HANDLE_FD, _ON_DEVICE, _READ_WRITE = 0, 1, 1, 3
+_DEVICE_NUMBER, _MAPPING_BYTES, _MAPPING_START = 9, 18, 19  # CUpointer_attribute
+_OFFER_FD, _OFFER_IPC, _IPC_BYTES = 1, 2, 64  # of an offer of memory, see region.py
 _DLPACK_CUDA = 2  # kDLCUDA
 
 _int, _size, _address, _pointer = ctypes.c_int, ctypes.c_size_t, ctypes.c_uint64, ctypes.c_void_p
@@ -34,6 +36,13 @@ _FUNCTIONS = {
     "cuMemMap": [_address, _size, _size, _address, ctypes.c_ulonglong],
     "cuMemUnmap": [_address, _size],
     "cuMemSetAccess": [_address, _size, _pointer, _size],
+    "cuCtxPushCurrent_v2": [_pointer],
+    "cuCtxPopCurrent_v2": [_pointer],
+    "cuPointerGetAttribute": [_pointer, _int, _address],
+    "cuMemGetAddressRange_v2": [_pointer, _pointer, _address],
+    "cuMemRetainAllocationHandle": [_pointer, _address],
+    "cuMemExportToShareableHandle": [_pointer, _address, _int, ctypes.c_ulonglong],
+    "cuIpcGetMemHandle": [_pointer, _address],
     "cuGetErrorName": [_int, _pointer],
 }
 
@@ -124,6 +133,44 @@ class Device:
             os.close(memory_fd)
         return DeviceMemory(self, address, memory_bytes, undo)
 
+    def share(self, address, size):
+        """(kind, bytes of the allocation, offset in it, IPC handle, descriptor or None) of memory of this process."""
+        driver = self.driver
+        context = driver.get(_pointer, "cuDevicePrimaryCtxRetain", self._handle)
+        try:
+            driver.call("cuCtxPushCurrent_v2", context)
+            try:
+                return self._share(address, size)
+            finally:
+                driver.call("cuCtxPopCurrent_v2", None)
+        finally:
+            driver.call("cuDevicePrimaryCtxRelease_v2", self._handle)
+
+    def _share(self, address, size):
+        driver = self.driver
+        if driver.get(_int, "cuPointerGetAttribute", _DEVICE_NUMBER, address) != self._handle:
+            raise errors.invalid(f"the memory to be filled is not on GPU {self.uuid}", "NOT_DEVICE_MEMORY")
+        try:
+            handle = driver.get(_address, "cuMemRetainAllocationHandle", address)
+        except errors.TensorcastError:  # not of virtual memory management
+            return self._share_plain(address, size)
+        try:
+            start = driver.get(_address, "cuPointerGetAttribute", _MAPPING_START, address)
+            allocation = driver.get(_size, "cuPointerGetAttribute", _MAPPING_BYTES, address)
+            _check_inside(address, size, start, allocation)
+            memory_fd = driver.get(_int, "cuMemExportToShareableHandle", handle, _HANDLE_FD, 0)
+        finally:
+            driver.call("cuMemRelease", handle)
+        os.set_inheritable(memory_fd, False)
+        return _OFFER_FD, allocation, address - start, b"", memory_fd
+
+    def _share_plain(self, address, size):
+        start, allocation, handle = _address(), _size(), ctypes.create_string_buffer(_IPC_BYTES)
+        self.driver.call("cuMemGetAddressRange_v2", ctypes.byref(start), ctypes.byref(allocation), address)
+        _check_inside(address, size, start.value, allocation.value)
+        self.driver.call("cuIpcGetMemHandle", handle, start)
+        return _OFFER_IPC, 0, address - start.value, handle.raw, None
+
     def _import(self, memory_fd, size, undo):
         driver = self.driver
         handle = driver.get(_address, "cuMemImportFromShareableHandle", memory_fd, _HANDLE_FD)
@@ -139,6 +186,12 @@ class Device:
         return address
 
 
+def _check_inside(address, size, start, allocation):
+    if size > allocation or address - start > allocation - size:
+        raise errors.invalid(f"the {size} bytes to be filled are not in one allocation, which has {allocation}",
+                             "NOT_DEVICE_MEMORY")
+
+
 def _run(undo):
     while undo:
         undo.pop()()
@@ -147,8 +200,8 @@ def _run(undo):
 class DeviceMemory:
     """The whole of it, as bytes on a GPU: what DLPack's from_dlpack() of any framework takes."""
 
-    def __init__(self, device, address, size, undo):
-        self.device, self.address, self._size = device, address, size
+    def __init__(self, device, address, size, undo, owner=None):
+        self.device, self.address, self._size, self._owner = device, address, size, owner
         # not at exit: kernels may still be running, and the process's end gives everything back
         weakref.finalize(self, _run, undo).atexit = False
 

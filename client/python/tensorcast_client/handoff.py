@@ -19,6 +19,13 @@ _PAGE_KIND_HUGETLB, _PAGE_KIND_DEVICE = 0, 3
 _FD = struct.Struct("i")
 
 
+def reachable(path, channel):
+    """The daemon's second socket, also where the daemon's folder has another name, as in a container."""
+    if os.path.exists(path):
+        return path
+    return os.path.join(os.path.dirname(channel.socket_path), os.path.basename(path))
+
+
 def take(token, socket_path, timeout, writable=False, device=None):
     """The memory that the token stands for: a buffer (see memory.map_leased), or cuda.DeviceMemory on that device."""
     peer = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_CLOEXEC)

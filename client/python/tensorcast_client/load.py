@@ -1,7 +1,6 @@
 """One load: the Materialize stream, its progress, and the hand-off at its end."""
 from __future__ import annotations
 
-import os
 import threading
 import time
 
@@ -78,9 +77,7 @@ def _take(channel, result, clock, writable, device):
     """The memory of a result; empty for a view without bytes."""
     if not result.memory_bytes:
         return b""
-    path = result.handoff_socket
-    if not os.path.exists(path):  # the daemon's folder has another name here, as in a container
-        path = os.path.join(os.path.dirname(channel.socket_path), os.path.basename(path))
+    path = handoff.reachable(result.handoff_socket, channel)
     return handoff.take(result.handoff_token, path, clock.left(_HANDOFF_TIMEOUT_S), writable, device)
 
 

@@ -3,10 +3,11 @@ from __future__ import annotations
 
 import functools
 import importlib.util
+from contextlib import nullcontext
 
 from grpc import StatusCode
 
-from . import cuda, errors, messages, report, selection
+from . import cuda, errors, messages, region, report, selection
 from .layout import Layout
 from .load import Clock, Progress, materialize
 from .options import Options
@@ -60,18 +61,22 @@ class View:
         slices = {name: steps for name, steps in self._selected.slices.items() if name in kept}
         return View(self._client, self._artifact, self._selected._replace(names=names, slices=slices))
 
-    def tensor_dict(self, device="cpu", framework=None, progress=None, options=None, writable=False):
+    def tensor_dict(self, device="cpu", framework=None, progress=None, options=None, writable=False, into=None):
         """Loads the view and maps it: a Tensors mapping of names to read-only arrays or tensors, without a copy.
 
         device: "cpu", "cuda:N" as this process counts, or a GPU's UUID. framework: "torch", "numpy", "dlpack" on a GPU for any
         other, or None for torch when it is installed. progress(stage, done_bytes, total_bytes) is
         called on this thread at most ten times a second and once at the end; what it raises ends the load. writable=True:
-        arrays may be written to; the pages that are become this process's own, and nobody else sees the change."""
+        arrays may be written to; the pages that are become this process's own, and nobody else sees the change. into: a
+        contiguous GPU array of this process on `device` (torch, CuPy) that the daemon fills instead of memory of its own. The
+        tensors lie in it from its first byte on. After an error its content is undefined."""
         target = cuda.open_device(device) if cuda.is_meant(device) else None
+        if into is not None and not target:
+            raise errors.invalid("into is GPU memory, and device names no GPU", "BAD_OPTION")
         maker = _device_maker(framework, writable) if target else _maker(framework, writable)
         options, teller = options or Options(), Progress(progress)
         clock = Clock(options.deadline)
-        result, names, layout, buffer = self._load(options, clock, teller, writable, target)
+        result, names, layout, buffer = self._load(options, clock, teller, writable, target, into)
         layout = Layout(layout, len(names), len(buffer))
         tensors = Tensors(names, layout, maker(buffer, layout), result.report)
         teller.finish(result.report.view_bytes)
@@ -115,7 +120,7 @@ class View:
             raise errors.bad_answer("a prewarmed view without a report")
         return report.plan(answer.report)
 
-    def _load(self, options, clock, progress, writable, device=None):
+    def _load(self, options, clock, progress, writable, device=None, into=None):
         """(LoadResult, names, Layout message, buffer).
 
         A request that was made of facts about an artifact which has changed since is made again, once."""
@@ -127,8 +132,12 @@ class View:
             facts = artifact.known_facts
             built_on_facts = facts is not None and (names is None or bool(self._selected.slices))
             try:
-                result, buffer = materialize(client.channel, request, clock, progress, client.first_answer_timeout,
-                                             writable, device)
+                with region.lent(client, device, into, clock) if into is not None else nullcontext() as token:
+                    request["region"] = token
+                    result, buffer = materialize(client.channel, request, clock, progress, client.first_answer_timeout,
+                                                 writable, device)
+                if token:
+                    buffer = cuda.DeviceMemory(device, *region.span_of(into), [], into)
             except errors.InvalidRequestError:
                 if attempt == 2 or not built_on_facts or artifact.facts(clock, fresh=True) is facts:
                     raise

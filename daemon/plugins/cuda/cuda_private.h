@@ -35,6 +35,7 @@ struct cuda_device {
     int number;           /* of the CUDA runtime in this process */
     pthread_mutex_t lock; /* for opening */
     bool is_open;         /* atomic: the queues can be used */
+    bool is_stuck;        /* atomic: copies that did not end may still write */
     struct cuda_queue queues[N_QUEUES];
     uint64_t granularity_bytes; /* of physical memory; 2 MiB so far */
 };

@@ -10,7 +10,7 @@
 #include "cuda_private.h"
 
 enum { POLLS_BEFORE_SLEEP = 64, SLEEP_NS = 20000 };
-static const uint64_t deadline_ns = (uint64_t)20000 * NS_PER_MS, longest_step_ns = (uint64_t)100 * NS_PER_MS;
+static const uint64_t longest_step_ns = (uint64_t)100 * NS_PER_MS;
 
 /* --- opening -------------------------------------------------------------------------------------------------------- */
 
@@ -126,8 +126,11 @@ int cuda_queue_wait(struct cuda_device *device, uint64_t mark, struct error *err
         if (code != cudaErrorNotReady)
             return cuda_retire(device, error, "copying to it failed: %s", cudaGetErrorName(code));
         waited_ns = add_step(waited_ns, &last_ns);
-        if (waited_ns > deadline_ns)
-            return cuda_retire(device, error, "copies to it did not end within %d s", (int)(deadline_ns / NS_PER_MS / 1000));
+        if (waited_ns > device->base.patience_ns) {
+            __atomic_store_n(&device->is_stuck, true, __ATOMIC_RELEASE);
+            return cuda_retire(device, error, "copies to it did not end within %.1f s",
+                               clock_ms(device->base.patience_ns) / 1e3);
+        }
         pause_after(n_polls);
     }
     return 0;

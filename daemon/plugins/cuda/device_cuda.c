@@ -10,10 +10,11 @@
 #include <string.h>
 
 #include "base/checked.h"
+#include "base/clock.h"
 #include "base/memory.h"
 #include "cuda_private.h"
 
-enum { MAX_PITCH_BYTES = INT32_MAX }; /* of a 2-D copy */
+enum { MAX_PITCH_BYTES = INT32_MAX, PATIENCE_S = 20 }; /* pitch: of a 2-D copy */
 
 static struct cuda_device *device_of(const struct segment *segment)
 {
@@ -131,7 +132,8 @@ static enum page_kind cuda_page_kind(struct segment *segment)
     return PAGE_KIND_DEVICE;
 }
 
-/* A load that was broken off may have copies under way into this memory. */
+/* A load that was broken off may have copies under way into this memory. Where they never end, a client that lent it is not
+ * told before this process is gone. */
 static void cuda_release(struct segment *base)
 {
     struct cuda_segment *segment = (struct cuda_segment *)base;
@@ -140,6 +142,8 @@ static void cuda_release(struct segment *base)
     if (segment->is_backed && device_check(&device->base, &error) == 0 &&
         (segment->is_landed || cuda_queue_land_all(device, &error) == 0))
         (base->region ? cuda_region_close : cuda_memory_free)(segment);
+    if (base->region && segment->is_backed && __atomic_load_n(&device->is_stuck, __ATOMIC_ACQUIRE))
+        base->region->lease_fd = -1;
     pthread_mutex_destroy(&segment->lock);
 }
 
@@ -225,6 +229,7 @@ struct device *cuda_device_create(const struct device_plugin_host *host, int num
         (struct device){.ops = &cuda_ops, .caps = {.queued_copies = true, .exports_fd = true, .fills_regions = true}};
     device->host = host;
     device->number = number;
+    device->base.patience_ns = (uint64_t)PATIENCE_S * 1000 * NS_PER_MS;
     CUresult code = describe(device);
     if (code != CUDA_SUCCESS) {
         cuda_driver.error_name(code, &name);
