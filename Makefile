@@ -144,6 +144,7 @@ $(B)/tests/bench/remote_bench: $(B)/obj/tests/bench/remote_bench.o $(B)/libsuppo
 
 bench: all
 	bash tests/bench/run.sh $(B)
+	bash tests/bench/run.sh $(B) --groups
 
 # real object stores, the long way
 stores:

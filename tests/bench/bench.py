@@ -21,7 +21,7 @@ from pathlib import Path
 import checkpoints
 import machine
 import probes
-from contest import Bench, Case, Contender, Failed, run
+from contest import Bench, Case, Contender, run, take_turns
 from report import Goals, best_peer, case_table, ratio
 
 PEERS = [Contender("safetensors views", "safetensors views"), Contender("safetensors copies", "safetensors copies"),
@@ -70,22 +70,8 @@ def plan(options):
 
 
 def run_case(bench, case, contenders, rounds, rng):
-    records, alive = [], list(contenders)
-    for number in range(rounds):
-        rng.shuffle(alive)
-        for contender in list(alive):
-            record = {"name": contender.name, "round": number}
-            try:
-                record.update(run(bench, case, contender, check=number == 0))
-                note = f"{record['touched_s']:.3f} s, others used {record.get('others', 0):.2f} cores"
-            except (Failed, OSError, RuntimeError, subprocess.CalledProcessError) as error:
-                record["failed"] = note = str(error)[:300]
-                alive.remove(contender)
-            finally:
-                bench.backed.give()
-            records.append(record)
-            print(f"{time.strftime('%H:%M:%S')} {case.title()} #{number + 1} {contender.name}: {note}", file=sys.stderr, flush=True)
-    return records
+    turns = [(c.name, lambda check, c=c: run(bench, case, c, check)) for c in contenders]
+    return take_turns(bench, case.title(), turns, rounds, rng)
 
 
 def run_probes(bench, folders, options):
@@ -180,12 +166,12 @@ def text(options, measured, cases, found):
     return "\n".join([*parts, slices_table(found)]).rstrip() + "\n"
 
 
-def write(path, body):
-    """Replaces the measured part of a document, or makes one of nothing else."""
-    old = path.read_text() if path.exists() else f"{BEGIN}\n{END}\n"
-    head, _, rest = old.partition(BEGIN)
-    _, _, tail = rest.partition(END)
-    path.write_text(f"{head}{BEGIN}\n\n{body}\n{END}{tail}")
+def write(path, body, begin=BEGIN, end=END):
+    """Replaces a measured part of a document, or makes one of nothing else."""
+    old = path.read_text() if path.exists() else f"{begin}\n{end}\n"
+    head, _, rest = old.partition(begin)
+    _, _, tail = rest.partition(end)
+    path.write_text(f"{head}{begin}\n\n{body}\n{end}{tail}")
 
 
 def main():

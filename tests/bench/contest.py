@@ -19,6 +19,7 @@ from loaders import Job
 HERE = Path(__file__).resolve().parent
 GIB = 1 << 30
 NOISY_CORES = 0.5
+GROUPS = {"enable_owner_file_collective": True, "owner_file_collective_min_dedup_saving_bytes": "0B"}  # ranks that share nothing, too
 
 
 class Failed(Exception):
@@ -33,6 +34,8 @@ class Case:
     ranks: int
     temperature: str  # cold, hot
     read_ahead_kib: int | None = None
+    share: float = 0  # as in Job
+    splits_all: bool = False
 
     def files(self):
         return sorted(self.folder.glob("*.safetensors"))
@@ -51,6 +54,7 @@ class Contender:
     loader: str
     pages: str | None = None
     pool: bool = False
+    group: bool = False
 
     def has_daemon(self):
         return self.loader in ("C", "tensorcast Python")
@@ -72,13 +76,14 @@ class Bench:
 class Service:
     """A fresh tensorcastd on sockets of its own."""
 
-    def __init__(self, bench, pool_bytes=0, staging="64MiB", sources=(), memory=()):
+    def __init__(self, bench, pool_bytes=0, staging="64MiB", sources=(), memory=(), strategy=()):
         self.folder = Path(tempfile.mkdtemp(prefix="tcb-", dir="/tmp"))
         self.socket = self.folder / "d.sock"
         config = {"server": {"socket_path": str(self.socket), "state_dir": str(self.folder / "state")},
                   "memory": {"host_budget": "16GiB", "staging_budget": staging, "pool_budget": pool_bytes,
                              "replica_idle_ttl": "0s" if pool_bytes else "10m", **dict(memory)},
-                  "sources": {"disk": {"trusted_roots": [str(bench.data)]}, **dict(sources)}, "logging": {"level": "warn"}}
+                  "sources": {"disk": {"trusted_roots": [str(bench.data)]}, **dict(sources)}, "logging": {"level": "warn"},
+                  "engine": {"materialization_strategy": dict(strategy)}}
         (self.folder / "config.yaml").write_text(json.dumps(config))  # JSON is YAML
         self.bench, self.log = bench, open(self.folder / "log", "w+")
         self.process = subprocess.Popen([bench.build / "tensorcastd", "--config", self.folder / "config.yaml"],
@@ -120,6 +125,7 @@ class Rank:
     def __init__(self, bench, contender, job):
         if contender.loader == "C":
             command = [bench.c_worker, job.socket, job.reference or f"disk:{job.folder}", "120000"]
+            command += [job.group, job.rank, job.ranks] if job.group else []
         else:
             command = [sys.executable, HERE / "worker.py", contender.loader, json.dumps(vars(job)), bench.library, bench.tiny]
         environment = {**os.environ, **({"OMP_NUM_THREADS": "1"} if job.ranks > 1 else {})}
@@ -164,7 +170,7 @@ def headers(folder):
 
 
 def view_lines(job):
-    if job.ranks == 1:
+    if job.is_whole():
         return
     for _, _, entries in headers(job.folder):
         for name, entry in entries.items():
@@ -174,7 +180,7 @@ def view_lines(job):
 
 def expected_digests(bench, job):
     """{name: sha256} of what a rank must hold, from the files themselves."""
-    key = (job.folder, job.rank, job.ranks)
+    key = (job.folder, 0 if job.is_whole() else (job.rank, job.ranks, job.share, job.splits_all))
     if key not in bench.expected:
         digests = {}
         for path, begin, entries in headers(job.folder):
@@ -249,6 +255,26 @@ def fill_pool(bench, service, case, contender):
     raise Failed("replicas that nobody uses are still there")
 
 
+def take_turns(bench, title, turns, rounds, rng):
+    """Records of every round of `turns`, [(name, function of whether to check)], in a new order each; who fails is out."""
+    records, alive = [], list(turns)
+    for number in range(rounds):
+        rng.shuffle(alive)
+        for turn in list(alive):
+            record = {"name": turn[0], "round": number}
+            try:
+                record.update(turn[1](number == 0))
+                note = f"{record['loaded_s']:.3f} s loaded, {record['touched_s']:.3f} s touched, others used {record.get('others', 0):.2f} cores"
+            except (Failed, OSError, RuntimeError, subprocess.CalledProcessError) as error:
+                record["failed"] = note = str(error)[-300:]
+                alive.remove(turn)
+            finally:
+                bench.backed.give()
+            records.append(record)
+            print(f"{time.strftime('%H:%M:%S')} {title} #{number + 1} {turn[0]}: {note}", file=sys.stderr, flush=True)
+    return records
+
+
 def run(bench, case, contender, check):
     """A flat record of one run; once more when other work used more than half a core meanwhile, and the quieter counts."""
     records = [run_once(bench, case, contender, check)]
@@ -266,7 +292,7 @@ def run_once(bench, case, contender, check):
         service = None
         try:
             if contender.has_daemon():
-                service = Service(bench, pool_bytes=2 * case.bytes() if contender.pool else 0)
+                service = Service(bench, pool_bytes=2 * case.bytes() if contender.pool else 0, strategy=GROUPS if contender.group else ())
                 if contender.pool:
                     fill_pool(bench, service, case, contender)
             return run_ranks(bench, case, contender, service, check)
@@ -276,7 +302,8 @@ def run_once(bench, case, contender, check):
 
 
 def run_ranks(bench, case, contender, service, check):
-    jobs = [Job(str(case.folder), r, case.ranks, str(service.socket) if service else "") for r in range(case.ranks)]
+    jobs = [Job(str(case.folder), r, case.ranks, str(service.socket) if service else "", share=case.share, splits_all=case.splits_all,
+                group="ranks" if contender.group else "") for r in range(case.ranks)]
     ranks = []
     try:
         for job in jobs:
@@ -297,19 +324,20 @@ def measure(case, ranks, service):
     everyone = [rank.process.pid for rank in ranks] + [pid] * bool(service)
     resident = service.reset_peak() if service else 0
     daemon_cpu, busy = machine.cpu_seconds(pid) if pid else 0.0, machine.machine_busy_seconds()
-    disk, start = machine.disk_bytes_read(everyone), time.monotonic()
+    asked, disk, start = machine.bytes_asked([pid] * bool(service)), machine.disk_bytes_read(everyone), time.monotonic()
     for rank in ranks:
         rank.say("")
     answers = [json.loads(rank.hear()) for rank in ranks]
-    took = max(a["touched"] for a in answers) - start
+    took, until_now = max(a["touched"] for a in answers) - start, time.monotonic() - start
     cpu = sum(a["cpu"] for a in answers) + (machine.cpu_seconds(pid) - daemon_cpu if pid else 0)
     reports = [a["report"] for a in answers if a["report"]]
     return {"touched_s": took, "loaded_s": max(a["loaded"] for a in answers) - start, "cpu_s": cpu,
-            "disk_bytes": machine.disk_bytes_read(everyone) - disk,
-            "others": max(0.0, machine.machine_busy_seconds() - busy - cpu) / took,
+            "disk_bytes": machine.disk_bytes_read(everyone) - disk, "asked_bytes": machine.bytes_asked([pid] * bool(service)) - asked,
+            "others": max(0.0, machine.machine_busy_seconds() - busy - cpu) / until_now,
             "peak_bytes": machine.resident_peak(pid) - resident if pid else None,
             "view_bytes": sum(r["bytes"]["view"] for r in reports), "read_bytes": sum(r["bytes"]["read"] for r in reports),
-            "memory": "/".join(sorted({r["memory"] for r in reports})), "execute_ms": [r["ms"]["execute"] for r in reports]}
+            "memory": "/".join(sorted({r["memory"] for r in reports})), "execute_ms": [r["ms"]["execute"] for r in reports],
+            "reports": reports, "replicas": service.json("status")["replicas"] if service else []}
 
 
 def all_equal(contender, bench, jobs, ranks):

@@ -17,19 +17,26 @@ class Job:
     socket: str = ""
     reference: str = ""  # where the folder lies in a store; empty: it is loaded from the disk
     view_lines: list | None = None  # for the C worker: what to load, instead of what the ranks of a model do
+    share: float = 0  # each rank's part of a split tensor, windows that overlap; 0: one of `ranks` equal parts
+    splits_all: bool = False  # every tensor by its rows, not only those that tensor parallelism splits
+    group: str = ""  # for the C worker: the ranks load together under this name
 
     def files(self):
         return sorted(Path(self.folder).glob("*.safetensors"))
 
     def cut(self, name, shape):
         """(dimension, start, stop) of what this rank wants, or None for the whole tensor."""
-        if self.ranks == 1:
+        if self.is_whole():
             return None
-        dimension = next((d for part, d in SPLIT_ON.items() if f"{part}.weight" in name), None)
+        dimension = 0 if self.splits_all else next((d for part, d in SPLIT_ON.items() if f"{part}.weight" in name), None)
         if dimension is None:
             return None
-        step = shape[dimension] // self.ranks
-        return dimension, self.rank * step, (self.rank + 1) * step
+        width = int(shape[dimension] * self.share) if self.share else shape[dimension] // self.ranks
+        start = self.rank * (shape[dimension] - width) // (self.ranks - 1)
+        return dimension, start, start + width
+
+    def is_whole(self):
+        return self.ranks == 1 or self.share == 1
 
 
 class Views:

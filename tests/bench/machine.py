@@ -101,10 +101,19 @@ def free_page_reporting():
     return knob(order, NO_SUCH_ORDER) if order.exists() else contextlib.nullcontext()
 
 
+def io_count(pids, name):
+    return sum(int(line.split()[1]) for pid in pids for line in Path(f"/proc/{pid}/io").read_text().splitlines()
+               if line.startswith(name))
+
+
 def disk_bytes_read(pids):
     """Bytes fetched from storage on behalf of these processes."""
-    return sum(int(line.split()[1]) for pid in pids for line in Path(f"/proc/{pid}/io").read_text().splitlines()
-               if line.startswith("read_bytes"))
+    return io_count(pids, "read_bytes")
+
+
+def bytes_asked(pids):
+    """Bytes that these processes asked the kernel for by system calls that read, from wherever they came."""
+    return io_count(pids, "rchar")
 
 
 def cpu_seconds(pid):

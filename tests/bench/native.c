@@ -1,6 +1,7 @@
 /* What the benchmark cannot do in Python, as a program and (built with -shared) as a library.
  *
  *   native copy BYTES THREADS   seconds to copy BYTES between faulted huge pages, best of five: the ceiling of a hot load
+ *   native copy BYTES THREADS fresh   the same, once, into memory that nobody has touched
  *   native hold BYTES           touches BYTES, says "held", gives them back at the end of stdin: memory that the host of a
  *                               virtual machine has not backed yet would otherwise be paid for by whoever comes first
  *   touch_rows()                reads every byte of n_rows rows: a lazy mapping has not loaded anything before that */
@@ -31,7 +32,7 @@ uint64_t touch_rows(const unsigned char *at, uint64_t row_bytes, uint64_t n_rows
     return sum;
 }
 
-static unsigned char *huge_memory(size_t bytes)
+static unsigned char *fresh_memory(size_t bytes)
 {
     size_t size = (bytes + HUGE - 1) / HUGE * HUGE + HUGE;
     unsigned char *at = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -41,6 +42,12 @@ static unsigned char *huge_memory(size_t bytes)
     }
     at += HUGE - (uintptr_t)at % HUGE;
     madvise(at, size - HUGE, MADV_HUGEPAGE);
+    return at;
+}
+
+static unsigned char *huge_memory(size_t bytes)
+{
+    unsigned char *at = fresh_memory(bytes);
     for (size_t i = 0; i < bytes; i += 4096) at[i] = 1;
     return at;
 }
@@ -83,11 +90,11 @@ static double copy_once(unsigned char *to, const unsigned char *from, size_t byt
     return now() - start;
 }
 
-static int copy(size_t bytes, int n_threads)
+static int copy(size_t bytes, int n_threads, int is_fresh)
 {
-    unsigned char *to = huge_memory(bytes), *from = huge_memory(bytes);
+    unsigned char *from = huge_memory(bytes), *to = is_fresh ? fresh_memory(bytes) : huge_memory(bytes);
     double best = 1e9;
-    for (int i = 0; i < 5; i++) {
+    for (int i = 0; i < (is_fresh ? 1 : 5); i++) {
         double took = copy_once(to, from, bytes, n_threads);
         best = took < best ? took : best;
     }
@@ -106,11 +113,11 @@ static int hold(size_t bytes)
 
 int main(int argc, char **argv)
 {
-    if (argc == 4 && !strcmp(argv[1], "copy")) {
+    if ((argc == 4 || (argc == 5 && !strcmp(argv[4], "fresh"))) && !strcmp(argv[1], "copy")) {
         int n_threads = atoi(argv[3]);
-        if (n_threads >= 1 && n_threads <= MAX_THREADS) return copy(strtoull(argv[2], NULL, 10), n_threads);
+        if (n_threads >= 1 && n_threads <= MAX_THREADS) return copy(strtoull(argv[2], NULL, 10), n_threads, argc == 5);
     }
     if (argc == 3 && !strcmp(argv[1], "hold")) return hold(strtoull(argv[2], NULL, 10));
-    fprintf(stderr, "usage: native copy BYTES THREADS | native hold BYTES\n");
+    fprintf(stderr, "usage: native copy BYTES THREADS [fresh] | native hold BYTES\n");
     return 2;
 }

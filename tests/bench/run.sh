@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Measures tensorcast beside the machine's ceilings and other loaders; `make bench` calls it. As root, on a quiet machine.
-# usage: run.sh BUILD_DIR [options of bench.py], or run.sh BUILD_DIR --stores [options of stores_bench.py]; without --write
-# and --quick the table goes into docs/performance.md.
+# usage: run.sh BUILD_DIR [options of bench.py], run.sh BUILD_DIR --stores [options of stores_bench.py], or run.sh BUILD_DIR
+# --groups [options of groups_bench.py]; without --write and --quick the table goes into docs/performance.md.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 build=${1:-build}
@@ -21,10 +21,12 @@ cp -r client/python "$copy/"
 rm -rf "$build/bench/python"
 "$python" -m pip install --quiet --no-deps --no-build-isolation --target "$build/bench/python" "$copy/python"
 script=bench.py
-if [ "${1:-}" = --stores ]; then
-  script=stores_bench.py
-  shift
-fi
+case "${1:-}" in
+  --stores | --groups)
+    script=${1#--}_bench.py
+    shift
+    ;;
+esac
 case " $* " in
   *" --write "* | *" --quick "* | *" --help "*) ;;
   *) set -- "$@" --write docs/performance.md ;;

@@ -24,6 +24,7 @@ sys.path[:0] = [str(HERE.parents[0] / "stores"), str(HERE.parents[0] / "fake")]
 import bench as whole_bench  # noqa: E402
 import certificates  # noqa: E402
 import checkpoints  # noqa: E402
+import contest  # noqa: E402
 import far_away  # noqa: E402
 import machine  # noqa: E402
 import servers  # noqa: E402
@@ -65,22 +66,8 @@ def prepare_data(options):
 
 
 def take_turns(bench, case, contenders, options, server):
-    records, alive, rng = [], list(contenders), random.Random(options.rounds)
-    for number in range(options.rounds):
-        rng.shuffle(alive)
-        for contender in list(alive):
-            record = {"name": contender.name, "round": number}
-            try:
-                record.update(run(bench, case, contender, number == 0, server))
-                note = f"{record['loaded_s']:.3f} s loaded, {record['touched_s']:.3f} s touched, CPU {record['cpu_s']:.2f} s, others {record['others']:.2f}"
-            except (Failed, OSError, RuntimeError, subprocess.CalledProcessError) as error:
-                record["failed"] = note = str(error)[-300:]
-                alive.remove(contender)
-            finally:
-                bench.backed.give()
-            records.append(record)
-            print(f"{time.strftime('%H:%M:%S')} {case.title()} #{number + 1} {contender.name}: {note}", file=sys.stderr, flush=True)
-    return records
+    turns = [(c.name, lambda check, c=c: run(bench, case, c, check, server)) for c in contenders]
+    return contest.take_turns(bench, case.title(), turns, options.rounds, random.Random(options.rounds))
 
 
 def run_nginx(bench, options, scheme):
@@ -176,13 +163,6 @@ def measure(bench, options, section):
     return {"far away": far_away.run_rates, "memory": far_away.run_memory, "gs": run_gs, "s3": run_s3}[section](bench, options)
 
 
-def write(path, body):
-    old = path.read_text()
-    head, _, rest = old.partition(BEGIN)
-    _, _, tail = rest.partition(END)
-    path.write_text(f"{head}{BEGIN}\n\n{body}\n{END}{tail}")
-
-
 def main():
     options = arguments()
     if os.geteuid():
@@ -203,7 +183,7 @@ def main():
     body = store_report.text(json.loads(json.dumps(records)), options.build, whole_bench.packages())
     print(body)
     if options.write:
-        write(options.write, body)
+        whole_bench.write(options.write, body, BEGIN, END)
 
 
 def bench_bytes(options):

@@ -1,6 +1,6 @@
 /* One rank of a timed load from C: reads which tensors it wants, waits for the start, loads, touches every byte, reports.
  *
- *   worker SOCKET ARTIFACT TIMEOUT_MS    stdin: lines "NAME DIMENSION START STOP RANK" (DIMENSION -1 = whole; no lines =
+ *   worker SOCKET ARTIFACT TIMEOUT_MS [GROUP RANK WORLD_SIZE]    stdin: lines "NAME DIMENSION START STOP RANK" (DIMENSION -1 = whole; no lines =
  *   everything), an empty line, later a line to start and one to check. Prints "ready", one JSON object with monotonic
  *   times and the load's report, and for "check" the report with digests. */
 #include <inttypes.h>
@@ -83,10 +83,16 @@ static uint64_t touch(const struct tc_load *load)
 
 int main(int argc, char **argv)
 {
-    if (argc != 4) return 2;
+    if (argc != 4 && argc != 7) return 2;
     struct tc_error error;
     struct tc_view view = read_view();
     struct tc_options options = {.timeout_ms = strtoull(argv[3], NULL, 10)};
+    if (argc == 7) {
+        options.group_id = argv[4];
+        options.rank = atoll(argv[5]);
+        options.world_size = atoll(argv[6]);
+        options.source_locality = TC_LOCALITY_SHARED_SOURCE;
+    }
     struct tc_client *client = must(tc_connect(argv[1], &error));
     char *warm = NULL;
     char line[MAX_LINE];

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from checkpoints import digest, digests, random_array, write
-from stage import CLI, ROOT, MiB, soon
+from stage import CLI, ROOT, SANITIZED, MiB, soon
 
 COUNTERS = ("unique_source_bytes", "peer_transfer_bytes", "peak_temporary_bytes", "batch_count", "dedup_saving_bytes")
 ROWS, COLUMNS, WORLD = 1024, 2048, 4
@@ -105,15 +105,40 @@ def test_four_ranks_of_a_model_read_every_byte_once(start, models, arrays):
         assert word in daemon.log(), word
 
 
-def test_ranks_that_want_the_same_share_one_replica(start, models, arrays):
+def test_ranks_whose_views_overlap_read_every_byte_once(start, models, arrays):
+    """Rank r of three gets the r-th and the next quarter of everything."""
     daemon = start(**strategy())
+    total = sum(a.nbytes for n, a in arrays.items() if "norm" not in n)
+    cut = {"row": (ROWS // 4, "[{}:{}, :]"), "column": (COLUMNS // 4, "[:, {}:{}]")}
+    views = [sum([["--slice", f"l{i}.{kind}" + text.format(r * part, (r + 2) * part)] for i in range(4) for kind, (part, text) in cut.items()], [])
+             for r in range(3)]
+    before = daemon.bytes_asked()
+    reports = load_all(daemon, models, [group(r, *views[r], world=3) for r in range(3)])
+    asked = daemon.bytes_asked() - before
+    for rank, report in enumerate(reports):
+        rows, columns = (slice(rank * part, (rank + 2) * part) for part in (ROWS // 4, COLUMNS // 4))
+        assert digests(report) == {n: digest(a[rows] if "row" in n else a[:, columns]) for n, a in arrays.items() if "norm" not in n}
+    assert {r["executor"] for r in reports} == {"owner_file_collective"}
+    assert {r["collective"]["collective_unique_source_bytes"] for r in reports} == {total}
+    assert {r["collective"]["collective_dedup_saving_bytes"] for r in reports} == {total // 2}
+    assert total <= asked <= total * 1.01 + 4 * MiB, "the kernel saw more reads than that"
+
+
+def test_ranks_that_want_the_same_share_one_replica(start, models, arrays):
+    """There is not even room for two."""
     total = sum(a.nbytes for a in arrays.values())
+    daemon = start(memory={"host_budget": str(total * 3 // 2)}, **strategy())
+    before, daemon_before = daemon.bytes_asked(), daemon.resident()
+    daemon.reset_peak()
     reports = load_all(daemon, models, [group(r, world=8) for r in range(8)])
     assert all(digests(r) == {n: digest(a) for n, a in arrays.items()} for r in reports)
     assert {r["collective"]["collective_unique_source_bytes"] for r in reports} == {total}
     assert {r["collective"]["collective_dedup_saving_bytes"] for r in reports} == {7 * total}
     assert {r["collective"]["collective_peer_transfer_bytes"] for r in reports} == {0}
     assert len(daemon.status()["replicas"]) == 1
+    assert daemon.bytes_asked() - before <= total * 1.01 + 4 * MiB
+    if not SANITIZED:
+        assert daemon.resident("VmHWM") - daemon_before < 2 * total + 64 * MiB, "memory of one replica and staging"
 
 
 def test_a_missing_rank_makes_the_others_load_alone_after_one_timeout(start, models, arrays):

@@ -1,0 +1,125 @@
+#!/usr/bin/env python3
+"""Measures ranks that load as a group, beside one rank alone and beside the same ranks without a group.
+
+    bash tests/bench/run.sh build --groups [--quick] [--rounds N] [--only WORD] [--size BYTES] [--tensors N] [--data FOLDER] [--write FILE]
+
+Sections (--only takes those with the word in their title): four ranks, disjoint and overlapping; eight ranks, replicated; eight
+ranks of many tensors. Contenders take turns, in a new order each round. Raw records go to BUILD/bench/groups.json, and a
+section that is not measured again keeps its records there, so that the table may be made in parts.
+"""
+import argparse
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import bench as whole_bench
+import checkpoints
+import groups_report
+import machine
+from contest import GIB, Bench, Case, Contender, headers, run, take_turns
+from groups_report import ALONE, GROUP, SCATTER, UNGROUPED
+from loaders import Job
+
+BEGIN, END = "<!-- measured groups: begin -->", "<!-- measured groups: end -->"
+MAIN_SIZE = 4_000_000_000  # the checkpoint of bench.py
+C = Contender("C", "C", pages="advise")
+C_GROUP = Contender("C", "C", pages="advise", group=True)
+
+
+def arguments():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("build", type=Path)
+    parser.add_argument("--quick", action="store_true", help="0.5 GB, 10,000 tensors, one round: does everything work?")
+    parser.add_argument("--rounds", type=int)
+    parser.add_argument("--only", default="")
+    parser.add_argument("--size", type=int, help="bytes of the checkpoint; three times as much memory is needed")
+    parser.add_argument("--tensors", type=int, help="in the checkpoint of many tensors")
+    parser.add_argument("--data", type=Path, help="room for both; default BUILD/bench/data")
+    parser.add_argument("--write", type=Path, help="the Markdown file whose measured part is replaced")
+    options = parser.parse_args()
+    options.build = options.build.resolve()
+    options.data = (options.data or options.build / "bench" / "data").resolve()
+    options.rounds = options.rounds or (1 if options.quick else 5)
+    options.size = options.size or (500_000_000 if options.quick else MAIN_SIZE)
+    options.tensors = options.tensors or (10_000 if options.quick else 100_000)
+    return options
+
+
+def needed_bytes(case):
+    """Over all ranks."""
+    jobs = [Job(str(case.folder), r, case.ranks, share=case.share, splits_all=case.splits_all) for r in range(case.ranks)]
+    total = 0
+    for _, _, entries in headers(case.folder):
+        for name, entry in entries.items():
+            start, stop = entry["data_offsets"]
+            for job in jobs:
+                cut = job.cut(name, entry["shape"])
+                total += (stop - start) * (cut[2] - cut[1]) // entry["shape"][cut[0]] if cut else stop - start
+    return total
+
+
+def run_scatter(bench, size):
+    """What a reader that had the unique bytes in memory would still have to copy, into memory that nobody has touched."""
+    bench.backed.take(2 * size + GIB)
+    bench.backed.give()
+    out = subprocess.run([bench.native, "copy", str(size), "2", "fresh"], check=True, capture_output=True, text=True).stdout
+    return {"touched_s": float(out), "loaded_s": float(out)}
+
+
+def turns_of(bench, case):
+    """[(name, function of whether to check)] for one case."""
+    alone = Case(case.name, case.folder, 1, case.temperature)
+    turns = [(GROUP, lambda check: run(bench, case, C_GROUP, check)), (UNGROUPED, lambda check: run(bench, case, C, check))]
+    if not case.splits_all:
+        turns.append((ALONE, lambda check: run(bench, alone, C, check)))
+    if case.share != 1 and not case.splits_all:
+        extra = needed_bytes(case) - needed_bytes(alone)
+        turns.append((SCATTER, lambda check: run_scatter(bench, extra)))
+    return turns
+
+
+def plan(options):
+    """{kind: cases}"""
+    name = "llama" if options.size == MAIN_SIZE else f"llama-{options.size}"
+    llama = checkpoints.llama(options.data / name, options.size)
+    small = checkpoints.small_tensors(options.data / ("small" if options.tensors == 100_000 else f"small-{options.tensors}"), options.tensors)
+    both = ("cold", "hot")
+    return {
+        "four": [Case(f"four ranks, {views}", llama, 4, t, share=share) for views, share in (("disjoint", 0), ("overlapping", 0.5)) for t in both],
+        "replicated": [Case("eight ranks, replicated", llama, 8, t, share=1) for t in both],
+        "many": [Case("eight ranks of many tensors, all of them", small, 8, "hot", share=1),
+                 Case("eight ranks of many tensors, an eighth of each", small, 8, "hot", splits_all=True)],
+    }
+
+
+def main():
+    options = arguments()
+    if os.geteuid():
+        sys.exit("groups_bench: dropping the page cache needs root")
+    os.setpriority(os.PRIO_PROCESS, 0, -15)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("groups_bench: terminated"))  # so that settings are put back
+    cases, kept = plan(options), options.build / "bench" / "groups.json"
+    bench = Bench(options.build, options.data, checkpoints.llama(options.data / "tiny", 1 << 20, 2))
+    records, failed = json.loads(kept.read_text()) if kept.exists() else {}, False
+    with machine.free_page_reporting():
+        for kind, case in [(kind, case) for kind, some in cases.items() for case in some if options.only in case.title()]:
+            found = take_turns(bench, case.title(), turns_of(bench, case), options.rounds, random.Random(options.rounds))
+            failed = failed or any("failed" in r or r.get("equal") is False for r in found)
+            records[case.title()] = {"kind": kind, "date": time.strftime("%Y-%m-%d"), "rounds": options.rounds, "found": found,
+                                     "unique_bytes": needed_bytes(Case("", case.folder, 1, "hot")), "needed_bytes": needed_bytes(case),
+                                     "tensors": sum(len(entries) for _, _, entries in headers(case.folder))}
+            kept.write_text(json.dumps(records))
+    body = groups_report.text(json.loads(json.dumps(records)), options.build, whole_bench.packages())
+    print(body)
+    if options.write:
+        whole_bench.write(options.write, body, BEGIN, END)
+    sys.exit(failed)
+
+
+if __name__ == "__main__":
+    main()

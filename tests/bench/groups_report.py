@@ -1,0 +1,115 @@
+"""What groups_bench.py measured, as Markdown: goals first, then one table a case."""
+import subprocess
+from statistics import median
+
+import machine
+from report import GB, Goals, by_name, spread
+
+ALONE, SCATTER = "one rank, everything", "scatter copy of the rest"
+GROUP, UNGROUPED = "a group", "no group"
+MIB, STAGING_MIB = 1 << 20, 64
+ONCE = 1.01  # headers, and the device's alignment
+
+
+def runs(part, name):
+    return by_name(part["found"]).get(name, {})
+
+
+def against_reader(part):
+    """[group / (one reader of the unique bytes + the copy of what is left)] per round."""
+    group, alone, scatter = (runs(part, name) for name in (GROUP, ALONE, SCATTER))
+    return [group[r]["loaded_s"] / (alone[r]["loaded_s"] + scatter[r]["loaded_s"]) for r in sorted(group.keys() & alone.keys() & scatter.keys())]
+
+
+def against_alone(part):
+    group, alone = runs(part, GROUP), runs(part, ALONE)
+    return [group[r]["loaded_s"] / alone[r]["loaded_s"] for r in sorted(group.keys() & alone.keys())]
+
+
+def times_read(part, key):
+    return [r[key] / part["unique_bytes"] for r in runs(part, GROUP).values()]
+
+
+def once_goals(g, title, part):
+    if title.endswith("cold"):
+        g.at_most(f"{title}: bytes from the disk / unique bytes", ONCE, times_read(part, "disk_bytes"), "x")
+    g.at_most(f"{title}: bytes asked of the kernel / unique bytes", ONCE, times_read(part, "asked_bytes"), "x")
+
+
+def four_goals(g, title, part):
+    g.at_most(f"{title}: group / (one rank + scatter copy)", 1.15, against_reader(part), "x")
+    once_goals(g, title, part)
+
+
+def replicated_goals(g, title, part):
+    g.at_most(f"{title}: group / one rank", 1.3, against_alone(part), "x")
+    once_goals(g, title, part)
+    g.at_most(f"{title}: replicas", 1, [len(r["replicas"]) for r in runs(part, GROUP).values()], "")
+    g.at_most(f"{title}: peak RSS of the daemon over one replica and 64 MiB staging", 32,
+              [(r["peak_bytes"] - part["unique_bytes"]) / MIB - STAGING_MIB for r in runs(part, GROUP).values()], " MiB")
+
+
+def overhead_ms(record):
+    """What a rank's load took in the daemon but for resolving its own view and moving bytes; of the rank that waited longest."""
+    times = [report["ms"] for report in record["reports"]]
+    return max(t["total"] - t["resolve"] - t["execute"] for t in times)
+
+
+def many_goals(g, title, part):
+    g.at_most(f"{title}: assembly, planning, commit", 150, [overhead_ms(r) for r in runs(part, GROUP).values()], " ms")
+
+
+GOALS = {"four": four_goals, "replicated": replicated_goals, "many": many_goals}
+
+
+def case_table(title, part):
+    lines = [f"### {title}: {part['unique_bytes'] / GB:.2f} GB, {part['needed_bytes'] / GB:.2f} GB wanted by all ranks", "",
+             "| | runs | ready s [spread] | touched s | GB from the disk | GB asked of the kernel | CPU s | daemon's peak MiB | replicas | cores used by others | executor | bytes equal |",
+             "|---|---|---|---|---|---|---|---|---|---|---|---|"]
+    for name in (ALONE, SCATTER, UNGROUPED, GROUP):
+        found = list(runs(part, name).values())
+        if found:
+            lines.append("| " + " | ".join(cells(name, found)) + " |")
+    failed = {r["name"]: r["failed"] for r in part["found"] if "failed" in r}
+    return "\n".join([*lines, "", *(f"- {name} could not run: {why}" for name, why in sorted(failed.items())), ""])
+
+
+def cells(name, found):
+    ready, touched = [r["loaded_s"] for r in found], median(r["touched_s"] for r in found)
+    if name == SCATTER:
+        return [name, str(len(found)), spread(ready, 3), f"{touched:.3f}", *["-"] * 8]
+    disk, asked, cpu, peak, others = (median(r[key] for r in found) for key in ("disk_bytes", "asked_bytes", "cpu_s", "peak_bytes", "others"))
+    executors = sorted({report["executor"] for r in found for report in r["reports"]})
+    checks = [r["equal"] for r in found if r.get("equal") is not None]
+    return [name, str(len(found)), spread(ready, 3), f"{touched:.3f}", f"{disk / GB:.2f}", f"{asked / GB:.2f}", f"{cpu:.2f}", f"{peak / MIB:.0f}",
+            str(max(len(r["replicas"]) for r in found)), f"{others:.1f}", "/".join(executors), "-" if not checks else "yes" if all(checks) else "NO"]
+
+
+def stages_table(parts):
+    """Where the time of a group of many tensors goes; of each stage the rank that took longest."""
+    lines = ["### Eight ranks of many tensors: milliseconds in the daemon, the longest of the ranks", "",
+             "| | tensors | resolve | wait for the others | plan, own and joint | execute | total | overhead | client, until ready |",
+             "|---|---|---|---|---|---|---|---|---|"]
+    for title, part in parts.items():
+        for name in (GROUP, UNGROUPED):
+            found = list(runs(part, name).values())
+            if not found:
+                continue
+            stages = [[max(report["ms"][key] for report in r["reports"]) for r in found] for key in ("resolve", "plan", "execute", "total")]
+            waits = [max(report.get("collective", {}).get("assemble_ms", 0) for report in r["reports"]) for r in found]
+            numbers = [stages[0], waits, *stages[1:], [overhead_ms(r) for r in found], [r["loaded_s"] * 1e3 for r in found]]
+            words = [f"{title.rpartition(', ')[0].partition(', ')[2]}, {name}", str(part["tensors"]), *(f"{median(n):.1f}" for n in numbers)]
+            lines.append("| " + " | ".join(words) + " |")
+    return "\n".join([*lines, ""])
+
+
+def text(records, build, packages):
+    version = subprocess.run([build / "tensorcast", "--version"], capture_output=True, text=True).stdout.strip()
+    dates, rounds = (sorted({str(part[key]) for part in records.values()}) for key in ("date", "rounds"))
+    g, tables = Goals(), []
+    for title, part in records.items():
+        GOALS[part["kind"]](g, title, part)
+        tables.append(case_table(title, part))
+    many = {title: part for title, part in records.items() if part["kind"] == "many"}
+    return "\n".join([f"Measured on {', '.join(dates)} with `bash tests/bench/run.sh build --groups`: {machine.describe()}; {version}; {packages}. "
+                      f"{' or '.join(rounds)} interleaved rounds.", "", g.table(), *tables, *([stages_table(many)] if many else [])]).rstrip() + "\n"
