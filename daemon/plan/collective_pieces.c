@@ -5,7 +5,8 @@
  *   dim1               rows of one stride that begin in the same row and are as many: the union of their columns
  *   anything else      residual
  *
- * Pieces are cut at the batch limits: contiguous ones where the engine begins a read, rows between two rows. */
+ * Pieces are cut at the batch limits: contiguous ones where the engine begins a read, rows between two rows. Small ones that
+ * touch are joined, or a checkpoint of many small tensors would have a piece for every tensor and rank. */
 #include "plan/collective_pieces.h"
 
 #include <stdlib.h>
@@ -72,8 +73,24 @@ static void add_columns(struct sweep *sweep, uint64_t offset, uint64_t bytes)
 
 /* --- replicated and dim0: contiguous spans -------------------------------------------------------------------------- */
 
+static bool join_last(struct sweep *sweep, uint64_t lo, uint64_t end, enum job_kind job)
+{
+    struct collective_plan *plan = sweep->plan;
+    uint32_t file = sweep->cluster[0].run->file;
+    struct collective_piece *last = plan->n_pieces ? &plan->pieces[plan->n_pieces - 1] : NULL;
+    bool is_span = last && last->count == 1 && last->n_columns == 1;
+    if (!is_span || last->file != file || last->hi != lo || last->job != job || end - last->lo > CUT_ALIGN_BYTES)
+        return false;
+    last->hi = end;
+    last->bytes = last->stride = plan->columns[last->first_columns].bytes = end - last->lo;
+    plan->unique_source_bytes += end - lo;
+    return true;
+}
+
 static void add_contiguous(struct sweep *sweep, uint64_t lo, uint64_t end, enum job_kind job)
 {
+    if (join_last(sweep, lo, end, job))
+        return;
     uint64_t limit = is_inner(job) ? sweep->cut.inner_bytes : sweep->cut.contiguous_bytes;
     while (lo < end) {
         uint64_t hi = end;

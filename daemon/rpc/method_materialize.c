@@ -1,5 +1,8 @@
 /* Materialize: accepted -> progress, coalesced -> result with layout and one hand-off token. Without a token when memory of
- * the client was filled: there is nothing to hand off. */
+ * the client was filled: there is nothing to hand off.
+ *
+ * The result of a large view is put together and packed on a helper: for 100,000 tensors that takes tens of milliseconds,
+ * and the ranks of a group all ask for theirs at the same moment. */
 #include <stdlib.h>
 
 #include "base/memory.h"
@@ -7,15 +10,24 @@
 #include "rpc/codec.h"
 #include "rpc/methods.h"
 
+typedef Tensorcast__Daemon__V1__MaterializeEvent materialize_event;
+typedef Tensorcast__Daemon__V1__LoadResult load_result;
+
+enum { MANY_TENSORS = 1000 };
+
 struct materialize {
+    struct loop_work work; /* first: packing the result */
     struct rpc_call *call;
     struct daemon *daemon;
     struct ticket *ticket;
     bool wants_names;   /* the request had no view */
     struct arena arena; /* of the answers */
+    materialize_event *result;
+    struct rpc_out *packed; /* the result */
+    unsigned char token[HANDOFF_TOKEN_BYTES];
 };
 
-static void send(struct materialize *m, Tensorcast__Daemon__V1__MaterializeEvent *event)
+static void send(struct materialize *m, materialize_event *event)
 {
     rpc_call_send(m->call, &event->base);
 }
@@ -23,7 +35,7 @@ static void send(struct materialize *m, Tensorcast__Daemon__V1__MaterializeEvent
 static void on_planned(void *data, const struct ticket *ticket)
 {
     struct materialize *m = data;
-    Tensorcast__Daemon__V1__MaterializeEvent event = TENSORCAST__DAEMON__V1__MATERIALIZE_EVENT__INIT;
+    materialize_event event = TENSORCAST__DAEMON__V1__MATERIALIZE_EVENT__INIT;
     Tensorcast__Daemon__V1__Accepted accepted = TENSORCAST__DAEMON__V1__ACCEPTED__INIT;
     accepted.plan = codec_report(ticket, &m->arena);
     event.event_case = TENSORCAST__DAEMON__V1__MATERIALIZE_EVENT__EVENT_ACCEPTED;
@@ -34,7 +46,7 @@ static void on_planned(void *data, const struct ticket *ticket)
 static void on_progress(void *data, const char *stage, uint64_t done_bytes, uint64_t total_bytes, double eta_ms)
 {
     struct materialize *m = data;
-    Tensorcast__Daemon__V1__MaterializeEvent event = TENSORCAST__DAEMON__V1__MATERIALIZE_EVENT__INIT;
+    materialize_event event = TENSORCAST__DAEMON__V1__MATERIALIZE_EVENT__INIT;
     Tensorcast__Daemon__V1__Progress progress = TENSORCAST__DAEMON__V1__PROGRESS__INIT;
     if (!rpc_call_idle(m->call))
         return; /* a slow reader gets the newest numbers, later */
@@ -47,44 +59,71 @@ static void on_progress(void *data, const char *stage, uint64_t done_bytes, uint
     send(m, &event);
 }
 
-static int send_result(struct materialize *m, struct error *error)
+/* The token for the memory, and all of the result but its layout. */
+static int begin_result(struct materialize *m, struct error *error)
 {
-    unsigned char token[HANDOFF_TOKEN_BYTES];
     struct replica *replica = m->ticket->replica;
-    Tensorcast__Daemon__V1__MaterializeEvent event = TENSORCAST__DAEMON__V1__MATERIALIZE_EVENT__INIT;
-    Tensorcast__Daemon__V1__LoadResult result = TENSORCAST__DAEMON__V1__LOAD_RESULT__INIT;
+    materialize_event *event = arena_alloc(&m->arena, sizeof *event);
+    load_result *result = arena_alloc(&m->arena, sizeof *result);
     bool is_ours = !replica->segment->region;
     if (rpc_call_is_left(m->call)) /* its tokens were revoked when it went: one more would pin the replica */
         return fail(error, ERROR_CANCELLED, "CLIENT_LEFT", "the client disconnected");
-    if (is_ours &&
-        handoff_grant(m->daemon->handoff, replica, rpc_call_uid(m->call), rpc_call_connection(m->call), token, error) != 0)
+    if (is_ours && handoff_grant(m->daemon->handoff, replica, rpc_call_uid(m->call), rpc_call_connection(m->call), m->token,
+                                 error) != 0)
         return -1;
-    result.report = codec_report(m->ticket, &m->arena);
-    result.layout = codec_layout(replica->mapping, m->wants_names, &m->arena);
-    result.handoff_token.data = token;
-    result.handoff_token.len = is_ours ? sizeof token : 0;
-    result.handoff_socket = (char *)m->daemon->config->server.handoff_socket_path;
-    result.device = result.report->device;
-    result.memory_bytes = is_ours ? replica->segment->allocated_bytes : 0;
-    event.event_case = TENSORCAST__DAEMON__V1__MATERIALIZE_EVENT__EVENT_RESULT;
-    event.result = &result;
-    send(m, &event);
+    tensorcast__daemon__v1__materialize_event__init(event);
+    tensorcast__daemon__v1__load_result__init(result);
+    result->report = codec_report(m->ticket, &m->arena);
+    result->handoff_token.data = m->token;
+    result->handoff_token.len = is_ours ? sizeof m->token : 0;
+    result->handoff_socket = (char *)m->daemon->config->server.handoff_socket_path; /* configurations stay until the end */
+    result->device = result->report->device;
+    result->memory_bytes = is_ours ? replica->segment->allocated_bytes : 0;
+    event->event_case = TENSORCAST__DAEMON__V1__MATERIALIZE_EVENT__EVENT_RESULT;
+    event->result = result;
+    m->result = event;
     return 0;
+}
+
+static void finish(struct materialize *m)
+{
+    ticket_destroy(m->ticket);
+    arena_fini(&m->arena);
+    free(m);
+}
+
+static void pack_result(struct loop_work *work)
+{
+    struct materialize *m = (struct materialize *)work;
+    m->result->result->layout = codec_layout(m->ticket->replica->mapping, m->wants_names, &m->arena);
+    m->packed = rpc_pack(&m->result->base);
+}
+
+static void send_result(struct loop_work *work)
+{
+    struct materialize *m = (struct materialize *)work;
+    rpc_call_reply_packed(m->call, m->packed);
+    finish(m);
 }
 
 static void on_done(void *data, struct ticket *ticket, const struct error *error)
 {
     struct materialize *m = data;
     struct error own;
-    if (!error && send_result(m, &own) != 0)
+    if (!error && begin_result(m, &own) != 0)
         error = &own;
-    if (error)
+    if (error) {
         rpc_call_fail(m->call, error);
-    else
-        rpc_call_end(m->call);
-    ticket_destroy(ticket);
-    arena_fini(&m->arena);
-    free(m);
+        finish(m);
+        return;
+    }
+    m->work = (struct loop_work){.do_work = pack_result, .done = send_result};
+    if (ticket->replica->mapping->n_tensors >= MANY_TENSORS) {
+        loop_submit(m->daemon->loop, &m->work);
+        return;
+    }
+    pack_result(&m->work);
+    send_result(&m->work);
 }
 
 static void on_cancel(void *data)

@@ -55,7 +55,7 @@ void rpc_server_destroy(struct rpc_server *server);
 uint64_t rpc_server_connections(const struct rpc_server *server);
 void rpc_server_set_limits(struct rpc_server *server, uint64_t max_connections_per_uid); /* reload */
 
-void rpc_call_reply(struct rpc_call *call, const ProtobufCMessage *message); /* unary: message and OK */
+void rpc_call_reply(struct rpc_call *call, const ProtobufCMessage *message); /* the last or only message, and OK */
 /* The same in two steps, so that a reply of megabytes is packed beside the loop. rpc_pack(): any thread. */
 struct rpc_out *rpc_pack(const ProtobufCMessage *message);
 void rpc_call_reply_packed(struct rpc_call *call, struct rpc_out *packed); /* takes it */
