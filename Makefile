@@ -33,14 +33,14 @@ ENGINE_C := $(wildcard daemon/base/*.c daemon/observe/*.c daemon/source/*.c daem
 DAEMON_C := $(filter-out daemon/main.c,$(wildcard daemon/replica/*.c daemon/rpc/*.c daemon/*.c))
 CLIENT_C := $(wildcard client/*.c)
 CLI_C    := $(filter-out client/cli/main.c,$(wildcard client/cli/*.c))
-UNIT_C   := $(filter-out $(if $(CUDA_FOUND),,$(CUDA_UNIT_C)),\
+UNIT_C   := $(filter-out $(if $(CUDA_FOUND),,$(CUDA_UNIT_C)) $(if $(NCCL_INCLUDE),,$(NCCL_UNIT_C)),\
               $(wildcard tests/unit/test_*.c tests/property/test_*.c tests/golden/test_*.c tests/fault/test_*.c))
 FUZZ_C   := $(wildcard tests/fuzz/fuzz_*.c)
 SUPPORT_C := $(wildcard tests/support/*.c)
 EXAMPLE_C := $(wildcard examples/*.c)
 ALL_C    := $(ENGINE_C) $(DAEMON_C) $(CLIENT_C) $(CLI_C) $(UNIT_C) $(FUZZ_C) $(SUPPORT_C) $(EXAMPLE_C) \
             $(wildcard daemon/main.c client/cli/main.c tests/fuzz/replay.c tests/property/mapping_tool.c tests/bench/*.c) \
-            $(CUDA_C) $(FAKE_CUDA_C)
+            $(CUDA_C) $(FAKE_CUDA_C) $(FAKE_NCCL_C)
 HEADERS  := $(filter-out daemon/plugins/%,$(wildcard daemon/*.h daemon/*/*.h daemon/*/*/*.h config/*.h client/*.h client/cli/*.h))
 
 GEN_O    := $(patsubst $(B)/gen/%.c,$(B)/obj/gen/%.o,$(GEN_C))
@@ -158,7 +158,7 @@ headers: $(GEN_H)
 	@for h in $(HEADERS); do $(CC) $(CFLAGS) -fsyntax-only -x c $$h || { echo "$$h does not compile alone"; exit 1; }; done
 
 format:
-	clang-format -i $(ALL_C) $(HEADERS) $(wildcard daemon/plugins/*/*.h tests/fake/cuda/*.h)
+	clang-format -i $(ALL_C) $(HEADERS) $(wildcard daemon/plugins/*/*.h tests/fake/*/*.h)
 
 docs: $(B)/tests/golden/test_config_docs
 	UPDATE=1 $<

@@ -13,6 +13,7 @@
 
 #include "base/clock.h"
 #include "base/memory.h"
+#include "execute/collective.h"
 #include "execute/residency.h"
 #include "load_group.h"
 #include "load_log.h"
@@ -156,6 +157,7 @@ static void commit_load(struct loop_work *work)
 {
     struct load *load = (struct load *)work;
     struct error changed;
+    run_release_transport(load->parts.run); /* before anybody is given the memory */
     if (artifact_check_unchanged(load->parts.mapping->artifact, &changed) != 0) {
         load->failed = true; /* also instead of what the change made of the read */
         load->error = changed;

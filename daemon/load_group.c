@@ -33,7 +33,8 @@ struct team {
     size_t n_tickets;
     struct collective_rank *ranks; /* distinct views */
     size_t n_ranks;
-    uint32_t *leaders; /* per rank: the first one with the same view */
+    uint32_t *leaders; /* per rank: the first one with the same view ... */
+    struct device **devices; /* ... and where that one's memory will be; NULL for the others */
     uint32_t world_size;
     char *group_id;
     unsigned char key[DIGEST_BYTES]; /* of the joint plan */
@@ -223,6 +224,7 @@ static void free_team(struct team *team)
     collective_plan_unref(team->plan);
     free(team->group_id);
     free(team->leaders);
+    free(team->devices);
     free(team->ranks);
     free(team->tickets);
     free(team);
@@ -262,6 +264,7 @@ static void find_distinct(struct team *team)
     map_init(&seen, team->n_tickets);
     team->ranks = memory_alloc_array(team->n_tickets, sizeof *team->ranks);
     team->leaders = memory_alloc_array(team->world_size, sizeof *team->leaders);
+    team->devices = memory_alloc_array(team->world_size, sizeof(struct device *));
     for (uint32_t rank = 0; rank < team->world_size; rank++)
         team->leaders[rank] = rank;
     for (size_t i = 0; i < team->n_tickets; i++) {
@@ -272,7 +275,8 @@ static void find_distinct(struct team *team)
         uint32_t known = map_add(&seen, wish, strlen(wish), (uint32_t)team->n_ranks);
         if (known == MAP_NONE) {
             team->ranks[team->n_ranks++] = (struct collective_rank){mapping, rank, 1};
-            count_memory(team, team->tickets[i]->target.device, devices, &n_devices);
+            team->devices[rank] = team->tickets[i]->target.device;
+            count_memory(team, team->devices[rank], devices, &n_devices);
         } else {
             team->ranks[known].n_sharers++;
             team->leaders[rank] = team->ranks[known].rank;
@@ -378,8 +382,8 @@ static void plan_team(struct loop_work *work)
         runs = runs || (team->tickets[i]->goal == GOAL_REPLICA && is_collective(team->tickets[i]));
     }
     if (runs)
-        team->collective =
-            collective_create(team->table->services->engine, team->plan, team->transport.ops, &team->open_error);
+        team->collective = collective_create(team->table->services->engine, team->plan, team->transport.ops, team->devices,
+                                             &team->open_error);
     team->plan_ns = clock_now_ns() - start_ns;
 }
 

@@ -5,16 +5,26 @@
 #include <stdlib.h>
 
 #include "base/memory.h"
+#include "transport/transport.h"
 
 static uint64_t budget_bytes(const struct config *config, const struct device *device)
 {
     return config->devices.memory_budget_bytes ? config->devices.memory_budget_bytes : device->memory_bytes / 10 * 9;
 }
 
+/* Once in a process: the plugin stays, too. */
+static void register_transport(const struct device_plugins *plugins)
+{
+    const struct transport_ops *transport = plugins->transport;
+    if (transport && plugins->transport_layout == TRANSPORT_LAYOUT && !transport_find(transport->name))
+        transport_register(transport);
+}
+
 struct load_targets *load_targets_create(struct loop *loop, const struct config *config)
 {
     struct load_targets *targets = memory_alloc(sizeof *targets);
     device_plugins_load(&targets->plugins, config->devices.plugin_folder);
+    register_transport(&targets->plugins);
     for (size_t i = 0; i < targets->plugins.n_devices; i++) {
         struct device *device = targets->plugins.devices[i];
         struct replica_table *replicas =

@@ -119,6 +119,8 @@ static int load(struct device_plugins *plugins, const char *folder, struct error
         return -1;
     if (device_plugin_check(plugin, error) || plugin->find(&host, plugins->devices, &plugins->n_devices, error))
         return error_prefix(error, "%s", path);
+    plugins->transport = plugin->transport;
+    plugins->transport_layout = plugin->transport_layout;
     return 0;
 }
 

@@ -15,8 +15,10 @@
 #include "base/error.h"
 #include "device/device.h"
 
-enum { DEVICE_PLUGIN_ABI = 2, DEVICE_PLUGIN_MAX_DEVICES = 64, DEVICE_PLUGIN_PATH_CHARS = 4096 };
+enum { DEVICE_PLUGIN_ABI = 3, DEVICE_PLUGIN_MAX_DEVICES = 64, DEVICE_PLUGIN_PATH_CHARS = 4096 };
 #define DEVICE_PLUGIN_SYMBOL "tensorcast_device_plugin"
+
+struct transport_ops;
 
 struct device_plugin_host { /* what a plugin may call of the daemon; any thread */
     /* Takes a device out of service for good: sets problem and is_out_of_service, and tells the log, once. */
@@ -31,6 +33,8 @@ struct device_plugin {
      * and threads of a device are made when it is first used. -1 with the reason when there is none to serve. */
     int (*find)(const struct device_plugin_host *host, struct device *devices[DEVICE_PLUGIN_MAX_DEVICES], size_t *n_devices,
                 struct error *error);
+    const struct transport_ops *transport; /* between its devices, see transport.h; NULL = it has none */
+    uint32_t transport_layout;
 };
 
 #define DEVICE_PLUGIN_HEADER                                                                                                \
@@ -42,6 +46,8 @@ struct device_plugins { /* what the daemon has of them: today one, "cuda" */
     const char *name;
     struct device *devices[DEVICE_PLUGIN_MAX_DEVICES];
     size_t n_devices;
+    const struct transport_ops *transport; /* for transport_register(); NULL = there is none */
+    uint32_t transport_layout;
     char problem[ERROR_MESSAGE_CHARS]; /* why there are no devices */
 };
 

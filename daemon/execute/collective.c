@@ -13,6 +13,10 @@
 #include "base/memory.h"
 #include "execute/collective_private.h"
 #include "execute/scan.h"
+#include "execute/worker.h"
+
+/* Of the transport's waits: far more than a batch takes on any link, little enough that a client is told. */
+static const uint64_t transport_deadline_ns = 30 * (uint64_t)1000 * NS_PER_MS;
 
 enum item_state { PENDING, TAKEN, DONE };
 
@@ -32,7 +36,9 @@ struct collective {
     size_t *batch_left;     /* items that are not done */
     size_t open_batch;      /* all before it are done */
     struct run **runs;      /* NULL where one is gone */
-    size_t n_runs, n_expected, n_ready, n_destroyed;
+    size_t n_runs, n_expected, n_ready, n_done, n_destroyed;
+    size_t n_delivered, n_flushed; /* items with deliveries: so many were read, so many of these are in place */
+    pthread_mutex_t releasing;     /* the transport; taken before the engine's lock */
     bool has_begun;
     uint64_t begun_ns;
     uint64_t temporary_bytes, needed_bytes;
@@ -83,13 +89,15 @@ static void make_items(struct collective *collective)
 }
 
 struct collective *collective_create(struct engine *engine, struct collective_plan *plan, const struct transport_ops *ops,
-                                     struct error *error)
+                                     struct device *const *devices, struct error *error)
 {
+    const struct transport_options options = {plan->world_size, devices, transport_deadline_ns};
     struct collective *collective = memory_alloc(sizeof *collective);
     collective->engine = engine;
     collective->block_bytes = engine->block_bytes;
     collective->plan = collective_plan_ref(plan);
-    if (transport_open(ops, plan->world_size, &collective->transport, error) != 0) {
+    pthread_mutex_init(&collective->releasing, NULL);
+    if (transport_open(ops, &options, &collective->transport, error) != 0) {
         collective_destroy(collective);
         return NULL;
     }
@@ -108,12 +116,29 @@ void collective_destroy(struct collective *collective)
     if (!collective)
         return;
     transport_close(collective->transport);
+    pthread_mutex_destroy(&collective->releasing);
     collective_plan_unref(collective->plan);
     free(collective->items);
     free(collective->states);
     free(collective->batch_left);
     free(collective->runs);
     free(collective);
+}
+
+void run_release_transport(struct run *run)
+{
+    struct collective *collective = run->options.collective;
+    if (!collective)
+        return;
+    pthread_mutex_lock(&collective->releasing);
+    pthread_mutex_lock(&collective->engine->lock);
+    bool is_over = collective->n_done == collective->n_runs;
+    pthread_mutex_unlock(&collective->engine->lock);
+    if (is_over) {
+        transport_close(collective->transport);
+        collective->transport = NULL;
+    }
+    pthread_mutex_unlock(&collective->releasing);
 }
 
 const struct collective_counters *run_collective_counters(const struct run *run)
@@ -168,6 +193,7 @@ void collective_gather(struct run *run)
 void collective_part_with(struct run *run)
 {
     struct collective *collective = run->options.collective;
+    collective->n_done++;
     if (run->has_gathered)
         return;
     run->has_gathered = true;
@@ -225,10 +251,10 @@ static struct run *find_run(const struct collective *collective, const struct it
 
 static void name_deliveries(struct collective *collective, struct worker *worker)
 {
-    uint32_t owner = collective->plan->batches[collective->items[worker->item].batch].owner;
+    uint32_t owner = collective->plan->leaders[collective->plan->batches[collective->items[worker->item].batch].owner];
     for (size_t i = 0; i < worker->n_parts; i++) {
         struct part *part = &worker->parts[i];
-        bool is_peer = part->run->options.collective == collective && part->run->options.rank != collective->plan->leaders[owner];
+        bool is_peer = part->run->options.collective == collective && part->run->options.rank != owner;
         part->transport = is_peer ? collective->transport : NULL;
         part->owner = owner;
     }
@@ -273,15 +299,72 @@ bool collective_is_exhausted(const struct collective *collective)
     return i == collective->n_items;
 }
 
-bool collective_ends_batch(const struct worker *worker)
+/* --- flushing ------------------------------------------------------------------------------------------------------- */
+
+static void note_deliveries(const struct worker *worker)
 {
-    const struct collective *collective = worker->collective;
-    return collective && collective->batch_left[collective->items[worker->item].batch] == 1;
+    for (size_t i = 0; worker->collective && i < worker->n_parts; i++)
+        if (worker->parts[i].transport) {
+            worker->collective->n_delivered++;
+            return;
+        }
 }
 
-int collective_flush(struct collective *collective, struct error *error)
+static bool has_unflushed(const struct collective *collective)
 {
-    return transport_flush(collective->transport, error);
+    return collective && collective->n_flushed < collective->n_delivered && collective->transport->ops->flush;
+}
+
+static bool ends_batch(const struct worker *worker)
+{
+    return worker->collective->batch_left[worker->collective->items[worker->item].batch] == 1;
+}
+
+/* The worker's item is the last thing that the run waits for. */
+static bool ends_run(const struct run *run)
+{
+    return run->n_taken == 1 && run->n_pending == 0 && !run->wants_padding && !run->has_failed;
+}
+
+static struct collective *find_to_flush(const struct worker *worker)
+{
+    if (has_unflushed(worker->collective) && ends_batch(worker))
+        return worker->collective;
+    for (size_t i = 0; i < worker->n_parts; i++) {
+        const struct run *run = worker->parts[i].run;
+        if (has_unflushed(run->options.collective) && ends_run(run))
+            return run->options.collective;
+    }
+    return NULL;
+}
+
+static void fail_runs(struct collective *collective, const struct error *error)
+{
+    for (size_t i = 0; i < collective->n_runs; i++)
+        if (collective->runs[i] && collective->runs[i]->stage != RUN_FINISHED)
+            worker_fail_run(collective->runs[i], error);
+}
+
+static void flush(struct collective *collective)
+{
+    pthread_mutex_t *lock = &collective->engine->lock;
+    size_t n_delivered = collective->n_delivered;
+    struct error error;
+    pthread_mutex_unlock(lock);
+    int result = transport_flush(collective->transport, &error);
+    pthread_mutex_lock(lock);
+    if (collective->n_flushed < n_delivered)
+        collective->n_flushed = n_delivered;
+    if (result != 0)
+        fail_runs(collective, &error);
+}
+
+void collective_settle(struct worker *worker)
+{
+    struct collective *collective;
+    note_deliveries(worker);
+    while ((collective = find_to_flush(worker)))
+        flush(collective);
 }
 
 void collective_complete(struct worker *worker)
@@ -305,8 +388,9 @@ void collective_count(const struct part *part)
     if (part->transport)
         counters->peer_transfer_bytes += part->placed_bytes;
     collective->needed_bytes += part->placed_bytes * options->n_sharers;
-    counters->dedup_saving_bytes =
-        collective->needed_bytes > counters->unique_source_bytes ? collective->needed_bytes - counters->unique_source_bytes : 0;
+    counters->dedup_saving_bytes = collective->needed_bytes > counters->unique_source_bytes
+                                       ? collective->needed_bytes - counters->unique_source_bytes
+                                       : 0;
 }
 
 void collective_use_temporary(struct collective *collective, uint64_t bytes, bool begins)

@@ -1,14 +1,16 @@
 /* The owner-file collective at work: the runs of a group's ranks, tied together.
  *
- *   collective_create (any thread) -> collective_expect(n) -> n x run_start with options.collective -> ... -> n x run_destroy
+ *   collective_create (any thread) -> collective_expect(n) -> n x run_start with options.collective -> ... -> n x
+ * run_destroy
  *
  * No run of it reads before all of them are set up. Then workers take blocks in the order of the joint plan's batches, never
  * from more than max_inflight_batches at a time: each block is read once, its owner's rank is charged with it, and the
  * transport delivers it to every other rank that needs it. A rank that is cancelled or fails merely needs nothing any more.
  * What no batch covers is read afterwards, as every run does.
  *
- * A rank's bytes are in place when every run of the collective is done. It is gone with the last run_destroy(), which may
- * take as long as closing the transport does. */
+ * A rank's bytes are in place when its run is done: before a run with deliveries on their way ends, they are flushed. When
+ * that fails, so do all runs that are not done. The transport lives until run_release_transport(), the rest until the last
+ * run_destroy(). */
 #ifndef EXECUTE_COLLECTIVE_H
 #define EXECUTE_COLLECTIVE_H
 
@@ -21,7 +23,7 @@
 
 struct collective;
 
-struct collective_counters { /* of all ranks together, counted where the work happens; final when every run is done */
+struct collective_counters {       /* of all ranks together, counted where the work happens; final when every run is done */
     uint64_t unique_source_bytes;  /* asked of the source */
     uint64_t peer_transfer_bytes;  /* landed in other ranks' memory than their owner's */
     uint64_t peak_temporary_bytes; /* staging in use for it at once */
@@ -30,11 +32,16 @@ struct collective_counters { /* of all ranks together, counted where the work ha
     uint64_t total_ns;             /* from the first read to the last byte */
 };
 
+/* devices: by rank, where its memory will be; NULL where it shares another rank's or needs none. Opens the transport, which
+ * may take a while. */
 struct collective *collective_create(struct engine *engine, struct collective_plan *plan, const struct transport_ops *ops,
-                                     struct error *error);
+                                     struct device *const *devices, struct error *error);
 void collective_expect(struct collective *collective, size_t n_runs); /* loop thread; at least one */
 void collective_destroy(struct collective *collective); /* instead of collective_expect(): it is not needed; accepts NULL */
 
+/* Closes the transport when every run of the run's collective is done, else does nothing; so when it was called for every
+ * run, nothing of it is left. Any thread; may take a while. */
+void run_release_transport(struct run *run);
 /* NULL when the run has none. */
 const struct collective_counters *run_collective_counters(const struct run *run);
 

@@ -155,18 +155,11 @@ struct run *run_start(struct engine *engine, const struct run_options *options)
 
 void run_cancel(struct run *run)
 {
-    struct engine *engine = run->engine;
-    pthread_mutex_lock(&engine->lock);
-    if (run->stage != RUN_FINISHED && !run->has_failed) {
-        run->has_failed = true;
-        fail(&run->error, ERROR_CANCELLED, "LOAD_CANCELLED", "the load was cancelled");
-        worker_unlist_run(run);
-        if (run->origin)
-            remote_pool_interrupt(engine);
-        if (worker_run_is_over(run))
-            worker_finish_run(run);
-    }
-    pthread_mutex_unlock(&engine->lock);
+    struct error error;
+    fail(&error, ERROR_CANCELLED, "LOAD_CANCELLED", "the load was cancelled");
+    pthread_mutex_lock(&run->engine->lock);
+    worker_fail_run(run, &error);
+    pthread_mutex_unlock(&run->engine->lock);
 }
 
 uint64_t run_done_bytes(const struct run *run)

@@ -3,6 +3,7 @@
 
 #include "device/device.h"
 #include "execute/engine_private.h"
+#include "transport/transport.h"
 
 static void add_mark(struct flight *flight, struct device *device)
 {
@@ -22,8 +23,22 @@ static bool has_device(const struct worker *worker, size_t n_parts, const struct
     return false;
 }
 
+/* What is on its way to peers of a collective is copied by the device that stages it; an item has one owner. */
+static struct device *find_staging_device(const struct worker *worker)
+{
+    for (size_t i = 0; i < worker->n_parts; i++) {
+        const struct part *part = &worker->parts[i];
+        if (part->transport)
+            return transport_staging_device(part->transport, part->owner);
+    }
+    return NULL;
+}
+
 void flight_begin(struct flight *flight, const struct worker *worker)
 {
+    struct device *staging = find_staging_device(worker);
+    if (staging && staging->ops->queue && !has_device(worker, worker->n_parts, staging))
+        add_mark(flight, staging);
     for (size_t i = 0; i < worker->n_parts; i++) {
         struct device *device = worker->parts[i].run->options.segment->device;
         if (device->ops->queue && !has_device(worker, i, device))

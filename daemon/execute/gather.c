@@ -65,10 +65,11 @@ static void place_clip(struct worker *worker, const struct clip *clip, size_t *n
         place_rows(part, clip->dst_offset, memory + (clip->src.offset - start), clip->src);
         return;
     }
-    struct rows row = {0, clip->src.bytes, 1, clip->src.bytes};
+    struct rows row = {.bytes = clip->src.bytes, .count = 1, .stride = clip->src.bytes};
     size_t next_row = *next; /* rows of other clips may lie between these */
     for (uint64_t i = 0; i < clip->src.count; i++) {
         uint64_t lo = clip->src.offset + i * clip->src.stride;
+        row.offset = lo;
         if (is_read(worker, &next_row, lo, lo + clip->src.bytes))
             place_rows(part, clip->dst_offset + i * clip->src.bytes, memory + (lo - start), row);
     }

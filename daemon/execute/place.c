@@ -30,47 +30,49 @@ bool place_prepare(struct part *part, uint64_t offset, uint64_t bytes)
     return !part->has_failed;
 }
 
-/* Memory without a host address: the backend's copy engine fetches the rows, for a peer of a collective, too. */
-static bool queue_rows(struct part *part, uint64_t dst_offset, const unsigned char *src, const struct rows *rows)
-{
-    struct device_rows from = {rows->bytes, rows->count, rows->stride};
-    if (!part->has_failed)
-        part->has_failed = device_copy(part->run->options.segment, dst_offset, src, &from, &part->error) != 0;
-    return !part->has_failed;
-}
-
 static void copy_rows(unsigned char *dst, const unsigned char *src, const struct rows *rows)
 {
     for (uint64_t row = 0; row < rows->count; row++)
         copy_streaming(dst + row * rows->bytes, src + row * rows->stride, rows->bytes);
 }
 
-/* Within one rank a copy; to a peer of a collective, whatever its transport does. */
-static bool move_rows(struct part *part, unsigned char *dst, const unsigned char *src, const struct rows *rows)
+static int deliver_rows(struct part *part, uint64_t dst_offset, const unsigned char *src, const struct rows *rows)
 {
-    if (!part->transport) {
-        copy_rows(dst, src, rows);
-        return true;
-    }
-    struct transport_delivery delivery = {part->owner, part->run->options.rank, dst,         src,
-                                          rows->bytes, rows->count,             rows->stride};
-    part->has_failed = transport_deliver(part->transport, &delivery, &part->error) != 0;
+    const struct transport_delivery delivery = {.owner = part->owner,
+                                                .rank = part->run->options.rank,
+                                                .segment = part->run->options.segment,
+                                                .offset = dst_offset,
+                                                .src = src,
+                                                .rows = {rows->bytes, rows->count, rows->stride},
+                                                .file = part->file,
+                                                .source_offset = rows->offset};
+    return transport_deliver(part->transport, &delivery, &part->error);
+}
+
+/* Within one rank a copy, by the device's copy engine where memory has no host address; to a peer of a collective, whatever
+ * its transport does. */
+static bool move_rows(struct part *part, uint64_t dst_offset, const unsigned char *src, const struct rows *rows)
+{
+    struct segment *segment = part->run->options.segment;
+    if (part->has_failed)
+        return false;
+    if (part->transport)
+        part->has_failed = deliver_rows(part, dst_offset, src, rows) != 0;
+    else if (segment->host_address)
+        copy_rows((unsigned char *)segment->host_address + dst_offset, src, rows);
+    else
+        part->has_failed = device_copy(segment, dst_offset, src,
+                                       &(struct device_rows){rows->bytes, rows->count, rows->stride}, &part->error) != 0;
     return !part->has_failed;
 }
 
 bool place_rows(struct part *part, uint64_t dst_offset, const unsigned char *src, struct rows rows)
 {
-    struct segment *segment = part->run->options.segment;
     uint64_t bytes = rows.count * rows.bytes;
-    if (!segment->host_address) {
-        if (!queue_rows(part, dst_offset, src, &rows))
-            return false;
-    } else {
-        if (!place_prepare(part, dst_offset, bytes))
-            return false;
-        if (!move_rows(part, (unsigned char *)segment->host_address + dst_offset, src, &rows))
-            return false;
-    }
+    if (part->run->options.segment->host_address && !place_prepare(part, dst_offset, bytes))
+        return false;
+    if (!move_rows(part, dst_offset, src, &rows))
+        return false;
     part->placed_bytes += bytes;
     part->report.copied_bytes += bytes;
     return true;
@@ -78,7 +80,8 @@ bool place_rows(struct part *part, uint64_t dst_offset, const unsigned char *src
 
 bool place_copy(struct part *part, unsigned char *dst, const unsigned char *src, uint64_t bytes)
 {
-    if (part->has_failed || !move_rows(part, dst, src, &(struct rows){0, bytes, 1, bytes}))
+    uint64_t dst_offset = (uint64_t)(dst - (unsigned char *)part->run->options.segment->host_address);
+    if (!move_rows(part, dst_offset, src, &(struct rows){TRANSPORT_UNKNOWN, bytes, 1, bytes}))
         return false;
     part->placed_bytes += bytes;
     part->report.copied_bytes += bytes;

@@ -7,7 +7,8 @@
 /* Makes the pages of [offset, offset + bytes) ready. False when that failed: the part has the error and takes no more. */
 bool place_prepare(struct part *part, uint64_t offset, uint64_t bytes);
 
-/* Copies rows of row_bytes, src_stride apart, to where they lie packed. False as above. */
+/* Moves rows to where they lie packed; rows.offset is where the first begins in the file and the rows are as far apart
+ * there, or TRANSPORT_UNKNOWN. False as above. */
 bool place_rows(struct part *part, uint64_t dst_offset, const unsigned char *src, struct rows rows);
 
 /* Copies to an address of the part's segment that was made ready. False as above. */

@@ -11,6 +11,7 @@
 #include "execute/flight.h"
 #include "execute/place.h"
 #include "execute/scan.h"
+#include "transport/transport.h"
 
 enum {
     MAX_PROVIDERS = 16,      /* newest first; the same tensors in more replicas than this are read again */
@@ -96,7 +97,7 @@ static void copy_span(struct worker *worker, const struct clip *clip)
         }
         bytes = bytes < end - at ? bytes : end - at;
         add_rest(worker, clip, unread, at);
-        if (place_rows(part, clip->dst_offset + (at - clip->src.offset), src, (struct rows){0, bytes, 1, bytes}))
+        if (place_rows(part, clip->dst_offset + (at - clip->src.offset), src, (struct rows){at, bytes, 1, bytes}))
             part->report.shared_bytes += bytes;
         at += bytes;
         unread = at;
@@ -127,7 +128,8 @@ static void copy_rows(struct worker *worker, const struct clip *clip)
         const unsigned char *src = find_rows(&worker->providers[i], &clip->src, &stride);
         if (!src)
             continue;
-        if (place_rows(part, clip->dst_offset, src, (struct rows){0, clip->src.bytes, clip->src.count, stride}))
+        if (place_rows(part, clip->dst_offset, src,
+                       (struct rows){TRANSPORT_UNKNOWN, clip->src.bytes, clip->src.count, stride}))
             part->report.shared_bytes += clip_bytes(clip);
         return;
     }

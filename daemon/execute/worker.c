@@ -64,14 +64,17 @@ void worker_finish_run(struct run *run)
     loop_post(run->engine->loop, &run->task);
 }
 
-static void fail_run(struct run *run, const struct error *error)
+void worker_fail_run(struct run *run, const struct error *error)
 {
-    if (!run->has_failed)
-        run->error = *error;
+    if (run->stage == RUN_FINISHED || run->has_failed)
+        return;
+    run->error = *error;
     run->has_failed = true;
     worker_unlist_run(run);
     if (run->origin)
         remote_pool_interrupt(run->engine);
+    if (worker_run_is_over(run))
+        worker_finish_run(run);
 }
 
 static bool take_from(struct run *run, struct worker *worker)
@@ -119,7 +122,7 @@ static void set_up(struct worker *worker)
     bool has_threads = !run->origin || remote_pool_grow(run, &worker->parts[0].error) == 0;
     pthread_mutex_lock(&engine->lock);
     if (!has_threads)
-        fail_run(run, &worker->parts[0].error);
+        worker_fail_run(run, &worker->parts[0].error);
     scan_attach(engine, run);
     run->n_pending = run->n_needs;
     if (run->options.collective)
@@ -159,7 +162,7 @@ static void complete_part(struct worker *worker, const struct part *part)
     struct run *run = part->run;
     if (worker->kind != ITEM_SETUP) {
         if (part->has_failed)
-            fail_run(run, &part->error);
+            worker_fail_run(run, &part->error);
         add_report(&run->report, &part->report);
         collective_count(part);
         __atomic_add_fetch(&run->placed_bytes, part->placed_bytes, __ATOMIC_RELAXED);
@@ -190,17 +193,6 @@ static void fail_parts(struct worker *worker, const struct error *error)
     }
 }
 
-/* Under the lock, which is released meanwhile. */
-static void end_batch(struct worker *worker)
-{
-    struct error error;
-    pthread_mutex_unlock(&worker->engine->lock);
-    int result = collective_flush(worker->collective, &error);
-    pthread_mutex_lock(&worker->engine->lock);
-    if (result != 0)
-        fail_parts(worker, &error);
-}
-
 static int take_buffer(struct worker *worker)
 {
     struct staging *staging = &worker->engine->staging;
@@ -228,8 +220,7 @@ void worker_run_item(struct worker *worker)
             block_run(worker);
         pthread_mutex_lock(lock);
     }
-    if (collective_ends_batch(worker))
-        end_batch(worker);
+    collective_settle(worker);
     complete_item(worker);
 }
 

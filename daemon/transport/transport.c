@@ -2,6 +2,7 @@
 #include "transport/transport.h"
 
 #include <assert.h>
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -30,12 +31,24 @@ const struct transport_ops *transport_find(const char *name)
     return NULL;
 }
 
-int transport_open(const struct transport_ops *ops, uint32_t world_size, struct transport **transport, struct error *error)
+static void free_transport(struct transport *transport)
+{
+    free(transport->devices);
+    free(transport);
+}
+
+int transport_open(const struct transport_ops *ops, const struct transport_options *options, struct transport **transport,
+                   struct error *error)
 {
     struct transport *fresh = memory_alloc(sizeof *fresh);
-    *fresh = (struct transport){.ops = ops, .world_size = world_size};
+    *fresh = (struct transport){
+        .ops = ops,
+        .world_size = options->world_size,
+        .devices = memory_copy(options->devices, options->world_size * sizeof *options->devices),
+        .deadline_ns = options->deadline_ns,
+    };
     if (ops->open && ops->open(fresh, error) != 0) {
-        free(fresh);
+        free_transport(fresh);
         return -1;
     }
     *transport = fresh;
@@ -44,8 +57,12 @@ int transport_open(const struct transport_ops *ops, uint32_t world_size, struct 
 
 int transport_deliver(struct transport *transport, const struct transport_delivery *delivery, struct error *error)
 {
+    uint64_t bytes = delivery->rows.bytes * delivery->rows.count, room = delivery->segment->allocated_bytes;
     assert(delivery->owner < transport->world_size && delivery->rank < transport->world_size);
-    return transport->ops->deliver(transport, delivery, error);
+    if (delivery->offset > room || bytes > room - delivery->offset)
+        return fail(error, ERROR_INTERNAL, "SEGMENT_BOUNDS",
+                    "%" PRIu64 " bytes at %" PRIu64 " are outside a segment of %" PRIu64, bytes, delivery->offset, room);
+    return bytes ? transport->ops->deliver(transport, delivery, error) : 0;
 }
 
 int transport_flush(struct transport *transport, struct error *error)
@@ -59,5 +76,5 @@ void transport_close(struct transport *transport)
         return;
     if (transport->ops->close)
         transport->ops->close(transport);
-    free(transport);
+    free_transport(transport);
 }

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from checkpoints import write
-from fake_gpu import PLUGIN, UUIDS, environment, needs_plugin, python, see_gpus
+from fake_gpu import ALL_UUIDS, PLUGIN, UUIDS, environment, needs_nccl, needs_plugin, python, see_gpus
 from stage import BUILD, ROOT, MiB, SANITIZED, soon
 
 pytestmark = needs_plugin
@@ -29,8 +29,9 @@ def gpus(start):
     """Starts a daemon with fake GPUs; its command line has them, too."""
 
     def make(fake=None, **settings):
-        daemon = start(running=False, **settings).start(environment=environment(**(fake or {})))
-        see_gpus(daemon.cli)
+        fake = fake or {}
+        daemon = start(running=False, **settings).start(environment=environment(**fake))
+        see_gpus(daemon.cli, devices=fake.get("devices", 2))
         return daemon
 
     return make
@@ -147,6 +148,87 @@ def test_ranks_of_a_group_load_into_their_devices_and_read_once(gpus, models, ar
     for report in reports:
         assert digests(report) == {name: digest(array) for name, array in arrays.items()}
         assert report["collective"]["collective_unique_source_bytes"] == size
+
+
+def nccl_gpus(gpus, transport="nccl", **fake):
+    strategy = {"enable_owner_file_collective": True, "owner_file_collective_shared_fs_only": False,
+                "owner_file_collective_min_dedup_saving_bytes": "0", "owner_file_collective_batch_bytes": "2MiB",
+                "owner_file_collective_max_owner_skew_ratio": 10}
+    return gpus(fake=fake, engine={"collective_transport": transport, "materialization_strategy": strategy})
+
+
+def load_parts(daemon, models, world, group="g", policy=("--collective", "required")):
+    """Rank r of a group gets its rows of `a`, and all of the rest, on GPU r."""
+    rows = 300 // world
+    ranks = [daemon.cli.spawn("load", f"disk:{models}/m", "--device", f"cuda:{rank}", "--group", group, "--rank", rank,
+                              "--world-size", world, "--source-locality", "shared_source", "--slice",
+                              f"a[{rank * rows}:{(rank + 1) * rows}, :]", "--tensor", "b", "--tensor", "odd", "--json", "--digest",
+                              *policy) for rank in range(world)]
+    return [(rank.communicate(timeout=100), rank.returncode) for rank in ranks]
+
+
+def expect_parts(results, arrays, world):
+    rows, reports = 300 // world, []
+    for rank, ((out, err), code) in enumerate(results):
+        assert code == 0, err
+        reports.append(json.loads(out))
+        assert digests(reports[-1]) == {"a": digest(arrays["a"][rank * rows:(rank + 1) * rows]), "b": digest(arrays["b"]),
+                                        "odd": digest(arrays["odd"])}
+    assert [report["device"] for report in reports] == ALL_UUIDS[:world]
+    return reports
+
+
+@needs_nccl
+@pytest.mark.parametrize("world", [2, 3, 4])
+def test_ranks_on_gpus_of_their_own_exchange_over_nccl(gpus, models, arrays, world):
+    daemon = nccl_gpus(gpus, devices=world)
+    for round in range(2): # no communicator is kept from one load to the next
+        reports = expect_parts(load_parts(daemon, models, world, f"g{round}"), arrays, world)
+        assert {report["executor"] for report in reports} == {"owner_file_collective"}, reports[0]["selection_reason"]
+        for report in reports:
+            assert report["collective"]["collective_unique_source_bytes"] == sum(array.nbytes for array in arrays.values())
+            assert report["collective"]["collective_peer_transfer_bytes"] >= arrays["odd"].nbytes * (world - 1)
+        daemon.cli.ok("release", "--all")
+    log = daemon.log()
+    assert log.count("FAKE NCCL: no communicator is left") == 2 and "transport=nccl" in log
+
+
+@needs_nccl
+def test_no_communicator_is_left_when_a_rank_is_published(gpus, models, arrays):
+    daemon = nccl_gpus(gpus)
+    expect_parts(load_parts(daemon, models, 2), arrays, 2)
+    log = daemon.log()
+    assert 0 < log.index("FAKE NCCL: no communicator is left") < log.index("event=load_done")
+
+
+@needs_nccl
+def test_an_error_between_gpus_fails_the_group_and_the_next_one_loads(gpus, models, arrays):
+    daemon = nccl_gpus(gpus, nccl_fail="async:10:6")
+    for (out, err), code in load_parts(daemon, models, 2):
+        assert code != 0 and "NCCL" in err
+    assert daemon.log().count("FAKE NCCL: no communicator is left") == 1 and daemon.status()["replicas"] == []
+    assert [device["used_bytes"] for device in daemon.status()["devices"]] == [0, 0]
+    expect_parts(load_parts(daemon, models, 2), arrays, 2)
+    assert [device["state"] for device in daemon.status()["devices"]] == ["in_service", "in_service"]
+
+
+@needs_nccl
+def test_ranks_go_without_the_group_when_nccl_does_not_start(gpus, models, arrays):
+    daemon = nccl_gpus(gpus, nccl_fail="ncclGetUniqueId:1:2")
+    reports = expect_parts(load_parts(daemon, models, 2, policy=("--executor", "collective")), arrays, 2)
+    assert "owner_file_collective" not in {report["executor"] for report in reports}
+    assert all("transport_failed:nccl:NCCL_ERROR" in report["selection_reason"] for report in reports)
+
+
+@needs_nccl
+def test_two_ranks_on_one_gpu_are_refused_by_nccl_with_a_reason(gpus, models, arrays):
+    daemon = nccl_gpus(gpus)
+    two_on_one = [daemon.cli.spawn("load", f"disk:{models}/m", "--device", "cuda:0", "--tensor", name, "--group", "h", "--rank", rank,
+                                   "--world-size", 2, "--source-locality", "shared_source", "--executor", "collective", "--json", "--digest")
+                  for rank, name in enumerate(("a", "b"))]
+    for rank in two_on_one:
+        report = json.loads(rank.communicate(timeout=60)[0])
+        assert "transport_needs_a_gpu_per_rank:nccl" in report["selection_reason"]
 
 
 READ_BACK = """

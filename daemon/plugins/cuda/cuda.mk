@@ -1,28 +1,36 @@
-# The CUDA plugin, and the fake CUDA that its tests run on. Without a CUDA runtime to build against both are left out.
-# CUDA=0 leaves them out anyway.
+# The CUDA plugin, and the fakes of CUDA and NCCL that its tests run on. Without a CUDA runtime to build against all of them are
+# left out, without nccl.h what is about NCCL. CUDA=0 and NCCL=0 leave them out anyway.
 CUDA    ?= auto
+NCCL    ?= auto
 CUDA_FOUND := $(if $(filter 0,$(CUDA)),,$(shell CC='$(CC)' bash daemon/plugins/cuda/find_cuda.sh))
 CUDA_INCLUDE := $(word 1,$(CUDA_FOUND))
 CUDART       := $(word 2,$(CUDA_FOUND))
 CUDART_SONAME := $(word 3,$(CUDA_FOUND))
+NCCL_INCLUDE := $(if $(filter 0,$(NCCL)),,$(word 4,$(CUDA_FOUND)))
+NCCL_FOLDER  := $(filter-out -,$(word 5,$(CUDA_FOUND)))
 
-CUDA_C  := $(wildcard daemon/plugins/cuda/*.c)
+NCCL_C  := $(wildcard daemon/plugins/cuda/*nccl*.c)
+CUDA_C  := $(filter-out $(if $(NCCL_INCLUDE),,$(NCCL_C)),$(wildcard daemon/plugins/cuda/*.c))
 FAKE_CUDA_C := $(wildcard tests/fake/cuda/*.c)
-CUDA_UNIT_C := $(wildcard tests/unit/test_device_cuda*.c)
+FAKE_NCCL_C := $(wildcard tests/fake/nccl/*.c)
+NCCL_UNIT_C := $(wildcard tests/unit/test_*nccl*.c)
+CUDA_UNIT_C := $(wildcard tests/unit/test_device_cuda*.c) $(NCCL_UNIT_C)
 CUDA_PLUGIN := $(B)/plugins/tensorcast-cuda.so
 # what the plugin takes of the daemon: values without state
 CUDA_BASE_O := $(call obj,daemon/base/error.c daemon/base/memory.c daemon/device/device.c)
 
 FAKE_DRIVER  := $(B)/fake/cuda/libcuda.so.1
 FAKE_RUNTIME := $(B)/fake/cuda/$(CUDART_SONAME)
+FAKE_NCCL    := $(if $(NCCL_INCLUDE),$(B)/fake/nccl/libnccl.so.2)
 
-$(call obj,$(CUDA_C) $(FAKE_CUDA_C) $(CUDA_UNIT_C)): override CFLAGS += -isystem $(CUDA_INCLUDE) -Itests/fake/cuda
+$(call obj,$(CUDA_C) $(FAKE_CUDA_C) $(FAKE_NCCL_C) $(CUDA_UNIT_C)): override CFLAGS += -isystem $(CUDA_INCLUDE) \
+  $(if $(NCCL_INCLUDE),-isystem $(NCCL_INCLUDE)) -Itests/fake/cuda -Itests/fake/nccl
 
-# The folder of the runtime is searched after LD_LIBRARY_PATH and after the plugin's own.
+# The folders of the runtime and of NCCL are searched after LD_LIBRARY_PATH and after the plugin's own.
 $(CUDA_PLUGIN): $(call obj,$(CUDA_C)) $(CUDA_BASE_O) daemon/plugins/cuda/tensorcast-cuda.map
 	@mkdir -p $(@D)
 	$(CC) $(LDFLAGS) -shared -Wl,--version-script=daemon/plugins/cuda/tensorcast-cuda.map -Wl,-z,defs -Wl,--enable-new-dtags \
-	  -Wl,-rpath,'$$ORIGIN:$(abspath $(dir $(CUDART)))' -o $@ $(filter %.o,$^) $(CUDART) -lpthread
+	  -Wl,-rpath,'$$ORIGIN:$(abspath $(dir $(CUDART)))$(NCCL_FOLDER:%=:%)' -o $@ $(filter %.o,$^) $(CUDART) -lpthread
 
 $(FAKE_DRIVER): $(call obj,$(filter-out %/fake_runtime.c,$(FAKE_CUDA_C)))
 	@mkdir -p $(@D)
@@ -34,11 +42,19 @@ $(FAKE_RUNTIME): $(call obj,tests/fake/cuda/fake_runtime.c) $(FAKE_DRIVER) tests
 	$(CC) $(LDFLAGS) -shared -Wl,-soname,$(CUDART_SONAME) -Wl,--version-script=$@.map -Wl,-rpath,'$$ORIGIN' \
 	  -o $@ $(filter %.o,$^) $(FAKE_DRIVER) -ldl
 
+$(FAKE_NCCL): $(call obj,$(FAKE_NCCL_C)) $(FAKE_DRIVER)
+	@mkdir -p $(@D)
+	$(CC) $(LDFLAGS) -shared -Wl,-soname,libnccl.so.2 -Wl,-rpath,'$$ORIGIN/../cuda' -o $@ $^ -lpthread
+
 ifneq ($(CUDA_FOUND),)
-plugins: $(CUDA_PLUGIN) $(FAKE_RUNTIME)
+plugins: $(CUDA_PLUGIN) $(FAKE_RUNTIME) $(FAKE_NCCL)
+	@$(if $(NCCL_INCLUDE),,$(if $(filter 0,$(NCCL)),echo 'plugins: tensorcast-cuda.so without NCCL because NCCL=0',bash daemon/plugins/cuda/find_cuda.sh -v >/dev/null))
 CUDA_UNITS := $(CUDA_UNIT_C:tests/%.c=$(B)/tests/%)
 $(CUDA_UNITS): $(CUDA_PLUGIN) $(FAKE_RUNTIME)
 $(CUDA_UNITS): TEST_EXTRA = -Wl,--no-as-needed $(FAKE_RUNTIME) $(FAKE_DRIVER) -Wl,-rpath,'$$ORIGIN/../../fake/cuda'
+NCCL_UNITS := $(NCCL_UNIT_C:tests/%.c=$(B)/tests/%)
+$(NCCL_UNITS): $(FAKE_NCCL)
+$(NCCL_UNITS): TEST_EXTRA += $(FAKE_NCCL) -Wl,-rpath,'$$ORIGIN/../../fake/nccl'
 else
 plugins:
 	@$(if $(filter 0,$(CUDA)),echo 'plugins: no tensorcast-cuda.so because CUDA=0',bash daemon/plugins/cuda/find_cuda.sh -v)

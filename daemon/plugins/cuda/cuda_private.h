@@ -35,7 +35,7 @@ struct cuda_device {
     int number;           /* of the CUDA runtime in this process */
     pthread_mutex_t lock; /* for opening */
     bool is_open;         /* atomic: the queues can be used */
-    bool is_stuck;        /* atomic: copies that did not end may still write */
+    bool is_stuck;        /* atomic: copies or transfers that did not end may still write */
     struct cuda_queue queues[N_QUEUES];
     uint64_t granularity_bytes; /* of physical memory; 2 MiB so far */
 };
@@ -91,7 +91,15 @@ struct cuda_queue *cuda_queue_own(struct cuda_device *device); /* the calling th
 int cuda_queue_mark(struct cuda_device *device, struct cuda_queue *queue, uint64_t *mark, struct error *error);
 int cuda_queue_wait(struct cuda_device *device, uint64_t mark, struct error *error);
 int cuda_queue_land_all(struct cuda_device *device, struct error *error); /* everything queued so far */
-void cuda_queues_close(struct cuda_device *device);                       /* nothing is queued any more */
+
+/* Waiting by polling, for so long at most. Time in which the whole process was stopped hardly counts. */
+struct cuda_patience {
+    uint64_t deadline_ns, waited_ns, last_ns;
+    unsigned n_polls;
+};
+struct cuda_patience cuda_patience_begin(uint64_t deadline_ns);
+bool cuda_patience_pause(struct cuda_patience *patience); /* between two polls; false when the time is over */
+void cuda_queues_close(struct cuda_device *device);       /* nothing is queued any more */
 
 /* Physical memory that can be exported, at an address in this process. After cuda_enter(). */
 int cuda_memory_back(struct cuda_segment *segment, struct error *error);

@@ -95,27 +95,31 @@ static void note_landed(struct cuda_queue *queue, uint64_t count)
         continue;
 }
 
-static void pause_after(unsigned n_polls)
+struct cuda_patience cuda_patience_begin(uint64_t deadline_ns)
 {
-    if (n_polls < POLLS_BEFORE_SLEEP)
+    return (struct cuda_patience){.deadline_ns = deadline_ns, .last_ns = clock_now_ns()};
+}
+
+bool cuda_patience_pause(struct cuda_patience *patience)
+{
+    uint64_t now_ns = clock_now_ns(), step_ns = now_ns - patience->last_ns;
+    patience->last_ns = now_ns;
+    patience->waited_ns += step_ns < longest_step_ns ? step_ns : longest_step_ns;
+    if (patience->waited_ns > patience->deadline_ns)
+        return false;
+    if (patience->n_polls++ < POLLS_BEFORE_SLEEP)
         sched_yield();
     else
         nanosleep(&(struct timespec){.tv_nsec = SLEEP_NS}, NULL);
-}
-
-/* How long this has gone on, without the time in which the whole process was stopped. */
-static uint64_t add_step(uint64_t waited_ns, uint64_t *last_ns)
-{
-    uint64_t now_ns = clock_now_ns(), step_ns = now_ns - *last_ns;
-    *last_ns = now_ns;
-    return waited_ns + (step_ns < longest_step_ns ? step_ns : longest_step_ns);
+    return true;
 }
 
 int cuda_queue_wait(struct cuda_device *device, uint64_t mark, struct error *error)
 {
     struct cuda_queue *queue = &device->queues[mark % N_QUEUES];
-    uint64_t count = mark / N_QUEUES, waited_ns = 0, last_ns = clock_now_ns();
-    for (unsigned n_polls = 0; __atomic_load_n(&queue->n_landed, __ATOMIC_ACQUIRE) < count; n_polls++) {
+    uint64_t count = mark / N_QUEUES;
+    struct cuda_patience patience = cuda_patience_begin(device->base.patience_ns);
+    while (__atomic_load_n(&queue->n_landed, __ATOMIC_ACQUIRE) < count) {
         if (device_check(&device->base, error))
             return -1;
         cudaError_t code = cudaEventQuery(queue->events[count % N_EVENTS]);
@@ -125,13 +129,11 @@ int cuda_queue_wait(struct cuda_device *device, uint64_t mark, struct error *err
         }
         if (code != cudaErrorNotReady)
             return cuda_retire(device, error, "copying to it failed: %s", cudaGetErrorName(code));
-        waited_ns = add_step(waited_ns, &last_ns);
-        if (waited_ns > device->base.patience_ns) {
+        if (!cuda_patience_pause(&patience)) {
             __atomic_store_n(&device->is_stuck, true, __ATOMIC_RELEASE);
             return cuda_retire(device, error, "copies to it did not end within %.1f s",
                                clock_ms(device->base.patience_ns) / 1e3);
         }
-        pause_after(n_polls);
     }
     return 0;
 }

@@ -1,7 +1,12 @@
-/* The one symbol of tensorcast-cuda.so, and the search for devices behind it. No driver, a driver that is too old and the
- * toolkit's stub of a driver all mean: no device. A host with one unusable GPU among others serves none, so that "cuda:1" is
- * never another one than the operator thinks. */
+/* The one symbol of tensorcast-cuda.so, and the search for devices behind it, and NCCL when the plugin was built with it. No
+ * driver, a driver that is too old and the toolkit's stub of a driver all mean: no device. A host with one unusable GPU
+ * among others serves none, so that "cuda:1" is never another one than the operator thinks. */
+#include <stdlib.h>
+
 #include "cuda_private.h"
+#include "transport/transport.h"
+
+extern const struct transport_ops transport_nccl __attribute__((weak)); /* address NULL: built without NCCL */
 
 static int find_each(const struct device_plugin_host *host, int count, struct device **devices, size_t *n_devices,
                      struct error *error)
@@ -31,7 +36,9 @@ static int find(const struct device_plugin_host *host, struct device *devices[DE
     if (count == 0)
         return fail(error, ERROR_FAILED_PRECONDITION, "NO_DEVICE", "the NVIDIA driver shows no device to this process");
     count = count < DEVICE_PLUGIN_MAX_DEVICES ? count : DEVICE_PLUGIN_MAX_DEVICES;
+    setenv("NCCL_SOCKET_IFNAME", "=lo", 0); /* the ranks are all in this process: nobody outside the host need reach them */
     return cuda_driver_open(error) ? -1 : find_each(host, count, devices, n_devices, error);
 }
 
-const struct device_plugin tensorcast_device_plugin = {DEVICE_PLUGIN_HEADER, .name = "cuda", .find = find};
+const struct device_plugin tensorcast_device_plugin = {DEVICE_PLUGIN_HEADER, .name = "cuda", .find = find,
+                                                       .transport = &transport_nccl, .transport_layout = TRANSPORT_LAYOUT};

@@ -65,7 +65,14 @@ struct fake_copy {
     const char *src; /* NULL: zeroes */
     uint64_t row_bytes, n_rows, dst_stride, src_stride;
 };
+struct fake_kernel {                                                                  /* an operation of somebody else's */
+    void (*run)(struct fake_kernel *kernel);                                          /* in its turn, without the lock */
+    void (*destroy)(struct fake_kernel *kernel);                                      /* after that, under the lock */
+    bool (*uses)(const struct fake_kernel *kernel, uint64_t address, uint64_t bytes); /* under the lock */
+};
 cudaStream_t fake_stream_create(void);
+void fake_stream_launch(cudaStream_t stream, struct fake_kernel *kernel);
+int fake_stream_device(cudaStream_t stream);
 void fake_stream_destroy(cudaStream_t stream);
 int fake_stream_copy(cudaStream_t stream, const struct fake_copy *copy);
 cudaEvent_t fake_event_create(void);

@@ -46,13 +46,17 @@ static void read_rule(const char *text)
         fake_cuda_fail(strcmp(function, "any") == 0 ? NULL : function, nth, code, strcmp(rest, "sticky") == 0);
 }
 
-__attribute__((constructor)) static void start(void)
+static void find_devices(void)
 {
     const char *enabled = getenv("TENSORCAST_TEST_FAKE_CUDA");
+    uint64_t n_devices = number("TENSORCAST_TEST_FAKE_CUDA_DEVICES", 2);
     fake.is_enabled = enabled && strcmp(enabled, "1") == 0;
-    fake.n_devices = (int)number("TENSORCAST_TEST_FAKE_CUDA_DEVICES", 2);
-    if (fake.n_devices > FAKE_MAX_DEVICES)
-        fake.n_devices = FAKE_MAX_DEVICES;
+    fake.n_devices = n_devices < FAKE_MAX_DEVICES ? (int)n_devices : FAKE_MAX_DEVICES;
+}
+
+__attribute__((constructor)) static void start(void)
+{
+    find_devices();
     fake.device_bytes = number("TENSORCAST_TEST_FAKE_CUDA_MEMORY", 1 << 30);
     fake.delay_us = number("TENSORCAST_TEST_FAKE_CUDA_DELAY_US", 0);
     read_rule(getenv("TENSORCAST_TEST_FAKE_CUDA_FAIL"));
@@ -183,8 +187,7 @@ void fake_cuda_reset(void)
     fake.rule_function[0] = '\0';
     memset(fake.broken, 0, sizeof fake.broken);
     memset(fake.functions, 0, sizeof fake.functions);
-    const char *enabled = getenv("TENSORCAST_TEST_FAKE_CUDA"); /* a test may have set it after we were loaded */
-    fake.is_enabled = enabled && strcmp(enabled, "1") == 0;
+    find_devices(); /* a test may have set it after we were loaded */
     pthread_mutex_unlock(&fake_lock);
 }
 

@@ -13,6 +13,7 @@ struct operation {
     struct fake_copy copy; /* dst NULL: an event */
     char *own_source;      /* of a pageable copy */
     struct fake_event *event;
+    struct fake_kernel *kernel;
     uint64_t count;
     bool is_bad; /* an address that no device memory has */
 };
@@ -55,7 +56,9 @@ static void do_first(struct fake_stream *stream)
     fake_stream_step(stream->device);
     if (operation->is_bad)
         fake_break(stream->device, cudaErrorIllegalAddress);
-    if (fake_work_begins(stream->device)) {
+    if (operation->kernel) {
+        operation->kernel->run(operation->kernel);
+    } else if (fake_work_begins(stream->device)) {
         carry_out(operation);
         fake_work_ends(stream->device);
     }
@@ -65,6 +68,8 @@ static void do_first(struct fake_stream *stream)
     stream->first = operation->next;
     if (!stream->first)
         stream->last = &stream->first;
+    if (operation->kernel)
+        operation->kernel->destroy(operation->kernel);
     free(operation->own_source);
     free(operation);
 }
@@ -117,6 +122,20 @@ static void push(struct fake_stream *stream, struct operation *operation)
     *stream->last = operation;
     stream->last = &operation->next;
     pthread_cond_signal(&stream->work);
+}
+
+void fake_stream_launch(cudaStream_t handle, struct fake_kernel *kernel)
+{
+    struct operation *operation = calloc(1, sizeof *operation);
+    operation->kernel = kernel;
+    pthread_mutex_lock(&fake_lock);
+    push((struct fake_stream *)handle, operation);
+    pthread_mutex_unlock(&fake_lock);
+}
+
+int fake_stream_device(cudaStream_t stream)
+{
+    return ((const struct fake_stream *)stream)->device;
 }
 
 static uint64_t span(uint64_t row_bytes, uint64_t n_rows, uint64_t stride)
@@ -209,6 +228,8 @@ bool fake_is_in_use(uint64_t address, uint64_t bytes)
     for (const struct fake_stream *stream = streams; stream; stream = stream->next)
         for (const struct operation *operation = stream->first; operation; operation = operation->next) {
             const struct fake_copy *copy = &operation->copy;
+            if (operation->kernel && operation->kernel->uses(operation->kernel, address, bytes))
+                return true;
             if (!copy->dst)
                 continue;
             uint64_t dst_bytes = span(copy->row_bytes, copy->n_rows, copy->dst_stride);

@@ -1,0 +1,206 @@
+/* What was delivered since the last flush. Bytes that several ranks get are staged once, so the owner's link to the host
+ * carries every byte once; that is what NCCL is for. Staging memory is segments of the owner's device like any other,
+ * written by the same queued copies, and used again for the next batch.
+ *
+ * A batch holds a reference to every segment that it will write to: a rank may be gone before its bytes arrive. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/memory.h"
+#include "nccl_private.h"
+
+enum { CHUNK_BYTES = 32 << 20, ALIGN_BYTES = 16, FEWEST_SLOTS = 64, NO_PIECE = 0 };
+
+struct piece_key { /* without padding: compared as bytes */
+    uint32_t from, file;
+    uint64_t offset;
+    struct device_rows rows;
+};
+
+struct piece {
+    struct piece_key key;
+    const void *address;
+};
+
+struct chunk {
+    struct segment *segment;
+    uint64_t used_bytes;
+};
+
+struct nccl_batch {
+    struct piece *pieces;
+    size_t n_pieces, pieces_room;
+    uint32_t *slots; /* open addressing: 1 + index of a piece; a power of two of them, at most half full */
+    size_t n_slots;
+    struct nccl_move *moves;
+    size_t n_moves, moves_room;
+    struct segment **segments; /* of the moves, in no order */
+    size_t n_segments, segments_room;
+    struct chunk *chunks;
+    size_t n_chunks, chunks_room;
+};
+
+struct nccl_batch *nccl_batch_create(void)
+{
+    struct nccl_batch *batch = memory_alloc(sizeof *batch);
+    batch->n_slots = FEWEST_SLOTS;
+    batch->slots = memory_alloc_array(batch->n_slots, sizeof *batch->slots);
+    return batch;
+}
+
+void nccl_batch_clear(struct nccl_batch *batch)
+{
+    for (size_t i = 0; i < batch->n_segments; i++)
+        segment_unref(batch->segments[i]);
+    for (size_t i = 0; i < batch->n_chunks; i++)
+        batch->chunks[i].used_bytes = 0;
+    memset(batch->slots, 0, batch->n_slots * sizeof *batch->slots);
+    batch->n_segments = batch->n_moves = batch->n_pieces = 0;
+}
+
+void nccl_batch_destroy(struct nccl_batch *batch)
+{
+    nccl_batch_clear(batch);
+    for (size_t i = 0; i < batch->n_chunks; i++)
+        segment_unref(batch->chunks[i].segment);
+    free(batch->chunks);
+    free(batch->segments);
+    free(batch->moves);
+    free(batch->slots);
+    free(batch->pieces);
+    free(batch);
+}
+
+/* --- pieces by what they are ---------------------------------------------------------------------------------------- */
+
+static size_t hash(const struct piece_key *key)
+{
+    uint64_t words[sizeof *key / 8], sum = 0;
+    memcpy(words, key, sizeof words);
+    for (size_t i = 0; i < sizeof words / sizeof words[0]; i++)
+        sum = (sum ^ words[i]) * 0x9E3779B97F4A7C15u ^ sum >> 29;
+    return (size_t)(sum >> 17);
+}
+
+/* Where the piece is, or where it would go. */
+static uint32_t *find_slot(const struct nccl_batch *batch, const struct piece_key *key)
+{
+    size_t at = hash(key) & (batch->n_slots - 1);
+    while (batch->slots[at] != NO_PIECE && memcmp(&batch->pieces[batch->slots[at] - 1].key, key, sizeof *key) != 0)
+        at = (at + 1) & (batch->n_slots - 1);
+    return &batch->slots[at];
+}
+
+static void add_piece(struct nccl_batch *batch, const struct piece_key *key, const void *address)
+{
+    ARRAY_RESERVE(batch->pieces, batch->n_pieces, batch->pieces_room);
+    batch->pieces[batch->n_pieces++] = (struct piece){*key, address};
+    *find_slot(batch, key) = (uint32_t)batch->n_pieces;
+    if (batch->n_pieces * 2 <= batch->n_slots)
+        return;
+    batch->n_slots *= 2;
+    free(batch->slots);
+    batch->slots = memory_alloc_array(batch->n_slots, sizeof *batch->slots);
+    for (size_t i = 0; i < batch->n_pieces; i++)
+        *find_slot(batch, &batch->pieces[i].key) = (uint32_t)i + 1;
+}
+
+/* --- staging -------------------------------------------------------------------------------------------------------- */
+
+static struct chunk *find_chunk(struct nccl_batch *batch, struct device *device, uint64_t bytes, struct error *error)
+{
+    for (size_t i = 0; i < batch->n_chunks; i++) {
+        struct chunk *chunk = &batch->chunks[i];
+        if (chunk->segment->device == device && bytes <= chunk->segment->allocated_bytes - chunk->used_bytes)
+            return chunk;
+    }
+    struct segment *segment;
+    if (device_allocate(device, bytes > CHUNK_BYTES ? bytes : CHUNK_BYTES, &segment, error))
+        return NULL;
+    ARRAY_RESERVE(batch->chunks, batch->n_chunks, batch->chunks_room);
+    batch->chunks[batch->n_chunks] = (struct chunk){segment, 0};
+    return &batch->chunks[batch->n_chunks++];
+}
+
+static void *address_of(const struct segment *segment, uint64_t offset)
+{
+    return (void *)(uintptr_t)(((const struct cuda_segment *)segment)->address + offset);
+}
+
+static const void *stage(struct nccl_batch *batch, struct device *device, const void *src, const struct device_rows *rows,
+                         struct error *error)
+{
+    uint64_t bytes = rows->bytes * rows->count, taken_bytes = (bytes + ALIGN_BYTES - 1) & ~(uint64_t)(ALIGN_BYTES - 1);
+    struct chunk *chunk = find_chunk(batch, device, taken_bytes, error);
+    if (!chunk || device_copy(chunk->segment, chunk->used_bytes, src, rows, error))
+        return NULL;
+    const void *address = address_of(chunk->segment, chunk->used_bytes);
+    chunk->used_bytes += taken_bytes;
+    return address;
+}
+
+static const void *find_or_stage(struct nccl_batch *batch, const struct transport_delivery *delivery, struct device *staging,
+                                 uint32_t from, struct error *error)
+{
+    const struct piece_key key = {from, delivery->file, delivery->source_offset, delivery->rows};
+    bool is_known = delivery->source_offset != TRANSPORT_UNKNOWN;
+    uint32_t slot = is_known ? *find_slot(batch, &key) : NO_PIECE;
+    if (slot != NO_PIECE)
+        return batch->pieces[slot - 1].address;
+    const void *address = stage(batch, staging, delivery->src, &delivery->rows, error);
+    if (address && is_known)
+        add_piece(batch, &key, address);
+    return address;
+}
+
+int nccl_batch_add(struct nccl_batch *batch, const struct transport_delivery *delivery, struct device *staging,
+                   uint32_t from, uint32_t to, struct error *error)
+{
+    struct segment *segment = delivery->segment;
+    const void *src = find_or_stage(batch, delivery, staging, from, error);
+    if (!src || cuda_enter((struct cuda_device *)segment->device, error) ||
+        cuda_memory_back((struct cuda_segment *)segment, error))
+        return -1;
+    ARRAY_RESERVE(batch->segments, batch->n_segments, batch->segments_room);
+    batch->segments[batch->n_segments++] = segment_ref(segment);
+    ARRAY_RESERVE(batch->moves, batch->n_moves, batch->moves_room);
+    batch->moves[batch->n_moves++] = (struct nccl_move){from, to, src, address_of(segment, delivery->offset),
+                                                        delivery->rows.bytes * delivery->rows.count};
+    return 0;
+}
+
+/* --- for the flush -------------------------------------------------------------------------------------------------- */
+
+static int compare_moves(const void *a, const void *b)
+{
+    const struct nccl_move *left = a, *right = b;
+    if (left->src != right->src)
+        return left->src < right->src ? -1 : 1;
+    return left->to < right->to ? -1 : left->to > right->to;
+}
+
+const struct nccl_move *nccl_batch_moves(struct nccl_batch *batch, size_t *n_moves)
+{
+    if (batch->n_moves)
+        qsort(batch->moves, batch->n_moves, sizeof *batch->moves, compare_moves);
+    *n_moves = batch->n_moves;
+    return batch->moves;
+}
+
+static bool is_first_of_device(const struct nccl_batch *batch, size_t chunk)
+{
+    for (size_t i = 0; i < chunk; i++)
+        if (batch->chunks[i].segment->device == batch->chunks[chunk].segment->device)
+            return false;
+    return true;
+}
+
+int nccl_batch_land(struct nccl_batch *batch, struct error *error)
+{
+    for (size_t i = 0; i < batch->n_chunks; i++) {
+        struct cuda_device *device = (struct cuda_device *)batch->chunks[i].segment->device;
+        if (is_first_of_device(batch, i) && (cuda_enter(device, error) || cuda_queue_land_all(device, error)))
+            return -1;
+    }
+    return 0;
+}
