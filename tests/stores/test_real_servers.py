@@ -1,5 +1,6 @@
 """Checkpoints put into real servers by official clients, loaded by a daemon and by the command line alone, and compared with
 what the safetensors package reads from the same files."""
+import json
 import os
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from google.cloud import storage
 
 import servers as real
 from checkpoints import blob, digest, digests, read_back, write
-from stage import MiB
+from stage import MiB, soon
 
 PREFIX = "models/a b+c=ü"  # what a signer or an encoder gets wrong first
 
@@ -128,6 +129,29 @@ def test_seaweedfs_gives_checksums_and_they_are_verified(servers, checkpoint, da
     assert digests(report) == {"w": digest(blob(7, 2 * MiB))}
 
 
+def versions_are_read_on(server, daemon_for, monkeypatch, tmp_path):
+    """An object that is replaced in mid-load is read to its end in the version that was begun."""
+    client, size = client_of(server), 48 * MiB
+    client.create_bucket(Bucket="kept")
+    client.put_bucket_versioning(Bucket="kept", VersioningConfiguration={"Status": "Enabled"})
+    write(tmp_path / "old", {"w": blob(8, size)})
+    write(tmp_path / "new", {"w": blob(9, size)})
+    client.upload_file(str(tmp_path / "old" / "model.safetensors"), "kept", "m/model.safetensors")
+    s3_environment(monkeypatch, server)
+    daemon = daemon_for(http={"max_host_connections": 1, "request_size": "1MiB"})
+    loading = daemon.cli.spawn("load", "s3://kept/m", "--digest", "--json")
+    soon(lambda: daemon.status()["loads"] or loading.poll() is not None)
+    client.upload_file(str(tmp_path / "new" / "model.safetensors"), "kept", "m/model.safetensors")
+    out, err = loading.communicate(timeout=100)
+    assert loading.returncode == 0, err
+    assert digests(json.loads(out)) == {"w": digest(blob(8, size))}
+    assert digests(daemon.cli.json("load", "s3://kept/m", "--digest")) == {"w": digest(blob(9, size))}
+
+
+def test_seaweedfs_reads_on_in_the_version_that_was_begun(servers, daemon_for, monkeypatch, tmp_path):
+    versions_are_read_on(servers(real.seaweedfs), daemon_for, monkeypatch, tmp_path)
+
+
 @pytest.mark.long
 def test_swift(servers, checkpoint, daemon_for, monkeypatch):
     s3_works(servers(real.swift), checkpoint, daemon_for, monkeypatch)
@@ -147,6 +171,11 @@ def test_swift_checks_the_region_and_the_right_one_is_found(servers, checkpoint,
 def test_ceph(servers, checkpoint, daemon_for, monkeypatch, tokens):
     server = servers(real.ceph, tokens)
     s3_works(server, checkpoint, daemon_for, monkeypatch, ("AccessDenied",) if tokens else ("SignatureDoesNotMatch",))
+
+
+@pytest.mark.long
+def test_ceph_reads_on_in_the_version_that_was_begun(servers, daemon_for, monkeypatch, tmp_path):
+    versions_are_read_on(servers(real.ceph, False), daemon_for, monkeypatch, tmp_path)
 
 
 ROLE = '{"Version":"2012-10-17","Statement":[{"Effect":"Allow","Principal":{"AWS":["arn:aws:iam:::user/t"]},"Action":["sts:AssumeRole"]}]}'

@@ -131,9 +131,9 @@ bool http_head_content_range(const struct http_head *head, struct http_content_r
         !take_number(&text, &range->last) || !take_text(&text, "/"))
         return false;
     range->total_bytes = UINT64_MAX;
-    if (!take_text(&text, "*") && (!take_number(&text, &range->total_bytes) || range->last >= range->total_bytes))
+    if (!take_text(&text, "*") && !take_number(&text, &range->total_bytes))
         return false;
-    return *text == '\0' && range->first <= range->last;
+    return *text == '\0' && range->first <= range->last && range->last < range->total_bytes;
 }
 
 bool http_head_content_length(const struct http_head *head, uint64_t *bytes)
