@@ -19,6 +19,7 @@
 
 enum { MAX_THREADS = 256, MAX_IDLE_ORIGINS = 64, STACK_BYTES = 256 << 10 };
 static const uint64_t keep_ns = 2000 * (uint64_t)NS_PER_MS;
+static const uint64_t early_ns = 100 * (uint64_t)NS_PER_MS;
 static const uint64_t alone_bytes = 32 << 20; /* of images, beside the staging budget: within what a daemon needs to run */
 
 void remote_pool_init(struct engine *engine, const struct engine_options *options)
@@ -210,9 +211,22 @@ struct source_speed engine_source_speed(struct engine *engine, struct source *so
     return speed;
 }
 
+/* What a load that is alone so far reads for a part of it, it reads for nobody else beyond its few images: it goes slowly in
+ * the beginning, so that ranks which come a moment later find most of it still to be read. */
+static bool is_early(const struct run *run, uint64_t n_images)
+{
+    bool is_partial = run->pass == 1 && run->options.segment->host_address && n_images > 0;
+    return is_partial && is_alone(&run->engine->remote) && clock_now_ns() - run->started_ns < early_ns;
+}
+
 bool remote_pool_may_take(const struct run *run)
 {
-    return run->origin->n_in_flight < limit_of(run->origin);
+    uint64_t limit = limit_of(run->origin), n_images = remote_pool_image_budget(run->engine);
+    if (n_images < limit && is_early(run, n_images)) {
+        limit = n_images;
+        run->engine->remote.is_early = true;
+    }
+    return run->origin->n_in_flight < limit;
 }
 
 static bool is_set(void *data)
@@ -232,8 +246,9 @@ static void run_item(struct worker *worker)
         remote_pace_add(&origin->pace, clock_now_ns(), worker->read_ns, origin->n_in_flight);
     origin->n_in_flight--;
     __atomic_store_n(&worker->should_stop, false, __ATOMIC_RELAXED);
-    if (limit_of(origin) > before)
+    if (limit_of(origin) > before || worker->engine->remote.is_early)
         pthread_cond_broadcast(&worker->engine->remote.work);
+    worker->engine->remote.is_early = false; /* until the next one says so */
 }
 
 /* Of the staging budget. */

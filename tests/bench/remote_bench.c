@@ -107,20 +107,18 @@ static void run_whole(const char *name, uint64_t link_bytes_per_s)
     scene_fini(&scene);
 }
 
-static void run_late_ranks(const char *name, uint64_t cache_bytes)
+static void run_late_ranks(const char *name, uint64_t cache_bytes, uint64_t apart_ms, bool is_of_group)
 {
-    static const uint64_t delays_ms[N_RANKS] = {0, 100, 200, 300};
     struct load_scene scene;
     struct load *ranks[N_RANKS];
     open_scene(&scene, cache_bytes);
-    scene.is_of_group = true;
+    scene.is_of_group = is_of_group;
     struct source_remote *remote = move_away(&scene, 0);
     uint64_t started_ns = clock_now_ns();
     for (int64_t r = 0; r < N_RANKS; r++)
         ranks[r] = make_load(&scene, r * 32768 / N_RANKS, (r + 1) * 32768 / N_RANKS);
     for (int r = 0; r < N_RANKS; r++) {
-        uint64_t wait_ns = (delays_ms[r] - (r ? delays_ms[r - 1] : 0)) * NS_PER_MS;
-        nanosleep(&(struct timespec){.tv_nsec = (long)wait_ns}, NULL);
+        nanosleep(&(struct timespec){.tv_nsec = r ? (long)(apart_ms * NS_PER_MS) : 0}, NULL);
         load_start(ranks[r]);
     }
     scene_wait(&scene);
@@ -140,8 +138,10 @@ int main(int argc, char **argv)
         load_bytes = strtoull(argv[1], NULL, 10) * MIB;
     run_whole("whole, no link limit", 0);
     run_whole("whole, link of 1 GB/s", 1000000000);
-    run_late_ranks("4 late ranks, no cache", 0);
-    run_late_ranks("4 late ranks, 512 MiB", 512 * MIB);
-    run_late_ranks("4 late ranks, 1 GiB", 1024 * MIB);
+    run_late_ranks("4 late ranks, no cache", 0, 100, true);
+    run_late_ranks("4 late ranks, 512 MiB", 512 * MIB, 100, true);
+    run_late_ranks("4 late ranks, 1 GiB", 1024 * MIB, 100, true);
+    run_late_ranks("no group, 100 ms apart", 1024 * MIB, 100, false);
+    run_late_ranks("no group, 20 ms apart", 1024 * MIB, 20, false);
     return 0;
 }
