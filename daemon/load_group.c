@@ -1,7 +1,8 @@
 /* The meeting of tickets (group.h) and the joint work on what they want (execute/collective.h); drawn in load_group.h.
  *
- * A team is a group that is complete: first it plans on a helper thread, then it counts the runs that are not done. Runs
- * that are done early are parked: a rank's bytes are only surely in place when the whole collective has ended. */
+ * A team is a group that is complete: first it plans on a helper thread, then it counts the runs that are not done. Runs that
+ * are done early are parked: a rank's bytes are only surely in place when the whole collective has ended, and no rank gets
+ * another version of the source than the others. */
 #include "load_group.h"
 
 #include <stddef.h>
@@ -44,6 +45,8 @@ struct team {
     struct collective *collective;
     struct error open_error; /* when the transport could not be opened */
     struct load *parked;
+    bool has_changed; /* the source, as one rank saw */
+    struct error change;
     size_t n_running;
     uint64_t plan_ns;
 };
@@ -547,10 +550,28 @@ static void on_complete(void *data, struct group *group)
 
 /* --- the end -------------------------------------------------------------------------------------------------------- */
 
+/* Ranks whose bytes came before the source changed are whole, but not of the version that the others will load next. */
+static void commit_parked(struct team *team)
+{
+    while (team->parked) {
+        struct load *load = team->parked;
+        team->parked = load->next_parked;
+        if (team->has_changed) {
+            load->failed = true;
+            load->error = team->change;
+        }
+        load_commit(load);
+    }
+}
+
 void load_group_run_done(struct load *load)
 {
     struct team *team = load->team;
     load->team = NULL;
+    if (load->failed && load->error.code == ERROR_FAILED_PRECONDITION) {
+        team->has_changed = true;
+        team->change = load->error;
+    }
     if (--team->n_running == 0)
         load_log_collective(team->group_id, load->parts.plan, run_collective_counters(load->parts.run));
     if (load->failed) { /* nothing to wait for */
@@ -561,11 +582,7 @@ void load_group_run_done(struct load *load)
     }
     if (team->n_running > 0)
         return;
-    while (team->parked) {
-        struct load *parked = team->parked;
-        team->parked = parked->next_parked;
-        load_commit(parked);
-    }
+    commit_parked(team);
     free_team(team);
 }
 

@@ -121,8 +121,8 @@ def aws_keys(monkeypatch, fake):
 def store_daemon(start, models, fake, bare, aws_keys):
     """Starts a daemon for the fake: store_daemon(http={"max_tries": 2}, gcs={...}, environment={...})."""
 
-    def make(environment=(), limits=None, memory=None, server=None, **sections):
-        more = {name: keys for name, keys in (("memory", memory), ("server", server)) if keys}
+    def make(environment=(), limits=None, memory=None, server=None, engine=None, logging=None, **sections):
+        more = {name: keys for name, keys in (("memory", memory), ("server", server), ("engine", engine), ("logging", logging)) if keys}
         daemon = start(running=False, limits=limits, sources={"disk": {"trusted_roots": [str(models)]}, **settings(fake, **sections)}, **more)
         return daemon.start(environment=environment)
 
