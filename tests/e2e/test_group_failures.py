@@ -79,7 +79,7 @@ def test_a_second_claim_to_a_rank_is_refused_and_the_group_completes(start, mode
     ("world size", dict(world=3)), ("policy", dict(more=["--collective", "required"])),
     ("policy", dict(more=["--source-sharing-domain", "elsewhere"])), ("artifact", dict(artifact="other"))])
 def test_the_odd_rank_is_refused_with_what_differs_and_the_others_go_on(start, models, arrays, field, odd):
-    write(models / "other", {"w": np.arange(10)})
+    write(models / "other", {"w": blob(9, 10)})
     daemon = start(**strategy(owner_file_collective_group_assemble_timeout="20s"))
     first = Load(daemon, models, *group(0, world=2))
     assert joined(daemon, 1)
