@@ -192,7 +192,7 @@ static void a_throttled_request_halves_the_limit(void **state)
     assert_read();
     http_engine_statistics(scene.engine, scene.url, &after);
     http_engine_statistics(scene.engine, "http://127.0.0.1:1", &before);
-    assert_int_equal(after.limit, 8);
+    assert_int_equal(after.limit, 16);
     assert_int_equal(after.throttled, 1);
     assert_int_equal(after.retries, 1);
     assert_int_equal(after.requests, 2);

@@ -9,9 +9,9 @@
 
 #include "base/clock.h"
 #include "source/http/http.h"
-#include "source/http/http_climb.h"
 #include "source/http/http_head.h"
 #include "source/http/http_latency.h"
+#include "source/http/http_limit.h"
 #include "source/http/http_retry.h"
 #include "source/http/http_url.h"
 
@@ -235,83 +235,65 @@ static void the_budget_is_a_burst_and_then_a_rate(void **state)
 
 /* --- the limit --- */
 
-struct world { /* a server: each request takes latency + bytes at its connection's rate, all together no more than total */
-    double latency_s, connection_bytes_per_s, total_bytes_per_s;
-    struct http_climb climb;
-    double now_s, sent_bytes;
-};
-static const double range_bytes = 16777216;
-
-static double request_s(const struct world *world, double n)
+/* So many rounds of requests that all end well, `callers` of them at a time. */
+static void run_rounds(struct http_limit *limit, uint32_t callers, uint32_t n_rounds, uint64_t *now_ns)
 {
-    double alone_s = world->latency_s + range_bytes / world->connection_bytes_per_s;
-    double shared_s = n * range_bytes / world->total_bytes_per_s;
-    return alone_s > shared_s ? alone_s : shared_s;
-}
-
-/* `callers` requests wait; requests end one after the other, evenly. */
-static void run_world(struct world *world, uint32_t callers, double seconds)
-{
-    for (double end_s = world->now_s + seconds; world->now_s < end_s;) {
-        uint32_t n = callers < world->climb.limit ? callers : world->climb.limit;
-        world->now_s += request_s(world, n) / n;
-        world->sent_bytes += range_bytes;
-        uint64_t now_ns = (uint64_t)(world->now_s * 1e9);
-        http_climb_count(&world->climb, n, now_ns);
-        http_climb_completed(&world->climb, (uint64_t)world->sent_bytes, now_ns);
+    for (uint32_t n_left = n_rounds * limit->most; n_left > 0; n_left--) {
+        *now_ns += 50000000;
+        http_limit_completed(limit, callers < limit->allowed ? callers : limit->allowed, *now_ns);
     }
 }
 
-static void the_limit_grows_to_what_saturates_the_total_and_stays_there(void **state)
+static void everything_is_allowed_until_the_origin_says_otherwise(void **state)
 {
-    static const double totals[] = {1.5e9, 2e9, 3e9, 5e9, 1e10};
+    struct http_limit limit;
+    uint64_t now_ns = 1000;
     (void)state;
-    for (size_t i = 0; i < sizeof totals / sizeof totals[0]; i++) {
-        struct world world = {.latency_s = 0.05, .connection_bytes_per_s = 1e8, .total_bytes_per_s = totals[i]};
-        double best = totals[i] * (0.05 + range_bytes / 1e8) / range_bytes;
-        http_climb_init(&world.climb, 256, 0);
-        run_world(&world, 256, 30);
-        uint32_t within = world.climb.base_bytes_per_s > 0 ? world.climb.base_limit : world.climb.limit;
-        assert_in_range(within, (uint64_t)(best * 0.8), (uint64_t)(best * 1.2) + 1);
-    }
-}
-
-static void the_limit_shrinks_where_a_few_connections_are_enough(void **state)
-{
-    struct world world = {.latency_s = 0.001, .connection_bytes_per_s = 2e9, .total_bytes_per_s = 4e9};
-    (void)state;
-    http_climb_init(&world.climb, 64, 0);
-    run_world(&world, 64, 60);
-    assert_in_range(world.climb.limit, 4, 8);
-}
-
-static void a_limit_that_nobody_reaches_stays(void **state)
-{
-    struct world world = {.latency_s = 0.05, .connection_bytes_per_s = 1e8, .total_bytes_per_s = 1e12};
-    (void)state;
-    http_climb_init(&world.climb, 256, 0);
-    run_world(&world, 8, 20);
-    assert_int_equal(world.climb.limit, 16);
+    http_limit_init(&limit, 32);
+    run_rounds(&limit, 32, 10, &now_ns);
+    assert_int_equal(limit.allowed, 32);
 }
 
 static void a_cut_halves_once_for_all_who_were_in_flight_and_recovers_one_by_one(void **state)
 {
-    struct world world = {.latency_s = 0.05, .connection_bytes_per_s = 1e8, .total_bytes_per_s = 1e12};
+    struct http_limit limit;
     uint64_t now_ns = 1000;
     (void)state;
-    http_climb_init(&world.climb, 16, 0);
-    assert_true(http_climb_cut(&world.climb, 500, now_ns));
-    assert_false(http_climb_cut(&world.climb, 600, now_ns + 1));
-    assert_int_equal(world.climb.limit, 8);
-    assert_true(http_climb_cut(&world.climb, now_ns, now_ns + 2));
-    assert_int_equal(world.climb.limit, 4);
-    run_world(&world, 16, 1.0);
-    assert_in_range(world.climb.limit, 5, 8);
-    run_world(&world, 16, 20);
-    assert_in_range(world.climb.limit, 12, 16);
+    http_limit_init(&limit, 16);
+    assert_true(http_limit_cut(&limit, 500, now_ns));
+    assert_false(http_limit_cut(&limit, 600, now_ns + 1));
+    assert_int_equal(limit.allowed, 8);
+    assert_true(http_limit_cut(&limit, now_ns, now_ns + 2));
+    assert_int_equal(limit.allowed, 4);
+    run_rounds(&limit, 16, 1, &now_ns);
+    assert_in_range(limit.allowed, 5, 8);
+    run_rounds(&limit, 16, 20, &now_ns);
+    assert_int_equal(limit.allowed, 16);
     for (int i = 0; i < 10; i++)
-        http_climb_cut(&world.climb, UINT64_MAX, (uint64_t)(world.now_s * 1e9));
-    assert_int_equal(world.climb.limit, 1);
+        http_limit_cut(&limit, UINT64_MAX, now_ns);
+    assert_int_equal(limit.allowed, 1);
+}
+
+static void a_limit_that_nobody_reaches_does_not_recover(void **state)
+{
+    struct http_limit limit;
+    uint64_t now_ns = 1000;
+    (void)state;
+    http_limit_init(&limit, 16);
+    assert_true(http_limit_cut(&limit, 500, now_ns));
+    run_rounds(&limit, 7, 20, &now_ns);
+    assert_int_equal(limit.allowed, 8);
+}
+
+static void a_burst_of_quick_answers_is_one_round(void **state)
+{
+    struct http_limit limit;
+    (void)state;
+    http_limit_init(&limit, 16);
+    assert_true(http_limit_cut(&limit, 500, 1000));
+    for (uint64_t i = 0; i < 100; i++)
+        http_limit_completed(&limit, 8, 1000 + i);
+    assert_int_equal(limit.allowed, 8);
 }
 
 int main(void)
@@ -329,10 +311,10 @@ int main(void)
         cmocka_unit_test(retry_after_is_seconds_or_a_date_and_at_most_a_minute),
         cmocka_unit_test(backoff_doubles_up_to_a_limit),
         cmocka_unit_test(the_budget_is_a_burst_and_then_a_rate),
-        cmocka_unit_test(the_limit_grows_to_what_saturates_the_total_and_stays_there),
-        cmocka_unit_test(the_limit_shrinks_where_a_few_connections_are_enough),
-        cmocka_unit_test(a_limit_that_nobody_reaches_stays),
+        cmocka_unit_test(everything_is_allowed_until_the_origin_says_otherwise),
         cmocka_unit_test(a_cut_halves_once_for_all_who_were_in_flight_and_recovers_one_by_one),
+        cmocka_unit_test(a_limit_that_nobody_reaches_does_not_recover),
+        cmocka_unit_test(a_burst_of_quick_answers_is_one_round),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

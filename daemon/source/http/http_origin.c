@@ -59,7 +59,7 @@ struct http_origin *http_origin_get(struct http_origins *origins, const char *na
         origin = memory_alloc(sizeof *origin);
         snprintf(origin->name, sizeof origin->name, "%s", name);
         origin->counted_ns = clock_now_ns();
-        http_climb_init(&origin->climb, origins->max_host_connections, origin->counted_ns);
+        http_limit_init(&origin->limit, origins->max_host_connections);
         origin->next = origins->first;
         origins->first = origin;
     }
@@ -70,7 +70,6 @@ struct http_origin *http_origin_get(struct http_origins *origins, const char *na
 static void count(struct http_origin *origin, uint64_t now_ns)
 {
     uint64_t bytes = atomic_load_explicit(&origin->received_bytes, memory_order_relaxed);
-    http_climb_count(&origin->climb, origin->in_flight, now_ns);
     if (origin->in_flight > 0) {
         origin->busy_ns += now_ns - origin->counted_ns;
         origin->busy_bytes += bytes - origin->seen_bytes;
@@ -89,7 +88,7 @@ static void count(struct http_origin *origin, uint64_t now_ns)
 
 static bool take_slot(struct http_origins *origins, struct http_origin *origin)
 {
-    if (origins->in_flight >= origins->max_connections || origin->in_flight >= origin->climb.limit)
+    if (origins->in_flight >= origins->max_connections || origin->in_flight >= origin->limit.allowed)
         return false;
     count(origin, clock_now_ns());
     origins->in_flight++;
@@ -189,7 +188,9 @@ void http_origin_leave(struct http_origins *origins, struct http_origin *origin,
     count(origin, now_ns);
     /* refused while others get through: too many. Refused alone: the server is down, which is no reason to ask less. */
     if (visit->is_throttled || (visit->is_refused && origin->in_flight > 1))
-        origin->n_throttled += http_climb_cut(&origin->climb, visit->started_ns, now_ns) || visit->is_throttled;
+        origin->n_throttled += http_limit_cut(&origin->limit, visit->started_ns, now_ns) || visit->is_throttled;
+    else
+        http_limit_completed(&origin->limit, origin->in_flight, now_ns);
     origin->in_flight--;
     origins->in_flight--;
     if (visit->latency_ns > 0)
@@ -198,7 +199,6 @@ void http_origin_leave(struct http_origins *origins, struct http_origin *origin,
         origin->body_ns += visit->body_ns;
         origin->body_bytes += visit->body_bytes;
     }
-    http_climb_completed(&origin->climb, origin->seen_bytes, now_ns);
     grant(origins);
     pthread_mutex_unlock(&origins->lock);
 }
@@ -231,7 +231,7 @@ static void add_origin(struct http_origin *origin, struct http_statistics *sum)
     sum->hedges += origin->n_hedges;
     sum->throttled += origin->n_throttled;
     sum->in_flight += origin->in_flight;
-    sum->limit += origin->climb.limit;
+    sum->limit += origin->limit.allowed;
     sum->bytes_per_s += per_s(origin->busy_bytes, origin->busy_ns);
     if (origin->seen_bytes >= sum->received_bytes) { /* the sum shows these of whoever sent most */
         sum->latency_us = http_latency_ns(&origin->latency, 50) / 1000;

@@ -13,7 +13,7 @@
 #include "base/cancel.h"
 #include "base/error.h"
 #include "source/http/http.h"
-#include "source/http/http_climb.h"
+#include "source/http/http_limit.h"
 #include "source/http/http_latency.h"
 #include "source/http/http_url.h"
 
@@ -22,7 +22,7 @@ struct http_origin {
     struct http_origin *next;
     _Atomic uint64_t received_bytes; /* counted as they come */
     uint32_t in_flight;
-    struct http_climb climb;
+    struct http_limit limit;
     struct http_latency latency;
     uint64_t n_requests, n_retries, n_hedges, n_throttled;
     uint64_t counted_ns, busy_ns, busy_bytes, seen_bytes; /* while anything is in flight; halved now and then */
