@@ -1,9 +1,8 @@
 /* Bytes into the caller's memory; see http_sink.h. */
 #include "source/http/http_sink.h"
 
-#include <string.h>
-
 #include "base/checked.h"
+#include "base/copy.h"
 #include "base/crc.h"
 
 struct http_sink http_sink_of(const struct iovec *iov, int n_iov, enum checksum_kind checksum)
@@ -31,7 +30,7 @@ bool http_sink_write(struct http_sink *sink, const char *bytes, size_t count)
         const struct iovec *target = &sink->iov[sink->index];
         size_t room = target->iov_len - sink->used, part = count < room ? count : room;
         if (target->iov_base && part > 0)
-            memcpy((char *)target->iov_base + sink->used, bytes, part);
+            copy_streaming((char *)target->iov_base + sink->used, bytes, part);
         bytes += part;
         count -= part;
         sink->used += part;
