@@ -3,10 +3,10 @@
  * enough to do say nothing and are begun again. */
 #include "execute/remote_pace.h"
 
-enum { LEAST_LIMIT = 4, FIRST_EPOCHS = 3, HOLD_EPOCHS = 64 };
+enum { LEAST_LIMIT = 4, FIRST_EPOCHS = 2, FEWER_EPOCHS = 2 /* a disturbance slows one */, HOLD_EPOCHS = 64 };
 static const double CARRIES_ALL_SHARE = 0.875; /* three quarters that do not wait for each other would carry as much less */
 static const double WORTH_MORE_FACTOR = 1.1;
-static const double HEADROOM_FACTOR = 1.1; /* so that a slow request does not leave a hole */
+static const double HEADROOM_FACTOR = 1.05; /* so that a slow request does not leave a hole */
 
 void remote_pace_init(struct remote_pace *pace, uint32_t most)
 {
@@ -39,12 +39,14 @@ static void settle(struct remote_pace *pace, double limit, uint32_t in_flight)
     enter(pace, PACE_HOLD, pace->settled, in_flight);
 }
 
+/* The first trial is a careful one: where nothing is full it costs a quarter. Then something is, and halves are tried. */
 static void try_fewer(struct remote_pace *pace, uint32_t in_flight)
 {
-    if (pace->limit * 3 / 4 < LEAST_LIMIT)
+    uint32_t fewer = pace->limit == pace->most ? pace->limit * 3 / 4 : pace->limit / 2;
+    if (fewer < LEAST_LIMIT)
         settle(pace, pace->limit, in_flight);
     else
-        enter(pace, PACE_FEWER, pace->limit * 3 / 4, in_flight);
+        enter(pace, PACE_FEWER, fewer, in_flight);
 }
 
 static void decide(struct remote_pace *pace, double per_s, double seconds_each, uint32_t in_flight)
@@ -59,7 +61,7 @@ static void decide(struct remote_pace *pace, double per_s, double seconds_each, 
     case PACE_FEWER:
         if (per_s >= best * CARRIES_ALL_SHARE)
             try_fewer(pace, in_flight);
-        else
+        else if (++pace->n_epochs == FEWER_EPOCHS)
             settle(pace, best * seconds_each * HEADROOM_FACTOR, in_flight);
         break;
     case PACE_HOLD:

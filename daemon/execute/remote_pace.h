@@ -1,9 +1,9 @@
 /* How many requests to a store are worth having in flight, learned from how fast they come back.
  *
  * It begins with as many as are allowed: a short load loses nothing. When those have shown what they carry together, three
- * quarters of them are tried, and so on, until fewer carry less. Then the least number that carries everything follows from
- * Little's law: requests done per second x the time that one takes when they do not wait for each other. Now and then a few
- * more are tried, in case the store or the network has become faster.
+ * quarters of them are tried, then halves, until fewer carry less. Then the least number that carries everything follows
+ * from Little's law: requests done per second x the time that one takes when they do not wait for each other. Now and then a
+ * few more are tried, in case the store or the network has become faster.
  *
  * A value; all functions are pure but for it. */
 #ifndef EXECUTE_REMOTE_PACE_H
