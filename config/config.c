@@ -333,6 +333,14 @@ void config_compare(const struct config *old, const struct config *fresh,
     }
 }
 
+void config_keep_fixed(const struct config *old, const struct config *fresh)
+{
+    for (const struct config_key *key = schema_keys; key < schema_keys + schema_n_keys; key++) {
+        if (!key->reloadable)
+            memcpy((char *)fresh + key->offset, (const char *)old + key->offset, key->size);
+    }
+}
+
 const char *executor_preference_name(enum executor_preference preference)
 {
     return schema_find("engine.materialization_strategy.executor_preference")->names[preference];

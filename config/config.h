@@ -128,6 +128,8 @@ void config_print_sample(FILE *out);
 /* Compares two configurations: calls changed(key, reloadable) for each key whose value differs. */
 void config_compare(const struct config *old, const struct config *fresh,
                     void (*changed)(void *data, const char *key, bool reloadable), void *data);
+/* Gives `fresh` the old values of all keys that cannot change at run time; it borrows them, so `old` has to outlive it. */
+void config_keep_fixed(const struct config *old, const struct config *fresh);
 
 /* For a library or command without a file: every default. Never NULL. */
 const struct config *config_defaults(void);

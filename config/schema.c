@@ -85,7 +85,7 @@ const struct config_key schema_keys[] = {
      .help = "Memory of dropped replicas that is kept for the next load, whose pages the kernel then need not zero. 0: all is "
              "given back."},
 
-    {"sources.disk.trusted_roots", CONFIG_ROOTS, FIELD(disk), .fallback = "/models",
+    {"sources.disk.trusted_roots", CONFIG_ROOTS, FIELD(disk), .fallback = "/models", .reloadable = true,
      .help = "Folders that artifacts may be loaded from; symbolic links cannot lead out of them. None may lie inside another. "
              "An empty list trusts nothing."},
 

@@ -207,6 +207,7 @@ static void on_reload(void *data, int signal_number)
         return;
     }
     config_compare(daemon->config, fresh, report_change, NULL);
+    config_keep_fixed(daemon->config, fresh); /* all of them live until the end */
     keep_config(daemon, fresh);
     rpc_server_set_limits(daemon->rpc, fresh->server.max_connections_per_uid);
     handoff_set_limits(daemon->handoff, fresh->server.max_connections_per_uid);

@@ -122,9 +122,11 @@ void replica_table_name(struct replica_table *table, const char *memory, const c
 
 void replica_table_configure(struct replica_table *table, uint64_t host_budget_bytes, uint64_t idle_ttl_ms)
 {
+    struct error ignored;
     table->budget_bytes = host_budget_bytes;
     table->idle_ttl_ms = idle_ttl_ms;
     check_idle(table);
+    replica_reserve(table, 0, &ignored); /* a smaller budget evicts what it can; nothing always fits */
 }
 
 static uint64_t evictable_bytes(const struct replica_table *table)

@@ -49,7 +49,7 @@ void replica_table_destroy(
     struct replica_table *table); /* drops every replica, leased or not: clients keep their mappings */
 /* For messages: the kind of memory, and the key that sets its budget. Unless told: "host", "memory.host_budget". */
 void replica_table_name(struct replica_table *table, const char *memory, const char *budget_key);
-void replica_table_configure(struct replica_table *table, uint64_t host_budget_bytes, uint64_t idle_ttl_ms);
+void replica_table_configure(struct replica_table *table, uint64_t host_budget_bytes, uint64_t idle_ttl_ms); /* may evict */
 
 /* Sets bytes aside for a load, evicting what nobody holds. RESOURCE_EXHAUSTED tells needed, available and what holds the
  * rest; nothing is evicted then. */

@@ -136,6 +136,32 @@ def test_a_reload_takes_what_can_change_and_names_what_cannot(start, models):
     assert soon(lambda: "level=debug" in daemon.log()), daemon.log()
 
 
+def test_what_cannot_change_at_run_time_stays_as_it_was(start, models):
+    write(models / "m", {"w": blob(4, MiB)})
+    daemon = start()
+    daemon.configure({**daemon.tree, "server": {**daemon.tree["server"], "handoff_socket_path": str(daemon.folder / "elsewhere")}})
+    daemon.process.send_signal(signal.SIGHUP)
+    assert soon(lambda: "config_needs_restart key=server.handoff_socket_path" in daemon.log()), daemon.log()
+    assert digests(daemon.cli.json("load", f"disk:{models}/m", "--digest")) == {"w": digest(blob(4, MiB))}
+
+
+def test_a_reload_trusts_other_roots_and_fits_a_smaller_budget(start, models, tmp_path):
+    for i in range(3):
+        write(models / f"m{i}", {"w": blob(i, 4 * MiB)})
+    daemon = start()
+    for i in range(3):
+        daemon.cli.ok("load", f"disk:{models}/m{i}")
+    assert daemon.cli.run("inspect", f"disk:{tmp_path}").status == "PERMISSION_DENIED"
+    daemon.configure({**daemon.tree, "memory": {"host_budget": "9MiB"},
+                      "sources": {"disk": {"trusted_roots": [str(models), str(tmp_path)]}}})
+    daemon.process.send_signal(signal.SIGHUP)
+    assert soon(lambda: "config_reloaded" in daemon.log()), daemon.log()
+    assert daemon.cli.run("inspect", f"disk:{tmp_path}").status == "NOT_FOUND"
+    memory = daemon.status()["memory"]
+    assert memory["host_budget_bytes"] == 9 * MiB and memory["used_bytes"] <= 9 * MiB
+    assert [replica["artifact"] for replica in daemon.status()["replicas"]] == [f"disk:{models}/m{i}" for i in (1, 2)]
+
+
 def test_a_bad_file_at_a_reload_keeps_the_old_values_and_the_daemon(start):
     daemon = start()
     daemon.config.write_text("server:\n  socket_pth: /x\n")
