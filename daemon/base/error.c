@@ -27,6 +27,7 @@ static int fill(struct error *error, enum error_code code, const char *reason, c
     error->code = code;
     snprintf(error->reason, sizeof error->reason, "%s", reason);
     memcpy(error->message, message, sizeof message);
+    error->notes[0] = '\0';
     return -1;
 }
 
@@ -94,6 +95,35 @@ int error_prefix(struct error *error, const char *format, ...)
         snprintf(message + used, sizeof message - (size_t)used, ": %s", error->message);
     drop_partial_character(message);
     memcpy(error->message, message, sizeof message);
+    return -1;
+}
+
+const char *error_next_note(const struct error *error, const char *key, const char **value)
+{
+    const char *at = error->notes;
+    if (key)
+        at = key + strlen(key) + 1 + strlen(*value) + 1;
+    *value = at + strlen(at) + 1;
+    return *at ? at : NULL;
+}
+
+int error_note(struct error *error, const char *key, const char *format, ...)
+{
+    const char *value, *last = NULL, *last_value = NULL;
+    for (const char *at = NULL; (at = error_next_note(error, at, &value)) != NULL; last = at, last_value = value)
+        ;
+    char *end = last ? error->notes + (last_value - error->notes) + strlen(last_value) + 1 : error->notes;
+    size_t room = sizeof error->notes - (size_t)(end - error->notes), key_bytes = strlen(key) + 1;
+    va_list args;
+    va_start(args, format);
+    int length = room > key_bytes + 1 ? vsnprintf(end + key_bytes, room - key_bytes - 1, format, args) : -1;
+    va_end(args);
+    if (length < 0 || (size_t)length >= room - key_bytes - 1) {
+        *end = '\0';
+        return -1;
+    }
+    memcpy(end, key, key_bytes);
+    end[key_bytes + (size_t)length + 1] = '\0';
     return -1;
 }
 

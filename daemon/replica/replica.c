@@ -147,14 +147,15 @@ static int cannot_fit(const struct replica_table *table, uint64_t bytes, uint64_
     char need[TEXT_SIZE_CHARS], have[TEXT_SIZE_CHARS], budget[TEXT_SIZE_CHARS], held[TEXT_SIZE_CHARS],
         loading[TEXT_SIZE_CHARS];
     bool is_host = strcmp(table->memory, "host") == 0;
-    return fail(
-        error, ERROR_RESOURCE_EXHAUSTED, is_host ? "HOST_BUDGET_EXCEEDED" : "DEVICE_BUDGET_EXCEEDED",
-        "the view needs %llu bytes (%s) of %smemory but %llu (%s) of %s %s are available: %s are held by leased replicas, "
-        "%s by loads in flight; end clients that hold memory, or raise %s",
-        (unsigned long long)bytes, text_people_bytes(bytes, need), is_host ? "" : "device ", (unsigned long long)available,
-        text_people_bytes(available, have), table->budget_key, text_people_bytes(table->budget_bytes, budget),
-        text_people_bytes(table->replica_bytes - evictable_bytes(table), held),
-        text_people_bytes(table->reserved_bytes, loading), table->budget_key);
+    fail(error, ERROR_RESOURCE_EXHAUSTED, is_host ? "HOST_BUDGET_EXCEEDED" : "DEVICE_BUDGET_EXCEEDED",
+         "the view needs %llu bytes (%s) of %smemory but %llu (%s) of %s %s are available: %s are held by leased replicas, "
+         "%s by loads in flight; end clients that hold memory, or raise %s",
+         (unsigned long long)bytes, text_people_bytes(bytes, need), is_host ? "" : "device ", (unsigned long long)available,
+         text_people_bytes(available, have), table->budget_key, text_people_bytes(table->budget_bytes, budget),
+         text_people_bytes(table->replica_bytes - evictable_bytes(table), held),
+         text_people_bytes(table->reserved_bytes, loading), table->budget_key);
+    error_note(error, "needed_bytes", "%llu", (unsigned long long)bytes);
+    return error_note(error, "available_bytes", "%llu", (unsigned long long)available);
 }
 
 int replica_reserve(struct replica_table *table, uint64_t bytes, struct error *error)

@@ -37,7 +37,8 @@ struct resolver {
 static int prefix_file(struct error *error, const char *name)
 {
     char text[TEXT_NAME_CHARS];
-    return error_prefix(error, "%s", text_escape(name, strlen(name), text));
+    error_prefix(error, "%s", text_escape(name, strlen(name), text));
+    return error_note(error, "file", "%s", name);
 }
 
 static int read_bytes(struct resolver *resolver, struct source *source, size_t file, uint64_t offset, void *bytes,

@@ -55,6 +55,11 @@ static const char *nearest_name(const struct artifact *artifact, const char *nam
     return nearest;
 }
 
+static int note_tensor(struct error *error, const char *name, size_t length)
+{
+    return error_note(error, "tensor", "%.*s", (int)length, name);
+}
+
 static int fail_unknown(const struct builder *builder, const struct view_item *item)
 {
     char name[TEXT_NAME_CHARS], near[TEXT_NAME_CHARS], reference[TEXT_NAME_CHARS];
@@ -63,9 +68,11 @@ static int fail_unknown(const struct builder *builder, const struct view_item *i
     text_escape(item->name, item->name_length, name);
     text_escape(artifact, strlen(artifact), reference);
     if (!nearest)
-        return fail(builder->error, ERROR_NOT_FOUND, "TENSOR_NOT_FOUND", "tensor %s is not in %s", name, reference);
-    return fail(builder->error, ERROR_NOT_FOUND, "TENSOR_NOT_FOUND", "tensor %s is not in %s; did you mean %s?", name,
-                reference, text_escape(nearest, strlen(nearest), near));
+        fail(builder->error, ERROR_NOT_FOUND, "TENSOR_NOT_FOUND", "tensor %s is not in %s", name, reference);
+    else
+        fail(builder->error, ERROR_NOT_FOUND, "TENSOR_NOT_FOUND", "tensor %s is not in %s; did you mean %s?", name,
+             reference, text_escape(nearest, strlen(nearest), near));
+    return note_tensor(builder->error, item->name, item->name_length);
 }
 
 /* Views mostly keep the artifact's order, so the tensor behind the last one is tried before the map. */
@@ -101,9 +108,10 @@ static int lower(const struct builder *builder, const struct tensor_record *reco
     char name[TEXT_NAME_CHARS];
     if (box_lower(box, dtype_bits(record->dtype), runs))
         return 0;
-    return fail(builder->error, ERROR_UNIMPLEMENTED, "SUB_BYTE_SLICE",
-                "tensor %s: a slice of %s elements must begin and end on byte boundaries",
-                text_escape(record->name, record->name_length, name), dtype_name(record->dtype));
+    fail(builder->error, ERROR_UNIMPLEMENTED, "SUB_BYTE_SLICE",
+         "tensor %s: a slice of %s elements must begin and end on byte boundaries",
+         text_escape(record->name, record->name_length, name), dtype_name(record->dtype));
+    return note_tensor(builder->error, record->name, record->name_length);
 }
 
 static int fail_too_large(const struct builder *builder)
@@ -166,9 +174,16 @@ static int place_item(struct builder *builder, size_t index, const struct tensor
     return place(builder, index, record, &box);
 }
 
-static int place_items(struct builder *builder)
+static int fail_twice(struct error *error, const struct view_item *item)
 {
     char name[TEXT_NAME_CHARS];
+    fail(error, ERROR_INVALID_ARGUMENT, "DUPLICATE_TENSOR", "tensor %s occurs twice in the view",
+         text_escape(item->name, item->name_length, name));
+    return note_tensor(error, item->name, item->name_length);
+}
+
+static int place_items(struct builder *builder)
+{
     uint32_t found = UINT32_MAX; /* the first guess is 0 */
     for (size_t i = 0; i < builder->view->n_items; i++) {
         const struct view_item *item = &builder->view->items[i];
@@ -176,8 +191,7 @@ static int place_items(struct builder *builder)
         if (found == MAP_NONE)
             return fail_unknown(builder, item);
         if (builder->item_of_tensor[found] != NOT_IN_VIEW)
-            return fail(builder->error, ERROR_INVALID_ARGUMENT, "DUPLICATE_TENSOR", "tensor %s occurs twice in the view",
-                        text_escape(item->name, item->name_length, name));
+            return fail_twice(builder->error, item);
         if (place_item(builder, i, &builder->artifact->tensors[found]) < 0)
             return -1;
     }

@@ -54,7 +54,8 @@ static int fail_tensor(struct error *error, enum error_code code, const char *re
                        const char *complaint)
 {
     char text[TEXT_NAME_CHARS];
-    return fail(error, code, reason, "tensor %s: %s", text_escape(name->text, name->length, text), complaint);
+    fail(error, code, reason, "tensor %s: %s", text_escape(name->text, name->length, text), complaint);
+    return error_note(error, "tensor", "%.*s", (int)name->length, name->text);
 }
 
 /* The reference checks the encoding before it parses. */

@@ -24,10 +24,12 @@ int view_slices(const struct view_item *item, const struct tensor_record *record
                 struct error *error)
 {
     char text[TEXT_NAME_CHARS];
-    if (item->n_slices != record->rank)
-        return fail(error, ERROR_INVALID_ARGUMENT, "WRONG_NUMBER_OF_SLICES",
-                    "tensor %s has %u dimensions, the view gives %u slices; give one per dimension",
-                    text_escape(record->name, record->name_length, text), record->rank, item->n_slices);
+    if (item->n_slices != record->rank) {
+        fail(error, ERROR_INVALID_ARGUMENT, "WRONG_NUMBER_OF_SLICES",
+             "tensor %s has %u dimensions, the view gives %u slices; give one per dimension",
+             text_escape(record->name, record->name_length, text), record->rank, item->n_slices);
+        return error_note(error, "tensor", "%.*s", (int)record->name_length, record->name);
+    }
     for (uint32_t i = 0; i < record->rank; i++)
         view_slice(&item->slices[i], record->shape[i], &start[i], &size[i]);
     return 0;

@@ -18,16 +18,35 @@ static void copy_text(char *to, size_t room, const char *from)
             to[i] = '?'; /* a message that was built carelessly must not cost the client its status */
 }
 
+enum { MAX_NOTES = 8, NOTE_OVERHEAD_BYTES = 16 };
+
+static size_t list_notes(const struct error *error, Google__Rpc__MetadataEntry entries[MAX_NOTES],
+                         Google__Rpc__MetadataEntry *metadata[MAX_NOTES])
+{
+    const char *value;
+    size_t n = 0;
+    for (const char *key = NULL; n < MAX_NOTES && (key = error_next_note(error, key, &value)) != NULL; n++) {
+        google__rpc__metadata_entry__init(&entries[n]);
+        entries[n].key = (char *)key;
+        entries[n].value = (char *)value;
+        metadata[n] = &entries[n];
+    }
+    return n;
+}
+
 void rpc_status_build(const struct error *error, struct rpc_status *status)
 {
     copy_text(status->message, sizeof status->message, error->message);
-    uint8_t packed[sizeof error->reason + 64];
+    uint8_t packed[sizeof error->reason + 64 + MAX_NOTES * NOTE_OVERHEAD_BYTES + sizeof error->notes];
     char reason[sizeof error->reason];
     copy_text(reason, sizeof reason, error->reason);
+    Google__Rpc__MetadataEntry entries[MAX_NOTES], *metadata[MAX_NOTES];
 
     Google__Rpc__ErrorInfo info = GOOGLE__RPC__ERROR_INFO__INIT;
     info.reason = reason;
     info.domain = "tensorcast";
+    info.metadata = metadata;
+    info.n_metadata = list_notes(error, entries, metadata);
     Google__Rpc__Detail detail = GOOGLE__RPC__DETAIL__INIT, *details[] = {&detail};
     detail.type_url = "type.googleapis.com/google.rpc.ErrorInfo";
     detail.value.data = packed;

@@ -262,7 +262,8 @@ def test_options_reach_the_wire(fake, client, tensors):
     assert (sent.topology.source_locality, sent.topology.source_sharing_domain) == (2, "nfs")
 
 
-@pytest.mark.parametrize("wrong", [{"executor": "fast"}, {"collective": 1}, {"source_locality": "x"}, {"deadline": "5"}])
+@pytest.mark.parametrize("wrong", [{"executor": "fast"}, {"collective": 1}, {"source_locality": "x"}, {"deadline": "5"},
+                                   {"deadline": float("nan")}, {"group": "g"}])
 def test_a_wrong_option_is_refused_at_once(wrong):
     with pytest.raises(ValueError, match=next(iter(wrong))):
         tc.Options(**wrong)

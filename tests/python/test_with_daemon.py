@@ -116,6 +116,22 @@ def test_what_is_told_is_what_the_command_prints(daemon, client, llama):
     assert set(told) == set(printed) and told["tensors"] == printed["tensors"] and set(told["bytes"]) == set(printed["bytes"])
 
 
+def test_errors_repeat_their_values_for_programs(client, llama):
+    art = client.artifact(llama[0])
+    with pytest.raises(tc.TensorcastError) as caught:
+        art.subset(["nobody é"]).tensor_dict(framework="numpy")
+    assert caught.value.metadata == {"tensor": "nobody é"}
+    with pytest.raises(tc.TensorcastError) as caught:
+        art.subset(["model.norm.weight"] * 2).tensor_dict(framework="numpy")
+    assert caught.value.metadata == {"tensor": "model.norm.weight"}
+
+
+@pytest.mark.parametrize("seconds", [float("inf"), 1e300])
+def test_an_endless_deadline_is_none(daemon, llama, seconds):
+    view = tc.connect(daemon[0], timeout=seconds).artifact(llama[0]).subset(["model.norm.weight"])
+    assert len(view.tensor_dict(framework="numpy", options=tc.Options(deadline=seconds))) == 1
+
+
 def test_status_is_what_the_command_prints(daemon, client, llama):
     client.release()
     with client.artifact(llama[0]).tensor_dict(framework="numpy"):

@@ -107,6 +107,38 @@ static void only_unavailable_and_aborted_are_worth_a_retry(void **state)
         assert_int_equal(error_is_retryable((enum error_code)code), code == ERROR_UNAVAILABLE || code == ERROR_ABORTED);
 }
 
+static void notes_are_listed_in_order_and_left_out_when_they_do_not_fit(void **state)
+{
+    struct error error;
+    const char *value, *key;
+    char long_value[ERROR_NOTES_BYTES];
+    (void)state;
+    fail(&error, ERROR_NOT_FOUND, "X", "x");
+    assert_null(error_next_note(&error, NULL, &value));
+    error_note(&error, "a", "%d", 1);
+    memset(long_value, 'v', sizeof long_value - 1);
+    long_value[sizeof long_value - 1] = '\0';
+    error_note(&error, "b", "%s", long_value);
+    error_note(&error, "c", "%s", "");
+    error_prefix(&error, "where");
+    key = error_next_note(&error, NULL, &value);
+    assert_string_equal(key, "a");
+    assert_string_equal(value, "1");
+    key = error_next_note(&error, key, &value);
+    assert_string_equal(key, "c");
+    assert_string_equal(value, "");
+    assert_null(error_next_note(&error, key, &value));
+    const size_t most = sizeof error.notes - 3 - 1 - 1; /* key, NUL of the value, empty key */
+    for (size_t length = most - 1; length <= most + 1; length++) {
+        fail(&error, ERROR_NOT_FOUND, "X", "x");
+        error_note(&error, "kk", "%.*s", (int)length, long_value);
+        key = error_next_note(&error, NULL, &value);
+        assert_true(length <= most ? key && strlen(value) == length : !key);
+    }
+    fail(&error, ERROR_NOT_FOUND, "Y", "another error has none");
+    assert_null(error_next_note(&error, NULL, &value));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -117,6 +149,7 @@ int main(void)
         cmocka_unit_test(a_message_that_just_fits_is_kept_whole),
         cmocka_unit_test(codes_have_the_names_and_numbers_of_grpc),
         cmocka_unit_test(only_unavailable_and_aborted_are_worth_a_retry),
+        cmocka_unit_test(notes_are_listed_in_order_and_left_out_when_they_do_not_fit),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

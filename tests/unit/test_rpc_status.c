@@ -40,12 +40,32 @@ static void code_message_and_reason_travel(void **state)
     google__rpc__status__free_unpacked(status, NULL);
 }
 
+static void notes_become_metadata(void **state)
+{
+    struct error error;
+    (void)state;
+    fail(&error, ERROR_RESOURCE_EXHAUSTED, "HOST_BUDGET_EXCEEDED", "too much");
+    error_note(&error, "needed_bytes", "%d", 7);
+    error_note(&error, "tensor", "%s", "a\xc3\xa9");
+    Google__Rpc__Status *status = build(&error);
+    Google__Rpc__ErrorInfo *info =
+        google__rpc__error_info__unpack(NULL, status->details[0]->value.len, status->details[0]->value.data);
+    assert_int_equal(info->n_metadata, 2);
+    assert_string_equal(info->metadata[0]->key, "needed_bytes");
+    assert_string_equal(info->metadata[0]->value, "7");
+    assert_string_equal(info->metadata[1]->value, "a\xc3\xa9");
+    google__rpc__error_info__free_unpacked(info, NULL);
+    google__rpc__status__free_unpacked(status, NULL);
+}
+
 static void the_longest_message_and_reason_fit(void **state)
 {
     struct error error = {.code = ERROR_INTERNAL};
     (void)state;
     memset(error.reason, 'R', sizeof error.reason - 1);
     memset(error.message, 'm', sizeof error.message - 1);
+    for (int i = 0; i < 300; i++)
+        error_note(&error, "k", "v");
     google__rpc__status__free_unpacked(build(&error), NULL);
     assert_int_equal(strlen(built.message), sizeof error.message - 1);
 }
@@ -62,6 +82,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(code_message_and_reason_travel),
+        cmocka_unit_test(notes_become_metadata),
         cmocka_unit_test(the_longest_message_and_reason_fit),
         cmocka_unit_test(text_that_is_not_utf8_does_not_cost_the_status),
     };

@@ -14,6 +14,7 @@ from .wire import DecodeError
 
 DEFAULT_SOCKET = "/run/tensorcast/daemon.sock"
 _TIMEOUT_S = 30.0
+_LONGEST_TIMEOUT_S = 1e6  # threading.Timer and gRPC know no infinity
 _SUN_PATH_BYTES = 107
 _REMEMBERED_ARTIFACTS = 8
 
@@ -34,6 +35,8 @@ def _socket_path(address):
     elif "://" in path:
         raise errors.invalid(f"{path} is no Unix socket; memory can be handed over on the daemon's host only",
                              "BAD_ADDRESS")
+    if not path:
+        raise errors.invalid("the address names no socket", "BAD_ADDRESS")
     path = os.path.abspath(path)
     if len(os.fsencode(path)) > _SUN_PATH_BYTES:
         raise errors.invalid(f"the socket path {path} is longer than {_SUN_PATH_BYTES} bytes", "BAD_ADDRESS")
@@ -47,8 +50,8 @@ class Client:
         if timeout is not None and not (isinstance(timeout, numbers.Real) and timeout > 0):
             raise errors.invalid(f"timeout is {timeout!r}; it is a positive number of seconds", "BAD_OPTION")
         self.channel = Channel(socket_path)
-        self.timeout = _TIMEOUT_S if timeout is None else float(timeout)
-        self.first_answer_timeout = timeout
+        self.timeout = _TIMEOUT_S if timeout is None else min(float(timeout), _LONGEST_TIMEOUT_S)
+        self.first_answer_timeout = timeout and self.timeout
         self._resolved = {}  # oldest use first; no lock, which a fork could leave locked: each step is atomic
 
     @property

@@ -12,6 +12,7 @@ from .messages import MaterializeEvent, MaterializeRequest
 from .wire import DecodeError
 
 _PROGRESS_INTERVAL_S = 0.1
+_FOREVER_S = 1e6  # gRPC takes infinity for a deadline that has passed
 _HANDOFF_TIMEOUT_S = 10.0  # as long as a token lives
 
 
@@ -19,7 +20,7 @@ class Clock:
     """What is left of a deadline."""
 
     def __init__(self, seconds):
-        self._end = None if seconds is None else time.monotonic() + seconds
+        self._end = None if seconds is None or seconds > _FOREVER_S else time.monotonic() + seconds
 
     def left(self, otherwise=None):
         """Seconds left, at least zero, and at most `otherwise`."""

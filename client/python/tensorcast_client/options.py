@@ -1,6 +1,7 @@
 """How a load is to be done: by which executor, together with whom, and until when."""
 from __future__ import annotations
 
+import math
 import numbers
 import uuid
 from dataclasses import dataclass
@@ -42,9 +43,12 @@ class Options:
     deadline: Optional[float] = None
 
     def __post_init__(self):
+        if self.group is not None and not isinstance(self.group, CollectiveLoadGroup):
+            raise errors.invalid(f"group is {self.group!r}; it is a CollectiveLoadGroup", "BAD_OPTION")
         self.policy()
         self.topology()
-        if self.deadline is not None and not isinstance(self.deadline, numbers.Real):
+        is_number = isinstance(self.deadline, numbers.Real) and not math.isnan(self.deadline)
+        if self.deadline is not None and not is_number:
             raise errors.invalid(f"deadline is {self.deadline!r}; it is a number of seconds", "BAD_OPTION")
 
     def policy(self):
