@@ -258,9 +258,12 @@ static int ask_expected(void *data, size_t i, struct error *error)
     const struct expected *expected = data;
     const char *name = expected->names[i];
     char text[TEXT_NAME_CHARS];
-    if (find_object(expected->source, name, error))
-        return 0;
-    return error_prefix(error, "%s", text_escape(name, strlen(name), text));
+    const struct object *object = find_object(expected->source, name, error);
+    if (!object)
+        return error_prefix(error, "%s", text_escape(name, strlen(name), text));
+    if (expected->source->objects_by->ask)
+        expected->source->objects_by->ask(expected->source, object);
+    return 0;
 }
 
 int object_source_expect(struct source *source, const char *const *names, size_t n_names, struct error *error)
@@ -268,6 +271,8 @@ int object_source_expect(struct source *source, const char *const *names, size_t
     struct expected expected = {(struct object_source *)source, names};
     if (n_names < 2)
         return 0;
+    if (expected.source->objects_by->ask && ask_expected(&expected, 0, error) < 0)
+        return -1;
     return parallel_run(n_names, source->caps.parallel_requests, ask_expected, &expected, error);
 }
 

@@ -272,25 +272,39 @@ static bool has_checksum(const struct object *object)
     return object->checksums[0].kind != CHECKSUM_NONE;
 }
 
-/* Part files only: nobody sums up a sidecar. A failure to ask is no failure to read. */
-static void find_checksums(struct source_s3 *source, struct object *object, const char *url)
+/* Of this version of the object. */
+static struct source_identity identity_of(const struct source_s3 *source, const struct object *object)
 {
-    struct object head = {0};
-    struct error ignored;
-    char *version = memory_print("%s\n%s", url, object->pin);
+    char *version = memory_print("%s/%s%s\n%s", source->bucket, source->prefix, object->name, object->pin);
     struct source_identity identity = source_identity_of(version, object->size_bytes);
     free(version);
+    return identity;
+}
+
+/* Part files only: nobody sums up a sidecar; a single file was asked about already. A failure to ask is no failure to read.
+ */
+static void s3_ask(struct object_source *objects, const struct object *object)
+{
+    struct source_s3 *source = (struct source_s3 *)objects;
+    struct object head = {0};
+    struct error ignored;
+    pthread_mutex_lock(&objects->lock);
+    bool is_wanted = !object->weak && !has_checksum(object) && !source->no_checksums && !objects->base.is_single_file &&
+                     object_source_is_file(object->name);
+    pthread_mutex_unlock(&objects->lock);
+    if (!is_wanted)
+        return;
+    struct source_identity identity = identity_of(source, object);
     bool known = s3_client_find_checksums(source->client, &identity, head.checksums);
-    if (!known && s3_stat(&source->objects, object->name, &head, &ignored) == 0 && head.pin &&
-        strcmp(head.pin, object->pin) == 0) {
+    if (!known && s3_stat(objects, object->name, &head, &ignored) == 0 && head.pin && strcmp(head.pin, object->pin) == 0) {
         s3_client_keep_checksums(source->client, &identity, head.checksums);
         known = true;
     }
     if (known) {
-        pthread_mutex_lock(&source->objects.lock);
-        memcpy(object->checksums, head.checksums, sizeof object->checksums);
+        pthread_mutex_lock(&objects->lock);
+        memcpy(((struct object *)object)->checksums, head.checksums, sizeof object->checksums);
         source->no_checksums |= head.checksums[0].kind == CHECKSUM_NONE;
-        pthread_mutex_unlock(&source->objects.lock);
+        pthread_mutex_unlock(&objects->lock);
     }
     object_clear(&head);
 }
@@ -303,9 +317,7 @@ static int s3_open_file(struct object_source *objects, struct object_file *file,
     (void)error;
     file->url = s3_client_url(source->client, source->bucket, key, NULL);
     free(key);
-    if (!file->object->weak && !has_checksum(file->object) && !source->no_checksums &&
-        object_source_is_file(file->object->name))
-        find_checksums(source, (struct object *)file->object, file->url);
+    s3_ask(objects, file->object);
     pinned->request = (struct s3_request){
         .client = source->client, .bucket = source->bucket, .if_match = file->object->weak ? NULL : file->object->pin};
     pinned->source = source;
@@ -329,6 +341,7 @@ static void s3_close_file(struct object_file *file)
 static const struct object_ops s3_objects = {
     .list = s3_list,
     .stat = s3_stat,
+    .ask = s3_ask,
     .open = s3_open_file,
     .close = s3_close_file,
 };

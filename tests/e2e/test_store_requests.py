@@ -11,7 +11,7 @@ import pytest
 from checkpoints import digest, write
 from stage import MiB, soon
 from store_scene import Placed, aws_keys, bare, load, noise, one, place, store_daemon  # noqa: F401
-from stores_fixture import fake  # noqa: F401
+from stores_fixture import checksums, fake  # noqa: F401
 from test_store_faults import scheme  # noqa: F401
 
 RANKS = 8
@@ -105,6 +105,18 @@ def test_eight_clients_that_resolve_at_once_ask_what_one_asks(fake, store_daemon
         assert client.returncode == 0 and json.loads(out)["identity"] == alone["identity"], err
     together = sorted(f"{e['method']} {e['listener']} {e['path']} {e['range']}" for e in fake.requests())
     assert [line.split("?")[0] for line in together] == [line.split("?")[0] for line in asked]
+
+
+def test_checksums_of_parts_are_asked_for_at_once(fake, store_daemon):
+    placed = place(fake, "s3", *({f"w{i}": noise(i, 1000)} for i in range(4)))
+    for name in placed.files:
+        made = fake.world.get("s3", placed.prefix + name)
+        made.declared = {"crc32c": checksums.text(made.checksum("crc32c"))}
+    together = threading.Barrier(3)
+    fake.fault({"call": lambda: together.wait(30)}, {"listener": "s3", "method": "HEAD"}, nth=2, times=3)
+    outcome = load(store_daemon(), placed)
+    assert placed.is_delivered(outcome) and outcome.report["verified"]["by"] == "crc32c", outcome
+    assert len(fake.requests("s3", method="HEAD")) == 4 and not together.broken
 
 
 @pytest.mark.parametrize("scheme", ["gs", "s3", "hf"])
