@@ -1,0 +1,31 @@
+"""T10: how fast the daemon loads a checkpoint from the page cache into GPU memory: all of it, and an inner half of every matrix.
+
+usage: rates.py CHECKPOINT DEVICE BEST, the best GB/s of a pinned copy. Prints one line; exit 2 when a goal is missed."""
+import sys
+
+import tensorcast_client as tc
+
+N_ROUNDS, LEAST_SHARE, MOST_TIME_OF_ROWS = 3, 0.90, 1.3  # the goals of docs/gpu.md
+path, device, best = sys.argv[1], sys.argv[2], float(sys.argv[3])
+client = tc.connect()
+view = client.artifact(f"disk:{path}")
+matrices = {name: shape for name, shape in view.view().shapes().items() if len(shape) == 2}
+halves = view.subset(matrices).view({name: (1, slice(shape[1] // 2, None)) for name, shape in matrices.items()})
+
+
+def rate_of(wanted):
+    """GB/s of its bytes in the daemon: the best of some loads, each of them really copied."""
+    rates = []
+    for _ in range(N_ROUNDS):
+        client.release()
+        with wanted.tensor_dict(device=device, framework="dlpack") as tensors:
+            facts = tensors.diagnostics
+        assert not facts["from_replica"]
+        rates.append(facts["bytes"]["view"] / 1e9 / max(1e-9, facts["ms"]["execute"] / 1e3))
+    return max(rates)
+
+
+whole, rows = rate_of(view.view()), rate_of(halves)
+print(f"{whole:.1f} GB/s in the daemon, {100 * whole / best:.0f} % of a pinned copy (goal {100 * LEAST_SHARE:.0f} %); inner "
+      f"slices {rows:.1f} GB/s, {whole / rows:.2f} times as long per byte (goal {MOST_TIME_OF_ROWS})")
+sys.exit(0 if whole >= LEAST_SHARE * best and whole <= MOST_TIME_OF_ROWS * rows else 2)
