@@ -103,6 +103,20 @@ static void a_plugin_of_another_interface_is_refused(void **state)
     assert_int_equal(device_plugin_check(&plugin, &error), 0);
 }
 
+static void the_loader_calls_nothing_of_a_plugin_of_another_interface(void **state)
+{
+    char folder[sizeof cuda_stage_plugins + 16], told[64];
+    struct device_plugins plugins;
+    struct error error;
+    (void)state;
+    snprintf(folder, sizeof folder, "%s/../fake/plugin", cuda_stage_plugins);
+    device_plugins_load(&plugins, folder);
+    snprintf(told, sizeof told, "plugin interface %d, this daemon has %d", DEVICE_PLUGIN_ABI + 1, DEVICE_PLUGIN_ABI);
+    assert_null(device_plugins_find(&plugins, "cuda:0", &error));
+    assert_int_equal(error.code, ERROR_FAILED_PRECONDITION);
+    assert_non_null(strstr(error.message, told));
+}
+
 static void a_host_with_an_unusable_device_serves_none(void **state)
 {
     struct device_plugins plugins;
@@ -126,6 +140,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(without_a_plugin_the_folder_is_named),
         cmocka_unit_test(a_plugin_that_others_may_write_is_not_loaded),
         cmocka_unit_test(a_plugin_of_another_interface_is_refused),
+        cmocka_unit_test(the_loader_calls_nothing_of_a_plugin_of_another_interface),
         cmocka_unit_test(a_host_with_an_unusable_device_serves_none),
     };
     (void)argc;

@@ -466,6 +466,37 @@ static void an_offer_dies_with_its_connection_or_by_talking_on(void **state)
     }
 }
 
+static void count_replica(void *count, const struct replica *replica)
+{
+    (void)replica;
+    ++*(uint64_t *)count;
+}
+
+static void add_lent_replica(struct request *request)
+{
+    struct stage *stage = request->stage;
+    struct replica parts = {.key = stage->replica->key};
+    struct error error;
+    parts.key.view_digest[0] = 'x';
+    parts.mapping = mapping_build(&(struct view_spec){.whole = true, .align_bytes = 64},
+                                  (struct artifact *)stage->replica->mapping->artifact, &error);
+    assert_int_equal(device_allocate(stage->device, 8, &parts.segment, &error), 0);
+    parts.segment->region = calloc(1, sizeof *parts.segment->region);
+    parts.segment->region->memory_fd = parts.segment->region->lease_fd = -1;
+    struct replica *replica = replica_add(stage->replicas, &parts);
+    assert_null(replica_find(stage->replicas, &parts.key));
+    replica_unpin(stage->replicas, replica);
+    replica_each(stage->replicas, count_replica, &request->number);
+}
+
+static void a_replica_in_a_clients_memory_is_not_found_and_goes_with_its_last_pin(void **state)
+{
+    struct stage *stage = *state;
+    struct request request = {0};
+    ask(stage, &request, add_lent_replica);
+    assert_int_equal(request.number, 1); /* the stage's own */
+}
+
 static size_t count_descriptors(void)
 {
     size_t count = 0;
@@ -530,6 +561,7 @@ int main(void)
         STAGED(an_offer_buys_a_token_and_ends_with_the_regions_end),
         STAGED(somebody_elses_region_is_not_given),
         STAGED(an_offer_dies_with_its_connection_or_by_talking_on),
+        STAGED(a_replica_in_a_clients_memory_is_not_found_and_goes_with_its_last_pin),
         STAGED(malformed_offers_are_closed_on_and_leave_no_descriptor),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

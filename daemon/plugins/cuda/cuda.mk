@@ -19,6 +19,7 @@ CUDA_PLUGIN := $(B)/plugins/tensorcast-cuda.so
 # what the plugin takes of the daemon: values without state
 CUDA_BASE_O := $(call obj,daemon/base/error.c daemon/base/memory.c daemon/device/device.c)
 
+OTHER_PLUGIN := $(B)/fake/plugin/tensorcast-cuda.so
 FAKE_DRIVER  := $(B)/fake/cuda/libcuda.so.1
 FAKE_RUNTIME := $(B)/fake/cuda/$(CUDART_SONAME)
 FAKE_NCCL    := $(if $(NCCL_INCLUDE),$(B)/fake/nccl/libnccl.so.2)
@@ -31,6 +32,10 @@ $(CUDA_PLUGIN): $(call obj,$(CUDA_C)) $(CUDA_BASE_O) daemon/plugins/cuda/tensorc
 	@mkdir -p $(@D)
 	$(CC) $(LDFLAGS) -shared -Wl,--version-script=daemon/plugins/cuda/tensorcast-cuda.map -Wl,-z,defs -Wl,--enable-new-dtags \
 	  -Wl,-rpath,'$$ORIGIN:$(abspath $(dir $(CUDART)))$(NCCL_FOLDER:%=:%)' -o $@ $(filter %.o,$^) $(CUDART) -lpthread
+
+$(OTHER_PLUGIN): $(call obj,tests/fake/plugin/other_abi.c)
+	@mkdir -p $(@D)
+	$(CC) $(LDFLAGS) -shared -o $@ $^
 
 $(FAKE_DRIVER): $(call obj,$(filter-out %/fake_runtime.c,$(FAKE_CUDA_C)))
 	@mkdir -p $(@D)
@@ -50,7 +55,7 @@ ifneq ($(CUDA_FOUND),)
 plugins: $(CUDA_PLUGIN) $(FAKE_RUNTIME) $(FAKE_NCCL)
 	@$(if $(NCCL_INCLUDE),,$(if $(filter 0,$(NCCL)),echo 'plugins: tensorcast-cuda.so without NCCL because NCCL=0',bash daemon/plugins/cuda/find_cuda.sh -v >/dev/null))
 CUDA_UNITS := $(CUDA_UNIT_C:tests/%.c=$(B)/tests/%)
-$(CUDA_UNITS): $(CUDA_PLUGIN) $(FAKE_RUNTIME)
+$(CUDA_UNITS): $(CUDA_PLUGIN) $(FAKE_RUNTIME) $(OTHER_PLUGIN)
 $(CUDA_UNITS): TEST_EXTRA = -Wl,--no-as-needed $(FAKE_RUNTIME) $(FAKE_DRIVER) -Wl,-rpath,'$$ORIGIN/../../fake/cuda'
 NCCL_UNITS := $(NCCL_UNIT_C:tests/%.c=$(B)/tests/%)
 $(NCCL_UNITS): $(FAKE_NCCL)
