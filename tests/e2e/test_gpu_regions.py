@@ -23,7 +23,7 @@ CLIENT = """
 import ctypes, gc, glob, json, os, struct, sys
 import tensorcast_client as tc
 MiB = 1 << 20
-fake = os.environ["LD_LIBRARY_PATH"]
+fake = os.environ["LD_LIBRARY_PATH"].split(":")[0]
 driver = ctypes.CDLL(fake + "/libcuda.so.1")
 runtime = ctypes.CDLL(next(path for path in glob.glob(fake + "/libcudart.so.*") if not path.endswith(".map")))
 address, size, U64 = ctypes.c_uint64(), 16 * MiB, ctypes.c_uint64
@@ -165,6 +165,8 @@ def test_nobody_shares_a_clients_memory(gpus, models, arrays):
     filling = spawn("""
 at = fill(Array(0, 8 * MiB))["a"].data_ptr - address.value
 input()
+ctypes.memset(address.value, 0xA5, size)
+fill(Array(0, 8 * MiB))  # although there is a replica by now
 print(content()[at:at + 8].hex())
 """, daemon, models)
     assert soon(lambda: daemon.status()["loads"] != [])

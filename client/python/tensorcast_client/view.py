@@ -137,6 +137,8 @@ class View:
                     result, buffer = materialize(client.channel, request, clock, progress, client.first_answer_timeout,
                                                  writable, device)
                 if token:
+                    if result.memory_bytes:
+                        raise errors.bad_answer("memory of the daemon for a load into the client's")
                     buffer = cuda.DeviceMemory(device, *region.span_of(into), [], into)
             except errors.InvalidRequestError:
                 if attempt == 2 or not built_on_facts or artifact.facts(clock, fresh=True) is facts:
