@@ -34,6 +34,12 @@ def test_four_ranks_of_a_model_read_every_byte_once(start, models, arrays):
     assert abs(estimated["collective_peer_transfer_bytes"] - numbers[0]["peer_transfer_bytes"]) <= 8 * MiB
     for word in ("action=join", "action=launching", "action=timings", "action=finished"):
         assert word in daemon.log(), word
+    (timings,) = [line for line in daemon.log().splitlines() if "action=timings group_id=g" in line]
+    told = dict(word.split("=", 1) for word in timings.split() if "=" in word)
+    for name in COUNTERS:
+        assert int(told[f"collective_{name}"]) == numbers[0][name], name
+        assert int(told[f"estimated_{name}"]) == estimated[f"collective_{name}"], name
+    assert float(told["total_ms"]) > 0 and float(told["estimated_ms"]) > 0
 
 
 def test_ranks_whose_views_overlap_read_every_byte_once(start, models, arrays):

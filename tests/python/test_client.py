@@ -262,6 +262,14 @@ def test_options_reach_the_wire(fake, client, tensors):
     assert (sent.topology.source_locality, sent.topology.source_sharing_domain) == (2, "nfs")
 
 
+def test_every_load_of_a_group_is_an_attempt_of_its_own(fake, client, tensors):
+    options = tc.Options(group=tc.CollectiveLoadGroup("g", 1, 4))
+    for _ in range(2):
+        load(client, ["w"], options=options)
+    first, second = (request.load.topology.group.attempt for request in fake.asked("Materialize"))
+    assert first and second and first != second
+
+
 @pytest.mark.parametrize("wrong", [{"executor": "fast"}, {"collective": 1}, {"source_locality": "x"}, {"deadline": "5"},
                                    {"deadline": float("nan")}, {"group": "g"}])
 def test_a_wrong_option_is_refused_at_once(wrong):

@@ -183,7 +183,7 @@ static void a_senseless_group_is_refused(void **state)
     accept(scene);
 }
 
-static void a_group_id_has_a_longest_length(void **state)
+static void group_ids_and_attempts_have_a_longest_length(void **state)
 {
     struct scene *scene = *state;
     char id[257] = {0};
@@ -192,8 +192,16 @@ static void a_group_id_has_a_longest_length(void **state)
     scene->request.group_id = id;
     scene->request.world_size = 1;
     accept(scene);
+    scene->request.attempt = id;
+    accept(scene);
+    assert_string_equal(scene->spec.topology.attempt, id);
     id[255] = 'g';
     refuse(scene, "GROUP_ID_TOO_LONG", "256");
+    scene->request.group_id = "g";
+    refuse(scene, "GROUP_ID_TOO_LONG", "group attempt");
+    scene->request.attempt = "";
+    accept(scene);
+    assert_null(scene->spec.topology.attempt);
 }
 
 static void an_empty_sharing_domain_is_none(void **state)
@@ -299,7 +307,7 @@ int main(void)
         TEST(numbers_outside_their_enums_are_refused),
         TEST(a_group_says_who_and_how_many),
         TEST(a_senseless_group_is_refused),
-        TEST(a_group_id_has_a_longest_length),
+        TEST(group_ids_and_attempts_have_a_longest_length),
         TEST(an_empty_sharing_domain_is_none),
         TEST(a_required_collective_and_another_executor_contradict_each_other),
         TEST(alignment_is_a_power_of_two_up_to_2_mib),
