@@ -271,10 +271,27 @@ def test_every_load_of_a_group_is_an_attempt_of_its_own(fake, client, tensors):
 
 
 @pytest.mark.parametrize("wrong", [{"executor": "fast"}, {"collective": 1}, {"source_locality": "x"}, {"deadline": "5"},
-                                   {"deadline": float("nan")}, {"group": "g"}])
+                                   {"deadline": float("nan")}, {"group": "g"}, {"group": ("g", 0, 2)}])
 def test_a_wrong_option_is_refused_at_once(wrong):
     with pytest.raises(ValueError, match=next(iter(wrong))):
         tc.Options(**wrong)
+
+
+@pytest.mark.parametrize("wrong", [(1, 0, 2), ("g", "0", 2), ("g", 0, 2.0), ("g", None, 2)])
+def test_a_group_of_something_else_than_whole_numbers_is_refused_at_once(wrong):
+    with pytest.raises(ValueError, match="rank and world_size are whole numbers"):
+        tc.CollectiveLoadGroup(*wrong)
+
+
+@pytest.mark.parametrize("call", ["tensor_dict", "explain", "prewarm"])
+def test_options_that_are_no_options_are_refused(client, call):
+    with pytest.raises(ValueError, match="tensorcast_client.Options"):
+        getattr(client.artifact(REF).view(), call)(options={"executor": "auto"})
+
+
+def test_a_path_in_place_of_a_reference_is_told_what_to_write(client):
+    with pytest.raises(ValueError, match='write "disk:/models/m", or gs://'):
+        client.artifact("/models/m")
 
 
 def test_the_alignment_is_the_callers_choice(fake, client, tensors):

@@ -1,15 +1,25 @@
 """A handle of an artifact: cheap to make, asks the daemon when something has to be known, remembers the answer."""
 from __future__ import annotations
 
+import os
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
 from . import selection, sidecars
 from .load import Clock
-from .view import View
+from .options import Options
+from .sidecars import Sidecar
+from .tensors import Tensors
+from .view import Slices, View
+
+if TYPE_CHECKING:
+    from .client import Client
 
 
 class Artifact:
     """An immutable named set of tensors at a source, such as disk:/models/llama."""
 
-    def __init__(self, client, reference):
+    def __init__(self, client: Client, reference: str):
         self._client, self.reference, self.known_facts = client, reference, None
 
     def __repr__(self):
@@ -23,39 +33,39 @@ class Artifact:
         return facts
 
     @property
-    def tensor_names(self):
+    def tensor_names(self) -> list[str]:
         """All names, in artifact order."""
         return list(self.facts().names)
 
-    def describe(self):
+    def describe(self) -> dict[str, Any]:
         """Files, tensors, dtypes, shapes, sizes and identity, as `tensorcast inspect --json` prints them."""
         return self.facts().describe()
 
-    def subset(self, names):
+    def subset(self, names: Iterable[str]) -> View:
         """A view of these tensors, in this order."""
         return View(self._client, self, selection.Selection(selection.names_of(names)))
 
-    def view(self, slices=None, align=None):
+    def view(self, slices: Slices | None = None, align: int | None = None) -> View:
         """A view of all tensors; see View.view."""
         return View(self._client, self, selection.Selection()).view(slices, align)
 
-    def tensor_dict(self, **how):
+    def tensor_dict(self, **how: Any) -> Tensors:
         """Loads all tensors; see View.tensor_dict."""
         return self.view().tensor_dict(**how)
 
-    def prewarm(self, options=None):
+    def prewarm(self, options: Options | None = None) -> dict[str, Any]:
         """Makes the daemon hold all tensors in memory; see View.prewarm."""
         return self.view().prewarm(options)
 
-    def release(self):
+    def release(self) -> dict[str, int]:
         """Makes the daemon drop this artifact's replicas that nobody holds; see Client.release."""
         return self._client.release(self.reference)
 
-    def sidecars(self):
+    def sidecars(self) -> list[Sidecar]:
         """The small files beside the tensors, such as config.json and the tokenizer: a list of Sidecar(name, bytes)."""
         return sidecars.listed(self._client, self.reference)
 
-    def fetch_sidecars(self, folder, names=None):
+    def fetch_sidecars(self, folder: str | os.PathLike[str], names: Iterable[str] | None = None) -> list[Sidecar]:
         """Copies the sidecars, or these, into a folder, which is made when it is missing; returns what was fetched, as
         sidecars() does. Each file appears, or is replaced, when all of it is there."""
         return sidecars.fetch(self._client, self.reference, folder, names)

@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import numbers
 import os
+from typing import Any
 
 from . import errors, report
 from .artifact import Artifact
@@ -19,7 +20,7 @@ _SUN_PATH_BYTES = 107
 _REMEMBERED_ARTIFACTS = 8
 
 
-def connect(address=None, timeout=None):
+def connect(address: str | os.PathLike[str] | None = None, timeout: float | None = None) -> Client:
     """A client of the daemon at `address` ("unix:/path" or "/path"), else at $TENSORCAST_SOCKET, else at the default.
 
     Nothing is sent yet. `timeout`, in seconds, is how long the daemon may take to answer (30 s when nothing is said); a
@@ -46,7 +47,7 @@ def _socket_path(address):
 class Client:
     """Talks to one daemon. Any thread; in a forked child it connects anew."""
 
-    def __init__(self, socket_path, timeout):
+    def __init__(self, socket_path: str, timeout: float | None):
         if timeout is not None and not (isinstance(timeout, numbers.Real) and timeout > 0):
             raise errors.invalid(f"timeout is {timeout!r}; it is a positive number of seconds", "BAD_OPTION")
         self.channel = Channel(socket_path)
@@ -55,26 +56,28 @@ class Client:
         self._resolved = {}  # oldest use first; no lock, which a fork could leave locked: each step is atomic
 
     @property
-    def socket_path(self):
+    def socket_path(self) -> str:
         return self.channel.socket_path
 
     def __repr__(self):
         return f"<tensorcast client of {self.socket_path}>"
 
-    def __enter__(self):
+    def __enter__(self) -> Client:
         return self
 
-    def __exit__(self, *exception):
+    def __exit__(self, *exception: object) -> None:
         self.close()
 
-    def close(self):
+    def close(self) -> None:
         """Ends the connection. Tensors that are loaded stay valid."""
         self.channel.close()
 
-    def artifact(self, reference):
+    def artifact(self, reference: str) -> Artifact:
         """A handle of an artifact, such as "disk:/models/llama". Whether it exists is found out when it is used."""
         if not isinstance(reference, str) or ":" not in reference:
-            raise errors.invalid(f'{reference!r} is no artifact; write "disk:/absolute/path"', "BAD_ARTIFACT")
+            example = f"disk:{reference}" if str(reference).startswith("/") else "disk:/absolute/path"
+            raise errors.invalid(f'{reference!r} is no artifact; write "{example}", or gs://, s3://, hf:// or https://',
+                                 "BAD_ARTIFACT")
         return Artifact(self, reference)
 
     def ask(self, method, request, answer_table, timeout):
@@ -85,11 +88,11 @@ class Client:
         except DecodeError as error:
             raise errors.bad_answer(error) from None
 
-    def status(self):
+    def status(self) -> dict[str, Any]:
         """What the daemon holds and does: the object of `tensorcast status --json`, as a dict."""
         return report.status(self.ask("Status", StatusRequest.encode(), StatusResponse, self.timeout))
 
-    def release(self, reference=None):
+    def release(self, reference: str | None = None) -> dict[str, int]:
         """Makes the daemon drop the replicas that nobody holds, of one artifact or of all. Returns released_replicas,
         released_bytes and leased_replicas (kept, because somebody holds them)."""
         request = ReleaseRequest.encode(artifact=reference, all=reference is None)

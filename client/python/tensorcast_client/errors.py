@@ -3,7 +3,10 @@
 Each is a TensorcastError with the gRPC status code, a reason for programs (UPPER_SNAKE_CASE) and metadata, and where
 Python has a word for the case it is that, too: KeyError, ValueError, FileNotFoundError, PermissionError, TimeoutError.
 """
+from __future__ import annotations
+
 import errno
+from collections.abc import Mapping
 
 from grpc import StatusCode
 
@@ -17,13 +20,14 @@ _ERROR_INFO = "type.googleapis.com/google.rpc.ErrorInfo"
 class TensorcastError(Exception):
     """A request that failed. `code` is a grpc.StatusCode, `reason` a word for programs, `metadata` a dict of strings."""
 
-    def __init__(self, message, code=StatusCode.INTERNAL, reason="", metadata=None):
+    def __init__(self, message: str, code: StatusCode = StatusCode.INTERNAL, reason: str = "",
+                 metadata: Mapping[str, str] | None = None):
         super().__init__(message)
         self.message, self.code = message, code
         self.reason = reason or code.name
         self.metadata = dict(metadata or {})
 
-    def __str__(self):  # KeyError would quote it, OSError would look for an errno
+    def __str__(self) -> str:  # KeyError would quote it, OSError would look for an errno
         return f"{self.code.name}: {self.message}"
 
     def __reduce__(self):

@@ -11,8 +11,8 @@ anything else is copied once, to where its device wants it.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple, Tuple, Union
 
 import jax
 import numpy as np
@@ -20,10 +20,15 @@ from grpc import StatusCode
 from jax.sharding import Mesh, NamedSharding, PartitionSpec, Sharding
 
 from . import errors
+from .artifact import Artifact
 from .dtypes import BITS, DTYPES, of_numpy
+from .options import Options
+from .view import Progress, View
+
+Shardings = Union[None, Sharding, Mesh, Mapping[str, Sharding], Callable[[str, Tuple[int, ...]], Sharding]]
 
 
-def best_effort_sharding(shape, devices=None):
+def best_effort_sharding(shape: Sequence[int], devices: Sequence[jax.Device] | Mesh | None = None) -> NamedSharding:
     """A NamedSharding that splits what can be split evenly, and replicates over the rest.
 
     devices: how many ways to split, from the last dimension to the first, each by what it has in common with the devices that
@@ -52,7 +57,8 @@ def _on_mesh(shape, mesh):
     return NamedSharding(mesh, PartitionSpec(*("data" if dim == split else None for dim in range(len(shape)))))
 
 
-def load(source, shardings=None, progress=None, options=None):
+def load(source: Artifact | View, shardings: Shardings = None, progress: Progress | None = None,
+         options: Options | None = None) -> dict[str, jax.Array]:
     """{name: jax.Array} of an artifact or a view, in its order.
 
     shardings: a Sharding for all tensors; {name: Sharding} for each; a function of (name, shape) that returns one; a Mesh or

@@ -30,7 +30,7 @@ class Clock:
         return left if otherwise is None else min(left, otherwise)
 
 
-class Progress:
+class Teller:
     """Calls the user's function at most ten times a second."""
 
     def __init__(self, function):

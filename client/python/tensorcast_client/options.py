@@ -28,6 +28,11 @@ class CollectiveLoadGroup:
     rank: int
     world_size: int
 
+    def __post_init__(self):
+        counted = all(isinstance(number, numbers.Integral) for number in (self.rank, self.world_size))
+        if not isinstance(self.id, str) or not counted:
+            raise errors.invalid(f"{self} is no group; id is a string, rank and world_size are whole numbers", "BAD_OPTION")
+
 
 @dataclass(frozen=True)
 class Options:
@@ -50,6 +55,13 @@ class Options:
         is_number = isinstance(self.deadline, numbers.Real) and not math.isnan(self.deadline)
         if self.deadline is not None and not is_number:
             raise errors.invalid(f"deadline is {self.deadline!r}; it is a number of seconds", "BAD_OPTION")
+
+    @staticmethod
+    def of(given):
+        """What a caller gave as options, checked; None means the defaults."""
+        if given is not None and not isinstance(given, Options):
+            raise errors.invalid(f"options is {given!r}; it is tensorcast_client.Options(...)", "BAD_OPTION")
+        return given or Options()
 
     def policy(self):
         """Fields of RetrievalPolicy."""

@@ -8,7 +8,8 @@ from __future__ import annotations
 import contextlib
 import gc
 import threading
-from collections.abc import Mapping
+from collections.abc import ItemsView, Iterator, Mapping, ValuesView
+from typing import Any
 
 from . import errors, report
 from .dtypes import NAMES
@@ -39,7 +40,7 @@ def _collector_paused():
                 gc.enable()
 
 
-class Tensors(Mapping):
+class Tensors(Mapping[str, Any]):
     """Read-only tensors by name. They stay valid after close(), for as long as one of them is alive."""
 
     def __init__(self, names, layout, maker, load_report):
@@ -47,18 +48,18 @@ class Tensors(Mapping):
         self._made, self._index, self._diagnostics, self._dtypes = {}, None, None, None
         self._complete, self._lock = False, threading.RLock()
 
-    def close(self):
+    def close(self) -> None:
         """Lets go of the memory; it is freed once no array is left. Names and diagnostics stay."""
         with self._lock:
             self._maker, self._made = None, {}
 
-    def __enter__(self):
+    def __enter__(self) -> Tensors:
         return self
 
-    def __exit__(self, *exception):
+    def __exit__(self, *exception: object) -> None:
         self.close()
 
-    def __getitem__(self, name):
+    def __getitem__(self, name: str) -> Any:
         try:
             return self._made[name]
         except (KeyError, TypeError):
@@ -102,21 +103,21 @@ class Tensors(Mapping):
             self._index = dict(zip(self._names, range(len(self._names))))
         return self._index
 
-    def __contains__(self, name):
+    def __contains__(self, name: object) -> bool:
         return name in self._positions()
 
-    def __iter__(self):
+    def __iter__(self) -> Iterator[str]:
         return iter(self._names)
 
-    def __len__(self):
+    def __len__(self) -> int:
         return len(self._names)
 
     __eq__, __hash__ = object.__eq__, object.__hash__  # comparing arrays name by name is nobody's wish
 
-    def items(self):
+    def items(self) -> ItemsView[str, Any]:
         return self._make_all().items()
 
-    def values(self):
+    def values(self) -> ValuesView[Any]:
         return self._make_all().values()
 
     def __repr__(self):
@@ -124,14 +125,14 @@ class Tensors(Mapping):
         return f"<{len(self)} tensors of {self._report.artifact}, {state}>"
 
     @property
-    def dtypes(self):
+    def dtypes(self) -> dict[str, str]:
         """{name: safetensors dtype}, also where the framework has no such type."""
         if self._dtypes is None:
             self._dtypes = {name: NAMES[number] for name, number in zip(self._names, self._layout.dtypes.tolist())}
         return self._dtypes
 
     @property
-    def diagnostics(self):
+    def diagnostics(self) -> dict[str, Any]:
         """What was planned and done, as `tensorcast load --json` prints it."""
         if self._diagnostics is None:
             self._diagnostics = report.load(self._report, self._names, self._layout)

@@ -4,14 +4,19 @@ Tensors are the daemon's memory, mapped privately: they may be changed in place,
 """
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 
 from .artifact import Artifact
+from .options import Options
+from .view import Progress, View
 
 _UNREAD = object()  # in place of a value that is not loaded yet
 
 
-def load_state_dict(module, source, strict=True, assign=False, progress=None, options=None):
+def load_state_dict(module: torch.nn.Module, source: Artifact | View, strict: bool = True, assign: bool = False,
+                    progress: Progress | None = None, options: Options | None = None) -> Any:
     """module.load_state_dict() of an artifact's tensors, or of a view of it such as one rank's slices.
 
     Of an artifact only what the module has is loaded. assign=True: parameters become the loaded memory itself, without a
@@ -33,7 +38,7 @@ class StateDict(dict):
     transformers: LlamaForCausalLM.from_pretrained(None, config=config, state_dict=StateDict(artifact)); parameters that
     the model takes as they are in the checkpoint share the daemon's memory."""
 
-    def __init__(self, source, progress=None, options=None):
+    def __init__(self, source: Artifact | View, progress: Progress | None = None, options: Options | None = None):
         super().__init__(dict.fromkeys(source.tensor_names, _UNREAD))
         self._source, self._how = source, {"progress": progress, "options": options}
 

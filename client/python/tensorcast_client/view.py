@@ -3,17 +3,26 @@ from __future__ import annotations
 
 import functools
 import importlib.util
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
+from typing import TYPE_CHECKING, Any, Tuple, Union
 
 from grpc import StatusCode
 
 from . import cuda, errors, messages, region, report, selection
 from .layout import Layout
-from .load import Clock, Progress, materialize
+from .load import Clock, Teller, materialize
 from .options import Options
 from .tensors import Tensors
 from .wire import DecodeError
 
+if TYPE_CHECKING:
+    from .artifact import Artifact
+    from .client import Client
+
+OneSlice = Tuple[int, slice]  # (dimension, bounds)
+Slices = Mapping[str, Union[OneSlice, Sequence[OneSlice], slice]]
+Progress = Callable[[str, int, int], None]  # (stage, done bytes, total bytes)
 _LAYOUT_NAMES = b"\x0a"  # tag of Layout.names, the message's first field
 
 
@@ -28,16 +37,16 @@ class View:
         return f"<view of {'all' if names is None else len(names)} tensors of {self._artifact.reference}, {n_sliced} sliced>"
 
     @property
-    def artifact(self):
+    def artifact(self) -> Artifact:
         return self._artifact
 
     @property
-    def tensor_names(self):
+    def tensor_names(self) -> list[str]:
         """The names in view order."""
         names = self._selected.names
         return self._artifact.tensor_names if names is None else list(names)
 
-    def view(self, slices=None, align=None):
+    def view(self, slices: Slices | None = None, align: int | None = None) -> View:
         """This view with slices: {name: (dimension, slice)} or {name: [(dimension, slice), ...]}, step 1, with NumPy's
         meaning of missing and negative bounds. Slices of what is sliced already apply to what is left. `align`: each
         tensor begins at a multiple of so many bytes, a power of two (64 when nothing is said)."""
@@ -46,12 +55,12 @@ class View:
             selected = selected._replace(align=selection.align_of(align))
         return View(self._client, self._artifact, selected)
 
-    def shapes(self):
+    def shapes(self) -> dict[str, tuple[int, ...]]:
         """{name: shape} in view order, as the slices leave them."""
         facts = self._artifact.facts()
         return {name: selection.shape_of(self._selected, facts, name) for name in self.tensor_names}
 
-    def only(self, names):
+    def only(self, names: Iterable[str]) -> View:
         """This view without its other tensors, in this order; slices stay."""
         names = selection.names_of(names)
         missing = set(names) - set(self.tensor_names)
@@ -61,7 +70,8 @@ class View:
         slices = {name: steps for name, steps in self._selected.slices.items() if name in kept}
         return View(self._client, self._artifact, self._selected._replace(names=names, slices=slices))
 
-    def tensor_dict(self, device="cpu", framework=None, progress=None, options=None, writable=False, into=None):
+    def tensor_dict(self, device: Any = "cpu", framework: str | None = None, progress: Progress | None = None,
+                    options: Options | None = None, writable: bool = False, into: Any = None) -> Tensors:
         """Loads the view and maps it: a Tensors mapping of names to read-only arrays or tensors, without a copy.
 
         device: "cpu", "cuda:N" as this process counts, or a GPU's UUID. framework: "torch", "numpy", "dlpack" on a GPU for any
@@ -74,7 +84,7 @@ class View:
         if into is not None and not target:
             raise errors.invalid("into is GPU memory, and device names no GPU", "BAD_OPTION")
         maker = _device_maker(framework, writable) if target else _maker(framework, writable)
-        options, teller = options or Options(), Progress(progress)
+        options, teller = Options.of(options), Teller(progress)
         clock = Clock(options.deadline)
         result, names, layout, buffer = self._load(options, clock, teller, writable, target, into)
         layout = Layout(layout, len(names), len(buffer))
@@ -82,9 +92,9 @@ class View:
         teller.finish(result.report.view_bytes)
         return tensors
 
-    def explain(self, options=None):
+    def explain(self, options: Options | None = None) -> dict[str, Any]:
         """The plan, as `tensorcast explain --json` prints it, and under "text" as a table for people."""
-        options = options or Options()
+        options = Options.of(options)
         clock = Clock(options.deadline)
         _, request = self._request(options, clock)
         answer = self._client.ask("Explain", messages.ExplainRequest.encode(load=request), messages.ExplainResponse,
@@ -108,10 +118,10 @@ class View:
         return names, {"artifact": artifact.reference, "view": view, "policy": options.policy(),
                        "topology": options.topology()}
 
-    def prewarm(self, options=None):
+    def prewarm(self, options: Options | None = None) -> dict[str, Any]:
         """Makes the daemon hold this view in memory, for whoever loads it next. Returns the report of `tensorcast prewarm
         --json`. How long it may take is options.deadline."""
-        options = options or Options()
+        options = Options.of(options)
         clock = Clock(options.deadline)
         _, request = self._request(options, clock)
         answer = self._client.ask("Prewarm", messages.PrewarmRequest.encode(load=request), messages.PrewarmResponse,
