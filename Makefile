@@ -142,9 +142,10 @@ $(B)/tests/bench/remote_bench: $(B)/obj/tests/bench/remote_bench.o $(B)/libsuppo
 	@mkdir -p $(@D)
 	$(CC) $(LDFLAGS) -o $@ $^ $(LIBS) -ldl
 
+# BENCH="--stores", "--groups" or "--vllm", with options of theirs behind, measures only these; the first and last are not in it else
 bench: all
-	bash tests/bench/run.sh $(B)
-	bash tests/bench/run.sh $(B) --groups
+	bash tests/bench/run.sh $(B) $(BENCH)
+	$(if $(BENCH),,bash tests/bench/run.sh $(B) --groups)
 
 # real object stores, the long way
 stores:

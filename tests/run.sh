@@ -3,7 +3,7 @@
 #
 # A stage prints its runners' closing lines and how long it took; the whole output is in build/test-logs/STAGE. All stages
 # run even when one fails, except that nothing is tested when the build fails. Exit 0 only when every stage passed.
-# The tests with a real vLLM take a longer installation: bash tests/vllm/run.sh
+# The tests with a real vLLM take a longer installation, so that they are run only when they are named: bash tests/run.sh vllm
 # A skipped test is listed with its reason and counted as skipped. TENSORCAST_TORCH=0 leaves torch and its tests out.
 set -u
 cd "$(dirname "$0")/.." || exit 1
@@ -58,6 +58,7 @@ stores() { # the fake against the official clients, and real servers; these need
 }
 jax_tests() { "$(bash setup/setup.sh jax)" -m pytest -q -p no:cacheprovider tests/jax; }
 vllm_plan() { python -m pytest -q -p no:cacheprovider --ignore=tests/vllm/real tests/vllm; }
+vllm() { bash tests/vllm/run.sh --durations=5; }
 asan() { make -j"$jobs" asan; }
 tsan() { make -j"$jobs" tsan; }
 store_faults="many_faults or remainder or dies or told_to_stop or two_connections" # of the stores, also under the sanitizers

@@ -1,11 +1,16 @@
 #!/usr/bin/env bash
 # Measures tensorcast beside the machine's ceilings and other loaders; `make bench` calls it. As root, on a quiet machine.
-# usage: run.sh BUILD_DIR [options of bench.py], run.sh BUILD_DIR --stores [options of stores_bench.py], or run.sh BUILD_DIR
-# --groups [options of groups_bench.py]; without --write and --quick the table goes into docs/performance.md.
+# usage: run.sh BUILD_DIR [options of bench.py], run.sh BUILD_DIR --stores [options of stores_bench.py], run.sh BUILD_DIR
+# --groups [options of groups_bench.py], or run.sh BUILD_DIR --vllm [options of tests/vllm/bench.py]; `make bench BENCH="--vllm
+# ..."` passes them on. Without --write and --quick the table goes into docs/performance.md.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 build=${1:-build}
 [ $# -eq 0 ] || shift
+if [ "${1:-}" = --vllm ]; then # with an environment of its own
+  shift
+  exec bash tests/vllm/bench.sh "$build" "$@"
+fi
 python=$(bash setup/setup.sh bench)
 mkdir -p "$build/bench"
 flags=(-O3 -march=native -std=gnu17 -Wall -Wextra -Werror)

@@ -157,6 +157,17 @@ def measure(options, build, model, folder):
     return times, read
 
 
+def traced(runs):
+    """What bench_trace.py says, each time in a new process."""
+    reports = [json.loads(subprocess.run([sys.executable, HERE / "bench_trace.py"], text=True, stdout=subprocess.PIPE, timeout=600,
+                                         env={**os.environ, **VLLM}, check=True).stdout.splitlines()[-1]) for _ in range(runs)]
+    first, again, kept = (_cell([report[what] for report in reports], 0) for what in ("first_ms", "again_ms", "kept_ms"))
+    report = reports[0]
+    return (f"Tracing and planning a Llama of 70B, {report['tensors']} tensors, for one rank of eight ({report['gigabytes']} GB in "
+            f"{report['steps']} copies, parameters on meta): {first} ms, the first time in a process, as in a worker; {again} ms the "
+            f"second time. Reading and parsing the same plan as JSON: {kept} ms. {runs} process(es).")
+
+
 def table(times, read, model, rounds):
     size = sum(file.stat().st_size for file in model.glob("*.safetensors"))
     lines = [f"Llama of {size / 1e9:.2f} GB, two ranks, {rounds} round(s); seconds, median (least to most). *weights*: until the "
@@ -172,8 +183,8 @@ def table(times, read, model, rounds):
     return "\n".join(lines)
 
 
-def _cell(seconds):
-    return f"{statistics.median(seconds):.2f} ({min(seconds):.2f} to {max(seconds):.2f})" if seconds else ""
+def _cell(numbers, digits=2):
+    return "{:.{d}f} ({:.{d}f} to {:.{d}f})".format(statistics.median(numbers), min(numbers), max(numbers), d=digits) if numbers else ""
 
 
 def write(path, text):
@@ -194,13 +205,16 @@ def main():
     parser.add_argument("--formats", nargs="+", choices=FORMATS, default=list(FORMATS))
     parser.add_argument("--states", nargs="+", choices=("cold", "hot"), default=["cold", "hot"])
     parser.add_argument("--dir", type=Path, default=Path("/var/tmp/tensorcast-vllm-bench"), help="for the model, on a real disk")
+    parser.add_argument("--quick", action="store_true", help="a small model, one round: does everything work?")
     parser.add_argument("--write", type=Path, help="puts the table into this document")
     options = parser.parse_args()
+    if options.quick:
+        options.size, options.rounds = size_of("64MiB"), 1
     model = options.dir.resolve() / f"llama-{options.size >> 20}M"
     write_model(model, options.size)
     with tempfile.TemporaryDirectory(prefix="tensorcast-vllm-bench-") as folder:
         times, read = measure(options, options.build.resolve(), model, Path(folder))
-    text = table(times, read, model, options.rounds)
+    text = f"{table(times, read, model, options.rounds)}\n\n{traced(options.rounds)}"
     print(text)
     if options.write:
         write(options.write, text)

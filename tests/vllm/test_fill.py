@@ -50,6 +50,10 @@ def test_a_parameter_with_padding_is_copied():
     assert not adopted(lambda model, name, x: (model.p[:4].copy_(x[:4]), model.p[4:].zero_()), (5, 16))
 
 
+def test_a_parameter_whose_padding_is_empty_is_adopted():
+    assert adopted(lambda model, name, x: (model.p[:4].copy_(x[:4]), model.p[4:].zero_()), (4, 16))
+
+
 def test_a_parameter_that_is_filled_in_part_is_copied():
     assert not adopted(lambda model, name, x: model.p[:4].copy_(x[:4]), (5, 16))
 

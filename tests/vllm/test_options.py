@@ -21,6 +21,7 @@ def test_nothing_said_is_the_defaults():
     ({"verify": 1}, "true or false"),
     ({"socket": ""}, "a text"),
     ({"collective_policy": "require_collective", "collective_hint": "never"}, "needs the hint"),
+    ({"gpu_handoff": "always"}, "auto or never"),
     ({"fallback": True}, "never or if_unavailable"),
     ({"collective_policy": "required"}, "disable_collective or allow_not_eligible_fallback or require_collective"),
 ])

@@ -2,6 +2,7 @@
 
 Nothing is imported before that, so that tracing and planning can be used, and tested, without vLLM.
 """
+import sys
 
 _registered = False
 
@@ -14,5 +15,9 @@ def register():
     from vllm.model_executor.model_loader import register_model_loader
 
     from .loader import TensorcastLoader
-    register_model_loader("tensorcast")(TensorcastLoader)
+    from .references import LOAD_FORMAT, install
+    register_model_loader(LOAD_FORMAT)(TensorcastLoader)
+    arg_utils = sys.modules.get("vllm.engine.arg_utils")
+    if arg_utils:  # else this process is a worker, which gets its configuration made
+        install(arg_utils.EngineArgs)
     _registered = True

@@ -1,6 +1,9 @@
 """tensorcast-vllm REFERENCE: fetches a model's configuration and tokenizer, prints the folder to give to vLLM.
 
     vllm serve "$(tensorcast-vllm gs://bucket/llama)" --load-format tensorcast
+
+does what `vllm serve gs://bucket/llama` does by itself; on hosts that only run workers of another host's engine this has to
+be done before.
 """
 import argparse
 import sys

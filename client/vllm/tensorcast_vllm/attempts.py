@@ -8,7 +8,6 @@ from __future__ import annotations
 import gc
 from typing import NamedTuple
 
-import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
 from .trace import NeedsReal, Tracer, key_of
@@ -30,32 +29,18 @@ def state_of(model):
     return [*model.named_parameters(remove_duplicate=False), *model.named_buffers(remove_duplicate=False)]
 
 
-class _IsTensor(dict):
-    """{type: whether it is one of tensors}; a process has a million objects of a few thousand types."""
-
-    def __missing__(self, kind):
-        self[kind] = issubclass(kind, torch.Tensor)
-        return self[kind]
-
-
-def live_tensors():
-    """All tensors with memory, real or not, that Python code of this process holds."""
-    is_tensor = _IsTensor()
-    return [thing for thing in gc.get_objects() if is_tensor[type(thing)] and torch._C._has_storage(thing)]
-
-
 def trace(model, sources, fetch):
     """The Traced of model.load_weights over `sources`. fetch(name): the whole tensor, which may be written to."""
     saved = [(tensor, tensor.data) for _, tensor in state_of(model)]
     real = {}
     if any(tensor.is_meta for tensor, _ in saved):
         real = dict.fromkeys((source.name for source in sources), "the model has parameters without memory")
-    for attempt in range(1, len(sources) + _MAX_ATTEMPTS):
-        if attempt == _MAX_ATTEMPTS:
+    for number in range(1, len(sources) + _MAX_ATTEMPTS):
+        if number == _MAX_ATTEMPTS:
             real = {**dict.fromkeys((source.name for source in sources), "too much of the model needs real data"), **real}
-        feed = _Feed(sources, real, fetch)
+        feed = Feed(sources, real, fetch)
         try:
-            return _attempt(model, feed)
+            return attempt(model, feed)
         except NeedsReal as need:
             if need.names <= set(real):
                 raise
@@ -65,7 +50,7 @@ def trace(model, sources, fetch):
     raise AssertionError("an attempt with real tensors only needs no other")
 
 
-class _Feed:
+class Feed:
     """The iterator of (name, tensor) that load_weights gets."""
 
     def __init__(self, sources, real, fetch):
@@ -86,7 +71,7 @@ class _Feed:
             del tensor
 
 
-def _attempt(model, feed):
+def attempt(model, feed):
     tracer = Tracer({key_of(tensor) for _, tensor in state_of(model)}, feed.fetch)
     feed.prepare(tracer)
     try:
@@ -100,9 +85,8 @@ def _attempt(model, feed):
         raise NeedsReal({feed.last}, f"{type(error).__name__}: {error}") from error
     if tracer.needs:
         raise tracer.needs
-    if tracer.kept(live_tensors()):
+    if tracer.kept():
         gc.collect()  # perhaps it is only waiting for this
-        kept = tracer.kept(live_tensors())
-        if kept:
+        if kept := tracer.kept():
             raise NeedsReal(kept, "the model keeps it")
     return Traced(loaded, tracer.steps, tracer.written, dict(feed.real))

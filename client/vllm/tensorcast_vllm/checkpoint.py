@@ -11,6 +11,10 @@ from .trace import Source
 
 _PROGRESS_S = 1.0
 _SMALL_BYTES = 1 << 20
+_RELEASES, _RELEASE_S = 20, 0.02
+# what the client or the daemon says when a device cannot be loaded into; whatever else they mean comes again without one
+_WITHOUT_DEVICE = ("FAILED_PRECONDITION", "NOT_FOUND", "RESOURCE_EXHAUSTED", "UNIMPLEMENTED")
+_HOST = torch.device("cpu")
 _TORCH = {dtype.name: of_torch(number) for number, dtype in enumerate(DTYPES, 1) if dtype.bits >= 8}
 
 
@@ -46,15 +50,35 @@ class Checkpoint:
             self._small[name] = tensor.clone()
         return tensor
 
-    def load(self, plan, writable):
-        """For each request of a plan its pieces, as tensors over the daemon's memory."""
-        loaded = []
+    def load_near(self, plan, device, writable, warn):
+        """load() into a device's memory, or else, which it warns of, into host memory."""
+        try:
+            return self.load(plan, writable, device)
+        except tc.TensorcastError as error:
+            if device.type == "cpu" or error.code.name not in _WITHOUT_DEVICE:
+                raise
+            warn(f"THE DAEMON CANNOT LOAD INTO {device}, tensors take the longer way through host memory: {error}")
+        return self.load(plan, writable)
+
+    def load(self, plan, writable, device=_HOST):
+        """For each request of a plan its pieces, as tensors over the daemon's memory, which is never writable on a device."""
+        loaded, writable = [], writable and device.type == "cpu"
         for request, boxes in enumerate(plan.requests):
             view = self._artifact.subset(list(boxes)).view(plan.slices(request))
-            loaded.append(view.tensor_dict(framework="torch", options=self._options_of(request), writable=writable,
-                                           progress=self._teller(request, len(plan.requests))))
+            loaded.append(view.tensor_dict(device=device, framework="torch", options=self._options_of(request),
+                                           writable=writable, progress=self._teller(request, len(plan.requests))))
             self._check_same(loaded[-1])
         return loaded
+
+    def free(self, loaded):
+        """Gives back what was loaded, of which nothing may be in use any more, and has the daemon drop it: the memory of a
+        device is short. Until the daemon has noticed that it is free it counts as held, as does what another rank holds."""
+        for tensors in loaded:
+            tensors.close()
+        for _ in range(_RELEASES):
+            if not self._artifact.release()["leased_replicas"]:
+                break
+            time.sleep(_RELEASE_S)
 
     def _check_same(self, tensors):
         if tensors.diagnostics["identity"] != self.identity:

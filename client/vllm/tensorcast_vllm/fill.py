@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 import torch
 
-from .attempts import live_tensors, state_of
-from .trace import evaluate, key_of
+from .attempts import state_of
+from .trace import evaluate, is_held_elsewhere, key_of
 
 _MAX_THREADS = 8
 _ALIGN_BYTES = 64  # of torch's own memory, which kernels may count on
@@ -20,6 +20,13 @@ class Filled(NamedTuple):
     adopted_bytes: int
 
 
+def device_of(model):
+    """The GPU that a model is on. The host when it is on none, on several, or on what the daemon has no memory on."""
+    devices = {tensor.device for _, tensor in state_of(model)} - {torch.device("cpu"), torch.device("meta")}
+    device = devices.pop() if len(devices) == 1 else None
+    return device if device and device.type == "cuda" else torch.device("cpu")
+
+
 def seen(storage, region, dtype):
     """A tensor over part of a storage."""
     return torch.empty(0, dtype=dtype, device=storage.device).set_(storage, region.offset, region.sizes, region.strides)
@@ -27,12 +34,9 @@ def seen(storage, region, dtype):
 
 def fill(model, plan, loaded, adopt):
     """Carries out a plan. loaded: for each request a mapping of names to its pieces, which may be adopted if `adopt`."""
-    owners = {}
-    for _, tensor in state_of(model):
-        owners.setdefault(key_of(tensor), {})[id(tensor)] = tensor
+    owners = {key_of(tensor): tensor for _, tensor in state_of(model)}
     adopted = _adopt(plan, loaded, owners) if adopt else {}
-    groups = [(next(iter(owners[key].values())).untyped_storage(), steps) for key, steps in plan.steps.items()
-              if key not in adopted]
+    groups = [(owners[key].untyped_storage(), steps) for key, steps in plan.steps.items() if key not in adopted]
     with ThreadPoolExecutor(min(_MAX_THREADS, len(os.sched_getaffinity(0)))) as pool:
         copied = sum(pool.map(lambda group: _copy(plan, loaded, *group), groups))
     return Filled(copied, sum(adopted.values()))
@@ -48,28 +52,28 @@ def _source(plan, loaded, leaf):
 def _copy(plan, loaded, storage, steps):
     """The steps into one storage, in order: a later one may write over an earlier one."""
     copied, made = 0, {}
+
+    def operand(leaf):  # in host memory, where every other loader computes, so that the result is the same to the last bit
+        return _source(plan, loaded, leaf).reshape(leaf.view.sizes).cpu()
+
     for step in steps:
+        plain = isinstance(step.source.base, str)
         target = seen(storage, plan.target_of(step), step.dtype)
-        target.copy_(evaluate(step.source, lambda leaf: _source(plan, loaded, leaf).reshape(leaf.view.sizes)
-                              if leaf is not step.source else _source(plan, loaded, leaf), made))
+        target.copy_(_source(plan, loaded, step.source) if plain else evaluate(step.source, operand, made))
         copied += step.region.elements * step.dtype.itemsize
     return copied
 
 
 def _adopt(plan, loaded, owners):
     """Gives parameters the daemon's memory. {key of the storage that a parameter had: bytes}"""
-    written = {key for key, _ in plan.written}
-    candidates = {key for key in plan.steps if key not in written and len(owners[key]) == 1}
-    for tensor in live_tensors():  # a view that somebody keeps would go on showing the old memory
-        key = key_of(tensor)
-        if key in candidates and id(tensor) not in owners[key]:
-            candidates.discard(key)
-    adopted = {}
-    for key in sorted(candidates):
-        tensor = next(iter(owners[key].values()))
-        replacement = _as_it_is(plan, loaded, plan.steps[key], tensor)
+    written, adopted = {key for key, _ in plan.written}, {}
+    for key, steps in plan.steps.items():
+        tensor = owners[key]
+        if key in written or is_held_elsewhere(tensor):  # a view that somebody keeps would go on showing the old memory
+            continue
+        replacement = _as_it_is(plan, loaded, steps, tensor)
         if replacement is not None:
-            adopted[key] = tensor.numel() * tensor.element_size()
+            adopted[key] = tensor.nbytes
             tensor.data = replacement
     return adopted
 
@@ -86,7 +90,8 @@ def _as_it_is(plan, loaded, steps, tensor):
         source = _source(plan, loaded, step.source)
         at = source.storage_offset() - step.region.offset
         begin, storage = (at, source.untyped_storage()) if begin is None else (begin, storage)
-        same = at == begin and source.untyped_storage().data_ptr() == storage.data_ptr()
+        same = (at == begin and source.device == tensor.device
+                and source.untyped_storage().data_ptr() == storage.data_ptr())
         if not same or step.region.offset != end or not step.region.contiguous or not plan.within(step.source).contiguous:
             return None
         end += step.region.elements

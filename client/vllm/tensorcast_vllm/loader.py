@@ -3,11 +3,14 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import functools
 import time
 
 import tensorcast_client as tc
+import torch
 from vllm.config import get_current_vllm_config_or_none
-from vllm.distributed import get_pp_group, get_tensor_model_parallel_rank, get_tensor_model_parallel_world_size
+from vllm.distributed import (get_pp_group, get_tensor_model_parallel_rank, get_tensor_model_parallel_world_size,
+                              get_tp_group)
 from vllm.logger import init_logger
 from vllm.model_executor.model_loader.base_loader import BaseModelLoader
 from vllm.model_executor.model_loader.default_loader import DefaultModelLoader
@@ -15,7 +18,7 @@ from vllm.model_executor.model_loader.default_loader import DefaultModelLoader
 from . import options as loader_options
 from .attempts import state_of, trace
 from .checkpoint import Checkpoint, bytes_equal, unavailable
-from .fill import fill
+from .fill import device_of, fill
 from .model_folder import origin_of
 from .plan import Plan
 from .topology import Place, client_options, file_system_of, hint
@@ -34,8 +37,8 @@ class TensorcastLoader(BaseModelLoader):
         self._options = loader_options.parse(load_config.model_loader_extra_config)
 
     def download_model(self, model_config):
-        """Nothing is left to be downloaded: vLLM has read the configuration from the model's folder before it asked us, and
-        the tensors come when they are loaded."""
+        """Nothing is left to be downloaded: the configuration was fetched before vLLM read it (see references.py), and the
+        tensors come when they are loaded."""
         origin_of(model_config.model)
 
     def load_weights(self, model, model_config):
@@ -54,38 +57,49 @@ class TensorcastLoader(BaseModelLoader):
             self._verify(model, _on_this_host(model_config, origin, "verify"))
 
     def _load(self, model, model_config, origin):
-        start, place, reference = time.monotonic(), _place(), origin.artifact
-        kind = file_system_of(origin.folder) if origin.folder else reference.partition(":")[0]
-        hinted, why = hint(self._options, place, kind)
-        logger.info("tensorcast rank %d of %d: %s, %s collective hint (%s)", place.rank, place.size, reference,
-                    "a" if hinted else "no", why)
+        start, (place, hinted) = time.monotonic(), self._together(origin)
 
         def options_of(request):
             # only the first request is one that every rank has
-            return client_options(self._options, place, reference, hinted and request == 0)
+            return client_options(self._options, place, origin.artifact, hinted and request == 0)
 
-        def tell(text):
-            logger.info("tensorcast rank %d of %d: %s", place.rank, place.size, text)
+        def tell(text, say=logger.info):
+            say("tensorcast rank %d of %d: %s", place.rank, place.size, text)
 
         with tc.connect(self._options.socket) as client:
-            checkpoint = Checkpoint(client, reference, options_of, tell)
-            sources = checkpoint.sources()
-            _check_unchanged(origin, checkpoint.identity)
-            traced_at = time.monotonic()
-            plan = Plan(trace(model, sources, checkpoint.fetch), sources)
-            tell(_plan_text(plan, len(sources), time.monotonic() - traced_at))
-            loaded = checkpoint.load(plan, self._options.adopt == "auto")
+            checkpoint = Checkpoint(client, origin.artifact, options_of, tell)
+            plan = _plan(model, checkpoint, origin, tell)
+            device = device_of(model) if self._options.gpu_handoff == "auto" else torch.device("cpu")
+            loaded = checkpoint.load_near(plan, device, self._options.adopt == "auto",
+                                          functools.partial(tell, say=logger.warning))
             self._check(model, model_config, plan)
-            reports = [tensors.diagnostics for tensors in loaded]
-            filled_at = time.monotonic()
-            filled = fill(model, plan, loaded, self._may_adopt(reports))
-            tell(_summary(plan, reports, filled, checkpoint.whole_bytes, time.monotonic() - filled_at,
-                          time.monotonic() - start))
+            reports, filling = [tensors.diagnostics for tensors in loaded], time.monotonic()
+            filled = self._fill(model, plan, checkpoint, loaded, {report.get("memory") for report in reports})
+            now = time.monotonic()
+            tell(_summary(plan, reports, filled, checkpoint.whole_bytes, now - filling, now - start))
         logger.info("Loading weights took %.2f seconds", time.monotonic() - start)
 
-    def _may_adopt(self, reports):
-        """A change to reserved huge pages would need another one, and kills the process where there is none."""
-        return self._options.adopt == "auto" and all(report["memory"] != "hugetlb" for report in reports)
+    def _together(self, origin):
+        """(this worker's Place, whether the daemon is told of the ranks that load with it)"""
+        place = _place()
+        kind = file_system_of(origin.folder) if origin.folder else origin.artifact.partition(":")[0]
+        hinted, why = hint(self._options, place, kind)
+        logger.info("tensorcast rank %d of %d: %s, %s collective hint (%s)", place.rank, place.size, origin.artifact,
+                    "a" if hinted else "no", why)
+        if hinted:  # workers that something else than vLLM has started do not agree on the engine's name
+            place = place._replace(engine=get_tp_group().broadcast_object(place.engine))
+        return place, hinted
+
+    def _fill(self, model, plan, checkpoint, loaded, memory):
+        # a change to reserved huge pages would need another one, and kills the process where there is none; what is on a
+        # device cannot be private
+        adopt = self._options.adopt == "auto" and not memory & {"hugetlb", "device"}
+        filled = fill(model, plan, loaded, adopt)
+        if torch.accelerator.is_available():
+            torch.accelerator.synchronize()  # the copies
+        if "device" in memory:
+            checkpoint.free(loaded)
+        return filled
 
     def _check(self, model, model_config, plan):
         """Fails where vLLM's own loader would, by its own rule."""
@@ -113,10 +127,13 @@ class TensorcastLoader(BaseModelLoader):
         logger.info("tensorcast: verified, all %d parameters and buffers equal those of vLLM's default loader", len(ours))
 
 
-def _check_unchanged(origin, identity):
-    if origin.identity not in (None, identity):
-        raise ValueError(f"{origin.artifact} was changed since its configuration was fetched; run this again and start with "
-                         f"the folder that it prints: tensorcast-vllm {origin.artifact}")
+def _plan(model, checkpoint, origin, tell):
+    sources = checkpoint.sources()
+    origin.check(checkpoint.identity)
+    start = time.monotonic()
+    plan = Plan(trace(model, sources, checkpoint.fetch), sources)
+    tell(_plan_text(plan, len(sources), time.monotonic() - start))
+    return plan
 
 
 def _on_this_host(model_config, origin, option):
@@ -129,10 +146,6 @@ def _on_this_host(model_config, origin, option):
 
 
 def _refuse_what_is_not_supported(model):
-    kinds = {tensor.device.type for _, tensor in state_of(model)} - {"cpu", "meta"}
-    if kinds:
-        raise ValueError(f"--load-format tensorcast fills parameters in host memory only, and this model is on "
-                         f"{', '.join(sorted(kinds))}; use --load-format auto")
     for attribute in ("secondary_weights", "allow_patterns_overrides"):
         if getattr(model, attribute, None):
             raise ValueError(f"{type(model).__name__} names files of its own ({attribute}), which --load-format tensorcast "

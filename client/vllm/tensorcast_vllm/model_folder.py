@@ -1,8 +1,8 @@
 """A folder that vLLM takes for a model whose tensors are elsewhere: its configuration and tokenizer, fetched through the
-daemon, and a note that says where the tensors are.
+daemon, a note that says where the tensors are, and their names, types and shapes as a safetensors header without data.
 
-vLLM reads a model's configuration before it asks any loader, and refuses references such as gs:// for load formats it does
-not know. So the small files have to be in a folder first: `vllm serve "$(tensorcast-vllm gs://bucket/llama)" ...`.
+vLLM reads a model's configuration before it asks any loader, and knows no references such as gs:// for load formats that are
+not its own. So the small files have to be in a folder first; see references.py and __main__.py for who makes it.
 """
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from typing import NamedTuple, Optional
 import tensorcast_client as tc
 
 NOTE = "tensorcast.json"
+HEADER = "header.safetensors"
 _NEEDED = "config.json"
 
 
@@ -29,28 +30,35 @@ class Origin(NamedTuple):
         """The folder of this host that has the tensors, None when they are elsewhere."""
         return self.artifact[len("disk:"):] if self.artifact.startswith("disk:") else None
 
+    def check(self, identity):
+        """Fails when the checkpoint is no longer the one that the configuration belongs to."""
+        if self.identity not in (None, identity):
+            raise ValueError(f"{self.artifact} was changed since its configuration was fetched; start again with the "
+                             f"reference, or with the folder that this prints: tensorcast-vllm {self.artifact}")
+
 
 def prepare(reference, socket=None, cache=None):
     """Fetches the sidecars of an artifact and returns the folder, to be given to vLLM as the model."""
     with tc.connect(socket) as client:
         artifact = client.artifact(reference)
-        identity = artifact.describe()["identity"]
+        described = artifact.describe()
         folder = _folder_of(reference, cache)
         fetched = {file.name for file in artifact.fetch_sidecars(folder)}
     if _NEEDED not in fetched:
         raise ValueError(f"{reference} has no {_NEEDED}, without which vLLM cannot know the model")
-    for name in set(os.listdir(folder)) - fetched - {NOTE}:
+    for name in set(os.listdir(folder)) - fetched - {NOTE, HEADER}:
         if not name.startswith("."):
             os.unlink(os.path.join(folder, name))  # the artifact had it the last time
-    _write_note(folder, Origin(reference, identity))
+    _write(folder, HEADER, _header(described["tensors"]))
+    _write(folder, NOTE, json.dumps(Origin(reference, described["identity"])._asdict()).encode())
     return folder
 
 
 def origin_of(model):
     """The Origin of what vLLM calls the model."""
     if not os.path.isdir(model):
-        raise ValueError(f"--load-format tensorcast takes a folder, and {model} is none; for a model elsewhere give vLLM the "
-                         f"folder that this prints: tensorcast-vllm {model if ':' in model else 'hf://' + model}")
+        raise ValueError(f"--load-format tensorcast takes a folder or a reference such as gs://bucket/llama, and there is no "
+                         f"folder {model} on this host; a model of the Hugging Face hub is hf://{model}")
     path = os.path.join(model, NOTE)
     if not os.path.exists(path):
         return Origin("disk:" + os.path.abspath(model), None)
@@ -73,8 +81,19 @@ def _folder_of(reference, cache):
     return os.path.join(os.path.abspath(cache), hashlib.sha256(reference.encode()).hexdigest()[:16], name)
 
 
-def _write_note(folder, origin):
+def _header(tensors):
+    """What vLLM reads of a checkpoint besides its configuration: whether it has an output layer of its own, and of what type it
+    is. A file that ends behind its header; who wants a tensor from it finds it too short."""
+    entries, end = {}, 0
+    for tensor in tensors:
+        begin, end = end, end + tensor["bytes"]
+        entries[tensor["name"]] = {"dtype": tensor["dtype"], "shape": tensor["shape"], "data_offsets": [begin, end]}
+    header = json.dumps(entries).encode()
+    return len(header).to_bytes(8, "little") + header
+
+
+def _write(folder, name, content):
     handle, temporary = tempfile.mkstemp(prefix=".tensorcast-", dir=folder)
-    with os.fdopen(handle, "w", encoding="utf-8") as file:
-        json.dump(origin._asdict(), file)
-    os.replace(temporary, os.path.join(folder, NOTE))
+    with os.fdopen(handle, "wb") as file:
+        file.write(content)
+    os.replace(temporary, os.path.join(folder, name))

@@ -13,6 +13,7 @@ _CHOICES = {
     "collective_hint": ("auto", "always", "never"),
     "source_locality": ("auto", "host_local", "shared_source"),
     "adopt": ("auto", "never"),
+    "gpu_handoff": ("auto", "never"),
     "fallback": ("never", "if_unavailable"),
 }
 
@@ -28,6 +29,7 @@ class LoaderOptions:
     source_locality: str = "auto"
     source_sharing_domain: Optional[str] = None
     adopt: str = "auto"
+    gpu_handoff: str = "auto"
     fallback: str = "never"
     verify: bool = False
 

@@ -9,6 +9,7 @@ What the model writes from elsewhere, such as zeros behind a padded vocabulary, 
 """
 from __future__ import annotations
 
+import functools
 from typing import NamedTuple, Union
 
 import torch
@@ -76,6 +77,25 @@ class Step(NamedTuple):
     dtype: torch.dtype  # that the storage is seen as
 
 
+class Traits(NamedTuple):
+    """What the schema of an operation says."""
+
+    writes: tuple  # (position, name) of arguments that it writes into
+    views: bool  # whether a result shows an argument's memory
+    pure: bool  # whether it makes tensors only, always the same ones
+
+
+@functools.lru_cache(maxsize=None)
+def _traits(function):
+    arguments, results = function._schema.arguments, function._schema.returns
+    return Traits(
+        tuple((at, argument.name) for at, argument in enumerate(arguments)
+              if argument.alias_info is not None and argument.alias_info.is_write),
+        any(result.alias_info is not None and not result.alias_info.is_write for result in results),
+        all(isinstance(result.type, (torch.TensorType, torch.ListType)) for result in results)
+        and torch.Tag.nondeterministic_seeded not in function.tags)
+
+
 def _is_ref(leaf):
     return isinstance(leaf, Ref)
 
@@ -83,6 +103,20 @@ def _is_ref(leaf):
 def key_of(tensor):
     """What tells storages apart, for as long as the tensor lives."""
     return tensor.untyped_storage()._cdata
+
+
+def _uses(tensor):
+    return torch._C._storage_Use_Count(key_of(tensor))
+
+
+@functools.lru_cache(maxsize=None)
+def _uses_of_one():
+    return _uses(torch.empty(1))  # more than 1, as key_of() makes the storage an object
+
+
+def is_held_elsewhere(tensor):
+    """Whether anything but this one tensor, in Python or not, holds its memory."""
+    return _uses(tensor) > _uses_of_one()
 
 
 def names_of(ref):
@@ -145,11 +179,9 @@ class Tracer(TorchDispatchMode):
         self._refs[key_of(tensor)], self._widths[key_of(tensor)] = base, tensor.dtype.itemsize
         self._alive.append(tensor.detach())  # not the object that the model gets, so that it shows when the model keeps it
 
-    def kept(self, tensors):
-        """The checkpoint tensors whose stand-ins, or views of these, are among `tensors`."""
-        own = {id(tensor) for tensor in self._alive}
-        refs = [self.ref(tensor) for tensor in tensors if tensor.is_meta and id(tensor) not in own]
-        return set().union(*(names_of(ref) for ref in refs if ref))
+    def kept(self):
+        """The checkpoint tensors of which somebody has a stand-in, a view of one, or what was made of it."""
+        return set().union(*(names_of(self.ref(tensor)) for tensor in self._alive if is_held_elsewhere(tensor)))
 
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):
         try:
@@ -159,12 +191,12 @@ class Tracer(TorchDispatchMode):
             raise
 
     def _watch(self, function, args, kwargs):
-        tensors = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
+        tensors = _tensors((*args, *kwargs.values()))
         if not any(self.ref(tensor) for tensor in tensors):
-            return self._elsewhere(function, args, kwargs)
+            return self._elsewhere(function, args, kwargs, tensors)
         if function in _COPIES and not self.ref(args[0]):
             return self._copy(*args[:2])
-        if function._schema.is_mutable:
+        if _traits(function).writes:
             raise NeedsReal(self._names(tensors), f"{function} writes into it")
         return self._pure(function, args, kwargs, tensors)
 
@@ -188,21 +220,19 @@ class Tracer(TorchDispatchMode):
 
     def _pure(self, function, args, kwargs, tensors):
         """Views and operations without side effects, on stand-ins."""
-        plain = all(isinstance(result.type, (torch.TensorType, torch.ListType)) for result in function._schema.returns)
-        random = torch.Tag.nondeterministic_seeded in function.tags
-        if not plain or random or not all(self.ref(tensor) for tensor in tensors):
-            return self._with_real(function, args, kwargs)
+        if not _traits(function).pure or not all(self.ref(tensor) for tensor in tensors):
+            return self._with_real(function, args, kwargs, tensors)
         on_meta = {**kwargs, "device": torch.device("meta")} if kwargs.get("device") is not None else kwargs
         try:
             made = function(*args, **on_meta)
         except (NotImplementedError, RuntimeError):  # it has no meta form, or its result depends on values
-            return self._with_real(function, args, kwargs)
-        outputs = tree_leaves(made)
+            return self._with_real(function, args, kwargs, tensors)
+        outputs = [made] if isinstance(made, torch.Tensor) else tree_leaves(made)
         if any(not isinstance(output, torch.Tensor) or not output.is_meta for output in outputs):
-            return self._with_real(function, args, kwargs)
+            return self._with_real(function, args, kwargs, tensors)
         if any(self.ref(output) is None for output in outputs):
             if not all(tensor.numel() for tensor in tensors) or any(output.storage_offset() for output in outputs):
-                return self._with_real(function, args, kwargs)
+                return self._with_real(function, args, kwargs, tensors)
             self._remember(function, args, kwargs, outputs)
         if any(self._widths[key_of(output)] != output.dtype.itemsize for output in outputs):
             raise NeedsReal(self._names(tensors), f"{function} sees its bytes as elements of another width")
@@ -215,13 +245,13 @@ class Tracer(TorchDispatchMode):
             if self.ref(output) is None:
                 self._know(output, Output(operation, index, strided(output), output.dtype))
 
-    def _with_real(self, function, args, kwargs):
+    def _with_real(self, function, args, kwargs, tensors):
         """The operation, on real data, now. Its result is an ordinary tensor."""
         def real(tensor):
             ref = self.ref(tensor)
             return tensor if ref is None else self._real(ref)
 
-        self._check_unread([leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)], function)
+        self._check_unread(tensors, function)
         return function(*tree_map_only(torch.Tensor, real, args), **tree_map_only(torch.Tensor, real, kwargs))
 
     def _real(self, ref):
@@ -232,19 +262,20 @@ class Tracer(TorchDispatchMode):
 
         return evaluate(ref, read)
 
-    def _elsewhere(self, function, args, kwargs):
+    def _elsewhere(self, function, args, kwargs, tensors):
         """Operations that no stand-in takes part in are done at once."""
         if kwargs.get("device") is not None and torch.device(kwargs["device"]).type == "meta":
             kwargs = {**kwargs, "device": torch.device("cpu")}  # somebody asked a stand-in where it lives
-        written = _written(function, args, kwargs)
+        traits = _traits(function)
+        written = _tensors([args[at] if at < len(args) else kwargs.get(name) for at, name in traits.writes])
         for tensor in written:
             self._check_unordered(tensor, function)
-        if not _makes_view(function) and function not in _ONLY_METADATA:
+        if not traits.views and function not in _ONLY_METADATA:
             skipped = {id(tensor) for tensor in written}
-            self._check_unread([leaf for leaf in tree_leaves((args, kwargs))
-                                if isinstance(leaf, torch.Tensor) and id(leaf) not in skipped], function)
+            self._check_unread([tensor for tensor in tensors if id(tensor) not in skipped], function)
         made = function(*args, **kwargs)
-        self.written += [(key_of(tensor), strided(tensor)) for tensor in written if key_of(tensor) in self._targets]
+        self.written += [(key_of(tensor), strided(tensor)) for tensor in written
+                         if tensor.numel() and key_of(tensor) in self._targets]
         return made
 
     def _check_unread(self, tensors, function):
@@ -271,15 +302,10 @@ def _bytes_of(view, dtype):
     return tuple(at * dtype.itemsize for at in view.span)
 
 
-def _written(function, args, kwargs):
-    """The tensors that an operation writes into."""
-    written = []
-    for index, parameter in enumerate(function._schema.arguments):
-        if parameter.alias_info is not None and parameter.alias_info.is_write:
-            value = args[index] if index < len(args) else kwargs.get(parameter.name)
-            written += [leaf for leaf in tree_leaves(value) if isinstance(leaf, torch.Tensor)]
-    return written
-
-
-def _makes_view(function):
-    return any(result.alias_info is not None and not result.alias_info.is_write for result in function._schema.returns)
+def _tensors(arguments):
+    """The tensors among the arguments of an operation, which are lists of tensors at most."""
+    found = []
+    for argument in arguments:
+        leaves = argument if isinstance(argument, (list, tuple)) else (argument,)
+        found += [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
+    return found

@@ -70,6 +70,12 @@ def _llama(kv_heads=KV_HEADS, vocab=VOCAB, tied=False):
                    tie_word_embeddings=tied), model.tensors
 
 
+def _contradictory():
+    """Says that its output layer is the embedding, and has another one all the same; vLLM believes the tensors."""
+    config, tensors = _llama()
+    return {**config, "tie_word_embeddings": True}, tensors
+
+
 def _quantized(dtype, kind, form):
     """A Llama whose linear layers but the last are 8 bits wide, with one scale per row."""
     config, tensors = _llama()
@@ -140,6 +146,7 @@ FAMILIES = {
     "llama": _llama,
     "llama_mqa": lambda: _llama(kv_heads=1),
     "llama_tied": lambda: _llama(vocab=499, tied=True),
+    "llama_contradictory": _contradictory,
     "llama_int8": lambda: _quantized(torch.int8, "int", "int-quantized"),
     "llama_fp8": lambda: _quantized(torch.float8_e4m3fn, "float", "float-quantized"),
     "qwen3_moe": _qwen3_moe,

@@ -1,4 +1,4 @@
-"""A daemon, checkpoints, and a real vLLM in processes of its own."""
+"""A daemon, checkpoints on disk and in a fake store, and a real vLLM in processes of its own."""
 import json
 import os
 import subprocess
@@ -32,10 +32,24 @@ def models(folder):
 
 
 @pytest.fixture(scope="session")
-def socket(folder, models):
+def store(folder, models):
+    """Where gs://models/FAMILY is."""
+    fake = subprocess.Popen([sys.executable, str(HERE.parents[1] / "fake/stores.py"), "--gcs", f"models={folder}/models"],
+                            stdout=subprocess.PIPE, text=True)
+    yield json.loads(fake.stdout.readline())["gcs"]
+    fake.kill()
+    fake.wait()
+
+
+@pytest.fixture(scope="session")
+def socket(folder, store):
     path = folder / "daemon.sock"
-    (folder / "daemon.yaml").write_text(f'server:\n  socket_path: {path}\n  state_dir: {folder}/state\n'
-                                        f'sources:\n  disk:\n    trusted_roots: ["{folder}/models"]\n')
+    (folder / "daemon.yaml").write_text(json.dumps({  # which is YAML, too
+        "server": {"socket_path": str(path), "state_dir": f"{folder}/state"},
+        "sources": {"disk": {"trusted_roots": [f"{folder}/models"]}, "http": {"allow_plain": True},
+                    "gcs": {"endpoint": store, "anonymous": True}},
+        "engine": {"materialization_strategy": {"enable_owner_file_collective": True,
+                                                "owner_file_collective_min_dedup_saving_bytes": "1"}}}))
     with open(folder / "daemon.log", "w") as log:
         daemon = subprocess.Popen([BUILD / "tensorcastd", "--config", folder / "daemon.yaml"], stderr=log)
     while not path.exists():
@@ -47,12 +61,13 @@ def socket(folder, models):
 
 
 @pytest.fixture(scope="session")
-def python(socket):
+def python(socket, folder):
     """Runs a script of this folder with a JSON argument; (the JSON objects that it prints, what it logs)."""
 
     def run(script, job, timeout=900):
         done = subprocess.run([sys.executable, str(HERE / script), json.dumps(job)], text=True, timeout=timeout,
-                              capture_output=True, env={**os.environ, **VLLM, "TENSORCAST_SOCKET": str(socket)})
+                              capture_output=True, env={**os.environ, **VLLM, "TENSORCAST_SOCKET": str(socket),
+                                                        "XDG_CACHE_HOME": f"{folder}/cache"})
         said = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
         assert done.returncode == 0 and said, f"exit {done.returncode}\n{done.stdout[-3000:]}\n{done.stderr[-6000:]}"
         return said, done.stdout + done.stderr

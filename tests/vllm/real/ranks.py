@@ -54,7 +54,7 @@ def _load(config):
 
 
 def _watch_plans(plans, case):
-    """Keeps each Plan that the loader makes, and spoils it where the case asks for it."""
+    """Keeps each Plan that the loader makes and how it was filled, and spoils it where the case asks for it."""
     from tensorcast_vllm import loader
 
     class Watched(loader.Plan):
@@ -70,7 +70,13 @@ def _watch_plans(plans, case):
                     slices[name] = [(dim, slice(part.start - 1, part.stop - 1)), *more]
             return slices
 
-    loader.Plan = Watched
+    fill = loader.fill
+
+    def watched(model, plan, *more):
+        plan.filled = fill(model, plan, *more)
+        return plan.filled
+
+    loader.Plan, loader.fill = Watched, watched
 
 
 def _compare(job, case, plans):
@@ -92,7 +98,8 @@ def _compare(job, case, plans):
     if plans:
         plan = plans.pop()
         boxes = [(name, [box.start, box.stop]) for request in plan.requests for name, box in request.items()]
-        report.update(bytes=plan.bytes, real=plan.real, requests=len(plan.requests), boxes=boxes)
+        report.update(bytes=plan.bytes, real=plan.real, requests=len(plan.requests), boxes=boxes,
+                      **plan.filled._asdict())
     return report
 
 
@@ -107,6 +114,7 @@ def _rank(rank, job, results):
     try:
         from vllm.config import set_current_vllm_config
         from vllm.distributed import (destroy_model_parallel, init_distributed_environment, initialize_model_parallel)
+        from vllm.engine import arg_utils  # noqa: F401  as whoever starts an engine has
         from vllm.plugins import load_general_plugins
         load_general_plugins()
         plans, current = [], {}

@@ -1,6 +1,7 @@
 """Every parameter and buffer of every family, on one rank and on both of two, against vLLM's default loader; what was asked
 for against a rule written by hand; and that the comparison would notice."""
 import math
+import re
 
 import checkpoints
 import pytest
@@ -22,13 +23,14 @@ def reports(models, python, folder):
             "fallback": {"folder": llama, "options": {"socket": nowhere, "fallback": "if_unavailable"}}},
         2: {"copied": {"folder": llama, "options": {"adopt": "never"}},
             "verified": {"folder": llama, "options": {"verify": True}},
+            "together": {"folder": llama, "options": {"collective_policy": "require_collective", "source_locality": "shared_source"}},
             "wrong": {"folder": llama, "options": {}, "wrong": "layers.1.self_attn.k_proj"},
             "wrong and verified": {"folder": llama, "options": {"verify": True}, "wrong": "layers.1.self_attn.k_proj"}},
     }
     made = {}
     for size in SIZES:
         job = {"size": size, "rendezvous": str(folder / f"rendezvous-{size}"), "cases": {**cases, **more[size]}}
-        made[size], _ = python("ranks.py", job)
+        made[size], made["log"] = python("ranks.py", job)
         for report in made[size]:
             assert "error" not in report, report["error"]
     return made
@@ -115,7 +117,20 @@ def test_the_verify_option_notices_it_too(reports):
 
 
 def test_copied_parameters_are_the_same(reports):
-    assert [report["differ"] for report in each(reports, 2, "copied")] == [[], []]
+    for report in each(reports, 2, "copied"):
+        assert report["differ"] == [] and report["adopted_bytes"] == 0 and report["copied_bytes"] == report["bytes"]
+
+
+def test_nearly_all_of_a_llama_is_adopted_without_a_copy(reports):
+    for report in each(reports, 2, "llama"):
+        assert report["adopted_bytes"] > 0.95 * report["bytes"]
+
+
+def test_ranks_that_are_told_to_load_together_meet_in_the_daemon(reports):
+    """The policy is an error where they do not."""
+    assert [report["differ"] for report in each(reports, 2, "together")] == [[], []]
+    for rank in (0, 1):
+        assert re.search(rf"rank {rank} of 2: .*, a collective hint \(collective_policy is require_collective\)", reports["log"])
 
 
 def test_a_missing_tensor_is_the_error_of_the_default_loader(reports):

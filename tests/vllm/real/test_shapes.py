@@ -95,9 +95,17 @@ def test_a_model_is_loaded_by_reference(models, python, folder, elsewhere):
         assert_same(rank["reference"]), assert_same(rank["verified"])
 
 
-def test_an_engine_starts_by_reference(models, python, elsewhere):
+def test_models_are_loaded_from_a_store(models, python, folder):
+    """One whose configuration and tensors disagree, which vLLM can only see in the folder if it has all that it looks at."""
+    cases = {family: case(models, family, ours=f"gs://models/{family}") for family in ("llama_contradictory", "llama_tied")}
+    for rank in one_job(python, folder, "store", cases, size=2):
+        for report in rank.values():
+            assert_same(report)
+
+
+def test_an_engine_starts_by_reference(models, python):
     job = {"size": 1, "options": {}}
-    (ours,), _ = python("engine.py", {**job, "folder": elsewhere, "load_format": "tensorcast"})
+    (ours,), _ = python("engine.py", {**job, "folder": "gs://models/llama", "load_format": "tensorcast"})
     (theirs,), _ = python("engine.py", {**job, "folder": str(models["llama"][0]), "load_format": "safetensors"})
     assert ours == theirs and all(len(tokens) == 16 for tokens in ours["tokens"])
 

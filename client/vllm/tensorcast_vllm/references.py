@@ -1,0 +1,48 @@
+"""Lets vLLM take a reference such as gs://bucket/llama for a model: `vllm serve gs://bucket/llama --load-format tensorcast`.
+
+vLLM asks for a model's configuration long before it asks a loader, and has no hook between. So its EngineArgs get one: when
+they are turned into a configuration, references become the folders that model_folder.py makes of them.
+"""
+from __future__ import annotations
+
+import functools
+import re
+
+from .model_folder import prepare
+from .options import parse
+
+LOAD_FORMAT = "tensorcast"
+_REFERENCE = re.compile(r"[a-z][a-z0-9+.-]*:/")
+
+
+def is_reference(model):
+    return isinstance(model, str) and bool(_REFERENCE.match(model))
+
+
+def install(engine_args):
+    """Makes the class EngineArgs take references. Those of other load formats stay vLLM's business."""
+    def wrapped(method):
+        @functools.wraps(method)
+        def call(self, *args, **kwargs):
+            if str(self.load_format).lower() == LOAD_FORMAT:
+                resolve(self)
+            return method(self, *args, **kwargs)
+
+        return call
+
+    # vLLM may come here from the first __post_init__ of all, which then goes on without
+    for name in ("__post_init__", "create_engine_config"):
+        setattr(engine_args, name, wrapped(getattr(engine_args, name)))
+
+
+def resolve(arguments):
+    """Puts folders in place of the references in EngineArgs: of the model, its tokenizer and a draft model."""
+    folder_of = functools.partial(prepare, socket=parse(arguments.model_loader_extra_config).socket)
+    draft = arguments.speculative_config
+    if isinstance(draft, dict) and is_reference(draft.get("model")):
+        arguments.speculative_config = {**draft, "model": folder_of(draft["model"])}
+    if is_reference(arguments.tokenizer):
+        arguments.tokenizer = folder_of(arguments.tokenizer)
+    if is_reference(arguments.model):
+        arguments.served_model_name = arguments.served_model_name or arguments.model
+        arguments.model = folder_of(arguments.model)

@@ -1,0 +1,86 @@
+"""References in place of a model's folder, as vLLM's arguments have them."""
+from dataclasses import dataclass, field
+from typing import Optional
+
+import pytest
+from tensorcast_vllm import references
+
+GS = "gs://bucket/llama"
+
+
+def arguments_class():
+    """As vLLM's, whose plugins are loaded by the first __post_init__."""
+    @dataclass
+    class EngineArgs:
+        model: str
+        load_format: str = "tensorcast"
+        tokenizer: Optional[str] = None
+        served_model_name: Optional[str] = None
+        speculative_config: Optional[dict] = None
+        model_loader_extra_config: dict = field(default_factory=dict)
+
+        def __post_init__(self):
+            self.seen = self.model
+
+        def create_engine_config(self, usage=None):
+            return usage, self.model
+
+    return EngineArgs
+
+
+@pytest.fixture
+def prepared(monkeypatch):
+    made = []
+
+    def prepare(reference, socket=None):
+        made.append((reference, socket))
+        return f"/cache/{reference.rpartition('/')[2]}"
+
+    monkeypatch.setattr(references, "prepare", prepare)
+    return made
+
+
+@pytest.fixture
+def EngineArgs(prepared):
+    made = arguments_class()
+    references.install(made)
+    return made
+
+
+def test_a_reference_becomes_a_folder_before_vllm_looks_at_it(EngineArgs, prepared):
+    arguments = EngineArgs(GS, model_loader_extra_config={"socket": "/x.sock"})
+    assert arguments.seen == "/cache/llama" and arguments.create_engine_config("here") == ("here", "/cache/llama")
+    assert arguments.served_model_name == GS and prepared == [(GS, "/x.sock")]
+
+
+def test_arguments_that_were_made_before_the_plugin_came_are_in_time(prepared):
+    early = arguments_class()
+    arguments = early(GS)
+    references.install(early)
+    assert arguments.seen == GS and arguments.create_engine_config()[1] == "/cache/llama"
+
+
+def test_a_name_that_was_given_stays(EngineArgs):
+    assert EngineArgs(GS, served_model_name="mine").served_model_name == "mine"
+
+
+def test_a_tokenizer_and_a_draft_model_may_be_references_too(EngineArgs):
+    arguments = EngineArgs("/models/llama", tokenizer="hf://org/tokens",
+                           speculative_config={"model": "s3://b/draft", "num_speculative_tokens": 2})
+    assert arguments.tokenizer == "/cache/tokens" and arguments.served_model_name is None
+    assert arguments.speculative_config == {"model": "/cache/draft", "num_speculative_tokens": 2}
+
+
+@pytest.mark.parametrize("model", ["meta-llama/Llama-3-8B", "/models/llama", "models/llama", "./x:y"])
+def test_what_is_no_reference_is_left_alone(EngineArgs, prepared, model):
+    assert EngineArgs(model).create_engine_config()[1] == model and not prepared
+
+
+def test_other_load_formats_are_left_alone(EngineArgs, prepared):
+    assert EngineArgs(GS, load_format="runai_streamer").create_engine_config()[1] == GS and not prepared
+
+
+def test_options_that_are_wrong_are_refused_before_anything_is_fetched(EngineArgs, prepared):
+    with pytest.raises(ValueError, match="do you mean 'socket'"):
+        EngineArgs(GS, model_loader_extra_config={"sockett": "/x"})
+    assert not prepared
