@@ -22,7 +22,7 @@ uint64_t scene_random(struct load_scene *scene, uint64_t below)
 void scene_init(struct load_scene *scene, uint64_t seed, uint64_t staging_bytes, uint64_t n_threads, uint64_t pool_bytes)
 {
     struct error error;
-    *scene = (struct load_scene){.random = seed * 0x9E3779B97F4A7C15u + 1};
+    *scene = (struct load_scene){.seed = seed, .random = seed * 0x9E3779B97F4A7C15u + 1};
     scene->loop = loop_create();
     scene->device = device_host_create(pool_bytes);
     struct engine_options options = {.loop = scene->loop, .staging_budget_bytes = staging_bytes, .io_threads = n_threads};
@@ -134,6 +134,20 @@ static void put_file(struct load_scene *scene, size_t file)
     fclose(out);
 }
 
+void scene_add_mixed_tensors(struct load_scene *scene, size_t n_tensors, uint64_t scale)
+{
+    for (size_t i = 0; i < n_tensors; i++) {
+        uint32_t rank = (uint32_t)scene_random(scene, 4);
+        uint64_t shape[3];
+        for (uint32_t d = 0; d < rank; d++)
+            shape[d] = scene_random(scene, 40) == 0 ? 0
+                                                    : 1 + scene_random(scene, rank == 1   ? scale * 64
+                                                                              : rank == 2 ? scale
+                                                                                          : 40);
+        scene_add_tensor(scene, rank, shape);
+    }
+}
+
 void scene_write(struct load_scene *scene, size_t n_files, bool on_disk)
 {
     char reference[128] = "memory:scene";
@@ -195,6 +209,13 @@ struct load *load_create(struct load_scene *scene, const struct view_spec *view,
     if (device_allocate(device, load->mapping->replica_bytes, &load->segment, &load->error))
         load->has_failed = true;
     return load;
+}
+
+struct load *load_create_item(struct load_scene *scene, const char *name, uint32_t n_slices, const struct slice *slices,
+                              int executor)
+{
+    struct view_item item = {name, strlen(name), n_slices, slices};
+    return load_create(scene, &(struct view_spec){.items = &item, .n_items = 1, .align_bytes = 64}, executor, scene->device);
 }
 
 struct load *load_create_random(struct load_scene *scene, int executor, struct device *device)
@@ -285,6 +306,20 @@ bool load_is_right_in(const struct load *load, const void *memory)
     bool right = memcmp(expected, memory, load->segment->allocated_bytes) == 0;
     free(expected);
     return right;
+}
+
+bool load_has_succeeded(const struct load *load)
+{
+    uint64_t wanted = load->mapping->view_bytes;
+    const char *problem = !load->is_done                                                    ? "is not done"
+                          : load->has_failed                                                ? load->error.message
+                          : !load_is_right(load)                                            ? "has wrong bytes"
+                          : run_done_bytes(load->run) != wanted                             ? "has not done every byte"
+                          : load->report.direct_bytes + load->report.copied_bytes != wanted ? "has lost count of its bytes"
+                                                                                            : NULL;
+    if (problem)
+        fprintf(stderr, "seed %llu: the load %s\n", (unsigned long long)load->scene->seed, problem);
+    return !problem;
 }
 
 void load_destroy(struct load *load)

@@ -16,7 +16,7 @@ struct load_scene {
     struct loop *loop;
     struct engine *engine;
     struct device *device;
-    uint64_t random;
+    uint64_t seed, random;
     char folder[64]; /* "" = the checkpoint is in memory */
     size_t n_files;
     unsigned char *images[SCENE_MAX_FILES];
@@ -57,11 +57,16 @@ uint64_t scene_random(struct load_scene *scene, uint64_t below);
 
 /* Adds a U8 tensor to the checkpoint; tensors go to the files in turn. */
 void scene_add_tensor(struct load_scene *scene, uint32_t rank, const uint64_t *shape);
+/* Matrices, cubes, vectors, scalars and empty ones; some are larger than a block when scale is in the hundreds. */
+void scene_add_mixed_tensors(struct load_scene *scene, size_t n_tensors, uint64_t scale);
 /* Writes n_files with random bytes, to memory or to a new folder under /tmp, and resolves them. */
 void scene_write(struct load_scene *scene, size_t n_files, bool on_disk);
 
 /* A load of the items with that executor (an executor_preference); asserts that it can be planned. */
 struct load *load_create(struct load_scene *scene, const struct view_spec *view, int executor, struct device *device);
+/* Of one tensor, whole when n_slices is 0. */
+struct load *load_create_item(struct load_scene *scene, const char *name, uint32_t n_slices, const struct slice *slices,
+                              int executor);
 /* A random view of the scene's tensors. */
 struct load *load_create_random(struct load_scene *scene, int executor, struct device *device);
 void load_start(struct load *load);
@@ -71,6 +76,8 @@ void scene_wait(struct load_scene *scene); /* until every started load is done *
 /* Every byte of the segment is the source's or, where no tensor lies, zero. */
 bool load_is_right(const struct load *load);
 bool load_is_right_in(const struct load *load, const void *memory); /* the segment's bytes, looked at some other way */
+/* It is right, and its report accounts for every byte. Prints what is not. */
+bool load_has_succeeded(const struct load *load);
 void load_destroy(struct load *load);
 
 #endif

@@ -21,21 +21,6 @@
 
 static uint64_t seed;
 
-/* Matrices, cubes, vectors, scalars and empty ones, some larger than a block. */
-static void add_mixed_tensors(struct load_scene *scene, size_t n_tensors, uint64_t scale)
-{
-    for (size_t i = 0; i < n_tensors; i++) {
-        uint32_t rank = (uint32_t)scene_random(scene, 4);
-        uint64_t shape[3];
-        for (uint32_t d = 0; d < rank; d++)
-            shape[d] = scene_random(scene, 40) == 0 ? 0
-                                                    : 1 + scene_random(scene, rank == 1   ? scale * 64
-                                                                              : rank == 2 ? scale
-                                                                                          : 40);
-        scene_add_tensor(scene, rank, shape);
-    }
-}
-
 static void pretend_disk(struct load *load, double resident_share)
 {
     load->source->base.caps.direct_reads = true;
@@ -44,31 +29,13 @@ static void pretend_disk(struct load *load, double resident_share)
     load->source->resident_share = resident_share;
 }
 
-static struct load *load_item(struct load_scene *scene, const char *name, uint32_t n_slices, const struct slice *slices,
-                              int executor)
-{
-    struct view_item item = {name, strlen(name), n_slices, slices};
-    return load_create(scene, &(struct view_spec){.items = &item, .n_items = 1, .align_bytes = 64}, executor, scene->device);
-}
-
-static void assert_success(const struct load *load)
-{
-    if (load->has_failed)
-        print_error("seed %llu: %s\n", (unsigned long long)seed, load->error.message);
-    assert_true(load->is_done);
-    assert_false(load->has_failed);
-    assert_true(load_is_right(load));
-    assert_int_equal(run_done_bytes(load->run), load->mapping->view_bytes);
-    assert_int_equal(load->report.direct_bytes + load->report.copied_bytes, load->mapping->view_bytes);
-}
-
 static void run_random_loads(uint64_t staging_bytes, uint64_t n_threads, double resident_share, int n_loads,
                              bool hides_address)
 {
     struct load_scene scene;
     struct load *loads[8];
     scene_init(&scene, seed++, staging_bytes, n_threads, 64 * MIB);
-    add_mixed_tensors(&scene, 30, 300);
+    scene_add_mixed_tensors(&scene, 30, 300);
     scene_write(&scene, 3, false);
     struct device_fault *device = device_fault_create(scene.device);
     device->hides_address = hides_address;
@@ -80,7 +47,7 @@ static void run_random_loads(uint64_t staging_bytes, uint64_t n_threads, double 
         }
         scene_wait(&scene);
         for (int i = 0; i < n_loads; i++)
-            assert_success(loads[i]);
+            assert_true(load_has_succeeded(loads[i]));
         assert_true(engine_staging_bytes(scene.engine) <= (staging_bytes < 4 * KIB ? 4 * KIB : staging_bytes));
         for (int i = 0; i < n_loads; i++)
             load_destroy(loads[i]);
@@ -127,14 +94,14 @@ static void the_report_of_a_load_alone_says_what_its_plan_says(void **state)
     for (int i = 0; i < 24; i++) {
         struct load_scene scene;
         scene_init(&scene, seed++, i % 3 ? 64 * MIB : 64 * KIB, 0, 0);
-        add_mixed_tensors(&scene, 20, 400);
+        scene_add_mixed_tensors(&scene, 20, 400);
         scene_write(&scene, 2, i % 4 == 3);
         struct load *load = load_create_random(&scene, i % 2 ? GENERIC : LOCAL, scene.device);
         if (i % 4 != 3)
             pretend_disk(load, i % 4 / 2);
         load_start(load);
         scene_wait(&scene);
-        assert_success(load);
+        assert_true(load_has_succeeded(load));
         assert_int_equal(load->report.read_bytes, load->plan->candidates[load->plan->executor].read_bytes);
         assert_int_equal(load->report.shared_bytes, 0);
         assert_true(load->report.cached_bytes <= load->report.read_bytes);
@@ -168,7 +135,7 @@ static void loads_at_the_same_time_read_common_bytes_once(void **state)
         __atomic_store_n(&gate, true, __ATOMIC_RELEASE);
         scene_wait(&scene);
         for (int r = 0; r < 4; r++) {
-            assert_success(ranks[r]);
+            assert_true(load_has_succeeded(ranks[r]));
             read += ranks[r]->source->read_bytes;
             wanted += ranks[r]->report.read_bytes + ranks[r]->report.shared_bytes;
         }
@@ -189,36 +156,36 @@ static void a_late_load_copies_from_a_replica_instead_of_reading(void **state)
     scene_add_tensor(&scene, 2, (uint64_t[]){2048, 4096});
     scene_write(&scene, 1, false);
     struct slice whole_rows[2] = {{100, 2000}, {0, INT64_MAX}}, inside[2] = {{200, 1900}, {64, 4000}};
-    struct load *first = load_item(&scene, "t.0", 2, whole_rows, LOCAL);
+    struct load *first = load_create_item(&scene, "t.0", 2, whole_rows, LOCAL);
     pretend_disk(first, 0);
     load_start(first);
     scene_wait(&scene);
-    assert_success(first);
+    assert_true(load_has_succeeded(first));
 
-    struct load *second = load_item(&scene, "t.0", 2, inside, LOCAL);
+    struct load *second = load_create_item(&scene, "t.0", 2, inside, LOCAL);
     pretend_disk(second, 0);
     load_start(second);
     scene_wait(&scene);
-    assert_success(second);
+    assert_true(load_has_succeeded(second));
     assert_int_equal(second->source->n_reads, 0);
     assert_int_equal(second->report.read_bytes, 0);
     assert_int_equal(second->report.shared_bytes, second->mapping->view_bytes);
 
-    struct load *wider = load_item(&scene, "t.0", 0, NULL, LOCAL); /* rows 0..99 and 2000..2047 are nobody's yet */
+    struct load *wider = load_create_item(&scene, "t.0", 0, NULL, LOCAL); /* rows 0..99 and 2000..2047 are nobody's yet */
     pretend_disk(wider, 0);
     load_start(wider);
     scene_wait(&scene);
-    assert_success(wider);
+    assert_true(load_has_succeeded(wider));
     assert_int_equal(wider->report.read_bytes, 148 * 4096);
     assert_int_equal(wider->report.shared_bytes, 1900 * 4096);
 
     load_destroy(first);
     load_destroy(wider);
-    struct load *fourth = load_item(&scene, "t.0", 0, NULL, LOCAL); /* the provider that is left has columns */
+    struct load *fourth = load_create_item(&scene, "t.0", 0, NULL, LOCAL); /* the provider that is left has columns */
     pretend_disk(fourth, 0);
     load_start(fourth);
     scene_wait(&scene);
-    assert_success(fourth);
+    assert_true(load_has_succeeded(fourth));
     assert_true(fourth->report.read_bytes > 0);
     load_destroy(fourth);
     load_destroy(second);
@@ -236,11 +203,11 @@ static void the_next_ranks_columns_come_from_the_blocks_just_read(void **state)
     scene_write(&scene, 1, false);
     for (int r = 0; r < 4; r++) {
         struct slice columns[2] = {{0, INT64_MAX}, {r * 512, (r + 1) * 512}};
-        ranks[r] = load_item(&scene, "t.0", 2, columns, LOCAL);
+        ranks[r] = load_create_item(&scene, "t.0", 2, columns, LOCAL);
         pretend_disk(ranks[r], 0);
         load_start(ranks[r]);
         scene_wait(&scene); /* one after the other */
-        assert_success(ranks[r]);
+        assert_true(load_has_succeeded(ranks[r]));
         read += ranks[r]->source->read_bytes;
     }
     assert_in_range(read, 8 * MIB, 8 * MIB + 64 * KIB);
@@ -258,11 +225,11 @@ static void a_cached_late_load_reads_the_page_cache(void **state)
     scene_add_tensor(&scene, 1, (uint64_t[]){5 * MIB});
     scene_write(&scene, 1, false);
     for (int i = 0; i < 2; i++) {
-        loads[i] = load_item(&scene, "t.0", 0, NULL, i ? GENERIC : LOCAL);
+        loads[i] = load_create_item(&scene, "t.0", 0, NULL, i ? GENERIC : LOCAL);
         pretend_disk(loads[i], 1);
         load_start(loads[i]);
         scene_wait(&scene);
-        assert_success(loads[i]);
+        assert_true(load_has_succeeded(loads[i]));
         assert_int_equal(loads[i]->report.read_bytes, 5 * MIB);
         assert_int_equal(loads[i]->report.cached_bytes, 5 * MIB);
         assert_int_equal(loads[i]->report.direct_bytes, 5 * MIB);
@@ -280,7 +247,8 @@ static void a_failing_read_fails_only_the_loads_that_need_the_block(void **state
     scene_add_tensor(&scene, 1, (uint64_t[]){5 * MIB});
     scene_add_tensor(&scene, 1, (uint64_t[]){5 * MIB});
     scene_write(&scene, 2, false);
-    struct load *broken = load_item(&scene, "t.0", 0, NULL, LOCAL), *sound = load_item(&scene, "t.1", 0, NULL, LOCAL);
+    struct load *broken = load_create_item(&scene, "t.0", 0, NULL, LOCAL),
+                *sound = load_create_item(&scene, "t.1", 0, NULL, LOCAL);
     broken->source->fail_from = 2;
     load_start(broken);
     load_start(sound);
@@ -288,7 +256,7 @@ static void a_failing_read_fails_only_the_loads_that_need_the_block(void **state
     assert_true(broken->has_failed);
     assert_int_equal(broken->error.code, ERROR_DATA_LOSS);
     assert_non_null(strstr(broken->error.message, "part0.safetensors"));
-    assert_success(sound);
+    assert_true(load_has_succeeded(sound));
     load_destroy(broken);
     load_destroy(sound);
     scene_fini(&scene);
@@ -302,7 +270,8 @@ static void a_cancelled_load_ends_once_and_leaves_the_others_alone(void **state)
         scene_init(&scene, seed++, 64 * MIB, 2, 0);
         scene_add_tensor(&scene, 1, (uint64_t[]){20 * MIB});
         scene_write(&scene, 1, false);
-        struct load *leaver = load_item(&scene, "t.0", 0, NULL, LOCAL), *stayer = load_item(&scene, "t.0", 0, NULL, GENERIC);
+        struct load *leaver = load_create_item(&scene, "t.0", 0, NULL, LOCAL),
+                    *stayer = load_create_item(&scene, "t.0", 0, NULL, GENERIC);
         pretend_disk(leaver, 0);
         pretend_disk(stayer, 0);
         bool gate = i > 0;
@@ -320,7 +289,7 @@ static void a_cancelled_load_ends_once_and_leaves_the_others_alone(void **state)
         if (i == 0)
             assert_true(leaver->has_failed);
         run_cancel(leaver->run); /* too late: nothing happens */
-        assert_success(stayer);
+        assert_true(load_has_succeeded(stayer));
         load_destroy(leaver);
         load_destroy(stayer);
         scene_fini(&scene);
@@ -335,7 +304,7 @@ static void a_file_that_is_cut_off_under_the_load_is_data_loss(void **state)
     scene_init(&scene, seed++, 64 * MIB, 0, 0);
     scene_add_tensor(&scene, 1, (uint64_t[]){9 * MIB});
     scene_write(&scene, 1, true);
-    struct load *load = load_item(&scene, "t.0", 0, NULL, LOCAL);
+    struct load *load = load_create_item(&scene, "t.0", 0, NULL, LOCAL);
     snprintf(path, sizeof path, "%s/part0.safetensors", scene.folder);
     assert_int_equal(truncate(path, 4 * MIB + 100), 0);
     load_start(load);
@@ -354,7 +323,7 @@ static void real_files_are_read_right_cached_and_uncached(void **state)
         struct load_scene scene;
         struct load *loads[3];
         scene_init(&scene, seed++, 64 * MIB, 0, 0);
-        add_mixed_tensors(&scene, 20, 900);
+        scene_add_mixed_tensors(&scene, 20, 900);
         scene_write(&scene, 3, true);
         if (i % 2)
             sync();
@@ -365,7 +334,7 @@ static void real_files_are_read_right_cached_and_uncached(void **state)
         }
         scene_wait(&scene);
         for (int j = 0; j < 3; j++) {
-            assert_success(loads[j]);
+            assert_true(load_has_succeeded(loads[j]));
             load_destroy(loads[j]);
         }
         scene_fini(&scene);
@@ -381,7 +350,7 @@ static void a_plan_that_misses_bytes_is_never_a_success(void **state)
         scene_init(&scene, seed++, 64 * MIB, 0, 0);
         scene_add_tensor(&scene, 1, (uint64_t[]){3 * MIB});
         scene_write(&scene, 1, false);
-        struct load *load = load_item(&scene, "t.0", 0, NULL, LOCAL);
+        struct load *load = load_create_item(&scene, "t.0", 0, NULL, LOCAL);
         pretend_disk(load, resident[i]);
         load->plan->steps[0].bytes -= 5000;
         load_start(load);
@@ -400,10 +369,10 @@ static void a_view_without_bytes_is_done_at_once(void **state)
     scene_init(&scene, seed++, 64 * MIB, 0, 0);
     scene_add_tensor(&scene, 2, (uint64_t[]){0, 5});
     scene_write(&scene, 1, false);
-    struct load *load = load_item(&scene, "t.0", 0, NULL, LOCAL);
+    struct load *load = load_create_item(&scene, "t.0", 0, NULL, LOCAL);
     load_start(load);
     scene_wait(&scene);
-    assert_success(load);
+    assert_true(load_has_succeeded(load));
     assert_int_equal(load->report.read_bytes, 0);
     load_destroy(load);
     scene_fini(&scene);
@@ -417,15 +386,16 @@ static void a_small_load_is_not_stuck_behind_a_large_one(void **state)
     scene_add_tensor(&scene, 1, (uint64_t[]){40 * MIB});
     scene_add_tensor(&scene, 1, (uint64_t[]){1000});
     scene_write(&scene, 2, false);
-    struct load *large = load_item(&scene, "t.0", 0, NULL, LOCAL), *small = load_item(&scene, "t.1", 0, NULL, LOCAL);
+    struct load *large = load_create_item(&scene, "t.0", 0, NULL, LOCAL),
+                *small = load_create_item(&scene, "t.1", 0, NULL, LOCAL);
     bool gate = false;
     large->source->gate = &gate; /* the large one has begun when the small one comes */
     load_start(large);
     load_start(small);
     __atomic_store_n(&gate, true, __ATOMIC_RELEASE);
     scene_wait(&scene);
-    assert_success(large);
-    assert_success(small);
+    assert_true(load_has_succeeded(large));
+    assert_true(load_has_succeeded(small));
     assert_int_equal(small->order, 1);
     load_destroy(large);
     load_destroy(small);

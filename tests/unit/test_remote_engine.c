@@ -27,40 +27,9 @@ static const bool has_shadow_memory = false;
 
 static uint64_t seed;
 
-static void add_mixed_tensors(struct load_scene *scene, size_t n_tensors, uint64_t scale)
-{
-    for (size_t i = 0; i < n_tensors; i++) {
-        uint32_t rank = (uint32_t)scene_random(scene, 4);
-        uint64_t shape[3];
-        for (uint32_t d = 0; d < rank; d++)
-            shape[d] = scene_random(scene, 40) == 0 ? 0
-                                                    : 1 + scene_random(scene, rank == 1   ? scale * 64
-                                                                              : rank == 2 ? scale
-                                                                                          : 40);
-        scene_add_tensor(scene, rank, shape);
-    }
-}
-
-static struct load *load_item(struct load_scene *scene, const char *name, uint32_t n_slices, const struct slice *slices)
-{
-    struct view_item item = {name, strlen(name), n_slices, slices};
-    return load_create(scene, &(struct view_spec){.items = &item, .n_items = 1, .align_bytes = 64}, AUTO, scene->device);
-}
-
 static struct load *load_columns(struct load_scene *scene, const char *name, int64_t from, int64_t to)
 {
-    return load_item(scene, name, 2, (struct slice[2]){{0, INT64_MAX}, {from, to}});
-}
-
-static void assert_success(const struct load *load)
-{
-    if (load->has_failed)
-        print_error("seed %llu: %s\n", (unsigned long long)seed, load->error.message);
-    assert_true(load->is_done);
-    assert_false(load->has_failed);
-    assert_true(load_is_right(load));
-    assert_int_equal(run_done_bytes(load->run), load->mapping->view_bytes);
-    assert_int_equal(load->report.direct_bytes + load->report.copied_bytes, load->mapping->view_bytes);
+    return load_create_item(scene, name, 2, (struct slice[2]){{0, INT64_MAX}, {from, to}}, AUTO);
 }
 
 static void run_random_loads(uint64_t staging_bytes, uint64_t cache_bytes, uint64_t request_bytes, bool hides_address)
@@ -69,7 +38,7 @@ static void run_random_loads(uint64_t staging_bytes, uint64_t cache_bytes, uint6
     struct load *loads[6];
     scene_init(&scene, seed++, staging_bytes, 0, 64 * MIB);
     scene_use_extent_cache(&scene, staging_bytes, cache_bytes);
-    add_mixed_tensors(&scene, 30, 300);
+    scene_add_mixed_tensors(&scene, 30, 300);
     scene_write(&scene, 3, false);
     struct source_remote *remote = scene_move_away(&scene);
     remote->base.caps.request_bytes = request_bytes;
@@ -85,7 +54,7 @@ static void run_random_loads(uint64_t staging_bytes, uint64_t cache_bytes, uint6
         }
         scene_wait(&scene);
         for (size_t i = 0; i < n_loads; i++)
-            assert_success(loads[i]);
+            assert_true(load_has_succeeded(loads[i]));
         assert_true(engine_staging_bytes(scene.engine) <= staging_bytes + cache_bytes + 64 * KIB);
         for (size_t i = 0; i < n_loads; i++)
             load_destroy(loads[i]);
@@ -118,7 +87,7 @@ static void memory_without_an_address_is_filled_through_windows(void **state)
 static void assert_did_what_the_plan_says(struct load *load, const struct source_remote *remote)
 {
     const struct candidate *chosen = &load->plan->candidates[load->plan->executor];
-    assert_success(load);
+    assert_true(load_has_succeeded(load));
     assert_int_equal(load->plan->executor, EXECUTOR_GENERIC_BYTE_RANGE);
     assert_int_equal(remote->n_reads, chosen->requests);
     assert_int_equal(remote->read_bytes, chosen->read_bytes);
@@ -134,7 +103,7 @@ static void a_plan_says_how_many_requests_there_will_be(void **state)
         struct load_scene scene;
         scene_init(&scene, seed++, 64 * MIB, 0, 0);
         scene.fine_slices = i % 4 == 3;
-        add_mixed_tensors(&scene, 20, 400);
+        scene_add_mixed_tensors(&scene, 20, 400);
         scene_write(&scene, 2, false);
         struct source_remote *remote = scene_move_away(&scene);
         remote->base.caps.request_bytes = 64 * KIB << i % 3;
@@ -162,7 +131,7 @@ static void contiguous_bytes_take_no_staging_and_large_requests(void **state)
     scene_add_tensor(&scene, 1, (uint64_t[]){90 * MIB});
     scene_write(&scene, 1, false);
     struct source_remote *remote = scene_move_away(&scene);
-    struct load *load = load_item(&scene, "t.0", 0, NULL);
+    struct load *load = load_create_item(&scene, "t.0", 0, NULL, AUTO);
     load_start(load);
     scene_wait(&scene);
     assert_did_what_the_plan_says(load, remote);
@@ -233,7 +202,7 @@ static void ranks_at_the_same_time_ask_for_every_byte_once(void **state)
     }
     scene_wait(&scene);
     for (int r = 0; r < 4; r++)
-        assert_success(ranks[r]);
+        assert_true(load_has_succeeded(ranks[r]));
     assert_int_equal(remote->read_bytes, 72 * MIB);
     assert_in_range(remote->n_reads, 5, 7);
     for (int r = 0; r < 4; r++)
@@ -256,7 +225,7 @@ static uint64_t read_columns_in_turn(uint64_t cache_bytes)
         ranks[r] = load_columns(&scene, "t.0", r * 2048, (r + 1) * 2048);
         load_start(ranks[r]);
         scene_wait(&scene);
-        assert_success(ranks[r]);
+        assert_true(load_has_succeeded(ranks[r]));
     }
     uint64_t read_bytes = remote->read_bytes;
     for (int r = 0; r < 4; r++)
@@ -287,7 +256,7 @@ static uint64_t keep_columns(bool is_of_group)
     struct load *load = load_columns(&scene, "t.0", 0, 4096);
     load_start(load);
     scene_wait(&scene);
-    assert_success(load);
+    assert_true(load_has_succeeded(load));
     uint64_t kept_bytes = engine_staging_bytes(scene.engine);
     load_destroy(load);
     scene_fini(&scene);
@@ -310,12 +279,12 @@ static void a_late_load_copies_from_a_replica(void **state)
     scene_add_tensor(&scene, 2, (uint64_t[]){4096, 8192});
     scene_write(&scene, 1, false);
     struct source_remote *remote = scene_move_away(&scene);
-    loads[0] = load_item(&scene, "t.0", 0, NULL);
+    loads[0] = load_create_item(&scene, "t.0", 0, NULL, AUTO);
     loads[1] = load_columns(&scene, "t.0", 1000, 6000);
     for (int i = 0; i < 2; i++) {
         load_start(loads[i]);
         scene_wait(&scene);
-        assert_success(loads[i]);
+        assert_true(load_has_succeeded(loads[i]));
     }
     assert_int_equal(remote->read_bytes, 4096 * 8192);
     assert_int_equal(loads[1]->report.shared_bytes, loads[1]->mapping->view_bytes);
@@ -334,20 +303,20 @@ static void waiting_for_a_store_holds_up_no_disk(void **state)
     struct source *files = source_ref(scene.artifact->source);
     scene_move_away(&scene);
     bool gate = false;
-    struct load *far = load_item(&scene, "t.0", 0, NULL);
+    struct load *far = load_create_item(&scene, "t.0", 0, NULL, AUTO);
     far->source->gate = &gate;
     load_start(far);
     struct source *store = scene.artifact->source;
     scene.artifact->source = files;
-    struct load *near = load_item(&scene, "t.0", 0, NULL);
+    struct load *near = load_create_item(&scene, "t.0", 0, NULL, AUTO);
     load_start(near);
     while (run_done_bytes(near->run) < near->mapping->view_bytes)
         nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
     assert_int_equal(run_done_bytes(far->run), 0);
     __atomic_store_n(&gate, true, __ATOMIC_RELEASE);
     scene_wait(&scene);
-    assert_success(near);
-    assert_success(far);
+    assert_true(load_has_succeeded(near));
+    assert_true(load_has_succeeded(far));
     load_destroy(far);
     load_destroy(near);
     source_unref(store);
@@ -368,14 +337,15 @@ static void requests_at_once_follow_what_the_store_allows(void **state)
         remote->base.caps.parallel_requests = 8;
         remote->latency_ns = 5 * MS;
         remote->allowed_requests = allowed[i];
-        struct load *first = load_item(&scene, "t.0", 1, (struct slice[]){{0, 100}}); /* it learns what is allowed */
+        struct load *first =
+            load_create_item(&scene, "t.0", 1, (struct slice[]){{0, 100}}, AUTO); /* it learns what is allowed */
         load_start(first);
         scene_wait(&scene);
         remote->most_in_flight = 0;
-        struct load *load = load_item(&scene, "t.0", 1, (struct slice[]){{MIB, 4 * MIB}});
+        struct load *load = load_create_item(&scene, "t.0", 1, (struct slice[]){{MIB, 4 * MIB}}, AUTO);
         load_start(load);
         scene_wait(&scene);
-        assert_success(load);
+        assert_true(load_has_succeeded(load));
         assert_true(remote->most_in_flight <= (allowed[i] ? allowed[i] : 8));
         load_destroy(first);
         load_destroy(load);
@@ -420,8 +390,8 @@ static void reads_go_on_while_another_load_needs_them(void **state)
     scene_add_tensor(&scene, 1, (uint64_t[]){40 * MIB});
     scene_write(&scene, 1, false);
     struct source_remote *remote = scene_move_away(&scene);
-    struct load *leaver = load_item(&scene, "t.0", 0, NULL),
-                *stayer = load_item(&scene, "t.0", 1, (struct slice[]){{5, INT64_MAX}});
+    struct load *leaver = load_create_item(&scene, "t.0", 0, NULL, AUTO),
+                *stayer = load_create_item(&scene, "t.0", 1, (struct slice[]){{5, INT64_MAX}}, AUTO);
     remote->latency_ns = 30 * MS;
     load_start(leaver);
     load_start(stayer);
@@ -430,7 +400,7 @@ static void reads_go_on_while_another_load_needs_them(void **state)
     run_cancel(leaver->run);
     scene_wait(&scene);
     assert_true(leaver->has_failed);
-    assert_success(stayer);
+    assert_true(load_has_succeeded(stayer));
     load_destroy(leaver);
     load_destroy(stayer);
     scene_fini(&scene);
@@ -445,7 +415,7 @@ static void a_failed_read_ends_the_others_of_its_load(void **state)
     scene_write(&scene, 1, false);
     struct source_remote *remote = scene_move_away(&scene);
     remote->latency_ns = 3600 * 1000 * MS;
-    struct load *load = load_item(&scene, "t.0", 0, NULL);
+    struct load *load = load_create_item(&scene, "t.0", 0, NULL, AUTO);
     load->source->fail_from = 3;
     load_start(load);
     scene_wait(&scene);
