@@ -463,71 +463,6 @@ static void many_who_ask_at_once_cause_one_request(void **state)
     pthread_barrier_destroy(&all_started);
 }
 
-static bool always(void *data)
-{
-    (void)data;
-    return true;
-}
-
-static void a_process_that_is_cancelled_or_fails_gives_an_error(void **state)
-{
-    static const struct {
-        const char *command, *message;
-    } cases[] = {{"false", "ended with status 1"},
-                 {"/nonexistent/program x", "cannot be started"},
-                 {"printf '%s' '{}'", "holds no AccessKeyId"},
-                 {"printf 'no json'", "not the JSON that was expected"},
-                 {"head -c 70000 /dev/zero", "more than 65536 bytes"},
-                 {"echo 'open", "no command line"},
-                 {"", "no command line"}};
-    struct aws_keys keys;
-    struct error error;
-    struct cancel cancel = {always, NULL};
-    (void)state;
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        assert_int_equal(aws_process_run(cases[i].command, NULL, &keys, &error), -1);
-        assert_contains(error.message, cases[i].message);
-    }
-    assert_int_equal(aws_process_run("sleep 1000", &cancel, &keys, &error), -1);
-    assert_int_equal(error.code, ERROR_CANCELLED);
-}
-
-static void a_command_is_split_as_a_shell_would(void **state)
-{
-    static const char *const expected[] = {"/a b", "c\"d", "e\\f", "", "g'h", "i j"};
-    char **words = aws_process_split("  '/a b'\t\"c\\\"d\"  \"e\\f\" '' g\\'h i\\ j ");
-    (void)state;
-    for (size_t i = 0; i < 6; i++)
-        assert_string_equal(words[i], expected[i]);
-    assert_null(words[6]);
-    free(words);
-    assert_null(aws_process_split("a\\"));
-}
-
-/* --- files and answers --- */
-
-static void profiles_are_read_as_other_tools_read_them(void **state)
-{
-    struct aws_profiles *profiles = aws_profiles_parse(
-        "# comment\nregion = lost\n[default]\nREGION = eu-west-3 \r\n; x\n[profile \"a b\"]\nservices = mine\n"
-        "endpoint_url = http://all\nregion=x\nregion=y\n[services mine]\ns3 =\n  endpoint_url = http://s3\n"
-        "  other=1\nsts =\n[profile c]\ns3 = \n   max=1\nendpoint_url=http://c\n[sso-session "
-        "s]\nregion=no\n[broken\nregion=no\n",
-        "[default]\nregion=of-credentials\n[profile c]\nregion=literal\n");
-    (void)state;
-    assert_string_equal(aws_profiles_get(profiles, "default", "region"), "of-credentials");
-    assert_string_equal(aws_profiles_get_from(profiles, AWS_FILE_CONFIG, "default", "region"), "eu-west-3");
-    assert_string_equal(aws_profiles_get(profiles, "a b", "region"), "y");
-    assert_string_equal(aws_profiles_endpoint(profiles, "a b", "s3"), "http://s3");
-    assert_string_equal(aws_profiles_endpoint(profiles, "a b", "sts"), "http://all");
-    assert_string_equal(aws_profiles_endpoint(profiles, "c", "s3"), "http://c");
-    assert_null(aws_profiles_endpoint(profiles, "default", "s3"));
-    assert_null(aws_profiles_get(profiles, "c", "region"));
-    assert_true(aws_profiles_has(profiles, "c") && !aws_profiles_has(profiles, "s") && !aws_profiles_has(profiles, "d"));
-    aws_profiles_destroy(profiles);
-    aws_profiles_destroy(NULL);
-}
-
 static void a_file_that_cannot_be_read_is_named(void **state)
 {
     (void)state;
@@ -541,72 +476,6 @@ static void a_file_that_cannot_be_read_is_named(void **state)
     profiles = aws_profiles_load();
     assert_null(aws_profiles_problem(profiles));
     aws_profiles_destroy(profiles);
-}
-
-static void answers_that_would_add_lines_to_a_request_are_refused(void **state)
-{
-    static const char *const answers[] = {
-        "{\"AccessKeyId\":\"A\\r\\nX: y\",\"SecretAccessKey\":\"" SECRET "\"}",
-        "{\"AccessKeyId\":\"A\",\"SecretAccessKey\":\"" SECRET "\",\"Token\":\"a\\u0000b\"}",
-        "{\"AccessKeyId\":\"A\",\"SecretAccessKey\":\"" SECRET "\",\"Token\":\"a b\"}",
-        "{\"AccessKeyId\":\"A\",\"SecretAccessKey\":\"\"}",
-        "{\"AccessKeyId\":1,\"SecretAccessKey\":\"" SECRET "\"}",
-        "{\"AccessKeyId\":\"A\",\"SecretAccessKey\":\"" SECRET "\",\"Expiration\":\"tomorrow\"}",
-        "{\"AccessKeyId\":\"A\",\"SecretAccessKey\":\"" SECRET "\"",
-        "{\"AccessKeyId\":\"A\",\"SecretAccessKey\":\"" SECRET "\"}x",
-        "[]",
-        "",
-    };
-    struct aws_keys keys;
-    struct error error;
-    (void)state;
-    for (size_t i = 0; i < sizeof answers / sizeof answers[0]; i++) {
-        if (aws_keys_parse_json(answers[i], strlen(answers[i]), &keys, &error) == 0)
-            fail_msg("taken: %s", answers[i]);
-        assert_null(strstr(error.message, SECRET));
-        assert_null(keys.access_key);
-    }
-}
-
-static void times_are_read_in_every_spelling_that_occurs(void **state)
-{
-    static const struct {
-        const char *text;
-        int64_t unix_time; /* 0 = refused */
-    } cases[] = {{"2001-09-09T01:46:40Z", 1000000000},
-                 {"2001-09-09T01:46:40.999Z", 1000000000},
-                 {"2001-09-09T01:46:40+00:00", 1000000000},
-                 {"2001-09-09T01:46:40", 1000000000},
-                 {"2001-09-09", 0},
-                 {"2001-09-09T01:46:40+02:00", 0},
-                 {"2001-13-09T01:46:40Z", 0},
-                 {"1960-01-01T00:00:00Z", 0}};
-    (void)state;
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        int64_t found = 0;
-        int failed = aws_parse_time(cases[i].text, &found);
-        assert_int_equal(failed, cases[i].unix_time ? 0 : -1);
-        if (!failed)
-            assert_int_equal(found, cases[i].unix_time);
-    }
-}
-
-static void errors_of_s3_and_of_sts_are_both_understood(void **state)
-{
-    static const char s3[] = "<?xml version=\"1.0\"?><Error><Code>AuthorizationHeaderMalformed</Code><Message>m</Message>"
-                             "<Region>eu-west-1</Region><RequestId>R</RequestId><X><Code>n</Code></X></Error>";
-    static const char *const others[] = {"<html><Error><Code>x</Code></Error></html>", "<Error></Error>", "<Error><Code>",
-                                         ""};
-    struct aws_error found;
-    (void)state;
-    assert_true(aws_error_parse(s3, strlen(s3), &found));
-    assert_true(aws_error_is(&found, "AuthorizationHeaderMalformed"));
-    assert_string_equal(found.region, "eu-west-1");
-    aws_error_clear(&found);
-    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
-        assert_false(aws_error_parse(others[i], strlen(others[i]), &found));
-        assert_false(aws_error_is(&found, "x"));
-    }
 }
 
 static int make_folder(void **state)
@@ -648,13 +517,7 @@ int main(void)
         cmocka_unit_test_setup(refused_keys_are_replaced_and_others_are_not, clean_environment),
         cmocka_unit_test_setup(keys_that_are_expired_when_they_come_are_an_error, clean_environment),
         cmocka_unit_test_setup(many_who_ask_at_once_cause_one_request, clean_environment),
-        cmocka_unit_test(a_process_that_is_cancelled_or_fails_gives_an_error),
-        cmocka_unit_test(a_command_is_split_as_a_shell_would),
-        cmocka_unit_test(profiles_are_read_as_other_tools_read_them),
         cmocka_unit_test(a_file_that_cannot_be_read_is_named),
-        cmocka_unit_test(answers_that_would_add_lines_to_a_request_are_refused),
-        cmocka_unit_test(times_are_read_in_every_spelling_that_occurs),
-        cmocka_unit_test(errors_of_s3_and_of_sts_are_both_understood),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }
