@@ -92,8 +92,8 @@ def plan(options):
     return {
         "four": [Case(f"four ranks, {views}", llama, 4, t, share=share) for views, share in (("disjoint", 0), ("overlapping", 0.5)) for t in both],
         "replicated": [Case("eight ranks, replicated", llama, 8, t, share=1) for t in both],
-        "many": [Case("eight ranks of many tensors, all of them", small, 8, "hot", share=1),
-                 Case("eight ranks of many tensors, an eighth of each", small, 8, "hot", splits_all=True)],
+        "many": [Case("eight ranks of many tensors, all of them", small, 8, "hot", share=1, is_known=True),
+                 Case("eight ranks of many tensors, an eighth of each", small, 8, "hot", splits_all=True, is_known=True)],
     }
 
 
