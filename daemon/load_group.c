@@ -9,9 +9,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/memory.h"
+#include "base/parallel.h"
 #include "device/plugin.h"
 #include "execute/collective.h"
 #include "load_log.h"
@@ -22,8 +24,7 @@
 enum {
     MAX_POLICY_CHARS = 512,
     WISH_CHARS = DIGEST_HEX_CHARS + DEVICE_NAME_CHARS + 2,
-    EXPLAIN_WAIT_MS =
-        500, /* for explains of the other ranks that were asked for at the same time; nobody waits 15 s for a plan */
+    EXPLAIN_WAIT_MS = 500, /* for explains of the other ranks, asked for at the same time; nobody waits 15 s for a plan */
 };
 
 struct team {
@@ -336,14 +337,19 @@ static struct lru *plan_cache(struct load_table *table)
     return table->group_plans;
 }
 
-static void plan_ticket(struct team *team, struct ticket_internal *internal)
+/* Whatever becomes of it is for the ticket to tell. */
+static int plan_ticket(void *data, size_t i, struct error *error)
 {
+    struct team *team = data;
+    struct ticket_internal *internal = team->tickets[i];
+    (void)error;
     struct plan_facts facts = ticket_facts(internal->ticket);
     facts.group = team->plan;
     facts.transport = &team->transport;
     plan_destroy(internal->plan);
     internal->plan = plan_build(internal->mapping, &internal->ticket->spec, &facts, &internal->error);
     internal->failed = internal->plan == NULL;
+    return 0;
 }
 
 static bool is_collective(const struct ticket_internal *internal)
@@ -376,14 +382,14 @@ static void plan_team(struct loop_work *work)
     struct team *team = (struct team *)work;
     const struct collective_facts facts = facts_of(team);
     uint64_t start_ns = clock_now_ns();
+    struct error nothing;
     if (!team->plan)
         team->plan = collective_plan_build(team->ranks, team->n_ranks, &facts);
     choose_transport(team);
+    parallel_run(team->n_tickets, (size_t)sysconf(_SC_NPROCESSORS_ONLN), plan_ticket, team, &nothing);
     bool runs = false;
-    for (size_t i = 0; i < team->n_tickets; i++) {
-        plan_ticket(team, team->tickets[i]);
+    for (size_t i = 0; i < team->n_tickets; i++)
         runs = runs || (team->tickets[i]->goal == GOAL_REPLICA && is_collective(team->tickets[i]));
-    }
     if (runs)
         team->collective = collective_create(team->table->services->engine, team->plan, team->transport.ops, team->devices,
                                              &team->open_error);
@@ -391,13 +397,6 @@ static void plan_team(struct loop_work *work)
 }
 
 /* --- the start ------------------------------------------------------------------------------------------------------ */
-
-static void refuse(struct team *team, size_t i, const struct error *error)
-{
-    struct ticket_internal *internal = team->tickets[i];
-    team->tickets[i] = NULL;
-    load_finish_ticket(internal, error);
-}
 
 static void go_without_transport(struct team *team, struct ticket_internal *internal)
 {
@@ -415,7 +414,8 @@ static void sort_out(struct team *team, size_t i)
     if (!internal->cancelled && !internal->failed)
         load_log_plan(internal->ticket);
     if (internal->cancelled || internal->failed || internal->goal == GOAL_PLAN) {
-        refuse(team, i, internal->failed ? &internal->error : NULL);
+        team->tickets[i] = NULL;
+        load_finish_ticket(internal, internal->failed ? &internal->error : NULL);
         return;
     }
     bool alone = !is_collective(internal) || !team->collective;

@@ -28,6 +28,7 @@ struct sweep {
     struct collective_plan *plan;
     size_t pieces_room, columns_room;
     size_t *next, *end; /* per rank: its next run of the file, and behind the last */
+    uint64_t *begins;   /* of the next run; UINT64_MAX = none is left */
     struct entry *cluster;
     size_t n_cluster, cluster_room;
     struct collective_columns *spans; /* scratch: unions */
@@ -220,18 +221,20 @@ static void finish_cluster(struct sweep *sweep)
         take_residual(sweep);
 }
 
+static void note_begin(struct sweep *sweep, size_t rank)
+{
+    size_t next = sweep->next[rank];
+    sweep->begins[rank] = next < sweep->end[rank] ? sweep->ranks[rank].mapping->runs[next].src_offset : UINT64_MAX;
+}
+
 /* The rank whose next run of the file begins first; n_ranks when none has any left. */
 static size_t find_first(const struct sweep *sweep)
 {
-    size_t first = sweep->n_ranks;
-    for (size_t i = 0; i < sweep->n_ranks; i++) {
-        if (sweep->next[i] == sweep->end[i])
-            continue;
-        uint64_t offset = sweep->ranks[i].mapping->runs[sweep->next[i]].src_offset;
-        if (first == sweep->n_ranks || offset < sweep->ranks[first].mapping->runs[sweep->next[first]].src_offset)
+    size_t first = 0;
+    for (size_t i = 1; i < sweep->n_ranks; i++)
+        if (sweep->begins[i] < sweep->begins[first])
             first = i;
-    }
-    return first;
+    return sweep->begins[first] < UINT64_MAX ? first : sweep->n_ranks;
 }
 
 static void sweep_file(struct sweep *sweep, size_t file)
@@ -240,10 +243,12 @@ static void sweep_file(struct sweep *sweep, size_t file)
     for (size_t i = 0; i < sweep->n_ranks; i++) {
         sweep->next[i] = sweep->ranks[i].mapping->file_first[file];
         sweep->end[i] = sweep->ranks[i].mapping->file_first[file + 1];
+        note_begin(sweep, i);
     }
     sweep->n_cluster = 0;
     for (size_t i; (i = find_first(sweep)) < sweep->n_ranks;) {
         const struct byte_run *run = &sweep->ranks[i].mapping->runs[sweep->next[i]++];
+        note_begin(sweep, i);
         if (sweep->n_cluster && run->src_offset >= end) {
             finish_cluster(sweep);
             sweep->n_cluster = 0;
@@ -262,6 +267,7 @@ void collective_pieces_build(const struct collective_rank *ranks, size_t n_ranks
     struct sweep sweep = {.ranks = ranks, .n_ranks = n_ranks, .cut = cut, .plan = plan};
     sweep.next = memory_alloc_array(n_ranks, sizeof *sweep.next);
     sweep.end = memory_alloc_array(n_ranks, sizeof *sweep.end);
+    sweep.begins = memory_alloc_array(n_ranks, sizeof *sweep.begins);
     for (size_t file = 0; file < plan->n_files; file++) {
         plan->file_first[file] = plan->n_pieces;
         sweep_file(&sweep, file);
@@ -269,6 +275,7 @@ void collective_pieces_build(const struct collective_rank *ranks, size_t n_ranks
     plan->file_first[plan->n_files] = plan->n_pieces;
     free(sweep.next);
     free(sweep.end);
+    free(sweep.begins);
     free(sweep.cluster);
     free(sweep.spans);
 }

@@ -362,6 +362,42 @@ static const struct artifact_table *build_table(struct resolver *resolver, const
     return table;
 }
 
+struct table_question {
+    struct resolver *resolver;
+    const char *identity;
+};
+
+static int find_or_build_table(void *data, void **found, struct error *error)
+{
+    const struct table_question *question = data;
+    struct resolver *resolver = question->resolver;
+    struct error *outer = resolver->error;
+    const struct artifact_table *table = header_cache_find_table(resolver->cache, question->identity, DIGEST_HEX_CHARS);
+    resolver->error = error;
+    if (!table)
+        table = build_table(resolver, question->identity);
+    resolver->error = outer;
+    *found = (struct artifact_table *)table;
+    return table ? 0 : -1;
+}
+
+static void ref_table(void *table)
+{
+    artifact_table_ref(table);
+}
+
+/* Ranks that start together would all read and parse the same headers. */
+static const struct artifact_table *get_table(struct resolver *resolver, const char *identity)
+{
+    static const struct resolving_ops ops = {find_or_build_table, ref_table};
+    struct table_question question = {resolver, identity};
+    void *table = NULL;
+    if (!resolver->cache || resolver->fresh)
+        return build_table(resolver, identity);
+    resolving_share(header_cache_resolving(resolver->cache), identity, &ops, &question, &table, resolver->error);
+    return table;
+}
+
 /* --- the whole --- */
 
 /* Takes the table and the resolver's source. */
@@ -389,14 +425,10 @@ static struct artifact *assemble(struct resolver *resolver, const struct artifac
 static struct artifact *resolve(struct resolver *resolver, const char *reference, const struct source_options *options)
 {
     char identity[DIGEST_HEX_CHARS + 1];
-    const struct artifact_table *table = NULL;
     if (source_open(reference, options, &resolver->source, resolver->error) < 0 || discover(resolver, options) < 0)
         return NULL;
     identify(resolver, identity);
-    if (resolver->cache && !resolver->fresh)
-        table = header_cache_find_table(resolver->cache, identity, DIGEST_HEX_CHARS);
-    if (!table)
-        table = build_table(resolver, identity);
+    const struct artifact_table *table = get_table(resolver, identity);
     if (!table)
         return NULL;
     find_manifest(resolver, options);
@@ -410,27 +442,37 @@ struct question {
     bool fresh;
 };
 
-static int answer(void *data, struct artifact **artifact, struct error *error)
+static int answer(void *data, void **found, struct error *error)
 {
     const struct question *question = data;
     struct resolver resolver = {.cache = question->cache, .fresh = question->fresh, .error = error};
-    *artifact = resolve(&resolver, question->reference, question->options);
+    struct artifact *artifact = resolve(&resolver, question->reference, question->options);
     source_unref(resolver.source);
     source_unref(resolver.index_source);
     manifest_unref(resolver.manifest);
     artifact_table_unref(resolver.hint);
     shard_index_destroy(resolver.index);
     free(resolver.index_json);
-    return *artifact ? 0 : -1;
+    *found = artifact;
+    return artifact ? 0 : -1;
+}
+
+static void ref_artifact(void *artifact)
+{
+    artifact_ref(artifact);
 }
 
 int artifact_resolve(const char *reference, const struct source_options *options, struct header_cache *cache, bool fresh,
                      struct artifact **artifact, struct error *error)
 {
+    static const struct resolving_ops ops = {answer, ref_artifact};
     struct question question = {reference, options, cache, fresh};
-    if (!cache || fresh || !source_is_remote(reference))
-        return answer(&question, artifact, error);
-    return resolving_share(header_cache_resolving(cache), reference, answer, &question, artifact, error);
+    void *found = NULL;
+    bool shares = cache && !fresh && source_is_remote(reference);
+    int failed = shares ? resolving_share(header_cache_resolving(cache), reference, &ops, &question, &found, error)
+                        : answer(&question, &found, error);
+    *artifact = found;
+    return failed;
 }
 
 struct artifact *artifact_ref(struct artifact *artifact)

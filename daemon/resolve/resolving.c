@@ -1,4 +1,4 @@
-/* One entry per reference, on the stack of the thread that resolves it. It is in the list only while that thread is at work,
+/* One entry per key, on the stack of the thread that resolves it. It is in the list only while that thread is at work,
  * so nobody is given an answer that was complete before they asked; the thread leaves after the last who waited for it. */
 #include "resolve/resolving.h"
 
@@ -8,14 +8,13 @@
 #include <string.h>
 
 #include "base/memory.h"
-#include "resolve/artifact.h"
 
 struct entry {
     struct entry *next;
-    const char *reference;
+    const char *key;
     size_t n_waiting;
     bool is_done;
-    struct artifact *artifact; /* NULL = the error */
+    void *found; /* NULL = the error */
     struct error error;
 };
 
@@ -43,21 +42,24 @@ void resolving_destroy(struct resolving *resolving)
 }
 
 /* Under the lock. */
-static int take_answer(const struct entry *entry, struct artifact **artifact, struct error *error)
+static int take_answer(const struct entry *entry, const struct resolving_ops *ops, void **found, struct error *error)
 {
-    *artifact = entry->artifact ? artifact_ref(entry->artifact) : NULL;
-    if (!*artifact)
+    *found = entry->found;
+    if (*found)
+        ops->ref(*found);
+    else
         *error = entry->error;
-    return *artifact ? 0 : -1;
+    return *found ? 0 : -1;
 }
 
 /* Under the lock, which is given up meanwhile. */
-static int wait_for(struct resolving *resolving, struct entry *entry, struct artifact **artifact, struct error *error)
+static int wait_for(struct resolving *resolving, struct entry *entry, const struct resolving_ops *ops, void **found,
+                    struct error *error)
 {
     entry->n_waiting++;
     while (!entry->is_done)
         pthread_cond_wait(&resolving->changed, &resolving->lock);
-    int result = take_answer(entry, artifact, error);
+    int result = take_answer(entry, ops, found, error);
     if (--entry->n_waiting == 0)
         pthread_cond_broadcast(&resolving->changed);
     return result;
@@ -72,36 +74,33 @@ static void remove_entry(struct resolving *resolving, const struct entry *entry)
 }
 
 /* Under the lock, which is given up meanwhile. */
-static int lead(struct resolving *resolving, const char *reference,
-                int (*resolve)(void *data, struct artifact **artifact, struct error *error), void *data,
-                struct artifact **artifact, struct error *error)
+static int lead(struct resolving *resolving, const char *key, const struct resolving_ops *ops, void *data, void **found,
+                struct error *error)
 {
-    struct entry entry = {.next = resolving->entries, .reference = reference};
+    struct entry entry = {.next = resolving->entries, .key = key};
     resolving->entries = &entry;
     pthread_mutex_unlock(&resolving->lock);
-    int failed = resolve(data, &entry.artifact, &entry.error);
+    int failed = ops->resolve(data, &entry.found, &entry.error);
     pthread_mutex_lock(&resolving->lock);
     remove_entry(resolving, &entry);
     entry.is_done = true;
     pthread_cond_broadcast(&resolving->changed);
     while (entry.n_waiting)
         pthread_cond_wait(&resolving->changed, &resolving->lock);
-    *artifact = entry.artifact; /* its reference is ours */
+    *found = entry.found; /* its reference is ours */
     if (failed)
         *error = entry.error;
     return failed;
 }
 
-int resolving_share(struct resolving *resolving, const char *reference,
-                    int (*resolve)(void *data, struct artifact **artifact, struct error *error), void *data,
-                    struct artifact **artifact, struct error *error)
+int resolving_share(struct resolving *resolving, const char *key, const struct resolving_ops *ops, void *data, void **found,
+                    struct error *error)
 {
     pthread_mutex_lock(&resolving->lock);
     struct entry *entry = resolving->entries;
-    while (entry && strcmp(entry->reference, reference) != 0)
+    while (entry && strcmp(entry->key, key) != 0)
         entry = entry->next;
-    int result =
-        entry ? wait_for(resolving, entry, artifact, error) : lead(resolving, reference, resolve, data, artifact, error);
+    int result = entry ? wait_for(resolving, entry, ops, found, error) : lead(resolving, key, ops, data, found, error);
     pthread_mutex_unlock(&resolving->lock);
     return result;
 }

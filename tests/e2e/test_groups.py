@@ -3,9 +3,10 @@ import re
 import subprocess
 import time
 
+import numpy as np
 import pytest
 
-from checkpoints import digest, digests
+from checkpoints import digest, digests, write
 from group_scene import COLUMNS, COUNTERS, ROWS, WORLD, Load, arrays, expected, group, load_all, slices, strategy  # noqa: F401
 from stage import CLI, ROOT, SANITIZED, MiB, soon
 
@@ -76,6 +77,16 @@ def test_ranks_that_want_the_same_share_one_replica(start, models, arrays):
     assert daemon.bytes_asked() - before <= total * 1.01 + 4 * MiB
     if not SANITIZED:
         assert daemon.resident("VmHWM") - daemon_before < 2 * total + 64 * MiB, "memory of one replica and staging"
+
+
+def test_ranks_that_start_together_read_the_headers_once(start, models):
+    write(models / "m", {f"t{i}": np.full(4, i, np.float32) for i in range(20000)})
+    daemon = start(**strategy())
+    size = sum(f.stat().st_size for f in models.glob("m/*.safetensors"))
+    before = daemon.bytes_asked()
+    reports = load_all(daemon, models, [group(r, world=8) for r in range(8)])
+    assert {r["executor"] for r in reports} == {"owner_file_collective"}
+    assert size <= daemon.bytes_asked() - before <= size * 1.2, "most of the file is its header"
 
 
 def test_a_group_that_saves_too_little_loads_as_each_rank_would(start, models, arrays):
