@@ -95,7 +95,7 @@ static void flaw_7_many_small_tensors_are_one_batch_and_waited_for_once(void **s
     (void)state;
     n_flushed = 0;
     counting.flush = count_flush;
-    open_team_of(&team, &host, MAX_RANKS, share, (struct tensors){SCENE_MAX_TENSORS, 64});
+    open_team_of(&team, &host, MAX_RANKS, share, (struct setting){SCENE_MAX_TENSORS, 64, 4 * MIB, 4});
     assert_true(team.plan->n_batches <= 2); /* of two files */
     start(&team, &counting);
     scene_wait(&team.scene);

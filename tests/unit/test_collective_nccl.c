@@ -15,7 +15,7 @@
 #include "observe/log.h"
 #include "tests/unit/collective_cases.h"
 
-enum { NEVER_ENDS = 0, SYSTEM_ERROR = 2, REMOTE_ERROR = 6 };
+enum { NEVER_ENDS = 0, SYSTEM_ERROR = 2, REMOTE_ERROR = 6, LAUNCH_FAILURE = 719 };
 
 static char plugin_folder[4096];
 static struct device_plugins plugins;
@@ -61,6 +61,15 @@ static int close_gpus(void **state)
     return 0;
 }
 
+/* What is on a broken GPU is given up, not freed. */
+static int close_broken_gpus(void **state)
+{
+    (void)state;
+    device_plugins_destroy(&plugins);
+    assert_int_equal(fake_nccl_counts().live, 0);
+    return 0;
+}
+
 /* What never ends is waited for until soon. A poll counts for 100 ms at most, so making communicators, which takes a few, is
  * not cut short by a busy machine. Where something else than the time is to end a wait it is late. */
 enum { SOON_MS = 600, LATE_MS = 60000 };
@@ -91,10 +100,7 @@ static void what_all_ranks_need_is_staged_once_and_broadcast(void **state)
 {
     const struct place *place = *state;
     struct team team;
-    open_team(&team, place, 4, share_all);
-    start(&team, place->transport);
-    scene_wait(&team.scene);
-    assert_in_place(&team, UINT32_MAX);
+    load_team(&team, place, 4, share_all);
     struct fake_nccl_counts counts = fake_nccl_counts();
     assert_int_equal(counts.sends, 0);
     assert_true(counts.broadcasts > 0 && counts.broadcasts % 4 == 0);
@@ -106,10 +112,7 @@ static void columns_of_several_ranks_are_sent(void **state)
 {
     const struct place *place = *state;
     struct team team;
-    open_team(&team, place, 4, share);
-    start(&team, place->transport);
-    scene_wait(&team.scene);
-    assert_in_place(&team, UINT32_MAX);
+    load_team(&team, place, 4, share);
     struct fake_nccl_counts counts = fake_nccl_counts();
     assert_true(counts.sends > 0 && counts.broadcasts > 0);
     assert_int_equal(counts.bytes, run_collective_counters(team.loads[0]->run)->peer_transfer_bytes);
@@ -138,31 +141,12 @@ static void what_an_owner_reads_for_others_is_not_overwritten_before_it_is_stage
     open_team(&team, place, 3, share_empty_pieces);
     for (size_t i = 0; i < team.plan->n_batches; i++)
         team.plan->batches[i].owner = 2;
-    fake_cuda_delay(2000);
+    fake_cuda_delay_on(2, 5000);
     start(&team, place->transport);
     scene_wait(&team.scene);
     fake_cuda_delay(0);
     assert_in_place(&team, UINT32_MAX);
     assert_int_equal(fake_nccl_counts().bytes, all_bytes);
-    close_team(&team);
-}
-
-/* The block that ends the last batch is one that nobody needs any more. */
-static void a_batch_that_does_not_end_is_in_place_when_its_ranks_are_done(void **state)
-{
-    const struct place *place = *state;
-    struct team team;
-    open_team(&team, place, 4, share_all);
-    struct view_item item = {"t.5", 3, 0, NULL};
-    struct view_spec view = {.items = &item, .n_items = 1, .align_bytes = 64};
-    struct load *other = load_create(&team.scene, &view, EXECUTOR_PREFERENCE_GENERIC_BYTE_RANGE, team.devices[0]);
-    for (size_t i = 0; i < team.plan->n_pieces; i++) /* one batch, and it is of all blocks */
-        team.plan->pieces[i].batch = 0;
-    start(&team, place->transport);
-    load_start(other);
-    scene_wait(&team.scene);
-    assert_in_place(&team, UINT32_MAX);
-    load_destroy(other);
     close_team(&team);
 }
 
@@ -214,10 +198,7 @@ static void assert_next_load_is_right(const struct place *place)
 {
     struct team team;
     size_t made = fake_nccl_counts().made;
-    open_team(&team, place, 4, share);
-    start(&team, place->transport);
-    scene_wait(&team.scene);
-    assert_in_place(&team, UINT32_MAX);
+    load_team(&team, place, 4, share);
     assert_int_equal(fake_nccl_counts().made, made + 4);
     close_team(&team);
 }
@@ -365,6 +346,23 @@ static void deliver_piece(struct transport *transport, uint32_t owner, uint32_t 
     assert_int_equal(transport_deliver(transport, &delivery, &error), 0);
 }
 
+/* A piece is on its way from rank 0 to rank 1. */
+struct piece {
+    struct transport *transport;
+    struct segment *segment;
+    unsigned char bytes[PIECE_BYTES];
+};
+
+static struct piece send_piece(uint64_t deadline_ms)
+{
+    struct piece piece = {.bytes = {1, 2, 3}};
+    struct error error;
+    assert_int_equal(open_two(&piece.transport, deadline_ms, &error), 0);
+    assert_int_equal(device_allocate(plugins.devices[1], PIECE_BYTES, &piece.segment, &error), 0);
+    deliver_piece(piece.transport, 0, 1, piece.segment, piece.bytes);
+    return piece;
+}
+
 static bool holds(struct segment *segment, const void *bytes)
 {
     struct error error;
@@ -401,59 +399,57 @@ static void what_an_owner_without_a_device_reads_arrives(void **state)
     segment_unref(segments[2]);
 }
 
-/* The same place of the same file is the same bytes within a batch; a broken transport forgets nothing of why. */
 static void after_an_error_a_transport_delivers_nothing(void **state)
 {
-    struct transport *transport;
-    struct segment *segment;
-    unsigned char bytes[PIECE_BYTES] = {1};
+    struct piece piece = send_piece(SOON_MS);
     struct error error;
     (void)state;
-    assert_int_equal(open_two(&transport, SOON_MS, &error), 0);
-    assert_int_equal(device_allocate(plugins.devices[1], PIECE_BYTES, &segment, &error), 0);
-    deliver_piece(transport, 0, 1, segment, bytes);
     fake_nccl_fail("kernel", 1, NEVER_ENDS);
-    assert_int_equal(transport_flush(transport, &error), -1);
+    assert_int_equal(transport_flush(piece.transport, &error), -1);
     assert_int_equal(error.code, ERROR_DEADLINE_EXCEEDED);
-    const struct transport_delivery delivery = {
-        .owner = 0, .rank = 1, .segment = segment, .src = bytes, .rows = {PIECE_BYTES, 1, PIECE_BYTES}};
-    assert_int_equal(transport_deliver(transport, &delivery, &error), -1);
+    const struct transport_delivery delivery = {.owner = 0, .rank = 1, .segment = piece.segment, .src = piece.bytes,
+                                                .rows = {PIECE_BYTES, 1, PIECE_BYTES}};
+    assert_int_equal(transport_deliver(piece.transport, &delivery, &error), -1);
     assert_string_equal(error.reason, "NCCL_TIMEOUT");
-    assert_int_equal(transport_flush(transport, &error), -1);
+    assert_int_equal(transport_flush(piece.transport, &error), -1);
     assert_int_equal(fake_nccl_counts().live, 0);
-    transport_close(transport);
-    segment_unref(segment);
+    transport_close(piece.transport);
+    segment_unref(piece.segment);
 }
 
 static void a_rank_that_is_gone_keeps_its_memory_until_nothing_is_on_its_way(void **state)
 {
-    struct transport *transport;
-    struct segment *segment;
-    unsigned char bytes[PIECE_BYTES] = {1};
+    struct piece piece = send_piece(LATE_MS);
     struct error error;
     (void)state;
-    assert_int_equal(open_two(&transport, LATE_MS, &error), 0);
-    assert_int_equal(device_allocate(plugins.devices[1], PIECE_BYTES, &segment, &error), 0);
-    deliver_piece(transport, 0, 1, segment, bytes);
-    segment_unref(segment);
-    assert_int_equal(transport_flush(transport, &error), 0);
+    segment_unref(piece.segment);
+    assert_int_equal(transport_flush(piece.transport, &error), 0);
     assert_int_equal(fake_nccl_counts().bytes, PIECE_BYTES);
-    transport_close(transport);
+    transport_close(piece.transport);
 }
 
 static void what_was_not_flushed_is_dropped_when_it_is_closed(void **state)
 {
-    struct transport *transport;
-    struct segment *segment;
-    unsigned char bytes[PIECE_BYTES] = {1};
+    struct piece piece = send_piece(LATE_MS);
+    (void)state;
+    segment_unref(piece.segment);
+    transport_close(piece.transport);
+    assert_int_equal(fake_nccl_counts().bytes, 0);
+}
+
+/* A GPU that has broken takes its ranks with it, not the daemon; the others' GPUs stay in service. */
+static void a_gpu_that_breaks_in_a_transfer_goes_out_of_service_alone(void **state)
+{
+    struct piece piece = send_piece(LATE_MS);
     struct error error;
     (void)state;
-    assert_int_equal(open_two(&transport, LATE_MS, &error), 0);
-    assert_int_equal(device_allocate(plugins.devices[1], PIECE_BYTES, &segment, &error), 0);
-    deliver_piece(transport, 0, 1, segment, bytes);
-    segment_unref(segment);
-    transport_close(transport);
-    assert_int_equal(fake_nccl_counts().bytes, 0);
+    fake_cuda_fail("cudaEventQuery", 3, LAUNCH_FAILURE, true);
+    assert_int_equal(transport_flush(piece.transport, &error), -1);
+    assert_int_equal(fake_nccl_counts().live, 0);
+    assert_true(device_check(plugins.devices[0], &error) != 0 || device_check(plugins.devices[1], &error) != 0);
+    assert_true(device_check(plugins.devices[0], &error) == 0 || device_check(plugins.devices[1], &error) == 0);
+    transport_close(piece.transport);
+    segment_unref(piece.segment);
 }
 
 /* --- the fake itself -------------------------------------------------------------------------------------------------- */
@@ -482,8 +478,7 @@ static int run_all(void)
                                 NCCL_TEST(columns_of_several_ranks_are_sent),
                                 NCCL_TEST(nothing_is_published_before_it_has_arrived),
                                 NCCL_TEST(what_an_owner_reads_for_others_is_not_overwritten_before_it_is_staged),
-                                NCCL_TEST(a_batch_that_does_not_end_is_in_place_when_its_ranks_are_done),
-                                NCCL_TEST(communicators_are_gone_before_a_rank_is_published),
+                                                        NCCL_TEST(communicators_are_gone_before_a_rank_is_published),
                                 NCCL_TEST(a_transport_is_not_closed_under_a_rank_that_still_loads),
                                 NCCL_TEST(a_transfer_that_hangs_is_aborted_when_the_deadline_is_over),
                                 NCCL_TEST(an_error_that_comes_up_later_aborts_all_ranks),
@@ -499,6 +494,7 @@ static int run_all(void)
                                 NCCL_TEST(after_an_error_a_transport_delivers_nothing),
                                 NCCL_TEST(a_rank_that_is_gone_keeps_its_memory_until_nothing_is_on_its_way),
                                 NCCL_TEST(what_was_not_flushed_is_dropped_when_it_is_closed),
+        cmocka_unit_test_setup_teardown(a_gpu_that_breaks_in_a_transfer_goes_out_of_service_alone, use_nccl, close_broken_gpus),
                             };
     int failed = cmocka_run_group_tests_name("loopback on GPUs", loopback, NULL, NULL);
     return failed + cmocka_run_group_tests_name("NCCL", nccl, NULL, NULL);

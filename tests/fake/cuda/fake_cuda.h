@@ -20,6 +20,7 @@ void fake_cuda_reset(void);
 void fake_cuda_fail(const char *function, uint64_t nth, int code, bool is_sticky);
 void fake_cuda_pause(bool paused); /* streams stop before their next operation */
 void fake_cuda_delay(uint64_t microseconds);
+void fake_cuda_delay_on(int device, uint64_t microseconds); /* only the operations of one device */
 uint64_t fake_cuda_calls(const char *function); /* NULL = all that can fail */
 
 struct fake_cuda_live { /* made and not yet ended */

@@ -15,6 +15,7 @@ static struct {
     bool is_enabled;
     int n_devices;
     uint64_t device_bytes, delay_us;
+    int delay_device; /* -1 = all */
     bool is_paused;
     pthread_cond_t resumed;
     char rule_function[NAME_CHARS]; /* "" = any */
@@ -29,7 +30,7 @@ static struct {
         uint64_t n_calls;
     } functions[MAX_FUNCTIONS];
     uint64_t n_calls;
-} fake = {.resumed = PTHREAD_COND_INITIALIZER, .stopped = PTHREAD_COND_INITIALIZER};
+} fake = {.delay_device = -1, .resumed = PTHREAD_COND_INITIALIZER, .stopped = PTHREAD_COND_INITIALIZER};
 
 static uint64_t number(const char *name, uint64_t otherwise)
 {
@@ -124,7 +125,7 @@ void fake_stream_step(int device)
     pthread_mutex_lock(&fake_lock);
     while (fake.is_paused)
         pthread_cond_wait(&fake.resumed, &fake_lock);
-    uint64_t delay_us = fake.delay_us;
+    uint64_t delay_us = fake.delay_device < 0 || fake.delay_device == device ? fake.delay_us : 0;
     bool is_any = !fake.rule_function[0];
     if (!is_any)
         apply_rule("stream", device);
@@ -209,11 +210,17 @@ void fake_cuda_pause(bool paused)
     pthread_mutex_unlock(&fake_lock);
 }
 
-void fake_cuda_delay(uint64_t microseconds)
+void fake_cuda_delay_on(int device, uint64_t microseconds)
 {
     pthread_mutex_lock(&fake_lock);
+    fake.delay_device = device;
     fake.delay_us = microseconds;
     pthread_mutex_unlock(&fake_lock);
+}
+
+void fake_cuda_delay(uint64_t microseconds)
+{
+    fake_cuda_delay_on(-1, microseconds);
 }
 
 uint64_t fake_cuda_calls(const char *function)
