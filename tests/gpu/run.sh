@@ -137,8 +137,20 @@ if timeout 300 "$copies" rates "${RATES_MIB:-1024}" >"$logs/T5" 2>&1; then
   row T5 passed "pinned $best GB/s; $(grep pageable "$logs/T5" | sed 's/ \+/ /g'); $(grep 'rows of *1024' "$logs/T5" | sed 's/ \+/ /g')"
 else row T5 FAILED "see $logs/T5"; fi
 
-row T6 skipped "the NCCL transport is not built"
-row T7 skipped "the NCCL transport is not built"
+# --- T6, T7: groups ---
+nccl=$build/tests/gpu/nccl
+if gcc -O2 -std=c17 -D_GNU_SOURCE -isystem "$include" -Idaemon -o "$nccl" tests/gpu/nccl.c "$build/libengine.a" "$cudart" -lpthread \
+  -ldl -lm 2>"$logs/T6"; then
+  for test in "T6 1" "T7 all"; do
+    read -r id gpus <<<"$test"
+    timeout 300 "$nccl" "$build/plugins" "$gpus" >"$logs/$id" 2>&1
+    case $? in
+      0) row $id passed "$(grep 'GPUs:' "$logs/$id")" ;;
+      77) row $id skipped "$(grep 'GPUs,' "$logs/$id")" ;;
+      *) row $id FAILED "see $logs/$id" ;;
+    esac
+  done
+else row T6 FAILED "tests/gpu/nccl.c does not compile, see $logs/T6"; row T7 FAILED "needs T6"; fi
 row T8 skipped "the plugin has no kernel of its own; copies are checked byte by byte in T2 and T9"
 
 # --- T9, T10 ---

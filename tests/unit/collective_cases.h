@@ -81,8 +81,7 @@ static void make_loads(struct team *team, view_fn *view_of)
             items[i] = (struct view_item){name, strlen(name), 2, slices[i]};
         }
         struct view_spec view = {.items = items, .n_items = team->scene.n_tensors, .align_bytes = 64};
-        team->loads[rank] =
-            load_create(&team->scene, &view, EXECUTOR_PREFERENCE_GENERIC_BYTE_RANGE, team->devices[rank]);
+        team->loads[rank] = load_create(&team->scene, &view, EXECUTOR_PREFERENCE_GENERIC_BYTE_RANGE, team->devices[rank]);
     }
 }
 
@@ -109,7 +108,8 @@ static void plan_jointly(struct team *team, uint64_t batch_bytes)
     }
 }
 
-static void open_team_of(struct team *team, const struct place *place, uint32_t n_ranks, view_fn *view_of, struct setting setting)
+static void open_team_of(struct team *team, const struct place *place, uint32_t n_ranks, view_fn *view_of,
+                         struct setting setting)
 {
     *team = (struct team){.n_ranks = n_ranks};
     scene_init(&team->scene, 5, 8 * MIB, setting.n_threads, 0);

@@ -144,8 +144,10 @@ static void look_and_close(struct transport *transport)
 /* Whoever waits for a peer must not make other loads wait: no function of a transport has the engine's lock. */
 static void flaw_4_a_transport_that_hangs_holds_up_no_other_load(void **state)
 {
-    static const struct transport_ops watching = {.name = "watching", .caps = {.host_memory = true},
-                                                  .deliver = look_and_deliver, .flush = look_and_flush,
+    static const struct transport_ops watching = {.name = "watching",
+                                                  .caps = {.host_memory = true},
+                                                  .deliver = look_and_deliver,
+                                                  .flush = look_and_flush,
                                                   .close = look_and_close};
     struct team team;
     (void)state;

@@ -407,8 +407,8 @@ static void after_an_error_a_transport_delivers_nothing(void **state)
     fake_nccl_fail("kernel", 1, NEVER_ENDS);
     assert_int_equal(transport_flush(piece.transport, &error), -1);
     assert_int_equal(error.code, ERROR_DEADLINE_EXCEEDED);
-    const struct transport_delivery delivery = {.owner = 0, .rank = 1, .segment = piece.segment, .src = piece.bytes,
-                                                .rows = {PIECE_BYTES, 1, PIECE_BYTES}};
+    const struct transport_delivery delivery = {
+        .owner = 0, .rank = 1, .segment = piece.segment, .src = piece.bytes, .rows = {PIECE_BYTES, 1, PIECE_BYTES}};
     assert_int_equal(transport_deliver(piece.transport, &delivery, &error), -1);
     assert_string_equal(error.reason, "NCCL_TIMEOUT");
     assert_int_equal(transport_flush(piece.transport, &error), -1);
@@ -478,7 +478,7 @@ static int run_all(void)
                                 NCCL_TEST(columns_of_several_ranks_are_sent),
                                 NCCL_TEST(nothing_is_published_before_it_has_arrived),
                                 NCCL_TEST(what_an_owner_reads_for_others_is_not_overwritten_before_it_is_staged),
-                                                        NCCL_TEST(communicators_are_gone_before_a_rank_is_published),
+                                NCCL_TEST(communicators_are_gone_before_a_rank_is_published),
                                 NCCL_TEST(a_transport_is_not_closed_under_a_rank_that_still_loads),
                                 NCCL_TEST(a_transfer_that_hangs_is_aborted_when_the_deadline_is_over),
                                 NCCL_TEST(an_error_that_comes_up_later_aborts_all_ranks),
@@ -494,7 +494,8 @@ static int run_all(void)
                                 NCCL_TEST(after_an_error_a_transport_delivers_nothing),
                                 NCCL_TEST(a_rank_that_is_gone_keeps_its_memory_until_nothing_is_on_its_way),
                                 NCCL_TEST(what_was_not_flushed_is_dropped_when_it_is_closed),
-        cmocka_unit_test_setup_teardown(a_gpu_that_breaks_in_a_transfer_goes_out_of_service_alone, use_nccl, close_broken_gpus),
+                                cmocka_unit_test_setup_teardown(a_gpu_that_breaks_in_a_transfer_goes_out_of_service_alone,
+                                                                use_nccl, close_broken_gpus),
                             };
     int failed = cmocka_run_group_tests_name("loopback on GPUs", loopback, NULL, NULL);
     return failed + cmocka_run_group_tests_name("NCCL", nccl, NULL, NULL);

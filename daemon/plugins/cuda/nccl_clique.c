@@ -103,9 +103,9 @@ static int await(const struct nccl_clique *clique, poll_fn *poll, const char *wh
 /* --- abort ---------------------------------------------------------------------------------------------------------- */
 
 /* Until nothing that was launched on it runs any more. */
-static void rest(const struct nccl_clique *clique, const struct nccl_member *member)
+static void rest(const struct nccl_member *member)
 {
-    struct cuda_patience patience = cuda_patience_begin(clique->deadline_ns);
+    struct cuda_patience patience = cuda_patience_begin(member->device->base.patience_ns);
     struct error error;
     if (!member->event || cuda_enter(member->device, &error))
         return;
@@ -119,7 +119,7 @@ static void rest(const struct nccl_clique *clique, const struct nccl_member *mem
         cuda_retire(member->device, &error, "an aborted transfer between GPUs did not come to rest on it");
 }
 
-static void abort_all(struct nccl_clique *clique)
+void nccl_clique_abort(struct nccl_clique *clique)
 {
     clique->is_broken = true;
     for (size_t i = 0; i < clique->n_members; i++)
@@ -127,7 +127,7 @@ static void abort_all(struct nccl_clique *clique)
             clique->nccl->abort(clique->members[i].comm);
     for (size_t i = 0; i < clique->n_members; i++) {
         clique->members[i].comm = NULL;
-        rest(clique, &clique->members[i]);
+        rest(&clique->members[i]);
     }
 }
 
@@ -197,7 +197,7 @@ struct nccl_clique *nccl_clique_create(struct cuda_device **devices, size_t n_de
     if (result == 0 && make_communicators(clique, error) == 0)
         return clique;
     if (clique->nccl)
-        abort_all(clique);
+        nccl_clique_abort(clique);
     nccl_clique_destroy(clique);
     return NULL;
 }
@@ -215,7 +215,7 @@ static void end_communicators(struct nccl_clique *clique)
 {
     struct error error;
     if (finalize_all(clique, &error)) {
-        abort_all(clique);
+        nccl_clique_abort(clique);
         return;
     }
     for (size_t i = 0; i < clique->n_members; i++)
@@ -317,7 +317,7 @@ static int set_events(const struct nccl_clique *clique, struct error *error)
     return 0;
 }
 
-static int run_groups(const struct nccl_clique *clique, const struct nccl_move *moves, size_t n_moves, struct error *error)
+int nccl_clique_run(const struct nccl_clique *clique, const struct nccl_move *moves, size_t n_moves, struct error *error)
 {
     for (size_t i = 0; i < n_moves;) {
         size_t n = 0; /* whole pieces: one that is broadcast is one operation */
@@ -328,12 +328,4 @@ static int run_groups(const struct nccl_clique *clique, const struct nccl_move *
         i += n;
     }
     return set_events(clique, error) ? -1 : await(clique, poll_transfer, "a transfer", error);
-}
-
-int nccl_clique_run(struct nccl_clique *clique, const struct nccl_move *moves, size_t n_moves, struct error *error)
-{
-    if (run_groups(clique, moves, n_moves, error) == 0)
-        return 0;
-    abort_all(clique);
-    return -1;
 }

@@ -59,9 +59,10 @@ struct nccl_move { /* a piece that lies on one member to another, or to itself *
 /* Takes the devices' array. Fails within the deadline; then nothing of it is left. */
 struct nccl_clique *nccl_clique_create(struct cuda_device **devices, size_t n_devices, uint64_t deadline_ns,
                                        struct error *error);
-/* The moves of one piece follow each other, by `to`. They are done when it returns 0; else the clique is broken, and no
- * communicator of it writes anywhere any more. */
-int nccl_clique_run(struct nccl_clique *clique, const struct nccl_move *moves, size_t n_moves, struct error *error);
+/* The moves of one piece follow each other, by `to`. They are done when it returns 0; else the clique has to be aborted. */
+int nccl_clique_run(const struct nccl_clique *clique, const struct nccl_move *moves, size_t n_moves, struct error *error);
+/* For good. When it returns none of its communicators is left, or writes anywhere any more. */
+void nccl_clique_abort(struct nccl_clique *clique);
 void nccl_clique_destroy(struct nccl_clique *clique); /* accepts NULL and half-built */
 
 /* --- batches ------------------------------------------------------------------------------------------------------------

@@ -145,6 +145,7 @@ static int run_batch(struct nccl_state *state, struct error *error)
         return 0;
     if (nccl_batch_land(state->flushed, error) == 0 && nccl_clique_run(state->clique, moves, n_moves, error) == 0)
         return 0;
+    nccl_clique_abort(state->clique);
     note_broken(state, error);
     return -1;
 }
