@@ -146,6 +146,19 @@ def test_a_second_load_asks_only_whether_it_is_still_the_same(fake, store_daemon
     assert report.code == 0 and report.report["from_replica"] and not placed.reads()
 
 
+def test_a_second_resolve_asks_for_what_proves_freshness_and_no_more(fake, store_daemon, scheme):
+    placed = place(fake, scheme, *llama())
+    daemon = store_daemon()
+    first = daemon.cli.json("inspect", placed.reference)
+    fake.journal.clear()
+    assert daemon.cli.json("inspect", placed.reference)["identity"] == first["identity"]
+    asked = fake.requests()
+    if scheme == "http":  # of each file whether it is the same, and whether there is a manifest now
+        assert sorted(entry["status"] for entry in asked) == [304] * 5 + [404], asked
+    else:
+        assert len(asked) == 1 and not asked[0]["range"], "the listing, or what the revision is"
+
+
 def test_a_slice_reads_little_more_than_it_needs(fake, store_daemon, scheme):
     placed = place(fake, scheme, {"w": noise(1).reshape(-1)[:4 * MiB], "v": noise(2)})
     daemon = store_daemon()
