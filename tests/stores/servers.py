@@ -34,7 +34,7 @@ class Server:
 
     def call(self, *command, **options):
         with open(self.folder / "log", "ab") as log:
-            return subprocess.run([str(part) for part in command], check=True, stdin=subprocess.DEVNULL, stderr=log,
+            return subprocess.run([str(part) for part in command], check=options.pop("check", True), stdin=subprocess.DEVNULL, stderr=log,
                                   stdout=options.pop("stdout", log), timeout=120, **options)
 
     def ready(self, url, seconds=60, statuses=(200, 400, 403, 404), context=None):
@@ -259,6 +259,15 @@ def ceph(folder, session_tokens):
     """A monitor, one OSD in memory and the S3 gateway. With session tokens it answers AccessDenied where it says
     SignatureDoesNotMatch without, and only with them are tokens looked at: both are worth a run."""
     server = Server(folder, f"ceph-{session_tokens}")
+    try:
+        _start_ceph(server, session_tokens)
+    except BaseException:
+        server.stop()
+        raise
+    return server
+
+
+def _start_ceph(server, session_tokens):
     for name in ("mon", "osd", "rgw", "run", "mgr"):
         (server.folder / name).mkdir()
     fsid, osd = str(uuid.uuid4()), str(uuid.uuid4())
@@ -268,7 +277,10 @@ def ceph(folder, session_tokens):
     server.call("monmaptool", "--create", "--clobber", "--addv", "a", f"[v1:127.0.0.1:{mon}]", "--fsid", fsid, server.folder / "monmap")
     server.call("ceph-mon", *conf, "--mkfs", "-i", "a", "--monmap", server.folder / "monmap")
     server.spawn("ceph-mon", *conf, "-i", "a", "-f")
-    server.call("ceph", *conf, "--connect-timeout", "30", "osd", "new", osd)
+    for left in range(9, -1, -1):  # a monitor that has just begun may answer "not permitted"
+        if server.call("ceph", *conf, "--connect-timeout", "30", "osd", "new", osd, check=left == 0).returncode == 0:
+            break
+        time.sleep(0.5)
     _start_osd(server, conf, osd)
     server.spawn("radosgw", *conf, "-n", "client.rgw.a", "-f")
     server.urls["s3"] = f"http://127.0.0.1:{rgw}"
@@ -277,18 +289,17 @@ def ceph(folder, session_tokens):
     server.call(*admin, "user", "create", "--uid", "t", "--display-name", "t", "--access-key", server.keys[0], "--secret-key", server.keys[1])
     server.call(*admin, "caps", "add", "--uid", "t", "--caps=roles=*;user-policy=*")
     server.admin = admin
-    return server
 
 
 def _start_osd(server, conf, osd, tries=5):
-    """Its start can lose a race ("wrong fsid"): it is tried again."""
+    """Its start can lose a race ("wrong fsid", "not permitted"): it is tried again."""
     for _ in range(tries):
         shutil.rmtree(server.folder / "osd")
         (server.folder / "osd").mkdir()
         server.call("ceph-osd", *conf, "-i", "0", "--mkfs", "--osd-uuid", osd)
         process = server.spawn("ceph-osd", *conf, "-i", "0", "-f")
         for _ in range(200):
-            state = server.call("ceph", *conf, "osd", "stat", stdout=subprocess.PIPE).stdout
+            state = server.call("ceph", *conf, "osd", "stat", stdout=subprocess.PIPE, check=False).stdout
             if b" 1 up" in state:
                 return
             if process.poll() is not None:
