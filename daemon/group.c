@@ -116,6 +116,13 @@ static void dissolve(struct group *group, const char *action, const char *proble
         remove_group(group);
 }
 
+static bool has_terms(const struct group *group, const struct group_terms *terms)
+{
+    unsigned char digest[DIGEST_BYTES];
+    digest_terms(terms, digest);
+    return memcmp(digest, group->digest, sizeof digest) == 0;
+}
+
 /* "group_assemble_timeout:missing=1,3" */
 static void describe_missing(const struct group *group, char problem[GROUP_PROBLEM_CHARS])
 {
@@ -181,6 +188,16 @@ static struct group *find_group(const struct group_table *table, const struct gr
     return NULL;
 }
 
+/* The one that assembles; not one of ranks that are all excused and would have meant another. */
+static struct group *find_assembling(const struct group_table *table, const struct group_terms *terms)
+{
+    struct group *group = find_group(table, terms, ASSEMBLING);
+    if (!group || group->n_present > 0 || has_terms(group, terms))
+        return group;
+    remove_group(group);
+    return NULL;
+}
+
 static enum slot_state slot_state(const struct group *group, uint32_t rank)
 {
     return rank < group->world_size ? group->slots[rank].state : SLOT_ENDED;
@@ -223,10 +240,8 @@ static int mismatch(const struct group *group, uint32_t rank, const char *field,
 
 static int check_terms(const struct group *group, const struct group_terms *terms, uint32_t rank, struct error *error)
 {
-    unsigned char digest[DIGEST_BYTES];
     char own[16], theirs[16];
-    digest_terms(terms, digest);
-    if (memcmp(digest, group->digest, sizeof digest) == 0)
+    if (has_terms(group, terms))
         return 0;
     snprintf(own, sizeof own, "%" PRIu32, terms->world_size);
     snprintf(theirs, sizeof theirs, "%" PRIu32, group->world_size);
@@ -290,7 +305,7 @@ static void occupy(struct group *group, uint32_t rank, struct slot slot)
 enum group_answer group_join(struct group_table *table, const struct group_terms *terms, struct group_member *member,
                              char problem[GROUP_PROBLEM_CHARS], struct error *error)
 {
-    struct group *running = find_group(table, terms, RUNNING), *group = find_group(table, terms, ASSEMBLING);
+    struct group *running = find_group(table, terms, RUNNING), *group = find_assembling(table, terms);
     enum group_answer answer = GROUP_JOINED;
     assert(!member->group && member->rank < terms->world_size);
     if (running && member->rank < running->world_size)
@@ -319,7 +334,7 @@ enum group_answer group_join(struct group_table *table, const struct group_terms
 void group_excuse(struct group_table *table, const struct group_terms *terms, const struct group_member *member)
 {
     uint32_t rank = member->rank;
-    struct group *group = find_group(table, terms, ASSEMBLING), *missed = find_missed(table, terms, rank);
+    struct group *group = find_assembling(table, terms), *missed = find_missed(table, terms, rank);
     struct group *running = find_group(table, terms, RUNNING);
     char problem[GROUP_PROBLEM_CHARS];
     struct error error;
@@ -339,7 +354,7 @@ void group_excuse(struct group_table *table, const struct group_terms *terms, co
 
 void group_decline(struct group_table *table, const struct group_terms *terms, uint32_t rank, const char *why)
 {
-    struct group *group = find_group(table, terms, ASSEMBLING), *missed = find_missed(table, terms, rank);
+    struct group *group = find_assembling(table, terms), *missed = find_missed(table, terms, rank);
     char problem[GROUP_PROBLEM_CHARS];
     struct error error;
     if (!group && missed) {

@@ -317,6 +317,16 @@ static void an_excused_rank_is_not_missing(void **state)
     assert_null(group_find(scene->complete, 1));
 }
 
+static void excused_ranks_do_not_bind_those_who_mean_another_group(void **state)
+{
+    struct scene *scene = *state;
+    group_excuse(scene->table, &scene->terms, &scene->members[1]);
+    scene->terms.world_size = 2;
+    assert_int_equal(join(scene, 0), GROUP_JOINED);
+    assert_int_equal(join(scene, 1), GROUP_JOINED);
+    assert_int_equal(scene->n_complete, 1);
+}
+
 static void a_group_in_which_everybody_is_excused_is_nothing(void **state)
 {
     struct scene *scene = *state;
@@ -386,6 +396,7 @@ int main(void)
         TEST(a_rank_that_left_a_running_group_is_told_that_it_is_late),
         TEST(a_group_id_is_free_again_for_ranks_that_have_ended),
         TEST(an_excused_rank_is_not_missing),
+        TEST(excused_ranks_do_not_bind_those_who_mean_another_group),
         TEST(a_group_in_which_everybody_is_excused_is_nothing),
         TEST(a_rank_that_declines_frees_those_who_wait_and_those_to_come),
         TEST(a_running_group_can_be_dissolved_for_all_but_one),

@@ -186,6 +186,31 @@ static void a_transport_that_cannot_be_opened_leaves_every_rank_its_own_plan(voi
     }
 }
 
+/* The joint plan of two ranks that were loaded and dropped again; the caller unrefs it. */
+static struct collective_plan *plan_once(struct group_stage *group)
+{
+    struct stage_client clients[2];
+    for (uint32_t rank = 0; rank < 2; rank++)
+        send(group, &clients[rank], rank, 2, NULL);
+    stage_run(&group->stage);
+    struct collective_plan *plan = collective_plan_ref(clients[0].ticket->plan->group);
+    for (uint32_t rank = 0; rank < 2; rank++)
+        assert_loaded(&clients[rank], rank);
+    return plan;
+}
+
+static void as_many_joint_plans_are_kept_as_the_configuration_says(void **state)
+{
+    struct group_stage *group = *state;
+    for (uint64_t n_kept = 0; n_kept <= 1; n_kept++) {
+        group->stage.config.engine.strategy.owner_file_collective_planner_cache_entries = n_kept;
+        struct collective_plan *first = plan_once(group), *second = plan_once(group);
+        assert_int_equal(first == second, n_kept == 1);
+        collective_plan_unref(first);
+        collective_plan_unref(second);
+    }
+}
+
 /* --- retries -------------------------------------------------------------------------------------------------------- */
 
 /* Rank 0 of 2, which then waits for the other one. */
@@ -367,6 +392,7 @@ int main(void)
         TEST(a_group_uses_the_transport_that_the_configuration_names),
         TEST(among_equals_auto_takes_the_loopback),
         TEST(a_transport_that_cannot_be_opened_leaves_every_rank_its_own_plan),
+        TEST(as_many_joint_plans_are_kept_as_the_configuration_says),
         TEST(the_same_request_again_waits_for_the_same_result),
         TEST(whoever_else_claims_the_rank_is_refused),
         TEST(the_same_attempt_with_another_view_is_refused),
