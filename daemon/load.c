@@ -18,6 +18,7 @@
 #include "load_group.h"
 #include "load_log.h"
 #include "load_private.h"
+#include "load_team.h"
 #include "observe/log.h"
 
 enum { PROGRESS_MS = 100 };
@@ -190,7 +191,7 @@ static void run_done(struct run *run, void *data, const struct error *error)
                           run_report(run));
     }
     if (load->team)
-        load_group_run_done(load);
+        load_team_run_done(load);
     else
         load_commit(load);
 }

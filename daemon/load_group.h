@@ -28,9 +28,10 @@ void load_group_destroy_table(struct load_table *table);
 bool load_group_is_wanted(const struct ticket_internal *internal);
 /* After a plan was made: true when the ticket is taken care of, false when it goes on alone. */
 bool load_group_enter(struct ticket_internal *internal);
-void load_group_release(struct ticket_internal *internal); /* the ticket ends */
+void load_group_release(struct ticket_internal *internal);                      /* the ticket ends */
 struct ticket_internal *load_group_take_echo(struct ticket_internal *internal); /* NULL when there is none left */
 void load_group_drop_echo(struct ticket_internal *internal);                    /* if it is one */
-void load_group_run_done(struct load *load);               /* load->team is not NULL */
+/* It is planned again, as one rank alone; so are its echoes. */
+void load_group_go_without(struct ticket_internal *internal, const char *problem);
 
 #endif

@@ -3,6 +3,8 @@
 #ifndef LOAD_PRIVATE_H
 #define LOAD_PRIVATE_H
 
+#include <stddef.h>
+
 #include "group.h"
 #include "load.h"
 #include "resolve/lru.h"
@@ -37,14 +39,14 @@ struct ticket_internal {
     struct mapping *mapping;   /* owned until a load or the end takes it */
     struct plan *plan;         /* owned, likewise */
     uint64_t submitted_ns;
-    struct group_member member; /* in a group while ASSEMBLING, and then until the end */
-    uint64_t assembling_ns;     /* since when */
-    char attempt[DIGEST_HEX_CHARS + 1]; /* of the member: who sent it, and what it asks for */
-    struct ticket_internal *echoes;     /* the same request, sent again: they get what this one gets */
-    struct ticket_internal *echo_of;    /* while ECHO */
+    struct group_member member;              /* in a group while ASSEMBLING, and then until the end */
+    uint64_t assembling_ns;                  /* since when */
+    char attempt[DIGEST_HEX_CHARS + 1];      /* of the member: who sent it, and what it asks for */
+    struct ticket_internal *echoes;          /* the same request, sent again: they get what this one gets */
+    struct ticket_internal *echo_of;         /* while ECHO */
     char group_problem[GROUP_PROBLEM_CHARS]; /* why it does without its group; "" = nothing is known */
-    struct load *load;            /* while WAITING */
-    struct ticket_internal *next; /* of the same load, or the next echo */
+    struct load *load;                       /* while WAITING */
+    struct ticket_internal *next;            /* of the same load, or the next echo */
 };
 
 enum load_state { LOAD_RUNNING, LOAD_COMMITTING };
@@ -78,6 +80,11 @@ struct load_table {
     struct lru *group_plans; /* joint plans of the last groups */
     uint64_t group_plans_cap;
 };
+
+static inline struct ticket_internal *load_group_ticket(struct group_member *member)
+{
+    return (struct ticket_internal *)((char *)member - offsetof(struct ticket_internal, member));
+}
 
 /* Ends a ticket: with an error, CANCELLED if it was cancelled, or without a replica. */
 void load_finish_ticket(struct ticket_internal *internal, const struct error *error);

@@ -1,10 +1,9 @@
 /* Who is in a group, who is told what, and when. Members are plain structs; nothing is loaded.
  *
  * Seven things that went wrong in an older system's groups, and what shows that they do not here:
- *   1 a second joiner of a rank counted as the first   flaw_1 below; test_load_group.c: whoever_else_claims_the_rank_is_refused
- *   2 only the first one's world size counted          flaw_2 below
- *   3 followers waited for their leader for ever       flaw_3 below
- *   4 a hanging transport could not be given up        test_collective.c: flaw_4
+ *   1 a second joiner of a rank counted as the first   flaw_1 below; test_load_group.c:
+ * whoever_else_claims_the_rank_is_refused 2 only the first one's world size counted          flaw_2 below 3 followers waited
+ * for their leader for ever       flaw_3 below 4 a hanging transport could not be given up        test_collective.c: flaw_4
  *   5 every rank had a timer of its own                flaw_5 below
  *   6 a group was freed while others still held it     flaw_6 below
  *   7 thousands of small sends, each waited for        test_collective.c: flaw_7 */
@@ -28,7 +27,7 @@ struct scene {
     struct group_member members[MAX_RANKS];
     struct group *complete; /* the group of the last `complete` */
     int n_complete, n_dissolved;
-    bool joins_again; /* whoever is dissolved */
+    bool joins_again;                              /* whoever is dissolved */
     char problems[MAX_RANKS][GROUP_PROBLEM_CHARS]; /* by rank */
     char late[GROUP_PROBLEM_CHARS];
     struct error error;

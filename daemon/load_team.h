@@ -1,0 +1,15 @@
+/* A team: the tickets of a group that is complete. They are planned jointly, run as one collective, and commit together.
+ * Loop thread only. */
+#ifndef LOAD_TEAM_H
+#define LOAD_TEAM_H
+
+#include "group.h"
+
+struct load;
+struct load_table;
+
+/* Every rank is here. What may not take part goes its own way; the others start together. */
+void load_team_gather(struct load_table *table, struct group *group);
+void load_team_run_done(struct load *load); /* load->team is not NULL */
+
+#endif
