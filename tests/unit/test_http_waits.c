@@ -9,35 +9,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/crc.h"
-#include "source/http/http.h"
-#include "tests/support/http_script.h"
+#include "tests/support/http_scene.h"
 
 #include <cmocka.h>
-
-enum { OBJECT_BYTES = 300000, OFFSET = 1000, BYTES = 200000, PART = 60000, MINUTE_MS = 60000 };
-
-typedef void play_fn(struct http_script_peer *peer, const struct http_script_request *request, void *data);
-
-static struct scene {
-    unsigned char object[OBJECT_BYTES], bytes[BYTES];
-    struct http_engine *engine;
-    struct http_script *script;
-    play_fn *plays[4], *others; /* of the first requests; of the rest, NULL = served well */
-    char url[HTTP_SCRIPT_URL_CHARS];
-    struct error error;
-    atomic_int n_gone, is_cancelled;
-} scene;
-
-static void play(struct http_script_peer *peer, const struct http_script_request *request, void *data)
-{
-    struct scene *self = data;
-    play_fn *fn = request->number < 4 && self->plays[request->number] ? self->plays[request->number] : self->others;
-    if (fn)
-        fn(peer, request, data);
-    else
-        http_script_send_range(peer, request, UINT64_MAX);
-}
 
 /* Only the one patience that a test is about is short: the others must not be what ends it. */
 static struct http_engine_options patient(void)
@@ -50,69 +24,14 @@ static struct http_engine_options patient(void)
                                         .progress_timeout_ms = 10 * MINUTE_MS};
 }
 
-static void open_scene_with(struct http_engine_options options)
-{
-    struct error error = {0};
-    for (size_t i = 0; i < OBJECT_BYTES; i++)
-        scene.object[i] = (unsigned char)(i * 31 + i / 253);
-    if (http_engine_create(&options, &scene.engine, &error))
-        fail_msg("%s", error.message);
-    scene.script = http_script_start(
-        &(struct http_script_options){.play = play, .data = &scene, .object = scene.object, .object_bytes = OBJECT_BYTES});
-    http_script_url(scene.script, "/bucket/o", scene.url);
-}
-
-static int open_scene(void **state)
-{
-    (void)state;
-    memset(&scene, 0, sizeof scene);
-    return 0;
-}
-
-static int close_scene(void **state)
-{
-    (void)state;
-    http_engine_destroy(scene.engine);
-    http_script_stop(scene.script);
-    return 0;
-}
-
-static bool is_cancelled(void *data)
-{
-    return atomic_load((atomic_int *)data) != 0;
-}
-
-static int read_into(unsigned char *bytes, struct error *error)
-{
-    struct cancel cancel = {.is_set = is_cancelled, .data = &scene.is_cancelled};
-    struct iovec iov = {bytes, BYTES};
-    struct http_range range = {.url = scene.url,
-                               .name = "o",
-                               .offset = OFFSET,
-                               .iov = &iov,
-                               .n_iov = 1,
-                               .object_bytes = OBJECT_BYTES,
-                               .cancel = &cancel};
-    return http_read_range(scene.engine, &range, error);
-}
-
-static void assert_read(void)
-{
-    if (read_into(scene.bytes, &scene.error))
-        fail_msg("%s", scene.error.message);
-    assert_memory_equal(scene.bytes, scene.object + OFFSET, BYTES);
-}
-
 static void assert_fails(enum error_code code, const char *reason)
 {
-    assert_int_equal(read_into(scene.bytes, &scene.error), -1);
-    if (scene.error.code != code || strcmp(scene.error.reason, reason) != 0)
-        fail_msg("%s %s: %s", error_code_name(scene.error.code), scene.error.reason, scene.error.message);
+    assert_true(http_scene_fails(code, reason));
 }
 
 static void say_nothing(struct http_script_peer *peer, const struct http_script_request *request, void *data)
 {
-    struct scene *self = data;
+    struct http_scene *self = data;
     (void)request;
     if (http_script_wait_gone(peer))
         atomic_fetch_add(&self->n_gone, 1);
@@ -128,7 +47,7 @@ static void send_part_and_stop(struct http_script_peer *peer, const struct http_
 static uint64_t requests_sent(void)
 {
     struct http_statistics statistics;
-    http_engine_statistics(scene.engine, NULL, &statistics);
+    http_engine_statistics(http_scene.engine, NULL, &statistics);
     return statistics.requests;
 }
 
@@ -138,12 +57,12 @@ static void a_peer_that_says_nothing_is_left_for_another(void **state)
     (void)state;
     options.first_byte_timeout_ms = 200;
     options.max_tries = 20;
-    scene.plays[0] = say_nothing;
-    open_scene_with(options);
-    assert_read();
+    http_scene.plays[0] = say_nothing;
+    http_scene_start(options);
+    assert_true(http_scene_has_read());
     assert_true(requests_sent() >= 2);
-    assert_true(http_script_connections(scene.script) >= 2);
-    while (atomic_load(&scene.n_gone) == 0)
+    assert_true(http_script_connections(http_scene.script) >= 2);
+    while (atomic_load(&http_scene.n_gone) == 0)
         http_script_rest(1);
 }
 
@@ -152,8 +71,8 @@ static void peers_that_say_nothing_are_an_error_after_the_last_try(void **state)
     struct http_engine_options options = patient();
     (void)state;
     options.first_byte_timeout_ms = 20;
-    scene.others = say_nothing;
-    open_scene_with(options);
+    http_scene.others = say_nothing;
+    http_scene_start(options);
     assert_fails(ERROR_UNAVAILABLE, "FIRST_BYTE_TIMEOUT");
     assert_int_equal(requests_sent(), 4); /* a busy server may not have read all of them before we hung up */
 }
@@ -164,16 +83,16 @@ static void after_a_stall_only_the_rest_is_asked_for_on_a_new_connection(void **
     (void)state;
     options.stall_timeout_ms = 200;
     options.max_tries = 20;
-    scene.plays[0] = send_part_and_stop;
-    open_scene_with(options);
-    assert_read();
-    assert_int_equal(http_script_seen(scene.script, 1)->first, OFFSET + PART);
-    assert_true(http_script_seen(scene.script, 1)->connection >= 1);
+    http_scene.plays[0] = send_part_and_stop;
+    http_scene_start(options);
+    assert_true(http_scene_has_read());
+    assert_int_equal(http_script_seen(http_scene.script, 1)->first, OFFSET + PART);
+    assert_true(http_script_seen(http_scene.script, 1)->connection >= 1);
 }
 
 static void drip(struct http_script_peer *peer, const struct http_script_request *request, void *data)
 {
-    struct scene *self = data;
+    struct http_scene *self = data;
     http_script_send_range(peer, request, 0);
     for (unsigned i = 0; i < BYTES && !http_script_is_gone(peer); i++) {
         http_script_send_bytes(peer, self->object + request->first + i, 1);
@@ -189,10 +108,10 @@ static void a_drip_counts_as_a_stall(void **state)
     options.stall_timeout_ms = 200;
     options.minimum_bytes_per_s = 10000;
     options.max_tries = 20;
-    scene.plays[0] = drip;
-    open_scene_with(options);
-    assert_read();
-    const struct http_script_request *second = http_script_seen(scene.script, 1);
+    http_scene.plays[0] = drip;
+    http_scene_start(options);
+    assert_true(http_scene_has_read());
+    const struct http_script_request *second = http_script_seen(http_scene.script, 1);
     assert_non_null(second);
     assert_true(second->first > OFFSET && second->first < OFFSET + BYTES / 10);
 }
@@ -202,8 +121,8 @@ static void a_call_without_any_byte_ends_by_its_progress_limit(void **state)
     struct http_engine_options options = patient();
     (void)state;
     options.progress_timeout_ms = 80;
-    scene.others = say_nothing;
-    open_scene_with(options);
+    http_scene.others = say_nothing;
+    http_scene_start(options);
     assert_fails(ERROR_DEADLINE_EXCEEDED, "NO_PROGRESS");
     assert_int_equal(requests_sent(), 1);
 }
@@ -213,10 +132,10 @@ static void a_document_ends_by_its_own_deadline(void **state)
     struct http_reply reply;
     struct error error = {0};
     (void)state;
-    scene.others = say_nothing;
-    open_scene_with(patient());
-    struct http_call call = {.url = scene.url, .max_reply_bytes = 10, .timeout_ms = 50};
-    assert_int_equal(http_fetch(scene.engine, &call, &reply, &error), -1);
+    http_scene.others = say_nothing;
+    http_scene_start(patient());
+    struct http_call call = {.url = http_scene.url, .max_reply_bytes = 10, .timeout_ms = 50};
+    assert_int_equal(http_fetch(http_scene.engine, &call, &reply, &error), -1);
     assert_int_equal(error.code, ERROR_DEADLINE_EXCEEDED);
 }
 
@@ -234,15 +153,15 @@ static void a_slow_first_byte_is_hedged_and_the_loser_hung_up_on(void **state)
 {
     struct http_statistics statistics;
     (void)state;
-    scene.plays[0] = say_nothing;
-    open_scene_with(hedging());
-    assert_read();
-    http_engine_statistics(scene.engine, NULL, &statistics);
+    http_scene.plays[0] = say_nothing;
+    http_scene_start(hedging());
+    assert_true(http_scene_has_read());
+    http_engine_statistics(http_scene.engine, NULL, &statistics);
     assert_int_equal(statistics.hedges, 1);
     assert_int_equal(statistics.retries, 0);
     assert_int_equal(statistics.in_flight, 0);
-    assert_int_equal(http_script_requests(scene.script), 2);
-    while (atomic_load(&scene.n_gone) == 0)
+    assert_int_equal(http_script_requests(http_scene.script), 2);
+    while (atomic_load(&http_scene.n_gone) == 0)
         http_script_rest(1);
 }
 
@@ -255,7 +174,7 @@ static void answer_503(struct http_script_peer *peer, const struct http_script_r
 static void serve_when_the_hedge_is_here(struct http_script_peer *peer, const struct http_script_request *request,
                                          void *data)
 {
-    struct scene *self = data;
+    struct http_scene *self = data;
     while (http_script_requests(self->script) < 2)
         http_script_pause(peer, 1);
     http_script_pause(peer, 30);
@@ -265,11 +184,11 @@ static void serve_when_the_hedge_is_here(struct http_script_peer *peer, const st
 static void a_hedge_that_is_refused_does_no_harm(void **state)
 {
     (void)state;
-    scene.plays[0] = serve_when_the_hedge_is_here;
-    scene.plays[1] = answer_503;
-    open_scene_with(hedging());
-    assert_read();
-    assert_int_equal(http_script_requests(scene.script), 2);
+    http_scene.plays[0] = serve_when_the_hedge_is_here;
+    http_scene.plays[1] = answer_503;
+    http_scene_start(hedging());
+    assert_true(http_scene_has_read());
+    assert_int_equal(http_script_requests(http_scene.script), 2);
 }
 
 static void hedges_stay_within_their_share(void **state)
@@ -279,10 +198,10 @@ static void hedges_stay_within_their_share(void **state)
     (void)state;
     options.hedge_percent = 1;
     options.first_byte_timeout_ms = 100;
-    scene.others = say_nothing;
-    open_scene_with(options);
+    http_scene.others = say_nothing;
+    http_scene_start(options);
     assert_fails(ERROR_UNAVAILABLE, "FIRST_BYTE_TIMEOUT");
-    http_engine_statistics(scene.engine, NULL, &statistics);
+    http_engine_statistics(http_scene.engine, NULL, &statistics);
     assert_int_equal(statistics.hedges, 1); /* the one that is always allowed */
     assert_int_equal(statistics.requests, 5);
 }
@@ -291,7 +210,7 @@ static void hedges_stay_within_their_share(void **state)
 
 static void cancel_and_say_nothing(struct http_script_peer *peer, const struct http_script_request *request, void *data)
 {
-    atomic_store(&((struct scene *)data)->is_cancelled, 1);
+    atomic_store(&((struct http_scene *)data)->is_cancelled, 1);
     say_nothing(peer, request, data);
 }
 
@@ -305,25 +224,25 @@ static void cancel_and_refuse(struct http_script_peer *peer, const struct http_s
 {
     (void)request;
     http_script_answer(peer, 503, "Retry-After: 50\r\n", "");
-    atomic_store(&((struct scene *)data)->is_cancelled, 1);
+    atomic_store(&((struct http_scene *)data)->is_cancelled, 1);
 }
 
 static void a_read_can_be_cancelled_wherever_it_waits(void **state)
 {
     static play_fn *const plays[] = {cancel_and_say_nothing, cancel_in_the_body, cancel_and_refuse};
     for (size_t i = 0; i < sizeof plays / sizeof plays[0]; i++) {
-        open_scene(state);
-        scene.plays[0] = plays[i];
-        open_scene_with(patient());
+        http_scene_open(state);
+        http_scene.plays[0] = plays[i];
+        http_scene_start(patient());
         assert_fails(ERROR_CANCELLED, "CANCELLED");
-        assert_int_equal(http_script_requests(scene.script), 1);
-        close_scene(state);
+        assert_int_equal(http_script_requests(http_scene.script), 1);
+        http_scene_close(state);
     }
-    open_scene(state);
-    scene.is_cancelled = 1;
-    open_scene_with(patient());
+    http_scene_open(state);
+    http_scene.is_cancelled = 1;
+    http_scene_start(patient());
     assert_fails(ERROR_CANCELLED, "CANCELLED");
-    assert_int_equal(http_script_requests(scene.script), 0);
+    assert_int_equal(http_script_requests(http_scene.script), 0);
 }
 
 struct reader {
@@ -336,7 +255,7 @@ struct reader {
 static void *read_on_thread(void *data)
 {
     struct reader *reader = data;
-    reader->result = read_into(reader->bytes, &reader->error);
+    reader->result = http_scene_read(reader->bytes, &reader->error);
     return NULL;
 }
 
@@ -352,18 +271,19 @@ static void a_read_that_waits_for_a_slot_can_be_cancelled(void **state)
     struct http_engine_options options = patient();
     (void)state;
     options.max_connections = 1;
-    scene.others = say_nothing;
-    open_scene_with(options);
+    http_scene.others = say_nothing;
+    http_scene_start(options);
     start_readers(readers, 2);
-    while (http_script_requests(scene.script) == 0)
+    while (http_script_requests(http_scene.script) == 0)
         http_script_rest(1);
     http_script_rest(20); /* most likely both wait by then; whatever they do, both must end */
-    atomic_store(&scene.is_cancelled, 1);
+    atomic_store(&http_scene.is_cancelled, 1);
     for (int i = 0; i < 2; i++) {
         pthread_join(readers[i].thread, NULL);
         assert_int_equal(readers[i].error.code, ERROR_CANCELLED);
     }
-    assert_in_range(http_script_requests(scene.script), 1, 2); /* the slot may reach the second one before its turn to ask */
+    assert_in_range(http_script_requests(http_scene.script), 1,
+                    2); /* the slot may reach the second one before its turn to ask */
     free(readers);
 }
 
@@ -389,17 +309,17 @@ static void no_more_requests_are_in_flight_than_there_are_slots(void **state)
     struct http_engine_options options = patient();
     (void)state;
     options.max_host_connections = 3;
-    scene.others = count_at_once;
+    http_scene.others = count_at_once;
     atomic_store(&most_at_once, 0);
-    open_scene_with(options);
+    http_scene_start(options);
     start_readers(readers, READERS);
     for (int i = 0; i < READERS; i++) {
         pthread_join(readers[i].thread, NULL);
         assert_int_equal(readers[i].result, 0);
-        assert_memory_equal(readers[i].bytes, scene.object + OFFSET, BYTES);
+        assert_memory_equal(readers[i].bytes, http_scene.object + OFFSET, BYTES);
     }
     assert_in_range(most_at_once, 1, 3);
-    assert_in_range(http_script_connections(scene.script), 1, 3);
+    assert_in_range(http_script_connections(http_scene.script), 1, 3);
     free(readers);
 }
 
@@ -429,16 +349,16 @@ static void many_readers_get_their_bytes_from_a_server_that_often_fails(void **s
     struct http_statistics statistics;
     (void)state;
     options.max_tries = 50;
-    scene.others = misbehave_in_turn;
-    open_scene_with(options);
+    http_scene.others = misbehave_in_turn;
+    http_scene_start(options);
     start_readers(readers, READERS);
     for (int i = 0; i < READERS; i++) {
         pthread_join(readers[i].thread, NULL);
         if (readers[i].result)
             fail_msg("%s", readers[i].error.message);
-        assert_memory_equal(readers[i].bytes, scene.object + OFFSET, BYTES);
+        assert_memory_equal(readers[i].bytes, http_scene.object + OFFSET, BYTES);
     }
-    http_engine_statistics(scene.engine, NULL, &statistics);
+    http_engine_statistics(http_scene.engine, NULL, &statistics);
     assert_int_equal(statistics.in_flight, 0);
     assert_true(statistics.retries > 0 && statistics.received_bytes >= (uint64_t)READERS * BYTES);
     free(readers);
@@ -447,7 +367,7 @@ static void many_readers_get_their_bytes_from_a_server_that_often_fails(void **s
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-#define WAIT(name) cmocka_unit_test_setup_teardown(name, open_scene, close_scene)
+#define WAIT(name) cmocka_unit_test_setup_teardown(name, http_scene_open, http_scene_close)
         WAIT(a_peer_that_says_nothing_is_left_for_another),
         WAIT(peers_that_say_nothing_are_an_error_after_the_last_try),
         WAIT(after_a_stall_only_the_rest_is_asked_for_on_a_new_connection),

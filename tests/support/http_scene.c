@@ -1,0 +1,105 @@
+/* See http_scene.h. */
+#include "tests/support/http_scene.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/crc.h"
+
+struct http_scene http_scene;
+
+static void play(struct http_script_peer *peer, const struct http_script_request *request, void *data)
+{
+    struct http_scene *scene = data;
+    play_fn *fn = request->number < 4 && scene->plays[request->number] ? scene->plays[request->number] : scene->others;
+    if (fn)
+        fn(peer, request, data);
+    else
+        http_script_send_range(peer, request, UINT64_MAX);
+}
+
+int http_scene_open(void **state)
+{
+    (void)state;
+    memset(&http_scene, 0, sizeof http_scene);
+    memset(http_scene.bytes, 0xEE, sizeof http_scene.bytes);
+    return 0;
+}
+
+void http_scene_start(struct http_engine_options options)
+{
+    for (size_t i = 0; i < OBJECT_BYTES; i++)
+        http_scene.object[i] = (unsigned char)(i * 31 + i / 253);
+    if (http_engine_create(&options, &http_scene.engine, &http_scene.error)) {
+        fprintf(stderr, "%s\n", http_scene.error.message);
+        abort();
+    }
+    http_scene.script = http_script_start(&(struct http_script_options){.play = play,
+                                                                        .accept = http_scene.accept,
+                                                                        .data = &http_scene,
+                                                                        .object = http_scene.object,
+                                                                        .object_bytes = OBJECT_BYTES});
+    http_script_url(http_scene.script, "/bucket/o?sig=SECRET", http_scene.url);
+}
+
+int http_scene_close(void **state)
+{
+    (void)state;
+    http_engine_destroy(http_scene.engine);
+    if (http_scene.script)
+        http_script_stop(http_scene.script);
+    return 0;
+}
+
+static bool is_cancelled(void *data)
+{
+    return atomic_load((atomic_int *)data) != 0;
+}
+
+static int read_and_sum(unsigned char bytes[BYTES], uint64_t *sum, struct error *error)
+{
+    struct cancel cancel = {.is_set = is_cancelled, .data = &http_scene.is_cancelled};
+    struct iovec iov[] = {{bytes, 1}, {bytes + 1, BYTES - 1}};
+    struct http_range range = {.url = http_scene.url,
+                               .name = "o",
+                               .offset = OFFSET,
+                               .iov = iov,
+                               .n_iov = 2,
+                               .object_bytes = OBJECT_BYTES,
+                               .checksum = CHECKSUM_CRC32C,
+                               .checksum_value = sum,
+                               .cancel = &cancel};
+    return http_read_range(http_scene.engine, &range, error);
+}
+
+int http_scene_read(unsigned char bytes[BYTES], struct error *error)
+{
+    uint64_t sum;
+    return read_and_sum(bytes, &sum, error);
+}
+
+bool http_scene_has_read(void)
+{
+    const unsigned char *wanted = http_scene.object + OFFSET;
+    uint64_t sum;
+    const char *problem = read_and_sum(http_scene.bytes, &sum, &http_scene.error) ? http_scene.error.message
+                          : memcmp(http_scene.bytes, wanted, BYTES) != 0          ? "wrong bytes"
+                          : sum != crc32c_update(0, wanted, BYTES)                ? "a wrong checksum"
+                                                                                  : NULL;
+    if (problem)
+        fprintf(stderr, "the read: %s\n", problem);
+    return !problem;
+}
+
+bool http_scene_fails(enum error_code code, const char *reason)
+{
+    const struct error *error = &http_scene.error;
+    bool failed = http_scene_read(http_scene.bytes, &http_scene.error) < 0;
+    bool as_expected =
+        failed && error->code == code && strcmp(error->reason, reason) == 0 && !strstr(error->message, "SECRET");
+    if (!as_expected)
+        fprintf(stderr, "not %s but %s %s: %s\n", reason, failed ? error_code_name(error->code) : "success",
+                failed ? error->reason : "", failed ? error->message : "");
+    return as_expected;
+}
