@@ -18,7 +18,7 @@ static void check_tensor(const struct safetensors_tensor *tensor)
     for (uint32_t i = 0; i < tensor->rank; i++)
         bits *= tensor->shape[i]; /* each product was checked to fit into 64 bits */
     check(bits == (unsigned __int128)tensor->bytes * 8);
-    check(tensor->name[tensor->name_length] == '\0');
+    check(strlen(tensor->name) == tensor->name_length);
 }
 
 static void check_header(const struct safetensors_header *header)
