@@ -393,7 +393,7 @@ void load_team_run_done(struct load *load)
 {
     struct team *team = load->team;
     load->team = NULL;
-    if (load->failed && load->error.code == ERROR_FAILED_PRECONDITION) {
+    if (load->failed && source_has_changed(&load->error)) {
         team->has_changed = true;
         team->change = load->error;
     }

@@ -197,6 +197,12 @@ int source_check_unchanged(struct source *source, size_t file, struct error *err
     return source->ops->check_unchanged(source, file, error);
 }
 
+bool source_has_changed(const struct error *error)
+{
+    return error->code == ERROR_FAILED_PRECONDITION &&
+           (strcmp(error->reason, "SOURCE_CHANGED") == 0 || strcmp(error->reason, "OBJECT_CHANGED") == 0);
+}
+
 void source_speed(struct source *source, struct source_speed *speed)
 {
     *speed = (struct source_speed){0};

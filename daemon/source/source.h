@@ -136,6 +136,7 @@ int source_read(struct source *source, struct source_read *read, struct error *e
 int source_read_bytes(struct source *source, size_t file, uint64_t offset, void *bytes, uint64_t count, struct error *error);
 uint64_t source_resident_bytes(struct source *source, size_t file, uint64_t offset, uint64_t bytes);
 int source_check_unchanged(struct source *source, size_t file, struct error *error);
+bool source_has_changed(const struct error *error); /* what a read or the check above says of a file that was replaced */
 void source_speed(struct source *source, struct source_speed *speed); /* all zero where nothing is known */
 
 /* An identity for what a store calls a version: `text` names store, object and pin. */

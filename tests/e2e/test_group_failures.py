@@ -12,12 +12,13 @@ slow owner                    ../unit/test_collective.c: a_slow_owner_is_waited_
 mismatching request           test_the_odd_rank_is_refused_with_what_differs_and_the_others_go_on, test_a_file_that_changes_while_...
 duplicate rank                test_a_second_claim_to_a_rank_is_refused_and_the_group_completes
 the same rank again           test_a_retry_waits_for_the_same_result; ../unit/test_load_group.c, "retries"
-two ranks on one device       ../unit/test_transport_choice.c: two_ranks_on_one_device_are_served_by_copies
+two ranks on one device       test_gpu.py: test_two_ranks_on_one_gpu_are_refused_by_nccl_with_a_reason
 group id used again           test_a_group_id_may_be_used_again
 source changes in mid-run     test_a_file_that_changes_in_mid_run_fails_every_rank, test_an_object_replaced_in_mid_run_fails_every_rank
 read error in mid-run         test_a_read_error_fails_the_ranks_that_need_the_bytes_and_no_other
 wrong bytes                   test_bytes_that_come_wrong_once_are_read_again, test_bytes_that_stay_wrong_are_data_loss_for_...
 no memory for a rank          test_a_rank_without_memory_fails_and_the_others_load_alone
+a device fails                ../unit/test_load_group.c: a_device_that_fails_under_a_running_group_costs_the_others_nothing
 transport fails               ../unit/test_collective.c: a_delivery_that_fails_...; ../unit/test_load_group.c: a_transport_that_cannot_...
 The rows on silent partitions, dead hosts and etcd are about several hosts, which a group does not have.
 

@@ -105,6 +105,57 @@ static void flaw_7_many_small_tensors_are_one_batch_and_waited_for_once(void **s
     close_team(&team);
 }
 
+/* --- a transport that looks at the order of batches ------------------------------------------------------------------ */
+
+enum { MAX_BATCHES = 64 };
+
+static struct {
+    pthread_mutex_t lock;
+    const struct collective_plan *plan;
+    int n_seen, first[MAX_BATCHES], last[MAX_BATCHES]; /* deliveries, by batch; 0 = none */
+} order = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+static int note_and_deliver(struct transport *transport, const struct transport_delivery *delivery, struct error *error)
+{
+    pthread_mutex_lock(&order.lock);
+    order.n_seen++;
+    for (size_t i = 0; i < order.plan->n_pieces; i++) {
+        const struct collective_piece *piece = &order.plan->pieces[i];
+        bool is_of_it =
+            piece->file == delivery->file && piece->lo <= delivery->source_offset && delivery->source_offset < piece->hi;
+        if (is_of_it && order.first[piece->batch] == 0)
+            order.first[piece->batch] = order.n_seen;
+        if (is_of_it)
+            order.last[piece->batch] = order.n_seen;
+    }
+    pthread_mutex_unlock(&order.lock);
+    return transport_loopback.deliver(transport, delivery, error);
+}
+
+/* A block on the border of two batches is read with the first one, so only those farther apart are surely apart in time. */
+static void no_more_batches_are_in_flight_than_allowed(void **state)
+{
+    static const struct transport_ops noting = {
+        .name = "noting", .caps = {.host_memory = true}, .deliver = note_and_deliver};
+    struct team team;
+    int n_apart = 0;
+    (void)state;
+    open_team(&team, &host, MAX_RANKS, share);
+    order.plan = team.plan;
+    team.plan->max_inflight_batches = 1;
+    assert_in_range(team.plan->n_batches, 4, MAX_BATCHES);
+    start(&team, &noting);
+    scene_wait(&team.scene);
+    assert_in_place(&team, MAX_RANKS);
+    for (size_t i = 0; i < team.plan->n_batches; i++)
+        for (size_t later = i + 2; later < team.plan->n_batches; later++) {
+            assert_true(!order.last[i] || !order.first[later] || order.last[i] < order.first[later]);
+            n_apart += order.last[i] && order.first[later];
+        }
+    assert_true(n_apart > 0);
+    close_team(&team);
+}
+
 /* --- a transport that may take its time ------------------------------------------------------------------------------ */
 
 static struct engine *watched;
@@ -235,6 +286,7 @@ int main(void)
         COLLECTIVE_CASES(use_host, NULL),
         cmocka_unit_test(a_delivery_that_fails_fails_its_rank_and_no_other),
         cmocka_unit_test(a_flush_that_fails_fails_every_rank),
+        cmocka_unit_test(no_more_batches_are_in_flight_than_allowed),
         cmocka_unit_test(flaw_7_many_small_tensors_are_one_batch_and_waited_for_once),
         cmocka_unit_test(flaw_4_a_transport_that_hangs_holds_up_no_other_load),
         cmocka_unit_test(a_read_error_in_the_middle_fails_who_needed_the_bytes_and_ends_for_all),

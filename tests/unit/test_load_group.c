@@ -24,6 +24,7 @@ enum { MIB = 1 << 20, MAX_RANKS = 4 };
 static void (*in_the_middle)(void); /* once, on a worker, before the first delivery */
 static uint64_t n_deliveries;       /* atomic */
 static bool is_broken;              /* cannot be opened */
+static uint32_t lost_rank;          /* whose device is out of service; UINT32_MAX = nobody's */
 
 static int scripted_open(struct transport *transport, struct error *error)
 {
@@ -35,6 +36,8 @@ static int scripted_deliver(struct transport *transport, const struct transport_
 {
     if (__atomic_add_fetch(&n_deliveries, 1, __ATOMIC_ACQ_REL) == 1 && in_the_middle)
         in_the_middle();
+    if (delivery->rank == lost_rank)
+        return (fail)(error, ERROR_FAILED_PRECONDITION, "DEVICE_OUT_OF_SERVICE", "the device is gone");
     return transport_loopback.deliver(transport, delivery, error);
 }
 
@@ -62,6 +65,7 @@ static int set_up(void **state)
     in_the_middle = NULL;
     n_deliveries = 0;
     is_broken = false;
+    lost_rank = UINT32_MAX;
     *state = group;
     return 0;
 }
@@ -337,6 +341,20 @@ static void a_source_that_changes_under_a_running_group_fails_all_ranks_and_publ
     assert_nothing_is_left(group);
 }
 
+static void a_device_that_fails_under_a_running_group_costs_the_others_nothing(void **state)
+{
+    struct group_stage *group = *state;
+    struct stage_client clients[3];
+    lost_rank = 1;
+    for (uint32_t rank = 0; rank < 3; rank++)
+        send(group, &clients[rank], rank, 3, NULL);
+    stage_run(&group->stage);
+    assert_int_equal(clients[1].code, ERROR_FAILED_PRECONDITION);
+    assert_loaded(&clients[0], 0);
+    assert_loaded(&clients[2], 2);
+    assert_nothing_is_left(group);
+}
+
 static struct {
     struct loop_task task;
     struct loop *loop;
@@ -400,6 +418,7 @@ int main(void)
         TEST(a_retry_that_is_cancelled_hurts_nobody),
         TEST(a_retry_shares_the_fate_of_a_group_that_dissolves),
         TEST(a_source_that_changes_under_a_running_group_fails_all_ranks_and_publishes_nothing),
+        TEST(a_device_that_fails_under_a_running_group_costs_the_others_nothing),
         TEST(a_client_that_dies_under_a_running_group_is_not_waited_for),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
