@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "base/memory.h"
+#include "observe/log.h"
 #include "transport/transport.h"
 
 static uint64_t budget_bytes(const struct config *config, const struct device *device)
@@ -16,7 +17,10 @@ static uint64_t budget_bytes(const struct config *config, const struct device *d
 static void register_transport(const struct device_plugins *plugins)
 {
     const struct transport_ops *transport = plugins->transport;
-    if (transport && plugins->transport_layout == TRANSPORT_LAYOUT && !transport_find(transport->name))
+    if (transport && plugins->transport_layout != TRANSPORT_LAYOUT)
+        log_warn("transport_refused", LOG_TEXT("plugin", plugins->name),
+                 LOG_TEXT("message", "it was built from other sources than this daemon"));
+    else if (transport && !transport_find(transport->name))
         transport_register(transport);
 }
 

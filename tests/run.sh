@@ -67,8 +67,11 @@ asan_e2e() { TENSORCAST_BUILD=build/asan python -m pytest -q tests/e2e/test_{equ
 tsan_e2e() { TENSORCAST_BUILD=build/tsan python -m pytest -q tests/e2e/test_{crashes,crowds}.py &&
   TENSORCAST_BUILD=build/tsan python -m pytest -q -k "$store_faults" tests/e2e/test_store_faults.py; }
 
+# Where the machine has no CUDA, GPU memory is built and tested with the headers and libraries that come with torch.
+use_packages() { VIRTUAL_ENV=$(dirname "$(dirname "$(cat build/test-python)")") && export VIRTUAL_ENV; }
+
 wanted=${*:-rules check numpy client python_tests jax_tests vllm_plan e2e stores asan asan_e2e tsan tsan_e2e}
-if ! { stage setup setup && stage build build; }; then exit 1; fi
+if ! { stage setup setup && use_packages && stage build build; }; then exit 1; fi
 for name in $wanted; do stage "$name" "$name"; done
 echo "all stages in $SECONDS s"
 [ ${#failed[@]} = 0 ] || { echo "failed stages: ${failed[*]}"; exit 1; }

@@ -38,6 +38,7 @@ struct collective {
     struct run **runs;      /* NULL where one is gone */
     size_t n_runs, n_expected, n_ready, n_done, n_destroyed;
     size_t n_delivered, n_flushed; /* items with deliveries: so many were read, so many of these are in place */
+    uint64_t staging_bytes;        /* the transport's, as far as they are counted */
     pthread_mutex_t releasing;     /* the transport; taken before the engine's lock */
     bool has_begun;
     uint64_t begun_ns;
@@ -345,6 +346,13 @@ static void fail_runs(struct collective *collective, const struct error *error)
             worker_fail_run(collective->runs[i], error);
 }
 
+static void count_staging(struct collective *collective)
+{
+    uint64_t bytes = __atomic_load_n(&collective->transport->staging_bytes, __ATOMIC_RELAXED);
+    collective_use_temporary(collective, bytes - collective->staging_bytes, true);
+    collective->staging_bytes = bytes;
+}
+
 static void flush(struct collective *collective)
 {
     pthread_mutex_t *lock = &collective->engine->lock;
@@ -353,6 +361,7 @@ static void flush(struct collective *collective)
     pthread_mutex_unlock(lock);
     int result = transport_flush(collective->transport, &error);
     pthread_mutex_lock(lock);
+    count_staging(collective);
     if (collective->n_flushed < n_delivered)
         collective->n_flushed = n_delivered;
     if (result != 0)

@@ -26,7 +26,7 @@ struct collective;
 struct collective_counters {       /* of all ranks together, counted where the work happens; final when every run is done */
     uint64_t unique_source_bytes;  /* asked of the source */
     uint64_t peer_transfer_bytes;  /* landed in other ranks' memory than their owner's */
-    uint64_t peak_temporary_bytes; /* staging in use for it at once */
+    uint64_t peak_temporary_bytes; /* staging in use for it at once, the transport's on devices included */
     uint64_t batch_count;          /* batches that were read to their end */
     uint64_t dedup_saving_bytes;   /* landed, for every rank that has it, and not read for it */
     uint64_t total_ns;             /* from the first read to the last byte */

@@ -61,7 +61,8 @@ struct transport {
     uint32_t world_size;
     struct device **devices; /* by rank, as in the options */
     uint64_t deadline_ns;
-    void *state; /* the backend's */
+    uint64_t staging_bytes; /* atomic: what the backend has allocated to stage in; it only grows until close */
+    void *state;            /* the backend's */
 };
 
 /* Where what an owner has read is staged: its own device, or the next rank's that has one. */

@@ -169,6 +169,14 @@ int nccl_batch_add(struct nccl_batch *batch, const struct transport_delivery *de
     return 0;
 }
 
+uint64_t nccl_batch_staging_bytes(const struct nccl_batch *batch)
+{
+    uint64_t bytes = 0;
+    for (size_t i = 0; i < batch->n_chunks; i++)
+        bytes += batch->chunks[i].segment->allocated_bytes;
+    return bytes;
+}
+
 /* --- for the flush -------------------------------------------------------------------------------------------------- */
 
 static int compare_moves(const void *a, const void *b)

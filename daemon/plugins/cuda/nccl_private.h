@@ -77,6 +77,7 @@ void nccl_batch_destroy(struct nccl_batch *batch);
 /* Stages the delivery's bytes on `staging`, member `from`, unless the batch has them already. */
 int nccl_batch_add(struct nccl_batch *batch, const struct transport_delivery *delivery, struct device *staging,
                    uint32_t from, uint32_t to, struct error *error);
+uint64_t nccl_batch_staging_bytes(const struct nccl_batch *batch); /* allocated */
 /* In the order that nccl_clique_run() wants. */
 const struct nccl_move *nccl_batch_moves(struct nccl_batch *batch, size_t *n_moves);
 /* Waits until what was staged is there. */

@@ -116,10 +116,13 @@ static int nccl_deliver(struct transport *transport, const struct transport_deli
 }
 
 /* What is filled becomes what is flushed; false when the transport is broken. */
-static bool swap_batches(struct nccl_state *state, struct error *error)
+static bool swap_batches(struct transport *transport, struct error *error)
 {
+    struct nccl_state *state = transport->state;
     pthread_mutex_lock(&state->lock);
     struct nccl_batch *filled = state->filled;
+    uint64_t staging_bytes = nccl_batch_staging_bytes(state->filled) + nccl_batch_staging_bytes(state->flushed);
+    __atomic_store_n(&transport->staging_bytes, staging_bytes, __ATOMIC_RELAXED);
     state->filled = state->flushed;
     state->flushed = filled;
     bool is_broken = state->is_broken;
@@ -154,7 +157,7 @@ static int nccl_flush(struct transport *transport, struct error *error)
 {
     struct nccl_state *state = transport->state;
     pthread_mutex_lock(&state->flushing);
-    int result = swap_batches(state, error) ? run_batch(state, error) : -1;
+    int result = swap_batches(transport, error) ? run_batch(state, error) : -1;
     nccl_batch_clear(state->flushed);
     pthread_mutex_unlock(&state->flushing);
     return result;
