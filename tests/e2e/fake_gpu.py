@@ -1,9 +1,14 @@
 """What the tests of GPUs stand on: environments in which daemon and clients find the fakes of tests/fake/cuda and nccl."""
+import hashlib
 import os
+import subprocess
+import sys
 
+import numpy as np
 import pytest
 
-from stage import BUILD
+from checkpoints import write
+from stage import BUILD, ROOT, MiB
 
 FAKE = BUILD / "fake" / "cuda"
 FAKE_NCCL = BUILD / "fake" / "nccl"
@@ -30,14 +35,30 @@ def see_gpus(cli, **settings):
     return cli
 
 
-def python(script, socket, *arguments, **settings):
-    """Output of a Python client with fake GPUs."""
-    import subprocess
-    import sys
-    from stage import ROOT
+def spawn_python(script, socket, *arguments, **settings):
+    """A Python client with fake GPUs."""
     package = ROOT / "client" / "python"
-    done = subprocess.run([sys.executable, "-c", script, *map(str, arguments)], text=True, capture_output=True, timeout=120,
-                          env={**os.environ, **environment(**settings), "TENSORCAST_SOCKET": str(socket),
-                               "PYTHONPATH": str(package)})
-    assert done.returncode == 0, f"exit {done.returncode}\n{done.stdout}\n{done.stderr}"
-    return done.stdout.strip()
+    return subprocess.Popen([sys.executable, "-c", script, *map(str, arguments)], text=True, stdin=subprocess.PIPE,
+                            stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                            env={**os.environ, **environment(**settings), "TENSORCAST_SOCKET": str(socket),
+                                 "PYTHONPATH": str(package)})
+
+
+def python(script, socket, *arguments, **settings):
+    """Output of one that ends well."""
+    client = spawn_python(script, socket, *arguments, **settings)
+    out, told = client.communicate(timeout=120)
+    assert client.returncode == 0, f"exit {client.returncode}\n{out}\n{told}"
+    return out.strip()
+
+
+@pytest.fixture
+def arrays(models):
+    """What the checkpoint `models`/m holds."""
+    rng = np.random.default_rng(5)
+    return write(models / "m", {"a": rng.integers(0, 255, (300, 5000)).astype(np.uint8), "b": rng.random((64, 33)).astype("f4"),
+                                "odd": rng.integers(0, 255, (3 * MiB + 5,)).astype(np.uint8)})
+
+
+def digest(array):
+    return hashlib.sha256(np.ascontiguousarray(array).tobytes()).hexdigest()

@@ -1,27 +1,18 @@
 """Loads into GPU memory: the daemon with its real plugin, clients with their real import, all on the fake CUDA. What a GPU does
 is not tested here, nor how fast it is: see docs/gpu.md."""
-import hashlib
 import json
 import os
 import signal
 import subprocess
 import sys
 
-import numpy as np
 import pytest
 
-from checkpoints import write
-from fake_gpu import ALL_UUIDS, FAKE_NCCL, PLUGIN, UUIDS, environment, needs_nccl, needs_plugin, python, see_gpus
+from fake_gpu import (ALL_UUIDS, FAKE_NCCL, PLUGIN, UUIDS, arrays, digest, environment, needs_nccl,  # noqa: F401
+                      needs_plugin, python, see_gpus)
 from stage import BUILD, ROOT, MiB, SANITIZED, soon
 
 pytestmark = needs_plugin
-
-
-@pytest.fixture
-def arrays(models):
-    rng = np.random.default_rng(5)
-    return write(models / "m", {"a": rng.integers(0, 255, (300, 5000)).astype(np.uint8), "b": rng.random((64, 33)).astype("f4"),
-                                "odd": rng.integers(0, 255, (3 * MiB + 5,)).astype(np.uint8)})
 
 
 @pytest.fixture
@@ -35,10 +26,6 @@ def gpus(start):
         return daemon
 
     return make
-
-
-def digest(array):
-    return hashlib.sha256(np.ascontiguousarray(array).tobytes()).hexdigest()
 
 
 def digests(report):

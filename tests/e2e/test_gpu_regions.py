@@ -1,19 +1,13 @@
 """Loads into GPU memory that the client owns: the real daemon, plugin and Python client on the fake CUDA. tests/gpu/region.c does
 the same with the C client; test_gpu.py runs it."""
 import json
-import os
 import signal
-import subprocess
-import sys
 
 import grpc
-import numpy as np
 import pytest
 
-from checkpoints import write
-from fake_gpu import UUIDS, environment, needs_plugin, python, see_gpus
-from stage import ROOT, MiB, soon
-from test_gpu import digest
+from fake_gpu import UUIDS, arrays, digest, environment, needs_plugin, python, see_gpus, spawn_python  # noqa: F401
+from stage import MiB, soon
 from wire import Wire, code_of
 
 pytestmark = needs_plugin
@@ -53,13 +47,6 @@ def fill(array, names=None, device="cuda:0", **how):
 
 
 @pytest.fixture
-def arrays(models):
-    rng = np.random.default_rng(6)
-    return write(models / "m", {"a": rng.integers(0, 255, (300, 5000)).astype(np.uint8), "b": rng.random((64, 33)).astype("f4"),
-                                "odd": rng.integers(0, 255, (3 * MiB + 5,)).astype(np.uint8)})
-
-
-@pytest.fixture
 def gpus(start):
     def make(**fake):
         return start(running=False).start(environment=environment(**fake))
@@ -68,10 +55,7 @@ def gpus(start):
 
 
 def spawn(script, daemon, models, kind="cudaMalloc"):
-    return subprocess.Popen([sys.executable, "-c", CLIENT + script, f"disk:{models}/m", kind], text=True, stdin=subprocess.PIPE,
-                            stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
-                            env={**os.environ, **environment(), "TENSORCAST_SOCKET": str(daemon.socket),
-                                 "PYTHONPATH": str(ROOT / "client" / "python")})
+    return spawn_python(CLIENT + script, daemon.socket, f"disk:{models}/m", kind)
 
 
 def client(script, daemon, models, kind="cudaMalloc"):
