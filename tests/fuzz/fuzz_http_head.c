@@ -1,5 +1,5 @@
-/* The head of an answer, line by line, and what is concluded from it. What is taken for a range is exactly the one that was
- * asked for. Reaches http_head.c and http_answer.c. */
+/* The head of an answer, line by line, and what is concluded from it. What is taken for a range is the one that was
+ * asked for, or honestly the beginning of it. Reaches http_head.c and http_answer.c. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,8 +27,8 @@ static void check_head(const struct http_head *head)
     for (size_t i = 0; i < head->n_headers; i++)
         check(head->headers[i].name[0] && http_head_find(head, head->headers[i].name));
     if (http_answer_check(&range, head, &bytes, &error) == HTTP_FAULT_NONE)
-        check(head->status == 206 && bytes == 100 && http_head_content_range(head, &said) && said.first == 100 &&
-              said.last == 199 && said.total_bytes == 1000);
+        check(head->status == 206 && http_head_content_range(head, &said) && said.first == 100 && said.last <= 199 &&
+              bytes == said.last - said.first + 1 && said.total_bytes == 1000);
     else
         check(error.code && error.message[0]);
     if (http_answer_check(&document, head, &bytes, &error) == HTTP_FAULT_NONE)
