@@ -1,8 +1,8 @@
 /* Ranks on GPUs of their own: what an owner reads goes to its GPU once, into a staging batch, and from there over the links
  * between the GPUs into the memory of every rank that needs it.
  *
- *   deliver: host -> owner's staging (queued, once per piece)      flush: staging -> ranks (send/recv, broadcast), waited
- * for
+ *   deliver: host -> owner's staging, queued, once per piece
+ *   flush:   staging -> ranks, by send/recv or broadcast, waited for
  *
  * Two batches: workers fill one while the other is flushed. A flush that fails, by an error or by the deadline, breaks the
  * transport: the communicators are aborted on all ranks, and everything from then on fails with that error. Communicators
