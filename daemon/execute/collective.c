@@ -191,6 +191,18 @@ void collective_gather(struct run *run)
     begin_when_ready(collective);
 }
 
+void collective_lose(struct run *run)
+{
+    struct collective *collective = run->options.collective;
+    bool is_unwanted = collective->has_begun;
+    for (size_t i = 0; i < collective->n_runs && is_unwanted; i++) {
+        const struct run *other = collective->runs[i];
+        is_unwanted = !other || other->has_failed || other->stage == RUN_FINISHED;
+    }
+    if (is_unwanted)
+        __atomic_store_n(&collective->transport->is_unwanted, true, __ATOMIC_RELAXED);
+}
+
 void collective_part_with(struct run *run)
 {
     struct collective *collective = run->options.collective;

@@ -70,6 +70,8 @@ void worker_fail_run(struct run *run, const struct error *error)
         return;
     run->error = *error;
     run->has_failed = true;
+    if (run->options.collective)
+        collective_lose(run);
     worker_unlist_run(run);
     if (run->origin)
         remote_pool_interrupt(run->engine);

@@ -61,6 +61,7 @@ struct transport {
     uint32_t world_size;
     struct device **devices; /* by rank, as in the options */
     uint64_t deadline_ns;
+    bool is_unwanted;       /* atomic, set by the executor: no rank needs anything any more, so waits may end at once */
     uint64_t staging_bytes; /* atomic: what the backend has allocated to stage in; it only grows until close */
     void *state;            /* the backend's */
 };

@@ -216,6 +216,38 @@ static void flaw_4_a_transport_that_hangs_holds_up_no_other_load(void **state)
     close_team(&team);
 }
 
+static int n_waiting, n_let_go; /* atomic */
+
+/* As long as somebody wants it, and not for ever. */
+static int flush_until_unwanted(struct transport *transport, struct error *error)
+{
+    __atomic_add_fetch(&n_waiting, 1, __ATOMIC_RELAXED);
+    for (int i = 0; i < 60000 && !__atomic_load_n(&transport->is_unwanted, __ATOMIC_RELAXED); i++)
+        usleep(1000);
+    __atomic_add_fetch(&n_let_go, __atomic_load_n(&transport->is_unwanted, __ATOMIC_RELAXED), __ATOMIC_RELAXED);
+    return (fail)(error, ERROR_CANCELLED, "LET_GO", "nobody waits");
+}
+
+static void a_transport_is_told_when_nobody_waits_for_it_any_more(void **state)
+{
+    static const struct transport_ops endless = {
+        .name = "endless", .caps = {.host_memory = true}, .deliver = copy_any, .flush = flush_until_unwanted};
+    struct team team;
+    (void)state;
+    n_waiting = n_let_go = 0;
+    open_team(&team, &host, MAX_RANKS, share);
+    start(&team, &endless);
+    for (int i = 0; i < 60000 && __atomic_load_n(&n_waiting, __ATOMIC_RELAXED) == 0; i++)
+        usleep(1000);
+    for (uint32_t i = 0; i < MAX_RANKS; i++)
+        run_cancel(team.loads[i]->run);
+    scene_wait(&team.scene);
+    assert_true(n_waiting > 0 && n_let_go == n_waiting);
+    for (uint32_t i = 0; i < MAX_RANKS; i++)
+        assert_int_equal(team.loads[i]->error.code, ERROR_CANCELLED);
+    close_team(&team);
+}
+
 /* --- sources that fail or are slow ----------------------------------------------------------------------------------- */
 
 static void spoil(struct team *team, int rank, uint64_t fail_from)
@@ -289,6 +321,7 @@ int main(void)
         cmocka_unit_test(no_more_batches_are_in_flight_than_allowed),
         cmocka_unit_test(flaw_7_many_small_tensors_are_one_batch_and_waited_for_once),
         cmocka_unit_test(flaw_4_a_transport_that_hangs_holds_up_no_other_load),
+        cmocka_unit_test(a_transport_is_told_when_nobody_waits_for_it_any_more),
         cmocka_unit_test(a_read_error_in_the_middle_fails_who_needed_the_bytes_and_ends_for_all),
         cmocka_unit_test(a_source_that_fails_for_everybody_ends_every_rank_with_its_error),
         cmocka_unit_test(a_slow_owner_is_waited_for_and_nobody_fails),

@@ -417,6 +417,20 @@ static void after_an_error_a_transport_delivers_nothing(void **state)
     segment_unref(piece.segment);
 }
 
+static void a_transfer_that_nobody_waits_for_is_aborted_at_once(void **state)
+{
+    struct piece piece = send_piece(LATE_MS);
+    struct error error;
+    (void)state;
+    fake_nccl_fail("kernel", 1, NEVER_ENDS);
+    piece.transport->is_unwanted = true;
+    assert_int_equal(transport_flush(piece.transport, &error), -1);
+    assert_string_equal(error.reason, "NCCL_UNWANTED");
+    assert_int_equal(fake_nccl_counts().aborted, 2);
+    transport_close(piece.transport);
+    segment_unref(piece.segment);
+}
+
 static void a_rank_that_is_gone_keeps_its_memory_until_nothing_is_on_its_way(void **state)
 {
     struct piece piece = send_piece(LATE_MS);
@@ -492,7 +506,8 @@ static int run_all(void)
                                 NCCL_TEST(ranks_that_nccl_cannot_connect_are_refused),
                                 NCCL_TEST(what_an_owner_without_a_device_reads_arrives),
                                 NCCL_TEST(after_an_error_a_transport_delivers_nothing),
-                                NCCL_TEST(a_rank_that_is_gone_keeps_its_memory_until_nothing_is_on_its_way),
+                                NCCL_TEST(a_transfer_that_nobody_waits_for_is_aborted_at_once),
+        NCCL_TEST(a_rank_that_is_gone_keeps_its_memory_until_nothing_is_on_its_way),
                                 NCCL_TEST(what_was_not_flushed_is_dropped_when_it_is_closed),
                                 cmocka_unit_test_setup_teardown(a_gpu_that_breaks_in_a_transfer_goes_out_of_service_alone,
                                                                 use_nccl, close_broken_gpus),

@@ -94,6 +94,8 @@ static int await(const struct nccl_clique *clique, poll_fn *poll, const char *wh
         enum poll state = poll_all(clique, poll, what, error);
         if (state != POLL_LATER)
             return state == POLL_DONE ? 0 : -1;
+        if (__atomic_load_n(clique->is_unwanted, __ATOMIC_RELAXED))
+            return fail(error, ERROR_CANCELLED, "NCCL_UNWANTED", "NCCL: nobody waits for %s any more", what);
         if (!cuda_patience_pause(&patience))
             return fail(error, ERROR_DEADLINE_EXCEEDED, "NCCL_TIMEOUT", "NCCL: %s of %zu GPUs did not end within %llu ms",
                         what, clique->n_members, (unsigned long long)(clique->deadline_ns / NS_PER_MS));
@@ -180,13 +182,14 @@ static int make_communicators(struct nccl_clique *clique, struct error *error)
     return await(clique, poll_communicator, "making the communicators", error);
 }
 
-struct nccl_clique *nccl_clique_create(struct cuda_device **devices, size_t n_devices, uint64_t deadline_ns,
+struct nccl_clique *nccl_clique_create(struct cuda_device **devices, size_t n_devices, const struct transport *transport,
                                        struct error *error)
 {
     struct nccl_clique *clique = memory_alloc(sizeof *clique);
     clique->members = memory_alloc_array(n_devices, sizeof *clique->members);
     clique->n_members = n_devices;
-    clique->deadline_ns = deadline_ns;
+    clique->deadline_ns = transport->deadline_ns;
+    clique->is_unwanted = &transport->is_unwanted;
     for (size_t i = 0; i < n_devices; i++)
         clique->members[i].device = devices[i];
     free(devices);

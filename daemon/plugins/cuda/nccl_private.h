@@ -45,8 +45,9 @@ struct nccl_clique { /* one thread at a time */
     const struct nccl_library *nccl;
     struct nccl_member *members;
     size_t n_members;
-    uint64_t deadline_ns; /* of each wait */
-    bool is_broken;       /* its communicators were aborted, for good */
+    uint64_t deadline_ns;    /* of each wait */
+    const bool *is_unwanted; /* atomic: ends each wait */
+    bool is_broken;          /* its communicators were aborted, for good */
 };
 
 struct nccl_move { /* a piece that lies on one member to another, or to itself */
@@ -57,7 +58,7 @@ struct nccl_move { /* a piece that lies on one member to another, or to itself *
 };
 
 /* Takes the devices' array. Fails within the deadline; then nothing of it is left. */
-struct nccl_clique *nccl_clique_create(struct cuda_device **devices, size_t n_devices, uint64_t deadline_ns,
+struct nccl_clique *nccl_clique_create(struct cuda_device **devices, size_t n_devices, const struct transport *transport,
                                        struct error *error);
 /* The moves of one piece follow each other, by `to`. They are done when it returns 0; else the clique has to be aborted. */
 int nccl_clique_run(const struct nccl_clique *clique, const struct nccl_move *moves, size_t n_moves, struct error *error);

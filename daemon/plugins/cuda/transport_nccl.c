@@ -56,7 +56,7 @@ static struct nccl_clique *make_clique(const struct transport *transport, uint32
         members[rank] = (uint32_t)n_devices;
         devices[n_devices++] = (struct cuda_device *)transport->devices[rank];
     }
-    return nccl_clique_create(devices, n_devices, transport->deadline_ns, error);
+    return nccl_clique_create(devices, n_devices, transport, error);
 }
 
 static int nccl_open(struct transport *transport, struct error *error)
