@@ -62,7 +62,7 @@ vllm() { bash tests/vllm/run.sh --durations=5; }
 asan() { make -j"$jobs" asan; }
 tsan() { make -j"$jobs" tsan; }
 store_faults="many_faults or remainder or dies or told_to_stop or two_connections" # of the stores, also under the sanitizers
-asan_e2e() { TENSORCAST_BUILD=build/asan python -m pytest -q tests/e2e/test_{equality,crashes,crowds,faults,lifecycle,sidecars}.py &&
+asan_e2e() { TENSORCAST_BUILD=build/asan python -m pytest -q tests/e2e/test_{equality,crashes,crowds,faults,group_failures,lifecycle,sidecars}.py &&
   TENSORCAST_BUILD=build/asan python -m pytest -q -k "$store_faults" tests/e2e/test_store_faults.py; }
 tsan_e2e() { TENSORCAST_BUILD=build/tsan python -m pytest -q tests/e2e/test_{crashes,crowds}.py &&
   TENSORCAST_BUILD=build/tsan python -m pytest -q -k "$store_faults" tests/e2e/test_store_faults.py; }

@@ -143,7 +143,8 @@ def test_the_configuration_can_force_a_transport_that_is_there(start, models, ar
 
 
 def test_a_transport_that_is_not_there_is_refused_by_name_and_nobody_waits(start, models, arrays):
-    daemon = start(**strategy(engine={"collective_transport": "nccl"}, owner_file_collective_group_assemble_timeout="10m"))
+    daemon = start(devices={"plugin_folder": str(models)},
+                   **strategy(engine={"collective_transport": "nccl"}, owner_file_collective_group_assemble_timeout="10m"))
     assert "collective_transport_unavailable transport=nccl" in daemon.log()
     assert Load(daemon, models, *group(0, world=2)).skipped() == "transport_unavailable:nccl"
     required = Load(daemon, models, *group(1, "--collective", "required", world=2)).end()
