@@ -23,7 +23,7 @@
 #include "client/handoff_wire.h"
 #include "observe/log.h"
 
-enum { SWEEP_MS = 1000, MAX_UNREDEEMED_PER_UID = 4096 };
+enum { SWEEP_MS = 1000, WARNING_INTERVAL_MS = 1000, MAX_UNREDEEMED_PER_UID = 4096 };
 
 struct grant {
     struct grant *next;
@@ -54,6 +54,7 @@ struct handoff {
     struct loop_timer *sweep;
     struct grant *grants;
     struct peer *peers;
+    uint64_t warned_ns, n_refused; /* n_refused: since then */
 };
 
 static void destroy_grant(struct grant **at, bool unpin)
@@ -138,7 +139,15 @@ static int send_memory(int fd, struct replica *replica)
 
 static void refuse(struct peer *peer, const char *reason)
 {
-    log_warn("handoff_refused", LOG_TEXT("reason", reason), LOG_U64("uid", peer->uid), LOG_U64("pid", (uint64_t)peer->pid));
+    struct handoff *handoff = peer->handoff;
+    uint64_t now = clock_now_ns();
+    handoff->n_refused++;
+    if (now - handoff->warned_ns >= WARNING_INTERVAL_MS * NS_PER_MS) { /* who guesses tokens does not fill the log */
+        log_warn("handoff_refused", LOG_TEXT("reason", reason), LOG_U64("uid", peer->uid),
+                 LOG_U64("pid", (uint64_t)peer->pid), LOG_U64("refused", handoff->n_refused));
+        handoff->warned_ns = now;
+        handoff->n_refused = 0;
+    }
     close_peer(peer);
 }
 

@@ -2,6 +2,7 @@
 import os
 import resource
 import socket
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import grpc
@@ -121,6 +122,17 @@ def test_a_slow_reader_of_a_big_answer_does_not_grow_the_daemon(daemon, models):
         assert daemon.resident() - before < 160 * MiB
         assert all(any(event.WhichOneof("event") == "result" for event in call) for call in calls)
     assert soon(daemon.at_rest), daemon.status()
+
+
+def test_who_guesses_tokens_does_not_fill_the_log(daemon):
+    started = time.monotonic()
+    for _ in range(300):
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as peer:
+            peer.connect(str(daemon.handoff))
+            peer.send(bytes(32))
+            assert peer.recv(1) == b""
+    lines = daemon.log().count("handoff_refused")
+    assert 1 <= lines <= time.monotonic() - started + 2
 
 
 def test_a_stream_without_a_hand_off_loses_its_token_with_the_call(daemon, models):
