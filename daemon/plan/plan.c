@@ -111,10 +111,11 @@ static int check_required_collective(const struct planning *planning, const stru
 {
     if (planning->spec->policy.collective != COLLECTIVE_REQUIRED || collective->eligible)
         return 0;
-    return fail(error, ERROR_FAILED_PRECONDITION, "COLLECTIVE_UNAVAILABLE",
-                "a collective load is required, but owner_file_collective cannot run: %s; ask for --collective auto to let "
-                "another executor load the same bytes",
-                collective->reason);
+    fail(error, ERROR_FAILED_PRECONDITION, "COLLECTIVE_UNAVAILABLE",
+         "a collective load is required, but owner_file_collective cannot run: %s; ask for --collective auto to let another "
+         "executor load the same bytes",
+         collective->reason);
+    return error_note(error, "skip_reason", "%s", collective->reason);
 }
 
 static void note_group(const struct execution_topology *topology, const struct plan_facts *facts, struct plan *plan)

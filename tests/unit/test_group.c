@@ -189,6 +189,17 @@ static void the_memory_of_a_dissolved_group_fades(void **state)
     assert_int_equal(join(scene, 0), GROUP_JOINED);
 }
 
+/* For programs, beside the message. */
+static void assert_note(const struct error *error, const char *key, const char *expected)
+{
+    const char *value = NULL, *at = NULL;
+    while ((at = error_next_note(error, at, &value)))
+        if (strcmp(at, key) == 0)
+            break;
+    assert_non_null(at);
+    assert_string_equal(value, expected);
+}
+
 static void flaw_1_a_taken_rank_is_refused_and_its_holder_named(void **state)
 {
     struct scene *scene = *state;
@@ -197,6 +208,9 @@ static void flaw_1_a_taken_rank_is_refused_and_its_holder_named(void **state)
     assert_int_equal(group_join(scene->table, &scene->terms, &second, scene->late, &scene->error), GROUP_REFUSED);
     assert_int_equal(scene->error.code, ERROR_ALREADY_EXISTS);
     assert_non_null(strstr(scene->error.message, "load-7"));
+    assert_note(&scene->error, "holder", "load-7");
+    assert_note(&scene->error, "rank", "1");
+    assert_note(&scene->error, "group_id", "g");
     assert_null(second.group);
     join(scene, 0);
     join(scene, 2);
@@ -255,6 +269,7 @@ static void the_odd_rank_is_refused_with_the_field_that_differs(void **state)
     scene->terms = good;
     scene->terms.artifact = "other";
     assert_odd(scene, "its artifact is other");
+    assert_note(&scene->error, "field", "artifact");
     scene->terms = good;
     scene->terms.policy = "required";
     assert_odd(scene, "its policy is required, the group's is auto");

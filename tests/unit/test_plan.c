@@ -380,6 +380,9 @@ static void a_required_collective_that_cannot_be_is_an_error_with_its_reason(voi
     assert_int_equal(scene->error.code, ERROR_FAILED_PRECONDITION);
     assert_string_equal(scene->error.reason, "COLLECTIVE_UNAVAILABLE");
     assert_non_null(strstr(scene->error.message, "strategy_disabled"));
+    const char *value;
+    assert_string_equal(error_next_note(&scene->error, NULL, &value), "skip_reason");
+    assert_string_equal(value, "strategy_disabled");
 }
 
 static void a_refused_group_leaves_every_rank_its_own_plan(void **state)
