@@ -144,14 +144,17 @@ def nccl_gpus(gpus, transport="nccl", **fake):
     return gpus(fake=fake, engine={"collective_transport": transport, "materialization_strategy": strategy})
 
 
-def load_parts(daemon, models, world, group="g", policy=("--collective", "required")):
+def start_parts(daemon, models, world, group="g", policy=("--collective", "required")):
     """Rank r of a group gets its rows of `a`, and all of the rest, on GPU r."""
     rows = 300 // world
-    ranks = [daemon.cli.spawn("load", f"disk:{models}/m", "--device", f"cuda:{rank}", "--group", group, "--rank", rank,
-                              "--world-size", world, "--source-locality", "shared_source", "--slice",
-                              f"a[{rank * rows}:{(rank + 1) * rows}, :]", "--tensor", "b", "--tensor", "odd", "--json", "--digest",
-                              *policy) for rank in range(world)]
-    return [(rank.communicate(timeout=100), rank.returncode) for rank in ranks]
+    return [daemon.cli.spawn("load", f"disk:{models}/m", "--device", f"cuda:{rank}", "--group", group, "--rank", rank,
+                             "--world-size", world, "--source-locality", "shared_source", "--slice",
+                             f"a[{rank * rows}:{(rank + 1) * rows}, :]", "--tensor", "b", "--tensor", "odd", "--json", "--digest",
+                             *policy) for rank in range(world)]
+
+
+def load_parts(*arguments, **options):
+    return [(rank.communicate(timeout=100), rank.returncode) for rank in start_parts(*arguments, **options)]
 
 
 def expect_parts(results, arrays, world):
@@ -197,6 +200,19 @@ def test_an_error_between_gpus_fails_the_group_and_the_next_one_loads(gpus, mode
     assert [device["used_bytes"] for device in daemon.status()["devices"]] == [0, 0]
     expect_parts(load_parts(daemon, models, 2), arrays, 2)
     assert [device["state"] for device in daemon.status()["devices"]] == ["in_service", "in_service"]
+
+
+@needs_nccl
+def test_a_transfer_that_hangs_ends_when_its_clients_are_gone(gpus, models, arrays):
+    daemon = nccl_gpus(gpus, nccl_fail="kernel:1:0")
+    ranks = start_parts(daemon, models, 2)
+    assert soon(lambda: "a transfer that never ends has begun" in daemon.log())
+    for rank in ranks:
+        rank.kill()
+        rank.wait(10)
+    assert soon(lambda: "no communicator is left" in daemon.log()) and soon(daemon.at_rest)
+    expect_parts(load_parts(daemon, models, 2), arrays, 2)
+    assert {device["state"] for device in daemon.status()["devices"]} == {"in_service"}
 
 
 @needs_nccl

@@ -1,6 +1,7 @@
 /* What runs on a stream: all sends and receives of one communicator in one group. It lasts until each of them has met its
  * counterpart in a running kernel of the peer, or the communicator is aborted, or the GPU breaks. The receiver moves the
  * bytes, when both sides are there; an address that is no memory of its GPU breaks that GPU. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -91,7 +92,9 @@ static void run(struct fake_kernel *base)
     struct ncclComm *comm = kernel->comm;
     pthread_mutex_lock(&nccl_lock);
     bool never_ends = fake_nccl_applies("kernel", NULL);
-    if (!never_ends) {
+    if (never_ends) {
+        fprintf(stderr, "FAKE NCCL: a transfer that never ends has begun\n");
+    } else {
         kernel->next = running;
         running = kernel;
     }
