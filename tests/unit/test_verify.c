@@ -438,7 +438,8 @@ static void a_manifest_that_cannot_be_used_fails_unless_nothing_is_verified(void
     struct verdict verdict;
     struct error error;
     (void)state;
-    load->artifact.manifest_problem = (struct error){ERROR_DATA_LOSS, "MALFORMED_MANIFEST", "model.manifest.json: no"};
+    load->artifact.manifest_problem =
+        (struct error){.code = ERROR_DATA_LOSS, .reason = "MALFORMED_MANIFEST", .message = "model.manifest.json: no"};
     assert_int_equal(finish(load, VERIFY_AUTO, &verdict, &error), -1);
     assert_string_equal(error.reason, "MALFORMED_MANIFEST");
     assert_int_equal(finish(load, VERIFY_NONE, &verdict, &error), 0);
