@@ -33,6 +33,7 @@ BEGIN, LOADED, READY = "Loading weights on", "CPU unquantized GEMM dispatch", "s
 MARK = "<!-- measured vllm: {} -->"
 LINE = re.compile(r"@(?P<time>[0-9.]+) (?P<process>\d+) (?P<text>.*)")
 RANK = re.compile(r"tensorcast rank \d+ of 2: needed ([0-9.]+) GB, read ([0-9.]+) GB, ([0-9.]+) GB shared")
+SAID = re.compile(r"tensorcast (rank \d+ of 2: (?:traced|needed) .*)")
 LOGGING = {
     "version": 1, "disable_existing_loggers": False,
     "formatters": {"timed": {"format": "@%(created).6f %(process)d %(name)s %(message)s"}},
@@ -133,6 +134,8 @@ def engine(model, load_format, environment, size):
     if done.returncode or not times:
         causes = [line for line in log.splitlines() if "Error" in line]
         raise RuntimeError(f"{load_format}: exit {done.returncode}\n{log[-3000:]}\nfirst of all:\n" + "\n".join(causes[:5]))
+    for line in SAID.findall(log):
+        print("   ", line)
     return times, [tuple(map(float, numbers)) for numbers in RANK.findall(log)]
 
 
