@@ -17,6 +17,9 @@ static uint64_t budget_bytes(const struct config *config, const struct device *d
 static void register_transport(const struct device_plugins *plugins)
 {
     const struct transport_ops *transport = plugins->transport;
+    if (plugins->transport_problem[0])
+        log_info("no_transport", LOG_TEXT("plugin", plugins->name), LOG_TEXT("reason", plugins->transport_problem),
+                 LOG_TEXT("effect", "groups use loopback only"));
     if (transport && plugins->transport_layout != TRANSPORT_LAYOUT)
         log_warn("transport_refused", LOG_TEXT("plugin", plugins->name),
                  LOG_TEXT("message", "it was built from other sources than this daemon"));

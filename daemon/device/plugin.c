@@ -119,8 +119,11 @@ static int load(struct device_plugins *plugins, const char *folder, struct error
         return -1;
     if (device_plugin_check(plugin, error) || plugin->find(&host, plugins->devices, &plugins->n_devices, error))
         return error_prefix(error, "%s", path);
-    plugins->transport = plugin->transport;
     plugins->transport_layout = plugin->transport_layout;
+    if (plugin->transport && plugin->check_transport(error))
+        snprintf(plugins->transport_problem, sizeof plugins->transport_problem, "%s", error->message);
+    else
+        plugins->transport = plugin->transport;
     return 0;
 }
 

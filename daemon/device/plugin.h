@@ -15,7 +15,7 @@
 #include "base/error.h"
 #include "device/device.h"
 
-enum { DEVICE_PLUGIN_ABI = 3, DEVICE_PLUGIN_MAX_DEVICES = 64, DEVICE_PLUGIN_PATH_CHARS = 4096 };
+enum { DEVICE_PLUGIN_ABI = 4, DEVICE_PLUGIN_MAX_DEVICES = 64, DEVICE_PLUGIN_PATH_CHARS = 4096 };
 #define DEVICE_PLUGIN_SYMBOL "tensorcast_device_plugin"
 
 struct transport_ops;
@@ -35,6 +35,7 @@ struct device_plugin {
                 struct error *error);
     const struct transport_ops *transport; /* between its devices, see transport.h; NULL = it has none */
     uint32_t transport_layout;
+    int (*check_transport)(struct error *error); /* whether this host has what it needs */
 };
 
 #define DEVICE_PLUGIN_HEADER                                                                                                \
@@ -48,6 +49,7 @@ struct device_plugins { /* what the daemon has of them: today one, "cuda" */
     size_t n_devices;
     const struct transport_ops *transport; /* for transport_register(); NULL = there is none */
     uint32_t transport_layout;
+    char transport_problem[ERROR_MESSAGE_CHARS]; /* why there is none, though the plugin has one; "" = nothing to tell */
     char problem[ERROR_MESSAGE_CHARS]; /* why there are no devices */
 };
 

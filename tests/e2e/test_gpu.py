@@ -224,6 +224,18 @@ def test_ranks_go_without_the_group_when_nccl_does_not_start(gpus, models, array
 
 
 @needs_nccl
+def test_without_nccl_there_are_gpus_and_a_reason(start, models, arrays):
+    strategy = {"enable_owner_file_collective": True, "owner_file_collective_shared_fs_only": False}
+    daemon = start(running=False, engine={"collective_transport": "nccl", "materialization_strategy": strategy})
+    daemon.start(environment={**environment(), "TENSORCAST_TEST_FAKE_NCCL": "0"})
+    see_gpus(daemon.cli)
+    log = daemon.log()
+    assert log.count("event=no_transport") == 1 and "libnccl.so.2" in log and "event=collective_transport_unavailable" in log
+    reports = expect_parts(load_parts(daemon, models, 2, policy=("--executor", "collective")), arrays, 2)
+    assert all("transport_unavailable:nccl" in report["selection_reason"] for report in reports)
+
+
+@needs_nccl
 def test_two_ranks_on_one_gpu_are_refused_by_nccl_with_a_reason(gpus, models, arrays):
     daemon = nccl_gpus(gpus)
     two_on_one = [daemon.cli.spawn("load", f"disk:{models}/m", "--device", "cuda:0", "--tensor", name, "--group", "h", "--rank", rank,

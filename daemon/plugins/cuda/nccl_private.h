@@ -1,6 +1,6 @@
 /* What the files of the NCCL transport share.
  *
- *   nccl_library.c   libnccl.so.2, opened when the first group wants it
+ *   nccl_library.c   libnccl.so.2, opened at run time
  *   nccl_clique.c    one communicator per GPU of a group, and every wait for them
  *   nccl_batch.c     what was delivered since the last flush: bytes staged on the owner's GPU, and where they go from there
  *   transport_nccl.c the transport's table
@@ -31,6 +31,7 @@ struct nccl_library {
 };
 /* NULL with what was looked for. Any thread. */
 const struct nccl_library *nccl_library_open(struct error *error);
+int transport_nccl_check(struct error *error); /* whether it can be opened */
 
 /* --- communicators ---------------------------------------------------------------------------------------------------- */
 

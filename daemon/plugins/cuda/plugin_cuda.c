@@ -6,7 +6,9 @@
 #include "cuda_private.h"
 #include "transport/transport.h"
 
-extern const struct transport_ops transport_nccl __attribute__((weak)); /* address NULL: built without NCCL */
+/* Address NULL: built without NCCL. */
+extern const struct transport_ops transport_nccl __attribute__((weak));
+int transport_nccl_check(struct error *error) __attribute__((weak));
 
 static int find_each(const struct device_plugin_host *host, int count, struct device **devices, size_t *n_devices,
                      struct error *error)
@@ -40,5 +42,9 @@ static int find(const struct device_plugin_host *host, struct device *devices[DE
     return cuda_driver_open(error) ? -1 : find_each(host, count, devices, n_devices, error);
 }
 
-const struct device_plugin tensorcast_device_plugin = {DEVICE_PLUGIN_HEADER, .name = "cuda", .find = find,
-                                                       .transport = &transport_nccl, .transport_layout = TRANSPORT_LAYOUT};
+const struct device_plugin tensorcast_device_plugin = {DEVICE_PLUGIN_HEADER,
+                                                       .name = "cuda",
+                                                       .find = find,
+                                                       .transport = &transport_nccl,
+                                                       .transport_layout = TRANSPORT_LAYOUT,
+                                                       .check_transport = transport_nccl_check};

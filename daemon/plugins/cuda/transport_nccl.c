@@ -26,6 +26,11 @@ struct nccl_state {
 
 static const uint32_t NO_MEMBER = UINT32_MAX;
 
+int transport_nccl_check(struct error *error)
+{
+    return nccl_library_open(error) ? 0 : -1;
+}
+
 /* --- open ----------------------------------------------------------------------------------------------------------- */
 
 static int refuse_device(const struct transport *transport, uint32_t rank, struct error *error)
