@@ -54,7 +54,7 @@ static uint64_t count_pieces(const struct worker *worker)
     return n_pieces;
 }
 
-/* The rest is other ranks' share, more likely than not. */
+/* The rest is other ranks' share, more likely than not: of the last of many, when it comes late. */
 static bool is_partly_wanted(const struct worker *worker)
 {
     uint64_t wanted_bytes = 0, read_bytes = 0;
@@ -62,7 +62,7 @@ static bool is_partly_wanted(const struct worker *worker)
         wanted_bytes += clip_bytes(&worker->clips[i]);
     for (size_t i = 0; i < worker->n_extents; i++)
         read_bytes += worker->extents[i].hi - worker->extents[i].lo;
-    return wanted_bytes < read_bytes / 8 * 7;
+    return wanted_bytes < read_bytes / 64 * 63;
 }
 
 static bool has_address(const struct worker *worker)

@@ -243,6 +243,30 @@ static void a_late_ranks_columns_come_from_the_extent_cache(void **state)
     assert_in_range(read_columns_in_turn(0), 4 * tensor_bytes - 4 * edges, 4 * tensor_bytes);
 }
 
+static void the_last_of_many_ranks_finds_its_columns_too(void **state)
+{
+    struct load_scene scene;
+    struct load *first, *last;
+    (void)state;
+    scene_init(&scene, seed++, 64 * MIB, 0, 0);
+    scene_use_extent_cache(&scene, 64 * MIB, 64 * MIB);
+    scene_add_tensor(&scene, 2, (uint64_t[]){6000, 8192});
+    scene_write(&scene, 1, false);
+    struct source_remote *remote = scene_move_away(&scene);
+    first = load_columns(&scene, "t.0", 0, 8192 / 16 * 15); /* fifteen ranks at once */
+    load_start(first);
+    scene_wait(&scene);
+    last = load_columns(&scene, "t.0", 8192 / 16 * 15, 8192);
+    load_start(last);
+    scene_wait(&scene);
+    assert_true(load_has_succeeded(first));
+    assert_true(load_has_succeeded(last));
+    assert_in_range(remote->read_bytes, 6000 * 8192 - 4 * 8192, 6000 * 8192 + 4 * 8192);
+    load_destroy(first);
+    load_destroy(last);
+    scene_fini(&scene);
+}
+
 /* Bytes of temporary memory after half the columns of 64 blocks. */
 static uint64_t keep_columns(bool is_of_group)
 {
@@ -510,6 +534,7 @@ int main(void)
         cmocka_unit_test(far_columns_are_asked_for_one_by_one),
         cmocka_unit_test(ranks_at_the_same_time_ask_for_every_byte_once),
         cmocka_unit_test(a_late_ranks_columns_come_from_the_extent_cache),
+        cmocka_unit_test(the_last_of_many_ranks_finds_its_columns_too),
         cmocka_unit_test(a_load_alone_keeps_few_extents_and_one_of_a_group_all),
         cmocka_unit_test(a_late_load_copies_from_a_replica),
         cmocka_unit_test(waiting_for_a_store_holds_up_no_disk),
