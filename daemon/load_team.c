@@ -18,6 +18,7 @@
 #include "load_group.h"
 #include "load_log.h"
 #include "load_private.h"
+#include "observe/log.h"
 #include "transport/transport.h"
 
 enum { WISH_CHARS = DIGEST_HEX_CHARS + DEVICE_NAME_CHARS + 2 };
@@ -183,10 +184,12 @@ static bool is_collective(const struct ticket_internal *internal)
     return internal->plan && internal->plan->executor == EXECUTOR_OWNER_FILE_COLLECTIVE;
 }
 
-/* One choice for all ranks: of the source's bytes, so many are cached as their views say on average. */
-static void choose_transport(struct team *team)
+/* One choice for all ranks, of the first n transports: of the source's bytes, so many are cached as their views say on
+ * average. */
+static void choose_transport(struct team *team, size_t n)
 {
     struct plan_facts facts = ticket_facts(team->tickets[0]->ticket);
+    facts.transports.n = n < facts.transports.n ? n : facts.transports.n;
     struct transport_demand *demand = &team->demand;
     double bytes = 0, cached = 0;
     for (size_t i = 0; i < team->n_tickets; i++) {
@@ -203,15 +206,11 @@ static void choose_transport(struct team *team)
     team->transport = transport_choice_make(&facts.transports, demand, &rates);
 }
 
-static void plan_team(struct loop_work *work)
+/* The plans of all ranks, and the collective when one of them runs. False when its transport cannot be opened. */
+static bool plan_tickets(struct team *team, size_t n_transports)
 {
-    struct team *team = (struct team *)work;
-    const struct collective_facts facts = facts_of(team);
-    uint64_t start_ns = clock_now_ns();
     struct error nothing;
-    if (!team->plan)
-        team->plan = collective_plan_build(team->ranks, team->n_ranks, &facts);
-    choose_transport(team);
+    choose_transport(team, n_transports);
     parallel_run(team->n_tickets, (size_t)sysconf(_SC_NPROCESSORS_ONLN), plan_ticket, team, &nothing);
     bool runs = false;
     for (size_t i = 0; i < team->n_tickets; i++)
@@ -219,6 +218,21 @@ static void plan_team(struct loop_work *work)
     if (runs)
         team->collective = collective_create(team->table->services->engine, team->plan, team->transport.ops, team->devices,
                                              &team->open_error);
+    return !runs || team->collective;
+}
+
+static void plan_team(struct loop_work *work)
+{
+    struct team *team = (struct team *)work;
+    const struct collective_facts facts = facts_of(team);
+    uint64_t start_ns = clock_now_ns();
+    if (!team->plan)
+        team->plan = collective_plan_build(team->ranks, team->n_ranks, &facts);
+    if (!plan_tickets(team, TRANSPORT_MAX) && !team->transport.is_forced) {
+        log_warn("transport_failed", LOG_TEXT("group_id", team->group_id), LOG_TEXT("transport", team->transport.ops->name),
+                 LOG_TEXT("message", team->open_error.message), LOG_TEXT("effect", "the group uses loopback"));
+        plan_tickets(team, 1); /* the first one is loopback */
+    }
     team->plan_ns = clock_now_ns() - start_ns;
 }
 

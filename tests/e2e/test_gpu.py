@@ -224,6 +224,23 @@ def test_ranks_go_without_the_group_when_nccl_does_not_start(gpus, models, array
 
 
 @needs_nccl
+@pytest.mark.parametrize("fails", [None, "ncclGetUniqueId:1:2"])
+def test_a_group_that_may_choose_uses_loopback_when_nccl_does_not_start(start, models, arrays, fails):
+    strategy = {"enable_owner_file_collective": True, "owner_file_collective_shared_fs_only": False,
+                "owner_file_collective_min_dedup_saving_bytes": "0", "owner_file_collective_max_owner_skew_ratio": 10}
+    daemon = start(running=False, engine={"materialization_strategy": strategy})
+    daemon.state.mkdir(exist_ok=True)  # a source so quick that the links to the host are what limits
+    quick = {"request_ps": 10000, "bytes_per_s": 900 * 10**9, "samples": 9}
+    known = {"device": os.stat(models).st_dev, "fresh_bytes_per_s": 900 * 10**9, "cached": quick, "uncached": quick}
+    (daemon.state / "calibration.json").write_text(json.dumps({"version": 1, "devices": [known]}))
+    daemon.start(environment=environment(devices=4, **({"nccl_fail": fails} if fails else {})))
+    see_gpus(daemon.cli, devices=4)
+    reports = expect_parts(load_parts(daemon, models, 4), arrays, 4)
+    assert {report["collective"]["transport"] for report in reports} == {"loopback" if fails else "nccl"}
+    assert daemon.log().count("event=transport_failed") == (1 if fails else 0)
+
+
+@needs_nccl
 def test_without_nccl_there_are_gpus_and_a_reason(start, models, arrays):
     strategy = {"enable_owner_file_collective": True, "owner_file_collective_shared_fs_only": False}
     daemon = start(running=False, engine={"collective_transport": "nccl", "materialization_strategy": strategy})
