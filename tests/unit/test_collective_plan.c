@@ -203,6 +203,21 @@ static void columns_that_together_are_whole_rows_are_read_as_one(void **state)
     assert_int_equal(plan->unique_source_bytes, 64 * 1024);
 }
 
+static void small_pieces_that_touch_become_one(void **state)
+{
+    struct scene *scene = *state;
+    for (uint64_t rank = 0; rank < 4; rank++) {
+        struct mapping_fake *fake = add_rank(scene, 1);
+        for (int tensor = 0; tensor < 64; tensor++)
+            want(fake, 64, 1024, rank * 16, rank * 16 + 16, 0, 1024);
+    }
+    const struct collective_plan *plan = build(scene);
+    assert_int_equal(plan->unique_source_bytes, 4 * MIB);
+    assert_int_equal(plan->n_pieces, 2);
+    assert_int_equal(plan->pieces[0].bytes, 2 * MIB);
+    assert_int_equal(plan->pieces[0].hi, plan->pieces[1].lo);
+}
+
 static void patterns_that_do_not_line_up_are_residual(void **state)
 {
     struct scene *scene = *state;
@@ -350,6 +365,7 @@ int main(void)
         TEST(batches_keep_their_limits),
         TEST(batches_in_flight_count_as_temporary_when_the_transport_stages_them),
         TEST(columns_that_together_are_whole_rows_are_read_as_one),
+        TEST(small_pieces_that_touch_become_one),
         TEST(patterns_that_do_not_line_up_are_residual),
         TEST(any_views_are_covered_and_nothing_else_is_read),
     };
