@@ -29,7 +29,7 @@ static void enter(struct remote_pace *pace, enum remote_pace_phase phase, uint32
 
 static uint32_t clamp(double limit, uint32_t least, uint32_t most)
 {
-    return limit <= least ? least : limit >= most ? most : (uint32_t)(limit + 0.5);
+    return limit <= least ? least : limit >= most ? most : (uint32_t)limit;
 }
 
 static void settle(struct remote_pace *pace, double limit, uint32_t in_flight)
