@@ -238,12 +238,14 @@ static bool is_set(void *data)
 static void run_item(struct worker *worker)
 {
     struct remote_origin *origin = worker->parts[0].run->origin;
+    uint64_t started_ns = clock_now_ns(); /* making memory ready for the answer takes its share of the time, too */
     origin->n_in_flight++;
     worker_run_item(worker);
     uint32_t before = limit_of(origin);
+    uint64_t now_ns = clock_now_ns();
     origin->speed = worker->speed;
     if (worker->read_ns > 0 && !is_set(worker))
-        remote_pace_add(&origin->pace, clock_now_ns(), worker->read_ns, origin->n_in_flight);
+        remote_pace_add(&origin->pace, now_ns, now_ns - started_ns, origin->n_in_flight);
     origin->n_in_flight--;
     __atomic_store_n(&worker->should_stop, false, __ATOMIC_RELAXED);
     if (limit_of(origin) > before || worker->engine->remote.is_early)
