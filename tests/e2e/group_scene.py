@@ -16,7 +16,7 @@ ROWS, COLUMNS, WORLD = 1024, 2048, 4
 
 def strategy(engine=(), **changes):
     keys = {"enable_owner_file_collective": True, "owner_file_collective_min_dedup_saving_bytes": "1KiB",
-            "owner_file_collective_batch_bytes": "4MiB", "owner_file_collective_group_assemble_timeout": "2s", **changes}
+            "owner_file_collective_batch_bytes": "4MiB", "owner_file_collective_group_assemble_timeout": "60s", **changes}
     return {"engine": {"materialization_strategy": keys, **dict(engine)}, "logging": {"level": "debug"}}
 
 

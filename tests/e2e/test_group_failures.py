@@ -41,7 +41,7 @@ from wire import Wire
 
 
 def test_a_missing_rank_makes_the_others_load_alone_after_one_timeout(start, models, arrays):
-    daemon = start(**strategy())
+    daemon = start(**strategy(owner_file_collective_group_assemble_timeout="2s"))
     loads = [Load(daemon, models, *group(r, *slices(r))) for r in (0, 2)]
     assert joined(daemon, 2)
     time.sleep(1)
@@ -57,7 +57,7 @@ def test_a_missing_rank_makes_the_others_load_alone_after_one_timeout(start, mod
 
 
 def test_a_required_collective_fails_when_a_rank_is_missing(start, models, arrays):
-    daemon = start(**strategy())
+    daemon = start(**strategy(owner_file_collective_group_assemble_timeout="2s"))
     load = Load(daemon, models, *group(0, "--collective", "required", world=2)).end()
     assert load.status == "FAILED_PRECONDITION" and "missing=1" in load.err
     late = Load(daemon, models, *group(1, "--collective", "required", world=2)).end()
@@ -65,7 +65,7 @@ def test_a_required_collective_fails_when_a_rank_is_missing(start, models, array
 
 
 def test_a_second_claim_to_a_rank_is_refused_and_the_group_completes(start, models, arrays):
-    daemon = start(**strategy(owner_file_collective_group_assemble_timeout="20s"))
+    daemon = start(**strategy())
     first = Load(daemon, models, *group(0, world=2))
     assert joined(daemon, 1)
     second = Load(daemon, models, *group(0, world=2)).end()
@@ -81,7 +81,7 @@ def test_a_second_claim_to_a_rank_is_refused_and_the_group_completes(start, mode
     ("policy", dict(more=["--source-sharing-domain", "elsewhere"])), ("artifact", dict(artifact="other"))])
 def test_the_odd_rank_is_refused_with_what_differs_and_the_others_go_on(start, models, arrays, field, odd):
     write(models / "other", {"w": blob(9, 10)})
-    daemon = start(**strategy(owner_file_collective_group_assemble_timeout="20s"))
+    daemon = start(**strategy())
     first = Load(daemon, models, *group(0, world=2))
     assert joined(daemon, 1)
     arguments = group(1, *odd.get("more", []), world=odd.get("world", 2))
@@ -92,7 +92,7 @@ def test_the_odd_rank_is_refused_with_what_differs_and_the_others_go_on(start, m
 
 
 def test_a_killed_client_frees_its_rank_and_hurts_nobody(start, models, arrays):
-    daemon = start(**strategy(owner_file_collective_group_assemble_timeout="20s"))
+    daemon = start(**strategy())
     doomed = Load(daemon, models, *group(0, world=2))
     assert joined(daemon, 1)
     doomed.process.send_signal(signal.SIGKILL)
@@ -136,7 +136,7 @@ def test_a_rank_without_memory_fails_and_the_others_load_alone(start, models, ar
 
 
 def test_a_file_that_changes_while_ranks_wait_fails_all_of_them(start, models, arrays):
-    daemon = start(**strategy(owner_file_collective_group_assemble_timeout="20s"))
+    daemon = start(**strategy())
     first = Load(daemon, models, *group(0, *slices(0), world=2))
     assert joined(daemon, 1)
     (part,) = models.glob("m/*-00001-*")
@@ -148,7 +148,7 @@ def test_a_file_that_changes_while_ranks_wait_fails_all_of_them(start, models, a
 
 
 def test_a_drain_ends_ranks_that_wait(start, models, arrays):
-    daemon = start(server={"shutdown_grace": "500ms"}, **strategy(owner_file_collective_group_assemble_timeout="60s"))
+    daemon = start(server={"shutdown_grace": "500ms"}, **strategy())
     load = Load(daemon, models, *group(0, world=2))
     assert joined(daemon, 1)
     assert daemon.stop() == 0
@@ -196,7 +196,7 @@ def caught_in_mid_run(daemon, models, world=3):
 @pytest.fixture
 def slow(start, big):
     """A daemon with one thread that reads."""
-    return start(**strategy(engine={"io_threads": 1}, owner_file_collective_group_assemble_timeout="60s"))
+    return start(**strategy(engine={"io_threads": 1}))
 
 
 def test_a_client_that_dies_in_mid_run_hurts_nobody(slow, models, big):
@@ -265,7 +265,7 @@ def test_a_drain_without_grace_ends_every_rank_with_an_error(start, models, big)
 
 
 def test_a_client_that_is_stopped_holds_up_nobody(start, models, arrays):
-    daemon = start(**strategy(owner_file_collective_group_assemble_timeout="60s"))
+    daemon = start(**strategy())
     loads = [Load(daemon, models, *group(r, *slices(r), world=3)) for r in range(2)]
     assert joined(daemon, 2)
     loads[1].process.send_signal(signal.SIGSTOP)
@@ -356,7 +356,7 @@ def test_bytes_that_stay_wrong_are_data_loss_for_every_rank(fake, store_group):
 
 
 def test_a_retry_waits_for_the_same_result(start, models, arrays):
-    daemon = start(**strategy(owner_file_collective_group_assemble_timeout="60s"))
+    daemon = start(**strategy())
     with daemon.channel() as first, daemon.channel() as second:
         wires, events = [Wire(first), Wire(second)], [[], []]
 
