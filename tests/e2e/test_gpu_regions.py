@@ -144,7 +144,7 @@ except KeyError:
 
 
 def test_nobody_shares_a_clients_memory(gpus, models, arrays):
-    daemon = gpus(delay_us=20000)
+    daemon = gpus(delay_us=200000)  # long enough to be seen on a busy machine
     see_gpus(daemon.cli)
     filling = spawn("""
 at = fill(Array(0, 8 * MiB))["a"].data_ptr - address.value
@@ -166,7 +166,7 @@ print(content()[at:at + 8].hex())
 
 @pytest.mark.parametrize("kind", ["cudaMalloc", "cuMemCreate"])
 def test_a_client_that_dies_takes_its_load_with_it(gpus, models, arrays, kind):
-    daemon = gpus(delay_us=20000)
+    daemon = gpus(delay_us=200000)  # long enough to be seen on a busy machine
     dying = spawn("fill(Array(0, 8 * MiB))", daemon, models, kind)
     assert soon(lambda: daemon.status()["loads"] != [])
     dying.send_signal(signal.SIGKILL)
