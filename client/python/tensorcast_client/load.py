@@ -5,7 +5,6 @@ import threading
 import time
 
 import grpc
-from grpc import StatusCode
 
 from . import errors, handoff
 from .messages import MaterializeEvent, MaterializeRequest
@@ -23,10 +22,13 @@ class Clock:
         self._end = None if seconds is None or seconds > _FOREVER_S else time.monotonic() + seconds
 
     def left(self, otherwise=None):
-        """Seconds left, at least zero, and at most `otherwise`."""
+        """Seconds left, at most `otherwise`. Raises DeadlineExceededError when there are none: gRPC rounds up to milliseconds,
+        in which a daemon answers."""
         if self._end is None:
             return otherwise
-        left = max(0.0, self._end - time.monotonic())
+        left = self._end - time.monotonic()
+        if left <= 0:
+            raise errors.make(grpc.StatusCode.DEADLINE_EXCEEDED, "the deadline has passed")
         return left if otherwise is None else min(left, otherwise)
 
 
@@ -104,6 +106,6 @@ class _FirstAnswer:
 
     def error(self):
         if self._late:
-            return errors.make(StatusCode.DEADLINE_EXCEEDED, f"no answer from the daemon in {self._seconds:.3g} s",
+            return errors.make(grpc.StatusCode.DEADLINE_EXCEEDED, f"no answer from the daemon in {self._seconds:.3g} s",
                                "NO_ANSWER")
         return None
