@@ -26,6 +26,7 @@ int cuda_stage_prepare(const char *program)
         return -1;
     strcpy(slash, "/plugins");
     setenv("TENSORCAST_TEST_FAKE_CUDA", "1", 1);
+    setenv("TENSORCAST_TEST_FAKE_CUDA_MEMORY", "17179869184", 1); /* devices that are given up keep what they hold */
     return log_open("/dev/null", LOG_ERROR, LOG_LOGFMT, &error);
 }
 

@@ -233,7 +233,7 @@ static void too_little_device_memory_is_told_with_numbers(void **state)
     assert_true(load->has_failed);
     assert_int_equal(load->error.code, ERROR_RESOURCE_EXHAUSTED);
     assert_string_equal(load->error.reason, "DEVICE_OUT_OF_MEMORY");
-    assert_non_null(strstr(load->error.message, "1073741824"));
+    assert_non_null(strstr(load->error.message, "17179869184"));
     load_destroy(load);
     cuda_stage_fini(&stage, false);
 }

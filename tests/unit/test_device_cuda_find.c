@@ -23,7 +23,7 @@ static void devices_are_found_by_uuid_and_by_number(void **state)
     const struct device_plugins *plugins = &stage.plugins;
     assert_string_equal(plugins->devices[0]->caps.name, "GPU-fa4e0000-0000-0000-0000-000000000000");
     assert_string_equal(plugins->devices[1]->model, "Fake GPU 1");
-    assert_int_equal(plugins->devices[1]->memory_bytes, 1 << 30);
+    assert_int_equal(plugins->devices[1]->memory_bytes, (uint64_t)16 << 30);
     assert_ptr_equal(device_plugins_find(plugins, "cuda", &error), plugins->devices[0]);
     assert_ptr_equal(device_plugins_find(plugins, "cuda:1", &error), plugins->devices[1]);
     assert_ptr_equal(device_plugins_find(plugins, "gpu-FA4E0000-0000-0000-0000-000000000001", &error), plugins->devices[1]);

@@ -20,6 +20,7 @@ struct allocation {
     uint64_t bytes;
     unsigned n_uses; /* the handle, and each mapping */
     bool is_plain;   /* of cudaMalloc: it can be shared by IPC handle only */
+    bool is_imported;
 };
 
 struct range {
@@ -39,7 +40,7 @@ static void give_up_use(struct allocation *allocation)
     if (--allocation->n_uses)
         return;
     live_memory.bytes -= allocation->bytes;
-    used_bytes[allocation->device] -= allocation->bytes;
+    used_bytes[allocation->device] -= allocation->is_imported ? 0 : allocation->bytes;
     struct allocation **at = &allocations;
     while (*at != allocation)
         at = &(*at)->next;
@@ -48,15 +49,17 @@ static void give_up_use(struct allocation *allocation)
     free(allocation);
 }
 
-static struct allocation *add(int fd, int device, uint64_t bytes, bool is_plain)
+/* What is imported fills the device once, for who made it. */
+static struct allocation *add(struct allocation what)
 {
     struct allocation *allocation = calloc(1, sizeof *allocation);
-    *allocation = (struct allocation){
-        .next = allocations, .fd = fd, .device = device, .bytes = bytes, .n_uses = 1, .is_plain = is_plain};
+    *allocation = what;
+    allocation->n_uses = 1;
+    allocation->next = allocations;
     allocations = allocation;
     live_memory.handles++;
-    live_memory.bytes += bytes;
-    used_bytes[device] += bytes;
+    live_memory.bytes += what.bytes;
+    used_bytes[what.device] += what.is_imported ? 0 : what.bytes;
     return allocation;
 }
 
@@ -82,7 +85,8 @@ int fake_create(int device, uint64_t bytes, bool is_plain, CUmemGenericAllocatio
     if (fd < 0 || ftruncate(fd, (off_t)bytes))
         return CUDA_ERROR_OUT_OF_MEMORY;
     pthread_mutex_lock(&fake_lock);
-    *handle = (CUmemGenericAllocationHandle)(uintptr_t)add(fd, device, bytes, is_plain);
+    *handle = (CUmemGenericAllocationHandle)(uintptr_t)add(
+        (struct allocation){.fd = fd, .device = device, .bytes = bytes, .is_plain = is_plain});
     pthread_mutex_unlock(&fake_lock);
     return 0;
 }
@@ -120,7 +124,8 @@ int fake_import_kind(int fd, bool is_plain, CUmemGenericAllocationHandle *handle
     if (own < 0)
         return CUDA_ERROR_OUT_OF_MEMORY;
     pthread_mutex_lock(&fake_lock);
-    *handle = (CUmemGenericAllocationHandle)(uintptr_t)add(own, device, (uint64_t)info.st_size, is_plain);
+    *handle = (CUmemGenericAllocationHandle)(uintptr_t)add((struct allocation){
+        .fd = own, .device = device, .bytes = (uint64_t)info.st_size, .is_plain = is_plain, .is_imported = true});
     pthread_mutex_unlock(&fake_lock);
     return 0;
 }

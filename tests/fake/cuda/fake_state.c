@@ -52,13 +52,13 @@ static void find_devices(void)
     const char *enabled = getenv("TENSORCAST_TEST_FAKE_CUDA");
     uint64_t n_devices = number("TENSORCAST_TEST_FAKE_CUDA_DEVICES", 2);
     fake.is_enabled = enabled && strcmp(enabled, "1") == 0;
+    fake.device_bytes = number("TENSORCAST_TEST_FAKE_CUDA_MEMORY", 1 << 30);
     fake.n_devices = n_devices < FAKE_MAX_DEVICES ? (int)n_devices : FAKE_MAX_DEVICES;
 }
 
 __attribute__((constructor)) static void start(void)
 {
     find_devices();
-    fake.device_bytes = number("TENSORCAST_TEST_FAKE_CUDA_MEMORY", 1 << 30);
     fake.delay_us = number("TENSORCAST_TEST_FAKE_CUDA_DELAY_US", 0);
     read_rule(getenv("TENSORCAST_TEST_FAKE_CUDA_FAIL"));
     fprintf(stderr, "FAKE CUDA: this process has no GPU, only a test's imitation of one%s\n",
