@@ -135,7 +135,7 @@ static void close_team(struct team *team)
     scene_fini(&team->scene);
 }
 
-static void start(struct team *team, const struct transport_ops *transport)
+static struct collective *connect_team(struct team *team, const struct transport_ops *transport)
 {
     struct error error;
     struct collective *collective = collective_create(team->scene.engine, team->plan, transport, team->devices, &error);
@@ -143,8 +143,18 @@ static void start(struct team *team, const struct transport_ops *transport)
         print_error("%s\n", error.message);
     assert_non_null(collective);
     collective_expect(collective, team->n_ranks);
+    return collective;
+}
+
+static void start_ranks(struct team *team, struct collective *collective)
+{
     for (uint32_t i = 0; i < team->n_ranks; i++)
         load_start_in(team->loads[i], collective, i);
+}
+
+static void start(struct team *team, const struct transport_ops *transport)
+{
+    start_ranks(team, connect_team(team, transport));
 }
 
 /* Through a client's eyes where there is no host address. */

@@ -96,14 +96,14 @@ static void share_all(uint32_t rank, uint32_t n_ranks, uint64_t side, size_t ten
     slices[0] = slices[1] = (struct slice){0, INT64_MAX};
 }
 
+/* But for the pieces that another worker's flush cut in two: the rest of their deliveries is sent. */
 static void what_all_ranks_need_is_staged_once_and_broadcast(void **state)
 {
     const struct place *place = *state;
     struct team team;
     load_team(&team, place, 4, share_all);
     struct fake_nccl_counts counts = fake_nccl_counts();
-    assert_int_equal(counts.sends, 0);
-    assert_true(counts.broadcasts > 0 && counts.broadcasts % 4 == 0);
+    assert_true(counts.broadcasts > counts.sends && counts.broadcasts % 4 == 0);
     assert_int_equal(counts.bytes, 3 * all_bytes);
     close_team(&team);
 }
@@ -207,8 +207,9 @@ static void load_and_fail(const struct place *place, const char *function, uint6
 {
     struct team team;
     open_team(&team, place, 4, share_all);
-    start(&team, code == NEVER_ENDS ? impatient() : place->transport);
-    fake_nccl_fail(function, nth, code);
+    struct collective *collective = connect_team(&team, code == NEVER_ENDS ? impatient() : place->transport);
+    fake_nccl_fail(function, nth, code); /* connected before, and nothing is under way yet */
+    start_ranks(&team, collective);
     scene_wait(&team.scene);
     assert_all_failed(&team, reason);
     struct fake_nccl_counts counts = fake_nccl_counts();
@@ -457,8 +458,10 @@ static void a_gpu_that_breaks_in_a_transfer_goes_out_of_service_alone(void **sta
     struct piece piece = send_piece(LATE_MS);
     struct error error;
     (void)state;
+    fake_cuda_delay(20000); /* so that it is asked for three times */
     fake_cuda_fail("cudaEventQuery", 3, LAUNCH_FAILURE, true);
     assert_int_equal(transport_flush(piece.transport, &error), -1);
+    fake_cuda_delay(0);
     assert_int_equal(fake_nccl_counts().live, 0);
     assert_true(device_check(plugins.devices[0], &error) != 0 || device_check(plugins.devices[1], &error) != 0);
     assert_true(device_check(plugins.devices[0], &error) == 0 || device_check(plugins.devices[1], &error) == 0);
@@ -507,7 +510,7 @@ static int run_all(void)
                                 NCCL_TEST(what_an_owner_without_a_device_reads_arrives),
                                 NCCL_TEST(after_an_error_a_transport_delivers_nothing),
                                 NCCL_TEST(a_transfer_that_nobody_waits_for_is_aborted_at_once),
-        NCCL_TEST(a_rank_that_is_gone_keeps_its_memory_until_nothing_is_on_its_way),
+                                NCCL_TEST(a_rank_that_is_gone_keeps_its_memory_until_nothing_is_on_its_way),
                                 NCCL_TEST(what_was_not_flushed_is_dropped_when_it_is_closed),
                                 cmocka_unit_test_setup_teardown(a_gpu_that_breaks_in_a_transfer_goes_out_of_service_alone,
                                                                 use_nccl, close_broken_gpus),

@@ -215,7 +215,7 @@ def main():
         options.size, options.rounds = size_of("64MiB"), 1
     model = options.dir.resolve() / f"llama-{options.size >> 20}M"
     write_model(model, options.size)
-    with tempfile.TemporaryDirectory(prefix="tensorcast-vllm-bench-") as folder:
+    with tempfile.TemporaryDirectory(prefix="tensorcast-vllm-bench-") as folder, machine.free_page_reporting():
         times, read = measure(options, options.build.resolve(), model, Path(folder))
     text = f"{table(times, read, model, options.rounds)}\n\n{traced(options.rounds)}"
     print(text)
