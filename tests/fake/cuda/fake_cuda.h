@@ -14,6 +14,7 @@
 
 /* No rule, no broken device, no pause, no delay, call counts at 0. Memory, streams and pins stay. */
 void fake_cuda_reset(void);
+void fake_streams_drain(void); /* until nothing is queued; not while paused */
 /* The nth call from now on (1 = the next) of that function, or of any when NULL, returns the code and does nothing. "stream"
  * is an operation when its turn comes in a stream; it always breaks the device. is_sticky: every later call on the device
  * fails the same way, as after a fault on a real one. One rule at a time. */
@@ -21,7 +22,7 @@ void fake_cuda_fail(const char *function, uint64_t nth, int code, bool is_sticky
 void fake_cuda_pause(bool paused); /* streams stop before their next operation */
 void fake_cuda_delay(uint64_t microseconds);
 void fake_cuda_delay_on(int device, uint64_t microseconds); /* only the operations of one device */
-uint64_t fake_cuda_calls(const char *function); /* NULL = all that can fail */
+uint64_t fake_cuda_calls(const char *function);             /* NULL = all that can fail */
 
 struct fake_cuda_live { /* made and not yet ended */
     size_t handles, mappings, addresses, pins, streams, events;
