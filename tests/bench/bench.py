@@ -9,9 +9,7 @@ with that word in their title. Raw records go to BUILD/bench/records.json.
 """
 import argparse
 import json
-import os
 import random
-import signal
 import subprocess
 import sys
 import time
@@ -177,10 +175,7 @@ def write(path, body, begin=BEGIN, end=END):
 def main():
     options = arguments()
     options.said = [a if a != str(options.build) else "build" for a in sys.argv[1:]]
-    if os.geteuid():
-        sys.exit("bench: dropping the page cache and reserving huge pages needs root")
-    os.setpriority(os.PRIO_PROCESS, 0, -15)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit("bench: terminated"))  # so that settings are put back
+    machine.take_over("bench")
     cases, folders = plan(options)
     bench = Bench(options.build, options.data, checkpoints.llama(options.data / "tiny", 1 << 20, 2))
     rng, measured = random.Random(options.rounds), {}

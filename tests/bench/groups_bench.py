@@ -9,9 +9,7 @@ section that is not measured again keeps its records there, so that the table ma
 """
 import argparse
 import json
-import os
 import random
-import signal
 import subprocess
 import sys
 import time
@@ -99,10 +97,7 @@ def plan(options):
 
 def main():
     options = arguments()
-    if os.geteuid():
-        sys.exit("groups_bench: dropping the page cache needs root")
-    os.setpriority(os.PRIO_PROCESS, 0, -15)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit("groups_bench: terminated"))  # so that settings are put back
+    machine.take_over("groups_bench")
     cases, kept = plan(options), options.build / "bench" / "groups.json"
     bench = Bench(options.build, options.data, checkpoints.llama(options.data / "tiny", 1 << 20, 2))
     records, failed = json.loads(kept.read_text()) if kept.exists() else {}, False

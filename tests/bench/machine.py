@@ -6,7 +6,9 @@ a virtual machine has really backed: its first touch costs seconds per GiB and w
 import contextlib
 import ctypes
 import os
+import signal
 import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -92,6 +94,14 @@ def shared_huge_pages(setting):
 
 def reserved_huge_pages(count):
     return knob("/proc/sys/vm/nr_hugepages", count)
+
+
+def take_over(program):
+    """Before anything is measured: root, ahead of other work, and ended by SIGTERM so that settings are put back."""
+    if os.geteuid():
+        sys.exit(f"{program}: settings of the machine are changed and put back, which needs root")
+    os.setpriority(os.PRIO_PROCESS, 0, -15)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(f"{program}: terminated"))
 
 
 def free_page_reporting():

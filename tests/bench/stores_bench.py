@@ -11,7 +11,6 @@ import argparse
 import json
 import os
 import random
-import signal
 import subprocess
 import sys
 import tempfile
@@ -165,10 +164,7 @@ def measure(bench, options, section):
 
 def main():
     options = arguments()
-    if os.geteuid():
-        sys.exit("stores_bench: settings of the machine are changed and put back, which needs root")
-    os.setpriority(os.PRIO_PROCESS, 0, -15)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit("stores_bench: terminated"))  # so that settings are put back
+    machine.take_over("stores_bench")
     for name in ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "all_proxy"):
         os.environ.pop(name, None)
     options.llama, options.tiny = prepare_data(options)

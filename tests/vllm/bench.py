@@ -213,6 +213,7 @@ def main():
     options = parser.parse_args()
     if options.quick:
         options.size, options.rounds = size_of("64MiB"), 1
+    machine.take_over("vllm bench")
     model = options.dir.resolve() / f"llama-{options.size >> 20}M"
     write_model(model, options.size)
     with tempfile.TemporaryDirectory(prefix="tensorcast-vllm-bench-") as folder, machine.free_page_reporting():
