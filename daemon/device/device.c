@@ -143,10 +143,9 @@ int device_pin(struct device *device, void *memory, uint64_t bytes, struct error
     return device->ops->queue ? device->ops->queue->pin(device, memory, bytes, error) : 0;
 }
 
-void device_unpin(struct device *device, void *memory)
+bool device_unpin(struct device *device, void *memory)
 {
-    if (device->ops->queue)
-        device->ops->queue->unpin(device, memory);
+    return !device->ops->queue || device->ops->queue->unpin(device, memory);
 }
 
 int device_check(const struct device *device, struct error *error)

@@ -66,9 +66,11 @@ struct device_queue_ops {
     /* What the calling thread has queued so far; never 0. */
     int (*mark)(struct device *device, uint64_t *mark, struct error *error);
     int (*wait)(struct device *device, uint64_t mark, struct error *error); /* any thread, with a deadline of its own */
-    /* Makes host memory fit for quick copies; it stays usable when that fails. Every pinned piece is unpinned. */
+    /* Makes host memory fit for quick copies; it stays usable when that fails. Every pinned piece is unpinned, and only
+     * unmapped when that is true: a device out of service may still read from it, and takes whatever is mapped there next
+     * for what it has pinned. */
     int (*pin)(struct device *device, void *memory, uint64_t bytes, struct error *error);
-    void (*unpin)(struct device *device, void *memory);
+    bool (*unpin)(struct device *device, void *memory);
 };
 
 struct device_ops {
@@ -119,7 +121,7 @@ int device_zero(struct segment *segment, uint64_t offset, uint64_t bytes, struct
 int device_mark(struct device *device, uint64_t *mark, struct error *error);
 int device_wait(struct device *device, uint64_t mark, struct error *error);
 int device_pin(struct device *device, void *memory, uint64_t bytes, struct error *error);
-void device_unpin(struct device *device, void *memory);
+bool device_unpin(struct device *device, void *memory); /* false: its addresses may not be used for anything else */
 /* FAILED_PRECONDITION with the reason when the device is out of service. Any thread. */
 int device_check(const struct device *device, struct error *error);
 int device_seal(struct segment *segment, struct error *error);

@@ -15,7 +15,7 @@
 #include "base/error.h"
 #include "device/device.h"
 
-enum { DEVICE_PLUGIN_ABI = 4, DEVICE_PLUGIN_MAX_DEVICES = 64, DEVICE_PLUGIN_PATH_CHARS = 4096 };
+enum { DEVICE_PLUGIN_ABI = 5, DEVICE_PLUGIN_MAX_DEVICES = 64, DEVICE_PLUGIN_PATH_CHARS = 4096 };
 #define DEVICE_PLUGIN_SYMBOL "tensorcast_device_plugin"
 
 struct transport_ops;
@@ -50,7 +50,7 @@ struct device_plugins { /* what the daemon has of them: today one, "cuda" */
     const struct transport_ops *transport; /* for transport_register(); NULL = there is none */
     uint32_t transport_layout;
     char transport_problem[ERROR_MESSAGE_CHARS]; /* why there is none, though the plugin has one; "" = nothing to tell */
-    char problem[ERROR_MESSAGE_CHARS]; /* why there are no devices */
+    char problem[ERROR_MESSAGE_CHARS];           /* why there are no devices */
 };
 
 /* folder "" = where an installation or a build has them, beside the daemon's own file. */

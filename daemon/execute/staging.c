@@ -52,9 +52,10 @@ static struct staging_buffer *create_buffer(struct staging *staging)
 static void destroy_buffer(struct staging *staging, struct staging_buffer *buffer)
 {
     flight_land(&buffer->flight);
-    if (buffer->pinned_by)
-        device_unpin(buffer->pinned_by, buffer->memory);
-    munmap(buffer->memory, staging->buffer_bytes);
+    if (!buffer->pinned_by || device_unpin(buffer->pinned_by, buffer->memory))
+        munmap(buffer->memory, staging->buffer_bytes);
+    else
+        madvise(buffer->memory, staging->buffer_bytes, MADV_DONTNEED); /* gives up the memory, never the addresses */
     free(buffer);
     __atomic_sub_fetch(&staging->n_buffers, 1, __ATOMIC_RELAXED);
 }

@@ -105,11 +105,16 @@ static int cuda_pin(struct device *base, void *memory, uint64_t bytes, struct er
     return code == cudaSuccess ? 0 : cuda_fail(device, code, error, "pinning %" PRIu64 " bytes of host memory", bytes);
 }
 
-static void cuda_unpin(struct device *base, void *memory)
+static bool cuda_unpin(struct device *base, void *memory)
 {
+    struct cuda_device *device = (struct cuda_device *)base;
     struct error error;
-    if (cuda_enter((struct cuda_device *)base, &error) == 0 && cudaHostUnregister(memory) != cudaSuccess)
-        cudaGetLastError(); /* it is unmapped next, which ends the registration, too */
+    if (cuda_enter(device, &error))
+        return false;
+    cudaError_t code = cudaHostUnregister(memory);
+    if (code != cudaSuccess)
+        cuda_fail(device, code, &error, "unpinning host memory");
+    return code == cudaSuccess;
 }
 
 static int cuda_seal(struct segment *base, struct error *error)

@@ -14,7 +14,6 @@
 
 /* No rule, no broken device, no pause, no delay, call counts at 0. Memory, streams and pins stay. */
 void fake_cuda_reset(void);
-void fake_streams_drain(void); /* until nothing is queued; not while paused */
 /* The nth call from now on (1 = the next) of that function, or of any when NULL, returns the code and does nothing. "stream"
  * is an operation when its turn comes in a stream; it always breaks the device. is_sticky: every later call on the device
  * fails the same way, as after a fault on a real one. One rule at a time. */

@@ -80,6 +80,7 @@ void fake_event_destroy(cudaEvent_t event);
 int fake_event_record(cudaEvent_t event, cudaStream_t stream);
 int fake_event_query(cudaEvent_t event);
 bool fake_is_in_use(uint64_t address, uint64_t bytes); /* a queued operation reads or writes it; under the lock */
+void fake_streams_drain(void);                         /* what a broken device left behind */
 void fake_count_streams(struct fake_cuda_live *live);
 
 #endif

@@ -152,7 +152,8 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t *comm, int n_ranks, ncclUniqueId 
         fake_nccl_die("one thread for several blocking communicators waits for ever");
     const char *is_indirect = getenv("NCCL_P2P_DIRECT_DISABLE");
     if (n_ranks > 1 && (!is_indirect || strcmp(is_indirect, "1") != 0))
-        fake_nccl_die("GPUs of a process would write into each other's buffers, which are mapped for their own device alone");
+        fake_nccl_die(
+            "GPUs of a process would write into each other's buffers, which are mapped for their own device alone");
     if (n_ranks > FAKE_MAX_DEVICES || rank < 0 || rank >= n_ranks)
         return ncclInvalidArgument;
     struct ncclComm *fresh = calloc(1, sizeof *fresh);
