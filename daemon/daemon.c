@@ -154,8 +154,9 @@ static void warn_of_transport(const struct config *config)
     const char *name = collective_transport_name(config->engine.collective_transport);
     if (config->engine.collective_transport != COLLECTIVE_TRANSPORT_AUTO && !transport_find(name))
         log_warn("collective_transport_unavailable", LOG_TEXT("transport", name),
-                 LOG_TEXT("message", "engine.collective_transport asks for what this build or host does not have: groups will "
-                                     "not load as a group"));
+                 LOG_TEXT("message",
+                          "engine.collective_transport asks for what this build or host does not have: groups will "
+                          "not load as a group"));
 }
 
 static int build_services(struct daemon *daemon, struct error *error)

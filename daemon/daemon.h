@@ -27,7 +27,7 @@ struct daemon {
 
 /* Everything up to "ready": after 0 the sockets serve as soon as daemon_run() is called. config is taken. */
 int daemon_start(struct daemon *daemon, const char *config_path, const struct config *config, struct error *error);
-void daemon_run(struct daemon *daemon); /* until SIGTERM or SIGINT and the drain after it */
+void daemon_run(struct daemon *daemon);  /* until SIGTERM or SIGINT and the drain after it */
 void daemon_stop(struct daemon *daemon); /* frees everything; accepts a half-started daemon */
 
 #endif

@@ -237,7 +237,8 @@ static int mismatch(const struct group *group, uint32_t rank, const char *field,
 {
     char id[TEXT_NAME_CHARS], a[TEXT_NAME_CHARS], b[TEXT_NAME_CHARS];
     fail(error, ERROR_INVALID_ARGUMENT, "GROUP_MISMATCH",
-         "rank %u does not fit into group %s: its %s is %s, the group's is %s; give all ranks of a group the same, or another "
+         "rank %u does not fit into group %s: its %s is %s, the group's is %s; give all ranks of a group the same, or "
+         "another "
          "group id",
          rank, text_escape(group->id, strlen(group->id), id), field, text_escape(own, strlen(own), a),
          text_escape(theirs, strlen(theirs), b));
@@ -276,11 +277,12 @@ static enum group_answer check_slot(const struct group *group, struct group_memb
         member->first = slot->member;
         return GROUP_AGAIN;
     }
-    fail(error, ERROR_ALREADY_EXISTS, "GROUP_RANK_TAKEN",
-         "rank %u of group %s is taken: load %s has it and is %s; give every rank its own number and every load that runs at "
-         "the same time its own group id",
-         member->rank, text_escape(group->id, strlen(group->id), id), slot->member->holder,
-         group->state == ASSEMBLING ? "waiting for the other ranks" : "running");
+    fail(
+        error, ERROR_ALREADY_EXISTS, "GROUP_RANK_TAKEN",
+        "rank %u of group %s is taken: load %s has it and is %s; give every rank its own number and every load that runs at "
+        "the same time its own group id",
+        member->rank, text_escape(group->id, strlen(group->id), id), slot->member->holder,
+        group->state == ASSEMBLING ? "waiting for the other ranks" : "running");
     error_note(error, "holder", "%s", slot->member->holder);
     note_rank(group, member->rank, error);
     return GROUP_REFUSED;

@@ -63,7 +63,8 @@ void load_log_collective(const char *group_id, const struct plan *plan, const st
     const struct candidate *candidate = &plan->candidates[EXECUTOR_OWNER_FILE_COLLECTIVE];
     log_info("collective_disk_load", LOG_TEXT("action", "timings"), LOG_TEXT("group_id", group_id),
              LOG_TEXT("transport", plan->transport.ops->name), LOG_U64("world_size", group->world_size),
-             LOG_U64("memories", group->n_memories), LOG_U64("collective_unique_source_bytes", counters->unique_source_bytes),
+             LOG_U64("memories", group->n_memories),
+             LOG_U64("collective_unique_source_bytes", counters->unique_source_bytes),
              LOG_U64("collective_peer_transfer_bytes", counters->peer_transfer_bytes),
              LOG_U64("collective_peak_temporary_bytes", counters->peak_temporary_bytes),
              LOG_U64("collective_batch_count", counters->batch_count),

@@ -18,9 +18,11 @@ static void print_tensor(const struct tc_tensor *tensor)
     const unsigned char *bytes = tensor->data;
 
     printf("%s: %s [", tensor->name, tensor->dtype);
-    for (size_t i = 0; i < tensor->rank; i++) printf("%s%llu", i ? ", " : "", (unsigned long long)tensor->shape[i]);
+    for (size_t i = 0; i < tensor->rank; i++)
+        printf("%s%llu", i ? ", " : "", (unsigned long long)tensor->shape[i]);
     printf("], %llu bytes:", (unsigned long long)tensor->bytes);
-    for (size_t i = 0; i < tensor->bytes && i < 16; i++) printf(" %02x", bytes[i]);
+    for (size_t i = 0; i < tensor->bytes && i < 16; i++)
+        printf(" %02x", bytes[i]);
     printf("\n");
 }
 
@@ -32,13 +34,15 @@ int main(int argc, char **argv)
     }
     struct tc_error error;
     struct tc_client *client = tc_connect(NULL, &error);
-    if (!client) return complain(&error);
+    if (!client)
+        return complain(&error);
 
     const struct tc_view_item item = {.name = argv[2]};
     const struct tc_view view = {.items = &item, .n_items = 1};
     struct tc_load *load = tc_load_view(client, argv[1], &view, NULL, &error);
     tc_disconnect(client); /* a load outlives its client */
-    if (!load) return complain(&error);
+    if (!load)
+        return complain(&error);
 
     struct tc_tensor tensor;
     tc_load_tensor(load, 0, &tensor);

@@ -47,7 +47,7 @@ struct args {
     bool digest, standalone, all, compat;
     uint64_t hold_ms;
     uint64_t chunk_bytes; /* 0 = not given */
-    int index; /* enum index_kind */
+    int index;            /* enum index_kind */
     struct arena arena;
 };
 

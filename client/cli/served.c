@@ -103,13 +103,14 @@ static void borrow_tensors(const struct tc_load *load, struct loaded *loaded)
     for (size_t i = 0; i < loaded->n_tensors; i++) {
         struct tc_tensor tensor;
         tc_load_tensor(load, i, &tensor);
-        loaded->tensors[i] = (struct loaded_tensor){.name = tensor.name,
-                                                    .name_length = strlen(tensor.name),
-                                                    .dtype = tensor.dtype,
-                                                    .shape = tensor.shape,
-                                                    .rank = tensor.rank,
-                                                    .data = loaded->copy ? (char *)loaded->copy + tensor.offset : tensor.data,
-                                                    .bytes = tensor.bytes};
+        loaded->tensors[i] =
+            (struct loaded_tensor){.name = tensor.name,
+                                   .name_length = strlen(tensor.name),
+                                   .dtype = tensor.dtype,
+                                   .shape = tensor.shape,
+                                   .rank = tensor.rank,
+                                   .data = loaded->copy ? (char *)loaded->copy + tensor.offset : tensor.data,
+                                   .bytes = tensor.bytes};
     }
 }
 

@@ -14,9 +14,9 @@ struct arena {
 };
 
 void arena_init(struct arena *arena, size_t cap_bytes);
-void arena_fini(struct arena *arena);                  /* accepts a zeroed arena */
-void *arena_try(struct arena *arena, size_t bytes);    /* zeroed, 16-byte aligned; NULL when the cap is reached */
-void *arena_alloc(struct arena *arena, size_t bytes);  /* the same without a cap: never NULL */
+void arena_fini(struct arena *arena);                 /* accepts a zeroed arena */
+void *arena_try(struct arena *arena, size_t bytes);   /* zeroed, 16-byte aligned; NULL when the cap is reached */
+void *arena_alloc(struct arena *arena, size_t bytes); /* the same without a cap: never NULL */
 void *arena_array(struct arena *arena, size_t count, size_t size);
 char *arena_text(struct arena *arena, const char *text, size_t length); /* a copy with a final NUL */
 

@@ -30,10 +30,10 @@ struct loop *loop_create(void);
 void loop_destroy(struct loop *loop);
 /* Ends the threads that did the work of all loops. After the last loop is destroyed; no loop may be created afterwards. */
 void loop_join_pool(void);
-void loop_run(struct loop *loop);     /* until loop_stop() */
-void loop_stop(struct loop *loop);    /* loop thread */
+void loop_run(struct loop *loop);  /* until loop_stop() */
+void loop_stop(struct loop *loop); /* loop thread */
 
-void loop_post(struct loop *loop, struct loop_task *task); /* any thread */
+void loop_post(struct loop *loop, struct loop_task *task);   /* any thread */
 void loop_submit(struct loop *loop, struct loop_work *work); /* loop thread */
 
 /* Calls fn after delay_ms, then every repeat_ms (0 = once). Destroy accepts NULL and stops it. */

@@ -13,12 +13,12 @@ void *memory_copy(const void *bytes, size_t count);
 char *memory_print(const char *format, ...) __attribute__((format(printf, 1, 2))); /* the text, as sprintf would make it */
 
 /* Doubles a growable array when it is full: ARRAY_RESERVE(items, n_items, cap) before items[n_items++] = ... */
-#define ARRAY_RESERVE(items, count, capacity)                                              \
-    do {                                                                                   \
-        if ((count) == (capacity)) {                                                       \
-            (capacity) = (capacity) ? (capacity) * 2 : 16;                                 \
-            (items) = memory_grow((items), (capacity), sizeof *(items));                   \
-        }                                                                                  \
+#define ARRAY_RESERVE(items, count, capacity)                                                                               \
+    do {                                                                                                                    \
+        if ((count) == (capacity)) {                                                                                        \
+            (capacity) = (capacity) ? (capacity)*2 : 16;                                                                    \
+            (items) = memory_grow((items), (capacity), sizeof *(items));                                                    \
+        }                                                                                                                   \
     } while (0)
 
 #endif

@@ -26,9 +26,9 @@ enum { TEXT_NAME_CHARS = 200 };
 const char *text_escape(const char *name, size_t length, char out[TEXT_NAME_CHARS]);
 
 enum { TEXT_ESCAPE_CHARS = 12 };
-/* One character of it, for callers that do not cut: writes how the character at `text` (length >= 1) is shown and returns how
- * many bytes it takes. A backslash is doubled. For valid UTF-8 this is also what YAML wants between double quotes,
- * where '"' itself is the caller's business. */
+/* One character of it, for callers that do not cut: writes how the character at `text` (length >= 1) is shown and returns
+ * how many bytes it takes. A backslash is doubled. For valid UTF-8 this is also what YAML wants between double quotes, where
+ * '"' itself is the caller's business. */
 size_t text_escape_char(const char *text, size_t length, char out[TEXT_ESCAPE_CHARS]);
 
 /* The candidate with the smallest edit distance (case ignored, the first of equals), or NULL when nothing is near. */

@@ -36,7 +36,8 @@ struct unix_listener {
 static bool same_file(int fd, const char *path)
 {
     struct stat opened, named;
-    return fstat(fd, &opened) == 0 && stat(path, &named) == 0 && opened.st_dev == named.st_dev && opened.st_ino == named.st_ino;
+    return fstat(fd, &opened) == 0 && stat(path, &named) == 0 && opened.st_dev == named.st_dev &&
+           opened.st_ino == named.st_ino;
 }
 
 static int take_lock(struct unix_listener *listener, struct error *error)
@@ -44,11 +45,12 @@ static int take_lock(struct unix_listener *listener, struct error *error)
     for (int attempt = 0; attempt < LOCK_ATTEMPTS; attempt++) {
         int fd = open(listener->lock_path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
         if (fd < 0)
-            return fail_errno(error, errno, "%s: cannot create the lock file %s", listener->options.key, listener->lock_path);
+            return fail_errno(error, errno, "%s: cannot create the lock file %s", listener->options.key,
+                              listener->lock_path);
         if (flock(fd, LOCK_EX | LOCK_NB)) {
             close(fd);
-            return fail(error, ERROR_FAILED_PRECONDITION, "SOCKET_IN_USE",
-                        "%s: another daemon serves %s (it holds %s)", listener->options.key, listener->path, listener->lock_path);
+            return fail(error, ERROR_FAILED_PRECONDITION, "SOCKET_IN_USE", "%s: another daemon serves %s (it holds %s)",
+                        listener->options.key, listener->path, listener->lock_path);
         }
         if (same_file(fd, listener->lock_path)) {
             listener->lock_fd = fd;
@@ -56,7 +58,8 @@ static int take_lock(struct unix_listener *listener, struct error *error)
         }
         close(fd); /* its last owner removed it between our open and our lock */
     }
-    return fail(error, ERROR_UNAVAILABLE, "SOCKET_IN_USE", "%s: %s changes hands too fast", listener->options.key, listener->lock_path);
+    return fail(error, ERROR_UNAVAILABLE, "SOCKET_IN_USE", "%s: %s changes hands too fast", listener->options.key,
+                listener->lock_path);
 }
 
 static bool somebody_answers(const struct sockaddr_un *address, int type)
@@ -77,7 +80,8 @@ static int remove_stale(const struct unix_listener *listener, const struct socka
         return errno == ENOENT ? 0 : fail_errno(error, errno, "%s: %s", listener->options.key, listener->path);
     if (!S_ISSOCK(info.st_mode))
         return fail(error, ERROR_FAILED_PRECONDITION, "NOT_A_SOCKET",
-                    "%s: %s exists and is not a socket; remove it or choose another path", listener->options.key, listener->path);
+                    "%s: %s exists and is not a socket; remove it or choose another path", listener->options.key,
+                    listener->path);
     if (somebody_answers(address, listener->options.type))
         return fail(error, ERROR_FAILED_PRECONDITION, "SOCKET_IN_USE", "%s: another program serves %s",
                     listener->options.key, listener->path);
@@ -99,8 +103,9 @@ static int find_group(const char *name, gid_t *gid, struct error *error)
     errno = 0;
     unsigned long number = strtoul(name, &end, 10);
     if (name[0] < '0' || name[0] > '9' || *end || errno || number >= UINT_MAX)
-        return failed ? fail_errno(error, failed, "server.socket_group: %s", name)
-                      : fail(error, ERROR_INVALID_ARGUMENT, "UNKNOWN_GROUP", "server.socket_group: there is no group %s", name);
+        return failed
+                   ? fail_errno(error, failed, "server.socket_group: %s", name)
+                   : fail(error, ERROR_INVALID_ARGUMENT, "UNKNOWN_GROUP", "server.socket_group: there is no group %s", name);
     *gid = (gid_t)number;
     return 0;
 }
@@ -123,9 +128,8 @@ static int bind_path(struct unix_listener *listener, struct error *error)
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     size_t length = strlen(listener->path);
     if (length >= sizeof address.sun_path)
-        return fail(error, ERROR_INVALID_ARGUMENT, "PATH_TOO_LONG",
-                    "%s: %s has %zu bytes, a socket path may have %zu", listener->options.key, listener->path, length,
-                    sizeof address.sun_path - 1);
+        return fail(error, ERROR_INVALID_ARGUMENT, "PATH_TOO_LONG", "%s: %s has %zu bytes, a socket path may have %zu",
+                    listener->options.key, listener->path, length, sizeof address.sun_path - 1);
     memcpy(address.sun_path, listener->path, length);
     if (take_lock(listener, error) || remove_stale(listener, &address, error))
         return -1;

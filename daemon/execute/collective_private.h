@@ -4,11 +4,12 @@
 
 #include "execute/engine_private.h"
 
-void collective_attach(struct run *run); /* when it starts */
-void collective_gather(struct run *run); /* it is set up; the last one lets all of them begin */
-void collective_lose(struct run *run); /* it has failed; with the last one that has, the transport need not go on */
+void collective_attach(struct run *run);    /* when it starts */
+void collective_gather(struct run *run);    /* it is set up; the last one lets all of them begin */
+void collective_lose(struct run *run);      /* it has failed; with the last one that has, the transport need not go on */
 void collective_part_with(struct run *run); /* it is done; if before it was set up, nobody waits for it any more */
-/* When it is destroyed. The last one gets the collective, to destroy it without the lock: closing a transport may take long. */
+/* When it is destroyed. The last one gets the collective, to destroy it without the lock: closing a transport may take long.
+ */
 struct collective *collective_detach(struct run *run);
 
 /* The next block of the open batches becomes the worker's item. */

@@ -144,8 +144,8 @@ struct worker {
     uint64_t read_ns, copy_ns;     /* of the item at hand */
     size_t iov_room;
     bool is_remote;
-    bool should_stop;     /* atomic: nobody waits for its item any more */
-    struct cancel cancel; /* asks should_stop; only of remote workers */
+    bool should_stop;          /* atomic: nobody waits for its item any more */
+    struct cancel cancel;      /* asks should_stop; only of remote workers */
     struct source_speed speed; /* of its source, after the last block */
 };
 

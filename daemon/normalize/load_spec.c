@@ -170,8 +170,7 @@ static int build_view(const struct view_spec *from, struct arena *arena, struct 
     return 0;
 }
 
-static int build_device(const struct load_request *request, struct arena *arena, struct load_spec *spec,
-                        struct error *error)
+static int build_device(const struct load_request *request, struct arena *arena, struct load_spec *spec, struct error *error)
 {
     const char *device = request->device;
     if (!device || !*device || strcmp(device, "cpu") == 0 || strcmp(device, "cpu:0") == 0)
@@ -189,7 +188,8 @@ int load_spec_build(const struct load_request *request, const struct materializa
 {
     *spec = (struct load_spec){0};
     if (check_artifact(request->artifact, error) || build_policy(request, strategy, &spec->policy, error) ||
-        build_topology(request, arena, &spec->topology, error) || build_view(&request->view, arena, &spec->view, error) || build_device(request, arena, spec, error))
+        build_topology(request, arena, &spec->topology, error) || build_view(&request->view, arena, &spec->view, error) ||
+        build_device(request, arena, spec, error))
         return -1;
     spec->artifact = arena_text(arena, request->artifact, strlen(request->artifact));
     return 0;

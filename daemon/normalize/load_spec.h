@@ -29,7 +29,8 @@ struct execution_topology {
     const char *attempt; /* NULL = the client does not tell its retries from other requests */
     uint32_t rank, world_size;
     enum source_locality source_locality;
-    const char *source_sharing_domain; /* NULL = none. Locality SHARED_SOURCE or a domain is proof of sharing; AUTO never is */
+    const char
+        *source_sharing_domain; /* NULL = none. Locality SHARED_SOURCE or a domain is proof of sharing; AUTO never is */
 };
 
 /* A slice as NumPy means it: negative = from the end, clipped; INT64_MAX = open end, 0 = open start. */
@@ -71,7 +72,7 @@ struct load_request {
     bool has_group;
     const char *group_id, *attempt; /* attempt: NULL or "" = none */
     int64_t rank, world_size;
-    int source_locality; /* enum source_locality */
+    int source_locality;               /* enum source_locality */
     const char *source_sharing_domain; /* NULL or "" = none */
 };
 

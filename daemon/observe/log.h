@@ -37,12 +37,12 @@ void log_set_level(enum log_level level);
 bool log_enabled(enum log_level level);
 void log_fields(enum log_level level, const char *event, const struct log_field *fields, size_t n_fields);
 
-#define log_at(level, event, ...)                                                                     \
-    do {                                                                                              \
-        if (log_enabled(level)) {                                                                     \
-            const struct log_field log_fields_[] = {__VA_ARGS__};                                     \
-            log_fields((level), (event), log_fields_, sizeof log_fields_ / sizeof log_fields_[0]);    \
-        }                                                                                             \
+#define log_at(level, event, ...)                                                                                           \
+    do {                                                                                                                    \
+        if (log_enabled(level)) {                                                                                           \
+            const struct log_field log_fields_[] = {__VA_ARGS__};                                                           \
+            log_fields((level), (event), log_fields_, sizeof log_fields_ / sizeof log_fields_[0]);                          \
+        }                                                                                                                   \
     } while (0)
 #define log_debug(event, ...) log_at(LOG_DEBUG, event, __VA_ARGS__)
 #define log_info(event, ...) log_at(LOG_INFO, event, __VA_ARGS__)

@@ -100,9 +100,15 @@ static void add_contiguous(struct sweep *sweep, uint64_t lo, uint64_t end, enum 
             hi = aligned > lo ? aligned : lo + limit;
         }
         add_columns(sweep, lo, hi - lo);
-        add_piece(sweep, (struct collective_piece){.lo = lo, .hi = hi, .count = 1, .stride = hi - lo, .bytes = hi - lo,
-                                                   .first_columns = sweep->plan->n_columns - 1, .n_columns = 1,
-                                                   .file = sweep->cluster[0].run->file, .job = job});
+        add_piece(sweep, (struct collective_piece){.lo = lo,
+                                                   .hi = hi,
+                                                   .count = 1,
+                                                   .stride = hi - lo,
+                                                   .bytes = hi - lo,
+                                                   .first_columns = sweep->plan->n_columns - 1,
+                                                   .n_columns = 1,
+                                                   .file = sweep->cluster[0].run->file,
+                                                   .job = job});
         lo = hi;
     }
 }
@@ -184,10 +190,15 @@ static void add_rows(struct sweep *sweep, uint64_t n_rows, uint64_t stride, enum
         size_t first = sweep->plan->n_columns;
         for (size_t i = 0; i < sweep->n_spans; i++)
             add_columns(sweep, sweep->spans[i].offset + row * stride, sweep->spans[i].bytes);
-        add_piece(sweep, (struct collective_piece){.lo = lo + row * stride, .hi = lo + (row + count - 1) * stride + width,
-                                                   .count = count, .stride = stride, .bytes = count * bytes,
-                                                   .first_columns = first, .n_columns = sweep->n_spans,
-                                                   .file = sweep->cluster[0].run->file, .job = job});
+        add_piece(sweep, (struct collective_piece){.lo = lo + row * stride,
+                                                   .hi = lo + (row + count - 1) * stride + width,
+                                                   .count = count,
+                                                   .stride = stride,
+                                                   .bytes = count * bytes,
+                                                   .first_columns = first,
+                                                   .n_columns = sweep->n_spans,
+                                                   .file = sweep->cluster[0].run->file,
+                                                   .job = job});
     }
 }
 
@@ -198,7 +209,8 @@ static bool take_rows(struct sweep *sweep, enum job_kind job)
         return false;
     sweep->n_spans = 0;
     for (size_t i = 0; i < sweep->n_cluster; i++) /* clusters are sorted by offset */
-        unite(sweep, sweep->cluster[i].run->src_offset, sweep->cluster[i].run->src_offset + sweep->cluster[i].run->row_bytes);
+        unite(sweep, sweep->cluster[i].run->src_offset,
+              sweep->cluster[i].run->src_offset + sweep->cluster[i].run->row_bytes);
     if (sweep->n_spans == 1 && sweep->spans[0].bytes == first->src_stride)
         add_contiguous(sweep, first->src_offset, first->src_offset + first->n_rows * first->src_stride, job);
     else

@@ -40,7 +40,7 @@ struct collective_columns { /* of every row of a piece */
     uint64_t offset, bytes; /* absolute in the first row */
 };
 
-struct collective_piece { /* what at least one rank needs; spans of pieces are disjoint */
+struct collective_piece {   /* what at least one rank needs; spans of pieces are disjoint */
     uint64_t lo, hi;        /* from the first to behind the last byte */
     uint64_t count, stride; /* rows; 1 = contiguous */
     uint64_t bytes;         /* distinct source bytes */
@@ -64,16 +64,16 @@ struct collective_plan {
     int references; /* atomic */
     const char *group_id;
     uint32_t world_size, n_memories;
-    uint32_t *leaders; /* what a leader gets is no transfer when the owner shares its memory */
+    uint32_t *leaders;               /* what a leader gets is no transfer when the owner shares its memory */
     struct collective_piece *pieces; /* by file, then offset */
     size_t n_pieces, *order;         /* piece indexes, batch by batch */
     struct collective_columns *columns;
     size_t n_columns;
-    size_t *file_first; /* pieces of file f are [file_first[f], file_first[f + 1]) */
+    size_t *file_first;               /* pieces of file f are [file_first[f], file_first[f + 1]) */
     struct collective_batch *batches; /* in the order in which they are read */
     size_t n_batches, n_files;
-    struct collective_owner *owners; /* world_size */
-    uint64_t n_jobs[JOB_EMPTY + 1]; /* pieces per kind */
+    struct collective_owner *owners;            /* world_size */
+    uint64_t n_jobs[JOB_EMPTY + 1];             /* pieces per kind */
     uint64_t unique_source_bytes, needed_bytes; /* once, and summed over all ranks; without the residual */
     uint64_t landed_bytes;                      /* summed over all memories */
     uint64_t dedup_saving_bytes, peer_transfer_bytes, residual_bytes;

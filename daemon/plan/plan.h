@@ -55,10 +55,10 @@ struct plan {
     size_t *file_first;      /* steps of file f are [file_first[f], file_first[f + 1]) */
     uint64_t residual_bytes; /* bytes the chosen executor cannot cover: 0 in every plan we run */
     uint64_t merge_gap_bytes;
-    uint64_t n_jobs[JOB_EMPTY + 1]; /* tensors per kind */
-    struct collective_plan *group;  /* one reference; NULL unless the whole group's plan was known */
-    uint32_t rank, world_size;      /* of the group; 0 of 0 without one */
-    const char *group_id;           /* NULL without one */
+    uint64_t n_jobs[JOB_EMPTY + 1];    /* tensors per kind */
+    struct collective_plan *group;     /* one reference; NULL unless the whole group's plan was known */
+    uint32_t rank, world_size;         /* of the group; 0 of 0 without one */
+    const char *group_id;              /* NULL without one */
     struct transport_choice transport; /* of the group; empty unless its plan was known */
     struct arena arena;
 };
@@ -70,11 +70,11 @@ struct plan_facts {
     struct source_speed speed; /* of a remote source: what it has learned */
     struct device_caps device;
     uint64_t staging_budget_bytes, extent_cache_bytes;
-    double cached_share;           /* of the mapping's source bytes */
+    double cached_share; /* of the mapping's source bytes */
     struct transport_supply transports;
-    struct collective_plan *group; /* what the ranks do together, once all of them are known; else NULL */
+    struct collective_plan *group;            /* what the ranks do together, once all of them are known; else NULL */
     const struct transport_choice *transport; /* the group's; NULL like it */
-    const char *group_problem;     /* why this load has to do without its group; NULL = nothing is known against it */
+    const char *group_problem; /* why this load has to do without its group; NULL = nothing is known against it */
 };
 
 /* A plan that selects the collective without facts->group is what one rank would like: it cannot be run, the group has to

@@ -17,10 +17,10 @@ struct box { /* start[i] + size[i] <= shape[i]; the array's size in bits fits in
 };
 
 struct box_runs {
-    uint64_t n_runs;                             /* 0 = an empty box */
-    uint64_t first_offset;                       /* of the first row, in bytes from the array's beginning */
-    uint64_t row_bytes, n_rows, row_stride;      /* the same in every run; row_stride == row_bytes when n_rows is 1 */
-    uint32_t n_levels;                           /* strides around the run, innermost first */
+    uint64_t n_runs;                        /* 0 = an empty box */
+    uint64_t first_offset;                  /* of the first row, in bytes from the array's beginning */
+    uint64_t row_bytes, n_rows, row_stride; /* the same in every run; row_stride == row_bytes when n_rows is 1 */
+    uint32_t n_levels;                      /* strides around the run, innermost first */
     uint64_t level_size[BOX_MAX_RANK], level_stride[BOX_MAX_RANK];
 };
 

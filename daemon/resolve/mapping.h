@@ -15,12 +15,12 @@
 #include "normalize/load_spec.h"
 #include "resolve/artifact.h"
 
-enum job_kind {   /* one tensor's part of a mapping */
-    JOB_REPLICATED, /* the whole tensor */
-    JOB_DIM0,       /* a slice of the outermost dimension only: one contiguous run */
-    JOB_DIM1,       /* rows of one width at one stride: a slice of one inner dimension of a C-ordered array */
-    JOB_RECT2D,     /* rows and columns, or several levels of strides */
-    JOB_EMPTY,      /* no bytes */
+enum job_kind {                 /* one tensor's part of a mapping */
+                JOB_REPLICATED, /* the whole tensor */
+                JOB_DIM0,       /* a slice of the outermost dimension only: one contiguous run */
+                JOB_DIM1,       /* rows of one width at one stride: a slice of one inner dimension of a C-ordered array */
+                JOB_RECT2D,     /* rows and columns, or several levels of strides */
+                JOB_EMPTY,      /* no bytes */
 };
 const char *job_kind_name(enum job_kind kind);
 
@@ -50,7 +50,7 @@ struct mapping {
     size_t n_tensors;
     struct byte_run *runs; /* by file, then src_offset */
     size_t n_runs;
-    size_t *file_first; /* runs of file f are [file_first[f], file_first[f + 1]) */
+    size_t *file_first;     /* runs of file f are [file_first[f], file_first[f + 1]) */
     uint64_t view_bytes;    /* sum of the tensors' bytes */
     uint64_t replica_bytes; /* with padding: end of the last tensor */
     uint64_t align_bytes;

@@ -21,11 +21,11 @@ struct report_facts {
     const struct run_report *run;
     bool from_replica, joined;
     const struct verdict *verdict; /* NULL in a plan */
-    const char *memory; /* page_kind_name(); NULL = "", in a plan */
-    const char *device; /* UUID of a GPU; NULL = host memory */
+    const char *memory;            /* page_kind_name(); NULL = "", in a plan */
+    const char *device;            /* UUID of a GPU; NULL = host memory */
     double resolve_ms, plan_ms, total_ms, assemble_ms;
-    const struct execution_topology *topology;      /* of the request */
-    const struct collective_counters *collective;   /* NULL unless the load was part of a collective that ran */
+    const struct execution_topology *topology;    /* of the request */
+    const struct collective_counters *collective; /* NULL unless the load was part of a collective that ran */
 };
 
 Tensorcast__Daemon__V1__LoadReport *report_fill(const struct report_facts *facts, struct arena *arena);

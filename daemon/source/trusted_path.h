@@ -23,7 +23,7 @@ struct trusted_roots {
 };
 
 void trusted_roots_init(struct trusted_roots *roots, const char *const *paths, size_t n_paths); /* copies the paths */
-void trusted_roots_fini(struct trusted_roots *roots); /* accepts zeroes */
+void trusted_roots_fini(struct trusted_roots *roots);                                           /* accepts zeroes */
 
 /* `path` is absolute. Returns an O_PATH descriptor of what it leads to, never of a link, or -1: PERMISSION_DENIED outside
  * the roots, NOT_FOUND when missing inside, FAILED_PRECONDITION for a cycle of links. Messages name `path`. */

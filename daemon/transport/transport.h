@@ -19,7 +19,7 @@
 #include "base/error.h"
 #include "device/device.h"
 
-struct transport_caps { /* data the planner reads; never names */
+struct transport_caps {  /* data the planner reads; never names */
     bool host_memory;    /* delivers to memory with a host address */
     bool device_links;   /* delivers from device to device, over links between them: every rank needs a device of its own */
     bool stages_batches; /* holds a whole batch beside the destinations */

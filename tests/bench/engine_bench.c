@@ -163,8 +163,10 @@ static void start(struct shot *shot)
         fprintf(stderr, "%s\n", error.message);
         exit(1);
     }
-    shot->run =
-        run_start(shot->bench->engine, &(struct run_options){.mapping = shot->mapping, .plan = shot->plan, .segment = shot->segment, .done = on_done, .data = shot});
+    shot->run = run_start(
+        shot->bench->engine,
+        &(struct run_options){
+            .mapping = shot->mapping, .plan = shot->plan, .segment = shot->segment, .done = on_done, .data = shot});
 }
 
 static void add_report(struct run_report *sum, const struct run_report *one)

@@ -27,7 +27,8 @@ uint64_t touch_rows(const unsigned char *at, uint64_t row_bytes, uint64_t n_rows
             memcpy(&word, at + i, 8);
             sum += word;
         }
-        for (; i < row_bytes; i++) sum += at[i];
+        for (; i < row_bytes; i++)
+            sum += at[i];
     }
     return sum;
 }
@@ -48,7 +49,8 @@ static unsigned char *fresh_memory(size_t bytes)
 static unsigned char *huge_memory(size_t bytes)
 {
     unsigned char *at = fresh_memory(bytes);
-    for (size_t i = 0; i < bytes; i += 4096) at[i] = 1;
+    for (size_t i = 0; i < bytes; i += 4096)
+        at[i] = 1;
     return at;
 }
 
@@ -86,7 +88,8 @@ static double copy_once(unsigned char *to, const unsigned char *from, size_t byt
         shares[i] = (struct share){to + at, from + at, i == n_threads - 1 ? bytes - at : part};
         pthread_create(&threads[i], NULL, copy_share, &shares[i]);
     }
-    for (int i = 0; i < n_threads; i++) pthread_join(threads[i], NULL);
+    for (int i = 0; i < n_threads; i++)
+        pthread_join(threads[i], NULL);
     return now() - start;
 }
 
@@ -107,7 +110,8 @@ static int hold(size_t bytes)
     huge_memory(bytes);
     puts("held");
     fflush(stdout);
-    while (getchar() != EOF) {}
+    while (getchar() != EOF) {
+    }
     return 0;
 }
 
@@ -115,9 +119,11 @@ int main(int argc, char **argv)
 {
     if ((argc == 4 || (argc == 5 && !strcmp(argv[4], "fresh"))) && !strcmp(argv[1], "copy")) {
         int n_threads = atoi(argv[3]);
-        if (n_threads >= 1 && n_threads <= MAX_THREADS) return copy(strtoull(argv[2], NULL, 10), n_threads, argc == 5);
+        if (n_threads >= 1 && n_threads <= MAX_THREADS)
+            return copy(strtoull(argv[2], NULL, 10), n_threads, argc == 5);
     }
-    if (argc == 3 && !strcmp(argv[1], "hold")) return hold(strtoull(argv[2], NULL, 10));
+    if (argc == 3 && !strcmp(argv[1], "hold"))
+        return hold(strtoull(argv[2], NULL, 10));
     fprintf(stderr, "usage: native copy BYTES THREADS [fresh] | native hold BYTES\n");
     return 2;
 }

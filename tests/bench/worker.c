@@ -1,8 +1,10 @@
 /* One rank of a timed load from C: reads which tensors it wants, waits for the start, loads, touches every byte, reports.
  *
- *   worker SOCKET ARTIFACT TIMEOUT_MS [GROUP RANK WORLD_SIZE]    stdin: lines "NAME DIMENSION START STOP RANK" (DIMENSION -1 = whole; no lines =
- *   everything), an empty line, later a line to start and one to check. Prints "ready", one JSON object with monotonic
- *   times and the load's report, and for "check" the report with digests. */
+ *   worker SOCKET ARTIFACT TIMEOUT_MS [GROUP RANK WORLD_SIZE]
+ *
+ * stdin: lines "NAME DIMENSION START STOP RANK" (DIMENSION -1 = whole; no lines = everything), an empty line, later a line
+ * to start and one to check. Prints "ready", one JSON object with monotonic times and the load's report, and for "check" the
+ * report with digests. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -26,7 +28,8 @@ static double cpu_seconds(void)
 {
     struct rusage usage;
     getrusage(RUSAGE_SELF, &usage);
-    return (double)(usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) + (double)(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec) / 1e6;
+    return (double)(usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) +
+           (double)(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec) / 1e6;
 }
 
 static void *must(void *memory)
@@ -44,11 +47,14 @@ static int read_item(const char *line, struct tc_view_item *item)
     int dimension;
     long long start, stop;
     size_t rank;
-    if (sscanf(line, "%4095s %d %lld %lld %zu", name, &dimension, &start, &stop, &rank) != 5) return -1;
+    if (sscanf(line, "%4095s %d %lld %lld %zu", name, &dimension, &start, &stop, &rank) != 5)
+        return -1;
     *item = (struct tc_view_item){.name = must(strdup(name))};
-    if (dimension < 0) return 0;
+    if (dimension < 0)
+        return 0;
     struct tc_slice *slices = must(calloc(rank, sizeof *slices));
-    for (size_t i = 0; i < rank; i++) slices[i] = (struct tc_slice){0, TC_OPEN_END};
+    for (size_t i = 0; i < rank; i++)
+        slices[i] = (struct tc_slice){0, TC_OPEN_END};
     slices[dimension] = (struct tc_slice){start, stop};
     item->slices = slices;
     item->n_slices = rank;
@@ -83,7 +89,8 @@ static uint64_t touch(const struct tc_load *load)
 
 int main(int argc, char **argv)
 {
-    if (argc != 4 && argc != 7) return 2;
+    if (argc != 4 && argc != 7)
+        return 2;
     struct tc_error error;
     struct tc_view view = read_view();
     struct tc_options options = {.timeout_ms = strtoull(argv[3], NULL, 10)};
@@ -103,7 +110,8 @@ int main(int argc, char **argv)
     free(warm);
     puts("ready");
     fflush(stdout);
-    if (!fgets(line, sizeof line, stdin)) return 1;
+    if (!fgets(line, sizeof line, stdin))
+        return 1;
 
     double cpu = cpu_seconds();
     struct tc_load *load = tc_load_view(client, argv[2], view.n_items ? &view : NULL, &options, &error);
@@ -116,8 +124,9 @@ int main(int argc, char **argv)
     double touched = now();
     cpu = cpu_seconds() - cpu;
     char *report = must(tc_load_report_json(load, false));
-    printf("{\"loaded\": %.6f, \"touched\": %.6f, \"cpu\": %.6f, \"loaded_cpu\": %.6f, \"sum\": %" PRIu64 ", \"report\": %s}\n", loaded, touched, cpu,
-           loaded_cpu, sum, report);
+    printf("{\"loaded\": %.6f, \"touched\": %.6f, \"cpu\": %.6f, \"loaded_cpu\": %.6f, \"sum\": %" PRIu64
+           ", \"report\": %s}\n",
+           loaded, touched, cpu, loaded_cpu, sum, report);
     fflush(stdout);
     free(report);
     if (fgets(line, sizeof line, stdin) && !strcmp(line, "check\n")) {
@@ -125,7 +134,8 @@ int main(int argc, char **argv)
         puts(report);
         fflush(stdout);
         free(report);
-        if (!fgets(line, sizeof line, stdin)) return 0; /* memory stays until everybody has been measured */
+        if (!fgets(line, sizeof line, stdin))
+            return 0; /* memory stays until everybody has been measured */
     }
     tc_load_release(load);
     tc_disconnect(client);

@@ -182,8 +182,8 @@ static void a_group_of_four_ranks(void **state)
         fakes[rank] = group_rank(rank);
         ranks[rank] = (struct collective_rank){mapping_fake_finish(fakes[rank]), rank, 1};
     }
-    const struct collective_facts facts = {.strategy = &scene.strategy, .group_id = "g", .world_size = 4, .leaders = leaders,
-                                           .staging_budget_bytes = 64 * MIB};
+    const struct collective_facts facts = {
+        .strategy = &scene.strategy, .group_id = "g", .world_size = 4, .leaders = leaders, .staging_budget_bytes = 64 * MIB};
     static const struct transport_ops over_links = {.name = "links", .caps = {.device_links = true, .stages_batches = true}};
     const struct transport_ops *const list[] = {&transport_loopback, &over_links};
     const struct transport_supply supply = {.list = list, .n = 2};
@@ -214,14 +214,10 @@ static void a_view_without_bytes(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_cold_rank_of_a_model),
-        cmocka_unit_test(a_cached_rank_of_a_model),
-        cmocka_unit_test(a_rank_of_a_model_in_a_store),
-        cmocka_unit_test(the_byte_gate_decides_otherwise),
-        cmocka_unit_test(a_column_of_huge_rows),
-        cmocka_unit_test(many_files_and_a_group_on_a_network_filesystem),
-        cmocka_unit_test(a_group_of_four_ranks),
-        cmocka_unit_test(a_view_without_bytes),
+        cmocka_unit_test(a_cold_rank_of_a_model),       cmocka_unit_test(a_cached_rank_of_a_model),
+        cmocka_unit_test(a_rank_of_a_model_in_a_store), cmocka_unit_test(the_byte_gate_decides_otherwise),
+        cmocka_unit_test(a_column_of_huge_rows),        cmocka_unit_test(many_files_and_a_group_on_a_network_filesystem),
+        cmocka_unit_test(a_group_of_four_ranks),        cmocka_unit_test(a_view_without_bytes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -35,8 +35,8 @@ static int set_up(void **state)
                                                         .owner_file_collective_dim1_staging_bytes = 4 * MIB,
                                                         .owner_file_collective_max_inflight_batches = 1,
                                                         .owner_file_collective_max_owner_skew_ratio = 1.5};
-    scene->facts = (struct collective_facts){.strategy = &scene->strategy, .group_id = "g", .leaders = scene->leaders,
-                                             .staging_budget_bytes = 64 * MIB};
+    scene->facts = (struct collective_facts){
+        .strategy = &scene->strategy, .group_id = "g", .leaders = scene->leaders, .staging_budget_bytes = 64 * MIB};
     for (uint32_t i = 0; i < MAX_RANKS; i++)
         scene->leaders[i] = i;
     *state = scene;
@@ -73,7 +73,8 @@ static void want(struct mapping_fake *fake, uint64_t rows, uint64_t columns, uin
     if (row0 == row1 || column0 == column1)
         mapping_fake_skip(fake, 0, rows * columns);
     else
-        mapping_fake_add(fake, 0, 1, 2, (uint64_t[]){rows, columns}, (uint64_t[]){row0, column0}, (uint64_t[]){row1, column1});
+        mapping_fake_add(fake, 0, 1, 2, (uint64_t[]){rows, columns}, (uint64_t[]){row0, column0},
+                         (uint64_t[]){row1, column1});
 }
 
 static void what_all_ranks_want_is_read_once_and_by_one_owner_each(void **state)

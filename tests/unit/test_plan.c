@@ -91,7 +91,8 @@ static void a_collective_preference_falls_to_generic_when_local_is_off(void **st
     mapping_fake_add_bytes(scene->fake, 0, 64);
     scene->strategy.enable_local_batched_disk_load = false;
     scene->spec.policy.executor = EXECUTOR_PREFERENCE_OWNER_FILE_COLLECTIVE;
-    assert_selected(plan_scene_build(scene), GENERIC, "owner_file_collective_unavailable:strategy_disabled;fallback=generic");
+    assert_selected(plan_scene_build(scene), GENERIC,
+                    "owner_file_collective_unavailable:strategy_disabled;fallback=generic");
 }
 
 static void p5_the_byte_gate_keeps_an_amplified_column_slice_on_generic(void **state)
@@ -204,7 +205,8 @@ static void the_byte_gate_does_not_batch_them(void **state)
     struct plan_scene *scene = *state;
     mapping_fake_add_columns(scene->fake, 0, 16384, 128, 8, 24);
     scene->strategy.cost_gate = COST_GATE_SOURCE_BYTES;
-    assert_selected(plan_scene_build(scene), GENERIC, "auto_generic:local_source_amplification_exceeds_generic,strategy_disabled");
+    assert_selected(plan_scene_build(scene), GENERIC,
+                    "auto_generic:local_source_amplification_exceeds_generic,strategy_disabled");
 }
 
 static void the_time_gate_does_not_read_a_gigabyte_for_a_few_bytes(void **state)
