@@ -202,7 +202,7 @@ static enum page_kind find_page_kind(struct host_memory *memory)
     if (memory->rung == HUGE_RUNG_RESERVED)
         return PAGE_KIND_HUGETLB;
     if (memory->rung == HUGE_RUNG_FAULT)
-        memory->huge_bytes = huge_pages_count(memory->address);
+        memory->huge_bytes = huge_pages_count(memory->address, memory->bytes);
     return memory->bytes >= HUGE_PAGE_BYTES && memory->huge_bytes >= memory->bytes / 10 * 9 ? PAGE_KIND_THP : PAGE_KIND_4K;
 }
 

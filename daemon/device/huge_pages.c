@@ -4,11 +4,14 @@
 #include "device/huge_pages.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #ifndef MADV_POPULATE_WRITE
 #define MADV_POPULATE_WRITE 23 /* Linux 5.14 */
@@ -124,7 +127,57 @@ int huge_pages_back(enum huge_rung rung, unsigned char *address, uint64_t bytes,
     return populate(address, bytes, error);
 }
 
-uint64_t huge_pages_count(const void *address)
+/* --- counting --------------------------------------------------------------------------------------------------------- */
+
+/* ioctl_pagemap_scan(2), Linux 6.7; Debian 12's headers are older. */
+struct page_scan {
+    uint64_t size, flags, start, end, walk_end, vec, vec_len, max_pages;
+    uint64_t category_inverted, category_mask, category_anyof_mask, return_mask;
+};
+
+struct page_region {
+    uint64_t start, end, categories;
+};
+
+#define PAGEMAP_SCAN_REQUEST _IOWR('f', 16, struct page_scan)
+#define PAGE_IS_HUGE_BIT (UINT64_C(1) << 6)
+
+enum { REGIONS = 64 };
+
+/* One look at each 2 MiB, where smaps takes one at each 4 KiB: 8 ms per GB. */
+static bool scan_pages(int pagemap, const void *address, uint64_t bytes, uint64_t *huge_bytes)
+{
+    struct page_region regions[REGIONS];
+    uint64_t at = (uintptr_t)address, end = at + bytes;
+    for (*huge_bytes = 0; at < end;) {
+        struct page_scan scan = {.size = sizeof scan,
+                                 .start = at,
+                                 .end = end,
+                                 .vec = (uintptr_t)regions,
+                                 .vec_len = REGIONS,
+                                 .category_mask = PAGE_IS_HUGE_BIT,
+                                 .return_mask = PAGE_IS_HUGE_BIT};
+        int n_regions = ioctl(pagemap, PAGEMAP_SCAN_REQUEST, &scan);
+        if (n_regions < 0 || scan.walk_end <= at)
+            return false;
+        for (int i = 0; i < n_regions; i++)
+            *huge_bytes += regions[i].end - regions[i].start;
+        at = scan.walk_end;
+    }
+    return true;
+}
+
+uint64_t huge_pages_count(const void *address, uint64_t bytes)
+{
+    uint64_t huge_bytes = 0;
+    int pagemap = open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
+    bool is_known = pagemap >= 0 && scan_pages(pagemap, address, bytes, &huge_bytes);
+    if (pagemap >= 0)
+        close(pagemap);
+    return is_known ? huge_bytes : huge_pages_count_slowly(address);
+}
+
+uint64_t huge_pages_count_slowly(const void *address)
 {
     FILE *file = fopen("/proc/self/smaps", "re");
     char *line = NULL;

@@ -22,7 +22,8 @@ bool huge_pages_on_fault(void);           /* shmem_enabled lets MADV_HUGEPAGE wo
  * be in huge pages, or -1 when there is no memory. */
 int huge_pages_back(enum huge_rung rung, unsigned char *address, uint64_t bytes, uint64_t *huge_bytes, struct error *error);
 
-/* How many bytes of the mapping that starts at `address` are mapped huge; 0 when the kernel does not tell. */
-uint64_t huge_pages_count(const void *address);
+/* How many bytes of a mapping are mapped huge; 0 when the kernel does not tell. */
+uint64_t huge_pages_count(const void *address, uint64_t bytes);
+uint64_t huge_pages_count_slowly(const void *address); /* the same of a whole mapping, on any kernel */
 
 #endif
