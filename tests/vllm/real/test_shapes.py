@@ -103,13 +103,6 @@ def test_models_are_loaded_from_a_store(models, python, folder):
             assert_same(report)
 
 
-def test_an_engine_starts_by_reference(models, python):
-    job = {"size": 1, "options": {}}
-    (ours,), _ = python("engine.py", {**job, "folder": "gs://models/llama", "load_format": "tensorcast"})
-    (theirs,), _ = python("engine.py", {**job, "folder": str(models["llama"][0]), "load_format": "safetensors"})
-    assert ours == theirs and all(len(tokens) == 16 for tokens in ours["tokens"])
-
-
 def test_a_configuration_of_another_version_is_refused(models, python, folder, elsewhere):
     stale = folder / "stale"
     stale.mkdir()
