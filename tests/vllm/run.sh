@@ -8,7 +8,7 @@ set -euo pipefail
 cd "$(dirname "$0")/../.."
 [ "${1:-}" != --all ] || { export TENSORCAST_VLLM_ALL=1; shift; }
 python=$(bash tests/vllm/setup.sh)
-bash setup/setup.sh build >/dev/null
+bash setup/setup.sh test >/dev/null
 make -j"$(nproc)" all >/dev/null
 copy=$(mktemp -d)
 trap 'rm -rf "$copy"' EXIT
