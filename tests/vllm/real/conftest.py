@@ -12,9 +12,10 @@ import pytest
 
 HERE = Path(__file__).resolve().parent
 BUILD = Path(os.environ.get("TENSORCAST_BUILD") or HERE.parents[2] / "build")
-# else it binds the host's own address, looks for models in the net, and takes all memory and cores
+# else it binds the host's own address, looks for models in the net, takes all memory and cores, and compiles a few helpers,
+# for which it needs a C++ compiler and Python's headers
 VLLM = {"VLLM_HOST_IP": "127.0.0.1", "HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "VLLM_CPU_KVCACHE_SPACE": "1",
-        "VLLM_CPU_OMP_THREADS_BIND": "nobind"}
+        "VLLM_CPU_OMP_THREADS_BIND": "nobind", "TORCHDYNAMO_DISABLE": "1"}
 
 
 @pytest.fixture(scope="session")
@@ -69,7 +70,8 @@ def python(socket, folder):
                               capture_output=True, env={**os.environ, **VLLM, "TENSORCAST_SOCKET": str(socket),
                                                         "XDG_CACHE_HOME": f"{folder}/cache"})
         said = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
-        assert done.returncode == 0 and said, f"exit {done.returncode}\n{done.stdout[-3000:]}\n{done.stderr[-6000:]}"
+        causes = [line for line in (done.stdout + done.stderr).splitlines() if "Error" in line][:10]
+        assert done.returncode == 0 and said, "\n".join([f"exit {done.returncode}", *causes, done.stdout[-3000:], done.stderr[-6000:]])
         return said, done.stdout + done.stderr
 
     return run
