@@ -9,8 +9,8 @@ set -euo pipefail
 cd "$(dirname "$0")/../.."
 build=build
 case ${1:-} in '' | --*) ;; *) build=$1 && shift ;; esac
-python=$(bash tests/vllm/setup.sh)
 bash setup/setup.sh bench >/dev/null
+python=$(bash tests/vllm/setup.sh)
 make -j"$(nproc)" B="$build" all >/dev/null
 mkdir -p "$build/bench"
 gcc -O3 -march=native -std=gnu17 -Wall -Wextra -Werror -o "$build/bench/native" tests/bench/native.c -lpthread

@@ -7,8 +7,8 @@
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 [ "${1:-}" != --all ] || { export TENSORCAST_VLLM_ALL=1; shift; }
-python=$(bash tests/vllm/setup.sh)
 bash setup/setup.sh test >/dev/null
+python=$(bash tests/vllm/setup.sh)
 make -j"$(nproc)" all >/dev/null
 copy=$(mktemp -d)
 trap 'rm -rf "$copy"' EXIT
