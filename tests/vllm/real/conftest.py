@@ -16,6 +16,8 @@ BUILD = Path(os.environ.get("TENSORCAST_BUILD") or HERE.parents[2] / "build")
 # for which it needs a C++ compiler and Python's headers
 VLLM = {"VLLM_HOST_IP": "127.0.0.1", "HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "VLLM_CPU_KVCACHE_SPACE": "1",
         "VLLM_CPU_OMP_THREADS_BIND": "nobind", "TORCHDYNAMO_DISABLE": "1"}
+if not Path("/sys/devices/system/cpu").exists():
+    VLLM["PATH"] = f"{HERE / 'without_sys'}:{os.environ['PATH']}"
 
 
 @pytest.fixture(scope="session")
