@@ -4,7 +4,7 @@
 # A stage prints its runners' closing lines and how long it took; the whole output is in build/test-logs/STAGE. All stages
 # run even when one fails, except that nothing is tested when the build fails. Exit 0 only when every stage passed.
 # A real vLLM (6 GB, kept between runs) is installed while the first stages run.
-# A skipped test is listed with its reason and counted as skipped. TENSORCAST_TORCH=0 leaves torch and its tests out.
+# A skipped test is listed with its reason and counted as skipped. TENSORCAST_TORCH=0 leaves torch and vLLM out.
 set -u
 cd "$(dirname "$0")/.." || exit 1
 logs=build/test-logs
@@ -78,7 +78,9 @@ tsan_e2e() (sanitized_e2e build/tsan tests/e2e/test_{crashes,crowds}.py)
 # Where the machine has no CUDA, GPU memory is built and tested with the headers and libraries that come with torch.
 use_packages() { VIRTUAL_ENV=$(dirname "$(dirname "$(cat build/test-python)")") && export VIRTUAL_ENV; }
 
-wanted=${*:-rules check numpy client python_tests jax_tests vllm_plan e2e stores asan asan_e2e tsan tsan_e2e vllm}
+every="rules check numpy client python_tests jax_tests vllm_plan e2e stores asan asan_e2e tsan tsan_e2e"
+[ "${TENSORCAST_TORCH:-1}" = 0 ] || every+=" vllm"
+wanted=${*:-$every}
 if ! { stage setup setup && use_packages && stage build build; }; then exit 1; fi
 trap 'kill $(jobs -p) 2>/dev/null' EXIT
 case " $wanted " in *" vllm "*) nice -n 19 bash tests/vllm/setup.sh >"$logs/vllm_setup" 2>&1 & ;; esac # its stage waits for it
