@@ -13,8 +13,10 @@
 #include "base/memory.h"
 #include "base/text.h"
 #include "observe/log.h"
+#include "plan/plan.h"
 
 enum group_state { ASSEMBLING, RUNNING, DISSOLVED };
+enum { CLOSED_PROBLEM_CHARS = GROUP_PROBLEM_CHARS - sizeof "group_closed:" }; /* of what closed it */
 enum slot_state { SLOT_MISSING, SLOT_PRESENT, SLOT_EXCUSED, SLOT_GONE, SLOT_ENDED };
 
 struct slot {
@@ -126,7 +128,7 @@ static bool has_terms(const struct group *group, const struct group_terms *terms
 /* "group_assemble_timeout:missing=1,3" */
 static void describe_missing(const struct group *group, char problem[GROUP_PROBLEM_CHARS])
 {
-    size_t used = (size_t)snprintf(problem, GROUP_PROBLEM_CHARS, "group_assemble_timeout:missing=");
+    size_t used = (size_t)snprintf(problem, GROUP_PROBLEM_CHARS, PLAN_GROUP_TIMEOUT "missing=");
     const char *separator = "";
     for (uint32_t rank = 0; rank < group->world_size; rank++) {
         if (group->slots[rank].state != SLOT_MISSING)
@@ -218,7 +220,10 @@ static struct group *find_missed(const struct group_table *table, const struct g
 static void tell_late(struct group *group, uint32_t rank, char problem[GROUP_PROBLEM_CHARS])
 {
     bool runs = group->state == RUNNING;
-    snprintf(problem, GROUP_PROBLEM_CHARS, "%s", runs ? "group_runs_already" : group->problem);
+    if (runs)
+        snprintf(problem, GROUP_PROBLEM_CHARS, "group_runs_already");
+    else
+        snprintf(problem, GROUP_PROBLEM_CHARS, "group_closed:%.*s", CLOSED_PROBLEM_CHARS, group->problem);
     group->slots[rank].state = SLOT_ENDED;
     if (!runs && ++group->n_here == group->world_size)
         remove_group(group);

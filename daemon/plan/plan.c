@@ -111,7 +111,8 @@ static int check_required_collective(const struct planning *planning, const stru
 {
     if (planning->spec->policy.collective != COLLECTIVE_REQUIRED || collective->eligible)
         return 0;
-    fail(error, ERROR_FAILED_PRECONDITION, "COLLECTIVE_UNAVAILABLE",
+    bool late = strncmp(collective->reason, PLAN_GROUP_TIMEOUT, strlen(PLAN_GROUP_TIMEOUT)) == 0;
+    fail(error, late ? ERROR_DEADLINE_EXCEEDED : ERROR_FAILED_PRECONDITION, "COLLECTIVE_UNAVAILABLE",
          "a collective load is required, but owner_file_collective cannot run: %s; ask for --collective auto to let another "
          "executor load the same bytes",
          collective->reason);

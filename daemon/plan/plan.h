@@ -26,6 +26,7 @@ enum executor { EXECUTOR_GENERIC_BYTE_RANGE, EXECUTOR_TENSOR_BATCHED_LOCAL, EXEC
 const char *executor_name(enum executor executor);
 
 enum { PLAN_REASON_CHARS = 192 };
+#define PLAN_GROUP_TIMEOUT "group_assemble_timeout:" /* begins the reason of a rank that waited in vain */
 
 struct candidate {
     enum executor executor;
@@ -78,8 +79,8 @@ struct plan_facts {
 };
 
 /* A plan that selects the collective without facts->group is what one rank would like: it cannot be run, the group has to
- * assemble first. Fails only when nothing may run: a required collective that cannot be (FAILED_PRECONDITION). NULL on
- * error. */
+ * assemble first. Fails only when nothing may run: a required collective that cannot be (FAILED_PRECONDITION), or whose
+ * other ranks did not come in time (DEADLINE_EXCEEDED). NULL on error. */
 struct plan *plan_build(const struct mapping *mapping, const struct load_spec *spec, const struct plan_facts *facts,
                         struct error *error);
 void plan_destroy(struct plan *plan); /* accepts NULL */

@@ -133,7 +133,7 @@ static void late_ranks_are_told_once_and_then_a_new_group_may_begin(void **state
     loop_run(scene->loop);
     scene->terms.timeout_ms = LONG_MS;
     assert_int_equal(join(scene, 0), GROUP_LATE);
-    assert_string_equal(scene->late, "group_assemble_timeout:missing=0,2");
+    assert_string_equal(scene->late, "group_closed:group_assemble_timeout:missing=0,2");
     assert_int_equal(join(scene, 0), GROUP_JOINED);
 }
 
@@ -357,7 +357,7 @@ static void a_rank_that_declines_frees_those_who_wait_and_those_to_come(void **s
     group_decline(scene->table, &scene->terms, 1, "not_eligible");
     assert_string_equal(scene->problems[0], "group_member_declined:rank=1:not_eligible");
     assert_int_equal(join(scene, 2), GROUP_LATE);
-    assert_string_equal(scene->late, "group_member_declined:rank=1:not_eligible");
+    assert_string_equal(scene->late, "group_closed:group_member_declined:rank=1:not_eligible");
 }
 
 static void a_running_group_can_be_dissolved_for_all_but_one(void **state)

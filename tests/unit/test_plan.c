@@ -398,8 +398,11 @@ static void a_refused_group_leaves_every_rank_its_own_plan(void **state)
     plan_destroy(scene->plan);
     scene->spec.policy.collective = COLLECTIVE_REQUIRED;
     assert_null(plan_scene_build(scene));
-    assert_int_equal(scene->error.code, ERROR_FAILED_PRECONDITION);
+    assert_int_equal(scene->error.code, ERROR_DEADLINE_EXCEEDED);
     assert_non_null(strstr(scene->error.message, "missing=1"));
+    scene->facts.group_problem = "group_closed:group_assemble_timeout:missing=1";
+    assert_null(plan_scene_build(scene));
+    assert_int_equal(scene->error.code, ERROR_FAILED_PRECONDITION);
 }
 
 static void an_unproven_group_is_for_what_local_does_not_want(void **state)

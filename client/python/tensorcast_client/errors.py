@@ -59,7 +59,7 @@ class AccessDeniedError(TensorcastError, PermissionError):
 
 
 class DeadlineExceededError(TensorcastError, TimeoutError):
-    """The deadline of the call has passed."""
+    """A deadline has passed: that of the call, or that by which all ranks of a required group had to come."""
 
     def __init__(self, *args, **kw):
         super().__init__(*args, **kw)
