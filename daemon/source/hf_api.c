@@ -1,7 +1,6 @@
 /* The hub's API: a revision becomes a commit once, the commit's tree gives names, sizes and SHA-256 of what git-lfs keeps,
  * and every URL afterwards holds the commit. The token goes with requests to the endpoint, never with a page's link
  * elsewhere. */
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,24 +9,11 @@
 #include "base/memory.h"
 #include "base/text.h"
 #include "source/hf_trees.h"
+#include "source/object_name.h"
 #include "source/source_hf.h"
 #include "source/url.h"
 
 enum { MAX_DOCUMENT_BYTES = OBJECT_MAX_PAGE_BYTES };
-
-static char *format(const char *pattern, ...) __attribute__((format(printf, 1, 2)));
-
-static char *format(const char *pattern, ...)
-{
-    va_list arguments;
-    char *text;
-    va_start(arguments, pattern);
-    int length = vasprintf(&text, pattern, arguments);
-    va_end(arguments);
-    if (length < 0)
-        abort();
-    return text;
-}
 
 static const char *endpoint_of(const struct source_hf *hf)
 {
@@ -44,7 +30,7 @@ bool hf_is_commit(const char *revision)
 int hf_api_authorize(const struct source_hf *hf, struct http_attempt *attempt)
 {
     if (hf->token) {
-        char *value = format("Bearer %s", hf->token);
+        char *value = memory_print("Bearer %s", hf->token);
         http_attempt_add_header(attempt, "Authorization", value);
         explicit_bzero(value, strlen(value));
         free(value);
@@ -70,6 +56,8 @@ enum http_verdict hf_api_judge(const struct source_hf *hf, const struct http_rep
              hf->token ? "the token in use" : "a token, and set HF_TOKEN or sources.hf.token_file");
     else if (code && strcmp(code, "RevisionNotFound") == 0)
         fail(error, ERROR_NOT_FOUND, "NO_SUCH_REVISION", "%s has no revision %s", repository, revision);
+    else if (code && strcmp(code, "EntryNotFound") == 0)
+        fail(error, ERROR_NOT_FOUND, "NO_SUCH_FILE", "%s@%s has no such file or folder", repository, revision);
     else if (status == 404 || (code && strcmp(code, "RepoNotFound") == 0))
         fail(error, ERROR_NOT_FOUND, "NO_SUCH_REPOSITORY", "%s has no %s@%s that may be seen %s", endpoint_of(hf),
              repository, revision, whose_token(hf));
@@ -145,7 +133,7 @@ int hf_api_find_commit(struct source_hf *hf, struct error *error)
         return 0;
     }
     char *revision = http_encode(hf->revision, strlen(hf->revision), false);
-    char *url = format("%s/api/models/%s/revision/%s", endpoint_of(hf), hf->repository, revision);
+    char *url = memory_print("%s/api/models/%s/revision/%s", endpoint_of(hf), hf->repository, revision);
     int failed = fetch(hf, url, &reply, error);
     if (!failed)
         failed = take_commit(hf, &reply, error);
@@ -157,9 +145,9 @@ int hf_api_find_commit(struct source_hf *hf, struct error *error)
 
 char *hf_api_file_url(const struct source_hf *hf, const char *name)
 {
-    char *path = format("%s%s%s", hf->folder, *hf->folder ? "/" : "", name);
+    char *path = memory_print("%s%s%s", hf->folder, *hf->folder ? "/" : "", name);
     char *encoded = http_encode(path, strlen(path), true);
-    char *url = format("%s/%s/resolve/%s/%s", endpoint_of(hf), hf->repository, hf->commit, encoded);
+    char *url = memory_print("%s/%s/resolve/%s/%s", endpoint_of(hf), hf->repository, hf->commit, encoded);
     free(path);
     free(encoded);
     return url;
@@ -224,36 +212,34 @@ static bool take_sha256(const struct json_string *hex, struct checksum *checksum
     return true;
 }
 
-/* Relative to the folder of the reference; NULL = elsewhere. */
-static const char *below_folder(const struct source_hf *hf, const struct json_string *path, size_t *length)
+/* In the folder of the reference; NULL = elsewhere. malloced. */
+static char *name_of(const struct source_hf *hf, const struct json_string *path)
 {
-    size_t skip = strlen(hf->folder);
-    if (memchr(path->text, '\0', path->length))
-        return NULL;
-    if (skip && (path->length <= skip + 1 || memcmp(path->text, hf->folder, skip) != 0 || path->text[skip] != '/'))
-        return NULL;
-    skip += skip > 0;
-    *length = path->length - skip;
-    return path->text + skip;
+    char *whole = memory_print("%.*s", (int)path->length, path->text);
+    char *prefix = memory_print("%s%s", hf->folder, *hf->folder ? "/" : "");
+    const char *name = strlen(whole) == path->length ? object_name_below(whole, prefix) : NULL;
+    char *copy = name ? memory_copy_text(name) : NULL;
+    free(whole);
+    free(prefix);
+    return copy;
 }
 
 static int add_entry(struct source_hf *hf, const struct entry *entry, struct error *error)
 {
-    size_t length = 0;
-    const char *name = entry->path.text ? below_folder(hf, &entry->path, &length) : NULL;
     struct object object = {.size_bytes = entry->size_bytes};
     if (!entry->type.text || !entry->path.text)
         return fail_document(hf, "an entry of the tree has no type or no path", error);
-    if (!is_key(&entry->type, "file") || !name || !length)
+    if (!is_key(&entry->type, "file") || !(object.name = name_of(hf, &entry->path)))
         return 0;
-    if (!entry->has_size || (entry->sha256.text && !take_sha256(&entry->sha256, &object.checksums[0])))
+    if (!entry->has_size || (entry->sha256.text && !take_sha256(&entry->sha256, &object.checksums[0]))) {
+        object_clear(&object);
         return fail_document(hf, "a file of the tree has no size, or a SHA-256 that is none", error);
-    object.name = format("%.*s", (int)length, name);
-    object.pin = format("%s %.*s", hf->commit, (int)(entry->sha256.text ? entry->sha256.length : entry->oid.length),
-                        entry->sha256.text ? entry->sha256.text
-                        : entry->oid.text  ? entry->oid.text
-                                           : "");
-    object.version = format("commit %s", hf->commit);
+    }
+    object.pin = memory_print("%s %.*s", hf->commit, (int)(entry->sha256.text ? entry->sha256.length : entry->oid.length),
+                              entry->sha256.text ? entry->sha256.text
+                              : entry->oid.text  ? entry->oid.text
+                                                 : "");
+    object.version = memory_print("commit %s", hf->commit);
     return object_source_add(&hf->objects, &object, error);
 }
 
@@ -287,7 +273,7 @@ static char *next_page(const struct http_reply *reply)
             return NULL;
         size_t attributes = strcspn(end, ",");
         if (memmem(end, attributes, "rel=\"next\"", 10) || memmem(end, attributes, "rel=next", 8))
-            return format("%.*s", (int)(end - link - 1), link + 1);
+            return memory_print("%.*s", (int)(end - link - 1), link + 1);
         link = end;
     }
     return NULL;
@@ -342,8 +328,8 @@ static int fetch_tree(struct source_hf *hf, const char *first, struct error *err
 static char *tree_url(const struct source_hf *hf)
 {
     char *folder = http_encode(hf->folder, strlen(hf->folder), true);
-    char *url = format("%s/api/models/%s/tree/%s%s%s?recursive=true", endpoint_of(hf), hf->repository, hf->commit,
-                       *folder ? "/" : "", folder);
+    char *url = memory_print("%s/api/models/%s/tree/%s%s%s", endpoint_of(hf), hf->repository, hf->commit, *folder ? "/" : "",
+                             folder);
     free(folder);
     return url;
 }

@@ -4,9 +4,9 @@
 
 #include <stdbool.h>
 
-/* What is left of `key` below `prefix` ("" or ending in a slash), or NULL when it does not lie there or what is left cannot
- * be a file's name: it is empty, ends in a slash, or has a part that is empty, "." or "..". Such objects - folders' place
- * holders, keys made by mistake - are no files of an artifact, and nobody writes to a disk by these names. */
+/* What is left of `key` below `prefix` ("" or ending in a slash), or NULL when it does not lie there or what is left is no
+ * plain file name: it is empty, "." or "..", or has a slash. An artifact is one folder, as on a disk: what lies deeper
+ * belongs to others, folders' place holders are no files, and nobody writes to a disk by such names. */
 const char *object_name_below(const char *key, const char *prefix);
 
 #endif

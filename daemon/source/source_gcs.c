@@ -89,7 +89,7 @@ static char *query_of(const struct source_gcs *source, const char *token)
 {
     char *prefix = http_encode(source->prefix, strlen(source->prefix), false);
     char *encoded = token ? http_encode(token, strlen(token), false) : memory_copy_text("");
-    char *query = memory_print("prefix=%s&maxResults=1000&fields=items(" FIELDS "),nextPageToken%s%s", prefix,
+    char *query = memory_print("prefix=%s&delimiter=%%2F&maxResults=1000&fields=items(" FIELDS "),nextPageToken%s%s", prefix,
                                token ? "&pageToken=" : "", encoded);
     free(encoded);
     free(prefix);

@@ -122,7 +122,7 @@ static char *query_of(const struct source_s3 *source, const char *token)
 {
     char *prefix = http_encode(source->prefix, strlen(source->prefix), false);
     char *encoded = token ? http_encode(token, strlen(token), false) : NULL;
-    char *query = memory_print("%s%s%sencoding-type=url&list-type=2&max-keys=1000&prefix=%s",
+    char *query = memory_print("%s%s%sdelimiter=%%2F&encoding-type=url&list-type=2&max-keys=1000&prefix=%s",
                                encoded ? "continuation-token=" : "", encoded ? encoded : "", encoded ? "&" : "", prefix);
     free(encoded);
     free(prefix);

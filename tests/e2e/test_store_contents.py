@@ -185,6 +185,23 @@ def test_listings_of_many_pages_are_read_to_the_end(fake, store_daemon, scheme):
 
 
 @pytest.mark.parametrize("scheme", ["gs", "s3", "hf"])
+def test_an_artifact_is_one_folder_as_on_a_disk(fake, store_daemon, scheme):
+    placed = place(fake, scheme, {"a": blob(1, 1000)})
+    other = placed.files[DATA]
+    placed.put("part.safetensors", placed.files[DATA])
+    fake.world.remove(placed.listener, placed.prefix + DATA)
+    for name in ("original/consolidated.safetensors", "step-1/model.safetensors", "step-1/model.safetensors.index.json"):
+        placed.put(name, other)
+    daemon = store_daemon()
+    assert placed.is_delivered(load(daemon, placed))
+    assert [file["name"] for file in daemon.cli.json("inspect", placed.reference)["files"]] == ["part.safetensors"]
+    fake.world.remove(placed.listener, placed.prefix + "part.safetensors")
+    if scheme == "hf":
+        fake.world.repository("org/m").new_commit()
+    assert refused(load(daemon, placed), "NOT_FOUND")
+
+
+@pytest.mark.parametrize("scheme", ["gs", "s3", "hf"])
 @pytest.mark.parametrize("lie", ["list_loop", "repeat_items"])
 def test_listings_that_go_round_or_repeat_are_errors(fake, store_daemon, scheme, lie):
     placed = place(fake, scheme, {"a": blob(1, 1000)}, {"b": blob(2, 1000)})
