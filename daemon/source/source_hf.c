@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <unistd.h>
 
 #include "base/memory.h"
@@ -55,13 +56,27 @@ static size_t revision_length(const char *text)
 
 static bool is_plain_path(const char *path)
 {
-    for (const char *part = path; part; part = strchr(part, '/')) {
-        part += *part == '/';
-        size_t length = strcspn(part, "/");
-        if (length == 0 || (length <= 2 && strncmp(part, "..", length) == 0))
+    for (;; path++) {
+        size_t length = strcspn(path, "/");
+        if (length == 0 || (length <= 2 && strncmp(path, "..", length) == 0))
             return false;
+        path += length;
+        if (!*path)
+            return true;
     }
-    return true;
+}
+
+/* A branch's own slashes may be written %2F, as the hub's client wants them, to tell them from that before the path. */
+static char *copy_revision(const char *text, size_t length)
+{
+    char *copy = copy_part(text, length), *to = copy;
+    for (const char *from = copy; *from; to++) {
+        bool escaped = strncasecmp(from, "%2f", 3) == 0;
+        *to = escaped ? '/' : *from;
+        from += escaped ? 3 : 1;
+    }
+    *to = '\0';
+    return copy;
 }
 
 /* Takes "folder/model.safetensors" apart. */
@@ -94,9 +109,9 @@ static int parse(struct source_hf *hf, const char *path, struct error *error)
     }
     hf->repository = copy_part(org, (size_t)(end - org));
     size_t revision = *end == '@' ? revision_length(end + 1) : 0;
-    hf->revision = revision ? copy_part(end + 1, revision) : memory_copy_text("main");
+    hf->revision = *end == '@' ? copy_revision(end + 1, revision) : memory_copy_text("main");
     end += *end == '@' ? 1 + revision : 0;
-    if (*end == '/' && (!is_plain_path(end + 1) || !is_plain_path(hf->revision)))
+    if (!is_plain_path(hf->revision) || (*end == '/' && !is_plain_path(end + 1)))
         return fail_reference(&hf->objects.base, expected, error);
     take_path(hf, *end ? end + 1 : "");
     return 0;
@@ -199,11 +214,11 @@ static void close_file(struct object_file *file)
 
 static int fail_offline(const struct source_hf *hf, const char *cache_dir, struct error *error)
 {
-    char name[TEXT_NAME_CHARS], revision[TEXT_NAME_CHARS];
+    const char *reference = hf->objects.base.reference;
+    char text[TEXT_NAME_CHARS];
     return fail(error, ERROR_FAILED_PRECONDITION, "OFFLINE",
-                "%s@%s is not in the cache %s, and nothing is asked of the hub: HF_HUB_OFFLINE or sources.hf.offline is set",
-                text_escape(hf->repository, strlen(hf->repository), name),
-                text_escape(hf->revision, strlen(hf->revision), revision), cache_dir);
+                "%s is not in the cache %s, and nothing is asked of the hub: HF_HUB_OFFLINE or sources.hf.offline is set",
+                text_escape(reference, strlen(reference), text), cache_dir);
 }
 
 static int find_commit(struct source_hf *hf, struct error *error)

@@ -88,6 +88,16 @@ def test_a_repository_a_commit_and_one_file_of_it_arrive(serve, fake, weights): 
     assert checkpoints.digests(report) == {"b": checkpoints.digest(weights["b"])}
 
 
+@pytest.mark.parametrize("revision, shown", [("v1.0", "v1.0"), ("refs/pr/3", "refs/pr/3"), ("refs%2Fpr%2F3", "refs/pr/3"),
+                                             ("feature%2fx", "feature/x")])
+def test_a_revision_is_a_tag_a_branch_or_a_pull_request(serve, fake, weights, revision, shown):  # noqa: F811
+    fake.world.repository("org/model").refs.add(shown)
+    cli = serve()
+    same(load(cli, f"hf://org/model@{revision}"), weights)
+    report = load(cli, f"hf://org/model@{revision}/model-00002-of-00002.safetensors")
+    assert checkpoints.digests(report) == {"b": checkpoints.digest(weights["b"])}
+
+
 def test_a_folder_of_a_repository_is_an_artifact(serve, fake, weights, tmp_path):  # noqa: F811
     fake.world.preload("hub", "org/model/sub/dir", tmp_path / "m")
     cli = serve()
@@ -180,7 +190,9 @@ def test_what_does_not_exist_is_not_found(serve, fake, weights):  # noqa: F811
     for reference in ("hf://org/nobody", "hf://org/model@nothing", "hf://org/model@main/no/folder"):
         done = cli.run("load", reference)
         assert (done.code, done.status) == (1, "NOT_FOUND"), done
-    for reference in ("hf://", "hf:org/model", "hf://org/mo del", "hf://../model", "hf://org/model@main/../x"):
+    assert "org/model@main has no such file or folder" in done.err, done
+    for reference in ("hf://", "hf:org/model", "hf://org/mo del", "hf://../model", "hf://org/model@main/../x", "hf://org/model@",
+                      "hf://org/model@/model.safetensors", "hf://org/model@..", "hf://org/model@main//x"):
         done = cli.run("load", reference)
         assert (done.code, done.status) == (1, "INVALID_ARGUMENT"), done
 

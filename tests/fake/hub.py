@@ -15,7 +15,7 @@ def failure(status, code, message, headers=()):
 
 
 class Repository:
-    """One model repository with one branch, main. `large`: files above that size, and all *.safetensors, live on the
+    """One model repository; all of `refs` (one branch, main) are its one commit. `large`: files above that size, and all *.safetensors, live on the
     content network. `gated`: "" or "auto": needs a token of `readers`; `private`: hidden without one (401 RepoNotFound)."""
 
     def __init__(self, name, gated="", private=False):
@@ -50,12 +50,13 @@ class Hub:
         self.key = f"{random.SystemRandom().randrange(1 << 64):016x}"
 
     def handle(self, request):
-        path = urllib.parse.unquote(request.path)
-        if found := re.fullmatch(r"/([^/]+/[^/]+)/resolve/([^/]+)/(.+)", path):
-            return self._in_repository(request, found[1], found[2], lambda repository: self._resolve(request, repository, found[3]))
-        if found := re.fullmatch(r"/api/models/([^/]+/[^/]+)(?:/(revision|tree|paths-info|refs)(?:/([^/]+)(?:/(.*))?)?)?", path):
-            then = {"tree": self._tree, "paths-info": self._paths, "refs": self._refs}.get(found[2], self._about)
-            return self._in_repository(request, found[1], found[3] or "main", lambda repository: then(request, repository, found[4] or ""))
+        if found := re.fullmatch(r"/([^/]+/[^/]+)/resolve/([^/]+)/(.+)", request.path):
+            name, revision, path = map(urllib.parse.unquote, found.groups())
+            return self._in_repository(request, name, revision, lambda repository: self._resolve(request, repository, path))
+        if found := re.fullmatch(r"/api/models/([^/]+/[^/]+)(?:/(revision|tree|paths-info|refs)(?:/([^/]+)(?:/(.*))?)?)?", request.path):
+            name, what, revision, path = (urllib.parse.unquote(part or "") for part in found.groups())
+            then = {"tree": self._tree, "paths-info": self._paths, "refs": self._refs}.get(what, self._about)
+            return self._in_repository(request, name, revision or "main", lambda repository: then(request, repository, path))
         return failure(404, "RepoNotFound", "Repository not found")
 
     def _in_repository(self, request, name, revision, then):
