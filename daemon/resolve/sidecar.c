@@ -35,6 +35,7 @@ static int fail_missing(const char *reference, const char *name, struct error *e
 static int add(struct sidecar_search *search, const char *name)
 {
     struct sidecars *found = search->found;
+    char text[TEXT_NAME_CHARS];
     size_t file;
     if (check_cancelled(search->cancel, search->error) < 0)
         return -1;
@@ -43,7 +44,7 @@ static int add(struct sidecar_search *search, const char *name)
                     "more than %d sidecars; ask for those that are needed by name", SIDECAR_MAX_FILES);
     if (source_add_file(found->source, name, &file, search->error) < 0) {
         bool no_file = search->error->code == ERROR_NOT_FOUND || strcmp(search->error->reason, "NOT_A_REGULAR_FILE") == 0;
-        return no_file ? 0 : -1;
+        return no_file ? 0 : error_prefix(search->error, "%s", text_escape(name, strlen(name), text));
     }
     const struct source_file *opened = &found->source->files[file];
     if (opened->size_bytes > SIDECAR_MAX_BYTES)
@@ -107,7 +108,9 @@ struct sidecars *sidecars_open(const char *reference, const struct source_option
 {
     struct sidecars *sidecars = memory_alloc(sizeof *sidecars);
     struct sidecar_search search = {.found = sidecars, .cancel = cancel, .error = error};
-    int failed = source_open(reference, options, &sidecars->source, error);
+    struct source_options with_sidecars = *options;
+    with_sidecars.for_sidecars = true;
+    int failed = source_open(reference, &with_sidecars, &sidecars->source, error);
     if (!failed)
         failed = n_names ? add_named(&search, names, n_names) : add_all(&search);
     if (failed) {

@@ -185,6 +185,13 @@ static bool total_of(const char *content_range, uint64_t *total)
     return *end == '\0' && *total < UINT64_MAX / 2;
 }
 
+/* No range of a file without bytes can be answered: then the refusal tells that it is there and empty. */
+static bool is_empty_file(const struct http_reply *reply)
+{
+    uint64_t total;
+    return reply->head.status == 416 && total_of(header_of(&reply->head, "content-range"), &total) && total == 0;
+}
+
 static int read_fact(const char *name, const struct http_reply *reply, struct web_fact *fact, struct error *error)
 {
     const char *encoding = header_of(&reply->head, "content-encoding");
@@ -193,7 +200,7 @@ static int read_fact(const char *name, const struct http_reply *reply, struct we
         return fail_file(name, "the server sends it compressed, which has no byte ranges; store it as it is", error);
     if ((etag && strlen(etag) > PIN_CHARS / 2) || (modified && strlen(modified) > PIN_CHARS / 4))
         return fail_file(name, "the server's ETag or Last-Modified is longer than any sensible one", error);
-    fact->size_bytes = reply->body_bytes;
+    fact->size_bytes = reply->head.status == 416 ? 0 : reply->body_bytes;
     if (reply->head.status == 206 && !total_of(header_of(&reply->head, "content-range"), &fact->size_bytes))
         return fail_file(name, "the server does not say how long it is (Content-Range has no total)", error);
     fact->etag = etag ? memory_copy_text(etag) : NULL;
@@ -225,15 +232,15 @@ static int take_answer(const struct source_https *https, const char *name, const
 {
     struct web_fact fact = {0};
     int status = reply->head.status, failed = 0;
-    if (status != 200 && status != 206) {
+    if (status != 200 && status != 206 && !is_empty_file(reply)) {
         http_judge(reply, error);
         return -1;
     }
     failed = read_fact(name, reply, &fact, error);
     if (!failed) {
         fill_object(https, &fact, object);
-        object->head = memory_copy(reply->body, reply->body_bytes);
-        object->head_bytes = reply->body_bytes;
+        object->head_bytes = fact.size_bytes ? reply->body_bytes : 0;
+        object->head = memory_copy(reply->body, object->head_bytes);
         web_known_set(known_of(https), url, &fact);
     }
     web_fact_clear(&fact);

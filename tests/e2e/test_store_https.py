@@ -181,6 +181,16 @@ def test_sources_can_be_switched_off_or_confined(start, fake, weights):  # noqa:
     assert fake.requests("web") and all(entry["path"].startswith("/m/") for entry in fake.requests("web"))
 
 
+def test_files_without_bytes_are_files(cli, fake, weights, tmp_path):  # noqa: F811
+    """Ranges of them are answered 416."""
+    fake.world.put("web", "m/merges.txt", b"")
+    done = cli.run("fetch", f"{fake.url('web')}/m", "--sidecars", tmp_path / "out")
+    assert done.code == 0 and (tmp_path / "out" / "merges.txt").read_bytes() == b"", done
+    fake.world.put("web", "empty/model.safetensors", b"")
+    done = cli.run("load", f"{fake.url('web')}/empty")
+    assert (done.code, done.status) == (1, "DATA_LOSS") and "0 bytes" in done.err, done
+
+
 def test_a_server_that_forbids_what_is_not_there_is_understood(cli, fake, weights):  # noqa: F811
     fake.fault({"status": 403}, {"listener": "web", "path": "index.json|manifest.json"}, times=0)
     same(load(cli, f"{fake.url('web')}/s"), weights, "c")
