@@ -63,9 +63,11 @@ static void print_json(const struct catalog *catalog, const struct checked *chec
 static void print_file(const struct tc_verified_file *file)
 {
     char name[TEXT_NAME_CHARS], size[TEXT_SIZE_CHARS];
-    printf("%s  %s  %s  %s%s\n", file->damage[0] ? "BAD" : "ok", text_escape(file->name, strlen(file->name), name),
-           text_people_bytes(file->bytes, size), file->by[0] ? file->by : "header only, there is no checksum",
-           file->healed ? "  (came wrong at first)" : "");
+    if (file->damage[0])
+        printf("BAD  %s\n", file->damage); /* begins with its name */
+    else
+        printf("ok  %s  %s  %s%s\n", text_escape(file->name, strlen(file->name), name), text_people_bytes(file->bytes, size),
+               file->by[0] ? file->by : "header only, there is no checksum", file->healed ? "  (came wrong at first)" : "");
 }
 
 static void print_text(const struct catalog *catalog, const struct checked *checked)

@@ -251,8 +251,9 @@ static const char *single_file_name(const struct source *source)
 
 static int discover(struct resolver *resolver, const struct source_options *options)
 {
-    if (resolver->source->is_single_file)
-        return add_file(resolver, single_file_name(resolver->source));
+    const char *single = resolver->source->is_single_file ? single_file_name(resolver->source) : NULL;
+    if (single)
+        return add_files(resolver, &single, 1);
     if (open_index(resolver, options) < 0)
         return -1;
     if (resolver->index_source)

@@ -210,7 +210,6 @@ static const struct object *ask_for(struct object_source *source, const char *na
 
 static const struct object *find_object(struct object_source *source, const char *name, struct error *error)
 {
-    char text[TEXT_NAME_CHARS];
     pthread_mutex_lock(&source->lock);
     int failed = make_table(source, error);
     bool listed = source->listed;
@@ -220,7 +219,7 @@ static const struct object *find_object(struct object_source *source, const char
         return found;
     if (!listed)
         return ask_for(source, name, error);
-    fail(error, ERROR_NOT_FOUND, "NO_SUCH_FILE", "%s: no such object", text_escape(name, strlen(name), text));
+    fail(error, ERROR_NOT_FOUND, "NO_SUCH_FILE", "no such object");
     return NULL;
 }
 

@@ -57,7 +57,8 @@ def test_verify_finds_bytes_that_are_always_wrong(alone, bucket, fake):  # noqa:
     fake.fault({"flip": 700_000}, {"listener": "gcs", "path": "00001-of-00002.*alt=media", "covers": 700_000}, times=0)
     done = alone("verify", "gs://models/m")
     assert (done.code, done.status) == (1, "DATA_LOSS"), done
-    assert "model-00001-of-00002.safetensors" in done.err and "BAD" in done.out
+    assert "model-00001-of-00002.safetensors" in done.err
+    assert "BAD  model-00001-of-00002.safetensors: bytes " in done.out and "no checksum" not in done.out, done
 
 
 def test_verify_reads_again_what_came_wrong_once(alone, bucket, fake):  # noqa: F811
