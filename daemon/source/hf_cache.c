@@ -130,8 +130,12 @@ static bool has_parts(const char *folder)
     return all;
 }
 
-static bool is_whole(const struct source_hf *hf, const char *folder)
+static bool has_needed(const struct source_hf *hf, const char *folder, enum hf_cache_need need)
 {
+    if (need == HF_CACHE_ANYTHING)
+        return true;
+    if (need == HF_CACHE_SIDECARS && !has(folder, "config.json"))
+        return false;
     if (hf->file_name)
         return has(folder, hf->file_name);
     return has(folder, INDEX_NAME) ? has_parts(folder) : has(folder, MODEL_NAME);
@@ -225,13 +229,13 @@ static int become_disk(struct source_hf *hf, const char *folder, const char *pat
     return source_disk_ops.open(source, path, &options, error) < 0 ? -1 : 1;
 }
 
-int hf_cache_open(struct source_hf *hf, const char *cache_dir, bool partial, struct error *error)
+int hf_cache_open(struct source_hf *hf, const char *cache_dir, enum hf_cache_need need, struct error *error)
 {
     char *folder = folder_of(hf, cache_dir), *snapshots = join(folder, "snapshots"), *top = join(snapshots, hf->commit);
     char *below = *hf->folder ? join(top, hf->folder) : memory_copy_text(top);
     char *path = hf->file_name ? join(below, hf->file_name) : memory_copy_text(below);
     int opened = 0;
-    if (access(path, F_OK) == 0 && (partial || is_whole(hf, below)))
+    if (access(path, F_OK) == 0 && has_needed(hf, below, need))
         opened = become_disk(hf, folder, path, error);
     free(folder);
     free(snapshots);

@@ -72,6 +72,7 @@ struct source_options {
     size_t n_trusted_roots;
     bool allow_relative;   /* standalone command line only: no roots are enforced then */
     struct stores *stores; /* NULL = no object stores */
+    bool for_sidecars;     /* a local copy of the tensors alone does not do */
 };
 
 /* Opens every file that `wanted` names (see resolve/artifact.c, which decides); file handles stay open until the last

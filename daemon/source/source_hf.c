@@ -229,7 +229,7 @@ static int find_commit(struct source_hf *hf, struct error *error)
     return hf_cache_find_commit(hf, options->hf.cache_dir) ? 0 : fail_offline(hf, options->hf.cache_dir, error);
 }
 
-static int open_source(struct source_hf *hf, struct error *error)
+static int open_source(struct source_hf *hf, bool for_sidecars, struct error *error)
 {
     const struct stores_options *options = stores_options(hf->objects.stores);
     if (stores_check_url(hf->objects.stores, options->hf.endpoint, error) < 0)
@@ -239,7 +239,8 @@ static int open_source(struct source_hf *hf, struct error *error)
         return -1;
     bool offline = options->hf.offline;
     const char *cache_dir = options->hf.cache_dir;
-    int cached = *cache_dir ? hf_cache_open(hf, cache_dir, offline, error) : 0;
+    enum hf_cache_need need = offline ? HF_CACHE_ANYTHING : for_sidecars ? HF_CACHE_SIDECARS : HF_CACHE_TENSORS;
+    int cached = *cache_dir ? hf_cache_open(hf, cache_dir, need, error) : 0;
     if (cached == 0 && offline)
         return fail_offline(hf, cache_dir, error);
     return cached < 0 ? -1 : 0;
@@ -256,7 +257,7 @@ static int hf_open(struct source *source, const char *path, const struct source_
     /* bytes come from wherever the hub redirects to: statistics of all hosts are the nearest there is */
     if (object_source_init(&hf->objects, &object_ops, options, "hf", NULL, error) < 0)
         return -1;
-    return open_source(hf, error);
+    return open_source(hf, options->for_sidecars, error);
 }
 
 void hf_free(struct source_hf *hf)

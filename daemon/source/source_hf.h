@@ -38,8 +38,10 @@ int hf_api_authorize(const struct source_hf *hf, struct http_attempt *attempt);
 
 /* In hf_cache.c. Fills commit from the cache's refs; false when the cache does not know the revision. */
 bool hf_cache_find_commit(struct source_hf *hf, const char *cache_dir);
-/* Turns the source into one on disk when the cache holds a whole checkpoint of the commit: 1, else 0; -1 on errors.
- * `partial` takes what is there. */
-int hf_cache_open(struct source_hf *hf, const char *cache_dir, bool partial, struct error *error);
+/* What the cache must hold of the commit: whatever is there; every tensor; config.json, too, since who fetched tensors alone
+ * has none of the files beside them. */
+enum hf_cache_need { HF_CACHE_ANYTHING, HF_CACHE_TENSORS, HF_CACHE_SIDECARS };
+/* Turns the source into one on disk when the cache holds that: 1, else 0; -1 on errors. */
+int hf_cache_open(struct source_hf *hf, const char *cache_dir, enum hf_cache_need need, struct error *error);
 
 #endif

@@ -242,6 +242,25 @@ def test_a_cache_without_a_part_or_of_another_commit_is_not_used(serve, fake, we
     assert fake.requests("cdn")
 
 
+def test_sidecars_do_not_come_from_a_cache_of_the_tensors_alone(serve, fake, weights, tmp_path):  # noqa: F811
+    folder, cli = cache_of(fake, tmp_path, without=("config.json",)), serve()
+    fetched = cli.run("fetch", "hf://org/model", "--sidecars", tmp_path / "out", "--json")
+    assert fetched.code == 0 and [file["name"] for file in fetched.report["sidecars"]] == ["config.json"], fetched
+    (folder / "snapshots" / fake.world.repository("org/model").commit / "config.json").write_text("{}")
+    fake.journal.clear()
+    assert cli.run("fetch", "hf://org/model", "--sidecars", tmp_path / "out").code == 0
+    assert [entry["path"] for entry in fake.requests()] == ["/api/models/org/model/revision/main"]
+
+
+def test_a_long_header_is_summed_in_few_requests(serve, fake, tmp_path):  # noqa: F811
+    checkpoints.write(tmp_path / "n", {"a" * 60 + str(i): checkpoints.blob(i, 0) for i in range(5000)} | {"w": checkpoints.blob(1, 100)})
+    fake.world.preload("hub", "org/long", tmp_path / "n")
+    report = load(serve(), "hf://org/long")
+    assert report["verified"]["by"] == "sha256"
+    asked = fake.requests("cdn")  # the header's two, the tensors', and the header for the sum
+    assert (tmp_path / "n" / "model.safetensors").stat().st_size > MiB // 2 and len(asked) == 4, asked
+
+
 def test_a_cache_link_that_leads_out_of_the_repository_is_refused(serve, fake, weights, tmp_path):  # noqa: F811
     folder = cache_of(fake, tmp_path)
     commit = fake.world.repository("org/model").commit
