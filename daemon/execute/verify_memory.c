@@ -1,13 +1,18 @@
 /* Compares what lies in the replica's memory: a whole file with any checksum of it, or by the manifest whole tensors, and
  * for parts of tensors those blocks of which every byte is here. */
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/crc.h"
+#include "base/memory.h"
 #include "execute/clip.h"
 #include "execute/verify_private.h"
 #include "plan/rows.h"
 
-enum { STEP_BYTES = 8 << 20 }; /* between two looks at cancellation */
+enum {
+    STEP_BYTES = 8 << 20,   /* between two looks at cancellation */
+    PREFIX_BYTES = 1 << 20, /* in one request: mostly the whole prefix */
+};
 
 static const unsigned char *memory_of(const struct verify_file *file)
 {
@@ -31,19 +36,21 @@ static bool is_all_here(const struct verify_file *file)
 /* CRCs go on from that of the prefix; digests need its bytes, which resolving has not kept. */
 static int add_prefix(struct verify_file *file, struct checksum_stream *sum)
 {
-    unsigned char bytes[64 << 10];
     struct source *source = file->options->mapping->artifact->source;
+    int failed = 0;
     if (checksum_kind_is_crc(sum->kind)) {
         sum->crc = verify_prefix_crc(file, sum->kind);
         return 0;
     }
-    for (uint64_t at = 0; at < file->prefix_bytes; at += sizeof bytes) {
-        uint64_t count = file->prefix_bytes - at < sizeof bytes ? file->prefix_bytes - at : sizeof bytes;
-        if (source_read_bytes(source, file->file, at, bytes, count, &file->error))
-            return -1;
-        checksum_add(sum, bytes, count);
+    unsigned char *bytes = memory_alloc(PREFIX_BYTES);
+    for (uint64_t at = 0; !failed && at < file->prefix_bytes; at += PREFIX_BYTES) {
+        uint64_t count = file->prefix_bytes - at < PREFIX_BYTES ? file->prefix_bytes - at : PREFIX_BYTES;
+        failed = verify_is_cancelled(file) || source_read_bytes(source, file->file, at, bytes, count, &file->error);
+        if (!failed)
+            checksum_add(sum, bytes, count);
     }
-    return 0;
+    free(bytes);
+    return failed;
 }
 
 static int add_memory(struct verify_file *file, struct checksum_stream *sum)
