@@ -133,6 +133,8 @@ static void finish_load(struct load *load)
         replica_unpin(replicas, replica);
     else
         drop_parts(load);
+    if (load->team)
+        load_team_load_finished(load->team);
     free(load);
 }
 

@@ -31,8 +31,9 @@ struct team {
     size_t n_tickets;
     struct collective_rank *ranks; /* distinct views */
     size_t n_ranks;
-    uint32_t *leaders;       /* per rank: the first one with the same view ... */
-    struct device **devices; /* ... and where that one's memory will be; NULL for the others */
+    uint32_t *leaders;              /* per rank: the first one with the same view ... */
+    struct device **devices;        /* ... and where that one's memory will be; NULL for the others */
+    struct replica_table **budgets; /* of these devices: a transport that stages on them is charged there */
     uint32_t world_size;
     char *group_id;
     unsigned char key[DIGEST_BYTES]; /* of the joint plan */
@@ -44,7 +45,7 @@ struct team {
     struct load *parked;
     bool has_changed; /* the source, as one rank saw */
     struct error change;
-    size_t n_running;
+    size_t n_running, n_unfinished; /* loads: their runs; they themselves */
     uint64_t plan_ns;
 };
 
@@ -56,6 +57,7 @@ static void free_team(struct team *team)
     free(team->group_id);
     free(team->leaders);
     free(team->devices);
+    free(team->budgets);
     free(team->ranks);
     free(team->tickets);
     free(team);
@@ -85,6 +87,16 @@ static void count_memory(struct team *team, const struct device *device, const s
     team->demand.n_devices++;
 }
 
+/* What the budget of its device has for staging when the rank's own memory is taken. */
+static void count_room(struct team *team, const struct ticket_internal *internal)
+{
+    uint64_t own = internal->ticket->region ? 0 : internal->mapping->replica_bytes;
+    uint64_t available = replica_available_bytes(internal->target.replicas), room = available > own ? available - own : 0;
+    team->budgets[internal->member.rank] = internal->target.replicas;
+    if (room < team->demand.device_room_bytes)
+        team->demand.device_room_bytes = room;
+}
+
 /* Ranks that want the same view on the same device get the same memory. */
 static void find_distinct(struct team *team)
 {
@@ -96,6 +108,8 @@ static void find_distinct(struct team *team)
     team->ranks = memory_alloc_array(team->n_tickets, sizeof *team->ranks);
     team->leaders = memory_alloc_array(team->world_size, sizeof *team->leaders);
     team->devices = memory_alloc_array(team->world_size, sizeof(struct device *));
+    team->budgets = memory_alloc_array(team->world_size, sizeof(struct replica_table *));
+    team->demand.device_room_bytes = UINT64_MAX;
     for (uint32_t rank = 0; rank < team->world_size; rank++)
         team->leaders[rank] = rank;
     for (size_t i = 0; i < team->n_tickets; i++) {
@@ -108,6 +122,7 @@ static void find_distinct(struct team *team)
             team->ranks[team->n_ranks++] = (struct collective_rank){mapping, rank, 1};
             team->devices[rank] = team->tickets[i]->target.device;
             count_memory(team, team->devices[rank], devices, &n_devices);
+            count_room(team, team->tickets[i]);
         } else {
             team->ranks[known].n_sharers++;
             team->leaders[rank] = team->ranks[known].rank;
@@ -201,6 +216,7 @@ static void choose_transport(struct team *team, size_t n)
     demand->unique_bytes = team->plan->unique_source_bytes + team->plan->residual_bytes;
     demand->landed_bytes = team->plan->landed_bytes;
     demand->staged_bytes = team->plan->staged_bytes;
+    demand->host_staging_bytes = team->plan->peak_temporary_bytes;
     demand->peak_budget_bytes = facts.strategy->owner_file_collective_peak_bytes_budget;
     struct transport_rates rates = transport_choice_rates(&facts);
     team->transport = transport_choice_make(&facts.transports, demand, &rates);
@@ -216,8 +232,8 @@ static bool plan_tickets(struct team *team, size_t n_transports)
     for (size_t i = 0; i < team->n_tickets; i++)
         runs = runs || (team->tickets[i]->goal == GOAL_REPLICA && is_collective(team->tickets[i]));
     if (runs)
-        team->collective = collective_create(team->table->services->engine, team->plan, team->transport.ops, team->devices,
-                                             &team->open_error);
+        team->collective =
+            collective_create(team->table->services->engine, team->plan, &team->transport, team->devices, &team->open_error);
     return !runs || team->collective;
 }
 
@@ -284,7 +300,34 @@ static struct load *find_prepared(const struct launch *launch, const struct tick
     return NULL;
 }
 
-/* Memory for every rank, or for none: then one rank has got the error, and the others are told. */
+static void release_staging(struct team *team, uint32_t n_ranks)
+{
+    for (uint32_t rank = 0; rank < n_ranks; rank++)
+        if (team->budgets[rank])
+            replica_unreserve(team->budgets[rank], team->transport.staging_bytes);
+}
+
+/* What there was room for when the transport was chosen may be somebody else's by now. */
+static int reserve_staging(struct team *team)
+{
+    struct error error;
+    for (uint32_t rank = 0; rank < team->world_size; rank++) {
+        if (!team->budgets[rank] || replica_reserve(team->budgets[rank], team->transport.staging_bytes, &error) == 0)
+            continue;
+        release_staging(team, rank);
+        return -1;
+    }
+    return 0;
+}
+
+static void unprepare_all(struct team *team, struct launch *launch)
+{
+    for (size_t l = 0; l < launch->n_loads; l++)
+        load_unprepare(launch->loads[l], team->tickets[launch->leaders[l]]);
+}
+
+/* Memory for every rank and for what lies between them, or for none: then the rank without has got the error, and the others
+ * are told. */
 static int prepare_all(struct team *team, struct launch *launch)
 {
     char problem[GROUP_PROBLEM_CHARS];
@@ -299,14 +342,18 @@ static int prepare_all(struct team *team, struct launch *launch)
             launch->loads[launch->n_loads++] = load;
             continue;
         }
-        for (size_t l = 0; l < launch->n_loads; l++)
-            load_unprepare(launch->loads[l], team->tickets[launch->leaders[l]]);
+        unprepare_all(team, launch);
         snprintf(problem, sizeof problem, "group_member_failed:rank=%u:%s", internal->member.rank, error.reason);
         group_dissolve(team->table->groups, team->group, &internal->member, problem);
         load_finish_ticket(internal, &error);
         return -1;
     }
-    return 0;
+    if (launch->n_loads == 0 || reserve_staging(team) == 0)
+        return 0;
+    unprepare_all(team, launch);
+    snprintf(problem, sizeof problem, "transport_device_budget_exceeded:%s", team->transport.ops->name);
+    group_dissolve(team->table->groups, team->group, NULL, problem);
+    return -1;
 }
 
 static uint32_t join_sharers(struct team *team, struct load *load)
@@ -330,7 +377,7 @@ static uint32_t join_sharers(struct team *team, struct load *load)
 static void launch_all(struct team *team, struct launch *launch)
 {
     collective_expect(team->collective, launch->n_loads);
-    team->n_running = launch->n_loads;
+    team->n_running = team->n_unfinished = launch->n_loads;
     for (size_t l = 0; l < launch->n_loads; l++) {
         launch->loads[l]->team = team;
         load_publish(launch->loads[l]);
@@ -406,7 +453,6 @@ static void commit_parked(struct team *team)
 void load_team_run_done(struct load *load)
 {
     struct team *team = load->team;
-    load->team = NULL;
     if (load->failed && source_has_changed(&load->error)) {
         team->has_changed = true;
         team->change = load->error;
@@ -419,8 +465,14 @@ void load_team_run_done(struct load *load)
         load->next_parked = team->parked;
         team->parked = load;
     }
-    if (team->n_running > 0)
+    if (team->n_running == 0)
+        commit_parked(team);
+}
+
+void load_team_load_finished(struct team *team)
+{
+    if (--team->n_unfinished > 0)
         return;
-    commit_parked(team);
+    release_staging(team, team->world_size);
     free_team(team);
 }

@@ -89,16 +89,17 @@ static void make_items(struct collective *collective)
     collective->states = memory_alloc_array(collective->n_items, sizeof *collective->states);
 }
 
-struct collective *collective_create(struct engine *engine, struct collective_plan *plan, const struct transport_ops *ops,
-                                     struct device *const *devices, struct error *error)
+struct collective *collective_create(struct engine *engine, struct collective_plan *plan,
+                                     const struct transport_choice *transport, struct device *const *devices,
+                                     struct error *error)
 {
-    const struct transport_options options = {plan->world_size, devices, transport_deadline_ns};
+    const struct transport_options options = {plan->world_size, devices, transport_deadline_ns, transport->staging_bytes};
     struct collective *collective = memory_alloc(sizeof *collective);
     collective->engine = engine;
     collective->block_bytes = engine->block_bytes;
     collective->plan = collective_plan_ref(plan);
     pthread_mutex_init(&collective->releasing, NULL);
-    if (transport_open(ops, &options, &collective->transport, error) != 0) {
+    if (transport_open(transport->ops, &options, &collective->transport, error) != 0) {
         collective_destroy(collective);
         return NULL;
     }

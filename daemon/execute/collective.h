@@ -19,7 +19,7 @@
 
 #include "execute/engine.h"
 #include "plan/collective_plan.h"
-#include "transport/transport.h"
+#include "plan/transport_choice.h"
 
 struct collective;
 
@@ -34,8 +34,9 @@ struct collective_counters {       /* of all ranks together, counted where the w
 
 /* devices: by rank, where its memory will be; NULL where it shares another rank's or needs none. Opens the transport, which
  * may take a while. */
-struct collective *collective_create(struct engine *engine, struct collective_plan *plan, const struct transport_ops *ops,
-                                     struct device *const *devices, struct error *error);
+struct collective *collective_create(struct engine *engine, struct collective_plan *plan,
+                                     const struct transport_choice *transport, struct device *const *devices,
+                                     struct error *error);
 void collective_expect(struct collective *collective, size_t n_runs); /* loop thread; at least one */
 void collective_destroy(struct collective *collective); /* instead of collective_expect(): it is not needed; accepts NULL */
 

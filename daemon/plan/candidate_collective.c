@@ -27,11 +27,12 @@ static const char *topology_refusal(const struct planning *planning, char proble
     return reason ? reason : planning->facts->group_problem;
 }
 
-/* What a transport that holds whole batches needs is more. */
+/* Some transports stage on devices, too. */
 static uint64_t peak_temporary_bytes(const struct plan_facts *facts)
 {
-    bool stages = facts->transport && facts->transport->ops && facts->transport->ops->caps.stages_batches;
-    return stages ? facts->group->staged_bytes : facts->group->peak_temporary_bytes;
+    const struct transport_choice *transport = facts->transport;
+    uint64_t on_devices = transport ? transport->demand.n_devices * transport->staging_bytes : 0;
+    return facts->group->peak_temporary_bytes + on_devices;
 }
 
 static const char *threshold_refusal(const struct planning *planning)

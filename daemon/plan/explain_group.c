@@ -28,6 +28,7 @@ static void write_summary(const struct plan *plan, FILE *out)
 /* Every transport that there is, by the formula of docs/planning.md; the chosen one is marked. */
 static void write_transports(const struct transport_choice *choice, FILE *out)
 {
+    char staging[TEXT_SIZE_CHARS];
     const struct transport_demand *demand = &choice->demand;
     double lands = demand->unique_bytes ? (double)demand->landed_bytes / (double)demand->unique_bytes : 0;
     if (choice->n_options == 0)
@@ -48,6 +49,8 @@ static void write_transports(const struct transport_choice *choice, FILE *out)
         fprintf(out, "; %" PRIu32 " GPUs at %.3g GB/s each, %.3g GB/s between them", demand->n_devices, choice->rates.link,
                 choice->rates.peer);
     fputc('\n', out);
+    if (choice->staging_bytes)
+        fprintf(out, "          %s of each GPU's budget to stage in\n", text_people_bytes(choice->staging_bytes, staging));
 }
 
 static void write_owners(const struct collective_plan *group, FILE *out)

@@ -40,15 +40,34 @@ static double device_links_ns(const struct transport_demand *demand, const struc
     return larger(part_ns(unique, rates->source), larger(to_devices, part_ns(passed_on, rates->peer * n)));
 }
 
+/* Of what each device may have, by the group's budget. */
+static uint64_t staging_share(const struct transport_demand *demand)
+{
+    uint64_t host = demand->host_staging_bytes, budget = demand->peak_budget_bytes;
+    return budget > host ? (budget - host) / (demand->n_devices ? demand->n_devices : 1) : 0;
+}
+
+/* Two batches in turn, and a sixteenth for ends of memory that no piece fits into; less where there is no room for so much:
+ * then batches are passed on in parts. */
+static uint64_t staging_bytes(const struct transport_demand *demand)
+{
+    uint64_t wanted = 2 * (demand->staged_bytes + demand->staged_bytes / 16), unit = TRANSPORT_STAGING_UNIT;
+    uint64_t share = staging_share(demand), room = demand->device_room_bytes;
+    uint64_t n_wanted = (wanted + unit - 1) / unit, n_most = (share < room ? share : room) / unit;
+    return unit * (n_wanted < n_most ? n_wanted : n_most);
+}
+
 static const char *problem_of(const struct transport_caps *caps, const struct transport_demand *demand)
 {
     if (!caps->host_memory && demand->n_on_devices < demand->n_memories)
         return "needs_gpus";
     if (caps->device_links && demand->n_devices < demand->n_memories)
         return "needs_a_gpu_per_rank";
-    if (caps->stages_batches && demand->staged_bytes > demand->peak_budget_bytes)
+    if (!caps->stages_batches)
+        return NULL;
+    if (demand->staged_bytes > demand->peak_budget_bytes || staging_share(demand) < TRANSPORT_STAGING_UNIT)
         return "peak_budget_exceeded";
-    return NULL;
+    return demand->device_room_bytes < TRANSPORT_STAGING_UNIT ? "device_budget_exceeded" : NULL;
 }
 
 static const struct transport_ops *find_wished(const struct transport_supply *supply)
@@ -108,6 +127,7 @@ struct transport_choice transport_choice_make(const struct transport_supply *sup
         if (option.problem || (choice.ops && option.ms >= best_ms))
             continue;
         choice.ops = supply->list[i];
+        choice.staging_bytes = caps->stages_batches ? staging_bytes(demand) : 0;
         best_ms = option.ms;
     }
     if (!choice.ops)

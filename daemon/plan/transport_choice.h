@@ -22,11 +22,12 @@ struct transport_supply { /* what this process has, and what the configuration s
     enum collective_transport wish;
 };
 
-struct transport_demand {  /* of a group whose joint plan is known */
-    uint64_t unique_bytes; /* read once for all */
-    uint64_t landed_bytes; /* in all memories together */
-    uint64_t staged_bytes; /* of the batches in flight */
-    uint64_t peak_budget_bytes;
+struct transport_demand {                           /* of a group whose joint plan is known */
+    uint64_t unique_bytes;                          /* read once for all */
+    uint64_t landed_bytes;                          /* in all memories together */
+    uint64_t staged_bytes;                          /* of the batches in flight */
+    uint64_t peak_budget_bytes, host_staging_bytes; /* for all that is temporary; of it in host memory */
+    uint64_t device_room_bytes; /* of the budget of the fullest device, beside what will be loaded into it */
     uint32_t n_memories, n_on_devices, n_devices; /* all; those on devices; distinct devices of these */
 };
 
@@ -44,6 +45,7 @@ struct transport_choice {
     const struct transport_ops *ops;       /* NULL: none will do, problem says why */
     char problem[TRANSPORT_PROBLEM_CHARS]; /* a candidate's reason */
     bool is_forced;
+    uint64_t staging_bytes; /* the most that ops may take on each device, charged to its budget; 0 = it needs none */
     struct transport_option options[TRANSPORT_MAX];
     size_t n_options;
     struct transport_demand demand;

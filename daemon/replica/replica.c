@@ -158,10 +158,15 @@ static int cannot_fit(const struct replica_table *table, uint64_t bytes, uint64_
     return error_note(error, "available_bytes", "%llu", (unsigned long long)available);
 }
 
-int replica_reserve(struct replica_table *table, uint64_t bytes, struct error *error)
+uint64_t replica_available_bytes(const struct replica_table *table)
 {
     uint64_t fixed = replica_used_bytes(table) - evictable_bytes(table);
-    uint64_t available = table->budget_bytes > fixed ? table->budget_bytes - fixed : 0;
+    return table->budget_bytes > fixed ? table->budget_bytes - fixed : 0;
+}
+
+int replica_reserve(struct replica_table *table, uint64_t bytes, struct error *error)
+{
+    uint64_t available = replica_available_bytes(table);
     if (bytes > available)
         return cannot_fit(table, bytes, available, error);
     struct replica *newer;

@@ -55,6 +55,8 @@ void replica_table_configure(struct replica_table *table, uint64_t host_budget_b
  * rest; nothing is evicted then. */
 int replica_reserve(struct replica_table *table, uint64_t bytes, struct error *error);
 void replica_unreserve(struct replica_table *table, uint64_t bytes); /* the load failed */
+/* The most that can be reserved now. */
+uint64_t replica_available_bytes(const struct replica_table *table);
 /* A replica holds descriptors: its memory's and those of the files it was read from. When `error` says that there are none
  * left, some that nobody holds go, more with every call of the same counter, least recently used first. True: try again. */
 bool replica_free_descriptors(struct replica_table *table, const struct error *error, size_t *counter);

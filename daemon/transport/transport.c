@@ -46,6 +46,7 @@ int transport_open(const struct transport_ops *ops, const struct transport_optio
         .world_size = options->world_size,
         .devices = memory_copy(options->devices, options->world_size * sizeof *options->devices),
         .deadline_ns = options->deadline_ns,
+        .staging_limit_bytes = options->staging_limit_bytes,
     };
     if (ops->open && ops->open(fresh, error) != 0) {
         free_transport(fresh);

@@ -22,14 +22,17 @@
 struct transport_caps {  /* data the planner reads; never names */
     bool host_memory;    /* delivers to memory with a host address */
     bool device_links;   /* delivers from device to device, over links between them: every rank needs a device of its own */
-    bool stages_batches; /* holds a whole batch beside the destinations */
+    bool stages_batches; /* holds batches beside the destinations, on devices, within the limit of the options */
 };
 
 struct transport_options {
     uint32_t world_size;
     struct device *const *devices; /* by rank: where its memory is, NULL = it has none of its own. Copied */
     uint64_t deadline_ns;          /* of opening, of each flush and of closing */
+    uint64_t staging_limit_bytes;  /* on each device; a multiple of TRANSPORT_STAGING_UNIT */
 };
+
+enum { TRANSPORT_STAGING_UNIT = 64 << 20 };
 
 #define TRANSPORT_UNKNOWN UINT64_MAX
 
@@ -60,7 +63,7 @@ struct transport {
     const struct transport_ops *ops;
     uint32_t world_size;
     struct device **devices; /* by rank, as in the options */
-    uint64_t deadline_ns;
+    uint64_t deadline_ns, staging_limit_bytes;
     bool is_unwanted;       /* atomic, set by the executor: no rank needs anything any more, so waits may end at once */
     uint64_t staging_bytes; /* atomic: what the backend has allocated to stage in; it only grows until close */
     void *state;            /* the backend's */

@@ -137,11 +137,12 @@ def test_ranks_of_a_group_load_into_their_devices_and_read_once(gpus, models, ar
         assert report["collective"]["collective_unique_source_bytes"] == size
 
 
-def nccl_gpus(gpus, transport="nccl", **fake):
+def nccl_gpus(gpus, transport="nccl", budget="auto", **fake):
     strategy = {"enable_owner_file_collective": True, "owner_file_collective_shared_fs_only": False,
                 "owner_file_collective_min_dedup_saving_bytes": "0", "owner_file_collective_batch_bytes": "2MiB",
                 "owner_file_collective_max_owner_skew_ratio": 10}
-    return gpus(fake=fake, engine={"collective_transport": transport, "materialization_strategy": strategy})
+    return gpus(fake=fake, engine={"collective_transport": transport, "materialization_strategy": strategy},
+                devices={"memory_budget": budget})
 
 
 def start_parts(daemon, models, world, group="g", policy=("--collective", "required")):
@@ -207,12 +208,24 @@ def test_a_transfer_that_hangs_ends_when_its_clients_are_gone(gpus, models, arra
     daemon = nccl_gpus(gpus, nccl_fail="kernel:1:0")
     ranks = start_parts(daemon, models, 2)
     assert soon(lambda: "a transfer that never ends has begun" in daemon.log())
+    assert all(device["used_bytes"] > 64 * MiB for device in daemon.status()["devices"]), "staging is charged, too"
     for rank in ranks:
         rank.kill()
         rank.wait(10)
     assert soon(lambda: "no communicator is left" in daemon.log()) and soon(daemon.at_rest)
     expect_parts(load_parts(daemon, models, 2), arrays, 2)
     assert {device["state"] for device in daemon.status()["devices"]} == {"in_service"}
+    assert all(device["used_bytes"] < 64 * MiB for device in daemon.status()["devices"])
+
+
+@needs_nccl
+def test_a_gpu_whose_budget_has_no_room_to_stage_is_not_used_for_it(gpus, models, arrays):
+    daemon = nccl_gpus(gpus, budget="64MiB")
+    for (out, err), code in load_parts(daemon, models, 2):
+        assert code != 0 and "FAILED_PRECONDITION" in err and "transport_device_budget_exceeded:nccl" in err
+    reports = expect_parts(load_parts(daemon, models, 2, policy=("--executor", "collective")), arrays, 2)
+    assert all("transport_device_budget_exceeded:nccl" in report["selection_reason"] for report in reports)
+    assert "FAKE NCCL: no communicator is left" not in daemon.log(), "nor was anything tried"
 
 
 @needs_nccl

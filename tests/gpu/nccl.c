@@ -13,6 +13,7 @@
 
 #define MIB ((uint64_t)1 << 20)
 #define PIECE_BYTES (64 * MIB + 4097)
+#define STAGING_LIMIT (8 * (uint64_t)TRANSPORT_STAGING_UNIT)
 
 enum { MAX_GPUS = 16, N_ROUNDS = 3, UNFIT = 77 };
 
@@ -53,7 +54,7 @@ static void set_up(void)
 
 static int open_transport(uint64_t deadline_ms, struct transport **transport, struct error *error)
 {
-    const struct transport_options options = {world, devices, deadline_ms * NS_PER_MS};
+    const struct transport_options options = {world, devices, deadline_ms * NS_PER_MS, STAGING_LIMIT};
     return transport_open(plugins.transport, &options, transport, error);
 }
 

@@ -138,7 +138,8 @@ static void close_team(struct team *team)
 static struct collective *connect_team(struct team *team, const struct transport_ops *transport)
 {
     struct error error;
-    struct collective *collective = collective_create(team->scene.engine, team->plan, transport, team->devices, &error);
+    const struct transport_choice choice = {.ops = transport, .staging_bytes = TRANSPORT_STAGING_UNIT};
+    struct collective *collective = collective_create(team->scene.engine, team->plan, &choice, team->devices, &error);
     if (!collective)
         print_error("%s\n", error.message);
     assert_non_null(collective);

@@ -1,6 +1,7 @@
 /* Groups whose ranks load into GPUs: the same cases as over loopback in host memory (test_collective.c), over loopback and
  * over NCCL, and what only NCCL can do wrong. The real plugin on the fakes of tests/fake: an id, communicators and bytes
  * behave as documented; how fast anything is and what real links do is not tested here. */
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -260,8 +261,8 @@ static int open_on(struct transport **transport, struct device *first, struct de
                    struct error *error)
 {
     struct device *devices[] = {first, second};
-    return transport_open(plugins.transport, &(struct transport_options){2, devices, deadline_ms * NS_PER_MS}, transport,
-                          error);
+    const struct transport_options options = {2, devices, deadline_ms * NS_PER_MS, TRANSPORT_STAGING_UNIT};
+    return transport_open(plugins.transport, &options, transport, error);
 }
 
 static int open_two(struct transport **transport, uint64_t deadline_ms, struct error *error)
@@ -386,7 +387,7 @@ static void what_an_owner_without_a_device_reads_arrives(void **state)
     struct error error;
     (void)state;
     memset(bytes, 42, sizeof bytes);
-    const struct transport_options options = {3, devices, (uint64_t)LATE_MS * NS_PER_MS};
+    const struct transport_options options = {3, devices, (uint64_t)LATE_MS * NS_PER_MS, TRANSPORT_STAGING_UNIT};
     assert_int_equal(transport_open(plugins.transport, &options, &transport, &error), 0);
     for (uint32_t rank = 1; rank < 3; rank++) {
         assert_int_equal(device_allocate(devices[rank], PIECE_BYTES, &segments[rank], &error), 0);
@@ -398,6 +399,70 @@ static void what_an_owner_without_a_device_reads_arrives(void **state)
     transport_close(transport);
     segment_unref(segments[1]);
     segment_unref(segments[2]);
+}
+
+enum { N_FILLERS = 4, FILLER_PIECES = 24, FILLER_PIECE_BYTES = 1 << 20 }; /* 96 MiB */
+
+struct filler {
+    pthread_t thread;
+    struct transport *transport;
+    struct segment *segment;
+    uint64_t number;
+    unsigned char bytes[FILLER_PIECE_BYTES];
+};
+
+static void *fill(void *data)
+{
+    struct filler *filler = data;
+    for (uint64_t i = 0; i < FILLER_PIECES; i++) {
+        uint64_t offset = (filler->number * FILLER_PIECES + i) * FILLER_PIECE_BYTES, mark;
+        memset(filler->bytes, (int)(offset / FILLER_PIECE_BYTES) + 1, FILLER_PIECE_BYTES);
+        struct error error;
+        const struct transport_delivery delivery = {.owner = 0,
+                                                    .rank = 1,
+                                                    .segment = filler->segment,
+                                                    .offset = offset,
+                                                    .src = filler->bytes,
+                                                    .rows = {FILLER_PIECE_BYTES, 1, FILLER_PIECE_BYTES},
+                                                    .source_offset = offset};
+        assert_int_equal(transport_deliver(filler->transport, &delivery, &error), 0);
+        assert_int_equal(device_mark(plugins.devices[0], &mark, &error), 0);
+        assert_int_equal(device_wait(plugins.devices[0], mark, &error), 0);
+    }
+    return NULL;
+}
+
+static void what_does_not_fit_into_the_staging_limit_is_passed_on_in_parts(void **state)
+{
+    const uint64_t all = (uint64_t)N_FILLERS * FILLER_PIECES * FILLER_PIECE_BYTES;
+    static struct filler fillers[N_FILLERS];
+    struct transport *transport;
+    struct segment *segment;
+    struct error error;
+    (void)state;
+    assert_int_equal(open_two(&transport, LATE_MS, &error), 0);
+    assert_int_equal(device_allocate(plugins.devices[1], all, &segment, &error), 0);
+    for (uint64_t i = 0; i < N_FILLERS; i++) {
+        fillers[i] = (struct filler){.transport = transport, .segment = segment, .number = i};
+        assert_int_equal(pthread_create(&fillers[i].thread, NULL, fill, &fillers[i]), 0);
+    }
+    for (uint64_t i = 0; i < N_FILLERS; i++)
+        pthread_join(fillers[i].thread, NULL);
+    assert_int_equal(transport_flush(transport, &error), 0);
+    assert_int_equal(transport->staging_bytes, TRANSPORT_STAGING_UNIT);
+    const struct transport_delivery too_large = {.segment = segment, .rows = {TRANSPORT_STAGING_UNIT / 2 + 1, 1, 0}};
+    assert_int_equal(transport_deliver(transport, &too_large, &error), -1);
+    assert_string_equal(error.reason, "NCCL_STAGING");
+    assert_int_equal(fake_nccl_counts().bytes, all);
+    assert_int_equal(device_seal(segment, &error), 0);
+    int fd = device_export_fd(segment, &error);
+    const unsigned char *memory = mmap(NULL, segment->allocated_bytes, PROT_READ, MAP_SHARED, fd, 0);
+    close(fd);
+    for (uint64_t at = 0; at < all; at += 1021)
+        assert_int_equal(memory[at], at / FILLER_PIECE_BYTES + 1);
+    munmap((void *)(uintptr_t)memory, segment->allocated_bytes);
+    transport_close(transport);
+    segment_unref(segment);
 }
 
 static void after_an_error_a_transport_delivers_nothing(void **state)
@@ -508,6 +573,7 @@ static int run_all(void)
                                 NCCL_TEST(communicators_that_do_not_end_are_aborted),
                                 NCCL_TEST(ranks_that_nccl_cannot_connect_are_refused),
                                 NCCL_TEST(what_an_owner_without_a_device_reads_arrives),
+                                NCCL_TEST(what_does_not_fit_into_the_staging_limit_is_passed_on_in_parts),
                                 NCCL_TEST(after_an_error_a_transport_delivers_nothing),
                                 NCCL_TEST(a_transfer_that_nobody_waits_for_is_aborted_at_once),
                                 NCCL_TEST(a_rank_that_is_gone_keeps_its_memory_until_nothing_is_on_its_way),

@@ -13,6 +13,7 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 #include <time.h>
 
 #include <cmocka.h> /* last: it has a macro called fail */
@@ -21,14 +22,17 @@ enum { MIB = 1 << 20, MAX_RANKS = 4 };
 
 /* --- the transport -------------------------------------------------------------------------------------------------- */
 
-static void (*in_the_middle)(void); /* once, on a worker, before the first delivery */
-static uint64_t n_deliveries;       /* atomic */
-static bool is_broken;              /* cannot be opened */
-static uint32_t lost_rank;          /* whose device is out of service; UINT32_MAX = nobody's */
+static void (*while_planning)(void); /* on the helper that opens it; the loop waits */
+static void (*in_the_middle)(void);  /* once, on a worker, before the first delivery */
+static uint64_t n_deliveries;        /* atomic */
+static bool is_broken;               /* cannot be opened */
+static uint32_t lost_rank;           /* whose device is out of service; UINT32_MAX = nobody's */
 
 static int scripted_open(struct transport *transport, struct error *error)
 {
     (void)transport;
+    if (while_planning)
+        while_planning();
     return is_broken ? (fail)(error, ERROR_UNAVAILABLE, "NO_LINK", "there is no link") : 0;
 }
 
@@ -41,7 +45,7 @@ static int scripted_deliver(struct transport *transport, const struct transport_
     return transport_loopback.deliver(transport, delivery, error);
 }
 
-static const struct transport_ops scripted = {
+static struct transport_ops scripted = {
     .name = "nccl", .caps = {.host_memory = true}, .open = scripted_open, .deliver = scripted_deliver};
 
 /* --- a group -------------------------------------------------------------------------------------------------------- */
@@ -62,7 +66,8 @@ static int set_up(void **state)
     stage->config.engine.strategy.owner_file_collective_min_dedup_saving_bytes = 1;
     stage->config.engine.strategy.owner_file_collective_batch_bytes = 2 * MIB;
     stage->config.engine.strategy.owner_file_collective_group_assemble_timeout_ms = 600000;
-    in_the_middle = NULL;
+    while_planning = in_the_middle = NULL;
+    scripted.caps.stages_batches = false;
     n_deliveries = 0;
     is_broken = false;
     lost_rank = UINT32_MAX;
@@ -84,8 +89,8 @@ static uint64_t bytes_of(uint32_t rank)
 }
 
 /* With the view of another rank. */
-static void send_view(struct group_stage *group, struct stage_client *client, uint32_t view, uint32_t rank,
-                      uint32_t world_size, const char *attempt)
+static void prepare(struct group_stage *group, struct stage_client *client, uint32_t view, uint32_t rank,
+                    uint32_t world_size, const char *attempt)
 {
     stage_client_init(&group->stage, client, "memory:m");
     struct load_request *request = &client->ticket->request;
@@ -98,6 +103,12 @@ static void send_view(struct group_stage *group, struct stage_client *client, ui
     request->rank = rank;
     request->world_size = world_size;
     request->source_locality = LOCALITY_SHARED_SOURCE;
+}
+
+static void send_view(struct group_stage *group, struct stage_client *client, uint32_t view, uint32_t rank,
+                      uint32_t world_size, const char *attempt)
+{
+    prepare(group, client, view, rank, world_size, attempt);
     stage_submit(client);
 }
 
@@ -189,6 +200,103 @@ static void a_transport_that_cannot_be_opened_leaves_every_rank_its_own_plan(voi
         assert_loaded(&clients[rank], rank);
     }
 }
+
+/* --- staging -------------------------------------------------------------------------------------------------------- */
+
+/* Host memory in place of two devices. */
+static struct replica_table *stage_beside(struct group_stage *group, uint64_t budget_bytes)
+{
+    scripted.caps.stages_batches = true;
+    group->stage.config.engine.strategy.owner_file_collective_peak_bytes_budget = (uint64_t)1 << 30;
+    replica_table_configure(group->stage.services.replicas, budget_bytes, 0);
+    return group->stage.services.replicas;
+}
+
+static bool may_go_on; /* atomic */
+
+static void hold(void)
+{
+    while (!__atomic_load_n(&may_go_on, __ATOMIC_ACQUIRE))
+        usleep(100);
+}
+
+static void what_is_staged_is_charged_to_the_memory_it_is_in_until_the_loads_have_ended(void **state)
+{
+    struct group_stage *group = *state;
+    struct stage_client clients[2];
+    struct replica_table *table = stage_beside(group, (uint64_t)1 << 30);
+    may_go_on = false;
+    in_the_middle = hold;
+    for (uint32_t rank = 0; rank < 2; rank++)
+        send(group, &clients[rank], rank, 2, NULL);
+    await(group, &clients[1], TICKET_WAITING);
+    assert_in_range(replica_used_bytes(table), 2 * TRANSPORT_STAGING_UNIT + 1, 3 * TRANSPORT_STAGING_UNIT - 1);
+    assert_int_equal(clients[0].ticket->plan->transport.staging_bytes, TRANSPORT_STAGING_UNIT);
+    __atomic_store_n(&may_go_on, true, __ATOMIC_RELEASE);
+    stage_run(&group->stage);
+    assert_in_range(replica_used_bytes(table), 1, TRANSPORT_STAGING_UNIT - 1);
+    for (uint32_t rank = 0; rank < 2; rank++)
+        assert_loaded(&clients[rank], rank);
+    assert_nothing_is_left(group);
+}
+
+static void assert_alone_without_staging(struct group_stage *group, struct stage_client clients[2])
+{
+    for (uint32_t rank = 0; rank < 2; rank++)
+        send(group, &clients[rank], rank, 2, NULL);
+    stage_run(&group->stage);
+    for (uint32_t rank = 0; rank < 2; rank++) {
+        const struct candidate *candidate = &clients[rank].ticket->plan->candidates[EXECUTOR_OWNER_FILE_COLLECTIVE];
+        assert_string_equal(candidate->reason, "transport_device_budget_exceeded:nccl");
+        assert_loaded(&clients[rank], rank);
+    }
+    assert_nothing_is_left(group);
+}
+
+static void ranks_whose_memory_has_no_room_to_stage_load_alone(void **state)
+{
+    struct stage_client clients[2];
+    stage_beside(*state, TRANSPORT_STAGING_UNIT);
+    assert_alone_without_staging(*state, clients);
+    assert_int_equal(n_deliveries, 0);
+}
+
+static struct replica_table *shrinking;
+
+static void shrink(void)
+{
+    replica_table_configure(shrinking, TRANSPORT_STAGING_UNIT, 0);
+}
+
+/* Somebody else took it meanwhile. */
+static void room_that_is_gone_when_it_is_needed_is_like_none(void **state)
+{
+    struct stage_client clients[2];
+    shrinking = stage_beside(*state, (uint64_t)1 << 30);
+    while_planning = shrink;
+    assert_alone_without_staging(*state, clients);
+    assert_int_equal(n_deliveries, 0);
+}
+
+static void a_required_group_without_room_to_stage_is_refused(void **state)
+{
+    struct group_stage *group = *state;
+    struct stage_client clients[2];
+    stage_beside(group, TRANSPORT_STAGING_UNIT);
+    for (uint32_t rank = 0; rank < 2; rank++) {
+        prepare(group, &clients[rank], rank, rank, 2, NULL);
+        clients[rank].ticket->request.collective = COLLECTIVE_REQUIRED;
+        stage_submit(&clients[rank]);
+    }
+    stage_run(&group->stage);
+    for (uint32_t rank = 0; rank < 2; rank++) {
+        assert_int_equal(clients[rank].code, ERROR_FAILED_PRECONDITION);
+        assert_non_null(strstr(clients[rank].message, "transport_device_budget_exceeded:nccl"));
+    }
+    assert_nothing_is_left(group);
+}
+
+/* --- the joint plan ------------------------------------------------------------------------------------------------- */
 
 /* The joint plan of two ranks that were loaded and dropped again; the caller unrefs it. */
 static struct collective_plan *plan_once(struct group_stage *group)
@@ -410,6 +518,10 @@ int main(void)
         TEST(a_group_uses_the_transport_that_the_configuration_names),
         TEST(among_equals_auto_takes_the_loopback),
         TEST(a_transport_that_cannot_be_opened_leaves_every_rank_its_own_plan),
+        TEST(what_is_staged_is_charged_to_the_memory_it_is_in_until_the_loads_have_ended),
+        TEST(ranks_whose_memory_has_no_room_to_stage_load_alone),
+        TEST(room_that_is_gone_when_it_is_needed_is_like_none),
+        TEST(a_required_group_without_room_to_stage_is_refused),
         TEST(as_many_joint_plans_are_kept_as_the_configuration_says),
         TEST(the_same_request_again_waits_for_the_same_result),
         TEST(whoever_else_claims_the_rank_is_refused),

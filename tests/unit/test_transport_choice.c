@@ -23,6 +23,7 @@ static struct transport_demand replicated(void)
                                      .landed_bytes = 640 * GB,
                                      .staged_bytes = GB,
                                      .peak_budget_bytes = 8 * GB,
+                                     .device_room_bytes = 60 * GB,
                                      .n_memories = 8,
                                      .n_on_devices = 8,
                                      .n_devices = 8};
@@ -105,6 +106,35 @@ static void batches_that_are_held_whole_must_fit_the_peak_budget(void **state)
     assert_ptr_equal(choose(COLLECTIVE_TRANSPORT_AUTO, demand, 1000).ops, &transport_loopback);
 }
 
+static void every_device_stages_two_batches_and_a_little_within_both_budgets(void **state)
+{
+    const uint64_t unit = TRANSPORT_STAGING_UNIT;
+    (void)state;
+    struct transport_demand demand = replicated();
+    demand.staged_bytes = 8 * unit; /* a sixteenth of two batches is one unit */
+    demand.peak_budget_bytes = 1000 * unit;
+    assert_int_equal(choose(COLLECTIVE_TRANSPORT_NCCL, demand, 1000).staging_bytes, 17 * unit);
+    assert_int_equal(choose(COLLECTIVE_TRANSPORT_LOOPBACK, demand, 1000).staging_bytes, 0);
+    demand.device_room_bytes = 5 * unit - 1;
+    assert_int_equal(choose(COLLECTIVE_TRANSPORT_NCCL, demand, 1000).staging_bytes, 4 * unit);
+    demand.peak_budget_bytes = 8 * 4 * unit; /* for 8 devices, and the host's */
+    demand.host_staging_bytes = 1;
+    assert_int_equal(choose(COLLECTIVE_TRANSPORT_NCCL, demand, 1000).staging_bytes, 3 * unit);
+    demand.host_staging_bytes = 8 * 3 * unit + 1;
+    assert_string_equal(choose(COLLECTIVE_TRANSPORT_NCCL, demand, 1000).problem, "transport_peak_budget_exceeded:nccl");
+}
+
+static void without_room_in_a_device_s_budget_nothing_is_staged_there(void **state)
+{
+    (void)state;
+    struct transport_demand demand = replicated();
+    demand.device_room_bytes = TRANSPORT_STAGING_UNIT - 1;
+    assert_string_equal(choose(COLLECTIVE_TRANSPORT_NCCL, demand, 1000).problem, "transport_device_budget_exceeded:nccl");
+    struct transport_choice choice = choose(COLLECTIVE_TRANSPORT_AUTO, demand, 1000);
+    assert_ptr_equal(choice.ops, &transport_loopback);
+    assert_string_equal(choice.options[1].problem, "device_budget_exceeded");
+}
+
 static void the_configuration_can_force_either(void **state)
 {
     (void)state;
@@ -162,6 +192,8 @@ int main(void)
         cmocka_unit_test(host_memory_is_served_by_copies),
         cmocka_unit_test(two_ranks_on_one_device_are_served_by_copies),
         cmocka_unit_test(batches_that_are_held_whole_must_fit_the_peak_budget),
+        cmocka_unit_test(every_device_stages_two_batches_and_a_little_within_both_budgets),
+        cmocka_unit_test(without_room_in_a_device_s_budget_nothing_is_staged_there),
         cmocka_unit_test(the_configuration_can_force_either),
         cmocka_unit_test(what_is_not_there_is_refused_by_name_before_anybody_waits),
         cmocka_unit_test(what_the_cache_holds_comes_at_the_speed_of_the_cache),

@@ -1,15 +1,16 @@
 /* What was delivered since the last flush. Bytes that several ranks get are staged once, so the owner's link to the host
  * carries every byte once; that is what NCCL is for. Staging memory is segments of the owner's device like any other,
- * written by the same queued copies, and used again for the next batch.
+ * written by the same queued copies, and used again for the next batch. There is never more of it than the limit.
  *
  * A batch holds a reference to every segment that it will write to: a rank may be gone before its bytes arrive. */
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/memory.h"
 #include "nccl_private.h"
 
-enum { CHUNK_BYTES = 32 << 20, ALIGN_BYTES = 16, FEWEST_SLOTS = 64, NO_PIECE = 0 };
+enum { CHUNK_BYTES = TRANSPORT_STAGING_UNIT / 2, ALIGN_BYTES = 16, FEWEST_SLOTS = 64, NO_PIECE = 0 };
 
 struct piece_key { /* without padding: compared as bytes */
     uint32_t from, file;
@@ -38,11 +39,13 @@ struct nccl_batch {
     size_t n_segments, segments_room;
     struct chunk *chunks;
     size_t n_chunks, chunks_room;
+    uint64_t limit_bytes; /* of the chunks on each device */
 };
 
-struct nccl_batch *nccl_batch_create(void)
+struct nccl_batch *nccl_batch_create(uint64_t limit_bytes)
 {
     struct nccl_batch *batch = memory_alloc(sizeof *batch);
+    batch->limit_bytes = limit_bytes;
     batch->n_slots = FEWEST_SLOTS;
     batch->slots = memory_alloc_array(batch->n_slots, sizeof *batch->slots);
     return batch;
@@ -107,19 +110,33 @@ static void add_piece(struct nccl_batch *batch, const struct piece_key *key, con
 
 /* --- staging -------------------------------------------------------------------------------------------------------- */
 
-static struct chunk *find_chunk(struct nccl_batch *batch, struct device *device, uint64_t bytes, struct error *error)
+static int find_chunk(struct nccl_batch *batch, struct device *device, uint64_t bytes, struct chunk **chunk,
+                      struct error *error)
 {
-    for (size_t i = 0; i < batch->n_chunks; i++) {
-        struct chunk *chunk = &batch->chunks[i];
-        if (chunk->segment->device == device && bytes <= chunk->segment->allocated_bytes - chunk->used_bytes)
-            return chunk;
-    }
+    uint64_t new_bytes = bytes > CHUNK_BYTES ? bytes : CHUNK_BYTES, own_bytes = 0, used_bytes = 0;
     struct segment *segment;
-    if (device_allocate(device, bytes > CHUNK_BYTES ? bytes : CHUNK_BYTES, &segment, error))
-        return NULL;
+    *chunk = NULL;
+    for (size_t i = 0; i < batch->n_chunks; i++) {
+        *chunk = &batch->chunks[i];
+        if ((*chunk)->segment->device != device)
+            continue;
+        if (bytes <= (*chunk)->segment->allocated_bytes - (*chunk)->used_bytes)
+            return 0;
+        own_bytes += (*chunk)->segment->allocated_bytes;
+        used_bytes += (*chunk)->used_bytes;
+    }
+    bool fits = own_bytes + new_bytes <= batch->limit_bytes;
+    if (!fits && used_bytes > 0)
+        return NCCL_BATCH_FULL;
+    if (!fits)
+        return fail(error, ERROR_RESOURCE_EXHAUSTED, "NCCL_STAGING",
+                    "NCCL: a piece of %" PRIu64 " bytes cannot be staged within %" PRIu64, bytes, batch->limit_bytes);
+    if (device_allocate(device, new_bytes, &segment, error))
+        return -1;
     ARRAY_RESERVE(batch->chunks, batch->n_chunks, batch->chunks_room);
-    batch->chunks[batch->n_chunks] = (struct chunk){segment, 0};
-    return &batch->chunks[batch->n_chunks++];
+    *chunk = &batch->chunks[batch->n_chunks++];
+    **chunk = (struct chunk){segment, 0};
+    return 0;
 }
 
 static void *address_of(const struct segment *segment, uint64_t offset)
@@ -127,40 +144,44 @@ static void *address_of(const struct segment *segment, uint64_t offset)
     return (void *)(uintptr_t)(((const struct cuda_segment *)segment)->address + offset);
 }
 
-static const void *stage(struct nccl_batch *batch, struct device *device, const void *src, const struct device_rows *rows,
-                         struct error *error)
+static int stage(struct nccl_batch *batch, struct device *device, const void *src, const struct device_rows *rows,
+                 const void **address, struct error *error)
 {
     uint64_t bytes = rows->bytes * rows->count, taken_bytes = (bytes + ALIGN_BYTES - 1) & ~(uint64_t)(ALIGN_BYTES - 1);
-    struct chunk *chunk = find_chunk(batch, device, taken_bytes, error);
-    if (!chunk || device_copy(chunk->segment, chunk->used_bytes, src, rows, error))
-        return NULL;
-    const void *address = address_of(chunk->segment, chunk->used_bytes);
+    struct chunk *chunk;
+    int result = find_chunk(batch, device, taken_bytes, &chunk, error);
+    if (result != 0 || device_copy(chunk->segment, chunk->used_bytes, src, rows, error))
+        return result ? result : -1;
+    *address = address_of(chunk->segment, chunk->used_bytes);
     chunk->used_bytes += taken_bytes;
-    return address;
+    return 0;
 }
 
-static const void *find_or_stage(struct nccl_batch *batch, const struct transport_delivery *delivery, struct device *staging,
-                                 uint32_t from, struct error *error)
+static int find_or_stage(struct nccl_batch *batch, const struct transport_delivery *delivery, struct device *staging,
+                         uint32_t from, const void **address, struct error *error)
 {
     const struct piece_key key = {from, delivery->file, delivery->source_offset, delivery->rows};
     bool is_known = delivery->source_offset != TRANSPORT_UNKNOWN;
     uint32_t slot = is_known ? *find_slot(batch, &key) : NO_PIECE;
-    if (slot != NO_PIECE)
-        return batch->pieces[slot - 1].address;
-    const void *address = stage(batch, staging, delivery->src, &delivery->rows, error);
-    if (address && is_known)
-        add_piece(batch, &key, address);
-    return address;
+    if (slot != NO_PIECE) {
+        *address = batch->pieces[slot - 1].address;
+        return 0;
+    }
+    int result = stage(batch, staging, delivery->src, &delivery->rows, address, error);
+    if (result == 0 && is_known)
+        add_piece(batch, &key, *address);
+    return result;
 }
 
 int nccl_batch_add(struct nccl_batch *batch, const struct transport_delivery *delivery, struct device *staging,
                    uint32_t from, uint32_t to, struct error *error)
 {
     struct segment *segment = delivery->segment;
-    const void *src = find_or_stage(batch, delivery, staging, from, error);
-    if (!src || cuda_enter((struct cuda_device *)segment->device, error) ||
+    const void *src = NULL;
+    int result = find_or_stage(batch, delivery, staging, from, &src, error);
+    if (result != 0 || cuda_enter((struct cuda_device *)segment->device, error) ||
         cuda_memory_back((struct cuda_segment *)segment, error))
-        return -1;
+        return result ? result : -1;
     ARRAY_RESERVE(batch->segments, batch->n_segments, batch->segments_room);
     batch->segments[batch->n_segments++] = segment_ref(segment);
     ARRAY_RESERVE(batch->moves, batch->n_moves, batch->moves_room);

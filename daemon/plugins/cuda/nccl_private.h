@@ -72,11 +72,13 @@ void nccl_clique_destroy(struct nccl_clique *clique); /* accepts NULL and half-b
 
 struct nccl_batch;
 
-struct nccl_batch *nccl_batch_create(void);
+struct nccl_batch *nccl_batch_create(uint64_t limit_bytes); /* of staging memory, on each device */
 /* Drops what is in it; copies to staging memory may still be under way. */
 void nccl_batch_destroy(struct nccl_batch *batch);
 
-/* Stages the delivery's bytes on `staging`, member `from`, unless the batch has them already. */
+enum { NCCL_BATCH_FULL = 1 };
+/* Stages the delivery's bytes on `staging`, member `from`, unless the batch has them already. NCCL_BATCH_FULL: there is no
+ * room for them before the batch is flushed. */
 int nccl_batch_add(struct nccl_batch *batch, const struct transport_delivery *delivery, struct device *staging,
                    uint32_t from, uint32_t to, struct error *error);
 uint64_t nccl_batch_staging_bytes(const struct nccl_batch *batch); /* allocated */

@@ -1,7 +1,7 @@
 /* Ranks on GPUs of their own: what an owner reads goes to its GPU once, into a staging batch, and from there over the links
  * between the GPUs into the memory of every rank that needs it.
  *
- *   deliver: host -> owner's staging, queued, once per piece
+ *   deliver: host -> owner's staging, queued, once per piece; when there is no room left, flushed first
  *   flush:   staging -> ranks, by send/recv or broadcast, waited for
  *
  * Two batches: workers fill one while the other is flushed. A flush that fails, by an error or by the deadline, breaks the
@@ -75,8 +75,8 @@ static int nccl_open(struct transport *transport, struct error *error)
     struct nccl_state *state = transport->state = memory_alloc(sizeof *state);
     state->clique = clique;
     state->members = members;
-    state->filled = nccl_batch_create();
-    state->flushed = nccl_batch_create();
+    state->filled = nccl_batch_create(transport->staging_limit_bytes / 2);
+    state->flushed = nccl_batch_create(transport->staging_limit_bytes / 2);
     pthread_mutex_init(&state->flushing, NULL);
     pthread_mutex_init(&state->lock, NULL);
     return 0;
@@ -109,15 +109,6 @@ static int add(struct transport *transport, const struct transport_delivery *del
     while (state->clique->members[from].device != (struct cuda_device *)staging)
         from++;
     return nccl_batch_add(state->filled, delivery, staging, from, to, error);
-}
-
-static int nccl_deliver(struct transport *transport, const struct transport_delivery *delivery, struct error *error)
-{
-    struct nccl_state *state = transport->state;
-    pthread_mutex_lock(&state->lock);
-    int result = add(transport, delivery, error);
-    pthread_mutex_unlock(&state->lock);
-    return result;
 }
 
 /* What is filled becomes what is flushed; false when the transport is broken. */
@@ -165,6 +156,25 @@ static int nccl_flush(struct transport *transport, struct error *error)
     int result = swap_batches(transport, error) ? run_batch(state, error) : -1;
     nccl_batch_clear(state->flushed);
     pthread_mutex_unlock(&state->flushing);
+    return result;
+}
+
+static int try_to_add(struct transport *transport, const struct transport_delivery *delivery, struct error *error)
+{
+    struct nccl_state *state = transport->state;
+    pthread_mutex_lock(&state->lock);
+    int result = add(transport, delivery, error);
+    pthread_mutex_unlock(&state->lock);
+    return result;
+}
+
+/* A batch that is full is flushed before its time; the executor's flush then finds less to do. */
+static int nccl_deliver(struct transport *transport, const struct transport_delivery *delivery, struct error *error)
+{
+    int result;
+    while ((result = try_to_add(transport, delivery, error)) == NCCL_BATCH_FULL)
+        if (nccl_flush(transport, error) != 0)
+            return -1;
     return result;
 }
 
