@@ -208,7 +208,7 @@ const struct config_key schema_keys[] = {
      .help = "Batches that may be in flight at a time. 0 counts as 1."},
     {"engine.materialization_strategy.owner_file_collective_shared_fs_only", CONFIG_BOOL,
      STRATEGY(owner_file_collective_shared_fs_only), .fallback = "true", .reloadable = true,
-     .help = "Refuses the collective for sources that are not proven to be shared."},
+     .help = "Refuses the collective for sources that are not proven to be shared. false: only on file systems of one host."},
     {"engine.materialization_strategy.owner_file_collective_max_owner_skew_ratio", CONFIG_REAL,
      STRATEGY(owner_file_collective_max_owner_skew_ratio), .fallback = "1.5", .max = 1000, .reloadable = true,
      .help = "Largest ratio of the busiest owner's bytes to the average."},

@@ -7,10 +7,24 @@
  * rank reads what it owns, in so many batches. */
 #include "plan/candidate.h"
 
+#include <stdio.h>
+
 bool candidate_collective_is_proven(const struct planning *planning)
 {
     const struct execution_topology *topology = &planning->spec->topology;
     return topology->source_locality == LOCALITY_SHARED_SOURCE || topology->source_sharing_domain;
+}
+
+/* Of a request without proof. What the file system is may speak against sharing, never for it. */
+static const char *unproven_refusal(const struct planning *planning, char problem[TRANSPORT_PROBLEM_CHARS])
+{
+    const struct source_caps *source = &planning->facts->source;
+    if (planning->facts->strategy->owner_file_collective_shared_fs_only)
+        return "shared_source_unproven";
+    if (source->filesystem != SOURCE_LOCAL)
+        return NULL;
+    snprintf(problem, TRANSPORT_PROBLEM_CHARS, "source_locality_host_local:%s", source->filesystem_type);
+    return problem;
 }
 
 static const char *topology_refusal(const struct planning *planning, char problem[TRANSPORT_PROBLEM_CHARS])
@@ -20,8 +34,9 @@ static const char *topology_refusal(const struct planning *planning, char proble
         return "collective_group_missing";
     if (topology->source_locality == LOCALITY_HOST_LOCAL)
         return "source_locality_host_local";
-    if (planning->facts->strategy->owner_file_collective_shared_fs_only && !candidate_collective_is_proven(planning))
-        return "shared_source_unproven";
+    const char *unproven = candidate_collective_is_proven(planning) ? NULL : unproven_refusal(planning, problem);
+    if (unproven)
+        return unproven;
     bool on_device = !planning->facts->device.direct_segments;
     const char *reason = transport_choice_refusal(&planning->facts->transports, on_device, problem);
     return reason ? reason : planning->facts->group_problem;

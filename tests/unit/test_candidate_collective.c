@@ -134,8 +134,21 @@ static void the_proof_can_be_waived_by_the_configuration(void **state)
     struct collective_plan *group = open_group(scene);
     scene->spec.topology.source_locality = LOCALITY_AUTO;
     scene->strategy.owner_file_collective_shared_fs_only = false;
+    scene->facts.source.filesystem = SOURCE_NETWORK;
     assert_string_equal(plan_scene_collective_reason(scene), "eligible");
     collective_plan_unref(group);
+}
+
+static void a_file_system_of_one_host_needs_the_proof_in_any_case(void **state)
+{
+    struct plan_scene *scene = *state;
+    open_group(scene);
+    scene->spec.topology.source_locality = LOCALITY_AUTO;
+    scene->strategy.owner_file_collective_shared_fs_only = false;
+    scene->facts.source = (struct source_caps){.filesystem = SOURCE_LOCAL, .filesystem_type = "xfs"};
+    assert_reason(scene, "source_locality_host_local:xfs");
+    scene->spec.topology.source_locality = LOCALITY_SHARED_SOURCE;
+    close_group(scene);
 }
 
 static void the_collective_needs_memory_that_something_can_reach(void **state)
@@ -223,6 +236,7 @@ int main(void)
         TEST(the_collective_is_not_for_media_of_one_host),
         TEST(the_collective_needs_proof_that_the_source_is_shared),
         TEST(the_proof_can_be_waived_by_the_configuration),
+        TEST(a_file_system_of_one_host_needs_the_proof_in_any_case),
         TEST(the_collective_needs_memory_that_something_can_reach),
         TEST(the_collective_needs_its_ranks),
         TEST(the_collective_needs_the_transport_that_is_asked_for),

@@ -411,6 +411,7 @@ static void an_unproven_group_is_for_what_local_does_not_want(void **state)
     mapping_fake_add_bytes(scene->fake, 0, 64);
     scene->strategy.enable_owner_file_collective = true;
     scene->strategy.owner_file_collective_shared_fs_only = false;
+    scene->facts.source.filesystem = SOURCE_NETWORK;
     plan_scene_join_group(scene, LOCALITY_AUTO);
     assert_selected(plan_scene_build(scene), LOCAL, "auto_prefers_local_batched");
     plan_destroy(scene->plan);
