@@ -46,11 +46,15 @@ static bool wins(struct http_exchange *exchange)
     return true;
 }
 
+void http_exchange_sent(struct http_exchange *exchange)
+{
+    atomic_store(&exchange->sent_ns, clock_now_ns());
+}
+
 static int on_sent(void *data, char *peer, char *local, int peer_port, int local_port)
 {
-    struct http_exchange *exchange = data;
     (void)peer, (void)local, (void)peer_port, (void)local_port;
-    atomic_store(&exchange->sent_ns, clock_now_ns());
+    http_exchange_sent(data);
     return CURL_PREREQFUNC_OK;
 }
 
@@ -87,19 +91,18 @@ static bool end_head(struct http_exchange *exchange)
     return status >= 300 || accept_head(exchange);
 }
 
+bool http_exchange_take_line(struct http_exchange *exchange, const char *line, size_t count)
+{
+    if (exchange->has_head) /* trailers */
+        return true;
+    if (count <= 2 && (line[0] == '\r' || line[0] == '\n'))
+        return end_head(exchange);
+    return http_head_add_line(&exchange->head, line, count, &exchange->error) == 0 || refuse(exchange, HTTP_FAULT_PROTOCOL);
+}
+
 static size_t on_header(char *line, size_t size, size_t count, void *data)
 {
-    struct http_exchange *exchange = data;
-    count *= size;
-    if (exchange->has_head) /* trailers */
-        return count;
-    if (count <= 2 && (line[0] == '\r' || line[0] == '\n'))
-        return end_head(exchange) ? count : 0;
-    if (http_head_add_line(&exchange->head, line, count, &exchange->error)) {
-        exchange->fault = HTTP_FAULT_PROTOCOL;
-        return 0;
-    }
-    return count;
+    return http_exchange_take_line(data, line, size * count) ? size * count : 0;
 }
 
 static bool collect(struct http_exchange *exchange, const char *bytes, size_t count)
@@ -130,16 +133,24 @@ static bool take(struct http_exchange *exchange, const char *bytes, size_t count
     return refuse(exchange, HTTP_FAULT_PROTOCOL);
 }
 
-static size_t on_body(char *bytes, size_t size, size_t count, void *data)
+void http_exchange_count(struct http_exchange *exchange, size_t count)
 {
-    struct http_exchange *exchange = data;
-    count *= size;
-    if (!exchange->has_head || !take(exchange, bytes, count))
-        return 0;
     atomic_store_explicit(&exchange->last_byte_ns, clock_now_ns(), memory_order_relaxed);
     atomic_fetch_add_explicit(&exchange->body_bytes, count, memory_order_relaxed);
     atomic_fetch_add_explicit(&exchange->origin->received_bytes, count, memory_order_relaxed);
-    return count;
+}
+
+bool http_exchange_take_body(struct http_exchange *exchange, const char *bytes, size_t count)
+{
+    if (!exchange->has_head || !take(exchange, bytes, count))
+        return false;
+    http_exchange_count(exchange, count);
+    return true;
+}
+
+static size_t on_body(char *bytes, size_t size, size_t count, void *data)
+{
+    return http_exchange_take_body(data, bytes, size * count) ? size * count : 0;
 }
 
 static void add_header(struct http_exchange *exchange, const char *name, const char *value)
@@ -201,46 +212,37 @@ static void set_callbacks(struct http_exchange *exchange)
     curl_easy_setopt(easy, CURLOPT_WRITEDATA, exchange);
 }
 
-static void set_connection(struct http_exchange *exchange, const struct http_wire *wire)
+static int set_handle(struct http_exchange *exchange, struct error *error)
 {
-    CURL *easy = exchange->easy;
-    curl_easy_setopt(easy, CURLOPT_NOSIGNAL, 1L);
-    curl_easy_setopt(easy, CURLOPT_PROTOCOLS_STR, "http,https");
-    curl_easy_setopt(easy, CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_1_1);
-    curl_easy_setopt(easy, CURLOPT_NETRC, (long)CURL_NETRC_IGNORED);
-    curl_easy_setopt(easy, CURLOPT_PATH_AS_IS, 1L);
-    curl_easy_setopt(easy, CURLOPT_SUPPRESS_CONNECT_HEADERS, 1L);
-    curl_easy_setopt(easy, CURLOPT_BUFFERSIZE, (long)BUFFER_BYTES);
-    curl_easy_setopt(easy, CURLOPT_TCP_KEEPALIVE, 1L);
-    curl_easy_setopt(easy, CURLOPT_TCP_KEEPIDLE, 30L);
-    curl_easy_setopt(easy, CURLOPT_TCP_KEEPINTVL, 15L);
-    curl_easy_setopt(easy, CURLOPT_CONNECTTIMEOUT_MS, (long)wire->connect_timeout_ms);
-    /* every new connection looks the name up and starts with another of its addresses: 64 must not all hit one front end */
-    curl_easy_setopt(easy, CURLOPT_DNS_CACHE_TIMEOUT, 0L);
-    curl_easy_setopt(easy, CURLOPT_DNS_SHUFFLE_ADDRESSES, 1L);
-    curl_easy_setopt(easy, CURLOPT_FRESH_CONNECT, exchange->is_fresh ? 1L : 0L);
-    curl_easy_setopt(easy, CURLOPT_USERAGENT, wire->user_agent);
-    if (wire->ca_file)
-        curl_easy_setopt(easy, CURLOPT_CAINFO, wire->ca_file);
-    if (wire->no_proxy)
-        curl_easy_setopt(easy, CURLOPT_PROXY, "");
-}
-
-int http_exchange_set_up(struct http_exchange *exchange, const struct http_wire *wire, struct error *error)
-{
-    if (exchange->attempt->is_malformed)
-        return fail(error, ERROR_INVALID_ARGUMENT, "BAD_HEADER", "a header of the request holds a line break");
     curl_easy_reset(exchange->easy);
-    set_connection(exchange, wire);
+    http_wire_set(exchange->easy, &exchange->wire);
+    curl_easy_setopt(exchange->easy, CURLOPT_BUFFERSIZE, (long)BUFFER_BYTES);
+    curl_easy_setopt(exchange->easy, CURLOPT_FRESH_CONNECT, exchange->is_fresh ? 1L : 0L);
     set_callbacks(exchange);
     set_method(exchange);
     set_headers(exchange);
     CURLcode code = curl_easy_setopt(exchange->easy, CURLOPT_URL, exchange->attempt->url);
     if (code != CURLE_OK)
         return fail(error, ERROR_INTERNAL, "HTTP_SETUP_FAILED", "libcurl: %s", curl_easy_strerror(code));
+    return 0;
+}
+
+int http_exchange_set_up(struct http_exchange *exchange, const struct http_wire *wire, struct error *error)
+{
+    if (exchange->attempt->is_malformed)
+        return fail(error, ERROR_INVALID_ARGUMENT, "BAD_HEADER", "a header of the request holds a line break");
+    exchange->wire = *wire;
+    if (exchange->easy && set_handle(exchange, error))
+        return -1;
     exchange->announced_bytes = UINT64_MAX;
     exchange->started_ns = clock_now_ns();
     return 0;
+}
+
+void http_exchange_note_connection(struct http_exchange *exchange, CURL *easy)
+{
+    curl_easy_getinfo(easy, CURLINFO_NUM_CONNECTS, &exchange->n_connects);
+    curl_easy_getinfo(easy, CURLINFO_HTTP_CONNECTCODE, &exchange->proxy_status);
 }
 
 static enum http_end end_of(const struct http_exchange *exchange)
@@ -272,9 +274,8 @@ void http_exchange_finish(struct http_exchange *exchange, CURLcode code)
 {
     struct http_race *race = exchange->race;
     exchange->code = code;
-    curl_easy_getinfo(exchange->easy, CURLINFO_NUM_CONNECTS, &exchange->n_connects);
-    curl_easy_getinfo(exchange->easy, CURLINFO_OS_ERRNO, &exchange->system_error);
-    curl_easy_getinfo(exchange->easy, CURLINFO_HTTP_CONNECTCODE, &exchange->proxy_status);
+    if (exchange->easy)
+        http_exchange_note_connection(exchange, exchange->easy);
     check_end_of_body(exchange);
     exchange->end = end_of(exchange);
     exchange->ended_ns = clock_now_ns();
@@ -288,5 +289,6 @@ void http_exchange_clear(struct http_exchange *exchange)
 {
     curl_slist_free_all(exchange->headers);
     http_head_clear(&exchange->head);
+    free(exchange->direct.request);
     free(exchange->body);
 }

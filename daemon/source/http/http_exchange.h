@@ -1,4 +1,5 @@
-/* One request in flight and its answer: a libcurl handle, and the callbacks that check and take what comes.
+/* One request in flight and its answer, and the checks on what comes. Most are driven by libcurl; a range that goes into
+ * memory is `direct`, on a connection of libcurl's but without it between the socket and the memory (http_direct.h).
  *
  * The caller makes it, gives it to a mover, watches the atomics, and may ask the mover to cancel it; it is the caller's
  * again once `is_over`, which the mover sets under the race's lock. Several exchanges of one race ask for the same thing;
@@ -16,9 +17,11 @@
 #include "source/http/http.h"
 #include "source/http/http_answer.h"
 #include "source/http/http_attempt.h"
+#include "source/http/http_framing.h"
 #include "source/http/http_head.h"
 #include "source/http/http_origin.h"
 #include "source/http/http_sink.h"
+#include "source/http/http_wire.h"
 
 struct http_race {
     pthread_mutex_t lock;
@@ -34,6 +37,17 @@ enum http_end {
     HTTP_END_BROKEN,       /* no answer, or not all of it: `code` */
     HTTP_END_CANCELLED,    /* by the caller */
     HTTP_END_LOST,         /* the race */
+};
+
+enum http_direct_wait { HTTP_WAIT_NOTHING /* go on */, HTTP_WAIT_READABLE, HTTP_WAIT_WRITABLE, HTTP_WAIT_OVER };
+
+struct http_direct {
+    char *request; /* NULL: libcurl drives the exchange */
+    size_t request_bytes, n_sent;
+    struct http_connection *connection; /* not open yet while is_connecting */
+    bool is_connecting, is_old /* HTTP/1.0 */;
+    enum http_direct_wait wait;
+    struct http_framing framing;
 };
 
 struct http_exchange {
@@ -54,11 +68,13 @@ struct http_exchange {
     struct http_mover *mover;
     struct http_exchange *next;
     atomic_bool is_cancelled;
-    CURL *easy; /* lent by the engine */
+    CURL *easy; /* lent by the engine; NULL when direct */
     struct curl_slist *headers;
+    struct http_direct direct;
+    struct http_wire wire;
     char curl_message[CURL_ERROR_SIZE];
     CURLcode code;
-    long n_connects, system_error, proxy_status;
+    long n_connects, proxy_status;
     struct http_head_builder head;
     bool has_head, is_accepted;
     uint64_t announced_bytes;
@@ -70,17 +86,19 @@ struct http_exchange {
     struct error error;
 };
 
-struct http_wire { /* settings of every request */
-    const char *ca_file, *user_agent;
-    uint64_t connect_timeout_ms;
-    bool no_proxy;
-};
-
 void http_race_init(struct http_race *race);
 void http_race_fini(struct http_race *race);
 
-/* Caller's thread, before it is given away: every option of the handle. */
+/* Caller's thread, before it is given away: what libcurl drives gets every option of its handle. */
 int http_exchange_set_up(struct http_exchange *exchange, const struct http_wire *wire, struct error *error);
+/* Mover's thread: what the handle that tried to connect knows. */
+void http_exchange_note_connection(struct http_exchange *exchange, CURL *easy);
+/* Mover's thread. The request goes out; a line of the head; bytes of the body; bytes that were put into the sink. False: the
+ * answer is to be cut off, what was noted says why. */
+void http_exchange_sent(struct http_exchange *exchange);
+bool http_exchange_take_line(struct http_exchange *exchange, const char *line, size_t count);
+bool http_exchange_take_body(struct http_exchange *exchange, const char *bytes, size_t count);
+void http_exchange_count(struct http_exchange *exchange, size_t count);
 /* Mover's thread, off the multi handle: how it ended; the caller may free it from then on. */
 void http_exchange_finish(struct http_exchange *exchange, CURLcode code);
 /* Caller's thread, over or never given away. */

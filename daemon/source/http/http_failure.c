@@ -33,7 +33,7 @@ static const struct meaning {
     {CURLE_UNSUPPORTED_PROTOCOL, PROTOCOL, "BAD_ANSWER", "the answer is not HTTP"},
     {CURLE_WEIRD_SERVER_REPLY, PROTOCOL, "BAD_ANSWER", "the answer is not HTTP"},
     {CURLE_HTTP2, PROTOCOL, "BAD_ANSWER", "the answer is not HTTP/1.1"},
-    {(CURLcode)100 /* CURLE_TOO_LARGE, since 8.6 */, PROTOCOL, "BAD_ANSWER", "the answer's header is too large"},
+    {HTTP_CURLE_TOO_LARGE, PROTOCOL, "BAD_ANSWER", "the answer's header is too large"},
     {CURLE_OUT_OF_MEMORY /* until then */, PROTOCOL, "BAD_ANSWER", "the answer's header is too large"},
     {CURLE_URL_MALFORMAT, FINAL, "BAD_URL", "the URL cannot be understood"},
 };

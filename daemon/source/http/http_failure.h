@@ -7,6 +7,8 @@
 #include "base/error.h"
 #include "source/http/http_exchange.h"
 
+#define HTTP_CURLE_TOO_LARGE ((CURLcode)100) /* CURLE_TOO_LARGE, since libcurl 8.6 */
+
 struct http_failure {
     bool is_final;
     bool is_protocol; /* the peer does not speak HTTP: worth one more try */

@@ -1,24 +1,114 @@
-/* The threads under the HTTP engine; see http_mover.h. */
+/* The threads under the HTTP engine; see http_mover.h.
+ *
+ * Connecting, and all of what libcurl drives, happens in the multi handle. Direct exchanges take turns on connections that
+ * were made there; a connection is idle between two of them. */
 #include "source/http/http_mover.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
+#include <string.h>
+#include <time.h>
 
+#include "base/clock.h"
 #include "base/memory.h"
+#include "source/http/http_direct.h"
 
-enum { IDLE_MS = 10000 /* libcurl shortens it by its own timers */ };
+enum {
+    IDLE_MS = 10000, /* libcurl shortens it by its own timers */
+    GATHER_BYTES = 1 << 20,
+    GATHER_NS = 250000
+};
+static const uint64_t max_idle_ns = 118000ull * NS_PER_MS; /* as libcurl's own: a balancer may have forgotten it then */
 
 struct http_mover {
     CURLM *multi;
     pthread_t thread;
     pthread_mutex_t lock;
-    struct http_exchange *inbox;  /* newest first; under the lock */
-    bool is_stopping;             /* under the lock */
-    struct http_exchange *active; /* the thread's own, as are the links */
+    struct http_exchange *inbox; /* newest first; under the lock */
+    bool is_stopping;            /* under the lock */
     atomic_bool has_cancels;
     atomic_uint load;
+    /* the thread's own, as are the links */
+    struct http_exchange *active;
+    uint32_t n_driven;            /* of them, in libcurl's hands */
+    uint64_t turn_bytes;          /* that the direct ones moved since the last wait */
+    struct http_connection *idle; /* the one used last first */
+    uint32_t n_idle, max_idle;
+    struct curl_waitfd *waits;
+    struct http_exchange **waiting; /* for which of them */
+    size_t waits_room, waiting_room;
+    char scratch[HTTP_SCRATCH_BYTES];
 };
+
+static bool is_driven(const struct http_exchange *exchange)
+{
+    return exchange->easy || exchange->direct.is_connecting;
+}
+
+/* --- idle connections --- */
+
+static void close_idle(struct http_mover *mover, struct http_connection **link)
+{
+    struct http_connection *connection = *link;
+    *link = connection->next;
+    mover->n_idle--;
+    http_connection_close(connection);
+}
+
+static void keep_idle(struct http_mover *mover, struct http_connection *connection)
+{
+    struct http_connection **last = &mover->idle;
+    connection->idle_since_ns = clock_now_ns();
+    connection->next = mover->idle;
+    mover->idle = connection;
+    if (++mover->n_idle <= mover->max_idle)
+        return;
+    while ((*last)->next)
+        last = &(*last)->next;
+    close_idle(mover, last);
+}
+
+static void close_old(struct http_mover *mover)
+{
+    uint64_t now_ns = clock_now_ns();
+    for (struct http_connection **link = &mover->idle; *link;) {
+        if (now_ns - (*link)->idle_since_ns > max_idle_ns)
+            close_idle(mover, link);
+        else
+            link = &(*link)->next;
+    }
+}
+
+static struct http_connection *take_idle(struct http_mover *mover, const struct http_origin *origin)
+{
+    for (struct http_connection **link = &mover->idle; *link;) {
+        struct http_connection *connection = *link;
+        if (connection->origin != origin) {
+            link = &connection->next;
+        } else if (!http_connection_is_quiet(connection)) {
+            close_idle(mover, link);
+        } else {
+            *link = connection->next;
+            mover->n_idle--;
+            return connection;
+        }
+    }
+    return NULL;
+}
+
+/* --- exchanges --- */
+
+static void let_go(struct http_mover *mover, struct http_exchange *exchange, CURLcode code)
+{
+    struct http_connection *connection = exchange->direct.connection;
+    if (exchange->easy)
+        curl_multi_remove_handle(mover->multi, exchange->easy);
+    else if (connection && http_direct_spares_connection(exchange, code))
+        keep_idle(mover, connection);
+    else if (connection)
+        http_connection_close(connection);
+}
 
 static void end(struct http_mover *mover, struct http_exchange *exchange, CURLcode code)
 {
@@ -26,16 +116,53 @@ static void end(struct http_mover *mover, struct http_exchange *exchange, CURLco
     while (*link != exchange)
         link = &(*link)->next;
     *link = exchange->next;
-    curl_multi_remove_handle(mover->multi, exchange->easy);
+    mover->n_driven -= is_driven(exchange);
+    let_go(mover, exchange, code);
     atomic_fetch_sub(&mover->load, 1);
     http_exchange_finish(exchange, code);
+}
+
+static void go_on(struct http_mover *mover, struct http_exchange *exchange)
+{
+    CURLcode code = CURLE_OK;
+    mover->turn_bytes += http_direct_go_on(exchange, mover->scratch, &code);
+    if (exchange->direct.wait == HTTP_WAIT_OVER)
+        end(mover, exchange, code);
+}
+
+static bool connect_anew(struct http_mover *mover, struct http_exchange *exchange)
+{
+    struct http_connection *connection =
+        http_connection_open(mover->multi, exchange->attempt->url, &exchange->wire, exchange);
+    if (!connection)
+        return false;
+    connection->origin = exchange->origin;
+    exchange->direct.connection = connection;
+    exchange->direct.is_connecting = true;
+    mover->n_driven++;
+    return true;
+}
+
+static bool begin_direct(struct http_mover *mover, struct http_exchange *exchange)
+{
+    struct http_connection *connection = exchange->is_fresh ? NULL : take_idle(mover, exchange->origin);
+    if (!connection)
+        return connect_anew(mover, exchange);
+    http_direct_begin(exchange, connection);
+    return true;
+}
+
+static bool begin_driven(struct http_mover *mover, struct http_exchange *exchange)
+{
+    mover->n_driven++;
+    return curl_multi_add_handle(mover->multi, exchange->easy) == CURLM_OK;
 }
 
 static void begin(struct http_mover *mover, struct http_exchange *exchange)
 {
     exchange->next = mover->active;
     mover->active = exchange;
-    if (curl_multi_add_handle(mover->multi, exchange->easy) != CURLM_OK)
+    if (!(exchange->easy ? begin_driven(mover, exchange) : begin_direct(mover, exchange)))
         end(mover, exchange, CURLE_FAILED_INIT);
     else if (atomic_load(&exchange->is_cancelled)) /* while it was in the inbox, where end_cancelled() did not see it */
         end(mover, exchange, CURLE_ABORTED_BY_CALLBACK);
@@ -67,38 +194,110 @@ static void end_cancelled(struct http_mover *mover)
     }
 }
 
-static void end_complete(struct http_mover *mover)
+static void connected(struct http_mover *mover, struct http_exchange *exchange, CURLcode code)
 {
-    int n_left;
+    struct http_connection *connection = exchange->direct.connection;
+    http_exchange_note_connection(exchange, connection->easy);
+    if (code != CURLE_OK) {
+        memcpy(exchange->curl_message, connection->message, sizeof exchange->curl_message);
+        end(mover, exchange, code);
+        return;
+    }
+    http_connection_opened(connection);
+    mover->n_driven--;
+    http_direct_begin(exchange, connection);
+    go_on(mover, exchange);
+}
+
+static void drive(struct http_mover *mover)
+{
+    int n_running, n_left;
     CURLMsg *message;
+    if (mover->n_driven == 0)
+        return;
+    curl_multi_perform(mover->multi, &n_running);
     while ((message = curl_multi_info_read(mover->multi, &n_left))) {
         struct http_exchange *exchange;
         CURLcode code = message->data.result;
         curl_easy_getinfo(message->easy_handle, CURLINFO_PRIVATE, &exchange);
-        end(mover, exchange, code);
+        if (exchange->easy)
+            end(mover, exchange, code);
+        else
+            connected(mover, exchange, code);
     }
+}
+
+static void give_turns(struct http_mover *mover)
+{
+    for (struct http_exchange *exchange = mover->active, *next; exchange; exchange = next) {
+        next = exchange->next;
+        if (!is_driven(exchange) && exchange->direct.wait == HTTP_WAIT_NOTHING)
+            go_on(mover, exchange);
+    }
+}
+
+static void wait_for(struct http_mover *mover, struct http_exchange *exchange, size_t n)
+{
+    ARRAY_RESERVE(mover->waits, n, mover->waits_room);
+    ARRAY_RESERVE(mover->waiting, n, mover->waiting_room);
+    mover->waiting[n] = exchange;
+    mover->waits[n] =
+        (struct curl_waitfd){.fd = exchange->direct.connection->socket,
+                             .events = exchange->direct.wait == HTTP_WAIT_READABLE ? CURL_WAIT_POLLIN : CURL_WAIT_POLLOUT};
+}
+
+/* Bytes in driblets cost a wake-up each and pull the sender's work along: a moment later there are more of them. */
+static void let_gather(struct http_mover *mover)
+{
+    if (mover->turn_bytes > 0 && mover->turn_bytes < GATHER_BYTES)
+        nanosleep(&(struct timespec){.tv_nsec = GATHER_NS}, NULL);
+}
+
+/* Until something comes; not at all when an exchange has more to do. */
+static void wait(struct http_mover *mover)
+{
+    unsigned n = 0;
+    int timeout_ms = IDLE_MS;
+    for (struct http_exchange *exchange = mover->active; exchange; exchange = exchange->next) {
+        if (is_driven(exchange))
+            continue;
+        if (exchange->direct.wait == HTTP_WAIT_NOTHING)
+            timeout_ms = 0;
+        else
+            wait_for(mover, exchange, n++);
+    }
+    if (timeout_ms > 0)
+        let_gather(mover);
+    curl_multi_poll(mover->multi, mover->waits, n, timeout_ms, NULL);
+    for (unsigned i = 0; i < n; i++)
+        if (mover->waits[i].revents)
+            mover->waiting[i]->direct.wait = HTTP_WAIT_NOTHING;
 }
 
 static void *move(void *data)
 {
     struct http_mover *mover = data;
     while (take_inbox(mover)) {
-        int n_running;
+        mover->turn_bytes = 0;
         end_cancelled(mover);
-        curl_multi_perform(mover->multi, &n_running);
-        end_complete(mover);
-        curl_multi_poll(mover->multi, NULL, 0, IDLE_MS, NULL);
+        drive(mover);
+        give_turns(mover);
+        close_old(mover);
+        wait(mover);
     }
+    while (mover->idle)
+        close_idle(mover, &mover->idle);
     return NULL;
 }
 
 int http_mover_start(uint32_t max_connections, struct http_mover **mover, struct error *error)
 {
     struct http_mover *new = memory_alloc(sizeof *new);
+    new->max_idle = max_connections;
     pthread_mutex_init(&new->lock, NULL);
     new->multi = curl_multi_init();
     if (new->multi) {
-        curl_multi_setopt(new->multi, CURLMOPT_MAXCONNECTS, (long)max_connections);
+        curl_multi_setopt(new->multi, CURLMOPT_MAXCONNECTS, 2L * max_connections); /* those it lent count, too */
         curl_multi_setopt(new->multi, CURLMOPT_PIPELINING, (long)CURLPIPE_NOTHING);
     }
     if (!new->multi || pthread_create(&new->thread, NULL, move, new) != 0) {
@@ -122,6 +321,8 @@ void http_mover_stop(struct http_mover *mover)
     pthread_join(mover->thread, NULL);
     curl_multi_cleanup(mover->multi);
     pthread_mutex_destroy(&mover->lock);
+    free(mover->waits);
+    free(mover->waiting);
     free(mover);
 }
 

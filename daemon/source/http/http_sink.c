@@ -19,25 +19,53 @@ bool http_sink_sums(const struct http_sink *sink)
     return sink->checksum == CHECKSUM_CRC32C || sink->checksum == CHECKSUM_CRC32 || sink->checksum == CHECKSUM_CRC64NVME;
 }
 
+static void sum(struct http_sink *sink, const char *bytes, size_t count)
+{
+    if (http_sink_sums(sink))
+        sink->checksum_value = crc_update(sink->checksum, sink->checksum_value, bytes, count);
+}
+
+static void move_on(struct http_sink *sink, size_t count)
+{
+    sink->left_bytes -= count;
+    sink->used += count;
+    while (sink->index < sink->n_iov && sink->used == sink->iov[sink->index].iov_len) {
+        sink->index++;
+        sink->used = 0;
+    }
+}
+
+char *http_sink_place(const struct http_sink *sink, size_t *room)
+{
+    *room = 0;
+    if (sink->index == sink->n_iov)
+        return NULL;
+    const struct iovec *target = &sink->iov[sink->index];
+    *room = target->iov_len - sink->used;
+    return target->iov_base ? (char *)target->iov_base + sink->used : NULL;
+}
+
+void http_sink_advance(struct http_sink *sink, size_t count)
+{
+    size_t room;
+    sum(sink, http_sink_place(sink, &room), count);
+    move_on(sink, count);
+}
+
 bool http_sink_write(struct http_sink *sink, const char *bytes, size_t count)
 {
     if (count > sink->left_bytes)
         return false;
-    sink->left_bytes -= count;
-    if (http_sink_sums(sink))
-        sink->checksum_value = crc_update(sink->checksum, sink->checksum_value, bytes, count);
+    sum(sink, bytes, count);
     while (count > 0) {
-        const struct iovec *target = &sink->iov[sink->index];
-        size_t room = target->iov_len - sink->used, part = count < room ? count : room;
-        if (target->iov_base && part > 0)
-            copy_streaming((char *)target->iov_base + sink->used, bytes, part);
+        size_t room;
+        char *place = http_sink_place(sink, &room);
+        size_t part = count < room ? count : room;
+        if (place)
+            copy_streaming(place, bytes, part);
+        move_on(sink, part);
         bytes += part;
         count -= part;
-        sink->used += part;
-        if (sink->used == target->iov_len) {
-            sink->index++;
-            sink->used = 0;
-        }
     }
     return true;
 }

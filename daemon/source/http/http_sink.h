@@ -21,6 +21,10 @@ struct http_sink {
 /* UINT64_MAX in left_bytes when the lengths overflow. */
 struct http_sink http_sink_of(const struct iovec *iov, int n_iov, enum checksum_kind checksum);
 bool http_sink_sums(const struct http_sink *sink);
+/* Where the next bytes go and how many of them in one piece; NULL when they are thrown away. */
+char *http_sink_place(const struct http_sink *sink, size_t *room);
+/* So many bytes, no more than there was room for, have been put there. */
+void http_sink_advance(struct http_sink *sink, size_t count);
 /* False, and nothing written, when it is more than is left. */
 bool http_sink_write(struct http_sink *sink, const char *bytes, size_t count);
 

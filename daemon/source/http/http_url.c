@@ -101,6 +101,36 @@ int http_url_origin(const char *url, char origin[HTTP_ORIGIN_CHARS], struct erro
     return result;
 }
 
+static char *join(const char *first, const char *between, const char *second)
+{
+    size_t room = strlen(first) + strlen(between) + strlen(second) + 1;
+    char *text = memory_alloc(room);
+    snprintf(text, room, "%s%s%s", first, between, second);
+    return text;
+}
+
+bool http_url_request(const char *url, char **host, char **target)
+{
+    CURLU *parts = curl_url();
+    char *user = NULL, *name = NULL, *port = NULL, *path = NULL, *query = NULL;
+    bool is_whole = !curl_url_set(parts, CURLUPART_URL, url, CURLU_PATH_AS_IS) &&
+                    curl_url_get(parts, CURLUPART_USER, &user, 0) == CURLUE_NO_USER &&
+                    !curl_url_get(parts, CURLUPART_HOST, &name, 0) && !curl_url_get(parts, CURLUPART_PATH, &path, 0);
+    if (is_whole) {
+        curl_url_get(parts, CURLUPART_PORT, &port, CURLU_NO_DEFAULT_PORT);
+        curl_url_get(parts, CURLUPART_QUERY, &query, 0);
+        *host = join(name, port ? ":" : "", port ? port : "");
+        *target = join(path, query ? "?" : "", query ? query : "");
+    }
+    curl_free(user);
+    curl_free(name);
+    curl_free(port);
+    curl_free(path);
+    curl_free(query);
+    curl_url_cleanup(parts);
+    return is_whole;
+}
+
 static int follow(CURLU *parts, const char *url, const char *location, char **target, struct error *error)
 {
     char origin[HTTP_ORIGIN_CHARS], *user = NULL, *whole = NULL;

@@ -10,6 +10,7 @@
 
 #include "base/clock.h"
 #include "base/memory.h"
+#include "source/http/http_direct.h"
 #include "source/http/http_wait.h"
 
 enum {
@@ -25,7 +26,8 @@ static uint64_t ms(uint64_t count)
 void http_exchange_drop(struct http_engine *engine, struct http_exchange *exchange)
 {
     http_exchange_clear(exchange);
-    http_engine_give_easy(engine, exchange->easy);
+    if (exchange->easy)
+        http_engine_give_easy(engine, exchange->easy);
     free(exchange);
 }
 
@@ -33,7 +35,8 @@ static int send_one(struct http_watch *watch, struct http_exchange *exchange, st
 {
     exchange->race = &watch->race;
     exchange->origin = watch->origin;
-    exchange->easy = http_engine_take_easy(watch->engine);
+    if (!http_direct_prepare(exchange, &watch->wire))
+        exchange->easy = http_engine_take_easy(watch->engine);
     if (http_exchange_set_up(exchange, &watch->wire, error))
         return -1;
     watch->entries[watch->n_entries++] = (struct http_entry){.exchange = exchange, .mark_ns = exchange->started_ns};

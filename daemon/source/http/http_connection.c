@@ -1,0 +1,62 @@
+/* Connections from libcurl; see http_connection.h. */
+#include "source/http/http_connection.h"
+
+#include <stdlib.h>
+
+#include "base/memory.h"
+#include "source/http/http_tls.h"
+
+enum { RECEIVE_BYTES = 1 << 20 /* at once; more saves no CPU */ };
+
+struct http_connection *http_connection_open(CURLM *multi, const char *url, const struct http_wire *wire, void *data)
+{
+    struct http_connection *connection = memory_alloc(sizeof *connection);
+    connection->multi = multi;
+    connection->socket = CURL_SOCKET_BAD;
+    connection->easy = curl_easy_init();
+    if (connection->easy) {
+        http_wire_set(connection->easy, wire);
+        http_tls_read_ahead(connection->easy);
+        curl_easy_setopt(connection->easy, CURLOPT_CONNECT_ONLY, 1L);
+        curl_easy_setopt(connection->easy, CURLOPT_BUFFERSIZE, (long)RECEIVE_BYTES);
+        curl_easy_setopt(connection->easy, CURLOPT_ERRORBUFFER, connection->message);
+        curl_easy_setopt(connection->easy, CURLOPT_PRIVATE, data);
+        if (curl_easy_setopt(connection->easy, CURLOPT_URL, url) == CURLE_OK &&
+            curl_multi_add_handle(multi, connection->easy) == CURLM_OK)
+            return connection;
+    }
+    curl_easy_cleanup(connection->easy);
+    free(connection);
+    return NULL;
+}
+
+void http_connection_opened(struct http_connection *connection)
+{
+    curl_easy_getinfo(connection->easy, CURLINFO_ACTIVESOCKET, &connection->socket);
+}
+
+void http_connection_close(struct http_connection *connection)
+{
+    curl_multi_remove_handle(connection->multi, connection->easy);
+    curl_easy_cleanup(connection->easy);
+    free(connection);
+}
+
+CURLcode http_connection_send(struct http_connection *connection, const char *bytes, size_t count, size_t *n_sent)
+{
+    *n_sent = 0;
+    return curl_easy_send(connection->easy, bytes, count, n_sent);
+}
+
+CURLcode http_connection_receive(struct http_connection *connection, void *bytes, size_t room, size_t *count)
+{
+    *count = 0;
+    return curl_easy_recv(connection->easy, bytes, room, count);
+}
+
+bool http_connection_is_quiet(struct http_connection *connection)
+{
+    char byte;
+    size_t count;
+    return http_connection_receive(connection, &byte, 1, &count) == CURLE_AGAIN;
+}

@@ -1,0 +1,24 @@
+/* Options of connections; see http_wire.h. */
+#include "source/http/http_wire.h"
+
+void http_wire_set(CURL *easy, const struct http_wire *wire)
+{
+    curl_easy_setopt(easy, CURLOPT_NOSIGNAL, 1L);
+    curl_easy_setopt(easy, CURLOPT_PROTOCOLS_STR, "http,https");
+    curl_easy_setopt(easy, CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_1_1);
+    curl_easy_setopt(easy, CURLOPT_NETRC, (long)CURL_NETRC_IGNORED);
+    curl_easy_setopt(easy, CURLOPT_PATH_AS_IS, 1L);
+    curl_easy_setopt(easy, CURLOPT_SUPPRESS_CONNECT_HEADERS, 1L);
+    curl_easy_setopt(easy, CURLOPT_TCP_KEEPALIVE, 1L);
+    curl_easy_setopt(easy, CURLOPT_TCP_KEEPIDLE, 30L);
+    curl_easy_setopt(easy, CURLOPT_TCP_KEEPINTVL, 15L);
+    curl_easy_setopt(easy, CURLOPT_CONNECTTIMEOUT_MS, (long)wire->connect_timeout_ms);
+    /* every new connection looks the name up and starts with another of its addresses: 64 must not all hit one front end */
+    curl_easy_setopt(easy, CURLOPT_DNS_CACHE_TIMEOUT, 0L);
+    curl_easy_setopt(easy, CURLOPT_DNS_SHUFFLE_ADDRESSES, 1L);
+    curl_easy_setopt(easy, CURLOPT_USERAGENT, wire->user_agent);
+    if (wire->ca_file)
+        curl_easy_setopt(easy, CURLOPT_CAINFO, wire->ca_file);
+    if (wire->no_proxy)
+        curl_easy_setopt(easy, CURLOPT_PROXY, "");
+}

@@ -1,0 +1,18 @@
+/* What every connection of the engine is made with, as options of a libcurl handle. */
+#ifndef SOURCE_HTTP_WIRE_H
+#define SOURCE_HTTP_WIRE_H
+
+#include <curl/curl.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+struct http_wire { /* strings are the engine's */
+    const char *ca_file, *user_agent;
+    uint64_t connect_timeout_ms;
+    bool no_proxy;
+};
+
+/* Sets all of it on a handle that was reset. */
+void http_wire_set(CURL *easy, const struct http_wire *wire);
+
+#endif
