@@ -140,9 +140,19 @@ static void log_store(void *data, const char *scheme, const char *endpoint, cons
              LOG_TEXT("credentials", credentials));
 }
 
+/* Asked by requests on helper threads for which nobody waits then; those of loads have a cancel of their own. */
+static bool is_grace_over(void *data)
+{
+    const struct daemon *daemon = data;
+    uint64_t deadline_ns = __atomic_load_n(&daemon->drain_deadline_ns, __ATOMIC_RELAXED);
+    return deadline_ns && clock_now_ns() >= deadline_ns;
+}
+
 static int open_stores(struct daemon *daemon, struct error *error)
 {
     struct stores_options options = stores_config(daemon->config);
+    daemon->ends_requests = (struct cancel){is_grace_over, daemon};
+    options.cancel = &daemon->ends_requests;
     if (stores_create(&options, &daemon->services.stores, error) != 0)
         return -1;
     stores_describe(daemon->services.stores, log_store, NULL);
@@ -242,7 +252,7 @@ static void on_terminate(void *data, int signal_number)
     if (daemon->draining)
         return;
     daemon->draining = true;
-    daemon->drain_deadline_ns = clock_now_ns() + grace_ms * NS_PER_MS;
+    __atomic_store_n(&daemon->drain_deadline_ns, clock_now_ns() + grace_ms * NS_PER_MS, __ATOMIC_RELAXED);
     supervisor_notify("STOPPING=1");
     log_info("draining", LOG_TEXT("signal", strsignal(signal_number)), LOG_U64("grace_ms", grace_ms));
     rpc_server_drain(daemon->rpc, grace_ms, on_drained);

@@ -5,6 +5,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/cancel.h"
 #include "base/error.h"
 #include "config/config.h"
 #include "load.h"
@@ -23,6 +24,7 @@ struct daemon {
     struct loop_timer *drain_timer;
     uint64_t started_ns, drain_deadline_ns;
     bool draining;
+    struct cancel ends_requests; /* to stores, at the end of the grace */
 };
 
 /* Everything up to "ready": after 0 the sockets serve as soon as daemon_run() is called. config is taken. */

@@ -5,11 +5,21 @@
 
 #include "base/clock.h"
 #include "base/text.h"
+#include "interrupt.h"
+
+static bool should_stop(void *data)
+{
+    struct error late;
+    uint64_t left_ms;
+    return interrupt_seen() || backend_time_left(data, &left_ms, &late) < 0;
+}
 
 int backend_create(struct backend *backend, const struct args *args, struct error *error)
 {
-    *backend = (struct backend){
-        .ops = args->standalone ? &backend_standalone : &backend_served, .args = args, .deadline_ns = UINT64_MAX};
+    *backend = (struct backend){.ops = args->standalone ? &backend_standalone : &backend_served,
+                                .args = args,
+                                .deadline_ns = UINT64_MAX,
+                                .cancel = {should_stop, backend}};
     if (args->timeout_ms)
         backend->deadline_ns = clock_now_ns() + args->timeout_ms * NS_PER_MS;
     progress_init(&backend->progress, args->quiet);
@@ -34,6 +44,14 @@ int backend_time_left(const struct backend *backend, uint64_t *left_ms, struct e
     }
     *left_ms = (backend->deadline_ns - now_ns + NS_PER_MS - 1) / NS_PER_MS;
     return 0;
+}
+
+int backend_fail(const struct backend *backend, struct error *error)
+{
+    uint64_t left_ms;
+    if (error->code == ERROR_CANCELLED && !interrupt_seen())
+        backend_time_left(backend, &left_ms, error);
+    return -1;
 }
 
 struct catalog *backend_resolve(struct backend *backend, int flags, struct error *error)

@@ -9,6 +9,7 @@
 #include <stdint.h>
 
 #include "args.h"
+#include "base/cancel.h"
 #include "base/error.h"
 #include "catalog.h"
 #include "loaded.h"
@@ -42,6 +43,7 @@ struct backend {
     const struct args *args;
     struct progress progress;
     uint64_t deadline_ns; /* UINT64_MAX = none */
+    struct cancel cancel; /* the signal and --timeout, for what waits in this process */
     void *state;          /* the backend's own */
 };
 
@@ -66,5 +68,7 @@ int backend_fetch_sidecars(struct backend *backend, const char *folder, const st
 
 /* Milliseconds until the deadline, at least 1; 0 = there is none. Fails with DEADLINE_EXCEEDED when it has passed. */
 int backend_time_left(const struct backend *backend, uint64_t *left_ms, struct error *error);
+/* -1, with an error that came of backend.cancel made to say what that was about. */
+int backend_fail(const struct backend *backend, struct error *error);
 
 #endif

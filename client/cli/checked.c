@@ -8,7 +8,6 @@
 
 #include "base/memory.h"
 #include "execute/scrub.h"
-#include "interrupt.h"
 
 static char *keep(struct checked *checked, const char *text)
 {
@@ -84,20 +83,11 @@ static void *show_progress(void *data)
     return NULL;
 }
 
-static bool should_stop(void *data)
-{
-    struct error late;
-    uint64_t left_ms;
-    return interrupt_seen() || backend_time_left(data, &left_ms, &late) < 0;
-}
-
 struct checked *checked_here(struct backend *backend, struct artifact *artifact, bool with_manifest, struct error *error)
 {
-    const struct cancel cancel = {should_stop, backend};
     struct watch watch = {.backend = backend};
-    const struct scrub_options options = {artifact, with_manifest, &watch.done_bytes, &cancel};
+    const struct scrub_options options = {artifact, with_manifest, &watch.done_bytes, &backend->cancel};
     pthread_t thread;
-    uint64_t left_ms;
     if (artifact->manifest_problem.code && !with_manifest) {
         *error = artifact->manifest_problem;
         return NULL;
@@ -110,8 +100,8 @@ struct checked *checked_here(struct backend *backend, struct artifact *artifact,
         pthread_join(thread, NULL);
     struct checked *checked = scrub ? from_scrub(scrub, with_manifest) : NULL;
     scrub_destroy(scrub);
-    if (!scrub && error->code == ERROR_CANCELLED && !interrupt_seen())
-        backend_time_left(backend, &left_ms, error); /* that is what stopped it; says so better */
+    if (!scrub)
+        backend_fail(backend, error);
     return checked;
 }
 

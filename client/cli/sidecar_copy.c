@@ -4,18 +4,9 @@
 
 #include "base/memory.h"
 #include "folder_writer.h"
-#include "interrupt.h"
 #include "resolve/sidecar.h"
 
 enum { CHUNK_BYTES = 1 << 20 };
-
-/* The signal and --timeout, for reads that wait for a server. */
-static bool should_stop(void *data)
-{
-    struct error late;
-    uint64_t left_ms;
-    return interrupt_seen() || backend_time_left(data, &left_ms, &late) < 0;
-}
 
 static int copy_file(struct sidecars *sidecars, size_t index, struct folder_writer *writer, void *buffer,
                      const struct cancel *cancel, struct error *error)
@@ -37,14 +28,12 @@ static int copy_file(struct sidecars *sidecars, size_t index, struct folder_writ
 int sidecar_copy(struct backend *backend, const struct source_options *options, const char *folder,
                  const struct sidecar_taker *taker, struct error *error)
 {
-    const struct cancel cancel = {.is_set = should_stop, .data = backend};
     struct folder_writer writer;
-    uint64_t left_ms;
-    struct sidecars *sidecars = sidecars_open(backend->args->artifact, options, NULL, 0, &cancel, error);
+    struct sidecars *sidecars = sidecars_open(backend->args->artifact, options, NULL, 0, &backend->cancel, error);
     int failed = sidecars ? folder_writer_open(&writer, folder, error) : -1;
     void *buffer = memory_alloc(CHUNK_BYTES);
     for (size_t i = 0; !failed && i < sidecars->n_files; i++) {
-        failed = copy_file(sidecars, i, &writer, buffer, &cancel, error);
+        failed = copy_file(sidecars, i, &writer, buffer, &backend->cancel, error);
         if (!failed)
             taker->take(taker->data, sidecars->files[i].name, sidecars->files[i].size_bytes);
     }
@@ -52,7 +41,5 @@ int sidecar_copy(struct backend *backend, const struct source_options *options, 
         folder_writer_close(&writer);
     free(buffer);
     sidecars_close(sidecars);
-    if (failed && !interrupt_seen() && error->code == ERROR_CANCELLED)
-        return backend_time_left(backend, &left_ms, error); /* that is what stopped it; says so better */
-    return failed;
+    return failed ? backend_fail(backend, error) : 0;
 }

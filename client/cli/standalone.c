@@ -94,7 +94,8 @@ static void standalone_close(struct backend *backend)
 static int find_options(struct standalone *state, struct source_options *options, struct error *error)
 {
     bool on_disk = strncmp(state->backend->args->artifact, "disk:", 5) == 0;
-    if (!on_disk && !state->stores && stores_create(&(struct stores_options){0}, &state->stores, error) < 0)
+    const struct stores_options stores = {.cancel = &state->backend->cancel};
+    if (!on_disk && !state->stores && stores_create(&stores, &state->stores, error) < 0)
         return -1;
     *options = (struct source_options){.allow_relative = true, .stores = state->stores};
     return 0;
@@ -108,7 +109,7 @@ static int find_artifact(struct standalone *state, struct error *error)
         return 0;
     if (find_options(state, &options, error) < 0 ||
         artifact_resolve(state->backend->args->artifact, &options, NULL, true, &state->artifact, error) < 0)
-        return -1;
+        return backend_fail(state->backend, error);
     state->resolve_ns = clock_now_ns() - before_ns;
     return backend_time_left(state->backend, &left_ms, error);
 }
@@ -226,9 +227,7 @@ static void on_done(struct run *run, void *data, const struct error *error)
 static void on_tick(void *data)
 {
     struct standalone *state = data;
-    struct error late;
-    uint64_t left_ms;
-    if (interrupt_seen() || backend_time_left(state->backend, &left_ms, &late) < 0)
+    if (cancel_is_set(&state->backend->cancel))
         run_cancel(state->run);
     else
         progress_show(&state->backend->progress, "read", run_done_bytes(state->run), state->mapping->view_bytes);
@@ -318,21 +317,14 @@ static char *load_json(struct standalone *state, const struct loaded *loaded, bo
     return json;
 }
 
-static bool is_interrupted(void *data)
-{
-    (void)data;
-    return interrupt_seen();
-}
-
 static int verify(struct standalone *state, struct error *error)
 {
-    const struct cancel cancel = {is_interrupted, NULL};
     const struct verify_options options = {.mapping = state->mapping,
                                            .segment = state->segment,
                                            .run = state->run,
                                            .policy = config_defaults()->verify,
-                                           .cancel = &cancel};
-    return verify_load(&options, &state->verdict, error);
+                                           .cancel = &state->backend->cancel};
+    return verify_load(&options, &state->verdict, error) < 0 ? backend_fail(state->backend, error) : 0;
 }
 
 static int standalone_load(struct backend *backend, const struct tc_view *view, struct loaded *loaded, struct error *error)

@@ -87,7 +87,7 @@ int gcs_client_prepare(void *data, struct http_attempt *attempt, struct error *e
 {
     struct gcs_client *client = data;
     struct gcp_access access;
-    if (gcp_credentials_get(client->credentials, NULL, &access, error) < 0)
+    if (gcp_credentials_get(client->credentials, options_of(client)->cancel, &access, error) < 0)
         return -1;
     const char *payer = options_of(client)->gcs.user_project;
     const char *project = *payer ? payer : access.quota_project;

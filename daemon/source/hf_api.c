@@ -83,8 +83,11 @@ static enum http_verdict judge(void *data, const struct http_reply *reply, struc
 static int fetch(struct source_hf *hf, const char *url, struct http_reply *reply, struct error *error)
 {
     const struct http_store store = {.prepare = prepare, .judge = judge, .data = hf};
-    const struct http_call call = {
-        .store = &store, .url = url, .max_reply_bytes = MAX_DOCUMENT_BYTES, .follow_redirects = true};
+    const struct http_call call = {.store = &store,
+                                   .url = url,
+                                   .max_reply_bytes = MAX_DOCUMENT_BYTES,
+                                   .follow_redirects = true,
+                                   .cancel = stores_options(hf->objects.stores)->cancel};
     return http_fetch(stores_http(hf->objects.stores), &call, reply, error);
 }
 

@@ -342,7 +342,7 @@ static int read_range(struct object_file *file, const struct source_read *how, s
         .n_iov = range->n_iov,
         .object_bytes = file->object->size_bytes,
         .fresh_connection = how->fresh_connection,
-        .cancel = how->cancel,
+        .cancel = how->cancel ? how->cancel : stores_options(file->source->stores)->cancel,
         .checksum = range->checksum,
         .checksum_value = &range->checksum_value,
     };

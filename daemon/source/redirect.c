@@ -107,7 +107,8 @@ static int ask(struct redirect *redirect, const char *url, char **next, struct e
                                    .headers = plain,
                                    .n_headers = 1,
                                    .max_reply_bytes = MAX_BODY_BYTES,
-                                   .accept_any_status = true};
+                                   .accept_any_status = true,
+                                   .cancel = stores_options(redirect->stores)->cancel};
     struct http_reply reply = {0};
     struct error why; /* says something of an accepted refusal, too: kept from those who take it for a failure */
     *next = NULL;

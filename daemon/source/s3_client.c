@@ -168,7 +168,7 @@ static void ask_instance(struct s3_client *client)
     client->asked_instance = true;
     pthread_mutex_unlock(&client->lock);
     if (!ask || !aws_credentials_of_instance(client->credentials) ||
-        aws_metadata_region(stores_http(client->stores), NULL, &region, &ignored) < 0)
+        aws_metadata_region(stores_http(client->stores), stores_options(client->stores)->cancel, &region, &ignored) < 0)
         return;
     pthread_mutex_lock(&client->lock);
     free(client->region);
@@ -262,7 +262,7 @@ int s3_client_prepare(void *data, struct http_attempt *attempt, struct error *er
     struct s3_client *client = request->client;
     struct http_header headers[MAX_AMZ_HEADERS];
     struct aws_keys keys;
-    if (aws_credentials_get(client->credentials, NULL, &keys, error) < 0)
+    if (aws_credentials_get(client->credentials, stores_options(client->stores)->cancel, &keys, error) < 0)
         return -1;
     char *region = region_of(client, request->bucket);
     signed_with = keys.generation;

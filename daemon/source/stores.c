@@ -185,6 +185,7 @@ static void fill_http(struct stores_options *to, const struct stores_options *fr
     to->gcs_off = from->gcs_off;
     to->s3_off = from->s3_off;
     to->hf_off = from->hf_off;
+    to->cancel = from->cancel;
 }
 
 static int fill_levanter(struct stores_options *to, const struct stores_options *from, struct error *error)

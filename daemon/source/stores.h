@@ -26,6 +26,7 @@ struct stores_options { /* "" or NULL = from the environment names users know, t
     const char *const *trusted_urls; /* prefixes of references */
     size_t n_trusted_urls;           /* 0 = all references are trusted */
     bool https_off, gcs_off, s3_off, hf_off;
+    const struct cancel *cancel; /* ends every request that has no cancel of its own; lives as long as the stores */
     struct {
         const char *endpoint; /* STORAGE_EMULATOR_HOST ... https://storage.googleapis.com */
         const char *credentials_file;

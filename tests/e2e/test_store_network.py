@@ -1,8 +1,11 @@
-"""Proxies, names, certificates and addresses: cases 6 to 8 and 49 of the list of faults of object stores."""
+"""Proxies, names, certificates, addresses and servers that say nothing: cases 6 to 8, 20 and 49 of the list of faults of
+object stores."""
+import signal
 import socket
 
 import pytest
 
+from stage import Tensorcast
 from store_scene import aws_keys, bare, load, one, store_daemon  # noqa: F401
 from stores_fixture import Proxy, Stores, authority, certificates, fake, secure_fake  # noqa: F401
 from test_store_faults import refused, scheme  # noqa: F401
@@ -180,3 +183,44 @@ def test_a_proxy_that_is_not_there_is_an_error(secure_fake, authority, store_dae
     outcome = load(daemon, placed)
     assert refused(outcome, *UNREACHABLE), outcome
     assert not secure_fake.requests("web")
+
+
+# --- 20: a server that takes connections and never answers ---
+
+
+@pytest.fixture
+def silent():
+    """(URL, wait): wait() returns when somebody has connected."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(16)
+        kept = []
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}/m", lambda: kept.append(listener.accept())
+
+
+COMMANDS = {"load": [], "inspect": [], "explain": [], "verify": [], "plan": ["--compat"], "manifest": ["--out", "/dev/null"],
+            "fetch": ["--sidecars", "/tmp/tc8-never-made"]}
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_without_a_daemon_a_silent_server_holds_nobody(silent, bare, command):
+    url, connected = silent
+    alone = Tensorcast("/tmp/tc8-no-daemon-here.sock")
+    late = alone.run(command, url, *COMMANDS[command], "--standalone", "--timeout", "300ms", timeout=20)
+    assert (late.code, late.status) == (1, "DEADLINE_EXCEEDED") and "--timeout" in late.err, late
+    connected()
+    waiting = alone.spawn(command, url, *COMMANDS[command], "--standalone")
+    connected()
+    waiting.send_signal(signal.SIGINT)
+    out, err = waiting.communicate(timeout=20)  # the first byte has 30 s, and there are several tries
+    assert (waiting.returncode, out, err) == (130, "", "")
+
+
+@pytest.mark.parametrize("command", ["load", "inspect", "fetch"])
+def test_a_daemon_stops_although_a_server_is_silent(silent, store_daemon, command):
+    url, connected = silent
+    daemon = store_daemon(server={"shutdown_grace": "200ms"})
+    waiting = daemon.cli.spawn(command, url, *COMMANDS[command])
+    connected()
+    assert daemon.stop(20) == 0, daemon.log()
+    assert waiting.wait(20) == 1
