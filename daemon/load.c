@@ -126,7 +126,7 @@ static void finish_load(struct load *load)
         internal->load = NULL;
         if (replica)
             serve(internal, replica);
-        else
+        else if (!load_team_go_without(load, internal))
             load_finish_ticket(internal, &load->error);
     }
     if (replica)

@@ -9,6 +9,7 @@
  *        +-- refused by a threshold ----> each rank as its own plan says
  *        +-- no memory for one rank ----> that one fails, the others are planned again, without the group
  *        +-- all runs start together; when the last one is done, every load commits
+ *                +-- bytes are lost between them ----> who is not done is planned again, without the group
  *
  * Ranks with the same view share one load. A request that is in a group and comes again, because its client has retried, is
  * an echo: it waits for what becomes of the first one. Loop thread only. */

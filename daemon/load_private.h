@@ -66,7 +66,8 @@ struct load {
     bool abandoned;           /* no ticket is left: not to be joined any more; atomic, its commit asks */
     bool is_of_group;         /* the request named one, whatever became of it */
     bool shared_the_host;     /* another load ran beside it: its times teach nothing */
-    struct team *team;        /* of a collective */
+    struct team *team;        /* of a collective ... */
+    bool has_lost_transport;  /* ... in which bytes were lost between the ranks */
     struct load *next_parked; /* done before the others of its team */
     struct error error;
     bool failed;

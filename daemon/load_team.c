@@ -90,8 +90,8 @@ static void count_memory(struct team *team, const struct device *device, const s
 /* What the budget of its device has for staging when the rank's own memory is taken. */
 static void count_room(struct team *team, const struct ticket_internal *internal)
 {
-    uint64_t own = internal->ticket->region ? 0 : internal->mapping->replica_bytes;
-    uint64_t available = replica_available_bytes(internal->target.replicas), room = available > own ? available - own : 0;
+    uint64_t own = internal->mapping->replica_bytes, available = replica_available_bytes(internal->target.replicas);
+    uint64_t room = available > own ? available - own : 0;
     team->budgets[internal->member.rank] = internal->target.replicas;
     if (room < team->demand.device_room_bytes)
         team->demand.device_room_bytes = room;
@@ -457,6 +457,7 @@ void load_team_run_done(struct load *load)
         team->has_changed = true;
         team->change = load->error;
     }
+    load->has_lost_transport = load->failed && run_has_lost_transport(load->parts.run);
     if (--team->n_running == 0)
         load_log_collective(team->group_id, load->parts.plan, run_collective_counters(load->parts.run));
     if (load->failed) { /* nothing to wait for */
@@ -467,6 +468,23 @@ void load_team_run_done(struct load *load)
     }
     if (team->n_running == 0)
         commit_parked(team);
+}
+
+/* The source still has the bytes, unless it has changed. */
+bool load_team_go_without(struct load *load, struct ticket_internal *internal)
+{
+    char problem[GROUP_PROBLEM_CHARS];
+    if (!load->has_lost_transport || source_has_changed(&load->error) ||
+        internal->ticket->spec.policy.collective == COLLECTIVE_REQUIRED)
+        return false;
+    snprintf(problem, sizeof problem, "transport_failed:%s:%s", load->team->transport.ops->name, load->error.reason);
+    if (!internal->mapping) { /* the load is made of this ticket's */
+        internal->mapping = load->parts.mapping;
+        load->parts.mapping = NULL;
+    }
+    internal->ticket->mapping = internal->mapping;
+    load_group_go_without(internal, problem);
+    return true;
 }
 
 void load_team_load_finished(struct team *team)

@@ -37,10 +37,10 @@ struct collective {
     size_t open_batch;      /* all before it are done */
     struct run **runs;      /* NULL where one is gone */
     size_t n_runs, n_expected, n_ready, n_done, n_destroyed;
-    size_t n_delivered, n_flushed; /* items with deliveries: so many were read, so many of these are in place */
-    uint64_t staging_bytes;        /* the transport's, as far as they are counted */
-    pthread_mutex_t releasing;     /* the transport; taken before the engine's lock */
-    bool has_begun;
+    size_t n_delivered, n_flushed;      /* items with deliveries: so many were read, so many of these are in place */
+    uint64_t staging_bytes;             /* the transport's, as far as they are counted */
+    pthread_mutex_t releasing;          /* the transport; taken before the engine's lock */
+    bool has_begun, has_lost_transport; /* the latter atomic */
     uint64_t begun_ns;
     uint64_t temporary_bytes, needed_bytes;
     struct collective_counters counters;
@@ -141,6 +141,12 @@ void run_release_transport(struct run *run)
         collective->transport = NULL;
     }
     pthread_mutex_unlock(&collective->releasing);
+}
+
+bool run_has_lost_transport(const struct run *run)
+{
+    const struct collective *collective = run->options.collective;
+    return collective && __atomic_load_n(&collective->has_lost_transport, __ATOMIC_ACQUIRE);
 }
 
 const struct collective_counters *run_collective_counters(const struct run *run)
@@ -377,8 +383,10 @@ static void flush(struct collective *collective)
     count_staging(collective);
     if (collective->n_flushed < n_delivered)
         collective->n_flushed = n_delivered;
-    if (result != 0)
-        fail_runs(collective, &error);
+    if (result == 0)
+        return;
+    __atomic_store_n(&collective->has_lost_transport, true, __ATOMIC_RELEASE);
+    fail_runs(collective, &error);
 }
 
 void collective_settle(struct worker *worker)

@@ -14,6 +14,7 @@
 #ifndef EXECUTE_COLLECTIVE_H
 #define EXECUTE_COLLECTIVE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -43,6 +44,8 @@ void collective_destroy(struct collective *collective); /* instead of collective
 /* Closes the transport when every run of the run's collective is done, else does nothing; so when it was called for every
  * run, nothing of it is left. Any thread; may take a while. */
 void run_release_transport(struct run *run);
+/* The transport of the run's collective has failed, and whatever run was not done with it. Any thread. */
+bool run_has_lost_transport(const struct run *run);
 /* NULL when the run has none. */
 const struct collective_counters *run_collective_counters(const struct run *run);
 

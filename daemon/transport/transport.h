@@ -5,7 +5,8 @@
  * One `struct transport` serves one collective load. Deliveries name the owner that read the bytes and the rank that needs
  * them; several workers deliver at once. A transport may only queue what it is given: after flush() everything that was
  * delivered before is in place. On an error of deliver() the executor fails the rank that was to receive; after one of
- * flush() nothing delivered since the last one can be relied on, and the transport delivers nothing more. After close()
+ * flush() nothing delivered since the last one can be relied on, and the transport delivers nothing more: it drops what it
+ * is given, and every flush fails. After close()
  * nothing writes into any rank's memory any more, and no memory or thread of the transport is left.
  *
  * Backends: transport_loopback.c (each rank's memory is filled by itself), and what a plugin registers (NCCL). */

@@ -204,6 +204,16 @@ def test_an_error_between_gpus_fails_the_group_and_the_next_one_loads(gpus, mode
 
 
 @needs_nccl
+@pytest.mark.parametrize("fail", ["async:10:6", "ncclGroupEnd:2:2"])
+def test_ranks_that_may_go_without_the_group_load_alone_after_an_error_between_gpus(gpus, models, arrays, fail):
+    daemon = nccl_gpus(gpus, nccl_fail=fail)
+    reports = expect_parts(load_parts(daemon, models, 2, policy=("--executor", "collective")), arrays, 2)
+    assert all("transport_failed:nccl:NCCL_ERROR" in report["selection_reason"] for report in reports)
+    assert daemon.log().count("FAKE NCCL: no communicator is left") == 1
+    assert all(device["used_bytes"] < 64 * MiB for device in daemon.status()["devices"])
+
+
+@needs_nccl
 def test_a_transfer_that_hangs_ends_when_its_clients_are_gone(gpus, models, arrays):
     daemon = nccl_gpus(gpus, nccl_fail="kernel:1:0")
     ranks = start_parts(daemon, models, 2)

@@ -26,6 +26,7 @@ static void (*while_planning)(void); /* on the helper that opens it; the loop wa
 static void (*in_the_middle)(void);  /* once, on a worker, before the first delivery */
 static uint64_t n_deliveries;        /* atomic */
 static bool is_broken;               /* cannot be opened */
+static bool loses_bytes;             /* every flush fails */
 static uint32_t lost_rank;           /* whose device is out of service; UINT32_MAX = nobody's */
 
 static int scripted_open(struct transport *transport, struct error *error)
@@ -45,8 +46,17 @@ static int scripted_deliver(struct transport *transport, const struct transport_
     return transport_loopback.deliver(transport, delivery, error);
 }
 
-static struct transport_ops scripted = {
-    .name = "nccl", .caps = {.host_memory = true}, .open = scripted_open, .deliver = scripted_deliver};
+static int scripted_flush(struct transport *transport, struct error *error)
+{
+    (void)transport;
+    return loses_bytes ? (fail)(error, ERROR_UNAVAILABLE, "LINK_LOST", "the link is gone") : 0;
+}
+
+static struct transport_ops scripted = {.name = "nccl",
+                                        .caps = {.host_memory = true},
+                                        .open = scripted_open,
+                                        .deliver = scripted_deliver,
+                                        .flush = scripted_flush};
 
 /* --- a group -------------------------------------------------------------------------------------------------------- */
 
@@ -69,7 +79,7 @@ static int set_up(void **state)
     while_planning = in_the_middle = NULL;
     scripted.caps.stages_batches = false;
     n_deliveries = 0;
-    is_broken = false;
+    is_broken = loses_bytes = false;
     lost_rank = UINT32_MAX;
     *state = group;
     return 0;
@@ -278,17 +288,22 @@ static void room_that_is_gone_when_it_is_needed_is_like_none(void **state)
     assert_int_equal(n_deliveries, 0);
 }
 
-static void a_required_group_without_room_to_stage_is_refused(void **state)
+static void send_required(struct group_stage *group, struct stage_client clients[2])
 {
-    struct group_stage *group = *state;
-    struct stage_client clients[2];
-    stage_beside(group, TRANSPORT_STAGING_UNIT);
     for (uint32_t rank = 0; rank < 2; rank++) {
         prepare(group, &clients[rank], rank, rank, 2, NULL);
         clients[rank].ticket->request.collective = COLLECTIVE_REQUIRED;
         stage_submit(&clients[rank]);
     }
     stage_run(&group->stage);
+}
+
+static void a_required_group_without_room_to_stage_is_refused(void **state)
+{
+    struct group_stage *group = *state;
+    struct stage_client clients[2];
+    stage_beside(group, TRANSPORT_STAGING_UNIT);
+    send_required(group, clients);
     for (uint32_t rank = 0; rank < 2; rank++) {
         assert_int_equal(clients[rank].code, ERROR_FAILED_PRECONDITION);
         assert_non_null(strstr(clients[rank].message, "transport_device_budget_exceeded:nccl"));
@@ -463,6 +478,48 @@ static void a_device_that_fails_under_a_running_group_costs_the_others_nothing(v
     assert_nothing_is_left(group);
 }
 
+/* Rank 3's client leaves; client 4 wants what rank 1 wants, and knows nothing of a group. */
+static void bytes_that_are_lost_between_the_ranks_are_read_again_by_whoever_still_wants_them(void **state)
+{
+    struct group_stage *group = *state;
+    struct stage_client clients[5];
+    loses_bytes = true;
+    may_go_on = false;
+    in_the_middle = hold;
+    for (uint32_t rank = 0; rank < 4; rank++)
+        send(group, &clients[rank], rank, 4, NULL);
+    await(group, &clients[3], TICKET_WAITING);
+    prepare(group, &clients[4], 1, 1, 4, NULL);
+    clients[4].ticket->request.has_group = false;
+    stage_submit(&clients[4]);
+    await(group, &clients[4], TICKET_WAITING);
+    ticket_cancel(clients[3].ticket);
+    __atomic_store_n(&may_go_on, true, __ATOMIC_RELEASE);
+    stage_run(&group->stage);
+    assert_int_equal(clients[3].code, ERROR_CANCELLED);
+    for (uint32_t rank = 0; rank < 3; rank++)
+        assert_string_not_equal(executor_of(&clients[rank]), "owner_file_collective");
+    const struct candidate *collective = &clients[0].ticket->plan->candidates[EXECUTOR_OWNER_FILE_COLLECTIVE];
+    assert_string_equal(collective->reason, "transport_failed:nccl:LINK_LOST");
+    for (uint32_t rank = 0; rank < 3; rank++)
+        assert_loaded(&clients[rank], rank);
+    assert_loaded(&clients[4], 1);
+    assert_nothing_is_left(group);
+}
+
+static void a_required_group_that_loses_bytes_fails(void **state)
+{
+    struct group_stage *group = *state;
+    struct stage_client clients[2];
+    loses_bytes = true;
+    send_required(group, clients);
+    for (uint32_t rank = 0; rank < 2; rank++) {
+        assert_int_equal(clients[rank].code, ERROR_UNAVAILABLE);
+        assert_string_equal(clients[rank].message, "the link is gone");
+    }
+    assert_nothing_is_left(group);
+}
+
 static struct {
     struct loop_task task;
     struct loop *loop;
@@ -531,6 +588,8 @@ int main(void)
         TEST(a_retry_shares_the_fate_of_a_group_that_dissolves),
         TEST(a_source_that_changes_under_a_running_group_fails_all_ranks_and_publishes_nothing),
         TEST(a_device_that_fails_under_a_running_group_costs_the_others_nothing),
+        TEST(bytes_that_are_lost_between_the_ranks_are_read_again_by_whoever_still_wants_them),
+        TEST(a_required_group_that_loses_bytes_fails),
         TEST(a_client_that_dies_under_a_running_group_is_not_waited_for),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

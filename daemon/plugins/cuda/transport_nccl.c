@@ -5,7 +5,7 @@
  *   flush:   staging -> ranks, by send/recv or broadcast, waited for
  *
  * Two batches: workers fill one while the other is flushed. A flush that fails, by an error or by the deadline, breaks the
- * transport: the communicators are aborted on all ranks, and everything from then on fails with that error. Communicators
+ * transport: the communicators are aborted on all ranks, and every flush from then on fails with that error. Communicators
  * live from open to close of one load; none is ever kept for the next. */
 #include <stdlib.h>
 #include <string.h>
@@ -96,14 +96,13 @@ static void nccl_close(struct transport *transport)
 
 /* --- the work ------------------------------------------------------------------------------------------------------- */
 
-/* Under the lock: the batch may not be flushed between its copy and its place in the list. */
+/* Under the lock: the batch may not be flushed between its copy and its place in the list. What broke the transport is for
+ * the next flush to tell. */
 static int add(struct transport *transport, const struct transport_delivery *delivery, struct error *error)
 {
     struct nccl_state *state = transport->state;
-    if (state->is_broken) {
-        *error = state->error;
-        return -1;
-    }
+    if (state->is_broken)
+        return 0;
     struct device *staging = transport_staging_device(transport, delivery->owner);
     uint32_t from = 0, to = state->members[delivery->rank];
     while (state->clique->members[from].device != (struct cuda_device *)staging)
@@ -173,8 +172,7 @@ static int nccl_deliver(struct transport *transport, const struct transport_deli
 {
     int result;
     while ((result = try_to_add(transport, delivery, error)) == NCCL_BATCH_FULL)
-        if (nccl_flush(transport, error) != 0)
-            return -1;
+        nccl_flush(transport, error);
     return result;
 }
 
