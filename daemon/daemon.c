@@ -23,9 +23,6 @@
 #include "transport/transport.h"
 
 enum { HEADER_CACHE_BYTES = 256 << 20, DRAIN_POLL_MS = 10 };
-#define N_HELPERS                                                                                                           \
-    "8" /* they wait for disks and servers: with libuv's four, a few slow checkpoints would hold up all others */
-
 struct config_list {
     struct config_list *next;
     const struct config *config;
@@ -287,7 +284,6 @@ int daemon_start(struct daemon *daemon, const char *config_path, const struct co
     keep_config(daemon, config);
     signal(SIGPIPE, SIG_IGN);
     allow_descriptors();
-    setenv("UV_THREADPOOL_SIZE", N_HELPERS, 0);
     prctl(PR_SET_DUMPABLE, 0); /* nobody but root may write to our memory through /proc/PID/mem */
     if (log_open(config->logging.file, (enum log_level)config->logging.level, (enum log_format)config->logging.format,
                  error) != 0)

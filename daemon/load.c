@@ -458,15 +458,22 @@ static int check_region(const struct ticket *ticket, struct error *error)
     return 0;
 }
 
+static bool is_cancelled(void *data)
+{
+    return ((const struct ticket_internal *)data)->cancelled;
+}
+
 static void resolve_ticket(struct loop_work *work)
 {
     struct ticket_internal *internal = (struct ticket_internal *)work;
     const struct load_services *services = internal->table->services;
     struct ticket *ticket = internal->ticket;
     const struct config *config = internal->config;
+    const struct cancel cancel = {is_cancelled, internal};
     struct source_options options = {.trusted_roots = config->disk.trusted_roots,
                                      .n_trusted_roots = config->disk.n_trusted_roots,
-                                     .stores = services->stores};
+                                     .stores = services->stores,
+                                     .cancel = &cancel};
     uint64_t start = clock_now_ns();
     internal->failed =
         load_spec_build(&ticket->request, &config->engine.strategy, &ticket->arena, &ticket->spec, &internal->error) != 0 ||

@@ -31,9 +31,9 @@ struct ticket_internal {
     void *data;
     const struct config *config; /* as it was at submit */
     struct load_target target;   /* host memory until the request was looked at */
-    bool cancelled;
-    size_t n_to_evict;  /* see replica_free_descriptors() */
-    struct error error; /* of the helper's stage */
+    _Atomic bool cancelled;      /* read by its helper, too */
+    size_t n_to_evict;           /* see replica_free_descriptors() */
+    struct error error;          /* of the helper's stage */
     bool failed;
     struct artifact *artifact; /* own reference between resolve and mapping */
     struct mapping *mapping;   /* owned until a load or the end takes it */

@@ -368,9 +368,10 @@ struct table_question {
     const char *identity;
 };
 
-static int find_or_build_table(void *data, void **found, struct error *error)
+static int find_or_build_table(void *data, const struct cancel *cancel, void **found, struct error *error)
 {
     const struct table_question *question = data;
+    (void)cancel; /* the source has it */
     struct resolver *resolver = question->resolver;
     struct error *outer = resolver->error;
     const struct artifact_table *table = header_cache_find_table(resolver->cache, question->identity, DIGEST_HEX_CHARS);
@@ -395,7 +396,8 @@ static const struct artifact_table *get_table(struct resolver *resolver, const c
     void *table = NULL;
     if (!resolver->cache || resolver->fresh)
         return build_table(resolver, identity);
-    resolving_share(header_cache_resolving(resolver->cache), identity, &ops, &question, &table, resolver->error);
+    resolving_share(header_cache_resolving(resolver->cache), identity, &ops, &question, resolver->source->cancel, &table,
+                    resolver->error);
     return table;
 }
 
@@ -443,11 +445,26 @@ struct question {
     bool fresh;
 };
 
-static int answer(void *data, void **found, struct error *error)
+/* From here on the source is shared, and whoever asked may be gone. */
+static struct artifact *let_go(struct artifact *artifact, struct error *error)
+{
+    artifact->source->cancel = NULL;
+    if (artifact->manifest_problem.code != ERROR_CANCELLED)
+        return artifact;
+    *error = artifact->manifest_problem;
+    artifact_unref(artifact);
+    return NULL;
+}
+
+static int answer(void *data, const struct cancel *cancel, void **found, struct error *error)
 {
     const struct question *question = data;
+    struct source_options options = *question->options;
+    options.cancel = cancel;
     struct resolver resolver = {.cache = question->cache, .fresh = question->fresh, .error = error};
-    struct artifact *artifact = resolve(&resolver, question->reference, question->options);
+    struct artifact *artifact = resolve(&resolver, question->reference, &options);
+    if (artifact)
+        artifact = let_go(artifact, error);
     source_unref(resolver.source);
     source_unref(resolver.index_source);
     manifest_unref(resolver.manifest);
@@ -470,8 +487,9 @@ int artifact_resolve(const char *reference, const struct source_options *options
     struct question question = {reference, options, cache, fresh};
     void *found = NULL;
     bool shares = cache && !fresh && source_is_remote(reference);
-    int failed = shares ? resolving_share(header_cache_resolving(cache), reference, &ops, &question, &found, error)
-                        : answer(&question, &found, error);
+    int failed =
+        shares ? resolving_share(header_cache_resolving(cache), reference, &ops, &question, options->cancel, &found, error)
+               : answer(&question, options->cancel, &found, error);
     *artifact = found;
     return failed;
 }

@@ -6,13 +6,17 @@
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "base/memory.h"
+
+enum { LOOK_NS = 50000000 }; /* between two looks at a waiting client's cancel */
 
 struct entry {
     struct entry *next;
     const char *key;
-    size_t n_waiting;
+    const struct cancel *cancel; /* of the thread that resolves */
+    size_t n_waiting;            /* written under the lock; atomic */
     bool is_done;
     void *found; /* NULL = the error */
     struct error error;
@@ -52,17 +56,39 @@ static int take_answer(const struct entry *entry, const struct resolving_ops *op
     return *found ? 0 : -1;
 }
 
-/* Under the lock, which is given up meanwhile. */
-static int wait_for(struct resolving *resolving, struct entry *entry, const struct resolving_ops *ops, void **found,
-                    struct error *error)
+static void wait_a_while(struct resolving *resolving)
 {
-    entry->n_waiting++;
-    while (!entry->is_done)
-        pthread_cond_wait(&resolving->changed, &resolving->lock);
-    int result = take_answer(entry, ops, found, error);
-    if (--entry->n_waiting == 0)
+    struct timespec until;
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_nsec += LOOK_NS;
+    until.tv_sec += until.tv_nsec / 1000000000;
+    until.tv_nsec %= 1000000000;
+    pthread_cond_timedwait(&resolving->changed, &resolving->lock, &until);
+}
+
+static int fail_cancelled(struct error *error)
+{
+    return fail(error, ERROR_CANCELLED, "CANCELLED", "cancelled while the artifact was resolved");
+}
+
+/* Under the lock, which is given up meanwhile. */
+static int wait_for(struct resolving *resolving, struct entry *entry, const struct resolving_ops *ops,
+                    const struct cancel *cancel, void **found, struct error *error)
+{
+    __atomic_add_fetch(&entry->n_waiting, 1, __ATOMIC_RELAXED);
+    while (!entry->is_done && !cancel_is_set(cancel))
+        wait_a_while(resolving);
+    int result = entry->is_done ? take_answer(entry, ops, found, error) : fail_cancelled(error);
+    if (__atomic_sub_fetch(&entry->n_waiting, 1, __ATOMIC_RELAXED) == 0)
         pthread_cond_broadcast(&resolving->changed);
     return result;
+}
+
+/* Asked beside the lock by the thread that resolves. */
+static bool is_unwanted(void *data)
+{
+    const struct entry *entry = data;
+    return __atomic_load_n(&entry->n_waiting, __ATOMIC_RELAXED) == 0 && cancel_is_set(entry->cancel);
 }
 
 static void remove_entry(struct resolving *resolving, const struct entry *entry)
@@ -74,13 +100,14 @@ static void remove_entry(struct resolving *resolving, const struct entry *entry)
 }
 
 /* Under the lock, which is given up meanwhile. */
-static int lead(struct resolving *resolving, const char *key, const struct resolving_ops *ops, void *data, void **found,
-                struct error *error)
+static int lead(struct resolving *resolving, const char *key, const struct resolving_ops *ops, void *data,
+                const struct cancel *cancel, void **found, struct error *error)
 {
-    struct entry entry = {.next = resolving->entries, .key = key};
+    struct entry entry = {.next = resolving->entries, .key = key, .cancel = cancel};
+    const struct cancel unwanted = {is_unwanted, &entry};
     resolving->entries = &entry;
     pthread_mutex_unlock(&resolving->lock);
-    int failed = ops->resolve(data, &entry.found, &entry.error);
+    int failed = ops->resolve(data, &unwanted, &entry.found, &entry.error);
     pthread_mutex_lock(&resolving->lock);
     remove_entry(resolving, &entry);
     entry.is_done = true;
@@ -93,14 +120,25 @@ static int lead(struct resolving *resolving, const char *key, const struct resol
     return failed;
 }
 
-int resolving_share(struct resolving *resolving, const char *key, const struct resolving_ops *ops, void *data, void **found,
-                    struct error *error)
+static int share(struct resolving *resolving, const char *key, const struct resolving_ops *ops, void *data,
+                 const struct cancel *cancel, void **found, struct error *error)
 {
     pthread_mutex_lock(&resolving->lock);
     struct entry *entry = resolving->entries;
     while (entry && strcmp(entry->key, key) != 0)
         entry = entry->next;
-    int result = entry ? wait_for(resolving, entry, ops, found, error) : lead(resolving, key, ops, data, found, error);
+    int result = entry ? wait_for(resolving, entry, ops, cancel, found, error)
+                       : lead(resolving, key, ops, data, cancel, found, error);
     pthread_mutex_unlock(&resolving->lock);
+    return result;
+}
+
+int resolving_share(struct resolving *resolving, const char *key, const struct resolving_ops *ops, void *data,
+                    const struct cancel *cancel, void **found, struct error *error)
+{
+    int result;
+    do /* again when we came as the last other client's cancel took effect */
+        result = share(resolving, key, ops, data, cancel, found, error);
+    while (result < 0 && error->code == ERROR_CANCELLED && cancel && !cancel_is_set(cancel));
     return result;
 }

@@ -1,8 +1,10 @@
 /* Resolves under way, by key: whoever asks for what somebody else is asking already waits for that answer and shares it, the
- * error as well. Eight ranks that start together so ask a store what one would. Any thread; blocks. */
+ * error as well. Eight ranks that start together so ask a store what one would. Who is cancelled leaves the others to it; it
+ * ends when nobody is left. Any thread; blocks. */
 #ifndef RESOLVE_RESOLVING_H
 #define RESOLVE_RESOLVING_H
 
+#include "base/cancel.h"
 #include "base/error.h"
 
 struct resolving;
@@ -11,12 +13,13 @@ struct resolving *resolving_create(void);
 void resolving_destroy(struct resolving *resolving); /* accepts NULL; nobody may be in resolving_share() */
 
 struct resolving_ops {
-    int (*resolve)(void *data, void **found, struct error *error);
+    int (*resolve)(void *data, const struct cancel *cancel, void **found, struct error *error);
     void (*ref)(void *found);
 };
 
-/* 0 with a reference to what ops->resolve(data, ...) found, on this thread or on another's for the same key. */
-int resolving_share(struct resolving *resolving, const char *key, const struct resolving_ops *ops, void *data, void **found,
-                    struct error *error);
+/* 0 with a reference to what ops->resolve(data, ...) found, on this thread or on another's for the same key. `cancel` is
+ * the caller's and may be NULL. */
+int resolving_share(struct resolving *resolving, const char *key, const struct resolving_ops *ops, void *data,
+                    const struct cancel *cancel, void **found, struct error *error);
 
 #endif

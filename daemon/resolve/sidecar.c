@@ -110,6 +110,7 @@ struct sidecars *sidecars_open(const char *reference, const struct source_option
     struct sidecar_search search = {.found = sidecars, .cancel = cancel, .error = error};
     struct source_options with_sidecars = *options;
     with_sidecars.for_sidecars = true;
+    with_sidecars.cancel = cancel;
     int failed = source_open(reference, &with_sidecars, &sidecars->source, error);
     if (!failed)
         failed = n_names ? add_named(&search, names, n_names) : add_all(&search);

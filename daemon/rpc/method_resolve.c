@@ -13,10 +13,21 @@ struct resolve {
     const Tensorcast__Daemon__V1__ResolveRequest *request;
     struct daemon *daemon;
     const struct config *config;
-    size_t n_to_evict;      /* see replica_free_descriptors() */
+    size_t n_to_evict; /* see replica_free_descriptors() */
+    _Atomic bool cancelled;
     struct rpc_out *answer; /* NULL = it failed */
     struct error error;
 };
+
+static bool is_cancelled(void *data)
+{
+    return ((struct resolve *)data)->cancelled;
+}
+
+static void on_cancel(void *data)
+{
+    ((struct resolve *)data)->cancelled = true;
+}
 
 static struct rpc_out *pack(const struct artifact *artifact, const Tensorcast__Daemon__V1__ResolveRequest *request)
 {
@@ -38,9 +49,11 @@ static struct rpc_out *pack(const struct artifact *artifact, const Tensorcast__D
 static void resolve_artifact(struct loop_work *work)
 {
     struct resolve *resolve = (struct resolve *)work;
+    const struct cancel cancel = {is_cancelled, resolve};
     struct source_options options = {.trusted_roots = resolve->config->disk.trusted_roots,
                                      .n_trusted_roots = resolve->config->disk.n_trusted_roots,
-                                     .stores = resolve->daemon->services.stores};
+                                     .stores = resolve->daemon->services.stores,
+                                     .cancel = &cancel};
     struct artifact *artifact;
     if (artifact_resolve(resolve->request->artifact, &options, resolve->daemon->services.headers, resolve->request->fresh,
                          &artifact, &resolve->error) != 0)
@@ -73,5 +86,6 @@ void method_resolve(struct rpc_call *call, const ProtobufCMessage *request, void
     resolve->request = (const Tensorcast__Daemon__V1__ResolveRequest *)request;
     resolve->daemon = daemon;
     resolve->config = daemon->config;
+    rpc_call_on_cancel(call, on_cancel, resolve);
     loop_submit(daemon->loop, &resolve->work);
 }

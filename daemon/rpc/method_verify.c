@@ -45,11 +45,12 @@ static void on_cancel(void *data)
     ((struct verify *)data)->cancelled = true;
 }
 
-static int resolve(struct verify *verify)
+static int resolve(struct verify *verify, const struct cancel *cancel)
 {
     const struct source_options options = {.trusted_roots = verify->config->disk.trusted_roots,
                                            .n_trusted_roots = verify->config->disk.n_trusted_roots,
-                                           .stores = verify->stores};
+                                           .stores = verify->stores,
+                                           .cancel = cancel};
     if (artifact_resolve(verify->request->artifact, &options, verify->headers, true, &verify->artifact, &verify->error))
         return -1;
     if (!verify->artifact->manifest_problem.code || verify->request->make_manifest)
@@ -62,7 +63,7 @@ static void verify_artifact(struct loop_work *work)
 {
     struct verify *verify = (struct verify *)work;
     const struct cancel cancel = {is_cancelled, verify};
-    if (resolve(verify))
+    if (resolve(verify, &cancel))
         return;
     const struct scrub_options options = {verify->artifact, verify->request->make_manifest, &verify->read_bytes, &cancel};
     __atomic_store_n(&verify->total_bytes, scrub_total_bytes(&options), __ATOMIC_RELAXED);

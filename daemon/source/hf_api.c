@@ -87,7 +87,7 @@ static int fetch(struct source_hf *hf, const char *url, struct http_reply *reply
                                    .url = url,
                                    .max_reply_bytes = MAX_DOCUMENT_BYTES,
                                    .follow_redirects = true,
-                                   .cancel = stores_options(hf->objects.stores)->cancel};
+                                   .cancel = &hf->objects.cancel};
     return http_fetch(stores_http(hf->objects.stores), &call, reply, error);
 }
 

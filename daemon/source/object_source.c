@@ -26,6 +26,12 @@ static void fill_caps(struct object_source *source, const char *type)
     memcpy(source->base.caps.filesystem_type, type, strnlen(type, sizeof source->base.caps.filesystem_type - 1));
 }
 
+static bool is_cancelled(void *data)
+{
+    const struct object_source *source = data;
+    return cancel_is_set(source->base.cancel) || cancel_is_set(stores_options(source->stores)->cancel);
+}
+
 int object_source_init(struct object_source *source, const struct object_ops *ops, const struct source_options *options,
                        const char *type, const char *origin, struct error *error)
 {
@@ -35,6 +41,7 @@ int object_source_init(struct object_source *source, const struct object_ops *op
         return -1;
     source->objects_by = ops;
     source->stores = options->stores;
+    source->cancel = (struct cancel){is_cancelled, source};
     source->origin = origin ? memory_copy_text(origin) : NULL;
     pthread_mutex_init(&source->lock, NULL);
     fill_caps(source, type);
@@ -342,7 +349,7 @@ static int read_range(struct object_file *file, const struct source_read *how, s
         .n_iov = range->n_iov,
         .object_bytes = file->object->size_bytes,
         .fresh_connection = how->fresh_connection,
-        .cancel = how->cancel ? how->cancel : stores_options(file->source->stores)->cancel,
+        .cancel = how->cancel ? how->cancel : &file->source->cancel,
         .checksum = range->checksum,
         .checksum_value = &range->checksum_value,
     };

@@ -70,6 +70,7 @@ struct object_source {
     struct source base;
     const struct object_ops *objects_by;
     struct stores *stores;
+    struct cancel cancel; /* base.cancel or that of all stores: for requests that have none of their own */
     char *origin;         /* "https://host:port": whose statistics are ours; NULL = all */
     pthread_mutex_t lock; /* of the table while it is made */
     bool listed;

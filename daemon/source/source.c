@@ -82,6 +82,7 @@ int source_open(const char *reference, const struct source_options *options, str
     char *whole = without_trailing_slashes(reference, (size_t)(colon + 1 - reference));
     opened->ops = ops;
     opened->references = 1;
+    opened->cancel = options->cancel;
     opened->reference = source_shown(whole);
     int failed = ops->open(opened, whole + (colon + 1 - reference), options, error);
     free(whole);

@@ -70,9 +70,10 @@ struct source_read {
 struct source_options {
     const char *const *trusted_roots; /* canonical absolute directories */
     size_t n_trusted_roots;
-    bool allow_relative;   /* standalone command line only: no roots are enforced then */
-    struct stores *stores; /* NULL = no object stores */
-    bool for_sidecars;     /* a local copy of the tensors alone does not do */
+    bool allow_relative;         /* standalone command line only: no roots are enforced then */
+    struct stores *stores;       /* NULL = no object stores */
+    const struct cancel *cancel; /* source.cancel; may be NULL */
+    bool for_sidecars;           /* a local copy of the tensors alone does not do */
 };
 
 /* Opens every file that `wanted` names (see resolve/artifact.c, which decides); file handles stay open until the last
@@ -114,7 +115,8 @@ struct source {
     void **handles;
     size_t n_files;
     struct source_caps caps;
-    int references; /* atomic */
+    const struct cancel *cancel; /* of whoever opens it and its files; taken away before it is shared */
+    int references;              /* atomic */
 };
 
 /* Finds the backend by scheme and opens the reference, without any file yet. */

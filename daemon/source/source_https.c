@@ -263,7 +263,7 @@ static int ask(const struct source_https *https, const char *url, const struct w
                                    .max_reply_bytes = OBJECT_HEAD_BYTES,
                                    .accept_any_status = true,
                                    .follow_redirects = true,
-                                   .cancel = stores_options(https->objects.stores)->cancel};
+                                   .cancel = &https->objects.cancel};
     struct error why; /* says something of an accepted 304, too */
     if (http_fetch(stores_http(https->objects.stores), &call, reply, &why) == 0)
         return 0;

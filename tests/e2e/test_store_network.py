@@ -224,3 +224,12 @@ def test_a_daemon_stops_although_a_server_is_silent(silent, store_daemon, comman
     connected()
     assert daemon.stop(20) == 0, daemon.log()
     assert waiting.wait(20) == 1
+
+
+def test_clients_that_gave_up_on_a_silent_server_are_in_nobody_s_way(silent, fake, store_daemon):
+    url, _ = silent
+    placed, daemon = one(fake, "http"), store_daemon()
+    waiting = [daemon.cli.spawn(command, url + path, *COMMANDS[command], "--timeout", "1s")
+               for path in ("", "/other") for command in ("inspect", "load", "explain", "verify", "fetch") for _ in range(4)]
+    assert [client.wait(60) for client in waiting] == [1] * len(waiting)
+    assert placed.is_delivered(load(daemon, placed, "--timeout", "20s"))

@@ -19,7 +19,7 @@ enum { N_CLIENTS = 8 };
 static struct {
     struct resolving *resolving;
     int n_begun, n_asked; /* atomic: clients, and resolves */
-    bool fails, waits;
+    bool fails, waits, silent;
 } scene;
 
 struct client {
@@ -28,6 +28,8 @@ struct client {
     struct artifact *artifact;
     struct error error;
     int result;
+    struct cancel cancel;
+    bool is_gone; /* atomic */
 };
 
 static void sleep_ms(long ms)
@@ -43,10 +45,15 @@ static void wait_for_all(void)
     sleep_ms(200);
 }
 
-static int resolve(void *data, void **found, struct error *error)
+static int resolve(void *data, const struct cancel *cancel, void **found, struct error *error)
 {
     (void)data;
     __atomic_add_fetch(&scene.n_asked, 1, __ATOMIC_RELAXED);
+    if (scene.silent) {
+        while (!cancel_is_set(cancel))
+            sleep_ms(1);
+        return (fail)(error, ERROR_CANCELLED, "CANCELLED", "cancelled");
+    }
     if (scene.waits)
         wait_for_all();
     if (scene.fails)
@@ -69,17 +76,28 @@ static void *ask(void *data)
     struct client *client = data;
     __atomic_add_fetch(&scene.n_begun, 1, __ATOMIC_RELAXED);
     void *found = NULL;
-    client->result = resolving_share(scene.resolving, client->reference, &ops, NULL, &found, &client->error);
+    client->result =
+        resolving_share(scene.resolving, client->reference, &ops, NULL, &client->cancel, &found, &client->error);
     client->artifact = found;
     return NULL;
 }
 
-static void ask_together(struct client clients[N_CLIENTS], const char *const *references, size_t n_references)
+static bool is_gone(void *data)
+{
+    return __atomic_load_n(&((struct client *)data)->is_gone, __ATOMIC_RELAXED);
+}
+
+static void begin_all(struct client clients[N_CLIENTS], const char *const *references, size_t n_references)
 {
     for (size_t i = 0; i < N_CLIENTS; i++) {
-        clients[i] = (struct client){.reference = references[i % n_references]};
+        clients[i] = (struct client){.reference = references[i % n_references], .cancel = {is_gone, &clients[i]}};
         assert_int_equal(pthread_create(&clients[i].thread, NULL, ask, &clients[i]), 0);
     }
+}
+
+static void ask_together(struct client clients[N_CLIENTS], const char *const *references, size_t n_references)
+{
+    begin_all(clients, references, n_references);
     for (size_t i = 0; i < N_CLIENTS; i++)
         pthread_join(clients[i].thread, NULL);
 }
@@ -146,10 +164,29 @@ static void an_answer_that_is_complete_is_not_given_again(void **state)
     struct error error;
     (void)state;
     for (int i = 1; i <= 3; i++) {
-        assert_int_equal(resolving_share(scene.resolving, "gs://b/m", &ops, NULL, &artifact, &error), 0);
+        assert_int_equal(resolving_share(scene.resolving, "gs://b/m", &ops, NULL, NULL, &artifact, &error), 0);
         assert_int_equal(scene.n_asked, i);
         free(artifact);
     }
+}
+
+static void it_ends_when_nobody_is_left_who_wants_it(void **state)
+{
+    struct client clients[N_CLIENTS];
+    (void)state;
+    scene.silent = true;
+    begin_all(clients, (const char *const[]){"gs://b/m"}, 1);
+    wait_for_all();
+    for (size_t i = 0; i < N_CLIENTS; i++) {
+        __atomic_store_n(&clients[i].is_gone, true, __ATOMIC_RELAXED);
+        sleep_ms(i + 2 < N_CLIENTS ? 0 : 100); /* one is left for a while */
+    }
+    for (size_t i = 0; i < N_CLIENTS; i++) {
+        pthread_join(clients[i].thread, NULL);
+        assert_int_equal(clients[i].result, -1);
+        assert_int_equal(clients[i].error.code, ERROR_CANCELLED);
+    }
+    assert_int_equal(scene.n_asked, 1);
 }
 
 int main(void)
@@ -158,6 +195,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(clients_that_ask_together_share_one_answer, begin, end),
         cmocka_unit_test_setup_teardown(they_share_a_failure_as_well, begin, end),
         cmocka_unit_test_setup_teardown(other_references_are_asked_for_at_the_same_time, begin, end),
+        cmocka_unit_test_setup_teardown(it_ends_when_nobody_is_left_who_wants_it, begin, end),
         cmocka_unit_test_setup_teardown(an_answer_that_is_complete_is_not_given_again, begin, end),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
