@@ -142,6 +142,10 @@ $(B)/tests/bench/remote_bench: $(B)/obj/tests/bench/remote_bench.o $(B)/libsuppo
 	@mkdir -p $(@D)
 	$(CC) $(LDFLAGS) -o $@ $^ $(LIBS) -ldl
 
+$(B)/bench/native: tests/bench/native.c
+	@mkdir -p $(@D)
+	gcc -O3 -march=native -std=gnu17 -Wall -Wextra -Werror -o $@ $< -lpthread
+
 # BENCH="--stores", "--groups" or "--vllm", with options of theirs behind, measures only these; the first and last are not in it else
 bench: all
 	bash tests/bench/run.sh $(B) $(BENCH)

@@ -14,7 +14,7 @@ fi
 python=$(bash setup/setup.sh bench)
 mkdir -p "$build/bench"
 flags=(-O3 -march=native -std=gnu17 -Wall -Wextra -Werror)
-gcc "${flags[@]}" -o "$build/bench/native" tests/bench/native.c -lpthread
+make B="$build" "$build/bench/native" >/dev/null
 gcc "${flags[@]}" -shared -fPIC -o "$build/bench/libtouch.so" tests/bench/native.c -lpthread
 gcc "${flags[@]}" -Iclient -o "$build/bench/worker" tests/bench/worker.c -L"$build/bench" -L"$build" -ltouch -ltensorcast \
   -Wl,-rpath,'$ORIGIN:$ORIGIN/..'

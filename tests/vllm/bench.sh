@@ -11,9 +11,7 @@ build=build
 case ${1:-} in '' | --*) ;; *) build=$1 && shift ;; esac
 bash setup/setup.sh bench >/dev/null
 python=$(bash tests/vllm/setup.sh)
-make -j"$(nproc)" B="$build" all >/dev/null
-mkdir -p "$build/bench"
-gcc -O3 -march=native -std=gnu17 -Wall -Wextra -Werror -o "$build/bench/native" tests/bench/native.c -lpthread
+make -j"$(nproc)" B="$build" all "$build/bench/native" >/dev/null
 copy=$(mktemp -d)
 trap 'rm -rf "$copy"' EXIT
 cp -r client/python client/vllm "$copy/"
