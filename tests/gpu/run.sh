@@ -10,10 +10,11 @@ build=$(realpath "${1:-build}") python=${PYTHON:-python3}
 logs=${OUT:-$build/gpu-logs}
 mkdir -p "$logs" "$build/tests/gpu"
 scene=$(mktemp -d "${SCENE_PARENT:-/dev/shm}/tc-gpu-XXXXXX") || exit 1
+tools=$(mktemp -d "$build/tests/gpu/tools-XXXXXX") || exit 1 # its own, and not in /dev/shm, which may be mounted noexec
 failed=0 daemon='' passed=passed
 
 row() { printf '%-4s %-9s %s\n' "$1" "${2/passed/$passed}" "$3"; [ "$2" != FAILED ] || failed=1; }
-cleanup() { [ -z "$daemon" ] || { kill "$daemon" && wait "$daemon"; } 2>/dev/null; rm -rf "$scene"; }
+cleanup() { [ -z "$daemon" ] || { kill "$daemon" && wait "$daemon"; } 2>/dev/null; rm -rf "$scene" "$tools"; }
 trap cleanup EXIT
 
 skip_all() { for t in T1 T2 T3 T4 T5 T6 T7 T8 T9 T10; do row $t skipped "$1"; done; exit 0; }
@@ -23,10 +24,10 @@ read -r include cudart _ < <(bash daemon/plugins/cuda/find_cuda.sh -v 2>"$logs/f
 [ -n "${cudart:-}" ] || skip_all "$(cat "$logs/find_cuda")"
 [ -e "$build/plugins/tensorcast-cuda.so" ] || skip_all "the plugin is not built: run make"
 export LD_LIBRARY_PATH="${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}$(dirname "$cudart")"
-copies=$build/tests/gpu/copies
+copies=$tools/copies
 gcc -O2 -std=c17 -D_GNU_SOURCE -isystem "$include" -o "$copies" tests/gpu/copies.c "$cudart" 2>"$logs/compile" ||
   skip_all "tests/gpu/copies.c does not compile, see $logs/compile"
-region=$build/tests/gpu/region
+region=$tools/region
 gcc -O2 -std=c17 -D_GNU_SOURCE -isystem "$include" -Iclient -o "$region" tests/gpu/region.c -L"$build" -ltensorcast \
   -Wl,-rpath,"$build" "$cudart" -ldl 2>"$logs/compile" || skip_all "tests/gpu/region.c does not compile, see $logs/compile"
 if ! probe=$(timeout 120 "$copies" probe 2>"$logs/probe"); then skip_all "no GPU: $(tail -n 1 "$logs/probe")"; fi
@@ -138,7 +139,7 @@ if timeout 300 "$copies" rates "${RATES_MIB:-1024}" >"$logs/T5" 2>&1; then
 else row T5 FAILED "see $logs/T5"; fi
 
 # --- T6, T7: groups ---
-nccl=$build/tests/gpu/nccl
+nccl=$tools/nccl
 if gcc -O2 -std=c17 -D_GNU_SOURCE -isystem "$include" -Idaemon -o "$nccl" tests/gpu/nccl.c "$build/libengine.a" "$cudart" -lpthread \
   -ldl -lm 2>"$logs/T6"; then
   for test in "T6 1" "T7 all"; do
