@@ -15,6 +15,7 @@ import json
 import os
 import random
 import re
+import signal
 import statistics
 import subprocess
 import sys
@@ -130,13 +131,17 @@ def times_of(log, size):
 def engine(model, load_format, environment, size):
     """(Times, what each rank of tensorcast needed, read and shared)"""
     job = {"folder": str(model), "size": size, "load_format": load_format, "options": {}}
-    done = subprocess.run([sys.executable, HERE / "real/engine.py", json.dumps(job)], text=True, capture_output=True,
-                          timeout=1200, env=environment)
-    log = done.stdout + done.stderr
+    process = subprocess.Popen([sys.executable, HERE / "real/engine.py", json.dumps(job)], text=True, stdout=subprocess.PIPE,
+                               stderr=subprocess.PIPE, env=environment, start_new_session=True)
+    try:
+        log = "".join(process.communicate(timeout=1200))
+    finally:  # its workers, too, whatever ends this
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
     times = times_of(log, size)
-    if done.returncode or not times:
+    if process.returncode or not times:
         causes = [line for line in log.splitlines() if "Error" in line]
-        raise RuntimeError(f"{load_format}: exit {done.returncode}\n{log[-3000:]}\nfirst of all:\n" + "\n".join(causes[:5]))
+        raise RuntimeError(f"{load_format}: exit {process.returncode}\n{log[-3000:]}\nfirst of all:\n" + "\n".join(causes[:5]))
     for line in SAID.findall(log):
         print("   ", line)
     return times, [tuple(map(float, numbers)) for numbers in RANK.findall(log)]
