@@ -274,6 +274,8 @@ enum check verify_by_manifest(struct verify_file *file)
         return CHECK_FAILED;
     if (has_others && compare_blocks(file) == CHECK_FAILED)
         return CHECK_FAILED;
-    file->reason = "tensors that are loaded in part share their blocks of the manifest with what was not loaded";
+    file->reason = file->manifest->blocks
+                       ? "tensors that are loaded in part share their blocks of the manifest with what was not loaded"
+                       : "the manifest has no checksums of its blocks, or of tensors that are loaded in part";
     return CHECK_DONE;
 }

@@ -89,13 +89,13 @@ void object_source_fini(struct object_source *source)
 
 /* --- references --- */
 
-int object_source_split(const char *path, char **bucket, char **key, struct error *error)
+int object_source_split(const char *scheme, const char *path, char **bucket, char **key, struct error *error)
 {
     char text[TEXT_NAME_CHARS];
     size_t bucket_length = strncmp(path, "//", 2) == 0 ? strcspn(path + 2, "/") : 0;
     if (!bucket_length)
-        return fail(error, ERROR_INVALID_ARGUMENT, "BAD_REFERENCE", "%s: a bucket follows two slashes: //bucket/model",
-                    text_escape(path, strlen(path), text));
+        return fail(error, ERROR_INVALID_ARGUMENT, "BAD_REFERENCE", "%s:%s: a bucket follows two slashes: %s://bucket/model",
+                    scheme, text_escape(path, strlen(path), text), scheme);
     const char *rest = path + 2 + bucket_length;
     rest += *rest == '/'; /* one slash parts bucket and key; a second one would belong to the key */
     size_t length = strlen(rest);

@@ -250,7 +250,7 @@ static void set_prefix(struct source_gcs *source)
 static int gcs_open(struct source *base, const char *path, const struct source_options *options, struct error *error)
 {
     struct source_gcs *source = (struct source_gcs *)base;
-    if (object_source_split(path, &source->bucket, &source->key, error) < 0)
+    if (object_source_split(base->ops->name, path, &source->bucket, &source->key, error) < 0)
         return -1;
     if (source->bucket[0] == '.')
         return fail(error, ERROR_INVALID_ARGUMENT, "BAD_REFERENCE", "no bucket has a name that begins with a dot");

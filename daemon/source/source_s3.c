@@ -371,7 +371,7 @@ static void set_prefix(struct source_s3 *source)
 static int s3_open(struct source *base, const char *path, const struct source_options *options, struct error *error)
 {
     struct source_s3 *source = (struct source_s3 *)base;
-    if (object_source_split(path, &source->bucket, &source->key, error) < 0 ||
+    if (object_source_split(base->ops->name, path, &source->bucket, &source->key, error) < 0 ||
         s3_endpoint_check_bucket(source->bucket, error) < 0)
         return -1;
     base->is_single_file = object_source_is_file(source->key);

@@ -78,6 +78,14 @@ def test_a_manifest_beside_the_objects_vouches_for_parts_of_them(alone, bucket, 
     assert (verified["status"], verified["by"]) == ("verified", "manifest crc32c"), done
 
 
+def test_a_manifest_without_checksums_is_no_reason_to_speak_of_blocks(alone, bucket, fake):  # noqa: F811
+    files = [{"name": name, "bytes": len(data)} for name, data in sorted(bucket.items()) if name.endswith(".safetensors")]
+    fake.world.put("gcs", "models/m/model.manifest.json",
+                   json.dumps({"format": "tensorcast-manifest", "version": 1, "files": files}).encode())
+    verified = alone("load", "gs://models/m", "--json", "--tensor", "b").report["verified"]
+    assert verified["status"] == "unverified" and "has no checksums" in verified["reason"], verified
+
+
 def test_a_manifest_is_not_made_of_bytes_that_the_store_denies(alone, bucket, fake):  # noqa: F811
     fake.fault({"flip": 700_000}, {"listener": "gcs", "path": "00001-of-00002.*alt=media", "covers": 700_000}, times=0)
     done = alone("manifest", "gs://models/m", "--out", "-")

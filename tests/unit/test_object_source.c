@@ -330,14 +330,15 @@ static void buckets_and_keys_are_told_apart(void **state)
     char *bucket, *key;
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        assert_int_equal(object_source_split(cases[i].path, &bucket, &key, &error), 0);
+        assert_int_equal(object_source_split("gs", cases[i].path, &bucket, &key, &error), 0);
         assert_string_equal(bucket, cases[i].bucket);
         assert_string_equal(key, cases[i].key);
         free(bucket);
         free(key);
     }
-    assert_int_equal(object_source_split("b/x", &bucket, &key, &error), -1);
-    assert_int_equal(object_source_split("///x", &bucket, &key, &error), -1);
+    assert_int_equal(object_source_split("gs", "b/x", &bucket, &key, &error), -1);
+    assert_int_equal(object_source_split("gs", "///x", &bucket, &key, &error), -1);
+    assert_non_null(strstr(error.message, "gs://bucket/model"));
     assert_true(object_source_is_file("m/x.safetensors"));
     assert_false(object_source_is_file("m/x.safetensors.index.json"));
 }
