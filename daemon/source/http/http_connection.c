@@ -2,11 +2,26 @@
 #include "source/http/http_connection.h"
 
 #include <stdlib.h>
+#include <sys/socket.h>
 
 #include "base/memory.h"
 #include "source/http/http_tls.h"
 
-enum { RECEIVE_BYTES = 1 << 20 /* at once; more saves no CPU */ };
+enum {
+    RECEIVE_BYTES = 1 << 20, /* at once; more saves no CPU */
+    WINDOW_BYTES = 4 << 20   /* to begin with */
+};
+
+/* A new connection may have 64 KiB under way and earns more round trip by round trip: many ranges are nearly over then.
+ * SO_RCVBUF would keep it from ever growing; asking to be woken only at so many bytes makes room for them as well, and the
+ * room stays when the wish is taken back (tcp_set_rcvlowat() in Linux). */
+static int widen(void *data, curl_socket_t socket, curlsocktype purpose)
+{
+    (void)data, (void)purpose;
+    setsockopt(socket, SOL_SOCKET, SO_RCVLOWAT, &(int){WINDOW_BYTES}, sizeof(int));
+    setsockopt(socket, SOL_SOCKET, SO_RCVLOWAT, &(int){1}, sizeof(int));
+    return CURL_SOCKOPT_OK;
+}
 
 struct http_connection *http_connection_open(CURLM *multi, const char *url, const struct http_wire *wire, void *data)
 {
@@ -18,6 +33,7 @@ struct http_connection *http_connection_open(CURLM *multi, const char *url, cons
         http_wire_set(connection->easy, wire);
         http_tls_read_ahead(connection->easy);
         curl_easy_setopt(connection->easy, CURLOPT_CONNECT_ONLY, 1L);
+        curl_easy_setopt(connection->easy, CURLOPT_SOCKOPTFUNCTION, widen);
         curl_easy_setopt(connection->easy, CURLOPT_BUFFERSIZE, (long)RECEIVE_BYTES);
         curl_easy_setopt(connection->easy, CURLOPT_ERRORBUFFER, connection->message);
         curl_easy_setopt(connection->easy, CURLOPT_PRIVATE, data);
