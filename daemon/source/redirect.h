@@ -18,6 +18,7 @@ struct redirect_options {
     const struct http_store *home;     /* for requests to the origin of `from`, and to judge its answers; copied */
     const struct http_header *headers; /* of every range, wherever it leads: If-Match; copied */
     size_t n_headers;
+    const struct cancel *cancel; /* of the questions where it leads; lives as long as the redirect */
 };
 
 struct redirect *redirect_create(const struct redirect_options *options);

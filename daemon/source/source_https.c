@@ -327,7 +327,8 @@ static int https_open_file(struct object_source *source, struct object_file *fil
                                                                .from = file->url,
                                                                .to = file->object->location,
                                                                .headers = pin,
-                                                               .n_headers = file->object->weak ? 0 : 1});
+                                                               .n_headers = file->object->weak ? 0 : 1,
+                                                               .cancel = &source->cancel});
     file->data = web;
     file->store = (struct http_store){range_prepare, range_check, range_judge, web};
     return 0;

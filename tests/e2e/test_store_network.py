@@ -1,5 +1,6 @@
 """Proxies, names, certificates, addresses and servers that say nothing: cases 6 to 8, 20 and 49 of the list of faults of
 object stores."""
+import os
 import signal
 import socket
 
@@ -214,6 +215,16 @@ def test_without_a_daemon_a_silent_server_holds_nobody(silent, bare, command):
     waiting.send_signal(signal.SIGINT)
     out, err = waiting.communicate(timeout=20)  # the first byte has 30 s, and there are several tries
     assert (waiting.returncode, out, err) == (130, "", "")
+
+
+@pytest.mark.parametrize("where", [{"path": "/revision/"}, {"path": "/tree/"}, {"method": "HEAD"}])
+def test_a_hub_that_falls_silent_holds_nobody(fake, bare, where):
+    fake.fault({"delay": 30}, {"listener": "hub", **where}, times=0)
+    alone = Tensorcast("/tmp/tc8-no-daemon-here.sock")
+    late = alone.run("inspect", one(fake, "hf").reference, "--standalone", "--timeout", "1s", timeout=20,
+                     env={**os.environ, "HF_ENDPOINT": fake.url("hub")})
+    assert (late.code, late.status) == (1, "DEADLINE_EXCEEDED"), late
+    assert fake.requests("hub")[-1]["faults"] == ["delay"]
 
 
 @pytest.mark.parametrize("command", ["load", "inspect", "fetch"])
