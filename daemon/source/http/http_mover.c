@@ -16,8 +16,8 @@
 
 enum {
     IDLE_MS = 10000, /* libcurl shortens it by its own timers */
-    GATHER_BYTES = 2 << 20,
-    GATHER_NS = 250000
+    GATHER_BYTES = 4 << 20,
+    GATHER_NS = 500000
 };
 static const uint64_t max_idle_ns = 118000ull * NS_PER_MS; /* as libcurl's own: a balancer may have forgotten it then */
 
