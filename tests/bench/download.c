@@ -1,21 +1,26 @@
-/* The yardstick of a load over HTTP: plain libcurl, 16 MiB ranges over many connections into memory, and nothing else.
+/* The yardsticks of a load over HTTP: plain libcurl, 16 MiB ranges over many connections into memory, and nothing else.
  *
- *   download fresh|touched CONNECTIONS CA_FILE URL BYTES [URL BYTES]...
+ *   download fresh|touched|socket CONNECTIONS CA_FILE URL BYTES [URL BYTES]...
  *
  * One multi handle, one thread, one copy in the write callback, no checksum, no look at the answer but its status. "touched"
- * has its memory before the clock starts. CA_FILE may be "-". Speaks as worker.c does: prints "ready", waits for a line,
+ * has its memory before the clock starts. "socket", too, and does without libcurl: recv() from plain sockets of 127.0.0.1
+ * into place, the least that the bytes cost. CA_FILE may be "-". Speaks as worker.c does: prints "ready", waits for a line,
  * downloads, reads every byte once, prints one JSON object; for "check" the SHA-256 of every object. */
+#include <arpa/inet.h>
 #include <curl/curl.h>
 #include <inttypes.h>
 #include <openssl/evp.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <time.h>
+#include <unistd.h>
 
-enum { MAX_CONNECTIONS = 256, MAX_OBJECTS = 64, RANGE_BYTES = 16 << 20, HUGE_PAGE = 2 << 20 };
+enum { MAX_CONNECTIONS = 256, MAX_OBJECTS = 64, RANGE_BYTES = 16 << 20, HUGE_PAGE = 2 << 20, RECEIVE_BYTES = 1 << 20 };
 uint64_t touch_rows(const unsigned char *at, uint64_t row_bytes, uint64_t n_rows, int64_t stride);
 
 struct object {
@@ -27,6 +32,9 @@ struct object {
 struct transfer {
     CURL *easy;
     unsigned char *to, *end;
+    int socket; /* without libcurl */
+    char head[2048];
+    size_t n_head; /* 0: in the body */
 };
 
 static struct {
@@ -68,11 +76,11 @@ static size_t copy(char *bytes, size_t size, size_t count, void *data)
     return size * count;
 }
 
-static void start_next(struct transfer *transfer)
+/* The URL of the next range, "first-last", or NULL. */
+static const char *next_range(struct transfer *transfer, char range[64])
 {
-    char range[64];
     if (work.next_object == work.n_objects)
-        return;
+        return NULL;
     struct object *object = &work.objects[work.next_object];
     uint64_t offset = work.next_offset, left = object->bytes - offset, count = left < RANGE_BYTES ? left : RANGE_BYTES;
     work.next_offset += count;
@@ -82,12 +90,108 @@ static void start_next(struct transfer *transfer)
     }
     transfer->to = object->at + offset;
     transfer->end = transfer->to + count;
-    snprintf(range, sizeof range, "%" PRIu64 "-%" PRIu64, offset, offset + count - 1);
-    curl_easy_setopt(transfer->easy, CURLOPT_URL, object->url);
+    snprintf(range, 64, "%" PRIu64 "-%" PRIu64, offset, offset + count - 1);
+    return object->url;
+}
+
+static void start_next(struct transfer *transfer)
+{
+    char range[64];
+    const char *url = next_range(transfer, range);
+    if (!url)
+        return;
+    curl_easy_setopt(transfer->easy, CURLOPT_URL, url);
     curl_easy_setopt(transfer->easy, CURLOPT_RANGE, range);
     curl_multi_add_handle(work.multi, transfer->easy);
     work.n_active++;
 }
+
+/* --- "socket" --- */
+
+static void connect_to(struct transfer *transfer, const char *url)
+{
+    struct sockaddr_in to = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    unsigned port;
+    if (sscanf(url, "http://127.0.0.1:%u/", &port) != 1)
+        fail("a bare socket goes to http://127.0.0.1 only");
+    to.sin_port = htons((uint16_t)port);
+    transfer->socket = socket(AF_INET, SOCK_STREAM, 0);
+    if (connect(transfer->socket, (struct sockaddr *)&to, sizeof to))
+        fail("connect");
+}
+
+static int ask(struct transfer *transfer)
+{
+    char range[64];
+    const char *url = next_range(transfer, range);
+    if (!url)
+        return 0;
+    dprintf(transfer->socket, "GET %s HTTP/1.1\r\nHost: 127.0.0.1\r\nRange: bytes=%s\r\n\r\n",
+            strchr(url + strlen("http://"), '/'), range);
+    transfer->n_head = 1;
+    transfer->head[0] = '\n';
+    return 1;
+}
+
+static void take_head(struct transfer *transfer, size_t count)
+{
+    transfer->n_head += count;
+    transfer->head[transfer->n_head] = '\0';
+    char *end = strstr(transfer->head, "\r\n\r\n");
+    if (!end)
+        return;
+    if (strncmp(transfer->head + 1, "HTTP/1.1 206", 12) != 0)
+        fail("not 206");
+    size_t rest = (size_t)(transfer->head + transfer->n_head - (end + 4));
+    memcpy(transfer->to, end + 4, rest);
+    transfer->to += rest;
+    transfer->n_head = 0;
+}
+
+/* 0: nothing more to ask for. */
+static int receive(struct transfer *transfer)
+{
+    for (;;) {
+        size_t left = (size_t)(transfer->end - transfer->to);
+        char *to = transfer->n_head ? transfer->head + transfer->n_head : (char *)transfer->to;
+        size_t room = transfer->n_head ? sizeof transfer->head - 1 - transfer->n_head : left;
+        ssize_t count = recv(transfer->socket, to, room < RECEIVE_BYTES ? room : RECEIVE_BYTES, MSG_DONTWAIT);
+        if (count < 0)
+            return 1;
+        if (count == 0)
+            fail("closed");
+        if (transfer->n_head)
+            take_head(transfer, (size_t)count);
+        else
+            transfer->to += count;
+        if (!transfer->n_head && transfer->to == transfer->end && !ask(transfer))
+            return 0;
+    }
+}
+
+static void download_bare(int n_connections)
+{
+    struct pollfd waits[MAX_CONNECTIONS];
+    for (int i = 0; i < n_connections; i++) {
+        struct transfer *transfer = &work.transfers[i];
+        connect_to(transfer, work.objects[0].url);
+        waits[i] = (struct pollfd){.fd = ask(transfer) ? transfer->socket : -1, .events = POLLIN};
+        work.n_active += waits[i].fd >= 0;
+    }
+    while (work.n_active > 0) {
+        poll(waits, (nfds_t)n_connections, -1);
+        for (int i = 0; i < n_connections; i++) {
+            if (waits[i].revents && !receive(&work.transfers[i])) {
+                waits[i].fd = -1;
+                work.n_active--;
+            }
+        }
+    }
+    for (int i = 0; i < n_connections; i++)
+        close(work.transfers[i].socket);
+}
+
+/* --- libcurl --- */
 
 static void make_transfer(struct transfer *transfer, const char *ca_file)
 {
@@ -177,7 +281,8 @@ int main(int argc, char **argv)
     curl_multi_setopt(work.multi, CURLMOPT_MAXCONNECTS, (long)n_connections);
     for (int i = 0; i < n_connections; i++)
         make_transfer(&work.transfers[i], argv[3]);
-    if (!strcmp(argv[1], "touched"))
+    int is_fresh = strcmp(argv[1], "fresh") == 0;
+    if (!is_fresh)
         allocate(1);
     puts("ready");
     fflush(stdout);
@@ -185,9 +290,12 @@ int main(int argc, char **argv)
         return 1;
 
     double cpu = cpu_seconds();
-    if (strcmp(argv[1], "touched") != 0)
+    if (is_fresh)
         allocate(0);
-    download(n_connections);
+    if (strcmp(argv[1], "socket") == 0)
+        download_bare(n_connections);
+    else
+        download(n_connections);
     double loaded = now(), loaded_cpu = cpu_seconds() - cpu;
     uint64_t sum = touch_rows(work.objects[0].at, work.total_bytes, 1, 0);
     double touched = now();

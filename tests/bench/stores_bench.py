@@ -35,6 +35,7 @@ BEGIN, END = "<!-- measured stores: begin -->", "<!-- measured stores: end -->"
 OURS = [Contender("tensorcast C, pool", "C", pages="advise", pool=True), Contender("tensorcast C, fresh", "C", pages="advise"),
         Contender("tensorcast C, no privileges", "C", pages="never"), Contender("tensorcast --standalone", "standalone", pages="advise")]
 PLAIN = [Contender("plain libcurl, touched memory", "download touched"), Contender("plain libcurl, fresh memory", "download fresh")]
+BARE = [Contender("bare sockets, touched memory", "download socket")]  # plain HTTP only
 WITH_PEERS = [Contender("tensorcast C", "C", pages="advise"), Contender("tensorcast Python", "tensorcast Python", pages="advise"),
               Contender("Run:ai streamer", "Run:ai streamer, store")]
 SECTIONS = ("nginx plain", "nginx tls", "far away", "gs", "s3", "memory")
@@ -78,7 +79,7 @@ def run_nginx(bench, options, scheme):
             ca = str(server.ca) if scheme == "https" else ""
             case = StoreCase(f"nginx {scheme}", options.llama, 1, "hot", url=server.urls[scheme], ca_file=ca,
                              sources=(("http", {"ca_file": ca}),))
-            return take_turns(bench, case, [*PLAIN, *OURS], options, Watched(with_children(server.processes[0].pid)))
+            return take_turns(bench, case, [*PLAIN, *(BARE if scheme == "http" else []), *OURS], options, Watched(with_children(server.processes[0].pid)))
         finally:
             server.stop()
 

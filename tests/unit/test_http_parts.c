@@ -26,7 +26,7 @@ static void a_redacted_url_keeps_names_and_loses_secrets(void **state)
         {"https://u@v@h/p@q?x=@y#frag", "https://h/p@q?x=..."},
         {"user:pw@proxy:3128", "proxy:3128"},
         {"http://h?sig=a=b=c", "http://h?sig=..."},
-        {"http://h/a b\n\xc3\xa4", "http://h/a?b???"},
+        {"http://h/a b\n\xc3\xa4", "http://h/a_b___"},
         {"", ""},
     };
     (void)state;
@@ -73,6 +73,31 @@ static void origins_are_scheme_host_and_port(void **state)
         assert_int_equal(http_url_origin(cases[i][0], origin, &error), 0);
         assert_string_equal(origin, cases[i][1]);
     }
+}
+
+static void a_request_names_the_host_as_typed_and_the_target_as_encoded(void **state)
+{
+    static const struct {
+        const char *url, *host, *target;
+    } cases[] = {
+        {"http://Host/a/../b%2fc?x=%20&y=", "Host", "/a/../b%2fc?x=%20&y="},
+        {"https://h:443/", "h", "/"},
+        {"http://h:443/", "h:443", "/"},
+        {"http://h:80", "h", "/"},
+        {"https://h?q=1#fragment", "h", "/?q=1"},
+        {"http://[::1]:8080/p", "[::1]:8080", "/p"},
+    };
+    char *host, *target;
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        assert_true(http_url_request(cases[i].url, &host, &target));
+        assert_string_equal(host, cases[i].host);
+        assert_string_equal(target, cases[i].target);
+        free(host);
+        free(target);
+    }
+    assert_false(http_url_request("https://user@h/p", &host, &target));
+    assert_false(http_url_request("no url", &host, &target));
 }
 
 static void a_redirect_never_leaves_https_for_http(void **state)
@@ -303,6 +328,7 @@ int main(void)
         cmocka_unit_test(a_redacted_url_fits_whatever_room_there_is),
         cmocka_unit_test(encoding_leaves_only_what_rfc_3986_calls_unreserved),
         cmocka_unit_test(origins_are_scheme_host_and_port),
+        cmocka_unit_test(a_request_names_the_host_as_typed_and_the_target_as_encoded),
         cmocka_unit_test(a_redirect_never_leaves_https_for_http),
         cmocka_unit_test(content_ranges_are_read_strictly),
         cmocka_unit_test(a_head_is_bounded_and_begins_with_its_last_status_line),

@@ -13,7 +13,7 @@
 /* Control characters, spaces and bytes above ASCII have no place in an encoded URL, and none in a log line. */
 static char printable(char c)
 {
-    return c > ' ' && c < 0x7f ? c : '?';
+    return c > ' ' && c < 0x7f ? c : '_';
 }
 
 static const char *skip_user(const char *authority)
