@@ -18,6 +18,7 @@ struct signal_handler {
 struct loop {
     uv_loop_t uv;
     uv_async_t wake;
+    uv_work_t first_work;
     pthread_mutex_t lock;
     struct loop_task *first, **last; /* under lock */
     struct signal_handler signals[MAX_SIGNALS];
@@ -63,6 +64,19 @@ static void on_wake(uv_async_t *wake)
     run_posted(wake->data);
 }
 
+static void do_nothing(uv_work_t *request)
+{
+    (void)request;
+}
+
+/* libuv starts its helpers, all of them, with the first work there is, and aborts when one cannot be started. If the process
+ * has no room for them, that is to be known when it starts and not when somebody loads. */
+static void start_helpers(struct loop *loop)
+{
+    if (uv_queue_work(&loop->uv, &loop->first_work, do_nothing, NULL))
+        abort();
+}
+
 /* Helpers mostly wait: for a store's answers, or for another helper who asks the same. libuv's four would make the ranks of
  * one host wait for each other, and all of them for one slow server. */
 struct loop *loop_create(void)
@@ -74,6 +88,7 @@ struct loop *loop_create(void)
     loop->wake.data = loop;
     loop->last = &loop->first;
     pthread_mutex_init(&loop->lock, NULL);
+    start_helpers(loop);
     return loop;
 }
 
