@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/text.h"
 #include "base/utf8.h"
 
 void json_init(struct json *json, const void *bytes, size_t count, struct arena *arena)
@@ -134,14 +135,6 @@ bool json_next_item(struct json *json)
 
 /* --- strings --- */
 
-static int hex_digit(char c)
-{
-    if (c >= '0' && c <= '9')
-        return c - '0';
-    c |= 0x20;
-    return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
-}
-
 /* The code unit of the four digits at `at`, or -1. */
 static int hex_unit(const char *at, const char *end)
 {
@@ -149,7 +142,7 @@ static int hex_unit(const char *at, const char *end)
     if (end - at < 4)
         return -1;
     for (int i = 0; i < 4; i++) {
-        int digit = hex_digit(at[i]);
+        int digit = text_hex_digit(at[i]);
         if (digit < 0)
             return -1;
         unit = unit << 4 | digit;

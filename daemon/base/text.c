@@ -166,6 +166,14 @@ const char *text_people_bytes(uint64_t bytes, char out[TEXT_SIZE_CHARS])
     return out;
 }
 
+int text_hex_digit(char c)
+{
+    if (c >= '0' && c <= '9')
+        return c - '0';
+    c |= 0x20;
+    return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+}
+
 bool text_is_utf8(const char *text, size_t length)
 {
     while (length) {

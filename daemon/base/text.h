@@ -36,6 +36,9 @@ const char *text_nearest(const char *word, const char *const *candidates, size_t
 
 bool text_is_utf8(const char *text, size_t length); /* as RFC 3629: no surrogates, no overlong forms */
 
+/* The value of a hexadecimal digit in either case, or -1. */
+int text_hex_digit(char c);
+
 /* Shell globs with * ? [a-z] [!a-z] and \x for x itself, over bytes, no special meaning for '/' or a leading '.'. */
 bool text_glob(const char *pattern, const char *name, size_t name_length);
 

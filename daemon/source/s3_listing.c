@@ -46,18 +46,13 @@ static bool parse_size(const char *text, uint64_t *value)
     return *text != '\0';
 }
 
-static int hex_digit(char c)
-{
-    return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
-}
-
 /* In place: "a%2Fb+c" -> "a/b c". False when it is no such encoding or hides a NUL. */
 static bool decode(char *text)
 {
     char *out = text;
     for (; *text; text++) {
         bool escaped = *text == '%';
-        int high = escaped ? hex_digit(text[1]) : 0, low = escaped && high >= 0 ? hex_digit(text[2]) : 0;
+        int high = escaped ? text_hex_digit(text[1]) : 0, low = escaped && high >= 0 ? text_hex_digit(text[2]) : 0;
         if (high < 0 || low < 0 || (escaped && high + low == 0))
             return false;
         *out++ = (char)(escaped ? high << 4 | low : *text == '+' ? ' ' : *text);

@@ -42,20 +42,13 @@ static int fail_reference(const struct source *source, const char *complaint, st
                 text_escape(source->reference, strlen(source->reference), text), complaint);
 }
 
-static int hex_value(char c)
-{
-    static const char digits[] = "0123456789abcdef";
-    const char *at = c ? strchr(digits, c | 0x20) : NULL;
-    return at ? (int)(at - digits) : -1;
-}
-
 /* "#sha256=HEX" */
 static int take_fragment(struct source_https *https, const char *fragment, struct error *error)
 {
     static const char name[] = "#sha256=";
     bool good = strncmp(fragment, name, strlen(name)) == 0 && strlen(fragment) == strlen(name) + SHA256_HEX;
     for (size_t i = 0; good && i < SHA256_HEX; i += 2) {
-        int high = hex_value(fragment[strlen(name) + i]), low = hex_value(fragment[strlen(name) + i + 1]);
+        int high = text_hex_digit(fragment[strlen(name) + i]), low = text_hex_digit(fragment[strlen(name) + i + 1]);
         good = high >= 0 && low >= 0;
         https->digest.value[i / 2] = (unsigned char)(high << 4 | low);
     }

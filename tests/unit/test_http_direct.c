@@ -158,13 +158,18 @@ static void send_byte_by_byte(struct http_script_peer *peer, const struct http_s
     http_script_send_bytes(peer, wanted(request) + 3, BYTES - 3);
 }
 
-static void an_answer_may_come_byte_by_byte(void **state)
+static void assert_one_request_does(play_fn *play)
 {
-    (void)state;
-    http_scene.plays[0] = send_byte_by_byte;
+    http_scene.plays[0] = play;
     http_scene_start(quick());
     assert_true(http_scene_has_read());
     assert_int_equal(http_script_requests(http_scene.script), 1);
+}
+
+static void an_answer_may_come_byte_by_byte(void **state)
+{
+    (void)state;
+    assert_one_request_does(send_byte_by_byte);
 }
 
 static void send_hints_first(struct http_script_peer *peer, const struct http_script_request *request, void *data)
@@ -178,10 +183,7 @@ static void send_hints_first(struct http_script_peer *peer, const struct http_sc
 static void hints_before_the_answer_are_passed_over(void **state)
 {
     (void)state;
-    http_scene.plays[0] = send_hints_first;
-    http_scene_start(quick());
-    assert_true(http_scene_has_read());
-    assert_int_equal(http_script_requests(http_scene.script), 1);
+    assert_one_request_does(send_hints_first);
 }
 
 static const char *framing_lines, *framing_text;

@@ -80,16 +80,21 @@ static void chunks_are_put_together_however_they_come(void **state)
     }
 }
 
+static const char *unwrap_chunks(struct http_framing *framing, const char *text)
+{
+    struct error error;
+    size_t n_used;
+    assert_int_equal(begin(framing, "Transfer-Encoding: chunked\n", &error), 0);
+    return unwrap(framing, text, 1, &n_used);
+}
+
 static void chunks_that_end_early_are_not_over(void **state)
 {
     static const char *const texts[] = {"", "5", "5\r\nhell", "5\r\nhello", "5\r\nhello\r\n", "0\r\n", "0\r\nA: b\r\n"};
     (void)state;
     for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
         struct http_framing framing;
-        struct error error;
-        size_t n_used;
-        assert_int_equal(begin(&framing, "Transfer-Encoding: chunked\n", &error), 0);
-        assert_non_null(unwrap(&framing, texts[i], 3, &n_used));
+        assert_non_null(unwrap_chunks(&framing, texts[i]));
         assert_false(framing.is_over);
     }
 }
@@ -101,10 +106,7 @@ static void malformed_chunks_are_refused(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
         struct http_framing framing;
-        struct error error;
-        size_t n_used;
-        assert_int_equal(begin(&framing, "Transfer-Encoding: chunked\n", &error), 0);
-        if (unwrap(&framing, texts[i], 1, &n_used))
+        if (unwrap_chunks(&framing, texts[i]))
             fail_msg("taken: %s", texts[i]);
     }
 }

@@ -407,9 +407,22 @@ static void a_hostile_glob_ends(void **state)
     assert_false(text_glob("*a*a*a*a*a*a*a*a*a*a*a*a*b", name, sizeof name));
 }
 
+static void hexadecimal_digits_are_those_22_and_no_other_byte(void **state)
+{
+    int n_digits = 0;
+    (void)state;
+    for (int c = -128; c < 128; c++)
+        n_digits += text_hex_digit((char)c) >= 0;
+    assert_int_equal(n_digits, 22);
+    assert_int_equal(text_hex_digit('9'), 9);
+    assert_int_equal(text_hex_digit('a'), 10);
+    assert_int_equal(text_hex_digit('F'), 15);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(hexadecimal_digits_are_those_22_and_no_other_byte),
         cmocka_unit_test(sizes_are_powers_of_1024_in_every_spelling),
         cmocka_unit_test(what_is_no_size_or_too_large_is_refused),
         cmocka_unit_test(durations_need_a_unit_unless_they_are_zero),

@@ -69,13 +69,25 @@ void http_attempt_set_url(struct http_attempt *attempt, const char *url)
     attempt->url = copy;
 }
 
+static struct http_header *find_header(const struct http_attempt *attempt, const char *name)
+{
+    for (size_t i = 0; i < attempt->n_headers; i++)
+        if (strcasecmp(attempt->headers[i].name, name) == 0)
+            return &attempt->headers[i];
+    return NULL;
+}
+
+bool http_attempt_has_header(const struct http_attempt *attempt, const char *name)
+{
+    return find_header(attempt, name) != NULL;
+}
+
 static struct http_header *slot_of(struct http_attempt *attempt, const char *name)
 {
-    for (size_t i = 0; i < attempt->n_headers; i++) {
-        if (strcasecmp(attempt->headers[i].name, name) == 0) {
-            free_header(&attempt->headers[i]);
-            return &attempt->headers[i];
-        }
+    struct http_header *header = find_header(attempt, name);
+    if (header) {
+        free_header(header);
+        return header;
     }
     ARRAY_RESERVE(attempt->headers, attempt->n_headers, attempt->headers_room);
     return &attempt->headers[attempt->n_headers++];

@@ -19,5 +19,6 @@ struct http_attempt { /* zeroed = empty */
 /* is_foreign: to another host than the call's; only headers that say nothing about who asks go there. */
 void http_attempt_begin(struct http_attempt *attempt, const struct http_call *call, const char *url, bool is_foreign);
 void http_attempt_clear(struct http_attempt *attempt);
+bool http_attempt_has_header(const struct http_attempt *attempt, const char *name); /* in any case */
 
 #endif

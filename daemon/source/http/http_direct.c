@@ -17,31 +17,15 @@ enum {
 
 /* --- the request --- */
 
-/* Behind a proxy plain HTTP is said in other words. */
-static bool may_have_proxy(const char *url)
+/* Behind a proxy plain HTTP is said in other words; for https libcurl makes a tunnel, and what is said in it is the same. */
+static bool may_be_proxied(const char *url)
 {
-    static const char *const names[] = {"http_proxy", "all_proxy", "ALL_PROXY"};
-    if (strncasecmp(url, "https:", 6) == 0)
-        return false; /* libcurl makes a tunnel, and what is said in it is the same */
-    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
-        const char *value = getenv(names[i]);
-        if (value && *value)
-            return true;
-    }
-    return false;
-}
-
-static bool has_header(const struct http_attempt *attempt, const char *name)
-{
-    for (size_t i = 0; i < attempt->n_headers; i++)
-        if (strcasecmp(attempt->headers[i].name, name) == 0)
-            return true;
-    return false;
+    return strncasecmp(url, "https:", 6) != 0 && http_wire_proxy(url);
 }
 
 static void add_line(FILE *out, const struct http_attempt *attempt, const char *name, const char *value)
 {
-    if (!has_header(attempt, name))
+    if (!http_attempt_has_header(attempt, name))
         fprintf(out, "%s: %s\r\n", name, value);
 }
 
@@ -69,7 +53,7 @@ bool http_direct_prepare(struct http_exchange *exchange, const struct http_wire 
     const struct http_attempt *attempt = exchange->attempt;
     char *host, *target;
     if (!exchange->has_sink || !exchange->expected->is_range || strcmp(attempt->method, "GET") != 0 ||
-        attempt->body_bytes > 0 || attempt->is_malformed || may_have_proxy(attempt->url) ||
+        attempt->body_bytes > 0 || attempt->is_malformed || may_be_proxied(attempt->url) ||
         !http_url_request(attempt->url, &host, &target))
         return false;
     set_request(exchange, wire, host, target);

@@ -10,7 +10,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 
 #include "base/clock.h"
 #include "base/memory.h"
@@ -166,12 +165,9 @@ static void add_header(struct http_exchange *exchange, const char *name, const c
 static void set_headers(struct http_exchange *exchange)
 {
     const struct http_attempt *attempt = exchange->attempt;
-    bool has_type = false;
-    for (size_t i = 0; i < attempt->n_headers; i++) {
+    for (size_t i = 0; i < attempt->n_headers; i++)
         add_header(exchange, attempt->headers[i].name, attempt->headers[i].value);
-        has_type = has_type || strcasecmp(attempt->headers[i].name, "content-type") == 0;
-    }
-    if (!has_type)
+    if (!http_attempt_has_header(attempt, "Content-Type"))
         exchange->headers = curl_slist_append(exchange->headers, "Content-Type:");
     exchange->headers = curl_slist_append(exchange->headers, "Expect:");
     const struct http_expectation *expected = exchange->expected;

@@ -1,9 +1,7 @@
 /* libcurl's codes as verdicts; see http_failure.h. */
 #include "source/http/http_failure.h"
 
-#include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 
 #include "base/text.h"
 
@@ -47,15 +45,10 @@ static const struct meaning *meaning_of(CURLcode code)
     return &unknown;
 }
 
-/* The variables libcurl reads; before 8.7 it cannot be asked which of them it used. */
 static void proxy_of(const char *url, char text[HTTP_URL_CHARS])
 {
-    static const char *const for_http[] = {"http_proxy", "all_proxy", "ALL_PROXY", NULL};
-    static const char *const for_https[] = {"https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY", NULL};
-    const char *value = NULL;
-    for (const char *const *name = strncasecmp(url, "https:", 6) == 0 ? for_https : for_http; *name && !value; name++)
-        value = getenv(*name);
-    http_redact(value ? value : "(none is set)", text, HTTP_URL_CHARS);
+    const char *proxy = http_wire_proxy(url);
+    http_redact(proxy ? proxy : "(none is set)", text, HTTP_URL_CHARS);
 }
 
 int http_failure_proxy(const char *url, int status, struct error *error)

@@ -4,6 +4,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include "base/text.h"
 #include "source/http/http_head.h"
 
 enum { MAX_SIZE_DIGITS = 15, MAX_LINE_BYTES = 4 << 10, MAX_TRAILER_BYTES = 16 << 10 };
@@ -77,11 +78,6 @@ static size_t take_data(struct http_framing *framing, const char *bytes, size_t 
     return *n_body;
 }
 
-static int digit_of(char c)
-{
-    return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
-}
-
 static void next_part(struct http_framing *framing, int part)
 {
     framing->part = part;
@@ -90,7 +86,7 @@ static void next_part(struct http_framing *framing, int part)
 
 static int take_size(struct http_framing *framing, char c, struct error *error)
 {
-    int digit = digit_of(c);
+    int digit = text_hex_digit(c);
     if (digit < 0) {
         framing->part = HTTP_CHUNK_EXTENSION;
         return framing->n_seen > 0 && strchr("\r\n; \t", c) && c ? 0 : malformed(error, "a chunk has no size");

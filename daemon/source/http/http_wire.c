@@ -1,6 +1,19 @@
 /* Options of connections; see http_wire.h. */
 #include "source/http/http_wire.h"
 
+#include <stdlib.h>
+#include <strings.h>
+
+const char *http_wire_proxy(const char *url)
+{
+    static const char *const for_http[] = {"http_proxy", "all_proxy", "ALL_PROXY", NULL};
+    static const char *const for_https[] = {"https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY", NULL};
+    const char *value = NULL;
+    for (const char *const *name = strncasecmp(url, "https:", 6) == 0 ? for_https : for_http; *name && !value; name++)
+        value = getenv(*name);
+    return value && *value ? value : NULL;
+}
+
 void http_wire_set(CURL *easy, const struct http_wire *wire)
 {
     curl_easy_setopt(easy, CURLOPT_NOSIGNAL, 1L);

@@ -12,6 +12,10 @@ struct http_wire { /* strings are the engine's */
     bool no_proxy;
 };
 
+/* What the variables that libcurl reads name as the proxy for a URL, or NULL; no_proxy may still except its host. Before 8.7
+ * libcurl cannot be asked what it uses. */
+const char *http_wire_proxy(const char *url);
+
 /* Sets all of it on a handle that was reset. */
 void http_wire_set(CURL *easy, const struct http_wire *wire);
 
