@@ -1,4 +1,10 @@
 """load_state_dict and StateDict: modules get what they have, and nothing is loaded before it is needed."""
+import collections
+import copy
+import pickle
+import threading
+from concurrent import futures
+
 import numpy as np
 import pytest
 import tensorcast_client as tc
@@ -84,3 +90,54 @@ def test_a_state_dict_that_could_not_be_loaded_tries_again(fake, client, pair):
         state["bias"]
     fake.mangle = lambda result: None
     assert torch.equal(state["bias"], pair[1])
+
+
+@pytest.mark.parametrize("merge", [dict, lambda state: {**state}, lambda state: state | {}, lambda state: {} | state,
+                                   lambda state: {"x": 1} | state, lambda state: dict(state, x=1), copy.copy, copy.deepcopy,
+                                   lambda state: pickle.loads(pickle.dumps(state)), collections.OrderedDict,
+                                   lambda state: (lambda **tensors: tensors)(**state), dict.copy,
+                                   lambda state: collections.ChainMap({}, state)],
+                         ids=["dict", "stars", "or", "ror", "ror_more", "dict_more", "copy", "deepcopy", "pickle", "ordered",
+                              "keywords", "dict_copy", "chain"])
+def test_every_way_to_copy_a_state_dict_gives_tensors(client, pair, merge):
+    got = merge(StateDict(client.artifact(REF)))
+    assert torch.equal(got["weight"], pair[0]) and torch.equal(got["bias"], pair[1]) and torch.equal(got["other"], pair[1])
+
+
+def test_a_dict_updated_with_a_state_dict_holds_tensors(client, pair):
+    plain, inplace = {}, {}
+    plain.update(StateDict(client.artifact(REF)))
+    inplace |= StateDict(client.artifact(REF))
+    assert torch.equal(plain["weight"], pair[0]) and torch.equal(inplace["bias"], pair[1])
+
+
+def test_a_state_dict_is_compared_by_its_tensors(fake, client):
+    fake.put(REF, {"one": ("F32", np.ones(1, np.float32))})
+    new = lambda: StateDict(client.artifact(REF))  # noqa: E731
+    same, other = {"one": torch.ones(1)}, {"one": torch.zeros(1)}
+    assert new() == same and same == new() and new() == new() and new() != other and other != new() and new() != {}
+
+
+def test_printing_a_state_dict_loads_nothing_and_shows_no_placeholder(fake, client, pair):
+    state = StateDict(client.artifact(REF))
+    assert repr(state) == str(state) == f"<StateDict of {REF}: 3 tensors, not loaded>" and not fake.asked("Materialize")
+    state["bias"]
+    assert repr(state) == f"<StateDict of {REF}: 3 tensors, loaded>"
+
+
+def test_threads_that_look_at_the_same_time_share_one_load(fake, client, pair):
+    fake.pause = threading.Event()
+    state = StateDict(client.artifact(REF).subset(["weight", "bias"]))
+    with futures.ThreadPoolExecutor(4) as pool:
+        looks = [pool.submit(lambda: state["weight"]) for _ in range(4)]
+        assert fake.wait_until(lambda: fake.asked("Materialize"))
+        fake.pause.set()
+        assert all(torch.equal(look.result(30), pair[0]) for look in looks)
+    assert len(fake.asked("Materialize")) == 1
+
+
+def test_a_look_from_the_progress_callback_is_refused(fake, client, pair):
+    fake.progress = [1]
+    state = StateDict(client.artifact(REF), progress=lambda *_: state["bias"])
+    with pytest.raises(RuntimeError, match="being loaded"):
+        state["bias"]

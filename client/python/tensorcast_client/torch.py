@@ -4,6 +4,7 @@ Tensors are the daemon's memory, mapped privately: they may be changed in place,
 """
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import torch
@@ -40,17 +41,44 @@ class StateDict(dict):
 
     def __init__(self, source: Artifact | View, progress: Progress | None = None, options: Options | None = None):
         super().__init__(dict.fromkeys(source.tensor_names, _UNREAD))
-        self._source, self._how = source, {"progress": progress, "options": options}
+        self._view, self._how = source.view(), {"progress": progress, "options": options}
+        self._loaded, self._loading, self._lock = False, False, threading.RLock()
 
     def _load(self):
-        if self._source is not None:
-            source, self._source = self._source.view(), None
-            try:
-                tensors = source.tensor_dict(framework="torch", writable=True, **self._how)
-            except BaseException:
-                self._source = source  # the next look tries again
-                raise
-            super().update((name, tensor) for name, tensor in tensors.items() if dict.get(self, name) is _UNREAD)
+        """Any thread: whoever looks while another one loads waits for it."""
+        if self._loaded:
+            return
+        with self._lock:
+            if self._loading:
+                raise RuntimeError("a progress callback looks at a value of the state dict that is being loaded")
+            if not self._loaded:
+                self._loading = True
+                try:
+                    tensors = self._view.tensor_dict(framework="torch", writable=True, **self._how)
+                    self.update((name, tensor) for name, tensor in tensors.items() if dict.get(self, name) is _UNREAD)
+                    self._loaded = True
+                finally:  # what failed is tried again at the next look
+                    self._loading = False
+
+    def __iter__(self):  # without it dict(), ** and | copy a dict's inside instead of looking at its values
+        return super().__iter__()
+
+    def __eq__(self, other):
+        self._load()
+        if isinstance(other, StateDict):
+            other._load()
+        return super().__eq__(other)
+
+    def __ne__(self, other):
+        return not self == other
+
+    def __repr__(self):
+        state = "loaded" if self._loaded else "not loaded"
+        return f"<StateDict of {self._view.artifact.reference}: {len(self)} tensors, {state}>"
+
+    def __reduce_ex__(self, protocol):
+        """Pickled, saved and copied deeply as a plain dict of tensors."""
+        return dict, (dict(self),)
 
     def __getitem__(self, name):
         self._load()
