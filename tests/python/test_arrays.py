@@ -1,5 +1,6 @@
 """Every element type and shape as NumPy arrays and torch tensors, one by one and all at once."""
 import random
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -124,13 +125,33 @@ def test_numpy_and_torch_agree_on_the_width_of_every_type(dtype):
     assert dtypes.of_torch(number).itemsize * 8 == WIDTHS[dtype]
 
 
-def test_without_ml_dtypes_small_floats_are_unsigned_integers(python, fake):
-    fake.put(REF, {"h": ("BF16", np.array([1, 2], np.uint16)), "q": ("F8_E4M3", np.array([3], np.uint8))})
+def test_without_ml_dtypes_small_floats_are_refused_and_never_integers(python, fake):
+    fake.put(REF, {"norm": ("BF16", np.full(3, 0x3f80, np.uint16)), "q": ("F8_E4M3", np.array([3], np.uint8)),
+                   "w": ("F32", np.zeros(2, np.uint32))})
     assert python("""
 import sys; sys.modules["ml_dtypes"] = None
 import tensorcast_client as tc
 t = tc.connect().artifact(sys.argv[1]).tensor_dict(framework="numpy")
-print(t["h"].dtype, t["h"].tolist(), t["q"].dtype, t.dtypes)""", REF) == "uint16 [1, 2] uint8 {'h': 'BF16', 'q': 'F8_E4M3'}"
+for look in (lambda: t["norm"], lambda: t["q"], lambda: dict(t), lambda: t.items()):
+    try:
+        print("wrong:", look())
+    except tc.TensorcastError as error:
+        print(error.code.name, error.reason, "ml_dtypes" in str(error))
+print(t["w"].dtype, t.dtypes)""", REF).splitlines() == ["UNIMPLEMENTED DTYPE_UNSUPPORTED True"] * 4 + [
+        "float32 {'norm': 'BF16', 'q': 'F8_E4M3', 'w': 'F32'}"]
+
+
+def test_a_type_that_torch_lacks_is_refused(monkeypatch):
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    monkeypatch.delattr(torch, "float8_e8m0fnu")
+    dtypes.of_torch.cache_clear()
+    with pytest.raises(errors.TensorcastError, match="F8_E8M0, for which torch has no type"):
+        dtypes.of_torch(dtypes.NAMES.index("F8_E8M0"))
+
+
+def test_the_wheel_depends_on_ml_dtypes():
+    project = (Path(dtypes.__file__).parents[1] / "pyproject.toml").read_text()
+    assert '"ml_dtypes' in project[project.index("\ndependencies"):].splitlines()[1]
 
 
 @pytest.mark.parametrize("framework", ["numpy", "torch"])

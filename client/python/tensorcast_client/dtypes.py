@@ -1,7 +1,7 @@
 """Element types: safetensors name, bits per element, and what NumPy and torch call them.
 
-Where a framework has no such type (ml_dtypes is not installed, torch is older) an element is the unsigned integer of its
-width, and types below one byte are the packed bytes.
+Types below one byte are the packed bytes, as uint8. A type that the installed framework lacks (an older torch or ml_dtypes)
+is an error: its elements as integers would be wrong numbers without a word.
 """
 from __future__ import annotations
 
@@ -9,6 +9,9 @@ import functools
 from typing import NamedTuple
 
 import numpy as np
+from grpc import StatusCode
+
+from . import errors
 
 
 class DType(NamedTuple):
@@ -57,7 +60,7 @@ def of_numpy(number):
         import ml_dtypes
         return np.dtype(getattr(ml_dtypes, dtype.numpy[3:]))
     except (ImportError, AttributeError):
-        return np.dtype(f"uint{dtype.bits}")
+        raise _missing(dtype, "NumPy", f"ml_dtypes has no {dtype.numpy[3:]} here", "ml_dtypes>=0.5") from None
 
 
 @functools.lru_cache(maxsize=None)
@@ -65,6 +68,11 @@ def of_torch(number):
     """The torch dtype of a proto number."""
     import torch
     dtype = DTYPES[number - 1]
-    unsigned = {8: torch.uint8, 16: getattr(torch, "uint16", torch.int16), 32: getattr(torch, "uint32", torch.int32),
-                64: getattr(torch, "uint64", torch.int64)}
-    return getattr(torch, dtype.torch or "uint8", unsigned[max(dtype.bits, 8)])
+    if not hasattr(torch, dtype.torch or "uint8"):
+        raise _missing(dtype, "torch", f"torch {torch.__version__} has no {dtype.torch}", "torch>=2.7")
+    return getattr(torch, dtype.torch or "uint8")
+
+
+def _missing(dtype, framework, what, remedy):
+    return errors.make(StatusCode.UNIMPLEMENTED, f"a tensor is {dtype.name}, for which {framework} has no type: {what}; "
+                       f"pip install '{remedy}'", "DTYPE_UNSUPPORTED")

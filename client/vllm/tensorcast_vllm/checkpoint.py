@@ -15,7 +15,8 @@ _RELEASES, _RELEASE_S = 20, 0.02
 # what the client or the daemon says when a device cannot be loaded into; whatever else they mean comes again without one
 _WITHOUT_DEVICE = ("FAILED_PRECONDITION", "NOT_FOUND", "RESOURCE_EXHAUSTED", "UNIMPLEMENTED")
 _HOST = torch.device("cpu")
-_TORCH = {dtype.name: of_torch(number) for number, dtype in enumerate(DTYPES, 1) if dtype.bits >= 8}
+_TORCH = {dtype.name: of_torch(number) for number, dtype in enumerate(DTYPES, 1)
+          if dtype.bits >= 8 and hasattr(torch, dtype.torch)}
 
 
 class Checkpoint:
