@@ -84,6 +84,16 @@ const struct config_key schema_keys[] = {
     {"memory.pool_budget", CONFIG_SIZE, FIELD(memory.pool_budget_bytes), .fallback = "0", .max = LARGEST_SIZE,
      .help = "Memory of dropped replicas that is kept for the next load, whose pages the kernel then need not zero. 0: all is "
              "given back."},
+    {"memory.metadata_budget", CONFIG_SIZE_OR_AUTO, FIELD(memory.metadata_budget_bytes), .fallback = "auto", .min = MIB(16),
+     .max = LARGEST_SIZE, .reloadable = true,
+     .help = "Memory for what is not tensors: requests, headers, indexes and plans of all users together. A request that needs more "
+             "than is left is refused. auto: a quarter of the host budget, at least 256MiB and at most 1GiB."},
+
+    {"limits.kept_for_others", CONFIG_INTEGER, FIELD(limits.kept_for_others_percent), .fallback = "10", .max = 50,
+     .reloadable = true,
+     .help = "Per cent of everything that users share (memory, metadata, connections, leases, descriptors, requests to stores, "
+             "helpers) that one user alone leaves to others; two users who want all they can get have equal parts. Root and "
+             "the daemon's own user may take all. 0: one user may take everything."},
 
     {"sources.disk.trusted_roots", CONFIG_ROOTS, FIELD(disk), .fallback = "/models", .reloadable = true,
      .help = "Folders that artifacts may be loaded from; symbolic links cannot lead out of them. None may lie inside another. "

@@ -81,6 +81,21 @@ static uint64_t extent_cache_bytes(const struct config *config)
     return automatic < most ? automatic : most;
 }
 
+static uint64_t metadata_budget_bytes(const struct config *config)
+{
+    uint64_t automatic = host_budget_bytes(config) / 4, least = 256 << 20, most = (uint64_t)1 << 30;
+    if (config->memory.metadata_budget_bytes)
+        return config->memory.metadata_budget_bytes;
+    return automatic < least ? least : automatic < most ? automatic : most;
+}
+
+/* Of every resource that users share; also after a reload. */
+static void set_quotas(struct quota *quota, const struct config *config)
+{
+    quota_set_kept(quota, (unsigned)config->limits.kept_for_others_percent);
+    quota_set_limits(quota, QUOTA_METADATA, metadata_budget_bytes(config), 0);
+}
+
 static void on_disconnect(void *context, uint64_t connection)
 {
     struct daemon *daemon = context;
@@ -217,6 +232,7 @@ static void on_reload(void *data, int signal_number)
     config_compare(daemon->config, fresh, report_change, NULL);
     config_keep_fixed(daemon->config, fresh); /* all of them live until the end */
     keep_config(daemon, fresh);
+    set_quotas(daemon->services.quota, fresh);
     rpc_server_set_limits(daemon->rpc, fresh->server.max_connections_per_uid);
     handoff_set_limits(daemon->handoff, fresh->server.max_connections_per_uid);
     replica_table_configure(daemon->services.replicas, host_budget_bytes(fresh), fresh->memory.replica_idle_ttl_ms);
@@ -289,6 +305,8 @@ int daemon_start(struct daemon *daemon, const char *config_path, const struct co
                  error) != 0)
         return -1;
     daemon->loop = loop_create();
+    daemon->services.quota = quota_create();
+    set_quotas(daemon->services.quota, config);
     if (open_sockets(daemon, passed, error) != 0 || build_services(daemon, error) != 0 ||
         open_handoff(daemon, passed, error) != 0)
         return -1;
@@ -329,6 +347,7 @@ void daemon_stop(struct daemon *daemon)
         header_cache_destroy(services->headers);
     stores_destroy(services->stores);
     loop_destroy(daemon->loop);
+    quota_destroy(services->quota);
     while (daemon->configs) {
         struct config_list *next = daemon->configs->next;
         config_destroy(daemon->configs->config);

@@ -28,6 +28,7 @@
 #include "base/arena.h"
 #include "base/error.h"
 #include "base/loop.h"
+#include "base/quota.h"
 #include "config/config.h"
 #include "device/device.h"
 #include "execute/calibration.h"
@@ -43,6 +44,7 @@ enum { LOAD_ID_CHARS = 17 };
 
 struct load_services { /* borrowed from the daemon for its whole life */
     struct loop *loop;
+    struct quota *quota;         /* who has how much of what users share; NULL = nobody counts */
     const struct config *config; /* a reload replaces it; old ones stay valid, a ticket keeps the one it began with */
     struct header_cache *headers;
     struct stores *stores; /* NULL = no object stores */

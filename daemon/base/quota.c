@@ -1,0 +1,220 @@
+/* Users in a hash table of chains; a user who has nothing any more is forgotten. One lock, held for a few additions. */
+#include "base/quota.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "base/memory.h"
+
+enum { N_CHAINS = 256, DEFAULT_KEPT_PERCENT = 10 };
+
+struct kind_text {
+    const char *name, *reason, *remedy;
+};
+
+static const struct kind_text texts[QUOTA_KINDS] = {
+    [QUOTA_CONNECTIONS] = {"connections", "CONNECTIONS_EXCEEDED",
+                           "close connections, or raise server.max_connections_per_uid or the daemon's LimitNOFILE"},
+    [QUOTA_CALLS] = {"calls", "CALLS_EXCEEDED", "wait for requests to be answered before sending more"},
+    [QUOTA_LEASES] = {"leases", "LEASES_EXCEEDED", "end clients that hold memory, or raise the daemon's LimitNOFILE"},
+    [QUOTA_DESCRIPTORS] = {"descriptors", "DESCRIPTORS_EXCEEDED",
+                           "end clients that hold memory or connections, or raise the daemon's LimitNOFILE"},
+    [QUOTA_METADATA] = {"metadata bytes", "METADATA_EXCEEDED",
+                        "send fewer or smaller requests at a time, or raise memory.metadata_budget"},
+    [QUOTA_GROUPS] = {"groups", "GROUPS_EXCEEDED", "wait for groups to end before starting more"},
+};
+
+struct user {
+    struct user *next;
+    struct quota_user has;
+};
+
+struct limits {
+    uint64_t taken, limit, limit_per_user; /* limit_per_user 0 = none */
+};
+
+struct quota {
+    pthread_mutex_t lock; /* for all of it */
+    unsigned kept_percent;
+    struct limits kinds[QUOTA_KINDS];
+    struct user *chains[N_CHAINS];
+};
+
+struct quota *quota_create(void)
+{
+    struct quota *quota = memory_alloc(sizeof *quota);
+    pthread_mutex_init(&quota->lock, NULL);
+    quota->kept_percent = DEFAULT_KEPT_PERCENT;
+    for (int kind = 0; kind < QUOTA_KINDS; kind++)
+        quota->kinds[kind].limit = UINT64_MAX;
+    return quota;
+}
+
+void quota_destroy(struct quota *quota)
+{
+    if (!quota)
+        return;
+    for (int i = 0; i < N_CHAINS; i++) {
+        while (quota->chains[i]) {
+            struct user *next = quota->chains[i]->next;
+            free(quota->chains[i]);
+            quota->chains[i] = next;
+        }
+    }
+    pthread_mutex_destroy(&quota->lock);
+    free(quota);
+}
+
+void quota_set_limits(struct quota *quota, enum quota_kind kind, uint64_t limit, uint64_t limit_per_user)
+{
+    pthread_mutex_lock(&quota->lock);
+    quota->kinds[kind].limit = limit;
+    quota->kinds[kind].limit_per_user = limit_per_user;
+    pthread_mutex_unlock(&quota->lock);
+}
+
+void quota_set_kept(struct quota *quota, unsigned percent)
+{
+    pthread_mutex_lock(&quota->lock);
+    quota->kept_percent = percent;
+    pthread_mutex_unlock(&quota->lock);
+}
+
+bool quota_is_privileged(uid_t uid)
+{
+    return uid == 0 || uid == geteuid();
+}
+
+bool quota_allows(unsigned kept_percent, uint64_t limit, uint64_t taken, uint64_t own, uint64_t amount)
+{
+    if (taken > limit || amount > limit - taken)
+        return false;
+    uint64_t left = limit - taken - amount;
+    /* own + amount <= left * (100 - kept) / kept, in 128 bits: limits may be without end */
+    return (unsigned __int128)(own + amount) * kept_percent <= (unsigned __int128)left * (100 - kept_percent);
+}
+
+static struct user **find_link(struct quota *quota, uid_t uid)
+{
+    struct user **link = &quota->chains[uid % N_CHAINS];
+    while (*link && (*link)->has.uid != uid)
+        link = &(*link)->next;
+    return link;
+}
+
+static bool is_over_hard_limit(const struct limits *limits, uint64_t own, uint64_t amount)
+{
+    return limits->limit_per_user && (own > limits->limit_per_user || amount > limits->limit_per_user - own);
+}
+
+static const char *why_not(const struct limits *limits, uint64_t own, uint64_t amount)
+{
+    if (is_over_hard_limit(limits, own, amount))
+        return "one user may have no more";
+    return quota_allows(0, limits->limit, limits->taken, own, amount) ? "the rest is kept for other users"
+                                                                      : "no more are left";
+}
+
+static int fail_full(const struct limits *limits, const struct quota_charge *charge, uint64_t own, uint64_t amount,
+                     struct error *error)
+{
+    const struct kind_text *text = &texts[charge->kind];
+    fail(error, ERROR_RESOURCE_EXHAUSTED, text->reason,
+         "user %u has %llu %s and asks for %llu more; all users have %llu of %llu, and %s; %s", (unsigned)charge->uid,
+         (unsigned long long)own, text->name, (unsigned long long)amount, (unsigned long long)limits->taken,
+         (unsigned long long)limits->limit, why_not(limits, own, amount), text->remedy);
+    error_note(error, "uid", "%u", (unsigned)charge->uid);
+    return error_note(error, "resource", "%s", text->name);
+}
+
+/* Under the lock. */
+static int take(struct quota *quota, const struct quota_charge *charge, uint64_t amount, struct error *error)
+{
+    struct limits *limits = &quota->kinds[charge->kind];
+    struct user **link = find_link(quota, charge->uid), *user = *link;
+    uint64_t own = user ? user->has.amounts[charge->kind] : 0;
+    unsigned kept_percent = quota_is_privileged(charge->uid) ? 0 : quota->kept_percent;
+    if (is_over_hard_limit(limits, own, amount) || !quota_allows(kept_percent, limits->limit, limits->taken, own, amount))
+        return fail_full(limits, charge, own, amount, error);
+    if (!user) {
+        user = *link = memory_alloc(sizeof *user);
+        user->has.uid = charge->uid;
+    }
+    user->has.amounts[charge->kind] += amount;
+    limits->taken += amount;
+    return 0;
+}
+
+int quota_charge_add(struct quota_charge *charge, uint64_t amount, struct error *error)
+{
+    struct quota *quota = charge->quota;
+    if (!quota || amount == 0)
+        return 0;
+    pthread_mutex_lock(&quota->lock);
+    int failed = take(quota, charge, amount, error);
+    pthread_mutex_unlock(&quota->lock);
+    if (!failed)
+        charge->amount += amount;
+    return failed;
+}
+
+static bool has_nothing(const struct quota_user *user)
+{
+    uint64_t sum = 0;
+    for (int kind = 0; kind < QUOTA_KINDS; kind++)
+        sum |= user->amounts[kind];
+    return sum == 0;
+}
+
+void quota_charge_subtract(struct quota_charge *charge, uint64_t amount)
+{
+    struct quota *quota = charge->quota;
+    if (!quota || amount == 0)
+        return;
+    pthread_mutex_lock(&quota->lock);
+    struct user **link = find_link(quota, charge->uid), *user = *link;
+    user->has.amounts[charge->kind] -= amount;
+    quota->kinds[charge->kind].taken -= amount;
+    if (has_nothing(&user->has)) {
+        *link = user->next;
+        free(user);
+    }
+    pthread_mutex_unlock(&quota->lock);
+    charge->amount -= amount;
+}
+
+void quota_charge_end(struct quota_charge *charge)
+{
+    quota_charge_subtract(charge, charge->amount);
+}
+
+void quota_each(struct quota *quota, void (*fn)(void *data, const struct quota_user *user), void *data)
+{
+    pthread_mutex_lock(&quota->lock);
+    for (int i = 0; i < N_CHAINS; i++)
+        for (const struct user *user = quota->chains[i]; user; user = user->next)
+            fn(data, &user->has);
+    pthread_mutex_unlock(&quota->lock);
+}
+
+uint64_t quota_taken(struct quota *quota, enum quota_kind kind)
+{
+    pthread_mutex_lock(&quota->lock);
+    uint64_t taken = quota->kinds[kind].taken;
+    pthread_mutex_unlock(&quota->lock);
+    return taken;
+}
+
+uint64_t quota_limit(struct quota *quota, enum quota_kind kind)
+{
+    pthread_mutex_lock(&quota->lock);
+    uint64_t limit = quota->kinds[kind].limit;
+    pthread_mutex_unlock(&quota->lock);
+    return limit;
+}
+
+const char *quota_kind_name(enum quota_kind kind)
+{
+    return texts[kind].name;
+}

@@ -1,0 +1,230 @@
+/* Quotas: the rule, charges, hard limits, privilege, and who is told what. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/quota.h"
+
+#include <cmocka.h> /* last: its macro fail() would hide ours */
+
+enum { LIMIT = 1000, ANN = 10001, BOB = 10002, EVE = 10003 };
+
+static struct quota *quota;
+
+static int make(void **state)
+{
+    (void)state;
+    quota = quota_create();
+    quota_set_limits(quota, QUOTA_LEASES, LIMIT, 0);
+    return 0;
+}
+
+static int unmake(void **state)
+{
+    (void)state;
+    quota_destroy(quota);
+    return 0;
+}
+
+static struct quota_charge charge_of(uid_t uid)
+{
+    return (struct quota_charge){.quota = quota, .kind = QUOTA_LEASES, .uid = uid};
+}
+
+static uint64_t take_all(struct quota_charge *charge)
+{
+    struct error error;
+    while (quota_charge_add(charge, 1, &error) == 0)
+        ;
+    return charge->amount;
+}
+
+static void one_user_alone_gets_all_but_what_is_kept(void **state)
+{
+    struct quota_charge ann = charge_of(ANN);
+    (void)state;
+    assert_int_equal(take_all(&ann), 900);
+    quota_charge_end(&ann);
+}
+
+static void a_newcomer_finds_room_however_many_came_before(void **state)
+{
+    struct quota_charge charges[2] = {charge_of(ANN), charge_of(BOB)};
+    (void)state;
+    take_all(&charges[0]);
+    assert_int_equal(take_all(&charges[1]), 90);
+    struct quota_charge eve = charge_of(EVE);
+    assert_int_equal(take_all(&eve), 9);
+    quota_charge_end(&charges[0]);
+    quota_charge_end(&charges[1]);
+    quota_charge_end(&eve);
+}
+
+static void users_who_take_in_turn_end_with_equal_parts(void **state)
+{
+    struct quota_charge ann = charge_of(ANN), bob = charge_of(BOB);
+    struct error error;
+    (void)state;
+    int ended;
+    do {
+        ended = quota_charge_add(&ann, 1, &error);
+        ended += quota_charge_add(&bob, 1, &error);
+    } while (ended == 0);
+    assert_in_range(ann.amount, 473, 474); /* 9/19 of 1000 */
+    assert_in_range(bob.amount, 473, 474);
+    quota_charge_end(&ann);
+    quota_charge_end(&bob);
+}
+
+static void root_and_the_own_user_may_take_what_is_kept(void **state)
+{
+    struct quota_charge ann = charge_of(ANN), root = charge_of(0), own = charge_of(geteuid());
+    (void)state;
+    take_all(&ann);
+    assert_int_equal(take_all(&root) + take_all(&own), 100);
+    assert_true(quota_is_privileged(0));
+    assert_true(quota_is_privileged(geteuid()));
+    assert_false(quota_is_privileged(ANN));
+    quota_charge_end(&ann);
+    quota_charge_end(&root);
+    quota_charge_end(&own);
+}
+
+static void a_hard_limit_holds_for_everybody(void **state)
+{
+    struct quota_charge ann = charge_of(ANN), root = charge_of(0);
+    (void)state;
+    quota_set_limits(quota, QUOTA_LEASES, LIMIT, 7);
+    assert_int_equal(take_all(&ann), 7);
+    assert_int_equal(take_all(&root), 7);
+    quota_charge_end(&ann);
+    quota_charge_end(&root);
+}
+
+static void nothing_is_kept_when_nothing_is_to_be_kept(void **state)
+{
+    struct quota_charge ann = charge_of(ANN);
+    (void)state;
+    quota_set_kept(quota, 0);
+    assert_int_equal(take_all(&ann), LIMIT);
+    quota_charge_end(&ann);
+}
+
+static void what_was_given_back_can_be_taken_again(void **state)
+{
+    struct quota_charge ann = charge_of(ANN);
+    struct error error;
+    (void)state;
+    take_all(&ann);
+    quota_charge_subtract(&ann, 10);
+    assert_int_equal(quota_taken(quota, QUOTA_LEASES), 890);
+    assert_int_equal(quota_charge_add(&ann, 10, &error), 0);
+    assert_int_equal(quota_charge_add(&ann, 1, &error), -1);
+    quota_charge_end(&ann);
+    assert_int_equal(quota_taken(quota, QUOTA_LEASES), 0);
+}
+
+static void a_refusal_takes_nothing_and_names_user_amounts_and_remedy(void **state)
+{
+    struct quota_charge ann = charge_of(ANN), bob = charge_of(BOB);
+    struct error error;
+    const char *uid;
+    (void)state;
+    assert_int_equal(quota_charge_add(&bob, 100, &error), 0);
+    assert_int_equal(quota_charge_add(&ann, 850, &error), -1);
+    assert_int_equal(ann.amount, 0);
+    assert_int_equal(quota_taken(quota, QUOTA_LEASES), 100);
+    assert_int_equal(error.code, ERROR_RESOURCE_EXHAUSTED);
+    assert_string_equal(error.reason, "LEASES_EXCEEDED");
+    assert_non_null(strstr(error.message, "user 10001 has 0 leases and asks for 850 more; all users have 100 of 1000"));
+    assert_non_null(strstr(error.message, "kept for other users"));
+    assert_non_null(strstr(error.message, "end clients"));
+    assert_string_equal(error_next_note(&error, NULL, &uid), "uid");
+    assert_string_equal(uid, "10001");
+    quota_charge_end(&bob);
+}
+
+static void amounts_near_the_end_of_numbers_are_refused_and_do_not_wrap(void **state)
+{
+    struct quota_charge ann = charge_of(ANN);
+    struct error error;
+    (void)state;
+    quota_charge_add(&ann, 1, &error);
+    assert_int_equal(quota_charge_add(&ann, UINT64_MAX, &error), -1);
+    assert_int_equal(quota_charge_add(&ann, UINT64_MAX - 1, &error), -1);
+    quota_set_limits(quota, QUOTA_LEASES, UINT64_MAX, 0);
+    assert_int_equal(quota_charge_add(&ann, UINT64_MAX / 2, &error), 0);
+    assert_int_equal(quota_charge_add(&ann, UINT64_MAX / 2, &error), -1);
+    quota_charge_end(&ann);
+}
+
+static void kinds_do_not_share(void **state)
+{
+    struct quota_charge leases = charge_of(ANN), calls = charge_of(ANN);
+    (void)state;
+    calls.kind = QUOTA_CALLS;
+    quota_set_limits(quota, QUOTA_CALLS, 100, 0);
+    take_all(&leases);
+    assert_int_equal(take_all(&calls), 90);
+    quota_charge_end(&leases);
+    quota_charge_end(&calls);
+}
+
+static void count_user(void *data, const struct quota_user *user)
+{
+    uint64_t *sum = data;
+    *sum += user->amounts[QUOTA_LEASES] + user->uid;
+}
+
+static void users_are_listed_while_they_have_something(void **state)
+{
+    struct quota_charge ann = charge_of(ANN), same_chain = charge_of(ANN + 256);
+    struct error error;
+    uint64_t sum = 0;
+    (void)state;
+    quota_charge_add(&ann, 3, &error);
+    quota_charge_add(&same_chain, 4, &error);
+    quota_each(quota, count_user, &sum);
+    assert_int_equal(sum, ANN + ANN + 256 + 7);
+    quota_charge_end(&ann);
+    sum = 0;
+    quota_each(quota, count_user, &sum);
+    assert_int_equal(sum, ANN + 256 + 4);
+    quota_charge_end(&same_chain);
+    sum = 0;
+    quota_each(quota, count_user, &sum);
+    assert_int_equal(sum, 0);
+}
+
+static void a_charge_without_a_quota_counts_nothing(void **state)
+{
+    struct quota_charge nobody = {0};
+    struct error error;
+    (void)state;
+    assert_int_equal(quota_charge_add(&nobody, UINT64_MAX, &error), 0);
+    assert_int_equal(nobody.amount, 0);
+    quota_charge_end(&nobody);
+}
+
+int main(void)
+{
+#define EACH(test) cmocka_unit_test_setup_teardown(test, make, unmake)
+    const struct CMUnitTest tests[] = {
+        EACH(one_user_alone_gets_all_but_what_is_kept),
+        EACH(a_newcomer_finds_room_however_many_came_before),
+        EACH(users_who_take_in_turn_end_with_equal_parts),
+        EACH(root_and_the_own_user_may_take_what_is_kept),
+        EACH(a_hard_limit_holds_for_everybody),
+        EACH(nothing_is_kept_when_nothing_is_to_be_kept),
+        EACH(what_was_given_back_can_be_taken_again),
+        EACH(a_refusal_takes_nothing_and_names_user_amounts_and_remedy),
+        EACH(amounts_near_the_end_of_numbers_are_refused_and_do_not_wrap),
+        EACH(kinds_do_not_share),
+        EACH(users_are_listed_while_they_have_something),
+        EACH(a_charge_without_a_quota_counts_nothing),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
