@@ -135,6 +135,8 @@ static const struct {
     {"memory.extent_cache", "17 MiB", "17MiB"},
     {"memory.replica_idle_ttl", "1.5s", "1500ms"},
     {"memory.pool_budget", "4097", "4097"},
+    {"memory.metadata_budget", "32MiB", "32MiB"},
+    {"limits.kept_for_others", "25", "25"},
     {"sources.disk.trusted_roots", "[/a/, \"/b c\"]", "[/a, \"/b c\"]"},
     {"sources.verify", "Required", "required"},
     {"sources.trusted_urls", "[gs://a, \"hf://b/\"]", "[\"gs://a\", \"hf://b/\"]"},
@@ -288,7 +290,7 @@ static void unknown_keys_are_refused_with_the_nearest_known_one(void **state)
             "enable_local_batched_disk_load?");
     refused("socket_path: /x\n", "/etc/store.yaml:1:1: ", "CONFIG_UNKNOWN_KEY", "did you mean server.socket_path?");
     refused("nonsense: true\n", "/etc/store.yaml:1:1: ", "CONFIG_UNKNOWN_KEY",
-            "known here: server, logging, memory, sources, devices, engine");
+            "known here: server, logging, memory, limits, sources, devices, engine");
     refused("server.socket_path: /x\n", "/etc/store.yaml:1:1: ", "CONFIG_UNKNOWN_KEY", "server.socket_path");
     refused("server: { \"a\\nb\": 1 }\n", "/etc/store.yaml:1:11: ", "CONFIG_UNKNOWN_KEY", "server.a\\nb;");
     refused("\"\": 1\n", "/etc/store.yaml:1:1: ", "CONFIG_UNKNOWN_KEY", "unknown key");
