@@ -2,6 +2,7 @@
 #include "source/http/http_connection.h"
 
 #include <stdlib.h>
+#include <string.h>
 #include <sys/socket.h>
 
 #include "base/memory.h"
@@ -26,9 +27,11 @@ static int widen(void *data, curl_socket_t socket, curlsocktype purpose)
 struct http_connection *http_connection_open(CURLM *multi, const char *url, const struct http_wire *wire, void *data)
 {
     struct http_connection *connection = memory_alloc(sizeof *connection);
+    struct error ignored;
     connection->multi = multi;
+    connection->wire = *wire;
     connection->socket = CURL_SOCKET_BAD;
-    connection->easy = curl_easy_init();
+    connection->easy = http_url_origin(url, connection->origin, &ignored) == 0 ? curl_easy_init() : NULL;
     if (connection->easy) {
         http_wire_set(connection->easy, wire);
         http_tls_read_ahead(connection->easy);
@@ -44,6 +47,11 @@ struct http_connection *http_connection_open(CURLM *multi, const char *url, cons
     curl_easy_cleanup(connection->easy);
     free(connection);
     return NULL;
+}
+
+bool http_connection_serves(const struct http_connection *connection, const char *origin, const struct http_wire *wire)
+{
+    return strcmp(connection->origin, origin) == 0 && http_wire_same(&connection->wire, wire);
 }
 
 void http_connection_opened(struct http_connection *connection)

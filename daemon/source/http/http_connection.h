@@ -1,6 +1,9 @@
 /* A connection that libcurl makes and lends: names, addresses, proxies, TLS and trust are libcurl's, what is said on it is
  * ours. So the bytes of a body go from the socket, or from TLS, into their place without libcurl's buffer between.
  *
+ * A connection belongs to one scheme, host and port, and to one way of getting there, by value: nothing else is ever said on
+ * it, and http_connection_serves() is asked before every byte in either direction.
+ *
  * Its handle stays in the multi handle it was opened in for as long as it lives. One thread, the mover's. */
 #ifndef SOURCE_HTTP_CONNECTION_H
 #define SOURCE_HTTP_CONNECTION_H
@@ -10,6 +13,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "source/http/http_url.h"
 #include "source/http/http_wire.h"
 
 enum { HTTP_CONNECTION_BUFFER = 64 << 10 /* what comes with a head; a line of one has to fit */ };
@@ -17,8 +21,9 @@ enum { HTTP_CONNECTION_BUFFER = 64 << 10 /* what comes with a head; a line of on
 struct http_connection {
     /* the owner's */
     struct http_connection *next;
-    const void *origin; /* where it leads */
     uint64_t idle_since_ns;
+    char origin[HTTP_ORIGIN_CHARS]; /* where it leads: "https://host:443" */
+    struct http_wire wire;          /* strings are the engine's */
     CURL *easy;
     CURLM *multi;                  /* borrowed */
     curl_socket_t socket;          /* once it is open */
@@ -30,6 +35,7 @@ struct http_connection {
 /* Begins to connect to where `url` leads; CURLMSG_DONE, with `data` as CURLINFO_PRIVATE, says how that ended. NULL: it
  * cannot even begin. */
 struct http_connection *http_connection_open(CURLM *multi, const char *url, const struct http_wire *wire, void *data);
+bool http_connection_serves(const struct http_connection *connection, const char *origin, const struct http_wire *wire);
 /* When that was CURLE_OK. Send at once: until it has been used through its handle libcurl takes a connection that it lent
  * for an idle one, and closes those when something comes on them. */
 void http_connection_opened(struct http_connection *connection);

@@ -51,9 +51,11 @@ static void set_request(struct http_exchange *exchange, const struct http_wire *
 bool http_direct_prepare(struct http_exchange *exchange, const struct http_wire *wire)
 {
     const struct http_attempt *attempt = exchange->attempt;
+    struct error ignored;
     char *host, *target;
     if (!exchange->has_sink || !exchange->expected->is_range || strcmp(attempt->method, "GET") != 0 ||
         attempt->body_bytes > 0 || attempt->is_malformed || may_be_proxied(attempt->url) ||
+        http_url_origin(attempt->url, exchange->direct.origin, &ignored) ||
         !http_url_request(attempt->url, &host, &target))
         return false;
     set_request(exchange, wire, host, target);
@@ -94,10 +96,27 @@ static void over_early(struct http_exchange *exchange, CURLcode *code)
     over_because(exchange, code, CURLE_PARTIAL_FILE, why);
 }
 
+/* Asked where bytes are sent and where they arrive. A connection to somebody else would hand him the request with its
+ * credentials, and take his bytes for the answer. */
+static bool is_on_its_connection(struct http_exchange *exchange, CURLcode *code)
+{
+    const struct http_connection *connection = exchange->direct.connection;
+    if (http_connection_serves(connection, exchange->direct.origin, &exchange->wire))
+        return true;
+    fail(&exchange->error, ERROR_INTERNAL, "WRONG_CONNECTION",
+         "a request for %s was about to use a connection to %s; it was stopped, please report this", exchange->direct.origin,
+         connection->origin);
+    exchange->fault = HTTP_FAULT_FINAL;
+    over(exchange, code, CURLE_FAILED_INIT);
+    return false;
+}
+
 /* Whether there are bytes of an answer: an end or a wait otherwise, noted. */
 static bool receive(struct http_exchange *exchange, void *bytes, size_t room, size_t *count, CURLcode *code)
 {
     struct http_direct *direct = &exchange->direct;
+    if (!is_on_its_connection(exchange, code))
+        return false;
     CURLcode how = http_connection_receive(direct->connection, bytes, room, count);
     if (how == CURLE_OK && *count > 0)
         return true;
@@ -118,6 +137,8 @@ static void send_request(struct http_exchange *exchange, CURLcode *code)
 {
     struct http_direct *direct = &exchange->direct;
     size_t n_sent;
+    if (!is_on_its_connection(exchange, code))
+        return;
     CURLcode how = http_connection_send(direct->connection, direct->request + direct->n_sent,
                                         direct->request_bytes - direct->n_sent, &n_sent);
     direct->n_sent += n_sent;

@@ -80,11 +80,11 @@ static void close_old(struct http_mover *mover)
     }
 }
 
-static struct http_connection *take_idle(struct http_mover *mover, const struct http_origin *origin)
+static struct http_connection *take_idle(struct http_mover *mover, const struct http_exchange *exchange)
 {
     for (struct http_connection **link = &mover->idle; *link;) {
         struct http_connection *connection = *link;
-        if (connection->origin != origin) {
+        if (!http_connection_serves(connection, exchange->direct.origin, &exchange->wire)) {
             link = &connection->next;
         } else if (!http_connection_is_quiet(connection)) {
             close_idle(mover, link);
@@ -136,7 +136,6 @@ static bool connect_anew(struct http_mover *mover, struct http_exchange *exchang
         http_connection_open(mover->multi, exchange->attempt->url, &exchange->wire, exchange);
     if (!connection)
         return false;
-    connection->origin = exchange->origin;
     exchange->direct.connection = connection;
     exchange->direct.is_connecting = true;
     mover->n_driven++;
@@ -145,7 +144,7 @@ static bool connect_anew(struct http_mover *mover, struct http_exchange *exchang
 
 static bool begin_direct(struct http_mover *mover, struct http_exchange *exchange)
 {
-    struct http_connection *connection = exchange->is_fresh ? NULL : take_idle(mover, exchange->origin);
+    struct http_connection *connection = exchange->is_fresh ? NULL : take_idle(mover, exchange);
     if (!connection)
         return connect_anew(mover, exchange);
     http_direct_begin(exchange, connection);

@@ -19,8 +19,7 @@ struct http_waiter {
 
 static const uint64_t halve_after_ns = 4000 * (uint64_t)NS_PER_MS, known_after_ns = 20 * (uint64_t)NS_PER_MS;
 enum {
-    SMALL_BODY = 256 << 10, /* comes out of the kernel's buffers at once and says nothing about a connection */
-    MAX_ORIGINS = 1000      /* whoever redirects us to more of them has them share one account */
+    SMALL_BODY = 256 << 10 /* comes out of the kernel's buffers at once and says nothing about a connection */
 };
 
 void http_origins_init(struct http_origins *origins, uint32_t max_connections, uint32_t max_host_connections)
@@ -40,31 +39,71 @@ void http_origins_fini(struct http_origins *origins)
     pthread_mutex_destroy(&origins->lock);
 }
 
-static struct http_origin *find(struct http_origins *origins, const char *name)
+static struct http_origin *unlink_origin(struct http_origin **link)
 {
-    struct http_origin *origin = origins->first;
-    while (origin && strcmp(origin->name, name) != 0)
-        origin = origin->next;
+    struct http_origin *origin = *link;
+    *link = origin->next;
     return origin;
 }
 
-struct http_origin *http_origin_get(struct http_origins *origins, const char *name)
+/* Taken out of the list; NULL when there is none. */
+static struct http_origin *take_known(struct http_origins *origins, const char *name)
+{
+    struct http_origin **link = &origins->first;
+    while (*link && strcmp((*link)->name, name) != 0)
+        link = &(*link)->next;
+    return *link ? unlink_origin(link) : NULL;
+}
+
+/* The last of the list that nobody refers to; false when there is none. */
+static bool forget_one(struct http_origins *origins)
+{
+    struct http_origin **oldest = NULL;
+    for (struct http_origin **link = &origins->first; *link; link = &(*link)->next)
+        oldest = (*link)->n_references == 0 ? link : oldest;
+    if (!oldest)
+        return false;
+    free(unlink_origin(oldest));
+    origins->n_origins--;
+    return true;
+}
+
+static struct http_origin *make_origin(struct http_origins *origins, const char *name)
+{
+    if (origins->n_origins >= HTTP_MAX_ORIGINS && !forget_one(origins))
+        return NULL;
+    struct http_origin *origin = memory_alloc(sizeof *origin);
+    snprintf(origin->name, sizeof origin->name, "%s", name);
+    origin->counted_ns = clock_now_ns();
+    http_limit_init(&origin->limit, origins->max_host_connections);
+    origins->n_origins++;
+    return origin;
+}
+
+struct http_origin *http_origin_ref(struct http_origins *origins, const char *name, struct error *error)
 {
     pthread_mutex_lock(&origins->lock);
-    struct http_origin *origin = find(origins, name);
-    if (!origin && origins->n_origins >= MAX_ORIGINS)
-        origin = origins->first;
-    if (!origin) {
-        origins->n_origins++;
-        origin = memory_alloc(sizeof *origin);
-        snprintf(origin->name, sizeof origin->name, "%s", name);
-        origin->counted_ns = clock_now_ns();
-        http_limit_init(&origin->limit, origins->max_host_connections);
+    struct http_origin *origin = take_known(origins, name);
+    origin = origin ? origin : make_origin(origins, name);
+    if (origin) {
+        origin->n_references++;
         origin->next = origins->first;
         origins->first = origin;
     }
     pthread_mutex_unlock(&origins->lock);
+    if (!origin)
+        fail(error, ERROR_RESOURCE_EXHAUSTED, "TOO_MANY_HOSTS",
+             "requests to %d hosts are under way or waiting, which is the most; try again later", HTTP_MAX_ORIGINS);
     return origin;
+}
+
+void http_origin_unref(struct http_origins *origins, struct http_origin *origin)
+{
+    if (!origin)
+        return;
+    pthread_mutex_lock(&origins->lock);
+    origin->n_references--;
+    pthread_mutex_unlock(&origins->lock);
 }
 
 static void count(struct http_origin *origin, uint64_t now_ns)
@@ -94,6 +133,7 @@ static bool take_slot(struct http_origins *origins, struct http_origin *origin)
     origins->in_flight++;
     origin->in_flight++;
     origin->n_requests++;
+    origins->n_requests++;
     return true;
 }
 
@@ -169,14 +209,10 @@ int http_origin_enter(struct http_origins *origins, struct http_origin *origin, 
 bool http_origin_enter_hedge(struct http_origins *origins, struct http_origin *origin, uint32_t percent)
 {
     pthread_mutex_lock(&origins->lock);
-    uint64_t n_requests = 0, n_hedges = 0;
-    for (struct http_origin *each = origins->first; each; each = each->next) {
-        n_requests += each->n_requests;
-        n_hedges += each->n_hedges;
-    }
     /* one is always allowed: a load of a few requests may be slow, too */
-    bool may = percent <= 100 && n_hedges <= n_requests * percent / 100 && take_slot(origins, origin);
+    bool may = percent <= 100 && origins->n_hedges <= origins->n_requests * percent / 100 && take_slot(origins, origin);
     origin->n_hedges += may;
+    origins->n_hedges += may;
     pthread_mutex_unlock(&origins->lock);
     return may;
 }

@@ -1,5 +1,8 @@
 /* Slots: how many requests are in flight to each origin and in all, and what was learned about each origin.
  *
+ * Origins are made when they are first asked for and lent by reference. There are HTTP_MAX_ORIGINS: the one that nobody has
+ * used for longest makes room for a new one, and what was learned of it is forgotten. When all are in use there is none.
+ *
  * A caller that has a buffer for the answer enters, sends, and leaves. Who waits is served in order, but a full origin does
  * not hold up the others. Any thread; one lock for all of it, taken a few times per request. */
 #ifndef SOURCE_HTTP_ORIGIN_H
@@ -17,9 +20,12 @@
 #include "source/http/http_latency.h"
 #include "source/http/http_url.h"
 
+enum { HTTP_MAX_ORIGINS = 1000 };
+
 struct http_origin {
     char name[HTTP_ORIGIN_CHARS];
     struct http_origin *next;
+    uint32_t n_references;
     _Atomic uint64_t received_bytes; /* counted as they come */
     uint32_t in_flight;
     struct http_limit limit;
@@ -33,7 +39,8 @@ struct http_waiter;
 
 struct http_origins {
     pthread_mutex_t lock;
-    struct http_origin *first;
+    struct http_origin *first; /* the one asked for last first */
+    uint64_t n_requests, n_hedges; /* of all origins ever */
     struct http_waiter *first_waiter, **last_waiter;
     uint32_t n_origins, in_flight, max_connections, max_host_connections;
 };
@@ -41,8 +48,9 @@ struct http_origins {
 void http_origins_init(struct http_origins *origins, uint32_t max_connections, uint32_t max_host_connections);
 void http_origins_fini(struct http_origins *origins);
 
-/* The origin of that name, made when new; lives as long as the engine. */
-struct http_origin *http_origin_get(struct http_origins *origins, const char *name);
+/* The origin of that name, made when new: the caller's until http_origin_unref(). NULL: RESOURCE_EXHAUSTED. */
+struct http_origin *http_origin_ref(struct http_origins *origins, const char *name, struct error *error);
+void http_origin_unref(struct http_origins *origins, struct http_origin *origin); /* accepts NULL */
 /* Waits for a slot. CANCELLED, or DEADLINE_EXCEEDED when deadline_ns (0 = none) passes before. */
 int http_origin_enter(struct http_origins *origins, struct http_origin *origin, const struct cancel *cancel,
                       uint64_t deadline_ns, struct error *error);

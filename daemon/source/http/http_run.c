@@ -30,7 +30,7 @@ static int tell(struct http_run *run, struct error *error)
     return error_prefix(error, "%s %s", run->call.method ? run->call.method : "GET", url);
 }
 
-static int prepare(struct http_run *run, struct http_origin **origin, struct error *error)
+static int prepare(struct http_run *run, struct error *error)
 {
     const struct http_store *store = run->call.store;
     char name[HTTP_ORIGIN_CHARS];
@@ -39,26 +39,27 @@ static int prepare(struct http_run *run, struct http_origin **origin, struct err
         return -1;
     if (http_url_origin(run->attempt.url, name, error))
         return -1;
-    *origin = http_origin_get(&run->engine->origins, name);
-    return 0;
+    http_origin_unref(&run->engine->origins, run->origin);
+    run->origin = http_origin_ref(&run->engine->origins, name, error);
+    return run->origin ? 0 : -1;
 }
 
 /* Waiting for others to leave is no lack of progress. */
-static int enter(struct http_run *run, struct http_origin *origin, struct error *error)
+static int enter(struct http_run *run, struct error *error)
 {
     uint64_t before_ns = clock_now_ns();
-    if (http_origin_enter(&run->engine->origins, origin, run->call.cancel, run->deadline_ns, error))
+    if (http_origin_enter(&run->engine->origins, run->origin, run->call.cancel, run->deadline_ns, error))
         return -1;
     run->progress_ns += clock_now_ns() - before_ns;
     if (run->n_tries++ > 0)
-        http_origin_count_retry(&run->engine->origins, origin);
+        http_origin_count_retry(&run->engine->origins, run->origin);
     return 0;
 }
 
-static int send_attempt(struct http_run *run, struct http_origin *origin, struct http_entry *decided, struct error *error)
+static int send_attempt(struct http_run *run, struct http_entry *decided, struct error *error)
 {
     struct http_watch watch = {.engine = run->engine,
-                               .origin = origin,
+                               .origin = run->origin,
                                .wire = run->wire,
                                .cancel = run->call.cancel,
                                .deadline_ns = run->deadline_ns,
@@ -114,12 +115,11 @@ static int wait_before_retry(struct http_run *run, uint64_t retry_after_ns, stru
 static int pursue(struct http_run *run, struct error *error)
 {
     for (;;) {
-        struct http_origin *origin;
         struct http_entry decided;
         struct http_next next = {0};
         if (cancel_is_set(run->call.cancel))
             return fail(error, ERROR_CANCELLED, "CANCELLED", "cancelled");
-        if (prepare(run, &origin, error) || enter(run, origin, error) || send_attempt(run, origin, &decided, error))
+        if (prepare(run, error) || enter(run, error) || send_attempt(run, &decided, error))
             return -1;
         http_settle(run, &decided, &next, error);
         if (next.step == HTTP_STEP_DONE) {
@@ -148,6 +148,7 @@ void http_run_fini(struct http_run *run)
 {
     if (run->answer)
         http_exchange_drop(run->engine, run->answer);
+    http_origin_unref(&run->engine->origins, run->origin);
     http_attempt_clear(&run->attempt);
     free(run->url);
 }

@@ -25,6 +25,7 @@ struct http_run {
     char *url; /* after redirects */
     bool is_foreign;
     struct http_attempt attempt;
+    struct http_origin *origin; /* of the attempt */
     struct http_wire wire;
     uint32_t max_tries, n_tries, n_fruitless, n_faults, n_redirects, n_pieces;
     bool has_renewed;

@@ -2,6 +2,7 @@
 #include "source/http/http_wire.h"
 
 #include <stdlib.h>
+#include <string.h>
 #include <strings.h>
 
 const char *http_wire_proxy(const char *url)
@@ -12,6 +13,12 @@ const char *http_wire_proxy(const char *url)
     for (const char *const *name = strncasecmp(url, "https:", 6) == 0 ? for_https : for_http; *name && !value; name++)
         value = getenv(*name);
     return value && *value ? value : NULL;
+}
+
+bool http_wire_same(const struct http_wire *a, const struct http_wire *b)
+{
+    const char *ca = a->ca_file ? a->ca_file : "", *other_ca = b->ca_file ? b->ca_file : "";
+    return a->no_proxy == b->no_proxy && strcmp(ca, other_ca) == 0;
 }
 
 void http_wire_set(CURL *easy, const struct http_wire *wire)

@@ -16,6 +16,9 @@ struct http_wire { /* strings are the engine's */
  * libcurl cannot be asked what it uses. */
 const char *http_wire_proxy(const char *url);
 
+/* Whether what was connected with one may carry requests of the other: the same trust and the same proxies. */
+bool http_wire_same(const struct http_wire *a, const struct http_wire *b);
+
 /* Sets all of it on a handle that was reset. */
 void http_wire_set(CURL *easy, const struct http_wire *wire);
 
