@@ -22,7 +22,7 @@
 #include "supervisor.h"
 #include "transport/transport.h"
 
-enum { HEADER_CACHE_BYTES = 256 << 20, DRAIN_POLL_MS = 10 };
+enum { HEADER_CACHE_BYTES = 256 << 20, DRAIN_POLL_MS = 10, MAX_GROUPS = 1024 };
 struct config_list {
     struct config_list *next;
     const struct config *config;
@@ -93,6 +93,7 @@ static uint64_t metadata_budget_bytes(const struct config *config)
 static void set_quotas(struct quota *quota, const struct config *config)
 {
     quota_set_kept(quota, (unsigned)config->limits.kept_for_others_percent);
+    quota_set_limits(quota, QUOTA_GROUPS, MAX_GROUPS, 0);
     quota_set_limits(quota, QUOTA_METADATA, metadata_budget_bytes(config), 0);
 }
 

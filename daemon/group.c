@@ -28,6 +28,8 @@ struct group {
     struct group_table *table;
     struct group *next;
     enum group_state state;
+    uid_t owner;
+    struct quota_charge charge;
     char *id, *purpose, *artifact, *policy;
     uint32_t world_size;
     unsigned char digest[DIGEST_BYTES];
@@ -40,15 +42,17 @@ struct group {
 
 struct group_table {
     struct loop *loop;
+    struct quota *quota;
     const struct group_events *events;
     void *data;
     struct group *groups;
 };
 
-struct group_table *group_table_create(struct loop *loop, const struct group_events *events, void *data)
+struct group_table *group_table_create(struct loop *loop, struct quota *quota, const struct group_events *events,
+                                       void *data)
 {
     struct group_table *table = memory_alloc(sizeof *table);
-    *table = (struct group_table){.loop = loop, .events = events, .data = data};
+    *table = (struct group_table){.loop = loop, .quota = quota, .events = events, .data = data};
     return table;
 }
 
@@ -70,6 +74,7 @@ static void remove_group(struct group *group)
         link = &(*link)->next;
     *link = group->next;
     loop_timer_destroy(group->timer);
+    quota_charge_end(&group->charge);
     free(group->id);
     free(group->purpose);
     free(group->artifact);
@@ -154,12 +159,18 @@ static void on_timer(void *data)
     dissolve(group, "timeout", problem);
 }
 
-static struct group *create_group(struct group_table *table, const struct group_terms *terms)
+/* NULL when the user may have no more groups. */
+static struct group *create_group(struct group_table *table, const struct group_terms *terms, struct error *error)
 {
+    struct quota_charge charge = {.quota = table->quota, .kind = QUOTA_GROUPS, .uid = terms->uid};
+    if (quota_charge_add(&charge, 1, error) != 0)
+        return NULL;
     struct group *group = memory_alloc(sizeof *group);
     *group = (struct group){.table = table,
                             .next = table->groups,
                             .state = ASSEMBLING,
+                            .owner = terms->owner,
+                            .charge = charge,
                             .id = memory_copy_text(terms->id),
                             .purpose = memory_copy_text(terms->purpose),
                             .artifact = memory_copy_text(terms->artifact),
@@ -179,7 +190,7 @@ static struct group *create_group(struct group_table *table, const struct group_
 
 static bool is_named(const struct group *group, const struct group_terms *terms)
 {
-    return strcmp(group->id, terms->id) == 0 && strcmp(group->purpose, terms->purpose) == 0;
+    return group->owner == terms->owner && strcmp(group->id, terms->id) == 0 && strcmp(group->purpose, terms->purpose) == 0;
 }
 
 static struct group *find_group(const struct group_table *table, const struct group_terms *terms, enum group_state state)
@@ -333,8 +344,8 @@ enum group_answer group_join(struct group_table *table, const struct group_terms
         return GROUP_LATE;
     }
     if (!group)
-        group = create_group(table, terms);
-    if (check_terms(group, terms, member->rank, error) != 0)
+        group = create_group(table, terms, error);
+    if (!group || check_terms(group, terms, member->rank, error) != 0)
         return GROUP_REFUSED;
     answer = check_slot(group, member, error);
     if (answer != GROUP_JOINED)
@@ -360,8 +371,8 @@ void group_excuse(struct group_table *table, const struct group_terms *terms, co
         return;
     }
     if (!group)
-        group = create_group(table, terms);
-    if (check_terms(group, terms, rank, &error) != 0 || group->slots[rank].state == SLOT_PRESENT)
+        group = create_group(table, terms, &error);
+    if (!group || check_terms(group, terms, rank, &error) != 0 || group->slots[rank].state == SLOT_PRESENT)
         return; /* nothing to excuse: it has what it wants whatever the others do */
     occupy(group, rank, (struct slot){SLOT_EXCUSED, NULL});
     complete_when_full(group);
@@ -379,8 +390,8 @@ void group_decline(struct group_table *table, const struct group_terms *terms, u
     if (!group && find_group(table, terms, DISSOLVED))
         return; /* that one remembers it already */
     if (!group)
-        group = create_group(table, terms);
-    if (check_terms(group, terms, rank, &error) != 0 || group->slots[rank].state == SLOT_PRESENT)
+        group = create_group(table, terms, &error);
+    if (!group || check_terms(group, terms, rank, &error) != 0 || group->slots[rank].state == SLOT_PRESENT)
         return;
     occupy(group, rank, (struct slot){SLOT_ENDED, NULL});
     snprintf(problem, sizeof problem, "group_member_declined:rank=%" PRIu32 ":%s", rank, why);

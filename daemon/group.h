@@ -11,7 +11,7 @@
  * that has dissolved or by a running one that lost it. Everything that all ranks must agree on is compared by digest; the
  * odd one is refused, the others keep waiting. A rank number is taken once: the second one to claim it is refused, unless it
  * is the first one again, whose client has sent its request twice. A group id may be used again as soon as its ranks have
- * ended.
+ * ended. Groups are per owner: a user, or GROUP_OWNER_SHARED for those who may share theirs.
  *
  * Knows nothing of loads. Loop thread only. */
 #ifndef GROUP_H
@@ -23,8 +23,13 @@
 #include "base/digest.h"
 #include "base/error.h"
 #include "base/loop.h"
+#include "base/quota.h"
+
+#define GROUP_OWNER_SHARED ((uid_t)-1) /* no user has this number */
 
 struct group_terms { /* what every rank of a group must say alike; borrowed for the call */
+    uid_t uid;       /* who asks, and pays for the group */
+    uid_t owner;     /* whose groups these are: ids of different owners never meet */
     const char *id;
     const char *purpose; /* groups of different purposes never meet: "load", "explain" */
     uint32_t world_size;
@@ -52,13 +57,15 @@ struct group_events {
 
 struct group_table;
 
-struct group_table *group_table_create(struct loop *loop, const struct group_events *events, void *data);
+/* quota counts QUOTA_GROUPS; NULL = nobody does. */
+struct group_table *group_table_create(struct loop *loop, struct quota *quota, const struct group_events *events,
+                                       void *data);
 void group_table_destroy(struct group_table *table); /* no member may be left; accepts NULL */
 
 enum group_answer {
     GROUP_JOINED,  /* `complete` or `dissolved` follows, perhaps before the call returns, unless the member leaves */
     GROUP_LATE,    /* do without; `problem` says why */
-    GROUP_REFUSED, /* error: ALREADY_EXISTS, INVALID_ARGUMENT */
+    GROUP_REFUSED, /* error: ALREADY_EXISTS, INVALID_ARGUMENT, RESOURCE_EXHAUSTED */
     GROUP_AGAIN,   /* member->first is in the group with the same attempt: wait for what becomes of it */
 };
 enum { GROUP_PROBLEM_CHARS = 160 };

@@ -520,9 +520,10 @@ static void submit_resolve(struct ticket_internal *internal)
 
 /* --- tickets ------------------------------------------------------------------------------------------------------ */
 
-struct ticket *ticket_create(struct load_table *table)
+struct ticket *ticket_create(struct load_table *table, uid_t uid)
 {
     struct ticket *ticket = memory_alloc(sizeof *ticket);
+    ticket->uid = uid;
     ticket->internal = memory_alloc(sizeof *ticket->internal);
     ticket->internal->ticket = ticket;
     ticket->internal->table = table;

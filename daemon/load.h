@@ -68,6 +68,8 @@ struct ticket_events {
 };
 
 struct ticket {
+    uid_t uid;                    /* who asks */
+    bool shares_groups;           /* its groups are those of all users who may share them; set like the request */
     char id[LOAD_ID_CHARS];       /* load_id in logs and answers */
     struct arena arena;           /* the request and its load_spec */
     struct load_request request;  /* filled in by the caller between create and submit; borrowed until done */
@@ -87,7 +89,7 @@ struct ticket {
 struct load_table *load_table_create(const struct load_services *services); /* borrows */
 void load_table_destroy(struct load_table *table);                          /* no ticket may be left */
 
-struct ticket *ticket_create(struct load_table *table);
+struct ticket *ticket_create(struct load_table *table, uid_t uid);
 void ticket_submit(struct ticket *ticket, enum ticket_goal goal, const struct ticket_events *events, void *data);
 void ticket_cancel(struct ticket *ticket); /* done follows, now or later */
 void ticket_destroy(struct ticket *ticket);

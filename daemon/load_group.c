@@ -35,7 +35,9 @@ static struct group_terms terms_of(const struct ticket_internal *internal, char 
     snprintf(policy, MAX_POLICY_CHARS, "collective=%s executor=%s source_locality=%s source_sharing_domain=%s",
              collective[spec->policy.collective], executor_preference_name(spec->policy.executor),
              locality[topology->source_locality], topology->source_sharing_domain ? topology->source_sharing_domain : "");
-    return (struct group_terms){.id = topology->group_id,
+    return (struct group_terms){.uid = internal->ticket->uid,
+                                .owner = internal->ticket->shares_groups ? GROUP_OWNER_SHARED : internal->ticket->uid,
+                                .id = topology->group_id,
                                 .purpose = internal->goal == GOAL_PLAN ? "explain" : "load",
                                 .world_size = topology->world_size,
                                 .artifact = internal->mapping->artifact->identity,
@@ -187,7 +189,7 @@ static void on_complete(void *data, struct group *group)
 void load_group_create_table(struct load_table *table)
 {
     static const struct group_events events = {.complete = on_complete, .dissolved = on_dissolved};
-    table->groups = group_table_create(table->services->loop, &events, table);
+    table->groups = group_table_create(table->services->loop, table->services->quota, &events, table);
 }
 
 void load_group_destroy_table(struct load_table *table)

@@ -56,7 +56,7 @@ static void start(struct rpc_call *call, struct daemon *daemon, const Tensorcast
 {
     static const struct ticket_events events = {.done = on_done};
     struct error error;
-    struct ticket *ticket = ticket_create(daemon->loads);
+    struct ticket *ticket = ticket_create(daemon->loads, rpc_call_uid(call));
     if (codec_load_request(wire, &ticket->arena, &ticket->request, &error) != 0) {
         rpc_call_fail(call, &error);
         ticket_destroy(ticket);

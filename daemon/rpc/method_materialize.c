@@ -138,7 +138,7 @@ void method_materialize(struct rpc_call *call, const ProtobufCMessage *request, 
     const Tensorcast__Daemon__V1__LoadRequest *load = ((const Tensorcast__Daemon__V1__MaterializeRequest *)request)->load;
     struct daemon *daemon = context;
     struct error error;
-    struct ticket *ticket = ticket_create(daemon->loads);
+    struct ticket *ticket = ticket_create(daemon->loads, rpc_call_uid(call));
     if (codec_load_request(load, &ticket->arena, &ticket->request, &error) != 0 ||
         (load->region.len && handoff_take_region(daemon->handoff, load->region.data, load->region.len, rpc_call_uid(call),
                                                  &ticket->region, &error) != 0)) {

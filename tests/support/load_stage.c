@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/memory.h"
 #include "source/source_memory.h"
@@ -114,7 +115,7 @@ static void on_done(void *data, struct ticket *ticket, const struct error *error
 
 void stage_client_init(struct load_stage *stage, struct stage_client *client, const char *artifact)
 {
-    *client = (struct stage_client){.stage = stage, .ticket = ticket_create(stage->loads)};
+    *client = (struct stage_client){.stage = stage, .ticket = ticket_create(stage->loads, getuid())};
     client->ticket->request = (struct load_request){.artifact = artifact, .view = {.whole = true}};
 }
 

@@ -22,6 +22,7 @@ enum { MAX_RANKS = 4, LONG_MS = 600000 };
 
 struct scene {
     struct loop *loop;
+    struct quota *quota;
     struct group_table *table;
     struct group_terms terms;
     struct group_member members[MAX_RANKS];
@@ -56,7 +57,8 @@ static int set_up(void **state)
     static const struct group_events events = {.complete = on_complete, .dissolved = on_dissolved};
     struct scene *scene = test_calloc(1, sizeof *scene);
     scene->loop = loop_create();
-    scene->table = group_table_create(scene->loop, &events, scene);
+    scene->quota = quota_create();
+    scene->table = group_table_create(scene->loop, scene->quota, &events, scene);
     scene->terms = (struct group_terms){
         .id = "g", .purpose = "load", .world_size = 3, .artifact = "sha", .policy = "auto", .timeout_ms = LONG_MS};
     for (uint32_t i = 0; i < MAX_RANKS; i++)
@@ -72,6 +74,7 @@ static int tear_down(void **state)
         group_end(scene->table, &scene->members[i]);
     group_table_destroy(scene->table);
     loop_destroy(scene->loop);
+    quota_destroy(scene->quota);
     test_free(scene);
     return 0;
 }
@@ -388,12 +391,64 @@ static void groups_of_other_purposes_and_names_do_not_meet(void **state)
     assert_int_equal(scene->n_complete, 0);
 }
 
+static void groups_of_two_users_with_the_same_id_never_meet(void **state)
+{
+    struct scene *scene = *state;
+    scene->terms.world_size = 2;
+    scene->terms.uid = scene->terms.owner = 1000;
+    assert_int_equal(join(scene, 0), GROUP_JOINED);
+    scene->terms.uid = scene->terms.owner = 1001;
+    scene->members[2].rank = 1; /* another user takes the rank that is missing */
+    assert_int_equal(join(scene, 2), GROUP_JOINED);
+    assert_int_equal(scene->n_complete, 0);
+    group_leave(scene->table, &scene->members[2]);
+    scene->terms.uid = scene->terms.owner = 1000;
+    assert_int_equal(join(scene, 1), GROUP_JOINED);
+    assert_int_equal(scene->n_complete, 1);
+    assert_ptr_equal(group_find(scene->complete, 1), &scene->members[1]);
+}
+
+static void users_who_share_their_groups_meet(void **state)
+{
+    struct scene *scene = *state;
+    scene->terms.world_size = 2;
+    scene->terms.owner = GROUP_OWNER_SHARED;
+    scene->terms.uid = 1000;
+    join(scene, 0);
+    scene->terms.uid = 1001;
+    assert_int_equal(join(scene, 1), GROUP_JOINED);
+    assert_int_equal(scene->n_complete, 1);
+}
+
+static void a_user_with_too_many_groups_is_refused_and_others_are_not(void **state)
+{
+    struct scene *scene = *state;
+    quota_set_limits(scene->quota, QUOTA_GROUPS, 20, 1);
+    scene->terms.uid = scene->terms.owner = 12345;
+    assert_int_equal(join(scene, 0), GROUP_JOINED);
+    scene->terms.id = "h";
+    assert_int_equal(join(scene, 1), GROUP_REFUSED);
+    assert_int_equal(scene->error.code, ERROR_RESOURCE_EXHAUSTED);
+    assert_string_equal(scene->error.reason, "GROUPS_EXCEEDED");
+    group_excuse(scene->table, &scene->terms, &scene->members[1]); /* makes none, either */
+    group_decline(scene->table, &scene->terms, 1, "not_eligible");
+    assert_int_equal(quota_taken(scene->quota, QUOTA_GROUPS), 1);
+    scene->terms.uid = scene->terms.owner = 12346;
+    assert_int_equal(join(scene, 1), GROUP_JOINED);
+    group_end(scene->table, &scene->members[0]);
+    group_end(scene->table, &scene->members[1]);
+    assert_int_equal(quota_taken(scene->quota, QUOTA_GROUPS), 0);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(a_group_is_complete_when_its_last_rank_joins),
+        TEST(groups_of_two_users_with_the_same_id_never_meet),
+        TEST(users_who_share_their_groups_meet),
+        TEST(a_user_with_too_many_groups_is_refused_and_others_are_not),
         TEST(a_group_of_one_is_complete_at_once),
         TEST(missing_ranks_dissolve_the_group_for_all_at_once),
         TEST(late_ranks_are_told_once_and_then_a_new_group_may_begin),
