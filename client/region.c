@@ -32,6 +32,9 @@ static int send_offer(int lease, const struct handoff_region *offer, int memory_
     }
     if (sendmsg(lease, &message, MSG_NOSIGNAL) == (ssize_t)sizeof *offer)
         return 0;
+    if (errno == EPERM)
+        return fail(error, ERROR_FAILED_PRECONDITION, "OFFER_REFUSED",
+                    "the daemon takes no memory to be filled: it serves no GPU (tensorcast status)");
     return fail(error, ERROR_UNAVAILABLE, "OFFER_FAILED", "cannot offer memory to the daemon: %s", strerror(errno));
 }
 

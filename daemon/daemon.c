@@ -9,10 +9,12 @@
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/foreign_fd.h"
 #include "base/memory.h"
 #include "base/text.h"
 #include "memory_limit.h"
@@ -141,6 +143,7 @@ static int open_handoff(struct daemon *daemon, struct supervisor_sockets passed,
         .socket_mode = (uint32_t)config->server.socket_mode,
         .socket_group = config->server.socket_group,
         .max_connections_per_uid = config->server.max_connections_per_uid,
+        .takes_memory = daemon->services.targets->plugins.n_devices > 0,
         .listen_fd = passed.handoff_fd,
     };
     return handoff_create(&options, &daemon->handoff, error);
@@ -294,6 +297,19 @@ static void allow_descriptors(void)
     }
 }
 
+/* gRPC reads its sockets itself, so a descriptor that gets there is closed on its threads, however long that takes. */
+static void warn_of_foreign_descriptors(void)
+{
+    int probe = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (probe >= 0 && !foreign_fd_refuse(probe))
+        log_warn("descriptors_not_refused",
+                 LOG_TEXT("message",
+                          "this kernel cannot refuse descriptors that clients send (SO_PASSRIGHTS, Linux 6.16): a "
+                          "client can make threads of this daemon wait"));
+    if (probe >= 0)
+        close(probe);
+}
+
 int daemon_start(struct daemon *daemon, const char *config_path, const struct config *config, struct error *error)
 {
     struct supervisor_sockets passed = supervisor_take_sockets();
@@ -305,6 +321,7 @@ int daemon_start(struct daemon *daemon, const char *config_path, const struct co
     if (log_open(config->logging.file, (enum log_level)config->logging.level, (enum log_format)config->logging.format,
                  error) != 0)
         return -1;
+    warn_of_foreign_descriptors();
     daemon->loop = loop_create();
     daemon->services.quota = quota_create();
     set_quotas(daemon->services.quota, config);

@@ -20,6 +20,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "base/foreign_fd.h"
 #include "base/memory.h"
 
 enum { BACKLOG = 512, ACCEPTS_PER_WAKE = 64, PAUSE_MS = 100, GROUP_BUFFER_BYTES = 16384, LOCK_ATTEMPTS = 16 };
@@ -144,6 +145,8 @@ static int bind_path(struct unix_listener *listener, struct error *error)
     listener->bound = true;
     if (set_access(listener, error))
         return -1;
+    if (listener->options.refuse_descriptors) /* before anybody can connect: what is accepted inherits it */
+        foreign_fd_refuse(listener->fd);
     if (listen(listener->fd, BACKLOG))
         return fail_errno(error, errno, "%s: cannot listen on %s", listener->options.key, listener->path);
     return 0;
@@ -158,6 +161,8 @@ static int adopt(struct unix_listener *listener, struct error *error)
         return fail(error, ERROR_INVALID_ARGUMENT, "NOT_LISTENING", "descriptor %d is not a listening socket", listener->fd);
     if (fcntl(listener->fd, F_SETFD, FD_CLOEXEC) || fcntl(listener->fd, F_SETFL, fcntl(listener->fd, F_GETFL) | O_NONBLOCK))
         return fail_errno(error, errno, "descriptor %d", listener->fd);
+    if (listener->options.refuse_descriptors)
+        foreign_fd_refuse(listener->fd);
     return 0;
 }
 
@@ -201,6 +206,16 @@ static void shed(struct unix_listener *listener, int errno_value)
     rest(listener);
 }
 
+/* Who connected to a socket of systemd's before we took it over may have sent descriptors. True: closed. */
+static bool has_early_descriptors(const struct unix_listener *listener, int fd, const struct ucred *peer)
+{
+    if (!listener->options.refuse_descriptors || foreign_fd_is_refused(fd) || !foreign_fd_refuse(fd) ||
+        !foreign_fd_is_queued(fd))
+        return false;
+    foreign_fd_close(fd, peer->uid);
+    return true;
+}
+
 static void on_readable(void *data, int events)
 {
     struct unix_listener *listener = data;
@@ -218,7 +233,7 @@ static void on_readable(void *data, int events)
         socklen_t size = sizeof peer;
         if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size))
             close(fd);
-        else
+        else if (!has_early_descriptors(listener, fd, &peer))
             listener->options.on_accept(listener->options.context, fd, &peer);
     }
 }

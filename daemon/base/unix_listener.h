@@ -18,8 +18,9 @@ struct unix_listener_options {
     int type;        /* SOCK_STREAM or SOCK_SEQPACKET */
     const char *path;
     uint32_t mode;
-    const char *group; /* "" = leave; a name or a number */
-    int listen_fd;     /* -1 = bind `path`, else taken over as it is */
+    const char *group;       /* "" = leave; a name or a number */
+    int listen_fd;           /* -1 = bind `path`, else taken over as it is */
+    bool refuse_descriptors; /* that clients send along, where the kernel can: base/foreign_fd.h */
     /* Takes the connected descriptor (non-blocking, close-on-exec). */
     void (*on_accept)(void *context, int fd, const struct ucred *peer);
     void (*on_shed)(void *context, int errno_value); /* descriptors ran out and a connection was closed; may be NULL */

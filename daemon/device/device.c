@@ -10,6 +10,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "base/foreign_fd.h"
 #include "base/memory.h"
 
 const char *page_kind_name(enum page_kind kind)
@@ -58,10 +59,10 @@ void device_region_close(struct device_region *region)
     if (!region)
         return;
     if (region->memory_fd >= 0)
-        close(region->memory_fd);
+        foreign_fd_close(region->memory_fd, region->owner);
     if (region->lease_fd >= 0) {
         shutdown(region->lease_fd, SHUT_RDWR);
-        close(region->lease_fd);
+        foreign_fd_close(region->lease_fd, region->owner);
     }
     free(region);
 }

@@ -13,6 +13,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 #include "base/error.h"
 
@@ -45,6 +46,7 @@ struct device_region {
     unsigned char ipc[DEVICE_REGION_IPC_BYTES]; /* IPC: the handle */
     int memory_fd;                              /* FD: stands for the memory; else -1 */
     int lease_fd;                               /* a connection that ends when nothing here touches the memory any more */
+    uid_t owner;                                /* who sent these descriptors */
 };
 void device_region_close(struct device_region *region); /* tells the client, frees; accepts NULL */
 

@@ -18,12 +18,18 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/foreign_fd.h"
 #include "base/memory.h"
 #include "base/unix_listener.h"
 #include "client/handoff_wire.h"
 #include "observe/log.h"
 
-enum { SWEEP_MS = 1000, WARNING_INTERVAL_MS = 1000, MAX_UNREDEEMED_PER_UID = 4096 };
+enum {
+    SWEEP_MS = 1000,
+    WARNING_INTERVAL_MS = 1000,
+    MAX_UNREDEEMED_PER_UID = 4096,
+    MAX_UNCLOSED_PER_UID = 64, /* descriptors that a user sent and that nobody could close yet */
+};
 
 struct grant {
     struct grant *next;
@@ -41,6 +47,7 @@ struct peer {
     struct loop_watch *watch;
     uid_t uid;
     pid_t pid;
+    bool brings_none;                         /* no descriptor of the client's can be in the socket's queue */
     struct replica *lease;                    /* NULL until a token was redeemed */
     struct device_region *region;             /* offered and not yet taken; owned */
     unsigned char token[HANDOFF_TOKEN_BYTES]; /* of the offer */
@@ -82,10 +89,20 @@ static void free_peer(struct peer *peer)
     free(peer);
 }
 
+/* What a client may have put into the queue ends with the socket. */
+static void close_socket(int fd, uid_t uid, bool brings_none)
+{
+    shutdown(fd, SHUT_RDWR); /* the client is told now */
+    if (brings_none)
+        close(fd);
+    else
+        foreign_fd_close(fd, uid);
+}
+
 static void close_peer(struct peer *peer)
 {
     unlink_peer(peer);
-    close(peer->fd);
+    close_socket(peer->fd, peer->uid, peer->brings_none);
     device_region_close(peer->region);
     if (peer->lease) {
         peer->lease->n_leases--;
@@ -137,17 +154,21 @@ static int send_memory(int fd, struct replica *replica)
     return sent == (ssize_t)sizeof answer ? 0 : -1;
 }
 
-static void refuse(struct peer *peer, const char *reason)
+static void warn_of_refusal(struct handoff *handoff, const char *reason, uid_t uid, pid_t pid)
 {
-    struct handoff *handoff = peer->handoff;
     uint64_t now = clock_now_ns();
     handoff->n_refused++;
-    if (now - handoff->warned_ns >= WARNING_INTERVAL_MS * NS_PER_MS) { /* who guesses tokens does not fill the log */
-        log_warn("handoff_refused", LOG_TEXT("reason", reason), LOG_U64("uid", peer->uid),
-                 LOG_U64("pid", (uint64_t)peer->pid), LOG_U64("refused", handoff->n_refused));
-        handoff->warned_ns = now;
-        handoff->n_refused = 0;
-    }
+    if (now - handoff->warned_ns < WARNING_INTERVAL_MS * NS_PER_MS)
+        return; /* who guesses tokens does not fill the log */
+    log_warn("handoff_refused", LOG_TEXT("reason", reason), LOG_U64("uid", uid), LOG_U64("pid", (uint64_t)pid),
+             LOG_U64("refused", handoff->n_refused));
+    handoff->warned_ns = now;
+    handoff->n_refused = 0;
+}
+
+static void refuse(struct peer *peer, const char *reason)
+{
+    warn_of_refusal(peer->handoff, reason, peer->uid, peer->pid);
     close_peer(peer);
 }
 
@@ -175,7 +196,7 @@ union first_message {
 };
 
 /* Takes the descriptor when the offer is well-formed. What it says of the memory is checked when that is opened. */
-static struct device_region *read_offer(const struct handoff_region *wire, int memory_fd)
+static struct device_region *read_offer(const struct handoff_region *wire, int memory_fd, uid_t owner)
 {
     uint32_t kind = le32toh(wire->kind);
     bool has_memory = kind == HANDOFF_REGION_FD ? memory_fd >= 0 : kind == HANDOFF_REGION_IPC && memory_fd < 0;
@@ -188,17 +209,18 @@ static struct device_region *read_offer(const struct handoff_region *wire, int m
                                      .offset = le64toh(wire->offset),
                                      .bytes = le64toh(wire->bytes),
                                      .memory_fd = memory_fd,
-                                     .lease_fd = -1};
+                                     .lease_fd = -1,
+                                     .owner = owner};
     memcpy(region->ipc, wire->ipc, sizeof region->ipc);
     return region;
 }
 
 static void accept_offer(struct peer *peer, const struct handoff_region *wire, int memory_fd)
 {
-    peer->region = read_offer(wire, memory_fd);
+    peer->region = read_offer(wire, memory_fd, peer->uid);
     if (!peer->region) {
         if (memory_fd >= 0)
-            close(memory_fd);
+            foreign_fd_close(memory_fd, peer->uid);
         refuse(peer, "malformed offer of memory");
         return;
     }
@@ -259,12 +281,13 @@ static void on_first_message(struct peer *peer)
     union first_message text;
     int memory_fd;
     ssize_t got = receive(peer->fd, &text, &memory_fd);
+    foreign_fd_refuse(peer->fd); /* no further ones: the client has nothing more to say */
     if (got == (ssize_t)sizeof text.region) {
         accept_offer(peer, &text.region, memory_fd);
         return;
     }
     if (memory_fd >= 0)
-        close(memory_fd);
+        foreign_fd_close(memory_fd, peer->uid);
     if (got == HANDOFF_TOKEN_BYTES)
         redeem(peer, text.token);
     else if (got > 0)
@@ -293,8 +316,11 @@ static uint64_t silent_peers(const struct handoff *handoff, uid_t uid)
 static void on_accept(void *context, int fd, const struct ucred *credentials)
 {
     struct handoff *handoff = context;
-    if (silent_peers(handoff, credentials->uid) >= handoff->max_silent_per_uid) {
-        close(fd);
+    bool brings_none = foreign_fd_is_refused(fd), unclosed = foreign_fd_open(credentials->uid) >= MAX_UNCLOSED_PER_UID;
+    if (unclosed)
+        warn_of_refusal(handoff, "descriptors of this user take too long to close", credentials->uid, credentials->pid);
+    if (unclosed || silent_peers(handoff, credentials->uid) >= handoff->max_silent_per_uid) {
+        close_socket(fd, credentials->uid, brings_none);
         return;
     }
     struct peer *peer = memory_alloc(sizeof *peer);
@@ -303,6 +329,7 @@ static void on_accept(void *context, int fd, const struct ucred *credentials)
                           .fd = fd,
                           .uid = credentials->uid,
                           .pid = credentials->pid,
+                          .brings_none = brings_none,
                           .expires_ns = clock_now_ns() + (uint64_t)HANDOFF_TOKEN_TTL_MS * NS_PER_MS};
     handoff->peers = peer;
     peer->watch = loop_watch_create(handoff->loop, fd, LOOP_READABLE | LOOP_HANGUP, on_peer, peer);
@@ -344,6 +371,7 @@ int handoff_create(const struct handoff_options *options, struct handoff **creat
                                                  .mode = options->socket_mode,
                                                  .group = options->socket_group,
                                                  .listen_fd = options->listen_fd,
+                                                 .refuse_descriptors = !options->takes_memory,
                                                  .on_accept = on_accept,
                                                  .on_shed = on_shed,
                                                  .context = handoff};

@@ -10,6 +10,7 @@
 #ifndef REPLICA_HANDOFF_H
 #define REPLICA_HANDOFF_H
 
+#include <stdbool.h>
 #include <stdint.h>
 #include <sys/types.h>
 
@@ -27,6 +28,7 @@ struct handoff_options {
     uint32_t socket_mode;
     const char *socket_group;
     uint64_t max_connections_per_uid; /* connections that have not shown a token yet */
+    bool takes_memory;                /* clients may offer theirs, by a descriptor; else descriptors are refused */
     int listen_fd;                    /* -1 = bind socket_path; else a listening SOCK_SEQPACKET socket from systemd */
 };
 

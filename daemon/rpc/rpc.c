@@ -111,6 +111,7 @@ int rpc_server_create(const struct rpc_options *options, struct rpc_server **res
                                                  .mode = options->socket_mode,
                                                  .group = options->socket_group,
                                                  .listen_fd = options->listen_fd,
+                                                 .refuse_descriptors = true,
                                                  .on_accept = on_accept,
                                                  .on_shed = on_shed,
                                                  .context = server};

@@ -14,6 +14,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "base/foreign_fd.h"
 #include "base/unix_listener.h"
 
 static char folder[64], path[96], lock[112];
@@ -232,6 +233,79 @@ static void a_socket_from_systemd_is_used_and_left_as_it_is(void **state)
     assert_int_equal(fcntl(given.listen_fd, F_GETFD), -1);
 }
 
+static void send_descriptor(int socket, bool arrives)
+{
+    union {
+        char bytes[CMSG_SPACE(sizeof(int))];
+        struct cmsghdr align;
+    } control = {0};
+    struct iovec iov = {(void *)"x", 1};
+    struct msghdr message = {
+        .msg_iov = &iov, .msg_iovlen = 1, .msg_control = control.bytes, .msg_controllen = sizeof control};
+    struct cmsghdr *header = CMSG_FIRSTHDR(&message);
+    *header = (struct cmsghdr){.cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS, .cmsg_len = CMSG_LEN(sizeof(int))};
+    memcpy(CMSG_DATA(header), &socket, sizeof socket);
+    assert_int_equal(sendmsg(socket, &message, MSG_NOSIGNAL), arrives ? 1 : -1);
+    if (!arrives)
+        assert_int_equal(errno, EPERM);
+}
+
+static int connect_only(void)
+{
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    snprintf(address.sun_path, sizeof address.sun_path, "%s", path);
+    assert_int_equal(connect(fd, (struct sockaddr *)&address, sizeof address), 0);
+    return fd;
+}
+
+static void skip_unless_descriptors_can_be_refused(void)
+{
+    int probe = socket(AF_UNIX, SOCK_STREAM, 0);
+    bool can = foreign_fd_refuse(probe);
+    close(probe);
+    if (!can)
+        skip(); /* Linux before 6.16 */
+}
+
+static void descriptors_are_refused_from_before_the_connection_is_accepted(void **state)
+{
+    struct unix_listener_options given = options();
+    (void)state;
+    skip_unless_descriptors_can_be_refused();
+    given.refuse_descriptors = true;
+    struct unix_listener *listener = unix_listener_open(&given, &error);
+    assert_non_null(listener);
+    int fd = connect_only();
+    send_descriptor(fd, false);
+    loop_run(loop);
+    assert_int_equal(accepted, 1);
+    close(fd);
+    unix_listener_close(listener);
+}
+
+static void who_sent_descriptors_to_systemds_socket_is_not_accepted_but_others_are(void **state)
+{
+    struct unix_listener_options given = options();
+    (void)state;
+    skip_unless_descriptors_can_be_refused();
+    given.refuse_descriptors = true;
+    given.listen_fd = bound_socket(SOCK_STREAM);
+    assert_int_equal(listen(given.listen_fd, 8), 0);
+    int hostile = connect_only(), honest = connect_only();
+    send_descriptor(hostile, true); /* it waits in the queue of a connection that nobody has accepted */
+    assert_int_equal(send(honest, "x", 1, 0), 1);
+    struct unix_listener *listener = unix_listener_open(&given, &error);
+    assert_non_null(listener);
+    loop_run(loop);
+    assert_int_equal(accepted, 1);
+    char end;
+    assert_true(recv(hostile, &end, 1, 0) <= 0); /* closed */
+    close(hostile);
+    close(honest);
+    unix_listener_close(listener);
+}
+
 int main(void)
 {
 #define IN_FOLDER(test) cmocka_unit_test_setup_teardown(test, start, stop)
@@ -244,6 +318,8 @@ int main(void)
         IN_FOLDER(a_file_that_is_no_socket_is_left_alone),
         IN_FOLDER(a_path_may_have_107_bytes_and_needs_its_folder),
         IN_FOLDER(a_socket_from_systemd_is_used_and_left_as_it_is),
+        IN_FOLDER(descriptors_are_refused_from_before_the_connection_is_accepted),
+        IN_FOLDER(who_sent_descriptors_to_systemds_socket_is_not_accepted_but_others_are),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

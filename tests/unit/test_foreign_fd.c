@@ -1,0 +1,170 @@
+/* Descriptors whose last close takes as long as their owner likes: here TCP sockets with SO_LINGER and bytes that nobody
+ * reads. They come to an end when the other side is reset. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/foreign_fd.h"
+
+enum { MALLORY = 1001, ALICE = 1002, LINGER_S = 3600, MANY = 20, WAIT_MS = 10000 };
+
+static int lingering(int *other_side)
+{
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t size = sizeof address;
+    int room = 4096, listener = socket(AF_INET, SOCK_STREAM, 0), fd = socket(AF_INET, SOCK_STREAM, 0);
+    static const char bytes[64 << 10];
+    setsockopt(listener, SOL_SOCKET, SO_RCVBUF, &room, sizeof room);
+    assert_int_equal(bind(listener, (struct sockaddr *)&address, sizeof address), 0);
+    assert_int_equal(listen(listener, 1), 0);
+    assert_int_equal(getsockname(listener, (struct sockaddr *)&address, &size), 0);
+    assert_int_equal(connect(fd, (struct sockaddr *)&address, sizeof address), 0);
+    *other_side = accept(listener, NULL, NULL);
+    close(listener);
+    while (send(fd, bytes, sizeof bytes, MSG_DONTWAIT) > 0)
+        ;
+    struct linger linger = {1, LINGER_S};
+    assert_int_equal(setsockopt(fd, SOL_SOCKET, SO_LINGER, &linger, sizeof linger), 0);
+    return fd;
+}
+
+static void reset(int other_side)
+{
+    struct linger at_once = {1, 0};
+    setsockopt(other_side, SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
+    close(other_side);
+}
+
+static void assert_all_get_closed(uid_t owner)
+{
+    for (int i = 0; i < WAIT_MS && foreign_fd_open(owner); i++)
+        usleep(1000);
+    assert_int_equal(foreign_fd_open(owner), 0);
+}
+
+/* A pipe's reader is told when the last writer is closed. */
+static void assert_pipe_gets_closed_for(uid_t owner)
+{
+    int ends[2];
+    assert_int_equal(pipe(ends), 0);
+    foreign_fd_close(ends[1], owner);
+    assert_int_equal(poll(&(struct pollfd){.fd = ends[0]}, 1, WAIT_MS), 1);
+    close(ends[0]);
+}
+
+static void a_descriptor_that_will_not_close_does_not_stop_who_gives_it_away(void **state)
+{
+    int other_side, fd = lingering(&other_side);
+    (void)state;
+    foreign_fd_close(fd, MALLORY); /* close() here would last an hour */
+    assert_int_equal(foreign_fd_open(MALLORY), 1);
+    assert_pipe_gets_closed_for(MALLORY); /* others of the same user do not wait for it */
+    reset(other_side);
+    assert_all_get_closed(MALLORY);
+}
+
+static void one_users_slow_descriptors_leave_threads_for_others(void **state)
+{
+    int other_sides[MANY];
+    (void)state;
+    for (int i = 0; i < MANY; i++) {
+        int fd = lingering(&other_sides[i]);
+        foreign_fd_close(fd, MALLORY);
+    }
+    assert_int_equal(foreign_fd_open(MALLORY), MANY);
+    assert_pipe_gets_closed_for(ALICE);
+    assert_all_get_closed(ALICE);
+    assert_int_equal(foreign_fd_open(MALLORY), MANY);
+    for (int i = 0; i < MANY; i++)
+        reset(other_sides[i]);
+    assert_all_get_closed(MALLORY);
+}
+
+static void errno_is_left_alone(void **state)
+{
+    (void)state;
+    errno = E2BIG;
+    foreign_fd_close(dup(1), ALICE);
+    assert_int_equal(errno, E2BIG);
+    assert_all_get_closed(ALICE);
+}
+
+/* --- sockets ----------------------------------------------------------------------------------------------------------- */
+
+static ssize_t send_with_fd(int socket, const char *text, size_t bytes)
+{
+    union {
+        char bytes[CMSG_SPACE(sizeof(int))];
+        struct cmsghdr align;
+    } control = {0};
+    struct iovec iov = {(void *)text, bytes};
+    struct msghdr message = {
+        .msg_iov = &iov, .msg_iovlen = 1, .msg_control = control.bytes, .msg_controllen = sizeof control};
+    struct cmsghdr *header = CMSG_FIRSTHDR(&message);
+    *header = (struct cmsghdr){.cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS, .cmsg_len = CMSG_LEN(sizeof(int))};
+    memcpy(CMSG_DATA(header), &socket, sizeof socket);
+    return sendmsg(socket, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+}
+
+static void descriptors_in_a_queue_are_seen_and_stay_there(void **state)
+{
+    static const int types[] = {SOCK_STREAM, SOCK_SEQPACKET};
+    static char bytes[100 << 10];
+    (void)state;
+    for (size_t i = 0; i < 2; i++) {
+        int pair[2];
+        assert_int_equal(socketpair(AF_UNIX, types[i], 0, pair), 0);
+        assert_false(foreign_fd_is_queued(pair[0]));
+        assert_int_equal(send(pair[1], bytes, sizeof bytes, 0), sizeof bytes);
+        assert_int_equal(send(pair[1], "more", 4, 0), 4);
+        assert_false(foreign_fd_is_queued(pair[0]));
+        assert_int_equal(send_with_fd(pair[1], "x", 1), 1); /* behind the others */
+        assert_true(foreign_fd_is_queued(pair[0]));
+        assert_true(foreign_fd_is_queued(pair[0]));
+        assert_int_equal(recv(pair[0], bytes, sizeof bytes, MSG_WAITALL), sizeof bytes); /* and nothing was taken out */
+        close(pair[0]);
+        close(pair[1]);
+    }
+}
+
+static void a_socket_that_refuses_descriptors_gets_none(void **state)
+{
+    int pair[2];
+    (void)state;
+    assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET, 0, pair), 0);
+    assert_false(foreign_fd_is_refused(pair[0]));
+    if (!foreign_fd_refuse(pair[0])) {
+        close(pair[0]);
+        close(pair[1]);
+        skip(); /* Linux before 6.16 */
+    }
+    assert_true(foreign_fd_is_refused(pair[0]));
+    assert_int_equal(send_with_fd(pair[1], "x", 1), -1);
+    assert_int_equal(errno, EPERM);
+    assert_int_equal(send(pair[1], "x", 1, 0), 1);
+    close(pair[0]);
+    close(pair[1]);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_descriptor_that_will_not_close_does_not_stop_who_gives_it_away),
+        cmocka_unit_test(one_users_slow_descriptors_leave_threads_for_others),
+        cmocka_unit_test(errno_is_left_alone),
+        cmocka_unit_test(descriptors_in_a_queue_are_seen_and_stay_there),
+        cmocka_unit_test(a_socket_that_refuses_descriptors_gets_none),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
