@@ -67,7 +67,7 @@ struct config {
         uint64_t extent_cache_bytes; /* 0 = auto, of the host budget */
         uint64_t replica_idle_ttl_ms;
         uint64_t metadata_budget_bytes; /* 0 = auto: a quarter of the host budget within bounds */
-        uint64_t pool_budget_bytes; /* freed replica memory kept faulted for the next load; default 0 */
+        uint64_t pool_budget_bytes; /* memory prepared for the next load; default 0 */
     } memory;
     struct {
         uint64_t kept_for_others_percent; /* see base/quota.h */

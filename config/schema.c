@@ -82,8 +82,8 @@ const struct config_key schema_keys[] = {
      .reloadable = true,
      .help = "How long a replica that nobody uses may stay while memory is free. 0: it is dropped at once."},
     {"memory.pool_budget", CONFIG_SIZE, FIELD(memory.pool_budget_bytes), .fallback = "0", .max = LARGEST_SIZE,
-     .help = "Memory of dropped replicas that is kept for the next load, whose pages the kernel then need not zero. 0: all is "
-             "given back."},
+     .help = "Fresh memory, as much as dropped replicas had, that is made ready while nothing is loaded, so that the next load of "
+             "that size need not wait for the kernel to clear pages. It comes on top of host_budget. 0: none."},
     {"memory.metadata_budget", CONFIG_SIZE_OR_AUTO, FIELD(memory.metadata_budget_bytes), .fallback = "auto", .min = MIB(16),
      .max = LARGEST_SIZE, .reloadable = true,
      .help = "Memory for what is not tensors: requests, headers, indexes and plans of all users together. A request that needs more "

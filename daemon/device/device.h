@@ -89,8 +89,8 @@ struct device_ops {
     /* A fresh read-only descriptor; the caller closes it. */
     int (*export_fd)(struct segment *segment, struct error *error);
     enum page_kind (*page_kind)(struct segment *segment);
-    void (*release)(struct segment *segment); /* the last reference is gone; keeps the memory in the pool when allowed */
-    void (*trim)(struct device *device);      /* optional: gives the pool's memory back */
+    void (*release)(struct segment *segment); /* the last reference is gone */
+    void (*trim)(struct device *device);      /* optional: gives prepared memory back */
     void (*destroy)(struct device *device);   /* frees the device itself, after trim */
     const struct device_queue_ops *queue;     /* NULL: copy() is done when it returns */
 };
@@ -98,8 +98,8 @@ struct device_ops {
 struct device {
     const struct device_ops *ops;
     struct device_caps caps;
-    uint64_t pool_budget_bytes;         /* freed memory kept for the next load */
-    uint64_t pool_bytes;                /* atomic: what the pool holds now */
+    uint64_t pool_budget_bytes;         /* for memory that is prepared for the next load */
+    uint64_t pool_bytes;                /* atomic: what is prepared now */
     uint64_t memory_bytes;              /* what a GPU has; 0 = unknown */
     uint64_t patience_ns;               /* a queued copy that takes longer never ends */
     char model[DEVICE_NAME_CHARS];      /* for people: "NVIDIA H200" */
@@ -107,7 +107,7 @@ struct device {
     char problem[DEVICE_PROBLEM_CHARS]; /* ... because of this, written before */
 };
 
-struct device *device_host_create(uint64_t pool_budget_bytes); /* 0 = keep no freed memory */
+struct device *device_host_create(uint64_t pool_budget_bytes); /* 0 = prepare none */
 void device_destroy(struct device *device);                    /* after the last segment is gone */
 
 int device_allocate(struct device *device, uint64_t bytes, struct segment **segment, struct error *error);

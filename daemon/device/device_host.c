@@ -1,9 +1,9 @@
 /* Host memory as a device: segments are sealed memfds with the best pages there are, handed out as read-only descriptors.
  *
- * allocate: the pool's best fit, else a new memfd up the ladder of huge_pages.h. prepare: each 2 MiB chunk is backed once,
- * by the worker that fills it first. seal, export_fd: see host_memory.h. release: back into the pool when nobody else has
- * the memory. Failure modes: no memory or no descriptor (RESOURCE_EXHAUSTED); 4K pages instead of huge ones are no
- * failure but one loud log line, since loads become ten times slower. */
+ * allocate: prepared memory that fits, else a new memfd up the ladder of huge_pages.h. prepare: each 2 MiB chunk is backed
+ * once, by the worker that fills it first. seal, export_fd: see host_memory.h. release: destroyed, and as much prepared
+ * anew. Failure modes: no memory or no descriptor (RESOURCE_EXHAUSTED); 4K pages instead of huge ones are no failure but one
+ * loud log line, since loads become ten times slower. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -25,6 +25,7 @@ struct device_host {
 struct host_segment {
     struct segment base;
     struct host_memory *memory;
+    bool is_filling; /* the pool was told so */
 };
 
 static struct host_memory *memory_of(struct segment *segment)
@@ -42,6 +43,13 @@ static int round_up(uint64_t bytes, uint64_t *rounded, struct error *error)
     return 0;
 }
 
+static void set_filling(struct host_segment *segment, bool is_filling)
+{
+    if (segment->is_filling != is_filling)
+        host_pool_filling(&((struct device_host *)segment->base.device)->pool, is_filling);
+    segment->is_filling = is_filling;
+}
+
 static int host_allocate(struct device *device, uint64_t bytes, struct segment *segment, struct error *error)
 {
     struct device_host *host = (struct device_host *)device;
@@ -49,12 +57,12 @@ static int host_allocate(struct device *device, uint64_t bytes, struct segment *
     if (round_up(bytes, &rounded, error))
         return -1;
     struct host_memory *memory = host_pool_take(&host->pool, rounded);
-    segment->dirty = memory != NULL;
     if (!memory && host_memory_create(rounded, &memory, error))
         return -1;
     segment->host_address = memory->address;
     segment->allocated_bytes = memory->bytes;
     ((struct host_segment *)segment)->memory = memory;
+    set_filling((struct host_segment *)segment, true);
     return 0;
 }
 
@@ -84,15 +92,11 @@ static void warn_once(struct device_host *host, const struct host_memory *memory
         LOG_TEXT("remedy", "echo advise > /sys/kernel/mm/transparent_hugepage/shmem_enabled, or reserve hugetlb pages"));
 }
 
-static bool can_be_pooled(const struct device *device, const struct host_memory *memory)
-{
-    return memory->bytes >= HUGE_PAGE_BYTES && memory->bytes <= device->pool_budget_bytes;
-}
-
 static int host_seal(struct segment *segment, struct error *error)
 {
     struct host_memory *memory = memory_of(segment);
-    if (host_memory_seal(memory, !can_be_pooled(segment->device, memory), error))
+    set_filling((struct host_segment *)segment, false);
+    if (host_memory_seal(memory, error))
         return -1;
     if (memory->page_kind == PAGE_KIND_4K && memory->bytes >= HUGE_PAGE_BYTES)
         warn_once((struct device_host *)segment->device, memory);
@@ -111,7 +115,8 @@ static enum page_kind host_page_kind(struct segment *segment)
 
 static void host_release(struct segment *segment)
 {
-    host_pool_put(&((struct device_host *)segment->device)->pool, memory_of(segment));
+    set_filling((struct host_segment *)segment, false);
+    host_pool_replace(&((struct device_host *)segment->device)->pool, memory_of(segment));
 }
 
 static void host_trim(struct device *device)

@@ -1,9 +1,7 @@
 /* A sealed memfd: allocation, page by page backing, publication; see host_memory.h.
  *
- * Sealing: SHRINK and GROW are sealed from the start. Memory that no pool will use again is sealed for good: F_SEAL_WRITE,
- * no writable mapping is left anywhere, and not even root can write to it through /proc/PID/mem. Memory that may be pooled
- * gets F_SEAL_FUTURE_WRITE, which refuses write(2), new writable mappings and hole punching through every descriptor; the
- * mapping that we made before stays, and mprotect() takes its write permission away until the memory is used again.
+ * Sealing: SHRINK and GROW are sealed from the start. What was filled is sealed for good: F_SEAL_WRITE, no writable mapping
+ * is left anywhere, and not even root can write to it through /proc/PID/mem.
  *
  * Chunk states:  RAW --one worker--> BUSY --> READY, or back to RAW when memory ran out. */
 #include "device/host_memory.h"
@@ -19,9 +17,6 @@
 
 #include "base/memory.h"
 
-#ifndef F_SEAL_FUTURE_WRITE
-#define F_SEAL_FUTURE_WRITE 0x0010
-#endif
 #ifndef MFD_HUGE_2MB
 #define MFD_HUGE_2MB (21U << 26) /* log2 of the page size, in the flags' top bits */
 #endif
@@ -206,10 +201,11 @@ static enum page_kind find_page_kind(struct host_memory *memory)
     return memory->bytes >= HUGE_PAGE_BYTES && memory->huge_bytes >= memory->bytes / 10 * 9 ? PAGE_KIND_THP : PAGE_KIND_4K;
 }
 
-/* For good: a mapping of a read-only description, which nothing can make writable again, takes the place of our writable
- * one, and only then F_SEAL_WRITE is accepted. In one step: workers may be copying from this memory to other replicas. */
-static int seal_for_good(struct host_memory *memory, struct error *error)
+/* A mapping of a read-only description, which nothing can make writable again, takes the place of our writable one, and only
+ * then F_SEAL_WRITE is accepted. In one step: workers may be copying from this memory to other replicas. */
+int host_memory_seal(struct host_memory *memory, struct error *error)
 {
+    memory->page_kind = find_page_kind(memory);
     int reader = host_memory_export_fd(memory, error);
     if (reader < 0)
         return -1;
@@ -217,22 +213,6 @@ static int seal_for_good(struct host_memory *memory, struct error *error)
     int failed = address == MAP_FAILED || fcntl(memory->fd, F_ADD_SEALS, F_SEAL_WRITE | F_SEAL_SEAL) ? errno : 0;
     close(reader);
     return failed ? fail_errno(error, failed, "sealing a replica of %" PRIu64 " bytes", memory->bytes) : 0;
-}
-
-static int seal_until_reopened(struct host_memory *memory, struct error *error)
-{
-    if (!memory->is_sealed && fcntl(memory->fd, F_ADD_SEALS, F_SEAL_FUTURE_WRITE | F_SEAL_SEAL))
-        return fail_errno(error, errno, "sealing a replica of %" PRIu64 " bytes", memory->bytes);
-    memory->is_sealed = true;
-    if (mprotect(memory->address, memory->bytes, PROT_READ))
-        return fail_errno(error, errno, "write-protecting a replica of %" PRIu64 " bytes", memory->bytes);
-    return 0;
-}
-
-int host_memory_seal(struct host_memory *memory, bool for_good, struct error *error)
-{
-    memory->page_kind = find_page_kind(memory);
-    return for_good ? seal_for_good(memory, error) : seal_until_reopened(memory, error);
 }
 
 int host_memory_export_fd(const struct host_memory *memory, struct error *error)
@@ -255,9 +235,4 @@ bool host_memory_is_private(const struct host_memory *memory)
         fcntl(fd, F_SETLEASE, F_UNLCK);
     close(fd);
     return is_private;
-}
-
-int host_memory_reopen(struct host_memory *memory)
-{
-    return mprotect(memory->address, memory->bytes, PROT_READ | PROT_WRITE);
 }

@@ -1,8 +1,8 @@
-/* One memfd with our mapping of it: the memory behind a host segment, alive longer than the segment when it is pooled.
+/* One memfd with our mapping of it: the memory behind a host segment.
  *
- *   created --prepare--> filled --seal--> published --(segment gone, nobody has it open)--> pooled --reopen--> filled ...
+ *   created --[prepared by the pool]--> filled --seal--> published --> destroyed with its segment
  *
- * Owned by one segment or by the pool, never by both. prepare() may be called by several workers at once; everything
+ * Owned by the pool or by one segment, never by both. prepare() may be called by several workers at once; everything
  * else by the owner alone. */
 #ifndef DEVICE_HOST_MEMORY_H
 #define DEVICE_HOST_MEMORY_H
@@ -16,12 +16,13 @@
 #include "device/huge_pages.h"
 
 struct host_memory {
-    struct host_memory *next; /* the pool's */
+    struct host_memory *next;  /* the pool's, as are is_pooled and pool_ready_bytes, under its lock */
+    uint64_t pool_ready_bytes; /* backed while it was in the pool */
+    bool is_pooled;
     int fd;
     unsigned char *address; /* 2 MiB aligned; readable, and writable until it is sealed */
     uint64_t bytes;
     enum huge_rung rung;
-    bool is_sealed;
     enum page_kind page_kind; /* known from seal() on */
     unsigned char *chunks;    /* one state per HUGE_PAGE_BYTES, atomic: see host_memory.c */
     uint64_t huge_bytes;      /* atomic: in chunks that are known to be huge */
@@ -35,12 +36,11 @@ void host_memory_destroy(struct host_memory *memory); /* accepts NULL and half-b
 
 /* Backs every chunk of [offset, offset + bytes), each exactly once; waits for those that another worker is at. */
 int host_memory_prepare(struct host_memory *memory, uint64_t offset, uint64_t bytes, struct error *error);
-/* for_good: the memory will never be written again, not by us either, so it cannot be pooled. */
-int host_memory_seal(struct host_memory *memory, bool for_good, struct error *error);
+/* From here on it is never written again, not by us either. */
+int host_memory_seal(struct host_memory *memory, struct error *error);
 int host_memory_export_fd(const struct host_memory *memory, struct error *error);
 /* No other open file description and no mapping of others is left, in any process: what is written from here on is
  * seen by nobody else. */
 bool host_memory_is_private(const struct host_memory *memory);
-int host_memory_reopen(struct host_memory *memory); /* makes our mapping writable again; -1 when it cannot */
 
 #endif

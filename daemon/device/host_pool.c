@@ -1,89 +1,204 @@
-/* A short list, newest first; see host_pool.h. System calls that free gigabytes run outside the lock. */
+/* A short list, newest first, and the thread that backs it; see host_pool.h. System calls that make or free gigabytes run
+ * outside the lock. */
 #include "device/host_pool.h"
 
 #include <stddef.h>
 
-void host_pool_init(struct host_pool *pool, uint64_t budget_bytes, uint64_t *total_bytes)
+enum {
+    STEP_BYTES = 8 * HUGE_PAGE_BYTES, /* 2 ms: who takes or destroys the memory that is at work waits no longer */
+    STACK_BYTES = 256 << 10,
+};
+
+void host_pool_init(struct host_pool *pool, uint64_t budget_bytes, uint64_t *ready_bytes)
 {
-    *pool = (struct host_pool){.budget_bytes = budget_bytes, .total_bytes = total_bytes};
+    *pool = (struct host_pool){.budget_bytes = budget_bytes, .ready_bytes = ready_bytes};
     pthread_mutex_init(&pool->lock, NULL);
+    pthread_cond_init(&pool->changed, NULL);
+}
+
+static void add_ready(struct host_pool *pool, uint64_t bytes)
+{
+    __atomic_add_fetch(pool->ready_bytes, bytes, __ATOMIC_RELAXED);
+}
+
+/* --- all under the lock ------------------------------------------------------------------------------------------- */
+
+static void link_newest(struct host_pool *pool, struct host_memory *memory)
+{
+    memory->is_pooled = true;
+    memory->next = pool->newest;
+    pool->newest = memory;
+}
+
+static void unlink_memory(struct host_pool *pool, struct host_memory *memory)
+{
+    struct host_memory **link = &pool->newest;
+    while (*link != memory)
+        link = &(*link)->next;
+    *link = memory->next;
+    memory->next = NULL;
+    memory->is_pooled = false;
+    add_ready(pool, -memory->pool_ready_bytes);
+}
+
+static struct host_memory *find_unready(const struct host_pool *pool)
+{
+    struct host_memory *memory = pool->newest;
+    while (memory && memory->pool_ready_bytes == memory->bytes)
+        memory = memory->next;
+    return memory;
+}
+
+static struct host_memory *find_best(const struct host_pool *pool, uint64_t bytes)
+{
+    struct host_memory *best = NULL;
+    for (struct host_memory *memory = pool->newest; memory; memory = memory->next) {
+        bool fits = memory->bytes >= bytes && memory->bytes <= bytes + bytes / 4;
+        bool is_better = !best || memory->bytes < best->bytes ||
+                         (memory->bytes == best->bytes && memory->pool_ready_bytes > best->pool_ready_bytes);
+        if (fits && is_better)
+            best = memory;
+    }
+    return best;
+}
+
+static struct host_memory *find_surplus(const struct host_pool *pool, uint64_t keep_bytes)
+{
+    struct host_memory *oldest = NULL;
+    uint64_t bytes = 0;
+    for (struct host_memory *memory = pool->newest; memory; memory = memory->next) {
+        bytes += memory->bytes;
+        oldest = memory;
+    }
+    return bytes > keep_bytes ? oldest : NULL;
+}
+
+/* --- the thread --------------------------------------------------------------------------------------------------- */
+
+/* Under the lock, which is given up meanwhile. When there are no pages to be had, the memory goes. */
+static void back_one_step(struct host_pool *pool, struct host_memory *memory)
+{
+    uint64_t offset = memory->pool_ready_bytes, left = memory->bytes - offset, bytes = left < STEP_BYTES ? left : STEP_BYTES;
+    struct error ignored;
+    pool->at_work = memory;
+    pthread_mutex_unlock(&pool->lock);
+    int failed = host_memory_prepare(memory, offset, bytes, &ignored);
+    pthread_mutex_lock(&pool->lock);
+    pool->at_work = NULL;
+    bool is_lost = failed && memory->is_pooled;
+    if (is_lost) {
+        unlink_memory(pool, memory);
+    } else if (memory->is_pooled) {
+        memory->pool_ready_bytes += bytes;
+        add_ready(pool, bytes);
+    }
+    pthread_cond_broadcast(&pool->changed);
+    if (!is_lost)
+        return;
+    pthread_mutex_unlock(&pool->lock);
+    host_memory_destroy(memory);
+    pthread_mutex_lock(&pool->lock);
+}
+
+static void *back_pages(void *argument)
+{
+    struct host_pool *pool = argument;
+    pthread_mutex_lock(&pool->lock);
+    while (!pool->is_stopping) {
+        struct host_memory *memory = pool->n_filling == 0 ? find_unready(pool) : NULL;
+        if (memory)
+            back_one_step(pool, memory);
+        else
+            pthread_cond_wait(&pool->changed, &pool->lock);
+    }
+    pthread_mutex_unlock(&pool->lock);
+    return NULL;
+}
+
+/* Under the lock. Without a thread nothing is prepared. */
+static bool start_thread(struct host_pool *pool)
+{
+    pthread_attr_t attributes;
+    pthread_attr_init(&attributes);
+    pthread_attr_setstacksize(&attributes, STACK_BYTES);
+    pool->has_thread = pool->has_thread || pthread_create(&pool->thread, &attributes, back_pages, pool) == 0;
+    pthread_attr_destroy(&attributes);
+    return pool->has_thread;
 }
 
 void host_pool_fini(struct host_pool *pool)
 {
+    pthread_mutex_lock(&pool->lock);
+    pool->is_stopping = true;
+    pthread_cond_broadcast(&pool->changed);
+    pthread_mutex_unlock(&pool->lock);
+    if (pool->has_thread)
+        pthread_join(pool->thread, NULL);
+    host_pool_trim(pool, 0);
+    pthread_cond_destroy(&pool->changed);
     pthread_mutex_destroy(&pool->lock);
 }
 
-static void add_total(struct host_pool *pool, uint64_t bytes)
-{
-    __atomic_add_fetch(pool->total_bytes, bytes, __ATOMIC_RELAXED);
-}
+/* --- from outside ------------------------------------------------------------------------------------------------- */
 
-static struct host_memory *unlink_at(struct host_pool *pool, struct host_memory **link)
+void host_pool_filling(struct host_pool *pool, bool begins)
 {
-    struct host_memory *memory = *link;
-    *link = memory->next;
-    memory->next = NULL;
-    add_total(pool, -memory->bytes);
-    return memory;
-}
-
-static struct host_memory *unlink_oldest(struct host_pool *pool, uint64_t keep_bytes)
-{
-    struct host_memory *oldest = NULL;
     pthread_mutex_lock(&pool->lock);
-    if (pool->newest && __atomic_load_n(pool->total_bytes, __ATOMIC_RELAXED) > keep_bytes) {
-        struct host_memory **link = &pool->newest;
-        while ((*link)->next)
-            link = &(*link)->next;
-        oldest = unlink_at(pool, link);
-    }
+    pool->n_filling += begins ? 1 : -1;
+    pthread_cond_broadcast(&pool->changed);
     pthread_mutex_unlock(&pool->lock);
-    return oldest;
-}
-
-void host_pool_trim(struct host_pool *pool, uint64_t keep_bytes)
-{
-    struct host_memory *oldest;
-    while ((oldest = unlink_oldest(pool, keep_bytes)))
-        host_memory_destroy(oldest);
-}
-
-void host_pool_put(struct host_pool *pool, struct host_memory *memory)
-{
-    if (memory->bytes > pool->budget_bytes || memory->bytes < HUGE_PAGE_BYTES || !host_memory_is_private(memory)) {
-        host_memory_destroy(memory);
-        return;
-    }
-    pthread_mutex_lock(&pool->lock);
-    memory->next = pool->newest;
-    pool->newest = memory;
-    add_total(pool, memory->bytes);
-    pthread_mutex_unlock(&pool->lock);
-    host_pool_trim(pool, pool->budget_bytes);
-}
-
-static struct host_memory *unlink_best(struct host_pool *pool, uint64_t bytes)
-{
-    struct host_memory **best = NULL, *memory = NULL;
-    uint64_t limit = bytes + bytes / 4;
-    pthread_mutex_lock(&pool->lock);
-    for (struct host_memory **link = &pool->newest; *link; link = &(*link)->next)
-        if ((*link)->bytes >= bytes && (*link)->bytes <= limit && (!best || (*link)->bytes < (*best)->bytes))
-            best = link;
-    if (best)
-        memory = unlink_at(pool, best);
-    pthread_mutex_unlock(&pool->lock);
-    return memory;
 }
 
 struct host_memory *host_pool_take(struct host_pool *pool, uint64_t bytes)
 {
-    struct host_memory *memory;
-    while ((memory = unlink_best(pool, bytes))) {
-        if (host_memory_is_private(memory) && host_memory_reopen(memory) == 0)
-            return memory;
-        host_memory_destroy(memory);
-    }
-    return NULL;
+    pthread_mutex_lock(&pool->lock);
+    struct host_memory *memory = find_best(pool, bytes);
+    if (memory)
+        unlink_memory(pool, memory);
+    pthread_mutex_unlock(&pool->lock);
+    return memory;
+}
+
+static void destroy(struct host_pool *pool, struct host_memory *memory)
+{
+    pthread_mutex_lock(&pool->lock);
+    while (pool->at_work == memory)
+        pthread_cond_wait(&pool->changed, &pool->lock);
+    pthread_mutex_unlock(&pool->lock);
+    host_memory_destroy(memory);
+}
+
+void host_pool_trim(struct host_pool *pool, uint64_t keep_bytes)
+{
+    struct host_memory *surplus;
+    do {
+        pthread_mutex_lock(&pool->lock);
+        surplus = find_surplus(pool, keep_bytes);
+        if (surplus)
+            unlink_memory(pool, surplus);
+        pthread_mutex_unlock(&pool->lock);
+        if (surplus)
+            destroy(pool, surplus);
+    } while (surplus);
+}
+
+void host_pool_replace(struct host_pool *pool, struct host_memory *used)
+{
+    uint64_t bytes = used->bytes;
+    struct host_memory *fresh;
+    struct error ignored;
+    destroy(pool, used);
+    if (bytes > pool->budget_bytes || bytes < HUGE_PAGE_BYTES)
+        return;
+    host_pool_trim(pool, pool->budget_bytes - bytes);
+    if (host_memory_create(bytes, &fresh, &ignored) != 0)
+        return;
+    pthread_mutex_lock(&pool->lock);
+    bool is_kept = start_thread(pool);
+    if (is_kept)
+        link_newest(pool, fresh);
+    pthread_cond_broadcast(&pool->changed);
+    pthread_mutex_unlock(&pool->lock);
+    if (!is_kept)
+        host_memory_destroy(fresh);
 }

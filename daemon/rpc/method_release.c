@@ -1,4 +1,4 @@
-/* Release: drops replicas nobody holds, of one artifact or of all, and the memory the pool keeps. */
+/* Release: drops replicas nobody holds, of one artifact or of all, and the memory that was prepared. */
 #include "daemon.h"
 #include "rpc/methods.h"
 #include "tensorcast/daemon/v1/store_daemon.pb-c.h"

@@ -239,7 +239,7 @@ def run_fio(case):
 
 
 def fill_pool(bench, service, case, contender):
-    """Loads the same views once and lets them go, so that the daemon has faulted memory to use again."""
+    """Loads the same views once and lets them go, so that the daemon prepares as much memory for the next load."""
     ranks = [Rank(bench, Contender("", "C"), Job(str(case.folder), r, case.ranks, str(service.socket))) for r in range(case.ranks)]
     for rank in ranks:
         rank.hear()
@@ -249,11 +249,12 @@ def fill_pool(bench, service, case, contender):
         rank.hear()
     for rank in ranks:
         rank.end()
-    for _ in range(100):  # `release` would empty the pool, too; with an idle time of zero nothing has to be released
-        if not service.json("status")["replicas"]:
+    for _ in range(500):  # `release` would empty the pool, too; with an idle time of zero nothing has to be released
+        status = service.json("status")
+        if not status["replicas"] and status["memory"]["pool_bytes"] >= case.bytes():
             return
         time.sleep(0.02)
-    raise Failed("replicas that nobody uses are still there")
+    raise Failed("no memory was prepared in place of the replicas that nobody uses")
 
 
 def take_turns(bench, title, turns, rounds, rng):

@@ -2,6 +2,7 @@
 #include "tests/support/device_fault.h"
 
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 
 #include "base/memory.h"
@@ -36,7 +37,9 @@ static int fault_allocate(struct device *device, uint64_t bytes, struct segment 
         return -1;
     segment->host_address = fault->hides_address ? NULL : inner->host_address;
     segment->allocated_bytes = inner->allocated_bytes;
-    segment->dirty = inner->dirty;
+    segment->dirty = inner->dirty || fault->gives_dirty_memory;
+    if (fault->gives_dirty_memory && device_prepare(inner, 0, inner->allocated_bytes, error) == 0)
+        memset(inner->host_address, 0xE7, inner->allocated_bytes);
     ((struct fault_segment *)segment)->inner = inner;
     __atomic_add_fetch(&fault->n_segments, 1, __ATOMIC_RELAXED);
     return 0;

@@ -1,4 +1,5 @@
-/* A device in front of another one: counts calls, fails the n-th, and can hide that its memory has a host address.
+/* A device in front of another one: counts calls, fails the n-th, and can hide that its memory has a host address, or
+ * give out memory with old bytes in it, as GPUs do.
  * Wrappers stack. Thread-safe. */
 #ifndef SUPPORT_DEVICE_FAULT_H
 #define SUPPORT_DEVICE_FAULT_H
@@ -13,6 +14,7 @@ struct device_fault {
     uint64_t delay_ns;  /* before each call */
     int64_t n_segments; /* atomic: alive */
     bool hides_address;
+    bool gives_dirty_memory;
 };
 
 struct device_fault *device_fault_create(struct device *inner); /* inner stays the caller's; free with device_destroy() */

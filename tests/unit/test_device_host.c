@@ -205,22 +205,30 @@ static void two_exports_have_positions_of_their_own(void **state)
     device_destroy(device);
 }
 
-static void freed_memory_is_used_again_and_says_it_is_dirty(void **state)
+/* Until the pool's thread has prepared so much. */
+static void wait_for_prepared(const struct device *device, uint64_t bytes)
+{
+    for (int i = 0; i < 10000 && __atomic_load_n(&device->pool_bytes, __ATOMIC_RELAXED) != bytes; i++)
+        usleep(1000);
+    assert_int_equal(__atomic_load_n(&device->pool_bytes, __ATOMIC_RELAXED), bytes);
+}
+
+static void fresh_memory_is_prepared_in_place_of_what_was_given_back(void **state)
 {
     struct device *device = device_host_create(64 * MIB);
-    struct segment *first = allocate(device, 8 * MIB);
+    struct segment *first = allocate(device, 40 * MIB);
     (void)state;
     fill(first, 0xAA);
-    void *address = first->host_address;
     close(seal_and_export(first));
     segment_unref(first);
-    assert_int_equal(device->pool_bytes, 8 * MIB);
-    struct segment *second = allocate(device, 7 * MIB);
-    assert_ptr_equal(second->host_address, address);
-    assert_true(second->dirty);
-    assert_int_equal(second->size_bytes, 7 * MIB);
+    wait_for_prepared(device, 40 * MIB);
+    struct segment *second = allocate(device, 39 * MIB);
     assert_int_equal(device->pool_bytes, 0);
-    fill(second, 0xBB); /* writable again */
+    assert_int_equal(second->allocated_bytes, 40 * MIB);
+    assert_int_equal(second->size_bytes, 39 * MIB);
+    assert_false(second->dirty);
+    assert_true(is_all(second->host_address, second->allocated_bytes, 0));
+    fill(second, 0xBB);
     int fd = seal_and_export(second);
     attack_descriptor(fd, second->allocated_bytes, false);
     close(fd);
@@ -230,39 +238,88 @@ static void freed_memory_is_used_again_and_says_it_is_dirty(void **state)
     device_destroy(device);
 }
 
-enum holding { HOLD_DESCRIPTOR, HOLD_MAPPING, HOLD_REOPENED, HOLD_PRIVATE_MAPPING };
-
-static void memory_that_somebody_still_has_is_not_used_again(void **state)
+static void memory_that_is_still_being_prepared_can_be_taken_and_given_back(void **state)
 {
     (void)state;
-    for (enum holding holding = HOLD_DESCRIPTOR; holding <= HOLD_PRIVATE_MAPPING; holding++) {
+    for (int i = 0; i < 20; i++) {
+        struct device *device = device_host_create(256 * MIB);
+        segment_unref(allocate(device, 128 * MIB));
+        usleep((useconds_t)(500 * i)); /* the thread is at another place each time */
+        struct segment *taken = allocate(device, 128 * MIB);
+        fill(taken, i);
+        assert_true(is_all(taken->host_address, taken->allocated_bytes, (unsigned char)i));
+        segment_unref(taken);
+        device_destroy(device);
+    }
+}
+
+static void nothing_is_prepared_while_a_load_fills_memory(void **state)
+{
+    struct device *device = device_host_create(64 * MIB);
+    struct segment *filling = allocate(device, 4 * MIB), *other = allocate(device, 8 * MIB);
+    (void)state;
+    segment_unref(other);
+    usleep(20000);
+    assert_int_equal(device->pool_bytes, 0);
+    fill(filling, 1);
+    close(seal_and_export(filling));
+    wait_for_prepared(device, 8 * MIB);
+    segment_unref(filling);
+    wait_for_prepared(device, 12 * MIB);
+    device_destroy(device);
+}
+
+enum holding { HOLD_DESCRIPTOR, HOLD_MAPPING, HOLD_REOPENED, HOLD_PRIVATE_MAPPING, HOLD_SPLICED };
+
+/* Pages in a pipe have neither descriptor nor mapping. */
+static void splice_some(int fd, int pipe_end, size_t bytes)
+{
+    off64_t at = 0;
+    assert_int_equal(splice(fd, &at, pipe_end, NULL, bytes, 0), bytes);
+}
+
+static void memory_that_somebody_may_still_read_is_not_used_again(void **state)
+{
+    enum { SPLICED = 32 << 10 };
+    static unsigned char received[SPLICED];
+    (void)state;
+    for (enum holding holding = HOLD_DESCRIPTOR; holding <= HOLD_SPLICED; holding++) {
         struct device *device = device_host_create(64 * MIB);
         struct segment *segment = allocate(device, 4 * MIB);
         fill(segment, 0x5A);
-        int fd = seal_and_export(segment), reopened = -1;
+        int fd = seal_and_export(segment), reopened = -1, ends[2];
         void *memory = MAP_FAILED;
         char path[64];
+        assert_int_equal(pipe(ends), 0);
         snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
         if (holding == HOLD_MAPPING || holding == HOLD_PRIVATE_MAPPING)
             memory = mmap(NULL, 4 * MIB, PROT_READ, holding == HOLD_MAPPING ? MAP_SHARED : MAP_PRIVATE, fd, 0);
         if (holding == HOLD_REOPENED)
             reopened = open(path, O_RDWR);
+        if (holding == HOLD_SPLICED)
+            splice_some(fd, ends[1], SPLICED);
         if (holding != HOLD_DESCRIPTOR)
             close(fd);
         segment_unref(segment);
-        assert_int_equal(device->pool_bytes, 0);
+        wait_for_prepared(device, 4 * MIB);
         struct segment *next = allocate(device, 4 * MIB);
+        assert_int_equal(device->pool_bytes, 0);
         fill(next, 0x11);
         if (memory != MAP_FAILED) {
             assert_true(is_all(memory, 4 * MIB, 0x5A));
             munmap(memory, 4 * MIB);
         }
-        assert_false(next->dirty);
+        if (holding == HOLD_SPLICED) {
+            assert_int_equal(read(ends[0], received, SPLICED), SPLICED);
+            assert_true(is_all(received, SPLICED, 0x5A));
+        }
         segment_unref(next);
         if (reopened >= 0)
             close(reopened);
         if (holding == HOLD_DESCRIPTOR)
             close(fd);
+        close(ends[0]);
+        close(ends[1]);
         device_destroy(device);
     }
 }
@@ -287,7 +344,7 @@ static void memory_that_another_process_has_is_not_used_again(void **state)
     close(fd);
     assert_int_equal(read(ready[0], &byte, 1), 1);
     segment_unref(segment);
-    assert_int_equal(device->pool_bytes, 0);
+    wait_for_prepared(device, 4 * MIB);
     struct segment *next = allocate(device, 4 * MIB);
     fill(next, 0x11);
     assert_int_equal(write(leave[1], "x", 1), 1);
@@ -311,19 +368,19 @@ static void the_pool_keeps_its_budget_and_does_not_waste(void **state)
         segments[i] = allocate(device, 8 * MIB);
     for (int i = 0; i < 3; i++)
         segment_unref(segments[i]);
-    assert_int_equal(device->pool_bytes, 16 * MIB);
-    segment_unref(allocate(device, 22 * MIB)); /* larger than the budget: not kept */
-    assert_int_equal(device->pool_bytes, 16 * MIB);
+    wait_for_prepared(device, 16 * MIB);
+    segment_unref(allocate(device, 22 * MIB)); /* larger than the budget: none is prepared */
+    wait_for_prepared(device, 16 * MIB);
     struct segment *small = allocate(device, 6 * MIB); /* 8 is more than 1.25 x 6 */
-    assert_false(small->dirty);
+    assert_int_equal(small->allocated_bytes, 6 * MIB);
     struct segment *near = allocate(device, 7 * MIB);
-    assert_true(near->dirty);
+    assert_int_equal(near->allocated_bytes, 8 * MIB);
     segment_unref(small);
     segment_unref(near);
     device_destroy(device);
     device = device_host_create(0);
     segment_unref(allocate(device, 4 * MIB));
-    assert_int_equal(device->pool_bytes, 0);
+    wait_for_prepared(device, 0);
     device_destroy(device);
 }
 
@@ -447,8 +504,10 @@ int main(void)
         cmocka_unit_test(our_own_mapping_is_write_protected_once_sealed),
         cmocka_unit_test(memory_can_be_read_while_it_is_sealed),
         cmocka_unit_test(two_exports_have_positions_of_their_own),
-        cmocka_unit_test(freed_memory_is_used_again_and_says_it_is_dirty),
-        cmocka_unit_test(memory_that_somebody_still_has_is_not_used_again),
+        cmocka_unit_test(fresh_memory_is_prepared_in_place_of_what_was_given_back),
+        cmocka_unit_test(memory_that_is_still_being_prepared_can_be_taken_and_given_back),
+        cmocka_unit_test(nothing_is_prepared_while_a_load_fills_memory),
+        cmocka_unit_test(memory_that_somebody_may_still_read_is_not_used_again),
         cmocka_unit_test(memory_that_another_process_has_is_not_used_again),
         cmocka_unit_test(the_pool_keeps_its_budget_and_does_not_waste),
         cmocka_unit_test(page_kind_is_what_the_kernel_says),

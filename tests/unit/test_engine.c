@@ -39,7 +39,8 @@ static void run_random_loads(uint64_t staging_bytes, uint64_t n_threads, double 
     scene_write(&scene, 3, false);
     struct device_fault *device = device_fault_create(scene.device);
     device->hides_address = hides_address;
-    for (int round = 0; round < 3; round++) { /* later rounds get dirty memory from the pool */
+    for (int round = 0; round < 3; round++) {
+        device->gives_dirty_memory = round > 0 && !hides_address; /* a queue zeroes what has no address */
         for (int i = 0; i < n_loads; i++) {
             loads[i] = load_create_random(&scene, scene_random(&scene, 2) ? GENERIC : LOCAL, &device->base);
             pretend_disk(loads[i], resident_share);

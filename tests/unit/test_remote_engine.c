@@ -45,7 +45,8 @@ static void run_random_loads(uint64_t staging_bytes, uint64_t cache_bytes, uint6
     remote->latency_ns = MS;
     struct device_fault *device = device_fault_create(scene.device);
     device->hides_address = hides_address;
-    for (int round = 0; round < 3; round++) { /* later rounds get dirty memory from the pool */
+    for (int round = 0; round < 3; round++) {
+        device->gives_dirty_memory = round > 0 && !hides_address; /* a queue zeroes what has no address */
         size_t n_loads = 1 + scene_random(&scene, 6);
         scene.fine_slices = scene_random(&scene, 8) == 0;
         for (size_t i = 0; i < n_loads; i++) {
