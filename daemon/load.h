@@ -69,6 +69,7 @@ struct ticket_events {
 
 struct ticket {
     uid_t uid;                    /* who asks */
+    pid_t pid;                    /* the caller's to set, for the log; 0 = unknown */
     bool shares_groups;           /* its groups are those of all users who may share them; set like the request */
     char id[LOAD_ID_CHARS];       /* load_id in logs and answers */
     struct arena arena;           /* the request and its load_spec */

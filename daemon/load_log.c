@@ -83,7 +83,8 @@ static void log_failure(const struct ticket *ticket, const struct error *error)
 {
     enum log_level level = error->code == ERROR_INTERNAL ? LOG_ERROR : LOG_WARN;
     char *artifact = source_shown(ticket->request.artifact ? ticket->request.artifact : "");
-    log_at(level, "load_failed", LOG_TEXT("load_id", ticket->id), LOG_TEXT("artifact", artifact),
+    log_at(level, "load_failed", LOG_TEXT("load_id", ticket->id), LOG_U64("uid", ticket->uid),
+           LOG_U64("pid", (uint64_t)ticket->pid), LOG_TEXT("artifact", artifact),
            LOG_TEXT("code", error_code_name(error->code)), LOG_TEXT("reason", error->reason),
            LOG_TEXT("message", error->message), LOG_MS("total_ms", ticket->total_ns));
     free(artifact);
@@ -104,7 +105,8 @@ void load_log_ticket(const struct ticket *ticket, bool plan_only, const struct e
     }
     const struct run_report nothing = {0};
     const struct run_report *report = ticket->from_replica ? &nothing : run_report(ticket->replica->run);
-    log_info("load_done", LOG_TEXT("load_id", ticket->id), LOG_TEXT("artifact", ticket->mapping->artifact->reference),
+    log_info("load_done", LOG_TEXT("load_id", ticket->id), LOG_U64("uid", ticket->uid),
+             LOG_U64("pid", (uint64_t)ticket->pid), LOG_TEXT("artifact", ticket->mapping->artifact->reference),
              LOG_TEXT("executor", executor_name(plan->executor)), LOG_TEXT("selection_reason", plan->selection_reason),
              LOG_U64("tensors", ticket->mapping->n_tensors), LOG_U64("needed_bytes", ticket->mapping->view_bytes),
              LOG_U64("read_bytes", report->read_bytes), LOG_U64("copied_bytes", report->copied_bytes),

@@ -37,7 +37,7 @@ static void on_done(void *data, struct ticket *ticket, const struct error *error
     struct unary_load *load = data;
     struct arena arena = {0};
     if (error)
-        rpc_call_fail(load->call, error);
+        rpc_call_fail_quietly(load->call, error);
     else
         load->answer(load, &arena);
     arena_fini(&arena);
@@ -57,6 +57,7 @@ static void start(struct rpc_call *call, struct daemon *daemon, const Tensorcast
     static const struct ticket_events events = {.done = on_done};
     struct error error;
     struct ticket *ticket = ticket_create(daemon->loads, rpc_call_uid(call));
+    ticket->pid = rpc_call_pid(call);
     if (codec_load_request(wire, &ticket->arena, &ticket->request, &error) != 0) {
         rpc_call_fail(call, &error);
         ticket_destroy(ticket);

@@ -113,7 +113,7 @@ static void on_done(void *data, struct ticket *ticket, const struct error *error
     if (!error && begin_result(m, &own) != 0)
         error = &own;
     if (error) {
-        rpc_call_fail(m->call, error);
+        rpc_call_fail_quietly(m->call, error);
         finish(m);
         return;
     }
@@ -139,6 +139,7 @@ void method_materialize(struct rpc_call *call, const ProtobufCMessage *request, 
     struct daemon *daemon = context;
     struct error error;
     struct ticket *ticket = ticket_create(daemon->loads, rpc_call_uid(call));
+    ticket->pid = rpc_call_pid(call);
     if (codec_load_request(load, &ticket->arena, &ticket->request, &error) != 0 ||
         (load->region.len && handoff_take_region(daemon->handoff, load->region.data, load->region.len, rpc_call_uid(call),
                                                  &ticket->region, &error) != 0)) {

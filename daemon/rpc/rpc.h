@@ -67,11 +67,13 @@ bool rpc_call_idle(const struct rpc_call *call); /* nothing is being written */
  * inside this function, and not at all when nothing is being written. For streams that carry more than a few messages. */
 void rpc_call_on_idle(struct rpc_call *call, void (*fn)(void *data), void *data);
 void rpc_call_end(struct rpc_call *call);                             /* stream: OK after what was queued */
-void rpc_call_fail(struct rpc_call *call, const struct error *error); /* code, message, google.rpc.ErrorInfo */
+void rpc_call_fail(struct rpc_call *call, const struct error *error); /* code, message, google.rpc.ErrorInfo; logs it */
+void rpc_call_fail_quietly(struct rpc_call *call, const struct error *error); /* the log has been told */
 
 void rpc_call_on_cancel(struct rpc_call *call, void (*fn)(void *data), void *data);
 bool rpc_call_is_left(const struct rpc_call *call); /* its client is gone; on_cancel may have yet to say so */
 uid_t rpc_call_uid(const struct rpc_call *call);
+pid_t rpc_call_pid(const struct rpc_call *call);            /* who made the connection; 0 = not to be seen from here */
 uint64_t rpc_call_connection(const struct rpc_call *call);  /* unique per connection of this process's life */
 uint64_t rpc_call_deadline_ns(const struct rpc_call *call); /* clock_now_ns() scale; UINT64_MAX = none */
 

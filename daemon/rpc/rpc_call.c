@@ -15,6 +15,7 @@
 
 #include "base/clock.h"
 #include "base/memory.h"
+#include "observe/log.h"
 #include "rpc/rpc_decode.h"
 
 enum {
@@ -215,7 +216,24 @@ void rpc_call_end(struct rpc_call *call)
     finish(call);
 }
 
+/* What a client got wrong, or gave up, is nothing for an operator. */
+static enum log_level level_of(enum error_code code)
+{
+    bool is_clients =
+        code == ERROR_NOT_FOUND || code == ERROR_INVALID_ARGUMENT || code == ERROR_CANCELLED || code == ERROR_UNIMPLEMENTED;
+    return is_clients ? LOG_DEBUG : code == ERROR_INTERNAL ? LOG_ERROR : LOG_WARN;
+}
+
 void rpc_call_fail(struct rpc_call *call, const struct error *error)
+{
+    const char *method = call->route ? strrchr(call->route->path, '/') + 1 : "unknown";
+    log_at(level_of(error->code), "request_failed", LOG_TEXT("method", method), LOG_U64("uid", call->peer->uid),
+           LOG_U64("pid", (uint64_t)call->pid), LOG_TEXT("code", error_code_name(error->code)),
+           LOG_TEXT("reason", error->reason), LOG_TEXT("message", error->message));
+    rpc_call_fail_quietly(call, error);
+}
+
+void rpc_call_fail_quietly(struct rpc_call *call, const struct error *error)
 {
     call->status = memory_alloc(sizeof *call->status);
     call->code = error->code;
@@ -261,6 +279,11 @@ bool rpc_call_is_left(const struct rpc_call *call)
 uid_t rpc_call_uid(const struct rpc_call *call)
 {
     return call->peer->uid;
+}
+
+pid_t rpc_call_pid(const struct rpc_call *call)
+{
+    return call->pid;
 }
 
 uint64_t rpc_call_connection(const struct rpc_call *call)
@@ -422,6 +445,7 @@ static void identify(struct rpc_call *call)
         call->number = -1;
     gpr_free(peer);
     call->connection = rpc_connections_find(call->server->connections, call->number, call->peer);
+    call->pid = rpc_connections_pid(call->server->connections, call->number, call->peer);
 }
 
 static void on_arrived_event(struct rpc_tag *tag, bool ok)

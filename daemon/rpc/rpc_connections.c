@@ -6,6 +6,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include "base/memory.h"
@@ -19,6 +20,7 @@ struct connection {
     void *owner;
     int number; /* gRPC's descriptor */
     int fd;     /* ours */
+    pid_t pid;
     struct loop_watch *watch;
     struct connection *next, **link;
 };
@@ -115,6 +117,13 @@ static int next_number(struct rpc_connections *table, int fd)
     return -1;
 }
 
+static pid_t pid_of(int fd)
+{
+    struct ucred peer;
+    socklen_t size = sizeof peer;
+    return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) ? 0 : peer.pid;
+}
+
 int rpc_connections_add(struct rpc_connections *connections, int fd, void *owner)
 {
     int number = next_number(connections, fd);
@@ -128,6 +137,7 @@ int rpc_connections_add(struct rpc_connections *connections, int fd, void *owner
                                       .owner = owner,
                                       .number = number,
                                       .fd = fd,
+                                      .pid = pid_of(fd),
                                       .next = connections->all,
                                       .link = &connections->all};
     connection->watch = loop_watch_create(connections->loop, fd, LOOP_HANGUP, on_hangup, connection);
@@ -158,6 +168,19 @@ uint64_t rpc_connections_find(struct rpc_connections *connections, int number, c
         id = connection->id;
     pthread_mutex_unlock(&connections->lock);
     return id;
+}
+
+pid_t rpc_connections_pid(struct rpc_connections *connections, int number, const void *owner)
+{
+    pid_t pid = 0;
+    if (number < 0 || number >= connections->end)
+        return 0;
+    pthread_mutex_lock(&connections->lock);
+    const struct connection *connection = connections->by_number[number];
+    if (connection && connection->owner == owner)
+        pid = connection->pid;
+    pthread_mutex_unlock(&connections->lock);
+    return pid;
 }
 
 uint64_t rpc_connections_count(const struct rpc_connections *connections)

@@ -2,11 +2,12 @@
  * numbers are used again, so the descriptors that gRPC gets are dup()ed to numbers handed out in a circle: a number comes
  * back thousands of connections later, when no call of its former owner can still be in a queue.
  * We keep the accepted descriptor itself and watch it for hang-up, which is how the end of a connection is seen.
- * Loop thread, except rpc_connections_find(). */
+ * Loop thread, except rpc_connections_find() and rpc_connections_pid(). */
 #ifndef RPC_CONNECTIONS_H
 #define RPC_CONNECTIONS_H
 
 #include <stdint.h>
+#include <sys/types.h>
 
 #include "base/loop.h"
 
@@ -23,6 +24,9 @@ int rpc_connections_add(struct rpc_connections *connections, int fd, void *owner
 
 /* Any thread. The id of the connection of `owner` that gRPC knows as descriptor `number`; 0 = it has hung up. */
 uint64_t rpc_connections_find(struct rpc_connections *connections, int number, const void *owner);
+/* Any thread. The process that made this connection, as the kernel says; 0 = it has hung up, or lives in another name space.
+ */
+pid_t rpc_connections_pid(struct rpc_connections *connections, int number, const void *owner);
 uint64_t rpc_connections_count(const struct rpc_connections *connections);
 
 #endif

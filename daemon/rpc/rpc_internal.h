@@ -99,6 +99,7 @@ struct rpc_call {
     grpc_call_details details;
     grpc_metadata_array metadata;
     int number; /* of the connection's descriptor in gRPC */
+    pid_t pid;
     uint64_t connection, deadline_ns;
     struct rpc_tag arrived, received, closed, written, late_cancel;
 

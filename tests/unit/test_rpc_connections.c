@@ -65,6 +65,8 @@ static void a_connection_is_found_by_number_and_owner_until_it_hangs_up(void **s
     int number = connect_one(&owner_a, &peer);
     uint64_t id = rpc_connections_find(connections, number, &owner_a);
     assert_true(number >= 0 && id > 0);
+    assert_int_equal(rpc_connections_pid(connections, number, &owner_a), getpid());
+    assert_int_equal(rpc_connections_pid(connections, number, &owner_b), 0);
     assert_true(fcntl(number, F_GETFD) & FD_CLOEXEC);
     assert_int_equal(rpc_connections_find(connections, number, &owner_b), 0);
     assert_int_equal(rpc_connections_find(connections, number + 1, &owner_a), 0);
