@@ -75,7 +75,7 @@ static const struct option_row option_table[] = {
      localities, NULL},
     {"source-sharing-domain", "NAME", "who shares the source with this host", OPTIONS_STRATEGY, OPTION_TEXT,
      AT(source_sharing_domain), NULL, NULL},
-    {"out", "FILE", "write the result there (load: the view as a safetensors file); it appears when it is complete",
+    {"out", "FILE", "write the result there (load: the view as a safetensors file); - is standard output",
      OPTIONS_LOAD | OPTIONS_MANIFEST, OPTION_TEXT, AT(out), NULL, NULL},
     {"digest", NULL, "tell the SHA-256 of every tensor", OPTIONS_LOAD, OPTION_FLAG, AT(digest), NULL, NULL},
     {"hold", "SECONDS", "keep the memory that much longer, when everything else is done", OPTIONS_LOAD, OPTION_DURATION,
@@ -326,6 +326,8 @@ static int check_command(struct parse *parse)
         return wrong(parse, "'%s' needs an artifact, such as disk:/models/llama", row->name);
     if (args->command == COMMAND_FETCH && !args->sidecars)
         return wrong(parse, "'fetch' needs --sidecars DIR, a folder to put them into");
+    if (args->sidecars && strcmp(args->sidecars, "-") == 0)
+        return wrong(parse, "--sidecars takes a folder, which standard output is not; a folder of that name is ./-");
     if (args->command == COMMAND_PLAN && !args->compat)
         return wrong(parse, "'plan' needs --compat; how a view would be loaded here is what 'explain' shows");
     return 0;

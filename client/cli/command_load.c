@@ -8,12 +8,13 @@
 #include "base/text.h"
 #include "command.h"
 #include "interrupt.h"
+#include "out_file.h"
 #include "safetensors_writer.h"
 #include "selection_build.h"
 #include "summary.h"
 
 /* One line per tensor, as sha256sum prints them. */
-static void print_digests(const struct loaded *loaded)
+static void print_digests(const struct loaded *loaded, FILE *out)
 {
     for (size_t i = 0; i < loaded->n_tensors; i++) {
         const struct loaded_tensor *tensor = &loaded->tensors[i];
@@ -23,25 +24,27 @@ static void print_digests(const struct loaded *loaded)
         digest_add(digest, tensor->data, tensor->bytes);
         digest_finish(digest, bytes);
         digest_hex(bytes, DIGEST_BYTES, hex);
-        printf("%s  %s\n", hex, text_escape(tensor->name, tensor->name_length, name));
+        fprintf(out, "%s  %s\n", hex, text_escape(tensor->name, tensor->name_length, name));
     }
 }
 
-static int tell(const struct args *args, const struct loaded *loaded, struct error *error)
+/* Where the tensors go to standard output, what there is to say goes to standard error. */
+static int tell(const struct args *args, const struct loaded *loaded, FILE *out, struct error *error)
 {
     if (args->json) {
-        puts(loaded->report_json);
+        fprintf(out, "%s\n", loaded->report_json);
         return 0;
     }
     if (args->digest)
-        print_digests(loaded);
-    return args->quiet ? 0 : summary_print(loaded->report_json, stdout, error);
+        print_digests(loaded, out);
+    return args->quiet ? 0 : summary_print(loaded->report_json, out, error);
 }
 
 static int load(const struct args *args, struct backend *backend, struct selection *selection, struct error *error)
 {
     struct loaded loaded = {0};
-    if (args->out && safetensors_writer_check(args->out, error) < 0)
+    FILE *out = args->out && out_file_is_stdout(args->out) ? stderr : stdout; /* asked before the path is replaced */
+    if (args->out && out_file_check(args->out, error) < 0)
         return -1;
     if (selection_build(args, backend, selection, error) < 0)
         return -1;
@@ -49,7 +52,7 @@ static int load(const struct args *args, struct backend *backend, struct selecti
     if (status == 0 && args->out)
         status = safetensors_writer_write(args->out, loaded.tensors, loaded.n_tensors, interrupt_seen, error);
     if (status == 0 && !interrupt_seen())
-        status = tell(args, &loaded, error);
+        status = tell(args, &loaded, out, error);
     if (status == 0 && args->hold_ms) {
         fflush(stdout);
         interrupt_sleep(args->hold_ms);

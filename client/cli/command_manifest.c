@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "backend.h"
 #include "base/json.h"
@@ -9,32 +10,43 @@
 #include "base/text.h"
 #include "checked.h"
 #include "command.h"
-#include "folder_writer.h"
-
-static int write_whole(struct folder_writer *writer, const char *name, const char *text, struct error *error)
-{
-    return folder_writer_begin(writer, name, error) < 0 || folder_writer_add(writer, text, strlen(text), error) < 0 ||
-                   folder_writer_add(writer, "\n", 1, error) < 0 || folder_writer_commit(writer, error) < 0
-               ? -1
-               : 0;
-}
+#include "out_file.h"
 
 static int write_file(const char *path, const char *text, struct error *error)
 {
-    const char *slash = strrchr(path, '/');
-    char *folder = slash ? memory_print("%.*s", (int)(slash == path ? 1 : slash - path), path) : memory_copy_text(".");
-    struct folder_writer writer;
-    int failed =
-        folder_writer_open(&writer, folder, error) < 0 || write_whole(&writer, slash ? slash + 1 : path, text, error);
-    folder_writer_close(&writer);
-    free(folder);
+    struct out_file out;
+    int failed = out_file_open(&out, path, error) < 0 || out_file_write(&out, text, strlen(text), error) < 0 ||
+                 out_file_write(&out, "\n", 1, error) < 0 || out_file_commit(&out, error) < 0;
+    out_file_close(&out);
     return failed ? -1 : 0;
+}
+
+static bool ends_with(const char *text, const char *end)
+{
+    size_t length = strlen(text), count = strlen(end);
+    return length >= count && strcmp(text + length - count, end) == 0;
+}
+
+/* Where loads look: beside the part files, in the folder of a single one. The caller frees. */
+static char *place_of(const char *artifact, const char *name)
+{
+    const char *path = strncmp(artifact, "disk:", 5) == 0 ? artifact + 5 : artifact, *slash = strrchr(path, '/');
+    if (ends_with(path, ".safetensors") || ends_with(path, ".json"))
+        return slash ? memory_print("%.*s/%s", (int)(slash - path), path, name) : memory_copy_text(name);
+    return memory_print("%s%s%s", path, ends_with(path, "/") ? "" : "/", name);
+}
+
+static bool is_same_file(const char *a, const char *b)
+{
+    struct stat one, other;
+    return stat(a, &one) == 0 && stat(b, &other) == 0 && one.st_dev == other.st_dev && one.st_ino == other.st_ino;
 }
 
 static void print_result(const struct args *args, const char *path, const struct checked *checked)
 {
     struct json_writer json = {0};
-    char text[TEXT_NAME_CHARS], size[TEXT_SIZE_CHARS];
+    char text[TEXT_NAME_CHARS], where[TEXT_NAME_CHARS], size[TEXT_SIZE_CHARS];
+    char *place = place_of(args->artifact, checked->manifest_name);
     uint64_t bytes = 0;
     for (size_t i = 0; i < checked->n_files; i++)
         bytes += checked->files[i].bytes;
@@ -42,25 +54,31 @@ static void print_result(const struct args *args, const char *path, const struct
         json_write_open(&json, '{');
         json_put_text(&json, "artifact", args->artifact);
         json_put_text(&json, "manifest", path);
+        json_put_text(&json, "loads_look_for", place);
         json_put_u64(&json, "files", checked->n_files);
         json_put_u64(&json, "total_bytes", bytes);
         json_write_close(&json, '}');
         puts(json.text);
         free(json.text);
     } else if (!args->quiet) {
-        printf("%s: %zu file%s, %s; loads find it beside the artifact\n", text_escape(path, strlen(path), text),
-               checked->n_files, checked->n_files == 1 ? "" : "s", text_people_bytes(bytes, size));
+        printf("%s: %zu file%s, %s; ", text_escape(path, strlen(path), text), checked->n_files,
+               checked->n_files == 1 ? "" : "s", text_people_bytes(bytes, size));
+        if (is_same_file(path, place))
+            puts("loads find it there");
+        else
+            printf("copy it to %s, where loads look for it\n", text_escape(place, strlen(place), where));
     }
+    free(place);
 }
 
 static int put(const struct args *args, const struct checked *checked, struct error *error)
 {
     const char *path = args->out ? args->out : checked->manifest_name;
-    if (strcmp(path, "-") == 0)
-        return puts(checked->manifest_json) < 0 ? fail_errno(error, 5, "writing to standard output") : 0;
+    bool is_alone = out_file_is_stdout(path); /* asked before the path is replaced */
     if (write_file(path, checked->manifest_json, error) < 0)
         return -1;
-    print_result(args, path, checked);
+    if (!is_alone)
+        print_result(args, path, checked);
     return 0;
 }
 
@@ -69,6 +87,8 @@ int command_manifest(const struct args *args, struct error *error)
     struct backend backend;
     struct checked *checked = NULL;
     int status = backend_create(&backend, args, error);
+    if (status == 0 && args->out)
+        status = out_file_check(args->out, error);
     if (status == 0)
         checked = backend_verify(&backend, true, error);
     status = checked && checked_damage(checked, error) == 0 ? put(args, checked, error) : -1;

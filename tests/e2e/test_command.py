@@ -134,6 +134,53 @@ def test_output_into_a_pipe_is_streamed(alone, models, small, tmp_path):
     assert (tmp_path / "pipe").is_fifo()
 
 
+@pytest.mark.parametrize("out", ["-", "/dev/stdout", "/proc/self/fd/1"])
+@pytest.mark.parametrize("more", [[], ["--json"], ["--digest"], ["--quiet"]], ids=" ".join)
+@pytest.mark.parametrize("redirect", ["| cat >", ">"])
+def test_tensors_on_standard_output_are_a_whole_file_and_what_is_said_goes_to_standard_error(
+        alone, models, small, tmp_path, out, more, redirect):
+    command = f'"{CLI}" load "disk:{models}/m" --standalone --out {out} {" ".join(more)} {redirect} got'
+    done = subprocess.run(["bash", "-c", command], cwd=tmp_path, capture_output=True, text=True, timeout=30)
+    got = checkpoints.read_back(tmp_path / "got")
+    assert {name: tensor.tobytes() for name, tensor in got.items()} == {name: t.tobytes() for name, t in small.items()}
+    assert os.listdir(tmp_path) == ["got"], "no file called -"
+    assert (done.stderr == "") if more == ["--quiet"] else (str(models) in done.stderr or "a.w" in done.stderr), done
+
+
+def test_the_file_that_the_shell_redirects_to_may_be_the_output(models, small, tmp_path):
+    command = f'"{CLI}" load "disk:{models}/m" --standalone --out got > got'
+    subprocess.run(["bash", "-c", command], cwd=tmp_path, check=True, capture_output=True, timeout=30)
+    assert set(checkpoints.read_back(tmp_path / "got")) == set(small)
+
+
+def test_a_manifest_is_written_straight_to_a_pipe_and_alone_to_standard_output(alone, models, small, tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    got = []
+    reader = threading.Thread(target=lambda: got.append((tmp_path / "pipe").read_text()))
+    reader.start()
+    alone.ok("manifest", f"disk:{models}/m", "--standalone", "--out", tmp_path / "pipe")
+    reader.join(10)
+    assert (tmp_path / "pipe").is_fifo(), "it is written to, not replaced"
+    for out in ["-", "/dev/stdout"]:
+        assert alone.ok("manifest", f"disk:{models}/m", "--standalone", "--out", out, cwd=tmp_path).out == got[0]
+    assert json.loads(got[0])["files"] and os.listdir(tmp_path) == ["pipe"]
+
+
+def test_a_manifest_elsewhere_is_told_where_loads_look_for_it(alone, models, small, tmp_path):
+    place = models / "m" / "model.manifest.json"
+    said = alone.ok("manifest", f"disk:{models}/m", "--standalone", "--out", tmp_path / "m.json").out
+    assert f"copy it to {place}, where loads look for it" in said and "loads find it" not in said
+    assert "; loads find it there" in alone.ok("manifest", f"disk:{models}/m", "--standalone", "--out", place).out
+    file = next((models / "m").glob("*.safetensors"))
+    said = alone.ok("manifest", f"disk:{file}", "--standalone", "--out", tmp_path / "m.json").out
+    assert f"copy it to {models}/m/{file.stem}.manifest.json, " in said
+
+
+def test_sidecars_do_not_go_to_standard_output(alone, models, small, tmp_path):
+    outcome = alone.run("fetch", f"disk:{models}/m", "--standalone", "--sidecars", "-", cwd=tmp_path)
+    assert outcome.code == 2 and "takes a folder" in outcome.err and os.listdir(tmp_path) == []
+
+
 @pytest.mark.parametrize("arguments", [["inspect", "disk:{models}/m", "--standalone"], ["--help"], ["load", "--help"], ["--version"]],
                          ids=" ".join)
 def test_a_full_standard_output_is_an_error(alone, models, small, arguments):

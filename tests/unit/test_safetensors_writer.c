@@ -12,6 +12,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "client/cli/out_file.h"
 #include "client/cli/safetensors_writer.h" /* before cmocka.h, whose macro fail() would hide base/error.h's function */
 
 #include <cmocka.h>
@@ -150,7 +151,7 @@ static void a_missing_folder_is_named_before_and_while_writing(void **state)
     char missing[160];
     (void)state;
     snprintf(missing, sizeof missing, "%s/no-folder/out", folder);
-    assert_int_equal(safetensors_writer_check(missing, &error), -1);
+    assert_int_equal(out_file_check(missing, &error), -1);
     assert_int_equal(error.code, ERROR_NOT_FOUND);
     assert_non_null(strstr(error.message, "no-folder"));
     assert_int_equal(safetensors_writer_write(missing, tensors, 1, NULL, &error), -1);
@@ -160,14 +161,14 @@ static void a_missing_folder_is_named_before_and_while_writing(void **state)
 static void a_folder_is_not_overwritten(void **state)
 {
     (void)state;
-    assert_int_equal(safetensors_writer_check(folder, &error), -1);
+    assert_int_equal(out_file_check(folder, &error), -1);
     assert_non_null(strstr(error.message, folder));
 }
 
 static void the_check_changes_nothing(void **state)
 {
     (void)state;
-    assert_int_equal(safetensors_writer_check(path, &error), 0);
+    assert_int_equal(out_file_check(path, &error), 0);
     assert_int_equal(entries(), 0);
 }
 
