@@ -198,6 +198,7 @@ static int build_services(struct daemon *daemon, struct error *error)
     services->calibration = calibration_create(config->server.state_dir);
     services->device = device_host_create(config->memory.pool_budget_bytes);
     services->replicas = replica_table_create(daemon->loop, host_budget_bytes(config), config->memory.replica_idle_ttl_ms);
+    replica_table_keep_for_others(services->replicas, (unsigned)config->limits.kept_for_others_percent);
     services->targets = load_targets_create(daemon->loop, config);
     warn_of_transport(config);
     struct engine_options options = {.loop = daemon->loop,
@@ -240,6 +241,7 @@ static void on_reload(void *data, int signal_number)
     rpc_server_set_limits(daemon->rpc, fresh->server.max_connections_per_uid);
     handoff_set_limits(daemon->handoff, fresh->server.max_connections_per_uid);
     replica_table_configure(daemon->services.replicas, host_budget_bytes(fresh), fresh->memory.replica_idle_ttl_ms);
+    replica_table_keep_for_others(daemon->services.replicas, (unsigned)fresh->limits.kept_for_others_percent);
     load_targets_configure(daemon->services.targets, fresh);
     warn_of_transport(fresh);
     log_info("config_reloaded", LOG_TEXT("file", daemon->config_path));

@@ -74,7 +74,7 @@ void load_finish_ticket(struct ticket_internal *internal, const struct error *er
 static void serve(struct ticket_internal *internal, struct replica *replica)
 {
     struct ticket *ticket = internal->ticket;
-    replica_pin(replica);
+    replica_pin(replica, ticket->uid);
     ticket->replica = replica;
     ticket->mapping = replica->mapping;
     ticket->plan = replica->plan;
@@ -99,7 +99,7 @@ static void drop_parts(struct load *load)
     segment_unref(load->parts.segment);
     plan_destroy(load->parts.plan);
     mapping_destroy(load->parts.mapping);
-    replica_unreserve(load->target.replicas, load->parts.charged_bytes);
+    replica_unreserve(load->target.replicas, load->parts.uid, load->parts.charged_bytes);
 }
 
 /* Nothing of a client's own memory can be undone. */
@@ -130,7 +130,7 @@ static void finish_load(struct load *load)
             load_finish_ticket(internal, &load->error);
     }
     if (replica)
-        replica_unpin(replicas, replica);
+        replica_unpin(replica, replica->uid);
     else
         drop_parts(load);
     if (load->team)
@@ -233,13 +233,13 @@ static int take_memory(struct load *load, struct device_region **region, struct 
     *region = NULL;
     if (taken)
         return device_adopt(load->target.device, bytes, taken, &load->parts.segment, error);
-    if (replica_reserve(load->target.replicas, bytes, error) != 0)
+    if (replica_reserve(load->target.replicas, load->parts.uid, bytes, error) != 0)
         return -1;
     load->parts.charged_bytes = bytes;
     if (device_allocate(load->target.device, bytes, &load->parts.segment, error) != 0)
         return -1;
     uint64_t rounding = load->parts.segment->allocated_bytes - bytes;
-    if (replica_reserve(load->target.replicas, rounding, error) != 0)
+    if (replica_reserve(load->target.replicas, load->parts.uid, rounding, error) != 0)
         return -1;
     load->parts.charged_bytes += rounding;
     return 0;
@@ -271,6 +271,7 @@ struct load *load_prepare(struct ticket_internal *internal, struct error *error)
     memcpy(load->id, internal->ticket->id, sizeof load->id);
     load->target = internal->target;
     load->key = load->parts.key = replica_key_of(internal->mapping, internal->target.device);
+    load->parts.uid = internal->ticket->uid;
     load->parts.mapping = internal->mapping;
     load->parts.plan = internal->plan;
     internal->mapping = NULL;
@@ -289,7 +290,7 @@ void load_unprepare(struct load *load, struct ticket_internal *internal)
     internal->mapping = load->parts.mapping;
     internal->plan = load->parts.plan;
     segment_unref(load->parts.segment);
-    replica_unreserve(load->target.replicas, load->parts.charged_bytes);
+    replica_unreserve(load->target.replicas, load->parts.uid, load->parts.charged_bytes);
     free(load);
 }
 
@@ -545,6 +546,17 @@ void ticket_submit(struct ticket *ticket, enum ticket_goal goal, const struct ti
     submit_resolve(internal);
 }
 
+/* When its user has left, the memory of a load is charged to one who still waits for it. */
+static void hand_on(struct load *load)
+{
+    uid_t heir = load->tickets ? load->tickets->ticket->uid : load->parts.uid;
+    for (const struct ticket_internal *internal = load->tickets; internal; internal = internal->next)
+        if (internal->ticket->uid == load->parts.uid)
+            return;
+    replica_hand_on(load->target.replicas, load->parts.uid, heir, load->parts.charged_bytes);
+    load->parts.uid = heir;
+}
+
 static void leave_load(struct ticket_internal *internal)
 {
     struct load *load = internal->load;
@@ -553,6 +565,7 @@ static void leave_load(struct ticket_internal *internal)
         at = &(*at)->next;
     *at = internal->next;
     internal->load = NULL;
+    hand_on(load);
     if (!load->tickets) {
         __atomic_store_n(&load->abandoned, true, __ATOMIC_RELAXED);
         if (load->state == LOAD_RUNNING)
@@ -577,7 +590,7 @@ void ticket_destroy(struct ticket *ticket)
 {
     struct ticket_internal *internal = ticket->internal;
     if (ticket->replica)
-        replica_unpin(ticket->replica->table, ticket->replica);
+        replica_unpin(ticket->replica, ticket->uid);
     device_region_close(ticket->region);
     plan_destroy(internal->plan);
     mapping_destroy(internal->mapping);

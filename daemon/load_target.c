@@ -37,6 +37,7 @@ struct load_targets *load_targets_create(struct loop *loop, const struct config 
         struct replica_table *replicas =
             replica_table_create(loop, budget_bytes(config, device), config->memory.replica_idle_ttl_ms);
         replica_table_name(replicas, "device", "devices.memory_budget");
+        replica_table_keep_for_others(replicas, (unsigned)config->limits.kept_for_others_percent);
         targets->gpus[i] = (struct load_target){device, replicas};
     }
     return targets;
@@ -61,9 +62,11 @@ void load_targets_destroy(struct load_targets *targets)
 
 void load_targets_configure(struct load_targets *targets, const struct config *config)
 {
-    for (size_t i = 0; i < targets->plugins.n_devices; i++)
+    for (size_t i = 0; i < targets->plugins.n_devices; i++) {
+        replica_table_keep_for_others(targets->gpus[i].replicas, (unsigned)config->limits.kept_for_others_percent);
         replica_table_configure(targets->gpus[i].replicas, budget_bytes(config, targets->gpus[i].device),
                                 config->memory.replica_idle_ttl_ms);
+    }
 }
 
 int load_targets_find(const struct load_targets *targets, const char *name, struct load_target *target, struct error *error)

@@ -33,6 +33,7 @@ struct team {
     size_t n_ranks;
     uint32_t *leaders;              /* per rank: the first one with the same view ... */
     struct device **devices;        /* ... and where that one's memory will be; NULL for the others */
+    uid_t uid;                      /* of the first rank: pays for what lies between the ranks */
     struct replica_table **budgets; /* of these devices: a transport that stages on them is charged there */
     uint32_t world_size;
     char *group_id;
@@ -90,7 +91,7 @@ static void count_memory(struct team *team, const struct device *device, const s
 /* What the budget of its device has for staging when the rank's own memory is taken. */
 static void count_room(struct team *team, const struct ticket_internal *internal)
 {
-    uint64_t own = internal->mapping->replica_bytes, available = replica_available_bytes(internal->target.replicas);
+    uint64_t own = internal->mapping->replica_bytes, available = replica_available_bytes(internal->target.replicas, internal->ticket->uid);
     uint64_t room = available > own ? available - own : 0;
     team->budgets[internal->member.rank] = internal->target.replicas;
     if (room < team->demand.device_room_bytes)
@@ -304,7 +305,7 @@ static void release_staging(struct team *team, uint32_t n_ranks)
 {
     for (uint32_t rank = 0; rank < n_ranks; rank++)
         if (team->budgets[rank])
-            replica_unreserve(team->budgets[rank], team->transport.staging_bytes);
+            replica_unreserve(team->budgets[rank], team->uid, team->transport.staging_bytes);
 }
 
 /* What there was room for when the transport was chosen may be somebody else's by now. */
@@ -312,7 +313,7 @@ static int reserve_staging(struct team *team)
 {
     struct error error;
     for (uint32_t rank = 0; rank < team->world_size; rank++) {
-        if (!team->budgets[rank] || replica_reserve(team->budgets[rank], team->transport.staging_bytes, &error) == 0)
+        if (!team->budgets[rank] || replica_reserve(team->budgets[rank], team->uid, team->transport.staging_bytes, &error) == 0)
             continue;
         release_staging(team, rank);
         return -1;
@@ -428,6 +429,7 @@ void load_team_gather(struct load_table *table, struct group *group)
         internal->ticket->assemble_ns = clock_now_ns() - internal->assembling_ns;
         team->tickets[team->n_tickets++] = internal;
     }
+    team->uid = team->tickets[0]->ticket->uid;
     find_distinct(team);
     digest_team(team);
     team->plan = (struct collective_plan *)(uintptr_t)lru_find(plan_cache(table), team->key, sizeof team->key);

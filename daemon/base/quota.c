@@ -86,13 +86,17 @@ bool quota_is_privileged(uid_t uid)
     return uid == 0 || uid == geteuid();
 }
 
+/* own + room <= (limit - taken - room) * (100 - kept) / kept, in 128 bits: limits may be without end. */
+uint64_t quota_room(unsigned kept_percent, uint64_t limit, uint64_t taken, uint64_t own)
+{
+    unsigned __int128 others = (unsigned __int128)own * kept_percent;
+    unsigned __int128 left = taken < limit ? (unsigned __int128)(limit - taken) * (100 - kept_percent) : 0;
+    return left > others ? (uint64_t)((left - others) / 100) : 0;
+}
+
 bool quota_allows(unsigned kept_percent, uint64_t limit, uint64_t taken, uint64_t own, uint64_t amount)
 {
-    if (taken > limit || amount > limit - taken)
-        return false;
-    uint64_t left = limit - taken - amount;
-    /* own + amount <= left * (100 - kept) / kept, in 128 bits: limits may be without end */
-    return (unsigned __int128)(own + amount) * kept_percent <= (unsigned __int128)left * (100 - kept_percent);
+    return amount <= quota_room(kept_percent, limit, taken, own);
 }
 
 static struct user **find_link(struct quota *quota, uid_t uid)

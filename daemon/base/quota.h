@@ -52,6 +52,7 @@ void quota_charge_end(struct quota_charge *charge);                       /* may
 
 /* The rule itself, for who counts in another way: may somebody who has `own` of the `taken` of `limit` take `amount` more?
  */
+uint64_t quota_room(unsigned kept_percent, uint64_t limit, uint64_t taken, uint64_t own); /* the most it may take */
 bool quota_allows(unsigned kept_percent, uint64_t limit, uint64_t taken, uint64_t own, uint64_t amount);
 bool quota_is_privileged(uid_t uid); /* root, and the user this process runs as */
 

@@ -175,6 +175,11 @@ enum page_kind device_page_kind(struct segment *segment)
     return segment->device->ops->page_kind(segment);
 }
 
+bool device_is_kept(struct segment *segment)
+{
+    return segment->device->ops->is_kept && segment->device->ops->is_kept(segment);
+}
+
 void device_trim(struct device *device)
 {
     if (device->ops->trim)

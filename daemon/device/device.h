@@ -89,6 +89,8 @@ struct device_ops {
     /* A fresh read-only descriptor; the caller closes it. */
     int (*export_fd)(struct segment *segment, struct error *error);
     enum page_kind (*page_kind)(struct segment *segment);
+    /* Optional. Somebody outside this process still has the memory: open, mapped, or on its way to somebody. */
+    bool (*is_kept)(struct segment *segment);
     void (*release)(struct segment *segment); /* the last reference is gone */
     void (*trim)(struct device *device);      /* optional: gives prepared memory back */
     void (*destroy)(struct device *device);   /* frees the device itself, after trim */
@@ -129,6 +131,7 @@ int device_check(const struct device *device, struct error *error);
 int device_seal(struct segment *segment, struct error *error);
 int device_export_fd(struct segment *segment, struct error *error); /* >= 0 or -1 */
 enum page_kind device_page_kind(struct segment *segment);
+bool device_is_kept(struct segment *segment); /* after device_seal(); false where the device cannot tell */
 void device_trim(struct device *device);
 struct segment *segment_ref(struct segment *segment);
 void segment_unref(struct segment *segment); /* any thread; accepts NULL */

@@ -113,6 +113,11 @@ static enum page_kind host_page_kind(struct segment *segment)
     return memory_of(segment)->page_kind;
 }
 
+static bool host_is_kept(struct segment *segment)
+{
+    return host_memory_is_kept(memory_of(segment));
+}
+
 static void host_release(struct segment *segment)
 {
     set_filling((struct host_segment *)segment, false);
@@ -140,6 +145,7 @@ static const struct device_ops host_ops = {
     .seal = host_seal,
     .export_fd = host_export_fd,
     .page_kind = host_page_kind,
+    .is_kept = host_is_kept,
     .release = host_release,
     .trim = host_trim,
     .destroy = host_destroy,

@@ -211,8 +211,13 @@ int host_memory_seal(struct host_memory *memory, struct error *error)
         return -1;
     void *address = mmap(memory->address, memory->bytes, PROT_READ, MAP_SHARED | MAP_FIXED, reader, 0);
     int failed = address == MAP_FAILED || fcntl(memory->fd, F_ADD_SEALS, F_SEAL_WRITE | F_SEAL_SEAL) ? errno : 0;
-    close(reader);
-    return failed ? fail_errno(error, failed, "sealing a replica of %" PRIu64 " bytes", memory->bytes) : 0;
+    if (failed) {
+        close(reader);
+        return fail_errno(error, failed, "sealing a replica of %" PRIu64 " bytes", memory->bytes);
+    }
+    close(memory->fd); /* the one description that we have left is the mapping's: see host_memory_is_kept() */
+    memory->fd = reader;
+    return 0;
 }
 
 int host_memory_export_fd(const struct host_memory *memory, struct error *error)
@@ -222,17 +227,14 @@ int host_memory_export_fd(const struct host_memory *memory, struct error *error)
     return fd >= 0 ? fd : fail_errno(error, errno, "opening a replica's memory for a client");
 }
 
-/* A write lease is only given to the sole opener of a file. The memfd itself does not count as one, so a second, ordinary
- * descriptor asks. SIGURG instead of the fatal SIGIO in case somebody opens the file between the two calls. */
-bool host_memory_is_private(const struct host_memory *memory)
+/* A write lease is only given to the sole opener of a file: by another description, by a mapping of one, and by one that
+ * lies in a socket's queue it is refused. Our mapping is of the very description that asks. SIGURG instead of the fatal
+ * SIGIO in case somebody opens the file between the two calls. */
+bool host_memory_is_kept(const struct host_memory *memory)
 {
-    char path[FD_PATH_CHARS];
-    int fd = open(fd_path(memory->fd, path), O_RDWR | O_CLOEXEC | O_NONBLOCK);
-    if (fd < 0)
+    if (fcntl(memory->fd, F_SETSIG, SIGURG) == 0 && fcntl(memory->fd, F_SETLEASE, F_WRLCK) == 0) {
+        fcntl(memory->fd, F_SETLEASE, F_UNLCK);
         return false;
-    bool is_private = fcntl(fd, F_SETSIG, SIGURG) == 0 && fcntl(fd, F_SETLEASE, F_WRLCK) == 0;
-    if (is_private)
-        fcntl(fd, F_SETLEASE, F_UNLCK);
-    close(fd);
-    return is_private;
+    }
+    return errno == EAGAIN;
 }

@@ -19,7 +19,7 @@ struct host_memory {
     struct host_memory *next;  /* the pool's, as are is_pooled and pool_ready_bytes, under its lock */
     uint64_t pool_ready_bytes; /* backed while it was in the pool */
     bool is_pooled;
-    int fd;
+    int fd;                 /* read-only from the seal on */
     unsigned char *address; /* 2 MiB aligned; readable, and writable until it is sealed */
     uint64_t bytes;
     enum huge_rung rung;
@@ -39,8 +39,8 @@ int host_memory_prepare(struct host_memory *memory, uint64_t offset, uint64_t by
 /* From here on it is never written again, not by us either. */
 int host_memory_seal(struct host_memory *memory, struct error *error);
 int host_memory_export_fd(const struct host_memory *memory, struct error *error);
-/* No other open file description and no mapping of others is left, in any process: what is written from here on is
- * seen by nobody else. */
-bool host_memory_is_private(const struct host_memory *memory);
+/* Of sealed memory: another open file description or a mapping of one is left, in any process or on its way to one. False
+ * as well when the kernel cannot tell. */
+bool host_memory_is_kept(const struct host_memory *memory);
 
 #endif

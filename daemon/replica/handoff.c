@@ -69,7 +69,7 @@ static void destroy_grant(struct grant **at, bool unpin)
     struct grant *grant = *at;
     *at = grant->next;
     if (unpin)
-        replica_unpin(grant->replica->table, grant->replica);
+        replica_unpin(grant->replica, grant->uid);
     OPENSSL_cleanse(grant, sizeof *grant);
     free(grant);
 }
@@ -105,10 +105,9 @@ static void close_peer(struct peer *peer)
     close_socket(peer->fd, peer->uid, peer->brings_none);
     device_region_close(peer->region);
     if (peer->lease) {
-        peer->lease->n_leases--;
         log_debug("lease_ended", LOG_TEXT("artifact", peer->lease->mapping->artifact->reference),
                   LOG_U64("pid", (uint64_t)peer->pid));
-        replica_unpin(peer->lease->table, peer->lease);
+        replica_unlend(peer->lease, peer->uid);
     }
     free_peer(peer);
 }
@@ -182,7 +181,7 @@ static void redeem(struct peer *peer, const unsigned char token[HANDOFF_TOKEN_BY
     struct replica *replica = (*at)->replica;
     destroy_grant(at, false); /* its pin is the lease's from here on */
     peer->lease = replica;
-    replica->n_leases++;
+    replica_lend(replica, peer->uid);
     if (send_memory(peer->fd, replica) != 0)
         close_peer(peer);
 }
@@ -425,7 +424,7 @@ int handoff_grant(struct handoff *handoff, struct replica *replica, uid_t uid, u
     grant->expires_ns = clock_now_ns() + (uint64_t)HANDOFF_TOKEN_TTL_MS * NS_PER_MS;
     grant->next = handoff->grants;
     handoff->grants = grant;
-    replica_pin(replica);
+    replica_pin(replica, uid);
     return 0;
 }
 

@@ -1,23 +1,39 @@
 /* The replica table: a list ordered by last use, a budget, and the rules by which replicas go. See replica.h.
  *
  * A host holds tens of replicas, so look-ups walk the list. Idle time is checked by one timer, set for the moment the
- * oldest idle replica is due. */
+ * oldest idle replica is due; another one asks whether what clients have kept is free again, soon and then ever less often,
+ * since a process that ends lets go of its lease a moment before its memory. */
 #include "replica/replica.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
 #include "base/memory.h"
+#include "base/quota.h"
 #include "base/text.h"
 #include "observe/log.h"
+
+enum { FIRST_LOOK_MS = 10, LAST_LOOK_MS = 1000, LOOKS_PER_RESERVE = 256, DEFAULT_KEPT_PERCENT = 10 };
+
+/* What is left of a replica that was dropped while clients still had its memory. */
+struct remains {
+    struct remains *next;
+    struct segment *segment;
+    struct holding holding;
+};
 
 struct replica_table {
     const char *memory, *budget_key;
     struct replica *oldest, *newest;
+    struct remains *remains;
+    struct holders *holders;
+    unsigned kept_percent;
     uint64_t budget_bytes, idle_ttl_ms;
-    uint64_t replica_bytes, reserved_bytes;
-    struct loop_timer *idle_timer;
+    uint64_t replica_bytes, reserved_bytes, remains_bytes;
+    struct loop_timer *idle_timer, *look_timer;
+    uint64_t look_ms; /* until the next look; 0 = nothing is kept */
 };
 
 struct replica_key replica_key_of(const struct mapping *mapping, const struct device *device)
@@ -38,6 +54,17 @@ static bool is_lent(const struct replica *replica)
     return replica->segment->region != NULL;
 }
 
+static bool is_idle(const struct replica *replica)
+{
+    return replica->holding.n_pins == 0;
+}
+
+/* Dropping it makes room. */
+static bool is_evictable(const struct replica *replica)
+{
+    return is_idle(replica) && !replica->holding.is_kept;
+}
+
 static void unlink_replica(struct replica_table *table, struct replica *replica)
 {
     *(replica->older ? &replica->older->newer : &table->oldest) = replica->newer;
@@ -53,15 +80,108 @@ static void link_newest(struct replica_table *table, struct replica *replica)
     table->newest = replica;
 }
 
+/* --- memory that clients keep --------------------------------------------------------------------------------------- */
+
+static void look_in(struct replica_table *table, uint64_t ms)
+{
+    table->look_ms = ms;
+    loop_timer_start(table->look_timer, ms, 0);
+}
+
+/* With its last pin gone it is either nobody's or kept. */
+static void look_at(struct holding *holding, struct segment *segment)
+{
+    if (holding_was_given(holding) && holding->n_pins == 0)
+        holding_set_kept(holding, device_is_kept(segment));
+}
+
+static void leave_remains(struct replica_table *table, struct replica *replica)
+{
+    struct remains *remains = memory_alloc(sizeof *remains);
+    *remains = (struct remains){.next = table->remains, .segment = replica->segment};
+    holding_move(&remains->holding, &replica->holding);
+    table->remains = remains;
+    table->remains_bytes += remains->holding.bytes;
+}
+
+static void remove_remains(struct replica_table *table, struct remains **link)
+{
+    struct remains *remains = *link;
+    *link = remains->next;
+    table->remains_bytes -= remains->holding.bytes;
+    holding_fini(&remains->holding);
+    segment_unref(remains->segment);
+    free(remains);
+}
+
+/* At most so many pieces of memory: a call to the kernel for each. What was looked at goes to the end of the list, so that
+ * the next look sees the others. */
+static void look_at_remains(struct replica_table *table, size_t n)
+{
+    struct remains **link = &table->remains, *looked = NULL, **last = &looked;
+    for (; *link && n; n--) {
+        struct remains *remains = *link;
+        look_at(&remains->holding, remains->segment);
+        if (!remains->holding.is_kept) {
+            remove_remains(table, link);
+            continue;
+        }
+        *link = remains->next;
+        remains->next = NULL;
+        *last = remains;
+        last = &remains->next;
+    }
+    while (*link)
+        link = &(*link)->next;
+    *link = looked;
+}
+
+/* What is kept, of replicas and of remains. */
+static uint64_t look(struct replica_table *table, size_t n)
+{
+    uint64_t bytes = 0;
+    for (struct replica *replica = table->oldest; replica; replica = replica->newer) {
+        if (replica->holding.is_kept && n) {
+            look_at(&replica->holding, replica->segment);
+            n--;
+        }
+        bytes += replica->holding.is_kept ? replica->charged_bytes : 0;
+    }
+    look_at_remains(table, n);
+    return bytes + table->remains_bytes;
+}
+
+static void on_look(void *data)
+{
+    struct replica_table *table = data;
+    bool is_some_kept = look(table, SIZE_MAX) > 0;
+    uint64_t next_ms = 2 * table->look_ms < LAST_LOOK_MS ? 2 * table->look_ms : LAST_LOOK_MS;
+    table->look_ms = 0;
+    if (is_some_kept)
+        look_in(table, next_ms);
+}
+
+uint64_t replica_kept_bytes(struct replica_table *table)
+{
+    return look(table, SIZE_MAX);
+}
+
+/* --- the table ------------------------------------------------------------------------------------------------------ */
+
 static void drop(struct replica_table *table, struct replica *replica, const char *why)
 {
     log_info("replica_dropped", LOG_TEXT("reason", why), LOG_TEXT("artifact", replica->mapping->artifact->reference),
              LOG_TEXT("view_digest", replica->key.view_digest), LOG_U64("bytes", replica->charged_bytes),
-             LOG_U64("leases", replica->n_leases));
+             LOG_U64("leases", replica->n_leases), LOG_TEXT("kept_by_clients", replica->holding.is_kept ? "true" : "false"));
     unlink_replica(table, replica);
     table->replica_bytes -= replica->charged_bytes;
     run_destroy(replica->run);
-    segment_unref(replica->segment);
+    if (replica->holding.is_kept) {
+        leave_remains(table, replica);
+    } else {
+        holding_fini(&replica->holding);
+        segment_unref(replica->segment);
+    }
     plan_destroy(replica->plan);
     mapping_destroy(replica->mapping);
     free(replica);
@@ -80,7 +200,7 @@ static void check_idle(void *data)
     struct replica *newer;
     for (struct replica *replica = table->oldest; replica; replica = newer) {
         newer = replica->newer;
-        if (replica->n_pins)
+        if (!is_idle(replica))
             continue;
         uint64_t due = idle_until_ns(table, replica);
         if (due <= now)
@@ -100,7 +220,10 @@ struct replica_table *replica_table_create(struct loop *loop, uint64_t host_budg
     replica_table_name(table, "host", "memory.host_budget");
     table->budget_bytes = host_budget_bytes;
     table->idle_ttl_ms = idle_ttl_ms;
+    table->kept_percent = DEFAULT_KEPT_PERCENT;
+    table->holders = holders_create();
     table->idle_timer = loop_timer_create(loop, check_idle, table);
+    table->look_timer = loop_timer_create(loop, on_look, table);
     return table;
 }
 
@@ -110,7 +233,11 @@ void replica_table_destroy(struct replica_table *table)
         return;
     while (table->oldest)
         drop(table, table->oldest, "shutdown");
+    while (table->remains)
+        remove_remains(table, &table->remains);
+    holders_destroy(table->holders);
     loop_timer_destroy(table->idle_timer);
+    loop_timer_destroy(table->look_timer);
     free(table);
 }
 
@@ -120,63 +247,139 @@ void replica_table_name(struct replica_table *table, const char *memory, const c
     table->budget_key = budget_key;
 }
 
+void replica_table_keep_for_others(struct replica_table *table, unsigned percent)
+{
+    table->kept_percent = percent;
+}
+
+/* A replica whose memory clients keep makes no room. */
+static void evict(struct replica_table *table, uint64_t bytes)
+{
+    struct replica *newer;
+    for (struct replica *replica = table->oldest; replica && replica_used_bytes(table) + bytes > table->budget_bytes;
+         replica = newer) {
+        newer = replica->newer;
+        if (is_evictable(replica))
+            drop(table, replica, "evicted");
+    }
+}
+
 void replica_table_configure(struct replica_table *table, uint64_t host_budget_bytes, uint64_t idle_ttl_ms)
 {
-    struct error ignored;
     table->budget_bytes = host_budget_bytes;
     table->idle_ttl_ms = idle_ttl_ms;
     check_idle(table);
-    replica_reserve(table, 0, &ignored); /* a smaller budget evicts what it can; nothing always fits */
+    evict(table, 0); /* a smaller budget evicts what it can */
 }
 
 static uint64_t evictable_bytes(const struct replica_table *table)
 {
     uint64_t bytes = 0;
     for (const struct replica *replica = table->oldest; replica; replica = replica->newer)
-        bytes += replica->n_pins ? 0 : replica->charged_bytes;
+        bytes += is_evictable(replica) ? replica->charged_bytes : 0;
     return bytes;
 }
 
 uint64_t replica_used_bytes(const struct replica_table *table)
 {
-    return table->replica_bytes + table->reserved_bytes;
+    return table->replica_bytes + table->reserved_bytes + table->remains_bytes;
 }
 
-static int cannot_fit(const struct replica_table *table, uint64_t bytes, uint64_t available, struct error *error)
+const struct holders *replica_holders(const struct replica_table *table)
+{
+    return table->holders;
+}
+
+enum { MAX_NAMED = 3, NAMED_CHARS = 96 };
+
+/* The users who have most, most first. */
+struct named {
+    struct holders_user users[MAX_NAMED];
+};
+
+static uint64_t bytes_of(const struct holders_user *user)
+{
+    return user->held_bytes + user->kept_bytes + user->reserved_bytes;
+}
+
+static void name_user(void *data, const struct holders_user *user)
+{
+    struct named *named = data;
+    size_t at = MAX_NAMED;
+    while (at > 0 && bytes_of(&named->users[at - 1]) < bytes_of(user))
+        at--;
+    if (at == MAX_NAMED)
+        return;
+    memmove(&named->users[at + 1], &named->users[at], (MAX_NAMED - 1 - at) * sizeof *user);
+    named->users[at] = *user;
+}
+
+/* "user 1000 has 64.0 MiB (64 %), user 0 has 1.0 MiB (1 %)" */
+static void describe_users(const struct replica_table *table, char *text, size_t room)
+{
+    struct named named = {0};
+    char bytes[TEXT_SIZE_CHARS];
+    size_t used = 0;
+    holders_each(table->holders, name_user, &named);
+    text[0] = '\0';
+    for (size_t i = 0; i < MAX_NAMED && bytes_of(&named.users[i]) && used < room; i++)
+        used += (size_t)snprintf(text + used, room - used, "%suser %u has %s (%.0f %%)", i ? ", " : "; ",
+                                 (unsigned)named.users[i].uid, text_people_bytes(bytes_of(&named.users[i]), bytes),
+                                 100.0 * (double)bytes_of(&named.users[i]) / (double)table->budget_bytes);
+}
+
+static uint64_t kept_bytes(const struct replica_table *table)
+{
+    uint64_t bytes = table->remains_bytes;
+    for (const struct replica *replica = table->oldest; replica; replica = replica->newer)
+        bytes += replica->holding.is_kept ? replica->charged_bytes : 0;
+    return bytes;
+}
+
+static uint64_t fixed_bytes(const struct replica_table *table)
+{
+    return replica_used_bytes(table) - evictable_bytes(table);
+}
+
+static int cannot_fit(const struct replica_table *table, uid_t uid, uint64_t bytes, uint64_t available, struct error *error)
 {
     char need[TEXT_SIZE_CHARS], have[TEXT_SIZE_CHARS], budget[TEXT_SIZE_CHARS], held[TEXT_SIZE_CHARS],
-        loading[TEXT_SIZE_CHARS];
+        loading[TEXT_SIZE_CHARS], kept[TEXT_SIZE_CHARS], users[MAX_NAMED * NAMED_CHARS];
     bool is_host = strcmp(table->memory, "host") == 0;
-    fail(error, ERROR_RESOURCE_EXHAUSTED, is_host ? "HOST_BUDGET_EXCEEDED" : "DEVICE_BUDGET_EXCEEDED",
-         "the view needs %llu bytes (%s) of %smemory but %llu (%s) of %s %s are available: %s are held by leased replicas, "
-         "%s by loads in flight; end clients that hold memory, or raise %s",
-         (unsigned long long)bytes, text_people_bytes(bytes, need), is_host ? "" : "device ", (unsigned long long)available,
-         text_people_bytes(available, have), table->budget_key, text_people_bytes(table->budget_bytes, budget),
-         text_people_bytes(table->replica_bytes - evictable_bytes(table), held),
-         text_people_bytes(table->reserved_bytes, loading), table->budget_key);
+    bool is_for_others = quota_allows(0, table->budget_bytes, fixed_bytes(table), 0, bytes);
+    describe_users(table, users, sizeof users);
+    fail(
+        error, ERROR_RESOURCE_EXHAUSTED, is_host ? "HOST_BUDGET_EXCEEDED" : "DEVICE_BUDGET_EXCEEDED",
+        "the view needs %llu bytes (%s) of %smemory but %llu (%s) of %s %s are available%s: %s are held by leased replicas, "
+        "%s by loads in flight, %s by clients that kept memory beyond their lease%s; end clients that hold memory, or raise "
+        "%s",
+        (unsigned long long)bytes, text_people_bytes(bytes, need), is_host ? "" : "device ", (unsigned long long)available,
+        text_people_bytes(available, have), table->budget_key, text_people_bytes(table->budget_bytes, budget),
+        is_for_others ? " to one user, since limits.kept_for_others keeps the rest for others" : "",
+        text_people_bytes(fixed_bytes(table) - table->reserved_bytes - kept_bytes(table), held),
+        text_people_bytes(table->reserved_bytes, loading), text_people_bytes(kept_bytes(table), kept), users,
+        table->budget_key);
+    error_note(error, "uid", "%u", (unsigned)uid);
     error_note(error, "needed_bytes", "%llu", (unsigned long long)bytes);
     return error_note(error, "available_bytes", "%llu", (unsigned long long)available);
 }
 
-uint64_t replica_available_bytes(const struct replica_table *table)
+uint64_t replica_available_bytes(const struct replica_table *table, uid_t uid)
 {
-    uint64_t fixed = replica_used_bytes(table) - evictable_bytes(table);
-    return table->budget_bytes > fixed ? table->budget_bytes - fixed : 0;
+    unsigned kept_percent = quota_is_privileged(uid) ? 0 : table->kept_percent;
+    return quota_room(kept_percent, table->budget_bytes, fixed_bytes(table), holders_bytes(table->holders, uid));
 }
 
-int replica_reserve(struct replica_table *table, uint64_t bytes, struct error *error)
+int replica_reserve(struct replica_table *table, uid_t uid, uint64_t bytes, struct error *error)
 {
-    uint64_t available = replica_available_bytes(table);
+    if (bytes > replica_available_bytes(table, uid))
+        look(table, LOOKS_PER_RESERVE);
+    uint64_t available = replica_available_bytes(table, uid);
     if (bytes > available)
-        return cannot_fit(table, bytes, available, error);
-    struct replica *newer;
-    for (struct replica *replica = table->oldest; replica && replica_used_bytes(table) + bytes > table->budget_bytes;
-         replica = newer) {
-        newer = replica->newer;
-        if (!replica->n_pins)
-            drop(table, replica, "evicted");
-    }
+        return cannot_fit(table, uid, bytes, available, error);
+    evict(table, bytes);
     table->reserved_bytes += bytes;
+    holders_reserve(table->holders, uid, bytes);
     return 0;
 }
 
@@ -189,7 +392,7 @@ bool replica_free_descriptors(struct replica_table *table, const struct error *e
     *counter = 2 * *counter + 1;
     for (struct replica *replica = table->oldest; replica && n_dropped < *counter; replica = newer) {
         newer = replica->newer;
-        if (replica->n_pins)
+        if (!is_idle(replica))
             continue;
         drop(table, replica, "descriptors");
         n_dropped++;
@@ -197,19 +400,27 @@ bool replica_free_descriptors(struct replica_table *table, const struct error *e
     return n_dropped > 0;
 }
 
-void replica_unreserve(struct replica_table *table, uint64_t bytes)
+void replica_unreserve(struct replica_table *table, uid_t uid, uint64_t bytes)
 {
     table->reserved_bytes -= bytes;
+    holders_unreserve(table->holders, uid, bytes);
+}
+
+void replica_hand_on(struct replica_table *table, uid_t from, uid_t to, uint64_t bytes)
+{
+    holders_unreserve(table->holders, from, bytes);
+    holders_reserve(table->holders, to, bytes);
 }
 
 struct replica *replica_add(struct replica_table *table, const struct replica *parts)
 {
     struct replica *replica = memory_copy(parts, sizeof *parts);
-    table->reserved_bytes -= replica->charged_bytes;
+    replica_unreserve(table, replica->uid, replica->charged_bytes);
     table->replica_bytes += replica->charged_bytes;
     replica->table = table;
-    replica->n_pins = 1;
     replica->n_leases = 0;
+    holding_init(&replica->holding, table->holders, replica->charged_bytes);
+    holding_pin(&replica->holding, replica->uid);
     link_newest(table, replica);
     return replica;
 }
@@ -226,23 +437,40 @@ struct replica *replica_find(struct replica_table *table, const struct replica_k
     return NULL;
 }
 
-void replica_pin(struct replica *replica)
+void replica_pin(struct replica *replica, uid_t uid)
 {
-    replica->n_pins++;
+    holding_pin(&replica->holding, uid);
 }
 
-void replica_unpin(struct replica_table *table, struct replica *replica)
+void replica_unpin(struct replica *replica, uid_t uid)
 {
-    if (--replica->n_pins)
+    struct replica_table *table = replica->table;
+    holding_unpin(&replica->holding, uid);
+    if (!is_idle(replica))
         return;
     if (is_lent(replica)) {
         drop(table, replica, "client_memory_filled");
         return;
     }
+    look_at(&replica->holding, replica->segment);
+    if (replica->holding.is_kept)
+        look_in(table, FIRST_LOOK_MS);
     replica->idle_since_ns = clock_now_ns();
     unlink_replica(table, replica); /* the end of a lease is a use, too */
     link_newest(table, replica);
     check_idle(table);
+}
+
+void replica_lend(struct replica *replica, uid_t uid)
+{
+    replica->n_leases++;
+    holding_give(&replica->holding, uid);
+}
+
+void replica_unlend(struct replica *replica, uid_t uid)
+{
+    replica->n_leases--;
+    replica_unpin(replica, uid);
 }
 
 void replica_drop_stale(struct replica_table *table, const struct artifact *current)
@@ -250,13 +478,13 @@ void replica_drop_stale(struct replica_table *table, const struct artifact *curr
     struct replica *newer;
     for (struct replica *replica = table->oldest; replica; replica = newer) {
         newer = replica->newer;
-        if (!replica->n_pins && strcmp(replica->mapping->artifact->reference, current->reference) == 0 &&
+        if (is_idle(replica) && strcmp(replica->mapping->artifact->reference, current->reference) == 0 &&
             strcmp(replica->key.identity, current->identity) != 0)
             drop(table, replica, "source_changed");
     }
 }
 
-struct replica_counts replica_release(struct replica_table *table, const char *reference)
+struct replica_counts replica_release(struct replica_table *table, uid_t uid, const char *reference)
 {
     struct replica_counts counts = {0};
     struct replica *newer;
@@ -264,12 +492,16 @@ struct replica_counts replica_release(struct replica_table *table, const char *r
         newer = replica->newer;
         if (reference && strcmp(replica->mapping->artifact->reference, reference) != 0)
             continue;
-        if (replica->n_pins) {
+        if (replica->uid != uid && !quota_is_privileged(uid)) {
+            counts.of_others++;
+            continue;
+        }
+        if (!is_idle(replica)) {
             counts.kept++;
             continue;
         }
         counts.released++;
-        counts.released_bytes += replica->charged_bytes;
+        counts.released_bytes += replica->holding.is_kept ? 0 : replica->charged_bytes;
         drop(table, replica, "released");
     }
     return counts;

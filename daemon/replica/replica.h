@@ -4,6 +4,12 @@
  *     reserve (before a byte is read) -> add (commit: the one switch that publishes) -> pin/unpin (grants and leases)
  *         -> idle -> evicted when memory is needed (least recently used first), idle too long, stale, or released
  *
+ * A client may keep what it was given beyond its lease: as a descriptor, also one that lies unread in a socket, or as a
+ * mapping. Such memory is charged to the budget, and to who was given it, until nobody has it any more, whether its replica
+ * is still there or not; it is looked at when the last pin goes, by a timer, and when memory is wanted.
+ *
+ * What a user holds, keeps and loads is limited by the rule of base/quota.h. Replicas that nobody holds count for nobody.
+ *
  * Loop thread only. The table owns its replicas; callers borrow them while they hold a pin. */
 #ifndef REPLICA_REPLICA_H
 #define REPLICA_REPLICA_H
@@ -15,6 +21,7 @@
 #include "execute/engine.h"
 #include "execute/verify.h"
 #include "plan/plan.h"
+#include "replica/holders.h"
 #include "resolve/mapping.h"
 
 /* What makes two requests the same: the source's identity and the view's digest (which covers offsets and alignment). */
@@ -38,8 +45,9 @@ struct replica {                 /* const after replica_add() but for the counte
     struct verdict verdict;  /* what vouches for the bytes */
     struct run *run;         /* owned: lets later loads copy instead of read */
     uint64_t charged_bytes;
-    uint32_t n_pins;   /* grants not yet redeemed + leases */
-    uint32_t n_leases; /* open hand-off connections */
+    struct holding holding; /* pins: grants not yet redeemed + leases */
+    uint32_t n_leases;      /* open hand-off connections */
+    uid_t uid;              /* whose load it was */
     uint64_t idle_since_ns;
     struct replica *newer, *older; /* by last use */
 };
@@ -47,36 +55,45 @@ struct replica {                 /* const after replica_add() but for the counte
 struct replica_table *replica_table_create(struct loop *loop, uint64_t host_budget_bytes, uint64_t idle_ttl_ms);
 void replica_table_destroy(
     struct replica_table *table); /* drops every replica, leased or not: clients keep their mappings */
+/* What one user leaves to others, see limits.kept_for_others; 10 unless told. */
+void replica_table_keep_for_others(struct replica_table *table, unsigned percent);
 /* For messages: the kind of memory, and the key that sets its budget. Unless told: "host", "memory.host_budget". */
 void replica_table_name(struct replica_table *table, const char *memory, const char *budget_key);
 void replica_table_configure(struct replica_table *table, uint64_t host_budget_bytes, uint64_t idle_ttl_ms); /* may evict */
 
-/* Sets bytes aside for a load, evicting what nobody holds. RESOURCE_EXHAUSTED tells needed, available and what holds the
- * rest; nothing is evicted then. */
-int replica_reserve(struct replica_table *table, uint64_t bytes, struct error *error);
-void replica_unreserve(struct replica_table *table, uint64_t bytes); /* the load failed */
-/* The most that can be reserved now. */
-uint64_t replica_available_bytes(const struct replica_table *table);
+/* Sets bytes aside for a user's load, evicting what nobody holds. RESOURCE_EXHAUSTED tells needed, available and who holds
+ * the rest; nothing is evicted then. */
+int replica_reserve(struct replica_table *table, uid_t uid, uint64_t bytes, struct error *error);
+void replica_unreserve(struct replica_table *table, uid_t uid, uint64_t bytes);          /* the load failed */
+void replica_hand_on(struct replica_table *table, uid_t from, uid_t to, uint64_t bytes); /* it is another user's load now */
+/* The most that this user can reserve now. */
+uint64_t replica_available_bytes(const struct replica_table *table, uid_t uid);
 /* A replica holds descriptors: its memory's and those of the files it was read from. When `error` says that there are none
  * left, some that nobody holds go, more with every call of the same counter, least recently used first. True: try again. */
 bool replica_free_descriptors(struct replica_table *table, const struct error *error, size_t *counter);
 
-/* Publishes. Takes the replica's parts; charged_bytes were reserved before. The caller gets one pin. */
+/* Publishes. Takes the replica's parts; charged_bytes were reserved before, for parts->uid, who gets one pin. */
 struct replica *replica_add(struct replica_table *table, const struct replica *parts);
 struct replica *replica_find(struct replica_table *table, const struct replica_key *key); /* not pinned; NULL when absent */
-void replica_pin(struct replica *replica);
-void replica_unpin(struct replica_table *table, struct replica *replica); /* may destroy it */
+void replica_pin(struct replica *replica, uid_t uid);
+void replica_unpin(struct replica *replica, uid_t uid);  /* a pin of this user; may destroy it */
+void replica_lend(struct replica *replica, uid_t uid);   /* a user who has a pin is given the memory: one lease more */
+void replica_unlend(struct replica *replica, uid_t uid); /* its lease has ended, and so does its pin */
 
 /* Drops unpinned replicas of this artifact with another identity than the current one. */
 void replica_drop_stale(struct replica_table *table, const struct artifact *current);
 
 struct replica_counts {
-    uint64_t released, released_bytes, kept;
+    uint64_t released, released_bytes, kept, of_others;
 };
-/* reference NULL = all. Pinned ones are kept. */
-struct replica_counts replica_release(struct replica_table *table, const char *reference);
+/* reference NULL = all. Pinned ones are kept, and those that other users have loaded or used, unless it is root or the
+ * daemon's own user who asks. */
+struct replica_counts replica_release(struct replica_table *table, uid_t uid, const char *reference);
 
-uint64_t replica_used_bytes(const struct replica_table *table); /* replicas and reservations */
+uint64_t replica_used_bytes(const struct replica_table *table); /* replicas, reservations, and what clients keep */
+/* Looks again at what clients have kept beyond their leases; what they still keep. */
+uint64_t replica_kept_bytes(struct replica_table *table);
+const struct holders *replica_holders(const struct replica_table *table);
 uint64_t replica_budget_bytes(const struct replica_table *table);
 uint64_t replica_leases(const struct replica_table *table);
 /* Least recently used first. */

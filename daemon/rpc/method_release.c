@@ -10,6 +10,7 @@ void method_release(struct rpc_call *call, const ProtobufCMessage *message, void
 {
     const Tensorcast__Daemon__V1__ReleaseRequest *request = (const Tensorcast__Daemon__V1__ReleaseRequest *)message;
     struct daemon *daemon = context;
+    uid_t uid = rpc_call_uid(call);
     struct error error;
     if (request->all == (request->artifact[0] != '\0')) {
         fail(&error, ERROR_INVALID_ARGUMENT, "RELEASE_WHAT", "name one artifact, or all");
@@ -17,13 +18,14 @@ void method_release(struct rpc_call *call, const ProtobufCMessage *message, void
         return;
     }
     char *reference = request->all ? NULL : source_shown(request->artifact); /* replicas are listed as shown */
-    struct replica_counts counts = replica_release(daemon->services.replicas, reference);
+    struct replica_counts counts = replica_release(daemon->services.replicas, uid, reference);
     const struct load_targets *targets = daemon->services.targets;
     for (size_t i = 0; i < targets->plugins.n_devices; i++) {
-        struct replica_counts more = replica_release(targets->gpus[i].replicas, reference);
+        struct replica_counts more = replica_release(targets->gpus[i].replicas, uid, reference);
         counts.released += more.released;
         counts.released_bytes += more.released_bytes;
         counts.kept += more.kept;
+        counts.of_others += more.of_others;
     }
     free(reference);
     device_trim(daemon->services.device);

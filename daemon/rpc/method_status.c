@@ -48,7 +48,7 @@ static void add_replica(void *data, const struct replica *replica)
     row->memory = (char *)page_kind_name(device_page_kind(replica->segment));
     if (!replica->segment->host_address)
         row->device = replica->segment->device->caps.name;
-    row->idle_s = replica->n_pins ? 0 : seconds(clock_now_ns() - replica->idle_since_ns);
+    row->idle_s = replica->holding.n_pins ? 0 : seconds(clock_now_ns() - replica->idle_since_ns);
     APPEND(status, replicas, row);
 }
 

@@ -184,7 +184,7 @@ static int close_stage(void **state)
     pthread_join(stage->thread, NULL);
     handoff_destroy(stage->handoff);
     assert_int_equal(access(stage->path, F_OK), -1);
-    replica_unpin(stage->replicas, stage->replica);
+    replica_unpin(stage->replica, stage->replica->uid);
     replica_table_destroy(stage->replicas);
     device_destroy(stage->device);
     loop_destroy(stage->loop);
@@ -487,7 +487,7 @@ static void add_lent_replica(struct request *request)
     parts.segment->region->memory_fd = parts.segment->region->lease_fd = -1;
     struct replica *replica = replica_add(stage->replicas, &parts);
     assert_null(replica_find(stage->replicas, &parts.key));
-    replica_unpin(stage->replicas, replica);
+    replica_unpin(replica, replica->uid);
     replica_each(stage->replicas, count_replica, &request->number);
 }
 

@@ -158,6 +158,54 @@ static void a_load_that_everybody_left_while_it_was_sealed_leaves_no_replica(voi
     stage_close(&stage);
 }
 
+struct heirs {
+    struct stage_client leaves, stays;
+    const struct holders *holders;
+};
+enum { USER_A = 70001, USER_B = 70002 };
+
+static void leave_it_to_another_user(void *data)
+{
+    struct heirs *heirs = data;
+    if (!is_sealing || may_end)
+        return;
+    assert_true(holders_bytes(heirs->holders, USER_A) >= TENSOR_BYTES);
+    assert_int_equal(holders_bytes(heirs->holders, USER_B), 0);
+    ticket_cancel(heirs->leaves.ticket);
+    assert_int_equal(holders_bytes(heirs->holders, USER_A), 0);
+    assert_true(holders_bytes(heirs->holders, USER_B) >= TENSOR_BYTES);
+    may_end = true;
+}
+
+static void a_load_whose_user_left_is_charged_to_who_still_waits_for_it(void **state)
+{
+    struct load_stage stage;
+    struct heirs heirs;
+    (void)state;
+    stage_open(&stage, 60000);
+    is_sealing = may_end = false;
+    slow_seal_ops = *stage.services.device->ops;
+    quick_seal = slow_seal_ops.seal;
+    slow_seal_ops.seal = seal_slowly;
+    stage.services.device->ops = &slow_seal_ops;
+    heirs.holders = replica_holders(stage.services.replicas);
+    stage_client_init(&stage, &heirs.leaves, "memory:m");
+    stage_client_init(&stage, &heirs.stays, "memory:m");
+    heirs.leaves.ticket->uid = USER_A;
+    heirs.stays.ticket->uid = USER_B;
+    stage_submit(&heirs.leaves);
+    stage_submit(&heirs.stays);
+    struct loop_timer *timer = loop_timer_create(stage.loop, leave_it_to_another_user, &heirs);
+    loop_timer_start(timer, 0, 1);
+    stage_run(&stage);
+    loop_timer_destroy(timer);
+    assert_int_equal(heirs.stays.code, ERROR_OK);
+    assert_true(holders_bytes(heirs.holders, USER_B) >= TENSOR_BYTES); /* its pin */
+    stage_let_go(&heirs.stays);
+    assert_int_equal(holders_bytes(heirs.holders, USER_B), 0);
+    stage_close(&stage);
+}
+
 static void idle_time_zero_drops_a_replica_with_its_last_pin(void **state)
 {
     struct load_stage stage;
@@ -278,6 +326,7 @@ int main(void)
         cmocka_unit_test(a_client_that_leaves_does_not_hurt_the_others),
         cmocka_unit_test(a_load_that_everybody_left_frees_everything_whenever_they_leave),
         cmocka_unit_test(a_load_that_everybody_left_while_it_was_sealed_leaves_no_replica),
+        cmocka_unit_test(a_load_whose_user_left_is_charged_to_who_still_waits_for_it),
         cmocka_unit_test(idle_time_zero_drops_a_replica_with_its_last_pin),
         cmocka_unit_test(the_least_recently_used_replica_makes_room),
         cmocka_unit_test(what_is_held_is_never_evicted_and_the_error_tells_the_numbers),
