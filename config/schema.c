@@ -107,7 +107,8 @@ const struct config_key schema_keys[] = {
      .help = "Beginnings of references, up to a slash or the end of a name: nothing else is loaded from object stores. Empty: "
              "everything that the daemon's credentials may read."},
     {"sources.http.max_connections", CONFIG_INTEGER, FIELD(http.max_connections), .fallback = "64", .min = 1, .max = 1024,
-     .help = "Requests to all object stores that may be in flight at a time."},
+     .help = "Requests to all object stores that may be in flight at a time. Users and servers share them fairly; one user alone "
+             "gets seven eighths (docs/http.md)."},
     {"sources.http.max_host_connections", CONFIG_INTEGER, FIELD(http.max_host_connections), .fallback = "32", .min = 1,
      .max = 1024,
      .help = "Requests to one server that may be in flight at a time. How many are worth it is learned and stays below."},

@@ -152,6 +152,7 @@ static int verify(struct load *load)
                                            .run = load->parts.run,
                                            .policy = load->verify,
                                            .cancel = &cancel,
+                                           .uid = load->uid,
                                            .load_id = load->id};
     return verify_load(&options, &load->parts.verdict, &load->error);
 }
@@ -269,6 +270,7 @@ struct load *load_prepare(struct ticket_internal *internal, struct error *error)
     load->work = (struct loop_work){.do_work = commit_load, .done = load_committed};
     load->table = internal->table;
     memcpy(load->id, internal->ticket->id, sizeof load->id);
+    load->uid = internal->ticket->uid;
     load->target = internal->target;
     load->key = load->parts.key = replica_key_of(internal->mapping, internal->target.device);
     load->parts.uid = internal->ticket->uid;
@@ -302,6 +304,7 @@ void load_run(struct load *load, struct collective *collective, uint32_t rank, u
                                                                        .segment = load->parts.segment,
                                                                        .done = run_done,
                                                                        .data = load,
+                                                                       .uid = load->uid,
                                                                        .is_unverified = load->verify == VERIFY_NONE,
                                                                        .is_of_group = load->is_of_group,
                                                                        .collective = collective,
@@ -474,7 +477,8 @@ static void resolve_ticket(struct loop_work *work)
     struct source_options options = {.trusted_roots = config->disk.trusted_roots,
                                      .n_trusted_roots = config->disk.n_trusted_roots,
                                      .stores = services->stores,
-                                     .cancel = &cancel};
+                                     .cancel = &cancel,
+                                     .uid = ticket->uid};
     uint64_t start = clock_now_ns();
     internal->failed =
         load_spec_build(&ticket->request, &config->engine.strategy, &ticket->arena, &ticket->spec, &internal->error) != 0 ||

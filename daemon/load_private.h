@@ -57,6 +57,7 @@ struct load {
     struct load *next;
     enum load_state state;
     char id[LOAD_ID_CHARS];
+    uid_t uid; /* of whoever asked first */
     struct load_target target;
     struct replica_key key;
     struct replica parts; /* becomes the replica */

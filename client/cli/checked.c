@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "base/memory.h"
 #include "execute/scrub.h"
@@ -86,7 +87,7 @@ static void *show_progress(void *data)
 struct checked *checked_here(struct backend *backend, struct artifact *artifact, bool with_manifest, struct error *error)
 {
     struct watch watch = {.backend = backend};
-    const struct scrub_options options = {artifact, with_manifest, &watch.done_bytes, &backend->cancel};
+    const struct scrub_options options = {artifact, with_manifest, &watch.done_bytes, &backend->cancel, getuid()};
     pthread_t thread;
     if (artifact->manifest_problem.code && !with_manifest) {
         *error = artifact->manifest_problem;

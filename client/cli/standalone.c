@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
+#include <unistd.h>
 
 #include "backend.h"
 #include "base/clock.h"
@@ -97,7 +98,7 @@ static int find_options(struct standalone *state, struct source_options *options
     const struct stores_options stores = {.cancel = &state->backend->cancel};
     if (!on_disk && !state->stores && stores_create(&stores, &state->stores, error) < 0)
         return -1;
-    *options = (struct source_options){.allow_relative = true, .stores = state->stores};
+    *options = (struct source_options){.allow_relative = true, .stores = state->stores, .uid = getuid()};
     return 0;
 }
 
@@ -243,10 +244,12 @@ static int execute(struct standalone *state, struct error *error)
     if (engine_create(&options, &state->engine, error) < 0)
         return -1;
     struct loop_timer *timer = loop_timer_create(state->loop, on_tick, state);
-    state->run = run_start(
-        state->engine,
-        &(struct run_options){
-            .mapping = state->mapping, .plan = state->plan, .segment = state->segment, .done = on_done, .data = state});
+    state->run = run_start(state->engine, &(struct run_options){.mapping = state->mapping,
+                                                                .plan = state->plan,
+                                                                .segment = state->segment,
+                                                                .done = on_done,
+                                                                .data = state,
+                                                                .uid = getuid()});
     loop_timer_start(timer, TICK_MS, TICK_MS);
     loop_run(state->loop);
     loop_timer_destroy(timer);
@@ -323,7 +326,8 @@ static int verify(struct standalone *state, struct error *error)
                                            .segment = state->segment,
                                            .run = state->run,
                                            .policy = config_defaults()->verify,
-                                           .cancel = &state->backend->cancel};
+                                           .cancel = &state->backend->cancel,
+                                           .uid = getuid()};
     return verify_load(&options, &state->verdict, error) < 0 ? backend_fail(state->backend, error) : 0;
 }
 

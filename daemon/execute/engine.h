@@ -64,6 +64,7 @@ struct run_options {
     struct segment *segment;                                              /* borrowed until run_destroy() */
     void (*done)(struct run *run, void *data, const struct error *error); /* error NULL = every byte is in place */
     void *data;
+    uid_t uid; /* whose load it is: what it reads from a store counts as his, for whomever else it is read as well */
     struct collective *collective; /* optional: the rank's part of a collective load, see collective.h */
     bool is_unverified;            /* nobody will ask for checksums of what is read */
     bool is_of_group;              /* others are about to want the rest of what it reads */

@@ -19,6 +19,7 @@ static int read_range(struct worker *worker, uint64_t lo, uint64_t hi, bool dire
                                .n_iov = 1,
                                .direct = direct,
                                .cancel = worker->is_remote ? &worker->cancel : NULL,
+                               .uid = part->run->options.uid,
                                .checksum = sums_kind(worker)};
     if (source_read(part->source, &read, error))
         return -1;

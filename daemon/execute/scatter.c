@@ -38,6 +38,7 @@ static int flush(struct read_list *list)
                                .iov = worker->iov,
                                .n_iov = list->n_iov,
                                .cancel = worker->is_remote ? &worker->cancel : NULL,
+                               .uid = part->run->options.uid,
                                .checksum = sums_kind(worker)};
     int result = source_read(part->source, &read, list->error);
     worker->read_ns += clock_now_ns() - started_ns;

@@ -65,7 +65,8 @@ static int read_piece(const struct crew *crew, const struct scrub_piece *piece, 
                                .iov = &iov,
                                .n_iov = 1,
                                .fresh_connection = crew->is_second,
-                               .cancel = crew->options->cancel};
+                               .cancel = crew->options->cancel,
+                               .uid = crew->options->uid};
     if (cancel_is_set(crew->options->cancel))
         return fail(error, ERROR_CANCELLED, "CANCELLED", "cancelled while the files were read");
     return source_read(crew->scrub->artifact->source, &read, error);

@@ -14,6 +14,7 @@ struct scrub_options {
     bool for_manifest;           /* sums everything that a manifest holds; else only what there is to compare with */
     uint64_t *done_bytes;        /* atomic, may be NULL: how far it is */
     const struct cancel *cancel; /* may be NULL */
+    uid_t uid;                   /* who asks */
 };
 
 struct scrub_file {

@@ -34,6 +34,7 @@ struct verify_options {
     struct run *run; /* done, without an error; NULL: nothing was summed on the way */
     enum verify_policy policy;
     const struct cancel *cancel; /* may be NULL */
+    uid_t uid;                   /* whose load it is */
     const char *load_id;         /* for the log; NULL = healed ranges are not logged */
 };
 

@@ -85,7 +85,8 @@ static int read_piece(struct verify_file *file, uint64_t offset, void *buffer, u
                                .iov = &iov,
                                .n_iov = 1,
                                .fresh_connection = true,
-                               .cancel = file->options->cancel};
+                               .cancel = file->options->cancel,
+                               .uid = file->options->uid};
     return verify_is_cancelled(file) ? -1 : source_read(file->options->mapping->artifact->source, &read, &file->error);
 }
 

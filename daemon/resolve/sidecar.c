@@ -182,7 +182,8 @@ int sidecars_read(struct sidecars *sidecars, size_t index, uint64_t offset, void
     const struct sidecar *sidecar = &sidecars->files[index];
     char text[TEXT_NAME_CHARS];
     struct iovec iov = {.iov_base = bytes, .iov_len = count};
-    struct source_read read = {.file = sidecar->file, .offset = offset, .iov = &iov, .n_iov = 1, .cancel = cancel};
+    struct source_read read = {
+        .file = sidecar->file, .offset = offset, .iov = &iov, .n_iov = 1, .cancel = cancel, .uid = sidecars->source->uid};
     if (check_cancelled(cancel, error) < 0)
         return -1;
     int failed = count ? source_read(sidecars->source, &read, error) : 0;

@@ -53,7 +53,8 @@ static void resolve_artifact(struct loop_work *work)
     struct source_options options = {.trusted_roots = resolve->config->disk.trusted_roots,
                                      .n_trusted_roots = resolve->config->disk.n_trusted_roots,
                                      .stores = resolve->daemon->services.stores,
-                                     .cancel = &cancel};
+                                     .cancel = &cancel,
+                                     .uid = rpc_call_uid(resolve->call)};
     struct artifact *artifact;
     if (artifact_resolve(resolve->request->artifact, &options, resolve->daemon->services.headers, resolve->request->fresh,
                          &artifact, &resolve->error) != 0)

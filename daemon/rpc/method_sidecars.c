@@ -133,7 +133,8 @@ static void open_sidecars(struct loop_work *work)
     struct fetch *fetch = (struct fetch *)work;
     const struct source_options options = {.trusted_roots = fetch->config->disk.trusted_roots,
                                            .n_trusted_roots = fetch->config->disk.n_trusted_roots,
-                                           .stores = fetch->daemon->services.stores};
+                                           .stores = fetch->daemon->services.stores,
+                                           .uid = rpc_call_uid(fetch->call)};
     fetch->sidecars = sidecars_open(fetch->request->artifact, &options, (const char *const *)fetch->request->names,
                                     fetch->request->n_names, &fetch->cancel, &fetch->error);
     fetch->failed = !fetch->sidecars;

@@ -50,7 +50,8 @@ static int resolve(struct verify *verify, const struct cancel *cancel)
     const struct source_options options = {.trusted_roots = verify->config->disk.trusted_roots,
                                            .n_trusted_roots = verify->config->disk.n_trusted_roots,
                                            .stores = verify->stores,
-                                           .cancel = cancel};
+                                           .cancel = cancel,
+                                           .uid = rpc_call_uid(verify->call)};
     if (artifact_resolve(verify->request->artifact, &options, verify->headers, true, &verify->artifact, &verify->error))
         return -1;
     if (!verify->artifact->manifest_problem.code || verify->request->make_manifest)
@@ -65,7 +66,8 @@ static void verify_artifact(struct loop_work *work)
     const struct cancel cancel = {is_cancelled, verify};
     if (resolve(verify, &cancel))
         return;
-    const struct scrub_options options = {verify->artifact, verify->request->make_manifest, &verify->read_bytes, &cancel};
+    const struct scrub_options options = {verify->artifact, verify->request->make_manifest, &verify->read_bytes, &cancel,
+                                          rpc_call_uid(verify->call)};
     __atomic_store_n(&verify->total_bytes, scrub_total_bytes(&options), __ATOMIC_RELAXED);
     verify->scrub = scrub_run(&options, &verify->error);
     if (verify->scrub && verify->request->make_manifest && !scrub_damage(verify->scrub))

@@ -87,7 +87,8 @@ static int fetch(struct source_hf *hf, const char *url, struct http_reply *reply
                                    .url = url,
                                    .max_reply_bytes = MAX_DOCUMENT_BYTES,
                                    .follow_redirects = true,
-                                   .cancel = &hf->objects.cancel};
+                                   .cancel = &hf->objects.cancel,
+                                   .uid = hf->objects.base.uid};
     return http_fetch(stores_http(hf->objects.stores), &call, reply, error);
 }
 

@@ -350,6 +350,7 @@ static int read_range(struct object_file *file, const struct source_read *how, s
         .object_bytes = file->object->size_bytes,
         .fresh_connection = how->fresh_connection,
         .cancel = how->cancel ? how->cancel : &file->source->cancel,
+        .uid = how->cancel ? how->uid : file->source->base.uid,
         .checksum = range->checksum,
         .checksum_value = &range->checksum_value,
     };

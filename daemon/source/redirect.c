@@ -17,6 +17,7 @@ enum { MAX_HOPS = 5, LIFE_PERCENT = 80, URL_CHARS = 256, MAX_BODY_BYTES = 64 << 
 struct redirect {
     struct stores *stores;
     const struct cancel *cancel;
+    uid_t uid;
     char *from;
     struct http_store home;
     struct http_header *headers;
@@ -44,6 +45,7 @@ struct redirect *redirect_create(const struct redirect_options *options)
     struct redirect *redirect = memory_alloc(sizeof *redirect);
     redirect->stores = options->stores;
     redirect->cancel = options->cancel;
+    redirect->uid = options->uid;
     redirect->from = memory_copy_text(options->from);
     redirect->home = options->home ? *options->home : (struct http_store){0};
     redirect->n_headers = options->n_headers;
@@ -110,7 +112,8 @@ static int ask(struct redirect *redirect, const char *url, char **next, struct e
                                    .n_headers = 1,
                                    .max_reply_bytes = MAX_BODY_BYTES,
                                    .accept_any_status = true,
-                                   .cancel = redirect->cancel};
+                                   .cancel = redirect->cancel,
+                                   .uid = redirect->uid};
     struct http_reply reply = {0};
     struct error why; /* says something of an accepted refusal, too: kept from those who take it for a failure */
     *next = NULL;

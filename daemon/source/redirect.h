@@ -19,6 +19,7 @@ struct redirect_options {
     const struct http_header *headers; /* of every range, wherever it leads: If-Match; copied */
     size_t n_headers;
     const struct cancel *cancel; /* of the questions where it leads; lives as long as the redirect */
+    uid_t uid;                   /* whose questions they are */
 };
 
 struct redirect *redirect_create(const struct redirect_options *options);

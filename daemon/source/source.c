@@ -83,6 +83,7 @@ int source_open(const char *reference, const struct source_options *options, str
     opened->ops = ops;
     opened->references = 1;
     opened->cancel = options->cancel;
+    opened->uid = options->uid;
     opened->reference = source_shown(whole);
     int failed = ops->open(opened, whole + (colon + 1 - reference), options, error);
     free(whole);

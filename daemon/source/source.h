@@ -10,6 +10,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/types.h>
 #include <sys/uio.h>
 
 #include "base/cancel.h"
@@ -63,6 +64,7 @@ struct source_read {
     bool direct;                 /* bypass the page cache; the caller keeps the alignment of caps */
     bool fresh_connection;       /* after a checksum did not match */
     const struct cancel *cancel; /* remote sources ask it while they wait; may be NULL */
+    uid_t uid;                   /* who reads: requests in flight are shared between users; without `cancel` the opener */
     enum checksum_kind checksum; /* remote sources: a CRC to compute on the way, thrown away bytes included */
     uint64_t checksum_value;     /* out */
 };
@@ -73,6 +75,7 @@ struct source_options {
     bool allow_relative;         /* standalone command line only: no roots are enforced then */
     struct stores *stores;       /* NULL = no object stores */
     const struct cancel *cancel; /* source.cancel; may be NULL */
+    uid_t uid;                   /* source.uid */
     bool for_sidecars;           /* a local copy of the tensors alone does not do */
 };
 
@@ -116,6 +119,7 @@ struct source {
     size_t n_files;
     struct source_caps caps;
     const struct cancel *cancel; /* of whoever opens it and its files; taken away before it is shared */
+    uid_t uid;                   /* who opened it, also once it is shared */
     int references;              /* atomic */
 };
 

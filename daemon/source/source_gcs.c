@@ -48,8 +48,11 @@ static int fetch_metadata(struct source_gcs *source, const char *key, struct obj
 {
     const struct http_store store = {.prepare = gcs_client_prepare, .judge = gcs_client_judge, .data = source->client};
     char *url = gcs_client_url(source->client, source->bucket, key, "fields=" FIELDS);
-    const struct http_call call = {
-        .store = &store, .url = url, .max_reply_bytes = MAX_METADATA_BYTES, .cancel = &source->objects.cancel};
+    const struct http_call call = {.store = &store,
+                                   .url = url,
+                                   .max_reply_bytes = MAX_METADATA_BYTES,
+                                   .cancel = &source->objects.cancel,
+                                   .uid = source->objects.base.uid};
     struct http_reply reply = {0};
     struct gcs_object found = {0};
     int failed = http_fetch(stores_http(source->objects.stores), &call, &reply, error);
@@ -101,8 +104,11 @@ static int fetch_page(struct source_gcs *source, const char *token, struct gcs_p
 {
     const struct http_store store = {.prepare = gcs_client_prepare, .judge = gcs_client_judge, .data = source->client};
     char *query = query_of(source, token), *url = gcs_client_url(source->client, source->bucket, NULL, query);
-    const struct http_call call = {
-        .store = &store, .url = url, .max_reply_bytes = OBJECT_MAX_PAGE_BYTES, .cancel = &source->objects.cancel};
+    const struct http_call call = {.store = &store,
+                                   .url = url,
+                                   .max_reply_bytes = OBJECT_MAX_PAGE_BYTES,
+                                   .cancel = &source->objects.cancel,
+                                   .uid = source->objects.base.uid};
     struct http_reply reply = {0};
     int failed = http_fetch(stores_http(source->objects.stores), &call, &reply, error);
     if (!failed)

@@ -194,8 +194,8 @@ static int open_file(struct object_source *source, struct object_file *file, str
     (void)error;
     file->url = hf_api_file_url(hf, file->object->name);
     opened->hf = hf;
-    opened->redirect = redirect_create(
-        &(struct redirect_options){.stores = source->stores, .from = file->url, .home = &home, .cancel = &source->cancel});
+    opened->redirect = redirect_create(&(struct redirect_options){
+        .stores = source->stores, .from = file->url, .home = &home, .cancel = &source->cancel, .uid = source->base.uid});
     file->data = opened;
     file->store = (struct http_store){range_prepare, range_check, range_judge, opened};
     return 0;

@@ -256,7 +256,8 @@ static int ask(const struct source_https *https, const char *url, const struct w
                                    .max_reply_bytes = OBJECT_HEAD_BYTES,
                                    .accept_any_status = true,
                                    .follow_redirects = true,
-                                   .cancel = &https->objects.cancel};
+                                   .cancel = &https->objects.cancel,
+                                   .uid = https->objects.base.uid};
     struct error why; /* says something of an accepted 304, too */
     if (http_fetch(stores_http(https->objects.stores), &call, reply, &why) == 0)
         return 0;

@@ -88,7 +88,8 @@ static int s3_stat(struct object_source *objects, const char *name, struct objec
     struct s3_request request = {.client = source->client, .bucket = source->bucket, .checksums = true};
     const struct http_store store = {.prepare = s3_client_prepare, .judge = s3_client_judge, .data = &request};
     char *key = key_of(source, name), *url = s3_client_url(source->client, source->bucket, key, NULL);
-    const struct http_call call = {.store = &store, .method = "HEAD", .url = url, .cancel = &objects->cancel};
+    const struct http_call call = {
+        .store = &store, .method = "HEAD", .url = url, .cancel = &objects->cancel, .uid = objects->base.uid};
     struct http_reply reply = {0};
     char text[TEXT_NAME_CHARS];
     int failed = http_fetch(stores_http(objects->stores), &call, &reply, error);
@@ -134,8 +135,11 @@ static int fetch_page(struct source_s3 *source, const char *token, struct s3_lis
     struct s3_request request = {.client = source->client, .bucket = source->bucket};
     const struct http_store store = {.prepare = s3_client_prepare, .judge = s3_client_judge, .data = &request};
     char *query = query_of(source, token), *url = s3_client_url(source->client, source->bucket, "", query);
-    const struct http_call call = {
-        .store = &store, .url = url, .max_reply_bytes = OBJECT_MAX_PAGE_BYTES, .cancel = &source->objects.cancel};
+    const struct http_call call = {.store = &store,
+                                   .url = url,
+                                   .max_reply_bytes = OBJECT_MAX_PAGE_BYTES,
+                                   .cancel = &source->objects.cancel,
+                                   .uid = source->objects.base.uid};
     struct http_reply reply = {0};
     int failed = http_fetch(stores_http(source->objects.stores), &call, &reply, error);
     if (!failed)

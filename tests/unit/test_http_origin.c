@@ -13,14 +13,14 @@
 #include <cmocka.h>
 #undef fail /* ours is in base/error.h */
 
-enum { CONNECTIONS = 64, PER_HOST = 32, OBJECT_BYTES = 200000 };
+enum { PER_HOST = 32, OBJECT_BYTES = 200000 };
 
 static struct http_origins origins;
 
 static int open_origins(void **state)
 {
     (void)state;
-    http_origins_init(&origins, CONNECTIONS, PER_HOST);
+    http_origins_init(&origins, PER_HOST);
     return 0;
 }
 

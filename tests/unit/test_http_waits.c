@@ -364,6 +364,81 @@ static void many_readers_get_their_bytes_from_a_server_that_often_fails(void **s
     free(readers);
 }
 
+struct user_read { /* of the scene's object */
+    pthread_t thread;
+    uid_t uid;
+    unsigned char bytes[BYTES];
+    struct error error;
+    atomic_int result;
+};
+
+enum { STILL_READING = 1 };
+
+static bool is_told_to_stop(void *data)
+{
+    (void)data;
+    return atomic_load(&http_scene.is_cancelled) != 0;
+}
+
+static void *read_as_user(void *data)
+{
+    static const struct cancel cancel = {.is_set = is_told_to_stop};
+    struct user_read *read = data;
+    struct iovec iov = {read->bytes, BYTES};
+    const struct http_range range = {.url = http_scene.url,
+                                     .name = "o",
+                                     .offset = OFFSET,
+                                     .iov = &iov,
+                                     .n_iov = 1,
+                                     .object_bytes = OBJECT_BYTES,
+                                     .cancel = &cancel,
+                                     .uid = read->uid};
+    atomic_store(&read->result, http_read_range(http_scene.engine, &range, &read->error));
+    return NULL;
+}
+
+static bool was_read(const struct user_read *read)
+{
+    return atomic_load(&read->result) == 0 && memcmp(read->bytes, http_scene.object + OFFSET, BYTES) == 0;
+}
+
+static uint64_t bytes_received(void)
+{
+    struct http_statistics statistics;
+    http_engine_statistics(http_scene.engine, NULL, &statistics);
+    return statistics.received_bytes;
+}
+
+static void a_slow_request_makes_room_for_another_user_and_keeps_its_bytes(void **state)
+{
+    static struct user_read slow[2] = {{.uid = 71001, .result = STILL_READING}, {.uid = 71001, .result = STILL_READING}};
+    static struct user_read other = {.uid = 71002, .result = STILL_READING};
+    struct http_engine_options options = patient();
+    struct http_statistics statistics;
+    (void)state;
+    options.max_connections = 2;
+    options.turn_ms = 1;
+    http_scene.plays[0] = http_scene.plays[1] = send_part_and_stop;
+    http_scene_start(options);
+    for (int i = 0; i < 2; i++)
+        pthread_create(&slow[i].thread, NULL, read_as_user, &slow[i]);
+    while (bytes_received() < 2 * PART)
+        http_script_rest(1);
+    read_as_user(&other);
+    assert_true(was_read(&other));
+    while (atomic_load(&slow[0].result) == STILL_READING && atomic_load(&slow[1].result) == STILL_READING)
+        http_script_rest(1);
+    assert_true(was_read(&slow[0]) != was_read(&slow[1]));        /* one was cut off; the other one goes on */
+    assert_int_equal(http_script_requests(http_scene.script), 4); /* and asked for the rest alone */
+    assert_int_equal(http_script_seen(http_scene.script, 3)->first, OFFSET + PART);
+    http_engine_statistics(http_scene.engine, NULL, &statistics);
+    assert_int_equal(statistics.recalled, 1);
+    assert_int_equal(statistics.retries, 0); /* a turn that ended is no try */
+    atomic_store(&http_scene.is_cancelled, 1);
+    for (int i = 0; i < 2; i++)
+        pthread_join(slow[i].thread, NULL);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -380,6 +455,7 @@ int main(void)
         WAIT(a_read_can_be_cancelled_wherever_it_waits),
         WAIT(a_read_that_waits_for_a_slot_can_be_cancelled),
         WAIT(no_more_requests_are_in_flight_than_there_are_slots),
+        WAIT(a_slow_request_makes_room_for_another_user_and_keeps_its_bytes),
         WAIT(many_readers_get_their_bytes_from_a_server_that_often_fails),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

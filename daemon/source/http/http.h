@@ -13,6 +13,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/types.h>
 #include <sys/uio.h>
 
 #include "base/cancel.h"
@@ -32,6 +33,7 @@ struct http_engine_options {        /* 0 or NULL = the default in parentheses */
     uint64_t minimum_bytes_per_s;   /* an attempt below it over 10 s counts as stalled (16 KiB) */
     uint64_t hedge_after_ms; /* floor of the wait before a slow first byte is hedged; the learned p99 may raise it (1500) */
     uint32_t hedge_percent;  /* of requests that may be hedged (5); negative thinking: 0 means the default, 101 = none */
+    uint64_t turn_ms;        /* a request keeps its slot for so long at least when others wait for one (2000) */
     uint64_t backoff_ms;     /* at most before the first retry, doubling up to 80 times as much (200) */
     const char *ca_file;     /* NULL = SSL_CERT_FILE, CURL_CA_BUNDLE, REQUESTS_CA_BUNDLE, then the system's */
     const char *user_agent;  /* "tensorcast/VERSION" */
@@ -109,6 +111,7 @@ struct http_call {
     bool accept_any_status;   /* what judge() calls HTTP_FAIL is returned, not an error */
     bool follow_redirects; /* up to 5; Authorization and the store's headers stay with the first host, https stays https */
     bool no_proxy;         /* metadata servers */
+    uid_t uid;             /* who asks; 0, root, when it is the daemon itself */
     uint64_t timeout_ms;   /* of the call in all; 0 = the engine's limits only */
     uint32_t max_tries;    /* 0 = the engine's */
     const struct cancel *cancel; /* may be NULL */
@@ -126,6 +129,7 @@ struct http_range {
     int n_iov;
     uint64_t object_bytes; /* what Content-Range must say the whole has */
     bool fresh_connection; /* after a checksum did not match */
+    uid_t uid;             /* who asks; 0, root, when it is the daemon itself */
     const struct cancel *cancel;
     enum checksum_kind checksum; /* of the bytes of the range, the thrown away ones included */
     uint64_t *checksum_value;    /* out, when checksum is a CRC */
@@ -138,6 +142,7 @@ int http_read_range(struct http_engine *engine, const struct http_range *range, 
 
 struct http_statistics {
     uint64_t requests, retries, hedges, throttled, received_bytes;
+    uint64_t recalled; /* of all origins: requests cut off, since others had waited for their turn */
     uint32_t in_flight, limit;       /* requests at once: now, and how many it allows itself */
     uint64_t latency_us;             /* median, request to first byte; 0 = not known yet */
     uint64_t connection_bytes_per_s; /* of one busy connection; 0 = not known yet */

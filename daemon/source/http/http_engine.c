@@ -47,6 +47,7 @@ static struct http_engine_options fill_in(const struct http_engine_options *give
     filled.minimum_bytes_per_s = or_default(filled.minimum_bytes_per_s, 16 << 10);
     filled.hedge_after_ms = or_default(filled.hedge_after_ms, 1500);
     filled.hedge_percent = (uint32_t)or_default(filled.hedge_percent, 5);
+    filled.turn_ms = or_default(filled.turn_ms, 2000);
     filled.backoff_ms = or_default(filled.backoff_ms, 200);
     filled.ca_file = copy_or_null(filled.ca_file && *filled.ca_file ? filled.ca_file : ca_from_environment());
     filled.user_agent = memory_copy_text(filled.user_agent ? filled.user_agent : "tensorcast/" VERSION);
@@ -73,7 +74,8 @@ int http_engine_create(const struct http_engine_options *options, struct http_en
         return fail(error, ERROR_INVALID_ARGUMENT, "NO_CA_FILE", "the CA file %s cannot be read", options->ca_file);
     struct http_engine *new = memory_alloc(sizeof *new);
     new->options = fill_in(options);
-    http_origins_init(&new->origins, new->options.max_connections, new->options.max_host_connections);
+    http_origins_init(&new->origins, new->options.max_host_connections);
+    http_slots_init(&new->slots, &new->origins, new->options.max_connections);
     http_budget_init(&new->budget, clock_now_ns());
     pthread_mutex_init(&new->easy_lock, NULL);
     for (uint32_t wanted = movers_wanted(); new->n_movers < wanted; new->n_movers++) {
@@ -145,4 +147,7 @@ void http_engine_statistics(struct http_engine *engine, const char *origin, stru
     struct error error;
     bool is_url = origin && http_url_origin(origin, name, &error) == 0;
     http_origins_statistics(&engine->origins, is_url ? name : origin, statistics);
+    pthread_mutex_lock(&engine->origins.lock);
+    statistics->recalled = engine->slots.n_recalled;
+    pthread_mutex_unlock(&engine->origins.lock);
 }

@@ -11,12 +11,14 @@
 #include "source/http/http_mover.h"
 #include "source/http/http_origin.h"
 #include "source/http/http_retry.h"
+#include "source/http/http_slots.h"
 
 enum { HTTP_MAX_MOVERS = 8 };
 
 struct http_engine {
     struct http_engine_options options; /* strings owned */
     struct http_origins origins;
+    struct http_slots slots;
     struct http_budget budget;
     struct http_mover *movers[HTTP_MAX_MOVERS];
     uint32_t n_movers;

@@ -1,31 +1,21 @@
-/* Slots and what was learned; see http_origin.h. */
+/* The table of hosts and what was learned about each; see http_origin.h. */
 #include "source/http/http_origin.h"
 
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
 #include "base/memory.h"
-#include "source/http/http_wait.h"
-
-struct http_waiter {
-    struct http_origin *origin;
-    struct http_waiter *next;
-    pthread_cond_t granted;
-    bool is_granted;
-};
 
 static const uint64_t halve_after_ns = 4000 * (uint64_t)NS_PER_MS, known_after_ns = 20 * (uint64_t)NS_PER_MS;
 enum {
     SMALL_BODY = 256 << 10 /* comes out of the kernel's buffers at once and says nothing about a connection */
 };
 
-void http_origins_init(struct http_origins *origins, uint32_t max_connections, uint32_t max_host_connections)
+void http_origins_init(struct http_origins *origins, uint32_t max_host_connections)
 {
-    *origins = (struct http_origins){.max_connections = max_connections, .max_host_connections = max_host_connections};
-    origins->last_waiter = &origins->first_waiter;
+    *origins = (struct http_origins){.max_host_connections = max_host_connections};
     pthread_mutex_init(&origins->lock, NULL);
 }
 
@@ -125,102 +115,16 @@ static void count(struct http_origin *origin, uint64_t now_ns)
     }
 }
 
-static bool take_slot(struct http_origins *origins, struct http_origin *origin)
+void http_origin_begin(struct http_origins *origins, struct http_origin *origin, uint64_t now_ns)
 {
-    if (origins->in_flight >= origins->max_connections || origin->in_flight >= origin->limit.allowed)
-        return false;
-    count(origin, clock_now_ns());
-    origins->in_flight++;
+    count(origin, now_ns);
     origin->in_flight++;
     origin->n_requests++;
     origins->n_requests++;
-    return true;
 }
 
-static void unlink_waiter(struct http_origins *origins, struct http_waiter **link)
+void http_origin_end(struct http_origin *origin, const struct http_visit *visit, uint64_t now_ns)
 {
-    struct http_waiter *waiter = *link;
-    *link = waiter->next;
-    if (!*link)
-        origins->last_waiter = link;
-}
-
-static void grant(struct http_origins *origins)
-{
-    struct http_waiter **link = &origins->first_waiter;
-    while (*link && origins->in_flight < origins->max_connections) {
-        struct http_waiter *waiter = *link;
-        if (!take_slot(origins, waiter->origin)) {
-            link = &waiter->next;
-            continue;
-        }
-        unlink_waiter(origins, link);
-        waiter->is_granted = true;
-        pthread_cond_signal(&waiter->granted);
-    }
-}
-
-static int give_up(const struct http_origin *origin, const struct cancel *cancel, uint64_t deadline_ns, struct error *error)
-{
-    if (cancel_is_set(cancel))
-        return fail(error, ERROR_CANCELLED, "CANCELLED", "cancelled while waiting for a free connection");
-    if (deadline_ns > 0 && clock_now_ns() >= deadline_ns)
-        return fail(error, ERROR_DEADLINE_EXCEEDED, "DEADLINE",
-                    "no connection was free in time: %" PRIu32 " requests are in flight to %s, which is its limit",
-                    origin->in_flight, origin->name);
-    return 0;
-}
-
-static int wait_for_slot(struct http_origins *origins, struct http_waiter *waiter, const struct cancel *cancel,
-                         uint64_t deadline_ns, struct error *error)
-{
-    *origins->last_waiter = waiter;
-    origins->last_waiter = &waiter->next;
-    grant(origins);
-    while (!waiter->is_granted) {
-        if (give_up(waiter->origin, cancel, deadline_ns, error)) {
-            struct http_waiter **link = &origins->first_waiter;
-            while (*link != waiter)
-                link = &(*link)->next;
-            unlink_waiter(origins, link);
-            return -1;
-        }
-        uint64_t until_ns = clock_now_ns() + HTTP_ASK_AGAIN_NS;
-        http_wait_until(&waiter->granted, &origins->lock, deadline_ns ? http_sooner(until_ns, deadline_ns) : until_ns);
-    }
-    return 0;
-}
-
-int http_origin_enter(struct http_origins *origins, struct http_origin *origin, const struct cancel *cancel,
-                      uint64_t deadline_ns, struct error *error)
-{
-    int result = 0;
-    pthread_mutex_lock(&origins->lock);
-    if (origins->first_waiter || !take_slot(origins, origin)) {
-        struct http_waiter waiter = {.origin = origin};
-        http_wait_init(&waiter.granted);
-        result = wait_for_slot(origins, &waiter, cancel, deadline_ns, error);
-        pthread_cond_destroy(&waiter.granted);
-    }
-    pthread_mutex_unlock(&origins->lock);
-    return result;
-}
-
-bool http_origin_enter_hedge(struct http_origins *origins, struct http_origin *origin, uint32_t percent)
-{
-    pthread_mutex_lock(&origins->lock);
-    /* one is always allowed: a load of a few requests may be slow, too */
-    bool may = percent <= 100 && origins->n_hedges <= origins->n_requests * percent / 100 && take_slot(origins, origin);
-    origin->n_hedges += may;
-    origins->n_hedges += may;
-    pthread_mutex_unlock(&origins->lock);
-    return may;
-}
-
-void http_origin_leave(struct http_origins *origins, struct http_origin *origin, const struct http_visit *visit)
-{
-    pthread_mutex_lock(&origins->lock);
-    uint64_t now_ns = clock_now_ns();
     count(origin, now_ns);
     /* refused while others get through: too many. Refused alone: the server is down, which is no reason to ask less. */
     if (visit->is_throttled || (visit->is_refused && origin->in_flight > 1))
@@ -228,15 +132,24 @@ void http_origin_leave(struct http_origins *origins, struct http_origin *origin,
     else
         http_limit_completed(&origin->limit, origin->in_flight, now_ns);
     origin->in_flight--;
-    origins->in_flight--;
     if (visit->latency_ns > 0)
         http_latency_add(&origin->latency, visit->latency_ns);
     if (visit->body_bytes >= SMALL_BODY) {
         origin->body_ns += visit->body_ns;
         origin->body_bytes += visit->body_bytes;
     }
-    grant(origins);
-    pthread_mutex_unlock(&origins->lock);
+}
+
+/* One is always allowed: a load of a few requests may be slow, too. */
+bool http_origin_may_hedge(const struct http_origins *origins, uint32_t percent)
+{
+    return percent <= 100 && origins->n_hedges <= origins->n_requests * percent / 100;
+}
+
+void http_origin_count_hedge(struct http_origins *origins, struct http_origin *origin)
+{
+    origin->n_hedges++;
+    origins->n_hedges++;
 }
 
 void http_origin_count_retry(struct http_origins *origins, struct http_origin *origin)

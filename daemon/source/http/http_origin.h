@@ -1,10 +1,9 @@
-/* Slots: how many requests are in flight to each origin and in all, and what was learned about each origin.
+/* The hosts that were asked: how many requests are in flight to each, and what was learned about it.
  *
  * Origins are made when they are first asked for and lent by reference. There are HTTP_MAX_ORIGINS: the one that nobody has
  * used for longest makes room for a new one, and what was learned of it is forgotten. When all are in use there is none.
  *
- * A caller that has a buffer for the answer enters, sends, and leaves. Who waits is served in order, but a full origin does
- * not hold up the others. Any thread; one lock for all of it, taken a few times per request. */
+ * Any thread; one lock for all of it and for the slots (http_slots.h), taken a few times per request. */
 #ifndef SOURCE_HTTP_ORIGIN_H
 #define SOURCE_HTTP_ORIGIN_H
 
@@ -13,7 +12,6 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "base/cancel.h"
 #include "base/error.h"
 #include "source/http/http.h"
 #include "source/http/http_limit.h"
@@ -35,34 +33,31 @@ struct http_origin {
     uint64_t body_ns, body_bytes;                         /* of single bodies; likewise */
 };
 
-struct http_waiter;
-
 struct http_origins {
     pthread_mutex_t lock;
-    struct http_origin *first; /* the one asked for last first */
+    struct http_origin *first;     /* the one asked for last first */
     uint64_t n_requests, n_hedges; /* of all origins ever */
-    struct http_waiter *first_waiter, **last_waiter;
-    uint32_t n_origins, in_flight, max_connections, max_host_connections;
+    uint32_t n_origins, max_host_connections;
 };
 
-void http_origins_init(struct http_origins *origins, uint32_t max_connections, uint32_t max_host_connections);
+void http_origins_init(struct http_origins *origins, uint32_t max_host_connections);
 void http_origins_fini(struct http_origins *origins);
 
 /* The origin of that name, made when new: the caller's until http_origin_unref(). NULL: RESOURCE_EXHAUSTED. */
 struct http_origin *http_origin_ref(struct http_origins *origins, const char *name, struct error *error);
 void http_origin_unref(struct http_origins *origins, struct http_origin *origin); /* accepts NULL */
-/* Waits for a slot. CANCELLED, or DEADLINE_EXCEEDED when deadline_ns (0 = none) passes before. */
-int http_origin_enter(struct http_origins *origins, struct http_origin *origin, const struct cancel *cancel,
-                      uint64_t deadline_ns, struct error *error);
-/* A slot for a hedge, if one is free at once and the share of hedges allows it. */
-bool http_origin_enter_hedge(struct http_origins *origins, struct http_origin *origin, uint32_t percent);
 
 struct http_visit { /* what one request showed */
     uint64_t started_ns, latency_ns /* 0 = no answer */, body_ns, body_bytes;
     bool is_throttled; /* the server wants fewer */
     bool is_refused;   /* at connect: it may want fewer */
 };
-void http_origin_leave(struct http_origins *origins, struct http_origin *origin, const struct http_visit *visit);
+/* For http_slots.c, under the lock. A request begins; it is over; whether another may be hedged; it is. */
+void http_origin_begin(struct http_origins *origins, struct http_origin *origin, uint64_t now_ns);
+void http_origin_end(struct http_origin *origin, const struct http_visit *visit, uint64_t now_ns);
+bool http_origin_may_hedge(const struct http_origins *origins, uint32_t percent);
+void http_origin_count_hedge(struct http_origins *origins, struct http_origin *origin);
+
 void http_origin_count_retry(struct http_origins *origins, struct http_origin *origin);
 /* Within which time nearly every answer begins; 0 = not known. */
 uint64_t http_origin_slow_ns(struct http_origins *origins, struct http_origin *origin);

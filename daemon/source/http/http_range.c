@@ -19,7 +19,7 @@ static int check(const struct http_range *range, const struct http_sink *sink, u
 int http_read_range(struct http_engine *engine, const struct http_range *range, struct error *error)
 {
     struct http_run run = {.engine = engine,
-                           .call = {.store = range->store, .url = range->url, .cancel = range->cancel},
+                           .call = {.store = range->store, .url = range->url, .uid = range->uid, .cancel = range->cancel},
                            .sink = http_sink_of(range->iov, range->n_iov, range->checksum),
                            .has_sink = true,
                            .is_fresh = range->fresh_connection,

@@ -13,7 +13,7 @@
 #include "source/http/http_settle.h"
 #include "source/http/http_wait.h"
 
-enum { SHOWN_URL_CHARS = 300 };
+enum { SHOWN_URL_CHARS = 300, MAX_DOUBLINGS = 5 };
 
 /* What failed, where, how often and for how long: the message of whoever looked at the answer alone is its middle. */
 static int tell(struct http_run *run, struct error *error)
@@ -44,11 +44,23 @@ static int prepare(struct http_run *run, struct error *error)
     return run->origin ? 0 : -1;
 }
 
-/* Waiting for others to leave is no lack of progress. */
+/* How long a slot is kept although others want it: longer after turns that brought nothing, or a slow server would never
+ * come to its answer. A document begins anew in its next turn, and what is sent may not be sent twice. */
+static uint64_t turn_ns(const struct http_run *run)
+{
+    bool sends = run->call.body_bytes > 0 || (run->call.method && strcmp(run->call.method, "GET") != 0 &&
+                                              strcmp(run->call.method, "HEAD") != 0);
+    uint32_t n_doublings = run->n_idle_turns + (run->has_sink ? 0 : 2);
+    uint64_t least_ns = run->engine->options.turn_ms * NS_PER_MS;
+    return sends ? UINT64_MAX : least_ns << (n_doublings < MAX_DOUBLINGS ? n_doublings : MAX_DOUBLINGS);
+}
+
+/* Waiting for others to leave is no lack of the server's progress; it has a limit of its own. */
 static int enter(struct http_run *run, struct error *error)
 {
     uint64_t before_ns = clock_now_ns();
-    if (http_origin_enter(&run->engine->origins, run->origin, run->call.cancel, run->deadline_ns, error))
+    run->wish.turn_ns = turn_ns(run);
+    if (http_slots_enter(&run->engine->slots, run->origin, &run->wish, &run->slot, error))
         return -1;
     run->progress_ns += clock_now_ns() - before_ns;
     if (run->n_tries++ > 0)
@@ -61,8 +73,8 @@ static int send_attempt(struct http_run *run, struct http_entry *decided, struct
     struct http_watch watch = {.engine = run->engine,
                                .origin = run->origin,
                                .wire = run->wire,
-                               .cancel = run->call.cancel,
-                               .deadline_ns = run->deadline_ns,
+                               .wish = &run->wish,
+                               .slot = &run->slot,
                                .progress_ns = run->progress_ns,
                                .may_hedge = run->may_hedge};
     struct http_exchange *exchange = memory_alloc(sizeof *exchange);
@@ -104,8 +116,8 @@ static int wait_before_retry(struct http_run *run, uint64_t retry_after_ns, stru
     uint64_t backoff_ns = http_backoff_ns(options->backoff_ms * NS_PER_MS, ++run->n_fruitless);
     uint64_t until_ns = now_ns + (retry_after_ns > budget_ns ? retry_after_ns : budget_ns) + backoff_ns;
     uint64_t give_up_ns = run->progress_ns + options->progress_timeout_ms * NS_PER_MS;
-    bool is_call = run->deadline_ns > 0 && run->deadline_ns < give_up_ns;
-    if (until_ns < (is_call ? run->deadline_ns : give_up_ns))
+    bool is_call = run->wish.deadline_ns > 0 && run->wish.deadline_ns < give_up_ns;
+    if (until_ns < (is_call ? run->wish.deadline_ns : give_up_ns))
         return sleep_until(run, until_ns, error);
     return fail(error, ERROR_DEADLINE_EXCEEDED, is_call ? "DEADLINE" : "NO_PROGRESS",
                 "%s; the next try would be in %.1f s, after the %s", error->message, (double)(until_ns - now_ns) / 1e9,
@@ -140,7 +152,12 @@ int http_run_pursue(struct http_run *run, struct error *error)
     run->wire = http_engine_wire(run->engine, run->call.no_proxy);
     run->max_tries = run->call.max_tries ? run->call.max_tries : run->engine->options.max_tries;
     run->started_ns = run->progress_ns = clock_now_ns();
-    run->deadline_ns = run->call.timeout_ms ? run->started_ns + run->call.timeout_ms * NS_PER_MS : 0;
+    run->wish = (struct http_wish){
+        .uid = run->call.uid,
+        .cancel = run->call.cancel,
+        .deadline_ns = run->call.timeout_ms ? run->started_ns + run->call.timeout_ms * NS_PER_MS : 0,
+        .patience_ns = run->engine->options.progress_timeout_ms * NS_PER_MS,
+    };
     return pursue(run, error) ? tell(run, error) : 0;
 }
 

@@ -26,10 +26,12 @@ struct http_run {
     bool is_foreign;
     struct http_attempt attempt;
     struct http_origin *origin; /* of the attempt */
+    struct http_slot slot;      /* while it is under way */
     struct http_wire wire;
-    uint32_t max_tries, n_tries, n_fruitless, n_faults, n_redirects, n_pieces;
+    struct http_wish wish; /* for slots */
+    uint32_t max_tries, n_tries, n_fruitless, n_faults, n_redirects, n_pieces, n_idle_turns;
     bool has_renewed;
-    uint64_t started_ns, progress_ns, deadline_ns;
+    uint64_t started_ns, progress_ns;
     char request_id[96];          /* of the last answer that had one */
     struct http_exchange *answer; /* the one that ended it well */
 };

@@ -1,5 +1,6 @@
 /* Verdicts on attempts; see http_settle.h. What is not counted as a try is bounded otherwise: redirects and renewals by
- * their own counts, a stale connection because the next one is new, short answers by what they must bring. */
+ * their own counts, a stale connection because the next one is new, short answers by what they must bring, turns that
+ * others cut off by the time without progress. */
 #include "source/http/http_settle.h"
 
 #include <stdlib.h>
@@ -42,15 +43,16 @@ static void later_once(struct http_run *run, struct http_next *next)
         later(run, next, true);
 }
 
-/* Keeps the bytes that came before an end that is nobody's lie; only they need not be asked for again. */
-static void keep(struct http_run *run, const struct http_exchange *exchange)
+/* Keeps the bytes that came before an end that is nobody's lie; only they need not be asked for again. False: none came. */
+static bool keep(struct http_run *run, const struct http_exchange *exchange)
 {
     uint64_t bytes = run->sink.left_bytes - exchange->sink.left_bytes;
     if (!run->has_sink || bytes == 0)
-        return;
+        return false;
     run->sink = exchange->sink;
     run->expected.first_byte += bytes;
-    run->n_fruitless = 0;
+    run->n_fruitless = run->n_idle_turns = 0;
+    return true;
 }
 
 static void settle_complete(struct http_run *run, const struct http_exchange *exchange, struct http_next *next,
@@ -185,7 +187,7 @@ static void settle_broken(struct http_run *run, const struct http_exchange *exch
 static void settle_cut_off(struct http_run *run, const struct http_entry *entry, struct http_next *next, struct error *error)
 {
     const struct http_engine_options *limits = &run->engine->options;
-    keep(run, entry->exchange);
+    bool has_brought = keep(run, entry->exchange);
     switch (entry->cause) {
     case HTTP_CAUSE_FIRST_BYTE:
         fail(error, ERROR_UNAVAILABLE, "FIRST_BYTE_TIMEOUT", "no answer within %.1f s",
@@ -206,6 +208,11 @@ static void settle_cut_off(struct http_run *run, const struct http_entry *entry,
     case HTTP_CAUSE_DEADLINE:
         fail(error, ERROR_DEADLINE_EXCEEDED, "DEADLINE", "not done within %.1f s", (double)run->call.timeout_ms / 1e3);
         final(next);
+        return;
+    case HTTP_CAUSE_RECALLED:
+        run->n_idle_turns += !has_brought;
+        run->is_fresh = false;
+        now_uncounted(run, next);
         return;
     default:
         fail(error, ERROR_CANCELLED, "CANCELLED", "cancelled");

@@ -31,7 +31,7 @@ void http_exchange_drop(struct http_engine *engine, struct http_exchange *exchan
     free(exchange);
 }
 
-static int send_one(struct http_watch *watch, struct http_exchange *exchange, struct error *error)
+static int send_one(struct http_watch *watch, struct http_exchange *exchange, struct http_slot *slot, struct error *error)
 {
     exchange->race = &watch->race;
     exchange->origin = watch->origin;
@@ -39,14 +39,16 @@ static int send_one(struct http_watch *watch, struct http_exchange *exchange, st
         exchange->easy = http_engine_take_easy(watch->engine);
     if (http_exchange_set_up(exchange, &watch->wire, error))
         return -1;
-    watch->entries[watch->n_entries++] = (struct http_entry){.exchange = exchange, .mark_ns = exchange->started_ns};
+    watch->entries[watch->n_entries++] = (struct http_entry){
+        .exchange = exchange, .slot = slot, .mark_ns = exchange->started_ns};
     http_budget_earn(&watch->engine->budget);
     http_mover_submit(http_engine_least_busy(watch->engine), exchange);
     return 0;
 }
 
-static void leave(struct http_watch *watch, const struct http_exchange *exchange)
+static void leave(struct http_watch *watch, const struct http_entry *entry)
 {
+    const struct http_exchange *exchange = entry->exchange;
     uint64_t sent_ns = atomic_load(&exchange->sent_ns), head_ns = atomic_load(&exchange->head_ns);
     int status = exchange->head.head.status;
     struct http_visit visit = {.started_ns = exchange->started_ns,
@@ -57,7 +59,7 @@ static void leave(struct http_watch *watch, const struct http_exchange *exchange
     bool is_dropped = exchange->end == HTTP_END_BROKEN && !exchange->has_head && exchange->n_connects > 0;
     visit.is_refused = is_dropped && (exchange->code == CURLE_COULDNT_CONNECT || exchange->code == CURLE_RECV_ERROR ||
                                       exchange->code == CURLE_SEND_ERROR || exchange->code == CURLE_GOT_NOTHING);
-    http_origin_leave(&watch->engine->origins, watch->origin, &visit);
+    http_slots_leave(&watch->engine->slots, entry->slot, &visit);
 }
 
 static void cancel_entry(struct http_entry *entry, enum http_cause cause)
@@ -107,6 +109,10 @@ static uint64_t check_entry(struct http_watch *watch, struct http_entry *entry, 
     uint64_t head_ns = atomic_load(&entry->exchange->head_ns), due_ns = UINT64_MAX;
     if (entry->cause != HTTP_CAUSE_NONE || entry->exchange->is_over)
         return due_ns;
+    if (atomic_load(&entry->slot->is_recalled)) {
+        cancel_entry(entry, HTTP_CAUSE_RECALLED);
+        return due_ns;
+    }
     if (head_ns > 0) {
         check_body(watch, entry, head_ns, now_ns);
         return due_ns;
@@ -134,7 +140,8 @@ static void hedge(struct http_watch *watch)
 {
     struct error ignored; /* the first one is still on its way */
     const struct http_exchange *first = watch->entries[0].exchange;
-    if (!http_origin_enter_hedge(&watch->engine->origins, watch->origin, watch->engine->options.hedge_percent)) {
+    if (!http_slots_enter_hedge(&watch->engine->slots, watch->origin, watch->wish, &watch->hedge_slot,
+                                watch->engine->options.hedge_percent)) {
         watch->may_hedge = false;
         return;
     }
@@ -145,10 +152,10 @@ static void hedge(struct http_watch *watch)
     second->sink = watch->first_sink;
     second->has_sink = first->has_sink;
     second->is_fresh = true;
-    if (send_one(watch, second, &ignored) == 0)
+    if (send_one(watch, second, &watch->hedge_slot, &ignored) == 0)
         return;
     watch->may_hedge = false;
-    http_origin_leave(&watch->engine->origins, watch->origin, &(struct http_visit){0});
+    http_slots_leave(&watch->engine->slots, &watch->hedge_slot, &(struct http_visit){0});
     http_exchange_drop(watch->engine, second);
 }
 
@@ -162,9 +169,9 @@ static bool is_all_over(const struct http_watch *watch)
 
 static enum http_cause cause_of_all(const struct http_watch *watch, uint64_t now_ns)
 {
-    if (cancel_is_set(watch->cancel))
+    if (cancel_is_set(watch->wish->cancel))
         return HTTP_CAUSE_CANCELLED;
-    if (watch->deadline_ns > 0 && now_ns >= watch->deadline_ns)
+    if (watch->wish->deadline_ns > 0 && now_ns >= watch->wish->deadline_ns)
         return HTTP_CAUSE_DEADLINE;
     if (now_ns >= watch->progress_ns + ms(watch->engine->options.progress_timeout_ms))
         return HTTP_CAUSE_PROGRESS;
@@ -189,8 +196,8 @@ static uint64_t look(struct http_watch *watch)
     enum http_cause cause = cause_of_all(watch, now_ns);
     if (cause != HTTP_CAUSE_NONE)
         cancel_all(watch, cause);
-    else if (watch->deadline_ns > 0)
-        next_ns = http_sooner(next_ns, watch->deadline_ns);
+    else if (watch->wish->deadline_ns > 0)
+        next_ns = http_sooner(next_ns, watch->wish->deadline_ns);
     return next_ns;
 }
 
@@ -233,15 +240,15 @@ struct http_entry *http_watch_run(struct http_watch *watch, struct http_exchange
     watch->n_entries = 0;
     watch->first_sink = first->sink;
     struct http_entry *result = NULL;
-    if (send_one(watch, first, error)) {
-        http_origin_leave(&watch->engine->origins, watch->origin, &(struct http_visit){0});
+    if (send_one(watch, first, watch->slot, error)) {
+        http_slots_leave(&watch->engine->slots, watch->slot, &(struct http_visit){0});
         http_exchange_drop(watch->engine, first);
     } else {
         watch_until_over(watch);
         result = &watch->entries[decider(watch)];
     }
     for (unsigned i = 0; i < watch->n_entries; i++) {
-        leave(watch, watch->entries[i].exchange);
+        leave(watch, &watch->entries[i]);
         if (&watch->entries[i] != result)
             http_exchange_drop(watch->engine, watch->entries[i].exchange);
     }

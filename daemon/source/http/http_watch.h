@@ -17,21 +17,24 @@ enum http_cause { /* why the watch ended it */
                   HTTP_CAUSE_FIRST_BYTE,
                   HTTP_CAUSE_STALLED,
                   HTTP_CAUSE_SLOW,
+                  HTTP_CAUSE_RECALLED, /* others need the slot more */
 };
 
 struct http_watch {
     struct http_engine *engine;
-    struct http_origin *origin; /* entered once for the first exchange */
+    struct http_origin *origin;
+    const struct http_wish *wish; /* for a slot; had for the first exchange */
+    struct http_slot *slot;       /* this one; left when the watch returns */
     struct http_wire wire;
-    const struct cancel *cancel;
-    uint64_t deadline_ns; /* 0 = none */
     uint64_t progress_ns; /* of the last byte so far */
     bool may_hedge;
     /* its own */
     struct http_race race;
     struct http_sink first_sink; /* as it was before the first byte */
+    struct http_slot hedge_slot;
     struct http_entry {
         struct http_exchange *exchange;
+        struct http_slot *slot;
         enum http_cause cause;
         uint64_t mark_ns, mark_bytes; /* where the rate is counted from */
     } entries[2];

@@ -1,0 +1,350 @@
+/* Fair shares of the requests in flight; see http_slots.h. Users, flows and slots are few: all looks are linear. */
+#include "source/http/http_slots.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/clock.h"
+#include "base/memory.h"
+#include "base/quota.h"
+#include "source/http/http_wait.h"
+
+enum { SHOWN_USERS = 4 };
+static const uint64_t recall_again_ns = 1000 * (uint64_t)NS_PER_MS;
+
+struct http_user {
+    struct http_user *next;
+    uid_t uid;
+    bool is_privileged;
+    uint32_t n_flows, in_flight, n_recalled; /* recalled and not given back yet */
+};
+
+struct http_flow {
+    struct http_flow *next;
+    struct http_user *user;
+    struct http_origin *origin;
+    uint32_t in_flight, n_recalled;
+    uint64_t granted_ns; /* the last time */
+    struct waiter *first, **last;
+};
+
+struct waiter {
+    struct http_flow *flow;
+    struct http_slot *slot;
+    const struct http_wish *wish;
+    struct waiter *next;
+    uint64_t since_ns, recall_ns; /* recall: not before */
+    pthread_cond_t granted;
+    bool is_granted;
+};
+
+void http_slots_init(struct http_slots *slots, struct http_origins *origins, uint32_t max)
+{
+    *slots = (struct http_slots){.origins = origins, .max = max};
+}
+
+/* --- users and flows --- */
+
+static struct http_user *ref_user(struct http_slots *slots, uid_t uid)
+{
+    struct http_user *user = slots->users;
+    while (user && user->uid != uid)
+        user = user->next;
+    if (!user) {
+        user = memory_alloc(sizeof *user);
+        user->uid = uid;
+        user->is_privileged = quota_is_privileged(uid);
+        user->next = slots->users;
+        slots->users = user;
+    }
+    user->n_flows++;
+    return user;
+}
+
+static void unref_user(struct http_slots *slots, struct http_user *user)
+{
+    struct http_user **link = &slots->users;
+    if (--user->n_flows > 0)
+        return;
+    while (*link != user)
+        link = &(*link)->next;
+    *link = user->next;
+    free(user);
+}
+
+static struct http_flow *find_or_make_flow(struct http_slots *slots, uid_t uid, struct http_origin *origin)
+{
+    struct http_flow *flow = slots->flows;
+    while (flow && (flow->origin != origin || flow->user->uid != uid))
+        flow = flow->next;
+    if (flow)
+        return flow;
+    flow = memory_alloc(sizeof *flow);
+    flow->user = ref_user(slots, uid);
+    flow->origin = origin;
+    flow->last = &flow->first;
+    flow->next = slots->flows;
+    slots->flows = flow;
+    return flow;
+}
+
+static void drop_unused(struct http_slots *slots, struct http_flow *flow)
+{
+    struct http_flow **link = &slots->flows;
+    if (flow->in_flight > 0 || flow->first)
+        return;
+    while (*link != flow)
+        link = &(*link)->next;
+    *link = flow->next;
+    unref_user(slots, flow->user);
+    free(flow);
+}
+
+/* What they will hold once the recalled ones are back. */
+static uint32_t held_by_user(const struct http_flow *flow)
+{
+    return flow->user->in_flight - flow->user->n_recalled;
+}
+
+static uint32_t held(const struct http_flow *flow)
+{
+    return flow->in_flight - flow->n_recalled;
+}
+
+/* --- the rules --- */
+
+static bool is_full(const struct http_origin *origin)
+{
+    return origin->in_flight >= origin->limit.allowed;
+}
+
+/* One alone gets all but the last eighth; of that, half of what is left. */
+static bool leaves_enough(const struct http_slots *slots, uint32_t own)
+{
+    uint32_t n_free = slots->max - slots->in_flight;
+    return n_free > slots->max / HTTP_SLOTS_KEPT || own < n_free;
+}
+
+static bool may_take(const struct http_slots *slots, const struct http_flow *flow)
+{
+    return slots->in_flight < slots->max && !is_full(flow->origin) && leaves_enough(slots, flow->in_flight) &&
+           (flow->user->is_privileged || leaves_enough(slots, flow->user->in_flight));
+}
+
+/* Of one host the flows are compared, of all the users: many requests elsewhere are no reason to wait at a host for good. */
+static bool is_before(const struct http_flow *a, const struct http_flow *b)
+{
+    if (a->origin != b->origin && held_by_user(a) != held_by_user(b))
+        return held_by_user(a) < held_by_user(b);
+    if (held(a) != held(b))
+        return held(a) < held(b);
+    return a->first->since_ns < b->first->since_ns;
+}
+
+static bool is_owed_by(const struct http_flow *poor, const struct http_flow *rich)
+{
+    if (is_full(poor->origin))
+        return rich->origin == poor->origin && held(rich) >= held(poor) + 2;
+    if (rich->user != poor->user)
+        return held_by_user(rich) >= held_by_user(poor) + 2;
+    return held(rich) >= held(poor) + 2;
+}
+
+/* Of two who owe the slot: who holds more, then whose turn is over for longer. */
+static bool owes_more(const struct http_slot *a, const struct http_slot *b)
+{
+    if (held_by_user(a->flow) != held_by_user(b->flow))
+        return held_by_user(a->flow) > held_by_user(b->flow);
+    if (held(a->flow) != held(b->flow))
+        return held(a->flow) > held(b->flow);
+    return a->recallable_ns < b->recallable_ns;
+}
+
+/* --- slots --- */
+
+static void take(struct http_slots *slots, struct http_flow *flow, struct http_slot *slot, uint64_t turn_ns)
+{
+    uint64_t now_ns = clock_now_ns();
+    slot->flow = flow;
+    slot->recallable_ns = turn_ns < UINT64_MAX - now_ns ? now_ns + turn_ns : UINT64_MAX;
+    atomic_init(&slot->is_recalled, false);
+    slot->next = slots->held;
+    slot->link = &slots->held;
+    if (slot->next)
+        slot->next->link = &slot->next;
+    slots->held = slot;
+    flow->granted_ns = now_ns;
+    flow->in_flight++;
+    flow->user->in_flight++;
+    slots->in_flight++;
+    http_origin_begin(slots->origins, flow->origin, now_ns);
+}
+
+static void give_back(struct http_slots *slots, struct http_slot *slot)
+{
+    struct http_flow *flow = slot->flow;
+    bool was_recalled = atomic_load(&slot->is_recalled);
+    *slot->link = slot->next;
+    if (slot->next)
+        slot->next->link = slot->link;
+    slot->flow = NULL;
+    flow->in_flight--;
+    flow->n_recalled -= was_recalled;
+    flow->user->in_flight--;
+    flow->user->n_recalled -= was_recalled;
+    slots->in_flight--;
+}
+
+static void recall_for(struct http_slots *slots, struct waiter *waiter, uint64_t now_ns)
+{
+    struct http_slot *best = NULL;
+    if (waiter->flow->first != waiter || now_ns < waiter->recall_ns)
+        return;
+    for (struct http_slot *slot = slots->held; slot; slot = slot->next) {
+        bool is_due = now_ns >= slot->recallable_ns && !atomic_load(&slot->is_recalled);
+        if (is_due && is_owed_by(waiter->flow, slot->flow) && (!best || owes_more(slot, best)))
+            best = slot;
+    }
+    if (!best)
+        return;
+    best->flow->n_recalled++;
+    best->flow->user->n_recalled++;
+    slots->n_recalled++;
+    waiter->recall_ns = now_ns + recall_again_ns;
+    atomic_store(&best->is_recalled, true);
+}
+
+/* --- waiting --- */
+
+static void unlink_waiter(struct http_flow *flow, struct waiter *waiter)
+{
+    struct waiter **link = &flow->first;
+    while (*link != waiter)
+        link = &(*link)->next;
+    *link = waiter->next;
+    if (!*link)
+        flow->last = link;
+}
+
+static struct http_flow *next_flow(const struct http_slots *slots)
+{
+    struct http_flow *best = NULL;
+    for (struct http_flow *flow = slots->flows; flow; flow = flow->next)
+        if (flow->first && may_take(slots, flow) && (!best || is_before(flow, best)))
+            best = flow;
+    return best;
+}
+
+static void grant(struct http_slots *slots)
+{
+    struct http_flow *flow;
+    while ((flow = next_flow(slots))) {
+        struct waiter *waiter = flow->first;
+        unlink_waiter(flow, waiter);
+        take(slots, flow, waiter->slot, waiter->wish->turn_ns);
+        waiter->is_granted = true;
+        pthread_cond_signal(&waiter->granted);
+    }
+}
+
+/* "uid 1000 holds 40, uid 0 holds 24" */
+static void tell_holders(const struct http_slots *slots, char *text, size_t room)
+{
+    size_t used = 0, n_shown = 0;
+    text[0] = '\0';
+    for (const struct http_user *user = slots->users; user && n_shown < SHOWN_USERS && used < room; user = user->next) {
+        if (user->in_flight == 0)
+            continue;
+        used += (size_t)snprintf(text + used, room - used, "%suid %" PRIu32 " holds %" PRIu32, n_shown ? ", " : "",
+                                 (uint32_t)user->uid, user->in_flight);
+        n_shown++;
+    }
+}
+
+static int give_up(const struct http_slots *slots, const struct waiter *waiter, uint64_t now_ns, struct error *error)
+{
+    const struct http_flow *flow = waiter->flow;
+    const struct http_wish *wish = waiter->wish;
+    uint64_t since_ns = flow->granted_ns > waiter->since_ns ? flow->granted_ns : waiter->since_ns;
+    char holders[160];
+    if (cancel_is_set(wish->cancel))
+        return fail(error, ERROR_CANCELLED, "CANCELLED", "cancelled while waiting for a free connection");
+    bool is_late = wish->deadline_ns > 0 && now_ns >= wish->deadline_ns;
+    if (!is_late && now_ns - since_ns < wish->patience_ns)
+        return 0;
+    const char *reason = is_late ? "DEADLINE" : "NO_PROGRESS";
+    double waited_s = (double)(now_ns - waiter->since_ns) / 1e9;
+    if (is_full(flow->origin))
+        return fail(error, ERROR_DEADLINE_EXCEEDED, reason,
+                    "no connection was free in %.1f s: %" PRIu32 " requests are in flight to %s, which is its limit",
+                    waited_s, flow->origin->in_flight, flow->origin->name);
+    tell_holders(slots, holders, sizeof holders);
+    return fail(error, ERROR_DEADLINE_EXCEEDED, reason,
+                "no connection was free in %.1f s: %" PRIu32 " of %" PRIu32 " requests are in flight (%s)", waited_s,
+                slots->in_flight, slots->max, holders);
+}
+
+static int wait_for(struct http_slots *slots, struct waiter *waiter, struct error *error)
+{
+    struct http_flow *flow = waiter->flow;
+    uint64_t deadline_ns = waiter->wish->deadline_ns;
+    *flow->last = waiter;
+    flow->last = &waiter->next;
+    while (!waiter->is_granted) {
+        uint64_t now_ns = clock_now_ns(), until_ns = now_ns + HTTP_ASK_AGAIN_NS;
+        if (give_up(slots, waiter, now_ns, error)) {
+            unlink_waiter(flow, waiter);
+            drop_unused(slots, flow);
+            return -1;
+        }
+        recall_for(slots, waiter, now_ns);
+        http_wait_until(&waiter->granted, &slots->origins->lock,
+                        deadline_ns ? http_sooner(until_ns, deadline_ns) : until_ns);
+    }
+    return 0;
+}
+
+int http_slots_enter(struct http_slots *slots, struct http_origin *origin, const struct http_wish *wish,
+                     struct http_slot *slot, struct error *error)
+{
+    int result = 0;
+    pthread_mutex_lock(&slots->origins->lock);
+    struct http_flow *flow = find_or_make_flow(slots, wish->uid, origin);
+    if (!flow->first && may_take(slots, flow)) {
+        take(slots, flow, slot, wish->turn_ns);
+    } else {
+        struct waiter waiter = {.flow = flow, .slot = slot, .wish = wish, .since_ns = clock_now_ns()};
+        http_wait_init(&waiter.granted);
+        result = wait_for(slots, &waiter, error);
+        pthread_cond_destroy(&waiter.granted);
+    }
+    pthread_mutex_unlock(&slots->origins->lock);
+    return result;
+}
+
+bool http_slots_enter_hedge(struct http_slots *slots, struct http_origin *origin, const struct http_wish *wish,
+                            struct http_slot *slot, uint32_t percent)
+{
+    pthread_mutex_lock(&slots->origins->lock);
+    struct http_flow *flow = find_or_make_flow(slots, wish->uid, origin);
+    bool may = http_origin_may_hedge(slots->origins, percent) && !flow->first && may_take(slots, flow);
+    if (may) {
+        take(slots, flow, slot, wish->turn_ns);
+        http_origin_count_hedge(slots->origins, origin);
+    }
+    drop_unused(slots, flow);
+    pthread_mutex_unlock(&slots->origins->lock);
+    return may;
+}
+
+void http_slots_leave(struct http_slots *slots, struct http_slot *slot, const struct http_visit *visit)
+{
+    pthread_mutex_lock(&slots->origins->lock);
+    struct http_flow *flow = slot->flow;
+    http_origin_end(flow->origin, visit, clock_now_ns());
+    give_back(slots, slot);
+    grant(slots);
+    drop_unused(slots, flow);
+    pthread_mutex_unlock(&slots->origins->lock);
+}
