@@ -45,7 +45,7 @@ HEADERS  := $(filter-out daemon/plugins/%,$(wildcard daemon/*.h daemon/*/*.h dae
 
 GEN_O    := $(patsubst $(B)/gen/%.c,$(B)/obj/gen/%.o,$(GEN_C))
 # what the library takes of the daemon: nothing with a loop, so no libuv
-CLIENT_BASE_O := $(call obj,$(filter-out daemon/base/loop.c daemon/base/unix_listener.c,$(wildcard daemon/base/*.c)))
+CLIENT_BASE_O := $(call obj,$(filter-out daemon/base/helpers.c daemon/base/loop.c daemon/base/unix_listener.c,$(wildcard daemon/base/*.c)))
 UNITS    := $(UNIT_C:tests/%.c=$(B)/tests/%)
 REPLAYS  := $(FUZZ_C:tests/fuzz/%.c=$(B)/tests/fuzz/%)
 EXAMPLES := $(EXAMPLE_C:examples/%.c=$(B)/examples/%)

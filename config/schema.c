@@ -91,8 +91,8 @@ const struct config_key schema_keys[] = {
 
     {"limits.kept_for_others", CONFIG_INTEGER, FIELD(limits.kept_for_others_percent), .fallback = "10", .max = 50,
      .reloadable = true,
-     .help = "Per cent of everything that users share (memory, metadata, connections, leases, descriptors, requests to stores, "
-             "helpers) that one user alone leaves to others; two users who want all they can get have equal parts. Root and "
+     .help = "Per cent of everything that users share (memory, metadata, connections, leases, descriptors, requests to "
+             "stores) that one user alone leaves to others; two users who want all they can get have equal parts. Root and "
              "the daemon's own user may take all. 0: one user may take everything."},
 
     {"sources.disk.trusted_roots", CONFIG_ROOTS, FIELD(disk), .fallback = "/models", .reloadable = true,

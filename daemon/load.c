@@ -202,7 +202,8 @@ static void run_done(struct run *run, void *data, const struct error *error)
 void load_commit(struct load *load)
 {
     load->state = LOAD_COMMITTING;
-    loop_submit(load->table->services->loop, &load->work);
+    source_place_work(load->parts.mapping->artifact->reference, &load->work);
+    loop_continue(load->table->services->loop, &load->work);
 }
 
 /* --- the start of a load ------------------------------------------------------------------------------------------ */
@@ -267,7 +268,7 @@ static bool is_of_group(const struct ticket_internal *internal)
 struct load *load_prepare(struct ticket_internal *internal, struct error *error)
 {
     struct load *load = memory_alloc(sizeof *load);
-    load->work = (struct loop_work){.do_work = commit_load, .done = load_committed};
+    load->work = (struct loop_work){.do_work = commit_load, .done = load_committed, .uid = internal->ticket->uid};
     load->table = internal->table;
     memcpy(load->id, internal->ticket->id, sizeof load->id);
     load->uid = internal->ticket->uid;
@@ -434,11 +435,15 @@ static void ticket_planned(struct loop_work *work)
     go_on(internal);
 }
 
+/* Asks a file system what is cached; for others it only computes. */
 static void submit_plan(struct ticket_internal *internal)
 {
+    const struct artifact *artifact = internal->mapping->artifact;
     internal->state = TICKET_PLANNING;
-    internal->work = (struct loop_work){.do_work = plan_ticket, .done = ticket_planned};
-    loop_submit(internal->table->services->loop, &internal->work);
+    internal->work = (struct loop_work){.do_work = plan_ticket, .done = ticket_planned, .uid = internal->ticket->uid};
+    if (artifact->source->caps.residency)
+        source_place_work(artifact->reference, &internal->work);
+    loop_continue(internal->table->services->loop, &internal->work);
 }
 
 void load_plan_again(struct ticket_internal *internal)
@@ -491,7 +496,7 @@ static void resolve_ticket(struct loop_work *work)
     ticket->resolve_ns = clock_now_ns() - start;
 }
 
-static void submit_resolve(struct ticket_internal *internal);
+static void place_resolve(struct ticket_internal *internal);
 
 static void ticket_resolved(struct loop_work *work)
 {
@@ -499,7 +504,8 @@ static void ticket_resolved(struct loop_work *work)
     struct ticket *ticket = internal->ticket;
     const struct load_services *services = internal->table->services;
     if (internal->failed && find_descriptors(internal, &internal->error)) {
-        submit_resolve(internal);
+        place_resolve(internal);
+        loop_continue(services->loop, &internal->work);
         return;
     }
     if (internal->failed || internal->cancelled) {
@@ -516,11 +522,12 @@ static void ticket_resolved(struct loop_work *work)
     submit_plan(internal);
 }
 
-static void submit_resolve(struct ticket_internal *internal)
+static void place_resolve(struct ticket_internal *internal)
 {
+    const char *artifact = internal->ticket->request.artifact;
     internal->state = TICKET_RESOLVING;
-    internal->work = (struct loop_work){.do_work = resolve_ticket, .done = ticket_resolved};
-    loop_submit(internal->table->services->loop, &internal->work);
+    internal->work = (struct loop_work){.do_work = resolve_ticket, .done = ticket_resolved, .uid = internal->ticket->uid};
+    source_place_work(artifact ? artifact : "", &internal->work);
 }
 
 /* --- tickets ------------------------------------------------------------------------------------------------------ */
@@ -547,7 +554,9 @@ void ticket_submit(struct ticket *ticket, enum ticket_goal goal, const struct ti
     internal->config = internal->table->services->config;
     internal->target = (struct load_target){internal->table->services->device, internal->table->services->replicas};
     internal->submitted_ns = clock_now_ns();
-    submit_resolve(internal);
+    place_resolve(internal);
+    if (loop_submit(internal->table->services->loop, &internal->work, &internal->error) != 0)
+        load_finish_ticket(internal, &internal->error);
 }
 
 /* When its user has left, the memory of a load is charged to one who still waits for it. */
@@ -587,7 +596,9 @@ void ticket_cancel(struct ticket *ticket)
     } else if (internal->state == TICKET_ASSEMBLING || internal->state == TICKET_ECHO) {
         load_group_drop_echo(internal);
         load_finish_ticket(internal, NULL);
-    } /* else a helper has it: its stage ends first */
+    } else { /* a stage that a helper has begun ends first */
+        loop_cancel(internal->table->services->loop, &internal->work);
+    }
 }
 
 void ticket_destroy(struct ticket *ticket)

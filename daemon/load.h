@@ -91,6 +91,7 @@ struct load_table *load_table_create(const struct load_services *services); /* b
 void load_table_destroy(struct load_table *table);                          /* no ticket may be left */
 
 struct ticket *ticket_create(struct load_table *table, uid_t uid);
+/* `done` may run before it returns. */
 void ticket_submit(struct ticket *ticket, enum ticket_goal goal, const struct ticket_events *events, void *data);
 void ticket_cancel(struct ticket *ticket); /* done follows, now or later */
 void ticket_destroy(struct ticket *ticket);

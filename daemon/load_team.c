@@ -433,7 +433,8 @@ void load_team_gather(struct load_table *table, struct group *group)
     find_distinct(team);
     digest_team(team);
     team->plan = (struct collective_plan *)(uintptr_t)lru_find(plan_cache(table), team->key, sizeof team->key);
-    loop_submit(table->services->loop, &team->work);
+    team->work.uid = team->tickets[0]->ticket->uid;
+    loop_continue(table->services->loop, &team->work);
 }
 
 /* --- the end -------------------------------------------------------------------------------------------------------- */

@@ -84,7 +84,6 @@ static int serve(const char *config_path, const struct config *config)
     if (result == 0)
         daemon_run(&daemon);
     daemon_stop(&daemon);
-    loop_join_pool(); /* while OpenSSL can still free what it keeps for each thread */
     return result == 0 ? 0 : complain(&error);
 }
 

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <uv.h>
 
+#include "base/helpers.h"
 #include "base/memory.h"
 
 enum { MAX_SIGNALS = 8 };
@@ -18,9 +19,10 @@ struct signal_handler {
 struct loop {
     uv_loop_t uv;
     uv_async_t wake;
-    uv_work_t first_work;
+    struct helpers *helpers;
     pthread_mutex_t lock;
     struct loop_task *first, **last; /* under lock */
+    bool is_ending;                  /* under lock: nobody waits for `wake` */
     struct signal_handler signals[MAX_SIGNALS];
     int n_signals;
 };
@@ -64,31 +66,15 @@ static void on_wake(uv_async_t *wake)
     run_posted(wake->data);
 }
 
-static void do_nothing(uv_work_t *request)
-{
-    (void)request;
-}
-
-/* libuv starts its helpers, all of them, with the first work there is, and aborts when one cannot be started. If the process
- * has no room for them, that is to be known when it starts and not when somebody loads. */
-static void start_helpers(struct loop *loop)
-{
-    if (uv_queue_work(&loop->uv, &loop->first_work, do_nothing, NULL))
-        abort();
-}
-
-/* Helpers mostly wait: for a store's answers, or for another helper who asks the same. libuv's four would make the ranks of
- * one host wait for each other, and all of them for one slow server. */
 struct loop *loop_create(void)
 {
     struct loop *loop = memory_alloc(sizeof *loop);
-    setenv("UV_THREADPOOL_SIZE", "32", 0); /* read when the first work is submitted */
     if (uv_loop_init(&loop->uv) || uv_async_init(&loop->uv, &loop->wake, on_wake))
         abort();
     loop->wake.data = loop;
     loop->last = &loop->first;
     pthread_mutex_init(&loop->lock, NULL);
-    start_helpers(loop);
+    loop->helpers = helpers_create(loop);
     return loop;
 }
 
@@ -99,22 +85,26 @@ static void close_handle(uv_handle_t *handle, void *unused)
         uv_close(handle, NULL);
 }
 
+static void end_wakes(struct loop *loop)
+{
+    pthread_mutex_lock(&loop->lock);
+    loop->is_ending = true;
+    pthread_mutex_unlock(&loop->lock);
+}
+
 void loop_destroy(struct loop *loop)
 {
     if (!loop)
         return;
+    end_wakes(loop);
     do { /* again: what runs here may post, submit work, or call loop_stop(), which ends uv_run() early */
         run_posted(loop);
         uv_walk(&loop->uv, close_handle, NULL);
         uv_run(&loop->uv, UV_RUN_DEFAULT);
-    } while (has_posted(loop) || uv_loop_close(&loop->uv) == UV_EBUSY);
+    } while (helpers_wait(loop->helpers) || has_posted(loop) || uv_loop_close(&loop->uv) == UV_EBUSY);
+    helpers_destroy(loop->helpers);
     pthread_mutex_destroy(&loop->lock);
     free(loop);
-}
-
-void loop_join_pool(void)
-{
-    uv_library_shutdown();
 }
 
 void loop_run(struct loop *loop)
@@ -134,31 +124,24 @@ void loop_post(struct loop *loop, struct loop_task *task)
     bool was_empty = loop->first == NULL;
     *loop->last = task;
     loop->last = &task->next;
-    if (was_empty) /* under the lock, so that the loop cannot end between the two */
+    if (was_empty && !loop->is_ending) /* under the lock, so that the loop cannot end between the two */
         uv_async_send(&loop->wake);
     pthread_mutex_unlock(&loop->lock);
 }
 
-static void do_work(uv_work_t *request)
+int loop_submit(struct loop *loop, struct loop_work *work, struct error *error)
 {
-    struct loop_work *work = request->data;
-    work->do_work(work);
+    return helpers_submit(loop->helpers, work, error);
 }
 
-static void work_done(uv_work_t *request, int status)
+void loop_continue(struct loop *loop, struct loop_work *work)
 {
-    struct loop_work *work = request->data;
-    (void)status;
-    free(request);
-    work->done(work);
+    helpers_continue(loop->helpers, work);
 }
 
-void loop_submit(struct loop *loop, struct loop_work *work)
+void loop_cancel(struct loop *loop, struct loop_work *work)
 {
-    uv_work_t *request = memory_alloc(sizeof *request);
-    request->data = work;
-    if (uv_queue_work(&loop->uv, request, do_work, work_done))
-        abort();
+    helpers_cancel(loop->helpers, work);
 }
 
 static void on_timer(uv_timer_t *handle)

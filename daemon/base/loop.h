@@ -1,14 +1,16 @@
 /* The event loop: one thread owns all state (loads, replicas, leases, tables) and never blocks.
  *
  * Only loop_post() may be called from other threads. A task is embedded in what it is about; posting hands it to the
- * loop until `run` is called, exactly once, on the loop thread. Work runs on one of a few helper threads (blocking
- * calls, parsing) and reports back to the loop. Timers and fd watches belong to the loop thread. */
+ * loop until `run` is called, exactly once, on the loop thread. Work runs on helper threads (helpers.h: blocking calls,
+ * parsing) and reports back to the loop. Timers and fd watches belong to the loop thread. */
 #ifndef BASE_LOOP_H
 #define BASE_LOOP_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
+struct error;
 struct loop;
 
 struct loop_task {
@@ -16,9 +18,25 @@ struct loop_task {
     void (*run)(struct loop_task *task);
 };
 
+enum loop_pool {              /* kinds of work, which never wait for each other */
+                 LOOP_LOCAL,  /* short: decoding, planning, packing */
+                 LOOP_DISK,   /* system calls on files, which a dead mount does not answer */
+                 LOOP_REMOTE, /* requests to stores */
+                 LOOP_VERIFY, /* reads whole checkpoints */
+                 LOOP_POOLS
+};
+
 struct loop_work { /* do_work on a helper thread, then done on the loop, exactly once each */
     void (*do_work)(struct loop_work *work);
     void (*done)(struct loop_work *work);
+    enum loop_pool pool;
+    uint32_t uid; /* for whom: users have equal shares of a pool */
+    uint64_t
+        lane; /* what it waits for, source_lane(): what hangs there leaves helpers for the user's other work; 0 = nothing */
+    /* the helpers' own */
+    struct loop_task task;
+    struct loop_work *next;
+    bool is_waiting;
 };
 
 struct loop_timer; /* opaque */
@@ -26,15 +44,20 @@ struct loop_watch; /* opaque */
 
 struct loop *loop_create(void);
 /* After loop_run() has returned, timers and watches are destroyed, and no other thread posts any more. Runs what is still
- * posted and waits for work in flight. Accepts NULL. */
+ * posted, waits for work in flight and ends the helpers. Accepts NULL. */
 void loop_destroy(struct loop *loop);
-/* Ends the threads that did the work of all loops. After the last loop is destroyed; no loop may be created afterwards. */
-void loop_join_pool(void);
 void loop_run(struct loop *loop);  /* until loop_stop() */
 void loop_stop(struct loop *loop); /* loop thread */
 
-void loop_post(struct loop *loop, struct loop_task *task);   /* any thread */
-void loop_submit(struct loop *loop, struct loop_work *work); /* loop thread */
+void loop_post(struct loop *loop, struct loop_task *task); /* any thread */
+
+/* Loop thread. -1 with RESOURCE_EXHAUSTED when too much waits for the user already: then nothing of the work is called. */
+int loop_submit(struct loop *loop, struct loop_work *work, struct error *error);
+/* The same for a further step of what was submitted once: never refused. */
+void loop_continue(struct loop *loop, struct loop_work *work);
+/* Loop thread, between submit and done: work that no helper has begun is not begun any more, and `done` runs soon without
+ * do_work. Otherwise nothing changes. */
+void loop_cancel(struct loop *loop, struct loop_work *work);
 
 /* Calls fn after delay_ms, then every repeat_ms (0 = once). Destroy accepts NULL and stops it. */
 struct loop_timer *loop_timer_create(struct loop *loop, void (*fn)(void *data), void *data);

@@ -117,9 +117,10 @@ static void on_done(void *data, struct ticket *ticket, const struct error *error
         finish(m);
         return;
     }
-    m->work = (struct loop_work){.do_work = pack_result, .done = send_result};
+    m->work =
+        (struct loop_work){.do_work = pack_result, .done = send_result, .pool = LOOP_LOCAL, .uid = rpc_call_uid(m->call)};
     if (ticket->replica->mapping->n_tensors >= MANY_TENSORS) {
-        loop_submit(m->daemon->loop, &m->work);
+        loop_continue(m->daemon->loop, &m->work);
         return;
     }
     pack_result(&m->work);

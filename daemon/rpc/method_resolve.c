@@ -26,7 +26,9 @@ static bool is_cancelled(void *data)
 
 static void on_cancel(void *data)
 {
-    ((struct resolve *)data)->cancelled = true;
+    struct resolve *resolve = data;
+    resolve->cancelled = true;
+    loop_cancel(resolve->daemon->loop, &resolve->work);
 }
 
 static struct rpc_out *pack(const struct artifact *artifact, const Tensorcast__Daemon__V1__ResolveRequest *request)
@@ -63,14 +65,8 @@ static void resolve_artifact(struct loop_work *work)
     artifact_unref(artifact);
 }
 
-static void answer(struct loop_work *work)
+static void finish(struct resolve *resolve)
 {
-    struct resolve *resolve = (struct resolve *)work;
-    struct daemon *daemon = resolve->daemon;
-    if (!resolve->answer && replica_free_descriptors(daemon->services.replicas, &resolve->error, &resolve->n_to_evict)) {
-        loop_submit(daemon->loop, &resolve->work);
-        return;
-    }
     if (resolve->answer)
         rpc_call_reply_packed(resolve->call, resolve->answer);
     else
@@ -78,15 +74,30 @@ static void answer(struct loop_work *work)
     free(resolve);
 }
 
+static void answer(struct loop_work *work)
+{
+    struct resolve *resolve = (struct resolve *)work;
+    struct daemon *daemon = resolve->daemon;
+    if (!resolve->answer && !resolve->cancelled &&
+        replica_free_descriptors(daemon->services.replicas, &resolve->error, &resolve->n_to_evict)) {
+        loop_continue(daemon->loop, &resolve->work);
+        return;
+    }
+    finish(resolve);
+}
+
 void method_resolve(struct rpc_call *call, const ProtobufCMessage *request, void *context)
 {
     struct daemon *daemon = context;
     struct resolve *resolve = memory_alloc(sizeof *resolve);
-    resolve->work = (struct loop_work){.do_work = resolve_artifact, .done = answer};
     resolve->call = call;
     resolve->request = (const Tensorcast__Daemon__V1__ResolveRequest *)request;
+    resolve->work = (struct loop_work){.do_work = resolve_artifact, .done = answer, .uid = rpc_call_uid(call)};
+    source_place_work(resolve->request->artifact, &resolve->work);
     resolve->daemon = daemon;
     resolve->config = daemon->config;
+    fail(&resolve->error, ERROR_CANCELLED, "CLIENT_LEFT", "the client left before its request was looked at");
     rpc_call_on_cancel(call, on_cancel, resolve);
-    loop_submit(daemon->loop, &resolve->work);
+    if (loop_submit(daemon->loop, &resolve->work, &resolve->error) != 0)
+        finish(resolve);
 }

@@ -45,7 +45,9 @@ static bool is_cancelled(void *data)
 
 static void on_cancel(void *data)
 {
-    ((struct fetch *)data)->cancelled = true;
+    struct fetch *fetch = data;
+    fetch->cancelled = true;
+    loop_cancel(fetch->daemon->loop, &fetch->work);
 }
 
 static void finish(struct fetch *fetch)
@@ -121,8 +123,9 @@ static void read_next(void *data)
     } else if (fetch->file == fetch->sidecars->n_files) {
         finish_sent(fetch);
     } else {
-        fetch->work = (struct loop_work){.do_work = read_chunk, .done = send_chunk};
-        loop_submit(fetch->daemon->loop, &fetch->work);
+        fetch->work.do_work = read_chunk;
+        fetch->work.done = send_chunk;
+        loop_continue(fetch->daemon->loop, &fetch->work);
     }
 }
 
@@ -172,12 +175,15 @@ static void send_list(struct loop_work *work)
 void method_sidecars(struct rpc_call *call, const ProtobufCMessage *request, void *context)
 {
     struct fetch *fetch = memory_alloc(sizeof *fetch);
-    fetch->work = (struct loop_work){.do_work = open_sidecars, .done = send_list};
     fetch->call = call;
     fetch->daemon = context;
     fetch->request = (const Tensorcast__Daemon__V1__FetchSidecarsRequest *)request;
+    fetch->work = (struct loop_work){.do_work = open_sidecars, .done = send_list, .uid = rpc_call_uid(call)};
+    source_place_work(fetch->request->artifact, &fetch->work);
     fetch->config = fetch->daemon->config;
     fetch->cancel = (struct cancel){.is_set = is_cancelled, .data = fetch};
     rpc_call_on_cancel(call, on_cancel, fetch);
-    loop_submit(fetch->daemon->loop, &fetch->work);
+    fetch->failed = loop_submit(fetch->daemon->loop, &fetch->work, &fetch->error) != 0;
+    if (fetch->failed)
+        finish(fetch);
 }

@@ -21,6 +21,7 @@ enum { PROGRESS_MS = 100 };
 struct verify {
     struct loop_work work; /* first */
     struct rpc_call *call;
+    struct loop *loop;
     const Tensorcast__Daemon__V1__VerifyRequest *request;
     const struct config *config;
     struct header_cache *headers;
@@ -42,7 +43,9 @@ static bool is_cancelled(void *data)
 
 static void on_cancel(void *data)
 {
-    ((struct verify *)data)->cancelled = true;
+    struct verify *verify = data;
+    verify->cancelled = true;
+    loop_cancel(verify->loop, &verify->work);
 }
 
 static int resolve(struct verify *verify, const struct cancel *cancel)
@@ -146,9 +149,12 @@ void method_verify(struct rpc_call *call, const ProtobufCMessage *request, void 
 {
     struct daemon *daemon = context;
     struct verify *verify = memory_alloc(sizeof *verify);
-    verify->work = (struct loop_work){.do_work = verify_artifact, .done = answer};
     verify->call = call;
+    verify->loop = daemon->loop;
     verify->request = (const Tensorcast__Daemon__V1__VerifyRequest *)request;
+    verify->work = (struct loop_work){.do_work = verify_artifact, .done = answer, .uid = rpc_call_uid(call)};
+    source_place_work(verify->request->artifact, &verify->work);
+    verify->work.pool = LOOP_VERIFY;
     verify->config = daemon->config;
     verify->headers = daemon->services.headers;
     verify->stores = daemon->services.stores;
@@ -158,6 +164,8 @@ void method_verify(struct rpc_call *call, const ProtobufCMessage *request, void 
         verify->progress_timer = loop_timer_create(daemon->loop, tell_progress, verify);
         loop_timer_start(verify->progress_timer, PROGRESS_MS, PROGRESS_MS);
     }
+    fail(&verify->error, ERROR_CANCELLED, "CLIENT_LEFT", "the client left before its request was looked at");
     rpc_call_on_cancel(call, on_cancel, verify);
-    loop_submit(daemon->loop, &verify->work);
+    if (loop_submit(daemon->loop, &verify->work, &verify->error) != 0)
+        answer(&verify->work);
 }

@@ -375,9 +375,10 @@ static void on_received(struct loop_task *task)
     struct rpc_call *call = ((struct rpc_tag *)task)->owner;
     join_list(call);
     if (call->payload && !call->cancelled && !call->ended) {
-        call->decoding = (struct loop_work){.do_work = decode_work, .done = decode_done};
-        loop_submit(call->server->options.loop, &call->decoding);
-        return;
+        call->decoding =
+            (struct loop_work){.do_work = decode_work, .done = decode_done, .pool = LOOP_LOCAL, .uid = rpc_call_uid(call)};
+        if (loop_submit(call->server->options.loop, &call->decoding, &call->decode_error) == 0)
+            return;
     }
     dispatch(call);
     unref(call);

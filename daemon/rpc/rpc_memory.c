@@ -1,6 +1,9 @@
 /* Keeps requests of many megabytes from staying in malloc's pockets: fixed thresholds, and a trim a moment after. */
 #include <malloc.h>
+#include <stdlib.h>
+#include <unistd.h>
 
+#include "base/memory.h"
 #include "rpc/rpc_internal.h"
 
 enum {
@@ -26,16 +29,16 @@ static void trim_work(struct loop_work *work)
 
 static void trim_done(struct loop_work *work)
 {
-    (void)work;
+    free(work);
 }
-
-static struct loop_work trimming = {.do_work = trim_work, .done = trim_done}; /* stateless: any number may be under way */
 
 void rpc_memory_on_timer(void *data)
 {
     struct rpc_server *server = data;
     server->trim_waits = false;
-    loop_submit(server->options.loop, &trimming);
+    struct loop_work *work = memory_alloc(sizeof *work);
+    *work = (struct loop_work){.do_work = trim_work, .done = trim_done, .uid = geteuid()};
+    loop_continue(server->options.loop, work);
 }
 
 void rpc_memory_trim_later(struct rpc_server *server)

@@ -10,6 +10,7 @@
 #include "base/memory.h"
 #include "base/text.h"
 #include "source/http/http.h"
+#include "source/mounts.h"
 #include "source/source_disk.h"
 #include "source/source_gcs.h"
 #include "source/source_hf.h"
@@ -38,6 +39,28 @@ static int fail_reference(const char *reference, enum error_code code, const cha
     size_t length = strcspn(reference, "?"); /* what follows may be a secret, whatever the scheme was meant to be */
     return fail(error, code, code == ERROR_UNIMPLEMENTED ? "UNKNOWN_SCHEME" : "BAD_REFERENCE", "%s: %s",
                 text_escape(reference, length, name), complaint);
+}
+
+/* FNV-1a: who makes two servers collide has them share helpers of their own. */
+static uint64_t hash_text(const char *text, size_t length)
+{
+    uint64_t hash = 0xcbf29ce484222325;
+    for (size_t i = 0; i < length; i++)
+        hash = (hash ^ (unsigned char)text[i]) * 0x100000001b3;
+    return hash;
+}
+
+void source_place_work(const char *reference, struct loop_work *work)
+{
+    const char *scheme_end = strchr(reference, ':'), *authority = strstr(reference, "://");
+    if (source_is_remote(reference)) {
+        size_t length = authority ? (size_t)(authority + 3 - reference) : 0;
+        work->pool = LOOP_REMOTE;
+        work->lane = hash_text(reference, length + strcspn(reference + length, "/?#")) | 1;
+    } else {
+        work->pool = LOOP_DISK;
+        work->lane = (scheme_end ? mounts_find(scheme_end + 1) : 0) | (uint64_t)1 << 63;
+    }
 }
 
 /* "disk:/a/b//" -> "disk:/a/b"; "disk:/" stays. */

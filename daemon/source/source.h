@@ -16,6 +16,7 @@
 #include "base/cancel.h"
 #include "base/checksum.h"
 #include "base/error.h"
+#include "base/loop.h"
 
 struct source;
 struct stores; /* source/stores.h */
@@ -126,6 +127,8 @@ struct source {
 /* Finds the backend by scheme and opens the reference, without any file yet. */
 int source_open(const char *reference, const struct source_options *options, struct source **source, struct error *error);
 bool source_is_remote(const char *reference); /* by its scheme; false for what source_open() would refuse */
+/* Fills in pool and lane of work that asks the reference's server or file system, which may not answer. Asks neither. */
+void source_place_work(const char *reference, struct loop_work *work);
 /* A reference for logs, messages and answers: that of a web server loses the values of its query, which may be a signature.
  * malloced. */
 char *source_shown(const char *reference);

@@ -65,7 +65,7 @@ static void append_component(char *text, const char *name, size_t length)
     text[used + 1 + length] = '\0';
 }
 
-static char *normal_form(const char *path)
+char *trusted_path_normalize(const char *path)
 {
     char *text = memory_alloc(strlen(path) + 2);
     const char *name;
@@ -80,8 +80,8 @@ void trusted_roots_init(struct trusted_roots *roots, const char *const *paths, s
     roots->roots = memory_alloc_array(n_paths, sizeof *roots->roots);
     for (size_t i = 0; i < n_paths; i++) {
         char *canonical = realpath(paths[i], NULL);
-        roots->roots[i].given = normal_form(paths[i]);
-        roots->roots[i].canonical = canonical ? normal_form(canonical) : NULL;
+        roots->roots[i].given = trusted_path_normalize(paths[i]);
+        roots->roots[i].canonical = canonical ? trusted_path_normalize(canonical) : NULL;
         free(canonical);
     }
 }

@@ -29,4 +29,7 @@ void trusted_roots_fini(struct trusted_roots *roots);                           
  * the roots, NOT_FOUND when missing inside, FAILED_PRECONDITION for a cycle of links. Messages name `path`. */
 int trusted_path_open(const struct trusted_roots *roots, const char *path, struct error *error);
 
+/* The absolute path as text, without "//", "." and ".."; the root is "". malloced. */
+char *trusted_path_normalize(const char *path);
+
 #endif

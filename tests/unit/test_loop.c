@@ -134,8 +134,8 @@ static void work_runs_on_a_helper_thread_and_is_done_on_the_loop(void **state)
     (void)state;
     for (int i = 0; i < 20; i++) {
         sums[i] = (struct sum){
-            .work = {square, squared}, .loop = loop, .loop_thread = pthread_self(), .input = i, .n_left = &n_left};
-        loop_submit(loop, &sums[i].work);
+            .work = {.do_work = square, .done = squared}, .loop = loop, .loop_thread = pthread_self(), .input = i, .n_left = &n_left};
+        loop_continue(loop, &sums[i].work);
     }
     loop_run(loop);
     assert_int_equal(n_left, 0);
@@ -169,13 +169,13 @@ static void chain_run(struct loop_task *task)
     if (--chain->n_left > 0)
         loop_post(chain->loop, &chain->task);
     else
-        loop_submit(chain->loop, &chain->work);
+        loop_continue(chain->loop, &chain->work);
 }
 
 static void destroying_runs_what_is_posted_and_what_that_posts_and_waits_for_work(void **state)
 {
     struct loop *loop = loop_create();
-    struct chain chain = {.task.run = chain_run, .work = {chain_work, chain_done}, .loop = loop, .n_left = 5};
+    struct chain chain = {.task.run = chain_run, .work = {.do_work = chain_work, .done = chain_done}, .loop = loop, .n_left = 5};
     (void)state;
     loop_post(loop, &chain.task);
     loop_destroy(loop);
