@@ -24,5 +24,7 @@ while IFS=': ' read -r pattern places; do
     [ "$ok" = 1 ] || { echo "$hit may not use $pattern"; bad=1; }
   done
 done < <(sed -n '/^# Third-party/,$p' "$rules" | grep -v '^#')
+# Python code between fork and exec can die where other threads hold locks, as those of gRPC do.
+grep -rn --include='*.py' 'preexec_fn=' tests examples client && { echo "start processes without preexec_fn"; bad=1; }
 [ "$bad" = 0 ] && echo "layers: every include points the right way"
 exit "$bad"

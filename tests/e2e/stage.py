@@ -6,8 +6,8 @@ started with a real configuration file; whatever a sanitizer writes into its log
 import contextlib
 import json
 import os
+import pwd
 import re
-import resource
 import shutil
 import signal
 import subprocess
@@ -106,17 +106,19 @@ class Daemon:
         self.tree = tree
         self.config.write_text(yaml.safe_dump(tree))
 
-    def start(self, wait=True, environment=(), pass_fds=(), before_exec=None):
-        def prepare():
-            for which, value in self.limits.items():
-                resource.setrlimit(which, value)
-            if before_exec:
-                before_exec()
-
+    def start(self, wait=True, environment=(), pass_fds=(), user=None):
+        """Without preexec_fn: Python code between fork and exec can die in a process that has threads, as gRPC's. So prlimit
+        sets the limits. user: the daemon's, where the tests run as root; all else in its folder is its own."""
+        limits = [f"--{name}={soft}:{hard}" for name, (soft, hard) in self.limits.items()]
+        if user:
+            for path in [self.folder, *self.folder.rglob("*")]:
+                shutil.chown(path, user)
         with open(self.log_path, "a") as log:
             self.process = subprocess.Popen(
-                [str(DAEMON), "--config", str(self.config)], stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-                env={**os.environ, "TSAN_OPTIONS": QUIET_TSAN, **dict(environment)}, pass_fds=pass_fds, preexec_fn=prepare)
+                [*(["prlimit", *limits, "--"] if limits else []), str(DAEMON), "--config", str(self.config)],
+                stdin=subprocess.DEVNULL, stdout=log, stderr=log, pass_fds=pass_fds,
+                env={**os.environ, "TSAN_OPTIONS": QUIET_TSAN, **dict(environment)},
+                **({"user": user, "group": pwd.getpwnam(user).pw_gid, "extra_groups": []} if user else {}))
         if wait:
             assert soon(lambda: self.serving() or self.process.poll() is not None), f"not ready:\n{self.log()}"
             assert self.process.poll() is None, f"exited:\n{self.log()}"

@@ -156,7 +156,7 @@ def test_the_file_that_the_shell_redirects_to_may_be_the_output(models, small, t
 def test_a_manifest_is_written_straight_to_a_pipe_and_alone_to_standard_output(alone, models, small, tmp_path):
     os.mkfifo(tmp_path / "pipe")
     got = []
-    reader = threading.Thread(target=lambda: got.append((tmp_path / "pipe").read_text()))
+    reader = threading.Thread(target=lambda: got.append((tmp_path / "pipe").read_text()), daemon=True)
     reader.start()
     alone.ok("manifest", f"disk:{models}/m", "--standalone", "--out", tmp_path / "pipe")
     reader.join(10)

@@ -99,7 +99,7 @@ def test_a_part_file_that_vanished_is_named(daemon, models):
 
 def test_running_out_of_descriptors_refuses_work_and_recovers(start, models):
     write(models / "m", *({f"p{i}": blob(i, MiB)} for i in range(6)))
-    daemon = start(limits={resource.RLIMIT_NOFILE: (120, 120)})
+    daemon = start(limits={"nofile": (120, 120)})
     daemon.cli.ok("load", f"disk:{models}/m")
     crowd = []
     for _ in range(200):
@@ -119,7 +119,7 @@ def test_running_out_of_descriptors_refuses_work_and_recovers(start, models):
 
 def test_replicas_that_nobody_holds_give_their_descriptors_to_the_next_load(start, models):
     write(models / "m", *({f"p{i}": blob(i, 4096)} for i in range(4)))
-    daemon = start(limits={resource.RLIMIT_NOFILE: (150, 150)})
+    daemon = start(limits={"nofile": (150, 150)})
     for i in range(40):  # each costs nine
         daemon.cli.ok("load", f"disk:{models}/m", "--slice", f"p{i % 4}[{i}:]")
     assert daemon.descriptors() < 150 and 0 < len(daemon.status()["replicas"]) < 40

@@ -112,7 +112,7 @@ def test_descriptors_meant_for_another_process_are_ignored(start):
 
 
 def test_it_takes_as_many_descriptors_as_it_may_have(start):
-    daemon = start(limits={resource.RLIMIT_NOFILE: (128, 4000)})
+    daemon = start(limits={"nofile": (128, 4000)})
     assert resource.prlimit(daemon.process.pid, resource.RLIMIT_NOFILE) == (4000, 4000)
 
 
