@@ -37,7 +37,8 @@ struct resolver {
 static int prefix_file(struct error *error, const char *name)
 {
     char text[TEXT_NAME_CHARS];
-    error_prefix(error, "%s", text_escape(name, strlen(name), text));
+    if (!strstr(error->message, text_escape(name, strlen(name), text))) /* a message about a path names it */
+        error_prefix(error, "%s", text);
     return error_note(error, "file", "%s", name);
 }
 

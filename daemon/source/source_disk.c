@@ -14,6 +14,7 @@
 
 #include "base/memory.h"
 #include "base/text.h"
+#include "source/access_denied.h"
 #include "source/filesystem.h"
 
 enum { MAX_ENTRIES = 1 << 20 }; /* of a directory that is listed */
@@ -22,6 +23,14 @@ static int fail_name(const char *name, int errno_value, struct error *error)
 {
     char text[TEXT_NAME_CHARS];
     return fail_errno(error, errno_value, "%s", text_escape(name, strlen(name), text));
+}
+
+/* The descriptor behind `path_fd` could not be opened. */
+static int fail_open(const struct source_disk *disk, const char *verb, int path_fd, const char *name, int errno_value,
+                     struct error *error)
+{
+    return errno_value == EACCES ? access_denied_fail(error, verb, NULL, path_fd, disk->confined)
+                                 : fail_name(name, errno_value, error);
 }
 
 /* An O_PATH descriptor, or -1. Without trusted roots (standalone) links are the kernel's business. */
@@ -100,11 +109,12 @@ static int disk_list(struct source *source, char ***names, size_t *n_names, stru
     int path_fd = open_path(disk, disk->path, error);
     if (path_fd < 0)
         return -1;
-    int fd = reopen(path_fd, O_DIRECTORY), failed = fd < 0 ? errno : 0;
+    int fd = reopen(path_fd, O_DIRECTORY);
+    int failed = fd < 0 ? fail_open(disk, "list", path_fd, disk->path, errno, error) : 0;
     close(path_fd);
     DIR *directory = failed ? NULL : fdopendir(fd);
     if (!directory)
-        return fail_name(disk->path, failed ? failed : errno, error);
+        return failed ? failed : fail_name(disk->path, errno, error);
     failed = read_entries(directory, names, n_names);
     closedir(directory);
     if (*n_names)
@@ -147,8 +157,8 @@ static int open_name(const struct source_disk *disk, const char *name, struct er
 }
 
 /* Takes path_fd. Leaves everything in `opened` to the caller, also after a failure. */
-static int open_regular(int path_fd, const char *name, struct source_disk_file *opened, struct stat *status,
-                        struct error *error)
+static int open_regular(const struct source_disk *disk, int path_fd, const char *name, struct source_disk_file *opened,
+                        struct stat *status, struct error *error)
 {
     char text[TEXT_NAME_CHARS];
     int failed = 0;
@@ -158,7 +168,7 @@ static int open_regular(int path_fd, const char *name, struct source_disk_file *
         failed = fail(error, ERROR_FAILED_PRECONDITION, "NOT_A_REGULAR_FILE", "%s is not a regular file",
                       text_escape(name, strlen(name), text));
     else if ((opened->fd = reopen(path_fd, 0)) < 0 || fstat(opened->fd, status) < 0)
-        failed = fail_name(name, errno, error);
+        failed = fail_open(disk, "read", path_fd, name, errno, error);
     else
         opened->direct_fd = reopen(path_fd, O_DIRECT);
     close(path_fd);
@@ -184,7 +194,7 @@ static int disk_open_file(struct source *source, const char *name, struct source
         return -1;
     struct source_disk_file *opened = memory_alloc(sizeof *opened);
     *opened = (struct source_disk_file){.fd = -1, .direct_fd = -1};
-    if (open_regular(path_fd, name, opened, &status, error) < 0) {
+    if (open_regular(disk, path_fd, name, opened, &status, error) < 0) {
         close_file(opened);
         return -1;
     }

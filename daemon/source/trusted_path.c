@@ -18,6 +18,7 @@
 
 #include "base/memory.h"
 #include "base/text.h"
+#include "source/access_denied.h"
 
 enum {
     MAX_LINKS = 40, /* as the kernel */
@@ -33,6 +34,8 @@ struct walk {
     size_t depth;
     char rest[TEXT_CHARS]; /* still to be walked */
     int n_links;
+    char target[PATH_MAX]; /* of the last link */
+    bool is_last;          /* nothing was left to walk behind that link */
 };
 
 /* Cuts the next component off *rest. Returns its length, 0 at the end. */
@@ -102,12 +105,28 @@ static int fail_path(const struct walk *walk, int errno_value, struct error *err
     return fail_errno(error, errno_value, "%s", text_escape(walk->path, strlen(walk->path), name));
 }
 
-static int fail_outside(const struct walk *walk, struct error *error)
+/* "/hub" of "/hub/models--org--name/blobs/3f2a", else the folder of the file. Cuts `path`. */
+static const char *folder_to_trust(char *path)
 {
-    char name[TEXT_NAME_CHARS];
+    char *model = strstr(path, "/models--"), *slash = strrchr(path, '/');
+    bool is_cache = model && strstr(model, "/blobs/");
+    *(is_cache ? model : slash ? slash : path) = '\0';
+    return *path ? path : "/";
+}
+
+/* `outside`: the text that no root is a beginning of; changed. What is there is not looked at. */
+static int fail_outside(const struct walk *walk, char *outside, struct error *error)
+{
+    char name[TEXT_NAME_CHARS], target[TEXT_NAME_CHARS], folder[TEXT_NAME_CHARS];
+    text_escape(walk->path, strlen(walk->path), name);
+    if (!walk->n_links)
+        return fail(error, ERROR_PERMISSION_DENIED, "OUTSIDE_TRUSTED_ROOTS",
+                    "%s is outside the trusted roots; add its folder to sources.disk.trusted_roots", name);
+    const char *trusted = folder_to_trust(outside);
     return fail(error, ERROR_PERMISSION_DENIED, "OUTSIDE_TRUSTED_ROOTS",
-                "%s is outside the trusted roots; add its folder to sources.disk.trusted_roots",
-                text_escape(walk->path, strlen(walk->path), name));
+                "%s %s a link to %s, which is outside the trusted roots; add %s to sources.disk.trusted_roots", name,
+                walk->is_last && walk->n_links == 1 ? "is" : "leads through",
+                text_escape(walk->target, strlen(walk->target), target), text_escape(trusted, strlen(trusted), folder));
 }
 
 static int fail_too_long(const struct walk *walk, struct error *error)
@@ -158,7 +177,7 @@ static int enter(struct walk *walk, const char *head, const char *tail, struct e
     while (!find_root(walk->roots, prefix, &walk->root) && (length = next_component(&rest, &name)) != 0)
         append_component(prefix, name, length);
     if (!length)
-        return fail_outside(walk, error);
+        return fail_outside(walk, prefix, error);
     snprintf(walk->rest, sizeof walk->rest, "%s", rest);
     return open_root(walk, error);
 }
@@ -191,6 +210,8 @@ static int follow(struct walk *walk, int fd, struct error *error)
         return fail_too_long(walk, error);
     target[length] = '\0';
     snprintf(tail, sizeof tail, "%s", walk->rest);
+    memcpy(walk->target, target, (size_t)length + 1);
+    walk->is_last = !tail[strspn(tail, "/")];
     if (target[0] == '/')
         return enter(walk, target, tail, error);
     int written = snprintf(walk->rest, sizeof walk->rest, "%s/%s", target, tail);
@@ -201,6 +222,8 @@ static int go_down(struct walk *walk, const char *name, struct error *error)
 {
     struct stat status;
     int fd = openat(walk->fds[walk->depth - 1], name, O_PATH | O_NOFOLLOW | O_CLOEXEC);
+    if (fd < 0 && errno == EACCES)
+        return access_denied_fail(error, "enter", NULL, walk->fds[walk->depth - 1], true);
     if (fd < 0)
         return fail_path(walk, errno, error);
     if (fstat(fd, &status) < 0) {
@@ -258,7 +281,7 @@ int trusted_path_open(const struct trusted_roots *roots, const char *path, struc
     walk.path = path;
     walk.depth = 0;
     walk.n_links = 0;
-    if ((path[0] == '/' ? enter(&walk, "", path, error) : fail_outside(&walk, error)) < 0)
+    if ((path[0] == '/' ? enter(&walk, "", path, error) : fail_outside(&walk, NULL, error)) < 0)
         return -1;
     int fd = open_beneath(&walk);
     if (fd < 0)

@@ -152,6 +152,47 @@ static void a_cycle_of_links_ends(void **state)
     refuses("a/x/f", ERROR_FAILED_PRECONDITION);
 }
 
+static void refuses_with(const char *name, const char *format, ...)
+{
+    char path[MODEL_PATH_CHARS], wanted[4 * MODEL_PATH_CHARS];
+    struct error error;
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(wanted, sizeof wanted, format, arguments);
+    va_end(arguments);
+    assert_int_equal(trusted_path_open(&roots, model_dir_path(base, name, path), &error), -1);
+    assert_string_equal(error.reason, "OUTSIDE_TRUSTED_ROOTS");
+    if (!strstr(error.message, wanted))
+        fail_msg("%s\ndoes not say: %s", error.message, wanted);
+}
+
+static void a_link_that_leads_outside_is_blamed_and_not_the_path_inside(void **state)
+{
+    char target[2 * MODEL_PATH_CHARS];
+    (void)state;
+    refuses_with("a/out-file",
+                 "/a/out-file is a link to ../outside/f, which is outside the trusted roots; add %s/outside to "
+                 "sources.disk.trusted_roots",
+                 base);
+    refuses_with("a/out-missing", "is a link to ../outside/missing, which is outside the trusted roots; add %s/outside to",
+                 base);
+    refuses_with("a/out/f",
+                 "/a/out/f leads through a link to ../outside, which is outside the trusted roots; add %s/outside to", base);
+    refuses_with("b/absolute-out/f", "leads through a link to %s/outside, which", base);
+    refuses_with("outside/f", "/outside/f is outside the trusted roots; add its folder to sources.disk.trusted_roots");
+    model_dir_link(base, "a/to-out-file", "out-file");
+    refuses_with("a/to-out-file", "leads through a link to ../outside/f, which");
+
+    model_dir_mkdir(base, "a/snapshots"); /* of a hub cache whose snapshots alone are trusted */
+    model_dir_mkdir(base, "hub");
+    snprintf(target, sizeof target, "%s/hub/models--org--tiny/blobs/3f2a", base);
+    model_dir_link(base, "a/snapshots/model.safetensors", target);
+    refuses_with("a/snapshots/model.safetensors",
+                 "is a link to %s, which is outside the trusted roots; add %s/hub to "
+                 "sources.disk.trusted_roots",
+                 target, base);
+}
+
 static void links_are_followed_forty_times(void **state)
 {
     char name[64], target[64];
@@ -239,6 +280,7 @@ int main(void)
         cmocka_unit_test(whatever_leads_outside_is_denied_whether_it_exists_or_not),
         cmocka_unit_test(what_is_missing_inside_is_not_found),
         cmocka_unit_test(a_cycle_of_links_ends),
+        cmocka_unit_test(a_link_that_leads_outside_is_blamed_and_not_the_path_inside),
         cmocka_unit_test(links_are_followed_forty_times),
         cmocka_unit_test(names_that_are_too_long_are_refused),
         cmocka_unit_test(without_roots_nothing_is_trusted),
