@@ -13,6 +13,7 @@
 
 #include "base/clock.h"
 #include "base/memory.h"
+#include "base/metadata.h"
 #include "execute/collective.h"
 #include "execute/residency.h"
 #include "load_group.h"
@@ -313,9 +314,12 @@ void load_run(struct load *load, struct collective *collective, uint32_t rank, u
                                                                        .n_sharers = n_sharers});
 }
 
-static bool find_descriptors(struct ticket_internal *internal, const struct error *error)
+/* Replicas that nobody holds make room for what the error says is short. True: try again. */
+static bool find_room(struct ticket_internal *internal, const struct error *error)
 {
-    return !internal->cancelled && replica_free_descriptors(internal->target.replicas, error, &internal->n_to_evict);
+    struct replica_table *replicas = internal->target.replicas;
+    return !internal->cancelled && (replica_free_descriptors(replicas, error, &internal->n_to_evict) ||
+                                    replica_free_metadata(replicas, error, internal->ticket->uid));
 }
 
 void load_start_alone(struct ticket_internal *internal)
@@ -324,7 +328,7 @@ void load_start_alone(struct ticket_internal *internal)
     struct load *load;
     do
         load = load_prepare(internal, &error);
-    while (!load && find_descriptors(internal, &error));
+    while (!load && find_room(internal, &error));
     if (!load) {
         load_finish_ticket(internal, &error);
         return;
@@ -400,16 +404,23 @@ struct plan_facts ticket_facts(const struct ticket *ticket)
                                .group_problem = ticket->internal->group_problem[0] ? ticket->internal->group_problem : NULL};
 }
 
+static struct metadata_account account_of(const struct ticket_internal *internal)
+{
+    return (struct metadata_account){.quota = internal->table->services->quota, .uid = internal->ticket->uid};
+}
+
 static void plan_ticket(struct loop_work *work)
 {
     struct ticket_internal *internal = (struct ticket_internal *)work;
     struct ticket *ticket = internal->ticket;
+    struct metadata_account before = metadata_enter(account_of(internal));
     uint64_t start = clock_now_ns();
     ticket->cached_share = residency_cached_share(internal->mapping);
     struct plan_facts facts = ticket_facts(ticket);
     internal->plan = plan_build(internal->mapping, &ticket->spec, &facts, &internal->error);
     internal->failed = internal->plan == NULL;
     ticket->plan_ns += clock_now_ns() - start;
+    metadata_enter(before);
 }
 
 /* It has a plan. */
@@ -423,9 +434,15 @@ static void go_on(struct ticket_internal *internal)
         load_start_alone(internal);
 }
 
+static void submit_plan(struct ticket_internal *internal);
+
 static void ticket_planned(struct loop_work *work)
 {
     struct ticket_internal *internal = (struct ticket_internal *)work;
+    if (internal->failed && find_room(internal, &internal->error)) {
+        submit_plan(internal);
+        return;
+    }
     if (internal->failed || internal->cancelled) {
         load_finish_ticket(internal, &internal->error);
         return;
@@ -479,6 +496,7 @@ static void resolve_ticket(struct loop_work *work)
     struct ticket *ticket = internal->ticket;
     const struct config *config = internal->config;
     const struct cancel cancel = {is_cancelled, internal};
+    struct metadata_account before = metadata_enter(account_of(internal));
     struct source_options options = {.trusted_roots = config->disk.trusted_roots,
                                      .n_trusted_roots = config->disk.n_trusted_roots,
                                      .stores = services->stores,
@@ -494,16 +512,28 @@ static void resolve_ticket(struct loop_work *work)
             0 ||
         (internal->mapping = mapping_build(&ticket->spec.view, internal->artifact, &internal->error)) == NULL;
     ticket->resolve_ns = clock_now_ns() - start;
+    metadata_enter(before);
 }
 
 static void place_resolve(struct ticket_internal *internal);
+
+/* The mapping says all that the view said. */
+static void forget_request(struct ticket_internal *internal)
+{
+    struct ticket *ticket = internal->ticket;
+    ticket->request = (struct load_request){.artifact = ticket->spec.artifact};
+    ticket->spec.view = (struct view_spec){.whole = ticket->spec.view.whole, .align_bytes = ticket->spec.view.align_bytes};
+    arena_fini(&ticket->request_arena);
+    if (internal->events->resolved)
+        internal->events->resolved(internal->data);
+}
 
 static void ticket_resolved(struct loop_work *work)
 {
     struct ticket_internal *internal = (struct ticket_internal *)work;
     struct ticket *ticket = internal->ticket;
     const struct load_services *services = internal->table->services;
-    if (internal->failed && find_descriptors(internal, &internal->error)) {
+    if (internal->failed && find_room(internal, &internal->error)) {
         place_resolve(internal);
         loop_continue(services->loop, &internal->work);
         return;
@@ -513,6 +543,7 @@ static void ticket_resolved(struct loop_work *work)
         return;
     }
     ticket->mapping = internal->mapping;
+    forget_request(internal);
     replica_drop_stale(internal->target.replicas, internal->artifact);
     bool must_plan = internal->goal == GOAL_PLAN || ticket->spec.policy.collective == COLLECTIVE_REQUIRED ||
                      load_group_is_wanted(internal);
@@ -611,6 +642,7 @@ void ticket_destroy(struct ticket *ticket)
     mapping_destroy(internal->mapping);
     artifact_unref(internal->artifact);
     arena_fini(&ticket->arena);
+    arena_fini(&ticket->request_arena);
     free(internal);
     free(ticket);
 }

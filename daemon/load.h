@@ -62,6 +62,7 @@ struct ticket;
 enum ticket_goal { GOAL_PLAN, GOAL_REPLICA };
 
 struct ticket_events {
+    void (*resolved)(void *data);                             /* optional: the request is not borrowed any more */
     void (*planned)(void *data, const struct ticket *ticket); /* optional: a load was started or joined */
     void (*progress)(void *data, const char *stage, uint64_t done_bytes, uint64_t total_bytes, double eta_ms); /* optional */
     void (*done)(void *data, struct ticket *ticket, const struct error *error); /* then ticket_destroy() it */
@@ -72,8 +73,9 @@ struct ticket {
     pid_t pid;                    /* the caller's to set, for the log; 0 = unknown */
     bool shares_groups;           /* its groups are those of all users who may share them; set like the request */
     char id[LOAD_ID_CHARS];       /* load_id in logs and answers */
-    struct arena arena;           /* the request and its load_spec */
-    struct load_request request;  /* filled in by the caller between create and submit; borrowed until done */
+    struct arena arena;           /* its load_spec */
+    struct arena request_arena;   /* for the request, until it is resolved */
+    struct load_request request;  /* filled in by the caller between create and submit; borrowed until resolved or done */
     struct device_region *region; /* likewise, owned: memory of the client to be filled; NULL = memory of our own */
     /* results, valid in `done` without an error */
     struct load_spec spec;

@@ -1,18 +1,19 @@
 /* Bump allocation in blocks that double up to 1 MiB; larger requests get a block of their own. */
 #include "base/arena.h"
 
-#include <stdbool.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/checked.h"
 #include "base/memory.h"
+#include "base/metadata.h"
 
 enum { ALIGNMENT = 16, FIRST_BLOCK_BYTES = 4096, LARGEST_BLOCK_BYTES = 1 << 20 };
 
 struct arena_block {
     struct arena_block *next;
-    size_t padding; /* keeps the data 16-byte aligned */
+    size_t bytes; /* of data; also keeps it 16-byte aligned */
     unsigned char data[];
 };
 
@@ -21,13 +22,20 @@ void arena_init(struct arena *arena, size_t cap_bytes)
     *arena = (struct arena){.cap_bytes = cap_bytes};
 }
 
+static void free_blocks(struct arena_block *blocks)
+{
+    while (blocks) {
+        struct arena_block *next = blocks->next;
+        free(blocks);
+        blocks = next;
+    }
+}
+
 void arena_fini(struct arena *arena)
 {
-    while (arena->blocks) {
-        struct arena_block *next = arena->blocks->next;
-        free(arena->blocks);
-        arena->blocks = next;
-    }
+    free_blocks(arena->blocks);
+    free_blocks(arena->large);
+    quota_charge_end(&arena->charge);
     arena_init(arena, arena->cap_bytes);
 }
 
@@ -38,25 +46,43 @@ static size_t left_until_cap(const struct arena *arena)
     return arena->cap_bytes > arena->total_bytes ? arena->cap_bytes - arena->total_bytes : 0;
 }
 
-static void *add_block(struct arena *arena, size_t bytes)
+/* Of a new block for a small piece. The last block ends at the cap instead of wasting what is left. */
+static size_t room_for(const struct arena *arena, size_t bytes)
 {
     size_t room = arena->total_bytes < FIRST_BLOCK_BYTES ? FIRST_BLOCK_BYTES : arena->total_bytes;
     size_t left = left_until_cap(arena);
     room = room > LARGEST_BLOCK_BYTES ? LARGEST_BLOCK_BYTES : room;
-    room = room > left ? left : room; /* the last block ends at the cap instead of wasting what is left */
-    room = room < bytes ? bytes : room;
-    struct arena_block *block = memory_alloc(sizeof *block + room);
-    block->next = arena->blocks;
-    arena->blocks = block;
+    room = room > left ? left : room;
+    return room < bytes ? bytes : room;
+}
+
+static bool is_large(size_t bytes)
+{
+    return bytes > LARGEST_BLOCK_BYTES;
+}
+
+/* Takes the block. The first `bytes` of it are the piece that is returned. */
+static void *add_block(struct arena *arena, struct arena_block *block, size_t room, size_t bytes)
+{
+    struct arena_block **list = is_large(bytes) ? &arena->large : &arena->blocks;
+    block->bytes = room;
+    block->next = *list;
+    *list = block;
     arena->total_bytes += room;
-    arena->room = room;
-    arena->used = bytes;
+    if (!is_large(bytes)) {
+        arena->room = room;
+        arena->used = bytes;
+    }
     return block->data;
 }
 
-static bool fits_newest_block(const struct arena *arena, size_t bytes)
+static void *take(struct arena *arena, size_t bytes, size_t alignment)
 {
-    return arena->blocks && bytes <= arena->room - arena->used;
+    size_t at = (arena->used + alignment - 1) & ~(alignment - 1);
+    if (!arena->blocks || at > arena->room || bytes > arena->room - at)
+        return NULL;
+    arena->used = at + bytes;
+    return arena->blocks->data + at;
 }
 
 static size_t rounded(size_t bytes)
@@ -69,18 +95,87 @@ static size_t rounded(size_t bytes)
 void *arena_alloc(struct arena *arena, size_t bytes)
 {
     bytes = rounded(bytes);
-    if (!fits_newest_block(arena, bytes))
-        return add_block(arena, bytes);
-    void *piece = arena->blocks->data + arena->used;
-    arena->used += bytes;
-    return piece;
+    void *piece = take(arena, bytes, ALIGNMENT);
+    if (piece)
+        return piece;
+    size_t room = is_large(bytes) ? bytes : room_for(arena, bytes);
+    return add_block(arena, memory_alloc(sizeof(struct arena_block) + room), room, bytes);
 }
 
-void *arena_try(struct arena *arena, size_t bytes)
+static int charge(struct arena *arena, size_t bytes, struct error *error)
 {
-    if (bytes > SIZE_MAX / 2 || (!fits_newest_block(arena, rounded(bytes)) && rounded(bytes) > left_until_cap(arena)))
+    if (!arena->is_charged)
+        arena->charge = metadata_charge();
+    arena->is_charged = true;
+    return quota_charge_add(&arena->charge, bytes, error);
+}
+
+static void *try_block(struct arena *arena, size_t bytes, struct error *error)
+{
+    size_t room = is_large(bytes) ? bytes : room_for(arena, bytes);
+    if (bytes > left_until_cap(arena)) {
+        fail(error, ERROR_RESOURCE_EXHAUSTED, "ARENA_FULL", "more than %zu bytes of memory are needed", arena->cap_bytes);
         return NULL;
-    return arena_alloc(arena, bytes);
+    }
+    if (charge(arena, room, error) != 0)
+        return NULL;
+    struct arena_block *block = calloc(1, sizeof *block + room);
+    if (block)
+        return add_block(arena, block, room, bytes);
+    quota_charge_subtract(&arena->charge, arena->charge.quota ? room : 0);
+    metadata_fail_memory(room, error);
+    return NULL;
+}
+
+static void *try_aligned(struct arena *arena, size_t bytes, size_t alignment, struct error *error)
+{
+    if (bytes > SIZE_MAX / 2) {
+        metadata_fail_memory(bytes, error);
+        return NULL;
+    }
+    bytes = alignment == ALIGNMENT ? rounded(bytes) : bytes;
+    void *piece = take(arena, bytes, alignment);
+    return piece ? piece : try_block(arena, bytes, error);
+}
+
+void *arena_try(struct arena *arena, size_t bytes, struct error *error)
+{
+    return try_aligned(arena, bytes, ALIGNMENT, error);
+}
+
+/* The size of an object is a multiple of its alignment. */
+void *arena_try_packed(struct arena *arena, size_t bytes, struct error *error)
+{
+    size_t alignment = bytes & -bytes;
+    return try_aligned(arena, bytes, alignment == 0 || alignment > ALIGNMENT ? ALIGNMENT : alignment, error);
+}
+
+void *arena_try_array(struct arena *arena, size_t count, size_t size, struct error *error)
+{
+    uint64_t bytes;
+    if (checked_mul(count, size, &bytes))
+        return arena_try(arena, bytes, error);
+    metadata_fail_memory(SIZE_MAX, error);
+    return NULL;
+}
+
+char *arena_try_bytes(struct arena *arena, size_t bytes, struct error *error)
+{
+    return try_aligned(arena, bytes, 1, error);
+}
+
+void arena_give_back(struct arena *arena, void *piece)
+{
+    for (struct arena_block **at = &arena->large; *at; at = &(*at)->next) {
+        struct arena_block *block = *at;
+        if (block->data != piece)
+            continue;
+        *at = block->next;
+        arena->total_bytes -= block->bytes;
+        quota_charge_subtract(&arena->charge, arena->charge.quota ? block->bytes : 0);
+        free(block);
+        return;
+    }
 }
 
 void *arena_array(struct arena *arena, size_t count, size_t size)

@@ -265,9 +265,12 @@ static char *put_code_point(char *out, uint32_t code)
 /* `raw` was scanned: every escape in it is whole. Decoding never makes it longer. */
 static bool decode(struct json *json, const struct json_string *raw, struct json_string *value)
 {
-    char *out = arena_try(json->arena, raw->length + 1);
-    if (!out)
+    struct error ignored;
+    char *out = arena_try_bytes(json->arena, raw->length + 1, json->memory_error ? json->memory_error : &ignored);
+    if (!out) {
+        json->is_out_of_memory = true;
         return json_fail(json, "too many escaped strings");
+    }
     value->text = out;
     const char *end = raw->text + raw->length;
     for (const char *at = raw->text; at < end;) {

@@ -33,6 +33,8 @@ struct json {
     bool first[JSON_MAX_DEPTH]; /* no element seen yet, per open container */
     const char *error;          /* static text, NULL while all is well */
     const char *error_at;
+    struct error *memory_error; /* may be set by the caller: filled when the arena refuses memory for a string */
+    bool is_out_of_memory;      /* that was what was wrong */
 };
 
 void json_init(struct json *json, const void *bytes, size_t count, struct arena *arena);

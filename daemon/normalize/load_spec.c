@@ -1,14 +1,14 @@
 /* A wire request and the configuration become one load_spec. Whatever is wrong whatever the source holds is refused here,
  * as INVALID_ARGUMENT; what depends on the artifact (names, ranks, bounds) is resolve's business.
  *
- * The view is copied in three pieces (items, slices, names), because a load outlives the request of its first client. */
+ * The items of the view stay the request's: they may be megabytes, and are needed only until the mapping is built. All else
+ * is copied, because a load outlives the request of its first client. */
 #include "normalize/load_spec.h"
 
 #include <ctype.h>
 #include <inttypes.h>
 #include <string.h>
 
-#include "base/checked.h"
 #include "base/text.h"
 
 enum { MAX_ARTIFACT_BYTES = 4096, MAX_GROUP_TEXT_BYTES = 255, MAX_DEVICE_BYTES = 63, MAX_WORLD_SIZE = 1 << 16 };
@@ -116,57 +116,16 @@ static int build_topology(const struct load_request *request, struct arena *aren
     return request->has_group ? build_group(request, arena, topology, error) : 0;
 }
 
-struct view_size {
-    uint64_t n_slices, name_bytes;
-};
-
-static int measure_view(const struct view_spec *view, struct view_size *size, struct error *error)
+static int build_view(const struct view_spec *from, struct view_spec *view, struct error *error)
 {
-    for (size_t i = 0; i < view->n_items; i++)
-        if (!checked_add(size->n_slices, view->items[i].n_slices, &size->n_slices) ||
-            !checked_add(size->name_bytes, view->items[i].name_length + 1, &size->name_bytes))
-            return fail(error, ERROR_INVALID_ARGUMENT, "VIEW_TOO_LARGE",
-                        "the view's names or slices are too many at tensor %zu", i);
-    return 0;
-}
-
-static void copy_items(const struct view_spec *from, const struct view_size *size, struct arena *arena,
-                       struct view_spec *view)
-{
-    struct view_item *items = arena_array(arena, from->n_items, sizeof *items);
-    struct slice *slices = arena_array(arena, size->n_slices, sizeof *slices);
-    char *names = arena_array(arena, size->name_bytes, 1);
-    for (size_t i = 0; i < from->n_items; i++) {
-        const struct view_item *item = &from->items[i];
-        if (item->name_length)
-            memcpy(names, item->name, item->name_length);
-        if (item->n_slices)
-            memcpy(slices, item->slices, item->n_slices * sizeof *slices);
-        items[i] = (struct view_item){
-            .name = names, .name_length = item->name_length, .n_slices = item->n_slices, .slices = slices};
-        names += item->name_length + 1;
-        slices += item->n_slices;
-    }
-    view->items = items;
-    view->n_items = from->n_items;
-}
-
-static int build_view(const struct view_spec *from, struct arena *arena, struct view_spec *view, struct error *error)
-{
-    view->whole = from->whole;
+    *view = *from;
     view->align_bytes = from->align_bytes ? from->align_bytes : VIEW_DEFAULT_ALIGN;
     if (view->align_bytes > VIEW_MAX_ALIGN || (view->align_bytes & (view->align_bytes - 1)))
         return fail(error, ERROR_INVALID_ARGUMENT, "BAD_ALIGNMENT",
                     "alignment %" PRIu64 " of the view is no power of two from 1 to %d", view->align_bytes, VIEW_MAX_ALIGN);
-    if (view->whole)
-        return 0;
-    if (from->n_items == 0)
+    if (!view->whole && from->n_items == 0)
         return fail(error, ERROR_INVALID_ARGUMENT, "EMPTY_VIEW",
                     "the view names no tensor; leave the view out to load the whole artifact");
-    struct view_size size = {0};
-    if (measure_view(from, &size, error))
-        return -1;
-    copy_items(from, &size, arena, view);
     return 0;
 }
 
@@ -188,7 +147,7 @@ int load_spec_build(const struct load_request *request, const struct materializa
 {
     *spec = (struct load_spec){0};
     if (check_artifact(request->artifact, error) || build_policy(request, strategy, &spec->policy, error) ||
-        build_topology(request, arena, &spec->topology, error) || build_view(&request->view, arena, &spec->view, error) ||
+        build_topology(request, arena, &spec->topology, error) || build_view(&request->view, &spec->view, error) ||
         build_device(request, arena, spec, error))
         return -1;
     spec->artifact = arena_text(arena, request->artifact, strlen(request->artifact));

@@ -2,7 +2,8 @@
  * meet. Two things are kept apart: retrieval policy (where bytes may come from, which executor is preferred, how strict the
  * request is about a collective) and execution topology (who loads together, where the source lives).
  *
- * Pure: no clock, no I/O. const once built; memory belongs to the arena of the load. */
+ * Pure: no clock, no I/O. const once built; memory belongs to the arena of the load, but the view's items are borrowed from
+ * the request. */
 #ifndef NORMALIZE_LOAD_SPEC_H
 #define NORMALIZE_LOAD_SPEC_H
 

@@ -241,19 +241,23 @@ static void walk_file(struct walk *walk, size_t file)
     }
 }
 
-void collective_plan_steps(const struct collective_plan *group, const struct mapping *mapping, struct plan *plan)
+int collective_plan_steps(const struct collective_plan *group, const struct mapping *mapping, struct plan *plan,
+                          struct error *error)
 {
     struct walk walk = {.group = group, .mapping = mapping};
     for (size_t file = 0; file < group->n_files; file++)
         walk_file(&walk, file);
     plan->n_steps = walk.n_steps;
-    plan->steps = arena_array(&plan->arena, plan->n_steps, sizeof *plan->steps);
-    plan->file_first = arena_array(&plan->arena, group->n_files + 1, sizeof *plan->file_first);
+    plan->steps = arena_try_array(&plan->arena, plan->n_steps, sizeof *plan->steps, error);
+    plan->file_first = arena_try_array(&plan->arena, group->n_files + 1, sizeof *plan->file_first, error);
+    if (!plan->steps || !plan->file_first)
+        return -1;
     walk = (struct walk){.group = group, .mapping = mapping, .out = plan->steps};
     for (size_t file = 0; file < group->n_files; file++) {
         walk_file(&walk, file);
         plan->file_first[file + 1] = walk.n_steps;
     }
+    return 0;
 }
 
 /* --- numbers -------------------------------------------------------------------------------------------------------- */

@@ -92,6 +92,7 @@ struct collective_plan *collective_plan_ref(struct collective_plan *plan);
 void collective_plan_unref(struct collective_plan *plan); /* any thread; accepts NULL */
 
 /* One rank's extents: its part of the pieces, and what is residual exactly. Fills plan->steps, n_steps and file_first. */
-void collective_plan_steps(const struct collective_plan *group, const struct mapping *mapping, struct plan *plan);
+int collective_plan_steps(const struct collective_plan *group, const struct mapping *mapping, struct plan *plan,
+                          struct error *error);
 
 #endif

@@ -174,11 +174,13 @@ struct plan *plan_build(const struct mapping *mapping, const struct load_spec *s
         return NULL;
     }
     choose_executor(plan, &planning);
-    if (plan->executor == EXECUTOR_OWNER_FILE_COLLECTIVE && plan->group)
-        collective_plan_steps(plan->group, mapping, plan);
-    else
-        steps_build(mapping, proposals[plan->executor].rule, plan);
-    return plan;
+    int failed = plan->executor == EXECUTOR_OWNER_FILE_COLLECTIVE && plan->group
+                     ? collective_plan_steps(plan->group, mapping, plan, error)
+                     : steps_build(mapping, proposals[plan->executor].rule, plan, error);
+    if (!failed)
+        return plan;
+    plan_destroy(plan);
+    return NULL;
 }
 
 void plan_destroy(struct plan *plan)

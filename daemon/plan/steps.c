@@ -97,15 +97,18 @@ struct step_totals steps_measure(const struct mapping *mapping, struct step_rule
     return walk.totals;
 }
 
-void steps_build(const struct mapping *mapping, struct step_rule rule, struct plan *plan)
+int steps_build(const struct mapping *mapping, struct step_rule rule, struct plan *plan, struct error *error)
 {
     size_t n_files = mapping->artifact->source->n_files;
     plan->n_steps = steps_measure(mapping, rule).n_steps;
-    plan->steps = arena_array(&plan->arena, plan->n_steps, sizeof *plan->steps);
-    plan->file_first = arena_array(&plan->arena, n_files + 1, sizeof *plan->file_first);
+    plan->steps = arena_try_array(&plan->arena, plan->n_steps, sizeof *plan->steps, error);
+    plan->file_first = arena_try_array(&plan->arena, n_files + 1, sizeof *plan->file_first, error);
+    if (!plan->steps || !plan->file_first)
+        return -1;
     struct walk walk = {.rule = rule, .out = plan->steps};
     for (size_t file = 0; file < n_files; file++) {
         walk_file(&walk, mapping, file);
         plan->file_first[file + 1] = walk.totals.n_steps;
     }
+    return 0;
 }

@@ -27,6 +27,6 @@ struct step_totals {
 struct step_totals steps_measure(const struct mapping *mapping, struct step_rule rule);
 
 /* Fills plan->steps, n_steps and file_first. */
-void steps_build(const struct mapping *mapping, struct step_rule rule, struct plan *plan);
+int steps_build(const struct mapping *mapping, struct step_rule rule, struct plan *plan, struct error *error);
 
 #endif

@@ -15,6 +15,7 @@
 #include "base/text.h"
 #include "observe/log.h"
 
+enum { METADATA_PORTION_BYTES = 16 << 20 }; /* a request that lacks some is tried again for every so many bytes */
 enum { FIRST_LOOK_MS = 10, LAST_LOOK_MS = 1000, LOOKS_PER_RESERVE = 256, DEFAULT_KEPT_PERCENT = 10 };
 
 /* What is left of a replica that was dropped while clients still had its memory. */
@@ -398,6 +399,29 @@ bool replica_free_descriptors(struct replica_table *table, const struct error *e
         n_dropped++;
     }
     return n_dropped > 0;
+}
+
+static struct replica *find_idle(const struct replica_table *table, const uid_t *uid)
+{
+    for (struct replica *replica = table->oldest; replica; replica = replica->newer) {
+        const struct quota_charge *charge = &replica->mapping->arena.charge;
+        if (is_idle(replica) && charge->amount && (!uid || charge->uid == *uid))
+            return replica;
+    }
+    return NULL;
+}
+
+bool replica_free_metadata(struct replica_table *table, const struct error *error, uid_t uid)
+{
+    if (strcmp(error->reason, "METADATA_EXCEEDED") != 0)
+        return false;
+    struct replica *oldest;
+    uint64_t freed = 0;
+    while (freed < METADATA_PORTION_BYTES && ((oldest = find_idle(table, &uid)) || (oldest = find_idle(table, NULL)))) {
+        freed += oldest->mapping->arena.charge.amount;
+        drop(table, oldest, "metadata");
+    }
+    return freed > 0;
 }
 
 void replica_unreserve(struct replica_table *table, uid_t uid, uint64_t bytes)

@@ -71,6 +71,9 @@ uint64_t replica_available_bytes(const struct replica_table *table, uid_t uid);
 /* A replica holds descriptors: its memory's and those of the files it was read from. When `error` says that there are none
  * left, some that nobody holds go, more with every call of the same counter, least recently used first. True: try again. */
 bool replica_free_descriptors(struct replica_table *table, const struct error *error, size_t *counter);
+/* A replica's mapping and plan are metadata of the user who loaded it. When `error` says that there is too much of that,
+ * some go that nobody holds, this user's first, least recently used first. True: try again. */
+bool replica_free_metadata(struct replica_table *table, const struct error *error, uid_t uid);
 
 /* Publishes. Takes the replica's parts; charged_bytes were reserved before, for parts->uid, who gets one pin. */
 struct replica *replica_add(struct replica_table *table, const struct replica *parts);

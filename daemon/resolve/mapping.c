@@ -8,6 +8,7 @@
 
 #include "base/checked.h"
 #include "base/memory.h"
+#include "base/metadata.h"
 #include "base/text.h"
 #include "resolve/box.h"
 #include "resolve/view.h"
@@ -221,13 +222,15 @@ static struct byte_run *emit_tensor(const struct builder *builder, uint32_t inde
     return out;
 }
 
-static void emit_runs(struct builder *builder)
+static int emit_runs(struct builder *builder)
 {
     struct mapping *mapping = builder->mapping;
     const struct artifact *artifact = builder->artifact;
     size_t n_files = artifact->source->n_files, file = 0;
-    mapping->runs = arena_array(&mapping->arena, builder->n_runs, sizeof *mapping->runs);
-    mapping->file_first = arena_array(&mapping->arena, n_files + 1, sizeof *mapping->file_first);
+    mapping->runs = arena_try_array(&mapping->arena, builder->n_runs, sizeof *mapping->runs, builder->error);
+    mapping->file_first = arena_try_array(&mapping->arena, n_files + 1, sizeof *mapping->file_first, builder->error);
+    if (!mapping->runs || !mapping->file_first)
+        return -1;
     struct byte_run *out = mapping->runs;
     for (size_t i = 0; i < artifact->n_tensors; i++) {
         while (file < artifact->tensors[i].file)
@@ -238,6 +241,7 @@ static void emit_runs(struct builder *builder)
     mapping->n_runs = (size_t)(out - mapping->runs);
     while (file < n_files)
         mapping->file_first[++file] = mapping->n_runs;
+    return 0;
 }
 
 /* --- the whole --- */
@@ -260,6 +264,21 @@ static size_t count_dims(const struct view_spec *view)
     return n;
 }
 
+/* Of sizes that request and artifact choose. */
+static int take_memory(struct builder *builder)
+{
+    struct mapping *mapping = builder->mapping;
+    size_t n_known = builder->artifact->n_tensors;
+    mapping->tensors = arena_try_array(&mapping->arena, mapping->n_tensors, sizeof *mapping->tensors, builder->error);
+    builder->dims = arena_try_array(&mapping->arena, count_dims(builder->view), sizeof *builder->dims, builder->error);
+    builder->starts = metadata_array(mapping->n_tensors, sizeof *builder->starts, builder->error);
+    builder->item_of_tensor = metadata_array(n_known, sizeof *builder->item_of_tensor, builder->error);
+    if (!mapping->tensors || !builder->dims || !builder->starts || !builder->item_of_tensor)
+        return -1;
+    memset(builder->item_of_tensor, 0xFF, n_known * sizeof *builder->item_of_tensor);
+    return 0;
+}
+
 struct mapping *mapping_build(const struct view_spec *view, struct artifact *artifact, struct error *error)
 {
     if (check_view(view, error) < 0)
@@ -269,18 +288,12 @@ struct mapping *mapping_build(const struct view_spec *view, struct artifact *art
     mapping->artifact = artifact_ref(artifact);
     mapping->align_bytes = view->align_bytes;
     mapping->n_tensors = view->whole ? artifact->n_tensors : view->n_items;
-    mapping->tensors = arena_array(&mapping->arena, mapping->n_tensors, sizeof *mapping->tensors);
-    builder.dims = arena_array(&mapping->arena, count_dims(view), sizeof *builder.dims);
-    builder.starts = memory_alloc_array(mapping->n_tensors, sizeof *builder.starts);
-    builder.item_of_tensor = memory_alloc_array(artifact->n_tensors, sizeof *builder.item_of_tensor);
-    memset(builder.item_of_tensor, 0xFF, artifact->n_tensors * sizeof *builder.item_of_tensor);
-    int failed = view->whole ? place_whole(&builder) : place_items(&builder);
-    if (!failed) {
-        emit_runs(&builder);
+    int failed =
+        take_memory(&builder) || (view->whole ? place_whole(&builder) : place_items(&builder)) || emit_runs(&builder);
+    if (!failed)
         view_digest(mapping, builder.starts, mapping->view_digest);
-    }
-    free(builder.starts);
-    free(builder.item_of_tensor);
+    metadata_free(builder.starts);
+    metadata_free(builder.item_of_tensor);
     if (!failed)
         return mapping;
     mapping_destroy(mapping);

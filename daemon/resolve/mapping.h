@@ -2,7 +2,8 @@
  *
  * mapping_build() composes the request's view with the artifact: NumPy slices become boxes (resolve/box.h), boxes become
  * byte runs. Tensors lie in view order, each at the next multiple of the view's alignment. Pure; const once built; memory
- * belongs to the mapping (mapping_destroy), which holds a reference on the artifact. */
+ * belongs to the mapping (mapping_destroy), which holds a reference on the artifact, and is charged to the account of the
+ * thread that builds it (base/metadata.h). */
 #ifndef RESOLVE_MAPPING_H
 #define RESOLVE_MAPPING_H
 

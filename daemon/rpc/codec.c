@@ -27,7 +27,9 @@ static int decode_slices(const Tensorcast__Daemon__V1__View *view, struct arena 
         return columns_do_not_fit("starts", view->n_starts, total, error);
     if (view->n_stops != total)
         return columns_do_not_fit("stops", view->n_stops, total, error);
-    struct slice *slices = arena_array(arena, total, sizeof *slices);
+    struct slice *slices = arena_try_array(arena, total, sizeof *slices, error);
+    if (!slices)
+        return -1;
     for (size_t i = 0; i < total; i++)
         slices[i] = (struct slice){view->starts[i], view->stops[i]};
     for (size_t i = 0; i < view->n_n_slices; i++) {
@@ -45,7 +47,9 @@ static int decode_view(const Tensorcast__Daemon__V1__View *view, struct arena *a
         spec->whole = true;
         return 0;
     }
-    struct view_item *items = arena_array(arena, view->n_names, sizeof *items);
+    struct view_item *items = arena_try_array(arena, view->n_names, sizeof *items, error);
+    if (!items)
+        return -1;
     for (size_t i = 0; i < view->n_names; i++)
         items[i] = (struct view_item){.name = view->names[i], .name_length = strlen(view->names[i])};
     *spec = (struct view_spec){.items = items, .n_items = view->n_names, .align_bytes = view->align_bytes};
@@ -88,20 +92,30 @@ static size_t total_rank(const struct mapping *mapping)
     return total;
 }
 
-Tensorcast__Daemon__V1__Layout *codec_layout(const struct mapping *mapping, bool with_names, struct arena *arena)
+/* Columns of n entries in the arena. */
+static void *take_column(size_t n, size_t size, struct arena *arena, bool *failed, struct error *error)
+{
+    void *column = *failed ? NULL : arena_try_array(arena, n, size, error);
+    *failed = *failed || !column;
+    return column;
+}
+
+Tensorcast__Daemon__V1__Layout *codec_layout(const struct mapping *mapping, bool with_names, struct arena *arena,
+                                             struct error *error)
 {
     size_t n = mapping->n_tensors;
+    bool failed = false;
     Tensorcast__Daemon__V1__Layout *layout = arena_alloc(arena, sizeof *layout);
     tensorcast__daemon__v1__layout__init(layout);
     layout->n_dtypes = layout->n_ranks = layout->n_offsets = layout->n_sizes = n;
-    layout->dtypes = arena_array(arena, n, sizeof *layout->dtypes);
-    layout->ranks = arena_array(arena, n, sizeof *layout->ranks);
-    layout->offsets = arena_array(arena, n, sizeof *layout->offsets);
-    layout->sizes = arena_array(arena, n, sizeof *layout->sizes);
-    layout->dims = arena_array(arena, total_rank(mapping), sizeof *layout->dims);
-    layout->names = with_names ? arena_array(arena, n, sizeof *layout->names) : NULL;
+    layout->dtypes = take_column(n, sizeof *layout->dtypes, arena, &failed, error);
+    layout->ranks = take_column(n, sizeof *layout->ranks, arena, &failed, error);
+    layout->offsets = take_column(n, sizeof *layout->offsets, arena, &failed, error);
+    layout->sizes = take_column(n, sizeof *layout->sizes, arena, &failed, error);
+    layout->dims = take_column(total_rank(mapping), sizeof *layout->dims, arena, &failed, error);
+    layout->names = with_names ? take_column(n, sizeof *layout->names, arena, &failed, error) : NULL;
     layout->n_names = with_names ? n : 0;
-    for (size_t i = 0; i < n; i++) {
+    for (size_t i = 0; i < n && !failed; i++) {
         const struct view_tensor *tensor = &mapping->tensors[i];
         layout->dtypes[i] = dtype_on_wire(tensor->record->dtype);
         layout->ranks[i] = tensor->record->rank;
@@ -112,7 +126,7 @@ Tensorcast__Daemon__V1__Layout *codec_layout(const struct mapping *mapping, bool
         if (with_names)
             layout->names[i] = (char *)tensor->record->name;
     }
-    return layout;
+    return failed ? NULL : layout;
 }
 
 char *codec_file_name(const char *name, struct arena *arena)
@@ -137,20 +151,21 @@ static void fill_files(const struct source *source, struct arena *arena, Tensorc
     }
 }
 
-static void fill_tensors(const struct artifact *artifact, struct arena *arena,
-                         Tensorcast__Daemon__V1__ResolveResponse *response)
+static int fill_tensors(const struct artifact *artifact, struct arena *arena,
+                        Tensorcast__Daemon__V1__ResolveResponse *response, struct error *error)
 {
     size_t n = artifact->n_tensors, n_dims = 0;
+    bool failed = false;
     for (size_t i = 0; i < n; i++)
         n_dims += artifact->tensors[i].rank;
     response->n_names = response->n_dtypes = response->n_ranks = response->n_file_indexes = response->n_sizes = n;
-    response->names = arena_array(arena, n, sizeof *response->names);
-    response->dtypes = arena_array(arena, n, sizeof *response->dtypes);
-    response->ranks = arena_array(arena, n, sizeof *response->ranks);
-    response->file_indexes = arena_array(arena, n, sizeof *response->file_indexes);
-    response->sizes = arena_array(arena, n, sizeof *response->sizes);
-    response->dims = arena_array(arena, n_dims, sizeof *response->dims);
-    for (size_t i = 0; i < n; i++) {
+    response->names = take_column(n, sizeof *response->names, arena, &failed, error);
+    response->dtypes = take_column(n, sizeof *response->dtypes, arena, &failed, error);
+    response->ranks = take_column(n, sizeof *response->ranks, arena, &failed, error);
+    response->file_indexes = take_column(n, sizeof *response->file_indexes, arena, &failed, error);
+    response->sizes = take_column(n, sizeof *response->sizes, arena, &failed, error);
+    response->dims = take_column(n_dims, sizeof *response->dims, arena, &failed, error);
+    for (size_t i = 0; i < n && !failed; i++) {
         const struct tensor_record *record = &artifact->tensors[i];
         response->names[i] = (char *)record->name;
         response->dtypes[i] = dtype_on_wire(record->dtype);
@@ -160,10 +175,11 @@ static void fill_tensors(const struct artifact *artifact, struct arena *arena,
         for (uint32_t d = 0; d < record->rank; d++)
             response->dims[response->n_dims++] = record->shape[d];
     }
+    return failed ? -1 : 0;
 }
 
 Tensorcast__Daemon__V1__ResolveResponse *codec_artifact(const struct artifact *artifact, const char *known_identity,
-                                                        struct arena *arena)
+                                                        struct arena *arena, struct error *error)
 {
     Tensorcast__Daemon__V1__ResolveResponse *response = arena_alloc(arena, sizeof *response);
     tensorcast__daemon__v1__resolve_response__init(response);
@@ -173,7 +189,8 @@ Tensorcast__Daemon__V1__ResolveResponse *codec_artifact(const struct artifact *a
     response->unchanged = strcmp(known_identity, artifact->identity) == 0;
     if (!response->unchanged) {
         fill_files(artifact->source, arena, response);
-        fill_tensors(artifact, arena, response);
+        if (fill_tensors(artifact, arena, response, error) != 0)
+            return NULL;
     }
     return response;
 }

@@ -1,5 +1,5 @@
 /* Between the wire's messages and the daemon's structs. Pure; any thread. Results live in the arena and may point into the
- * message and the mapping, which must outlive them. */
+ * message and the mapping, which must outlive them. What fails does so because the user has too much metadata. */
 #ifndef RPC_CODEC_H
 #define RPC_CODEC_H
 
@@ -15,11 +15,12 @@ int codec_load_request(const Tensorcast__Daemon__V1__LoadRequest *wire, struct a
                        struct error *error);
 
 /* with_names: the client sent no view and does not know them. */
-Tensorcast__Daemon__V1__Layout *codec_layout(const struct mapping *mapping, bool with_names, struct arena *arena);
+Tensorcast__Daemon__V1__Layout *codec_layout(const struct mapping *mapping, bool with_names, struct arena *arena,
+                                             struct error *error);
 
 /* The lists are left out when the client knows this identity already. */
 Tensorcast__Daemon__V1__ResolveResponse *codec_artifact(const struct artifact *artifact, const char *known_identity,
-                                                        struct arena *arena);
+                                                        struct arena *arena, struct error *error);
 
 /* On a disk a name may be any bytes, in a message it is text: what is no UTF-8 is escaped. Borrows name or arena. */
 char *codec_file_name(const char *name, struct arena *arena);

@@ -32,6 +32,12 @@ static void answer_prewarm(struct unary_load *load, struct arena *arena)
     rpc_call_reply(load->call, &response.base);
 }
 
+static void on_resolved(void *data)
+{
+    struct unary_load *load = data;
+    rpc_call_drop_request(load->call);
+}
+
 static void on_done(void *data, struct ticket *ticket, const struct error *error)
 {
     struct unary_load *load = data;
@@ -54,11 +60,14 @@ static void on_cancel(void *data)
 static void start(struct rpc_call *call, struct daemon *daemon, const Tensorcast__Daemon__V1__LoadRequest *wire,
                   enum ticket_goal goal, void (*answer)(struct unary_load *load, struct arena *arena))
 {
-    static const struct ticket_events events = {.done = on_done};
+    static const struct ticket_events events = {.resolved = on_resolved, .done = on_done};
     struct error error;
     struct ticket *ticket = ticket_create(daemon->loads, rpc_call_uid(call));
     ticket->pid = rpc_call_pid(call);
-    if (codec_load_request(wire, &ticket->arena, &ticket->request, &error) != 0) {
+    struct metadata_account before = metadata_enter(rpc_call_account(call));
+    int failed = codec_load_request(wire, &ticket->request_arena, &ticket->request, &error);
+    metadata_enter(before);
+    if (failed) {
         rpc_call_fail(call, &error);
         ticket_destroy(ticket);
         return;

@@ -23,13 +23,20 @@ struct materialize {
     bool wants_names;   /* the request had no view */
     struct arena arena; /* of the answers */
     materialize_event *result;
-    struct rpc_out *packed; /* the result */
+    struct rpc_out *packed; /* the result; NULL = there is no memory for it */
+    struct error error;
     unsigned char token[HANDOFF_TOKEN_BYTES];
 };
 
 static void send(struct materialize *m, materialize_event *event)
 {
     rpc_call_send(m->call, &event->base);
+}
+
+static void on_resolved(void *data)
+{
+    struct materialize *m = data;
+    rpc_call_drop_request(m->call);
 }
 
 static void on_planned(void *data, const struct ticket *ticket)
@@ -95,14 +102,19 @@ static void finish(struct materialize *m)
 static void pack_result(struct loop_work *work)
 {
     struct materialize *m = (struct materialize *)work;
-    m->result->result->layout = codec_layout(m->ticket->replica->mapping, m->wants_names, &m->arena);
-    m->packed = rpc_pack(&m->result->base);
+    struct metadata_account before = metadata_enter(rpc_call_account(m->call));
+    m->result->result->layout = codec_layout(m->ticket->replica->mapping, m->wants_names, &m->arena, &m->error);
+    m->packed = m->result->result->layout ? rpc_pack(&m->result->base, &m->error) : NULL;
+    metadata_enter(before);
 }
 
 static void send_result(struct loop_work *work)
 {
     struct materialize *m = (struct materialize *)work;
-    rpc_call_reply_packed(m->call, m->packed);
+    if (m->packed)
+        rpc_call_reply_packed(m->call, m->packed);
+    else
+        rpc_call_fail(m->call, &m->error);
     finish(m);
 }
 
@@ -135,15 +147,18 @@ static void on_cancel(void *data)
 
 void method_materialize(struct rpc_call *call, const ProtobufCMessage *request, void *context)
 {
-    static const struct ticket_events events = {.planned = on_planned, .progress = on_progress, .done = on_done};
+    static const struct ticket_events events = {
+        .resolved = on_resolved, .planned = on_planned, .progress = on_progress, .done = on_done};
     const Tensorcast__Daemon__V1__LoadRequest *load = ((const Tensorcast__Daemon__V1__MaterializeRequest *)request)->load;
     struct daemon *daemon = context;
     struct error error;
     struct ticket *ticket = ticket_create(daemon->loads, rpc_call_uid(call));
     ticket->pid = rpc_call_pid(call);
-    if (codec_load_request(load, &ticket->arena, &ticket->request, &error) != 0 ||
-        (load->region.len && handoff_take_region(daemon->handoff, load->region.data, load->region.len, rpc_call_uid(call),
-                                                 &ticket->region, &error) != 0)) {
+    struct metadata_account before = metadata_enter(rpc_call_account(call));
+    int failed = codec_load_request(load, &ticket->request_arena, &ticket->request, &error);
+    metadata_enter(before);
+    if (failed || (load->region.len && handoff_take_region(daemon->handoff, load->region.data, load->region.len,
+                                                           rpc_call_uid(call), &ticket->region, &error) != 0)) {
         rpc_call_fail(call, &error);
         ticket_destroy(ticket);
         return;

@@ -31,26 +31,40 @@ static void on_cancel(void *data)
     loop_cancel(resolve->daemon->loop, &resolve->work);
 }
 
-static struct rpc_out *pack(const struct artifact *artifact, const Tensorcast__Daemon__V1__ResolveRequest *request)
+/* Of two documents in text buffers that double. */
+static int charge_indexes(const struct artifact *artifact, struct quota_charge *charge, struct error *error)
+{
+    enum { BYTES_PER_TENSOR = 160, COPIES = 4 };
+    uint64_t bytes = 0;
+    for (size_t i = 0; i < artifact->n_tensors; i++)
+        bytes += BYTES_PER_TENSOR + artifact->tensors[i].name_length + 40 * artifact->tensors[i].rank;
+    return quota_charge_add(charge, COPIES * bytes, error);
+}
+
+static struct rpc_out *pack(const struct artifact *artifact, const Tensorcast__Daemon__V1__ResolveRequest *request,
+                            struct error *error)
 {
     struct arena arena;
+    struct quota_charge indexes = metadata_charge();
     char *source_index = NULL, *canonical_index = NULL;
     arena_init(&arena, 0);
-    Tensorcast__Daemon__V1__ResolveResponse *response = codec_artifact(artifact, request->known_identity, &arena);
-    if (request->include_indexes) {
+    Tensorcast__Daemon__V1__ResolveResponse *response = codec_artifact(artifact, request->known_identity, &arena, error);
+    if (response && request->include_indexes && charge_indexes(artifact, &indexes, error) != 0)
+        response = NULL;
+    if (response && request->include_indexes) {
         response->source_index_json = source_index = artifact_source_index_json(artifact);
         response->canonical_index_json = canonical_index = artifact_canonical_index_json(artifact);
     }
-    struct rpc_out *packed = rpc_pack(&response->base);
+    struct rpc_out *packed = response ? rpc_pack(&response->base, error) : NULL;
     free(source_index);
     free(canonical_index);
+    quota_charge_end(&indexes);
     arena_fini(&arena);
     return packed;
 }
 
-static void resolve_artifact(struct loop_work *work)
+static void resolve_and_pack(struct resolve *resolve)
 {
-    struct resolve *resolve = (struct resolve *)work;
     const struct cancel cancel = {is_cancelled, resolve};
     struct source_options options = {.trusted_roots = resolve->config->disk.trusted_roots,
                                      .n_trusted_roots = resolve->config->disk.n_trusted_roots,
@@ -61,8 +75,16 @@ static void resolve_artifact(struct loop_work *work)
     if (artifact_resolve(resolve->request->artifact, &options, resolve->daemon->services.headers, resolve->request->fresh,
                          &artifact, &resolve->error) != 0)
         return;
-    resolve->answer = pack(artifact, resolve->request);
+    resolve->answer = pack(artifact, resolve->request, &resolve->error);
     artifact_unref(artifact);
+}
+
+static void resolve_artifact(struct loop_work *work)
+{
+    struct resolve *resolve = (struct resolve *)work;
+    struct metadata_account before = metadata_enter(rpc_call_account(resolve->call));
+    resolve_and_pack(resolve);
+    metadata_enter(before);
 }
 
 static void finish(struct resolve *resolve)
@@ -78,8 +100,10 @@ static void answer(struct loop_work *work)
 {
     struct resolve *resolve = (struct resolve *)work;
     struct daemon *daemon = resolve->daemon;
+    struct replica_table *replicas = daemon->services.replicas;
     if (!resolve->answer && !resolve->cancelled &&
-        replica_free_descriptors(daemon->services.replicas, &resolve->error, &resolve->n_to_evict)) {
+        (replica_free_descriptors(replicas, &resolve->error, &resolve->n_to_evict) ||
+         replica_free_metadata(replicas, &resolve->error, rpc_call_uid(resolve->call)))) {
         loop_continue(daemon->loop, &resolve->work);
         return;
     }

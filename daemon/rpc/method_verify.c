@@ -63,9 +63,8 @@ static int resolve(struct verify *verify, const struct cancel *cancel)
     return -1;
 }
 
-static void verify_artifact(struct loop_work *work)
+static void resolve_and_scrub(struct verify *verify)
 {
-    struct verify *verify = (struct verify *)work;
     const struct cancel cancel = {is_cancelled, verify};
     if (resolve(verify, &cancel))
         return;
@@ -76,6 +75,14 @@ static void verify_artifact(struct loop_work *work)
     if (verify->scrub && verify->request->make_manifest && !scrub_damage(verify->scrub))
         verify->manifest_json = scrub_manifest_json(verify->scrub);
     verify->manifest_name = artifact_manifest_name(verify->artifact);
+}
+
+static void verify_artifact(struct loop_work *work)
+{
+    struct verify *verify = (struct verify *)work;
+    struct metadata_account before = metadata_enter(rpc_call_account(verify->call));
+    resolve_and_scrub(verify);
+    metadata_enter(before);
 }
 
 static void tell_progress(void *data)

@@ -15,6 +15,7 @@
 
 #include "base/error.h"
 #include "base/loop.h"
+#include "base/metadata.h"
 
 struct rpc_server;
 struct rpc_call;
@@ -34,7 +35,8 @@ struct rpc_options {
     const char *socket_group; /* "" = leave */
     uint64_t max_connections_per_uid;
     uint64_t max_message_bytes;
-    int listen_fd; /* -1 = bind socket_path; else a listening socket from systemd */
+    struct quota *quota; /* who has how much of what users share; NULL = nobody counts */
+    int listen_fd;       /* -1 = bind socket_path; else a listening socket from systemd */
     const struct rpc_method *methods;
     size_t n_methods;
     const void *descriptor_set; /* serialized FileDescriptorSet, for reflection */
@@ -56,8 +58,9 @@ uint64_t rpc_server_connections(const struct rpc_server *server);
 void rpc_server_set_limits(struct rpc_server *server, uint64_t max_connections_per_uid); /* reload */
 
 void rpc_call_reply(struct rpc_call *call, const ProtobufCMessage *message); /* the last or only message, and OK */
-/* The same in two steps, so that a reply of megabytes is packed beside the loop. rpc_pack(): any thread. */
-struct rpc_out *rpc_pack(const ProtobufCMessage *message);
+/* The same in two steps, so that a reply of megabytes is packed beside the loop. rpc_pack(): any thread; charged to the
+ * thread's account (base/metadata.h) until it is written; NULL when the user has too much. */
+struct rpc_out *rpc_pack(const ProtobufCMessage *message, struct error *error);
 void rpc_call_reply_packed(struct rpc_call *call, struct rpc_out *packed); /* takes it */
 /* Stream: queues one message. Progress is to be coalesced: send it only while rpc_call_idle(). A client that leaves 16
  * messages unread is cut off with RESOURCE_EXHAUSTED, which the handler sees as a cancel. */
@@ -72,9 +75,12 @@ void rpc_call_fail_quietly(struct rpc_call *call, const struct error *error); /*
 
 void rpc_call_on_cancel(struct rpc_call *call, void (*fn)(void *data), void *data);
 bool rpc_call_is_left(const struct rpc_call *call); /* its client is gone; on_cancel may have yet to say so */
+/* The decoded request is not needed any more: its memory goes now instead of with the call. */
+void rpc_call_drop_request(struct rpc_call *call);
 uid_t rpc_call_uid(const struct rpc_call *call);
-pid_t rpc_call_pid(const struct rpc_call *call);            /* who made the connection; 0 = not to be seen from here */
-uint64_t rpc_call_connection(const struct rpc_call *call);  /* unique per connection of this process's life */
-uint64_t rpc_call_deadline_ns(const struct rpc_call *call); /* clock_now_ns() scale; UINT64_MAX = none */
+pid_t rpc_call_pid(const struct rpc_call *call); /* who made the connection; 0 = not to be seen from here */
+struct metadata_account rpc_call_account(const struct rpc_call *call); /* of its user */
+uint64_t rpc_call_connection(const struct rpc_call *call);             /* unique per connection of this process's life */
+uint64_t rpc_call_deadline_ns(const struct rpc_call *call);            /* clock_now_ns() scale; UINT64_MAX = none */
 
 #endif

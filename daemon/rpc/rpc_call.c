@@ -20,17 +20,37 @@
 
 enum {
     INLINE_DECODE_BYTES = 64 << 10, /* more would hold up the queue thread for milliseconds */
-    LARGE_MESSAGE_BYTES = 1 << 20,  /* worth giving memory back for */
-    MAX_QUEUED_MESSAGES = 16,       /* a handler that obeys rpc_call_idle() needs three */
+    /* Messages that are charged to nobody, so that status, release and health are answered when metadata is full. There are
+     * as many as there are calls. */
+    FREE_REQUEST_BYTES = 4 << 10,
+    FREE_REPLY_BYTES = 16 << 10,
+    LARGE_MESSAGE_BYTES = 1 << 20, /* worth giving memory back for */
+    MAX_QUEUED_MESSAGES = 16,      /* a handler that obeys rpc_call_idle() needs three */
     LONGEST_DEADLINE_S = 1 << 30,
 };
+
+static void destroy_out(struct rpc_out *out)
+{
+    if (!out)
+        return;
+    grpc_byte_buffer_destroy(out->buffer);
+    quota_charge_end(&out->charge);
+    free(out);
+}
+
+static void drop_payload(struct rpc_call *call)
+{
+    if (call->payload)
+        grpc_byte_buffer_destroy(call->payload);
+    call->payload = NULL;
+    quota_charge_end(&call->payload_charge);
+}
 
 static void drop_output(struct rpc_call *call)
 {
     while (call->first_out) {
         struct rpc_out *next = call->first_out->next;
-        grpc_byte_buffer_destroy(call->first_out->buffer);
-        free(call->first_out);
+        destroy_out(call->first_out);
         call->first_out = next;
     }
     call->last_out = &call->first_out;
@@ -54,10 +74,10 @@ static void unref(struct rpc_call *call)
     if (call->largest_bytes >= LARGE_MESSAGE_BYTES)
         rpc_memory_trim_later(server);
     drop_output(call);
+    destroy_out(call->being_written);
     arena_fini(&call->arena);
     grpc_slice_unref(call->details_slice);
-    if (call->payload)
-        grpc_byte_buffer_destroy(call->payload);
+    drop_payload(call);
     grpc_call_unref(call->grpc);
     leave_list(call);
     free(call->status);
@@ -99,8 +119,8 @@ static void pop_output(struct rpc_call *call)
     if (!call->first_out)
         call->last_out = &call->first_out;
     call->n_out--;
-    grpc_byte_buffer_destroy(out->buffer); /* gRPC has taken the slices */
-    free(out);
+    destroy_out(call->being_written);
+    call->being_written = out; /* gRPC has the slices until it has written them */
 }
 
 /* Starts the next write if none is running and there is something to write. */
@@ -143,6 +163,8 @@ static void on_written(struct loop_task *task)
     struct rpc_tag *tag = (struct rpc_tag *)task;
     struct rpc_call *call = tag->owner;
     call->writing = false;
+    destroy_out(call->being_written);
+    call->being_written = NULL;
     if (!tag->ok)
         drop_output(call); /* the client is gone */
     pump(call);
@@ -152,11 +174,16 @@ static void on_written(struct loop_task *task)
     unref(call);
 }
 
-struct rpc_out *rpc_pack(const ProtobufCMessage *message)
+struct rpc_out *rpc_pack(const ProtobufCMessage *message, struct error *error)
 {
-    grpc_slice slice = grpc_slice_malloc(protobuf_c_message_get_packed_size(message));
+    size_t bytes = protobuf_c_message_get_packed_size(message);
+    struct quota_charge charge = metadata_charge();
+    if (bytes > FREE_REPLY_BYTES && quota_charge_add(&charge, bytes, error) != 0)
+        return NULL;
+    grpc_slice slice = grpc_slice_malloc(bytes);
     protobuf_c_message_pack(message, GRPC_SLICE_START_PTR(slice));
     struct rpc_out *out = memory_alloc(sizeof *out);
+    out->charge = charge;
     out->buffer = grpc_raw_byte_buffer_create(&slice, 1);
     grpc_slice_unref(slice);
     return out;
@@ -173,34 +200,60 @@ static void enqueue(struct rpc_call *call, struct rpc_out *out)
 
 /* --- what handlers call ------------------------------------------------------------------------------------------ */
 
+void rpc_call_drop_request(struct rpc_call *call)
+{
+    arena_fini(&call->arena);
+    call->request = NULL;
+}
+
 static void finish(struct rpc_call *call)
 {
     call->ended = true;
     call->on_cancel = NULL;
     call->on_idle = NULL;
     call->on_state = NULL;
-    arena_fini(&call->arena);
-    call->request = NULL;
+    rpc_call_drop_request(call);
     pump(call);
     unref(call);
 }
 
+static struct rpc_out *pack_for(const struct rpc_call *call, const ProtobufCMessage *message, struct error *error)
+{
+    struct metadata_account before = metadata_enter(rpc_call_account(call));
+    struct rpc_out *out = rpc_pack(message, error);
+    metadata_enter(before);
+    return out;
+}
+
+static void cut_off(struct rpc_call *call, const char *why)
+{
+    grpc_call_cancel_with_status(call->grpc, GRPC_STATUS_RESOURCE_EXHAUSTED, why, NULL);
+}
+
 void rpc_call_send(struct rpc_call *call, const ProtobufCMessage *message)
 {
+    struct error error;
+    struct rpc_out *out = NULL;
     if (call->cancelled)
         return;
-    if (call->n_out == MAX_QUEUED_MESSAGES) {
-        grpc_call_cancel_with_status(call->grpc, GRPC_STATUS_RESOURCE_EXHAUSTED, "the client reads its stream too slowly",
-                                     NULL);
+    if (call->n_out == MAX_QUEUED_MESSAGES)
+        cut_off(call, "the client reads its stream too slowly");
+    else if (!(out = pack_for(call, message, &error)))
+        cut_off(call, error.message);
+    if (!out)
         return;
-    }
-    enqueue(call, rpc_pack(message));
+    enqueue(call, out);
     pump(call);
 }
 
 void rpc_call_reply(struct rpc_call *call, const ProtobufCMessage *message)
 {
-    rpc_call_reply_packed(call, rpc_pack(message));
+    struct error error;
+    struct rpc_out *out = pack_for(call, message, &error);
+    if (out)
+        rpc_call_reply_packed(call, out);
+    else
+        rpc_call_fail(call, &error);
 }
 
 void rpc_call_reply_packed(struct rpc_call *call, struct rpc_out *out)
@@ -286,6 +339,11 @@ pid_t rpc_call_pid(const struct rpc_call *call)
     return call->pid;
 }
 
+struct metadata_account rpc_call_account(const struct rpc_call *call)
+{
+    return (struct metadata_account){.quota = call->server->options.quota, .uid = call->peer->uid};
+}
+
 uint64_t rpc_call_connection(const struct rpc_call *call)
 {
     return call->connection;
@@ -298,23 +356,45 @@ uint64_t rpc_call_deadline_ns(const struct rpc_call *call)
 
 /* --- receiving --------------------------------------------------------------------------------------------------- */
 
-static void decode(struct rpc_call *call)
+/* The whole message in one piece. */
+static int take_payload(struct rpc_call *call, grpc_slice *bytes)
 {
     grpc_byte_buffer_reader reader;
-    call->largest_bytes = grpc_byte_buffer_length(call->payload);
-    if (grpc_byte_buffer_reader_init(&reader, call->payload)) {
-        grpc_slice bytes = grpc_byte_buffer_reader_readall(&reader);
-        grpc_byte_buffer_reader_destroy(&reader);
-        grpc_byte_buffer_destroy(call->payload);
-        call->payload = NULL;
-        call->request = rpc_decode(call->route->input, GRPC_SLICE_START_PTR(bytes), GRPC_SLICE_LENGTH(bytes), &call->arena,
-                                   &call->decode_error);
-        grpc_slice_unref(bytes);
-        return;
-    }
+    bool counted = call->payload_charge.amount > 0;
+    if (counted && quota_charge_add(&call->payload_charge, grpc_byte_buffer_length(call->payload), &call->decode_error) != 0)
+        return -1;
+    if (!grpc_byte_buffer_reader_init(&reader, call->payload))
+        return fail(&call->decode_error, ERROR_INVALID_ARGUMENT, "MALFORMED_MESSAGE", "the request message cannot be read");
+    *bytes = grpc_byte_buffer_reader_readall(&reader);
+    grpc_byte_buffer_reader_destroy(&reader);
     grpc_byte_buffer_destroy(call->payload);
     call->payload = NULL;
-    fail(&call->decode_error, ERROR_INVALID_ARGUMENT, "MALFORMED_MESSAGE", "the request message cannot be read");
+    return 0;
+}
+
+static void decode(struct rpc_call *call)
+{
+    grpc_slice bytes;
+    bool counted = call->payload_charge.amount > 0;
+    if (take_payload(call, &bytes) == 0) {
+        struct metadata_account before = metadata_enter(counted ? rpc_call_account(call) : (struct metadata_account){0});
+        call->request = rpc_decode(call->route->input, GRPC_SLICE_START_PTR(bytes), GRPC_SLICE_LENGTH(bytes), &call->arena,
+                                   &call->decode_error);
+        metadata_enter(before);
+        grpc_slice_unref(bytes);
+    }
+    drop_payload(call);
+}
+
+/* The message waits for its decoding. */
+static void admit_payload(struct rpc_call *call)
+{
+    size_t bytes = grpc_byte_buffer_length(call->payload);
+    struct metadata_account account = rpc_call_account(call);
+    call->largest_bytes = bytes;
+    call->payload_charge = (struct quota_charge){.quota = account.quota, .kind = QUOTA_METADATA, .uid = account.uid};
+    if (bytes > FREE_REQUEST_BYTES && quota_charge_add(&call->payload_charge, bytes, &call->decode_error) != 0)
+        drop_payload(call);
 }
 
 static int refuse(const struct rpc_call *call, struct error *error)
@@ -388,6 +468,8 @@ static void on_receive_event(struct rpc_tag *tag, bool ok)
 {
     struct rpc_call *call = tag->owner;
     call->has_message = ok && call->payload;
+    if (call->payload)
+        admit_payload(call);
     if (call->payload && grpc_byte_buffer_length(call->payload) <= INLINE_DECODE_BYTES)
         decode(call);
     rpc_post(call->server, tag);

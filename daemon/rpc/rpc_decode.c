@@ -118,15 +118,33 @@ int rpc_decode_check(const ProtobufCMessageDescriptor *type, const void *bytes, 
     return check(type, (struct wire){start, start + count}, 1, error);
 }
 
-static void *take_memory(void *arena, size_t bytes)
+struct decoding {
+    struct arena *arena;
+    struct error *error; /* of the piece that could not be had */
+    bool is_out_of_memory;
+};
+
+static void *take_memory(void *data, size_t bytes)
 {
-    return arena_try(arena, bytes);
+    struct decoding *decoding = data;
+    void *piece = arena_try_packed(decoding->arena, bytes, decoding->error);
+    decoding->is_out_of_memory = decoding->is_out_of_memory || !piece;
+    return piece;
 }
 
-static void keep_memory(void *arena, void *piece)
+/* What protobuf-c needs only while it decodes, a table of fields, is most of what many small fields need. */
+static void give_back_memory(void *data, void *piece)
 {
-    (void)arena;
-    (void)piece;
+    arena_give_back(((struct decoding *)data)->arena, piece);
+}
+
+static int fail_memory(const ProtobufCMessageDescriptor *type, size_t count, const struct arena *arena, struct error *error)
+{
+    if (strcmp(error->reason, "ARENA_FULL") != 0)
+        return -1;
+    return fail(error, ERROR_RESOURCE_EXHAUSTED, "MESSAGE_TOO_COMPLEX",
+                "a %s of %zu bytes needs more than %zu bytes of memory when decoded; send fewer or longer entries",
+                type->name, count, arena->cap_bytes);
 }
 
 ProtobufCMessage *rpc_decode(const ProtobufCMessageDescriptor *type, const void *bytes, size_t count, struct arena *arena,
@@ -138,12 +156,11 @@ ProtobufCMessage *rpc_decode(const ProtobufCMessageDescriptor *type, const void 
         bytes = nothing;
     if (rpc_decode_check(type, bytes, count, error))
         return NULL;
-    ProtobufCAllocator allocator = {take_memory, keep_memory, arena};
+    struct decoding decoding = {.arena = arena, .error = error};
+    ProtobufCAllocator allocator = {take_memory, give_back_memory, &decoding};
     ProtobufCMessage *message = protobuf_c_message_unpack(type, &allocator, count, bytes);
-    if (!message && arena->total_bytes > arena->cap_bytes / 2)
-        fail(error, ERROR_RESOURCE_EXHAUSTED, "MESSAGE_TOO_COMPLEX",
-             "a %s of %zu bytes needs more than %zu bytes of memory when decoded; send fewer or longer entries", type->name,
-             count, arena->cap_bytes);
+    if (!message && decoding.is_out_of_memory)
+        fail_memory(type, count, arena, error);
     else if (!message)
         bad_wire(type, error);
     return message;

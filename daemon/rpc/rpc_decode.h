@@ -1,7 +1,7 @@
 /* From hostile bytes to a protobuf-c message. The wire is checked first (tags, lengths, UTF-8, no NUL inside a string, no
  * deeper than MAX_DEPTH), because protobuf-c cuts strings at a NUL, takes any bytes for text and recurses without limit.
- * Then it is decoded into an arena with a cap, because two bytes of wire can become a hundred of memory.
- * Pure; any thread. */
+ * Then it is decoded into an arena with a cap, because two bytes of wire can become a hundred of memory. The arena is
+ * charged to the account of the thread (base/metadata.h). Pure; any thread. */
 #ifndef RPC_DECODE_H
 #define RPC_DECODE_H
 
@@ -20,7 +20,7 @@ size_t rpc_decode_cap_bytes(size_t wire_bytes);
 int rpc_decode_check(const ProtobufCMessageDescriptor *type, const void *bytes, size_t count, struct error *error);
 
 /* Sets up `arena`, which the caller finishes with arena_fini() in any case and which owns the message.
- * NULL: INVALID_ARGUMENT, or RESOURCE_EXHAUSTED when the cap is reached. */
+ * NULL: INVALID_ARGUMENT, or RESOURCE_EXHAUSTED when the cap is reached or the user has too much. */
 ProtobufCMessage *rpc_decode(const ProtobufCMessageDescriptor *type, const void *bytes, size_t count, struct arena *arena,
                              struct error *error);
 

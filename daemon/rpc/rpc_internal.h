@@ -87,6 +87,7 @@ struct rpc_server {
 struct rpc_out { /* a packed message that waits to be written */
     struct rpc_out *next;
     grpc_byte_buffer *buffer;
+    struct quota_charge charge;
 };
 
 struct rpc_call {
@@ -104,6 +105,7 @@ struct rpc_call {
     struct rpc_tag arrived, received, closed, written, late_cancel;
 
     grpc_byte_buffer *payload;
+    struct quota_charge payload_charge;
     size_t largest_bytes; /* message in either direction */
     struct loop_work decoding;
     struct arena arena;
@@ -114,6 +116,7 @@ struct rpc_call {
     unsigned refs;     /* handler, and every operation that is running */
     int was_cancelled; /* written by gRPC */
     bool cancelled, ended, writing, header_sent, status_sent;
+    struct rpc_out *being_written; /* gRPC has its bytes; NULL = none */
     struct rpc_out *first_out, **last_out;
     size_t n_out;
     struct rpc_status *status; /* NULL = OK */

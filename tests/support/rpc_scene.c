@@ -187,7 +187,7 @@ void rpc_scene_prepare(void)
     rpc_scene.fixture.options.on_disconnect = on_disconnect;
 }
 
-static void launch(void)
+void rpc_scene_launch(void)
 {
     struct error error;
     if (rpc_fixture_start(&rpc_scene.fixture, &error))
@@ -201,7 +201,7 @@ int rpc_scene_start(void **state)
     (void)state;
     grpc_init();
     rpc_scene_prepare();
-    launch();
+    rpc_scene_launch();
     return 0;
 }
 

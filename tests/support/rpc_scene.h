@@ -25,6 +25,7 @@ extern struct rpc_scene {
 } rpc_scene;
 
 void rpc_scene_prepare(void); /* without starting it */
+void rpc_scene_launch(void);  /* that */
 int rpc_scene_start(void **state);
 int rpc_scene_stop(void **state);
 

@@ -104,7 +104,8 @@ static void plan_jointly(struct team *team, uint64_t batch_bytes)
     for (uint32_t i = 0; i < team->n_ranks; i++) {
         struct plan *plan = team->loads[i]->plan;
         plan->executor = EXECUTOR_OWNER_FILE_COLLECTIVE;
-        collective_plan_steps(team->plan, team->loads[i]->mapping, plan);
+        struct error error;
+        assert_int_equal(collective_plan_steps(team->plan, team->loads[i]->mapping, plan, &error), 0);
     }
 }
 

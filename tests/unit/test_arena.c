@@ -1,12 +1,14 @@
-/* The arena hands out zeroed, aligned, separate pieces and never grows beyond its cap. */
+/* The arena hands out zeroed, aligned, separate pieces, never grows beyond its cap, and says whose its memory is. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
-#include <cmocka.h>
 
 #include "base/arena.h"
+#include "base/metadata.h"
+
+#include <cmocka.h> /* last: its macro fail() would hide ours */
 
 static void pieces_are_zeroed_aligned_and_do_not_overlap(void **state)
 {
@@ -48,9 +50,10 @@ static void the_cap_is_reached_exactly_and_not_passed(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof caps / sizeof caps[0]; i++) {
         struct arena arena;
+        struct error error;
         size_t n_taken = 0;
         arena_init(&arena, caps[i]);
-        while (arena_try(&arena, 16))
+        while (arena_try(&arena, 16, &error))
             n_taken++;
         assert_int_equal(n_taken, caps[i] / 16);
         assert_true(arena.total_bytes <= caps[i]);
@@ -61,23 +64,25 @@ static void the_cap_is_reached_exactly_and_not_passed(void **state)
 static void a_refused_piece_leaves_the_rest_usable(void **state)
 {
     struct arena arena;
+    struct error error;
     (void)state;
     arena_init(&arena, 8192);
-    assert_null(arena_try(&arena, 8193));
-    assert_null(arena_try(&arena, SIZE_MAX));
-    assert_null(arena_try(&arena, SIZE_MAX / 2));
-    assert_non_null(arena_try(&arena, 8192));
-    assert_null(arena_try(&arena, 1));
+    assert_null(arena_try(&arena, 8193, &error));
+    assert_null(arena_try(&arena, SIZE_MAX, &error));
+    assert_null(arena_try(&arena, SIZE_MAX / 2, &error));
+    assert_non_null(arena_try(&arena, 8192, &error));
+    assert_null(arena_try(&arena, 1, &error));
     arena_fini(&arena);
 }
 
 static void what_must_not_fail_ignores_the_cap(void **state)
 {
     struct arena arena;
+    struct error error;
     (void)state;
     arena_init(&arena, 64);
     assert_non_null(arena_alloc(&arena, 1000));
-    assert_null(arena_try(&arena, 1000));
+    assert_null(arena_try(&arena, 1000, &error));
     assert_non_null(arena_alloc(&arena, 1000));
     arena_fini(&arena);
 }
@@ -104,6 +109,115 @@ static void a_zeroed_arena_can_be_finished_and_one_can_be_used_again(void **stat
     arena_fini(&arena);
 }
 
+/* --- charged to a user --- */
+
+enum { USER = 12345, LIMIT = 10 << 20 };
+
+static struct quota *quota;
+
+static int enter_account(void **state)
+{
+    (void)state;
+    quota = quota_create();
+    quota_set_limits(quota, QUOTA_METADATA, LIMIT, 0);
+    quota_set_kept(quota, 0);
+    metadata_enter((struct metadata_account){quota, USER});
+    return 0;
+}
+
+static int leave_account(void **state)
+{
+    (void)state;
+    metadata_enter((struct metadata_account){0});
+    quota_destroy(quota);
+    return 0;
+}
+
+static void what_may_fail_is_charged_as_it_grows_until_the_end(void **state)
+{
+    struct arena arena;
+    struct error error;
+    uint64_t before = 0;
+    (void)state;
+    arena_init(&arena, 0);
+    while (arena_try(&arena, 100000, &error)) {
+        assert_true(quota_taken(quota, QUOTA_METADATA) >= before);
+        before = quota_taken(quota, QUOTA_METADATA);
+        assert_int_equal(before, arena.total_bytes);
+    }
+    assert_string_equal(error.reason, "METADATA_EXCEEDED");
+    assert_int_equal(error.code, ERROR_RESOURCE_EXHAUSTED);
+    assert_true(before <= LIMIT && before > LIMIT - (2 << 20));
+    arena_fini(&arena);
+    assert_int_equal(quota_taken(quota, QUOTA_METADATA), 0);
+}
+
+static void what_must_not_fail_is_charged_to_nobody(void **state)
+{
+    struct arena arena;
+    (void)state;
+    arena_init(&arena, 0);
+    arena_alloc(&arena, LIMIT + 1);
+    assert_int_equal(quota_taken(quota, QUOTA_METADATA), 0);
+    arena_fini(&arena);
+}
+
+static void a_large_piece_can_be_given_back_before_the_end(void **state)
+{
+    struct arena arena;
+    struct error error;
+    (void)state;
+    arena_init(&arena, 0);
+    char *small = arena_try(&arena, 100, &error), *large = arena_try(&arena, 4 << 20, &error);
+    uint64_t with_both = quota_taken(quota, QUOTA_METADATA);
+    arena_give_back(&arena, small); /* stays */
+    assert_int_equal(quota_taken(quota, QUOTA_METADATA), with_both);
+    arena_give_back(&arena, large);
+    assert_int_equal(quota_taken(quota, QUOTA_METADATA), with_both - (4 << 20));
+    assert_int_equal(arena.total_bytes, with_both - (4 << 20));
+    memset(arena_try(&arena, 100, &error), 1, 100);
+    memset(small, 2, 100);
+    arena_fini(&arena);
+    assert_int_equal(quota_taken(quota, QUOTA_METADATA), 0);
+}
+
+static void a_charge_stays_with_the_account_of_the_first_piece(void **state)
+{
+    struct arena arena;
+    struct error error;
+    (void)state;
+    arena_init(&arena, 0);
+    arena_try(&arena, 100, &error);
+    metadata_enter((struct metadata_account){0});
+    arena_try(&arena, 2 << 20, &error);
+    assert_int_equal(quota_taken(quota, QUOTA_METADATA), arena.total_bytes);
+    arena_fini(&arena);
+    assert_int_equal(quota_taken(quota, QUOTA_METADATA), 0);
+}
+
+static void packed_pieces_are_aligned_as_their_size_demands(void **state)
+{
+    struct arena arena;
+    struct error error;
+    (void)state;
+    arena_init(&arena, 0);
+    for (size_t bytes = 1; bytes < 200; bytes++) {
+        unsigned char *piece = arena_try_packed(&arena, bytes, &error);
+        size_t alignment = bytes & -bytes;
+        assert_int_equal((uintptr_t)piece % (alignment > 16 ? 16 : alignment), 0);
+        for (size_t i = 0; i < bytes; i++)
+            assert_int_equal(piece[i], 0);
+        memset(piece, 0xFF, bytes);
+    }
+    size_t used = arena.used;
+    for (int i = 0; i < 100; i++)
+        arena_try_packed(&arena, 1, &error);
+    assert_int_equal(arena.used, used + 100);
+    arena_fini(&arena);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, enter_account, leave_account)
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -113,6 +227,11 @@ int main(void)
         cmocka_unit_test(a_refused_piece_leaves_the_rest_usable),
         cmocka_unit_test(what_must_not_fail_ignores_the_cap),
         cmocka_unit_test(text_is_copied_with_a_final_nul_and_may_hold_nuls),
+        cmocka_unit_test(packed_pieces_are_aligned_as_their_size_demands),
+        TEST(what_may_fail_is_charged_as_it_grows_until_the_end),
+        TEST(what_must_not_fail_is_charged_to_nobody),
+        TEST(a_large_piece_can_be_given_back_before_the_end),
+        TEST(a_charge_stays_with_the_account_of_the_first_piece),
         cmocka_unit_test(a_zeroed_arena_can_be_finished_and_one_can_be_used_again),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

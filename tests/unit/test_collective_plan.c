@@ -228,7 +228,8 @@ static void patterns_that_do_not_line_up_are_residual(void **state)
     assert_int_equal(plan->n_pieces, 0);
     assert_int_equal(plan->residual_bytes, 40 * 32 + 44 * 32);
     struct plan own = {0};
-    collective_plan_steps(plan, scene->ranks[0].mapping, &own);
+    struct error error;
+    assert_int_equal(collective_plan_steps(plan, scene->ranks[0].mapping, &own, &error), 0);
     assert_int_equal(own.n_steps, 1);
     assert_int_equal(own.steps[0].count, 40);
     arena_fini(&own.arena);
@@ -293,7 +294,8 @@ static void check_rank(const struct scene *scene, size_t rank, const unsigned ch
     unsigned char *bytes = test_calloc(1, FILE_BYTES);
     const struct mapping *mapping = scene->ranks[rank].mapping;
     struct plan own = {0};
-    collective_plan_steps(scene->plan, mapping, &own);
+    struct error error;
+    assert_int_equal(collective_plan_steps(scene->plan, mapping, &own, &error), 0);
     for (size_t i = 0; i < mapping->n_runs; i++)
         mark(bytes, rows_of_run(&mapping->runs[i]), NEEDED);
     for (size_t i = 0; i < own.n_steps; i++) {

@@ -5,9 +5,10 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-#include <cmocka.h>
 
 #include "base/json.h"
+
+#include <cmocka.h> /* last: its macro fail() would hide ours */
 
 static const char *const well_formed[] = {
     "{}",

@@ -280,6 +280,38 @@ static void what_is_held_is_never_evicted_and_the_error_tells_the_numbers(void *
     stage_close(&stage);
 }
 
+static void idle_replicas_give_their_metadata_back_when_it_is_short(void **state)
+{
+    struct load_stage stage;
+    struct stage_client first, second;
+    (void)state;
+    stage_open(&stage, 60000);
+    stage_put_artifact("n", 2);
+    stage.services.quota = quota_create();
+    quota_set_kept(stage.services.quota, 0);
+    submit(&stage, &first, "memory:m");
+    stage_run(&stage);
+    assert_int_equal(first.code, ERROR_OK);
+    uint64_t taken = quota_taken(stage.services.quota, QUOTA_METADATA);
+    assert_true(taken > 0);
+    quota_set_limits(stage.services.quota, QUOTA_METADATA, taken + 1, 0);
+    submit(&stage, &second, "memory:n"); /* the first one is held */
+    stage_run(&stage);
+    assert_int_equal(second.code, ERROR_RESOURCE_EXHAUSTED);
+    stage_let_go(&first);
+    submit(&stage, &second, "memory:n");
+    stage_run(&stage);
+    assert_int_equal(second.code, ERROR_OK);
+    assert_bytes(second.replica, 2);
+    stage_let_go(&second);
+    struct replica_counts counts = replica_release(stage.services.replicas, 0, NULL);
+    assert_int_equal(counts.released, 1);
+    assert_int_equal(quota_taken(stage.services.quota, QUOTA_METADATA), 0);
+    struct quota *quota = stage.services.quota;
+    stage_close(&stage);
+    quota_destroy(quota);
+}
+
 static void a_changed_artifact_is_loaded_anew_and_the_old_replica_goes(void **state)
 {
     struct load_stage stage;
@@ -330,6 +362,7 @@ int main(void)
         cmocka_unit_test(idle_time_zero_drops_a_replica_with_its_last_pin),
         cmocka_unit_test(the_least_recently_used_replica_makes_room),
         cmocka_unit_test(what_is_held_is_never_evicted_and_the_error_tells_the_numbers),
+        cmocka_unit_test(idle_replicas_give_their_metadata_back_when_it_is_short),
         cmocka_unit_test(a_changed_artifact_is_loaded_anew_and_the_old_replica_goes),
         cmocka_unit_test(an_unknown_tensor_fails_before_memory_is_taken),
     };

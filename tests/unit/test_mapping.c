@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/metadata.h"
 #include "resolve/mapping.h"
 #include "source/source_memory.h"
 
@@ -263,6 +264,29 @@ static void the_number_of_runs_is_limited(void **state)
     }
 }
 
+static void a_mapping_is_charged_to_its_user_and_refused_beyond_the_limit(void **state)
+{
+    const struct view_item items[] = {ITEM("cube", 3, all, {0, 2}, {0, 1})};
+    struct quota *quota = quota_create();
+    struct error error;
+    (void)state;
+    quota_set_kept(quota, 0);
+    metadata_enter((struct metadata_account){quota, 12345});
+    struct mapping *mapping = build(items, 1, &error);
+    uint64_t taken = quota_taken(quota, QUOTA_METADATA);
+    assert_true(taken >= mapping->n_runs * sizeof *mapping->runs);
+    assert_int_equal(taken, mapping->arena.charge.amount);
+    mapping_destroy(mapping);
+    for (uint64_t limit = 0; limit < taken; limit += 64) {
+        quota_set_limits(quota, QUOTA_METADATA, limit, 0);
+        assert_null(build(items, 1, &error));
+        assert_string_equal(error.reason, "METADATA_EXCEEDED");
+        assert_int_equal(quota_taken(quota, QUOTA_METADATA), 0);
+    }
+    metadata_enter((struct metadata_account){0});
+    quota_destroy(quota);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -274,6 +298,7 @@ int main(void)
         cmocka_unit_test(slices_that_mean_the_same_share_a_digest),
         cmocka_unit_test(different_views_have_different_digests),
         cmocka_unit_test(the_number_of_runs_is_limited),
+        cmocka_unit_test(a_mapping_is_charged_to_its_user_and_refused_beyond_the_limit),
     };
     return cmocka_run_group_tests(tests, create, destroy);
 }

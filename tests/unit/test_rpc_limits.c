@@ -76,6 +76,40 @@ static void a_hundred_thousand_names_arrive_whole(void **state)
     free(names);
 }
 
+static bool has_nothing(void *quota)
+{
+    return quota_taken(quota, QUOTA_METADATA) == 0;
+}
+
+static void requests_are_charged_until_they_are_answered(void **state)
+{
+    char *text = memory_alloc(1 << 20), *message = NULL;
+    struct quota *quota = quota_create();
+    struct raw_bytes details;
+    (void)state;
+    rpc_scene_prepare();
+    rpc_scene.fixture.options.quota = quota;
+    rpc_scene_launch();
+    quota_set_limits(quota, QUOTA_METADATA, 1 << 20, 0);
+    memset(text, 'a', (1 << 20) - 1);
+    struct raw_bytes large = rpc_scene_resolve_message(text);
+    struct raw_call *call = raw_start(rpc_scene.channel, SERVICE "Resolve", large.data, large.count, 0);
+    assert_int_equal(raw_finish(call, &message, &details), ERROR_RESOURCE_EXHAUSTED);
+    assert_non_null(strstr(message, "metadata bytes"));
+    assert_non_null(memmem(details.data, details.count, "METADATA_EXCEEDED", 17));
+    quota_set_limits(quota, QUOTA_METADATA, 16 << 20, 0);
+    assert_int_equal(raw_unary(rpc_scene.channel, SERVICE "Resolve", large.data, large.count, NULL, NULL), 0);
+    rpc_fixture_await(has_nothing, quota, "everything is given back");
+    quota_set_limits(quota, QUOTA_METADATA, 0, 0);
+    rpc_scene_assert_serves(); /* small requests are always served */
+    rpc_scene_stop(NULL);
+    quota_destroy(quota);
+    free(details.data);
+    free(large.data);
+    free(message);
+    free(text);
+}
+
 static void a_client_that_does_not_read_is_cut_off_when_its_queue_is_full(void **state)
 {
     struct raw_bytes bytes;
@@ -131,6 +165,7 @@ int main(void)
         SERVED(a_message_above_the_limit_is_exhausted_and_one_below_is_not),
         SERVED(compressed_messages_are_refused_before_they_are_inflated),
         SERVED(a_hundred_thousand_names_arrive_whole),
+        cmocka_unit_test(requests_are_charged_until_they_are_answered),
         SERVED(a_client_that_does_not_read_is_cut_off_when_its_queue_is_full),
         SERVED(a_stream_that_waits_until_it_is_idle_may_be_of_any_length),
         SERVED(a_stream_that_waits_until_it_is_idle_hears_of_a_client_that_left),
