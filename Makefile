@@ -53,7 +53,7 @@ EXAMPLES := $(EXAMPLE_C:examples/%.c=$(B)/examples/%)
 all: $(B)/tensorcastd $(B)/tensorcast $(B)/libtensorcast.so $(B)/libtensorcast.a $(EXAMPLES) plugins
 
 help:
-	@echo "all check asan tsan fuzz bench gpu stores layers headers format docs install clean"
+	@echo "all check asan tsan fuzz long bench gpu stores layers headers format docs install clean"
 
 # --- generated code -----------------------------------------------------------------------------------------------
 $(B)/gen/%.pb-c.c $(B)/gen/%.pb-c.h &: proto/%.proto
@@ -129,6 +129,15 @@ asan:
 	$(MAKE) B=$(B)/asan SAN=address,undefined CFLAGS="-O1 -g" check all
 tsan:
 	$(MAKE) B=$(B)/tsan SAN=thread CFLAGS="-O1 -g" check all
+# The binaries alone.
+asan-all:
+	$(MAKE) B=$(B)/asan SAN=address,undefined CFLAGS="-O1 -g" all
+tsan-all:
+	$(MAKE) B=$(B)/tsan SAN=thread CFLAGS="-O1 -g" all
+
+# Hours: bash tests/long.sh FUZZ_SECONDS CHAOS_SECONDS for less.
+long:
+	bash tests/long.sh
 
 # libFuzzer builds; bash tests/fuzz/run.sh SECONDS runs each of them for so long.
 fuzz:
@@ -174,6 +183,6 @@ install: all
 clean:
 	rm -rf $(B)
 
-.PHONY: all help check asan tsan fuzz bench gpu stores layers headers format docs install clean plugins
+.PHONY: all help check asan tsan asan-all tsan-all long fuzz bench gpu stores layers headers format docs install clean plugins
 .SECONDARY:
 -include $(shell find $(B)/obj -name '*.d' 2>/dev/null)

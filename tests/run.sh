@@ -16,7 +16,7 @@ failed=()
 
 # Lines with which test runners close, and what was skipped and why.
 closing() {
-  grep -aE '^(SKIPPED|(=+ )?([0-9]+ [a-z]+(, )?|no tests ran)+ in [0-9.]+s|programs: |layers: |.*\[  (PASSED|FAILED)  \]|FAILED)' "$1" |
+  grep -aE '^(SKIPPED|(=+ )?([0-9]+ [a-z]+(, )?|no tests ran)+ in [0-9.]+s|programs: |layers: |chaos: |.*\[  (PASSED|FAILED)  \]|FAILED)' "$1" |
     sed -E 's/^=+ (.*[^ ]) =+$/\1/' || true
 }
 
@@ -70,7 +70,8 @@ store_faults="many_faults or remainder or dies or told_to_stop or two_connection
 sanitized_e2e() { # BUILD FILE ...
   export TENSORCAST_BUILD=$1
   shift
-  python -m pytest -q -n "$jobs" --dist loadfile "$@" && python -m pytest -q -n "$jobs" -k "$store_faults" tests/e2e/test_store_faults.py
+  python -m pytest -q -n "$jobs" --dist loadfile "$@" && python -m pytest -q -n "$jobs" -k "$store_faults" tests/e2e/test_store_faults.py &&
+    python tests/chaos/chaos.py 10
 }
 asan_e2e() (sanitized_e2e build/asan tests/e2e/test_{equality,crashes,crowds,faults,group_failures,lifecycle,sidecars}.py)
 tsan_e2e() (sanitized_e2e build/tsan tests/e2e/test_{crashes,crowds}.py)

@@ -17,8 +17,9 @@ for name in "$@"; do
   if "build/fuzz/fuzz_$name" -max_total_time="$seconds" -timeout=10 -rss_limit_mb=2048 -print_final_stats=1 "${dict[@]}" \
       -artifact_prefix="$kept/$name-" "$kept/$name" "tests/fuzz/corpus/$name" >"$kept/$name.log" 2>&1; then
     runs=$(sed -n 's/^stat::number_of_executed_units: *//p' "$kept/$name.log")
-    coverage=$(grep -o 'cov: [0-9]*' "$kept/$name.log" | tail -1)
-    echo "fuzz $name: $runs runs in $seconds s, $coverage, $(find "$kept/$name" -type f | wc -l) new inputs in $kept/$name"
+    edges=$(grep -o 'cov: [0-9]*' "$kept/$name.log" | tail -1 | tr -dc 0-9)
+    from=$(grep -m1 -o 'INITED cov: [0-9]*' "$kept/$name.log" | tr -dc 0-9)
+    echo "fuzz $name: $runs runs in $seconds s, $edges edges covered ($from by the corpus alone), $(find "$kept/$name" -type f | wc -l) new inputs in $kept/$name"
   else
     failed=$((failed + 1))
     tail -40 "$kept/$name.log"

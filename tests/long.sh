@@ -1,0 +1,13 @@
+#!/usr/bin/env bash
+# What takes hours: every fuzz target for an hour, and chaos under both sanitizers.
+# usage: long.sh [FUZZ_SECONDS] [CHAOS_SECONDS]        default: 3600 for each target, 1800 for each sanitizer
+set -u
+cd "$(dirname "$0")/.." || exit 1
+fuzz_seconds=${1:-3600} chaos_seconds=${2:-1800} failed=0
+python=$(bash setup/setup.sh test) || exit 1
+for sanitizer in asan tsan; do
+  make -j"$(nproc)" "$sanitizer"-all >"build/long-$sanitizer.log" 2>&1 || { tail -20 "build/long-$sanitizer.log"; exit 1; }
+  TENSORCAST_BUILD=build/$sanitizer "$python" tests/chaos/chaos.py "$chaos_seconds" "$RANDOM" || failed=1
+done
+bash tests/fuzz/run.sh "$fuzz_seconds" || failed=1
+exit $failed
