@@ -214,6 +214,17 @@ static int build_services(struct daemon *daemon, struct error *error)
 
 /* --- reload ------------------------------------------------------------------------------------------------------- */
 
+struct reload {
+    struct loop_work work;
+    struct daemon *daemon;
+    const struct config *fresh; /* NULL = it is no good */
+    int log_fd;                 /* -1 = its log cannot be opened */
+    bool again;                 /* another SIGHUP came meanwhile */
+    struct error error;
+};
+
+static void on_reload(void *data, int signal_number);
+
 static void report_change(void *data, const char *key, bool reloadable)
 {
     (void)data;
@@ -223,18 +234,16 @@ static void report_change(void *data, const char *key, bool reloadable)
         log_warn("config_needs_restart", LOG_TEXT("key", key));
 }
 
-static void on_reload(void *data, int signal_number)
+/* On a helper: the files may lie on a mount that does not answer. */
+static void read_config(struct loop_work *work)
 {
-    struct daemon *daemon = data;
-    struct error error;
-    (void)signal_number;
-    const struct config *fresh = config_load(daemon->config_path, &error);
-    if (!fresh || log_open(fresh->logging.file, (enum log_level)fresh->logging.level, (enum log_format)fresh->logging.format,
-                           &error) != 0) {
-        log_error("config_reload_refused", LOG_TEXT("message", error.message));
-        config_destroy(fresh);
-        return;
-    }
+    struct reload *reload = (struct reload *)work;
+    reload->fresh = config_load(reload->daemon->config_path, &reload->error);
+    reload->log_fd = reload->fresh ? log_open_file(reload->fresh->logging.file, &reload->error) : -1;
+}
+
+static void apply(struct daemon *daemon, const struct config *fresh)
+{
     config_compare(daemon->config, fresh, report_change, NULL);
     config_keep_fixed(daemon->config, fresh); /* all of them live until the end */
     keep_config(daemon, fresh);
@@ -246,6 +255,40 @@ static void on_reload(void *data, int signal_number)
     load_targets_configure(daemon->services.targets, fresh);
     warn_of_transport(fresh);
     log_info("config_reloaded", LOG_TEXT("file", daemon->config_path));
+}
+
+static void on_config_read(struct loop_work *work)
+{
+    struct reload *reload = (struct reload *)work;
+    struct daemon *daemon = reload->daemon;
+    const struct config *fresh = reload->fresh;
+    bool has_stopped = !daemon->handoff, again = reload->again && !has_stopped;
+    if (reload->log_fd >= 0 && !has_stopped) {
+        log_use(reload->log_fd, (enum log_level)fresh->logging.level, (enum log_format)fresh->logging.format);
+        apply(daemon, fresh);
+    } else {
+        log_error("config_reload_refused", LOG_TEXT("message", reload->error.message));
+        config_destroy(fresh);
+    }
+    daemon->reload = NULL;
+    free(reload);
+    if (again)
+        on_reload(daemon, SIGHUP);
+}
+
+static void on_reload(void *data, int signal_number)
+{
+    struct daemon *daemon = data;
+    (void)signal_number;
+    if (daemon->reload) {
+        daemon->reload->again = true;
+        return;
+    }
+    daemon->reload = memory_alloc(sizeof *daemon->reload);
+    daemon->reload->work =
+        (struct loop_work){.do_work = read_config, .done = on_config_read, .pool = LOOP_DISK, .uid = getuid()};
+    daemon->reload->daemon = daemon;
+    loop_continue(daemon->loop, &daemon->reload->work);
 }
 
 /* --- stop --------------------------------------------------------------------------------------------------------- */
@@ -324,6 +367,7 @@ int daemon_start(struct daemon *daemon, const char *config_path, const struct co
     if (log_open(config->logging.file, (enum log_level)config->logging.level, (enum log_format)config->logging.format,
                  error) != 0)
         return -1;
+    log_start();
     warn_of_foreign_descriptors();
     daemon->loop = loop_create();
     daemon->services.quota = quota_create();

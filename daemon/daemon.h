@@ -22,6 +22,7 @@ struct daemon {
     struct rpc_server *rpc;
     struct handoff *handoff;
     struct loop_timer *drain_timer;
+    struct reload *reload; /* under way; else NULL */
     uint64_t started_ns, drain_deadline_ns;
     bool draining;
     struct cancel ends_requests; /* to stores, at the end of the grace */

@@ -96,6 +96,8 @@ void group_table_destroy(struct group_table *table)
 
 static void log_event(const struct group *group, const char *action, const char *reason)
 {
+    if (!log_allows(LOG_INFO, "collective_disk_load", group->owner))
+        return;
     log_info("collective_disk_load", LOG_TEXT("action", action), LOG_TEXT("group_id", group->id),
              LOG_TEXT("purpose", group->purpose), LOG_U64("joined", group->n_here), LOG_U64("world_size", group->world_size),
              LOG_TEXT("reason", reason), LOG_MS("waited_ms", clock_now_ns() - group->since_ns));

@@ -83,10 +83,9 @@ static void log_failure(const struct ticket *ticket, const struct error *error)
 {
     enum log_level level = error->code == ERROR_INTERNAL ? LOG_ERROR : LOG_WARN;
     char *artifact = source_shown(ticket->request.artifact ? ticket->request.artifact : "");
-    log_at(level, "load_failed", LOG_TEXT("load_id", ticket->id), LOG_U64("uid", ticket->uid),
-           LOG_U64("pid", (uint64_t)ticket->pid), LOG_TEXT("artifact", artifact),
-           LOG_TEXT("code", error_code_name(error->code)), LOG_TEXT("reason", error->reason),
-           LOG_TEXT("message", error->message), LOG_MS("total_ms", ticket->total_ns));
+    log_at_of(level, "load_failed", ticket->uid, LOG_TEXT("load_id", ticket->id), LOG_U64("pid", (uint64_t)ticket->pid),
+              LOG_TEXT("artifact", artifact), LOG_TEXT("code", error_code_name(error->code)),
+              LOG_TEXT("reason", error->reason), LOG_TEXT("message", error->message), LOG_MS("total_ms", ticket->total_ns));
     free(artifact);
 }
 
@@ -105,16 +104,16 @@ void load_log_ticket(const struct ticket *ticket, bool plan_only, const struct e
     }
     const struct run_report nothing = {0};
     const struct run_report *report = ticket->from_replica ? &nothing : run_report(ticket->replica->run);
-    log_info("load_done", LOG_TEXT("load_id", ticket->id), LOG_U64("uid", ticket->uid),
-             LOG_U64("pid", (uint64_t)ticket->pid), LOG_TEXT("artifact", ticket->mapping->artifact->reference),
-             LOG_TEXT("executor", executor_name(plan->executor)), LOG_TEXT("selection_reason", plan->selection_reason),
-             LOG_U64("tensors", ticket->mapping->n_tensors), LOG_U64("needed_bytes", ticket->mapping->view_bytes),
-             LOG_U64("read_bytes", report->read_bytes), LOG_U64("copied_bytes", report->copied_bytes),
-             LOG_U64("shared_bytes", report->shared_bytes), LOG_U64("cached_bytes", report->cached_bytes),
-             LOG_U64("residual_bytes", plan->residual_bytes), LOG_BOOL("from_replica", ticket->from_replica),
-             LOG_BOOL("joined", ticket->joined), LOG_TEXT("verified", verified_name(ticket->replica->verdict.status)),
-             LOG_TEXT("verified_by", ticket->replica->verdict.by), LOG_U64("healed", ticket->replica->verdict.healed),
-             LOG_TEXT("memory", page_kind_name(device_page_kind(ticket->replica->segment))),
-             LOG_MS("resolve_ms", ticket->resolve_ns), LOG_MS("plan_ms", ticket->plan_ns),
-             LOG_MS("execute_ms", report->execute_ns), LOG_MS("total_ms", ticket->total_ns));
+    log_at_of(LOG_INFO, "load_done", ticket->uid, LOG_TEXT("load_id", ticket->id), LOG_U64("pid", (uint64_t)ticket->pid),
+              LOG_TEXT("artifact", ticket->mapping->artifact->reference),
+              LOG_TEXT("executor", executor_name(plan->executor)), LOG_TEXT("selection_reason", plan->selection_reason),
+              LOG_U64("tensors", ticket->mapping->n_tensors), LOG_U64("needed_bytes", ticket->mapping->view_bytes),
+              LOG_U64("read_bytes", report->read_bytes), LOG_U64("copied_bytes", report->copied_bytes),
+              LOG_U64("shared_bytes", report->shared_bytes), LOG_U64("cached_bytes", report->cached_bytes),
+              LOG_U64("residual_bytes", plan->residual_bytes), LOG_BOOL("from_replica", ticket->from_replica),
+              LOG_BOOL("joined", ticket->joined), LOG_TEXT("verified", verified_name(ticket->replica->verdict.status)),
+              LOG_TEXT("verified_by", ticket->replica->verdict.by), LOG_U64("healed", ticket->replica->verdict.healed),
+              LOG_TEXT("memory", page_kind_name(device_page_kind(ticket->replica->segment))),
+              LOG_MS("resolve_ms", ticket->resolve_ns), LOG_MS("plan_ms", ticket->plan_ns),
+              LOG_MS("execute_ms", report->execute_ns), LOG_MS("total_ms", ticket->total_ns));
 }

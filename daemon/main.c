@@ -8,6 +8,7 @@
 #include "base/standard_fds.h"
 #include "config/config.h"
 #include "daemon.h"
+#include "observe/log.h"
 
 static const char usage[] =
     "usage: tensorcastd --config FILE [--check-config | --print-config]\n"
@@ -76,6 +77,8 @@ static int complain(const struct error *error)
     return 1;
 }
 
+enum { LAST_LINES_MS = 2000 };
+
 static int serve(const char *config_path, const struct config *config)
 {
     struct daemon daemon;
@@ -84,6 +87,7 @@ static int serve(const char *config_path, const struct config *config)
     if (result == 0)
         daemon_run(&daemon);
     daemon_stop(&daemon);
+    log_stop(LAST_LINES_MS);
     return result == 0 ? 0 : complain(&error);
 }
 

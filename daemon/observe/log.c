@@ -1,51 +1,66 @@
-/* Builds each line in memory and hands it over in one write(), so that lines of many threads never mix.
- *
- * The sink is one descriptor behind a mutex: log_open() can swap it (SIGHUP after logrotate) while others write. A line that
- * cannot be written is lost: there is no better place to complain than the log itself. */
+/* Levels, and the way of a line: formatted by its caller (log_line.c), then handed to whoever writes (log_sink.c). */
 #include "observe/log.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <math.h>
-#include <pthread.h>
 #include <stdatomic.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
-#include "base/json.h"
-#include "base/memory.h"
 #include "base/text.h"
-
-enum { LOG_VALUE_MAX_BYTES = 8192, TIME_CHARS = 32 }; /* one value cannot fill the disk */
-
-static struct {
-    pthread_mutex_t lock;
-    int fd; /* under lock */
-} sink = {PTHREAD_MUTEX_INITIALIZER, STDERR_FILENO};
+#include "observe/log_limit.h"
+#include "observe/log_line.h"
+#include "observe/log_sink.h"
 
 static _Atomic(enum log_level) lowest_level = LOG_INFO;
 static _Atomic(enum log_format) line_format = LOG_LOGFMT;
 
-static const char *const level_names[] = {"trace", "debug", "info", "warn", "error"};
+/* O_NONBLOCK: a FIFO without a reader is an error, not a wait. */
+int log_open_file(const char *path, struct error *error)
+{
+    char shown[TEXT_NAME_CHARS];
+    if (!*path)
+        return STDERR_FILENO;
+    int fd = open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOCTTY | O_NONBLOCK, 0640);
+    if (fd >= 0)
+        return fd;
+    const char *name = text_escape(path, strlen(path), shown);
+    if (errno == ENXIO)
+        return fail(error, ERROR_FAILED_PRECONDITION, "NO_READER", "the log file %s is a FIFO that nobody reads", name);
+    return fail_errno(error, errno, "cannot open the log file %s", name);
+}
+
+void log_use(int fd, enum log_level level, enum log_format format)
+{
+    atomic_store(&lowest_level, level);
+    atomic_store(&line_format, format);
+    log_sink_use(fd);
+}
 
 int log_open(const char *path, enum log_level level, enum log_format format, struct error *error)
 {
-    char shown[TEXT_NAME_CHARS];
-    int fd = *path ? open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOCTTY, 0640) : STDERR_FILENO;
+    int fd = log_open_file(path, error);
     if (fd < 0)
-        return fail_errno(error, errno, "cannot open the log file %s", text_escape(path, strlen(path), shown));
-    atomic_store(&lowest_level, level);
-    atomic_store(&line_format, format);
-    pthread_mutex_lock(&sink.lock);
-    int old_fd = sink.fd;
-    sink.fd = fd;
-    pthread_mutex_unlock(&sink.lock);
-    if (old_fd != STDERR_FILENO)
-        close(old_fd);
+        return -1;
+    log_use(fd, level, format);
     return 0;
+}
+
+void log_start(void)
+{
+    log_sink_start();
+}
+
+bool log_flush(uint64_t timeout_ms)
+{
+    log_limit_tell();
+    return log_sink_flush(timeout_ms);
+}
+
+void log_stop(uint64_t timeout_ms)
+{
+    log_limit_tell();
+    log_sink_stop(timeout_ms);
 }
 
 void log_set_level(enum log_level level)
@@ -58,164 +73,23 @@ bool log_enabled(enum log_level level)
     return level >= atomic_load_explicit(&lowest_level, memory_order_relaxed);
 }
 
-static const char *format_time(char out[TIME_CHARS])
+bool log_allows(enum log_level level, const char *event, uid_t uid)
 {
-    struct timespec now;
-    struct tm utc;
-    char seconds[24];
-    clock_gettime(CLOCK_REALTIME, &now);
-    gmtime_r(&now.tv_sec, &utc);
-    strftime(seconds, sizeof seconds, "%Y-%m-%dT%H:%M:%S", &utc);
-    snprintf(out, TIME_CHARS, "%s.%03dZ", seconds, (int)(now.tv_nsec / 1000000));
-    return out;
+    return log_enabled(level) && log_limit_allows(level, event, uid);
 }
 
-/* Up to three decimals and no trailing zeros: "12.3"; very small and very large numbers with an exponent. */
-static void format_real(double value, char *out, size_t room)
+enum log_format log_get_format(void)
 {
-    double size = fabs(value);
-    if (size != 0 && (!(size < 1e15) || size < 0.001)) {
-        snprintf(out, room, "%.6g", value);
-        return;
-    }
-    size_t length = (size_t)snprintf(out, room, "%.3f", value);
-    while (out[length - 1] == '0')
-        out[--length] = '\0';
-    if (out[length - 1] == '.')
-        out[length - 1] = '\0';
-}
-
-static bool needs_quotes(const char *value, size_t length)
-{
-    for (size_t at = 0; at < length;) {
-        char shown[TEXT_ESCAPE_CHARS];
-        size_t n = text_escape_char(value + at, length - at, shown);
-        if (strlen(shown) != n || strchr(" \"=", value[at]))
-            return true;
-        at += n;
-    }
-    return length == 0;
-}
-
-/* A value from outside is cut so that one line cannot fill the disk. */
-static size_t shown_bytes(const struct log_field *field)
-{
-    return field->text ? strnlen(field->text, LOG_VALUE_MAX_BYTES) : 0;
-}
-
-static void print_text(FILE *out, const char *value, size_t length)
-{
-    if (!needs_quotes(value, length)) {
-        fwrite(value, 1, length, out);
-        return;
-    }
-    fputc('"', out);
-    for (size_t at = 0; at < length;) {
-        char shown[TEXT_ESCAPE_CHARS];
-        bool is_quote = value[at] == '"';
-        at += text_escape_char(value + at, length - at, shown);
-        fputs(is_quote ? "\\\"" : shown, out);
-    }
-    fputc('"', out);
-}
-
-static void print_field(FILE *out, const struct log_field *field)
-{
-    char real[64];
-    fprintf(out, "%s=", field->key);
-    switch (field->kind) {
-    case LOG_FIELD_TEXT:
-        print_text(out, field->text, shown_bytes(field));
-        break;
-    case LOG_FIELD_U64:
-        fprintf(out, "%llu", (unsigned long long)field->number);
-        break;
-    case LOG_FIELD_DOUBLE:
-        format_real(field->real, real, sizeof real);
-        fputs(real, out);
-        break;
-    case LOG_FIELD_BOOL:
-        fputs(field->number ? "true" : "false", out);
-        break;
-    }
-}
-
-static void print_json_field(struct json_writer *json, const struct log_field *field)
-{
-    json_write_key(json, field->key);
-    switch (field->kind) {
-    case LOG_FIELD_TEXT:
-        json_write_string(json, field->text, shown_bytes(field));
-        break;
-    case LOG_FIELD_U64:
-        json_write_u64(json, field->number);
-        break;
-    case LOG_FIELD_DOUBLE:
-        json_write_double(json, field->real);
-        break;
-    case LOG_FIELD_BOOL:
-        json_write_bool(json, field->number != 0);
-        break;
-    }
-}
-
-static void print_json(FILE *out, const struct log_field *fields, size_t n_fields)
-{
-    struct json_writer json = {0};
-    json_write_open(&json, '{');
-    for (size_t i = 0; i < n_fields; i++)
-        print_json_field(&json, &fields[i]);
-    json_write_close(&json, '}');
-    fputs(json.text, out);
-    free(json.text);
-}
-
-static void print_logfmt(FILE *out, const struct log_field *fields, size_t n_fields)
-{
-    for (size_t i = 0; i < n_fields; i++) {
-        fputs(i ? " " : "", out);
-        print_field(out, &fields[i]);
-    }
-}
-
-static void write_line(const char *text, size_t length)
-{
-    pthread_mutex_lock(&sink.lock);
-    while (length) {
-        ssize_t n = write(sink.fd, text, length);
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n < 0)
-            break;
-        text += n;
-        length -= (size_t)n;
-    }
-    pthread_mutex_unlock(&sink.lock);
+    return atomic_load_explicit(&line_format, memory_order_relaxed);
 }
 
 void log_fields(enum log_level level, const char *event, const struct log_field *fields, size_t n_fields)
 {
-    enum { N_HEAD = 3 };
-    char time[TIME_CHARS], *line = NULL;
-    size_t length = 0;
+    size_t length;
     if (!log_enabled(level))
         return;
     int callers_errno = errno;
-    struct log_field *all = memory_alloc_array(N_HEAD + n_fields, sizeof *all);
-    all[0] = LOG_TEXT("time", format_time(time));
-    all[1] = LOG_TEXT("level", level_names[level]);
-    all[2] = LOG_TEXT("event", event);
-    for (size_t i = 0; i < n_fields; i++)
-        all[N_HEAD + i] = fields[i];
-    FILE *out = open_memstream(&line, &length);
-    if (!out)
-        abort();
-    bool is_json = atomic_load_explicit(&line_format, memory_order_relaxed) == LOG_JSON;
-    (is_json ? print_json : print_logfmt)(out, all, N_HEAD + n_fields);
-    fputc('\n', out);
-    fclose(out);
-    write_line(line, length);
-    free(line);
-    free(all);
+    char *line = log_line_format(log_get_format(), level, event, fields, n_fields, &length);
+    log_sink_put(line, length, level >= LOG_ERROR);
     errno = callers_errno;
 }

@@ -3,19 +3,24 @@
  *     log_info("load_done", LOG_TEXT("load_id", id), LOG_U64("read_bytes", n), LOG_MS("total_ms", ns));
  * gives   time=2026-11-21T12:00:00.123Z level=info event=load_done load_id=... read_bytes=... total_ms=12.3
  *
- * error = the operator acts, warn = degraded, info = once per load, debug = off by default. Any thread: a line is one
- * write(). Values from outside are escaped; keys are literals. Before log_open() lines go to stderr as logfmt at info. */
+ * error = the operator acts, warn = degraded, info = once per load, debug = off by default. Any thread. Values from outside
+ * are escaped; keys are literals. Before log_open() lines go to stderr as logfmt at info.
+ *
+ * A program with a loop calls log_start(): then no line makes its caller wait (log_sink.h). */
 #ifndef OBSERVE_LOG_H
 #define OBSERVE_LOG_H
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 #include "base/error.h"
 
 enum log_level { LOG_TRACE, LOG_DEBUG, LOG_INFO, LOG_WARN, LOG_ERROR };
 enum log_format { LOG_LOGFMT, LOG_JSON };
+
+#define LOG_NOBODY ((uid_t)-1) /* no user has this number */
 
 struct log_field {
     const char *key;
@@ -33,14 +38,32 @@ struct log_field {
 
 /* path "" = stderr. Reopens the file when called again (SIGHUP). */
 int log_open(const char *path, enum log_level level, enum log_format format, struct error *error);
+/* The two halves of log_open(). The first may wait, for a dead mount; its descriptor is for the second. */
+int log_open_file(const char *path, struct error *error);
+void log_use(int fd, enum log_level level, enum log_format format);
 void log_set_level(enum log_level level);
+enum log_format log_get_format(void);
+
+void log_start(void);                /* a thread writes from here on */
+bool log_flush(uint64_t timeout_ms); /* false: not everything was written in that time */
+void log_stop(uint64_t timeout_ms);  /* the thread ends; lines that it could not write are lost */
+
 bool log_enabled(enum log_level level);
+bool log_allows(enum log_level level, const char *event, uid_t uid); /* enabled, and this user has not caused too many */
 void log_fields(enum log_level level, const char *event, const struct log_field *fields, size_t n_fields);
 
 #define log_at(level, event, ...)                                                                                           \
     do {                                                                                                                    \
         if (log_enabled(level)) {                                                                                           \
             const struct log_field log_fields_[] = {__VA_ARGS__};                                                           \
+            log_fields((level), (event), log_fields_, sizeof log_fields_ / sizeof log_fields_[0]);                          \
+        }                                                                                                                   \
+    } while (0)
+/* For what a client can cause as often as it likes: no more than log_limit.h allows each user. */
+#define log_at_of(level, event, uid, ...)                                                                                   \
+    do {                                                                                                                    \
+        if (log_allows(level, event, uid)) {                                                                                \
+            const struct log_field log_fields_[] = {LOG_U64("uid", uid), __VA_ARGS__};                                      \
             log_fields((level), (event), log_fields_, sizeof log_fields_ / sizeof log_fields_[0]);                          \
         }                                                                                                                   \
     } while (0)

@@ -128,7 +128,8 @@ static int send_memory(int fd, struct replica *replica)
     struct error error;
     int memory_fd = device_export_fd(replica->segment, &error);
     if (memory_fd < 0) {
-        log_error("handoff_failed", LOG_TEXT("message", error.message));
+        if (log_allows(LOG_ERROR, "handoff_failed", LOG_NOBODY))
+            log_error("handoff_failed", LOG_TEXT("message", error.message));
         return -1;
     }
     struct handoff_answer answer = {.version = HANDOFF_VERSION,

@@ -63,8 +63,9 @@ static void finish(struct fetch *fetch)
 
 static void finish_sent(struct fetch *fetch)
 {
-    log_info("sidecars_sent", LOG_TEXT("artifact", fetch->sidecars->source->reference),
-             LOG_U64("files", fetch->sidecars->n_files), LOG_U64("bytes", fetch->sent_bytes));
+    log_at_of(LOG_INFO, "sidecars_sent", rpc_call_uid(fetch->call), LOG_U64("pid", (uint64_t)rpc_call_pid(fetch->call)),
+              LOG_TEXT("artifact", fetch->sidecars->source->reference), LOG_U64("files", fetch->sidecars->n_files),
+              LOG_U64("bytes", fetch->sent_bytes));
     finish(fetch);
 }
 

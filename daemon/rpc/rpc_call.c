@@ -280,9 +280,9 @@ static enum log_level level_of(enum error_code code)
 void rpc_call_fail(struct rpc_call *call, const struct error *error)
 {
     const char *method = call->route ? strrchr(call->route->path, '/') + 1 : "unknown";
-    log_at(level_of(error->code), "request_failed", LOG_TEXT("method", method), LOG_U64("uid", call->peer->uid),
-           LOG_U64("pid", (uint64_t)call->pid), LOG_TEXT("code", error_code_name(error->code)),
-           LOG_TEXT("reason", error->reason), LOG_TEXT("message", error->message));
+    log_at_of(level_of(error->code), "request_failed", call->peer->uid, LOG_TEXT("method", method),
+              LOG_U64("pid", (uint64_t)call->pid), LOG_TEXT("code", error_code_name(error->code)),
+              LOG_TEXT("reason", error->reason), LOG_TEXT("message", error->message));
     rpc_call_fail_quietly(call, error);
 }
 

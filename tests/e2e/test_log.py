@@ -1,9 +1,12 @@
 """What the daemon's log tells of its clients, and that it never holds up the daemon."""
 import os
 import re
+import signal
+import subprocess
 
 from checkpoints import blob, write
-from stage import soon
+from stage import DAEMON, soon
+from wire import Wire
 
 
 def lines(daemon, event):
@@ -39,3 +42,60 @@ def test_what_is_not_there_is_logged_at_debug_only(daemon, models):
     assert daemon.cli.run("inspect", f"disk:{models}/nothing").status == "NOT_FOUND"
     assert daemon.cli.run("inspect", "disk:/etc").status == "PERMISSION_DENIED"
     assert soon(lambda: len(lines(daemon, "request_failed")) == 1)
+
+
+def flood(daemon, count):
+    """So many loads that are refused, each with a long name."""
+    with daemon.channel() as channel:
+        wire = Wire(channel)
+        prewarm = channel.unary_unary("/tensorcast.daemon.v1.StoreDaemon/Prewarm")
+        request = wire.message("PrewarmRequest", load=wire.load_request("disk:/" + "x" * 3000)).SerializeToString()
+        for call in [prewarm.future(request, timeout=60) for _ in range(count)]:
+            assert call.code().name in ("PERMISSION_DENIED", "RESOURCE_EXHAUSTED")
+
+
+def test_a_log_that_nobody_reads_stops_nothing(start, models):
+    write(models / "m", {"w": blob(1, 4096)})
+    daemon = start(running=False)
+    reader, writer = os.pipe()
+    daemon.process = subprocess.Popen([str(DAEMON), "--config", str(daemon.config)], stdin=subprocess.DEVNULL, stdout=writer,
+                                      stderr=writer)
+    os.close(writer)
+    try:
+        assert soon(daemon.serving)
+        flood(daemon, 64)  # more than a pipe holds
+        daemon.cli.ok("load", f"disk:{models}/m", timeout=20)
+        assert daemon.stop() == 0
+    finally:
+        os.close(reader)
+
+
+def test_a_failing_client_cannot_fill_the_disk(daemon):
+    flood(daemon, 2000)
+    assert soon(lambda: lines(daemon, "log_suppressed"))
+    assert len(lines(daemon, "load_failed")) < 500
+    line = lines(daemon, "log_suppressed")[0]
+    assert line["of"] in ("load_failed", "request_failed") and line["uid"] == str(os.getuid())
+
+
+def test_a_log_file_that_is_a_fifo_without_a_reader_is_refused_on_reload(daemon, models):
+    fifo = daemon.folder / "fifo"
+    os.mkfifo(fifo)
+    daemon.configure({**daemon.tree, "logging": {"file": str(fifo)}})
+    daemon.process.send_signal(signal.SIGHUP)
+    assert soon(lambda: lines(daemon, "config_reload_refused"))
+    assert "nobody reads" in daemon.log()
+    assert daemon.serving()
+
+
+def test_a_configuration_that_cannot_be_read_yet_does_not_stop_the_daemon(daemon):
+    """A file on a mount that does not answer; here a FIFO."""
+    text = daemon.config.read_text()
+    daemon.config.unlink()
+    os.mkfifo(daemon.config)
+    daemon.process.send_signal(signal.SIGHUP)
+    daemon.process.send_signal(signal.SIGHUP)
+    assert daemon.serving() and daemon.status()
+    assert not lines(daemon, "config_reloaded")
+    daemon.config.write_text(text)
+    assert soon(lambda: lines(daemon, "config_reloaded"))

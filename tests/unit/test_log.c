@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <regex.h>
+#include <signal.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -10,10 +11,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/json.h"
 #include "observe/log.h"
+#include "observe/log_limit.h"
 
 #include <cmocka.h> /* last: its macro fail() would hide ours */
 
@@ -235,6 +239,166 @@ static void a_log_line_leaves_errno_alone(void **state)
     assert_int_equal(errno, ENOTTY);
 }
 
+/* --- a thread that writes ---------------------------------------------------------------------------------------------- */
+
+enum { FLOOD_LINES = 3000, WAIT_MS = 20000 };
+
+/* The log goes into a pipe that nobody reads yet. */
+static int open_pipe(void)
+{
+    int ends[2];
+    assert_int_equal(pipe(ends), 0);
+    log_use(ends[1], LOG_INFO, LOG_LOGFMT);
+    log_start();
+    return ends[0];
+}
+
+static void flood(void)
+{
+    static char filler[1001];
+    memset(filler, 'x', sizeof filler - 1);
+    for (int i = 0; i < FLOOD_LINES; i++)
+        log_info("flood", LOG_U64("number", (uint64_t)i), LOG_TEXT("filler", filler));
+}
+
+static bool read_line(FILE *reader, char *line, size_t room)
+{
+    return fgets(line, (int)room, reader) && strlen(line) > 0 && line[strlen(line) - 1] == '\n';
+}
+
+static void back_to_stderr(void)
+{
+    struct error error;
+    log_stop(WAIT_MS);
+    assert_int_equal(log_open("", LOG_INFO, LOG_LOGFMT, &error), 0);
+}
+
+static void a_reader_that_stops_holds_nobody_up_and_what_was_dropped_is_counted(void **state)
+{
+    char line[4096];
+    unsigned long long n_shown = 0, n_dropped = 0, last = 0;
+    (void)state;
+    FILE *reader = fdopen(open_pipe(), "r");
+    flood(); /* three times what may wait; a call that waited would wait for ever */
+    log_error("important");
+    assert_false(log_flush(1));
+    while (!n_dropped && read_line(reader, line, sizeof line)) {
+        const char *number = strstr(line, "event=flood number=");
+        if (number) {
+            assert_true(n_shown == 0 || strtoull(number + 19, NULL, 10) > last); /* in order */
+            last = strtoull(number + 19, NULL, 10);
+            n_shown++;
+        }
+        const char *dropped = strstr(line, "level=warn event=log_dropped lines=");
+        if (dropped)
+            n_dropped = strtoull(dropped + 35, NULL, 10);
+    }
+    assert_int_equal(n_shown + n_dropped, FLOOD_LINES);
+    assert_true(log_flush(WAIT_MS));
+    back_to_stderr();
+    fclose(reader);
+}
+
+static void there_is_room_for_errors_when_a_flood_has_none(void **state)
+{
+    char line[4096];
+    bool has_error = false;
+    (void)state;
+    FILE *reader = fdopen(open_pipe(), "r");
+    flood();
+    log_error("important");
+    while (!has_error && read_line(reader, line, sizeof line))
+        has_error = strstr(line, "level=error event=important");
+    assert_true(has_error);
+    log_stop(0);
+    while (read_line(reader, line, sizeof line) && !strstr(line, "log_dropped"))
+        ;
+    back_to_stderr();
+    fclose(reader);
+}
+
+static void a_stop_waits_for_a_stopped_reader_no_longer_than_told(void **state)
+{
+    (void)state;
+    int reader = open_pipe();
+    flood();
+    log_stop(1);
+    log_info("lost"); /* and nobody waits after it either */
+    close(reader);
+    assert_true(log_flush(WAIT_MS)); /* the thread sees EPIPE for the rest and ends */
+    back_to_stderr();
+}
+
+static void a_change_of_the_file_keeps_the_order_of_lines(void **state)
+{
+    struct error error;
+    (void)state;
+    open_log(LOG_INFO, LOG_LOGFMT);
+    log_start();
+    char old[160];
+    snprintf(old, sizeof old, "%s.1", path);
+    log_info("before");
+    assert_true(log_flush(WAIT_MS));
+    assert_int_equal(rename(path, old), 0);
+    log_info("between");
+    assert_int_equal(log_open(path, LOG_INFO, LOG_LOGFMT, &error), 0);
+    log_info("after");
+    assert_true(log_flush(WAIT_MS));
+    assert_null(strstr(logged(), "between"));
+    assert_non_null(strstr(text, "event=after"));
+    log_stop(WAIT_MS);
+    unlink(old);
+}
+
+static void a_fifo_without_a_reader_is_refused_at_once(void **state)
+{
+    struct error error;
+    (void)state;
+    unlink(path);
+    assert_int_equal(mkfifo(path, 0600), 0);
+    assert_int_equal(log_open(path, LOG_INFO, LOG_LOGFMT, &error), -1);
+    assert_string_equal(error.reason, "NO_READER");
+    assert_non_null(strstr(error.message, path));
+    unlink(path);
+}
+
+/* --- how many one user may cause --------------------------------------------------------------------------------------- */
+
+/* The bucket fills while we count, so the time that took is part of what is allowed. */
+static uint64_t count_allowed(const char *event, uid_t uid, uint64_t *seconds)
+{
+    uint64_t start = clock_now_ns(), n_allowed = 0;
+    for (int i = 0; i < 10000; i++)
+        n_allowed += log_allows(LOG_WARN, event, uid);
+    *seconds = (clock_now_ns() - start) / 1000000000 + 1;
+    return n_allowed;
+}
+
+static void one_user_causes_no_more_lines_than_a_burst_and_some_a_second(void **state)
+{
+    uint64_t seconds;
+    (void)state;
+    open_log(LOG_WARN, LOG_LOGFMT);
+    uint64_t n_allowed = count_allowed("mallory_fails", 1001, &seconds);
+    assert_true(n_allowed >= LOG_LIMIT_BURST && n_allowed <= LOG_LIMIT_BURST + seconds * LOG_LIMIT_PER_S);
+    assert_true(log_allows(LOG_WARN, "mallory_fails", 1002)); /* others are not concerned */
+    assert_true(log_allows(LOG_WARN, "something_else", 1001));
+    log_limit_tell();
+    assert_matches(logged(), "level=warn event=log_suppressed of=mallory_fails lines=99[0-9]{2} uid=1001\n$");
+}
+
+static void many_users_share_what_is_left(void **state)
+{
+    uint64_t start = clock_now_ns(), n_allowed = 0;
+    (void)state;
+    open_log(LOG_WARN, LOG_LOGFMT);
+    for (int round = 0; round < 200; round++)
+        for (uid_t uid = 5000; uid < 5000 + 2 * LOG_LIMIT_ROWS; uid++)
+            n_allowed += log_allows(LOG_WARN, "crowd_fails", uid);
+    uint64_t seconds = (clock_now_ns() - start) / 1000000000 + 1;
+    assert_true(n_allowed <= LOG_LIMIT_ROWS * (LOG_LIMIT_BURST + seconds * LOG_LIMIT_PER_S));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -248,6 +412,14 @@ int main(void)
         cmocka_unit_test(opening_again_follows_a_rotated_file),
         cmocka_unit_test(a_file_that_cannot_be_opened_is_named_and_the_old_one_stays),
         cmocka_unit_test(a_log_line_leaves_errno_alone),
+        cmocka_unit_test(a_reader_that_stops_holds_nobody_up_and_what_was_dropped_is_counted),
+        cmocka_unit_test(there_is_room_for_errors_when_a_flood_has_none),
+        cmocka_unit_test(a_stop_waits_for_a_stopped_reader_no_longer_than_told),
+        cmocka_unit_test(a_change_of_the_file_keeps_the_order_of_lines),
+        cmocka_unit_test(a_fifo_without_a_reader_is_refused_at_once),
+        cmocka_unit_test(one_user_causes_no_more_lines_than_a_burst_and_some_a_second),
+        cmocka_unit_test(many_users_share_what_is_left),
     };
+    signal(SIGPIPE, SIG_IGN);
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }
