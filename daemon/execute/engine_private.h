@@ -154,7 +154,8 @@ struct remote_pool { /* see remote_pool.h */
     struct worker *workers; /* room for all there may ever be */
     size_t n_started, n_waiting;
     size_t n_runs, n_of_groups; /* runs from remote sources; those of a group */
-    bool is_early;              /* a load is held back for the sake of others that may come */
+    uint32_t n_busy;            /* threads that have an item */
+    bool is_held_back;          /* a load is, for the sake of another one or of others that may come */
     struct remote_origin *origins;
     struct staging images, windows;
     uint64_t staging_budget_bytes, extent_cache_bytes;

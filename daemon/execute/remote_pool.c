@@ -14,10 +14,11 @@
 
 #include "base/clock.h"
 #include "base/memory.h"
+#include "base/quota.h"
 #include "execute/worker.h"
 #include "plan/remote.h"
 
-enum { MAX_THREADS = 256, MAX_IDLE_ORIGINS = 64, STACK_BYTES = 256 << 10 };
+enum { STACK_BYTES = 256 << 10, KEPT_THREADS = REMOTE_MAX_THREADS / 8 };
 static const uint64_t keep_ns = 2000 * (uint64_t)NS_PER_MS;
 static const uint64_t early_ns = 100 * (uint64_t)NS_PER_MS;
 static const uint64_t alone_bytes = 32 << 20; /* of images, beside the staging budget: within what a daemon needs to run */
@@ -28,7 +29,7 @@ void remote_pool_init(struct engine *engine, const struct engine_options *option
     pthread_condattr_t monotonic;
     pool->staging_budget_bytes = options->staging_budget_bytes;
     pool->extent_cache_bytes = options->extent_cache_bytes;
-    pool->workers = memory_alloc_array(MAX_THREADS, sizeof *pool->workers);
+    pool->workers = memory_alloc_array(REMOTE_MAX_THREADS, sizeof *pool->workers);
     pthread_condattr_init(&monotonic);
     pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
     pthread_cond_init(&pool->work, &monotonic);
@@ -52,6 +53,7 @@ void remote_pool_fini(struct engine *engine)
     staging_fini(&pool->windows);
     while (pool->origins) {
         struct remote_origin *next = pool->origins->next;
+        free(pool->origins->name);
         free(pool->origins);
         pool->origins = next;
     }
@@ -87,22 +89,24 @@ uint64_t remote_pool_image_budget(const struct engine *engine)
 
 /* --- origins -------------------------------------------------------------------------------------------------------- */
 
-/* "s3://bucket/key" -> "s3://bucket", without a user and a password; a reference without an authority is its own origin. */
-static void name_origin(const char *reference, char name[REMOTE_ORIGIN_CHARS])
+/* "s3://bucket/key" -> "s3://bucket", without a user and a password; a reference without an authority is its own origin.
+ * malloced. */
+static char *name_of_origin(const char *reference)
 {
     const char *mark = strstr(reference, "://");
-    if (!mark) {
-        snprintf(name, REMOTE_ORIGIN_CHARS, "%s", reference);
-        return;
-    }
+    if (!mark)
+        return memory_copy_text(reference);
     const char *authority = mark + 3, *end = authority + strcspn(authority, "/?#");
     const char *user = memrchr(authority, '@', (size_t)(end - authority));
     authority = user ? user + 1 : authority;
-    snprintf(name, REMOTE_ORIGIN_CHARS, "%.*s%.*s", (int)(mark + 3 - reference), reference, (int)(end - authority),
-             authority);
+    size_t scheme_chars = (size_t)(mark + 3 - reference), rest_chars = (size_t)(end - authority);
+    char *name = memory_alloc(scheme_chars + rest_chars + 1);
+    memcpy(name, reference, scheme_chars);
+    memcpy(name + scheme_chars, authority, rest_chars);
+    return name;
 }
 
-/* A fresh one, or one that nobody has used lately. */
+/* A fresh one, or one that no run refers to any more. */
 static struct remote_origin *make_origin(struct remote_pool *pool)
 {
     struct remote_origin *idle = NULL;
@@ -113,7 +117,7 @@ static struct remote_origin *make_origin(struct remote_pool *pool)
         idle = origin;
         n_idle++;
     }
-    if (n_idle >= MAX_IDLE_ORIGINS)
+    if (n_idle >= REMOTE_MAX_IDLE_ORIGINS)
         return idle;
     struct remote_origin *fresh = memory_alloc(sizeof *fresh);
     fresh->next = pool->origins;
@@ -131,14 +135,16 @@ static struct remote_origin *find_origin(const struct remote_pool *pool, const c
 
 static struct remote_origin *find_or_make_origin(struct remote_pool *pool, const struct source *source)
 {
-    char name[REMOTE_ORIGIN_CHARS];
-    name_origin(source->reference, name);
+    char *name = name_of_origin(source->reference);
     struct remote_origin *found = find_origin(pool, name);
-    if (found)
+    if (found) {
+        free(name);
         return found;
+    }
     struct remote_origin *made = make_origin(pool);
     const struct source_speed unknown = {0};
-    memcpy(made->name, name, sizeof name);
+    free(made->name);
+    made->name = name;
     made->speed = unknown;
     remote_pace_init(&made->pace, remote_parallel_requests(&source->caps, &unknown));
     return made;
@@ -199,13 +205,13 @@ void engine_each_origin(struct engine *engine, void (*fn)(void *data, const stru
 struct source_speed engine_source_speed(struct engine *engine, struct source *source)
 {
     struct source_speed speed;
-    char name[REMOTE_ORIGIN_CHARS];
+    char *name = name_of_origin(source->reference);
     source_speed(source, &speed);
-    name_origin(source->reference, name);
     pthread_mutex_lock(&engine->lock);
     const struct remote_origin *origin = source->caps.remote ? find_origin(&engine->remote, name) : NULL;
     uint32_t limit = origin ? origin->pace.limit : 0;
     pthread_mutex_unlock(&engine->lock);
+    free(name);
     if (limit > 0 && (speed.parallel_requests == 0 || limit < speed.parallel_requests))
         speed.parallel_requests = limit;
     return speed;
@@ -219,14 +225,86 @@ static bool is_early(const struct run *run, uint64_t n_images)
     return is_partial && is_alone(&run->engine->remote) && clock_now_ns() - run->started_ns < early_ns;
 }
 
+static struct remote_share *find_share(const struct remote_origin *origin, uid_t uid)
+{
+    struct remote_share *share = origin->shares;
+    while (share && share->uid != uid)
+        share = share->next;
+    return share;
+}
+
+static uint32_t has_in_flight(const struct remote_origin *origin, uid_t uid)
+{
+    const struct remote_share *share = find_share(origin, uid);
+    return share ? share->n_in_flight : 0;
+}
+
+static void share_add(struct remote_origin *origin, uid_t uid)
+{
+    struct remote_share *share = find_share(origin, uid);
+    if (!share) {
+        share = memory_alloc(sizeof *share);
+        share->uid = uid;
+        share->next = origin->shares;
+        origin->shares = share;
+    }
+    share->n_in_flight++;
+    origin->n_in_flight++;
+}
+
+static void share_subtract(struct remote_origin *origin, uid_t uid)
+{
+    struct remote_share **link = &origin->shares, *share;
+    origin->n_in_flight--;
+    while ((*link)->uid != uid)
+        link = &(*link)->next;
+    share = *link;
+    if (--share->n_in_flight > 0)
+        return;
+    *link = share->next;
+    free(share);
+}
+
+/* Threads wait as long as servers do: some are kept for whoever comes. */
+static bool leaves_threads(const struct run *run)
+{
+    const struct remote_pool *pool = &run->engine->remote;
+    uid_t uid = run->options.uid;
+    uint32_t n_free = REMOTE_MAX_THREADS - pool->n_busy, n_of_user = 0;
+    if (n_free > KEPT_THREADS)
+        return true;
+    for (const struct remote_origin *origin = pool->origins; origin; origin = origin->next)
+        n_of_user += has_in_flight(origin, uid);
+    return run->origin->n_in_flight < n_free && (quota_is_privileged(uid) || n_of_user < n_free);
+}
+
+/* It is not known what the other could take just now: so half of the limit is never left unused for his sake. */
+static bool lets_another_user_first(const struct run *run, uint64_t limit)
+{
+    const struct remote_origin *origin = run->origin;
+    uint32_t own = has_in_flight(origin, run->options.uid);
+    if (origin->n_runs < 2 || own < (limit + 1) / 2)
+        return false;
+    for (const struct run *other = run->next; other != run; other = other->next)
+        if (other->origin == origin && other->options.uid != run->options.uid && other->stage == RUN_ACTIVE &&
+            other->n_pending > 0 && has_in_flight(origin, other->options.uid) < own)
+            return true;
+    return false;
+}
+
 bool remote_pool_may_take(const struct run *run)
 {
     uint64_t limit = limit_of(run->origin), n_images = remote_pool_image_budget(run->engine);
     if (n_images < limit && is_early(run, n_images)) {
         limit = n_images;
-        run->engine->remote.is_early = true;
+        run->engine->remote.is_held_back = true;
     }
-    return run->origin->n_in_flight < limit;
+    if (run->origin->n_in_flight >= limit || !leaves_threads(run))
+        return false;
+    if (!lets_another_user_first(run, limit))
+        return true;
+    run->engine->remote.is_held_back = true;
+    return false;
 }
 
 static bool is_set(void *data)
@@ -238,19 +316,22 @@ static bool is_set(void *data)
 static void run_item(struct worker *worker)
 {
     struct remote_origin *origin = worker->parts[0].run->origin;
+    uid_t uid = worker->parts[0].run->options.uid;
     uint64_t started_ns = clock_now_ns(); /* making memory ready for the answer takes its share of the time, too */
-    origin->n_in_flight++;
+    worker->engine->remote.n_busy++;
+    share_add(origin, uid);
     worker_run_item(worker);
     uint32_t before = limit_of(origin);
     uint64_t now_ns = clock_now_ns();
     origin->speed = worker->speed;
     if (worker->read_ns > 0 && !is_set(worker))
         remote_pace_add(&origin->pace, now_ns, now_ns - started_ns, origin->n_in_flight);
-    origin->n_in_flight--;
+    share_subtract(origin, uid);
+    worker->engine->remote.n_busy--;
     __atomic_store_n(&worker->should_stop, false, __ATOMIC_RELAXED);
-    if (limit_of(origin) > before || worker->engine->remote.is_early)
+    if (limit_of(origin) > before || worker->engine->remote.is_held_back)
         pthread_cond_broadcast(&worker->engine->remote.work);
-    worker->engine->remote.is_early = false; /* until the next one says so */
+    worker->engine->remote.is_held_back = false; /* until the next one says so */
 }
 
 /* Of the staging budget. */
@@ -337,7 +418,7 @@ static size_t count_wanted_threads(const struct engine *engine)
     for (const struct remote_origin *origin = engine->remote.origins; origin; origin = origin->next)
         if (origin->n_runs > 0)
             n_wanted += origin->pace.most;
-    return n_wanted < MAX_THREADS ? n_wanted : MAX_THREADS;
+    return n_wanted < REMOTE_MAX_THREADS ? n_wanted : REMOTE_MAX_THREADS;
 }
 
 int remote_pool_grow(struct run *run, struct error *error)

@@ -2,6 +2,9 @@
  * flight, and temporary memory of their own. They take blocks of remote sources only and nobody else takes those, so loads
  * from stores and from disks never wait for each other.
  *
+ * The threads are shared fairly: of the last eighth of them a user or origin gets one only while it has fewer than are left,
+ * and who has half of what an origin allows lets another user go first. A block counts for the run that it was taken for.
+ *
  * An origin ("gs://bucket", "https://host:port") is what a number of requests in flight is learned for; it is found by the
  * beginning of a source's reference and lives as long as the engine. Threads are created when an origin has work for them
  * and stay. Everything but remote_pool_grow() and the threads themselves is called under the engine's lock. */
@@ -11,13 +14,20 @@
 #include "execute/engine_private.h"
 #include "execute/remote_pace.h"
 
-enum { REMOTE_ORIGIN_CHARS = 128 };
+enum { REMOTE_MAX_THREADS = 256, REMOTE_MAX_IDLE_ORIGINS = 64 };
+
+struct remote_share { /* of one user in what is read from an origin */
+    struct remote_share *next;
+    uid_t uid;
+    uint32_t n_in_flight;
+};
 
 struct remote_origin {
     struct remote_origin *next;
-    char name[REMOTE_ORIGIN_CHARS];
+    char *name;
     size_t n_runs;
     uint32_t n_in_flight; /* blocks being read */
+    struct remote_share *shares;
     struct source_speed speed;
     struct remote_pace pace;
 };

@@ -278,6 +278,21 @@ static void a_slot_that_was_held_for_its_turn_is_called_back_for_who_has_fewer(v
     leave(&bob[0].slot);
 }
 
+static void who_has_none_takes_turns_over_the_only_slot(void **state)
+{
+    struct waiting bob, ann;
+    (void)state;
+    start(1, 32);
+    assert_int_equal(take_all(ANN, 0, 0), 1);
+    start_waiting(&bob, BOB, 1);
+    give_back_recalled();
+    assert_gets_one(&bob);
+    start_waiting(&ann, ANN, 0);
+    leave(&bob.slot);
+    assert_gets_one(&ann);
+    leave(&ann.slot);
+}
+
 static void another_host_of_the_same_user_calls_back_too(void **state)
 {
     struct waiting second;
@@ -351,6 +366,7 @@ int main(void)
         SLOT(a_full_host_does_not_hold_up_others),
         SLOT(a_host_that_many_wait_for_serves_its_users_in_turn),
         SLOT(a_slot_that_was_held_for_its_turn_is_called_back_for_who_has_fewer),
+        SLOT(who_has_none_takes_turns_over_the_only_slot),
         SLOT(another_host_of_the_same_user_calls_back_too),
         SLOT(a_full_host_calls_back_what_is_held_of_itself),
         SLOT(what_may_not_be_sent_twice_is_not_called_back),

@@ -142,13 +142,19 @@ static bool is_before(const struct http_flow *a, const struct http_flow *b)
     return a->first->since_ns < b->first->since_ns;
 }
 
+/* The difference has to be worth a request that is cut off; but who has none takes turns with whoever has. */
+static bool owes(uint32_t rich, uint32_t poor)
+{
+    return rich >= poor + (poor > 0 ? 2 : 1);
+}
+
 static bool is_owed_by(const struct http_flow *poor, const struct http_flow *rich)
 {
     if (is_full(poor->origin))
-        return rich->origin == poor->origin && held(rich) >= held(poor) + 2;
+        return rich->origin == poor->origin && owes(held(rich), held(poor));
     if (rich->user != poor->user)
-        return held_by_user(rich) >= held_by_user(poor) + 2;
-    return held(rich) >= held(poor) + 2;
+        return owes(held_by_user(rich), held_by_user(poor));
+    return owes(held(rich), held(poor));
 }
 
 /* Of two who owe the slot: who holds more, then whose turn is over for longer. */

@@ -1,0 +1,220 @@
+/* Threads that read from stores: whose turn it is, and the table of origins. No thread is started. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/memory.h"
+#include "execute/remote_pool.h"
+
+#include <cmocka.h>
+#undef fail /* ours is in base/error.h */
+
+enum { ANN = 71001, BOB = 71002, LIMIT = 32 };
+
+static struct engine engine;
+static struct segment segment = {.host_address = (unsigned char *)&segment};
+
+static int open_pool(void **state)
+{
+    (void)state;
+    memset(&engine, 0, sizeof engine);
+    remote_pool_init(&engine, &(struct engine_options){.staging_budget_bytes = 64 << 20});
+    return 0;
+}
+
+static int close_pool(void **state)
+{
+    (void)state;
+    for (struct remote_origin *origin = engine.remote.origins; origin; origin = origin->next) {
+        while (origin->shares) {
+            struct remote_share *next = origin->shares->next;
+            free(origin->shares);
+            origin->shares = next;
+        }
+    }
+    remote_pool_fini(&engine);
+    return 0;
+}
+
+struct load { /* as much of one as the pool looks at */
+    struct source source;
+    struct artifact artifact;
+    struct mapping mapping;
+    struct run run;
+};
+
+static struct load *attach(uid_t uid, const char *reference)
+{
+    struct load *load = memory_alloc(sizeof *load);
+    load->source = (struct source){
+        .reference = memory_copy_text(reference),
+        .caps = {.remote = true, .request_bytes = 16 << 20, .parallel_requests = LIMIT},
+    };
+    load->artifact.source = &load->source;
+    load->mapping.artifact = &load->artifact;
+    load->run.engine = &engine;
+    load->run.options = (struct run_options){.mapping = &load->mapping, .segment = &segment, .uid = uid};
+    load->run.stage = RUN_ACTIVE;
+    load->run.n_pending = 1000;
+    load->run.next = load->run.previous = &load->run;
+    remote_pool_attach(&load->run);
+    return load;
+}
+
+static void detach(struct load *load)
+{
+    remote_pool_detach(&load->run);
+    free((char *)load->source.reference);
+    free(load);
+}
+
+static void put_beside(struct load *a, struct load *b)
+{
+    a->run.next = a->run.previous = &b->run;
+    b->run.next = b->run.previous = &a->run;
+}
+
+static void read_blocks(struct load *load, uint32_t n)
+{
+    struct remote_origin *origin = load->run.origin;
+    struct remote_share *share = origin->shares;
+    while (share && share->uid != load->run.options.uid)
+        share = share->next;
+    if (!share) {
+        share = memory_alloc(sizeof *share);
+        *share = (struct remote_share){.next = origin->shares, .uid = load->run.options.uid};
+        origin->shares = share;
+    }
+    share->n_in_flight += n;
+    origin->n_in_flight += n;
+    engine.remote.n_busy += n;
+}
+
+/* How many more blocks it may take, one after the other. */
+static uint32_t take_all(struct load *load)
+{
+    uint32_t n = 0;
+    while (remote_pool_may_take(&load->run)) {
+        read_blocks(load, 1);
+        n++;
+    }
+    return n;
+}
+
+/* --- origins --- */
+
+static void an_origin_in_use_stays_whose_it_is_when_many_others_come(void **state)
+{
+    struct load *first = attach(ANN, "gs://first/model");
+    struct remote_origin *origin = first->run.origin;
+    size_t n_origins = 0;
+    (void)state;
+    for (unsigned i = 0; i < REMOTE_MAX_IDLE_ORIGINS + 2; i++) {
+        char reference[64];
+        snprintf(reference, sizeof reference, "gs://bucket-%u/model", i);
+        struct load *other = attach(ANN, reference);
+        assert_ptr_not_equal(other->run.origin, origin);
+        reference[strlen(reference) - strlen("/model")] = '\0';
+        assert_string_equal(other->run.origin->name, reference);
+        detach(other);
+    }
+    for (const struct remote_origin *each = engine.remote.origins; each; each = each->next)
+        n_origins++;
+    assert_int_equal(n_origins, 1 + REMOTE_MAX_IDLE_ORIGINS);
+    assert_string_equal(origin->name, "gs://first");
+    detach(first);
+}
+
+static void long_names_that_begin_alike_are_different_origins(void **state)
+{
+    char reference[2][400];
+    (void)state;
+    for (int i = 0; i < 2; i++)
+        snprintf(reference[i], sizeof reference[i], "https://%0250d%d.example/model", 0, i);
+    struct load *a = attach(ANN, reference[0]), *b = attach(ANN, reference[1]);
+    assert_ptr_not_equal(a->run.origin, b->run.origin);
+    detach(a);
+    detach(b);
+}
+
+/* --- turns --- */
+
+static void one_load_gets_all_that_its_origin_allows(void **state)
+{
+    struct load *load = attach(ANN, "gs://a/model");
+    (void)state;
+    assert_int_equal(take_all(load), LIMIT);
+    detach(load);
+}
+
+static void the_last_threads_are_for_who_has_few(void **state)
+{
+    struct load *busy[7], *other, *of_bob;
+    (void)state;
+    for (unsigned i = 0; i < 7; i++) {
+        char reference[64];
+        snprintf(reference, sizeof reference, "http://slow-%u/model", i);
+        busy[i] = attach(ANN, reference);
+        assert_int_equal(take_all(busy[i]), LIMIT);
+    }
+    other = attach(ANN, "http://another/model");
+    assert_int_equal(take_all(other), 0); /* Ann has 224 of 256 */
+    of_bob = attach(BOB, "http://good/model");
+    assert_int_equal(take_all(of_bob), REMOTE_MAX_THREADS / 16);
+    for (unsigned i = 0; i < 7; i++)
+        detach(busy[i]);
+    detach(other);
+    detach(of_bob);
+}
+
+static void root_loads_leave_threads_to_another_origin(void **state)
+{
+    struct load *busy[8], *other;
+    (void)state;
+    for (unsigned i = 0; i < 8; i++) {
+        char reference[64];
+        snprintf(reference, sizeof reference, "http://slow-%u/model", i);
+        busy[i] = attach(0, reference);
+        take_all(busy[i]);
+    }
+    other = attach(0, "http://good/model");
+    assert_true(take_all(other) > 0);
+    for (unsigned i = 0; i < 8; i++)
+        detach(busy[i]);
+    detach(other);
+}
+
+static void who_has_half_of_an_origin_lets_another_user_first(void **state)
+{
+    struct load *of_ann = attach(ANN, "hf://org/model"), *of_bob = attach(BOB, "hf://org/other");
+    (void)state;
+    put_beside(of_ann, of_bob);
+    assert_int_equal(take_all(of_ann), LIMIT / 2);
+    assert_int_equal(take_all(of_bob), LIMIT / 2);
+    of_ann->run.origin->n_in_flight -= 2; /* two of Ann's are done */
+    of_ann->run.origin->shares->next->n_in_flight -= 2;
+    assert_true(remote_pool_may_take(&of_ann->run));
+    of_bob->run.n_pending = 0; /* Bob wants no more */
+    assert_int_equal(take_all(of_ann), 2);
+    put_beside(of_ann, of_ann);
+    detach(of_ann);
+    detach(of_bob);
+}
+
+int main(void)
+{
+#define POOL(name) cmocka_unit_test_setup_teardown(name, open_pool, close_pool)
+    const struct CMUnitTest tests[] = {
+        POOL(an_origin_in_use_stays_whose_it_is_when_many_others_come),
+        POOL(long_names_that_begin_alike_are_different_origins),
+        POOL(one_load_gets_all_that_its_origin_allows),
+        POOL(the_last_threads_are_for_who_has_few),
+        POOL(root_loads_leave_threads_to_another_origin),
+        POOL(who_has_half_of_an_origin_lets_another_user_first),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
