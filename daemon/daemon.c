@@ -24,7 +24,7 @@
 #include "supervisor.h"
 #include "transport/transport.h"
 
-enum { HEADER_CACHE_BYTES = 256 << 20, DRAIN_POLL_MS = 10, MAX_GROUPS = 1024 };
+enum { MOST_HEADER_CACHE_BYTES = 256 << 20, DRAIN_POLL_MS = 10, MAX_GROUPS = 1024 };
 struct config_list {
     struct config_list *next;
     const struct config *config;
@@ -89,6 +89,18 @@ static uint64_t metadata_budget_bytes(const struct config *config)
     if (config->memory.metadata_budget_bytes)
         return config->memory.metadata_budget_bytes;
     return automatic < least ? least : automatic < most ? automatic : most;
+}
+
+/* What resolving has learned is charged to who asked first; it goes when requests need the room. */
+static uint64_t header_cache_bytes(const struct config *config)
+{
+    uint64_t quarter = metadata_budget_bytes(config) / 4;
+    return quarter < MOST_HEADER_CACHE_BYTES ? quarter : MOST_HEADER_CACHE_BYTES;
+}
+
+static bool forget_headers(void *headers)
+{
+    return header_cache_shrink(headers);
 }
 
 /* Of every resource that users share; also after a reload. */
@@ -191,8 +203,9 @@ static int build_services(struct daemon *daemon, struct error *error)
     struct load_services *services = &daemon->services;
     const struct config *config = daemon->config;
     if (make_folder(config->server.state_dir, 0755, "server.state_dir", error) != 0 ||
-        header_cache_create(config->server.state_dir, HEADER_CACHE_BYTES, &services->headers, error) != 0)
+        header_cache_create(config->server.state_dir, header_cache_bytes(config), &services->headers, error) != 0)
         return -1;
+    quota_set_reclaim(services->quota, QUOTA_METADATA, forget_headers, services->headers);
     if (open_stores(daemon, error) != 0)
         return -1;
     services->loop = daemon->loop;
@@ -408,6 +421,8 @@ void daemon_stop(struct daemon *daemon)
     load_targets_destroy(services->targets);
     if (services->calibration)
         calibration_destroy(services->calibration);
+    if (services->quota)
+        quota_set_reclaim(services->quota, QUOTA_METADATA, NULL, NULL);
     if (services->headers)
         header_cache_destroy(services->headers);
     stores_destroy(services->stores);

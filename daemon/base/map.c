@@ -62,11 +62,22 @@ static uint64_t hash_of(uint64_t seed, const char *key, size_t length)
     return v[0] ^ v[1] ^ v[2] ^ v[3];
 }
 
+static size_t slots_for(size_t expected_keys)
+{
+    size_t n_slots = 16;
+    while (n_slots < 2 * expected_keys)
+        n_slots *= 2;
+    return n_slots;
+}
+
+size_t map_memory_bytes(size_t expected_keys)
+{
+    return slots_for(expected_keys) * sizeof(struct map_slot) + expected_keys * sizeof(struct map_entry);
+}
+
 void map_init(struct map *map, size_t expected_keys)
 {
-    *map = (struct map){.n_slots = 16, .capacity = expected_keys};
-    while (map->n_slots < 2 * expected_keys)
-        map->n_slots *= 2;
+    *map = (struct map){.n_slots = slots_for(expected_keys), .capacity = expected_keys};
     map->slots = memory_alloc_array(map->n_slots, sizeof *map->slots);
     map->entries = memory_alloc_array(expected_keys, sizeof *map->entries);
     if (getrandom(&map->seed, sizeof map->seed, GRND_NONBLOCK) < 0)

@@ -20,6 +20,7 @@ enum { MAP_NONE = UINT32_MAX };
 
 void map_init(struct map *map, size_t expected_keys);
 void map_fini(struct map *map);
+size_t map_memory_bytes(size_t expected_keys); /* that such a map takes */
 /* Adds key -> value and returns MAP_NONE, or returns the value the key already has and changes nothing. */
 uint32_t map_add(struct map *map, const char *key, size_t length, uint32_t value);
 uint32_t map_find(const struct map *map, const char *key, size_t length); /* MAP_NONE when absent */

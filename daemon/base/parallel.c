@@ -7,12 +7,14 @@
 #include <stdlib.h>
 
 #include "base/memory.h"
+#include "base/metadata.h"
 
 struct crew {
     size_t count;
     int (*work)(void *data, size_t i, struct error *error);
     void *data;
-    pthread_mutex_t lock; /* of what follows */
+    struct metadata_account account; /* of the caller */
+    pthread_mutex_t lock;            /* of what follows */
     size_t next, failed_at;
     struct error error;
 };
@@ -38,18 +40,20 @@ static void note_failure(struct crew *crew, size_t item, const struct error *err
 static void *run(void *data)
 {
     struct crew *crew = data;
+    struct metadata_account before = metadata_enter(crew->account);
     struct error error;
     for (size_t item; (item = take_item(crew)) != SIZE_MAX;) {
         if (crew->work(crew->data, item, &error) != 0)
             note_failure(crew, item, &error);
     }
+    metadata_enter(before);
     return NULL;
 }
 
 int parallel_run(size_t count, size_t n_threads, int (*work)(void *data, size_t i, struct error *error), void *data,
                  struct error *error)
 {
-    struct crew crew = {.count = count, .work = work, .data = data, .failed_at = SIZE_MAX};
+    struct crew crew = {.count = count, .work = work, .data = data, .account = metadata_current(), .failed_at = SIZE_MAX};
     size_t n_others = (n_threads < count ? n_threads : count), n_made = 0;
     n_others -= n_others > 0; /* the caller's thread works, too */
     pthread_t *others = memory_alloc_array(n_others, sizeof *others);

@@ -7,7 +7,8 @@
 #include "base/error.h"
 
 /* Calls work(data, i, error) once for each i below `count`, on up to `n_threads` threads of which the caller's is one. After
- * a failure no further item is begun; of several the failure of the lowest item is returned. */
+ * a failure no further item is begun; the threads pay as the caller does (base/metadata.h); of several the failure of the
+ * lowest item is returned. */
 int parallel_run(size_t count, size_t n_threads, int (*work)(void *data, size_t i, struct error *error), void *data,
                  struct error *error);
 

@@ -32,6 +32,8 @@ struct user {
 
 struct limits {
     uint64_t taken, limit, limit_per_user; /* limit_per_user 0 = none */
+    bool (*reclaim)(void *context);        /* NULL = nothing can be given back */
+    void *context;
 };
 
 struct quota {
@@ -150,14 +152,30 @@ static int take(struct quota *quota, const struct quota_charge *charge, uint64_t
     return 0;
 }
 
+void quota_set_reclaim(struct quota *quota, enum quota_kind kind, bool (*reclaim)(void *context), void *context)
+{
+    pthread_mutex_lock(&quota->lock);
+    quota->kinds[kind].context = context;
+    quota->kinds[kind].reclaim = reclaim;
+    pthread_mutex_unlock(&quota->lock);
+}
+
+static bool reclaim(const struct limits *limits)
+{
+    return limits->reclaim && limits->reclaim(limits->context);
+}
+
 int quota_charge_add(struct quota_charge *charge, uint64_t amount, struct error *error)
 {
     struct quota *quota = charge->quota;
     if (!quota || amount == 0)
         return 0;
-    pthread_mutex_lock(&quota->lock);
-    int failed = take(quota, charge, amount, error);
-    pthread_mutex_unlock(&quota->lock);
+    int failed;
+    do {
+        pthread_mutex_lock(&quota->lock);
+        failed = take(quota, charge, amount, error);
+        pthread_mutex_unlock(&quota->lock);
+    } while (failed && reclaim(&quota->kinds[charge->kind]));
     if (!failed)
         charge->amount += amount;
     return failed;

@@ -38,6 +38,10 @@ void quota_destroy(struct quota *quota); /* no charge may be left; accepts NULL 
 void quota_set_limits(struct quota *quota, enum quota_kind kind, uint64_t limit, uint64_t limit_per_user);
 void quota_set_kept(struct quota *quota, unsigned percent); /* 0 = one user may take everything */
 
+/* Called, by the thread that asks and without locks, when there is too little of a kind: gives back what may be dropped.
+ * False: there was nothing more. At most one per kind. */
+void quota_set_reclaim(struct quota *quota, enum quota_kind kind, bool (*reclaim)(void *context), void *context);
+
 struct quota_charge {    /* all zero: charges nothing, adds nothing */
     struct quota *quota; /* NULL = not counted: a command that works for itself */
     enum quota_kind kind;

@@ -4,10 +4,12 @@
  * a name twice, an index that disagrees. */
 #include "resolve/artifact.h"
 
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/memory.h"
+#include "base/metadata.h"
 #include "base/parallel.h"
 #include "base/text.h"
 #include "resolve/artifact_table.h"
@@ -18,7 +20,11 @@
 
 #define MODEL_NAME "model.safetensors"
 #define SUFFIX ".safetensors"
-enum { MAX_FILES = 10000, MAX_TENSORS = 1 << 24 }; /* a file on disk costs two descriptors for the artifact's life */
+enum {
+    MAX_FILES = 10000,
+    MAX_TENSORS = 1 << 24,
+    READ_AHEAD_BYTES = 64 << 20
+}; /* a file on disk costs two descriptors for the artifact's life */
 
 struct resolver {
     struct header_cache *cache;
@@ -105,7 +111,9 @@ static int read_index(struct resolver *resolver, uint64_t *json_bytes)
     if (*json_bytes > SHARD_INDEX_MAX_BYTES)
         return fail(resolver->error, ERROR_DATA_LOSS, "MALFORMED_INDEX", "%llu bytes are too many for an index",
                     (unsigned long long)*json_bytes);
-    resolver->index_json = memory_alloc(*json_bytes);
+    resolver->index_json = metadata_alloc(*json_bytes, resolver->error);
+    if (!resolver->index_json)
+        return -1;
     return read_bytes(resolver, resolver->index_source, 0, 0, resolver->index_json, *json_bytes, resolver->error);
 }
 
@@ -140,16 +148,16 @@ static int read_manifest(struct resolver *resolver, struct source *source, size_
                     (unsigned long long)json_bytes);
     bool known = resolver->cache && !resolver->fresh &&
                  header_cache_find_index(resolver->cache, &document->identity, &json, &json_bytes);
-    if (!known)
-        json = memory_alloc(json_bytes);
+    if (!known && !(json = metadata_alloc(json_bytes, resolver->error)))
+        return -1;
     if (!known && json_bytes && source_read_bytes(source, file, 0, json, json_bytes, resolver->error) < 0) {
-        free(json);
+        metadata_free(json);
         return -1;
     }
     resolver->manifest = manifest_parse(json, json_bytes, resolver->error);
     if (resolver->manifest && resolver->cache && !known)
         header_cache_add_index(resolver->cache, &document->identity, json, json_bytes);
-    free(json);
+    metadata_free(json);
     return resolver->manifest ? 0 : -1;
 }
 
@@ -284,8 +292,52 @@ static void identify(const struct resolver *resolver, char identity[DIGEST_HEX_C
     digest_hex(out, sizeof out, identity);
 }
 
-static const struct safetensors_header *read_header(struct resolver *resolver, size_t file, struct error *error)
+struct header_reader {
+    struct resolver *resolver;
+    const struct safetensors_header **headers; /* one per file */
+    size_t n_tensors;                          /* atomic */
+    pthread_mutex_t lock;                      /* of what follows */
+    pthread_cond_t is_less;
+    uint64_t reading_bytes; /* announced by the headers that are being read */
+};
+
+/* Large headers are read one after the other, so that as many parts as threads do not multiply what one needs. */
+static void begin_reading(struct header_reader *reader, uint64_t bytes)
 {
+    pthread_mutex_lock(&reader->lock);
+    while (reader->reading_bytes && reader->reading_bytes + bytes > READ_AHEAD_BYTES)
+        pthread_cond_wait(&reader->is_less, &reader->lock);
+    reader->reading_bytes += bytes;
+    pthread_mutex_unlock(&reader->lock);
+}
+
+static void end_reading(struct header_reader *reader, uint64_t bytes)
+{
+    pthread_mutex_lock(&reader->lock);
+    reader->reading_bytes -= bytes;
+    pthread_cond_broadcast(&reader->is_less);
+    pthread_mutex_unlock(&reader->lock);
+}
+
+static const struct safetensors_header *read_json(struct resolver *resolver, size_t file, uint64_t json_bytes,
+                                                  struct error *error)
+{
+    const struct source_file *part = &resolver->source->files[file];
+    const struct safetensors_header *header = NULL;
+    char *json = metadata_alloc(json_bytes, error);
+    if (!json)
+        return NULL;
+    if (read_bytes(resolver, resolver->source, file, 8, json, json_bytes, error) == 0)
+        header = safetensors_parse(json, json_bytes, part->size_bytes, error);
+    if (header && resolver->cache)
+        header_cache_add(resolver->cache, &part->identity, header, json, json_bytes);
+    metadata_free(json);
+    return header;
+}
+
+static const struct safetensors_header *read_header(struct header_reader *reader, size_t file, struct error *error)
+{
+    struct resolver *resolver = reader->resolver;
     const struct source_file *part = &resolver->source->files[file];
     unsigned char first[8];
     uint64_t json_bytes;
@@ -297,49 +349,38 @@ static const struct safetensors_header *read_header(struct resolver *resolver, s
     if (read_bytes(resolver, resolver->source, file, 0, first, sizeof first, error) < 0 ||
         safetensors_header_length(first, part->size_bytes, &json_bytes, error) < 0)
         return NULL;
-    char *json = memory_alloc(json_bytes);
-    const struct safetensors_header *header = NULL;
-    if (read_bytes(resolver, resolver->source, file, sizeof first, json, json_bytes, error) == 0)
-        header = safetensors_parse(json, json_bytes, part->size_bytes, error);
-    if (header && resolver->cache)
-        header_cache_add(resolver->cache, &part->identity, header, json, json_bytes);
-    free(json);
+    begin_reading(reader, json_bytes);
+    const struct safetensors_header *header = read_json(resolver, file, json_bytes, error);
+    end_reading(reader, json_bytes);
     return header;
 }
 
-struct header_reader {
-    struct resolver *resolver;
-    const struct safetensors_header **headers; /* one per file */
-};
-
 static int get_header(void *data, size_t file, struct error *error)
 {
-    const struct header_reader *reader = data;
+    struct header_reader *reader = data;
     struct resolver *resolver = reader->resolver;
     const struct source_file *part = &resolver->source->files[file];
     const struct safetensors_header *known = NULL;
     if (resolver->cache && !resolver->fresh)
         known = header_cache_find(resolver->cache, &part->identity);
     if (!known)
-        known = read_header(resolver, file, error);
+        known = read_header(reader, file, error);
     reader->headers[file] = known;
-    return known ? 0 : prefix_file(error, part->name);
+    if (!known)
+        return prefix_file(error, part->name);
+    if (__atomic_add_fetch(&reader->n_tensors, known->n_tensors, __ATOMIC_RELAXED) > MAX_TENSORS)
+        return fail(error, ERROR_UNIMPLEMENTED, "TOO_MANY_TENSORS", "more than %d tensors", MAX_TENSORS);
+    return 0;
 }
 
 /* What is far away is read many files at a time. */
 static int get_headers(struct resolver *resolver, const struct safetensors_header **headers)
 {
-    struct header_reader reader = {resolver, headers};
+    struct header_reader reader = {
+        .resolver = resolver, .headers = headers, .lock = PTHREAD_MUTEX_INITIALIZER, .is_less = PTHREAD_COND_INITIALIZER};
     const struct source *source = resolver->source;
-    size_t n_tensors = 0, n_threads = source->caps.remote ? source->caps.parallel_requests : 1;
-    if (parallel_run(source->n_files, n_threads, get_header, &reader, resolver->error) < 0)
-        return -1;
-    for (size_t i = 0; i < source->n_files; i++)
-        n_tensors += headers[i]->n_tensors;
-    if (n_tensors > MAX_TENSORS)
-        return fail(resolver->error, ERROR_UNIMPLEMENTED, "TOO_MANY_TENSORS", "%zu tensors; the limit is %d", n_tensors,
-                    MAX_TENSORS);
-    return 0;
+    size_t n_threads = source->caps.remote ? source->caps.parallel_requests : 1;
+    return parallel_run(source->n_files, n_threads, get_header, &reader, resolver->error);
 }
 
 static const struct artifact_table *build_table(struct resolver *resolver, const char *identity)
@@ -449,8 +490,9 @@ struct question {
 /* From here on the source is shared, and whoever asked may be gone. */
 static struct artifact *let_go(struct artifact *artifact, struct error *error)
 {
+    enum error_code problem = artifact->manifest_problem.code;
     artifact->source->cancel = NULL;
-    if (artifact->manifest_problem.code != ERROR_CANCELLED)
+    if (problem != ERROR_CANCELLED && problem != ERROR_RESOURCE_EXHAUSTED) /* neither says anything about the manifest */
         return artifact;
     *error = artifact->manifest_problem;
     artifact_unref(artifact);
@@ -471,7 +513,7 @@ static int answer(void *data, const struct cancel *cancel, void **found, struct 
     manifest_unref(resolver.manifest);
     artifact_table_unref(resolver.hint);
     shard_index_destroy(resolver.index);
-    free(resolver.index_json);
+    metadata_free(resolver.index_json);
     *found = artifact;
     return artifact ? 0 : -1;
 }

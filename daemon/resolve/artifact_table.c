@@ -6,6 +6,7 @@
 
 #include "base/checked.h"
 #include "base/memory.h"
+#include "base/metadata.h"
 #include "base/text.h"
 
 static int fail_twice(const struct artifact_table *table, const struct tensor_record *first,
@@ -67,7 +68,9 @@ static int check_entries(const struct artifact_table *table, const struct shard_
 /* The files of the table are those of the index, in its order. */
 static int check_index(const struct artifact_table *table, const struct shard_index *index, struct error *error)
 {
-    bool *listed = memory_alloc_array(table->n_tensors, sizeof *listed);
+    bool *listed = metadata_array(table->n_tensors, sizeof *listed, error);
+    if (!listed)
+        return -1;
     int failed = check_entries(table, index, listed, error);
     for (size_t i = 0; i < table->n_tensors && !failed; i++) {
         const struct tensor_record *record = &table->tensors[i];
@@ -75,15 +78,24 @@ static int check_index(const struct artifact_table *table, const struct shard_in
             failed = fail_disagreement(record->name, record->name_length, "is not in the index but in",
                                        table->file_names[record->file], error);
     }
-    free(listed);
+    metadata_free(listed);
     return failed;
 }
 
+/* Charged to whoever resolves it first, until nobody uses it any more. */
 static struct artifact_table *create(const struct safetensors_header *const *headers, const char *const *file_names,
-                                     size_t n_files)
+                                     size_t n_files, struct error *error)
 {
-    struct artifact_table *table = memory_alloc(sizeof *table);
+    struct quota_charge charge = metadata_charge();
     size_t n_tensors = 0;
+    for (size_t i = 0; i < n_files; i++)
+        n_tensors += headers[i]->n_tensors;
+    uint64_t bytes = n_tensors * sizeof(struct tensor_record) + map_memory_bytes(n_tensors) + n_files * 256;
+    if (quota_charge_add(&charge, bytes, error) != 0)
+        return NULL;
+    struct artifact_table *table = memory_alloc(sizeof *table);
+    table->charge = charge;
+    table->memory_bytes = bytes;
     table->references = 1;
     table->n_files = n_files;
     table->headers = memory_alloc_array(n_files, sizeof *table->headers);
@@ -91,19 +103,19 @@ static struct artifact_table *create(const struct safetensors_header *const *hea
     for (size_t i = 0; i < n_files; i++) {
         table->headers[i] = safetensors_ref(headers[i]);
         table->file_names[i] = memory_copy_text(file_names[i]);
-        n_tensors += headers[i]->n_tensors;
     }
     table->tensors = memory_alloc_array(n_tensors, sizeof *table->tensors);
     map_init(&table->by_name, n_tensors);
-    table->memory_bytes = n_tensors * (sizeof *table->tensors + 4 * 32) + n_files * 256; /* at most four slots per name */
     return table;
 }
 
 struct artifact_table *artifact_table_build(const struct safetensors_header *const *headers, const char *const *file_names,
                                             size_t n_files, const struct shard_index *index, struct error *error)
 {
-    struct artifact_table *table = create(headers, file_names, n_files);
+    struct artifact_table *table = create(headers, file_names, n_files, error);
     int failed = 0;
+    if (!table)
+        return NULL;
     for (size_t i = 0; i < n_files && !failed; i++)
         failed = add_file(table, (uint32_t)i, error);
     if (!failed && index)
@@ -130,6 +142,7 @@ void artifact_table_unref(const struct artifact_table *table)
         free((char *)last->file_names[i]);
     }
     map_fini(&last->by_name);
+    quota_charge_end(&last->charge);
     free(last->headers);
     free(last->file_names);
     free(last->tensors);

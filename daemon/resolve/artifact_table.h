@@ -16,12 +16,13 @@ struct artifact_table {
     const struct safetensors_header **headers; /* one per file; names and shapes live there */
     const char **file_names;
     size_t n_files;
-    uint64_t memory_bytes; /* without the headers */
-    int references;        /* atomic */
+    uint64_t memory_bytes;      /* without the headers */
+    struct quota_charge charge; /* of them */
+    int references;             /* atomic */
 };
 
 /* Takes a reference on every header. index may be NULL; else it must agree with the files. NULL on error: DATA_LOSS naming
- * tensor and files. */
+ * tensor and files, or RESOURCE_EXHAUSTED. */
 struct artifact_table *artifact_table_build(const struct safetensors_header *const *headers, const char *const *file_names,
                                             size_t n_files, const struct shard_index *index, struct error *error);
 const struct artifact_table *artifact_table_ref(const struct artifact_table *table);

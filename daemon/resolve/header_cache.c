@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "base/memory.h"
+#include "base/metadata.h"
 #include "resolve/artifact_table.h"
 #include "resolve/header_store.h"
 #include "resolve/lru.h"
@@ -72,6 +73,11 @@ uint64_t header_cache_memory_bytes(struct header_cache *cache)
     return lru_bytes(cache->headers) + lru_bytes(cache->tables);
 }
 
+bool header_cache_shrink(struct header_cache *cache)
+{
+    return lru_shrink(cache->tables) || lru_shrink(cache->headers);
+}
+
 static void remember(struct header_cache *cache, const struct source_identity *identity,
                      const struct safetensors_header *header)
 {
@@ -89,7 +95,7 @@ static const struct safetensors_header *load(struct header_cache *cache, const s
     bool fits = identity->size_bytes >= 8 && json_bytes <= identity->size_bytes - 8;
     const struct safetensors_header *header =
         fits ? safetensors_parse(json, json_bytes, identity->size_bytes, &error) : NULL;
-    free(json);
+    metadata_free(json);
     if (header)
         remember(cache, identity, header);
     return header;

@@ -17,6 +17,8 @@ struct resolving; /* resolve/resolving.h */
 /* state_dir NULL = memory only. A directory that cannot be used is an error. */
 int header_cache_create(const char *state_dir, uint64_t memory_cap_bytes, struct header_cache **cache, struct error *error);
 void header_cache_destroy(struct header_cache *cache); /* accepts NULL */
+/* Forgets a part of what it has in memory, what was used longest ago. False: there was nothing. */
+bool header_cache_shrink(struct header_cache *cache);
 uint64_t header_cache_memory_bytes(struct header_cache *cache);
 struct resolving *header_cache_resolving(struct header_cache *cache); /* who uses the cache just now, and for what */
 
@@ -26,7 +28,7 @@ const struct safetensors_header *header_cache_find(struct header_cache *cache, c
 void header_cache_add(struct header_cache *cache, const struct source_identity *identity,
                       const struct safetensors_header *header, const char *json, uint64_t json_bytes);
 
-/* The index document of that identity; the caller frees *json. Not kept in memory: the tables stand for it. */
+/* The index document of that identity; metadata_free() it. Not kept in memory: the tables stand for it. */
 bool header_cache_find_index(struct header_cache *cache, const struct source_identity *identity, char **json,
                              uint64_t *json_bytes);
 void header_cache_add_index(struct header_cache *cache, const struct source_identity *identity, const char *json,

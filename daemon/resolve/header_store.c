@@ -17,6 +17,7 @@
 
 #include "base/digest.h"
 #include "base/memory.h"
+#include "base/metadata.h"
 #include "base/text.h"
 
 #define MAGIC "TCHDR\0\0\1" /* the last byte is the version */
@@ -182,13 +183,16 @@ static char *read_record(int fd, enum header_kind kind, const struct source_iden
         memcmp(&record->identity, identity, sizeof *identity) != 0 ||
         (uint64_t)status.st_size - sizeof *record != record->n_bytes)
         return NULL;
-    char *bytes = memory_alloc(record->n_bytes);
+    struct error error; /* what is not known can be read again */
+    char *bytes = metadata_alloc(record->n_bytes, &error);
+    if (!bytes)
+        return NULL;
     if (read_all(fd, bytes, record->n_bytes)) {
         checksum(record, bytes, sum);
         if (memcmp(sum, record->checksum, sizeof sum) == 0)
             return bytes;
     }
-    free(bytes);
+    metadata_free(bytes);
     return NULL;
 }
 

@@ -119,3 +119,16 @@ uint64_t lru_bytes(struct lru *lru)
     pthread_mutex_unlock(&lru->lock);
     return bytes;
 }
+
+bool lru_shrink(struct lru *lru)
+{
+    pthread_mutex_lock(&lru->lock);
+    bool had_some = lru->n_entries > 0;
+    uint64_t target = lru->used_bytes / 2;
+    if (had_some)
+        evict_oldest(lru);
+    while (lru->n_entries && lru->used_bytes > target)
+        evict_oldest(lru);
+    pthread_mutex_unlock(&lru->lock);
+    return had_some;
+}

@@ -2,6 +2,7 @@
 #ifndef RESOLVE_LRU_H
 #define RESOLVE_LRU_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -22,5 +23,8 @@ const void *lru_find(struct lru *lru, const void *key, size_t key_bytes);
 void lru_add(struct lru *lru, const void *key, size_t key_bytes, const void *value, uint64_t value_bytes);
 
 uint64_t lru_bytes(struct lru *lru);
+
+/* Drops the older half of what it holds, in bytes. False: it was empty. */
+bool lru_shrink(struct lru *lru);
 
 #endif

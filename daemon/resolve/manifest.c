@@ -8,6 +8,7 @@
 
 #include "base/json.h"
 #include "base/memory.h"
+#include "base/metadata.h"
 #include "base/text.h"
 
 enum { CRC_CHARS = 8 };
@@ -40,6 +41,22 @@ static int fail_file(struct reader *reader, const struct manifest_file *file, co
                 file->name ? text_escape(file->name, strlen(file->name), name) : "without a name", complaint);
 }
 
+static bool out_of_memory(struct reader *reader)
+{
+    reader->json.is_out_of_memory = true;
+    return json_fail(&reader->json, "too much");
+}
+
+static const char *copy_text(struct reader *reader, const struct json_string *text)
+{
+    char *copy = arena_try_bytes(&reader->manifest->arena, text->length + 1, reader->error);
+    if (copy)
+        memcpy(copy, text->text, text->length);
+    else
+        out_of_memory(reader);
+    return copy;
+}
+
 /* A text without NULs, as C has it. */
 static bool take_text(struct reader *reader, const char **text)
 {
@@ -48,8 +65,8 @@ static bool take_text(struct reader *reader, const char **text)
         return false;
     if (memchr(value.text, '\0', value.length))
         return json_fail(&reader->json, "a text with a NUL");
-    *text = arena_text(&reader->manifest->arena, value.text, value.length);
-    return true;
+    *text = copy_text(reader, &value);
+    return *text != NULL;
 }
 
 static bool take_checksum(struct reader *reader, enum checksum_kind kind, struct checksum *checksum)
@@ -76,9 +93,11 @@ static bool take_tensor(struct reader *reader, const struct json_string *name)
         return json_fail(&reader->json, "too many tensors");
     if (!take_checksum(reader, CHECKSUM_CRC32C, &sum))
         return false;
-    ARRAY_RESERVE(manifest->tensors, manifest->n_tensors, reader->tensor_room);
+    const char *copy = copy_text(reader, name);
+    if (!copy || METADATA_RESERVE(manifest->tensors, manifest->n_tensors, reader->tensor_room, reader->error) < 0)
+        return out_of_memory(reader);
     manifest->tensors[manifest->n_tensors++] = (struct manifest_tensor){
-        .name = arena_text(&manifest->arena, name->text, name->length),
+        .name = copy,
         .name_length = (uint32_t)name->length,
         .file = (uint32_t)manifest->n_files, /* which is about to be added */
         .crc32c = (uint32_t)checksum_crc(&sum),
@@ -128,7 +147,9 @@ static int keep_blocks(struct reader *reader, struct manifest_file *file)
     if (reader->blocks.length % CRC_CHARS)
         return fail_file(reader, file, "has half a block's checksum");
     file->n_blocks = reader->blocks.length / CRC_CHARS;
-    uint32_t *blocks = arena_array(&manifest->arena, file->n_blocks + 1, sizeof *blocks);
+    uint32_t *blocks = arena_try_array(&manifest->arena, file->n_blocks + 1, sizeof *blocks, reader->error);
+    if (!blocks)
+        return -1;
     for (uint64_t i = 0; i < file->n_blocks; i++) {
         char digits[CRC_CHARS + 1] = {0};
         struct checksum sum;
@@ -160,7 +181,8 @@ static int take_file(struct reader *reader)
         return -1;
     if (manifest->n_files == MANIFEST_MAX_FILES)
         return fail_manifest(reader, "too many files");
-    ARRAY_RESERVE(manifest->files, manifest->n_files, reader->file_room);
+    if (METADATA_RESERVE(manifest->files, manifest->n_files, reader->file_room, reader->error) < 0)
+        return -1;
     manifest->files[manifest->n_files++] = file;
     return 0;
 }
@@ -215,6 +237,10 @@ static int index_names(struct reader *reader)
 {
     struct manifest *manifest = reader->manifest;
     char name[TEXT_NAME_CHARS];
+    manifest->maps = metadata_charge();
+    if (quota_charge_add(&manifest->maps, map_memory_bytes(manifest->n_files) + map_memory_bytes(manifest->n_tensors),
+                         reader->error) != 0)
+        return -1;
     map_init(&manifest->file_by_name, manifest->n_files);
     map_init(&manifest->tensor_by_name, manifest->n_tensors);
     for (size_t i = 0; i < manifest->n_files; i++)
@@ -238,6 +264,8 @@ static int read_document(struct reader *reader)
     if (json_begin_object(&reader->json))
         while (!failed && json_next_key(&reader->json, &key))
             failed = take_value(reader, &key);
+    if (reader->json.is_out_of_memory)
+        return -1;
     if (!json_ok(&reader->json) || (!failed && !json_end(&reader->json)))
         return fail_manifest(reader, json_error(&reader->json, text));
     if (failed)
@@ -258,6 +286,7 @@ struct manifest *manifest_parse(const char *json, uint64_t json_bytes, struct er
     manifest->references = 1;
     arena_init(&manifest->arena, 0);
     json_init(&reader.json, json, json_bytes, &manifest->arena);
+    reader.json.memory_error = error;
     if (json_bytes > MANIFEST_MAX_BYTES ? fail_manifest(&reader, "it is too large") : read_document(&reader)) {
         manifest_unref(manifest);
         return NULL;
@@ -278,8 +307,9 @@ void manifest_unref(const struct manifest *manifest)
         return;
     map_fini(&last->file_by_name);
     map_fini(&last->tensor_by_name);
-    free(last->files);
-    free(last->tensors);
+    quota_charge_end(&last->maps);
+    metadata_free(last->files);
+    metadata_free(last->tensors);
     arena_fini(&last->arena);
     free(last);
 }

@@ -12,6 +12,7 @@
 #include "base/json.h"
 #include "base/map.h"
 #include "base/memory.h"
+#include "base/metadata.h"
 #include "base/text.h"
 
 struct entry {
@@ -62,6 +63,8 @@ static int fail_tensor(struct error *error, enum error_code code, const char *re
 static int fail_json(struct reader *reader)
 {
     char text[JSON_ERROR_CHARS];
+    if (reader->json.is_out_of_memory)
+        return -1;
     bool encoding = reader->json.error && strcmp(reader->json.error, "invalid UTF-8") == 0;
     return fail(reader->error, ERROR_DATA_LOSS, encoding ? "INVALID_HEADER" : "INVALID_HEADER_DESERIALIZATION",
                 "the header is not as the format wants it: %s", json_error(&reader->json, text));
@@ -114,7 +117,8 @@ static int read_shape(struct reader *reader, struct entry *entry)
             if (entry->rank == TENSOR_MAX_RANK)
                 return fail_tensor(reader->error, ERROR_UNIMPLEMENTED, "RANK_TOO_LARGE", &entry->name,
                                    "more than 64 dimensions");
-            ARRAY_RESERVE(reader->dims, reader->n_dims, reader->dim_capacity);
+            if (METADATA_RESERVE(reader->dims, reader->n_dims, reader->dim_capacity, reader->error) < 0)
+                return -1;
             if (!json_take_u64(&reader->json, &reader->dims[reader->n_dims++]))
                 break;
             entry->rank++;
@@ -181,7 +185,8 @@ static int read_header(struct reader *reader)
                 return -1;
             continue;
         }
-        ARRAY_RESERVE(reader->entries, reader->n_entries, reader->entry_capacity);
+        if (METADATA_RESERVE(reader->entries, reader->n_entries, reader->entry_capacity, reader->error) < 0)
+            return -1;
         struct entry *entry = &reader->entries[reader->n_entries++];
         *entry = (struct entry){.name = key};
         if (check_name(reader, &key) < 0 || read_entry(reader, entry) < 0)
@@ -194,13 +199,17 @@ static int read_header(struct reader *reader)
 
 static int check_names(const struct reader *reader)
 {
+    struct quota_charge charge = metadata_charge();
     struct map names;
     size_t i = 0;
+    if (quota_charge_add(&charge, map_memory_bytes(reader->n_entries), reader->error) != 0)
+        return -1;
     map_init(&names, reader->n_entries);
     while (i < reader->n_entries &&
            map_add(&names, reader->entries[i].name.text, reader->entries[i].name.length, 0) == MAP_NONE)
         i++;
     map_fini(&names);
+    quota_charge_end(&charge);
     if (i == reader->n_entries)
         return 0;
     return fail_tensor(reader->error, ERROR_DATA_LOSS, "DUPLICATE_TENSOR", &reader->entries[i].name,
@@ -286,9 +295,13 @@ static struct safetensors_header *build(const struct reader *reader, uint64_t js
     header->data_offset = 8 + json_bytes;
     header->file_bytes = file_bytes;
     header->n_tensors = reader->n_entries;
-    header->tensors = arena_array(&header->arena, reader->n_entries, sizeof *header->tensors);
-    uint64_t *dims = arena_array(&header->arena, reader->n_dims, sizeof *dims);
-    char *names = arena_alloc(&header->arena, name_bytes);
+    header->tensors = arena_try_array(&header->arena, reader->n_entries, sizeof *header->tensors, reader->error);
+    uint64_t *dims = arena_try_array(&header->arena, reader->n_dims, sizeof *dims, reader->error);
+    char *names = arena_try(&header->arena, name_bytes, reader->error);
+    if (!header->tensors || !dims || !names) {
+        safetensors_unref(header);
+        return NULL;
+    }
     if (reader->n_dims)
         memcpy(dims, reader->dims, reader->n_dims * sizeof *dims);
     for (size_t i = 0; i < reader->n_entries; i++) {
@@ -324,12 +337,13 @@ struct safetensors_header *safetensors_parse(const char *json, uint64_t json_byt
     struct safetensors_header *header = NULL;
     arena_init(&reader.escaped, 0);
     json_init(&reader.json, json, json_bytes, &reader.escaped);
+    reader.json.memory_error = error;
     if (read_header(&reader) == 0 && check_names(&reader) == 0 && validate(&reader, file_bytes - 8 - json_bytes) == 0)
         header = build(&reader, json_bytes, file_bytes);
     if (header)
         sum_prefix(header, json, json_bytes);
-    free(reader.entries);
-    free(reader.dims);
+    metadata_free(reader.entries);
+    metadata_free(reader.dims);
     arena_fini(&reader.escaped);
     return header;
 }

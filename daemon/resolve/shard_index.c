@@ -9,6 +9,7 @@
 #include "base/json.h"
 #include "base/map.h"
 #include "base/memory.h"
+#include "base/metadata.h"
 #include "base/text.h"
 
 struct reader {
@@ -22,6 +23,8 @@ struct reader {
 static int fail_json(struct reader *reader)
 {
     char text[JSON_ERROR_CHARS];
+    if (reader->json.is_out_of_memory)
+        return -1;
     return fail(reader->error, ERROR_DATA_LOSS, "MALFORMED_INDEX", "not an index of part files: %s",
                 json_error(&reader->json, text));
 }
@@ -33,17 +36,24 @@ static bool is_plain_name(const struct json_string *file)
 }
 
 /* The file's number in the order of first appearance. */
-static uint32_t file_number(struct reader *reader, const struct json_string *file)
+static int number_file(struct reader *reader, const struct json_string *file, uint32_t *number)
 {
     struct shard_index *index = reader->index;
-    uint32_t known = map_find(&reader->file_numbers, file->text, file->length);
-    if (known != MAP_NONE)
-        return known;
-    ARRAY_RESERVE(index->files, index->n_files, reader->file_capacity);
-    const char *copy = arena_text(&index->arena, file->text, file->length);
-    map_add(&reader->file_numbers, copy, file->length, (uint32_t)index->n_files);
-    index->files[index->n_files] = copy;
-    return (uint32_t)index->n_files++;
+    *number = map_find(&reader->file_numbers, file->text, file->length);
+    if (*number != MAP_NONE)
+        return 0;
+    if (index->n_files == SHARD_INDEX_MAX_FILES)
+        return fail(reader->error, ERROR_UNIMPLEMENTED, "TOO_MANY_FILES", "more than %d part files", SHARD_INDEX_MAX_FILES);
+    if (METADATA_RESERVE(index->files, index->n_files, reader->file_capacity, reader->error) < 0)
+        return -1;
+    char *copy = arena_try_bytes(&index->arena, file->length + 1, reader->error);
+    if (!copy)
+        return -1;
+    memcpy(copy, file->text, file->length);
+    *number = (uint32_t)index->n_files;
+    map_add(&reader->file_numbers, copy, file->length, *number);
+    index->files[index->n_files++] = copy;
+    return 0;
 }
 
 static int add_entry(struct reader *reader, const struct json_string *name, const struct json_string *file)
@@ -54,9 +64,12 @@ static int add_entry(struct reader *reader, const struct json_string *name, cons
         return fail(reader->error, ERROR_DATA_LOSS, "MALFORMED_INDEX",
                     "weight_map sends tensor %s to \"%s\"; a part file is a plain name in the same folder",
                     text_escape(name->text, name->length, tensor), text_escape(file->text, file->length, text));
-    ARRAY_RESERVE(index->entries, index->n_entries, reader->entry_capacity);
+    uint32_t number;
+    if (METADATA_RESERVE(index->entries, index->n_entries, reader->entry_capacity, reader->error) < 0 ||
+        number_file(reader, file, &number) < 0)
+        return -1;
     index->entries[index->n_entries++] =
-        (struct shard_entry){.name = name->text, .name_length = name->length, .file = file_number(reader, file)};
+        (struct shard_entry){.name = name->text, .name_length = name->length, .file = number};
     return 0;
 }
 
@@ -103,13 +116,17 @@ static int read_document(struct reader *reader)
 static int check_names(const struct reader *reader)
 {
     const struct shard_index *index = reader->index;
+    struct quota_charge charge = metadata_charge();
     char tensor[TEXT_NAME_CHARS];
     struct map names;
     size_t i = 0;
+    if (quota_charge_add(&charge, map_memory_bytes(index->n_entries), reader->error) != 0)
+        return -1;
     map_init(&names, index->n_entries);
     while (i < index->n_entries && map_add(&names, index->entries[i].name, index->entries[i].name_length, 0) == MAP_NONE)
         i++;
     map_fini(&names);
+    quota_charge_end(&charge);
     if (i == index->n_entries)
         return 0;
     return fail(reader->error, ERROR_DATA_LOSS, "DUPLICATE_TENSOR", "weight_map names tensor %s twice",
@@ -138,6 +155,7 @@ struct shard_index *shard_index_parse(const char *json, uint64_t json_bytes, str
     struct reader reader = {.index = memory_alloc(sizeof *reader.index), .error = error};
     map_init(&reader.file_numbers, 0);
     json_init(&reader.json, json, json_bytes, &reader.index->arena);
+    reader.json.memory_error = error;
     int failed = read_document(&reader) < 0 || check_names(&reader) < 0;
     if (!failed)
         sort_files(&reader);
@@ -152,8 +170,8 @@ void shard_index_destroy(struct shard_index *index)
 {
     if (!index)
         return;
-    free(index->files);
-    free(index->entries);
+    metadata_free(index->files);
+    metadata_free(index->entries);
     arena_fini(&index->arena);
     free(index);
 }

@@ -12,7 +12,7 @@
 #include "base/error.h"
 
 #define SHARD_INDEX_NAME "model.safetensors.index.json"
-enum { SHARD_INDEX_MAX_BYTES = 100000000 };
+enum { SHARD_INDEX_MAX_BYTES = 100000000, SHARD_INDEX_MAX_FILES = 10000 };
 
 struct shard_entry {
     const char *name; /* tensor; not NUL-terminated */

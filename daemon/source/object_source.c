@@ -8,6 +8,7 @@
 
 #include "base/digest.h"
 #include "base/memory.h"
+#include "base/metadata.h"
 #include "base/parallel.h"
 #include "base/text.h"
 
@@ -41,6 +42,7 @@ int object_source_init(struct object_source *source, const struct object_ops *op
         return -1;
     source->objects_by = ops;
     source->stores = options->stores;
+    source->charge = metadata_charge();
     source->cancel = (struct cancel){is_cancelled, source};
     source->origin = origin ? memory_copy_text(origin) : NULL;
     pthread_mutex_init(&source->lock, NULL);
@@ -54,7 +56,7 @@ void object_clear(struct object *object)
     free(object->pin);
     free(object->version);
     free(object->location);
-    free(object->head);
+    metadata_free(object->head);
 }
 
 static void close_file(struct object_file *file)
@@ -63,7 +65,7 @@ static void close_file(struct object_file *file)
         file->source->objects_by->close(file);
     pthread_mutex_destroy(&file->lock);
     free(file->url);
-    free(file->head);
+    metadata_free(file->head);
     free(file);
 }
 
@@ -83,6 +85,7 @@ void object_source_fini(struct object_source *source)
         free(source->objects[i]);
     }
     free(source->objects);
+    quota_charge_end(&source->charge);
     free(source->origin);
     pthread_mutex_destroy(&source->lock);
 }
@@ -116,6 +119,18 @@ bool object_source_is_file(const char *key)
 
 /* --- the table --- */
 
+/* In portions, because a listing has many. */
+static int charge_object(struct object_source *source, const struct object *object, struct error *error)
+{
+    enum { PORTION_BYTES = 64 << 10, TEXTS = 3 };
+    uint64_t bytes = sizeof *object + 2 * sizeof object + TEXTS * 16 + strlen(object->name) + strlen(object->pin) +
+                     strlen(object->version) + (object->location ? strlen(object->location) : 0);
+    source->object_bytes += bytes;
+    if (source->object_bytes <= source->charge.amount || !source->charge.quota)
+        return 0;
+    return quota_charge_add(&source->charge, bytes + PORTION_BYTES, error);
+}
+
 int object_source_add(struct object_source *source, struct object *object, struct error *error)
 {
     if (source->n_objects == OBJECT_MAX_OBJECTS) {
@@ -127,6 +142,10 @@ int object_source_add(struct object_source *source, struct object *object, struc
         object->pin = memory_copy_text("");
     if (!object->version)
         object->version = memory_copy_text(object->pin);
+    if (charge_object(source, object, error) != 0) {
+        object_clear(object);
+        return -1;
+    }
     ARRAY_RESERVE(source->objects, source->n_objects, source->objects_capacity);
     source->objects[source->n_objects++] = memory_copy(object, sizeof *object);
     return 0;
@@ -360,11 +379,13 @@ static int read_range(struct object_file *file, const struct source_read *how, s
 static int fetch_head(struct object_file *file, const struct source_read *how, struct error *error)
 {
     uint64_t size = file->object->size_bytes, bytes = size < OBJECT_HEAD_BYTES ? size : OBJECT_HEAD_BYTES;
-    char *head = memory_alloc(bytes);
+    char *head = metadata_alloc(bytes, error);
+    if (!head)
+        return -1;
     struct iovec iov = {head, bytes};
     struct source_read range = {.iov = &iov, .n_iov = 1};
     if (read_range(file, how, &range, error) < 0) {
-        free(head);
+        metadata_free(head);
         return -1;
     }
     file->head = head;
@@ -405,7 +426,7 @@ static void copy_from_head(const struct object_file *file, const struct source_r
 /* The head has served its purpose once something other than the very beginning is read. */
 static void drop_head(struct object_file *file)
 {
-    free(file->head);
+    metadata_free(file->head);
     file->head = NULL;
     file->head_bytes = 0;
     __atomic_store_n(&file->head_done, true, __ATOMIC_RELEASE);

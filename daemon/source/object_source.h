@@ -32,7 +32,7 @@ struct object { /* texts are malloced and owned by whoever has the struct */
     bool weak;           /* the pin does not hold on every range: check_unchanged asks again */
     struct checksum checksums[CHECKSUM_PER_FILE];
     char *location; /* optional: the URL it was found at, after redirects */
-    char *head;     /* optional: the first bytes, when stat got them anyway */
+    char *head;     /* optional: the first bytes, when stat got them anyway; from metadata_alloc() */
     size_t head_bytes;
 };
 
@@ -77,6 +77,8 @@ struct object_source {
     struct error refused;    /* why the listing failed; it is not asked for again */
     struct object **objects; /* sorted by name once listed */
     size_t n_objects, objects_capacity;
+    uint64_t object_bytes;
+    struct quota_charge charge; /* of them, to who asks */
 };
 
 /* The end of a backend's open: fills caps. `type` is caps.filesystem_type, `origin` is borrowed and may be NULL.

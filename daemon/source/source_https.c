@@ -11,6 +11,7 @@
 #include <strings.h>
 
 #include "base/memory.h"
+#include "base/metadata.h"
 #include "base/text.h"
 #include "source/object_source.h"
 #include "source/redirect.h"
@@ -219,6 +220,16 @@ static struct web_known *known_of(const struct source_https *https)
     return stores_keep(https->objects.stores, STORES_HTTPS, known_create, known_destroy);
 }
 
+/* Without it the head is asked for when it is read. */
+static void keep_head(const char *bytes, size_t count, struct object *object)
+{
+    struct error ignored;
+    object->head = metadata_alloc(count, &ignored);
+    object->head_bytes = object->head ? count : 0;
+    if (object->head)
+        memcpy(object->head, bytes, count);
+}
+
 /* Of everything but 304, which the caller has dealt with. */
 static int take_answer(const struct source_https *https, const char *name, const char *url, struct http_reply *reply,
                        struct object *object, struct error *error)
@@ -232,8 +243,7 @@ static int take_answer(const struct source_https *https, const char *name, const
     failed = read_fact(name, reply, &fact, error);
     if (!failed) {
         fill_object(https, &fact, object);
-        object->head_bytes = fact.size_bytes ? reply->body_bytes : 0;
-        object->head = memory_copy(reply->body, object->head_bytes);
+        keep_head(reply->body, fact.size_bytes ? reply->body_bytes : 0, object);
         web_known_set(known_of(https), url, &fact);
     }
     web_fact_clear(&fact);

@@ -9,6 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/metadata.h"
 #include "resolve/artifact.h"
 #include "resolve/header_cache.h"
 #include "source/source_memory.h"
@@ -373,6 +374,39 @@ static void index_documents_list_names_offsets_and_strides(void **state)
     model_dir_destroy(root);
 }
 
+/* Whatever the limit, a resolve succeeds or says that there is too much metadata, and gives back what it took. */
+static void what_resolving_takes_is_charged_and_can_be_refused(void **state)
+{
+    struct quota *quota = quota_create();
+    uint64_t needed = 0;
+    (void)state;
+    put_part("a.safetensors", "a");
+    put_part("b.safetensors", "b");
+    put_text(INDEX, "{\"weight_map\":{\"b\":\"b.safetensors\",\"\\u0061\":\"a.safetensors\"}}");
+    put_text("m.manifest.json", "{\"format\":\"tensorcast-manifest\",\"version\":1,\"files\":[]}");
+    quota_set_kept(quota, 0);
+    metadata_enter((struct metadata_account){quota, 12345});
+    for (uint64_t limit = 0; !needed; limit += 64) {
+        struct artifact *artifact;
+        struct error error;
+        quota_set_limits(quota, QUOTA_METADATA, limit, 0);
+        int failed = artifact_resolve("memory:m", &options, NULL, true, &artifact, &error);
+        if (!failed) {
+            holds(artifact, "ab");
+            assert_true(quota_taken(quota, QUOTA_METADATA) > 0); /* its table, for its life */
+            assert_int_equal(artifact->manifest_problem.code, ERROR_OK);
+            needed = limit;
+            artifact_unref(artifact);
+        } else if (strcmp(error.reason, "METADATA_EXCEEDED") != 0) {
+            fail_msg("%s: %s", error.reason, error.message);
+        }
+        assert_int_equal(quota_taken(quota, QUOTA_METADATA), 0);
+    }
+    assert_true(needed > 1000);
+    metadata_enter((struct metadata_account){0});
+    quota_destroy(quota);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, create, destroy)
 
 int main(void)
@@ -391,6 +425,7 @@ int main(void)
         TEST(a_changed_part_changes_identity_and_is_read_again),
         TEST(an_index_that_appears_or_changes_is_noticed),
         TEST(threads_resolve_at_once_through_a_cache_that_keeps_forgetting),
+        TEST(what_resolving_takes_is_charged_and_can_be_refused),
         TEST(single_files_resolve_alone),
         TEST(links_that_lead_nowhere_are_not_taken_for_absent_files),
         TEST(index_documents_list_names_offsets_and_strides),

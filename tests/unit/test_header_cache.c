@@ -11,6 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/metadata.h"
 #include "resolve/header_cache.h"
 #include "resolve/header_store.h"
 #include "tests/support/model_dir.h"
@@ -93,7 +94,7 @@ static bool index_is_known(void)
     bool known = header_cache_find_index(cache, &identity, &text, &n);
     if (known) {
         assert_true(n == 2 && memcmp(text, "{}", 2) == 0);
-        free(text);
+        metadata_free(text);
     }
     header_cache_destroy(cache);
     return known;
@@ -222,7 +223,7 @@ static void the_number_of_files_is_bounded(void **state)
         header_store_add(store, HEADER_KIND_SAFETENSORS, &each, "x", 1);
         assert_true(i < HEADER_STORE_MAX_FILES || header_store_find(store, HEADER_KIND_SAFETENSORS, &each, &text, &n));
     }
-    free(text);
+    metadata_free(text);
     assert_int_equal(each_file(NULL), HEADER_STORE_MAX_FILES / 4 * 3);
     header_store_close(store);
     header_store_close(NULL);

@@ -101,6 +101,23 @@ static void many_entries_come_and_go(void **state)
         assert_int_equal(counts[i], 0);
 }
 
+static void shrinking_halves_what_is_held_until_nothing_is_left(void **state)
+{
+    struct lru *lru = lru_create(1000, &ops);
+    (void)state;
+    assert_false(lru_shrink(lru));
+    for (int i = 0; i < 8; i++)
+        lru_add(lru, &i, sizeof i, &counts[i], 10);
+    assert_true(lru_shrink(lru));
+    assert_int_equal(lru_bytes(lru), 40);
+    assert_int_equal(counts[3], 0);
+    assert_int_equal(counts[4], 1);
+    assert_true(lru_shrink(lru) && lru_shrink(lru) && lru_shrink(lru));
+    assert_int_equal(lru_bytes(lru), 0);
+    assert_false(lru_shrink(lru));
+    lru_destroy(lru);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -108,6 +125,7 @@ int main(void)
         cmocka_unit_test(a_value_as_large_as_the_cap_is_kept_and_a_larger_one_is_not),
         cmocka_unit_test(a_key_has_its_newest_value),
         cmocka_unit_test(many_entries_come_and_go),
+        cmocka_unit_test(shrinking_halves_what_is_held_until_nothing_is_left),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -209,6 +209,35 @@ static void a_charge_without_a_quota_counts_nothing(void **state)
     quota_charge_end(&nobody);
 }
 
+static struct quota_charge droppable;
+
+static bool drop_some(void *context)
+{
+    assert_ptr_equal(context, &droppable);
+    if (!droppable.amount)
+        return false;
+    quota_charge_subtract(&droppable, 10);
+    return true;
+}
+
+static void what_can_be_dropped_goes_before_anybody_is_refused(void **state)
+{
+    struct quota_charge charge = {.quota = quota, .kind = QUOTA_METADATA, .uid = ANN};
+    struct error error;
+    (void)state;
+    quota_set_kept(quota, 0);
+    quota_set_limits(quota, QUOTA_METADATA, 100, 0);
+    quota_set_reclaim(quota, QUOTA_METADATA, drop_some, &droppable);
+    droppable = (struct quota_charge){.quota = quota, .kind = QUOTA_METADATA, .uid = BOB};
+    assert_int_equal(quota_charge_add(&droppable, 100, &error), 0);
+    assert_int_equal(quota_charge_add(&charge, 25, &error), 0);
+    assert_int_equal(droppable.amount, 70);
+    assert_int_equal(quota_charge_add(&charge, 76, &error), -1);
+    assert_int_equal(droppable.amount, 0);
+    assert_int_equal(quota_charge_add(&charge, 75, &error), 0);
+    quota_charge_end(&charge);
+}
+
 int main(void)
 {
 #define EACH(test) cmocka_unit_test_setup_teardown(test, make, unmake)
@@ -224,6 +253,7 @@ int main(void)
         EACH(amounts_near_the_end_of_numbers_are_refused_and_do_not_wrap),
         EACH(kinds_do_not_share),
         EACH(users_are_listed_while_they_have_something),
+        EACH(what_can_be_dropped_goes_before_anybody_is_refused),
         EACH(a_charge_without_a_quota_counts_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -19,6 +19,7 @@
 #include "base/cancel.h"
 #include "base/checksum.h"
 #include "base/error.h"
+#include "base/quota.h"
 
 struct http_engine;
 
@@ -54,11 +55,12 @@ struct http_head { /* of an answer; lives while the call that shows it runs */
 const char *http_head_find(const struct http_head *head,
                            const char *name); /* lower case; NULL when absent, the last one when repeated */
 
-struct http_reply { /* owned by the caller: http_reply_clear() */
+struct http_reply { /* owned by the caller: http_reply_clear(); the body is charged to the caller's account */
     struct http_head head;
     char *body; /* NUL-terminated behind body_bytes */
     size_t body_bytes;
-    char *url; /* where it came from, after redirects */
+    struct quota_charge charge; /* of the body */
+    char *url;                  /* where it came from, after redirects */
     void *internal;
 };
 void http_reply_clear(struct http_reply *reply);
@@ -142,7 +144,7 @@ int http_read_range(struct http_engine *engine, const struct http_range *range, 
 
 struct http_statistics {
     uint64_t requests, retries, hedges, throttled, received_bytes;
-    uint64_t recalled; /* of all origins: requests cut off, since others had waited for their turn */
+    uint64_t recalled;               /* of all origins: requests cut off, since others had waited for their turn */
     uint32_t in_flight, limit;       /* requests at once: now, and how many it allows itself */
     uint64_t latency_us;             /* median, request to first byte; 0 = not known yet */
     uint64_t connection_bytes_per_s; /* of one busy connection; 0 = not known yet */

@@ -13,6 +13,7 @@
 
 #include "base/clock.h"
 #include "base/memory.h"
+#include "base/metadata.h"
 #include "source/http/http_wait.h"
 
 enum {
@@ -104,6 +105,15 @@ static size_t on_header(char *line, size_t size, size_t count, void *data)
     return http_exchange_take_line(data, line, size * count) ? size * count : 0;
 }
 
+static int grow_body(struct http_exchange *exchange, size_t room)
+{
+    if (quota_charge_add(&exchange->charge, room - exchange->body_room, &exchange->error) != 0)
+        return -1;
+    exchange->body = memory_grow(exchange->body, room, 1);
+    exchange->body_room = room;
+    return 0;
+}
+
 static bool collect(struct http_exchange *exchange, const char *bytes, size_t count)
 {
     if (count > exchange->max_body - exchange->n_body) {
@@ -111,10 +121,8 @@ static bool collect(struct http_exchange *exchange, const char *bytes, size_t co
              exchange->max_body);
         return exchange->is_accepted ? refuse(exchange, HTTP_FAULT_FINAL) : false;
     }
-    if (exchange->n_body + count >= exchange->body_room) {
-        exchange->body_room = (exchange->n_body + count + 1) * 2;
-        exchange->body = memory_grow(exchange->body, exchange->body_room, 1);
-    }
+    if (exchange->n_body + count >= exchange->body_room && grow_body(exchange, (exchange->n_body + count + 1) * 2) != 0)
+        return refuse(exchange, HTTP_FAULT_FINAL);
     memcpy(exchange->body + exchange->n_body, bytes, count);
     exchange->n_body += count;
     return true;
@@ -231,6 +239,7 @@ int http_exchange_set_up(struct http_exchange *exchange, const struct http_wire 
     if (exchange->easy && set_handle(exchange, error))
         return -1;
     exchange->announced_bytes = UINT64_MAX;
+    exchange->charge = metadata_charge();
     exchange->started_ns = clock_now_ns();
     return 0;
 }
@@ -287,4 +296,5 @@ void http_exchange_clear(struct http_exchange *exchange)
     http_head_clear(&exchange->head);
     free(exchange->direct.request);
     free(exchange->body);
+    quota_charge_end(&exchange->charge);
 }

@@ -44,7 +44,7 @@ enum http_direct_wait { HTTP_WAIT_NOTHING /* go on */, HTTP_WAIT_READABLE, HTTP_
 struct http_direct {
     char *request; /* NULL: libcurl drives the exchange */
     size_t request_bytes, n_sent;
-    char origin[HTTP_ORIGIN_CHARS]; /* that the request is for; its connection has to lead there */
+    char origin[HTTP_ORIGIN_CHARS];     /* that the request is for; its connection has to lead there */
     struct http_connection *connection; /* not open yet while is_connecting */
     bool is_connecting, is_old /* HTTP/1.0 */;
     enum http_direct_wait wait;
@@ -81,6 +81,7 @@ struct http_exchange {
     uint64_t announced_bytes;
     char *body;
     size_t n_body, body_room, max_body;
+    struct quota_charge charge; /* of the body, to who asks */
     enum http_fault fault;
     enum http_end end;
     uint64_t ended_ns;

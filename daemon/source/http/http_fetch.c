@@ -9,6 +9,7 @@ void http_reply_clear(struct http_reply *reply)
 {
     http_head_free(&reply->head);
     free(reply->body);
+    quota_charge_end(&reply->charge);
     free(reply->url);
     *reply = (struct http_reply){0};
 }
@@ -19,9 +20,11 @@ static void take_reply(struct http_run *run, struct http_reply *reply)
     *reply = (struct http_reply){.head = http_head_take(&answer->head),
                                  .body = answer->body ? answer->body : memory_alloc(1),
                                  .body_bytes = answer->n_body,
+                                 .charge = answer->charge,
                                  .url = memory_copy_text(run->attempt.url)};
     reply->body[reply->body_bytes] = '\0';
     answer->body = NULL;
+    answer->charge = (struct quota_charge){0};
 }
 
 int http_fetch(struct http_engine *engine, const struct http_call *call, struct http_reply *reply, struct error *error)
