@@ -184,7 +184,8 @@ void method_sidecars(struct rpc_call *call, const ProtobufCMessage *request, voi
     fetch->config = fetch->daemon->config;
     fetch->cancel = (struct cancel){.is_set = is_cancelled, .data = fetch};
     rpc_call_on_cancel(call, on_cancel, fetch);
-    fetch->failed = loop_submit(fetch->daemon->loop, &fetch->work, &fetch->error) != 0;
-    if (fetch->failed)
+    if (loop_submit(fetch->daemon->loop, &fetch->work, &fetch->error) < 0) { /* else a helper may have set `failed` already */
+        fetch->failed = true;
         finish(fetch);
+    }
 }
