@@ -7,6 +7,18 @@
 int tc_release(struct tc_client *client, const char *artifact, uint64_t timeout_ms, uint64_t *released_replicas,
                uint64_t *released_bytes, struct tc_error *error)
 {
+    struct tc_released released;
+    int failed = tc_release_counted(client, artifact, timeout_ms, &released, error);
+    if (!failed && released_replicas)
+        *released_replicas = released.replicas;
+    if (!failed && released_bytes)
+        *released_bytes = released.bytes;
+    return failed;
+}
+
+int tc_release_counted(struct tc_client *client, const char *artifact, uint64_t timeout_ms, struct tc_released *released,
+                       struct tc_error *error)
+{
     struct error cause;
     struct arena arena;
     const struct wait wait = wait_begin(timeout_ms, NULL);
@@ -18,10 +30,9 @@ int tc_release(struct tc_client *client, const char *artifact, uint64_t timeout_
     const Tensorcast__Daemon__V1__ReleaseResponse *response = (const void *)rpc_client_get(
         client->rpc, "Release", &request.base, &tensorcast__daemon__v1__release_response__descriptor, &wait, &arena, &cause);
     int failed = response ? 0 : client_fail(error, &cause);
-    if (response && released_replicas)
-        *released_replicas = response->released_replicas;
-    if (response && released_bytes)
-        *released_bytes = response->released_bytes;
+    if (response)
+        *released = (struct tc_released){response->released_replicas, response->released_bytes, response->leased_replicas,
+                                         response->leased_bytes};
     arena_fini(&arena);
     return failed;
 }

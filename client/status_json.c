@@ -3,6 +3,17 @@
 
 #include "base/json.h"
 
+static void put_lease(struct json_writer *writer, const Tensorcast__Daemon__V1__LeaseStatus *lease)
+{
+    json_write_open(writer, '{');
+    json_put_u64(writer, "pid", lease->pid);
+    json_put_u64(writer, "uid", lease->uid);
+    json_put_text(writer, "command", lease->command);
+    json_put_double(writer, "since_s", lease->since_s);
+    json_put_text(writer, "cgroup", lease->cgroup);
+    json_write_close(writer, '}');
+}
+
 static void put_replica(struct json_writer *writer, const Tensorcast__Daemon__V1__ReplicaStatus *replica)
 {
     json_write_open(writer, '{');
@@ -15,6 +26,10 @@ static void put_replica(struct json_writer *writer, const Tensorcast__Daemon__V1
     if (replica->device[0])
         json_put_text(writer, "device", replica->device);
     json_put_double(writer, "idle_s", replica->idle_s);
+    json_put_open(writer, "held_by", '[');
+    for (size_t i = 0; i < replica->n_held_by; i++)
+        put_lease(writer, replica->held_by[i]);
+    json_write_close(writer, ']');
     json_write_close(writer, '}');
 }
 
@@ -57,7 +72,7 @@ static void put_calibration(struct json_writer *writer, const Tensorcast__Daemon
     json_write_close(writer, '}');
 }
 
-/* Under calibration as well: what reading from a store costs. */
+/* What reading from a store costs. */
 static void put_store(struct json_writer *writer, const Tensorcast__Daemon__V1__StoreStatus *store)
 {
     json_put_open(writer, store->origin, '{');
@@ -80,6 +95,7 @@ static void put_memory(struct json_writer *writer, const Tensorcast__Daemon__V1_
     json_put_u64(writer, "host_budget_bytes", status->host_budget_bytes);
     json_put_u64(writer, "used_bytes", status->used_bytes);
     json_put_u64(writer, "staging_bytes", status->staging_bytes);
+    json_put_u64(writer, "extent_bytes", status->extent_bytes);
     json_put_u64(writer, "pool_bytes", status->pool_bytes);
     json_put_u64(writer, "cached_headers_bytes", status->cached_headers_bytes);
     json_write_close(writer, '}');
@@ -112,6 +128,8 @@ static void put_status(struct json_writer *writer, const Tensorcast__Daemon__V1_
     json_put_open(writer, "calibration", '{');
     for (size_t i = 0; i < status->n_calibration; i++)
         put_calibration(writer, status->calibration[i]);
+    json_write_close(writer, '}');
+    json_put_open(writer, "stores", '{');
     for (size_t i = 0; i < status->n_stores; i++)
         put_store(writer, status->stores[i]);
     json_write_close(writer, '}');

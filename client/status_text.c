@@ -2,20 +2,30 @@
 #include "status_text.h"
 
 #include <inttypes.h>
+#include <pwd.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/text.h"
 
+enum { MAX_SHOWN_HOLDERS = 4 };
+
+static const char *plural(uint64_t count)
+{
+    return count == 1 ? "" : "s";
+}
+
 static void put_head(FILE *out, const Tensorcast__Daemon__V1__StatusResponse *status)
 {
-    char used[TEXT_SIZE_CHARS], budget[TEXT_SIZE_CHARS], staging[TEXT_SIZE_CHARS], pool[TEXT_SIZE_CHARS];
-    fprintf(out, "tensorcastd %s  pid %" PRIu64 "  %s for %.0f s  %" PRIu64 " connections  %" PRIu64 " leases\n",
-            status->version, status->pid, status->state, status->uptime_s, status->connections, status->leases);
-    fprintf(out, "memory  %s of %s used  %s staging  %s pooled\n", text_people_bytes(status->used_bytes, used),
+    char used[TEXT_SIZE_CHARS], budget[TEXT_SIZE_CHARS], staging[TEXT_SIZE_CHARS], extents[TEXT_SIZE_CHARS],
+        pool[TEXT_SIZE_CHARS];
+    fprintf(out, "tensorcastd %s  pid %" PRIu64 "  %s for %.0f s  %" PRIu64 " connection%s  %" PRIu64 " lease%s\n",
+            status->version, status->pid, status->state, status->uptime_s, status->connections, plural(status->connections),
+            status->leases, plural(status->leases));
+    fprintf(out, "memory  %s of %s used  %s staging  %s extents  %s pooled\n", text_people_bytes(status->used_bytes, used),
             text_people_bytes(status->host_budget_bytes, budget), text_people_bytes(status->staging_bytes, staging),
-            text_people_bytes(status->pool_bytes, pool));
+            text_people_bytes(status->extent_bytes, extents), text_people_bytes(status->pool_bytes, pool));
 }
 
 static void put_devices(FILE *out, const Tensorcast__Daemon__V1__StatusResponse *status)
@@ -29,15 +39,44 @@ static void put_devices(FILE *out, const Tensorcast__Daemon__V1__StatusResponse 
     }
 }
 
+/* "4711 VLLM::Worker (alice)" */
+static void put_holder(FILE *out, const Tensorcast__Daemon__V1__LeaseStatus *lease)
+{
+    char room[1024], name[TEXT_NAME_CHARS];
+    struct passwd entry, *user = NULL;
+    if (lease->pid)
+        fprintf(out, "%" PRIu64 " %s ", lease->pid, text_escape(lease->command, strlen(lease->command), name));
+    if (getpwuid_r(lease->uid, &entry, room, sizeof room, &user) == 0 && user)
+        fprintf(out, "(%s)", text_escape(user->pw_name, strlen(user->pw_name), name));
+    else
+        fprintf(out, "(uid %" PRIu32 ")", lease->uid);
+}
+
+static void put_holders(FILE *out, const Tensorcast__Daemon__V1__ReplicaStatus *replica)
+{
+    size_t n_shown = replica->n_held_by < MAX_SHOWN_HOLDERS ? replica->n_held_by : MAX_SHOWN_HOLDERS;
+    for (size_t i = 0; i < n_shown; i++) {
+        fputs(i ? ", " : "              held by ", out);
+        put_holder(out, replica->held_by[i]);
+    }
+    if (n_shown && n_shown < replica->leases)
+        fprintf(out, " and %" PRIu64 " more", replica->leases - n_shown);
+    if (n_shown)
+        fputc('\n', out);
+}
+
 static void put_replicas(FILE *out, const Tensorcast__Daemon__V1__StatusResponse *status)
 {
-    char size[TEXT_SIZE_CHARS], name[TEXT_NAME_CHARS];
+    char size[TEXT_SIZE_CHARS], name[TEXT_NAME_CHARS], idle[32];
     fprintf(out, "\nreplicas  %zu\n", status->n_replicas);
     for (size_t i = 0; i < status->n_replicas; i++) {
         const Tensorcast__Daemon__V1__ReplicaStatus *replica = status->replicas[i];
-        fprintf(out, "  %10s  %3" PRIu64 " leases  %-7s  idle %6.0f s  view %.12s  %s\n",
-                text_people_bytes(replica->bytes, size), replica->leases, replica->memory, replica->idle_s,
-                replica->view_digest, text_escape(replica->artifact, strlen(replica->artifact), name));
+        snprintf(idle, sizeof idle, "idle %6.0f s", replica->idle_s);
+        fprintf(out, "  %10s  %3" PRIu64 " lease%-1s  %-7s  %-13s  view %.12s  %s\n",
+                text_people_bytes(replica->bytes, size), replica->leases, plural(replica->leases), replica->memory,
+                replica->leases ? "held" : idle, replica->view_digest,
+                text_escape(replica->artifact, strlen(replica->artifact), name));
+        put_holders(out, replica);
     }
 }
 
@@ -47,9 +86,10 @@ static void put_loads(FILE *out, const Tensorcast__Daemon__V1__StatusResponse *s
     fprintf(out, "\nloads  %zu\n", status->n_loads);
     for (size_t i = 0; i < status->n_loads; i++) {
         const Tensorcast__Daemon__V1__LoadStatus *load = status->loads[i];
-        fprintf(out, "  %-10s %s of %s  %" PRIu64 " clients  %.1f s  %s  %s\n", load->stage,
+        fprintf(out, "  %-10s %s of %s  %" PRIu64 " client%s  %.1f s  %s  %s\n", load->stage,
                 text_people_bytes(load->done_bytes, done), text_people_bytes(load->total_bytes, total), load->clients,
-                load->age_s, load->load_id, text_escape(load->artifact, strlen(load->artifact), name));
+                plural(load->clients), load->age_s, load->load_id,
+                text_escape(load->artifact, strlen(load->artifact), name));
     }
 }
 

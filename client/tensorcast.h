@@ -184,6 +184,12 @@ int tc_prewarm(struct tc_client *client, const char *artifact, const struct tc_v
 /* artifact NULL = all. */
 int tc_release(struct tc_client *client, const char *artifact, uint64_t timeout_ms, uint64_t *released_replicas,
                uint64_t *released_bytes, struct tc_error *error);
+struct tc_released {
+    uint64_t replicas, bytes;
+    uint64_t leased_replicas, leased_bytes; /* kept, because somebody holds them */
+};
+int tc_release_counted(struct tc_client *client, const char *artifact, uint64_t timeout_ms, struct tc_released *released,
+                       struct tc_error *error);
 /* The object of `tensorcast status --json`, and a page for people; either may be NULL. */
 int tc_status(struct tc_client *client, uint64_t timeout_ms, char **json, char **text, struct tc_error *error);
 

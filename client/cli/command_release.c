@@ -9,16 +9,25 @@
 static int release(const struct args *args, struct backend *backend, struct error *error)
 {
     struct tc_error cause;
-    uint64_t left_ms, replicas, bytes;
-    char size[TEXT_SIZE_CHARS];
+    struct tc_released released;
+    uint64_t left_ms;
+    char size[TEXT_SIZE_CHARS], in_use[TEXT_SIZE_CHARS];
     if (backend_time_left(backend, &left_ms, error) < 0)
         return -1;
-    if (tc_release(served_client(backend), args->artifact, left_ms, &replicas, &bytes, &cause) < 0)
+    if (tc_release_counted(served_client(backend), args->artifact, left_ms, &released, &cause) < 0)
         return served_fail(error, &cause);
-    if (args->json)
-        printf("{\"released_replicas\":%" PRIu64 ",\"released_bytes\":%" PRIu64 "}\n", replicas, bytes);
-    else if (!args->quiet)
-        printf("released %" PRIu64 " replica%s, %s\n", replicas, replicas == 1 ? "" : "s", text_people_bytes(bytes, size));
+    if (args->json) {
+        printf("{\"released_replicas\":%" PRIu64 ",\"released_bytes\":%" PRIu64 ",\"leased_replicas\":%" PRIu64
+               ",\"leased_bytes\":%" PRIu64 "}\n",
+               released.replicas, released.bytes, released.leased_replicas, released.leased_bytes);
+    } else if (!args->quiet) {
+        printf("released %" PRIu64 " replica%s, %s", released.replicas, released.replicas == 1 ? "" : "s",
+               text_people_bytes(released.bytes, size));
+        if (released.leased_replicas)
+            printf("; %" PRIu64 " %s in use (%s), 'tensorcast status' lists by whom", released.leased_replicas,
+                   released.leased_replicas == 1 ? "is" : "are", text_people_bytes(released.leased_bytes, in_use));
+        putchar('\n');
+    }
     return 0;
 }
 

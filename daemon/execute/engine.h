@@ -33,6 +33,7 @@ struct engine_options {
 int engine_create(const struct engine_options *options, struct engine **engine, struct error *error);
 void engine_destroy(struct engine *engine);                 /* no run may be left */
 uint64_t engine_staging_bytes(const struct engine *engine); /* allocated now; any thread */
+uint64_t engine_extent_bytes(const struct engine *engine);  /* of the extent cache, allocated now; any thread */
 /* At most: of loads beside each other or of a group, or of one that is alone. Any thread. */
 uint64_t engine_extent_cache_bytes(const struct engine *engine, bool is_alone);
 

@@ -65,8 +65,13 @@ void remote_pool_fini(struct engine *engine)
 uint64_t remote_pool_bytes(const struct engine *engine)
 {
     const struct remote_pool *pool = &engine->remote;
-    return __atomic_load_n(&pool->images.n_buffers, __ATOMIC_RELAXED) * pool->images.buffer_bytes +
-           __atomic_load_n(&pool->windows.n_buffers, __ATOMIC_RELAXED) * pool->windows.buffer_bytes;
+    return __atomic_load_n(&pool->windows.n_buffers, __ATOMIC_RELAXED) * pool->windows.buffer_bytes;
+}
+
+uint64_t engine_extent_bytes(const struct engine *engine)
+{
+    const struct remote_pool *pool = &engine->remote;
+    return __atomic_load_n(&pool->images.n_buffers, __ATOMIC_RELAXED) * pool->images.buffer_bytes;
 }
 
 uint64_t engine_extent_cache_bytes(const struct engine *engine, bool is_alone)

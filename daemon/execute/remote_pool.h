@@ -54,6 +54,6 @@ void remote_pool_give_window(struct worker *worker); /* worker->buffer */
 /* How many images there may be now: a load alone, with nobody to keep them for yet, may have few. */
 uint64_t remote_pool_image_budget(const struct engine *engine);
 
-uint64_t remote_pool_bytes(const struct engine *engine); /* temporary memory allocated now; any thread */
+uint64_t remote_pool_bytes(const struct engine *engine); /* of windows, allocated now; any thread */
 
 #endif

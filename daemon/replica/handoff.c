@@ -49,6 +49,7 @@ struct peer {
     pid_t pid;
     bool brings_none;                         /* no descriptor of the client's can be in the socket's queue */
     struct replica *lease;                    /* NULL until a token was redeemed */
+    uint64_t leased_ns;                       /* when it was */
     struct device_region *region;             /* offered and not yet taken; owned */
     unsigned char token[HANDOFF_TOKEN_BYTES]; /* of the offer */
     uint64_t expires_ns;                      /* for a peer without a lease */
@@ -182,6 +183,7 @@ static void redeem(struct peer *peer, const unsigned char token[HANDOFF_TOKEN_BY
     struct replica *replica = (*at)->replica;
     destroy_grant(at, false); /* its pin is the lease's from here on */
     peer->lease = replica;
+    peer->leased_ns = clock_now_ns();
     replica_lend(replica, peer->uid);
     if (send_memory(peer->fd, replica) != 0)
         close_peer(peer);
@@ -445,4 +447,13 @@ uint64_t handoff_pending(const struct handoff *handoff)
     for (const struct grant *grant = handoff->grants; grant; grant = grant->next)
         pending++;
     return pending;
+}
+
+void handoff_each_lease(const struct handoff *handoff, const struct replica *replica,
+                        void (*fn)(void *data, const struct handoff_lease *lease), void *data)
+{
+    for (const struct peer *peer = handoff->peers; peer; peer = peer->next) {
+        if (peer->lease == replica)
+            fn(data, &(struct handoff_lease){peer->pid, peer->uid, peer->leased_ns});
+    }
 }

@@ -43,6 +43,15 @@ int handoff_grant(struct handoff *handoff, struct replica *replica, uid_t uid, u
 int handoff_take_region(struct handoff *handoff, const unsigned char *token, size_t token_bytes, uid_t uid,
                         struct device_region **region, struct error *error);
 void handoff_revoke(struct handoff *handoff, uint64_t connection); /* the RPC connection is gone */
-uint64_t handoff_pending(const struct handoff *handoff);           /* tokens not yet redeemed */
+
+struct handoff_lease {
+    pid_t pid; /* 0 = of another PID namespace */
+    uid_t uid;
+    uint64_t since_ns;
+};
+/* Who holds this replica, newest first. */
+void handoff_each_lease(const struct handoff *handoff, const struct replica *replica,
+                        void (*fn)(void *data, const struct handoff_lease *lease), void *data);
+uint64_t handoff_pending(const struct handoff *handoff); /* tokens not yet redeemed */
 
 #endif

@@ -524,6 +524,7 @@ struct replica_counts replica_release(struct replica_table *table, uid_t uid, co
         }
         if (!is_idle(replica)) {
             counts.kept++;
+            counts.kept_bytes += replica->charged_bytes;
             continue;
         }
         counts.released++;

@@ -87,7 +87,7 @@ void replica_unlend(struct replica *replica, uid_t uid); /* its lease has ended,
 void replica_drop_stale(struct replica_table *table, const struct artifact *current);
 
 struct replica_counts {
-    uint64_t released, released_bytes, kept, of_others;
+    uint64_t released, released_bytes, kept, kept_bytes, of_others;
 };
 /* reference NULL = all. Pinned ones are kept, and those that other users have loaded or used, unless it is root or the
  * daemon's own user who asks. */

@@ -25,6 +25,7 @@ void method_release(struct rpc_call *call, const ProtobufCMessage *message, void
         counts.released += more.released;
         counts.released_bytes += more.released_bytes;
         counts.kept += more.kept;
+        counts.kept_bytes += more.kept_bytes;
         counts.of_others += more.of_others;
     }
     free(reference);
@@ -33,5 +34,6 @@ void method_release(struct rpc_call *call, const ProtobufCMessage *message, void
     response.released_replicas = counts.released;
     response.released_bytes = counts.released_bytes;
     response.leased_replicas = counts.kept;
+    response.leased_bytes = counts.kept_bytes;
     rpc_call_reply(call, &response.base);
 }

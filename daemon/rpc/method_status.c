@@ -5,23 +5,31 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/process.h"
+#include "base/text.h"
 #include "daemon.h"
 #include "rpc/methods.h"
 #include "tensorcast/daemon/v1/store_daemon.pb-c.h"
 
+enum { MAX_HOLDERS = 256 }; /* each costs a look into /proc, and the loop waits for it */
+
 /* Lists double in the arena of the answer. */
 struct status {
     Tensorcast__Daemon__V1__StatusResponse response;
+    const struct handoff *handoff;
+    Tensorcast__Daemon__V1__ReplicaStatus *replica; /* whose holders are listed */
+    size_t n_holders;                               /* of all replicas */
     struct arena arena;
 };
 
-#define APPEND(status, list, element)                                                                                       \
+#define APPEND_TO(status, message, list, element)                                                                           \
     do {                                                                                                                    \
-        size_t n_ = (status)->response.n_##list;                                                                            \
+        size_t n_ = (message)->n_##list;                                                                                    \
         if ((n_ & (n_ - 1)) == 0) /* none, or a power of two: full */                                                       \
-            (status)->response.list = grow(&(status)->arena, (status)->response.list, n_);                                  \
-        (status)->response.list[(status)->response.n_##list++] = (element);                                                 \
+            (message)->list = grow(&(status)->arena, (message)->list, n_);                                                  \
+        (message)->list[(message)->n_##list++] = (element);                                                                 \
     } while (0)
+#define APPEND(status, list, element) APPEND_TO(status, &(status)->response, list, element)
 
 /* Room for twice as many pointers. */
 static void *grow(struct arena *arena, const void *list, size_t count)
@@ -33,6 +41,30 @@ static void *grow(struct arena *arena, const void *list, size_t count)
 static double seconds(uint64_t ns)
 {
     return (double)ns / 1e9;
+}
+
+/* What a process calls itself, as text that a message may hold. */
+static char *utf8(struct arena *arena, const char *text)
+{
+    char escaped[TEXT_NAME_CHARS];
+    text = text_is_utf8(text, strlen(text)) ? text : text_escape(text, strlen(text), escaped);
+    return arena_text(arena, text, strlen(text));
+}
+
+static void add_holder(void *data, const struct handoff_lease *lease)
+{
+    struct status *status = data;
+    char command[PROCESS_COMMAND_CHARS], cgroup[PROCESS_CGROUP_CHARS];
+    if (status->n_holders++ >= MAX_HOLDERS)
+        return;
+    Tensorcast__Daemon__V1__LeaseStatus *row = arena_alloc(&status->arena, sizeof *row);
+    tensorcast__daemon__v1__lease_status__init(row);
+    row->pid = (uint64_t)lease->pid;
+    row->uid = lease->uid;
+    row->command = utf8(&status->arena, process_command(lease->pid, command));
+    row->since_s = seconds(clock_now_ns() - lease->since_ns);
+    row->cgroup = utf8(&status->arena, process_cgroup(lease->pid, cgroup));
+    APPEND_TO(status, status->replica, held_by, row);
 }
 
 static void add_replica(void *data, const struct replica *replica)
@@ -49,6 +81,8 @@ static void add_replica(void *data, const struct replica *replica)
     if (!replica->segment->host_address)
         row->device = replica->segment->device->caps.name;
     row->idle_s = replica->holding.n_pins ? 0 : seconds(clock_now_ns() - replica->idle_since_ns);
+    status->replica = row;
+    handoff_each_lease(status->handoff, replica, add_holder, status);
     APPEND(status, replicas, row);
 }
 
@@ -141,7 +175,7 @@ void method_status(struct rpc_call *call, const ProtobufCMessage *request, void 
 {
     const struct daemon *daemon = context;
     const struct load_services *services = &daemon->services;
-    struct status status = {.response = TENSORCAST__DAEMON__V1__STATUS_RESPONSE__INIT};
+    struct status status = {.response = TENSORCAST__DAEMON__V1__STATUS_RESPONSE__INIT, .handoff = daemon->handoff};
     Tensorcast__Daemon__V1__StatusResponse *response = &status.response;
     (void)request;
     response->version = VERSION;
@@ -150,6 +184,7 @@ void method_status(struct rpc_call *call, const ProtobufCMessage *request, void 
     response->host_budget_bytes = replica_budget_bytes(services->replicas);
     response->used_bytes = replica_used_bytes(services->replicas);
     response->staging_bytes = engine_staging_bytes(services->engine);
+    response->extent_bytes = engine_extent_bytes(services->engine);
     response->pool_bytes = __atomic_load_n(&services->device->pool_bytes, __ATOMIC_RELAXED);
     response->leases = replica_leases(services->replicas);
     response->connections = rpc_server_connections(daemon->rpc);

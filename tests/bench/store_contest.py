@@ -106,7 +106,7 @@ def measure(ranks, service, server):
     answers = [json.loads(rank.hear()) for rank in ranks]
     daemon_cpu = machine.cpu_seconds(pid) - daemon_cpu if pid else 0.0
     server_cpu, busy = server.cpu_seconds() - server_cpu, machine.machine_busy_seconds() - busy
-    calibration = service.json("status")["calibration"] if service else {}
+    calibration = service.json("status")["stores"] if service else {}
     took, reports = max(a["touched"] for a in answers) - start, [a["report"] for a in answers if a["report"]]
     return {"touched_s": took, "loaded_s": max(a["loaded"] for a in answers) - start,
             "cpu_s": sum(a["loaded_cpu"] for a in answers) + daemon_cpu, "server_s": server_cpu,

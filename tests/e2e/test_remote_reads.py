@@ -67,7 +67,7 @@ def test_status_tells_what_was_learned(daemon, fake, weights):  # noqa: F811
     for _ in range(5):  # a few requests are no statistics
         daemon.cli.json("load", f"{fake.url('web')}/m")
         daemon.cli.ok("release", "--all")
-    store = daemon.cli.json("status")["calibration"][fake.url("web")]
+    store = daemon.cli.json("status")["stores"][fake.url("web")]
     assert store["requests"] >= 30 and store["received_bytes"] >= 85 * MiB
     assert store["parallel_requests"] >= 1 and store["in_flight"] == 0
     assert store["latency_us"] > 0 and store["connection_gbps"] > 0 and store["total_gbps"] > 0

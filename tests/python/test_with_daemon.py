@@ -140,6 +140,8 @@ def test_status_is_what_the_command_prints(daemon, client, llama):
     assert told.keys() == printed.keys() and told["memory"].keys() == printed["memory"].keys()
     assert [replica["artifact"] for replica in told["replicas"]] == [llama[0]] and told["leases"] == 1
     assert told["replicas"][0].keys() == printed["replicas"][0].keys()
+    (lease,) = told["replicas"][0]["held_by"]
+    assert lease["pid"] == os.getpid() and lease.keys() == printed["replicas"][0]["held_by"][0].keys()
     for device, costs in told["calibration"].items():
         assert costs.keys() == printed["calibration"][device].keys()
 
@@ -152,7 +154,7 @@ def test_prewarm_makes_a_replica_and_release_drops_it(client, llama):
     assert made["bytes"]["view"] == llama[1]["model.norm.weight"].nbytes and not made["from_replica"]
     with view.tensor_dict(framework="numpy") as tensors:
         assert tensors.diagnostics["from_replica"]
-        assert art.release() == {"released_replicas": 0, "released_bytes": 0, "leased_replicas": 1}
+        assert art.release() == {"released_replicas": 0, "released_bytes": 0, "leased_replicas": 1, "leased_bytes": 4096}
     del tensors
     assert wait_for(lambda: client.status()["leases"] == 0)
     art.prewarm()

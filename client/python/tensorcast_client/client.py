@@ -94,7 +94,7 @@ class Client:
 
     def release(self, reference: str | None = None) -> dict[str, int]:
         """Makes the daemon drop the replicas that nobody holds, of one artifact or of all. Returns released_replicas,
-        released_bytes and leased_replicas (kept, because somebody holds them)."""
+        released_bytes, and leased_replicas and leased_bytes (kept, because somebody holds them: see status())."""
         request = ReleaseRequest.encode(artifact=reference, all=reference is None)
         return dict(vars(self.ask("Release", request, ReleaseResponse, self.timeout)))
 

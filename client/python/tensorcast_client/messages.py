@@ -60,11 +60,14 @@ MaterializeEvent = Table(accepted=(1, "message", Accepted), progress=(2, "messag
                          result=(3, "message", LoadResult))
 
 ReleaseRequest = Table(artifact=(1, "string"), all=(2, "bool"))
-ReleaseResponse = Table(released_replicas=(1, "uint"), released_bytes=(2, "uint"), leased_replicas=(3, "uint"))
+ReleaseResponse = Table(released_replicas=(1, "uint"), released_bytes=(2, "uint"), leased_replicas=(3, "uint"),
+                        leased_bytes=(4, "uint"))
 
 StatusRequest = Table()
+LeaseStatus = Table(pid=(1, "uint"), uid=(2, "uint"), command=(3, "string"), since_s=(4, "double"), cgroup=(5, "string"))
 ReplicaStatus = Table(artifact=(1, "string"), view_digest=(2, "string"), bytes=(3, "uint"), leases=(4, "uint"),
-                      memory=(5, "string"), idle_s=(6, "double"), identity=(7, "string"), device=(8, "string"))
+                      memory=(5, "string"), idle_s=(6, "double"), identity=(7, "string"), device=(8, "string"),
+                      held_by=(9, "messages", LeaseStatus))
 LoadStatus = Table(load_id=(1, "string"), artifact=(2, "string"), stage=(3, "string"), done_bytes=(4, "uint"),
                    total_bytes=(5, "uint"), clients=(6, "uint"), age_s=(7, "double"))
 CalibrationStatus = Table(device=(1, "string"), cached_request_us=(2, "double"), cached_gbps=(3, "double"),
@@ -80,7 +83,8 @@ StatusResponse = Table(version=(1, "string"), pid=(2, "uint"), uptime_s=(3, "dou
                        replicas=(8, "messages", ReplicaStatus), loads=(9, "messages", LoadStatus), leases=(10, "uint"),
                        connections=(11, "uint"), calibration=(12, "messages", CalibrationStatus),
                        cached_headers_bytes=(13, "uint"), state=(14, "string"), devices=(21, "messages", DeviceStatus),
-                       devices_problem=(22, "string"), stores=(20, "messages", StoreStatus), handoff_socket=(23, "string"))
+                       devices_problem=(22, "string"), stores=(20, "messages", StoreStatus), handoff_socket=(23, "string"),
+                       extent_bytes=(24, "uint"))
 
 FetchSidecarsRequest = Table(artifact=(1, "string"), names=(2, "strings"), list_only=(3, "bool"))
 SidecarList = Table(files=(1, "messages", File))

@@ -3,7 +3,7 @@ from __future__ import annotations
 
 from .dtypes import NAMES
 
-_MEMORY = ("host_budget_bytes", "used_bytes", "staging_bytes", "pool_bytes", "cached_headers_bytes")
+_MEMORY = ("host_budget_bytes", "used_bytes", "staging_bytes", "extent_bytes", "pool_bytes", "cached_headers_bytes")
 
 
 def plan(report):
@@ -36,13 +36,14 @@ def status(answer):
     """A StatusResponse as the object that `tensorcast status --json` prints."""
     fields = dict(vars(answer))
     calibration = {costs.pop("device"): costs for costs in map(_fields, fields.pop("calibration"))}
-    calibration.update((store.pop("origin"), store) for store in map(_fields, fields.pop("stores")))
+    stores = {store.pop("origin"): store for store in map(_fields, fields.pop("stores"))}
     memory = {name: fields.pop(name) for name in _MEMORY}
     lists = {name: [_fields(item) for item in fields.pop(name)] for name in ("replicas", "loads", "devices")}
     for replica in lists["replicas"]:
+        replica["held_by"] = [_fields(lease) for lease in replica["held_by"]]
         if not replica["device"]:  # as the command, which says nothing of host memory
             del replica["device"]
-    return {**fields, "memory": memory, **lists, "calibration": calibration}
+    return {**fields, "memory": memory, **lists, "calibration": calibration, "stores": stores}
 
 
 def _fields(message):

@@ -1,0 +1,15 @@
+/* What /proc says of another process. A process that has ended, or that this one cannot see (another PID namespace: pid 0),
+ * gives "". Never waits. Any thread. */
+#ifndef BASE_PROCESS_H
+#define BASE_PROCESS_H
+
+#include <sys/types.h>
+
+enum { PROCESS_COMMAND_CHARS = 64, PROCESS_CGROUP_CHARS = 512 };
+
+/* The command's name as `ps -o comm` shows it. Both return `out`; text from outside, not escaped. */
+char *process_command(pid_t pid, char out[PROCESS_COMMAND_CHARS]);
+/* Its path in the unified hierarchy, such as /system.slice/vllm.service; it names a unit, a container or a pod. */
+char *process_cgroup(pid_t pid, char out[PROCESS_CGROUP_CHARS]);
+
+#endif
