@@ -50,7 +50,7 @@ const struct config_key schema_keys[] = {
      .help = "Folder for parsed headers and calibration. Losing it costs time, never data."},
     {"server.max_connections_per_uid", CONFIG_INTEGER, FIELD(server.max_connections_per_uid), .fallback = "256",
      .min = 1, .max = 65536, .reloadable = true,
-     .help = "Connections that one user may hold open at a time; more are closed at once."},
+     .help = "Connections that one user may hold open at a time. Two more are told so, all others are closed at once."},
     {"server.max_message_size", CONFIG_SIZE, FIELD(server.max_message_bytes), .fallback = "32MiB", .min = KIB(4),
      .max = GIB(1),
      .help = "Largest request or answer on the gRPC socket."},

@@ -24,7 +24,8 @@
 #include "supervisor.h"
 #include "transport/transport.h"
 
-enum { MOST_HEADER_CACHE_BYTES = 256 << 20, DRAIN_POLL_MS = 10, MAX_GROUPS = 1024 };
+enum { MOST_HEADER_CACHE_BYTES = 256 << 20, DRAIN_POLL_MS = 10, MAX_GROUPS = 1024, MAX_CALLS = 4096 };
+enum { OWN_DESCRIPTORS = 192, MOST_RESERVED_DESCRIPTORS = 64, MOST_CONNECTIONS = 65536 };
 struct config_list {
     struct config_list *next;
     const struct config *config;
@@ -103,10 +104,29 @@ static bool forget_headers(void *headers)
     return header_cache_shrink(headers);
 }
 
+/* Of the descriptors that this process may have, some are its own: sockets to stores, the log, what helpers have open for a
+ * moment, and connections that are told that they are too many. Connections and leases may each have a third of the rest, so
+ * that neither leaves nothing for files and memory, and root can always connect. */
+static void set_descriptor_quotas(struct quota *quota, const struct config *config)
+{
+    struct rlimit limit;
+    uint64_t all = getrlimit(RLIMIT_NOFILE, &limit) == 0 ? limit.rlim_cur : OWN_DESCRIPTORS;
+    uint64_t own = OWN_DESCRIPTORS + config->http.max_connections;
+    uint64_t shared = all / 2 > own ? all - own : all / 2, connections = shared / 6;
+    uint64_t reserve = shared / 8 < MOST_RESERVED_DESCRIPTORS ? shared / 8 : MOST_RESERVED_DESCRIPTORS;
+    connections = connections < MOST_CONNECTIONS ? connections : MOST_CONNECTIONS;
+    quota_set_limits(quota, QUOTA_DESCRIPTORS, shared, 0);
+    quota_set_reserve(quota, QUOTA_DESCRIPTORS, reserve);
+    quota_set_limits(quota, QUOTA_CONNECTIONS, connections, config->server.max_connections_per_uid);
+    quota_set_reserve(quota, QUOTA_CONNECTIONS, reserve / 6);
+}
+
 /* Of every resource that users share; also after a reload. */
 static void set_quotas(struct quota *quota, const struct config *config)
 {
     quota_set_kept(quota, (unsigned)config->limits.kept_for_others_percent);
+    set_descriptor_quotas(quota, config);
+    quota_set_limits(quota, QUOTA_CALLS, MAX_CALLS, 0);
     quota_set_limits(quota, QUOTA_GROUPS, MAX_GROUPS, 0);
     quota_set_limits(quota, QUOTA_METADATA, metadata_budget_bytes(config), 0);
 }
@@ -130,7 +150,6 @@ static int open_sockets(struct daemon *daemon, struct supervisor_sockets passed,
         .socket_path = config->server.socket_path,
         .socket_mode = (uint32_t)config->server.socket_mode,
         .socket_group = config->server.socket_group,
-        .max_connections_per_uid = config->server.max_connections_per_uid,
         .max_message_bytes = config->server.max_message_bytes,
         .quota = daemon->services.quota,
         .listen_fd = passed.rpc_fd,
@@ -261,7 +280,6 @@ static void apply(struct daemon *daemon, const struct config *fresh)
     config_keep_fixed(daemon->config, fresh); /* all of them live until the end */
     keep_config(daemon, fresh);
     set_quotas(daemon->services.quota, fresh);
-    rpc_server_set_limits(daemon->rpc, fresh->server.max_connections_per_uid);
     handoff_set_limits(daemon->handoff, fresh->server.max_connections_per_uid);
     replica_table_configure(daemon->services.replicas, host_budget_bytes(fresh), fresh->memory.replica_idle_ttl_ms);
     replica_table_keep_for_others(daemon->services.replicas, (unsigned)fresh->limits.kept_for_others_percent);

@@ -31,7 +31,7 @@ struct user {
 };
 
 struct limits {
-    uint64_t taken, limit, limit_per_user; /* limit_per_user 0 = none */
+    uint64_t taken, limit, reserve, limit_per_user; /* limit_per_user 0 = none */
     bool (*reclaim)(void *context);        /* NULL = nothing can be given back */
     void *context;
 };
@@ -73,6 +73,13 @@ void quota_set_limits(struct quota *quota, enum quota_kind kind, uint64_t limit,
     pthread_mutex_lock(&quota->lock);
     quota->kinds[kind].limit = limit;
     quota->kinds[kind].limit_per_user = limit_per_user;
+    pthread_mutex_unlock(&quota->lock);
+}
+
+void quota_set_reserve(struct quota *quota, enum quota_kind kind, uint64_t reserve)
+{
+    pthread_mutex_lock(&quota->lock);
+    quota->kinds[kind].reserve = reserve;
     pthread_mutex_unlock(&quota->lock);
 }
 
@@ -140,8 +147,10 @@ static int take(struct quota *quota, const struct quota_charge *charge, uint64_t
     struct limits *limits = &quota->kinds[charge->kind];
     struct user **link = find_link(quota, charge->uid), *user = *link;
     uint64_t own = user ? user->has.amounts[charge->kind] : 0;
-    unsigned kept_percent = quota_is_privileged(charge->uid) ? 0 : quota->kept_percent;
-    if (is_over_hard_limit(limits, own, amount) || !quota_allows(kept_percent, limits->limit, limits->taken, own, amount))
+    bool is_privileged = quota_is_privileged(charge->uid);
+    unsigned kept_percent = is_privileged ? 0 : quota->kept_percent;
+    uint64_t limit = is_privileged || limits->limit < limits->reserve ? limits->limit : limits->limit - limits->reserve;
+    if (is_over_hard_limit(limits, own, amount) || !quota_allows(kept_percent, limit, limits->taken, own, amount))
         return fail_full(limits, charge, own, amount, error);
     if (!user) {
         user = *link = memory_alloc(sizeof *user);

@@ -34,6 +34,8 @@ struct quota;
 
 struct quota *quota_create(void);        /* without limits */
 void quota_destroy(struct quota *quota); /* no charge may be left; accepts NULL */
+/* So much of the limit is for root and the daemon's own user only. */
+void quota_set_reserve(struct quota *quota, enum quota_kind kind, uint64_t reserve);
 /* Of all users together, and of each one, root too (0 = no such limit). A limit that is lowered takes nothing back. */
 void quota_set_limits(struct quota *quota, enum quota_kind kind, uint64_t limit, uint64_t limit_per_user);
 void quota_set_kept(struct quota *quota, unsigned percent); /* 0 = one user may take everything */

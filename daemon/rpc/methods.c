@@ -8,11 +8,16 @@
         .service = &tensorcast__daemon__v1__store_daemon__descriptor, .name = method_name, .streams = is_stream,            \
         .handle = handler                                                                                                   \
     }
+#define ESSENTIAL(method_name, handler)                                                                                     \
+    {                                                                                                                       \
+        .service = &tensorcast__daemon__v1__store_daemon__descriptor, .name = method_name, .handle = handler,               \
+        .is_essential = true                                                                                                \
+    }
 
 const struct rpc_method rpc_methods[] = {
     ROW("Resolve", false, method_resolve),        ROW("Explain", false, method_explain),
     ROW("Materialize", true, method_materialize), ROW("Prewarm", false, method_prewarm),
-    ROW("Release", false, method_release),        ROW("Status", false, method_status),
+    ESSENTIAL("Release", method_release),         ESSENTIAL("Status", method_status),
     ROW("FetchSidecars", true, method_sidecars),  ROW("Verify", true, method_verify),
 };
 const size_t rpc_n_methods = sizeof rpc_methods / sizeof rpc_methods[0];

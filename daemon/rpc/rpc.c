@@ -61,11 +61,10 @@ static void on_accept(void *context, int fd, const struct ucred *credentials)
     rpc_peer_accept(context, fd, credentials->uid);
 }
 
-static void on_hangup(void *context, uint64_t id, void *owner)
+static void on_hangup(void *context, uint64_t id, void *owner, bool is_surplus)
 {
     struct rpc_server *server = context;
-    struct rpc_peer *peer = owner;
-    peer->n_connections--;
+    rpc_peer_connection_ended(server, owner, is_surplus);
     if (server->options.on_disconnect)
         server->options.on_disconnect(server->options.context, id);
 }
@@ -104,6 +103,7 @@ int rpc_server_create(const struct rpc_options *options, struct rpc_server **res
     server->connections = rpc_connections_create(options->loop, on_hangup, server);
     server->symbols = rpc_symbols_create(options->descriptor_set, options->descriptor_set_bytes);
     server->trim = loop_timer_create(options->loop, rpc_memory_on_timer, server);
+    server->sweep = loop_timer_create(options->loop, rpc_peer_on_sweep, server);
     const struct unix_listener_options listen = {.loop = options->loop,
                                                  .key = "server.socket_path",
                                                  .type = SOCK_STREAM,
@@ -226,7 +226,8 @@ void rpc_server_destroy(struct rpc_server *server)
     unix_listener_close(server->listener);
     loop_timer_destroy(server->grace);
     loop_timer_destroy(server->trim);
-    server->trim = NULL;
+    loop_timer_destroy(server->sweep);
+    server->trim = server->sweep = NULL;
     pthread_mutex_lock(&server->post_lock);
     server->closed = true;
     pthread_mutex_unlock(&server->post_lock);
@@ -245,9 +246,4 @@ void rpc_server_destroy(struct rpc_server *server)
 uint64_t rpc_server_connections(const struct rpc_server *server)
 {
     return rpc_connections_count(server->connections);
-}
-
-void rpc_server_set_limits(struct rpc_server *server, uint64_t max_connections_per_uid)
-{
-    server->options.max_connections_per_uid = max_connections_per_uid;
 }

@@ -16,6 +16,7 @@
 #include "base/error.h"
 #include "base/loop.h"
 #include "base/metadata.h"
+#include "base/quota.h"
 
 struct rpc_server;
 struct rpc_call;
@@ -26,6 +27,7 @@ struct rpc_method {
     const char *name; /* "Materialize" */
     bool streams;     /* server stream */
     void (*handle)(struct rpc_call *call, const ProtobufCMessage *request, void *context);
+    bool is_essential; /* answered for root and the daemon's own user when no quota has room for them */
 };
 
 struct rpc_options {
@@ -33,7 +35,6 @@ struct rpc_options {
     const char *socket_path;
     uint32_t socket_mode;
     const char *socket_group; /* "" = leave */
-    uint64_t max_connections_per_uid;
     uint64_t max_message_bytes;
     struct quota *quota; /* who has how much of what users share; NULL = nobody counts */
     int listen_fd;       /* -1 = bind socket_path; else a listening socket from systemd */
@@ -55,7 +56,6 @@ void rpc_server_drain(struct rpc_server *server, uint64_t grace_ms, void (*drain
 /* After drained (or at a failed start). A call that its handler has not ended by then is abandoned with the server. */
 void rpc_server_destroy(struct rpc_server *server);
 uint64_t rpc_server_connections(const struct rpc_server *server);
-void rpc_server_set_limits(struct rpc_server *server, uint64_t max_connections_per_uid); /* reload */
 
 void rpc_call_reply(struct rpc_call *call, const ProtobufCMessage *message); /* the last or only message, and OK */
 /* The same in two steps, so that a reply of megabytes is packed beside the loop. rpc_pack(): any thread; charged to the

@@ -81,6 +81,9 @@ static void unref(struct rpc_call *call)
     grpc_call_unref(call->grpc);
     leave_list(call);
     free(call->status);
+    quota_charge_end(&call->charge);
+    rpc_connections_call_ends(server->connections, call->number, call->connection);
+    call->peer->n_calls--;
     free(call);
     server->n_calls--;
     rpc_call_gone(server);
@@ -397,8 +400,10 @@ static void admit_payload(struct rpc_call *call)
         drop_payload(call);
 }
 
-static int refuse(const struct rpc_call *call, struct error *error)
+static int refuse(struct rpc_call *call, struct error *error)
 {
+    if (!rpc_peer_admits(call, error))
+        return -1;
     if (!call->route)
         return fail(error, ERROR_UNIMPLEMENTED, "UNKNOWN_METHOD", "this daemon has no such method");
     if (!call->has_message)
@@ -527,7 +532,7 @@ static void identify(struct rpc_call *call)
     if (!peer || sscanf(peer, "fd:%d", &call->number) != 1)
         call->number = -1;
     gpr_free(peer);
-    call->connection = rpc_connections_find(call->server->connections, call->number, call->peer);
+    call->connection = rpc_connections_call_begins(call->server->connections, call->number, call->peer);
     call->pid = rpc_connections_pid(call->server->connections, call->number, call->peer);
 }
 
@@ -535,22 +540,27 @@ static void on_arrived_event(struct rpc_tag *tag, bool ok)
 {
     struct rpc_call *call = tag->owner;
     if (!ok) { /* the server is shutting down */
+        call->peer->n_slots--;
         rpc_call_discard(call);
         return;
     }
     call->server->n_calls++;
+    call->peer->n_calls++;
     rpc_peer_arm(call->peer);
+    call->peer->n_slots--;
     call->route = rpc_route_find(call->server, (const char *)GRPC_SLICE_START_PTR(call->details.method),
                                  GRPC_SLICE_LENGTH(call->details.method));
     call->deadline_ns = deadline_ns(call->details.deadline);
     identify(call);
+    call->charge = (struct quota_charge){.quota = call->server->options.quota, .kind = QUOTA_CALLS, .uid = call->peer->uid};
+    call->is_refused = quota_charge_add(&call->charge, 1, &call->decode_error) != 0 && !rpc_peer_owes(call);
     grpc_call_details_destroy(&call->details);
     grpc_metadata_array_destroy(&call->metadata);
     call->refs = 3; /* handler, close, receive */
     grpc_op close = {.op = GRPC_OP_RECV_CLOSE_ON_SERVER};
     close.data.recv_close_on_server.cancelled = &call->was_cancelled;
     start(call, &close, 1, &call->closed);
-    if (!call->route) {
+    if (!call->route || call->is_refused) { /* without its request */
         rpc_post(call->server, &call->received);
         return;
     }

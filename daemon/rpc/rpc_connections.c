@@ -9,10 +9,11 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/memory.h"
 
 /* The kernel's table of descriptors grows with the largest number: 8 bytes each. */
-enum { MOST_NUMBERS = 16384, FIRST_NUMBER = 64 };
+enum { MOST_NUMBERS = 1 << 18, FIRST_NUMBER = 64 };
 
 struct connection {
     struct rpc_connections *table;
@@ -21,23 +22,26 @@ struct connection {
     int number; /* gRPC's descriptor */
     int fd;     /* ours */
     pid_t pid;
+    bool is_surplus;
+    bool was_used; /* a call came in on it; under the lock */
+    uint64_t made_ns;
+    uint64_t n_calls, used_ns; /* used: when it was made, or a call began or ended; under the lock */
     struct loop_watch *watch;
     struct connection *next, **link;
 };
 
 struct rpc_connections {
     struct loop *loop;
-    void (*on_end)(void *context, uint64_t id, void *owner);
+    rpc_connection_end *on_end;
     void *context;
     uint64_t last_id, count;
     int first, cursor, end;
     struct connection *all;
-    pthread_mutex_t lock; /* for by_number */
+    pthread_mutex_t lock; /* for by_number, and the calls of connections */
     struct connection **by_number;
 };
 
-struct rpc_connections *rpc_connections_create(struct loop *loop, void (*on_end)(void *context, uint64_t id, void *owner),
-                                               void *context)
+struct rpc_connections *rpc_connections_create(struct loop *loop, rpc_connection_end *on_end, void *context)
 {
     struct rpc_connections *connections = memory_alloc(sizeof *connections);
     struct rlimit limit;
@@ -91,9 +95,10 @@ static void on_hangup(void *data, int events)
     struct rpc_connections *table = connection->table;
     uint64_t id = connection->id;
     void *owner = connection->owner;
+    bool is_surplus = connection->is_surplus;
     (void)events;
     forget(connection);
-    table->on_end(table->context, id, owner);
+    table->on_end(table->context, id, owner, is_surplus);
 }
 
 /* A free descriptor number from the circle, duplicating `fd`; -1 with errno. */
@@ -124,7 +129,7 @@ static pid_t pid_of(int fd)
     return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) ? 0 : peer.pid;
 }
 
-int rpc_connections_add(struct rpc_connections *connections, int fd, void *owner)
+int rpc_connections_add(struct rpc_connections *connections, int fd, void *owner, bool is_surplus)
 {
     int number = next_number(connections, fd);
     if (number < 0) {
@@ -132,12 +137,16 @@ int rpc_connections_add(struct rpc_connections *connections, int fd, void *owner
         return -1;
     }
     struct connection *connection = memory_alloc(sizeof *connection);
+    uint64_t now_ns = clock_now_ns();
     *connection = (struct connection){.table = connections,
                                       .id = ++connections->last_id,
                                       .owner = owner,
                                       .number = number,
                                       .fd = fd,
                                       .pid = pid_of(fd),
+                                      .is_surplus = is_surplus,
+                                      .made_ns = now_ns,
+                                      .used_ns = now_ns,
                                       .next = connections->all,
                                       .link = &connections->all};
     connection->watch = loop_watch_create(connections->loop, fd, LOOP_HANGUP, on_hangup, connection);
@@ -157,30 +166,105 @@ int rpc_connections_add(struct rpc_connections *connections, int fd, void *owner
     return number;
 }
 
+/* Under the lock. */
+static struct connection *find(const struct rpc_connections *connections, int number, const void *owner)
+{
+    struct connection *connection = number >= 0 && number < connections->end ? connections->by_number[number] : NULL;
+    return connection && connection->owner == owner ? connection : NULL;
+}
+
 uint64_t rpc_connections_find(struct rpc_connections *connections, int number, const void *owner)
 {
-    uint64_t id = 0;
-    if (number < 0 || number >= connections->end)
-        return 0;
     pthread_mutex_lock(&connections->lock);
-    const struct connection *connection = connections->by_number[number];
-    if (connection && connection->owner == owner)
-        id = connection->id;
+    const struct connection *connection = find(connections, number, owner);
+    uint64_t id = connection ? connection->id : 0;
     pthread_mutex_unlock(&connections->lock);
     return id;
 }
 
 pid_t rpc_connections_pid(struct rpc_connections *connections, int number, const void *owner)
 {
-    pid_t pid = 0;
-    if (number < 0 || number >= connections->end)
-        return 0;
     pthread_mutex_lock(&connections->lock);
-    const struct connection *connection = connections->by_number[number];
-    if (connection && connection->owner == owner)
-        pid = connection->pid;
+    const struct connection *connection = find(connections, number, owner);
+    pid_t pid = connection ? connection->pid : 0;
     pthread_mutex_unlock(&connections->lock);
     return pid;
+}
+
+uint64_t rpc_connections_call_begins(struct rpc_connections *connections, int number, const void *owner)
+{
+    pthread_mutex_lock(&connections->lock);
+    struct connection *connection = find(connections, number, owner);
+    uint64_t id = connection ? connection->id : 0;
+    if (connection) {
+        connection->n_calls++;
+        connection->was_used = true;
+        connection->used_ns = clock_now_ns();
+    }
+    pthread_mutex_unlock(&connections->lock);
+    return id;
+}
+
+void rpc_connections_call_ends(struct rpc_connections *connections, int number, uint64_t id)
+{
+    if (id == 0)
+        return;
+    pthread_mutex_lock(&connections->lock);
+    struct connection *connection = connections->by_number[number];
+    if (connection && connection->id == id) {
+        connection->n_calls--;
+        connection->used_ns = clock_now_ns();
+    }
+    pthread_mutex_unlock(&connections->lock);
+}
+
+/* --- connections that are too many ---------------------------------------------------------------------------------- */
+
+bool rpc_connections_is_surplus(struct rpc_connections *connections, int number, const void *owner)
+{
+    pthread_mutex_lock(&connections->lock);
+    const struct connection *connection = find(connections, number, owner);
+    bool is_surplus = connection && connection->is_surplus;
+    pthread_mutex_unlock(&connections->lock);
+    return is_surplus;
+}
+
+void rpc_connections_promote(struct rpc_connections *connections, int number, const void *owner)
+{
+    pthread_mutex_lock(&connections->lock);
+    struct connection *connection = find(connections, number, owner);
+    if (connection)
+        connection->is_surplus = false;
+    pthread_mutex_unlock(&connections->lock);
+}
+
+static bool is_idle(struct rpc_connections *connections, const struct connection *connection,
+                    const struct rpc_idle_rule *rule)
+{
+    pthread_mutex_lock(&connections->lock);
+    uint64_t least_ns = connection->was_used ? rule->idle_ns : rule->silent_ns;
+    bool is_idle = connection->n_calls == 0 && clock_now_ns() - connection->used_ns >= least_ns;
+    pthread_mutex_unlock(&connections->lock);
+    return is_idle && !connection->is_surplus && (!rule->may_end || rule->may_end(rule->data, connection->owner));
+}
+
+/* gRPC sees the end of its descriptor, too, which is of the same socket. */
+void rpc_connections_end_idle(struct rpc_connections *connections, const struct rpc_idle_rule *rule)
+{
+    size_t n = 0;
+    for (const struct connection *connection = connections->all; connection && n < rule->most; connection = connection->next)
+        if (is_idle(connections, connection, rule)) {
+            shutdown(connection->fd, SHUT_RDWR);
+            n++;
+        }
+}
+
+void rpc_connections_end_surplus(struct rpc_connections *connections, uint64_t age_ns)
+{
+    uint64_t now_ns = clock_now_ns();
+    for (const struct connection *connection = connections->all; connection; connection = connection->next)
+        if (connection->is_surplus && now_ns - connection->made_ns >= age_ns)
+            shutdown(connection->fd, SHUT_RDWR);
 }
 
 uint64_t rpc_connections_count(const struct rpc_connections *connections)

@@ -75,6 +75,6 @@ static void on_watch(struct rpc_call *call, const ProtobufCMessage *message, voi
 }
 
 const struct rpc_method rpc_health_methods[RPC_HEALTH_METHODS] = {
-    {&grpc__health__v1__health__descriptor, "Check", false, on_check},
-    {&grpc__health__v1__health__descriptor, "Watch", true, on_watch},
+    {&grpc__health__v1__health__descriptor, "Check", false, on_check, true},
+    {&grpc__health__v1__health__descriptor, "Watch", true, on_watch, true},
 };

@@ -38,18 +38,26 @@ struct rpc_route {
     char *path; /* "/package.Service/Method" */
     const ProtobufCMessageDescriptor *input;
     enum rpc_kind kind;
+    bool is_essential; /* see struct rpc_method */
     void (*handle)(struct rpc_call *call, const ProtobufCMessage *request, void *context);
     void *context;
 };
 
 enum rpc_state { RPC_STARTING, RPC_SERVING, RPC_DRAINING };
 
-struct rpc_peer { /* one per uid, kept until the end: 21 KiB each */
+/* One per uid, 21 KiB each, from its first connection until a moment after its last connection and call. */
+struct rpc_peer {
     struct rpc_server *server;
     struct rpc_peer *next;
     grpc_server *grpc;
     struct rpc_tag stopped;
-    uint64_t n_connections;
+    uint64_t n_connections, n_surplus; /* the latter are there to be told that they are too many */
+    _Atomic uint64_t n_calls;          /* from arrival until freed */
+    _Atomic uint64_t n_slots;          /* asked of gRPC and not yet used */
+    uint64_t empty_since_ns;           /* 0 = it is not */
+    bool is_stopping, has_stopped;
+    struct quota_charge connections, descriptors;
+    struct error refusal; /* why the last surplus connection is one */
     uid_t uid;
 };
 
@@ -77,7 +85,11 @@ struct rpc_server {
     bool closed; /* under post_lock: the loop takes no more tasks */
 
     struct loop_timer *grace, *trim;
-    uint64_t warned_ns; /* of running out of descriptors */
+    struct loop_timer *sweep;
+    bool is_sweeping;
+    uint64_t n_surplus;            /* of users who are not privileged */
+    uint64_t warned_ns, n_refused; /* of connections; n_refused: since then */
+    uint64_t evicted_ns;           /* when idle connections were last ended */
     bool trim_waits;
     bool shut, drained;
     struct loop_task over;
@@ -102,6 +114,8 @@ struct rpc_call {
     int number; /* of the connection's descriptor in gRPC */
     pid_t pid;
     uint64_t connection, deadline_ns;
+    struct quota_charge charge; /* one of QUOTA_CALLS */
+    bool is_refused;            /* by the quota, at its arrival: decode_error says why */
     struct rpc_tag arrived, received, closed, written, late_cancel;
 
     grpc_byte_buffer *payload;
@@ -144,8 +158,14 @@ void rpc_route_destroy(struct rpc_server *server);
 /* rpc_peer.c */
 void rpc_peer_accept(struct rpc_server *server, int fd, uid_t uid); /* takes fd */
 void rpc_peer_arm(struct rpc_peer *peer);                           /* asks for one more call; any thread */
-void rpc_peer_stop_all(struct rpc_server *server);                  /* cancels everything; rpc_peer_gone() for each */
-void rpc_peer_free_all(struct rpc_server *server);                  /* after that */
+/* False: error says that the call, or the connection it came in on, is too many. */
+bool rpc_peer_admits(struct rpc_call *call, struct error *error);
+/* Root and the daemon's own user can always look and act. Any thread. */
+bool rpc_peer_owes(const struct rpc_call *call);
+void rpc_peer_connection_ended(struct rpc_server *server, struct rpc_peer *peer, bool is_surplus);
+void rpc_peer_on_sweep(void *server);
+void rpc_peer_stop_all(struct rpc_server *server); /* cancels everything; rpc_peer_gone() for each */
+void rpc_peer_free_all(struct rpc_server *server); /* after that */
 
 /* rpc_memory.c */
 void rpc_memory_tame(void);

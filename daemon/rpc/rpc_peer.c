@@ -1,5 +1,12 @@
 /* One grpc_server for every uid that connects, so that the server a call came in on says who sent it, and the limits that
- * keep one user from taking what is meant for all. */
+ * keep one user from taking what is meant for all.
+ *
+ * A connection that the quota refuses is accepted all the same, as a surplus one, if there are not many of these: on it
+ * every call is told why, and root and the daemon's own user are given what they need to end the crowding. A surplus
+ * connection becomes an ordinary one by the next call that finds room for it, and is ended after a few seconds otherwise.
+ *
+ *     running --no connection and no call for a moment--> stopping --gRPC says so--> stopped --every slot is back--> freed
+ */
 #include <grpc/grpc_posix.h>
 #include <grpc/grpc_security.h>
 #include <signal.h>
@@ -20,6 +27,18 @@ enum {
     MIN_PING_INTERVAL_MS = 1000,
     MAX_IDLE_MS = 10 * 60 * 1000, /* from_fd has no handshake time-out: this ends connections that never say anything */
     WARNING_INTERVAL_NS = 1000000000,
+    DESCRIPTORS_PER_CONNECTION = 2,
+    SURPLUS_PER_USER = 2,
+    SURPLUS_PER_PRIVILEGED_USER = 8,
+    MOST_SURPLUS = 32, /* of all users who are not privileged: their descriptors are in no quota */
+    SURPLUS_MS = 5000,
+    SWEEP_MS = 250,
+    EMPTY_MS = 500, /* a peer lives so long without anybody, since commands come one after the other */
+    PRESSED_IDLE_MS =
+        10000, /* longer than a token lives; a connection that is idle for so long goes when others are refused */
+    PRESSED_SILENT_MS = 1000, /* the same for one that has never had a call */
+    EVICTION_INTERVAL_MS = 100,
+    EVICTED_AT_ONCE = 64,
     ONLY_IDENTITY = 1, /* compression: 500 KB of gzip become 500 MB before the size is checked */
 };
 
@@ -50,12 +69,20 @@ static grpc_server *create_grpc_server(const struct rpc_server *server)
     return grpc_server_create(&channel_args, NULL);
 }
 
+static void destroy_grpc(struct rpc_peer *peer)
+{
+    if (peer->grpc)
+        grpc_server_destroy(peer->grpc);
+    peer->grpc = NULL;
+}
+
 static void on_peer_stopped(struct loop_task *task)
 {
     struct rpc_peer *peer = ((struct rpc_tag *)task)->owner;
     struct rpc_server *server = peer->server;
-    grpc_server_destroy(peer->grpc);
-    peer->grpc = NULL;
+    peer->has_stopped = true;
+    if (server->shut)
+        destroy_grpc(peer);
     server->n_peers_running--;
     rpc_peer_gone(server);
 }
@@ -70,18 +97,23 @@ void rpc_peer_arm(struct rpc_peer *peer)
 {
     struct rpc_call *call = rpc_call_create(peer);
     rpc_hand_over(&call->arrived);
+    peer->n_slots++;
     if (grpc_server_request_call(peer->grpc, &call->grpc, &call->details, &call->metadata, peer->server->queue,
-                                 peer->server->queue, &call->arrived) != GRPC_CALL_OK)
-        rpc_call_discard(call);
+                                 peer->server->queue, &call->arrived) == GRPC_CALL_OK)
+        return;
+    peer->n_slots--;
+    rpc_call_discard(call);
 }
 
 static struct rpc_peer *get_peer(struct rpc_server *server, uid_t uid)
 {
     for (struct rpc_peer *peer = server->peers; peer; peer = peer->next)
-        if (peer->uid == uid)
+        if (peer->uid == uid && !peer->is_stopping)
             return peer;
     struct rpc_peer *peer = memory_alloc(sizeof *peer);
     *peer = (struct rpc_peer){.server = server, .next = server->peers, .uid = uid};
+    peer->connections = (struct quota_charge){.quota = server->options.quota, .kind = QUOTA_CONNECTIONS, .uid = uid};
+    peer->descriptors = (struct quota_charge){.quota = server->options.quota, .kind = QUOTA_DESCRIPTORS, .uid = uid};
     peer->stopped = (struct rpc_tag){.task.run = on_peer_stopped, .on_event = on_stopped_event, .owner = peer};
     peer->grpc = create_grpc_server(server);
     grpc_server_register_completion_queue(peer->grpc, server->queue, NULL);
@@ -93,30 +125,131 @@ static struct rpc_peer *get_peer(struct rpc_server *server, uid_t uid)
     return peer;
 }
 
-static void warn_of_descriptors(struct rpc_server *server, uid_t uid)
+/* --- connections that are too many ---------------------------------------------------------------------------------- */
+
+static void warn_of_refusal(struct rpc_server *server, const struct rpc_peer *peer, const char *message)
 {
-    uint64_t now = clock_now_ns();
-    if (server->warned_ns && now - server->warned_ns < WARNING_INTERVAL_NS)
+    uint64_t now_ns = clock_now_ns();
+    server->n_refused++;
+    if (server->warned_ns && now_ns - server->warned_ns < WARNING_INTERVAL_NS)
         return;
-    server->warned_ns = now;
-    log_warn("connection_refused", LOG_U64("uid", uid), LOG_TEXT("error", "too many open files"));
+    log_warn("connection_refused", LOG_U64("uid", peer->uid), LOG_U64("connections", peer->n_connections),
+             LOG_U64("refused", server->n_refused), LOG_TEXT("message", message));
+    server->warned_ns = now_ns;
+    server->n_refused = 0;
+}
+
+static int charge(struct rpc_peer *peer, struct error *error)
+{
+    if (quota_charge_add(&peer->connections, 1, error) != 0)
+        return -1;
+    if (quota_charge_add(&peer->descriptors, DESCRIPTORS_PER_CONNECTION, error) == 0)
+        return 0;
+    quota_charge_subtract(&peer->connections, 1);
+    return -1;
+}
+
+static bool may_be_told(const struct rpc_peer *peer)
+{
+    if (quota_is_privileged(peer->uid))
+        return peer->n_surplus < SURPLUS_PER_PRIVILEGED_USER;
+    return peer->n_surplus < SURPLUS_PER_USER && peer->server->n_surplus < MOST_SURPLUS;
+}
+
+static void count_surplus(struct rpc_peer *peer, int change)
+{
+    peer->n_surplus += (uint64_t)change;
+    if (!quota_is_privileged(peer->uid))
+        peer->server->n_surplus += (uint64_t)change;
+}
+
+static bool has_more(const void *data, const void *owner)
+{
+    return ((const struct rpc_peer *)owner)->n_connections > ((const struct rpc_peer *)data)->n_connections;
+}
+
+/* Users who have more may have some that they do not use. They are made again when they are. */
+static void make_room(struct rpc_server *server, const struct rpc_peer *peer)
+{
+    const struct rpc_idle_rule rule = {.idle_ns = (uint64_t)PRESSED_IDLE_MS * NS_PER_MS,
+                                       .silent_ns = (uint64_t)PRESSED_SILENT_MS * NS_PER_MS,
+                                       .most = EVICTED_AT_ONCE,
+                                       .may_end = has_more,
+                                       .data = peer};
+    uint64_t now_ns = clock_now_ns();
+    if (server->evicted_ns && now_ns - server->evicted_ns < (uint64_t)EVICTION_INTERVAL_MS * NS_PER_MS)
+        return;
+    server->evicted_ns = now_ns;
+    rpc_connections_end_idle(server->connections, &rule);
+}
+
+bool rpc_peer_owes(const struct rpc_call *call)
+{
+    return call->route && call->route->is_essential && quota_is_privileged(call->peer->uid);
+}
+
+bool rpc_peer_admits(struct rpc_call *call, struct error *error)
+{
+    struct rpc_peer *peer = call->peer;
+    struct rpc_connections *connections = call->server->connections;
+    if (call->is_refused) {
+        *error = call->decode_error;
+        return false;
+    }
+    if (!rpc_connections_is_surplus(connections, call->number, peer))
+        return true;
+    if (charge(peer, &peer->refusal) != 0) {
+        *error = peer->refusal;
+        return rpc_peer_owes(call);
+    }
+    rpc_connections_promote(connections, call->number, peer);
+    peer->n_connections++;
+    count_surplus(peer, -1);
+    return true;
+}
+
+static void start_sweep(struct rpc_server *server)
+{
+    if (!server->is_sweeping)
+        loop_timer_start(server->sweep, SWEEP_MS, SWEEP_MS);
+    server->is_sweeping = true;
 }
 
 static void accept_one(struct rpc_server *server, int fd, uid_t uid)
 {
     struct rpc_peer *peer = get_peer(server, uid);
-    if (peer->n_connections >= server->options.max_connections_per_uid) {
-        log_debug("connection_refused", LOG_U64("uid", uid), LOG_U64("connections", peer->n_connections));
-        close(fd);
-        return;
+    bool is_surplus = charge(peer, &peer->refusal) != 0;
+    start_sweep(server);
+    if (is_surplus) {
+        warn_of_refusal(server, peer, peer->refusal.message);
+        make_room(server, peer);
+        if (!may_be_told(peer)) {
+            close(fd);
+            return;
+        }
+        count_surplus(peer, 1);
+    } else {
+        peer->n_connections++;
     }
-    int number = rpc_connections_add(server->connections, fd, peer);
+    int number = rpc_connections_add(server->connections, fd, peer, is_surplus);
     if (number < 0) {
-        warn_of_descriptors(server, uid);
+        rpc_peer_connection_ended(server, peer, is_surplus);
+        warn_of_refusal(server, peer, "too many open files");
         return;
     }
-    peer->n_connections++;
     grpc_server_add_channel_from_fd(peer->grpc, number, server->credentials);
+}
+
+void rpc_peer_connection_ended(struct rpc_server *server, struct rpc_peer *peer, bool is_surplus)
+{
+    start_sweep(server);
+    if (is_surplus) {
+        count_surplus(peer, -1);
+        return;
+    }
+    peer->n_connections--;
+    quota_charge_subtract(&peer->connections, 1);
+    quota_charge_subtract(&peer->descriptors, DESCRIPTORS_PER_CONNECTION);
 }
 
 /* gRPC makes threads when it feels like it; none may take a signal that is meant for the loop. */
@@ -129,12 +262,69 @@ void rpc_peer_accept(struct rpc_server *server, int fd, uid_t uid)
     pthread_sigmask(SIG_SETMASK, &old, NULL);
 }
 
+/* --- the end of a peer ---------------------------------------------------------------------------------------------- */
+
+static void stop(struct rpc_peer *peer)
+{
+    peer->is_stopping = true;
+    rpc_hand_over(&peer->stopped);
+    grpc_server_shutdown_and_notify(peer->grpc, peer->server->queue, &peer->stopped);
+    grpc_server_cancel_all_calls(peer->grpc);
+}
+
+static bool is_empty_for_long(struct rpc_peer *peer, uint64_t now_ns)
+{
+    bool is_empty = peer->n_connections == 0 && peer->n_surplus == 0 && peer->n_calls == 0;
+    if (!is_empty)
+        peer->empty_since_ns = 0;
+    else if (!peer->empty_since_ns)
+        peer->empty_since_ns = now_ns;
+    return is_empty && now_ns - peer->empty_since_ns >= (uint64_t)EMPTY_MS * NS_PER_MS;
+}
+
+/* True: it is gone. */
+static bool free_if_stopped(struct rpc_peer **link)
+{
+    struct rpc_peer *peer = *link;
+    if (!peer->has_stopped || peer->n_slots > 0 || peer->n_calls > 0)
+        return false;
+    *link = peer->next;
+    rpc_memory_trim_later(peer->server);
+    destroy_grpc(peer);
+    free(peer);
+    return true;
+}
+
+/* Runs while there is something to wait for: surplus connections, peers without anybody, peers that stop. */
+void rpc_peer_on_sweep(void *data)
+{
+    struct rpc_server *server = data;
+    uint64_t now_ns = clock_now_ns();
+    bool is_needed = false;
+    if (server->shut)
+        return;
+    rpc_connections_end_surplus(server->connections, (uint64_t)SURPLUS_MS * NS_PER_MS);
+    for (struct rpc_peer **link = &server->peers; *link;) {
+        struct rpc_peer *peer = *link;
+        if (free_if_stopped(link))
+            continue;
+        if (!peer->is_stopping && is_empty_for_long(peer, now_ns))
+            stop(peer);
+        is_needed = is_needed || peer->is_stopping || peer->empty_since_ns || peer->n_surplus || peer->n_connections == 0;
+        link = &peer->next;
+    }
+    server->is_sweeping = is_needed;
+    if (!is_needed)
+        loop_timer_stop(server->sweep);
+}
+
 void rpc_peer_stop_all(struct rpc_server *server)
 {
     for (struct rpc_peer *peer = server->peers; peer; peer = peer->next) {
-        rpc_hand_over(&peer->stopped);
-        grpc_server_shutdown_and_notify(peer->grpc, server->queue, &peer->stopped);
-        grpc_server_cancel_all_calls(peer->grpc);
+        if (peer->has_stopped)
+            destroy_grpc(peer);
+        else if (!peer->is_stopping)
+            stop(peer);
     }
 }
 
@@ -142,6 +332,8 @@ void rpc_peer_free_all(struct rpc_server *server)
 {
     while (server->peers) {
         struct rpc_peer *next = server->peers->next;
+        quota_charge_end(&server->peers->connections);
+        quota_charge_end(&server->peers->descriptors);
         free(server->peers);
         server->peers = next;
     }

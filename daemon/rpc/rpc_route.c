@@ -26,6 +26,7 @@ static int add_method(struct rpc_server *server, const struct rpc_method *method
               (struct rpc_route){.input = found->input,
                                  .kind = method->streams ? RPC_STREAM : RPC_UNARY,
                                  .handle = method->handle,
+                                 .is_essential = method->is_essential,
                                  .context = context});
     return 0;
 }

@@ -227,7 +227,7 @@ static void on_verify(struct rpc_call *call, const ProtobufCMessage *message, vo
 
 #define ROW(name, streams, handle)                                                                                          \
     {                                                                                                                       \
-        &tensorcast__daemon__v1__store_daemon__descriptor, name, streams, handle                                            \
+        &tensorcast__daemon__v1__store_daemon__descriptor, name, streams, handle, false                                     \
     }
 static const struct rpc_method methods[] = {
     ROW("Resolve", false, on_resolve),     ROW("Explain", false, on_explain), ROW("Materialize", true, on_materialize),

@@ -20,11 +20,13 @@ void rpc_fixture_prepare(struct rpc_fixture *fixture, const struct rpc_method *m
         abort();
     snprintf(fixture->socket, sizeof fixture->socket, "%s/daemon.sock", fixture->folder);
     fixture->loop = loop_create();
+    fixture->quota = quota_create();
+    quota_set_limits(fixture->quota, QUOTA_CONNECTIONS, 100000, 64);
     fixture->options = (struct rpc_options){.loop = fixture->loop,
                                             .socket_path = fixture->socket,
                                             .socket_mode = 0600,
                                             .socket_group = "",
-                                            .max_connections_per_uid = 64,
+                                            .quota = fixture->quota,
                                             .max_message_bytes = 4 << 20,
                                             .listen_fd = -1,
                                             .methods = methods,
@@ -118,6 +120,7 @@ void rpc_fixture_finish(struct rpc_fixture *fixture)
         pthread_join(fixture->thread, NULL);
     }
     loop_destroy(fixture->loop);
+    quota_destroy(fixture->quota);
     unlink(fixture->socket);
     rmdir(fixture->folder);
     sem_destroy(&fixture->drained);

@@ -13,6 +13,7 @@
 struct rpc_fixture {
     struct rpc_options options; /* set what differs from the defaults between prepare and start */
     struct loop *loop;
+    struct quota *quota; /* options.quota, at most 64 connections of a user */
     struct rpc_server *server;
     pthread_t thread;
     sem_t drained;

@@ -161,12 +161,13 @@ static void on_paced(struct rpc_call *call, const ProtobufCMessage *message, voi
 
 #define ROW(name, streams, handle)                                                                                          \
     {                                                                                                                       \
-        &tensorcast__daemon__v1__store_daemon__descriptor, name, streams, handle                                            \
+        &tensorcast__daemon__v1__store_daemon__descriptor, name, streams, handle, false                                     \
     }
 static const struct rpc_method methods[] = {
     ROW("Resolve", false, on_resolve), ROW("Explain", false, on_explain), ROW("Materialize", true, on_materialize),
-    ROW("Prewarm", false, on_prewarm), ROW("Release", false, on_plain),   ROW("FetchSidecars", true, on_paced),
-    ROW("Verify", false, on_plain),    ROW("Status", false, on_status),
+    ROW("Prewarm", false, on_prewarm), ROW("FetchSidecars", true, on_paced), ROW("Verify", false, on_plain),
+    {&tensorcast__daemon__v1__store_daemon__descriptor, "Release", false, on_plain, true},
+    {&tensorcast__daemon__v1__store_daemon__descriptor, "Status", false, on_status, true},
 };
 enum { N_METHODS = sizeof methods / sizeof methods[0] };
 

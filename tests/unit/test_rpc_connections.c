@@ -5,6 +5,7 @@
 #include <cmocka.h>
 
 #include <fcntl.h>
+#include <stdbool.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -15,13 +16,15 @@ static struct loop *loop;
 static struct rpc_connections *connections;
 static uint64_t ended;
 static void *ended_owner;
+static bool ended_surplus;
 static int owner_a, owner_b;
 
-static void on_end(void *context, uint64_t id, void *owner)
+static void on_end(void *context, uint64_t id, void *owner, bool is_surplus)
 {
     assert_ptr_equal(context, &ended);
     ended = id;
     ended_owner = owner;
+    ended_surplus = is_surplus;
     loop_stop(loop);
 }
 
@@ -43,12 +46,14 @@ static int stop(void **state)
 }
 
 /* Returns the number; *peer is the other end. */
+static bool makes_surplus;
+
 static int connect_one(void *owner, int *peer)
 {
     int ends[2];
     assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends), 0);
     *peer = ends[1];
-    return rpc_connections_add(connections, ends[0], owner);
+    return rpc_connections_add(connections, ends[0], owner, makes_surplus);
 }
 
 static void hang_up(int number, int peer)
@@ -108,7 +113,7 @@ static void a_full_table_of_descriptors_refuses_and_recovers(void **state)
         if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends))
             break;
         peers[n] = ends[1];
-        numbers[n] = rpc_connections_add(connections, ends[0], &owner_a);
+        numbers[n] = rpc_connections_add(connections, ends[0], &owner_a, false);
         if (numbers[n] < 0) {
             assert_int_equal(fcntl(ends[0], F_GETFD), -1); /* it was closed */
             close(ends[1]);
@@ -130,12 +135,63 @@ static void a_full_table_of_descriptors_refuses_and_recovers(void **state)
     close(peer);
 }
 
+static bool is_other(const void *data, const void *owner)
+{
+    return data != owner;
+}
+
+static void connections_without_a_call_are_ended_and_busy_ones_are_not(void **state)
+{
+    int idle_peer, busy_peer;
+    (void)state;
+    int idle = connect_one(&owner_a, &idle_peer), busy = connect_one(&owner_a, &busy_peer);
+    uint64_t idle_id = rpc_connections_find(connections, idle, &owner_a);
+    uint64_t busy_id = rpc_connections_call_begins(connections, busy, &owner_a);
+    assert_int_equal(busy_id, rpc_connections_find(connections, busy, &owner_a));
+    rpc_connections_end_idle(connections, &(struct rpc_idle_rule){.most = 10});
+    loop_run(loop);
+    assert_int_equal(ended, idle_id);
+    assert_int_equal(rpc_connections_count(connections), 1);
+    rpc_connections_call_ends(connections, busy, busy_id);
+    rpc_connections_end_idle(connections,
+                             &(struct rpc_idle_rule){.idle_ns = UINT64_MAX, .most = 10}); /* nothing is idle for that long */
+    rpc_connections_end_idle(connections, &(struct rpc_idle_rule){.most = 0});
+    rpc_connections_end_idle(connections, &(struct rpc_idle_rule){.most = 10, .may_end = is_other, .data = &owner_a});
+    assert_int_equal(rpc_connections_count(connections), 1);
+    rpc_connections_end_idle(connections, &(struct rpc_idle_rule){.most = 1});
+    loop_run(loop);
+    assert_int_equal(ended, busy_id);
+    close(idle), close(busy), close(idle_peer), close(busy_peer);
+}
+
+static void surplus_connections_are_ended_unless_they_were_promoted(void **state)
+{
+    int peers[2];
+    (void)state;
+    makes_surplus = true;
+    int kept = connect_one(&owner_a, &peers[0]), number = connect_one(&owner_a, &peers[1]);
+    makes_surplus = false;
+    uint64_t id = rpc_connections_find(connections, number, &owner_a);
+    assert_true(rpc_connections_is_surplus(connections, kept, &owner_a));
+    assert_false(rpc_connections_is_surplus(connections, kept, &owner_b));
+    rpc_connections_promote(connections, kept, &owner_a);
+    assert_false(rpc_connections_is_surplus(connections, kept, &owner_a));
+    rpc_connections_end_surplus(connections, 0);
+    loop_run(loop);
+    assert_int_equal(ended, id);
+    assert_true(ended_surplus);
+    assert_int_equal(rpc_connections_count(connections), 1);
+    close(kept), close(number), close(peers[0]), close(peers[1]);
+}
+
 int main(void)
 {
 #define WITH_TABLE(test) cmocka_unit_test_setup_teardown(test, start, stop)
     const struct CMUnitTest tests[] = {
         WITH_TABLE(a_connection_is_found_by_number_and_owner_until_it_hangs_up),
         WITH_TABLE(numbers_come_back_only_after_a_whole_round),
+        WITH_TABLE(connections_without_a_call_are_ended_and_busy_ones_are_not),
+        WITH_TABLE(surplus_connections_are_ended_unless_they_were_promoted),
         WITH_TABLE(a_full_table_of_descriptors_refuses_and_recovers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -20,6 +20,7 @@
 #include <unistd.h>
 
 #include "base/memory.h"
+#include "rpc/rpc_internal.h"
 #include "tests/support/rpc_scene.h"
 
 static bool disconnected(void *data)
@@ -85,6 +86,13 @@ static void no_disconnect(struct rpc_fixture *of, void *count)
     *(uint64_t *)count = rpc_server_connections(rpc_scene.fixture.server);
 }
 
+static bool has_connections(void *data)
+{
+    uint64_t count;
+    rpc_fixture_on_loop(&rpc_scene.fixture, no_disconnect, &count);
+    return count == *(uint64_t *)data;
+}
+
 static bool nobody_is_connected(void *data)
 {
     uint64_t count;
@@ -93,17 +101,12 @@ static bool nobody_is_connected(void *data)
     return count == 0;
 }
 
-static void set_limit(struct rpc_fixture *of, void *limit)
-{
-    rpc_server_set_limits(of->server, *(uint64_t *)limit);
-}
-
 static void one_uid_has_no_more_connections_than_allowed(void **state)
 {
-    struct crowd crowd = {.closed = 32};
-    uint64_t limit = 8;
+    struct crowd crowd = {.closed =
+                              24}; /* 8 ordinary ones, and 8 to tell this user, who is privileged, that it has too many */
     (void)state;
-    rpc_fixture_on_loop(&rpc_scene.fixture, set_limit, &limit);
+    quota_set_limits(rpc_scene.fixture.quota, QUOTA_CONNECTIONS, 1000, 8);
     for (size_t i = 0; i < 40; i++)
         crowd.fds[i] = rpc_scene_connect(rpc_scene.fixture.socket);
     rpc_fixture_await(surplus_is_closed, &crowd, "exactly the surplus is closed");
@@ -114,6 +117,77 @@ static void one_uid_has_no_more_connections_than_allowed(void **state)
     grpc_channel *later = raw_channel(rpc_scene.fixture.socket, NULL, 0);
     assert_true(rpc_scene_connection(later) > 0);
     grpc_channel_destroy(later);
+}
+
+static int ask(grpc_channel *channel, const char *path, char **text)
+{
+    struct raw_bytes message = rpc_scene_resolve_message("x");
+    bool is_resolve = strstr(path, "Resolve") != NULL;
+    int code = raw_unary(channel, path, message.data, is_resolve ? message.count : 0, NULL, text);
+    free(message.data);
+    return code;
+}
+
+/* The user of this process is the server's own. */
+static void a_surplus_connection_is_told_so_and_serves_what_is_essential(void **state)
+{
+    int fds[4];
+    char *text;
+    uint64_t four = 4;
+    (void)state;
+    quota_set_limits(rpc_scene.fixture.quota, QUOTA_CONNECTIONS, 1000, four);
+    for (uint64_t i = 0; i < four; i++)
+        fds[i] = rpc_scene_connect(rpc_scene.fixture.socket);
+    rpc_fixture_await(has_connections, &four, "four connections");
+    grpc_channel *channel = raw_channel(rpc_scene.fixture.socket, NULL, 0);
+    assert_int_equal(ask(channel, SERVICE "Resolve", &text), ERROR_RESOURCE_EXHAUSTED);
+    assert_non_null(strstr(text, "has 4 connections and asks for 1 more"));
+    free(text);
+    assert_int_equal(ask(channel, SERVICE "Status", NULL), ERROR_OK);
+    assert_int_equal(ask(channel, SERVICE "Release", NULL), ERROR_OK);
+    assert_int_equal(ask(channel, "/grpc.health.v1.Health/Check", NULL), ERROR_OK);
+    close(fds[0]);
+    rpc_fixture_await(has_connections, &four, "one connection less, the surplus one counted");
+    assert_int_equal(ask(channel, SERVICE "Resolve", NULL), ERROR_OK); /* the same connection, which has a place now */
+    for (uint64_t i = 1; i < four; i++)
+        close(fds[i]);
+    grpc_channel_destroy(channel);
+    rpc_fixture_await(nobody_is_connected, NULL, "hang-ups are counted");
+    assert_int_equal(quota_taken(rpc_scene.fixture.quota, QUOTA_CONNECTIONS), 0);
+    assert_int_equal(quota_taken(rpc_scene.fixture.quota, QUOTA_DESCRIPTORS), 0);
+}
+
+static void count_peers(struct rpc_fixture *of, void *count)
+{
+    uint64_t n = 0;
+    for (const struct rpc_peer *peer = of->server->peers; peer; peer = peer->next)
+        n++;
+    *(uint64_t *)count = n;
+}
+
+static bool has_no_peers(void *data)
+{
+    uint64_t count;
+    (void)data;
+    rpc_fixture_on_loop(&rpc_scene.fixture, count_peers, &count);
+    return count == 0;
+}
+
+static void a_user_without_connections_is_forgotten_and_may_come_back(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        grpc_channel *channel = raw_channel(rpc_scene.fixture.socket, NULL, 0);
+        assert_true(rpc_scene_connection(channel) > 0);
+        grpc_channel_destroy(channel);
+        if (i == 0) {
+            grpc_channel_destroy(rpc_scene.channel);
+            rpc_scene.channel = NULL;
+        }
+        rpc_fixture_await(has_no_peers, NULL, "the user's gRPC server is freed");
+    }
+    rpc_scene.channel = raw_channel(rpc_scene.fixture.socket, NULL, 0);
+    rpc_scene_assert_serves();
 }
 
 static void garbage_and_silence_harm_nobody(void **state)
@@ -216,6 +290,8 @@ int main(void)
         SERVED(calls_know_their_connection_and_its_end_is_reported),
         SERVED(a_lost_connection_cancels_its_calls),
         SERVED(one_uid_has_no_more_connections_than_allowed),
+        SERVED(a_surplus_connection_is_told_so_and_serves_what_is_essential),
+        SERVED(a_user_without_connections_is_forgotten_and_may_come_back),
         SERVED(garbage_and_silence_harm_nobody),
         SERVED(connections_that_come_and_go_leave_no_descriptor_behind),
         SERVED(running_out_of_descriptors_is_survived),

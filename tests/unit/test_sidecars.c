@@ -101,7 +101,7 @@ static void on_other(struct rpc_call *call, const ProtobufCMessage *message, voi
 
 #define ROW(name, streams, handle)                                                                                          \
     {                                                                                                                       \
-        &tensorcast__daemon__v1__store_daemon__descriptor, name, streams, handle                                            \
+        &tensorcast__daemon__v1__store_daemon__descriptor, name, streams, handle, false                                     \
     }
 static const struct rpc_method methods[] = {
     ROW("Resolve", false, on_other),      ROW("Explain", false, on_other), ROW("Materialize", true, on_other),

@@ -1,0 +1,221 @@
+"""What one user can do to another, and what root can do for all: a daemon whose sockets are open to everybody, two users and
+root. A test runs as root and acts for others by its effective uid, which is what a socket tells of its peer."""
+import contextlib
+import os
+import socket
+import subprocess
+
+import grpc
+import pytest
+
+import checkpoints
+from stage import MiB, soon
+from wire import Wire, code_of
+
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root to act for several users")
+ANN, BOB = 70001, 70002
+OPEN = {"socket_mode": "0666"}
+
+
+@contextlib.contextmanager
+def acting_as(uid):
+    """All threads of this process; only connecting and accepting care."""
+    os.setegid(uid)
+    os.seteuid(uid)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
+        os.setegid(0)
+
+
+@pytest.fixture
+def open_to_all(start):
+    def make(limits=None, **settings):
+        settings["server"] = {**OPEN, **settings.get("server", {})}
+        daemon = start(limits=limits, running=False, **settings)
+        daemon.folder.chmod(0o755)
+        return daemon.start()
+
+    return make
+
+
+def write(models, name, size):
+    checkpoints.write(models / name, {"w": checkpoints.blob(len(name), size)})
+    return f"disk:{models / name}"
+
+
+def connections(daemon, uid, n, path=None, kind=socket.SOCK_STREAM):
+    """Connections that say nothing, as many as are accepted."""
+    made = []
+    with acting_as(uid):
+        for _ in range(n):
+            sock = socket.socket(socket.AF_UNIX, kind)
+            sock.connect(str(path or daemon.socket))  # waits while the backlog is full
+            sock.settimeout(10)
+            made.append(sock)
+    return made
+
+
+def command(daemon, uid, *arguments, **options):
+    return daemon.cli.run(*arguments, user=uid, group=uid, extra_groups=[], cwd="/", **options)
+
+
+@contextlib.contextmanager
+def wire(daemon, uid):
+    with daemon.channel() as channel:
+        with acting_as(uid):
+            grpc.channel_ready_future(channel).result(timeout=20)
+            spoken = Wire(channel)
+        yield spoken
+
+
+def materialize(spoken, artifact):
+    for event in spoken.call("Materialize", spoken.message("MaterializeRequest", load=spoken.load_request(artifact))):
+        if event.WhichOneof("event") == "result":
+            return event.result
+
+
+def lease(daemon, uid, token):
+    """A connection that is a lease, and the memory's descriptor."""
+    (sock,) = connections(daemon, uid, 1, daemon.handoff, socket.SOCK_SEQPACKET)
+    sock.send(token)
+    _, (fd,), _, _ = socket.recv_fds(sock, 256, 1)
+    return sock, fd
+
+
+# --- connections -----------------------------------------------------------------------------------------------------
+
+
+def test_a_user_with_too_many_connections_is_told_so_and_root_can_look(open_to_all, models):
+    artifact = write(models, "m", 4096)
+    daemon = open_to_all(server={"max_connections_per_uid": 4})
+    holders = [daemon.cli.spawn("load", artifact, "--hold", "60") for _ in range(4)]
+    try:
+        assert soon(lambda: daemon.log().count("event=load_done") == 4)
+        outcome = daemon.cli.run("load", artifact)
+        assert outcome.status == "RESOURCE_EXHAUSTED"
+        assert "user 0 has 4 connections" in outcome.err and "server.max_connections_per_uid" in outcome.err
+        assert daemon.status()["leases"] == 4
+        assert daemon.cli.run("release", "--all").code == 0
+        assert "event=connection_refused uid=0 connections=4" in daemon.log()
+    finally:
+        for holder in holders:
+            holder.kill()
+            holder.wait()
+    assert soon(lambda: daemon.cli.run("load", artifact).code == 0)
+
+
+def test_a_refused_user_who_is_nobody_special_gets_no_status_but_an_answer(open_to_all):
+    daemon = open_to_all(server={"max_connections_per_uid": 4})
+    crowd = connections(daemon, ANN, 4)
+    assert soon(lambda: daemon.status()["connections"] >= 4)
+    outcome = command(daemon, ANN, "status")
+    assert outcome.status == "RESOURCE_EXHAUSTED", outcome
+    assert command(daemon, BOB, "status").code == 0
+    crowd.pop().close()
+    assert soon(lambda: command(daemon, ANN, "status").code == 0)
+    for sock in crowd:
+        sock.close()
+
+
+def test_silent_connections_of_many_users_keep_neither_root_nor_a_new_user_away(open_to_all, models):
+    artifact = write(models, "m", 4096)
+    daemon = open_to_all(limits={"nofile": (700, 700)})
+    crowd = [sock for uid in range(71000, 71009) for sock in connections(daemon, uid, 90)]
+    assert soon(lambda: "event=connection_refused" in daemon.log())
+    assert daemon.status()["connections"] < 100
+    assert daemon.cli.run("load", artifact).code == 0
+    assert soon(lambda: command(daemon, ANN, "load", artifact).code == 0)  # silent ones make way after a second
+    assert daemon.descriptors() < 400
+    for sock in crowd:
+        sock.close()
+
+
+def test_a_user_who_left_leaves_nothing_behind(open_to_all):
+    daemon = open_to_all()
+    for uid in range(72000, 72300):
+        connections(daemon, uid, 1)[0].close()
+    assert soon(lambda: daemon.status()["connections"] == 1)
+    before = daemon.descriptors()
+    with wire(daemon, ANN):
+        assert daemon.status()["connections"] == 2
+    assert soon(lambda: daemon.descriptors() <= before)
+
+
+# --- memory ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_user_who_takes_all_memory_leaves_a_part_to_others(open_to_all, models):
+    large, small, more = write(models, "large", 88 * MiB), write(models, "small", 4 * MiB), write(models, "more", 8 * MiB)
+    daemon = open_to_all(memory={"host_budget": "100MiB"})
+    with wire(daemon, ANN) as ann, wire(daemon, BOB) as bob:
+        sock, fd = lease(daemon, ANN, materialize(ann, large).handoff_token)
+        with pytest.raises(grpc.RpcError) as refused:
+            materialize(ann, small)
+        assert code_of(refused.value) == grpc.StatusCode.RESOURCE_EXHAUSTED
+        assert f"user {ANN} has 88.0 MiB (88 %)" in refused.value.details()
+        assert "limits.kept_for_others" in refused.value.details()
+        kept = lease(daemon, BOB, materialize(bob, small).handoff_token)
+        assert daemon.cli.run("load", more).code == 0  # root may take what is left
+        for thing in (sock, kept[0]):
+            thing.close()
+        os.close(fd), os.close(kept[1])
+
+
+def test_memory_that_a_client_keeps_is_charged_until_it_is_gone(open_to_all, models):
+    artifacts = [write(models, "m" * (i + 1), 32 * MiB) for i in range(4)]
+    daemon = open_to_all(memory={"host_budget": "64MiB", "replica_idle_ttl": "0"})
+    fds = []
+    with wire(daemon, 0) as root:
+        for artifact in artifacts[:2]:
+            sock, fd = lease(daemon, 0, materialize(root, artifact).handoff_token)
+            sock.close()
+            fds.append(fd)
+        assert soon(lambda: daemon.status()["leases"] == 0)
+        with pytest.raises(grpc.RpcError) as refused:
+            materialize(root, artifacts[2])
+        assert "64.0 MiB by clients that kept memory beyond their lease" in refused.value.details()
+        left, right = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        socket.send_fds(left, [b"x"], fds)  # nobody reads them
+        for fd in fds:
+            os.close(fd)
+        assert daemon.status()["memory"]["used_bytes"] == 64 * MiB
+        left.close(), right.close()
+        assert materialize(root, artifacts[2]).memory_bytes == 32 * MiB
+
+
+def test_release_drops_ones_own_replicas_and_root_those_of_all(open_to_all, models):
+    of_ann, of_bob = write(models, "a", 4096), write(models, "bb", 4096)
+    daemon = open_to_all()
+    assert command(daemon, ANN, "prewarm", of_ann).code == 0
+    assert command(daemon, BOB, "prewarm", of_bob).code == 0
+    assert "released 1 replica" in command(daemon, ANN, "release", "--all").out
+    assert [row["artifact"] for row in daemon.status()["replicas"]] == [of_bob]
+    assert "released 0" in command(daemon, ANN, "release", of_bob).out
+    assert "released 1 replica" in daemon.cli.ok("release", "--all").out
+
+
+# --- groups ----------------------------------------------------------------------------------------------------------
+
+
+def test_nobody_can_take_a_rank_of_another_users_group(open_to_all, models):
+    artifact = write(models, "m", 4 * MiB)
+    daemon = open_to_all(engine={"materialization_strategy": {
+        "enable_owner_file_collective": True, "owner_file_collective_min_dedup_saving_bytes": "0",
+        "owner_file_collective_group_assemble_timeout": "60s"}})
+
+    def rank(uid, number):
+        return daemon.cli.spawn("load", artifact, "--group", "job", "--world-size", "2", "--rank", str(number),
+                                "--source-locality", "shared_source", "--collective", "required",
+                                user=uid, group=uid, extra_groups=[], cwd="/")
+
+    intruder = rank(BOB, 1)
+    assert soon(lambda: daemon.log().count("action=join") == 1)
+    ranks = [rank(ANN, 0), rank(ANN, 1)]
+    assert [process.wait(60) for process in ranks] == [0, 0]
+    assert intruder.poll() is None  # waits for its own
+    intruder.kill()
+    intruder.wait()
+    for process in [*ranks, intruder]:
+        process.stdout.close(), process.stderr.close()
