@@ -16,7 +16,7 @@
 #include "source/s3_fault.h"
 #include "source/sigv4.h"
 
-enum { N_KNOWN_CHECKSUMS = 4096 };
+enum { N_KNOWN_CHECKSUMS = 4096, MAX_LEARNED_REGIONS = 1024 /* a bucket that was forgotten tells again */ };
 
 struct bucket_region {
     char *bucket, *region;
@@ -35,8 +35,8 @@ struct s3_client {
     pthread_mutex_t lock; /* of all below */
     char *region;         /* "" = not known */
     bool asked_instance;
-    struct bucket_region *buckets;
-    size_t n_buckets, buckets_capacity;
+    struct bucket_region *buckets; /* MAX_LEARNED_REGIONS of them, a ring */
+    size_t n_buckets, next_bucket;
     int64_t clock_offset_s;
     struct known_checksums *known; /* N_KNOWN_CHECKSUMS, by hash */
 };
@@ -45,6 +45,12 @@ struct s3_client {
 static _Thread_local uint64_t signed_with;
 
 /* --- life --- */
+
+static void clear_bucket(struct bucket_region *bucket)
+{
+    free(bucket->bucket);
+    free(bucket->region);
+}
 
 static const char *first_of(const char *a, const char *b)
 {
@@ -79,6 +85,7 @@ static void *create(struct stores *stores)
     client->endpoint = (struct s3_endpoint){client->base, addressing_of(options)};
     client->region = memory_copy_text(first_of(options->s3.region, aws_profiles_get(profiles, profile, "region")));
     client->known = memory_alloc_array(N_KNOWN_CHECKSUMS, sizeof *client->known);
+    client->buckets = memory_alloc_array(MAX_LEARNED_REGIONS, sizeof *client->buckets);
     const struct aws_credentials_options keys = {.http = stores_http(stores),
                                                  .profile = options->s3.profile,
                                                  .region = client->region,
@@ -93,10 +100,8 @@ static void destroy(void *kept)
 {
     struct s3_client *client = kept;
     aws_credentials_destroy(client->credentials);
-    for (size_t i = 0; i < client->n_buckets; i++) {
-        free(client->buckets[i].bucket);
-        free(client->buckets[i].region);
-    }
+    for (size_t i = 0; i < client->n_buckets; i++)
+        clear_bucket(&client->buckets[i]);
     free(client->buckets);
     free(client->known);
     free(client->base);
@@ -152,8 +157,10 @@ static void learn_region(struct s3_client *client, const char *bucket, const cha
         free(found->region);
         found->region = memory_copy_text(region);
     } else {
-        ARRAY_RESERVE(client->buckets, client->n_buckets, client->buckets_capacity);
-        client->buckets[client->n_buckets++] = (struct bucket_region){memory_copy_text(bucket), memory_copy_text(region)};
+        struct bucket_region *oldest = &client->buckets[client->next_bucket++ % MAX_LEARNED_REGIONS];
+        clear_bucket(oldest);
+        *oldest = (struct bucket_region){memory_copy_text(bucket), memory_copy_text(region)};
+        client->n_buckets += client->n_buckets < MAX_LEARNED_REGIONS;
     }
     pthread_mutex_unlock(&client->lock);
 }

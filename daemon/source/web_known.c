@@ -8,7 +8,7 @@
 #include "base/memory.h"
 #include "source/source.h"
 
-enum { SLOTS = 4096 };
+enum { SLOTS = 4096, MAX_TEXT_CHARS = 600 /* of what is kept: ETags have some dozens */ };
 
 struct slot {
     struct source_identity key; /* a digest of the URL: presigned ones are not kept as text */
@@ -61,8 +61,15 @@ bool web_known_find(struct web_known *known, const char *url, struct web_fact *f
     return found;
 }
 
+static bool is_short(const char *text)
+{
+    return !text || strnlen(text, MAX_TEXT_CHARS + 1) <= MAX_TEXT_CHARS;
+}
+
 void web_known_set(struct web_known *known, const char *url, const struct web_fact *fact)
 {
+    if (!is_short(fact->etag) || !is_short(fact->last_modified))
+        return;
     struct source_identity key = source_identity_of(url, 0);
     pthread_mutex_lock(&known->lock);
     struct slot *slot = &known->slots[key.device % SLOTS];

@@ -15,7 +15,7 @@ struct web_known;
 struct web_known *web_known_create(void);
 void web_known_destroy(struct web_known *known);
 bool web_known_find(struct web_known *known, const char *url, struct web_fact *fact);      /* a copy: web_fact_clear() */
-void web_known_set(struct web_known *known, const char *url, const struct web_fact *fact); /* copies */
+void web_known_set(struct web_known *known, const char *url, const struct web_fact *fact); /* copies; not texts of more than 600 */
 void web_fact_clear(struct web_fact *fact);
 
 #endif

@@ -13,6 +13,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/socket.h>
 #include <sys/types.h>
 #include <sys/uio.h>
 
@@ -38,6 +39,9 @@ struct http_engine_options {        /* 0 or NULL = the default in parentheses */
     uint64_t backoff_ms;     /* at most before the first retry, doubling up to 80 times as much (200) */
     const char *ca_file;     /* NULL = SSL_CERT_FILE, CURL_CA_BUNDLE, REQUESTS_CA_BUNDLE, then the system's */
     const char *user_agent;  /* "tensorcast/VERSION" */
+    /* For tests: a socket of theirs, or -1; they may change where it will be connected to. Engine's thread. */
+    int (*open_socket)(void *data, struct sockaddr_storage *address, socklen_t *address_bytes);
+    void *open_socket_data;
 };
 
 int http_engine_create(const struct http_engine_options *options, struct http_engine **engine, struct error *error);

@@ -33,10 +33,11 @@ struct http_connection *http_connection_open(CURLM *multi, const char *url, cons
     connection->socket = CURL_SOCKET_BAD;
     connection->easy = http_url_origin(url, connection->origin, &ignored) == 0 ? curl_easy_init() : NULL;
     if (connection->easy) {
-        http_wire_set(connection->easy, wire);
+        http_wire_set(connection->easy, &connection->wire);
         http_tls_read_ahead(connection->easy);
         curl_easy_setopt(connection->easy, CURLOPT_CONNECT_ONLY, 1L);
-        curl_easy_setopt(connection->easy, CURLOPT_SOCKOPTFUNCTION, widen);
+        if (!wire->open_socket)
+            curl_easy_setopt(connection->easy, CURLOPT_SOCKOPTFUNCTION, widen);
         curl_easy_setopt(connection->easy, CURLOPT_BUFFERSIZE, (long)RECEIVE_BYTES);
         curl_easy_setopt(connection->easy, CURLOPT_ERRORBUFFER, connection->message);
         curl_easy_setopt(connection->easy, CURLOPT_PRIVATE, data);

@@ -110,6 +110,8 @@ struct http_wire http_engine_wire(const struct http_engine *engine, bool no_prox
     return (struct http_wire){.ca_file = engine->options.ca_file,
                               .user_agent = engine->options.user_agent,
                               .connect_timeout_ms = engine->options.connect_timeout_ms,
+                              .open_socket = engine->options.open_socket,
+                              .open_socket_data = engine->options.open_socket_data,
                               .no_proxy = no_proxy};
 }
 

@@ -21,6 +21,20 @@ bool http_wire_same(const struct http_wire *a, const struct http_wire *b)
     return a->no_proxy == b->no_proxy && strcmp(ca, other_ca) == 0;
 }
 
+static curl_socket_t open_socket(void *data, curlsocktype purpose, struct curl_sockaddr *address)
+{
+    const struct http_wire *wire = data;
+    struct sockaddr_storage to = {0};
+    socklen_t bytes = address->addrlen;
+    (void)purpose;
+    memcpy(&to, &address->addr, bytes);
+    int socket = wire->open_socket(wire->open_socket_data, &to, &bytes);
+    memcpy(&address->addr, &to, bytes); /* libcurl has room for any there */
+    address->addrlen = bytes;
+    address->family = to.ss_family;
+    return socket;
+}
+
 void http_wire_set(CURL *easy, const struct http_wire *wire)
 {
     curl_easy_setopt(easy, CURLOPT_NOSIGNAL, 1L);
@@ -41,4 +55,8 @@ void http_wire_set(CURL *easy, const struct http_wire *wire)
         curl_easy_setopt(easy, CURLOPT_CAINFO, wire->ca_file);
     if (wire->no_proxy)
         curl_easy_setopt(easy, CURLOPT_PROXY, "");
+    if (wire->open_socket) {
+        curl_easy_setopt(easy, CURLOPT_OPENSOCKETFUNCTION, open_socket);
+        curl_easy_setopt(easy, CURLOPT_OPENSOCKETDATA, wire);
+    }
 }

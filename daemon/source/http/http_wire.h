@@ -5,11 +5,14 @@
 #include <curl/curl.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/socket.h>
 
 struct http_wire { /* strings are the engine's */
     const char *ca_file, *user_agent;
     uint64_t connect_timeout_ms;
     bool no_proxy;
+    int (*open_socket)(void *data, struct sockaddr_storage *address, socklen_t *address_bytes); /* NULL = libcurl's */
+    void *open_socket_data;
 };
 
 /* What the variables that libcurl reads name as the proxy for a URL, or NULL; no_proxy may still except its host. Before 8.7
@@ -19,7 +22,7 @@ const char *http_wire_proxy(const char *url);
 /* Whether what was connected with one may carry requests of the other: the same trust and the same proxies. */
 bool http_wire_same(const struct http_wire *a, const struct http_wire *b);
 
-/* Sets all of it on a handle that was reset. */
+/* Sets all of it on a handle that was reset. `wire` stays where it is while the handle connects. */
 void http_wire_set(CURL *easy, const struct http_wire *wire);
 
 #endif
