@@ -101,6 +101,14 @@ static void write_collective(struct json_writer *json, const Tensorcast__Daemon_
     json_write_close(json, '}');
 }
 
+static void write_change_detection(struct json_writer *json, const Tensorcast__Daemon__V1__ChangeDetection *detection)
+{
+    json_put_open(json, "change_detection", '{');
+    json_put_text(json, "by", detection->by);
+    json_put_text(json, "reason", detection->reason);
+    json_write_close(json, '}');
+}
+
 static void write_verified(struct json_writer *json, const Tensorcast__Daemon__V1__Verification *verified)
 {
     json_put_open(json, "verified", '{');
@@ -142,6 +150,8 @@ char *report_json(const load_report *report, const struct report_json_tensor *te
     json_put_bool(&json, "from_replica", report->from_replica);
     json_put_bool(&json, "joined", report->joined);
     write_times(&json, report);
+    if (report->change_detection)
+        write_change_detection(&json, report->change_detection);
     if (report->verified)
         write_verified(&json, report->verified);
     if (report->collective)

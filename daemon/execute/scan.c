@@ -17,7 +17,8 @@ static bool is_same_version(const struct scan *scan, const struct source *source
     const struct source_identity *identity = &source->files[file].identity;
     if (scan->block_bytes != block_bytes || memcmp(&scan->identity, identity, sizeof *identity) != 0)
         return false;
-    return memcmp(identity, &unknown, sizeof unknown) != 0 || (scan->source == source && scan->file == file);
+    bool tells = memcmp(identity, &unknown, sizeof unknown) != 0 && source->files[file].changes_by != CHANGES_RACY;
+    return tells || (scan->source == source && scan->file == file);
 }
 
 static struct scan *find_or_create(struct engine *engine, const struct run *run, uint32_t file)

@@ -210,6 +210,11 @@ struct scrub *scrub_run(const struct scrub_options *options, struct error *error
     pthread_mutex_init(&crew.lock, NULL);
     pthread_cond_init(&crew.turn, NULL);
     int failed = run(&crew);
+    struct error changed;
+    if (artifact_check_unchanged(options->artifact, &changed) < 0 && !(failed && crew.error.code == ERROR_CANCELLED)) {
+        failed = -1; /* also instead of the damage that the change seemed to be */
+        crew.error = changed;
+    }
     for (size_t i = 0; i < crew.n_lanes; i++)
         scrub_lane_fini(&crew.lanes[i]);
     pthread_cond_destroy(&crew.turn);

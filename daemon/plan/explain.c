@@ -98,6 +98,18 @@ static void write_source(const struct page *page)
             page->facts->cached_share * 100, text_people_bytes(page->plan->merge_gap_bytes, gap));
 }
 
+/* Of a store it is always the version. */
+static void write_change_detection(const struct page *page)
+{
+    const struct artifact *artifact = page->mapping->artifact;
+    bool has_reason = artifact->changes_reason && artifact->changes_reason[0];
+    if (artifact->changes_by != CHANGES_BY_VERSION)
+        fprintf(page->out, "changes   noticed by %s%s%s\n",
+                artifact->changes_by == CHANGES_RACY ? "racy timestamps, so nothing is kept"
+                                                     : change_detector_name(artifact->changes_by),
+                has_reason ? ": " : "", has_reason ? artifact->changes_reason : "");
+}
+
 static void write_gate(const struct page *page, enum cost_gate gate, const char *local, const char *generic,
                        bool local_loses)
 {
@@ -230,6 +242,7 @@ char *explain_text(const struct plan *plan, const struct mapping *mapping, const
     write_artifact(&page);
     write_view(&page);
     write_source(&page);
+    write_change_detection(&page);
     fprintf(page.out, "executor  %s (%s)\n", executor_name(plan->executor), plan->selection_reason);
     write_gates(&page);
     write_candidates(&page);

@@ -40,14 +40,15 @@ struct replica_table {
 struct replica_key replica_key_of(const struct mapping *mapping, const struct device *device)
 {
     struct replica_key key = {.device = device};
-    memcpy(key.identity, mapping->artifact->identity, sizeof key.identity);
+    memcpy(key.source_key, mapping->artifact->source_key, sizeof key.source_key);
     memcpy(key.view_digest, mapping->view_digest, sizeof key.view_digest);
     return key;
 }
 
 bool replica_key_equal(const struct replica_key *a, const struct replica_key *b)
 {
-    return a->device == b->device && strcmp(a->identity, b->identity) == 0 && strcmp(a->view_digest, b->view_digest) == 0;
+    return a->device == b->device && strcmp(a->source_key, b->source_key) == 0 &&
+           strcmp(a->view_digest, b->view_digest) == 0;
 }
 
 static bool is_lent(const struct replica *replica)
@@ -64,6 +65,12 @@ static bool is_idle(const struct replica *replica)
 static bool is_evictable(const struct replica *replica)
 {
     return is_idle(replica) && !replica->holding.is_kept;
+}
+
+/* Why nobody else is to have it, NULL = it is for everybody. */
+static const char *why_private(const struct replica *replica)
+{
+    return is_lent(replica) ? "client_memory_filled" : artifact_is_racy(replica->mapping->artifact) ? "racy_source" : NULL;
 }
 
 static void unlink_replica(struct replica_table *table, struct replica *replica)
@@ -454,7 +461,7 @@ struct replica *replica_add(struct replica_table *table, const struct replica *p
 struct replica *replica_find(struct replica_table *table, const struct replica_key *key)
 {
     for (struct replica *replica = table->newest; replica; replica = replica->older) {
-        if (!is_lent(replica) && replica_key_equal(&replica->key, key)) {
+        if (!why_private(replica) && replica_key_equal(&replica->key, key)) {
             unlink_replica(table, replica);
             link_newest(table, replica);
             return replica;
@@ -474,8 +481,9 @@ void replica_unpin(struct replica *replica, uid_t uid)
     holding_unpin(&replica->holding, uid);
     if (!is_idle(replica))
         return;
-    if (is_lent(replica)) {
-        drop(table, replica, "client_memory_filled");
+    const char *why = why_private(replica);
+    if (why) {
+        drop(table, replica, why);
         return;
     }
     look_at(&replica->holding, replica->segment);
@@ -505,7 +513,7 @@ void replica_drop_stale(struct replica_table *table, const struct artifact *curr
     for (struct replica *replica = table->oldest; replica; replica = newer) {
         newer = replica->newer;
         if (is_idle(replica) && strcmp(replica->mapping->artifact->reference, current->reference) == 0 &&
-            strcmp(replica->key.identity, current->identity) != 0)
+            strcmp(replica->key.source_key, current->source_key) != 0)
             drop(table, replica, "source_changed");
     }
 }

@@ -24,9 +24,9 @@
 #include "replica/holders.h"
 #include "resolve/mapping.h"
 
-/* What makes two requests the same: the source's identity and the view's digest (which covers offsets and alignment). */
+/* What makes two requests the same: the source's key and the view's digest (which covers offsets and alignment). */
 struct replica_key {
-    char identity[DIGEST_HEX_CHARS + 1];
+    char source_key[DIGEST_HEX_CHARS + 1];
     char view_digest[DIGEST_HEX_CHARS + 1];
     const struct device *device; /* whose memory */
 };
@@ -35,7 +35,7 @@ bool replica_key_equal(const struct replica_key *a, const struct replica_key *b)
 
 struct replica_table;
 
-/* One whose segment is a client's memory is never found and goes with its last pin. */
+/* One whose segment is a client's memory is never found and goes with its last pin; so does one of a racy artifact. */
 struct replica {                 /* const after replica_add() but for the counters */
     struct replica_table *table; /* that it lives in */
     struct replica_key key;

@@ -55,6 +55,12 @@ static int read_bytes(struct resolver *resolver, struct source *source, size_t f
     return count ? source_read_bytes(source, file, offset, bytes, count, error) : 0;
 }
 
+/* Whether what the cache has of the file, or gets, is what the file holds: its identity tells that. */
+static struct header_cache *cache_for(const struct resolver *resolver, const struct source *source, size_t file)
+{
+    return source->files[file].changes_by == CHANGES_RACY ? NULL : resolver->cache;
+}
+
 /* --- the index document --- */
 
 static const struct source_identity *index_identity(const struct resolver *resolver)
@@ -120,10 +126,11 @@ static int read_index(struct resolver *resolver, uint64_t *json_bytes)
 static int parse_index(struct resolver *resolver)
 {
     const struct source_identity *identity = index_identity(resolver);
-    struct header_cache *cache = resolver->cache;
+    struct header_cache *cache = cache_for(resolver, resolver->index_source, 0);
     uint64_t json_bytes;
     bool known = cache && !resolver->fresh && header_cache_find_index(cache, identity, &resolver->index_json, &json_bytes);
-    if (!known && read_index(resolver, &json_bytes) < 0)
+    if (!known &&
+        (read_index(resolver, &json_bytes) < 0 || source_check_still(resolver->index_source, 0, resolver->error) < 0))
         return -1;
     resolver->index = shard_index_parse(resolver->index_json, json_bytes, resolver->error);
     if (resolver->index && cache && !known)
@@ -141,22 +148,23 @@ static int need_index(struct resolver *resolver)
 static int read_manifest(struct resolver *resolver, struct source *source, size_t file)
 {
     const struct source_file *document = &source->files[file];
+    struct header_cache *cache = cache_for(resolver, source, file);
     char *json = NULL;
     uint64_t json_bytes = document->size_bytes;
     if (json_bytes > MANIFEST_MAX_BYTES)
         return fail(resolver->error, ERROR_DATA_LOSS, "MALFORMED_MANIFEST", "%llu bytes are too many for a manifest",
                     (unsigned long long)json_bytes);
-    bool known = resolver->cache && !resolver->fresh &&
-                 header_cache_find_index(resolver->cache, &document->identity, &json, &json_bytes);
+    bool known = cache && !resolver->fresh && header_cache_find_index(cache, &document->identity, &json, &json_bytes);
     if (!known && !(json = metadata_alloc(json_bytes, resolver->error)))
         return -1;
-    if (!known && json_bytes && source_read_bytes(source, file, 0, json, json_bytes, resolver->error) < 0) {
+    if (!known && ((json_bytes && source_read_bytes(source, file, 0, json, json_bytes, resolver->error) < 0) ||
+                   source_check_still(source, file, resolver->error) < 0)) {
         metadata_free(json);
         return -1;
     }
     resolver->manifest = manifest_parse(json, json_bytes, resolver->error);
-    if (resolver->manifest && resolver->cache && !known)
-        header_cache_add_index(resolver->cache, &document->identity, json, json_bytes);
+    if (resolver->manifest && cache && !known)
+        header_cache_add_index(cache, &document->identity, json, json_bytes);
     metadata_free(json);
     return resolver->manifest ? 0 : -1;
 }
@@ -176,16 +184,24 @@ static char *manifest_name_of(const struct source *source)
     return manifest_name(source->is_single_file ? source->files[0].name : NULL);
 }
 
+/* 0 also when there is none; one that is being written is there. */
+static int open_manifest(struct resolver *resolver, struct source *beside, const char *name)
+{
+    size_t file;
+    if (source_add_file(beside, name, &file, resolver->error) == 0)
+        return read_manifest(resolver, beside, file);
+    return strcmp(resolver->error->reason, "SOURCE_BEING_WRITTEN") == 0 ? -1 : 0;
+}
+
 /* Looks beside the checkpoint. Whether a manifest that cannot be used is an error is for verification to decide. */
 static void find_manifest(struct resolver *resolver, const struct source_options *options)
 {
     char *folder = folder_of(resolver->source), *name = manifest_name_of(resolver->source);
     struct error *outer = resolver->error, problem = {0};
     struct source *beside = resolver->index_source ? source_ref(resolver->index_source) : NULL;
-    size_t file;
     resolver->error = &problem;
     if ((beside || (folder && source_open(folder, options, &beside, &problem) == 0)) &&
-        source_add_file(beside, name, &file, &problem) == 0 && read_manifest(resolver, beside, file) < 0)
+        open_manifest(resolver, beside, name) < 0)
         resolver->manifest_problem = problem;
     if (resolver->manifest_problem.code)
         error_prefix(&resolver->manifest_problem, "%s", name);
@@ -218,7 +234,7 @@ static int add_files(struct resolver *resolver, const char *const *names, size_t
 
 static int add_indexed_files(struct resolver *resolver)
 {
-    if (resolver->cache && !resolver->fresh)
+    if (cache_for(resolver, resolver->index_source, 0) && !resolver->fresh)
         resolver->hint = header_cache_find_table(resolver->cache, index_identity(resolver), sizeof(struct source_identity));
     if (resolver->hint)
         return add_files(resolver, resolver->hint->file_names, resolver->hint->n_files);
@@ -274,20 +290,75 @@ static int discover(struct resolver *resolver, const struct source_options *opti
 
 /* --- what they hold --- */
 
-static void add_identity(struct digest *digest, const char *name, const struct source_identity *identity)
+static void add_worst(const struct source *source, enum change_detector *worst, const char **reason)
 {
-    digest_add_text(digest, name);
-    digest_add(digest, identity, sizeof *identity);
+    for (size_t i = 0; i < source->n_files; i++) {
+        const struct source_file *file = &source->files[i];
+        if (file->changes_by <= *worst)
+            continue;
+        *worst = file->changes_by;
+        *reason = file->changes_reason;
+    }
 }
 
-static void identify(const struct resolver *resolver, char identity[DIGEST_HEX_CHARS + 1])
+/* reason may be NULL. */
+static enum change_detector worst_detector(const struct resolver *resolver, const char **reason)
+{
+    enum change_detector worst = CHANGES_BY_VERSION;
+    const char *why = "";
+    add_worst(resolver->source, &worst, &why);
+    if (resolver->index_source)
+        add_worst(resolver->index_source, &worst, &why);
+    if (reason)
+        *reason = why;
+    return worst;
+}
+
+/* Whether the times of the file identify what is in it. */
+static bool times_identify(const struct source_file *file)
+{
+    return file->identity.lease_span == 0 && file->changes_by != CHANGES_RACY;
+}
+
+static void add_file_key(struct digest *digest, const struct source_file *file)
+{
+    digest_add_text(digest, file->name);
+    digest_add(digest, &file->identity, sizeof file->identity);
+}
+
+/* For the source key. */
+static void identify(const struct resolver *resolver, char key[DIGEST_HEX_CHARS + 1])
 {
     unsigned char out[DIGEST_BYTES];
     struct digest *digest = digest_create();
     for (size_t i = 0; i < resolver->source->n_files; i++)
-        add_identity(digest, resolver->source->files[i].name, &resolver->source->files[i].identity);
+        add_file_key(digest, &resolver->source->files[i]);
     if (resolver->index_source)
-        add_identity(digest, SHARD_INDEX_NAME, index_identity(resolver));
+        add_file_key(digest, &resolver->index_source->files[0]);
+    digest_finish(digest, out);
+    digest_hex(out, sizeof out, key);
+}
+
+static void add_file_identity(struct digest *digest, const struct source_file *file, const struct safetensors_header *header)
+{
+    struct source_file without_span = *file;
+    without_span.identity.lease_span = 0;
+    add_file_key(digest, &without_span);
+    if (header && !times_identify(file))
+        digest_add(digest, header->prefix_crcs, sizeof header->prefix_crcs);
+}
+
+/* What clients know the artifact by: a span ends with a load, but what they were told of the tensors is true as long as the
+ * headers are the same. Equal to the source key where times identify every file. */
+static void identify_for_clients(const struct resolver *resolver, const struct artifact_table *table,
+                                 char identity[DIGEST_HEX_CHARS + 1])
+{
+    unsigned char out[DIGEST_BYTES];
+    struct digest *digest = digest_create();
+    for (size_t i = 0; i < resolver->source->n_files; i++)
+        add_file_identity(digest, &resolver->source->files[i], table->headers[i]);
+    if (resolver->index_source)
+        add_file_identity(digest, &resolver->index_source->files[0], NULL);
     digest_finish(digest, out);
     digest_hex(out, sizeof out, identity);
 }
@@ -327,10 +398,12 @@ static const struct safetensors_header *read_json(struct resolver *resolver, siz
     char *json = metadata_alloc(json_bytes, error);
     if (!json)
         return NULL;
-    if (read_bytes(resolver, resolver->source, file, 8, json, json_bytes, error) == 0)
+    struct header_cache *cache = cache_for(resolver, resolver->source, file);
+    if (read_bytes(resolver, resolver->source, file, 8, json, json_bytes, error) == 0 &&
+        source_check_still(resolver->source, file, error) == 0)
         header = safetensors_parse(json, json_bytes, part->size_bytes, error);
-    if (header && resolver->cache)
-        header_cache_add(resolver->cache, &part->identity, header, json, json_bytes);
+    if (header && cache)
+        header_cache_add(cache, &part->identity, header, json, json_bytes);
     metadata_free(json);
     return header;
 }
@@ -361,8 +434,9 @@ static int get_header(void *data, size_t file, struct error *error)
     struct resolver *resolver = reader->resolver;
     const struct source_file *part = &resolver->source->files[file];
     const struct safetensors_header *known = NULL;
-    if (resolver->cache && !resolver->fresh)
-        known = header_cache_find(resolver->cache, &part->identity);
+    struct header_cache *cache = cache_for(resolver, resolver->source, file);
+    if (cache && !resolver->fresh)
+        known = header_cache_find(cache, &part->identity);
     if (!known)
         known = read_header(reader, file, error);
     reader->headers[file] = known;
@@ -383,7 +457,7 @@ static int get_headers(struct resolver *resolver, const struct safetensors_heade
     return parallel_run(source->n_files, n_threads, get_header, &reader, resolver->error);
 }
 
-static const struct artifact_table *build_table(struct resolver *resolver, const char *identity)
+static const struct artifact_table *build_table(struct resolver *resolver, const char *key)
 {
     const struct source *source = resolver->source;
     const struct safetensors_header **headers = memory_alloc_array(source->n_files, sizeof *headers);
@@ -397,9 +471,9 @@ static const struct artifact_table *build_table(struct resolver *resolver, const
         safetensors_unref(headers[i]);
     free(headers);
     free(names);
-    if (!table || !resolver->cache)
+    if (!table || !resolver->cache || worst_detector(resolver, NULL) == CHANGES_RACY)
         return table;
-    header_cache_add_table(resolver->cache, identity, DIGEST_HEX_CHARS, table);
+    header_cache_add_table(resolver->cache, key, DIGEST_HEX_CHARS, table);
     if (resolver->index_source)
         header_cache_add_table(resolver->cache, index_identity(resolver), sizeof(struct source_identity), table);
     return table;
@@ -407,7 +481,7 @@ static const struct artifact_table *build_table(struct resolver *resolver, const
 
 struct table_question {
     struct resolver *resolver;
-    const char *identity;
+    const char *key;
 };
 
 static int find_or_build_table(void *data, const struct cancel *cancel, void **found, struct error *error)
@@ -416,10 +490,10 @@ static int find_or_build_table(void *data, const struct cancel *cancel, void **f
     (void)cancel; /* the source has it */
     struct resolver *resolver = question->resolver;
     struct error *outer = resolver->error;
-    const struct artifact_table *table = header_cache_find_table(resolver->cache, question->identity, DIGEST_HEX_CHARS);
+    const struct artifact_table *table = header_cache_find_table(resolver->cache, question->key, DIGEST_HEX_CHARS);
     resolver->error = error;
     if (!table)
-        table = build_table(resolver, question->identity);
+        table = build_table(resolver, question->key);
     resolver->error = outer;
     *found = (struct artifact_table *)table;
     return table ? 0 : -1;
@@ -431,14 +505,14 @@ static void ref_table(void *table)
 }
 
 /* Ranks that start together would all read and parse the same headers. */
-static const struct artifact_table *get_table(struct resolver *resolver, const char *identity)
+static const struct artifact_table *get_table(struct resolver *resolver, const char *key)
 {
     static const struct resolving_ops ops = {find_or_build_table, ref_table};
-    struct table_question question = {resolver, identity};
+    struct table_question question = {resolver, key};
     void *table = NULL;
-    if (!resolver->cache || resolver->fresh)
-        return build_table(resolver, identity);
-    resolving_share(header_cache_resolving(resolver->cache), identity, &ops, &question, resolver->source->cancel, &table,
+    if (!resolver->cache || resolver->fresh || worst_detector(resolver, NULL) == CHANGES_RACY)
+        return build_table(resolver, key);
+    resolving_share(header_cache_resolving(resolver->cache), key, &ops, &question, resolver->source->cancel, &table,
                     resolver->error);
     return table;
 }
@@ -446,12 +520,13 @@ static const struct artifact_table *get_table(struct resolver *resolver, const c
 /* --- the whole --- */
 
 /* Takes the table and the resolver's source. */
-static struct artifact *assemble(struct resolver *resolver, const struct artifact_table *table, const char *identity)
+static struct artifact *assemble(struct resolver *resolver, const struct artifact_table *table, const char *key)
 {
     struct artifact *artifact = memory_alloc(sizeof *artifact);
     artifact->source = resolver->source;
     artifact->reference = resolver->source->reference;
-    memcpy(artifact->identity, identity, sizeof artifact->identity);
+    memcpy(artifact->source_key, key, sizeof artifact->source_key);
+    identify_for_clients(resolver, table, artifact->identity);
     artifact->table = table;
     artifact->tensors = table->tensors;
     artifact->n_tensors = table->n_tensors;
@@ -462,6 +537,7 @@ static struct artifact *assemble(struct resolver *resolver, const struct artifac
     resolver->manifest = NULL;
     artifact->header_bytes_read = resolver->bytes_read;
     artifact->from_cache = resolver->bytes_read == 0;
+    artifact->changes_by = worst_detector(resolver, &artifact->changes_reason);
     artifact->references = 1;
     resolver->source = NULL;
     return artifact;
@@ -469,15 +545,15 @@ static struct artifact *assemble(struct resolver *resolver, const struct artifac
 
 static struct artifact *resolve(struct resolver *resolver, const char *reference, const struct source_options *options)
 {
-    char identity[DIGEST_HEX_CHARS + 1];
+    char key[DIGEST_HEX_CHARS + 1];
     if (source_open(reference, options, &resolver->source, resolver->error) < 0 || discover(resolver, options) < 0)
         return NULL;
-    identify(resolver, identity);
-    const struct artifact_table *table = get_table(resolver, identity);
+    identify(resolver, key);
+    const struct artifact_table *table = get_table(resolver, key);
     if (!table)
         return NULL;
     find_manifest(resolver, options);
-    return assemble(resolver, table, identity);
+    return assemble(resolver, table, key);
 }
 
 struct question {
@@ -562,6 +638,11 @@ const struct tensor_record *artifact_find(const struct artifact *artifact, const
 {
     uint32_t index = map_find(&artifact->by_name, name, length);
     return index == MAP_NONE ? NULL : &artifact->tensors[index];
+}
+
+bool artifact_is_racy(const struct artifact *artifact)
+{
+    return artifact->changes_by == CHANGES_RACY;
 }
 
 int artifact_check_unchanged(const struct artifact *artifact, struct error *error)

@@ -34,8 +34,11 @@ struct artifact_table; /* resolve/artifact_table.h */
 struct artifact {
     struct source *source;
     const char *reference;
-    char identity[DIGEST_HEX_CHARS + 1]; /* digest of all files' names and identities, the index file's included */
-    const struct tensor_record *tensors; /* files in artifact order, tensors by offset within a file */
+    char identity[DIGEST_HEX_CHARS + 1];   /* digest of all files' names and identities, the index file's included; and of
+                                            * headers, where times alone would not tell that they changed */
+    char source_key[DIGEST_HEX_CHARS + 1]; /* the same with the spans of leases instead: as long as the bytes are known to be
+                                            * the same. What this process shares is found by it */
+    const struct tensor_record *tensors;   /* files in artifact order, tensors by offset within a file */
     size_t n_tensors;
     struct map by_name;
     uint64_t total_bytes;
@@ -44,7 +47,9 @@ struct artifact {
     struct error manifest_problem;      /* one is there but is not to be used, and why; code ERROR_OK = none */
     uint64_t header_bytes_read;         /* 0 when everything came from the cache */
     bool from_cache;
-    int references; /* atomic */
+    enum change_detector changes_by; /* of the worst file, the index file included */
+    const char *changes_reason;      /* static; why by nothing better, "" = there is nothing better */
+    int references;                  /* atomic */
 };
 
 struct header_cache; /* resolve/header_cache.h: in memory and in the state directory; thread-safe */
@@ -61,6 +66,8 @@ char *artifact_manifest_name(const struct artifact *artifact);
 
 /* NULL when absent. */
 const struct tensor_record *artifact_find(const struct artifact *artifact, const char *name, size_t length);
+
+bool artifact_is_racy(const struct artifact *artifact); /* what was read of it is not to be kept, nor shared later */
 
 /* 0 while no file has changed since it was resolved, else FAILED_PRECONDITION naming the file. */
 int artifact_check_unchanged(const struct artifact *artifact, struct error *error);

@@ -78,6 +78,12 @@ bool header_cache_shrink(struct header_cache *cache)
     return lru_shrink(cache->tables) || lru_shrink(cache->headers);
 }
 
+/* An identity that counts in this process alone says nothing after a restart. */
+static struct header_store *store_of(const struct header_cache *cache, const struct source_identity *identity)
+{
+    return identity->lease_span ? NULL : cache->store;
+}
+
 static void remember(struct header_cache *cache, const struct source_identity *identity,
                      const struct safetensors_header *header)
 {
@@ -90,7 +96,8 @@ static const struct safetensors_header *load(struct header_cache *cache, const s
     char *json;
     uint64_t json_bytes;
     struct error error;
-    if (!cache->store || !header_store_find(cache->store, HEADER_KIND_SAFETENSORS, identity, &json, &json_bytes))
+    if (!store_of(cache, identity) ||
+        !header_store_find(cache->store, HEADER_KIND_SAFETENSORS, identity, &json, &json_bytes))
         return NULL;
     bool fits = identity->size_bytes >= 8 && json_bytes <= identity->size_bytes - 8;
     const struct safetensors_header *header =
@@ -111,20 +118,20 @@ void header_cache_add(struct header_cache *cache, const struct source_identity *
                       const struct safetensors_header *header, const char *json, uint64_t json_bytes)
 {
     remember(cache, identity, header);
-    if (cache->store)
+    if (store_of(cache, identity))
         header_store_add(cache->store, HEADER_KIND_SAFETENSORS, identity, json, json_bytes);
 }
 
 bool header_cache_find_index(struct header_cache *cache, const struct source_identity *identity, char **json,
                              uint64_t *json_bytes)
 {
-    return cache->store && header_store_find(cache->store, HEADER_KIND_SHARD_INDEX, identity, json, json_bytes);
+    return store_of(cache, identity) && header_store_find(cache->store, HEADER_KIND_SHARD_INDEX, identity, json, json_bytes);
 }
 
 void header_cache_add_index(struct header_cache *cache, const struct source_identity *identity, const char *json,
                             uint64_t json_bytes)
 {
-    if (cache->store)
+    if (store_of(cache, identity))
         header_store_add(cache->store, HEADER_KIND_SHARD_INDEX, identity, json, json_bytes);
 }
 

@@ -1,4 +1,4 @@
-/* File: | magic 8 | kind 8 | identity 5 x 8 | length 8 | sha256 of all that and the document 32 | document |
+/* File: | magic 8 | kind 8 | identity 6 x 8 | length 8 | sha256 of all that and the document 32 | document |
  * Numbers are in host order: the directory never leaves the host. Files are written under a temporary name and renamed, so
  * a crash leaves a whole file or a leftover that the next start deletes; no fsync, because the checksum finds what a power
  * cut may do. */
@@ -20,7 +20,7 @@
 #include "base/metadata.h"
 #include "base/text.h"
 
-#define MAGIC "TCHDR\0\0\1" /* the last byte is the version */
+#define MAGIC "TCHDR\0\0\2" /* the last byte is the version */
 #define TEMPORARY_PREFIX "tmp-"
 enum { MAGIC_BYTES = 8, NAME_CHARS = 40 };
 

@@ -73,7 +73,7 @@ static void add_replica(void *data, const struct replica *replica)
     Tensorcast__Daemon__V1__ReplicaStatus *row = arena_alloc(&status->arena, sizeof *row);
     tensorcast__daemon__v1__replica_status__init(row);
     row->artifact = (char *)replica->mapping->artifact->reference;
-    row->identity = (char *)replica->key.identity;
+    row->identity = (char *)replica->mapping->artifact->identity;
     row->view_digest = (char *)replica->key.view_digest;
     row->bytes = replica->charged_bytes;
     row->leases = replica->n_leases;

@@ -130,6 +130,15 @@ static Tensorcast__Daemon__V1__Verification *fill_verdict(const struct verdict *
     return report;
 }
 
+static Tensorcast__Daemon__V1__ChangeDetection *fill_change_detection(const struct artifact *artifact, struct arena *arena)
+{
+    Tensorcast__Daemon__V1__ChangeDetection *report = arena_alloc(arena, sizeof *report);
+    tensorcast__daemon__v1__change_detection__init(report);
+    report->by = copy(arena, change_detector_name(artifact->changes_by));
+    report->reason = copy(arena, artifact->changes_reason);
+    return report;
+}
+
 load_report *report_fill(const struct report_facts *facts, struct arena *arena)
 {
     const struct mapping *mapping = facts->mapping;
@@ -150,6 +159,7 @@ load_report *report_fill(const struct report_facts *facts, struct arena *arena)
     report->residual_bytes = plan->residual_bytes;
     report->from_replica = facts->from_replica;
     report->joined = facts->joined;
+    report->change_detection = fill_change_detection(mapping->artifact, arena);
     report->memory = copy(arena, facts->memory);
     report->device = copy(arena, facts->device);
     report->resolve_ms = facts->resolve_ms;

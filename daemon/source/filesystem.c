@@ -9,31 +9,47 @@
 #include <sys/statfs.h>
 #include <unistd.h>
 
+/* Leases: every writer of a local file opens it in this kernel. A server's file and what a FUSE process shows may change
+ * without; an overlay's may through a mapping whose descriptor was closed, which its own inode knows nothing of (docs).
+ * Times: tmpfs maps pages writable at once, and ZFS looks at mapped pages when it writes them back. */
 static const struct {
     unsigned magic;
     enum source_filesystem kind;
     const char *name;
+    bool lease_proves, times_tell;
 } types[] = {
-    {0xEF53, SOURCE_LOCAL, "ext4"}, /* and ext2, ext3: they share it */
-    {0x58465342, SOURCE_LOCAL, "xfs"},      {0x9123683E, SOURCE_LOCAL, "btrfs"},  {0x2FC12FC1, SOURCE_LOCAL, "zfs"},
-    {0x01021994, SOURCE_LOCAL, "tmpfs"},    {0x6969, SOURCE_NETWORK, "nfs"},      {0xFF534D42, SOURCE_NETWORK, "cifs"},
-    {0xFE534D42, SOURCE_NETWORK, "smb2"},   {0x65735546, SOURCE_NETWORK, "fuse"}, {0x00C36400, SOURCE_NETWORK, "ceph"},
-    {0x0BD00BD0, SOURCE_NETWORK, "lustre"}, {0x01021997, SOURCE_NETWORK, "9p"},   {0x794C7630, SOURCE_NETWORK, "overlay"},
-    {0xF2F52010, SOURCE_NETWORK, "f2fs"},
+    {0xEF53, SOURCE_LOCAL, "ext4", true, true}, /* and ext2, ext3: they share it */
+    {0x58465342, SOURCE_LOCAL, "xfs", true, true},     {0x9123683E, SOURCE_LOCAL, "btrfs", true, true},
+    {0x2FC12FC1, SOURCE_LOCAL, "zfs", true, false},    {0x01021994, SOURCE_LOCAL, "tmpfs", true, false},
+    {0x6969, SOURCE_NETWORK, "nfs", false, true},      {0xFF534D42, SOURCE_NETWORK, "cifs", false, true},
+    {0xFE534D42, SOURCE_NETWORK, "smb2", false, true}, {0x65735546, SOURCE_NETWORK, "fuse", false, true},
+    {0x00C36400, SOURCE_NETWORK, "ceph", false, true}, {0x0BD00BD0, SOURCE_NETWORK, "lustre", false, true},
+    {0x01021997, SOURCE_NETWORK, "9p", false, true},   {0x794C7630, SOURCE_NETWORK, "overlay", true, true},
+    {0xF2F52010, SOURCE_NETWORK, "f2fs", true, true},
 };
 
 enum { DEFAULT_DIRECT_ALIGNMENT = 4096 }; /* for filesystems that do not tell theirs */
 
-enum source_filesystem filesystem_type(long magic, char name[16])
+static const struct filesystem_traits unknown = {.kind = SOURCE_NETWORK, .times_tell = true};
+
+struct filesystem_traits filesystem_traits(long magic)
 {
+    struct filesystem_traits traits = unknown;
     for (size_t i = 0; i < sizeof types / sizeof types[0]; i++) {
-        if (types[i].magic == (unsigned)magic) {
-            snprintf(name, 16, "%s", types[i].name);
-            return types[i].kind;
-        }
+        if (types[i].magic != (unsigned)magic)
+            continue;
+        traits = (struct filesystem_traits){types[i].kind, types[i].lease_proves, types[i].times_tell, ""};
+        snprintf(traits.name, sizeof traits.name, "%s", types[i].name);
+        return traits;
     }
-    snprintf(name, 16, "0x%x", (unsigned)magic);
-    return SOURCE_NETWORK;
+    snprintf(traits.name, sizeof traits.name, "0x%x", (unsigned)magic);
+    return traits;
+}
+
+struct filesystem_traits filesystem_traits_of(int fd)
+{
+    struct statfs filesystem;
+    return fstatfs(fd, &filesystem) == 0 ? filesystem_traits((long)filesystem.f_type) : unknown;
 }
 
 /* Alignments for direct reads, or false when the filesystem says that it has none. */
@@ -50,10 +66,9 @@ static bool direct_alignment(int fd, uint32_t *memory, uint32_t *offset)
 
 static struct source_caps caps_of(const struct source_disk_file *file, uint64_t device_id)
 {
-    struct source_caps caps = {.residency = true, .device_id = device_id, .filesystem = SOURCE_NETWORK};
-    struct statfs filesystem;
-    if (fstatfs(file->fd, &filesystem) == 0)
-        caps.filesystem = filesystem_type((long)filesystem.f_type, caps.filesystem_type);
+    struct filesystem_traits traits = filesystem_traits_of(file->fd);
+    struct source_caps caps = {.residency = true, .device_id = device_id, .filesystem = traits.kind};
+    memcpy(caps.filesystem_type, traits.name, sizeof caps.filesystem_type);
     bool in_memory = strcmp(caps.filesystem_type, "tmpfs") == 0;
     caps.direct_reads = file->direct_fd >= 0 && !in_memory &&
                         direct_alignment(file->fd, &caps.direct_memory_alignment, &caps.direct_offset_alignment);

@@ -10,7 +10,15 @@
  * is known of the first file's device is not asked again. Closes file->direct_fd when direct reads are of no use. */
 void filesystem_add_file(struct source_caps *caps, bool is_first, uint64_t device_id, struct source_disk_file *file);
 
-/* "ext4" and whether it counts as local; unknown magic numbers are network and come out as "0x1234". */
-enum source_filesystem filesystem_type(long magic, char name[16]);
+struct filesystem_traits {
+    enum source_filesystem kind;
+    bool lease_proves; /* a read lease sees everybody who can write */
+    bool times_tell;   /* a write through a mapping changes them, too, at the latest when it is written back */
+    char name[16];     /* "ext4" */
+};
+
+/* Unknown magic numbers are network and come out as "0x1234". */
+struct filesystem_traits filesystem_traits(long magic);
+struct filesystem_traits filesystem_traits_of(int fd);
 
 #endif

@@ -182,6 +182,11 @@ static int disk_check_unchanged(struct source *source, size_t file, struct error
     return source_disk_ops.check_unchanged(source, file, error);
 }
 
+static int disk_check_still(struct source *source, size_t file, struct error *error)
+{
+    return source_disk_ops.check_still(source, file, error);
+}
+
 static void disk_close(struct source *source)
 {
     source_disk_ops.close(source);
@@ -213,6 +218,7 @@ static const struct source_ops cached_ops = {
     .read = source_disk_read,
     .resident_bytes = source_disk_resident_bytes,
     .check_unchanged = disk_check_unchanged,
+    .check_still = disk_check_still,
     .beside = disk_beside,
     .close = disk_close,
 };

@@ -222,6 +222,18 @@ int source_check_unchanged(struct source *source, size_t file, struct error *err
     return source->ops->check_unchanged(source, file, error);
 }
 
+int source_check_still(struct source *source, size_t file, struct error *error)
+{
+    assert(file < source->n_files);
+    return source->ops->check_still ? source->ops->check_still(source, file, error) : 0;
+}
+
+const char *change_detector_name(enum change_detector detector)
+{
+    static const char *const names[] = {"version", "lease", "timestamps", "racy"};
+    return names[detector];
+}
+
 bool source_has_changed(const struct error *error)
 {
     return error->code == ERROR_FAILED_PRECONDITION &&
@@ -244,5 +256,5 @@ struct source_identity source_identity_of(const char *text, uint64_t size_bytes)
     struct digest *digest = digest_create();
     digest_add_text(digest, text);
     digest_finish(digest, sum.bytes);
-    return (struct source_identity){sum.words[0], sum.words[1], size_bytes, sum.words[2], sum.words[3]};
+    return (struct source_identity){sum.words[0], sum.words[1], size_bytes, sum.words[2], sum.words[3], 0};
 }

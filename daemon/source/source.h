@@ -25,13 +25,25 @@ struct stores; /* source/stores.h */
  * in the other four, see source_identity_of(). */
 struct source_identity {
     uint64_t device, inode, size_bytes, mtime_ns, ctime_ns;
+    uint64_t lease_span; /* not 0: the rest says it of this stretch of time in this process only, see source/file_lease.h */
 };
+
+/* How a change would be noticed between the moment of the identity and the end of a load. Worst last. */
+enum change_detector {
+    CHANGES_BY_VERSION,    /* the store's: every read names it */
+    CHANGES_BY_LEASE,      /* a read lease of the kernel: nobody can write meanwhile */
+    CHANGES_BY_TIMESTAMPS, /* a file that nobody has changed for a while, so that the next change shows */
+    CHANGES_RACY,          /* its timestamps do not tell: what is read is used once and not kept */
+};
+const char *change_detector_name(enum change_detector detector); /* "version", "lease", "timestamps", "racy" */
 
 struct source_file {
     const char *name; /* relative to the artifact: "model-00001-of-00004.safetensors" */
     uint64_t size_bytes;
     struct source_identity identity;
-    const char *version; /* owned; what pins it, for people: "generation 17", "etag \"ab\""; NULL on disk */
+    enum change_detector changes_by;
+    const char *changes_reason; /* static; why by nothing better, "" or NULL = there is nothing better */
+    const char *version;        /* owned; what pins it, for people: "generation 17", "etag \"ab\""; NULL on disk */
     struct checksum checksums[CHECKSUM_PER_FILE]; /* of the whole file, as the store gives them */
 };
 
@@ -102,6 +114,9 @@ struct source_ops {
     uint64_t (*resident_bytes)(struct source *source, size_t file, uint64_t offset, uint64_t bytes);
     /* Required. 0 while the name still leads to the same unchanged file, else FAILED_PRECONDITION naming it. */
     int (*check_unchanged)(struct source *source, size_t file, struct error *error);
+    /* Optional. The same about what was read so far, without asking for the name again: 0 or FAILED_PRECONDITION. Absent
+     * where every read says so itself. */
+    int (*check_still)(struct source *source, size_t file, struct error *error);
     /* Optional. A source of the same artifact without files, which shares what this one has learned and asked; it holds a
      * reference to it. NULL = it is opened a second time. */
     struct source *(*beside)(struct source *source);
@@ -146,6 +161,7 @@ int source_read(struct source *source, struct source_read *read, struct error *e
 int source_read_bytes(struct source *source, size_t file, uint64_t offset, void *bytes, uint64_t count, struct error *error);
 uint64_t source_resident_bytes(struct source *source, size_t file, uint64_t offset, uint64_t bytes);
 int source_check_unchanged(struct source *source, size_t file, struct error *error);
+int source_check_still(struct source *source, size_t file, struct error *error);
 bool source_has_changed(const struct error *error); /* what a read or the check above says of a file that was replaced */
 void source_speed(struct source *source, struct source_speed *speed); /* all zero where nothing is known */
 

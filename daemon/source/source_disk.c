@@ -1,6 +1,7 @@
 /* "disk:/path": a directory or one file of a local or mounted filesystem. Every path is walked by trusted_path.c; what it
  * finds is an O_PATH descriptor, which is looked at before it is opened for reading, so that a FIFO or a device in a
- * model folder is refused and never touched. Failure modes: outside the roots, missing, not a regular file, changed. */
+ * model folder is refused and never touched. Failure modes: outside the roots, missing, not a regular file, being written,
+ * changed. */
 #include "source/source_disk.h"
 
 #include <dirent.h>
@@ -122,28 +123,6 @@ static int disk_list(struct source *source, char ***names, size_t *n_names, stru
     return failed ? fail_name(disk->path, failed, error) : 0;
 }
 
-static uint64_t nanoseconds(struct timespec time)
-{
-    return (uint64_t)time.tv_sec * 1000000000u + (uint64_t)time.tv_nsec;
-}
-
-static struct source_identity identity_of(const struct stat *status)
-{
-    return (struct source_identity){
-        .device = status->st_dev,
-        .inode = status->st_ino,
-        .size_bytes = (uint64_t)status->st_size,
-        .mtime_ns = nanoseconds(status->st_mtim),
-        .ctime_ns = nanoseconds(status->st_ctim),
-    };
-}
-
-static bool same_identity(const struct source_identity *a, const struct source_identity *b)
-{
-    return a->device == b->device && a->inode == b->inode && a->size_bytes == b->size_bytes && a->mtime_ns == b->mtime_ns &&
-           a->ctime_ns == b->ctime_ns;
-}
-
 /* The O_PATH descriptor behind a file's name, or -1. */
 static int open_name(const struct source_disk *disk, const char *name, struct error *error)
 {
@@ -158,16 +137,17 @@ static int open_name(const struct source_disk *disk, const char *name, struct er
 
 /* Takes path_fd. Leaves everything in `opened` to the caller, also after a failure. */
 static int open_regular(const struct source_disk *disk, int path_fd, const char *name, struct source_disk_file *opened,
-                        struct stat *status, struct error *error)
+                        struct error *error)
 {
+    struct stat status;
     char text[TEXT_NAME_CHARS];
     int failed = 0;
-    if (fstat(path_fd, status) < 0)
+    if (fstat(path_fd, &status) < 0)
         failed = fail_name(name, errno, error);
-    else if (!S_ISREG(status->st_mode))
+    else if (!S_ISREG(status.st_mode))
         failed = fail(error, ERROR_FAILED_PRECONDITION, "NOT_A_REGULAR_FILE", "%s is not a regular file",
                       text_escape(name, strlen(name), text));
-    else if ((opened->fd = reopen(path_fd, 0)) < 0 || fstat(opened->fd, status) < 0)
+    else if ((opened->fd = reopen(path_fd, 0)) < 0)
         failed = fail_open(disk, "read", path_fd, name, errno, error);
     else
         opened->direct_fd = reopen(path_fd, O_DIRECT);
@@ -177,6 +157,7 @@ static int open_regular(const struct source_disk *disk, int path_fd, const char 
 
 static void close_file(struct source_disk_file *opened)
 {
+    change_detection_end(&opened->changes);
     if (opened->fd >= 0)
         close(opened->fd);
     if (opened->direct_fd >= 0)
@@ -187,49 +168,45 @@ static void close_file(struct source_disk_file *opened)
 static int disk_open_file(struct source *source, const char *name, struct source_file *file, void **handle,
                           struct error *error)
 {
-    const struct source_disk *disk = (const struct source_disk *)source;
-    struct stat status;
+    struct source_disk *disk = (struct source_disk *)source;
     int path_fd = open_name(disk, name, error);
     if (path_fd < 0)
         return -1;
     struct source_disk_file *opened = memory_alloc(sizeof *opened);
     *opened = (struct source_disk_file){.fd = -1, .direct_fd = -1};
-    if (open_regular(disk, path_fd, name, opened, &status, error) < 0) {
+    int failed = open_regular(disk, path_fd, name, opened, error);
+    opened->changes.fd = opened->fd;
+    if (failed || change_detection_begin(&opened->changes, file, &disk->waited_ns, source->cancel, error) < 0) {
         close_file(opened);
         return -1;
     }
-    filesystem_add_file(&source->caps, source->n_files == 0, status.st_dev, opened);
-    file->size_bytes = (uint64_t)status.st_size;
-    file->identity = identity_of(&status);
+    filesystem_add_file(&source->caps, source->n_files == 0, file->identity.device, opened);
     *handle = opened;
     return 0;
 }
 
-static int fail_changed(const char *name, const char *how, struct error *error)
+static int disk_check_still(struct source *source, size_t file, struct error *error)
 {
-    char text[TEXT_NAME_CHARS];
-    return fail(error, ERROR_FAILED_PRECONDITION, "SOURCE_CHANGED", "%s %s since it was resolved; load it again",
-                text_escape(name, strlen(name), text), how);
+    const struct source_disk_file *opened = source->handles[file];
+    return change_detection_check(&opened->changes, &source->files[file], error);
 }
 
 static int disk_check_unchanged(struct source *source, size_t file, struct error *error)
 {
     const struct source_disk *disk = (const struct source_disk *)source;
     const struct source_file *known = &source->files[file];
-    const struct source_disk_file *opened = source->handles[file];
     struct stat status;
-    if (fstat(opened->fd, &status) < 0)
-        return fail_name(known->name, errno, error);
-    struct source_identity now = identity_of(&status);
-    if (!same_identity(&now, &known->identity))
-        return fail_changed(known->name, "was changed", error);
+    if (disk_check_still(source, file, error) < 0)
+        return -1;
     int path_fd = open_name(disk, known->name, error);
     if (path_fd < 0)
-        return fail_changed(known->name, "was removed", error);
+        return change_detection_fail(known->name, "was removed", error);
     int failed = fstat(path_fd, &status);
     close(path_fd);
-    now = identity_of(&status);
-    return failed || !same_identity(&now, &known->identity) ? fail_changed(known->name, "was replaced", error) : 0;
+    struct source_identity now = change_detection_identity(&status);
+    return failed || !change_detection_same(&now, &known->identity)
+               ? change_detection_fail(known->name, "was replaced", error)
+               : 0;
 }
 
 static void disk_close(struct source *source)
@@ -251,5 +228,6 @@ const struct source_ops source_disk_ops = {
     .read = source_disk_read,
     .resident_bytes = source_disk_resident_bytes,
     .check_unchanged = disk_check_unchanged,
+    .check_still = disk_check_still,
     .close = disk_close,
 };

@@ -4,20 +4,23 @@
 #ifndef SOURCE_SOURCE_DISK_H
 #define SOURCE_SOURCE_DISK_H
 
+#include "source/change_detection.h"
 #include "source/source.h"
 #include "source/trusted_path.h"
 
 struct source_disk_file {
     int fd;        /* O_RDONLY, buffered, a regular file */
     int direct_fd; /* the same file with O_DIRECT; -1 when the filesystem refuses it */
+    struct change_detection changes;
 };
 
 struct source_disk {
     struct source base;
     struct trusted_roots roots; /* empty when nothing is enforced (standalone command line) */
     bool confined;
-    char *path;      /* of the directory, or of the single file, as the user wrote it */
-    char *file_name; /* of the single file, NULL for a directory */
+    char *path;         /* of the directory, or of the single file, as the user wrote it */
+    char *file_name;    /* of the single file, NULL for a directory */
+    uint64_t waited_ns; /* for files that were changed just now */
 };
 
 extern const struct source_ops source_disk_ops;

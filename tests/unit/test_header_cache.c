@@ -19,7 +19,7 @@
 #include <cmocka.h>
 
 static const char json[] = "{\"x\":{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":[0,4]}}";
-static const struct source_identity identity = {1, 2, 8 + sizeof json - 1 + 4, 3, 4};
+static const struct source_identity identity = {1, 2, 8 + sizeof json - 1 + 4, 3, 4, 0};
 static char state_dir[MODEL_PATH_CHARS];
 
 static int create(void **state)

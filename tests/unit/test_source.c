@@ -294,11 +294,11 @@ static void seven_filesystems_count_as_local(void **state)
         {0x65735546, "fuse", SOURCE_NETWORK},
         {0x12345, "0x12345", SOURCE_NETWORK},
     };
-    char name[16];
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        assert_int_equal(filesystem_type(cases[i].magic, name), cases[i].kind);
-        assert_string_equal(name, cases[i].name);
+        struct filesystem_traits traits = filesystem_traits(cases[i].magic);
+        assert_int_equal(traits.kind, cases[i].kind);
+        assert_string_equal(traits.name, cases[i].name);
     }
 }
 

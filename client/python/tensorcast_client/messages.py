@@ -37,6 +37,7 @@ CollectiveReport = Table(group_id=(1, "string"), rank=(2, "int"), world_size=(3,
                          estimated=(8, "message", CollectiveNumbers))
 Verification = Table(status=(1, "string"), by=(2, "string"), bytes=(3, "uint"), reason=(4, "string"),
                      healed=(5, "uint"))
+ChangeDetection = Table(by=(1, "string"), reason=(2, "string"))
 LoadReport = Table(load_id=(1, "string"), artifact=(2, "string"), identity=(3, "string"), executor=(4, "string"),
                    selection_reason=(5, "string"), candidates=(6, "messages", Candidate), view_bytes=(7, "uint"),
                    unique_source_bytes=(8, "uint"), read_bytes=(9, "uint"), copied_bytes=(10, "uint"),
@@ -45,7 +46,7 @@ LoadReport = Table(load_id=(1, "string"), artifact=(2, "string"), identity=(3, "
                    total_ms=(17, "double"), shared_bytes=(18, "uint"), cached_bytes=(19, "uint"),
                    requests=(20, "uint"), peak_temporary_bytes=(21, "uint"), joined=(22, "bool"),
                    collective=(23, "message", CollectiveReport), verified=(30, "message", Verification),
-                   device=(31, "string"))
+                   device=(31, "string"), change_detection=(40, "message", ChangeDetection))
 ExplainResponse = Table(report=(1, "message", LoadReport), text=(2, "string"))
 PrewarmResponse = Table(report=(1, "message", LoadReport))
 

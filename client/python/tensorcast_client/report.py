@@ -10,6 +10,7 @@ def plan(report):
     """What a plan and a load have in common: also the object of `tensorcast explain --json`."""
     run = {"load_id": report.load_id, "memory": report.memory, "device": report.device}  # a plan that was not run has neither
     group = {"collective": collective(report.collective)} if report.collective else {}
+    changes = {"change_detection": dict(vars(report.change_detection))} if report.change_detection else {}
     verified = {"verified": dict(vars(report.verified))} if report.verified else {}
     return {
         **{key: value for key, value in run.items() if value},
@@ -27,6 +28,7 @@ def plan(report):
         "joined": report.joined,
         "ms": {"resolve": report.resolve_ms, "plan": report.plan_ms, "execute": report.execute_ms,
                "total": report.total_ms},
+        **changes,
         **verified,
         **group,
     }

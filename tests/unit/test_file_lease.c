@@ -1,0 +1,258 @@
+/* Leases on real files: what the kernel refuses, and that who opens a file for writing never waits for us. */
+#include <errno.h>
+#include <fcntl.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "source/file_lease.h"
+
+#include <cmocka.h>
+
+enum { FILE_BYTES = 4096, N_LEASES = 64 };
+/* fs.lease-break-time is 45 s: who is let in by the kernel alone waits that long */
+#define NOTICEABLE_NS ((uint64_t)10000 * NS_PER_MS)
+
+static char path[64];
+
+static int create(void **state)
+{
+    (void)state;
+    snprintf(path, sizeof path, "/tmp/test_file_lease.XXXXXX");
+    int fd = mkstemp(path);
+    return fd < 0 || ftruncate(fd, FILE_BYTES) < 0 || close(fd) < 0;
+}
+
+static int delete (void **state)
+{
+    (void)state;
+    return unlink(path);
+}
+
+static int open_file(int flags)
+{
+    int fd = open(path, flags | O_CLOEXEC);
+    assert_true(fd >= 0);
+    return fd;
+}
+
+static struct file_lease *take(int fd)
+{
+    struct file_lease *lease = file_lease_take(fd);
+    if (!lease && errno == EINVAL)
+        skip(); /* not on this file system */
+    assert_non_null(lease);
+    return lease;
+}
+
+static void let_go(struct file_lease *lease, int fd)
+{
+    file_lease_drop(lease);
+    close(fd);
+}
+
+static void open_to_write_and_close(void)
+{
+    uint64_t start = clock_now_ns();
+    close(open_file(O_WRONLY));
+    assert_true(clock_now_ns() - start < NOTICEABLE_NS);
+}
+
+static void a_file_that_is_open_for_writing_is_refused(void **state)
+{
+    int writer = open_file(O_RDWR), fd = open_file(O_RDONLY);
+    (void)state;
+    assert_null(file_lease_take(fd));
+    assert_int_equal(errno, EAGAIN);
+    close(writer);
+    let_go(take(fd), fd);
+}
+
+static void a_file_that_is_mapped_writable_is_refused(void **state)
+{
+    int writer = open_file(O_RDWR), fd = open_file(O_RDONLY);
+    void *mapping = mmap(NULL, FILE_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, writer, 0);
+    (void)state;
+    close(writer);
+    assert_null(file_lease_take(fd));
+    assert_int_equal(errno, EAGAIN);
+    munmap(mapping, FILE_BYTES);
+    let_go(take(fd), fd);
+}
+
+static void readers_and_private_mappings_do_not_matter(void **state)
+{
+    int reader = open_file(O_RDONLY), fd = open_file(O_RDONLY);
+    void *mapping = mmap(NULL, FILE_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE, reader, 0);
+    (void)state;
+    struct file_lease *lease = take(fd);
+    *(volatile char *)mapping = 1;
+    close(open_file(O_RDONLY));
+    assert_true(file_lease_is_held(lease));
+    let_go(lease, fd);
+    munmap(mapping, FILE_BYTES);
+    close(reader);
+}
+
+static void who_opens_the_file_for_writing_gets_it_and_the_lease_is_lost_for_good(void **state)
+{
+    int fd = open_file(O_RDONLY);
+    struct file_lease *lease = take(fd);
+    (void)state;
+    assert_true(file_lease_is_held(lease));
+    open_to_write_and_close();
+    assert_false(file_lease_is_held(lease));
+    int again = open_file(O_RDONLY);
+    let_go(take(again), again);
+    assert_false(file_lease_is_held(lease));
+    let_go(lease, fd);
+}
+
+static void truncating_by_name_breaks_a_lease_and_renaming_does_not(void **state)
+{
+    char other[80];
+    int fd = open_file(O_RDONLY);
+    struct file_lease *lease = take(fd);
+    (void)state;
+    snprintf(other, sizeof other, "%s.renamed", path);
+    assert_int_equal(rename(path, other), 0);
+    assert_int_equal(rename(other, path), 0);
+    assert_true(file_lease_is_held(lease));
+    assert_int_equal(truncate(path, FILE_BYTES), 0);
+    assert_false(file_lease_is_held(lease));
+    let_go(lease, fd);
+}
+
+static void hold_many(struct file_lease **leases, int *fds)
+{
+    for (int i = 0; i < N_LEASES; i++) {
+        fds[i] = open_file(O_RDONLY);
+        leases[i] = take(fds[i]);
+    }
+}
+
+static void expect_all_lost(struct file_lease **leases, const int *fds)
+{
+    for (int i = 0; i < N_LEASES; i++) {
+        assert_false(file_lease_is_held(leases[i]));
+        let_go(leases[i], fds[i]);
+    }
+}
+
+static void all_leases_on_a_file_are_given_up_at_once(void **state)
+{
+    struct file_lease *leases[N_LEASES];
+    int fds[N_LEASES];
+    struct stat status;
+    (void)state;
+    hold_many(leases, fds);
+    fstat(fds[0], &status);
+    for (int i = 0; i < N_LEASES; i++)
+        file_lease_span(leases[i], status.st_dev, status.st_ino, true);
+    open_to_write_and_close();
+    expect_all_lost(leases, fds);
+}
+
+/* Then the kernel sends SIGIO, which does not say which lease it is about. */
+static void a_queue_without_room_for_signals_delays_nobody(void **state)
+{
+    struct rlimit before, none;
+    struct file_lease *leases[N_LEASES];
+    int fds[N_LEASES];
+    (void)state;
+    hold_many(leases, fds);
+    assert_int_equal(getrlimit(RLIMIT_SIGPENDING, &before), 0);
+    none = (struct rlimit){0, before.rlim_max};
+    assert_int_equal(setrlimit(RLIMIT_SIGPENDING, &none), 0);
+    open_to_write_and_close();
+    assert_int_equal(setrlimit(RLIMIT_SIGPENDING, &before), 0);
+    expect_all_lost(leases, fds);
+}
+
+static void other_files_keep_their_leases(void **state)
+{
+    char other[] = "/tmp/test_file_lease.XXXXXX";
+    int writer = mkstemp(other), fd = open_file(O_RDONLY);
+    (void)state;
+    close(writer);
+    int kept_fd = open(other, O_RDONLY | O_CLOEXEC);
+    struct file_lease *lease = take(fd), *kept = take(kept_fd);
+    open_to_write_and_close();
+    assert_false(file_lease_is_held(lease));
+    assert_true(file_lease_is_held(kept));
+    let_go(lease, fd);
+    let_go(kept, kept_fd);
+    unlink(other);
+}
+
+static struct file_lease *take_with_span(int fd, bool times_tell, uint64_t *span)
+{
+    struct stat status;
+    struct file_lease *lease = take(fd);
+    assert_int_equal(fstat(fd, &status), 0);
+    *span = file_lease_span(lease, status.st_dev, status.st_ino, times_tell);
+    return lease;
+}
+
+static void overlapping_leases_share_a_span_until_one_is_lost(void **state)
+{
+    int fds[4];
+    uint64_t spans[4];
+    struct file_lease *leases[4];
+    (void)state;
+    for (int i = 0; i < 4; i++)
+        fds[i] = open_file(O_RDONLY);
+    leases[0] = take_with_span(fds[0], true, &spans[0]);
+    leases[1] = take_with_span(fds[1], false, &spans[1]);
+    assert_int_equal(spans[0], 0);
+    assert_int_equal(spans[1], 0);
+    open_to_write_and_close();
+    leases[2] = take_with_span(fds[2], true, &spans[2]); /* the times may be those of before */
+    leases[3] = take_with_span(fds[3], true, &spans[3]);
+    assert_int_not_equal(spans[2], 0);
+    assert_int_equal(spans[3], spans[2]);
+    for (int i = 0; i < 4; i++)
+        let_go(leases[i], fds[i]);
+}
+
+static void where_times_do_not_tell_a_span_ends_with_its_last_lease(void **state)
+{
+    uint64_t first, second, third;
+    int fd = open_file(O_RDONLY), other = open_file(O_RDONLY);
+    struct file_lease *lease = take_with_span(fd, false, &first);
+    (void)state;
+    struct file_lease *beside = take_with_span(other, false, &second);
+    assert_int_not_equal(first, 0);
+    assert_int_equal(second, first);
+    let_go(lease, fd);
+    let_go(beside, other);
+    fd = open_file(O_RDONLY);
+    let_go(take_with_span(fd, false, &third), fd);
+    assert_int_not_equal(third, first);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(a_file_that_is_open_for_writing_is_refused, create, delete),
+        cmocka_unit_test_setup_teardown(a_file_that_is_mapped_writable_is_refused, create, delete),
+        cmocka_unit_test_setup_teardown(readers_and_private_mappings_do_not_matter, create, delete),
+        cmocka_unit_test_setup_teardown(who_opens_the_file_for_writing_gets_it_and_the_lease_is_lost_for_good, create,
+                                        delete),
+        cmocka_unit_test_setup_teardown(truncating_by_name_breaks_a_lease_and_renaming_does_not, create, delete),
+        cmocka_unit_test_setup_teardown(all_leases_on_a_file_are_given_up_at_once, create, delete),
+        cmocka_unit_test_setup_teardown(a_queue_without_room_for_signals_delays_nobody, create, delete),
+        cmocka_unit_test_setup_teardown(other_files_keep_their_leases, create, delete),
+        cmocka_unit_test_setup_teardown(overlapping_leases_share_a_span_until_one_is_lost, create, delete),
+        cmocka_unit_test_setup_teardown(where_times_do_not_tell_a_span_ends_with_its_last_lease, create, delete),
+    };
+    return cmocka_run_group_tests_name("file_lease", tests, NULL, NULL);
+}
