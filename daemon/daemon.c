@@ -23,9 +23,14 @@
 #include "stores_config.h"
 #include "supervisor.h"
 #include "transport/transport.h"
+#include "watchdog.h"
 
 enum { MOST_HEADER_CACHE_BYTES = 256 << 20, DRAIN_POLL_MS = 10, MAX_GROUPS = 1024, MAX_CALLS = 4096 };
 enum { OWN_DESCRIPTORS = 192, MOST_RESERVED_DESCRIPTORS = 64, MOST_CONNECTIONS = 65536 };
+enum {
+    LAST_READS_MS = 2000, /* after the grace, for the reads that workers are at */
+    TEAR_DOWN_MS = 5000,  /* then, for everything else */
+};
 struct config_list {
     struct config_list *next;
     const struct config *config;
@@ -138,6 +143,8 @@ static void on_disconnect(void *context, uint64_t connection)
         handoff_revoke(daemon->handoff, connection);
 }
 
+static void on_grace_over(void *context);
+
 extern const unsigned char _binary_descriptor_set_binpb_start[], _binary_descriptor_set_binpb_end[];
 
 static int open_sockets(struct daemon *daemon, struct supervisor_sockets passed, struct error *error)
@@ -159,6 +166,7 @@ static int open_sockets(struct daemon *daemon, struct supervisor_sockets passed,
         .descriptor_set_bytes = (size_t)(_binary_descriptor_set_binpb_end - _binary_descriptor_set_binpb_start),
         .context = daemon,
         .on_disconnect = on_disconnect,
+        .on_grace_over = on_grace_over,
     };
     return rpc_server_create(&options, &daemon->rpc, error);
 }
@@ -324,11 +332,41 @@ static void on_reload(void *data, int signal_number)
 
 /* --- stop --------------------------------------------------------------------------------------------------------- */
 
+struct lost {
+    uint64_t loads, bytes;
+};
+
+static void add_lost(void *data, const struct load_info *info)
+{
+    struct lost *lost = data;
+    lost->loads++;
+    lost->bytes += info->total_bytes - info->done_bytes;
+}
+
+/* Before their requests are cut off: then every load has somebody to tell. */
+static void on_grace_over(void *context)
+{
+    struct daemon *daemon = context;
+    struct lost lost = {0};
+    double grace_s = (double)daemon->config->server.shutdown_grace_ms / 1000;
+    load_table_each(daemon->loads, add_lost, &lost);
+    log_warn("drain_incomplete", LOG_U64("loads", lost.loads), LOG_U64("bytes_left", lost.bytes),
+             LOG_REAL("grace_s", grace_s));
+    fail(&daemon->cut_off, ERROR_UNAVAILABLE, "DAEMON_STOPPING",
+         "the daemon is stopping; the load did not end within server.shutdown_grace %g s", grace_s);
+    daemon->services.cut_off = &daemon->cut_off;
+}
+
 static void stop_when_quiet(void *data)
 {
     struct daemon *daemon = data;
-    bool tokens_left = handoff_pending(daemon->handoff) && clock_now_ns() < daemon->drain_deadline_ns;
-    if (load_table_idle(daemon->loads) && !tokens_left)
+    uint64_t now = clock_now_ns();
+    struct lost lost = {0};
+    load_table_each(daemon->loads, add_lost, &lost);
+    watchdog_set_lost(daemon->watchdog, lost.loads, lost.bytes);
+    bool tokens_left = handoff_pending(daemon->handoff) && now < daemon->drain_deadline_ns;
+    bool loads_left = lost.loads && now < daemon->drain_deadline_ns + (uint64_t)LAST_READS_MS * NS_PER_MS;
+    if (!loads_left && !tokens_left)
         loop_stop(daemon->loop);
 }
 
@@ -347,6 +385,7 @@ static void on_terminate(void *data, int signal_number)
         return;
     daemon->draining = true;
     __atomic_store_n(&daemon->drain_deadline_ns, clock_now_ns() + grace_ms * NS_PER_MS, __ATOMIC_RELAXED);
+    watchdog_exit_at(daemon->watchdog, daemon->drain_deadline_ns + (uint64_t)(LAST_READS_MS + TEAR_DOWN_MS) * NS_PER_MS);
     supervisor_notify("STOPPING=1");
     log_info("draining", LOG_TEXT("signal", strsignal(signal_number)), LOG_U64("grace_ms", grace_ms));
     rpc_server_drain(daemon->rpc, grace_ms, on_drained);
@@ -415,9 +454,23 @@ int daemon_start(struct daemon *daemon, const char *config_path, const struct co
     return 0;
 }
 
+/* Workers hang in reads and hold on to memory and files, perhaps for as long as this process is listed: what others wait for
+ * is given up by hand. */
+static _Noreturn void abandon(struct daemon *daemon)
+{
+    handoff_destroy(daemon->handoff);
+    rpc_server_destroy(daemon->rpc);
+    watchdog_exit(daemon->watchdog);
+}
+
 void daemon_run(struct daemon *daemon)
 {
+    daemon->watchdog = watchdog_create(daemon->loop);
     loop_run(daemon->loop);
+    watchdog_stop_listening(daemon->watchdog);
+    watchdog_exit_at(daemon->watchdog, clock_now_ns() + (uint64_t)TEAR_DOWN_MS * NS_PER_MS);
+    if (!load_table_idle(daemon->loads))
+        abandon(daemon);
     log_info("stopped", LOG_MS("uptime_ms", clock_now_ns() - daemon->started_ns));
 }
 
@@ -445,6 +498,7 @@ void daemon_stop(struct daemon *daemon)
         header_cache_destroy(services->headers);
     stores_destroy(services->stores);
     loop_destroy(daemon->loop);
+    watchdog_destroy(daemon->watchdog);
     quota_destroy(services->quota);
     while (daemon->configs) {
         struct config_list *next = daemon->configs->next;

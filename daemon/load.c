@@ -51,9 +51,12 @@ static void settle_echoes(struct ticket_internal *internal, const struct error *
     }
 }
 
-static void client_left(struct error *error)
+static void say_why_cancelled(const struct load_table *table, struct error *error)
 {
-    fail(error, ERROR_CANCELLED, "CLIENT_LEFT", "the client cancelled, disconnected or passed its deadline");
+    if (table->services->cut_off)
+        *error = *table->services->cut_off;
+    else
+        fail(error, ERROR_CANCELLED, "CLIENT_LEFT", "the client cancelled, disconnected or passed its deadline");
 }
 
 void load_finish_ticket(struct ticket_internal *internal, const struct error *error)
@@ -65,7 +68,7 @@ void load_finish_ticket(struct ticket_internal *internal, const struct error *er
     internal->state = TICKET_DONE;
     ticket->total_ns = clock_now_ns() - internal->submitted_ns;
     if (internal->cancelled) {
-        client_left(&cancelled);
+        say_why_cancelled(internal->table, &cancelled);
         error = &cancelled;
     }
     load_log_ticket(ticket, internal->goal == GOAL_PLAN, error);
@@ -177,7 +180,7 @@ static void load_committed(struct loop_work *work)
     struct load *load = (struct load *)work;
     if (!load->failed && load->abandoned) {
         load->failed = true;
-        client_left(&load->error);
+        say_why_cancelled(load->table, &load->error);
     }
     finish_load(load);
 }

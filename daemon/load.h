@@ -53,6 +53,7 @@ struct load_services { /* borrowed from the daemon for its whole life */
     struct engine *engine;
     struct replica_table *replicas;
     struct load_targets *targets; /* the GPUs; NULL = there are none */
+    const struct error *cut_off;  /* the daemon stops: why tickets are cancelled from here on; else NULL */
 };
 
 struct load_table;

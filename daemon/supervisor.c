@@ -2,6 +2,7 @@
 #include "supervisor.h"
 
 #include <fcntl.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,8 +25,16 @@ void supervisor_notify(const char *state)
     if (fd < 0)
         return;
     socklen_t length = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + strlen(path));
-    (void)!sendto(fd, state, strlen(state), MSG_NOSIGNAL, (struct sockaddr *)&address, length);
+    (void)!sendto(fd, state, strlen(state), MSG_NOSIGNAL | MSG_DONTWAIT, (struct sockaddr *)&address, length);
     close(fd);
+}
+
+uint64_t supervisor_watchdog_ns(void)
+{
+    const char *pid = getenv("WATCHDOG_PID"), *usec = getenv("WATCHDOG_USEC");
+    bool is_ours = usec && usec[0] >= '0' && usec[0] <= '9' && (!pid || atol(pid) == (long)getpid());
+    uint64_t timeout_us = is_ours ? strtoull(usec, NULL, 10) : 0;
+    return timeout_us > UINT64_MAX / 1000 ? 0 : timeout_us * 1000;
 }
 
 static int socket_type(int fd)

@@ -2,8 +2,13 @@
 #ifndef SUPERVISOR_H
 #define SUPERVISOR_H
 
+#include <stdint.h>
+
 /* Sends "READY=1" and the like to $NOTIFY_SOCKET when there is one; failures do not matter. */
 void supervisor_notify(const char *state);
+
+/* How long it waits for a "WATCHDOG=1" before it takes us for hung; 0 = it does not. */
+uint64_t supervisor_watchdog_ns(void);
 
 struct supervisor_sockets {
     int rpc_fd, handoff_fd; /* -1 = none was passed */

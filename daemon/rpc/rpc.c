@@ -2,11 +2,11 @@
  *
  * Start: routes are built, the queue thread runs, the listener binds last. A connection goes to the peer of its uid,
  * which is made when the first connection of that uid arrives.
- * Drain: no more accepts, new calls are answered UNAVAILABLE. When the last call has ended or the grace is over, gRPC is
- * shut down and everything that is left cancelled; not earlier, because gRPC answers calls that cross its GOAWAY with
- * CANCELLED, and because silent connections would never answer one. When every peer has stopped and every call is freed
- * (or after LAST_WAIT_MS, should a handler not end its call) `drained` runs.
- * Destroy frees all of it in order, or abandons it when a call is left, because gRPC cannot be torn down under one. */
+ * Drain: no more accepts, new calls are answered UNAVAILABLE, and so are running ones when the grace is over. When the last
+ * call has ended, or LAST_WORDS_MS after the grace, gRPC is shut down and everything that is left cancelled; not earlier,
+ * because gRPC answers calls that cross its GOAWAY with CANCELLED, and because silent connections would never answer one.
+ * When every peer has stopped and every call is freed (or after LAST_WAIT_MS, should a handler not end its call) `drained`
+ * runs. Destroy frees all of it in order, or abandons it when a call is left, because gRPC cannot be torn down under one. */
 #include "rpc/rpc.h"
 
 #include <grpc/grpc_security.h>
@@ -21,6 +21,7 @@
 
 enum {
     LAST_WAIT_MS = 1000,
+    LAST_WORDS_MS = 500,     /* for clients to get the answer that the daemon stops */
     QUOTA_BYTES = 256 << 20, /* all buffered requests together; single ones are bounded by max_message_bytes */
 };
 
@@ -160,7 +161,7 @@ static void end_if_over(struct rpc_server *server)
 static void on_last_wait(void *data)
 {
     struct rpc_server *server = data;
-    log_warn("drain_incomplete", LOG_U64("calls", server->n_calls), LOG_U64("users", server->n_peers_running));
+    log_debug("calls_abandoned", LOG_U64("calls", server->n_calls), LOG_U64("users", server->n_peers_running));
     server->drained = true;
     server->on_drained(server->options.context);
 }
@@ -177,9 +178,31 @@ static void shut_down(struct rpc_server *server)
     end_if_over(server);
 }
 
-static void on_grace_over(void *data)
+static void on_words_over(void *data)
 {
     shut_down(data);
+}
+
+/* From the start each time: the end of one call may end others. */
+static struct rpc_call *find_running(const struct rpc_server *server)
+{
+    for (struct rpc_call *call = server->calls; call; call = call->next)
+        if (!call->ended && !call->cancelled && !call->is_cut_off && call->route && call->route->kind != RPC_BIDI)
+            return call;
+    return NULL;
+}
+
+static void on_grace_over(void *data)
+{
+    struct rpc_server *server = data;
+    struct rpc_call *call;
+    if (server->options.on_grace_over && server->calls)
+        server->options.on_grace_over(server->options.context);
+    loop_timer_destroy(server->grace);
+    server->grace = loop_timer_create(server->options.loop, on_words_over, server);
+    loop_timer_start(server->grace, server->calls ? LAST_WORDS_MS : 0, 0);
+    while ((call = find_running(server)))
+        rpc_call_cut_off(call);
 }
 
 void rpc_peer_gone(struct rpc_server *server)
@@ -200,6 +223,8 @@ void rpc_server_drain(struct rpc_server *server, uint64_t grace_ms, void (*drain
     server->on_drained = drained;
     unix_listener_close(server->listener);
     server->listener = NULL;
+    fail(&server->stopping, ERROR_UNAVAILABLE, "DAEMON_STOPPING",
+         "the daemon is stopping; the request did not end within server.shutdown_grace %g s", (double)grace_ms / 1000);
     server->grace = loop_timer_create(server->options.loop, on_grace_over, server);
     loop_timer_start(server->grace, grace_ms, 0);
     tell_calls(server);

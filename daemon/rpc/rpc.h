@@ -44,6 +44,7 @@ struct rpc_options {
     size_t descriptor_set_bytes;
     void *context;                                             /* for handlers */
     void (*on_disconnect)(void *context, uint64_t connection); /* may be NULL */
+    void (*on_grace_over)(void *context);                      /* calls are about to be cut off; may be NULL */
 };
 
 /* Binds, listens and serves; health says NOT_SERVING until rpc_server_ready(). A path that is served by a living daemon, is
@@ -51,7 +52,8 @@ struct rpc_options {
 int rpc_server_create(const struct rpc_options *options, struct rpc_server **server, struct error *error);
 void rpc_server_ready(struct rpc_server *server);
 /* Stops accepting, removes the socket, health goes NOT_SERVING; new calls are UNAVAILABLE. Running calls go on;
- * `drained` runs once when the last has ended or, at the latest, grace_ms later, after cancelling what was left. */
+ * `drained` runs once when the last has ended or, soon after grace_ms, when what was left has been answered with UNAVAILABLE
+ * (DAEMON_STOPPING) and cancelled. */
 void rpc_server_drain(struct rpc_server *server, uint64_t grace_ms, void (*drained)(void *context));
 /* After drained (or at a failed start). A call that its handler has not ended by then is abandoned with the server. */
 void rpc_server_destroy(struct rpc_server *server);

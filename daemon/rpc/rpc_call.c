@@ -209,15 +209,35 @@ void rpc_call_drop_request(struct rpc_call *call)
     call->request = NULL;
 }
 
-static void finish(struct rpc_call *call)
+static void answer(struct rpc_call *call)
 {
     call->ended = true;
     call->on_cancel = NULL;
     call->on_idle = NULL;
     call->on_state = NULL;
-    rpc_call_drop_request(call);
     pump(call);
+}
+
+/* The handler is done with the call. */
+static void finish(struct rpc_call *call)
+{
+    rpc_call_drop_request(call);
+    if (!call->ended)
+        answer(call);
     unref(call);
+}
+
+static void set_status(struct rpc_call *call, const struct error *error)
+{
+    call->status = memory_alloc(sizeof *call->status);
+    call->code = error->code;
+    rpc_status_build(error, call->status);
+}
+
+/* A handler that was told to stop says that its client has left. */
+static const struct error *why(const struct rpc_call *call, const struct error *error)
+{
+    return call->is_cut_off && error->code == ERROR_CANCELLED ? &call->server->stopping : error;
 }
 
 static struct rpc_out *pack_for(const struct rpc_call *call, const ProtobufCMessage *message, struct error *error)
@@ -237,7 +257,7 @@ void rpc_call_send(struct rpc_call *call, const ProtobufCMessage *message)
 {
     struct error error;
     struct rpc_out *out = NULL;
-    if (call->cancelled)
+    if (call->cancelled || call->ended)
         return;
     if (call->n_out == MAX_QUEUED_MESSAGES)
         cut_off(call, "the client reads its stream too slowly");
@@ -262,13 +282,15 @@ void rpc_call_reply(struct rpc_call *call, const ProtobufCMessage *message)
 void rpc_call_reply_packed(struct rpc_call *call, struct rpc_out *out)
 {
     enqueue(call, out);
-    if (call->cancelled)
+    if (call->cancelled || call->ended)
         drop_output(call);
     finish(call);
 }
 
 void rpc_call_end(struct rpc_call *call)
 {
+    if (call->is_cut_off && !call->ended)
+        set_status(call, &call->server->stopping);
     finish(call);
 }
 
@@ -280,21 +302,42 @@ static enum log_level level_of(enum error_code code)
     return is_clients ? LOG_DEBUG : code == ERROR_INTERNAL ? LOG_ERROR : LOG_WARN;
 }
 
-void rpc_call_fail(struct rpc_call *call, const struct error *error)
+static void log_failure(const struct rpc_call *call, const struct error *error)
 {
     const char *method = call->route ? strrchr(call->route->path, '/') + 1 : "unknown";
     log_at_of(level_of(error->code), "request_failed", call->peer->uid, LOG_TEXT("method", method),
               LOG_U64("pid", (uint64_t)call->pid), LOG_TEXT("code", error_code_name(error->code)),
               LOG_TEXT("reason", error->reason), LOG_TEXT("message", error->message));
+}
+
+void rpc_call_fail(struct rpc_call *call, const struct error *error)
+{
+    if (!call->ended)
+        log_failure(call, why(call, error));
     rpc_call_fail_quietly(call, error);
 }
 
 void rpc_call_fail_quietly(struct rpc_call *call, const struct error *error)
 {
-    call->status = memory_alloc(sizeof *call->status);
-    call->code = error->code;
-    rpc_status_build(error, call->status);
+    if (!call->ended)
+        set_status(call, why(call, error));
     finish(call);
+}
+
+void rpc_call_cut_off(struct rpc_call *call)
+{
+    void (*on_cancel)(void *data) = call->on_cancel;
+    call->is_cut_off = true;
+    call->on_cancel = NULL;
+    call->refs++;
+    if (on_cancel)
+        on_cancel(call->cancel_data);
+    if (!call->ended) {
+        log_failure(call, &call->server->stopping);
+        set_status(call, &call->server->stopping);
+        answer(call);
+    }
+    unref(call);
 }
 
 bool rpc_call_idle(const struct rpc_call *call)
@@ -420,8 +463,12 @@ static int refuse(struct rpc_call *call, struct error *error)
 static void dispatch(struct rpc_call *call)
 {
     struct error error;
-    if (call->ended)
+    if (call->ended && !call->is_cut_off)
         return; /* a bidi call whose last receive came back empty */
+    if (call->is_cut_off) {
+        finish(call);
+        return;
+    }
     if (rpc_call_is_left(call))
         rpc_call_end(call);
     else if (call->route && call->route->kind == RPC_BIDI && !call->has_message)

@@ -65,6 +65,7 @@ static void forget(struct connection *connection)
     table->by_number[connection->number] = NULL;
     pthread_mutex_unlock(&table->lock);
     loop_watch_destroy(connection->watch);
+    shutdown(connection->fd, SHUT_RDWR); /* also what gRPC still has of it */
     close(connection->fd);
     *connection->link = connection->next;
     if (connection->next)

@@ -94,6 +94,7 @@ struct rpc_server {
     bool shut, drained;
     struct loop_task over;
     void (*on_drained)(void *context);
+    struct error stopping; /* what calls get that the end of the grace cuts off */
 };
 
 struct rpc_out { /* a packed message that waits to be written */
@@ -130,6 +131,7 @@ struct rpc_call {
     unsigned refs;     /* handler, and every operation that is running */
     int was_cancelled; /* written by gRPC */
     bool cancelled, ended, writing, header_sent, status_sent;
+    bool is_cut_off;               /* the daemon stops: answered, or about to be, whatever its handler says later */
     struct rpc_out *being_written; /* gRPC has its bytes; NULL = none */
     struct rpc_out *first_out, **last_out;
     size_t n_out;
@@ -176,6 +178,9 @@ void rpc_memory_on_timer(void *server);
 struct rpc_call *rpc_call_create(struct rpc_peer *peer); /* a slot for the next call */
 void rpc_call_discard(struct rpc_call *call);            /* a slot that was never used */
 void rpc_call_receive(struct rpc_call *call);            /* RPC_BIDI: asks for the next message */
+/* Tells the handler as if the client had left. It may end the call at once; if it does not, since a helper of its hangs, the
+ * client gets server->stopping all the same. */
+void rpc_call_cut_off(struct rpc_call *call);
 
 /* rpc_health.c, rpc_reflection.c: rows for server->routes, with the server as context. */
 extern const struct rpc_method rpc_health_methods[];

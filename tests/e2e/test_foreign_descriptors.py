@@ -16,6 +16,9 @@ from checkpoints import blob, write
 from fake_gpu import environment, needs_plugin
 from stage import ROOT
 
+sys.path.append(str(ROOT / "tests" / "fake"))
+from fuse import HungFiles, have_mounts_of_our_own  # noqa: E402
+
 OFFER = b"TCRG" + struct.pack("<III", 1, 1, 0) + struct.pack("<QQQ", 4096, 0, 4096) + bytes(64)
 JUNK = b"TCRG" + bytes(100)
 TOKEN = bytes(32)
@@ -144,10 +147,8 @@ def test_a_file_of_a_hung_file_system_does_not_stop_the_daemon(daemon, models, f
 
 def send_hung_file(handoff, form):
     """The process that test starts: the mount is its own."""
-    sys.path.append(str(ROOT / "tests" / "fake"))
-    import fuse
-    fuse.have_mounts_of_our_own()
-    with fuse.HungFiles(b"", 4096, silent=("flush",)) as files:
+    have_mounts_of_our_own()
+    with HungFiles(b"", 4096, silent=("flush",)) as files:
         file = os.open(files.path, os.O_RDONLY)
         clients = [connect(handoff) for _ in range(MANY)]
         for client in clients:

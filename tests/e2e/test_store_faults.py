@@ -304,8 +304,11 @@ def test_a_daemon_that_is_told_to_stop_tells_its_clients(fake, held_up):
     daemon, _, client, _ = held_up
     daemon.process.send_signal(signal.SIGTERM)
     _, err = client.communicate(timeout=60)
-    assert client.returncode == 1 and ("UNAVAILABLE" in err or "CANCELLED" in err), err
+    assert client.returncode == 1 and "UNAVAILABLE" in err, err
+    assert "the daemon is stopping; the load did not end within server.shutdown_grace 0.5 s" in err
     assert daemon.process.wait(60) == 0, daemon.log()
+    assert "event=drain_incomplete loads=1 bytes_left=" in daemon.log() and "reason=DAEMON_STOPPING" in daemon.log()
+    assert "CLIENT_LEFT" not in daemon.log()
 
 
 def test_running_out_of_descriptors_fails_that_load_only(fake, store_daemon):

@@ -28,7 +28,7 @@ def have_mounts_of_our_own():
 
 
 class HungFiles:
-    """Reads behind the first page and everything in `silent` are never answered."""
+    """Reads behind the first page and everything in `silent` are never answered. No signal ends them, not even SIGKILL."""
 
     def __init__(self, start, size, silent=("read",)):
         self.start, self.size, self.silent = start, size, silent
