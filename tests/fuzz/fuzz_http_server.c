@@ -73,6 +73,14 @@ static unsigned next_byte(void)
     return byte;
 }
 
+static int has_more(void)
+{
+    pthread_mutex_lock(&scene.lock);
+    int has = scene.at < scene.size;
+    pthread_mutex_unlock(&scene.lock);
+    return has;
+}
+
 /* --- the servers --- */
 
 struct request {
@@ -406,7 +414,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     scene = (struct scene){.lock = PTHREAD_MUTEX_INITIALIZER, .data = data, .size = size};
     listen_as_all();
     check(http_engine_create(&options, &scene.engine, &error) == 0);
-    for (unsigned n = 0; n < MOST_CALLS && scene.at < size; n++)
+    for (unsigned n = 0; n < MOST_CALLS && has_more(); n++)
         call_once(&has_seen_many);
     http_engine_destroy(scene.engine);
     for (unsigned i = 0; i < scene.n_connections; i++)
