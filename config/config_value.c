@@ -8,7 +8,9 @@
 #include <strings.h>
 
 #include "base/checked.h"
+#include "base/redact.h"
 #include "base/text.h"
+#include "base/url.h"
 #include "config/config_path.h"
 
 enum {
@@ -217,7 +219,10 @@ static bool is_good_item(const struct config_key *key, const char *item)
     if (key->type == CONFIG_ROOTS)
         return !config_path_has_parent(item);
     const char *colon = strstr(item, "://");
-    return colon && colon > item && !strchr(item, ' ');
+    bool is_web = strncasecmp(item, "https:", 6) == 0 || strncasecmp(item, "http:", 5) == 0;
+    struct url url;
+    struct error ignored; /* the complaint says what is expected */
+    return colon && colon > item && !strchr(item, ' ') && (!is_web || !colon[3] || url_parse(item, &url, &ignored) == 0);
 }
 
 static int add_item(const struct config_key *key, const char *text, struct arena *arena, struct config *config,
@@ -226,7 +231,10 @@ static int add_item(const struct config_key *key, const char *text, struct arena
     struct config_list list = load_list(key, config);
     const char *item;
     char shown[TEXT_NAME_CHARS];
-    text_escape(text, strlen(text), shown);
+    if (key->type == CONFIG_PREFIXES)
+        redact(text, shown, sizeof shown);
+    else
+        text_escape(text, strlen(text), shown);
     if (read_text(key, text, arena, &item) < 0 || !is_good_item(key, item)) {
         snprintf(complaint, CONFIG_COMPLAINT_CHARS, "expected %s, got \"%s\"",
                  key->type == CONFIG_ROOTS ? "an absolute path without \"..\""

@@ -104,8 +104,8 @@ const struct config_key schema_keys[] = {
              "(docs/manifest.md). auto: whenever there is something to check against. required: a load that cannot be verified in "
              "full fails. none: never."},
     {"sources.trusted_urls", CONFIG_PREFIXES, FIELD(trusted), .fallback = "",
-     .help = "Beginnings of references, up to a slash or the end of a name: nothing else is loaded from object stores. Empty: "
-             "everything that the daemon's credentials may read."},
+     .help = "Beginnings of references, up to a slash or the end of a name: nothing else is loaded from object stores, nor from "
+             "where servers of https:// references redirect to. Empty: everything that the daemon's credentials may read."},
     {"sources.http.max_connections", CONFIG_INTEGER, FIELD(http.max_connections), .fallback = "64", .min = 1, .max = 1024,
      .help = "Requests to all object stores that may be in flight at a time. Users and servers share them fairly; one user alone "
              "gets seven eighths (docs/http.md)."},

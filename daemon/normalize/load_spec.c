@@ -7,8 +7,10 @@
 
 #include <ctype.h>
 #include <inttypes.h>
+#include <stdlib.h>
 #include <string.h>
 
+#include "base/redact.h"
 #include "base/text.h"
 
 enum { MAX_ARTIFACT_BYTES = 4096, MAX_GROUP_TEXT_BYTES = 255, MAX_DEVICE_BYTES = 63, MAX_WORLD_SIZE = 1 << 16 };
@@ -35,7 +37,9 @@ static int check_artifact(const char *reference, struct error *error)
     if (!reference || !*reference)
         return fail(error, ERROR_INVALID_ARGUMENT, "ARTIFACT_MISSING", "the request names no artifact; expected disk:/path");
     size_t length = strlen(reference);
-    text_escape(reference, length, shown);
+    char *secretless = redact_copy(reference);
+    text_escape(secretless, strlen(secretless), shown);
+    free(secretless);
     if (length > MAX_ARTIFACT_BYTES)
         return fail(error, ERROR_INVALID_ARGUMENT, "ARTIFACT_TOO_LONG",
                     "artifact reference %s has %zu bytes, at most %d are allowed", shown, length, MAX_ARTIFACT_BYTES);

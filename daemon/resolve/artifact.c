@@ -105,8 +105,7 @@ static int open_index(struct resolver *resolver, const struct source_options *op
     resolver->index_source = NULL;
     /* a server that lists nothing may hide what is not there behind "forbidden"; then the checkpoint itself must be readable
      */
-    bool may_be_absent = resolver->error->code == ERROR_NOT_FOUND ||
-                         (resolver->error->code == ERROR_PERMISSION_DENIED && resolver->source->caps.remote);
+    bool may_be_absent = source_may_be_absent(resolver->source, resolver->error);
     return may_be_absent ? fail_if_listed(resolver, SHARD_INDEX_NAME) : -1;
 }
 
@@ -179,18 +178,28 @@ static char *folder_of(const struct source *source)
     return slash && !source->caps.remote ? memory_print("%.*s", (int)(slash - reference), reference) : NULL;
 }
 
+/* A remote reference as it is shown lacks its query: it is not opened again. */
+static int open_beside(struct source *source, const char *folder, const struct source_options *options,
+                       struct source **beside, struct error *error)
+{
+    return source->caps.remote ? source_open_beside(source, options, beside, error)
+                               : source_open(folder, options, beside, error);
+}
+
 static char *manifest_name_of(const struct source *source)
 {
     return manifest_name(source->is_single_file ? source->files[0].name : NULL);
 }
 
-/* 0 also when there is none; one that is being written is there. */
+/* 0 also when there is none; one that is being written is there, and so may be one that a server did not get to answer for.
+ */
 static int open_manifest(struct resolver *resolver, struct source *beside, const char *name)
 {
     size_t file;
     if (source_add_file(beside, name, &file, resolver->error) == 0)
         return read_manifest(resolver, beside, file);
-    return strcmp(resolver->error->reason, "SOURCE_BEING_WRITTEN") == 0 ? -1 : 0;
+    bool is_elsewhere = beside->caps.remote && !source_may_be_absent(beside, resolver->error);
+    return is_elsewhere || strcmp(resolver->error->reason, "SOURCE_BEING_WRITTEN") == 0 ? -1 : 0;
 }
 
 /* Looks beside the checkpoint. Whether a manifest that cannot be used is an error is for verification to decide. */
@@ -200,8 +209,9 @@ static void find_manifest(struct resolver *resolver, const struct source_options
     struct error *outer = resolver->error, problem = {0};
     struct source *beside = resolver->index_source ? source_ref(resolver->index_source) : NULL;
     resolver->error = &problem;
-    if ((beside || (folder && source_open(folder, options, &beside, &problem) == 0)) &&
-        open_manifest(resolver, beside, name) < 0)
+    if (!beside && folder)
+        open_beside(resolver->source, folder, options, &beside, &problem);
+    if (beside && open_manifest(resolver, beside, name) < 0)
         resolver->manifest_problem = problem;
     if (resolver->manifest_problem.code)
         error_prefix(&resolver->manifest_problem, "%s", name);

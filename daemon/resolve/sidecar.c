@@ -73,7 +73,7 @@ static int add_well_known(struct sidecar_search *search)
     for (const char *const *name = sidecar_well_known_names; *name; name++) {
         if (add(search, *name) >= 0)
             continue;
-        if (search->error->code != ERROR_PERMISSION_DENIED)
+        if (!source_may_be_absent(search->found->source, search->error))
             return -1;
         denied = *search->error;
     }

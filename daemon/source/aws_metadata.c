@@ -9,8 +9,10 @@
 #include <strings.h>
 
 #include "base/memory.h"
+#include "base/redact.h"
 #include "base/signature.h"
 #include "base/text.h"
+#include "base/url.h"
 
 enum { MAX_ANSWER_BYTES = 64 << 10, CONTAINER_TIMEOUT_MS = 6000, CONTAINER_TRIES = 3, MAX_TOKEN_CHARS = 16384 };
 /* Elsewhere than on EC2 nobody answers, so the time is short; a service that is busy answers at once and is asked again. */
@@ -41,29 +43,26 @@ char *aws_metadata_container_url(void)
     return full ? memory_copy_text(full) : NULL;
 }
 
-static bool is_local(const char *url)
+static bool is_local(const struct url *url)
 {
-    static const char *const hosts[] = {"169.254.170.2", "169.254.170.23", "[fd00:ec2::23]", "localhost", "[::1]"};
-    const char *host = url + strlen("http://");
-    size_t length = *host == '[' ? strcspn(host, "]") + 1 : strcspn(host, ":/?#");
-    if (host[length] && !strchr(":/?#", host[length]))
-        return false;
+    static const char *const hosts[] = {"169.254.170.2", "169.254.170.23", "[fd00:ec2::23]"};
     for (size_t i = 0; i < sizeof hosts / sizeof hosts[0]; i++) {
-        if (strlen(hosts[i]) == length && strncasecmp(hosts[i], host, length) == 0)
+        if (strcmp(hosts[i], url->host) == 0)
             return true;
     }
-    return strncmp(host, "127.", 4) == 0 && strspn(host, "0123456789.") == length;
+    return url_is_this_host(url);
 }
 
 static int check_container_url(const char *url, struct error *error)
 {
-    char text[TEXT_NAME_CHARS];
-    bool secure = strncmp(url, "https://", 8) == 0, plain = strncmp(url, "http://", 7) == 0;
-    if (!strchr(url, '@') && (secure || (plain && is_local(url))))
+    char shown[REDACT_CHARS];
+    struct url parts;
+    struct error ignored;
+    if (url_parse(url, &parts, &ignored) == 0 && (parts.is_secure || is_local(&parts)))
         return 0;
+    redact(url, shown, sizeof shown);
     return fail(error, ERROR_PERMISSION_DENIED, "BAD_CONTAINER_URI",
-                "AWS_CONTAINER_CREDENTIALS_FULL_URI is %s; it must be https:// or lead to this machine",
-                text_escape(url, strlen(url), text));
+                "AWS_CONTAINER_CREDENTIALS_FULL_URI is %s; it must be https:// or lead to this machine", shown);
 }
 
 /* One line of a file, without its end. */
@@ -222,7 +221,7 @@ static int get_role_keys(struct http_engine *http, const char *session, const ch
 {
     const struct http_header header = {"x-aws-ec2-metadata-token", session};
     struct http_reply reply = {0};
-    char *encoded = http_encode(role, strlen(role), false);
+    char *encoded = url_encode(role, strlen(role), false);
     char *path = memory_print("latest/meta-data/iam/security-credentials/%s", encoded);
     int failed = ask_instance(http, "GET", path, &header, cancel, &reply, error);
     if (!failed && aws_keys_parse_json(reply.body, reply.body_bytes, keys, error) < 0)

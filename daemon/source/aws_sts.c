@@ -11,6 +11,7 @@
 #include "base/memory.h"
 #include "base/signature.h"
 #include "base/text.h"
+#include "base/url.h"
 #include "source/sigv4.h"
 
 enum { MAX_TOKEN_BYTES = 32 << 10, MAX_ANSWER_BYTES = 256 << 10, TIMEOUT_MS = 30000 };
@@ -35,7 +36,7 @@ static void form_add(struct form *form, const char *name, const char *value)
 {
     if (!value)
         return;
-    char *encoded = http_encode(value, strlen(value), false);
+    char *encoded = url_encode(value, strlen(value), false);
     fprintf(form->out, "&%s=%s", name, encoded);
     signature_wipe(encoded, strlen(encoded));
     free(encoded);

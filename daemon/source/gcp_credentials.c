@@ -12,6 +12,7 @@
 #include "base/memory.h"
 #include "base/signature.h"
 #include "base/text.h"
+#include "base/url.h"
 #include "source/gcp_key.h"
 #include "source/renewal.h"
 
@@ -90,9 +91,10 @@ static int check_token_uri(const struct gcp_credentials *credentials, const char
     const struct gcp_credentials_options *options = &credentials->options;
     if (options->check_url)
         return options->check_url(options->check_data, url, error);
-    if (strncmp(url, "https://", 8) == 0)
-        return 0;
-    return fail(error, ERROR_PERMISSION_DENIED, "PLAIN_HTTP", "the token_uri is not https://");
+    struct url parts;
+    if (url_parse(url, &parts, error) < 0)
+        return error_prefix(error, "the token_uri");
+    return parts.is_secure ? 0 : fail(error, ERROR_PERMISSION_DENIED, "PLAIN_HTTP", "the token_uri is not https://");
 }
 
 static int take_token(const struct http_reply *reply, struct gcp_token *token, struct error *error)

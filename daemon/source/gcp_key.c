@@ -11,6 +11,7 @@
 #include "base/memory.h"
 #include "base/signature.h"
 #include "base/text.h"
+#include "base/url.h"
 #include "source/http/http.h"
 
 #define DEFAULT_TOKEN_URI "https://oauth2.googleapis.com/token"
@@ -139,7 +140,7 @@ int gcp_key_parse(const void *bytes, size_t count, struct gcp_key *key, struct e
 
 static void add_pair(FILE *out, const char *name, const char *value)
 {
-    char *encoded = http_encode(value, strlen(value), false);
+    char *encoded = url_encode(value, strlen(value), false);
     fprintf(out, "&%s=%s", name, encoded);
     wipe(encoded);
 }

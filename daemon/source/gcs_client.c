@@ -6,7 +6,9 @@
 #include <string.h>
 
 #include "base/memory.h"
+#include "base/redact.h"
 #include "base/signature.h"
+#include "base/url.h"
 #include "source/gcp_credentials.h"
 #include "source/gcs_answer.h"
 
@@ -57,7 +59,7 @@ struct gcs_client *gcs_client_of(struct stores *stores)
 void gcs_client_describe(struct stores *stores, struct stores_line *line)
 {
     const struct gcs_client *client = gcs_client_of(stores);
-    http_redact(options_of(client)->gcs.endpoint, line->endpoint, sizeof line->endpoint);
+    redact(options_of(client)->gcs.endpoint, line->endpoint, sizeof line->endpoint);
     gcp_credentials_describe(client->credentials, line->credentials);
 }
 
@@ -70,9 +72,9 @@ char *gcs_client_url(struct gcs_client *client, const char *bucket, const char *
 {
     const struct stores_options *options = options_of(client);
     const char *payer = options->gcs.user_project;
-    char *name = http_encode(bucket, strlen(bucket), false);
-    char *key = object ? http_encode(object, strlen(object), false) : memory_copy_text("");
-    char *project = http_encode(payer, strlen(payer), false);
+    char *name = url_encode(bucket, strlen(bucket), false);
+    char *key = object ? url_encode(object, strlen(object), false) : memory_copy_text("");
+    char *project = url_encode(payer, strlen(payer), false);
     char *url = memory_print("%s/storage/v1/b/%s/o%s%s?%s%s%s", options->gcs.endpoint, name, object ? "/" : "", key, query,
                              *project ? "&userProject=" : "", project);
     free(name);

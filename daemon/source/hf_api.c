@@ -8,10 +8,10 @@
 #include "base/json.h"
 #include "base/memory.h"
 #include "base/text.h"
+#include "base/url.h"
 #include "source/hf_trees.h"
 #include "source/object_name.h"
 #include "source/source_hf.h"
-#include "source/url.h"
 
 enum { MAX_DOCUMENT_BYTES = OBJECT_MAX_PAGE_BYTES };
 
@@ -136,7 +136,7 @@ int hf_api_find_commit(struct source_hf *hf, struct error *error)
         memcpy(hf->commit, hf->revision, HF_COMMIT_CHARS);
         return 0;
     }
-    char *revision = http_encode(hf->revision, strlen(hf->revision), false);
+    char *revision = url_encode(hf->revision, strlen(hf->revision), false);
     char *url = memory_print("%s/api/models/%s/revision/%s", endpoint_of(hf), hf->repository, revision);
     int failed = fetch(hf, url, &reply, error);
     if (!failed)
@@ -150,7 +150,7 @@ int hf_api_find_commit(struct source_hf *hf, struct error *error)
 char *hf_api_file_url(const struct source_hf *hf, const char *name)
 {
     char *path = memory_print("%s%s%s", hf->folder, *hf->folder ? "/" : "", name);
-    char *encoded = http_encode(path, strlen(path), true);
+    char *encoded = url_encode(path, strlen(path), true);
     char *url = memory_print("%s/%s/resolve/%s/%s", endpoint_of(hf), hf->repository, hf->commit, encoded);
     free(path);
     free(encoded);
@@ -286,12 +286,13 @@ static char *next_page(const struct http_reply *reply)
 /* 1 with *url the next page, 0 at the end. */
 static int go_on(struct source_hf *hf, const struct http_reply *reply, char **url, struct error *error)
 {
-    char *link = next_page(reply), *next = link ? url_resolve(*url, link) : NULL;
-    bool was_linked = link;
-    free(link);
-    if (!was_linked)
+    char *link = next_page(reply);
+    if (!link)
         return 0;
-    if (!next || !url_same_origin(next, endpoint_of(hf)) || strcmp(next, *url) == 0) {
+    struct error ignored; /* what it says is said below in fewer words */
+    char *next = url_resolve(*url, link, &ignored);
+    free(link);
+    if (!next || !url_is_same_origin(next, endpoint_of(hf)) || strcmp(next, *url) == 0) {
         free(next);
         return fail_document(hf, "the tree's next page is the same page again, or on another server", error);
     }
@@ -331,7 +332,7 @@ static int fetch_tree(struct source_hf *hf, const char *first, struct error *err
 /* Of the first page: names endpoint, repository, commit and folder. */
 static char *tree_url(const struct source_hf *hf)
 {
-    char *folder = http_encode(hf->folder, strlen(hf->folder), true);
+    char *folder = url_encode(hf->folder, strlen(hf->folder), true);
     char *url = memory_print("%s/api/models/%s/tree/%s%s%s", endpoint_of(hf), hf->repository, hf->commit, *folder ? "/" : "",
                              folder);
     free(folder);

@@ -10,6 +10,7 @@
 #include "base/memory.h"
 #include "base/metadata.h"
 #include "base/parallel.h"
+#include "base/redact.h"
 #include "base/text.h"
 
 /* --- life --- */
@@ -38,8 +39,6 @@ int object_source_init(struct object_source *source, const struct object_ops *op
 {
     if (!options->stores)
         return fail(error, ERROR_UNIMPLEMENTED, "NO_OBJECT_STORES", "object stores are not available here");
-    if (stores_check_reference(options->stores, source->base.reference, error) < 0)
-        return -1;
     source->objects_by = ops;
     source->stores = options->stores;
     source->charge = metadata_charge();
@@ -92,13 +91,22 @@ void object_source_fini(struct object_source *source)
 
 /* --- references --- */
 
+static int fail_bucket(const char *scheme, const char *path, const char *complaint, struct error *error)
+{
+    char *reference = memory_print("%s:%s", scheme, path), *shown = redact_copy(reference), text[TEXT_NAME_CHARS];
+    fail(error, ERROR_INVALID_ARGUMENT, "BAD_REFERENCE", "%s: %s: %s://bucket/model",
+         text_escape(shown, strlen(shown), text), complaint, scheme);
+    free(reference);
+    free(shown);
+    return -1;
+}
+
 int object_source_split(const char *scheme, const char *path, char **bucket, char **key, struct error *error)
 {
-    char text[TEXT_NAME_CHARS];
     size_t bucket_length = strncmp(path, "//", 2) == 0 ? strcspn(path + 2, "/") : 0;
-    if (!bucket_length)
-        return fail(error, ERROR_INVALID_ARGUMENT, "BAD_REFERENCE", "%s:%s: a bucket follows two slashes: %s://bucket/model",
-                    scheme, text_escape(path, strlen(path), text), scheme);
+    if (!bucket_length || memchr(path + 2, '@', bucket_length))
+        return fail_bucket(scheme, path,
+                           bucket_length ? "user and password are not accepted" : "a bucket follows two slashes", error);
     const char *rest = path + 2 + bucket_length;
     rest += *rest == '/'; /* one slash parts bucket and key; a second one would belong to the key */
     size_t length = strlen(rest);

@@ -10,7 +10,9 @@
 
 #include "base/clock.h"
 #include "base/memory.h"
-#include "source/url.h"
+#include "base/redact.h"
+#include "base/url.h"
+#include "source/signed_url.h"
 
 enum { MAX_HOPS = 5, LIFE_PERCENT = 80, URL_CHARS = 256, MAX_BODY_BYTES = 64 << 10 };
 
@@ -20,6 +22,7 @@ struct redirect {
     uid_t uid;
     char *from;
     struct http_store home;
+    bool is_confined;
     struct http_header *headers;
     size_t n_headers;
     pthread_mutex_t lock; /* of what follows; held while the target is asked for, so that one asks for all */
@@ -34,10 +37,18 @@ static uint64_t unix_seconds(void)
 
 static void set_target(struct redirect *redirect, char *to)
 {
-    uint64_t life_s = url_life_s(to, unix_seconds());
+    uint64_t life_s = signed_url_life_s(to, unix_seconds());
     free(redirect->to);
     redirect->to = to;
     redirect->renew_ns = life_s ? clock_now_ns() + life_s * (NS_PER_MS * 1000) / 100 * LIFE_PERCENT : 0;
+}
+
+/* As it will be sent, so that an answer's URL can be compared with it. */
+static char *in_one_form(const char *text)
+{
+    struct url url;
+    struct error ignored; /* the engine refuses what is no good URL */
+    return url_parse(text, &url, &ignored) < 0 ? memory_copy_text(text) : url_print(&url);
 }
 
 struct redirect *redirect_create(const struct redirect_options *options)
@@ -46,7 +57,8 @@ struct redirect *redirect_create(const struct redirect_options *options)
     redirect->stores = options->stores;
     redirect->cancel = options->cancel;
     redirect->uid = options->uid;
-    redirect->from = memory_copy_text(options->from);
+    redirect->from = in_one_form(options->from);
+    redirect->is_confined = options->is_confined;
     redirect->home = options->home ? *options->home : (struct http_store){0};
     redirect->n_headers = options->n_headers;
     redirect->headers = memory_alloc_array(options->n_headers, sizeof *redirect->headers);
@@ -79,25 +91,18 @@ void redirect_destroy(struct redirect *redirect)
 static int fail_location(const char *url, const char *complaint, struct error *error)
 {
     char text[URL_CHARS];
-    http_redact(url, text, sizeof text);
-    return fail(error, ERROR_UNAVAILABLE, "BAD_REDIRECT", "%s: %s", text, complaint);
+    redact(url, text, sizeof text);
+    return fail(error, ERROR_FAILED_PRECONDITION, "BAD_REDIRECT", "%s: %s", text, complaint);
 }
 
 /* The next address, malloced, or NULL. */
 static char *next_hop(struct redirect *redirect, const char *url, const struct http_reply *reply, struct error *error)
 {
     const char *location = http_head_find(&reply->head, "location");
-    char *next = location ? url_resolve(url, location) : NULL;
-    if (!next) {
-        fail_location(url, "it redirects to no http address", error);
-        return NULL;
-    }
-    bool weaker = strncmp(url, "https:", 6) == 0 && strncmp(next, "https:", 6) != 0;
-    if (!weaker && stores_check_url(redirect->stores, next, error) == 0)
-        return next;
-    if (weaker)
-        fail_location(url, "it redirects from https to plain http, which is not followed", error);
-    free(next);
+    const struct http_hop hop = {url, location, redirect->is_confined};
+    if (location)
+        return http_fence_follow(stores_fence(redirect->stores), &hop, error);
+    fail_location(url, "it redirects without saying where to", error);
     return NULL;
 }
 
@@ -144,7 +149,7 @@ static int find_target(struct redirect *redirect, struct error *error)
             free(url);
             return -1;
         }
-        if (!next || !url_same_origin(next, redirect->from)) {
+        if (!next || !url_is_same_origin(next, redirect->from)) {
             set_target(redirect, next ? next : url);
             if (next)
                 free(url);
@@ -163,7 +168,7 @@ int redirect_prepare(struct redirect *redirect, struct http_attempt *attempt, st
     pthread_mutex_lock(&redirect->lock);
     bool known = redirect->to && (!redirect->renew_ns || clock_now_ns() < redirect->renew_ns);
     int failed = known ? 0 : find_target(redirect, error);
-    bool at_home = !failed && url_same_origin(redirect->to, redirect->from);
+    bool at_home = !failed && url_is_same_origin(redirect->to, redirect->from);
     if (!failed)
         http_attempt_set_url(attempt, redirect->to);
     pthread_mutex_unlock(&redirect->lock);
@@ -183,7 +188,7 @@ static bool is_refusal(int status)
 
 enum http_verdict redirect_judge(struct redirect *redirect, const struct http_reply *reply, struct error *error)
 {
-    bool at_home = reply->url && url_same_origin(reply->url, redirect->from);
+    bool at_home = reply->url && url_is_same_origin(reply->url, redirect->from);
     enum http_verdict verdict =
         at_home && redirect->home.judge ? redirect->home.judge(redirect->home.data, reply, error) : http_judge(reply, error);
     bool moved = reply->head.status >= 300 && reply->head.status < 400;

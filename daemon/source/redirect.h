@@ -18,6 +18,7 @@ struct redirect_options {
     const struct http_store *home;     /* for requests to the origin of `from`, and to judge its answers; copied */
     const struct http_header *headers; /* of every range, wherever it leads: If-Match; copied */
     size_t n_headers;
+    bool is_confined;            /* it may lead to trusted URLs only */
     const struct cancel *cancel; /* of the questions where it leads; lives as long as the redirect */
     uid_t uid;                   /* whose questions they are */
 };

@@ -9,6 +9,7 @@
 #include <time.h>
 
 #include "base/memory.h"
+#include "base/redact.h"
 #include "source/aws_credentials.h"
 #include "source/aws_metadata.h"
 #include "source/aws_profile.h"
@@ -120,7 +121,7 @@ void s3_client_describe(struct stores *stores, struct stores_line *line)
     const struct s3_client *client = s3_client_of(stores);
     char *url = *client->base ? memory_copy_text(client->base)
                               : memory_print("https://s3.%s.amazonaws.com", *client->region ? client->region : "REGION");
-    http_redact(url, line->endpoint, sizeof line->endpoint);
+    redact(url, line->endpoint, sizeof line->endpoint);
     free(url);
     aws_credentials_describe(client->credentials, line->credentials);
 }

@@ -8,7 +8,7 @@
 
 #include "base/memory.h"
 #include "base/text.h"
-#include "source/http/http.h"
+#include "base/url.h"
 
 int s3_endpoint_check_bucket(const char *bucket, struct error *error)
 {
@@ -47,7 +47,7 @@ static char *base_of(const struct s3_endpoint *endpoint, const char *region)
 char *s3_endpoint_url(const struct s3_endpoint *endpoint, const char *bucket, const char *region, const char *key,
                       const char *query)
 {
-    char *base = base_of(endpoint, region), *encoded = http_encode(key, strlen(key), true), *url;
+    char *base = base_of(endpoint, region), *encoded = url_encode(key, strlen(key), true), *url;
     const char *mark = query ? "?" : "", *rest = query ? query : "";
     const char *host = strstr(base, "://") + 3;
     if (is_virtual(endpoint, bucket))

@@ -10,28 +10,21 @@
 #include "base/digest.h"
 #include "base/memory.h"
 #include "base/signature.h"
+#include "base/url.h"
 
 struct text { /* a piece of somebody's string */
     const char *start;
     size_t length;
 };
 
-struct url_parts {
-    struct text host, path, query;
-};
-
-static struct url_parts split(const char *url)
+/* "" of what is no good URL, to which nothing is sent. */
+static struct url parse(const char *text)
 {
-    struct url_parts parts = {0};
-    const char *colon = strstr(url, "://");
-    parts.host.start = colon ? colon + 3 : url;
-    parts.host.length = strcspn(parts.host.start, "/?");
-    parts.path.start = parts.host.start + parts.host.length;
-    parts.path.length = strcspn(parts.path.start, "?");
-    parts.query.start = parts.path.start + parts.path.length;
-    parts.query.start += *parts.query.start == '?';
-    parts.query.length = strlen(parts.query.start);
-    return parts;
+    struct url url;
+    struct error ignored;
+    if (url_parse(text, &url, &ignored) < 0)
+        url.path = url.query = "";
+    return url;
 }
 
 static int compare_text(const struct text *a, const struct text *b)
@@ -64,17 +57,18 @@ static struct parameter parse_parameter(const char *start, size_t length)
 }
 
 /* "b=2&a" -> "a=&b=2" */
-static void write_query(FILE *out, struct text query)
+static void write_query(FILE *out, const char *query, size_t query_length)
 {
     struct parameter *parameters = NULL;
     size_t n = 0, capacity = 0;
-    for (const char *at = query.start, *end = at + query.length; at < end;) {
-        size_t length = strcspn(at, "&");
+    for (const char *at = query, *end = query + query_length; at < end;) {
+        const char *mark = memchr(at, '&', (size_t)(end - at));
+        size_t length = (size_t)((mark ? mark : end) - at);
         if (length) {
             ARRAY_RESERVE(parameters, n, capacity);
             parameters[n++] = parse_parameter(at, length);
         }
-        at += length + (at[length] == '&');
+        at += length + (mark != NULL);
     }
     if (n)
         qsort(parameters, n, sizeof *parameters, compare_parameters);
@@ -89,7 +83,7 @@ static void write_query(FILE *out, struct text query)
 struct signed_headers {
     struct http_header *headers; /* sorted */
     size_t n;
-    char *host;
+    char host[URL_AUTHORITY_CHARS];
 };
 
 static int compare_headers(const void *a, const void *b)
@@ -108,8 +102,8 @@ static void format_date(int64_t unix_time, char date[SIGV4_DATE_CHARS])
 static void collect_headers(struct signed_headers *all, const struct sigv4_key *key, const struct sigv4_request *request,
                             const char *date)
 {
-    struct text host = split(request->url).host;
-    all->host = memory_print("%.*s", (int)host.length, host.start);
+    struct url url = parse(request->url);
+    url_authority(&url, all->host);
     all->headers = memory_alloc_array(request->n_headers + 3, sizeof *all->headers);
     for (; all->n < request->n_headers; all->n++)
         all->headers[all->n] = request->headers[all->n];
@@ -123,7 +117,6 @@ static void collect_headers(struct signed_headers *all, const struct sigv4_key *
 static void free_headers(struct signed_headers *all)
 {
     free(all->headers);
-    free(all->host);
 }
 
 /* Without white space at its ends, and one space for several within. */
@@ -152,15 +145,16 @@ static void write_header_names(FILE *out, const struct signed_headers *all)
 
 static char *canonical_request(const struct sigv4_request *request, const struct signed_headers *all)
 {
-    struct url_parts url = split(request->url);
+    struct url url = parse(request->url);
+    bool has_query = url.query_length > 0; /* and a question mark before it */
     char *text;
     size_t length;
     FILE *out = open_memstream(&text, &length);
     if (!out)
         abort();
-    fprintf(out, "%s\n%.*s\n", request->method, url.path.length ? (int)url.path.length : 1,
-            url.path.length ? url.path.start : "/");
-    write_query(out, url.query);
+    fprintf(out, "%s\n%.*s\n", request->method, url.path_length ? (int)url.path_length : 1,
+            url.path_length ? url.path : "/");
+    write_query(out, url.query + has_query, url.query_length - has_query);
     fputc('\n', out);
     for (size_t i = 0; i < all->n; i++) {
         fprintf(out, "%s:", all->headers[i].name);

@@ -8,8 +8,9 @@
 
 #include "base/digest.h"
 #include "base/memory.h"
+#include "base/redact.h"
 #include "base/text.h"
-#include "source/http/http.h"
+#include "source/http/http_fence.h"
 #include "source/mounts.h"
 #include "source/source_disk.h"
 #include "source/source_gcs.h"
@@ -17,8 +18,7 @@
 #include "source/source_https.h"
 #include "source/source_memory.h"
 #include "source/source_s3.h"
-
-enum { SHOWN_SPARE_CHARS = 1024 }; /* "..." for each of that many values of a query; a longer text is cut */
+#include "source/stores.h"
 
 static const struct source_ops *const registry[] = {&source_disk_ops, &source_memory_ops, &source_https_ops,
                                                     &source_http_ops, &source_hf_ops,     &source_gcs_ops,
@@ -35,10 +35,11 @@ static const struct source_ops *find_ops(const char *scheme, size_t length)
 
 static int fail_reference(const char *reference, enum error_code code, const char *complaint, struct error *error)
 {
-    char name[TEXT_NAME_CHARS];
-    size_t length = strcspn(reference, "?"); /* what follows may be a secret, whatever the scheme was meant to be */
-    return fail(error, code, code == ERROR_UNIMPLEMENTED ? "UNKNOWN_SCHEME" : "BAD_REFERENCE", "%s: %s",
-                text_escape(reference, length, name), complaint);
+    char *shown = redact_copy(reference), name[TEXT_NAME_CHARS];
+    fail(error, code, code == ERROR_UNIMPLEMENTED ? "UNKNOWN_SCHEME" : "BAD_REFERENCE", "%s: %s",
+         text_escape(shown, strlen(shown), name), complaint);
+    free(shown);
+    return -1;
 }
 
 /* FNV-1a: who makes two servers collide has them share helpers of their own. */
@@ -80,13 +81,7 @@ bool source_is_remote(const char *reference)
 
 char *source_shown(const char *reference)
 {
-    size_t room = strlen(reference) + SHOWN_SPARE_CHARS;
-    bool on_web = strncmp(reference, "https:", 6) == 0 || strncmp(reference, "http:", 5) == 0;
-    if (!on_web)
-        return memory_copy_text(reference);
-    char *shown = memory_alloc(room);
-    http_redact(reference, shown, room);
-    return shown;
+    return redact_copy(reference);
 }
 
 int source_open(const char *reference, const struct source_options *options, struct source **source, struct error *error)
@@ -101,6 +96,8 @@ int source_open(const char *reference, const struct source_options *options, str
                               "no such kind of source is built in; there are disk:, https:, hf:, gs: and s3:", error);
     if (!colon[1])
         return fail_reference(reference, ERROR_INVALID_ARGUMENT, "the path is empty", error);
+    if (ops->remote && options->stores && stores_check_reference(options->stores, reference, error) < 0)
+        return -1;
     struct source *opened = memory_alloc(ops->source_size);
     char *whole = without_trailing_slashes(reference, (size_t)(colon + 1 - reference));
     opened->ops = ops;
@@ -232,6 +229,12 @@ const char *change_detector_name(enum change_detector detector)
 {
     static const char *const names[] = {"version", "lease", "timestamps", "racy"};
     return names[detector];
+}
+
+bool source_may_be_absent(const struct source *source, const struct error *error)
+{
+    bool is_hidden = error->code == ERROR_PERMISSION_DENIED && source->caps.remote && !http_fence_has_refused(error);
+    return error->code == ERROR_NOT_FOUND || is_hidden;
 }
 
 bool source_has_changed(const struct error *error)

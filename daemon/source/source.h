@@ -162,6 +162,9 @@ int source_read_bytes(struct source *source, size_t file, uint64_t offset, void 
 uint64_t source_resident_bytes(struct source *source, size_t file, uint64_t offset, uint64_t bytes);
 int source_check_unchanged(struct source *source, size_t file, struct error *error);
 int source_check_still(struct source *source, size_t file, struct error *error);
+/* Whether a file that could not be opened may be one that is not there: a server that lists nothing may hide that behind
+ * "forbidden". Where requests must not lead is no such answer. */
+bool source_may_be_absent(const struct source *source, const struct error *error);
 bool source_has_changed(const struct error *error); /* what a read or the check above says of a file that was replaced */
 void source_speed(struct source *source, struct source_speed *speed); /* all zero where nothing is known */
 

@@ -7,7 +7,9 @@
 #include <string.h>
 
 #include "base/memory.h"
+#include "base/redact.h"
 #include "base/text.h"
+#include "base/url.h"
 #include "source/gcs_answer.h"
 #include "source/gcs_client.h"
 #include "source/object_name.h"
@@ -72,7 +74,7 @@ static int gcs_stat(struct object_source *objects, const char *name, struct obje
     char text[TEXT_NAME_CHARS], *key = memory_print("%s%s", source->prefix, name);
     int failed = fetch_metadata(source, key, object, error);
     if (failed)
-        error_prefix(error, "gs://%s/%s", source->bucket, text_escape(key, strlen(key), text));
+        error_prefix(error, "gs://%s/%s", source->bucket, redact_name(key, text));
     free(key);
     return failed;
 }
@@ -91,8 +93,8 @@ static int add_item(struct source_gcs *source, struct gcs_object *item, struct e
 
 static char *query_of(const struct source_gcs *source, const char *token)
 {
-    char *prefix = http_encode(source->prefix, strlen(source->prefix), false);
-    char *encoded = token ? http_encode(token, strlen(token), false) : memory_copy_text("");
+    char *prefix = url_encode(source->prefix, strlen(source->prefix), false);
+    char *encoded = token ? url_encode(token, strlen(token), false) : memory_copy_text("");
     char *query = memory_print("prefix=%s&delimiter=%%2F&maxResults=1000&fields=items(" FIELDS "),nextPageToken%s%s", prefix,
                                token ? "&pageToken=" : "", encoded);
     free(encoded);
@@ -137,9 +139,7 @@ static int gcs_list(struct object_source *objects, struct error *error)
     const struct source_gcs *source = (const struct source_gcs *)objects;
     char text[TEXT_NAME_CHARS];
     int failed = object_source_list_pages(objects, list_page, error);
-    return failed ? error_prefix(error, "listing gs://%s/%s", source->bucket,
-                                 text_escape(source->prefix, strlen(source->prefix), text))
-                  : 0;
+    return failed ? error_prefix(error, "listing gs://%s/%s", source->bucket, redact_name(source->prefix, text)) : 0;
 }
 
 /* --- reading --- */
@@ -154,7 +154,7 @@ static int gcs_prepare(void *data, struct http_attempt *attempt, struct error *e
 static const char *shown_key(const struct source_gcs *source, const char *name, char text[TEXT_NAME_CHARS])
 {
     char *key = memory_print("%s%s", source->prefix, name);
-    text_escape(key, strlen(key), text);
+    redact_name(key, text);
     free(key);
     return text;
 }
@@ -251,6 +251,8 @@ static void set_prefix(struct source_gcs *source)
         source->prefix = memory_print("%.*s", slash ? (int)(slash + 1 - source->key) : 0, source->key);
     else
         source->prefix = memory_print("%s%s", source->key, *source->key ? "/" : "");
+    if (source->objects.base.is_single_file) /* the reference as it is shown may lack some of it */
+        source->objects.base.file_name = slash ? slash + 1 : source->key;
 }
 
 static int gcs_open(struct source *base, const char *path, const struct source_options *options, struct error *error)

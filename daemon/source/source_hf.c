@@ -13,9 +13,9 @@
 #include <unistd.h>
 
 #include "base/memory.h"
+#include "base/redact.h"
 #include "base/text.h"
 #include "source/redirect.h"
-#include "source/url.h"
 
 enum { MAX_TOKEN_CHARS = 4096, MAX_NAME_CHARS = 96 };
 
@@ -106,6 +106,9 @@ static int parse(struct source_hf *hf, const char *path, struct error *error)
             return fail_reference(&hf->objects.base, expected, error);
     } else if (!is_name(org, (size_t)(end - org))) {
         return fail_reference(&hf->objects.base, expected, error);
+    } else if (strncmp(org, "hf_", 3) == 0) { /* "hf://hf_abc@org/model" would send it along as a name */
+        return fail_reference(&hf->objects.base, "a token is no part of a reference: HF_TOKEN, sources.hf.token_file",
+                              error);
     }
     hf->repository = copy_part(org, (size_t)(end - org));
     size_t revision = *end == '@' ? revision_length(end + 1) : 0;
@@ -285,7 +288,7 @@ void source_hf_describe(struct stores *stores, struct stores_line *line)
     const struct stores_options *options = stores_options(stores);
     const char *file = options->hf.token_file;
     char *token = find_token(stores);
-    http_redact(options->hf.endpoint, line->endpoint, sizeof line->endpoint);
+    redact(options->hf.endpoint, line->endpoint, sizeof line->endpoint);
     if (!*file)
         snprintf(line->credentials, sizeof line->credentials, token ? "HF_TOKEN" : "none");
     else

@@ -13,9 +13,9 @@
 #include "base/memory.h"
 #include "base/metadata.h"
 #include "base/text.h"
+#include "base/url.h"
 #include "source/object_source.h"
 #include "source/redirect.h"
-#include "source/url.h"
 #include "source/web_known.h"
 
 enum { PIN_CHARS = 600, SHA256_HEX = 64 };
@@ -87,8 +87,6 @@ static int parse(struct source_https *https, const char *text, struct error *err
     size_t path_length = strcspn(text, "?#"), fragment_at = strcspn(text, "#");
     if (strchr("/?#", *host))
         return fail_reference(source, "a host follows two slashes: https://host/model", error);
-    if (memchr(host, '@', strcspn(host, "/?#")))
-        return fail_reference(source, "a URL with user and password is not accepted", error);
     https->base = make_base(source->ops->name, text, path_length);
     https->query = url_tidy(text + path_length, fragment_at - path_length);
     source->is_single_file = object_source_is_file(https->base);
@@ -103,7 +101,7 @@ static int parse(struct source_https *https, const char *text, struct error *err
 
 static char *url_of(const struct source_https *https, const char *name)
 {
-    char *url, *encoded = http_encode(name, strlen(name), true);
+    char *url, *encoded = url_encode(name, strlen(name), true);
     int length = https->objects.base.is_single_file ? asprintf(&url, "%s%s", https->base, https->query)
                                                     : asprintf(&url, "%s/%s%s", https->base, encoded, https->query);
     free(encoded);
@@ -266,6 +264,7 @@ static int ask(const struct source_https *https, const char *url, const struct w
                                    .max_reply_bytes = OBJECT_HEAD_BYTES,
                                    .accept_any_status = true,
                                    .follow_redirects = true,
+                                   .is_confined = true,
                                    .cancel = &https->objects.cancel,
                                    .uid = https->objects.base.uid};
     struct error why; /* says something of an accepted 304, too */
@@ -332,6 +331,7 @@ static int https_open_file(struct object_source *source, struct object_file *fil
                                                                .to = file->object->location,
                                                                .headers = pin,
                                                                .n_headers = file->object->weak ? 0 : 1,
+                                                               .is_confined = true,
                                                                .cancel = &source->cancel});
     file->data = web;
     file->store = (struct http_store){range_prepare, range_check, range_judge, web};
@@ -355,12 +355,12 @@ static const struct object_ops object_ops = {.stat = https_stat, .open = https_o
 static int https_open(struct source *source, const char *path, const struct source_options *options, struct error *error)
 {
     struct source_https *https = (struct source_https *)source;
-    if (parse(https, path, error) < 0)
+    char origin[URL_ORIGIN_CHARS];
+    struct url url;
+    if (parse(https, path, error) < 0 || url_parse(https->base, &url, error) < 0 ||
+        object_source_init(&https->objects, &object_ops, options, "https", url_origin(&url, origin), error) < 0)
         return -1;
-    char *origin = url_origin(https->base);
-    int failed = object_source_init(&https->objects, &object_ops, options, "https", origin, error);
-    free(origin);
-    return failed < 0 ? -1 : stores_check_url(options->stores, https->base, error);
+    return stores_check_url(options->stores, https->base, error);
 }
 
 static void https_close(struct source *source)

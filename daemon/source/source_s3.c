@@ -9,7 +9,9 @@
 #include <string.h>
 
 #include "base/memory.h"
+#include "base/redact.h"
 #include "base/text.h"
+#include "base/url.h"
 #include "source/object_name.h"
 #include "source/object_source.h"
 #include "source/s3_client.h"
@@ -97,7 +99,7 @@ static int s3_stat(struct object_source *objects, const char *name, struct objec
         failed = take_head(&reply.head, object, error);
     http_reply_clear(&reply);
     if (failed)
-        error_prefix(error, "s3://%s/%s", source->bucket, text_escape(key, strlen(key), text));
+        error_prefix(error, "s3://%s/%s", source->bucket, redact_name(key, text));
     free(url);
     free(key);
     return failed;
@@ -121,8 +123,8 @@ static int add_entry(struct source_s3 *source, struct s3_entry *entry, struct er
 
 static char *query_of(const struct source_s3 *source, const char *token)
 {
-    char *prefix = http_encode(source->prefix, strlen(source->prefix), false);
-    char *encoded = token ? http_encode(token, strlen(token), false) : NULL;
+    char *prefix = url_encode(source->prefix, strlen(source->prefix), false);
+    char *encoded = token ? url_encode(token, strlen(token), false) : NULL;
     char *query = memory_print("%s%s%sdelimiter=%%2F&encoding-type=url&list-type=2&max-keys=1000&prefix=%s",
                                encoded ? "continuation-token=" : "", encoded ? encoded : "", encoded ? "&" : "", prefix);
     free(encoded);
@@ -168,9 +170,7 @@ static int s3_list(struct object_source *objects, struct error *error)
     const struct source_s3 *source = (const struct source_s3 *)objects;
     char text[TEXT_NAME_CHARS];
     int failed = object_source_list_pages(objects, list_page, error);
-    return failed ? error_prefix(error, "listing s3://%s/%s", source->bucket,
-                                 text_escape(source->prefix, strlen(source->prefix), text))
-                  : 0;
+    return failed ? error_prefix(error, "listing s3://%s/%s", source->bucket, redact_name(source->prefix, text)) : 0;
 }
 
 /* --- the version --- */
@@ -183,7 +183,7 @@ static void learn_version(struct s3_object *pinned, const struct http_head *head
         return;
     pthread_mutex_lock(&pinned->lock);
     if (!pinned->version_id)
-        pinned->version_id = http_encode(version_id, strlen(version_id), false);
+        pinned->version_id = url_encode(version_id, strlen(version_id), false);
     pthread_mutex_unlock(&pinned->lock);
 }
 
@@ -217,7 +217,7 @@ static bool give_up_version(struct s3_object *pinned)
 static const char *shown_key(const struct s3_object *pinned, char text[TEXT_NAME_CHARS])
 {
     char *key = key_of(pinned->source, pinned->object->name);
-    text_escape(key, strlen(key), text);
+    redact_name(key, text);
     free(key);
     return text;
 }
@@ -370,6 +370,8 @@ static void set_prefix(struct source_s3 *source)
         source->prefix = memory_print("%.*s", slash ? (int)(slash + 1 - source->key) : 0, source->key);
     else
         source->prefix = memory_print("%s%s", source->key, *source->key ? "/" : "");
+    if (source->objects.base.is_single_file) /* the reference as it is shown may lack some of it */
+        source->objects.base.file_name = slash ? slash + 1 : source->key;
 }
 
 static int s3_open(struct source *base, const char *path, const struct source_options *options, struct error *error)

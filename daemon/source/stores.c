@@ -2,7 +2,6 @@
  * know, then the default. Every text is a copy of our own. Backends keep their credentials in slots. */
 #include "source/stores.h"
 
-#include <ctype.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,6 +9,7 @@
 #include <strings.h>
 
 #include "base/memory.h"
+#include "base/redact.h"
 #include "base/text.h"
 #include "source/gcs_client.h"
 #include "source/s3_client.h"
@@ -28,7 +28,8 @@ struct kept {
 struct stores {
     struct stores_options options; /* its texts are ours */
     struct http_engine *http;
-    pthread_mutex_t lock; /* of kept */
+    const char *endpoints[3]; /* of the options */
+    pthread_mutex_t lock;     /* of kept */
     struct kept kept[STORES_N_SLOTS];
 };
 
@@ -214,6 +215,19 @@ static void free_texts(struct stores_options *options)
         free((char *)texts[i]);
 }
 
+static void set_fence(struct stores *stores)
+{
+    struct stores_options *options = &stores->options;
+    stores->endpoints[0] = options->gcs.endpoint;
+    stores->endpoints[1] = options->s3.endpoint;
+    stores->endpoints[2] = options->hf.endpoint;
+    options->http.fence = (struct http_fence){.allow_plain = options->allow_plain_http,
+                                              .trusted_urls = options->trusted_urls,
+                                              .n_trusted_urls = options->n_trusted_urls,
+                                              .endpoints = stores->endpoints,
+                                              .n_endpoints = sizeof stores->endpoints / sizeof *stores->endpoints};
+}
+
 static int start_engine(struct stores *stores, struct error *error)
 {
     struct http_engine_options http = stores->options.http;
@@ -231,6 +245,7 @@ int stores_create(const struct stores_options *options, struct stores **stores, 
     fill_gcs(&made->options, options);
     fill_s3(&made->options, options);
     fill_hf(&made->options, options);
+    set_fence(made);
     if (fill_levanter(&made->options, options, error) < 0 || start_engine(made, error) < 0) {
         stores_destroy(made);
         return -1;
@@ -304,75 +319,24 @@ static bool is_off(const struct stores_options *options, const char *reference)
     return false;
 }
 
-/* "gs://models" trusts gs://models/llama and not gs://models-of-others. */
-static bool is_below(const char *reference, const char *prefix)
-{
-    size_t length = strlen(prefix);
-    return strncmp(reference, prefix, length) == 0 &&
-           (prefix[length - 1] == '/' || strchr("/@?#", reference[length]) != NULL);
-}
-
-/* Nothing that a server might read as a way up and out. */
-static bool goes_up(const char *reference)
-{
-    static const char *const ways[] = {"/..", "/./", "%2e", "%2E", "%2f", "%2F", "\\"};
-    const char *query = strchrnul(reference, '?');
-    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
-        const char *found = strstr(reference, ways[i]);
-        if (found && found < query)
-            return true;
-    }
-    return false;
-}
-
-static bool is_trusted(const struct stores_options *options, const char *reference)
-{
-    for (size_t i = 0; i < options->n_trusted_urls; i++) {
-        if (is_below(reference, options->trusted_urls[i]))
-            return !goes_up(reference);
-    }
-    return options->n_trusted_urls == 0;
-}
-
 int stores_check_reference(const struct stores *stores, const char *reference, struct error *error)
 {
     char shown[STORES_LINE_CHARS];
     bool off = is_off(&stores->options, reference);
-    if (!off && is_trusted(&stores->options, reference))
+    if (!off && http_fence_trusts(stores_fence(stores), reference))
         return 0;
-    http_redact(reference, shown, sizeof shown);
+    redact(reference, shown, sizeof shown);
     return fail(error, ERROR_PERMISSION_DENIED, off ? "SOURCE_SWITCHED_OFF" : "OUTSIDE_TRUSTED_URLS",
                 off ? "%s: sources of this kind are switched off here" : "%s is not below any of sources.trusted_urls",
                 shown);
 }
 
-/* "localhost", "127.1.2.3", "[::1]" with or without a port, up to a slash, question mark or the end. */
-static bool is_loopback(const char *host)
+const struct http_fence *stores_fence(const struct stores *stores)
 {
-    size_t length = strcspn(host, "/?#");
-    if (memchr(host, '@', length))
-        return false;
-    if (length >= 5 && strncmp(host, "[::1]", 5) == 0)
-        return length == 5 || host[5] == ':';
-    size_t name = strcspn(host, ":/?#");
-    if (name == strlen("localhost") && strncasecmp(host, "localhost", name) == 0)
-        return true;
-    unsigned bytes[4];
-    int end = 0;
-    if (sscanf(host, "%3u.%3u.%3u.%3u%n", &bytes[0], &bytes[1], &bytes[2], &bytes[3], &end) != 4 || (size_t)end != name)
-        return false;
-    return isdigit((unsigned char)host[0]) && bytes[0] == 127 && bytes[1] < 256 && bytes[2] < 256 && bytes[3] < 256;
+    return &stores->options.http.fence;
 }
 
 int stores_check_url(const struct stores *stores, const char *url, struct error *error)
 {
-    char text[STORES_LINE_CHARS];
-    if (strncasecmp(url, "https://", 8) == 0)
-        return 0;
-    if (strncasecmp(url, "http://", 7) == 0 && (stores->options.allow_plain_http || is_loopback(url + 7)))
-        return 0;
-    http_redact(url, text, sizeof text);
-    return fail(error, ERROR_PERMISSION_DENIED, "PLAIN_HTTP",
-                "%s is not https://; plain http:// is only allowed to this host, or with sources.http.allow_plain: true",
-                text);
+    return http_fence_check(stores_fence(stores), url, error);
 }

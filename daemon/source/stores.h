@@ -58,7 +58,9 @@ void *stores_keep(struct stores *stores, enum stores_slot slot, void *(*create)(
 
 /* 0, or PERMISSION_DENIED: the scheme is switched off, or the reference is not below a trusted URL. */
 int stores_check_reference(const struct stores *stores, const char *reference, struct error *error);
-/* 0 for https://, and for http:// to loopback or where the configuration allows it; else PERMISSION_DENIED. */
+/* The rules of http_fence.h, for redirects and links. */
+const struct http_fence *stores_fence(const struct stores *stores);
+/* 0 where requests may lead: http_fence_check(). */
 int stores_check_url(const struct stores *stores, const char *url, struct error *error);
 
 /* One line per scheme for the log at start: which endpoint and which credentials won, never a secret.

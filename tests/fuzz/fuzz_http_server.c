@@ -17,6 +17,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "base/url.h"
 #include "source/http/http_engine.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -357,8 +358,7 @@ static void fetch_document(unsigned host)
         return;
     unsigned from = HOSTS;
     for (unsigned i = 0; i < HOSTS; i++) {
-        size_t length = strlen(hosts[i].origin);
-        if (strncmp(reply.url, hosts[i].origin, length) == 0 && reply.url[length] == '/')
+        if (url_is_same_origin(reply.url, hosts[i].origin))
             from = i;
     }
     check(from < HOSTS);

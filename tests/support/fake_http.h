@@ -102,16 +102,4 @@ int http_fetch(struct http_engine *engine, const struct http_call *call, struct 
     return 0;
 }
 
-char *http_encode(const char *bytes, size_t count, bool keep_slashes)
-{
-    char *text = memory_alloc(3 * count + 1), *at = text;
-    for (size_t i = 0; i < count; i++) {
-        unsigned char c = (unsigned char)bytes[i];
-        bool plain = (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || strchr("-._~", c) ||
-                     (c == '/' && keep_slashes);
-        at += plain && c ? sprintf(at, "%c", c) : sprintf(at, "%%%02X", c);
-    }
-    return text;
-}
-
 #endif

@@ -347,6 +347,8 @@ static void values_of_the_wrong_kind_or_range_are_refused_with_what_is_expected(
         {STRATEGY "owner_file_collective_max_owner_skew_ratio: wide\n", "3:49", "a number from 0 to 1000"},
         {STRATEGY "owner_file_collective_max_owner_skew_ratio: 1000.1\n", "3:49", "1000.1"},
         {STRATEGY "owner_file_collective_max_owner_skew_ratio: .inf\n", "3:49", ".inf"},
+        {"sources: { trusted_urls: [\"https://h:x@evil/m\"] }\n", "1:27", "expected the beginning of a reference"},
+        {"sources: { trusted_urls: [\"http://127.1/\"] }\n", "1:27", "expected the beginning of a reference"},
         {"server: 7\n", "1:9", "server: expected a section with keys such as server.socket_path, got 7"},
         {"server: [1]\n", "1:9", "got a list"},
     };

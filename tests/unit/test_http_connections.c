@@ -52,7 +52,7 @@ static void an_unknown_host_is_named(void **state)
 {
     (void)state;
     http_scene_start(quick());
-    strcpy(http_scene.url, "http://no-such-host.invalid/bucket/o");
+    strcpy(http_scene.url, "https://no-such-host.invalid/bucket/o");
     assert_fails(ERROR_UNAVAILABLE, "DNS_FAILED");
     assert_non_null(strstr(http_scene.error.message, "no-such-host.invalid"));
 }

@@ -33,7 +33,7 @@ static int close_origins(void **state)
 
 static struct http_origin *ref(struct http_origins *table, unsigned n)
 {
-    char name[HTTP_ORIGIN_CHARS];
+    char name[URL_ORIGIN_CHARS];
     struct error error;
     snprintf(name, sizeof name, "http://host-%u:80", n);
     struct http_origin *origin = http_origin_ref(table, name, &error);

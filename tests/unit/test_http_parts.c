@@ -1,4 +1,4 @@
-/* The parts of the HTTP engine that are plain values: URLs, heads, latencies, backoff, and the adaptive limit. */
+/* The parts of the HTTP engine that are plain values: heads, latencies, backoff, and the adaptive limit. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -13,106 +13,9 @@
 #include "source/http/http_latency.h"
 #include "source/http/http_limit.h"
 #include "source/http/http_retry.h"
-#include "source/http/http_url.h"
 
 #include <cmocka.h>
 #undef fail /* ours is in base/error.h */
-
-static void a_redacted_url_keeps_names_and_loses_secrets(void **state)
-{
-    static const char *const cases[][2] = {
-        {"https://h:1/p/q?a=1&b=2&c", "https://h:1/p/q?a=...&b=...&c"},
-        {"https://user:pw@h/p", "https://h/p"},
-        {"https://u@v@h/p@q?x=@y#frag", "https://h/p@q?x=..."},
-        {"user:pw@proxy:3128", "proxy:3128"},
-        {"http://h?sig=a=b=c", "http://h?sig=..."},
-        {"http://h/a b\n\xc3\xa4", "http://h/a_b___"},
-        {"", ""},
-    };
-    (void)state;
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        char text[HTTP_URL_CHARS];
-        http_redact(cases[i][0], text, sizeof text);
-        assert_string_equal(text, cases[i][1]);
-    }
-}
-
-static void a_redacted_url_fits_whatever_room_there_is(void **state)
-{
-    static const char url[] = "https://user:pw@host/p?a=1&b=2", whole[] = "https://host/p?a=...&b=...";
-    (void)state;
-    for (size_t room = 1; room <= sizeof whole; room++) {
-        char *text = malloc(room);
-        http_redact(url, text, room);
-        assert_int_equal(strlen(text), room - 1);
-        assert_memory_equal(text, whole, room - 1);
-        free(text);
-    }
-}
-
-static void encoding_leaves_only_what_rfc_3986_calls_unreserved(void **state)
-{
-    char *path = http_encode("a/b c+%\xff\0~._-Z9", 15, true), *name = http_encode("a/b", 3, false);
-    (void)state;
-    assert_string_equal(path, "a/b%20c%2B%25%FF%00~._-Z9");
-    assert_string_equal(name, "a%2Fb");
-    free(path);
-    free(name);
-}
-
-static void origins_are_scheme_host_and_port(void **state)
-{
-    static const char *const cases[][2] = {{"https://Host.EXAMPLE/p", "https://host.example:443"},
-                                           {"HTTP://h:80/", "http://h:80"},
-                                           {"http://[::1]:9/x", "http://[::1]:9"},
-                                           {"https://u:p@h:8443?x", "https://h:8443"}};
-    struct error error;
-    (void)state;
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        char origin[HTTP_ORIGIN_CHARS];
-        assert_int_equal(http_url_origin(cases[i][0], origin, &error), 0);
-        assert_string_equal(origin, cases[i][1]);
-    }
-}
-
-static void a_request_names_the_host_as_typed_and_the_target_as_encoded(void **state)
-{
-    static const struct {
-        const char *url, *host, *target;
-    } cases[] = {
-        {"http://Host/a/../b%2fc?x=%20&y=", "Host", "/a/../b%2fc?x=%20&y="},
-        {"https://h:443/", "h", "/"},
-        {"http://h:443/", "h:443", "/"},
-        {"http://h:80", "h", "/"},
-        {"https://h?q=1#fragment", "h", "/?q=1"},
-        {"http://[::1]:8080/p", "[::1]:8080", "/p"},
-    };
-    char *host, *target;
-    (void)state;
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        assert_true(http_url_request(cases[i].url, &host, &target));
-        assert_string_equal(host, cases[i].host);
-        assert_string_equal(target, cases[i].target);
-        free(host);
-        free(target);
-    }
-    assert_false(http_url_request("https://user@h/p", &host, &target));
-    assert_false(http_url_request("no url", &host, &target));
-}
-
-static void a_redirect_never_leaves_https_for_http(void **state)
-{
-    char *target = NULL;
-    struct error error;
-    (void)state;
-    assert_int_equal(http_url_follow("https://h/a", "http://h/a", &target, &error), -1);
-    assert_int_equal(http_url_follow("https://h/a", "//other/b?x=1", &target, &error), 0);
-    assert_string_equal(target, "https://other/b?x=1");
-    free(target);
-    assert_int_equal(http_url_follow("http://h/a/b", "https://h2/a b", &target, &error), 0);
-    assert_string_equal(target, "https://h2/a%20b");
-    free(target);
-}
 
 static bool content_range(const char *value, struct http_content_range *range)
 {
@@ -324,12 +227,6 @@ static void a_burst_of_quick_answers_is_one_round(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_redacted_url_keeps_names_and_loses_secrets),
-        cmocka_unit_test(a_redacted_url_fits_whatever_room_there_is),
-        cmocka_unit_test(encoding_leaves_only_what_rfc_3986_calls_unreserved),
-        cmocka_unit_test(origins_are_scheme_host_and_port),
-        cmocka_unit_test(a_request_names_the_host_as_typed_and_the_target_as_encoded),
-        cmocka_unit_test(a_redirect_never_leaves_https_for_http),
         cmocka_unit_test(content_ranges_are_read_strictly),
         cmocka_unit_test(a_head_is_bounded_and_begins_with_its_last_status_line),
         cmocka_unit_test(a_head_has_so_many_bytes_and_not_one_more),

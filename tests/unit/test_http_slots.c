@@ -29,7 +29,7 @@ static void start(uint32_t max, uint32_t per_host)
     http_origins_init(&origins, per_host);
     http_slots_init(&slots, &origins, max);
     for (unsigned i = 0; i < HOSTS; i++) {
-        char name[HTTP_ORIGIN_CHARS];
+        char name[URL_ORIGIN_CHARS];
         snprintf(name, sizeof name, "http://host-%u:80", i);
         hosts[i] = http_origin_ref(&origins, name, &error);
     }

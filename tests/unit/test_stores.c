@@ -139,8 +139,9 @@ static void plain_http_is_for_this_host_alone(void **state)
     for (size_t i = 0; i < sizeof good / sizeof *good; i++)
         assert_int_equal(stores_check_url(stores, good[i], &error), 0);
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
-        assert_int_equal(stores_check_url(stores, bad[i], &error), -1);
-        assert_int_equal(error.code, ERROR_PERMISSION_DENIED);
+        if (stores_check_url(stores, bad[i], &error) == 0)
+            fail_msg("%s is let pass", bad[i]);
+        assert_true(error.code == ERROR_PERMISSION_DENIED || error.code == ERROR_INVALID_ARGUMENT);
     }
     stores_destroy(stores);
     stores = make((struct stores_options){.allow_plain_http = true});

@@ -6,7 +6,7 @@
  *
  * Waits end by deadline, retries by count; their rate is bounded by one retry budget of the engine. Before the first byte of
  * a body is copied its head has been checked: status, Content-Range, Content-Encoding, then the store's own pin. libcurl
- * follows no redirect. */
+ * follows no redirect. Every request, every hop and every address passes the fence (http_fence.h). */
 #ifndef SOURCE_HTTP_HTTP_H
 #define SOURCE_HTTP_HTTP_H
 
@@ -21,6 +21,7 @@
 #include "base/checksum.h"
 #include "base/error.h"
 #include "base/quota.h"
+#include "source/http/http_fence.h"
 
 struct http_engine;
 
@@ -42,6 +43,7 @@ struct http_engine_options {        /* 0 or NULL = the default in parentheses */
     /* For tests: a socket of theirs, or -1; they may change where it will be connected to. Engine's thread. */
     int (*open_socket)(void *data, struct sockaddr_storage *address, socklen_t *address_bytes);
     void *open_socket_data;
+    struct http_fence fence; /* where requests may lead; its texts outlive the engine */
 };
 
 int http_engine_create(const struct http_engine_options *options, struct http_engine **engine, struct error *error);
@@ -116,7 +118,8 @@ struct http_call {
     uint64_t first_byte, end; /* end > 0: asks for this range and accepts 206, or 200 for all of a shorter object */
     bool accept_any_status;   /* what judge() calls HTTP_FAIL is returned, not an error */
     bool follow_redirects; /* up to 5; Authorization and the store's headers stay with the first host, https stays https */
-    bool no_proxy;         /* metadata servers */
+    bool is_confined;      /* redirects lead to trusted URLs only */
+    bool no_proxy;         /* a metadata service of the machine: also past the fence, which keeps others from it */
     uid_t uid;             /* who asks; 0, root, when it is the daemon itself */
     uint64_t timeout_ms;   /* of the call in all; 0 = the engine's limits only */
     uint32_t max_tries;    /* 0 = the engine's */
@@ -156,10 +159,5 @@ struct http_statistics {
 };
 /* origin "https://host:port" as in URLs, or NULL for the sum. */
 void http_engine_statistics(struct http_engine *engine, const char *origin, struct http_statistics *statistics);
-
-/* "https://host:port/path?query" without user, password, and values of the query: for logs and messages. */
-void http_redact(const char *url, char *text, size_t text_chars);
-/* Appends the RFC 3986 encoding of `bytes`: all but A-Za-z0-9-._~, and / when keep_slashes. Returns a malloced string. */
-char *http_encode(const char *bytes, size_t count, bool keep_slashes);
 
 #endif

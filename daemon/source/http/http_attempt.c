@@ -69,6 +69,21 @@ void http_attempt_set_url(struct http_attempt *attempt, const char *url)
     attempt->url = copy;
 }
 
+int http_attempt_admit(struct http_attempt *attempt, const struct http_call *call, const struct http_fence *fence,
+                       struct error *error)
+{
+    struct url home;
+    if (url_parse(call->url, &home, error) < 0 || url_parse(attempt->url, &attempt->where, error) < 0 ||
+        (!call->no_proxy && http_fence_check(fence, attempt->url, error) < 0))
+        return -1;
+    attempt->guard =
+        call->no_proxy ? (struct http_guard){.may_be_reserved = true} : http_fence_guard(fence, &attempt->where, &home);
+    char *url = url_print(&attempt->where);
+    free(attempt->url);
+    attempt->url = url;
+    return url_parse(url, &attempt->where, error);
+}
+
 static struct http_header *find_header(const struct http_attempt *attempt, const char *name)
 {
     for (size_t i = 0; i < attempt->n_headers; i++)

@@ -7,7 +7,9 @@
 
 #include "source/http/http.h"
 
-struct http_attempt { /* zeroed = empty */
+struct http_attempt {        /* zeroed = empty */
+    struct url where;        /* the URL taken apart, once it is admitted: what is compared is what is connected to */
+    struct http_guard guard; /* of its connection */
     char *method, *url;
     const void *body;
     size_t body_bytes;
@@ -19,6 +21,9 @@ struct http_attempt { /* zeroed = empty */
 /* is_foreign: to another host than the call's; only headers that say nothing about who asks go there. */
 void http_attempt_begin(struct http_attempt *attempt, const struct http_call *call, const char *url, bool is_foreign);
 void http_attempt_clear(struct http_attempt *attempt);
+/* The URL is final: through the fence, then into the one form in which it is sent. */
+int http_attempt_admit(struct http_attempt *attempt, const struct http_call *call, const struct http_fence *fence,
+                       struct error *error);
 bool http_attempt_has_header(const struct http_attempt *attempt, const char *name); /* in any case */
 
 #endif

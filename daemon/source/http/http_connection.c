@@ -27,11 +27,15 @@ static int widen(void *data, curl_socket_t socket, curlsocktype purpose)
 struct http_connection *http_connection_open(CURLM *multi, const char *url, const struct http_wire *wire, void *data)
 {
     struct http_connection *connection = memory_alloc(sizeof *connection);
-    struct error ignored;
+    struct url where;
+    struct error ignored; /* it was admitted, so it is a good one */
     connection->multi = multi;
     connection->wire = *wire;
     connection->socket = CURL_SOCKET_BAD;
-    connection->easy = http_url_origin(url, connection->origin, &ignored) == 0 ? curl_easy_init() : NULL;
+    if (url_parse(url, &where, &ignored) == 0) {
+        url_origin(&where, connection->origin);
+        connection->easy = curl_easy_init();
+    }
     if (connection->easy) {
         http_wire_set(connection->easy, &connection->wire);
         http_tls_read_ahead(connection->easy);

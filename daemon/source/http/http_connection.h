@@ -13,7 +13,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "source/http/http_url.h"
+#include "base/url.h"
 #include "source/http/http_wire.h"
 
 enum { HTTP_CONNECTION_BUFFER = 64 << 10 /* what comes with a head; a line of one has to fit */ };
@@ -22,8 +22,8 @@ struct http_connection {
     /* the owner's */
     struct http_connection *next;
     uint64_t idle_since_ns;
-    char origin[HTTP_ORIGIN_CHARS]; /* where it leads: "https://host:443" */
-    struct http_wire wire;          /* strings are the engine's */
+    char origin[URL_ORIGIN_CHARS]; /* where it leads: "https://host:443" */
+    struct http_wire wire;         /* strings are the engine's */
     CURL *easy;
     CURLM *multi;                  /* borrowed */
     curl_socket_t socket;          /* once it is open */

@@ -8,7 +8,6 @@
 #include <strings.h>
 
 #include "source/http/http_failure.h"
-#include "source/http/http_url.h"
 
 enum {
     TURN_BYTES = 2 << 20,     /* then it is another exchange's turn */
@@ -51,15 +50,13 @@ static void set_request(struct http_exchange *exchange, const struct http_wire *
 bool http_direct_prepare(struct http_exchange *exchange, const struct http_wire *wire)
 {
     const struct http_attempt *attempt = exchange->attempt;
-    struct error ignored;
-    char *host, *target;
+    char host[URL_AUTHORITY_CHARS];
     if (!exchange->has_sink || !exchange->expected->is_range || strcmp(attempt->method, "GET") != 0 ||
-        attempt->body_bytes > 0 || attempt->is_malformed || may_be_proxied(attempt->url) ||
-        http_url_origin(attempt->url, exchange->direct.origin, &ignored) ||
-        !http_url_request(attempt->url, &host, &target))
+        attempt->body_bytes > 0 || attempt->is_malformed || may_be_proxied(attempt->url))
         return false;
-    set_request(exchange, wire, host, target);
-    free(host);
+    char *target = url_target(&attempt->where);
+    url_origin(&attempt->where, exchange->direct.origin);
+    set_request(exchange, wire, url_authority(&attempt->where, host), target);
     free(target);
     return true;
 }

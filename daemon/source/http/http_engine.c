@@ -145,10 +145,11 @@ struct http_mover *http_engine_least_busy(struct http_engine *engine)
 
 void http_engine_statistics(struct http_engine *engine, const char *origin, struct http_statistics *statistics)
 {
-    char name[HTTP_ORIGIN_CHARS];
-    struct error error;
-    bool is_url = origin && http_url_origin(origin, name, &error) == 0;
-    http_origins_statistics(&engine->origins, is_url ? name : origin, statistics);
+    char name[URL_ORIGIN_CHARS];
+    struct url url;
+    struct error ignored;
+    bool is_url = origin && url_parse(origin, &url, &ignored) == 0;
+    http_origins_statistics(&engine->origins, is_url ? url_origin(&url, name) : origin, statistics);
     pthread_mutex_lock(&engine->origins.lock);
     statistics->recalled = engine->slots.n_recalled;
     pthread_mutex_unlock(&engine->origins.lock);

@@ -235,7 +235,12 @@ int http_exchange_set_up(struct http_exchange *exchange, const struct http_wire 
 {
     if (exchange->attempt->is_malformed)
         return fail(error, ERROR_INVALID_ARGUMENT, "BAD_HEADER", "a header of the request holds a line break");
+    exchange->gate = (struct http_gate){.guard = exchange->attempt->guard,
+                                        .open_socket = wire->open_socket,
+                                        .open_socket_data = wire->open_socket_data};
     exchange->wire = *wire;
+    exchange->wire.guard = exchange->gate.guard;
+    exchange->wire.gate = &exchange->gate;
     if (exchange->easy && set_handle(exchange, error))
         return -1;
     exchange->announced_bytes = UINT64_MAX;

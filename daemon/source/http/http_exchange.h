@@ -44,7 +44,7 @@ enum http_direct_wait { HTTP_WAIT_NOTHING /* go on */, HTTP_WAIT_READABLE, HTTP_
 struct http_direct {
     char *request; /* NULL: libcurl drives the exchange */
     size_t request_bytes, n_sent;
-    char origin[HTTP_ORIGIN_CHARS];     /* that the request is for; its connection has to lead there */
+    char origin[URL_ORIGIN_CHARS];      /* that the request is for; its connection has to lead there */
     struct http_connection *connection; /* not open yet while is_connecting */
     bool is_connecting, is_old /* HTTP/1.0 */;
     enum http_direct_wait wait;
@@ -73,6 +73,7 @@ struct http_exchange {
     struct curl_slist *headers;
     struct http_direct direct;
     struct http_wire wire;
+    struct http_gate gate;
     char curl_message[CURL_ERROR_SIZE];
     CURLcode code;
     long n_connects, proxy_status;

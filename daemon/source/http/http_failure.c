@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "base/redact.h"
 #include "base/text.h"
 
 enum kind { AGAIN, FINAL, TLS, PROXY, PROTOCOL, REFUSED, DROPPED };
@@ -45,15 +46,15 @@ static const struct meaning *meaning_of(CURLcode code)
     return &unknown;
 }
 
-static void proxy_of(const char *url, char text[HTTP_URL_CHARS])
+static void proxy_of(const char *url, char text[REDACT_CHARS])
 {
     const char *proxy = http_wire_proxy(url);
-    http_redact(proxy ? proxy : "(none is set)", text, HTTP_URL_CHARS);
+    redact(proxy ? proxy : "(none is set)", text, REDACT_CHARS);
 }
 
 int http_failure_proxy(const char *url, int status, struct error *error)
 {
-    char proxy[HTTP_URL_CHARS];
+    char proxy[REDACT_CHARS];
     proxy_of(url, proxy);
     return fail(error, ERROR_PERMISSION_DENIED, "PROXY_FAILED", "the proxy %s answered %d and wants other credentials",
                 proxy, status);
@@ -77,7 +78,7 @@ static void tell_tls(const struct http_exchange *exchange, const struct http_wir
 
 static void tell_proxy(const struct http_exchange *exchange, const char *details, struct error *error)
 {
-    char proxy[HTTP_URL_CHARS];
+    char proxy[REDACT_CHARS];
     proxy_of(exchange->attempt->url, proxy);
     bool is_refusal = exchange->proxy_status == 407;
     fail(error, is_refusal ? ERROR_PERMISSION_DENIED : ERROR_UNAVAILABLE, "PROXY_FAILED", "the proxy %s failed: %s%s", proxy,
@@ -92,6 +93,10 @@ struct http_failure http_failure_of(const struct http_exchange *exchange, const 
     if (exchange->code == CURLE_OUT_OF_MEMORY)
         message = "libcurl takes no line longer than 100 KB";
     const char *details = text_escape(message, strlen(message), text);
+    if (!exchange->has_head && http_gate_is_shut(&exchange->gate)) {
+        http_gate_fail(&exchange->gate, error);
+        return (struct http_failure){.is_final = true};
+    }
     bool is_answered = exchange->has_head || atomic_load(&exchange->body_bytes) > 0;
     if (meaning->kind == TLS || is_tls_for_good(exchange)) {
         tell_tls(exchange, wire, meaning, details, error);

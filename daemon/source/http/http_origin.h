@@ -13,15 +13,15 @@
 #include <stdint.h>
 
 #include "base/error.h"
+#include "base/url.h"
 #include "source/http/http.h"
 #include "source/http/http_limit.h"
 #include "source/http/http_latency.h"
-#include "source/http/http_url.h"
 
 enum { HTTP_MAX_ORIGINS = 1000 };
 
 struct http_origin {
-    char name[HTTP_ORIGIN_CHARS];
+    char name[URL_ORIGIN_CHARS];
     struct http_origin *next;
     uint32_t n_references;
     _Atomic uint64_t received_bytes; /* counted as they come */

@@ -8,6 +8,7 @@
 
 #include "base/clock.h"
 #include "base/memory.h"
+#include "base/redact.h"
 #include "base/text.h"
 #include "source/http/http_failure.h"
 #include "source/http/http_settle.h"
@@ -19,7 +20,7 @@ enum { SHOWN_URL_CHARS = 300, MAX_DOUBLINGS = 5 };
 static int tell(struct http_run *run, struct error *error)
 {
     char url[SHOWN_URL_CHARS], name[TEXT_NAME_CHARS], reason[sizeof error->reason];
-    http_redact(run->attempt.url ? run->attempt.url : run->url, url, sizeof url);
+    redact(run->attempt.url ? run->attempt.url : run->url, url, sizeof url);
     snprintf(reason, sizeof reason, "%s", error->reason);
     fail(error, error->code, reason, "%s (%" PRIu32 " %s in %.1f s%s%s)", error->message, run->n_tries,
          run->n_tries == 1 ? "try" : "tries", (double)(clock_now_ns() - run->started_ns) / 1e9,
@@ -33,14 +34,14 @@ static int tell(struct http_run *run, struct error *error)
 static int prepare(struct http_run *run, struct error *error)
 {
     const struct http_store *store = run->call.store;
-    char name[HTTP_ORIGIN_CHARS];
+    char name[URL_ORIGIN_CHARS];
     http_attempt_begin(&run->attempt, &run->call, run->url, run->is_foreign);
     if (store && store->prepare && !run->is_foreign && store->prepare(store->data, &run->attempt, error))
         return -1;
-    if (http_url_origin(run->attempt.url, name, error))
+    if (http_attempt_admit(&run->attempt, &run->call, &run->engine->options.fence, error))
         return -1;
     http_origin_unref(&run->engine->origins, run->origin);
-    run->origin = http_origin_ref(&run->engine->origins, name, error);
+    run->origin = http_origin_ref(&run->engine->origins, url_origin(&run->attempt.where, name), error);
     return run->origin ? 0 : -1;
 }
 

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/memory.h"
+#include "base/redact.h"
 #include "source/http/http_failure.h"
 #include "source/http/http_retry.h"
 
@@ -80,29 +81,29 @@ static bool is_redirect(const struct http_run *run, const struct http_exchange *
 
 static int follow(struct http_run *run, const struct http_exchange *exchange, struct error *error)
 {
-    char *target = NULL, from[HTTP_ORIGIN_CHARS], to[HTTP_ORIGIN_CHARS];
+    const struct http_hop hop = {run->attempt.url, http_head_find(&exchange->head.head, "location"), run->call.is_confined};
     int status = exchange->head.head.status;
     if (run->n_redirects++ >= MAX_REDIRECTS)
         return fail(error, ERROR_UNAVAILABLE, "TOO_MANY_REDIRECTS", "the server redirects more than %d times",
                     MAX_REDIRECTS);
-    if (http_url_follow(run->attempt.url, http_head_find(&exchange->head.head, "location"), &target, error))
+    char *target = http_fence_follow(&run->engine->options.fence, &hop, error);
+    if (!target)
         return -1;
     bool becomes_get = status == 303 || (status < 303 && run->call.body_bytes > 0);
-    if (http_url_origin(run->attempt.url, from, error) || http_url_origin(target, to, error)) {
-        free(target);
-        return -1;
-    }
     free(run->url);
     run->url = target;
-    run->is_foreign = run->is_foreign || strcmp(from, to) != 0;
+    run->is_foreign = run->is_foreign || !url_is_same_origin(run->attempt.url, target);
     if (becomes_get && !(run->call.method && strcmp(run->call.method, "HEAD") == 0)) {
         run->call.method = "GET";
         run->call.body = NULL;
         run->call.body_bytes = 0;
     }
-    if (run->is_foreign && run->call.body_bytes > 0)
+    if (run->is_foreign && run->call.body_bytes > 0) {
+        char shown[REDACT_CHARS];
+        redact(run->url, shown, sizeof shown);
         return fail(error, ERROR_FAILED_PRECONDITION, "REDIRECTED", "the server redirects what is sent to another host, %s",
-                    to);
+                    shown);
+    }
     return 0;
 }
 

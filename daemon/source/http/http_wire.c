@@ -18,21 +18,7 @@ const char *http_wire_proxy(const char *url)
 bool http_wire_same(const struct http_wire *a, const struct http_wire *b)
 {
     const char *ca = a->ca_file ? a->ca_file : "", *other_ca = b->ca_file ? b->ca_file : "";
-    return a->no_proxy == b->no_proxy && strcmp(ca, other_ca) == 0;
-}
-
-static curl_socket_t open_socket(void *data, curlsocktype purpose, struct curl_sockaddr *address)
-{
-    const struct http_wire *wire = data;
-    struct sockaddr_storage to = {0};
-    socklen_t bytes = address->addrlen;
-    (void)purpose;
-    memcpy(&to, &address->addr, bytes);
-    int socket = wire->open_socket(wire->open_socket_data, &to, &bytes);
-    memcpy(&address->addr, &to, bytes); /* libcurl has room for any there */
-    address->addrlen = bytes;
-    address->family = to.ss_family;
-    return socket;
+    return a->no_proxy == b->no_proxy && strcmp(ca, other_ca) == 0 && http_guard_same(&a->guard, &b->guard);
 }
 
 void http_wire_set(CURL *easy, const struct http_wire *wire)
@@ -53,10 +39,10 @@ void http_wire_set(CURL *easy, const struct http_wire *wire)
     curl_easy_setopt(easy, CURLOPT_USERAGENT, wire->user_agent);
     if (wire->ca_file)
         curl_easy_setopt(easy, CURLOPT_CAINFO, wire->ca_file);
-    if (wire->no_proxy)
+    if (wire->no_proxy) {
         curl_easy_setopt(easy, CURLOPT_PROXY, "");
-    if (wire->open_socket) {
-        curl_easy_setopt(easy, CURLOPT_OPENSOCKETFUNCTION, open_socket);
-        curl_easy_setopt(easy, CURLOPT_OPENSOCKETDATA, wire);
+        curl_easy_setopt(easy, CURLOPT_FORBID_REUSE, 1L); /* it may lead where no other request may */
     }
+    if (wire->gate)
+        http_gate_set(easy, wire->gate);
 }

@@ -5,7 +5,8 @@
 #include <curl/curl.h>
 #include <stdbool.h>
 #include <stdint.h>
-#include <sys/socket.h>
+
+#include "source/http/http_gate.h"
 
 struct http_wire { /* strings are the engine's */
     const char *ca_file, *user_agent;
@@ -13,6 +14,8 @@ struct http_wire { /* strings are the engine's */
     bool no_proxy;
     int (*open_socket)(void *data, struct sockaddr_storage *address, socklen_t *address_bytes); /* NULL = libcurl's */
     void *open_socket_data;
+    struct http_guard guard;
+    struct http_gate *gate; /* the exchange's, with the same guard; of no meaning once the connection is made */
 };
 
 /* What the variables that libcurl reads name as the proxy for a URL, or NULL; no_proxy may still except its host. Before 8.7

@@ -1,0 +1,140 @@
+/* Textual, with no idea of a good URL: secrets are mostly found in bad ones. */
+#include "base/redact.h"
+
+#include <ctype.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include "base/memory.h"
+
+/* What programs have been seen to take for a slash, or to skip. */
+static const char slashes[] = "/\\ \t\r\n\v\f";
+
+/* Length of "https:", 0 = there is none. */
+static size_t scheme_length(const char *text)
+{
+    size_t length = 0;
+    while (isalnum((unsigned char)text[length]) || (length > 0 && text[length] && strchr("+-.", text[length])))
+        length++;
+    return length > 0 && text[length] == ':' ? length + 1 : 0;
+}
+
+static bool is_local(const char *text)
+{
+    return strncmp(text, "disk:", 5) == 0 || strncmp(text, "memory:", 7) == 0;
+}
+
+/* "hf://org@revision": the only '@' before the path that is no end of a user's name - unless it holds a password, or is a
+ * token by its looks. */
+static bool is_revision(const char *text, const char *authority, size_t length)
+{
+    return strncmp(text, "hf:", 3) == 0 && !memchr(authority, ':', length) && strncmp(authority, "hf_", 3) != 0;
+}
+
+/* "host:8443", "[::1]", a bucket: not "user:password", nor anything percent-encoded. */
+static bool is_plain_authority(const char *authority, size_t length)
+{
+    const char *bracket = memchr(authority, ']', length), *end = authority + length;
+    const char *colon = memchr(bracket ? bracket : authority, ':', bracket ? (size_t)(end - bracket) : length);
+    if (memchr(authority, '%', length))
+        return false;
+    return !colon || colon + 1 + strspn(colon + 1, "0123456789") >= end;
+}
+
+struct piece {
+    const char *from; /* what is shown of the authority */
+    const char *end;  /* of the authority */
+    bool had_user, is_hidden;
+};
+
+/* With a port that is none, as in "u:pa/ss@host", a slash or a question mark is part of the password. */
+static struct piece look_at(const char *text, const char *authority)
+{
+    size_t length = strcspn(authority, "/?#");
+    const char *at = memrchr(authority, '@', length);
+    if (at && is_revision(text, authority, length))
+        return (struct piece){.from = authority, .end = authority + length};
+    if (!at && !is_plain_authority(authority, length))
+        at = strrchr(authority, '@');
+    const char *from = at ? at + 1 : authority;
+    size_t rest = strcspn(from, "/?#");
+    return (struct piece){from, from + rest, at, !is_plain_authority(from, rest)};
+}
+
+/* Of what may be shown: up to the query or the fragment, also where somebody has encoded its mark. */
+static size_t open_length(const char *path)
+{
+    size_t length = strcspn(path, "?#");
+    for (size_t i = 0; i < length; i++) {
+        if (path[i] == '%' && (strncasecmp(path + i, "%3f", 3) == 0 || strncmp(path + i, "%23", 3) == 0))
+            return i;
+    }
+    return length;
+}
+
+static const char *rest_of(const char *path)
+{
+    return *path == '#' ? "#..." : *path ? "?..." : "";
+}
+
+static void show_path(FILE *out, const char *path)
+{
+    const char *end = path + open_length(path);
+    for (const char *next; (next = memmem(path, (size_t)(end - path), "//", 2)); path = next) { /* a URL within the URL */
+        next += strspn(next, slashes);
+        fprintf(out, "%.*s", (int)(next - path), path);
+        const char *segment_end = next + strcspn(next, "/?#"), *at = memrchr(next, '@', (size_t)(segment_end - next));
+        next = at ? at + 1 : next;
+    }
+    fprintf(out, "%.*s%s", (int)(end - path), path, rest_of(end));
+}
+
+char *redact_copy(const char *text)
+{
+    if (is_local(text))
+        return memory_copy_text(text);
+    const char *start = text + strspn(text, slashes), *scheme_end = start + scheme_length(start);
+    const char *authority = scheme_end + strspn(scheme_end, slashes);
+    if (authority == scheme_end && isdigit((unsigned char)*authority)) /* "proxy:3128" */
+        authority = start;
+    struct piece piece = look_at(text, authority);
+    /* "user:pw@proxy:3128" begins as "scheme:" does */
+    bool is_user = piece.had_user && authority == scheme_end;
+    char *shown;
+    size_t length;
+    FILE *out = open_memstream(&shown, &length);
+    if (!out)
+        abort();
+    fprintf(out, "%.*s", is_user ? 0 : (int)(authority - text), text);
+    fprintf(out, "%.*s", piece.is_hidden ? 3 : (int)(piece.end - piece.from), piece.is_hidden ? "..." : piece.from);
+    show_path(out, piece.end);
+    if (fclose(out) != 0)
+        abort();
+    return shown;
+}
+
+const char *redact_name(const char *name, char shown[TEXT_NAME_CHARS])
+{
+    size_t length = open_length(name);
+    char *cut = memory_print("%.*s%s", (int)length, name, rest_of(name + length));
+    text_escape(cut, strlen(cut), shown);
+    free(cut);
+    return shown;
+}
+
+void redact(const char *text, char *shown, size_t room)
+{
+    char *copy = redact_copy(text);
+    size_t length = strlen(copy);
+    for (size_t i = 0; i < length; i++)
+        copy[i] = copy[i] > ' ' && copy[i] < 0x7f ? copy[i] : '_';
+    if (room > 0) {
+        length = length < room ? length : room - 1;
+        memcpy(shown, copy, length);
+        shown[length] = '\0';
+    }
+    free(copy);
+}
