@@ -181,7 +181,7 @@ const struct config_key schema_keys[] = {
      .help = "Memory for replicas and loads in flight on each GPU. auto: nine tenths of what it has."},
 
     {"engine.io_threads", CONFIG_INTEGER, FIELD(engine.io_threads), .fallback = "0", .max = 64,
-     .help = "Threads that read and copy. 0: as many as the host's cores suggest."},
+     .help = "Threads that read and copy, for each device or mount that is read from. 0: as many as the host's cores suggest."},
     {"engine.collective_transport", CONFIG_ENUM, FIELD(engine.collective_transport), .fallback = "auto",
      .names = transport_names, .reloadable = true,
      .help = "What carries bytes between the ranks of a group. auto: the quickest of those that this build and host have. A "

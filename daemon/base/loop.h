@@ -30,9 +30,8 @@ struct loop_work { /* do_work on a helper thread, then done on the loop, exactly
     void (*do_work)(struct loop_work *work);
     void (*done)(struct loop_work *work);
     enum loop_pool pool;
-    uint32_t uid; /* for whom: users have equal shares of a pool */
-    uint64_t
-        lane; /* what it waits for, source_lane(): what hangs there leaves helpers for the user's other work; 0 = nothing */
+    uint32_t uid;  /* for whom: users have equal shares of a pool */
+    uint64_t lane; /* what it asks, see source_place_work(): if that hangs, the user's other work goes on; 0 = nothing */
     /* the helpers' own */
     struct loop_task task;
     struct loop_work *next;

@@ -116,7 +116,8 @@ static void take_landed_buffer(struct worker *worker)
         return;
     if (!worker->spare && engine->has_spares) {
         pthread_mutex_lock(&engine->lock);
-        worker->spare = staging_take(&engine->staging);
+        if (staging_left(&engine->staging) > 1) /* the last one is for a device that has none */
+            worker->spare = staging_take(&engine->staging);
         pthread_mutex_unlock(&engine->lock);
     }
     if (worker->spare) {

@@ -12,8 +12,10 @@
 #include "base/memory.h"
 #include "execute/collective.h"
 #include "execute/collective_private.h"
+#include "execute/io_device.h"
 #include "execute/remote_pool.h"
 #include "execute/scan.h"
+#include "execute/turns.h"
 #include "execute/worker.h"
 
 enum {
@@ -24,6 +26,8 @@ enum {
     MIN_THREADS = 4,
     MAX_AUTO_THREADS = 8,
     MAX_THREADS = 64,
+    MAX_DEVICES = 16,  /* that are read from, or hang, at once ... */
+    MAX_STARTED = 256, /* ... unless so many threads are reached before */
     STACK_BYTES = 256 << 10,
 };
 
@@ -37,6 +41,12 @@ static size_t choose_threads(const struct engine_options *options)
     return threads < 1 ? 1 : threads > MAX_THREADS ? MAX_THREADS : threads;
 }
 
+static size_t choose_most_started(size_t n_workers)
+{
+    size_t most = n_workers * MAX_DEVICES;
+    return most < MAX_STARTED ? most : MAX_STARTED;
+}
+
 /* The largest power of two of which every thread can have one; one more is for remote sources. */
 static uint64_t choose_buffer(uint64_t budget_bytes, size_t n_threads)
 {
@@ -46,19 +56,30 @@ static uint64_t choose_buffer(uint64_t budget_bytes, size_t n_threads)
     return bytes;
 }
 
-static int start_threads(struct engine *engine, struct error *error)
+/* Under the lock. Returns 0 or what went wrong. */
+static int start_threads(struct engine *engine, size_t n_wanted)
 {
     pthread_attr_t attributes;
     int why = 0;
+    n_wanted = n_wanted < engine->most_started ? n_wanted : engine->most_started;
     pthread_attr_init(&attributes);
     pthread_attr_setstacksize(&attributes, STACK_BYTES);
-    for (; engine->n_started < engine->n_workers && !why; engine->n_started += !why) {
+    for (; engine->n_started < n_wanted && !why; engine->n_started += !why) {
         struct worker *worker = &engine->workers[engine->n_started];
         worker->engine = engine;
         why = pthread_create(&worker->thread, &attributes, worker_main, worker);
     }
     pthread_attr_destroy(&attributes);
-    return why ? fail_errno(error, why, "starting I/O thread %zu of %zu", engine->n_started + 1, engine->n_workers) : 0;
+    return why;
+}
+
+static int start_first_threads(struct engine *engine, struct error *error)
+{
+    pthread_mutex_lock(&engine->lock);
+    int why = start_threads(engine, engine->n_workers);
+    size_t n_started = engine->n_started;
+    pthread_mutex_unlock(&engine->lock);
+    return why ? fail_errno(error, why, "starting I/O thread %zu of %zu", n_started + 1, engine->n_workers) : 0;
 }
 
 int engine_create(const struct engine_options *options, struct engine **engine, struct error *error)
@@ -67,7 +88,8 @@ int engine_create(const struct engine_options *options, struct engine **engine, 
     pthread_condattr_t monotonic;
     fresh->loop = options->loop;
     fresh->n_workers = choose_threads(options);
-    fresh->workers = memory_alloc_array(fresh->n_workers, sizeof *fresh->workers);
+    fresh->most_started = choose_most_started(fresh->n_workers);
+    fresh->workers = memory_alloc_array(fresh->most_started, sizeof *fresh->workers);
     staging_init(&fresh->staging, choose_buffer(options->staging_budget_bytes, fresh->n_workers + 1),
                  options->staging_budget_bytes);
     fresh->has_spares = fresh->staging.budget_buffers >= 2 * fresh->n_workers;
@@ -79,7 +101,7 @@ int engine_create(const struct engine_options *options, struct engine **engine, 
     pthread_cond_init(&fresh->unpinned, &monotonic);
     pthread_condattr_destroy(&monotonic);
     remote_pool_init(fresh, options);
-    if (start_threads(fresh, error)) {
+    if (start_first_threads(fresh, error)) {
         engine_destroy(fresh);
         return -1;
     }
@@ -121,18 +143,6 @@ static void on_finished(struct loop_task *task)
     run->options.done(run, run->options.data, run->has_failed ? &run->error : NULL);
 }
 
-/* The newest is served first: setting it up is cheap, and from then on it takes part in what the others read. */
-static void list_run(struct engine *engine, struct run *run)
-{
-    struct run *first = engine->active ? engine->active : run;
-    run->is_listed = true;
-    run->next = first;
-    run->previous = first == run ? run : first->previous;
-    run->previous->next = run;
-    first->previous = run;
-    engine->active = run;
-}
-
 struct run *run_start(struct engine *engine, const struct run_options *options)
 {
     struct run *run = memory_alloc(sizeof *run);
@@ -145,7 +155,9 @@ struct run *run_start(struct engine *engine, const struct run_options *options)
     pthread_mutex_lock(&engine->lock);
     engine->n_runs++;
     remote_pool_attach(run);
-    list_run(engine, run);
+    io_device_attach(run);
+    turns_add(run);
+    start_threads(engine, engine->n_workers * engine->n_devices); /* or not: those there are take turns */
     if (options->collective)
         collective_attach(run);
     pthread_cond_broadcast(&engine->work);

@@ -26,7 +26,7 @@ struct run;
 struct engine_options {
     struct loop *loop;
     uint64_t staging_budget_bytes;
-    uint64_t io_threads;         /* 0 = as many as the host's cores suggest */
+    uint64_t io_threads;         /* for each device that is read from; 0 = as many as the host's cores suggest */
     uint64_t extent_cache_bytes; /* of remote blocks that were wanted in part; a load that is alone gets less */
 };
 
@@ -65,7 +65,7 @@ struct run_options {
     struct segment *segment;                                              /* borrowed until run_destroy() */
     void (*done)(struct run *run, void *data, const struct error *error); /* error NULL = every byte is in place */
     void *data;
-    uid_t uid; /* whose load it is: what it reads from a store counts as his, for whomever else it is read as well */
+    uid_t uid; /* whose load it is: users take turns, and what it reads from a store counts as his, whoever else needs it */
     struct collective *collective; /* optional: the rank's part of a collective load, see collective.h */
     bool is_unverified;            /* nobody will ask for checksums of what is read */
     bool is_of_group;              /* others are about to want the rest of what it reads */

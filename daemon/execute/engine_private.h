@@ -54,7 +54,8 @@ struct run {
     struct run_options options;
     struct remote_origin *origin; /* NULL = its source is not remote */
     uint64_t block_bytes;
-    struct run *next, *previous; /* in engine->active, circular */
+    struct run *next, *previous; /* in its user's turn, circular */
+    struct io_device *device;    /* until it is finished */
     enum run_stage stage;
     bool is_listed, has_failed, wants_padding, is_leaving, has_gathered;
     struct need *needs; /* by file, then block; const but for the states once the run is active */
@@ -120,6 +121,7 @@ enum item_kind { ITEM_NONE, ITEM_SETUP, ITEM_PADDING, ITEM_BLOCK };
 
 struct worker {
     struct engine *engine;
+    struct io_device *device; /* of the item at hand; NULL = none, or a remote worker */
     pthread_t thread;
     enum item_kind kind; /* under the lock, as are scan and block: others look for blocks in flight */
     struct scan *scan;
@@ -166,12 +168,16 @@ struct engine {
     pthread_mutex_t lock;
     pthread_cond_t work, unpinned;
     struct staging staging;
-    uint64_t block_bytes; /* a multiple of the staging buffers' size */
-    bool has_spares;      /* the budget has two buffers for every worker */
-    struct worker *workers;
-    size_t n_workers, n_started;
+    uint64_t block_bytes;   /* a multiple of the staging buffers' size */
+    bool has_spares;        /* the budget has two buffers for every worker */
+    struct worker *workers; /* room for all there may ever be */
+    size_t n_workers;       /* that may read from one device */
+    size_t n_started, most_started;
+    struct io_device *devices; /* with runs that are not finished */
+    size_t n_devices;
+    bool wants_buffers; /* an item was not taken for lack of staging buffers */
     struct remote_pool remote;
-    struct run *active; /* circular; the next one to serve */
+    struct turn *turns; /* of users with active runs: circular; the next one to serve */
     struct scan *scans;
     size_t n_runs;
     bool is_stopping;

@@ -135,7 +135,7 @@ static bool is_in_flight(const struct run *run, const struct scan *scan, uint64_
 {
     const struct engine *engine = run->engine;
     const struct worker *workers = run->origin ? engine->remote.workers : engine->workers;
-    size_t n_workers = run->origin ? engine->remote.n_started : engine->n_workers;
+    size_t n_workers = run->origin ? engine->remote.n_started : engine->n_started;
     for (size_t i = 0; i < n_workers; i++) {
         const struct worker *worker = &workers[i];
         if (worker->kind == ITEM_BLOCK && worker->scan == scan && worker->block == block)

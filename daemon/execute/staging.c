@@ -83,33 +83,51 @@ static struct staging_buffer *take_unused(struct staging *staging)
     return staging->n_buffers < staging->budget_buffers ? create_buffer(staging) : NULL;
 }
 
+static struct staging_buffer *count_taken(struct staging *staging, struct staging_buffer *buffer)
+{
+    staging->n_taken += buffer != NULL;
+    return buffer;
+}
+
 struct staging_buffer *staging_take(struct staging *staging)
 {
-    struct staging_buffer *unused = take_unused(staging);
-    if (unused)
-        return unused;
-    return staging->kept ? unlink_oldest(&staging->kept) : NULL;
+    struct staging_buffer *buffer = take_unused(staging);
+    if (!buffer && staging->kept)
+        buffer = unlink_oldest(&staging->kept);
+    return count_taken(staging, buffer);
+}
+
+uint64_t staging_left(const struct staging *staging)
+{
+    return staging->n_taken < staging->budget_buffers ? staging->budget_buffers - staging->n_taken : 0;
 }
 
 struct staging_buffer *staging_take_sparing(struct staging *staging, bool (*needs)(const struct staging_buffer *kept))
 {
     struct staging_buffer *unused = take_unused(staging), **oldest = NULL;
     if (unused)
-        return unused;
+        return count_taken(staging, unused);
     for (struct staging_buffer **link = &staging->kept; *link; link = &(*link)->next)
         oldest = needs(*link) ? oldest : link;
-    return oldest ? unlink_first(oldest) : NULL;
+    return oldest ? count_taken(staging, unlink_first(oldest)) : NULL;
 }
 
-void staging_give(struct staging *staging, struct staging_buffer *buffer, uint64_t now_ns)
+static void put_free(struct staging *staging, struct staging_buffer *buffer, uint64_t now_ns)
 {
     buffer->used_ns = now_ns;
     buffer->next = staging->free;
     staging->free = buffer;
 }
 
+void staging_give(struct staging *staging, struct staging_buffer *buffer, uint64_t now_ns)
+{
+    staging->n_taken--;
+    put_free(staging, buffer, now_ns);
+}
+
 void staging_keep(struct staging *staging, struct staging_buffer *buffer, const struct scan *scan, uint64_t now_ns)
 {
+    staging->n_taken--;
     buffer->used_ns = now_ns;
     buffer->scan = scan;
     buffer->next = staging->kept;
@@ -121,7 +139,7 @@ struct staging_buffer *staging_find(struct staging *staging, const struct scan *
     struct staging_buffer **link = &staging->kept;
     while (*link && ((*link)->scan != scan || (*link)->start != start))
         link = &(*link)->next;
-    return *link ? unlink_first(link) : NULL;
+    return *link ? count_taken(staging, unlink_first(link)) : NULL;
 }
 
 void staging_forget(struct staging *staging, const struct scan *scan)
@@ -130,7 +148,7 @@ void staging_forget(struct staging *staging, const struct scan *scan)
     while (*link) {
         if ((*link)->scan == scan) {
             struct staging_buffer *buffer = unlink_first(link);
-            staging_give(staging, buffer, buffer->used_ns);
+            put_free(staging, buffer, buffer->used_ns);
         } else {
             link = &(*link)->next;
         }

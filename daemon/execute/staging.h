@@ -33,12 +33,14 @@ struct staging_buffer {
 struct staging {
     uint64_t buffer_bytes, budget_buffers;
     uint64_t n_buffers;                 /* atomic: allocated now, in use, free or kept */
+    uint64_t n_taken;                   /* of these, in use */
     struct staging_buffer *free, *kept; /* newest first */
 };
 
 void staging_init(struct staging *staging, uint64_t buffer_bytes, uint64_t budget_bytes);
 void staging_fini(struct staging *staging);                   /* nothing may be taken */
 struct staging_buffer *staging_take(struct staging *staging); /* NULL when there is no memory */
+uint64_t staging_left(const struct staging *staging);         /* so many can be taken, memory permitting */
 /* The same, but of the kept ones only those that nobody `needs`. */
 struct staging_buffer *staging_take_sparing(struct staging *staging, bool (*needs)(const struct staging_buffer *kept));
 void staging_give(struct staging *staging, struct staging_buffer *buffer, uint64_t now_ns);

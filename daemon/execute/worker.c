@@ -17,11 +17,13 @@
 #include "device/huge_pages.h"
 #include "execute/block.h"
 #include "execute/collective_private.h"
+#include "execute/io_device.h"
 #include "execute/needs.h"
 #include "execute/padding.h"
 #include "execute/remote_block.h"
 #include "execute/remote_pool.h"
 #include "execute/scan.h"
+#include "execute/turns.h"
 
 enum { MANY = 16 << 10 }; /* larger arrays are not kept between items */
 static const uint64_t keep_staging_ns = 1000 * (uint64_t)NS_PER_MS;
@@ -30,18 +32,6 @@ bool worker_run_is_over(const struct run *run)
 {
     bool has_more = run->stage == RUN_NEW || run->wants_padding || run->n_pending > 0;
     return run->n_taken == 0 && (run->has_failed || !has_more);
-}
-
-void worker_unlist_run(struct run *run)
-{
-    struct engine *engine = run->engine;
-    if (!run->is_listed)
-        return;
-    run->is_listed = false;
-    run->next->previous = run->previous;
-    run->previous->next = run->next;
-    if (engine->active == run)
-        engine->active = run->next == run ? NULL : run->next;
 }
 
 static void check_account(struct run *run)
@@ -55,8 +45,9 @@ static void check_account(struct run *run)
 
 void worker_finish_run(struct run *run)
 {
-    worker_unlist_run(run);
+    turns_remove(run);
     check_account(run);
+    io_device_detach(run);
     run->stage = RUN_FINISHED;
     if (run->options.collective)
         collective_part_with(run);
@@ -72,14 +63,14 @@ void worker_fail_run(struct run *run, const struct error *error)
     run->has_failed = true;
     if (run->options.collective)
         collective_lose(run);
-    worker_unlist_run(run);
+    turns_remove(run);
     if (run->origin)
         remote_pool_interrupt(run->engine);
     if (worker_run_is_over(run))
         worker_finish_run(run);
 }
 
-static bool take_from(struct run *run, struct worker *worker)
+static bool take_item_of(struct run *run, struct worker *worker)
 {
     worker->n_parts = 0;
     if (!worker->is_remote && (run->stage == RUN_NEW || run->wants_padding)) {
@@ -101,18 +92,19 @@ static bool take_from(struct run *run, struct worker *worker)
     return (!collective || collective_is_exhausted(collective)) && scan_take(run, worker);
 }
 
+static bool take_from(struct run *run, struct worker *worker)
+{
+    if (worker->is_remote)
+        return take_item_of(run, worker);
+    if (!io_device_may_take(worker, run) || !take_item_of(run, worker))
+        return false;
+    io_device_begin(worker, run);
+    return true;
+}
+
 bool worker_take_item(struct worker *worker)
 {
-    struct engine *engine = worker->engine;
-    struct run *run = engine->active, *first = run;
-    while (run) {
-        if (take_from(run, worker)) {
-            engine->active = run->next;
-            return true;
-        }
-        run = run->next == first ? NULL : run->next;
-    }
-    return false;
+    return turns_take(worker->engine, take_from, worker);
 }
 
 static void set_up(struct worker *worker)
@@ -180,6 +172,8 @@ static void complete_item(struct worker *worker)
     for (size_t i = 0; i < worker->n_parts; i++)
         complete_part(worker, &worker->parts[i]);
     worker->kind = ITEM_NONE;
+    if (worker->device)
+        io_device_end(worker);
     collective_complete(worker);
     for (size_t i = 0; i < worker->n_parts; i++)
         if (worker_run_is_over(worker->parts[i].run))
@@ -241,6 +235,9 @@ static void give_buffers(struct worker *worker, uint64_t now_ns)
     if (worker->buffer)
         staging_give(staging, worker->buffer, now_ns);
     worker->buffer = worker->spare = NULL;
+    if (worker->engine->wants_buffers)
+        pthread_cond_broadcast(&worker->engine->work);
+    worker->engine->wants_buffers = false;
 }
 
 /* Under the lock. */

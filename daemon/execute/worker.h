@@ -11,8 +11,6 @@ void worker_fini(struct worker *worker); /* frees its arrays, after the thread h
 void worker_finish_run(struct run *run);
 /* Under the lock: it does nothing more, and is finished as soon as nothing of it is in flight. Keeps its first error. */
 void worker_fail_run(struct run *run, const struct error *error);
-/* Under the lock: the run needs no worker's attention any more. */
-void worker_unlist_run(struct run *run);
 /* Under the lock: the next item of the active runs in turn becomes the worker's. */
 bool worker_take_item(struct worker *worker);
 /* Under the lock, which is released while the work is done. */

@@ -91,6 +91,13 @@ static void join(struct source_caps *caps, const struct source_caps *fresh)
     }
 }
 
+/* A few of 64 bits, so that OR makes a number of a set. */
+static uint64_t bits_of(uint64_t device_id)
+{
+    uint64_t hash = (device_id + 1) * 0x9e3779b97f4a7c15;
+    return hash ^ hash >> 32;
+}
+
 void filesystem_add_file(struct source_caps *caps, bool is_first, uint64_t device_id, struct source_disk_file *file)
 {
     if (is_first) {
@@ -99,6 +106,7 @@ void filesystem_add_file(struct source_caps *caps, bool is_first, uint64_t devic
         struct source_caps fresh = caps_of(file, device_id);
         join(caps, &fresh);
     }
+    caps->device_set |= bits_of(device_id);
     caps->direct_reads = caps->direct_reads && file->direct_fd >= 0;
     if (!caps->direct_reads && file->direct_fd >= 0) {
         close(file->direct_fd);

@@ -55,6 +55,7 @@ struct source_caps {                  /* data the planner and the engine read; n
     uint32_t direct_offset_alignment; /* of offset and length */
     bool residency;                   /* source_resident_bytes() can tell what is cached */
     uint64_t device_id;               /* which device's calibration applies */
+    uint64_t device_set;              /* a number for the devices that its files are on: the same for the same set */
     enum source_filesystem filesystem;
     char filesystem_type[16];   /* "ext4" */
     bool remote;                /* every read is a request: few, large and many at once */

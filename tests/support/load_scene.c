@@ -255,7 +255,7 @@ static void on_done(struct run *run, void *data, const struct error *error)
     if (error)
         load->error = *error;
     load->report = *run_report(run);
-    if (--load->scene->n_running == 0)
+    if (--load->scene->n_running == 0 || load->scene->awaited == load)
         loop_stop(load->scene->loop);
 }
 
@@ -270,6 +270,7 @@ void load_start_in(struct load *load, struct collective *collective, uint32_t ra
                                                                      .segment = load->segment,
                                                                      .done = on_done,
                                                                      .data = load,
+                                                                     .uid = load->uid,
                                                                      .collective = collective,
                                                                      .rank = rank,
                                                                      .n_sharers = 1,
@@ -285,6 +286,24 @@ void scene_wait(struct load_scene *scene)
 {
     if (scene->n_running > 0)
         loop_run(scene->loop);
+}
+
+static void give_up(void *data)
+{
+    loop_stop(data);
+}
+
+bool scene_wait_for(struct load *load)
+{
+    struct load_scene *scene = load->scene;
+    struct loop_timer *patience = loop_timer_create(scene->loop, give_up, scene->loop);
+    loop_timer_start(patience, SCENE_PATIENCE_MS, 0);
+    scene->awaited = load;
+    if (!load->is_done)
+        loop_run(scene->loop);
+    scene->awaited = NULL;
+    loop_timer_destroy(patience);
+    return load->is_done;
 }
 
 bool load_is_right(const struct load *load)

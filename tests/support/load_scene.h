@@ -10,7 +10,7 @@
 #include "tests/support/source_fault.h"
 #include "tests/support/source_remote.h"
 
-enum { SCENE_MAX_FILES = 4, SCENE_MAX_TENSORS = 64 };
+enum { SCENE_MAX_FILES = 4, SCENE_MAX_TENSORS = 64, SCENE_PATIENCE_MS = 20000 };
 
 struct load_scene {
     struct loop *loop;
@@ -31,10 +31,12 @@ struct load_scene {
     bool fine_slices; /* remote_fine_slices of the strategy */
     bool is_of_group; /* loads are ranks of one, as far as the engine is told */
     int n_running, n_done;
+    const struct load *awaited;
 };
 
 struct load { /* one load from view to segment */
     struct load_scene *scene;
+    uint32_t uid;             /* whose it is */
     struct artifact artifact; /* the scene's, with a source of its own in front */
     struct source_fault *source;
     struct mapping *mapping;
@@ -73,6 +75,7 @@ void load_start(struct load *load);
 struct collective;
 void load_start_in(struct load *load, struct collective *collective, uint32_t rank);
 void scene_wait(struct load_scene *scene); /* until every started load is done */
+bool scene_wait_for(struct load *load);    /* false when it is not done after SCENE_PATIENCE_MS */
 /* Every byte of the segment is the source's or, where no tensor lies, zero. */
 bool load_is_right(const struct load *load);
 bool load_is_right_in(const struct load *load, const void *memory); /* the segment's bytes, looked at some other way */

@@ -403,6 +403,130 @@ static void a_small_load_is_not_stuck_behind_a_large_one(void **state)
     scene_fini(&scene);
 }
 
+/* t.0, t.1 ... in a file and on a device each. */
+static void init_devices(struct load_scene *scene, uint64_t staging_bytes, uint64_t n_threads, size_t n_devices)
+{
+    scene_init(scene, seed++, staging_bytes, n_threads, 0);
+    for (size_t i = 0; i < n_devices; i++)
+        scene_add_tensor(scene, 1, (uint64_t[]){24 * MIB});
+    scene_write(scene, n_devices, false);
+}
+
+static struct load *start_on(struct load_scene *scene, unsigned device, const bool *gate)
+{
+    char name[24];
+    snprintf(name, sizeof name, "t.%u", device);
+    struct load *load = load_create_item(scene, name, 0, NULL, LOCAL);
+    pretend_disk(load, 0);
+    load->source->base.caps.device_set = 100 + device;
+    load->source->gate = gate;
+    load_start(load);
+    return load;
+}
+
+static void hang_devices(uint64_t staging_bytes, uint64_t n_threads, size_t n_hung, size_t n_loads)
+{
+    struct load_scene scene;
+    struct load *hung[80];
+    bool gate = false;
+    assert_true(n_loads <= 80);
+    init_devices(&scene, staging_bytes, n_threads, n_hung + 1);
+    for (size_t i = 0; i < n_loads; i++)
+        hung[i] = start_on(&scene, (unsigned)(i % n_hung), &gate);
+    for (int i = 0; i < 3; i++) { /* also the one that comes when the others have long been stuck */
+        struct load *load = start_on(&scene, (unsigned)n_hung, NULL);
+        bool is_done = scene_wait_for(load);
+        __atomic_store_n(&gate, !is_done, __ATOMIC_RELEASE);
+        assert_true(is_done && load_has_succeeded(load));
+        assert_true(engine_staging_bytes(scene.engine) <= staging_bytes);
+        load_destroy(load);
+    }
+    for (size_t i = 0; i < n_loads; i++)
+        assert_false(hung[i]->is_done);
+    __atomic_store_n(&gate, true, __ATOMIC_RELEASE);
+    scene_wait(&scene);
+    for (size_t i = 0; i < n_loads; i++) {
+        assert_true(load_has_succeeded(hung[i]));
+        load_destroy(hung[i]);
+    }
+    scene_fini(&scene);
+}
+
+static void a_device_that_hangs_stops_only_its_own_loads(void **state)
+{
+    (void)state;
+    hang_devices(64 * MIB, 4, 1, 1);
+    hang_devices(64 * MIB, 4, 1, 60);
+    hang_devices(64 * MIB, 4, 3, 60);
+    hang_devices(64 * MIB, 0, 2, 60);
+}
+
+static void a_device_that_hangs_leaves_staging_memory_to_others(void **state)
+{
+    (void)state;
+    hang_devices(8 * MIB, 4, 1, 20);
+    hang_devices(2 * MIB, 4, 1, 20);
+    hang_devices(64 * KIB, 1, 1, 20);
+    hang_devices(64 * MIB, 32, 2, 20);
+}
+
+static void a_load_from_a_device_that_hangs_ends_when_the_device_goes_on_after_its_cancel(void **state)
+{
+    struct load_scene scene;
+    bool gate = false;
+    (void)state;
+    init_devices(&scene, 64 * MIB, 2, 2);
+    struct load *hung = start_on(&scene, 0, &gate), *other = start_on(&scene, 1, NULL);
+    assert_true(scene_wait_for(other));
+    run_cancel(hung->run);
+    struct load *later = start_on(&scene, 1, NULL);
+    assert_true(scene_wait_for(later));
+    assert_false(hung->is_done); /* its memory is being written to */
+    __atomic_store_n(&gate, true, __ATOMIC_RELEASE);
+    assert_true(scene_wait_for(hung));
+    assert_int_equal(hung->error.code, ERROR_CANCELLED);
+    load_destroy(hung);
+    load_destroy(other);
+    load_destroy(later);
+    scene_fini(&scene);
+}
+
+static void users_take_turns_however_many_loads_each_has(void **state)
+{
+    enum { N_LOADS = 12 };
+    struct load_scene scene;
+    struct load *many[N_LOADS];
+    char name[24];
+    bool gate = false;
+    (void)state;
+    scene_init(&scene, seed++, 64 * KIB, 1, 0);
+    for (int i = 0; i < N_LOADS; i++)
+        scene_add_tensor(&scene, 1, (uint64_t[]){256 * KIB});
+    scene_add_tensor(&scene, 1, (uint64_t[]){768 * KIB});
+    scene_write(&scene, 1, false);
+    for (int i = 0; i < N_LOADS; i++) {
+        snprintf(name, sizeof name, "t.%d", i);
+        many[i] = load_create_item(&scene, name, 0, NULL, LOCAL);
+        many[i]->uid = 1000;
+        many[i]->source->gate = &gate; /* nobody is done before all are there */
+        load_start(many[i]);
+    }
+    snprintf(name, sizeof name, "t.%d", N_LOADS);
+    struct load *one = load_create_item(&scene, name, 0, NULL, LOCAL);
+    one->uid = 1001;
+    load_start(one);
+    __atomic_store_n(&gate, true, __ATOMIC_RELEASE);
+    scene_wait(&scene);
+    assert_true(load_has_succeeded(one));
+    assert_int_equal(one->order, 1); /* by turns of loads it would be the last: it is three times as large */
+    load_destroy(one);
+    for (int i = 0; i < N_LOADS; i++) {
+        assert_true(load_has_succeeded(many[i]));
+        load_destroy(many[i]);
+    }
+    scene_fini(&scene);
+}
+
 int main(void)
 {
     const char *given = getenv("TEST_SEED");
@@ -425,6 +549,10 @@ int main(void)
         cmocka_unit_test(a_plan_that_misses_bytes_is_never_a_success),
         cmocka_unit_test(a_view_without_bytes_is_done_at_once),
         cmocka_unit_test(a_small_load_is_not_stuck_behind_a_large_one),
+        cmocka_unit_test(a_device_that_hangs_stops_only_its_own_loads),
+        cmocka_unit_test(a_device_that_hangs_leaves_staging_memory_to_others),
+        cmocka_unit_test(a_load_from_a_device_that_hangs_ends_when_the_device_goes_on_after_its_cancel),
+        cmocka_unit_test(users_take_turns_however_many_loads_each_has),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
