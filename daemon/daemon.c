@@ -110,20 +110,21 @@ static bool forget_headers(void *headers)
 }
 
 /* Of the descriptors that this process may have, some are its own: sockets to stores, the log, what helpers have open for a
- * moment, and connections that are told that they are too many. Connections and leases may each have a third of the rest, so
- * that neither leaves nothing for files and memory, and root can always connect. */
+ * moment, and connections that are told that they are too many. Of the rest, connections may have two thirds and leases one,
+ * so that neither leaves nothing for files and memory, and root can always connect. */
 static void set_descriptor_quotas(struct quota *quota, const struct config *config)
 {
     struct rlimit limit;
     uint64_t all = getrlimit(RLIMIT_NOFILE, &limit) == 0 ? limit.rlim_cur : OWN_DESCRIPTORS;
     uint64_t own = OWN_DESCRIPTORS + config->http.max_connections;
-    uint64_t shared = all / 2 > own ? all - own : all / 2, connections = shared / 6;
+    uint64_t shared = all / 2 > own ? all - own : all / 2, connections = shared / 3;
     uint64_t reserve = shared / 8 < MOST_RESERVED_DESCRIPTORS ? shared / 8 : MOST_RESERVED_DESCRIPTORS;
     connections = connections < MOST_CONNECTIONS ? connections : MOST_CONNECTIONS;
     quota_set_limits(quota, QUOTA_DESCRIPTORS, shared, 0);
     quota_set_reserve(quota, QUOTA_DESCRIPTORS, reserve);
+    quota_set_limits(quota, QUOTA_LEASES, shared / 3, 0);
     quota_set_limits(quota, QUOTA_CONNECTIONS, connections, config->server.max_connections_per_uid);
-    quota_set_reserve(quota, QUOTA_CONNECTIONS, reserve / 6);
+    quota_set_reserve(quota, QUOTA_CONNECTIONS, reserve / 3);
 }
 
 /* Of every resource that users share; also after a reload. */
@@ -183,6 +184,7 @@ static int open_handoff(struct daemon *daemon, struct supervisor_sockets passed,
         .socket_mode = (uint32_t)config->server.socket_mode,
         .socket_group = config->server.socket_group,
         .max_connections_per_uid = config->server.max_connections_per_uid,
+        .quota = daemon->services.quota,
         .takes_memory = daemon->services.targets->plugins.n_devices > 0,
         .listen_fd = passed.handoff_fd,
     };

@@ -101,6 +101,7 @@ static void drop_parts(struct load *load)
 {
     run_destroy(load->parts.run);
     segment_unref(load->parts.segment);
+    quota_charge_end(&load->parts.descriptors);
     plan_destroy(load->parts.plan);
     mapping_destroy(load->parts.mapping);
     replica_unreserve(load->target.replicas, load->parts.uid, load->parts.charged_bytes);
@@ -239,6 +240,10 @@ static int take_memory(struct load *load, struct device_region **region, struct 
     *region = NULL;
     if (taken)
         return device_adopt(load->target.device, bytes, taken, &load->parts.segment, error);
+    load->parts.descriptors =
+        (struct quota_charge){.quota = load->table->services->quota, .kind = QUOTA_DESCRIPTORS, .uid = load->parts.uid};
+    if (quota_charge_add(&load->parts.descriptors, 1, error) != 0)
+        return -1;
     if (replica_reserve(load->target.replicas, load->parts.uid, bytes, error) != 0)
         return -1;
     load->parts.charged_bytes = bytes;
@@ -297,6 +302,7 @@ void load_unprepare(struct load *load, struct ticket_internal *internal)
     internal->mapping = load->parts.mapping;
     internal->plan = load->parts.plan;
     segment_unref(load->parts.segment);
+    quota_charge_end(&load->parts.descriptors);
     replica_unreserve(load->target.replicas, load->parts.uid, load->parts.charged_bytes);
     free(load);
 }

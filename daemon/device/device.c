@@ -64,6 +64,7 @@ void device_region_close(struct device_region *region)
         shutdown(region->lease_fd, SHUT_RDWR);
         foreign_fd_close(region->lease_fd, region->owner);
     }
+    quota_charge_end(&region->descriptors);
     free(region);
 }
 

@@ -16,6 +16,7 @@
 #include <sys/types.h>
 
 #include "base/error.h"
+#include "base/quota.h"
 
 enum page_kind { PAGE_KIND_HUGETLB, PAGE_KIND_THP, PAGE_KIND_4K, PAGE_KIND_DEVICE };
 const char *page_kind_name(enum page_kind kind); /* "hugetlb", "thp", "4k", "device" */
@@ -45,6 +46,7 @@ struct device_region {
     uint64_t offset, bytes;                     /* where in it, and how much of it may be written */
     unsigned char ipc[DEVICE_REGION_IPC_BYTES]; /* IPC: the handle */
     int memory_fd;                              /* FD: stands for the memory; else -1 */
+    struct quota_charge descriptors;            /* of these two */
     int lease_fd;                               /* a connection that ends when nothing here touches the memory any more */
     uid_t owner;                                /* who sent these descriptors */
 };

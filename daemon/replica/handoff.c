@@ -31,11 +31,17 @@ enum {
     MAX_UNCLOSED_PER_UID = 64, /* descriptors that a user sent and that nobody could close yet */
 };
 
+/* What a connection takes of what users share. */
+struct seat {
+    struct quota_charge lease, descriptors;
+};
+
 struct grant {
     struct grant *next;
     unsigned char token[HANDOFF_TOKEN_BYTES];
     struct replica *replica;
     uid_t uid;
+    struct seat seat; /* of the connection that redeems it */
     uint64_t connection;
     uint64_t expires_ns;
 };
@@ -47,6 +53,7 @@ struct peer {
     struct loop_watch *watch;
     uid_t uid;
     pid_t pid;
+    struct seat seat;                         /* empty while an unredeemed token of its user has one */
     bool brings_none;                         /* no descriptor of the client's can be in the socket's queue */
     struct replica *lease;                    /* NULL until a token was redeemed */
     uint64_t leased_ns;                       /* when it was */
@@ -57,6 +64,7 @@ struct peer {
 
 struct handoff {
     struct loop *loop;
+    struct quota *quota;
     uint64_t max_silent_per_uid;
     struct unix_listener *listener;
     struct loop_timer *sweep;
@@ -65,10 +73,29 @@ struct handoff {
     uint64_t warned_ns, n_refused; /* n_refused: since then */
 };
 
+static int take_seat(struct handoff *handoff, uid_t uid, struct seat *seat, struct error *error)
+{
+    *seat = (struct seat){.lease = {.quota = handoff->quota, .kind = QUOTA_LEASES, .uid = uid},
+                          .descriptors = {.quota = handoff->quota, .kind = QUOTA_DESCRIPTORS, .uid = uid}};
+    if (quota_charge_add(&seat->lease, 1, error) != 0)
+        return -1;
+    if (quota_charge_add(&seat->descriptors, 1, error) == 0)
+        return 0;
+    quota_charge_end(&seat->lease);
+    return -1;
+}
+
+static void leave_seat(struct seat *seat)
+{
+    quota_charge_end(&seat->lease);
+    quota_charge_end(&seat->descriptors);
+}
+
 static void destroy_grant(struct grant **at, bool unpin)
 {
     struct grant *grant = *at;
     *at = grant->next;
+    leave_seat(&grant->seat);
     if (unpin)
         replica_unpin(grant->replica, grant->uid);
     OPENSSL_cleanse(grant, sizeof *grant);
@@ -86,6 +113,7 @@ static void unlink_peer(struct peer *peer)
 
 static void free_peer(struct peer *peer)
 {
+    leave_seat(&peer->seat);
     OPENSSL_cleanse(peer->token, sizeof peer->token);
     free(peer);
 }
@@ -181,7 +209,10 @@ static void redeem(struct peer *peer, const unsigned char token[HANDOFF_TOKEN_BY
         return;
     }
     struct replica *replica = (*at)->replica;
-    destroy_grant(at, false); /* its pin is the lease's from here on */
+    leave_seat(&peer->seat);
+    peer->seat = (*at)->seat; /* its seat and its pin are the lease's from here on */
+    (*at)->seat = (struct seat){0};
+    destroy_grant(at, false);
     peer->lease = replica;
     peer->leased_ns = clock_now_ns();
     replica_lend(replica, peer->uid);
@@ -217,13 +248,23 @@ static struct device_region *read_offer(const struct handoff_region *wire, int m
     return region;
 }
 
+static int ensure_seat(struct peer *peer, struct error *error)
+{
+    return peer->seat.lease.amount ? 0 : take_seat(peer->handoff, peer->uid, &peer->seat, error);
+}
+
 static void accept_offer(struct peer *peer, const struct handoff_region *wire, int memory_fd)
 {
+    struct error error;
     peer->region = read_offer(wire, memory_fd, peer->uid);
     if (!peer->region) {
         if (memory_fd >= 0)
             foreign_fd_close(memory_fd, peer->uid);
         refuse(peer, "malformed offer of memory");
+        return;
+    }
+    if (ensure_seat(peer, &error) != 0 || quota_charge_add(&peer->seat.descriptors, memory_fd >= 0, &error) != 0) {
+        refuse(peer, error.message);
         return;
     }
     peer->expires_ns = clock_now_ns() + (uint64_t)HANDOFF_TOKEN_TTL_MS * NS_PER_MS;
@@ -252,6 +293,8 @@ int handoff_take_region(struct handoff *handoff, const unsigned char *token, siz
                     "the request names memory that was not offered on the hand-off socket, or was taken or withdrawn since");
     *region = peer->region;
     (*region)->lease_fd = peer->fd;
+    (*region)->descriptors = peer->seat.descriptors;
+    peer->seat.descriptors = (struct quota_charge){0};
     unlink_peer(peer);
     free_peer(peer);
     return 0;
@@ -315,13 +358,31 @@ static uint64_t silent_peers(const struct handoff *handoff, uid_t uid)
     return count;
 }
 
+/* Each unredeemed token of a user has a seat for one connection, whichever it will be. */
+static bool has_free_token(const struct handoff *handoff, uid_t uid)
+{
+    uint64_t n_tokens = 0, n_waiting = 0;
+    for (const struct grant *grant = handoff->grants; grant; grant = grant->next)
+        n_tokens += grant->uid == uid;
+    for (const struct peer *peer = handoff->peers; peer && n_tokens; peer = peer->next)
+        n_waiting += peer->uid == uid && peer->seat.lease.amount == 0;
+    return n_tokens > n_waiting;
+}
+
 static void on_accept(void *context, int fd, const struct ucred *credentials)
 {
     struct handoff *handoff = context;
+    struct seat seat = {0};
+    struct error error;
     bool brings_none = foreign_fd_is_refused(fd), unclosed = foreign_fd_open(credentials->uid) >= MAX_UNCLOSED_PER_UID;
     if (unclosed)
         warn_of_refusal(handoff, "descriptors of this user take too long to close", credentials->uid, credentials->pid);
     if (unclosed || silent_peers(handoff, credentials->uid) >= handoff->max_silent_per_uid) {
+        close_socket(fd, credentials->uid, brings_none);
+        return;
+    }
+    if (!has_free_token(handoff, credentials->uid) && take_seat(handoff, credentials->uid, &seat, &error) != 0) {
+        warn_of_refusal(handoff, error.message, credentials->uid, credentials->pid);
         close_socket(fd, credentials->uid, brings_none);
         return;
     }
@@ -332,6 +393,7 @@ static void on_accept(void *context, int fd, const struct ucred *credentials)
                           .uid = credentials->uid,
                           .pid = credentials->pid,
                           .brings_none = brings_none,
+                          .seat = seat,
                           .expires_ns = clock_now_ns() + (uint64_t)HANDOFF_TOKEN_TTL_MS * NS_PER_MS};
     handoff->peers = peer;
     peer->watch = loop_watch_create(handoff->loop, fd, LOOP_READABLE | LOOP_HANGUP, on_peer, peer);
@@ -378,6 +440,7 @@ int handoff_create(const struct handoff_options *options, struct handoff **creat
                                                  .on_shed = on_shed,
                                                  .context = handoff};
     handoff->loop = options->loop;
+    handoff->quota = options->quota;
     handoff->max_silent_per_uid = options->max_connections_per_uid;
     handoff->listener = unix_listener_open(&listen, error);
     if (!handoff->listener) {
@@ -408,21 +471,37 @@ void handoff_set_limits(struct handoff *handoff, uint64_t max_connections_per_ui
     handoff->max_silent_per_uid = max_connections_per_uid;
 }
 
+/* Replicas that nobody holds make way. */
+static int find_seat(struct handoff *handoff, struct replica_table *table, uid_t uid, struct seat *seat, struct error *error)
+{
+    size_t n_to_evict = 0;
+    while (take_seat(handoff, uid, seat, error) != 0)
+        if (!replica_free_descriptors(table, error, &n_to_evict))
+            return -1;
+    return 0;
+}
+
 int handoff_grant(struct handoff *handoff, struct replica *replica, uid_t uid, uint64_t connection,
                   unsigned char token[HANDOFF_TOKEN_BYTES], struct error *error)
 {
     uint64_t held = 0;
+    struct seat seat;
     for (const struct grant *grant = handoff->grants; grant; grant = grant->next)
         held += grant->uid == uid;
     if (held >= MAX_UNREDEEMED_PER_UID)
         return fail(error, ERROR_RESOURCE_EXHAUSTED, "TOO_MANY_TOKENS",
                     "uid %u has %llu hand-off tokens it has not redeemed", uid, (unsigned long long)held);
-    if (getrandom(token, HANDOFF_TOKEN_BYTES, 0) != HANDOFF_TOKEN_BYTES)
+    if (find_seat(handoff, replica->table, uid, &seat, error) != 0)
+        return -1;
+    if (getrandom(token, HANDOFF_TOKEN_BYTES, 0) != HANDOFF_TOKEN_BYTES) {
+        leave_seat(&seat);
         return fail_errno(error, errno, "getrandom");
+    }
     struct grant *grant = memory_alloc(sizeof *grant);
     memcpy(grant->token, token, HANDOFF_TOKEN_BYTES);
     grant->replica = replica;
     grant->uid = uid;
+    grant->seat = seat;
     grant->connection = connection;
     grant->expires_ns = clock_now_ns() + (uint64_t)HANDOFF_TOKEN_TTL_MS * NS_PER_MS;
     grant->next = handoff->grants;

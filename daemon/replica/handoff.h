@@ -28,6 +28,7 @@ struct handoff_options {
     uint32_t socket_mode;
     const char *socket_group;
     uint64_t max_connections_per_uid; /* connections that have not shown a token yet */
+    struct quota *quota;              /* counts QUOTA_LEASES and QUOTA_DESCRIPTORS; NULL = nobody does */
     bool takes_memory;                /* clients may offer theirs, by a descriptor; else descriptors are refused */
     int listen_fd;                    /* -1 = bind socket_path; else a listening SOCK_SEQPACKET socket from systemd */
 };
@@ -36,7 +37,8 @@ int handoff_create(const struct handoff_options *options, struct handoff **hando
 void handoff_destroy(struct handoff *handoff);                                      /* ends every lease; accepts NULL */
 void handoff_set_limits(struct handoff *handoff, uint64_t max_connections_per_uid); /* reload */
 
-/* Pins the replica until the token is redeemed or dies. 0, or -1 when the system has no randomness to give. */
+/* Pins the replica until the token is redeemed or dies, and sets aside what its lease will take. -1: RESOURCE_EXHAUSTED when
+ * the user may have no more leases or descriptors. */
 int handoff_grant(struct handoff *handoff, struct replica *replica, uid_t uid, uint64_t connection,
                   unsigned char token[HANDOFF_TOKEN_BYTES], struct error *error);
 /* The memory behind the token of an offer, the caller's from here on. NOT_FOUND when there is no such offer of that user. */

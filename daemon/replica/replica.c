@@ -22,6 +22,7 @@ enum { FIRST_LOOK_MS = 10, LAST_LOOK_MS = 1000, LOOKS_PER_RESERVE = 256, DEFAULT
 struct remains {
     struct remains *next;
     struct segment *segment;
+    struct quota_charge descriptors;
     struct holding holding;
 };
 
@@ -106,7 +107,7 @@ static void look_at(struct holding *holding, struct segment *segment)
 static void leave_remains(struct replica_table *table, struct replica *replica)
 {
     struct remains *remains = memory_alloc(sizeof *remains);
-    *remains = (struct remains){.next = table->remains, .segment = replica->segment};
+    *remains = (struct remains){.next = table->remains, .segment = replica->segment, .descriptors = replica->descriptors};
     holding_move(&remains->holding, &replica->holding);
     table->remains = remains;
     table->remains_bytes += remains->holding.bytes;
@@ -119,6 +120,7 @@ static void remove_remains(struct replica_table *table, struct remains **link)
     table->remains_bytes -= remains->holding.bytes;
     holding_fini(&remains->holding);
     segment_unref(remains->segment);
+    quota_charge_end(&remains->descriptors);
     free(remains);
 }
 
@@ -191,6 +193,7 @@ static void drop(struct replica_table *table, struct replica *replica, const cha
     } else {
         holding_fini(&replica->holding);
         segment_unref(replica->segment);
+        quota_charge_end(&replica->descriptors);
     }
     plan_destroy(replica->plan);
     mapping_destroy(replica->mapping);
@@ -397,7 +400,7 @@ bool replica_free_descriptors(struct replica_table *table, const struct error *e
 {
     struct replica *newer;
     size_t n_dropped = 0;
-    if (strcmp(error->reason, "TOO_MANY_OPEN_FILES") != 0)
+    if (strcmp(error->reason, "TOO_MANY_OPEN_FILES") != 0 && strcmp(error->reason, "DESCRIPTORS_EXCEEDED") != 0)
         return false;
     *counter = 2 * *counter + 1;
     for (struct replica *replica = table->oldest; replica && n_dropped < *counter; replica = newer) {

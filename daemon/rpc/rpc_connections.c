@@ -260,11 +260,20 @@ void rpc_connections_end_idle(struct rpc_connections *connections, const struct 
         }
 }
 
-void rpc_connections_end_surplus(struct rpc_connections *connections, uint64_t age_ns)
+static bool was_used(struct rpc_connections *connections, const struct connection *connection)
+{
+    pthread_mutex_lock(&connections->lock);
+    bool was_used = connection->was_used;
+    pthread_mutex_unlock(&connections->lock);
+    return was_used;
+}
+
+void rpc_connections_end_surplus(struct rpc_connections *connections, uint64_t age_ns, uint64_t silent_ns)
 {
     uint64_t now_ns = clock_now_ns();
     for (const struct connection *connection = connections->all; connection; connection = connection->next)
-        if (connection->is_surplus && now_ns - connection->made_ns >= age_ns)
+        if (connection->is_surplus &&
+            now_ns - connection->made_ns >= (was_used(connections, connection) ? age_ns : silent_ns))
             shutdown(connection->fd, SHUT_RDWR);
 }
 

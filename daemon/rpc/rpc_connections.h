@@ -24,8 +24,9 @@ void rpc_connections_destroy(struct rpc_connections *connections); /* accepts NU
 int rpc_connections_add(struct rpc_connections *connections, int fd, void *owner, bool is_surplus);
 bool rpc_connections_is_surplus(struct rpc_connections *connections, int number, const void *owner);
 void rpc_connections_promote(struct rpc_connections *connections, int number, const void *owner); /* surplus no more */
-/* Hangs up, later to be seen by `on_end`: surplus connections that are so old; others without a call, as the rule says. */
-void rpc_connections_end_surplus(struct rpc_connections *connections, uint64_t age_ns);
+/* Hangs up, later to be seen by `on_end`: surplus connections that are so old, or silent for so long; others without a call,
+ * as the rule says. */
+void rpc_connections_end_surplus(struct rpc_connections *connections, uint64_t age_ns, uint64_t silent_ns);
 struct rpc_idle_rule {
     uint64_t idle_ns;   /* they have had no call for so long ... */
     uint64_t silent_ns; /* ... or for so long, when they have never had one */

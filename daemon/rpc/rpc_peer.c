@@ -303,7 +303,8 @@ void rpc_peer_on_sweep(void *data)
     bool is_needed = false;
     if (server->shut)
         return;
-    rpc_connections_end_surplus(server->connections, (uint64_t)SURPLUS_MS * NS_PER_MS);
+    rpc_connections_end_surplus(server->connections, (uint64_t)SURPLUS_MS * NS_PER_MS,
+                                (uint64_t)PRESSED_SILENT_MS * NS_PER_MS);
     for (struct rpc_peer **link = &server->peers; *link;) {
         struct rpc_peer *peer = *link;
         if (free_if_stopped(link))

@@ -14,11 +14,12 @@
 #include <unistd.h>
 
 #include "base/memory.h"
+#include "base/metadata.h"
 #include "base/text.h"
 #include "source/access_denied.h"
 #include "source/filesystem.h"
 
-enum { MAX_ENTRIES = 1 << 20 }; /* of a directory that is listed */
+enum { MAX_ENTRIES = 1 << 20 /* of a directory that is listed */, DESCRIPTORS_PER_FILE = 2 };
 
 static int fail_name(const char *name, int errno_value, struct error *error)
 {
@@ -162,7 +163,16 @@ static void close_file(struct source_disk_file *opened)
         close(opened->fd);
     if (opened->direct_fd >= 0)
         close(opened->direct_fd);
+    quota_charge_end(&opened->descriptors);
     free(opened);
+}
+
+/* To the user for whom the thread works, like the memory of what is read. */
+static int charge_descriptors(struct source_disk_file *opened, struct error *error)
+{
+    struct metadata_account account = metadata_current();
+    opened->descriptors = (struct quota_charge){.quota = account.quota, .kind = QUOTA_DESCRIPTORS, .uid = account.uid};
+    return quota_charge_add(&opened->descriptors, DESCRIPTORS_PER_FILE, error);
 }
 
 static int disk_open_file(struct source *source, const char *name, struct source_file *file, void **handle,
@@ -174,7 +184,11 @@ static int disk_open_file(struct source *source, const char *name, struct source
         return -1;
     struct source_disk_file *opened = memory_alloc(sizeof *opened);
     *opened = (struct source_disk_file){.fd = -1, .direct_fd = -1};
-    int failed = open_regular(disk, path_fd, name, opened, error);
+    int failed = charge_descriptors(opened, error);
+    if (failed)
+        close(path_fd);
+    else
+        failed = open_regular(disk, path_fd, name, opened, error);
     opened->changes.fd = opened->fd;
     if (failed || change_detection_begin(&opened->changes, file, &disk->waited_ns, source->cancel, error) < 0) {
         close_file(opened);
@@ -199,6 +213,8 @@ static int disk_check_unchanged(struct source *source, size_t file, struct error
     if (disk_check_still(source, file, error) < 0)
         return -1;
     int path_fd = open_name(disk, known->name, error);
+    if (path_fd < 0 && error->code == ERROR_RESOURCE_EXHAUSTED)
+        return -1; /* that says nothing about the file */
     if (path_fd < 0)
         return change_detection_fail(known->name, "was removed", error);
     int failed = fstat(path_fd, &status);

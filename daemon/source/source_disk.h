@@ -4,6 +4,7 @@
 #ifndef SOURCE_SOURCE_DISK_H
 #define SOURCE_SOURCE_DISK_H
 
+#include "base/quota.h"
 #include "source/change_detection.h"
 #include "source/source.h"
 #include "source/trusted_path.h"
@@ -12,6 +13,7 @@ struct source_disk_file {
     int fd;        /* O_RDONLY, buffered, a regular file */
     int direct_fd; /* the same file with O_DIRECT; -1 when the filesystem refuses it */
     struct change_detection changes;
+    struct quota_charge descriptors;
 };
 
 struct source_disk {

@@ -34,6 +34,7 @@ struct stage {
     struct replica_table *replicas;
     struct replica *replica;
     struct handoff *handoff;
+    struct quota *quota;
     pthread_t thread;
 };
 
@@ -160,6 +161,7 @@ static int open_stage(void **state)
     assert_non_null(mkdtemp(stage->folder));
     snprintf(stage->path, sizeof stage->path, "%s/h", stage->folder);
     stage->loop = loop_create();
+    stage->quota = quota_create();
     stage->device = device_host_create(0);
     stage->replicas = replica_table_create(stage->loop, 1 << 20, 60000);
     make_replica(stage);
@@ -169,6 +171,7 @@ static int open_stage(void **state)
                                       .socket_mode = 0600,
                                       .socket_group = "",
                                       .max_connections_per_uid = SILENT_CAP,
+                                      .quota = stage->quota,
                                       .listen_fd = -1};
     assert_int_equal(handoff_create(&options, &stage->handoff, &error), 0);
     assert_int_equal(pthread_create(&stage->thread, NULL, run_loop, stage), 0);
@@ -188,6 +191,8 @@ static int close_stage(void **state)
     replica_table_destroy(stage->replicas);
     device_destroy(stage->device);
     loop_destroy(stage->loop);
+    assert_int_equal(quota_taken(stage->quota, QUOTA_LEASES) + quota_taken(stage->quota, QUOTA_DESCRIPTORS), 0);
+    quota_destroy(stage->quota);
     source_memory_clear();
     rmdir(stage->folder);
     free(stage);
@@ -265,6 +270,47 @@ static void a_token_buys_the_memory_and_the_connection_is_the_lease(void **state
     assert_string_equal(memory, "weights"); /* the mapping outlives the lease */
     munmap(memory, answer.memory_bytes);
     close(memory_fd);
+}
+
+static void grant_fails(struct request *request)
+{
+    struct error error;
+    assert_int_equal(handoff_grant(request->stage->handoff, request->stage->replica, request->uid, request->connection,
+                                   request->token, &error),
+                     -1);
+    assert_int_equal(error.code, ERROR_RESOURCE_EXHAUSTED);
+    assert_string_equal(error.reason, "LEASES_EXCEEDED");
+}
+
+static void a_user_has_no_more_leases_than_its_share_tokens_included(void **state)
+{
+    struct stage *stage = *state;
+    struct request refused = {.uid = getuid()}, other = {.uid = 12345};
+    int fds[4], connections[4];
+    quota_set_limits(stage->quota, QUOTA_LEASES, 100, 4);
+    struct request first = new_token(stage, 1, getuid());
+    for (int i = 1; i < 4; i++) {
+        struct request request = new_token(stage, 1, getuid());
+        fds[i] = redeem(stage, request.token, sizeof request.token, &connections[i]);
+        assert_true(fds[i] >= 0);
+    }
+    ask(stage, &refused, grant_fails);
+    ask(stage, &other, grant); /* of another user's share */
+    fds[0] = redeem(stage, first.token, sizeof first.token, &connections[0]); /* its token has its place */
+    assert_true(fds[0] >= 0);
+    assert_int_equal(quota_taken(stage->quota, QUOTA_LEASES), 5);
+    ask(stage, &refused, grant_fails);
+    int silent = connect_to(stage); /* no token: there is no place for it */
+    struct handoff_answer answer;
+    assert_int_equal(receive(silent, &answer), -1);
+    close(silent);
+    for (int i = 0; i < 4; i++) {
+        close(fds[i]);
+        close(connections[i]);
+    }
+    assert_leases_become(stage, 0);
+    assert_int_equal(quota_taken(stage->quota, QUOTA_LEASES), 1);
+    assert_int_equal(quota_taken(stage->quota, QUOTA_DESCRIPTORS), 1);
 }
 
 static void a_token_works_once(void **state)
@@ -556,6 +602,7 @@ int main(void)
     log_set_level(LOG_ERROR);
     const struct CMUnitTest tests[] = {
         STAGED(a_token_buys_the_memory_and_the_connection_is_the_lease),
+        STAGED(a_user_has_no_more_leases_than_its_share_tokens_included),
         STAGED(a_token_works_once),
         STAGED(wrong_short_and_long_tokens_are_closed_on),
         STAGED(somebody_elses_token_is_refused_and_stays_good_for_its_owner),

@@ -176,7 +176,8 @@ static void surplus_connections_are_ended_unless_they_were_promoted(void **state
     assert_false(rpc_connections_is_surplus(connections, kept, &owner_b));
     rpc_connections_promote(connections, kept, &owner_a);
     assert_false(rpc_connections_is_surplus(connections, kept, &owner_a));
-    rpc_connections_end_surplus(connections, 0);
+    rpc_connections_end_surplus(connections, UINT64_MAX, UINT64_MAX);
+    rpc_connections_end_surplus(connections, UINT64_MAX, 0);
     loop_run(loop);
     assert_int_equal(ended, id);
     assert_true(ended_surplus);
