@@ -139,8 +139,10 @@ static void open_sidecars(struct loop_work *work)
                                            .n_trusted_roots = fetch->config->disk.n_trusted_roots,
                                            .stores = fetch->daemon->services.stores,
                                            .uid = rpc_call_uid(fetch->call)};
+    struct metadata_account before = metadata_enter(rpc_call_account(fetch->call));
     fetch->sidecars = sidecars_open(fetch->request->artifact, &options, (const char *const *)fetch->request->names,
                                     fetch->request->n_names, &fetch->cancel, &fetch->error);
+    metadata_enter(before);
     fetch->failed = !fetch->sidecars;
 }
 

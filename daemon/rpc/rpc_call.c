@@ -441,6 +441,7 @@ static void admit_payload(struct rpc_call *call)
     call->payload_charge = (struct quota_charge){.quota = account.quota, .kind = QUOTA_METADATA, .uid = account.uid};
     if (bytes > FREE_REQUEST_BYTES && quota_charge_add(&call->payload_charge, bytes, &call->decode_error) != 0)
         drop_payload(call);
+    rpc_connections_taken(call->server->connections, call->number, bytes);
 }
 
 static int refuse(struct rpc_call *call, struct error *error)

@@ -11,6 +11,7 @@
 
 #include "base/clock.h"
 #include "base/memory.h"
+#include "rpc/rpc_relay.h"
 
 /* The kernel's table of descriptors grows with the largest number: 8 bytes each. */
 enum { MOST_NUMBERS = 1 << 18, FIRST_NUMBER = 64 };
@@ -39,6 +40,7 @@ struct rpc_connections {
     struct connection *all;
     pthread_mutex_t lock; /* for by_number, and the calls of connections */
     struct connection **by_number;
+    struct rpc_relay *relay;
 };
 
 struct rpc_connections *rpc_connections_create(struct loop *loop, rpc_connection_end *on_end, void *context)
@@ -55,6 +57,7 @@ struct rpc_connections *rpc_connections_create(struct loop *loop, rpc_connection
     connections->cursor = connections->first;
     connections->by_number = memory_alloc_array((size_t)connections->end + 1, sizeof *connections->by_number);
     pthread_mutex_init(&connections->lock, NULL);
+    connections->relay = rpc_relay_create(connections->end + 1);
     return connections;
 }
 
@@ -65,7 +68,8 @@ static void forget(struct connection *connection)
     table->by_number[connection->number] = NULL;
     pthread_mutex_unlock(&table->lock);
     loop_watch_destroy(connection->watch);
-    shutdown(connection->fd, SHUT_RDWR); /* also what gRPC still has of it */
+    rpc_relay_remove(table->relay, connection->number);
+    shutdown(connection->fd, SHUT_RDWR); /* what a client still has of it */
     close(connection->fd);
     *connection->link = connection->next;
     if (connection->next)
@@ -85,6 +89,7 @@ void rpc_connections_destroy(struct rpc_connections *connections)
     if (!connections)
         return;
     rpc_connections_end_all(connections);
+    rpc_relay_destroy(connections->relay);
     pthread_mutex_destroy(&connections->lock);
     free(connections->by_number);
     free(connections);
@@ -130,9 +135,29 @@ static pid_t pid_of(int fd)
     return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) ? 0 : peer.pid;
 }
 
-int rpc_connections_add(struct rpc_connections *connections, int fd, void *owner, bool is_surplus)
+/* gRPC's descriptor, with a relay between it and `fd`; -1 with errno. */
+static int connect_grpc(struct rpc_connections *connections, int fd, struct metadata_account account)
 {
-    int number = next_number(connections, fd);
+    int pair[2];
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair) < 0)
+        return -1;
+    int number = next_number(connections, pair[1]);
+    close(pair[1]);
+    if (number < 0) {
+        close(pair[0]);
+        return -1;
+    }
+    const struct rpc_link link = {.number = number, .client = fd, .server = pair[0], .pid = pid_of(fd), .account = account};
+    if (rpc_relay_add(connections->relay, &link) == 0)
+        return number;
+    close(number);
+    return -1;
+}
+
+int rpc_connections_add(struct rpc_connections *connections, int fd, void *owner, struct metadata_account account,
+                        bool is_surplus)
+{
+    int number = connect_grpc(connections, fd, account);
     if (number < 0) {
         close(fd);
         return -1;
@@ -152,6 +177,7 @@ int rpc_connections_add(struct rpc_connections *connections, int fd, void *owner
                                       .link = &connections->all};
     connection->watch = loop_watch_create(connections->loop, fd, LOOP_HANGUP, on_hangup, connection);
     if (!connection->watch) {
+        rpc_relay_remove(connections->relay, number);
         close(number);
         close(fd);
         free(connection);
@@ -181,6 +207,11 @@ uint64_t rpc_connections_find(struct rpc_connections *connections, int number, c
     uint64_t id = connection ? connection->id : 0;
     pthread_mutex_unlock(&connections->lock);
     return id;
+}
+
+void rpc_connections_taken(struct rpc_connections *connections, int number, uint64_t message_bytes)
+{
+    rpc_relay_taken(connections->relay, number, message_bytes);
 }
 
 pid_t rpc_connections_pid(struct rpc_connections *connections, int number, const void *owner)

@@ -1,8 +1,9 @@
 /* Which connection a call came in on. gRPC names a call's peer "fd:N" after the descriptor it was given, and descriptor
  * numbers are used again, so the descriptors that gRPC gets are dup()ed to numbers handed out in a circle: a number comes
  * back thousands of connections later, when no call of its former owner can still be in a queue.
- * We keep the accepted descriptor itself and watch it for hang-up, which is how the end of a connection is seen.
- * Loop thread, except where said otherwise. */
+ * Between the accepted descriptor and gRPC's is a relay (rpc/rpc_relay.h), which sees that the client keeps to what HTTP/2
+ * may ask; what messages need is charged to `account`. We keep the accepted descriptor itself and watch it for hang-up,
+ * which is how the end of a connection is seen. Loop thread, except where said otherwise. */
 #ifndef RPC_CONNECTIONS_H
 #define RPC_CONNECTIONS_H
 
@@ -11,6 +12,7 @@
 #include <sys/types.h>
 
 #include "base/loop.h"
+#include "base/metadata.h"
 
 struct rpc_connections;
 
@@ -21,7 +23,10 @@ void rpc_connections_destroy(struct rpc_connections *connections); /* accepts NU
 
 /* Takes `fd`. Returns the descriptor to give to gRPC, or -1 when there is none left (fd is closed then). `on_end` is
  * called once when the connection has hung up. A surplus connection is one too many. */
-int rpc_connections_add(struct rpc_connections *connections, int fd, void *owner, bool is_surplus);
+int rpc_connections_add(struct rpc_connections *connections, int fd, void *owner, struct metadata_account account,
+                        bool is_surplus);
+/* Any thread. A call of that connection has its message. */
+void rpc_connections_taken(struct rpc_connections *connections, int number, uint64_t message_bytes);
 bool rpc_connections_is_surplus(struct rpc_connections *connections, int number, const void *owner);
 void rpc_connections_promote(struct rpc_connections *connections, int number, const void *owner); /* surplus no more */
 /* Hangs up, later to be seen by `on_end`: surplus connections that are so old, or silent for so long; others without a call,

@@ -27,7 +27,7 @@ enum {
     MIN_PING_INTERVAL_MS = 1000,
     MAX_IDLE_MS = 10 * 60 * 1000, /* from_fd has no handshake time-out: this ends connections that never say anything */
     WARNING_INTERVAL_NS = 1000000000,
-    DESCRIPTORS_PER_CONNECTION = 2,
+    DESCRIPTORS_PER_CONNECTION = 3, /* ours, and both ends of the pair to gRPC */
     SURPLUS_PER_USER = 2,
     SURPLUS_PER_PRIVILEGED_USER = 8,
     MOST_SURPLUS = 32, /* of all users who are not privileged: their descriptors are in no quota */
@@ -218,6 +218,7 @@ static void start_sweep(struct rpc_server *server)
 static void accept_one(struct rpc_server *server, int fd, uid_t uid)
 {
     struct rpc_peer *peer = get_peer(server, uid);
+    const struct metadata_account account = {.quota = server->options.quota, .uid = uid};
     bool is_surplus = charge(peer, &peer->refusal) != 0;
     start_sweep(server);
     if (is_surplus) {
@@ -231,7 +232,7 @@ static void accept_one(struct rpc_server *server, int fd, uid_t uid)
     } else {
         peer->n_connections++;
     }
-    int number = rpc_connections_add(server->connections, fd, peer, is_surplus);
+    int number = rpc_connections_add(server->connections, fd, peer, account, is_surplus);
     if (number < 0) {
         rpc_peer_connection_ended(server, peer, is_surplus);
         warn_of_refusal(server, peer, "too many open files");

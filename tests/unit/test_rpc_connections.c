@@ -2,7 +2,6 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
-#include <cmocka.h>
 
 #include <fcntl.h>
 #include <stdbool.h>
@@ -11,6 +10,8 @@
 #include <unistd.h>
 
 #include "rpc/rpc_connections.h"
+
+#include <cmocka.h> /* last: its macro fail() would hide ours */
 
 static struct loop *loop;
 static struct rpc_connections *connections;
@@ -53,7 +54,7 @@ static int connect_one(void *owner, int *peer)
     int ends[2];
     assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends), 0);
     *peer = ends[1];
-    return rpc_connections_add(connections, ends[0], owner, makes_surplus);
+    return rpc_connections_add(connections, ends[0], owner, (struct metadata_account){0}, makes_surplus);
 }
 
 static void hang_up(int number, int peer)
@@ -113,7 +114,7 @@ static void a_full_table_of_descriptors_refuses_and_recovers(void **state)
         if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends))
             break;
         peers[n] = ends[1];
-        numbers[n] = rpc_connections_add(connections, ends[0], &owner_a, false);
+        numbers[n] = rpc_connections_add(connections, ends[0], &owner_a, (struct metadata_account){0}, false);
         if (numbers[n] < 0) {
             assert_int_equal(fcntl(ends[0], F_GETFD), -1); /* it was closed */
             close(ends[1]);
