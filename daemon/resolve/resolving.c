@@ -6,8 +6,9 @@
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
+#include "base/clock.h"
+#include "base/condition.h"
 #include "base/memory.h"
 
 enum { LOOK_NS = 50000000 }; /* between two looks at a waiting client's cancel */
@@ -32,7 +33,7 @@ struct resolving *resolving_create(void)
 {
     struct resolving *resolving = memory_alloc(sizeof *resolving);
     pthread_mutex_init(&resolving->lock, NULL);
-    pthread_cond_init(&resolving->changed, NULL);
+    condition_init(&resolving->changed);
     return resolving;
 }
 
@@ -58,12 +59,7 @@ static int take_answer(const struct entry *entry, const struct resolving_ops *op
 
 static void wait_a_while(struct resolving *resolving)
 {
-    struct timespec until;
-    clock_gettime(CLOCK_REALTIME, &until);
-    until.tv_nsec += LOOK_NS;
-    until.tv_sec += until.tv_nsec / 1000000000;
-    until.tv_nsec %= 1000000000;
-    pthread_cond_timedwait(&resolving->changed, &resolving->lock, &until);
+    condition_wait_until(&resolving->changed, &resolving->lock, clock_now_ns() + LOOK_NS);
 }
 
 static int fail_cancelled(struct error *error)

@@ -3,6 +3,9 @@
 
 #include <time.h>
 
+#include "base/clock.h"
+#include "base/condition.h"
+
 enum { PAUSE_S = 30, WAIT_MS = 50 };
 
 static int64_t clock_time(void)
@@ -14,7 +17,7 @@ void renewal_init(struct renewal *renewal, const struct renewal_rules *rules, vo
 {
     *renewal = (struct renewal){.rules = rules, .owner = owner, .now = now ? now : clock_time};
     pthread_mutex_init(&renewal->lock, NULL);
-    pthread_cond_init(&renewal->changed, NULL);
+    condition_init(&renewal->changed);
 }
 
 void renewal_fini(struct renewal *renewal)
@@ -45,12 +48,7 @@ static int64_t time_to_renew(const struct renewal *renewal, int64_t now)
 
 static void wait_a_moment(struct renewal *renewal)
 {
-    struct timespec until;
-    clock_gettime(CLOCK_REALTIME, &until);
-    until.tv_nsec += WAIT_MS * 1000000L;
-    until.tv_sec += until.tv_nsec / 1000000000L;
-    until.tv_nsec %= 1000000000L;
-    pthread_cond_timedwait(&renewal->changed, &renewal->lock, &until);
+    condition_wait_until(&renewal->changed, &renewal->lock, clock_now_ns() + (uint64_t)WAIT_MS * NS_PER_MS);
 }
 
 static int take(struct renewal *renewal, void *value, int64_t expires, struct error *error)

@@ -11,6 +11,7 @@
 
 #include "resolve/artifact.h"
 #include "resolve/resolving.h"
+#include "tests/support/clock_ahead.h"
 
 #include <cmocka.h>
 
@@ -170,10 +171,11 @@ static void an_answer_that_is_complete_is_not_given_again(void **state)
     }
 }
 
-static void it_ends_when_nobody_is_left_who_wants_it(void **state)
+static void it_ends_when_nobody_is_left_who_wants_it_also_when_the_clock_is_set_back(void **state)
 {
     struct client clients[N_CLIENTS];
     (void)state;
+    clock_ahead_begin();
     scene.silent = true;
     begin_all(clients, (const char *const[]){"gs://b/m"}, 1);
     wait_for_all();
@@ -187,6 +189,7 @@ static void it_ends_when_nobody_is_left_who_wants_it(void **state)
         assert_int_equal(clients[i].error.code, ERROR_CANCELLED);
     }
     assert_int_equal(scene.n_asked, 1);
+    alarm(0);
 }
 
 int main(void)
@@ -195,7 +198,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(clients_that_ask_together_share_one_answer, begin, end),
         cmocka_unit_test_setup_teardown(they_share_a_failure_as_well, begin, end),
         cmocka_unit_test_setup_teardown(other_references_are_asked_for_at_the_same_time, begin, end),
-        cmocka_unit_test_setup_teardown(it_ends_when_nobody_is_left_who_wants_it, begin, end),
+        cmocka_unit_test_setup_teardown(it_ends_when_nobody_is_left_who_wants_it_also_when_the_clock_is_set_back, begin,
+                                        end),
         cmocka_unit_test_setup_teardown(an_answer_that_is_complete_is_not_given_again, begin, end),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

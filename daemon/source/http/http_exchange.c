@@ -12,9 +12,9 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/condition.h"
 #include "base/memory.h"
 #include "base/metadata.h"
-#include "source/http/http_wait.h"
 
 enum {
     MAX_REFUSAL = 64 << 10,
@@ -23,7 +23,7 @@ enum {
 
 void http_race_init(struct http_race *race)
 {
-    http_wait_init(&race->changed);
+    condition_init(&race->changed);
     pthread_mutex_init(&race->lock, NULL);
     atomic_init(&race->winner, NULL);
 }

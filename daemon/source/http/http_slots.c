@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #include "base/clock.h"
+#include "base/condition.h"
 #include "base/memory.h"
 #include "base/quota.h"
 #include "source/http/http_wait.h"
@@ -305,7 +306,7 @@ static int wait_for(struct http_slots *slots, struct waiter *waiter, struct erro
             return -1;
         }
         recall_for(slots, waiter, now_ns);
-        http_wait_until(&waiter->granted, &slots->origins->lock,
+        condition_wait_until(&waiter->granted, &slots->origins->lock,
                         deadline_ns ? http_sooner(until_ns, deadline_ns) : until_ns);
     }
     return 0;
@@ -321,7 +322,7 @@ int http_slots_enter(struct http_slots *slots, struct http_origin *origin, const
         take(slots, flow, slot, wish->turn_ns);
     } else {
         struct waiter waiter = {.flow = flow, .slot = slot, .wish = wish, .since_ns = clock_now_ns()};
-        http_wait_init(&waiter.granted);
+        condition_init(&waiter.granted);
         result = wait_for(slots, &waiter, error);
         pthread_cond_destroy(&waiter.granted);
     }

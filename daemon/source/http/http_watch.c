@@ -9,6 +9,7 @@
 #include <stdlib.h>
 
 #include "base/clock.h"
+#include "base/condition.h"
 #include "base/memory.h"
 #include "source/http/http_direct.h"
 #include "source/http/http_wait.h"
@@ -212,7 +213,7 @@ static void watch_until_over(struct http_watch *watch)
             pthread_mutex_lock(&watch->race.lock);
             continue;
         }
-        http_wait_until(&watch->race.changed, &watch->race.lock, next_ns);
+        condition_wait_until(&watch->race.changed, &watch->race.lock, next_ns);
     }
     pthread_mutex_unlock(&watch->race.lock);
 }
