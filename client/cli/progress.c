@@ -8,8 +8,9 @@
 
 #include "base/clock.h"
 #include "base/text.h"
+#include "pace_text.h"
 
-enum { BAR_CELLS = 24, REDRAW_MS = 100 };
+enum { BAR_CELLS = 16, REDRAW_MS = 100 };
 
 void progress_init(struct progress *progress, bool quiet)
 {
@@ -18,10 +19,20 @@ void progress_init(struct progress *progress, bool quiet)
     progress->enabled = !quiet && isatty(STDERR_FILENO) && terminal && strcmp(terminal, "dumb") != 0;
 }
 
+/* Whole seconds: the line is drawn ten times in one. */
+static const char *duration(double seconds, char out[PACE_CHARS])
+{
+    if (seconds >= 59.5)
+        return pace_text_duration(seconds, out);
+    snprintf(out, PACE_CHARS, "%.0f s", seconds);
+    return out;
+}
+
 const char *progress_line(const char *stage, uint64_t done_bytes, uint64_t total_bytes, uint64_t elapsed_ns,
                           char out[PROGRESS_LINE_CHARS])
 {
-    char done[TEXT_SIZE_CHARS], total[TEXT_SIZE_CHARS], bar[BAR_CELLS + 1], left[32] = "";
+    char done[TEXT_SIZE_CHARS], total[TEXT_SIZE_CHARS], bar[BAR_CELLS + 1], left[PACE_CHARS + 8] = "";
+    char speed[PACE_CHARS], elapsed[PACE_CHARS], rest[PACE_CHARS];
     double share = total_bytes ? (double)done_bytes / (double)total_bytes : 0;
     if (share > 1)
         share = 1;
@@ -30,11 +41,11 @@ const char *progress_line(const char *stage, uint64_t done_bytes, uint64_t total
         bar[i] = i < filled ? '#' : '.';
     bar[BAR_CELLS] = '\0';
     double elapsed_s = (double)elapsed_ns / 1e9;
-    if (share > 0.02)
-        snprintf(left, sizeof left, "  %.0f s left", elapsed_s * (1 - share) / share);
-    snprintf(out, PROGRESS_LINE_CHARS, "%-6s [%s] %3d%%  %s of %s  %.2f GB/s%s", stage, bar, (int)(share * 100),
+    if (done_bytes && share < 1 && elapsed_s >= 1)
+        snprintf(left, sizeof left, ", %s left", duration(elapsed_s * (1 - share) / share, rest));
+    snprintf(out, PROGRESS_LINE_CHARS, "%-6s [%s] %3d%%  %s of %s  %s  %s%s", stage, bar, (int)(share * 100),
              text_people_bytes(done_bytes, done), text_people_bytes(total_bytes, total),
-             elapsed_ns ? (double)done_bytes / (double)elapsed_ns : 0, left);
+             pace_text_speed(elapsed_ns ? (double)done_bytes / elapsed_s : 0, speed), duration(elapsed_s, elapsed), left);
     return out;
 }
 

@@ -16,7 +16,7 @@ void progress_show(struct progress *progress, const char *stage, uint64_t done_b
 void progress_end(struct progress *progress); /* wipes the line */
 
 enum { PROGRESS_LINE_CHARS = 160 };
-/* "read  [#######.......]  50%  1.9 GiB of 3.7 GiB  2.1 GB/s  1 s left". Pure. Returns `out`. */
+/* "read   [########........]  50%  1.90 GiB of 3.80 GiB  2.10 GB/s  1 s, 1 s left". Pure. Returns `out`. */
 const char *progress_line(const char *stage, uint64_t done_bytes, uint64_t total_bytes, uint64_t elapsed_ns,
                           char out[PROGRESS_LINE_CHARS]);
 

@@ -7,6 +7,7 @@
 
 #include "base/json.h"
 #include "base/text.h"
+#include "pace_text.h"
 
 struct summary {
     char artifact[TEXT_NAME_CHARS], executor[TEXT_NAME_CHARS], reason[TEXT_NAME_CHARS], memory[TEXT_NAME_CHARS];
@@ -128,26 +129,18 @@ static bool take_member(struct json *json, const struct json_string *key, struct
     return json_skip(json);
 }
 
-static void print_speed(double bytes_per_ns, FILE *out)
-{
-    if (bytes_per_ns >= 0.1)
-        fprintf(out, ", %.2f GB/s\n", bytes_per_ns);
-    else
-        fprintf(out, ", %.2f MB/s\n", bytes_per_ns * 1000);
-}
-
 static void print(const struct summary *summary, FILE *out)
 {
-    char size[TEXT_SIZE_CHARS], read[TEXT_SIZE_CHARS], copied[TEXT_SIZE_CHARS], shared[TEXT_SIZE_CHARS];
+    char size[TEXT_SIZE_CHARS], read[TEXT_SIZE_CHARS], copied[TEXT_SIZE_CHARS], shared[TEXT_SIZE_CHARS], pace[PACE_CHARS];
     text_people_bytes(summary->view_bytes, size);
     fprintf(out, "%s: ", summary->artifact);
     if (summary->n_tensors)
         fprintf(out, "%" PRIu64 " tensor%s, ", summary->n_tensors, summary->n_tensors == 1 ? "" : "s");
-    fprintf(out, "%s in %.*f ms", size, summary->total_ms < 100 ? 2 : 0, summary->total_ms);
+    fprintf(out, "%s in %s", size, pace_text_duration(summary->total_ms / 1e3, pace));
     if (summary->from_replica)
         fprintf(out, ", resident already\n");
     else if (summary->total_ms > 0)
-        print_speed((double)summary->view_bytes / summary->total_ms / 1e6, out);
+        fprintf(out, ", %s\n", pace_text_speed((double)summary->view_bytes / summary->total_ms * 1e3, pace));
     else
         fputc('\n', out);
     fprintf(out, "  executor  %s (%s)\n", summary->executor, summary->reason);

@@ -176,7 +176,7 @@ void run_cancel(struct run *run)
 
 uint64_t run_done_bytes(const struct run *run)
 {
-    return __atomic_load_n(&run->placed_bytes, __ATOMIC_RELAXED);
+    return __atomic_load_n(&run->done_bytes, __ATOMIC_RELAXED);
 }
 
 const struct run_report *run_report(const struct run *run)

@@ -12,6 +12,7 @@
 #include <pthread.h>
 #include <stdbool.h>
 
+#include "base/arrival.h"
 #include "base/cancel.h"
 #include "execute/engine.h"
 #include "execute/ledger.h"
@@ -66,7 +67,8 @@ struct run {
     struct member *members;
     size_t n_members;
     unsigned char *ready;     /* per HUGE_PAGE_BYTES of the segment, atomic: device_prepare() has been there */
-    uint64_t placed_bytes;    /* atomic */
+    uint64_t placed_bytes;
+    uint64_t done_bytes;      /* atomic: for progress; what was placed, and what has come of blocks that are being read */
     uint64_t temporary_bytes; /* atomic: staging in use for it now */
     unsigned pins;            /* workers that copy from its segment */
     uint64_t started_ns;
@@ -81,6 +83,8 @@ struct part { /* one run's share of an item */
     uint32_t file;
     uint32_t index; /* its place in worker->parts */
     uint64_t placed_bytes;
+    uint64_t expected_bytes; /* of the read that goes on */
+    uint64_t arrived_bytes;  /* atomic: of all reads of the item */
     bool has_failed;
     struct transport *transport; /* NULL, or what delivers to this rank of a collective ... */
     uint32_t owner;              /* ... what that one reads */
@@ -117,6 +121,12 @@ struct provider {
     uint32_t file;
 };
 
+struct arrivals { /* see arrivals.h */
+    struct arrival arrival;
+    struct worker *worker;
+    uint64_t expected_bytes, told_bytes; /* told: atomic */
+};
+
 enum item_kind { ITEM_NONE, ITEM_SETUP, ITEM_PADDING, ITEM_BLOCK };
 
 struct worker {
@@ -146,8 +156,9 @@ struct worker {
     uint64_t read_ns, copy_ns;     /* of the item at hand */
     size_t iov_room;
     bool is_remote;
-    bool should_stop;          /* atomic: nobody waits for its item any more */
-    struct cancel cancel;      /* asks should_stop; only of remote workers */
+    bool should_stop;     /* atomic: nobody waits for its item any more */
+    struct cancel cancel; /* asks should_stop; only of remote workers */
+    struct arrivals arrivals;
     struct source_speed speed; /* of its source, after the last block */
 };
 

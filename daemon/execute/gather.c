@@ -3,11 +3,13 @@
 #include "execute/gather.h"
 
 #include "base/clock.h"
+#include "execute/arrivals.h"
 #include "execute/extent.h"
 #include "execute/place.h"
 #include "execute/sums.h"
 
-static int read_range(struct worker *worker, uint64_t lo, uint64_t hi, bool direct, struct error *error)
+static int read_range(struct worker *worker, uint64_t lo, uint64_t hi, bool direct, struct arrival *arrival,
+                      struct error *error)
 {
     const struct part *part = &worker->parts[0];
     if (lo >= hi)
@@ -20,7 +22,8 @@ static int read_range(struct worker *worker, uint64_t lo, uint64_t hi, bool dire
                                .direct = direct,
                                .cancel = worker->is_remote ? &worker->cancel : NULL,
                                .uid = part->run->options.uid,
-                               .checksum = sums_kind(worker)};
+                               .checksum = sums_kind(worker),
+                               .arrival = arrival};
     if (source_read(part->source, &read, error))
         return -1;
     sums_add(worker, &read, hi - lo);
@@ -35,15 +38,16 @@ int gather_read(struct worker *worker, bool direct, struct error *error)
     uint64_t started_ns = clock_now_ns();
     int result = 0;
     extent_requests(worker, alignment);
+    struct arrival *arrival = arrivals_begin(worker);
     for (size_t i = 0; i < worker->n_requests && result == 0; i++) {
         struct extent *request = &worker->requests[i];
         request->hi = request->hi < file_bytes ? request->hi : file_bytes;
         uint64_t middle = request->hi < whole ? request->hi : whole;
         middle = middle > request->lo ? middle : request->lo;
-        result =
-            read_range(worker, request->lo, middle, direct, error) || read_range(worker, middle, request->hi, false, error)
-                ? -1
-                : 0;
+        result = read_range(worker, request->lo, middle, direct, arrival, error) ||
+                         read_range(worker, middle, request->hi, false, arrival, error)
+                     ? -1
+                     : 0;
     }
     worker->read_ns += clock_now_ns() - started_ns;
     return result;

@@ -14,6 +14,7 @@
 
 #include "base/clock.h"
 #include "base/memory.h"
+#include "execute/arrivals.h"
 #include "execute/clip.h"
 #include "execute/extent.h"
 #include "execute/place.h"
@@ -23,6 +24,7 @@ struct read_list { /* iovecs for one contiguous range of the file */
     struct worker *worker;
     uint64_t start, at; /* the range so far */
     int n_iov;
+    struct arrival *arrival;
     struct error *error;
 };
 
@@ -39,7 +41,8 @@ static int flush(struct read_list *list)
                                .n_iov = list->n_iov,
                                .cancel = worker->is_remote ? &worker->cancel : NULL,
                                .uid = part->run->options.uid,
-                               .checksum = sums_kind(worker)};
+                               .checksum = sums_kind(worker),
+                               .arrival = list->arrival};
     int result = source_read(part->source, &read, list->error);
     worker->read_ns += clock_now_ns() - started_ns;
     if (result == 0)
@@ -167,9 +170,10 @@ static void account(struct worker *worker)
         worker->copy_ns += clock_now_ns() - started_ns;
 }
 
-static int scatter_request(struct worker *worker, const struct extent *request, size_t *next, struct error *error)
+static int scatter_request(struct read_list list, const struct extent *request, size_t *next)
 {
-    struct read_list list = {.worker = worker, .start = request->lo, .at = request->lo, .error = error};
+    struct worker *worker = list.worker;
+    list.start = list.at = request->lo;
     worker->n_primaries = worker->n_copies = 0;
     while (*next < worker->n_pieces && worker->pieces[*next].src < request->lo)
         (*next)++;
@@ -193,8 +197,9 @@ int scatter_window(struct worker *worker, struct error *error)
     }
     extent_requests(worker, 1);
     collect_pieces(worker);
+    const struct read_list list = {.worker = worker, .arrival = arrivals_begin(worker), .error = error};
     for (size_t i = 0; i < worker->n_requests; i++)
-        if (scatter_request(worker, &worker->requests[i], &next, error))
+        if (scatter_request(list, &worker->requests[i], &next))
             return -1;
     return 0;
 }

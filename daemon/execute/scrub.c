@@ -57,8 +57,24 @@ static bool take(struct crew *crew, size_t *lane, struct scrub_piece *piece)
     return found;
 }
 
-static int read_piece(const struct crew *crew, const struct scrub_piece *piece, struct error *error)
+struct scrub_arrival {
+    struct arrival arrival;
+    struct scrub_piece *piece;
+    uint64_t *done_bytes;
+};
+
+/* No more than the piece has, also when some of it comes twice. */
+static void tell(struct arrival *arrival, uint64_t bytes)
 {
+    const struct scrub_arrival *scrub = (struct scrub_arrival *)arrival;
+    uint64_t all = scrub->piece->bytes, from = __atomic_fetch_add(&scrub->piece->told_bytes, bytes, __ATOMIC_RELAXED);
+    if (from < all)
+        __atomic_add_fetch(scrub->done_bytes, bytes < all - from ? bytes : all - from, __ATOMIC_RELAXED);
+}
+
+static int read_piece(const struct crew *crew, struct scrub_piece *piece, struct error *error)
+{
+    struct scrub_arrival arrival = {{tell}, piece, crew->options->done_bytes};
     struct iovec iov = {piece->memory, piece->bytes};
     struct source_read read = {.file = piece->lane->index,
                                .offset = piece->offset,
@@ -66,7 +82,9 @@ static int read_piece(const struct crew *crew, const struct scrub_piece *piece, 
                                .n_iov = 1,
                                .fresh_connection = crew->is_second,
                                .cancel = crew->options->cancel,
-                               .uid = crew->options->uid};
+                               .uid = crew->options->uid,
+                               .arrival = crew->options->done_bytes ? &arrival.arrival : NULL};
+    piece->told_bytes = 0;
     if (cancel_is_set(crew->options->cancel))
         return fail(error, ERROR_CANCELLED, "CANCELLED", "cancelled while the files were read");
     return source_read(crew->scrub->artifact->source, &read, error);
@@ -87,8 +105,8 @@ static void add_in_turn(struct crew *crew, struct scrub_piece *piece)
     lane->next_in_order++;
     pthread_cond_broadcast(&crew->turn);
     pthread_mutex_unlock(&crew->lock);
-    if (crew->options->done_bytes)
-        __atomic_add_fetch(crew->options->done_bytes, piece->bytes, __ATOMIC_RELAXED);
+    if (crew->options->done_bytes && piece->told_bytes < piece->bytes)
+        __atomic_add_fetch(crew->options->done_bytes, piece->bytes - piece->told_bytes, __ATOMIC_RELAXED);
 }
 
 static void *work(void *data)

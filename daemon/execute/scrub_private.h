@@ -28,6 +28,7 @@ struct scrub_lane { /* one file on its way */
 struct scrub_piece {
     struct scrub_lane *lane;
     uint64_t number, offset, bytes;
+    uint64_t told_bytes; /* atomic: counted already, as they came */
     unsigned char *memory;
     struct scrub_segment *segments;
     size_t n_segments, room;

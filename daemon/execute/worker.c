@@ -15,6 +15,7 @@
 #include "base/clock.h"
 #include "base/memory.h"
 #include "device/huge_pages.h"
+#include "execute/arrivals.h"
 #include "execute/block.h"
 #include "execute/collective_private.h"
 #include "execute/io_device.h"
@@ -159,7 +160,8 @@ static void complete_part(struct worker *worker, const struct part *part)
             worker_fail_run(run, &part->error);
         add_report(&run->report, &part->report);
         collective_count(part);
-        __atomic_add_fetch(&run->placed_bytes, part->placed_bytes, __ATOMIC_RELAXED);
+        run->placed_bytes += part->placed_bytes;
+        arrivals_end(worker, part);
     }
     if (worker->kind == ITEM_BLOCK && !part->has_failed)
         run->needs[part->need].state = NEED_DONE;

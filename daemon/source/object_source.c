@@ -380,6 +380,7 @@ static int read_range(struct object_file *file, const struct source_read *how, s
         .uid = how->cancel ? how->uid : file->source->base.uid,
         .checksum = range->checksum,
         .checksum_value = &range->checksum_value,
+        .arrival = how->arrival,
     };
     return http_read_range(stores_http(file->source->stores), &request, error);
 }

@@ -13,6 +13,7 @@
 #include <sys/types.h>
 #include <sys/uio.h>
 
+#include "base/arrival.h"
 #include "base/cancel.h"
 #include "base/checksum.h"
 #include "base/error.h"
@@ -81,6 +82,7 @@ struct source_read {
     uid_t uid;                   /* who reads: requests in flight are shared between users; without `cancel` the opener */
     enum checksum_kind checksum; /* remote sources: a CRC to compute on the way, thrown away bytes included */
     uint64_t checksum_value;     /* out */
+    struct arrival *arrival;     /* remote sources: told of bytes as they come; may be NULL */
 };
 
 struct source_options {

@@ -1,11 +1,18 @@
 """Reading from a store: explain says which requests there will be, ranks share them, status tells what was learned."""
+import os
+import pty
+import re
+import select
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 
 import checkpoints
-from stage import MiB
+from checkpoints import blob
+from stage import MiB, soon
+from store_scene import aws_keys, bare, place, store_daemon  # noqa: F401
 from stores_fixture import fake  # noqa: F401
 
 
@@ -72,3 +79,54 @@ def test_status_tells_what_was_learned(daemon, fake, weights):  # noqa: F811
     assert store["parallel_requests"] >= 1 and store["in_flight"] == 0
     assert store["latency_us"] > 0 and store["connection_gbps"] > 0 and store["total_gbps"] > 0
     assert fake.url("web") in daemon.cli.ok("status").out
+
+
+@pytest.fixture
+def held(store_daemon, fake):  # noqa: F811
+    """A reference whose tensor, three requests of 16 MiB, stops after 1 MiB of each request, and its daemon."""
+    placed = place(fake, "http", {"w": blob(7, 40 * MiB)})
+    placed.fault({"stall": {"after": MiB, "seconds": 0}}, times=0, match={"range": r"^bytes=[1-9]"})
+    return store_daemon(http={"request_size": "16MiB", "stall_timeout": "10m"}), placed.reference
+
+
+def test_progress_counts_bytes_that_have_come_before_any_request_is_whole(held):
+    daemon, reference = held
+    command = daemon.cli.spawn("load", reference)
+    assert soon(lambda: [one["done_bytes"] >= 2 * MiB for one in daemon.status()["loads"]] == [True]), daemon.status()["loads"]
+    (running,) = daemon.status()["loads"]
+    assert running["stage"] == "read" and running["done_bytes"] < 8 * MiB and running["total_bytes"] == 40 * MiB
+    command.kill()
+    command.communicate()
+    assert soon(daemon.at_rest)
+
+
+def read_until(terminal, pattern, seconds=60):
+    """What was drawn until the pattern came, or for so long."""
+    shown, end = b"", time.monotonic() + seconds
+    while not re.search(pattern, shown) and time.monotonic() < end and select.select([terminal], [], [], 1)[0]:
+        shown += os.read(terminal, 4096)
+    return shown
+
+
+def test_the_bar_moves_with_what_comes(held):
+    daemon, reference = held
+    main, child = pty.openpty()
+    command = daemon.cli.spawn("load", reference, stderr=child, env={**daemon.cli.environment, "TERM": "xterm"})
+    os.close(child)
+    shown = read_until(main, rb"[1-9]\S* MiB of 40")
+    assert re.search(rb"read +\[#?\.+\] +[1-9]%  [1-9]\S* MiB of 40\S* MiB  \S+ [kMG]B/s  \d+ s", shown), shown
+    command.kill()
+    command.communicate()
+    os.close(main)
+
+
+def test_verify_counts_bytes_that_have_come(held):
+    daemon, reference = held
+    main, child = pty.openpty()
+    command = daemon.cli.spawn("manifest", reference, "--out", "-", stderr=child, env={**daemon.cli.environment, "TERM": "xterm"})
+    os.close(child)
+    shown = read_until(main, rb"[1-9]\S* MiB of 40")
+    assert re.search(rb"[1-9]\S* MiB of 40", shown), shown
+    command.kill()
+    command.communicate()
+    os.close(main)

@@ -48,7 +48,16 @@ static uint64_t through_link_ns(struct source_remote *remote, uint64_t bytes)
     return end_ns;
 }
 
-static int transfer(struct source_remote *remote, uint64_t started_ns, uint64_t bytes, const struct cancel *cancel,
+static int wait_for_release(struct source_remote *remote, const struct cancel *cancel, struct error *error)
+{
+    __atomic_add_fetch(&remote->n_held, 1, __ATOMIC_RELEASE);
+    while (!__atomic_load_n(&remote->is_released, __ATOMIC_RELAXED))
+        if (sleep_until(clock_now_ns() + SLICE_NS, cancel, error))
+            return -1;
+    return 0;
+}
+
+static int transfer(struct source_remote *remote, uint64_t started_ns, uint64_t bytes, const struct source_read *read,
                     struct error *error)
 {
     for (uint64_t sent = 0; sent < bytes;) {
@@ -57,7 +66,10 @@ static int transfer(struct source_remote *remote, uint64_t started_ns, uint64_t 
         if (remote->connection_bytes_per_s)
             until_ns += sent * 1000000000 / remote->connection_bytes_per_s;
         uint64_t link_ns = through_link_ns(remote, piece);
-        if (sleep_until(until_ns > link_ns ? until_ns : link_ns, cancel, error))
+        if (sleep_until(until_ns > link_ns ? until_ns : link_ns, read->cancel, error))
+            return -1;
+        arrival_tell(read->arrival, piece);
+        if (sent == remote->holds_after_bytes && wait_for_release(remote, read->cancel, error))
             return -1;
     }
     return 0;
@@ -91,7 +103,7 @@ static int remote_read(struct source *source, struct source_read *read, struct e
     int result = sleep_until(clock_now_ns() + remote->latency_ns, read->cancel, error);
     uint64_t started_ns = clock_now_ns();
     if (result == 0)
-        result = copy(remote, read, error) || transfer(remote, started_ns, bytes, read->cancel, error) ? -1 : 0;
+        result = copy(remote, read, error) || transfer(remote, started_ns, bytes, read, error) ? -1 : 0;
     if (result && error->code == ERROR_CANCELLED)
         __atomic_add_fetch(&remote->n_cancelled, 1, __ATOMIC_RELAXED);
     __atomic_sub_fetch(&remote->in_flight, 1, __ATOMIC_RELAXED);

@@ -19,6 +19,9 @@ struct source_remote {
     bool invents_bytes; /* sevens instead of what the inner source has: the least that a network card does */
     uint64_t n_reads, read_bytes, n_cancelled, in_flight, most_in_flight; /* atomic */
     uint64_t shortest_read, longest_read;                                 /* atomic: bytes */
+    uint64_t holds_after_bytes; /* a read that has told of so many waits for `is_released`; whole MiB, 0 = none waits */
+    uint64_t n_held;            /* atomic */
+    bool is_released;           /* atomic */
     pthread_mutex_t lock;
     uint64_t link_free_ns;
 };

@@ -380,6 +380,74 @@ static void requests_at_once_follow_what_the_store_allows(void **state)
     }
 }
 
+static void wait_until_held(const struct source_remote *remote, uint64_t n_held)
+{
+    while (__atomic_load_n(&remote->n_held, __ATOMIC_ACQUIRE) < n_held)
+        nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
+}
+
+static void release(struct source_remote *remote)
+{
+    __atomic_store_n(&remote->is_released, true, __ATOMIC_RELAXED);
+}
+
+static void progress_counts_bytes_as_they_come_and_not_only_whole_requests(void **state)
+{
+    (void)state;
+    for (int hides_address = 0; hides_address < 2; hides_address++) {
+        struct load_scene scene;
+        scene_init(&scene, seed++, 64 * MIB, 0, 0);
+        scene_add_tensor(&scene, 1, (uint64_t[]){48 * MIB});
+        scene_write(&scene, 1, false);
+        struct source_remote *remote = scene_move_away(&scene);
+        remote->holds_after_bytes = MIB;
+        struct device_fault *device = device_fault_create(scene.device);
+        device->hides_address = hides_address;
+        struct view_item item = {"t.0", 3, 0, NULL};
+        struct view_spec view = {.items = &item, .n_items = 1, .align_bytes = 64};
+        struct load *load = load_create(&scene, &view, AUTO, &device->base);
+        load_start(load);
+        wait_until_held(remote, 2);
+        uint64_t done_bytes = run_done_bytes(load->run), n_reads = __atomic_load_n(&remote->n_reads, __ATOMIC_RELAXED);
+        assert_in_range(done_bytes, 2 * MIB - 2, (n_reads + 1) * MIB); /* one that is shorter has come whole */
+        release(remote);
+        scene_wait(&scene);
+        assert_int_equal(run_done_bytes(load->run), 48 * MIB);
+        assert_true(load_has_succeeded(load));
+        load_destroy(load);
+        device_destroy(&device->base);
+        scene_fini(&scene);
+    }
+}
+
+static void progress_counts_each_ranks_share_of_what_comes(void **state)
+{
+    struct load_scene scene;
+    struct load *ranks[2];
+    (void)state;
+    scene_init(&scene, seed++, 64 * MIB, 0, 0);
+    scene_add_tensor(&scene, 2, (uint64_t[]){1024, 8192});
+    scene_write(&scene, 1, false);
+    struct source_remote *remote = scene_move_away(&scene);
+    remote->holds_after_bytes = 4 * MIB;
+    remote->base.caps.parallel_requests = 1;
+    for (int r = 0; r < 2; r++) { /* a quarter of each row, and all the rest of it */
+        ranks[r] = load_columns(&scene, "t.0", r ? 2048 : 0, r ? 8192 : 2048);
+        load_start(ranks[r]);
+    }
+    wait_until_held(remote, 1);
+    uint64_t few = run_done_bytes(ranks[0]->run), many = run_done_bytes(ranks[1]->run);
+    assert_true(few <= 2 * MIB && many <= 6 * MIB && few + many >= MIB && few + many <= 4 * MIB + 2);
+    release(remote);
+    scene_wait(&scene);
+    for (int r = 0; r < 2; r++) {
+        assert_int_equal(run_done_bytes(ranks[r]->run), r ? 6 * MIB : 2 * MIB);
+        assert_true(load_has_succeeded(ranks[r]));
+        load_destroy(ranks[r]);
+    }
+    scene_fini(&scene);
+}
+
 static void a_cancelled_load_does_not_wait_for_the_store(void **state)
 {
     (void)state;
@@ -542,6 +610,8 @@ int main(void)
         cmocka_unit_test(a_late_load_copies_from_a_replica),
         cmocka_unit_test(waiting_for_a_store_holds_up_no_disk),
         cmocka_unit_test(requests_at_once_follow_what_the_store_allows),
+        cmocka_unit_test(progress_counts_bytes_as_they_come_and_not_only_whole_requests),
+        cmocka_unit_test(progress_counts_each_ranks_share_of_what_comes),
         cmocka_unit_test(a_cancelled_load_does_not_wait_for_the_store),
         cmocka_unit_test(reads_go_on_while_another_load_needs_them),
         cmocka_unit_test(a_failed_read_ends_the_others_of_its_load),

@@ -93,8 +93,10 @@ class Checkpoint:
             now = time.monotonic()
             if now - told >= _PROGRESS_S and total_bytes:
                 told = now
-                self._log(f"request {request + 1} of {n_requests}: {stage}, {done_bytes / 1e9:.2f} of "
-                          f"{total_bytes / 1e9:.2f} GB after {now - start:.0f} s")
+                rate = done_bytes / (now - start)
+                left = f", {(total_bytes - done_bytes) / rate:.0f} s left" if 0 < done_bytes < total_bytes else ""
+                self._log(f"request {request + 1} of {n_requests}: {stage}, {done_bytes / 1e9:.2f} of {total_bytes / 1e9:.2f} GB "
+                          f"after {now - start:.0f} s, {rate / 1e6:.1f} MB/s{left}")
 
         return tell
 

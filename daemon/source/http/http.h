@@ -17,6 +17,7 @@
 #include <sys/types.h>
 #include <sys/uio.h>
 
+#include "base/arrival.h"
 #include "base/cancel.h"
 #include "base/checksum.h"
 #include "base/error.h"
@@ -142,6 +143,7 @@ struct http_range {
     const struct cancel *cancel;
     enum checksum_kind checksum; /* of the bytes of the range, the thrown away ones included */
     uint64_t *checksum_value;    /* out, when checksum is a CRC */
+    struct arrival *arrival;     /* may be NULL */
 };
 
 /* Exactly the bytes of one range, or an error; on an error what was written is undefined. */

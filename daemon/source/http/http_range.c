@@ -25,6 +25,7 @@ int http_read_range(struct http_engine *engine, const struct http_range *range, 
                            .is_fresh = range->fresh_connection,
                            .may_hedge = true,
                            .name = range->name};
+    run.sink.arrival = range->arrival;
     run.expected = (struct http_expectation){
         .is_range = true, .is_exact = true, .first_byte = range->offset, .object_bytes = range->object_bytes};
     int result = check(range, &run.sink, &run.expected.end, error);

@@ -50,6 +50,7 @@ void http_sink_advance(struct http_sink *sink, size_t count)
     size_t room;
     sum(sink, http_sink_place(sink, &room), count);
     move_on(sink, count);
+    arrival_tell(sink->arrival, count);
 }
 
 bool http_sink_write(struct http_sink *sink, const char *bytes, size_t count)
@@ -57,6 +58,7 @@ bool http_sink_write(struct http_sink *sink, const char *bytes, size_t count)
     if (count > sink->left_bytes)
         return false;
     sum(sink, bytes, count);
+    arrival_tell(sink->arrival, count);
     while (count > 0) {
         size_t room;
         char *place = http_sink_place(sink, &room);

@@ -7,6 +7,7 @@
 #include <stdint.h>
 #include <sys/uio.h>
 
+#include "base/arrival.h"
 #include "base/checksum.h"
 
 struct http_sink {
@@ -16,6 +17,7 @@ struct http_sink {
     uint64_t left_bytes;
     enum checksum_kind checksum;
     uint64_t checksum_value;
+    struct arrival *arrival; /* told of what passes; NULL unless set */
 };
 
 /* UINT64_MAX in left_bytes when the lengths overflow. */
