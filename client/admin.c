@@ -32,7 +32,7 @@ int tc_release_counted(struct tc_client *client, const char *artifact, uint64_t 
     int failed = response ? 0 : client_fail(error, &cause);
     if (response)
         *released = (struct tc_released){response->released_replicas, response->released_bytes, response->leased_replicas,
-                                         response->leased_bytes};
+                                         response->leased_bytes, response->replicas_of_others};
     arena_fini(&arena);
     return failed;
 }

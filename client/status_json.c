@@ -89,6 +89,39 @@ static void put_store(struct json_writer *writer, const Tensorcast__Daemon__V1__
     json_write_close(writer, '}');
 }
 
+static void put_user(struct json_writer *writer, const Tensorcast__Daemon__V1__UserStatus *user)
+{
+    json_write_open(writer, '{');
+    json_put_u64(writer, "uid", user->uid);
+    json_put_u64(writer, "held_bytes", user->held_bytes);
+    json_put_u64(writer, "kept_bytes", user->kept_bytes);
+    json_put_u64(writer, "loading_bytes", user->loading_bytes);
+    json_put_u64(writer, "metadata_bytes", user->metadata_bytes);
+    json_put_u64(writer, "leases", user->leases);
+    json_put_u64(writer, "connections", user->connections);
+    json_put_u64(writer, "calls", user->calls);
+    json_put_u64(writer, "groups", user->groups);
+    json_put_u64(writer, "descriptors", user->descriptors);
+    json_write_close(writer, '}');
+}
+
+/* Who has how much of what users share, and how much all may have. */
+static void put_users(struct json_writer *writer, const Tensorcast__Daemon__V1__StatusResponse *status)
+{
+    json_put_open(writer, "users", '[');
+    for (size_t i = 0; i < status->n_users; i++)
+        put_user(writer, status->users[i]);
+    json_write_close(writer, ']');
+    json_put_open(writer, "quotas", '{');
+    for (size_t i = 0; i < status->n_quotas; i++) {
+        json_put_open(writer, status->quotas[i]->resource, '{');
+        json_put_u64(writer, "taken", status->quotas[i]->taken);
+        json_put_u64(writer, "limit", status->quotas[i]->limit);
+        json_write_close(writer, '}');
+    }
+    json_write_close(writer, '}');
+}
+
 static void put_memory(struct json_writer *writer, const Tensorcast__Daemon__V1__StatusResponse *status)
 {
     json_put_open(writer, "memory", '{');
@@ -97,6 +130,7 @@ static void put_memory(struct json_writer *writer, const Tensorcast__Daemon__V1_
     json_put_u64(writer, "staging_bytes", status->staging_bytes);
     json_put_u64(writer, "extent_bytes", status->extent_bytes);
     json_put_u64(writer, "pool_bytes", status->pool_bytes);
+    json_put_u64(writer, "kept_bytes", status->kept_bytes);
     json_put_u64(writer, "cached_headers_bytes", status->cached_headers_bytes);
     json_write_close(writer, '}');
 }
@@ -133,6 +167,7 @@ static void put_status(struct json_writer *writer, const Tensorcast__Daemon__V1_
     for (size_t i = 0; i < status->n_stores; i++)
         put_store(writer, status->stores[i]);
     json_write_close(writer, '}');
+    put_users(writer, status);
     json_write_close(writer, '}');
 }
 

@@ -23,9 +23,12 @@ static void put_head(FILE *out, const Tensorcast__Daemon__V1__StatusResponse *st
     fprintf(out, "tensorcastd %s  pid %" PRIu64 "  %s for %.0f s  %" PRIu64 " connection%s  %" PRIu64 " lease%s\n",
             status->version, status->pid, status->state, status->uptime_s, status->connections, plural(status->connections),
             status->leases, plural(status->leases));
-    fprintf(out, "memory  %s of %s used  %s staging  %s extents  %s pooled\n", text_people_bytes(status->used_bytes, used),
+    fprintf(out, "memory  %s of %s used  %s staging  %s extents  %s pooled", text_people_bytes(status->used_bytes, used),
             text_people_bytes(status->host_budget_bytes, budget), text_people_bytes(status->staging_bytes, staging),
             text_people_bytes(status->extent_bytes, extents), text_people_bytes(status->pool_bytes, pool));
+    if (status->kept_bytes)
+        fprintf(out, "  %s kept by clients without a lease", text_people_bytes(status->kept_bytes, used));
+    fputc('\n', out);
 }
 
 static void put_devices(FILE *out, const Tensorcast__Daemon__V1__StatusResponse *status)
@@ -39,17 +42,24 @@ static void put_devices(FILE *out, const Tensorcast__Daemon__V1__StatusResponse 
     }
 }
 
+/* "alice", or "uid 1000" of one who has no name here. */
+static const char *user_name(uint32_t uid, char name[TEXT_NAME_CHARS])
+{
+    char room[1024];
+    struct passwd entry, *user = NULL;
+    if (getpwuid_r(uid, &entry, room, sizeof room, &user) == 0 && user)
+        return text_escape(user->pw_name, strlen(user->pw_name), name);
+    snprintf(name, TEXT_NAME_CHARS, "uid %" PRIu32, uid);
+    return name;
+}
+
 /* "4711 VLLM::Worker (alice)" */
 static void put_holder(FILE *out, const Tensorcast__Daemon__V1__LeaseStatus *lease)
 {
-    char room[1024], name[TEXT_NAME_CHARS];
-    struct passwd entry, *user = NULL;
+    char name[TEXT_NAME_CHARS];
     if (lease->pid)
         fprintf(out, "%" PRIu64 " %s ", lease->pid, text_escape(lease->command, strlen(lease->command), name));
-    if (getpwuid_r(lease->uid, &entry, room, sizeof room, &user) == 0 && user)
-        fprintf(out, "(%s)", text_escape(user->pw_name, strlen(user->pw_name), name));
-    else
-        fprintf(out, "(uid %" PRIu32 ")", lease->uid);
+    fprintf(out, "(%s)", user_name(lease->uid, name));
 }
 
 static void put_holders(FILE *out, const Tensorcast__Daemon__V1__ReplicaStatus *replica)
@@ -93,6 +103,22 @@ static void put_loads(FILE *out, const Tensorcast__Daemon__V1__StatusResponse *s
     }
 }
 
+static void put_users(FILE *out, const Tensorcast__Daemon__V1__StatusResponse *status)
+{
+    char held[TEXT_SIZE_CHARS], kept[TEXT_SIZE_CHARS], loading[TEXT_SIZE_CHARS], metadata[TEXT_SIZE_CHARS],
+        name[TEXT_NAME_CHARS];
+    if (status->n_users)
+        fprintf(out,
+                "\nusers      leased        kept     loading    metadata   leases   connections   requests   descriptors\n");
+    for (size_t i = 0; i < status->n_users; i++) {
+        const Tensorcast__Daemon__V1__UserStatus *user = status->users[i];
+        fprintf(out, "       %10s  %10s  %10s  %10s  %7" PRIu64 "  %12" PRIu64 "  %9" PRIu64 "  %12" PRIu64 "  %s\n",
+                text_people_bytes(user->held_bytes, held), text_people_bytes(user->kept_bytes, kept),
+                text_people_bytes(user->loading_bytes, loading), text_people_bytes(user->metadata_bytes, metadata),
+                user->leases, user->connections, user->calls, user->descriptors, user_name(user->uid, name));
+    }
+}
+
 static void put_calibration(FILE *out, const Tensorcast__Daemon__V1__StatusResponse *status)
 {
     if (status->n_calibration)
@@ -130,6 +156,7 @@ char *status_text(const Tensorcast__Daemon__V1__StatusResponse *status)
     put_devices(out, status);
     put_replicas(out, status);
     put_loads(out, status);
+    put_users(out, status);
     put_calibration(out, status);
     put_stores(out, status);
     fclose(out);

@@ -187,6 +187,7 @@ int tc_release(struct tc_client *client, const char *artifact, uint64_t timeout_
 struct tc_released {
     uint64_t replicas, bytes;
     uint64_t leased_replicas, leased_bytes; /* kept, because somebody holds them */
+    uint64_t replicas_of_others;            /* kept, because another user has loaded them */
 };
 int tc_release_counted(struct tc_client *client, const char *artifact, uint64_t timeout_ms, struct tc_released *released,
                        struct tc_error *error);

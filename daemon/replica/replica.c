@@ -16,7 +16,7 @@
 #include "observe/log.h"
 
 enum { METADATA_PORTION_BYTES = 16 << 20 }; /* a request that lacks some is tried again for every so many bytes */
-enum { FIRST_LOOK_MS = 10, LAST_LOOK_MS = 1000, LOOKS_PER_RESERVE = 256, DEFAULT_KEPT_PERCENT = 10 };
+enum { FIRST_LOOK_MS = 10, LAST_LOOK_MS = 1000, LOOKS_AT_ONCE = 256, DEFAULT_KEPT_PERCENT = 10 };
 
 /* What is left of a replica that was dropped while clients still had its memory. */
 struct remains {
@@ -173,7 +173,7 @@ static void on_look(void *data)
 
 uint64_t replica_kept_bytes(struct replica_table *table)
 {
-    return look(table, SIZE_MAX);
+    return look(table, LOOKS_AT_ONCE);
 }
 
 /* --- the table ------------------------------------------------------------------------------------------------------ */
@@ -386,7 +386,7 @@ uint64_t replica_available_bytes(const struct replica_table *table, uid_t uid)
 int replica_reserve(struct replica_table *table, uid_t uid, uint64_t bytes, struct error *error)
 {
     if (bytes > replica_available_bytes(table, uid))
-        look(table, LOOKS_PER_RESERVE);
+        look(table, LOOKS_AT_ONCE);
     uint64_t available = replica_available_bytes(table, uid);
     if (bytes > available)
         return cannot_fit(table, uid, bytes, available, error);

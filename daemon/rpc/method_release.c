@@ -35,5 +35,6 @@ void method_release(struct rpc_call *call, const ProtobufCMessage *message, void
     response.released_bytes = counts.released_bytes;
     response.leased_replicas = counts.kept;
     response.leased_bytes = counts.kept_bytes;
+    response.replicas_of_others = counts.of_others;
     rpc_call_reply(call, &response.base);
 }

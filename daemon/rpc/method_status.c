@@ -9,6 +9,7 @@
 #include "base/text.h"
 #include "daemon.h"
 #include "rpc/methods.h"
+#include "rpc/user_status.h"
 #include "tensorcast/daemon/v1/store_daemon.pb-c.h"
 
 enum { MAX_HOLDERS = 256 }; /* each costs a look into /proc, and the loop waits for it */
@@ -182,6 +183,7 @@ void method_status(struct rpc_call *call, const ProtobufCMessage *request, void 
     response->pid = (uint64_t)getpid();
     response->uptime_s = seconds(clock_now_ns() - daemon->started_ns);
     response->host_budget_bytes = replica_budget_bytes(services->replicas);
+    replica_kept_bytes(services->replicas); /* what clients have let go of meanwhile is not used any more */
     response->used_bytes = replica_used_bytes(services->replicas);
     response->staging_bytes = engine_staging_bytes(services->engine);
     response->extent_bytes = engine_extent_bytes(services->engine);
@@ -196,6 +198,7 @@ void method_status(struct rpc_call *call, const ProtobufCMessage *request, void 
     load_table_each(daemon->loads, add_load, &status);
     calibration_each(services->calibration, add_calibration, &status);
     engine_each_origin(services->engine, add_store, &status);
+    user_status_fill(services, &status.arena, response);
     rpc_call_reply(call, &response->base);
     arena_fini(&status.arena);
 }

@@ -211,6 +211,14 @@ def test_a_user_who_takes_all_memory_leaves_a_part_to_others(open_to_all, models
         assert f"user {ANN} has 88.0 MiB (88 %)" in refused.value.details()
         assert "limits.kept_for_others" in refused.value.details()
         kept = lease(daemon, BOB, materialize(bob, small).handoff_token)
+        status = daemon.status()
+        rows = {row["uid"]: row for row in status["users"]}
+        assert [row["uid"] for row in status["users"]][:2] == [ANN, BOB]  # who has most comes first
+        assert rows[ANN]["held_bytes"] == 88 * MiB and rows[BOB]["held_bytes"] == 4 * MiB
+        assert rows[ANN]["leases"] == rows[ANN]["connections"] == 1 and rows[ANN]["descriptors"] >= 6
+        assert rows[0]["calls"] == 1 and rows[ANN]["calls"] == 0
+        assert status["quotas"]["leases"]["taken"] == 2 < status["quotas"]["leases"]["limit"]
+        assert f"uid {ANN}" in daemon.cli.ok("status").out
         assert daemon.cli.run("load", more).code == 0  # root may take what is left
         for thing in (sock, kept[0]):
             thing.close()
@@ -234,7 +242,10 @@ def test_memory_that_a_client_keeps_is_charged_until_it_is_gone(open_to_all, mod
         socket.send_fds(left, [b"x"], fds)  # nobody reads them
         for fd in fds:
             os.close(fd)
-        assert daemon.status()["memory"]["used_bytes"] == 64 * MiB
+        status = daemon.status()
+        assert status["memory"]["used_bytes"] == status["memory"]["kept_bytes"] == 64 * MiB
+        assert {row["uid"]: row["kept_bytes"] for row in status["users"]}[0] == 64 * MiB
+        assert "64.0 MiB kept by clients without a lease" in daemon.cli.ok("status").out
         left.close(), right.close()
         assert materialize(root, artifacts[2]).memory_bytes == 32 * MiB
 
@@ -246,7 +257,7 @@ def test_release_drops_ones_own_replicas_and_root_those_of_all(open_to_all, mode
     assert command(daemon, BOB, "prewarm", of_bob).code == 0
     assert "released 1 replica" in command(daemon, ANN, "release", "--all").out
     assert [row["artifact"] for row in daemon.status()["replicas"]] == [of_bob]
-    assert "released 0" in command(daemon, ANN, "release", of_bob).out
+    assert "released 0 replicas, 0 B; 1 of other users is left" in command(daemon, ANN, "release", of_bob).out
     assert "released 1 replica" in daemon.cli.ok("release", "--all").out
 
 

@@ -154,7 +154,8 @@ def test_prewarm_makes_a_replica_and_release_drops_it(client, llama):
     assert made["bytes"]["view"] == llama[1]["model.norm.weight"].nbytes and not made["from_replica"]
     with view.tensor_dict(framework="numpy") as tensors:
         assert tensors.diagnostics["from_replica"]
-        assert art.release() == {"released_replicas": 0, "released_bytes": 0, "leased_replicas": 1, "leased_bytes": 4096}
+        assert art.release() == {"released_replicas": 0, "released_bytes": 0, "leased_replicas": 1, "leased_bytes": 4096,
+                                 "replicas_of_others": 0}
     del tensors
     assert wait_for(lambda: client.status()["leases"] == 0)
     art.prewarm()

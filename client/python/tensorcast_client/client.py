@@ -94,7 +94,8 @@ class Client:
 
     def release(self, reference: str | None = None) -> dict[str, int]:
         """Makes the daemon drop the replicas that nobody holds, of one artifact or of all. Returns released_replicas,
-        released_bytes, and leased_replicas and leased_bytes (kept, because somebody holds them: see status())."""
+        released_bytes, leased_replicas and leased_bytes (kept, because somebody holds them: see status()), and
+        replicas_of_others (kept, because another user has loaded them)."""
         request = ReleaseRequest.encode(artifact=reference, all=reference is None)
         return dict(vars(self.ask("Release", request, ReleaseResponse, self.timeout)))
 

@@ -62,7 +62,7 @@ MaterializeEvent = Table(accepted=(1, "message", Accepted), progress=(2, "messag
 
 ReleaseRequest = Table(artifact=(1, "string"), all=(2, "bool"))
 ReleaseResponse = Table(released_replicas=(1, "uint"), released_bytes=(2, "uint"), leased_replicas=(3, "uint"),
-                        leased_bytes=(4, "uint"))
+                        leased_bytes=(4, "uint"), replicas_of_others=(5, "uint"))
 
 StatusRequest = Table()
 LeaseStatus = Table(pid=(1, "uint"), uid=(2, "uint"), command=(3, "string"), since_s=(4, "double"), cgroup=(5, "string"))
@@ -79,13 +79,18 @@ DeviceStatus = Table(device=(1, "string"), model=(2, "string"), state=(3, "strin
 StoreStatus = Table(origin=(1, "string"), latency_us=(2, "uint"), connection_gbps=(3, "double"), total_gbps=(4, "double"),
                     parallel_requests=(5, "uint"), in_flight=(6, "uint"), requests=(7, "uint"), retries=(8, "uint"),
                     hedges=(9, "uint"), throttled=(10, "uint"), received_bytes=(11, "uint"))
+UserStatus = Table(uid=(1, "uint"), connections=(2, "uint"), calls=(3, "uint"), leases=(4, "uint"), descriptors=(5, "uint"),
+                   groups=(6, "uint"), metadata_bytes=(7, "uint"), held_bytes=(8, "uint"), kept_bytes=(9, "uint"),
+                   loading_bytes=(10, "uint"))
+QuotaStatus = Table(resource=(1, "string"), taken=(2, "uint"), limit=(3, "uint"))
 StatusResponse = Table(version=(1, "string"), pid=(2, "uint"), uptime_s=(3, "double"), host_budget_bytes=(4, "uint"),
                        used_bytes=(5, "uint"), staging_bytes=(6, "uint"), pool_bytes=(7, "uint"),
                        replicas=(8, "messages", ReplicaStatus), loads=(9, "messages", LoadStatus), leases=(10, "uint"),
                        connections=(11, "uint"), calibration=(12, "messages", CalibrationStatus),
                        cached_headers_bytes=(13, "uint"), state=(14, "string"), devices=(21, "messages", DeviceStatus),
                        devices_problem=(22, "string"), stores=(20, "messages", StoreStatus), handoff_socket=(23, "string"),
-                       extent_bytes=(24, "uint"))
+                       extent_bytes=(24, "uint"), users=(25, "messages", UserStatus), kept_bytes=(26, "uint"),
+                       quotas=(27, "messages", QuotaStatus))
 
 FetchSidecarsRequest = Table(artifact=(1, "string"), names=(2, "strings"), list_only=(3, "bool"))
 SidecarList = Table(files=(1, "messages", File))
