@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "source/http/http_engine.h"
 #include "tests/support/http_script.h"
 
@@ -81,6 +82,19 @@ static void a_table_in_use_refuses_one_more_host_and_takes_it_when_one_is_done(v
     http_origin_unref(&origins, held[3]);
     assert_non_null(ref(&origins, HTTP_MAX_ORIGINS));
     assert_int_equal(origins.n_origins, HTTP_MAX_ORIGINS);
+}
+
+static void retries_to_a_host_that_fails_do_not_delay_those_to_another(void **state)
+{
+    struct http_origin *failing = ref(&origins, 0), *other = ref(&origins, 1);
+    uint64_t wait_ns = 0, now_ns = clock_now_ns();
+    (void)state;
+    for (unsigned i = 0; i < 1000; i++)
+        wait_ns = http_budget_take(&failing->budget, now_ns);
+    assert_true(wait_ns > 0);
+    assert_int_equal(http_budget_take(&other->budget, now_ns), 0);
+    http_origin_unref(&origins, failing);
+    http_origin_unref(&origins, other);
 }
 
 /* --- two servers behind a full table --- */
@@ -160,6 +174,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(a_full_table_forgets_the_host_that_was_used_longest_ago, open_origins, close_origins),
         cmocka_unit_test_setup_teardown(a_table_in_use_refuses_one_more_host_and_takes_it_when_one_is_done, open_origins,
+                                        close_origins),
+        cmocka_unit_test_setup_teardown(retries_to_a_host_that_fails_do_not_delay_those_to_another, open_origins,
                                         close_origins),
         cmocka_unit_test(hosts_beyond_the_table_get_their_own_connections_and_bytes),
     };

@@ -4,7 +4,7 @@
  * slot, retrying, hedging, asking for the remainder - runs on the caller's thread inside the two blocking calls, so a store
  * may block there too (to refresh a token with another call). Any thread may call, never the loop's.
  *
- * Waits end by deadline, retries by count; their rate is bounded by one retry budget of the engine. Before the first byte of
+ * Waits end by deadline, retries by count; their rate is bounded by a budget of each host. Before the first byte of
  * a body is copied its head has been checked: status, Content-Range, Content-Encoding, then the store's own pin. libcurl
  * follows no redirect. Every request, every hop and every address passes the fence (http_fence.h). */
 #ifndef SOURCE_HTTP_HTTP_H

@@ -76,7 +76,6 @@ int http_engine_create(const struct http_engine_options *options, struct http_en
     new->options = fill_in(options);
     http_origins_init(&new->origins, new->options.max_host_connections);
     http_slots_init(&new->slots, &new->origins, new->options.max_connections);
-    http_budget_init(&new->budget, clock_now_ns());
     pthread_mutex_init(&new->easy_lock, NULL);
     for (uint32_t wanted = movers_wanted(); new->n_movers < wanted; new->n_movers++) {
         if (http_mover_start(new->options.max_connections, &new->movers[new->n_movers], error)) {
@@ -98,7 +97,6 @@ void http_engine_destroy(struct http_engine *engine)
         curl_easy_cleanup(engine->easies[i]);
     free(engine->easies);
     pthread_mutex_destroy(&engine->easy_lock);
-    http_budget_fini(&engine->budget);
     http_origins_fini(&engine->origins);
     free((char *)engine->options.ca_file);
     free((char *)engine->options.user_agent);

@@ -1,4 +1,4 @@
-/* What the parts of the HTTP engine share: settings with every default filled in, movers, handles, slots, the budget. */
+/* What the parts of the HTTP engine share: settings with every default filled in, movers, handles, slots. */
 #ifndef SOURCE_HTTP_ENGINE_H
 #define SOURCE_HTTP_ENGINE_H
 
@@ -10,7 +10,6 @@
 #include "source/http/http_exchange.h"
 #include "source/http/http_mover.h"
 #include "source/http/http_origin.h"
-#include "source/http/http_retry.h"
 #include "source/http/http_slots.h"
 
 enum { HTTP_MAX_MOVERS = 8 };
@@ -19,7 +18,6 @@ struct http_engine {
     struct http_engine_options options; /* strings owned */
     struct http_origins origins;
     struct http_slots slots;
-    struct http_budget budget;
     struct http_mover *movers[HTTP_MAX_MOVERS];
     uint32_t n_movers;
     pthread_mutex_t easy_lock;

@@ -19,12 +19,18 @@ void http_origins_init(struct http_origins *origins, uint32_t max_host_connectio
     pthread_mutex_init(&origins->lock, NULL);
 }
 
+static void destroy_origin(struct http_origin *origin)
+{
+    http_budget_fini(&origin->budget);
+    free(origin);
+}
+
 void http_origins_fini(struct http_origins *origins)
 {
     while (origins->first) {
         struct http_origin *origin = origins->first;
         origins->first = origin->next;
-        free(origin);
+        destroy_origin(origin);
     }
     pthread_mutex_destroy(&origins->lock);
 }
@@ -53,7 +59,7 @@ static bool forget_one(struct http_origins *origins)
         oldest = (*link)->n_references == 0 ? link : oldest;
     if (!oldest)
         return false;
-    free(unlink_origin(oldest));
+    destroy_origin(unlink_origin(oldest));
     origins->n_origins--;
     return true;
 }
@@ -66,6 +72,7 @@ static struct http_origin *make_origin(struct http_origins *origins, const char 
     snprintf(origin->name, sizeof origin->name, "%s", name);
     origin->counted_ns = clock_now_ns();
     http_limit_init(&origin->limit, origins->max_host_connections);
+    http_budget_init(&origin->budget, origin->counted_ns);
     origins->n_origins++;
     return origin;
 }

@@ -17,6 +17,7 @@
 #include "source/http/http.h"
 #include "source/http/http_limit.h"
 #include "source/http/http_latency.h"
+#include "source/http/http_retry.h"
 
 enum { HTTP_MAX_ORIGINS = 1000 };
 
@@ -28,6 +29,7 @@ struct http_origin {
     uint32_t in_flight;
     struct http_limit limit;
     struct http_latency latency;
+    struct http_budget budget; /* has a lock of its own */
     uint64_t n_requests, n_retries, n_hedges, n_throttled;
     uint64_t counted_ns, busy_ns, busy_bytes, seen_bytes; /* while anything is in flight; halved now and then */
     uint64_t body_ns, body_bytes;                         /* of single bodies; likewise */

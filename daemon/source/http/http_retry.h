@@ -1,5 +1,5 @@
-/* When to try again: full jitter that doubles, and one budget for the whole process so that retries never become a flood of
- * their own. Any thread. */
+/* When to try again: full jitter that doubles, and one budget for each host so that retries never become a flood of their
+ * own, and those to a host that fails hold up none to another. Any thread. */
 #ifndef SOURCE_HTTP_RETRY_H
 #define SOURCE_HTTP_RETRY_H
 

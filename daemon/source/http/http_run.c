@@ -113,7 +113,7 @@ static int sleep_until(struct http_run *run, uint64_t until_ns, struct error *er
 static int wait_before_retry(struct http_run *run, uint64_t retry_after_ns, struct error *error)
 {
     const struct http_engine_options *options = &run->engine->options;
-    uint64_t now_ns = clock_now_ns(), budget_ns = http_budget_take(&run->engine->budget, now_ns);
+    uint64_t now_ns = clock_now_ns(), budget_ns = http_budget_take(&run->origin->budget, now_ns);
     uint64_t backoff_ns = http_backoff_ns(options->backoff_ms * NS_PER_MS, ++run->n_fruitless);
     uint64_t until_ns = now_ns + (retry_after_ns > budget_ns ? retry_after_ns : budget_ns) + backoff_ns;
     uint64_t give_up_ns = run->progress_ns + options->progress_timeout_ms * NS_PER_MS;

@@ -42,7 +42,7 @@ static int send_one(struct http_watch *watch, struct http_exchange *exchange, st
         return -1;
     watch->entries[watch->n_entries++] = (struct http_entry){
         .exchange = exchange, .slot = slot, .mark_ns = exchange->started_ns};
-    http_budget_earn(&watch->engine->budget);
+    http_budget_earn(&watch->origin->budget);
     http_mover_submit(http_engine_least_busy(watch->engine), exchange);
     return 0;
 }

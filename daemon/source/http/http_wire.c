@@ -36,6 +36,9 @@ void http_wire_set(CURL *easy, const struct http_wire *wire)
     /* every new connection looks the name up and starts with another of its addresses: 64 must not all hit one front end */
     curl_easy_setopt(easy, CURLOPT_DNS_CACHE_TIMEOUT, 0L);
     curl_easy_setopt(easy, CURLOPT_DNS_SHUFFLE_ADDRESSES, 1L);
+    /* a name that nobody answers for: without it whoever gives up waits for the look-up's thread, and every transfer of the
+     * mover with him; the thread ends by itself, at the resolver's own time-out */
+    curl_easy_setopt(easy, CURLOPT_QUICK_EXIT, 1L);
     curl_easy_setopt(easy, CURLOPT_USERAGENT, wire->user_agent);
     if (wire->ca_file)
         curl_easy_setopt(easy, CURLOPT_CAINFO, wire->ca_file);
