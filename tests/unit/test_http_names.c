@@ -36,7 +36,7 @@ static void *read_from_silence(void *data)
     unsigned char byte;
     struct iovec iov = {&byte, 1};
     const struct http_range range = {
-        .url = "http://silent.invalid/o", .name = "o", .iov = &iov, .n_iov = 1, .object_bytes = 1};
+        .url = "https://silent.invalid/o", .name = "o", .iov = &iov, .n_iov = 1, .object_bytes = 1};
     http_read_range(http_scene.engine, &range, data);
     return NULL;
 }
