@@ -30,7 +30,7 @@ struct group {
     enum group_state state;
     uid_t owner;
     struct quota_charge charge;
-    char *id, *purpose, *artifact, *policy;
+    char *id, *purpose, *reference, *artifact, *policy;
     uint32_t world_size;
     unsigned char digest[DIGEST_BYTES];
     struct slot *slots;
@@ -48,8 +48,7 @@ struct group_table {
     struct group *groups;
 };
 
-struct group_table *group_table_create(struct loop *loop, struct quota *quota, const struct group_events *events,
-                                       void *data)
+struct group_table *group_table_create(struct loop *loop, struct quota *quota, const struct group_events *events, void *data)
 {
     struct group_table *table = memory_alloc(sizeof *table);
     *table = (struct group_table){.loop = loop, .quota = quota, .events = events, .data = data};
@@ -77,6 +76,7 @@ static void remove_group(struct group *group)
     quota_charge_end(&group->charge);
     free(group->id);
     free(group->purpose);
+    free(group->reference);
     free(group->artifact);
     free(group->policy);
     free(group->slots);
@@ -175,6 +175,7 @@ static struct group *create_group(struct group_table *table, const struct group_
                             .charge = charge,
                             .id = memory_copy_text(terms->id),
                             .purpose = memory_copy_text(terms->purpose),
+                            .reference = memory_copy_text(terms->reference),
                             .artifact = memory_copy_text(terms->artifact),
                             .policy = memory_copy_text(terms->policy),
                             .world_size = terms->world_size,
@@ -264,6 +265,18 @@ static int mismatch(const struct group *group, uint32_t rank, const char *field,
     return note_rank(group, rank, error);
 }
 
+static int source_changed(const struct group *group, const struct group_terms *terms, uint32_t rank, struct error *error)
+{
+    char id[TEXT_NAME_CHARS], reference[TEXT_NAME_CHARS];
+    fail(error, ERROR_FAILED_PRECONDITION, "SOURCE_CHANGED",
+         "%s has changed while group %s assembled: rank %u resolved version %.12s, those who wait %.12s; load it again on "
+         "all "
+         "ranks",
+         text_escape(terms->reference, strlen(terms->reference), reference), text_escape(group->id, strlen(group->id), id),
+         rank, terms->artifact, group->artifact);
+    return note_rank(group, rank, error);
+}
+
 static int check_terms(const struct group *group, const struct group_terms *terms, uint32_t rank, struct error *error)
 {
     char own[16], theirs[16];
@@ -273,8 +286,10 @@ static int check_terms(const struct group *group, const struct group_terms *term
     snprintf(theirs, sizeof theirs, "%" PRIu32, group->world_size);
     if (terms->world_size != group->world_size)
         return mismatch(group, rank, "world size", own, theirs, error);
+    if (strcmp(terms->reference, group->reference) != 0)
+        return mismatch(group, rank, "artifact", terms->reference, group->reference, error);
     if (strcmp(terms->artifact, group->artifact) != 0)
-        return mismatch(group, rank, "artifact", terms->artifact, group->artifact, error);
+        return source_changed(group, terms, rank, error);
     return mismatch(group, rank, "policy", terms->policy, group->policy, error);
 }
 
@@ -304,6 +319,18 @@ static enum group_answer check_slot(const struct group *group, struct group_memb
     error_note(error, "holder", "%s", slot->member->holder);
     note_rank(group, member->rank, error);
     return GROUP_REFUSED;
+}
+
+/* Those who wait have an old version, or the odd rank has: they cannot load together. */
+static void end_wait(struct group *group, uint32_t rank)
+{
+    char problem[GROUP_PROBLEM_CHARS];
+    if (slot_state(group, rank) == SLOT_MISSING) { /* it has been told */
+        group->slots[rank].state = SLOT_ENDED;
+        group->n_here++;
+    }
+    snprintf(problem, sizeof problem, "source_changed:rank=%" PRIu32, rank);
+    dissolve(group, "dissolved", problem);
 }
 
 /* --- joining -------------------------------------------------------------------------------------------------------- */
@@ -347,8 +374,13 @@ enum group_answer group_join(struct group_table *table, const struct group_terms
     }
     if (!group)
         group = create_group(table, terms, error);
-    if (!group || check_terms(group, terms, member->rank, error) != 0)
+    if (!group)
         return GROUP_REFUSED;
+    if (check_terms(group, terms, member->rank, error) != 0) {
+        if (strcmp(error->reason, "SOURCE_CHANGED") == 0)
+            end_wait(group, member->rank);
+        return GROUP_REFUSED;
+    }
     answer = check_slot(group, member, error);
     if (answer != GROUP_JOINED)
         return answer;

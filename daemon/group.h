@@ -9,9 +9,10 @@
  *
  * One timer per group, from its first join; nobody waits longer. A rank that comes too late is told so at once, by a group
  * that has dissolved or by a running one that lost it. Everything that all ranks must agree on is compared by digest; the
- * odd one is refused, the others keep waiting. A rank number is taken once: the second one to claim it is refused, unless it
- * is the first one again, whose client has sent its request twice. A group id may be used again as soon as its ranks have
- * ended. Groups are per owner: a user, or GROUP_OWNER_SHARED for those who may share theirs.
+ * odd one is refused, the others keep waiting. A rank with another version of the same reference ends the wait: the source
+ * has changed, so those who wait have nothing to wait for. A rank number is taken once: the second one to claim it is
+ * refused, unless it is the first one again, whose client has sent its request twice. A group id may be used again as soon
+ * as its ranks have ended. Groups are per owner: a user, or GROUP_OWNER_SHARED for those who may share theirs.
  *
  * Knows nothing of loads. Loop thread only. */
 #ifndef GROUP_H
@@ -33,9 +34,10 @@ struct group_terms { /* what every rank of a group must say alike; borrowed for 
     const char *id;
     const char *purpose; /* groups of different purposes never meet: "load", "explain" */
     uint32_t world_size;
-    const char *artifact; /* identity */
-    const char *policy;   /* every choice that decides which executor runs, as text */
-    uint64_t timeout_ms;  /* the first rank's counts */
+    const char *reference; /* of the artifact, for messages */
+    const char *artifact;  /* its version: ranks of one reference may have resolved different ones */
+    const char *policy;    /* every choice that decides which executor runs, as text */
+    uint64_t timeout_ms;   /* the first rank's counts */
 };
 
 struct group;
@@ -65,7 +67,7 @@ void group_table_destroy(struct group_table *table); /* no member may be left; a
 enum group_answer {
     GROUP_JOINED,  /* `complete` or `dissolved` follows, perhaps before the call returns, unless the member leaves */
     GROUP_LATE,    /* do without; `problem` says why */
-    GROUP_REFUSED, /* error: ALREADY_EXISTS, INVALID_ARGUMENT, RESOURCE_EXHAUSTED */
+    GROUP_REFUSED, /* error: ALREADY_EXISTS, FAILED_PRECONDITION, INVALID_ARGUMENT, RESOURCE_EXHAUSTED */
     GROUP_AGAIN,   /* member->first is in the group with the same attempt: wait for what becomes of it */
 };
 enum { GROUP_PROBLEM_CHARS = 160 };

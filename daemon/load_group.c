@@ -40,6 +40,7 @@ static struct group_terms terms_of(const struct ticket_internal *internal, char 
                                 .id = topology->group_id,
                                 .purpose = internal->goal == GOAL_PLAN ? "explain" : "load",
                                 .world_size = topology->world_size,
+                                .reference = internal->mapping->artifact->reference,
                                 .artifact = internal->mapping->artifact->source_key,
                                 .policy = policy,
                                 .timeout_ms = timeout_ms};

@@ -59,8 +59,13 @@ static int set_up(void **state)
     scene->loop = loop_create();
     scene->quota = quota_create();
     scene->table = group_table_create(scene->loop, scene->quota, &events, scene);
-    scene->terms = (struct group_terms){
-        .id = "g", .purpose = "load", .world_size = 3, .artifact = "sha", .policy = "auto", .timeout_ms = LONG_MS};
+    scene->terms = (struct group_terms){.id = "g",
+                                        .purpose = "load",
+                                        .world_size = 3,
+                                        .reference = "disk:/m",
+                                        .artifact = "sha",
+                                        .policy = "auto",
+                                        .timeout_ms = LONG_MS};
     for (uint32_t i = 0; i < MAX_RANKS; i++)
         scene->members[i] = (struct group_member){.rank = i, .holder = "load-7"};
     *state = scene;
@@ -270,8 +275,9 @@ static void the_odd_rank_is_refused_with_the_field_that_differs(void **state)
     scene->terms.world_size = 4;
     assert_odd(scene, "its world size is 4, the group's is 3");
     scene->terms = good;
+    scene->terms.reference = "disk:/other";
     scene->terms.artifact = "other";
-    assert_odd(scene, "its artifact is other");
+    assert_odd(scene, "its artifact is disk:/other, the group's is disk:/m");
     assert_note(&scene->error, "field", "artifact");
     scene->terms = good;
     scene->terms.policy = "required";
@@ -291,6 +297,24 @@ static void a_rank_that_leaves_while_others_wait_may_come_back(void **state)
     join(scene, 2);
     assert_int_equal(scene->n_complete, 0);
     assert_int_equal(join(scene, 1), GROUP_JOINED);
+    assert_int_equal(scene->n_complete, 1);
+}
+
+static void ranks_with_two_versions_of_one_reference_are_told_that_the_source_changed(void **state)
+{
+    struct scene *scene = *state;
+    assert_int_equal(join(scene, 0), GROUP_JOINED);
+    scene->terms.artifact = "later";
+    assert_int_equal(join(scene, 1), GROUP_REFUSED);
+    assert_int_equal(scene->error.code, ERROR_FAILED_PRECONDITION);
+    assert_string_equal(scene->error.reason, "SOURCE_CHANGED");
+    assert_non_null(strstr(scene->error.message, "disk:/m has changed while group g assembled"));
+    assert_int_equal(scene->n_dissolved, 1); /* nobody waits for the timeout */
+    assert_string_equal(scene->problems[0], "source_changed:rank=1");
+    assert_int_equal(join(scene, 2), GROUP_LATE);
+    assert_string_equal(scene->late, "group_closed:source_changed:rank=1");
+    for (uint32_t rank = 0; rank < 3; rank++) /* again, with what there is now */
+        assert_int_equal(join(scene, rank), GROUP_JOINED);
     assert_int_equal(scene->n_complete, 1);
 }
 
@@ -461,6 +485,7 @@ int main(void)
         TEST(the_odd_rank_is_refused_with_the_field_that_differs),
         TEST(the_same_attempt_is_its_holder_again),
         TEST(a_rank_that_leaves_while_others_wait_may_come_back),
+        TEST(ranks_with_two_versions_of_one_reference_are_told_that_the_source_changed),
         TEST(the_last_to_leave_ends_a_waiting_group),
         TEST(a_rank_that_left_a_running_group_is_told_that_it_is_late),
         TEST(a_group_id_is_free_again_for_ranks_that_have_ended),
