@@ -1,98 +1,151 @@
-"""A file system that stops answering, by the FUSE protocol on /dev/fuse: one file, model.safetensors, whose first bytes can be
-read. Needs root. NFS without its server behaves alike.
+"""A read-only file system in this process that stops answering when it is told to, as a dead NFS server does.
 
-    with HungFiles(header, bytes_in_all, answers={"flush"}) as files: files.path, files.wait_for("read")
+    with HangingFiles(folder, {"m/model.safetensors": data}) as files:    # mounted on folder, for this process and its children
+        files.hangs = {"read"}           # from now on these requests are never answered: any of NAMES, or "late_read"
+        ...
+        files.hung                       # the names of the requests that nobody has answered, in order
+
+Linux, root and /dev/fuse only: see why_not(). The mount is in a mount name space that the calling thread, and what it starts
+afterwards, has for itself. At the end the connection is cut: whoever hangs gets an error.
 """
 import ctypes
+import errno
 import os
+import stat
 import struct
-import tempfile
 import threading
 
-NAME = b"model.safetensors"
-LOOKUP, FORGET, GETATTR, OPEN, READ, STATFS, RELEASE, FLUSH, INIT, OPENDIR, RELEASEDIR, ACCESS, INTERRUPT, BATCH_FORGET = (
-    1, 2, 3, 14, 15, 17, 18, 25, 26, 27, 29, 34, 36, 42)
-CLONE_NEWNS, MS_PRIVATE, MS_REC, MNT_DETACH, ENOENT, ENOSYS = 0x20000, 1 << 18, 1 << 14, 2, 2, 38
+CLONE_NEWNS, MS_REC, MS_PRIVATE, MNT_FORCE, MNT_DETACH = 0x20000, 1 << 14, 1 << 18, 1, 2
+NAMES = {1: "lookup", 3: "getattr", 14: "open", 15: "read", 18: "release", 27: "opendir", 28: "readdir", 29: "releasedir"}
+INIT, FORGET, BATCH_FORGET, INTERRUPT, STATFS, FLUSH = 26, 2, 42, 36, 17, 25
+ROOT = 1
+MAX_WRITE = 1 << 17
+READ, LATE = 15, 1 << 20  # a late read begins behind what is read for a header
 libc = ctypes.CDLL(None, use_errno=True)
 
 
-def checked(result):
-    if result:
-        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+def why_not():
+    """What this needs and does not have; "" when it has everything."""
+    if os.geteuid() != 0:
+        return "mounting needs root"
+    return "" if os.access("/dev/fuse", os.R_OK | os.W_OK) else "there is no /dev/fuse"
 
 
-def have_mounts_of_our_own():
-    """For this process and its children: nobody else sees what they mount."""
-    checked(libc.unshare(CLONE_NEWNS))
-    checked(libc.mount(b"none", b"/", None, MS_REC | MS_PRIVATE, None))
+def check(result, what):
+    if result != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, f"{what}: {os.strerror(number)}")
 
 
-class HungFiles:
-    """Reads behind the first page and everything in `silent` are never answered. No signal ends them, not even SIGKILL."""
+class HangingFiles:
+    is_private = False  # the mount name space
 
-    def __init__(self, start, size, silent=("read",)):
-        self.start, self.size, self.silent = start, size, silent
-        self.hung, self.change = [], threading.Condition()
+    def __init__(self, folder, files):
+        self.folder, self.hangs, self.hung = os.fsencode(str(folder)), set(), []
+        self.nodes, self.children = {ROOT: None}, {ROOT: {}}  # id -> bytes or None (a folder); id -> name -> id
+        for path, data in files.items():
+            self.add(path, data)
+
+    def add(self, path, data):
+        *folders, name = path.split("/")
+        at = ROOT
+        for folder in folders:
+            at = self.children[at].get(folder) or self.make(at, folder, None)
+        self.make(at, name, bytes(data))
+
+    def make(self, parent, name, data):
+        node = len(self.nodes) + 1
+        self.nodes[node], self.children[node] = data, {}
+        self.children[parent][name] = node
+        return node
 
     def __enter__(self):
-        self.folder = tempfile.mkdtemp(prefix="tc8-fuse-")
-        self.path = os.path.join(self.folder, NAME.decode())
-        self.fd = os.open("/dev/fuse", os.O_RDWR)
-        options = f"fd={self.fd},rootmode=40000,user_id=0,group_id=0,allow_other"
-        checked(libc.mount(b"hung", self.folder.encode(), b"fuse", 0, options.encode()))
+        if not HangingFiles.is_private:
+            check(libc.unshare(CLONE_NEWNS), "unshare")
+            check(libc.mount(b"none", b"/", None, MS_REC | MS_PRIVATE, None), "mount --make-rprivate /")
+            HangingFiles.is_private = True
+        self.fd = os.open("/dev/fuse", os.O_RDWR | os.O_CLOEXEC)
+        options = f"fd={self.fd},rootmode=40000,user_id=0,group_id=0,allow_other".encode()
+        check(libc.mount(b"hanging", self.folder, b"fuse", 0, options), "mount")
         threading.Thread(target=self.serve, daemon=True).start()
         return self
 
-    def __exit__(self, *exception):
-        libc.umount2(self.folder.encode(), MNT_DETACH)
-        os.close(self.fd)  # ends the connection: whoever hangs gets an error
-        os.rmdir(self.folder)
-
-    def wait_for(self, what, seconds=30):
-        with self.change:
-            return self.change.wait_for(lambda: what in self.hung, seconds)
-
-    def hang(self, what):
-        with self.change:
-            self.hung.append(what)
-            self.change.notify_all()
-
-    def attributes(self, node):
-        size, mode = (0, 0o40755) if node == 1 else (self.size, 0o100644)
-        return struct.pack("<6Q10I", node, size, 1, 1, 1, 1, 0, 0, 0, mode, 1, 0, 0, 0, 4096, 0)
-
-    def answer(self, operation, node, body):
-        """Bytes, an error number, or None for no answer."""
-        if operation == INIT:
-            return struct.pack("<IIIIHHIIHH8I", 7, 31, 1 << 17, 0, 12, 9, 1 << 17, 1, 0, 0, *[0] * 8)
-        if operation == GETATTR:
-            return struct.pack("<QII", 0, 0, 0) + self.attributes(node)
-        if operation == LOOKUP:
-            found = body.rstrip(b"\0") == NAME
-            return struct.pack("<QQQQII", 2, 0, 0, 0, 0, 0) + self.attributes(2) if found else ENOENT
-        if operation in (OPEN, OPENDIR):
-            return struct.pack("<QII", 0, 0, 0)
-        if operation == READ:
-            _, offset, size = struct.unpack_from("<QQI", body)
-            if offset or "read" not in self.silent:
-                return self.hang("read")
-            return (self.start + b"\0" * size)[:size]
-        if operation == FLUSH and "flush" in self.silent:
-            return self.hang("flush")
-        if operation == STATFS:
-            return struct.pack("<5Q10I", 1, 1, 1, 1, 1, 4096, 255, 4096, *[0] * 7)
-        if operation in (FORGET, BATCH_FORGET, INTERRUPT):
-            return None
-        return b"" if operation in (RELEASE, FLUSH, RELEASEDIR, ACCESS) else ENOSYS
+    def __exit__(self, *_):
+        libc.umount2(self.folder, MNT_FORCE | MNT_DETACH)  # the force cuts the connection
+        fd, self.fd = self.fd, -1
+        os.close(fd)
 
     def serve(self):
-        while True:
+        fd = self.fd
+        while self.fd == fd:
             try:
-                request = os.read(self.fd, 1 << 20)
-                _, operation, unique, node = struct.unpack_from("<IIQQ", request)
-                given = self.answer(operation, node, request[40:])
-                if given is not None:
-                    error, data = (-given, b"") if isinstance(given, int) else (0, given)
-                    os.write(self.fd, struct.pack("<IiQ", 16 + len(data), error, unique) + data)
-            except OSError:
+                request = os.read(fd, MAX_WRITE + 4096)
+            except OSError as problem:
+                if problem.errno in (errno.EINTR, errno.ENOENT, errno.EAGAIN):
+                    continue
                 return
+            _, op, unique, node = struct.unpack_from("<IIQQ", request)
+            self.answer(fd, op, unique, node, request[40:])
+
+    def answer(self, fd, op, unique, node, body):
+        if op in (FORGET, BATCH_FORGET, INTERRUPT):
+            return
+        names = {NAMES.get(op), "late_read" if op == READ and struct.unpack_from("<QQ", body)[1] >= LATE else None}
+        if names & self.hangs:
+            self.hung.append(NAMES[op])
+            return
+        data, error = self.handle(op, node, body)
+        try:
+            os.write(fd, struct.pack("<IiQ", 16 + len(data), -error, unique) + data)
+        except OSError:
+            pass  # who asked is gone
+
+    def handle(self, op, node, body):
+        if op == INIT:
+            return struct.pack("<IIIIHHII7I", 7, 31, MAX_WRITE, 0, 12, 9, MAX_WRITE, 1, *[0] * 7) + bytes(4), 0
+        if op == STATFS:
+            return struct.pack("<5Q10I", 1, 1, 1, 1, 1, 4096, 255, 4096, *[0] * 7), 0
+        handler = getattr(self, "do_" + NAMES.get(op, ""), None)
+        if handler:
+            return handler(node, body)
+        return b"", 0 if op in (FLUSH,) else errno.ENOSYS
+
+    def attributes(self, node):
+        data = self.nodes[node]
+        mode = stat.S_IFDIR | 0o755 if data is None else stat.S_IFREG | 0o644
+        return struct.pack("<6Q10I", node, len(data or b""), 1, 1, 1, 1, 0, 0, 0, mode, 1, 0, 0, 0, 4096, 0)
+
+    # Nothing may be cached: every question reaches us.
+    def do_lookup(self, node, body):
+        child = self.children[node].get(os.fsdecode(body.rstrip(b"\0")))
+        if not child:
+            return b"", errno.ENOENT
+        return struct.pack("<QQQQII", child, 0, 0, 0, 0, 0) + self.attributes(child), 0
+
+    def do_getattr(self, node, _):
+        return struct.pack("<QII", 0, 0, 0) + self.attributes(node), 0
+
+    def do_open(self, node, _):
+        return struct.pack("<QII", node, 0, 0), 0
+
+    do_opendir = do_open
+
+    def do_read(self, node, body):
+        _, offset, size = struct.unpack_from("<QQI", body)
+        return self.nodes[node][offset:offset + size], 0
+
+    def do_readdir(self, node, body):
+        _, offset, size = struct.unpack_from("<QQI", body)
+        entries = b""
+        for number, (name, child) in enumerate(self.children[node].items(), 1):
+            raw = os.fsencode(name)
+            entry = struct.pack("<QQII", child, number, len(raw), 4 if self.nodes[child] is None else 8) + raw
+            entry += bytes(-len(entry) % 8)
+            if number > offset and len(entries) + len(entry) <= size:
+                entries += entry
+        return entries, 0
+
+    def do_release(self, *_):
+        return b"", 0
+
+    do_releasedir = do_release

@@ -1,0 +1,71 @@
+"""A mount that stops answering stops the requests that need it, and nobody else's, wherever it stops and however many there are.
+
+A FUSE server that never answers stands for a dead NFS server. Root only."""
+import concurrent.futures
+import sys
+
+import pytest
+
+from checkpoints import blob, digest, digests, write
+from stage import ROOT, MiB, soon
+from wire import Wire
+
+sys.path.insert(0, str(ROOT / "tests"))
+from fake.fuse import HangingFiles, why_not  # noqa: E402
+
+pytestmark = pytest.mark.skipif(why_not() != "", reason=why_not() or "-")
+MANY = 100
+PATIENCE_S = 20
+NEVER = {("late_read", "Resolve")}
+
+
+@pytest.fixture
+def dead(models):
+    """models/net, a mount whose server still answers."""
+    data = {}
+    for name in [f"m{i}" for i in range(4)]:
+        write(models / "made", {"w": blob(1, 8 * MiB)})
+        data[f"{name}/config.json"] = b"{}" * 1_000_000
+        data[f"{name}/model.safetensors"] = (models / "made" / "model.safetensors").read_bytes()
+    (models / "net").mkdir()
+    with HangingFiles(models / "net", data) as files:
+        yield files
+
+
+def ask(wire, method, artifact):
+    if method == "Materialize":
+        request = wire.message("MaterializeRequest", load=wire.load_request(artifact))
+    else:
+        request = wire.message(f"{method}Request", artifact=artifact, **({"make_manifest": True} if method == "Verify" else {}))
+    described = wire.service.methods_by_name[method]
+    kind = wire.channel.unary_stream if described.server_streaming else wire.channel.unary_unary
+    stub = kind(f"/tensorcast.daemon.v1.StoreDaemon/{method}", request_serializer=lambda m: m.SerializeToString())
+    return stub(request, timeout=600) if described.server_streaming else stub.future(request, timeout=600)
+
+
+def others_go_on(daemon, models, name="good"):
+    expected = write(models / name, {"w": blob(7, 4 * MiB)})
+    for _ in range(3):
+        report = daemon.cli.json("load", f"disk:{models}/{name}", "--digest", timeout=PATIENCE_S)
+        assert digests(report) == {tensor: digest(value) for tensor, value in expected.items()}
+        daemon.cli.ok("release", "--all", timeout=PATIENCE_S)
+    daemon.cli.json("inspect", f"disk:{models}/{name}", timeout=PATIENCE_S)
+    daemon.cli.json("explain", f"disk:{models}/{name}", timeout=PATIENCE_S)
+    assert daemon.cli.run("verify", f"disk:{models}/{name}", timeout=PATIENCE_S).code in (0, 1)
+
+
+@pytest.mark.parametrize("method", ["Materialize", "Resolve", "Verify", "FetchSidecars"])
+@pytest.mark.parametrize("where", ["lookup", "getattr", "open", "opendir", "readdir", "read", "late_read"])
+def test_whatever_hangs_on_a_dead_mount_others_go_on(start, models, dead, where, method):
+    daemon = start(engine={"io_threads": 2})
+    with daemon.channel() as channel:
+        wire = Wire(channel)
+        dead.hangs = {where}
+        calls = [ask(wire, method, f"disk:{models}/net/m{i % 4}" + ("" if where != "readdir" else "/.."))
+                 for i in range(MANY)]
+        can_hang = (where, method) not in NEVER
+        assert soon(lambda: dead.hung, 10 if can_hang else 0.2) == can_hang
+        others_go_on(daemon, models)
+        for call in calls:
+            call.cancel()
+        others_go_on(daemon, models, "later")
