@@ -36,8 +36,8 @@ struct learner {
 };
 
 struct calibration {
-    char path[MAX_PATH_BYTES]; /* "" = not kept */
-    struct learner devices[CALIBRATION_MAX_DEVICES];
+    char path[MAX_PATH_BYTES];                       /* "" = not kept */
+    struct learner devices[CALIBRATION_MAX_DEVICES]; /* the one learned from last first */
     size_t n_devices;
     double copy_bytes_per_ns;
     bool has_learned;
@@ -106,18 +106,23 @@ static const struct learner *find(const struct calibration *calibration, uint64_
     return NULL;
 }
 
-/* NULL when the table is full: such devices keep the defaults. */
+/* The first of the table from now on. When that is full the last one, not learned from for longest, is forgotten. */
 static struct learner *find_or_add(struct calibration *calibration, uint64_t device_id)
 {
-    struct learner *learner = (struct learner *)find(calibration, device_id);
-    if (learner || calibration->n_devices == CALIBRATION_MAX_DEVICES)
-        return learner;
-    learner = &calibration->devices[calibration->n_devices++];
-    learner->known = (struct calibrated){.device_id = device_id,
-                                         .cached = cost_defaults.cached,
-                                         .uncached = cost_defaults.uncached,
-                                         .fresh_bytes_per_ns = cost_defaults.fresh_bytes_per_ns};
-    return learner;
+    struct learner *learner = (struct learner *)find(calibration, device_id), *first = calibration->devices;
+    struct learner found = learner ? *learner : (struct learner){0};
+    if (!learner)
+        calibration->n_devices += calibration->n_devices < CALIBRATION_MAX_DEVICES;
+    size_t n_before = learner ? (size_t)(learner - first) : calibration->n_devices - 1;
+    memmove(first + 1, first, n_before * sizeof *first);
+    *first = found;
+    if (learner)
+        return first;
+    first->known = (struct calibrated){.device_id = device_id,
+                                       .cached = cost_defaults.cached,
+                                       .uncached = cost_defaults.uncached,
+                                       .fresh_bytes_per_ns = cost_defaults.fresh_bytes_per_ns};
+    return first;
 }
 
 static struct cost_constants constants_of(const struct calibration *calibration, const struct calibrated *known)

@@ -267,15 +267,21 @@ static void a_file_has_a_longest_length_and_a_most_of_devices(void **state)
     assert_non_null(strstr(error.message, "longer"));
 }
 
-static void more_devices_than_the_table_holds_keep_the_defaults(void **state)
+static void of_more_devices_than_the_table_holds_the_one_idle_longest_is_forgotten(void **state)
 {
     struct scene *scene = *state;
     struct run_report report = whole_read(false, 7.7);
-    for (uint64_t device = 100; device <= 100 + CALIBRATION_MAX_DEVICES; device++)
+    const uint64_t first = 100, last = first + CALIBRATION_MAX_DEVICES;
+    for (uint64_t device = first; device < last; device++)
         calibration_learn(scene->calibration, device, &report);
-    uint64_t last = 100 + CALIBRATION_MAX_DEVICES;
-    assert_int_equal(calibration_get(scene->calibration, last - 1).uncached.samples, 1);
-    assert_int_equal(calibration_get(scene->calibration, last).uncached.samples, 0);
+    calibration_learn(scene->calibration, first, &report);
+    restart(scene);
+    assert_int_equal(calibration_get(scene->calibration, first + 1).uncached.samples, 1);
+    calibration_learn(scene->calibration, last, &report);
+    assert_int_equal(calibration_get(scene->calibration, first).uncached.samples, 2);
+    assert_int_equal(calibration_get(scene->calibration, first + 1).uncached.samples, 0);
+    for (uint64_t device = first + 2; device <= last; device++)
+        assert_int_equal(calibration_get(scene->calibration, device).uncached.samples, 1);
 }
 
 static void count_device(void *data, uint64_t device_id, const struct cost_constants *constants)
@@ -322,7 +328,7 @@ int main(void)
         TEST(without_anything_learned_no_file_is_written),
         TEST(a_damaged_file_is_ignored_and_replaced),
         TEST(a_file_has_a_longest_length_and_a_most_of_devices),
-        TEST(more_devices_than_the_table_holds_keep_the_defaults),
+        TEST(of_more_devices_than_the_table_holds_the_one_idle_longest_is_forgotten),
         TEST(each_known_device_is_shown),
         cmocka_unit_test(without_a_state_folder_nothing_is_kept),
     };

@@ -19,6 +19,8 @@
 #define MIB ((uint64_t)1 << 20)
 #define MS ((uint64_t)1000000)
 
+enum { MOST_PROVIDERS = 16 };
+
 static uint64_t seed;
 
 static void pretend_disk(struct load *load, double resident_share)
@@ -191,6 +193,48 @@ static void a_late_load_copies_from_a_replica_instead_of_reading(void **state)
     load_destroy(fourth);
     load_destroy(second);
     scene_fini(&scene);
+}
+
+/* What a load of everything reads when a replica of everything is older than so many others of one row. */
+static uint64_t bytes_read_behind(size_t n_newer)
+{
+    struct load_scene scene;
+    struct load *rows[MOST_PROVIDERS], *whole[2];
+    struct slice first_row[2] = {{0, 1}, {0, INT64_MAX}};
+    scene_init(&scene, seed++, 64 * MIB, 0, 0);
+    scene_add_tensor(&scene, 2, (uint64_t[]){64, 4096});
+    scene_write(&scene, 1, false);
+    whole[0] = load_create_item(&scene, "t.0", 0, NULL, LOCAL);
+    pretend_disk(whole[0], 0);
+    load_start(whole[0]);
+    scene_wait(&scene);
+    for (size_t i = 0; i < n_newer; i++) {
+        rows[i] = load_create_item(&scene, "t.0", 2, first_row, LOCAL);
+        pretend_disk(rows[i], 0);
+        load_start(rows[i]);
+        scene_wait(&scene);
+    }
+    whole[1] = load_create_item(&scene, "t.0", 0, NULL, LOCAL);
+    pretend_disk(whole[1], 0);
+    load_start(whole[1]);
+    scene_wait(&scene);
+    assert_true(load_has_succeeded(whole[0]) && load_has_succeeded(whole[1]));
+    uint64_t read_bytes = whole[1]->report.read_bytes;
+    load_destroy(whole[0]);
+    load_destroy(whole[1]);
+    for (size_t i = 0; i < n_newer; i++) {
+        assert_true(load_has_succeeded(rows[i]));
+        load_destroy(rows[i]);
+    }
+    scene_fini(&scene);
+    return read_bytes;
+}
+
+static void the_newest_sixteen_replicas_are_copied_from_and_older_ones_read_again(void **state)
+{
+    (void)state;
+    assert_int_equal(bytes_read_behind(MOST_PROVIDERS - 1), 0);
+    assert_int_equal(bytes_read_behind(MOST_PROVIDERS), 63 * 4096);
 }
 
 static void the_next_ranks_columns_come_from_the_blocks_just_read(void **state)
@@ -540,6 +584,7 @@ int main(void)
         cmocka_unit_test(the_report_of_a_load_alone_says_what_its_plan_says),
         cmocka_unit_test(loads_at_the_same_time_read_common_bytes_once),
         cmocka_unit_test(a_late_load_copies_from_a_replica_instead_of_reading),
+        cmocka_unit_test(the_newest_sixteen_replicas_are_copied_from_and_older_ones_read_again),
         cmocka_unit_test(the_next_ranks_columns_come_from_the_blocks_just_read),
         cmocka_unit_test(a_cached_late_load_reads_the_page_cache),
         cmocka_unit_test(a_failing_read_fails_only_the_loads_that_need_the_block),

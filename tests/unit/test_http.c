@@ -338,6 +338,27 @@ static void nothing_secret_follows_a_redirect_to_another_host(void **state)
     http_script_stop(other);
 }
 
+static void redirect_five_times(struct http_script_peer *peer, const struct http_script_request *request, void *data)
+{
+    (void)data;
+    if (request->number < 5)
+        http_script_answer(peer, 302, "Location: /next\r\n", "");
+    else
+        http_script_answer(peer, 200, "", "here");
+}
+
+static void five_redirects_are_followed(void **state)
+{
+    struct http_reply reply;
+    struct error error = {0};
+    struct http_script *script = start(redirect_five_times, NULL);
+    (void)state;
+    expect_ok(&error, fetch_redirected(script, &reply, &error));
+    assert_string_equal(reply.body, "here");
+    http_reply_clear(&reply);
+    http_script_stop(script);
+}
+
 static void a_circle_of_redirects_ends(void **state)
 {
     struct http_reply reply;
@@ -574,6 +595,7 @@ int main(void)
         cmocka_unit_test(only_http_and_https_are_spoken),
         cmocka_unit_test(a_redirect_on_the_same_host_is_signed_again),
         cmocka_unit_test(nothing_secret_follows_a_redirect_to_another_host),
+        cmocka_unit_test(five_redirects_are_followed),
         cmocka_unit_test(a_circle_of_redirects_ends),
         cmocka_unit_test(redirects_to_other_schemes_and_with_passwords_are_refused),
         cmocka_unit_test(a_redirect_that_is_not_followed_is_an_answer),

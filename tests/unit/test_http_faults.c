@@ -243,6 +243,29 @@ static void an_honest_piece_is_no_failure(void **state)
     assert_int_equal(http_script_connections(http_scene.script), 1);
 }
 
+enum { MOST_ANSWERS = 65 /* of one range: the first and 64 more */ };
+
+static void answer_a_crumb(struct http_script_peer *peer, const struct http_script_request *request, void *data)
+{
+    struct http_script_request crumb = *request;
+    uint64_t bytes = BYTES / MOST_ANSWERS + (atomic_load(&http_scene.n_gone) ? 0 : 1);
+    (void)data;
+    crumb.last = crumb.first + bytes - 1 < request->last ? crumb.first + bytes - 1 : request->last;
+    http_script_send_range(peer, &crumb, UINT64_MAX);
+}
+
+static void a_range_may_come_in_so_many_pieces_and_not_one_more(void **state)
+{
+    (void)state;
+    http_scene.others = answer_a_crumb;
+    http_scene_start(quick());
+    assert_true(http_scene_has_read());
+    assert_int_equal(http_script_requests(http_scene.script), MOST_ANSWERS);
+    atomic_store(&http_scene.n_gone, 1); /* pieces a byte smaller from now on */
+    assert_true(http_scene_fails(ERROR_UNAVAILABLE, "BAD_ANSWER"));
+    assert_int_equal(http_script_requests(http_scene.script), 2 * MOST_ANSWERS);
+}
+
 /* --- answers to something else --- */
 
 static void answer_all(struct http_script_peer *peer, const struct http_script_request *request, void *data)
@@ -418,6 +441,7 @@ int main(void)
         FAULT(after_a_truncated_chunked_answer_only_the_rest_is_asked_for),
         FAULT(after_a_short_answer_without_length_only_the_rest_is_asked_for),
         FAULT(an_honest_piece_is_no_failure),
+        FAULT(a_range_may_come_in_so_many_pieces_and_not_one_more),
         FAULT(lies_are_tried_once_more_then_final),
         FAULT(an_answer_that_goes_on_too_long_is_not_believed_at_all),
         FAULT(a_connection_with_bytes_left_over_is_not_used_again),

@@ -169,14 +169,43 @@ static void hosts_beyond_the_table_get_their_own_connections_and_bytes(void **st
     http_script_stop(b.script);
 }
 
+static unsigned connections_after_three_reads(uint32_t max_connections)
+{
+    static struct host a, b;
+    struct http_engine *engine;
+    struct error error;
+    start_host(&a, 'A');
+    start_host(&b, 'B');
+    const struct http_engine_options options = {.max_connections = max_connections, .hedge_percent = 101};
+    assert_int_equal(http_engine_create(&options, &engine, &error), 0);
+    read_of(engine, &a);
+    read_of(engine, &b);
+    read_of(engine, &a);
+    unsigned n = http_script_connections(a.script);
+    assert_int_equal(http_script_connections(b.script), 1);
+    http_engine_destroy(engine);
+    http_script_stop(a.script);
+    http_script_stop(b.script);
+    return n;
+}
+
+static void as_many_idle_connections_are_kept_as_there_may_be_requests(void **state)
+{
+    (void)state;
+    assert_int_equal(connections_after_three_reads(2), 1);
+    assert_int_equal(connections_after_three_reads(1), 2); /* the one used last is kept */
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(a_full_table_forgets_the_host_that_was_used_longest_ago, open_origins, close_origins),
+        cmocka_unit_test_setup_teardown(a_full_table_forgets_the_host_that_was_used_longest_ago, open_origins,
+                                        close_origins),
         cmocka_unit_test_setup_teardown(a_table_in_use_refuses_one_more_host_and_takes_it_when_one_is_done, open_origins,
                                         close_origins),
         cmocka_unit_test_setup_teardown(retries_to_a_host_that_fails_do_not_delay_those_to_another, open_origins,
                                         close_origins),
+        cmocka_unit_test(as_many_idle_connections_are_kept_as_there_may_be_requests),
         cmocka_unit_test(hosts_beyond_the_table_get_their_own_connections_and_bytes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,93 @@
+/* A buffer that devices still copy from: however many devices there are, all of them are waited for. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include "execute/engine_private.h"
+#include "execute/flight.h"
+
+#include <cmocka.h>
+#undef fail /* ours is in base/error.h */
+
+enum { DEVICES = FLIGHT_MAX_MARKS + 1 };
+
+struct fake { /* a device with a queue */
+    struct device base;
+    uint64_t n_marked, waited_for;
+};
+
+static int mark(struct device *device, uint64_t *mark, struct error *error)
+{
+    (void)error;
+    *mark = ++((struct fake *)device)->n_marked;
+    return 0;
+}
+
+static int wait_for(struct device *device, uint64_t mark, struct error *error)
+{
+    (void)error;
+    ((struct fake *)device)->waited_for = mark;
+    return 0;
+}
+
+static const struct device_queue_ops queue = {.mark = mark, .wait = wait_for};
+static const struct device_ops ops = {.name = "fake", .queue = &queue};
+
+static struct fake devices[DEVICES];
+static struct segment segments[DEVICES];
+static struct run runs[DEVICES];
+static struct part parts[DEVICES];
+
+static struct worker worker_of(size_t n_devices)
+{
+    memset(devices, 0, sizeof devices);
+    for (size_t i = 0; i < n_devices; i++) {
+        devices[i].base.ops = &ops;
+        segments[i].device = &devices[i].base;
+        runs[i].options.segment = &segments[i];
+        parts[i].run = &runs[i];
+    }
+    return (struct worker){.parts = parts, .n_parts = n_devices};
+}
+
+static void assert_all_are_waited_for(size_t n_devices)
+{
+    struct worker worker = worker_of(n_devices);
+    struct flight flight = {0};
+    flight_begin(&flight, &worker);
+    for (size_t i = 0; i < n_devices; i++)
+        assert_int_equal(devices[i].n_marked, 1);
+    flight_land(&flight);
+    for (size_t i = 0; i < n_devices; i++)
+        assert_int_equal(devices[i].waited_for, 1);
+    assert_int_equal(flight.n_marks, 0);
+}
+
+static void every_device_that_copies_is_waited_for(void **state)
+{
+    (void)state;
+    assert_all_are_waited_for(FLIGHT_MAX_MARKS);
+    assert_all_are_waited_for(FLIGHT_MAX_MARKS + 1);
+}
+
+static void a_device_with_several_parts_is_marked_once(void **state)
+{
+    struct worker worker = worker_of(2);
+    struct flight flight = {0};
+    (void)state;
+    segments[1].device = &devices[0].base;
+    flight_begin(&flight, &worker);
+    assert_int_equal(devices[0].n_marked, 1);
+    assert_int_equal(flight.n_marks, 1);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_device_that_copies_is_waited_for),
+        cmocka_unit_test(a_device_with_several_parts_is_marked_once),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
