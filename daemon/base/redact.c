@@ -80,16 +80,17 @@ static const char *rest_of(const char *path)
     return *path == '#' ? "#..." : *path ? "?..." : "";
 }
 
+/* With a URL within the URL, where user information is cut out, too; what follows that is looked at anew. */
 static void show_path(FILE *out, const char *path)
 {
-    const char *end = path + open_length(path);
-    for (const char *next; (next = memmem(path, (size_t)(end - path), "//", 2)); path = next) { /* a URL within the URL */
+    for (const char *next; (next = memmem(path, open_length(path), "//", 2)); path = next) {
         next += strspn(next, slashes);
         fprintf(out, "%.*s", (int)(next - path), path);
-        const char *segment_end = next + strcspn(next, "/?#"), *at = memrchr(next, '@', (size_t)(segment_end - next));
+        const char *at = memrchr(next, '@', strcspn(next, "/?#"));
         next = at ? at + 1 : next;
     }
-    fprintf(out, "%.*s%s", (int)(end - path), path, rest_of(end));
+    size_t length = open_length(path);
+    fprintf(out, "%.*s%s", (int)length, path, rest_of(path + length));
 }
 
 char *redact_copy(const char *text)

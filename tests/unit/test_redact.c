@@ -106,6 +106,8 @@ static void no_form_of_a_reference_shows_a_secret(void **state)
         "https://u:SECRET/",
         /* in another URL */
         "https://mirror/https://u:SECRET@h/x",
+        "https://h/x//a%3fb@c/?SECRET",
+        "https://h/x//%3fSECRET@c",
         "https://mirror/x//SECRET@h/",
         "http://mirror/ftp:///u:SECRET@h/",
         /* proxies */
