@@ -5,10 +5,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/json.h"
 #include "base/memory.h"
 #include "base/text.h"
 #include "base/url.h"
+#include "source/hf_answer.h"
 #include "source/hf_trees.h"
 #include "source/object_name.h"
 #include "source/source_hf.h"
@@ -18,11 +18,6 @@ enum { MAX_DOCUMENT_BYTES = OBJECT_MAX_PAGE_BYTES };
 static const char *endpoint_of(const struct source_hf *hf)
 {
     return stores_options(hf->objects.stores)->hf.endpoint;
-}
-
-bool hf_is_commit(const char *revision)
-{
-    return strlen(revision) == HF_COMMIT_CHARS && strspn(revision, "0123456789abcdef") == HF_COMMIT_CHARS;
 }
 
 /* --- requests --- */
@@ -92,42 +87,19 @@ static int fetch(struct source_hf *hf, const char *url, struct http_reply *reply
     return http_fetch(stores_http(hf->objects.stores), &call, reply, error);
 }
 
-static int fail_document(const struct source_hf *hf, const char *complaint, struct error *error)
+static int about(const struct source_hf *hf, struct error *error)
 {
     char text[TEXT_NAME_CHARS];
-    return fail(error, ERROR_DATA_LOSS, "BAD_ANSWER", "%s, about %s: %s", endpoint_of(hf),
-                text_escape(hf->repository, strlen(hf->repository), text), complaint);
+    return error_prefix(error, "%s, about %s", endpoint_of(hf), text_escape(hf->repository, strlen(hf->repository), text));
 }
 
-static bool is_key(const struct json_string *key, const char *name)
+static int fail_document(const struct source_hf *hf, const char *complaint, struct error *error)
 {
-    return key->length == strlen(name) && memcmp(key->text, name, key->length) == 0;
+    fail(error, ERROR_DATA_LOSS, "BAD_ANSWER", "%s", complaint);
+    return about(hf, error);
 }
 
 /* --- revision -> commit --- */
-
-static int take_commit(struct source_hf *hf, const struct http_reply *reply, struct error *error)
-{
-    struct arena arena;
-    struct json json;
-    struct json_string key, value;
-    char complaint[JSON_ERROR_CHARS];
-    arena_init(&arena, 0);
-    json_init(&json, reply->body, reply->body_bytes, &arena);
-    json_begin_object(&json);
-    while (json_next_key(&json, &key)) {
-        if (!is_key(&key, "sha"))
-            json_skip(&json);
-        else if (json_take_string(&json, &value) && value.length == HF_COMMIT_CHARS)
-            memcpy(hf->commit, value.text, HF_COMMIT_CHARS);
-    }
-    const char *wrong = json_end(&json) ? NULL : json_error(&json, complaint);
-    arena_fini(&arena);
-    if (!wrong && hf_is_commit(hf->commit))
-        return 0;
-    hf->commit[0] = '\0';
-    return fail_document(hf, wrong ? wrong : "it names no commit", error);
-}
 
 int hf_api_find_commit(struct source_hf *hf, struct error *error)
 {
@@ -139,8 +111,8 @@ int hf_api_find_commit(struct source_hf *hf, struct error *error)
     char *revision = url_encode(hf->revision, strlen(hf->revision), false);
     char *url = memory_print("%s/api/models/%s/revision/%s", endpoint_of(hf), hf->repository, revision);
     int failed = fetch(hf, url, &reply, error);
-    if (!failed)
-        failed = take_commit(hf, &reply, error);
+    if (!failed && hf_answer_commit(reply.body, reply.body_bytes, hf->commit, error) < 0)
+        failed = about(hf, error);
     http_reply_clear(&reply);
     free(revision);
     free(url);
@@ -159,63 +131,6 @@ char *hf_api_file_url(const struct source_hf *hf, const char *name)
 
 /* --- the tree --- */
 
-struct entry { /* of the listing */
-    struct json_string type, path, oid, sha256;
-    uint64_t size_bytes;
-    bool has_size;
-};
-
-static void read_lfs(struct json *json, struct entry *entry)
-{
-    struct json_string key;
-    if (json_peek(json) != JSON_OBJECT) { /* null: the file is in git itself */
-        json_skip(json);
-        return;
-    }
-    json_begin_object(json);
-    while (json_next_key(json, &key)) {
-        if (is_key(&key, "oid"))
-            json_take_string(json, &entry->sha256);
-        else
-            json_skip(json);
-    }
-}
-
-static void read_entry(struct json *json, struct entry *entry)
-{
-    struct json_string key;
-    json_begin_object(json);
-    while (json_next_key(json, &key)) {
-        if (is_key(&key, "type"))
-            json_take_string(json, &entry->type);
-        else if (is_key(&key, "path"))
-            json_take_string(json, &entry->path);
-        else if (is_key(&key, "oid"))
-            json_take_string(json, &entry->oid);
-        else if (is_key(&key, "lfs"))
-            read_lfs(json, entry);
-        else if (is_key(&key, "size"))
-            entry->has_size = json_take_u64(json, &entry->size_bytes);
-        else
-            json_skip(json);
-    }
-}
-
-static bool take_sha256(const struct json_string *hex, struct checksum *checksum)
-{
-    static const char digits[] = "0123456789abcdef";
-    if (hex->length != 2 * CHECKSUM_MAX_BYTES)
-        return false;
-    for (size_t i = 0; i < hex->length; i++) {
-        const char *digit = hex->text[i] ? strchr(digits, hex->text[i]) : NULL;
-        if (!digit)
-            return false;
-        checksum->value[i / 2] = (unsigned char)(checksum->value[i / 2] << 4 | (digit - digits));
-    }
-    checksum->kind = CHECKSUM_SHA256;
-    return true;
-}
-
 /* In the folder of the reference; NULL = elsewhere. malloced. */
 static char *name_of(const struct source_hf *hf, const struct json_string *path)
 {
@@ -228,65 +143,29 @@ static char *name_of(const struct source_hf *hf, const struct json_string *path)
     return copy;
 }
 
-static int add_entry(struct source_hf *hf, const struct entry *entry, struct error *error)
+static int add_entry(void *data, const struct hf_entry *entry, struct error *error)
 {
-    struct object object = {.size_bytes = entry->size_bytes};
-    if (!entry->type.text || !entry->path.text)
-        return fail_document(hf, "an entry of the tree has no type or no path", error);
-    if (!is_key(&entry->type, "file") || !(object.name = name_of(hf, &entry->path)))
+    struct source_hf *hf = data;
+    struct object object = {.size_bytes = entry->size_bytes, .name = name_of(hf, &entry->path)};
+    if (!object.name)
         return 0;
-    if (!entry->has_size || (entry->sha256.text && !take_sha256(&entry->sha256, &object.checksums[0]))) {
-        object_clear(&object);
-        return fail_document(hf, "a file of the tree has no size, or a SHA-256 that is none", error);
-    }
-    object.pin = memory_print("%s %.*s", hf->commit, (int)(entry->sha256.text ? entry->sha256.length : entry->oid.length),
-                              entry->sha256.text ? entry->sha256.text
-                              : entry->oid.text  ? entry->oid.text
-                                                 : "");
+    object.checksums[0] = entry->checksum;
+    object.pin = memory_print("%s %.*s", hf->commit, (int)entry->pin.length, entry->pin.text ? entry->pin.text : "");
     object.version = memory_print("commit %s", hf->commit);
     return object_source_add(&hf->objects, &object, error);
 }
 
 static int read_page(struct source_hf *hf, const struct http_reply *reply, struct error *error)
 {
-    struct arena arena;
-    struct json json;
-    char complaint[JSON_ERROR_CHARS];
-    int failed = 0;
-    arena_init(&arena, 0);
-    json_init(&json, reply->body, reply->body_bytes, &arena);
-    json_begin_array(&json);
-    while (!failed && json_next_item(&json)) {
-        struct entry entry = {0};
-        read_entry(&json, &entry);
-        failed = json_ok(&json) ? add_entry(hf, &entry, error) : 0;
-    }
-    if (!failed && !json_end(&json))
-        failed = fail_document(hf, json_error(&json, complaint), error);
-    arena_fini(&arena);
-    return failed;
-}
-
-/* Link: <https://...>; rel="next" -> the URL, malloced; NULL = the last page. */
-static char *next_page(const struct http_reply *reply)
-{
-    const char *link = http_head_find(&reply->head, "link");
-    while (link && (link = strchr(link, '<')) != NULL) {
-        const char *end = strchr(link, '>');
-        if (!end)
-            return NULL;
-        size_t attributes = strcspn(end, ",");
-        if (memmem(end, attributes, "rel=\"next\"", 10) || memmem(end, attributes, "rel=next", 8))
-            return memory_print("%.*s", (int)(end - link - 1), link + 1);
-        link = end;
-    }
-    return NULL;
+    if (hf_answer_page(reply->body, reply->body_bytes, add_entry, hf, error) == 0)
+        return 0;
+    return strcmp(error->reason, "BAD_ANSWER") == 0 ? about(hf, error) : -1;
 }
 
 /* 1 with *url the next page, 0 at the end. */
 static int go_on(struct source_hf *hf, const struct http_reply *reply, char **url, struct error *error)
 {
-    char *link = next_page(reply);
+    char *link = hf_answer_next_page(&reply->head);
     if (!link)
         return 0;
     struct error ignored; /* what it says is said below in fewer words */

@@ -3,10 +3,9 @@
 #ifndef SOURCE_SOURCE_HF_H
 #define SOURCE_SOURCE_HF_H
 
+#include "source/hf_answer.h"
 #include "source/object_source.h"
 #include "source/source_disk.h"
-
-enum { HF_COMMIT_CHARS = 40 };
 
 struct source_hf {
     union { /* first: what it becomes when the local cache has everything is a source on disk */
@@ -27,7 +26,6 @@ extern const struct source_ops source_hf_ops;
 void source_hf_describe(struct stores *stores, struct stores_line *line);
 
 /* In hf_api.c. Requests carry the token and go to the endpoint only. */
-bool hf_is_commit(const char *revision);
 int hf_api_find_commit(struct source_hf *hf, struct error *error);  /* fills commit */
 int hf_api_list(struct object_source *source, struct error *error); /* asks once for each commit and folder */
 void hf_api_listed(struct object_source *source);
