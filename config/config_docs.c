@@ -7,16 +7,17 @@
 #include "config/config_value.h"
 #include "config/schema.h"
 
-/* True for the first key of its section. */
-static bool begins_section(size_t i)
-{
-    size_t n = (size_t)(schema_last_name(&schema_keys[i]) - schema_keys[i].path);
-    return i == 0 || strncmp(schema_keys[i].path, schema_keys[i - 1].path, n) != 0;
-}
-
 static int section_chars(const struct config_key *key)
 {
     return (int)(schema_last_name(key) - key->path - 1);
+}
+
+/* Not that of the key before: "sources" is another one than "sources.disk", although one begins with the other. */
+static bool begins_section(size_t i)
+{
+    int n = section_chars(&schema_keys[i]);
+    return i == 0 || n != section_chars(&schema_keys[i - 1]) ||
+           strncmp(schema_keys[i].path, schema_keys[i - 1].path, (size_t)n) != 0;
 }
 
 static const char markdown_head[] =

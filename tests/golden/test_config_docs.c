@@ -8,12 +8,13 @@
 #include <string.h>
 
 #include "config/config.h"
+#include "config/schema.h"
 
 #include <cmocka.h> /* last: its macro fail() would hide ours */
 
 static char *generated(void (*print)(FILE *out))
 {
-    char *text;
+    static char *text; /* the compiler takes the stream's for a pointer that outlives it */
     size_t length;
     FILE *out = open_memstream(&text, &length);
     print(out);
@@ -43,6 +44,23 @@ static void the_reference_matches_the_schema(void **state)
 {
     (void)state;
     matches("docs/config.md", config_print_markdown);
+}
+
+/* What a reader writes under the heading is what the parser takes. */
+static void every_key_stands_under_the_section_that_it_is_in(void **state)
+{
+    char *markdown = generated(config_print_markdown), heading[256], row[256];
+    (void)state;
+    for (size_t i = 0; i < schema_n_keys; i++) {
+        const char *name = schema_last_name(&schema_keys[i]);
+        snprintf(heading, sizeof heading, "\n## `%.*s`\n", (int)(name - schema_keys[i].path - 1), schema_keys[i].path);
+        snprintf(row, sizeof row, "\n| `%s` |", name);
+        const char *section = strstr(markdown, heading), *end = section ? strstr(section + 1, "\n## ") : NULL;
+        const char *found = section ? strstr(section, row) : NULL;
+        if (!found || (end && found > end))
+            fail_msg("%s is not listed under its section", schema_keys[i].path);
+    }
+    free(markdown);
 }
 
 static void the_manual_page_matches_the_schema(void **state)
@@ -80,6 +98,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_reference_matches_the_schema),
+        cmocka_unit_test(every_key_stands_under_the_section_that_it_is_in),
         cmocka_unit_test(the_manual_page_matches_the_schema),
         cmocka_unit_test(the_sample_matches_the_schema),
         cmocka_unit_test(the_sample_is_a_good_configuration_of_defaults),
