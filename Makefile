@@ -53,7 +53,7 @@ EXAMPLES := $(EXAMPLE_C:examples/%.c=$(B)/examples/%)
 all: $(B)/tensorcastd $(B)/tensorcast $(B)/libtensorcast.so $(B)/libtensorcast.a $(EXAMPLES) plugins
 
 help:
-	@echo "all check asan tsan fuzz long bench gpu stores layers headers format docs install clean"
+	@echo "all check asan tsan fuzz long bench gpu stores layers headers format docs install uninstall clean"
 
 # --- generated code -----------------------------------------------------------------------------------------------
 $(B)/gen/%.pb-c.c $(B)/gen/%.pb-c.h &: proto/%.proto
@@ -180,9 +180,12 @@ docs: $(B)/tests/golden/test_config_docs
 install: all
 	DESTDIR='$(DESTDIR)' PREFIX='$(PREFIX)' VERSION='$(VERSION)' bash config/install.sh $(B)
 
+uninstall:
+	DESTDIR='$(DESTDIR)' PREFIX='$(PREFIX)' VERSION='$(VERSION)' bash config/install.sh $(B) remove
+
 clean:
 	rm -rf $(B)
 
-.PHONY: all help check asan tsan asan-all tsan-all long fuzz bench gpu stores layers headers format docs install clean plugins
+.PHONY: all help check asan tsan asan-all tsan-all long fuzz bench gpu stores layers headers format docs install uninstall clean plugins
 .SECONDARY:
 -include $(shell find $(B)/obj -name '*.d' 2>/dev/null)

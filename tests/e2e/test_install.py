@@ -26,6 +26,32 @@ def test_every_file_is_there(tree):
     assert [f for f in FILES if not (tree / "usr" / f).exists()] == []
 
 
+def install(folder, target, destdir=""):
+    """`make install` or uninstall with an ldconfig that only says that it was called; whether it was."""
+    (folder / "path").mkdir(exist_ok=True)
+    said, program = folder / "said", folder / "path/ldconfig"
+    said.unlink(missing_ok=True)
+    program.write_text(f"#!/bin/sh\necho called > '{said}'\n")
+    program.chmod(0o755)
+    subprocess.run(["make", "-C", ROOT, "-s", target, f"DESTDIR={destdir}", f"PREFIX={folder}/prefix"], check=True, capture_output=True,
+                   env={**os.environ, "PATH": f"{folder}/path:{os.environ['PATH']}"})
+    return said.exists()
+
+
+def test_the_linker_is_told_of_the_library_unless_a_package_is_made(tmp_path):
+    assert install(tmp_path, "install") and (tmp_path / "prefix/lib/libtensorcast.so.0").exists()
+    assert not install(tmp_path, "install", destdir=tmp_path / "package")
+
+
+def test_uninstall_leaves_only_what_is_not_ours(tmp_path):
+    (tmp_path / "prefix/lib").mkdir(parents=True)
+    (tmp_path / "prefix/lib/other.so").touch()
+    install(tmp_path, "install")
+    assert install(tmp_path, "uninstall")
+    assert [path.name for path in (tmp_path / "prefix").rglob("*") if not path.is_dir()] == ["other.so"]
+    assert not (tmp_path / "prefix/lib/tensorcast").exists() and not (tmp_path / "prefix/share/doc/tensorcast").exists()
+
+
 def test_nothing_points_into_the_source_tree(tree):
     for path in tree.rglob("*"):
         if path.is_symlink():
