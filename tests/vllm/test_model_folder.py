@@ -1,5 +1,6 @@
 """Folders for models whose tensors are elsewhere: what is fetched, what the loader reads out of them."""
 import json
+import os
 import sys
 from pathlib import Path
 
@@ -48,6 +49,15 @@ def test_a_second_time_the_same_folder_has_what_the_artifact_has_now(fake, tmp_p
     assert prepare(REF, cache=tmp_path / "cache") == folder
     assert set(contents(folder)) == {"config.json", NOTE, HEADER} and contents(folder)["config.json"] == '{"new": 1}'
     assert origin_of(folder).identity == fake.identity(REF) == REF + "#2"
+
+
+def test_every_file_may_be_read_by_those_whom_the_umask_lets(fake, tmp_path):
+    old = os.umask(0o027)
+    try:
+        folder = prepare(REF, cache=tmp_path / "cache")
+    finally:
+        os.umask(old)
+    assert {path.name: oct(path.stat().st_mode & 0o777) for path in Path(folder).iterdir()} == dict.fromkeys(contents(folder), "0o640")
 
 
 def test_two_references_have_two_folders(fake, tmp_path):

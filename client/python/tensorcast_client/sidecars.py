@@ -110,7 +110,7 @@ class _Receiver:
 
     def _commit(self, name):
         self._open.flush()
-        os.fchmod(self._open.fileno(), 0o666 & ~_umask())
+        os.fchmod(self._open.fileno(), new_file_mode())
         os.fsync(self._open.fileno())
         self._open.close()
         os.replace(self._temporary, os.path.join(self._folder, name))
@@ -130,7 +130,7 @@ class _Receiver:
             os.unlink(self._temporary)
 
 
-def _umask():
-    """Linux tells it without changing it."""
+def new_file_mode():
+    """What open() gives a new file and mkstemp() does not. Linux tells the umask without changing it."""
     with open("/proc/self/status", encoding="ascii", errors="replace") as status:
-        return next((int(line.split()[1], 8) for line in status if line.startswith("Umask:")), 0o022)
+        return 0o666 & ~next((int(line.split()[1], 8) for line in status if line.startswith("Umask:")), 0o022)

@@ -13,6 +13,7 @@ import tempfile
 from typing import NamedTuple, Optional
 
 import tensorcast_client as tc
+from tensorcast_client.sidecars import new_file_mode
 
 NOTE = "tensorcast.json"
 HEADER = "header.safetensors"
@@ -94,6 +95,11 @@ def _header(tensors):
 
 def _write(folder, name, content):
     handle, temporary = tempfile.mkstemp(prefix=".tensorcast-", dir=folder)
-    with os.fdopen(handle, "wb") as file:
-        file.write(content)
-    os.replace(temporary, os.path.join(folder, name))
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+            os.fchmod(file.fileno(), new_file_mode())  # a cache that root has filled is read by others
+        os.replace(temporary, os.path.join(folder, name))
+    except BaseException:
+        os.unlink(temporary)
+        raise
