@@ -70,14 +70,33 @@ static void print_file(const struct tc_verified_file *file)
                file->by[0] ? file->by : "header only, there is no checksum", file->healed ? "  (came wrong at first)" : "");
 }
 
+/* The last line is what people read: never better news than the lines above it. */
 static void print_text(const struct catalog *catalog, const struct checked *checked)
 {
     char name[TEXT_NAME_CHARS];
-    for (size_t i = 0; i < checked->n_files; i++)
-        print_file(&checked->files[i]);
-    printf("%s: %zu file%s, %zu tensor%s, every header is valid and agrees with its file\n",
-           text_escape(catalog->reference, strlen(catalog->reference), name), catalog->n_files,
+    size_t n_damaged = 0, n_verified = 0;
+    const char *by = "";
+    for (size_t i = 0; i < checked->n_files; i++) {
+        const struct tc_verified_file *file = &checked->files[i];
+        print_file(file);
+        n_damaged += file->damage[0] != '\0';
+        if (strcmp(file->status, "verified") == 0 && n_verified++ == 0)
+            by = file->by;
+    }
+    printf("%s: ", text_escape(catalog->reference, strlen(catalog->reference), name));
+    if (n_damaged) {
+        printf("%zu of %zu file%s %s damaged\n", n_damaged, checked->n_files, checked->n_files == 1 ? "" : "s",
+               n_damaged == 1 ? "is" : "are");
+        return;
+    }
+    printf("%zu file%s, %zu tensor%s, every header is valid and agrees with its file, ", catalog->n_files,
            catalog->n_files == 1 ? "" : "s", catalog->n_tensors, catalog->n_tensors == 1 ? "" : "s");
+    if (n_verified == checked->n_files && n_verified > 0)
+        printf("every byte with its checksum (%s)\n", by);
+    else if (n_verified > 0)
+        printf("every byte of %zu of the files with its checksum (%s)\n", n_verified, by);
+    else
+        printf("no byte was compared: there is no checksum\n");
 }
 
 int command_verify(const struct args *args, struct error *error)

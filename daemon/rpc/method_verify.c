@@ -129,10 +129,11 @@ static void reply(struct verify *verify)
     if (verify->manifest_json)
         response->manifest_json = verify->manifest_json;
     const struct error *damage = scrub_damage(scrub);
-    log_at_of(LOG_INFO, "verify_done", rpc_call_uid(verify->call), LOG_U64("pid", (uint64_t)rpc_call_pid(verify->call)),
-              LOG_TEXT("artifact", verify->artifact->reference), LOG_U64("files", scrub->n_files),
-              LOG_U64("read_bytes", verify->read_bytes), LOG_BOOL("manifest", verify->manifest_json != NULL),
-              LOG_TEXT("damage", damage ? damage->message : ""), LOG_MS("total_ms", clock_now_ns() - verify->started_ns));
+    log_at_of(damage ? LOG_ERROR : LOG_INFO, "verify_done", rpc_call_uid(verify->call),
+              LOG_U64("pid", (uint64_t)rpc_call_pid(verify->call)), LOG_TEXT("artifact", verify->artifact->reference),
+              LOG_U64("files", scrub->n_files), LOG_U64("read_bytes", verify->read_bytes),
+              LOG_BOOL("manifest", verify->manifest_json != NULL), LOG_TEXT("damage", damage ? damage->message : ""),
+              LOG_MS("total_ms", clock_now_ns() - verify->started_ns));
     rpc_call_send(verify->call, &response->base);
     rpc_call_end(verify->call);
 }

@@ -5,7 +5,7 @@ import json
 import pytest
 
 import checkpoints
-from stage import MiB, Tensorcast
+from stage import MiB, Tensorcast, soon
 
 SIZES = {"model-00001-of-00002.safetensors": {"a": 9 * MiB, "b": 5 * MiB}, "model-00002-of-00002.safetensors": {"c": 3 * MiB + 7}}
 
@@ -96,6 +96,37 @@ def test_verify_reads_everything_and_names_the_block(tensorcast, manifest, model
     assert (done.code, done.status) == (1, "DATA_LOSS"), done
     assert f"bytes {4 * MiB} to {8 * MiB}" in done.err
     assert [line.split()[0] for line in done.out.splitlines()[:2]] == ["BAD", "ok"]
+
+
+def test_the_last_line_of_verify_is_the_verdict(tensorcast, model):
+    last = lambda: tensorcast("verify", f"disk:{model}").out.splitlines()[-1]  # noqa: E731
+    assert last().endswith("every header is valid and agrees with its file, no byte was compared: there is no checksum")
+    tensorcast("manifest", f"disk:{model}", "--out", model / "model.manifest.json")
+    assert last().endswith(", every byte with its checksum (manifest crc32c + manifest sha256)")
+    flip(parts(model)[0], 5 * MiB)
+    assert last() == f"disk:{model}: 1 of 2 files is damaged"
+    flip(parts(model)[1], MiB)
+    assert last() == f"disk:{model}: 2 of 2 files are damaged"
+
+
+def test_damage_that_verify_finds_is_logged_as_an_error(daemon, models):
+    write_with_manifest(daemon, models)
+    assert "level=info event=verify_done" in said_of(daemon, models)
+    flip(models / "m/model.safetensors", MiB)
+    assert "level=error event=verify_done" in said_of(daemon, models)
+
+
+def write_with_manifest(daemon, models):
+    checkpoints.write(models / "m", {"a": checkpoints.blob(1, MiB)})
+    daemon.cli.ok("manifest", f"disk:{models}/m", "--out", models / "m/model.manifest.json")
+
+
+def said_of(daemon, models):
+    """The log's line about the last verification."""
+    before = daemon.log().count("event=verify_done")
+    daemon.cli.run("verify", f"disk:{models}/m")
+    assert soon(lambda: daemon.log().count("event=verify_done") > before)
+    return [line for line in daemon.log().splitlines() if "event=verify_done" in line][-1]
 
 
 def test_a_malformed_manifest_is_an_error_that_names_it(tensorcast, model):
