@@ -78,8 +78,12 @@ static void begin_section(struct reader *reader, char *line)
 static void add_setting(struct reader *reader, const char *key, const char *value)
 {
     struct aws_profiles *profiles = reader->profiles;
-    if (profiles->n_settings == MAX_SETTINGS)
+    if (profiles->n_settings == MAX_SETTINGS) {
+        if (!profiles->problem)
+            profiles->problem = memory_print("the AWS configuration has more than %d settings; the rest is not read",
+                                             MAX_SETTINGS);
         return;
+    }
     ARRAY_RESERVE(profiles->settings, profiles->n_settings, profiles->capacity);
     profiles->settings[profiles->n_settings++] =
         (struct setting){reader->file, memory_copy_text(reader->section), memory_copy_text(key), memory_copy_text(value)};

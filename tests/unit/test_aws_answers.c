@@ -37,6 +37,29 @@ static void profiles_are_read_as_other_tools_read_them(void **state)
     aws_profiles_destroy(NULL);
 }
 
+static struct aws_profiles *profiles_of(unsigned n_settings)
+{
+    char *text = malloc(n_settings * 16 + 64), *to = text + sprintf(text, "[default]\n");
+    for (unsigned i = 1; i < n_settings; i++)
+        to += sprintf(to, "k%u=v\n", i);
+    sprintf(to, "region=last\n");
+    struct aws_profiles *profiles = aws_profiles_parse(text, NULL);
+    free(text);
+    return profiles;
+}
+
+static void settings_beyond_the_limit_are_left_out_and_told(void **state)
+{
+    (void)state;
+    struct aws_profiles *most = profiles_of(20000), *too_many = profiles_of(20001);
+    assert_string_equal(aws_profiles_get(most, "default", "region"), "last");
+    assert_null(aws_profiles_problem(most));
+    assert_null(aws_profiles_get(too_many, "default", "region"));
+    assert_non_null(strstr(aws_profiles_problem(too_many), "more than 20000 settings"));
+    aws_profiles_destroy(most);
+    aws_profiles_destroy(too_many);
+}
+
 static bool always(void *data)
 {
     (void)data;
@@ -148,6 +171,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(profiles_are_read_as_other_tools_read_them),
+        cmocka_unit_test(settings_beyond_the_limit_are_left_out_and_told),
         cmocka_unit_test(a_process_that_is_cancelled_or_fails_gives_an_error),
         cmocka_unit_test(a_command_is_split_as_a_shell_would),
         cmocka_unit_test(answers_that_would_add_lines_to_a_request_are_refused),

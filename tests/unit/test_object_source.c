@@ -191,6 +191,38 @@ static void a_listing_that_fails_or_repeats_itself_leaves_nothing_behind(void **
     }
 }
 
+static unsigned n_pages, n_wanted;
+
+static int toy_page(struct object_source *source, const char *token, char **next_token, struct error *error)
+{
+    struct object object = {.name = memory_print("object-%u", n_pages)};
+    (void)token;
+    describe(&object);
+    *next_token = ++n_pages < n_wanted ? memory_print("page-%u", n_pages) : NULL;
+    return object_source_add(source, &object, error);
+}
+
+static int list_pages(unsigned wanted, struct error *error)
+{
+    struct source *source = open_toy("list");
+    n_pages = 0;
+    n_wanted = wanted;
+    int failed = object_source_list_pages((struct object_source *)source, toy_page, error);
+    source_unref(source);
+    return failed;
+}
+
+static void a_listing_has_so_many_pages_and_not_one_more(void **state)
+{
+    struct error error;
+    (void)state;
+    assert_int_equal(list_pages(OBJECT_MAX_PAGES, &error), 0);
+    assert_int_equal(n_pages, OBJECT_MAX_PAGES);
+    assert_int_equal(list_pages(OBJECT_MAX_PAGES + 1, &error), -1);
+    assert_string_equal(error.reason, "LISTING_REPEATS");
+    assert_int_equal(n_pages, OBJECT_MAX_PAGES);
+}
+
 static void a_refused_listing_is_not_asked_for_again(void **state)
 {
     struct source *source = open_toy("list"), *beside;
@@ -350,6 +382,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(one_listing_serves_files_names_and_the_source_beside),
         TEST(a_listing_that_fails_or_repeats_itself_leaves_nothing_behind),
+        TEST(a_listing_has_so_many_pages_and_not_one_more),
         TEST(a_refused_listing_is_not_asked_for_again),
         TEST(without_a_listing_each_name_is_asked_for_once),
         TEST(a_header_costs_one_request),
