@@ -10,8 +10,8 @@ from checkpoints import blob, digest, digests, write
 from stage import ROOT, MiB, soon
 from wire import Wire
 
-sys.path.insert(0, str(ROOT / "tests"))
-from fake.fuse import HangingFiles, why_not  # noqa: E402
+sys.path.append(str(ROOT / "tests" / "fake"))
+from fuse import HangingFiles, why_not  # noqa: E402
 
 pytestmark = pytest.mark.skipif(why_not() != "", reason=why_not() or "-")
 MANY = 100

@@ -5,6 +5,8 @@
         ...
         files.hung                       # the names of the requests that nobody has answered, in order
 
+    with HungFiles(header, bytes_in_all) as files:    # one file, files.path, whose first bytes can be read
+
 Linux, root and /dev/fuse only: see why_not(). The mount is in a mount name space that the calling thread, and what it starts
 afterwards, has for itself. At the end the connection is cut: whoever hangs gets an error.
 """
@@ -13,14 +15,15 @@ import errno
 import os
 import stat
 import struct
+import tempfile
 import threading
 
 CLONE_NEWNS, MS_REC, MS_PRIVATE, MNT_FORCE, MNT_DETACH = 0x20000, 1 << 14, 1 << 18, 1, 2
-NAMES = {1: "lookup", 3: "getattr", 14: "open", 15: "read", 18: "release", 27: "opendir", 28: "readdir", 29: "releasedir"}
-INIT, FORGET, BATCH_FORGET, INTERRUPT, STATFS, FLUSH = 26, 2, 42, 36, 17, 25
+NAMES = {1: "lookup", 3: "getattr", 14: "open", 15: "read", 18: "release", 25: "flush", 27: "opendir", 28: "readdir", 29: "releasedir"}
+INIT, FORGET, BATCH_FORGET, INTERRUPT, STATFS = 26, 2, 42, 36, 17
 ROOT = 1
 MAX_WRITE = 1 << 17
-READ, LATE = 15, 1 << 20  # a late read begins behind what is read for a header
+READ = 15
 libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -37,11 +40,23 @@ def check(result, what):
         raise OSError(number, f"{what}: {os.strerror(number)}")
 
 
+has_own_mounts = False
+
+
+def have_mounts_of_our_own():
+    """For this thread and what it starts: nobody else sees what they mount."""
+    global has_own_mounts
+    if not has_own_mounts:
+        check(libc.unshare(CLONE_NEWNS), "unshare")
+        check(libc.mount(b"none", b"/", None, MS_REC | MS_PRIVATE, None), "mount --make-rprivate /")
+        has_own_mounts = True
+
+
 class HangingFiles:
-    is_private = False  # the mount name space
+    late_from = 1 << 20  # a late read begins there: behind what is read for a header
 
     def __init__(self, folder, files):
-        self.folder, self.hangs, self.hung = os.fsencode(str(folder)), set(), []
+        self.folder, self.hangs, self.hung, self.change = os.fsencode(str(folder)), set(), [], threading.Condition()
         self.nodes, self.children = {ROOT: None}, {ROOT: {}}  # id -> bytes or None (a folder); id -> name -> id
         for path, data in files.items():
             self.add(path, data)
@@ -51,7 +66,7 @@ class HangingFiles:
         at = ROOT
         for folder in folders:
             at = self.children[at].get(folder) or self.make(at, folder, None)
-        self.make(at, name, bytes(data))
+        self.make(at, name, data)
 
     def make(self, parent, name, data):
         node = len(self.nodes) + 1
@@ -60,10 +75,7 @@ class HangingFiles:
         return node
 
     def __enter__(self):
-        if not HangingFiles.is_private:
-            check(libc.unshare(CLONE_NEWNS), "unshare")
-            check(libc.mount(b"none", b"/", None, MS_REC | MS_PRIVATE, None), "mount --make-rprivate /")
-            HangingFiles.is_private = True
+        have_mounts_of_our_own()
         self.fd = os.open("/dev/fuse", os.O_RDWR | os.O_CLOEXEC)
         options = f"fd={self.fd},rootmode=40000,user_id=0,group_id=0,allow_other".encode()
         check(libc.mount(b"hanging", self.folder, b"fuse", 0, options), "mount")
@@ -90,9 +102,11 @@ class HangingFiles:
     def answer(self, fd, op, unique, node, body):
         if op in (FORGET, BATCH_FORGET, INTERRUPT):
             return
-        names = {NAMES.get(op), "late_read" if op == READ and struct.unpack_from("<QQ", body)[1] >= LATE else None}
-        if names & self.hangs:
-            self.hung.append(NAMES[op])
+        is_late = op == READ and struct.unpack_from("<QQ", body)[1] >= self.late_from
+        if NAMES.get(op) in self.hangs or (is_late and "late_read" in self.hangs):
+            with self.change:
+                self.hung.append(NAMES[op])
+                self.change.notify_all()
             return
         data, error = self.handle(op, node, body)
         try:
@@ -108,7 +122,7 @@ class HangingFiles:
         handler = getattr(self, "do_" + NAMES.get(op, ""), None)
         if handler:
             return handler(node, body)
-        return b"", 0 if op in (FLUSH,) else errno.ENOSYS
+        return b"", errno.ENOSYS
 
     def attributes(self, node):
         data = self.nodes[node]
@@ -148,4 +162,37 @@ class HangingFiles:
     def do_release(self, *_):
         return b"", 0
 
-    do_releasedir = do_release
+    do_releasedir = do_flush = do_release
+
+    def wait_for(self, what, seconds=30):
+        with self.change:
+            return self.change.wait_for(lambda: what in self.hung, seconds)
+
+
+class Padded:
+    """`start` and then zeros."""
+
+    def __init__(self, start, size):
+        self.start, self.size = start, size
+
+    def __len__(self):
+        return self.size
+
+    def __getitem__(self, part):
+        first, end, _ = part.indices(self.size)
+        return self.start[first:end].ljust(max(0, end - first), b"\0")
+
+
+class HungFiles(HangingFiles):
+    """Reads behind the first ones and everything in `silent` are never answered. No signal ends them, not even SIGKILL."""
+    late_from = 1
+
+    def __init__(self, start, size, silent=("read",)):
+        folder = tempfile.mkdtemp(prefix="tc8-fuse-")
+        super().__init__(folder, {"model.safetensors": Padded(start, size)})
+        self.path = os.path.join(folder, "model.safetensors")
+        self.hangs = {"late_read", *silent} - {"read"}
+
+    def __exit__(self, *exception):
+        super().__exit__(*exception)
+        os.rmdir(self.folder)
