@@ -26,7 +26,7 @@
 #include "watchdog.h"
 
 enum { MOST_HEADER_CACHE_BYTES = 256 << 20, DRAIN_POLL_MS = 10, MAX_GROUPS = 1024, MAX_CALLS = 4096 };
-enum { OWN_DESCRIPTORS = 192, MOST_RESERVED_DESCRIPTORS = 64, MOST_CONNECTIONS = 65536 };
+enum { OWN_DESCRIPTORS = 224, MOST_RESERVED_DESCRIPTORS = 64, MOST_CONNECTIONS = 65536 };
 enum {
     LAST_READS_MS = 2000, /* after the grace, for the reads that workers are at */
     TEAR_DOWN_MS = 5000,  /* then, for everything else */
@@ -110,21 +110,21 @@ static bool forget_headers(void *headers)
 }
 
 /* Of the descriptors that this process may have, some are its own: sockets to stores, the log, what helpers have open for a
- * moment, and connections that are told that they are too many. Of the rest, connections may have two thirds and leases one,
- * so that neither leaves nothing for files and memory, and root can always connect. */
+ * moment, and connections that are told that they are too many. Of the rest, connections may have half and leases a third, so
+ * that neither leaves nothing for files and memory, and root can always connect. */
 static void set_descriptor_quotas(struct quota *quota, const struct config *config)
 {
     struct rlimit limit;
     uint64_t all = getrlimit(RLIMIT_NOFILE, &limit) == 0 ? limit.rlim_cur : OWN_DESCRIPTORS;
     uint64_t own = OWN_DESCRIPTORS + config->http.max_connections;
-    uint64_t shared = all / 2 > own ? all - own : all / 2, connections = shared / 3;
+    uint64_t shared = all / 2 > own ? all - own : all / 2, connections = shared / 6;
     uint64_t reserve = shared / 8 < MOST_RESERVED_DESCRIPTORS ? shared / 8 : MOST_RESERVED_DESCRIPTORS;
     connections = connections < MOST_CONNECTIONS ? connections : MOST_CONNECTIONS;
     quota_set_limits(quota, QUOTA_DESCRIPTORS, shared, 0);
     quota_set_reserve(quota, QUOTA_DESCRIPTORS, reserve);
     quota_set_limits(quota, QUOTA_LEASES, shared / 3, 0);
     quota_set_limits(quota, QUOTA_CONNECTIONS, connections, config->server.max_connections_per_uid);
-    quota_set_reserve(quota, QUOTA_CONNECTIONS, reserve / 3);
+    quota_set_reserve(quota, QUOTA_CONNECTIONS, reserve / 6);
 }
 
 /* Of every resource that users share; also after a reload. */

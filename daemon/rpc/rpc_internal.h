@@ -87,6 +87,7 @@ struct rpc_server {
     struct loop_timer *grace, *trim;
     struct loop_timer *sweep;
     bool is_sweeping;
+    struct rpc_surplus *surplus;   /* connections that have not said anything yet */
     uint64_t n_surplus;            /* of users who are not privileged */
     uint64_t warned_ns, n_refused; /* of connections; n_refused: since then */
     uint64_t evicted_ns;           /* when idle connections were last ended */

@@ -4,6 +4,7 @@
  * A connection that the quota refuses is accepted all the same, as a surplus one, if there are not many of these: on it
  * every call is told why, and root and the daemon's own user are given what they need to end the crowding. A surplus
  * connection becomes an ordinary one by the next call that finds room for it, and is ended after a few seconds otherwise.
+ * gRPC gets it with the first byte that the client sends; one that is silent for a second is closed.
  *
  *     running --no connection and no call for a moment--> stopping --gRPC says so--> stopped --every slot is back--> freed
  */
@@ -33,9 +34,8 @@ enum {
     MOST_SURPLUS = 32, /* of all users who are not privileged: their descriptors are in no quota */
     SURPLUS_MS = 5000,
     SWEEP_MS = 250,
-    EMPTY_MS = 500, /* a peer lives so long without anybody, since commands come one after the other */
-    PRESSED_IDLE_MS =
-        10000, /* longer than a token lives; a connection that is idle for so long goes when others are refused */
+    EMPTY_MS = 500,           /* a peer lives so long without anybody, since commands come one after the other */
+    PRESSED_IDLE_MS = 10000,  /* idle for so long, as no token lives, a connection goes when others are refused */
     PRESSED_SILENT_MS = 1000, /* the same for one that has never had a call */
     EVICTION_INTERVAL_MS = 100,
     EVICTED_AT_ONCE = 64,
@@ -208,6 +208,90 @@ bool rpc_peer_admits(struct rpc_call *call, struct error *error)
     return true;
 }
 
+static void start_sweep(struct rpc_server *server);
+
+/* Takes fd. */
+static void hand_to_grpc(struct rpc_peer *peer, int fd, bool is_surplus)
+{
+    struct rpc_server *server = peer->server;
+    const struct metadata_account account = {.quota = server->options.quota, .uid = peer->uid};
+    int number = rpc_connections_add(server->connections, fd, peer, account, is_surplus);
+    if (number >= 0) {
+        grpc_server_add_channel_from_fd(peer->grpc, number, server->credentials);
+        return;
+    }
+    rpc_peer_connection_ended(server, peer, is_surplus);
+    warn_of_refusal(server, peer, "too many open files");
+}
+
+struct rpc_surplus {
+    struct rpc_surplus *next, **link;
+    struct rpc_peer *peer;
+    int fd;
+    struct loop_watch *watch;
+    uint64_t made_ns;
+};
+
+/* Returns the descriptor. */
+static int forget_surplus(struct rpc_surplus *surplus)
+{
+    int fd = surplus->fd;
+    loop_watch_destroy(surplus->watch);
+    *surplus->link = surplus->next;
+    if (surplus->next)
+        surplus->next->link = surplus->link;
+    free(surplus);
+    return fd;
+}
+
+static void close_surplus(struct rpc_surplus *surplus)
+{
+    struct rpc_peer *peer = surplus->peer;
+    close(forget_surplus(surplus));
+    rpc_peer_connection_ended(peer->server, peer, true);
+}
+
+static void on_surplus(void *data, int events)
+{
+    struct rpc_surplus *surplus = data;
+    struct rpc_peer *peer = surplus->peer;
+    sigset_t all, old;
+    if (events & LOOP_HANGUP) {
+        close_surplus(surplus);
+        return;
+    }
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &old);
+    hand_to_grpc(peer, forget_surplus(surplus), true);
+    pthread_sigmask(SIG_SETMASK, &old, NULL);
+}
+
+/* Takes fd. */
+static void wait_for_first_byte(struct rpc_peer *peer, int fd)
+{
+    struct rpc_server *server = peer->server;
+    struct rpc_surplus *surplus = memory_alloc(sizeof *surplus);
+    *surplus = (struct rpc_surplus){
+        .next = server->surplus, .link = &server->surplus, .peer = peer, .fd = fd, .made_ns = clock_now_ns()};
+    surplus->watch = loop_watch_create(server->options.loop, fd, LOOP_READABLE | LOOP_HANGUP, on_surplus, surplus);
+    if (surplus->next)
+        surplus->next->link = &surplus->next;
+    server->surplus = surplus;
+    if (!surplus->watch)
+        close_surplus(surplus);
+}
+
+static void close_silent_surplus(struct rpc_server *server, uint64_t age_ns)
+{
+    uint64_t now_ns = clock_now_ns();
+    struct rpc_surplus *next;
+    for (struct rpc_surplus *surplus = server->surplus; surplus; surplus = next) {
+        next = surplus->next;
+        if (now_ns - surplus->made_ns >= age_ns)
+            close_surplus(surplus);
+    }
+}
+
 static void start_sweep(struct rpc_server *server)
 {
     if (!server->is_sweeping)
@@ -218,7 +302,6 @@ static void start_sweep(struct rpc_server *server)
 static void accept_one(struct rpc_server *server, int fd, uid_t uid)
 {
     struct rpc_peer *peer = get_peer(server, uid);
-    const struct metadata_account account = {.quota = server->options.quota, .uid = uid};
     bool is_surplus = charge(peer, &peer->refusal) != 0;
     start_sweep(server);
     if (is_surplus) {
@@ -229,16 +312,11 @@ static void accept_one(struct rpc_server *server, int fd, uid_t uid)
             return;
         }
         count_surplus(peer, 1);
+        wait_for_first_byte(peer, fd);
     } else {
         peer->n_connections++;
+        hand_to_grpc(peer, fd, false);
     }
-    int number = rpc_connections_add(server->connections, fd, peer, account, is_surplus);
-    if (number < 0) {
-        rpc_peer_connection_ended(server, peer, is_surplus);
-        warn_of_refusal(server, peer, "too many open files");
-        return;
-    }
-    grpc_server_add_channel_from_fd(peer->grpc, number, server->credentials);
 }
 
 void rpc_peer_connection_ended(struct rpc_server *server, struct rpc_peer *peer, bool is_surplus)
@@ -304,6 +382,7 @@ void rpc_peer_on_sweep(void *data)
     bool is_needed = false;
     if (server->shut)
         return;
+    close_silent_surplus(server, (uint64_t)PRESSED_SILENT_MS * NS_PER_MS);
     rpc_connections_end_surplus(server->connections, (uint64_t)SURPLUS_MS * NS_PER_MS,
                                 (uint64_t)PRESSED_SILENT_MS * NS_PER_MS);
     for (struct rpc_peer **link = &server->peers; *link;) {
@@ -322,6 +401,7 @@ void rpc_peer_on_sweep(void *data)
 
 void rpc_peer_stop_all(struct rpc_server *server)
 {
+    close_silent_surplus(server, 0);
     for (struct rpc_peer *peer = server->peers; peer; peer = peer->next) {
         if (peer->has_stopped)
             destroy_grpc(peer);

@@ -28,7 +28,7 @@ def many_files():
 @pytest.mark.plain
 def test_a_thousand_idle_connections_cost_little_and_keep_nobody_out(start, models, many_files):
     write(models / "m", {"w": blob(1, MiB)})
-    daemon = start(limits={"nofile": (MANY, MANY)}, server={"max_connections_per_uid": 2000})
+    daemon = start(limits={"nofile": (2 * MANY, 2 * MANY)}, server={"max_connections_per_uid": 2000})
     daemon.cli.ok("status")
     before = daemon.resident()
     idle = []

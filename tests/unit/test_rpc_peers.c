@@ -103,14 +103,13 @@ static bool nobody_is_connected(void *data)
 
 static void one_uid_has_no_more_connections_than_allowed(void **state)
 {
-    struct crowd crowd = {.closed =
-                              24}; /* 8 ordinary ones, and 8 to tell this user, who is privileged, that it has too many */
+    struct crowd crowd = {.closed = 32};
     (void)state;
     quota_set_limits(rpc_scene.fixture.quota, QUOTA_CONNECTIONS, 1000, 8);
     for (size_t i = 0; i < 40; i++)
         crowd.fds[i] = rpc_scene_connect(rpc_scene.fixture.socket);
     rpc_fixture_await(surplus_is_closed, &crowd, "exactly the surplus is closed");
-    assert_int_equal(raw_unary(rpc_scene.channel, SERVICE "Status", "", 0, NULL, NULL), ERROR_UNAVAILABLE);
+    assert_int_equal(raw_unary(rpc_scene.channel, SERVICE "Explain", "", 0, NULL, NULL), ERROR_RESOURCE_EXHAUSTED);
     for (size_t i = 0; i < 40; i++)
         close(crowd.fds[i]);
     rpc_fixture_await(nobody_is_connected, NULL, "hang-ups are counted");
