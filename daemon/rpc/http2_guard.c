@@ -33,7 +33,8 @@ enum {
     MAX_REFUSED = 64,
     NO_ERROR = 0,
     CANCEL = 8,
-    NS_PER_RESET = 1000000000 / 500,
+    NS_PER_RESET = 1000000000 / 200,
+    NS_PER_PING = 1000000000 / 2,
     NS_PER_ODD_FRAME = 1000000000 / 100,
 };
 
@@ -73,7 +74,7 @@ struct http2_guard {
     uint32_t block_bytes, n_block_frames;
     struct stream *streams;
     size_t n_streams, room;
-    struct rate resets, odd;
+    struct rate resets, pings, odd;
     unsigned char *answer;
     size_t n_answer, answer_room;
     bool answer_is_told;
@@ -415,6 +416,15 @@ static int judge_reset(struct http2_guard *guard, const struct frame *frame, uin
     return 0;
 }
 
+static int judge_ping(struct http2_guard *guard, const struct frame *frame, uint64_t now_ns)
+{
+    if (frame->length > 8)
+        return complain(guard, "a frame of the wrong length");
+    if (!(frame->flags & ACK) && !spend(&guard->pings, now_ns, NS_PER_PING, HTTP2_PINGS_BURST))
+        return complain(guard, "a flood of pings");
+    return 0;
+}
+
 static int judge(struct http2_guard *guard, const struct frame *frame, uint64_t now_ns, unsigned char **out)
 {
     guard->drops = false;
@@ -432,6 +442,7 @@ static int judge(struct http2_guard *guard, const struct frame *frame, uint64_t 
     case SETTINGS:
         return frame->flags & ACK && !frame->length ? 0 : judge_odd(guard, frame, now_ns);
     case PING:
+        return judge_ping(guard, frame, now_ns);
     case WINDOW_UPDATE:
         return frame->length > 8 ? complain(guard, "a frame of the wrong length") : 0;
     default:
@@ -491,8 +502,9 @@ bool http2_guard_between_frames(const struct http2_guard *guard)
 
 static void note_answer(struct http2_guard *guard, const struct frame *frame)
 {
-    bool is_headers = frame->type == HEADERS || frame->type == CONTINUATION;
-    if (is_headers)
+    if (frame->type == HEADERS || frame->type == DATA)
+        guard->pings = (struct rate){0};
+    if (frame->type == HEADERS || frame->type == CONTINUATION)
         guard->server.in_block = !(frame->flags & END_HEADERS);
     if (frame->type == RST_STREAM || ((frame->type == DATA || frame->type == HEADERS) && frame->flags & END_STREAM))
         remove_stream(guard, frame->stream);

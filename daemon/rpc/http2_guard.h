@@ -1,7 +1,7 @@
 /* What one HTTP/2 connection may ask of gRPC. gRPC's own limits come too late: it collects a header block of any length, and
  * looks at a message's size when it has all of it. The guard sees every frame before gRPC does:
  *   - a header block has at most HTTP2_MAX_BLOCK_BYTES in HTTP2_MAX_BLOCK_FRAMES frames;
- *   - frames that cost the sender nothing (RST_STREAM, SETTINGS, empty DATA, unknown ones) have rates;
+ *   - frames that cost the sender nothing (RST_STREAM, PING, SETTINGS, empty DATA, unknown ones) have rates;
  *   - bytes of messages are charged to the user (QUOTA_METADATA) until their stream ends or the call has its message; a
  * stream whose message cannot be charged is answered RESOURCE_EXHAUSTED, the connection goes on. PING needs no rate: who
  * does not read the answers is not read from (rpc/rpc_relay.h).
@@ -19,9 +19,10 @@
 enum {
     HTTP2_MAX_BLOCK_BYTES = 64 << 10, /* four times what gRPC takes as metadata */
     HTTP2_MAX_BLOCK_FRAMES = 32,
-    HTTP2_MAX_STREAMS = 4096,      /* gRPC allows 128; a client learns that only when it has begun */
-    HTTP2_FREE_BYTES = 64 << 10,   /* of messages per connection, charged to nobody: gRPC's window is as large */
-    HTTP2_RESETS_BURST = 2000,     /* and 500 a second */
+    HTTP2_MAX_STREAMS = 4096,    /* gRPC allows 128; a client learns that only when it has begun */
+    HTTP2_FREE_BYTES = 64 << 10, /* of messages per connection, charged to nobody: gRPC's window is as large */
+    HTTP2_RESETS_BURST = 500,    /* and 200 a second: a call that is cancelled at once still costs some KiB for a moment */
+    HTTP2_PINGS_BURST = 20,      /* and 2 a second, while the server sends no HEADERS or DATA; gRPC allows fewer, but late */
     HTTP2_ODD_FRAMES_BURST = 1000, /* SETTINGS, empty DATA, PRIORITY, unknown; and 100 a second */
 };
 

@@ -170,9 +170,24 @@ static void cancelling_has_a_rate(void **state)
     assert_true(send_at(1));
     put(RST_STREAM, 0, 1, 4);
     assert_true(send_at(1000000001)); /* a second later there is room again */
-    for (int i = 0; i < 501; i++)
+    for (int i = 0; i < 201; i++)
         put(RST_STREAM, 0, 1, 4);
     assert_false(send_at(1000000001));
+}
+
+static void pings_have_a_rate_while_there_is_no_data(void **state)
+{
+    (void)state;
+    for (int i = 0; i < HTTP2_PINGS_BURST; i++)
+        put(PING, 0, 0, 8);
+    put(PING, 1, 0, 8); /* an answer */
+    passes();
+    answer_ends(1); /* who gets data may measure how fast */
+    for (int i = 0; i < HTTP2_PINGS_BURST; i++)
+        put(PING, 0, 0, 8);
+    passes();
+    put(PING, 0, 0, 8);
+    ends_with("pings");
 }
 
 static void settings_and_empty_data_have_a_rate(void **state)
@@ -305,6 +320,7 @@ int main(void)
         EACH(a_header_block_is_not_interrupted),
         EACH(a_continuation_of_nothing_ends_the_connection),
         EACH(cancelling_has_a_rate),
+        EACH(pings_have_a_rate_while_there_is_no_data),
         EACH(settings_and_empty_data_have_a_rate),
         EACH(streams_have_a_limit),
         EACH(messages_are_charged_until_their_stream_ends),
