@@ -57,7 +57,7 @@ static int host_allocate(struct device *device, uint64_t bytes, struct segment *
     if (round_up(bytes, &rounded, error))
         return -1;
     struct host_memory *memory = host_pool_take(&host->pool, rounded);
-    if (!memory && host_memory_create(rounded, &memory, error))
+    if (!memory && host_pool_create(&host->pool, rounded, &memory, error))
         return -1;
     segment->host_address = memory->address;
     segment->allocated_bytes = memory->bytes;

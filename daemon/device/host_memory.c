@@ -22,7 +22,7 @@
 #endif
 
 enum { CHUNK_RAW, CHUNK_BUSY, CHUNK_READY };
-enum { FD_PATH_CHARS = 32 };
+enum { FD_PATH_CHARS = 32, UNMAP_BYTES = 512 << 20 };
 
 static uint64_t count_chunks(uint64_t bytes)
 {
@@ -105,12 +105,21 @@ int host_memory_create(uint64_t bytes, struct host_memory **memory, struct error
     return 0;
 }
 
+/* Piece by piece: other threads that map something wait for each. */
+static void unmap(const struct host_memory *memory)
+{
+    for (uint64_t offset = 0, bytes; memory->address && offset < memory->bytes; offset += bytes) {
+        uint64_t left = memory->bytes - offset;
+        bytes = left < UNMAP_BYTES ? left : UNMAP_BYTES;
+        munmap(memory->address + offset, bytes);
+    }
+}
+
 void host_memory_destroy(struct host_memory *memory)
 {
     if (!memory)
         return;
-    if (memory->address)
-        munmap(memory->address, memory->bytes);
+    unmap(memory);
     if (memory->fd >= 0)
         close(memory->fd);
     pthread_cond_destroy(&memory->backed);
@@ -181,6 +190,8 @@ int host_memory_prepare(struct host_memory *memory, uint64_t offset, uint64_t by
 {
     uint64_t first = offset / HUGE_PAGE_BYTES, end = count_chunks(offset + bytes);
     struct chunks claimed;
+    if (memory->freer)
+        host_freer_wait(memory->freer, memory->after);
     while (!is_ready(memory, first, end)) { /* a chunk whose worker failed is raw again */
         while (claim_chunks(memory, first, end, &claimed))
             if (back_chunks(memory, claimed, error))

@@ -13,6 +13,7 @@
 
 #include "base/error.h"
 #include "device/device.h"
+#include "device/host_freer.h"
 #include "device/huge_pages.h"
 
 struct host_memory {
@@ -26,6 +27,8 @@ struct host_memory {
     enum page_kind page_kind; /* known from seal() on */
     unsigned char *chunks;    /* one state per HUGE_PAGE_BYTES, atomic: see host_memory.c */
     uint64_t huge_bytes;      /* atomic: in chunks that are known to be huge */
+    struct host_freer *freer; /* of memory whose place this takes: no page before it is gone; NULL = of nothing */
+    uint64_t after;           /* what to wait for there */
     pthread_mutex_t lock;     /* for waiting until another worker has backed a chunk */
     pthread_cond_t backed;
 };

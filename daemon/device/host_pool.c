@@ -14,6 +14,7 @@ void host_pool_init(struct host_pool *pool, uint64_t budget_bytes, uint64_t *rea
     *pool = (struct host_pool){.budget_bytes = budget_bytes, .ready_bytes = ready_bytes};
     pthread_mutex_init(&pool->lock, NULL);
     pthread_cond_init(&pool->changed, NULL);
+    host_freer_init(&pool->freer);
 }
 
 static void add_ready(struct host_pool *pool, uint64_t bytes)
@@ -135,6 +136,7 @@ void host_pool_fini(struct host_pool *pool)
     if (pool->has_thread)
         pthread_join(pool->thread, NULL);
     host_pool_trim(pool, 0);
+    host_freer_fini(&pool->freer);
     pthread_cond_destroy(&pool->changed);
     pthread_mutex_destroy(&pool->lock);
 }
@@ -165,7 +167,16 @@ static void destroy(struct host_pool *pool, struct host_memory *memory)
     while (pool->at_work == memory)
         pthread_cond_wait(&pool->changed, &pool->lock);
     pthread_mutex_unlock(&pool->lock);
-    host_memory_destroy(memory);
+    host_freer_give(&pool->freer, memory);
+}
+
+int host_pool_create(struct host_pool *pool, uint64_t bytes, struct host_memory **memory, struct error *error)
+{
+    if (host_memory_create(bytes, memory, error) != 0)
+        return -1;
+    (*memory)->freer = &pool->freer;
+    (*memory)->after = host_freer_now(&pool->freer);
+    return 0;
 }
 
 void host_pool_trim(struct host_pool *pool, uint64_t keep_bytes)
@@ -191,7 +202,7 @@ void host_pool_replace(struct host_pool *pool, struct host_memory *used)
     if (bytes > pool->budget_bytes || bytes < HUGE_PAGE_BYTES)
         return;
     host_pool_trim(pool, pool->budget_bytes - bytes);
-    if (host_memory_create(bytes, &fresh, &ignored) != 0)
+    if (host_pool_create(pool, bytes, &fresh, &ignored) != 0)
         return;
     pthread_mutex_lock(&pool->lock);
     bool is_kept = start_thread(pool);

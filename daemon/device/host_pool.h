@@ -17,7 +17,8 @@ struct host_pool {
     bool has_thread, is_stopping;
     struct host_memory *newest;
     struct host_memory *at_work; /* whose pages the thread is making; taken or not, it must not be destroyed meanwhile */
-    unsigned n_filling;          /* loads that write to host memory now: the thread rests */
+    struct host_freer freer;
+    unsigned n_filling; /* loads that write to host memory now: the thread rests */
     uint64_t budget_bytes;
     uint64_t *ready_bytes; /* atomic; device->pool_bytes */
 };
@@ -26,7 +27,9 @@ void host_pool_init(struct host_pool *pool, uint64_t budget_bytes, uint64_t *rea
 void host_pool_fini(struct host_pool *pool); /* every memory was given back */
 /* The smallest that has room for `bytes` and wastes at most a quarter, zero as fresh memory is; NULL when there is none. */
 struct host_memory *host_pool_take(struct host_pool *pool, uint64_t bytes);
-/* Destroys memory that was in use, taken from here or not, and has as much prepared in its place. */
+/* Fresh memory, which has no pages before those that were given back are gone. */
+int host_pool_create(struct host_pool *pool, uint64_t bytes, struct host_memory **memory, struct error *error);
+/* Destroys memory that was in use, soon and on another thread, and has as much prepared in its place. */
 void host_pool_replace(struct host_pool *pool, struct host_memory *used);
 void host_pool_trim(struct host_pool *pool, uint64_t keep_bytes);
 void host_pool_filling(struct host_pool *pool, bool begins); /* once when a load takes memory, once when it has filled it */

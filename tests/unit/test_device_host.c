@@ -213,6 +213,38 @@ static void wait_for_prepared(const struct device *device, uint64_t bytes)
     assert_int_equal(__atomic_load_n(&device->pool_bytes, __ATOMIC_RELAXED), bytes);
 }
 
+/* Of this process's memfds, those that hold a replica's memory. */
+static size_t count_memories(void)
+{
+    size_t count = 0;
+    for (int fd = 0; fd < 1024; fd++) {
+        char path[32], name[64] = "";
+        snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+        count += readlink(path, name, sizeof name - 1) > 0 && strstr(name, "tensorcast-replica");
+    }
+    return count;
+}
+
+static void new_memory_gets_no_page_before_what_was_given_back_is_gone(void **state)
+{
+    struct device *device = device_host_create(0);
+    struct error error;
+    (void)state;
+    size_t before = count_memories();
+    for (int i = 0; i < 3; i++) {
+        struct segment *first = allocate(device, 128 * MIB), *second = allocate(device, 64 * MIB);
+        fill(first, 0xAA);
+        segment_unref(first); /* on another thread */
+        segment_unref(second);
+        struct segment *third = allocate(device, 128 * MIB);
+        assert_int_equal(device_prepare(third, 0, MIB, &error), 0);
+        assert_int_equal(count_memories(), before + 1);
+        segment_unref(third);
+    }
+    device_destroy(device);
+    assert_int_equal(count_memories(), before);
+}
+
 static void fresh_memory_is_prepared_in_place_of_what_was_given_back(void **state)
 {
     struct device *device = device_host_create(64 * MIB);
@@ -509,6 +541,7 @@ int main(void)
         cmocka_unit_test(nothing_is_prepared_while_a_load_fills_memory),
         cmocka_unit_test(memory_that_somebody_may_still_read_is_not_used_again),
         cmocka_unit_test(memory_that_another_process_has_is_not_used_again),
+        cmocka_unit_test(new_memory_gets_no_page_before_what_was_given_back_is_gone),
         cmocka_unit_test(the_pool_keeps_its_budget_and_does_not_waste),
         cmocka_unit_test(page_kind_is_what_the_kernel_says),
         cmocka_unit_test(many_workers_prepare_one_segment_without_losing_bytes),
