@@ -71,6 +71,7 @@ struct config {
     } memory;
     struct {
         uint64_t kept_for_others_percent; /* see base/quota.h */
+        const char *shared_group;         /* "" = none */
     } limits;
     struct {
         const char *const *trusted_roots;

@@ -94,6 +94,10 @@ const struct config_key schema_keys[] = {
      .help = "Per cent of everything that users share (memory, metadata, connections, leases, descriptors, requests to "
              "stores) that one user alone leaves to others; two users who want all they can get have equal parts. Root and "
              "the daemon's own user may take all. 0: one user may take everything."},
+    {"limits.shared_group", CONFIG_TEXT, FIELD(limits.shared_group), .fallback = "", .may_be_empty = true,
+     .reloadable = true,
+     .help = "Unix group whose members may join each other's load groups: they have one name space of group ids. Empty: every "
+             "user has one of their own."},
 
     {"sources.disk.trusted_roots", CONFIG_ROOTS, FIELD(disk), .fallback = "/models", .reloadable = true,
      .help = "Folders that artifacts may be loaded from; symbolic links cannot lead out of them. None may lie inside another. "

@@ -110,8 +110,8 @@ static bool forget_headers(void *headers)
 }
 
 /* Of the descriptors that this process may have, some are its own: sockets to stores, the log, what helpers have open for a
- * moment, and connections that are told that they are too many. Of the rest, connections may have half and leases a third, so
- * that neither leaves nothing for files and memory, and root can always connect. */
+ * moment, and connections that are told that they are too many. Of the rest, connections may have half and leases a third,
+ * so that neither leaves nothing for files and memory, and root can always connect. */
 static void set_descriptor_quotas(struct quota *quota, const struct config *config)
 {
     struct rlimit limit;
@@ -135,6 +135,17 @@ static void set_quotas(struct quota *quota, const struct config *config)
     quota_set_limits(quota, QUOTA_CALLS, MAX_CALLS, 0);
     quota_set_limits(quota, QUOTA_GROUPS, MAX_GROUPS, 0);
     quota_set_limits(quota, QUOTA_METADATA, metadata_budget_bytes(config), 0);
+}
+
+/* Without it, or when it cannot be found, users are apart. */
+static void set_shared_group(struct daemon *daemon, const struct config *config)
+{
+    struct error error;
+    daemon->shared_group = USER_GROUP_NONE;
+    if (config->limits.shared_group[0] &&
+        user_group_find("limits.shared_group", config->limits.shared_group, &daemon->shared_group, &error) != 0)
+        log_warn("shared_group_unknown", LOG_TEXT("message", error.message),
+                 LOG_TEXT("effect", "users cannot join each other's groups"));
 }
 
 static void on_disconnect(void *context, uint64_t connection)
@@ -290,6 +301,7 @@ static void apply(struct daemon *daemon, const struct config *fresh)
     config_keep_fixed(daemon->config, fresh); /* all of them live until the end */
     keep_config(daemon, fresh);
     set_quotas(daemon->services.quota, fresh);
+    set_shared_group(daemon, fresh);
     handoff_set_limits(daemon->handoff, fresh->server.max_connections_per_uid);
     replica_table_configure(daemon->services.replicas, host_budget_bytes(fresh), fresh->memory.replica_idle_ttl_ms);
     replica_table_keep_for_others(daemon->services.replicas, (unsigned)fresh->limits.kept_for_others_percent);
@@ -444,6 +456,7 @@ int daemon_start(struct daemon *daemon, const char *config_path, const struct co
     daemon->loop = loop_create();
     daemon->services.quota = quota_create();
     set_quotas(daemon->services.quota, config);
+    set_shared_group(daemon, config);
     if (open_sockets(daemon, passed, error) != 0 || build_services(daemon, error) != 0 ||
         open_handoff(daemon, passed, error) != 0)
         return -1;

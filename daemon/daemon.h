@@ -7,6 +7,7 @@
 
 #include "base/cancel.h"
 #include "base/error.h"
+#include "base/user_group.h"
 #include "config/config.h"
 #include "load.h"
 #include "replica/handoff.h"
@@ -18,6 +19,7 @@ struct daemon {
     struct config_list *configs;
     struct loop *loop;
     struct load_services services;
+    gid_t shared_group; /* of limits.shared_group; USER_GROUP_NONE = there is none */
     struct load_table *loads;
     struct rpc_server *rpc;
     struct handoff *handoff;

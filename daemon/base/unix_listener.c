@@ -9,8 +9,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <grp.h>
-#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,8 +20,9 @@
 
 #include "base/foreign_fd.h"
 #include "base/memory.h"
+#include "base/user_group.h"
 
-enum { BACKLOG = 512, ACCEPTS_PER_WAKE = 64, PAUSE_MS = 100, GROUP_BUFFER_BYTES = 16384, LOCK_ATTEMPTS = 16 };
+enum { BACKLOG = 512, ACCEPTS_PER_WAKE = 64, PAUSE_MS = 100, LOCK_ATTEMPTS = 16 };
 
 struct unix_listener {
     struct unix_listener_options options;
@@ -91,30 +90,10 @@ static int remove_stale(const struct unix_listener *listener, const struct socka
     return 0;
 }
 
-static int find_group(const char *name, gid_t *gid, struct error *error)
-{
-    char *end, *buffer = memory_alloc(GROUP_BUFFER_BYTES);
-    struct group entry, *found = NULL;
-    int failed = getgrnam_r(name, &entry, buffer, GROUP_BUFFER_BYTES, &found);
-    if (found)
-        *gid = found->gr_gid;
-    free(buffer);
-    if (found)
-        return 0;
-    errno = 0;
-    unsigned long number = strtoul(name, &end, 10);
-    if (name[0] < '0' || name[0] > '9' || *end || errno || number >= UINT_MAX)
-        return failed
-                   ? fail_errno(error, failed, "server.socket_group: %s", name)
-                   : fail(error, ERROR_INVALID_ARGUMENT, "UNKNOWN_GROUP", "server.socket_group: there is no group %s", name);
-    *gid = (gid_t)number;
-    return 0;
-}
-
 static int set_access(const struct unix_listener *listener, struct error *error)
 {
     gid_t gid = (gid_t)-1;
-    if (listener->options.group[0] && find_group(listener->options.group, &gid, error))
+    if (listener->options.group[0] && user_group_find("server.socket_group", listener->options.group, &gid, error))
         return -1;
     if (gid != (gid_t)-1 && lchown(listener->path, (uid_t)-1, gid))
         return fail_errno(error, errno, "server.socket_group: cannot give %s to group %s", listener->path,

@@ -63,6 +63,7 @@ static void start(struct rpc_call *call, struct daemon *daemon, const Tensorcast
     static const struct ticket_events events = {.resolved = on_resolved, .done = on_done};
     struct error error;
     struct ticket *ticket = ticket_create(daemon->loads, rpc_call_uid(call));
+    ticket->shares_groups = rpc_call_is_of_group(call, daemon->shared_group);
     ticket->pid = rpc_call_pid(call);
     struct metadata_account before = metadata_enter(rpc_call_account(call));
     int failed = codec_load_request(wire, &ticket->request_arena, &ticket->request, &error);

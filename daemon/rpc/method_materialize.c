@@ -153,6 +153,7 @@ void method_materialize(struct rpc_call *call, const ProtobufCMessage *request, 
     struct daemon *daemon = context;
     struct error error;
     struct ticket *ticket = ticket_create(daemon->loads, rpc_call_uid(call));
+    ticket->shares_groups = rpc_call_is_of_group(call, daemon->shared_group);
     ticket->pid = rpc_call_pid(call);
     struct metadata_account before = metadata_enter(rpc_call_account(call));
     int failed = codec_load_request(load, &ticket->request_arena, &ticket->request, &error);

@@ -80,6 +80,7 @@ bool rpc_call_is_left(const struct rpc_call *call); /* its client is gone; on_ca
 /* The decoded request is not needed any more: its memory goes now instead of with the call. */
 void rpc_call_drop_request(struct rpc_call *call);
 uid_t rpc_call_uid(const struct rpc_call *call);
+bool rpc_call_is_of_group(const struct rpc_call *call, gid_t gid); /* who made the connection was in the Unix group */
 pid_t rpc_call_pid(const struct rpc_call *call); /* who made the connection; 0 = not to be seen from here */
 struct metadata_account rpc_call_account(const struct rpc_call *call); /* of its user */
 uint64_t rpc_call_connection(const struct rpc_call *call);             /* unique per connection of this process's life */

@@ -380,6 +380,11 @@ uid_t rpc_call_uid(const struct rpc_call *call)
     return call->peer->uid;
 }
 
+bool rpc_call_is_of_group(const struct rpc_call *call, gid_t gid)
+{
+    return rpc_connections_is_of_group(call->server->connections, call->number, call->peer, gid);
+}
+
 pid_t rpc_call_pid(const struct rpc_call *call)
 {
     return call->pid;

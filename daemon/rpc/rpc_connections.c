@@ -11,6 +11,7 @@
 
 #include "base/clock.h"
 #include "base/memory.h"
+#include "base/user_group.h"
 #include "rpc/rpc_relay.h"
 
 /* The kernel's table of descriptors grows with the largest number: 8 bytes each. */
@@ -221,6 +222,14 @@ pid_t rpc_connections_pid(struct rpc_connections *connections, int number, const
     pid_t pid = connection ? connection->pid : 0;
     pthread_mutex_unlock(&connections->lock);
     return pid;
+}
+
+bool rpc_connections_is_of_group(struct rpc_connections *connections, int number, const void *owner, gid_t gid)
+{
+    pthread_mutex_lock(&connections->lock);
+    const struct connection *connection = find(connections, number, owner);
+    pthread_mutex_unlock(&connections->lock);
+    return connection && user_group_has_peer(gid, connection->fd); /* which only this thread closes */
 }
 
 uint64_t rpc_connections_call_begins(struct rpc_connections *connections, int number, const void *owner)

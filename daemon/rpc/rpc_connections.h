@@ -44,6 +44,8 @@ void rpc_connections_end_idle(struct rpc_connections *connections, const struct 
 uint64_t rpc_connections_find(struct rpc_connections *connections, int number, const void *owner);
 /* Any thread. The process that made it, as this one sees it; 0 = it has hung up, or cannot be seen from here. */
 pid_t rpc_connections_pid(struct rpc_connections *connections, int number, const void *owner);
+/* Whether the process that made it was in the Unix group. */
+bool rpc_connections_is_of_group(struct rpc_connections *connections, int number, const void *owner, gid_t gid);
 /* Any thread. A call came in on this connection, whose id is the answer as above; and it ended. */
 uint64_t rpc_connections_call_begins(struct rpc_connections *connections, int number, const void *owner);
 void rpc_connections_call_ends(struct rpc_connections *connections, int number, uint64_t id);

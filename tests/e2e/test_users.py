@@ -31,9 +31,11 @@ def acting_as(uid):
 
 @pytest.fixture
 def open_to_all(start):
-    def make(limits=None, **settings):
+    def make(limits=None, limits_section=None, **settings):
         settings["server"] = {**OPEN, **settings.get("server", {})}
         daemon = start(limits=limits, running=False, **settings)
+        if limits_section:
+            daemon.configure({**daemon.tree, "limits": limits_section})
         daemon.folder.chmod(0o755)
         return daemon.start()
 
@@ -57,9 +59,9 @@ def connections(daemon, uid, n, path=None, kind=socket.SOCK_STREAM):
     return made
 
 
-def spawn(daemon, uid, *arguments):
+def spawn(daemon, uid, *arguments, gid=None):
     """setpriv and not Popen's user=, which would fork, and gRPC's handlers of a fork abort where its threads are at work."""
-    return subprocess.Popen(["setpriv", f"--reuid={uid}", f"--regid={uid}", "--clear-groups", CLI, *map(str, arguments)],
+    return subprocess.Popen(["setpriv", f"--reuid={uid}", f"--regid={uid}", f"--groups={gid}" if gid else "--clear-groups", CLI, *map(str, arguments)],
                             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd="/",
                             env=daemon.cli.environment)
 
@@ -263,23 +265,39 @@ def test_release_drops_ones_own_replicas_and_root_those_of_all(open_to_all, mode
 
 # --- groups ----------------------------------------------------------------------------------------------------------
 
+COLLECTIVE = {"materialization_strategy": {"enable_owner_file_collective": True,
+                                           "owner_file_collective_min_dedup_saving_bytes": "0",
+                                           "owner_file_collective_group_assemble_timeout": "60s"}}
+
+
+def rank(daemon, artifact, uid, number, gid=None):
+    return spawn(daemon, uid, "load", artifact, "--group", "job", "--world-size", "2", "--rank", str(number),
+                 "--source-locality", "shared_source", "--collective", "required", gid=gid)
+
 
 def test_nobody_can_take_a_rank_of_another_users_group(open_to_all, models):
     artifact = write(models, "m", 4 * MiB)
-    daemon = open_to_all(engine={"materialization_strategy": {
-        "enable_owner_file_collective": True, "owner_file_collective_min_dedup_saving_bytes": "0",
-        "owner_file_collective_group_assemble_timeout": "60s"}})
+    daemon = open_to_all(engine=COLLECTIVE)
 
-    def rank(uid, number):
-        return spawn(daemon, uid, "load", artifact, "--group", "job", "--world-size", "2", "--rank", str(number),
-                     "--source-locality", "shared_source", "--collective", "required")
-
-    intruder = rank(BOB, 1)
+    intruder = rank(daemon, artifact, BOB, 1)
     assert soon(lambda: daemon.log().count("action=join") == 1)
-    ranks = [rank(ANN, 0), rank(ANN, 1)]
+    ranks = [rank(daemon, artifact, ANN, 0), rank(daemon, artifact, ANN, 1)]
     assert [process.wait(60) for process in ranks] == [0, 0]
     assert intruder.poll() is None  # waits for its own
     intruder.kill()
     intruder.wait()
     for process in [*ranks, intruder]:
+        process.stdout.close(), process.stderr.close()
+
+
+def test_members_of_the_shared_group_may_load_as_one_group(open_to_all, models):
+    artifact, gid = write(models, "m", 4 * MiB), 70100
+    daemon = open_to_all(engine=COLLECTIVE, limits_section={"shared_group": str(gid)})
+    stranger = rank(daemon, artifact, 70003, 1)
+    ranks = [rank(daemon, artifact, ANN, 0, gid), rank(daemon, artifact, BOB, 1, gid)]
+    assert [process.wait(60) for process in ranks] == [0, 0]
+    assert stranger.poll() is None
+    stranger.kill()
+    stranger.wait()
+    for process in [*ranks, stranger]:
         process.stdout.close(), process.stderr.close()

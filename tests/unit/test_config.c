@@ -137,6 +137,7 @@ static const struct {
     {"memory.pool_budget", "4097", "4097"},
     {"memory.metadata_budget", "32MiB", "32MiB"},
     {"limits.kept_for_others", "25", "25"},
+    {"limits.shared_group", "ml", "\"ml\""},
     {"sources.disk.trusted_roots", "[/a/, \"/b c\"]", "[/a, \"/b c\"]"},
     {"sources.verify", "Required", "required"},
     {"sources.trusted_urls", "[gs://a, \"hf://b/\"]", "[\"gs://a\", \"hf://b/\"]"},

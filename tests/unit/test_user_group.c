@@ -1,0 +1,58 @@
+/* Unix groups by name, and of the other end of a socket: this process itself. */
+#include "base/user_group.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cmocka.h> /* last: it has a macro called fail */
+
+static void a_group_is_found_by_name_or_number(void **state)
+{
+    struct error error;
+    gid_t gid = 1;
+    (void)state;
+    assert_int_equal(user_group_find("k", "root", &gid, &error), 0);
+    assert_int_equal(gid, 0);
+    assert_int_equal(user_group_find("k", "54321", &gid, &error), 0);
+    assert_int_equal(gid, 54321);
+    assert_int_equal(user_group_find("limits.x", "no-such-group", &gid, &error), -1);
+    assert_string_equal(error.reason, "UNKNOWN_GROUP");
+    assert_non_null(strstr(error.message, "limits.x: there is no group no-such-group"));
+    assert_int_equal(user_group_find("k", "4294967295", &gid, &error), -1); /* that is none */
+    assert_int_equal(user_group_find("k", "12x", &gid, &error), -1);
+}
+
+static void a_peer_is_in_its_groups_and_in_no_other(void **state)
+{
+    int ends[2], n = getgroups(0, NULL);
+    gid_t *groups = test_calloc((size_t)n + 1, sizeof *groups), other = 54321;
+    (void)state;
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
+    assert_int_equal(getgroups(n, groups), n);
+    groups[n] = getegid();
+    for (int i = 0; i <= n; i++) {
+        assert_true(user_group_has_peer(groups[i], ends[0]));
+        other += other == groups[i]; /* ascending: what is left is none of them */
+    }
+    assert_false(user_group_has_peer(other, ends[0]));
+    assert_false(user_group_has_peer(USER_GROUP_NONE, ends[0]));
+    close(ends[0]);
+    close(ends[1]);
+    assert_false(user_group_has_peer(getegid(), ends[0]));
+    test_free(groups);
+}
+
+int main(void)
+{
+    static const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_group_is_found_by_name_or_number),
+        cmocka_unit_test(a_peer_is_in_its_groups_and_in_no_other),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
