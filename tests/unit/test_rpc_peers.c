@@ -156,6 +156,41 @@ static void a_surplus_connection_is_told_so_and_serves_what_is_essential(void **
     assert_int_equal(quota_taken(rpc_scene.fixture.quota, QUOTA_DESCRIPTORS), 0);
 }
 
+static bool holds_calls(void *data)
+{
+    return quota_taken(rpc_scene.fixture.quota, QUOTA_CALLS) == *(uint64_t *)data;
+}
+
+static void a_user_with_too_many_calls_is_refused_but_what_is_essential_is_served(void **state)
+{
+    struct raw_bytes message = rpc_scene_load_message("hang", NULL);
+    struct raw_call *calls[3];
+    uint64_t none = 0;
+    char *text;
+    (void)state;
+    fflush(NULL);
+    quota_set_limits(rpc_scene.fixture.quota, QUOTA_CALLS, 100, 3);
+    for (int i = 0; i < 3; i++) {
+        calls[i] = raw_start(rpc_scene.channel, SERVICE "Materialize", message.data, message.count, 0);
+        rpc_scene_receive(calls[i]);
+    }
+    int handled = rpc_scene.handled;
+    assert_int_equal(raw_unary(rpc_scene.channel, SERVICE "Prewarm", message.data, message.count, NULL, &text),
+                     ERROR_RESOURCE_EXHAUSTED);
+    assert_non_null(strstr(text, "has 3 calls"));
+    free(text);
+    assert_int_equal(rpc_scene.handled, handled);
+    assert_int_equal(raw_unary(rpc_scene.channel, SERVICE "Status", "", 0, NULL, NULL), ERROR_OK);
+    assert_int_equal(raw_unary(rpc_scene.channel, "/grpc.health.v1.Health/Check", "", 0, NULL, NULL), ERROR_OK);
+    for (int i = 0; i < 3; i++) {
+        raw_cancel(calls[i]);
+        raw_finish(calls[i], NULL, NULL);
+    }
+    rpc_fixture_await(holds_calls, &none, "calls are given back");
+    assert_int_equal(ask(rpc_scene.channel, SERVICE "Resolve", NULL), ERROR_OK);
+    free(message.data);
+}
+
 static void count_peers(struct rpc_fixture *of, void *count)
 {
     uint64_t n = 0;
@@ -290,6 +325,7 @@ int main(void)
         SERVED(a_lost_connection_cancels_its_calls),
         SERVED(one_uid_has_no_more_connections_than_allowed),
         SERVED(a_surplus_connection_is_told_so_and_serves_what_is_essential),
+        SERVED(a_user_with_too_many_calls_is_refused_but_what_is_essential_is_served),
         SERVED(a_user_without_connections_is_forgotten_and_may_come_back),
         SERVED(garbage_and_silence_harm_nobody),
         SERVED(connections_that_come_and_go_leave_no_descriptor_behind),
