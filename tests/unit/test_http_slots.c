@@ -335,6 +335,44 @@ static void what_may_not_be_sent_twice_is_not_called_back(void **state)
     leave(&bob.slot);
 }
 
+/* --- many at once --- */
+
+enum { CROWD = 24, ROUNDS = 200 };
+
+static void *come_and_go(void *data)
+{
+    struct waiting *waiting = data;
+    for (unsigned i = 0; i < ROUNDS && waiting->result == 0; i++) {
+        struct http_origin *host = hosts[(waiting->host + i) % 3];
+        waiting->result = http_slots_enter(&slots, host, &waiting->wish, &waiting->slot, &waiting->error);
+        if (waiting->result)
+            break;
+        pthread_mutex_lock(&origins.lock);
+        bool is_within = slots.in_flight <= slots.max && host->in_flight <= host->limit.allowed;
+        pthread_mutex_unlock(&origins.lock);
+        waiting->result = is_within ? 0 : -1;
+        leave(&waiting->slot);
+    }
+    return NULL;
+}
+
+static void a_crowd_stays_within_the_limits_and_everybody_gets_through(void **state)
+{
+    static struct waiting crowd[CROWD];
+    (void)state;
+    start(9, 4);
+    memset(crowd, 0, sizeof crowd);
+    for (unsigned i = 0; i < CROWD; i++) {
+        crowd[i].host = i;
+        crowd[i].wish = (struct http_wish){.uid = i % 4 ? ANN + i % 4 : ROOT, .patience_ns = UINT64_MAX};
+        assert_int_equal(pthread_create(&crowd[i].thread, NULL, come_and_go, &crowd[i]), 0);
+    }
+    for (unsigned i = 0; i < CROWD; i++) {
+        pthread_join(crowd[i].thread, NULL);
+        assert_int_equal(crowd[i].result, 0);
+    }
+}
+
 /* --- the end of patience --- */
 
 static void waiting_ends_and_says_who_holds_the_slots(void **state)
@@ -370,6 +408,7 @@ int main(void)
         SLOT(another_host_of_the_same_user_calls_back_too),
         SLOT(a_full_host_calls_back_what_is_held_of_itself),
         SLOT(what_may_not_be_sent_twice_is_not_called_back),
+        SLOT(a_crowd_stays_within_the_limits_and_everybody_gets_through),
         SLOT(waiting_ends_and_says_who_holds_the_slots),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

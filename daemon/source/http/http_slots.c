@@ -12,7 +12,7 @@
 #include "source/http/http_wait.h"
 
 enum { SHOWN_USERS = 4 };
-static const uint64_t recall_again_ns = 1000 * (uint64_t)NS_PER_MS;
+static const uint64_t recall_again_ns = 5000 * (uint64_t)NS_PER_MS; /* the first one comes within a moment */
 
 struct http_user {
     struct http_user *next;
@@ -307,7 +307,7 @@ static int wait_for(struct http_slots *slots, struct waiter *waiter, struct erro
         }
         recall_for(slots, waiter, now_ns);
         condition_wait_until(&waiter->granted, &slots->origins->lock,
-                        deadline_ns ? http_sooner(until_ns, deadline_ns) : until_ns);
+                             deadline_ns ? http_sooner(until_ns, deadline_ns) : until_ns);
     }
     return 0;
 }
