@@ -11,7 +11,7 @@
 
 /* Leases: every writer of a local file opens it in this kernel. A server's file and what a FUSE process shows may change
  * without; an overlay's may through a mapping whose descriptor was closed, which its own inode knows nothing of (docs).
- * Times: tmpfs maps pages writable at once, and ZFS looks at mapped pages when it writes them back. */
+ * Times: all set them at the latest when a mapped page is first written to, but tmpfs, which maps pages writable at once. */
 static const struct {
     unsigned magic;
     enum source_filesystem kind;
@@ -20,7 +20,7 @@ static const struct {
 } types[] = {
     {0xEF53, SOURCE_LOCAL, "ext4", true, true}, /* and ext2, ext3: they share it */
     {0x58465342, SOURCE_LOCAL, "xfs", true, true},     {0x9123683E, SOURCE_LOCAL, "btrfs", true, true},
-    {0x2FC12FC1, SOURCE_LOCAL, "zfs", true, false},    {0x01021994, SOURCE_LOCAL, "tmpfs", true, false},
+    {0x2FC12FC1, SOURCE_LOCAL, "zfs", true, true},     {0x01021994, SOURCE_LOCAL, "tmpfs", true, false},
     {0x6969, SOURCE_NETWORK, "nfs", false, true},      {0xFF534D42, SOURCE_NETWORK, "cifs", false, true},
     {0xFE534D42, SOURCE_NETWORK, "smb2", false, true}, {0x65735546, SOURCE_NETWORK, "fuse", false, true},
     {0x00C36400, SOURCE_NETWORK, "ceph", false, true}, {0x0BD00BD0, SOURCE_NETWORK, "lustre", false, true},

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from checkpoints import digest, digests
+from checkpoints import blob, digest, digests, write
 from stage import MiB, Daemon, soon
 
 AS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="makes file systems and acts as two users, which root can")
@@ -250,6 +250,65 @@ def test_who_opens_a_file_for_writing_does_not_wait_for_the_daemon(here, place):
     start = time.monotonic()
     os.close(os.open(path, os.O_RDWR))
     assert time.monotonic() - start < 20
+
+
+@pytest.fixture
+def checkpoint(models):
+    """Two parts, an index, a sidecar, and a manifest beside them."""
+    write(models / "m", {"a": blob(1, MiB)}, {"b": blob(2, MiB)})
+    (models / "m" / "config.json").write_text("{}")
+    return models / "m"
+
+
+@pytest.mark.parametrize("name", ["model-00002-of-00002.safetensors", "model.safetensors.index.json"])
+@pytest.mark.parametrize("command", ["load", "inspect", "explain", "verify"])
+@pytest.mark.parametrize("standalone", [[], ["--standalone"]])
+def test_whatever_file_is_open_for_writing_is_named(daemon, checkpoint, name, command, standalone):
+    reference = f"disk:{checkpoint}"
+    daemon.cli.ok(command, reference, *standalone)
+    with open(checkpoint / name, "r+b"):
+        refused = daemon.cli.run(command, reference, *standalone)
+    assert refused.status == "FAILED_PRECONDITION", refused
+    assert refused.err.count(f"{name} is open for writing by another process") == 1, refused
+    daemon.cli.ok(command, reference, *standalone)
+
+
+def test_a_sidecar_that_is_being_written_is_refused(daemon, checkpoint, tmp_path):
+    with open(checkpoint / "config.json", "a"):
+        refused = daemon.cli.run("fetch", f"disk:{checkpoint}", "--sidecars", tmp_path / "out")
+    assert refused.status == "FAILED_PRECONDITION" and "config.json is open for writing" in refused.err, refused
+    daemon.cli.ok("fetch", f"disk:{checkpoint}", "--sidecars", tmp_path / "out")
+
+
+def test_a_manifest_that_is_being_written_is_not_taken_for_none(start, checkpoint):
+    daemon = start(sources={"verify": "required"})
+    manifest = checkpoint / "model.manifest.json"
+    daemon.cli.ok("manifest", f"disk:{checkpoint}", "--out", manifest)
+    with open(manifest, "r+b"):
+        refused = daemon.cli.run("load", f"disk:{checkpoint}")
+    assert refused.status == "FAILED_PRECONDITION" and "model.manifest.json is open for writing" in refused.err, refused
+    daemon.cli.ok("load", f"disk:{checkpoint}")
+
+
+def test_a_hub_s_cache_is_leased_too(start, models):
+    """hf:// from the folder that huggingface_hub keeps."""
+    commit = "0" * 40
+    folder = models / "models--org--model"
+    write(folder / "snapshots" / commit, {"w": blob(1, MiB)})
+    (folder / "refs").mkdir()
+    (folder / "refs" / "main").write_text(commit)
+    daemon = start(sources={"hf": {"cache_dir": str(models), "offline": True}})
+    daemon.cli.ok("load", "hf://org/model")
+    with open(folder / "snapshots" / commit / "model.safetensors", "r+b"):
+        refused = daemon.cli.run("load", "hf://org/model")
+    assert refused.status == "FAILED_PRECONDITION" and "open for writing" in refused.err, refused
+
+
+def test_touching_a_file_that_is_in_use_works(daemon, checkpoint):
+    """touch opens with O_NONBLOCK."""
+    daemon.cli.ok("load", f"disk:{checkpoint}")
+    subprocess.run(["touch", checkpoint / "model-00001-of-00002.safetensors"], check=True)
+    daemon.cli.ok("load", f"disk:{checkpoint}")
 
 
 def test_explain_and_the_log_tell_how_a_change_would_be_noticed(here, place):
