@@ -238,11 +238,21 @@ def exchange(path):
     os.replace(other, path)
 
 
+def waits_for_a_lease(path):
+    """Whether somebody who opens the file for writing waits until who has leased it gives that up."""
+    with open("/proc/locks") as locks:
+        return any("BREAKING" in line and f":{path.stat().st_ino} " in line for line in locks)
+
+
 @pytest.mark.parametrize("change", [truncate, rewrite, exchange])
 def test_a_file_that_changes_in_mid_run_fails_every_rank(slow, models, big, change):
     loads = caught_in_mid_run(slow, models)
-    change(models / "m" / DATA)
+    path = models / "m" / DATA
+    writer = threading.Thread(target=change, args=[path])
+    writer.start()
+    assert soon(lambda: not writer.is_alive() or waits_for_a_lease(path))  # a daemon that is stopped gives none up
     slow.process.send_signal(signal.SIGCONT)
+    writer.join()
     for load in loads:
         assert load.end().status == "FAILED_PRECONDITION" and DATA in load.err, load.err
     assert soon(slow.at_rest) and slow.status()["replicas"] == []

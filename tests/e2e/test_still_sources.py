@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from checkpoints import blob, digest, digests, write
-from stage import MiB, Daemon, soon
+from stage import CLI, MiB, Daemon, soon
 
 AS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="makes file systems and acts as two users, which root can")
 BYTES = 24 * MiB
@@ -325,6 +325,16 @@ def test_explain_and_the_log_tell_how_a_change_would_be_noticed(here, place):
 @pytest.fixture
 def stranger(start):
     return start(running=False).start(user="nobody")
+
+
+@AS_ROOT
+@pytest.mark.parametrize("capabilities,by", [("-all,+lease", "lease"), ("-all", "racy")])
+def test_the_capability_of_the_unit_is_what_leases_of_strangers_files_need(models, capabilities, by):
+    path = write_model(models)
+    command = ["setpriv", "--reuid=nobody", "--clear-groups", f"--inh-caps={capabilities}", f"--ambient-caps={capabilities}",
+               "--no-new-privs", CLI, "explain", f"disk:{path}", "--standalone", "--json"]
+    report = json.loads(subprocess.run(command, capture_output=True, check=True).stdout)
+    assert report["change_detection"]["by"] == by
 
 
 @AS_ROOT
