@@ -10,6 +10,7 @@
 
 #include "base/memory.h"
 #include "base/redact.h"
+#include "base/url.h"
 #include "source/aws_credentials.h"
 #include "source/aws_metadata.h"
 #include "source/aws_profile.h"
@@ -209,14 +210,16 @@ char *s3_client_url(struct s3_client *client, const char *bucket, const char *ke
 static void move_to_region(struct s3_client *client, const char *bucket, const char *region, struct http_attempt *attempt)
 {
     char *there = s3_endpoint_url(&client->endpoint, bucket, region, "", NULL);
-    char *origin = s3_endpoint_origin(there), *was = s3_endpoint_origin(http_attempt_url(attempt));
-    if (strcmp(origin, was) != 0) {
-        char *url = memory_print("%s%s", origin, http_attempt_url(attempt) + strlen(was));
+    struct url to, was;
+    struct error ignored; /* the engine refuses what is no good URL */
+    if (url_parse(there, &to, &ignored) == 0 && url_parse(http_attempt_url(attempt), &was, &ignored) == 0 &&
+        !url_same_origin(&to, &was)) {
+        char origin[URL_ORIGIN_CHARS], *target = url_target(&was);
+        char *url = memory_print("%s%s", url_origin(&to, origin), target);
         http_attempt_set_url(attempt, url);
         free(url);
+        free(target);
     }
-    free(was);
-    free(origin);
     free(there);
 }
 

@@ -58,10 +58,3 @@ char *s3_endpoint_url(const struct s3_endpoint *endpoint, const char *bucket, co
     free(base);
     return url;
 }
-
-char *s3_endpoint_origin(const char *url)
-{
-    const char *host = strstr(url, "://");
-    host = host ? host + 3 : url;
-    return memory_print("%.*s", (int)(host - url + (long)strcspn(host, "/?")), url);
-}

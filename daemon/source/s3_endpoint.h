@@ -16,7 +16,5 @@ int s3_endpoint_check_bucket(const char *bucket, struct error *error);
 /* "https://bucket.s3.eu-west-3.amazonaws.com/a/b%20c?query"; key may be "", query NULL. Malloced. */
 char *s3_endpoint_url(const struct s3_endpoint *endpoint, const char *bucket, const char *region, const char *key,
                       const char *query);
-/* "https://host:port" of a URL; malloced. */
-char *s3_endpoint_origin(const char *url);
 
 #endif

@@ -386,9 +386,12 @@ static int s3_open(struct source *base, const char *path, const struct source_op
     if (source->client && s3_client_check(source->client, error) < 0)
         return -1;
     char *url = source->client ? s3_client_url(source->client, source->bucket, "", NULL) : memory_copy_text("");
-    char *origin = source->client && s3_client_origin_is_fixed(source->client) ? s3_endpoint_origin(url) : NULL;
-    int failed = object_source_init(&source->objects, &s3_objects, options, "s3", origin, error);
-    free(origin);
+    char origin[URL_ORIGIN_CHARS];
+    struct url where;
+    struct error ignored; /* a bucket that makes no good host is the first request's to refuse */
+    bool is_fixed = source->client && s3_client_origin_is_fixed(source->client) && url_parse(url, &where, &ignored) == 0;
+    int failed = object_source_init(&source->objects, &s3_objects, options, "s3",
+                                    is_fixed ? url_origin(&where, origin) : NULL, error);
     free(url);
     return failed;
 }

@@ -116,6 +116,22 @@ def test_metadata_services_are_never_asked(fake, store_daemon, host):
         fake.faults.clear()
 
 
+@pytest.mark.parametrize("store", ["gs", "s3", "hf"])
+def test_no_store_leads_to_a_metadata_service_or_to_other_hosts(fake, inside, store_daemon, store):
+    """gs and s3 are followed nowhere; the hub's answers lead wherever the fence lets them."""
+    daemon = store_daemon(http={"allow_plain": False, "max_tries": 1})
+    placed = one(fake, store)
+    for target in ("http://169.254.169.254/latest/meta-data", "https://169.254.169.254/latest/meta-data",
+                   f"http://127.1:{port_of(inside)}/latest/meta-data", f"http://0.0.0.0:{port_of(inside)}/latest/meta-data",
+                   *(f"http://{name}:{port_of(inside)}/latest/meta-data" for name in own_names())):
+        for status in (302, 307):
+            fake.faults.clear()
+            rule = fake.fault({"redirect": target, "status": status}, {"listener": placed.listener}, times=0)
+            outcome = load(daemon, placed)
+            assert outcome.code == 1 and rule.acted and "topsecret" not in outcome.out + outcome.err, outcome
+    assert not inside.requests()
+
+
 # --- trusted URLs ---
 
 

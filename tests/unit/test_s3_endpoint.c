@@ -36,18 +36,6 @@ static void urls_are_those_the_store_expects(void **state)
     }
 }
 
-static void an_origin_is_scheme_host_and_port(void **state)
-{
-    static const char *const cases[][2] = {
-        {"http://h:1/a/b?c", "http://h:1"}, {"https://h?x", "https://h"}, {"https://h", "https://h"}};
-    (void)state;
-    for (size_t i = 0; i < 3; i++) {
-        char *origin = s3_endpoint_origin(cases[i][0]);
-        assert_string_equal(origin, cases[i][1]);
-        free(origin);
-    }
-}
-
 static void a_bucket_cannot_change_the_meaning_of_a_url(void **state)
 {
     static const char *const wrong[] = {"", "a/b", "a@evil.com", "a:1", "a?x", "a#x", "a b", "\xc3\xbc", "..", "-a", "a%2e"};
@@ -68,7 +56,6 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(urls_are_those_the_store_expects),
-        cmocka_unit_test(an_origin_is_scheme_host_and_port),
         cmocka_unit_test(a_bucket_cannot_change_the_meaning_of_a_url),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
