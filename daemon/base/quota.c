@@ -11,18 +11,19 @@ enum { N_CHAINS = 256, DEFAULT_KEPT_PERCENT = 10 };
 
 struct kind_text {
     const char *name, *reason, *remedy;
+    bool has_no_privilege; /* looking and releasing do not need it, so nobody may take what is kept for others */
 };
 
 static const struct kind_text texts[QUOTA_KINDS] = {
     [QUOTA_CONNECTIONS] = {"connections", "CONNECTIONS_EXCEEDED",
                            "close connections, or raise server.max_connections_per_uid or the daemon's LimitNOFILE"},
     [QUOTA_CALLS] = {"calls", "CALLS_EXCEEDED", "wait for requests to be answered before sending more"},
-    [QUOTA_LEASES] = {"leases", "LEASES_EXCEEDED", "end clients that hold memory, or raise the daemon's LimitNOFILE"},
+    [QUOTA_LEASES] = {"leases", "LEASES_EXCEEDED", "end clients that hold memory, or raise the daemon's LimitNOFILE", true},
     [QUOTA_DESCRIPTORS] = {"descriptors", "DESCRIPTORS_EXCEEDED",
                            "end clients that hold memory or connections, or raise the daemon's LimitNOFILE"},
     [QUOTA_METADATA] = {"metadata bytes", "METADATA_EXCEEDED",
                         "send fewer or smaller requests at a time, or raise memory.metadata_budget"},
-    [QUOTA_GROUPS] = {"groups", "GROUPS_EXCEEDED", "wait for groups to end before starting more"},
+    [QUOTA_GROUPS] = {"groups", "GROUPS_EXCEEDED", "wait for groups to end before starting more", true},
 };
 
 struct user {
@@ -32,7 +33,7 @@ struct user {
 
 struct limits {
     uint64_t taken, limit, reserve, limit_per_user; /* limit_per_user 0 = none */
-    bool (*reclaim)(void *context);        /* NULL = nothing can be given back */
+    bool (*reclaim)(void *context);                 /* NULL = nothing can be given back */
     void *context;
 };
 
@@ -147,7 +148,7 @@ static int take(struct quota *quota, const struct quota_charge *charge, uint64_t
     struct limits *limits = &quota->kinds[charge->kind];
     struct user **link = find_link(quota, charge->uid), *user = *link;
     uint64_t own = user ? user->has.amounts[charge->kind] : 0;
-    bool is_privileged = quota_is_privileged(charge->uid);
+    bool is_privileged = quota_is_privileged(charge->uid) && !texts[charge->kind].has_no_privilege;
     unsigned kept_percent = is_privileged ? 0 : quota->kept_percent;
     uint64_t limit = is_privileged || limits->limit < limits->reserve ? limits->limit : limits->limit - limits->reserve;
     if (is_over_hard_limit(limits, own, amount) || !quota_allows(kept_percent, limit, limits->taken, own, amount))

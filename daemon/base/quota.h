@@ -6,8 +6,8 @@
  *
  * With kept = 10 a user who is alone gets 90 % of a resource, two who want all they can get have 47 % each, and there is
  * always room for one more. Nobody has to know how many users there are, and nothing is taken back. Root and the daemon's
- * own user may take all that is left, so that status, release and health are answered on a full host. A kind may also have a
- * hard limit per user.
+ * own user may take all that is left, but of leases and groups, so that status, release and health are answered on a full
+ * host. A kind may also have a hard limit per user.
  *
  * What a user has is counted by charges, which the holder of the resource embeds: a charge grows by quota_charge_add() and
  * ends, in full, by quota_charge_end(). Any thread; a charge itself belongs to one thread at a time. */

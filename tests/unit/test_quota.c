@@ -83,6 +83,8 @@ static void root_and_the_own_user_may_take_what_is_kept(void **state)
 {
     struct quota_charge ann = charge_of(ANN), root = charge_of(0), own = charge_of(geteuid());
     (void)state;
+    quota_set_limits(quota, QUOTA_CALLS, LIMIT, 0);
+    ann.kind = root.kind = own.kind = QUOTA_CALLS;
     take_all(&ann);
     assert_int_equal(take_all(&root) + take_all(&own), 100);
     assert_true(quota_is_privileged(0));
@@ -91,6 +93,33 @@ static void root_and_the_own_user_may_take_what_is_kept(void **state)
     quota_charge_end(&ann);
     quota_charge_end(&root);
     quota_charge_end(&own);
+}
+
+static void leases_are_kept_for_others_by_root_too(void **state)
+{
+    struct quota_charge root = charge_of(0), ann = charge_of(ANN);
+    (void)state;
+    assert_int_equal(take_all(&root), 900);
+    assert_int_equal(take_all(&ann), 90);
+    quota_charge_end(&root);
+    quota_charge_end(&ann);
+}
+
+static void a_reserve_is_for_root_and_the_own_user(void **state)
+{
+    struct quota_charge ann = charge_of(ANN), root = charge_of(0);
+    (void)state;
+    quota_set_limits(quota, QUOTA_CALLS, 100, 0);
+    quota_set_reserve(quota, QUOTA_CALLS, 20);
+    ann.kind = root.kind = QUOTA_CALLS;
+    quota_set_kept(quota, 0);
+    assert_int_equal(take_all(&ann), 80);
+    assert_int_equal(take_all(&root), 20);
+    quota_charge_end(&ann);
+    quota_charge_end(&root);
+    quota_set_reserve(quota, QUOTA_CALLS, 200); /* more than there is: nothing can be set aside */
+    assert_int_equal(take_all(&ann), 100);
+    quota_charge_end(&ann);
 }
 
 static void a_hard_limit_holds_for_everybody(void **state)
@@ -246,6 +275,8 @@ int main(void)
         EACH(a_newcomer_finds_room_however_many_came_before),
         EACH(users_who_take_in_turn_end_with_equal_parts),
         EACH(root_and_the_own_user_may_take_what_is_kept),
+        EACH(leases_are_kept_for_others_by_root_too),
+        EACH(a_reserve_is_for_root_and_the_own_user),
         EACH(a_hard_limit_holds_for_everybody),
         EACH(nothing_is_kept_when_nothing_is_to_be_kept),
         EACH(what_was_given_back_can_be_taken_again),
