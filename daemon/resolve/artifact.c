@@ -529,6 +529,16 @@ static const struct artifact_table *get_table(struct resolver *resolver, const c
 
 /* --- the whole --- */
 
+/* A span ends with its last lease. If the index file's ended with the resolve, the next one would get another key. */
+static struct source *take_index_source(struct resolver *resolver)
+{
+    struct source *source = resolver->index_source;
+    if (!source || index_identity(resolver)->lease_span == 0)
+        return NULL;
+    resolver->index_source = NULL;
+    return source;
+}
+
 /* Takes the table and the resolver's source. */
 static struct artifact *assemble(struct resolver *resolver, const struct artifact_table *table, const char *key)
 {
@@ -550,6 +560,7 @@ static struct artifact *assemble(struct resolver *resolver, const struct artifac
     artifact->changes_by = worst_detector(resolver, &artifact->changes_reason);
     artifact->references = 1;
     resolver->source = NULL;
+    artifact->index_source = take_index_source(resolver);
     return artifact;
 }
 
@@ -578,6 +589,8 @@ static struct artifact *let_go(struct artifact *artifact, struct error *error)
 {
     enum error_code problem = artifact->manifest_problem.code;
     artifact->source->cancel = NULL;
+    if (artifact->index_source)
+        artifact->index_source->cancel = NULL;
     if (problem != ERROR_CANCELLED && problem != ERROR_RESOURCE_EXHAUSTED) /* neither says anything about the manifest */
         return artifact;
     *error = artifact->manifest_problem;
@@ -635,6 +648,7 @@ void artifact_unref(struct artifact *artifact)
         return;
     artifact_table_unref(artifact->table);
     manifest_unref(artifact->manifest);
+    source_unref(artifact->index_source);
     source_unref(artifact->source);
     free(artifact);
 }

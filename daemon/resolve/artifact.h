@@ -33,6 +33,7 @@ struct artifact_table; /* resolve/artifact_table.h */
 
 struct artifact {
     struct source *source;
+    struct source *index_source; /* NULL, or the index file, kept open because source_key has the span of its lease */
     const char *reference;
     char identity[DIGEST_HEX_CHARS + 1];   /* digest of all files' names and identities, the index file's included; and of
                                             * headers, where times alone would not tell that they changed */

@@ -1,4 +1,5 @@
 /* Which files make up an artifact, what is wrong with them, and what a second resolve does not read. */
+#include <fcntl.h>
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -7,6 +8,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/metadata.h"
@@ -345,6 +348,31 @@ static void links_that_lead_nowhere_are_not_taken_for_absent_files(void **state)
     model_dir_destroy(root);
 }
 
+/* Times that lie ahead tell nothing, as those of a moment ago: a lease has to, of the index file too. */
+static void an_artifact_with_a_new_index_file_is_the_same_while_it_is_held(void **state)
+{
+    static const char index[] = "{\"weight_map\":{\"t\":\"a.safetensors\"}}";
+    const struct timespec ahead[2] = {{.tv_sec = time(NULL) + 3600}, {.tv_sec = time(NULL) + 3600}};
+    char root[MODEL_PATH_CHARS], reference[MODEL_PATH_CHARS + 8], path[MODEL_PATH_CHARS];
+    const struct source_options relative = {.allow_relative = true};
+    struct artifact *held, *again;
+    struct error error;
+    (void)state;
+    model_dir_create(root);
+    model_dir_safetensors(root, "a.safetensors", "{\"t\":{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":[0,4]}}", 4);
+    model_dir_write(root, INDEX, index, strlen(index));
+    assert_int_equal(utimensat(AT_FDCWD, model_dir_path(root, INDEX, path), ahead, 0), 0);
+    snprintf(reference, sizeof reference, "disk:%s", root);
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(artifact_resolve(reference, &relative, cache, false, &held, &error), 0);
+        assert_int_equal(artifact_resolve(reference, &relative, cache, false, &again, &error), 0);
+        assert_string_equal(again->source_key, held->source_key);
+        artifact_unref(again);
+        artifact_unref(held);
+    }
+    model_dir_destroy(root);
+}
+
 static void index_documents_list_names_offsets_and_strides(void **state)
 {
     static const char one[] = "{\"w\":{\"dtype\":\"BF16\",\"shape\":[2,3],\"data_offsets\":[3,15]},"
@@ -428,6 +456,7 @@ int main(void)
         TEST(what_resolving_takes_is_charged_and_can_be_refused),
         TEST(single_files_resolve_alone),
         TEST(links_that_lead_nowhere_are_not_taken_for_absent_files),
+        TEST(an_artifact_with_a_new_index_file_is_the_same_while_it_is_held),
         TEST(index_documents_list_names_offsets_and_strides),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
