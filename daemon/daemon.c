@@ -45,7 +45,7 @@ static void keep_config(struct daemon *daemon, const struct config *config)
     daemon->config = daemon->services.config = config;
 }
 
-/* mkdir -p */
+/* mkdir -p; the mode is the last one's. */
 static int make_folder(const char *path, mode_t mode, const char *key, struct error *error)
 {
     char *part = memory_copy_text(path);
@@ -54,7 +54,7 @@ static int make_folder(const char *path, mode_t mode, const char *key, struct er
         slash = strchr(slash, '/');
         if (slash)
             *slash = '\0';
-        if (mkdir(part, mode) != 0 && errno != EEXIST)
+        if (mkdir(part, slash ? 0755 : mode) != 0 && errno != EEXIST)
             result = fail_errno(error, errno, "%s: cannot make the folder %s", key, part);
         if (slash)
             *slash++ = '/';
@@ -242,7 +242,7 @@ static int build_services(struct daemon *daemon, struct error *error)
 {
     struct load_services *services = &daemon->services;
     const struct config *config = daemon->config;
-    if (make_folder(config->server.state_dir, 0755, "server.state_dir", error) != 0 ||
+    if (make_folder(config->server.state_dir, 0700, "server.state_dir", error) != 0 ||
         header_cache_create(config->server.state_dir, header_cache_bytes(config), &services->headers, error) != 0)
         return -1;
     quota_set_reclaim(services->quota, QUOTA_METADATA, forget_headers, services->headers);

@@ -121,6 +121,16 @@ def test_the_units_are_valid(tree):
     assert done.returncode == 0 and not about_ours, done.stderr
 
 
+@pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="systemd-analyze is not installed")
+def test_the_service_is_exposed_to_little(tree):
+    done = subprocess.run(["systemd-analyze", "security", "--offline=yes", "--no-pager", tree / "usr/lib/systemd/system/tensorcastd.service"],
+                          capture_output=True, text=True)
+    if "Unknown" in done.stderr or "unrecognized" in done.stderr:
+        pytest.skip("this systemd-analyze cannot look at a unit that is not loaded")
+    level = re.search(r"Overall exposure level .*: ([0-9.]+)", done.stdout)
+    assert level and float(level[1]) <= 1.5, done.stdout + done.stderr
+
+
 def test_bash_completes_commands_options_and_values(tree):
     script = tree / "usr/share/bash-completion/completions/tensorcast"
 

@@ -47,6 +47,13 @@ def test_the_service_manager_hears_when_it_is_ready_and_when_it_stops(start, not
     assert soon(lambda: notes.has("STOPPING=1")), notes.lines
 
 
+def test_the_state_is_nobody_elses_to_read(start, tmp_path):
+    state = tmp_path / "var" / "lib" / "state"
+    start(server={"state_dir": str(state)})
+    assert state.stat().st_mode & 0o777 == 0o700
+    assert state.parent.stat().st_mode & 0o700 == 0o700  # the rest is the umask's
+
+
 def test_an_abstract_notify_socket_is_heard_too(start):
     daemon = start(running=False)
     manager = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
