@@ -213,6 +213,21 @@ static void a_role_of_a_role_is_assumed_and_a_loop_is_refused(void **state)
     assert_contains(get_once("o"), "nobody of profile o does not exist");
 }
 
+static void so_many_roles_may_lead_to_one_another_and_not_one_more(void **state)
+{
+    (void)state;
+    fake_reset(sts_routes);
+    write_file("config", "[profile a]\nrole_arn=ra\nsource_profile=b\n[profile b]\nrole_arn=rb\nsource_profile=c\n"
+                         "[profile c]\nrole_arn=rc\nsource_profile=d\n[profile d]\nrole_arn=rd\nsource_profile=e\n"
+                         "[profile e]\nrole_arn=re\nsource_profile=f\n[profile f]\nrole_arn=rf\n"
+                         "credential_source=Environment\n");
+    setenv("AWS_ACCESS_KEY_ID", "AKENV", 1);
+    setenv("AWS_SECRET_ACCESS_KEY", SECRET, 1);
+    assert_string_equal(get_once("b"), "AKROLE:" SECRET ":RT");
+    assert_int_equal(fake_requests, 5);
+    assert_contains(get_once("a"), "lead to one another");
+}
+
 static void a_refusal_of_sts_names_the_role_and_its_code(void **state)
 {
     static const struct fake_route routes[] = {{"POST", "http://127.0.0.1:1/", 403,
@@ -505,6 +520,7 @@ int main(void)
                                clean_environment),
         cmocka_unit_test_setup(a_role_is_assumed_with_the_keys_of_its_source_profile, clean_environment),
         cmocka_unit_test_setup(a_role_of_a_role_is_assumed_and_a_loop_is_refused, clean_environment),
+        cmocka_unit_test_setup(so_many_roles_may_lead_to_one_another_and_not_one_more, clean_environment),
         cmocka_unit_test_setup(a_refusal_of_sts_names_the_role_and_its_code, clean_environment),
         cmocka_unit_test_setup(a_web_identity_is_sent_unsigned_and_read_anew, clean_environment),
         cmocka_unit_test_setup(a_container_is_asked_with_its_token_and_past_proxies, clean_environment),

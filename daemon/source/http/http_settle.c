@@ -212,7 +212,6 @@ static void settle_cut_off(struct http_run *run, const struct http_entry *entry,
         return;
     case HTTP_CAUSE_RECALLED:
         run->n_idle_turns += !has_brought;
-        run->is_fresh = false;
         now_uncounted(run, next);
         return;
     default:
