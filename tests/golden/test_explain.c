@@ -52,9 +52,19 @@ static void write_golden(const char *path, const char *text)
     fclose(file);
 }
 
+/* As source/change_detection.c would say it of such a file system. */
+static void tell_detector(struct artifact *artifact, const struct source_caps *caps)
+{
+    bool has_lease = !caps->remote && caps->filesystem == SOURCE_LOCAL;
+    artifact->changes_by = caps->remote ? CHANGES_BY_VERSION : has_lease ? CHANGES_BY_LEASE : CHANGES_BY_TIMESTAMPS;
+    artifact->changes_reason =
+        caps->remote || has_lease ? "" : "the file system may change a file without this host's kernel";
+}
+
 static void check(struct mapping_fake *fake, struct scene *scene, const char *path)
 {
     const struct mapping *mapping = mapping_fake_finish(fake);
+    tell_detector((struct artifact *)mapping->artifact, &scene->facts.source);
     scene->facts.strategy = &scene->strategy;
     struct error error;
     struct plan *plan = plan_build(mapping, &scene->spec, &scene->facts, &error);
