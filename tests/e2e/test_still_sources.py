@@ -236,6 +236,22 @@ def test_a_change_through_a_mapping_after_the_load_is_seen_by_the_next(here, pla
     assert outcome(here, path) == "new"
 
 
+def test_a_replica_that_a_client_still_holds_gives_nothing_to_loads_after_a_change(here, place):
+    """Neither whole nor block by block."""
+    path = write_model(place)
+    holder = here.cli.spawn("load", f"disk:{path}", "--hold", "60")
+    try:
+        assert soon(lambda: here.status()["leases"] == 1)
+        with open(path, "r+b") as file, mmap.mmap(file.fileno(), 0) as mapping:
+            mapping[DATA_AT:] = NEW.tobytes()
+        assert outcome(here, path) == "new"
+        view = here.cli.json("load", f"disk:{path}", "--slice", f"w[{MiB}:]", "--digest")
+        assert digests(view)["w"] == digest(NEW[MiB:])
+    finally:
+        holder.kill()
+        holder.communicate()
+
+
 def test_a_header_that_is_being_written_is_neither_shown_nor_kept(here, place):
     path = write_model(place)
     assert here.cli.json("inspect", f"disk:{path}")["tensors"][0]["shape"] == [BYTES]
