@@ -208,6 +208,7 @@ void load_commit(struct load *load)
 {
     load->state = LOAD_COMMITTING;
     source_place_work(load->parts.mapping->artifact->reference, &load->work);
+    load->work.lane |= load->lane;
     loop_continue(load->table->services->loop, &load->work);
 }
 
@@ -281,6 +282,7 @@ struct load *load_prepare(struct ticket_internal *internal, struct error *error)
     load->table = internal->table;
     memcpy(load->id, internal->ticket->id, sizeof load->id);
     load->uid = internal->ticket->uid;
+    load->lane = internal->lane;
     load->target = internal->target;
     load->key = load->parts.key = replica_key_of(internal->mapping, internal->target.device);
     load->parts.uid = internal->ticket->uid;
@@ -467,8 +469,10 @@ static void submit_plan(struct ticket_internal *internal)
     const struct artifact *artifact = internal->mapping->artifact;
     internal->state = TICKET_PLANNING;
     internal->work = (struct loop_work){.do_work = plan_ticket, .done = ticket_planned, .uid = internal->ticket->uid};
-    if (artifact->source->caps.residency)
+    if (artifact->source->caps.residency) {
         source_place_work(artifact->reference, &internal->work);
+        internal->work.lane |= internal->lane;
+    }
     loop_continue(internal->table->services->loop, &internal->work);
 }
 
@@ -552,6 +556,7 @@ static void ticket_resolved(struct loop_work *work)
         return;
     }
     ticket->mapping = internal->mapping;
+    internal->lane = internal->work.lane;
     forget_request(internal);
     replica_drop_stale(internal->target.replicas, internal->artifact);
     bool must_plan = internal->goal == GOAL_PLAN || ticket->spec.policy.collective == COLLECTIVE_REQUIRED ||

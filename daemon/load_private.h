@@ -45,6 +45,7 @@ struct ticket_internal {
     struct ticket_internal *echoes;          /* the same request, sent again: they get what this one gets */
     struct ticket_internal *echo_of;         /* while ECHO */
     char group_problem[GROUP_PROBLEM_CHARS]; /* why it does without its group; "" = nothing is known */
+    uint64_t lane;                           /* where links led when it was resolved, see loop_enter_lane() */
     struct load *load;                       /* while WAITING */
     struct ticket_internal *next;            /* of the same load, or the next echo */
 };
@@ -56,6 +57,7 @@ struct load {
     struct load_table *table;
     struct load *next;
     enum load_state state;
+    uint64_t lane; /* of the ticket that it was made for */
     char id[LOAD_ID_CHARS];
     uid_t uid; /* of whoever asked first */
     struct load_target target;

@@ -6,7 +6,9 @@
 
 #include <pthread.h>
 #include <stdlib.h>
+#include <time.h>
 
+#include "base/clock.h"
 #include "base/memory.h"
 #include "base/quota.h"
 
@@ -30,7 +32,8 @@ struct lane {
     struct lane *next;
     uint64_t key;
     struct loop_work *first, **last;
-    size_t n_waiting, n_running;
+    size_t n_waiting, n_running, n_entering;
+    uint64_t answered_ns; /* when it began, or when work last ended */
 };
 
 struct user {
@@ -47,10 +50,14 @@ struct pool {
     pthread_cond_t idle;    /* nothing waits or runs */
     enum loop_pool kind;
     struct user *users; /* the next one to serve first */
-    size_t n_waiting, n_running, n_started;
+    size_t n_waiting, n_running, n_entering, n_started;
     bool is_stopping;
     pthread_t *threads; /* room for all */
 };
+
+static _Thread_local struct pool *own_pool; /* of a helper */
+static _Thread_local struct loop_work *own_work;
+static const uint64_t patience_ns = 1000 * (uint64_t)NS_PER_MS;
 
 struct helpers {
     struct pool pools[LOOP_POOLS];
@@ -91,16 +98,22 @@ static struct lane *find_or_make_lane(struct user *user, uint64_t key)
         *link = memory_alloc(sizeof **link);
         (*link)->key = key;
         (*link)->last = &(*link)->first;
+        (*link)->answered_ns = clock_now_ns();
     }
     return *link;
 }
 
+static void forget_lane_if_idle(struct user *user, struct lane *lane)
+{
+    if (lane->n_waiting + lane->n_running + lane->n_entering > 0)
+        return;
+    *find_lane(user, lane->key) = lane->next;
+    free(lane);
+}
+
 static void forget_if_idle(struct pool *pool, struct user *user, struct lane *lane)
 {
-    if (lane->n_waiting + lane->n_running == 0) {
-        *find_lane(user, lane->key) = lane->next;
-        free(lane);
-    }
+    forget_lane_if_idle(user, lane);
     if (user->n_waiting + user->n_running == 0) {
         *find_user(pool, user->uid) = user->next;
         free(user);
@@ -191,19 +204,21 @@ static void finish(struct pool *pool, struct loop_work *work)
     struct user *user = *find_user(pool, work->uid);
     struct lane *lane = *find_lane(user, work->lane);
     lane->n_running--, user->n_running--, pool->n_running--;
+    lane->answered_ns = clock_now_ns();
     forget_if_idle(pool, user, lane);
     loop_post(pool->loop, &work->task);
     tell_if_idle(pool);
-    if (pool->n_waiting > 0)
+    if (pool->n_waiting + pool->n_entering > 0)
         pthread_cond_broadcast(&pool->changed);
 }
 
 static void *thread_main(void *argument)
 {
     struct pool *pool = argument;
+    own_pool = pool;
     pthread_mutex_lock(&pool->lock);
     for (;;) {
-        struct loop_work *work = take_next(pool);
+        struct loop_work *work = own_work = take_next(pool);
         if (work) {
             pthread_mutex_unlock(&pool->lock);
             work->do_work(work);
@@ -217,6 +232,50 @@ static void *thread_main(void *argument)
     }
     pthread_mutex_unlock(&pool->lock);
     return NULL;
+}
+
+/* --- lanes that are found on the way ------------------------------------------------------------------------------ */
+
+/* Under the lock, which is given up meanwhile. False when nobody was answered there for a while. */
+static bool wait_for_room(struct pool *pool, const struct user *user, struct lane *lane)
+{
+    bool is_answering = true;
+    lane->n_entering++, pool->n_entering++;
+    while (is_answering && !has_share(lane->n_running, user->n_running - 1, share_of(pool, user))) {
+        uint64_t until_ns = lane->answered_ns + patience_ns;
+        struct timespec until = {(time_t)(until_ns / 1000000000), (long)(until_ns % 1000000000)};
+        is_answering = clock_now_ns() < until_ns;
+        if (is_answering)
+            pthread_cond_clockwait(&pool->changed, &pool->lock, CLOCK_MONOTONIC, &until);
+    }
+    lane->n_entering--, pool->n_entering--;
+    return is_answering;
+}
+
+int loop_enter_lane(uint64_t lanes, struct error *error)
+{
+    struct pool *pool = own_pool;
+    struct loop_work *work = own_work;
+    if (!work || work->lane == 0 || (work->lane | lanes) == work->lane)
+        return 0;
+    pthread_mutex_lock(&pool->lock);
+    struct user *user = *find_user(pool, work->uid);
+    struct lane *from = *find_lane(user, work->lane), *to = find_or_make_lane(user, work->lane | lanes);
+    size_t n_stuck = to->n_running;
+    bool is_answering = wait_for_room(pool, user, to);
+    if (is_answering) {
+        from->n_running--, to->n_running++;
+        work->lane = to->key;
+        forget_lane_if_idle(user, from);
+    }
+    forget_lane_if_idle(user, to);
+    pthread_mutex_unlock(&pool->lock);
+    return is_answering
+               ? 0
+               : fail(error, ERROR_UNAVAILABLE, "NO_ANSWER",
+                      "a link leads to a file system that has not answered %zu requests of user %u; see whether its "
+                      "server is there",
+                      n_stuck, (unsigned)work->uid);
 }
 
 static int start_thread(struct pool *pool)

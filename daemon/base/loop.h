@@ -57,6 +57,10 @@ void loop_continue(struct loop *loop, struct loop_work *work);
 /* Loop thread, between submit and done: work that no helper has begun is not begun any more, and `done` runs soon without
  * do_work. Otherwise nothing changes. */
 void loop_cancel(struct loop *loop, struct loop_work *work);
+/* In do_work, before it asks what `lanes` stand for as well: a link led to another file system. Adds them to the work's
+ * lane, and waits for its turn there. -1 with UNAVAILABLE when what is there has answered nobody for a second. Nothing where
+ * no helper works, or for work without a lane. */
+int loop_enter_lane(uint64_t lanes, struct error *error);
 
 /* Calls fn after delay_ms, then every repeat_ms (0 = once). Destroy accepts NULL and stops it. */
 struct loop_timer *loop_timer_create(struct loop *loop, void (*fn)(void *data), void *data);

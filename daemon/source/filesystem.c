@@ -9,6 +9,8 @@
 #include <sys/statfs.h>
 #include <unistd.h>
 
+#include "source/mounts.h"
+
 /* Leases: every writer of a local file opens it in this kernel. A server's file and what a FUSE process shows may change
  * without; an overlay's may through a mapping whose descriptor was closed, which its own inode knows nothing of (docs).
  * Times: all set them at the latest when a mapped page is first written to, but tmpfs, which maps pages writable at once. */
@@ -91,13 +93,6 @@ static void join(struct source_caps *caps, const struct source_caps *fresh)
     }
 }
 
-/* A few of 64 bits, so that OR makes a number of a set. */
-static uint64_t bits_of(uint64_t device_id)
-{
-    uint64_t hash = (device_id + 1) * 0x9e3779b97f4a7c15;
-    return hash ^ hash >> 32;
-}
-
 void filesystem_add_file(struct source_caps *caps, bool is_first, uint64_t device_id, struct source_disk_file *file)
 {
     if (is_first) {
@@ -106,7 +101,7 @@ void filesystem_add_file(struct source_caps *caps, bool is_first, uint64_t devic
         struct source_caps fresh = caps_of(file, device_id);
         join(caps, &fresh);
     }
-    caps->device_set |= bits_of(device_id);
+    caps->device_set |= mounts_bits_of(device_id);
     caps->direct_reads = caps->direct_reads && file->direct_fd >= 0;
     if (!caps->direct_reads && file->direct_fd >= 0) {
         close(file->direct_fd);

@@ -92,18 +92,17 @@ static void read_again(void)
     free(text);
 }
 
-/* The longest beginning counts; of equal ones the last, which covers the others. */
+/* Also those that others cover: they are the same for all who go there. */
 static uint64_t find(const char *path)
 {
-    const struct mount *best = NULL;
+    uint64_t bits = 0;
     for (size_t i = 0; i < n_mounts; i++) {
         const struct mount *mount = &mounts[i];
         bool is_beginning =
             strncmp(path, mount->path, mount->length) == 0 && (path[mount->length] == '/' || path[mount->length] == '\0');
-        if (is_beginning && (!best || mount->length >= best->length))
-            best = mount;
+        bits |= is_beginning ? mounts_bits_of(mount->device) : 0;
     }
-    return best ? best->device : 0;
+    return bits;
 }
 
 uint64_t mounts_find(const char *path)
@@ -112,8 +111,8 @@ uint64_t mounts_find(const char *path)
     pthread_mutex_lock(&lock);
     if (has_changed())
         read_again();
-    uint64_t device = find(normal);
+    uint64_t bits = find(normal);
     pthread_mutex_unlock(&lock);
     free(normal);
-    return device;
+    return bits;
 }

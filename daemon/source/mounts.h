@@ -5,7 +5,14 @@
 
 #include <stdint.h>
 
-/* The device number of what is mounted where the absolute path leads to; 0 = not known. */
+/* A number for the mounts that the absolute path passes through: the OR of a few bits for each, so that sets of them are
+ * numbers, too. 0 = not known. */
 uint64_t mounts_find(const char *path);
+
+static inline uint64_t mounts_bits_of(uint64_t device_id)
+{
+    uint64_t hash = (device_id + 1) * 0x9e3779b97f4a7c15;
+    return hash ^ hash >> 32;
+}
 
 #endif

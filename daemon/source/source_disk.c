@@ -213,7 +213,7 @@ static int disk_check_unchanged(struct source *source, size_t file, struct error
     if (disk_check_still(source, file, error) < 0)
         return -1;
     int path_fd = open_name(disk, known->name, error);
-    if (path_fd < 0 && error->code == ERROR_RESOURCE_EXHAUSTED)
+    if (path_fd < 0 && (error->code == ERROR_RESOURCE_EXHAUSTED || error->code == ERROR_UNAVAILABLE))
         return -1; /* that says nothing about the file */
     if (path_fd < 0)
         return change_detection_fail(known->name, "was removed", error);

@@ -8,17 +8,23 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <linux/openat2.h>
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
+#include "base/loop.h"
 #include "base/memory.h"
 #include "base/text.h"
 #include "source/access_denied.h"
+#include "source/mounts.h"
 
 enum {
     MAX_LINKS = 40, /* as the kernel */
@@ -81,12 +87,8 @@ void trusted_roots_init(struct trusted_roots *roots, const char *const *paths, s
 {
     roots->n_roots = n_paths;
     roots->roots = memory_alloc_array(n_paths, sizeof *roots->roots);
-    for (size_t i = 0; i < n_paths; i++) {
-        char *canonical = realpath(paths[i], NULL);
+    for (size_t i = 0; i < n_paths; i++)
         roots->roots[i].given = trusted_path_normalize(paths[i]);
-        roots->roots[i].canonical = canonical ? trusted_path_normalize(canonical) : NULL;
-        free(canonical);
-    }
 }
 
 void trusted_roots_fini(struct trusted_roots *roots)
@@ -97,6 +99,90 @@ void trusted_roots_fini(struct trusted_roots *roots)
     }
     free(roots->roots);
     *roots = (struct trusted_roots){0};
+}
+
+/* --- where roots lead --------------------------------------------------------------------------------------------- */
+
+/* A root may be on a mount that hangs: then one thread asks, and the others do without. */
+struct asked_root {
+    struct asked_root *next;
+    char *given;
+    bool is_asked;
+    uint64_t asked_ns; /* since when */
+};
+
+static pthread_mutex_t asking = PTHREAD_MUTEX_INITIALIZER; /* of what follows */
+static pthread_cond_t answered = PTHREAD_COND_INITIALIZER;
+static struct asked_root *asked_roots; /* all that there ever were: those of the configuration */
+static const uint64_t patience_ns = 1000 * (uint64_t)NS_PER_MS;
+
+static struct asked_root *find_asked(const char *given)
+{
+    struct asked_root *asked = asked_roots;
+    while (asked && strcmp(asked->given, given) != 0)
+        asked = asked->next;
+    if (asked)
+        return asked;
+    asked = memory_alloc(sizeof *asked);
+    asked->given = memory_copy_text(given);
+    asked->next = asked_roots;
+    return asked_roots = asked;
+}
+
+/* Under the lock, which is given up meanwhile. */
+static bool wait_for_turn(struct asked_root *asked)
+{
+    while (asked->is_asked) {
+        uint64_t until_ns = asked->asked_ns + patience_ns;
+        struct timespec until = {(time_t)(until_ns / 1000000000), (long)(until_ns % 1000000000)};
+        if (clock_now_ns() >= until_ns)
+            return false;
+        pthread_cond_clockwait(&answered, &asking, CLOCK_MONOTONIC, &until);
+    }
+    return true;
+}
+
+/* NULL with errno: it does not exist, or does not answer (ETIMEDOUT). */
+static char *ask_canonical(const char *given)
+{
+    pthread_mutex_lock(&asking);
+    struct asked_root *asked = find_asked(given);
+    bool is_ours = wait_for_turn(asked);
+    asked->is_asked = true;
+    if (is_ours)
+        asked->asked_ns = clock_now_ns();
+    pthread_mutex_unlock(&asking);
+    if (!is_ours) {
+        errno = ETIMEDOUT;
+        return NULL;
+    }
+    char *path = realpath(*given ? given : "/", NULL);
+    int errno_value = errno;
+    pthread_mutex_lock(&asking);
+    asked->is_asked = false;
+    pthread_cond_broadcast(&answered);
+    pthread_mutex_unlock(&asking);
+    char *canonical = path ? trusted_path_normalize(path) : NULL;
+    free(path);
+    errno = errno_value;
+    return canonical;
+}
+
+static const char *canonical_of(struct trusted_root *root)
+{
+    char *known = root->canonical, *found = known ? known : ask_canonical(root->given);
+    if (known || !found)
+        return known;
+    if (atomic_compare_exchange_strong(&root->canonical, &known, found))
+        return found;
+    free(found); /* another thread was quicker */
+    return known;
+}
+
+static int prefix_path(const struct walk *walk, struct error *error)
+{
+    char name[TEXT_NAME_CHARS];
+    return error_prefix(error, "%s", text_escape(walk->path, strlen(walk->path), name));
 }
 
 static int fail_path(const struct walk *walk, int errno_value, struct error *error)
@@ -142,11 +228,12 @@ static void leave_directories(struct walk *walk, size_t depth)
         close(walk->fds[--walk->depth]);
 }
 
-static bool find_root(const struct trusted_roots *roots, const char *text, size_t *root)
+static bool find_root(const struct trusted_roots *roots, const char *text, bool by_given, size_t *root)
 {
     for (size_t i = 0; i < roots->n_roots; i++) {
-        const struct trusted_root *candidate = &roots->roots[i];
-        if (strcmp(text, candidate->given) == 0 || (candidate->canonical && strcmp(text, candidate->canonical) == 0)) {
+        struct trusted_root *candidate = &roots->roots[i];
+        const char *name = by_given ? candidate->given : canonical_of(candidate);
+        if (name && strcmp(text, name) == 0) {
             *root = i;
             return true;
         }
@@ -154,10 +241,27 @@ static bool find_root(const struct trusted_roots *roots, const char *text, size_
     return false;
 }
 
+/* Before anything there is touched. */
+static int go_to(const struct walk *walk, const char *folder, const char *rest, struct error *error)
+{
+    char text[2 * TEXT_CHARS];
+    snprintf(text, sizeof text, "%s/%s", folder, rest);
+    return loop_enter_lane(mounts_find(text), error) < 0 ? prefix_path(walk, error) : 0;
+}
+
 static int open_root(struct walk *walk, struct error *error)
 {
-    const char *canonical = walk->roots->roots[walk->root].canonical;
-    int fd = canonical ? open(*canonical ? canonical : "/", O_PATH | O_DIRECTORY | O_CLOEXEC) : (errno = ENOENT, -1);
+    struct trusted_root *root = &walk->roots->roots[walk->root];
+    const char *canonical = canonical_of(root);
+    if (!canonical && errno == ETIMEDOUT)
+        return fail(error, ERROR_UNAVAILABLE, "NO_ANSWER",
+                    "the trusted root %s is on a file system that does not answer; see whether its server is there",
+                    root->given);
+    if (!canonical)
+        return fail_path(walk, errno, error);
+    if (go_to(walk, canonical, walk->rest, error) < 0)
+        return -1;
+    int fd = open(*canonical ? canonical : "/", O_PATH | O_DIRECTORY | O_CLOEXEC);
     if (fd < 0)
         return fail_path(walk, errno, error);
     leave_directories(walk, 0);
@@ -165,18 +269,26 @@ static int open_root(struct walk *walk, struct error *error)
     return 0;
 }
 
+/* Moves *rest behind the root that it begins with, which is in `prefix` then. The names that are configured are compared
+ * first: to find out where they lead, a file system has to be asked. */
+static bool find_beginning(struct walk *walk, const char **rest, char prefix[TEXT_CHARS], bool by_given)
+{
+    const char *name;
+    size_t length = 1;
+    prefix[0] = '\0';
+    while (!find_root(walk->roots, prefix, by_given, &walk->root) && (length = next_component(rest, &name)) != 0)
+        append_component(prefix, name, length);
+    return length != 0;
+}
+
 /* Continues at head/tail, an absolute text, in the outermost root that is a beginning of it. */
 static int enter(struct walk *walk, const char *head, const char *tail, struct error *error)
 {
     char text[TEXT_CHARS], prefix[TEXT_CHARS];
-    const char *rest = text, *name;
-    size_t length = 1;
-    prefix[0] = '\0';
+    const char *rest = text;
     if ((size_t)snprintf(text, sizeof text, "%s/%s", head, tail) >= sizeof text)
         return fail_too_long(walk, error);
-    while (!find_root(walk->roots, prefix, &walk->root) && (length = next_component(&rest, &name)) != 0)
-        append_component(prefix, name, length);
-    if (!length)
+    if (!find_beginning(walk, &rest, prefix, true) && (rest = text, !find_beginning(walk, &rest, prefix, false)))
         return fail_outside(walk, prefix, error);
     snprintf(walk->rest, sizeof walk->rest, "%s", rest);
     return open_root(walk, error);
@@ -189,10 +301,19 @@ static int go_up(struct walk *walk, struct error *error)
         return 0;
     }
     char parent[TEXT_CHARS], tail[TEXT_CHARS];
-    snprintf(parent, sizeof parent, "%s", walk->roots->roots[walk->root].canonical);
+    snprintf(parent, sizeof parent, "%s", canonical_of(&walk->roots->roots[walk->root]));
     snprintf(tail, sizeof tail, "%s", walk->rest);
     append_component(parent, "..", 2);
     return enter(walk, parent, tail, error);
+}
+
+static int go_on_from_here(const struct walk *walk, struct error *error)
+{
+    char name[32], folder[PATH_MAX];
+    snprintf(name, sizeof name, "/proc/self/fd/%d", walk->fds[walk->depth - 1]);
+    ssize_t length = readlink(name, folder, sizeof folder - 1); /* the kernel knows it without asking */
+    folder[length > 0 ? length : 0] = '\0';
+    return go_to(walk, folder, walk->rest, error);
 }
 
 /* Takes `fd`, an O_PATH descriptor of a link. */
@@ -215,7 +336,9 @@ static int follow(struct walk *walk, int fd, struct error *error)
     if (target[0] == '/')
         return enter(walk, target, tail, error);
     int written = snprintf(walk->rest, sizeof walk->rest, "%s/%s", target, tail);
-    return (size_t)written < sizeof walk->rest ? 0 : fail_too_long(walk, error);
+    if ((size_t)written >= sizeof walk->rest)
+        return fail_too_long(walk, error);
+    return go_on_from_here(walk, error);
 }
 
 static int go_down(struct walk *walk, const char *name, struct error *error)
@@ -257,10 +380,11 @@ static int step(struct walk *walk, struct error *error)
     return is_dots(name, length, 2) ? go_up(walk, error) : go_down(walk, name, error);
 }
 
-/* Everything below the root at once; -1 also for much that is allowed. */
+/* Everything below the root at once; -1 also for much that is allowed. Links may lead to another file system, and that is
+ * looked at before. */
 static int open_beneath(const struct walk *walk)
 {
-    const struct open_how how = {.flags = O_PATH | O_CLOEXEC, .resolve = RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS};
+    const struct open_how how = {.flags = O_PATH | O_CLOEXEC, .resolve = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS};
     const char *rest = walk->rest + strspn(walk->rest, "/");
     return (int)syscall(SYS_openat2, walk->fds[0], *rest ? rest : ".", &how, sizeof how);
 }

@@ -13,8 +13,8 @@
 #include "base/error.h"
 
 struct trusted_root {
-    char *given;     /* absolute, as configured */
-    char *canonical; /* the same without links; NULL when it does not exist */
+    char *given;             /* absolute, as configured */
+    char *_Atomic canonical; /* the same without links, once it was asked for; NULL = not yet */
 };
 
 struct trusted_roots {

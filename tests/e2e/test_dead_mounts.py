@@ -1,8 +1,9 @@
 """A mount that stops answering stops the requests that need it, and nobody else's, wherever it stops and however many there are.
 
 A FUSE server that never answers stands for a dead NFS server. Root only."""
-import concurrent.futures
 import sys
+import tempfile
+from pathlib import Path
 
 import pytest
 
@@ -69,3 +70,42 @@ def test_whatever_hangs_on_a_dead_mount_others_go_on(start, models, dead, where,
         for call in calls:
             call.cancel()
         others_go_on(daemon, models, "later")
+
+
+@pytest.fixture
+def dead_root():
+    """A folder on a mount outside the models."""
+    folder = Path(tempfile.mkdtemp(prefix="tc8-dead-"))
+    with HangingFiles(folder, {"root/m/config.json": b"{}"}) as files:
+        yield folder / "root", files
+    folder.rmdir()
+
+
+def test_a_trusted_root_on_a_dead_mount_does_not_stop_the_other_roots(start, models, dead_root):
+    root, files = dead_root
+    daemon = start(sources={"disk": {"trusted_roots": [str(root), str(models)]}})
+    files.hangs = {"lookup", "getattr"}
+    others_go_on(daemon, models)
+    with daemon.channel() as channel:
+        wire = Wire(channel)
+        calls = [ask(wire, "Materialize", f"disk:{root}/m{i % 4}") for i in range(MANY)]
+        calls += [ask(wire, "Resolve", f"disk:/no/such/root{i}") for i in range(MANY)]
+        assert files.wait_for("lookup")
+        others_go_on(daemon, models)
+        for call in calls:
+            call.cancel()
+
+
+def test_links_into_a_dead_mount_do_not_stop_the_folder_that_they_are_in(start, models, dead):
+    daemon = start()
+    for i in range(4):
+        (models / f"absolute{i}").symlink_to(models / "net" / f"m{i}")
+        (models / f"relative{i}").symlink_to(f"net/m{i}")
+    dead.hangs = {"lookup", "getattr"}
+    with daemon.channel() as channel:
+        wire = Wire(channel)
+        calls = [ask(wire, "Resolve", f"disk:{models}/{kind}{i % 4}") for i in range(MANY) for kind in ("absolute", "relative")]
+        assert soon(lambda: dead.hung)
+        others_go_on(daemon, models)
+        for call in calls:
+            call.cancel()

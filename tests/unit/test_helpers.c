@@ -36,6 +36,9 @@ struct job {
     struct loop_work work; /* first */
     struct stage *stage;
     bool hangs, was_run, is_done;
+    uint64_t enters; /* a lane, on the way; 0 = none */
+    int refused;
+    struct error error;
 };
 
 static void open_stage(struct stage *stage)
@@ -66,8 +69,9 @@ static void do_work(struct loop_work *work)
 {
     struct job *job = (struct job *)work;
     struct gate *gate = &job->stage->gate;
+    job->refused = loop_enter_lane(job->enters, &job->error);
     pthread_mutex_lock(&gate->lock);
-    while (job->hangs && !gate->is_open)
+    while (job->hangs && !job->refused && !gate->is_open)
         pthread_cond_wait(&gate->opened, &gate->lock);
     pthread_mutex_unlock(&gate->lock);
     job->was_run = true;
@@ -205,6 +209,53 @@ static void a_server_or_mount_that_hangs_leaves_helpers_for_the_same_users_other
     free(more);
 }
 
+/* As a link does that leads to a dead mount. */
+static void what_hangs_in_a_lane_found_on_the_way_leaves_helpers_where_it_began(void **state)
+{
+    struct stage stage;
+    struct error error;
+    size_t n_refused = 0;
+    (void)state;
+    open_stage(&stage);
+    struct job *jobs = memory_alloc_array(MANY, sizeof *jobs);
+    for (size_t i = 0; i < MANY; i++) {
+        jobs[i] = job_of(&stage, LOOP_DISK, ALICE, 1);
+        jobs[i].hangs = true;
+        jobs[i].enters = 2;
+        assert_int_equal(loop_submit(stage.loop, &jobs[i].work, &error), 0);
+    }
+    for (int i = 0; i < 3; i++)
+        assert_true(is_served(&stage, LOOP_DISK, ALICE, 1));
+    assert_true(is_served(&stage, LOOP_DISK, ALICE, 4));
+    close_stage(&stage);
+    for (size_t i = 0; i < MANY; i++) {
+        assert_true(jobs[i].is_done);
+        n_refused += jobs[i].refused != 0;
+        assert_true(!jobs[i].refused || jobs[i].error.code == ERROR_UNAVAILABLE);
+    }
+    assert_in_range(n_refused, MANY / 2, MANY - 1); /* those that came when nobody had been answered for a while */
+    free(jobs);
+}
+
+static void work_enters_other_lanes_while_they_answer(void **state)
+{
+    struct stage stage;
+    struct error error;
+    (void)state;
+    open_stage(&stage);
+    struct job *jobs = memory_alloc_array(MANY, sizeof *jobs);
+    for (size_t i = 0; i < MANY; i++) {
+        jobs[i] = job_of(&stage, LOOP_DISK, ALICE, 1);
+        jobs[i].enters = 1 + i % 7;
+        assert_int_equal(loop_submit(stage.loop, &jobs[i].work, &error), 0);
+    }
+    close_stage(&stage);
+    for (size_t i = 0; i < MANY; i++)
+        assert_true(jobs[i].is_done && jobs[i].was_run && !jobs[i].refused);
+    assert_int_equal(loop_enter_lane(2, &error), 0); /* not on a helper */
+    free(jobs);
+}
+
 static void a_full_queue_refuses_and_names_the_limit(void **state)
 {
     struct stage stage;
@@ -302,6 +353,8 @@ int main(void)
         cmocka_unit_test(root_who_hangs_leaves_helpers_to_others),
         cmocka_unit_test(whatever_many_users_take_some_helpers_are_left_for_root),
         cmocka_unit_test(a_server_or_mount_that_hangs_leaves_helpers_for_the_same_users_other_work),
+        cmocka_unit_test(what_hangs_in_a_lane_found_on_the_way_leaves_helpers_where_it_began),
+        cmocka_unit_test(work_enters_other_lanes_while_they_answer),
         cmocka_unit_test(a_full_queue_refuses_and_names_the_limit),
         cmocka_unit_test(work_that_waits_can_be_cancelled_and_is_not_begun),
         cmocka_unit_test(without_room_for_more_threads_the_first_ones_do_the_work),
