@@ -243,6 +243,25 @@ static void an_honest_piece_is_no_failure(void **state)
     assert_int_equal(http_script_connections(http_scene.script), 1);
 }
 
+static void refuse_at_length(struct http_script_peer *peer, const struct http_script_request *request, void *data)
+{
+    static char body[(64 << 10) + 2];
+    (void)data;
+    memset(body, 'x', sizeof body - 1);
+    body[(64 << 10) + request->number] = '\0';
+    http_script_answer(peer, 404, "", body);
+}
+
+static void a_refusal_means_the_same_however_long_it_is(void **state)
+{
+    (void)state;
+    http_scene.others = refuse_at_length;
+    http_scene_start(quick());
+    assert_true(http_scene_fails(ERROR_NOT_FOUND, "NO_SUCH_OBJECT")); /* all of it is taken */
+    assert_true(http_scene_fails(ERROR_NOT_FOUND, "NO_SUCH_OBJECT")); /* one byte more: the rest is cut off */
+    assert_int_equal(http_script_requests(http_scene.script), 2);
+}
+
 enum { MOST_ANSWERS = 65 /* of one range: the first and 64 more */ };
 
 static void answer_a_crumb(struct http_script_peer *peer, const struct http_script_request *request, void *data)
@@ -441,6 +460,7 @@ int main(void)
         FAULT(after_a_truncated_chunked_answer_only_the_rest_is_asked_for),
         FAULT(after_a_short_answer_without_length_only_the_rest_is_asked_for),
         FAULT(an_honest_piece_is_no_failure),
+        FAULT(a_refusal_means_the_same_however_long_it_is),
         FAULT(a_range_may_come_in_so_many_pieces_and_not_one_more),
         FAULT(lies_are_tried_once_more_then_final),
         FAULT(an_answer_that_goes_on_too_long_is_not_believed_at_all),
