@@ -4,6 +4,7 @@ faults of object stores. A load is delivered whole or fails with the named error
 Cases 27 to 45 are in test_store_contents.py and test_store_credentials.py, proxies, names and TLS in test_store_network.py, 59
 in test_faults.py. Cases 52 to 58 are about uploads; this project has no upload path yet, so they have no test.
 """
+import os
 import resource
 import signal
 import subprocess
@@ -298,6 +299,16 @@ def test_a_client_that_dies_ends_its_requests(fake, held_up):
     assert soon(lambda: fake.listeners["web"].n_connections == 0 or daemon.descriptors() <= before + 2)
     fake.faults.clear()
     assert placed.is_delivered(load(daemon, placed))
+
+
+def test_retries_are_logged_once_for_each_server(fake, store_daemon):
+    placed = one(fake, "http")
+    placed.fault({"status": 503}, times=4)
+    daemon = store_daemon()
+    assert placed.is_delivered(load(daemon, placed))
+    retries = [line for line in daemon.log().splitlines() if " event=store_retrying " in line]
+    assert len(retries) == 1 and " level=warn " in retries[0], retries
+    assert f" uid={os.getuid()} " in retries[0] and " try=1 of=8 " in retries[0] and "503" in retries[0], retries
 
 
 def test_a_daemon_that_is_told_to_stop_tells_its_clients(fake, held_up):

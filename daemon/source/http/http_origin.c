@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "base/memory.h"
+#include "observe/log.h"
 
 static const uint64_t halve_after_ns = 4000 * (uint64_t)NS_PER_MS, known_after_ns = 20 * (uint64_t)NS_PER_MS;
 enum {
@@ -164,6 +165,19 @@ void http_origin_count_retry(struct http_origins *origins, struct http_origin *o
     pthread_mutex_lock(&origins->lock);
     origin->n_retries++;
     pthread_mutex_unlock(&origins->lock);
+}
+
+void http_origin_tell_retry(struct http_origins *origins, struct http_origin *origin, uid_t uid, uint32_t n, uint32_t max,
+                            const struct error *error)
+{
+    uint64_t now_ns = clock_now_ns();
+    pthread_mutex_lock(&origins->lock);
+    bool is_due = !origin->told_ns || now_ns - origin->told_ns >= HTTP_TELL_RETRY_MS * (uint64_t)NS_PER_MS;
+    origin->told_ns = is_due ? now_ns : origin->told_ns;
+    pthread_mutex_unlock(&origins->lock);
+    if (is_due)
+        log_at_of(LOG_WARN, "store_retrying", uid, LOG_TEXT("origin", origin->name), LOG_U64("try", n), LOG_U64("of", max),
+                  LOG_TEXT("error", error->message));
 }
 
 uint64_t http_origin_slow_ns(struct http_origins *origins, struct http_origin *origin)

@@ -19,7 +19,7 @@
 #include "source/http/http_latency.h"
 #include "source/http/http_retry.h"
 
-enum { HTTP_MAX_ORIGINS = 1000 };
+enum { HTTP_MAX_ORIGINS = 1000, HTTP_TELL_RETRY_MS = 10000 };
 
 struct http_origin {
     char name[URL_ORIGIN_CHARS];
@@ -31,6 +31,7 @@ struct http_origin {
     struct http_latency latency;
     struct http_budget budget; /* has a lock of its own */
     uint64_t n_requests, n_retries, n_hedges, n_throttled;
+    uint64_t told_ns;                                     /* when the log heard of a retry last */
     uint64_t counted_ns, busy_ns, busy_bytes, seen_bytes; /* while anything is in flight; halved now and then */
     uint64_t body_ns, body_bytes;                         /* of single bodies; likewise */
 };
@@ -60,6 +61,9 @@ void http_origin_end(struct http_origin *origin, const struct http_visit *visit,
 bool http_origin_may_hedge(const struct http_origins *origins, uint32_t percent);
 void http_origin_count_hedge(struct http_origins *origins, struct http_origin *origin);
 
+/* Tells the log, once in HTTP_TELL_RETRY_MS for each origin, that the n-th of max tries has failed with this error. */
+void http_origin_tell_retry(struct http_origins *origins, struct http_origin *origin, uid_t uid, uint32_t n, uint32_t max,
+                            const struct error *error);
 void http_origin_count_retry(struct http_origins *origins, struct http_origin *origin);
 /* Within which time nearly every answer begins; 0 = not known. */
 uint64_t http_origin_slow_ns(struct http_origins *origins, struct http_origin *origin);

@@ -49,8 +49,8 @@ static int prepare(struct http_run *run, struct error *error)
  * come to its answer. A document begins anew in its next turn, and what is sent may not be sent twice. */
 static uint64_t turn_ns(const struct http_run *run)
 {
-    bool sends = run->call.body_bytes > 0 || (run->call.method && strcmp(run->call.method, "GET") != 0 &&
-                                              strcmp(run->call.method, "HEAD") != 0);
+    bool sends = run->call.body_bytes > 0 ||
+                 (run->call.method && strcmp(run->call.method, "GET") != 0 && strcmp(run->call.method, "HEAD") != 0);
     uint32_t n_doublings = run->n_idle_turns + (run->has_sink ? 0 : 2);
     uint64_t least_ns = run->engine->options.turn_ms * NS_PER_MS;
     return sends ? UINT64_MAX : least_ns << (n_doublings < MAX_DOUBLINGS ? n_doublings : MAX_DOUBLINGS);
@@ -118,6 +118,7 @@ static int wait_before_retry(struct http_run *run, uint64_t retry_after_ns, stru
     uint64_t until_ns = now_ns + (retry_after_ns > budget_ns ? retry_after_ns : budget_ns) + backoff_ns;
     uint64_t give_up_ns = run->progress_ns + options->progress_timeout_ms * NS_PER_MS;
     bool is_call = run->wish.deadline_ns > 0 && run->wish.deadline_ns < give_up_ns;
+    http_origin_tell_retry(&run->engine->origins, run->origin, run->call.uid, run->n_tries, run->max_tries, error);
     if (until_ns < (is_call ? run->wish.deadline_ns : give_up_ns))
         return sleep_until(run, until_ns, error);
     return fail(error, ERROR_DEADLINE_EXCEEDED, is_call ? "DEADLINE" : "NO_PROGRESS",
