@@ -11,7 +11,6 @@ from .channel import Channel
 from .facts import Facts
 from .messages import (ReleaseRequest, ReleaseResponse, ResolveRequest, ResolveResponse, StatusRequest,
                        StatusResponse)
-from .redact import shown
 from .wire import DecodeError
 
 DEFAULT_SOCKET = "/run/tensorcast/daemon.sock"
@@ -76,9 +75,8 @@ class Client:
     def artifact(self, reference: str) -> Artifact:
         """A handle of an artifact, such as "disk:/models/llama". Whether it exists is found out when it is used."""
         if not isinstance(reference, str) or ":" not in reference:
-            text = shown(str(reference))
-            example = f"disk:{text}" if text.startswith("/") else "disk:/absolute/path"
-            raise errors.invalid(f'{text!r} is no artifact; write "{example}", or gs://, s3://, hf:// or https://',
+            example = f"disk:{reference}" if str(reference).startswith("/") else "disk:/absolute/path"
+            raise errors.invalid(f'{reference!r} is no artifact; write "{example}", or gs://, s3://, hf:// or https://',
                                  "BAD_ARTIFACT")
         return Artifact(self, reference)
 

@@ -11,7 +11,6 @@ import torch
 
 from .artifact import Artifact
 from .options import Options
-from .redact import shown
 from .view import Progress, View
 
 _UNREAD = object()  # in place of a value that is not loaded yet
@@ -75,7 +74,7 @@ class StateDict(dict):
 
     def __repr__(self):
         state = "loaded" if self._loaded else "not loaded"
-        return f"<StateDict of {shown(self._view.artifact.reference)}: {len(self)} tensors, {state}>"
+        return f"<StateDict of {self._view.artifact.reference}: {len(self)} tensors, {state}>"
 
     def __reduce_ex__(self, protocol):
         """Pickled, saved and copied deeply as a plain dict of tensors."""

@@ -13,7 +13,6 @@ from . import cuda, errors, messages, region, report, selection
 from .layout import Layout
 from .load import Clock, Teller, materialize
 from .options import Options
-from .redact import shown
 from .tensors import Tensors
 from .wire import DecodeError
 
@@ -35,7 +34,7 @@ class View:
 
     def __repr__(self):
         names, n_sliced = self._selected.names, len(self._selected.slices)
-        return f"<view of {'all' if names is None else len(names)} tensors of {shown(self._artifact.reference)}, {n_sliced} sliced>"
+        return f"<view of {'all' if names is None else len(names)} tensors of {self._artifact.reference}, {n_sliced} sliced>"
 
     @property
     def artifact(self) -> Artifact:
@@ -66,7 +65,7 @@ class View:
         names = selection.names_of(names)
         missing = set(names) - set(self.tensor_names)
         if missing:
-            raise errors.tensor_not_found(min(missing), f"this view of {shown(self._artifact.reference)}")
+            raise errors.tensor_not_found(min(missing), f"this view of {self._artifact.reference}")
         kept = set(names)
         slices = {name: steps for name, steps in self._selected.slices.items() if name in kept}
         return View(self._client, self._artifact, self._selected._replace(names=names, slices=slices))
