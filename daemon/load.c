@@ -329,8 +329,9 @@ void load_run(struct load *load, struct collective *collective, uint32_t rank, u
 static bool find_room(struct ticket_internal *internal, const struct error *error)
 {
     struct replica_table *replicas = internal->target.replicas;
-    return !internal->cancelled && (replica_free_descriptors(replicas, error, &internal->n_to_evict) ||
-                                    replica_free_metadata(replicas, error, internal->ticket->uid));
+    return !internal->cancelled &&
+           (replica_free_descriptors(replicas, internal->ticket->uid, error, &internal->n_to_evict) ||
+            replica_free_metadata(replicas, error, internal->ticket->uid));
 }
 
 void load_start_alone(struct ticket_internal *internal)

@@ -396,20 +396,28 @@ int replica_reserve(struct replica_table *table, uid_t uid, uint64_t bytes, stru
     return 0;
 }
 
-bool replica_free_descriptors(struct replica_table *table, const struct error *error, size_t *counter)
+/* At most n; of one user, or NULL = of all. */
+static size_t drop_idle(struct replica_table *table, const uid_t *uid, size_t n)
 {
     struct replica *newer;
     size_t n_dropped = 0;
-    if (strcmp(error->reason, "TOO_MANY_OPEN_FILES") != 0 && strcmp(error->reason, "DESCRIPTORS_EXCEEDED") != 0)
-        return false;
-    *counter = 2 * *counter + 1;
-    for (struct replica *replica = table->oldest; replica && n_dropped < *counter; replica = newer) {
+    for (struct replica *replica = table->oldest; replica && n_dropped < n; replica = newer) {
         newer = replica->newer;
-        if (!is_idle(replica))
+        if (!is_idle(replica) || (uid && replica->uid != *uid))
             continue;
         drop(table, replica, "descriptors");
         n_dropped++;
     }
+    return n_dropped;
+}
+
+bool replica_free_descriptors(struct replica_table *table, uid_t uid, const struct error *error, size_t *counter)
+{
+    if (strcmp(error->reason, "TOO_MANY_OPEN_FILES") != 0 && strcmp(error->reason, "DESCRIPTORS_EXCEEDED") != 0)
+        return false;
+    *counter = 2 * *counter + 1;
+    size_t n_dropped = drop_idle(table, &uid, *counter);
+    n_dropped += drop_idle(table, NULL, *counter - n_dropped);
     return n_dropped > 0;
 }
 

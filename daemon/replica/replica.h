@@ -46,9 +46,9 @@ struct replica {                 /* const after replica_add() but for the counte
     struct run *run;         /* owned: lets later loads copy instead of read */
     uint64_t charged_bytes;
     struct quota_charge descriptors; /* of the memory */
-    struct holding holding; /* pins: grants not yet redeemed + leases */
-    uint32_t n_leases;      /* open hand-off connections */
-    uid_t uid;              /* whose load it was */
+    struct holding holding;          /* pins: grants not yet redeemed + leases */
+    uint32_t n_leases;               /* open hand-off connections */
+    uid_t uid;                       /* whose load it was */
     uint64_t idle_since_ns;
     struct replica *newer, *older; /* by last use */
 };
@@ -70,8 +70,9 @@ void replica_hand_on(struct replica_table *table, uid_t from, uid_t to, uint64_t
 /* The most that this user can reserve now. */
 uint64_t replica_available_bytes(const struct replica_table *table, uid_t uid);
 /* A replica holds descriptors: its memory's and those of the files it was read from. When `error` says that there are none
- * left, or none for this user, some that nobody holds go, more with every call of the same counter, least recently used first. True: try again. */
-bool replica_free_descriptors(struct replica_table *table, const struct error *error, size_t *counter);
+ * left, or none for this user, some that nobody holds go, more with every call of the same counter, this user's first, least
+ * recently used first. True: try again. */
+bool replica_free_descriptors(struct replica_table *table, uid_t uid, const struct error *error, size_t *counter);
 /* A replica's mapping and plan are metadata of the user who loaded it. When `error` says that there is too much of that,
  * some go that nobody holds, this user's first, least recently used first. True: try again. */
 bool replica_free_metadata(struct replica_table *table, const struct error *error, uid_t uid);

@@ -102,7 +102,7 @@ static void answer(struct loop_work *work)
     struct daemon *daemon = resolve->daemon;
     struct replica_table *replicas = daemon->services.replicas;
     if (!resolve->answer && !resolve->cancelled &&
-        (replica_free_descriptors(replicas, &resolve->error, &resolve->n_to_evict) ||
+        (replica_free_descriptors(replicas, rpc_call_uid(resolve->call), &resolve->error, &resolve->n_to_evict) ||
          replica_free_metadata(replicas, &resolve->error, rpc_call_uid(resolve->call)))) {
         loop_continue(daemon->loop, &resolve->work);
         return;

@@ -94,6 +94,18 @@ static uint64_t has_mib(const struct scene *scene, uid_t uid)
     return holders_bytes(replica_holders(scene->table), uid) / MIB;
 }
 
+static void remember(void *data, const struct replica *replica)
+{
+    *(const struct replica **)data = replica;
+}
+
+static const struct replica *newest(const struct scene *scene)
+{
+    const struct replica *last = NULL;
+    replica_each(scene->table, remember, &last);
+    return last;
+}
+
 static void one_user_leaves_a_part_of_the_budget_to_others(void **state)
 {
     struct scene *scene = *state;
@@ -343,6 +355,28 @@ static void a_lease_that_takes_its_memory_along_leaves_nothing_behind(void **sta
     assert_int_equal(has_mib(scene, A), 0);
 }
 
+static void replicas_that_nobody_holds_make_way_for_descriptors_ones_own_first(void **state)
+{
+    struct scene *scene = *state;
+    struct error none, too_many;
+    size_t counter = 0;
+    (fail)(&none, ERROR_RESOURCE_EXHAUSTED, "HOST_BUDGET_EXCEEDED", "something else");
+    (fail)(&too_many, ERROR_RESOURCE_EXHAUSTED, "DESCRIPTORS_EXCEEDED", "no descriptors");
+    replica_unpin(add(scene, A, "a", 10), A);
+    struct replica_key of_a = newest(scene)->key;
+    replica_unpin(add(scene, B, "b", 10), B);
+    struct replica_key of_b = newest(scene)->key;
+    struct replica *held = add(scene, B, "c", 10);
+    assert_false(replica_free_descriptors(scene->table, B, &none, &counter));
+    assert_true(replica_free_descriptors(scene->table, B, &too_many, &counter));
+    assert_null(replica_find(scene->table, &of_b)); /* although that of A has been idle for longer */
+    assert_non_null(replica_find(scene->table, &of_a));
+    assert_true(replica_free_descriptors(scene->table, B, &too_many, &counter));
+    assert_null(replica_find(scene->table, &of_a));
+    assert_false(replica_free_descriptors(scene->table, B, &too_many, &counter));
+    replica_unpin(held, B);
+}
+
 /* --- release -------------------------------------------------------------------------------------------------------- */
 
 static void release_drops_ones_own_replicas_and_root_all(void **state)
@@ -396,6 +430,7 @@ int main(void)
         TEST(whoever_leases_kept_memory_again_holds_it_alone),
         TEST(many_remains_are_all_looked_at_in_turn),
         TEST(a_lease_that_takes_its_memory_along_leaves_nothing_behind),
+        TEST(replicas_that_nobody_holds_make_way_for_descriptors_ones_own_first),
         TEST(release_drops_ones_own_replicas_and_root_all),
         TEST(release_does_not_count_what_clients_keep_as_freed),
     };
