@@ -241,6 +241,29 @@ static void a_directory_that_cannot_be_used_is_an_error(void **state)
     assert_int_equal(header_cache_create(model_dir_path(state_dir, "missing/folder", path), 1 << 20, &cache, &error), -1);
 }
 
+/* Such as that of a file on tmpfs, whose times do not tell: it is over with the process's leases. */
+static void an_identity_of_this_process_alone_stays_in_memory(void **state)
+{
+    struct source_identity of_span = identity;
+    struct header_cache *cache = open_cache();
+    struct error error;
+    char *text;
+    uint64_t n;
+    (void)state;
+    of_span.lease_span = 7;
+    const struct safetensors_header *header = safetensors_parse(json, sizeof json - 1, identity.size_bytes, &error);
+    header_cache_add(cache, &of_span, header, json, sizeof json - 1);
+    header_cache_add_index(cache, &of_span, "{}", 2);
+    const struct safetensors_header *found = header_cache_find(cache, &of_span);
+    assert_ptr_equal(found, header);
+    assert_null(header_cache_find(cache, &identity));
+    assert_false(header_cache_find_index(cache, &of_span, &text, &n));
+    assert_int_equal(each_file(NULL), 0);
+    safetensors_unref(found);
+    safetensors_unref(header);
+    header_cache_destroy(cache);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, create, destroy)
 
 int main(void)
@@ -248,6 +271,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(headers_survive_a_restart),
         TEST(any_other_identity_is_unknown),
+        TEST(an_identity_of_this_process_alone_stays_in_memory),
         TEST(without_a_state_directory_memory_alone_remembers),
         TEST(damaged_files_are_dropped_and_not_believed),
         TEST(leftovers_of_a_crash_are_swept_up),
