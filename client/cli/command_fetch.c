@@ -6,6 +6,7 @@
 
 #include "backend.h"
 #include "base/json.h"
+#include "base/redact.h"
 #include "base/text.h"
 #include "command.h"
 
@@ -32,8 +33,10 @@ static void take(void *data, const char *name, uint64_t bytes)
 
 static void begin(struct fetch_report *report, const struct args *args)
 {
+    char *shown = redact_copy(args->artifact);
     json_write_open(&report->json, '{');
-    json_put_string(&report->json, "artifact", args->artifact, strlen(args->artifact));
+    json_put_string(&report->json, "artifact", shown, strlen(shown));
+    free(shown);
     json_put_string(&report->json, "folder", args->sidecars, strlen(args->sidecars));
     json_put_open(&report->json, "sidecars", '[');
 }

@@ -7,6 +7,7 @@
 #include "backend.h"
 #include "base/json.h"
 #include "base/memory.h"
+#include "base/redact.h"
 #include "base/text.h"
 #include "checked.h"
 #include "command.h"
@@ -30,7 +31,13 @@ static bool ends_with(const char *text, const char *end)
 /* Where loads look: beside the part files, in the folder of a single one. The caller frees. */
 static char *place_of(const char *artifact, const char *name)
 {
-    const char *path = strncmp(artifact, "disk:", 5) == 0 ? artifact + 5 : artifact, *slash = strrchr(path, '/');
+    bool is_local = strncmp(artifact, "disk:", 5) == 0;
+    if (!is_local && artifact[strcspn(artifact, "?#")]) { /* the query of a URL belongs to no name */
+        char *cut = memory_print("%.*s", (int)strcspn(artifact, "?#"), artifact), *place = place_of(cut, name);
+        free(cut);
+        return place;
+    }
+    const char *path = is_local ? artifact + 5 : artifact, *slash = strrchr(path, '/');
     if (ends_with(path, ".safetensors") || ends_with(path, ".json"))
         return slash ? memory_print("%.*s/%s", (int)(slash - path), path, name) : memory_copy_text(name);
     return memory_print("%s%s%s", path, ends_with(path, "/") ? "" : "/", name);
@@ -46,13 +53,13 @@ static void print_result(const struct args *args, const char *path, const struct
 {
     struct json_writer json = {0};
     char text[TEXT_NAME_CHARS], where[TEXT_NAME_CHARS], size[TEXT_SIZE_CHARS];
-    char *place = place_of(args->artifact, checked->manifest_name);
+    char *shown = redact_copy(args->artifact), *place = place_of(shown, checked->manifest_name);
     uint64_t bytes = 0;
     for (size_t i = 0; i < checked->n_files; i++)
         bytes += checked->files[i].bytes;
     if (args->json) {
         json_write_open(&json, '{');
-        json_put_text(&json, "artifact", args->artifact);
+        json_put_text(&json, "artifact", shown);
         json_put_text(&json, "manifest", path);
         json_put_text(&json, "loads_look_for", place);
         json_put_u64(&json, "files", checked->n_files);
@@ -69,6 +76,7 @@ static void print_result(const struct args *args, const char *path, const struct
             printf("copy it to %s, where loads look for it\n", text_escape(place, strlen(place), where));
     }
     free(place);
+    free(shown);
 }
 
 static int put(const struct args *args, const struct checked *checked, struct error *error)

@@ -197,7 +197,7 @@ def test_the_token_is_for_the_hub_and_not_for_what_looks_like_it(fake, store_dae
 # --- what is shown ---
 
 
-def test_no_form_of_a_reference_shows_its_secrets(fake, store_daemon):
+def test_no_form_of_a_reference_shows_its_secrets(fake, store_daemon, tmp_path):
     daemon = store_daemon(logging={"level": "trace"}, http={"max_tries": 1})
     placed = one(fake, "http")
     url = placed.reference + "/model.safetensors"
@@ -212,12 +212,18 @@ def test_no_form_of_a_reference_shows_its_secrets(fake, store_daemon):
                  f"https://u:{SECRET}%40h/x", f"https://h/https://u:{SECRET}@g/x", f"gs://b/x?{SECRET}", f"s3://b/x#{SECRET}"):
         for command in ("inspect", "load", "explain", "release"):
             outcome = daemon.cli.run(command, form)
-            shown.append((command, form, outcome.out.replace(form, "") + outcome.err.replace(form, "")))
+            shown.append((command, form, outcome.out + outcome.err))
     for status in (403, 302):
         fake.fault({"status": status, "redirect" if status == 302 else "body": f"http://u:{SECRET}@127.0.0.1:1/x?{SECRET}"},
                    {"listener": "web", "path": "refused"}, times=1)
         outcome = daemon.cli.run("load", f"{placed.reference}/refused.safetensors?{SECRET}")
         shown.append(("load", str(status), outcome.out + outcome.err))
+    for line in (("load", f"{url}?{SECRET}", "--json"), ("inspect", f"{url}?{SECRET}", "--json"), ("explain", f"{url}?{SECRET}", "--json"),
+                 ("plan", f"{url}?{SECRET}"), ("verify", f"{url}?{SECRET}"), ("verify", f"{url}?{SECRET}", "--json"),
+                 ("fetch", f"{placed.reference}?{SECRET}", "--sidecars", tmp_path / "out", "--json"),
+                 ("manifest", f"{url}?{SECRET}", "--out", tmp_path / "manifest.json", "--json")):
+        outcome = daemon.cli.run(*line)
+        shown.append((line, "", outcome.out + outcome.err))
     assert [entry for entry in shown if SECRET in entry[2]] == []
     assert [line for line in daemon.log().splitlines() if SECRET in line] == []
     assert SECRET not in json.dumps(daemon.status())
