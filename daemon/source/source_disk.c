@@ -15,6 +15,7 @@
 
 #include "base/memory.h"
 #include "base/metadata.h"
+#include "base/metadata.h"
 #include "base/text.h"
 #include "source/access_denied.h"
 #include "source/filesystem.h"
@@ -88,8 +89,10 @@ static int compare_names(const void *a, const void *b)
     return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-static int read_entries(DIR *directory, char ***names, size_t *n_names)
+/* Returns errno, or -1: there is too much metadata, which the error tells. */
+static int read_entries(DIR *directory, char ***names, size_t *n_names, struct quota_charge *charge, struct error *error)
 {
+    enum { ENTRY_BYTES = 32 };
     size_t capacity = 0;
     errno = 0;
     for (const struct dirent *entry; (entry = readdir(directory)) != NULL; errno = 0) {
@@ -97,6 +100,8 @@ static int read_entries(DIR *directory, char ***names, size_t *n_names)
             errno = EOVERFLOW;
             break;
         }
+        if (quota_charge_add(charge, ENTRY_BYTES + strlen(entry->d_name), error) != 0)
+            return -1;
         ARRAY_RESERVE(*names, *n_names, capacity);
         (*names)[(*n_names)++] = memory_copy_text(entry->d_name);
     }
@@ -117,10 +122,14 @@ static int disk_list(struct source *source, char ***names, size_t *n_names, stru
     DIR *directory = failed ? NULL : fdopendir(fd);
     if (!directory)
         return failed ? failed : fail_name(disk->path, errno, error);
-    failed = read_entries(directory, names, n_names);
+    struct quota_charge charge = metadata_charge(); /* while they are collected: callers keep but a few */
+    failed = read_entries(directory, names, n_names, &charge, error);
     closedir(directory);
+    quota_charge_end(&charge);
     if (*n_names)
         qsort(*names, *n_names, sizeof **names, compare_names);
+    if (failed < 0)
+        return -1;
     return failed ? fail_name(disk->path, failed, error) : 0;
 }
 

@@ -199,7 +199,7 @@ def frame(kind, flags, stream, body=b""):
 
 
 def literal(text):
-    return (bytes([len(text)]) if len(text) < 127 else b"\x7f" + bytes([len(text) - 127])) + text
+    return (bytes([len(text)]) if len(text) < 127 else b"\x7f" + varint(len(text) - 127)) + text
 
 
 def header(name, value):
@@ -282,6 +282,22 @@ def test_a_flood_of_frames_ends_its_connection_and_nothing_else(start, flood):
     assert soon(lambda: "event=connection_ended" in daemon.log())
     line = next(line for line in daemon.log().splitlines() if "event=connection_ended" in line)
     assert f"uid={os.geteuid()}" in line and f"pid={os.getpid()}" in line, line
+
+
+@pytest.mark.parametrize("name, value", [(b"te", b"x"), (b":scheme", b"x"), (b"grpclb_client_stats", b"x")])
+def test_odd_headers_before_too_many_of_them_do_not_end_the_daemon(start, name, value):
+    """CVE-2023-1428: gRPC from 1.51 to 1.53 calls abort() for these three."""
+    daemon = start()
+    block = REQUEST + header(name, value) + header(b"q", b"v" * 200) * 120
+    with socket.socket(socket.AF_UNIX) as sock:
+        sock.settimeout(10)
+        sock.connect(str(daemon.socket))
+        sock.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + frame(4, 0, 0) + frame(1, 0, 1, block[:16000]) +
+                     frame(9, 4, 1, block[16000:]))
+        with contextlib.suppress(OSError):
+            assert sock.recv(1 << 16)
+    daemon.cli.ok("status")
+    assert daemon.process.poll() is None
 
 
 @pytest.mark.plain
