@@ -1,5 +1,6 @@
 /* tc_load_view: Materialize, hand-off, and the look at what arrived.
  * The result is kept as it came, in one arena; its columns are checked before the first pointer is made from them. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -8,6 +9,7 @@
 #include "base/clock.h"
 #include "base/map.h"
 #include "base/memory.h"
+#include "base/text.h"
 #include "client.h"
 #include "dtype_name.h"
 #include "handoff.h"
@@ -41,6 +43,8 @@ struct listener {
     const struct tc_options *options; /* may be NULL */
     const load_result *result;
     uint64_t told_ns;
+    char stage[32]; /* of the last progress, "" = none came */
+    uint64_t done_bytes, total_bytes;
 };
 
 static int tell(struct listener *listener, const char *stage, uint64_t done, uint64_t total, struct error *error)
@@ -59,10 +63,27 @@ static int on_event(void *data, ProtobufCMessage *message, struct arena *arena, 
     (void)arena;
     if (event->event_case == TENSORCAST__DAEMON__V1__MATERIALIZE_EVENT__EVENT_RESULT)
         listener->result = event->result;
-    if (event->event_case != TENSORCAST__DAEMON__V1__MATERIALIZE_EVENT__EVENT_PROGRESS ||
-        clock_now_ns() - listener->told_ns < (uint64_t)PROGRESS_INTERVAL_MS * NS_PER_MS)
+    if (event->event_case != TENSORCAST__DAEMON__V1__MATERIALIZE_EVENT__EVENT_PROGRESS)
+        return 0;
+    snprintf(listener->stage, sizeof listener->stage, "%s", event->progress->stage);
+    listener->done_bytes = event->progress->done_bytes;
+    listener->total_bytes = event->progress->total_bytes;
+    if (clock_now_ns() - listener->told_ns < (uint64_t)PROGRESS_INTERVAL_MS * NS_PER_MS)
         return 0;
     return tell(listener, event->progress->stage, event->progress->done_bytes, event->progress->total_bytes, error);
+}
+
+/* Of a time limit that has passed: how far it was. */
+static int tell_how_far(const struct listener *listener, struct error *error)
+{
+    char done[TEXT_SIZE_CHARS], total[TEXT_SIZE_CHARS], message[sizeof error->message];
+    if (error->code != ERROR_DEADLINE_EXCEEDED || strcmp(error->reason, "DEADLINE_EXCEEDED") != 0)
+        return -1;
+    snprintf(message, sizeof message, "%s", error->message);
+    if (!listener->stage[0])
+        return fail(error, ERROR_DEADLINE_EXCEEDED, "DEADLINE_EXCEEDED", "%s; the daemon had not begun to read", message);
+    return fail(error, ERROR_DEADLINE_EXCEEDED, "DEADLINE_EXCEEDED", "%s; %s: %s of %s", message, listener->stage,
+                text_people_bytes(listener->done_bytes, done), text_people_bytes(listener->total_bytes, total));
 }
 
 /* What the answer has to say about the memory: that it is where it was asked for. */
@@ -125,7 +146,7 @@ static int materialize(struct tc_client *client, const char *artifact, const str
     if (options && cuda_memory_is_meant(options->device) && cuda_memory_open(options->device, &load->handoff.cuda, error))
         return -1;
     if (ask(client, artifact, view, options, wait, NULL, &listener, load, error))
-        return -1;
+        return tell_how_far(&listener, error);
     if (handoff_receive(find_handoff(client, load->result->handoff_socket, &load->arena), load->result->handoff_token.data,
                         wait, load->handoff.cuda, &load->handoff, error))
         return -1;
@@ -161,7 +182,7 @@ static int fill(struct tc_client *client, const char *artifact, const struct tc_
         *error = held;
         return -1;
     }
-    return failed ? -1 : tell_done(&listener, error);
+    return failed ? tell_how_far(&listener, error) : tell_done(&listener, error);
 }
 
 /* --- a load ------------------------------------------------------------------------------------------------------ */

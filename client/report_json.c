@@ -23,12 +23,27 @@ static void write_candidate(struct json_writer *json, const candidate_report *ca
     json_write_close(json, '}');
 }
 
+/* A plan has no id. What it expects is not told under the names of what a load has measured. */
+static bool was_run(const load_report *report)
+{
+    return report->load_id[0] != '\0';
+}
+
+static void write_estimate(struct json_writer *json, const load_report *report)
+{
+    json_put_open(json, "estimated", '{');
+    json_put_u64(json, "read_bytes", report->read_bytes);
+    json_put_double(json, "execute_ms", report->execute_ms);
+    json_write_close(json, '}');
+}
+
 static void write_bytes(struct json_writer *json, const load_report *report)
 {
     json_put_open(json, "bytes", '{');
     json_put_u64(json, "view", report->view_bytes);
     json_put_u64(json, "unique_source", report->unique_source_bytes);
-    json_put_u64(json, "read", report->read_bytes);
+    if (was_run(report))
+        json_put_u64(json, "read", report->read_bytes);
     json_put_u64(json, "copied", report->copied_bytes);
     json_put_u64(json, "residual", report->residual_bytes);
     json_put_u64(json, "shared", report->shared_bytes);
@@ -41,7 +56,8 @@ static void write_times(struct json_writer *json, const load_report *report)
     json_put_open(json, "ms", '{');
     json_put_double(json, "resolve", report->resolve_ms);
     json_put_double(json, "plan", report->plan_ms);
-    json_put_double(json, "execute", report->execute_ms);
+    if (was_run(report))
+        json_put_double(json, "execute", report->execute_ms);
     json_put_double(json, "total", report->total_ms);
     json_write_close(json, '}');
 }
@@ -123,7 +139,7 @@ static void write_verified(struct json_writer *json, const Tensorcast__Daemon__V
 /* What a plan has not: it was not run, so it has no id and no memory. */
 static void write_run(struct json_writer *json, const load_report *report)
 {
-    if (report->load_id[0])
+    if (was_run(report))
         json_put_text(json, "load_id", report->load_id);
     if (report->memory[0])
         json_put_text(json, "memory", report->memory);
@@ -150,6 +166,8 @@ char *report_json(const load_report *report, const struct report_json_tensor *te
     json_put_bool(&json, "from_replica", report->from_replica);
     json_put_bool(&json, "joined", report->joined);
     write_times(&json, report);
+    if (!was_run(report))
+        write_estimate(&json, report);
     if (report->change_detection)
         write_change_detection(&json, report->change_detection);
     if (report->verified)

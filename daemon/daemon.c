@@ -63,6 +63,17 @@ static int make_folder(const char *path, mode_t mode, const char *key, struct er
     return result;
 }
 
+/* The last one of a socket's path. Whoever mistypes a path is told, and gets no tree of folders, which root could make anywhere. */
+static int make_last_folder(const char *path, const char *key, struct error *error)
+{
+    if (mkdir(path, 0755) == 0 || errno == EEXIST)
+        return 0;
+    if (errno == ENOENT)
+        return fail(error, ERROR_NOT_FOUND, "NO_SUCH_FOLDER",
+                    "%s: the folder above %s does not exist, and only the last one of a path is made", key, path);
+    return fail_errno(error, errno, "%s: cannot make the folder %s", key, path);
+}
+
 static int make_folder_of(const char *path, const char *key, struct error *error)
 {
     char *folder = memory_copy_text(path);
@@ -70,7 +81,7 @@ static int make_folder_of(const char *path, const char *key, struct error *error
     int result = 0;
     if (slash && slash != folder) {
         *slash = '\0';
-        result = make_folder(folder, 0755, key, error);
+        result = make_last_folder(folder, key, error);
     }
     free(folder);
     return result;
@@ -486,7 +497,7 @@ void daemon_run(struct daemon *daemon)
     watchdog_exit_at(daemon->watchdog, clock_now_ns() + (uint64_t)TEAR_DOWN_MS * NS_PER_MS);
     if (!load_table_idle(daemon->loads))
         abandon(daemon);
-    log_info("stopped", LOG_MS("uptime_ms", clock_now_ns() - daemon->started_ns));
+    daemon->has_run = true;
 }
 
 void daemon_stop(struct daemon *daemon)
@@ -512,6 +523,8 @@ void daemon_stop(struct daemon *daemon)
     if (services->headers)
         header_cache_destroy(services->headers);
     stores_destroy(services->stores);
+    if (daemon->has_run) /* the last word, also after those of the replicas */
+        log_info("stopped", LOG_MS("uptime_ms", clock_now_ns() - daemon->started_ns));
     loop_destroy(daemon->loop);
     watchdog_destroy(daemon->watchdog);
     quota_destroy(services->quota);

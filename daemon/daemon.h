@@ -26,7 +26,7 @@ struct daemon {
     struct loop_timer *drain_timer;
     struct reload *reload; /* under way; else NULL */
     uint64_t started_ns, drain_deadline_ns;
-    bool draining;
+    bool draining, has_run;
     struct error cut_off; /* what loads get that the end of the grace cuts off */
     struct watchdog *watchdog;
     struct cancel ends_requests; /* to stores, at the end of the grace */

@@ -41,7 +41,7 @@ static int take_chunk(struct parse *parse, const char *value);
 static const char *const executors[] = {"auto", "generic", "local", "collective", NULL};
 static const char *const collectives[] = {"auto", "required", "disabled", NULL};
 static const char *const localities[] = {"auto", "host_local", "shared_source", NULL};
-static const char *const indexes[] = {"none", "source", "canonical", NULL};
+static const char *const indexes[] = {"source", "canonical", NULL};
 
 #define AT(member) offsetof(struct args, member)
 static const struct option_row option_table[] = {
@@ -333,9 +333,21 @@ static int check_command(struct parse *parse)
     return 0;
 }
 
+static int check_slices(struct parse *parse)
+{
+    const struct view_args *view = &parse->args->view;
+    for (size_t i = 0; i < view->n_selectors; i++)
+        for (size_t k = 0; !view->selectors[i].glob && k < i; k++)
+            if (!view->selectors[k].glob && strcmp(view->selectors[i].slice.name, view->selectors[k].slice.name) == 0)
+                return wrong(parse, "tensor '%s' has two --slice options", shown(view->selectors[i].slice.name));
+    return 0;
+}
+
 static int check_view(struct parse *parse)
 {
     struct view_args *view = &parse->args->view;
+    if (check_slices(parse) < 0)
+        return -1;
     struct tp_split *tp = &view->tp;
     tp->n_rules = parse->n_rules;
     view->has_tp = tp->size != UNSET || tp->rank != UNSET || tp->n_rules;
@@ -371,7 +383,8 @@ int args_parse(int argc, char **argv, struct args *args, struct error *error)
 {
     bool seen[N_OPTIONS] = {0};
     struct parse parse = {.args = args, .seen = seen, .error = error};
-    *args = (struct args){.command = -1, .rank = UNSET, .world_size = UNSET, .view.tp = {.size = UNSET, .rank = UNSET}};
+    *args = (struct args){
+        .command = -1, .index = INDEX_NONE, .rank = UNSET, .world_size = UNSET, .view.tp = {.size = UNSET, .rank = UNSET}};
     if (take_line(&parse, argc, argv) < 0)
         return -1;
     if (args->help || args->version)

@@ -29,7 +29,7 @@ struct view_args {
     struct tp_split tp;
 };
 
-enum index_kind { INDEX_NONE, INDEX_SOURCE, INDEX_CANONICAL };
+enum index_kind { INDEX_NONE = -1, INDEX_SOURCE, INDEX_CANONICAL };
 
 struct args {
     int command; /* enum command; -1 = none */

@@ -149,9 +149,10 @@ static void print(const struct summary *summary, FILE *out)
     if (summary->shared_bytes)
         fprintf(out, ", %s shared with other loads", text_people_bytes(summary->shared_bytes, shared));
     fprintf(out, "\n  memory    %s\n", summary->memory);
+    bool is_whole = strcmp(summary->verified, "verified") == 0;
     if (summary->verified_by[0]) /* where nothing vouches for the bytes there is nothing to say */
-        fprintf(out, "  verified  %s by %s%s%s\n", summary->verified, summary->verified_by,
-                summary->verified_reason[0] ? ": " : "", summary->verified_reason);
+        fprintf(out, "  verified  %s%s%s%s%s\n", is_whole ? "" : summary->verified, is_whole ? "by " : " by ",
+                summary->verified_by, summary->verified_reason[0] ? ": " : "", summary->verified_reason);
 }
 
 int summary_print(const char *report_json, FILE *out, struct error *error)

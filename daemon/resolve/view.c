@@ -26,8 +26,9 @@ int view_slices(const struct view_item *item, const struct tensor_record *record
     char text[TEXT_NAME_CHARS];
     if (item->n_slices != record->rank) {
         fail(error, ERROR_INVALID_ARGUMENT, "WRONG_NUMBER_OF_SLICES",
-             "tensor %s has %u dimensions, the view gives %u slices; give one per dimension",
-             text_escape(record->name, record->name_length, text), record->rank, item->n_slices);
+             "tensor %s has %u dimensions, the view gives %u slice%s; give one per dimension",
+             text_escape(record->name, record->name_length, text), record->rank, item->n_slices,
+             item->n_slices == 1 ? "" : "s");
         return error_note(error, "tensor", "%.*s", (int)record->name_length, record->name);
     }
     for (uint32_t i = 0; i < record->rank; i++)

@@ -466,6 +466,13 @@ static int refuse(struct rpc_call *call, struct error *error)
     return 0;
 }
 
+static void handle(struct rpc_call *call)
+{
+    log_at_of(LOG_TRACE, "request", call->peer->uid, LOG_TEXT("method", strrchr(call->route->path, '/') + 1),
+              LOG_U64("pid", (uint64_t)call->pid));
+    call->route->handle(call, call->request, call->route->context);
+}
+
 static void dispatch(struct rpc_call *call)
 {
     struct error error;
@@ -482,7 +489,7 @@ static void dispatch(struct rpc_call *call)
     else if (refuse(call, &error))
         rpc_call_fail(call, &error);
     else
-        call->route->handle(call, call->request, call->route->context);
+        handle(call);
 }
 
 static void join_list(struct rpc_call *call)

@@ -122,6 +122,11 @@ def test_a_timeout_also_ends_a_standalone_load(alone, models, big):
     assert time.monotonic() - started < 5
 
 
+def test_options_that_contradict_each_other_are_misuse_and_not_failure(daemon, models, small):
+    for wrong in (["--slice", "a.w[0:1, :]", "--slice", "a.w[1:2, :]"], ["--index", "none"]):
+        assert daemon.cli.run("load" if wrong[0] == "--slice" else "inspect", f"disk:{models}/m", *wrong).code == 2
+
+
 def test_output_into_a_pipe_is_streamed(alone, models, small, tmp_path):
     os.mkfifo(tmp_path / "pipe")
     got = []

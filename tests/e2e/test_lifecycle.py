@@ -118,6 +118,30 @@ def test_descriptors_meant_for_another_process_are_ignored(start):
     assert not daemon.socket.exists()
 
 
+def test_a_mistyped_path_makes_no_tree_of_folders(start, tmp_path):
+    daemon = start(running=False, server={"socket_path": str(tmp_path / "nonexistent/dir/d.sock")})
+    done = subprocess.run([DAEMON, "--config", daemon.config], capture_output=True, text=True, timeout=20)
+    assert done.returncode == 1 and not (tmp_path / "nonexistent").exists()
+    assert f"server.socket_path: the folder above {tmp_path}/nonexistent/dir does not exist" in done.stderr, done.stderr
+    daemon = start(server={"socket_path": str(tmp_path / "one/d.sock")}, running=False)
+    daemon.socket = tmp_path / "one/d.sock"
+    assert daemon.start().serving(), "the last folder is made"
+
+
+def test_the_last_event_is_that_it_has_stopped(daemon, models):
+    write(models / "m", {"w": blob(1, MiB)})
+    daemon.cli.ok("load", f"disk:{models}/m")
+    assert daemon.stop() == 0
+    events = [line.split("event=")[1].split()[0] for line in daemon.log().splitlines() if "event=" in line]
+    assert "replica_dropped" in events and events[-1] == "stopped", events
+
+
+def test_trace_tells_of_every_request(start):
+    daemon = start(logging={"level": "trace"})
+    daemon.cli.ok("status")
+    assert soon(lambda: f"level=trace event=request uid={os.getuid()} method=Status pid=" in daemon.log()), daemon.log()
+
+
 def test_it_takes_as_many_descriptors_as_it_may_have(start):
     daemon = start(limits={"nofile": (128, 4000)})
     assert resource.prlimit(daemon.process.pid, resource.RLIMIT_NOFILE) == (4000, 4000)

@@ -130,3 +130,10 @@ def test_verify_counts_bytes_that_have_come(held):
     command.kill()
     command.communicate()
     os.close(main)
+
+
+def test_a_passed_time_limit_tells_how_far_the_load_was(held):
+    daemon, reference = held
+    outcome = daemon.cli.run("load", reference, "--timeout", "3s")
+    assert outcome.status == "DEADLINE_EXCEEDED", outcome
+    assert re.search(r"not done within .*; read: [1-9]\S* MiB of 40\S* MiB\n", outcome.err), outcome

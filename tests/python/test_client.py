@@ -272,7 +272,7 @@ def test_every_load_of_a_group_is_an_attempt_of_its_own(fake, client, tensors):
 
 
 @pytest.mark.parametrize("wrong", [{"executor": "fast"}, {"collective": 1}, {"source_locality": "x"}, {"deadline": "5"},
-                                   {"deadline": float("nan")}, {"group": "g"}, {"group": ("g", 0, 2)}])
+                                   {"deadline": float("nan")}, {"deadline": -1}, {"group": "g"}, {"group": ("g", 0, 2)}])
 def test_a_wrong_option_is_refused_at_once(wrong):
     with pytest.raises(ValueError, match=next(iter(wrong))):
         tc.Options(**wrong)
@@ -281,6 +281,12 @@ def test_a_wrong_option_is_refused_at_once(wrong):
 @pytest.mark.parametrize("wrong", [(1, 0, 2), ("g", "0", 2), ("g", 0, 2.0), ("g", None, 2)])
 def test_a_group_of_something_else_than_whole_numbers_is_refused_at_once(wrong):
     with pytest.raises(ValueError, match="rank and world_size are whole numbers"):
+        tc.CollectiveLoadGroup(*wrong)
+
+
+@pytest.mark.parametrize("wrong", [("a", 3, 2), ("a", 2, 2), ("a", -1, 2), ("a", 0, 0), ("", 0, 1)])
+def test_a_group_that_cannot_be_is_refused_at_once(wrong):
+    with pytest.raises(ValueError, match="ranks go from 0 to world_size - 1"):
         tc.CollectiveLoadGroup(*wrong)
 
 
@@ -372,6 +378,16 @@ def test_a_passed_deadline_is_a_timeout_error(fake, client, tensors):
     assert caught.value.code is grpc.StatusCode.DEADLINE_EXCEEDED and time.monotonic() - started < 10
     with pytest.raises(TimeoutError):
         load(client, ["w"], options=tc.Options(deadline=0))
+    fake.pause.set()
+
+
+def test_a_passed_deadline_tells_how_far_the_load_was(fake, client, tensors):
+    fake.progress = [8] * 10000
+    with pytest.raises(TimeoutError, match=r"^DEADLINE_EXCEEDED: not done within the deadline of 0.3 s; read: 0.0 of \d+\.\d MB$"):
+        load(client, ["w"], options=tc.Options(deadline=0.3))
+    fake.progress, fake.pause = [], threading.Event()
+    with pytest.raises(TimeoutError, match="deadline of 0.2 s; the daemon had not begun to read"):
+        load(client, ["w"], options=tc.Options(deadline=0.2))
     fake.pause.set()
 
 

@@ -140,6 +140,8 @@ def test_status_is_what_the_command_prints(daemon, client, llama):
     assert told.keys() == printed.keys() and told["memory"].keys() == printed["memory"].keys()
     assert [replica["artifact"] for replica in told["replicas"]] == [llama[0]] and told["leases"] == 1
     assert told["replicas"][0].keys() == printed["replicas"][0].keys()
+    assert told["quotas"].keys() == printed["quotas"].keys() and all(told["quotas"][one].keys() == {"taken", "limit"} for one in told["quotas"])
+    assert [user.keys() for user in told["users"]] == [user.keys() for user in printed["users"]]
     (lease,) = told["replicas"][0]["held_by"]
     assert lease["pid"] == os.getpid() and lease.keys() == printed["replicas"][0]["held_by"][0].keys()
     for device, costs in told["calibration"].items():

@@ -157,6 +157,9 @@ static void a_choice_is_one_of_its_words(void **state)
     assert_taken("inspect|disk:/m|--index=canonical");
     assert_int_equal(args.index, INDEX_CANONICAL);
     args_fini(&args);
+    assert_refused("inspect|disk:/m|--index|none", "source, canonical");
+    assert_taken("inspect|disk:/m");
+    assert_int_equal(args.index, INDEX_NONE);
     assert_refused("load|disk:/m|--executor|fastest", "auto, generic, local, collective");
     assert_refused("explain|disk:/m|--source-locality|far", "host_local");
     assert_refused("explain|disk:/m|--collective|perhaps", "required");
@@ -173,6 +176,7 @@ static void what_is_not_known_is_refused_with_the_nearest_name(void **state)
     assert_refused("load|disk:/x|--json=1", "takes no value");
     assert_refused("load|disk:/x|--out", "needs a value");
     assert_refused("load|disk:/x|--slice|w[1:2", "']'");
+    assert_refused("load|disk:/x|--slice|w[1:2]|--tensor|w|--slice|w[2:3]", "tensor 'w' has two --slice options");
     assert_refused("load|a\x1b[2J|b\x1b[2J", "\\x1b");
 }
 

@@ -49,15 +49,17 @@ static int set_up(void **state)
     return 0;
 }
 
-#define PLAN                                                                                                                \
+#define REPORT(read, execute)                                                                                               \
     "\"artifact\":\"disk:/m\",\"identity\":\"abc\",\"executor\":\"generic_byte_range\",\"selection_reason\":\"because\","   \
     "\"candidates\":[{\"executor\":\"generic_byte_range\",\"eligible\":true,\"reason\":\"eligible\",\"requested_bytes\":1," \
     "\"unique_source_bytes\":2,\"read_bytes\":3,\"requests\":4,\"peak_temporary_bytes\":5,\"estimated_ms\":0.5}],"          \
-    "\"bytes\":{\"view\":10,\"unique_source\":11,\"read\":18446744073709551615,\"copied\":13,\"residual\":14,"              \
+    "\"bytes\":{\"view\":10,\"unique_source\":11," read "\"copied\":13,\"residual\":14,"                                    \
     "\"shared\":15,\"cached\":16},\"requests\":17,\"peak_temporary_bytes\":18,\"from_replica\":false,\"joined\":false,"     \
-    "\"ms\":{\"resolve\":1.5,\"plan\":2,\"execute\":3,\"total\":6.5}"
+    "\"ms\":{\"resolve\":1.5,\"plan\":2," execute "\"total\":6.5}"
+#define PLAN REPORT("", "") ",\"estimated\":{\"read_bytes\":18446744073709551615,\"execute_ms\":3}"
+#define LOAD REPORT("\"read\":18446744073709551615,", "\"execute\":3,")
 
-static void a_plan_has_neither_id_nor_memory_nor_tensors(void **state)
+static void a_plan_has_no_id_no_memory_no_tensors_and_estimates_under_names_of_their_own(void **state)
 {
     (void)state;
     char *json = report_json(&report, NULL, 0);
@@ -77,7 +79,7 @@ static void a_load_lists_its_tensors_and_only_digests_what_it_is_given(void **st
     report.memory = "thp";
     char *json = report_json(&report, tensors, 2);
     assert_string_equal(json,
-                        "{\"load_id\":\"7\",\"memory\":\"thp\"," PLAN
+                        "{\"load_id\":\"7\",\"memory\":\"thp\"," LOAD
                         ",\"tensors\":[{\"name\":\"a\\\"\\u0000b\",\"dtype\":\"BF16\",\"shape\":[2,4],\"offset\":64,"
                         "\"bytes\":16},{\"name\":\"s\",\"dtype\":\"U8\",\"shape\":[],\"offset\":128,\"bytes\":3,\"sha256\":"
                         "\"ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad\"}]}");
@@ -113,7 +115,7 @@ static void a_load_without_tensors_still_has_the_list(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup(a_plan_has_neither_id_nor_memory_nor_tensors, set_up),
+        cmocka_unit_test_setup(a_plan_has_no_id_no_memory_no_tensors_and_estimates_under_names_of_their_own, set_up),
         cmocka_unit_test_setup(a_load_lists_its_tensors_and_only_digests_what_it_is_given, set_up),
         cmocka_unit_test_setup(what_was_verified_is_told, set_up),
         cmocka_unit_test_setup(a_load_without_tensors_still_has_the_list, set_up),

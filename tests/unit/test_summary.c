@@ -66,6 +66,16 @@ static void a_resident_replica_is_called_that(void **state)
     assert_says("in 0.25 ms, resident already");
 }
 
+static void what_was_verified_is_said_once(void **state)
+{
+    (void)state;
+    assert_int_equal(summarize("{\"verified\":{\"status\":\"verified\",\"by\":\"manifest crc32c\",\"reason\":\"\"}}"), 0);
+    assert_says("\n  verified  by manifest crc32c\n");
+    free(text);
+    assert_int_equal(summarize("{\"verified\":{\"status\":\"partial\",\"by\":\"crc32c\",\"reason\":\"why\"}}"), 0);
+    assert_says("\n  verified  partial by crc32c: why\n");
+}
+
 static void names_from_outside_are_escaped(void **state)
 {
     (void)state;
@@ -159,6 +169,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_teardown(a_load_names_executor_bytes_time_and_speed, tear_down),
         cmocka_unit_test_teardown(a_resident_replica_is_called_that, tear_down),
+        cmocka_unit_test_teardown(what_was_verified_is_said_once, tear_down),
+        cmocka_unit_test_teardown(what_was_verified_is_said_once, tear_down),
         cmocka_unit_test_teardown(names_from_outside_are_escaped, tear_down),
         cmocka_unit_test_teardown(a_report_that_is_none_is_an_error, tear_down),
         cmocka_unit_test(speeds_and_durations_have_the_unit_that_fits),

@@ -13,6 +13,7 @@ from grpc import StatusCode
 from .messages import ErrorInfo, Status
 from .wire import DecodeError
 
+DEADLINE_PASSED = "DEADLINE_PASSED"  # the caller's: it was not the daemon that gave up
 _DETAILS_KEY = "grpc-status-details-bin"
 _ERROR_INFO = "type.googleapis.com/google.rpc.ErrorInfo"
 
@@ -99,6 +100,8 @@ def from_rpc(error, socket_path):
     if code is StatusCode.UNAVAILABLE and not reason:
         message = f"no daemon answers at {socket_path} ({message})"
         reason = "DAEMON_UNREACHABLE"
+    if code is StatusCode.DEADLINE_EXCEEDED and not reason and "Deadline Exceeded" in message:
+        message, reason = "not done within the deadline", DEADLINE_PASSED  # gRPC's own words are about its streams
     return make(code, message, reason, metadata)
 
 

@@ -20,6 +20,7 @@ class Clock:
 
     def __init__(self, seconds):
         self._end = None if seconds is None or seconds > _FOREVER_S else time.monotonic() + seconds
+        self._seconds = seconds
 
     def left(self, otherwise=None):
         """Seconds left, at most `otherwise`. Raises DeadlineExceededError when there are none: gRPC rounds up to milliseconds,
@@ -28,17 +29,27 @@ class Clock:
             return otherwise
         left = self._end - time.monotonic()
         if left <= 0:
-            raise errors.make(grpc.StatusCode.DEADLINE_EXCEEDED, "the deadline has passed")
+            raise self.passed()
         return left if otherwise is None else min(left, otherwise)
+
+
+    def passed(self, event=None):
+        """The error that says so, and how far it was: event is the last Progress."""
+        far = "the daemon had not begun to read"
+        if event:
+            far = f"{event.stage}: {event.done_bytes / 1e6:.1f} of {event.total_bytes / 1e6:.1f} MB"
+        return errors.make(grpc.StatusCode.DEADLINE_EXCEEDED, f"not done within the deadline of {self._seconds:.3g} s; {far}",
+                           errors.DEADLINE_PASSED)
 
 
 class Teller:
     """Calls the user's function at most ten times a second."""
 
     def __init__(self, function):
-        self._function, self._next = function, 0.0
+        self._function, self._next, self.last = function, 0.0, None
 
     def tell(self, event):
+        self.last = event
         now = time.monotonic()
         if self._function and now >= self._next:
             self._next = now + _PROGRESS_INTERVAL_S
@@ -65,7 +76,7 @@ def materialize(channel, load_request, clock, progress, first_answer_timeout, wr
                 buffer = _take(channel, result, clock, writable, device)
     except grpc.RpcError as error:
         error.__traceback__ = None  # gRPC raises the call itself, which lives on and would keep our frames
-        raise watch.error() or errors.from_rpc(error, channel.socket_path) from None
+        raise watch.error() or _told(errors.from_rpc(error, channel.socket_path), clock, progress) from None
     except DecodeError as error:
         raise errors.bad_answer(error) from None
     finally:
@@ -74,6 +85,11 @@ def materialize(channel, load_request, clock, progress, first_answer_timeout, wr
     if result is None or not result.report or result.layout is None:
         raise errors.bad_answer("a load that ended without a result")
     return result, buffer
+
+
+def _told(error, clock, progress):
+    """The error, or one that tells how far the load was. Not in materialize(): its frame would keep the error, and that it."""
+    return clock.passed(progress.last) if error.reason == errors.DEADLINE_PASSED else error
 
 
 def _take(channel, result, clock, writable, device):

@@ -1,7 +1,6 @@
 """How a load is to be done: by which executor, together with whom, and until when."""
 from __future__ import annotations
 
-import math
 import numbers
 import uuid
 from dataclasses import dataclass
@@ -32,6 +31,8 @@ class CollectiveLoadGroup:
         counted = all(isinstance(number, numbers.Integral) for number in (self.rank, self.world_size))
         if not isinstance(self.id, str) or not counted:
             raise errors.invalid(f"{self} is no group; id is a string, rank and world_size are whole numbers", "BAD_OPTION")
+        if not self.id or not 0 <= self.rank < self.world_size:
+            raise errors.invalid(f"{self} is no group; id has a character, and ranks go from 0 to world_size - 1", "BAD_OPTION")
 
 
 @dataclass(frozen=True)
@@ -52,9 +53,9 @@ class Options:
             raise errors.invalid(f"group is {self.group!r}; it is a CollectiveLoadGroup", "BAD_OPTION")
         self.policy()
         self.topology()
-        is_number = isinstance(self.deadline, numbers.Real) and not math.isnan(self.deadline)
-        if self.deadline is not None and not is_number:
-            raise errors.invalid(f"deadline is {self.deadline!r}; it is a number of seconds", "BAD_OPTION")
+        is_time = isinstance(self.deadline, numbers.Real) and self.deadline >= 0  # not NaN
+        if self.deadline is not None and not is_time:
+            raise errors.invalid(f"deadline is {self.deadline!r}; it is a number of seconds from 0", "BAD_OPTION")
 
     @staticmethod
     def of(given):

@@ -3,7 +3,7 @@ from __future__ import annotations
 
 from .dtypes import NAMES
 
-_MEMORY = ("host_budget_bytes", "used_bytes", "staging_bytes", "extent_bytes", "pool_bytes", "cached_headers_bytes")
+_MEMORY = ("host_budget_bytes", "used_bytes", "staging_bytes", "extent_bytes", "pool_bytes", "kept_bytes", "cached_headers_bytes")
 
 
 def plan(report):
@@ -12,7 +12,7 @@ def plan(report):
     group = {"collective": collective(report.collective)} if report.collective else {}
     changes = {"change_detection": dict(vars(report.change_detection))} if report.change_detection else {}
     verified = {"verified": dict(vars(report.verified))} if report.verified else {}
-    return {
+    told = {
         **{key: value for key, value in run.items() if value},
         "artifact": report.artifact,
         "identity": report.identity,
@@ -32,6 +32,9 @@ def plan(report):
         **verified,
         **group,
     }
+    if not report.load_id:  # what is expected is not told under the names of what was measured
+        told["estimated"] = {"read_bytes": told["bytes"].pop("read"), "execute_ms": told["ms"].pop("execute")}
+    return told
 
 
 def status(answer):
@@ -39,13 +42,14 @@ def status(answer):
     fields = dict(vars(answer))
     calibration = {costs.pop("device"): costs for costs in map(_fields, fields.pop("calibration"))}
     stores = {store.pop("origin"): store for store in map(_fields, fields.pop("stores"))}
+    quotas = {quota.pop("resource"): quota for quota in map(_fields, fields.pop("quotas"))}
     memory = {name: fields.pop(name) for name in _MEMORY}
-    lists = {name: [_fields(item) for item in fields.pop(name)] for name in ("replicas", "loads", "devices")}
+    lists = {name: [_fields(item) for item in fields.pop(name)] for name in ("replicas", "loads", "devices", "users")}
     for replica in lists["replicas"]:
         replica["held_by"] = [_fields(lease) for lease in replica["held_by"]]
         if not replica["device"]:  # as the command, which says nothing of host memory
             del replica["device"]
-    return {**fields, "memory": memory, **lists, "calibration": calibration, "stores": stores}
+    return {**fields, "memory": memory, **lists, "calibration": calibration, "stores": stores, "quotas": quotas}
 
 
 def _fields(message):

@@ -122,7 +122,7 @@ class Tensors(Mapping[str, Any]):
 
     def __repr__(self):
         state = "closed" if self._maker is None else f"{self._report.view_bytes} bytes"
-        return f"<{len(self)} tensors of {self._report.artifact}, {state}>"
+        return f"<{len(self)} tensor{'s' * (len(self) != 1)} of {self._report.artifact}, {state}>"
 
     @property
     def dtypes(self) -> dict[str, str]:

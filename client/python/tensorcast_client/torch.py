@@ -74,7 +74,7 @@ class StateDict(dict):
 
     def __repr__(self):
         state = "loaded" if self._loaded else "not loaded"
-        return f"<StateDict of {self._view.artifact.reference}: {len(self)} tensors, {state}>"
+        return f"<StateDict of {self._view.artifact.reference}: {len(self)} tensor{'s' * (len(self) != 1)}, {state}>"
 
     def __reduce_ex__(self, protocol):
         """Pickled, saved and copied deeply as a plain dict of tensors."""

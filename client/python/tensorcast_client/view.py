@@ -34,7 +34,8 @@ class View:
 
     def __repr__(self):
         names, n_sliced = self._selected.names, len(self._selected.slices)
-        return f"<view of {'all' if names is None else len(names)} tensors of {self._artifact.reference}, {n_sliced} sliced>"
+        which = "all tensors" if names is None else f"{len(names)} tensor{'s' * (len(names) != 1)}"
+        return f"<view of {which} of {self._artifact.reference}, {n_sliced} sliced>"
 
     @property
     def artifact(self) -> Artifact:
