@@ -294,6 +294,7 @@ def test_members_of_the_shared_group_may_load_as_one_group(open_to_all, models):
     artifact, gid = write(models, "m", 4 * MiB), 70100
     daemon = open_to_all(engine=COLLECTIVE, limits_section={"shared_group": str(gid)})
     stranger = rank(daemon, artifact, 70003, 1)
+    assert soon(lambda: daemon.log().count("action=join") == 1)
     ranks = [rank(daemon, artifact, ANN, 0, gid), rank(daemon, artifact, BOB, 1, gid)]
     assert [process.wait(60) for process in ranks] == [0, 0]
     assert stranger.poll() is None
