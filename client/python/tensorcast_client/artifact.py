@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from . import selection, sidecars
 from .load import Clock
 from .options import Options
+from .redact import shown
 from .sidecars import Sidecar
 from .tensors import Tensors
 from .view import Slices, View
@@ -23,7 +24,7 @@ class Artifact:
         self._client, self.reference, self.known_facts = client, reference, None
 
     def __repr__(self):
-        return f"<artifact {self.reference}>"
+        return f"<artifact {shown(self.reference)}>"
 
     def facts(self, clock=None, fresh=False):
         """What the artifact holds (see facts.Facts); asked for once per handle."""

@@ -11,6 +11,7 @@ from .channel import Channel
 from .facts import Facts
 from .messages import (ReleaseRequest, ReleaseResponse, ResolveRequest, ResolveResponse, StatusRequest,
                        StatusResponse)
+from .redact import shown
 from .wire import DecodeError
 
 DEFAULT_SOCKET = "/run/tensorcast/daemon.sock"
@@ -75,8 +76,9 @@ class Client:
     def artifact(self, reference: str) -> Artifact:
         """A handle of an artifact, such as "disk:/models/llama". Whether it exists is found out when it is used."""
         if not isinstance(reference, str) or ":" not in reference:
-            example = f"disk:{reference}" if str(reference).startswith("/") else "disk:/absolute/path"
-            raise errors.invalid(f'{reference!r} is no artifact; write "{example}", or gs://, s3://, hf:// or https://',
+            text = shown(str(reference))
+            example = f"disk:{text}" if text.startswith("/") else "disk:/absolute/path"
+            raise errors.invalid(f'{text!r} is no artifact; write "{example}", or gs://, s3://, hf:// or https://',
                                  "BAD_ARTIFACT")
         return Artifact(self, reference)
 

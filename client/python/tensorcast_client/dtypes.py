@@ -1,11 +1,12 @@
 """Element types: safetensors name, bits per element, and what NumPy and torch call them.
 
-Types below one byte are the packed bytes, as uint8. A type that the installed framework lacks (an older torch or ml_dtypes)
-is an error: its elements as integers would be wrong numbers without a word.
+Types below one byte are the packed bytes, as uint8. Where ml_dtypes is missing or too old, NumPy gets the unsigned integer of
+the same width and a warning says so once; a type that torch lacks is an error.
 """
 from __future__ import annotations
 
 import functools
+import warnings
 from typing import NamedTuple
 
 import numpy as np
@@ -60,7 +61,10 @@ def of_numpy(number):
         import ml_dtypes
         return np.dtype(getattr(ml_dtypes, dtype.numpy[3:]))
     except (ImportError, AttributeError):
-        raise _missing(dtype, "NumPy", f"ml_dtypes has no {dtype.numpy[3:]} here", "ml_dtypes>=0.5") from None
+        unsigned = np.dtype(f"uint{dtype.bits}")
+        warnings.warn(f"{dtype.name} tensors come as {unsigned}, their bits and not their values: ml_dtypes has no {dtype.numpy[3:]} "
+                      "here; pip install 'ml_dtypes>=0.5'", UserWarning, stacklevel=2)
+        return unsigned
 
 
 @functools.lru_cache(maxsize=None)
@@ -69,10 +73,6 @@ def of_torch(number):
     import torch
     dtype = DTYPES[number - 1]
     if not hasattr(torch, dtype.torch or "uint8"):
-        raise _missing(dtype, "torch", f"torch {torch.__version__} has no {dtype.torch}", "torch>=2.7")
+        raise errors.make(StatusCode.UNIMPLEMENTED, f"a tensor is {dtype.name}, for which torch {torch.__version__} has no type; "
+                          "pip install 'torch>=2.7'", "DTYPE_UNSUPPORTED")
     return getattr(torch, dtype.torch or "uint8")
-
-
-def _missing(dtype, framework, what, remedy):
-    return errors.make(StatusCode.UNIMPLEMENTED, f"a tensor is {dtype.name}, for which {framework} has no type: {what}; "
-                       f"pip install '{remedy}'", "DTYPE_UNSUPPORTED")

@@ -11,6 +11,7 @@ import torch
 
 from .artifact import Artifact
 from .options import Options
+from .redact import shown
 from .view import Progress, View
 
 _UNREAD = object()  # in place of a value that is not loaded yet
@@ -74,7 +75,7 @@ class StateDict(dict):
 
     def __repr__(self):
         state = "loaded" if self._loaded else "not loaded"
-        return f"<StateDict of {self._view.artifact.reference}: {len(self)} tensor{'s' * (len(self) != 1)}, {state}>"
+        return f"<StateDict of {shown(self._view.artifact.reference)}: {len(self)} tensor{'s' * (len(self) != 1)}, {state}>"
 
     def __reduce_ex__(self, protocol):
         """Pickled, saved and copied deeply as a plain dict of tensors."""

@@ -13,6 +13,7 @@ from . import cuda, errors, messages, region, report, selection
 from .layout import Layout
 from .load import Clock, Teller, materialize
 from .options import Options
+from .redact import shown
 from .tensors import Tensors
 from .wire import DecodeError
 
@@ -35,7 +36,7 @@ class View:
     def __repr__(self):
         names, n_sliced = self._selected.names, len(self._selected.slices)
         which = "all tensors" if names is None else f"{len(names)} tensor{'s' * (len(names) != 1)}"
-        return f"<view of {which} of {self._artifact.reference}, {n_sliced} sliced>"
+        return f"<view of {which} of {shown(self._artifact.reference)}, {n_sliced} sliced>"
 
     @property
     def artifact(self) -> Artifact:
@@ -66,7 +67,7 @@ class View:
         names = selection.names_of(names)
         missing = set(names) - set(self.tensor_names)
         if missing:
-            raise errors.tensor_not_found(min(missing), f"this view of {self._artifact.reference}")
+            raise errors.tensor_not_found(min(missing), f"this view of {shown(self._artifact.reference)}")
         kept = set(names)
         slices = {name: steps for name, steps in self._selected.slices.items() if name in kept}
         return View(self._client, self._artifact, self._selected._replace(names=names, slices=slices))

@@ -6,6 +6,7 @@ import time
 import tensorcast_client as tc
 import torch
 from tensorcast_client.dtypes import DTYPES, of_torch
+from tensorcast_client.redact import shown
 
 from .trace import Source
 
@@ -83,7 +84,7 @@ class Checkpoint:
 
     def _check_same(self, tensors):
         if tensors.diagnostics["identity"] != self.identity:
-            raise RuntimeError(f"{self._artifact.reference} was changed while it was loaded; load again")
+            raise RuntimeError(f"{shown(self._artifact.reference)} was changed while it was loaded; load again")
 
     def _teller(self, request, n_requests):
         start = told = time.monotonic()

@@ -8,6 +8,7 @@ import time
 
 import tensorcast_client as tc
 import torch
+from tensorcast_client.redact import shown
 from vllm.config import get_current_vllm_config_or_none
 from vllm.distributed import (get_pp_group, get_tensor_model_parallel_rank, get_tensor_model_parallel_world_size,
                               get_tp_group)
@@ -48,7 +49,7 @@ class TensorcastLoader(BaseModelLoader):
             self._load(model, model_config, origin)
         except tc.TensorcastError as error:
             if not (unavailable(error) and self._options.fallback == "if_unavailable"):
-                raise RuntimeError(f"cannot load {origin.artifact} through the tensorcast daemon: {error}") from error
+                raise RuntimeError(f"cannot load {shown(origin.artifact)} through the tensorcast daemon: {error}") from error
             here = _on_this_host(model_config, origin, "fallback")
             logger.warning("NO TENSORCAST DAEMON, falling back to vLLM's default loader: %s", error)
             self._default_loader("auto").load_weights(model, here)
@@ -84,7 +85,7 @@ class TensorcastLoader(BaseModelLoader):
         place = _place()
         kind = file_system_of(origin.folder) if origin.folder else origin.artifact.partition(":")[0]
         hinted, why = hint(self._options, place, kind)
-        logger.info("tensorcast rank %d of %d: %s, %s collective hint (%s)", place.rank, place.size, origin.artifact,
+        logger.info("tensorcast rank %d of %d: %s, %s collective hint (%s)", place.rank, place.size, shown(origin.artifact),
                     "a" if hinted else "no", why)
         if hinted:  # workers that something else than vLLM has started do not agree on the engine's name
             place = place._replace(engine=get_tp_group().broadcast_object(place.engine))
@@ -139,7 +140,7 @@ def _plan(model, checkpoint, origin, tell):
 def _on_this_host(model_config, origin, option):
     """The model_config for vLLM's own loader, which wants the tensors in the model's folder."""
     if not origin.folder:
-        raise ValueError(f"{option} is of no use for {origin.artifact}: vLLM's own loader cannot read it")
+        raise ValueError(f"{option} is of no use for {shown(origin.artifact)}: vLLM's own loader cannot read it")
     config = copy.copy(model_config)
     config.model = origin.folder
     return config

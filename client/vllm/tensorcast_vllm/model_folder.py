@@ -13,6 +13,7 @@ import tempfile
 from typing import NamedTuple, Optional
 
 import tensorcast_client as tc
+from tensorcast_client.redact import shown
 from tensorcast_client.sidecars import new_file_mode
 
 NOTE = "tensorcast.json"
@@ -34,8 +35,8 @@ class Origin(NamedTuple):
     def check(self, identity):
         """Fails when the checkpoint is no longer the one that the configuration belongs to."""
         if self.identity not in (None, identity):
-            raise ValueError(f"{self.artifact} was changed since its configuration was fetched; start again with the "
-                             f"reference, or with the folder that this prints: tensorcast-vllm {self.artifact}")
+            raise ValueError(f"{shown(self.artifact)} was changed since its configuration was fetched; start again with the "
+                             f"reference, or with the folder that this prints: tensorcast-vllm {shown(self.artifact)}")
 
 
 def prepare(reference, socket=None, cache=None):
