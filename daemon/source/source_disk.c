@@ -18,6 +18,7 @@
 #include "base/metadata.h"
 #include "base/text.h"
 #include "source/access_denied.h"
+#include "source/closing.h"
 #include "source/filesystem.h"
 
 enum { MAX_ENTRIES = 1 << 20 /* of a directory that is listed */, DESCRIPTORS_PER_FILE = 2 };
@@ -234,9 +235,25 @@ static int disk_check_unchanged(struct source *source, size_t file, struct error
                : 0;
 }
 
+/* Their server may be asked and not answer. */
+static void close_elsewhere(struct source *source)
+{
+    int *fds = memory_alloc_array(2 * source->n_files, sizeof *fds);
+    for (size_t i = 0; i < source->n_files; i++) {
+        struct source_disk_file *opened = source->handles[i];
+        change_detection_end(&opened->changes);
+        fds[2 * i] = opened->fd;
+        fds[2 * i + 1] = opened->direct_fd;
+        opened->fd = opened->direct_fd = -1;
+    }
+    closing_submit(source->caps.device_set, fds, 2 * source->n_files);
+}
+
 static void disk_close(struct source *source)
 {
     struct source_disk *disk = (struct source_disk *)source;
+    if (source->caps.filesystem == SOURCE_NETWORK)
+        close_elsewhere(source);
     for (size_t i = 0; i < source->n_files; i++)
         close_file(source->handles[i]);
     trusted_roots_fini(&disk->roots);
