@@ -2,6 +2,7 @@
 root. A test runs as root and acts for others by its effective uid, which is what a socket tells of its peer."""
 import contextlib
 import os
+import resource
 import socket
 import subprocess
 
@@ -144,6 +145,28 @@ def test_silent_connections_of_many_users_keep_neither_root_nor_a_new_user_away(
     assert daemon.descriptors() < 500
     for sock in crowd:
         sock.close()
+
+
+def test_ten_thousand_connections_of_forty_users_keep_nobody_away(open_to_all, models):
+    artifact = write(models, "m", 4096)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard < 11000:
+        pytest.skip(f"this process may have {hard} descriptors, and needs one for each connection")
+    daemon = open_to_all(limits={"nofile": (hard, hard)})
+    resource.setrlimit(resource.RLIMIT_NOFILE, (11000, hard))
+    crowd = []
+    try:
+        for uid in range(73000, 73040):
+            crowd += connections(daemon, uid, 256)
+        assert len(crowd) == 10240
+        assert daemon.cli.run("load", artifact).code == 0
+        assert soon(lambda: command(daemon, ANN, "load", artifact).code == 0)
+    finally:
+        for sock in crowd:
+            sock.close()
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert soon(lambda: daemon.status()["connections"] == 1)
+    assert daemon.descriptors() < 100
 
 
 def test_a_user_who_left_leaves_nothing_behind(open_to_all):
