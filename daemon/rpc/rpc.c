@@ -22,7 +22,7 @@
 enum {
     LAST_WAIT_MS = 1000,
     LAST_WORDS_MS = 500,     /* for clients to get the answer that the daemon stops */
-    QUOTA_BYTES = 256 << 20, /* all buffered requests together; single ones are bounded by max_message_bytes */
+    SPARE_BYTES = 256 << 20, /* what gRPC may need beside messages */
 };
 
 void rpc_post(struct rpc_server *server, struct rpc_tag *tag)
@@ -76,6 +76,14 @@ static void on_grpc_log(gpr_log_func_args *args)
               LOG_TEXT("message", args->message));
 }
 
+/* Messages are bounded by the relay, which refuses one of them; gRPC, short of memory, ends any streams, so it comes last.
+ */
+static size_t grpc_quota_bytes(struct quota *quota)
+{
+    uint64_t messages = quota ? quota_limit(quota, QUOTA_METADATA) : 0;
+    return messages > SIZE_MAX / 2 ? SIZE_MAX / 2 : SPARE_BYTES + messages;
+}
+
 /* gRPC's threads and ours must never take a signal that is meant for the loop. */
 static int start_grpc(struct rpc_server *server, struct error *error)
 {
@@ -88,7 +96,7 @@ static int start_grpc(struct rpc_server *server, struct error *error)
     server->queue = grpc_completion_queue_create_for_next(NULL);
     server->credentials = grpc_insecure_server_credentials_create();
     server->quota = grpc_resource_quota_create("rpc");
-    grpc_resource_quota_resize(server->quota, QUOTA_BYTES);
+    grpc_resource_quota_resize(server->quota, grpc_quota_bytes(server->options.quota));
     int failed = pthread_create(&server->thread, NULL, serve_queue, server->queue);
     pthread_sigmask(SIG_SETMASK, &old, NULL);
     server->thread_runs = !failed;
