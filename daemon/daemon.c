@@ -63,7 +63,8 @@ static int make_folder(const char *path, mode_t mode, const char *key, struct er
     return result;
 }
 
-/* The last one of a socket's path. Whoever mistypes a path is told, and gets no tree of folders, which root could make anywhere. */
+/* The last one of a socket's path. Whoever mistypes a path is told, and gets no tree of folders, which root could make
+ * anywhere. */
 static int make_last_folder(const char *path, const char *key, struct error *error)
 {
     if (mkdir(path, 0755) == 0 || errno == EEXIST)
