@@ -71,9 +71,9 @@ void load_group_drop_echo(struct ticket_internal *internal)
 
 static void add_echo(struct ticket_internal *first, struct ticket_internal *echo)
 {
-    log_info("collective_disk_load", LOG_TEXT("load_id", echo->ticket->id), LOG_TEXT("action", "joined_again"),
-             LOG_TEXT("group_id", echo->ticket->spec.topology.group_id), LOG_U64("rank", echo->member.rank),
-             LOG_TEXT("reason", first->ticket->id));
+    log_at_of(LOG_INFO, "collective_disk_load", echo->ticket->uid, LOG_TEXT("load_id", echo->ticket->id),
+              LOG_TEXT("action", "joined_again"), LOG_TEXT("group_id", echo->ticket->spec.topology.group_id),
+              LOG_U64("rank", echo->member.rank), LOG_TEXT("reason", first->ticket->id));
     echo->state = TICKET_ECHO;
     echo->echo_of = first;
     echo->next = first->echoes;
@@ -91,9 +91,9 @@ void load_group_go_without(struct ticket_internal *internal, const char *problem
 {
     echoes_go_without(internal, problem);
     snprintf(internal->group_problem, sizeof internal->group_problem, "%s", problem);
-    log_info("collective_disk_load", LOG_TEXT("load_id", internal->ticket->id), LOG_TEXT("action", "skipped"),
-             LOG_TEXT("group_id", internal->ticket->spec.topology.group_id),
-             LOG_U64("rank", internal->ticket->spec.topology.rank), LOG_TEXT("reason", problem));
+    log_at_of(LOG_INFO, "collective_disk_load", internal->ticket->uid, LOG_TEXT("load_id", internal->ticket->id),
+              LOG_TEXT("action", "skipped"), LOG_TEXT("group_id", internal->ticket->spec.topology.group_id),
+              LOG_U64("rank", internal->ticket->spec.topology.rank), LOG_TEXT("reason", problem));
     load_plan_again(internal);
 }
 

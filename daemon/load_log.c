@@ -61,6 +61,8 @@ void load_log_collective(const char *group_id, const struct plan *plan, const st
 {
     const struct collective_plan *group = plan->group;
     const struct candidate *candidate = &plan->candidates[EXECUTOR_OWNER_FILE_COLLECTIVE];
+    if (!log_allows(LOG_INFO, "collective_disk_load", LOG_NOBODY))
+        return;
     log_info("collective_disk_load", LOG_TEXT("action", "timings"), LOG_TEXT("group_id", group_id),
              LOG_TEXT("transport", plan->transport.ops->name), LOG_U64("world_size", group->world_size),
              LOG_U64("memories", group->n_memories),

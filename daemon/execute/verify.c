@@ -187,9 +187,9 @@ static void judge(const struct verify_file *files, size_t n_files, struct verdic
 static void log_healed(const struct verify_options *options, const struct verify_file *file)
 {
     if (options->load_id && file->healed && !file->error.code)
-        log_warn("verify_healed", LOG_TEXT("load_id", options->load_id),
-                 LOG_TEXT("artifact", options->mapping->artifact->reference), LOG_TEXT("file", file->part->name),
-                 LOG_U64("ranges", file->healed), LOG_U64("first_byte", file->bad_offset), LOG_U64("end", file->bad_end));
+        log_at_of(LOG_WARN, "verify_healed", options->uid, LOG_TEXT("load_id", options->load_id),
+                  LOG_TEXT("artifact", options->mapping->artifact->reference), LOG_TEXT("file", file->part->name),
+                  LOG_U64("ranges", file->healed), LOG_U64("first_byte", file->bad_offset), LOG_U64("end", file->bad_end));
 }
 
 static int fail_unverified(const struct verify_options *options, const struct verdict *verdict, struct error *error)
