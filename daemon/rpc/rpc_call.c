@@ -484,7 +484,7 @@ static void dispatch(struct rpc_call *call)
     }
     if (rpc_call_is_left(call))
         rpc_call_end(call);
-    else if (call->route && call->route->kind == RPC_BIDI && !call->has_message)
+    else if (call->route && call->route->kind == RPC_BIDI && !call->has_message && !call->is_refused)
         rpc_call_end(call);
     else if (refuse(call, &error))
         rpc_call_fail(call, &error);

@@ -182,6 +182,9 @@ static void a_user_with_too_many_calls_is_refused_but_what_is_essential_is_serve
     assert_int_equal(rpc_scene.handled, handled);
     assert_int_equal(raw_unary(rpc_scene.channel, SERVICE "Status", "", 0, NULL, NULL), ERROR_OK);
     assert_int_equal(raw_unary(rpc_scene.channel, "/grpc.health.v1.Health/Check", "", 0, NULL, NULL), ERROR_OK);
+    assert_int_equal(
+        raw_unary(rpc_scene.channel, "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo", "", 0, NULL, NULL),
+        ERROR_RESOURCE_EXHAUSTED); /* a stream from both sides, too */
     for (int i = 0; i < 3; i++) {
         raw_cancel(calls[i]);
         raw_finish(calls[i], NULL, NULL);
