@@ -72,13 +72,7 @@ static int choose_slice(struct choosing *choosing, const struct slice_text *slic
     uint32_t tensor = map_find(&choosing->by_name, slice->name, strlen(slice->name));
     if (tensor == MAP_NONE)
         return not_found(choosing, slice->name);
-    struct chosen *chosen = choose(choosing, tensor);
-    if (chosen->slice) {
-        char name[TEXT_NAME_CHARS];
-        return fail(choosing->error, ERROR_INVALID_ARGUMENT, "TENSOR_TWICE", "tensor '%s' has two --slice options",
-                    text_escape(slice->name, strlen(slice->name), name));
-    }
-    chosen->slice = slice;
+    choose(choosing, tensor)->slice = slice; /* its only one: args.c refuses a second */
     return 0;
 }
 

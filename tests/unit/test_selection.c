@@ -112,14 +112,6 @@ static void a_slice_takes_the_place_of_its_tensor(void **state)
     assert_int_equal(selection.view.items[2].slices[0].stop, 2);
 }
 
-static void two_slices_of_one_tensor_are_refused(void **state)
-{
-    (void)state;
-    assert_int_equal(choose("--slice", "norm[0:1]", "--slice", "norm[1:2]", NULL), -1);
-    assert_int_equal(error.code, ERROR_INVALID_ARGUMENT);
-    assert_non_null(strstr(error.message, "'norm'"));
-}
-
 static void a_slice_of_an_unknown_tensor_is_not_found(void **state)
 {
     (void)state;
@@ -179,7 +171,6 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_glob_without_a_match_is_not_found_and_named, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_name_that_looks_like_a_glob_still_means_itself, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_slice_takes_the_place_of_its_tensor, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(two_slices_of_one_tensor_are_refused, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_slice_of_an_unknown_tensor_is_not_found, set_up, tear_down),
         cmocka_unit_test_setup_teardown(tensor_parallelism_takes_everything_when_nothing_is_selected, set_up, tear_down),
         cmocka_unit_test_setup_teardown(an_explicit_slice_wins_over_tensor_parallelism, set_up, tear_down),
