@@ -5,7 +5,7 @@ import signal
 import subprocess
 
 from checkpoints import blob, write
-from stage import DAEMON, soon
+from stage import DAEMON, QUIET_TSAN, soon
 from wire import Wire
 
 
@@ -59,7 +59,7 @@ def test_a_log_that_nobody_reads_stops_nothing(start, models):
     daemon = start(running=False)
     reader, writer = os.pipe()
     daemon.process = subprocess.Popen([str(DAEMON), "--config", str(daemon.config)], stdin=subprocess.DEVNULL, stdout=writer,
-                                      stderr=writer)
+                                      stderr=writer, env={**os.environ, "TSAN_OPTIONS": QUIET_TSAN})
     os.close(writer)
     try:
         assert soon(daemon.serving)

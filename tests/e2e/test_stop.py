@@ -9,7 +9,7 @@ import time
 import pytest
 
 from checkpoints import blob, write
-from stage import DAEMON, ROOT, MiB, soon
+from stage import DAEMON, QUIET_TSAN, ROOT, MiB, soon
 from test_log import lines
 
 sys.path.append(str(ROOT / "tests" / "fake"))
@@ -38,7 +38,8 @@ class Mount:
         daemon.configure(tree)
         with open(daemon.log_path, "a") as log:
             daemon.process = subprocess.Popen(["nsenter", "-m", "-t", str(self.server.pid), "--", str(DAEMON), "--config", str(daemon.config)],
-                                              stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+                                              stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                                              env={**os.environ, "TSAN_OPTIONS": QUIET_TSAN})
         assert soon(daemon.serving), daemon.log()
 
     def end(self):
