@@ -53,7 +53,7 @@ EXAMPLES := $(EXAMPLE_C:examples/%.c=$(B)/examples/%)
 all: $(B)/tensorcastd $(B)/tensorcast $(B)/libtensorcast.so $(B)/libtensorcast.a $(EXAMPLES) plugins
 
 help:
-	@echo "all check asan tsan fuzz long bench gpu stores layers headers format docs install uninstall clean"
+	@echo "all check asan tsan fuzz long bench gpu stores layers limits headers format docs install uninstall clean"
 
 # --- generated code -----------------------------------------------------------------------------------------------
 $(B)/gen/%.pb-c.c $(B)/gen/%.pb-c.h &: proto/%.proto
@@ -168,6 +168,9 @@ stores:
 layers:
 	@bash tests/layers.sh
 
+limits:
+	@bash tests/limits.sh
+
 headers: $(GEN_H)
 	@for h in $(HEADERS); do $(CC) $(CFLAGS) -fsyntax-only -x c $$h || { echo "$$h does not compile alone"; exit 1; }; done
 
@@ -186,6 +189,6 @@ uninstall:
 clean:
 	rm -rf $(B)
 
-.PHONY: all help check asan tsan asan-all tsan-all long fuzz bench gpu stores layers headers format docs install uninstall clean plugins
+.PHONY: all help check asan tsan asan-all tsan-all long fuzz bench gpu stores layers limits headers format docs install uninstall clean plugins
 .SECONDARY:
 -include $(shell find $(B)/obj -name '*.d' 2>/dev/null)

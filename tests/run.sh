@@ -16,7 +16,7 @@ failed=()
 
 # Lines with which test runners close, and what was skipped and why.
 closing() {
-  grep -aE '^(SKIPPED|(=+ )?([0-9]+ [a-z]+(, )?|no tests ran)+ in [0-9.]+s|programs: |layers: |chaos: |.*\[  (PASSED|FAILED)  \]|FAILED)' "$1" |
+  grep -aE '^(SKIPPED|(=+ )?([0-9]+ [a-z]+(, )?|no tests ran)+ in [0-9.]+s|programs: |layers: |limits: |chaos: |.*\[  (PASSED|FAILED)  \]|FAILED)' "$1" |
     sed -E 's/^=+ (.*[^ ]) =+$/\1/' || true
 }
 
@@ -52,7 +52,7 @@ client() {
 
 check() { make -j"$jobs" check; }
 numpy() { python -m pytest -q tests/property; }
-rules() { make layers && make -s headers; }
+rules() { make layers && make limits && make -s headers; }
 # What measures memory or time runs alone afterwards.
 e2e() { python -m pytest -q --durations=5 -n "$jobs" --dist loadfile -m "not plain" tests/e2e &&
   python -m pytest -q --durations=5 -m plain tests/e2e; }
