@@ -70,16 +70,17 @@ static int read_token(const char *path, char **token, struct error *error)
 {
     char text[TEXT_NAME_CHARS];
     FILE *in = fopen(path, "re");
-    char *line = memory_alloc(MAX_TOKEN_CHARS + 1);
-    size_t length = in ? fread(line, 1, MAX_TOKEN_CHARS, in) : 0;
+    char *line = memory_alloc(MAX_TOKEN_CHARS + 2); /* a longer one is seen to be longer */
+    size_t length = in ? fread(line, 1, MAX_TOKEN_CHARS + 1, in) : 0;
     if (in)
         fclose(in);
     line[strcspn(line, "\r\n")] = '\0';
     *token = line;
-    if (in && length && *line)
+    if (length && *line && strlen(line) <= MAX_TOKEN_CHARS)
         return 0;
     return fail(error, ERROR_PERMISSION_DENIED, "NO_CONTAINER_TOKEN",
-                "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE: %s holds no token", text_escape(path, strlen(path), text));
+                "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE: %s holds no token of at most %d characters",
+                text_escape(path, strlen(path), text), MAX_TOKEN_CHARS);
 }
 
 static int get_token(char **token, struct error *error)

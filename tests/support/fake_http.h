@@ -19,7 +19,7 @@ struct fake_route {
 };
 
 static const struct fake_route *fake_routes; /* ends with a NULL method */
-static char fake_log[16384];                 /* "METHOD URL|name: value|...|body\n" per request */
+static char fake_log[65536];                 /* "METHOD URL|name: value|...|body\n" per request */
 static int fake_requests;
 static pthread_mutex_t fake_lock = PTHREAD_MUTEX_INITIALIZER;
 static void (*fake_on_request)(void); /* runs inside of every request */

@@ -493,6 +493,86 @@ static void a_file_that_cannot_be_read_is_named(void **state)
     aws_profiles_destroy(profiles);
 }
 
+static char *letters(size_t count)
+{
+    char *text = memory_alloc(count + 1);
+    memset(text, 'x', count);
+    return text;
+}
+
+/* A file of `count` letters. */
+static const char *write_letters(const char *name, size_t count)
+{
+    char *text = letters(count);
+    const char *path = write_file(name, text);
+    free(text);
+    return path;
+}
+
+static void a_container_s_token_of_16384_characters_is_sent_whole_and_a_longer_one_not_at_all(void **state)
+{
+    static const struct fake_route routes[] = {
+        {"GET", "http://localhost:8/c", 200, JSON_KEYS("AK", "T", "2001-09-09T02:46:40Z"), NULL, NULL}, {0}};
+    char *token = letters(16384);
+    (void)state;
+    setenv("AWS_CONTAINER_CREDENTIALS_FULL_URI", "http://localhost:8/c", 1);
+    for (size_t longer = 0; longer < 2; longer++) {
+        fake_reset(routes);
+        setenv("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE", write_letters("ctoken", 16384 + longer), 1);
+        assert_contains(get_once(NULL), longer ? "NO_CONTAINER_TOKEN: " : "AK:" SECRET ":T");
+        assert_int_equal(fake_requests, longer ? 0 : 1);
+        assert_true(longer || strstr(fake_log, token));
+    }
+    free(token);
+}
+
+static void a_web_identity_of_32_kib_is_sent_and_a_longer_one_is_not(void **state)
+{
+    (void)state;
+    setenv("AWS_ROLE_ARN", "arn:x", 1);
+    for (size_t longer = 0; longer < 2; longer++) {
+        fake_reset(sts_routes);
+        setenv("AWS_WEB_IDENTITY_TOKEN_FILE", write_letters("token", (32 << 10) + longer), 1);
+        assert_contains(get_once(NULL), longer ? "BAD_WEB_IDENTITY" : "AKROLE:" SECRET ":RT");
+        assert_int_equal(fake_requests, longer ? 0 : 1);
+    }
+}
+
+static void a_secret_of_16384_characters_is_taken_and_a_longer_one_is_not(void **state)
+{
+    struct aws_keys keys;
+    struct error error;
+    (void)state;
+    for (size_t longer = 0; longer < 2; longer++) {
+        char *token = letters(16384 + longer);
+        char *json = memory_print(JSON_KEYS("AK", "%s", "2001-09-09T02:46:40Z"), token);
+        assert_int_equal(aws_keys_parse_json(json, strlen(json), &keys, &error), longer ? -1 : 0);
+        if (!longer) {
+            assert_string_equal(keys.session_token, token);
+            aws_keys_clear(&keys);
+        }
+        free(json);
+        free(token);
+    }
+}
+
+static void a_profile_file_of_one_mebibyte_is_read_and_one_byte_more_is_a_problem(void **state)
+{
+    (void)state;
+    for (size_t longer = 0; longer < 2; longer++) {
+        char *text = letters((1 << 20) + longer);
+        memcpy(text, "[default]\n#", 11);
+        setenv("AWS_CONFIG_FILE", write_file("config", text), 1);
+        free(text);
+        struct aws_profiles *profiles = aws_profiles_load();
+        if (longer)
+            assert_contains(aws_profiles_problem(profiles), "larger than 1 MiB");
+        else
+            assert_null(aws_profiles_problem(profiles));
+        aws_profiles_destroy(profiles);
+    }
+}
+
 static int make_folder(void **state)
 {
     (void)state;
@@ -534,6 +614,10 @@ int main(void)
         cmocka_unit_test_setup(keys_that_are_expired_when_they_come_are_an_error, clean_environment),
         cmocka_unit_test_setup(many_who_ask_at_once_cause_one_request, clean_environment),
         cmocka_unit_test(a_file_that_cannot_be_read_is_named),
+        cmocka_unit_test(a_container_s_token_of_16384_characters_is_sent_whole_and_a_longer_one_not_at_all),
+        cmocka_unit_test(a_web_identity_of_32_kib_is_sent_and_a_longer_one_is_not),
+        cmocka_unit_test(a_secret_of_16384_characters_is_taken_and_a_longer_one_is_not),
+        cmocka_unit_test(a_profile_file_of_one_mebibyte_is_read_and_one_byte_more_is_a_problem),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }

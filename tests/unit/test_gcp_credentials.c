@@ -385,6 +385,38 @@ static void answers_that_are_no_token_are_refused(void **state)
     gcp_token_clear(&token);
 }
 
+static void a_credentials_file_of_64_kib_is_read_and_one_byte_more_is_not(void **state)
+{
+    static const char user[] =
+        "{\"type\":\"authorized_user\",\"client_id\":\"c\",\"client_secret\":\"" SECRET "\",\"refresh_token\":\"r\"}";
+    (void)state;
+    for (size_t longer = 0; longer < 2; longer++) {
+        size_t count = (64 << 10) + longer;
+        char *text = memory_alloc(count + 1);
+        memset(text, ' ', count);
+        memcpy(text, user, sizeof user - 1);
+        fake_reset(token_routes);
+        const char *got = get_once(write_file("user.json", text));
+        assert_int_equal(strstr(got, "is no JSON object") != NULL, longer);
+        assert_int_equal(fake_requests, longer ? 0 : 1);
+        free(text);
+    }
+}
+
+static void a_token_of_16384_characters_is_taken_and_a_longer_one_is_not(void **state)
+{
+    struct gcp_token token;
+    struct error error;
+    (void)state;
+    for (size_t longer = 0; longer < 2; longer++) {
+        char *json = memory_print("{\"expires_in\":1,\"access_token\":\"%0*d\"}", (int)(16384 + longer), 0);
+        assert_int_equal(gcp_token_parse(json, strlen(json), &token, &error), longer ? -1 : 0);
+        assert_int_equal(token.text ? strlen(token.text) : 0, longer ? 0 : 16384);
+        gcp_token_clear(&token);
+        free(json);
+    }
+}
+
 static int make_folder(void **state)
 {
     (void)state;
@@ -418,6 +450,8 @@ int main(void)
         cmocka_unit_test_setup(a_token_is_renewed_225_seconds_before_it_expires_and_not_earlier, clean_environment),
         cmocka_unit_test_setup(a_refused_token_is_replaced_once, clean_environment),
         cmocka_unit_test(answers_that_are_no_token_are_refused),
+        cmocka_unit_test(a_credentials_file_of_64_kib_is_read_and_one_byte_more_is_not),
+        cmocka_unit_test(a_token_of_16384_characters_is_taken_and_a_longer_one_is_not),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/base64.h"
+#include "base/memory.h"
 #include "base/signature.h"
 #include "tests/support/rsa_key.h"
 
@@ -106,6 +107,21 @@ static void keys_that_are_cut_off_locked_or_of_another_kind_are_refused_without_
     refuse_key("", 0);
 }
 
+static void a_key_of_65536_characters_is_taken_and_a_longer_one_is_not(void **state)
+{
+    char *pem = memory_alloc((1 << 16) + 2);
+    struct error error;
+    unsigned char *signature;
+    size_t count;
+    (void)state;
+    memset(pem, '\n', (1 << 16) + 1);
+    memcpy(pem, rsa_key, strlen(rsa_key));
+    assert_int_equal(signature_rs256(pem, 1 << 16, "x", 1, &signature, &count, &error), 0);
+    free(signature);
+    refuse_key(pem, (1 << 16) + 1);
+    free(pem);
+}
+
 static void a_secret_is_gone_after_it_was_wiped(void **state)
 {
     char secret[] = "hunter2";
@@ -122,6 +138,7 @@ int main(void)
         cmocka_unit_test(hmac_sha256_gives_the_values_of_rfc_4231),
         cmocka_unit_test(rs256_gives_what_another_implementation_gives),
         cmocka_unit_test(keys_that_are_cut_off_locked_or_of_another_kind_are_refused_without_being_shown),
+        cmocka_unit_test(a_key_of_65536_characters_is_taken_and_a_longer_one_is_not),
         cmocka_unit_test(a_secret_is_gone_after_it_was_wiped),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
