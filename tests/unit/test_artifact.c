@@ -12,9 +12,12 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/memory.h"
 #include "base/metadata.h"
 #include "resolve/artifact.h"
 #include "resolve/header_cache.h"
+#include "resolve/manifest.h"
+#include "resolve/shard_index.h"
 #include "source/source_memory.h"
 #include "tests/support/model_dir.h"
 
@@ -437,6 +440,65 @@ static void what_resolving_takes_is_charged_and_can_be_refused(void **state)
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, create, destroy)
 
+/* A document of `bytes` bytes: it ends in blanks. */
+static void put_padded(const char *file, const char *json, size_t bytes)
+{
+    char *text = memory_alloc(bytes);
+    memset(text, ' ', bytes);
+    memcpy(text, json, strlen(json));
+    source_memory_put("m", file, text, bytes);
+    free(text);
+}
+
+static void an_index_of_a_hundred_million_bytes_is_read_and_one_byte_more_is_refused(void **state)
+{
+    static const char index[] = "{\"weight_map\":{\"a\":\"one.safetensors\"}}";
+    (void)state;
+    put_part("one.safetensors", "a");
+    put_padded("model.safetensors.index.json", index, SHARD_INDEX_MAX_BYTES);
+    struct artifact *artifact = resolve(false);
+    holds(artifact, "a");
+    artifact_unref(artifact);
+    put_padded("model.safetensors.index.json", index, SHARD_INDEX_MAX_BYTES + 1);
+    refuses(ERROR_DATA_LOSS, "100000001 bytes are too many for an index");
+}
+
+static void a_manifest_of_64_mib_is_read_and_one_byte_more_is_a_problem(void **state)
+{
+    static const char manifest[] = "{\"format\":\"tensorcast-manifest\",\"version\":1,\"files\":[]}";
+    (void)state;
+    put_part("model.safetensors", "a");
+    for (size_t longer = 0; longer < 2; longer++) {
+        put_padded("model.manifest.json", manifest, MANIFEST_MAX_BYTES + longer);
+        struct artifact *artifact = resolve(false);
+        bool is_refused = strstr(artifact->manifest_problem.message, "67108865 bytes are too many for a manifest");
+        assert_int_equal(is_refused, longer);
+        artifact_unref(artifact);
+    }
+}
+
+/* The header is not that of the file: 16 million tensors would take gigabytes. */
+static void more_than_16_million_tensors_of_all_files_are_refused(void **state)
+{
+    struct error error;
+    struct source *source;
+    (void)state;
+    put_part("model-1.safetensors", "a");
+    put_part("model-2.safetensors", "b");
+    artifact_unref(resolve(false));
+    if (source_open("memory:m", &options, &source, &error) < 0 ||
+        source_add_file(source, "model-1.safetensors", &(size_t){0}, &error) < 0)
+        fail_msg("%s", error.message);
+    struct safetensors_header *header = (struct safetensors_header *)header_cache_find(cache, &source->files[0].identity);
+    assert_non_null(header);
+    header->n_tensors = 1 << 24;
+    put_part("model-3.safetensors", "c"); /* other files: no table of them is known */
+    refuses(ERROR_UNIMPLEMENTED, "more than 16777216 tensors");
+    header->n_tensors = 1;
+    safetensors_unref(header);
+    source_unref(source);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -448,6 +510,9 @@ int main(void)
         TEST(a_name_in_two_files_is_refused),
         TEST(index_and_files_must_agree),
         TEST(the_number_of_part_files_is_limited),
+        TEST(an_index_of_a_hundred_million_bytes_is_read_and_one_byte_more_is_refused),
+        TEST(a_manifest_of_64_mib_is_read_and_one_byte_more_is_a_problem),
+        TEST(more_than_16_million_tensors_of_all_files_are_refused),
         TEST(a_file_without_tensors_is_an_empty_artifact),
         TEST(a_second_resolve_reads_nothing_and_says_the_same),
         TEST(a_changed_part_changes_identity_and_is_read_again),

@@ -157,11 +157,44 @@ static void a_socket_that_refuses_descriptors_gets_none(void **state)
     close(pair[1]);
 }
 
+static void so_many_descriptors_wait_and_one_more_is_left_open(void **state)
+{
+    enum { THREADS = 16, WAITING = 4096 };
+    int other_sides[THREADS], ends[2];
+    struct rlimit limit;
+    (void)state;
+    getrlimit(RLIMIT_NOFILE, &limit);
+    rlim_t before = limit.rlim_cur;
+    limit.rlim_cur = WAITING + 1000 < limit.rlim_max ? WAITING + 1000 : limit.rlim_max;
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &limit), 0);
+    for (int i = 0; i < THREADS; i++)
+        foreign_fd_close(lingering(&other_sides[i]), 2000 + (uid_t)i / 4);
+    assert_int_equal(pipe(ends), 0);
+    for (int i = 0; i <= WAITING; i++) {
+        int fd = fcntl(ends[1], F_DUPFD_CLOEXEC, 0);
+        assert_true(fd >= 0);
+        foreign_fd_close(fd, ALICE); /* waits for a thread, and comes back at once */
+        assert_int_equal(foreign_fd_open(ALICE), i < WAITING ? i + 1 : WAITING);
+        if (i == WAITING)
+            assert_true(fcntl(fd, F_GETFD) >= 0);
+    }
+    for (int i = 0; i < THREADS; i++)
+        reset(other_sides[i]);
+    assert_all_get_closed(ALICE);
+    for (int i = 0; i < THREADS; i++)
+        assert_all_get_closed(2000 + (uid_t)i / 4);
+    close(ends[0]);
+    close(ends[1]);
+    limit.rlim_cur = before;
+    setrlimit(RLIMIT_NOFILE, &limit);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_descriptor_that_will_not_close_does_not_stop_who_gives_it_away),
         cmocka_unit_test(one_users_slow_descriptors_leave_threads_for_others),
+        cmocka_unit_test(so_many_descriptors_wait_and_one_more_is_left_open),
         cmocka_unit_test(errno_is_left_alone),
         cmocka_unit_test(descriptors_in_a_queue_are_seen_and_stay_there),
         cmocka_unit_test(a_socket_that_refuses_descriptors_gets_none),

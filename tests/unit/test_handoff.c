@@ -295,7 +295,7 @@ static void a_user_has_no_more_leases_than_its_share_tokens_included(void **stat
         assert_true(fds[i] >= 0);
     }
     ask(stage, &refused, grant_fails);
-    ask(stage, &other, grant); /* of another user's share */
+    ask(stage, &other, grant);                                                /* of another user's share */
     fds[0] = redeem(stage, first.token, sizeof first.token, &connections[0]); /* its token has its place */
     assert_true(fds[0] >= 0);
     assert_int_equal(quota_taken(stage->quota, QUOTA_LEASES), 5);
@@ -597,12 +597,36 @@ static void malformed_offers_are_closed_on_and_leave_no_descriptor(void **state)
 
 #define STAGED(test) cmocka_unit_test_setup_teardown(test, open_stage, close_stage)
 
+static void grant_is_too_many(struct request *request)
+{
+    struct error error;
+    assert_int_equal(handoff_grant(request->stage->handoff, request->stage->replica, request->uid, request->connection,
+                                   request->token, &error),
+                     -1);
+    assert_string_equal(error.reason, "TOO_MANY_TOKENS");
+}
+
+static void a_user_has_4096_tokens_and_not_one_more(void **state)
+{
+    struct stage *stage = *state;
+    struct request one_more = {.uid = 12345, .connection = 1};
+    for (int i = 0; i < 4096; i++)
+        new_token(stage, 1, 12345);
+    ask(stage, &one_more, grant_is_too_many);
+    new_token(stage, 2, 12346); /* another user has room */
+    ask(stage, &one_more, revoke_connection);
+    new_token(stage, 1, 12345);
+    for (one_more.connection = 1; one_more.connection <= 2; one_more.connection++)
+        ask(stage, &one_more, revoke_connection);
+}
+
 int main(void)
 {
     log_set_level(LOG_ERROR);
     const struct CMUnitTest tests[] = {
         STAGED(a_token_buys_the_memory_and_the_connection_is_the_lease),
         STAGED(a_user_has_no_more_leases_than_its_share_tokens_included),
+        STAGED(a_user_has_4096_tokens_and_not_one_more),
         STAGED(a_token_works_once),
         STAGED(wrong_short_and_long_tokens_are_closed_on),
         STAGED(somebody_elses_token_is_refused_and_stays_good_for_its_owner),

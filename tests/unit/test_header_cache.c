@@ -266,6 +266,41 @@ static void an_identity_of_this_process_alone_stays_in_memory(void **state)
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, create, destroy)
 
+static void make_sparse(const char *name, uint64_t bytes)
+{
+    char path[MODEL_PATH_CHARS];
+    int fd = open(model_dir_path(state_dir, name, path), O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+    assert_true(fd >= 0);
+    assert_int_equal(ftruncate(fd, (off_t)bytes), 0);
+    close(fd);
+}
+
+static void the_bytes_of_all_files_are_bounded(void **state)
+{
+    struct error error;
+    struct source_identity other = identity;
+    (void)state;
+    fill(); /* makes the folder and two files */
+    make_sparse("headers/00000000000000000000000000000001", HEADER_STORE_MAX_BYTES / 2);
+    make_sparse("headers/00000000000000000000000000000002", HEADER_STORE_MAX_BYTES / 4);
+    struct header_store *store = header_store_open(state_dir, &error);
+    assert_non_null(store);
+    other.inode = 1;
+    header_store_add(store, HEADER_KIND_SAFETENSORS, &other, "x", 1);
+    assert_int_equal(each_file(NULL), 5);
+    header_store_close(store);
+    make_sparse("headers/00000000000000000000000000000003", HEADER_STORE_MAX_BYTES / 4);
+    store = header_store_open(state_dir, &error);
+    other.inode = 2;
+    header_store_add(store, HEADER_KIND_SAFETENSORS, &other, "x", 1);
+    assert_in_range(each_file(NULL), 1, 5); /* down to three quarters, the oldest first */
+    char *text;
+    uint64_t n;
+    assert_true(header_store_find(store, HEADER_KIND_SAFETENSORS, &other, &text, &n));
+    metadata_free(text);
+    header_store_close(store);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -276,6 +311,7 @@ int main(void)
         TEST(damaged_files_are_dropped_and_not_believed),
         TEST(leftovers_of_a_crash_are_swept_up),
         TEST(the_number_of_files_is_bounded),
+        TEST(the_bytes_of_all_files_are_bounded),
         TEST(a_directory_that_cannot_be_used_is_an_error),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -345,6 +345,28 @@ static void without_room_for_more_threads_the_first_ones_do_the_work(void **stat
         assert_true(jobs[i].is_done && jobs[i].was_run);
 }
 
+static void a_user_has_4096_requests_waiting_and_not_one_more(void **state)
+{
+    struct stage stage;
+    struct error error = {0};
+    struct job *jobs = memory_alloc_array(8192, sizeof *jobs);
+    size_t n = 0;
+    (void)state;
+    open_stage(&stage);
+    for (; n < 8192; n++) {
+        jobs[n] = job_of(&stage, LOOP_REMOTE, ALICE, 1 + n / 512); /* servers enough for each to have room */
+        jobs[n].hangs = true;
+        if (loop_submit(stage.loop, &jobs[n].work, &error) != 0)
+            break;
+    }
+    assert_in_range(n, 4096, 4096 + 64);
+    assert_string_equal(error.reason, "TOO_MANY_WAITING");
+    assert_non_null(strstr(error.message, "has 4096 requests waiting"));
+    assert_true(is_served(&stage, LOOP_REMOTE, BOB, 1));
+    close_stage(&stage);
+    free(jobs);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -356,6 +378,7 @@ int main(void)
         cmocka_unit_test(what_hangs_in_a_lane_found_on_the_way_leaves_helpers_where_it_began),
         cmocka_unit_test(work_enters_other_lanes_while_they_answer),
         cmocka_unit_test(a_full_queue_refuses_and_names_the_limit),
+        cmocka_unit_test(a_user_has_4096_requests_waiting_and_not_one_more),
         cmocka_unit_test(work_that_waits_can_be_cancelled_and_is_not_begun),
         cmocka_unit_test(without_room_for_more_threads_the_first_ones_do_the_work),
     };

@@ -310,6 +310,33 @@ static void answers_go_between_frames_only(void **state)
 
 #define EACH(test) cmocka_unit_test_setup_teardown(test, open_guard, close_guard)
 
+static void a_control_frame_may_have_16_kib(void **state)
+{
+    (void)state;
+    put(SETTINGS, 0, 0, 16 << 10);
+    passes();
+    put(SETTINGS, 0, 0, (16 << 10) + 1);
+    ends_with("16 KiB");
+}
+
+static void refused_messages_take_no_place_for_ever(void **state)
+{
+    const unsigned char *answer;
+    (void)state;
+    quota_set_limits(quota, QUOTA_METADATA, 1, 0);
+    for (uint32_t i = 0; i < HTTP2_MAX_STREAMS + 100; i++) {
+        put(HEADERS, END_HEADERS, 2 * i + 1, 1);
+        put(DATA, 0, 2 * i + 1, HTTP2_FREE_BYTES + 1);
+        assert_true(send_at(1)); /* no complaint of too many streams */
+        while (http2_guard_take_answer(guard, &answer))
+            ;
+    }
+    quota_set_limits(quota, QUOTA_METADATA, 1 << 20, 0);
+    put(HEADERS, END_HEADERS, 1u << 20 | 1, 10);
+    put(DATA, END_STREAM, 1u << 20 | 1, 10);
+    passes();
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -323,6 +350,8 @@ int main(void)
         EACH(pings_have_a_rate_while_there_is_no_data),
         EACH(settings_and_empty_data_have_a_rate),
         EACH(streams_have_a_limit),
+        EACH(a_control_frame_may_have_16_kib),
+        EACH(refused_messages_take_no_place_for_ever),
         EACH(messages_are_charged_until_their_stream_ends),
         EACH(a_message_that_its_call_has_is_not_charged_here),
         EACH(a_message_that_is_too_much_is_refused_and_the_connection_goes_on),

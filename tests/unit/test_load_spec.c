@@ -200,6 +200,9 @@ static void group_ids_and_attempts_have_a_longest_length(void **state)
     scene->request.group_id = "g";
     refuse(scene, "GROUP_ID_TOO_LONG", "group attempt");
     scene->request.attempt = "";
+    scene->request.source_sharing_domain = id;
+    refuse(scene, "GROUP_ID_TOO_LONG", "source sharing domain");
+    scene->request.source_sharing_domain = NULL;
     accept(scene);
     assert_null(scene->spec.topology.attempt);
 }

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "resolve/artifact.h"
+#include "base/memory.h"
 #include "resolve/manifest.h"
 #include "source/source_memory.h"
 
@@ -184,12 +185,49 @@ static void a_malformed_one_is_a_problem_for_later(void **state)
     artifact_unref(artifact);
 }
 
+static void there_may_be_10000_files_and_no_more(void **state)
+{
+    (void)state;
+    for (int n = MANIFEST_MAX_FILES; n <= MANIFEST_MAX_FILES + 1; n++) {
+        struct error error;
+        size_t count = 0, room = 48 * (size_t)n + 128;
+        char *text = memory_alloc(room);
+        for (int i = 0; i < n; i++)
+            count += (size_t)snprintf(text + count, room - count, "%s{\"name\":\"f%d\",\"bytes\":1}",
+                                      i ? "," : "{" HEAD ",\"files\":[", i);
+        snprintf(text + count, room - count, "]}");
+        struct manifest *manifest = parse(text, &error);
+        free(text);
+        if (n <= MANIFEST_MAX_FILES)
+            assert_int_equal(manifest->n_files, n);
+        else
+            assert_true(!manifest && error.code == ERROR_DATA_LOSS);
+        manifest_unref(manifest);
+    }
+}
+
+static void blocks_may_have_64_mib_and_no_more(void **state)
+{
+    struct error error;
+    (void)state;
+    struct manifest *manifest = parse(
+        "{" HEAD ",\"block_bytes\":67108864,\"files\":[{\"name\":\"a\",\"bytes\":1,\"blocks\":\"e3069283\"}]}", &error);
+    assert_non_null(manifest);
+    manifest_unref(manifest);
+    assert_null(parse(/* the next power of two */
+                      "{" HEAD
+                      ",\"block_bytes\":134217728,\"files\":[{\"name\":\"a\",\"bytes\":1,\"blocks\":\"e3069283\"}]}",
+                      &error));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(everything_in_it_is_taken),
         cmocka_unit_test(what_is_malformed_is_refused),
         cmocka_unit_test(a_later_version_is_not_guessed_at),
+        cmocka_unit_test(there_may_be_10000_files_and_no_more),
+        cmocka_unit_test(blocks_may_have_64_mib_and_no_more),
         cmocka_unit_test(block_counts_are_those_of_the_size),
         cmocka_unit_test(its_name_comes_from_the_checkpoint),
         cmocka_unit_test(a_manifest_beside_the_checkpoint_is_found),

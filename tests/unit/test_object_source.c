@@ -377,12 +377,35 @@ static void buckets_and_keys_are_told_apart(void **state)
 
 #define TEST(function) cmocka_unit_test_setup_teardown(function, begin, end)
 
+static void a_listing_has_a_million_objects_and_not_one_more(void **state)
+{
+    struct source *source = open_toy("list");
+    struct object_source *objects = (struct object_source *)source;
+    struct error error;
+    int failed = 0;
+    (void)state;
+    for (size_t i = 0; i < OBJECT_MAX_OBJECTS && !failed; i++) {
+        struct object object = {.name = memory_print("%zu", i)};
+        describe(&object);
+        failed = object_source_add(objects, &object, &error);
+    }
+    assert_int_equal(failed, 0);
+    assert_int_equal(objects->n_objects, OBJECT_MAX_OBJECTS);
+    struct object one_more = {.name = memory_print("one more")};
+    describe(&one_more);
+    assert_int_equal(object_source_add(objects, &one_more, &error), -1);
+    assert_non_null(strstr(error.message, "1048576"));
+    assert_int_equal(objects->n_objects, OBJECT_MAX_OBJECTS);
+    source_unref(source);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(one_listing_serves_files_names_and_the_source_beside),
         TEST(a_listing_that_fails_or_repeats_itself_leaves_nothing_behind),
         TEST(a_listing_has_so_many_pages_and_not_one_more),
+        TEST(a_listing_has_a_million_objects_and_not_one_more),
         TEST(a_refused_listing_is_not_asked_for_again),
         TEST(without_a_listing_each_name_is_asked_for_once),
         TEST(a_header_costs_one_request),

@@ -78,11 +78,29 @@ static void text_that_is_not_utf8_does_not_cost_the_status(void **state)
     assert_string_equal(built.message, "bad ? name");
 }
 
+static void eight_notes_travel_and_a_ninth_stays_behind(void **state)
+{
+    struct error error;
+    char key[2] = "a";
+    (void)state;
+    fail(&error, ERROR_INTERNAL, "MANY_NOTES", "many");
+    for (int i = 0; i < 9; i++, key[0]++)
+        error_note(&error, key, "%d", i);
+    Google__Rpc__Status *status = build(&error);
+    Google__Rpc__ErrorInfo *info =
+        google__rpc__error_info__unpack(NULL, status->details[0]->value.len, status->details[0]->value.data);
+    assert_int_equal(info->n_metadata, 8);
+    assert_string_equal(info->metadata[7]->value, "7");
+    google__rpc__error_info__free_unpacked(info, NULL);
+    google__rpc__status__free_unpacked(status, NULL);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(code_message_and_reason_travel),
         cmocka_unit_test(notes_become_metadata),
+        cmocka_unit_test(eight_notes_travel_and_a_ninth_stays_behind),
         cmocka_unit_test(the_longest_message_and_reason_fit),
         cmocka_unit_test(text_that_is_not_utf8_does_not_cost_the_status),
     };

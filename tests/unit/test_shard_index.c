@@ -3,8 +3,11 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
+#include "base/memory.h"
 #include "resolve/shard_index.h"
 
 #include <cmocka.h>
@@ -90,11 +93,32 @@ static void files_are_sorted_and_entries_point_at_them(void **state)
     shard_index_destroy(NULL);
 }
 
+static void there_may_be_10000_files_and_no_more(void **state)
+{
+    (void)state;
+    for (int n = SHARD_INDEX_MAX_FILES; n <= SHARD_INDEX_MAX_FILES + 1; n++) {
+        struct error error;
+        size_t count = 0, room = 32 * (size_t)n + 64;
+        char *text = memory_alloc(room);
+        for (int i = 0; i < n; i++)
+            count += (size_t)snprintf(text + count, room - count, "%s\"%d\":\"f%d\"", i ? "," : "{\"weight_map\":{", i, i);
+        snprintf(text + count, room - count, "}}");
+        struct shard_index *index = parse(text, &error);
+        free(text);
+        if (n <= SHARD_INDEX_MAX_FILES)
+            assert_int_equal(index->n_files, n);
+        else
+            assert_true(!index && strcmp(error.reason, "TOO_MANY_FILES") == 0);
+        shard_index_destroy(index);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(malformed_documents_are_refused),
         cmocka_unit_test(a_file_must_be_a_plain_name),
+        cmocka_unit_test(there_may_be_10000_files_and_no_more),
         cmocka_unit_test(files_are_sorted_and_entries_point_at_them),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

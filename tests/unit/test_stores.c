@@ -223,6 +223,20 @@ static void the_description_names_sources_and_no_secret(void **state)
 
 #define TEST(function) cmocka_unit_test_setup(function, forget)
 
+static void so_many_concurrent_chunks_may_be_asked_for_and_not_one_more(void **state)
+{
+    struct stores *stores;
+    struct error error;
+    (void)state;
+    setenv("LEVANTER_FSSPEC_MAX_CONCURRENT_CHUNKS", "1024", 1);
+    stores = make((struct stores_options){0});
+    assert_int_equal(stores_options(stores)->parallel_requests, 1024);
+    stores_destroy(stores);
+    setenv("LEVANTER_FSSPEC_MAX_CONCURRENT_CHUNKS", "1025", 1);
+    assert_int_equal(stores_create(&(struct stores_options){0}, &stores, &error), -1);
+    assert_non_null(strstr(error.message, "LEVANTER_FSSPEC_MAX_CONCURRENT_CHUNKS"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -230,6 +244,7 @@ int main(void)
         TEST(the_environment_counts_where_the_configuration_is_silent),
         TEST(the_more_particular_name_wins),
         TEST(a_number_in_the_environment_that_is_none_is_an_error),
+        TEST(so_many_concurrent_chunks_may_be_asked_for_and_not_one_more),
         TEST(plain_http_is_for_this_host_alone),
         TEST(trusted_urls_are_prefixes_of_whole_parts),
         TEST(what_a_backend_keeps_is_made_once_and_freed_with_the_stores),

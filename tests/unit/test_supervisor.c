@@ -88,12 +88,30 @@ static int child_with_sockets(int claim_own_pid)
     return getenv("LISTEN_FDS") ? 14 : 0;
 }
 
-static void run_in_a_child(int claim_own_pid)
+/* The sockets are the last of so many descriptors. */
+static int child_with_many(int n_fds)
+{
+    char number[32];
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    for (int i = 0; i < n_fds; i++)
+        if (dup2(socket(AF_UNIX, i < n_fds - 1 ? SOCK_DGRAM : SOCK_STREAM, 0), 3 + i) < 0)
+            return 10;
+    if (bind(2 + n_fds, (struct sockaddr *)&address, sizeof(sa_family_t)) != 0 || listen(2 + n_fds, 1) != 0)
+        return 10;
+    snprintf(number, sizeof number, "%d", (int)getpid());
+    setenv("LISTEN_PID", number, 1);
+    snprintf(number, sizeof number, "%d", n_fds);
+    setenv("LISTEN_FDS", number, 1);
+    struct supervisor_sockets sockets = supervisor_take_sockets();
+    return sockets.handoff_fd == -1 && sockets.rpc_fd == (n_fds <= 16 ? 2 + n_fds : -1) ? 0 : 11;
+}
+
+static void run_in_a_child(int (*child)(int), int what)
 {
     int status = 0;
     pid_t pid = fork();
     if (pid == 0)
-        _exit(child_with_sockets(claim_own_pid));
+        _exit(child(what));
     assert_int_equal(waitpid(pid, &status, 0), pid);
     assert_true(WIFEXITED(status));
     assert_int_equal(WEXITSTATUS(status), 0);
@@ -102,13 +120,20 @@ static void run_in_a_child(int claim_own_pid)
 static void passed_sockets_are_told_apart_by_type(void **state)
 {
     (void)state;
-    run_in_a_child(1);
+    run_in_a_child(child_with_sockets, 1);
 }
 
 static void sockets_passed_to_somebody_else_are_left_alone(void **state)
 {
     (void)state;
-    run_in_a_child(0);
+    run_in_a_child(child_with_sockets, 0);
+}
+
+static void sixteen_descriptors_are_looked_at_and_seventeen_are_left_alone(void **state)
+{
+    (void)state;
+    run_in_a_child(child_with_many, 16);
+    run_in_a_child(child_with_many, 17);
 }
 
 int main(void)
@@ -119,6 +144,7 @@ int main(void)
         cmocka_unit_test(a_notify_socket_that_makes_no_sense_is_ignored),
         cmocka_unit_test(passed_sockets_are_told_apart_by_type),
         cmocka_unit_test(sockets_passed_to_somebody_else_are_left_alone),
+        cmocka_unit_test(sixteen_descriptors_are_looked_at_and_seventeen_are_left_alone),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -272,6 +272,22 @@ static void no_descriptor_is_left_open(void **state)
     assert_int_equal(count_descriptors(), before);
 }
 
+static void a_path_has_127_folders_below_its_root_and_not_one_more(void **state)
+{
+    char folder[1024] = "b", name[1024] = "b/here"; /* a link, so that the kernel does not walk for us */
+    (void)state;
+    model_dir_link(base, name, ".");
+    for (int depth = 1; depth <= 128; depth++) {
+        strcat(folder, "/d");
+        strcat(name, "/d");
+        model_dir_mkdir(base, folder);
+        if (depth <= 127)
+            opens(name, folder);
+        else
+            refuses(name, ERROR_INVALID_ARGUMENT);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -283,6 +299,7 @@ int main(void)
         cmocka_unit_test(a_link_that_leads_outside_is_blamed_and_not_the_path_inside),
         cmocka_unit_test(links_are_followed_forty_times),
         cmocka_unit_test(names_that_are_too_long_are_refused),
+        cmocka_unit_test(a_path_has_127_folders_below_its_root_and_not_one_more),
         cmocka_unit_test(without_roots_nothing_is_trusted),
         cmocka_unit_test(the_root_directory_and_missing_folders_may_be_roots),
         cmocka_unit_test(no_descriptor_is_left_open),
