@@ -324,12 +324,6 @@ static enum change_detector worst_detector(const struct resolver *resolver, cons
     return worst;
 }
 
-/* Whether the times of the file identify what is in it. */
-static bool times_identify(const struct source_file *file)
-{
-    return file->identity.lease_span == 0 && file->changes_by != CHANGES_RACY;
-}
-
 static void add_file_key(struct digest *digest, const struct source_file *file)
 {
     digest_add_text(digest, file->name);
@@ -354,12 +348,12 @@ static void add_file_identity(struct digest *digest, const struct source_file *f
     struct source_file without_span = *file;
     without_span.identity.lease_span = 0;
     add_file_key(digest, &without_span);
-    if (header && !times_identify(file))
+    if (header)
         digest_add(digest, header->prefix_crcs, sizeof header->prefix_crcs);
 }
 
 /* What clients know the artifact by: a span ends with a load, but what they were told of the tensors is true as long as the
- * headers are the same. Equal to the source key where times identify every file. */
+ * headers are the same. They count always, not only while times tell too little, which is soon over. */
 static void identify_for_clients(const struct resolver *resolver, const struct artifact_table *table,
                                  char identity[DIGEST_HEX_CHARS + 1])
 {

@@ -35,8 +35,8 @@ struct artifact {
     struct source *source;
     struct source *index_source; /* NULL, or the index file, kept open because source_key has the span of its lease */
     const char *reference;
-    char identity[DIGEST_HEX_CHARS + 1];   /* digest of all files' names and identities, the index file's included; and of
-                                            * headers, where times alone would not tell that they changed */
+    char identity[DIGEST_HEX_CHARS + 1];   /* digest of all files' names, identities and headers, the index file's
+                                            * identity included */
     char source_key[DIGEST_HEX_CHARS + 1]; /* the same with the spans of leases instead: as long as the bytes are known to be
                                             * the same. What this process shares is found by it */
     const struct tensor_record *tensors;   /* files in artifact order, tensors by offset within a file */

@@ -376,6 +376,34 @@ static void an_artifact_with_a_new_index_file_is_the_same_while_it_is_held(void 
     model_dir_destroy(root);
 }
 
+static void an_identity_is_the_same_a_moment_after_the_file_was_written_and_later(void **state)
+{
+    enum { AHEAD_NS = 100000000 };
+    char root[MODEL_PATH_CHARS], reference[MODEL_PATH_CHARS + 8], path[MODEL_PATH_CHARS];
+    const struct source_options relative = {.allow_relative = true};
+    struct artifact *early, *late;
+    struct timespec times[2];
+    struct error error;
+    (void)state;
+    model_dir_create(root);
+    model_dir_safetensors(root, "a.safetensors", "{\"t\":{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":[0,4]}}", 4);
+    clock_gettime(CLOCK_REALTIME, &times[0]);
+    times[0].tv_sec += (times[0].tv_nsec + AHEAD_NS) / 1000000000;
+    times[0].tv_nsec = (times[0].tv_nsec + AHEAD_NS) % 1000000000;
+    times[1] = times[0];
+    assert_int_equal(utimensat(AT_FDCWD, model_dir_path(root, "a.safetensors", path), times, 0), 0);
+    snprintf(reference, sizeof reference, "disk:%s", root);
+    assert_int_equal(artifact_resolve(reference, &relative, cache, false, &early, &error), 0);
+    nanosleep(&(struct timespec){.tv_nsec = 2 * AHEAD_NS}, NULL);
+    char identity[sizeof early->identity];
+    memcpy(identity, early->identity, sizeof identity);
+    artifact_unref(early);
+    assert_int_equal(artifact_resolve(reference, &relative, cache, false, &late, &error), 0);
+    assert_string_equal(late->identity, identity);
+    artifact_unref(late);
+    model_dir_destroy(root);
+}
+
 static void index_documents_list_names_offsets_and_strides(void **state)
 {
     static const char one[] = "{\"w\":{\"dtype\":\"BF16\",\"shape\":[2,3],\"data_offsets\":[3,15]},"
@@ -522,6 +550,7 @@ int main(void)
         TEST(single_files_resolve_alone),
         TEST(links_that_lead_nowhere_are_not_taken_for_absent_files),
         TEST(an_artifact_with_a_new_index_file_is_the_same_while_it_is_held),
+        TEST(an_identity_is_the_same_a_moment_after_the_file_was_written_and_later),
         TEST(index_documents_list_names_offsets_and_strides),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
