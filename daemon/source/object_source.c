@@ -143,7 +143,7 @@ int object_source_add(struct object_source *source, struct object *object, struc
 {
     if (source->n_objects == OBJECT_MAX_OBJECTS) {
         object_clear(object);
-        return fail(error, ERROR_UNIMPLEMENTED, "TOO_MANY_FILES", "more than %d objects below the artifact",
+        return fail(error, ERROR_RESOURCE_EXHAUSTED, "TOO_MANY_FILES", "more than %d objects below the artifact",
                     OBJECT_MAX_OBJECTS);
     }
     if (!object->pin)

@@ -90,23 +90,30 @@ static int compare_names(const void *a, const void *b)
     return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-/* Returns errno, or -1: there is too much metadata, which the error tells. */
+/* Returns errno, or -1: there are too many, or there is too much metadata, which the error tells. */
 static int read_entries(DIR *directory, char ***names, size_t *n_names, struct quota_charge *charge, struct error *error)
 {
     enum { ENTRY_BYTES = 32 };
     size_t capacity = 0;
     errno = 0;
     for (const struct dirent *entry; (entry = readdir(directory)) != NULL; errno = 0) {
-        if (*n_names == MAX_ENTRIES) {
-            errno = EOVERFLOW;
-            break;
-        }
+        if (*n_names == MAX_ENTRIES)
+            return fail(error, ERROR_RESOURCE_EXHAUSTED, "TOO_MANY_FILES",
+                        "the folder has more than %d entries; put the checkpoint into one of its own", MAX_ENTRIES);
         if (quota_charge_add(charge, ENTRY_BYTES + strlen(entry->d_name), error) != 0)
             return -1;
         ARRAY_RESERVE(*names, *n_names, capacity);
         (*names)[(*n_names)++] = memory_copy_text(entry->d_name);
     }
     return errno;
+}
+
+static void free_names(char ***names, size_t *n_names)
+{
+    while (*n_names)
+        free((*names)[--*n_names]);
+    free(*names);
+    *names = NULL;
 }
 
 static int disk_list(struct source *source, char ***names, size_t *n_names, struct error *error)
@@ -127,11 +134,13 @@ static int disk_list(struct source *source, char ***names, size_t *n_names, stru
     failed = read_entries(directory, names, n_names, &charge, error);
     closedir(directory);
     quota_charge_end(&charge);
+    if (failed) {
+        free_names(names, n_names);
+        return failed < 0 ? -1 : fail_name(disk->path, failed, error);
+    }
     if (*n_names)
         qsort(*names, *n_names, sizeof **names, compare_names);
-    if (failed < 0)
-        return -1;
-    return failed ? fail_name(disk->path, failed, error) : 0;
+    return 0;
 }
 
 /* The O_PATH descriptor behind a file's name, or -1. */

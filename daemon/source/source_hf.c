@@ -132,12 +132,12 @@ static char *trimmed(const char *text)
 
 static char *read_token_file(const char *path)
 {
-    char text[MAX_TOKEN_CHARS + 1] = "";
+    char text[MAX_TOKEN_CHARS + 2] = ""; /* a longer file is seen to be longer: half a token is none */
     int fd = open(path, O_RDONLY | O_CLOEXEC);
-    ssize_t count = fd < 0 ? -1 : read(fd, text, MAX_TOKEN_CHARS);
+    ssize_t count = fd < 0 ? -1 : read(fd, text, MAX_TOKEN_CHARS + 1);
     if (fd >= 0)
         close(fd);
-    char *token = count > 0 ? trimmed(text) : NULL;
+    char *token = count > 0 && count <= MAX_TOKEN_CHARS ? trimmed(text) : NULL;
     explicit_bzero(text, sizeof text);
     return token;
 }

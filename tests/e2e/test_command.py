@@ -58,6 +58,21 @@ def test_standalone_and_the_daemon_tell_the_same(alone, daemon, models, small):
             assert here == there
 
 
+def test_a_view_of_256_mib_is_read_and_one_byte_more_is_refused(alone, models, small, tmp_path):
+    view = tmp_path / "view.json"
+    view.write_text('{"tensors": [{"name": "scalar"}]}')
+    with open(view, "r+b") as file:
+        for at in range(0, 256 * MiB, 64 * MiB):  # blanks to the end
+            file.seek(max(at, 33))
+            file.write(b" " * (min(at + 64 * MiB, 256 * MiB) - max(at, 33)))
+    load = ["load", f"disk:{models}/m", "--standalone", "--view", view]
+    assert alone.run(*load).code == 0
+    with open(view, "ab") as file:
+        file.write(b" ")
+    done = alone.run(*load)
+    assert (done.code, done.status) == (1, "RESOURCE_EXHAUSTED") and "longer than 256 MiB" in done.err, done
+
+
 def test_a_directory_with_blanks_and_a_relative_path_work_standalone(alone, models, small):
     os.rename(models / "m", models / "two words")
     assert alone.json("inspect", "disk:two words", "--standalone", cwd=models)["artifact"] == "disk:two words"

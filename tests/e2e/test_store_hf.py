@@ -176,6 +176,26 @@ def test_a_token_file_is_read_from_where_the_hub_s_own_client_keeps_it(serve, fa
     same(load(cli, "hf://org/model"), weights)
 
 
+def test_a_token_file_of_4096_bytes_is_read_and_of_a_longer_one_nothing_is_sent(serve, fake, weights, tmp_path):  # noqa: F811
+    fake.world.tokens[TOKEN] = None
+    (tmp_path / "home").mkdir()
+    token, cli = tmp_path / "home" / "token", serve()
+    token.write_text(TOKEN.ljust(4097))
+    same(load(cli, "hf://org/model"), weights)
+    assert fake.requests("hub") and not any(entry["authorization"] for entry in fake.requests("hub"))
+    token.write_text(TOKEN.ljust(4096))
+    fake.journal.clear()
+    load(cli, "hf://org/model")
+    assert fake.requests("hub") and all(entry["authorization"] for entry in fake.requests("hub"))
+
+
+def test_a_name_has_at_most_96_characters(serve, fake, weights):  # noqa: F811
+    cli = serve()
+    assert cli.run("load", "hf://org/" + "m" * 96).status == "NOT_FOUND"
+    asked = len(fake.requests("hub"))
+    assert cli.run("load", "hf://org/" + "m" * 97).status == "INVALID_ARGUMENT" and len(fake.requests("hub")) == asked
+
+
 def test_a_gated_repository_says_what_to_do(serve, fake, weights):  # noqa: F811
     fake.world.tokens[TOKEN] = None
     fake.world.repository("org/model").gated = "auto"
@@ -240,6 +260,18 @@ def test_a_cache_without_a_part_or_of_another_commit_is_not_used(serve, fake, we
     cache_of(fake, tmp_path, without=("model-00002-of-00002.safetensors",))
     same(load(serve(), "hf://org/model"), weights)
     assert fake.requests("cdn")
+
+
+def test_an_index_of_a_hundred_million_bytes_in_a_cache_is_believed_and_a_longer_one_is_not(serve, fake, weights, tmp_path):  # noqa: F811
+    folder, cli = cache_of(fake, tmp_path), serve()
+    index = folder / "snapshots" / fake.world.repository("org/model").commit / "model.safetensors.index.json"
+    document = index.read_bytes()
+    index.write_bytes(document.ljust(100_000_000))
+    same(load(cli, "hf://org/model"), weights)
+    assert not fake.requests("cdn")
+    index.write_bytes(document.ljust(100_000_001))
+    same(load(cli, "hf://org/model"), weights)
+    assert fake.requests("hub")
 
 
 def test_sidecars_do_not_come_from_a_cache_of_the_tensors_alone(serve, fake, weights, tmp_path):  # noqa: F811

@@ -5,6 +5,7 @@
 #include "observe/log.h"
 #include "replica/handoff.h"
 #include "source/source_memory.h"
+#include "tests/support/lingering.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -620,6 +621,37 @@ static void a_user_has_4096_tokens_and_not_one_more(void **state)
         ask(stage, &one_more, revoke_connection);
 }
 
+/* Four threads close for one user at most: the others wait for them. */
+static void a_user_whose_descriptors_do_not_close_is_refused_until_they_do(void **state)
+{
+    enum { UNCLOSED = 64, HANGING = 4 };
+    struct stage *stage = *state;
+    int other_sides[HANGING];
+    for (int i = 0; i < UNCLOSED - 1; i++)
+        foreign_fd_close(i < HANGING ? lingering(&other_sides[i]) : dup(STDIN_FILENO), getuid());
+    assert_int_equal(foreign_fd_open(getuid()), UNCLOSED - 1);
+    struct request request = new_token(stage, 1, getuid());
+    int connection, fd = redeem(stage, request.token, sizeof request.token, &connection);
+    assert_true(fd >= 0);
+    close(fd);
+    close(connection);
+    foreign_fd_close(dup(STDIN_FILENO), getuid());
+    assert_int_equal(foreign_fd_open(getuid()), UNCLOSED);
+    struct handoff_answer answer;
+    connection = connect_to(stage);
+    assert_int_equal(receive(connection, &answer), -1); /* closed on */
+    close(connection);
+    for (int i = 0; i < HANGING; i++)
+        reset(other_sides[i]);
+    for (int i = 0; i < ANSWER_MS && foreign_fd_open(getuid()); i++)
+        usleep(1000);
+    request = new_token(stage, 1, getuid());
+    fd = redeem(stage, request.token, sizeof request.token, &connection);
+    assert_true(fd >= 0);
+    close(fd);
+    close(connection);
+}
+
 int main(void)
 {
     log_set_level(LOG_ERROR);
@@ -627,6 +659,7 @@ int main(void)
         STAGED(a_token_buys_the_memory_and_the_connection_is_the_lease),
         STAGED(a_user_has_no_more_leases_than_its_share_tokens_included),
         STAGED(a_user_has_4096_tokens_and_not_one_more),
+        STAGED(a_user_whose_descriptors_do_not_close_is_refused_until_they_do),
         STAGED(a_token_works_once),
         STAGED(wrong_short_and_long_tokens_are_closed_on),
         STAGED(somebody_elses_token_is_refused_and_stays_good_for_its_owner),

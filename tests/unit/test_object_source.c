@@ -394,6 +394,7 @@ static void a_listing_has_a_million_objects_and_not_one_more(void **state)
     struct object one_more = {.name = memory_print("one more")};
     describe(&one_more);
     assert_int_equal(object_source_add(objects, &one_more, &error), -1);
+    assert_int_equal(error.code, ERROR_RESOURCE_EXHAUSTED); /* UNIMPLEMENTED would mean that nothing can be listed */
     assert_non_null(strstr(error.message, "1048576"));
     assert_int_equal(objects->n_objects, OBJECT_MAX_OBJECTS);
     source_unref(source);

@@ -165,6 +165,27 @@ static void columns_are_scattered_without_staging(void **state)
     scene_fini(&scene);
 }
 
+/* So many pieces are scattered out of one read; with more than 8192 the block is kept whole, or cut into windows. */
+static void columns_of_a_byte_are_right_in_any_number(void **state)
+{
+    (void)state;
+    for (uint64_t staging_bytes = 64 * KIB; staging_bytes <= 64 * MIB; staging_bytes *= 1024) {
+        for (uint64_t n_rows = 8192; n_rows <= 40000; n_rows += n_rows < 8193 ? 1 : 31807) {
+            struct load_scene scene;
+            scene_init(&scene, seed++, staging_bytes, 0, 0);
+            scene_add_tensor(&scene, 2, (uint64_t[]){n_rows, 16});
+            scene_write(&scene, 1, false);
+            scene_move_away(&scene);
+            struct load *load = load_columns(&scene, "t.0", 3, 4);
+            load_start(load);
+            scene_wait(&scene);
+            assert_true(load_has_succeeded(load)); /* with the right bytes */
+            load_destroy(load);
+            scene_fini(&scene);
+        }
+    }
+}
+
 static void far_columns_are_asked_for_one_by_one(void **state)
 {
     (void)state;
@@ -602,6 +623,7 @@ int main(void)
         cmocka_unit_test(a_plan_says_how_many_requests_there_will_be),
         cmocka_unit_test(contiguous_bytes_take_no_staging_and_large_requests),
         cmocka_unit_test(columns_are_scattered_without_staging),
+        cmocka_unit_test(columns_of_a_byte_are_right_in_any_number),
         cmocka_unit_test(far_columns_are_asked_for_one_by_one),
         cmocka_unit_test(ranks_at_the_same_time_ask_for_every_byte_once),
         cmocka_unit_test(a_late_ranks_columns_come_from_the_extent_cache),

@@ -1,4 +1,6 @@
 /* References and wrappers, the disk backend's opening half, and the memory backend. */
+#include <dirent.h>
+#include <dlfcn.h>
 #include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -35,6 +37,20 @@ static int destroy(void **state)
     (void)state;
     model_dir_destroy(root);
     return 0;
+}
+
+static size_t n_made_up, n_told;
+
+/* In place of the C library's: a folder with as many entries as a test wants. */
+struct dirent *readdir(DIR *directory)
+{
+    static struct dirent entry;
+    if (!n_made_up) {
+        struct dirent *(*real)(DIR *) = (struct dirent * (*)(DIR *)) dlsym(RTLD_NEXT, "readdir");
+        return real(directory);
+    }
+    snprintf(entry.d_name, sizeof entry.d_name, "%zu", n_told);
+    return n_told++ < n_made_up ? &entry : NULL;
 }
 
 static struct source *open_disk(const char *name)
@@ -118,6 +134,31 @@ static void a_directory_lists_its_names_sorted(void **state)
         free(names[i]);
     }
     free(names);
+    source_unref(source);
+}
+
+static void a_folder_of_a_million_entries_is_listed_and_one_with_one_more_is_refused(void **state)
+{
+    char **names;
+    size_t n_names;
+    struct error error;
+    (void)state;
+    model_dir_mkdir(root, "crowded");
+    struct source *source = open_disk("crowded");
+    for (size_t more = 0; more < 2; more++) {
+        n_made_up = (1 << 20) + more;
+        n_told = 0;
+        int failed = source_list(source, &names, &n_names, &error);
+        n_made_up = 0;
+        assert_int_equal(failed, more ? -1 : 0);
+        assert_int_equal(n_names, more ? 0 : 1 << 20);
+        for (size_t i = 0; i < n_names; i++)
+            free(names[i]);
+        free(names);
+    }
+    assert_int_equal(error.code, ERROR_RESOURCE_EXHAUSTED);
+    assert_string_equal(error.reason, "TOO_MANY_FILES");
+    assert_non_null(strstr(error.message, "more than 1048576 entries"));
     source_unref(source);
 }
 
@@ -342,6 +383,7 @@ int main(void)
         cmocka_unit_test(trailing_slashes_do_not_belong_to_a_reference),
         cmocka_unit_test(relative_paths_are_for_the_command_line),
         cmocka_unit_test(a_directory_lists_its_names_sorted),
+        cmocka_unit_test(a_folder_of_a_million_entries_is_listed_and_one_with_one_more_is_refused),
         cmocka_unit_test(files_are_opened_and_identified),
         cmocka_unit_test(a_single_file_is_an_artifact_of_its_own),
         cmocka_unit_test(only_regular_files_are_opened),
