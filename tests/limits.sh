@@ -20,7 +20,6 @@ while read -r file name test says; do
   grep -qE "(\b$name =|#define $name )" "$file" 2>/dev/null || say "$list: there is no $name in $file any more"
   case $test in
     own) [ -n "$says" ] || say "$list: $name: say why nothing from outside can exceed it" ;;
-    untested) echo "limits: $name of $file has no test yet" ;;
     *) grep -qE "^(static void|def) $says\(" "tests/$test" 2>/dev/null || say "$list: $name: tests/$test has no test $says" ;;
   esac
 done <<<"$rows"

@@ -19,6 +19,8 @@ uint64_t scene_random(struct load_scene *scene, uint64_t below)
     return (scene->random * 0x2545F4914F6CDD1Du >> 16) % below;
 }
 
+static const char file_letters[SCENE_MAX_FILES + 1] = "0123456789abcdefg"; /* in the order of names */
+
 void scene_init(struct load_scene *scene, uint64_t seed, uint64_t staging_bytes, uint64_t n_threads, uint64_t pool_bytes)
 {
     struct error error;
@@ -53,7 +55,7 @@ static void remove_files(struct load_scene *scene)
 {
     char path[128];
     for (size_t i = 0; i < scene->n_files && scene->folder[0]; i++) {
-        snprintf(path, sizeof path, "%s/part%zu.safetensors", scene->folder, i);
+        snprintf(path, sizeof path, "%s/part%c.safetensors", scene->folder, file_letters[i]);
         unlink(path);
     }
     if (scene->folder[0])
@@ -120,7 +122,7 @@ static void make_image(struct load_scene *scene, size_t file)
 static void put_file(struct load_scene *scene, size_t file)
 {
     char name[64], path[160];
-    snprintf(name, sizeof name, "part%zu.safetensors", file);
+    snprintf(name, sizeof name, "part%c.safetensors", file_letters[file]);
     if (!scene->folder[0]) {
         source_memory_put("scene", name, scene->images[file], scene->image_bytes[file]);
         return;

@@ -10,7 +10,7 @@
 #include "tests/support/source_fault.h"
 #include "tests/support/source_remote.h"
 
-enum { SCENE_MAX_FILES = 4, SCENE_MAX_TENSORS = 64, SCENE_PATIENCE_MS = 20000 };
+enum { SCENE_MAX_FILES = 17, SCENE_MAX_TENSORS = 64, SCENE_PATIENCE_MS = 20000 };
 
 struct load_scene {
     struct loop *loop;

@@ -505,6 +505,36 @@ static void a_device_that_hangs_stops_only_its_own_loads(void **state)
     hang_devices(64 * MIB, 0, 2, 60);
 }
 
+/* With one thread for each of sixteen devices. */
+static void fifteen_devices_that_hang_leave_a_thread_and_sixteen_are_waited_for(void **state)
+{
+    enum { HUNG = 16 };
+    struct load_scene scene;
+    struct load *loads[HUNG + 1];
+    bool gate = false;
+    (void)state;
+    scene_init(&scene, seed++, 128 * MIB, 1, 0);
+    for (size_t i = 0; i <= HUNG; i++)
+        scene_add_tensor(&scene, 1, (uint64_t[]){MIB});
+    scene_write(&scene, HUNG + 1, false);
+    for (unsigned i = 0; i < HUNG - 1; i++)
+        loads[i] = start_on(&scene, i, &gate);
+    loads[HUNG] = start_on(&scene, HUNG, NULL);
+    bool is_done = scene_wait_for(loads[HUNG]);
+    __atomic_store_n(&gate, !is_done, __ATOMIC_RELEASE);
+    assert_true(is_done && load_has_succeeded(loads[HUNG]));
+    load_destroy(loads[HUNG]);
+    loads[HUNG - 1] = start_on(&scene, HUNG - 1, &gate);
+    loads[HUNG] = start_on(&scene, HUNG, NULL); /* of a seventeenth device */
+    __atomic_store_n(&gate, true, __ATOMIC_RELEASE);
+    scene_wait(&scene);
+    for (size_t i = 0; i <= HUNG; i++) {
+        assert_true(load_has_succeeded(loads[i]));
+        load_destroy(loads[i]);
+    }
+    scene_fini(&scene);
+}
+
 static void a_device_that_hangs_leaves_staging_memory_to_others(void **state)
 {
     (void)state;
@@ -595,6 +625,7 @@ int main(void)
         cmocka_unit_test(a_view_without_bytes_is_done_at_once),
         cmocka_unit_test(a_small_load_is_not_stuck_behind_a_large_one),
         cmocka_unit_test(a_device_that_hangs_stops_only_its_own_loads),
+        cmocka_unit_test(fifteen_devices_that_hang_leave_a_thread_and_sixteen_are_waited_for),
         cmocka_unit_test(a_device_that_hangs_leaves_staging_memory_to_others),
         cmocka_unit_test(a_load_from_a_device_that_hangs_ends_when_the_device_goes_on_after_its_cancel),
         cmocka_unit_test(users_take_turns_however_many_loads_each_has),
