@@ -505,6 +505,27 @@ static void a_device_that_hangs_stops_only_its_own_loads(void **state)
     hang_devices(64 * MIB, 0, 2, 60);
 }
 
+/* A window of a block has 32768 rows, here of 16 bytes: all of a block are four times as many. */
+static void columns_of_a_byte_are_right_in_any_number(void **state)
+{
+    static const uint64_t n_rows[] = {32768, 32769, 200000};
+    const struct slice columns[2] = {{0, INT64_MAX}, {3, 4}};
+    (void)state;
+    for (size_t i = 0; i < sizeof n_rows / sizeof *n_rows; i++) {
+        struct load_scene scene;
+        scene_init(&scene, seed++, 64 * MIB, 1, 0);
+        scene_add_tensor(&scene, 2, (uint64_t[]){n_rows[i], 16});
+        scene_write(&scene, 1, false);
+        struct load *load = load_create_item(&scene, "t.0", 2, columns, LOCAL);
+        pretend_disk(load, 0);
+        load_start(load);
+        scene_wait(&scene);
+        assert_true(load_has_succeeded(load)); /* with the right bytes */
+        load_destroy(load);
+        scene_fini(&scene);
+    }
+}
+
 /* With one thread for each of sixteen devices. */
 static void fifteen_devices_that_hang_leave_a_thread_and_sixteen_are_waited_for(void **state)
 {
@@ -625,6 +646,7 @@ int main(void)
         cmocka_unit_test(a_view_without_bytes_is_done_at_once),
         cmocka_unit_test(a_small_load_is_not_stuck_behind_a_large_one),
         cmocka_unit_test(a_device_that_hangs_stops_only_its_own_loads),
+        cmocka_unit_test(columns_of_a_byte_are_right_in_any_number),
         cmocka_unit_test(fifteen_devices_that_hang_leave_a_thread_and_sixteen_are_waited_for),
         cmocka_unit_test(a_device_that_hangs_leaves_staging_memory_to_others),
         cmocka_unit_test(a_load_from_a_device_that_hangs_ends_when_the_device_goes_on_after_its_cancel),
