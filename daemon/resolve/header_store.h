@@ -19,7 +19,7 @@ enum header_kind { HEADER_KIND_SAFETENSORS = 1, HEADER_KIND_SHARD_INDEX = 2 }; /
 struct header_store *header_store_open(const char *state_dir, struct error *error);
 void header_store_close(struct header_store *store); /* accepts NULL */
 
-/* The document as it was added; the caller frees *bytes. */
+/* The document as it was added; the caller frees *bytes with metadata_free(). */
 bool header_store_find(struct header_store *store, enum header_kind kind, const struct source_identity *identity,
                        char **bytes, uint64_t *n_bytes);
 void header_store_add(struct header_store *store, enum header_kind kind, const struct source_identity *identity,
