@@ -82,16 +82,32 @@ char **aws_process_split(const char *command)
 
 /* --- the process --- */
 
+/* The daemon's threads have signals blocked and SIGPIPE ignored, which a command would inherit. */
+static void set_signals(posix_spawnattr_t *attributes)
+{
+    sigset_t none, as_usual;
+    sigemptyset(&none);
+    sigemptyset(&as_usual);
+    sigaddset(&as_usual, SIGPIPE);
+    posix_spawnattr_setsigmask(attributes, &none);
+    posix_spawnattr_setsigdefault(attributes, &as_usual);
+    posix_spawnattr_setflags(attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
+}
+
 static int start(char *const *words, int *output, pid_t *pid, struct error *error)
 {
     posix_spawn_file_actions_t actions;
+    posix_spawnattr_t attributes;
     int ends[2];
     if (pipe2(ends, O_CLOEXEC) < 0)
         return fail_errno(error, errno, "a pipe for credential_process");
     posix_spawn_file_actions_init(&actions);
     posix_spawn_file_actions_adddup2(&actions, ends[1], STDOUT_FILENO);
     posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
-    int failed = posix_spawnp(pid, words[0], &actions, NULL, words, environ);
+    posix_spawnattr_init(&attributes);
+    set_signals(&attributes);
+    int failed = posix_spawnp(pid, words[0], &actions, &attributes, words, environ);
+    posix_spawnattr_destroy(&attributes);
     posix_spawn_file_actions_destroy(&actions);
     close(ends[1]);
     *output = ends[0];

@@ -1,5 +1,7 @@
 /* What profiles, commands and servers say, and the keys, times and errors that are read from it. No test shows a secret. */
+#include <pthread.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -89,6 +91,29 @@ static void a_process_that_is_cancelled_or_fails_gives_an_error(void **state)
     assert_int_equal(error.code, ERROR_CANCELLED);
 }
 
+/* A shell that sends itself SIGPIPE must not come to its last line; before, it tells its mask of blocked signals. */
+static void a_process_has_no_signal_blocked_and_may_die_of_a_closed_pipe(void **state)
+{
+    static const char command[] =
+        "sh -c 'sh -c \"kill -PIPE \\$\\$; exit 0\" && exit 1; while read n v; do [ $n != SigBlk: ] || s=$v; done < "
+        "/proc/$$/status; "
+        "echo \"{\\\"Version\\\":1,\\\"AccessKeyId\\\":\\\"$s\\\",\\\"SecretAccessKey\\\":\\\"x\\\"}\"'";
+    struct aws_keys keys = {0};
+    struct error error;
+    sigset_t all, before;
+    (void)state;
+    sigfillset(&all);
+    void (*old)(int) = signal(SIGPIPE, SIG_IGN);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int failed = aws_process_run(command, NULL, &keys, &error);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    signal(SIGPIPE, old);
+    if (failed)
+        fail_msg("%s", error.message);
+    assert_string_equal(keys.access_key, "0000000000000000");
+    aws_keys_clear(&keys);
+}
+
 static void a_command_is_split_as_a_shell_would(void **state)
 {
     static const char *const expected[] = {"/a b", "c\"d", "e\\f", "", "g'h", "i j"};
@@ -173,6 +198,7 @@ int main(void)
         cmocka_unit_test(profiles_are_read_as_other_tools_read_them),
         cmocka_unit_test(settings_beyond_the_limit_are_left_out_and_told),
         cmocka_unit_test(a_process_that_is_cancelled_or_fails_gives_an_error),
+        cmocka_unit_test(a_process_has_no_signal_blocked_and_may_die_of_a_closed_pipe),
         cmocka_unit_test(a_command_is_split_as_a_shell_would),
         cmocka_unit_test(answers_that_would_add_lines_to_a_request_are_refused),
         cmocka_unit_test(times_are_read_in_every_spelling_that_occurs),
