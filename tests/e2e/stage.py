@@ -3,7 +3,9 @@
 TENSORCAST_BUILD names the folder with the binaries, so that the same tests run against the sanitizer builds. A daemon is
 started with a real configuration file; whatever a sanitizer writes into its log fails the test that started it.
 """
+import atexit
 import contextlib
+import functools
 import json
 import os
 import pwd
@@ -39,6 +41,17 @@ def soon(condition, seconds=10.0):
     return bool(condition())
 
 
+@functools.lru_cache(maxsize=None)
+def for_everybody(program):
+    """A copy of it that other users can reach: a clone may lie under /root."""
+    folder = Path(tempfile.mkdtemp(prefix="tc8-bin-", dir="/tmp"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    folder.chmod(0o755)
+    copy = Path(shutil.copy(program, folder))
+    copy.chmod(0o755)
+    return copy
+
+
 class Outcome:
     """A finished command."""
 
@@ -68,7 +81,8 @@ class Tensorcast:
     def spawn(self, *arguments, **options):
         options = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True,
                    "env": self.environment, **options}
-        return subprocess.Popen([str(CLI), *map(str, arguments)], **options)
+        program = for_everybody(CLI) if "user" in options else CLI
+        return subprocess.Popen([str(program), *map(str, arguments)], **({"cwd": "/"} if "user" in options else {}), **options)
 
     def run(self, *arguments, stdin=None, timeout=120, **options):
         process = self.spawn(*arguments, stdin=subprocess.PIPE, **options)
@@ -115,8 +129,8 @@ class Daemon:
                 shutil.chown(path, user)
         with open(self.log_path, "a") as log:
             self.process = subprocess.Popen(
-                [*(["prlimit", *limits, "--"] if limits else []), str(DAEMON), "--config", str(self.config)],
-                stdin=subprocess.DEVNULL, stdout=log, stderr=log, pass_fds=pass_fds,
+                [*(["prlimit", *limits, "--"] if limits else []), str(for_everybody(DAEMON) if user else DAEMON), "--config",
+                 str(self.config)], cwd="/" if user else None, stdin=subprocess.DEVNULL, stdout=log, stderr=log, pass_fds=pass_fds,
                 env={**os.environ, "TSAN_OPTIONS": QUIET_TSAN, **dict(environment)},
                 **({"user": user, "group": pwd.getpwnam(user).pw_gid, "extra_groups": []} if user else {}))
         if wait:

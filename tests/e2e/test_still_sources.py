@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from checkpoints import blob, digest, digests, write
-from stage import CLI, MiB, Daemon, soon
+from stage import CLI, MiB, Daemon, for_everybody, soon
 
 AS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="makes file systems and acts as two users, which root can")
 BYTES = 24 * MiB
@@ -351,8 +351,8 @@ def stranger(start):
 def test_the_capability_of_the_unit_is_what_leases_of_strangers_files_need(models, capabilities, by):
     path = write_model(models)
     command = ["setpriv", "--reuid=nobody", "--clear-groups", f"--inh-caps={capabilities}", f"--ambient-caps={capabilities}",
-               "--no-new-privs", CLI, "explain", f"disk:{path}", "--standalone", "--json"]
-    report = json.loads(subprocess.run(command, capture_output=True, check=True).stdout)
+               "--no-new-privs", for_everybody(CLI), "explain", f"disk:{path}", "--standalone", "--json"]
+    report = json.loads(subprocess.run(command, capture_output=True, check=True, cwd="/").stdout)
     assert report["change_detection"]["by"] == by
 
 

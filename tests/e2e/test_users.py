@@ -10,7 +10,7 @@ import grpc
 import pytest
 
 import checkpoints
-from stage import CLI, MiB, Outcome, soon
+from stage import CLI, MiB, Outcome, for_everybody, soon
 from wire import Wire, code_of
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root to act for several users")
@@ -62,7 +62,7 @@ def connections(daemon, uid, n, path=None, kind=socket.SOCK_STREAM):
 
 def spawn(daemon, uid, *arguments, gid=None):
     """setpriv and not Popen's user=, which would fork, and gRPC's handlers of a fork abort where its threads are at work."""
-    return subprocess.Popen(["setpriv", f"--reuid={uid}", f"--regid={uid}", f"--groups={gid}" if gid else "--clear-groups", CLI, *map(str, arguments)],
+    return subprocess.Popen(["setpriv", f"--reuid={uid}", f"--regid={uid}", f"--groups={gid}" if gid else "--clear-groups", for_everybody(CLI), *map(str, arguments)],
                             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd="/",
                             env=daemon.cli.environment)
 

@@ -44,11 +44,13 @@ has_own_mounts = False
 
 
 def have_mounts_of_our_own():
-    """For this thread and what it starts: nobody else sees what they mount."""
+    """For this thread and what it starts: nobody else sees what they mount. In a chroot, whose / is no mount, that depends on
+    how the mount around it was made."""
     global has_own_mounts
     if not has_own_mounts:
         check(libc.unshare(CLONE_NEWNS), "unshare")
-        check(libc.mount(b"none", b"/", None, MS_REC | MS_PRIVATE, None), "mount --make-rprivate /")
+        if libc.mount(b"none", b"/", None, MS_REC | MS_PRIVATE, None) != 0 and ctypes.get_errno() != errno.EINVAL:
+            raise OSError(ctypes.get_errno(), "mount --make-rprivate /")
         has_own_mounts = True
 
 
