@@ -554,6 +554,13 @@ static size_t count_descriptors(void)
     return count;
 }
 
+/* Descriptors of clients are closed on other threads, those of the test before this one, too. */
+static void wait_for_closing(void)
+{
+    for (int i = 0; i < ANSWER_MS && foreign_fd_open(getuid()); i++)
+        usleep(1000);
+}
+
 static void malformed_offers_are_closed_on_and_leave_no_descriptor(void **state)
 {
     struct stage *stage = *state;
@@ -566,6 +573,7 @@ static void malformed_offers_are_closed_on_and_leave_no_descriptor(void **state)
     offers[2].kind = 3;
     offers[3].reserved =
         1; /* 4: a handle, and a descriptor all the same; 5: two descriptors are one too many, but harmless */
+    wait_for_closing();
     size_t before = count_descriptors();
     for (size_t i = 0; i < 5; i++) {
         int fd = offer_memory(stage, &offers[i], sizeof offers[i], fileno(stderr), 1);
@@ -591,9 +599,8 @@ static void malformed_offers_are_closed_on_and_leave_no_descriptor(void **state)
     close(receive(lease, &answer)); /* descriptors beside a token are dropped */
     close(lease);
     assert_leases_become(stage, 0);
-    for (int i = 0; i < ANSWER_MS && foreign_fd_open(getuid()); i++) /* they are closed on other threads */
-        usleep(1000);
-    assert_int_equal(count_descriptors(), before);
+    wait_for_closing();
+    assert_true(count_descriptors() <= before);
 }
 
 #define STAGED(test) cmocka_unit_test_setup_teardown(test, open_stage, close_stage)
