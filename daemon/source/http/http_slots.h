@@ -7,7 +7,7 @@
  *   reserve   of the last eighth of the slots a user or flow gets one only while it holds fewer than are left: whoever comes
  *             to full queues starts at once. The users' part of it does not apply to root and the daemon's own user.
  *   recall    whoever waits and holds none, or two fewer than somebody else, calls one of his slots back, once it has been
- * held for a while: its request is cut off, keeps the bytes that came, and waits for its next turn.
+ *             held for a while: its request is cut off, keeps the bytes that came, and waits for its next turn.
  *
  * Any thread; under the lock of the origins, taken twice per request. */
 #ifndef SOURCE_HTTP_SLOTS_H
