@@ -29,8 +29,9 @@ obj = $(patsubst %.c,$(B)/obj/%.o,$(1))
 include daemon/plugins/cuda/cuda.mk
 
 ENGINE_C := $(wildcard daemon/base/*.c daemon/observe/*.c daemon/source/*.c daemon/source/http/*.c daemon/device/*.c daemon/transport/*.c \
-              daemon/normalize/*.c daemon/resolve/*.c daemon/plan/*.c daemon/execute/*.c config/*.c)
-DAEMON_C := $(filter-out daemon/main.c,$(wildcard daemon/replica/*.c daemon/rpc/*.c daemon/*.c))
+              daemon/normalize/*.c daemon/resolve/*.c daemon/plan/*.c daemon/execute/*.c daemon/integrity/*.c \
+              daemon/calibration/*.c config/*.c)
+DAEMON_C := $(filter-out daemon/main.c,$(wildcard daemon/replica/*.c daemon/rpc/*.c daemon/load/*.c daemon/api/*.c daemon/*.c))
 CLIENT_C := $(wildcard client/*.c)
 CLI_C    := $(filter-out client/cli/main.c,$(wildcard client/cli/*.c))
 UNIT_C   := $(filter-out $(if $(CUDA_FOUND),,$(CUDA_UNIT_C)) $(if $(NCCL_INCLUDE),,$(NCCL_UNIT_C)),\
@@ -83,7 +84,7 @@ $(call obj,$(CLIENT_C)): override CFLAGS += -fvisibility=hidden
 $(B)/libengine.a: $(call obj,$(ENGINE_C))
 $(B)/libdaemon.a: $(call obj,$(DAEMON_C)) $(GEN_O) $(B)/obj/descriptor_set.o
 # report_fill.c makes the daemon's reports and, for --standalone, the command's
-$(B)/libcli.a: $(call obj,$(CLI_C) daemon/rpc/report_fill.c)
+$(B)/libcli.a: $(call obj,$(CLI_C) daemon/api/report_fill.c)
 $(B)/libsupport.a: $(call obj,$(SUPPORT_C))
 $(B)/libtensorcast.a: $(call obj,$(CLIENT_C)) $(GEN_O) $(CLIENT_BASE_O)
 $(B)/%.a:

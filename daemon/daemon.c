@@ -19,7 +19,7 @@
 #include "base/text.h"
 #include "memory_limit.h"
 #include "observe/log.h"
-#include "rpc/methods.h"
+#include "api/methods.h"
 #include "stores_config.h"
 #include "supervisor.h"
 #include "transport/transport.h"

@@ -9,7 +9,7 @@
 #include "base/error.h"
 #include "base/user_group.h"
 #include "config/config.h"
-#include "load.h"
+#include "load/load.h"
 #include "replica/handoff.h"
 #include "rpc/rpc.h"
 

@@ -1,4 +1,4 @@
-/* Copies the results of either side; the reading is execute/scrub.c, with progress told from a thread of its own. */
+/* Copies the results of either side; the reading is integrity/scrub.c, with progress told from a thread of its own. */
 #include "checked.h"
 
 #include <pthread.h>
@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "base/memory.h"
-#include "execute/scrub.h"
+#include "integrity/scrub.h"
 
 static char *keep(struct checked *checked, const char *text)
 {

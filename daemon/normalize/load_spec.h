@@ -63,7 +63,7 @@ struct load_spec {
     struct execution_topology topology;
 };
 
-/* The request in this module's own terms; rpc/codec.c and the command line fill it. Strings are borrowed. */
+/* The request in this module's own terms; api/codec.c and the command line fill it. Strings are borrowed. */
 struct load_request {
     const char *artifact;
     const char *device;    /* NULL, "" or "cpu" = host memory */

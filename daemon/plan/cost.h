@@ -1,6 +1,6 @@
 /* The cost model: what a request, a byte and a copy cost on this host, in ns. Pure.
  *
- * Constants come from execute/calibration.c (measured at start, then learned from real loads, per source device) and
+ * Constants come from calibration/calibration.c (measured at start, then learned from real loads, per source device) and
  * arrive here as facts. Model, fitted to measured slices of many widths: a request costs a fixed time and a byte costs
  * its share of the bandwidth, and the two add up, from the page cache as from the device. What the device does overlaps
  * with what the processor does (cached reads, copies, fresh pages), so a load takes the longer of the two.

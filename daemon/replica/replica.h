@@ -19,7 +19,7 @@
 #include "base/error.h"
 #include "device/device.h"
 #include "execute/engine.h"
-#include "execute/verify.h"
+#include "integrity/verify.h"
 #include "plan/plan.h"
 #include "replica/holders.h"
 #include "resolve/mapping.h"

@@ -7,7 +7,7 @@
 #include "base/text.h"
 #include "grpc_health/v1/health.pb-c.h"
 #include "grpc_reflection/v1/reflection.pb-c.h"
-#include "rpc/codec.h"
+#include "api/codec.h"
 #include "rpc/rpc_decode.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "base/metadata.h"
-#include "execute/calibration_file.h"
+#include "calibration/calibration_file.h"
 #include "resolve/header_store.h"
 #include "resolve/safetensors.h"
 

@@ -3,7 +3,7 @@
 #ifndef SUPPORT_LOAD_STAGE_H
 #define SUPPORT_LOAD_STAGE_H
 
-#include "load.h"
+#include "load/load.h"
 
 enum { STAGE_TENSOR_BYTES = 8 << 20, STAGE_BUDGET_BYTES = 47 << 20 };
 

@@ -9,8 +9,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "execute/calibration.h"
-#include "execute/calibration_file.h"
+#include "calibration/calibration.h"
+#include "calibration/calibration_file.h"
 
 #include <cmocka.h> /* last: it makes a macro of fail */
 

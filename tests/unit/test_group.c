@@ -7,7 +7,7 @@
  *   5 every rank had a timer of its own                flaw_5 below
  *   6 a group was freed while others still held it     flaw_6 below
  *   7 thousands of small sends, each waited for        test_collective.c: flaw_7 */
-#include "group.h"
+#include "load/group.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

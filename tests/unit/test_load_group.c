@@ -2,7 +2,7 @@
  *
  * The transport "nccl" of this program copies, and lets a test act when the first bytes are on their way between ranks: then
  * the group is in the middle of its run, whatever the clock says. */
-#include "load_private.h"
+#include "load/load_private.h"
 #include "observe/log.h"
 #include "tests/support/load_stage.h"
 #include "transport/transport.h"

@@ -5,7 +5,7 @@
 #include <stdint.h>
 #include <string.h>
 
-#include "rpc/report_fill.h" /* before cmocka.h, whose macro fail() would hide base/error.h's function */
+#include "api/report_fill.h" /* before cmocka.h, whose macro fail() would hide base/error.h's function */
 
 #include <cmocka.h>
 

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "execute/residency.h" /* before cmocka.h, whose macro fail() would hide base/error.h's function */
+#include "calibration/residency.h" /* before cmocka.h, whose macro fail() would hide base/error.h's function */
 
 #include <cmocka.h>
 

@@ -1,6 +1,6 @@
 /* Reading everything and summing it: what a manifest says, and what is found damaged. */
 #include "base/crc.h"
-#include "execute/scrub.h"
+#include "integrity/scrub.h"
 #include "tests/support/load_scene.h"
 
 #include <setjmp.h>

@@ -1,7 +1,7 @@
 /* What is compared with what, what is healed, and what is refused: real loads through the engine, from sources that give
  * checksums and sometimes wrong bytes. */
 #include "base/crc.h"
-#include "execute/verify.h"
+#include "integrity/verify.h"
 #include "resolve/artifact_table.h"
 #include "tests/support/load_scene.h"
 

@@ -1,0 +1,219 @@
+/* Message columns to structs and back; see codec.h. */
+#include "api/codec.h"
+
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/text.h"
+#include "api/report_fill.h"
+
+typedef Tensorcast__Daemon__V1__DType wire_dtype;
+
+static int columns_do_not_fit(const char *what, size_t count, size_t expected, struct error *error)
+{
+    return fail(error, ERROR_INVALID_ARGUMENT, "VIEW_COLUMNS", "view.%s has %zu entries, expected %zu", what, count,
+                expected);
+}
+
+static int decode_slices(const Tensorcast__Daemon__V1__View *view, struct arena *arena, struct view_item *items,
+                         struct error *error)
+{
+    if (view->n_n_slices && view->n_n_slices != view->n_names)
+        return columns_do_not_fit("n_slices", view->n_n_slices, view->n_names, error);
+    uint64_t total = 0; /* cannot overflow: counts are 32 bits wide */
+    for (size_t i = 0; i < view->n_n_slices; i++)
+        total += view->n_slices[i];
+    if (view->n_starts != total)
+        return columns_do_not_fit("starts", view->n_starts, total, error);
+    if (view->n_stops != total)
+        return columns_do_not_fit("stops", view->n_stops, total, error);
+    struct slice *slices = arena_try_array(arena, total, sizeof *slices, error);
+    if (!slices)
+        return -1;
+    for (size_t i = 0; i < total; i++)
+        slices[i] = (struct slice){view->starts[i], view->stops[i]};
+    for (size_t i = 0; i < view->n_n_slices; i++) {
+        items[i].n_slices = view->n_slices[i];
+        items[i].slices = slices;
+        slices += view->n_slices[i];
+    }
+    return 0;
+}
+
+static int decode_view(const Tensorcast__Daemon__V1__View *view, struct arena *arena, struct view_spec *spec,
+                       struct error *error)
+{
+    if (!view) {
+        spec->whole = true;
+        return 0;
+    }
+    struct view_item *items = arena_try_array(arena, view->n_names, sizeof *items, error);
+    if (!items)
+        return -1;
+    for (size_t i = 0; i < view->n_names; i++)
+        items[i] = (struct view_item){.name = view->names[i], .name_length = strlen(view->names[i])};
+    *spec = (struct view_spec){.items = items, .n_items = view->n_names, .align_bytes = view->align_bytes};
+    return decode_slices(view, arena, items, error);
+}
+
+int codec_load_request(const Tensorcast__Daemon__V1__LoadRequest *wire, struct arena *arena, struct load_request *request,
+                       struct error *error)
+{
+    if (!wire)
+        return fail(error, ERROR_INVALID_ARGUMENT, "NO_LOAD_REQUEST", "the request has no load");
+    *request = (struct load_request){.artifact = wire->artifact, .device = wire->device};
+    if (wire->policy) {
+        request->executor = (int)wire->policy->executor;
+        request->collective = (int)wire->policy->collective;
+    }
+    if (wire->topology) {
+        const Tensorcast__Daemon__V1__CollectiveLoadGroup *group = wire->topology->group;
+        request->source_locality = (int)wire->topology->source_locality;
+        request->source_sharing_domain = wire->topology->source_sharing_domain;
+        request->has_group = group != NULL;
+        request->group_id = group ? group->id : NULL;
+        request->attempt = group ? group->attempt : NULL;
+        request->rank = group ? group->rank : 0;
+        request->world_size = group ? group->world_size : 0;
+    }
+    return decode_view(wire->view, arena, &request->view, error);
+}
+
+static wire_dtype dtype_on_wire(enum dtype dtype)
+{
+    return (wire_dtype)((int)dtype + 1);
+}
+
+static size_t total_rank(const struct mapping *mapping)
+{
+    size_t total = 0;
+    for (size_t i = 0; i < mapping->n_tensors; i++)
+        total += mapping->tensors[i].record->rank;
+    return total;
+}
+
+/* Columns of n entries in the arena. */
+static void *take_column(size_t n, size_t size, struct arena *arena, bool *failed, struct error *error)
+{
+    void *column = *failed ? NULL : arena_try_array(arena, n, size, error);
+    *failed = *failed || !column;
+    return column;
+}
+
+Tensorcast__Daemon__V1__Layout *codec_layout(const struct mapping *mapping, bool with_names, struct arena *arena,
+                                             struct error *error)
+{
+    size_t n = mapping->n_tensors;
+    bool failed = false;
+    Tensorcast__Daemon__V1__Layout *layout = arena_alloc(arena, sizeof *layout);
+    tensorcast__daemon__v1__layout__init(layout);
+    layout->n_dtypes = layout->n_ranks = layout->n_offsets = layout->n_sizes = n;
+    layout->dtypes = take_column(n, sizeof *layout->dtypes, arena, &failed, error);
+    layout->ranks = take_column(n, sizeof *layout->ranks, arena, &failed, error);
+    layout->offsets = take_column(n, sizeof *layout->offsets, arena, &failed, error);
+    layout->sizes = take_column(n, sizeof *layout->sizes, arena, &failed, error);
+    layout->dims = take_column(total_rank(mapping), sizeof *layout->dims, arena, &failed, error);
+    layout->names = with_names ? take_column(n, sizeof *layout->names, arena, &failed, error) : NULL;
+    layout->n_names = with_names ? n : 0;
+    for (size_t i = 0; i < n && !failed; i++) {
+        const struct view_tensor *tensor = &mapping->tensors[i];
+        layout->dtypes[i] = dtype_on_wire(tensor->record->dtype);
+        layout->ranks[i] = tensor->record->rank;
+        layout->offsets[i] = tensor->offset;
+        layout->sizes[i] = tensor->bytes;
+        for (uint32_t d = 0; d < tensor->record->rank; d++)
+            layout->dims[layout->n_dims++] = tensor->shape[d];
+        if (with_names)
+            layout->names[i] = (char *)tensor->record->name;
+    }
+    return failed ? NULL : layout;
+}
+
+char *codec_file_name(const char *name, struct arena *arena)
+{
+    char shown[TEXT_NAME_CHARS];
+    if (text_is_utf8(name, strlen(name)))
+        return (char *)name;
+    text_escape(name, strlen(name), shown);
+    return arena_text(arena, shown, strlen(shown));
+}
+
+static void fill_files(const struct source *source, struct arena *arena, Tensorcast__Daemon__V1__ResolveResponse *response)
+{
+    response->n_files = source->n_files;
+    response->files = arena_array(arena, source->n_files, sizeof *response->files);
+    for (size_t i = 0; i < source->n_files; i++) {
+        Tensorcast__Daemon__V1__File *file = arena_alloc(arena, sizeof *file);
+        tensorcast__daemon__v1__file__init(file);
+        file->name = codec_file_name(source->files[i].name, arena);
+        file->bytes = source->files[i].size_bytes;
+        response->files[i] = file;
+    }
+}
+
+static int fill_tensors(const struct artifact *artifact, struct arena *arena,
+                        Tensorcast__Daemon__V1__ResolveResponse *response, struct error *error)
+{
+    size_t n = artifact->n_tensors, n_dims = 0;
+    bool failed = false;
+    for (size_t i = 0; i < n; i++)
+        n_dims += artifact->tensors[i].rank;
+    response->n_names = response->n_dtypes = response->n_ranks = response->n_file_indexes = response->n_sizes = n;
+    response->names = take_column(n, sizeof *response->names, arena, &failed, error);
+    response->dtypes = take_column(n, sizeof *response->dtypes, arena, &failed, error);
+    response->ranks = take_column(n, sizeof *response->ranks, arena, &failed, error);
+    response->file_indexes = take_column(n, sizeof *response->file_indexes, arena, &failed, error);
+    response->sizes = take_column(n, sizeof *response->sizes, arena, &failed, error);
+    response->dims = take_column(n_dims, sizeof *response->dims, arena, &failed, error);
+    for (size_t i = 0; i < n && !failed; i++) {
+        const struct tensor_record *record = &artifact->tensors[i];
+        response->names[i] = (char *)record->name;
+        response->dtypes[i] = dtype_on_wire(record->dtype);
+        response->ranks[i] = record->rank;
+        response->file_indexes[i] = record->file;
+        response->sizes[i] = record->bytes;
+        for (uint32_t d = 0; d < record->rank; d++)
+            response->dims[response->n_dims++] = record->shape[d];
+    }
+    return failed ? -1 : 0;
+}
+
+Tensorcast__Daemon__V1__ResolveResponse *codec_artifact(const struct artifact *artifact, const char *known_identity,
+                                                        struct arena *arena, struct error *error)
+{
+    Tensorcast__Daemon__V1__ResolveResponse *response = arena_alloc(arena, sizeof *response);
+    tensorcast__daemon__v1__resolve_response__init(response);
+    response->artifact = (char *)artifact->reference;
+    response->identity = (char *)artifact->identity;
+    response->total_bytes = artifact->total_bytes;
+    response->unchanged = strcmp(known_identity, artifact->identity) == 0;
+    if (!response->unchanged) {
+        fill_files(artifact->source, arena, response);
+        if (fill_tensors(artifact, arena, response, error) != 0)
+            return NULL;
+    }
+    return response;
+}
+
+Tensorcast__Daemon__V1__LoadReport *codec_report(const struct ticket *ticket, struct arena *arena)
+{
+    const struct replica *replica = ticket->replica;
+    struct report_facts facts = {
+        .load_id = ticket->id,
+        .mapping = ticket->mapping,
+        .plan = ticket->plan,
+        .run = replica && !ticket->from_replica ? run_report(replica->run) : NULL,
+        .from_replica = ticket->from_replica,
+        .joined = ticket->joined,
+        .verdict = replica ? &replica->verdict : NULL,
+        .memory = replica ? page_kind_name(device_page_kind(replica->segment)) : NULL,
+        .device = ticket->spec.device ? ticket_facts(ticket).device.name : NULL,
+        .resolve_ms = clock_ms(ticket->resolve_ns),
+        .plan_ms = clock_ms(ticket->plan_ns),
+        .total_ms = clock_ms(ticket->total_ns),
+        .assemble_ms = clock_ms(ticket->assemble_ns),
+        .topology = &ticket->spec.topology,
+        .collective = replica && !ticket->from_replica ? run_collective_counters(replica->run) : NULL,
+    };
+    return report_fill(&facts, arena);
+}

@@ -1,0 +1,171 @@
+/* Materialize: accepted -> progress, coalesced -> result with layout and one hand-off token. Without a token when memory of
+ * the client was filled: there is nothing to hand off.
+ *
+ * The result of a large view is put together and packed on a helper: for 100,000 tensors that takes tens of milliseconds,
+ * and the ranks of a group all ask for theirs at the same moment. */
+#include <stdlib.h>
+
+#include "base/memory.h"
+#include "daemon.h"
+#include "api/codec.h"
+#include "api/methods.h"
+
+typedef Tensorcast__Daemon__V1__MaterializeEvent materialize_event;
+typedef Tensorcast__Daemon__V1__LoadResult load_result;
+
+enum { MANY_TENSORS = 1000 };
+
+struct materialize {
+    struct loop_work work; /* first: packing the result */
+    struct rpc_call *call;
+    struct daemon *daemon;
+    struct ticket *ticket;
+    bool wants_names;   /* the request had no view */
+    struct arena arena; /* of the answers */
+    materialize_event *result;
+    struct rpc_out *packed; /* the result; NULL = there is no memory for it */
+    struct error error;
+    unsigned char token[HANDOFF_TOKEN_BYTES];
+};
+
+static void send(struct materialize *m, materialize_event *event)
+{
+    rpc_call_send(m->call, &event->base);
+}
+
+static void on_resolved(void *data)
+{
+    struct materialize *m = data;
+    rpc_call_drop_request(m->call);
+}
+
+static void on_planned(void *data, const struct ticket *ticket)
+{
+    struct materialize *m = data;
+    materialize_event event = TENSORCAST__DAEMON__V1__MATERIALIZE_EVENT__INIT;
+    Tensorcast__Daemon__V1__Accepted accepted = TENSORCAST__DAEMON__V1__ACCEPTED__INIT;
+    accepted.plan = codec_report(ticket, &m->arena);
+    event.event_case = TENSORCAST__DAEMON__V1__MATERIALIZE_EVENT__EVENT_ACCEPTED;
+    event.accepted = &accepted;
+    send(m, &event);
+}
+
+static void on_progress(void *data, const char *stage, uint64_t done_bytes, uint64_t total_bytes, double eta_ms)
+{
+    struct materialize *m = data;
+    materialize_event event = TENSORCAST__DAEMON__V1__MATERIALIZE_EVENT__INIT;
+    Tensorcast__Daemon__V1__Progress progress = TENSORCAST__DAEMON__V1__PROGRESS__INIT;
+    if (!rpc_call_idle(m->call))
+        return; /* a slow reader gets the newest numbers, later */
+    progress.stage = (char *)stage;
+    progress.done_bytes = done_bytes;
+    progress.total_bytes = total_bytes;
+    progress.eta_ms = eta_ms;
+    event.event_case = TENSORCAST__DAEMON__V1__MATERIALIZE_EVENT__EVENT_PROGRESS;
+    event.progress = &progress;
+    send(m, &event);
+}
+
+/* The token for the memory, and all of the result but its layout. */
+static int begin_result(struct materialize *m, struct error *error)
+{
+    struct replica *replica = m->ticket->replica;
+    materialize_event *event = arena_alloc(&m->arena, sizeof *event);
+    load_result *result = arena_alloc(&m->arena, sizeof *result);
+    bool is_ours = !replica->segment->region;
+    if (rpc_call_is_left(m->call)) /* its tokens were revoked when it went: one more would pin the replica */
+        return fail(error, ERROR_CANCELLED, "CLIENT_LEFT", "the client disconnected");
+    if (is_ours && handoff_grant(m->daemon->handoff, replica, rpc_call_uid(m->call), rpc_call_connection(m->call), m->token,
+                                 error) != 0)
+        return -1;
+    tensorcast__daemon__v1__materialize_event__init(event);
+    tensorcast__daemon__v1__load_result__init(result);
+    result->report = codec_report(m->ticket, &m->arena);
+    result->handoff_token.data = m->token;
+    result->handoff_token.len = is_ours ? sizeof m->token : 0;
+    result->handoff_socket = (char *)m->daemon->config->server.handoff_socket_path; /* configurations stay until the end */
+    result->device = result->report->device;
+    result->memory_bytes = is_ours ? replica->segment->allocated_bytes : 0;
+    event->event_case = TENSORCAST__DAEMON__V1__MATERIALIZE_EVENT__EVENT_RESULT;
+    event->result = result;
+    m->result = event;
+    return 0;
+}
+
+static void finish(struct materialize *m)
+{
+    ticket_destroy(m->ticket);
+    arena_fini(&m->arena);
+    free(m);
+}
+
+static void pack_result(struct loop_work *work)
+{
+    struct materialize *m = (struct materialize *)work;
+    struct metadata_account before = metadata_enter(rpc_call_account(m->call));
+    m->result->result->layout = codec_layout(m->ticket->replica->mapping, m->wants_names, &m->arena, &m->error);
+    m->packed = m->result->result->layout ? rpc_pack(&m->result->base, &m->error) : NULL;
+    metadata_enter(before);
+}
+
+static void send_result(struct loop_work *work)
+{
+    struct materialize *m = (struct materialize *)work;
+    if (m->packed)
+        rpc_call_reply_packed(m->call, m->packed);
+    else
+        rpc_call_fail(m->call, &m->error);
+    finish(m);
+}
+
+static void on_done(void *data, struct ticket *ticket, const struct error *error)
+{
+    struct materialize *m = data;
+    struct error own;
+    if (!error && begin_result(m, &own) != 0)
+        error = &own;
+    if (error) {
+        rpc_call_fail_quietly(m->call, error);
+        finish(m);
+        return;
+    }
+    m->work =
+        (struct loop_work){.do_work = pack_result, .done = send_result, .pool = LOOP_LOCAL, .uid = rpc_call_uid(m->call)};
+    if (ticket->replica->mapping->n_tensors >= MANY_TENSORS) {
+        loop_continue(m->daemon->loop, &m->work);
+        return;
+    }
+    pack_result(&m->work);
+    send_result(&m->work);
+}
+
+static void on_cancel(void *data)
+{
+    struct materialize *m = data;
+    ticket_cancel(m->ticket);
+}
+
+void method_materialize(struct rpc_call *call, const ProtobufCMessage *request, void *context)
+{
+    static const struct ticket_events events = {
+        .resolved = on_resolved, .planned = on_planned, .progress = on_progress, .done = on_done};
+    const Tensorcast__Daemon__V1__LoadRequest *load = ((const Tensorcast__Daemon__V1__MaterializeRequest *)request)->load;
+    struct daemon *daemon = context;
+    struct error error;
+    struct ticket *ticket = ticket_create(daemon->loads, rpc_call_uid(call));
+    ticket->shares_groups = rpc_call_is_of_group(call, daemon->shared_group);
+    ticket->pid = rpc_call_pid(call);
+    struct metadata_account before = metadata_enter(rpc_call_account(call));
+    int failed = codec_load_request(load, &ticket->request_arena, &ticket->request, &error);
+    metadata_enter(before);
+    if (failed || (load->region.len && handoff_take_region(daemon->handoff, load->region.data, load->region.len,
+                                                           rpc_call_uid(call), &ticket->region, &error) != 0)) {
+        rpc_call_fail(call, &error);
+        ticket_destroy(ticket);
+        return;
+    }
+    struct materialize *m = memory_alloc(sizeof *m);
+    *m = (struct materialize){.call = call, .daemon = daemon, .ticket = ticket, .wants_names = load->view == NULL};
+    rpc_call_on_cancel(call, on_cancel, m);
+    ticket_submit(ticket, GOAL_REPLICA, &events, m);
+}

@@ -1,0 +1,40 @@
+/* Release: drops replicas nobody holds, of one artifact or of all, and the memory that was prepared. */
+#include "daemon.h"
+#include "api/methods.h"
+#include "tensorcast/daemon/v1/store_daemon.pb-c.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+void method_release(struct rpc_call *call, const ProtobufCMessage *message, void *context)
+{
+    const Tensorcast__Daemon__V1__ReleaseRequest *request = (const Tensorcast__Daemon__V1__ReleaseRequest *)message;
+    struct daemon *daemon = context;
+    uid_t uid = rpc_call_uid(call);
+    struct error error;
+    if (request->all == (request->artifact[0] != '\0')) {
+        fail(&error, ERROR_INVALID_ARGUMENT, "RELEASE_WHAT", "name one artifact, or all");
+        rpc_call_fail(call, &error);
+        return;
+    }
+    char *reference = request->all ? NULL : source_shown(request->artifact); /* replicas are listed as shown */
+    struct replica_counts counts = replica_release(daemon->services.replicas, uid, reference);
+    const struct load_targets *targets = daemon->services.targets;
+    for (size_t i = 0; i < targets->plugins.n_devices; i++) {
+        struct replica_counts more = replica_release(targets->gpus[i].replicas, uid, reference);
+        counts.released += more.released;
+        counts.released_bytes += more.released_bytes;
+        counts.kept += more.kept;
+        counts.kept_bytes += more.kept_bytes;
+        counts.of_others += more.of_others;
+    }
+    free(reference);
+    device_trim(daemon->services.device);
+    Tensorcast__Daemon__V1__ReleaseResponse response = TENSORCAST__DAEMON__V1__RELEASE_RESPONSE__INIT;
+    response.released_replicas = counts.released;
+    response.released_bytes = counts.released_bytes;
+    response.leased_replicas = counts.kept;
+    response.leased_bytes = counts.kept_bytes;
+    response.replicas_of_others = counts.of_others;
+    rpc_call_reply(call, &response.base);
+}

@@ -1,0 +1,177 @@
+/* One report has three sources of numbers: the plan (estimates), the run (counted), or none (a resident replica moves
+ * nothing). Which of them fills bytes and times is decided here once, for the daemon and for the standalone command. */
+#include "api/report_fill.h"
+
+#include <string.h>
+
+#include "base/clock.h"
+
+typedef Tensorcast__Daemon__V1__LoadReport load_report;
+typedef Tensorcast__Daemon__V1__Candidate candidate_report;
+typedef Tensorcast__Daemon__V1__CollectiveReport collective_report;
+
+static char *copy(struct arena *arena, const char *text)
+{
+    return arena_text(arena, text ? text : "", text ? strlen(text) : 0);
+}
+
+static candidate_report *fill_candidate(const struct candidate *candidate, struct arena *arena)
+{
+    candidate_report *report = arena_alloc(arena, sizeof *report);
+    tensorcast__daemon__v1__candidate__init(report);
+    report->executor = copy(arena, executor_name(candidate->executor));
+    report->eligible = candidate->eligible;
+    report->reason = copy(arena, candidate->reason);
+    report->requested_bytes = candidate->requested_bytes;
+    report->unique_source_bytes = candidate->unique_source_bytes;
+    report->read_bytes = candidate->read_bytes;
+    report->requests = candidate->requests;
+    report->peak_temporary_bytes = candidate->peak_temporary_bytes;
+    report->estimated_ms = candidate->estimated_ms;
+    return report;
+}
+
+/* The batched executor gathers rows of inner-dimension slices out of staging; all else is read into place. */
+static uint64_t planned_copied_bytes(const struct mapping *mapping, const struct plan *plan)
+{
+    uint64_t bytes = 0;
+    if (plan->executor != EXECUTOR_TENSOR_BATCHED_LOCAL)
+        return 0;
+    for (size_t i = 0; i < mapping->n_tensors; i++) {
+        enum job_kind job = mapping->tensors[i].job;
+        if (job == JOB_DIM1 || job == JOB_RECT2D)
+            bytes += mapping->tensors[i].bytes;
+    }
+    return bytes;
+}
+
+static void fill_estimates(load_report *report, const struct mapping *mapping, const struct plan *plan)
+{
+    const struct candidate *chosen = &plan->candidates[plan->executor];
+    report->read_bytes = chosen->read_bytes;
+    report->requests = chosen->requests;
+    report->copied_bytes = planned_copied_bytes(mapping, plan);
+    report->peak_temporary_bytes = chosen->peak_temporary_bytes;
+    report->execute_ms = chosen->estimated_ms;
+}
+
+static void fill_counted(load_report *report, const struct run_report *run)
+{
+    report->read_bytes = run->read_bytes;
+    report->requests = run->requests;
+    report->copied_bytes = run->copied_bytes;
+    report->shared_bytes = run->shared_bytes;
+    report->cached_bytes = run->cached_bytes;
+    report->peak_temporary_bytes = run->peak_temporary_bytes;
+    report->execute_ms = clock_ms(run->execute_ns);
+}
+
+static Tensorcast__Daemon__V1__CollectiveNumbers *new_numbers(struct arena *arena)
+{
+    Tensorcast__Daemon__V1__CollectiveNumbers *numbers = arena_alloc(arena, sizeof *numbers);
+    tensorcast__daemon__v1__collective_numbers__init(numbers);
+    return numbers;
+}
+
+static void fill_group_estimates(collective_report *report, const struct plan *plan, struct arena *arena)
+{
+    const struct collective_plan *group = plan->group;
+    Tensorcast__Daemon__V1__CollectiveNumbers *numbers = new_numbers(arena);
+    numbers->unique_source_bytes = group->unique_source_bytes + group->residual_bytes;
+    numbers->peer_transfer_bytes = group->peer_transfer_bytes;
+    numbers->peak_temporary_bytes = plan->candidates[EXECUTOR_OWNER_FILE_COLLECTIVE].peak_temporary_bytes;
+    numbers->batch_count = group->n_batches;
+    numbers->dedup_saving_bytes = group->dedup_saving_bytes;
+    report->estimated = numbers;
+    report->transport = copy(arena, plan->transport.ops ? plan->transport.ops->name : NULL);
+}
+
+static void fill_group_counted(collective_report *report, const struct collective_counters *counters, struct arena *arena)
+{
+    Tensorcast__Daemon__V1__CollectiveNumbers *numbers = new_numbers(arena);
+    numbers->unique_source_bytes = counters->unique_source_bytes;
+    numbers->peer_transfer_bytes = counters->peer_transfer_bytes;
+    numbers->peak_temporary_bytes = counters->peak_temporary_bytes;
+    numbers->batch_count = counters->batch_count;
+    numbers->dedup_saving_bytes = counters->dedup_saving_bytes;
+    report->measured = numbers;
+}
+
+static collective_report *fill_collective(const struct report_facts *facts, struct arena *arena)
+{
+    collective_report *report = arena_alloc(arena, sizeof *report);
+    const struct candidate *candidate = &facts->plan->candidates[EXECUTOR_OWNER_FILE_COLLECTIVE];
+    bool chosen = facts->plan->executor == EXECUTOR_OWNER_FILE_COLLECTIVE;
+    tensorcast__daemon__v1__collective_report__init(report);
+    report->group_id = copy(arena, facts->topology->group_id);
+    report->rank = facts->topology->rank;
+    report->world_size = facts->topology->world_size;
+    report->assemble_ms = facts->assemble_ms;
+    report->skip_reason = copy(arena, chosen                ? ""
+                                      : facts->from_replica ? "from_replica"
+                                      : candidate->eligible ? "prefers_other_executor"
+                                                            : candidate->reason);
+    if (facts->plan->group)
+        fill_group_estimates(report, facts->plan, arena);
+    if (facts->collective)
+        fill_group_counted(report, facts->collective, arena);
+    return report;
+}
+
+static Tensorcast__Daemon__V1__Verification *fill_verdict(const struct verdict *verdict, struct arena *arena)
+{
+    Tensorcast__Daemon__V1__Verification *report = arena_alloc(arena, sizeof *report);
+    tensorcast__daemon__v1__verification__init(report);
+    report->status = copy(arena, verified_name(verdict->status));
+    report->by = copy(arena, verdict->by);
+    report->bytes = verdict->bytes;
+    report->reason = copy(arena, verdict->reason);
+    report->healed = verdict->healed;
+    return report;
+}
+
+static Tensorcast__Daemon__V1__ChangeDetection *fill_change_detection(const struct artifact *artifact, struct arena *arena)
+{
+    Tensorcast__Daemon__V1__ChangeDetection *report = arena_alloc(arena, sizeof *report);
+    tensorcast__daemon__v1__change_detection__init(report);
+    report->by = copy(arena, change_detector_name(artifact->changes_by));
+    report->reason = copy(arena, artifact->changes_reason);
+    return report;
+}
+
+load_report *report_fill(const struct report_facts *facts, struct arena *arena)
+{
+    const struct mapping *mapping = facts->mapping;
+    const struct plan *plan = facts->plan;
+    load_report *report = arena_alloc(arena, sizeof *report);
+    tensorcast__daemon__v1__load_report__init(report);
+    report->load_id = copy(arena, facts->load_id);
+    report->artifact = copy(arena, mapping->artifact->reference);
+    report->identity = copy(arena, mapping->artifact->identity);
+    report->executor = copy(arena, executor_name(plan->executor));
+    report->selection_reason = copy(arena, plan->selection_reason);
+    report->n_candidates = EXECUTOR_COUNT;
+    report->candidates = arena_array(arena, EXECUTOR_COUNT, sizeof *report->candidates);
+    for (size_t i = 0; i < EXECUTOR_COUNT; i++)
+        report->candidates[i] = fill_candidate(&plan->candidates[i], arena);
+    report->view_bytes = mapping->view_bytes;
+    report->unique_source_bytes = plan->candidates[plan->executor].unique_source_bytes;
+    report->residual_bytes = plan->residual_bytes;
+    report->from_replica = facts->from_replica;
+    report->joined = facts->joined;
+    report->change_detection = fill_change_detection(mapping->artifact, arena);
+    report->memory = copy(arena, facts->memory);
+    report->device = copy(arena, facts->device);
+    report->resolve_ms = facts->resolve_ms;
+    report->plan_ms = facts->plan_ms;
+    report->total_ms = facts->total_ms;
+    if (facts->topology && facts->topology->has_group)
+        report->collective = fill_collective(facts, arena);
+    if (facts->verdict)
+        report->verified = fill_verdict(facts->verdict, arena);
+    if (facts->run)
+        fill_counted(report, facts->run);
+    else if (!facts->from_replica)
+        fill_estimates(report, mapping, plan);
+    return report;
+}

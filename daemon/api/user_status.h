@@ -1,0 +1,13 @@
+/* Who has how much of what users share, for the status: one row per user, one per shared resource. Loop thread. */
+#ifndef RPC_USER_STATUS_H
+#define RPC_USER_STATUS_H
+
+#include "base/arena.h"
+#include "load/load.h"
+#include "tensorcast/daemon/v1/store_daemon.pb-c.h"
+
+/* Rows live in the arena. */
+void user_status_fill(const struct load_services *services, struct arena *arena,
+                      Tensorcast__Daemon__V1__StatusResponse *response);
+
+#endif

@@ -1,0 +1,71 @@
+/* Runs of one file that lie close together are asked for in one span; rows that lie far apart one by one. A first pass
+ * counts the spans; when they are more than the questions, the second asks for every n-th. */
+#include "calibration/residency.h"
+
+#include "source/source.h"
+
+enum { MAX_QUESTIONS = 256, NEAR_BYTES = 1 << 20, MAX_ROWS = 4 };
+
+struct sample {
+    struct source *source;
+    uint64_t asked_bytes, cached_bytes;
+    size_t n_spans, every; /* every 0 = only count */
+};
+
+struct span {
+    uint64_t offset, end;
+};
+
+static void ask(struct sample *sample, size_t file, struct span span)
+{
+    size_t number = sample->n_spans++;
+    if (!sample->every || number % sample->every)
+        return;
+    sample->asked_bytes += span.end - span.offset;
+    sample->cached_bytes += source_resident_bytes(sample->source, file, span.offset, span.end - span.offset);
+}
+
+/* Up to MAX_ROWS rows, evenly chosen. */
+static void ask_rows(struct sample *sample, const struct byte_run *run)
+{
+    uint64_t step = (run->n_rows + MAX_ROWS - 1) / MAX_ROWS;
+    for (uint64_t row = 0; row < run->n_rows; row += step) {
+        uint64_t offset = run->src_offset + row * run->src_stride;
+        ask(sample, run->file, (struct span){offset, offset + run->row_bytes});
+    }
+}
+
+static void ask_file(struct sample *sample, const struct mapping *mapping, size_t file)
+{
+    struct span span = {0};
+    for (size_t i = mapping->file_first[file]; i < mapping->file_first[file + 1]; i++) {
+        const struct byte_run *run = &mapping->runs[i];
+        if (run->src_stride - run->row_bytes >= NEAR_BYTES) {
+            ask_rows(sample, run);
+            continue;
+        }
+        if (span.end == span.offset || run->src_offset - span.end >= NEAR_BYTES) {
+            if (span.end > span.offset)
+                ask(sample, file, span);
+            span.offset = run->src_offset;
+        }
+        span.end = byte_run_end(run);
+    }
+    if (span.end > span.offset)
+        ask(sample, file, span);
+}
+
+double residency_cached_share(const struct mapping *mapping)
+{
+    struct source *source = mapping->artifact->source;
+    struct sample sample = {.source = source};
+    if (!source->caps.residency)
+        return 0;
+    for (int pass = 0; pass < 2; pass++) {
+        for (size_t file = 0; file < source->n_files; file++)
+            ask_file(&sample, mapping, file);
+        sample.every = 1 + sample.n_spans / MAX_QUESTIONS;
+        sample.n_spans = 0;
+    }
+    return sample.asked_bytes ? (double)sample.cached_bytes / (double)sample.asked_bytes : 0;
+}

@@ -1,0 +1,237 @@
+/* Decides what can be compared with what, file by file, and what that says of the whole load; see verify.h. */
+#include "integrity/verify.h"
+
+#include <inttypes.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/memory.h"
+#include "base/text.h"
+#include "integrity/verify_private.h"
+#include "observe/log.h"
+#include "resolve/artifact_table.h"
+
+enum { MAX_THREADS = 16 };
+
+const char *verified_name(enum verified verified)
+{
+    static const char *const names[] = {"off", "unverified", "partial", "verified"};
+    return names[verified];
+}
+
+/* --- what the ways to compare have in common --- */
+
+uint64_t verify_prefix_crc(const struct verify_file *file, enum checksum_kind kind)
+{
+    return file->options->mapping->artifact->table->headers[file->file]->prefix_crcs[kind];
+}
+
+const struct checksum *verify_expected(struct verify_file *file, enum checksum_kind kind, bool *from_manifest)
+{
+    *from_manifest = false;
+    for (size_t i = 0; i < CHECKSUM_PER_FILE; i++)
+        if (file->part->checksums[i].kind == kind)
+            return &file->part->checksums[i];
+    *from_manifest = true;
+    if (file->manifest && kind == CHECKSUM_CRC32C && file->manifest->crc32c.kind)
+        return &file->manifest->crc32c;
+    if (file->manifest && kind == CHECKSUM_SHA256 && file->manifest->sha256.kind)
+        return &file->manifest->sha256;
+    return NULL;
+}
+
+void verify_note(struct verify_file *file, enum checksum_kind kind, bool from_manifest, uint64_t bytes)
+{
+    *(from_manifest ? &file->by_manifest : &file->by) |= 1u << kind;
+    file->verified_bytes += bytes;
+}
+
+bool verify_is_cancelled(struct verify_file *file)
+{
+    if (!cancel_is_set(file->options->cancel))
+        return false;
+    fail(&file->error, ERROR_CANCELLED, "LOAD_CANCELLED", "the load was cancelled");
+    return true;
+}
+
+/* --- one file --- */
+
+static int check_size(struct verify_file *file)
+{
+    char name[TEXT_NAME_CHARS];
+    if (!file->manifest || file->manifest->bytes == file->part->size_bytes)
+        return 0;
+    return fail(
+        &file->error, ERROR_DATA_LOSS, "MANIFEST_DISAGREES",
+        "%s has %" PRIu64 " bytes, by its manifest %" PRIu64 ": the file is damaged, or the manifest is an old one; make a "
+        "new one with `tensorcast manifest` or remove it",
+        text_escape(file->part->name, strlen(file->part->name), name), file->part->size_bytes, file->manifest->bytes);
+}
+
+static void verify_file(struct verify_file *file)
+{
+    static enum check (*const ways[])(struct verify_file *) = {verify_ledger, verify_whole_file, verify_by_manifest};
+    enum check result = check_size(file) ? CHECK_FAILED : CHECK_CANNOT;
+    for (size_t i = 0; i < sizeof ways / sizeof *ways && result == CHECK_CANNOT; i++)
+        if (!verify_is_cancelled(file))
+            result = ways[i](file);
+    if (result == CHECK_DONE && file->verified_bytes == file->wanted_bytes)
+        file->reason = NULL;
+    else if (!file->reason)
+        file->reason = "the source gives no checksum and there is no manifest";
+}
+
+/* --- all files, a few at a time --- */
+
+struct crew {
+    struct verify_file *files;
+    size_t n_files, next; /* atomic */
+};
+
+static void *work(void *data)
+{
+    struct crew *crew = data;
+    size_t i;
+    while ((i = __atomic_fetch_add(&crew->next, 1, __ATOMIC_RELAXED)) < crew->n_files)
+        verify_file(&crew->files[i]);
+    return NULL;
+}
+
+static void verify_files(struct verify_file *files, size_t n_files)
+{
+    struct crew crew = {.files = files, .n_files = n_files};
+    pthread_t threads[MAX_THREADS];
+    long cores = sysconf(_SC_NPROCESSORS_ONLN);
+    size_t n_threads = 0;
+    while (n_threads + 1 < n_files && n_threads + 1 < (size_t)cores && n_threads < MAX_THREADS &&
+           pthread_create(&threads[n_threads], NULL, work, &crew) == 0)
+        n_threads++;
+    work(&crew); /* this thread, too: it gets done even where no other can be started */
+    for (size_t i = 0; i < n_threads; i++)
+        pthread_join(threads[i], NULL);
+}
+
+static size_t collect_files(const struct verify_options *options, struct verify_file *files)
+{
+    const struct mapping *mapping = options->mapping;
+    const struct artifact *artifact = mapping->artifact;
+    size_t n_files = 0;
+    for (uint32_t f = 0; f < artifact->source->n_files; f++) {
+        struct verify_file file = {.options = options, .part = &artifact->source->files[f], .file = f};
+        for (size_t i = mapping->file_first[f]; i < mapping->file_first[f + 1]; i++)
+            file.wanted_bytes += mapping->runs[i].row_bytes * mapping->runs[i].n_rows;
+        if (file.wanted_bytes == 0)
+            continue;
+        file.prefix_bytes = artifact->table->headers[f]->data_offset;
+        if (artifact->manifest)
+            file.manifest = manifest_find_file(artifact->manifest, file.part->name);
+        if (artifact->manifest && !file.manifest)
+            file.reason = "the manifest does not have this file";
+        files[n_files++] = file;
+    }
+    return n_files;
+}
+
+/* --- what it adds up to --- */
+
+static void print_kinds(unsigned kinds, const char *origin, char text[VERDICT_BY_CHARS])
+{
+    for (unsigned kind = CHECKSUM_CRC32C; kind <= CHECKSUM_MD5; kind++) {
+        size_t used = strlen(text);
+        if (kinds >> kind & 1)
+            snprintf(text + used, VERDICT_BY_CHARS - used, "%s%s%s", used ? " + " : "", origin,
+                     checksum_kind_name((enum checksum_kind)kind));
+    }
+}
+
+static void print_reason(const struct verify_file *files, size_t n_files, char reason[VERDICT_REASON_CHARS])
+{
+    char name[TEXT_NAME_CHARS];
+    const struct verify_file *first = NULL;
+    size_t n_others = 0;
+    for (size_t i = 0; i < n_files; i++) {
+        if (files[i].reason && first)
+            n_others++;
+        else if (files[i].reason)
+            first = &files[i];
+    }
+    if (!first)
+        return;
+    int used = snprintf(reason, VERDICT_REASON_CHARS, "%s: %s",
+                        text_escape(first->part->name, strlen(first->part->name), name), first->reason);
+    if (n_others && used < VERDICT_REASON_CHARS)
+        snprintf(reason + used, (size_t)(VERDICT_REASON_CHARS - used), "; and %zu more file%s", n_others,
+                 n_others == 1 ? "" : "s");
+}
+
+static void judge(const struct verify_file *files, size_t n_files, struct verdict *verdict)
+{
+    unsigned by = 0, by_manifest = 0;
+    uint64_t wanted = 0;
+    for (size_t i = 0; i < n_files; i++) {
+        wanted += files[i].wanted_bytes;
+        verdict->bytes += files[i].verified_bytes;
+        verdict->healed += files[i].healed;
+        by |= files[i].by;
+        by_manifest |= files[i].by_manifest;
+    }
+    verdict->status = verdict->bytes == wanted ? VERIFIED_ALL : verdict->bytes ? VERIFIED_PARTLY : VERIFIED_NOTHING;
+    print_kinds(by, "", verdict->by);
+    print_kinds(by_manifest, "manifest ", verdict->by);
+    print_reason(files, n_files, verdict->reason);
+}
+
+static void log_healed(const struct verify_options *options, const struct verify_file *file)
+{
+    if (options->load_id && file->healed && !file->error.code)
+        log_at_of(LOG_WARN, "verify_healed", options->uid, LOG_TEXT("load_id", options->load_id),
+                  LOG_TEXT("artifact", options->mapping->artifact->reference), LOG_TEXT("file", file->part->name),
+                  LOG_U64("ranges", file->healed), LOG_U64("first_byte", file->bad_offset), LOG_U64("end", file->bad_end));
+}
+
+static int fail_unverified(const struct verify_options *options, const struct verdict *verdict, struct error *error)
+{
+    return fail(error, ERROR_FAILED_PRECONDITION, "CANNOT_VERIFY",
+                "%" PRIu64 " of %" PRIu64 " bytes can be verified, and sources.verify is required: %s; load whole files, or "
+                "have a manifest made with `tensorcast manifest`",
+                verdict->bytes, options->mapping->view_bytes, verdict->reason);
+}
+
+static int verify_all(const struct verify_options *options, struct verdict *verdict, struct error *error)
+{
+    const struct artifact *artifact = options->mapping->artifact;
+    struct verify_file *files = memory_alloc_array(artifact->source->n_files, sizeof *files);
+    size_t n_files = collect_files(options, files);
+    int result = 0;
+    verify_files(files, n_files);
+    for (size_t i = 0; i < n_files; i++) {
+        log_healed(options, &files[i]);
+        if (files[i].error.code && result == 0) {
+            *error = files[i].error;
+            result = -1;
+        }
+    }
+    judge(files, n_files, verdict);
+    free(files);
+    if (result == 0 && options->policy == VERIFY_REQUIRED && verdict->status != VERIFIED_ALL)
+        result = fail_unverified(options, verdict, error);
+    return result;
+}
+
+int verify_load(const struct verify_options *options, struct verdict *verdict, struct error *error)
+{
+    const struct artifact *artifact = options->mapping->artifact;
+    *verdict = (struct verdict){.status = VERIFIED_OFF};
+    if (options->policy == VERIFY_NONE) {
+        snprintf(verdict->reason, sizeof verdict->reason, "sources.verify is none");
+        return 0;
+    }
+    if (artifact->manifest_problem.code) {
+        *error = artifact->manifest_problem;
+        return -1;
+    }
+    return verify_all(options, verdict, error);
+}

@@ -1,0 +1,97 @@
+/* Compares the sum of everything that was read of a file, by whichever loads, with the checksum of the whole.
+ *
+ * If it is another one, or ranges came with two different sums, ranges are read again. The ledger keeps which of them had
+ * been wrong, because other loads may have taken the wrong bytes: each of them reads those again for itself. */
+#include "base/crc.h"
+#include "execute/ledger.h"
+#include "execute/sums.h"
+#include "integrity/verify_private.h"
+
+struct audit {
+    struct verify_file *file;
+    struct ledger ledger; /* a copy */
+    const struct checksum *expected;
+    bool from_manifest;
+};
+
+static struct ledger_sum sum_up(struct audit *audit)
+{
+    struct verify_file *file = audit->file;
+    return ledger_sum(&audit->ledger, file->prefix_bytes, verify_prefix_crc(file, audit->ledger.kind),
+                      file->part->size_bytes);
+}
+
+static bool is_right(struct audit *audit)
+{
+    return sum_up(audit).crc == checksum_crc(audit->expected);
+}
+
+static int read_again(struct audit *audit, struct ledger_range *range)
+{
+    struct verify_file *file = audit->file;
+    uint64_t crc;
+    if (verify_reread(file, range->offset, range->offset + range->bytes, audit->ledger.kind, &crc))
+        return -1;
+    if (crc != range->crc) {
+        file->bad_offset = file->bad_end ? file->bad_offset : range->offset;
+        file->bad_end = range->offset + range->bytes;
+        file->healed++;
+    }
+    range->disputed = range->disputed || crc != range->crc;
+    range->crc = crc;
+    sums_correct(file->options->run, file->file, range);
+    return 0;
+}
+
+/* Those in dispute, or the others. */
+static int read_ranges(struct audit *audit, bool disputed)
+{
+    for (size_t i = 0; i < audit->ledger.n_ranges; i++)
+        if (audit->ledger.ranges[i].disputed == disputed && read_again(audit, &audit->ledger.ranges[i]))
+            return -1;
+    return 0;
+}
+
+static enum check fail_audit(struct audit *audit)
+{
+    struct verify_file *file = audit->file;
+    struct checksum found = checksum_of_crc(audit->ledger.kind, sum_up(audit).crc);
+    return verify_fail(file, 0, file->part->size_bytes, &found, audit->expected, audit->from_manifest);
+}
+
+static enum check compare(struct audit *audit)
+{
+    struct verify_file *file = audit->file;
+    if (read_ranges(audit, true))
+        return CHECK_FAILED;
+    if (!is_right(audit)) {
+        if (read_ranges(audit, false))
+            return CHECK_FAILED;
+        if (!is_right(audit))
+            return fail_audit(audit);
+    }
+    verify_note(file, audit->ledger.kind, audit->from_manifest, file->wanted_bytes);
+    return CHECK_DONE;
+}
+
+enum check verify_ledger(struct verify_file *file)
+{
+    struct audit audit = {.file = file};
+    enum check result = CHECK_CANNOT;
+    if (!file->options->run)
+        return CHECK_CANNOT;
+    audit.ledger = sums_copy(file->options->run, file->file);
+    if (audit.ledger.kind)
+        audit.expected = verify_expected(file, audit.ledger.kind, &audit.from_manifest);
+    if (audit.expected) {
+        struct ledger_sum sum = sum_up(&audit);
+        if (sum.missing_bytes)
+            file->reason = "only part of the file was read, and its checksum is of all of it";
+        else if (sum.overlaps)
+            file->reason = "other loads read the file in other pieces";
+        else
+            result = compare(&audit);
+    }
+    ledger_fini(&audit.ledger);
+    return result;
+}

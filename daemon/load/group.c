@@ -1,0 +1,498 @@
+/* One slot per rank; see group.h for the states. The list of groups is short, so it is walked.
+ *
+ * A dissolved group stays as a memory of who was missing: those ranks would otherwise wait for the others in vain. */
+#include "load/group.h"
+
+#include <assert.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/memory.h"
+#include "base/text.h"
+#include "observe/log.h"
+#include "plan/plan.h"
+
+enum group_state { ASSEMBLING, RUNNING, DISSOLVED };
+enum { CLOSED_PROBLEM_CHARS = GROUP_PROBLEM_CHARS - sizeof "group_closed:" }; /* of what closed it */
+enum slot_state { SLOT_MISSING, SLOT_PRESENT, SLOT_EXCUSED, SLOT_GONE, SLOT_ENDED };
+
+struct slot {
+    enum slot_state state;
+    struct group_member *member; /* while PRESENT */
+};
+
+struct group {
+    struct group_table *table;
+    struct group *next;
+    enum group_state state;
+    uid_t owner;
+    struct quota_charge charge;
+    char *id, *purpose, *reference, *artifact, *policy;
+    uint32_t world_size;
+    unsigned char digest[DIGEST_BYTES];
+    struct slot *slots;
+    uint32_t n_here, n_present; /* not missing; with a member */
+    struct loop_timer *timer;
+    uint64_t timeout_ms, since_ns;
+    char problem[GROUP_PROBLEM_CHARS];
+};
+
+struct group_table {
+    struct loop *loop;
+    struct quota *quota;
+    const struct group_events *events;
+    void *data;
+    struct group *groups;
+};
+
+struct group_table *group_table_create(struct loop *loop, struct quota *quota, const struct group_events *events, void *data)
+{
+    struct group_table *table = memory_alloc(sizeof *table);
+    *table = (struct group_table){.loop = loop, .quota = quota, .events = events, .data = data};
+    return table;
+}
+
+/* --- a group's beginning and end ------------------------------------------------------------------------------------ */
+
+static void digest_terms(const struct group_terms *terms, unsigned char out[DIGEST_BYTES])
+{
+    struct digest *digest = digest_create();
+    digest_add_u64(digest, terms->world_size);
+    digest_add_text(digest, terms->artifact);
+    digest_add_text(digest, terms->policy);
+    digest_finish(digest, out);
+}
+
+static void remove_group(struct group *group)
+{
+    struct group **link = &group->table->groups;
+    while (*link != group)
+        link = &(*link)->next;
+    *link = group->next;
+    loop_timer_destroy(group->timer);
+    quota_charge_end(&group->charge);
+    free(group->id);
+    free(group->purpose);
+    free(group->reference);
+    free(group->artifact);
+    free(group->policy);
+    free(group->slots);
+    free(group);
+}
+
+void group_table_destroy(struct group_table *table)
+{
+    if (!table)
+        return;
+    while (table->groups) {
+        assert(table->groups->n_present == 0);
+        remove_group(table->groups);
+    }
+    free(table);
+}
+
+static void log_event(const struct group *group, const char *action, const char *reason)
+{
+    if (!log_allows(LOG_INFO, "collective_disk_load", group->owner))
+        return;
+    log_info("collective_disk_load", LOG_TEXT("action", action), LOG_TEXT("group_id", group->id),
+             LOG_TEXT("purpose", group->purpose), LOG_U64("joined", group->n_here), LOG_U64("world_size", group->world_size),
+             LOG_TEXT("reason", reason), LOG_MS("waited_ms", clock_now_ns() - group->since_ns));
+}
+
+/* Everybody who waits is told; then the group only remembers who was missing. The caller may be told last, so it must not
+ * look at the group afterwards. */
+static void dissolve(struct group *group, const char *action, const char *problem)
+{
+    struct group_table *table = group->table;
+    group->state = DISSOLVED;
+    snprintf(group->problem, sizeof group->problem, "%s", problem);
+    loop_timer_start(group->timer, group->timeout_ms + 1, 0);
+    log_event(group, action, problem);
+    for (uint32_t rank = 0; rank < group->world_size; rank++) {
+        struct group_member *member = group->slots[rank].member;
+        if (!member)
+            continue;
+        group->slots[rank] = (struct slot){SLOT_ENDED, NULL};
+        group->n_present--;
+        member->group = NULL;
+        table->events->dissolved(table->data, member, problem);
+    }
+    if (group->n_here == group->world_size)
+        remove_group(group);
+}
+
+static bool has_terms(const struct group *group, const struct group_terms *terms)
+{
+    unsigned char digest[DIGEST_BYTES];
+    digest_terms(terms, digest);
+    return memcmp(digest, group->digest, sizeof digest) == 0;
+}
+
+/* "group_assemble_timeout:missing=1,3" */
+static void describe_missing(const struct group *group, char problem[GROUP_PROBLEM_CHARS])
+{
+    size_t used = (size_t)snprintf(problem, GROUP_PROBLEM_CHARS, PLAN_GROUP_TIMEOUT "missing=");
+    const char *separator = "";
+    for (uint32_t rank = 0; rank < group->world_size; rank++) {
+        if (group->slots[rank].state != SLOT_MISSING)
+            continue;
+        if (used + 16 > GROUP_PROBLEM_CHARS) {
+            snprintf(problem + used, GROUP_PROBLEM_CHARS - used, ",...");
+            return;
+        }
+        used += (size_t)snprintf(problem + used, GROUP_PROBLEM_CHARS - used, "%s%" PRIu32, separator, rank);
+        separator = ",";
+    }
+}
+
+static void on_timer(void *data)
+{
+    struct group *group = data;
+    char problem[GROUP_PROBLEM_CHARS];
+    if (group->state == DISSOLVED || group->n_present == 0) {
+        remove_group(group);
+        return;
+    }
+    describe_missing(group, problem);
+    dissolve(group, "timeout", problem);
+}
+
+/* NULL when the user may have no more groups. */
+static struct group *create_group(struct group_table *table, const struct group_terms *terms, struct error *error)
+{
+    struct quota_charge charge = {.quota = table->quota, .kind = QUOTA_GROUPS, .uid = terms->uid};
+    if (quota_charge_add(&charge, 1, error) != 0)
+        return NULL;
+    struct group *group = memory_alloc(sizeof *group);
+    *group = (struct group){.table = table,
+                            .next = table->groups,
+                            .state = ASSEMBLING,
+                            .owner = terms->owner,
+                            .charge = charge,
+                            .id = memory_copy_text(terms->id),
+                            .purpose = memory_copy_text(terms->purpose),
+                            .reference = memory_copy_text(terms->reference),
+                            .artifact = memory_copy_text(terms->artifact),
+                            .policy = memory_copy_text(terms->policy),
+                            .world_size = terms->world_size,
+                            .slots = memory_alloc_array(terms->world_size, sizeof *group->slots),
+                            .timer = loop_timer_create(table->loop, on_timer, group),
+                            .timeout_ms = terms->timeout_ms,
+                            .since_ns = clock_now_ns()};
+    digest_terms(terms, group->digest);
+    table->groups = group;
+    loop_timer_start(group->timer, group->timeout_ms, 0);
+    return group;
+}
+
+/* --- finding the group a rank belongs to ---------------------------------------------------------------------------- */
+
+static bool is_named(const struct group *group, const struct group_terms *terms)
+{
+    return group->owner == terms->owner && strcmp(group->id, terms->id) == 0 && strcmp(group->purpose, terms->purpose) == 0;
+}
+
+static struct group *find_group(const struct group_table *table, const struct group_terms *terms, enum group_state state)
+{
+    for (struct group *group = table->groups; group; group = group->next)
+        if (group->state == state && is_named(group, terms))
+            return group;
+    return NULL;
+}
+
+/* The one that assembles; not one of ranks that are all excused and would have meant another. */
+static struct group *find_assembling(const struct group_table *table, const struct group_terms *terms)
+{
+    struct group *group = find_group(table, terms, ASSEMBLING);
+    if (!group || group->n_present > 0 || has_terms(group, terms))
+        return group;
+    remove_group(group);
+    return NULL;
+}
+
+static enum slot_state slot_state(const struct group *group, uint32_t rank)
+{
+    return rank < group->world_size ? group->slots[rank].state : SLOT_ENDED;
+}
+
+/* A group that is over for this rank although it never heard so. */
+static struct group *find_missed(const struct group_table *table, const struct group_terms *terms, uint32_t rank)
+{
+    for (struct group *group = table->groups; group; group = group->next) {
+        bool missed = (group->state == DISSOLVED && slot_state(group, rank) == SLOT_MISSING) ||
+                      (group->state == RUNNING && slot_state(group, rank) == SLOT_GONE);
+        if (missed && is_named(group, terms))
+            return group;
+    }
+    return NULL;
+}
+
+static void tell_late(struct group *group, uint32_t rank, char problem[GROUP_PROBLEM_CHARS])
+{
+    bool runs = group->state == RUNNING;
+    if (runs)
+        snprintf(problem, GROUP_PROBLEM_CHARS, "group_runs_already");
+    else
+        snprintf(problem, GROUP_PROBLEM_CHARS, "group_closed:%.*s", CLOSED_PROBLEM_CHARS, group->problem);
+    group->slots[rank].state = SLOT_ENDED;
+    if (!runs && ++group->n_here == group->world_size)
+        remove_group(group);
+}
+
+/* --- refusing ------------------------------------------------------------------------------------------------------- */
+
+static int note_rank(const struct group *group, uint32_t rank, struct error *error)
+{
+    error_note(error, "group_id", "%s", group->id);
+    return error_note(error, "rank", "%" PRIu32, rank);
+}
+
+static int mismatch(const struct group *group, uint32_t rank, const char *field, const char *own, const char *theirs,
+                    struct error *error)
+{
+    char id[TEXT_NAME_CHARS], a[TEXT_NAME_CHARS], b[TEXT_NAME_CHARS];
+    fail(error, ERROR_INVALID_ARGUMENT, "GROUP_MISMATCH",
+         "rank %u does not fit into group %s: its %s is %s, the group's is %s; give all ranks of a group the same, or "
+         "another "
+         "group id",
+         rank, text_escape(group->id, strlen(group->id), id), field, text_escape(own, strlen(own), a),
+         text_escape(theirs, strlen(theirs), b));
+    error_note(error, "field", "%s", field);
+    return note_rank(group, rank, error);
+}
+
+static int source_changed(const struct group *group, const struct group_terms *terms, uint32_t rank, struct error *error)
+{
+    char id[TEXT_NAME_CHARS], reference[TEXT_NAME_CHARS];
+    fail(error, ERROR_FAILED_PRECONDITION, "SOURCE_CHANGED",
+         "%s has changed while group %s assembled: rank %u resolved version %.12s, those who wait %.12s; load it again on "
+         "all "
+         "ranks",
+         text_escape(terms->reference, strlen(terms->reference), reference), text_escape(group->id, strlen(group->id), id),
+         rank, terms->artifact, group->artifact);
+    return note_rank(group, rank, error);
+}
+
+static int check_terms(const struct group *group, const struct group_terms *terms, uint32_t rank, struct error *error)
+{
+    char own[16], theirs[16];
+    if (has_terms(group, terms))
+        return 0;
+    snprintf(own, sizeof own, "%" PRIu32, terms->world_size);
+    snprintf(theirs, sizeof theirs, "%" PRIu32, group->world_size);
+    if (terms->world_size != group->world_size)
+        return mismatch(group, rank, "world size", own, theirs, error);
+    if (strcmp(terms->reference, group->reference) != 0)
+        return mismatch(group, rank, "artifact", terms->reference, group->reference, error);
+    if (strcmp(terms->artifact, group->artifact) != 0)
+        return source_changed(group, terms, rank, error);
+    return mismatch(group, rank, "policy", terms->policy, group->policy, error);
+}
+
+static bool is_again(const struct slot *slot, const struct group_member *member)
+{
+    return slot->state == SLOT_PRESENT && slot->member->attempt && member->attempt &&
+           strcmp(slot->member->attempt, member->attempt) == 0;
+}
+
+/* GROUP_JOINED: the rank is free. */
+static enum group_answer check_slot(const struct group *group, struct group_member *member, struct error *error)
+{
+    const struct slot *slot = &group->slots[member->rank];
+    char id[TEXT_NAME_CHARS];
+    if (slot->state != SLOT_PRESENT)
+        return GROUP_JOINED;
+    if (is_again(slot, member)) {
+        member->first = slot->member;
+        return GROUP_AGAIN;
+    }
+    fail(
+        error, ERROR_ALREADY_EXISTS, "GROUP_RANK_TAKEN",
+        "rank %u of group %s is taken: load %s has it and is %s; give every rank its own number and every load that runs at "
+        "the same time its own group id",
+        member->rank, text_escape(group->id, strlen(group->id), id), slot->member->holder,
+        group->state == ASSEMBLING ? "waiting for the other ranks" : "running");
+    error_note(error, "holder", "%s", slot->member->holder);
+    note_rank(group, member->rank, error);
+    return GROUP_REFUSED;
+}
+
+/* Those who wait have an old version, or the odd rank has: they cannot load together. */
+static void end_wait(struct group *group, uint32_t rank)
+{
+    char problem[GROUP_PROBLEM_CHARS];
+    if (slot_state(group, rank) == SLOT_MISSING) { /* it has been told */
+        group->slots[rank].state = SLOT_ENDED;
+        group->n_here++;
+    }
+    snprintf(problem, sizeof problem, "source_changed:rank=%" PRIu32, rank);
+    dissolve(group, "dissolved", problem);
+}
+
+/* --- joining -------------------------------------------------------------------------------------------------------- */
+
+static void complete_when_full(struct group *group)
+{
+    struct group_table *table = group->table;
+    if (group->n_here < group->world_size)
+        return;
+    loop_timer_stop(group->timer);
+    if (group->n_present == 0) {
+        remove_group(group);
+        return;
+    }
+    group->state = RUNNING;
+    log_event(group, "launching", "complete");
+    table->events->complete(table->data, group);
+}
+
+static void occupy(struct group *group, uint32_t rank, struct slot slot)
+{
+    group->n_here += group->slots[rank].state == SLOT_MISSING;
+    group->n_present += slot.member != NULL;
+    group->slots[rank] = slot;
+}
+
+enum group_answer group_join(struct group_table *table, const struct group_terms *terms, struct group_member *member,
+                             char problem[GROUP_PROBLEM_CHARS], struct error *error)
+{
+    struct group *running = find_group(table, terms, RUNNING), *group = find_assembling(table, terms);
+    enum group_answer answer = GROUP_JOINED;
+    assert(!member->group && member->rank < terms->world_size);
+    if (running && member->rank < running->world_size)
+        answer = check_slot(running, member, error);
+    if (answer != GROUP_JOINED)
+        return answer;
+    struct group *missed = group ? NULL : find_missed(table, terms, member->rank);
+    if (missed) {
+        tell_late(missed, member->rank, problem);
+        return GROUP_LATE;
+    }
+    if (!group)
+        group = create_group(table, terms, error);
+    if (!group)
+        return GROUP_REFUSED;
+    if (check_terms(group, terms, member->rank, error) != 0) {
+        if (strcmp(error->reason, "SOURCE_CHANGED") == 0)
+            end_wait(group, member->rank);
+        return GROUP_REFUSED;
+    }
+    answer = check_slot(group, member, error);
+    if (answer != GROUP_JOINED)
+        return answer;
+    occupy(group, member->rank, (struct slot){SLOT_PRESENT, member});
+    member->group = group;
+    log_event(group, "join", member->holder);
+    complete_when_full(group);
+    return GROUP_JOINED;
+}
+
+void group_excuse(struct group_table *table, const struct group_terms *terms, const struct group_member *member)
+{
+    uint32_t rank = member->rank;
+    struct group *group = find_assembling(table, terms), *missed = find_missed(table, terms, rank);
+    struct group *running = find_group(table, terms, RUNNING);
+    char problem[GROUP_PROBLEM_CHARS];
+    struct error error;
+    if (running && rank < running->world_size && is_again(&running->slots[rank], member))
+        return; /* a retry is no rank of the next group */
+    if (!group && missed) {
+        tell_late(missed, rank, problem);
+        return;
+    }
+    if (!group)
+        group = create_group(table, terms, &error);
+    if (!group || check_terms(group, terms, rank, &error) != 0 || group->slots[rank].state == SLOT_PRESENT)
+        return; /* nothing to excuse: it has what it wants whatever the others do */
+    occupy(group, rank, (struct slot){SLOT_EXCUSED, NULL});
+    complete_when_full(group);
+}
+
+void group_decline(struct group_table *table, const struct group_terms *terms, uint32_t rank, const char *why)
+{
+    struct group *group = find_assembling(table, terms), *missed = find_missed(table, terms, rank);
+    char problem[GROUP_PROBLEM_CHARS];
+    struct error error;
+    if (!group && missed) {
+        tell_late(missed, rank, problem);
+        return;
+    }
+    if (!group && find_group(table, terms, DISSOLVED))
+        return; /* that one remembers it already */
+    if (!group)
+        group = create_group(table, terms, &error);
+    if (!group || check_terms(group, terms, rank, &error) != 0 || group->slots[rank].state == SLOT_PRESENT)
+        return;
+    occupy(group, rank, (struct slot){SLOT_ENDED, NULL});
+    snprintf(problem, sizeof problem, "group_member_declined:rank=%" PRIu32 ":%s", rank, why);
+    dissolve(group, "dissolved", problem);
+}
+
+/* --- leaving -------------------------------------------------------------------------------------------------------- */
+
+static void vacate(struct group_member *member, enum slot_state state)
+{
+    struct group *group = member->group;
+    group->slots[member->rank] = (struct slot){state, NULL};
+    group->n_present--;
+    member->group = NULL;
+    if (group->state == ASSEMBLING)
+        group->n_here--;
+    if (group->n_present == 0 && (group->state != ASSEMBLING || group->n_here == 0))
+        remove_group(group);
+}
+
+void group_leave(struct group_table *table, struct group_member *member)
+{
+    (void)table;
+    if (!member->group)
+        return;
+    log_event(member->group, "left", member->holder);
+    vacate(member, member->group->state == ASSEMBLING ? SLOT_MISSING : SLOT_GONE);
+}
+
+void group_end(struct group_table *table, struct group_member *member)
+{
+    (void)table;
+    if (!member->group)
+        return;
+    if (member->group->n_present == 1)
+        log_event(member->group, "finished", "all_ranks_ended");
+    vacate(member, SLOT_ENDED);
+}
+
+void group_dissolve(struct group_table *table, struct group *group, struct group_member *except, const char *problem)
+{
+    (void)table;
+    assert(group->state == RUNNING);
+    if (except) {
+        group->slots[except->rank] = (struct slot){SLOT_ENDED, NULL};
+        group->n_present--;
+        except->group = NULL;
+    }
+    dissolve(group, "dissolved", problem);
+}
+
+struct group_member *group_find(const struct group *group, uint32_t rank)
+{
+    return group->slots[rank].member;
+}
+
+uint32_t group_world_size(const struct group *group)
+{
+    return group->world_size;
+}
+
+const char *group_id(const struct group *group)
+{
+    return group->id;
+}
+
+uint64_t group_age_ns(const struct group *group)
+{
+    return clock_now_ns() - group->since_ns;
+}

@@ -1,0 +1,123 @@
+/* Event names are those operators of the original system grep for: strategy_plan, local_batched_disk_load, ...; see
+ * docs/operations.md for every field. */
+#include "load/load_log.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "observe/log.h"
+
+void load_log_plan(const struct ticket *ticket)
+{
+    const struct plan *plan = ticket->plan;
+    char text[1200];
+    size_t used = 0;
+    if (!log_enabled(LOG_DEBUG))
+        return;
+    for (size_t i = 0; i < EXECUTOR_COUNT && used < sizeof text; i++) {
+        const struct candidate *c = &plan->candidates[i];
+        used += (size_t)snprintf(
+            text + used, sizeof text - used,
+            "%s%s:eligible=%d:reason=%s:requested=%llu:unique=%llu:read=%llu:requests=%llu:peak=%llu:ms=%.3f",
+            i ? " | " : "", executor_name(c->executor), c->eligible, c->reason, (unsigned long long)c->requested_bytes,
+            (unsigned long long)c->unique_source_bytes, (unsigned long long)c->read_bytes, (unsigned long long)c->requests,
+            (unsigned long long)c->peak_temporary_bytes, c->estimated_ms);
+    }
+    log_debug("strategy_plan", LOG_TEXT("load_id", ticket->id), LOG_TEXT("artifact", ticket->mapping->artifact->reference),
+              LOG_TEXT("executor", executor_name(plan->executor)), LOG_TEXT("selection_reason", plan->selection_reason),
+              LOG_U64("requested_bytes", ticket->mapping->view_bytes), LOG_U64("residual_bytes", plan->residual_bytes),
+              LOG_REAL("cached_share", ticket->cached_share), LOG_TEXT("candidates", text));
+    const struct candidate *collective = &plan->candidates[EXECUTOR_OWNER_FILE_COLLECTIVE];
+    if (!collective->eligible)
+        log_debug("collective_disk_load", LOG_TEXT("load_id", ticket->id), LOG_TEXT("action", "skipped"),
+                  LOG_TEXT("reason", collective->reason));
+}
+
+static const char *executor_event(enum executor executor)
+{
+    static const char *const events[EXECUTOR_COUNT] = {"generic_byte_range_disk_load", "local_batched_disk_load",
+                                                       "collective_disk_load"};
+    return events[executor];
+}
+
+void load_log_run(const char *load_id, const struct replica *parts, const struct error *error)
+{
+    if (error || !parts->run)
+        return;
+    const struct run_report *report = run_report(parts->run);
+    const uint64_t *jobs = parts->plan->n_jobs;
+    log_debug(executor_event(parts->plan->executor), LOG_TEXT("load_id", load_id), LOG_TEXT("action", "timings"),
+              LOG_U64("replicated_jobs", jobs[JOB_REPLICATED]), LOG_U64("dim0_jobs", jobs[JOB_DIM0]),
+              LOG_U64("dim1_jobs", jobs[JOB_DIM1]), LOG_U64("rect2d_jobs", jobs[JOB_RECT2D]),
+              LOG_U64("requests", report->requests), LOG_U64("read_bytes", report->read_bytes),
+              LOG_U64("cached_bytes", report->cached_bytes), LOG_U64("shared_bytes", report->shared_bytes),
+              LOG_U64("direct_bytes", report->direct_bytes), LOG_U64("copied_bytes", report->copied_bytes),
+              LOG_U64("peak_temporary_bytes", report->peak_temporary_bytes), LOG_MS("total_ms", report->execute_ns),
+              LOG_MS("read_ms", report->read_ns), LOG_MS("copy_ms", report->copy_ns),
+              LOG_MS("prepare_ms", report->prepare_ns));
+}
+
+void load_log_collective(const char *group_id, const struct plan *plan, const struct collective_counters *counters)
+{
+    const struct collective_plan *group = plan->group;
+    const struct candidate *candidate = &plan->candidates[EXECUTOR_OWNER_FILE_COLLECTIVE];
+    if (!log_allows(LOG_INFO, "collective_disk_load", LOG_NOBODY))
+        return;
+    log_info("collective_disk_load", LOG_TEXT("action", "timings"), LOG_TEXT("group_id", group_id),
+             LOG_TEXT("transport", plan->transport.ops->name), LOG_U64("world_size", group->world_size),
+             LOG_U64("memories", group->n_memories),
+             LOG_U64("collective_unique_source_bytes", counters->unique_source_bytes),
+             LOG_U64("collective_peer_transfer_bytes", counters->peer_transfer_bytes),
+             LOG_U64("collective_peak_temporary_bytes", counters->peak_temporary_bytes),
+             LOG_U64("collective_batch_count", counters->batch_count),
+             LOG_U64("collective_dedup_saving_bytes", counters->dedup_saving_bytes),
+             LOG_U64("estimated_unique_source_bytes", group->unique_source_bytes + group->residual_bytes),
+             LOG_U64("estimated_peer_transfer_bytes", group->peer_transfer_bytes),
+             LOG_U64("estimated_peak_temporary_bytes", candidate->peak_temporary_bytes),
+             LOG_U64("estimated_batch_count", group->n_batches),
+             LOG_U64("estimated_dedup_saving_bytes", group->dedup_saving_bytes), LOG_REAL("owner_skew", group->owner_skew),
+             LOG_U64("replicated_jobs", group->n_jobs[JOB_REPLICATED]), LOG_U64("dim0_jobs", group->n_jobs[JOB_DIM0]),
+             LOG_U64("dim1_jobs", group->n_jobs[JOB_DIM1] + group->n_jobs[JOB_RECT2D]),
+             LOG_MS("total_ms", counters->total_ns), LOG_REAL("estimated_ms", candidate->estimated_ms));
+}
+
+static void log_failure(const struct ticket *ticket, const struct error *error)
+{
+    enum log_level level = error->code == ERROR_INTERNAL ? LOG_ERROR : LOG_WARN;
+    char *artifact = source_shown(ticket->request.artifact ? ticket->request.artifact : "");
+    log_at_of(level, "load_failed", ticket->uid, LOG_TEXT("load_id", ticket->id), LOG_U64("pid", (uint64_t)ticket->pid),
+              LOG_TEXT("artifact", artifact), LOG_TEXT("code", error_code_name(error->code)),
+              LOG_TEXT("reason", error->reason), LOG_TEXT("message", error->message), LOG_MS("total_ms", ticket->total_ns));
+    free(artifact);
+}
+
+void load_log_ticket(const struct ticket *ticket, bool plan_only, const struct error *error)
+{
+    if (error) {
+        log_failure(ticket, error);
+        return;
+    }
+    const struct plan *plan = ticket->plan;
+    if (plan_only) {
+        log_debug("explain_done", LOG_TEXT("load_id", ticket->id),
+                  LOG_TEXT("artifact", ticket->mapping->artifact->reference),
+                  LOG_TEXT("executor", executor_name(plan->executor)), LOG_TEXT("selection_reason", plan->selection_reason));
+        return;
+    }
+    const struct run_report nothing = {0};
+    const struct run_report *report = ticket->from_replica ? &nothing : run_report(ticket->replica->run);
+    log_at_of(LOG_INFO, "load_done", ticket->uid, LOG_TEXT("load_id", ticket->id), LOG_U64("pid", (uint64_t)ticket->pid),
+              LOG_TEXT("artifact", ticket->mapping->artifact->reference),
+              LOG_TEXT("executor", executor_name(plan->executor)), LOG_TEXT("selection_reason", plan->selection_reason),
+              LOG_U64("tensors", ticket->mapping->n_tensors), LOG_U64("needed_bytes", ticket->mapping->view_bytes),
+              LOG_U64("read_bytes", report->read_bytes), LOG_U64("copied_bytes", report->copied_bytes),
+              LOG_U64("shared_bytes", report->shared_bytes), LOG_U64("cached_bytes", report->cached_bytes),
+              LOG_U64("residual_bytes", plan->residual_bytes), LOG_BOOL("from_replica", ticket->from_replica),
+              LOG_BOOL("joined", ticket->joined),
+              LOG_TEXT("change_detection", change_detector_name(ticket->mapping->artifact->changes_by)),
+              LOG_TEXT("verified", verified_name(ticket->replica->verdict.status)),
+              LOG_TEXT("verified_by", ticket->replica->verdict.by), LOG_U64("healed", ticket->replica->verdict.healed),
+              LOG_TEXT("memory", page_kind_name(device_page_kind(ticket->replica->segment))),
+              LOG_MS("resolve_ms", ticket->resolve_ns), LOG_MS("plan_ms", ticket->plan_ns),
+              LOG_MS("execute_ms", report->execute_ns), LOG_MS("total_ms", ticket->total_ns));
+}
