@@ -28,7 +28,7 @@ obj = $(patsubst %.c,$(B)/obj/%.o,$(1))
 .DEFAULT_GOAL := all
 include daemon/plugins/cuda/cuda.mk
 
-ENGINE_C := $(wildcard daemon/base/*.c daemon/observe/*.c daemon/source/*.c daemon/source/http/*.c daemon/device/*.c daemon/transport/*.c \
+ENGINE_C := $(wildcard daemon/base/*.c daemon/observe/*.c daemon/source/*.c daemon/source/*/*.c daemon/stores/*.c daemon/device/*.c daemon/transport/*.c \
               daemon/normalize/*.c daemon/resolve/*.c daemon/plan/*.c daemon/execute/*.c daemon/integrity/*.c \
               daemon/calibration/*.c config/*.c)
 DAEMON_C := $(filter-out daemon/main.c,$(wildcard daemon/replica/*.c daemon/rpc/*.c daemon/load/*.c daemon/api/*.c daemon/*.c))

@@ -20,7 +20,7 @@
 #include "memory_limit.h"
 #include "observe/log.h"
 #include "api/methods.h"
-#include "stores_config.h"
+#include "stores/stores_config.h"
 #include "supervisor.h"
 #include "transport/transport.h"
 #include "watchdog.h"

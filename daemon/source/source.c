@@ -1,4 +1,4 @@
-/* The registry of source backends and the checked wrappers: contracts that every backend relies on are kept here. */
+/* The checked wrappers: contracts that every backend relies on are kept here. */
 #include "source/source.h"
 
 #include <assert.h>
@@ -11,24 +11,13 @@
 #include "base/redact.h"
 #include "base/text.h"
 #include "source/http/http_fence.h"
-#include "source/mounts.h"
-#include "source/source_disk.h"
-#include "source/source_gcs.h"
-#include "source/source_hf.h"
-#include "source/source_https.h"
-#include "source/source_memory.h"
-#include "source/source_s3.h"
 #include "source/stores.h"
-
-static const struct source_ops *const registry[] = {&source_disk_ops, &source_memory_ops, &source_https_ops,
-                                                    &source_http_ops, &source_hf_ops,     &source_gcs_ops,
-                                                    &source_s3_ops};
 
 static const struct source_ops *find_ops(const char *scheme, size_t length)
 {
-    for (size_t i = 0; i < sizeof registry / sizeof registry[0]; i++) {
-        if (strlen(registry[i]->name) == length && memcmp(registry[i]->name, scheme, length) == 0)
-            return registry[i];
+    for (const struct source_ops *const *ops = source_backends; *ops; ops++) {
+        if (strlen((*ops)->name) == length && memcmp((*ops)->name, scheme, length) == 0)
+            return *ops;
     }
     return NULL;
 }
@@ -53,14 +42,15 @@ static uint64_t hash_text(const char *text, size_t length)
 
 void source_place_work(const char *reference, struct loop_work *work)
 {
-    const char *scheme_end = strchr(reference, ':'), *authority = strstr(reference, "://");
-    if (source_is_remote(reference)) {
+    const char *colon = strchr(reference, ':'), *authority = strstr(reference, "://");
+    const struct source_ops *ops = find_ops(reference, strcspn(reference, ":"));
+    if (ops && ops->remote) {
         size_t length = authority ? (size_t)(authority + 3 - reference) : 0;
         work->pool = LOOP_REMOTE;
         work->lane = hash_text(reference, length + strcspn(reference + length, "/?#")) | 1;
     } else {
         work->pool = LOOP_DISK;
-        work->lane = (scheme_end ? mounts_find(scheme_end + 1) : 0) | (uint64_t)1 << 63;
+        work->lane = (ops && ops->lane && colon ? ops->lane(colon + 1) : 0) | (uint64_t)1 << 63;
     }
 }
 

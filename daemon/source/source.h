@@ -3,7 +3,7 @@
  * One `struct source` is one opened artifact: its files, each with size and identity, and open handles. It is
  * reference-counted (artifact cache, loads and replicas share it) and const after source_open(), so reads come from any
  * thread. Callers use the checked wrappers below, never the ops: contract and counters live there once.
- * Backends: source_disk.c ("disk:"), source_memory.c (tests, documentation). A new store = one file + one registry row. */
+ * Every backend is a folder below this one and a row of daemon/stores/store_table.c; source_memory.c is the smallest. */
 #ifndef SOURCE_SOURCE_H
 #define SOURCE_SOURCE_H
 
@@ -101,6 +101,9 @@ struct source_ops {
     const char *name;   /* "disk" */
     size_t source_size; /* the core allocates this much, zeroed, beginning with struct source */
     bool remote;        /* opening one may ask a server; what the files then are, caps.remote says */
+    /* Optional, of what is not remote: a number for the file systems that may keep whoever opens `path` waiting; asks none.
+     */
+    uint64_t (*lane)(const char *path);
     /* Required. Opens the directory or single file behind `path`. Sets is_single_file. */
     int (*open)(struct source *source, const char *path, const struct source_options *options, struct error *error);
     /* Required. Names of the entries of the directory, sorted bytewise, for discovery. UNIMPLEMENTED where no listing
@@ -141,6 +144,8 @@ struct source {
     uid_t uid;                   /* who opened it, also once it is shared */
     int references;              /* atomic */
 };
+
+extern const struct source_ops *const source_backends[]; /* all there are, then NULL: daemon/stores/store_table.c */
 
 /* Finds the backend by scheme and opens the reference, without any file yet. */
 int source_open(const char *reference, const struct source_options *options, struct source **source, struct error *error);

@@ -11,10 +11,6 @@
 #include "base/memory.h"
 #include "base/redact.h"
 #include "base/text.h"
-#include "source/gcs_client.h"
-#include "source/s3_client.h"
-#include "source/source_hf.h"
-#include "source/source_https.h"
 
 #define MIB(n) ((uint64_t)(n) << 20)
 enum { DEFAULT_HOST_CONNECTIONS = 32, MAX_CONNECTIONS = 1024 };
@@ -31,17 +27,6 @@ struct stores {
     const char *endpoints[3]; /* of the options */
     pthread_mutex_t lock;     /* of kept */
     struct kept kept[STORES_N_SLOTS];
-};
-
-/* One row per scheme; a backend adds its own: {"gs", source_gcs_describe}. */
-static const struct {
-    const char *scheme;
-    void (*describe)(struct stores *stores, struct stores_line *line);
-} backends[] = {
-    {"https", source_https_describe},
-    {"hf", source_hf_describe},
-    {"gs", gcs_client_describe},
-    {"s3", s3_client_describe},
 };
 
 /* --- values --- */
@@ -293,10 +278,10 @@ void *stores_keep(struct stores *stores, enum stores_slot slot, void *(*create)(
 void stores_describe(struct stores *stores,
                      void (*tell)(void *data, const char *scheme, const char *endpoint, const char *credentials), void *data)
 {
-    for (size_t i = 0; i < sizeof backends / sizeof *backends; i++) {
+    for (const struct stores_row *row = stores_rows; row->scheme; row++) {
         struct stores_line line = {0};
-        backends[i].describe(stores, &line);
-        tell(data, backends[i].scheme, line.endpoint, line.credentials);
+        row->describe(stores, &line);
+        tell(data, row->scheme, line.endpoint, line.credentials);
     }
 }
 

@@ -16,6 +16,12 @@ struct stores_line { /* what a backend says of itself at start, and never a secr
     char endpoint[STORES_LINE_CHARS], credentials[STORES_LINE_CHARS];
 };
 
+struct stores_row { /* one per scheme; the table is daemon/stores/store_table.c and ends with an empty row */
+    const char *scheme;
+    void (*describe)(struct stores *stores, struct stores_line *line);
+};
+extern const struct stores_row stores_rows[];
+
 struct stores_options { /* "" or NULL = from the environment names users know, then the default */
     struct http_engine_options http;
     uint64_t request_bytes; /* of one range of a large read (16 MiB) */

@@ -5,9 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "source/aws_keys.h"
-#include "source/aws_process.h"
-#include "source/aws_profile.h"
+#include "source/s3/aws_keys.h"
+#include "source/s3/aws_process.h"
+#include "source/s3/aws_profile.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

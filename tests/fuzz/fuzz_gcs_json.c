@@ -4,8 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "source/gcp_key.h"
-#include "source/gcs_answer.h"
+#include "source/gcs/gcp_key.h"
+#include "source/gcs/gcs_answer.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "source/hf_answer.h"
+#include "source/hf/hf_answer.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

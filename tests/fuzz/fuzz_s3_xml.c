@@ -4,9 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "source/aws_keys.h"
-#include "source/s3_listing.h"
-#include "source/xml.h"
+#include "source/s3/aws_keys.h"
+#include "source/s3/s3_listing.h"
+#include "source/s3/xml.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

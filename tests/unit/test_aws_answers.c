@@ -9,9 +9,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "source/aws_credentials.h"
-#include "source/aws_process.h"
-#include "source/aws_profile.h"
+#include "source/s3/aws_credentials.h"
+#include "source/s3/aws_process.h"
+#include "source/s3/aws_profile.h"
 
 #include <cmocka.h>
 

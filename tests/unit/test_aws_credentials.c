@@ -10,10 +10,10 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "source/aws_credentials.h"
-#include "source/aws_metadata.h"
-#include "source/aws_process.h"
-#include "source/aws_profile.h"
+#include "source/s3/aws_credentials.h"
+#include "source/s3/aws_metadata.h"
+#include "source/s3/aws_process.h"
+#include "source/s3/aws_profile.h"
 #include "tests/support/fake_http.h"
 
 #include <cmocka.h>

@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "source/change_detection.h"
+#include "source/disk/change_detection.h"
 
 #include <cmocka.h>
 

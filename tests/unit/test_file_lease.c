@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "source/file_lease.h"
+#include "source/disk/file_lease.h"
 
 #include <cmocka.h>
 

@@ -14,8 +14,8 @@
 #include "base/base64.h"
 #include "base/json.h"
 #include "base/signature.h"
-#include "source/gcp_credentials.h"
-#include "source/gcp_key.h"
+#include "source/gcs/gcp_credentials.h"
+#include "source/gcs/gcp_key.h"
 #include "tests/support/fake_http.h"
 #include "tests/support/rsa_key.h"
 

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "source/gcs_answer.h"
+#include "source/gcs/gcs_answer.h"
 
 #include <cmocka.h>
 

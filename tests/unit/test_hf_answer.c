@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "source/hf_answer.h"
+#include "source/hf/hf_answer.h"
 
 #include <cmocka.h>
 

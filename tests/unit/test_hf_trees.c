@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "base/memory.h"
-#include "source/hf_trees.h"
+#include "source/hf/hf_trees.h"
 
 #include <cmocka.h>
 

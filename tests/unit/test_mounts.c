@@ -11,7 +11,7 @@
 #include <sys/sysmacros.h>
 #include <unistd.h>
 
-#include "source/mounts.h"
+#include "source/disk/mounts.h"
 #include "source/source.h"
 
 #undef fail

@@ -7,9 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "source/s3_client.h"
+#include "source/s3/s3_client.h"
 #include "source/stores.h"
-#include "source/web_known.h"
+#include "source/web/web_known.h"
 
 #include <cmocka.h>
 #undef fail /* ours is in base/error.h */

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "source/s3_fault.h"
+#include "source/s3/s3_fault.h"
 
 #include <cmocka.h>
 

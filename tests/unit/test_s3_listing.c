@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "source/object_name.h"
-#include "source/s3_listing.h"
+#include "source/s3/s3_listing.h"
 
 #include <cmocka.h>
 

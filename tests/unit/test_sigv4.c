@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "source/sigv4.h"
+#include "source/s3/sigv4.h"
 
 #include <cmocka.h>
 

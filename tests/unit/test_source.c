@@ -12,9 +12,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "source/filesystem.h"
+#include "source/disk/filesystem.h"
 #include "source/source.h"
-#include "source/source_disk.h"
+#include "source/disk/source_disk.h"
 #include "source/source_memory.h"
 #include "tests/support/model_dir.h"
 

@@ -15,7 +15,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "source/source_disk.h"
+#include "source/disk/source_disk.h"
 
 #include <cmocka.h> /* last: it makes a macro of fail */
 

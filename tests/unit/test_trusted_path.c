@@ -9,7 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "source/trusted_path.h"
+#include "source/disk/trusted_path.h"
 #include "tests/support/model_dir.h"
 
 #include <cmocka.h>

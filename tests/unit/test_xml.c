@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "source/xml.h"
+#include "source/s3/xml.h"
 
 #include <cmocka.h>
 

@@ -1,0 +1,199 @@
+/* Happy path: the lease is granted, then the file is looked at, so that what is seen holds as long as the lease. Otherwise
+ * the times decide, and where they are too young this waits until they are not. */
+#include "source/disk/change_detection.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/sysmacros.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/text.h"
+#include "source/disk/filesystem.h"
+
+enum { ASK_AGAIN_MS = 50 };                                /* between two looks at a waiting client's cancel */
+static const uint64_t MOST_WAIT_NS = 2 * CHANGE_SETTLE_NS; /* of one source, whatever is done to its files meanwhile */
+
+/* --- what a file looks like ---------------------------------------------------------------------------------------- */
+
+static struct timespec time_of(const struct statx_timestamp *time)
+{
+    return (struct timespec){.tv_sec = time->tv_sec, .tv_nsec = time->tv_nsec};
+}
+
+int change_detection_stat(int fd, struct stat *status)
+{
+    struct statx now;
+    if (statx(fd, "", AT_EMPTY_PATH | AT_STATX_FORCE_SYNC, STATX_BASIC_STATS, &now) < 0)
+        return fstat(fd, status);
+    *status = (struct stat){
+        .st_dev = makedev(now.stx_dev_major, now.stx_dev_minor),
+        .st_ino = now.stx_ino,
+        .st_mode = now.stx_mode,
+        .st_size = (off_t)now.stx_size,
+        .st_mtim = time_of(&now.stx_mtime),
+        .st_ctim = time_of(&now.stx_ctime),
+    };
+    return 0;
+}
+
+static uint64_t nanoseconds(struct timespec time)
+{
+    return (uint64_t)time.tv_sec * 1000000000u + (uint64_t)time.tv_nsec;
+}
+
+struct source_identity change_detection_identity(const struct stat *status)
+{
+    return (struct source_identity){
+        .device = status->st_dev,
+        .inode = status->st_ino,
+        .size_bytes = (uint64_t)status->st_size,
+        .mtime_ns = nanoseconds(status->st_mtim),
+        .ctime_ns = nanoseconds(status->st_ctim),
+    };
+}
+
+bool change_detection_same(const struct source_identity *a, const struct source_identity *b)
+{
+    return a->device == b->device && a->inode == b->inode && a->size_bytes == b->size_bytes && a->mtime_ns == b->mtime_ns &&
+           a->ctime_ns == b->ctime_ns;
+}
+
+int change_detection_fail(const char *name, const char *how, struct error *error)
+{
+    char text[TEXT_NAME_CHARS];
+    return fail(error, ERROR_FAILED_PRECONDITION, "SOURCE_CHANGED", "%s %s since it was resolved; load it again",
+                text_escape(name, strlen(name), text), how);
+}
+
+static int look(int fd, struct source_file *file, struct error *error)
+{
+    struct stat status;
+    char text[TEXT_NAME_CHARS];
+    if (change_detection_stat(fd, &status) < 0)
+        return fail_errno(error, errno, "%s", text_escape(file->name, strlen(file->name), text));
+    file->identity = change_detection_identity(&status);
+    file->size_bytes = file->identity.size_bytes;
+    return 0;
+}
+
+/* --- without a lease: timestamps ------------------------------------------------------------------------------------ */
+
+/* The clock that file systems of this host take their times from; it moves on every few milliseconds. */
+static int64_t age_ns(const struct source_identity *identity)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME_COARSE, &now);
+    int64_t mtime_age = (int64_t)(nanoseconds(now) - identity->mtime_ns);
+    int64_t ctime_age = (int64_t)(nanoseconds(now) - identity->ctime_ns);
+    bool mtime_is_odd = mtime_age < 0; /* anybody may set it, to the future, too; ctime is the system's own */
+    return mtime_is_odd || ctime_age < mtime_age ? ctime_age : mtime_age;
+}
+
+static int fail_being_written(const char *name, const char *what, struct error *error)
+{
+    char text[TEXT_NAME_CHARS];
+    text_escape(name, strlen(name), text);
+    fail(error, ERROR_FAILED_PRECONDITION, "SOURCE_BEING_WRITTEN", "%s %s", text, what);
+    return error_note(error, "file", "%s", name);
+}
+
+static int wait_ns(int64_t ns, uint64_t *waited_ns, const struct cancel *cancel, struct error *error)
+{
+    uint64_t start = clock_now_ns(), until = start + (uint64_t)ns;
+    for (uint64_t now = start; now < until && !cancel_is_set(cancel); now = clock_now_ns())
+        nanosleep(&(struct timespec){.tv_nsec = ASK_AGAIN_MS * NS_PER_MS}, NULL);
+    *waited_ns += clock_now_ns() - start;
+    return cancel_is_set(cancel) ? fail(error, ERROR_CANCELLED, "CANCELLED", "cancelled while the artifact was resolved")
+                                 : 0;
+}
+
+/* A file of the far future, whose server's clock is ahead, is not waited for. */
+static int let_settle(int fd, struct source_file *file, uint64_t *waited_ns, const struct cancel *cancel,
+                      struct error *error)
+{
+    const struct source_identity before = file->identity;
+    int64_t settle = (int64_t)CHANGE_SETTLE_NS, age = age_ns(&before);
+    if (age >= settle || age <= -settle || *waited_ns + (uint64_t)(settle - age) > MOST_WAIT_NS)
+        return 0;
+    if (wait_ns(settle - age, waited_ns, cancel, error) < 0 || look(fd, file, error) < 0)
+        return -1;
+    if (change_detection_same(&before, &file->identity))
+        return 0;
+    return fail_being_written(file->name, "is being written by another process; load it when that is done", error);
+}
+
+static void judge_times(struct source_file *file, const struct filesystem_traits *traits, const char *no_lease)
+{
+    file->changes_by = CHANGES_BY_TIMESTAMPS;
+    file->changes_reason = no_lease;
+    if (!traits->times_tell) {
+        file->changes_by = CHANGES_RACY;
+        file->changes_reason = "no lease, and the file system's timestamps do not show writes through a mapping";
+    } else if (age_ns(&file->identity) < (int64_t)CHANGE_TRUSTED_NS) {
+        file->changes_by = CHANGES_RACY;
+        file->changes_reason = "no lease, and the file was changed less than 60 s before it was resolved";
+    }
+}
+
+static const char *why_no_lease(const struct filesystem_traits *traits, int why)
+{
+    if (!traits->lease_proves)
+        return "the file system may change a file without this host's kernel";
+    return why == EACCES ? "no lease: the file is another user's, and the process has no CAP_LEASE"
+                         : "the kernel grants no lease on this file system";
+}
+
+/* --- all of it ------------------------------------------------------------------------------------------------------ */
+
+static void use_lease(const struct change_detection *detection, struct source_file *file,
+                      const struct filesystem_traits *traits)
+{
+    int64_t needed = traits->kind == SOURCE_LOCAL ? 1 : (int64_t)CHANGE_TRUSTED_NS;
+    bool times_tell = traits->times_tell && age_ns(&file->identity) >= needed;
+    file->changes_by = CHANGES_BY_LEASE;
+    file->changes_reason = "";
+    file->identity.lease_span = file_lease_span(detection->lease, file->identity.device, file->identity.inode, times_tell);
+}
+
+int change_detection_begin(struct change_detection *detection, struct source_file *file, uint64_t *waited_ns,
+                           const struct cancel *cancel, struct error *error)
+{
+    detection->lease = file_lease_take(detection->fd);
+    int why = errno;
+    struct filesystem_traits traits = filesystem_traits_of(detection->fd);
+    if (!detection->lease && why == EAGAIN && traits.lease_proves)
+        return fail_being_written(file->name, "is open for writing by another process; load it when that has closed it",
+                                  error);
+    int failed = look(detection->fd, file, error);
+    if (!failed && detection->lease && traits.lease_proves) {
+        use_lease(detection, file, &traits);
+        return 0;
+    }
+    if (!failed)
+        failed = let_settle(detection->fd, file, waited_ns, cancel, error);
+    if (!failed)
+        judge_times(file, &traits, why_no_lease(&traits, why));
+    else
+        change_detection_end(detection);
+    return failed;
+}
+
+int change_detection_check(const struct change_detection *detection, const struct source_file *file, struct error *error)
+{
+    struct source_file now = {.name = file->name};
+    if (detection->lease && !file_lease_is_held(detection->lease))
+        return change_detection_fail(file->name, "was opened for writing", error);
+    if (look(detection->fd, &now, error) < 0)
+        return -1;
+    return change_detection_same(&now.identity, &file->identity) ? 0
+                                                                 : change_detection_fail(file->name, "was changed", error);
+}
+
+void change_detection_end(struct change_detection *detection)
+{
+    file_lease_drop(detection->lease);
+    detection->lease = NULL;
+}

@@ -1,0 +1,229 @@
+/* The kernel tells by a signal that somebody waits for a lease. It is a real-time signal with the descriptor in it, sent to
+ * one thread, which has all signals blocked and waits for that one. When the queue of signals is full, the kernel sends a
+ * plain SIGIO instead, which does not say for which: then every lease is looked at.
+ *
+ * A descriptor's number may be another file's by the time its signal is read; so a signal is only a reason to ask the kernel
+ * (F_GETLEASE). The lock is never held while a lease is being taken, since that may block on a file system that hangs. */
+#include "source/disk/file_lease.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <semaphore.h>
+#include <signal.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/memory.h"
+
+enum { N_BUCKETS = 4096 };          /* a host has tens of thousands of leases at most: a bucket holds a few */
+#define BREAK_SIGNAL (SIGRTMIN + 2) /* any real-time signal would do: only our thread gets it */
+
+struct file_lease {
+    int fd;
+    bool is_set;    /* the kernel has granted it */
+    bool is_broken; /* atomic: it was given up */
+    bool has_span;
+    uint64_t device, inode, span;
+    struct file_lease *next; /* in its bucket, once it has a span */
+};
+
+static struct {
+    pthread_once_t once;
+    pid_t tid; /* of the thread that answers; 0 = there is none */
+    sem_t is_ready;
+    pthread_mutex_t lock;
+    struct file_lease **by_fd;
+    size_t n_fds;
+    struct file_lease *buckets[N_BUCKETS];
+    uint64_t n_spans;
+} leases = {.once = PTHREAD_ONCE_INIT, .lock = PTHREAD_MUTEX_INITIALIZER};
+
+static bool kernel_has(const struct file_lease *lease)
+{
+    return fcntl(lease->fd, F_GETLEASE) == F_RDLCK; /* F_UNLCK also while somebody waits for it */
+}
+
+static struct file_lease **bucket_of(uint64_t device, uint64_t inode)
+{
+    return &leases.buckets[(device * 31 + inode) % N_BUCKETS];
+}
+
+static bool is_on(const struct file_lease *lease, uint64_t device, uint64_t inode)
+{
+    return lease->device == device && lease->inode == inode;
+}
+
+/* --- giving up: under the lock ------------------------------------------------------------------------------------- */
+
+static void give_up(struct file_lease *lease)
+{
+    __atomic_store_n(&lease->is_broken, true, __ATOMIC_RELEASE);
+    fcntl(lease->fd, F_SETLEASE, F_UNLCK);
+}
+
+/* Who waits for one lease on a file waits for all of them. */
+static void look_at(struct file_lease *lease)
+{
+    if (!lease->is_set || lease->is_broken || kernel_has(lease))
+        return;
+    give_up(lease);
+    for (struct file_lease *other = *bucket_of(lease->device, lease->inode); lease->has_span && other; other = other->next) {
+        if (is_on(other, lease->device, lease->inode) && !other->is_broken)
+            give_up(other);
+    }
+}
+
+static void look_at_all(void)
+{
+    for (size_t i = 0; i < leases.n_fds; i++) {
+        if (leases.by_fd[i])
+            look_at(leases.by_fd[i]);
+    }
+}
+
+/* --- the thread ---------------------------------------------------------------------------------------------------- */
+
+static void *answer(void *unused)
+{
+    sigset_t signals;
+    siginfo_t info;
+    sigemptyset(&signals);
+    sigaddset(&signals, BREAK_SIGNAL);
+    sigaddset(&signals, SIGIO);
+    leases.tid = gettid();
+    sem_post(&leases.is_ready);
+    for (;;) {
+        int signal = sigwaitinfo(&signals, &info);
+        pthread_mutex_lock(&leases.lock);
+        if (signal == SIGIO)
+            look_at_all();
+        else if (signal == BREAK_SIGNAL && info.si_fd >= 0 && (size_t)info.si_fd < leases.n_fds && leases.by_fd[info.si_fd])
+            look_at(leases.by_fd[info.si_fd]);
+        pthread_mutex_unlock(&leases.lock);
+    }
+    return unused;
+}
+
+static void start(void)
+{
+    pthread_attr_t attributes;
+    pthread_t thread;
+    sigset_t all, before;
+    sigfillset(&all);
+    sem_init(&leases.is_ready, 0, 0);
+    pthread_attr_init(&attributes);
+    pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+    pthread_sigmask(SIG_SETMASK, &all, &before); /* the thread inherits it, so no signal finds it unprepared */
+    int failed = pthread_create(&thread, &attributes, answer, NULL);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    pthread_attr_destroy(&attributes);
+    while (!failed && sem_wait(&leases.is_ready) < 0 && errno == EINTR)
+        ;
+}
+
+/* --- taking and dropping ------------------------------------------------------------------------------------------- */
+
+static void add(struct file_lease *lease)
+{
+    size_t at = (size_t)lease->fd;
+    pthread_mutex_lock(&leases.lock);
+    if (at >= leases.n_fds) {
+        size_t n_fds = 2 * at + 64;
+        leases.by_fd = memory_grow(leases.by_fd, n_fds, sizeof(struct file_lease *));
+        memset(leases.by_fd + leases.n_fds, 0, (n_fds - leases.n_fds) * sizeof(struct file_lease *));
+        leases.n_fds = n_fds;
+    }
+    leases.by_fd[at] = lease;
+    pthread_mutex_unlock(&leases.lock);
+}
+
+static void unlink_lease(const struct file_lease *lease)
+{
+    struct file_lease **link = bucket_of(lease->device, lease->inode);
+    while (*link != lease)
+        link = &(*link)->next;
+    *link = lease->next;
+}
+
+void file_lease_drop(struct file_lease *lease)
+{
+    if (!lease)
+        return;
+    pthread_mutex_lock(&leases.lock);
+    leases.by_fd[lease->fd] = NULL;
+    if (lease->has_span)
+        unlink_lease(lease);
+    pthread_mutex_unlock(&leases.lock);
+    if (lease->is_set && !lease->is_broken)
+        fcntl(lease->fd, F_SETLEASE, F_UNLCK); /* at once: a child that was forked just now may hold the file open */
+    free(lease);
+}
+
+/* The owner is set before the lease, which would otherwise make it the whole process. */
+static int set_lease(int fd)
+{
+    struct f_owner_ex owner = {F_OWNER_TID, leases.tid};
+    if (fcntl(fd, F_SETOWN_EX, &owner) < 0 || fcntl(fd, F_SETSIG, BREAK_SIGNAL) < 0)
+        return -1;
+    return fcntl(fd, F_SETLEASE, F_RDLCK);
+}
+
+struct file_lease *file_lease_take(int fd)
+{
+    pthread_once(&leases.once, start);
+    if (!leases.tid) {
+        errno = ENOLCK;
+        return NULL;
+    }
+    struct file_lease *lease = memory_alloc(sizeof *lease);
+    lease->fd = fd;
+    add(lease); /* before: the signal may come at once */
+    if (set_lease(fd) < 0) {
+        int why = errno;
+        file_lease_drop(lease);
+        errno = why;
+        return NULL;
+    }
+    pthread_mutex_lock(&leases.lock);
+    lease->is_set = true;
+    look_at(lease); /* signals until now were not answered */
+    pthread_mutex_unlock(&leases.lock);
+    return lease;
+}
+
+bool file_lease_is_held(const struct file_lease *lease)
+{
+    return !__atomic_load_n(&lease->is_broken, __ATOMIC_ACQUIRE) && kernel_has(lease);
+}
+
+/* --- spans --------------------------------------------------------------------------------------------------------- */
+
+/* Under the lock. A broken one that is still around may belong to bytes of before under the same times. */
+static uint64_t choose_span(uint64_t device, uint64_t inode, bool times_tell)
+{
+    for (const struct file_lease *other = *bucket_of(device, inode); other; other = other->next) {
+        if (!is_on(other, device, inode))
+            continue;
+        if (!other->is_broken && kernel_has(other))
+            return other->span;
+        times_tell = false;
+    }
+    return times_tell ? 0 : ++leases.n_spans;
+}
+
+uint64_t file_lease_span(struct file_lease *lease, uint64_t device, uint64_t inode, bool times_tell)
+{
+    pthread_mutex_lock(&leases.lock);
+    lease->device = device;
+    lease->inode = inode;
+    lease->span = choose_span(device, inode, times_tell);
+    lease->has_span = true;
+    struct file_lease **bucket = bucket_of(device, inode);
+    lease->next = *bucket;
+    *bucket = lease;
+    pthread_mutex_unlock(&leases.lock);
+    return lease->span;
+}

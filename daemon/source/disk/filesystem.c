@@ -1,0 +1,110 @@
+/* The seven types that count as local are those of the loader integrations: what is unknown is taken for a network,
+ * because the price of being wrong is smaller on that side. */
+#include "source/disk/filesystem.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/statfs.h>
+#include <unistd.h>
+
+#include "source/disk/mounts.h"
+
+/* Leases: every writer of a local file opens it in this kernel. A server's file and what a FUSE process shows may change
+ * without; an overlay's may through a mapping whose descriptor was closed, which its own inode knows nothing of (docs).
+ * Times: all set them at the latest when a mapped page is first written to, but tmpfs, which maps pages writable at once. */
+static const struct {
+    unsigned magic;
+    enum source_filesystem kind;
+    const char *name;
+    bool lease_proves, times_tell;
+} types[] = {
+    {0xEF53, SOURCE_LOCAL, "ext4", true, true}, /* and ext2, ext3: they share it */
+    {0x58465342, SOURCE_LOCAL, "xfs", true, true},     {0x9123683E, SOURCE_LOCAL, "btrfs", true, true},
+    {0x2FC12FC1, SOURCE_LOCAL, "zfs", true, true},     {0x01021994, SOURCE_LOCAL, "tmpfs", true, false},
+    {0x6969, SOURCE_NETWORK, "nfs", false, true},      {0xFF534D42, SOURCE_NETWORK, "cifs", false, true},
+    {0xFE534D42, SOURCE_NETWORK, "smb2", false, true}, {0x65735546, SOURCE_NETWORK, "fuse", false, true},
+    {0x00C36400, SOURCE_NETWORK, "ceph", false, true}, {0x0BD00BD0, SOURCE_NETWORK, "lustre", false, true},
+    {0x01021997, SOURCE_NETWORK, "9p", false, true},   {0x794C7630, SOURCE_NETWORK, "overlay", true, true},
+    {0xF2F52010, SOURCE_NETWORK, "f2fs", true, true},
+};
+
+enum { DEFAULT_DIRECT_ALIGNMENT = 4096 }; /* for filesystems that do not tell theirs */
+
+static const struct filesystem_traits unknown = {.kind = SOURCE_NETWORK, .times_tell = true};
+
+struct filesystem_traits filesystem_traits(long magic)
+{
+    struct filesystem_traits traits = unknown;
+    for (size_t i = 0; i < sizeof types / sizeof types[0]; i++) {
+        if (types[i].magic != (unsigned)magic)
+            continue;
+        traits = (struct filesystem_traits){types[i].kind, types[i].lease_proves, types[i].times_tell, ""};
+        snprintf(traits.name, sizeof traits.name, "%s", types[i].name);
+        return traits;
+    }
+    snprintf(traits.name, sizeof traits.name, "0x%x", (unsigned)magic);
+    return traits;
+}
+
+struct filesystem_traits filesystem_traits_of(int fd)
+{
+    struct statfs filesystem;
+    return fstatfs(fd, &filesystem) == 0 ? filesystem_traits((long)filesystem.f_type) : unknown;
+}
+
+/* Alignments for direct reads, or false when the filesystem says that it has none. */
+static bool direct_alignment(int fd, uint32_t *memory, uint32_t *offset)
+{
+    struct statx status = {0};
+    *memory = *offset = DEFAULT_DIRECT_ALIGNMENT;
+    if (statx(fd, "", AT_EMPTY_PATH, STATX_DIOALIGN, &status) < 0 || !(status.stx_mask & STATX_DIOALIGN))
+        return true;
+    *memory = status.stx_dio_mem_align;
+    *offset = status.stx_dio_offset_align;
+    return *offset != 0;
+}
+
+static struct source_caps caps_of(const struct source_disk_file *file, uint64_t device_id)
+{
+    struct filesystem_traits traits = filesystem_traits_of(file->fd);
+    struct source_caps caps = {.residency = true, .device_id = device_id, .filesystem = traits.kind};
+    memcpy(caps.filesystem_type, traits.name, sizeof caps.filesystem_type);
+    bool in_memory = strcmp(caps.filesystem_type, "tmpfs") == 0;
+    caps.direct_reads = file->direct_fd >= 0 && !in_memory &&
+                        direct_alignment(file->fd, &caps.direct_memory_alignment, &caps.direct_offset_alignment);
+    return caps;
+}
+
+static uint32_t larger(uint32_t a, uint32_t b)
+{
+    return a > b ? a : b;
+}
+
+static void join(struct source_caps *caps, const struct source_caps *fresh)
+{
+    caps->direct_reads = caps->direct_reads && fresh->direct_reads;
+    caps->direct_memory_alignment = larger(caps->direct_memory_alignment, fresh->direct_memory_alignment);
+    caps->direct_offset_alignment = larger(caps->direct_offset_alignment, fresh->direct_offset_alignment);
+    if (fresh->filesystem == SOURCE_NETWORK && caps->filesystem == SOURCE_LOCAL) {
+        caps->filesystem = SOURCE_NETWORK;
+        memcpy(caps->filesystem_type, fresh->filesystem_type, sizeof caps->filesystem_type);
+    }
+}
+
+void filesystem_add_file(struct source_caps *caps, bool is_first, uint64_t device_id, struct source_disk_file *file)
+{
+    if (is_first) {
+        *caps = caps_of(file, device_id);
+    } else if (device_id != caps->device_id) {
+        struct source_caps fresh = caps_of(file, device_id);
+        join(caps, &fresh);
+    }
+    caps->device_set |= mounts_bits_of(device_id);
+    caps->direct_reads = caps->direct_reads && file->direct_fd >= 0;
+    if (!caps->direct_reads && file->direct_fd >= 0) {
+        close(file->direct_fd);
+        file->direct_fd = -1;
+    }
+}

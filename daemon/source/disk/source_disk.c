@@ -1,0 +1,285 @@
+/* "disk:/path": a directory or one file of a local or mounted filesystem. Every path is walked by trusted_path.c; what it
+ * finds is an O_PATH descriptor, which is looked at before it is opened for reading, so that a FIFO or a device in a
+ * model folder is refused and never touched. Failure modes: outside the roots, missing, not a regular file, being written,
+ * changed. */
+#include "source/disk/source_disk.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/memory.h"
+#include "base/metadata.h"
+#include "base/text.h"
+#include "source/disk/access_denied.h"
+#include "source/disk/closing.h"
+#include "source/disk/filesystem.h"
+#include "source/disk/mounts.h"
+
+enum { MAX_ENTRIES = 1 << 20 /* of a directory that is listed */, DESCRIPTORS_PER_FILE = 2 };
+
+static int fail_name(const char *name, int errno_value, struct error *error)
+{
+    char text[TEXT_NAME_CHARS];
+    return fail_errno(error, errno_value, "%s", text_escape(name, strlen(name), text));
+}
+
+/* The descriptor behind `path_fd` could not be opened. */
+static int fail_open(const struct source_disk *disk, const char *verb, int path_fd, const char *name, int errno_value,
+                     struct error *error)
+{
+    return errno_value == EACCES ? access_denied_fail(error, verb, NULL, path_fd, disk->confined)
+                                 : fail_name(name, errno_value, error);
+}
+
+/* An O_PATH descriptor, or -1. Without trusted roots (standalone) links are the kernel's business. */
+static int open_path(const struct source_disk *disk, const char *path, struct error *error)
+{
+    if (disk->confined)
+        return trusted_path_open(&disk->roots, path, error);
+    int fd = open(path, O_PATH | O_CLOEXEC);
+    return fd >= 0 ? fd : fail_name(path, errno, error);
+}
+
+/* Opens what an O_PATH descriptor stands for, without walking its name again. */
+static int reopen(int path_fd, int flags)
+{
+    char path[32];
+    snprintf(path, sizeof path, "/proc/self/fd/%d", path_fd);
+    return open(path, flags | O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+}
+
+static void split_path(struct source_disk *disk, const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    disk->file_name = memory_copy_text(slash ? slash + 1 : path);
+}
+
+static int disk_open(struct source *source, const char *path, const struct source_options *options, struct error *error)
+{
+    struct source_disk *disk = (struct source_disk *)source;
+    struct stat status;
+    char text[TEXT_NAME_CHARS];
+    if (path[0] != '/' && !options->allow_relative)
+        return fail(error, ERROR_INVALID_ARGUMENT, "BAD_REFERENCE", "disk:%s: the path must be absolute",
+                    text_escape(path, strlen(path), text));
+    disk->confined = !options->allow_relative;
+    if (disk->confined)
+        trusted_roots_init(&disk->roots, options->trusted_roots, options->n_trusted_roots);
+    disk->path = memory_copy_text(path);
+    int fd = open_path(disk, path, error);
+    if (fd < 0)
+        return -1;
+    int failed = fstat(fd, &status) < 0 ? fail_name(path, errno, error) : 0;
+    close(fd);
+    if (failed)
+        return -1;
+    source->is_single_file = !S_ISDIR(status.st_mode);
+    if (source->is_single_file)
+        split_path(disk, path);
+    return 0;
+}
+
+static int compare_names(const void *a, const void *b)
+{
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+/* Returns errno, or -1: there are too many, or there is too much metadata, which the error tells. */
+static int read_entries(DIR *directory, char ***names, size_t *n_names, struct quota_charge *charge, struct error *error)
+{
+    enum { ENTRY_BYTES = 32 };
+    size_t capacity = 0;
+    errno = 0;
+    for (const struct dirent *entry; (entry = readdir(directory)) != NULL; errno = 0) {
+        if (*n_names == MAX_ENTRIES)
+            return fail(error, ERROR_RESOURCE_EXHAUSTED, "TOO_MANY_FILES",
+                        "the folder has more than %d entries; put the checkpoint into one of its own", MAX_ENTRIES);
+        if (quota_charge_add(charge, ENTRY_BYTES + strlen(entry->d_name), error) != 0)
+            return -1;
+        ARRAY_RESERVE(*names, *n_names, capacity);
+        (*names)[(*n_names)++] = memory_copy_text(entry->d_name);
+    }
+    return errno;
+}
+
+static void free_names(char ***names, size_t *n_names)
+{
+    while (*n_names)
+        free((*names)[--*n_names]);
+    free(*names);
+    *names = NULL;
+}
+
+static int disk_list(struct source *source, char ***names, size_t *n_names, struct error *error)
+{
+    const struct source_disk *disk = (const struct source_disk *)source;
+    *names = NULL;
+    *n_names = 0;
+    int path_fd = open_path(disk, disk->path, error);
+    if (path_fd < 0)
+        return -1;
+    int fd = reopen(path_fd, O_DIRECTORY);
+    int failed = fd < 0 ? fail_open(disk, "list", path_fd, disk->path, errno, error) : 0;
+    close(path_fd);
+    DIR *directory = failed ? NULL : fdopendir(fd);
+    if (!directory)
+        return failed ? failed : fail_name(disk->path, errno, error);
+    struct quota_charge charge = metadata_charge(); /* while they are collected: callers keep but a few */
+    failed = read_entries(directory, names, n_names, &charge, error);
+    closedir(directory);
+    quota_charge_end(&charge);
+    if (failed) {
+        free_names(names, n_names);
+        return failed < 0 ? -1 : fail_name(disk->path, failed, error);
+    }
+    if (*n_names)
+        qsort(*names, *n_names, sizeof **names, compare_names);
+    return 0;
+}
+
+/* The O_PATH descriptor behind a file's name, or -1. */
+static int open_name(const struct source_disk *disk, const char *name, struct error *error)
+{
+    if (disk->file_name)
+        return open_path(disk, disk->path, error);
+    char *path = memory_alloc(strlen(disk->path) + strlen(name) + 2);
+    sprintf(path, "%s/%s", disk->path, name);
+    int fd = open_path(disk, path, error);
+    free(path);
+    return fd;
+}
+
+/* Takes path_fd. Leaves everything in `opened` to the caller, also after a failure. */
+static int open_regular(const struct source_disk *disk, int path_fd, const char *name, struct source_disk_file *opened,
+                        struct error *error)
+{
+    struct stat status;
+    char text[TEXT_NAME_CHARS];
+    int failed = 0;
+    if (fstat(path_fd, &status) < 0)
+        failed = fail_name(name, errno, error);
+    else if (!S_ISREG(status.st_mode))
+        failed = fail(error, ERROR_FAILED_PRECONDITION, "NOT_A_REGULAR_FILE", "%s is not a regular file",
+                      text_escape(name, strlen(name), text));
+    else if ((opened->fd = reopen(path_fd, 0)) < 0)
+        failed = fail_open(disk, "read", path_fd, name, errno, error);
+    else
+        opened->direct_fd = reopen(path_fd, O_DIRECT);
+    close(path_fd);
+    return failed;
+}
+
+static void close_file(struct source_disk_file *opened)
+{
+    change_detection_end(&opened->changes);
+    if (opened->fd >= 0)
+        close(opened->fd);
+    if (opened->direct_fd >= 0)
+        close(opened->direct_fd);
+    quota_charge_end(&opened->descriptors);
+    free(opened);
+}
+
+/* To the user for whom the thread works, like the memory of what is read. */
+static int charge_descriptors(struct source_disk_file *opened, struct error *error)
+{
+    struct metadata_account account = metadata_current();
+    opened->descriptors = (struct quota_charge){.quota = account.quota, .kind = QUOTA_DESCRIPTORS, .uid = account.uid};
+    return quota_charge_add(&opened->descriptors, DESCRIPTORS_PER_FILE, error);
+}
+
+static int disk_open_file(struct source *source, const char *name, struct source_file *file, void **handle,
+                          struct error *error)
+{
+    struct source_disk *disk = (struct source_disk *)source;
+    int path_fd = open_name(disk, name, error);
+    if (path_fd < 0)
+        return -1;
+    struct source_disk_file *opened = memory_alloc(sizeof *opened);
+    *opened = (struct source_disk_file){.fd = -1, .direct_fd = -1};
+    int failed = charge_descriptors(opened, error);
+    if (failed)
+        close(path_fd);
+    else
+        failed = open_regular(disk, path_fd, name, opened, error);
+    opened->changes.fd = opened->fd;
+    if (failed || change_detection_begin(&opened->changes, file, &disk->waited_ns, source->cancel, error) < 0) {
+        close_file(opened);
+        return -1;
+    }
+    filesystem_add_file(&source->caps, source->n_files == 0, file->identity.device, opened);
+    *handle = opened;
+    return 0;
+}
+
+static int disk_check_still(struct source *source, size_t file, struct error *error)
+{
+    const struct source_disk_file *opened = source->handles[file];
+    return change_detection_check(&opened->changes, &source->files[file], error);
+}
+
+static int disk_check_unchanged(struct source *source, size_t file, struct error *error)
+{
+    const struct source_disk *disk = (const struct source_disk *)source;
+    const struct source_file *known = &source->files[file];
+    struct stat status;
+    if (disk_check_still(source, file, error) < 0)
+        return -1;
+    int path_fd = open_name(disk, known->name, error);
+    if (path_fd < 0 && (error->code == ERROR_RESOURCE_EXHAUSTED || error->code == ERROR_UNAVAILABLE))
+        return -1; /* that says nothing about the file */
+    if (path_fd < 0)
+        return change_detection_fail(known->name, "was removed", error);
+    int failed = fstat(path_fd, &status);
+    close(path_fd);
+    struct source_identity now = change_detection_identity(&status);
+    return failed || !change_detection_same(&now, &known->identity)
+               ? change_detection_fail(known->name, "was replaced", error)
+               : 0;
+}
+
+/* Their server may be asked and not answer. */
+static void close_elsewhere(struct source *source)
+{
+    int *fds = memory_alloc_array(2 * source->n_files, sizeof *fds);
+    for (size_t i = 0; i < source->n_files; i++) {
+        struct source_disk_file *opened = source->handles[i];
+        change_detection_end(&opened->changes);
+        fds[2 * i] = opened->fd;
+        fds[2 * i + 1] = opened->direct_fd;
+        opened->fd = opened->direct_fd = -1;
+    }
+    closing_submit(source->caps.device_set, fds, 2 * source->n_files);
+}
+
+static void disk_close(struct source *source)
+{
+    struct source_disk *disk = (struct source_disk *)source;
+    if (source->caps.filesystem == SOURCE_NETWORK)
+        close_elsewhere(source);
+    for (size_t i = 0; i < source->n_files; i++)
+        close_file(source->handles[i]);
+    trusted_roots_fini(&disk->roots);
+    free(disk->path);
+    free(disk->file_name);
+}
+
+const struct source_ops source_disk_ops = {
+    .name = "disk",
+    .source_size = sizeof(struct source_disk),
+    .lane = mounts_find,
+    .open = disk_open,
+    .list = disk_list,
+    .open_file = disk_open_file,
+    .read = source_disk_read,
+    .resident_bytes = source_disk_resident_bytes,
+    .check_unchanged = disk_check_unchanged,
+    .check_still = disk_check_still,
+    .close = disk_close,
+};

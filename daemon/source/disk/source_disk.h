@@ -1,0 +1,34 @@
+/* Private to the disk backend: source_disk.c opens and identifies files, source_disk_io.c reads them.
+ *
+ * handles[i] of the source is a `struct source_disk_file`, made by open_file and const afterwards, so reads need no lock. */
+#ifndef SOURCE_SOURCE_DISK_H
+#define SOURCE_SOURCE_DISK_H
+
+#include "base/quota.h"
+#include "source/disk/change_detection.h"
+#include "source/source.h"
+#include "source/disk/trusted_path.h"
+
+struct source_disk_file {
+    int fd;        /* O_RDONLY, buffered, a regular file */
+    int direct_fd; /* the same file with O_DIRECT; -1 when the filesystem refuses it */
+    struct change_detection changes;
+    struct quota_charge descriptors;
+};
+
+struct source_disk {
+    struct source base;
+    struct trusted_roots roots; /* empty when nothing is enforced (standalone command line) */
+    bool confined;
+    char *path;         /* of the directory, or of the single file, as the user wrote it */
+    char *file_name;    /* of the single file, NULL for a directory */
+    uint64_t waited_ns; /* for files that were changed just now */
+};
+
+extern const struct source_ops source_disk_ops;
+
+/* In source_disk_io.c; contracts as in struct source_ops. A direct read of a file without direct_fd is a buffered one. */
+int source_disk_read(struct source *source, struct source_read *read, struct error *error);
+uint64_t source_disk_resident_bytes(struct source *source, size_t file, uint64_t offset, uint64_t bytes);
+
+#endif

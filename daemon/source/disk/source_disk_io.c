@@ -1,0 +1,143 @@
+/* Reading the files of a disk artifact: exact reads, buffered or past the page cache, and what is cached already.
+ *
+ * A read comes back whole or not at all: short reads and interrupts are retried, the end of the file is DATA_LOSS (the file
+ * shrank after its header was checked), a failing device is named with file and offset. A direct read that ends early or
+ * that the filesystem refuses after all goes on through the page cache, which has no alignment to keep. Residency:
+ * cachestat(2), else mincore(2) where that one tells the truth. preadv2(RWF_NOWAIT) would start readahead. */
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include "base/memory.h"
+#include "base/text.h"
+#include "source/disk/source_disk.h"
+
+#ifndef SYS_cachestat
+#define SYS_cachestat 451 /* Linux 6.5 */
+#endif
+
+enum { PAGE_BYTES = 4096, PROBE_PAGES = 4096 };
+
+struct cachestat_range {
+    uint64_t offset, bytes;
+};
+
+struct cachestat_counts {
+    uint64_t cached, dirty, writeback, evicted, recently_evicted; /* pages */
+};
+
+/* What is left of a list of buffers; the first one may be used in part. */
+struct rest {
+    const struct iovec *iov;
+    int n_iov;
+    size_t skip; /* bytes of iov[0] that are done */
+};
+
+static void rest_advance(struct rest *rest, size_t bytes)
+{
+    bytes += rest->skip;
+    while (rest->n_iov > 0 && bytes >= rest->iov->iov_len) {
+        bytes -= rest->iov->iov_len;
+        rest->iov++;
+        rest->n_iov--;
+    }
+    rest->skip = bytes;
+}
+
+/* One system call's worth. A buffer that is used in part goes alone. */
+static ssize_t rest_read(const struct rest *rest, int fd, uint64_t offset)
+{
+    if (rest->skip == 0)
+        return preadv(fd, rest->iov, rest->n_iov < IOV_MAX ? rest->n_iov : IOV_MAX, (off_t)offset);
+    return pread(fd, (char *)rest->iov->iov_base + rest->skip, rest->iov->iov_len - rest->skip, (off_t)offset);
+}
+
+static int fail_read(const struct source *source, size_t file, uint64_t offset, int why, struct error *error)
+{
+    const struct source_file *named = &source->files[file];
+    char name[TEXT_NAME_CHARS];
+    text_escape(named->name, strlen(named->name), name);
+    if (why == 0)
+        return fail(error, ERROR_DATA_LOSS, "FILE_TRUNCATED",
+                    "file %s ends at byte %" PRIu64 ", before its %" PRIu64 " bytes: it was cut off while it was read", name,
+                    offset, named->size_bytes);
+    return fail_errno(error, why, "reading file %s at byte %" PRIu64, name, offset);
+}
+
+int source_disk_read(struct source *source, struct source_read *read, struct error *error)
+{
+    const struct source_disk_file *handle = source->handles[read->file];
+    struct rest rest = {read->iov, read->n_iov, 0};
+    uint64_t offset = read->offset;
+    bool direct = read->direct && handle->direct_fd >= 0;
+    rest_advance(&rest, 0); /* leading empty buffers */
+    while (rest.n_iov > 0) {
+        ssize_t got = rest_read(&rest, direct ? handle->direct_fd : handle->fd, offset);
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got > 0) {
+            offset += (uint64_t)got;
+            rest_advance(&rest, (size_t)got);
+        } else if (!direct || (got < 0 && errno != EINVAL)) {
+            return fail_read(source, read->file, offset, got < 0 ? errno : 0, error);
+        }
+        direct = direct && got > 0 && got % PAGE_BYTES == 0 && rest.skip == 0;
+    }
+    return 0;
+}
+
+/* mincore() claims that everything is cached when the caller could not have written the file. */
+static bool may_ask_mincore(int fd)
+{
+    struct stat status;
+    return fstat(fd, &status) == 0 &&
+           (status.st_uid == geteuid() || faccessat(fd, "", W_OK, AT_EMPTY_PATH | AT_EACCESS) == 0);
+}
+
+static uint64_t count_resident(const unsigned char *pages, uint64_t n_pages)
+{
+    uint64_t n_resident = 0;
+    for (uint64_t i = 0; i < n_pages; i++)
+        n_resident += pages[i] & 1;
+    return n_resident;
+}
+
+static uint64_t mincore_pages(int fd, uint64_t first_page, uint64_t n_pages)
+{
+    unsigned char pages[PROBE_PAGES];
+    uint64_t n_resident = 0;
+    while (n_pages > 0) {
+        uint64_t n = n_pages < PROBE_PAGES ? n_pages : PROBE_PAGES;
+        void *address = mmap(NULL, n * PAGE_BYTES, PROT_READ, MAP_SHARED, fd, (off_t)(first_page * PAGE_BYTES));
+        if (address == MAP_FAILED)
+            return n_resident;
+        if (mincore(address, n * PAGE_BYTES, pages) == 0)
+            n_resident += count_resident(pages, n);
+        munmap(address, n * PAGE_BYTES);
+        first_page += n;
+        n_pages -= n;
+    }
+    return n_resident;
+}
+
+uint64_t source_disk_resident_bytes(struct source *source, size_t file, uint64_t offset, uint64_t bytes)
+{
+    const struct source_disk_file *handle = source->handles[file];
+    struct cachestat_range range = {offset, bytes};
+    struct cachestat_counts counts = {0};
+    uint64_t first_page = offset / PAGE_BYTES, n_pages = (offset + bytes + PAGE_BYTES - 1) / PAGE_BYTES - first_page;
+    if (bytes == 0)
+        return 0;
+    if (syscall(SYS_cachestat, handle->fd, &range, &counts, 0) != 0)
+        counts.cached = may_ask_mincore(handle->fd) ? mincore_pages(handle->fd, first_page, n_pages) : 0;
+    uint64_t resident = counts.cached * PAGE_BYTES;
+    return resident < bytes ? resident : bytes;
+}

@@ -1,0 +1,415 @@
+/* Most paths are one openat2() beneath their root. When that refuses, for whatever reason, the walk decides and knows why.
+ * `fds` is the chain of directories from a root down to where we are, so ".." is a pop and never a question to the kernel.
+ * Only two things leave a root: ".." at its top and an absolute link; both become an absolute text that must begin, as
+ * text, with one of the roots. Failure modes: outside, missing, not allowed, too many links, too long. */
+#include "source/disk/trusted_path.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <linux/openat2.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/loop.h"
+#include "base/memory.h"
+#include "base/text.h"
+#include "source/disk/access_denied.h"
+#include "source/disk/mounts.h"
+
+enum {
+    MAX_LINKS = 40, /* as the kernel */
+    MAX_DEPTH = 128,
+    TEXT_CHARS = 2 * PATH_MAX, /* a link's target and what is left behind it */
+};
+
+struct walk {
+    const struct trusted_roots *roots;
+    const char *path; /* as asked for, for messages */
+    size_t root;      /* that fds[0] belongs to */
+    int fds[MAX_DEPTH];
+    size_t depth;
+    char rest[TEXT_CHARS]; /* still to be walked */
+    int n_links;
+    char target[PATH_MAX]; /* of the last link */
+    bool is_last;          /* nothing was left to walk behind that link */
+};
+
+/* Cuts the next component off *rest. Returns its length, 0 at the end. */
+static size_t next_component(const char **rest, const char **name)
+{
+    *name = *rest + strspn(*rest, "/");
+    size_t length = strcspn(*name, "/");
+    *rest = *name + length;
+    return length;
+}
+
+static bool is_dots(const char *name, size_t length, size_t n_dots)
+{
+    return length == n_dots && strncmp(name, "..", n_dots) == 0;
+}
+
+/* Adds one component of an absolute path to `text`, which is "" for the root directory. The result is never longer than
+ * the path so far. */
+static void append_component(char *text, const char *name, size_t length)
+{
+    size_t used = strlen(text);
+    if (is_dots(name, length, 1))
+        return;
+    if (is_dots(name, length, 2)) {
+        *(used ? strrchr(text, '/') : text) = '\0';
+        return;
+    }
+    text[used] = '/';
+    memcpy(text + used + 1, name, length);
+    text[used + 1 + length] = '\0';
+}
+
+char *trusted_path_normalize(const char *path)
+{
+    char *text = memory_alloc(strlen(path) + 2);
+    const char *name;
+    for (size_t length; (length = next_component(&path, &name)) != 0;)
+        append_component(text, name, length);
+    return text;
+}
+
+void trusted_roots_init(struct trusted_roots *roots, const char *const *paths, size_t n_paths)
+{
+    roots->n_roots = n_paths;
+    roots->roots = memory_alloc_array(n_paths, sizeof *roots->roots);
+    for (size_t i = 0; i < n_paths; i++)
+        roots->roots[i].given = trusted_path_normalize(paths[i]);
+}
+
+void trusted_roots_fini(struct trusted_roots *roots)
+{
+    for (size_t i = 0; i < roots->n_roots; i++) {
+        free(roots->roots[i].given);
+        free(roots->roots[i].canonical);
+    }
+    free(roots->roots);
+    *roots = (struct trusted_roots){0};
+}
+
+/* --- where roots lead --------------------------------------------------------------------------------------------- */
+
+/* A root may be on a mount that hangs: then one thread asks, and the others do without. */
+struct asked_root {
+    struct asked_root *next;
+    char *given;
+    bool is_asked;
+    uint64_t asked_ns; /* since when */
+};
+
+static pthread_mutex_t asking = PTHREAD_MUTEX_INITIALIZER; /* of what follows */
+static pthread_cond_t answered = PTHREAD_COND_INITIALIZER;
+static struct asked_root *asked_roots; /* all that there ever were: those of the configuration */
+static const uint64_t patience_ns = 1000 * (uint64_t)NS_PER_MS;
+
+static struct asked_root *find_asked(const char *given)
+{
+    struct asked_root *asked = asked_roots;
+    while (asked && strcmp(asked->given, given) != 0)
+        asked = asked->next;
+    if (asked)
+        return asked;
+    asked = memory_alloc(sizeof *asked);
+    asked->given = memory_copy_text(given);
+    asked->next = asked_roots;
+    return asked_roots = asked;
+}
+
+/* Under the lock, which is given up meanwhile. */
+static bool wait_for_turn(struct asked_root *asked)
+{
+    while (asked->is_asked) {
+        uint64_t until_ns = asked->asked_ns + patience_ns;
+        struct timespec until = {(time_t)(until_ns / 1000000000), (long)(until_ns % 1000000000)};
+        if (clock_now_ns() >= until_ns)
+            return false;
+        pthread_cond_clockwait(&answered, &asking, CLOCK_MONOTONIC, &until);
+    }
+    return true;
+}
+
+/* NULL with errno: it does not exist, or does not answer (ETIMEDOUT). */
+static char *ask_canonical(const char *given)
+{
+    pthread_mutex_lock(&asking);
+    struct asked_root *asked = find_asked(given);
+    bool is_ours = wait_for_turn(asked);
+    asked->is_asked = true;
+    if (is_ours)
+        asked->asked_ns = clock_now_ns();
+    pthread_mutex_unlock(&asking);
+    if (!is_ours) {
+        errno = ETIMEDOUT;
+        return NULL;
+    }
+    char *path = realpath(*given ? given : "/", NULL);
+    int errno_value = errno;
+    pthread_mutex_lock(&asking);
+    asked->is_asked = false;
+    pthread_cond_broadcast(&answered);
+    pthread_mutex_unlock(&asking);
+    char *canonical = path ? trusted_path_normalize(path) : NULL;
+    free(path);
+    errno = errno_value;
+    return canonical;
+}
+
+static const char *canonical_of(struct trusted_root *root)
+{
+    char *known = root->canonical, *found = known ? known : ask_canonical(root->given);
+    if (known || !found)
+        return known;
+    if (atomic_compare_exchange_strong(&root->canonical, &known, found))
+        return found;
+    free(found); /* another thread was quicker */
+    return known;
+}
+
+static int prefix_path(const struct walk *walk, struct error *error)
+{
+    char name[TEXT_NAME_CHARS];
+    return error_prefix(error, "%s", text_escape(walk->path, strlen(walk->path), name));
+}
+
+static int fail_path(const struct walk *walk, int errno_value, struct error *error)
+{
+    char name[TEXT_NAME_CHARS];
+    return fail_errno(error, errno_value, "%s", text_escape(walk->path, strlen(walk->path), name));
+}
+
+/* "/hub" of "/hub/models--org--name/blobs/3f2a", else the folder of the file. Cuts `path`. */
+static const char *folder_to_trust(char *path)
+{
+    char *model = strstr(path, "/models--"), *slash = strrchr(path, '/');
+    bool is_cache = model && strstr(model, "/blobs/");
+    *(is_cache ? model : slash ? slash : path) = '\0';
+    return *path ? path : "/";
+}
+
+/* `outside`: the text that no root is a beginning of; changed. What is there is not looked at. */
+static int fail_outside(const struct walk *walk, char *outside, struct error *error)
+{
+    char name[TEXT_NAME_CHARS], target[TEXT_NAME_CHARS], folder[TEXT_NAME_CHARS];
+    text_escape(walk->path, strlen(walk->path), name);
+    if (!walk->n_links)
+        return fail(error, ERROR_PERMISSION_DENIED, "OUTSIDE_TRUSTED_ROOTS",
+                    "%s is outside the trusted roots; add its folder to sources.disk.trusted_roots", name);
+    const char *trusted = folder_to_trust(outside);
+    return fail(error, ERROR_PERMISSION_DENIED, "OUTSIDE_TRUSTED_ROOTS",
+                "%s %s a link to %s, which is outside the trusted roots; add %s to sources.disk.trusted_roots", name,
+                walk->is_last && walk->n_links == 1 ? "is" : "leads through",
+                text_escape(walk->target, strlen(walk->target), target), text_escape(trusted, strlen(trusted), folder));
+}
+
+static int fail_too_long(const struct walk *walk, struct error *error)
+{
+    char name[TEXT_NAME_CHARS];
+    return fail(error, ERROR_INVALID_ARGUMENT, "PATH_TOO_LONG", "%s: the path is too long",
+                text_escape(walk->path, strlen(walk->path), name));
+}
+
+static void leave_directories(struct walk *walk, size_t depth)
+{
+    while (walk->depth > depth)
+        close(walk->fds[--walk->depth]);
+}
+
+static bool find_root(const struct trusted_roots *roots, const char *text, bool by_given, size_t *root)
+{
+    for (size_t i = 0; i < roots->n_roots; i++) {
+        struct trusted_root *candidate = &roots->roots[i];
+        const char *name = by_given ? candidate->given : canonical_of(candidate);
+        if (name && strcmp(text, name) == 0) {
+            *root = i;
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Before anything there is touched. */
+static int go_to(const struct walk *walk, const char *folder, const char *rest, struct error *error)
+{
+    char text[2 * TEXT_CHARS];
+    snprintf(text, sizeof text, "%s/%s", folder, rest);
+    return loop_enter_lane(mounts_find(text), error) < 0 ? prefix_path(walk, error) : 0;
+}
+
+static int open_root(struct walk *walk, struct error *error)
+{
+    struct trusted_root *root = &walk->roots->roots[walk->root];
+    const char *canonical = canonical_of(root);
+    if (!canonical && errno == ETIMEDOUT)
+        return fail(error, ERROR_UNAVAILABLE, "NO_ANSWER",
+                    "the trusted root %s is on a file system that does not answer; see whether its server is there",
+                    root->given);
+    if (!canonical)
+        return fail_path(walk, errno, error);
+    if (go_to(walk, canonical, walk->rest, error) < 0)
+        return -1;
+    int fd = open(*canonical ? canonical : "/", O_PATH | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0)
+        return fail_path(walk, errno, error);
+    leave_directories(walk, 0);
+    walk->fds[walk->depth++] = fd;
+    return 0;
+}
+
+/* Moves *rest behind the root that it begins with, which is in `prefix` then. The names that are configured are compared
+ * first: to find out where they lead, a file system has to be asked. */
+static bool find_beginning(struct walk *walk, const char **rest, char prefix[TEXT_CHARS], bool by_given)
+{
+    const char *name;
+    size_t length = 1;
+    prefix[0] = '\0';
+    while (!find_root(walk->roots, prefix, by_given, &walk->root) && (length = next_component(rest, &name)) != 0)
+        append_component(prefix, name, length);
+    return length != 0;
+}
+
+/* Continues at head/tail, an absolute text, in the outermost root that is a beginning of it. */
+static int enter(struct walk *walk, const char *head, const char *tail, struct error *error)
+{
+    char text[TEXT_CHARS], prefix[TEXT_CHARS];
+    const char *rest = text;
+    if ((size_t)snprintf(text, sizeof text, "%s/%s", head, tail) >= sizeof text)
+        return fail_too_long(walk, error);
+    if (!find_beginning(walk, &rest, prefix, true) && (rest = text, !find_beginning(walk, &rest, prefix, false)))
+        return fail_outside(walk, prefix, error);
+    snprintf(walk->rest, sizeof walk->rest, "%s", rest);
+    return open_root(walk, error);
+}
+
+static int go_up(struct walk *walk, struct error *error)
+{
+    if (walk->depth > 1) {
+        leave_directories(walk, walk->depth - 1);
+        return 0;
+    }
+    char parent[TEXT_CHARS], tail[TEXT_CHARS];
+    snprintf(parent, sizeof parent, "%s", canonical_of(&walk->roots->roots[walk->root]));
+    snprintf(tail, sizeof tail, "%s", walk->rest);
+    append_component(parent, "..", 2);
+    return enter(walk, parent, tail, error);
+}
+
+static int go_on_from_here(const struct walk *walk, struct error *error)
+{
+    char name[32], folder[PATH_MAX];
+    snprintf(name, sizeof name, "/proc/self/fd/%d", walk->fds[walk->depth - 1]);
+    ssize_t length = readlink(name, folder, sizeof folder - 1); /* the kernel knows it without asking */
+    folder[length > 0 ? length : 0] = '\0';
+    return go_to(walk, folder, walk->rest, error);
+}
+
+/* Takes `fd`, an O_PATH descriptor of a link. */
+static int follow(struct walk *walk, int fd, struct error *error)
+{
+    char target[PATH_MAX], tail[TEXT_CHARS];
+    ssize_t length = readlinkat(fd, "", target, sizeof target);
+    int errno_value = errno;
+    close(fd);
+    if (length < 0)
+        return fail_path(walk, errno_value, error);
+    if (++walk->n_links > MAX_LINKS)
+        return fail_path(walk, ELOOP, error);
+    if ((size_t)length == sizeof target)
+        return fail_too_long(walk, error);
+    target[length] = '\0';
+    snprintf(tail, sizeof tail, "%s", walk->rest);
+    memcpy(walk->target, target, (size_t)length + 1);
+    walk->is_last = !tail[strspn(tail, "/")];
+    if (target[0] == '/')
+        return enter(walk, target, tail, error);
+    int written = snprintf(walk->rest, sizeof walk->rest, "%s/%s", target, tail);
+    if ((size_t)written >= sizeof walk->rest)
+        return fail_too_long(walk, error);
+    return go_on_from_here(walk, error);
+}
+
+static int go_down(struct walk *walk, const char *name, struct error *error)
+{
+    struct stat status;
+    int fd = openat(walk->fds[walk->depth - 1], name, O_PATH | O_NOFOLLOW | O_CLOEXEC);
+    if (fd < 0 && errno == EACCES)
+        return access_denied_fail(error, "enter", NULL, walk->fds[walk->depth - 1], true);
+    if (fd < 0)
+        return fail_path(walk, errno, error);
+    if (fstat(fd, &status) < 0) {
+        int errno_value = errno;
+        close(fd);
+        return fail_path(walk, errno_value, error);
+    }
+    if (S_ISLNK(status.st_mode))
+        return follow(walk, fd, error);
+    if (walk->depth == MAX_DEPTH) {
+        close(fd);
+        return fail_too_long(walk, error);
+    }
+    walk->fds[walk->depth++] = fd;
+    return 0;
+}
+
+/* Takes one component off walk->rest and goes there. */
+static int step(struct walk *walk, struct error *error)
+{
+    char name[NAME_MAX + 1];
+    const char *rest = walk->rest, *component;
+    size_t length = next_component(&rest, &component);
+    if (length > NAME_MAX)
+        return fail_too_long(walk, error);
+    memcpy(name, component, length);
+    name[length] = '\0';
+    memmove(walk->rest, rest, strlen(rest) + 1);
+    if (!length || is_dots(name, length, 1))
+        return 0;
+    return is_dots(name, length, 2) ? go_up(walk, error) : go_down(walk, name, error);
+}
+
+/* Everything below the root at once; -1 also for much that is allowed. Links may lead to another file system, and that is
+ * looked at before. */
+static int open_beneath(const struct walk *walk)
+{
+    const struct open_how how = {.flags = O_PATH | O_CLOEXEC, .resolve = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS};
+    const char *rest = walk->rest + strspn(walk->rest, "/");
+    return (int)syscall(SYS_openat2, walk->fds[0], *rest ? rest : ".", &how, sizeof how);
+}
+
+/* Step by step; the descriptor or -1. */
+static int walk_down(struct walk *walk, struct error *error)
+{
+    int failed = 0;
+    while (!failed && walk->rest[0])
+        failed = step(walk, error);
+    return failed ? -1 : walk->fds[--walk->depth];
+}
+
+int trusted_path_open(const struct trusted_roots *roots, const char *path, struct error *error)
+{
+    struct walk walk;
+    walk.roots = roots;
+    walk.path = path;
+    walk.depth = 0;
+    walk.n_links = 0;
+    if ((path[0] == '/' ? enter(&walk, "", path, error) : fail_outside(&walk, NULL, error)) < 0)
+        return -1;
+    int fd = open_beneath(&walk);
+    if (fd < 0)
+        fd = walk_down(&walk, error);
+    leave_directories(&walk, 0);
+    return fd;
+}

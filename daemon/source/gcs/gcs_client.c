@@ -1,0 +1,166 @@
+/* A bearer token in, a reason out: JSON errors of the API say by a word whether asking again helps. prepare and judge run on
+ * the caller's thread, one after the other, which is how judge knows the generation of the token that was refused. */
+#include "source/gcs/gcs_client.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/memory.h"
+#include "base/redact.h"
+#include "base/signature.h"
+#include "base/url.h"
+#include "source/gcs/gcp_credentials.h"
+#include "source/gcs/gcs_answer.h"
+
+struct gcs_client {
+    struct stores *stores;
+    struct gcp_credentials *credentials;
+};
+
+/* Of the token this thread sent last: see the head of this file. */
+static _Thread_local uint64_t sent_generation;
+
+static const struct stores_options *options_of(const struct gcs_client *client)
+{
+    return stores_options(client->stores);
+}
+
+static int check_url(const void *stores, const char *url, struct error *error)
+{
+    return stores_check_url(stores, url, error);
+}
+
+static void *create(struct stores *stores)
+{
+    const struct stores_options *options = stores_options(stores);
+    struct gcs_client *client = memory_alloc(sizeof *client);
+    const struct gcp_credentials_options credentials = {.http = stores_http(stores),
+                                                        .file = options->gcs.credentials_file,
+                                                        .anonymous = options->gcs.anonymous,
+                                                        .check_url = check_url,
+                                                        .check_data = stores};
+    client->stores = stores;
+    client->credentials = gcp_credentials_create(&credentials);
+    return client;
+}
+
+static void destroy(void *kept)
+{
+    struct gcs_client *client = kept;
+    gcp_credentials_destroy(client->credentials);
+    free(client);
+}
+
+struct gcs_client *gcs_client_of(struct stores *stores)
+{
+    return stores_keep(stores, STORES_GCS, create, destroy);
+}
+
+void gcs_client_describe(struct stores *stores, struct stores_line *line)
+{
+    const struct gcs_client *client = gcs_client_of(stores);
+    redact(options_of(client)->gcs.endpoint, line->endpoint, sizeof line->endpoint);
+    gcp_credentials_describe(client->credentials, line->credentials);
+}
+
+int gcs_client_check(struct gcs_client *client, struct error *error)
+{
+    return stores_check_url(client->stores, options_of(client)->gcs.endpoint, error);
+}
+
+char *gcs_client_url(struct gcs_client *client, const char *bucket, const char *object, const char *query)
+{
+    const struct stores_options *options = options_of(client);
+    const char *payer = options->gcs.user_project;
+    char *name = url_encode(bucket, strlen(bucket), false);
+    char *key = object ? url_encode(object, strlen(object), false) : memory_copy_text("");
+    char *project = url_encode(payer, strlen(payer), false);
+    char *url = memory_print("%s/storage/v1/b/%s/o%s%s?%s%s%s", options->gcs.endpoint, name, object ? "/" : "", key, query,
+                             *project ? "&userProject=" : "", project);
+    free(name);
+    free(key);
+    free(project);
+    return url;
+}
+
+/* --- requests --- */
+
+int gcs_client_prepare(void *data, struct http_attempt *attempt, struct error *error)
+{
+    struct gcs_client *client = data;
+    struct gcp_access access;
+    if (gcp_credentials_get(client->credentials, options_of(client)->cancel, &access, error) < 0)
+        return -1;
+    const char *payer = options_of(client)->gcs.user_project;
+    const char *project = *payer ? payer : access.quota_project;
+    sent_generation = access.generation;
+    if (access.token) {
+        char *value = memory_print("Bearer %s", access.token);
+        http_attempt_add_header(attempt, "Authorization", value);
+        signature_wipe(value, strlen(value));
+        free(value);
+    }
+    if (project && *project && !strpbrk(project, "\r\n"))
+        http_attempt_add_header(attempt, "x-goog-user-project", project);
+    gcp_access_clear(&access);
+    return 0;
+}
+
+/* --- answers --- */
+
+static bool is_one_of(const char *reason, const char *const *reasons, size_t n_reasons)
+{
+    for (size_t i = 0; i < n_reasons; i++) {
+        if (strcmp(reasons[i], reason) == 0)
+            return true;
+    }
+    return false;
+}
+
+/* A 403 of these means "not so fast". */
+static bool is_rate_limit(const char *reason)
+{
+    static const char *const reasons[] = {"rateLimitExceeded", "userRateLimitExceeded", "quotaExceeded"};
+    return is_one_of(reason, reasons, sizeof reasons / sizeof reasons[0]);
+}
+
+static enum error_code error_code_of(int status, enum http_verdict verdict)
+{
+    if (verdict == HTTP_RETRY || verdict == HTTP_THROTTLED || status >= 500)
+        return ERROR_UNAVAILABLE;
+    if (status == 401 || status == 403)
+        return ERROR_PERMISSION_DENIED;
+    if (status == 404 || status == 410)
+        return ERROR_NOT_FOUND;
+    return status == 412 || status == 416 ? ERROR_FAILED_PRECONDITION : ERROR_INVALID_ARGUMENT;
+}
+
+static enum http_verdict verdict_of(int status, const struct gcs_complaint *complaint)
+{
+    if (status == 429 || status == 503 || (status == 403 && is_rate_limit(complaint->reason)))
+        return HTTP_THROTTLED;
+    if (status == 408 || status == 500 || status == 502 || status == 504)
+        return HTTP_RETRY;
+    return status == 401 ? HTTP_RETRY_RENEWED : HTTP_FAIL;
+}
+
+enum http_verdict gcs_client_judge(void *data, const struct http_reply *reply, struct error *error)
+{
+    struct gcs_client *client = data;
+    struct gcs_complaint complaint;
+    int status = reply->head.status;
+    char who[GCP_DESCRIBE_CHARS];
+    gcs_complaint_parse(reply->body ? reply->body : "", reply->body_bytes, &complaint);
+    enum http_verdict verdict = verdict_of(status, &complaint);
+    fail(error, error_code_of(status, verdict), "GCS_ERROR", "Google Cloud Storage answers %d%s%s%s%s", status,
+         complaint.reason[0] ? " " : "", complaint.reason, complaint.message[0] ? ": " : "", complaint.message);
+    if (error->code == ERROR_PERMISSION_DENIED) {
+        gcp_credentials_describe(client->credentials, who);
+        error_prefix(error, "with the credentials %s", who);
+    }
+    if (verdict == HTTP_RETRY_RENEWED)
+        gcp_credentials_refused(client->credentials, sent_generation);
+    if (status == 400 && strstr(complaint.message, "requester pays"))
+        error_prefix(error, "set sources.gcs.user_project to the project that pays");
+    return verdict;
+}

@@ -1,0 +1,241 @@
+/* The hub's API: a revision becomes a commit once, the commit's tree gives names, sizes and SHA-256 of what git-lfs keeps,
+ * and every URL afterwards holds the commit. The token goes with requests to the endpoint, never with a page's link
+ * elsewhere. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/memory.h"
+#include "base/text.h"
+#include "base/url.h"
+#include "source/hf/hf_answer.h"
+#include "source/hf/hf_trees.h"
+#include "source/object_name.h"
+#include "source/hf/source_hf.h"
+
+enum { MAX_DOCUMENT_BYTES = OBJECT_MAX_PAGE_BYTES };
+
+static const char *endpoint_of(const struct source_hf *hf)
+{
+    return stores_options(hf->objects.stores)->hf.endpoint;
+}
+
+/* --- requests --- */
+
+int hf_api_authorize(const struct source_hf *hf, struct http_attempt *attempt)
+{
+    if (hf->token) {
+        char *value = memory_print("Bearer %s", hf->token);
+        http_attempt_add_header(attempt, "Authorization", value);
+        explicit_bzero(value, strlen(value));
+        free(value);
+    }
+    return 0;
+}
+
+static const char *whose_token(const struct source_hf *hf)
+{
+    return hf->token ? "with the token that was sent" : "without a token (HF_TOKEN, sources.hf.token_file)";
+}
+
+enum http_verdict hf_api_judge(const struct source_hf *hf, const struct http_reply *reply, struct error *error)
+{
+    const char *code = http_head_find(&reply->head, "x-error-code");
+    char repository[TEXT_NAME_CHARS], revision[TEXT_NAME_CHARS];
+    int status = reply->head.status;
+    text_escape(hf->repository, strlen(hf->repository), repository);
+    text_escape(hf->revision, strlen(hf->revision), revision);
+    if (code && strcmp(code, "GatedRepo") == 0)
+        fail(error, ERROR_PERMISSION_DENIED, "GATED_REPOSITORY",
+             "%s is gated: accept its licence at %s/%s with the account of %s", repository, endpoint_of(hf), repository,
+             hf->token ? "the token in use" : "a token, and set HF_TOKEN or sources.hf.token_file");
+    else if (code && strcmp(code, "RevisionNotFound") == 0)
+        fail(error, ERROR_NOT_FOUND, "NO_SUCH_REVISION", "%s has no revision %s", repository, revision);
+    else if (code && strcmp(code, "EntryNotFound") == 0)
+        fail(error, ERROR_NOT_FOUND, "NO_SUCH_FILE", "%s@%s has no such file or folder", repository, revision);
+    else if (status == 404 || (code && strcmp(code, "RepoNotFound") == 0))
+        fail(error, ERROR_NOT_FOUND, "NO_SUCH_REPOSITORY", "%s has no %s@%s that may be seen %s", endpoint_of(hf),
+             repository, revision, whose_token(hf));
+    else if (status == 401 || status == 403)
+        fail(error, ERROR_PERMISSION_DENIED, "NOT_ALLOWED", "%s answers %d for %s %s", endpoint_of(hf), status, repository,
+             whose_token(hf));
+    else
+        return http_judge(reply, error);
+    return HTTP_FAIL;
+}
+
+static int prepare(void *data, struct http_attempt *attempt, struct error *error)
+{
+    (void)error;
+    return hf_api_authorize(data, attempt);
+}
+
+static enum http_verdict judge(void *data, const struct http_reply *reply, struct error *error)
+{
+    return hf_api_judge(data, reply, error);
+}
+
+static int fetch(struct source_hf *hf, const char *url, struct http_reply *reply, struct error *error)
+{
+    const struct http_store store = {.prepare = prepare, .judge = judge, .data = hf};
+    const struct http_call call = {.store = &store,
+                                   .url = url,
+                                   .max_reply_bytes = MAX_DOCUMENT_BYTES,
+                                   .follow_redirects = true,
+                                   .cancel = &hf->objects.cancel,
+                                   .uid = hf->objects.base.uid};
+    return http_fetch(stores_http(hf->objects.stores), &call, reply, error);
+}
+
+static int about(const struct source_hf *hf, struct error *error)
+{
+    char text[TEXT_NAME_CHARS];
+    return error_prefix(error, "%s, about %s", endpoint_of(hf), text_escape(hf->repository, strlen(hf->repository), text));
+}
+
+static int fail_document(const struct source_hf *hf, const char *complaint, struct error *error)
+{
+    fail(error, ERROR_DATA_LOSS, "BAD_ANSWER", "%s", complaint);
+    return about(hf, error);
+}
+
+/* --- revision -> commit --- */
+
+int hf_api_find_commit(struct source_hf *hf, struct error *error)
+{
+    struct http_reply reply = {0};
+    if (hf_is_commit(hf->revision)) {
+        memcpy(hf->commit, hf->revision, HF_COMMIT_CHARS);
+        return 0;
+    }
+    char *revision = url_encode(hf->revision, strlen(hf->revision), false);
+    char *url = memory_print("%s/api/models/%s/revision/%s", endpoint_of(hf), hf->repository, revision);
+    int failed = fetch(hf, url, &reply, error);
+    if (!failed && hf_answer_commit(reply.body, reply.body_bytes, hf->commit, error) < 0)
+        failed = about(hf, error);
+    http_reply_clear(&reply);
+    free(revision);
+    free(url);
+    return failed;
+}
+
+char *hf_api_file_url(const struct source_hf *hf, const char *name)
+{
+    char *path = memory_print("%s%s%s", hf->folder, *hf->folder ? "/" : "", name);
+    char *encoded = url_encode(path, strlen(path), true);
+    char *url = memory_print("%s/%s/resolve/%s/%s", endpoint_of(hf), hf->repository, hf->commit, encoded);
+    free(path);
+    free(encoded);
+    return url;
+}
+
+/* --- the tree --- */
+
+/* In the folder of the reference; NULL = elsewhere. malloced. */
+static char *name_of(const struct source_hf *hf, const struct json_string *path)
+{
+    char *whole = memory_print("%.*s", (int)path->length, path->text);
+    char *prefix = memory_print("%s%s", hf->folder, *hf->folder ? "/" : "");
+    const char *name = strlen(whole) == path->length ? object_name_below(whole, prefix) : NULL;
+    char *copy = name ? memory_copy_text(name) : NULL;
+    free(whole);
+    free(prefix);
+    return copy;
+}
+
+static int add_entry(void *data, const struct hf_entry *entry, struct error *error)
+{
+    struct source_hf *hf = data;
+    struct object object = {.size_bytes = entry->size_bytes, .name = name_of(hf, &entry->path)};
+    if (!object.name)
+        return 0;
+    object.checksums[0] = entry->checksum;
+    object.pin = memory_print("%s %.*s", hf->commit, (int)entry->pin.length, entry->pin.text ? entry->pin.text : "");
+    object.version = memory_print("commit %s", hf->commit);
+    return object_source_add(&hf->objects, &object, error);
+}
+
+static int read_page(struct source_hf *hf, const struct http_reply *reply, struct error *error)
+{
+    if (hf_answer_page(reply->body, reply->body_bytes, add_entry, hf, error) == 0)
+        return 0;
+    return strcmp(error->reason, "BAD_ANSWER") == 0 ? about(hf, error) : -1;
+}
+
+/* 1 with *url the next page, 0 at the end. */
+static int go_on(struct source_hf *hf, const struct http_reply *reply, char **url, struct error *error)
+{
+    char *link = hf_answer_next_page(&reply->head);
+    if (!link)
+        return 0;
+    struct error ignored; /* what it says is said below in fewer words */
+    char *next = url_resolve(*url, link, &ignored);
+    free(link);
+    if (!next || !url_is_same_origin(next, endpoint_of(hf)) || strcmp(next, *url) == 0) {
+        free(next);
+        return fail_document(hf, "the tree's next page is the same page again, or on another server", error);
+    }
+    free(*url);
+    *url = next;
+    return 1;
+}
+
+static void *create_trees(struct stores *stores)
+{
+    (void)stores;
+    return hf_trees_create();
+}
+
+static void destroy_trees(void *kept)
+{
+    hf_trees_destroy(kept);
+}
+
+/* Page by page, from that URL on. */
+static int fetch_tree(struct source_hf *hf, const char *first, struct error *error)
+{
+    char *url = memory_copy_text(first);
+    int more = 1;
+    for (int page = 0; more == 1; page++) {
+        struct http_reply reply = {0};
+        more = page == OBJECT_MAX_PAGES ? fail_document(hf, "the tree has too many pages", error)
+                                        : fetch(hf, url, &reply, error);
+        if (more == 0 && (more = read_page(hf, &reply, error)) == 0)
+            more = go_on(hf, &reply, &url, error);
+        http_reply_clear(&reply);
+    }
+    free(url);
+    return more;
+}
+
+/* Of the first page: names endpoint, repository, commit and folder. */
+static char *tree_url(const struct source_hf *hf)
+{
+    char *folder = url_encode(hf->folder, strlen(hf->folder), true);
+    char *url = memory_print("%s/api/models/%s/tree/%s%s%s", endpoint_of(hf), hf->repository, hf->commit, *folder ? "/" : "",
+                             folder);
+    free(folder);
+    return url;
+}
+
+static struct hf_trees *trees_of(const struct object_source *source)
+{
+    return stores_keep(source->stores, STORES_HF, create_trees, destroy_trees);
+}
+
+int hf_api_list(struct object_source *source, struct error *error)
+{
+    struct source_hf *hf = (struct source_hf *)source;
+    char *url = tree_url(hf);
+    int known = hf_trees_find(trees_of(source), url, source, error);
+    int failed = known ? (known < 0 ? -1 : 0) : fetch_tree(hf, url, error);
+    free(url);
+    return failed;
+}
+
+void hf_api_listed(struct object_source *source)
+{
+    char *url = tree_url((const struct source_hf *)source);
+    hf_trees_add(trees_of(source), url, source);
+    free(url);
+}

@@ -1,0 +1,252 @@
+/* The hub's cache on this host, read only: refs/<revision> names a commit, snapshots/<commit>/ holds links into blobs/,
+ * whose files of git-lfs are named by their SHA-256. A snapshot is used when it is a whole checkpoint: the index and every
+ * part it names, or model.safetensors. Its files are then read as any other file on disk. */
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/json.h"
+#include "base/memory.h"
+#include "source/hf/source_hf.h"
+
+#define INDEX_NAME "model.safetensors.index.json"
+#define MODEL_NAME "model.safetensors"
+enum { MAX_INDEX_BYTES = 100000000 };
+
+/* "CACHE/models--org--model" */
+static char *folder_of(const struct source_hf *hf, const char *cache_dir)
+{
+    const char *slash = strchr(hf->repository, '/');
+    char *folder;
+    int length =
+        slash ? asprintf(&folder, "%s/models--%.*s--%s", cache_dir, (int)(slash - hf->repository), hf->repository, slash + 1)
+              : asprintf(&folder, "%s/models--%s", cache_dir, hf->repository);
+    if (length < 0)
+        abort();
+    return folder;
+}
+
+static char *join(const char *folder, const char *name)
+{
+    char *path;
+    if (asprintf(&path, "%s/%s", folder, name) < 0)
+        abort();
+    return path;
+}
+
+static bool has(const char *folder, const char *name)
+{
+    struct stat status;
+    char *path = join(folder, name);
+    bool found = stat(path, &status) == 0 && S_ISREG(status.st_mode);
+    free(path);
+    return found;
+}
+
+bool hf_cache_find_commit(struct source_hf *hf, const char *cache_dir)
+{
+    if (hf_is_commit(hf->revision)) {
+        memcpy(hf->commit, hf->revision, HF_COMMIT_CHARS);
+        return true;
+    }
+    char *folder = folder_of(hf, cache_dir), *refs = join(folder, "refs"), *path = join(refs, hf->revision);
+    FILE *file = strstr(hf->revision, "..") ? NULL : fopen(path, "re");
+    size_t count = file ? fread(hf->commit, 1, HF_COMMIT_CHARS, file) : 0;
+    if (file)
+        fclose(file);
+    free(folder);
+    free(refs);
+    free(path);
+    hf->commit[count] = '\0';
+    bool found = hf_is_commit(hf->commit);
+    hf->commit[0] = found ? hf->commit[0] : '\0';
+    return found;
+}
+
+/* --- is it all there? --- */
+
+/* The document and its length, or NULL. */
+static char *read_index(const char *folder, size_t *n_bytes)
+{
+    char *path = join(folder, INDEX_NAME), *bytes = NULL;
+    FILE *file = fopen(path, "re");
+    struct stat status;
+    free(path);
+    if (file && fstat(fileno(file), &status) == 0 && status.st_size <= MAX_INDEX_BYTES) {
+        bytes = memory_alloc((size_t)status.st_size + 1);
+        *n_bytes = fread(bytes, 1, (size_t)status.st_size, file);
+    }
+    if (file)
+        fclose(file);
+    return bytes;
+}
+
+static bool has_part(const char *folder, const struct json_string *name)
+{
+    char part[NAME_MAX + 1];
+    if (name->length > NAME_MAX || memchr(name->text, '\0', name->length))
+        return false;
+    snprintf(part, sizeof part, "%.*s", (int)name->length, name->text);
+    return has(folder, part);
+}
+
+static bool has_map(struct json *json, const char *folder)
+{
+    struct json_string tensor, part, last = {0};
+    bool all = true;
+    json_begin_object(json);
+    while (json_next_key(json, &tensor) && json_take_string(json, &part)) {
+        bool same = last.text && last.length == part.length && memcmp(last.text, part.text, part.length) == 0;
+        all = all && (same || has_part(folder, &part));
+        last = part;
+    }
+    return all;
+}
+
+/* Whether the index is good and every part it names is there. */
+static bool has_parts(const char *folder)
+{
+    struct arena arena;
+    struct json json;
+    struct json_string key;
+    size_t n_bytes = 0;
+    bool all = false;
+    char *index = read_index(folder, &n_bytes);
+    arena_init(&arena, 0);
+    json_init(&json, index ? index : "", n_bytes, &arena);
+    json_begin_object(&json);
+    while (json_next_key(&json, &key)) {
+        if (key.length == strlen("weight_map") && memcmp(key.text, "weight_map", key.length) == 0)
+            all = has_map(&json, folder);
+        else
+            json_skip(&json);
+    }
+    all = json_end(&json) && all;
+    arena_fini(&arena);
+    free(index);
+    return all;
+}
+
+static bool has_needed(const struct source_hf *hf, const char *folder, enum hf_cache_need need)
+{
+    if (need == HF_CACHE_ANYTHING)
+        return true;
+    if (need == HF_CACHE_SIDECARS && !has(folder, "config.json"))
+        return false;
+    if (hf->file_name)
+        return has(folder, hf->file_name);
+    return has(folder, INDEX_NAME) ? has_parts(folder) : has(folder, MODEL_NAME);
+}
+
+/* --- as a source on disk --- */
+
+static int disk_list(struct source *source, char ***names, size_t *n_names, struct error *error)
+{
+    return source_disk_ops.list(source, names, n_names, error);
+}
+
+/* blobs/<64 hexadecimal digits> is named by its SHA-256; smaller files by their hash in git, which is none of ours. */
+static void checksum_of_link(const struct source_hf *hf, const char *name, struct checksum *checksum)
+{
+    static const char digits[] = "0123456789abcdef";
+    char target[PATH_MAX], *path = hf->disk.file_name ? memory_copy_text(hf->disk.path) : join(hf->disk.path, name);
+    ssize_t length = readlink(path, target, sizeof target - 1);
+    free(path);
+    target[length < 0 ? 0 : length] = '\0';
+    const char *slash = strrchr(target, '/'), *blob = slash ? slash + 1 : target;
+    if (strlen(blob) != 2 * CHECKSUM_MAX_BYTES || strspn(blob, digits) != 2 * CHECKSUM_MAX_BYTES)
+        return;
+    checksum->kind = CHECKSUM_SHA256;
+    for (size_t i = 0; i < 2 * CHECKSUM_MAX_BYTES; i++)
+        checksum->value[i / 2] = (unsigned char)(checksum->value[i / 2] << 4 | (strchr(digits, blob[i]) - digits));
+}
+
+static int disk_open_file(struct source *source, const char *name, struct source_file *file, void **handle,
+                          struct error *error)
+{
+    const struct source_hf *hf = (const struct source_hf *)source;
+    char version[HF_COMMIT_CHARS + sizeof "commit "];
+    if (source_disk_ops.open_file(source, name, file, handle, error) < 0)
+        return -1;
+    snprintf(version, sizeof version, "commit %s", hf->commit);
+    file->version = memory_copy_text(version);
+    checksum_of_link(hf, name, &file->checksums[0]);
+    return 0;
+}
+
+static int disk_check_unchanged(struct source *source, size_t file, struct error *error)
+{
+    return source_disk_ops.check_unchanged(source, file, error);
+}
+
+static int disk_check_still(struct source *source, size_t file, struct error *error)
+{
+    return source_disk_ops.check_still(source, file, error);
+}
+
+static void disk_close(struct source *source)
+{
+    source_disk_ops.close(source);
+    hf_free((struct source_hf *)source);
+}
+
+/* The same snapshot again: a second look at the revision might find another commit. */
+static struct source *disk_beside(struct source *source)
+{
+    const struct source_hf *of = (const struct source_hf *)source;
+    struct source_hf *beside = memory_alloc(sizeof *beside);
+    const char *root = of->disk.roots.roots[0].given;
+    beside->objects.base.ops = source->ops;
+    beside->objects.base.caps = source->caps;
+    beside->objects.base.is_single_file = source->is_single_file;
+    memcpy(beside->commit, of->commit, sizeof beside->commit);
+    trusted_roots_init(&beside->disk.roots, &root, 1);
+    beside->disk.confined = true;
+    beside->disk.path = memory_copy_text(of->disk.path);
+    beside->disk.file_name = of->disk.file_name ? memory_copy_text(of->disk.file_name) : NULL;
+    return &beside->objects.base;
+}
+
+static const struct source_ops cached_ops = {
+    .name = "hf",
+    .source_size = sizeof(struct source_hf),
+    .list = disk_list,
+    .open_file = disk_open_file,
+    .read = source_disk_read,
+    .resident_bytes = source_disk_resident_bytes,
+    .check_unchanged = disk_check_unchanged,
+    .check_still = disk_check_still,
+    .beside = disk_beside,
+    .close = disk_close,
+};
+
+/* Links may lead to the blobs beside the snapshots and nowhere else. */
+static int become_disk(struct source_hf *hf, const char *folder, const char *path, struct error *error)
+{
+    struct source *source = &hf->objects.base;
+    const struct source_options options = {.trusted_roots = &folder, .n_trusted_roots = 1};
+    object_source_fini(&hf->objects);
+    memset((char *)&hf->objects + sizeof *source, 0, sizeof hf->objects - sizeof *source);
+    source->caps = (struct source_caps){0};
+    source->ops = &cached_ops;
+    return source_disk_ops.open(source, path, &options, error) < 0 ? -1 : 1;
+}
+
+int hf_cache_open(struct source_hf *hf, const char *cache_dir, enum hf_cache_need need, struct error *error)
+{
+    char *folder = folder_of(hf, cache_dir), *snapshots = join(folder, "snapshots"), *top = join(snapshots, hf->commit);
+    char *below = *hf->folder ? join(top, hf->folder) : memory_copy_text(top);
+    char *path = hf->file_name ? join(below, hf->file_name) : memory_copy_text(below);
+    int opened = 0;
+    if (access(path, F_OK) == 0 && has_needed(hf, below, need))
+        opened = become_disk(hf, folder, path, error);
+    free(folder);
+    free(snapshots);
+    free(top);
+    free(below);
+    free(path);
+    return opened;
+}

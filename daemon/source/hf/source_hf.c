@@ -1,0 +1,299 @@
+/* Opening finds the commit that the revision stands for - one request, none when the reference names the commit - and takes
+ * the local cache when it holds that commit's checkpoint; then the source is one on disk. Otherwise the commit's tree is the
+ * table of objects, and every file is read from where the hub's address of it redirects to, asked for once per file.
+ * Failure modes: no such repository or revision, gated or private, offline and not in the cache, a target that keeps
+ * refusing. */
+#include "source/hf/source_hf.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <unistd.h>
+
+#include "base/memory.h"
+#include "base/redact.h"
+#include "base/text.h"
+#include "source/redirect.h"
+
+enum { MAX_TOKEN_CHARS = 4096, MAX_NAME_CHARS = 96 };
+
+/* --- references --- */
+
+static int fail_reference(const struct source *source, const char *complaint, struct error *error)
+{
+    char text[TEXT_NAME_CHARS];
+    return fail(error, ERROR_INVALID_ARGUMENT, "BAD_REFERENCE", "%s: %s",
+                text_escape(source->reference, strlen(source->reference), text), complaint);
+}
+
+static char *copy_part(const char *text, size_t length)
+{
+    char *copy = memory_alloc(length + 1);
+    memcpy(copy, text, length);
+    return copy;
+}
+
+/* "org" or "model": what the hub allows, so that nothing of it can change a URL's or a path's meaning. */
+static bool is_name(const char *text, size_t length)
+{
+    static const char allowed[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
+    return length > 0 && length <= MAX_NAME_CHARS && text[0] != '.' && strspn(text, allowed) >= length &&
+           !memmem(text, length, "--", 2);
+}
+
+/* "refs/pr/7" has slashes of its own; any other revision ends at the first. */
+static size_t revision_length(const char *text)
+{
+    size_t length = strcspn(text, "/");
+    if (strncmp(text, "refs/", 5) != 0)
+        return length;
+    for (int part = 0; part < 2 && text[length] == '/'; part++)
+        length += 1 + strcspn(text + length + 1, "/");
+    return length;
+}
+
+static bool is_plain_path(const char *path)
+{
+    for (;; path++) {
+        size_t length = strcspn(path, "/");
+        if (length == 0 || (length <= 2 && strncmp(path, "..", length) == 0))
+            return false;
+        path += length;
+        if (!*path)
+            return true;
+    }
+}
+
+/* A branch's own slashes may be written %2F, as the hub's client wants them, to tell them from that before the path. */
+static char *copy_revision(const char *text, size_t length)
+{
+    char *copy = copy_part(text, length), *to = copy;
+    for (const char *from = copy; *from; to++) {
+        bool escaped = strncasecmp(from, "%2f", 3) == 0;
+        *to = escaped ? '/' : *from;
+        from += escaped ? 3 : 1;
+    }
+    *to = '\0';
+    return copy;
+}
+
+/* Takes "folder/model.safetensors" apart. */
+static void take_path(struct source_hf *hf, const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    hf->objects.base.is_single_file = object_source_is_file(path);
+    if (!hf->objects.base.is_single_file) {
+        hf->folder = memory_copy_text(path);
+        return;
+    }
+    hf->folder = slash ? copy_part(path, (size_t)(slash - path)) : memory_copy_text("");
+    hf->objects.base.file_name = hf->file_name = memory_copy_text(slash ? slash + 1 : path);
+}
+
+static int parse(struct source_hf *hf, const char *path, struct error *error)
+{
+    static const char expected[] = "a repository looks like hf://org/model, hf://org/model@revision or "
+                                   "hf://org/model@revision/folder";
+    if (strncmp(path, "//", 2) != 0)
+        return fail_reference(&hf->objects.base, expected, error);
+    const char *org = path + 2, *end = org + strcspn(org, "/@");
+    if (*end == '/') { /* without it, a repository of the hub's own, like gpt2 */
+        const char *model = end + 1;
+        end = model + strcspn(model, "/@");
+        if (!is_name(org, (size_t)(model - 1 - org)) || !is_name(model, (size_t)(end - model)))
+            return fail_reference(&hf->objects.base, expected, error);
+    } else if (!is_name(org, (size_t)(end - org))) {
+        return fail_reference(&hf->objects.base, expected, error);
+    } else if (strncmp(org, "hf_", 3) == 0) { /* "hf://hf_abc@org/model" would send it along as a name */
+        return fail_reference(&hf->objects.base, "a token is no part of a reference: HF_TOKEN, sources.hf.token_file",
+                              error);
+    }
+    hf->repository = copy_part(org, (size_t)(end - org));
+    size_t revision = *end == '@' ? revision_length(end + 1) : 0;
+    hf->revision = *end == '@' ? copy_revision(end + 1, revision) : memory_copy_text("main");
+    end += *end == '@' ? 1 + revision : 0;
+    if (!is_plain_path(hf->revision) || (*end == '/' && !is_plain_path(end + 1)))
+        return fail_reference(&hf->objects.base, expected, error);
+    take_path(hf, *end ? end + 1 : "");
+    return 0;
+}
+
+/* --- the token --- */
+
+static char *trimmed(const char *text)
+{
+    static const char blanks[] = " \t\r\n";
+    text += strspn(text, blanks);
+    size_t length = strcspn(text, blanks);
+    return length ? copy_part(text, length) : NULL;
+}
+
+static char *read_token_file(const char *path)
+{
+    char text[MAX_TOKEN_CHARS + 2] = ""; /* a longer file is seen to be longer: half a token is none */
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t count = fd < 0 ? -1 : read(fd, text, MAX_TOKEN_CHARS + 1);
+    if (fd >= 0)
+        close(fd);
+    char *token = count > 0 && count <= MAX_TOKEN_CHARS ? trimmed(text) : NULL;
+    explicit_bzero(text, sizeof text);
+    return token;
+}
+
+/* Read for every source, because a file may be replaced while the daemon runs. */
+static char *find_token(const struct stores *stores)
+{
+    const char *file = stores_options(stores)->hf.token_file, *text = getenv("HF_TOKEN");
+    return *file ? read_token_file(file) : text ? trimmed(text) : NULL;
+}
+
+/* --- files --- */
+
+struct hf_file {
+    struct source_hf *hf;
+    struct redirect *redirect;
+};
+
+static int home_prepare(void *data, struct http_attempt *attempt, struct error *error)
+{
+    (void)error;
+    return hf_api_authorize(data, attempt);
+}
+
+static enum http_verdict home_judge(void *data, const struct http_reply *reply, struct error *error)
+{
+    return hf_api_judge(data, reply, error);
+}
+
+static int range_prepare(void *data, struct http_attempt *attempt, struct error *error)
+{
+    return redirect_prepare(((struct hf_file *)data)->redirect, attempt, error);
+}
+
+/* Small files come from the hub itself, which says of which commit; a target elsewhere is signed for one blob. */
+static int range_check(void *data, const struct http_head *head, struct error *error)
+{
+    const struct source_hf *hf = ((struct hf_file *)data)->hf;
+    const char *commit = http_head_find(head, "x-repo-commit");
+    char text[TEXT_NAME_CHARS];
+    if (!commit || strcmp(commit, hf->commit) == 0)
+        return 0;
+    return fail(error, ERROR_FAILED_PRECONDITION, "SOURCE_CHANGED", "the hub sends commit %s instead of %s",
+                text_escape(commit, strlen(commit), text), hf->commit);
+}
+
+static enum http_verdict range_judge(void *data, const struct http_reply *reply, struct error *error)
+{
+    return redirect_judge(((struct hf_file *)data)->redirect, reply, error);
+}
+
+static int open_file(struct object_source *source, struct object_file *file, struct error *error)
+{
+    struct source_hf *hf = (struct source_hf *)source;
+    const struct http_store home = {.prepare = home_prepare, .judge = home_judge, .data = hf};
+    struct hf_file *opened = memory_alloc(sizeof *opened);
+    (void)error;
+    file->url = hf_api_file_url(hf, file->object->name);
+    opened->hf = hf;
+    opened->redirect = redirect_create(&(struct redirect_options){
+        .stores = source->stores, .from = file->url, .home = &home, .cancel = &source->cancel, .uid = source->base.uid});
+    file->data = opened;
+    file->store = (struct http_store){range_prepare, range_check, range_judge, opened};
+    return 0;
+}
+
+static void close_file(struct object_file *file)
+{
+    struct hf_file *opened = file->data;
+    if (!opened)
+        return;
+    redirect_destroy(opened->redirect);
+    free(opened);
+}
+
+/* --- the source --- */
+
+static int fail_offline(const struct source_hf *hf, const char *cache_dir, struct error *error)
+{
+    const char *reference = hf->objects.base.reference;
+    char text[TEXT_NAME_CHARS];
+    return fail(error, ERROR_FAILED_PRECONDITION, "OFFLINE",
+                "%s is not in the cache %s, and nothing is asked of the hub: HF_HUB_OFFLINE or sources.hf.offline is set",
+                text_escape(reference, strlen(reference), text), cache_dir);
+}
+
+static int find_commit(struct source_hf *hf, struct error *error)
+{
+    const struct stores_options *options = stores_options(hf->objects.stores);
+    if (!options->hf.offline)
+        return hf_api_find_commit(hf, error);
+    return hf_cache_find_commit(hf, options->hf.cache_dir) ? 0 : fail_offline(hf, options->hf.cache_dir, error);
+}
+
+static int open_source(struct source_hf *hf, bool for_sidecars, struct error *error)
+{
+    const struct stores_options *options = stores_options(hf->objects.stores);
+    if (stores_check_url(hf->objects.stores, options->hf.endpoint, error) < 0)
+        return -1;
+    hf->token = find_token(hf->objects.stores);
+    if (find_commit(hf, error) < 0)
+        return -1;
+    bool offline = options->hf.offline;
+    const char *cache_dir = options->hf.cache_dir;
+    enum hf_cache_need need = offline ? HF_CACHE_ANYTHING : for_sidecars ? HF_CACHE_SIDECARS : HF_CACHE_TENSORS;
+    int cached = *cache_dir ? hf_cache_open(hf, cache_dir, need, error) : 0;
+    if (cached == 0 && offline)
+        return fail_offline(hf, cache_dir, error);
+    return cached < 0 ? -1 : 0;
+}
+
+static const struct object_ops object_ops = {
+    .list = hf_api_list, .listed = hf_api_listed, .open = open_file, .close = close_file};
+
+static int hf_open(struct source *source, const char *path, const struct source_options *options, struct error *error)
+{
+    struct source_hf *hf = (struct source_hf *)source;
+    if (parse(hf, path, error) < 0)
+        return -1;
+    /* bytes come from wherever the hub redirects to: statistics of all hosts are the nearest there is */
+    if (object_source_init(&hf->objects, &object_ops, options, "hf", NULL, error) < 0)
+        return -1;
+    return open_source(hf, options->for_sidecars, error);
+}
+
+void hf_free(struct source_hf *hf)
+{
+    if (hf->token)
+        explicit_bzero(hf->token, strlen(hf->token));
+    free(hf->token);
+    free(hf->repository);
+    free(hf->revision);
+    free(hf->folder);
+    free(hf->file_name);
+}
+
+static void hf_close(struct source *source)
+{
+    struct source_hf *hf = (struct source_hf *)source;
+    object_source_fini(&hf->objects);
+    hf_free(hf);
+}
+
+const struct source_ops source_hf_ops = {OBJECT_SOURCE_OPS("hf", struct source_hf, hf_open, hf_close)};
+
+void source_hf_describe(struct stores *stores, struct stores_line *line)
+{
+    const struct stores_options *options = stores_options(stores);
+    const char *file = options->hf.token_file;
+    char *token = find_token(stores);
+    redact(options->hf.endpoint, line->endpoint, sizeof line->endpoint);
+    if (!*file)
+        snprintf(line->credentials, sizeof line->credentials, token ? "HF_TOKEN" : "none");
+    else
+        snprintf(line->credentials, sizeof line->credentials, token ? "file %s" : "none, %s holds no token", file);
+    if (token)
+        explicit_bzero(token, strlen(token));
+    free(token);
+}

@@ -1,0 +1,45 @@
+/* "hf://org/model[@revision][/folder or file.safetensors]": a repository of the Hugging Face hub, or of what speaks like it.
+ */
+#ifndef SOURCE_SOURCE_HF_H
+#define SOURCE_SOURCE_HF_H
+
+#include "source/hf/hf_answer.h"
+#include "source/object_source.h"
+#include "source/disk/source_disk.h"
+
+struct source_hf {
+    union { /* first: what it becomes when the local cache has everything is a source on disk */
+        struct object_source objects;
+        struct source_disk disk;
+    };
+    char *repository; /* "org/model" */
+    char *revision;   /* as asked for: "main" */
+    char *folder;     /* below the repository, "" = its top; of a single file: its folder */
+    char *file_name;
+    char *token;                      /* NULL = none */
+    char commit[HF_COMMIT_CHARS + 1]; /* "" until known */
+};
+
+void hf_free(struct source_hf *hf); /* the texts; part of a close */
+
+extern const struct source_ops source_hf_ops;
+void source_hf_describe(struct stores *stores, struct stores_line *line);
+
+/* In hf_api.c. Requests carry the token and go to the endpoint only. */
+int hf_api_find_commit(struct source_hf *hf, struct error *error);  /* fills commit */
+int hf_api_list(struct object_source *source, struct error *error); /* asks once for each commit and folder */
+void hf_api_listed(struct object_source *source);
+char *hf_api_file_url(const struct source_hf *hf, const char *name); /* of the pinned commit */
+/* What the endpoint's refusals mean; for struct http_store. */
+enum http_verdict hf_api_judge(const struct source_hf *hf, const struct http_reply *reply, struct error *error);
+int hf_api_authorize(const struct source_hf *hf, struct http_attempt *attempt);
+
+/* In hf_cache.c. Fills commit from the cache's refs; false when the cache does not know the revision. */
+bool hf_cache_find_commit(struct source_hf *hf, const char *cache_dir);
+/* What the cache must hold of the commit: whatever is there; every tensor; config.json, too, since who fetched tensors alone
+ * has none of the files beside them. */
+enum hf_cache_need { HF_CACHE_ANYTHING, HF_CACHE_TENSORS, HF_CACHE_SIDECARS };
+/* Turns the source into one on disk when the cache holds that: 1, else 0; -1 on errors. */
+int hf_cache_open(struct source_hf *hf, const char *cache_dir, enum hf_cache_need need, struct error *error);
+
+#endif

@@ -1,0 +1,249 @@
+/* Both kinds of answers fill the same struct by the same table of names. An answer without a key or with one that no header
+ * could carry is refused, so that nothing from outside can add a line to a request. */
+#include "source/s3/aws_keys.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/arena.h"
+#include "base/json.h"
+#include "base/memory.h"
+#include "base/signature.h"
+#include "source/s3/xml.h"
+
+enum { MAX_SECRET_CHARS = 16384 }; /* session tokens have some hundreds */
+
+static void wipe(char *secret)
+{
+    signature_wipe(secret, secret ? strlen(secret) : 0);
+    free(secret);
+}
+
+void aws_keys_clear(struct aws_keys *keys)
+{
+    free(keys->access_key);
+    wipe(keys->secret_key);
+    wipe(keys->session_token);
+    *keys = (struct aws_keys){0};
+}
+
+static char *copy_text(const char *text)
+{
+    return text ? memory_copy_text(text) : NULL;
+}
+
+void aws_keys_copy(struct aws_keys *to, const struct aws_keys *from)
+{
+    *to = (struct aws_keys){copy_text(from->access_key), copy_text(from->secret_key), copy_text(from->session_token),
+                            from->expires, from->generation};
+}
+
+/* --- the fields --- */
+
+struct fields {
+    struct aws_keys *keys;
+    char *expiration;
+};
+
+/* Where the text of that name goes, or NULL. */
+static char **slot(struct fields *fields, const char *name, size_t length)
+{
+    const struct {
+        const char *name;
+        char **to;
+    } rows[] = {{"AccessKeyId", &fields->keys->access_key},
+                {"SecretAccessKey", &fields->keys->secret_key},
+                {"Token", &fields->keys->session_token},
+                {"SessionToken", &fields->keys->session_token},
+                {"Expiration", &fields->expiration}};
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        if (strlen(rows[i].name) == length && memcmp(rows[i].name, name, length) == 0)
+            return rows[i].to;
+    }
+    return NULL;
+}
+
+static bool fits_a_header(const char *text)
+{
+    size_t length = strlen(text);
+    for (size_t i = 0; i < length; i++) {
+        if (text[i] <= ' ' || text[i] == 0x7F)
+            return false;
+    }
+    return length > 0 && length <= MAX_SECRET_CHARS;
+}
+
+static int finish(struct fields *fields, struct error *error)
+{
+    struct aws_keys *keys = fields->keys;
+    const char *complaint = NULL;
+    if (keys->session_token && !*keys->session_token) {
+        free(keys->session_token);
+        keys->session_token = NULL;
+    }
+    if (!keys->access_key || !keys->secret_key)
+        complaint = "the answer holds no AccessKeyId and SecretAccessKey";
+    else if (!fits_a_header(keys->access_key) || !fits_a_header(keys->secret_key) ||
+             (keys->session_token && !fits_a_header(keys->session_token)))
+        complaint = "the answer holds a key or token with characters that keys do not have";
+    else if (fields->expiration && aws_parse_time(fields->expiration, &keys->expires) < 0)
+        complaint = "the answer's Expiration is no time";
+    free(fields->expiration);
+    if (!complaint)
+        return 0;
+    aws_keys_clear(keys);
+    return fail(error, ERROR_UNAVAILABLE, "BAD_CREDENTIALS_ANSWER", "%s", complaint);
+}
+
+static void take(char **to, char *text)
+{
+    wipe(*to); /* of two of a name the last counts */
+    *to = text;
+}
+
+/* --- JSON --- */
+
+static bool take_json_field(struct json *json, const struct json_string *key, struct fields *fields)
+{
+    char **to = slot(fields, key->text, key->length);
+    struct json_string value;
+    if (!to || json_peek(json) == JSON_NULL)
+        return json_skip(json);
+    if (!json_take_string(json, &value))
+        return false;
+    if (memchr(value.text, '\0', value.length))
+        return json_fail(json, "a key holds a NUL");
+    char *copy = memory_alloc(value.length + 1);
+    memcpy(copy, value.text, value.length);
+    take(to, copy);
+    return true;
+}
+
+int aws_keys_parse_json(const void *bytes, size_t count, struct aws_keys *keys, struct error *error)
+{
+    struct fields fields = {.keys = keys};
+    struct arena arena;
+    struct json json;
+    struct json_string key;
+    *keys = (struct aws_keys){0};
+    arena_init(&arena, 0);
+    json_init(&json, bytes, count, &arena);
+    if (json_begin_object(&json)) {
+        while (json_next_key(&json, &key))
+            take_json_field(&json, &key, &fields);
+    }
+    bool well_formed = json_end(&json);
+    arena_fini(&arena);
+    if (well_formed)
+        return finish(&fields, error);
+    aws_keys_clear(keys);
+    free(fields.expiration);
+    return fail(error, ERROR_UNAVAILABLE, "BAD_CREDENTIALS_ANSWER", "the answer is not the JSON that was expected");
+}
+
+/* --- XML --- */
+
+/* Inside of an element: takes the texts of <Credentials>, however deep that lies. */
+static void take_xml_fields(struct xml *xml, struct fields *fields, bool in_credentials)
+{
+    struct xml_name name;
+    while (xml_next(xml, &name)) {
+        char **to = in_credentials ? slot(fields, name.text, name.length) : NULL;
+        char *text;
+        if (to && xml_take_text(xml, &text))
+            take(to, text);
+        else if (!to && (xml_name_is(&name, "Credentials") || xml->depth < 3)) /* the depth that answers have */
+            take_xml_fields(xml, fields, xml_name_is(&name, "Credentials"));
+        else if (!to)
+            xml_skip(xml);
+    }
+}
+
+int aws_keys_parse_xml(const void *bytes, size_t count, struct aws_keys *keys, struct error *error)
+{
+    struct fields fields = {.keys = keys};
+    struct xml xml;
+    struct xml_name name;
+    *keys = (struct aws_keys){0};
+    xml_init(&xml, bytes, count);
+    if (xml_next(&xml, &name))
+        take_xml_fields(&xml, &fields, false);
+    if (xml_end(&xml))
+        return finish(&fields, error);
+    aws_keys_clear(keys);
+    free(fields.expiration);
+    return fail(error, ERROR_UNAVAILABLE, "BAD_CREDENTIALS_ANSWER", "the answer is not the XML that was expected");
+}
+
+/* --- time --- */
+
+int aws_parse_time(const char *text, int64_t *unix_time)
+{
+    struct tm utc = {0};
+    const char *rest = strptime(text, "%Y-%m-%dT%H:%M:%S", &utc);
+    if (!rest)
+        return -1;
+    if (*rest == '.')
+        rest += 1 + strspn(rest + 1, "0123456789");
+    if (strcmp(rest, "Z") != 0 && strcmp(rest, "+00:00") != 0 && *rest)
+        return -1;
+    *unix_time = (int64_t)timegm(&utc);
+    return *unix_time > 0 ? 0 : -1;
+}
+
+/* --- errors --- */
+
+static void take_error_field(struct xml *xml, const struct xml_name *name, struct aws_error *found)
+{
+    const struct {
+        const char *name;
+        char **to;
+    } rows[] = {{"Code", &found->code}, {"Message", &found->message}, {"Region", &found->region}};
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        if (xml_name_is(name, rows[i].name) && !*rows[i].to) {
+            xml_take_text(xml, rows[i].to);
+            return;
+        }
+    }
+    xml_skip(xml);
+}
+
+static void take_error(struct xml *xml, struct aws_error *found)
+{
+    struct xml_name name;
+    while (xml_next(xml, &name)) {
+        if (xml_name_is(&name, "Error"))
+            take_error(xml, found);
+        else
+            take_error_field(xml, &name, found);
+    }
+}
+
+bool aws_error_parse(const void *bytes, size_t count, struct aws_error *found)
+{
+    struct xml xml;
+    struct xml_name name;
+    *found = (struct aws_error){0};
+    xml_init(&xml, bytes, count);
+    if (xml_next(&xml, &name) && (xml_name_is(&name, "Error") || xml_name_is(&name, "ErrorResponse")))
+        take_error(&xml, found);
+    if (xml_end(&xml) && found->code)
+        return true;
+    aws_error_clear(found);
+    return false;
+}
+
+void aws_error_clear(struct aws_error *found)
+{
+    free(found->code);
+    free(found->message);
+    free(found->region);
+    *found = (struct aws_error){0};
+}
+
+bool aws_error_is(const struct aws_error *found, const char *code)
+{
+    return found->code && strcmp(found->code, code) == 0;
+}

@@ -1,0 +1,259 @@
+/* Instance metadata takes a token by PUT first; a service that refuses it is not asked in version 1, whose answers can be
+ * had by any request forgery. The container's endpoint may be any https:// URL but plain http:// only to local addresses:
+ * it is sent an authorization token. */
+#include "source/s3/aws_metadata.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include "base/memory.h"
+#include "base/redact.h"
+#include "base/signature.h"
+#include "base/text.h"
+#include "base/url.h"
+
+enum { MAX_ANSWER_BYTES = 64 << 10, CONTAINER_TIMEOUT_MS = 6000, CONTAINER_TRIES = 3, MAX_TOKEN_CHARS = 16384 };
+/* Elsewhere than on EC2 nobody answers, so the time is short; a service that is busy answers at once and is asked again. */
+enum { INSTANCE_TIMEOUT_MS = 2000, INSTANCE_TRIES = 3 };
+
+static const char *environment(const char *name)
+{
+    const char *value = getenv(name);
+    return value && *value ? value : NULL;
+}
+
+static uint64_t number(const char *name, uint64_t max, uint64_t fallback)
+{
+    const char *text = environment(name);
+    char *end;
+    unsigned long long value = text ? strtoull(text, &end, 10) : 0;
+    return text && !*end && value > 0 && value <= max ? value : fallback;
+}
+
+/* --- container --- */
+
+char *aws_metadata_container_url(void)
+{
+    const char *relative = environment("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI");
+    const char *full = environment("AWS_CONTAINER_CREDENTIALS_FULL_URI");
+    if (relative)
+        return memory_print("http://169.254.170.2%s", relative);
+    return full ? memory_copy_text(full) : NULL;
+}
+
+static bool is_local(const struct url *url)
+{
+    static const char *const hosts[] = {"169.254.170.2", "169.254.170.23", "[fd00:ec2::23]"};
+    for (size_t i = 0; i < sizeof hosts / sizeof hosts[0]; i++) {
+        if (strcmp(hosts[i], url->host) == 0)
+            return true;
+    }
+    return url_is_this_host(url);
+}
+
+static int check_container_url(const char *url, struct error *error)
+{
+    char shown[REDACT_CHARS];
+    struct url parts;
+    struct error ignored;
+    if (url_parse(url, &parts, &ignored) == 0 && (parts.is_secure || is_local(&parts)))
+        return 0;
+    redact(url, shown, sizeof shown);
+    return fail(error, ERROR_PERMISSION_DENIED, "BAD_CONTAINER_URI",
+                "AWS_CONTAINER_CREDENTIALS_FULL_URI is %s; it must be https:// or lead to this machine", shown);
+}
+
+/* One line of a file, without its end. */
+static int read_token(const char *path, char **token, struct error *error)
+{
+    char text[TEXT_NAME_CHARS];
+    FILE *in = fopen(path, "re");
+    char *line = memory_alloc(MAX_TOKEN_CHARS + 2); /* a longer one is seen to be longer */
+    size_t length = in ? fread(line, 1, MAX_TOKEN_CHARS + 1, in) : 0;
+    if (in)
+        fclose(in);
+    line[strcspn(line, "\r\n")] = '\0';
+    *token = line;
+    if (length && *line && strlen(line) <= MAX_TOKEN_CHARS)
+        return 0;
+    return fail(error, ERROR_PERMISSION_DENIED, "NO_CONTAINER_TOKEN",
+                "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE: %s holds no token of at most %d characters",
+                text_escape(path, strlen(path), text), MAX_TOKEN_CHARS);
+}
+
+static int get_token(char **token, struct error *error)
+{
+    const char *file = environment("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE");
+    const char *value = environment("AWS_CONTAINER_AUTHORIZATION_TOKEN");
+    *token = NULL;
+    if (file)
+        return read_token(file, token, error);
+    if (value && strpbrk(value, "\r\n"))
+        return fail(error, ERROR_INVALID_ARGUMENT, "NO_CONTAINER_TOKEN",
+                    "AWS_CONTAINER_AUTHORIZATION_TOKEN holds more than one line");
+    *token = value ? memory_copy_text(value) : NULL;
+    return 0;
+}
+
+static int ask_container(struct http_engine *http, const char *url, const char *token, const struct cancel *cancel,
+                         struct aws_keys *keys, struct error *error)
+{
+    const struct http_header headers[] = {{"Accept", "application/json"}, {"Authorization", token}};
+    const struct http_call call = {.url = url,
+                                   .headers = headers,
+                                   .n_headers = token ? 2 : 1,
+                                   .max_reply_bytes = MAX_ANSWER_BYTES,
+                                   .no_proxy = true,
+                                   .timeout_ms = CONTAINER_TIMEOUT_MS,
+                                   .max_tries = CONTAINER_TRIES,
+                                   .cancel = cancel};
+    struct http_reply reply = {0};
+    int failed = http_fetch(http, &call, &reply, error);
+    if (!failed)
+        failed = aws_keys_parse_json(reply.body, reply.body_bytes, keys, error);
+    signature_wipe(reply.body, reply.body_bytes);
+    http_reply_clear(&reply);
+    return failed ? error_prefix(error, "the container's credentials endpoint") : 0;
+}
+
+int aws_metadata_container(struct http_engine *http, const struct cancel *cancel, struct aws_keys *keys, struct error *error)
+{
+    char *token = NULL, *url = aws_metadata_container_url();
+    if (!url)
+        return fail(error, ERROR_PERMISSION_DENIED, "NO_CREDENTIALS",
+                    "neither AWS_CONTAINER_CREDENTIALS_RELATIVE_URI nor AWS_CONTAINER_CREDENTIALS_FULL_URI is set");
+    int failed = check_container_url(url, error);
+    if (!failed)
+        failed = get_token(&token, error);
+    if (!failed)
+        failed = ask_container(http, url, token, cancel, keys, error);
+    signature_wipe(token, token ? strlen(token) : 0);
+    free(token);
+    free(url);
+    return failed;
+}
+
+/* --- instance --- */
+
+bool aws_metadata_instance_allowed(void)
+{
+    const char *disabled = environment("AWS_EC2_METADATA_DISABLED");
+    return !disabled || strcasecmp(disabled, "true") != 0;
+}
+
+static char *instance_url(const char *path)
+{
+    const char *endpoint = environment("AWS_EC2_METADATA_SERVICE_ENDPOINT");
+    const char *mode = environment("AWS_EC2_METADATA_SERVICE_ENDPOINT_MODE");
+    if (!endpoint)
+        endpoint = mode && strcasecmp(mode, "ipv6") == 0 ? "http://[fd00:ec2::254]" : "http://169.254.169.254";
+    size_t length = strlen(endpoint);
+    return memory_print("%.*s/%s", (int)(length - (endpoint[length - 1] == '/')), endpoint, path);
+}
+
+static int ask_instance(struct http_engine *http, const char *method, const char *path, const struct http_header *header,
+                        const struct cancel *cancel, struct http_reply *reply, struct error *error)
+{
+    char *url = instance_url(path);
+    uint64_t tries = number("AWS_METADATA_SERVICE_NUM_ATTEMPTS", 100, 1);
+    const struct http_call call = {.method = method,
+                                   .url = url,
+                                   .headers = header,
+                                   .n_headers = 1,
+                                   .max_reply_bytes = MAX_ANSWER_BYTES,
+                                   .no_proxy = true,
+                                   .timeout_ms =
+                                       INSTANCE_TIMEOUT_MS * tries * number("AWS_METADATA_SERVICE_TIMEOUT", 3600, 1),
+                                   .max_tries = (uint32_t)tries * INSTANCE_TRIES,
+                                   .cancel = cancel};
+    int failed = http_fetch(http, &call, reply, error);
+    free(url);
+    return failed ? error_prefix(error, "the instance metadata service") : 0;
+}
+
+static int get_session(struct http_engine *http, const struct cancel *cancel, char **session, struct error *error)
+{
+    const struct http_header lifetime = {"x-aws-ec2-metadata-token-ttl-seconds", "21600"};
+    struct http_reply reply = {0};
+    int failed = ask_instance(http, "PUT", "latest/api/token", &lifetime, cancel, &reply, error);
+    bool usable = !failed && reply.body_bytes && !strpbrk(reply.body, "\r\n");
+    *session = usable ? memory_copy_text(reply.body) : NULL;
+    http_reply_clear(&reply);
+    if (usable)
+        return 0;
+    if (!failed)
+        fail(error, ERROR_UNAVAILABLE, "NO_INSTANCE_METADATA", "the instance metadata service gave no token");
+    char reason[ERROR_MESSAGE_CHARS];
+    snprintf(reason, sizeof reason, "%.700s", error->message);
+    return fail(error, ERROR_PERMISSION_DENIED, "NO_INSTANCE_METADATA",
+                "%s (in a container on EC2 the hop limit must be 2 or more: aws ec2 modify-instance-metadata-options "
+                "--http-put-response-hop-limit 2)",
+                reason);
+}
+
+/* A short text, a name of something, that becomes part of a URL. */
+static int take_name(const struct http_reply *reply, char **name, struct error *error)
+{
+    size_t length = strcspn(reply->body, "\r\n");
+    if (!length || length > 256)
+        return fail(error, ERROR_UNAVAILABLE, "NO_INSTANCE_METADATA", "the instance metadata service gave no name");
+    *name = memory_copy_text(reply->body);
+    (*name)[length] = '\0';
+    return 0;
+}
+
+static int get_name(struct http_engine *http, const char *session, const char *path, const struct cancel *cancel,
+                    char **name, struct error *error)
+{
+    const struct http_header header = {"x-aws-ec2-metadata-token", session};
+    struct http_reply reply = {0};
+    *name = NULL;
+    int failed = ask_instance(http, "GET", path, &header, cancel, &reply, error);
+    if (!failed)
+        failed = take_name(&reply, name, error);
+    http_reply_clear(&reply);
+    return failed;
+}
+
+static int get_role_keys(struct http_engine *http, const char *session, const char *role, const struct cancel *cancel,
+                         struct aws_keys *keys, struct error *error)
+{
+    const struct http_header header = {"x-aws-ec2-metadata-token", session};
+    struct http_reply reply = {0};
+    char *encoded = url_encode(role, strlen(role), false);
+    char *path = memory_print("latest/meta-data/iam/security-credentials/%s", encoded);
+    int failed = ask_instance(http, "GET", path, &header, cancel, &reply, error);
+    if (!failed && aws_keys_parse_json(reply.body, reply.body_bytes, keys, error) < 0)
+        failed = error_prefix(error, "the instance metadata service");
+    signature_wipe(reply.body, reply.body_bytes);
+    http_reply_clear(&reply);
+    free(path);
+    free(encoded);
+    return failed;
+}
+
+int aws_metadata_instance(struct http_engine *http, const struct cancel *cancel, struct aws_keys *keys, struct error *error)
+{
+    char *session = NULL, *role = NULL;
+    int failed = get_session(http, cancel, &session, error);
+    if (!failed)
+        failed = get_name(http, session, "latest/meta-data/iam/security-credentials/", cancel, &role, error);
+    if (!failed)
+        failed = get_role_keys(http, session, role, cancel, keys, error);
+    free(session);
+    free(role);
+    return failed;
+}
+
+int aws_metadata_region(struct http_engine *http, const struct cancel *cancel, char **region, struct error *error)
+{
+    char *session = NULL;
+    *region = NULL;
+    int failed = get_session(http, cancel, &session, error);
+    if (!failed)
+        failed = get_name(http, session, "latest/meta-data/placement/region", cancel, region, error);
+    free(session);
+    return failed;
+}

@@ -1,0 +1,383 @@
+/* Files behind a plain web server. There is no listing: a folder is asked for the index, then for model.safetensors, by the
+ * resolver. The first question about a file asks for its head, which answers whether it is there, how long it is, which
+ * version it is and, mostly, its header; a file that is known is asked for with a condition, and 304 is the whole answer.
+ * A strong ETag pins every range (If-Match, and the answer's own is compared). Without one the size and Last-Modified must
+ * do, which is said wherever the version is shown. Failure modes: no ranges, no size, compressed, replaced while read. */
+#include "source/web/source_https.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include "base/memory.h"
+#include "base/metadata.h"
+#include "base/text.h"
+#include "base/url.h"
+#include "source/object_source.h"
+#include "source/redirect.h"
+#include "source/web/web_known.h"
+
+enum { PIN_CHARS = 600, SHA256_HEX = 64 };
+
+struct source_https {
+    struct object_source objects;
+    char *base;  /* without query and slash at the end; of a single file: the file */
+    char *query; /* with its question mark, or "" */
+    char *file_name;
+    bool has_digest;
+    struct checksum digest; /* from #sha256= */
+};
+
+struct https_file {
+    struct redirect *redirect;
+    char *pin;
+};
+
+/* --- references --- */
+
+static int fail_reference(const struct source *source, const char *complaint, struct error *error)
+{
+    char text[TEXT_NAME_CHARS];
+    return fail(error, ERROR_INVALID_ARGUMENT, "BAD_REFERENCE", "%s: %s",
+                text_escape(source->reference, strlen(source->reference), text), complaint);
+}
+
+/* "#sha256=HEX" */
+static int take_fragment(struct source_https *https, const char *fragment, struct error *error)
+{
+    static const char name[] = "#sha256=";
+    bool good = strncmp(fragment, name, strlen(name)) == 0 && strlen(fragment) == strlen(name) + SHA256_HEX;
+    for (size_t i = 0; good && i < SHA256_HEX; i += 2) {
+        int high = text_hex_digit(fragment[strlen(name) + i]), low = text_hex_digit(fragment[strlen(name) + i + 1]);
+        good = high >= 0 && low >= 0;
+        https->digest.value[i / 2] = (unsigned char)(high << 4 | low);
+    }
+    if (!good)
+        return fail_reference(&https->objects.base, "behind # there can only be sha256= and 64 hexadecimal digits", error);
+    https->digest.kind = CHECKSUM_SHA256;
+    https->has_digest = true;
+    return 0;
+}
+
+/* The last part of the path, for people and for tables. */
+static char *last_part(const char *base)
+{
+    const char *slash = strrchr(base, '/');
+    return memory_copy_text(slash ? slash + 1 : base);
+}
+
+/* "https:" and "//host/model" as one URL, tidy, without slashes at its end. */
+static char *make_base(const char *scheme, const char *text, size_t length)
+{
+    char *base, *tidy;
+    while (text[length - 1] == '/')
+        length--;
+    tidy = url_tidy(text, length);
+    if (asprintf(&base, "%s:%s", scheme, tidy) < 0)
+        abort();
+    free(tidy);
+    return base;
+}
+
+static int parse(struct source_https *https, const char *text, struct error *error)
+{
+    struct source *source = &https->objects.base;
+    const char *host = strncmp(text, "//", 2) == 0 ? text + 2 : "";
+    size_t path_length = strcspn(text, "?#"), fragment_at = strcspn(text, "#");
+    if (strchr("/?#", *host))
+        return fail_reference(source, "a host follows two slashes: https://host/model", error);
+    https->base = make_base(source->ops->name, text, path_length);
+    https->query = url_tidy(text + path_length, fragment_at - path_length);
+    source->is_single_file = object_source_is_file(https->base);
+    if (source->is_single_file)
+        source->file_name = https->file_name = last_part(https->base);
+    if (!text[fragment_at])
+        return 0;
+    if (!source->is_single_file)
+        return fail_reference(source, "a #sha256= can only be that of one .safetensors file", error);
+    return take_fragment(https, text + fragment_at, error);
+}
+
+static char *url_of(const struct source_https *https, const char *name)
+{
+    char *url, *encoded = url_encode(name, strlen(name), true);
+    int length = https->objects.base.is_single_file ? asprintf(&url, "%s%s", https->base, https->query)
+                                                    : asprintf(&url, "%s/%s%s", https->base, encoded, https->query);
+    free(encoded);
+    if (length < 0)
+        abort();
+    return url;
+}
+
+/* --- what an answer says --- */
+
+static const char *header_of(const struct http_head *head, const char *name)
+{
+    const char *value = http_head_find(head, name);
+    return value && *value ? value : NULL;
+}
+
+static bool is_strong(const char *etag)
+{
+    return etag && etag[0] == '"' && etag[1];
+}
+
+/* What must be the same in every answer: the strong ETag, else whatever the server gives. */
+static void make_pin(const char *etag, const char *last_modified, char pin[PIN_CHARS])
+{
+    if (is_strong(etag))
+        snprintf(pin, PIN_CHARS, "%s", etag);
+    else
+        snprintf(pin, PIN_CHARS, "%s%s%s", etag ? etag : "", etag && last_modified ? " " : "",
+                 last_modified ? last_modified : "");
+}
+
+static char *make_version(const struct web_fact *fact)
+{
+    char *version;
+    int length;
+    if (is_strong(fact->etag))
+        length = asprintf(&version, "etag %s", fact->etag);
+    else
+        length = asprintf(&version, "weak: %llu bytes, last modified %s", (unsigned long long)fact->size_bytes,
+                          fact->last_modified ? fact->last_modified : "unknown");
+    if (length < 0)
+        abort();
+    return version;
+}
+
+static void fill_object(const struct source_https *https, const struct web_fact *fact, struct object *object)
+{
+    char pin[PIN_CHARS];
+    make_pin(fact->etag, fact->last_modified, pin);
+    object->size_bytes = fact->size_bytes;
+    object->pin = memory_copy_text(pin);
+    object->version = make_version(fact);
+    object->weak = !is_strong(fact->etag);
+    if (https->has_digest)
+        object->checksums[0] = https->digest;
+}
+
+static int fail_file(const char *name, const char *complaint, struct error *error)
+{
+    char text[TEXT_NAME_CHARS];
+    return fail(error, ERROR_FAILED_PRECONDITION, "SERVER_UNFIT", "%s: %s", text_escape(name, strlen(name), text),
+                complaint);
+}
+
+/* "bytes 0-262143/5123456789" */
+static bool total_of(const char *content_range, uint64_t *total)
+{
+    const char *slash = content_range ? strchr(content_range, '/') : NULL;
+    char *end;
+    if (!slash || slash[1] < '0' || slash[1] > '9')
+        return false;
+    *total = strtoull(slash + 1, &end, 10);
+    return *end == '\0' && *total < UINT64_MAX / 2;
+}
+
+/* No range of a file without bytes can be answered: then the refusal tells that it is there and empty. */
+static bool is_empty_file(const struct http_reply *reply)
+{
+    uint64_t total;
+    return reply->head.status == 416 && total_of(header_of(&reply->head, "content-range"), &total) && total == 0;
+}
+
+static int read_fact(const char *name, const struct http_reply *reply, struct web_fact *fact, struct error *error)
+{
+    const char *encoding = header_of(&reply->head, "content-encoding");
+    const char *etag = header_of(&reply->head, "etag"), *modified = header_of(&reply->head, "last-modified");
+    if (encoding && strcasecmp(encoding, "identity") != 0)
+        return fail_file(name, "the server sends it compressed, which has no byte ranges; store it as it is", error);
+    if ((etag && strlen(etag) > PIN_CHARS / 2) || (modified && strlen(modified) > PIN_CHARS / 4))
+        return fail_file(name, "the server's ETag or Last-Modified is longer than any sensible one", error);
+    fact->size_bytes = reply->head.status == 416 ? 0 : reply->body_bytes;
+    if (reply->head.status == 206 && !total_of(header_of(&reply->head, "content-range"), &fact->size_bytes))
+        return fail_file(name, "the server does not say how long it is (Content-Range has no total)", error);
+    fact->etag = etag ? memory_copy_text(etag) : NULL;
+    fact->last_modified = modified ? memory_copy_text(modified) : NULL;
+    return 0;
+}
+
+/* --- asking --- */
+
+static void *known_create(struct stores *stores)
+{
+    (void)stores;
+    return web_known_create();
+}
+
+static void known_destroy(void *known)
+{
+    web_known_destroy(known);
+}
+
+static struct web_known *known_of(const struct source_https *https)
+{
+    return stores_keep(https->objects.stores, STORES_HTTPS, known_create, known_destroy);
+}
+
+/* Without it the head is asked for when it is read. */
+static void keep_head(const char *bytes, size_t count, struct object *object)
+{
+    struct error ignored;
+    object->head = metadata_alloc(count, &ignored);
+    object->head_bytes = object->head ? count : 0;
+    if (object->head)
+        memcpy(object->head, bytes, count);
+}
+
+/* Of everything but 304, which the caller has dealt with. */
+static int take_answer(const struct source_https *https, const char *name, const char *url, struct http_reply *reply,
+                       struct object *object, struct error *error)
+{
+    struct web_fact fact = {0};
+    int status = reply->head.status, failed = 0;
+    if (status != 200 && status != 206 && !is_empty_file(reply)) {
+        http_judge(reply, error);
+        return -1;
+    }
+    failed = read_fact(name, reply, &fact, error);
+    if (!failed) {
+        fill_object(https, &fact, object);
+        keep_head(reply->body, fact.size_bytes ? reply->body_bytes : 0, object);
+        web_known_set(known_of(https), url, &fact);
+    }
+    web_fact_clear(&fact);
+    return failed;
+}
+
+static int ask(const struct source_https *https, const char *url, const struct web_fact *known, struct http_reply *reply,
+               struct error *error)
+{
+    struct http_header headers[2] = {{"Accept-Encoding", "identity"}};
+    size_t n_headers = 1;
+    if (known->etag)
+        headers[n_headers++] = (struct http_header){"If-None-Match", known->etag};
+    else if (known->last_modified)
+        headers[n_headers++] = (struct http_header){"If-Modified-Since", known->last_modified};
+    const struct http_call call = {.url = url,
+                                   .headers = headers,
+                                   .n_headers = n_headers,
+                                   .end = OBJECT_HEAD_BYTES,
+                                   .max_reply_bytes = OBJECT_HEAD_BYTES,
+                                   .accept_any_status = true,
+                                   .follow_redirects = true,
+                                   .is_confined = true,
+                                   .cancel = &https->objects.cancel,
+                                   .uid = https->objects.base.uid};
+    struct error why; /* says something of an accepted 304, too */
+    if (http_fetch(stores_http(https->objects.stores), &call, reply, &why) == 0)
+        return 0;
+    *error = why;
+    return -1;
+}
+
+static int https_stat(struct object_source *source, const char *name, struct object *object, struct error *error)
+{
+    const struct source_https *https = (const struct source_https *)source;
+    struct web_fact known = {0};
+    struct http_reply reply = {0};
+    char *url = url_of(https, name);
+    web_known_find(known_of(https), url, &known);
+    int failed = ask(https, url, &known, &reply, error);
+    if (!failed && reply.head.status == 304 && (known.etag || known.last_modified))
+        fill_object(https, &known, object);
+    else if (!failed)
+        failed = take_answer(https, name, url, &reply, object, error);
+    if (!failed)
+        object->location = memory_copy_text(reply.url ? reply.url : url);
+    http_reply_clear(&reply);
+    web_fact_clear(&known);
+    free(url);
+    return failed;
+}
+
+/* --- ranges --- */
+
+static int range_prepare(void *data, struct http_attempt *attempt, struct error *error)
+{
+    return redirect_prepare(((struct https_file *)data)->redirect, attempt, error);
+}
+
+static int range_check(void *data, const struct http_head *head, struct error *error)
+{
+    const struct https_file *file = data;
+    char pin[PIN_CHARS], was[TEXT_NAME_CHARS], is[TEXT_NAME_CHARS];
+    make_pin(header_of(head, "etag"), header_of(head, "last-modified"), pin);
+    if (strcmp(pin, file->pin) == 0)
+        return 0;
+    return fail(error, ERROR_FAILED_PRECONDITION, "SOURCE_CHANGED",
+                "the file was replaced while it was read: it was %s, now it is %s",
+                text_escape(file->pin, strlen(file->pin), was), text_escape(pin, strlen(pin), is));
+}
+
+static enum http_verdict range_judge(void *data, const struct http_reply *reply, struct error *error)
+{
+    return redirect_judge(((struct https_file *)data)->redirect, reply, error);
+}
+
+static int https_open_file(struct object_source *source, struct object_file *file, struct error *error)
+{
+    const struct source_https *https = (const struct source_https *)source;
+    struct https_file *web = memory_alloc(sizeof *web);
+    const struct http_header pin[] = {{"If-Match", file->object->pin}};
+    (void)error;
+    file->url = url_of(https, file->object->name);
+    web->pin = memory_copy_text(file->object->pin);
+    web->redirect = redirect_create(&(struct redirect_options){.stores = source->stores,
+                                                               .from = file->url,
+                                                               .to = file->object->location,
+                                                               .headers = pin,
+                                                               .n_headers = file->object->weak ? 0 : 1,
+                                                               .is_confined = true,
+                                                               .cancel = &source->cancel});
+    file->data = web;
+    file->store = (struct http_store){range_prepare, range_check, range_judge, web};
+    return 0;
+}
+
+static void https_close_file(struct object_file *file)
+{
+    struct https_file *web = file->data;
+    if (!web)
+        return;
+    redirect_destroy(web->redirect);
+    free(web->pin);
+    free(web);
+}
+
+static const struct object_ops object_ops = {.stat = https_stat, .open = https_open_file, .close = https_close_file};
+
+/* --- the source --- */
+
+static int https_open(struct source *source, const char *path, const struct source_options *options, struct error *error)
+{
+    struct source_https *https = (struct source_https *)source;
+    char origin[URL_ORIGIN_CHARS];
+    struct url url;
+    if (parse(https, path, error) < 0 || url_parse(https->base, &url, error) < 0 ||
+        object_source_init(&https->objects, &object_ops, options, "https", url_origin(&url, origin), error) < 0)
+        return -1;
+    return stores_check_url(options->stores, https->base, error);
+}
+
+static void https_close(struct source *source)
+{
+    struct source_https *https = (struct source_https *)source;
+    object_source_fini(&https->objects);
+    free(https->base);
+    free(https->query);
+    free(https->file_name);
+}
+
+const struct source_ops source_https_ops = {OBJECT_SOURCE_OPS("https", struct source_https, https_open, https_close)};
+const struct source_ops source_http_ops = {OBJECT_SOURCE_OPS("http", struct source_https, https_open, https_close)};
+
+void source_https_describe(struct stores *stores, struct stores_line *line)
+{
+    snprintf(line->endpoint, sizeof line->endpoint, "%s",
+             stores_options(stores)->allow_plain_http ? "any, plain http included" : "any, plain http to this host only");
+    snprintf(line->credentials, sizeof line->credentials, "none");
+}
