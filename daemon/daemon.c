@@ -208,7 +208,7 @@ static int open_handoff(struct daemon *daemon, struct supervisor_sockets passed,
         .socket_group = config->server.socket_group,
         .max_connections_per_uid = config->server.max_connections_per_uid,
         .quota = daemon->services.quota,
-        .takes_memory = daemon->services.targets->plugins.n_devices > 0,
+        .takes_memory = daemon->services.targets->n > LOAD_TARGET_FIRST_GPU,
         .listen_fd = passed.handoff_fd,
     };
     return handoff_create(&options, &daemon->handoff, error);
@@ -262,10 +262,8 @@ static int build_services(struct daemon *daemon, struct error *error)
         return -1;
     services->loop = daemon->loop;
     services->calibration = calibration_create(config->server.state_dir);
-    services->device = device_host_create(config->memory.pool_budget_bytes);
-    services->replicas = replica_table_create(daemon->loop, host_budget_bytes(config), config->memory.replica_idle_ttl_ms);
-    replica_table_keep_for_others(services->replicas, (unsigned)config->limits.kept_for_others_percent);
-    services->targets = load_targets_create(daemon->loop, config);
+    services->targets = load_targets_create(daemon->loop, config, host_budget_bytes(config));
+    load_targets_add_gpus(services->targets, daemon->loop, config);
     warn_of_transport(config);
     struct engine_options options = {.loop = daemon->loop,
                                      .staging_budget_bytes = config->memory.staging_budget_bytes,
@@ -315,9 +313,7 @@ static void apply(struct daemon *daemon, const struct config *fresh)
     set_quotas(daemon->services.quota, fresh);
     set_shared_group(daemon, fresh);
     handoff_set_limits(daemon->handoff, fresh->server.max_connections_per_uid);
-    replica_table_configure(daemon->services.replicas, host_budget_bytes(fresh), fresh->memory.replica_idle_ttl_ms);
-    replica_table_keep_for_others(daemon->services.replicas, (unsigned)fresh->limits.kept_for_others_percent);
-    load_targets_configure(daemon->services.targets, fresh);
+    load_targets_configure(daemon->services.targets, fresh, host_budget_bytes(fresh));
     warn_of_transport(fresh);
     log_info("config_reloaded", LOG_TEXT("file", daemon->config_path));
 }
@@ -422,11 +418,13 @@ static void on_terminate(void *data, int signal_number)
 static void log_ready(const struct daemon *daemon)
 {
     char budget[TEXT_SIZE_CHARS];
-    log_info("ready", LOG_TEXT("version", VERSION), LOG_U64("pid", (uint64_t)getpid()),
-             LOG_TEXT("socket", daemon->config->server.socket_path),
-             LOG_TEXT("handoff_socket", daemon->config->server.handoff_socket_path),
-             LOG_TEXT("host_budget", text_people_bytes(replica_budget_bytes(daemon->services.replicas), budget)),
-             LOG_MS("start_ms", clock_now_ns() - daemon->started_ns));
+    log_info(
+        "ready", LOG_TEXT("version", VERSION), LOG_U64("pid", (uint64_t)getpid()),
+        LOG_TEXT("socket", daemon->config->server.socket_path),
+        LOG_TEXT("handoff_socket", daemon->config->server.handoff_socket_path),
+        LOG_TEXT("host_budget",
+                 text_people_bytes(replica_budget_bytes(daemon->services.targets->list[LOAD_TARGET_HOST].replicas), budget)),
+        LOG_MS("start_ms", clock_now_ns() - daemon->started_ns));
 }
 
 /* Replicas, part files and connections all cost descriptors, and the usual limit is for programs that use select(). */
@@ -510,12 +508,9 @@ void daemon_stop(struct daemon *daemon)
     if (daemon->rpc)
         rpc_server_destroy(daemon->rpc);
     load_table_destroy(daemon->loads);
-    replica_table_destroy(services->replicas);
     load_targets_drop_replicas(services->targets);
     if (services->engine)
         engine_destroy(services->engine);
-    if (services->device)
-        device_destroy(services->device);
     load_targets_destroy(services->targets);
     if (services->calibration)
         calibration_destroy(services->calibration);

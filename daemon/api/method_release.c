@@ -18,23 +18,17 @@ void method_release(struct rpc_call *call, const ProtobufCMessage *message, void
         return;
     }
     char *reference = request->all ? NULL : source_shown(request->artifact); /* replicas are listed as shown */
-    struct replica_counts counts = replica_release(daemon->services.replicas, uid, reference);
     const struct load_targets *targets = daemon->services.targets;
-    for (size_t i = 0; i < targets->plugins.n_devices; i++) {
-        struct replica_counts more = replica_release(targets->gpus[i].replicas, uid, reference);
-        counts.released += more.released;
-        counts.released_bytes += more.released_bytes;
-        counts.kept += more.kept;
-        counts.kept_bytes += more.kept_bytes;
-        counts.of_others += more.of_others;
+    Tensorcast__Daemon__V1__ReleaseResponse response = TENSORCAST__DAEMON__V1__RELEASE_RESPONSE__INIT;
+    for (size_t i = 0; i < targets->n; i++) {
+        struct replica_counts counts = replica_release(targets->list[i].replicas, uid, reference);
+        response.released_replicas += counts.released;
+        response.released_bytes += counts.released_bytes;
+        response.leased_replicas += counts.kept;
+        response.leased_bytes += counts.kept_bytes;
+        response.replicas_of_others += counts.of_others;
     }
     free(reference);
-    device_trim(daemon->services.device);
-    Tensorcast__Daemon__V1__ReleaseResponse response = TENSORCAST__DAEMON__V1__RELEASE_RESPONSE__INIT;
-    response.released_replicas = counts.released;
-    response.released_bytes = counts.released_bytes;
-    response.leased_replicas = counts.kept;
-    response.leased_bytes = counts.kept_bytes;
-    response.replicas_of_others = counts.of_others;
+    device_trim(targets->list[LOAD_TARGET_HOST].device);
     rpc_call_reply(call, &response.base);
 }

@@ -100,7 +100,7 @@ static void answer(struct loop_work *work)
 {
     struct resolve *resolve = (struct resolve *)work;
     struct daemon *daemon = resolve->daemon;
-    struct replica_table *replicas = daemon->services.replicas;
+    struct replica_table *replicas = daemon->services.targets->list[LOAD_TARGET_HOST].replicas;
     if (!resolve->answer && !resolve->cancelled &&
         (replica_free_descriptors(replicas, rpc_call_uid(resolve->call), &resolve->error, &resolve->n_to_evict) ||
          replica_free_metadata(replicas, &resolve->error, rpc_call_uid(resolve->call)))) {

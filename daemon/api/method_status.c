@@ -104,13 +104,14 @@ static void add_device(struct status *status, const struct load_target *target)
     APPEND(status, devices, row);
 }
 
-static void add_devices(struct status *status, struct load_targets *targets)
+static void add_targets(struct status *status, struct load_targets *targets)
 {
     status->response.devices_problem = targets->plugins.problem;
-    for (size_t i = 0; i < targets->plugins.n_devices; i++) {
-        add_device(status, &targets->gpus[i]);
-        status->response.leases += replica_leases(targets->gpus[i].replicas);
-        replica_each(targets->gpus[i].replicas, add_replica, status);
+    for (size_t i = 0; i < targets->n; i++) {
+        if (i >= LOAD_TARGET_FIRST_GPU)
+            add_device(status, &targets->list[i]);
+        status->response.leases += replica_leases(targets->list[i].replicas);
+        replica_each(targets->list[i].replicas, add_replica, status);
     }
 }
 
@@ -176,25 +177,24 @@ void method_status(struct rpc_call *call, const ProtobufCMessage *request, void 
 {
     const struct daemon *daemon = context;
     const struct load_services *services = &daemon->services;
+    const struct load_target *host = &services->targets->list[LOAD_TARGET_HOST];
     struct status status = {.response = TENSORCAST__DAEMON__V1__STATUS_RESPONSE__INIT, .handoff = daemon->handoff};
     Tensorcast__Daemon__V1__StatusResponse *response = &status.response;
     (void)request;
     response->version = VERSION;
     response->pid = (uint64_t)getpid();
     response->uptime_s = seconds(clock_now_ns() - daemon->started_ns);
-    response->host_budget_bytes = replica_budget_bytes(services->replicas);
-    replica_kept_bytes(services->replicas); /* what clients have let go of meanwhile is not used any more */
-    response->used_bytes = replica_used_bytes(services->replicas);
+    response->host_budget_bytes = replica_budget_bytes(host->replicas);
+    replica_kept_bytes(host->replicas); /* what clients have let go of meanwhile is not used any more */
+    response->used_bytes = replica_used_bytes(host->replicas);
     response->staging_bytes = engine_staging_bytes(services->engine);
     response->extent_bytes = engine_extent_bytes(services->engine);
-    response->pool_bytes = __atomic_load_n(&services->device->pool_bytes, __ATOMIC_RELAXED);
-    response->leases = replica_leases(services->replicas);
+    response->pool_bytes = __atomic_load_n(&host->device->pool_bytes, __ATOMIC_RELAXED);
     response->connections = rpc_server_connections(daemon->rpc);
     response->cached_headers_bytes = header_cache_memory_bytes(services->headers);
     response->handoff_socket = (char *)daemon->config->server.handoff_socket_path;
     response->state = daemon->draining ? "draining" : "serving";
-    replica_each(services->replicas, add_replica, &status);
-    add_devices(&status, services->targets);
+    add_targets(&status, services->targets);
     load_table_each(daemon->loads, add_load, &status);
     calibration_each(services->calibration, add_calibration, &status);
     engine_each_origin(services->engine, add_store, &status);

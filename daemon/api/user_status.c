@@ -82,10 +82,9 @@ void user_status_fill(const struct load_services *services, struct arena *arena,
 {
     struct users users = {arena, arena_array(arena, MAX_USERS, sizeof(user_status *)), 0};
     const struct load_targets *targets = services->targets;
-    response->kept_bytes = replica_kept_bytes(services->replicas);
-    holders_each(replica_holders(services->replicas), add_memory, &users);
-    for (size_t i = 0; targets && i < targets->plugins.n_devices; i++)
-        holders_each(replica_holders(targets->gpus[i].replicas), add_memory, &users);
+    response->kept_bytes = replica_kept_bytes(targets->list[LOAD_TARGET_HOST].replicas);
+    for (size_t i = 0; i < targets->n; i++)
+        holders_each(replica_holders(targets->list[i].replicas), add_memory, &users);
     quota_each(services->quota, add_shares, &users);
     qsort(users.rows, users.n_rows, sizeof *users.rows, compare);
     response->users = users.rows;

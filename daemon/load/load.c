@@ -193,7 +193,7 @@ static void run_done(struct run *run, void *data, const struct error *error)
     if (error) {
         load->failed = true;
         load->error = *error;
-    } else if (!load->shared_the_host && load->target.device == table->services->device &&
+    } else if (!load->shared_the_host && load->target.device == table->services->targets->list[LOAD_TARGET_HOST].device &&
                !load->parts.mapping->artifact->source->caps.remote) {
         calibration_learn(table->services->calibration, load->parts.mapping->artifact->source->caps.device_id,
                           run_report(run));
@@ -520,8 +520,7 @@ static void resolve_ticket(struct loop_work *work)
     internal->failed =
         load_spec_build(&ticket->request, &config->engine.strategy, &ticket->arena, &ticket->spec, &internal->error) != 0 ||
         check_region(ticket, &internal->error) != 0 ||
-        (ticket->spec.device &&
-         load_targets_find(services->targets, ticket->spec.device, &internal->target, &internal->error) != 0) ||
+        load_targets_find(services->targets, ticket->spec.device, &internal->target, &internal->error) != 0 ||
         artifact_resolve(ticket->spec.artifact, &options, services->headers, false, &internal->artifact, &internal->error) !=
             0 ||
         (internal->mapping = mapping_build(&ticket->spec.view, internal->artifact, &internal->error)) == NULL;
@@ -598,7 +597,7 @@ void ticket_submit(struct ticket *ticket, enum ticket_goal goal, const struct ti
     internal->events = events;
     internal->data = data;
     internal->config = internal->table->services->config;
-    internal->target = (struct load_target){internal->table->services->device, internal->table->services->replicas};
+    internal->target = internal->table->services->targets->list[LOAD_TARGET_HOST];
     internal->submitted_ns = clock_now_ns();
     place_resolve(internal);
     if (loop_submit(internal->table->services->loop, &internal->work, &internal->error) != 0)

@@ -49,11 +49,9 @@ struct load_services { /* borrowed from the daemon for its whole life */
     struct header_cache *headers;
     struct stores *stores; /* NULL = no object stores */
     struct calibration *calibration;
-    struct device *device;
     struct engine *engine;
-    struct replica_table *replicas;
-    struct load_targets *targets; /* the GPUs; NULL = there are none */
-    const struct error *cut_off;  /* the daemon stops: why tickets are cancelled from here on; else NULL */
+    struct load_targets *targets;
+    const struct error *cut_off; /* the daemon stops: why tickets are cancelled from here on; else NULL */
 };
 
 struct load_table;

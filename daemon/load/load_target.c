@@ -1,5 +1,6 @@
-/* One table of replicas per GPU. A budget of 0 means auto: nine tenths of the memory, the rest is for contexts and for what
- * clients do beside loading. Physical memory may still be taken by others; then the load says so when it needs it. */
+/* One table of replicas per target. A GPU's budget of 0 means auto: nine tenths of the memory, the rest is for contexts and
+ * for what clients do beside loading. Physical memory may still be taken by others; then the load says so when it needs it.
+ */
 #include "load/load_target.h"
 
 #include <stdlib.h>
@@ -8,7 +9,7 @@
 #include "observe/log.h"
 #include "transport/transport.h"
 
-static uint64_t budget_bytes(const struct config *config, const struct device *device)
+static uint64_t gpu_budget_bytes(const struct config *config, const struct device *device)
 {
     return config->devices.memory_budget_bytes ? config->devices.memory_budget_bytes : device->memory_bytes / 10 * 9;
 }
@@ -27,27 +28,38 @@ static void register_transport(const struct device_plugins *plugins)
         transport_register(transport);
 }
 
-struct load_targets *load_targets_create(struct loop *loop, const struct config *config)
+static void add_target(struct load_targets *targets, struct loop *loop, const struct config *config, struct device *device,
+                       uint64_t budget_bytes)
+{
+    struct replica_table *replicas = replica_table_create(loop, budget_bytes, config->memory.replica_idle_ttl_ms);
+    replica_table_keep_for_others(replicas, (unsigned)config->limits.kept_for_others_percent);
+    targets->list[targets->n++] = (struct load_target){device, replicas};
+}
+
+struct load_targets *load_targets_create(struct loop *loop, const struct config *config, uint64_t host_budget_bytes)
 {
     struct load_targets *targets = memory_alloc(sizeof *targets);
-    device_plugins_load(&targets->plugins, config->devices.plugin_folder);
-    register_transport(&targets->plugins);
-    for (size_t i = 0; i < targets->plugins.n_devices; i++) {
-        struct device *device = targets->plugins.devices[i];
-        struct replica_table *replicas =
-            replica_table_create(loop, budget_bytes(config, device), config->memory.replica_idle_ttl_ms);
-        replica_table_name(replicas, "device", "devices.memory_budget");
-        replica_table_keep_for_others(replicas, (unsigned)config->limits.kept_for_others_percent);
-        targets->gpus[i] = (struct load_target){device, replicas};
-    }
+    targets->plugins = (struct device_plugins){.name = "cuda", .problem = "this process loads into host memory only"};
+    add_target(targets, loop, config, device_host_create(config->memory.pool_budget_bytes), host_budget_bytes);
     return targets;
+}
+
+void load_targets_add_gpus(struct load_targets *targets, struct loop *loop, const struct config *config)
+{
+    struct device_plugins *plugins = &targets->plugins;
+    device_plugins_load(plugins, config->devices.plugin_folder);
+    register_transport(plugins);
+    for (size_t i = 0; i < plugins->n_devices; i++) {
+        add_target(targets, loop, config, plugins->devices[i], gpu_budget_bytes(config, plugins->devices[i]));
+        replica_table_name(targets->list[targets->n - 1].replicas, "device", "devices.memory_budget");
+    }
 }
 
 void load_targets_drop_replicas(struct load_targets *targets)
 {
-    for (size_t i = 0; targets && i < targets->plugins.n_devices; i++) {
-        replica_table_destroy(targets->gpus[i].replicas);
-        targets->gpus[i].replicas = NULL;
+    for (size_t i = 0; targets && i < targets->n; i++) {
+        replica_table_destroy(targets->list[i].replicas);
+        targets->list[i].replicas = NULL;
     }
 }
 
@@ -57,26 +69,28 @@ void load_targets_destroy(struct load_targets *targets)
         return;
     load_targets_drop_replicas(targets);
     device_plugins_destroy(&targets->plugins);
+    device_destroy(targets->list[LOAD_TARGET_HOST].device);
     free(targets);
 }
 
-void load_targets_configure(struct load_targets *targets, const struct config *config)
+void load_targets_configure(struct load_targets *targets, const struct config *config, uint64_t host_budget_bytes)
 {
-    for (size_t i = 0; i < targets->plugins.n_devices; i++) {
-        replica_table_keep_for_others(targets->gpus[i].replicas, (unsigned)config->limits.kept_for_others_percent);
-        replica_table_configure(targets->gpus[i].replicas, budget_bytes(config, targets->gpus[i].device),
-                                config->memory.replica_idle_ttl_ms);
+    for (size_t i = 0; i < targets->n; i++) {
+        const struct load_target *target = &targets->list[i];
+        uint64_t budget_bytes = i == LOAD_TARGET_HOST ? host_budget_bytes : gpu_budget_bytes(config, target->device);
+        replica_table_keep_for_others(target->replicas, (unsigned)config->limits.kept_for_others_percent);
+        replica_table_configure(target->replicas, budget_bytes, config->memory.replica_idle_ttl_ms);
     }
 }
 
 int load_targets_find(const struct load_targets *targets, const char *name, struct load_target *target, struct error *error)
 {
-    static const struct device_plugins none = {.name = "cuda", .problem = "this process loads into host memory only"};
-    struct device *device = device_plugins_find(targets ? &targets->plugins : &none, name, error);
-    if (!device || device_check(device, error) != 0)
+    struct device *device =
+        name ? device_plugins_find(&targets->plugins, name, error) : targets->list[LOAD_TARGET_HOST].device;
+    if (!device || (name && device_check(device, error) != 0))
         return -1;
-    for (size_t i = 0; i < targets->plugins.n_devices; i++)
-        if (targets->gpus[i].device == device)
-            *target = targets->gpus[i];
+    for (size_t i = 0; i < targets->n; i++)
+        if (targets->list[i].device == device)
+            *target = targets->list[i];
     return 0;
 }

@@ -33,8 +33,10 @@ void stage_open(struct load_stage *stage, uint64_t idle_ttl_ms)
     services->config = &stage->config;
     int failed = header_cache_create(NULL, 1 << 20, &services->headers, &error);
     services->calibration = calibration_create(NULL);
-    services->device = device_host_create(0);
-    services->replicas = replica_table_create(stage->loop, STAGE_BUDGET_BYTES, idle_ttl_ms);
+    stage->config.memory.pool_budget_bytes = 0;
+    stage->config.memory.replica_idle_ttl_ms = idle_ttl_ms;
+    services->targets = load_targets_create(stage->loop, &stage->config, STAGE_BUDGET_BYTES);
+    stage->host = services->targets->list[LOAD_TARGET_HOST];
     struct engine_options options = {.loop = stage->loop, .staging_budget_bytes = 8 << 20};
     failed |= engine_create(&options, &services->engine, &error);
     assert(!failed);
@@ -46,9 +48,9 @@ void stage_open(struct load_stage *stage, uint64_t idle_ttl_ms)
 void stage_close(struct load_stage *stage)
 {
     load_table_destroy(stage->loads);
-    replica_table_destroy(stage->services.replicas);
+    load_targets_drop_replicas(stage->services.targets);
     engine_destroy(stage->services.engine);
-    device_destroy(stage->services.device);
+    load_targets_destroy(stage->services.targets);
     calibration_destroy(stage->services.calibration);
     header_cache_destroy(stage->services.headers);
     loop_destroy(stage->loop);

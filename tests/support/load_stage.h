@@ -11,6 +11,7 @@ struct load_stage {
     struct loop *loop;
     struct config config; /* the defaults; change it before the ticket that is to follow it */
     struct load_services services;
+    struct load_target host;
     struct load_table *loads;
     int n_done, n_expected;
 };

@@ -62,7 +62,7 @@ static void identical_requests_in_flight_share_one_load(void **state)
         stage_let_go(&clients[i]);
     }
     assert_int_equal(n_joined, 7);
-    assert_true(replica_used_bytes(stage.services.replicas) < 2 * TENSOR_BYTES);
+    assert_true(replica_used_bytes(stage.host.replicas) < 2 * TENSOR_BYTES);
     stage_close(&stage);
 }
 
@@ -109,7 +109,7 @@ static void a_load_that_everybody_left_frees_everything_whenever_they_leave(void
         stage_run(&stage);
         assert_true(client.code == ERROR_CANCELLED || client.code == ERROR_OK);
         stage_let_go(&client);
-        assert_int_equal(replica_used_bytes(stage.services.replicas), 0);
+        assert_int_equal(replica_used_bytes(stage.host.replicas), 0);
         loop_timer_destroy(canceller.timer);
         stage_close(&stage);
     }
@@ -143,18 +143,18 @@ static void a_load_that_everybody_left_while_it_was_sealed_leaves_no_replica(voi
     struct stage_client client;
     (void)state;
     stage_open(&stage, 60000);
-    const struct device_ops *real = stage.services.device->ops;
+    const struct device_ops *real = stage.host.device->ops;
     slow_seal_ops = *real;
     quick_seal = real->seal;
     slow_seal_ops.seal = seal_slowly;
-    stage.services.device->ops = &slow_seal_ops;
+    stage.host.device->ops = &slow_seal_ops;
     submit(&stage, &client, "memory:m");
     struct loop_timer *timer = loop_timer_create(stage.loop, leave_while_it_is_sealed, &client);
     loop_timer_start(timer, 0, 1);
     stage_run(&stage);
     loop_timer_destroy(timer);
     assert_int_equal(client.code, ERROR_CANCELLED);
-    assert_int_equal(replica_used_bytes(stage.services.replicas), 0);
+    assert_int_equal(replica_used_bytes(stage.host.replicas), 0);
     stage_close(&stage);
 }
 
@@ -188,11 +188,11 @@ static void a_load_whose_user_left_is_charged_to_who_still_waits_for_it(void **s
     (void)state;
     stage_open(&stage, 60000);
     is_sealing = may_end = false;
-    slow_seal_ops = *stage.services.device->ops;
+    slow_seal_ops = *stage.host.device->ops;
     quick_seal = slow_seal_ops.seal;
     slow_seal_ops.seal = seal_slowly;
-    stage.services.device->ops = &slow_seal_ops;
-    heirs.holders = replica_holders(stage.services.replicas);
+    stage.host.device->ops = &slow_seal_ops;
+    heirs.holders = replica_holders(stage.host.replicas);
     stage_client_init(&stage, &heirs.leaves, "memory:m");
     stage_client_init(&stage, &heirs.stays, "memory:m");
     heirs.leaves.ticket->uid = USER_A;
@@ -217,9 +217,9 @@ static void idle_time_zero_drops_a_replica_with_its_last_pin(void **state)
     stage_open(&stage, 0);
     submit(&stage, &client, "memory:m");
     stage_run(&stage);
-    assert_true(replica_used_bytes(stage.services.replicas) >= TENSOR_BYTES);
+    assert_true(replica_used_bytes(stage.host.replicas) >= TENSOR_BYTES);
     stage_let_go(&client);
-    assert_int_equal(replica_used_bytes(stage.services.replicas), 0);
+    assert_int_equal(replica_used_bytes(stage.host.replicas), 0);
     stage_close(&stage);
 }
 
@@ -239,7 +239,7 @@ static void the_least_recently_used_replica_makes_room(void **state)
         assert_int_equal(client.code, ERROR_OK);
         assert_bytes(client.replica, i);
         stage_let_go(&client);
-        assert_true(replica_used_bytes(stage.services.replicas) <= STAGE_BUDGET_BYTES);
+        assert_true(replica_used_bytes(stage.host.replicas) <= STAGE_BUDGET_BYTES);
     }
     submit(&stage, &client, "memory:a6");
     stage_run(&stage);
@@ -307,7 +307,7 @@ static void idle_replicas_give_their_metadata_back_when_it_is_short(void **state
     assert_int_equal(second.code, ERROR_OK);
     assert_bytes(second.replica, 2);
     stage_let_go(&second);
-    struct replica_counts counts = replica_release(stage.services.replicas, 0, NULL);
+    struct replica_counts counts = replica_release(stage.host.replicas, 0, NULL);
     assert_int_equal(counts.released, 1);
     struct quota *quota = stage.services.quota;
     stage_close(&stage);
@@ -331,7 +331,7 @@ static void a_changed_artifact_is_loaded_anew_and_the_old_replica_goes(void **st
     assert_false(client.from_replica);
     assert_bytes(client.replica, 77);
     stage_let_go(&client);
-    assert_true(replica_used_bytes(stage.services.replicas) < 2 * TENSOR_BYTES);
+    assert_true(replica_used_bytes(stage.host.replicas) < 2 * TENSOR_BYTES);
     stage_close(&stage);
 }
 
@@ -348,7 +348,7 @@ static void an_unknown_tensor_fails_before_memory_is_taken(void **state)
     stage_run(&stage);
     assert_int_equal(client.code, ERROR_NOT_FOUND);
     assert_non_null(strstr(client.message, "nobody"));
-    assert_int_equal(replica_used_bytes(stage.services.replicas), 0);
+    assert_int_equal(replica_used_bytes(stage.host.replicas), 0);
     stage_close(&stage);
 }
 

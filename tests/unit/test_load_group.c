@@ -139,7 +139,7 @@ static void assert_loaded(struct stage_client *client, uint32_t rank)
 
 static void assert_nothing_is_left(const struct group_stage *group)
 {
-    assert_int_equal(replica_used_bytes(group->stage.services.replicas), 0);
+    assert_int_equal(replica_used_bytes(group->stage.host.replicas), 0);
 }
 
 struct state_of {
@@ -218,8 +218,8 @@ static struct replica_table *stage_beside(struct group_stage *group, uint64_t bu
 {
     scripted.caps.stages_batches = true;
     group->stage.config.engine.strategy.owner_file_collective_peak_bytes_budget = (uint64_t)1 << 30;
-    replica_table_configure(group->stage.services.replicas, budget_bytes, 0);
-    return group->stage.services.replicas;
+    replica_table_configure(group->stage.host.replicas, budget_bytes, 0);
+    return group->stage.host.replicas;
 }
 
 static bool may_go_on; /* atomic */
