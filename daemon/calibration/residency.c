@@ -26,7 +26,7 @@ static void ask(struct sample *sample, size_t file, struct span span)
 }
 
 /* Up to MAX_ROWS rows, evenly chosen. */
-static void ask_rows(struct sample *sample, const struct byte_run *run)
+static void ask_rows(struct sample *sample, const struct transfer *run)
 {
     uint64_t step = (run->n_rows + MAX_ROWS - 1) / MAX_ROWS;
     for (uint64_t row = 0; row < run->n_rows; row += step) {
@@ -39,7 +39,7 @@ static void ask_file(struct sample *sample, const struct mapping *mapping, size_
 {
     struct span span = {0};
     for (size_t i = mapping->file_first[file]; i < mapping->file_first[file + 1]; i++) {
-        const struct byte_run *run = &mapping->runs[i];
+        const struct transfer *run = &mapping->transfers[i];
         if (run->src_stride - run->row_bytes >= NEAR_BYTES) {
             ask_rows(sample, run);
             continue;
@@ -49,7 +49,7 @@ static void ask_file(struct sample *sample, const struct mapping *mapping, size_
                 ask(sample, file, span);
             span.offset = run->src_offset;
         }
-        span.end = byte_run_end(run);
+        span.end = transfer_end(run);
     }
     if (span.end > span.offset)
         ask(sample, file, span);

@@ -10,6 +10,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "base/checked.h"
+#include "base/copy.h"
 #include "base/foreign_fd.h"
 #include "base/memory.h"
 
@@ -18,6 +20,30 @@ const char *page_kind_name(enum page_kind kind)
     static const char *const names[] = {
         [PAGE_KIND_HUGETLB] = "hugetlb", [PAGE_KIND_THP] = "thp", [PAGE_KIND_4K] = "4k", [PAGE_KIND_DEVICE] = "device"};
     return names[kind];
+}
+
+bool device_rows_are_packed(uint64_t stride, const struct device_rows *rows)
+{
+    return rows->count == 1 || stride == rows->bytes;
+}
+
+bool device_rows_extent(const struct device_rows *rows, uint64_t *bytes)
+{
+    if (rows->bytes == 0 || rows->count == 0)
+        return (*bytes = 0, true);
+    return (rows->count == 1 || rows->dst_stride >= rows->bytes) && checked_mul(rows->count - 1, rows->dst_stride, bytes) &&
+           checked_add(*bytes, rows->bytes, bytes);
+}
+
+void device_rows_copy(void *dst, const void *src, const struct device_rows *rows)
+{
+    if (device_rows_are_packed(rows->src_stride, rows) && device_rows_are_packed(rows->dst_stride, rows)) {
+        copy_streaming(dst, src, rows->bytes * rows->count);
+        return;
+    }
+    for (uint64_t row = 0; row < rows->count; row++)
+        copy_streaming((unsigned char *)dst + row * rows->dst_stride, (const unsigned char *)src + row * rows->src_stride,
+                       rows->bytes);
 }
 
 static bool is_inside(const struct segment *segment, uint64_t offset, uint64_t bytes)
@@ -106,8 +132,8 @@ int device_prepare(struct segment *segment, uint64_t offset, uint64_t bytes, str
 int device_copy(struct segment *segment, uint64_t offset, const void *src, const struct device_rows *rows,
                 struct error *error)
 {
-    uint64_t bytes = rows->bytes * rows->count; /* of a view that fits into the segment */
-    if (!is_inside(segment, offset, bytes))
+    uint64_t bytes = UINT64_MAX;
+    if (!device_rows_extent(rows, &bytes) || !is_inside(segment, offset, bytes))
         return fail_outside(segment, offset, bytes, error);
     if (bytes == 0)
         return 0;

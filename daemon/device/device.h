@@ -31,10 +31,16 @@ struct device_caps {
     char name[DEVICE_NAME_CHARS]; /* "host", or a GPU's UUID */
 };
 
-/* Equal rows, `stride` apart where they come from; they are packed where they go to. */
+/* Equal rows, `src_stride` apart where they come from and `dst_stride` apart where they go to, where they do not overlap:
+ * dst_stride >= bytes. With one row the strides mean nothing. */
 struct device_rows {
-    uint64_t bytes, count, stride;
+    uint64_t bytes, count, src_stride, dst_stride;
 };
+bool device_rows_are_packed(uint64_t stride, const struct device_rows *rows); /* with that stride, on its side */
+/* From the first to the last byte where they go to; false when that is no size. */
+bool device_rows_extent(const struct device_rows *rows, uint64_t *bytes);
+/* Between host memories, around the caches (base/copy.h): the reference for what every backend does. */
+void device_rows_copy(void *dst, const void *src, const struct device_rows *rows);
 
 /* Memory of a client, lent for one load, which fills it instead of memory of our own. What a client says of it is believed
  * only as far as the device itself confirms it, when it is first written to. */
@@ -83,7 +89,7 @@ struct device_ops {
     int (*allocate)(struct device *device, uint64_t bytes, struct segment *segment, struct error *error);
     /* Optional. Backs [offset, offset + bytes) with the best pages there are; several workers may call it at once. */
     int (*prepare)(struct segment *segment, uint64_t offset, uint64_t bytes, struct error *error);
-    /* Rows from host memory to where they lie packed from `offset` on; with a queue it is done when a mark says so. */
+    /* Rows from host memory to `offset` and on, and nothing between them; with a queue it is done when a mark says so. */
     int (*copy)(struct segment *segment, uint64_t offset, const void *src, const struct device_rows *rows,
                 struct error *error);
     /* From here on nobody can write, shrink or grow it. */

@@ -74,11 +74,11 @@ static int host_prepare(struct segment *segment, uint64_t offset, uint64_t bytes
 static int host_copy(struct segment *segment, uint64_t offset, const void *src, const struct device_rows *rows,
                      struct error *error)
 {
-    const unsigned char *from = src;
-    if (host_memory_prepare(memory_of(segment), offset, rows->bytes * rows->count, error))
+    uint64_t bytes = 0;
+    device_rows_extent(rows, &bytes);
+    if (host_memory_prepare(memory_of(segment), offset, bytes, error))
         return -1;
-    for (uint64_t row = 0; row < rows->count; row++)
-        memcpy((unsigned char *)segment->host_address + offset + row * rows->bytes, from + row * rows->stride, rows->bytes);
+    device_rows_copy((unsigned char *)segment->host_address + offset, src, rows);
     return 0;
 }
 

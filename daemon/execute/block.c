@@ -259,10 +259,10 @@ void block_prepare_part(struct part *part, uint64_t lo, uint64_t hi)
     const struct mapping *mapping = part->run->options.mapping;
     size_t i = clip_find_run(mapping, part->file, lo), end = mapping->file_first[part->file + 1];
     uint64_t from = 0, to = 0;
-    for (; i < end && mapping->runs[i].src_offset < hi; i++) {
-        struct rows rows = rows_of_run(&mapping->runs[i]);
-        uint64_t first = mapping->runs[i].dst_offset + rows_before(&rows, lo);
-        uint64_t last = mapping->runs[i].dst_offset + rows_before(&rows, hi);
+    for (; i < end && mapping->transfers[i].src_offset < hi; i++) {
+        struct rows rows = rows_of_transfer(&mapping->transfers[i]);
+        uint64_t first = mapping->transfers[i].dst_offset + rows_before(&rows, lo);
+        uint64_t last = mapping->transfers[i].dst_offset + rows_before(&rows, hi);
         if (first >= to && first - to < NEAR_BYTES && to > from) {
             to = last;
             continue;

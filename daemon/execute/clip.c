@@ -9,7 +9,7 @@ size_t clip_find_run(const struct mapping *mapping, uint32_t file, uint64_t at)
     size_t lo = mapping->file_first[file], hi = mapping->file_first[file + 1];
     while (lo < hi) {
         size_t middle = lo + (hi - lo) / 2;
-        if (byte_run_end(&mapping->runs[middle]) <= at)
+        if (transfer_end(&mapping->transfers[middle]) <= at)
             lo = middle + 1;
         else
             hi = middle;
@@ -45,7 +45,7 @@ uint64_t clip_count_rows(const struct part *part, uint64_t lo, uint64_t hi, uint
     uint64_t n_rows = 0;
     for (size_t i = clip_find_run(mapping, part->file, lo); n_rows < enough && i < mapping->file_first[part->file + 1];
          i++) {
-        struct rows rows = rows_of_run(&mapping->runs[i]);
+        struct rows rows = rows_of_transfer(&mapping->transfers[i]);
         if (rows.offset >= hi)
             break;
         n_rows += count_rows(&rows, lo, hi);
@@ -66,7 +66,7 @@ static void add_clip(struct worker *worker, uint32_t part, struct rows src, uint
 }
 
 /* The part of one row that lies in [lo, hi). */
-static void add_row(struct worker *worker, uint32_t part, const struct byte_run *run, uint64_t row, uint64_t lo, uint64_t hi)
+static void add_row(struct worker *worker, uint32_t part, const struct transfer *run, uint64_t row, uint64_t lo, uint64_t hi)
 {
     uint64_t start = run->src_offset + row * run->src_stride, end = start + run->row_bytes;
     uint64_t from = lo > start ? lo : start, to = hi < end ? hi : end;
@@ -75,7 +75,7 @@ static void add_row(struct worker *worker, uint32_t part, const struct byte_run 
                  run->dst_offset + row * run->row_bytes + (from - start));
 }
 
-static void add_run(struct worker *worker, uint32_t part, const struct byte_run *run, uint64_t lo, uint64_t hi)
+static void add_run(struct worker *worker, uint32_t part, const struct transfer *run, uint64_t lo, uint64_t hi)
 {
     if (run->n_rows == 1) {
         add_row(worker, part, run, 0, lo, hi);
@@ -106,7 +106,7 @@ void clip_collect(struct worker *worker, uint64_t lo, uint64_t hi)
         const struct part *part = &worker->parts[p];
         const struct mapping *mapping = part->run->options.mapping;
         size_t end = part->has_failed ? 0 : mapping->file_first[part->file + 1];
-        for (size_t i = clip_find_run(mapping, part->file, lo); i < end && mapping->runs[i].src_offset < hi; i++)
-            add_run(worker, part->index, &mapping->runs[i], lo, hi);
+        for (size_t i = clip_find_run(mapping, part->file, lo); i < end && mapping->transfers[i].src_offset < hi; i++)
+            add_run(worker, part->index, &mapping->transfers[i], lo, hi);
     }
 }

@@ -33,9 +33,9 @@ static void add_step(struct walk *walk, const struct plan_step *step)
 }
 
 /* Needs and runs are both in file order; a run's first block is at or after the one before. */
-static size_t count_wanted(struct run *run, const struct byte_run *wanted, size_t first, uint64_t block_bytes)
+static size_t count_wanted(struct run *run, const struct transfer *wanted, size_t first, uint64_t block_bytes)
 {
-    struct rows rows = rows_of_run(wanted);
+    struct rows rows = rows_of_transfer(wanted);
     uint64_t end = rows_end(&rows);
     while (first < run->n_needs &&
            (run->needs[first].file < wanted->file ||
@@ -57,6 +57,6 @@ void needs_build(struct run *run, uint64_t block_bytes)
     struct walk walk = {.run = run, .block_bytes = block_bytes};
     for (size_t i = 0; i < plan->n_steps; i++)
         add_step(&walk, &plan->steps[i]);
-    for (size_t i = 0, first = 0; i < mapping->n_runs; i++)
-        first = count_wanted(run, &mapping->runs[i], first, block_bytes);
+    for (size_t i = 0, first = 0; i < mapping->n_transfers; i++)
+        first = count_wanted(run, &mapping->transfers[i], first, block_bytes);
 }

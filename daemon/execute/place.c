@@ -2,7 +2,6 @@
 #include "execute/place.h"
 
 #include "base/clock.h"
-#include "base/copy.h"
 #include "device/huge_pages.h"
 #include "transport/transport.h"
 
@@ -30,12 +29,6 @@ bool place_prepare(struct part *part, uint64_t offset, uint64_t bytes)
     return !part->has_failed;
 }
 
-static void copy_rows(unsigned char *dst, const unsigned char *src, const struct rows *rows)
-{
-    for (uint64_t row = 0; row < rows->count; row++)
-        copy_streaming(dst + row * rows->bytes, src + row * rows->stride, rows->bytes);
-}
-
 static int deliver_rows(struct part *part, uint64_t dst_offset, const unsigned char *src, const struct rows *rows)
 {
     const struct transport_delivery delivery = {.owner = part->owner,
@@ -43,7 +36,7 @@ static int deliver_rows(struct part *part, uint64_t dst_offset, const unsigned c
                                                 .segment = part->run->options.segment,
                                                 .offset = dst_offset,
                                                 .src = src,
-                                                .rows = {rows->bytes, rows->count, rows->stride},
+                                                .rows = {rows->bytes, rows->count, rows->stride, rows->bytes},
                                                 .file = part->file,
                                                 .source_offset = rows->offset};
     return transport_deliver(part->transport, &delivery, &part->error);
@@ -54,15 +47,15 @@ static int deliver_rows(struct part *part, uint64_t dst_offset, const unsigned c
 static bool move_rows(struct part *part, uint64_t dst_offset, const unsigned char *src, const struct rows *rows)
 {
     struct segment *segment = part->run->options.segment;
+    const struct device_rows packed = {rows->bytes, rows->count, rows->stride, rows->bytes};
     if (part->has_failed)
         return false;
     if (part->transport)
         part->has_failed = deliver_rows(part, dst_offset, src, rows) != 0;
     else if (segment->host_address)
-        copy_rows((unsigned char *)segment->host_address + dst_offset, src, rows);
+        device_rows_copy((unsigned char *)segment->host_address + dst_offset, src, &packed);
     else
-        part->has_failed = device_copy(segment, dst_offset, src,
-                                       &(struct device_rows){rows->bytes, rows->count, rows->stride}, &part->error) != 0;
+        part->has_failed = device_copy(segment, dst_offset, src, &packed, &part->error) != 0;
     return !part->has_failed;
 }
 

@@ -45,21 +45,21 @@ static void unpin(struct worker *worker)
 }
 
 /* The byte run of a provider that may hold `at`, NULL when it has none. */
-static const struct byte_run *find_run(const struct provider *provider, uint64_t at)
+static const struct transfer *find_run(const struct provider *provider, uint64_t at)
 {
     const struct mapping *mapping = provider->run->options.mapping;
     size_t i = clip_find_run(mapping, provider->file, at);
-    return i < mapping->file_first[provider->file + 1] ? &mapping->runs[i] : NULL;
+    return i < mapping->file_first[provider->file + 1] ? &mapping->transfers[i] : NULL;
 }
 
 /* Where the provider holds byte `at`, and how many bytes follow it there; NULL when it does not, and then `next` moves down
  * to where it may hold something again. */
 static const unsigned char *find_bytes(const struct provider *provider, uint64_t at, uint64_t *bytes, uint64_t *next)
 {
-    const struct byte_run *run = find_run(provider, at);
+    const struct transfer *run = find_run(provider, at);
     if (!run)
         return NULL;
-    struct rows rows = rows_of_run(run);
+    struct rows rows = rows_of_transfer(run);
     uint64_t start = rows_next(&rows, at);
     if (start > at || run->row_bytes < WORTH_COPYING) {
         uint64_t resume = start > at ? start : rows_end(&rows);
@@ -108,10 +108,10 @@ static void copy_span(struct worker *worker, const struct clip *clip)
 /* Whether the provider's run holds all of these rows; then where the first is and how far apart they are there. */
 static const unsigned char *find_rows(const struct provider *provider, const struct rows *rows, uint64_t *stride)
 {
-    const struct byte_run *run = find_run(provider, rows->offset);
-    if (!run || run->src_offset > rows->offset || byte_run_end(run) < rows_end(rows))
+    const struct transfer *run = find_run(provider, rows->offset);
+    if (!run || run->src_offset > rows->offset || transfer_end(run) < rows_end(rows))
         return NULL;
-    struct rows theirs = rows_of_run(run);
+    struct rows theirs = rows_of_transfer(run);
     uint64_t row = (rows->offset - theirs.offset) / theirs.stride, skip = (rows->offset - theirs.offset) % theirs.stride;
     bool is_contiguous = theirs.count == 1;
     if (!is_contiguous && (theirs.stride != rows->stride || skip + rows->bytes > theirs.bytes))

@@ -122,7 +122,7 @@ static size_t collect_files(const struct verify_options *options, struct verify_
     for (uint32_t f = 0; f < artifact->source->n_files; f++) {
         struct verify_file file = {.options = options, .part = &artifact->source->files[f], .file = f};
         for (size_t i = mapping->file_first[f]; i < mapping->file_first[f + 1]; i++)
-            file.wanted_bytes += mapping->runs[i].row_bytes * mapping->runs[i].n_rows;
+            file.wanted_bytes += mapping->transfers[i].row_bytes * mapping->transfers[i].n_rows;
         if (file.wanted_bytes == 0)
             continue;
         file.prefix_bytes = artifact->table->headers[f]->data_offset;

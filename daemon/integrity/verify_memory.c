@@ -26,9 +26,9 @@ static bool is_all_here(const struct verify_file *file)
     const struct mapping *mapping = file->options->mapping;
     uint64_t at = file->prefix_bytes;
     for (size_t i = mapping->file_first[file->file]; i < mapping->file_first[file->file + 1]; i++) {
-        if (mapping->runs[i].src_offset != at || mapping->runs[i].n_rows != 1)
+        if (mapping->transfers[i].src_offset != at || mapping->transfers[i].n_rows != 1)
             return false;
-        at += mapping->runs[i].row_bytes;
+        at += mapping->transfers[i].row_bytes;
     }
     return at == file->part->size_bytes;
 }
@@ -57,7 +57,7 @@ static int add_memory(struct verify_file *file, struct checksum_stream *sum)
 {
     const struct mapping *mapping = file->options->mapping;
     for (size_t i = mapping->file_first[file->file]; i < mapping->file_first[file->file + 1]; i++) {
-        const struct byte_run *run = &mapping->runs[i];
+        const struct transfer *run = &mapping->transfers[i];
         for (uint64_t at = 0; at < run->row_bytes; at += STEP_BYTES) {
             uint64_t count = run->row_bytes - at < STEP_BYTES ? run->row_bytes - at : STEP_BYTES;
             if (verify_is_cancelled(file))
@@ -190,7 +190,7 @@ static bool sum_block(const struct verify_file *file, const struct block *block,
         at = file->prefix_bytes;
     }
     for (; at < block->hi && i < end; i++) {
-        const struct byte_run *run = &mapping->runs[i];
+        const struct transfer *run = &mapping->transfers[i];
         if (run->n_rows != 1 || run->src_offset > at)
             return false;
         uint64_t run_end = run->src_offset + run->row_bytes, stop = run_end < block->hi ? run_end : block->hi;
@@ -207,9 +207,9 @@ static uint64_t count_others(const struct verify_file *file, const struct block 
     const struct manifest *manifest = mapping->artifact->manifest;
     uint64_t bytes = 0;
     for (size_t i = block->first_run; i < mapping->file_first[file->file + 1]; i++) {
-        const struct byte_run *run = &mapping->runs[i];
+        const struct transfer *run = &mapping->transfers[i];
         const struct view_tensor *tensor = &mapping->tensors[run->tensor];
-        struct rows rows = rows_of_run(run);
+        struct rows rows = rows_of_transfer(run);
         if (run->src_offset >= block->hi)
             break;
         if (!is_whole(tensor) || !manifest_find_tensor(manifest, tensor->record->name, tensor->record->name_length))

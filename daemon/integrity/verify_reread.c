@@ -31,7 +31,7 @@ static int put_bytes(const struct piece_read *piece, uint64_t at, uint64_t bytes
     struct segment *segment = file->options->segment;
     const unsigned char *src = piece->bytes + (at - piece->offset);
     if (!segment->host_address)
-        return device_copy(segment, dst_offset, src, &(struct device_rows){bytes, 1, bytes}, &file->error);
+        return device_copy(segment, dst_offset, src, &(struct device_rows){bytes, 1, bytes, bytes}, &file->error);
     unsigned char *dst = (unsigned char *)segment->host_address + dst_offset;
     if (memcmp(dst, src, bytes) != 0) {
         note_difference(file, at, at + bytes);
@@ -40,9 +40,9 @@ static int put_bytes(const struct piece_read *piece, uint64_t at, uint64_t bytes
     return 0;
 }
 
-static int put_run(const struct piece_read *piece, const struct byte_run *run)
+static int put_run(const struct piece_read *piece, const struct transfer *run)
 {
-    struct rows rows = rows_of_run(run);
+    struct rows rows = rows_of_transfer(run);
     uint64_t end = piece->offset + piece->count;
     for (uint64_t at = rows_next(&rows, piece->offset); at < end; at = rows_next(&rows, at)) {
         uint64_t row = (at - rows.offset) / rows.stride, skip = (at - rows.offset) % rows.stride;
@@ -69,9 +69,9 @@ static int put_piece(const struct piece_read *piece)
     struct verify_file *file = piece->file;
     const struct mapping *mapping = file->options->mapping;
     for (size_t i = clip_find_run(mapping, file->file, piece->offset); i < mapping->file_first[file->file + 1]; i++) {
-        if (mapping->runs[i].src_offset >= piece->offset + piece->count)
+        if (mapping->transfers[i].src_offset >= piece->offset + piece->count)
             break;
-        if (put_run(piece, &mapping->runs[i]))
+        if (put_run(piece, &mapping->transfers[i]))
             return -1;
     }
     return wait_for_device(file);

@@ -17,7 +17,7 @@
 static const uint64_t CUT_ALIGN_BYTES = 2 << 20; /* what the engine reads at a time */
 
 struct entry {
-    const struct byte_run *run;
+    const struct transfer *run;
     uint32_t rank; /* index into ranks */
 };
 
@@ -127,12 +127,12 @@ static void unite(struct sweep *sweep, uint64_t offset, uint64_t end)
 }
 
 /* `span` moves along with rising offsets. */
-static bool lies_in_union(const struct sweep *sweep, const struct byte_run *run, size_t *span)
+static bool lies_in_union(const struct sweep *sweep, const struct transfer *run, size_t *span)
 {
     while (*span < sweep->n_spans && sweep->spans[*span].offset + sweep->spans[*span].bytes <= run->src_offset)
         (*span)++;
     const struct collective_columns *at = &sweep->spans[*span];
-    return *span < sweep->n_spans && at->offset <= run->src_offset && byte_run_end(run) <= at->offset + at->bytes;
+    return *span < sweep->n_spans && at->offset <= run->src_offset && transfer_end(run) <= at->offset + at->bytes;
 }
 
 static bool take_contiguous(struct sweep *sweep, enum job_kind job)
@@ -140,7 +140,7 @@ static bool take_contiguous(struct sweep *sweep, enum job_kind job)
     sweep->n_spans = 0;
     for (size_t i = 0; i < sweep->n_cluster; i++)
         if (sweep->cluster[i].run->n_rows == 1)
-            unite(sweep, sweep->cluster[i].run->src_offset, byte_run_end(sweep->cluster[i].run));
+            unite(sweep, sweep->cluster[i].run->src_offset, transfer_end(sweep->cluster[i].run));
     for (size_t i = 0, span = 0; i < sweep->n_cluster; i++)
         if (sweep->cluster[i].run->n_rows > 1 && !lies_in_union(sweep, sweep->cluster[i].run, &span))
             return false;
@@ -153,9 +153,9 @@ static bool take_contiguous(struct sweep *sweep, enum job_kind job)
 
 static bool rows_line_up(const struct sweep *sweep)
 {
-    const struct byte_run *first = sweep->cluster[0].run;
+    const struct transfer *first = sweep->cluster[0].run;
     for (size_t i = 0; i < sweep->n_cluster; i++) {
-        const struct byte_run *run = sweep->cluster[i].run;
+        const struct transfer *run = sweep->cluster[i].run;
         bool same = run->n_rows == first->n_rows && run->src_stride == first->src_stride &&
                     run->src_offset + run->row_bytes <= first->src_offset + first->src_stride;
         if (!same)
@@ -204,7 +204,7 @@ static void add_rows(struct sweep *sweep, uint64_t n_rows, uint64_t stride, enum
 
 static bool take_rows(struct sweep *sweep, enum job_kind job)
 {
-    const struct byte_run *first = sweep->cluster[0].run;
+    const struct transfer *first = sweep->cluster[0].run;
     if (!rows_line_up(sweep))
         return false;
     sweep->n_spans = 0;
@@ -236,7 +236,7 @@ static void finish_cluster(struct sweep *sweep)
 static void note_begin(struct sweep *sweep, size_t rank)
 {
     size_t next = sweep->next[rank];
-    sweep->begins[rank] = next < sweep->end[rank] ? sweep->ranks[rank].mapping->runs[next].src_offset : UINT64_MAX;
+    sweep->begins[rank] = next < sweep->end[rank] ? sweep->ranks[rank].mapping->transfers[next].src_offset : UINT64_MAX;
 }
 
 /* The rank whose next run of the file begins first; n_ranks when none has any left. */
@@ -259,13 +259,13 @@ static void sweep_file(struct sweep *sweep, size_t file)
     }
     sweep->n_cluster = 0;
     for (size_t i; (i = find_first(sweep)) < sweep->n_ranks;) {
-        const struct byte_run *run = &sweep->ranks[i].mapping->runs[sweep->next[i]++];
+        const struct transfer *run = &sweep->ranks[i].mapping->transfers[sweep->next[i]++];
         note_begin(sweep, i);
         if (sweep->n_cluster && run->src_offset >= end) {
             finish_cluster(sweep);
             sweep->n_cluster = 0;
         }
-        end = sweep->n_cluster && end > byte_run_end(run) ? end : byte_run_end(run);
+        end = sweep->n_cluster && end > transfer_end(run) ? end : transfer_end(run);
         ARRAY_RESERVE(sweep->cluster, sweep->n_cluster, sweep->cluster_room);
         sweep->cluster[sweep->n_cluster++] = (struct entry){run, (uint32_t)i};
     }

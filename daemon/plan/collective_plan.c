@@ -181,17 +181,17 @@ static void add_step(struct walk *walk, struct plan_step step)
     walk->n_steps++;
 }
 
-static struct plan_step exact_step(const struct byte_run *run)
+static struct plan_step exact_step(const struct transfer *run)
 {
-    struct rows rows = rows_of_run(run);
+    struct rows rows = rows_of_transfer(run);
     return (struct plan_step){rows.offset, rows.bytes, rows.count, rows.stride, run->file};
 }
 
 /* A contiguous piece is read from the rank's first byte to its last, all of it wanted by somebody; of rows, the rank's
  * columns united with those that touch them. */
-static void add_part(struct walk *walk, const struct collective_piece *piece, const struct byte_run *run)
+static void add_part(struct walk *walk, const struct collective_piece *piece, const struct transfer *run)
 {
-    uint64_t lo = larger(piece->lo, run->src_offset), end = byte_run_end(run), hi = piece->hi < end ? piece->hi : end;
+    uint64_t lo = larger(piece->lo, run->src_offset), end = transfer_end(run), hi = piece->hi < end ? piece->hi : end;
     if (piece->count == 1 && piece->n_columns == 1) {
         add_step(walk, (struct plan_step){lo, hi - lo, 1, hi - lo, piece->file});
         return;
@@ -215,9 +215,9 @@ static void count_part(struct walk *walk, const struct collective_piece *piece, 
     walk->counted->batches[piece->batch].peer_bytes += bytes;
 }
 
-static void take_part(struct walk *walk, const struct collective_piece *piece, const struct byte_run *run)
+static void take_part(struct walk *walk, const struct collective_piece *piece, const struct transfer *run)
 {
-    struct rows rows = rows_of_run(run);
+    struct rows rows = rows_of_transfer(run);
     uint64_t bytes = rows_within(&rows, piece->lo, piece->hi);
     if (bytes == 0) /* other ranks' columns between the run's rows */
         return;
@@ -230,11 +230,11 @@ static void walk_file(struct walk *walk, size_t file)
     const struct collective_plan *group = walk->group;
     size_t piece = group->file_first[file], end = group->file_first[file + 1];
     for (size_t i = walk->mapping->file_first[file]; i < walk->mapping->file_first[file + 1]; i++) {
-        const struct byte_run *run = &walk->mapping->runs[i];
+        const struct transfer *run = &walk->mapping->transfers[i];
         while (piece < end && group->pieces[piece].hi <= run->src_offset)
             piece++;
         size_t at = piece;
-        for (; at < end && group->pieces[at].lo < byte_run_end(run); at++)
+        for (; at < end && group->pieces[at].lo < transfer_end(run); at++)
             take_part(walk, &group->pieces[at], run);
         if (at == piece)
             add_step(walk, exact_step(run));

@@ -183,7 +183,7 @@ static struct file_line measure_file(const struct page *page, size_t file, char 
         line.read_bytes += plan->steps[i].count * plan->steps[i].bytes;
     }
     for (size_t i = page->mapping->file_first[file]; i < page->mapping->file_first[file + 1]; i++)
-        line.wanted_bytes += page->mapping->runs[i].n_rows * page->mapping->runs[i].row_bytes;
+        line.wanted_bytes += page->mapping->transfers[i].n_rows * page->mapping->transfers[i].row_bytes;
     if (line.extents) {
         const struct plan_step *last = &plan->steps[plan->file_first[file + 1] - 1];
         line.span_bytes =

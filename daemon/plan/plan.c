@@ -143,8 +143,8 @@ static struct planning survey(const struct mapping *mapping, const struct load_s
 {
     struct planning planning = {.mapping = mapping, .spec = spec, .facts = facts};
     plan->merge_gap_bytes = planning.merge_gap_bytes = choose_merge_gap(facts);
-    for (size_t i = 0; i < mapping->n_runs; i++)
-        planning.n_rows += mapping->runs[i].n_rows;
+    for (size_t i = 0; i < mapping->n_transfers; i++)
+        planning.n_rows += mapping->transfers[i].n_rows;
     for (size_t i = 0; i < mapping->n_tensors; i++)
         plan->n_jobs[mapping->tensors[i].job]++;
     note_group(&spec->topology, facts, plan);

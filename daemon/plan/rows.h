@@ -1,4 +1,4 @@
-/* Arithmetic on equal rows at a fixed stride: what byte runs, plan steps and clips have in common. Pure.
+/* Arithmetic on equal rows at a fixed stride: what transfers, plan steps and clips have in common. Pure.
  *
  *     offset        offset+stride
  *     |bytes|.......|bytes|.......|bytes|        count = 3 */
@@ -14,7 +14,7 @@ struct rows {
     uint64_t offset, bytes, count, stride;
 };
 
-static inline struct rows rows_of_run(const struct byte_run *run)
+static inline struct rows rows_of_transfer(const struct transfer *run)
 {
     return (struct rows){run->src_offset, run->row_bytes, run->n_rows, run->n_rows > 1 ? run->src_stride : run->row_bytes};
 }

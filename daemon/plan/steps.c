@@ -67,10 +67,10 @@ static void add_span(struct walk *walk, uint32_t file, uint64_t start, uint64_t 
     *open = (struct plan_step){.offset = start, .bytes = end - start, .count = 1, .stride = end - start, .file = file};
 }
 
-static void add_run(struct walk *walk, const struct byte_run *run)
+static void add_run(struct walk *walk, const struct transfer *run)
 {
     if (run->n_rows == 1 || run->src_stride - run->row_bytes < walk->rule.hull_below_bytes) {
-        add_span(walk, run->file, run->src_offset, byte_run_end(run));
+        add_span(walk, run->file, run->src_offset, transfer_end(run));
         return;
     }
     close_step(walk);
@@ -84,7 +84,7 @@ static void add_run(struct walk *walk, const struct byte_run *run)
 static void walk_file(struct walk *walk, const struct mapping *mapping, size_t file)
 {
     for (size_t i = mapping->file_first[file]; i < mapping->file_first[file + 1]; i++)
-        add_run(walk, &mapping->runs[i]);
+        add_run(walk, &mapping->transfers[i]);
     close_step(walk);
     walk->closed_end = 0;
 }

@@ -201,7 +201,7 @@ static int place_items(struct builder *builder)
 
 /* --- runs --- */
 
-static struct byte_run *emit_tensor(const struct builder *builder, uint32_t index, struct byte_run *out)
+static struct transfer *emit_tensor(const struct builder *builder, uint32_t index, struct transfer *out)
 {
     const struct view_tensor *tensor = &builder->mapping->tensors[index];
     const struct tensor_record *record = tensor->record;
@@ -209,12 +209,13 @@ static struct byte_run *emit_tensor(const struct builder *builder, uint32_t inde
     struct box_runs runs;
     box_lower(&box, dtype_bits(record->dtype), &runs);
     for (uint64_t i = 0; i < runs.n_runs; i++) {
-        *out++ = (struct byte_run){
+        *out++ = (struct transfer){
             .src_offset = record->offset + box_run_offset(&runs, i),
             .dst_offset = tensor->offset + i * runs.n_rows * runs.row_bytes,
             .row_bytes = runs.row_bytes,
             .n_rows = runs.n_rows,
             .src_stride = runs.row_stride,
+            .dst_stride = runs.row_bytes,
             .file = record->file,
             .tensor = index,
         };
@@ -227,20 +228,20 @@ static int emit_runs(struct builder *builder)
     struct mapping *mapping = builder->mapping;
     const struct artifact *artifact = builder->artifact;
     size_t n_files = artifact->source->n_files, file = 0;
-    mapping->runs = arena_try_array(&mapping->arena, builder->n_runs, sizeof *mapping->runs, builder->error);
+    mapping->transfers = arena_try_array(&mapping->arena, builder->n_runs, sizeof *mapping->transfers, builder->error);
     mapping->file_first = arena_try_array(&mapping->arena, n_files + 1, sizeof *mapping->file_first, builder->error);
-    if (!mapping->runs || !mapping->file_first)
+    if (!mapping->transfers || !mapping->file_first)
         return -1;
-    struct byte_run *out = mapping->runs;
+    struct transfer *out = mapping->transfers;
     for (size_t i = 0; i < artifact->n_tensors; i++) {
         while (file < artifact->tensors[i].file)
-            mapping->file_first[++file] = (size_t)(out - mapping->runs);
+            mapping->file_first[++file] = (size_t)(out - mapping->transfers);
         if (builder->item_of_tensor[i] != NOT_IN_VIEW)
             out = emit_tensor(builder, builder->item_of_tensor[i], out);
     }
-    mapping->n_runs = (size_t)(out - mapping->runs);
+    mapping->n_transfers = (size_t)(out - mapping->transfers);
     while (file < n_files)
-        mapping->file_first[++file] = mapping->n_runs;
+        mapping->file_first[++file] = mapping->n_transfers;
     return 0;
 }
 

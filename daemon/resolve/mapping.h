@@ -1,7 +1,7 @@
-/* A view lowered to a byte-range program: which source bytes go where in the replica, complete and non-overlapping.
+/* A view lowered to a program of transfers: which source bytes go where in the replica, complete and non-overlapping.
  *
  * mapping_build() composes the request's view with the artifact: NumPy slices become boxes (resolve/box.h), boxes become
- * byte runs. Tensors lie in view order, each at the next multiple of the view's alignment. Pure; const once built; memory
+ * transfers. Tensors lie in view order, each at the next multiple of the view's alignment. Pure; const once built; memory
  * belongs to the mapping (mapping_destroy), which holds a reference on the artifact, and is charged to the account of the
  * thread that builds it (base/metadata.h). */
 #ifndef RESOLVE_MAPPING_H
@@ -15,6 +15,7 @@
 #include "base/error.h"
 #include "normalize/load_spec.h"
 #include "resolve/artifact.h"
+#include "resolve/transfer.h"
 
 enum job_kind {                 /* one tensor's part of a mapping */
                 JOB_REPLICATED, /* the whole tensor */
@@ -24,18 +25,6 @@ enum job_kind {                 /* one tensor's part of a mapping */
                 JOB_EMPTY,      /* no bytes */
 };
 const char *job_kind_name(enum job_kind kind);
-
-/* n_rows rows of row_bytes, src_stride apart in the file, packed one behind the other in the replica.
- * The rows of one run never interleave with another run: sorted by src_offset, runs are disjoint spans of the file. */
-struct byte_run {
-    uint64_t src_offset; /* absolute in the part file */
-    uint64_t dst_offset; /* in the replica */
-    uint64_t row_bytes;  /* > 0 */
-    uint64_t n_rows;     /* > 0 */
-    uint64_t src_stride; /* >= row_bytes; == row_bytes when n_rows is 1 */
-    uint32_t file;
-    uint32_t tensor; /* index into mapping->tensors */
-};
 
 struct view_tensor {
     const struct tensor_record *record;
@@ -49,9 +38,10 @@ struct mapping {
     struct artifact *artifact;
     struct view_tensor *tensors; /* view order */
     size_t n_tensors;
-    struct byte_run *runs; /* by file, then src_offset */
-    size_t n_runs;
-    size_t *file_first;     /* runs of file f are [file_first[f], file_first[f + 1]) */
+    /* By file, then src_offset. They never interleave: in the file they are disjoint spans, gaps between rows included. */
+    struct transfer *transfers;
+    size_t n_transfers;
+    size_t *file_first;     /* transfers of file f are [file_first[f], file_first[f + 1]) */
     uint64_t view_bytes;    /* sum of the tensors' bytes */
     uint64_t replica_bytes; /* with padding: end of the last tensor */
     uint64_t align_bytes;
@@ -64,11 +54,5 @@ enum { MAPPING_MAX_RUNS = 8 << 20 };
 
 struct mapping *mapping_build(const struct view_spec *view, struct artifact *artifact, struct error *error);
 void mapping_destroy(struct mapping *mapping); /* accepts NULL */
-
-/* End of a run's last row. */
-static inline uint64_t byte_run_end(const struct byte_run *run)
-{
-    return run->src_offset + (run->n_rows - 1) * run->src_stride + run->row_bytes;
-}
 
 #endif

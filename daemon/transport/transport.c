@@ -58,9 +58,9 @@ int transport_open(const struct transport_ops *ops, const struct transport_optio
 
 int transport_deliver(struct transport *transport, const struct transport_delivery *delivery, struct error *error)
 {
-    uint64_t bytes = delivery->rows.bytes * delivery->rows.count, room = delivery->segment->allocated_bytes;
+    uint64_t bytes = UINT64_MAX, room = delivery->segment->allocated_bytes;
     assert(delivery->owner < transport->world_size && delivery->rank < transport->world_size);
-    if (delivery->offset > room || bytes > room - delivery->offset)
+    if (!device_rows_extent(&delivery->rows, &bytes) || delivery->offset > room || bytes > room - delivery->offset)
         return fail(error, ERROR_INTERNAL, "SEGMENT_BOUNDS",
                     "%" PRIu64 " bytes at %" PRIu64 " are outside a segment of %" PRIu64, bytes, delivery->offset, room);
     return bytes ? transport->ops->deliver(transport, delivery, error) : 0;

@@ -40,7 +40,7 @@ enum { TRANSPORT_STAGING_UNIT = 64 << 20 };
 struct transport_delivery {
     uint32_t owner, rank;    /* from, to */
     struct segment *segment; /* of that rank ... */
-    uint64_t offset;         /* ... where the rows lie packed from here on */
+    uint64_t offset;         /* ... where the first row goes */
     const void *src;
     struct device_rows rows;
     uint32_t file; /* What they are: equal rows that begin at the same place of the same file are the same bytes, ... */

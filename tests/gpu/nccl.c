@@ -68,7 +68,7 @@ static void deliver_all(struct transport *transport)
                                                         .segment = segments[rank],
                                                         .offset = owner * PIECE_BYTES,
                                                         .src = pieces[owner],
-                                                        .rows = {PIECE_BYTES, 1, PIECE_BYTES},
+                                                        .rows = {PIECE_BYTES, 1, PIECE_BYTES, PIECE_BYTES},
                                                         .source_offset = owner};
             if (rank != owner)
                 must(transport_deliver(transport, &delivery, &error) == 0, &error, "delivering");

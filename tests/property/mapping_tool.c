@@ -1,9 +1,8 @@
 /* Prints the mappings of views, for test_mapping_numpy.py.
  *
  * stdin, words separated by white space:  REFERENCE ALIGN N_ITEMS, then per item NAME N_SLICES and two bounds per slice,
- * where
- * "." is an open end; again until the end of the input. stdout, per view: an `error CODE` line, or one `mapping` line, a
- * `tensor` line per tensor and a `run` line per byte run, with their fields in the order of mapping.h. */
+ * where "." is an open end; again until the end of the input. stdout, per view: an `error CODE` line, or one `mapping` line,
+ * a `tensor` line per tensor and a `transfer` line per transfer, with their fields in the order of mapping.h. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -46,7 +45,7 @@ static void read_item(struct view_item *item)
 
 static void print_mapping(const struct mapping *mapping)
 {
-    printf("mapping %zu %zu %" PRIu64 " %" PRIu64 "\n", mapping->n_tensors, mapping->n_runs, mapping->view_bytes,
+    printf("mapping %zu %zu %" PRIu64 " %" PRIu64 "\n", mapping->n_tensors, mapping->n_transfers, mapping->view_bytes,
            mapping->replica_bytes);
     for (size_t i = 0; i < mapping->n_tensors; i++) {
         const struct view_tensor *tensor = &mapping->tensors[i];
@@ -55,11 +54,11 @@ static void print_mapping(const struct mapping *mapping)
             printf(" %" PRIu64, tensor->shape[d]);
         printf("\n");
     }
-    for (size_t i = 0; i < mapping->n_runs; i++) {
-        const struct byte_run *run = &mapping->runs[i];
-        printf("run %s %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64 "\n",
+    for (size_t i = 0; i < mapping->n_transfers; i++) {
+        const struct transfer *run = &mapping->transfers[i];
+        printf("transfer %s %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64 " %s\n",
                mapping->artifact->source->files[run->file].name, run->src_offset, run->dst_offset, run->row_bytes,
-               run->n_rows, run->src_stride);
+               run->n_rows, run->src_stride, run->dst_stride, transfer_table[run->operation].name);
     }
 }
 

@@ -164,19 +164,19 @@ static void check_runs(const struct mapping *mapping, const struct model *model,
 {
     uint64_t moved = 0;
     assert_int_equal(mapping->file_first[0], 0);
-    assert_int_equal(mapping->file_first[mapping->artifact->source->n_files], mapping->n_runs);
-    for (size_t i = 0; i < mapping->n_runs; i++) {
-        const struct byte_run *run = &mapping->runs[i];
+    assert_int_equal(mapping->file_first[mapping->artifact->source->n_files], mapping->n_transfers);
+    for (size_t i = 0; i < mapping->n_transfers; i++) {
+        const struct transfer *run = &mapping->transfers[i];
         assert_true(run->row_bytes > 0 && run->n_rows > 0 && run->src_stride >= run->row_bytes);
-        assert_true(run->n_rows > 1 || run->src_stride == run->row_bytes);
+        assert_true(run->dst_stride >= run->row_bytes && transfer_dst_end(run) <= mapping->replica_bytes);
+        assert_true(run->n_rows > 1 || (run->src_stride == run->row_bytes && run->dst_stride == run->row_bytes));
         assert_true(i >= mapping->file_first[run->file] && i < mapping->file_first[run->file + 1]);
-        assert_true(byte_run_end(run) <= model->file_bytes[run->file]);
-        if (i && mapping->runs[i - 1].file == run->file)
-            assert_true(byte_run_end(&mapping->runs[i - 1]) <= run->src_offset);
-        for (uint64_t row = 0; row < run->n_rows; row++)
-            memcpy(replica + run->dst_offset + row * run->row_bytes,
-                   model->files[run->file] + run->src_offset + row * run->src_stride, run->row_bytes);
-        moved += run->n_rows * run->row_bytes;
+        assert_true(transfer_end(run) <= model->file_bytes[run->file]);
+        if (i && mapping->transfers[i - 1].file == run->file)
+            assert_true(transfer_end(&mapping->transfers[i - 1]) <= run->src_offset);
+        assert_int_equal(run->operation, TRANSFER_COPY);
+        transfer_table[run->operation].apply(run, model->files[run->file], replica);
+        moved += transfer_bytes(run);
     }
     assert_int_equal(moved, mapping->view_bytes);
 }

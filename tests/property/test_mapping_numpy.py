@@ -58,12 +58,15 @@ def check(lines, folder, tensors, align, view):
     files = {path.name: np.fromfile(path, np.uint8) for path in folder.iterdir()}
     replica, written, before = np.zeros(int(replica_bytes), np.uint8), 0, ("", 0)
     for _ in range(int(n_runs)):
-        _, file, *numbers = next(lines).split()
-        src, dst, row, rows, stride = map(int, numbers)
+        _, file, *numbers, operation = next(lines).split()
+        src, dst, row, rows, stride, dst_stride = map(int, numbers)
+        assert operation == "copy"
         assert (file, src) >= before and stride >= row > 0 < rows, "sorted, disjoint, not empty"
+        assert dst_stride >= row
         before = (file, src + (rows - 1) * stride + row)
         assert before[1] <= files[file].size
-        replica[dst:dst + rows * row] = files[file][src + np.arange(rows)[:, None] * stride + np.arange(row)].ravel()
+        at = np.arange(rows)[:, None]
+        replica[dst + at * dst_stride + np.arange(row)] = files[file][src + at * stride + np.arange(row)]
         written += rows * row
     end = 0
     for (_, name, offset, size, *shape), (wanted_name, slices) in zip(placed, view):

@@ -74,7 +74,7 @@ static uint64_t count_wanted(const struct mapping *mapping, size_t file, const u
 {
     uint64_t wanted = 0;
     for (size_t i = mapping->file_first[file]; i < mapping->file_first[file + 1]; i++) {
-        const struct byte_run *run = &mapping->runs[i];
+        const struct transfer *run = &mapping->transfers[i];
         for (uint64_t k = 0; k < run->n_rows * run->row_bytes; k++)
             assert_true(covered[run->src_offset + k / run->row_bytes * run->src_stride + k % run->row_bytes]);
         wanted += run->n_rows * run->row_bytes;

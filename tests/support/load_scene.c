@@ -318,11 +318,9 @@ bool load_is_right_in(const struct load *load, const void *memory)
 {
     const struct mapping *mapping = load->mapping;
     unsigned char *expected = memory_alloc(load->segment->allocated_bytes);
-    for (size_t i = 0; i < mapping->n_runs; i++) {
-        const struct byte_run *run = &mapping->runs[i];
-        for (uint64_t row = 0; row < run->n_rows; row++)
-            memcpy(expected + run->dst_offset + row * run->row_bytes,
-                   load->scene->images[run->file] + run->src_offset + row * run->src_stride, run->row_bytes);
+    for (size_t i = 0; i < mapping->n_transfers; i++) {
+        const struct transfer *transfer = &mapping->transfers[i];
+        transfer_table[transfer->operation].apply(transfer, load->scene->images[transfer->file], expected);
     }
     bool right = memcmp(expected, memory, load->segment->allocated_bytes) == 0;
     free(expected);

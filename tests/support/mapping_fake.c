@@ -50,7 +50,7 @@ struct mapping_fake *mapping_fake_create(const char *reference, uint32_t n_files
 void mapping_fake_destroy(struct mapping_fake *fake)
 {
     free(fake->mapping.tensors);
-    free(fake->mapping.runs);
+    free(fake->mapping.transfers);
     arena_fini(&fake->mapping.arena);
     free(fake);
 }
@@ -73,13 +73,13 @@ static struct box lower(uint64_t element_bytes, uint32_t rank, const uint64_t *s
     return box;
 }
 
-static void add_runs(struct mapping_fake *fake, const struct box *box, uint32_t level, struct byte_run run)
+static void add_runs(struct mapping_fake *fake, const struct box *box, uint32_t level, struct transfer run)
 {
     if (level < 2) {
         struct mapping *mapping = &fake->mapping;
-        ARRAY_RESERVE(mapping->runs, mapping->n_runs, fake->runs_capacity);
+        ARRAY_RESERVE(mapping->transfers, mapping->n_transfers, fake->runs_capacity);
         run.dst_offset = mapping->replica_bytes;
-        mapping->runs[mapping->n_runs++] = run;
+        mapping->transfers[mapping->n_transfers++] = run;
         mapping->replica_bytes += run.n_rows * run.row_bytes;
         return;
     }
@@ -135,10 +135,11 @@ void mapping_fake_add(struct mapping_fake *fake, uint32_t file, uint64_t element
         return;
     struct level rows = box.n_levels > 1 ? box.levels[1] : (struct level){1, box.levels[0].count};
     add_runs(fake, &box, box.n_levels - 1,
-             (struct byte_run){.src_offset = record->offset + box.first_byte,
+             (struct transfer){.src_offset = record->offset + box.first_byte,
                                .row_bytes = box.levels[0].count,
                                .n_rows = rows.count,
                                .src_stride = rows.stride,
+                               .dst_stride = box.levels[0].count,
                                .file = file,
                                .tensor = (uint32_t)(mapping->n_tensors - 1)});
 }
@@ -150,7 +151,7 @@ void mapping_fake_skip(struct mapping_fake *fake, uint32_t file, uint64_t bytes)
 
 static int compare_runs(const void *a, const void *b)
 {
-    const struct byte_run *left = a, *right = b;
+    const struct transfer *left = a, *right = b;
     if (left->file != right->file)
         return left->file < right->file ? -1 : 1;
     return (left->src_offset > right->src_offset) - (left->src_offset < right->src_offset);
@@ -160,11 +161,11 @@ const struct mapping *mapping_fake_finish(struct mapping_fake *fake)
 {
     struct mapping *mapping = &fake->mapping;
     size_t n_files = fake->source.n_files;
-    if (mapping->n_runs)
-        qsort(mapping->runs, mapping->n_runs, sizeof *mapping->runs, compare_runs);
+    if (mapping->n_transfers)
+        qsort(mapping->transfers, mapping->n_transfers, sizeof *mapping->transfers, compare_runs);
     mapping->file_first = arena_array(&mapping->arena, n_files + 1, sizeof *mapping->file_first);
-    for (size_t i = 0; i < mapping->n_runs; i++)
-        mapping->file_first[mapping->runs[i].file + 1]++;
+    for (size_t i = 0; i < mapping->n_transfers; i++)
+        mapping->file_first[mapping->transfers[i].file + 1]++;
     for (size_t i = 0; i < n_files; i++) {
         mapping->file_first[i + 1] += mapping->file_first[i];
         fake->source.files[i].size_bytes = fake->file_ends[i];

@@ -259,7 +259,7 @@ static void an_owner_that_needs_what_it_reads_transfers_nothing(void **state)
         for (uint32_t rank = 0; rank < 3; rank++) {
             const struct mapping *mapping = team.loads[rank]->mapping;
             for (size_t run = mapping->file_first[piece->file]; run < mapping->file_first[piece->file + 1]; run++)
-                if (mapping->runs[run].src_offset <= piece->lo && piece->lo < byte_run_end(&mapping->runs[run]))
+                if (mapping->transfers[run].src_offset <= piece->lo && piece->lo < transfer_end(&mapping->transfers[run]))
                     batch->owner = rank;
         }
     }

@@ -343,7 +343,7 @@ static void deliver_piece(struct transport *transport, uint32_t owner, uint32_t 
                                                 .rank = rank,
                                                 .segment = segment,
                                                 .src = src,
-                                                .rows = {PIECE_BYTES, 1, PIECE_BYTES},
+                                                .rows = {PIECE_BYTES, 1, PIECE_BYTES, PIECE_BYTES},
                                                 .source_offset = 77};
     assert_int_equal(transport_deliver(transport, &delivery, &error), 0);
 }
@@ -423,7 +423,7 @@ static void *fill(void *data)
                                                     .segment = filler->segment,
                                                     .offset = offset,
                                                     .src = filler->bytes,
-                                                    .rows = {FILLER_PIECE_BYTES, 1, FILLER_PIECE_BYTES},
+                                                    .rows = {FILLER_PIECE_BYTES, 1, FILLER_PIECE_BYTES, FILLER_PIECE_BYTES},
                                                     .source_offset = offset};
         assert_int_equal(transport_deliver(filler->transport, &delivery, &error), 0);
         assert_int_equal(device_mark(plugins.devices[0], &mark, &error), 0);
@@ -450,7 +450,7 @@ static void what_does_not_fit_into_the_staging_limit_is_passed_on_in_parts(void 
         pthread_join(fillers[i].thread, NULL);
     assert_int_equal(transport_flush(transport, &error), 0);
     assert_int_equal(transport->staging_bytes, TRANSPORT_STAGING_UNIT);
-    const struct transport_delivery too_large = {.segment = segment, .rows = {TRANSPORT_STAGING_UNIT / 2 + 1, 1, 0}};
+    const struct transport_delivery too_large = {.segment = segment, .rows = {TRANSPORT_STAGING_UNIT / 2 + 1, 1, 0, 0}};
     assert_int_equal(transport_deliver(transport, &too_large, &error), -1);
     assert_string_equal(error.reason, "NCCL_STAGING");
     assert_int_equal(fake_nccl_counts().bytes, all);
@@ -473,8 +473,11 @@ static void after_an_error_a_transport_delivers_nothing(void **state)
     fake_nccl_fail("kernel", 1, NEVER_ENDS);
     assert_int_equal(transport_flush(piece.transport, &error), -1);
     assert_int_equal(error.code, ERROR_DEADLINE_EXCEEDED);
-    const struct transport_delivery delivery = {
-        .owner = 0, .rank = 1, .segment = piece.segment, .src = piece.bytes, .rows = {PIECE_BYTES, 1, PIECE_BYTES}};
+    const struct transport_delivery delivery = {.owner = 0,
+                                                .rank = 1,
+                                                .segment = piece.segment,
+                                                .src = piece.bytes,
+                                                .rows = {PIECE_BYTES, 1, PIECE_BYTES, PIECE_BYTES}};
     assert_int_equal(transport_deliver(piece.transport, &delivery, &error), 0);
     assert_int_equal(transport_flush(piece.transport, &error), -1);
     assert_string_equal(error.reason, "NCCL_TIMEOUT");

@@ -296,8 +296,8 @@ static void check_rank(const struct scene *scene, size_t rank, const unsigned ch
     struct plan own = {0};
     struct error error;
     assert_int_equal(collective_plan_steps(scene->plan, mapping, &own, &error), 0);
-    for (size_t i = 0; i < mapping->n_runs; i++)
-        mark(bytes, rows_of_run(&mapping->runs[i]), NEEDED);
+    for (size_t i = 0; i < mapping->n_transfers; i++)
+        mark(bytes, rows_of_transfer(&mapping->transfers[i]), NEEDED);
     for (size_t i = 0; i < own.n_steps; i++) {
         struct rows rows = rows_of_step(&own.steps[i]);
         assert_true(i == 0 || own.steps[i].offset >= own.steps[i - 1].offset + own.steps[i - 1].bytes);
@@ -318,8 +318,8 @@ static void check_union(struct scene *scene)
     for (size_t rank = 0; rank < scene->n_ranks; rank++) {
         const struct mapping *mapping = scene->ranks[rank].mapping;
         views += mapping->view_bytes;
-        for (size_t i = 0; i < mapping->n_runs; i++)
-            mark(bytes, rows_of_run(&mapping->runs[i]), NEEDED);
+        for (size_t i = 0; i < mapping->n_transfers; i++)
+            mark(bytes, rows_of_transfer(&mapping->transfers[i]), NEEDED);
     }
     mark_pieces(scene->plan, bytes);
     for (size_t i = 0; i < FILE_BYTES; i++) {

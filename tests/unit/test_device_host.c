@@ -513,11 +513,11 @@ static void ranges_outside_a_segment_are_refused(void **state)
     struct segment *segment = allocate(device, 4096);
     struct error error;
     (void)state;
-    assert_int_equal(device_copy(segment, 0, "abc", &(struct device_rows){3, 1, 3}, &error), 0);
+    assert_int_equal(device_copy(segment, 0, "abc", &(struct device_rows){3, 1, 3, 3}, &error), 0);
     assert_memory_equal(segment->host_address, "abc", 3);
-    assert_int_equal(device_copy(segment, 1, "12-34-", &(struct device_rows){2, 2, 3}, &error), 0);
+    assert_int_equal(device_copy(segment, 1, "12-34-", &(struct device_rows){2, 2, 3, 2}, &error), 0);
     assert_memory_equal(segment->host_address, "a1234", 5);
-    assert_int_equal(device_copy(segment, 4094, "abc", &(struct device_rows){3, 1, 3}, &error), -1);
+    assert_int_equal(device_copy(segment, 4094, "abc", &(struct device_rows){3, 1, 3, 3}, &error), -1);
     assert_int_equal(error.code, ERROR_INTERNAL);
     assert_int_equal(device_prepare(segment, UINT64_MAX, 2, &error), -1);
     assert_int_equal(device_prepare(segment, 4096, 0, &error), 0);

@@ -161,7 +161,7 @@ static void a_whole_view_keeps_the_order_of_the_artifact(void **state)
         assert_string_equal(mapping->tensors[i].record->name, names[i]);
     assert_int_equal(mapping->view_bytes, 236);
     assert_int_equal(mapping->replica_bytes, 128 + 64 + 128 + 16);
-    assert_int_equal(mapping->n_runs, 4);
+    assert_int_equal(mapping->n_transfers, 4);
     mapping_destroy(mapping);
 }
 
@@ -175,7 +175,7 @@ static void an_artifact_without_tensors_has_an_empty_whole_view(void **state)
     assert_int_equal(artifact_resolve("memory:hollow", &(struct source_options){0}, NULL, false, &hollow, &error), 0);
     struct mapping *mapping = mapping_build(&view, hollow, &error);
     assert_non_null(mapping);
-    assert_true(mapping->n_tensors == 0 && mapping->n_runs == 0 && mapping->replica_bytes == 0);
+    assert_true(mapping->n_tensors == 0 && mapping->n_transfers == 0 && mapping->replica_bytes == 0);
     mapping_destroy(mapping);
     artifact_unref(hollow);
 }
@@ -256,7 +256,7 @@ static void the_number_of_runs_is_limited(void **state)
         struct mapping *mapping = mapping_build(&view, &fake, &error);
         assert_int_equal(mapping != NULL, i == 0);
         if (mapping)
-            assert_int_equal(mapping->n_runs, 2 * sizes[i]);
+            assert_int_equal(mapping->n_transfers, 2 * sizes[i]);
         else
             assert_int_equal(error.code, ERROR_UNIMPLEMENTED);
         mapping_destroy(mapping);
@@ -274,7 +274,7 @@ static void a_mapping_is_charged_to_its_user_and_refused_beyond_the_limit(void *
     metadata_enter((struct metadata_account){quota, 12345});
     struct mapping *mapping = build(items, 1, &error);
     uint64_t taken = quota_taken(quota, QUOTA_METADATA);
-    assert_true(taken >= mapping->n_runs * sizeof *mapping->runs);
+    assert_true(taken >= mapping->n_transfers * sizeof *mapping->transfers);
     assert_int_equal(taken, mapping->arena.charge.amount);
     mapping_destroy(mapping);
     for (uint64_t limit = 0; limit < taken; limit += 64) {

@@ -132,7 +132,7 @@ static void l1_a_source_slice_that_is_wanted_twice_is_read_once(void **state)
     mapping_fake_add_bytes(scene->fake, 0, 8);
     mapping_fake_add_bytes(scene->fake, 0, 8);
     struct mapping *mapping = (struct mapping *)mapping_fake_finish(scene->fake);
-    mapping->runs[1].src_offset = mapping->runs[0].src_offset;
+    mapping->transfers[1].src_offset = mapping->transfers[0].src_offset;
     scene->plan = plan_build(mapping, &scene->spec, &scene->facts, &scene->error);
     assert_int_equal(scene->plan->candidates[LOCAL].requested_bytes, 16);
     assert_int_equal(scene->plan->candidates[LOCAL].unique_source_bytes, 8);

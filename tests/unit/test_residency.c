@@ -35,12 +35,13 @@ static struct source_file files[] = {{.name = "a", .size_bytes = UINT64_MAX / 4}
 static struct source source = {.ops = &ops, .files = files, .n_files = 2, .caps = {.residency = true}};
 static struct artifact artifact = {.source = &source};
 
-static double share(struct byte_run *runs, size_t n_first, size_t n_second)
+static double share(struct transfer *runs, size_t n_first, size_t n_second)
 {
     size_t file_first[] = {0, n_first, n_first + n_second};
     const struct mapping mapping = {
-        .artifact = &artifact, .runs = runs, .n_runs = n_first + n_second, .file_first = file_first};
+        .artifact = &artifact, .transfers = runs, .n_transfers = n_first + n_second, .file_first = file_first};
     for (size_t i = 0; i < n_first + n_second; i++) {
+        runs[i].dst_stride = runs[i].row_bytes;
         runs[i].file = i >= n_first;
         runs[i].n_rows = runs[i].n_rows ? runs[i].n_rows : 1;
         runs[i].src_stride = runs[i].src_stride ? runs[i].src_stride : runs[i].row_bytes;
@@ -60,7 +61,7 @@ static int set_up(void **state)
 
 static void the_share_counts_the_bytes_of_all_files(void **state)
 {
-    struct byte_run runs[] = {{.src_offset = 8, .row_bytes = 300}, {.src_offset = 16, .row_bytes = 100}};
+    struct transfer runs[] = {{.src_offset = 8, .row_bytes = 300}, {.src_offset = 16, .row_bytes = 100}};
     (void)state;
     assert_true(share(runs, 1, 1) == 0.25);
     cached_below = 158;
@@ -70,10 +71,10 @@ static void the_share_counts_the_bytes_of_all_files(void **state)
 static void neighbours_are_asked_for_together(void **state)
 {
     enum { N = 10000 };
-    struct byte_run *runs = calloc(N, sizeof *runs);
+    struct transfer *runs = calloc(N, sizeof *runs);
     (void)state;
     for (size_t i = 0; i < N; i++)
-        runs[i] = (struct byte_run){.src_offset = 1000 * i, .row_bytes = 900};
+        runs[i] = (struct transfer){.src_offset = 1000 * i, .row_bytes = 900};
     cached_below = 1000 * (N / 2);
     double found = share(runs, N, 0);
     assert_true(found > 0.49 && found < 0.51);
@@ -84,10 +85,10 @@ static void neighbours_are_asked_for_together(void **state)
 static void spans_beyond_the_number_of_questions_are_sampled_evenly(void **state)
 {
     enum { N = 5000 };
-    struct byte_run *runs = calloc(N, sizeof *runs);
+    struct transfer *runs = calloc(N, sizeof *runs);
     (void)state;
     for (size_t i = 0; i < N; i++)
-        runs[i] = (struct byte_run){.src_offset = 4 * MiB * i, .row_bytes = 4096};
+        runs[i] = (struct transfer){.src_offset = 4 * MiB * i, .row_bytes = 4096};
     cached_below = 4ull * MiB * (N / 4);
     double found = share(runs, N, 0);
     assert_true(found > 0.23 && found < 0.27);
@@ -97,7 +98,7 @@ static void spans_beyond_the_number_of_questions_are_sampled_evenly(void **state
 
 static void what_lies_between_distant_rows_is_not_asked_for(void **state)
 {
-    struct byte_run runs[] = {{.src_offset = 0, .row_bytes = 4096, .n_rows = 100, .src_stride = 256 * (uint64_t)MiB}};
+    struct transfer runs[] = {{.src_offset = 0, .row_bytes = 4096, .n_rows = 100, .src_stride = 256 * (uint64_t)MiB}};
     (void)state;
     cached_below = 4096;
     assert_true(share(runs, 1, 0) > 0);
@@ -106,7 +107,7 @@ static void what_lies_between_distant_rows_is_not_asked_for(void **state)
 
 static void nothing_counts_as_cached_when_the_source_cannot_tell_or_nothing_is_needed(void **state)
 {
-    struct byte_run runs[] = {{.src_offset = 0, .row_bytes = 4096}};
+    struct transfer runs[] = {{.src_offset = 0, .row_bytes = 4096}};
     (void)state;
     cached_below = 4096;
     assert_true(share(runs, 1, 0) == 1);

@@ -77,6 +77,10 @@ extern struct cuda_driver { /* see cuda_driver.c */
 } cuda_driver;
 int cuda_driver_open(struct error *error); /* once, before everything else */
 
+/* Queues one copy of rows, whatever their strides. */
+cudaError_t cuda_copy_rows(void *dst, const void *src, const struct device_rows *rows, enum cudaMemcpyKind kind,
+                           cudaStream_t stream);
+
 /* After a failed call: 0 is never returned. An error that stays takes the device out of service. `what` is "doing so". */
 int cuda_fail(struct cuda_device *device, cudaError_t code, struct error *error, const char *what, ...)
     __attribute__((format(printf, 4, 5)));

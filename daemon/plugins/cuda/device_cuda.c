@@ -44,17 +44,17 @@ static int enter(struct segment *segment, struct error *error)
     return cuda_enter(device_of(segment), error) || cuda_memory_back((struct cuda_segment *)segment, error) ? -1 : 0;
 }
 
-static cudaError_t copy_rows(void *dst, const char *src, const struct device_rows *rows, cudaStream_t stream)
+cudaError_t cuda_copy_rows(void *dst, const void *src, const struct device_rows *rows, enum cudaMemcpyKind kind,
+                           cudaStream_t stream)
 {
     cudaError_t code = cudaSuccess;
-    if (rows->count == 1 || rows->stride == rows->bytes)
-        return cudaMemcpyAsync(dst, src, rows->bytes * rows->count, cudaMemcpyHostToDevice, stream);
-    if (rows->stride <= MAX_PITCH_BYTES)
-        return cudaMemcpy2DAsync(dst, rows->bytes, src, rows->stride, rows->bytes, rows->count, cudaMemcpyHostToDevice,
-                                 stream);
+    if (rows->count == 1 || (rows->src_stride == rows->bytes && rows->dst_stride == rows->bytes))
+        return cudaMemcpyAsync(dst, src, rows->bytes * rows->count, kind, stream);
+    if (rows->src_stride <= MAX_PITCH_BYTES && rows->dst_stride <= MAX_PITCH_BYTES)
+        return cudaMemcpy2DAsync(dst, rows->dst_stride, src, rows->src_stride, rows->bytes, rows->count, kind, stream);
     for (uint64_t row = 0; row < rows->count && code == cudaSuccess; row++)
-        code = cudaMemcpyAsync((char *)dst + row * rows->bytes, src + row * rows->stride, rows->bytes,
-                               cudaMemcpyHostToDevice, stream);
+        code = cudaMemcpyAsync((char *)dst + row * rows->dst_stride, (const char *)src + row * rows->src_stride, rows->bytes,
+                               kind, stream);
     return code;
 }
 
@@ -65,7 +65,7 @@ static int cuda_copy(struct segment *base, uint64_t offset, const void *src, con
     if (enter(base, error))
         return -1;
     void *dst = (void *)(uintptr_t)(((struct cuda_segment *)base)->address + offset);
-    cudaError_t code = copy_rows(dst, src, rows, cuda_queue_own(device)->stream);
+    cudaError_t code = cuda_copy_rows(dst, src, rows, cudaMemcpyHostToDevice, cuda_queue_own(device)->stream);
     return code == cudaSuccess
                ? 0
                : cuda_fail(device, code, error, "copying %" PRIu64 " rows of %" PRIu64 " bytes", rows->count, rows->bytes);

@@ -160,14 +160,15 @@ static int stage(struct nccl_batch *batch, struct device *device, const void *sr
 static int find_or_stage(struct nccl_batch *batch, const struct transport_delivery *delivery, struct device *staging,
                          uint32_t from, const void **address, struct error *error)
 {
-    const struct piece_key key = {from, delivery->file, delivery->source_offset, delivery->rows};
+    const struct device_rows *rows = &delivery->rows, packed = {rows->bytes, rows->count, rows->src_stride, rows->bytes};
+    const struct piece_key key = {from, delivery->file, delivery->source_offset, packed};
     bool is_known = delivery->source_offset != TRANSPORT_UNKNOWN;
     uint32_t slot = is_known ? *find_slot(batch, &key) : NO_PIECE;
     if (slot != NO_PIECE) {
         *address = batch->pieces[slot - 1].address;
         return 0;
     }
-    int result = stage(batch, staging, delivery->src, &delivery->rows, address, error);
+    int result = stage(batch, staging, delivery->src, &packed, address, error);
     if (result == 0 && is_known)
         add_piece(batch, &key, *address);
     return result;
