@@ -1,0 +1,210 @@
+#!/usr/bin/env python3
+"""Checks the rules of this code that no compiler knows. Fast, reads the text alone.       usage: tests/house_rules.py
+
+Exceptions are rows of tests/house_rules.txt, `RULE PLACE reason`; one that is not needed any more is an error, too.
+Rules in COUNTED only print how often they are broken.
+"""
+import re
+import sys
+from collections import Counter, defaultdict
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+COUNTED = {"members", "static-names", "file-cycles", "folder-cycles", "ops", "error-text", "tests", "readmes"}
+MOST_MEMBERS = 25
+OF_A_LOAD = ("execute", "load", "api", "rpc", "plan", "resolve")  # no struct of these grows into a blackboard
+MIRRORED = ("plan", "execute", "replica", "resolve", "load")  # every file of these has a test of its own name
+
+
+def without_comments(text):
+    """Strings stay as they are, comments become spaces, so that line numbers hold."""
+    def blank(match):
+        return match[0] if match[0][0] in "\"'" else re.sub(r"[^\n]", " ", match[0])
+    return re.sub(r'"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'|//[^\n]*|/\*.*?\*/', blank, text, flags=re.S)
+
+
+def line_of(text, offset):
+    return text.count("\n", 0, offset) + 1
+
+
+def closing_brace(text, at):
+    """The offset behind the brace that closes the one at `at`."""
+    depth = 0
+    for i in range(at, len(text)):
+        depth += {"{": 1, "}": -1}.get(text[i], 0)
+        if depth == 0:
+            return i + 1
+    return len(text)
+
+
+def members(body):
+    """How many members the body of a struct declares. A nested struct counts as one when it has a name, else as its members."""
+    count, i, start = 0, 0, 0
+    while i < len(body):
+        if body[i] == "{":
+            end = closing_brace(body, i)
+            semicolon = body.index(";", end)
+            if "enum" not in body[start:i] and not body[end:semicolon].strip():
+                count += members(body[i + 1:end - 1])
+            else:
+                count += 1 + body[end:semicolon].count(",")
+            i = start = semicolon + 1
+        elif body[i] == ";":
+            declaration = re.sub(r"\([^()]*\)", "", re.sub(r"\([^()]*\)", "", body[start:i]))
+            count += 1 + declaration.count(",") if declaration.strip() and "_Static_assert" not in body[start:i] else 0
+            i = start = i + 1
+        else:
+            i += 1
+    return count
+
+
+def check_members(sources):
+    for path, text in sources.items():
+        if path.parts[0] != "daemon" or path.parts[1] not in OF_A_LOAD:
+            continue
+        for found in re.finditer(r"\bstruct\s+(\w+)\s*\{", text):
+            count = members(text[found.end():closing_brace(text, found.end() - 1) - 1])
+            if count > MOST_MEMBERS:
+                yield f"{path}:{found[1]}", line_of(text, found.start()), f"struct {found[1]} has {count} members"
+
+
+def check_static_names(sources):
+    places = defaultdict(dict)
+    for path, text in sources.items():
+        for found in re.finditer(r"^static\s[^=;(\n]*?\*?\b([a-z][a-z0-9]*)\(", text, re.M):
+            places[found[1]].setdefault(path, line_of(text, found.start()))
+    for name, files in sorted(places.items()):
+        if len(files) > 1:
+            path, line = next(iter(files.items()))
+            yield f"{path}:{name}", line, f"{name}() is in {len(files)} files: {' '.join(map(str, files))}; say what it does that to"
+
+
+def cycle(graph):
+    """The nodes that lie on a cycle (Tarjan), one list for each set that reaches itself."""
+    index, low, stack, found = {}, {}, [], []
+
+    def visit(node):
+        index[node] = low[node] = len(index)
+        stack.append(node)
+        for target in graph[node]:
+            if target not in index:
+                visit(target)
+            if target in stack:
+                low[node] = min(low[node], low[target])
+        if low[node] == index[node]:
+            nodes = [stack.pop()]
+            while nodes[-1] != node:
+                nodes.append(stack.pop())
+            if len(nodes) > 1:
+                found.append(sorted(map(str, nodes)))
+    for node in list(graph):
+        if node not in index:
+            visit(node)
+    return found
+
+
+def includes(sources):
+    """(file, file that it includes) within the project; -Idaemon -I. -Iclient and the file's own folder, as the Makefile says."""
+    for path, text in sources.items():
+        for found in re.finditer(r'^#include "([^"]+)"', text, re.M):
+            for folder in (path.parent, Path("daemon"), Path("."), Path("client")):
+                if (target := folder / found[1]) in sources:
+                    yield path, target
+                    break
+
+
+def check_file_cycles(sources):
+    graph = defaultdict(set)
+    for path, target in includes(sources):
+        graph[path].add(target)
+    for nodes in cycle(graph):
+        yield nodes[0], 1, "files include each other: " + " ".join(nodes)
+
+
+def check_folder_cycles(sources):
+    graph = defaultdict(set)
+    for path, target in includes(sources):
+        if path.parent != target.parent:
+            graph[path.parent].add(target.parent)
+    for nodes in cycle(graph):
+        yield nodes[0], 1, "folders include each other: " + " ".join(nodes)
+
+
+def check_ops(sources):
+    """The functions of a backend are called by the file whose header declares their table, which checks the contract."""
+    for path, text in sources.items():
+        header = sources.get(path.with_suffix(".h"), "")
+        if re.search(r"struct \w+_ops \{", header):
+            continue
+        for found in re.finditer(r"(->|\.)ops->\w+\(", text):
+            yield path, line_of(text, found.start()), f"{found[0]}...) goes past the wrapper of the backend"
+
+
+def check_error_text(sources):
+    """What a message or a printed reason says decides nothing: a value beside it does."""
+    for path, text in sources.items():
+        for found in re.finditer(r"\b(str(n|case|ncase)?cmp|str(case)?str|text_equal\w*)\(([^;{}]*)", text):
+            depth, end = 1, 0
+            for end, letter in enumerate(found[4]):
+                depth += {"(": 1, ")": -1}.get(letter, 0)
+                if depth == 0:
+                    break
+            if re.search(r"\b(reason|message)\b|\breasons\[", found[4][:end]):
+                yield path, line_of(text, found.start()), "a decision reads the text of an error: " + " ".join(found[0].split())[:70]
+
+
+def check_tests(sources):
+    tests = {test.stem for test in (ROOT / "tests").glob("*/test_*.c")}
+    for path in sources:
+        if path.suffix == ".c" and path.parts[0] == "daemon" and path.parts[1] in MIRRORED and f"test_{path.stem}" not in tests:
+            yield path, 1, f"has no tests/unit/test_{path.stem}.c"
+
+
+def check_readmes(sources):
+    folders = {path.parent for path in sources if path.parts[0] == "daemon"} | {Path("client"), Path("config")}
+    for folder in sorted(folders):
+        if not (ROOT / folder / "README.md").exists():
+            yield folder, 1, "has no README.md"
+
+
+RULES = {
+    "members": check_members,
+    "static-names": check_static_names,
+    "file-cycles": check_file_cycles,
+    "folder-cycles": check_folder_cycles,
+    "ops": check_ops,
+    "error-text": check_error_text,
+    "tests": check_tests,
+    "readmes": check_readmes,
+}
+
+
+def exceptions():
+    rows = (ROOT / "tests/house_rules.txt").read_text().splitlines()
+    return {tuple(row.split(maxsplit=2)[:2]): False for row in rows if row and not row.startswith("#")}
+
+
+def main():
+    sources = {path.relative_to(ROOT): without_comments(path.read_text())
+               for top in ("daemon", "client", "config") for path in sorted((ROOT / top).rglob("*.[ch]"))}
+    excepted, counts, broken = exceptions(), Counter(), 0
+    for rule, check in RULES.items():
+        for place, line, what in check(sources):
+            if (key := (rule, str(place))) in excepted:
+                excepted[key] = True
+                continue
+            counts[rule] += 1
+            broken += rule not in COUNTED
+            if rule not in COUNTED or "-v" in sys.argv:
+                print(f"{str(place).split(':')[0]}:{line}: {what} ({rule})")
+    for (rule, place), used in excepted.items():
+        if not used:
+            broken += 1
+            print(f"tests/house_rules.txt: {rule} {place}: this exception is not needed any more")
+    print(f"house rules: {len(RULES)} rules, {broken} failures; " +
+          (", ".join(f"{rule} {count}" for rule, count in counts.items()) or "nothing to report"))
+    return 1 if broken else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
