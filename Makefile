@@ -178,8 +178,8 @@ headers: $(GEN_H)
 format:
 	clang-format -i $(ALL_C) $(HEADERS) $(wildcard daemon/plugins/*/*.h tests/fake/*/*.h)
 
-docs: $(B)/tests/golden/test_config_docs
-	UPDATE=1 $<
+docs: $(B)/tests/golden/test_config_docs $(B)/tests/golden/test_plan_docs
+	for writer in $^; do UPDATE=1 $$writer || exit 1; done
 
 install: all
 	DESTDIR='$(DESTDIR)' PREFIX='$(PREFIX)' VERSION='$(VERSION)' bash config/install.sh $(B)

@@ -341,11 +341,6 @@ void config_keep_fixed(const struct config *old, const struct config *fresh)
     }
 }
 
-const char *executor_preference_name(enum executor_preference preference)
-{
-    return schema_find("engine.materialization_strategy.executor_preference")->names[preference];
-}
-
 const char *collective_transport_name(enum collective_transport transport)
 {
     return schema_find("engine.collective_transport")->names[transport];

@@ -11,13 +11,7 @@
 #include <stdio.h>
 
 #include "base/error.h"
-
-enum executor_preference {
-    EXECUTOR_PREFERENCE_AUTO,
-    EXECUTOR_PREFERENCE_GENERIC_BYTE_RANGE,
-    EXECUTOR_PREFERENCE_TENSOR_AWARE_LOCAL,
-    EXECUTOR_PREFERENCE_OWNER_FILE_COLLECTIVE,
-};
+#include "config/executor.h"
 
 enum verify_policy { VERIFY_AUTO, VERIFY_REQUIRED, VERIFY_NONE };
 
@@ -67,7 +61,7 @@ struct config {
         uint64_t extent_cache_bytes; /* 0 = auto, of the host budget */
         uint64_t replica_idle_ttl_ms;
         uint64_t metadata_budget_bytes; /* 0 = auto: a quarter of the host budget within bounds */
-        uint64_t pool_budget_bytes; /* memory prepared for the next load; default 0 */
+        uint64_t pool_budget_bytes;     /* memory prepared for the next load; default 0 */
     } memory;
     struct {
         uint64_t kept_for_others_percent; /* see base/quota.h */
@@ -139,8 +133,6 @@ void config_keep_fixed(const struct config *old, const struct config *fresh);
 /* For a library or command without a file: every default. Never NULL. */
 const struct config *config_defaults(void);
 
-/* "AUTO", "GENERIC_BYTE_RANGE", ... */
-const char *executor_preference_name(enum executor_preference preference);
 /* "auto", "loopback", "nccl" */
 const char *collective_transport_name(enum collective_transport transport);
 

@@ -20,11 +20,6 @@ static const char *const level_names[] = {"trace", "debug", "info", "warn", "err
 static_assert(LOG_TRACE == 0 && LOG_DEBUG == 1 && LOG_INFO == 2 && LOG_WARN == 3 && LOG_ERROR == 4, "order of level_names");
 static const char *const format_names[] = {"logfmt", "json", NULL};
 static_assert(LOG_LOGFMT == 0 && LOG_JSON == 1, "order of format_names");
-static const char *const preference_names[] = {"AUTO", "GENERIC_BYTE_RANGE", "TENSOR_AWARE_LOCAL", "OWNER_FILE_COLLECTIVE",
-                                               NULL};
-static_assert(EXECUTOR_PREFERENCE_AUTO == 0 && EXECUTOR_PREFERENCE_GENERIC_BYTE_RANGE == 1 &&
-                  EXECUTOR_PREFERENCE_TENSOR_AWARE_LOCAL == 2 && EXECUTOR_PREFERENCE_OWNER_FILE_COLLECTIVE == 3,
-              "order of preference_names");
 static const char *const transport_names[] = {"auto", "loopback", "nccl", NULL};
 static_assert(COLLECTIVE_TRANSPORT_AUTO == 0 && COLLECTIVE_TRANSPORT_LOOPBACK == 1 && COLLECTIVE_TRANSPORT_NCCL == 2,
               "order of transport_names");
@@ -206,7 +201,7 @@ const struct config_key schema_keys[] = {
      .help = "Lets the owner-file collective executor be chosen for groups that load together: what several ranks need is read "
              "once."},
     {"engine.materialization_strategy.executor_preference", CONFIG_ENUM, STRATEGY(executor_preference), .fallback = "AUTO",
-     .names = preference_names, .names_prefix = "MATERIALIZATION_STRATEGY_EXECUTOR_PREFERENCE_", .reloadable = true,
+     .names = executor_preference_names, .names_prefix = "MATERIALIZATION_STRATEGY_EXECUTOR_PREFERENCE_", .reloadable = true,
      .help = "Executor for requests that name none. AUTO: the cheapest that is eligible."},
     {"engine.materialization_strategy.owner_file_collective_peak_bytes_budget", CONFIG_SIZE,
      STRATEGY(owner_file_collective_peak_bytes_budget), .fallback = "8GB", .max = LARGEST_SIZE, .reloadable = true,

@@ -9,6 +9,7 @@
 
 #include "base/memory.h"
 #include "base/text.h"
+#include "config/executor.h"
 #include "command_table.h"
 
 enum { UNSET = -1 }; /* of counts and ranks: no valid one is negative */
@@ -38,7 +39,6 @@ static int take_slice(struct parse *parse, const char *value);
 static int take_rule(struct parse *parse, const char *value);
 static int take_chunk(struct parse *parse, const char *value);
 
-static const char *const executors[] = {"auto", "generic", "local", "collective", NULL};
 static const char *const collectives[] = {"auto", "required", "disabled", NULL};
 static const char *const localities[] = {"auto", "host_local", "shared_source", NULL};
 static const char *const indexes[] = {"source", "canonical", NULL};
@@ -63,8 +63,8 @@ static const struct option_row option_table[] = {
     {"tp-rank", "R", "which of its members this is, from 0", OPTIONS_VIEW, OPTION_COUNT, AT(view.tp.rank), NULL, NULL},
     {"tp-rule", "'GLOB=DIM'", "how to split: a dimension or 'replicate'; repeatable, the first match wins", OPTIONS_VIEW,
      OPTION_CALL, 0, NULL, take_rule},
-    {"executor", "WHICH", "auto, generic, local or collective", OPTIONS_STRATEGY, OPTION_CHOICE, AT(executor), executors,
-     NULL},
+    {"executor", "WHICH", "auto, generic, local or collective", OPTIONS_STRATEGY, OPTION_CHOICE, AT(executor),
+     executor_option_names, NULL},
     {"collective", "HOW", "auto, required or disabled", OPTIONS_STRATEGY, OPTION_CHOICE, AT(collective), collectives, NULL},
     {"device", "NAME", "where to: cpu, cuda:N or a GPU's UUID", OPTIONS_STRATEGY, OPTION_TEXT, AT(device), NULL, NULL},
     {"group", "ID", "the load group this client belongs to", OPTIONS_STRATEGY, OPTION_TEXT, AT(group), NULL, NULL},

@@ -19,9 +19,9 @@ static candidate_report *fill_candidate(const struct candidate *candidate, struc
 {
     candidate_report *report = arena_alloc(arena, sizeof *report);
     tensorcast__daemon__v1__candidate__init(report);
-    report->executor = copy(arena, executor_name(candidate->executor));
+    report->executor = copy(arena, executor_names[candidate->executor]);
     report->eligible = candidate->eligible;
-    report->reason = copy(arena, candidate->reason);
+    report->reason = copy(arena, candidate->reason.text);
     report->requested_bytes = candidate->requested_bytes;
     report->unique_source_bytes = candidate->unique_source_bytes;
     report->read_bytes = candidate->read_bytes;
@@ -108,9 +108,9 @@ static collective_report *fill_collective(const struct report_facts *facts, stru
     report->world_size = facts->topology->world_size;
     report->assemble_ms = facts->assemble_ms;
     report->skip_reason = copy(arena, chosen                ? ""
-                                      : facts->from_replica ? "from_replica"
-                                      : candidate->eligible ? "prefers_other_executor"
-                                                            : candidate->reason);
+                                      : facts->from_replica ? reason_rows[REASON_FROM_REPLICA].name
+                                      : candidate->eligible ? reason_rows[REASON_PREFERS_OTHER_EXECUTOR].name
+                                                            : candidate->reason.text);
     if (facts->plan->group)
         fill_group_estimates(report, facts->plan, arena);
     if (facts->collective)
@@ -148,8 +148,8 @@ load_report *report_fill(const struct report_facts *facts, struct arena *arena)
     report->load_id = copy(arena, facts->load_id);
     report->artifact = copy(arena, mapping->artifact->reference);
     report->identity = copy(arena, mapping->artifact->identity);
-    report->executor = copy(arena, executor_name(plan->executor));
-    report->selection_reason = copy(arena, plan->selection_reason);
+    report->executor = copy(arena, executor_names[plan->executor]);
+    report->selection_reason = copy(arena, plan->selection.text);
     report->n_candidates = EXECUTOR_COUNT;
     report->candidates = arena_array(arena, EXECUTOR_COUNT, sizeof *report->candidates);
     for (size_t i = 0; i < EXECUTOR_COUNT; i++)

@@ -13,10 +13,9 @@
 #include "base/memory.h"
 #include "base/text.h"
 #include "observe/log.h"
-#include "plan/plan.h"
 
 enum group_state { ASSEMBLING, RUNNING, DISSOLVED };
-enum { CLOSED_PROBLEM_CHARS = GROUP_PROBLEM_CHARS - sizeof "group_closed:" }; /* of what closed it */
+enum { MISSING_CHARS = 128 }; /* of a list of ranks */
 enum slot_state { SLOT_MISSING, SLOT_PRESENT, SLOT_EXCUSED, SLOT_GONE, SLOT_ENDED };
 
 struct slot {
@@ -37,7 +36,7 @@ struct group {
     uint32_t n_here, n_present; /* not missing; with a member */
     struct loop_timer *timer;
     uint64_t timeout_ms, since_ns;
-    char problem[GROUP_PROBLEM_CHARS];
+    struct reason problem; /* what it dissolved for */
 };
 
 struct group_table {
@@ -105,13 +104,13 @@ static void log_event(const struct group *group, const char *action, const char 
 
 /* Everybody who waits is told; then the group only remembers who was missing. The caller may be told last, so it must not
  * look at the group afterwards. */
-static void dissolve(struct group *group, const char *action, const char *problem)
+static void dissolve(struct group *group, const char *action, const struct reason *problem)
 {
     struct group_table *table = group->table;
     group->state = DISSOLVED;
-    snprintf(group->problem, sizeof group->problem, "%s", problem);
+    group->problem = *problem;
     loop_timer_start(group->timer, group->timeout_ms + 1, 0);
-    log_event(group, action, problem);
+    log_event(group, action, problem->text);
     for (uint32_t rank = 0; rank < group->world_size; rank++) {
         struct group_member *member = group->slots[rank].member;
         if (!member)
@@ -132,33 +131,31 @@ static bool has_terms(const struct group *group, const struct group_terms *terms
     return memcmp(digest, group->digest, sizeof digest) == 0;
 }
 
-/* "group_assemble_timeout:missing=1,3" */
-static void describe_missing(const struct group *group, char problem[GROUP_PROBLEM_CHARS])
+static struct reason describe_missing(const struct group *group)
 {
-    size_t used = (size_t)snprintf(problem, GROUP_PROBLEM_CHARS, PLAN_GROUP_TIMEOUT "missing=");
-    const char *separator = "";
+    char list[MISSING_CHARS] = "";
+    size_t used = 0;
     for (uint32_t rank = 0; rank < group->world_size; rank++) {
         if (group->slots[rank].state != SLOT_MISSING)
             continue;
-        if (used + 16 > GROUP_PROBLEM_CHARS) {
-            snprintf(problem + used, GROUP_PROBLEM_CHARS - used, ",...");
-            return;
+        if (used + 16 > sizeof list) {
+            snprintf(list + used, sizeof list - used, ",...");
+            break;
         }
-        used += (size_t)snprintf(problem + used, GROUP_PROBLEM_CHARS - used, "%s%" PRIu32, separator, rank);
-        separator = ",";
+        used += (size_t)snprintf(list + used, sizeof list - used, "%s%" PRIu32, used ? "," : "", rank);
     }
+    return reason_with(REASON_GROUP_ASSEMBLE_TIMEOUT, "missing=%s", list);
 }
 
 static void on_timer(void *data)
 {
     struct group *group = data;
-    char problem[GROUP_PROBLEM_CHARS];
     if (group->state == DISSOLVED || group->n_present == 0) {
         remove_group(group);
         return;
     }
-    describe_missing(group, problem);
-    dissolve(group, "timeout", problem);
+    struct reason problem = describe_missing(group);
+    dissolve(group, "timeout", &problem);
 }
 
 /* NULL when the user may have no more groups. */
@@ -231,16 +228,15 @@ static struct group *find_missed(const struct group_table *table, const struct g
     return NULL;
 }
 
-static void tell_late(struct group *group, uint32_t rank, char problem[GROUP_PROBLEM_CHARS])
+static struct reason tell_late(struct group *group, uint32_t rank)
 {
     bool runs = group->state == RUNNING;
-    if (runs)
-        snprintf(problem, GROUP_PROBLEM_CHARS, "group_runs_already");
-    else
-        snprintf(problem, GROUP_PROBLEM_CHARS, "group_closed:%.*s", CLOSED_PROBLEM_CHARS, group->problem);
+    struct reason problem =
+        runs ? reason_of(REASON_GROUP_RUNS_ALREADY) : reason_with(REASON_GROUP_CLOSED, "%s", group->problem.text);
     group->slots[rank].state = SLOT_ENDED;
     if (!runs && ++group->n_here == group->world_size)
         remove_group(group);
+    return problem;
 }
 
 /* --- refusing ------------------------------------------------------------------------------------------------------- */
@@ -324,13 +320,12 @@ static enum group_answer check_slot(const struct group *group, struct group_memb
 /* Those who wait have an old version, or the odd rank has: they cannot load together. */
 static void end_wait(struct group *group, uint32_t rank)
 {
-    char problem[GROUP_PROBLEM_CHARS];
+    struct reason problem = reason_with(REASON_SOURCE_CHANGED, "rank=%" PRIu32, rank);
     if (slot_state(group, rank) == SLOT_MISSING) { /* it has been told */
         group->slots[rank].state = SLOT_ENDED;
         group->n_here++;
     }
-    snprintf(problem, sizeof problem, "source_changed:rank=%" PRIu32, rank);
-    dissolve(group, "dissolved", problem);
+    dissolve(group, "dissolved", &problem);
 }
 
 /* --- joining -------------------------------------------------------------------------------------------------------- */
@@ -358,7 +353,7 @@ static void occupy(struct group *group, uint32_t rank, struct slot slot)
 }
 
 enum group_answer group_join(struct group_table *table, const struct group_terms *terms, struct group_member *member,
-                             char problem[GROUP_PROBLEM_CHARS], struct error *error)
+                             struct reason *problem, struct error *error)
 {
     struct group *running = find_group(table, terms, RUNNING), *group = find_assembling(table, terms);
     enum group_answer answer = GROUP_JOINED;
@@ -369,7 +364,7 @@ enum group_answer group_join(struct group_table *table, const struct group_terms
         return answer;
     struct group *missed = group ? NULL : find_missed(table, terms, member->rank);
     if (missed) {
-        tell_late(missed, member->rank, problem);
+        *problem = tell_late(missed, member->rank);
         return GROUP_LATE;
     }
     if (!group)
@@ -396,12 +391,11 @@ void group_excuse(struct group_table *table, const struct group_terms *terms, co
     uint32_t rank = member->rank;
     struct group *group = find_assembling(table, terms), *missed = find_missed(table, terms, rank);
     struct group *running = find_group(table, terms, RUNNING);
-    char problem[GROUP_PROBLEM_CHARS];
     struct error error;
     if (running && rank < running->world_size && is_again(&running->slots[rank], member))
         return; /* a retry is no rank of the next group */
     if (!group && missed) {
-        tell_late(missed, rank, problem);
+        tell_late(missed, rank);
         return;
     }
     if (!group)
@@ -415,10 +409,9 @@ void group_excuse(struct group_table *table, const struct group_terms *terms, co
 void group_decline(struct group_table *table, const struct group_terms *terms, uint32_t rank, const char *why)
 {
     struct group *group = find_assembling(table, terms), *missed = find_missed(table, terms, rank);
-    char problem[GROUP_PROBLEM_CHARS];
     struct error error;
     if (!group && missed) {
-        tell_late(missed, rank, problem);
+        tell_late(missed, rank);
         return;
     }
     if (!group && find_group(table, terms, DISSOLVED))
@@ -428,8 +421,8 @@ void group_decline(struct group_table *table, const struct group_terms *terms, u
     if (!group || check_terms(group, terms, rank, &error) != 0 || group->slots[rank].state == SLOT_PRESENT)
         return;
     occupy(group, rank, (struct slot){SLOT_ENDED, NULL});
-    snprintf(problem, sizeof problem, "group_member_declined:rank=%" PRIu32 ":%s", rank, why);
-    dissolve(group, "dissolved", problem);
+    struct reason problem = reason_with(REASON_GROUP_MEMBER_DECLINED, "rank=%" PRIu32 ":%s", rank, why);
+    dissolve(group, "dissolved", &problem);
 }
 
 /* --- leaving -------------------------------------------------------------------------------------------------------- */
@@ -465,7 +458,8 @@ void group_end(struct group_table *table, struct group_member *member)
     vacate(member, SLOT_ENDED);
 }
 
-void group_dissolve(struct group_table *table, struct group *group, struct group_member *except, const char *problem)
+void group_dissolve(struct group_table *table, struct group *group, struct group_member *except,
+                    const struct reason *problem)
 {
     (void)table;
     assert(group->state == RUNNING);

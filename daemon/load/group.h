@@ -25,6 +25,7 @@
 #include "base/error.h"
 #include "base/loop.h"
 #include "base/quota.h"
+#include "plan/reason.h"
 
 #define GROUP_OWNER_SHARED ((uid_t)-1) /* no user has this number */
 
@@ -54,7 +55,7 @@ struct group_events {
     /* Every rank is here. The members stay until each has left or ended. */
     void (*complete)(void *data, struct group *group);
     /* The member is out of the group, which will not assemble; problem says why. */
-    void (*dissolved)(void *data, struct group_member *member, const char *problem);
+    void (*dissolved)(void *data, struct group_member *member, const struct reason *problem);
 };
 
 struct group_table;
@@ -70,10 +71,9 @@ enum group_answer {
     GROUP_REFUSED, /* error: ALREADY_EXISTS, FAILED_PRECONDITION, INVALID_ARGUMENT, RESOURCE_EXHAUSTED */
     GROUP_AGAIN,   /* member->first is in the group with the same attempt: wait for what becomes of it */
 };
-enum { GROUP_PROBLEM_CHARS = 160 };
 
 enum group_answer group_join(struct group_table *table, const struct group_terms *terms, struct group_member *member,
-                             char problem[GROUP_PROBLEM_CHARS], struct error *error);
+                             struct reason *problem, struct error *error);
 /* This rank needs nothing of the group any more, but is not missing either: it has what it wants. */
 void group_excuse(struct group_table *table, const struct group_terms *terms, const struct group_member *member);
 /* This rank will not load with the others: whoever waits is told at once. */
@@ -82,7 +82,8 @@ void group_decline(struct group_table *table, const struct group_terms *terms, u
 void group_leave(struct group_table *table, struct group_member *member); /* it is gone; a running group goes on without */
 void group_end(struct group_table *table, struct group_member *member);   /* it has finished */
 /* A complete group cannot run after all: its other members are dissolved, `except` (optional) just leaves. */
-void group_dissolve(struct group_table *table, struct group *group, struct group_member *except, const char *problem);
+void group_dissolve(struct group_table *table, struct group *group, struct group_member *except,
+                    const struct reason *problem);
 
 /* The member with this rank, NULL where a rank is excused or gone. */
 struct group_member *group_find(const struct group *group, uint32_t rank);

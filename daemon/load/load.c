@@ -413,7 +413,7 @@ struct plan_facts ticket_facts(const struct ticket *ticket)
                                    engine_extent_cache_bytes(services->engine, !is_of_group(ticket->internal)),
                                .cached_share = ticket->cached_share,
                                .transports = transports,
-                               .group_problem = ticket->internal->group_problem[0] ? ticket->internal->group_problem : NULL};
+                               .group_problem = ticket->internal->group_problem};
 }
 
 static struct metadata_account account_of(const struct ticket_internal *internal)

@@ -33,7 +33,7 @@ static struct group_terms terms_of(const struct ticket_internal *internal, char 
     if (internal->goal == GOAL_PLAN && timeout_ms > EXPLAIN_WAIT_MS)
         timeout_ms = EXPLAIN_WAIT_MS;
     snprintf(policy, MAX_POLICY_CHARS, "collective=%s executor=%s source_locality=%s source_sharing_domain=%s",
-             collective[spec->policy.collective], executor_preference_name(spec->policy.executor),
+             collective[spec->policy.collective], executor_preference_names[spec->policy.executor],
              locality[topology->source_locality], topology->source_sharing_domain ? topology->source_sharing_domain : "");
     return (struct group_terms){.uid = internal->ticket->uid,
                                 .owner = internal->ticket->shares_groups ? GROUP_OWNER_SHARED : internal->ticket->uid,
@@ -80,20 +80,20 @@ static void add_echo(struct ticket_internal *first, struct ticket_internal *echo
     first->echoes = echo;
 }
 
-static void echoes_go_without(struct ticket_internal *internal, const char *problem)
+static void echoes_go_without(struct ticket_internal *internal, const struct reason *problem)
 {
     struct ticket_internal *echo;
     while ((echo = load_group_take_echo(internal)))
         load_group_go_without(echo, problem);
 }
 
-void load_group_go_without(struct ticket_internal *internal, const char *problem)
+void load_group_go_without(struct ticket_internal *internal, const struct reason *problem)
 {
     echoes_go_without(internal, problem);
-    snprintf(internal->group_problem, sizeof internal->group_problem, "%s", problem);
+    internal->group_problem = *problem;
     log_at_of(LOG_INFO, "collective_disk_load", internal->ticket->uid, LOG_TEXT("load_id", internal->ticket->id),
               LOG_TEXT("action", "skipped"), LOG_TEXT("group_id", internal->ticket->spec.topology.group_id),
-              LOG_U64("rank", internal->ticket->spec.topology.rank), LOG_TEXT("reason", problem));
+              LOG_U64("rank", internal->ticket->spec.topology.rank), LOG_TEXT("reason", problem->text));
     load_plan_again(internal);
 }
 
@@ -117,15 +117,15 @@ static void name_attempt(struct ticket_internal *internal, const struct group_te
 
 static void join_group(struct ticket_internal *internal, const struct group_terms *terms)
 {
-    char problem[GROUP_PROBLEM_CHARS];
+    struct reason problem;
     struct error error;
     internal->state = TICKET_ASSEMBLING;
     internal->assembling_ns = clock_now_ns();
-    switch (group_join(internal->table->groups, terms, &internal->member, problem, &error)) {
+    switch (group_join(internal->table->groups, terms, &internal->member, &problem, &error)) {
     case GROUP_JOINED:
         break;
     case GROUP_LATE:
-        load_group_go_without(internal, problem);
+        load_group_go_without(internal, &problem);
         break;
     case GROUP_REFUSED:
         load_finish_ticket(internal, &error);
@@ -139,15 +139,16 @@ static void join_group(struct ticket_internal *internal, const struct group_term
 bool load_group_enter(struct ticket_internal *internal)
 {
     char policy[MAX_POLICY_CHARS];
-    if (!load_group_is_wanted(internal) || internal->group_problem[0])
+    if (!load_group_is_wanted(internal) || internal->group_problem.kind != REASON_ELIGIBLE)
         return false;
     struct group_terms terms = terms_of(internal, policy);
     uint32_t rank = internal->member.rank = internal->ticket->spec.topology.rank;
     name_attempt(internal, &terms);
     if (internal->plan->executor != EXECUTOR_OWNER_FILE_COLLECTIVE) {
         group_decline(internal->table->groups, &terms, rank,
-                      internal->plan->candidates[EXECUTOR_OWNER_FILE_COLLECTIVE].eligible ? "prefers_other_executor"
-                                                                                          : "not_eligible");
+                      internal->plan->candidates[EXECUTOR_OWNER_FILE_COLLECTIVE].eligible
+                          ? reason_rows[REASON_PREFERS_OTHER_EXECUTOR].name
+                          : "not_eligible");
         return false;
     }
     if (internal->goal == GOAL_REPLICA && load_exists(internal)) {
@@ -167,7 +168,7 @@ void load_group_release(struct ticket_internal *internal)
         group_end(internal->table->groups, &internal->member);
 }
 
-static void on_dissolved(void *data, struct group_member *member, const char *problem)
+static void on_dissolved(void *data, struct group_member *member, const struct reason *problem)
 {
     struct ticket_internal *internal = load_group_ticket(member);
     (void)data;

@@ -20,6 +20,7 @@
 
 struct load;
 struct load_table;
+struct reason;
 struct ticket_internal;
 
 void load_group_create_table(struct load_table *table);
@@ -33,6 +34,6 @@ void load_group_release(struct ticket_internal *internal);                      
 struct ticket_internal *load_group_take_echo(struct ticket_internal *internal); /* NULL when there is none left */
 void load_group_drop_echo(struct ticket_internal *internal);                    /* if it is one */
 /* It is planned again, as one rank alone; so are its echoes. */
-void load_group_go_without(struct ticket_internal *internal, const char *problem);
+void load_group_go_without(struct ticket_internal *internal, const struct reason *problem);
 
 #endif

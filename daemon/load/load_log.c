@@ -19,25 +19,18 @@ void load_log_plan(const struct ticket *ticket)
         used += (size_t)snprintf(
             text + used, sizeof text - used,
             "%s%s:eligible=%d:reason=%s:requested=%llu:unique=%llu:read=%llu:requests=%llu:peak=%llu:ms=%.3f",
-            i ? " | " : "", executor_name(c->executor), c->eligible, c->reason, (unsigned long long)c->requested_bytes,
+            i ? " | " : "", executor_names[c->executor], c->eligible, c->reason.text, (unsigned long long)c->requested_bytes,
             (unsigned long long)c->unique_source_bytes, (unsigned long long)c->read_bytes, (unsigned long long)c->requests,
             (unsigned long long)c->peak_temporary_bytes, c->estimated_ms);
     }
     log_debug("strategy_plan", LOG_TEXT("load_id", ticket->id), LOG_TEXT("artifact", ticket->mapping->artifact->reference),
-              LOG_TEXT("executor", executor_name(plan->executor)), LOG_TEXT("selection_reason", plan->selection_reason),
+              LOG_TEXT("executor", executor_names[plan->executor]), LOG_TEXT("selection_reason", plan->selection.text),
               LOG_U64("requested_bytes", ticket->mapping->view_bytes), LOG_U64("residual_bytes", plan->residual_bytes),
               LOG_REAL("cached_share", ticket->cached_share), LOG_TEXT("candidates", text));
     const struct candidate *collective = &plan->candidates[EXECUTOR_OWNER_FILE_COLLECTIVE];
     if (!collective->eligible)
         log_debug("collective_disk_load", LOG_TEXT("load_id", ticket->id), LOG_TEXT("action", "skipped"),
-                  LOG_TEXT("reason", collective->reason));
-}
-
-static const char *executor_event(enum executor executor)
-{
-    static const char *const events[EXECUTOR_COUNT] = {"generic_byte_range_disk_load", "local_batched_disk_load",
-                                                       "collective_disk_load"};
-    return events[executor];
+                  LOG_TEXT("reason", collective->reason.text));
 }
 
 void load_log_run(const char *load_id, const struct replica *parts, const struct error *error)
@@ -46,7 +39,7 @@ void load_log_run(const char *load_id, const struct replica *parts, const struct
         return;
     const struct run_report *report = run_report(parts->run);
     const uint64_t *jobs = parts->plan->n_jobs;
-    log_debug(executor_event(parts->plan->executor), LOG_TEXT("load_id", load_id), LOG_TEXT("action", "timings"),
+    log_debug(executor_events[parts->plan->executor], LOG_TEXT("load_id", load_id), LOG_TEXT("action", "timings"),
               LOG_U64("replicated_jobs", jobs[JOB_REPLICATED]), LOG_U64("dim0_jobs", jobs[JOB_DIM0]),
               LOG_U64("dim1_jobs", jobs[JOB_DIM1]), LOG_U64("rect2d_jobs", jobs[JOB_RECT2D]),
               LOG_U64("requests", report->requests), LOG_U64("read_bytes", report->read_bytes),
@@ -101,14 +94,14 @@ void load_log_ticket(const struct ticket *ticket, bool plan_only, const struct e
     if (plan_only) {
         log_debug("explain_done", LOG_TEXT("load_id", ticket->id),
                   LOG_TEXT("artifact", ticket->mapping->artifact->reference),
-                  LOG_TEXT("executor", executor_name(plan->executor)), LOG_TEXT("selection_reason", plan->selection_reason));
+                  LOG_TEXT("executor", executor_names[plan->executor]), LOG_TEXT("selection_reason", plan->selection.text));
         return;
     }
     const struct run_report nothing = {0};
     const struct run_report *report = ticket->from_replica ? &nothing : run_report(ticket->replica->run);
     log_at_of(LOG_INFO, "load_done", ticket->uid, LOG_TEXT("load_id", ticket->id), LOG_U64("pid", (uint64_t)ticket->pid),
               LOG_TEXT("artifact", ticket->mapping->artifact->reference),
-              LOG_TEXT("executor", executor_name(plan->executor)), LOG_TEXT("selection_reason", plan->selection_reason),
+              LOG_TEXT("executor", executor_names[plan->executor]), LOG_TEXT("selection_reason", plan->selection.text),
               LOG_U64("tensors", ticket->mapping->n_tensors), LOG_U64("needed_bytes", ticket->mapping->view_bytes),
               LOG_U64("read_bytes", report->read_bytes), LOG_U64("copied_bytes", report->copied_bytes),
               LOG_U64("shared_bytes", report->shared_bytes), LOG_U64("cached_bytes", report->cached_bytes),

@@ -39,15 +39,15 @@ struct ticket_internal {
     struct mapping *mapping;   /* owned until a load or the end takes it */
     struct plan *plan;         /* owned, likewise */
     uint64_t submitted_ns;
-    struct group_member member;              /* in a group while ASSEMBLING, and then until the end */
-    uint64_t assembling_ns;                  /* since when */
-    char attempt[DIGEST_HEX_CHARS + 1];      /* of the member: who sent it, and what it asks for */
-    struct ticket_internal *echoes;          /* the same request, sent again: they get what this one gets */
-    struct ticket_internal *echo_of;         /* while ECHO */
-    char group_problem[GROUP_PROBLEM_CHARS]; /* why it does without its group; "" = nothing is known */
-    uint64_t lane;                           /* where links led when it was resolved, see loop_enter_lane() */
-    struct load *load;                       /* while WAITING */
-    struct ticket_internal *next;            /* of the same load, or the next echo */
+    struct group_member member;         /* in a group while ASSEMBLING, and then until the end */
+    uint64_t assembling_ns;             /* since when */
+    char attempt[DIGEST_HEX_CHARS + 1]; /* of the member: who sent it, and what it asks for */
+    struct ticket_internal *echoes;     /* the same request, sent again: they get what this one gets */
+    struct ticket_internal *echo_of;    /* while ECHO */
+    struct reason group_problem;        /* why it does without its group; REASON_ELIGIBLE = nothing is known */
+    uint64_t lane;                      /* where links led when it was resolved, see loop_enter_lane() */
+    struct load *load;                  /* while WAITING */
+    struct ticket_internal *next;       /* of the same load, or the next echo */
 };
 
 enum load_state { LOAD_RUNNING, LOAD_COMMITTING };

@@ -258,9 +258,9 @@ static void plan_team(struct loop_work *work)
 
 static void go_without_transport(struct team *team, struct ticket_internal *internal)
 {
-    char problem[GROUP_PROBLEM_CHARS];
-    snprintf(problem, sizeof problem, "transport_failed:%s:%s", team->transport.ops->name, team->open_error.reason);
-    load_group_go_without(internal, problem);
+    struct reason problem =
+        reason_with(REASON_TRANSPORT_FAILED, "%s:%s", team->transport.ops->name, team->open_error.reason);
+    load_group_go_without(internal, &problem);
 }
 
 /* What does not take part any more goes its own way. */
@@ -333,7 +333,7 @@ static void unprepare_all(struct team *team, struct launch *launch)
  * are told. */
 static int prepare_all(struct team *team, struct launch *launch)
 {
-    char problem[GROUP_PROBLEM_CHARS];
+    struct reason problem;
     struct error error;
     for (size_t i = 0; i < team->n_tickets; i++) {
         struct ticket_internal *internal = team->tickets[i];
@@ -346,16 +346,16 @@ static int prepare_all(struct team *team, struct launch *launch)
             continue;
         }
         unprepare_all(team, launch);
-        snprintf(problem, sizeof problem, "group_member_failed:rank=%u:%s", internal->member.rank, error.reason);
-        group_dissolve(team->table->groups, team->group, &internal->member, problem);
+        problem = reason_with(REASON_GROUP_MEMBER_FAILED, "rank=%u:%s", internal->member.rank, error.reason);
+        group_dissolve(team->table->groups, team->group, &internal->member, &problem);
         load_finish_ticket(internal, &error);
         return -1;
     }
     if (launch->n_loads == 0 || reserve_staging(team) == 0)
         return 0;
     unprepare_all(team, launch);
-    snprintf(problem, sizeof problem, "transport_device_budget_exceeded:%s", team->transport.ops->name);
-    group_dissolve(team->table->groups, team->group, NULL, problem);
+    problem = reason_with(REASON_TRANSPORT_DEVICE_BUDGET, "%s", team->transport.ops->name);
+    group_dissolve(team->table->groups, team->group, NULL, &problem);
     return -1;
 }
 
@@ -478,17 +478,17 @@ void load_team_run_done(struct load *load)
 /* The source still has the bytes, unless it has changed. */
 bool load_team_go_without(struct load *load, struct ticket_internal *internal)
 {
-    char problem[GROUP_PROBLEM_CHARS];
+    struct reason problem;
     if (!load->has_lost_transport || source_has_changed(&load->error) ||
         internal->ticket->spec.policy.collective == COLLECTIVE_REQUIRED)
         return false;
-    snprintf(problem, sizeof problem, "transport_failed:%s:%s", load->team->transport.ops->name, load->error.reason);
+    problem = reason_with(REASON_TRANSPORT_FAILED, "%s:%s", load->team->transport.ops->name, load->error.reason);
     if (!internal->mapping) { /* the load is made of this ticket's */
         internal->mapping = load->parts.mapping;
         load->parts.mapping = NULL;
     }
     internal->ticket->mapping = internal->mapping;
-    load_group_go_without(internal, problem);
+    load_group_go_without(internal, &problem);
     return true;
 }
 

@@ -67,7 +67,7 @@ static int build_policy(const struct load_request *request, const struct materia
     if (policy->collective == COLLECTIVE_REQUIRED && other_executor)
         return fail(error, ERROR_INVALID_ARGUMENT, "CONTRADICTING_POLICY",
                     "the request requires a collective load and asks for executor %s, which is none; drop one of them",
-                    executor_preference_name(policy->executor));
+                    executor_preference_names[policy->executor]);
     return 0;
 }
 

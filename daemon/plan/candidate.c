@@ -1,8 +1,6 @@
 /* What the candidates share: a step rule turned into requests, bytes, temporary memory and time. */
 #include "plan/candidate.h"
 
-#include <stdio.h>
-
 /* Whatever does not come from the page cache straight into place passes through staging, and so do bytes that are read
  * only to be skipped. An upper bound: the engine takes what it gets within the budget. */
 static uint64_t peak_temporary_bytes(const struct planning *planning, uint64_t read_bytes, uint64_t skipped_bytes)
@@ -46,8 +44,8 @@ void candidate_measure(const struct planning *planning, struct proposal *proposa
     candidate->estimated_ms = cost_estimate_ms(planning->facts->costs, &work);
 }
 
-void candidate_judge(struct candidate *candidate, bool eligible, const char *reason)
+void candidate_judge(struct candidate *candidate, struct reason reason)
 {
-    candidate->eligible = eligible;
-    snprintf(candidate->reason, sizeof candidate->reason, "%s", reason);
+    candidate->eligible = reason.kind == REASON_ELIGIBLE || reason.kind == REASON_EXACT_GENERIC_FALLBACK;
+    candidate->reason = reason;
 }

@@ -32,6 +32,6 @@ void candidate_collective_build(const struct planning *planning, const struct pr
 /* Fills in the numbers of reading by proposal->rule. unique_source_bytes has to be known, or 0 when the rule is exact. */
 void candidate_measure(const struct planning *planning, struct proposal *proposal);
 
-void candidate_judge(struct candidate *candidate, bool eligible, const char *reason);
+void candidate_judge(struct candidate *candidate, struct reason reason);
 
 #endif

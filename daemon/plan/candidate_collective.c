@@ -7,8 +7,6 @@
  * rank reads what it owns, in so many batches. */
 #include "plan/candidate.h"
 
-#include <stdio.h>
-
 bool candidate_collective_is_proven(const struct planning *planning)
 {
     const struct execution_topology *topology = &planning->spec->topology;
@@ -16,30 +14,30 @@ bool candidate_collective_is_proven(const struct planning *planning)
 }
 
 /* Of a request without proof. What the file system is may speak against sharing, never for it. */
-static const char *unproven_refusal(const struct planning *planning, char problem[TRANSPORT_PROBLEM_CHARS])
+static struct reason refuse_unproven(const struct planning *planning)
 {
     const struct source_caps *source = &planning->facts->source;
     if (planning->facts->strategy->owner_file_collective_shared_fs_only)
-        return "shared_source_unproven";
+        return reason_of(REASON_SHARED_SOURCE_UNPROVEN);
     if (source->filesystem != SOURCE_LOCAL)
-        return NULL;
-    snprintf(problem, TRANSPORT_PROBLEM_CHARS, "source_locality_host_local:%s", source->filesystem_type);
-    return problem;
+        return reason_of(REASON_ELIGIBLE);
+    return reason_with(REASON_FILESYSTEM_HOST_LOCAL, "%s", source->filesystem_type);
 }
 
-static const char *topology_refusal(const struct planning *planning, char problem[TRANSPORT_PROBLEM_CHARS])
+static struct reason refuse_topology(const struct planning *planning)
 {
     const struct execution_topology *topology = &planning->spec->topology;
+    const struct plan_facts *facts = planning->facts;
     if (!topology->has_group)
-        return "collective_group_missing";
+        return reason_of(REASON_GROUP_MISSING);
     if (topology->source_locality == LOCALITY_HOST_LOCAL)
-        return "source_locality_host_local";
-    const char *unproven = candidate_collective_is_proven(planning) ? NULL : unproven_refusal(planning, problem);
-    if (unproven)
-        return unproven;
-    bool on_device = !planning->facts->device.direct_segments;
-    const char *reason = transport_choice_refusal(&planning->facts->transports, on_device, problem);
-    return reason ? reason : planning->facts->group_problem;
+        return reason_of(REASON_LOCALITY_HOST_LOCAL);
+    struct reason reason = candidate_collective_is_proven(planning) ? reason_of(REASON_ELIGIBLE) : refuse_unproven(planning);
+    if (reason.kind == REASON_ELIGIBLE)
+        reason = transport_choice_refuse(&facts->transports, !facts->device.direct_segments);
+    if (reason.kind == REASON_ELIGIBLE && facts->group_problem.kind != REASON_ELIGIBLE)
+        return facts->group_problem;
+    return reason;
 }
 
 /* Some transports stage on devices, too. */
@@ -50,35 +48,37 @@ static uint64_t peak_temporary_bytes(const struct plan_facts *facts)
     return facts->group->peak_temporary_bytes + on_devices;
 }
 
-static const char *threshold_refusal(const struct planning *planning)
+static struct reason refuse_joint_plan(const struct planning *planning)
 {
     const struct materialization_strategy *strategy = planning->facts->strategy;
     const struct collective_plan *group = planning->facts->group;
+    enum reason_kind kind = REASON_ELIGIBLE;
     if (!group)
-        return NULL;
+        return reason_of(REASON_ELIGIBLE);
     if (group->residual_bytes && !strategy->owner_file_collective_allow_mixed_residual)
-        return "residual_fallback_requires_generic_executor";
-    if (planning->facts->transport && !planning->facts->transport->ops)
+        kind = REASON_RESIDUAL;
+    else if (planning->facts->transport && !planning->facts->transport->ops)
         return planning->facts->transport->problem;
-    if (peak_temporary_bytes(planning->facts) > strategy->owner_file_collective_peak_bytes_budget)
-        return "peak_budget_exceeded";
-    if (group->owner_skew > strategy->owner_file_collective_max_owner_skew_ratio)
-        return "owner_skew_threshold_exceeded";
-    if (group->dedup_saving_bytes < strategy->owner_file_collective_min_dedup_saving_bytes)
-        return "dedup_saving_below_threshold";
-    return NULL;
+    else if (peak_temporary_bytes(planning->facts) > strategy->owner_file_collective_peak_bytes_budget)
+        kind = REASON_COLLECTIVE_PEAK_BUDGET;
+    else if (group->owner_skew > strategy->owner_file_collective_max_owner_skew_ratio)
+        kind = REASON_OWNER_SKEW;
+    else if (group->dedup_saving_bytes < strategy->owner_file_collective_min_dedup_saving_bytes)
+        kind = REASON_DEDUP_SAVING;
+    return reason_of(kind);
 }
 
-static const char *refusal(const struct planning *planning, char problem[TRANSPORT_PROBLEM_CHARS])
+static struct reason refuse_collective(const struct planning *planning)
 {
+    const struct device_caps *device = &planning->facts->device;
     if (planning->spec->policy.collective == COLLECTIVE_DISABLED)
-        return "collective_policy_disabled";
+        return reason_of(REASON_COLLECTIVE_POLICY_DISABLED);
     if (!planning->facts->strategy->enable_owner_file_collective)
-        return "strategy_disabled";
-    if (!planning->facts->device.direct_segments && !planning->facts->device.queued_copies)
-        return "target_not_gpu:no_direct_segments";
-    const char *reason = topology_refusal(planning, problem);
-    return reason ? reason : threshold_refusal(planning);
+        return reason_of(REASON_COLLECTIVE_STRATEGY_DISABLED);
+    if (!device->direct_segments && !device->queued_copies)
+        return reason_of(REASON_COLLECTIVE_NO_SEGMENTS);
+    struct reason reason = refuse_topology(planning);
+    return reason.kind == REASON_ELIGIBLE ? refuse_joint_plan(planning) : reason;
 }
 
 /* One process reads the unique bytes once and copies what each further memory needs of them. */
@@ -111,8 +111,6 @@ void candidate_collective_build(const struct planning *planning, const struct pr
                                                 .requested_bytes = planning->mapping->view_bytes,
                                                 .unique_source_bytes = generic->candidate.unique_source_bytes},
                                   .rule = STEP_RULE_EXACT};
-    char problem[TRANSPORT_PROBLEM_CHARS];
     take_numbers(planning, &proposal->candidate);
-    const char *reason = refusal(planning, problem);
-    candidate_judge(&proposal->candidate, reason == NULL, reason ? reason : "eligible");
+    candidate_judge(&proposal->candidate, refuse_collective(planning));
 }

@@ -29,5 +29,6 @@ void candidate_generic_build(const struct planning *planning, struct proposal *p
     if (planning->facts->source.remote)
         proposal->candidate.unique_source_bytes = count_unique(planning);
     candidate_measure(planning, proposal);
-    candidate_judge(&proposal->candidate, true, planning->facts->source.remote ? "eligible" : "exact_generic_fallback");
+    candidate_judge(&proposal->candidate,
+                    reason_of(planning->facts->source.remote ? REASON_ELIGIBLE : REASON_EXACT_GENERIC_FALLBACK));
 }

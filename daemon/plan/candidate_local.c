@@ -35,17 +35,17 @@ static bool measure_mixed(const struct planning *planning, const struct proposal
     return true;
 }
 
-static const char *refusal(const struct planning *planning, const struct candidate *candidate)
+static enum reason_kind refuse_local(const struct planning *planning, const struct candidate *candidate)
 {
     if (planning->facts->source.remote)
-        return "source_not_disk";
+        return REASON_SOURCE_NOT_DISK;
     if (!planning->facts->device.direct_segments && !planning->facts->device.queued_copies)
-        return "target_not_gpu:no_direct_segments";
+        return REASON_LOCAL_NO_SEGMENTS;
     if (!planning->facts->strategy->enable_local_batched_disk_load)
-        return "strategy_disabled";
+        return REASON_LOCAL_STRATEGY_DISABLED;
     if (candidate->peak_temporary_bytes && planning->facts->staging_budget_bytes < LEAST_STAGING_BYTES)
-        return "peak_budget_exceeded";
-    return NULL;
+        return REASON_LOCAL_PEAK_BUDGET;
+    return REASON_ELIGIBLE;
 }
 
 void candidate_local_build(const struct planning *planning, const struct proposal *generic, struct proposal *proposal)
@@ -58,6 +58,5 @@ void candidate_local_build(const struct planning *planning, const struct proposa
     bool mixed = planning->facts->strategy->allow_mixed_execution && measure_mixed(planning, generic, proposal);
     if (!mixed)
         candidate_measure(planning, proposal);
-    const char *reason = refusal(planning, &proposal->candidate);
-    candidate_judge(&proposal->candidate, reason == NULL, reason ? reason : "eligible");
+    candidate_judge(&proposal->candidate, reason_of(refuse_local(planning, &proposal->candidate)));
 }

@@ -125,7 +125,7 @@ static void write_gates(const struct page *page)
     const struct candidate *local = &page->plan->candidates[EXECUTOR_TENSOR_BATCHED_LOCAL];
     char a[NUMBER_CHARS], b[NUMBER_CHARS];
     if (!local->eligible) {
-        fprintf(page->out, "gate      not asked: local is not eligible (%s)\n", local->reason);
+        fprintf(page->out, "gate      not asked: local is not eligible (%s)\n", local->reason.text);
         return;
     }
     write_gate(page, COST_GATE_TIME, people_ms(local->estimated_ms, a), people_ms(generic->estimated_ms, b),
@@ -147,8 +147,8 @@ static void write_candidate(const struct page *page, const struct candidate *can
     if (candidate->estimated_ms > 0)
         people_ms(candidate->estimated_ms, estimate);
     fprintf(page->out, "%c %-*s  %9s  %9s  %9s  %9s  %9s  %s\n", candidate->executor == page->plan->executor ? '>' : ' ',
-            LEAST_NAME_WIDTH, executor_name(candidate->executor), needs, reads, requests, temporary, estimate,
-            candidate->reason);
+            LEAST_NAME_WIDTH, executor_names[candidate->executor], needs, reads, requests, temporary, estimate,
+            candidate->reason.text);
 }
 
 static void write_candidates(const struct page *page)
@@ -243,7 +243,7 @@ char *explain_text(const struct plan *plan, const struct mapping *mapping, const
     write_view(&page);
     write_source(&page);
     write_change_detection(&page);
-    fprintf(page.out, "executor  %s (%s)\n", executor_name(plan->executor), plan->selection_reason);
+    fprintf(page.out, "executor  %s (%s)\n", executor_names[plan->executor], plan->selection.text);
     write_gates(&page);
     write_candidates(&page);
     write_files(&page);

@@ -38,11 +38,12 @@ static void write_transports(const struct transport_choice *choice, FILE *out)
     for (size_t i = 0; i < choice->n_options; i++) {
         const struct transport_option *option = &choice->options[i];
         bool is_chosen = choice->ops && strcmp(choice->ops->name, option->name) == 0;
-        fprintf(out, "%c %-21s  %6.4g ms%s%s\n", is_chosen ? '>' : ' ', option->name, option->ms,
-                option->problem ? "  " : "", option->problem ? option->problem : "");
+        bool can = option->problem == REASON_ELIGIBLE;
+        fprintf(out, "%c %-21s  %6.4g ms%s%s\n", is_chosen ? '>' : ' ', option->name, option->ms, can ? "" : "  ",
+                can ? "" : reason_rows[option->problem].name + sizeof "transport_" - 1);
     }
     if (!choice->ops)
-        fprintf(out, "          none will do: %s\n", choice->problem);
+        fprintf(out, "          none will do: %s\n", choice->problem.text);
     fprintf(out, "          source %.3g GB/s, memory %.3g GB/s, each byte lands %.2f times", choice->rates.source,
             choice->rates.memory, lands);
     if (demand->n_devices)
@@ -84,8 +85,8 @@ static void write_alone(const struct plan_facts *facts, FILE *out)
 {
     char timeout[TEXT_SIZE_CHARS];
     fprintf(out, "; the ranks did not meet, this is one rank's plan\n");
-    if (facts->group_problem)
-        fprintf(out, "          %s; a load waits up to %s for the others\n", facts->group_problem,
+    if (facts->group_problem.kind != REASON_ELIGIBLE)
+        fprintf(out, "          %s; a load waits up to %s for the others\n", facts->group_problem.text,
                 text_format_duration_ms(facts->strategy->owner_file_collective_group_assemble_timeout_ms, timeout));
 }
 

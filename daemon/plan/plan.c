@@ -6,8 +6,6 @@
  * preference that cannot be met is not an error: the reason says so and names what runs instead. */
 #include "plan/plan.h"
 
-#include <stdarg.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -15,86 +13,73 @@
 #include "plan/candidate.h"
 #include "plan/remote.h"
 
-const char *executor_name(enum executor executor)
+static void choose(struct plan *plan, enum executor executor, struct reason reason)
 {
-    static const char *const names[EXECUTOR_COUNT] = {
-        [EXECUTOR_GENERIC_BYTE_RANGE] = "generic_byte_range",
-        [EXECUTOR_TENSOR_BATCHED_LOCAL] = "tensor_batched_local",
-        [EXECUTOR_OWNER_FILE_COLLECTIVE] = "owner_file_collective",
-    };
-    return names[executor];
-}
-
-static void choose(struct plan *plan, enum executor executor, const char *format, ...) __attribute__((format(printf, 3, 4)));
-static void choose(struct plan *plan, enum executor executor, const char *format, ...)
-{
-    va_list values;
-    va_start(values, format);
-    vsnprintf(plan->selection_reason, sizeof plan->selection_reason, format, values);
-    va_end(values);
     plan->executor = executor;
+    plan->selection = reason;
 }
 
-/* Why AUTO does not batch, or NULL. */
-static const char *local_rejection(const struct plan *plan, enum cost_gate gate)
+/* Why AUTO does not batch; REASON_ELIGIBLE = it does. */
+static struct reason reject_local(const struct plan *plan, enum cost_gate gate)
 {
     const struct candidate *generic = &plan->candidates[EXECUTOR_GENERIC_BYTE_RANGE];
     const struct candidate *local = &plan->candidates[EXECUTOR_TENSOR_BATCHED_LOCAL];
-    if (!local->eligible)
-        return local->reason;
-    if (gate == COST_GATE_SOURCE_BYTES)
-        return local->read_bytes > generic->read_bytes ? "local_source_amplification_exceeds_generic" : NULL;
-    return local->estimated_ms > generic->estimated_ms ? "local_estimated_time_exceeds_generic" : NULL;
+    if (local->eligible && gate == COST_GATE_SOURCE_BYTES && local->read_bytes > generic->read_bytes)
+        return reason_of(REASON_LOCAL_SOURCE_BYTES);
+    if (local->eligible && gate == COST_GATE_TIME && local->estimated_ms > generic->estimated_ms)
+        return reason_of(REASON_LOCAL_TIME);
+    return local->reason;
 }
 
 static void choose_auto(struct plan *plan, const struct planning *planning, enum cost_gate gate)
 {
-    const char *rejection = local_rejection(plan, gate);
-    bool collective = plan->candidates[EXECUTOR_OWNER_FILE_COLLECTIVE].eligible;
-    if (collective && candidate_collective_is_proven(planning))
-        choose(plan, EXECUTOR_OWNER_FILE_COLLECTIVE, "auto_prefers_owner_file_collective_shared_source");
-    else if (collective && rejection)
-        choose(plan, EXECUTOR_OWNER_FILE_COLLECTIVE, "auto_collective_after_local_rejection:%s", rejection);
-    else if (rejection)
-        choose(plan, EXECUTOR_GENERIC_BYTE_RANGE, "auto_generic:%s,%s", rejection,
-               plan->candidates[EXECUTOR_OWNER_FILE_COLLECTIVE].reason);
+    const struct candidate *collective = &plan->candidates[EXECUTOR_OWNER_FILE_COLLECTIVE];
+    struct reason rejection = reject_local(plan, gate);
+    if (collective->eligible && candidate_collective_is_proven(planning))
+        choose(plan, EXECUTOR_OWNER_FILE_COLLECTIVE, reason_of(REASON_AUTO_COLLECTIVE));
+    else if (rejection.kind == REASON_ELIGIBLE)
+        choose(plan, EXECUTOR_TENSOR_BATCHED_LOCAL, reason_of(REASON_AUTO_LOCAL));
+    else if (collective->eligible)
+        choose(plan, EXECUTOR_OWNER_FILE_COLLECTIVE, reason_with(REASON_AUTO_COLLECTIVE_AFTER_LOCAL, "%s", rejection.text));
     else
-        choose(plan, EXECUTOR_TENSOR_BATCHED_LOCAL, "auto_prefers_local_batched");
+        choose(plan, EXECUTOR_GENERIC_BYTE_RANGE,
+               reason_with(REASON_AUTO_GENERIC, "%s,%s", rejection.text, collective->reason.text));
 }
 
 static void choose_local(struct plan *plan)
 {
     const struct candidate *local = &plan->candidates[EXECUTOR_TENSOR_BATCHED_LOCAL];
     if (local->eligible)
-        choose(plan, EXECUTOR_TENSOR_BATCHED_LOCAL, "executor_preference_tensor_aware_local");
+        choose(plan, EXECUTOR_TENSOR_BATCHED_LOCAL, reason_of(REASON_PREFERENCE_LOCAL));
     else
-        choose(plan, EXECUTOR_GENERIC_BYTE_RANGE, "tensor_aware_local_unavailable:%s", local->reason);
+        choose(plan, EXECUTOR_GENERIC_BYTE_RANGE, reason_with(REASON_LOCAL_UNAVAILABLE, "%s", local->reason.text));
 }
 
 static void choose_collective(struct plan *plan, enum cost_gate gate)
 {
-    if (plan->candidates[EXECUTOR_OWNER_FILE_COLLECTIVE].eligible) {
-        choose(plan, EXECUTOR_OWNER_FILE_COLLECTIVE, "executor_preference_owner_file_collective");
+    const struct candidate *collective = &plan->candidates[EXECUTOR_OWNER_FILE_COLLECTIVE];
+    if (collective->eligible) {
+        choose(plan, EXECUTOR_OWNER_FILE_COLLECTIVE, reason_of(REASON_PREFERENCE_COLLECTIVE));
         return;
     }
-    bool local = local_rejection(plan, gate) == NULL;
-    choose(plan, local ? EXECUTOR_TENSOR_BATCHED_LOCAL : EXECUTOR_GENERIC_BYTE_RANGE,
-           "owner_file_collective_unavailable:%s;fallback=%s", plan->candidates[EXECUTOR_OWNER_FILE_COLLECTIVE].reason,
-           local ? "local" : "generic");
+    bool local = reject_local(plan, gate).kind == REASON_ELIGIBLE;
+    choose(
+        plan, local ? EXECUTOR_TENSOR_BATCHED_LOCAL : EXECUTOR_GENERIC_BYTE_RANGE,
+        reason_with(REASON_COLLECTIVE_UNAVAILABLE, "%s;fallback=%s", collective->reason.text, local ? "local" : "generic"));
 }
 
 static void choose_executor(struct plan *plan, const struct planning *planning)
 {
     enum cost_gate gate = planning->facts->strategy->cost_gate;
     if (planning->spec->policy.collective == COLLECTIVE_REQUIRED) { /* its eligibility was checked */
-        choose(plan, EXECUTOR_OWNER_FILE_COLLECTIVE, "collective_required");
+        choose(plan, EXECUTOR_OWNER_FILE_COLLECTIVE, reason_of(REASON_COLLECTIVE_REQUIRED));
         return;
     }
     switch (planning->spec->policy.executor) {
     case EXECUTOR_PREFERENCE_GENERIC_BYTE_RANGE:
-        choose(plan, EXECUTOR_GENERIC_BYTE_RANGE, "executor_preference_generic");
+        choose(plan, EXECUTOR_GENERIC_BYTE_RANGE, reason_of(REASON_PREFERENCE_GENERIC));
         break;
-    case EXECUTOR_PREFERENCE_TENSOR_AWARE_LOCAL:
+    case EXECUTOR_PREFERENCE_TENSOR_BATCHED_LOCAL:
         choose_local(plan);
         break;
     case EXECUTOR_PREFERENCE_OWNER_FILE_COLLECTIVE:
@@ -111,12 +96,12 @@ static int check_required_collective(const struct planning *planning, const stru
 {
     if (planning->spec->policy.collective != COLLECTIVE_REQUIRED || collective->eligible)
         return 0;
-    bool late = strncmp(collective->reason, PLAN_GROUP_TIMEOUT, strlen(PLAN_GROUP_TIMEOUT)) == 0;
+    bool late = collective->reason.kind == REASON_GROUP_ASSEMBLE_TIMEOUT;
     fail(error, late ? ERROR_DEADLINE_EXCEEDED : ERROR_FAILED_PRECONDITION, "COLLECTIVE_UNAVAILABLE",
          "a collective load is required, but owner_file_collective cannot run: %s; ask for --collective auto to let another "
          "executor load the same bytes",
-         collective->reason);
-    return error_note(error, "skip_reason", "%s", collective->reason);
+         collective->reason.text);
+    return error_note(error, "skip_reason", "%s", collective->reason.text);
 }
 
 static void note_group(const struct execution_topology *topology, const struct plan_facts *facts, struct plan *plan)

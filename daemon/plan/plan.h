@@ -17,24 +17,18 @@
 #include "normalize/load_spec.h"
 #include "plan/collective_plan.h"
 #include "plan/cost.h"
+#include "plan/reason.h"
 #include "plan/transport_choice.h"
 #include "resolve/mapping.h"
 #include "source/source.h"
 
-enum executor { EXECUTOR_GENERIC_BYTE_RANGE, EXECUTOR_TENSOR_BATCHED_LOCAL, EXECUTOR_OWNER_FILE_COLLECTIVE, EXECUTOR_COUNT };
-/* "generic_byte_range", "tensor_batched_local", "owner_file_collective" */
-const char *executor_name(enum executor executor);
-
-enum { PLAN_REASON_CHARS = 192 };
-#define PLAN_GROUP_TIMEOUT "group_assemble_timeout:" /* begins the reason of a rank that waited in vain */
-
 struct candidate {
     enum executor executor;
     bool eligible;
-    char reason[PLAN_REASON_CHARS]; /* "eligible", "exact_generic_fallback", or why not */
-    uint64_t requested_bytes;       /* bytes of the view */
-    uint64_t unique_source_bytes;   /* distinct source bytes the view needs */
-    uint64_t read_bytes;            /* bytes it would ask of the source */
+    struct reason reason;         /* "eligible", "exact_generic_fallback", or why not */
+    uint64_t requested_bytes;     /* bytes of the view */
+    uint64_t unique_source_bytes; /* distinct source bytes the view needs */
+    uint64_t read_bytes;          /* bytes it would ask of the source */
     uint64_t requests;
     uint64_t peak_temporary_bytes;
     double estimated_ms;
@@ -50,7 +44,7 @@ struct plan_step {
 struct plan {
     struct candidate candidates[EXECUTOR_COUNT];
     enum executor executor;
-    char selection_reason[PLAN_REASON_CHARS];
+    struct reason selection;
     struct plan_step *steps; /* by file, then offset */
     size_t n_steps;
     size_t *file_first;      /* steps of file f are [file_first[f], file_first[f + 1]) */
@@ -75,7 +69,8 @@ struct plan_facts {
     struct transport_supply transports;
     struct collective_plan *group;            /* what the ranks do together, once all of them are known; else NULL */
     const struct transport_choice *transport; /* the group's; NULL like it */
-    const char *group_problem; /* why this load has to do without its group; NULL = nothing is known against it */
+    struct reason
+        group_problem; /* why this load has to do without its group; REASON_ELIGIBLE = nothing is known against it */
 };
 
 /* A plan that selects the collective without facts->group is what one rank would like: it cannot be run, the group has to

@@ -3,7 +3,6 @@
  * of either way overlap, so it takes as long as its slowest part. */
 #include "plan/transport_choice.h"
 
-#include <stdio.h>
 #include <string.h>
 
 #include "base/clock.h"
@@ -57,17 +56,17 @@ static uint64_t staging_bytes(const struct transport_demand *demand)
     return unit * (n_wanted < n_most ? n_wanted : n_most);
 }
 
-static const char *problem_of(const struct transport_caps *caps, const struct transport_demand *demand)
+static enum reason_kind refuse_transport(const struct transport_caps *caps, const struct transport_demand *demand)
 {
     if (!caps->host_memory && demand->n_on_devices < demand->n_memories)
-        return "needs_gpus";
+        return REASON_TRANSPORT_NEEDS_GPUS;
     if (caps->device_links && demand->n_devices < demand->n_memories)
-        return "needs_a_gpu_per_rank";
+        return REASON_TRANSPORT_NEEDS_A_GPU_PER_RANK;
     if (!caps->stages_batches)
-        return NULL;
+        return REASON_ELIGIBLE;
     if (demand->staged_bytes > demand->peak_budget_bytes || staging_share(demand) < TRANSPORT_STAGING_UNIT)
-        return "peak_budget_exceeded";
-    return demand->device_room_bytes < TRANSPORT_STAGING_UNIT ? "device_budget_exceeded" : NULL;
+        return REASON_TRANSPORT_PEAK_BUDGET;
+    return demand->device_room_bytes < TRANSPORT_STAGING_UNIT ? REASON_TRANSPORT_DEVICE_BUDGET : REASON_ELIGIBLE;
 }
 
 static const struct transport_ops *find_wished(const struct transport_supply *supply)
@@ -78,21 +77,13 @@ static const struct transport_ops *find_wished(const struct transport_supply *su
     return NULL;
 }
 
-static const char *describe(const char *what, enum collective_transport wish, char problem[TRANSPORT_PROBLEM_CHARS])
+struct reason transport_choice_refuse(const struct transport_supply *supply, bool on_device)
 {
-    snprintf(problem, TRANSPORT_PROBLEM_CHARS, "transport_%s:%s", what, collective_transport_name(wish));
-    return problem;
-}
-
-const char *transport_choice_refusal(const struct transport_supply *supply, bool on_device,
-                                     char problem[TRANSPORT_PROBLEM_CHARS])
-{
-    if (supply->wish == COLLECTIVE_TRANSPORT_AUTO)
-        return NULL;
     const struct transport_ops *ops = find_wished(supply);
-    if (!ops)
-        return describe("unavailable", supply->wish, problem);
-    return ops->caps.host_memory || on_device ? NULL : describe("needs_gpus", supply->wish, problem);
+    if (supply->wish == COLLECTIVE_TRANSPORT_AUTO || (ops && (ops->caps.host_memory || on_device)))
+        return reason_of(REASON_ELIGIBLE);
+    return reason_with(ops ? REASON_TRANSPORT_NEEDS_GPUS : REASON_TRANSPORT_UNAVAILABLE, "%s",
+                       collective_transport_name(supply->wish));
 }
 
 struct transport_rates transport_choice_rates(const struct plan_facts *facts)
@@ -114,23 +105,23 @@ struct transport_choice transport_choice_make(const struct transport_supply *sup
     struct transport_choice choice = {
         .is_forced = supply->wish != COLLECTIVE_TRANSPORT_AUTO, .demand = *demand, .rates = *rates};
     const struct transport_ops *wished = choice.is_forced ? find_wished(supply) : NULL;
-    const char *problem = "unavailable";
+    enum reason_kind problem = REASON_TRANSPORT_UNAVAILABLE;
     double best_ms = 0;
     for (size_t i = 0; i < supply->n; i++) {
         const struct transport_caps *caps = &supply->list[i]->caps;
         double ns = caps->device_links ? device_links_ns(demand, rates) : fan_out_ns(demand, rates);
-        struct transport_option option = {supply->list[i]->name, ns / NS_PER_MS, problem_of(caps, demand)};
+        struct transport_option option = {supply->list[i]->name, ns / NS_PER_MS, refuse_transport(caps, demand)};
         choice.options[choice.n_options++] = option;
         if (choice.is_forced && supply->list[i] != wished)
             continue;
-        problem = option.problem ? option.problem : problem;
-        if (option.problem || (choice.ops && option.ms >= best_ms))
+        problem = option.problem != REASON_ELIGIBLE ? option.problem : problem;
+        if (option.problem != REASON_ELIGIBLE || (choice.ops && option.ms >= best_ms))
             continue;
         choice.ops = supply->list[i];
         choice.staging_bytes = caps->stages_batches ? staging_bytes(demand) : 0;
         best_ms = option.ms;
     }
     if (!choice.ops)
-        describe(problem, supply->wish, choice.problem);
+        choice.problem = reason_with(problem, "%s", collective_transport_name(supply->wish));
     return choice;
 }

@@ -10,11 +10,10 @@
 #include <stdint.h>
 
 #include "config/config.h"
+#include "plan/reason.h"
 #include "transport/transport.h"
 
 struct plan_facts;
-
-enum { TRANSPORT_PROBLEM_CHARS = 96 };
 
 struct transport_supply { /* what this process has, and what the configuration says */
     const struct transport_ops *const *list;
@@ -37,13 +36,13 @@ struct transport_rates { /* bytes per ns = GB/s; 0 = unknown, costs nothing */
 
 struct transport_option {
     const char *name;
-    double ms;           /* by the formula, whether it can or not */
-    const char *problem; /* why it cannot serve this group; NULL = it can */
+    double ms;                /* by the formula, whether it can or not */
+    enum reason_kind problem; /* why it cannot serve this group; REASON_ELIGIBLE = it can */
 };
 
 struct transport_choice {
-    const struct transport_ops *ops;       /* NULL: none will do, problem says why */
-    char problem[TRANSPORT_PROBLEM_CHARS]; /* a candidate's reason */
+    const struct transport_ops *ops; /* NULL: none will do, problem says why */
+    struct reason problem;
     bool is_forced;
     uint64_t staging_bytes; /* the most that ops may take on each device, charged to its budget; 0 = it needs none */
     struct transport_option options[TRANSPORT_MAX];
@@ -53,9 +52,8 @@ struct transport_choice {
 };
 
 /* What one rank sees for itself: the transport that the configuration insists on is not there, or not for its kind of
- * memory. Returns problem, or NULL when nothing is wrong. */
-const char *transport_choice_refusal(const struct transport_supply *supply, bool on_device,
-                                     char problem[TRANSPORT_PROBLEM_CHARS]);
+ * memory. REASON_ELIGIBLE when nothing is wrong. */
+struct reason transport_choice_refuse(const struct transport_supply *supply, bool on_device);
 
 struct transport_rates transport_choice_rates(const struct plan_facts *facts);
 

@@ -323,10 +323,10 @@ static void add_cases(struct bench *bench, const char *name)
     bool hot = strncmp(name, "hot", 3) == 0;
     if (strcmp(name, "columns") == 0) {
         add_case(bench, "columns hot generic", true, 1, true, EXECUTOR_PREFERENCE_GENERIC_BYTE_RANGE, true);
-        add_case(bench, "columns hot local", true, 1, true, EXECUTOR_PREFERENCE_TENSOR_AWARE_LOCAL, true);
+        add_case(bench, "columns hot local", true, 1, true, EXECUTOR_PREFERENCE_TENSOR_BATCHED_LOCAL, true);
         add_case(bench, "columns hot auto", true, 1, true, EXECUTOR_PREFERENCE_AUTO, true);
         add_case(bench, "columns cold generic", false, 1, true, EXECUTOR_PREFERENCE_GENERIC_BYTE_RANGE, true);
-        add_case(bench, "columns cold local", false, 1, true, EXECUTOR_PREFERENCE_TENSOR_AWARE_LOCAL, true);
+        add_case(bench, "columns cold local", false, 1, true, EXECUTOR_PREFERENCE_TENSOR_BATCHED_LOCAL, true);
         add_case(bench, "columns cold auto", false, 1, true, EXECUTOR_PREFERENCE_AUTO, true);
         return;
     }

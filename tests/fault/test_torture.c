@@ -28,11 +28,11 @@ struct variant {
 static const struct variant variants[] = {
     {"generic, cached", EXECUTOR_PREFERENCE_GENERIC_BYTE_RANGE, 1, false, false, 64 << 20, false},
     {"generic, uncached", EXECUTOR_PREFERENCE_GENERIC_BYTE_RANGE, 0, false, false, 64 << 20, false},
-    {"local, cached", EXECUTOR_PREFERENCE_TENSOR_AWARE_LOCAL, 1, false, false, 64 << 20, false},
-    {"local, uncached", EXECUTOR_PREFERENCE_TENSOR_AWARE_LOCAL, 0, false, false, 64 << 20, false},
-    {"local, uncached, hardly any staging", EXECUTOR_PREFERENCE_TENSOR_AWARE_LOCAL, 0, false, false, 64 << 10, false},
+    {"local, cached", EXECUTOR_PREFERENCE_TENSOR_BATCHED_LOCAL, 1, false, false, 64 << 20, false},
+    {"local, uncached", EXECUTOR_PREFERENCE_TENSOR_BATCHED_LOCAL, 0, false, false, 64 << 20, false},
+    {"local, uncached, hardly any staging", EXECUTOR_PREFERENCE_TENSOR_BATCHED_LOCAL, 0, false, false, 64 << 10, false},
     {"generic, no address", EXECUTOR_PREFERENCE_GENERIC_BYTE_RANGE, 0, true, false, 64 << 20, false},
-    {"local, from disk", EXECUTOR_PREFERENCE_TENSOR_AWARE_LOCAL, 0, false, true, 64 << 20, false},
+    {"local, from disk", EXECUTOR_PREFERENCE_TENSOR_BATCHED_LOCAL, 0, false, true, 64 << 20, false},
     {"from a store", EXECUTOR_PREFERENCE_AUTO, 0, false, false, 64 << 20, true},
     {"from a store, hardly any staging, no address", EXECUTOR_PREFERENCE_AUTO, 0, true, false, 128 << 10, true},
 };

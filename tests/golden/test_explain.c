@@ -156,7 +156,7 @@ static void many_files_and_a_group_on_a_network_filesystem(void **state)
     struct mapping_fake *fake = mapping_fake_create("disk:/mnt/big", 30, 8);
     for (uint32_t file = 0; file < 30; file++)
         mapping_fake_add_bytes(fake, file, 4 * GIB + file);
-    scene.facts.group_problem = "group_assemble_timeout:missing=3,7";
+    scene.facts.group_problem = reason_with(REASON_GROUP_ASSEMBLE_TIMEOUT, "missing=3,7");
     check(fake, &scene, "tests/golden/explain_many_files.txt");
 }
 

@@ -108,7 +108,7 @@ static void steps_cover_every_run_and_add_up(void **state)
     print_message("TENSORCAST_SEED=%llu\n", (unsigned long long)seed);
     unsigned char *bytes = memory_alloc(FILE_BYTES);
     const enum executor_preference preferences[] = {EXECUTOR_PREFERENCE_GENERIC_BYTE_RANGE,
-                                                    EXECUTOR_PREFERENCE_TENSOR_AWARE_LOCAL, EXECUTOR_PREFERENCE_AUTO};
+                                                    EXECUTOR_PREFERENCE_TENSOR_BATCHED_LOCAL, EXECUTOR_PREFERENCE_AUTO};
     for (int i = 0; i < CASES; i++) {
         struct mapping_fake *fake = random_mapping(&seed);
         const struct mapping *mapping = mapping_fake_finish(fake);

@@ -8,7 +8,7 @@
 #include "tests/support/load_scene.h"
 
 #define GENERIC EXECUTOR_PREFERENCE_GENERIC_BYTE_RANGE
-#define LOCAL EXECUTOR_PREFERENCE_TENSOR_AWARE_LOCAL
+#define LOCAL EXECUTOR_PREFERENCE_TENSOR_BATCHED_LOCAL
 #define KIB ((uint64_t)1 << 10)
 #define MIB ((uint64_t)1 << 20)
 

@@ -46,5 +46,5 @@ void plan_scene_join_group(struct plan_scene *scene, enum source_locality locali
 const char *plan_scene_collective_reason(struct plan_scene *scene)
 {
     plan_destroy(scene->plan);
-    return plan_scene_build(scene)->candidates[EXECUTOR_OWNER_FILE_COLLECTIVE].reason;
+    return plan_scene_build(scene)->candidates[EXECUTOR_OWNER_FILE_COLLECTIVE].reason.text;
 }

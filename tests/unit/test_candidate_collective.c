@@ -34,9 +34,9 @@ static void the_collective_names_the_first_thing_that_is_missing(void **state)
     scene->facts.device.direct_segments = false;
     assert_string_equal(plan_scene_collective_reason(scene), "target_not_gpu:no_direct_segments");
     scene->facts.device.direct_segments = true;
-    scene->facts.group_problem = "group_assemble_timeout:missing=1";
+    scene->facts.group_problem = reason_with(REASON_GROUP_ASSEMBLE_TIMEOUT, "missing=1");
     assert_string_equal(plan_scene_collective_reason(scene), "group_assemble_timeout:missing=1");
-    scene->facts.group_problem = NULL;
+    scene->facts.group_problem = reason_of(REASON_ELIGIBLE);
     assert_string_equal(plan_scene_collective_reason(scene), "eligible");
 }
 
@@ -165,9 +165,9 @@ static void the_collective_needs_its_ranks(void **state)
 {
     struct plan_scene *scene = *state;
     open_group(scene);
-    scene->facts.group_problem = "group_assemble_timeout:missing=1";
+    scene->facts.group_problem = reason_with(REASON_GROUP_ASSEMBLE_TIMEOUT, "missing=1");
     assert_reason(scene, "group_assemble_timeout:missing=1");
-    scene->facts.group_problem = NULL;
+    scene->facts.group_problem = reason_of(REASON_ELIGIBLE);
     close_group(scene);
 }
 
@@ -178,7 +178,7 @@ static void the_collective_needs_the_transport_that_is_asked_for(void **state)
     scene->facts.transports.wish = COLLECTIVE_TRANSPORT_NCCL;
     assert_reason(scene, "transport_unavailable:nccl");
     scene->facts.transports.wish = COLLECTIVE_TRANSPORT_AUTO;
-    const struct transport_choice none = {.problem = "transport_needs_a_gpu_per_rank:nccl"};
+    const struct transport_choice none = {.problem = reason_with(REASON_TRANSPORT_NEEDS_A_GPU_PER_RANK, "nccl")};
     scene->facts.transport = &none;
     assert_reason(scene, "transport_needs_a_gpu_per_rank:nccl");
     scene->facts.transport = NULL;

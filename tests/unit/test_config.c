@@ -563,10 +563,10 @@ static void at_most_256_roots_are_taken(void **state)
 static void executor_names_are_those_of_the_wire(void **state)
 {
     (void)state;
-    assert_string_equal(executor_preference_name(EXECUTOR_PREFERENCE_AUTO), "AUTO");
-    assert_string_equal(executor_preference_name(EXECUTOR_PREFERENCE_GENERIC_BYTE_RANGE), "GENERIC_BYTE_RANGE");
-    assert_string_equal(executor_preference_name(EXECUTOR_PREFERENCE_TENSOR_AWARE_LOCAL), "TENSOR_AWARE_LOCAL");
-    assert_string_equal(executor_preference_name(EXECUTOR_PREFERENCE_OWNER_FILE_COLLECTIVE), "OWNER_FILE_COLLECTIVE");
+    assert_string_equal(executor_preference_names[EXECUTOR_PREFERENCE_AUTO], "AUTO");
+    assert_string_equal(executor_preference_names[EXECUTOR_PREFERENCE_GENERIC_BYTE_RANGE], "GENERIC_BYTE_RANGE");
+    assert_string_equal(executor_preference_names[EXECUTOR_PREFERENCE_TENSOR_BATCHED_LOCAL], "TENSOR_AWARE_LOCAL");
+    assert_string_equal(executor_preference_names[EXECUTOR_PREFERENCE_OWNER_FILE_COLLECTIVE], "OWNER_FILE_COLLECTIVE");
 }
 
 static void destroying_nothing_or_the_defaults_is_harmless(void **state)

@@ -14,7 +14,7 @@
 #include <cmocka.h> /* last: it makes a macro of fail */
 
 #define GENERIC EXECUTOR_PREFERENCE_GENERIC_BYTE_RANGE
-#define LOCAL EXECUTOR_PREFERENCE_TENSOR_AWARE_LOCAL
+#define LOCAL EXECUTOR_PREFERENCE_TENSOR_BATCHED_LOCAL
 #define KIB ((uint64_t)1 << 10)
 #define MIB ((uint64_t)1 << 20)
 #define MS ((uint64_t)1000000)

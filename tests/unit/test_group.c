@@ -28,9 +28,9 @@ struct scene {
     struct group_member members[MAX_RANKS];
     struct group *complete; /* the group of the last `complete` */
     int n_complete, n_dissolved;
-    bool joins_again;                              /* whoever is dissolved */
-    char problems[MAX_RANKS][GROUP_PROBLEM_CHARS]; /* by rank */
-    char late[GROUP_PROBLEM_CHARS];
+    bool joins_again;                       /* whoever is dissolved */
+    char problems[MAX_RANKS][REASON_CHARS]; /* by rank */
+    struct reason late;
     struct error error;
 };
 
@@ -41,14 +41,14 @@ static void on_complete(void *data, struct group *group)
     scene->n_complete++;
 }
 
-static void on_dissolved(void *data, struct group_member *member, const char *problem)
+static void on_dissolved(void *data, struct group_member *member, const struct reason *problem)
 {
     struct scene *scene = data;
     assert_null(member->group);
-    snprintf(scene->problems[member->rank], GROUP_PROBLEM_CHARS, "%s", problem);
+    snprintf(scene->problems[member->rank], REASON_CHARS, "%s", problem->text);
     scene->n_dissolved++;
     if (scene->joins_again)
-        assert_int_equal(group_join(scene->table, &scene->terms, member, scene->late, &scene->error), GROUP_JOINED);
+        assert_int_equal(group_join(scene->table, &scene->terms, member, &scene->late, &scene->error), GROUP_JOINED);
     loop_stop(scene->loop);
 }
 
@@ -86,7 +86,7 @@ static int tear_down(void **state)
 
 static enum group_answer join(struct scene *scene, uint32_t rank)
 {
-    return group_join(scene->table, &scene->terms, &scene->members[rank], scene->late, &scene->error);
+    return group_join(scene->table, &scene->terms, &scene->members[rank], &scene->late, &scene->error);
 }
 
 static void stop_loop(void *data)
@@ -141,7 +141,7 @@ static void late_ranks_are_told_once_and_then_a_new_group_may_begin(void **state
     loop_run(scene->loop);
     scene->terms.timeout_ms = LONG_MS;
     assert_int_equal(join(scene, 0), GROUP_LATE);
-    assert_string_equal(scene->late, "group_closed:group_assemble_timeout:missing=0,2");
+    assert_string_equal(scene->late.text, "group_closed:group_assemble_timeout:missing=0,2");
     assert_int_equal(join(scene, 0), GROUP_JOINED);
 }
 
@@ -213,7 +213,7 @@ static void flaw_1_a_taken_rank_is_refused_and_its_holder_named(void **state)
     struct scene *scene = *state;
     struct group_member second = {.rank = 1, .holder = "load-8"};
     join(scene, 1);
-    assert_int_equal(group_join(scene->table, &scene->terms, &second, scene->late, &scene->error), GROUP_REFUSED);
+    assert_int_equal(group_join(scene->table, &scene->terms, &second, &scene->late, &scene->error), GROUP_REFUSED);
     assert_int_equal(scene->error.code, ERROR_ALREADY_EXISTS);
     assert_non_null(strstr(scene->error.message, "load-7"));
     assert_note(&scene->error, "holder", "load-7");
@@ -223,7 +223,7 @@ static void flaw_1_a_taken_rank_is_refused_and_its_holder_named(void **state)
     join(scene, 0);
     join(scene, 2);
     assert_int_equal(scene->n_complete, 1);
-    assert_int_equal(group_join(scene->table, &scene->terms, &second, scene->late, &scene->error), GROUP_REFUSED);
+    assert_int_equal(group_join(scene->table, &scene->terms, &second, &scene->late, &scene->error), GROUP_REFUSED);
     assert_non_null(strstr(scene->error.message, "running"));
 }
 
@@ -233,15 +233,15 @@ static void the_same_attempt_is_its_holder_again(void **state)
     struct group_member again = {.rank = 1, .holder = "load-8", .attempt = "a"};
     scene->members[1].attempt = "a";
     join(scene, 1);
-    assert_int_equal(group_join(scene->table, &scene->terms, &again, scene->late, &scene->error), GROUP_AGAIN);
+    assert_int_equal(group_join(scene->table, &scene->terms, &again, &scene->late, &scene->error), GROUP_AGAIN);
     assert_ptr_equal(again.first, &scene->members[1]);
     assert_null(again.group);
     join(scene, 0);
     join(scene, 2);
-    assert_int_equal(group_join(scene->table, &scene->terms, &again, scene->late, &scene->error), GROUP_AGAIN);
+    assert_int_equal(group_join(scene->table, &scene->terms, &again, &scene->late, &scene->error), GROUP_AGAIN);
     group_excuse(scene->table, &scene->terms, &again); /* no rank of a next group */
     again.attempt = "b";
-    assert_int_equal(group_join(scene->table, &scene->terms, &again, scene->late, &scene->error), GROUP_REFUSED);
+    assert_int_equal(group_join(scene->table, &scene->terms, &again, &scene->late, &scene->error), GROUP_REFUSED);
     assert_int_equal(scene->n_complete, 1);
 }
 
@@ -312,7 +312,7 @@ static void ranks_with_two_versions_of_one_reference_are_told_that_the_source_ch
     assert_int_equal(scene->n_dissolved, 1); /* nobody waits for the timeout */
     assert_string_equal(scene->problems[0], "source_changed:rank=1");
     assert_int_equal(join(scene, 2), GROUP_LATE);
-    assert_string_equal(scene->late, "group_closed:source_changed:rank=1");
+    assert_string_equal(scene->late.text, "group_closed:source_changed:rank=1");
     for (uint32_t rank = 0; rank < 3; rank++) /* again, with what there is now */
         assert_int_equal(join(scene, rank), GROUP_JOINED);
     assert_int_equal(scene->n_complete, 1);
@@ -334,7 +334,7 @@ static void a_rank_that_left_a_running_group_is_told_that_it_is_late(void **stat
         join(scene, rank);
     group_leave(scene->table, &scene->members[1]);
     assert_int_equal(join(scene, 1), GROUP_LATE);
-    assert_string_equal(scene->late, "group_runs_already");
+    assert_string_equal(scene->late.text, "group_runs_already");
     assert_ptr_equal(group_find(scene->complete, 0), &scene->members[0]);
 }
 
@@ -384,7 +384,7 @@ static void a_rank_that_declines_frees_those_who_wait_and_those_to_come(void **s
     group_decline(scene->table, &scene->terms, 1, "not_eligible");
     assert_string_equal(scene->problems[0], "group_member_declined:rank=1:not_eligible");
     assert_int_equal(join(scene, 2), GROUP_LATE);
-    assert_string_equal(scene->late, "group_closed:group_member_declined:rank=1:not_eligible");
+    assert_string_equal(scene->late.text, "group_closed:group_member_declined:rank=1:not_eligible");
 }
 
 static void a_running_group_can_be_dissolved_for_all_but_one(void **state)
@@ -392,9 +392,10 @@ static void a_running_group_can_be_dissolved_for_all_but_one(void **state)
     struct scene *scene = *state;
     for (uint32_t rank = 0; rank < 3; rank++)
         join(scene, rank);
-    group_dissolve(scene->table, scene->complete, &scene->members[1], "no_memory");
+    const struct reason no_memory = reason_with(REASON_GROUP_MEMBER_FAILED, "rank=1:NO_MEMORY");
+    group_dissolve(scene->table, scene->complete, &scene->members[1], &no_memory);
     assert_int_equal(scene->n_dissolved, 2);
-    assert_string_equal(scene->problems[0], "no_memory");
+    assert_string_equal(scene->problems[0], "group_member_failed:rank=1:NO_MEMORY");
     assert_string_equal(scene->problems[1], "");
     assert_null(scene->members[1].group);
     assert_int_equal(join(scene, 1), GROUP_JOINED);

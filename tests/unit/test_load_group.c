@@ -163,7 +163,7 @@ static void await(struct group_stage *group, const struct stage_client *client, 
 
 static const char *executor_of(const struct stage_client *client)
 {
-    return executor_name(client->ticket->plan->executor);
+    return executor_names[client->ticket->plan->executor];
 }
 
 static void a_group_uses_the_transport_that_the_configuration_names(void **state)
@@ -206,7 +206,7 @@ static void a_transport_that_cannot_be_opened_leaves_every_rank_its_own_plan(voi
     stage_run(&group->stage);
     for (uint32_t rank = 0; rank < 2; rank++) {
         const struct candidate *candidate = &clients[rank].ticket->plan->candidates[EXECUTOR_OWNER_FILE_COLLECTIVE];
-        assert_string_equal(candidate->reason, "transport_failed:nccl:NO_LINK");
+        assert_string_equal(candidate->reason.text, "transport_failed:nccl:NO_LINK");
         assert_loaded(&clients[rank], rank);
     }
 }
@@ -257,7 +257,7 @@ static void assert_alone_without_staging(struct group_stage *group, struct stage
     stage_run(&group->stage);
     for (uint32_t rank = 0; rank < 2; rank++) {
         const struct candidate *candidate = &clients[rank].ticket->plan->candidates[EXECUTOR_OWNER_FILE_COLLECTIVE];
-        assert_string_equal(candidate->reason, "transport_device_budget_exceeded:nccl");
+        assert_string_equal(candidate->reason.text, "transport_device_budget_exceeded:nccl");
         assert_loaded(&clients[rank], rank);
     }
     assert_nothing_is_left(group);
@@ -438,7 +438,8 @@ static void a_retry_shares_the_fate_of_a_group_that_dissolves(void **state)
     const struct stage_client *clients[] = {&first, &again};
     for (int i = 0; i < 2; i++) {
         const struct plan *plan = clients[i]->ticket->plan;
-        assert_string_equal(plan->candidates[EXECUTOR_OWNER_FILE_COLLECTIVE].reason, "group_assemble_timeout:missing=1");
+        assert_string_equal(plan->candidates[EXECUTOR_OWNER_FILE_COLLECTIVE].reason.text,
+                            "group_assemble_timeout:missing=1");
     }
     assert_loaded(&first, 0);
     assert_loaded(&again, 0);
@@ -500,7 +501,7 @@ static void bytes_that_are_lost_between_the_ranks_are_read_again_by_whoever_stil
     for (uint32_t rank = 0; rank < 3; rank++)
         assert_string_not_equal(executor_of(&clients[rank]), "owner_file_collective");
     const struct candidate *collective = &clients[0].ticket->plan->candidates[EXECUTOR_OWNER_FILE_COLLECTIVE];
-    assert_string_equal(collective->reason, "transport_failed:nccl:LINK_LOST");
+    assert_string_equal(collective->reason.text, "transport_failed:nccl:LINK_LOST");
     for (uint32_t rank = 0; rank < 3; rank++)
         assert_loaded(&clients[rank], rank);
     assert_loaded(&clients[4], 1);

@@ -80,9 +80,9 @@ static void the_preference_of_the_request_wins_over_the_configured_one(void **st
 {
     struct scene *scene = *state;
     scene->strategy.executor_preference = EXECUTOR_PREFERENCE_GENERIC_BYTE_RANGE;
-    scene->request.executor = EXECUTOR_PREFERENCE_TENSOR_AWARE_LOCAL;
+    scene->request.executor = EXECUTOR_PREFERENCE_TENSOR_BATCHED_LOCAL;
     accept(scene);
-    assert_int_equal(scene->spec.policy.executor, EXECUTOR_PREFERENCE_TENSOR_AWARE_LOCAL);
+    assert_int_equal(scene->spec.policy.executor, EXECUTOR_PREFERENCE_TENSOR_BATCHED_LOCAL);
     assert_true(scene->spec.policy.executor_from_request);
 }
 

@@ -20,8 +20,8 @@
 static void assert_selected(const struct plan *plan, enum executor executor, const char *reason)
 {
     assert_non_null(plan);
-    assert_string_equal(executor_name(plan->executor), executor_name(executor));
-    assert_string_equal(plan->selection_reason, reason);
+    assert_string_equal(executor_names[plan->executor], executor_names[executor]);
+    assert_string_equal(plan->selection.text, reason);
     assert_int_equal(plan->residual_bytes, 0);
 }
 
@@ -42,11 +42,11 @@ static void p1_an_unproven_group_stays_out_and_local_serves(void **state)
     const struct plan *plan = plan_scene_build(scene);
     assert_selected(plan, LOCAL, "auto_prefers_local_batched");
     assert_true(plan->candidates[GENERIC].eligible);
-    assert_string_equal(plan->candidates[GENERIC].reason, "exact_generic_fallback");
+    assert_string_equal(plan->candidates[GENERIC].reason.text, "exact_generic_fallback");
     assert_true(plan->candidates[LOCAL].eligible);
-    assert_string_equal(plan->candidates[LOCAL].reason, "eligible");
+    assert_string_equal(plan->candidates[LOCAL].reason.text, "eligible");
     assert_false(plan->candidates[COLLECTIVE].eligible);
-    assert_string_equal(plan->candidates[COLLECTIVE].reason, "shared_source_unproven");
+    assert_string_equal(plan->candidates[COLLECTIVE].reason.text, "shared_source_unproven");
     for (size_t i = 0; i < EXECUTOR_COUNT; i++) {
         assert_int_equal(plan->candidates[i].executor, i);
         assert_int_equal(plan->candidates[i].requested_bytes, 64);
@@ -60,7 +60,7 @@ static void p2_without_a_group_the_collective_says_so(void **state)
     scene->strategy.enable_owner_file_collective = true;
     const struct plan *plan = plan_scene_build(scene);
     assert_selected(plan, LOCAL, "auto_prefers_local_batched");
-    assert_string_equal(plan->candidates[COLLECTIVE].reason, "collective_group_missing");
+    assert_string_equal(plan->candidates[COLLECTIVE].reason.text, "collective_group_missing");
 }
 
 static void p3_a_proven_group_prefers_the_collective(void **state)
@@ -74,7 +74,7 @@ static void p3_a_proven_group_prefers_the_collective(void **state)
     const struct plan *plan = plan_scene_build(scene);
     assert_selected(plan, COLLECTIVE, "auto_prefers_owner_file_collective_shared_source");
     assert_true(plan->candidates[COLLECTIVE].eligible);
-    assert_string_equal(plan->candidates[COLLECTIVE].reason, "eligible");
+    assert_string_equal(plan->candidates[COLLECTIVE].reason.text, "eligible");
 }
 
 static void p4_a_collective_preference_falls_to_a_planned_executor(void **state)
@@ -119,7 +119,7 @@ static void p6_an_explicit_local_preference_passes_the_gate(void **state)
     struct plan_scene *scene = *state;
     mapping_fake_add_columns(scene->fake, 0, 4, 16, 0, 4);
     scene->strategy.cost_gate = COST_GATE_SOURCE_BYTES;
-    scene->spec.policy.executor = EXECUTOR_PREFERENCE_TENSOR_AWARE_LOCAL;
+    scene->spec.policy.executor = EXECUTOR_PREFERENCE_TENSOR_BATCHED_LOCAL;
     const struct plan *plan = plan_scene_build(scene);
     assert_selected(plan, LOCAL, "executor_preference_tensor_aware_local");
     assert_int_equal(plan->n_steps, 1);
@@ -145,7 +145,7 @@ static void l2_boxes_of_any_rank_are_local_jobs(void **state)
     struct plan_scene *scene = *state;
     mapping_fake_add(scene->fake, 0, 1, 3, (uint64_t[]){4, 6, 5}, (uint64_t[]){1, 2, 1}, (uint64_t[]){3, 4, 4});
     mapping_fake_add(scene->fake, 0, 1, 2, (uint64_t[]){6, 8}, (uint64_t[]){1, 2}, (uint64_t[]){5, 6});
-    scene->spec.policy.executor = EXECUTOR_PREFERENCE_TENSOR_AWARE_LOCAL;
+    scene->spec.policy.executor = EXECUTOR_PREFERENCE_TENSOR_BATCHED_LOCAL;
     const struct plan *plan = plan_scene_build(scene);
     assert_selected(plan, LOCAL, "executor_preference_tensor_aware_local");
     assert_int_equal(plan->n_jobs[JOB_RECT2D], 2);
@@ -314,7 +314,7 @@ static void local_batching_can_be_switched_off(void **state)
     const struct plan *plan = plan_scene_build(scene);
     assert_selected(plan, GENERIC, "auto_generic:strategy_disabled,strategy_disabled");
     assert_false(plan->candidates[LOCAL].eligible);
-    assert_string_equal(plan->candidates[LOCAL].reason, "strategy_disabled");
+    assert_string_equal(plan->candidates[LOCAL].reason.text, "strategy_disabled");
 }
 
 static void a_local_preference_that_cannot_be_met_says_why(void **state)
@@ -322,7 +322,7 @@ static void a_local_preference_that_cannot_be_met_says_why(void **state)
     struct plan_scene *scene = *state;
     mapping_fake_add_bytes(scene->fake, 0, 64);
     scene->strategy.enable_local_batched_disk_load = false;
-    scene->spec.policy.executor = EXECUTOR_PREFERENCE_TENSOR_AWARE_LOCAL;
+    scene->spec.policy.executor = EXECUTOR_PREFERENCE_TENSOR_BATCHED_LOCAL;
     assert_selected(plan_scene_build(scene), GENERIC, "tensor_aware_local_unavailable:strategy_disabled");
 }
 
@@ -344,7 +344,7 @@ static void a_device_with_a_copy_queue_is_a_target_for_every_executor(void **sta
     scene->strategy.enable_owner_file_collective = true;
     const struct plan *plan = plan_scene_build(scene);
     assert_true(plan->candidates[LOCAL].eligible);
-    assert_string_equal(plan->candidates[EXECUTOR_OWNER_FILE_COLLECTIVE].reason, "collective_group_missing");
+    assert_string_equal(plan->candidates[EXECUTOR_OWNER_FILE_COLLECTIVE].reason.text, "collective_group_missing");
 }
 
 static void local_needs_a_least_staging_unless_everything_lands_in_place(void **state)
@@ -352,7 +352,7 @@ static void local_needs_a_least_staging_unless_everything_lands_in_place(void **
     struct plan_scene *scene = *state;
     mapping_fake_add_bytes(scene->fake, 0, MIB);
     scene->facts.staging_budget_bytes = (64 << 10) - 1;
-    assert_string_equal(plan_scene_build(scene)->candidates[LOCAL].reason, "peak_budget_exceeded");
+    assert_string_equal(plan_scene_build(scene)->candidates[LOCAL].reason.text, "peak_budget_exceeded");
     plan_destroy(scene->plan);
     scene->facts.staging_budget_bytes = 64 << 10;
     assert_true(plan_scene_build(scene)->candidates[LOCAL].eligible);
@@ -393,14 +393,14 @@ static void a_refused_group_leaves_every_rank_its_own_plan(void **state)
     mapping_fake_add_bytes(scene->fake, 0, 64);
     scene->strategy.enable_owner_file_collective = true;
     plan_scene_join_group(scene, LOCALITY_SHARED_SOURCE);
-    scene->facts.group_problem = "group_assemble_timeout:missing=1";
+    scene->facts.group_problem = reason_with(REASON_GROUP_ASSEMBLE_TIMEOUT, "missing=1");
     assert_selected(plan_scene_build(scene), LOCAL, "auto_prefers_local_batched");
     plan_destroy(scene->plan);
     scene->spec.policy.collective = COLLECTIVE_REQUIRED;
     assert_null(plan_scene_build(scene));
     assert_int_equal(scene->error.code, ERROR_DEADLINE_EXCEEDED);
     assert_non_null(strstr(scene->error.message, "missing=1"));
-    scene->facts.group_problem = "group_closed:group_assemble_timeout:missing=1";
+    scene->facts.group_problem = reason_with(REASON_GROUP_CLOSED, "group_assemble_timeout:missing=1");
     assert_null(plan_scene_build(scene));
     assert_int_equal(scene->error.code, ERROR_FAILED_PRECONDITION);
 }

@@ -137,7 +137,7 @@ static void v4_the_whole_artifact_is_one_request(void **state)
 static void p5_a_column_slice_read_locally_is_a_hull(void **state)
 {
     const struct view_item items[] = {item("bytes", 2, (struct slice[]){{0, INT64_MAX}, {0, 4}})};
-    const struct plan *plan = plan_view(*state, items, 1, EXECUTOR_PREFERENCE_TENSOR_AWARE_LOCAL);
+    const struct plan *plan = plan_view(*state, items, 1, EXECUTOR_PREFERENCE_TENSOR_BATCHED_LOCAL);
     assert_int_equal(plan->executor, EXECUTOR_TENSOR_BATCHED_LOCAL);
     assert_int_equal(plan->n_steps, 1);
     assert_step(&plan->steps[0], 80, 52, 1, 52);

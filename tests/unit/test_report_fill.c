@@ -13,19 +13,22 @@ static struct view_tensor tensors[] = {{.bytes = 100, .job = JOB_REPLICATED}, {.
 static struct artifact artifact = {.reference = "disk:/m", .identity = "abc"};
 static const struct mapping mapping = {.artifact = &artifact, .tensors = tensors, .n_tensors = 2, .view_bytes = 140};
 static const struct plan plan = {
-    .candidates = {{.executor = EXECUTOR_GENERIC_BYTE_RANGE, .eligible = true, .reason = "eligible", .read_bytes = 140},
+    .candidates = {{.executor = EXECUTOR_GENERIC_BYTE_RANGE,
+                    .eligible = true,
+                    .reason = {REASON_ELIGIBLE, "eligible"},
+                    .read_bytes = 140},
                    {.executor = EXECUTOR_TENSOR_BATCHED_LOCAL,
                     .eligible = true,
-                    .reason = "eligible",
+                    .reason = {REASON_ELIGIBLE, "eligible"},
                     .requested_bytes = 140,
                     .unique_source_bytes = 140,
                     .read_bytes = 500,
                     .requests = 3,
                     .peak_temporary_bytes = 400,
                     .estimated_ms = 1.5},
-                   {.executor = EXECUTOR_OWNER_FILE_COLLECTIVE, .reason = "no group"}},
+                   {.executor = EXECUTOR_OWNER_FILE_COLLECTIVE, .reason = {REASON_GROUP_MISSING, "no group"}}},
     .executor = EXECUTOR_TENSOR_BATCHED_LOCAL,
-    .selection_reason = "auto_prefers_local_batched",
+    .selection = {REASON_AUTO_LOCAL, "auto_prefers_local_batched"},
 };
 
 static void a_plan_reports_the_estimates_of_the_chosen_candidate(void **state)

@@ -79,7 +79,7 @@ static void host_memory_is_served_by_copies(void **state)
     demand.n_on_devices = demand.n_devices = 7;
     struct transport_choice choice = choose(COLLECTIVE_TRANSPORT_AUTO, demand, 1000);
     assert_ptr_equal(choice.ops, &transport_loopback);
-    assert_string_equal(choice.options[1].problem, "needs_gpus");
+    assert_int_equal(choice.options[1].problem, REASON_TRANSPORT_NEEDS_GPUS);
 }
 
 static void two_ranks_on_one_device_are_served_by_copies(void **state)
@@ -89,10 +89,10 @@ static void two_ranks_on_one_device_are_served_by_copies(void **state)
     demand.n_devices = 7;
     struct transport_choice choice = choose(COLLECTIVE_TRANSPORT_AUTO, demand, 1000);
     assert_ptr_equal(choice.ops, &transport_loopback);
-    assert_string_equal(choice.options[1].problem, "needs_a_gpu_per_rank");
+    assert_int_equal(choice.options[1].problem, REASON_TRANSPORT_NEEDS_A_GPU_PER_RANK);
     choice = choose(COLLECTIVE_TRANSPORT_NCCL, demand, 1000);
     assert_null(choice.ops);
-    assert_string_equal(choice.problem, "transport_needs_a_gpu_per_rank:nccl");
+    assert_string_equal(choice.problem.text, "transport_needs_a_gpu_per_rank:nccl");
 }
 
 static void batches_that_are_held_whole_must_fit_the_peak_budget(void **state)
@@ -102,7 +102,7 @@ static void batches_that_are_held_whole_must_fit_the_peak_budget(void **state)
     demand.staged_bytes = demand.peak_budget_bytes;
     assert_ptr_equal(choose(COLLECTIVE_TRANSPORT_NCCL, demand, 1000).ops, &links);
     demand.staged_bytes++;
-    assert_string_equal(choose(COLLECTIVE_TRANSPORT_NCCL, demand, 1000).problem, "transport_peak_budget_exceeded:nccl");
+    assert_string_equal(choose(COLLECTIVE_TRANSPORT_NCCL, demand, 1000).problem.text, "transport_peak_budget_exceeded:nccl");
     assert_ptr_equal(choose(COLLECTIVE_TRANSPORT_AUTO, demand, 1000).ops, &transport_loopback);
 }
 
@@ -121,7 +121,7 @@ static void every_device_stages_two_batches_and_a_little_within_both_budgets(voi
     demand.host_staging_bytes = 1;
     assert_int_equal(choose(COLLECTIVE_TRANSPORT_NCCL, demand, 1000).staging_bytes, 3 * unit);
     demand.host_staging_bytes = 8 * 3 * unit + 1;
-    assert_string_equal(choose(COLLECTIVE_TRANSPORT_NCCL, demand, 1000).problem, "transport_peak_budget_exceeded:nccl");
+    assert_string_equal(choose(COLLECTIVE_TRANSPORT_NCCL, demand, 1000).problem.text, "transport_peak_budget_exceeded:nccl");
 }
 
 static void without_room_in_a_device_s_budget_nothing_is_staged_there(void **state)
@@ -129,10 +129,11 @@ static void without_room_in_a_device_s_budget_nothing_is_staged_there(void **sta
     (void)state;
     struct transport_demand demand = replicated();
     demand.device_room_bytes = TRANSPORT_STAGING_UNIT - 1;
-    assert_string_equal(choose(COLLECTIVE_TRANSPORT_NCCL, demand, 1000).problem, "transport_device_budget_exceeded:nccl");
+    assert_string_equal(choose(COLLECTIVE_TRANSPORT_NCCL, demand, 1000).problem.text,
+                        "transport_device_budget_exceeded:nccl");
     struct transport_choice choice = choose(COLLECTIVE_TRANSPORT_AUTO, demand, 1000);
     assert_ptr_equal(choice.ops, &transport_loopback);
-    assert_string_equal(choice.options[1].problem, "device_budget_exceeded");
+    assert_int_equal(choice.options[1].problem, REASON_TRANSPORT_DEVICE_BUDGET);
 }
 
 static void the_configuration_can_force_either(void **state)
@@ -147,19 +148,18 @@ static void the_configuration_can_force_either(void **state)
 static void what_is_not_there_is_refused_by_name_before_anybody_waits(void **state)
 {
     (void)state;
-    char problem[TRANSPORT_PROBLEM_CHARS];
     struct transport_supply supply = {both, 1, COLLECTIVE_TRANSPORT_NCCL};
     const struct transport_demand demand = replicated();
     const struct transport_rates rates = rates_from(10);
-    assert_string_equal(transport_choice_refusal(&supply, true, problem), "transport_unavailable:nccl");
+    assert_string_equal(transport_choice_refuse(&supply, true).text, "transport_unavailable:nccl");
     struct transport_choice choice = transport_choice_make(&supply, &demand, &rates);
     assert_null(choice.ops);
-    assert_string_equal(choice.problem, "transport_unavailable:nccl");
+    assert_string_equal(choice.problem.text, "transport_unavailable:nccl");
     supply.n = 2;
-    assert_null(transport_choice_refusal(&supply, true, problem));
-    assert_string_equal(transport_choice_refusal(&supply, false, problem), "transport_needs_gpus:nccl");
+    assert_int_equal(transport_choice_refuse(&supply, true).kind, REASON_ELIGIBLE);
+    assert_string_equal(transport_choice_refuse(&supply, false).text, "transport_needs_gpus:nccl");
     supply.wish = COLLECTIVE_TRANSPORT_AUTO;
-    assert_null(transport_choice_refusal(&supply, false, problem));
+    assert_int_equal(transport_choice_refuse(&supply, false).kind, REASON_ELIGIBLE);
 }
 
 static void what_the_cache_holds_comes_at_the_speed_of_the_cache(void **state)

@@ -1,0 +1,115 @@
+#include "plan/reason.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+/* clang-format off */
+const struct reason_row reason_rows[REASON_COUNT] = {
+    [REASON_EXACT_GENERIC_FALLBACK] = {"exact_generic_fallback", "", "generic", "always"},
+    [REASON_ELIGIBLE] = {"eligible", "", "all",
+        "it may run; of generic: from a remote source it reads joined extents, not exactly"},
+    [REASON_LOCAL_NO_SEGMENTS] = {"target_not_gpu:no_direct_segments", "", "local",
+        "the target's memory has no address that sources can read into. Host memory has one; the name is that of the original "
+        "system, which knew only GPUs"},
+    [REASON_SOURCE_NOT_DISK] = {"source_not_disk", "", "local",
+        "the source is an object store: generic reads it in few large requests"},
+    [REASON_LOCAL_STRATEGY_DISABLED] = {"strategy_disabled", "", "local", "set `enable_local_batched_disk_load: true`"},
+    [REASON_LOCAL_PEAK_BUDGET] = {"peak_budget_exceeded", "", "local",
+        "less than 64 KiB of staging: raise `memory.staging_budget`"},
+    [REASON_LOCAL_TIME] = {"local_estimated_time_exceeds_generic", "", "local",
+        "the cost gate `time` is against it; asking for the executor passes the gate"},
+    [REASON_LOCAL_SOURCE_BYTES] = {"local_source_amplification_exceeds_generic", "", "local",
+        "the cost gate `source_bytes` is against it; asking for the executor passes the gate"},
+    [REASON_COLLECTIVE_POLICY_DISABLED] = {"collective_policy_disabled", "", "collective",
+        "the request said `--collective disabled`"},
+    [REASON_COLLECTIVE_NO_SEGMENTS] = {"target_not_gpu:no_direct_segments", "", "collective",
+        "as for local: the transport of this build delivers to host addresses"},
+    [REASON_COLLECTIVE_STRATEGY_DISABLED] = {"strategy_disabled", "", "collective", "set `enable_owner_file_collective: true`"},
+    [REASON_GROUP_MISSING] = {"collective_group_missing", "", "collective", "pass `--group`, `--rank` and `--world-size`"},
+    [REASON_LOCALITY_HOST_LOCAL] = {"source_locality_host_local", "", "collective",
+        "the request says that every host has its own copy"},
+    [REASON_SHARED_SOURCE_UNPROVEN] = {"shared_source_unproven", "", "collective",
+        "pass `--source-locality shared_source` or `--source-sharing-domain`; a guess from the file system is never proof. Or "
+        "`owner_file_collective_shared_fs_only: false`"},
+    [REASON_FILESYSTEM_HOST_LOCAL] = {"source_locality_host_local", ":ext4", "collective",
+        "that proof was waived, but the file system is one of a single host (ext2 to ext4, xfs, btrfs, zfs, tmpfs; all others "
+        "count as network): pass the proof"},
+    [REASON_COLLECTIVE_PEAK_BUDGET] = {"peak_budget_exceeded", "", "collective",
+        "batches in flight exceed `owner_file_collective_peak_bytes_budget`: lower `_batch_bytes`, `_dim1_staging_bytes` or "
+        "`_max_inflight_batches`"},
+    [REASON_OWNER_SKEW] = {"owner_skew_threshold_exceeded", "", "collective",
+        "one tensor or batch is too much for one rank: lower `_batch_bytes` or raise `_max_owner_skew_ratio`"},
+    [REASON_DEDUP_SAVING] = {"dedup_saving_below_threshold", "", "collective",
+        "less than `_min_dedup_saving_bytes` would be read once instead of once per rank"},
+    [REASON_RESIDUAL] = {"residual_fallback_requires_generic_executor", "", "collective",
+        "ranks want patterns of a tensor that do not line up; `owner_file_collective_allow_mixed_residual: true` reads those "
+        "beside the batches"},
+    [REASON_GROUP_ASSEMBLE_TIMEOUT] = {"group_assemble_timeout", ":missing=1,3", "collective",
+        "these ranks did not come within `owner_file_collective_group_assemble_timeout` of the first one"},
+    [REASON_SOURCE_CHANGED] = {"source_changed", ":rank=1", "collective",
+        "rank 1 came with another version of the artifact: it was changed while the group assembled. Load it again on all "
+        "ranks"},
+    [REASON_GROUP_CLOSED] = {"group_closed", ":<why>", "collective",
+        "this rank came after its group had given up, for that reason; it did not wait again. Start the ranks together, or "
+        "raise the timeout"},
+    [REASON_GROUP_MEMBER_DECLINED] = {"group_member_declined", ":rank=1:<why>", "collective",
+        "that rank's own plan is not the collective: give all ranks the same options"},
+    [REASON_GROUP_MEMBER_FAILED] = {"group_member_failed", ":rank=1:<reason>", "collective",
+        "there was no memory for that rank; it has got the error"},
+    [REASON_GROUP_RUNS_ALREADY] = {"group_runs_already", "", "collective",
+        "this rank left the group (its client died) and came back while the others were loading"},
+    [REASON_TRANSPORT_UNAVAILABLE] = {"transport_unavailable", ":nccl", "collective",
+        "`engine.collective_transport` names what this build or host does not have; the log says at start what was looked for. "
+        "`auto` takes what there is"},
+    [REASON_TRANSPORT_NEEDS_GPUS] = {"transport_needs_gpus", ":nccl", "collective",
+        "that transport delivers between GPUs, and a rank loads into host memory"},
+    [REASON_TRANSPORT_NEEDS_A_GPU_PER_RANK] = {"transport_needs_a_gpu_per_rank", ":nccl", "collective",
+        "two ranks load into one GPU: `loopback` serves them"},
+    [REASON_TRANSPORT_PEAK_BUDGET] = {"transport_peak_budget_exceeded", ":nccl", "collective",
+        "it holds whole batches, and those in flight exceed `_peak_bytes_budget`; or a GPU's share of that is less than 64 MiB"},
+    [REASON_TRANSPORT_DEVICE_BUDGET] = {"transport_device_budget_exceeded", ":nccl", "collective",
+        "beside what a rank loads, its GPU's budget has less than 64 MiB to stage in: raise `devices.memory_budget`"},
+    [REASON_TRANSPORT_FAILED] = {"transport_failed", ":nccl:<reason>", "collective",
+        "it failed in mid-run; or the configuration insists on it and it could not be opened for this group. With `auto` the "
+        "group uses `loopback` in the latter case, and the log has `transport_failed`"},
+    [REASON_PREFERS_OTHER_EXECUTOR] = {"prefers_other_executor", "", "collective",
+        "only as `collective.skip_reason`: it may run, and the selection reason says why another executor did"},
+    [REASON_FROM_REPLICA] = {"from_replica", "", "collective",
+        "only as `collective.skip_reason`: the bytes were in memory already"},
+    [REASON_AUTO_LOCAL] = {"auto_prefers_local_batched", "", NULL, "nothing; the usual case"},
+    [REASON_AUTO_GENERIC] = {"auto_generic", ":<why not local>,<why not collective>", NULL,
+        "read the two reasons below; the first decided"},
+    [REASON_AUTO_COLLECTIVE] = {"auto_prefers_owner_file_collective_shared_source", "", NULL,
+        "nothing; a group with a proven shared source"},
+    [REASON_AUTO_COLLECTIVE_AFTER_LOCAL] = {"auto_collective_after_local_rejection", ":<why not local>", NULL,
+        "a group whose ranks would otherwise read exactly"},
+    [REASON_COLLECTIVE_REQUIRED] = {"collective_required", "", NULL, "the request insists on it"},
+    [REASON_PREFERENCE_COLLECTIVE] = {"executor_preference_owner_file_collective", "", NULL,
+        "asked for by request or configuration"},
+    [REASON_PREFERENCE_GENERIC] = {"executor_preference_generic", "", NULL, "asked for by request or configuration"},
+    [REASON_PREFERENCE_LOCAL] = {"executor_preference_tensor_aware_local", "", NULL, "asked for; the gate was not consulted"},
+    [REASON_LOCAL_UNAVAILABLE] = {"tensor_aware_local_unavailable", ":<reason>", NULL,
+        "local was asked for and generic runs; see the reason"},
+    [REASON_COLLECTIVE_UNAVAILABLE] = {"owner_file_collective_unavailable", ":<reason>;fallback=local", NULL,
+        "collective was asked for; what AUTO prefers runs instead, local or generic"},
+};
+/* clang-format on */
+
+struct reason reason_of(enum reason_kind kind)
+{
+    struct reason reason = {.kind = kind};
+    snprintf(reason.text, sizeof reason.text, "%s", reason_rows[kind].name);
+    return reason;
+}
+
+struct reason reason_with(enum reason_kind kind, const char *format, ...)
+{
+    struct reason reason = {.kind = kind};
+    int used = snprintf(reason.text, sizeof reason.text, "%s:", reason_rows[kind].name);
+    va_list values;
+    va_start(values, format);
+    vsnprintf(reason.text + used, sizeof reason.text - (size_t)used, format, values);
+    va_end(values);
+    return reason;
+}
