@@ -19,7 +19,6 @@
 #include "base/text.h"
 #include "memory_limit.h"
 #include "observe/log.h"
-#include "api/methods.h"
 #include "stores/stores_config.h"
 #include "supervisor.h"
 #include "transport/transport.h"
@@ -42,7 +41,7 @@ static void keep_config(struct daemon *daemon, const struct config *config)
     row->config = config;
     row->next = daemon->configs;
     daemon->configs = row;
-    daemon->config = daemon->services.config = config;
+    daemon->api.services.config = config;
 }
 
 /* mkdir -p; the mode is the last one's. */
@@ -153,9 +152,9 @@ static void set_quotas(struct quota *quota, const struct config *config)
 static void set_shared_group(struct daemon *daemon, const struct config *config)
 {
     struct error error;
-    daemon->shared_group = USER_GROUP_NONE;
+    daemon->api.shared_group = USER_GROUP_NONE;
     if (config->limits.shared_group[0] &&
-        user_group_find("limits.shared_group", config->limits.shared_group, &daemon->shared_group, &error) != 0)
+        user_group_find("limits.shared_group", config->limits.shared_group, &daemon->api.shared_group, &error) != 0)
         log_warn("shared_group_unknown", LOG_TEXT("message", error.message),
                  LOG_TEXT("effect", "users cannot join each other's groups"));
 }
@@ -163,8 +162,9 @@ static void set_shared_group(struct daemon *daemon, const struct config *config)
 static void on_disconnect(void *context, uint64_t connection)
 {
     struct daemon *daemon = context;
-    if (daemon->handoff && !daemon->draining) /* a drain closes connections itself; their tokens may still be redeemed */
-        handoff_revoke(daemon->handoff, connection);
+    if (daemon->api.handoff &&
+        !daemon->api.is_draining) /* a drain closes connections itself; their tokens may still be redeemed */
+        handoff_revoke(daemon->api.handoff, connection);
 }
 
 static void on_grace_over(void *context);
@@ -173,45 +173,45 @@ extern const unsigned char _binary_descriptor_set_binpb_start[], _binary_descrip
 
 static int open_sockets(struct daemon *daemon, struct supervisor_sockets passed, struct error *error)
 {
-    const struct config *config = daemon->config;
+    const struct config *config = daemon->api.services.config;
     if (passed.rpc_fd < 0 && make_folder_of(config->server.socket_path, "server.socket_path", error) != 0)
         return -1;
     struct rpc_options options = {
-        .loop = daemon->loop,
+        .loop = daemon->api.services.loop,
         .socket_path = config->server.socket_path,
         .socket_mode = (uint32_t)config->server.socket_mode,
         .socket_group = config->server.socket_group,
         .max_message_bytes = config->server.max_message_bytes,
-        .quota = daemon->services.quota,
+        .quota = daemon->api.services.quota,
         .listen_fd = passed.rpc_fd,
-        .methods = rpc_methods,
-        .n_methods = rpc_n_methods,
+        .methods = api_methods,
+        .n_methods = api_n_methods,
         .descriptor_set = _binary_descriptor_set_binpb_start,
         .descriptor_set_bytes = (size_t)(_binary_descriptor_set_binpb_end - _binary_descriptor_set_binpb_start),
-        .context = daemon,
+        .context = &daemon->api,
         .on_disconnect = on_disconnect,
         .on_grace_over = on_grace_over,
     };
-    return rpc_server_create(&options, &daemon->rpc, error);
+    return rpc_server_create(&options, &daemon->api.rpc, error);
 }
 
 static int open_handoff(struct daemon *daemon, struct supervisor_sockets passed, struct error *error)
 {
-    const struct config *config = daemon->config;
+    const struct config *config = daemon->api.services.config;
     if (passed.handoff_fd < 0 &&
         make_folder_of(config->server.handoff_socket_path, "server.handoff_socket_path", error) != 0)
         return -1;
     struct handoff_options options = {
-        .loop = daemon->loop,
+        .loop = daemon->api.services.loop,
         .socket_path = config->server.handoff_socket_path,
         .socket_mode = (uint32_t)config->server.socket_mode,
         .socket_group = config->server.socket_group,
         .max_connections_per_uid = config->server.max_connections_per_uid,
-        .quota = daemon->services.quota,
-        .takes_memory = daemon->services.targets->n > LOAD_TARGET_FIRST_GPU,
+        .quota = daemon->api.services.quota,
+        .takes_memory = daemon->api.services.targets->n > LOAD_TARGET_FIRST_GPU,
         .listen_fd = passed.handoff_fd,
     };
-    return handoff_create(&options, &daemon->handoff, error);
+    return handoff_create(&options, &daemon->api.handoff, error);
 }
 
 static void log_store(void *data, const char *scheme, const char *endpoint, const char *credentials)
@@ -231,12 +231,12 @@ static bool is_grace_over(void *data)
 
 static int open_stores(struct daemon *daemon, struct error *error)
 {
-    struct stores_options options = stores_config(daemon->config);
+    struct stores_options options = stores_config(daemon->api.services.config);
     daemon->ends_requests = (struct cancel){is_grace_over, daemon};
     options.cancel = &daemon->ends_requests;
-    if (stores_create(&options, &daemon->services.stores, error) != 0)
+    if (stores_create(&options, &daemon->api.services.stores, error) != 0)
         return -1;
-    stores_describe(daemon->services.stores, log_store, NULL);
+    stores_describe(daemon->api.services.stores, log_store, NULL);
     return 0;
 }
 
@@ -252,26 +252,25 @@ static void warn_of_transport(const struct config *config)
 
 static int build_services(struct daemon *daemon, struct error *error)
 {
-    struct load_services *services = &daemon->services;
-    const struct config *config = daemon->config;
+    struct load_services *services = &daemon->api.services;
+    const struct config *config = daemon->api.services.config;
     if (make_folder(config->server.state_dir, 0700, "server.state_dir", error) != 0 ||
         header_cache_create(config->server.state_dir, header_cache_bytes(config), &services->headers, error) != 0)
         return -1;
     quota_set_reclaim(services->quota, QUOTA_METADATA, forget_headers, services->headers);
     if (open_stores(daemon, error) != 0)
         return -1;
-    services->loop = daemon->loop;
     services->calibration = calibration_create(config->server.state_dir);
-    services->targets = load_targets_create(daemon->loop, config, host_budget_bytes(config));
-    load_targets_add_gpus(services->targets, daemon->loop, config);
+    services->targets = load_targets_create(daemon->api.services.loop, config, host_budget_bytes(config));
+    load_targets_add_gpus(services->targets, daemon->api.services.loop, config);
     warn_of_transport(config);
-    struct engine_options options = {.loop = daemon->loop,
+    struct engine_options options = {.loop = daemon->api.services.loop,
                                      .staging_budget_bytes = config->memory.staging_budget_bytes,
                                      .extent_cache_bytes = extent_cache_bytes(config),
                                      .io_threads = config->engine.io_threads};
     if (engine_create(&options, &services->engine, error) != 0)
         return -1;
-    daemon->loads = load_table_create(services);
+    daemon->api.loads = load_table_create(services);
     return 0;
 }
 
@@ -307,13 +306,13 @@ static void read_config(struct loop_work *work)
 
 static void apply(struct daemon *daemon, const struct config *fresh)
 {
-    config_compare(daemon->config, fresh, report_change, NULL);
-    config_keep_fixed(daemon->config, fresh); /* all of them live until the end */
+    config_compare(daemon->api.services.config, fresh, report_change, NULL);
+    config_keep_fixed(daemon->api.services.config, fresh); /* all of them live until the end */
     keep_config(daemon, fresh);
-    set_quotas(daemon->services.quota, fresh);
+    set_quotas(daemon->api.services.quota, fresh);
     set_shared_group(daemon, fresh);
-    handoff_set_limits(daemon->handoff, fresh->server.max_connections_per_uid);
-    load_targets_configure(daemon->services.targets, fresh, host_budget_bytes(fresh));
+    handoff_set_limits(daemon->api.handoff, fresh->server.max_connections_per_uid);
+    load_targets_configure(daemon->api.services.targets, fresh, host_budget_bytes(fresh));
     warn_of_transport(fresh);
     log_info("config_reloaded", LOG_TEXT("file", daemon->config_path));
 }
@@ -323,7 +322,7 @@ static void on_config_read(struct loop_work *work)
     struct reload *reload = (struct reload *)work;
     struct daemon *daemon = reload->daemon;
     const struct config *fresh = reload->fresh;
-    bool has_stopped = !daemon->handoff, again = reload->again && !has_stopped;
+    bool has_stopped = !daemon->api.handoff, again = reload->again && !has_stopped;
     if (reload->log_fd >= 0 && !has_stopped) {
         log_use(reload->log_fd, (enum log_level)fresh->logging.level, (enum log_format)fresh->logging.format);
         apply(daemon, fresh);
@@ -349,7 +348,7 @@ static void on_reload(void *data, int signal_number)
     daemon->reload->work =
         (struct loop_work){.do_work = read_config, .done = on_config_read, .pool = LOOP_DISK, .uid = getuid()};
     daemon->reload->daemon = daemon;
-    loop_continue(daemon->loop, &daemon->reload->work);
+    loop_continue(daemon->api.services.loop, &daemon->reload->work);
 }
 
 /* --- stop --------------------------------------------------------------------------------------------------------- */
@@ -370,13 +369,13 @@ static void on_grace_over(void *context)
 {
     struct daemon *daemon = context;
     struct lost lost = {0};
-    double grace_s = (double)daemon->config->server.shutdown_grace_ms / 1000;
-    load_table_each(daemon->loads, add_lost, &lost);
+    double grace_s = (double)daemon->api.services.config->server.shutdown_grace_ms / 1000;
+    load_table_each(daemon->api.loads, add_lost, &lost);
     log_warn("drain_incomplete", LOG_U64("loads", lost.loads), LOG_U64("bytes_left", lost.bytes),
              LOG_REAL("grace_s", grace_s));
     fail(&daemon->cut_off, ERROR_UNAVAILABLE, "DAEMON_STOPPING",
          "the daemon is stopping; the load did not end within server.shutdown_grace %g s", grace_s);
-    daemon->services.cut_off = &daemon->cut_off;
+    daemon->api.services.cut_off = &daemon->cut_off;
 }
 
 static void stop_when_quiet(void *data)
@@ -384,33 +383,33 @@ static void stop_when_quiet(void *data)
     struct daemon *daemon = data;
     uint64_t now = clock_now_ns();
     struct lost lost = {0};
-    load_table_each(daemon->loads, add_lost, &lost);
+    load_table_each(daemon->api.loads, add_lost, &lost);
     watchdog_set_lost(daemon->watchdog, lost.loads, lost.bytes);
-    bool tokens_left = handoff_pending(daemon->handoff) && now < daemon->drain_deadline_ns;
+    bool tokens_left = handoff_pending(daemon->api.handoff) && now < daemon->drain_deadline_ns;
     bool loads_left = lost.loads && now < daemon->drain_deadline_ns + (uint64_t)LAST_READS_MS * NS_PER_MS;
     if (!loads_left && !tokens_left)
-        loop_stop(daemon->loop);
+        loop_stop(daemon->api.services.loop);
 }
 
 static void on_drained(void *context)
 {
     struct daemon *daemon = context;
-    daemon->drain_timer = loop_timer_create(daemon->loop, stop_when_quiet, daemon);
+    daemon->drain_timer = loop_timer_create(daemon->api.services.loop, stop_when_quiet, daemon);
     loop_timer_start(daemon->drain_timer, 0, DRAIN_POLL_MS);
 }
 
 static void on_terminate(void *data, int signal_number)
 {
     struct daemon *daemon = data;
-    uint64_t grace_ms = daemon->config->server.shutdown_grace_ms;
-    if (daemon->draining)
+    uint64_t grace_ms = daemon->api.services.config->server.shutdown_grace_ms;
+    if (daemon->api.is_draining)
         return;
-    daemon->draining = true;
+    daemon->api.is_draining = true;
     __atomic_store_n(&daemon->drain_deadline_ns, clock_now_ns() + grace_ms * NS_PER_MS, __ATOMIC_RELAXED);
     watchdog_exit_at(daemon->watchdog, daemon->drain_deadline_ns + (uint64_t)(LAST_READS_MS + TEAR_DOWN_MS) * NS_PER_MS);
     supervisor_notify("STOPPING=1");
     log_info("draining", LOG_TEXT("signal", strsignal(signal_number)), LOG_U64("grace_ms", grace_ms));
-    rpc_server_drain(daemon->rpc, grace_ms, on_drained);
+    rpc_server_drain(daemon->api.rpc, grace_ms, on_drained);
 }
 
 /* --- start -------------------------------------------------------------------------------------------------------- */
@@ -418,13 +417,13 @@ static void on_terminate(void *data, int signal_number)
 static void log_ready(const struct daemon *daemon)
 {
     char budget[TEXT_SIZE_CHARS];
-    log_info(
-        "ready", LOG_TEXT("version", VERSION), LOG_U64("pid", (uint64_t)getpid()),
-        LOG_TEXT("socket", daemon->config->server.socket_path),
-        LOG_TEXT("handoff_socket", daemon->config->server.handoff_socket_path),
-        LOG_TEXT("host_budget",
-                 text_people_bytes(replica_budget_bytes(daemon->services.targets->list[LOAD_TARGET_HOST].replicas), budget)),
-        LOG_MS("start_ms", clock_now_ns() - daemon->started_ns));
+    log_info("ready", LOG_TEXT("version", VERSION), LOG_U64("pid", (uint64_t)getpid()),
+             LOG_TEXT("socket", daemon->api.services.config->server.socket_path),
+             LOG_TEXT("handoff_socket", daemon->api.services.config->server.handoff_socket_path),
+             LOG_TEXT("host_budget",
+                      text_people_bytes(replica_budget_bytes(daemon->api.services.targets->list[LOAD_TARGET_HOST].replicas),
+                                        budget)),
+             LOG_MS("start_ms", clock_now_ns() - daemon->api.started_ns));
 }
 
 /* Replicas, part files and connections all cost descriptors, and the usual limit is for programs that use select(). */
@@ -453,7 +452,7 @@ static void warn_of_foreign_descriptors(void)
 int daemon_start(struct daemon *daemon, const char *config_path, const struct config *config, struct error *error)
 {
     struct supervisor_sockets passed = supervisor_take_sockets();
-    *daemon = (struct daemon){.config_path = config_path, .started_ns = clock_now_ns()};
+    *daemon = (struct daemon){.config_path = config_path, .api.started_ns = clock_now_ns()};
     keep_config(daemon, config);
     signal(SIGPIPE, SIG_IGN);
     allow_descriptors();
@@ -463,17 +462,17 @@ int daemon_start(struct daemon *daemon, const char *config_path, const struct co
         return -1;
     log_start();
     warn_of_foreign_descriptors();
-    daemon->loop = loop_create();
-    daemon->services.quota = quota_create();
-    set_quotas(daemon->services.quota, config);
+    daemon->api.services.loop = loop_create();
+    daemon->api.services.quota = quota_create();
+    set_quotas(daemon->api.services.quota, config);
     set_shared_group(daemon, config);
     if (open_sockets(daemon, passed, error) != 0 || build_services(daemon, error) != 0 ||
         open_handoff(daemon, passed, error) != 0)
         return -1;
-    loop_on_signal(daemon->loop, SIGTERM, on_terminate, daemon);
-    loop_on_signal(daemon->loop, SIGINT, on_terminate, daemon);
-    loop_on_signal(daemon->loop, SIGHUP, on_reload, daemon);
-    rpc_server_ready(daemon->rpc);
+    loop_on_signal(daemon->api.services.loop, SIGTERM, on_terminate, daemon);
+    loop_on_signal(daemon->api.services.loop, SIGINT, on_terminate, daemon);
+    loop_on_signal(daemon->api.services.loop, SIGHUP, on_reload, daemon);
+    rpc_server_ready(daemon->api.rpc);
     supervisor_notify("READY=1");
     log_ready(daemon);
     return 0;
@@ -483,31 +482,31 @@ int daemon_start(struct daemon *daemon, const char *config_path, const struct co
  * is given up by hand. */
 static _Noreturn void abandon(struct daemon *daemon)
 {
-    handoff_destroy(daemon->handoff);
-    rpc_server_destroy(daemon->rpc);
+    handoff_destroy(daemon->api.handoff);
+    rpc_server_destroy(daemon->api.rpc);
     watchdog_exit(daemon->watchdog);
 }
 
 void daemon_run(struct daemon *daemon)
 {
-    daemon->watchdog = watchdog_create(daemon->loop);
-    loop_run(daemon->loop);
+    daemon->watchdog = watchdog_create(daemon->api.services.loop);
+    loop_run(daemon->api.services.loop);
     watchdog_stop_listening(daemon->watchdog);
     watchdog_exit_at(daemon->watchdog, clock_now_ns() + (uint64_t)TEAR_DOWN_MS * NS_PER_MS);
-    if (!load_table_idle(daemon->loads))
+    if (!load_table_idle(daemon->api.loads))
         abandon(daemon);
     daemon->has_run = true;
 }
 
 void daemon_stop(struct daemon *daemon)
 {
-    struct load_services *services = &daemon->services;
-    handoff_destroy(daemon->handoff);
-    daemon->handoff = NULL;
+    struct load_services *services = &daemon->api.services;
+    handoff_destroy(daemon->api.handoff);
+    daemon->api.handoff = NULL;
     loop_timer_destroy(daemon->drain_timer);
-    if (daemon->rpc)
-        rpc_server_destroy(daemon->rpc);
-    load_table_destroy(daemon->loads);
+    if (daemon->api.rpc)
+        rpc_server_destroy(daemon->api.rpc);
+    load_table_destroy(daemon->api.loads);
     load_targets_drop_replicas(services->targets);
     if (services->engine)
         engine_destroy(services->engine);
@@ -520,8 +519,8 @@ void daemon_stop(struct daemon *daemon)
         header_cache_destroy(services->headers);
     stores_destroy(services->stores);
     if (daemon->has_run) /* the last word, also after those of the replicas */
-        log_info("stopped", LOG_MS("uptime_ms", clock_now_ns() - daemon->started_ns));
-    loop_destroy(daemon->loop);
+        log_info("stopped", LOG_MS("uptime_ms", clock_now_ns() - daemon->api.started_ns));
+    loop_destroy(daemon->api.services.loop);
     watchdog_destroy(daemon->watchdog);
     quota_destroy(services->quota);
     while (daemon->configs) {

@@ -9,24 +9,16 @@
 #include "base/error.h"
 #include "base/user_group.h"
 #include "config/config.h"
-#include "load/load.h"
-#include "replica/handoff.h"
-#include "rpc/rpc.h"
+#include "api/api.h"
 
 struct daemon {
+    struct api api; /* first: the context of handlers */
     const char *config_path;
-    const struct config *config; /* current; older ones stay alive until the end, tickets may still read them */
-    struct config_list *configs;
-    struct loop *loop;
-    struct load_services services;
-    gid_t shared_group; /* of limits.shared_group; USER_GROUP_NONE = there is none */
-    struct load_table *loads;
-    struct rpc_server *rpc;
-    struct handoff *handoff;
+    struct config_list *configs; /* the current one and those before it, which requests may still read */
     struct loop_timer *drain_timer;
     struct reload *reload; /* under way; else NULL */
-    uint64_t started_ns, drain_deadline_ns;
-    bool draining, has_run;
+    uint64_t drain_deadline_ns;
+    bool has_run;
     struct error cut_off; /* what loads get that the end of the grace cuts off */
     struct watchdog *watchdog;
     struct cancel ends_requests; /* to stores, at the end of the grace */

@@ -1,7 +1,7 @@
 /* Between the wire's messages and the daemon's structs. Pure; any thread. Results live in the arena and may point into the
  * message and the mapping, which must outlive them. What fails does so because the user has too much metadata. */
-#ifndef RPC_CODEC_H
-#define RPC_CODEC_H
+#ifndef API_CODEC_H
+#define API_CODEC_H
 
 #include "base/arena.h"
 #include "base/error.h"

@@ -2,11 +2,10 @@
  * nobody holds. */
 #include <stdlib.h>
 
-#include "base/memory.h"
-#include "daemon.h"
-#include "plan/explain.h"
+#include "api/api.h"
 #include "api/codec.h"
-#include "api/methods.h"
+#include "base/memory.h"
+#include "plan/explain.h"
 
 struct unary_load {
     struct rpc_call *call;
@@ -57,20 +56,14 @@ static void on_cancel(void *data)
     ticket_cancel(load->ticket);
 }
 
-static void start(struct rpc_call *call, struct daemon *daemon, const Tensorcast__Daemon__V1__LoadRequest *wire,
-                  enum ticket_goal goal, void (*answer)(struct unary_load *load, struct arena *arena))
+static void submit_unary(struct rpc_call *call, const struct api *api, const Tensorcast__Daemon__V1__LoadRequest *wire,
+                         enum ticket_goal goal, void (*answer)(struct unary_load *load, struct arena *arena))
 {
     static const struct ticket_events events = {.resolved = on_resolved, .done = on_done};
     struct error error;
-    struct ticket *ticket = ticket_create(daemon->loads, rpc_call_uid(call));
-    ticket->shares_groups = rpc_call_is_of_group(call, daemon->shared_group);
-    ticket->pid = rpc_call_pid(call);
-    struct metadata_account before = metadata_enter(rpc_call_account(call));
-    int failed = codec_load_request(wire, &ticket->request_arena, &ticket->request, &error);
-    metadata_enter(before);
-    if (failed) {
+    struct ticket *ticket = api_ticket(api, call, wire, &error);
+    if (!ticket) {
         rpc_call_fail(call, &error);
-        ticket_destroy(ticket);
         return;
     }
     struct unary_load *load = memory_alloc(sizeof *load);
@@ -81,10 +74,11 @@ static void start(struct rpc_call *call, struct daemon *daemon, const Tensorcast
 
 void method_explain(struct rpc_call *call, const ProtobufCMessage *request, void *context)
 {
-    start(call, context, ((const Tensorcast__Daemon__V1__ExplainRequest *)request)->load, GOAL_PLAN, answer_explain);
+    submit_unary(call, context, ((const Tensorcast__Daemon__V1__ExplainRequest *)request)->load, GOAL_PLAN, answer_explain);
 }
 
 void method_prewarm(struct rpc_call *call, const ProtobufCMessage *request, void *context)
 {
-    start(call, context, ((const Tensorcast__Daemon__V1__PrewarmRequest *)request)->load, GOAL_REPLICA, answer_prewarm);
+    submit_unary(call, context, ((const Tensorcast__Daemon__V1__PrewarmRequest *)request)->load, GOAL_REPLICA,
+                 answer_prewarm);
 }

@@ -5,10 +5,9 @@
  * and the ranks of a group all ask for theirs at the same moment. */
 #include <stdlib.h>
 
-#include "base/memory.h"
-#include "daemon.h"
+#include "api/api.h"
 #include "api/codec.h"
-#include "api/methods.h"
+#include "base/memory.h"
 
 typedef Tensorcast__Daemon__V1__MaterializeEvent materialize_event;
 typedef Tensorcast__Daemon__V1__LoadResult load_result;
@@ -18,7 +17,7 @@ enum { MANY_TENSORS = 1000 };
 struct materialize {
     struct loop_work work; /* first: packing the result */
     struct rpc_call *call;
-    struct daemon *daemon;
+    const struct api *api;
     struct ticket *ticket;
     bool wants_names;   /* the request had no view */
     struct arena arena; /* of the answers */
@@ -75,15 +74,16 @@ static int begin_result(struct materialize *m, struct error *error)
     bool is_ours = !replica->segment->region;
     if (rpc_call_is_left(m->call)) /* its tokens were revoked when it went: one more would pin the replica */
         return fail(error, ERROR_CANCELLED, "CLIENT_LEFT", "the client disconnected");
-    if (is_ours && handoff_grant(m->daemon->handoff, replica, rpc_call_uid(m->call), rpc_call_connection(m->call), m->token,
-                                 error) != 0)
+    if (is_ours &&
+        handoff_grant(m->api->handoff, replica, rpc_call_uid(m->call), rpc_call_connection(m->call), m->token, error) != 0)
         return -1;
     tensorcast__daemon__v1__materialize_event__init(event);
     tensorcast__daemon__v1__load_result__init(result);
     result->report = codec_report(m->ticket, &m->arena);
     result->handoff_token.data = m->token;
     result->handoff_token.len = is_ours ? sizeof m->token : 0;
-    result->handoff_socket = (char *)m->daemon->config->server.handoff_socket_path; /* configurations stay until the end */
+    result->handoff_socket =
+        (char *)m->api->services.config->server.handoff_socket_path; /* configurations stay until the end */
     result->device = result->report->device;
     result->memory_bytes = is_ours ? replica->segment->allocated_bytes : 0;
     event->event_case = TENSORCAST__DAEMON__V1__MATERIALIZE_EVENT__EVENT_RESULT;
@@ -132,7 +132,7 @@ static void on_done(void *data, struct ticket *ticket, const struct error *error
     m->work =
         (struct loop_work){.do_work = pack_result, .done = send_result, .pool = LOOP_LOCAL, .uid = rpc_call_uid(m->call)};
     if (ticket->replica->mapping->n_tensors >= MANY_TENSORS) {
-        loop_continue(m->daemon->loop, &m->work);
+        loop_continue(m->api->services.loop, &m->work);
         return;
     }
     pack_result(&m->work);
@@ -150,22 +150,17 @@ void method_materialize(struct rpc_call *call, const ProtobufCMessage *request, 
     static const struct ticket_events events = {
         .resolved = on_resolved, .planned = on_planned, .progress = on_progress, .done = on_done};
     const Tensorcast__Daemon__V1__LoadRequest *load = ((const Tensorcast__Daemon__V1__MaterializeRequest *)request)->load;
-    struct daemon *daemon = context;
+    const struct api *api = context;
     struct error error;
-    struct ticket *ticket = ticket_create(daemon->loads, rpc_call_uid(call));
-    ticket->shares_groups = rpc_call_is_of_group(call, daemon->shared_group);
-    ticket->pid = rpc_call_pid(call);
-    struct metadata_account before = metadata_enter(rpc_call_account(call));
-    int failed = codec_load_request(load, &ticket->request_arena, &ticket->request, &error);
-    metadata_enter(before);
-    if (failed || (load->region.len && handoff_take_region(daemon->handoff, load->region.data, load->region.len,
-                                                           rpc_call_uid(call), &ticket->region, &error) != 0)) {
+    struct ticket *ticket = api_ticket(api, call, load, &error);
+    if (!ticket || (load->region.len && handoff_take_region(api->handoff, load->region.data, load->region.len,
+                                                            rpc_call_uid(call), &ticket->region, &error) != 0)) {
         rpc_call_fail(call, &error);
         ticket_destroy(ticket);
         return;
     }
     struct materialize *m = memory_alloc(sizeof *m);
-    *m = (struct materialize){.call = call, .daemon = daemon, .ticket = ticket, .wants_names = load->view == NULL};
+    *m = (struct materialize){.call = call, .api = api, .ticket = ticket, .wants_names = load->view == NULL};
     rpc_call_on_cancel(call, on_cancel, m);
     ticket_submit(ticket, GOAL_REPLICA, &events, m);
 }

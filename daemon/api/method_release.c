@@ -1,7 +1,5 @@
 /* Release: drops replicas nobody holds, of one artifact or of all, and the memory that was prepared. */
-#include "daemon.h"
-#include "api/methods.h"
-#include "tensorcast/daemon/v1/store_daemon.pb-c.h"
+#include "api/api.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -9,7 +7,7 @@
 void method_release(struct rpc_call *call, const ProtobufCMessage *message, void *context)
 {
     const Tensorcast__Daemon__V1__ReleaseRequest *request = (const Tensorcast__Daemon__V1__ReleaseRequest *)message;
-    struct daemon *daemon = context;
+    const struct api *api = context;
     uid_t uid = rpc_call_uid(call);
     struct error error;
     if (request->all == (request->artifact[0] != '\0')) {
@@ -18,7 +16,7 @@ void method_release(struct rpc_call *call, const ProtobufCMessage *message, void
         return;
     }
     char *reference = request->all ? NULL : source_shown(request->artifact); /* replicas are listed as shown */
-    const struct load_targets *targets = daemon->services.targets;
+    const struct load_targets *targets = api->services.targets;
     Tensorcast__Daemon__V1__ReleaseResponse response = TENSORCAST__DAEMON__V1__RELEASE_RESPONSE__INIT;
     for (size_t i = 0; i < targets->n; i++) {
         struct replica_counts counts = replica_release(targets->list[i].replicas, uid, reference);

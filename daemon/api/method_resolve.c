@@ -2,34 +2,15 @@
  */
 #include <stdlib.h>
 
-#include "base/memory.h"
-#include "daemon.h"
+#include "api/api_job.h"
 #include "api/codec.h"
-#include "api/methods.h"
+#include "base/memory.h"
 
 struct resolve {
-    struct loop_work work; /* first */
-    struct rpc_call *call;
+    struct api_job job; /* first */
     const Tensorcast__Daemon__V1__ResolveRequest *request;
-    struct daemon *daemon;
-    const struct config *config;
-    size_t n_to_evict; /* see replica_free_descriptors() */
-    _Atomic bool cancelled;
-    struct rpc_out *answer; /* NULL = it failed */
-    struct error error;
+    struct rpc_out *answer;
 };
-
-static bool is_cancelled(void *data)
-{
-    return ((struct resolve *)data)->cancelled;
-}
-
-static void on_cancel(void *data)
-{
-    struct resolve *resolve = data;
-    resolve->cancelled = true;
-    loop_cancel(resolve->daemon->loop, &resolve->work);
-}
 
 /* Of two documents in text buffers that double. */
 static int charge_indexes(const struct artifact *artifact, struct quota_charge *charge, struct error *error)
@@ -41,8 +22,8 @@ static int charge_indexes(const struct artifact *artifact, struct quota_charge *
     return quota_charge_add(charge, COPIES * bytes, error);
 }
 
-static struct rpc_out *pack(const struct artifact *artifact, const Tensorcast__Daemon__V1__ResolveRequest *request,
-                            struct error *error)
+static struct rpc_out *pack_artifact(const struct artifact *artifact, const Tensorcast__Daemon__V1__ResolveRequest *request,
+                                     struct error *error)
 {
     struct arena arena;
     struct quota_charge indexes = metadata_charge();
@@ -63,65 +44,28 @@ static struct rpc_out *pack(const struct artifact *artifact, const Tensorcast__D
     return packed;
 }
 
-static void resolve_and_pack(struct resolve *resolve)
+static int resolve_and_pack(struct api_job *job)
 {
-    const struct cancel cancel = {is_cancelled, resolve};
-    struct source_options options = {.trusted_roots = resolve->config->disk.trusted_roots,
-                                     .n_trusted_roots = resolve->config->disk.n_trusted_roots,
-                                     .stores = resolve->daemon->services.stores,
-                                     .cancel = &cancel,
-                                     .uid = rpc_call_uid(resolve->call)};
+    struct resolve *resolve = (struct resolve *)job;
     struct artifact *artifact;
-    if (artifact_resolve(resolve->request->artifact, &options, resolve->daemon->services.headers, resolve->request->fresh,
-                         &artifact, &resolve->error) != 0)
-        return;
-    resolve->answer = pack(artifact, resolve->request, &resolve->error);
+    if (artifact_resolve(resolve->request->artifact, &job->source, job->api->services.headers, resolve->request->fresh,
+                         &artifact, &job->error) != 0)
+        return -1;
+    resolve->answer = pack_artifact(artifact, resolve->request, &job->error);
     artifact_unref(artifact);
+    return resolve->answer ? 0 : -1;
 }
 
-static void resolve_artifact(struct loop_work *work)
+static void reply_resolved(struct api_job *job)
 {
-    struct resolve *resolve = (struct resolve *)work;
-    struct metadata_account before = metadata_enter(rpc_call_account(resolve->call));
-    resolve_and_pack(resolve);
-    metadata_enter(before);
-}
-
-static void finish(struct resolve *resolve)
-{
-    if (resolve->answer)
-        rpc_call_reply_packed(resolve->call, resolve->answer);
-    else
-        rpc_call_fail(resolve->call, &resolve->error);
-    free(resolve);
-}
-
-static void answer(struct loop_work *work)
-{
-    struct resolve *resolve = (struct resolve *)work;
-    struct daemon *daemon = resolve->daemon;
-    struct replica_table *replicas = daemon->services.targets->list[LOAD_TARGET_HOST].replicas;
-    if (!resolve->answer && !resolve->cancelled &&
-        (replica_free_descriptors(replicas, rpc_call_uid(resolve->call), &resolve->error, &resolve->n_to_evict) ||
-         replica_free_metadata(replicas, &resolve->error, rpc_call_uid(resolve->call)))) {
-        loop_continue(daemon->loop, &resolve->work);
-        return;
-    }
-    finish(resolve);
+    rpc_call_reply_packed(job->call, ((struct resolve *)job)->answer);
+    api_job_end(job);
 }
 
 void method_resolve(struct rpc_call *call, const ProtobufCMessage *request, void *context)
 {
-    struct daemon *daemon = context;
     struct resolve *resolve = memory_alloc(sizeof *resolve);
-    resolve->call = call;
     resolve->request = (const Tensorcast__Daemon__V1__ResolveRequest *)request;
-    resolve->work = (struct loop_work){.do_work = resolve_artifact, .done = answer, .uid = rpc_call_uid(call)};
-    source_place_work(resolve->request->artifact, &resolve->work);
-    resolve->daemon = daemon;
-    resolve->config = daemon->config;
-    fail(&resolve->error, ERROR_CANCELLED, "CLIENT_LEFT", "the client left before its request was looked at");
-    rpc_call_on_cancel(call, on_cancel, resolve);
-    if (loop_submit(daemon->loop, &resolve->work, &resolve->error) != 0)
-        finish(resolve);
+    api_job_init(&resolve->job, context, call, resolve->request->artifact, NULL);
+    api_job_run(&resolve->job, resolve_and_pack, reply_resolved);
 }

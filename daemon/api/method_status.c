@@ -4,13 +4,11 @@
 #include <sys/sysmacros.h>
 #include <unistd.h>
 
+#include "api/api.h"
+#include "api/user_status.h"
 #include "base/clock.h"
 #include "base/process.h"
 #include "base/text.h"
-#include "daemon.h"
-#include "api/methods.h"
-#include "api/user_status.h"
-#include "tensorcast/daemon/v1/store_daemon.pb-c.h"
 
 enum { MAX_HOLDERS = 256 }; /* each costs a look into /proc, and the loop waits for it */
 
@@ -175,27 +173,27 @@ static void add_store(void *data, const struct engine_origin *origin)
 
 void method_status(struct rpc_call *call, const ProtobufCMessage *request, void *context)
 {
-    const struct daemon *daemon = context;
-    const struct load_services *services = &daemon->services;
+    const struct api *api = context;
+    const struct load_services *services = &api->services;
     const struct load_target *host = &services->targets->list[LOAD_TARGET_HOST];
-    struct status status = {.response = TENSORCAST__DAEMON__V1__STATUS_RESPONSE__INIT, .handoff = daemon->handoff};
+    struct status status = {.response = TENSORCAST__DAEMON__V1__STATUS_RESPONSE__INIT, .handoff = api->handoff};
     Tensorcast__Daemon__V1__StatusResponse *response = &status.response;
     (void)request;
     response->version = VERSION;
     response->pid = (uint64_t)getpid();
-    response->uptime_s = seconds(clock_now_ns() - daemon->started_ns);
+    response->uptime_s = seconds(clock_now_ns() - api->started_ns);
     response->host_budget_bytes = replica_budget_bytes(host->replicas);
     replica_kept_bytes(host->replicas); /* what clients have let go of meanwhile is not used any more */
     response->used_bytes = replica_used_bytes(host->replicas);
     response->staging_bytes = engine_staging_bytes(services->engine);
     response->extent_bytes = engine_extent_bytes(services->engine);
     response->pool_bytes = __atomic_load_n(&host->device->pool_bytes, __ATOMIC_RELAXED);
-    response->connections = rpc_server_connections(daemon->rpc);
+    response->connections = rpc_server_connections(api->rpc);
     response->cached_headers_bytes = header_cache_memory_bytes(services->headers);
-    response->handoff_socket = (char *)daemon->config->server.handoff_socket_path;
-    response->state = daemon->draining ? "draining" : "serving";
+    response->handoff_socket = (char *)services->config->server.handoff_socket_path;
+    response->state = api->is_draining ? "draining" : "serving";
     add_targets(&status, services->targets);
-    load_table_each(daemon->loads, add_load, &status);
+    load_table_each(api->loads, add_load, &status);
     calibration_each(services->calibration, add_calibration, &status);
     engine_each_origin(services->engine, add_store, &status);
     user_status_fill(services, &status.arena, response);

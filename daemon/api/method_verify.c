@@ -1,16 +1,14 @@
-/* Verify: resolve, then read everything that there is a checksum for. Both on one helper thread, which a client that leaves
- * stops between two pieces. Meanwhile the loop tells how far it is. */
-#include <stdatomic.h>
+/* Verify: resolve, then read everything that there is a checksum for, on a helper thread, which a client that leaves stops
+ * between two pieces. Meanwhile the loop tells how far it is. */
 #include <stdlib.h>
 #include <string.h>
 
+#include "api/api_job.h"
+#include "api/codec.h"
 #include "base/clock.h"
 #include "base/memory.h"
-#include "daemon.h"
 #include "integrity/scrub.h"
 #include "observe/log.h"
-#include "api/codec.h"
-#include "api/methods.h"
 #include "tensorcast/daemon/v1/store_daemon.pb-c.h"
 
 typedef Tensorcast__Daemon__V1__VerifyResponse verify_response;
@@ -19,70 +17,42 @@ typedef Tensorcast__Daemon__V1__VerifiedFile verified_file;
 enum { PROGRESS_MS = 100 };
 
 struct verify {
-    struct loop_work work; /* first */
-    struct rpc_call *call;
-    struct loop *loop;
+    struct api_job job; /* first */
     const Tensorcast__Daemon__V1__VerifyRequest *request;
-    const struct config *config;
-    struct header_cache *headers;
-    struct stores *stores;
     struct artifact *artifact;
-    struct scrub *scrub; /* NULL = it failed */
+    struct scrub *scrub;
     char *manifest_json, *manifest_name;
     uint64_t started_ns, read_bytes, total_bytes; /* the last two: atomic */
     struct loop_timer *progress_timer;            /* NULL = nobody wants to know */
-    _Atomic bool cancelled;
-    struct arena arena; /* the answer */
-    struct error error;
+    struct arena arena;                           /* the answer */
 };
 
-static bool is_cancelled(void *data)
+static int resolve_to_verify(struct api_job *job)
 {
-    return ((struct verify *)data)->cancelled;
-}
-
-static void on_cancel(void *data)
-{
-    struct verify *verify = data;
-    verify->cancelled = true;
-    loop_cancel(verify->loop, &verify->work);
-}
-
-static int resolve(struct verify *verify, const struct cancel *cancel)
-{
-    const struct source_options options = {.trusted_roots = verify->config->disk.trusted_roots,
-                                           .n_trusted_roots = verify->config->disk.n_trusted_roots,
-                                           .stores = verify->stores,
-                                           .cancel = cancel,
-                                           .uid = rpc_call_uid(verify->call)};
-    if (artifact_resolve(verify->request->artifact, &options, verify->headers, true, &verify->artifact, &verify->error))
+    struct verify *verify = (struct verify *)job;
+    if (artifact_resolve(verify->request->artifact, &job->source, job->api->services.headers, true, &verify->artifact,
+                         &job->error))
         return -1;
     if (!verify->artifact->manifest_problem.code || verify->request->make_manifest)
         return 0;
-    verify->error = verify->artifact->manifest_problem;
+    job->error = verify->artifact->manifest_problem;
     return -1;
 }
 
-static void resolve_and_scrub(struct verify *verify)
+static int scrub_artifact(struct api_job *job)
 {
-    const struct cancel cancel = {is_cancelled, verify};
-    if (resolve(verify, &cancel))
-        return;
-    const struct scrub_options options = {verify->artifact, verify->request->make_manifest, &verify->read_bytes, &cancel,
-                                          rpc_call_uid(verify->call)};
+    struct verify *verify = (struct verify *)job;
+    const struct scrub_options options = {verify->artifact, verify->request->make_manifest, &verify->read_bytes,
+                                          &job->cancel, rpc_call_uid(job->call)};
+    __atomic_store_n(&verify->read_bytes, 0, __ATOMIC_RELAXED);
     __atomic_store_n(&verify->total_bytes, scrub_total_bytes(&options), __ATOMIC_RELAXED);
-    verify->scrub = scrub_run(&options, &verify->error);
-    if (verify->scrub && verify->request->make_manifest && !scrub_damage(verify->scrub))
+    verify->scrub = scrub_run(&options, &job->error);
+    if (!verify->scrub)
+        return -1;
+    if (verify->request->make_manifest && !scrub_damage(verify->scrub))
         verify->manifest_json = scrub_manifest_json(verify->scrub);
     verify->manifest_name = artifact_manifest_name(verify->artifact);
-}
-
-static void verify_artifact(struct loop_work *work)
-{
-    struct verify *verify = (struct verify *)work;
-    struct metadata_account before = metadata_enter(rpc_call_account(verify->call));
-    resolve_and_scrub(verify);
-    metadata_enter(before);
+    return 0;
 }
 
 static void tell_progress(void *data)
@@ -91,12 +61,12 @@ static void tell_progress(void *data)
     verify_response response = TENSORCAST__DAEMON__V1__VERIFY_RESPONSE__INIT;
     Tensorcast__Daemon__V1__Progress progress = TENSORCAST__DAEMON__V1__PROGRESS__INIT;
     progress.total_bytes = __atomic_load_n(&verify->total_bytes, __ATOMIC_RELAXED);
-    if (!progress.total_bytes || verify->cancelled || !rpc_call_idle(verify->call))
+    if (!progress.total_bytes || verify->job.is_cancelled || !rpc_call_idle(verify->job.call))
         return;
     progress.stage = "read";
     progress.done_bytes = __atomic_load_n(&verify->read_bytes, __ATOMIC_RELAXED);
     response.progress = &progress;
-    rpc_call_send(verify->call, &response.base);
+    rpc_call_send(verify->job.call, &response.base);
 }
 
 static verified_file *fill_file(const struct scrub_file *file, struct arena *arena)
@@ -114,8 +84,9 @@ static verified_file *fill_file(const struct scrub_file *file, struct arena *are
     return to;
 }
 
-static void reply(struct verify *verify)
+static void reply_verified(struct api_job *job)
 {
+    struct verify *verify = (struct verify *)job;
     const struct scrub *scrub = verify->scrub;
     verify_response *response = arena_alloc(&verify->arena, sizeof *response);
     tensorcast__daemon__v1__verify_response__init(response);
@@ -129,23 +100,25 @@ static void reply(struct verify *verify)
     if (verify->manifest_json)
         response->manifest_json = verify->manifest_json;
     const struct error *damage = scrub_damage(scrub);
-    log_at_of(damage ? LOG_ERROR : LOG_INFO, "verify_done", rpc_call_uid(verify->call),
-              LOG_U64("pid", (uint64_t)rpc_call_pid(verify->call)), LOG_TEXT("artifact", verify->artifact->reference),
+    log_at_of(damage ? LOG_ERROR : LOG_INFO, "verify_done", rpc_call_uid(job->call),
+              LOG_U64("pid", (uint64_t)rpc_call_pid(job->call)), LOG_TEXT("artifact", verify->artifact->reference),
               LOG_U64("files", scrub->n_files), LOG_U64("read_bytes", verify->read_bytes),
               LOG_BOOL("manifest", verify->manifest_json != NULL), LOG_TEXT("damage", damage ? damage->message : ""),
               LOG_MS("total_ms", clock_now_ns() - verify->started_ns));
-    rpc_call_send(verify->call, &response->base);
-    rpc_call_end(verify->call);
+    rpc_call_send(job->call, &response->base);
+    rpc_call_end(job->call);
+    api_job_end(job);
 }
 
-static void answer(struct loop_work *work)
+static void scrub_next(struct api_job *job)
 {
-    struct verify *verify = (struct verify *)work;
+    api_job_run(job, scrub_artifact, reply_verified);
+}
+
+static void destroy_verify(struct api_job *job)
+{
+    struct verify *verify = (struct verify *)job;
     loop_timer_destroy(verify->progress_timer);
-    if (verify->scrub)
-        reply(verify);
-    else
-        rpc_call_fail(verify->call, &verify->error);
     scrub_destroy(verify->scrub);
     artifact_unref(verify->artifact);
     arena_fini(&verify->arena);
@@ -156,25 +129,15 @@ static void answer(struct loop_work *work)
 
 void method_verify(struct rpc_call *call, const ProtobufCMessage *request, void *context)
 {
-    struct daemon *daemon = context;
     struct verify *verify = memory_alloc(sizeof *verify);
-    verify->call = call;
-    verify->loop = daemon->loop;
     verify->request = (const Tensorcast__Daemon__V1__VerifyRequest *)request;
-    verify->work = (struct loop_work){.do_work = verify_artifact, .done = answer, .uid = rpc_call_uid(call)};
-    source_place_work(verify->request->artifact, &verify->work);
-    verify->work.pool = LOOP_VERIFY;
-    verify->config = daemon->config;
-    verify->headers = daemon->services.headers;
-    verify->stores = daemon->services.stores;
     verify->started_ns = clock_now_ns();
     arena_init(&verify->arena, 0);
+    api_job_init(&verify->job, context, call, verify->request->artifact, destroy_verify);
+    verify->job.work.pool = LOOP_VERIFY;
     if (verify->request->tell_progress) {
-        verify->progress_timer = loop_timer_create(daemon->loop, tell_progress, verify);
+        verify->progress_timer = loop_timer_create(verify->job.api->services.loop, tell_progress, verify);
         loop_timer_start(verify->progress_timer, PROGRESS_MS, PROGRESS_MS);
     }
-    fail(&verify->error, ERROR_CANCELLED, "CLIENT_LEFT", "the client left before its request was looked at");
-    rpc_call_on_cancel(call, on_cancel, verify);
-    if (loop_submit(daemon->loop, &verify->work, &verify->error) != 0)
-        answer(&verify->work);
+    api_job_run(&verify->job, resolve_to_verify, scrub_next);
 }

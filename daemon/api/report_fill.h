@@ -1,8 +1,8 @@
 /* Turns a plan and what its run counted into the LoadReport that clients see: in an RPC's answer and, because the command
  * line runs the same engine standalone, in its JSON object. Pure; any thread. Everything is copied into the arena, so the
  * report outlives the plan and the run. */
-#ifndef RPC_REPORT_FILL_H
-#define RPC_REPORT_FILL_H
+#ifndef API_REPORT_FILL_H
+#define API_REPORT_FILL_H
 
 #include <stdbool.h>
 

@@ -1,6 +1,6 @@
 /* Who has how much of what users share, for the status: one row per user, one per shared resource. Loop thread. */
-#ifndef RPC_USER_STATUS_H
-#define RPC_USER_STATUS_H
+#ifndef API_USER_STATUS_H
+#define API_USER_STATUS_H
 
 #include "base/arena.h"
 #include "load/load.h"

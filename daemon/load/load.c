@@ -328,10 +328,8 @@ void load_run(struct load *load, struct collective *collective, uint32_t rank, u
 /* Replicas that nobody holds make room for what the error says is short. True: try again. */
 static bool find_room(struct ticket_internal *internal, const struct error *error)
 {
-    struct replica_table *replicas = internal->target.replicas;
     return !internal->cancelled &&
-           (replica_free_descriptors(replicas, internal->ticket->uid, error, &internal->n_to_evict) ||
-            replica_free_metadata(replicas, error, internal->ticket->uid));
+           replica_make_room(internal->target.replicas, internal->ticket->uid, error, &internal->n_to_evict);
 }
 
 void load_start_alone(struct ticket_internal *internal)
@@ -511,11 +509,7 @@ static void resolve_ticket(struct loop_work *work)
     const struct config *config = internal->config;
     const struct cancel cancel = {is_cancelled, internal};
     struct metadata_account before = metadata_enter(account_of(internal));
-    struct source_options options = {.trusted_roots = config->disk.trusted_roots,
-                                     .n_trusted_roots = config->disk.n_trusted_roots,
-                                     .stores = services->stores,
-                                     .cancel = &cancel,
-                                     .uid = ticket->uid};
+    const struct source_options options = load_services_source_options(services, config, ticket->uid, &cancel);
     uint64_t start = clock_now_ns();
     internal->failed =
         load_spec_build(&ticket->request, &config->engine.strategy, &ticket->arena, &ticket->spec, &internal->error) != 0 ||
@@ -648,6 +642,8 @@ void ticket_cancel(struct ticket *ticket)
 
 void ticket_destroy(struct ticket *ticket)
 {
+    if (!ticket)
+        return;
     struct ticket_internal *internal = ticket->internal;
     if (ticket->replica)
         replica_unpin(ticket->replica, ticket->uid);

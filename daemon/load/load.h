@@ -33,6 +33,7 @@
 #include "device/device.h"
 #include "calibration/calibration.h"
 #include "execute/engine.h"
+#include "load/load_services.h"
 #include "load/load_target.h"
 #include "normalize/load_spec.h"
 #include "plan/plan.h"
@@ -41,18 +42,6 @@
 #include "resolve/header_cache.h"
 
 enum { LOAD_ID_CHARS = 17 };
-
-struct load_services { /* borrowed from the daemon for its whole life */
-    struct loop *loop;
-    struct quota *quota;         /* who has how much of what users share; NULL = nobody counts */
-    const struct config *config; /* a reload replaces it; old ones stay valid, a ticket keeps the one it began with */
-    struct header_cache *headers;
-    struct stores *stores; /* NULL = no object stores */
-    struct calibration *calibration;
-    struct engine *engine;
-    struct load_targets *targets;
-    const struct error *cut_off; /* the daemon stops: why tickets are cancelled from here on; else NULL */
-};
 
 struct load_table;
 struct load;
@@ -94,8 +83,8 @@ void load_table_destroy(struct load_table *table);                          /* n
 struct ticket *ticket_create(struct load_table *table, uid_t uid);
 /* `done` may run before it returns. */
 void ticket_submit(struct ticket *ticket, enum ticket_goal goal, const struct ticket_events *events, void *data);
-void ticket_cancel(struct ticket *ticket); /* done follows, now or later */
-void ticket_destroy(struct ticket *ticket);
+void ticket_cancel(struct ticket *ticket);  /* done follows, now or later */
+void ticket_destroy(struct ticket *ticket); /* accepts NULL */
 
 /* What the facts of a plan were, for explain. */
 struct plan_facts ticket_facts(const struct ticket *ticket);

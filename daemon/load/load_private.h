@@ -32,7 +32,7 @@ struct ticket_internal {
     const struct config *config; /* as it was at submit */
     struct load_target target;   /* host memory until the request was looked at */
     _Atomic bool cancelled;      /* read by its helper, too */
-    size_t n_to_evict;           /* see replica_free_descriptors() */
+    size_t n_to_evict;           /* see replica_make_room() */
     struct error error;          /* of the helper's stage */
     bool failed;
     struct artifact *artifact; /* own reference between resolve and mapping */

@@ -476,7 +476,7 @@ static int find_seat(struct handoff *handoff, struct replica_table *table, uid_t
 {
     size_t n_to_evict = 0;
     while (take_seat(handoff, uid, seat, error) != 0)
-        if (!replica_free_descriptors(table, uid, error, &n_to_evict))
+        if (!replica_make_room(table, uid, error, &n_to_evict))
             return -1;
     return 0;
 }

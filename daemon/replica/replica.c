@@ -411,16 +411,6 @@ static size_t drop_idle(struct replica_table *table, const uid_t *uid, size_t n)
     return n_dropped;
 }
 
-bool replica_free_descriptors(struct replica_table *table, uid_t uid, const struct error *error, size_t *counter)
-{
-    if (strcmp(error->reason, "TOO_MANY_OPEN_FILES") != 0 && strcmp(error->reason, "DESCRIPTORS_EXCEEDED") != 0)
-        return false;
-    *counter = 2 * *counter + 1;
-    size_t n_dropped = drop_idle(table, &uid, *counter);
-    n_dropped += drop_idle(table, NULL, *counter - n_dropped);
-    return n_dropped > 0;
-}
-
 static struct replica *find_idle(const struct replica_table *table, const uid_t *uid)
 {
     for (struct replica *replica = table->oldest; replica; replica = replica->newer) {
@@ -431,10 +421,16 @@ static struct replica *find_idle(const struct replica_table *table, const uid_t 
     return NULL;
 }
 
-bool replica_free_metadata(struct replica_table *table, const struct error *error, uid_t uid)
+static bool free_descriptors(struct replica_table *table, uid_t uid, size_t *counter)
 {
-    if (strcmp(error->reason, "METADATA_EXCEEDED") != 0)
-        return false;
+    *counter = 2 * *counter + 1;
+    size_t n_dropped = drop_idle(table, &uid, *counter);
+    n_dropped += drop_idle(table, NULL, *counter - n_dropped);
+    return n_dropped > 0;
+}
+
+static bool free_metadata(struct replica_table *table, uid_t uid)
+{
     struct replica *oldest;
     uint64_t freed = 0;
     while (freed < METADATA_PORTION_BYTES && ((oldest = find_idle(table, &uid)) || (oldest = find_idle(table, NULL)))) {
@@ -442,6 +438,13 @@ bool replica_free_metadata(struct replica_table *table, const struct error *erro
         drop(table, oldest, "metadata");
     }
     return freed > 0;
+}
+
+bool replica_make_room(struct replica_table *table, uid_t uid, const struct error *error, size_t *counter)
+{
+    if (strcmp(error->reason, "TOO_MANY_OPEN_FILES") == 0 || strcmp(error->reason, "DESCRIPTORS_EXCEEDED") == 0)
+        return free_descriptors(table, uid, counter);
+    return strcmp(error->reason, "METADATA_EXCEEDED") == 0 && free_metadata(table, uid);
 }
 
 void replica_unreserve(struct replica_table *table, uid_t uid, uint64_t bytes)

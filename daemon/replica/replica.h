@@ -69,13 +69,11 @@ void replica_unreserve(struct replica_table *table, uid_t uid, uint64_t bytes); 
 void replica_hand_on(struct replica_table *table, uid_t from, uid_t to, uint64_t bytes); /* it is another user's load now */
 /* The most that this user can reserve now. */
 uint64_t replica_available_bytes(const struct replica_table *table, uid_t uid);
-/* A replica holds descriptors: its memory's and those of the files it was read from. When `error` says that there are none
- * left, or none for this user, some that nobody holds go, more with every call of the same counter, this user's first, least
- * recently used first. True: try again. */
-bool replica_free_descriptors(struct replica_table *table, uid_t uid, const struct error *error, size_t *counter);
-/* A replica's mapping and plan are metadata of the user who loaded it. When `error` says that there is too much of that,
- * some go that nobody holds, this user's first, least recently used first. True: try again. */
-bool replica_free_metadata(struct replica_table *table, const struct error *error, uid_t uid);
+/* A replica holds descriptors, its memory's and those of the files it was read from, and metadata of the user who loaded it,
+ * its mapping and plan. When `error` says that there is none left of either, or none for this user, some replicas go that
+ * nobody holds, this user's first, least recently used first; for descriptors more with every call of the same counter, 0 at
+ * first. True: try again. */
+bool replica_make_room(struct replica_table *table, uid_t uid, const struct error *error, size_t *counter);
 
 /* Publishes. Takes the replica's parts; charged_bytes were reserved before, for parts->uid, who gets one pin. */
 struct replica *replica_add(struct replica_table *table, const struct replica *parts);

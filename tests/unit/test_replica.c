@@ -367,13 +367,13 @@ static void replicas_that_nobody_holds_make_way_for_descriptors_ones_own_first(v
     replica_unpin(add(scene, B, "b", 10), B);
     struct replica_key of_b = newest(scene)->key;
     struct replica *held = add(scene, B, "c", 10);
-    assert_false(replica_free_descriptors(scene->table, B, &none, &counter));
-    assert_true(replica_free_descriptors(scene->table, B, &too_many, &counter));
+    assert_false(replica_make_room(scene->table, B, &none, &counter));
+    assert_true(replica_make_room(scene->table, B, &too_many, &counter));
     assert_null(replica_find(scene->table, &of_b)); /* although that of A has been idle for longer */
     assert_non_null(replica_find(scene->table, &of_a));
-    assert_true(replica_free_descriptors(scene->table, B, &too_many, &counter));
+    assert_true(replica_make_room(scene->table, B, &too_many, &counter));
     assert_null(replica_find(scene->table, &of_a));
-    assert_false(replica_free_descriptors(scene->table, B, &too_many, &counter));
+    assert_false(replica_make_room(scene->table, B, &too_many, &counter));
     replica_unpin(held, B);
 }
 

@@ -1,0 +1,35 @@
+#include "api/api.h"
+
+#include "api/codec.h"
+
+#define ROW(...)                                                                                                            \
+    {                                                                                                                       \
+        .service = &tensorcast__daemon__v1__store_daemon__descriptor, __VA_ARGS__                                           \
+    }
+
+const struct rpc_method api_methods[] = {
+    ROW(.name = "Resolve", .handle = method_resolve),
+    ROW(.name = "Explain", .handle = method_explain),
+    ROW(.name = "Materialize", .handle = method_materialize, .streams = true),
+    ROW(.name = "Prewarm", .handle = method_prewarm),
+    ROW(.name = "Release", .handle = method_release, .is_essential = true),
+    ROW(.name = "Status", .handle = method_status, .is_essential = true),
+    ROW(.name = "FetchSidecars", .handle = method_sidecars, .streams = true),
+    ROW(.name = "Verify", .handle = method_verify, .streams = true),
+};
+const size_t api_n_methods = sizeof api_methods / sizeof api_methods[0];
+
+struct ticket *api_ticket(const struct api *api, struct rpc_call *call, const Tensorcast__Daemon__V1__LoadRequest *load,
+                          struct error *error)
+{
+    struct ticket *ticket = ticket_create(api->loads, rpc_call_uid(call));
+    ticket->shares_groups = rpc_call_is_of_group(call, api->shared_group);
+    ticket->pid = rpc_call_pid(call);
+    struct metadata_account before = metadata_enter(rpc_call_account(call));
+    int failed = codec_load_request(load, &ticket->request_arena, &ticket->request, error);
+    metadata_enter(before);
+    if (!failed)
+        return ticket;
+    ticket_destroy(ticket);
+    return NULL;
+}

@@ -1,0 +1,80 @@
+#include "api/api_job.h"
+
+#include <stdlib.h>
+
+static bool is_cancelled(void *data)
+{
+    return ((const struct api_job *)data)->is_cancelled;
+}
+
+static void on_cancel(void *data)
+{
+    struct api_job *job = data;
+    job->is_cancelled = true;
+    loop_cancel(job->api->services.loop, &job->work);
+}
+
+static void run_step(struct loop_work *work)
+{
+    struct api_job *job = (struct api_job *)work;
+    struct metadata_account before = metadata_enter(rpc_call_account(job->call));
+    job->has_failed = job->step(job) != 0;
+    metadata_enter(before);
+}
+
+static void finish_step(struct loop_work *work)
+{
+    struct api_job *job = (struct api_job *)work;
+    const struct load_services *services = &job->api->services;
+    if (!job->has_failed) {
+        job->done(job);
+        return;
+    }
+    if (!job->is_cancelled && replica_make_room(services->targets->list[LOAD_TARGET_HOST].replicas, rpc_call_uid(job->call),
+                                                &job->error, &job->n_to_evict)) {
+        loop_continue(services->loop, &job->work);
+        return;
+    }
+    rpc_call_fail(job->call, &job->error);
+    api_job_end(job);
+}
+
+void api_job_init(struct api_job *job, const struct api *api, struct rpc_call *call, const char *reference,
+                  void (*destroy)(struct api_job *job))
+{
+    job->api = api;
+    job->call = call;
+    job->config = api->services.config;
+    job->cancel = (struct cancel){is_cancelled, job};
+    job->source = load_services_source_options(&api->services, job->config, rpc_call_uid(call), &job->cancel);
+    job->work = (struct loop_work){.do_work = run_step, .done = finish_step, .uid = rpc_call_uid(call)};
+    source_place_work(reference, &job->work);
+    job->destroy = destroy;
+}
+
+void api_job_run(struct api_job *job, int (*step)(struct api_job *job), void (*done)(struct api_job *job))
+{
+    struct loop *loop = job->api->services.loop;
+    job->step = step;
+    job->done = done;
+    job->has_failed = true; /* until the step is done, which it never is when it is cancelled before */
+    fail(&job->error, ERROR_CANCELLED, "CLIENT_LEFT", "the client left before its request was looked at");
+    if (job->has_begun) {
+        loop_continue(loop, &job->work);
+        return;
+    }
+    job->has_begun = true;
+    rpc_call_on_cancel(job->call, on_cancel, job);
+    if (loop_submit(loop, &job->work, &job->error) == 0)
+        return;
+    rpc_call_fail(job->call, &job->error);
+    api_job_end(job);
+}
+
+void api_job_end(struct api_job *job)
+{
+    if (job->destroy)
+        job->destroy(job);
+    else
+        free(job);
+}

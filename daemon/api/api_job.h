@@ -1,0 +1,38 @@
+/* A request whose work blocks: done in steps on helper threads, at the cost of its caller, and answered on the loop.
+ *
+ *   api_job_init -> api_job_run -> step (helper) -> done (loop) -+-> rpc_call_reply and the like, api_job_end
+ *                       ^                                        |
+ *                       +----------- the next step --------------+
+ *
+ * A step that fails for want of descriptors or metadata runs again once replicas that nobody holds have made room. Any
+ * other failure is the call's answer, and the job is over. When the client leaves, `is_cancelled` is set, which everything
+ * that the step asks of `source` notices by itself, and a step that no helper has begun fails with CANCELLED. */
+#ifndef API_API_JOB_H
+#define API_API_JOB_H
+
+#include "api/api.h"
+
+struct api_job {           /* first in what a method keeps of a request; zeroed */
+    struct loop_work work; /* first */
+    const struct api *api;
+    struct rpc_call *call;
+    const struct config *config;  /* as it was when the request came */
+    struct source_options source; /* for the caller */
+    struct cancel cancel;
+    _Atomic bool is_cancelled;
+    size_t n_to_evict;                    /* see replica_make_room() */
+    int (*step)(struct api_job *job);     /* helper: 0, or -1 with job->error */
+    void (*done)(struct api_job *job);    /* loop, after a step that did not fail */
+    void (*destroy)(struct api_job *job); /* also after a failure; NULL = free() */
+    bool has_begun, has_failed;
+    struct error error;
+};
+
+/* reference: of the artifact, which says on what kind of thread the steps wait. */
+void api_job_init(struct api_job *job, const struct api *api, struct rpc_call *call, const char *reference,
+                  void (*destroy)(struct api_job *job));
+void api_job_run(struct api_job *job, int (*step)(struct api_job *job), void (*done)(struct api_job *job));
+/* The call is answered; destroys the job. */
+void api_job_end(struct api_job *job);
+
+#endif
