@@ -39,6 +39,8 @@ struct materialization_strategy { /* engine.materialization_strategy */
     bool remote_fine_slices;
 };
 
+enum { CONFIG_STORES_BYTES = 1024 };
+
 struct config {
     struct {
         const char *socket_path;
@@ -83,22 +85,7 @@ struct config {
         const char *ca_file;
         bool allow_plain;
     } http;
-    struct {
-        bool enabled;
-    } https;
-    struct {
-        const char *endpoint, *credentials_file, *user_project;
-        bool enabled, anonymous;
-    } gcs;
-    struct {
-        const char *endpoint, *region, *profile;
-        uint64_t addressing; /* "auto", "path", "virtual" */
-        bool enabled, anonymous, requester_pays;
-    } s3;
-    struct {
-        const char *endpoint, *token_file, *cache_dir;
-        bool enabled, offline;
-    } hf;
+    _Alignas(max_align_t) char stores[CONFIG_STORES_BYTES]; /* their sections: schema_section() */
     struct {
         const char *plugin_folder;    /* "" = the installation's */
         uint64_t memory_budget_bytes; /* of each GPU; 0 = auto: nine tenths of what it has */

@@ -8,7 +8,7 @@
 #include "config/config.h"
 #include "observe/log.h"
 
-#define FIELD(member) .offset = offsetof(struct config, member), .size = sizeof(((struct config *)NULL)->member)
+#define FIELD(member) CONFIG_FIELD(config, member)
 #define STRATEGY(member) FIELD(engine.strategy.member)
 #define KIB(n) ((uint64_t)(n) << 10)
 #define MIB(n) ((uint64_t)(n) << 20)
@@ -26,12 +26,11 @@ static_assert(COLLECTIVE_TRANSPORT_AUTO == 0 && COLLECTIVE_TRANSPORT_LOOPBACK ==
 static const char *const gate_names[] = {"time", "source_bytes", NULL};
 static_assert(COST_GATE_TIME == 0 && COST_GATE_SOURCE_BYTES == 1, "order of gate_names");
 
-static const char *const addressing_names[] = {"auto", "path", "virtual", NULL};
 static const char *const verify_names[] = {"auto", "required", "none", NULL};
 static_assert(VERIFY_AUTO == 0 && VERIFY_REQUIRED == 1 && VERIFY_NONE == 2, "order of verify_names");
 
 /* clang-format off */
-const struct config_key schema_keys[] = {
+static const struct config_key keys_before_stores[] = {
     {"server.socket_path", CONFIG_SOCKET_PATH, FIELD(server.socket_path), .fallback = "/run/tensorcast/daemon.sock",
      .help = "Unix socket of the gRPC service. Clients find it by argument, by TENSORCAST_SOCKET, or here."},
     {"server.handoff_socket_path", CONFIG_SOCKET_PATH, FIELD(server.handoff_socket_path), .fallback = "",
@@ -134,45 +133,9 @@ const struct config_key schema_keys[] = {
              "REQUESTS_CA_BUNDLE, then the system's."},
     {"sources.http.allow_plain", CONFIG_BOOL, FIELD(http.allow_plain), .fallback = "false",
      .help = "Lets http:// be used to other hosts than this one. What arrives that way may have been changed on the way."},
-    {"sources.https.enabled", CONFIG_BOOL, FIELD(https.enabled), .fallback = "true",
-     .help = "Lets artifacts be loaded from https:// and http:// references."},
-    {"sources.gcs.enabled", CONFIG_BOOL, FIELD(gcs.enabled), .fallback = "true",
-     .help = "Lets artifacts be loaded from gs:// references."},
-    {"sources.gcs.endpoint", CONFIG_TEXT, FIELD(gcs.endpoint), .fallback = "", .may_be_empty = true,
-     .help = "Server of gs:// references. Empty: STORAGE_EMULATOR_HOST, else https://storage.googleapis.com."},
-    {"sources.gcs.credentials_file", CONFIG_PATH, FIELD(gcs.credentials_file), .fallback = "", .may_be_empty = true,
-     .help = "File with the credentials. Empty: GOOGLE_APPLICATION_CREDENTIALS, gcloud's own, then the metadata server."},
-    {"sources.gcs.user_project", CONFIG_TEXT, FIELD(gcs.user_project), .fallback = "", .may_be_empty = true,
-     .help = "Project that pays for reading buckets whose owner does not. Empty: GOOGLE_CLOUD_QUOTA_PROJECT."},
-    {"sources.gcs.anonymous", CONFIG_BOOL, FIELD(gcs.anonymous), .fallback = "false",
-     .help = "Sends no credentials, for public buckets."},
-    {"sources.s3.enabled", CONFIG_BOOL, FIELD(s3.enabled), .fallback = "true",
-     .help = "Lets artifacts be loaded from s3:// references."},
-    {"sources.s3.endpoint", CONFIG_TEXT, FIELD(s3.endpoint), .fallback = "", .may_be_empty = true,
-     .help = "Server of s3:// references. Empty: AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL, the profile's, then AWS itself."},
-    {"sources.s3.region", CONFIG_TEXT, FIELD(s3.region), .fallback = "", .may_be_empty = true,
-     .help = "Region to sign for. Empty: AWS_REGION, AWS_DEFAULT_REGION, the profile's, then what the server says."},
-    {"sources.s3.profile", CONFIG_TEXT, FIELD(s3.profile), .fallback = "", .may_be_empty = true,
-     .help = "Profile of the AWS credentials and configuration files. Empty: AWS_PROFILE, then default."},
-    {"sources.s3.addressing", CONFIG_ENUM, FIELD(s3.addressing), .fallback = "auto", .names = addressing_names,
-     .help = "Where the bucket's name stands in a URL: virtual in the host's name, path behind it. auto: path for servers that are "
-             "not AWS and for buckets with a dot."},
-    {"sources.s3.anonymous", CONFIG_BOOL, FIELD(s3.anonymous), .fallback = "false",
-     .help = "Signs nothing, for public buckets."},
-    {"sources.s3.requester_pays", CONFIG_BOOL, FIELD(s3.requester_pays), .fallback = "false",
-     .help = "Agrees to pay for reading buckets whose owner does not, as AWS_REQUEST_PAYER=requester does."},
-    {"sources.hf.enabled", CONFIG_BOOL, FIELD(hf.enabled), .fallback = "true",
-     .help = "Lets artifacts be loaded from hf:// references."},
-    {"sources.hf.endpoint", CONFIG_TEXT, FIELD(hf.endpoint), .fallback = "", .may_be_empty = true,
-     .help = "Server of hf:// references. Empty: HF_ENDPOINT, else https://huggingface.co."},
-    {"sources.hf.token_file", CONFIG_PATH, FIELD(hf.token_file), .fallback = "", .may_be_empty = true,
-     .help = "File with the token. Empty: HF_TOKEN itself, HF_TOKEN_PATH, then token in HF_HOME."},
-    {"sources.hf.cache_dir", CONFIG_PATH, FIELD(hf.cache_dir), .fallback = "", .may_be_empty = true,
-     .help = "The hub's cache on this host, which is read where it holds the whole checkpoint and never written. Empty: "
-             "HF_HUB_CACHE, then hub in HF_HOME."},
-    {"sources.hf.offline", CONFIG_BOOL, FIELD(hf.offline), .fallback = "false",
-     .help = "Asks nothing of the hub and uses the cache alone, as HF_HUB_OFFLINE=1 does."},
+};
 
+static const struct config_key keys_after_stores[] = {
     {"devices.plugin_folder", CONFIG_PATH, FIELD(devices.plugin_folder), .fallback = "", .may_be_empty = true,
      .help = "Folder of tensorcast-cuda.so. Empty: plugins beside tensorcastd, then ../lib/tensorcast/plugins."},
     {"devices.memory_budget", CONFIG_SIZE_OR_AUTO, FIELD(devices.memory_budget_bytes), .fallback = "auto", .min = KIB(4),
@@ -245,7 +208,45 @@ const struct config_key schema_keys[] = {
              "comparison and for going back only."},
 };
 /* clang-format on */
-const size_t schema_n_keys = sizeof schema_keys / sizeof schema_keys[0];
+
+enum { MAX_KEYS = 256 };
+static struct config_key keys[MAX_KEYS];
+const struct config_key *schema_keys = keys;
+size_t schema_n_keys;
+
+static void add_keys(const struct config_key *added, size_t n_added, size_t base)
+{
+    assert(schema_n_keys + n_added <= MAX_KEYS);
+    for (size_t i = 0; i < n_added; i++) {
+        keys[schema_n_keys] = added[i];
+        keys[schema_n_keys++].offset += base;
+    }
+}
+
+/* Sections lie one behind the other in config->stores. */
+static size_t section_base(const struct config_section *section)
+{
+    const struct config_section *at;
+    size_t base = offsetof(struct config, stores);
+    for (size_t i = 0; (at = schema_store_section(i)) != section; i++)
+        base += (at->bytes + _Alignof(max_align_t) - 1) / _Alignof(max_align_t) * _Alignof(max_align_t);
+    return base;
+}
+
+const void *schema_section(const struct config *config, const struct config_section *section)
+{
+    return (const char *)config + section_base(section);
+}
+
+__attribute__((constructor)) static void assemble_keys(void)
+{
+    const struct config_section *section;
+    add_keys(keys_before_stores, sizeof keys_before_stores / sizeof keys_before_stores[0], 0);
+    for (size_t i = 0; (section = schema_store_section(i)) != NULL; i++)
+        add_keys(section->keys, section->n_keys, section_base(section));
+    assert(section_base(NULL) <= offsetof(struct config, stores) + CONFIG_STORES_BYTES);
+    add_keys(keys_after_stores, sizeof keys_after_stores / sizeof keys_after_stores[0], 0);
+}
 
 const struct config_key *schema_find(const char *path)
 {

@@ -33,7 +33,7 @@ struct config_list { /* as in struct config */
 struct config_key {
     const char *path; /* "server.socket_path" */
     enum config_type type;
-    size_t offset, size;      /* of its field in struct config */
+    size_t offset, size;      /* of its field in struct config, or in the struct of its section */
     const char *fallback;     /* the default, as it would be written in the file */
     uint64_t min, max;        /* of numbers */
     const char *const *names; /* of an enum, ending in NULL */
@@ -41,12 +41,27 @@ struct config_key {
     bool may_be_empty;        /* texts and paths */
     bool reloadable;          /* a SIGHUP can change it */
     const char *help;
+    const char *environment; /* of a store's key that is empty or false: names asked then, see source/environment.h */
+    const char *otherwise;   /* of such a text: the default behind these */
+};
+#define CONFIG_FIELD(type, member) .offset = offsetof(struct type, member), .size = sizeof(((struct type *)NULL)->member)
+
+struct config_section {            /* the keys of one store, "sources.NAME.*" */
+    const struct config_key *keys; /* of its own struct */
+    size_t n_keys, bytes;          /* bytes: of that struct */
 };
 
 enum { CONFIG_MAX_CHILDREN = 32, CONFIG_PATH_CHARS = 128 };
 
-extern const struct config_key schema_keys[];
-extern const size_t schema_n_keys;
+/* Assembled before main() from the keys of config/schema.c and the sections of the stores. */
+extern const struct config_key *schema_keys;
+extern size_t schema_n_keys;
+
+/* The sections of all stores, in order; NULL behind the last. In daemon/source/store.c, from the table of stores. */
+const struct config_section *schema_store_section(size_t index);
+struct config;
+/* The struct of that section in a configuration. */
+const void *schema_section(const struct config *config, const struct config_section *section);
 
 const struct config_key *schema_find(const char *path); /* NULL when there is none */
 bool schema_is_section(const char *path);               /* "engine", "engine.materialization_strategy" */

@@ -19,7 +19,7 @@
 #include "base/text.h"
 #include "memory_limit.h"
 #include "observe/log.h"
-#include "stores/stores_config.h"
+#include "source/stores.h"
 #include "supervisor.h"
 #include "transport/transport.h"
 #include "watchdog.h"
@@ -30,14 +30,14 @@ enum {
     LAST_READS_MS = 2000, /* after the grace, for the reads that workers are at */
     TEAR_DOWN_MS = 5000,  /* then, for everything else */
 };
-struct config_list {
-    struct config_list *next;
+struct config_version {
+    struct config_version *next;
     const struct config *config;
 };
 
 static void keep_config(struct daemon *daemon, const struct config *config)
 {
-    struct config_list *row = memory_alloc(sizeof *row);
+    struct config_version *row = memory_alloc(sizeof *row);
     row->config = config;
     row->next = daemon->configs;
     daemon->configs = row;
@@ -231,10 +231,8 @@ static bool is_grace_over(void *data)
 
 static int open_stores(struct daemon *daemon, struct error *error)
 {
-    struct stores_options options = stores_config(daemon->api.services.config);
     daemon->ends_requests = (struct cancel){is_grace_over, daemon};
-    options.cancel = &daemon->ends_requests;
-    if (stores_create(&options, &daemon->api.services.stores, error) != 0)
+    if (stores_create(daemon->api.services.config, &daemon->ends_requests, &daemon->api.services.stores, error) != 0)
         return -1;
     stores_describe(daemon->api.services.stores, log_store, NULL);
     return 0;
@@ -524,7 +522,7 @@ void daemon_stop(struct daemon *daemon)
     watchdog_destroy(daemon->watchdog);
     quota_destroy(services->quota);
     while (daemon->configs) {
-        struct config_list *next = daemon->configs->next;
+        struct config_version *next = daemon->configs->next;
         config_destroy(daemon->configs->config);
         free(daemon->configs);
         daemon->configs = next;

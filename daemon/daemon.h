@@ -14,7 +14,7 @@
 struct daemon {
     struct api api; /* first: the context of handlers */
     const char *config_path;
-    struct config_list *configs; /* the current one and those before it, which requests may still read */
+    struct config_version *configs; /* the current one and those before it, which requests may still read */
     struct loop_timer *drain_timer;
     struct reload *reload; /* under way; else NULL */
     uint64_t drain_deadline_ns;

@@ -94,9 +94,9 @@ static void standalone_close(struct backend *backend)
 /* Stores take their settings from the environment alone: there is no configuration here. */
 static int find_options(struct standalone *state, struct source_options *options, struct error *error)
 {
-    bool on_disk = strncmp(state->backend->args->artifact, "disk:", 5) == 0;
-    const struct stores_options stores = {.cancel = &state->backend->cancel};
-    if (!on_disk && !state->stores && stores_create(&stores, &state->stores, error) < 0)
+    bool is_remote = source_is_remote(state->backend->args->artifact);
+    if (is_remote && !state->stores &&
+        stores_create(config_defaults(), &state->backend->cancel, &state->stores, error) < 0)
         return -1;
     *options = (struct source_options){.allow_relative = true, .stores = state->stores, .uid = getuid()};
     return 0;

@@ -17,13 +17,12 @@
 
 static void fill_caps(struct object_source *source, const char *type)
 {
-    const struct stores_options *options = stores_options(source->stores);
     source->base.caps = (struct source_caps){
         .filesystem = SOURCE_NETWORK,
         .remote = true,
         .device_id = source_identity_of(source->origin ? source->origin : type, 0).device,
-        .request_bytes = options->request_bytes,
-        .parallel_requests = options->parallel_requests,
+        .request_bytes = stores_request_bytes(source->stores),
+        .parallel_requests = stores_parallel_requests(source->stores),
     };
     memcpy(source->base.caps.filesystem_type, type, strnlen(type, sizeof source->base.caps.filesystem_type - 1));
 }
@@ -31,7 +30,7 @@ static void fill_caps(struct object_source *source, const char *type)
 static bool is_cancelled(void *data)
 {
     const struct object_source *source = data;
-    return cancel_is_set(source->base.cancel) || cancel_is_set(stores_options(source->stores)->cancel);
+    return cancel_is_set(source->base.cancel) || cancel_is_set(stores_cancel(source->stores));
 }
 
 int object_source_init(struct object_source *source, const struct object_ops *ops, const struct source_options *options,

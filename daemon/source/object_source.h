@@ -109,7 +109,7 @@ void object_source_speed(struct source *source, struct source_speed *speed);
 struct source *object_source_beside(struct source *source);
 
 #define OBJECT_SOURCE_OPS(scheme, type, open_function, close_function)                                                      \
-    .name = (scheme), .source_size = sizeof(type), .remote = true, .open = (open_function), .list = object_source_list,     \
+    .name = (scheme), .source_size = sizeof(type), .open = (open_function), .list = object_source_list,                     \
     .expect = object_source_expect, .open_file = object_source_open_file, .read = object_source_read,                       \
     .check_unchanged = object_source_check_unchanged, .speed = object_source_speed, .beside = object_source_beside,         \
     .close = (close_function)

@@ -13,21 +13,32 @@
 #include "source/http/http_fence.h"
 #include "source/stores.h"
 
-static const struct source_ops *find_ops(const char *scheme, size_t length)
-{
-    for (const struct source_ops *const *ops = source_backends; *ops; ops++) {
-        if (strlen((*ops)->name) == length && memcmp((*ops)->name, scheme, length) == 0)
-            return *ops;
-    }
-    return NULL;
-}
-
 static int fail_reference(const char *reference, enum error_code code, const char *complaint, struct error *error)
 {
     char *shown = redact_copy(reference), name[TEXT_NAME_CHARS];
     fail(error, code, code == ERROR_UNIMPLEMENTED ? "UNKNOWN_SCHEME" : "BAD_REFERENCE", "%s: %s",
          text_escape(shown, strlen(shown), name), complaint);
     free(shown);
+    return -1;
+}
+
+/* Offers what there is: "there are disk:, https: and s3:". */
+static int fail_scheme(const char *reference, struct error *error)
+{
+    char *list = memory_copy_text(""), *complaint;
+    const char *last = NULL;
+    for (const struct store *const *store = store_table; *store; store++) {
+        if ((*store)->is_internal)
+            continue;
+        char *longer = last ? memory_print("%s%s%s:", list, *list ? ", " : " ", last) : memory_copy_text("");
+        free(list);
+        list = longer;
+        last = (*store)->scheme;
+    }
+    complaint = memory_print("no such kind of source is built in; there are%s%s %s:", list, *list ? " and" : "", last);
+    fail_reference(reference, ERROR_UNIMPLEMENTED, complaint, error);
+    free(complaint);
+    free(list);
     return -1;
 }
 
@@ -43,14 +54,14 @@ static uint64_t hash_text(const char *text, size_t length)
 void source_place_work(const char *reference, struct loop_work *work)
 {
     const char *colon = strchr(reference, ':'), *authority = strstr(reference, "://");
-    const struct source_ops *ops = find_ops(reference, strcspn(reference, ":"));
-    if (ops && ops->remote) {
+    const struct store *store = store_find(reference);
+    if (store && store->is_remote) {
         size_t length = authority ? (size_t)(authority + 3 - reference) : 0;
         work->pool = LOOP_REMOTE;
         work->lane = hash_text(reference, length + strcspn(reference + length, "/?#")) | 1;
     } else {
         work->pool = LOOP_DISK;
-        work->lane = (ops && ops->lane && colon ? ops->lane(colon + 1) : 0) | (uint64_t)1 << 63;
+        work->lane = (store && store->source->lane ? store->source->lane(colon + 1) : 0) | (uint64_t)1 << 63;
     }
 }
 
@@ -65,8 +76,8 @@ static char *without_trailing_slashes(const char *reference, size_t path_at)
 
 bool source_is_remote(const char *reference)
 {
-    const struct source_ops *ops = find_ops(reference, strcspn(reference, ":"));
-    return ops && ops->remote;
+    const struct store *store = store_find(reference);
+    return store && store->is_remote;
 }
 
 char *source_shown(const char *reference)
@@ -80,22 +91,21 @@ int source_open(const char *reference, const struct source_options *options, str
     if (!colon || colon == reference)
         return fail_reference(reference, ERROR_INVALID_ARGUMENT, "an artifact reference looks like disk:/models/llama",
                               error);
-    const struct source_ops *ops = find_ops(reference, (size_t)(colon - reference));
-    if (!ops)
-        return fail_reference(reference, ERROR_UNIMPLEMENTED,
-                              "no such kind of source is built in; there are disk:, https:, hf:, gs: and s3:", error);
+    const struct store *store = store_find(reference);
+    if (!store)
+        return fail_scheme(reference, error);
     if (!colon[1])
         return fail_reference(reference, ERROR_INVALID_ARGUMENT, "the path is empty", error);
-    if (ops->remote && options->stores && stores_check_reference(options->stores, reference, error) < 0)
+    if (store->is_remote && options->stores && stores_check_reference(options->stores, reference, error) < 0)
         return -1;
-    struct source *opened = memory_alloc(ops->source_size);
+    struct source *opened = memory_alloc(store->source->source_size);
     char *whole = without_trailing_slashes(reference, (size_t)(colon + 1 - reference));
-    opened->ops = ops;
+    opened->ops = store->source;
     opened->references = 1;
     opened->cancel = options->cancel;
     opened->uid = options->uid;
     opened->reference = source_shown(whole);
-    int failed = ops->open(opened, whole + (colon + 1 - reference), options, error);
+    int failed = store->source->open(opened, whole + (colon + 1 - reference), options, error);
     free(whole);
     if (failed) {
         source_unref(opened);

@@ -100,7 +100,6 @@ struct source_options {
 struct source_ops {
     const char *name;   /* "disk" */
     size_t source_size; /* the core allocates this much, zeroed, beginning with struct source */
-    bool remote;        /* opening one may ask a server; what the files then are, caps.remote says */
     /* Optional, of what is not remote: a number for the file systems that may keep whoever opens `path` waiting; asks none.
      */
     uint64_t (*lane)(const char *path);
@@ -145,9 +144,7 @@ struct source {
     int references;              /* atomic */
 };
 
-extern const struct source_ops *const source_backends[]; /* all there are, then NULL: daemon/stores/store_table.c */
-
-/* Finds the backend by scheme and opens the reference, without any file yet. */
+/* Finds the store by scheme (source/store.h) and opens the reference, without any file yet. */
 int source_open(const char *reference, const struct source_options *options, struct source **source, struct error *error);
 bool source_is_remote(const char *reference); /* by its scheme; false for what source_open() would refuse */
 /* Fills in pool and lane of work that asks the reference's server or file system, which may not answer. Asks neither. */

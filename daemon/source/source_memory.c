@@ -179,7 +179,7 @@ static void memory_close(struct source *source)
     pthread_mutex_unlock(&lock);
 }
 
-const struct source_ops source_memory_ops = {
+static const struct source_ops memory_ops = {
     .name = "memory",
     .source_size = sizeof(struct source_memory),
     .open = memory_open,
@@ -189,3 +189,5 @@ const struct source_ops source_memory_ops = {
     .check_unchanged = memory_check_unchanged,
     .close = memory_close,
 };
+
+const struct store source_memory_store = {.scheme = "memory", .source = &memory_ops, .is_internal = true};

@@ -5,8 +5,9 @@
 #define SOURCE_SOURCE_MEMORY_H
 
 #include "source/source.h"
+#include "source/store.h"
 
-extern const struct source_ops source_memory_ops;
+extern const struct store source_memory_store;
 
 /* Adds or replaces a file of artifact memory:NAME; copies the bytes. Sources that have the old one open keep it. */
 void source_memory_put(const char *artifact, const char *file, const void *bytes, uint64_t n_bytes);

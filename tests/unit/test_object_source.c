@@ -137,7 +137,7 @@ static int begin(void **state)
         scene.object[i] = (unsigned char)(i * 2654435761u >> 13);
     scene.script =
         http_script_start(&(struct http_script_options){.play = play, .object = scene.object, .object_bytes = OBJECT_BYTES});
-    return stores_create(&(struct stores_options){0}, &scene.stores, &error);
+    return stores_create(config_defaults(), NULL, &scene.stores, &error);
 }
 
 static int end(void **state)

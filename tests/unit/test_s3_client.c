@@ -21,14 +21,16 @@ static struct s3_client *client;
 
 static int open_client(void **state)
 {
-    const struct stores_options options = {.s3 = {.region = "us-west-2", .anonymous = true}};
+    static const char text[] = "sources: {s3: {region: us-west-2, anonymous: true}}";
     struct error error;
+    const struct config *config = config_parse(text, strlen(text), "test.yaml", &error);
     (void)state;
     unsetenv("AWS_ENDPOINT_URL_S3");
     unsetenv("AWS_ENDPOINT_URL");
     setenv("AWS_CONFIG_FILE", "/nonexistent", 1);
     setenv("AWS_SHARED_CREDENTIALS_FILE", "/nonexistent", 1);
-    assert_int_equal(stores_create(&options, &stores, &error), 0);
+    assert_int_equal(stores_create(config, NULL, &stores, &error), 0);
+    config_destroy(config);
     client = s3_client_of(stores);
     return 0;
 }

@@ -14,18 +14,22 @@
 static void urls_are_those_the_store_expects(void **state)
 {
     static const struct {
-        const char *base, *addressing, *bucket, *region, *key, *query, *url;
+        const char *base;
+        enum s3_addressing addressing;
+        const char *bucket, *region, *key, *query, *url;
     } cases[] = {
-        {"", "auto", "bucket", "eu-west-3", "a/b c", NULL, "https://bucket.s3.eu-west-3.amazonaws.com/a/b%20c"},
-        {"", "auto", "bucket", "eu-west-3", "", "list-type=2", "https://bucket.s3.eu-west-3.amazonaws.com/?list-type=2"},
-        {"", "auto", "with.dots", "eu-west-3", "k", NULL, "https://s3.eu-west-3.amazonaws.com/with.dots/k"},
-        {"", "auto", "Upper", "us-east-1", "k", NULL, "https://s3.us-east-1.amazonaws.com/Upper/k"},
-        {"", "path", "bucket", "us-east-1", "k", NULL, "https://s3.us-east-1.amazonaws.com/bucket/k"},
-        {"", "auto", "bucket", "cn-north-1", "k", NULL, "https://bucket.s3.cn-north-1.amazonaws.com.cn/k"},
-        {"http://127.0.0.1:9000", "auto", "bucket", "x", "a//b/./c+%", NULL, "http://127.0.0.1:9000/bucket/a//b/./c%2B%25"},
-        {"http://127.0.0.1:9000", "auto", "bucket", "x", "", "a=b", "http://127.0.0.1:9000/bucket?a=b"},
-        {"https://h/s3", "path", "bucket", "x", "k", NULL, "https://h/s3/bucket/k"},
-        {"http://s3.localhost:1", "virtual", "bucket", "x", "k", NULL, "http://bucket.s3.localhost:1/k"},
+        {"", S3_ADDRESSING_AUTO, "bucket", "eu-west-3", "a/b c", NULL, "https://bucket.s3.eu-west-3.amazonaws.com/a/b%20c"},
+        {"", S3_ADDRESSING_AUTO, "bucket", "eu-west-3", "", "list-type=2",
+         "https://bucket.s3.eu-west-3.amazonaws.com/?list-type=2"},
+        {"", S3_ADDRESSING_AUTO, "with.dots", "eu-west-3", "k", NULL, "https://s3.eu-west-3.amazonaws.com/with.dots/k"},
+        {"", S3_ADDRESSING_AUTO, "Upper", "us-east-1", "k", NULL, "https://s3.us-east-1.amazonaws.com/Upper/k"},
+        {"", S3_ADDRESSING_PATH, "bucket", "us-east-1", "k", NULL, "https://s3.us-east-1.amazonaws.com/bucket/k"},
+        {"", S3_ADDRESSING_AUTO, "bucket", "cn-north-1", "k", NULL, "https://bucket.s3.cn-north-1.amazonaws.com.cn/k"},
+        {"http://127.0.0.1:9000", S3_ADDRESSING_AUTO, "bucket", "x", "a//b/./c+%", NULL,
+         "http://127.0.0.1:9000/bucket/a//b/./c%2B%25"},
+        {"http://127.0.0.1:9000", S3_ADDRESSING_AUTO, "bucket", "x", "", "a=b", "http://127.0.0.1:9000/bucket?a=b"},
+        {"https://h/s3", S3_ADDRESSING_PATH, "bucket", "x", "k", NULL, "https://h/s3/bucket/k"},
+        {"http://s3.localhost:1", S3_ADDRESSING_VIRTUAL, "bucket", "x", "k", NULL, "http://bucket.s3.localhost:1/k"},
     };
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {

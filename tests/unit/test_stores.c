@@ -6,7 +6,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "source/gcs/gcs_settings.h"
+#include "source/gcs/source_gcs.h"
+#include "source/hf/source_hf.h"
+#include "source/s3/s3_settings.h"
+#include "source/s3/source_s3.h"
 #include "source/stores.h"
+#include "source/web/source_https.h"
 
 #include <cmocka.h>
 
@@ -28,7 +34,8 @@ static const char *const names[] = {
     "XDG_CACHE_HOME",
     "HF_HUB_OFFLINE",
     "TRANSFORMERS_OFFLINE",
-    "LEVANTER_FSSPEC_CHUNK_BYTES",
+    "AWS_REQUEST_PAYER",
+    "TENSORCAST_S3_ADDRESSING",
     "LEVANTER_FSSPEC_MAX_CONCURRENT_CHUNKS",
 };
 
@@ -41,31 +48,47 @@ static int forget(void **state)
     return 0;
 }
 
-static struct stores *make(struct stores_options options)
+/* From the text of a configuration, "" = defaults. */
+static struct stores *make(const char *text)
 {
     struct stores *stores;
     struct error error;
-    if (stores_create(&options, &stores, &error) < 0)
+    const struct config *config = config_parse(text, strlen(text), "test.yaml", &error);
+    if (!config || stores_create(config, NULL, &stores, &error) < 0)
         fail_msg("%s", error.message);
+    config_destroy(config); /* what is needed of it was copied */
     return stores;
+}
+
+static const struct gcs_settings *gcs_of(const struct stores *stores)
+{
+    return stores_settings(stores, &source_gcs_store);
+}
+
+static const struct s3_settings *s3_of(const struct stores *stores)
+{
+    return stores_settings(stores, &source_s3_store);
+}
+
+static const struct hf_settings *hf_of(const struct stores *stores)
+{
+    return stores_settings(stores, &source_hf_store);
 }
 
 static void without_anything_defaults_hold(void **state)
 {
-    struct stores *stores = make((struct stores_options){0});
-    const struct stores_options *options = stores_options(stores);
+    struct stores *stores = make("");
     (void)state;
-    assert_string_equal(options->gcs.endpoint, "https://storage.googleapis.com");
-    assert_false(options->gcs.anonymous);
-    assert_string_equal(options->s3.endpoint, "");
-    assert_string_equal(options->s3.addressing, "auto");
-    assert_string_equal(options->hf.endpoint, "https://huggingface.co");
-    assert_string_equal(options->hf.token_file, "/home/somebody/.cache/huggingface/token");
-    assert_string_equal(options->hf.cache_dir, "/home/somebody/.cache/huggingface/hub");
-    assert_false(options->hf.offline);
-    assert_int_equal(options->request_bytes, 16 << 20);
-    assert_int_equal(options->parallel_requests, 32);
-    assert_int_equal(options->chunk_bytes, 2000000000);
+    assert_string_equal(gcs_of(stores)->base.endpoint, "https://storage.googleapis.com");
+    assert_false(gcs_of(stores)->is_anonymous);
+    assert_string_equal(s3_of(stores)->base.endpoint, "");
+    assert_int_equal(s3_of(stores)->addressing, S3_ADDRESSING_AUTO);
+    assert_string_equal(hf_of(stores)->base.endpoint, "https://huggingface.co");
+    assert_string_equal(hf_of(stores)->token_file, "/home/somebody/.cache/huggingface/token");
+    assert_string_equal(hf_of(stores)->cache_dir, "/home/somebody/.cache/huggingface/hub");
+    assert_false(hf_of(stores)->is_offline);
+    assert_int_equal(stores_request_bytes(stores), 16 << 20);
+    assert_int_equal(stores_parallel_requests(stores), 32);
     stores_destroy(stores);
 }
 
@@ -75,21 +98,22 @@ static void the_environment_counts_where_the_configuration_is_silent(void **stat
     setenv("STORAGE_EMULATOR_HOST", "localhost:4443", 1);
     setenv("AWS_ENDPOINT_URL", "http://localhost:1/", 1);
     setenv("AWS_DEFAULT_REGION", "eu-west-1", 1);
+    setenv("AWS_REQUEST_PAYER", "requester", 1);
+    setenv("TENSORCAST_S3_ADDRESSING", "path", 1);
     setenv("HF_HOME", "/hf", 1);
     setenv("HF_HUB_OFFLINE", "yes", 1);
-    setenv("LEVANTER_FSSPEC_CHUNK_BYTES", "1000000", 1);
     setenv("LEVANTER_FSSPEC_MAX_CONCURRENT_CHUNKS", "7", 1);
-    struct stores *stores = make((struct stores_options){.s3 = {.region = "us-west-2"}});
-    const struct stores_options *options = stores_options(stores);
-    assert_string_equal(options->gcs.endpoint, "http://localhost:4443");
-    assert_true(options->gcs.anonymous);
-    assert_string_equal(options->s3.endpoint, "http://localhost:1");
-    assert_string_equal(options->s3.region, "us-west-2");
-    assert_string_equal(options->hf.token_file, "/hf/token");
-    assert_string_equal(options->hf.cache_dir, "/hf/hub");
-    assert_true(options->hf.offline);
-    assert_int_equal(options->chunk_bytes, 1000000);
-    assert_int_equal(options->parallel_requests, 7);
+    struct stores *stores = make("sources: {s3: {region: us-west-2}}");
+    assert_string_equal(gcs_of(stores)->base.endpoint, "http://localhost:4443");
+    assert_true(gcs_of(stores)->is_anonymous);
+    assert_string_equal(s3_of(stores)->base.endpoint, "http://localhost:1");
+    assert_string_equal(s3_of(stores)->region, "us-west-2");
+    assert_true(s3_of(stores)->requester_pays);
+    assert_int_equal(s3_of(stores)->addressing, S3_ADDRESSING_PATH);
+    assert_string_equal(hf_of(stores)->token_file, "/hf/token");
+    assert_string_equal(hf_of(stores)->cache_dir, "/hf/hub");
+    assert_true(hf_of(stores)->is_offline);
+    assert_int_equal(stores_parallel_requests(stores), 7);
     stores_destroy(stores);
 }
 
@@ -101,13 +125,13 @@ static void the_more_particular_name_wins(void **state)
     setenv("HF_HOME", "/hf", 1);
     setenv("HF_HUB_CACHE", "/cache", 1);
     setenv("HF_TOKEN", "secret", 1);
-    struct stores *stores = make((struct stores_options){0});
-    assert_string_equal(stores_options(stores)->s3.endpoint, "http://localhost:2");
-    assert_string_equal(stores_options(stores)->hf.cache_dir, "/cache");
-    assert_string_equal(stores_options(stores)->hf.token_file, ""); /* HF_TOKEN itself */
+    struct stores *stores = make("");
+    assert_string_equal(s3_of(stores)->base.endpoint, "http://localhost:2");
+    assert_string_equal(hf_of(stores)->cache_dir, "/cache");
+    assert_string_equal(hf_of(stores)->token_file, ""); /* HF_TOKEN itself */
     stores_destroy(stores);
-    stores = make((struct stores_options){.hf = {.token_file = "/run/token"}});
-    assert_string_equal(stores_options(stores)->hf.token_file, "/run/token");
+    stores = make("sources: {hf: {token_file: /run/token}}");
+    assert_string_equal(hf_of(stores)->token_file, "/run/token");
     stores_destroy(stores);
 }
 
@@ -118,10 +142,10 @@ static void a_number_in_the_environment_that_is_none_is_an_error(void **state)
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         struct stores *stores;
         struct error error;
-        setenv("LEVANTER_FSSPEC_CHUNK_BYTES", wrong[i], 1);
-        assert_int_equal(stores_create(&(struct stores_options){0}, &stores, &error), -1);
+        setenv("LEVANTER_FSSPEC_MAX_CONCURRENT_CHUNKS", wrong[i], 1);
+        assert_int_equal(stores_create(config_defaults(), NULL, &stores, &error), -1);
         assert_int_equal(error.code, ERROR_INVALID_ARGUMENT);
-        assert_non_null(strstr(error.message, "LEVANTER_FSSPEC_CHUNK_BYTES"));
+        assert_non_null(strstr(error.message, "LEVANTER_FSSPEC_MAX_CONCURRENT_CHUNKS"));
     }
 }
 
@@ -133,7 +157,7 @@ static void plain_http_is_for_this_host_alone(void **state)
         "http://h/x",          "http://localhost.evil/",        "http://127.0.0.1.evil/", "http://127.0.0.1@h/",
         "http://localhost@h/", "http://localhost:x@h/",         "http://[::1].evil/",     "http://[::2]/",
         "http://127.0.0.256/", "http://169.254.169.254/latest", "ftp://localhost/",       ""};
-    struct stores *stores = make((struct stores_options){0});
+    struct stores *stores = make("");
     struct error error;
     (void)state;
     for (size_t i = 0; i < sizeof good / sizeof *good; i++)
@@ -144,7 +168,7 @@ static void plain_http_is_for_this_host_alone(void **state)
         assert_true(error.code == ERROR_PERMISSION_DENIED || error.code == ERROR_INVALID_ARGUMENT);
     }
     stores_destroy(stores);
-    stores = make((struct stores_options){.allow_plain_http = true});
+    stores = make("sources: {http: {allow_plain: true}}");
     assert_int_equal(stores_check_url(stores, "http://h/x", &error), 0);
     assert_int_equal(stores_check_url(stores, "ftp://h/x", &error), -1);
     stores_destroy(stores);
@@ -157,8 +181,7 @@ static void trusted_urls_are_prefixes_of_whole_parts(void **state)
     static const char *const bad[] = {
         "gs://models-of-others/x", "gs://models/../x",     "hf://organ/model",  "https://h/mm",
         "https://h/m/%2e%2e/x",    "https://h/m/..%2Fx/y", "s3://models/llama", "https://h/m/\\x"};
-    static const char *const trusted[] = {"gs://models", "hf://org", "https://h/m/"};
-    struct stores *stores = make((struct stores_options){.trusted_urls = trusted, .n_trusted_urls = 3});
+    struct stores *stores = make("sources: {trusted_urls: ['gs://models', 'hf://org', 'https://h/m/']}");
     struct error error;
     (void)state;
     for (size_t i = 0; i < sizeof good / sizeof *good; i++)
@@ -169,35 +192,21 @@ static void trusted_urls_are_prefixes_of_whole_parts(void **state)
         assert_int_equal(error.code, ERROR_PERMISSION_DENIED);
     }
     stores_destroy(stores);
-    stores = make((struct stores_options){.hf_off = true});
+    stores = make("sources: {hf: {enabled: false}}");
     assert_int_equal(stores_check_reference(stores, "hf://org/model", &error), -1);
     assert_int_equal(stores_check_reference(stores, "https://h/m/../x", &error), 0);
     stores_destroy(stores);
 }
 
-static int n_kept;
-
-static void *keep(struct stores *stores)
+static void what_a_store_keeps_is_made_once(void **state)
 {
-    (void)stores;
-    n_kept++;
-    return &n_kept;
-}
-
-static void drop(void *kept)
-{
-    --*(int *)kept;
-}
-
-static void what_a_backend_keeps_is_made_once_and_freed_with_the_stores(void **state)
-{
-    struct stores *stores = make((struct stores_options){0});
+    struct stores *stores = make("sources: {gcs: {anonymous: true}}");
     (void)state;
-    assert_ptr_equal(stores_keep(stores, STORES_GCS, keep, drop), &n_kept);
-    assert_ptr_equal(stores_keep(stores, STORES_GCS, keep, drop), &n_kept);
-    assert_int_equal(n_kept, 1);
+    void *client = stores_client(stores, &source_gcs_store);
+    assert_non_null(client);
+    assert_ptr_equal(stores_client(stores, &source_gcs_store), client);
+    assert_ptr_not_equal(stores_client(stores, &source_https_store), client);
     stores_destroy(stores);
-    assert_int_equal(n_kept, 0);
 }
 
 static void note(void *data, const char *scheme, const char *endpoint, const char *credentials)
@@ -212,7 +221,7 @@ static void the_description_names_sources_and_no_secret(void **state)
     (void)state;
     setenv("HF_TOKEN", "hf_secret", 1);
     setenv("HF_ENDPOINT", "https://me:secret@hub.example?key=secret", 1);
-    struct stores *stores = make((struct stores_options){0});
+    struct stores *stores = make("");
     stores_describe(stores, note, text);
     stores_destroy(stores);
     assert_non_null(strstr(text, "https "));
@@ -229,11 +238,11 @@ static void so_many_concurrent_chunks_may_be_asked_for_and_not_one_more(void **s
     struct error error;
     (void)state;
     setenv("LEVANTER_FSSPEC_MAX_CONCURRENT_CHUNKS", "1024", 1);
-    stores = make((struct stores_options){0});
-    assert_int_equal(stores_options(stores)->parallel_requests, 1024);
+    stores = make("");
+    assert_int_equal(stores_parallel_requests(stores), 1024);
     stores_destroy(stores);
     setenv("LEVANTER_FSSPEC_MAX_CONCURRENT_CHUNKS", "1025", 1);
-    assert_int_equal(stores_create(&(struct stores_options){0}, &stores, &error), -1);
+    assert_int_equal(stores_create(config_defaults(), NULL, &stores, &error), -1);
     assert_non_null(strstr(error.message, "LEVANTER_FSSPEC_MAX_CONCURRENT_CHUNKS"));
 }
 
@@ -247,7 +256,7 @@ int main(void)
         TEST(so_many_concurrent_chunks_may_be_asked_for_and_not_one_more),
         TEST(plain_http_is_for_this_host_alone),
         TEST(trusted_urls_are_prefixes_of_whole_parts),
-        TEST(what_a_backend_keeps_is_made_once_and_freed_with_the_stores),
+        TEST(what_a_store_keeps_is_made_once),
         TEST(the_description_names_sources_and_no_secret),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

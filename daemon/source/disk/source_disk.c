@@ -283,3 +283,5 @@ const struct source_ops source_disk_ops = {
     .check_still = disk_check_still,
     .close = disk_close,
 };
+
+const struct store source_disk_store = {.scheme = "disk", .source = &source_disk_ops};

@@ -7,6 +7,7 @@
 #include "base/quota.h"
 #include "source/disk/change_detection.h"
 #include "source/source.h"
+#include "source/store.h"
 #include "source/disk/trusted_path.h"
 
 struct source_disk_file {
@@ -26,6 +27,7 @@ struct source_disk {
 };
 
 extern const struct source_ops source_disk_ops;
+extern const struct store source_disk_store;
 
 /* In source_disk_io.c; contracts as in struct source_ops. A direct read of a file without direct_fd is a buffered one. */
 int source_disk_read(struct source *source, struct source_read *read, struct error *error);

@@ -11,40 +11,39 @@
 #include "base/url.h"
 #include "source/gcs/gcp_credentials.h"
 #include "source/gcs/gcs_answer.h"
+#include "source/gcs/gcs_settings.h"
+#include "source/gcs/source_gcs.h"
 
 struct gcs_client {
     struct stores *stores;
+    const struct gcs_settings *settings;
     struct gcp_credentials *credentials;
 };
 
 /* Of the token this thread sent last: see the head of this file. */
 static _Thread_local uint64_t sent_generation;
 
-static const struct stores_options *options_of(const struct gcs_client *client)
-{
-    return stores_options(client->stores);
-}
-
 static int check_url(const void *stores, const char *url, struct error *error)
 {
     return stores_check_url(stores, url, error);
 }
 
-static void *create(struct stores *stores)
+void *gcs_client_connect(struct stores *stores)
 {
-    const struct stores_options *options = stores_options(stores);
+    const struct gcs_settings *settings = stores_settings(stores, &source_gcs_store);
     struct gcs_client *client = memory_alloc(sizeof *client);
     const struct gcp_credentials_options credentials = {.http = stores_http(stores),
-                                                        .file = options->gcs.credentials_file,
-                                                        .anonymous = options->gcs.anonymous,
+                                                        .file = settings->credentials_file,
+                                                        .anonymous = settings->is_anonymous,
                                                         .check_url = check_url,
                                                         .check_data = stores};
     client->stores = stores;
+    client->settings = settings;
     client->credentials = gcp_credentials_create(&credentials);
     return client;
 }
 
-static void destroy(void *kept)
+void gcs_client_disconnect(void *kept)
 {
     struct gcs_client *client = kept;
     gcp_credentials_destroy(client->credentials);
@@ -53,29 +52,28 @@ static void destroy(void *kept)
 
 struct gcs_client *gcs_client_of(struct stores *stores)
 {
-    return stores_keep(stores, STORES_GCS, create, destroy);
+    return stores_client(stores, &source_gcs_store);
 }
 
-void gcs_client_describe(struct stores *stores, struct stores_line *line)
+void gcs_client_describe(struct stores *stores, struct store_line *line)
 {
     const struct gcs_client *client = gcs_client_of(stores);
-    redact(options_of(client)->gcs.endpoint, line->endpoint, sizeof line->endpoint);
+    redact(client->settings->base.endpoint, line->endpoint, sizeof line->endpoint);
     gcp_credentials_describe(client->credentials, line->credentials);
 }
 
 int gcs_client_check(struct gcs_client *client, struct error *error)
 {
-    return stores_check_url(client->stores, options_of(client)->gcs.endpoint, error);
+    return stores_check_url(client->stores, client->settings->base.endpoint, error);
 }
 
 char *gcs_client_url(struct gcs_client *client, const char *bucket, const char *object, const char *query)
 {
-    const struct stores_options *options = options_of(client);
-    const char *payer = options->gcs.user_project;
+    const char *payer = client->settings->user_project;
     char *name = url_encode(bucket, strlen(bucket), false);
     char *key = object ? url_encode(object, strlen(object), false) : memory_copy_text("");
     char *project = url_encode(payer, strlen(payer), false);
-    char *url = memory_print("%s/storage/v1/b/%s/o%s%s?%s%s%s", options->gcs.endpoint, name, object ? "/" : "", key, query,
+    char *url = memory_print("%s/storage/v1/b/%s/o%s%s?%s%s%s", client->settings->base.endpoint, name, object ? "/" : "", key, query,
                              *project ? "&userProject=" : "", project);
     free(name);
     free(key);
@@ -89,9 +87,9 @@ int gcs_client_prepare(void *data, struct http_attempt *attempt, struct error *e
 {
     struct gcs_client *client = data;
     struct gcp_access access;
-    if (gcp_credentials_get(client->credentials, options_of(client)->cancel, &access, error) < 0)
+    if (gcp_credentials_get(client->credentials, stores_cancel(client->stores), &access, error) < 0)
         return -1;
-    const char *payer = options_of(client)->gcs.user_project;
+    const char *payer = client->settings->user_project;
     const char *project = *payer ? payer : access.quota_project;
     sent_generation = access.generation;
     if (access.token) {

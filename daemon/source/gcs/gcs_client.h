@@ -9,7 +9,10 @@
 struct gcs_client;
 
 struct gcs_client *gcs_client_of(struct stores *stores);
-void gcs_client_describe(struct stores *stores, struct stores_line *line);
+/* Of struct store. */
+void *gcs_client_connect(struct stores *stores);
+void gcs_client_disconnect(void *client);
+void gcs_client_describe(struct stores *stores, struct store_line *line);
 
 /* 0 when the configured endpoint may be talked to. */
 int gcs_client_check(struct gcs_client *client, struct error *error);

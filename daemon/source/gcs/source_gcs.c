@@ -12,6 +12,7 @@
 #include "base/url.h"
 #include "source/gcs/gcs_answer.h"
 #include "source/gcs/gcs_client.h"
+#include "source/gcs/gcs_settings.h"
 #include "source/object_name.h"
 #include "source/object_source.h"
 
@@ -267,8 +268,19 @@ static int gcs_open(struct source *base, const char *path, const struct source_o
     source->client = options->stores ? gcs_client_of(options->stores) : NULL;
     if (source->client && gcs_client_check(source->client, error) < 0)
         return -1;
-    const char *origin = options->stores ? stores_options(options->stores)->gcs.endpoint : NULL;
-    return object_source_init(&source->objects, &gcs_objects, options, "gs", origin, error);
+    const struct gcs_settings *settings = options->stores ? stores_settings(options->stores, &source_gcs_store) : NULL;
+    return object_source_init(&source->objects, &gcs_objects, options, "gs", settings ? settings->base.endpoint : NULL, error);
 }
 
-const struct source_ops source_gcs_ops = {OBJECT_SOURCE_OPS("gs", struct source_gcs, gcs_open, gcs_close)};
+static const struct source_ops gcs_ops = {OBJECT_SOURCE_OPS("gs", struct source_gcs, gcs_open, gcs_close)};
+
+const struct store source_gcs_store = {
+    .scheme = "gs",
+    .source = &gcs_ops,
+    .is_remote = true,
+    .section = &gcs_settings_section,
+    .complete = gcs_settings_complete,
+    .connect = gcs_client_connect,
+    .disconnect = gcs_client_disconnect,
+    .describe = gcs_client_describe,
+};

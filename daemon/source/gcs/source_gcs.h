@@ -3,8 +3,8 @@
 #ifndef SOURCE_SOURCE_GCS_H
 #define SOURCE_SOURCE_GCS_H
 
-#include "source/source.h"
+#include "source/store.h"
 
-extern const struct source_ops source_gcs_ops;
+extern const struct store source_gcs_store;
 
 #endif

@@ -17,7 +17,7 @@ enum { MAX_DOCUMENT_BYTES = OBJECT_MAX_PAGE_BYTES };
 
 static const char *endpoint_of(const struct source_hf *hf)
 {
-    return stores_options(hf->objects.stores)->hf.endpoint;
+    return hf_settings_of(hf->objects.stores)->base.endpoint;
 }
 
 /* --- requests --- */
@@ -180,15 +180,15 @@ static int go_on(struct source_hf *hf, const struct http_reply *reply, char **ur
     return 1;
 }
 
-static void *create_trees(struct stores *stores)
+void *hf_api_connect(struct stores *stores)
 {
     (void)stores;
     return hf_trees_create();
 }
 
-static void destroy_trees(void *kept)
+void hf_api_disconnect(void *trees)
 {
-    hf_trees_destroy(kept);
+    hf_trees_destroy(trees);
 }
 
 /* Page by page, from that URL on. */
@@ -220,7 +220,7 @@ static char *tree_url(const struct source_hf *hf)
 
 static struct hf_trees *trees_of(const struct object_source *source)
 {
-    return stores_keep(source->stores, STORES_HF, create_trees, destroy_trees);
+    return stores_client(source->stores, &source_hf_store);
 }
 
 int hf_api_list(struct object_source *source, struct error *error)

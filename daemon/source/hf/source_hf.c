@@ -145,7 +145,7 @@ static char *read_token_file(const char *path)
 /* Read for every source, because a file may be replaced while the daemon runs. */
 static char *find_token(const struct stores *stores)
 {
-    const char *file = stores_options(stores)->hf.token_file, *text = getenv("HF_TOKEN");
+    const char *file = hf_settings_of(stores)->token_file, *text = getenv("HF_TOKEN");
     return *file ? read_token_file(file) : text ? trimmed(text) : NULL;
 }
 
@@ -226,22 +226,22 @@ static int fail_offline(const struct source_hf *hf, const char *cache_dir, struc
 
 static int find_commit(struct source_hf *hf, struct error *error)
 {
-    const struct stores_options *options = stores_options(hf->objects.stores);
-    if (!options->hf.offline)
+    const struct hf_settings *settings = hf_settings_of(hf->objects.stores);
+    if (!settings->is_offline)
         return hf_api_find_commit(hf, error);
-    return hf_cache_find_commit(hf, options->hf.cache_dir) ? 0 : fail_offline(hf, options->hf.cache_dir, error);
+    return hf_cache_find_commit(hf, settings->cache_dir) ? 0 : fail_offline(hf, settings->cache_dir, error);
 }
 
 static int open_source(struct source_hf *hf, bool for_sidecars, struct error *error)
 {
-    const struct stores_options *options = stores_options(hf->objects.stores);
-    if (stores_check_url(hf->objects.stores, options->hf.endpoint, error) < 0)
+    const struct hf_settings *settings = hf_settings_of(hf->objects.stores);
+    if (stores_check_url(hf->objects.stores, settings->base.endpoint, error) < 0)
         return -1;
     hf->token = find_token(hf->objects.stores);
     if (find_commit(hf, error) < 0)
         return -1;
-    bool offline = options->hf.offline;
-    const char *cache_dir = options->hf.cache_dir;
+    bool offline = settings->is_offline;
+    const char *cache_dir = settings->cache_dir;
     enum hf_cache_need need = offline ? HF_CACHE_ANYTHING : for_sidecars ? HF_CACHE_SIDECARS : HF_CACHE_TENSORS;
     int cached = *cache_dir ? hf_cache_open(hf, cache_dir, need, error) : 0;
     if (cached == 0 && offline)
@@ -281,14 +281,14 @@ static void hf_close(struct source *source)
     hf_free(hf);
 }
 
-const struct source_ops source_hf_ops = {OBJECT_SOURCE_OPS("hf", struct source_hf, hf_open, hf_close)};
+static const struct source_ops hf_ops = {OBJECT_SOURCE_OPS("hf", struct source_hf, hf_open, hf_close)};
 
-void source_hf_describe(struct stores *stores, struct stores_line *line)
+static void hf_describe(struct stores *stores, struct store_line *line)
 {
-    const struct stores_options *options = stores_options(stores);
-    const char *file = options->hf.token_file;
+    const struct hf_settings *settings = hf_settings_of(stores);
+    const char *file = settings->token_file;
     char *token = find_token(stores);
-    redact(options->hf.endpoint, line->endpoint, sizeof line->endpoint);
+    redact(settings->base.endpoint, line->endpoint, sizeof line->endpoint);
     if (!*file)
         snprintf(line->credentials, sizeof line->credentials, token ? "HF_TOKEN" : "none");
     else
@@ -297,3 +297,14 @@ void source_hf_describe(struct stores *stores, struct stores_line *line)
         explicit_bzero(token, strlen(token));
     free(token);
 }
+
+const struct store source_hf_store = {
+    .scheme = "hf",
+    .source = &hf_ops,
+    .is_remote = true,
+    .section = &hf_settings_section,
+    .complete = hf_settings_complete,
+    .connect = hf_api_connect,
+    .disconnect = hf_api_disconnect,
+    .describe = hf_describe,
+};

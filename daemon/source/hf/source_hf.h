@@ -4,6 +4,7 @@
 #define SOURCE_SOURCE_HF_H
 
 #include "source/hf/hf_answer.h"
+#include "source/hf/hf_settings.h"
 #include "source/object_source.h"
 #include "source/disk/source_disk.h"
 
@@ -22,10 +23,15 @@ struct source_hf {
 
 void hf_free(struct source_hf *hf); /* the texts; part of a close */
 
-extern const struct source_ops source_hf_ops;
-void source_hf_describe(struct stores *stores, struct stores_line *line);
+extern const struct store source_hf_store;
+static inline const struct hf_settings *hf_settings_of(const struct stores *stores)
+{
+    return stores_settings(stores, &source_hf_store);
+}
 
-/* In hf_api.c. Requests carry the token and go to the endpoint only. */
+/* In hf_api.c. What is kept are trees. Requests carry the token and go to the endpoint only. */
+void *hf_api_connect(struct stores *stores);
+void hf_api_disconnect(void *trees);
 int hf_api_find_commit(struct source_hf *hf, struct error *error);  /* fills commit */
 int hf_api_list(struct object_source *source, struct error *error); /* asks once for each commit and folder */
 void hf_api_listed(struct object_source *source);

@@ -39,7 +39,7 @@ struct http_engine_options {        /* 0 or NULL = the default in parentheses */
     uint32_t hedge_percent;  /* of requests that may be hedged (5); negative thinking: 0 means the default, 101 = none */
     uint64_t turn_ms;        /* a request keeps its slot for so long at least when others wait for one (2000) */
     uint64_t backoff_ms;     /* at most before the first retry, doubling up to 80 times as much (200) */
-    const char *ca_file;     /* NULL = SSL_CERT_FILE, CURL_CA_BUNDLE, REQUESTS_CA_BUNDLE, then the system's */
+    const char *ca_file;     /* NULL = SSL_CERT_FILE, CURL_CA_BUNDLE, AWS_CA_BUNDLE, REQUESTS_CA_BUNDLE, then the system's */
     const char *user_agent;  /* "tensorcast/VERSION" */
     /* For tests: a socket of theirs, or -1; they may change where it will be connected to. Engine's thread. */
     int (*open_socket)(void *data, struct sockaddr_storage *address, socklen_t *address_bytes);

@@ -25,7 +25,7 @@ static char *copy_or_null(const char *text)
 /* libcurl itself reads none of these; its command does, and so do Python's clients. */
 static const char *ca_from_environment(void)
 {
-    static const char *const names[] = {"SSL_CERT_FILE", "CURL_CA_BUNDLE", "REQUESTS_CA_BUNDLE"};
+    static const char *const names[] = {"SSL_CERT_FILE", "CURL_CA_BUNDLE", "AWS_CA_BUNDLE", "REQUESTS_CA_BUNDLE"};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         const char *path = getenv(names[i]);
         if (path && *path)
@@ -34,7 +34,7 @@ static const char *ca_from_environment(void)
     return NULL;
 }
 
-static struct http_engine_options fill_in(const struct http_engine_options *given)
+static struct http_engine_options fill_in(const struct http_engine_options *given, const char *ca_file)
 {
     struct http_engine_options filled = given ? *given : (struct http_engine_options){0};
     filled.max_connections = (uint32_t)or_default(filled.max_connections, 64);
@@ -49,7 +49,7 @@ static struct http_engine_options fill_in(const struct http_engine_options *give
     filled.hedge_percent = (uint32_t)or_default(filled.hedge_percent, 5);
     filled.turn_ms = or_default(filled.turn_ms, 2000);
     filled.backoff_ms = or_default(filled.backoff_ms, 200);
-    filled.ca_file = copy_or_null(filled.ca_file && *filled.ca_file ? filled.ca_file : ca_from_environment());
+    filled.ca_file = copy_or_null(ca_file);
     filled.user_agent = memory_copy_text(filled.user_agent ? filled.user_agent : "tensorcast/" VERSION);
     return filled;
 }
@@ -70,10 +70,11 @@ static uint32_t movers_wanted(void)
 int http_engine_create(const struct http_engine_options *options, struct http_engine **engine, struct error *error)
 {
     pthread_once(&once, start_curl);
-    if (options && options->ca_file && *options->ca_file && access(options->ca_file, R_OK) != 0)
-        return fail(error, ERROR_INVALID_ARGUMENT, "NO_CA_FILE", "the CA file %s cannot be read", options->ca_file);
+    const char *ca_file = options && options->ca_file && *options->ca_file ? options->ca_file : ca_from_environment();
+    if (ca_file && access(ca_file, R_OK) != 0)
+        return fail(error, ERROR_INVALID_ARGUMENT, "NO_CA_FILE", "the CA file %s cannot be read", ca_file);
     struct http_engine *new = memory_alloc(sizeof *new);
-    new->options = fill_in(options);
+    new->options = fill_in(options, ca_file);
     http_origins_init(&new->origins, new->options.max_host_connections);
     http_slots_init(&new->slots, &new->origins, new->options.max_connections);
     pthread_mutex_init(&new->easy_lock, NULL);

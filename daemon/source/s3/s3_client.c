@@ -16,7 +16,9 @@
 #include "source/s3/aws_profile.h"
 #include "source/s3/s3_endpoint.h"
 #include "source/s3/s3_fault.h"
+#include "source/s3/s3_settings.h"
 #include "source/s3/sigv4.h"
+#include "source/s3/source_s3.h"
 
 enum { N_KNOWN_CHECKSUMS = 4096, MAX_LEARNED_REGIONS = 1024 /* a bucket that was forgotten tells again */ };
 
@@ -31,6 +33,7 @@ struct known_checksums {
 
 struct s3_client {
     struct stores *stores;
+    const struct s3_settings *settings;
     struct aws_credentials *credentials;
     struct s3_endpoint endpoint;
     char *base;           /* of the endpoint */
@@ -59,46 +62,32 @@ static const char *first_of(const char *a, const char *b)
     return a && *a ? a : b && *b ? b : "";
 }
 
-static char *without_slash(const char *url)
+void *s3_client_connect(struct stores *stores)
 {
-    char *copy = memory_copy_text(url);
-    for (size_t length = strlen(copy); length && copy[length - 1] == '/'; length--)
-        copy[length - 1] = '\0';
-    return copy;
-}
-
-/* RUNAI_STREAMER_S3_USE_VIRTUAL_ADDRESSING is what users of vLLM's streamer know. */
-static const char *addressing_of(const struct stores_options *options)
-{
-    const char *virtual = getenv("RUNAI_STREAMER_S3_USE_VIRTUAL_ADDRESSING");
-    if (strcmp(options->s3.addressing, "auto") != 0 || !virtual || !*virtual)
-        return options->s3.addressing;
-    return strcmp(virtual, "0") == 0 || strcmp(virtual, "false") == 0 ? "path" : "virtual";
-}
-
-static void *create(struct stores *stores)
-{
-    const struct stores_options *options = stores_options(stores);
+    const struct s3_settings *settings = stores_settings(stores, &source_s3_store);
     struct s3_client *client = memory_alloc(sizeof *client);
     struct aws_profiles *profiles = aws_profiles_load();
-    const char *profile = first_of(options->s3.profile, "default");
+    const char *profile = first_of(settings->profile, "default");
     client->stores = stores;
-    client->base = without_slash(first_of(options->s3.endpoint, aws_profiles_endpoint(profiles, profile, "s3")));
-    client->endpoint = (struct s3_endpoint){client->base, addressing_of(options)};
-    client->region = memory_copy_text(first_of(options->s3.region, aws_profiles_get(profiles, profile, "region")));
+    client->settings = settings;
+    client->base = memory_copy_text(first_of(settings->base.endpoint, aws_profiles_endpoint(profiles, profile, "s3")));
+    for (size_t length = strlen(client->base); length && client->base[length - 1] == '/'; length--)
+        client->base[length - 1] = '\0';
+    client->endpoint = (struct s3_endpoint){client->base, settings->addressing};
+    client->region = memory_copy_text(first_of(settings->region, aws_profiles_get(profiles, profile, "region")));
     client->known = memory_alloc_array(N_KNOWN_CHECKSUMS, sizeof *client->known);
     client->buckets = memory_alloc_array(MAX_LEARNED_REGIONS, sizeof *client->buckets);
     const struct aws_credentials_options keys = {.http = stores_http(stores),
-                                                 .profile = options->s3.profile,
+                                                 .profile = settings->profile,
                                                  .region = client->region,
-                                                 .anonymous = options->s3.anonymous};
+                                                 .anonymous = settings->is_anonymous};
     client->credentials = aws_credentials_create(&keys);
     pthread_mutex_init(&client->lock, NULL);
     aws_profiles_destroy(profiles);
     return client;
 }
 
-static void destroy(void *kept)
+void s3_client_disconnect(void *kept)
 {
     struct s3_client *client = kept;
     aws_credentials_destroy(client->credentials);
@@ -114,10 +103,10 @@ static void destroy(void *kept)
 
 struct s3_client *s3_client_of(struct stores *stores)
 {
-    return stores_keep(stores, STORES_S3, create, destroy);
+    return stores_client(stores, &source_s3_store);
 }
 
-void s3_client_describe(struct stores *stores, struct stores_line *line)
+void s3_client_describe(struct stores *stores, struct store_line *line)
 {
     const struct s3_client *client = s3_client_of(stores);
     char *url = *client->base ? memory_copy_text(client->base)
@@ -177,7 +166,7 @@ static void ask_instance(struct s3_client *client)
     client->asked_instance = true;
     pthread_mutex_unlock(&client->lock);
     if (!ask || !aws_credentials_of_instance(client->credentials) ||
-        aws_metadata_region(stores_http(client->stores), stores_options(client->stores)->cancel, &region, &ignored) < 0)
+        aws_metadata_region(stores_http(client->stores), stores_cancel(client->stores), &region, &ignored) < 0)
         return;
     pthread_mutex_lock(&client->lock);
     free(client->region);
@@ -239,7 +228,7 @@ static size_t amz_headers(const struct s3_request *request, struct http_header h
     size_t n = 0;
     if (request->checksums)
         headers[n++] = (struct http_header){"x-amz-checksum-mode", "ENABLED"};
-    if (stores_options(request->client->stores)->s3.requester_pays)
+    if (request->client->settings->requester_pays)
         headers[n++] = (struct http_header){"x-amz-request-payer", "requester"};
     return n;
 }
@@ -273,7 +262,7 @@ int s3_client_prepare(void *data, struct http_attempt *attempt, struct error *er
     struct s3_client *client = request->client;
     struct http_header headers[MAX_AMZ_HEADERS];
     struct aws_keys keys;
-    if (aws_credentials_get(client->credentials, stores_options(client->stores)->cancel, &keys, error) < 0)
+    if (aws_credentials_get(client->credentials, stores_cancel(client->stores), &keys, error) < 0)
         return -1;
     char *region = region_of(client, request->bucket);
     signed_with = keys.generation;

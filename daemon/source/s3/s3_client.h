@@ -13,7 +13,10 @@
 struct s3_client;
 
 struct s3_client *s3_client_of(struct stores *stores);
-void s3_client_describe(struct stores *stores, struct stores_line *line);
+/* Of struct store. */
+void *s3_client_connect(struct stores *stores);
+void s3_client_disconnect(void *client);
+void s3_client_describe(struct stores *stores, struct store_line *line);
 
 /* 0 when the configured endpoint may be talked to. */
 int s3_client_check(struct s3_client *client, struct error *error);

@@ -30,10 +30,8 @@ static bool fits_a_host(const char *bucket)
 
 static bool is_virtual(const struct s3_endpoint *endpoint, const char *bucket)
 {
-    if (strcmp(endpoint->addressing, "path") == 0)
-        return false;
-    if (strcmp(endpoint->addressing, "virtual") == 0)
-        return true;
+    if (endpoint->addressing != S3_ADDRESSING_AUTO)
+        return endpoint->addressing == S3_ADDRESSING_VIRTUAL;
     return !*endpoint->base && fits_a_host(bucket);
 }
 

@@ -6,9 +6,15 @@
 
 #include "base/error.h"
 
+enum s3_addressing { /* where the bucket stands */
+    S3_ADDRESSING_AUTO, /* what fits */
+    S3_ADDRESSING_PATH, /* base/bucket/key */
+    S3_ADDRESSING_VIRTUAL, /* bucket.host/key */
+};
+
 struct s3_endpoint {
     const char *base;       /* "https://host[:port][/path]" without a slash at the end; "" = Amazon's of the region */
-    const char *addressing; /* "path": base/bucket/key; "virtual": bucket.host/key; anything else: what fits */
+    enum s3_addressing addressing;
 };
 
 /* 0 for names that buckets may have; such a name cannot change the meaning of a URL. */

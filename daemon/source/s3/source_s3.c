@@ -17,6 +17,7 @@
 #include "source/s3/s3_client.h"
 #include "source/s3/s3_endpoint.h"
 #include "source/s3/s3_listing.h"
+#include "source/s3/s3_settings.h"
 
 struct source_s3 {
     struct object_source objects;
@@ -396,4 +397,15 @@ static int s3_open(struct source *base, const char *path, const struct source_op
     return failed;
 }
 
-const struct source_ops source_s3_ops = {OBJECT_SOURCE_OPS("s3", struct source_s3, s3_open, s3_close)};
+static const struct source_ops s3_ops = {OBJECT_SOURCE_OPS("s3", struct source_s3, s3_open, s3_close)};
+
+const struct store source_s3_store = {
+    .scheme = "s3",
+    .source = &s3_ops,
+    .is_remote = true,
+    .section = &s3_settings_section,
+    .complete = s3_settings_complete,
+    .connect = s3_client_connect,
+    .disconnect = s3_client_disconnect,
+    .describe = s3_client_describe,
+};

@@ -3,9 +3,8 @@
 #ifndef SOURCE_SOURCE_S3_H
 #define SOURCE_SOURCE_S3_H
 
-#include "source/source.h"
-#include "source/stores.h"
+#include "source/store.h"
 
-extern const struct source_ops source_s3_ops;
+extern const struct store source_s3_store;
 
 #endif

@@ -67,14 +67,14 @@ static char *last_part(const char *base)
     return memory_copy_text(slash ? slash + 1 : base);
 }
 
-/* "https:" and "//host/model" as one URL, tidy, without slashes at its end. */
-static char *make_base(const char *scheme, const char *text, size_t length)
+/* The reference's scheme and "//host/model" as one URL, tidy, without slashes at its end. */
+static char *make_base(const char *reference, const char *text, size_t length)
 {
     char *base, *tidy;
     while (text[length - 1] == '/')
         length--;
     tidy = url_tidy(text, length);
-    if (asprintf(&base, "%s:%s", scheme, tidy) < 0)
+    if (asprintf(&base, "%.*s:%s", (int)strcspn(reference, ":"), reference, tidy) < 0)
         abort();
     free(tidy);
     return base;
@@ -87,7 +87,7 @@ static int parse(struct source_https *https, const char *text, struct error *err
     size_t path_length = strcspn(text, "?#"), fragment_at = strcspn(text, "#");
     if (strchr("/?#", *host))
         return fail_reference(source, "a host follows two slashes: https://host/model", error);
-    https->base = make_base(source->ops->name, text, path_length);
+    https->base = make_base(source->reference, text, path_length);
     https->query = url_tidy(text + path_length, fragment_at - path_length);
     source->is_single_file = object_source_is_file(https->base);
     if (source->is_single_file)
@@ -215,7 +215,7 @@ static void known_destroy(void *known)
 
 static struct web_known *known_of(const struct source_https *https)
 {
-    return stores_keep(https->objects.stores, STORES_HTTPS, known_create, known_destroy);
+    return stores_client(https->objects.stores, &source_https_store);
 }
 
 /* Without it the head is asked for when it is read. */
@@ -372,12 +372,28 @@ static void https_close(struct source *source)
     free(https->file_name);
 }
 
-const struct source_ops source_https_ops = {OBJECT_SOURCE_OPS("https", struct source_https, https_open, https_close)};
-const struct source_ops source_http_ops = {OBJECT_SOURCE_OPS("http", struct source_https, https_open, https_close)};
+static const struct source_ops https_ops = {OBJECT_SOURCE_OPS("https", struct source_https, https_open, https_close)};
 
-void source_https_describe(struct stores *stores, struct stores_line *line)
+static const struct config_key keys[] = {
+    {"sources.https.enabled", CONFIG_BOOL, CONFIG_FIELD(store_settings, is_enabled), .fallback = "true",
+     .help = "Lets artifacts be loaded from https:// and http:// references."},
+};
+static const struct config_section section = {keys, 1, sizeof(struct store_settings)};
+
+static void https_describe(struct stores *stores, struct store_line *line)
 {
     snprintf(line->endpoint, sizeof line->endpoint, "%s",
-             stores_options(stores)->allow_plain_http ? "any, plain http included" : "any, plain http to this host only");
+             stores_fence(stores)->allow_plain ? "any, plain http included" : "any, plain http to this host only");
     snprintf(line->credentials, sizeof line->credentials, "none");
 }
+
+const struct store source_https_store = {
+    .scheme = "https",
+    .alias = "http",
+    .source = &https_ops,
+    .is_remote = true,
+    .section = &section,
+    .connect = known_create,
+    .disconnect = known_destroy,
+    .describe = https_describe,
+};

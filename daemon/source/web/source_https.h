@@ -2,10 +2,8 @@
 #ifndef SOURCE_SOURCE_HTTPS_H
 #define SOURCE_SOURCE_HTTPS_H
 
-#include "source/source.h"
-#include "source/stores.h"
+#include "source/store.h"
 
-extern const struct source_ops source_https_ops, source_http_ops;
-void source_https_describe(struct stores *stores, struct stores_line *line);
+extern const struct store source_https_store;
 
 #endif

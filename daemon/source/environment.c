@@ -1,0 +1,59 @@
+#include "source/environment.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include "base/memory.h"
+#include "base/text.h"
+
+/* What one name stands for, malloced; NULL = it is not set. */
+static char *value_of(char *name)
+{
+    char *tail = strchr(name, '/');
+    if (tail)
+        *tail++ = '\0';
+    const char *value = getenv(name);
+    if (!value || !*value)
+        return NULL;
+    return tail ? memory_print("%s/%s", value, tail) : memory_copy_text(value);
+}
+
+const char *environment_text(const char *names, struct arena *arena)
+{
+    char *list = memory_copy_text(names), *rest = list, *value = NULL;
+    for (char *name; !value && (name = strsep(&rest, " ")) != NULL;)
+        value = value_of(name);
+    const char *text = value ? arena_text(arena, value, strlen(value)) : "";
+    free(value);
+    free(list);
+    return text;
+}
+
+bool environment_is_true(const char *names)
+{
+    static const char *const words[] = {"1", "true", "on", "yes"};
+    char *list = memory_copy_text(names), *rest = list;
+    bool is_true = false;
+    for (char *name; (name = strsep(&rest, " ")) != NULL;) {
+        const char *value = getenv(name);
+        for (size_t i = 0; value && i < sizeof words / sizeof words[0]; i++)
+            is_true = is_true || strcasecmp(value, words[i]) == 0;
+    }
+    free(list);
+    return is_true;
+}
+
+int environment_number(const char *name, uint64_t max, uint64_t *value, struct error *error)
+{
+    const char *text = getenv(name);
+    uint64_t parsed;
+    char shown[TEXT_NAME_CHARS];
+    if (!text || !*text)
+        return 0;
+    if (text_parse_bytes(text, &parsed) < 0 || parsed == 0 || parsed > max)
+        return fail(error, ERROR_INVALID_ARGUMENT, "BAD_ENVIRONMENT", "%s is \"%s\"; expected a number from 1 to %llu", name,
+                    text_escape(text, strlen(text), shown), (unsigned long long)max);
+    *value = parsed;
+    return 0;
+}

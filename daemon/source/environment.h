@@ -1,0 +1,18 @@
+/* Settings that users of a store have in their environment already: names separated by blanks, the first that is set wins.
+ * "NAME/a/b" is the path a/b below the folder that NAME holds. Reads the environment: at start only. */
+#ifndef SOURCE_ENVIRONMENT_H
+#define SOURCE_ENVIRONMENT_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/arena.h"
+#include "base/error.h"
+
+const char *environment_text(const char *names, struct arena *arena); /* "" = none is set */
+bool environment_is_true(const char *names);                          /* one of them is 1, true, on or yes */
+/* Leaves *value alone when the name is not set. A number that is wrong is an error: to ignore it would hide a typing
+ * mistake. */
+int environment_number(const char *name, uint64_t max, uint64_t *value, struct error *error);
+
+#endif
