@@ -6,8 +6,8 @@
  * them; several workers deliver at once. A transport may only queue what it is given: after flush() everything that was
  * delivered before is in place. On an error of deliver() the executor fails the rank that was to receive; after one of
  * flush() nothing delivered since the last one can be relied on, and the transport delivers nothing more: it drops what it
- * is given, and every flush fails. After close()
- * nothing writes into any rank's memory any more, and no memory or thread of the transport is left.
+ * is given, and every flush fails. After close() nothing writes into any rank's memory any more, and no memory or thread of
+ * the transport is left. Rows have strides of their own on both sides (device.h); between rows nothing is written.
  *
  * Backends: transport_loopback.c (each rank's memory is filled by itself), and what a plugin registers (NCCL). */
 #ifndef TRANSPORT_TRANSPORT_H

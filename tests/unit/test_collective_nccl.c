@@ -14,6 +14,7 @@
 #include "fake_cuda.h"
 #include "fake_nccl.h"
 #include "observe/log.h"
+#include "tests/support/row_moves.h"
 #include "tests/unit/collective_cases.h"
 
 enum { NEVER_ENDS = 0, SYSTEM_ERROR = 2, REMOTE_ERROR = 6, LAUNCH_FAILURE = 719 };
@@ -365,14 +366,14 @@ static struct piece send_piece(uint64_t deadline_ms)
     return piece;
 }
 
-static bool holds(struct segment *segment, const void *bytes)
+static bool holds(struct segment *segment, const void *expected, uint64_t bytes)
 {
     struct error error;
     assert_int_equal(device_seal(segment, &error), 0);
     int fd = device_export_fd(segment, &error);
     void *memory = mmap(NULL, segment->allocated_bytes, PROT_READ, MAP_SHARED, fd, 0);
     close(fd);
-    bool same = memcmp(memory, bytes, PIECE_BYTES) == 0;
+    bool same = memcmp(memory, expected, bytes) == 0;
     munmap(memory, segment->allocated_bytes);
     return same;
 }
@@ -395,10 +396,64 @@ static void what_an_owner_without_a_device_reads_arrives(void **state)
     }
     assert_int_equal(transport_flush(transport, &error), 0);
     assert_int_equal(fake_nccl_counts().bytes, 2 * PIECE_BYTES);
-    assert_true(holds(segments[1], bytes) && holds(segments[2], bytes));
+    assert_true(holds(segments[1], bytes, PIECE_BYTES) && holds(segments[2], bytes, PIECE_BYTES));
     transport_close(transport);
     segment_unref(segments[1]);
     segment_unref(segments[2]);
+}
+
+static void zero(struct segment *segment, uint64_t bytes)
+{
+    uint64_t mark;
+    struct error error;
+    assert_int_equal(device_zero(segment, 0, bytes, &error), 0);
+    assert_int_equal(device_mark(segment->device, &mark, &error), 0);
+    assert_int_equal(device_wait(segment->device, mark, &error), 0);
+}
+
+/* Some moves go to one rank, some to all; the owner is a rank, too. */
+static void rows_go_where_both_strides_say_and_nowhere_else(void **state)
+{
+    const struct place *place = *state;
+    const struct transport_options options = {3, place->devices, (uint64_t)LATE_MS * NS_PER_MS, TRANSPORT_STAGING_UNIT};
+    struct segment *segments[3];
+    unsigned char *models[3];
+    struct transport *transport;
+    struct row_moves moves;
+    struct row_move move;
+    struct error error;
+    row_moves_init(&moves);
+    assert_int_equal(transport_open(place->transport, &options, &transport, &error), 0);
+    for (uint32_t rank = 0; rank < 3; rank++) {
+        models[rank] = calloc(1, ROW_MOVES_BYTES);
+        assert_int_equal(device_allocate(place->devices[rank], ROW_MOVES_BYTES, &segments[rank], &error), 0);
+        zero(segments[rank], ROW_MOVES_BYTES);
+    }
+    while (row_moves_next(&moves, &move)) {
+        uint64_t receivers = row_moves_random(&moves, 2) ? 6 : 1 + row_moves_random(&moves, 7);
+        for (uint32_t rank = 0; rank < 3; rank++) {
+            const struct transport_delivery delivery = {.rank = rank,
+                                                        .segment = segments[rank],
+                                                        .offset = move.offset,
+                                                        .src = moves.source + move.src_offset,
+                                                        .rows = move.rows,
+                                                        .source_offset = move.src_offset};
+            if (!(receivers >> rank & 1))
+                continue;
+            assert_int_equal(transport_deliver(transport, &delivery, &error), 0);
+            row_move_by_bytes(&moves, &move, models[rank]);
+        }
+        if (row_moves_random(&moves, 8) == 0)
+            assert_int_equal(transport_flush(transport, &error), 0);
+    }
+    assert_int_equal(transport_flush(transport, &error), 0);
+    for (uint32_t rank = 0; rank < 3; rank++) {
+        assert_true(holds(segments[rank], models[rank], ROW_MOVES_BYTES));
+        segment_unref(segments[rank]);
+        free(models[rank]);
+    }
+    transport_close(transport);
+    row_moves_fini(&moves);
 }
 
 enum { N_FILLERS = 4, FILLER_PIECES = 24, FILLER_PIECE_BYTES = 1 << 20 }; /* 96 MiB */
@@ -555,7 +610,9 @@ static void the_fake_does_nothing_unless_it_is_told_to(void **state)
 
 static int run_all(void)
 {
-    const struct CMUnitTest loopback[] = {COLLECTIVE_CASES(use_loopback, close_gpus)},
+    const struct CMUnitTest loopback[] = {COLLECTIVE_CASES(use_loopback, close_gpus),
+                                          cmocka_unit_test_setup_teardown(rows_go_where_both_strides_say_and_nowhere_else,
+                                                                          use_loopback, close_gpus)},
                             nccl[] = {
                                 NCCL_TEST(the_fake_does_nothing_unless_it_is_told_to),
                                 COLLECTIVE_CASES(use_nccl, close_gpus),
@@ -576,6 +633,7 @@ static int run_all(void)
                                 NCCL_TEST(communicators_that_do_not_end_are_aborted),
                                 NCCL_TEST(ranks_that_nccl_cannot_connect_are_refused),
                                 NCCL_TEST(what_an_owner_without_a_device_reads_arrives),
+                                NCCL_TEST(rows_go_where_both_strides_say_and_nowhere_else),
                                 NCCL_TEST(what_does_not_fit_into_the_staging_limit_is_passed_on_in_parts),
                                 NCCL_TEST(after_an_error_a_transport_delivers_nothing),
                                 NCCL_TEST(a_transfer_that_nobody_waits_for_is_aborted_at_once),

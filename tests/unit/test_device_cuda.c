@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "tests/support/cuda_stage.h"
+#include "tests/support/row_moves.h"
 
 #include <cmocka.h> /* last: it makes a macro of fail */
 
@@ -53,6 +54,35 @@ static void an_inner_slice_is_fetched_by_copies_of_rows(void **state)
     assert_in_range(n_rows, 1, 40); /* 459 rows and more, a handful of copies */
     load_destroy(load);
     cuda_stage_fini(&stage, false);
+}
+
+static void rows_go_where_both_strides_say_and_nowhere_else(void **state)
+{
+    unsigned char *model = calloc(1, ROW_MOVES_BYTES);
+    struct cuda_stage stage;
+    struct segment *segment;
+    struct row_moves moves;
+    struct row_move move;
+    struct error error;
+    (void)state;
+    row_moves_init(&moves);
+    cuda_stage_init(&stage, 64 * MIB, 1);
+    assert_int_equal(device_allocate(stage.gpu, ROW_MOVES_BYTES, &segment, &error), 0);
+    assert_int_equal(device_zero(segment, 0, ROW_MOVES_BYTES, &error), 0);
+    while (row_moves_next(&moves, &move)) {
+        assert_int_equal(device_copy(segment, move.offset, moves.source + move.src_offset, &move.rows, &error), 0);
+        row_move_by_bytes(&moves, &move, model);
+    }
+    assert_int_equal(device_seal(segment, &error), 0);
+    int fd = device_export_fd(segment, &error);
+    void *memory = mmap(NULL, ROW_MOVES_BYTES, PROT_READ, MAP_SHARED, fd, 0);
+    close(fd);
+    assert_memory_equal(memory, model, ROW_MOVES_BYTES);
+    munmap(memory, ROW_MOVES_BYTES);
+    free(model);
+    segment_unref(segment);
+    cuda_stage_fini(&stage, false);
+    row_moves_fini(&moves);
 }
 
 static void one_read_serves_host_memory_and_two_devices(void **state)
@@ -243,6 +273,7 @@ int main(int argc, char **argv)
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_byte_arrives_whatever_is_cached_and_however_little_staging_there_is),
         cmocka_unit_test(an_inner_slice_is_fetched_by_copies_of_rows),
+        cmocka_unit_test(rows_go_where_both_strides_say_and_nowhere_else),
         cmocka_unit_test(one_read_serves_host_memory_and_two_devices),
         cmocka_unit_test(a_replica_in_host_memory_is_copied_to_a_device_instead_of_being_read),
         cmocka_unit_test(memory_that_cannot_be_pinned_is_used_as_it_is),

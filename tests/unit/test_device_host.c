@@ -8,6 +8,7 @@
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
@@ -17,6 +18,7 @@
 
 #include "device/device.h"
 #include "device/huge_pages.h"
+#include "tests/support/row_moves.h"
 
 #include <cmocka.h> /* last: it makes a macro of fail */
 
@@ -528,6 +530,45 @@ static void ranges_outside_a_segment_are_refused(void **state)
     device_destroy(NULL);
 }
 
+static void rows_that_have_no_extent_are_refused(void **state)
+{
+    static const struct device_rows bad[] = {
+        {2, 2, 2, 1}, {2, UINT64_MAX, 2, 2}, {2, 3, 2, UINT64_MAX / 2}, {3, 2, 3, 4094}};
+    struct device *device = device_host_create(0);
+    struct segment *segment = allocate(device, 4096);
+    struct error error;
+    (void)state;
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        assert_int_equal(device_copy(segment, 0, "abcdef", &bad[i], &error), -1);
+        assert_string_equal(error.reason, "SEGMENT_BOUNDS");
+    }
+    assert_int_equal(device_copy(segment, 0, "abcdef", &(struct device_rows){3, 2, 3, 4093}, &error), 0);
+    assert_memory_equal((char *)segment->host_address + 4093, "def", 3);
+    segment_unref(segment);
+    device_destroy(device);
+}
+
+static void rows_go_where_both_strides_say_and_nowhere_else(void **state)
+{
+    struct device *device = device_host_create(0);
+    struct segment *segment = allocate(device, ROW_MOVES_BYTES);
+    unsigned char *model = calloc(1, ROW_MOVES_BYTES);
+    struct row_moves moves;
+    struct row_move move;
+    struct error error;
+    (void)state;
+    row_moves_init(&moves);
+    while (row_moves_next(&moves, &move)) {
+        assert_int_equal(device_copy(segment, move.offset, moves.source + move.src_offset, &move.rows, &error), 0);
+        row_move_by_bytes(&moves, &move, model);
+    }
+    assert_memory_equal(segment->host_address, model, ROW_MOVES_BYTES);
+    row_moves_fini(&moves);
+    free(model);
+    segment_unref(segment);
+    device_destroy(device);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -547,6 +588,8 @@ int main(void)
         cmocka_unit_test(many_workers_prepare_one_segment_without_losing_bytes),
         cmocka_unit_test(want_of_anything_is_resource_exhausted),
         cmocka_unit_test(ranges_outside_a_segment_are_refused),
+        cmocka_unit_test(rows_that_have_no_extent_are_refused),
+        cmocka_unit_test(rows_go_where_both_strides_say_and_nowhere_else),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

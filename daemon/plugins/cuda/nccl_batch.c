@@ -20,7 +20,7 @@ struct piece_key { /* without padding: compared as bytes */
 
 struct piece {
     struct piece_key key;
-    const void *address;
+    void *address;
 };
 
 struct chunk {
@@ -94,7 +94,7 @@ static uint32_t *find_slot(const struct nccl_batch *batch, const struct piece_ke
     return &batch->slots[at];
 }
 
-static void add_piece(struct nccl_batch *batch, const struct piece_key *key, const void *address)
+static void add_piece(struct nccl_batch *batch, const struct piece_key *key, void *address)
 {
     ARRAY_RESERVE(batch->pieces, batch->n_pieces, batch->pieces_room);
     batch->pieces[batch->n_pieces++] = (struct piece){*key, address};
@@ -139,26 +139,42 @@ static int find_chunk(struct nccl_batch *batch, struct device *device, uint64_t 
     return 0;
 }
 
-static void *address_of(const struct segment *segment, uint64_t offset)
+struct spot {
+    struct segment *segment;
+    uint64_t offset;
+};
+
+static void *address_of(const struct spot *spot)
 {
-    return (void *)(uintptr_t)(((const struct cuda_segment *)segment)->address + offset);
+    return (void *)(uintptr_t)(((const struct cuda_segment *)spot->segment)->address + spot->offset);
 }
 
-static int stage(struct nccl_batch *batch, struct device *device, const void *src, const struct device_rows *rows,
-                 const void **address, struct error *error)
+/* Room for packed rows, until the batch is cleared. */
+static int reserve(struct nccl_batch *batch, struct device *device, const struct device_rows *rows, struct spot *spot,
+                   struct error *error)
 {
-    uint64_t bytes = rows->bytes * rows->count, taken_bytes = (bytes + ALIGN_BYTES - 1) & ~(uint64_t)(ALIGN_BYTES - 1);
+    uint64_t bytes = (rows->bytes * rows->count + ALIGN_BYTES - 1) & ~(uint64_t)(ALIGN_BYTES - 1);
     struct chunk *chunk;
-    int result = find_chunk(batch, device, taken_bytes, &chunk, error);
-    if (result != 0 || device_copy(chunk->segment, chunk->used_bytes, src, rows, error))
-        return result ? result : -1;
-    *address = address_of(chunk->segment, chunk->used_bytes);
-    chunk->used_bytes += taken_bytes;
+    int result = find_chunk(batch, device, bytes, &chunk, error);
+    if (result != 0)
+        return result;
+    *spot = (struct spot){chunk->segment, chunk->used_bytes};
+    chunk->used_bytes += bytes;
+    return 0;
+}
+
+/* Gives the spot's segment its memory, without which it has no address. */
+static int back(const struct spot *spot, void **address, struct error *error)
+{
+    if (cuda_enter((struct cuda_device *)spot->segment->device, error) ||
+        cuda_memory_back((struct cuda_segment *)spot->segment, error))
+        return -1;
+    *address = address_of(spot);
     return 0;
 }
 
 static int find_or_stage(struct nccl_batch *batch, const struct transport_delivery *delivery, struct device *staging,
-                         uint32_t from, const void **address, struct error *error)
+                         uint32_t from, void **address, struct error *error)
 {
     const struct device_rows *rows = &delivery->rows, packed = {rows->bytes, rows->count, rows->src_stride, rows->bytes};
     const struct piece_key key = {from, delivery->file, delivery->source_offset, packed};
@@ -168,7 +184,12 @@ static int find_or_stage(struct nccl_batch *batch, const struct transport_delive
         *address = batch->pieces[slot - 1].address;
         return 0;
     }
-    int result = stage(batch, staging, delivery->src, &packed, address, error);
+    struct spot spot;
+    int result = reserve(batch, staging, rows, &spot, error);
+    if (result == 0 && device_copy(spot.segment, spot.offset, delivery->src, &packed, error))
+        result = -1;
+    if (result == 0)
+        *address = address_of(&spot);
     if (result == 0 && is_known)
         add_piece(batch, &key, *address);
     return result;
@@ -177,17 +198,24 @@ static int find_or_stage(struct nccl_batch *batch, const struct transport_delive
 int nccl_batch_add(struct nccl_batch *batch, const struct transport_delivery *delivery, struct device *staging,
                    uint32_t from, uint32_t to, struct error *error)
 {
-    struct segment *segment = delivery->segment;
-    const void *src = NULL;
-    int result = find_or_stage(batch, delivery, staging, from, &src, error);
-    if (result != 0 || cuda_enter((struct cuda_device *)segment->device, error) ||
-        cuda_memory_back((struct cuda_segment *)segment, error))
-        return result ? result : -1;
+    const struct spot place = {delivery->segment, delivery->offset};
+    const struct device_rows *rows = &delivery->rows;
+    struct nccl_move move = {from, to, .rows = {rows->bytes, rows->count, rows->bytes, rows->dst_stride}};
+    struct spot arrival = place; /* beside it when rows are not packed there */
+    bool is_packed = device_rows_are_packed(rows->dst_stride, rows);
+    int result = find_or_stage(batch, delivery, staging, from, &move.src, error);
+    if (result == 0 && !is_packed && from != to)
+        result = reserve(batch, place.segment->device, rows, &arrival, error);
+    if (result != 0)
+        return result;
+    if (back(&arrival, &move.arrival, error) || back(&place, &move.dst, error))
+        return -1;
+    if (!is_packed && from == to)
+        move.arrival = move.src;
     ARRAY_RESERVE(batch->segments, batch->n_segments, batch->segments_room);
-    batch->segments[batch->n_segments++] = segment_ref(segment);
+    batch->segments[batch->n_segments++] = segment_ref(place.segment);
     ARRAY_RESERVE(batch->moves, batch->n_moves, batch->moves_room);
-    batch->moves[batch->n_moves++] = (struct nccl_move){from, to, src, address_of(segment, delivery->offset),
-                                                        delivery->rows.bytes * delivery->rows.count};
+    batch->moves[batch->n_moves++] = move;
     return 0;
 }
 

@@ -263,10 +263,10 @@ static int broadcast(const struct nccl_clique *clique, const struct nccl_move *m
     const struct nccl_move *move = moves;
     for (uint32_t i = 0; i < clique->n_members; i++) {
         const struct nccl_member *member = &clique->members[i];
-        void *dst = i == moves->from ? (void *)(uintptr_t)moves->src : (move++)->dst; /* the owner keeps it where it is */
+        void *dst = i == moves->from ? moves->src : (move++)->arrival; /* the owner's stays in place */
         if (check(clique,
-                  clique->nccl->broadcast(moves->src, dst, moves->bytes, ncclUint8, (int)moves->from, member->comm,
-                                          member->stream),
+                  clique->nccl->broadcast(moves->src, dst, moves->rows.bytes * moves->rows.count, ncclUint8,
+                                          (int)moves->from, member->comm, member->stream),
                   "broadcasting", error))
             return -1;
     }
@@ -276,10 +276,13 @@ static int broadcast(const struct nccl_clique *clique, const struct nccl_move *m
 static int send(const struct nccl_clique *clique, const struct nccl_move *move, struct error *error)
 {
     const struct nccl_member *from = &clique->members[move->from], *to = &clique->members[move->to];
-    if (check(clique, clique->nccl->send(move->src, move->bytes, ncclUint8, (int)move->to, from->comm, from->stream),
-              "sending", error))
+    size_t bytes = move->rows.bytes * move->rows.count;
+    if (move->arrival == move->src) /* already where its rows are copied from */
+        return 0;
+    if (check(clique, clique->nccl->send(move->src, bytes, ncclUint8, (int)move->to, from->comm, from->stream), "sending",
+              error))
         return -1;
-    return check(clique, clique->nccl->recv(move->dst, move->bytes, ncclUint8, (int)move->from, to->comm, to->stream),
+    return check(clique, clique->nccl->recv(move->arrival, bytes, ncclUint8, (int)move->from, to->comm, to->stream),
                  "receiving", error);
 }
 
@@ -309,6 +312,22 @@ static int run_group(const struct nccl_clique *clique, const struct nccl_move *m
     return result || ended ? -1 : await(clique, poll_communicator, "launching a transfer", error);
 }
 
+/* Behind the transfers, in the same streams. */
+static int spread_rows(const struct nccl_clique *clique, const struct nccl_move *moves, size_t n_moves, struct error *error)
+{
+    for (size_t i = 0; i < n_moves; i++) {
+        const struct nccl_move *move = &moves[i];
+        const struct nccl_member *to = &clique->members[move->to];
+        if (move->arrival == move->dst)
+            continue;
+        if (cuda_enter(to->device, error) ||
+            check_cuda(to, cuda_copy_rows(move->dst, move->arrival, &move->rows, cudaMemcpyDeviceToDevice, to->stream),
+                       "copying rows to where they belong", error))
+            return -1;
+    }
+    return 0;
+}
+
 static int set_events(const struct nccl_clique *clique, struct error *error)
 {
     for (size_t i = 0; i < clique->n_members; i++) {
@@ -330,5 +349,7 @@ int nccl_clique_run(const struct nccl_clique *clique, const struct nccl_move *mo
             return -1;
         i += n;
     }
-    return set_events(clique, error) ? -1 : await(clique, poll_transfer, "a transfer", error);
+    return spread_rows(clique, moves, n_moves, error) || set_events(clique, error)
+               ? -1
+               : await(clique, poll_transfer, "a transfer", error);
 }

@@ -51,11 +51,12 @@ struct nccl_clique { /* one thread at a time */
     bool is_broken;          /* its communicators were aborted, for good */
 };
 
-struct nccl_move { /* a piece that lies on one member to another, or to itself */
+/* A piece that lies packed on one member, to another or to itself. It arrives packed, too; rows that do not lie packed where
+ * they belong are copied there from where they arrived. */
+struct nccl_move {
     uint32_t from, to;
-    const void *src;
-    void *dst;
-    uint64_t bytes;
+    void *src, *arrival, *dst; /* the last two are the same when the rows are packed there */
+    struct device_rows rows;
 };
 
 /* Takes the devices' array. Fails within the deadline; then nothing of it is left. */
@@ -67,8 +68,7 @@ int nccl_clique_run(const struct nccl_clique *clique, const struct nccl_move *mo
 void nccl_clique_abort(struct nccl_clique *clique);
 void nccl_clique_destroy(struct nccl_clique *clique); /* accepts NULL and half-built */
 
-/* --- batches ------------------------------------------------------------------------------------------------------------
- */
+/* --- batches --------------------------------------------------------------------------------------------------------- */
 
 struct nccl_batch;
 

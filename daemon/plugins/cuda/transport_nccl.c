@@ -2,7 +2,7 @@
  * between the GPUs into the memory of every rank that needs it.
  *
  *   deliver: host -> owner's staging, queued, once per piece; when there is no room left, flushed first
- *   flush:   staging -> ranks, by send/recv or broadcast, waited for
+ *   flush:   staging -> ranks, by send/recv or broadcast, and rows with a stride from there to their places; waited for
  *
  * Two batches: workers fill one while the other is flushed. A flush that fails, by an error or by the deadline, breaks the
  * transport: the communicators are aborted on all ranks, and every flush from then on fails with that error. Communicators

@@ -1,0 +1,56 @@
+/* The reference of each operation moves what an element-by-element walk moves. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+
+#include "resolve/transfer.h"
+#include "tests/support/row_moves.h"
+
+#include <cmocka.h> /* last: it makes a macro of fail */
+
+static void a_copy_goes_where_both_strides_say_and_nowhere_else(void **state)
+{
+    unsigned char *replica = calloc(1, ROW_MOVES_BYTES), *model = calloc(1, ROW_MOVES_BYTES);
+    struct row_moves moves;
+    struct row_move move;
+    (void)state;
+    row_moves_init(&moves);
+    while (row_moves_next(&moves, &move)) {
+        const struct transfer transfer = {.src_offset = move.src_offset,
+                                          .dst_offset = move.offset,
+                                          .row_bytes = move.rows.bytes,
+                                          .n_rows = move.rows.count,
+                                          .src_stride = move.rows.src_stride,
+                                          .dst_stride = move.rows.dst_stride};
+        uint64_t extent;
+        transfer_table[TRANSFER_COPY].apply(&transfer, moves.source, replica);
+        row_move_by_bytes(&moves, &move, model);
+        assert_true(device_rows_extent(&move.rows, &extent));
+        assert_int_equal(transfer_dst_end(&transfer), move.offset + extent);
+        assert_int_equal(transfer_bytes(&transfer), move.rows.bytes * move.rows.count);
+    }
+    assert_memory_equal(replica, model, ROW_MOVES_BYTES);
+    row_moves_fini(&moves);
+    free(replica);
+    free(model);
+}
+
+static void every_operation_has_a_name_and_a_reference(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < TRANSFER_N_OPERATIONS; i++) {
+        assert_non_null(transfer_table[i].name);
+        assert_non_null(transfer_table[i].apply);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_copy_goes_where_both_strides_say_and_nowhere_else),
+        cmocka_unit_test(every_operation_has_a_name_and_a_reference),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
