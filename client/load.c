@@ -76,14 +76,13 @@ static int on_event(void *data, ProtobufCMessage *message, struct arena *arena, 
 /* Of a time limit that has passed: how far it was. */
 static int tell_how_far(const struct listener *listener, struct error *error)
 {
-    char done[TEXT_SIZE_CHARS], total[TEXT_SIZE_CHARS], message[sizeof error->message];
-    if (error->code != ERROR_DEADLINE_EXCEEDED || strcmp(error->reason, "DEADLINE_EXCEEDED") != 0)
+    char done[TEXT_SIZE_CHARS], total[TEXT_SIZE_CHARS];
+    if (error->kind != ERROR_KIND_DEADLINE_EXCEEDED)
         return -1;
-    snprintf(message, sizeof message, "%s", error->message);
     if (!listener->stage[0])
-        return fail(error, ERROR_DEADLINE_EXCEEDED, "DEADLINE_EXCEEDED", "%s; the daemon had not begun to read", message);
-    return fail(error, ERROR_DEADLINE_EXCEEDED, "DEADLINE_EXCEEDED", "%s; %s: %s of %s", message, listener->stage,
-                text_people_bytes(listener->done_bytes, done), text_people_bytes(listener->total_bytes, total));
+        return error_append(error, "; the daemon had not begun to read");
+    return error_append(error, "; %s: %s of %s", listener->stage, text_people_bytes(listener->done_bytes, done),
+                        text_people_bytes(listener->total_bytes, total));
 }
 
 /* What the answer has to say about the memory: that it is where it was asked for. */

@@ -26,7 +26,7 @@ int wait_cancelled(struct error *error)
 
 int wait_deadline_exceeded(const struct wait *wait, struct error *error)
 {
-    return fail(error, ERROR_DEADLINE_EXCEEDED, "DEADLINE_EXCEEDED", "not done within the time limit of %llu ms",
+    return fail(error, ERROR_DEADLINE_EXCEEDED, REASON(DEADLINE_EXCEEDED), "not done within the time limit of %llu ms",
                 (unsigned long long)wait->timeout_ms);
 }
 

@@ -151,6 +151,11 @@ def check_error_text(sources):
                     break
             if re.search(r"\b(reason|message)\b|\breasons\[", found[4][:end]):
                 yield path, line_of(text, found.start()), "a decision reads the text of an error: " + " ".join(found[0].split())[:70]
+    error_h, error_c = Path("daemon/base/error.h"), Path("daemon/base/error.c")
+    kinds = re.findall(r"X\((\w+)\)", re.search(r"define ERROR_KINDS\(X\)((?:.*\\\n)*.*)", sources[error_h])[1])
+    for path, text in sources.items():
+        for found in re.finditer(f'"({"|".join(kinds)})"', text if path != error_c else ""):
+            yield path, line_of(text, found.start()), f"{found[0]} is decided on: REASON({found[1]})"
 
 
 def check_tests(sources):

@@ -39,7 +39,7 @@ int backend_time_left(const struct backend *backend, uint64_t *left_ms, struct e
     uint64_t now_ns = clock_now_ns();
     if (now_ns >= backend->deadline_ns) {
         char limit[TEXT_SIZE_CHARS];
-        return fail(error, ERROR_DEADLINE_EXCEEDED, "DEADLINE_EXCEEDED", "not done within --timeout %s",
+        return fail(error, ERROR_DEADLINE_EXCEEDED, REASON(DEADLINE_EXCEEDED), "not done within --timeout %s",
                     text_format_duration_ms(backend->args->timeout_ms, limit));
     }
     *left_ms = (backend->deadline_ns - now_ns + NS_PER_MS - 1) / NS_PER_MS;

@@ -114,7 +114,8 @@ static void *try_block(struct arena *arena, size_t bytes, struct error *error)
 {
     size_t room = is_large(bytes) ? bytes : room_for(arena, bytes);
     if (bytes > left_until_cap(arena)) {
-        fail(error, ERROR_RESOURCE_EXHAUSTED, "ARENA_FULL", "more than %zu bytes of memory are needed", arena->cap_bytes);
+        fail(error, ERROR_RESOURCE_EXHAUSTED, REASON(ARENA_FULL), "more than %zu bytes of memory are needed",
+             arena->cap_bytes);
         return NULL;
     }
     if (charge(arena, room, error) != 0)

@@ -8,6 +8,18 @@
 
 #include "base/utf8.h"
 
+#define REASON_TEXT(name) #name,
+const char error_reasons[ERROR_KIND_COUNT][ERROR_REASON_CHARS] = {"", ERROR_KINDS(REASON_TEXT)};
+
+/* The one place where a reason becomes a value: also one that a daemon has sent. */
+static enum error_kind find_kind(const char *reason)
+{
+    for (size_t kind = ERROR_KIND_OTHER + 1; kind < ERROR_KIND_COUNT; kind++)
+        if (strcmp(reason, error_reasons[kind]) == 0)
+            return (enum error_kind)kind;
+    return ERROR_KIND_OTHER;
+}
+
 /* A message that was cut must still be UTF-8: gRPC and JSON refuse it otherwise. */
 static void drop_partial_character(char message[ERROR_MESSAGE_CHARS])
 {
@@ -25,6 +37,7 @@ static int fill(struct error *error, enum error_code code, const char *reason, c
     vsnprintf(message, sizeof message, format, args);
     drop_partial_character(message);
     error->code = code;
+    error->kind = find_kind(reason);
     snprintf(error->reason, sizeof error->reason, "%s", reason);
     memcpy(error->message, message, sizeof message);
     error->notes[0] = '\0';
@@ -57,10 +70,10 @@ static const struct {
     {ENOSPC, ERROR_RESOURCE_EXHAUSTED, "NO_SPACE"},
     {EDQUOT, ERROR_RESOURCE_EXHAUSTED, "QUOTA_EXCEEDED"},
     {EFBIG, ERROR_RESOURCE_EXHAUSTED, "FILE_TOO_LARGE"},
-    {EMFILE, ERROR_RESOURCE_EXHAUSTED, "TOO_MANY_OPEN_FILES"},
-    {ENFILE, ERROR_RESOURCE_EXHAUSTED, "TOO_MANY_OPEN_FILES"},
+    {EMFILE, ERROR_RESOURCE_EXHAUSTED, REASON(TOO_MANY_OPEN_FILES)},
+    {ENFILE, ERROR_RESOURCE_EXHAUSTED, REASON(TOO_MANY_OPEN_FILES)},
     {EIO, ERROR_DATA_LOSS, "READ_ERROR"},
-    {ESTALE, ERROR_FAILED_PRECONDITION, "SOURCE_CHANGED"},
+    {ESTALE, ERROR_FAILED_PRECONDITION, REASON(SOURCE_CHANGED)},
 };
 
 int fail_errno(struct error *error, int errno_value, const char *format, ...)
@@ -77,11 +90,8 @@ int fail_errno(struct error *error, int errno_value, const char *format, ...)
     va_start(args, format);
     fill(error, code, reason, format, args);
     va_end(args);
-    size_t used = strlen(error->message);
     const char *name = strerrorname_np(errno_value);
-    snprintf(error->message + used, sizeof error->message - used, ": %s (%s)", strerror(errno_value), name ? name : "?");
-    drop_partial_character(error->message);
-    return -1;
+    return error_append(error, ": %s (%s)", strerror(errno_value), name ? name : "?");
 }
 
 int error_prefix(struct error *error, const char *format, ...)
@@ -95,6 +105,17 @@ int error_prefix(struct error *error, const char *format, ...)
         snprintf(message + used, sizeof message - (size_t)used, ": %s", error->message);
     drop_partial_character(message);
     memcpy(error->message, message, sizeof message);
+    return -1;
+}
+
+int error_append(struct error *error, const char *format, ...)
+{
+    size_t used = strlen(error->message);
+    va_list args;
+    va_start(args, format);
+    vsnprintf(error->message + used, sizeof error->message - used, format, args);
+    va_end(args);
+    drop_partial_character(error->message);
     return -1;
 }
 
@@ -135,9 +156,4 @@ const char *error_code_name(enum error_code code)
         "ABORTED",   "OUT_OF_RANGE",   "UNIMPLEMENTED",     "INTERNAL",           "UNAVAILABLE",
         "DATA_LOSS", "UNAUTHENTICATED"};
     return (size_t)code < sizeof names / sizeof names[0] ? names[code] : "UNKNOWN";
-}
-
-bool error_is_retryable(enum error_code code)
-{
-    return code == ERROR_UNAVAILABLE || code == ERROR_ABORTED;
 }

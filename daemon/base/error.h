@@ -26,11 +26,24 @@ enum error_code { /* numbers are those of grpc.StatusCode */
                   ERROR_DATA_LOSS = 15,
 };
 
-enum { ERROR_MESSAGE_CHARS = 1024, ERROR_NOTES_BYTES = 512 };
+/* The reasons that code decides on; every other reason is only printed. Who fails for one of them says REASON(ARENA_FULL)
+ * instead of "ARENA_FULL", who decides asks for error->kind == ERROR_KIND_ARENA_FULL: a typo in either does not compile. */
+#define ERROR_KINDS(X)                                                                                                      \
+    X(ARENA_FULL)                                                                                                           \
+    X(BAD_REDIRECT) X(DEADLINE_EXCEEDED) X(DESCRIPTORS_EXCEEDED) X(FORBIDDEN_ADDRESS) X(METADATA_EXCEEDED)                  \
+        X(NOT_A_REGULAR_FILE) X(OBJECT_CHANGED) X(OUTSIDE_TRUSTED_URLS) X(PLAIN_HTTP) X(REDIRECT_TO_THIS_HOST)              \
+            X(SOURCE_BEING_WRITTEN) X(SOURCE_CHANGED) X(TOO_MANY_OPEN_FILES)
+#define ERROR_KIND_ID(name) ERROR_KIND_##name,
+enum error_kind { ERROR_KIND_OTHER, ERROR_KINDS(ERROR_KIND_ID) ERROR_KIND_COUNT };
+
+enum { ERROR_MESSAGE_CHARS = 1024, ERROR_NOTES_BYTES = 512, ERROR_REASON_CHARS = 64 };
+extern const char error_reasons[ERROR_KIND_COUNT][ERROR_REASON_CHARS];
+#define REASON(name) error_reasons[ERROR_KIND_##name]
 
 struct error {
     enum error_code code;
-    char reason[64];                   /* UPPER_SNAKE_CASE, becomes google.rpc.ErrorInfo.reason */
+    enum error_kind kind;              /* of the reason */
+    char reason[ERROR_REASON_CHARS];   /* UPPER_SNAKE_CASE, becomes google.rpc.ErrorInfo.reason */
     char message[ERROR_MESSAGE_CHARS]; /* UTF-8; names from outside are escaped with text_escape() before they get here */
     char notes[ERROR_NOTES_BYTES];     /* key NUL value NUL, for each error_note(); an empty key ends them */
 };
@@ -42,8 +55,9 @@ int fail(struct error *error, enum error_code code, const char *reason, const ch
 /* The same for a failed system call: appends ": strerror (ERRNO)". Maps ENOENT, EACCES, ENOMEM, ... to codes. */
 int fail_errno(struct error *error, int errno_value, const char *format, ...) __attribute__((format(printf, 3, 4)));
 
-/* Puts "prefix: " before the message. Returns -1. */
+/* Puts "prefix: " before the message, or a text behind it. Returns -1. */
 int error_prefix(struct error *error, const char *format, ...) __attribute__((format(printf, 2, 3)));
+int error_append(struct error *error, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /* Repeats a value of the message for programs: becomes google.rpc.ErrorInfo.metadata. UTF-8, as it is, not escaped; what
  * does not fit is left out. Returns -1. */
@@ -53,8 +67,5 @@ const char *error_next_note(const struct error *error, const char *key, const ch
 
 /* "NOT_FOUND" for ERROR_NOT_FOUND. */
 const char *error_code_name(enum error_code code);
-
-/* Only UNAVAILABLE and ABORTED are worth the same request again. */
-bool error_is_retryable(enum error_code code);
 
 #endif

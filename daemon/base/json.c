@@ -234,6 +234,7 @@ static bool scan_string(struct json *json, struct json_string *raw, bool *has_es
             continue;
         }
         size_t n = utf8_sequence(json->at, (size_t)(json->end - json->at));
+        json->has_bad_utf8 = n == 0;
         if (!n)
             return json_fail(json, "invalid UTF-8");
         json->at += n;

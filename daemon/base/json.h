@@ -33,6 +33,7 @@ struct json {
     bool first[JSON_MAX_DEPTH]; /* no element seen yet, per open container */
     const char *error;          /* static text, NULL while all is well */
     const char *error_at;
+    bool has_bad_utf8;          /* that was what was wrong */
     struct error *memory_error; /* may be set by the caller: filled when the arena refuses memory for a string */
     bool is_out_of_memory;      /* that was what was wrong */
 };

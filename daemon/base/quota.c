@@ -19,9 +19,9 @@ static const struct kind_text texts[QUOTA_KINDS] = {
                            "close connections, or raise server.max_connections_per_uid or the daemon's LimitNOFILE"},
     [QUOTA_CALLS] = {"calls", "CALLS_EXCEEDED", "wait for requests to be answered before sending more"},
     [QUOTA_LEASES] = {"leases", "LEASES_EXCEEDED", "end clients that hold memory, or raise the daemon's LimitNOFILE", true},
-    [QUOTA_DESCRIPTORS] = {"descriptors", "DESCRIPTORS_EXCEEDED",
+    [QUOTA_DESCRIPTORS] = {"descriptors", REASON(DESCRIPTORS_EXCEEDED),
                            "end clients that hold memory or connections, or raise the daemon's LimitNOFILE"},
-    [QUOTA_METADATA] = {"metadata bytes", "METADATA_EXCEEDED",
+    [QUOTA_METADATA] = {"metadata bytes", REASON(METADATA_EXCEEDED),
                         "send fewer or smaller requests at a time, or raise memory.metadata_budget"},
     [QUOTA_GROUPS] = {"groups", "GROUPS_EXCEEDED", "wait for groups to end before starting more", true},
 };

@@ -264,7 +264,7 @@ static int mismatch(const struct group *group, uint32_t rank, const char *field,
 static int source_changed(const struct group *group, const struct group_terms *terms, uint32_t rank, struct error *error)
 {
     char id[TEXT_NAME_CHARS], reference[TEXT_NAME_CHARS];
-    fail(error, ERROR_FAILED_PRECONDITION, "SOURCE_CHANGED",
+    fail(error, ERROR_FAILED_PRECONDITION, REASON(SOURCE_CHANGED),
          "%s has changed while group %s assembled: rank %u resolved version %.12s, those who wait %.12s; load it again on "
          "all "
          "ranks",
@@ -372,7 +372,7 @@ enum group_answer group_join(struct group_table *table, const struct group_terms
     if (!group)
         return GROUP_REFUSED;
     if (check_terms(group, terms, member->rank, error) != 0) {
-        if (strcmp(error->reason, "SOURCE_CHANGED") == 0)
+        if (error->kind == ERROR_KIND_SOURCE_CHANGED)
             end_wait(group, member->rank);
         return GROUP_REFUSED;
     }

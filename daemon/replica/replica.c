@@ -442,9 +442,9 @@ static bool free_metadata(struct replica_table *table, uid_t uid)
 
 bool replica_make_room(struct replica_table *table, uid_t uid, const struct error *error, size_t *counter)
 {
-    if (strcmp(error->reason, "TOO_MANY_OPEN_FILES") == 0 || strcmp(error->reason, "DESCRIPTORS_EXCEEDED") == 0)
+    if (error->kind == ERROR_KIND_TOO_MANY_OPEN_FILES || error->kind == ERROR_KIND_DESCRIPTORS_EXCEEDED)
         return free_descriptors(table, uid, counter);
-    return strcmp(error->reason, "METADATA_EXCEEDED") == 0 && free_metadata(table, uid);
+    return error->kind == ERROR_KIND_METADATA_EXCEEDED && free_metadata(table, uid);
 }
 
 void replica_unreserve(struct replica_table *table, uid_t uid, uint64_t bytes)

@@ -199,7 +199,7 @@ static int open_manifest(struct resolver *resolver, struct source *beside, const
     if (source_add_file(beside, name, &file, resolver->error) == 0)
         return read_manifest(resolver, beside, file);
     bool is_elsewhere = beside->caps.remote && !source_may_be_absent(beside, resolver->error);
-    return is_elsewhere || strcmp(resolver->error->reason, "SOURCE_BEING_WRITTEN") == 0 ? -1 : 0;
+    return is_elsewhere || resolver->error->kind == ERROR_KIND_SOURCE_BEING_WRITTEN ? -1 : 0;
 }
 
 /* Looks beside the checkpoint. Whether a manifest that cannot be used is an error is for verification to decide. */

@@ -65,8 +65,7 @@ static int fail_json(struct reader *reader)
     char text[JSON_ERROR_CHARS];
     if (reader->json.is_out_of_memory)
         return -1;
-    bool encoding = reader->json.error && strcmp(reader->json.error, "invalid UTF-8") == 0;
-    return fail(reader->error, ERROR_DATA_LOSS, encoding ? "INVALID_HEADER" : "INVALID_HEADER_DESERIALIZATION",
+    return fail(reader->error, ERROR_DATA_LOSS, reader->json.has_bad_utf8 ? "INVALID_HEADER" : "INVALID_HEADER_DESERIALIZATION",
                 "the header is not as the format wants it: %s", json_error(&reader->json, text));
 }
 

@@ -43,7 +43,7 @@ static int add(struct sidecar_search *search, const char *name)
         return fail(search->error, ERROR_UNIMPLEMENTED, "TOO_MANY_SIDECARS",
                     "more than %d sidecars; ask for those that are needed by name", SIDECAR_MAX_FILES);
     if (source_add_file(found->source, name, &file, search->error) < 0) {
-        bool no_file = search->error->code == ERROR_NOT_FOUND || strcmp(search->error->reason, "NOT_A_REGULAR_FILE") == 0;
+        bool no_file = search->error->code == ERROR_NOT_FOUND || search->error->kind == ERROR_KIND_NOT_A_REGULAR_FILE;
         return no_file ? 0 : error_prefix(search->error, "%s", text_escape(name, strlen(name), text));
     }
     const struct source_file *opened = &found->source->files[file];

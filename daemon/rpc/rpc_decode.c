@@ -140,7 +140,7 @@ static void give_back_memory(void *data, void *piece)
 
 static int fail_memory(const ProtobufCMessageDescriptor *type, size_t count, const struct arena *arena, struct error *error)
 {
-    if (strcmp(error->reason, "ARENA_FULL") != 0)
+    if (error->kind != ERROR_KIND_ARENA_FULL)
         return -1;
     return fail(error, ERROR_RESOURCE_EXHAUSTED, "MESSAGE_TOO_COMPLEX",
                 "a %s of %zu bytes needs more than %zu bytes of memory when decoded; send fewer or longer entries",

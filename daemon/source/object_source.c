@@ -480,7 +480,7 @@ int object_source_read(struct source *source, struct source_read *read, struct e
 static int fail_changed(const struct object *object, const char *now, struct error *error)
 {
     char name[TEXT_NAME_CHARS], was[TEXT_NAME_CHARS], is[TEXT_NAME_CHARS];
-    return fail(error, ERROR_FAILED_PRECONDITION, "SOURCE_CHANGED",
+    return fail(error, ERROR_FAILED_PRECONDITION, REASON(SOURCE_CHANGED),
                 "%s was replaced since it was resolved: it was %s, now it is %s; load it again",
                 text_escape(object->name, strlen(object->name), name),
                 text_escape(object->version, strlen(object->version), was), text_escape(now, strlen(now), is));

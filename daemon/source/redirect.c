@@ -92,7 +92,7 @@ static int fail_location(const char *url, const char *complaint, struct error *e
 {
     char text[URL_CHARS];
     redact(url, text, sizeof text);
-    return fail(error, ERROR_FAILED_PRECONDITION, "BAD_REDIRECT", "%s: %s", text, complaint);
+    return fail(error, ERROR_FAILED_PRECONDITION, REASON(BAD_REDIRECT), "%s: %s", text, complaint);
 }
 
 /* The next address, malloced, or NULL. */

@@ -239,8 +239,7 @@ bool source_may_be_absent(const struct source *source, const struct error *error
 
 bool source_has_changed(const struct error *error)
 {
-    return error->code == ERROR_FAILED_PRECONDITION &&
-           (strcmp(error->reason, "SOURCE_CHANGED") == 0 || strcmp(error->reason, "OBJECT_CHANGED") == 0);
+    return error->kind == ERROR_KIND_SOURCE_CHANGED || error->kind == ERROR_KIND_OBJECT_CHANGED;
 }
 
 void source_speed(struct source *source, struct source_speed *speed)

@@ -166,7 +166,7 @@ static int memory_check_unchanged(struct source *source, size_t file, struct err
     pthread_mutex_unlock(&lock);
     char text[TEXT_NAME_CHARS];
     return same ? 0
-                : fail(error, ERROR_FAILED_PRECONDITION, "SOURCE_CHANGED",
+                : fail(error, ERROR_FAILED_PRECONDITION, REASON(SOURCE_CHANGED),
                        "%s changed since it was resolved; resolve it again",
                        text_escape(opened->name, strlen(opened->name), text));
 }

@@ -217,7 +217,7 @@ int stores_check_reference(const struct stores *stores, const char *reference, s
     if (!is_off && http_fence_trusts(stores_fence(stores), reference))
         return 0;
     redact(reference, shown, sizeof shown);
-    return fail(error, ERROR_PERMISSION_DENIED, is_off ? "SOURCE_SWITCHED_OFF" : "OUTSIDE_TRUSTED_URLS",
+    return fail(error, ERROR_PERMISSION_DENIED, is_off ? "SOURCE_SWITCHED_OFF" : REASON(OUTSIDE_TRUSTED_URLS),
                 is_off ? "%s: sources of this kind are switched off here" : "%s is not below any of sources.trusted_urls",
                 shown);
 }

@@ -100,11 +100,26 @@ static void codes_have_the_names_and_numbers_of_grpc(void **state)
     assert_string_equal(error_code_name((enum error_code)99), "UNKNOWN");
 }
 
-static void only_unavailable_and_aborted_are_worth_a_retry(void **state)
+static void a_reason_that_is_decided_on_is_a_value_wherever_its_text_came_from(void **state)
 {
+    struct error error;
     (void)state;
-    for (int code = 0; code < 17; code++)
-        assert_int_equal(error_is_retryable((enum error_code)code), code == ERROR_UNAVAILABLE || code == ERROR_ABORTED);
+    fail(&error, ERROR_FAILED_PRECONDITION, REASON(SOURCE_CHANGED), "m changed");
+    assert_int_equal(error.kind, ERROR_KIND_SOURCE_CHANGED);
+    assert_string_equal(error.reason, "SOURCE_CHANGED");
+    error_append(&error, " (%d tries)", 3);
+    assert_string_equal(error.message, "m changed (3 tries)");
+    assert_int_equal(error.kind, ERROR_KIND_SOURCE_CHANGED);
+    fail(&error, ERROR_UNAVAILABLE, "SHUTTING_DOWN", "bye");
+    assert_int_equal(error.kind, ERROR_KIND_OTHER);
+    fail_errno(&error, EMFILE, "open");
+    assert_int_equal(error.kind, ERROR_KIND_TOO_MANY_OPEN_FILES);
+    for (int kind = ERROR_KIND_OTHER + 1; kind < ERROR_KIND_COUNT; kind++) {
+        char sent[ERROR_REASON_CHARS];
+        strcpy(sent, error_reasons[kind]);
+        fail(&error, ERROR_INTERNAL, sent, "from afar");
+        assert_int_equal(error.kind, kind);
+    }
 }
 
 static void notes_are_listed_in_order_and_left_out_when_they_do_not_fit(void **state)
@@ -148,7 +163,7 @@ int main(void)
         cmocka_unit_test(a_long_message_is_cut_between_characters),
         cmocka_unit_test(a_message_that_just_fits_is_kept_whole),
         cmocka_unit_test(codes_have_the_names_and_numbers_of_grpc),
-        cmocka_unit_test(only_unavailable_and_aborted_are_worth_a_retry),
+        cmocka_unit_test(a_reason_that_is_decided_on_is_a_value_wherever_its_text_came_from),
         cmocka_unit_test(notes_are_listed_in_order_and_left_out_when_they_do_not_fit),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -64,7 +64,7 @@ bool change_detection_same(const struct source_identity *a, const struct source_
 int change_detection_fail(const char *name, const char *how, struct error *error)
 {
     char text[TEXT_NAME_CHARS];
-    return fail(error, ERROR_FAILED_PRECONDITION, "SOURCE_CHANGED", "%s %s since it was resolved; load it again",
+    return fail(error, ERROR_FAILED_PRECONDITION, REASON(SOURCE_CHANGED), "%s %s since it was resolved; load it again",
                 text_escape(name, strlen(name), text), how);
 }
 
@@ -96,7 +96,7 @@ static int fail_being_written(const char *name, const char *what, struct error *
 {
     char text[TEXT_NAME_CHARS];
     text_escape(name, strlen(name), text);
-    fail(error, ERROR_FAILED_PRECONDITION, "SOURCE_BEING_WRITTEN", "%s %s", text, what);
+    fail(error, ERROR_FAILED_PRECONDITION, REASON(SOURCE_BEING_WRITTEN), "%s %s", text, what);
     return error_note(error, "file", "%s", name);
 }
 

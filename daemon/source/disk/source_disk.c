@@ -165,7 +165,7 @@ static int open_regular(const struct source_disk *disk, int path_fd, const char 
     if (fstat(path_fd, &status) < 0)
         failed = fail_name(name, errno, error);
     else if (!S_ISREG(status.st_mode))
-        failed = fail(error, ERROR_FAILED_PRECONDITION, "NOT_A_REGULAR_FILE", "%s is not a regular file",
+        failed = fail(error, ERROR_FAILED_PRECONDITION, REASON(NOT_A_REGULAR_FILE), "%s is not a regular file",
                       text_escape(name, strlen(name), text));
     else if ((opened->fd = reopen(path_fd, 0)) < 0)
         failed = fail_open(disk, "read", path_fd, name, errno, error);

@@ -94,7 +94,7 @@ static int check_token_uri(const struct gcp_credentials *credentials, const char
     struct url parts;
     if (url_parse(url, &parts, error) < 0)
         return error_prefix(error, "the token_uri");
-    return parts.is_secure ? 0 : fail(error, ERROR_PERMISSION_DENIED, "PLAIN_HTTP", "the token_uri is not https://");
+    return parts.is_secure ? 0 : fail(error, ERROR_PERMISSION_DENIED, REASON(PLAIN_HTTP), "the token_uri is not https://");
 }
 
 static int take_token(const struct http_reply *reply, struct gcp_token *token, struct error *error)

@@ -168,7 +168,7 @@ static int check_generation(void *data, const struct http_head *head, struct err
     char name[TEXT_NAME_CHARS], is[TEXT_NAME_CHARS];
     if (generation && strcmp(generation, pinned->object->pin) == 0)
         return 0;
-    return fail(error, ERROR_FAILED_PRECONDITION, "SOURCE_CHANGED",
+    return fail(error, ERROR_FAILED_PRECONDITION, REASON(SOURCE_CHANGED),
                 "gs://%s/%s: generation %s was asked for, the answer is of %s%s", pinned->source->bucket,
                 shown_key(pinned->source, pinned->object->name, name), pinned->object->pin, generation ? "generation " : "",
                 generation ? text_escape(generation, strlen(generation), is) : "an unknown one");
@@ -183,12 +183,12 @@ static void explain_change(const struct gcs_pinned *pinned, struct error *error)
     const char *bucket = pinned->source->bucket, *was = pinned->object->version;
     shown_key(pinned->source, pinned->object->name, name);
     if (gcs_stat(&pinned->source->objects, pinned->object->name, &now, &asking) == 0)
-        fail(error, ERROR_FAILED_PRECONDITION, "SOURCE_CHANGED",
+        fail(error, ERROR_FAILED_PRECONDITION, REASON(SOURCE_CHANGED),
              "gs://%s/%s was replaced while it was loaded: it was %s, now it is %s; load it again", bucket, name, was,
              now.version);
     else if (asking.code == ERROR_NOT_FOUND)
-        fail(error, ERROR_FAILED_PRECONDITION, "SOURCE_CHANGED", "gs://%s/%s (%s) was deleted while it was loaded", bucket,
-             name, was);
+        fail(error, ERROR_FAILED_PRECONDITION, REASON(SOURCE_CHANGED), "gs://%s/%s (%s) was deleted while it was loaded",
+             bucket, name, was);
     object_clear(&now);
 }
 

@@ -143,23 +143,31 @@ static char *name_of(const struct source_hf *hf, const struct json_string *path)
     return copy;
 }
 
+struct page_reader {
+    struct source_hf *hf;
+    bool has_refused; /* it was an entry that could not be added, not the answer */
+};
+
 static int add_entry(void *data, const struct hf_entry *entry, struct error *error)
 {
-    struct source_hf *hf = data;
+    struct page_reader *reader = data;
+    struct source_hf *hf = reader->hf;
     struct object object = {.size_bytes = entry->size_bytes, .name = name_of(hf, &entry->path)};
     if (!object.name)
         return 0;
     object.checksums[0] = entry->checksum;
     object.pin = memory_print("%s %.*s", hf->commit, (int)entry->pin.length, entry->pin.text ? entry->pin.text : "");
     object.version = memory_print("commit %s", hf->commit);
-    return object_source_add(&hf->objects, &object, error);
+    reader->has_refused = object_source_add(&hf->objects, &object, error) != 0;
+    return reader->has_refused ? -1 : 0;
 }
 
 static int read_page(struct source_hf *hf, const struct http_reply *reply, struct error *error)
 {
-    if (hf_answer_page(reply->body, reply->body_bytes, add_entry, hf, error) == 0)
+    struct page_reader reader = {.hf = hf};
+    if (hf_answer_page(reply->body, reply->body_bytes, add_entry, &reader, error) == 0)
         return 0;
-    return strcmp(error->reason, "BAD_ANSWER") == 0 ? about(hf, error) : -1;
+    return reader.has_refused ? -1 : about(hf, error);
 }
 
 /* 1 with *url the next page, 0 at the end. */

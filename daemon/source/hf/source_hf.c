@@ -180,7 +180,7 @@ static int range_check(void *data, const struct http_head *head, struct error *e
     char text[TEXT_NAME_CHARS];
     if (!commit || strcmp(commit, hf->commit) == 0)
         return 0;
-    return fail(error, ERROR_FAILED_PRECONDITION, "SOURCE_CHANGED", "the hub sends commit %s instead of %s",
+    return fail(error, ERROR_FAILED_PRECONDITION, REASON(SOURCE_CHANGED), "the hub sends commit %s instead of %s",
                 text_escape(commit, strlen(commit), text), hf->commit);
 }
 

@@ -35,7 +35,7 @@ static enum http_fault check_exact(const struct http_expectation *expected, cons
         fail(error, ERROR_UNAVAILABLE, "BAD_ANSWER", "the answer does not say how large the object is");
         return HTTP_FAULT_PROTOCOL;
     }
-    fail(error, ERROR_FAILED_PRECONDITION, "OBJECT_CHANGED",
+    fail(error, ERROR_FAILED_PRECONDITION, REASON(OBJECT_CHANGED),
          "it has %" PRIu64 " bytes now and had %" PRIu64 ": it was replaced while being read", range->total_bytes,
          expected->object_bytes);
     return HTTP_FAULT_FINAL;

@@ -100,13 +100,13 @@ static int check(const struct http_fence *fence, const char *text, const struct 
 {
     bool is_reserved = url->has_address && address_kind(&url->address) == ADDRESS_RESERVED;
     if (is_reserved && !is_configured(fence, url))
-        return refuse(text, "FORBIDDEN_ADDRESS",
+        return refuse(text, REASON(FORBIDDEN_ADDRESS),
                       "is a link-local address or one of a cloud's metadata service, which nothing is loaded from unless "
                       "sources.trusted_urls or an endpoint of the configuration names it",
                       error);
     if (url->is_secure || fence->allow_plain || url_is_this_host(url))
         return 0;
-    return refuse(text, "PLAIN_HTTP",
+    return refuse(text, REASON(PLAIN_HTTP),
                   "is not https://; plain http:// is only allowed to this host, or with sources.http.allow_plain: true",
                   error);
 }
@@ -125,13 +125,13 @@ static int check_hop(const struct http_fence *fence, const struct http_hop *hop,
     if (url_parse(hop->from, &from, error) < 0 || url_parse(target, &to, error) < 0)
         return -1;
     if (from.is_secure && !to.is_secure)
-        return refuse(target, "PLAIN_HTTP", "is not https://, and https is never left for plain http", error);
+        return refuse(target, REASON(PLAIN_HTTP), "is not https://, and https is never left for plain http", error);
     if (check(fence, target, &to, error) < 0)
         return -1;
     if (url_is_this_host(&to) && !url_is_this_host(&from) && !is_configured(fence, &to))
-        return refuse(target, "REDIRECT_TO_THIS_HOST", "is this host, and the server that says so is not", error);
+        return refuse(target, REASON(REDIRECT_TO_THIS_HOST), "is this host, and the server that says so is not", error);
     if (hop->is_confined && !http_fence_trusts(fence, target))
-        return refuse(target, "OUTSIDE_TRUSTED_URLS", "is not below any of sources.trusted_urls", error);
+        return refuse(target, REASON(OUTSIDE_TRUSTED_URLS), "is not below any of sources.trusted_urls", error);
     return 0;
 }
 
@@ -140,7 +140,7 @@ char *http_fence_follow(const struct http_fence *fence, const struct http_hop *h
     struct error why;
     char *target = url_resolve(hop->from, hop->location, &why);
     if (!target) {
-        fail(error, ERROR_FAILED_PRECONDITION, "BAD_REDIRECT", "the server leads elsewhere: %s", why.message);
+        fail(error, ERROR_FAILED_PRECONDITION, REASON(BAD_REDIRECT), "the server leads elsewhere: %s", why.message);
         return NULL;
     }
     if (check_hop(fence, hop, target, error) == 0)
@@ -152,13 +152,16 @@ char *http_fence_follow(const struct http_fence *fence, const struct http_hop *h
 
 bool http_fence_has_refused(const struct error *error)
 {
-    static const char *const reasons[] = {"PLAIN_HTTP", "FORBIDDEN_ADDRESS", "REDIRECT_TO_THIS_HOST", "OUTSIDE_TRUSTED_URLS",
-                                          "BAD_REDIRECT"};
-    for (size_t i = 0; i < sizeof reasons / sizeof *reasons; i++) {
-        if (strcmp(error->reason, reasons[i]) == 0)
-            return true;
+    switch (error->kind) {
+    case ERROR_KIND_PLAIN_HTTP:
+    case ERROR_KIND_FORBIDDEN_ADDRESS:
+    case ERROR_KIND_REDIRECT_TO_THIS_HOST:
+    case ERROR_KIND_OUTSIDE_TRUSTED_URLS:
+    case ERROR_KIND_BAD_REDIRECT:
+        return true;
+    default:
+        return false;
     }
-    return false;
 }
 
 /* --- addresses --- */

@@ -71,6 +71,6 @@ int http_gate_fail(const struct http_gate *gate, struct error *error)
                           ? "a link-local address or one of a cloud's metadata service"
                       : gate->guard.not_this_host ? "this host, and a server elsewhere led here"
                                                   : "another host, and plain http:// is only allowed to this one";
-    return fail(error, ERROR_PERMISSION_DENIED, "FORBIDDEN_ADDRESS", "the host's name leads to %s, which is %s",
+    return fail(error, ERROR_PERMISSION_DENIED, REASON(FORBIDDEN_ADDRESS), "the host's name leads to %s, which is %s",
                 address_print(&gate->refused, text), why);
 }

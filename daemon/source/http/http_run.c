@@ -19,12 +19,11 @@ enum { SHOWN_URL_CHARS = 300, MAX_DOUBLINGS = 5 };
 /* What failed, where, how often and for how long: the message of whoever looked at the answer alone is its middle. */
 static int tell(struct http_run *run, struct error *error)
 {
-    char url[SHOWN_URL_CHARS], name[TEXT_NAME_CHARS], reason[sizeof error->reason];
+    char url[SHOWN_URL_CHARS], name[TEXT_NAME_CHARS];
     redact(run->attempt.url ? run->attempt.url : run->url, url, sizeof url);
-    snprintf(reason, sizeof reason, "%s", error->reason);
-    fail(error, error->code, reason, "%s (%" PRIu32 " %s in %.1f s%s%s)", error->message, run->n_tries,
-         run->n_tries == 1 ? "try" : "tries", (double)(clock_now_ns() - run->started_ns) / 1e9,
-         run->request_id[0] ? ", request id " : "", run->request_id);
+    error_append(error, " (%" PRIu32 " %s in %.1f s%s%s)", run->n_tries, run->n_tries == 1 ? "try" : "tries",
+                 (double)(clock_now_ns() - run->started_ns) / 1e9, run->request_id[0] ? ", request id " : "",
+                 run->request_id);
     if (run->name)
         return error_prefix(error, "bytes %" PRIu64 "-%" PRIu64 " of %s from %s", run->expected.first_byte,
                             run->expected.end - 1, text_escape(run->name, strlen(run->name), name), url);

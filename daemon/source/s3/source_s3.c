@@ -236,7 +236,7 @@ static int check_pin(void *data, const struct http_head *head, struct error *err
         learn_version(pinned, head);
         return 0;
     }
-    return fail(error, ERROR_FAILED_PRECONDITION, "SOURCE_CHANGED",
+    return fail(error, ERROR_FAILED_PRECONDITION, REASON(SOURCE_CHANGED),
                 "s3://%s/%s was replaced while it was loaded: it had etag %s, this answer has %s", pinned->request.bucket,
                 shown_key(pinned, text), text_escape(pinned->object->pin, strlen(pinned->object->pin), was),
                 etag ? text_escape(etag, strlen(etag), is) : "none");
@@ -253,12 +253,12 @@ static void explain_change(const struct s3_object *pinned, struct error *error)
     shown_key(pinned, text);
     text_escape(known->version, strlen(known->version), was);
     if (s3_stat(&pinned->source->objects, known->name, &now, &asking) == 0)
-        fail(error, ERROR_FAILED_PRECONDITION, "SOURCE_CHANGED",
+        fail(error, ERROR_FAILED_PRECONDITION, REASON(SOURCE_CHANGED),
              "s3://%s/%s was replaced while it was loaded: it was %s, now it is %s; load it again", bucket, text, was,
              text_escape(now.version, strlen(now.version), is));
     else if (asking.code == ERROR_NOT_FOUND)
-        fail(error, ERROR_FAILED_PRECONDITION, "SOURCE_CHANGED", "s3://%s/%s (%s) was deleted while it was loaded", bucket,
-             text, was);
+        fail(error, ERROR_FAILED_PRECONDITION, REASON(SOURCE_CHANGED), "s3://%s/%s (%s) was deleted while it was loaded",
+             bucket, text, was);
     object_clear(&now);
 }
 

@@ -308,7 +308,7 @@ static int range_check(void *data, const struct http_head *head, struct error *e
     make_pin(header_of(head, "etag"), header_of(head, "last-modified"), pin);
     if (strcmp(pin, file->pin) == 0)
         return 0;
-    return fail(error, ERROR_FAILED_PRECONDITION, "SOURCE_CHANGED",
+    return fail(error, ERROR_FAILED_PRECONDITION, REASON(SOURCE_CHANGED),
                 "the file was replaced while it was read: it was %s, now it is %s",
                 text_escape(file->pin, strlen(file->pin), was), text_escape(pin, strlen(pin), is));
 }
