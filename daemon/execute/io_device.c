@@ -18,10 +18,10 @@ void io_device_attach(struct run *run)
 {
     struct engine *engine = run->engine;
     const struct source_caps *caps = &run->options.mapping->artifact->source->caps;
-    struct io_device **link = find(engine, caps->remote ? 0 : caps->device_set);
+    struct io_device **link = find(engine, caps->reads_are_requests ? 0 : caps->device_set);
     if (!*link) {
         *link = memory_alloc(sizeof **link);
-        (*link)->id = caps->remote ? 0 : caps->device_set;
+        (*link)->id = caps->reads_are_requests ? 0 : caps->device_set;
         engine->n_devices++;
     }
     run->device = *link;

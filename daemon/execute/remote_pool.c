@@ -170,7 +170,7 @@ void remote_pool_attach(struct run *run)
     struct engine *engine = run->engine;
     const struct source *source = run->options.mapping->artifact->source;
     run->block_bytes = engine->block_bytes;
-    if (!source->caps.remote)
+    if (!source->caps.reads_are_requests)
         return;
     size_memory(engine, &source->caps);
     run->origin = find_or_make_origin(&engine->remote, source);
@@ -213,7 +213,7 @@ struct source_speed engine_source_speed(struct engine *engine, struct source *so
     char *name = name_of_origin(source->reference);
     source_speed(source, &speed);
     pthread_mutex_lock(&engine->lock);
-    const struct remote_origin *origin = source->caps.remote ? find_origin(&engine->remote, name) : NULL;
+    const struct remote_origin *origin = source->caps.reads_are_requests ? find_origin(&engine->remote, name) : NULL;
     uint32_t limit = origin ? origin->pace.limit : 0;
     pthread_mutex_unlock(&engine->lock);
     free(name);

@@ -27,7 +27,7 @@ enum checksum_kind sums_choose(const struct run *run, uint32_t file)
 {
     const struct source *source = run->options.mapping->artifact->source;
     enum checksum_kind kind = CHECKSUM_NONE;
-    if (run->options.is_unverified || !source->caps.remote)
+    if (run->options.is_unverified || !source->caps.sums_on_the_way)
         return CHECKSUM_NONE;
     for (size_t i = 0; i < CHECKSUM_PER_FILE; i++) {
         enum checksum_kind given = source->files[file].checksums[i].kind;

@@ -134,7 +134,7 @@ static void *work(void *data)
 static int run_threads(struct crew *crew)
 {
     pthread_t threads[REMOTE_THREADS];
-    size_t n_wanted = crew->scrub->artifact->source->caps.remote ? REMOTE_THREADS : DISK_THREADS, n_threads = 0;
+    size_t n_wanted = crew->scrub->artifact->source->caps.reads_are_requests ? REMOTE_THREADS : DISK_THREADS, n_threads = 0;
     crew->n_started = 0;
     for (size_t i = 0; i < crew->n_lanes; i++)
         if (scrub_lane_start(&crew->lanes[i], &crew->error))

@@ -194,7 +194,7 @@ static void run_done(struct run *run, void *data, const struct error *error)
         load->failed = true;
         load->error = *error;
     } else if (!load->shared_the_host && load->target.device == table->services->targets->list[LOAD_TARGET_HOST].device &&
-               !load->parts.mapping->artifact->source->caps.remote) {
+               !load->parts.mapping->artifact->source->caps.tells_speed) {
         calibration_learn(table->services->calibration, load->parts.mapping->artifact->source->caps.device_id,
                           run_report(run));
     }

@@ -6,7 +6,7 @@
 static uint64_t peak_temporary_bytes(const struct planning *planning, uint64_t read_bytes, uint64_t skipped_bytes)
 {
     const struct plan_facts *facts = planning->facts;
-    if (facts->source.remote && facts->device.direct_segments) /* what is skipped may be kept for others */
+    if (facts->source.lands_in_place && facts->device.direct_segments) /* what is skipped may be kept for others */
         return skipped_bytes == 0 ? 0 : read_bytes < facts->extent_cache_bytes ? read_bytes : facts->extent_cache_bytes;
     bool in_place = facts->device.direct_segments && facts->cached_share >= 1;
     uint64_t wanted = in_place ? skipped_bytes : read_bytes;
@@ -16,7 +16,7 @@ static uint64_t peak_temporary_bytes(const struct planning *planning, uint64_t r
 /* Of what is copied after it was read. */
 static double uncached_share(const struct plan_facts *facts)
 {
-    if (facts->source.remote && facts->device.direct_segments)
+    if (facts->source.lands_in_place && facts->device.direct_segments)
         return 0;
     return facts->cached_share >= 1 ? 0 : facts->cached_share > 0 ? 1 - facts->cached_share : 1;
 }

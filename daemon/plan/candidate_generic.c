@@ -9,7 +9,7 @@
 static struct step_rule choose_rule(const struct planning *planning)
 {
     const struct plan_facts *facts = planning->facts;
-    if (!facts->source.remote)
+    if (!facts->source.reads_are_requests)
         return STEP_RULE_EXACT;
     uint64_t gap = planning->merge_gap_bytes > 1 ? planning->merge_gap_bytes : 1;
     uint64_t grid = facts->device.direct_segments ? remote_block_bytes(&facts->source)
@@ -26,9 +26,9 @@ static uint64_t count_unique(const struct planning *planning)
 void candidate_generic_build(const struct planning *planning, struct proposal *proposal)
 {
     *proposal = (struct proposal){.candidate.executor = EXECUTOR_GENERIC_BYTE_RANGE, .rule = choose_rule(planning)};
-    if (planning->facts->source.remote)
+    if (planning->facts->source.reads_are_requests)
         proposal->candidate.unique_source_bytes = count_unique(planning);
     candidate_measure(planning, proposal);
     candidate_judge(&proposal->candidate,
-                    reason_of(planning->facts->source.remote ? REASON_ELIGIBLE : REASON_EXACT_GENERIC_FALLBACK));
+                    reason_of(planning->facts->source.reads_are_requests ? REASON_ELIGIBLE : REASON_EXACT_GENERIC_FALLBACK));
 }

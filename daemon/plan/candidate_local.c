@@ -37,7 +37,7 @@ static bool measure_mixed(const struct planning *planning, const struct proposal
 
 static enum reason_kind refuse_local(const struct planning *planning, const struct candidate *candidate)
 {
-    if (planning->facts->source.remote)
+    if (planning->facts->source.reads_are_requests)
         return REASON_SOURCE_NOT_DISK;
     if (!planning->facts->device.direct_segments && !planning->facts->device.queued_copies)
         return REASON_LOCAL_NO_SEGMENTS;

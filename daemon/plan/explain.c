@@ -85,7 +85,7 @@ static void write_source(const struct page *page)
 {
     const struct source_caps *caps = &page->facts->source;
     char gap[TEXT_SIZE_CHARS], request[TEXT_SIZE_CHARS];
-    if (caps->remote) {
+    if (caps->reads_are_requests) {
         fprintf(page->out,
                 "source    network%s%s, %" PRIu32 " requests of up to %s at once; gaps below %s cost less than a request\n",
                 *caps->filesystem_type ? " " : "", caps->filesystem_type,
@@ -161,7 +161,7 @@ static void write_candidates(const struct page *page)
 
 static const char *landing(const struct plan_facts *facts)
 {
-    if (facts->source.remote && facts->device.direct_segments)
+    if (facts->source.lands_in_place && facts->device.direct_segments)
         return "direct";
     if (!facts->device.direct_segments || facts->cached_share <= 0)
         return "staged";

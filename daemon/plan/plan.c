@@ -118,7 +118,7 @@ static void note_group(const struct execution_topology *topology, const struct p
 
 static uint64_t choose_merge_gap(const struct plan_facts *facts)
 {
-    if (!facts->source.remote)
+    if (!facts->source.reads_are_requests)
         return cost_merge_gap_bytes(facts->costs, facts->cached_share);
     return facts->strategy->remote_fine_slices ? 0 : remote_merge_gap_bytes(&facts->speed);
 }
@@ -144,7 +144,7 @@ struct plan *plan_build(const struct mapping *mapping, const struct load_spec *s
     struct cost_constants costs = *facts->costs;
     struct plan_facts complete = *facts;
     complete.costs = &costs;
-    if (facts->source.remote)
+    if (facts->source.tells_speed)
         remote_set_costs(&facts->source, &facts->speed, &costs);
     struct planning planning = survey(mapping, spec, &complete, plan);
     struct proposal proposals[EXECUTOR_COUNT];

@@ -89,7 +89,7 @@ struct reason transport_choice_refuse(const struct transport_supply *supply, boo
 struct transport_rates transport_choice_rates(const struct plan_facts *facts)
 {
     struct cost_constants costs = *facts->costs;
-    if (facts->source.remote)
+    if (facts->source.tells_speed)
         remote_set_costs(&facts->source, &facts->speed, &costs);
     double cached = facts->cached_share;
     double ns_per_byte = part_ns(cached, costs.cached.bytes_per_ns) + part_ns(1 - cached, costs.uncached.bytes_per_ns);

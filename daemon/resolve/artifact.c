@@ -175,15 +175,15 @@ static char *folder_of(const struct source *source)
     const char *reference = source->reference, *slash = strrchr(reference, '/');
     if (!source->is_single_file)
         return memory_copy_text(reference);
-    return slash && !source->caps.remote ? memory_print("%.*s", (int)(slash - reference), reference) : NULL;
+    return slash && source->caps.has_folders ? memory_print("%.*s", (int)(slash - reference), reference) : NULL;
 }
 
-/* A remote reference as it is shown lacks its query: it is not opened again. */
+/* A reference as it is shown may lack its query: it is not opened again. */
 static int open_beside(struct source *source, const char *folder, const struct source_options *options,
                        struct source **beside, struct error *error)
 {
-    return source->caps.remote ? source_open_beside(source, options, beside, error)
-                               : source_open(folder, options, beside, error);
+    return source->is_single_file ? source_open(folder, options, beside, error)
+                                  : source_open_beside(source, options, beside, error);
 }
 
 static char *manifest_name_of(const struct source *source)
@@ -198,7 +198,7 @@ static int open_manifest(struct resolver *resolver, struct source *beside, const
     size_t file;
     if (source_add_file(beside, name, &file, resolver->error) == 0)
         return read_manifest(resolver, beside, file);
-    bool is_elsewhere = beside->caps.remote && !source_may_be_absent(beside, resolver->error);
+    bool is_elsewhere = beside->caps.asks_server && !source_may_be_absent(beside, resolver->error);
     return is_elsewhere || resolver->error->kind == ERROR_KIND_SOURCE_BEING_WRITTEN ? -1 : 0;
 }
 
@@ -457,7 +457,7 @@ static int get_headers(struct resolver *resolver, const struct safetensors_heade
     struct header_reader reader = {
         .resolver = resolver, .headers = headers, .lock = PTHREAD_MUTEX_INITIALIZER, .is_less = PTHREAD_COND_INITIALIZER};
     const struct source *source = resolver->source;
-    size_t n_threads = source->caps.remote ? source->caps.parallel_requests : 1;
+    size_t n_threads = source->caps.reads_are_requests ? source->caps.parallel_requests : 1;
     return parallel_run(source->n_files, n_threads, get_header, &reader, resolver->error);
 }
 

@@ -19,7 +19,7 @@ static void fill_caps(struct object_source *source, const char *type)
 {
     source->base.caps = (struct source_caps){
         .filesystem = SOURCE_NETWORK,
-        .remote = true,
+        SOURCE_CAPS_OF_REQUESTS,
         .device_id = source_identity_of(source->origin ? source->origin : type, 0).device,
         .request_bytes = stores_request_bytes(source->stores),
         .parallel_requests = stores_parallel_requests(source->stores),

@@ -233,7 +233,7 @@ const char *change_detector_name(enum change_detector detector)
 
 bool source_may_be_absent(const struct source *source, const struct error *error)
 {
-    bool is_hidden = error->code == ERROR_PERMISSION_DENIED && source->caps.remote && !http_fence_has_refused(error);
+    bool is_hidden = error->code == ERROR_PERMISSION_DENIED && source->caps.asks_server && !http_fence_has_refused(error);
     return error->code == ERROR_NOT_FOUND || is_hidden;
 }
 

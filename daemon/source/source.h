@@ -59,12 +59,20 @@ struct source_caps {                  /* data the planner and the engine read; n
     uint64_t device_set;              /* a number for the devices that its files are on: the same for the same set */
     enum source_filesystem filesystem;
     char filesystem_type[16];   /* "ext4" */
-    bool remote;                /* every read is a request: few, large and many at once */
-    uint64_t request_bytes;     /* remote: what one request should ask for */
-    uint32_t parallel_requests; /* remote: how many are worth having in flight */
+    bool reads_are_requests;    /* a read costs a round trip: few, large and many at once */
+    uint64_t request_bytes;     /* then: what one should ask for */
+    uint32_t parallel_requests; /* then: how many are worth having in flight */
+    bool asks_server;           /* opening a file does, which may refuse, not answer, or hide what it does not show */
+    bool tells_speed;           /* source_speed() says what reads cost; otherwise the calibration of device_id does */
+    bool sums_on_the_way;       /* source_read.checksum is computed of what passes */
+    bool lands_in_place;        /* reads need no staging, whatever is cached */
+    bool has_folders;           /* what lies beside a single file belongs to it, and its folder can be opened */
 };
+/* What is true of every store behind HTTP, for initialisers. */
+#define SOURCE_CAPS_OF_REQUESTS                                                                                             \
+    .reads_are_requests = true, .asks_server = true, .tells_speed = true, .sums_on_the_way = true, .lands_in_place = true
 
-/* What a remote source has learned about its own speed; zero = not known yet. */
+/* What a source has learned about its own speed; zero = not known yet. */
 struct source_speed {
     uint64_t latency_us, connection_bytes_per_s, bytes_per_s;
     uint32_t parallel_requests; /* allowed at once just now */
@@ -74,15 +82,15 @@ struct source_speed {
 struct source_read {
     size_t file;
     uint64_t offset;
-    const struct iovec *iov; /* remote sources: a NULL base throws its length away */
+    const struct iovec *iov; /* of requests: a NULL base throws its length away */
     int n_iov;
     bool direct;                 /* bypass the page cache; the caller keeps the alignment of caps */
     bool fresh_connection;       /* after a checksum did not match */
-    const struct cancel *cancel; /* remote sources ask it while they wait; may be NULL */
+    const struct cancel *cancel; /* asked while a server is waited for; may be NULL */
     uid_t uid;                   /* who reads: requests in flight are shared between users; without `cancel` the opener */
-    enum checksum_kind checksum; /* remote sources: a CRC to compute on the way, thrown away bytes included */
+    enum checksum_kind checksum; /* a CRC to compute on the way, thrown away bytes included */
     uint64_t checksum_value;     /* out */
-    struct arrival *arrival;     /* remote sources: told of bytes as they come; may be NULL */
+    struct arrival *arrival;     /* of requests: told of bytes as they come; may be NULL */
 };
 
 struct source_options {

@@ -93,7 +93,7 @@ static int memory_open(struct source *source, const char *path, const struct sou
     struct source_memory *memory = (struct source_memory *)source;
     (void)options;
     memory->artifact = strchr(source->reference, ':') + 1; /* the path itself is only there for the call */
-    source->caps = (struct source_caps){.filesystem = SOURCE_LOCAL, .filesystem_type = "memory"};
+    source->caps = (struct source_caps){.filesystem = SOURCE_LOCAL, .filesystem_type = "memory", .has_folders = true};
     pthread_mutex_lock(&lock);
     const struct memory_file *first = *find_slot(path, "");
     bool exists = first && strcmp(first->artifact, path) == 0;

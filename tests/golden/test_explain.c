@@ -55,10 +55,12 @@ static void write_golden(const char *path, const char *text)
 /* As source/change_detection.c would say it of such a file system. */
 static void tell_detector(struct artifact *artifact, const struct source_caps *caps)
 {
-    bool has_lease = !caps->remote && caps->filesystem == SOURCE_LOCAL;
-    artifact->changes_by = caps->remote ? CHANGES_BY_VERSION : has_lease ? CHANGES_BY_LEASE : CHANGES_BY_TIMESTAMPS;
+    bool has_lease = !caps->reads_are_requests && caps->filesystem == SOURCE_LOCAL;
+    artifact->changes_by = caps->reads_are_requests ? CHANGES_BY_VERSION
+                           : has_lease              ? CHANGES_BY_LEASE
+                                                    : CHANGES_BY_TIMESTAMPS;
     artifact->changes_reason =
-        caps->remote || has_lease ? "" : "the file system may change a file without this host's kernel";
+        caps->reads_are_requests || has_lease ? "" : "the file system may change a file without this host's kernel";
 }
 
 static void check(struct mapping_fake *fake, struct scene *scene, const char *path)
@@ -115,7 +117,7 @@ static void a_rank_of_a_model_in_a_store(void **state)
     struct scene scene = ordinary_scene();
     scene.facts.source = (struct source_caps){.filesystem = SOURCE_NETWORK,
                                               .filesystem_type = "gs",
-                                              .remote = true,
+                                              SOURCE_CAPS_OF_REQUESTS,
                                               .request_bytes = 16 * MIB,
                                               .parallel_requests = 32};
     scene.facts.extent_cache_bytes = GIB;

@@ -157,7 +157,7 @@ struct source_remote *source_remote_create(struct source *inner)
     remote->base.handles = memory_alloc_array(inner->n_files, sizeof *inner->handles);
     remote->base.caps = (struct source_caps){.filesystem = SOURCE_NETWORK,
                                              .filesystem_type = "store",
-                                             .remote = true,
+                                             SOURCE_CAPS_OF_REQUESTS,
                                              .request_bytes = 16 << 20,
                                              .parallel_requests = 32};
     remote->shortest_read = UINT64_MAX;

@@ -89,7 +89,7 @@ static void a_pathological_split_takes_no_more_requests_than_files_and_extents(v
     struct load_spec spec = {0};
     struct plan_facts facts = {.strategy = &strategy,
                                .costs = &cost_defaults,
-                               .source = {.remote = true, .request_bytes = 16 * MIB, .parallel_requests = 32},
+                               .source = {SOURCE_CAPS_OF_REQUESTS, .request_bytes = 16 * MIB, .parallel_requests = 32},
                                .device = {.direct_segments = true},
                                .staging_budget_bytes = 64 * MIB};
     uint64_t total_bytes;

@@ -52,7 +52,7 @@ static struct load *attach(uid_t uid, const char *reference)
     struct load *load = memory_alloc(sizeof *load);
     load->source = (struct source){
         .reference = memory_copy_text(reference),
-        .caps = {.remote = true, .request_bytes = 16 << 20, .parallel_requests = LIMIT},
+        .caps = {SOURCE_CAPS_OF_REQUESTS, .request_bytes = 16 << 20, .parallel_requests = LIMIT},
     };
     load->artifact.source = &load->source;
     load->mapping.artifact = &load->artifact;

@@ -74,7 +74,7 @@ static struct load *with_checksums(struct load *load, enum checksum_kind kind, b
 {
     for (size_t i = 0; i < N_FILES; i++)
         load->source->base.files[i].checksums[0] = sum_of(kind, scene.images[i], scene.image_bytes[i]);
-    load->source->base.caps.remote = remote;
+    load->source->base.caps.sums_on_the_way = remote;
     return load;
 }
 
@@ -152,7 +152,7 @@ static void nothing_is_summed_when_nobody_asks(void **state)
     struct verdict verdict;
     struct error error;
     (void)state;
-    load->source->base.caps.remote = true;
+    load->source->base.caps.sums_on_the_way = true;
     assert_not_verified(load, "no checksum");
     assert_int_equal(load->source->n_summed, 0);
     assert_int_equal(finish(load, VERIFY_NONE, &verdict, &error), 0);
@@ -454,7 +454,7 @@ static void the_crc_of_a_manifest_stands_in_for_a_store_that_gives_none(void **s
     for (size_t i = 0; i < N_FILES; i++)
         manifest->files[i].crc32c = sum_of(CHECKSUM_CRC32C, scene.images[i], scene.image_bytes[i]);
     load->artifact.manifest = manifest;
-    load->source->base.caps.remote = true;
+    load->source->base.caps.sums_on_the_way = true;
     assert_verified(load, "manifest crc32c");
     assert_true(load->source->n_summed > 0);
     load_destroy(load);

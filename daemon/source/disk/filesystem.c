@@ -69,7 +69,7 @@ static bool direct_alignment(int fd, uint32_t *memory, uint32_t *offset)
 static struct source_caps caps_of(const struct source_disk_file *file, uint64_t device_id)
 {
     struct filesystem_traits traits = filesystem_traits_of(file->fd);
-    struct source_caps caps = {.residency = true, .device_id = device_id, .filesystem = traits.kind};
+    struct source_caps caps = {.residency = true, .has_folders = true, .device_id = device_id, .filesystem = traits.kind};
     memcpy(caps.filesystem_type, traits.name, sizeof caps.filesystem_type);
     bool in_memory = strcmp(caps.filesystem_type, "tmpfs") == 0;
     caps.direct_reads = file->direct_fd >= 0 && !in_memory &&
