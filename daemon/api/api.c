@@ -20,16 +20,19 @@ const struct rpc_method api_methods[] = {
 const size_t api_n_methods = sizeof api_methods / sizeof api_methods[0];
 
 struct ticket *api_ticket(const struct api *api, struct rpc_call *call, const Tensorcast__Daemon__V1__LoadRequest *load,
-                          struct error *error)
+                          bool with_region, struct error *error)
 {
-    struct ticket *ticket = ticket_create(api->loads, rpc_call_uid(call));
-    ticket->shares_groups = rpc_call_is_of_group(call, api->shared_group);
-    ticket->pid = rpc_call_pid(call);
+    struct ticket_input input = {.uid = rpc_call_uid(call),
+                                 .pid = rpc_call_pid(call),
+                                 .shares_groups = rpc_call_is_of_group(call, api->shared_group)};
     struct metadata_account before = metadata_enter(rpc_call_account(call));
-    int failed = codec_load_request(load, &ticket->request_arena, &ticket->request, error);
+    int failed = codec_load_request(load, &input.arena, &input.request, error);
     metadata_enter(before);
-    if (!failed)
-        return ticket;
-    ticket_destroy(ticket);
-    return NULL;
+    if (failed ||
+        (with_region && load->region.len &&
+         handoff_take_region(api->handoff, load->region.data, load->region.len, input.uid, &input.region, error) != 0)) {
+        arena_fini(&input.arena);
+        return NULL;
+    }
+    return ticket_create(api->loads, &input);
 }

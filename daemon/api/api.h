@@ -7,7 +7,9 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-#include "load/load.h"
+#include "load/load_services.h"
+#include "load/load_target.h"
+#include "load/ticket.h"
 #include "replica/handoff.h"
 #include "rpc/rpc.h"
 #include "tensorcast/daemon/v1/store_daemon.pb-c.h"
@@ -23,9 +25,9 @@ struct api { /* what the methods need of the daemon, which fills it in before it
 };
 
 /* For a call that asks for a load or its plan, whose request is decoded at the cost of its user. Borrows `load` until the
- * ticket is resolved. NULL: the request is no good. */
+ * ticket is resolved. with_region: into memory of the client, if it offers some. NULL: the request is no good. */
 struct ticket *api_ticket(const struct api *api, struct rpc_call *call, const Tensorcast__Daemon__V1__LoadRequest *load,
-                          struct error *error);
+                          bool with_region, struct error *error);
 
 extern const struct rpc_method api_methods[];
 extern const size_t api_n_methods;

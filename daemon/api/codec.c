@@ -195,25 +195,26 @@ Tensorcast__Daemon__V1__ResolveResponse *codec_artifact(const struct artifact *a
     return response;
 }
 
-Tensorcast__Daemon__V1__LoadReport *codec_report(const struct ticket *ticket, struct arena *arena)
+Tensorcast__Daemon__V1__LoadReport *codec_report(const struct load_result *result, struct arena *arena)
 {
-    const struct replica *replica = ticket->replica;
+    const struct replica *replica = result->replica;
+    bool has_run = replica && result->origin != LOAD_FROM_REPLICA;
     struct report_facts facts = {
-        .load_id = ticket->id,
-        .mapping = ticket->mapping,
-        .plan = ticket->plan,
-        .run = replica && !ticket->from_replica ? run_report(replica->run) : NULL,
-        .from_replica = ticket->from_replica,
-        .joined = ticket->joined,
+        .load_id = result->load_id,
+        .mapping = result->mapping,
+        .plan = result->plan,
+        .run = has_run ? run_report(replica->run) : NULL,
+        .from_replica = result->origin == LOAD_FROM_REPLICA,
+        .joined = result->origin == LOAD_JOINED,
         .verdict = replica ? &replica->verdict : NULL,
         .memory = replica ? page_kind_name(device_page_kind(replica->segment)) : NULL,
-        .device = ticket->spec.device ? ticket_facts(ticket).device.name : NULL,
-        .resolve_ms = clock_ms(ticket->resolve_ns),
-        .plan_ms = clock_ms(ticket->plan_ns),
-        .total_ms = clock_ms(ticket->total_ns),
-        .assemble_ms = clock_ms(ticket->assemble_ns),
-        .topology = &ticket->spec.topology,
-        .collective = replica && !ticket->from_replica ? run_collective_counters(replica->run) : NULL,
+        .device = result->spec->device ? result->device->caps.name : NULL,
+        .resolve_ms = clock_ms(result->times.resolve_ns),
+        .plan_ms = clock_ms(result->times.plan_ns),
+        .total_ms = clock_ms(result->times.total_ns),
+        .assemble_ms = clock_ms(result->times.assemble_ns),
+        .topology = &result->spec->topology,
+        .collective = has_run ? run_collective_counters(replica->run) : NULL,
     };
     return report_fill(&facts, arena);
 }

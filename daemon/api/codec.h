@@ -5,7 +5,7 @@
 
 #include "base/arena.h"
 #include "base/error.h"
-#include "load/load.h"
+#include "load/load_result.h"
 #include "normalize/load_spec.h"
 #include "resolve/mapping.h"
 #include "tensorcast/daemon/v1/store_daemon.pb-c.h"
@@ -25,7 +25,6 @@ Tensorcast__Daemon__V1__ResolveResponse *codec_artifact(const struct artifact *a
 /* On a disk a name may be any bytes, in a message it is text: what is no UTF-8 is escaped. Borrows name or arena. */
 char *codec_file_name(const char *name, struct arena *arena);
 
-/* The report of a finished ticket. */
-Tensorcast__Daemon__V1__LoadReport *codec_report(const struct ticket *ticket, struct arena *arena);
+Tensorcast__Daemon__V1__LoadReport *codec_report(const struct load_result *result, struct arena *arena);
 
 #endif

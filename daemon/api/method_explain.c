@@ -10,24 +10,24 @@
 struct unary_load {
     struct rpc_call *call;
     struct ticket *ticket;
-    void (*answer)(struct unary_load *load, struct arena *arena);
+    void (*answer)(struct unary_load *load, const struct load_result *result, struct arena *arena);
 };
 
-static void answer_explain(struct unary_load *load, struct arena *arena)
+static void answer_explain(struct unary_load *load, const struct load_result *result, struct arena *arena)
 {
     Tensorcast__Daemon__V1__ExplainResponse response = TENSORCAST__DAEMON__V1__EXPLAIN_RESPONSE__INIT;
     struct plan_facts facts = ticket_facts(load->ticket);
-    char *text = explain_text(load->ticket->plan, load->ticket->mapping, &facts);
-    response.report = codec_report(load->ticket, arena);
+    char *text = explain_text(result->plan, result->mapping, &facts);
+    response.report = codec_report(result, arena);
     response.text = text;
     rpc_call_reply(load->call, &response.base);
     free(text);
 }
 
-static void answer_prewarm(struct unary_load *load, struct arena *arena)
+static void answer_prewarm(struct unary_load *load, const struct load_result *result, struct arena *arena)
 {
     Tensorcast__Daemon__V1__PrewarmResponse response = TENSORCAST__DAEMON__V1__PREWARM_RESPONSE__INIT;
-    response.report = codec_report(load->ticket, arena);
+    response.report = codec_report(result, arena);
     rpc_call_reply(load->call, &response.base);
 }
 
@@ -37,16 +37,16 @@ static void on_resolved(void *data)
     rpc_call_drop_request(load->call);
 }
 
-static void on_done(void *data, struct ticket *ticket, const struct error *error)
+static void on_done(void *data, const struct load_result *result, const struct error *error)
 {
     struct unary_load *load = data;
     struct arena arena = {0};
     if (error)
         rpc_call_fail_quietly(load->call, error);
     else
-        load->answer(load, &arena);
+        load->answer(load, result, &arena);
     arena_fini(&arena);
-    ticket_destroy(ticket);
+    ticket_destroy(load->ticket);
     free(load);
 }
 
@@ -57,11 +57,12 @@ static void on_cancel(void *data)
 }
 
 static void submit_unary(struct rpc_call *call, const struct api *api, const Tensorcast__Daemon__V1__LoadRequest *wire,
-                         enum ticket_goal goal, void (*answer)(struct unary_load *load, struct arena *arena))
+                         enum ticket_goal goal,
+                         void (*answer)(struct unary_load *load, const struct load_result *result, struct arena *arena))
 {
     static const struct ticket_events events = {.resolved = on_resolved, .done = on_done};
     struct error error;
-    struct ticket *ticket = api_ticket(api, call, wire, &error);
+    struct ticket *ticket = api_ticket(api, call, wire, false, &error);
     if (!ticket) {
         rpc_call_fail(call, &error);
         return;

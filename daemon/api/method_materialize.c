@@ -38,12 +38,12 @@ static void on_resolved(void *data)
     rpc_call_drop_request(m->call);
 }
 
-static void on_planned(void *data, const struct ticket *ticket)
+static void on_planned(void *data, const struct load_result *result)
 {
     struct materialize *m = data;
     materialize_event event = TENSORCAST__DAEMON__V1__MATERIALIZE_EVENT__INIT;
     Tensorcast__Daemon__V1__Accepted accepted = TENSORCAST__DAEMON__V1__ACCEPTED__INIT;
-    accepted.plan = codec_report(ticket, &m->arena);
+    accepted.plan = codec_report(result, &m->arena);
     event.event_case = TENSORCAST__DAEMON__V1__MATERIALIZE_EVENT__EVENT_ACCEPTED;
     event.accepted = &accepted;
     send(m, &event);
@@ -68,7 +68,7 @@ static void on_progress(void *data, const char *stage, uint64_t done_bytes, uint
 /* The token for the memory, and all of the result but its layout. */
 static int begin_result(struct materialize *m, struct error *error)
 {
-    struct replica *replica = m->ticket->replica;
+    struct replica *replica = ticket_result(m->ticket)->replica;
     materialize_event *event = arena_alloc(&m->arena, sizeof *event);
     load_result *result = arena_alloc(&m->arena, sizeof *result);
     bool is_ours = !replica->segment->region;
@@ -79,7 +79,7 @@ static int begin_result(struct materialize *m, struct error *error)
         return -1;
     tensorcast__daemon__v1__materialize_event__init(event);
     tensorcast__daemon__v1__load_result__init(result);
-    result->report = codec_report(m->ticket, &m->arena);
+    result->report = codec_report(ticket_result(m->ticket), &m->arena);
     result->handoff_token.data = m->token;
     result->handoff_token.len = is_ours ? sizeof m->token : 0;
     result->handoff_socket =
@@ -103,7 +103,8 @@ static void pack_result(struct loop_work *work)
 {
     struct materialize *m = (struct materialize *)work;
     struct metadata_account before = metadata_enter(rpc_call_account(m->call));
-    m->result->result->layout = codec_layout(m->ticket->replica->mapping, m->wants_names, &m->arena, &m->error);
+    m->result->result->layout =
+        codec_layout(ticket_result(m->ticket)->replica->mapping, m->wants_names, &m->arena, &m->error);
     m->packed = m->result->result->layout ? rpc_pack(&m->result->base, &m->error) : NULL;
     metadata_enter(before);
 }
@@ -118,7 +119,7 @@ static void send_result(struct loop_work *work)
     finish(m);
 }
 
-static void on_done(void *data, struct ticket *ticket, const struct error *error)
+static void on_done(void *data, const struct load_result *result, const struct error *error)
 {
     struct materialize *m = data;
     struct error own;
@@ -131,7 +132,7 @@ static void on_done(void *data, struct ticket *ticket, const struct error *error
     }
     m->work =
         (struct loop_work){.do_work = pack_result, .done = send_result, .pool = LOOP_LOCAL, .uid = rpc_call_uid(m->call)};
-    if (ticket->replica->mapping->n_tensors >= MANY_TENSORS) {
+    if (result->replica->mapping->n_tensors >= MANY_TENSORS) {
         loop_continue(m->api->services.loop, &m->work);
         return;
     }
@@ -152,11 +153,9 @@ void method_materialize(struct rpc_call *call, const ProtobufCMessage *request, 
     const Tensorcast__Daemon__V1__LoadRequest *load = ((const Tensorcast__Daemon__V1__MaterializeRequest *)request)->load;
     const struct api *api = context;
     struct error error;
-    struct ticket *ticket = api_ticket(api, call, load, &error);
-    if (!ticket || (load->region.len && handoff_take_region(api->handoff, load->region.data, load->region.len,
-                                                            rpc_call_uid(call), &ticket->region, &error) != 0)) {
+    struct ticket *ticket = api_ticket(api, call, load, true, &error);
+    if (!ticket) {
         rpc_call_fail(call, &error);
-        ticket_destroy(ticket);
         return;
     }
     struct materialize *m = memory_alloc(sizeof *m);

@@ -9,6 +9,9 @@
 #include "base/clock.h"
 #include "base/process.h"
 #include "base/text.h"
+#include "calibration/calibration.h"
+#include "execute/engine.h"
+#include "resolve/header_cache.h"
 
 enum { MAX_HOLDERS = 256 }; /* each costs a look into /proc, and the loop waits for it */
 

@@ -3,7 +3,8 @@
 #define API_USER_STATUS_H
 
 #include "base/arena.h"
-#include "load/load.h"
+#include "load/load_services.h"
+#include "load/load_target.h"
 #include "tensorcast/daemon/v1/store_daemon.pb-c.h"
 
 /* Rows live in the arena. */

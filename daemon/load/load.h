@@ -1,99 +1,97 @@
-/* The life of a load, from a client's ticket to a committed replica.
+/* A load: one execution of a plan, from memory for it to a replica, for everybody who waits for the same bytes.
  *
- *   ticket (one client's request)                      load (one execution, shared by identical tickets)
+ *   load_create -> load_join (who waits) -> load_start -> the engine -> [load_park] -> load_commit (helper) -> a replica
  *
- *   CREATED --submit--> RESOLVING --+-- replica found ----------------------------> DONE
- *                       (helper)    |
- *                                   +-- same load in flight --> WAITING ----------> DONE
- *                                   |                             ^
- *                                   +--> PLANNING --goal: plan----|---------------> DONE
- *                                        (helper) |               |
- *                                          ^      +-- reserve, allocate, start -> RUNNING --> COMMITTING --> replica
- *                                          |      |                               (workers)   (helper)
- *                          no group, alone |      +--> ASSEMBLING --> joint plan, all ranks start (load_group.c)
- *                                          +---------------'
- *   Every ticket ends by `done`, exactly once: with a replica or a plan, or with an error. A cancelled ticket leaves its
- *   load without hurting the others; the last one to leave cancels the load. A load that fails publishes nothing.
+ * Nothing of it is visible to others before its end: it publishes everything or nothing. Who leaves does not hurt those who
+ * still wait; the last one to leave cancels it. A load into memory of a client (region) is for one request alone: nobody
+ * joins it, and what it fills is a replica that nobody finds and that goes with its ticket.
  *
- *   A ticket with memory of its client (region) gets a load of its own: no replica serves it, it joins nobody and nobody
- *   joins it. What it fills is a replica that nobody finds and that goes with the ticket.
- *
- * Loop thread only; what blocks runs on helpers. */
+ * States: README.md. Inside daemon/load only; loop thread. */
 #ifndef LOAD_H
 #define LOAD_H
 
-#include <stdbool.h>
-#include <stdint.h>
+#include "base/state.h"
+#include "execute/collective.h"
+#include "load/load_result.h"
+#include "load/load_table.h"
+#include "load/prepare.h"
 
-#include "base/arena.h"
-#include "base/error.h"
-#include "base/loop.h"
-#include "base/quota.h"
-#include "config/config.h"
-#include "device/device.h"
-#include "calibration/calibration.h"
-#include "execute/engine.h"
-#include "load/load_services.h"
-#include "load/load_target.h"
-#include "normalize/load_spec.h"
-#include "plan/plan.h"
-#include "replica/replica.h"
-#include "resolve/artifact.h"
-#include "resolve/header_cache.h"
+enum load_state {
+    LOAD_PREPARED,
+    LOAD_RUNNING,    /* the engine reads */
+    LOAD_PARKED,     /* its run has ended before the others of its team */
+    LOAD_COMMITTING, /* helper: source unchanged? verify, seal */
+    LOAD_ABANDONED,  /* nobody waits: its run was cancelled, and ends */
+    LOAD_DISCARDING, /* nobody waits: its helper ends */
+    LOAD_ENDED,
+    LOAD_STATES
+};
+extern const struct state_machine load_machine;
 
-enum { LOAD_ID_CHARS = 17 };
-
-struct load_table;
-struct load;
-struct ticket;
-
-enum ticket_goal { GOAL_PLAN, GOAL_REPLICA };
-
-struct ticket_events {
-    void (*resolved)(void *data);                             /* optional: the request is not borrowed any more */
-    void (*planned)(void *data, const struct ticket *ticket); /* optional: a load was started or joined */
-    void (*progress)(void *data, const char *stage, uint64_t done_bytes, uint64_t total_bytes, double eta_ms); /* optional */
-    void (*done)(void *data, struct ticket *ticket, const struct error *error); /* then ticket_destroy() it */
+struct load_waiter { /* embedded by who waits */
+    const struct load_waiter_events *events;
+    uid_t uid;
+    struct load *load; /* while it waits */
+    struct load_waiter *next;
 };
 
-struct ticket {
-    uid_t uid;                    /* who asks */
-    pid_t pid;                    /* the caller's to set, for the log; 0 = unknown */
-    bool shares_groups;           /* its groups are those of all users who may share them; set like the request */
-    char id[LOAD_ID_CHARS];       /* load_id in logs and answers */
-    struct arena arena;           /* its load_spec */
-    struct arena request_arena;   /* for the request, until it is resolved */
-    struct load_request request;  /* filled in by the caller between create and submit; borrowed until resolved or done */
-    struct device_region *region; /* likewise, owned: memory of the client to be filled; NULL = memory of our own */
-    /* results, valid in `done` without an error */
-    struct load_spec spec;
-    const struct mapping *mapping;
-    const struct plan *plan;
-    struct cost_constants costs; /* what the plan was made with */
-    double cached_share;
-    struct replica *replica; /* pinned until ticket_destroy(); NULL for GOAL_PLAN */
-    bool from_replica, joined;
-    uint64_t resolve_ns, plan_ns, assemble_ns, total_ns; /* assemble: waiting for the other ranks of its group */
-    struct ticket_internal *internal;
+struct load_waiter_events {
+    void (*progress)(struct load_waiter *waiter, const struct load_info *info, double eta_ms);
+    /* One of the two ends the wait. */
+    void (*served)(struct load_waiter *waiter, struct replica *replica); /* pin it before this returns */
+    void (*failed)(struct load_waiter *waiter, struct load *load);       /* load->error; the load goes afterwards */
 };
 
-struct load_table *load_table_create(const struct load_services *services); /* borrows */
-void load_table_destroy(struct load_table *table);                          /* no ticket may be left */
-
-struct ticket *ticket_create(struct load_table *table, uid_t uid);
-/* `done` may run before it returns. */
-void ticket_submit(struct ticket *ticket, enum ticket_goal goal, const struct ticket_events *events, void *data);
-void ticket_cancel(struct ticket *ticket);  /* done follows, now or later */
-void ticket_destroy(struct ticket *ticket); /* accepts NULL */
-
-/* What the facts of a plan were, for explain. */
-struct plan_facts ticket_facts(const struct ticket *ticket);
-
-struct load_info { /* for status */
-    const char *id, *artifact, *stage;
-    uint64_t done_bytes, total_bytes, n_tickets, age_ns;
+struct load_team_events {                            /* of a load that starts and ends with others */
+    void (*run_done)(void *team, struct load *load); /* load_park(), or load_commit() */
+    void (*ended)(void *team);
 };
-void load_table_each(const struct load_table *table, void (*fn)(void *data, const struct load_info *info), void *data);
-bool load_table_idle(const struct load_table *table);
+
+struct load {
+    struct loop_work work; /* first: the commit */
+    struct load_table *table;
+    struct load *next;
+    _Atomic enum load_state state; /* its commit looks whether it is to end */
+    char id[LOAD_ID_CHARS];        /* of the ticket that it was made for, like uid and lane */
+    uid_t uid;
+    uint64_t lane;
+    struct load_target target;
+    struct replica parts; /* becomes the replica; parts.uid pays */
+    enum verify_policy verify;
+    struct load_waiter *waiters;
+    const struct load_team_events *team_events; /* NULL = it is alone */
+    void *team;
+    struct load *next_parked; /* of its team */
+    uint64_t started_ns;
+    bool is_of_group;        /* the request named one, whatever became of it */
+    bool shared_the_host;    /* another load ran beside it: its times teach nothing */
+    bool has_lost_transport; /* its run failed because bytes were lost between the ranks */
+    struct error error;      /* code ERROR_OK: nothing has failed so far */
+};
+
+struct load_table {
+    const struct load_services *services;
+    struct load *loads; /* that were started */
+    struct loop_timer *progress_timer;
+    struct group_table *groups;
+    struct team_plan *team_plans; /* joint plans of the last groups */
+};
+
+/* Takes mapping, plan and region, and memory for them. NULL: nothing was taken but the region. */
+struct load *load_create(struct load_table *table, const char *id, uint64_t lane, struct preparation *preparation,
+                         struct error *error);
+void load_give_back(struct load *load, struct preparation *preparation); /* instead of load_start(): undoes it */
+void load_join(struct load *load, struct load_waiter *waiter);
+void load_leave(struct load_waiter *waiter);
+/* From here on it is found. collective, rank, n_sharers: see run_options; NULL, 0, 1 for one that is alone. */
+void load_start(struct load *load, struct collective *collective, uint32_t rank, uint32_t n_sharers);
+struct load *load_find(const struct load_table *table, const struct replica_key *key); /* one to join, or NULL */
+/* After run_done of its team. */
+void load_park(struct load *load);
+void load_commit(struct load *load);
+struct load_info load_describe(const struct load *load);
+
+/* Why a request that nobody waits for any more was cancelled. */
+void load_say_why_cancelled(const struct load_table *table, struct error *error);
 
 #endif

@@ -7,9 +7,9 @@
 
 #include "observe/log.h"
 
-void load_log_plan(const struct ticket *ticket)
+void load_log_plan(const struct load_result *result, double cached_share)
 {
-    const struct plan *plan = ticket->plan;
+    const struct plan *plan = result->plan;
     char text[1200];
     size_t used = 0;
     if (!log_enabled(LOG_DEBUG))
@@ -23,13 +23,14 @@ void load_log_plan(const struct ticket *ticket)
             (unsigned long long)c->unique_source_bytes, (unsigned long long)c->read_bytes, (unsigned long long)c->requests,
             (unsigned long long)c->peak_temporary_bytes, c->estimated_ms);
     }
-    log_debug("strategy_plan", LOG_TEXT("load_id", ticket->id), LOG_TEXT("artifact", ticket->mapping->artifact->reference),
+    log_debug("strategy_plan", LOG_TEXT("load_id", result->load_id),
+              LOG_TEXT("artifact", result->mapping->artifact->reference),
               LOG_TEXT("executor", executor_names[plan->executor]), LOG_TEXT("selection_reason", plan->selection.text),
-              LOG_U64("requested_bytes", ticket->mapping->view_bytes), LOG_U64("residual_bytes", plan->residual_bytes),
-              LOG_REAL("cached_share", ticket->cached_share), LOG_TEXT("candidates", text));
+              LOG_U64("requested_bytes", result->mapping->view_bytes), LOG_U64("residual_bytes", plan->residual_bytes),
+              LOG_REAL("cached_share", cached_share), LOG_TEXT("candidates", text));
     const struct candidate *collective = &plan->candidates[EXECUTOR_OWNER_FILE_COLLECTIVE];
     if (!collective->eligible)
-        log_debug("collective_disk_load", LOG_TEXT("load_id", ticket->id), LOG_TEXT("action", "skipped"),
+        log_debug("collective_disk_load", LOG_TEXT("load_id", result->load_id), LOG_TEXT("action", "skipped"),
                   LOG_TEXT("reason", collective->reason.text));
 }
 
@@ -74,43 +75,44 @@ void load_log_collective(const char *group_id, const struct plan *plan, const st
              LOG_MS("total_ms", counters->total_ns), LOG_REAL("estimated_ms", candidate->estimated_ms));
 }
 
-static void log_failure(const struct ticket *ticket, const struct error *error)
+static void log_failure(const struct load_result *result, const struct error *error)
 {
     enum log_level level = error->code == ERROR_INTERNAL ? LOG_ERROR : LOG_WARN;
-    char *artifact = source_shown(ticket->request.artifact ? ticket->request.artifact : "");
-    log_at_of(level, "load_failed", ticket->uid, LOG_TEXT("load_id", ticket->id), LOG_U64("pid", (uint64_t)ticket->pid),
+    char *artifact = source_shown(result->artifact ? result->artifact : "");
+    log_at_of(level, "load_failed", result->uid, LOG_TEXT("load_id", result->load_id), LOG_U64("pid", (uint64_t)result->pid),
               LOG_TEXT("artifact", artifact), LOG_TEXT("code", error_code_name(error->code)),
-              LOG_TEXT("reason", error->reason), LOG_TEXT("message", error->message), LOG_MS("total_ms", ticket->total_ns));
+              LOG_TEXT("reason", error->reason), LOG_TEXT("message", error->message),
+              LOG_MS("total_ms", result->times.total_ns));
     free(artifact);
 }
 
-void load_log_ticket(const struct ticket *ticket, bool plan_only, const struct error *error)
+void load_log_result(const struct load_result *result, bool plan_only, const struct error *error)
 {
     if (error) {
-        log_failure(ticket, error);
+        log_failure(result, error);
         return;
     }
-    const struct plan *plan = ticket->plan;
+    const struct plan *plan = result->plan;
     if (plan_only) {
-        log_debug("explain_done", LOG_TEXT("load_id", ticket->id),
-                  LOG_TEXT("artifact", ticket->mapping->artifact->reference),
+        log_debug("explain_done", LOG_TEXT("load_id", result->load_id),
+                  LOG_TEXT("artifact", result->mapping->artifact->reference),
                   LOG_TEXT("executor", executor_names[plan->executor]), LOG_TEXT("selection_reason", plan->selection.text));
         return;
     }
     const struct run_report nothing = {0};
-    const struct run_report *report = ticket->from_replica ? &nothing : run_report(ticket->replica->run);
-    log_at_of(LOG_INFO, "load_done", ticket->uid, LOG_TEXT("load_id", ticket->id), LOG_U64("pid", (uint64_t)ticket->pid),
-              LOG_TEXT("artifact", ticket->mapping->artifact->reference),
+    const struct run_report *report = result->origin == LOAD_FROM_REPLICA ? &nothing : run_report(result->replica->run);
+    log_at_of(LOG_INFO, "load_done", result->uid, LOG_TEXT("load_id", result->load_id),
+              LOG_U64("pid", (uint64_t)result->pid), LOG_TEXT("artifact", result->mapping->artifact->reference),
               LOG_TEXT("executor", executor_names[plan->executor]), LOG_TEXT("selection_reason", plan->selection.text),
-              LOG_U64("tensors", ticket->mapping->n_tensors), LOG_U64("needed_bytes", ticket->mapping->view_bytes),
+              LOG_U64("tensors", result->mapping->n_tensors), LOG_U64("needed_bytes", result->mapping->view_bytes),
               LOG_U64("read_bytes", report->read_bytes), LOG_U64("copied_bytes", report->copied_bytes),
               LOG_U64("shared_bytes", report->shared_bytes), LOG_U64("cached_bytes", report->cached_bytes),
-              LOG_U64("residual_bytes", plan->residual_bytes), LOG_BOOL("from_replica", ticket->from_replica),
-              LOG_BOOL("joined", ticket->joined),
-              LOG_TEXT("change_detection", change_detector_name(ticket->mapping->artifact->changes_by)),
-              LOG_TEXT("verified", verified_name(ticket->replica->verdict.status)),
-              LOG_TEXT("verified_by", ticket->replica->verdict.by), LOG_U64("healed", ticket->replica->verdict.healed),
-              LOG_TEXT("memory", page_kind_name(device_page_kind(ticket->replica->segment))),
-              LOG_MS("resolve_ms", ticket->resolve_ns), LOG_MS("plan_ms", ticket->plan_ns),
-              LOG_MS("execute_ms", report->execute_ns), LOG_MS("total_ms", ticket->total_ns));
+              LOG_U64("residual_bytes", plan->residual_bytes), LOG_BOOL("from_replica", result->origin == LOAD_FROM_REPLICA),
+              LOG_BOOL("joined", result->origin == LOAD_JOINED),
+              LOG_TEXT("change_detection", change_detector_name(result->mapping->artifact->changes_by)),
+              LOG_TEXT("verified", verified_name(result->replica->verdict.status)),
+              LOG_TEXT("verified_by", result->replica->verdict.by), LOG_U64("healed", result->replica->verdict.healed),
+              LOG_TEXT("memory", page_kind_name(device_page_kind(result->replica->segment))),
+              LOG_MS("resolve_ms", result->times.resolve_ns), LOG_MS("plan_ms", result->times.plan_ns),
+              LOG_MS("execute_ms", report->execute_ns), LOG_MS("total_ms", result->times.total_ns));
 }

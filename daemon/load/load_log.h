@@ -3,11 +3,13 @@
 #define LOAD_LOG_H
 
 #include "execute/collective.h"
-#include "load/load.h"
+#include "load/load_result.h"
 
-void load_log_plan(const struct ticket *ticket); /* strategy_plan, and why candidates were skipped */
+void load_log_plan(const struct load_result *result,
+                   double cached_share); /* strategy_plan, and why candidates were skipped */
 void load_log_run(const char *load_id, const struct replica *parts, const struct error *error); /* executor timings */
-void load_log_ticket(const struct ticket *ticket, bool plan_only, const struct error *error);   /* load_done, load_failed */
+void load_log_result(const struct load_result *result, bool plan_only,
+                     const struct error *error); /* load_done, load_failed */
 /* What a whole group did, with what its plan estimated beside it. */
 void load_log_collective(const char *group_id, const struct plan *plan, const struct collective_counters *counters);
 

@@ -8,6 +8,9 @@
 #include <unistd.h>
 
 #include "base/memory.h"
+#include "calibration/calibration.h"
+#include "execute/engine.h"
+#include "resolve/header_cache.h"
 #include "source/source_memory.h"
 
 void stage_put_artifact(const char *name, unsigned salt)
@@ -90,26 +93,26 @@ void stage_run(struct load_stage *stage)
     stage_run_until(stage, is_idle, stage);
 }
 
-static void on_planned(void *data, const struct ticket *ticket)
+static void on_planned(void *data, const struct load_result *result)
 {
     struct stage_client *client = data;
-    assert(ticket == client->ticket);
+    assert(result == ticket_result(client->ticket));
     (void)client;
-    (void)ticket;
+    (void)result;
 }
 
-static void on_done(void *data, struct ticket *ticket, const struct error *error)
+static void on_done(void *data, const struct load_result *result, const struct error *error)
 {
     struct stage_client *client = data;
     assert(!client->is_done);
     client->is_done = true;
     client->code = error ? error->code : ERROR_OK;
     snprintf(client->message, sizeof client->message, "%s", error ? error->message : "");
-    client->replica = ticket->replica;
-    client->from_replica = ticket->from_replica;
-    client->joined = ticket->joined;
+    client->replica = result->replica;
+    client->from_replica = result->origin == LOAD_FROM_REPLICA;
+    client->joined = result->origin == LOAD_JOINED;
     if (error) {
-        ticket_destroy(ticket);
+        ticket_destroy(client->ticket);
         client->ticket = NULL;
     }
     client->stage->n_done++;
@@ -117,14 +120,15 @@ static void on_done(void *data, struct ticket *ticket, const struct error *error
 
 void stage_client_init(struct load_stage *stage, struct stage_client *client, const char *artifact)
 {
-    *client = (struct stage_client){.stage = stage, .ticket = ticket_create(stage->loads, getuid())};
-    client->ticket->request = (struct load_request){.artifact = artifact, .view = {.whole = true}};
+    *client = (struct stage_client){.stage = stage,
+                                    .input = {.uid = getuid(), .request = {.artifact = artifact, .view = {.whole = true}}}};
 }
 
 void stage_submit(struct stage_client *client)
 {
     static const struct ticket_events events = {.planned = on_planned, .done = on_done};
     client->stage->n_expected++;
+    client->ticket = ticket_create(client->stage->loads, &client->input);
     ticket_submit(client->ticket, GOAL_REPLICA, &events, client);
 }
 

@@ -3,7 +3,9 @@
 #ifndef SUPPORT_LOAD_STAGE_H
 #define SUPPORT_LOAD_STAGE_H
 
-#include "load/load.h"
+#include "load/load_services.h"
+#include "load/load_target.h"
+#include "load/ticket.h"
 
 enum { STAGE_TENSOR_BYTES = 8 << 20, STAGE_BUDGET_BYTES = 47 << 20 };
 
@@ -18,7 +20,8 @@ struct load_stage {
 
 struct stage_client {
     struct load_stage *stage;
-    struct ticket *ticket; /* NULL once it failed or let go */
+    struct ticket_input input; /* the request; may be changed before stage_submit() */
+    struct ticket *ticket;     /* NULL before it was submitted, and once it failed or let go */
     enum error_code code;
     char message[512];
     struct replica *replica;

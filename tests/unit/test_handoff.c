@@ -1,7 +1,7 @@
 /* The hand-off socket, spoken to by hand: tokens, leases, and peers that do not behave. The loop runs in its own thread;
  * what belongs to it is asked for by posted tasks. */
 #include "base/foreign_fd.h"
-#include "load/load.h"
+#include "load/load_result.h"
 #include "observe/log.h"
 #include "replica/handoff.h"
 #include "source/source_memory.h"

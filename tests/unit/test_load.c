@@ -171,7 +171,7 @@ static void leave_it_to_another_user(void *data)
     if (is_sealing && !heirs->has_come)
         stage_submit(&heirs->stays);
     heirs->has_come |= is_sealing;
-    if (!heirs->has_come || !heirs->stays.ticket->joined || may_end)
+    if (!heirs->has_come || ticket_result(heirs->stays.ticket)->origin != LOAD_JOINED || may_end)
         return;
     assert_true(holders_bytes(heirs->holders, USER_A) >= TENSOR_BYTES);
     assert_int_equal(holders_bytes(heirs->holders, USER_B), 0);
@@ -195,8 +195,8 @@ static void a_load_whose_user_left_is_charged_to_who_still_waits_for_it(void **s
     heirs.holders = replica_holders(stage.host.replicas);
     stage_client_init(&stage, &heirs.leaves, "memory:m");
     stage_client_init(&stage, &heirs.stays, "memory:m");
-    heirs.leaves.ticket->uid = USER_A;
-    heirs.stays.ticket->uid = USER_B;
+    heirs.leaves.input.uid = USER_A;
+    heirs.stays.input.uid = USER_B;
     stage_submit(&heirs.leaves); /* the other one comes when this one's load is there to be joined */
     struct loop_timer *timer = loop_timer_create(stage.loop, leave_it_to_another_user, &heirs);
     loop_timer_start(timer, 0, 1);
@@ -298,7 +298,7 @@ static void idle_replicas_give_their_metadata_back_when_it_is_short(void **state
     uint64_t taken = quota_taken(stage.services.quota, QUOTA_METADATA);
     assert_true(taken > 0);
     quota_set_limits(stage.services.quota, QUOTA_METADATA, 2 * taken - 1, 0); /* headers stay in the cache */
-    submit(&stage, &second, "memory:n"); /* the first one is held */
+    submit(&stage, &second, "memory:n");                                      /* the first one is held */
     stage_run(&stage);
     assert_int_equal(second.code, ERROR_RESOURCE_EXHAUSTED);
     stage_let_go(&first);
@@ -343,7 +343,7 @@ static void an_unknown_tensor_fails_before_memory_is_taken(void **state)
     (void)state;
     stage_open(&stage, 60000);
     stage_client_init(&stage, &client, "memory:m");
-    client.ticket->request.view = (struct view_spec){.items = &item, .n_items = 1};
+    client.input.request.view = (struct view_spec){.items = &item, .n_items = 1};
     stage_submit(&client);
     stage_run(&stage);
     assert_int_equal(client.code, ERROR_NOT_FOUND);

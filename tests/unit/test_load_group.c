@@ -2,7 +2,6 @@
  *
  * The transport "nccl" of this program copies, and lets a test act when the first bytes are on their way between ranks: then
  * the group is in the middle of its run, whatever the clock says. */
-#include "load/load_private.h"
 #include "observe/log.h"
 #include "tests/support/load_stage.h"
 #include "transport/transport.h"
@@ -103,7 +102,7 @@ static void prepare(struct group_stage *group, struct stage_client *client, uint
                     uint32_t world_size, const char *attempt)
 {
     stage_client_init(&group->stage, client, "memory:m");
-    struct load_request *request = &client->ticket->request;
+    struct load_request *request = &client->input.request;
     group->slices[view] = (struct slice){0, (int64_t)bytes_of(view)};
     group->items[view] = (struct view_item){.name = "w", .name_length = 1, .n_slices = 1, .slices = &group->slices[view]};
     request->view = (struct view_spec){.items = &group->items[view], .n_items = 1};
@@ -150,7 +149,7 @@ struct state_of {
 static bool is_in_state(const void *data)
 {
     const struct state_of *wanted = data;
-    return wanted->client->ticket->internal->state == wanted->state;
+    return ticket_state(wanted->client->ticket) == wanted->state;
 }
 
 static void await(struct group_stage *group, const struct stage_client *client, enum ticket_state state)
@@ -163,7 +162,7 @@ static void await(struct group_stage *group, const struct stage_client *client, 
 
 static const char *executor_of(const struct stage_client *client)
 {
-    return executor_names[client->ticket->plan->executor];
+    return executor_names[ticket_result(client->ticket)->plan->executor];
 }
 
 static void a_group_uses_the_transport_that_the_configuration_names(void **state)
@@ -174,7 +173,7 @@ static void a_group_uses_the_transport_that_the_configuration_names(void **state
         send(group, &clients[rank], rank, 2, NULL);
     stage_run(&group->stage);
     assert_string_equal(executor_of(&clients[0]), "owner_file_collective");
-    assert_string_equal(clients[0].ticket->plan->transport.ops->name, "nccl");
+    assert_string_equal(ticket_result(clients[0].ticket)->plan->transport.ops->name, "nccl");
     assert_true(n_deliveries > 0);
     for (uint32_t rank = 0; rank < 2; rank++)
         assert_loaded(&clients[rank], rank);
@@ -189,8 +188,8 @@ static void among_equals_auto_takes_the_loopback(void **state)
     for (uint32_t rank = 0; rank < 2; rank++)
         send(group, &clients[rank], rank, 2, NULL);
     stage_run(&group->stage);
-    assert_string_equal(clients[0].ticket->plan->transport.ops->name, "loopback");
-    assert_int_equal(clients[0].ticket->plan->transport.n_options, 2);
+    assert_string_equal(ticket_result(clients[0].ticket)->plan->transport.ops->name, "loopback");
+    assert_int_equal(ticket_result(clients[0].ticket)->plan->transport.n_options, 2);
     assert_int_equal(n_deliveries, 0);
     for (uint32_t rank = 0; rank < 2; rank++)
         assert_loaded(&clients[rank], rank);
@@ -205,7 +204,8 @@ static void a_transport_that_cannot_be_opened_leaves_every_rank_its_own_plan(voi
         send(group, &clients[rank], rank, 2, NULL);
     stage_run(&group->stage);
     for (uint32_t rank = 0; rank < 2; rank++) {
-        const struct candidate *candidate = &clients[rank].ticket->plan->candidates[EXECUTOR_OWNER_FILE_COLLECTIVE];
+        const struct candidate *candidate =
+            &ticket_result(clients[rank].ticket)->plan->candidates[EXECUTOR_OWNER_FILE_COLLECTIVE];
         assert_string_equal(candidate->reason.text, "transport_failed:nccl:NO_LINK");
         assert_loaded(&clients[rank], rank);
     }
@@ -241,7 +241,7 @@ static void what_is_staged_is_charged_to_the_memory_it_is_in_until_the_loads_hav
         send(group, &clients[rank], rank, 2, NULL);
     await(group, &clients[1], TICKET_WAITING);
     assert_in_range(replica_used_bytes(table), 2 * TRANSPORT_STAGING_UNIT + 1, 3 * TRANSPORT_STAGING_UNIT - 1);
-    assert_int_equal(clients[0].ticket->plan->transport.staging_bytes, TRANSPORT_STAGING_UNIT);
+    assert_int_equal(ticket_result(clients[0].ticket)->plan->transport.staging_bytes, TRANSPORT_STAGING_UNIT);
     __atomic_store_n(&may_go_on, true, __ATOMIC_RELEASE);
     stage_run(&group->stage);
     assert_in_range(replica_used_bytes(table), 1, TRANSPORT_STAGING_UNIT - 1);
@@ -256,7 +256,8 @@ static void assert_alone_without_staging(struct group_stage *group, struct stage
         send(group, &clients[rank], rank, 2, NULL);
     stage_run(&group->stage);
     for (uint32_t rank = 0; rank < 2; rank++) {
-        const struct candidate *candidate = &clients[rank].ticket->plan->candidates[EXECUTOR_OWNER_FILE_COLLECTIVE];
+        const struct candidate *candidate =
+            &ticket_result(clients[rank].ticket)->plan->candidates[EXECUTOR_OWNER_FILE_COLLECTIVE];
         assert_string_equal(candidate->reason.text, "transport_device_budget_exceeded:nccl");
         assert_loaded(&clients[rank], rank);
     }
@@ -292,7 +293,7 @@ static void send_required(struct group_stage *group, struct stage_client clients
 {
     for (uint32_t rank = 0; rank < 2; rank++) {
         prepare(group, &clients[rank], rank, rank, 2, NULL);
-        clients[rank].ticket->request.collective = COLLECTIVE_REQUIRED;
+        clients[rank].input.request.collective = COLLECTIVE_REQUIRED;
         stage_submit(&clients[rank]);
     }
     stage_run(&group->stage);
@@ -320,7 +321,7 @@ static struct collective_plan *plan_once(struct group_stage *group)
     for (uint32_t rank = 0; rank < 2; rank++)
         send(group, &clients[rank], rank, 2, NULL);
     stage_run(&group->stage);
-    struct collective_plan *plan = collective_plan_ref(clients[0].ticket->plan->group);
+    struct collective_plan *plan = collective_plan_ref(ticket_result(clients[0].ticket)->plan->group);
     for (uint32_t rank = 0; rank < 2; rank++)
         assert_loaded(&clients[rank], rank);
     return plan;
@@ -380,7 +381,7 @@ static void whoever_else_claims_the_rank_is_refused(void **state)
         send(group, &other, 0, 2, attempts[i]);
         stage_run_until(&group->stage, is_done, &other);
         assert_int_equal(other.code, ERROR_ALREADY_EXISTS);
-        assert_non_null(strstr(other.message, first.ticket->id));
+        assert_non_null(strstr(other.message, ticket_result(first.ticket)->load_id));
     }
     ticket_cancel(first.ticket);
     assert_int_equal(first.code, ERROR_CANCELLED);
@@ -404,7 +405,7 @@ static void a_retry_takes_the_place_of_a_request_whose_client_is_gone(void **sta
     struct stage_client first, again, other;
     send_twice(group, &first, &again);
     ticket_cancel(first.ticket);
-    assert_int_equal(again.ticket->internal->state, TICKET_ASSEMBLING);
+    assert_int_equal(ticket_state(again.ticket), TICKET_ASSEMBLING);
     send(group, &other, 1, 2, "b");
     stage_run(&group->stage);
     assert_int_equal(first.code, ERROR_CANCELLED);
@@ -437,7 +438,7 @@ static void a_retry_shares_the_fate_of_a_group_that_dissolves(void **state)
     stage_run(&group->stage);
     const struct stage_client *clients[] = {&first, &again};
     for (int i = 0; i < 2; i++) {
-        const struct plan *plan = clients[i]->ticket->plan;
+        const struct plan *plan = ticket_result(clients[i]->ticket)->plan;
         assert_string_equal(plan->candidates[EXECUTOR_OWNER_FILE_COLLECTIVE].reason.text,
                             "group_assemble_timeout:missing=1");
     }
@@ -491,7 +492,7 @@ static void bytes_that_are_lost_between_the_ranks_are_read_again_by_whoever_stil
         send(group, &clients[rank], rank, 4, NULL);
     await(group, &clients[3], TICKET_WAITING);
     prepare(group, &clients[4], 1, 1, 4, NULL);
-    clients[4].ticket->request.has_group = false;
+    clients[4].input.request.has_group = false;
     stage_submit(&clients[4]);
     await(group, &clients[4], TICKET_WAITING);
     ticket_cancel(clients[3].ticket);
@@ -500,7 +501,7 @@ static void bytes_that_are_lost_between_the_ranks_are_read_again_by_whoever_stil
     assert_int_equal(clients[3].code, ERROR_CANCELLED);
     for (uint32_t rank = 0; rank < 3; rank++)
         assert_string_not_equal(executor_of(&clients[rank]), "owner_file_collective");
-    const struct candidate *collective = &clients[0].ticket->plan->candidates[EXECUTOR_OWNER_FILE_COLLECTIVE];
+    const struct candidate *collective = &ticket_result(clients[0].ticket)->plan->candidates[EXECUTOR_OWNER_FILE_COLLECTIVE];
     assert_string_equal(collective->reason.text, "transport_failed:nccl:LINK_LOST");
     for (uint32_t rank = 0; rank < 3; rank++)
         assert_loaded(&clients[rank], rank);

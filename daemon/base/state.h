@@ -1,0 +1,24 @@
+/* State machines: an enum, the names of its states, and a table of the transitions that are allowed. Whoever owns a state
+ * has one setter for it, which asks state_check() first; a transition that nobody drew is a bug and aborts. */
+#ifndef BASE_STATE_H
+#define BASE_STATE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+struct state_machine {
+    const char *name; /* "ticket" */
+    size_t n_states;
+    const char *const *states; /* their names, by state */
+    const uint32_t *next;      /* by state: STATE_BIT() of each that may follow */
+};
+
+#define STATE_BIT(state) ((uint32_t)1 << (state))
+
+/* Aborts, naming both states, unless `to` may follow `from`. */
+void state_check(const struct state_machine *machine, unsigned from, unsigned to);
+
+/* For tests: is told of every transition that was allowed, before it happens. NULL = nobody is. */
+extern void (*state_observer)(const struct state_machine *machine, unsigned from, unsigned to);
+
+#endif

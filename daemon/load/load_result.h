@@ -1,0 +1,41 @@
+/* What became of a request, as its answers and the log tell it: ticket_result(). Owned by the ticket. */
+#ifndef LOAD_RESULT_H
+#define LOAD_RESULT_H
+
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "normalize/load_spec.h"
+#include "plan/plan.h"
+#include "replica/replica.h"
+#include "resolve/mapping.h"
+
+enum { LOAD_ID_CHARS = 17 };
+
+enum load_origin {
+    LOAD_OWN,          /* read for this request */
+    LOAD_JOINED,       /* by another request's load, which was in flight */
+    LOAD_FROM_REPLICA, /* nothing was read: it was there */
+};
+
+struct load_times { /* assemble: waiting for the other ranks of its group */
+    uint64_t resolve_ns, plan_ns, assemble_ns, total_ns;
+};
+
+struct load_result {
+    char load_id[LOAD_ID_CHARS]; /* in logs and answers */
+    uid_t uid;
+    pid_t pid;            /* 0 = unknown */
+    const char *artifact; /* as the request names it; may be NULL when it failed */
+    /* valid once it was planned */
+    const struct load_spec *spec;
+    const struct device *device;
+    const struct mapping *mapping;
+    const struct plan *plan;
+    /* valid once it is done without an error */
+    struct replica *replica; /* pinned until ticket_destroy(); NULL when only a plan was asked for */
+    enum load_origin origin;
+    struct load_times times;
+};
+
+#endif

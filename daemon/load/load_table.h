@@ -1,0 +1,22 @@
+/* All loads in flight, for their clients' progress bars, for status and for the end of the daemon. Loop thread only. */
+#ifndef LOAD_TABLE_H
+#define LOAD_TABLE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "load/load_services.h"
+
+struct load_table;
+
+struct load_table *load_table_create(const struct load_services *services); /* borrows */
+void load_table_destroy(struct load_table *table);                          /* no ticket may be left; accepts NULL */
+
+struct load_info {
+    const char *id, *artifact, *stage;
+    uint64_t done_bytes, total_bytes, n_tickets, age_ns;
+};
+void load_table_each(const struct load_table *table, void (*fn)(void *data, const struct load_info *info), void *data);
+bool load_table_idle(const struct load_table *table);
+
+#endif

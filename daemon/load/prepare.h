@@ -1,0 +1,52 @@
+/* What a request becomes before anything is read for it: a spec, a target, a mapping, a plan.
+ *
+ * One owner at a time: the loop thread, or the helper that runs one of the two steps. */
+#ifndef PREPARE_H
+#define PREPARE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/arena.h"
+#include "base/cancel.h"
+#include "load/load_services.h"
+#include "load/load_target.h"
+#include "normalize/load_spec.h"
+#include "plan/plan.h"
+
+struct preparation {
+    const struct load_services *services;
+    const struct config *config; /* as it was at submit */
+    uid_t uid;
+    struct device_region *region; /* owned until a load takes it: memory of the client; NULL = memory of our own */
+    struct arena arena;           /* of the spec */
+    struct load_spec spec;
+    struct load_target target; /* host memory until the request was looked at */
+    struct mapping *mapping;   /* owned until a load takes it; holds the artifact */
+    struct plan *plan;         /* likewise */
+    struct cost_constants costs;
+    double cached_share;
+    struct reason group_problem; /* why it does without its group; REASON_ELIGIBLE = nothing is known */
+    uint64_t resolve_ns, plan_ns;
+    size_t n_to_evict;  /* see replica_make_room() */
+    struct error error; /* of the last step that failed */
+};
+
+void prepare_init(struct preparation *preparation, const struct load_services *services, uid_t uid,
+                  struct device_region *region);
+void prepare_fini(struct preparation *preparation);
+
+/* The steps, on a helper thread. Afterwards mapping, or plan, is NULL when `error` says why not. */
+void prepare_resolve(struct preparation *preparation, const struct load_request *request, const struct cancel *cancel);
+void prepare_plan(struct preparation *preparation);
+/* Any thread: plans again, with facts that are not of this request alone. */
+void prepare_plan_with(struct preparation *preparation, const struct plan_facts *facts);
+
+struct plan_facts prepare_facts(const struct preparation *preparation); /* borrows; needs the mapping */
+bool prepare_is_of_group(const struct preparation *preparation);        /* names one, whatever becomes of it */
+bool prepare_wants_group(const struct preparation *preparation); /* and nothing in policy or strategy speaks against it */
+/* Drops replicas that nobody holds for what the error says is short. True: try again. Loop thread. */
+bool prepare_find_room(struct preparation *preparation, const struct error *error);
+
+#endif

@@ -1,0 +1,505 @@
+/* In the order of a team's life. Runs that are done early are parked: a rank's bytes are only surely in place when the whole
+ * collective has ended, and no rank gets another version of the source than the others. */
+#include "load/team.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/map.h"
+#include "base/memory.h"
+#include "base/parallel.h"
+#include "device/plugin.h"
+#include "execute/collective.h"
+#include "load/load_log.h"
+#include "observe/log.h"
+#include "transport/transport.h"
+
+enum { MEMORY_KEY_CHARS = DIGEST_HEX_CHARS + DEVICE_NAME_CHARS + 2 };
+
+struct team_memory {              /* of the ranks that want the same view on the same device */
+    struct replica_table *budget; /* NULL = no rank leads this one */
+    struct load *load;
+    size_t member;     /* the first that takes part: the load is made for it */
+    uint32_t n_takers; /* who take part */
+};
+
+struct team {
+    struct loop_work work; /* first */
+    struct load_table *table;
+    struct group *group; /* until the runs start */
+    const struct team_events *events;
+    enum team_state state;
+    struct arena arena; /* of all arrays */
+    const char *group_id;
+    uint32_t world_size;
+    uid_t uid;                    /* of the first rank: pays for what lies between the ranks */
+    struct team_member **members; /* in the order of ranks; NULL: takes no part any more. Borrowed by the helper */
+    size_t n_members;
+    uint32_t *leaders;       /* by rank: the first one with the same memory */
+    struct device **devices; /* by leader, like memories; NULL for the others */
+    struct team_memory *memories;
+    struct {                           /* the joint plan */
+        struct collective_rank *ranks; /* one for each memory */
+        size_t n_ranks;
+        unsigned char key[DIGEST_BYTES];
+        struct collective_plan *plan;
+        uint64_t plan_ns;
+    } joint;
+    struct { /* how bytes get from rank to rank */
+        struct transport_demand demand;
+        struct transport_choice choice;
+        struct collective *collective; /* NULL: no rank runs it, or `error` says why it could not be opened */
+        struct error error;
+    } link;
+    struct {                            /* the loads that were started */
+        size_t n_running, n_unfinished; /* their runs; they themselves */
+        struct load *parked;
+        struct error change; /* of the source, as one of them saw it; code ERROR_OK: none did */
+    } loads;
+};
+
+/* --- states --------------------------------------------------------------------------------------------------------- */
+
+static const char *const state_names[TEAM_STATES] = {
+    [TEAM_PLANNING] = "planning", [TEAM_RUNNING] = "running", [TEAM_COMMITTING] = "committing", [TEAM_ENDED] = "ended"};
+
+static const uint32_t next_states[TEAM_STATES] = {
+    [TEAM_PLANNING] = STATE_BIT(TEAM_RUNNING) | STATE_BIT(TEAM_ENDED),
+    [TEAM_RUNNING] = STATE_BIT(TEAM_COMMITTING),
+    [TEAM_COMMITTING] = STATE_BIT(TEAM_ENDED),
+};
+
+const struct state_machine team_machine = {"team", TEAM_STATES, state_names, next_states};
+
+static void set_team_state(struct team *team, enum team_state state)
+{
+    state_check(&team_machine, team->state, state);
+    team->state = state;
+}
+
+static void end_team(struct team *team)
+{
+    set_team_state(team, TEAM_ENDED);
+    collective_plan_unref(team->joint.plan);
+    arena_fini(&team->arena);
+    free(team);
+}
+
+/* --- the joint plans of the last groups ----------------------------------------------------------------------------- */
+
+struct team_plan {
+    struct team_plan *next; /* used longer ago */
+    unsigned char key[DIGEST_BYTES];
+    struct collective_plan *plan;
+};
+
+/* Moves it to the front. A reference for the caller, or NULL. */
+static struct collective_plan *find_plan(struct load_table *table, const unsigned char key[DIGEST_BYTES])
+{
+    for (struct team_plan **at = &table->team_plans, *found; (found = *at); at = &found->next) {
+        if (memcmp(found->key, key, DIGEST_BYTES) != 0)
+            continue;
+        *at = found->next;
+        found->next = table->team_plans;
+        table->team_plans = found;
+        return collective_plan_ref(found->plan);
+    }
+    return NULL;
+}
+
+/* A reload may have changed how many are kept. */
+static void keep_plans(struct load_table *table, uint64_t n_kept)
+{
+    struct team_plan **end = &table->team_plans;
+    for (uint64_t i = 0; *end && i < n_kept; i++)
+        end = &(*end)->next;
+    while (*end) {
+        struct team_plan *old = *end;
+        *end = old->next;
+        collective_plan_unref(old->plan);
+        free(old);
+    }
+}
+
+static void add_plan(struct load_table *table, const unsigned char key[DIGEST_BYTES], struct collective_plan *plan)
+{
+    struct collective_plan *known = find_plan(table, key);
+    collective_plan_unref(known);
+    if (!known) {
+        struct team_plan *added = memory_alloc(sizeof *added);
+        *added = (struct team_plan){.next = table->team_plans, .plan = collective_plan_ref(plan)};
+        memcpy(added->key, key, sizeof added->key);
+        table->team_plans = added;
+    }
+    keep_plans(table, table->services->config->engine.strategy.owner_file_collective_planner_cache_entries);
+}
+
+void team_forget_plans(struct load_table *table)
+{
+    keep_plans(table, 0);
+}
+
+/* --- gathering: who is here, and what they need --------------------------------------------------------------------- */
+
+static struct collective_facts facts_of(const struct team *team)
+{
+    const struct config *config = team->members[0]->preparation->config;
+    return (struct collective_facts){.strategy = &config->engine.strategy,
+                                     .group_id = team->group_id,
+                                     .world_size = team->world_size,
+                                     .leaders = team->leaders,
+                                     .staging_budget_bytes = config->memory.staging_budget_bytes};
+}
+
+/* One more memory. Host memory is one device, however many ranks use it. */
+static void count_device(struct transport_demand *demand, const struct device *device, const struct device *seen[])
+{
+    demand->n_memories++;
+    if (device->caps.direct_segments)
+        return;
+    demand->n_on_devices++;
+    for (size_t i = 0; i < demand->n_devices; i++)
+        if (seen[i] == device)
+            return;
+    seen[demand->n_devices++] = device;
+}
+
+/* What the budget of its device has for staging when the rank's own memory is taken. */
+static void count_room(struct transport_demand *demand, const struct preparation *preparation)
+{
+    uint64_t own = preparation->mapping->replica_bytes;
+    uint64_t available = replica_available_bytes(preparation->target.replicas, preparation->uid);
+    uint64_t room = available > own ? available - own : 0;
+    if (room < demand->device_room_bytes)
+        demand->device_room_bytes = room;
+}
+
+/* Ranks that want the same view on the same device get the same memory. */
+static void find_memories(struct team *team)
+{
+    struct map seen;
+    const struct device *devices[DEVICE_PLUGIN_MAX_DEVICES];
+    map_init(&seen, team->n_members);
+    team->link.demand.device_room_bytes = UINT64_MAX;
+    for (uint32_t rank = 0; rank < team->world_size; rank++)
+        team->leaders[rank] = rank;
+    for (size_t i = 0; i < team->n_members; i++) {
+        const struct preparation *preparation = team->members[i]->preparation;
+        struct device *device = preparation->target.device;
+        uint32_t rank = team->members[i]->member.rank;
+        char *key = arena_alloc(&team->arena, MEMORY_KEY_CHARS); /* the map borrows it */
+        snprintf(key, MEMORY_KEY_CHARS, "%s@%s", preparation->mapping->view_digest, device->caps.name);
+        uint32_t known = map_add(&seen, key, strlen(key), (uint32_t)team->joint.n_ranks);
+        if (known != MAP_NONE) {
+            team->joint.ranks[known].n_sharers++;
+            team->leaders[rank] = team->joint.ranks[known].rank;
+            continue;
+        }
+        team->joint.ranks[team->joint.n_ranks++] = (struct collective_rank){preparation->mapping, rank, 1};
+        team->devices[rank] = device;
+        team->memories[rank].budget = preparation->target.replicas;
+        count_device(&team->link.demand, device, devices);
+        count_room(&team->link.demand, preparation);
+    }
+    map_fini(&seen);
+}
+
+/* Everything the joint plan follows from. */
+static void digest_team(struct team *team)
+{
+    const struct collective_facts facts = facts_of(team);
+    const struct materialization_strategy *strategy = facts.strategy;
+    struct digest *digest = digest_create();
+    double skew = strategy->owner_file_collective_max_owner_skew_ratio;
+    digest_add_text(digest, team->members[0]->preparation->mapping->artifact->identity);
+    digest_add_text(digest, team->group_id);
+    digest_add_u64(digest, team->world_size);
+    digest_add_u64(digest, facts.staging_budget_bytes);
+    digest_add_u64(digest, strategy->owner_file_collective_batch_bytes);
+    digest_add_u64(digest, strategy->owner_file_collective_dim1_staging_bytes);
+    digest_add_u64(digest, strategy->owner_file_collective_max_inflight_batches);
+    digest_add(digest, &skew, sizeof skew);
+    for (size_t i = 0; i < team->joint.n_ranks; i++) {
+        const struct collective_rank *rank = &team->joint.ranks[i];
+        digest_add_text(digest, rank->mapping->view_digest);
+        digest_add_u64(digest, rank->rank);
+        digest_add_u64(digest, rank->n_sharers);
+    }
+    digest_finish(digest, team->joint.key);
+}
+
+static void plan_on_helper(struct loop_work *work);
+static void on_planned(struct loop_work *work);
+
+void team_gather(struct load_table *table, struct group *group, const struct team_events *events)
+{
+    struct team *team = memory_alloc(sizeof *team);
+    struct arena *arena = &team->arena;
+    uint32_t world_size = group_world_size(group);
+    *team = (struct team){.work = {.do_work = plan_on_helper, .done = on_planned},
+                          .table = table,
+                          .group = group,
+                          .events = events,
+                          .world_size = world_size};
+    arena_init(arena, 0);
+    team->group_id = arena_text(arena, group_id(group), strlen(group_id(group)));
+    team->members = arena_array(arena, world_size, sizeof(struct team_member *));
+    team->leaders = arena_array(arena, world_size, sizeof *team->leaders);
+    team->devices = arena_array(arena, world_size, sizeof(struct device *));
+    team->memories = arena_array(arena, world_size, sizeof *team->memories);
+    for (uint32_t rank = 0; rank < world_size; rank++) {
+        struct group_member *member = group_find(group, rank);
+        if (member)
+            team->members[team->n_members++] = (struct team_member *)member;
+    }
+    team->joint.ranks = arena_array(arena, team->n_members, sizeof *team->joint.ranks);
+    team->uid = team->work.uid = team->members[0]->preparation->uid;
+    find_memories(team);
+    digest_team(team);
+    team->joint.plan = find_plan(table, team->joint.key);
+    loop_continue(table->services->loop, &team->work);
+}
+
+/* --- planning: helper threads --------------------------------------------------------------------------------------- */
+
+/* One choice for all ranks, of the first n transports: of the source's bytes, so many are cached as their views say on
+ * average. */
+static void choose_transport(struct team *team, size_t n)
+{
+    const struct collective_plan *plan = team->joint.plan;
+    struct plan_facts facts = prepare_facts(team->members[0]->preparation);
+    struct transport_demand *demand = &team->link.demand;
+    double bytes = 0, cached = 0;
+    for (size_t i = 0; i < team->n_members; i++) {
+        const struct preparation *preparation = team->members[i]->preparation;
+        double own = (double)preparation->mapping->view_bytes;
+        bytes += own;
+        cached += own * preparation->cached_share;
+    }
+    facts.transports.n = n < facts.transports.n ? n : facts.transports.n;
+    facts.cached_share = bytes > 0 ? cached / bytes : 0;
+    demand->unique_bytes = plan->unique_source_bytes + plan->residual_bytes;
+    demand->landed_bytes = plan->landed_bytes;
+    demand->staged_bytes = plan->staged_bytes;
+    demand->host_staging_bytes = plan->peak_temporary_bytes;
+    demand->peak_budget_bytes = facts.strategy->owner_file_collective_peak_bytes_budget;
+    struct transport_rates rates = transport_choice_rates(&facts);
+    team->link.choice = transport_choice_make(&facts.transports, demand, &rates);
+}
+
+/* Whatever becomes of it is for the member to tell. */
+static int plan_member(void *data, size_t i, struct error *error)
+{
+    struct team *team = data;
+    struct preparation *preparation = team->members[i]->preparation;
+    struct plan_facts facts = prepare_facts(preparation);
+    (void)error;
+    facts.group = team->joint.plan;
+    facts.transport = &team->link.choice;
+    prepare_plan_with(preparation, &facts);
+    return 0;
+}
+
+/* The plans of all members, and the collective when one of them runs. False when its transport cannot be opened. */
+static bool plan_members(struct team *team, size_t n_transports)
+{
+    struct error nothing;
+    bool runs = false;
+    choose_transport(team, n_transports);
+    parallel_run(team->n_members, (size_t)sysconf(_SC_NPROCESSORS_ONLN), plan_member, team, &nothing);
+    for (size_t i = 0; i < team->n_members; i++) {
+        const struct plan *plan = team->members[i]->preparation->plan;
+        runs |= !team->members[i]->only_plans && plan && plan->executor == EXECUTOR_OWNER_FILE_COLLECTIVE;
+    }
+    if (runs)
+        team->link.collective = collective_create(team->table->services->engine, team->joint.plan, &team->link.choice,
+                                                  team->devices, &team->link.error);
+    return !runs || team->link.collective;
+}
+
+static void plan_on_helper(struct loop_work *work)
+{
+    struct team *team = (struct team *)work;
+    const struct collective_facts facts = facts_of(team);
+    uint64_t start_ns = clock_now_ns();
+    if (!team->joint.plan)
+        team->joint.plan = collective_plan_build(team->joint.ranks, team->joint.n_ranks, &facts);
+    if (!plan_members(team, TRANSPORT_MAX) && !team->link.choice.is_forced) {
+        log_warn("transport_failed", LOG_TEXT("group_id", team->group_id),
+                 LOG_TEXT("transport", team->link.choice.ops->name), LOG_TEXT("message", team->link.error.message),
+                 LOG_TEXT("effect", "the group uses loopback"));
+        plan_members(team, 1); /* the first one is loopback */
+    }
+    team->joint.plan_ns = clock_now_ns() - start_ns;
+}
+
+/* --- the start ------------------------------------------------------------------------------------------------------ */
+
+static struct team_memory *memory_of(const struct team *team, const struct team_member *member)
+{
+    return &team->memories[team->leaders[member->member.rank]];
+}
+
+static void release_staging(struct team *team, uint32_t n_ranks)
+{
+    for (uint32_t rank = 0; rank < n_ranks; rank++)
+        if (team->memories[rank].budget)
+            replica_unreserve(team->memories[rank].budget, team->uid, team->link.choice.staging_bytes);
+}
+
+/* What there was room for when the transport was chosen may be somebody else's by now. */
+static int reserve_staging(struct team *team)
+{
+    struct error error;
+    for (uint32_t rank = 0; rank < team->world_size; rank++) {
+        struct replica_table *budget = team->memories[rank].budget;
+        if (!budget || replica_reserve(budget, team->uid, team->link.choice.staging_bytes, &error) == 0)
+            continue;
+        release_staging(team, rank);
+        return -1;
+    }
+    return 0;
+}
+
+/* Loads for all who take part. -1: the error is `*failed`'s. */
+static int create_loads(struct team *team, struct team_member **failed, struct error *error)
+{
+    for (size_t i = 0; i < team->n_members; i++) {
+        struct team_member *member = team->members[i];
+        struct team_memory *memory = member ? memory_of(team, member) : NULL;
+        if (!member)
+            continue;
+        if (memory->n_takers++ > 0)
+            continue;
+        memory->member = i;
+        memory->load = load_create(team->table, member->load_id, member->lane, member->preparation, error);
+        if (!memory->load) {
+            *failed = member;
+            return -1;
+        }
+        team->loads.n_running++;
+    }
+    team->loads.n_unfinished = team->loads.n_running;
+    return 0;
+}
+
+static void give_loads_back(struct team *team)
+{
+    for (uint32_t rank = 0; rank < team->world_size; rank++) {
+        const struct team_memory *memory = &team->memories[rank];
+        if (memory->load)
+            load_give_back(memory->load, team->members[memory->member]->preparation);
+    }
+}
+
+/* Memory for every rank and for what lies between them, or for none: then the rank without has got the error, and the others
+ * are told. True: there is something to run. */
+static bool prepare_loads(struct team *team)
+{
+    struct reason problem;
+    struct error error;
+    struct team_member *failed = NULL;
+    if (create_loads(team, &failed, &error) == 0 && (team->loads.n_running == 0 || reserve_staging(team) == 0))
+        return team->loads.n_running > 0;
+    give_loads_back(team);
+    if (failed)
+        problem = reason_with(REASON_GROUP_MEMBER_FAILED, "rank=%u:%s", failed->member.rank, error.reason);
+    else
+        problem = reason_with(REASON_TRANSPORT_DEVICE_BUDGET, "%s", team->link.choice.ops->name);
+    group_dissolve(team->table->groups, team->group, failed ? &failed->member : NULL, &problem);
+    if (failed)
+        team->events->failed(failed, &error);
+    return false;
+}
+
+static void on_run_done(void *data, struct load *load);
+static void on_load_ended(void *data);
+
+static void start_loads(struct team *team)
+{
+    static const struct load_team_events events = {.run_done = on_run_done, .ended = on_load_ended};
+    collective_expect(team->link.collective, team->loads.n_running);
+    for (size_t i = 0; i < team->n_members; i++) {
+        struct team_member *member = team->members[i];
+        if (!member)
+            continue;
+        const struct team_memory *memory = memory_of(team, member);
+        team->events->joined(member, memory->load, memory->member == i ? LOAD_OWN : LOAD_JOINED);
+    }
+    for (uint32_t rank = 0; rank < team->world_size; rank++) {
+        const struct team_memory *memory = &team->memories[rank];
+        if (!memory->load)
+            continue;
+        memory->load->team_events = &events;
+        memory->load->team = team;
+        load_start(memory->load, team->link.collective, team->members[memory->member]->member.rank, memory->n_takers);
+    }
+}
+
+static void on_planned(struct loop_work *work)
+{
+    struct team *team = (struct team *)work;
+    const struct transport_ops *transport = team->link.choice.ops;
+    const struct reason failed =
+        reason_with(REASON_TRANSPORT_FAILED, "%s:%s", transport ? transport->name : "", team->link.error.reason);
+    const struct reason *problem = team->link.collective ? NULL : &failed;
+    add_plan(team->table, team->joint.key, team->joint.plan);
+    for (size_t i = 0; i < team->n_members; i++)
+        if (!team->events->planned(team->members[i], team->joint.plan_ns, problem))
+            team->members[i] = NULL;
+    if (prepare_loads(team)) {
+        set_team_state(team, TEAM_RUNNING);
+        start_loads(team);
+    } else {
+        collective_destroy(team->link.collective);
+        end_team(team);
+    }
+}
+
+/* --- the end -------------------------------------------------------------------------------------------------------- */
+
+/* Ranks whose bytes came before the source changed are whole, but not of the version that the others will load next. */
+static void commit_parked(struct team *team)
+{
+    while (team->loads.parked) {
+        struct load *load = team->loads.parked;
+        team->loads.parked = load->next_parked;
+        if (team->loads.change.code != ERROR_OK)
+            load->error = team->loads.change;
+        load_commit(load);
+    }
+}
+
+static void on_run_done(void *data, struct load *load)
+{
+    struct team *team = data;
+    bool has_failed = load->error.code != ERROR_OK;
+    if (has_failed && source_has_changed(&load->error))
+        team->loads.change = load->error;
+    if (--team->loads.n_running == 0) {
+        load_log_collective(team->group_id, load->parts.plan, run_collective_counters(load->parts.run));
+        set_team_state(team, TEAM_COMMITTING);
+    }
+    if (has_failed) { /* nothing to wait for */
+        load_commit(load);
+    } else {
+        load_park(load);
+        load->next_parked = team->loads.parked;
+        team->loads.parked = load;
+    }
+    if (team->state == TEAM_COMMITTING)
+        commit_parked(team);
+}
+
+/* The transport is closed when the last load is. */
+static void on_load_ended(void *data)
+{
+    struct team *team = data;
+    if (--team->loads.n_unfinished > 0)
+        return;
+    release_staging(team, team->world_size);
+    end_team(team);
+}

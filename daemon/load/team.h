@@ -1,0 +1,46 @@
+/* A team: the ranks of a group that is complete. They are planned jointly, run as one collective, and commit together.
+ *
+ *   team_gather -> joint plan and the transport (helper) -> planned: who takes part? -> memory for all -> joined -> runs
+ * start together -> runs are done, early ones are parked -> all commit -> the last one ends: the transport's memory goes
+ *
+ * States: README.md. Inside daemon/load only; loop thread. */
+#ifndef TEAM_H
+#define TEAM_H
+
+#include <stdbool.h>
+
+#include "load/group.h"
+#include "load/load.h"
+
+enum team_state {
+    TEAM_PLANNING,   /* helper */
+    TEAM_RUNNING,    /* some of its runs are not done */
+    TEAM_COMMITTING, /* all runs are done, some of its loads have not ended */
+    TEAM_ENDED,
+    TEAM_STATES
+};
+extern const struct state_machine team_machine;
+
+struct team_member {            /* a rank; embedded in its ticket */
+    struct group_member member; /* first */
+    struct preparation *preparation;
+    const char *load_id;
+    uint64_t lane;
+    bool only_plans; /* nothing is loaded for it */
+};
+
+struct team_events {
+    /* The joint plan is there, or not (preparation->plan is NULL). problem: why there is no transport to run it with; NULL =
+     * there is one. Returns whether the member takes part in the run; if not, it has gone its own way. */
+    bool (*planned)(struct team_member *member, uint64_t plan_ns, const struct reason *problem);
+    /* There was no memory for it. */
+    void (*failed)(struct team_member *member, const struct error *error);
+    /* The load is about to run, for this member (origin: first) or also for it. It has to be joined. */
+    void (*joined)(struct team_member *member, struct load *load, enum load_origin origin);
+};
+
+/* Every rank is here. Those left over when there is no memory for one of them are dissolved by their group. */
+void team_gather(struct load_table *table, struct group *group, const struct team_events *events);
+void team_forget_plans(struct load_table *table);
+
+#endif

@@ -1,0 +1,69 @@
+/* A ticket: one request for weights, from submit to done. README.md has the drawing of its states.
+ *
+ * Every ticket that was submitted ends by `done`, exactly once: with a replica or a plan, or with an error. Identical
+ * requests share one load; who is cancelled leaves it without hurting the others. A ticket with memory of its client
+ * (region) gets a load of its own: no replica serves it, and nobody joins it.
+ *
+ * Loop thread only; what blocks runs on helpers. */
+#ifndef TICKET_H
+#define TICKET_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/arena.h"
+#include "base/error.h"
+#include "base/state.h"
+#include "load/load_result.h"
+#include "load/load_table.h"
+
+enum ticket_goal { GOAL_PLAN, GOAL_REPLICA };
+
+enum ticket_state {
+    TICKET_CREATED,
+    TICKET_RESOLVING,        /* helper: spec, headers, mapping */
+    TICKET_PLANNING,         /* helper: for a rank of a group, what it would like */
+    TICKET_ASSEMBLING,       /* waits for the other ranks of its group */
+    TICKET_ECHO,             /* its request is in the group already: it gets what the first one gets */
+    TICKET_PLANNING_JOINTLY, /* helper: every rank of its group is here */
+    TICKET_PLANNING_ALONE,   /* helper: it has to do without its group */
+    TICKET_WAITING,          /* for a load */
+    TICKET_LEAVING,          /* cancelled; what a helper does for it ends first */
+    TICKET_DONE,
+    TICKET_STATES
+};
+extern const struct state_machine ticket_machine;
+
+struct ticket;
+
+struct ticket_events {
+    void (*resolved)(void *data);                                  /* optional: the request is not borrowed any more */
+    void (*planned)(void *data, const struct load_result *result); /* optional: a load was started or joined */
+    void (*progress)(void *data, const char *stage, uint64_t done_bytes, uint64_t total_bytes, double eta_ms); /* optional */
+    void (*done)(void *data, const struct load_result *result, const struct error *error); /* then ticket_destroy() */
+};
+
+struct ticket_input {
+    uid_t uid;                    /* who asks */
+    pid_t pid;                    /* for the log; 0 = unknown */
+    bool shares_groups;           /* its groups are those of all users who may share them */
+    struct arena arena;           /* of the request, until it is resolved */
+    struct load_request request;  /* borrowed until resolved or done */
+    struct device_region *region; /* memory of the client to be filled; NULL = memory of our own */
+};
+
+struct ticket *ticket_create(struct load_table *table, const struct ticket_input *input); /* takes arena and region */
+/* `done` may run before it returns. */
+void ticket_submit(struct ticket *ticket, enum ticket_goal goal, const struct ticket_events *events, void *data);
+void ticket_cancel(struct ticket *ticket); /* done follows, now or later, unless it has run */
+void ticket_destroy(struct ticket *ticket);
+
+enum ticket_state ticket_state(const struct ticket *ticket);
+const struct load_result *ticket_result(const struct ticket *ticket);
+/* What the facts of its plan were, for explain: of a ticket that is done, and was for a plan only. */
+struct plan_facts ticket_facts(const struct ticket *ticket);
+
+struct group_events;
+extern const struct group_events ticket_group_events; /* for load_table.c */
+
+#endif
