@@ -77,11 +77,11 @@ static void fill_group_estimates(collective_report *report, const struct plan *p
 {
     const struct collective_plan *group = plan->group;
     Tensorcast__Daemon__V1__CollectiveNumbers *numbers = new_numbers(arena);
-    numbers->unique_source_bytes = group->unique_source_bytes + group->residual_bytes;
-    numbers->peer_transfer_bytes = group->peer_transfer_bytes;
+    numbers->unique_source_bytes = group->numbers.unique_source_bytes + group->numbers.residual_bytes;
+    numbers->peer_transfer_bytes = group->numbers.peer_transfer_bytes;
     numbers->peak_temporary_bytes = plan->candidates[EXECUTOR_OWNER_FILE_COLLECTIVE].peak_temporary_bytes;
     numbers->batch_count = group->n_batches;
-    numbers->dedup_saving_bytes = group->dedup_saving_bytes;
+    numbers->dedup_saving_bytes = group->numbers.dedup_saving_bytes;
     report->estimated = numbers;
     report->transport = copy(arena, plan->transport.ops ? plan->transport.ops->name : NULL);
 }

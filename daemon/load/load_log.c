@@ -65,13 +65,14 @@ void load_log_collective(const char *group_id, const struct plan *plan, const st
              LOG_U64("collective_peak_temporary_bytes", counters->peak_temporary_bytes),
              LOG_U64("collective_batch_count", counters->batch_count),
              LOG_U64("collective_dedup_saving_bytes", counters->dedup_saving_bytes),
-             LOG_U64("estimated_unique_source_bytes", group->unique_source_bytes + group->residual_bytes),
-             LOG_U64("estimated_peer_transfer_bytes", group->peer_transfer_bytes),
+             LOG_U64("estimated_unique_source_bytes", group->numbers.unique_source_bytes + group->numbers.residual_bytes),
+             LOG_U64("estimated_peer_transfer_bytes", group->numbers.peer_transfer_bytes),
              LOG_U64("estimated_peak_temporary_bytes", candidate->peak_temporary_bytes),
              LOG_U64("estimated_batch_count", group->n_batches),
-             LOG_U64("estimated_dedup_saving_bytes", group->dedup_saving_bytes), LOG_REAL("owner_skew", group->owner_skew),
-             LOG_U64("replicated_jobs", group->n_jobs[JOB_REPLICATED]), LOG_U64("dim0_jobs", group->n_jobs[JOB_DIM0]),
-             LOG_U64("dim1_jobs", group->n_jobs[JOB_DIM1] + group->n_jobs[JOB_RECT2D]),
+             LOG_U64("estimated_dedup_saving_bytes", group->numbers.dedup_saving_bytes),
+             LOG_REAL("owner_skew", group->owner_skew), LOG_U64("replicated_jobs", group->numbers.n_jobs[JOB_REPLICATED]),
+             LOG_U64("dim0_jobs", group->numbers.n_jobs[JOB_DIM0]),
+             LOG_U64("dim1_jobs", group->numbers.n_jobs[JOB_DIM1] + group->numbers.n_jobs[JOB_RECT2D]),
              LOG_MS("total_ms", counters->total_ns), LOG_REAL("estimated_ms", candidate->estimated_ms));
 }
 

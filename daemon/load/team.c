@@ -281,10 +281,10 @@ static void choose_transport(struct team *team, size_t n)
     }
     facts.transports.n = n < facts.transports.n ? n : facts.transports.n;
     facts.cached_share = bytes > 0 ? cached / bytes : 0;
-    demand->unique_bytes = plan->unique_source_bytes + plan->residual_bytes;
-    demand->landed_bytes = plan->landed_bytes;
-    demand->staged_bytes = plan->staged_bytes;
-    demand->host_staging_bytes = plan->peak_temporary_bytes;
+    demand->unique_bytes = plan->numbers.unique_source_bytes + plan->numbers.residual_bytes;
+    demand->landed_bytes = plan->numbers.landed_bytes;
+    demand->staged_bytes = plan->numbers.staged_bytes;
+    demand->host_staging_bytes = plan->numbers.peak_temporary_bytes;
     demand->peak_budget_bytes = facts.strategy->owner_file_collective_peak_bytes_budget;
     struct transport_rates rates = transport_choice_rates(&facts);
     team->link.choice = transport_choice_make(&facts.transports, demand, &rates);

@@ -45,7 +45,7 @@ static uint64_t peak_temporary_bytes(const struct plan_facts *facts)
 {
     const struct transport_choice *transport = facts->transport;
     uint64_t on_devices = transport ? transport->demand.n_devices * transport->staging_bytes : 0;
-    return facts->group->peak_temporary_bytes + on_devices;
+    return facts->group->numbers.peak_temporary_bytes + on_devices;
 }
 
 static struct reason refuse_joint_plan(const struct planning *planning)
@@ -55,7 +55,7 @@ static struct reason refuse_joint_plan(const struct planning *planning)
     enum reason_kind kind = REASON_ELIGIBLE;
     if (!group)
         return reason_of(REASON_ELIGIBLE);
-    if (group->residual_bytes && !strategy->owner_file_collective_allow_mixed_residual)
+    if (group->numbers.residual_bytes && !strategy->owner_file_collective_allow_mixed_residual)
         kind = REASON_RESIDUAL;
     else if (planning->facts->transport && !planning->facts->transport->ops)
         return planning->facts->transport->problem;
@@ -63,7 +63,7 @@ static struct reason refuse_joint_plan(const struct planning *planning)
         kind = REASON_COLLECTIVE_PEAK_BUDGET;
     else if (group->owner_skew > strategy->owner_file_collective_max_owner_skew_ratio)
         kind = REASON_OWNER_SKEW;
-    else if (group->dedup_saving_bytes < strategy->owner_file_collective_min_dedup_saving_bytes)
+    else if (group->numbers.dedup_saving_bytes < strategy->owner_file_collective_min_dedup_saving_bytes)
         kind = REASON_DEDUP_SAVING;
     return reason_of(kind);
 }
@@ -84,11 +84,11 @@ static struct reason refuse_collective(const struct planning *planning)
 /* One process reads the unique bytes once and copies what each further memory needs of them. */
 static double estimate_ms(const struct planning *planning, const struct collective_plan *group)
 {
-    uint64_t bytes = group->unique_source_bytes + group->residual_bytes;
+    uint64_t bytes = group->numbers.unique_source_bytes + group->numbers.residual_bytes;
     struct cost_work work = {.requests = group->n_pieces,
                              .read_bytes = bytes,
-                             .copied_bytes = group->peer_transfer_bytes,
-                             .fresh_bytes = bytes + group->peer_transfer_bytes,
+                             .copied_bytes = group->numbers.peer_transfer_bytes,
+                             .fresh_bytes = bytes + group->numbers.peer_transfer_bytes,
                              .cached_share = planning->facts->cached_share};
     return cost_estimate_ms(planning->facts->costs, &work);
 }

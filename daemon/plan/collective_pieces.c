@@ -59,8 +59,8 @@ static enum job_kind job_of(const struct sweep *sweep)
 static void add_piece(struct sweep *sweep, struct collective_piece piece)
 {
     struct collective_plan *plan = sweep->plan;
-    plan->unique_source_bytes += piece.bytes;
-    plan->n_jobs[piece.job]++;
+    plan->numbers.unique_source_bytes += piece.bytes;
+    plan->numbers.n_jobs[piece.job]++;
     ARRAY_RESERVE(plan->pieces, plan->n_pieces, sweep->pieces_room);
     plan->pieces[plan->n_pieces++] = piece;
 }
@@ -84,7 +84,7 @@ static bool join_last(struct sweep *sweep, uint64_t lo, uint64_t end, enum job_k
         return false;
     last->hi = end;
     last->bytes = last->stride = plan->columns[last->first_columns].bytes = end - last->lo;
-    plan->unique_source_bytes += end - lo;
+    plan->numbers.unique_source_bytes += end - lo;
     return true;
 }
 
@@ -223,7 +223,7 @@ static bool take_rows(struct sweep *sweep, enum job_kind job)
 static void take_residual(struct sweep *sweep)
 {
     for (size_t i = 0; i < sweep->n_cluster; i++)
-        sweep->plan->residual_bytes += sweep->cluster[i].run->n_rows * sweep->cluster[i].run->row_bytes;
+        sweep->plan->numbers.residual_bytes += sweep->cluster[i].run->n_rows * sweep->cluster[i].run->row_bytes;
 }
 
 static void finish_cluster(struct sweep *sweep)

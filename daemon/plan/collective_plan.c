@@ -48,9 +48,9 @@ static double owner_skew(const struct collective_plan *plan)
     uint64_t most = 0;
     for (uint32_t i = 0; i < plan->world_size; i++)
         most = larger(most, plan->owners[i].bytes);
-    if (plan->unique_source_bytes == 0)
+    if (plan->numbers.unique_source_bytes == 0)
         return 1;
-    return (double)most * plan->world_size / (double)plan->unique_source_bytes;
+    return (double)most * plan->world_size / (double)plan->numbers.unique_source_bytes;
 }
 
 struct weighted_file {
@@ -95,7 +95,7 @@ static void own_by_files(struct collective_plan *plan)
 static void own_by_stretches(struct collective_plan *plan)
 {
     memset(plan->owners, 0, plan->world_size * sizeof *plan->owners);
-    double share = (double)plan->unique_source_bytes / plan->world_size, before = 0;
+    double share = (double)plan->numbers.unique_source_bytes / plan->world_size, before = 0;
     for (size_t i = 0; i < plan->n_pieces; i++) {
         double middle = before + (double)plan->pieces[i].bytes / 2;
         uint32_t owner = (uint32_t)(middle / share);
@@ -108,7 +108,7 @@ static void choose_owners(struct collective_plan *plan, const struct materializa
 {
     own_by_files(plan);
     plan->owner_skew = owner_skew(plan);
-    if (plan->unique_source_bytes <= limits_of(strategy).batch_bytes) {
+    if (plan->numbers.unique_source_bytes <= limits_of(strategy).batch_bytes) {
         plan->owner_skew = 1; /* what fits into one batch has nothing to balance */
         return;
     }
@@ -153,7 +153,7 @@ static void make_batches(struct collective_plan *plan, struct limits limits)
     plan->order = memory_alloc_array(plan->n_pieces, sizeof *plan->order);
     for (size_t b = 0, first = 0; b < plan->n_batches; first += plan->batches[b++].n_pieces) {
         plan->batches[b].first = first;
-        plan->largest_batch_bytes = larger(plan->largest_batch_bytes, plan->batches[b].bytes);
+        plan->numbers.largest_batch_bytes = larger(plan->numbers.largest_batch_bytes, plan->batches[b].bytes);
     }
     size_t *filled = memory_alloc_array(plan->n_batches, sizeof *filled);
     for (size_t i = 0; i < plan->n_pieces; i++) {
@@ -210,7 +210,7 @@ static void count_part(struct walk *walk, const struct collective_piece *piece, 
 {
     if (!walk->counted || walk->group->leaders[piece->owner] == walk->rank)
         return;
-    walk->counted->peer_transfer_bytes += bytes;
+    walk->counted->numbers.peer_transfer_bytes += bytes;
     walk->counted->owners[piece->owner].peer_bytes += bytes;
     walk->counted->batches[piece->batch].peer_bytes += bytes;
 }
@@ -269,16 +269,16 @@ static void count(struct collective_plan *plan, const struct collective_rank *ra
         struct walk walk = {.group = plan, .mapping = ranks[i].mapping, .rank = ranks[i].rank, .counted = plan};
         for (size_t file = 0; file < plan->n_files; file++)
             walk_file(&walk, file);
-        plan->landed_bytes += ranks[i].mapping->view_bytes;
-        plan->needed_bytes += ranks[i].mapping->view_bytes * ranks[i].n_sharers;
+        plan->numbers.landed_bytes += ranks[i].mapping->view_bytes;
+        plan->numbers.needed_bytes += ranks[i].mapping->view_bytes * ranks[i].n_sharers;
     }
-    uint64_t once = plan->unique_source_bytes + plan->residual_bytes;
-    plan->dedup_saving_bytes = plan->needed_bytes > once ? plan->needed_bytes - once : 0;
+    uint64_t once = plan->numbers.unique_source_bytes + plan->numbers.residual_bytes;
+    plan->numbers.dedup_saving_bytes = plan->numbers.needed_bytes > once ? plan->numbers.needed_bytes - once : 0;
     plan->max_inflight_batches = larger(facts->strategy->owner_file_collective_max_inflight_batches, 1);
     uint64_t inflight = plan->max_inflight_batches < plan->n_batches ? plan->max_inflight_batches : plan->n_batches;
-    plan->staged_bytes = inflight * plan->largest_batch_bytes;
-    plan->peak_temporary_bytes =
-        plan->staged_bytes < facts->staging_budget_bytes ? plan->staged_bytes : facts->staging_budget_bytes;
+    plan->numbers.staged_bytes = inflight * plan->numbers.largest_batch_bytes;
+    plan->numbers.peak_temporary_bytes =
+        plan->numbers.staged_bytes < facts->staging_budget_bytes ? plan->numbers.staged_bytes : facts->staging_budget_bytes;
 }
 
 struct collective_plan *collective_plan_build(const struct collective_rank *ranks, size_t n_ranks,
@@ -305,13 +305,13 @@ struct collective_plan *collective_plan_build(const struct collective_rank *rank
 
 struct collective_plan *collective_plan_ref(struct collective_plan *plan)
 {
-    __atomic_add_fetch(&plan->references, 1, __ATOMIC_RELAXED);
+    atomic_fetch_add_explicit(&plan->references, 1, memory_order_relaxed);
     return plan;
 }
 
 void collective_plan_unref(struct collective_plan *plan)
 {
-    if (!plan || __atomic_sub_fetch(&plan->references, 1, __ATOMIC_ACQ_REL) > 0)
+    if (!plan || atomic_fetch_sub_explicit(&plan->references, 1, memory_order_acq_rel) > 1)
         return;
     free(plan->pieces);
     free(plan->columns);

@@ -13,6 +13,7 @@
 #ifndef PLAN_COLLECTIVE_PLAN_H
 #define PLAN_COLLECTIVE_PLAN_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -60,8 +61,17 @@ struct collective_owner {
     size_t n_batches;
 };
 
+struct collective_numbers {                     /* of the whole group */
+    uint64_t n_jobs[JOB_EMPTY + 1];             /* pieces per kind */
+    uint64_t unique_source_bytes, needed_bytes; /* once, and summed over all ranks; without the residual */
+    uint64_t landed_bytes;                      /* summed over all memories */
+    uint64_t dedup_saving_bytes, peer_transfer_bytes, residual_bytes;
+    uint64_t largest_batch_bytes, staged_bytes; /* of one batch, and of all in flight */
+    uint64_t peak_temporary_bytes;              /* of a transport that needs blocks, not whole batches */
+};
+
 struct collective_plan {
-    int references; /* atomic */
+    atomic_int references;
     const char *group_id;
     uint32_t world_size, n_memories;
     uint32_t *leaders;               /* what a leader gets is no transfer when the owner shares its memory */
@@ -72,16 +82,11 @@ struct collective_plan {
     size_t *file_first;               /* pieces of file f are [file_first[f], file_first[f + 1]) */
     struct collective_batch *batches; /* in the order in which they are read */
     size_t n_batches, n_files;
-    struct collective_owner *owners;            /* world_size */
-    uint64_t n_jobs[JOB_EMPTY + 1];             /* pieces per kind */
-    uint64_t unique_source_bytes, needed_bytes; /* once, and summed over all ranks; without the residual */
-    uint64_t landed_bytes;                      /* summed over all memories */
-    uint64_t dedup_saving_bytes, peer_transfer_bytes, residual_bytes;
-    uint64_t largest_batch_bytes, staged_bytes; /* of one batch, and of all in flight */
-    uint64_t peak_temporary_bytes;              /* of a transport that needs blocks, not whole batches */
+    struct collective_owner *owners; /* world_size */
     uint64_t max_inflight_batches;
     double owner_skew;
     bool is_split;
+    struct collective_numbers numbers;
     struct arena arena;
 };
 

@@ -14,15 +14,16 @@ static void write_summary(const struct plan *plan, FILE *out)
     char once[TEXT_SIZE_CHARS], all[TEXT_SIZE_CHARS], saved[TEXT_SIZE_CHARS], peers[TEXT_SIZE_CHARS], peak[TEXT_SIZE_CHARS];
     char residual[TEXT_SIZE_CHARS];
     fprintf(out, "          reads %s once for all instead of %s (saves %s), %s to peers\n",
-            text_people_bytes(group->unique_source_bytes, once), text_people_bytes(group->needed_bytes, all),
-            text_people_bytes(group->dedup_saving_bytes, saved), text_people_bytes(group->peer_transfer_bytes, peers));
+            text_people_bytes(group->numbers.unique_source_bytes, once), text_people_bytes(group->numbers.needed_bytes, all),
+            text_people_bytes(group->numbers.dedup_saving_bytes, saved),
+            text_people_bytes(group->numbers.peer_transfer_bytes, peers));
     fprintf(out, "          %zu batches, at most %" PRIu64 " in flight, %s temporary; owners by %s, skew %.2f\n",
             group->n_batches, group->max_inflight_batches,
             text_people_bytes(plan->candidates[EXECUTOR_OWNER_FILE_COLLECTIVE].peak_temporary_bytes, peak),
             group->is_split ? "stretches of files" : "files", group->owner_skew);
-    if (group->residual_bytes)
+    if (group->numbers.residual_bytes)
         fprintf(out, "          residual: %s in patterns that do not line up, beside the batches\n",
-                text_people_bytes(group->residual_bytes, residual));
+                text_people_bytes(group->numbers.residual_bytes, residual));
 }
 
 /* Every transport that there is, by the formula of docs/planning.md; the chosen one is marked. */

@@ -200,9 +200,9 @@ static void a_group_of_four_ranks(void **state)
     const struct transport_ops *const list[] = {&transport_loopback, &over_links};
     const struct transport_supply supply = {.list = list, .n = 2};
     scene.facts.group = collective_plan_build(ranks, 4, &facts);
-    const struct transport_demand demand = {.unique_bytes = scene.facts.group->unique_source_bytes,
-                                            .landed_bytes = scene.facts.group->landed_bytes,
-                                            .staged_bytes = scene.facts.group->staged_bytes,
+    const struct transport_demand demand = {.unique_bytes = scene.facts.group->numbers.unique_source_bytes,
+                                            .landed_bytes = scene.facts.group->numbers.landed_bytes,
+                                            .staged_bytes = scene.facts.group->numbers.staged_bytes,
                                             .peak_budget_bytes = 8 * GIB,
                                             .n_memories = 4};
     const struct transport_rates rates = transport_choice_rates(&scene.facts);

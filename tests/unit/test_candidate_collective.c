@@ -56,7 +56,7 @@ static struct collective_plan *open_group(struct plan_scene *scene)
     scene->strategy.enable_owner_file_collective = true;
     plan_scene_join_group(scene, LOCALITY_SHARED_SOURCE);
     scene->facts.group = collective_plan_build(&rank, 1, &facts);
-    scene->facts.group->dedup_saving_bytes = scene->strategy.owner_file_collective_min_dedup_saving_bytes;
+    scene->facts.group->numbers.dedup_saving_bytes = scene->strategy.owner_file_collective_min_dedup_saving_bytes;
     return scene->facts.group;
 }
 
@@ -188,7 +188,7 @@ static void the_collective_needs_the_transport_that_is_asked_for(void **state)
 static void residual_bytes_need_permission(void **state)
 {
     struct plan_scene *scene = *state;
-    open_group(scene)->residual_bytes = 1;
+    open_group(scene)->numbers.residual_bytes = 1;
     assert_reason(scene, "residual_fallback_requires_generic_executor");
     scene->strategy.owner_file_collective_allow_mixed_residual = true;
     close_group(scene);
@@ -198,9 +198,9 @@ static void temporary_memory_keeps_to_its_budget(void **state)
 {
     struct plan_scene *scene = *state;
     struct collective_plan *group = open_group(scene);
-    group->peak_temporary_bytes = 8 * GIB + 1;
+    group->numbers.peak_temporary_bytes = 8 * GIB + 1;
     assert_reason(scene, "peak_budget_exceeded");
-    group->peak_temporary_bytes = 8 * GIB;
+    group->numbers.peak_temporary_bytes = 8 * GIB;
     close_group(scene);
 }
 
@@ -218,9 +218,9 @@ static void what_is_saved_must_be_worth_it(void **state)
 {
     struct plan_scene *scene = *state;
     struct collective_plan *group = open_group(scene);
-    group->dedup_saving_bytes = 512 * MIB - 1;
+    group->numbers.dedup_saving_bytes = 512 * MIB - 1;
     assert_reason(scene, "dedup_saving_below_threshold");
-    group->dedup_saving_bytes = 512 * MIB;
+    group->numbers.dedup_saving_bytes = 512 * MIB;
     close_group(scene);
 }
 

@@ -86,17 +86,17 @@ static void what_all_ranks_want_is_read_once_and_by_one_owner_each(void **state)
             mapping_fake_add_bytes(fake, file, 8 * MIB);
     }
     const struct collective_plan *plan = build(scene);
-    assert_int_equal(plan->unique_source_bytes, 32 * MIB);
-    assert_int_equal(plan->needed_bytes, 128 * MIB);
-    assert_int_equal(plan->dedup_saving_bytes, 96 * MIB);
-    assert_int_equal(plan->peer_transfer_bytes, 96 * MIB);
+    assert_int_equal(plan->numbers.unique_source_bytes, 32 * MIB);
+    assert_int_equal(plan->numbers.needed_bytes, 128 * MIB);
+    assert_int_equal(plan->numbers.dedup_saving_bytes, 96 * MIB);
+    assert_int_equal(plan->numbers.peer_transfer_bytes, 96 * MIB);
     assert_false(plan->is_split);
     assert_true(plan->owner_skew == 1);
     for (int rank = 0; rank < 4; rank++) {
         assert_int_equal(plan->owners[rank].bytes, 8 * MIB);
         assert_int_equal(plan->owners[rank].peer_bytes, 24 * MIB);
     }
-    assert_int_equal(plan->n_jobs[JOB_REPLICATED], plan->n_pieces);
+    assert_int_equal(plan->numbers.n_jobs[JOB_REPLICATED], plan->n_pieces);
 }
 
 static void an_owner_that_shares_its_memory_has_nobody_to_send_to(void **state)
@@ -107,8 +107,8 @@ static void an_owner_that_shares_its_memory_has_nobody_to_send_to(void **state)
     scene->facts.world_size = 4;
     memset(scene->leaders, 0, sizeof scene->leaders);
     scene->plan = collective_plan_build(scene->ranks, 1, &scene->facts);
-    assert_int_equal(scene->plan->needed_bytes, 32 * MIB);
-    assert_int_equal(scene->plan->peer_transfer_bytes, 0);
+    assert_int_equal(scene->plan->numbers.needed_bytes, 32 * MIB);
+    assert_int_equal(scene->plan->numbers.peer_transfer_bytes, 0);
 }
 
 static void uneven_files_are_split_between_owners(void **state)
@@ -178,8 +178,8 @@ static void batches_keep_their_limits(void **state)
         n_pieces += batch->n_pieces;
     }
     assert_int_equal(n_pieces, plan->n_pieces);
-    assert_int_equal(plan->unique_source_bytes, 29 * MIB); /* half of the columns */
-    assert_int_equal(plan->peak_temporary_bytes, plan->largest_batch_bytes);
+    assert_int_equal(plan->numbers.unique_source_bytes, 29 * MIB); /* half of the columns */
+    assert_int_equal(plan->numbers.peak_temporary_bytes, plan->numbers.largest_batch_bytes);
 }
 
 static void batches_in_flight_count_as_temporary_when_the_transport_stages_them(void **state)
@@ -188,8 +188,8 @@ static void batches_in_flight_count_as_temporary_when_the_transport_stages_them(
     mapping_fake_add_bytes(add_rank(scene, 1), 0, 32 * MIB);
     scene->strategy.owner_file_collective_max_inflight_batches = 3;
     scene->facts.staging_budget_bytes = 10 * MIB;
-    assert_int_equal(build(scene)->peak_temporary_bytes, 10 * MIB);
-    assert_int_equal(scene->plan->staged_bytes, 3 * scene->plan->largest_batch_bytes);
+    assert_int_equal(build(scene)->numbers.peak_temporary_bytes, 10 * MIB);
+    assert_int_equal(scene->plan->numbers.staged_bytes, 3 * scene->plan->numbers.largest_batch_bytes);
 }
 
 static void columns_that_together_are_whole_rows_are_read_as_one(void **state)
@@ -201,7 +201,7 @@ static void columns_that_together_are_whole_rows_are_read_as_one(void **state)
     assert_int_equal(plan->n_pieces, 1);
     assert_int_equal(plan->pieces[0].count, 1);
     assert_int_equal(plan->pieces[0].job, JOB_DIM1);
-    assert_int_equal(plan->unique_source_bytes, 64 * 1024);
+    assert_int_equal(plan->numbers.unique_source_bytes, 64 * 1024);
 }
 
 static void small_pieces_that_touch_become_one(void **state)
@@ -213,7 +213,7 @@ static void small_pieces_that_touch_become_one(void **state)
             want(fake, 64, 1024, rank * 16, rank * 16 + 16, 0, 1024);
     }
     const struct collective_plan *plan = build(scene);
-    assert_int_equal(plan->unique_source_bytes, 4 * MIB);
+    assert_int_equal(plan->numbers.unique_source_bytes, 4 * MIB);
     assert_int_equal(plan->n_pieces, 2);
     assert_int_equal(plan->pieces[0].bytes, 2 * MIB);
     assert_int_equal(plan->pieces[0].hi, plan->pieces[1].lo);
@@ -226,7 +226,7 @@ static void patterns_that_do_not_line_up_are_residual(void **state)
     want(add_rank(scene, 1), 64, 64, 20, 64, 16, 48);
     const struct collective_plan *plan = build(scene);
     assert_int_equal(plan->n_pieces, 0);
-    assert_int_equal(plan->residual_bytes, 40 * 32 + 44 * 32);
+    assert_int_equal(plan->numbers.residual_bytes, 40 * 32 + 44 * 32);
     struct plan own = {0};
     struct error error;
     assert_int_equal(collective_plan_steps(plan, scene->ranks[0].mapping, &own, &error), 0);
@@ -327,10 +327,10 @@ static void check_union(struct scene *scene)
         pieces += (bytes[i] & PIECE) != 0;
         assert_true(!(bytes[i] & PIECE) || (bytes[i] & NEEDED));
     }
-    assert_int_equal(pieces, scene->plan->unique_source_bytes);
-    assert_true(pieces + scene->plan->residual_bytes >= needed);
-    assert_true(scene->plan->residual_bytes > 0 || pieces == needed);
-    assert_int_equal(scene->plan->needed_bytes, views);
+    assert_int_equal(pieces, scene->plan->numbers.unique_source_bytes);
+    assert_true(pieces + scene->plan->numbers.residual_bytes >= needed);
+    assert_true(scene->plan->numbers.residual_bytes > 0 || pieces == needed);
+    assert_int_equal(scene->plan->numbers.needed_bytes, views);
     for (size_t rank = 0; rank < scene->n_ranks; rank++)
         check_rank(scene, rank, bytes);
     test_free(bytes);
