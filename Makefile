@@ -83,8 +83,7 @@ $(call obj,$(CLIENT_C)): override CFLAGS += -fvisibility=hidden
 
 $(B)/libengine.a: $(call obj,$(ENGINE_C))
 $(B)/libdaemon.a: $(call obj,$(DAEMON_C)) $(GEN_O) $(B)/obj/descriptor_set.o
-# report_fill.c makes the daemon's reports and, for --standalone, the command's
-$(B)/libcli.a: $(call obj,$(CLI_C) daemon/api/report_fill.c)
+$(B)/libcli.a: $(call obj,$(CLI_C))
 $(B)/libsupport.a: $(call obj,$(SUPPORT_C))
 $(B)/libtensorcast.a: $(call obj,$(CLIENT_C)) $(GEN_O) $(CLIENT_BASE_O)
 $(B)/%.a:
@@ -99,7 +98,8 @@ $(B)/libtensorcast.so: $(call obj,$(CLIENT_C)) $(GEN_O) $(CLIENT_BASE_O) client/
 $(B)/tensorcastd: $(call obj,daemon/main.c) $(B)/libdaemon.a $(B)/libengine.a
 	$(CC) $(LDFLAGS) -o $@ $^ $(LIBS) -ldl
 
-$(B)/tensorcast: $(call obj,client/cli/main.c) $(B)/libcli.a $(B)/libtensorcast.a $(B)/libengine.a
+# of the daemon only what --standalone needs: its loads without sockets, and its reports
+$(B)/tensorcast: $(call obj,client/cli/main.c) $(B)/libcli.a $(B)/libtensorcast.a $(B)/libdaemon.a $(B)/libengine.a
 	$(CC) $(LDFLAGS) -o $@ $^ $(LIBS) -ldl
 
 $(B)/examples/%: $(B)/obj/examples/%.o $(B)/libtensorcast.so

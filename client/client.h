@@ -1,16 +1,24 @@
-/* What the files of the library share: the client and how its errors reach the caller. */
+/* What the files of the library share, with the command: the client, how its errors reach the caller, and reports. */
 #ifndef CLIENT_CLIENT_H
 #define CLIENT_CLIENT_H
 
+#include "base/arena.h"
 #include "base/error.h"
 #include "rpc_client.h"
 #include "tensorcast.h"
+#include "tensorcast/daemon/v1/store_daemon.pb-c.h"
 
 struct tc_client {
     char *socket_path;
     struct rpc_client *rpc;
 };
 
+/* What the daemon told of a load; its arena has it. */
+const Tensorcast__Daemon__V1__LoadReport *client_load_report(const struct tc_load *load);
+/* tc_prewarm() with the report in the arena; NULL on error. */
+const Tensorcast__Daemon__V1__LoadReport *client_prewarm(struct tc_client *client, const char *artifact,
+                                                         const struct tc_view *view, const struct tc_options *options,
+                                                         struct arena *arena, struct error *error);
 int client_fail(struct tc_error *to, const struct error *from); /* returns -1; `to` may be NULL */
 
 #endif

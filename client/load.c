@@ -328,6 +328,11 @@ static const char *host_view(const struct tc_load *load, void **copy)
     return *copy && tc_load_read(load, 0, load->handoff.bytes, *copy, &ignored) == 0 ? *copy : NULL;
 }
 
+const Tensorcast__Daemon__V1__LoadReport *client_load_report(const struct tc_load *load)
+{
+    return load->result->report;
+}
+
 char *tc_load_report_json(const struct tc_load *load, bool with_digests)
 {
     size_t n = load->layout.n_tensors;
@@ -346,7 +351,7 @@ char *tc_load_report_json(const struct tc_load *load, bool with_digests)
                                                  .bytes = tensor.bytes,
                                                  .data = memory ? memory + tensor.offset : NULL};
     }
-    char *json = report_json(load->result->report, tensors, n);
+    char *json = report_json(load->result->report, tensors, n, with_digests);
     free(tensors);
     free(copy);
     return json;

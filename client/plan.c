@@ -37,11 +37,25 @@ int tc_explain(struct tc_client *client, const char *artifact, const struct tc_v
     if (failed)
         client_fail(error, &cause);
     if (!failed && json)
-        *json = report_json(response->report, NULL, 0);
+        *json = report_json(response->report, NULL, 0, false);
     if (!failed && text)
         *text = memory_copy_text(response->text);
     arena_fini(&arena);
     return failed;
+}
+
+const Tensorcast__Daemon__V1__LoadReport *client_prewarm(struct tc_client *client, const char *artifact,
+                                                         const struct tc_view *view, const struct tc_options *options,
+                                                         struct arena *arena, struct error *error)
+{
+    const struct wait wait = begin(options);
+    Tensorcast__Daemon__V1__PrewarmRequest request = TENSORCAST__DAEMON__V1__PREWARM_REQUEST__INIT;
+    request.load = request_build(artifact, view, options, arena);
+    const Tensorcast__Daemon__V1__PrewarmResponse *response = (const void *)rpc_client_get(
+        client->rpc, "Prewarm", &request.base, &tensorcast__daemon__v1__prewarm_response__descriptor, &wait, arena, error);
+    if (response && !response->report)
+        no_report(error);
+    return response ? response->report : NULL;
 }
 
 int tc_prewarm(struct tc_client *client, const char *artifact, const struct tc_view *view, const struct tc_options *options,
@@ -49,17 +63,12 @@ int tc_prewarm(struct tc_client *client, const char *artifact, const struct tc_v
 {
     struct error cause;
     struct arena arena;
-    const struct wait wait = begin(options);
-    Tensorcast__Daemon__V1__PrewarmRequest request = TENSORCAST__DAEMON__V1__PREWARM_REQUEST__INIT;
     arena_init(&arena, 0);
-    request.load = request_build(artifact, view, options, &arena);
-    const Tensorcast__Daemon__V1__PrewarmResponse *response = (const void *)rpc_client_get(
-        client->rpc, "Prewarm", &request.base, &tensorcast__daemon__v1__prewarm_response__descriptor, &wait, &arena, &cause);
-    int failed = !response ? -1 : response->report ? 0 : no_report(&cause);
-    if (failed)
+    const Tensorcast__Daemon__V1__LoadReport *report = client_prewarm(client, artifact, view, options, &arena, &cause);
+    if (!report)
         client_fail(error, &cause);
     else if (json)
-        *json = report_json(response->report, NULL, 0);
+        *json = report_json(report, NULL, 0, false);
     arena_fini(&arena);
-    return failed;
+    return report ? 0 : -1;
 }

@@ -1,7 +1,5 @@
 #include "client/report_json.h"
 
-#include <stdbool.h>
-
 #include "base/digest.h"
 #include "base/json.h"
 
@@ -73,7 +71,7 @@ static void write_digest(struct json_writer *json, const struct report_json_tens
     json_put_text(json, "sha256", hex);
 }
 
-static void write_tensor(struct json_writer *json, const struct report_json_tensor *tensor)
+static void write_tensor(struct json_writer *json, const struct report_json_tensor *tensor, bool with_digest)
 {
     json_write_open(json, '{');
     json_put_string(json, "name", tensor->name, tensor->name_length);
@@ -84,7 +82,7 @@ static void write_tensor(struct json_writer *json, const struct report_json_tens
     json_write_close(json, ']');
     json_put_u64(json, "offset", tensor->offset);
     json_put_u64(json, "bytes", tensor->bytes);
-    if (tensor->data)
+    if (with_digest && tensor->data)
         write_digest(json, tensor);
     json_write_close(json, '}');
 }
@@ -147,7 +145,7 @@ static void write_run(struct json_writer *json, const load_report *report)
         json_put_text(json, "device", report->device);
 }
 
-char *report_json(const load_report *report, const struct report_json_tensor *tensors, size_t n_tensors)
+char *report_json(const load_report *report, const struct report_json_tensor *tensors, size_t n_tensors, bool with_digests)
 {
     struct json_writer json = {0};
     json_write_open(&json, '{');
@@ -177,7 +175,7 @@ char *report_json(const load_report *report, const struct report_json_tensor *te
     if (tensors) {
         json_put_open(&json, "tensors", '[');
         for (size_t i = 0; i < n_tensors; i++)
-            write_tensor(&json, &tensors[i]);
+            write_tensor(&json, &tensors[i], with_digests);
         json_write_close(&json, ']');
     }
     json_write_close(&json, '}');

@@ -3,23 +3,24 @@
 #ifndef CLIENT_REPORT_JSON_H
 #define CLIENT_REPORT_JSON_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 #include "tensorcast/daemon/v1/store_daemon.pb-c.h"
 
-struct report_json_tensor {
-    const char *name; /* name_length counts */
+struct report_json_tensor { /* of a load: where it is and how it is told of */
+    const char *name;       /* name_length counts */
     size_t name_length;
     const char *dtype;
     const uint64_t *shape;
     size_t rank;
     uint64_t offset, bytes;
-    const void *data; /* NULL = without sha256 */
+    const void *data; /* NULL = not to be seen from here */
 };
 
-/* tensors NULL = no such list. The caller frees. */
+/* tensors NULL = no such list. with_digests: a sha256 of each whose data is to be seen. The caller frees. */
 char *report_json(const Tensorcast__Daemon__V1__LoadReport *report, const struct report_json_tensor *tensors,
-                  size_t n_tensors);
+                  size_t n_tensors, bool with_digests);
 
 #endif

@@ -261,16 +261,13 @@ static int build_services(struct daemon *daemon, struct error *error)
     quota_set_reclaim(services->quota, QUOTA_METADATA, forget_headers, services->headers);
     if (open_stores(daemon, error) != 0)
         return -1;
-    services->calibration = calibration_create(config->server.state_dir);
-    services->targets = load_targets_create(daemon->api.services.loop, config, host_budget_bytes(config));
-    load_targets_add_gpus(services->targets, daemon->api.services.loop, config);
-    warn_of_transport(config);
-    struct engine_options options = {.loop = daemon->api.services.loop,
-                                     .staging_budget_bytes = config->memory.staging_budget_bytes,
-                                     .extent_cache_bytes = extent_cache_bytes(config),
-                                     .io_threads = config->engine.io_threads};
-    if (engine_create(&options, &services->engine, error) != 0)
+    const struct load_room room = {.host_budget_bytes = host_budget_bytes(config),
+                                   .extent_cache_bytes = extent_cache_bytes(config),
+                                   .state_dir = config->server.state_dir};
+    if (load_services_open(services, &room, error) != 0)
         return -1;
+    load_targets_add_gpus(services->targets, services->loop, config);
+    warn_of_transport(config);
     daemon->api.loads = load_table_create(services);
     return 0;
 }
@@ -508,12 +505,7 @@ void daemon_stop(struct daemon *daemon)
     if (daemon->api.rpc)
         rpc_server_destroy(daemon->api.rpc);
     load_table_destroy(daemon->api.loads);
-    load_targets_drop_replicas(services->targets);
-    if (services->engine)
-        engine_destroy(services->engine);
-    load_targets_destroy(services->targets);
-    if (services->calibration)
-        calibration_destroy(services->calibration);
+    load_services_close(services);
     if (services->quota)
         quota_set_reclaim(services->quota, QUOTA_METADATA, NULL, NULL);
     if (services->headers)

@@ -31,6 +31,21 @@ void backend_destroy(struct backend *backend)
     backend->ops->close(backend);
 }
 
+struct tc_options backend_options(const struct backend *backend)
+{
+    const struct args *args = backend->args;
+    return (struct tc_options){
+        .executor = (enum tc_executor)args->executor,
+        .collective = (enum tc_collective)args->collective,
+        .source_locality = (enum tc_locality)args->source_locality,
+        .source_sharing_domain = args->source_sharing_domain,
+        .device = args->device,
+        .group_id = args->group,
+        .rank = args->group ? args->rank : 0,
+        .world_size = args->group ? args->world_size : 0,
+    };
+}
+
 int backend_time_left(const struct backend *backend, uint64_t *left_ms, struct error *error)
 {
     *left_ms = 0;

@@ -66,6 +66,9 @@ struct checked *backend_verify(struct backend *backend, bool with_manifest, stru
 int backend_fetch_sidecars(struct backend *backend, const char *folder, const struct sidecar_taker *taker,
                            struct error *error);
 
+/* What the command line says of a load; to whom it tells of progress is for the caller. */
+struct tc_options backend_options(const struct backend *backend);
+
 /* Milliseconds until the deadline, at least 1; 0 = there is none. Fails with DEADLINE_EXCEEDED when it has passed. */
 int backend_time_left(const struct backend *backend, uint64_t *left_ms, struct error *error);
 /* -1, with an error that came of backend.cancel made to say what that was about. */

@@ -17,7 +17,7 @@
 static void print_digests(const struct loaded *loaded, FILE *out)
 {
     for (size_t i = 0; i < loaded->n_tensors; i++) {
-        const struct loaded_tensor *tensor = &loaded->tensors[i];
+        const struct report_json_tensor *tensor = &loaded->tensors[i];
         unsigned char bytes[DIGEST_BYTES];
         char hex[DIGEST_HEX_CHARS + 1], name[TEXT_NAME_CHARS];
         struct digest *digest = digest_create();
@@ -29,15 +29,18 @@ static void print_digests(const struct loaded *loaded, FILE *out)
 }
 
 /* Where the tensors go to standard output, what there is to say goes to standard error. */
-static int tell(const struct args *args, const struct loaded *loaded, FILE *out, struct error *error)
+static void tell(const struct args *args, const struct loaded *loaded, FILE *out)
 {
     if (args->json) {
-        fprintf(out, "%s\n", loaded->report_json);
-        return 0;
+        char *json = report_json(loaded->report, loaded->tensors, loaded->n_tensors, args->digest);
+        fprintf(out, "%s\n", json);
+        free(json);
+        return;
     }
     if (args->digest)
         print_digests(loaded, out);
-    return args->quiet ? 0 : summary_print(loaded->report_json, out, error);
+    if (!args->quiet)
+        summary_print(loaded->report, loaded->n_tensors, out);
 }
 
 static int load(const struct args *args, struct backend *backend, struct selection *selection, struct error *error)
@@ -52,7 +55,7 @@ static int load(const struct args *args, struct backend *backend, struct selecti
     if (status == 0 && args->out)
         status = safetensors_writer_write(args->out, loaded.tensors, loaded.n_tensors, interrupt_seen, error);
     if (status == 0 && !interrupt_seen())
-        status = tell(args, &loaded, out, error);
+        tell(args, &loaded, out);
     if (status == 0 && args->hold_ms) {
         fflush(stdout);
         interrupt_sleep(args->hold_ms);

@@ -2,6 +2,8 @@
 #include <stdlib.h>
 
 #include "backend.h"
+#include "client/client.h"
+#include "client/report_json.h"
 #include "command.h"
 #include "selection_build.h"
 #include "served.h"
@@ -10,19 +12,21 @@
 static int prewarm(const struct args *args, struct backend *backend, struct selection *selection, struct error *error)
 {
     struct tc_options options;
-    struct tc_error cause;
-    char *json;
+    struct arena arena;
     if (selection_build(args, backend, selection, error) < 0 || served_options(backend, &options, error) < 0)
         return -1;
-    if (tc_prewarm(served_client(backend), args->artifact, selection_view(selection), &options, &json, &cause) < 0)
-        return served_fail(error, &cause);
-    int status = 0;
-    if (args->json)
+    arena_init(&arena, 0);
+    const Tensorcast__Daemon__V1__LoadReport *report =
+        client_prewarm(served_client(backend), args->artifact, selection_view(selection), &options, &arena, error);
+    if (report && args->json) {
+        char *json = report_json(report, NULL, 0, false);
         puts(json);
-    else if (!args->quiet)
-        status = summary_print(json, stdout, error);
-    free(json);
-    return status;
+        free(json);
+    } else if (report && !args->quiet) {
+        summary_print(report, 0, stdout);
+    }
+    arena_fini(&arena);
+    return report ? 0 : -1;
 }
 
 int command_prewarm(const struct args *args, struct error *error)

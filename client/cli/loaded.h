@@ -2,25 +2,14 @@
 #ifndef CLI_LOADED_H
 #define CLI_LOADED_H
 
-#include <stddef.h>
-#include <stdint.h>
-
-struct loaded_tensor {
-    const char *name; /* name_length counts */
-    size_t name_length;
-    const char *dtype;
-    const uint64_t *shape;
-    size_t rank;
-    const void *data; /* never NULL */
-    uint64_t bytes;
-};
+#include "client/report_json.h"
 
 struct loaded {
-    struct loaded_tensor *tensors; /* view order */
+    struct report_json_tensor *tensors; /* view order */
     size_t n_tensors;
-    char *report_json; /* the object of `tensorcast load --json` */
-    void *copy;        /* of GPU memory, so that it can be looked at; NULL = none was needed */
-    void *owner;       /* of the memory, known to the backend that loaded it */
+    const Tensorcast__Daemon__V1__LoadReport *report;
+    void *copy;  /* of GPU memory, so that it can be looked at; NULL = none was needed */
+    void *owner; /* of memory and report, known to the backend that loaded it */
 };
 
 #endif

@@ -15,7 +15,7 @@
 
 enum { LENGTH_BYTES = 8, DATA_ALIGN = 8 };
 
-static void write_entry(struct json_writer *json, const struct loaded_tensor *tensor, uint64_t offset)
+static void write_entry(struct json_writer *json, const struct report_json_tensor *tensor, uint64_t offset)
 {
     json_write_key_bytes(json, tensor->name, tensor->name_length);
     json_write_open(json, '{');
@@ -31,7 +31,8 @@ static void write_entry(struct json_writer *json, const struct loaded_tensor *te
     json_write_close(json, '}');
 }
 
-char *safetensors_writer_header(const struct loaded_tensor *tensors, size_t n_tensors, size_t *length, struct error *error)
+char *safetensors_writer_header(const struct report_json_tensor *tensors, size_t n_tensors, size_t *length,
+                                struct error *error)
 {
     struct json_writer json = {0};
     uint64_t offset = 0;
@@ -122,7 +123,7 @@ static int put(struct sink *sink, const void *data, uint64_t bytes, struct error
     return 0;
 }
 
-static int write_all(const struct out_file *out, const struct loaded_tensor *tensors, size_t n_tensors,
+static int write_all(const struct out_file *out, const struct report_json_tensor *tensors, size_t n_tensors,
                      bool (*stopped)(void), struct error *error)
 {
     struct sink sink = {.out = out, .stopped = stopped};
@@ -139,8 +140,8 @@ static int write_all(const struct out_file *out, const struct loaded_tensor *ten
 
 /* --- the call --- */
 
-int safetensors_writer_write(const char *path, const struct loaded_tensor *tensors, size_t n_tensors, bool (*stopped)(void),
-                             struct error *error)
+int safetensors_writer_write(const char *path, const struct report_json_tensor *tensors, size_t n_tensors,
+                             bool (*stopped)(void), struct error *error)
 {
     struct out_file out;
     int status = out_file_open(&out, path, error);

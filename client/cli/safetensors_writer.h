@@ -11,11 +11,12 @@
 #include "loaded.h"
 
 /* `stopped` (may be NULL) is asked every few MiB; true ends it with CANCELLED. After an error the path is as it was. */
-int safetensors_writer_write(const char *path, const struct loaded_tensor *tensors, size_t n_tensors, bool (*stopped)(void),
-                             struct error *error);
+int safetensors_writer_write(const char *path, const struct report_json_tensor *tensors, size_t n_tensors,
+                             bool (*stopped)(void), struct error *error);
 
 /* Length field and header of these tensors, and how long it is. The caller frees. NULL when it would be longer than the
  * format allows. Pure. */
-char *safetensors_writer_header(const struct loaded_tensor *tensors, size_t n_tensors, size_t *length, struct error *error);
+char *safetensors_writer_header(const struct report_json_tensor *tensors, size_t n_tensors, size_t *length,
+                                struct error *error);
 
 #endif

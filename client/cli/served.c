@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/memory.h"
+#include "client/client.h"
 #include "checked.h"
 #include "interrupt.h"
 
@@ -62,22 +63,10 @@ static int on_progress(void *data, const char *stage, uint64_t done_bytes, uint6
 
 int served_options(struct backend *backend, struct tc_options *options, struct error *error)
 {
-    const struct args *args = backend->args;
-    *options = (struct tc_options){
-        .executor = (enum tc_executor)args->executor,
-        .collective = (enum tc_collective)args->collective,
-        .source_locality = (enum tc_locality)args->source_locality,
-        .source_sharing_domain = args->source_sharing_domain,
-        .progress = on_progress,
-        .data = &backend->progress,
-        .device = args->device,
-        .cancel = ((struct served *)backend->state)->cancel,
-    };
-    if (args->group) {
-        options->group_id = args->group;
-        options->rank = args->rank;
-        options->world_size = args->world_size;
-    }
+    *options = backend_options(backend);
+    options->progress = on_progress;
+    options->data = &backend->progress;
+    options->cancel = ((struct served *)backend->state)->cancel;
     return backend_time_left(backend, &options->timeout_ms, error);
 }
 
@@ -104,13 +93,14 @@ static void borrow_tensors(const struct tc_load *load, struct loaded *loaded)
         struct tc_tensor tensor;
         tc_load_tensor(load, i, &tensor);
         loaded->tensors[i] =
-            (struct loaded_tensor){.name = tensor.name,
-                                   .name_length = strlen(tensor.name),
-                                   .dtype = tensor.dtype,
-                                   .shape = tensor.shape,
-                                   .rank = tensor.rank,
-                                   .data = loaded->copy ? (char *)loaded->copy + tensor.offset : tensor.data,
-                                   .bytes = tensor.bytes};
+            (struct report_json_tensor){.name = tensor.name,
+                                        .name_length = strlen(tensor.name),
+                                        .dtype = tensor.dtype,
+                                        .shape = tensor.shape,
+                                        .rank = tensor.rank,
+                                        .offset = tensor.offset,
+                                        .data = loaded->copy ? (char *)loaded->copy + tensor.offset : tensor.data,
+                                        .bytes = tensor.bytes};
     }
 }
 
@@ -129,7 +119,7 @@ static int served_load(struct backend *backend, const struct tc_view *view, stru
     if (copy_memory(backend->args, load, loaded, error) < 0)
         return -1;
     borrow_tensors(load, loaded);
-    loaded->report_json = tc_load_report_json(load, backend->args->digest);
+    loaded->report = client_load_report(load);
     return 0;
 }
 
@@ -139,7 +129,6 @@ static void served_release(struct backend *backend, struct loaded *loaded)
     tc_load_release(loaded->owner);
     free(loaded->tensors);
     free(loaded->copy);
-    free(loaded->report_json);
 }
 
 static int served_explain(struct backend *backend, const struct tc_view *view, char **json, char **text, struct error *error)

@@ -1,11 +1,38 @@
 #include "load/load_services.h"
 
+#include "calibration/calibration.h"
+#include "execute/engine.h"
+#include "load/load_target.h"
+
+int load_services_open(struct load_services *services, const struct load_room *room, struct error *error)
+{
+    const struct config *config = services->config;
+    const struct engine_options options = {.loop = services->loop,
+                                           .staging_budget_bytes = config->memory.staging_budget_bytes,
+                                           .extent_cache_bytes = room->extent_cache_bytes,
+                                           .io_threads = config->engine.io_threads};
+    services->calibration = calibration_create(room->state_dir);
+    services->targets = load_targets_create(services->loop, config, room->host_budget_bytes);
+    return engine_create(&options, &services->engine, error);
+}
+
+/* Replicas have runs of the engine, which ends them; memory is its device's. */
+void load_services_close(struct load_services *services)
+{
+    load_targets_drop_replicas(services->targets);
+    if (services->engine)
+        engine_destroy(services->engine);
+    load_targets_destroy(services->targets);
+    if (services->calibration)
+        calibration_destroy(services->calibration);
+}
+
 struct source_options load_services_source_options(const struct load_services *services, const struct config *config,
                                                    uid_t uid, const struct cancel *cancel)
 {
     return (struct source_options){.trusted_roots = config->disk.trusted_roots,
                                    .n_trusted_roots = config->disk.n_trusted_roots,
-                                   .allow_relative = services->allow_relative,
+                                   .allow_relative = services->of_one_user,
                                    .stores = services->stores,
                                    .cancel = cancel,
                                    .uid = uid};

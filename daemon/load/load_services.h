@@ -6,6 +6,7 @@
 #include <sys/types.h>
 
 #include "base/cancel.h"
+#include "base/error.h"
 #include "config/config.h"
 #include "source/source.h"
 
@@ -19,8 +20,18 @@ struct load_services {
     struct engine *engine;
     struct load_targets *targets;
     const struct error *cut_off; /* the process stops: why tickets are cancelled from here on; else NULL */
-    bool allow_relative;         /* whoever asks has started this process: no roots are enforced */
+    bool of_one_user;            /* who has started this process: it opens what that user may open, without roots, and
+                                  * tells of loads nobody else, so not the log */
 };
+
+struct load_room {
+    uint64_t host_budget_bytes, extent_cache_bytes;
+    const char *state_dir; /* for what is learned of devices; NULL = nothing is kept */
+};
+/* Makes calibration, targets (host memory alone) and engine; the caller has set loop, quota, config, headers and stores. */
+int load_services_open(struct load_services *services, const struct load_room *room, struct error *error);
+/* After the last load; also after a failed open. */
+void load_services_close(struct load_services *services);
 
 /* How an artifact is opened for a user, under the configuration that the request began with; cancel may be NULL. */
 struct source_options load_services_source_options(const struct load_services *services, const struct config *config,

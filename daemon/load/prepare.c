@@ -46,7 +46,8 @@ static int check_region(const struct preparation *preparation, struct error *err
     return 0;
 }
 
-void prepare_resolve(struct preparation *preparation, const struct load_request *request, const struct cancel *cancel)
+void prepare_resolve(struct preparation *preparation, const struct load_request *request, struct artifact *artifact,
+                     const struct cancel *cancel)
 {
     const struct load_services *services = preparation->services;
     const struct config *config = preparation->config;
@@ -54,14 +55,14 @@ void prepare_resolve(struct preparation *preparation, const struct load_request 
     struct error *error = &preparation->error;
     struct metadata_account before = metadata_enter(account_of(preparation));
     const struct source_options options = load_services_source_options(services, config, preparation->uid, cancel);
-    struct artifact *artifact = NULL;
+    struct artifact *resolved = artifact ? artifact_ref(artifact) : NULL;
     uint64_t start = clock_now_ns();
     if (load_spec_build(request, &config->engine.strategy, &preparation->arena, spec, error) == 0 &&
         check_region(preparation, error) == 0 &&
         load_targets_find(services->targets, spec->device, &preparation->target, error) == 0 &&
-        artifact_resolve(spec->artifact, &options, services->headers, false, &artifact, error) == 0)
-        preparation->mapping = mapping_build(&spec->view, artifact, error);
-    artifact_unref(artifact);
+        (resolved || artifact_resolve(spec->artifact, &options, services->headers, false, &resolved, error) == 0))
+        preparation->mapping = mapping_build(&spec->view, resolved, error);
+    artifact_unref(resolved);
     preparation->resolve_ns = clock_now_ns() - start;
     metadata_enter(before);
 }

@@ -37,8 +37,10 @@ void prepare_init(struct preparation *preparation, const struct load_services *s
                   struct device_region *region);
 void prepare_fini(struct preparation *preparation);
 
-/* The steps, on a helper thread. Afterwards mapping, or plan, is NULL when `error` says why not. */
-void prepare_resolve(struct preparation *preparation, const struct load_request *request, const struct cancel *cancel);
+/* The steps, on a helper thread. Afterwards mapping, or plan, is NULL when `error` says why not. artifact: what the
+ * request's reference led to; NULL = that is still to be found out. */
+void prepare_resolve(struct preparation *preparation, const struct load_request *request, struct artifact *artifact,
+                     const struct cancel *cancel);
 void prepare_plan(struct preparation *preparation);
 /* Any thread: plans again, with facts that are not of this request alone. */
 void prepare_plan_with(struct preparation *preparation, const struct plan_facts *facts);

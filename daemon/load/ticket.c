@@ -150,7 +150,7 @@ static void resolve_on_helper(struct loop_work *work)
 {
     struct ticket *ticket = (struct ticket *)work;
     const struct cancel cancel = {is_leaving, ticket};
-    prepare_resolve(&ticket->preparation, &ticket->input.request, &cancel);
+    prepare_resolve(&ticket->preparation, &ticket->input.request, ticket->input.artifact, &cancel);
 }
 
 /* The mapping says all that the view said. */
@@ -615,7 +615,8 @@ static void finish_ticket(struct ticket *ticket, const struct error *error)
     settle_echoes(ticket, error);
     set_ticket_state(ticket, TICKET_DONE);
     ticket->result.times.total_ns = clock_now_ns() - ticket->submitted_ns;
-    load_log_result(&ticket->result, ticket->goal == GOAL_PLAN, error);
+    if (!ticket->table->services->of_one_user)
+        load_log_result(&ticket->result, ticket->goal == GOAL_PLAN, error);
     ticket->events->done(ticket->data, &ticket->result, error);
 }
 
@@ -637,6 +638,8 @@ void ticket_cancel(struct ticket *ticket)
 
 void ticket_destroy(struct ticket *ticket)
 {
+    if (!ticket)
+        return;
     if (ticket->result.replica)
         replica_unpin(ticket->result.replica, ticket->input.uid);
     prepare_fini(&ticket->preparation);

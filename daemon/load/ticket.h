@@ -49,14 +49,15 @@ struct ticket_input {
     bool shares_groups;           /* its groups are those of all users who may share them */
     struct arena arena;           /* of the request, until it is resolved */
     struct load_request request;  /* borrowed until resolved or done */
+    struct artifact *artifact;    /* borrowed likewise: what the request's reference led to; NULL = not resolved yet */
     struct device_region *region; /* memory of the client to be filled; NULL = memory of our own */
 };
 
 struct ticket *ticket_create(struct load_table *table, const struct ticket_input *input); /* takes arena and region */
 /* `done` may run before it returns. */
 void ticket_submit(struct ticket *ticket, enum ticket_goal goal, const struct ticket_events *events, void *data);
-void ticket_cancel(struct ticket *ticket); /* done follows, now or later, unless it has run */
-void ticket_destroy(struct ticket *ticket);
+void ticket_cancel(struct ticket *ticket);  /* done follows, now or later, unless it has run */
+void ticket_destroy(struct ticket *ticket); /* accepts NULL */
 
 enum ticket_state ticket_state(const struct ticket *ticket);
 const struct load_result *ticket_result(const struct ticket *ticket);

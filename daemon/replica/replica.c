@@ -359,6 +359,11 @@ static int cannot_fit(const struct replica_table *table, uid_t uid, uint64_t byt
     char need[TEXT_SIZE_CHARS], have[TEXT_SIZE_CHARS], budget[TEXT_SIZE_CHARS], held[TEXT_SIZE_CHARS],
         loading[TEXT_SIZE_CHARS], kept[TEXT_SIZE_CHARS], users[MAX_NAMED * NAMED_CHARS];
     bool is_host = strcmp(table->memory, "host") == 0;
+    text_people_bytes(bytes, need);
+    text_people_bytes(available, have);
+    if (!table->budget_key)
+        return fail(error, ERROR_RESOURCE_EXHAUSTED, "NOT_ENOUGH_MEMORY",
+                    "the view needs %s of memory and %s are available; load fewer tensors, or slices of them", need, have);
     bool is_for_others = quota_allows(0, table->budget_bytes, fixed_bytes(table), 0, bytes);
     describe_users(table, users, sizeof users);
     fail(
@@ -366,8 +371,8 @@ static int cannot_fit(const struct replica_table *table, uid_t uid, uint64_t byt
         "the view needs %llu bytes (%s) of %smemory but %llu (%s) of %s %s are available%s: %s are held by leased replicas, "
         "%s by loads in flight, %s by clients that kept memory beyond their lease%s; end clients that hold memory, or raise "
         "%s",
-        (unsigned long long)bytes, text_people_bytes(bytes, need), is_host ? "" : "device ", (unsigned long long)available,
-        text_people_bytes(available, have), table->budget_key, text_people_bytes(table->budget_bytes, budget),
+        (unsigned long long)bytes, need, is_host ? "" : "device ", (unsigned long long)available, have, table->budget_key,
+        text_people_bytes(table->budget_bytes, budget),
         is_for_others ? " to one user, since limits.kept_for_others keeps the rest for others" : "",
         text_people_bytes(fixed_bytes(table) - table->reserved_bytes - kept_bytes(table), held),
         text_people_bytes(table->reserved_bytes, loading), text_people_bytes(kept_bytes(table), kept), users,

@@ -58,7 +58,8 @@ void replica_table_destroy(
     struct replica_table *table); /* drops every replica, leased or not: clients keep their mappings */
 /* What one user leaves to others, see limits.kept_for_others; 10 unless told. */
 void replica_table_keep_for_others(struct replica_table *table, unsigned percent);
-/* For messages: the kind of memory, and the key that sets its budget. Unless told: "host", "memory.host_budget". */
+/* For messages: the kind of memory, and the key that sets its budget, NULL where none does. Unless told: "host",
+ * "memory.host_budget". */
 void replica_table_name(struct replica_table *table, const char *memory, const char *budget_key);
 void replica_table_configure(struct replica_table *table, uint64_t host_budget_bytes, uint64_t idle_ttl_ms); /* may evict */
 

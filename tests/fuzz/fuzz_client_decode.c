@@ -54,7 +54,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (event && event->event_case == TENSORCAST__DAEMON__V1__MATERIALIZE_EVENT__EVENT_RESULT && event->result->layout)
         check_layout(event->result->layout, memory_bytes, &arena);
     if (event && event->event_case == TENSORCAST__DAEMON__V1__MATERIALIZE_EVENT__EVENT_RESULT && event->result->report)
-        free(report_json(event->result->report, NULL, 0));
+        free(report_json(event->result->report, NULL, 0, true));
     arena_fini(&arena);
     return 0;
 }

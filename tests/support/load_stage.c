@@ -35,14 +35,11 @@ void stage_open(struct load_stage *stage, uint64_t idle_ttl_ms)
     services->loop = stage->loop;
     services->config = &stage->config;
     int failed = header_cache_create(NULL, 1 << 20, &services->headers, &error);
-    services->calibration = calibration_create(NULL);
-    stage->config.memory.pool_budget_bytes = 0;
     stage->config.memory.replica_idle_ttl_ms = idle_ttl_ms;
-    services->targets = load_targets_create(stage->loop, &stage->config, STAGE_BUDGET_BYTES);
-    stage->host = services->targets->list[LOAD_TARGET_HOST];
-    struct engine_options options = {.loop = stage->loop, .staging_budget_bytes = 8 << 20};
-    failed |= engine_create(&options, &services->engine, &error);
+    stage->config.memory.staging_budget_bytes = 8 << 20;
+    failed |= load_services_open(services, &(struct load_room){.host_budget_bytes = STAGE_BUDGET_BYTES}, &error);
     assert(!failed);
+    stage->host = services->targets->list[LOAD_TARGET_HOST];
     (void)failed;
     stage->loads = load_table_create(services);
     stage_put_artifact("m", 1);
@@ -51,10 +48,7 @@ void stage_open(struct load_stage *stage, uint64_t idle_ttl_ms)
 void stage_close(struct load_stage *stage)
 {
     load_table_destroy(stage->loads);
-    load_targets_drop_replicas(stage->services.targets);
-    engine_destroy(stage->services.engine);
-    load_targets_destroy(stage->services.targets);
-    calibration_destroy(stage->services.calibration);
+    load_services_close(&stage->services);
     header_cache_destroy(stage->services.headers);
     loop_destroy(stage->loop);
     source_memory_clear();

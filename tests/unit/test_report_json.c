@@ -62,7 +62,7 @@ static int set_up(void **state)
 static void a_plan_has_no_id_no_memory_no_tensors_and_estimates_under_names_of_their_own(void **state)
 {
     (void)state;
-    char *json = report_json(&report, NULL, 0);
+    char *json = report_json(&report, NULL, 0, true);
     assert_string_equal(json, "{" PLAN "}");
     free(json);
 }
@@ -77,12 +77,21 @@ static void a_load_lists_its_tensors_and_only_digests_what_it_is_given(void **st
     (void)state;
     report.load_id = "7";
     report.memory = "thp";
-    char *json = report_json(&report, tensors, 2);
+    char *json = report_json(&report, tensors, 2, true);
     assert_string_equal(json,
                         "{\"load_id\":\"7\",\"memory\":\"thp\"," LOAD
                         ",\"tensors\":[{\"name\":\"a\\\"\\u0000b\",\"dtype\":\"BF16\",\"shape\":[2,4],\"offset\":64,"
                         "\"bytes\":16},{\"name\":\"s\",\"dtype\":\"U8\",\"shape\":[],\"offset\":128,\"bytes\":3,\"sha256\":"
                         "\"ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad\"}]}");
+    free(json);
+}
+
+static void a_load_whose_digests_nobody_wants_has_none(void **state)
+{
+    const struct report_json_tensor tensor = {.name = "s", .name_length = 1, .dtype = "U8", .bytes = 3, .data = "abc"};
+    (void)state;
+    char *json = report_json(&report, &tensor, 1, false);
+    assert_non_null(strstr(json, "\"tensors\":[{\"name\":\"s\",\"dtype\":\"U8\",\"shape\":[],\"offset\":0,\"bytes\":3}]}"));
     free(json);
 }
 
@@ -96,7 +105,7 @@ static void what_was_verified_is_told(void **state)
     verified.reason = "a: only part of the file was read";
     verified.healed = 1;
     report.verified = &verified;
-    char *json = report_json(&report, NULL, 0);
+    char *json = report_json(&report, NULL, 0, true);
     assert_non_null(
         strstr(json, ",\"verified\":{\"status\":\"partial\",\"by\":\"crc32c\",\"bytes\":9,\"reason\":\"a: only part of "
                      "the file was read\",\"healed\":1}"));
@@ -107,7 +116,7 @@ static void what_was_verified_is_told(void **state)
 static void a_load_without_tensors_still_has_the_list(void **state)
 {
     (void)state;
-    char *json = report_json(&report, &(struct report_json_tensor){0}, 0);
+    char *json = report_json(&report, &(struct report_json_tensor){0}, 0, true);
     assert_non_null(strstr(json, "\"tensors\":[]}"));
     free(json);
 }
@@ -117,6 +126,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(a_plan_has_no_id_no_memory_no_tensors_and_estimates_under_names_of_their_own, set_up),
         cmocka_unit_test_setup(a_load_lists_its_tensors_and_only_digests_what_it_is_given, set_up),
+        cmocka_unit_test_setup(a_load_whose_digests_nobody_wants_has_none, set_up),
         cmocka_unit_test_setup(what_was_verified_is_told, set_up),
         cmocka_unit_test_setup(a_load_without_tensors_still_has_the_list, set_up),
     };

@@ -21,7 +21,7 @@ static char folder[64], path[128];
 static struct error error;
 
 static const uint64_t shape_w[] = {2, 3}, shape_e[] = {0, 7}, shape_b[] = {3};
-static const struct loaded_tensor tensors[] = {
+static const struct report_json_tensor tensors[] = {
     {.name = "w", .name_length = 1, .dtype = "U8", .shape = shape_w, .rank = 2, .data = "abcdef", .bytes = 6},
     {.name = "empty", .name_length = 5, .dtype = "F32", .shape = shape_e, .rank = 2, .data = "", .bytes = 0},
     {.name = "a\"\n\xc3\xa9", .name_length = 5, .dtype = "BF16", .shape = shape_b, .rank = 1, .data = "123456", .bytes = 6},
@@ -207,7 +207,7 @@ static void a_full_disk_is_told(void **state)
 static void tensors_of_every_size_arrive_whole(void **state)
 {
     enum { N = 1000, BIG = 40 << 20 };
-    static struct loaded_tensor many[N + 1];
+    static struct report_json_tensor many[N + 1];
     static char names[N][8];
     static uint64_t small_shape[] = {3}, big_shape[] = {BIG};
     char *big = malloc(BIG), *got = malloc(BIG + (1 << 20));
@@ -217,9 +217,9 @@ static void tensors_of_every_size_arrive_whole(void **state)
         big[i] = (char)(i * 2654435761u >> 13);
     for (size_t i = 0; i < N; i++) {
         int name_length = snprintf(names[i], sizeof names[i], "t%zu", i);
-        many[i] = (struct loaded_tensor){names[i], (size_t)name_length, "U8", small_shape, 1, big + i, 3};
+        many[i] = (struct report_json_tensor){names[i], (size_t)name_length, "U8", small_shape, 1, 0, 3, big + i};
     }
-    many[N] = (struct loaded_tensor){"big", 3, "U8", big_shape, 1, big, BIG};
+    many[N] = (struct report_json_tensor){"big", 3, "U8", big_shape, 1, 0, BIG, big};
     assert_int_equal(safetensors_writer_write(path, many, N + 1, NULL, &error), 0);
     size_t n = read_file(path, got, BIG + (1 << 20));
     memcpy(&length, got, sizeof length);
@@ -238,7 +238,8 @@ static void a_header_beyond_the_formats_limit_is_refused(void **state)
     size_t length;
     (void)state;
     memset(name, 'n', NAME);
-    const struct loaded_tensor one[] = {{name, NAME, "U8", NULL, 0, "", 1}, {name, NAME - 1, "U8", NULL, 0, "", 1}};
+    const struct report_json_tensor one[] = {{name, NAME, "U8", NULL, 0, 0, 1, ""},
+                                             {name, NAME - 1, "U8", NULL, 0, 0, 1, ""}};
     char *header = safetensors_writer_header(one, 1, &length, &error);
     assert_non_null(header);
     free(header);
