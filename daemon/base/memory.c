@@ -52,3 +52,10 @@ char *memory_print(const char *format, ...)
     va_end(arguments);
     return length < 0 ? checked(NULL, 0) : text;
 }
+
+void memory_free_const(const void *shown)
+{
+    void *owned;
+    memcpy(&owned, &shown, sizeof owned);
+    free(owned);
+}

@@ -10,6 +10,7 @@ void *memory_alloc_array(size_t count, size_t size); /* zeroed; aborts on overfl
 void *memory_grow(void *old, size_t count, size_t size);
 char *memory_copy_text(const char *text);
 void *memory_copy(const void *bytes, size_t count);
+void memory_free_const(const void *shown); /* what its owner shows to others as const */
 char *memory_print(const char *format, ...) __attribute__((format(printf, 1, 2))); /* the text, as sprintf would make it */
 
 /* Doubles a growable array when it is full: ARRAY_RESERVE(items, n_items, cap) before items[n_items++] = ... */

@@ -213,20 +213,24 @@ static int make_table(struct object_source *source, struct error *error)
     return failed;
 }
 
-static const struct object *find(const struct object_source *source, const char *name)
+static int compare_name(const void *name, const void *object)
 {
-    struct object key = {.name = (char *)name}, *at = &key;
+    return strcmp(name, (*(struct object *const *)object)->name);
+}
+
+static struct object *find_in_table(const struct object_source *source, const char *name)
+{
     if (!source->n_objects)
         return NULL;
-    struct object **found = bsearch(&at, source->objects, source->n_objects, sizeof *source->objects, compare_objects);
+    struct object **found = bsearch(name, source->objects, source->n_objects, sizeof *source->objects, compare_name);
     return found ? *found : NULL;
 }
 
 /* Without the lock: others ask for other names at the same time. */
-static const struct object *ask_for(struct object_source *source, const char *name, struct error *error)
+static struct object *ask_for(struct object_source *source, const char *name, struct error *error)
 {
     struct object object = {0};
-    const struct object *added = NULL;
+    struct object *added = NULL;
     if (source->objects_by->stat(source, name, &object, error) < 0) {
         object_clear(&object);
         return NULL;
@@ -241,12 +245,12 @@ static const struct object *ask_for(struct object_source *source, const char *na
     return added;
 }
 
-static const struct object *find_object(struct object_source *source, const char *name, struct error *error)
+static struct object *find_object(struct object_source *source, const char *name, struct error *error)
 {
     pthread_mutex_lock(&source->lock);
     int failed = make_table(source, error);
     bool listed = source->listed;
-    const struct object *found = failed ? NULL : find(source, name);
+    struct object *found = failed ? NULL : find_in_table(source, name);
     pthread_mutex_unlock(&source->lock);
     if (failed || found)
         return found;
@@ -290,7 +294,7 @@ static int ask_expected(void *data, size_t i, struct error *error)
     const struct expected *expected = data;
     const char *name = expected->names[i];
     char text[TEXT_NAME_CHARS];
-    const struct object *object = find_object(expected->source, name, error);
+    struct object *object = find_object(expected->source, name, error);
     if (!object)
         return error_prefix(error, "%s", text_escape(name, strlen(name), text));
     if (expected->source->objects_by->ask)
@@ -333,19 +337,21 @@ static void take_head(struct object_file *file, struct object *object)
 static int open_object(struct object_source *source, const char *name, struct source_file *file, void **handle,
                        struct error *error)
 {
-    const struct object *object = find_object(source, name, error);
+    struct object *object = find_object(source, name, error);
     if (!object)
         return -1;
     struct object_file *opened = memory_alloc(sizeof *opened);
     opened->source = source;
     opened->object = object;
     pthread_mutex_init(&opened->lock, NULL);
+    if (source->objects_by->ask)
+        source->objects_by->ask(source, object);
     if (source->objects_by->open(source, opened, error) < 0) {
         close_file(opened);
         return -1;
     }
     pthread_mutex_lock(&source->lock); /* a head is in the table for the first who opens */
-    take_head(opened, (struct object *)object);
+    take_head(opened, object);
     pthread_mutex_unlock(&source->lock);
     file->size_bytes = object->size_bytes;
     file->identity = identity_of(opened);
@@ -415,8 +421,7 @@ static void copy_from_head(const struct object_file *file, const struct source_r
 {
     memcpy(iov, read->iov, (size_t)read->n_iov * sizeof *iov);
     *rest = (struct source_read){.offset = read->offset, .iov = iov, .n_iov = read->n_iov};
-    while (rest->n_iov > 0 && rest->offset < file->head_bytes) {
-        struct iovec *to = (struct iovec *)rest->iov;
+    for (struct iovec *to = iov; rest->n_iov > 0 && rest->offset < file->head_bytes; to++) {
         uint64_t left = file->head_bytes - rest->offset, bytes = to->iov_len < left ? to->iov_len : left;
         if (to->iov_base) {
             memcpy(to->iov_base, file->head + rest->offset, bytes);

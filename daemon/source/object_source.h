@@ -58,9 +58,9 @@ struct object_ops {
     /* Optional when there is list, which then serves for single files, too. One object: for a reference to a single file,
      * for stores that cannot list, for weak pins. Fills all but `name`. NOT_FOUND when there is none. */
     int (*stat)(struct object_source *source, const char *name, struct object *object, struct error *error);
-    /* Optional. What open would have to ask about an object of the table, whose name is expected to be opened: asked of
-     * one object first, then of all others at once. A failure is open's to report. */
-    void (*ask)(struct object_source *source, const struct object *object);
+    /* Optional. What open has to know of an object beyond the table, and the store to be asked for: before it is opened, or
+     * earlier where several are expected, of one object first, then of all others at once. A failure is open's to report. */
+    void (*ask)(struct object_source *source, struct object *object);
     /* Required. Fills url, store and data of a file about to be read. */
     int (*open)(struct object_source *source, struct object_file *file, struct error *error);
     void (*close)(struct object_file *file); /* optional */

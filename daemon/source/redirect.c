@@ -76,8 +76,8 @@ void redirect_destroy(struct redirect *redirect)
     if (!redirect)
         return;
     for (size_t i = 0; i < redirect->n_headers; i++) {
-        free((char *)redirect->headers[i].name);
-        free((char *)redirect->headers[i].value);
+        memory_free_const(redirect->headers[i].name);
+        memory_free_const(redirect->headers[i].value);
     }
     pthread_mutex_destroy(&redirect->lock);
     free(redirect->headers);

@@ -134,8 +134,8 @@ struct source *source_ref(struct source *source)
 
 static void file_clear(struct source_file *file)
 {
-    free((char *)file->name);
-    free((char *)file->version);
+    memory_free_const(file->name);
+    memory_free_const(file->version);
 }
 
 void source_unref(struct source *source)
@@ -147,7 +147,7 @@ void source_unref(struct source *source)
         file_clear(&source->files[i]);
     free(source->files);
     free(source->handles);
-    free((char *)source->reference);
+    memory_free_const(source->reference);
     free(source);
 }
 

@@ -60,7 +60,7 @@ static void fake_note_call(const struct http_call *call)
 void http_reply_clear(struct http_reply *reply)
 {
     free(reply->body);
-    free(reply->internal);
+    memory_free_const(reply->head.headers);
     *reply = (struct http_reply){0};
 }
 
@@ -77,7 +77,6 @@ static void fake_fill(struct http_reply *reply, const struct fake_route *route)
 {
     struct http_header *header = memory_alloc(sizeof *header);
     *header = (struct http_header){route->header_name, route->header_value};
-    reply->internal = header;
     reply->head = (struct http_head){route->status, header, route->header_name ? 1 : 0};
     reply->body = memory_copy_text(route->body);
     reply->body_bytes = strlen(route->body);

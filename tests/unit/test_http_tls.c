@@ -19,7 +19,7 @@ static char folder[] = "/tmp/test_http_tls.XXXXXX", own_ca[64], other_ca[64];
 static unsigned port;
 static pid_t server = -1;
 static int server_input = -1;
-static const char *const variables[] = {"SSL_CERT_FILE", "CURL_CA_BUNDLE", "REQUESTS_CA_BUNDLE"};
+static const char *const variables[] = {"SSL_CERT_FILE", "CURL_CA_BUNDLE", "AWS_CA_BUNDLE", "REQUESTS_CA_BUNDLE"};
 
 static bool make_certificate(const char *name)
 {
@@ -65,7 +65,7 @@ static bool start_server(void)
 static int set_up(void **state)
 {
     (void)state;
-    for (size_t i = 0; i < 3; i++)
+    for (size_t i = 0; i < 4; i++)
         unsetenv(variables[i]);
     signal(SIGPIPE, SIG_IGN);
     if (!mkdtemp(folder) || !make_certificate("own") || !make_certificate("other") || !start_server())
@@ -139,7 +139,7 @@ static void the_environment_names_the_ca_in_its_order_and_options_come_first(voi
 {
     struct error error;
     (void)state;
-    for (size_t i = 3; i > 0; i--) {
+    for (size_t i = 4; i > 0; i--) {
         setenv(variables[i - 1], own_ca, 1);
         assert_int_equal(fetch(NULL, "localhost", &error), 0);
         assert_int_equal(fetch(other_ca, "localhost", &error), -1);
@@ -147,7 +147,7 @@ static void the_environment_names_the_ca_in_its_order_and_options_come_first(voi
         assert_int_equal(fetch(NULL, "localhost", &error), -1);
         assert_int_equal(fetch(own_ca, "localhost", &error), 0);
     }
-    for (size_t i = 0; i < 3; i++)
+    for (size_t i = 0; i < 4; i++)
         unsetenv(variables[i]);
 }
 

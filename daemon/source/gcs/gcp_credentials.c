@@ -283,7 +283,7 @@ void gcp_credentials_destroy(struct gcp_credentials *credentials)
     if (!credentials)
         return;
     renewal_fini(&credentials->renewal);
-    free((char *)credentials->options.file);
+    memory_free_const(credentials->options.file);
     free(credentials);
 }
 

@@ -1,5 +1,4 @@
-/* A bearer token in, a reason out: JSON errors of the API say by a word whether asking again helps. prepare and judge run on
- * the caller's thread, one after the other, which is how judge knows the generation of the token that was refused. */
+/* A bearer token in, a reason out: JSON errors of the API say by a word whether asking again helps. */
 #include "source/gcs/gcs_client.h"
 
 #include <stdlib.h>
@@ -19,9 +18,6 @@ struct gcs_client {
     const struct gcs_settings *settings;
     struct gcp_credentials *credentials;
 };
-
-/* Of the token this thread sent last: see the head of this file. */
-static _Thread_local uint64_t sent_generation;
 
 static int check_url(const void *stores, const char *url, struct error *error)
 {
@@ -73,8 +69,8 @@ char *gcs_client_url(struct gcs_client *client, const char *bucket, const char *
     char *name = url_encode(bucket, strlen(bucket), false);
     char *key = object ? url_encode(object, strlen(object), false) : memory_copy_text("");
     char *project = url_encode(payer, strlen(payer), false);
-    char *url = memory_print("%s/storage/v1/b/%s/o%s%s?%s%s%s", client->settings->base.endpoint, name, object ? "/" : "", key, query,
-                             *project ? "&userProject=" : "", project);
+    char *url = memory_print("%s/storage/v1/b/%s/o%s%s?%s%s%s", client->settings->base.endpoint, name, object ? "/" : "",
+                             key, query, *project ? "&userProject=" : "", project);
     free(name);
     free(key);
     free(project);
@@ -91,7 +87,7 @@ int gcs_client_prepare(void *data, struct http_attempt *attempt, struct error *e
         return -1;
     const char *payer = client->settings->user_project;
     const char *project = *payer ? payer : access.quota_project;
-    sent_generation = access.generation;
+    http_attempt_set_credential(attempt, access.generation);
     if (access.token) {
         char *value = memory_print("Bearer %s", access.token);
         http_attempt_add_header(attempt, "Authorization", value);
@@ -157,7 +153,7 @@ enum http_verdict gcs_client_judge(void *data, const struct http_reply *reply, s
         error_prefix(error, "with the credentials %s", who);
     }
     if (verdict == HTTP_RETRY_RENEWED)
-        gcp_credentials_refused(client->credentials, sent_generation);
+        gcp_credentials_refused(client->credentials, reply->credential);
     if (status == 400 && strstr(complaint.message, "requester pays"))
         error_prefix(error, "set sources.gcs.user_project to the project that pays");
     return verdict;

@@ -269,7 +269,8 @@ static int gcs_open(struct source *base, const char *path, const struct source_o
     if (source->client && gcs_client_check(source->client, error) < 0)
         return -1;
     const struct gcs_settings *settings = options->stores ? stores_settings(options->stores, &source_gcs_store) : NULL;
-    return object_source_init(&source->objects, &gcs_objects, options, "gs", settings ? settings->base.endpoint : NULL, error);
+    return object_source_init(&source->objects, &gcs_objects, options, "gs", settings ? settings->base.endpoint : NULL,
+                              error);
 }
 
 static const struct source_ops gcs_ops = {OBJECT_SOURCE_OPS("gs", struct source_gcs, gcs_open, gcs_close)};

@@ -68,7 +68,7 @@ struct http_reply { /* owned by the caller: http_reply_clear(); the body is char
     size_t body_bytes;
     struct quota_charge charge; /* of the body */
     char *url;                  /* where it came from, after redirects */
-    void *internal;
+    uint64_t credential;        /* what prepare said it sent, for judge */
 };
 void http_reply_clear(struct http_reply *reply);
 
@@ -81,6 +81,8 @@ const void *http_attempt_body(const struct http_attempt *attempt, size_t *body_b
 void http_attempt_set_url(struct http_attempt *attempt, const char *url); /* encoded already; sent as it is */
 void http_attempt_add_header(struct http_attempt *attempt, const char *name,
                              const char *value); /* replaces one of that name */
+
+void http_attempt_set_credential(struct http_attempt *attempt, uint64_t generation); /* judge finds it in the reply */
 
 enum http_verdict {
     HTTP_FAIL,          /* final; the error says why */

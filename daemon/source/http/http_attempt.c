@@ -32,8 +32,8 @@ void http_attempt_begin(struct http_attempt *attempt, const struct http_call *ca
 
 static void free_header(struct http_header *header)
 {
-    free((char *)header->name);
-    free((char *)header->value);
+    memory_free_const(header->name);
+    memory_free_const(header->value);
 }
 
 void http_attempt_clear(struct http_attempt *attempt)
@@ -67,6 +67,11 @@ void http_attempt_set_url(struct http_attempt *attempt, const char *url)
     char *copy = memory_copy_text(url);
     free(attempt->url);
     attempt->url = copy;
+}
+
+void http_attempt_set_credential(struct http_attempt *attempt, uint64_t generation)
+{
+    attempt->credential = generation;
 }
 
 int http_attempt_admit(struct http_attempt *attempt, const struct http_call *call, const struct http_fence *fence,

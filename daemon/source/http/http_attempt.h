@@ -15,7 +15,8 @@ struct http_attempt {        /* zeroed = empty */
     size_t body_bytes;
     struct http_header *headers; /* owned, as are their strings */
     size_t n_headers, headers_room;
-    bool is_malformed; /* a header held a line break */
+    uint64_t credential; /* which one prepare used */
+    bool is_malformed;   /* a header held a line break */
 };
 
 /* is_foreign: to another host than the call's; only headers that say nothing about who asks go there. */

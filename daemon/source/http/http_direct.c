@@ -31,7 +31,7 @@ static void add_line(FILE *out, const struct http_attempt *attempt, const char *
 static void set_request(struct http_exchange *exchange, const struct http_wire *wire, const char *host, const char *target)
 {
     struct http_direct *direct = &exchange->direct;
-    const struct http_attempt *attempt = exchange->attempt;
+    const struct http_attempt *attempt = exchange->order.attempt;
     FILE *out = open_memstream(&direct->request, &direct->request_bytes);
     if (!out)
         abort(); /* as any small allocation that fails: see base/memory.h */
@@ -42,16 +42,16 @@ static void set_request(struct http_exchange *exchange, const struct http_wire *
     for (size_t i = 0; i < attempt->n_headers; i++)
         fprintf(out, "%s:%s%s\r\n", attempt->headers[i].name, *attempt->headers[i].value ? " " : "",
                 attempt->headers[i].value);
-    fprintf(out, "Range: bytes=%" PRIu64 "-%" PRIu64 "\r\n\r\n", exchange->expected->first_byte,
-            exchange->expected->end - 1);
+    fprintf(out, "Range: bytes=%" PRIu64 "-%" PRIu64 "\r\n\r\n", exchange->order.expected->first_byte,
+            exchange->order.expected->end - 1);
     fclose(out);
 }
 
 bool http_direct_prepare(struct http_exchange *exchange, const struct http_wire *wire)
 {
-    const struct http_attempt *attempt = exchange->attempt;
+    const struct http_attempt *attempt = exchange->order.attempt;
     char host[URL_AUTHORITY_CHARS];
-    if (!exchange->has_sink || !exchange->expected->is_range || strcmp(attempt->method, "GET") != 0 ||
+    if (!exchange->order.has_sink || !exchange->order.expected->is_range || strcmp(attempt->method, "GET") != 0 ||
         attempt->body_bytes > 0 || attempt->is_malformed || may_be_proxied(attempt->url))
         return false;
     char *target = url_target(&attempt->where);
@@ -80,7 +80,7 @@ static void over(struct http_exchange *exchange, CURLcode *code, CURLcode how)
 
 static void over_because(struct http_exchange *exchange, CURLcode *code, CURLcode how, const char *why)
 {
-    snprintf(exchange->curl_message, sizeof exchange->curl_message, "%s", why);
+    snprintf(exchange->curl.message, sizeof exchange->curl.message, "%s", why);
     over(exchange, code, how);
 }
 
@@ -98,12 +98,12 @@ static void over_early(struct http_exchange *exchange, CURLcode *code)
 static bool is_on_its_connection(struct http_exchange *exchange, CURLcode *code)
 {
     const struct http_connection *connection = exchange->direct.connection;
-    if (http_connection_serves(connection, exchange->direct.origin, &exchange->wire))
+    if (http_connection_serves(connection, exchange->direct.origin, &exchange->curl.wire))
         return true;
-    fail(&exchange->error, ERROR_INTERNAL, "WRONG_CONNECTION",
+    fail(&exchange->outcome.error, ERROR_INTERNAL, "WRONG_CONNECTION",
          "a request for %s was about to use a connection to %s; it was stopped, please report this", exchange->direct.origin,
          connection->origin);
-    exchange->fault = HTTP_FAULT_FINAL;
+    exchange->outcome.fault = HTTP_FAULT_FINAL;
     over(exchange, code, CURLE_FAILED_INIT);
     return false;
 }
@@ -121,7 +121,7 @@ static bool receive(struct http_exchange *exchange, void *bytes, size_t room, si
         direct->wait = HTTP_WAIT_READABLE;
     else if (how != CURLE_OK)
         over_because(exchange, code, CURLE_RECV_ERROR, direct->connection->message);
-    else if (!exchange->has_head)
+    else if (!exchange->answer.has_head)
         over(exchange, code, CURLE_GOT_NOTHING);
     else if (direct->framing.kind == HTTP_FRAMING_CLOSE)
         over(exchange, code, CURLE_OK);
@@ -151,9 +151,9 @@ static void unwrap(struct http_exchange *exchange, const char *bytes, size_t cou
     struct http_framing *framing = &exchange->direct.framing;
     while (count > 0 && !framing->is_over) {
         const char *body;
-        size_t n_body, used = http_framing_take(framing, bytes, count, &body, &n_body, &exchange->error);
+        size_t n_body, used = http_framing_take(framing, bytes, count, &body, &n_body, &exchange->outcome.error);
         if (used == SIZE_MAX)
-            exchange->fault = HTTP_FAULT_PROTOCOL;
+            exchange->outcome.fault = HTTP_FAULT_PROTOCOL;
         if (used == SIZE_MAX || (n_body > 0 && !http_exchange_take_body(exchange, body, n_body))) {
             over(exchange, code, CURLE_WRITE_ERROR);
             return;
@@ -173,13 +173,13 @@ static bool take_line(struct http_exchange *exchange, const char *line, size_t c
     bool is_status = count > 9 && memcmp(line, "HTTP/1.", 7) == 0;
     if (is_status)
         direct->is_old = line[7] == '0';
-    if (!is_status && exchange->head.head.status == 0)
+    if (!is_status && exchange->answer.head.head.status == 0)
         over_because(exchange, code, CURLE_WEIRD_SERVER_REPLY, "its first line is not that of HTTP/1");
     else if (!http_exchange_take_line(exchange, line, count))
         over(exchange, code, CURLE_WRITE_ERROR);
-    else if (exchange->has_head &&
-             http_framing_begin(&direct->framing, &exchange->head.head, direct->is_old, &exchange->error)) {
-        exchange->fault = HTTP_FAULT_PROTOCOL;
+    else if (exchange->answer.has_head &&
+             http_framing_begin(&direct->framing, &exchange->answer.head.head, direct->is_old, &exchange->outcome.error)) {
+        exchange->outcome.fault = HTTP_FAULT_PROTOCOL;
         over(exchange, code, CURLE_WRITE_ERROR);
     }
     return direct->wait == HTTP_WAIT_NOTHING;
@@ -190,14 +190,14 @@ static void take_lines(struct http_exchange *exchange, CURLcode *code)
 {
     struct http_connection *connection = exchange->direct.connection;
     const char *line = connection->buffer, *end = line + connection->n_buffered, *newline;
-    while (!exchange->has_head && (newline = memchr(line, '\n', (size_t)(end - line)))) {
+    while (!exchange->answer.has_head && (newline = memchr(line, '\n', (size_t)(end - line)))) {
         size_t count = (size_t)(newline + 1 - line);
         if (!take_line(exchange, line, count, code))
             return;
         line += count;
     }
     connection->n_buffered = (size_t)(end - line);
-    if (exchange->has_head)
+    if (exchange->answer.has_head)
         unwrap(exchange, line, connection->n_buffered, code);
     else if (connection->n_buffered == HTTP_CONNECTION_BUFFER)
         over_because(exchange, code, HTTP_CURLE_TOO_LARGE, "a line is longer than 64 KiB");
@@ -221,8 +221,9 @@ static size_t read_head(struct http_exchange *exchange, CURLcode *code)
 static char *place_of(const struct http_exchange *exchange, size_t *room)
 {
     const struct http_framing *framing = &exchange->direct.framing;
-    uint64_t announced = exchange->announced_bytes - atomic_load_explicit(&exchange->body_bytes, memory_order_relaxed);
-    char *place = exchange->is_accepted ? http_sink_place(&exchange->sink, room) : NULL;
+    uint64_t announced =
+        exchange->answer.announced_bytes - atomic_load_explicit(&exchange->seen.body_bytes, memory_order_relaxed);
+    char *place = exchange->answer.is_accepted ? http_sink_place(&exchange->sink, room) : NULL;
     if (!place || framing->kind == HTTP_FRAMING_CHUNKED)
         return NULL;
     *room = *room < framing->left_bytes ? *room : (size_t)framing->left_bytes;
@@ -257,7 +258,7 @@ size_t http_direct_go_on(struct http_exchange *exchange, char scratch[HTTP_SCRAT
     while (direct->wait == HTTP_WAIT_NOTHING && n_bytes < TURN_BYTES) {
         if (direct->n_sent < direct->request_bytes)
             send_request(exchange, code);
-        else if (!exchange->has_head)
+        else if (!exchange->answer.has_head)
             n_bytes += read_head(exchange, code);
         else
             n_bytes += read_body(exchange, scratch, code);
@@ -267,6 +268,6 @@ size_t http_direct_go_on(struct http_exchange *exchange, char scratch[HTTP_SCRAT
 
 bool http_direct_spares_connection(const struct http_exchange *exchange, CURLcode code)
 {
-    return code == CURLE_OK && exchange->has_head && exchange->direct.framing.is_over &&
+    return code == CURLE_OK && exchange->answer.has_head && exchange->direct.framing.is_over &&
            !exchange->direct.framing.ends_connection;
 }

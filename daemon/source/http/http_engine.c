@@ -99,8 +99,8 @@ void http_engine_destroy(struct http_engine *engine)
     free(engine->easies);
     pthread_mutex_destroy(&engine->easy_lock);
     http_origins_fini(&engine->origins);
-    free((char *)engine->options.ca_file);
-    free((char *)engine->options.user_agent);
+    memory_free_const(engine->options.ca_file);
+    memory_free_const(engine->options.user_agent);
     free(engine);
 }
 

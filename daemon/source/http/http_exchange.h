@@ -51,42 +51,60 @@ struct http_direct {
     struct http_framing framing;
 };
 
-struct http_exchange {
-    /* given */
+struct http_order { /* what is asked for, and how; the caller's until it is given away, constant then */
     const struct http_attempt *attempt;
     const struct http_store *store;
     const struct http_expectation *expected;
     struct http_origin *origin;
     struct http_race *race;
-    struct http_sink sink; /* a copy, good once it is over */
-    bool has_sink;         /* otherwise the body is collected */
-    bool is_fresh;         /* a new connection */
-    /* what the caller watches */
+    bool has_sink; /* otherwise the body is collected */
+    bool is_fresh; /* a new connection */
+};
+
+struct http_progress { /* what the caller watches */
     uint64_t started_ns;
     _Atomic uint64_t sent_ns, head_ns, last_byte_ns, body_bytes;
-    bool is_over; /* under the race's lock */
-    /* the mover's until it is over */
-    struct http_mover *mover;
-    struct http_exchange *next;
-    atomic_bool is_cancelled;
-    CURL *easy; /* lent by the engine; NULL when direct */
+};
+
+struct http_transfer { /* what libcurl has of it */
+    CURL *easy;        /* lent by the engine; NULL when direct */
     struct curl_slist *headers;
-    struct http_direct direct;
     struct http_wire wire;
     struct http_gate gate;
-    char curl_message[CURL_ERROR_SIZE];
+    char message[CURL_ERROR_SIZE];
     CURLcode code;
     long n_connects, proxy_status;
+};
+
+struct http_arriving { /* what has come */
     struct http_head_builder head;
     bool has_head, is_accepted;
     uint64_t announced_bytes;
     char *body;
     size_t n_body, body_room, max_body;
     struct quota_charge charge; /* of the body, to who asks */
+};
+
+struct http_outcome {
     enum http_fault fault;
     enum http_end end;
     uint64_t ended_ns;
     struct error error;
+};
+
+struct http_exchange {
+    struct http_order order;
+    struct http_sink sink; /* a copy, good once it is over */
+    struct http_progress seen;
+    bool is_over; /* under the race's lock */
+    /* the mover's until it is over */
+    struct http_mover *mover;
+    struct http_exchange *next;
+    atomic_bool is_cancelled;
+    struct http_direct direct;
+    struct http_transfer curl;
+    struct http_arriving answer;
+    struct http_outcome outcome;
 };
 
 void http_race_init(struct http_race *race);

@@ -63,8 +63,8 @@ int http_failure_proxy(const char *url, int status, struct error *error)
 /* OpenSSL's own words begin with "error:"; without them the connection was lost during the handshake. */
 static bool is_tls_for_good(const struct http_exchange *exchange)
 {
-    const char *message = exchange->curl_message;
-    return exchange->code == CURLE_SSL_CONNECT_ERROR && strstr(message, "error:") && !strstr(message, "unexpected eof");
+    const char *message = exchange->curl.message;
+    return exchange->curl.code == CURLE_SSL_CONNECT_ERROR && strstr(message, "error:") && !strstr(message, "unexpected eof");
 }
 
 static void tell_tls(const struct http_exchange *exchange, const struct http_wire *wire, const struct meaning *meaning,
@@ -73,44 +73,44 @@ static void tell_tls(const struct http_exchange *exchange, const struct http_wir
     const char *system = curl_version_info(CURLVERSION_NOW)->cainfo;
     const char *from = wire->ca_file ? wire->ca_file : system ? system : "libcurl's own place";
     fail(error, ERROR_FAILED_PRECONDITION, "TLS_FAILED", "%s: %s; CAs are read from %s",
-         exchange->code == CURLE_SSL_CONNECT_ERROR ? "TLS failed" : meaning->text, details, from);
+         exchange->curl.code == CURLE_SSL_CONNECT_ERROR ? "TLS failed" : meaning->text, details, from);
 }
 
 static void tell_proxy(const struct http_exchange *exchange, const char *details, struct error *error)
 {
     char proxy[REDACT_CHARS];
-    proxy_of(exchange->attempt->url, proxy);
-    bool is_refusal = exchange->proxy_status == 407;
+    proxy_of(exchange->order.attempt->url, proxy);
+    bool is_refusal = exchange->curl.proxy_status == 407;
     fail(error, is_refusal ? ERROR_PERMISSION_DENIED : ERROR_UNAVAILABLE, "PROXY_FAILED", "the proxy %s failed: %s%s", proxy,
          details, is_refusal ? "; it wants credentials" : "");
 }
 
 struct http_failure http_failure_of(const struct http_exchange *exchange, const struct http_wire *wire, struct error *error)
 {
-    const struct meaning *meaning = meaning_of(exchange->code);
+    const struct meaning *meaning = meaning_of(exchange->curl.code);
     char text[TEXT_NAME_CHARS];
-    const char *message = exchange->curl_message[0] ? exchange->curl_message : curl_easy_strerror(exchange->code);
-    if (exchange->code == CURLE_OUT_OF_MEMORY)
+    const char *message = exchange->curl.message[0] ? exchange->curl.message : curl_easy_strerror(exchange->curl.code);
+    if (exchange->curl.code == CURLE_OUT_OF_MEMORY)
         message = "libcurl takes no line longer than 100 KB";
     const char *details = text_escape(message, strlen(message), text);
-    if (!exchange->has_head && http_gate_is_shut(&exchange->gate)) {
-        http_gate_fail(&exchange->gate, error);
+    if (!exchange->answer.has_head && http_gate_is_shut(&exchange->curl.gate)) {
+        http_gate_fail(&exchange->curl.gate, error);
         return (struct http_failure){.is_final = true};
     }
-    bool is_answered = exchange->has_head || atomic_load(&exchange->body_bytes) > 0;
+    bool is_answered = exchange->answer.has_head || atomic_load(&exchange->seen.body_bytes) > 0;
     if (meaning->kind == TLS || is_tls_for_good(exchange)) {
         tell_tls(exchange, wire, meaning, details, error);
         return (struct http_failure){.is_final = true};
     }
-    if (meaning->kind == PROXY || (exchange->proxy_status >= 300 && !is_answered)) {
+    if (meaning->kind == PROXY || (exchange->curl.proxy_status >= 300 && !is_answered)) {
         tell_proxy(exchange, details, error);
-        return (struct http_failure){.is_final = exchange->proxy_status == 407};
+        return (struct http_failure){.is_final = exchange->curl.proxy_status == 407};
     }
     fail(error, meaning->kind == FINAL ? ERROR_INVALID_ARGUMENT : ERROR_UNAVAILABLE, meaning->reason, "%s: %s",
          meaning->text, details);
     bool is_dropped = meaning->kind == DROPPED && !is_answered;
     return (struct http_failure){.is_final = meaning->kind == FINAL,
                                  .is_protocol = meaning->kind == PROTOCOL,
-                                 .is_refused = meaning->kind == REFUSED || (is_dropped && exchange->n_connects > 0),
-                                 .is_stale = is_dropped && exchange->n_connects == 0};
+                                 .is_refused = meaning->kind == REFUSED || (is_dropped && exchange->curl.n_connects > 0),
+                                 .is_stale = is_dropped && exchange->curl.n_connects == 0};
 }

@@ -17,14 +17,14 @@ void http_reply_clear(struct http_reply *reply)
 static void take_reply(struct http_run *run, struct http_reply *reply)
 {
     struct http_exchange *answer = run->answer;
-    *reply = (struct http_reply){.head = http_head_take(&answer->head),
-                                 .body = answer->body ? answer->body : memory_alloc(1),
-                                 .body_bytes = answer->n_body,
-                                 .charge = answer->charge,
+    *reply = (struct http_reply){.head = http_head_take(&answer->answer.head),
+                                 .body = answer->answer.body ? answer->answer.body : memory_alloc(1),
+                                 .body_bytes = answer->answer.n_body,
+                                 .charge = answer->answer.charge,
                                  .url = memory_copy_text(run->attempt.url)};
     reply->body[reply->body_bytes] = '\0';
-    answer->body = NULL;
-    answer->charge = (struct quota_charge){0};
+    answer->answer.body = NULL;
+    answer->answer.charge = (struct quota_charge){0};
 }
 
 int http_fetch(struct http_engine *engine, const struct http_call *call, struct http_reply *reply, struct error *error)

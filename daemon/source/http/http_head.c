@@ -9,7 +9,7 @@
 static void drop_lines(struct http_head_builder *builder)
 {
     for (size_t i = 0; i < builder->n_headers; i++)
-        free((char *)builder->headers[i].name);
+        memory_free_const(builder->headers[i].name);
     builder->n_headers = builder->n_bytes = 0;
     builder->head = (struct http_head){0};
 }
@@ -92,8 +92,8 @@ struct http_head http_head_take(struct http_head_builder *builder)
 void http_head_free(struct http_head *head)
 {
     for (size_t i = 0; i < head->n_headers; i++)
-        free((char *)head->headers[i].name);
-    free((struct http_header *)head->headers);
+        memory_free_const(head->headers[i].name);
+    memory_free_const(head->headers);
     *head = (struct http_head){0};
 }
 

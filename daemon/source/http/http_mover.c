@@ -43,7 +43,7 @@ struct http_mover {
 
 static bool is_driven(const struct http_exchange *exchange)
 {
-    return exchange->easy || exchange->direct.is_connecting;
+    return exchange->curl.easy || exchange->direct.is_connecting;
 }
 
 /* --- idle connections --- */
@@ -84,7 +84,7 @@ static struct http_connection *take_idle(struct http_mover *mover, const struct 
 {
     for (struct http_connection **link = &mover->idle; *link;) {
         struct http_connection *connection = *link;
-        if (!http_connection_serves(connection, exchange->direct.origin, &exchange->wire)) {
+        if (!http_connection_serves(connection, exchange->direct.origin, &exchange->curl.wire)) {
             link = &connection->next;
         } else if (!http_connection_is_quiet(connection)) {
             close_idle(mover, link);
@@ -102,8 +102,8 @@ static struct http_connection *take_idle(struct http_mover *mover, const struct 
 static void let_go(struct http_mover *mover, struct http_exchange *exchange, CURLcode code)
 {
     struct http_connection *connection = exchange->direct.connection;
-    if (exchange->easy)
-        curl_multi_remove_handle(mover->multi, exchange->easy);
+    if (exchange->curl.easy)
+        curl_multi_remove_handle(mover->multi, exchange->curl.easy);
     else if (connection && http_direct_spares_connection(exchange, code))
         keep_idle(mover, connection);
     else if (connection)
@@ -133,7 +133,7 @@ static void go_on(struct http_mover *mover, struct http_exchange *exchange)
 static bool connect_anew(struct http_mover *mover, struct http_exchange *exchange)
 {
     struct http_connection *connection =
-        http_connection_open(mover->multi, exchange->attempt->url, &exchange->wire, exchange);
+        http_connection_open(mover->multi, exchange->order.attempt->url, &exchange->curl.wire, exchange);
     if (!connection)
         return false;
     exchange->direct.connection = connection;
@@ -144,7 +144,7 @@ static bool connect_anew(struct http_mover *mover, struct http_exchange *exchang
 
 static bool begin_direct(struct http_mover *mover, struct http_exchange *exchange)
 {
-    struct http_connection *connection = exchange->is_fresh ? NULL : take_idle(mover, exchange);
+    struct http_connection *connection = exchange->order.is_fresh ? NULL : take_idle(mover, exchange);
     if (!connection)
         return connect_anew(mover, exchange);
     http_direct_begin(exchange, connection);
@@ -154,14 +154,14 @@ static bool begin_direct(struct http_mover *mover, struct http_exchange *exchang
 static bool begin_driven(struct http_mover *mover, struct http_exchange *exchange)
 {
     mover->n_driven++;
-    return curl_multi_add_handle(mover->multi, exchange->easy) == CURLM_OK;
+    return curl_multi_add_handle(mover->multi, exchange->curl.easy) == CURLM_OK;
 }
 
 static void begin(struct http_mover *mover, struct http_exchange *exchange)
 {
     exchange->next = mover->active;
     mover->active = exchange;
-    if (!(exchange->easy ? begin_driven(mover, exchange) : begin_direct(mover, exchange)))
+    if (!(exchange->curl.easy ? begin_driven(mover, exchange) : begin_direct(mover, exchange)))
         end(mover, exchange, CURLE_FAILED_INIT);
     else if (atomic_load(&exchange->is_cancelled)) /* while it was in the inbox, where end_cancelled() did not see it */
         end(mover, exchange, CURLE_ABORTED_BY_CALLBACK);
@@ -198,7 +198,7 @@ static void connected(struct http_mover *mover, struct http_exchange *exchange, 
     struct http_connection *connection = exchange->direct.connection;
     http_exchange_note_connection(exchange, connection->easy);
     if (code != CURLE_OK) {
-        memcpy(exchange->curl_message, connection->message, sizeof exchange->curl_message);
+        memcpy(exchange->curl.message, connection->message, sizeof exchange->curl.message);
         end(mover, exchange, code);
         return;
     }
@@ -219,7 +219,7 @@ static void drive(struct http_mover *mover)
         struct http_exchange *exchange;
         CURLcode code = message->data.result;
         curl_easy_getinfo(message->easy_handle, CURLINFO_PRIVATE, &exchange);
-        if (exchange->easy)
+        if (exchange->curl.easy)
             end(mover, exchange, code);
         else
             connected(mover, exchange, code);

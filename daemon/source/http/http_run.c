@@ -21,7 +21,7 @@ static int tell(struct http_run *run, struct error *error)
 {
     char url[SHOWN_URL_CHARS], name[TEXT_NAME_CHARS];
     redact(run->attempt.url ? run->attempt.url : run->url, url, sizeof url);
-    error_append(error, " (%" PRIu32 " %s in %.1f s%s%s)", run->n_tries, run->n_tries == 1 ? "try" : "tries",
+    error_append(error, " (%" PRIu32 " %s in %.1f s%s%s)", run->counts.n_tries, run->counts.n_tries == 1 ? "try" : "tries",
                  (double)(clock_now_ns() - run->started_ns) / 1e9, run->request_id[0] ? ", request id " : "",
                  run->request_id);
     if (run->name)
@@ -50,7 +50,7 @@ static uint64_t turn_ns(const struct http_run *run)
 {
     bool sends = run->call.body_bytes > 0 ||
                  (run->call.method && strcmp(run->call.method, "GET") != 0 && strcmp(run->call.method, "HEAD") != 0);
-    uint32_t n_doublings = run->n_idle_turns + (run->has_sink ? 0 : 2);
+    uint32_t n_doublings = run->counts.n_idle_turns + (run->has_sink ? 0 : 2);
     uint64_t least_ns = run->engine->options.turn_ms * NS_PER_MS;
     return sends ? UINT64_MAX : least_ns << (n_doublings < MAX_DOUBLINGS ? n_doublings : MAX_DOUBLINGS);
 }
@@ -63,7 +63,7 @@ static int enter(struct http_run *run, struct error *error)
     if (http_slots_enter(&run->engine->slots, run->origin, &run->wish, &run->slot, error))
         return -1;
     run->progress_ns += clock_now_ns() - before_ns;
-    if (run->n_tries++ > 0)
+    if (run->counts.n_tries++ > 0)
         http_origin_count_retry(&run->engine->origins, run->origin);
     return 0;
 }
@@ -78,18 +78,18 @@ static int send_attempt(struct http_run *run, struct http_entry *decided, struct
                                .progress_ns = run->progress_ns,
                                .may_hedge = run->may_hedge};
     struct http_exchange *exchange = memory_alloc(sizeof *exchange);
-    exchange->attempt = &run->attempt;
-    exchange->store = run->call.store;
-    exchange->expected = &run->expected;
+    exchange->order.attempt = &run->attempt;
+    exchange->order.store = run->call.store;
+    exchange->order.expected = &run->expected;
     exchange->sink = run->sink;
-    exchange->has_sink = run->has_sink;
-    exchange->is_fresh = run->is_fresh;
+    exchange->order.has_sink = run->has_sink;
+    exchange->order.is_fresh = run->is_fresh;
     const struct http_entry *entry = http_watch_run(&watch, exchange, error);
     if (!entry)
         return -1;
     *decided = *entry;
     run->progress_ns = watch.progress_ns;
-    const char *id = http_head_request_id(&decided->exchange->head.head);
+    const char *id = http_head_request_id(&decided->exchange->answer.head.head);
     char text[TEXT_NAME_CHARS];
     if (id)
         snprintf(run->request_id, sizeof run->request_id, "%s", text_escape(id, strlen(id), text));
@@ -113,11 +113,11 @@ static int wait_before_retry(struct http_run *run, uint64_t retry_after_ns, stru
 {
     const struct http_engine_options *options = &run->engine->options;
     uint64_t now_ns = clock_now_ns(), budget_ns = http_budget_take(&run->origin->budget, now_ns);
-    uint64_t backoff_ns = http_backoff_ns(options->backoff_ms * NS_PER_MS, ++run->n_fruitless);
+    uint64_t backoff_ns = http_backoff_ns(options->backoff_ms * NS_PER_MS, ++run->counts.n_fruitless);
     uint64_t until_ns = now_ns + (retry_after_ns > budget_ns ? retry_after_ns : budget_ns) + backoff_ns;
     uint64_t give_up_ns = run->progress_ns + options->progress_timeout_ms * NS_PER_MS;
     bool is_call = run->wish.deadline_ns > 0 && run->wish.deadline_ns < give_up_ns;
-    http_origin_tell_retry(&run->engine->origins, run->origin, run->call.uid, run->n_tries, run->max_tries, error);
+    http_origin_tell_retry(&run->engine->origins, run->origin, run->call.uid, run->counts.n_tries, run->max_tries, error);
     if (until_ns < (is_call ? run->wish.deadline_ns : give_up_ns))
         return sleep_until(run, until_ns, error);
     return fail(error, ERROR_DEADLINE_EXCEEDED, is_call ? "DEADLINE" : "NO_PROGRESS",
@@ -140,7 +140,7 @@ static int pursue(struct http_run *run, struct error *error)
             return 0;
         }
         http_exchange_drop(run->engine, decided.exchange);
-        if (next.step == HTTP_STEP_FAIL || (next.step == HTTP_STEP_LATER && run->n_tries >= run->max_tries))
+        if (next.step == HTTP_STEP_FAIL || (next.step == HTTP_STEP_LATER && run->counts.n_tries >= run->max_tries))
             return -1;
         if (next.step == HTTP_STEP_LATER && wait_before_retry(run, next.retry_after_ns, error))
             return -1;

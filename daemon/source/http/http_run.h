@@ -13,6 +13,11 @@
 #include "source/http/http_engine.h"
 #include "source/http/http_watch.h"
 
+struct http_counts { /* of what has been tried; each is bounded */
+    uint32_t n_tries, n_fruitless, n_faults, n_redirects, n_pieces, n_idle_turns;
+    bool has_renewed; /* the credentials */
+};
+
 struct http_run {
     /* given */
     struct http_engine *engine;
@@ -29,8 +34,8 @@ struct http_run {
     struct http_slot slot;      /* while it is under way */
     struct http_wire wire;
     struct http_wish wish; /* for slots */
-    uint32_t max_tries, n_tries, n_fruitless, n_faults, n_redirects, n_pieces, n_idle_turns;
-    bool has_renewed;
+    uint32_t max_tries;
+    struct http_counts counts;
     uint64_t started_ns, progress_ns;
     char request_id[96];          /* of the last answer that had one */
     struct http_exchange *answer; /* the one that ended it well */

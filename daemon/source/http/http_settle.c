@@ -21,7 +21,7 @@ static void done(struct http_next *next)
 static void now_uncounted(struct http_run *run, struct http_next *next)
 {
     next->step = HTTP_STEP_NOW;
-    run->n_tries--;
+    run->counts.n_tries--;
 }
 
 static void later(struct http_run *run, struct http_next *next, bool on_new_connection)
@@ -38,7 +38,7 @@ static void final(struct http_next *next)
 /* One more try, on another connection: a front end may misbehave where another does not. */
 static void later_once(struct http_run *run, struct http_next *next)
 {
-    if (++run->n_faults >= MAX_FAULTS)
+    if (++run->counts.n_faults >= MAX_FAULTS)
         final(next);
     else
         later(run, next, true);
@@ -52,7 +52,7 @@ static bool keep(struct http_run *run, const struct http_exchange *exchange)
         return false;
     run->sink = exchange->sink;
     run->expected.first_byte += bytes;
-    run->n_fruitless = run->n_idle_turns = 0;
+    run->counts.n_fruitless = run->counts.n_idle_turns = 0;
     return true;
 }
 
@@ -62,28 +62,29 @@ static void settle_complete(struct http_run *run, const struct http_exchange *ex
     keep(run, exchange);
     if (!run->has_sink || run->sink.left_bytes == 0) {
         done(next);
-    } else if (++run->n_pieces <= MAX_PIECES) {
+    } else if (++run->counts.n_pieces <= MAX_PIECES) {
         run->is_fresh = false;
         now_uncounted(run, next);
     } else {
         fail(error, ERROR_UNAVAILABLE, "BAD_ANSWER", "the server answers in pieces of %llu bytes",
-             (unsigned long long)atomic_load(&exchange->body_bytes));
+             (unsigned long long)atomic_load(&exchange->seen.body_bytes));
         final(next);
     }
 }
 
 static bool is_redirect(const struct http_run *run, const struct http_exchange *exchange)
 {
-    int status = exchange->head.head.status;
+    int status = exchange->answer.head.head.status;
     bool redirects = status == 301 || status == 302 || status == 303 || status == 307 || status == 308;
-    return run->call.follow_redirects && redirects && http_head_find(&exchange->head.head, "location");
+    return run->call.follow_redirects && redirects && http_head_find(&exchange->answer.head.head, "location");
 }
 
 static int follow(struct http_run *run, const struct http_exchange *exchange, struct error *error)
 {
-    const struct http_hop hop = {run->attempt.url, http_head_find(&exchange->head.head, "location"), run->call.is_confined};
-    int status = exchange->head.head.status;
-    if (run->n_redirects++ >= MAX_REDIRECTS)
+    const struct http_hop hop = {run->attempt.url, http_head_find(&exchange->answer.head.head, "location"),
+                                 run->call.is_confined};
+    int status = exchange->answer.head.head.status;
+    if (run->counts.n_redirects++ >= MAX_REDIRECTS)
         return fail(error, ERROR_UNAVAILABLE, "TOO_MANY_REDIRECTS", "the server redirects more than %d times",
                     MAX_REDIRECTS);
     char *target = http_fence_follow(&run->engine->options.fence, &hop, error);
@@ -118,12 +119,13 @@ static void start_over(struct http_run *run)
 static enum http_verdict judge(const struct http_run *run, const struct http_exchange *exchange, struct error *error)
 {
     const struct http_store *store = run->call.store;
-    struct http_reply reply = {.head = exchange->head.head,
-                               .body = exchange->body ? exchange->body : "",
-                               .body_bytes = exchange->n_body,
-                               .url = run->attempt.url};
-    if (exchange->body)
-        exchange->body[exchange->n_body] = '\0';
+    struct http_reply reply = {.head = exchange->answer.head.head,
+                               .body = exchange->answer.body ? exchange->answer.body : "",
+                               .body_bytes = exchange->answer.n_body,
+                               .url = run->attempt.url,
+                               .credential = run->attempt.credential};
+    if (exchange->answer.body)
+        exchange->answer.body[exchange->answer.n_body] = '\0';
     if (reply.head.status == 407) {
         http_failure_proxy(run->attempt.url, reply.head.status, error);
         return HTTP_FAIL;
@@ -143,12 +145,12 @@ static void settle_refused(struct http_run *run, const struct http_exchange *exc
         return;
     }
     enum http_verdict verdict = judge(run, exchange, error);
-    if (verdict == HTTP_RETRY_RENEWED && !run->has_renewed) {
-        run->has_renewed = true;
+    if (verdict == HTTP_RETRY_RENEWED && !run->counts.has_renewed) {
+        run->counts.has_renewed = true;
         start_over(run);
         now_uncounted(run, next);
     } else if (verdict == HTTP_RETRY || verdict == HTTP_THROTTLED) {
-        next->retry_after_ns = http_retry_after_ns(http_head_find(&exchange->head.head, "retry-after"));
+        next->retry_after_ns = http_retry_after_ns(http_head_find(&exchange->answer.head.head, "retry-after"));
         later(run, next, false);
     } else if (run->call.accept_any_status && verdict == HTTP_FAIL) {
         done(next);
@@ -160,10 +162,10 @@ static void settle_refused(struct http_run *run, const struct http_exchange *exc
 static void settle_unacceptable(struct http_run *run, const struct http_exchange *exchange, struct http_next *next,
                                 struct error *error)
 {
-    *error = exchange->error;
-    if (exchange->fault == HTTP_FAULT_PASSING)
+    *error = exchange->outcome.error;
+    if (exchange->outcome.fault == HTTP_FAULT_PASSING)
         later(run, next, false);
-    else if (exchange->fault == HTTP_FAULT_PROTOCOL)
+    else if (exchange->outcome.fault == HTTP_FAULT_PROTOCOL)
         later_once(run, next);
     else
         final(next);
@@ -211,7 +213,7 @@ static void settle_cut_off(struct http_run *run, const struct http_entry *entry,
         final(next);
         return;
     case HTTP_CAUSE_RECALLED:
-        run->n_idle_turns += !has_brought;
+        run->counts.n_idle_turns += !has_brought;
         now_uncounted(run, next);
         return;
     default:
@@ -225,7 +227,7 @@ static void settle_cut_off(struct http_run *run, const struct http_entry *entry,
 void http_settle(struct http_run *run, const struct http_entry *decided, struct http_next *next, struct error *error)
 {
     const struct http_exchange *exchange = decided->exchange;
-    switch (exchange->end) {
+    switch (exchange->outcome.end) {
     case HTTP_END_COMPLETE:
         settle_complete(run, exchange, next, error);
         break;

@@ -27,21 +27,21 @@ static uint64_t ms(uint64_t count)
 void http_exchange_drop(struct http_engine *engine, struct http_exchange *exchange)
 {
     http_exchange_clear(exchange);
-    if (exchange->easy)
-        http_engine_give_easy(engine, exchange->easy);
+    if (exchange->curl.easy)
+        http_engine_give_easy(engine, exchange->curl.easy);
     free(exchange);
 }
 
 static int send_one(struct http_watch *watch, struct http_exchange *exchange, struct http_slot *slot, struct error *error)
 {
-    exchange->race = &watch->race;
-    exchange->origin = watch->origin;
+    exchange->order.race = &watch->race;
+    exchange->order.origin = watch->origin;
     if (!http_direct_prepare(exchange, &watch->wire))
-        exchange->easy = http_engine_take_easy(watch->engine);
+        exchange->curl.easy = http_engine_take_easy(watch->engine);
     if (http_exchange_set_up(exchange, &watch->wire, error))
         return -1;
-    watch->entries[watch->n_entries++] = (struct http_entry){
-        .exchange = exchange, .slot = slot, .mark_ns = exchange->started_ns};
+    watch->entries[watch->n_entries++] =
+        (struct http_entry){.exchange = exchange, .slot = slot, .mark_ns = exchange->seen.started_ns};
     http_budget_earn(&watch->origin->budget);
     http_mover_submit(http_engine_least_busy(watch->engine), exchange);
     return 0;
@@ -50,16 +50,18 @@ static int send_one(struct http_watch *watch, struct http_exchange *exchange, st
 static void leave(struct http_watch *watch, const struct http_entry *entry)
 {
     const struct http_exchange *exchange = entry->exchange;
-    uint64_t sent_ns = atomic_load(&exchange->sent_ns), head_ns = atomic_load(&exchange->head_ns);
-    int status = exchange->head.head.status;
-    struct http_visit visit = {.started_ns = exchange->started_ns,
+    uint64_t sent_ns = atomic_load(&exchange->seen.sent_ns), head_ns = atomic_load(&exchange->seen.head_ns);
+    int status = exchange->answer.head.head.status;
+    struct http_visit visit = {.started_ns = exchange->seen.started_ns,
                                .latency_ns = sent_ns > 0 && head_ns > sent_ns ? head_ns - sent_ns : 0,
-                               .body_ns = head_ns > 0 ? exchange->ended_ns - head_ns : 0,
-                               .body_bytes = atomic_load(&exchange->body_bytes),
+                               .body_ns = head_ns > 0 ? exchange->outcome.ended_ns - head_ns : 0,
+                               .body_bytes = atomic_load(&exchange->seen.body_bytes),
                                .is_throttled = status == 429 || status == 503};
-    bool is_dropped = exchange->end == HTTP_END_BROKEN && !exchange->has_head && exchange->n_connects > 0;
-    visit.is_refused = is_dropped && (exchange->code == CURLE_COULDNT_CONNECT || exchange->code == CURLE_RECV_ERROR ||
-                                      exchange->code == CURLE_SEND_ERROR || exchange->code == CURLE_GOT_NOTHING);
+    bool is_dropped =
+        exchange->outcome.end == HTTP_END_BROKEN && !exchange->answer.has_head && exchange->curl.n_connects > 0;
+    visit.is_refused =
+        is_dropped && (exchange->curl.code == CURLE_COULDNT_CONNECT || exchange->curl.code == CURLE_RECV_ERROR ||
+                       exchange->curl.code == CURLE_SEND_ERROR || exchange->curl.code == CURLE_GOT_NOTHING);
     http_slots_leave(&watch->engine->slots, entry->slot, &visit);
 }
 
@@ -80,8 +82,8 @@ static void cancel_all(struct http_watch *watch, enum http_cause cause)
 static uint64_t first_byte_deadline(const struct http_watch *watch, const struct http_exchange *exchange)
 {
     const struct http_engine_options *limits = &watch->engine->options;
-    uint64_t sent_ns = atomic_load(&exchange->sent_ns), upload_bytes = exchange->attempt->body_bytes;
-    uint64_t from_ns = sent_ns ? sent_ns : exchange->started_ns + ms(limits->connect_timeout_ms);
+    uint64_t sent_ns = atomic_load(&exchange->seen.sent_ns), upload_bytes = exchange->order.attempt->body_bytes;
+    uint64_t from_ns = sent_ns ? sent_ns : exchange->seen.started_ns + ms(limits->connect_timeout_ms);
     uint64_t upload_ms = upload_bytes > BUSY ? upload_bytes / limits->minimum_bytes_per_s * 1000 : 0;
     return from_ns + ms(limits->first_byte_timeout_ms + upload_ms);
 }
@@ -89,7 +91,8 @@ static uint64_t first_byte_deadline(const struct http_watch *watch, const struct
 static void check_body(struct http_watch *watch, struct http_entry *entry, uint64_t head_ns, uint64_t now_ns)
 {
     const struct http_engine_options *limits = &watch->engine->options;
-    uint64_t last_ns = atomic_load(&entry->exchange->last_byte_ns), bytes = atomic_load(&entry->exchange->body_bytes);
+    uint64_t last_ns = atomic_load(&entry->exchange->seen.last_byte_ns),
+             bytes = atomic_load(&entry->exchange->seen.body_bytes);
     uint64_t stall_ns = ms(limits->stall_timeout_ms);
     watch->progress_ns = last_ns > watch->progress_ns ? last_ns : watch->progress_ns;
     if (entry->mark_ns < head_ns)
@@ -107,7 +110,7 @@ static void check_body(struct http_watch *watch, struct http_entry *entry, uint6
 /* Looks at one exchange, every HTTP_ASK_AGAIN_NS at least; returns when to look earlier. */
 static uint64_t check_entry(struct http_watch *watch, struct http_entry *entry, uint64_t now_ns)
 {
-    uint64_t head_ns = atomic_load(&entry->exchange->head_ns), due_ns = UINT64_MAX;
+    uint64_t head_ns = atomic_load(&entry->exchange->seen.head_ns), due_ns = UINT64_MAX;
     if (entry->cause != HTTP_CAUSE_NONE || entry->exchange->is_over)
         return due_ns;
     if (atomic_load(&entry->slot->is_recalled)) {
@@ -129,12 +132,12 @@ static uint64_t hedge_due(const struct http_watch *watch)
 {
     const struct http_exchange *first = watch->entries[0].exchange;
     if (!watch->may_hedge || watch->n_entries > 1 || watch->entries[0].cause != HTTP_CAUSE_NONE || first->is_over ||
-        atomic_load(&first->head_ns) > 0)
+        atomic_load(&first->seen.head_ns) > 0)
         return UINT64_MAX;
     uint64_t floor_ns = ms(watch->engine->options.hedge_after_ms);
     uint64_t slow_ns = http_origin_slow_ns(&watch->engine->origins, watch->origin);
-    uint64_t sent_ns = atomic_load(&first->sent_ns);
-    return (sent_ns ? sent_ns : first->started_ns) + (slow_ns > floor_ns ? slow_ns : floor_ns);
+    uint64_t sent_ns = atomic_load(&first->seen.sent_ns);
+    return (sent_ns ? sent_ns : first->seen.started_ns) + (slow_ns > floor_ns ? slow_ns : floor_ns);
 }
 
 static void hedge(struct http_watch *watch)
@@ -147,12 +150,12 @@ static void hedge(struct http_watch *watch)
         return;
     }
     struct http_exchange *second = memory_alloc(sizeof *second);
-    second->attempt = first->attempt;
-    second->store = first->store;
-    second->expected = first->expected;
+    second->order.attempt = first->order.attempt;
+    second->order.store = first->order.store;
+    second->order.expected = first->order.expected;
     second->sink = watch->first_sink;
-    second->has_sink = first->has_sink;
-    second->is_fresh = true;
+    second->order.has_sink = first->order.has_sink;
+    second->order.is_fresh = true;
     if (send_one(watch, second, &watch->hedge_slot, &ignored) == 0)
         return;
     watch->may_hedge = false;
@@ -229,7 +232,7 @@ static unsigned decider(struct http_watch *watch)
         const struct http_exchange *exchange = watch->entries[i].exchange;
         if (exchange == winner)
             return i;
-        if (weight[exchange->end] > weight[watch->entries[best].exchange->end])
+        if (weight[exchange->outcome.end] > weight[watch->entries[best].exchange->outcome.end])
             best = i;
     }
     return best;

@@ -59,8 +59,8 @@ void aws_credentials_destroy(struct aws_credentials *credentials)
     if (!credentials)
         return;
     renewal_fini(&credentials->renewal);
-    free((char *)credentials->chain.profile);
-    free((char *)credentials->chain.region);
+    memory_free_const(credentials->chain.profile);
+    memory_free_const(credentials->chain.region);
     free(credentials);
 }
 

@@ -1,6 +1,5 @@
 /* prepare signs with what is known, judge learns from a refusal - another region, a clock that is off, keys that have
- * expired - and lets the engine try once more. Both run on the caller's thread, one after the other, which is how judge
- * knows the generation of the keys that were refused. */
+ * expired - and lets the engine try once more. */
 #include "source/s3/s3_client.h"
 
 #include <pthread.h>
@@ -45,9 +44,6 @@ struct s3_client {
     int64_t clock_offset_s;
     struct known_checksums *known; /* N_KNOWN_CHECKSUMS, by hash */
 };
-
-/* Of the keys this thread signed with last: see the head of this file. */
-static _Thread_local uint64_t signed_with;
 
 /* --- life --- */
 
@@ -265,7 +261,7 @@ int s3_client_prepare(void *data, struct http_attempt *attempt, struct error *er
     if (aws_credentials_get(client->credentials, stores_cancel(client->stores), &keys, error) < 0)
         return -1;
     char *region = region_of(client, request->bucket);
-    signed_with = keys.generation;
+    http_attempt_set_credential(attempt, keys.generation);
     if (!*client->base)
         move_to_region(client, request->bucket, region, attempt);
     for (size_t i = 0, n = amz_headers(request, headers); i < n; i++)
@@ -300,12 +296,12 @@ static enum http_verdict judge_region(const struct s3_request *request, const st
     return HTTP_FAIL;
 }
 
-static enum http_verdict judge_keys(const struct s3_request *request, struct error *error)
+static enum http_verdict judge_keys(const struct s3_request *request, uint64_t generation, struct error *error)
 {
     char who[AWS_DESCRIBE_CHARS];
     aws_credentials_describe(request->client->credentials, who);
     error_prefix(error, "with the credentials %s", who);
-    aws_credentials_refused(request->client->credentials, signed_with);
+    aws_credentials_refused(request->client->credentials, generation);
     return HTTP_RETRY_RENEWED;
 }
 
@@ -334,7 +330,7 @@ enum http_verdict s3_client_judge(void *data, const struct http_reply *reply, st
     case S3_FAULT_REGION:
         return judge_region(request, &fault, error);
     case S3_FAULT_KEYS:
-        return judge_keys(request, error);
+        return judge_keys(request, reply->credential, error);
     case S3_FAULT_CLOCK:
         pthread_mutex_lock(&client->lock);
         client->clock_offset_s = fault.clock_offset_s;

@@ -6,14 +6,14 @@
 
 #include "base/error.h"
 
-enum s3_addressing { /* where the bucket stands */
-    S3_ADDRESSING_AUTO, /* what fits */
-    S3_ADDRESSING_PATH, /* base/bucket/key */
-    S3_ADDRESSING_VIRTUAL, /* bucket.host/key */
+enum s3_addressing {                        /* where the bucket stands */
+                     S3_ADDRESSING_AUTO,    /* what fits */
+                     S3_ADDRESSING_PATH,    /* base/bucket/key */
+                     S3_ADDRESSING_VIRTUAL, /* bucket.host/key */
 };
 
 struct s3_endpoint {
-    const char *base;       /* "https://host[:port][/path]" without a slash at the end; "" = Amazon's of the region */
+    const char *base; /* "https://host[:port][/path]" without a slash at the end; "" = Amazon's of the region */
     enum s3_addressing addressing;
 };
 

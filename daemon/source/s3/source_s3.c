@@ -289,7 +289,7 @@ static struct source_identity identity_of(const struct source_s3 *source, const 
 
 /* Part files only: nobody sums up a sidecar; a single file was asked about already. A failure to ask is no failure to read.
  */
-static void s3_ask(struct object_source *objects, const struct object *object)
+static void s3_ask(struct object_source *objects, struct object *object)
 {
     struct source_s3 *source = (struct source_s3 *)objects;
     struct object head = {0};
@@ -308,7 +308,7 @@ static void s3_ask(struct object_source *objects, const struct object *object)
     }
     if (known) {
         pthread_mutex_lock(&objects->lock);
-        memcpy(((struct object *)object)->checksums, head.checksums, sizeof object->checksums);
+        memcpy(object->checksums, head.checksums, sizeof object->checksums);
         source->no_checksums |= head.checksums[0].kind == CHECKSUM_NONE;
         pthread_mutex_unlock(&objects->lock);
     }
@@ -323,7 +323,6 @@ static int s3_open_file(struct object_source *objects, struct object_file *file,
     (void)error;
     file->url = s3_client_url(source->client, source->bucket, key, NULL);
     free(key);
-    s3_ask(objects, file->object);
     pinned->request = (struct s3_request){
         .client = source->client, .bucket = source->bucket, .if_match = file->object->weak ? NULL : file->object->pin};
     pinned->source = source;
