@@ -63,30 +63,31 @@ static const struct option_row option_table[] = {
     {"tp-rank", "R", "which of its members this is, from 0", OPTIONS_VIEW, OPTION_COUNT, AT(view.tp.rank), NULL, NULL},
     {"tp-rule", "'GLOB=DIM'", "how to split: a dimension or 'replicate'; repeatable, the first match wins", OPTIONS_VIEW,
      OPTION_CALL, 0, NULL, take_rule},
-    {"executor", "WHICH", "auto, generic, local or collective", OPTIONS_STRATEGY, OPTION_CHOICE, AT(executor),
+    {"executor", "WHICH", "auto, generic, local or collective", OPTIONS_STRATEGY, OPTION_CHOICE, AT(load.executor),
      executor_option_names, NULL},
-    {"collective", "HOW", "auto, required or disabled", OPTIONS_STRATEGY, OPTION_CHOICE, AT(collective), collectives, NULL},
-    {"device", "NAME", "where to: cpu, cuda:N or a GPU's UUID", OPTIONS_STRATEGY, OPTION_TEXT, AT(device), NULL, NULL},
-    {"group", "ID", "the load group this client belongs to", OPTIONS_STRATEGY, OPTION_TEXT, AT(group), NULL, NULL},
-    {"rank", "R", "its rank in the group", OPTIONS_STRATEGY, OPTION_COUNT, AT(rank), NULL, NULL},
-    {"world-size", "N", "how many clients the group has", OPTIONS_STRATEGY | OPTIONS_COMPAT, OPTION_COUNT, AT(world_size),
-     NULL, NULL},
-    {"source-locality", "WHERE", "auto, host_local or shared_source", OPTIONS_STRATEGY, OPTION_CHOICE, AT(source_locality),
-     localities, NULL},
+    {"collective", "HOW", "auto, required or disabled", OPTIONS_STRATEGY, OPTION_CHOICE, AT(load.collective), collectives,
+     NULL},
+    {"device", "NAME", "where to: cpu, cuda:N or a GPU's UUID", OPTIONS_STRATEGY, OPTION_TEXT, AT(load.device), NULL, NULL},
+    {"group", "ID", "the load group this client belongs to", OPTIONS_STRATEGY, OPTION_TEXT, AT(load.group), NULL, NULL},
+    {"rank", "R", "its rank in the group", OPTIONS_STRATEGY, OPTION_COUNT, AT(load.rank), NULL, NULL},
+    {"world-size", "N", "how many clients the group has", OPTIONS_STRATEGY | OPTIONS_COMPAT, OPTION_COUNT,
+     AT(load.world_size), NULL, NULL},
+    {"source-locality", "WHERE", "auto, host_local or shared_source", OPTIONS_STRATEGY, OPTION_CHOICE,
+     AT(load.source_locality), localities, NULL},
     {"source-sharing-domain", "NAME", "who shares the source with this host", OPTIONS_STRATEGY, OPTION_TEXT,
-     AT(source_sharing_domain), NULL, NULL},
+     AT(load.source_sharing_domain), NULL, NULL},
     {"out", "FILE", "write the result there (load: the view as a safetensors file); - is standard output",
-     OPTIONS_LOAD | OPTIONS_MANIFEST, OPTION_TEXT, AT(out), NULL, NULL},
-    {"digest", NULL, "tell the SHA-256 of every tensor", OPTIONS_LOAD, OPTION_FLAG, AT(digest), NULL, NULL},
+     OPTIONS_LOAD | OPTIONS_MANIFEST, OPTION_TEXT, AT(output.path), NULL, NULL},
+    {"digest", NULL, "tell the SHA-256 of every tensor", OPTIONS_LOAD, OPTION_FLAG, AT(output.digest), NULL, NULL},
     {"hold", "SECONDS", "keep the memory that much longer, when everything else is done", OPTIONS_LOAD, OPTION_DURATION,
-     AT(hold_ms), NULL, NULL},
+     AT(output.hold_ms), NULL, NULL},
     {"sidecars", "DIR", "the folder to put them into; a file appears when it is complete", OPTIONS_FETCH, OPTION_TEXT,
-     AT(sidecars), NULL, NULL},
+     AT(output.sidecars), NULL, NULL},
     {"standalone", NULL, "do it in this process, without a daemon", OPTIONS_STANDALONE, OPTION_FLAG, AT(standalone), NULL,
      NULL},
-    {"index", "WHICH", "print an index document instead: source or canonical", OPTIONS_INSPECT, OPTION_CHOICE, AT(index),
-     indexes, NULL},
-    {"compat", NULL, "as the original loader", OPTIONS_COMPAT, OPTION_FLAG, AT(compat), NULL, NULL},
+    {"index", "WHICH", "print an index document instead: source or canonical", OPTIONS_INSPECT, OPTION_CHOICE,
+     AT(output.index), indexes, NULL},
+    {"compat", NULL, "as the original loader", OPTIONS_COMPAT, OPTION_FLAG, AT(plan.compat), NULL, NULL},
     {"chunk-bytes", "SIZE", "largest extent (else $LEVANTER_FSSPEC_CHUNK_BYTES, then 2GB)", OPTIONS_COMPAT, OPTION_CALL, 0,
      NULL, take_chunk},
     {"all", NULL, "every artifact", OPTIONS_RELEASE, OPTION_FLAG, AT(all), NULL, NULL},
@@ -156,7 +157,7 @@ static int take_rule(struct parse *parse, const char *value)
 
 static int take_chunk(struct parse *parse, const char *value)
 {
-    uint64_t *bytes = &parse->args->chunk_bytes;
+    uint64_t *bytes = &parse->args->plan.chunk_bytes;
     return text_parse_bytes(value, bytes) == 0 && *bytes > 0
                ? 0
                : wrong(parse, "--chunk-bytes is a size above 0 such as 2GB or 512MiB, not '%s'", shown(value));
@@ -324,11 +325,11 @@ static int check_command(struct parse *parse)
         return wrong(parse, "'release' takes either an artifact or --all");
     if (row->takes_artifact && !args->artifact && !args->all)
         return wrong(parse, "'%s' needs an artifact, such as disk:/models/llama", row->name);
-    if (args->command == COMMAND_FETCH && !args->sidecars)
+    if (args->command == COMMAND_FETCH && !args->output.sidecars)
         return wrong(parse, "'fetch' needs --sidecars DIR, a folder to put them into");
-    if (args->sidecars && strcmp(args->sidecars, "-") == 0)
+    if (args->output.sidecars && strcmp(args->output.sidecars, "-") == 0)
         return wrong(parse, "--sidecars takes a folder, which standard output is not; a folder of that name is ./-");
-    if (args->command == COMMAND_PLAN && !args->compat)
+    if (args->command == COMMAND_PLAN && !args->plan.compat)
         return wrong(parse, "'plan' needs --compat; how a view would be loaded here is what 'explain' shows");
     return 0;
 }
@@ -366,16 +367,16 @@ static int check_view(struct parse *parse)
 static int check_group(struct parse *parse)
 {
     const struct args *args = parse->args;
-    bool any = args->group || args->rank != UNSET || args->world_size != UNSET;
+    bool any = args->load.group || args->load.rank != UNSET || args->load.world_size != UNSET;
     if (args->command == COMMAND_PLAN) /* it has no group, just hosts */
-        return args->world_size == 0 ? wrong(parse, "--world-size is at least 1") : 0;
-    if (any && !(args->group && args->rank != UNSET && args->world_size != UNSET))
+        return args->load.world_size == 0 ? wrong(parse, "--world-size is at least 1") : 0;
+    if (any && !(args->load.group && args->load.rank != UNSET && args->load.world_size != UNSET))
         return wrong(parse, "a load group needs --group, --rank and --world-size together");
-    if (any && args->world_size == 0)
+    if (any && args->load.world_size == 0)
         return wrong(parse, "--world-size is at least 1");
-    if (any && args->rank >= args->world_size)
+    if (any && args->load.rank >= args->load.world_size)
         return wrong(parse, "--rank %" PRId64 " is not in a group of --world-size %" PRId64 ": ranks go from 0 to %" PRId64,
-                     args->rank, args->world_size, args->world_size - 1);
+                     args->load.rank, args->load.world_size, args->load.world_size - 1);
     return 0;
 }
 
@@ -383,8 +384,10 @@ int args_parse(int argc, char **argv, struct args *args, struct error *error)
 {
     bool seen[N_OPTIONS] = {0};
     struct parse parse = {.args = args, .seen = seen, .error = error};
-    *args = (struct args){
-        .command = -1, .index = INDEX_NONE, .rank = UNSET, .world_size = UNSET, .view.tp = {.size = UNSET, .rank = UNSET}};
+    *args = (struct args){.command = -1,
+                          .view.tp = {.size = UNSET, .rank = UNSET},
+                          .load = {.rank = UNSET, .world_size = UNSET},
+                          .output.index = INDEX_NONE};
     if (take_line(&parse, argc, argv) < 0)
         return -1;
     if (args->help || args->version)

@@ -31,23 +31,37 @@ struct view_args {
 
 enum index_kind { INDEX_NONE = -1, INDEX_SOURCE, INDEX_CANONICAL };
 
+struct load_args {                             /* how to load it */
+    int executor, collective, source_locality; /* the library's enums */
+    const char *group, *source_sharing_domain;
+    const char *device;       /* NULL = host memory */
+    int64_t rank, world_size; /* of `plan`, too */
+};
+
+struct output_args {
+    const char *path;     /* --out */
+    const char *sidecars; /* the folder for them */
+    bool digest;
+    uint64_t hold_ms;
+    int index; /* enum index_kind */
+};
+
+struct plan_args {
+    bool compat;
+    uint64_t chunk_bytes; /* 0 = not given */
+};
+
 struct args {
     int command; /* enum command; -1 = none */
-    bool help, version, json, quiet;
+    bool help, version, json, quiet, standalone;
     const char *socket;
     uint64_t timeout_ms; /* 0 = none */
     const char *artifact;
+    bool all; /* instead of one */
     struct view_args view;
-    int executor, collective, source_locality; /* the library's enums */
-    const char *group, *source_sharing_domain;
-    const char *device; /* NULL = host memory */
-    int64_t rank, world_size;
-    const char *out;
-    const char *sidecars; /* the folder for them */
-    bool digest, standalone, all, compat;
-    uint64_t hold_ms;
-    uint64_t chunk_bytes; /* 0 = not given */
-    int index;            /* enum index_kind */
+    struct load_args load;
+    struct output_args output;
+    struct plan_args plan;
     struct arena arena;
 };
 

@@ -28,6 +28,7 @@ int backend_create(struct backend *backend, const struct args *args, struct erro
 
 void backend_destroy(struct backend *backend)
 {
+    selection_fini(&backend->selection);
     backend->ops->close(backend);
 }
 
@@ -35,14 +36,14 @@ struct tc_options backend_options(const struct backend *backend)
 {
     const struct args *args = backend->args;
     return (struct tc_options){
-        .executor = (enum tc_executor)args->executor,
-        .collective = (enum tc_collective)args->collective,
-        .source_locality = (enum tc_locality)args->source_locality,
-        .source_sharing_domain = args->source_sharing_domain,
-        .device = args->device,
-        .group_id = args->group,
-        .rank = args->group ? args->rank : 0,
-        .world_size = args->group ? args->world_size : 0,
+        .executor = (enum tc_executor)args->load.executor,
+        .collective = (enum tc_collective)args->load.collective,
+        .source_locality = (enum tc_locality)args->load.source_locality,
+        .source_sharing_domain = args->load.source_sharing_domain,
+        .device = args->load.device,
+        .group_id = args->load.group,
+        .rank = args->load.group ? args->load.rank : 0,
+        .world_size = args->load.group ? args->load.world_size : 0,
     };
 }
 

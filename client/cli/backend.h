@@ -14,6 +14,7 @@
 #include "catalog.h"
 #include "loaded.h"
 #include "progress.h"
+#include "selection.h"
 
 struct backend;
 
@@ -42,9 +43,10 @@ struct backend {
     const struct backend_ops *ops;
     const struct args *args;
     struct progress progress;
-    uint64_t deadline_ns; /* UINT64_MAX = none */
-    struct cancel cancel; /* the signal and --timeout, for what waits in this process */
-    void *state;          /* the backend's own */
+    uint64_t deadline_ns;       /* UINT64_MAX = none */
+    struct cancel cancel;       /* the signal and --timeout, for what waits in this process */
+    struct selection selection; /* see selection_build() */
+    void *state;                /* the backend's own */
 };
 
 extern const struct backend_ops backend_served, backend_standalone;

@@ -10,7 +10,7 @@
 
 enum { EXIT_DONE, EXIT_FAILED, EXIT_USAGE };
 
-static int (*const run_command[COMMAND_COUNT])(const struct args *args, struct error *error) = {
+static int (*const commands[COMMAND_COUNT])(struct backend *backend, struct error *error) = {
     [COMMAND_INSPECT] = command_inspect,   [COMMAND_LOAD] = command_load,       [COMMAND_EXPLAIN] = command_explain,
     [COMMAND_STATUS] = command_status,     [COMMAND_PREWARM] = command_prewarm, [COMMAND_RELEASE] = command_release,
     [COMMAND_PLAN] = command_plan,         [COMMAND_VERIFY] = command_verify,   [COMMAND_FETCH] = command_fetch,
@@ -35,8 +35,15 @@ static void print_error(const struct error *error)
 
 static int perform(const struct args *args, struct error *error)
 {
-    if (!args->help && !args->version)
-        return run_command[args->command](args, error);
+    struct backend backend;
+    if (!args->help && !args->version) {
+        int status = backend_create(&backend, args, error);
+        if (status == 0)
+            status = commands[args->command](&backend, error);
+        progress_end(&backend.progress);
+        backend_destroy(&backend);
+        return status;
+    }
     if (args->help)
         args_print_help(args->command, stdout);
     else

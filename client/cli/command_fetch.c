@@ -4,7 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "backend.h"
 #include "base/json.h"
 #include "base/redact.h"
 #include "base/text.h"
@@ -37,7 +36,7 @@ static void begin(struct fetch_report *report, const struct args *args)
     json_write_open(&report->json, '{');
     json_put_string(&report->json, "artifact", shown, strlen(shown));
     free(shown);
-    json_put_string(&report->json, "folder", args->sidecars, strlen(args->sidecars));
+    json_put_string(&report->json, "folder", args->output.sidecars, strlen(args->output.sidecars));
     json_put_open(&report->json, "sidecars", '[');
 }
 
@@ -51,21 +50,19 @@ static void print_end(struct fetch_report *report, const struct args *args)
         puts(report->json.text);
     else if (!args->quiet)
         printf("%zu sidecar%s, %s, in %s\n", report->n_files, report->n_files == 1 ? "" : "s",
-               text_people_bytes(report->total_bytes, size), text_escape(args->sidecars, strlen(args->sidecars), folder));
+               text_people_bytes(report->total_bytes, size),
+               text_escape(args->output.sidecars, strlen(args->output.sidecars), folder));
 }
 
-int command_fetch(const struct args *args, struct error *error)
+int command_fetch(struct backend *backend, struct error *error)
 {
-    struct backend backend;
+    const struct args *args = backend->args;
     struct fetch_report report = {.as_text = !args->json && !args->quiet};
     const struct sidecar_taker taker = {take, &report};
-    int status = backend_create(&backend, args, error);
     begin(&report, args);
-    if (status == 0)
-        status = backend_fetch_sidecars(&backend, args->sidecars, &taker, error);
+    int status = backend_fetch_sidecars(backend, args->output.sidecars, &taker, error);
     if (status == 0)
         print_end(&report, args);
     free(report.json.text);
-    backend_destroy(&backend);
     return status;
 }

@@ -3,7 +3,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "backend.h"
 #include "base/digest.h"
 #include "base/text.h"
 #include "command.h"
@@ -32,46 +31,34 @@ static void print_digests(const struct loaded *loaded, FILE *out)
 static void tell(const struct args *args, const struct loaded *loaded, FILE *out)
 {
     if (args->json) {
-        char *json = report_json(loaded->report, loaded->tensors, loaded->n_tensors, args->digest);
+        char *json = report_json(loaded->report, loaded->tensors, loaded->n_tensors, args->output.digest);
         fprintf(out, "%s\n", json);
         free(json);
         return;
     }
-    if (args->digest)
+    if (args->output.digest)
         print_digests(loaded, out);
     if (!args->quiet)
         summary_print(loaded->report, loaded->n_tensors, out);
 }
 
-static int load(const struct args *args, struct backend *backend, struct selection *selection, struct error *error)
+int command_load(struct backend *backend, struct error *error)
 {
+    const struct args *args = backend->args;
+    const char *path = args->output.path;
     struct loaded loaded = {0};
-    FILE *out = args->out && out_file_is_stdout(args->out) ? stderr : stdout; /* asked before the path is replaced */
-    if (args->out && out_file_check(args->out, error) < 0)
+    FILE *out = path && out_file_is_stdout(path) ? stderr : stdout; /* asked before the path is replaced */
+    if ((path && out_file_check(path, error) < 0) || selection_build(backend, error) < 0)
         return -1;
-    if (selection_build(args, backend, selection, error) < 0)
-        return -1;
-    int status = backend_load(backend, selection_view(selection), &loaded, error);
-    if (status == 0 && args->out)
-        status = safetensors_writer_write(args->out, loaded.tensors, loaded.n_tensors, interrupt_seen, error);
+    int status = backend_load(backend, selection_view(&backend->selection), &loaded, error);
+    if (status == 0 && path)
+        status = safetensors_writer_write(path, loaded.tensors, loaded.n_tensors, interrupt_seen, error);
     if (status == 0 && !interrupt_seen())
         tell(args, &loaded, out);
-    if (status == 0 && args->hold_ms) {
+    if (status == 0 && args->output.hold_ms) {
         fflush(stdout);
-        interrupt_sleep(args->hold_ms);
+        interrupt_sleep(args->output.hold_ms);
     }
     backend_release(backend, &loaded);
-    return status;
-}
-
-int command_load(const struct args *args, struct error *error)
-{
-    struct backend backend;
-    struct selection selection = {0};
-    int status = backend_create(&backend, args, error);
-    if (status == 0)
-        status = load(args, &backend, &selection, error);
-    selection_fini(&selection);
-    backend_destroy(&backend);
     return status;
 }

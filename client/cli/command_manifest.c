@@ -4,7 +4,6 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "backend.h"
 #include "base/json.h"
 #include "base/memory.h"
 #include "base/redact.h"
@@ -81,7 +80,7 @@ static void print_result(const struct args *args, const char *path, const struct
 
 static int put(const struct args *args, const struct checked *checked, struct error *error)
 {
-    const char *path = args->out ? args->out : checked->manifest_name;
+    const char *path = args->output.path ? args->output.path : checked->manifest_name;
     bool is_alone = out_file_is_stdout(path); /* asked before the path is replaced */
     if (write_file(path, checked->manifest_json, error) < 0)
         return -1;
@@ -90,17 +89,13 @@ static int put(const struct args *args, const struct checked *checked, struct er
     return 0;
 }
 
-int command_manifest(const struct args *args, struct error *error)
+int command_manifest(struct backend *backend, struct error *error)
 {
-    struct backend backend;
+    const struct args *args = backend->args;
     struct checked *checked = NULL;
-    int status = backend_create(&backend, args, error);
-    if (status == 0 && args->out)
-        status = out_file_check(args->out, error);
-    if (status == 0)
-        checked = backend_verify(&backend, true, error);
-    status = checked && checked_damage(checked, error) == 0 ? put(args, checked, error) : -1;
+    if (!args->output.path || out_file_check(args->output.path, error) == 0)
+        checked = backend_verify(backend, true, error);
+    int status = checked && checked_damage(checked, error) == 0 ? put(args, checked, error) : -1;
     checked_destroy(checked);
-    backend_destroy(&backend);
     return status;
 }

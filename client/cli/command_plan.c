@@ -7,7 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "backend.h"
 #include "base/json.h"
 #include "base/memory.h"
 #include "base/text.h"
@@ -119,8 +118,9 @@ static void print_text(const struct page *page)
 
 static void print(const struct args *args, const struct catalog *catalog, uint64_t chunk_bytes)
 {
-    struct page page = {
-        .catalog = catalog, .chunk_bytes = chunk_bytes, .world_size = args->world_size > 0 ? (size_t)args->world_size : 0};
+    struct page page = {.catalog = catalog,
+                        .chunk_bytes = chunk_bytes,
+                        .world_size = args->load.world_size > 0 ? (size_t)args->load.world_size : 0};
     collect(&page);
     page.plan = compat_plan_build(page.files, page.tensors, catalog->n_tensors, chunk_bytes);
     if (args->json)
@@ -137,8 +137,8 @@ static int choose_chunk(const struct args *args, uint64_t *chunk_bytes, struct e
 {
     const char *variable = getenv("LEVANTER_FSSPEC_CHUNK_BYTES");
     char text[TEXT_NAME_CHARS];
-    *chunk_bytes = args->chunk_bytes > 0 ? args->chunk_bytes : COMPAT_DEFAULT_CHUNK_BYTES;
-    if (args->chunk_bytes > 0 || !variable || !*variable)
+    *chunk_bytes = args->plan.chunk_bytes > 0 ? args->plan.chunk_bytes : COMPAT_DEFAULT_CHUNK_BYTES;
+    if (args->plan.chunk_bytes > 0 || !variable || !*variable)
         return 0;
     if (text_parse_bytes(variable, chunk_bytes) == 0 && *chunk_bytes > 0)
         return 0;
@@ -147,19 +147,15 @@ static int choose_chunk(const struct args *args, uint64_t *chunk_bytes, struct e
                 text_escape(variable, strlen(variable), text));
 }
 
-int command_plan(const struct args *args, struct error *error)
+int command_plan(struct backend *backend, struct error *error)
 {
-    struct backend backend;
-    struct catalog *catalog = NULL;
     uint64_t chunk_bytes;
-    if (choose_chunk(args, &chunk_bytes, error) < 0)
+    if (choose_chunk(backend->args, &chunk_bytes, error) < 0)
         return -1;
-    if (backend_create(&backend, args, error) == 0)
-        catalog = backend_resolve(&backend, 0, error);
-    if (catalog)
-        print(args, catalog, chunk_bytes);
-    int status = catalog ? 0 : -1;
+    struct catalog *catalog = backend_resolve(backend, 0, error);
+    if (!catalog)
+        return -1;
+    print(backend->args, catalog, chunk_bytes);
     catalog_destroy(catalog);
-    backend_destroy(&backend);
-    return status;
+    return 0;
 }

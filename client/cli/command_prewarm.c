@@ -1,7 +1,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "backend.h"
 #include "client/client.h"
 #include "client/report_json.h"
 #include "command.h"
@@ -9,15 +8,17 @@
 #include "served.h"
 #include "summary.h"
 
-static int prewarm(const struct args *args, struct backend *backend, struct selection *selection, struct error *error)
+int command_prewarm(struct backend *backend, struct error *error)
 {
+    const struct args *args = backend->args;
     struct tc_options options;
     struct arena arena;
-    if (selection_build(args, backend, selection, error) < 0 || served_options(backend, &options, error) < 0)
+    if (selection_build(backend, error) < 0 || served_options(backend, &options, error) < 0)
         return -1;
     arena_init(&arena, 0);
     const Tensorcast__Daemon__V1__LoadReport *report =
-        client_prewarm(served_client(backend), args->artifact, selection_view(selection), &options, &arena, error);
+        client_prewarm(served_client(backend), args->artifact, selection_view(&backend->selection), &options, &arena, error);
+    progress_end(&backend->progress);
     if (report && args->json) {
         char *json = report_json(report, NULL, 0, false);
         puts(json);
@@ -27,17 +28,4 @@ static int prewarm(const struct args *args, struct backend *backend, struct sele
     }
     arena_fini(&arena);
     return report ? 0 : -1;
-}
-
-int command_prewarm(const struct args *args, struct error *error)
-{
-    struct backend backend;
-    struct selection selection = {0};
-    int status = backend_create(&backend, args, error);
-    if (status == 0)
-        status = prewarm(args, &backend, &selection, error);
-    progress_end(&backend.progress);
-    selection_fini(&selection);
-    backend_destroy(&backend);
-    return status;
 }

@@ -1,13 +1,13 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-#include "backend.h"
 #include "base/text.h"
 #include "command.h"
 #include "served.h"
 
-static int release(const struct args *args, struct backend *backend, struct error *error)
+int command_release(struct backend *backend, struct error *error)
 {
+    const struct args *args = backend->args;
     struct tc_error cause;
     struct tc_released released;
     uint64_t left_ms;
@@ -33,14 +33,4 @@ static int release(const struct args *args, struct backend *backend, struct erro
         putchar('\n');
     }
     return 0;
-}
-
-int command_release(const struct args *args, struct error *error)
-{
-    struct backend backend;
-    int status = backend_create(&backend, args, error);
-    if (status == 0)
-        status = release(args, &backend, error);
-    backend_destroy(&backend);
-    return status;
 }

@@ -2,12 +2,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "backend.h"
 #include "command.h"
 #include "served.h"
 
-static int show(const struct args *args, struct backend *backend, struct error *error)
+int command_status(struct backend *backend, struct error *error)
 {
+    const struct args *args = backend->args;
     struct tc_error cause;
     uint64_t left_ms;
     char *result;
@@ -19,14 +19,4 @@ static int show(const struct args *args, struct backend *backend, struct error *
     printf("%s%s", result, length && result[length - 1] == '\n' ? "" : "\n");
     free(result);
     return 0;
-}
-
-int command_status(const struct args *args, struct error *error)
-{
-    struct backend backend;
-    int status = backend_create(&backend, args, error);
-    if (status == 0)
-        status = show(args, &backend, error);
-    backend_destroy(&backend);
-    return status;
 }

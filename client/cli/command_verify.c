@@ -6,7 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "backend.h"
 #include "base/json.h"
 #include "base/text.h"
 #include "checked.h"
@@ -99,22 +98,16 @@ static void print_text(const struct catalog *catalog, const struct checked *chec
         printf("no byte was compared: there is no checksum\n");
 }
 
-int command_verify(const struct args *args, struct error *error)
+int command_verify(struct backend *backend, struct error *error)
 {
-    struct backend backend;
-    struct catalog *catalog = NULL;
-    struct checked *checked = NULL;
-    if (backend_create(&backend, args, error) == 0)
-        catalog = backend_resolve(&backend, TC_RESOLVE_FRESH, error);
-    if (catalog)
-        checked = backend_verify(&backend, false, error);
-    if (checked && args->json)
+    struct catalog *catalog = backend_resolve(backend, TC_RESOLVE_FRESH, error);
+    struct checked *checked = catalog ? backend_verify(backend, false, error) : NULL;
+    if (checked && backend->args->json)
         print_json(catalog, checked);
     else if (checked)
         print_text(catalog, checked);
     int status = checked ? checked_damage(checked, error) : -1;
     checked_destroy(checked);
     catalog_destroy(catalog);
-    backend_destroy(&backend);
     return status;
 }

@@ -50,14 +50,15 @@ static int read_view_file(const char *path, const char *shown, struct text *text
     return status;
 }
 
-static int from_view_file(const struct args *args, struct backend *backend, struct selection *selection, struct error *error)
+static int from_view_file(struct backend *backend, struct error *error)
 {
     char shown[TEXT_NAME_CHARS];
+    struct selection *selection = &backend->selection;
     struct text text = {0};
     struct view_file file = {0};
-    const char *path = strcmp(args->view.file, "-") == 0 ? "from standard input" : args->view.file;
+    const char *given = backend->args->view.file, *path = strcmp(given, "-") == 0 ? "from standard input" : given;
     text_escape(path, strlen(path), shown);
-    int status = read_view_file(args->view.file, shown, &text, error);
+    int status = read_view_file(given, shown, &text, error);
     if (status == 0 && view_file_parse(text.bytes, text.count, &selection->arena, &file, error) < 0)
         status = error_prefix(error, "view %s", shown);
     free(text.bytes);
@@ -70,17 +71,17 @@ static int from_view_file(const struct args *args, struct backend *backend, stru
     return status;
 }
 
-int selection_build(const struct args *args, struct backend *backend, struct selection *selection, struct error *error)
+int selection_build(struct backend *backend, struct error *error)
 {
-    *selection = (struct selection){0};
-    if (args->view.file)
-        return from_view_file(args, backend, selection, error);
-    if (!args->view.n_selectors && !args->view.has_tp) {
-        selection->whole = true;
+    const struct view_args *view = &backend->args->view;
+    if (view->file)
+        return from_view_file(backend, error);
+    if (!view->n_selectors && !view->has_tp) {
+        backend->selection.whole = true;
         return 0;
     }
     struct catalog *catalog = backend_resolve(backend, 0, error);
-    int status = catalog ? selection_from_catalog(&args->view, catalog, selection, error) : -1;
+    int status = catalog ? selection_from_catalog(view, catalog, &backend->selection, error) : -1;
     catalog_destroy(catalog);
     return status;
 }

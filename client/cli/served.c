@@ -76,7 +76,7 @@ static int copy_memory(const struct args *args, const struct tc_load *load, stru
     struct tc_error cause;
     uint64_t bytes;
     tc_load_memory(load, &bytes);
-    if (!*tc_load_device(load) || (!args->digest && !args->out))
+    if (!*tc_load_device(load) || (!args->output.digest && !args->output.path))
         return 0;
     loaded->copy = malloc(bytes);
     if (!loaded->copy)

@@ -49,7 +49,7 @@ static int standalone_open(struct backend *backend, struct error *error)
     state->services.of_one_user = true;
     backend->state = state;
     log_set_level(LOG_WARN);
-    if (backend->args->device)
+    if (backend->args->load.device)
         return fail(error, ERROR_INVALID_ARGUMENT, "STANDALONE_DEVICE",
                     "--standalone loads into host memory only; leave out --device");
     return 0;

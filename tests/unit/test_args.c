@@ -55,9 +55,9 @@ static void options_stand_anywhere_and_are_spelled_in_two_ways(void **state)
         assert_int_equal(args.command, COMMAND_LOAD);
         assert_string_equal(args.artifact, "disk:/m");
         assert_string_equal(args.socket, "/s");
-        assert_string_equal(args.out, "o");
+        assert_string_equal(args.output.path, "o");
         assert_true(args.json);
-        assert_false(args.quiet || args.digest || args.standalone);
+        assert_false(args.quiet || args.output.digest || args.standalone);
         args_fini(&args);
     }
 }
@@ -66,9 +66,9 @@ static void a_value_may_look_like_anything(void **state)
 {
     (void)state;
     assert_taken("load|disk:/m|--out|--json|--tensor|-x|--group=a=b|--rank|0|--world-size=1");
-    assert_string_equal(args.out, "--json");
+    assert_string_equal(args.output.path, "--json");
     assert_string_equal(args.view.selectors[0].glob, "-x");
-    assert_string_equal(args.group, "a=b");
+    assert_string_equal(args.load.group, "a=b");
     assert_false(args.json);
     args_fini(&args);
 }
@@ -85,7 +85,7 @@ static void times_have_units_or_are_seconds(void **state)
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         snprintf(line, sizeof line, "load|disk:/m|--hold|%s|--timeout=%s", cases[i].text, cases[i].text);
         assert_taken(line);
-        assert_int_equal(args.hold_ms, cases[i].ms);
+        assert_int_equal(args.output.hold_ms, cases[i].ms);
         assert_int_equal(args.timeout_ms, cases[i].ms);
         args_fini(&args);
     }
@@ -134,11 +134,11 @@ static void a_group_is_whole_or_not_there(void **state)
 {
     (void)state;
     assert_taken("explain|disk:/m|--group|g|--rank|1|--world-size|2|--source-locality|host_local|--collective|required");
-    assert_string_equal(args.group, "g");
-    assert_int_equal(args.rank, 1);
-    assert_int_equal(args.world_size, 2);
-    assert_int_equal(args.source_locality, TC_LOCALITY_HOST_LOCAL);
-    assert_int_equal(args.collective, TC_COLLECTIVE_REQUIRED);
+    assert_string_equal(args.load.group, "g");
+    assert_int_equal(args.load.rank, 1);
+    assert_int_equal(args.load.world_size, 2);
+    assert_int_equal(args.load.source_locality, TC_LOCALITY_HOST_LOCAL);
+    assert_int_equal(args.load.collective, TC_COLLECTIVE_REQUIRED);
     args_fini(&args);
     assert_refused("explain|disk:/m|--rank|0|--world-size|2", "--group");
     assert_refused("explain|disk:/m|--group|g|--rank|0", "--world-size");
@@ -152,14 +152,14 @@ static void a_choice_is_one_of_its_words(void **state)
 {
     (void)state;
     assert_taken("load|disk:/m|--executor|collective");
-    assert_int_equal(args.executor, TC_EXECUTOR_COLLECTIVE);
+    assert_int_equal(args.load.executor, TC_EXECUTOR_COLLECTIVE);
     args_fini(&args);
     assert_taken("inspect|disk:/m|--index=canonical");
-    assert_int_equal(args.index, INDEX_CANONICAL);
+    assert_int_equal(args.output.index, INDEX_CANONICAL);
     args_fini(&args);
     assert_refused("inspect|disk:/m|--index|none", "source, canonical");
     assert_taken("inspect|disk:/m");
-    assert_int_equal(args.index, INDEX_NONE);
+    assert_int_equal(args.output.index, INDEX_NONE);
     assert_refused("load|disk:/m|--executor|fastest", "auto, generic, local, collective");
     assert_refused("explain|disk:/m|--source-locality|far", "host_local");
     assert_refused("explain|disk:/m|--collective|perhaps", "required");
