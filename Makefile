@@ -21,6 +21,7 @@ CLIENT_LIBS := -lgrpc -lgpr -lprotobuf-c -lcrypto -lpthread
 LIBS    := -luv -lgrpc -lgpr -lprotobuf-c -lyaml -lcurl -lssl -lcrypto -lpthread -lm
 
 PROTOS  := $(wildcard proto/tensorcast/daemon/v1/*.proto proto/grpc_health/v1/*.proto proto/grpc_reflection/*/*.proto proto/google/rpc/*.proto)
+PROTOBUF_C := $(shell pkg-config --variable=includedir libprotobuf-c)
 GEN_C   := $(PROTOS:proto/%.proto=$(B)/gen/%.pb-c.c)
 GEN_H   := $(GEN_C:.c=.h)
 
@@ -57,9 +58,11 @@ help:
 	@echo "all check asan tsan fuzz long bench gpu stores layers limits headers format docs install uninstall clean"
 
 # --- generated code -----------------------------------------------------------------------------------------------
+# const_strings: texts of messages are const; an option of protobuf-c alone, so it is not in the protocol itself
 $(B)/gen/%.pb-c.c $(B)/gen/%.pb-c.h &: proto/%.proto
-	@mkdir -p $(B)/gen
-	protoc-c -Iproto --c_out=$(B)/gen $<
+	@mkdir -p $(B)/gen $(B)/proto/$(*D)
+	@sed 's|^package .*|&\nimport "protobuf-c/protobuf-c.proto";\noption (pb_c_file).const_strings = true;|' $< > $(B)/proto/$*.proto
+	protoc-c -I$(B)/proto -I$(PROTOBUF_C) --c_out=$(B)/gen $(B)/proto/$*.proto
 
 $(B)/gen/descriptor_set.binpb: $(PROTOS)
 	@mkdir -p $(B)/gen

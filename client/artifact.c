@@ -41,7 +41,7 @@ static int ask(struct tc_client *client, const char *reference, int flags, uint6
 {
     Tensorcast__Daemon__V1__ResolveRequest request = TENSORCAST__DAEMON__V1__RESOLVE_REQUEST__INIT;
     const struct wait wait = wait_begin(timeout_ms, NULL);
-    request.artifact = (char *)reference;
+    request.artifact = reference;
     request.fresh = flags & TC_RESOLVE_FRESH;
     request.include_indexes = (flags & TC_RESOLVE_INDEXES) != 0;
     artifact->response = (const resolve_response *)rpc_client_get(client->rpc, "Resolve", &request.base,

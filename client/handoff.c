@@ -140,7 +140,7 @@ static int map_aligned(int fd, uint64_t bytes, struct handoff *handoff, struct e
         munmap(start, length);
         return fail_errno(error, failed, "cannot map the %llu bytes that were handed off", (unsigned long long)bytes);
     }
-    handoff->data = start;
+    handoff->data = handoff->mapping = start;
     handoff->mapped_bytes = length;
     return 0;
 }
@@ -178,8 +178,8 @@ int handoff_receive(const char *socket_path, const uint8_t token[HANDOFF_TOKEN_B
 
 void handoff_release(struct handoff *handoff)
 {
-    if (handoff->mapped_bytes)
-        munmap((void *)handoff->data, handoff->mapped_bytes);
+    if (handoff->mapping)
+        munmap(handoff->mapping, handoff->mapped_bytes);
     cuda_memory_close(handoff->cuda);
     if (handoff->lease >= 0)
         close(handoff->lease);

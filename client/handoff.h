@@ -10,9 +10,10 @@
 #include "wait.h"
 
 struct handoff {
-    const void *data;         /* read-only, 2 MiB aligned, never NULL */
-    uint64_t bytes;           /* as the daemon said */
-    uint64_t mapped_bytes;    /* 0 = nothing is mapped */
+    const void *data; /* read-only, 2 MiB aligned, never NULL */
+    uint64_t bytes;   /* as the daemon said */
+    void *mapping;    /* of mapped_bytes; NULL = nothing is mapped */
+    uint64_t mapped_bytes;
     int lease;                /* the connection: closing it ends the lease; -1 = none */
     struct cuda_memory *cuda; /* through which GPU memory is held; NULL = host memory. Then data is a device address */
 };

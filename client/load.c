@@ -29,12 +29,16 @@ enum { PROGRESS_INTERVAL_MS = 100 };
 struct tc_load {
     struct arena arena;
     const load_result *result; /* in the arena */
-    char **names;
+    const char *const *names;
     struct layout layout;
     struct handoff handoff;
-    pthread_mutex_t lock; /* for building by_name, at the first look-up */
-    bool has_names;
-    struct map by_name;
+    struct name_index *by_name; /* to callers a load is const; its index is built at the first look-up */
+};
+
+struct name_index {
+    pthread_mutex_t lock; /* while it is built */
+    bool is_built;
+    struct map map;
 };
 
 /* --- the stream -------------------------------------------------------------------------------------------------- */
@@ -107,7 +111,7 @@ static int ask(struct tc_client *client, const char *artifact, const struct tc_v
     Tensorcast__Daemon__V1__MaterializeRequest request = TENSORCAST__DAEMON__V1__MATERIALIZE_REQUEST__INIT;
     request.load = request_build(artifact, view, options, &scratch);
     if (load->handoff.cuda)
-        request.load->device = (char *)cuda_memory_uuid(load->handoff.cuda);
+        request.load->device = cuda_memory_uuid(load->handoff.cuda);
     if (region)
         request.load->region = (ProtobufCBinaryData){sizeof region->token, region->token};
     const struct rpc_question question = {"Materialize", &request.base,
@@ -191,9 +195,10 @@ static void copy_names(struct tc_load *load, const struct tc_view *view)
     load->names = load->result->layout->names;
     if (!view)
         return;
-    load->names = arena_array(&load->arena, view->n_items + 1, sizeof *load->names);
+    const char **names = arena_array(&load->arena, view->n_items + 1, sizeof *names);
     for (size_t i = 0; i < view->n_items; i++)
-        load->names[i] = arena_text(&load->arena, view->items[i].name, strlen(view->items[i].name));
+        names[i] = arena_text(&load->arena, view->items[i].name, strlen(view->items[i].name));
+    load->names = names;
 }
 
 /* data NULL: into memory of the daemon's. */
@@ -204,7 +209,8 @@ static struct tc_load *load_view(struct tc_client *client, const char *artifact,
     struct wait wait = wait_begin(options ? options->timeout_ms : 0, options ? options->cancel : NULL);
     struct tc_load *load = memory_alloc(sizeof *load);
     arena_init(&load->arena, 0);
-    pthread_mutex_init(&load->lock, NULL);
+    load->by_name = arena_alloc(&load->arena, sizeof *load->by_name);
+    pthread_mutex_init(&load->by_name->lock, NULL);
     load->handoff = (struct handoff){.data = data, .bytes = bytes, .lease = -1};
     if ((data ? fill : materialize)(client, artifact, view, options, &wait, load, &cause) ||
         layout_build(load->result->layout, view ? view->n_items : load->result->layout->n_names, load->handoff.bytes,
@@ -239,9 +245,9 @@ void tc_load_release(struct tc_load *load)
     if (!load)
         return;
     handoff_release(&load->handoff);
-    if (load->has_names)
-        map_fini(&load->by_name);
-    pthread_mutex_destroy(&load->lock);
+    if (load->by_name->is_built)
+        map_fini(&load->by_name->map);
+    pthread_mutex_destroy(&load->by_name->lock);
     arena_fini(&load->arena);
     free(load);
 }
@@ -266,22 +272,23 @@ void tc_load_tensor(const struct tc_load *load, size_t index, struct tc_tensor *
                                  .offset = columns->offsets[index]};
 }
 
-static void index_names(struct tc_load *load)
+static const struct map *index_names(const struct tc_load *load)
 {
-    pthread_mutex_lock(&load->lock);
-    if (!load->has_names) {
-        map_init(&load->by_name, load->layout.n_tensors);
+    struct name_index *index = load->by_name;
+    pthread_mutex_lock(&index->lock);
+    if (!index->is_built) {
+        map_init(&index->map, load->layout.n_tensors);
         for (size_t i = 0; i < load->layout.n_tensors; i++)
-            map_add(&load->by_name, load->names[i], strlen(load->names[i]), (uint32_t)i);
-        load->has_names = true;
+            map_add(&index->map, load->names[i], strlen(load->names[i]), (uint32_t)i);
+        index->is_built = true;
     }
-    pthread_mutex_unlock(&load->lock);
+    pthread_mutex_unlock(&index->lock);
+    return &index->map;
 }
 
 bool tc_load_find(const struct tc_load *load, const char *name, struct tc_tensor *tensor)
 {
-    index_names((struct tc_load *)load); /* a cache: to callers a load is const */
-    uint32_t index = map_find(&load->by_name, name, strlen(name));
+    uint32_t index = map_find(index_names(load), name, strlen(name));
     if (index == MAP_NONE)
         return false;
     tc_load_tensor(load, index, tensor);

@@ -8,6 +8,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "base/memory.h"
 #include "handoff.h"
 #include "tensorcast/daemon/v1/store_daemon.pb-c.h"
 
@@ -19,7 +20,7 @@ static int send_offer(int lease, const struct handoff_region *offer, int memory_
         char bytes[CMSG_SPACE(sizeof(int))];
         struct cmsghdr aligned;
     } control = {0};
-    struct iovec text = {(void *)offer, sizeof *offer};
+    struct iovec text = memory_iovec(offer, sizeof *offer);
     struct msghdr message = {.msg_iov = &text, .msg_iovlen = 1};
     if (memory_fd >= 0) {
         message.msg_control = control.bytes;

@@ -28,7 +28,7 @@ static Tensorcast__Daemon__V1__View *build_view(const struct tc_view *view, stru
     message->n_names = view->n_items;
     message->names = arena_array(arena, view->n_items, sizeof *message->names);
     for (size_t i = 0; i < view->n_items; i++) {
-        message->names[i] = (char *)view->items[i].name;
+        message->names[i] = view->items[i].name;
         n_bounds += view->items[i].n_slices;
     }
     if (n_bounds)
@@ -51,12 +51,12 @@ static Tensorcast__Daemon__V1__ExecutionTopology *build_topology(const struct tc
     tensorcast__daemon__v1__execution_topology__init(topology);
     topology->source_locality = (Tensorcast__Daemon__V1__SourceLocality)options->source_locality;
     if (options->source_sharing_domain)
-        topology->source_sharing_domain = (char *)options->source_sharing_domain;
+        topology->source_sharing_domain = options->source_sharing_domain;
     if (!options->group_id)
         return topology;
     topology->group = arena_alloc(arena, sizeof *topology->group);
     tensorcast__daemon__v1__collective_load_group__init(topology->group);
-    topology->group->id = (char *)options->group_id;
+    topology->group->id = options->group_id;
     topology->group->rank = options->rank;
     topology->group->world_size = options->world_size;
     return topology;
@@ -67,13 +67,13 @@ Tensorcast__Daemon__V1__LoadRequest *request_build(const char *artifact, const s
 {
     Tensorcast__Daemon__V1__LoadRequest *request = arena_alloc(arena, sizeof *request);
     tensorcast__daemon__v1__load_request__init(request);
-    request->artifact = (char *)artifact;
+    request->artifact = artifact;
     if (view)
         request->view = build_view(view, arena);
     if (!options)
         return request;
     if (options->device)
-        request->device = (char *)options->device;
+        request->device = options->device;
     request->policy = build_policy(options, arena);
     request->topology = build_topology(options, arena);
     return request;

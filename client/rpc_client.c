@@ -56,9 +56,9 @@ void rpc_client_destroy(struct rpc_client *client)
     free(client);
 }
 
-static grpc_arg integer_arg(const char *key, int value)
+static grpc_arg integer_arg(char *key, int value)
 {
-    return (grpc_arg){.type = GRPC_ARG_INTEGER, .key = (char *)key, .value.integer = value};
+    return (grpc_arg){.type = GRPC_ARG_INTEGER, .key = key, .value.integer = value};
 }
 
 static grpc_channel *create_channel(const char *socket_path)

@@ -100,7 +100,7 @@ static int ask(struct tc_client *client, const char *artifact, const struct tc_o
     Tensorcast__Daemon__V1__FetchSidecarsRequest request = TENSORCAST__DAEMON__V1__FETCH_SIDECARS_REQUEST__INIT;
     const struct rpc_question question = {"FetchSidecars", &request.base, &tensorcast__daemon__v1__sidecar_event__descriptor,
                                           on_event, receiver};
-    request.artifact = (char *)artifact;
+    request.artifact = artifact;
     request.list_only = !receiver->writer;
     arena_init(&arena, 0);
     int failed = rpc_client_ask(client->rpc, &question, &wait, &arena, error);

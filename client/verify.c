@@ -41,7 +41,7 @@ static int ask(struct tc_client *client, const char *artifact, bool with_manifes
     Tensorcast__Daemon__V1__VerifyRequest request = TENSORCAST__DAEMON__V1__VERIFY_REQUEST__INIT;
     const struct rpc_question question = {"Verify", &request.base, &tensorcast__daemon__v1__verify_response__descriptor,
                                           on_message, listener};
-    request.artifact = (char *)artifact;
+    request.artifact = artifact;
     request.make_manifest = with_manifest;
     request.tell_progress = options && options->progress;
     if (rpc_client_ask(client->rpc, &question, &wait, arena, error))

@@ -248,7 +248,7 @@ static int read_file(struct walk *walk, const char *text, size_t length, const c
     return result;
 }
 
-const struct config *config_parse(const char *text, size_t length, const char *path, struct error *error)
+struct config *config_parse(const char *text, size_t length, const char *path, struct error *error)
 {
     struct built *built = memory_alloc(sizeof *built);
     struct walk walk = {.built = built, .places = memory_alloc_array(schema_n_keys, sizeof *walk.places)};
@@ -280,14 +280,14 @@ static ssize_t read_all(int fd, char *text, size_t room)
     return (ssize_t)n_read;
 }
 
-const struct config *config_load(const char *path, struct error *error)
+struct config *config_load(const char *path, struct error *error)
 {
     enum { ROOM = CONFIG_YAML_MAX_BYTES + 1 };
     char shown[TEXT_NAME_CHARS];
     char *text = memory_alloc(ROOM);
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
     ssize_t length = fd < 0 ? -1 : read_all(fd, text, ROOM);
-    const struct config *config = NULL;
+    struct config *config = NULL;
     if (length < 0)
         fail_errno(error, errno, "cannot read the configuration %s", text_escape(path, strlen(path), shown));
     else
@@ -333,7 +333,7 @@ void config_compare(const struct config *old, const struct config *fresh,
     }
 }
 
-void config_keep_fixed(const struct config *old, const struct config *fresh)
+void config_keep_fixed(const struct config *old, struct config *fresh)
 {
     for (const struct config_key *key = schema_keys; key < schema_keys + schema_n_keys; key++) {
         if (!key->reloadable)

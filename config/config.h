@@ -99,8 +99,8 @@ struct config {
 };
 
 /* Reads, checks and fills in every default. Returns NULL on error. */
-const struct config *config_load(const char *path, struct error *error);
-const struct config *config_parse(const char *text, size_t length, const char *path, struct error *error);
+struct config *config_load(const char *path, struct error *error);
+struct config *config_parse(const char *text, size_t length, const char *path, struct error *error);
 void config_destroy(const struct config *config);
 
 /* Valid YAML with every key, its effective value and, as a comment, where it came from: "default" (equal to it, wherever it
@@ -115,7 +115,7 @@ void config_print_sample(FILE *out);
 void config_compare(const struct config *old, const struct config *fresh,
                     void (*changed)(void *data, const char *key, bool reloadable), void *data);
 /* Gives `fresh` the old values of all keys that cannot change at run time; it borrows them, so `old` has to outlive it. */
-void config_keep_fixed(const struct config *old, const struct config *fresh);
+void config_keep_fixed(const struct config *old, struct config *fresh);
 
 /* For a library or command without a file: every default. Never NULL. */
 const struct config *config_defaults(void);

@@ -277,9 +277,9 @@ static int build_services(struct daemon *daemon, struct error *error)
 struct reload {
     struct loop_work work;
     struct daemon *daemon;
-    const struct config *fresh; /* NULL = it is no good */
-    int log_fd;                 /* -1 = its log cannot be opened */
-    bool again;                 /* another SIGHUP came meanwhile */
+    struct config *fresh; /* NULL = it is no good */
+    int log_fd;           /* -1 = its log cannot be opened */
+    bool again;           /* another SIGHUP came meanwhile */
     struct error error;
 };
 
@@ -302,7 +302,7 @@ static void read_config(struct loop_work *work)
     reload->log_fd = reload->fresh ? log_open_file(reload->fresh->logging.file, &reload->error) : -1;
 }
 
-static void apply(struct daemon *daemon, const struct config *fresh)
+static void apply(struct daemon *daemon, struct config *fresh)
 {
     config_compare(daemon->api.services.config, fresh, report_change, NULL);
     config_keep_fixed(daemon->api.services.config, fresh); /* all of them live until the end */
@@ -319,7 +319,7 @@ static void on_config_read(struct loop_work *work)
 {
     struct reload *reload = (struct reload *)work;
     struct daemon *daemon = reload->daemon;
-    const struct config *fresh = reload->fresh;
+    struct config *fresh = reload->fresh;
     bool has_stopped = !daemon->api.handoff, again = reload->again && !has_stopped;
     if (reload->log_fd >= 0 && !has_stopped) {
         log_use(reload->log_fd, (enum log_level)fresh->logging.level, (enum log_format)fresh->logging.format);

@@ -17,7 +17,6 @@ enum { UNSET = -1 }; /* of counts and ranks: no valid one is negative */
 struct parse {
     struct args *args;
     size_t selector_capacity;
-    struct tp_rule *rules;
     size_t n_rules, rule_capacity;
     bool *seen; /* per row of option_table, for the check against the command */
     struct error *error;
@@ -150,9 +149,10 @@ static int take_slice(struct parse *parse, const char *value)
 
 static int take_rule(struct parse *parse, const char *value)
 {
-    ARRAY_RESERVE(parse->rules, parse->n_rules, parse->rule_capacity);
-    parse->args->view.tp.rules = parse->rules;
-    return tp_rule_parse(value, &parse->args->arena, &parse->rules[parse->n_rules++], parse->error);
+    struct view_args *view = &parse->args->view;
+    ARRAY_RESERVE(view->rules, parse->n_rules, parse->rule_capacity);
+    view->tp.rules = view->rules;
+    return tp_rule_parse(value, &parse->args->arena, &view->rules[parse->n_rules++], parse->error);
 }
 
 static int take_chunk(struct parse *parse, const char *value)
@@ -400,7 +400,7 @@ int args_parse(int argc, char **argv, struct args *args, struct error *error)
 void args_fini(struct args *args)
 {
     free(args->view.selectors);
-    free((void *)args->view.tp.rules);
+    free(args->view.rules);
     arena_fini(&args->arena);
 }
 

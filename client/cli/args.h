@@ -26,6 +26,7 @@ struct view_args {
     struct selector *selectors; /* command-line order */
     size_t n_selectors;
     bool has_tp;
+    struct tp_rule *rules; /* of tp */
     struct tp_split tp;
 };
 

@@ -113,7 +113,7 @@ static int put(struct sink *sink, const void *data, uint64_t bytes, struct error
     while (bytes) {
         size_t room = SINK_BATCH_BYTES - sink->batch_bytes;
         size_t taken = bytes < room ? (size_t)bytes : room;
-        sink->pieces[sink->n_pieces++] = (struct iovec){(void *)at, taken};
+        sink->pieces[sink->n_pieces++] = memory_iovec(at, taken);
         sink->batch_bytes += taken;
         at += taken;
         bytes -= taken;

@@ -4,6 +4,9 @@
 #define BASE_MEMORY_H
 
 #include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <sys/uio.h>
 
 void *memory_alloc(size_t bytes);                    /* zeroed */
 void *memory_alloc_array(size_t count, size_t size); /* zeroed; aborts on overflow */
@@ -12,6 +15,17 @@ char *memory_copy_text(const char *text);
 void *memory_copy(const void *bytes, size_t count);
 void memory_free_const(const void *shown); /* what its owner shows to others as const */
 char *memory_print(const char *format, ...) __attribute__((format(printf, 1, 2))); /* the text, as sprintf would make it */
+
+/* free() and an iovec to write from know no const, what they are given often is. Nothing else takes const away. */
+static inline void memory_free(const void *piece)
+{
+    free((void *)(uintptr_t)piece);
+}
+
+static inline struct iovec memory_iovec(const void *bytes, size_t count)
+{
+    return (struct iovec){(void *)(uintptr_t)bytes, count};
+}
 
 /* Doubles a growable array when it is full: ARRAY_RESERVE(items, n_items, cap) before items[n_items++] = ... */
 #define ARRAY_RESERVE(items, count, capacity)                                                                               \

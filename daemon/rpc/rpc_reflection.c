@@ -57,7 +57,7 @@ static void answer_services(struct rpc_call *call, reflection_response *response
     response->list_services_response = &list;
     rpc_call_send(call, &response->base);
     for (size_t i = 0; i < list.n_service; i++)
-        free(list.service[i]->name);
+        memory_free(list.service[i]->name);
     free(list.service);
     free(entries);
 }

@@ -12,7 +12,7 @@ struct client_scene client_scene;
 static Tensorcast__Daemon__V1__DType dtypes[] = {5, 18, 15};
 static uint32_t ranks[] = {2, 2, 0};
 static uint64_t dims[] = {2, 3, 0, 4}, offsets[] = {0, 64, 128}, sizes[] = {6, 0, 2};
-static char *names[] = {"w", "empty", "s"};
+static const char *names[] = {"w", "empty", "s"};
 
 void client_scene_meet(void)
 {

@@ -52,7 +52,8 @@ static void compressed_messages_are_refused_before_they_are_inflated(void **stat
 static void a_hundred_thousand_names_arrive_whole(void **state)
 {
     enum { N = 100000 };
-    char **names = memory_alloc_array(N, sizeof *names), (*texts)[24] = memory_alloc_array(N, sizeof *texts);
+    const char **names = memory_alloc_array(N, sizeof *names);
+    char(*texts)[24] = memory_alloc_array(N, sizeof *texts);
     Tensorcast__Daemon__V1__View view = TENSORCAST__DAEMON__V1__VIEW__INIT;
     struct raw_bytes reply;
     uint64_t total = 0;
