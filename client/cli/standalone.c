@@ -124,11 +124,10 @@ static int open_loads(struct standalone *state, struct error *error)
     return 0;
 }
 
-static void on_progress(void *data, const char *stage, uint64_t done_bytes, uint64_t total_bytes, double eta_ms)
+static void on_progress(void *data, const struct load_info *info)
 {
     struct standalone *state = data;
-    (void)eta_ms;
-    progress_show(&state->backend->progress, stage, done_bytes, total_bytes);
+    progress_show(&state->backend->progress, info->stage, info->done_bytes, info->total_bytes);
 }
 
 static void on_done(void *data, const struct load_result *result, const struct error *error)

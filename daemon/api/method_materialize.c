@@ -7,6 +7,7 @@
 
 #include "api/api.h"
 #include "api/codec.h"
+#include "base/clock.h"
 #include "base/memory.h"
 
 typedef Tensorcast__Daemon__V1__MaterializeEvent materialize_event;
@@ -49,17 +50,19 @@ static void on_planned(void *data, const struct load_result *result)
     send(m, &event);
 }
 
-static void on_progress(void *data, const char *stage, uint64_t done_bytes, uint64_t total_bytes, double eta_ms)
+static void on_progress(void *data, const struct load_info *info)
 {
     struct materialize *m = data;
     materialize_event event = TENSORCAST__DAEMON__V1__MATERIALIZE_EVENT__INIT;
     Tensorcast__Daemon__V1__Progress progress = TENSORCAST__DAEMON__V1__PROGRESS__INIT;
     if (!rpc_call_idle(m->call))
         return; /* a slow reader gets the newest numbers, later */
-    progress.stage = (char *)stage;
-    progress.done_bytes = done_bytes;
-    progress.total_bytes = total_bytes;
-    progress.eta_ms = eta_ms;
+    progress.stage = (char *)info->stage;
+    progress.done_bytes = info->done_bytes;
+    progress.total_bytes = info->total_bytes;
+    progress.eta_ms =
+        info->done_bytes ? clock_ms(info->age_ns) * (double)(info->total_bytes - info->done_bytes) / (double)info->done_bytes
+                         : 0;
     event.event_case = TENSORCAST__DAEMON__V1__MATERIALIZE_EVENT__EVENT_PROGRESS;
     event.progress = &progress;
     send(m, &event);

@@ -7,8 +7,9 @@ void (*state_observer)(const struct state_machine *machine, unsigned from, unsig
 
 void state_check(const struct state_machine *machine, unsigned from, unsigned to)
 {
-    if (!(machine->next[from] & STATE_BIT(to))) {
-        fprintf(stderr, "a %s cannot go from %s to %s\n", machine->name, machine->states[from], machine->states[to]);
+    const struct state_row *rows = machine->rows;
+    if (!(rows[from].next & STATE_BIT(to))) {
+        fprintf(stderr, "a %s cannot go from %s to %s\n", machine->name, rows[from].name, rows[to].name);
         abort();
     }
     if (state_observer)

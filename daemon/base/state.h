@@ -1,16 +1,20 @@
-/* State machines: an enum, the names of its states, and a table of the transitions that are allowed. Whoever owns a state
- * has one setter for it, which asks state_check() first; a transition that nobody drew is a bug and aborts. */
+/* State machines: an enum, and a table with a row for each state, its name and the states that may follow it. Whoever owns a
+ * state has one setter for it, which asks state_check() first; a transition that nobody drew is a bug and aborts. */
 #ifndef BASE_STATE_H
 #define BASE_STATE_H
 
 #include <stddef.h>
 #include <stdint.h>
 
+struct state_row {
+    const char *name;
+    uint32_t next; /* STATE_BIT() of each that may follow; 0 = none, it is the last */
+};
+
 struct state_machine {
     const char *name; /* "ticket" */
-    size_t n_states;
-    const char *const *states; /* their names, by state */
-    const uint32_t *next;      /* by state: STATE_BIT() of each that may follow */
+    const struct state_row *rows;
+    size_t n_rows;
 };
 
 #define STATE_BIT(state) ((uint32_t)1 << (state))

@@ -9,12 +9,20 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/arena.h"
 #include "base/clock.h"
 #include "base/memory.h"
 #include "base/text.h"
 #include "observe/log.h"
 
-enum group_state { ASSEMBLING, RUNNING, DISSOLVED };
+enum group_state { ASSEMBLING, RUNNING, DISSOLVED, GROUP_STATES };
+static const struct state_row group_states[GROUP_STATES] = {
+    [ASSEMBLING] = {"assembling", STATE_BIT(RUNNING) | STATE_BIT(DISSOLVED)},
+    [RUNNING] = {"running", STATE_BIT(DISSOLVED)},
+    [DISSOLVED] = {"dissolved", 0},
+};
+const struct state_machine group_machine = {"group", group_states, GROUP_STATES};
+
 enum { MISSING_CHARS = 128 }; /* of a list of ranks */
 enum slot_state { SLOT_MISSING, SLOT_PRESENT, SLOT_EXCUSED, SLOT_GONE, SLOT_ENDED };
 
@@ -27,15 +35,13 @@ struct group {
     struct group_table *table;
     struct group *next;
     enum group_state state;
-    uid_t owner;
+    struct arena arena;
+    struct group_terms terms; /* of the first rank */
     struct quota_charge charge;
-    char *id, *purpose, *reference, *artifact, *policy;
-    uint32_t world_size;
-    unsigned char digest[DIGEST_BYTES];
     struct slot *slots;
     uint32_t n_here, n_present; /* not missing; with a member */
     struct loop_timer *timer;
-    uint64_t timeout_ms, since_ns;
+    uint64_t since_ns;
     struct reason problem; /* what it dissolved for */
 };
 
@@ -56,13 +62,10 @@ struct group_table *group_table_create(struct loop *loop, struct quota *quota, c
 
 /* --- a group's beginning and end ------------------------------------------------------------------------------------ */
 
-static void digest_terms(const struct group_terms *terms, unsigned char out[DIGEST_BYTES])
+static void set_group_state(struct group *group, enum group_state state)
 {
-    struct digest *digest = digest_create();
-    digest_add_u64(digest, terms->world_size);
-    digest_add_text(digest, terms->artifact);
-    digest_add_text(digest, terms->policy);
-    digest_finish(digest, out);
+    state_check(&group_machine, group->state, state);
+    group->state = state;
 }
 
 static void remove_group(struct group *group)
@@ -73,12 +76,7 @@ static void remove_group(struct group *group)
     *link = group->next;
     loop_timer_destroy(group->timer);
     quota_charge_end(&group->charge);
-    free(group->id);
-    free(group->purpose);
-    free(group->reference);
-    free(group->artifact);
-    free(group->policy);
-    free(group->slots);
+    arena_fini(&group->arena);
     free(group);
 }
 
@@ -95,11 +93,12 @@ void group_table_destroy(struct group_table *table)
 
 static void log_event(const struct group *group, const char *action, const char *reason)
 {
-    if (!log_allows(LOG_INFO, "collective_disk_load", group->owner))
+    if (!log_allows(LOG_INFO, "collective_disk_load", group->terms.owner))
         return;
-    log_info("collective_disk_load", LOG_TEXT("action", action), LOG_TEXT("group_id", group->id),
-             LOG_TEXT("purpose", group->purpose), LOG_U64("joined", group->n_here), LOG_U64("world_size", group->world_size),
-             LOG_TEXT("reason", reason), LOG_MS("waited_ms", clock_now_ns() - group->since_ns));
+    log_info("collective_disk_load", LOG_TEXT("action", action), LOG_TEXT("group_id", group->terms.id),
+             LOG_TEXT("purpose", group->terms.purpose), LOG_U64("joined", group->n_here),
+             LOG_U64("world_size", group->terms.world_size), LOG_TEXT("reason", reason),
+             LOG_MS("waited_ms", clock_now_ns() - group->since_ns));
 }
 
 /* Everybody who waits is told; then the group only remembers who was missing. The caller may be told last, so it must not
@@ -107,11 +106,11 @@ static void log_event(const struct group *group, const char *action, const char 
 static void dissolve(struct group *group, const char *action, const struct reason *problem)
 {
     struct group_table *table = group->table;
-    group->state = DISSOLVED;
+    set_group_state(group, DISSOLVED);
     group->problem = *problem;
-    loop_timer_start(group->timer, group->timeout_ms + 1, 0);
+    loop_timer_start(group->timer, group->terms.timeout_ms + 1, 0);
     log_event(group, action, problem->text);
-    for (uint32_t rank = 0; rank < group->world_size; rank++) {
+    for (uint32_t rank = 0; rank < group->terms.world_size; rank++) {
         struct group_member *member = group->slots[rank].member;
         if (!member)
             continue;
@@ -120,22 +119,21 @@ static void dissolve(struct group *group, const char *action, const struct reaso
         member->group = NULL;
         table->events->dissolved(table->data, member, problem);
     }
-    if (group->n_here == group->world_size)
+    if (group->n_here == group->terms.world_size)
         remove_group(group);
 }
 
 static bool has_terms(const struct group *group, const struct group_terms *terms)
 {
-    unsigned char digest[DIGEST_BYTES];
-    digest_terms(terms, digest);
-    return memcmp(digest, group->digest, sizeof digest) == 0;
+    return terms->world_size == group->terms.world_size && strcmp(terms->artifact, group->terms.artifact) == 0 &&
+           strcmp(terms->policy, group->terms.policy) == 0;
 }
 
 static struct reason describe_missing(const struct group *group)
 {
     char list[MISSING_CHARS] = "";
     size_t used = 0;
-    for (uint32_t rank = 0; rank < group->world_size; rank++) {
+    for (uint32_t rank = 0; rank < group->terms.world_size; rank++) {
         if (group->slots[rank].state != SLOT_MISSING)
             continue;
         if (used + 16 > sizeof list) {
@@ -167,22 +165,18 @@ static struct group *create_group(struct group_table *table, const struct group_
     struct group *group = memory_alloc(sizeof *group);
     *group = (struct group){.table = table,
                             .next = table->groups,
-                            .state = ASSEMBLING,
-                            .owner = terms->owner,
+                            .terms = *terms,
                             .charge = charge,
-                            .id = memory_copy_text(terms->id),
-                            .purpose = memory_copy_text(terms->purpose),
-                            .reference = memory_copy_text(terms->reference),
-                            .artifact = memory_copy_text(terms->artifact),
-                            .policy = memory_copy_text(terms->policy),
-                            .world_size = terms->world_size,
-                            .slots = memory_alloc_array(terms->world_size, sizeof *group->slots),
                             .timer = loop_timer_create(table->loop, on_timer, group),
-                            .timeout_ms = terms->timeout_ms,
                             .since_ns = clock_now_ns()};
-    digest_terms(terms, group->digest);
+    arena_init(&group->arena, 0);
+    const char **texts[] = {&group->terms.id, &group->terms.purpose, &group->terms.reference, &group->terms.artifact,
+                            &group->terms.policy};
+    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++)
+        *texts[i] = arena_text(&group->arena, *texts[i], strlen(*texts[i]));
+    group->slots = arena_array(&group->arena, terms->world_size, sizeof *group->slots);
     table->groups = group;
-    loop_timer_start(group->timer, group->timeout_ms, 0);
+    loop_timer_start(group->timer, group->terms.timeout_ms, 0);
     return group;
 }
 
@@ -190,7 +184,8 @@ static struct group *create_group(struct group_table *table, const struct group_
 
 static bool is_named(const struct group *group, const struct group_terms *terms)
 {
-    return group->owner == terms->owner && strcmp(group->id, terms->id) == 0 && strcmp(group->purpose, terms->purpose) == 0;
+    return group->terms.owner == terms->owner && strcmp(group->terms.id, terms->id) == 0 &&
+           strcmp(group->terms.purpose, terms->purpose) == 0;
 }
 
 static struct group *find_group(const struct group_table *table, const struct group_terms *terms, enum group_state state)
@@ -213,7 +208,7 @@ static struct group *find_assembling(const struct group_table *table, const stru
 
 static enum slot_state slot_state(const struct group *group, uint32_t rank)
 {
-    return rank < group->world_size ? group->slots[rank].state : SLOT_ENDED;
+    return rank < group->terms.world_size ? group->slots[rank].state : SLOT_ENDED;
 }
 
 /* A group that is over for this rank although it never heard so. */
@@ -234,7 +229,7 @@ static struct reason tell_late(struct group *group, uint32_t rank)
     struct reason problem =
         runs ? reason_of(REASON_GROUP_RUNS_ALREADY) : reason_with(REASON_GROUP_CLOSED, "%s", group->problem.text);
     group->slots[rank].state = SLOT_ENDED;
-    if (!runs && ++group->n_here == group->world_size)
+    if (!runs && ++group->n_here == group->terms.world_size)
         remove_group(group);
     return problem;
 }
@@ -243,7 +238,7 @@ static struct reason tell_late(struct group *group, uint32_t rank)
 
 static int note_rank(const struct group *group, uint32_t rank, struct error *error)
 {
-    error_note(error, "group_id", "%s", group->id);
+    error_note(error, "group_id", "%s", group->terms.id);
     return error_note(error, "rank", "%" PRIu32, rank);
 }
 
@@ -255,7 +250,7 @@ static int mismatch(const struct group *group, uint32_t rank, const char *field,
          "rank %u does not fit into group %s: its %s is %s, the group's is %s; give all ranks of a group the same, or "
          "another "
          "group id",
-         rank, text_escape(group->id, strlen(group->id), id), field, text_escape(own, strlen(own), a),
+         rank, text_escape(group->terms.id, strlen(group->terms.id), id), field, text_escape(own, strlen(own), a),
          text_escape(theirs, strlen(theirs), b));
     error_note(error, "field", "%s", field);
     return note_rank(group, rank, error);
@@ -268,25 +263,25 @@ static int source_changed(const struct group *group, const struct group_terms *t
          "%s has changed while group %s assembled: rank %u resolved version %.12s, those who wait %.12s; load it again on "
          "all "
          "ranks",
-         text_escape(terms->reference, strlen(terms->reference), reference), text_escape(group->id, strlen(group->id), id),
-         rank, terms->artifact, group->artifact);
+         text_escape(terms->reference, strlen(terms->reference), reference),
+         text_escape(group->terms.id, strlen(group->terms.id), id), rank, terms->artifact, group->terms.artifact);
     return note_rank(group, rank, error);
 }
 
 static int check_terms(const struct group *group, const struct group_terms *terms, uint32_t rank, struct error *error)
 {
     char own[16], theirs[16];
+    snprintf(own, sizeof own, "%" PRIu32, terms->world_size);
+    snprintf(theirs, sizeof theirs, "%" PRIu32, group->terms.world_size);
     if (has_terms(group, terms))
         return 0;
-    snprintf(own, sizeof own, "%" PRIu32, terms->world_size);
-    snprintf(theirs, sizeof theirs, "%" PRIu32, group->world_size);
-    if (terms->world_size != group->world_size)
+    if (terms->world_size != group->terms.world_size)
         return mismatch(group, rank, "world size", own, theirs, error);
-    if (strcmp(terms->reference, group->reference) != 0)
-        return mismatch(group, rank, "artifact", terms->reference, group->reference, error);
-    if (strcmp(terms->artifact, group->artifact) != 0)
+    if (strcmp(terms->artifact, group->terms.artifact) == 0)
+        return mismatch(group, rank, "policy", terms->policy, group->terms.policy, error);
+    if (strcmp(terms->reference, group->terms.reference) == 0)
         return source_changed(group, terms, rank, error);
-    return mismatch(group, rank, "policy", terms->policy, group->policy, error);
+    return mismatch(group, rank, "artifact", terms->reference, group->terms.reference, error);
 }
 
 static bool is_again(const struct slot *slot, const struct group_member *member)
@@ -310,7 +305,7 @@ static enum group_answer check_slot(const struct group *group, struct group_memb
         error, ERROR_ALREADY_EXISTS, "GROUP_RANK_TAKEN",
         "rank %u of group %s is taken: load %s has it and is %s; give every rank its own number and every load that runs at "
         "the same time its own group id",
-        member->rank, text_escape(group->id, strlen(group->id), id), slot->member->holder,
+        member->rank, text_escape(group->terms.id, strlen(group->terms.id), id), slot->member->holder,
         group->state == ASSEMBLING ? "waiting for the other ranks" : "running");
     error_note(error, "holder", "%s", slot->member->holder);
     note_rank(group, member->rank, error);
@@ -333,14 +328,14 @@ static void end_wait(struct group *group, uint32_t rank)
 static void complete_when_full(struct group *group)
 {
     struct group_table *table = group->table;
-    if (group->n_here < group->world_size)
+    if (group->n_here < group->terms.world_size)
         return;
     loop_timer_stop(group->timer);
     if (group->n_present == 0) {
         remove_group(group);
         return;
     }
-    group->state = RUNNING;
+    set_group_state(group, RUNNING);
     log_event(group, "launching", "complete");
     table->events->complete(table->data, group);
 }
@@ -358,7 +353,7 @@ enum group_answer group_join(struct group_table *table, const struct group_terms
     struct group *running = find_group(table, terms, RUNNING), *group = find_assembling(table, terms);
     enum group_answer answer = GROUP_JOINED;
     assert(!member->group && member->rank < terms->world_size);
-    if (running && member->rank < running->world_size)
+    if (running && member->rank < running->terms.world_size)
         answer = check_slot(running, member, error);
     if (answer != GROUP_JOINED)
         return answer;
@@ -386,39 +381,40 @@ enum group_answer group_join(struct group_table *table, const struct group_terms
     return GROUP_JOINED;
 }
 
-void group_excuse(struct group_table *table, const struct group_terms *terms, const struct group_member *member)
+/* Where a rank that does not join is counted as here. NULL: nowhere, it has been told of a group that is over for it, or it
+ * fits into none. */
+static struct group *group_to_count_in(struct group_table *table, const struct group_terms *terms, uint32_t rank)
 {
-    uint32_t rank = member->rank;
-    struct group *group = find_assembling(table, terms), *missed = find_missed(table, terms, rank);
-    struct group *running = find_group(table, terms, RUNNING);
+    struct group *group = find_assembling(table, terms), *missed = group ? NULL : find_missed(table, terms, rank);
     struct error error;
-    if (running && rank < running->world_size && is_again(&running->slots[rank], member))
-        return; /* a retry is no rank of the next group */
-    if (!group && missed) {
+    if (missed) {
         tell_late(missed, rank);
-        return;
+        return NULL;
     }
     if (!group)
         group = create_group(table, terms, &error);
-    if (!group || check_terms(group, terms, rank, &error) != 0 || group->slots[rank].state == SLOT_PRESENT)
-        return; /* nothing to excuse: it has what it wants whatever the others do */
+    return group && check_terms(group, terms, rank, &error) == 0 && group->slots[rank].state != SLOT_PRESENT ? group : NULL;
+}
+
+void group_excuse(struct group_table *table, const struct group_terms *terms, const struct group_member *member)
+{
+    uint32_t rank = member->rank;
+    struct group *running = find_group(table, terms, RUNNING), *group;
+    if (running && rank < running->terms.world_size && is_again(&running->slots[rank], member))
+        return; /* a retry is no rank of the next group */
+    group = group_to_count_in(table, terms, rank);
+    if (!group)
+        return; /* it has what it wants whatever the others do */
     occupy(group, rank, (struct slot){SLOT_EXCUSED, NULL});
     complete_when_full(group);
 }
 
 void group_decline(struct group_table *table, const struct group_terms *terms, uint32_t rank, const char *why)
 {
-    struct group *group = find_assembling(table, terms), *missed = find_missed(table, terms, rank);
-    struct error error;
-    if (!group && missed) {
-        tell_late(missed, rank);
-        return;
-    }
-    if (!group && find_group(table, terms, DISSOLVED))
-        return; /* that one remembers it already */
+    bool is_remembered = !find_assembling(table, terms) && !find_missed(table, terms, rank) &&
+                         find_group(table, terms, DISSOLVED); /* by a group that others will be told of */
+    struct group *group = is_remembered ? NULL : group_to_count_in(table, terms, rank);
     if (!group)
-        group = create_group(table, terms, &error);
-    if (!group || check_terms(group, terms, rank, &error) != 0 || group->slots[rank].state == SLOT_PRESENT)
         return;
     occupy(group, rank, (struct slot){SLOT_ENDED, NULL});
     struct reason problem = reason_with(REASON_GROUP_MEMBER_DECLINED, "rank=%" PRIu32 ":%s", rank, why);
@@ -439,18 +435,16 @@ static void vacate(struct group_member *member, enum slot_state state)
         remove_group(group);
 }
 
-void group_leave(struct group_table *table, struct group_member *member)
+void group_leave(struct group_member *member)
 {
-    (void)table;
     if (!member->group)
         return;
     log_event(member->group, "left", member->holder);
     vacate(member, member->group->state == ASSEMBLING ? SLOT_MISSING : SLOT_GONE);
 }
 
-void group_end(struct group_table *table, struct group_member *member)
+void group_end(struct group_member *member)
 {
-    (void)table;
     if (!member->group)
         return;
     if (member->group->n_present == 1)
@@ -458,10 +452,8 @@ void group_end(struct group_table *table, struct group_member *member)
     vacate(member, SLOT_ENDED);
 }
 
-void group_dissolve(struct group_table *table, struct group *group, struct group_member *except,
-                    const struct reason *problem)
+void group_dissolve(struct group *group, struct group_member *except, const struct reason *problem)
 {
-    (void)table;
     assert(group->state == RUNNING);
     if (except) {
         group->slots[except->rank] = (struct slot){SLOT_ENDED, NULL};
@@ -476,17 +468,7 @@ struct group_member *group_find(const struct group *group, uint32_t rank)
     return group->slots[rank].member;
 }
 
-uint32_t group_world_size(const struct group *group)
+const struct group_terms *group_terms(const struct group *group)
 {
-    return group->world_size;
-}
-
-const char *group_id(const struct group *group)
-{
-    return group->id;
-}
-
-uint64_t group_age_ns(const struct group *group)
-{
-    return clock_now_ns() - group->since_ns;
+    return &group->terms;
 }

@@ -8,11 +8,11 @@
  *                                                  DISSOLVED --every missing rank was told, or one more timeout--> (nothing)
  *
  * One timer per group, from its first join; nobody waits longer. A rank that comes too late is told so at once, by a group
- * that has dissolved or by a running one that lost it. Everything that all ranks must agree on is compared by digest; the
- * odd one is refused, the others keep waiting. A rank with another version of the same reference ends the wait: the source
- * has changed, so those who wait have nothing to wait for. A rank number is taken once: the second one to claim it is
- * refused, unless it is the first one again, whose client has sent its request twice. A group id may be used again as soon
- * as its ranks have ended. Groups are per owner: a user, or GROUP_OWNER_SHARED for those who may share theirs.
+ * that has dissolved or by a running one that lost it. Where all ranks must agree, the odd one is refused, the others keep
+ * waiting. A rank with another version of the same reference ends the wait: the source has changed, so those who wait have
+ * nothing to wait for. A rank number is taken once: the second one to claim it is refused, unless it is the first one again,
+ * whose client has sent its request twice. A group id may be used again as soon as its ranks have ended. Groups are per
+ * owner: a user, or GROUP_OWNER_SHARED for those who may share theirs.
  *
  * Knows nothing of loads. Loop thread only. */
 #ifndef GROUP_H
@@ -21,10 +21,10 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "base/digest.h"
 #include "base/error.h"
 #include "base/loop.h"
 #include "base/quota.h"
+#include "base/state.h"
 #include "plan/reason.h"
 
 #define GROUP_OWNER_SHARED ((uid_t)-1) /* no user has this number */
@@ -42,6 +42,7 @@ struct group_terms { /* what every rank of a group must say alike; borrowed for 
 };
 
 struct group;
+extern const struct state_machine group_machine;
 
 struct group_member { /* embedded by the caller, who keeps it until the group lets go of it */
     uint32_t rank;
@@ -79,16 +80,13 @@ void group_excuse(struct group_table *table, const struct group_terms *terms, co
 /* This rank will not load with the others: whoever waits is told at once. */
 void group_decline(struct group_table *table, const struct group_terms *terms, uint32_t rank, const char *why);
 
-void group_leave(struct group_table *table, struct group_member *member); /* it is gone; a running group goes on without */
-void group_end(struct group_table *table, struct group_member *member);   /* it has finished */
+void group_leave(struct group_member *member); /* it is gone; a running group goes on without */
+void group_end(struct group_member *member);   /* it has finished */
 /* A complete group cannot run after all: its other members are dissolved, `except` (optional) just leaves. */
-void group_dissolve(struct group_table *table, struct group *group, struct group_member *except,
-                    const struct reason *problem);
+void group_dissolve(struct group *group, struct group_member *except, const struct reason *problem);
 
 /* The member with this rank, NULL where a rank is excused or gone. */
 struct group_member *group_find(const struct group *group, uint32_t rank);
-uint32_t group_world_size(const struct group *group);
-const char *group_id(const struct group *group);
-uint64_t group_age_ns(const struct group *group); /* since its first join */
+const struct group_terms *group_terms(const struct group *group); /* of its first rank */
 
 #endif

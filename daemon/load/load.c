@@ -15,21 +15,16 @@ enum { PROGRESS_MS = 100 };
 
 /* --- states --------------------------------------------------------------------------------------------------------- */
 
-static const char *const state_names[LOAD_STATES] = {[LOAD_PREPARED] = "prepared",   [LOAD_RUNNING] = "running",
-                                                     [LOAD_PARKED] = "parked",       [LOAD_COMMITTING] = "committing",
-                                                     [LOAD_ABANDONED] = "abandoned", [LOAD_DISCARDING] = "discarding",
-                                                     [LOAD_ENDED] = "ended"};
-
-static const uint32_t next_states[LOAD_STATES] = {
-    [LOAD_PREPARED] = STATE_BIT(LOAD_RUNNING),
-    [LOAD_RUNNING] = STATE_BIT(LOAD_PARKED) | STATE_BIT(LOAD_COMMITTING) | STATE_BIT(LOAD_ABANDONED),
-    [LOAD_PARKED] = STATE_BIT(LOAD_COMMITTING) | STATE_BIT(LOAD_ABANDONED),
-    [LOAD_COMMITTING] = STATE_BIT(LOAD_DISCARDING) | STATE_BIT(LOAD_ENDED),
-    [LOAD_ABANDONED] = STATE_BIT(LOAD_DISCARDING),
-    [LOAD_DISCARDING] = STATE_BIT(LOAD_ENDED),
+static const struct state_row load_states[LOAD_STATES] = {
+    [LOAD_PREPARED] = {"prepared", STATE_BIT(LOAD_RUNNING)},
+    [LOAD_RUNNING] = {"running", STATE_BIT(LOAD_PARKED) | STATE_BIT(LOAD_COMMITTING) | STATE_BIT(LOAD_ABANDONED)},
+    [LOAD_PARKED] = {"parked", STATE_BIT(LOAD_COMMITTING) | STATE_BIT(LOAD_ABANDONED)},
+    [LOAD_COMMITTING] = {"committing", STATE_BIT(LOAD_DISCARDING) | STATE_BIT(LOAD_ENDED)},
+    [LOAD_ABANDONED] = {"abandoned", STATE_BIT(LOAD_DISCARDING)},
+    [LOAD_DISCARDING] = {"discarding", STATE_BIT(LOAD_ENDED)},
+    [LOAD_ENDED] = {"ended", 0},
 };
-
-const struct state_machine load_machine = {"load", LOAD_STATES, state_names, next_states};
+const struct state_machine load_machine = {"load", load_states, LOAD_STATES};
 
 static void set_load_state(struct load *load, enum load_state state)
 {
@@ -38,9 +33,6 @@ static void set_load_state(struct load *load, enum load_state state)
 }
 
 /* --- memory --------------------------------------------------------------------------------------------------------- */
-
-static void commit_on_helper(struct loop_work *work);
-static void on_committed(struct loop_work *work);
 
 /* The budget is charged before memory is asked for; page rounding is only known afterwards. A client's memory is not ours to
  * count. */
@@ -65,31 +57,28 @@ static int take_memory(struct load *load, struct device_region *region, struct e
     return 0;
 }
 
-struct load *load_create(struct load_table *table, const char *id, uint64_t lane, struct preparation *preparation,
-                         struct error *error)
+struct load *load_create(struct load_table *table, struct preparation *prep, struct error *error)
 {
     struct load *load = memory_alloc(sizeof *load);
-    struct device_region *region = preparation->region;
-    uid_t uid = preparation->uid;
-    *load = (struct load){.work = {.do_work = commit_on_helper, .done = on_committed, .uid = uid},
-                          .table = table,
-                          .uid = uid,
-                          .lane = lane,
-                          .target = preparation->target,
-                          .parts = {.uid = uid,
-                                    .key = replica_key_of(preparation->mapping, preparation->target.device),
-                                    .mapping = preparation->mapping,
-                                    .plan = preparation->plan},
-                          .verify = preparation->config->verify,
-                          .is_of_group = prepare_is_of_group(preparation),
+    struct device_region *region = prep->region;
+    *load = (struct load){.table = table,
+                          .uid = prep->uid,
+                          .lane = prep->lane,
+                          .target = prep->target,
+                          .parts = {.uid = prep->uid,
+                                    .key = replica_key_of(prep->mapping, prep->target.device),
+                                    .mapping = prep->mapping,
+                                    .plan = prep->plan},
+                          .verify = prep->config->verify,
+                          .is_of_group = prepare_is_of_group(prep),
                           .started_ns = clock_now_ns()};
-    memcpy(load->id, id, sizeof load->id);
-    preparation->mapping = NULL;
-    preparation->plan = NULL;
-    preparation->region = NULL;
+    memcpy(load->id, prep->load_id, sizeof load->id);
+    prep->mapping = NULL;
+    prep->plan = NULL;
+    prep->region = NULL;
     if (take_memory(load, region, error) == 0)
         return load;
-    load_give_back(load, preparation);
+    load_give_back(load, prep);
     return NULL;
 }
 
@@ -100,21 +89,22 @@ static void drop_memory(struct load *load)
     replica_unreserve(load->target.replicas, load->parts.uid, load->parts.charged_bytes);
 }
 
-void load_give_back(struct load *load, struct preparation *preparation)
+void load_give_back(struct load *load, struct preparation *prep)
 {
-    preparation->mapping = load->parts.mapping;
-    preparation->plan = load->parts.plan;
+    prep->mapping = load->parts.mapping;
+    prep->plan = load->parts.plan;
     drop_memory(load);
     free(load);
 }
 
 /* --- who waits ------------------------------------------------------------------------------------------------------ */
 
-struct load *load_find(const struct load_table *table, const struct replica_key *key)
+struct load *load_find(const struct load_table *table, const struct preparation *prep)
 {
-    for (struct load *load = table->loads; load; load = load->next) {
-        bool is_for_others = load->state != LOAD_ABANDONED && load->state != LOAD_DISCARDING && !load->parts.segment->region;
-        if (is_for_others && replica_key_equal(&load->parts.key, key))
+    struct replica_key key = replica_key_of(prep->mapping, prep->target.device);
+    for (struct load *load = table->loads; load && !prep->region; load = load->next) {
+        bool is_wanted = load->state != LOAD_ABANDONED && load->state != LOAD_DISCARDING;
+        if (is_wanted && !load->parts.segment->region && replica_key_equal(&load->parts.key, &key))
             return load;
     }
     return NULL;
@@ -168,7 +158,8 @@ static void learn_costs(const struct load *load)
 {
     const struct load_services *services = load->table->services;
     const struct source_caps *source = &load->parts.mapping->artifact->source->caps;
-    if (!load->shared_the_host && load->target.device == services->targets->list[LOAD_TARGET_HOST].device && !source->tells_speed)
+    if (!load->shared_the_host && load->target.device == services->targets->list[LOAD_TARGET_HOST].device &&
+        !source->tells_speed)
         calibration_learn(services->calibration, source->device_id, run_report(load->parts.run));
 }
 
@@ -295,10 +286,7 @@ static void end_load(struct load *load)
         struct load_waiter *waiter = load->waiters;
         load->waiters = waiter->next;
         waiter->load = NULL;
-        if (replica)
-            waiter->events->served(waiter, replica);
-        else
-            waiter->events->failed(waiter, load);
+        waiter->events->ended(waiter, load, replica);
     }
     if (replica) {
         replica_unpin(replica, replica->uid);
@@ -325,6 +313,7 @@ static void on_committed(struct loop_work *work)
 void load_commit(struct load *load)
 {
     set_load_state(load, load->state == LOAD_ABANDONED ? LOAD_DISCARDING : LOAD_COMMITTING);
+    load->work = (struct loop_work){.do_work = commit_on_helper, .done = on_committed, .uid = load->uid};
     source_place_work(load->parts.mapping->artifact->reference, &load->work);
     load->work.lane |= load->lane;
     loop_continue(load->table->services->loop, &load->work);

@@ -36,10 +36,10 @@ struct load_waiter { /* embedded by who waits */
 };
 
 struct load_waiter_events {
-    void (*progress)(struct load_waiter *waiter, const struct load_info *info, double eta_ms);
-    /* One of the two ends the wait. */
-    void (*served)(struct load_waiter *waiter, struct replica *replica); /* pin it before this returns */
-    void (*failed)(struct load_waiter *waiter, struct load *load);       /* load->error; the load goes afterwards */
+    void (*progress)(struct load_waiter *waiter, const struct load_info *info);
+    /* The load goes afterwards. The replica is to be pinned before this returns; NULL: load->error says why there is none.
+     */
+    void (*ended)(struct load_waiter *waiter, struct load *load, struct replica *replica);
 };
 
 struct load_team_events {                            /* of a load that starts and ends with others */
@@ -48,7 +48,7 @@ struct load_team_events {                            /* of a load that starts an
 };
 
 struct load {
-    struct loop_work work; /* first: the commit */
+    struct loop_work work; /* first: of the commit */
     struct load_table *table;
     struct load *next;
     _Atomic enum load_state state; /* its commit looks whether it is to end */
@@ -78,14 +78,14 @@ struct load_table {
 };
 
 /* Takes mapping, plan and region, and memory for them. NULL: nothing was taken but the region. */
-struct load *load_create(struct load_table *table, const char *id, uint64_t lane, struct preparation *preparation,
-                         struct error *error);
-void load_give_back(struct load *load, struct preparation *preparation); /* instead of load_start(): undoes it */
+struct load *load_create(struct load_table *table, struct preparation *prep, struct error *error);
+void load_give_back(struct load *load, struct preparation *prep); /* instead of load_start(): undoes it */
 void load_join(struct load *load, struct load_waiter *waiter);
 void load_leave(struct load_waiter *waiter);
 /* From here on it is found. collective, rank, n_sharers: see run_options; NULL, 0, 1 for one that is alone. */
 void load_start(struct load *load, struct collective *collective, uint32_t rank, uint32_t n_sharers);
-struct load *load_find(const struct load_table *table, const struct replica_key *key); /* one to join, or NULL */
+/* One to join for the same bytes, or NULL. */
+struct load *load_find(const struct load_table *table, const struct preparation *prep);
 /* After run_done of its team. */
 void load_park(struct load *load);
 void load_commit(struct load *load);

@@ -2,7 +2,6 @@
 
 #include <stdlib.h>
 
-#include "base/clock.h"
 #include "base/memory.h"
 #include "load/group.h"
 #include "load/load.h"
@@ -13,11 +12,9 @@ static void report_progress(void *data)
 {
     const struct load_table *table = data;
     for (struct load *load = table->loads; load; load = load->next) {
-        struct load_info info = load_describe(load);
-        double left_bytes = (double)(info.total_bytes - info.done_bytes);
-        double eta_ms = info.done_bytes ? clock_ms(info.age_ns) * left_bytes / (double)info.done_bytes : 0;
+        const struct load_info info = load_describe(load);
         for (struct load_waiter *waiter = load->waiters; waiter; waiter = waiter->next)
-            waiter->events->progress(waiter, &info, eta_ms);
+            waiter->events->progress(waiter, &info);
     }
 }
 
@@ -36,7 +33,7 @@ void load_table_destroy(struct load_table *table)
         return;
     loop_timer_destroy(table->progress_timer);
     group_table_destroy(table->groups);
-    team_forget_plans(table);
+    team_forget_plans(table, 0);
     free(table);
 }
 

@@ -19,6 +19,8 @@ struct preparation {
     const struct load_services *services;
     const struct config *config; /* as it was at submit */
     uid_t uid;
+    const char *load_id;          /* of the ticket */
+    uint64_t lane;                /* where links led when it was resolved, see loop_enter_lane() */
     struct device_region *region; /* owned until a load takes it: memory of the client; NULL = memory of our own */
     struct arena arena;           /* of the spec */
     struct load_spec spec;
@@ -33,22 +35,20 @@ struct preparation {
     struct error error; /* of the last step that failed */
 };
 
-void prepare_init(struct preparation *preparation, const struct load_services *services, uid_t uid,
-                  struct device_region *region);
-void prepare_fini(struct preparation *preparation);
+void prepare_fini(struct preparation *prep);
 
 /* The steps, on a helper thread. Afterwards mapping, or plan, is NULL when `error` says why not. artifact: what the
  * request's reference led to; NULL = that is still to be found out. */
-void prepare_resolve(struct preparation *preparation, const struct load_request *request, struct artifact *artifact,
+void prepare_resolve(struct preparation *prep, const struct load_request *request, struct artifact *artifact,
                      const struct cancel *cancel);
-void prepare_plan(struct preparation *preparation);
+void prepare_plan(struct preparation *prep);
 /* Any thread: plans again, with facts that are not of this request alone. */
-void prepare_plan_with(struct preparation *preparation, const struct plan_facts *facts);
+void prepare_plan_with(struct preparation *prep, const struct plan_facts *facts);
 
-struct plan_facts prepare_facts(const struct preparation *preparation); /* borrows; needs the mapping */
-bool prepare_is_of_group(const struct preparation *preparation);        /* names one, whatever becomes of it */
-bool prepare_wants_group(const struct preparation *preparation); /* and nothing in policy or strategy speaks against it */
+struct plan_facts prepare_facts(const struct preparation *prep); /* borrows; needs the mapping */
+bool prepare_is_of_group(const struct preparation *prep);        /* names one, whatever becomes of it */
+bool prepare_wants_group(const struct preparation *prep);        /* and nothing in policy or strategy speaks against it */
 /* Drops replicas that nobody holds for what the error says is short. True: try again. Loop thread. */
-bool prepare_find_room(struct preparation *preparation, const struct error *error);
+bool prepare_find_room(struct preparation *prep, const struct error *error);
 
 #endif

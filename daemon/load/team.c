@@ -19,10 +19,10 @@
 
 enum { MEMORY_KEY_CHARS = DIGEST_HEX_CHARS + DEVICE_NAME_CHARS + 2 };
 
-struct team_memory {              /* of the ranks that want the same view on the same device */
-    struct replica_table *budget; /* NULL = no rank leads this one */
+struct team_memory { /* of the ranks that want the same view on the same device */
+    struct replica_table *budget;
     struct load *load;
-    size_t member;     /* the first that takes part: the load is made for it */
+    size_t member;     /* the first of them that takes part: the load is made for it */
     uint32_t n_takers; /* who take part */
 };
 
@@ -38,14 +38,16 @@ struct team {
     uid_t uid;                    /* of the first rank: pays for what lies between the ranks */
     struct team_member **members; /* in the order of ranks; NULL: takes no part any more. Borrowed by the helper */
     size_t n_members;
-    uint32_t *leaders;       /* by rank: the first one with the same memory */
-    struct device **devices; /* by leader, like memories; NULL for the others */
     struct team_memory *memories;
+    size_t n_memories;
+    struct team_memory **memory_of;    /* by member */
+    uint32_t *leaders;                 /* by rank: the first one with the same memory ... */
+    struct device **devices;           /* ... and where it will be; NULL for the others */
     struct {                           /* the joint plan */
-        struct collective_rank *ranks; /* one for each memory */
-        size_t n_ranks;
+        struct collective_rank *ranks; /* by memory */
         unsigned char key[DIGEST_BYTES];
         struct collective_plan *plan;
+        bool is_new; /* no group before has had it */
         uint64_t plan_ns;
     } joint;
     struct { /* how bytes get from rank to rank */
@@ -63,16 +65,13 @@ struct team {
 
 /* --- states --------------------------------------------------------------------------------------------------------- */
 
-static const char *const state_names[TEAM_STATES] = {
-    [TEAM_PLANNING] = "planning", [TEAM_RUNNING] = "running", [TEAM_COMMITTING] = "committing", [TEAM_ENDED] = "ended"};
-
-static const uint32_t next_states[TEAM_STATES] = {
-    [TEAM_PLANNING] = STATE_BIT(TEAM_RUNNING) | STATE_BIT(TEAM_ENDED),
-    [TEAM_RUNNING] = STATE_BIT(TEAM_COMMITTING),
-    [TEAM_COMMITTING] = STATE_BIT(TEAM_ENDED),
+static const struct state_row team_states[TEAM_STATES] = {
+    [TEAM_PLANNING] = {"planning", STATE_BIT(TEAM_RUNNING) | STATE_BIT(TEAM_ENDED)},
+    [TEAM_RUNNING] = {"running", STATE_BIT(TEAM_COMMITTING)},
+    [TEAM_COMMITTING] = {"committing", STATE_BIT(TEAM_ENDED)},
+    [TEAM_ENDED] = {"ended", 0},
 };
-
-const struct state_machine team_machine = {"team", TEAM_STATES, state_names, next_states};
+const struct state_machine team_machine = {"team", team_states, TEAM_STATES};
 
 static void set_team_state(struct team *team, enum team_state state)
 {
@@ -99,54 +98,44 @@ struct team_plan {
 /* Moves it to the front. A reference for the caller, or NULL. */
 static struct collective_plan *find_plan(struct load_table *table, const unsigned char key[DIGEST_BYTES])
 {
-    for (struct team_plan **at = &table->team_plans, *found; (found = *at); at = &found->next) {
-        if (memcmp(found->key, key, DIGEST_BYTES) != 0)
-            continue;
-        *at = found->next;
-        found->next = table->team_plans;
-        table->team_plans = found;
-        return collective_plan_ref(found->plan);
-    }
-    return NULL;
+    struct team_plan **at = &table->team_plans;
+    while (*at && memcmp((*at)->key, key, DIGEST_BYTES) != 0)
+        at = &(*at)->next;
+    struct team_plan *found = *at;
+    if (!found)
+        return NULL;
+    *at = found->next;
+    found->next = table->team_plans;
+    table->team_plans = found;
+    return collective_plan_ref(found->plan);
 }
 
-/* A reload may have changed how many are kept. */
-static void keep_plans(struct load_table *table, uint64_t n_kept)
+static void keep_plan(struct load_table *table, const unsigned char key[DIGEST_BYTES], struct collective_plan *plan)
+{
+    struct team_plan *kept = memory_alloc(sizeof *kept);
+    *kept = (struct team_plan){.next = table->team_plans, .plan = collective_plan_ref(plan)};
+    memcpy(kept->key, key, sizeof kept->key);
+    table->team_plans = kept;
+    team_forget_plans(table, table->services->config->engine.strategy.owner_file_collective_planner_cache_entries);
+}
+
+void team_forget_plans(struct load_table *table, uint64_t n_kept)
 {
     struct team_plan **end = &table->team_plans;
     for (uint64_t i = 0; *end && i < n_kept; i++)
         end = &(*end)->next;
-    while (*end) {
-        struct team_plan *old = *end;
+    for (struct team_plan *old; (old = *end);) {
         *end = old->next;
         collective_plan_unref(old->plan);
         free(old);
     }
 }
 
-static void add_plan(struct load_table *table, const unsigned char key[DIGEST_BYTES], struct collective_plan *plan)
-{
-    struct collective_plan *known = find_plan(table, key);
-    collective_plan_unref(known);
-    if (!known) {
-        struct team_plan *added = memory_alloc(sizeof *added);
-        *added = (struct team_plan){.next = table->team_plans, .plan = collective_plan_ref(plan)};
-        memcpy(added->key, key, sizeof added->key);
-        table->team_plans = added;
-    }
-    keep_plans(table, table->services->config->engine.strategy.owner_file_collective_planner_cache_entries);
-}
-
-void team_forget_plans(struct load_table *table)
-{
-    keep_plans(table, 0);
-}
-
 /* --- gathering: who is here, and what they need --------------------------------------------------------------------- */
 
 static struct collective_facts facts_of(const struct team *team)
 {
-    const struct config *config = team->members[0]->preparation->config;
+    const struct config *config = team->members[0]->prep->config;
     return (struct collective_facts){.strategy = &config->engine.strategy,
                                      .group_id = team->group_id,
                                      .world_size = team->world_size,
@@ -168,10 +157,10 @@ static void count_device(struct transport_demand *demand, const struct device *d
 }
 
 /* What the budget of its device has for staging when the rank's own memory is taken. */
-static void count_room(struct transport_demand *demand, const struct preparation *preparation)
+static void count_room(struct transport_demand *demand, const struct preparation *prep)
 {
-    uint64_t own = preparation->mapping->replica_bytes;
-    uint64_t available = replica_available_bytes(preparation->target.replicas, preparation->uid);
+    uint64_t own = prep->mapping->replica_bytes;
+    uint64_t available = replica_available_bytes(prep->target.replicas, prep->uid);
     uint64_t room = available > own ? available - own : 0;
     if (room < demand->device_room_bytes)
         demand->device_room_bytes = room;
@@ -187,22 +176,24 @@ static void find_memories(struct team *team)
     for (uint32_t rank = 0; rank < team->world_size; rank++)
         team->leaders[rank] = rank;
     for (size_t i = 0; i < team->n_members; i++) {
-        const struct preparation *preparation = team->members[i]->preparation;
-        struct device *device = preparation->target.device;
+        const struct preparation *prep = team->members[i]->prep;
+        struct device *device = prep->target.device;
         uint32_t rank = team->members[i]->member.rank;
         char *key = arena_alloc(&team->arena, MEMORY_KEY_CHARS); /* the map borrows it */
-        snprintf(key, MEMORY_KEY_CHARS, "%s@%s", preparation->mapping->view_digest, device->caps.name);
-        uint32_t known = map_add(&seen, key, strlen(key), (uint32_t)team->joint.n_ranks);
+        snprintf(key, MEMORY_KEY_CHARS, "%s@%s", prep->mapping->view_digest, device->caps.name);
+        uint32_t known = map_add(&seen, key, strlen(key), (uint32_t)team->n_memories);
         if (known != MAP_NONE) {
+            team->memory_of[i] = &team->memories[known];
             team->joint.ranks[known].n_sharers++;
             team->leaders[rank] = team->joint.ranks[known].rank;
             continue;
         }
-        team->joint.ranks[team->joint.n_ranks++] = (struct collective_rank){preparation->mapping, rank, 1};
+        team->joint.ranks[team->n_memories] = (struct collective_rank){prep->mapping, rank, 1};
+        team->memory_of[i] = &team->memories[team->n_memories++];
+        team->memory_of[i]->budget = prep->target.replicas;
         team->devices[rank] = device;
-        team->memories[rank].budget = preparation->target.replicas;
         count_device(&team->link.demand, device, devices);
-        count_room(&team->link.demand, preparation);
+        count_room(&team->link.demand, prep);
     }
     map_fini(&seen);
 }
@@ -214,7 +205,7 @@ static void digest_team(struct team *team)
     const struct materialization_strategy *strategy = facts.strategy;
     struct digest *digest = digest_create();
     double skew = strategy->owner_file_collective_max_owner_skew_ratio;
-    digest_add_text(digest, team->members[0]->preparation->mapping->artifact->identity);
+    digest_add_text(digest, team->members[0]->prep->mapping->artifact->identity);
     digest_add_text(digest, team->group_id);
     digest_add_u64(digest, team->world_size);
     digest_add_u64(digest, facts.staging_budget_bytes);
@@ -222,7 +213,7 @@ static void digest_team(struct team *team)
     digest_add_u64(digest, strategy->owner_file_collective_dim1_staging_bytes);
     digest_add_u64(digest, strategy->owner_file_collective_max_inflight_batches);
     digest_add(digest, &skew, sizeof skew);
-    for (size_t i = 0; i < team->joint.n_ranks; i++) {
+    for (size_t i = 0; i < team->n_memories; i++) {
         const struct collective_rank *rank = &team->joint.ranks[i];
         digest_add_text(digest, rank->mapping->view_digest);
         digest_add_u64(digest, rank->rank);
@@ -238,25 +229,27 @@ void team_gather(struct load_table *table, struct group *group, const struct tea
 {
     struct team *team = memory_alloc(sizeof *team);
     struct arena *arena = &team->arena;
-    uint32_t world_size = group_world_size(group);
+    const struct group_terms *terms = group_terms(group);
+    uint32_t world_size = terms->world_size;
     *team = (struct team){.work = {.do_work = plan_on_helper, .done = on_planned},
                           .table = table,
                           .group = group,
                           .events = events,
                           .world_size = world_size};
     arena_init(arena, 0);
-    team->group_id = arena_text(arena, group_id(group), strlen(group_id(group)));
+    team->group_id = arena_text(arena, terms->id, strlen(terms->id));
     team->members = arena_array(arena, world_size, sizeof(struct team_member *));
     team->leaders = arena_array(arena, world_size, sizeof *team->leaders);
     team->devices = arena_array(arena, world_size, sizeof(struct device *));
-    team->memories = arena_array(arena, world_size, sizeof *team->memories);
     for (uint32_t rank = 0; rank < world_size; rank++) {
         struct group_member *member = group_find(group, rank);
         if (member)
             team->members[team->n_members++] = (struct team_member *)member;
     }
+    team->memories = arena_array(arena, team->n_members, sizeof *team->memories);
+    team->memory_of = arena_array(arena, team->n_members, sizeof(struct team_memory *));
     team->joint.ranks = arena_array(arena, team->n_members, sizeof *team->joint.ranks);
-    team->uid = team->work.uid = team->members[0]->preparation->uid;
+    team->uid = team->work.uid = team->members[0]->prep->uid;
     find_memories(team);
     digest_team(team);
     team->joint.plan = find_plan(table, team->joint.key);
@@ -270,14 +263,14 @@ void team_gather(struct load_table *table, struct group *group, const struct tea
 static void choose_transport(struct team *team, size_t n)
 {
     const struct collective_plan *plan = team->joint.plan;
-    struct plan_facts facts = prepare_facts(team->members[0]->preparation);
+    struct plan_facts facts = prepare_facts(team->members[0]->prep);
     struct transport_demand *demand = &team->link.demand;
     double bytes = 0, cached = 0;
     for (size_t i = 0; i < team->n_members; i++) {
-        const struct preparation *preparation = team->members[i]->preparation;
-        double own = (double)preparation->mapping->view_bytes;
+        const struct preparation *prep = team->members[i]->prep;
+        double own = (double)prep->mapping->view_bytes;
         bytes += own;
-        cached += own * preparation->cached_share;
+        cached += own * prep->cached_share;
     }
     facts.transports.n = n < facts.transports.n ? n : facts.transports.n;
     facts.cached_share = bytes > 0 ? cached / bytes : 0;
@@ -294,12 +287,12 @@ static void choose_transport(struct team *team, size_t n)
 static int plan_member(void *data, size_t i, struct error *error)
 {
     struct team *team = data;
-    struct preparation *preparation = team->members[i]->preparation;
-    struct plan_facts facts = prepare_facts(preparation);
+    struct preparation *prep = team->members[i]->prep;
+    struct plan_facts facts = prepare_facts(prep);
     (void)error;
     facts.group = team->joint.plan;
     facts.transport = &team->link.choice;
-    prepare_plan_with(preparation, &facts);
+    prepare_plan_with(prep, &facts);
     return 0;
 }
 
@@ -311,7 +304,7 @@ static bool plan_members(struct team *team, size_t n_transports)
     choose_transport(team, n_transports);
     parallel_run(team->n_members, (size_t)sysconf(_SC_NPROCESSORS_ONLN), plan_member, team, &nothing);
     for (size_t i = 0; i < team->n_members; i++) {
-        const struct plan *plan = team->members[i]->preparation->plan;
+        const struct plan *plan = team->members[i]->prep->plan;
         runs |= !team->members[i]->only_plans && plan && plan->executor == EXECUTOR_OWNER_FILE_COLLECTIVE;
     }
     if (runs)
@@ -325,8 +318,10 @@ static void plan_on_helper(struct loop_work *work)
     struct team *team = (struct team *)work;
     const struct collective_facts facts = facts_of(team);
     uint64_t start_ns = clock_now_ns();
-    if (!team->joint.plan)
-        team->joint.plan = collective_plan_build(team->joint.ranks, team->joint.n_ranks, &facts);
+    if (!team->joint.plan) {
+        team->joint.is_new = true;
+        team->joint.plan = collective_plan_build(team->joint.ranks, team->n_memories, &facts);
+    }
     if (!plan_members(team, TRANSPORT_MAX) && !team->link.choice.is_forced) {
         log_warn("transport_failed", LOG_TEXT("group_id", team->group_id),
                  LOG_TEXT("transport", team->link.choice.ops->name), LOG_TEXT("message", team->link.error.message),
@@ -338,61 +333,40 @@ static void plan_on_helper(struct loop_work *work)
 
 /* --- the start ------------------------------------------------------------------------------------------------------ */
 
-static struct team_memory *memory_of(const struct team *team, const struct team_member *member)
+static void release_staging(struct team *team, size_t n_memories)
 {
-    return &team->memories[team->leaders[member->member.rank]];
-}
-
-static void release_staging(struct team *team, uint32_t n_ranks)
-{
-    for (uint32_t rank = 0; rank < n_ranks; rank++)
-        if (team->memories[rank].budget)
-            replica_unreserve(team->memories[rank].budget, team->uid, team->link.choice.staging_bytes);
+    for (size_t m = 0; m < n_memories; m++)
+        replica_unreserve(team->memories[m].budget, team->uid, team->link.choice.staging_bytes);
 }
 
 /* What there was room for when the transport was chosen may be somebody else's by now. */
 static int reserve_staging(struct team *team)
 {
     struct error error;
-    for (uint32_t rank = 0; rank < team->world_size; rank++) {
-        struct replica_table *budget = team->memories[rank].budget;
-        if (!budget || replica_reserve(budget, team->uid, team->link.choice.staging_bytes, &error) == 0)
-            continue;
-        release_staging(team, rank);
-        return -1;
+    for (size_t m = 0; m < team->n_memories; m++) {
+        if (replica_reserve(team->memories[m].budget, team->uid, team->link.choice.staging_bytes, &error) != 0) {
+            release_staging(team, m);
+            return -1;
+        }
     }
     return 0;
 }
 
-/* Loads for all who take part. -1: the error is `*failed`'s. */
-static int create_loads(struct team *team, struct team_member **failed, struct error *error)
+/* Loads for all who take part. Returns the member that there is no memory for, NULL if there is for all. */
+static struct team_member *create_loads(struct team *team, struct error *error)
 {
     for (size_t i = 0; i < team->n_members; i++) {
-        struct team_member *member = team->members[i];
-        struct team_memory *memory = member ? memory_of(team, member) : NULL;
-        if (!member)
-            continue;
-        if (memory->n_takers++ > 0)
+        struct team_memory *memory = team->memory_of[i];
+        if (!team->members[i] || memory->n_takers++ > 0)
             continue;
         memory->member = i;
-        memory->load = load_create(team->table, member->load_id, member->lane, member->preparation, error);
-        if (!memory->load) {
-            *failed = member;
-            return -1;
-        }
+        memory->load = load_create(team->table, team->members[i]->prep, error);
+        if (!memory->load)
+            return team->members[i];
         team->loads.n_running++;
     }
     team->loads.n_unfinished = team->loads.n_running;
-    return 0;
-}
-
-static void give_loads_back(struct team *team)
-{
-    for (uint32_t rank = 0; rank < team->world_size; rank++) {
-        const struct team_memory *memory = &team->memories[rank];
-        if (memory->load)
-            load_give_back(memory->load, team->members[memory->member]->preparation);
-    }
+    return NULL;
 }
 
 /* Memory for every rank and for what lies between them, or for none: then the rank without has got the error, and the others
@@ -401,15 +375,17 @@ static bool prepare_loads(struct team *team)
 {
     struct reason problem;
     struct error error;
-    struct team_member *failed = NULL;
-    if (create_loads(team, &failed, &error) == 0 && (team->loads.n_running == 0 || reserve_staging(team) == 0))
+    struct team_member *failed = create_loads(team, &error);
+    if (!failed && (team->loads.n_running == 0 || reserve_staging(team) == 0))
         return team->loads.n_running > 0;
-    give_loads_back(team);
+    for (const struct team_memory *memory = team->memories; memory < team->memories + team->n_memories; memory++)
+        if (memory->load)
+            load_give_back(memory->load, team->members[memory->member]->prep);
     if (failed)
         problem = reason_with(REASON_GROUP_MEMBER_FAILED, "rank=%u:%s", failed->member.rank, error.reason);
     else
         problem = reason_with(REASON_TRANSPORT_DEVICE_BUDGET, "%s", team->link.choice.ops->name);
-    group_dissolve(team->table->groups, team->group, failed ? &failed->member : NULL, &problem);
+    group_dissolve(team->group, failed ? &failed->member : NULL, &problem);
     if (failed)
         team->events->failed(failed, &error);
     return false;
@@ -423,14 +399,11 @@ static void start_loads(struct team *team)
     static const struct load_team_events events = {.run_done = on_run_done, .ended = on_load_ended};
     collective_expect(team->link.collective, team->loads.n_running);
     for (size_t i = 0; i < team->n_members; i++) {
-        struct team_member *member = team->members[i];
-        if (!member)
-            continue;
-        const struct team_memory *memory = memory_of(team, member);
-        team->events->joined(member, memory->load, memory->member == i ? LOAD_OWN : LOAD_JOINED);
+        const struct team_memory *memory = team->memory_of[i];
+        if (team->members[i])
+            team->events->joined(team->members[i], memory->load, memory->member == i ? LOAD_OWN : LOAD_JOINED);
     }
-    for (uint32_t rank = 0; rank < team->world_size; rank++) {
-        const struct team_memory *memory = &team->memories[rank];
+    for (const struct team_memory *memory = team->memories; memory < team->memories + team->n_memories; memory++) {
         if (!memory->load)
             continue;
         memory->load->team_events = &events;
@@ -446,7 +419,8 @@ static void on_planned(struct loop_work *work)
     const struct reason failed =
         reason_with(REASON_TRANSPORT_FAILED, "%s:%s", transport ? transport->name : "", team->link.error.reason);
     const struct reason *problem = team->link.collective ? NULL : &failed;
-    add_plan(team->table, team->joint.key, team->joint.plan);
+    if (team->joint.is_new)
+        keep_plan(team->table, team->joint.key, team->joint.plan);
     for (size_t i = 0; i < team->n_members; i++)
         if (!team->events->planned(team->members[i], team->joint.plan_ns, problem))
             team->members[i] = NULL;
@@ -500,6 +474,6 @@ static void on_load_ended(void *data)
     struct team *team = data;
     if (--team->loads.n_unfinished > 0)
         return;
-    release_staging(team, team->world_size);
+    release_staging(team, team->n_memories);
     end_team(team);
 }

@@ -23,14 +23,12 @@ extern const struct state_machine team_machine;
 
 struct team_member {            /* a rank; embedded in its ticket */
     struct group_member member; /* first */
-    struct preparation *preparation;
-    const char *load_id;
-    uint64_t lane;
+    struct preparation *prep;
     bool only_plans; /* nothing is loaded for it */
 };
 
 struct team_events {
-    /* The joint plan is there, or not (preparation->plan is NULL). problem: why there is no transport to run it with; NULL =
+    /* The joint plan is there, or not (prep->plan is NULL). problem: why there is no transport to run it with; NULL =
      * there is one. Returns whether the member takes part in the run; if not, it has gone its own way. */
     bool (*planned)(struct team_member *member, uint64_t plan_ns, const struct reason *problem);
     /* There was no memory for it. */
@@ -41,6 +39,6 @@ struct team_events {
 
 /* Every rank is here. Those left over when there is no memory for one of them are dissolved by their group. */
 void team_gather(struct load_table *table, struct group *group, const struct team_events *events);
-void team_forget_plans(struct load_table *table);
+void team_forget_plans(struct load_table *table, uint64_t n_kept); /* joint plans, all but those used last */
 
 #endif

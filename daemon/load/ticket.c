@@ -19,6 +19,7 @@
 
 enum {
     MAX_POLICY_CHARS = 512,
+    MAX_ATTEMPT_CHARS = 1024,
     EXPLAIN_WAIT_MS = 500, /* for ranks that are explained at the same time; nobody waits 15 s for a plan */
 };
 
@@ -30,12 +31,11 @@ struct ticket {
     const struct ticket_events *events;
     void *data;
     struct ticket_input input;
-    struct preparation preparation;
+    struct preparation prep;
     struct { /* of its group */
         struct team_member member;
-        char attempt[DIGEST_HEX_CHARS + 1]; /* of the member: who sent it, and what it asks for */
-        uint64_t since_ns;                  /* when it began to wait */
-        struct ticket *first;               /* while ECHO: whose result it gets */
+        uint64_t since_ns;    /* when it began to wait */
+        struct ticket *first; /* while ECHO: whose result it gets */
         struct ticket *echoes, *next_echo;
     } rank;
     struct load_waiter waiter;
@@ -43,9 +43,9 @@ struct ticket {
     uint64_t submitted_ns;
 };
 
-static struct ticket *ticket_of_member(struct team_member *member)
+static struct ticket *ticket_of_rank(struct group_member *member)
 {
-    return (struct ticket *)((char *)member - offsetof(struct ticket, rank.member));
+    return (struct ticket *)((char *)member - offsetof(struct ticket, rank.member.member));
 }
 
 static struct ticket *ticket_of_waiter(struct load_waiter *waiter)
@@ -53,35 +53,38 @@ static struct ticket *ticket_of_waiter(struct load_waiter *waiter)
     return (struct ticket *)((char *)waiter - offsetof(struct ticket, waiter));
 }
 
+/* What a request does next, in the order in which it may come to that. */
+static void place_resolve(struct ticket *ticket);
+static void start_planning(struct ticket *ticket, enum ticket_state state);
+static void place_plan(struct ticket *ticket);
+static void go_on(struct ticket *ticket);
+static bool enter_group(struct ticket *ticket);
+static bool is_there(const struct ticket *ticket);
+static bool use_existing(struct ticket *ticket);
+static void load_alone(struct ticket *ticket);
+static void wait_for_load(struct ticket *ticket, struct load *load, enum load_origin origin);
+static void serve_ticket(struct ticket *ticket, struct replica *replica, enum load_origin origin);
+static void finish_ticket(struct ticket *ticket, const struct error *error);
+static const struct team_events team_events;
+static const struct load_waiter_events waiter_events;
+
 /* --- states --------------------------------------------------------------------------------------------------------- */
 
-static const char *const state_names[TICKET_STATES] = {[TICKET_CREATED] = "created",
-                                                       [TICKET_RESOLVING] = "resolving",
-                                                       [TICKET_PLANNING] = "planning",
-                                                       [TICKET_ASSEMBLING] = "assembling",
-                                                       [TICKET_ECHO] = "echo",
-                                                       [TICKET_PLANNING_JOINTLY] = "planning jointly",
-                                                       [TICKET_PLANNING_ALONE] = "planning alone",
-                                                       [TICKET_WAITING] = "waiting",
-                                                       [TICKET_LEAVING] = "leaving",
-                                                       [TICKET_DONE] = "done"};
+enum { ENDS = STATE_BIT(TICKET_LEAVING) | STATE_BIT(TICKET_DONE), PLANNED_ALONE = STATE_BIT(TICKET_PLANNING_ALONE) };
 
-enum { ENDS = STATE_BIT(TICKET_LEAVING) | STATE_BIT(TICKET_DONE) };
-
-static const uint32_t next_states[TICKET_STATES] = {
-    [TICKET_CREATED] = STATE_BIT(TICKET_RESOLVING),
-    [TICKET_RESOLVING] = STATE_BIT(TICKET_PLANNING) | STATE_BIT(TICKET_WAITING) | ENDS,
-    [TICKET_PLANNING] = STATE_BIT(TICKET_ASSEMBLING) | STATE_BIT(TICKET_WAITING) | ENDS,
-    [TICKET_ASSEMBLING] =
-        STATE_BIT(TICKET_ECHO) | STATE_BIT(TICKET_PLANNING_JOINTLY) | STATE_BIT(TICKET_PLANNING_ALONE) | ENDS,
-    [TICKET_ECHO] = STATE_BIT(TICKET_ASSEMBLING) | STATE_BIT(TICKET_PLANNING_ALONE) | STATE_BIT(TICKET_WAITING) | ENDS,
-    [TICKET_PLANNING_JOINTLY] = STATE_BIT(TICKET_PLANNING_ALONE) | STATE_BIT(TICKET_WAITING) | ENDS,
-    [TICKET_PLANNING_ALONE] = STATE_BIT(TICKET_WAITING) | ENDS,
-    [TICKET_WAITING] = STATE_BIT(TICKET_PLANNING_ALONE) | ENDS,
-    [TICKET_LEAVING] = STATE_BIT(TICKET_DONE),
+static const struct state_row ticket_states[TICKET_STATES] = {
+    [TICKET_CREATED] = {"created", STATE_BIT(TICKET_RESOLVING)},
+    [TICKET_RESOLVING] = {"resolving", STATE_BIT(TICKET_PLANNING) | STATE_BIT(TICKET_WAITING) | ENDS},
+    [TICKET_PLANNING] = {"planning", STATE_BIT(TICKET_ASSEMBLING) | STATE_BIT(TICKET_WAITING) | ENDS},
+    [TICKET_ASSEMBLING] = {"assembling", STATE_BIT(TICKET_ECHO) | STATE_BIT(TICKET_PLANNING_JOINTLY) | PLANNED_ALONE | ENDS},
+    [TICKET_ECHO] = {"echo", STATE_BIT(TICKET_ASSEMBLING) | PLANNED_ALONE | STATE_BIT(TICKET_WAITING) | ENDS},
+    [TICKET_PLANNING_JOINTLY] = {"planning jointly", PLANNED_ALONE | STATE_BIT(TICKET_WAITING) | ENDS},
+    [TICKET_PLANNING_ALONE] = {"planning alone", STATE_BIT(TICKET_WAITING) | ENDS},
+    [TICKET_WAITING] = {"waiting", PLANNED_ALONE | ENDS},
+    [TICKET_LEAVING] = {"leaving", STATE_BIT(TICKET_DONE)},
+    [TICKET_DONE] = {"done", 0},
 };
-
-const struct state_machine ticket_machine = {"ticket", TICKET_STATES, state_names, next_states};
+const struct state_machine ticket_machine = {"ticket", ticket_states, TICKET_STATES};
 
 static void set_ticket_state(struct ticket *ticket, enum ticket_state state)
 {
@@ -104,26 +107,26 @@ static void random_id(char id[LOAD_ID_CHARS])
     digest_hex(bytes, sizeof bytes, id);
 }
 
-static const struct load_waiter_events waiter_events;
-
 struct ticket *ticket_create(struct load_table *table, const struct ticket_input *input)
 {
     struct ticket *ticket = memory_alloc(sizeof *ticket);
-    struct preparation *preparation = &ticket->preparation;
+    struct preparation *prep = &ticket->prep;
     ticket->table = table;
     ticket->input = *input;
     ticket->waiter = (struct load_waiter){.events = &waiter_events, .uid = input->uid};
-    ticket->result = (struct load_result){
-        .uid = input->uid, .pid = input->pid, .artifact = input->request.artifact, .spec = &preparation->spec};
+    ticket->result =
+        (struct load_result){.uid = input->uid, .pid = input->pid, .artifact = input->request.artifact, .spec = &prep->spec};
     random_id(ticket->result.load_id);
-    ticket->rank.member = (struct team_member){
-        .member.holder = ticket->result.load_id, .preparation = preparation, .load_id = ticket->result.load_id};
-    prepare_init(preparation, table->services, input->uid, input->region);
+    ticket->rank.member = (struct team_member){.member.holder = ticket->result.load_id, .prep = prep};
+    *prep = (struct preparation){.services = table->services,
+                                 .config = table->services->config,
+                                 .uid = input->uid,
+                                 .load_id = ticket->result.load_id,
+                                 .region = input->region,
+                                 .target = table->services->targets->list[LOAD_TARGET_HOST]};
+    arena_init(&prep->arena, 0);
     return ticket;
 }
-
-static void place_resolve(struct ticket *ticket);
-static void finish_ticket(struct ticket *ticket, const struct error *error);
 
 void ticket_submit(struct ticket *ticket, enum ticket_goal goal, const struct ticket_events *events, void *data)
 {
@@ -150,13 +153,13 @@ static void resolve_on_helper(struct loop_work *work)
 {
     struct ticket *ticket = (struct ticket *)work;
     const struct cancel cancel = {is_leaving, ticket};
-    prepare_resolve(&ticket->preparation, &ticket->input.request, ticket->input.artifact, &cancel);
+    prepare_resolve(&ticket->prep, &ticket->input.request, ticket->input.artifact, &cancel);
 }
 
 /* The mapping says all that the view said. */
 static void forget_request(struct ticket *ticket)
 {
-    struct load_spec *spec = &ticket->preparation.spec;
+    struct load_spec *spec = &ticket->prep.spec;
     ticket->result.artifact = spec->artifact;
     spec->view = (struct view_spec){.whole = spec->view.whole, .align_bytes = spec->view.align_bytes};
     arena_fini(&ticket->input.arena);
@@ -164,36 +167,32 @@ static void forget_request(struct ticket *ticket)
         ticket->events->resolved(ticket->data);
 }
 
-static void place_plan(struct ticket *ticket);
-static bool use_existing(struct ticket *ticket);
-
 static void on_resolved(struct loop_work *work)
 {
     struct ticket *ticket = (struct ticket *)work;
-    struct preparation *preparation = &ticket->preparation;
-    ticket->result.times.resolve_ns = preparation->resolve_ns;
-    if (!preparation->mapping && ticket->state != TICKET_LEAVING && prepare_find_room(preparation, &preparation->error)) {
+    struct preparation *prep = &ticket->prep;
+    ticket->result.times.resolve_ns = prep->resolve_ns;
+    if (!prep->mapping && ticket->state != TICKET_LEAVING && prepare_find_room(prep, &prep->error)) {
         place_resolve(ticket);
         loop_continue(ticket->table->services->loop, &ticket->work);
         return;
     }
-    if (!preparation->mapping || ticket->state == TICKET_LEAVING) {
-        finish_ticket(ticket, &preparation->error);
+    if (!prep->mapping || ticket->state == TICKET_LEAVING) {
+        finish_ticket(ticket, &prep->error);
         return;
     }
-    const struct artifact *artifact = preparation->mapping->artifact;
-    ticket->result.mapping = preparation->mapping;
-    ticket->result.device = preparation->target.device;
-    ticket->rank.member.lane = work->lane;
+    const struct artifact *artifact = prep->mapping->artifact;
+    ticket->result.mapping = prep->mapping;
+    ticket->result.device = prep->target.device;
+    prep->lane = work->lane;
     forget_request(ticket);
-    replica_drop_stale(preparation->target.replicas, artifact);
-    bool must_plan = ticket->goal == GOAL_PLAN || preparation->spec.policy.collective == COLLECTIVE_REQUIRED ||
-                     prepare_wants_group(preparation);
+    replica_drop_stale(prep->target.replicas, artifact);
+    bool must_plan =
+        ticket->goal == GOAL_PLAN || prep->spec.policy.collective == COLLECTIVE_REQUIRED || prepare_wants_group(prep);
     if (!must_plan && use_existing(ticket))
         return;
-    preparation->costs = calibration_get(ticket->table->services->calibration, artifact->source->caps.device_id);
-    set_ticket_state(ticket, TICKET_PLANNING);
-    place_plan(ticket);
+    prep->costs = calibration_get(ticket->table->services->calibration, artifact->source->caps.device_id);
+    start_planning(ticket, TICKET_PLANNING);
 }
 
 static void place_resolve(struct ticket *ticket)
@@ -207,48 +206,55 @@ static void place_resolve(struct ticket *ticket)
 
 static void plan_on_helper(struct loop_work *work)
 {
-    prepare_plan(&((struct ticket *)work)->preparation);
+    prepare_plan(&((struct ticket *)work)->prep);
 }
 
-static void go_on(struct ticket *ticket);
+/* False: there is no plan, or nobody wants it any more; then the ticket is done. */
+static bool accept_plan(struct ticket *ticket, uint64_t plan_ns)
+{
+    ticket->result.plan = ticket->prep.plan;
+    ticket->result.times.plan_ns += plan_ns;
+    if (!ticket->prep.plan || ticket->state == TICKET_LEAVING) {
+        finish_ticket(ticket, &ticket->prep.error);
+        return false;
+    }
+    load_log_plan(&ticket->result, ticket->prep.cached_share);
+    return true;
+}
 
 static void on_planned(struct loop_work *work)
 {
     struct ticket *ticket = (struct ticket *)work;
-    struct preparation *preparation = &ticket->preparation;
-    ticket->result.plan = preparation->plan;
-    ticket->result.times.plan_ns += preparation->plan_ns;
-    if (!preparation->plan && ticket->state != TICKET_LEAVING && prepare_find_room(preparation, &preparation->error)) {
+    struct preparation *prep = &ticket->prep;
+    if (!prep->plan && ticket->state != TICKET_LEAVING && prepare_find_room(prep, &prep->error))
         place_plan(ticket);
-        return;
-    }
-    if (!preparation->plan || ticket->state == TICKET_LEAVING) {
-        finish_ticket(ticket, &preparation->error);
-        return;
-    }
-    load_log_plan(&ticket->result, preparation->cached_share);
-    go_on(ticket);
+    else if (accept_plan(ticket, prep->plan_ns))
+        go_on(ticket);
 }
 
 /* Asks a file system what is cached; for others it only computes. */
 static void place_plan(struct ticket *ticket)
 {
-    const struct artifact *artifact = ticket->preparation.mapping->artifact;
+    const struct artifact *artifact = ticket->prep.mapping->artifact;
     ticket->work = (struct loop_work){.do_work = plan_on_helper, .done = on_planned, .uid = ticket->input.uid};
     if (artifact->source->caps.residency) {
         source_place_work(artifact->reference, &ticket->work);
-        ticket->work.lane |= ticket->rank.member.lane;
+        ticket->work.lane |= ticket->prep.lane;
     }
     loop_continue(ticket->table->services->loop, &ticket->work);
 }
 
-static bool enter_group(struct ticket *ticket);
-static void load_alone(struct ticket *ticket);
+static void start_planning(struct ticket *ticket, enum ticket_state state)
+{
+    set_ticket_state(ticket, state);
+    place_plan(ticket);
+}
 
-/* It has a plan. */
+/* It has a plan. Only who has not been in its group, or waited there for somebody else, enters it. */
 static void go_on(struct ticket *ticket)
 {
-    if (ticket->state != TICKET_PLANNING_ALONE && enter_group(ticket))
+    bool may_enter = ticket->state == TICKET_PLANNING || ticket->state == TICKET_ECHO;
+    if (may_enter && enter_group(ticket))
         return;
     if (ticket->goal == GOAL_PLAN)
         finish_ticket(ticket, NULL);
@@ -261,7 +267,7 @@ static void go_on(struct ticket *ticket)
 static void add_echo(struct ticket *first, struct ticket *echo)
 {
     log_at_of(LOG_INFO, "collective_disk_load", echo->input.uid, LOG_TEXT("load_id", echo->result.load_id),
-              LOG_TEXT("action", "joined_again"), LOG_TEXT("group_id", echo->preparation.spec.topology.group_id),
+              LOG_TEXT("action", "joined_again"), LOG_TEXT("group_id", echo->prep.spec.topology.group_id),
               LOG_U64("rank", echo->rank.member.member.rank), LOG_TEXT("reason", first->result.load_id));
     set_ticket_state(echo, TICKET_ECHO);
     echo->rank.first = first;
@@ -289,28 +295,27 @@ static struct ticket *take_echo(struct ticket *first)
 /* It is planned again, as one rank alone; so are its echoes. */
 static void go_without_group(struct ticket *ticket, const struct reason *problem)
 {
-    struct preparation *preparation = &ticket->preparation;
-    const struct execution_topology *topology = &preparation->spec.topology;
+    struct preparation *prep = &ticket->prep;
+    const struct execution_topology *topology = &prep->spec.topology;
     struct ticket *echo;
     while ((echo = take_echo(ticket)))
         go_without_group(echo, problem);
-    preparation->group_problem = *problem;
+    prep->group_problem = *problem;
     log_at_of(LOG_INFO, "collective_disk_load", ticket->input.uid, LOG_TEXT("load_id", ticket->result.load_id),
               LOG_TEXT("action", "skipped"), LOG_TEXT("group_id", topology->group_id), LOG_U64("rank", topology->rank),
               LOG_TEXT("reason", problem->text));
     ticket->result.plan = NULL;
-    set_ticket_state(ticket, TICKET_PLANNING_ALONE);
-    place_plan(ticket);
+    start_planning(ticket, TICKET_PLANNING_ALONE);
 }
 
 static struct group_terms terms_of(const struct ticket *ticket, char policy[MAX_POLICY_CHARS])
 {
     static const char *const collective[] = {"auto", "required", "disabled"};
     static const char *const locality[] = {"auto", "host_local", "shared_source"};
-    const struct preparation *preparation = &ticket->preparation;
-    const struct load_spec *spec = &preparation->spec;
+    const struct preparation *prep = &ticket->prep;
+    const struct load_spec *spec = &prep->spec;
     const struct execution_topology *topology = &spec->topology;
-    uint64_t timeout_ms = preparation->config->engine.strategy.owner_file_collective_group_assemble_timeout_ms;
+    uint64_t timeout_ms = prep->config->engine.strategy.owner_file_collective_group_assemble_timeout_ms;
     if (ticket->goal == GOAL_PLAN && timeout_ms > EXPLAIN_WAIT_MS)
         timeout_ms = EXPLAIN_WAIT_MS;
     snprintf(policy, MAX_POLICY_CHARS, "collective=%s executor=%s source_locality=%s source_sharing_domain=%s",
@@ -321,29 +326,23 @@ static struct group_terms terms_of(const struct ticket *ticket, char policy[MAX_
                                 .id = topology->group_id,
                                 .purpose = ticket->goal == GOAL_PLAN ? "explain" : "load",
                                 .world_size = topology->world_size,
-                                .reference = preparation->mapping->artifact->reference,
-                                .artifact = preparation->mapping->artifact->source_key,
+                                .reference = prep->mapping->artifact->reference,
+                                .artifact = prep->mapping->artifact->source_key,
                                 .policy = policy,
                                 .timeout_ms = timeout_ms};
 }
 
 /* A retry repeats all of it. */
-static void name_attempt(struct ticket *ticket, const struct group_terms *terms)
+static const char *attempt_of(struct ticket *ticket, const struct group_terms *terms)
 {
-    unsigned char bytes[DIGEST_BYTES];
-    const struct preparation *preparation = &ticket->preparation;
-    const char *attempt = preparation->spec.topology.attempt;
+    char text[MAX_ATTEMPT_CHARS];
+    struct preparation *prep = &ticket->prep;
+    const char *attempt = prep->spec.topology.attempt;
     if (!attempt || ticket->goal == GOAL_PLAN)
-        return;
-    struct digest *digest = digest_create();
-    digest_add_text(digest, attempt);
-    digest_add_text(digest, terms->artifact);
-    digest_add_text(digest, terms->policy);
-    digest_add_text(digest, preparation->mapping->view_digest);
-    digest_add_text(digest, preparation->target.device->caps.name);
-    digest_finish(digest, bytes);
-    digest_hex(bytes, sizeof bytes, ticket->rank.attempt);
-    ticket->rank.member.member.attempt = ticket->rank.attempt;
+        return NULL;
+    snprintf(text, sizeof text, "%s %s %s %zu %s %s", terms->artifact, prep->mapping->view_digest,
+             prep->target.device->caps.name, strlen(attempt), attempt, terms->policy);
+    return arena_text(&prep->arena, text, strlen(text));
 }
 
 static void join_group(struct ticket *ticket, const struct group_terms *terms)
@@ -363,32 +362,30 @@ static void join_group(struct ticket *ticket, const struct group_terms *terms)
         finish_ticket(ticket, &error);
         break;
     case GROUP_AGAIN:
-        add_echo(ticket_of_member((struct team_member *)member->first), ticket);
+        add_echo(ticket_of_rank(member->first), ticket);
         break;
     }
 }
 
-static bool has_existing(const struct ticket *ticket);
-
 /* False: it goes on alone. */
 static bool enter_group(struct ticket *ticket)
 {
-    const struct preparation *preparation = &ticket->preparation;
+    const struct preparation *prep = &ticket->prep;
     struct group_table *groups = ticket->table->groups;
     struct group_member *member = &ticket->rank.member.member;
     char policy[MAX_POLICY_CHARS];
-    if (!prepare_wants_group(preparation))
+    if (!prepare_wants_group(prep))
         return false;
     struct group_terms terms = terms_of(ticket, policy);
-    member->rank = preparation->spec.topology.rank;
-    name_attempt(ticket, &terms);
-    if (preparation->plan->executor != EXECUTOR_OWNER_FILE_COLLECTIVE) {
-        bool could = preparation->plan->candidates[EXECUTOR_OWNER_FILE_COLLECTIVE].eligible;
+    member->rank = prep->spec.topology.rank;
+    member->attempt = attempt_of(ticket, &terms);
+    if (prep->plan->executor != EXECUTOR_OWNER_FILE_COLLECTIVE) {
+        bool could = prep->plan->candidates[EXECUTOR_OWNER_FILE_COLLECTIVE].eligible;
         group_decline(groups, &terms, member->rank,
                       could ? reason_rows[REASON_PREFERS_OTHER_EXECUTOR].name : "not_eligible");
         return false;
     }
-    if (ticket->goal == GOAL_REPLICA && has_existing(ticket)) {
+    if (ticket->goal == GOAL_REPLICA && is_there(ticket)) {
         group_excuse(groups, &terms, member);
         use_existing(ticket);
     } else {
@@ -397,15 +394,13 @@ static bool enter_group(struct ticket *ticket)
     return true;
 }
 
-static const struct team_events team_events;
-
 static void on_group_complete(void *data, struct group *group)
 {
-    for (uint32_t rank = 0; rank < group_world_size(group); rank++) {
+    for (uint32_t rank = 0; rank < group_terms(group)->world_size; rank++) {
         struct group_member *member = group_find(group, rank);
         if (!member)
             continue;
-        struct ticket *ticket = ticket_of_member((struct team_member *)member);
+        struct ticket *ticket = ticket_of_rank(member);
         ticket->result.times.assemble_ns = clock_now_ns() - ticket->rank.since_ns;
         set_ticket_state(ticket, TICKET_PLANNING_JOINTLY);
     }
@@ -414,7 +409,7 @@ static void on_group_complete(void *data, struct group *group)
 
 static void on_group_dissolved(void *data, struct group_member *member, const struct reason *problem)
 {
-    struct ticket *ticket = ticket_of_member((struct team_member *)member);
+    struct ticket *ticket = ticket_of_rank(member);
     (void)data;
     ticket->result.times.assemble_ns = clock_now_ns() - ticket->rank.since_ns;
     go_without_group(ticket, problem);
@@ -424,40 +419,29 @@ const struct group_events ticket_group_events = {.complete = on_group_complete, 
 
 static bool on_team_planned(struct team_member *member, uint64_t plan_ns, const struct reason *problem)
 {
-    struct ticket *ticket = ticket_of_member(member);
-    const struct plan *plan = ticket->preparation.plan;
-    ticket->result.plan = plan;
-    ticket->result.times.plan_ns += plan_ns;
-    if (!plan || ticket->state == TICKET_LEAVING) {
-        finish_ticket(ticket, &ticket->preparation.error);
+    struct ticket *ticket = ticket_of_rank(&member->member);
+    const struct preparation *prep = &ticket->prep;
+    if (!accept_plan(ticket, plan_ns))
         return false;
-    }
-    load_log_plan(&ticket->result, ticket->preparation.cached_share);
-    if (ticket->goal == GOAL_PLAN) {
-        finish_ticket(ticket, NULL);
-        return false;
-    }
-    bool is_collective = plan->executor == EXECUTOR_OWNER_FILE_COLLECTIVE;
-    if (is_collective && !problem && !has_existing(ticket))
+    bool runs = ticket->goal == GOAL_REPLICA && prep->plan->executor == EXECUTOR_OWNER_FILE_COLLECTIVE;
+    if (runs && !problem && !is_there(ticket))
         return true;
-    group_end(ticket->table->groups, &member->member);
-    if (is_collective && problem)
+    group_end(&member->member);
+    if (runs && problem)
         go_without_group(ticket, problem);
-    else if (!use_existing(ticket))
-        load_alone(ticket);
+    else
+        go_on(ticket);
     return false;
 }
 
 static void on_team_failed(struct team_member *member, const struct error *error)
 {
-    finish_ticket(ticket_of_member(member), error);
+    finish_ticket(ticket_of_rank(&member->member), error);
 }
-
-static void wait_for_load(struct ticket *ticket, struct load *load, enum load_origin origin);
 
 static void on_team_joined(struct team_member *member, struct load *load, enum load_origin origin)
 {
-    wait_for_load(ticket_of_member(member), load, origin);
+    wait_for_load(ticket_of_rank(&member->member), load, origin);
 }
 
 static const struct team_events team_events = {
@@ -465,44 +449,29 @@ static const struct team_events team_events = {
 
 /* --- a replica or a load -------------------------------------------------------------------------------------------- */
 
-struct existing { /* one of them serves the ticket */
-    struct replica *replica;
-    struct load *load;
-};
-
-static struct existing find_existing(const struct ticket *ticket)
+/* One that was loaded before verification was required may not do. */
+static struct replica *find_replica(const struct preparation *prep)
 {
-    const struct preparation *preparation = &ticket->preparation;
-    struct existing existing = {0};
-    if (preparation->region)
-        return existing;
-    struct replica_key key = replica_key_of(preparation->mapping, preparation->target.device);
-    existing.replica = replica_find(preparation->target.replicas, &key);
-    /* one that was loaded before verification was required may not do */
-    if (existing.replica && preparation->config->verify == VERIFY_REQUIRED &&
-        existing.replica->verdict.status != VERIFIED_ALL)
-        existing.replica = NULL;
-    if (!existing.replica)
-        existing.load = load_find(ticket->table, &key);
-    return existing;
+    struct replica_key key = replica_key_of(prep->mapping, prep->target.device);
+    struct replica *replica = prep->region ? NULL : replica_find(prep->target.replicas, &key);
+    bool will_do = replica && (prep->config->verify != VERIFY_REQUIRED || replica->verdict.status == VERIFIED_ALL);
+    return will_do ? replica : NULL;
 }
 
-static bool has_existing(const struct ticket *ticket)
+static bool is_there(const struct ticket *ticket)
 {
-    struct existing existing = find_existing(ticket);
-    return existing.replica || existing.load;
+    return find_replica(&ticket->prep) || load_find(ticket->table, &ticket->prep);
 }
-
-static void serve_ticket(struct ticket *ticket, struct replica *replica, enum load_origin origin);
 
 static bool use_existing(struct ticket *ticket)
 {
-    struct existing existing = find_existing(ticket);
-    if (existing.replica)
-        serve_ticket(ticket, existing.replica, LOAD_FROM_REPLICA);
-    else if (existing.load)
-        wait_for_load(ticket, existing.load, LOAD_JOINED);
-    return existing.replica || existing.load;
+    struct replica *replica = find_replica(&ticket->prep);
+    struct load *load = replica ? NULL : load_find(ticket->table, &ticket->prep);
+    if (replica)
+        serve_ticket(ticket, replica, LOAD_FROM_REPLICA);
+    else if (load)
+        wait_for_load(ticket, load, LOAD_JOINED);
+    return replica || load;
 }
 
 static void wait_for_load(struct ticket *ticket, struct load *load, enum load_origin origin)
@@ -521,12 +490,12 @@ static void wait_for_load(struct ticket *ticket, struct load *load, enum load_or
 
 static void load_alone(struct ticket *ticket)
 {
-    struct preparation *preparation = &ticket->preparation;
+    struct preparation *prep = &ticket->prep;
     struct load *load;
     struct error error;
     do
-        load = load_create(ticket->table, ticket->result.load_id, ticket->rank.member.lane, preparation, &error);
-    while (!load && prepare_find_room(preparation, &error));
+        load = load_create(ticket->table, prep, &error);
+    while (!load && prepare_find_room(prep, &error));
     if (!load) {
         finish_ticket(ticket, &error);
         return;
@@ -535,42 +504,39 @@ static void load_alone(struct ticket *ticket)
     load_start(load, NULL, 0, 1);
 }
 
-static void on_load_progress(struct load_waiter *waiter, const struct load_info *info, double eta_ms)
+static void on_load_progress(struct load_waiter *waiter, const struct load_info *info)
 {
     const struct ticket *ticket = ticket_of_waiter(waiter);
     if (ticket->events->progress)
-        ticket->events->progress(ticket->data, info->stage, info->done_bytes, info->total_bytes, eta_ms);
-}
-
-static void on_load_served(struct load_waiter *waiter, struct replica *replica)
-{
-    struct ticket *ticket = ticket_of_waiter(waiter);
-    serve_ticket(ticket, replica, ticket->result.origin);
+        ticket->events->progress(ticket->data, info);
 }
 
 /* A failed load may have lost nothing but what was on its way between the ranks: the source still has the bytes, unless it
  * has changed. Then a ticket that does not insist on its group is planned again without. */
-static void on_load_failed(struct load_waiter *waiter, struct load *load)
+static void on_load_ended(struct load_waiter *waiter, struct load *load, struct replica *replica)
 {
     struct ticket *ticket = ticket_of_waiter(waiter);
-    struct preparation *preparation = &ticket->preparation;
+    struct preparation *prep = &ticket->prep;
+    if (replica) {
+        serve_ticket(ticket, replica, ticket->result.origin);
+        return;
+    }
     if (!load->has_lost_transport || source_has_changed(&load->error) ||
-        preparation->spec.policy.collective == COLLECTIVE_REQUIRED) {
+        prep->spec.policy.collective == COLLECTIVE_REQUIRED) {
         finish_ticket(ticket, &load->error);
         return;
     }
     const struct reason problem =
         reason_with(REASON_TRANSPORT_FAILED, "%s:%s", load->parts.plan->transport.ops->name, load->error.reason);
-    if (!preparation->mapping) { /* the load is made of this ticket's */
-        preparation->mapping = load->parts.mapping;
+    if (!prep->mapping) { /* the load is made of this ticket's */
+        prep->mapping = load->parts.mapping;
         load->parts.mapping = NULL;
     }
-    ticket->result.mapping = preparation->mapping;
+    ticket->result.mapping = prep->mapping;
     go_without_group(ticket, &problem);
 }
 
-static const struct load_waiter_events waiter_events = {
-    .progress = on_load_progress, .served = on_load_served, .failed = on_load_failed};
+static const struct load_waiter_events waiter_events = {.progress = on_load_progress, .ended = on_load_ended};
 
 /* --- the end -------------------------------------------------------------------------------------------------------- */
 
@@ -602,15 +568,14 @@ static void settle_echoes(struct ticket *ticket, const struct error *error)
 
 static void finish_ticket(struct ticket *ticket, const struct error *error)
 {
-    struct group_table *groups = ticket->table->groups;
     struct group_member *member = &ticket->rank.member.member;
     struct error cancelled;
     if (ticket->state == TICKET_LEAVING) {
-        group_leave(groups, member);
+        group_leave(member);
         load_say_why_cancelled(ticket->table, &cancelled);
         error = &cancelled;
     } else {
-        group_end(groups, member);
+        group_end(member);
     }
     settle_echoes(ticket, error);
     set_ticket_state(ticket, TICKET_DONE);
@@ -642,7 +607,7 @@ void ticket_destroy(struct ticket *ticket)
         return;
     if (ticket->result.replica)
         replica_unpin(ticket->result.replica, ticket->input.uid);
-    prepare_fini(&ticket->preparation);
+    prepare_fini(&ticket->prep);
     arena_fini(&ticket->input.arena);
     free(ticket);
 }
@@ -654,5 +619,5 @@ const struct load_result *ticket_result(const struct ticket *ticket)
 
 struct plan_facts ticket_facts(const struct ticket *ticket)
 {
-    return prepare_facts(&ticket->preparation);
+    return prepare_facts(&ticket->prep);
 }

@@ -39,7 +39,7 @@ struct ticket;
 struct ticket_events {
     void (*resolved)(void *data);                                  /* optional: the request is not borrowed any more */
     void (*planned)(void *data, const struct load_result *result); /* optional: a load was started or joined */
-    void (*progress)(void *data, const char *stage, uint64_t done_bytes, uint64_t total_bytes, double eta_ms); /* optional */
+    void (*progress)(void *data, const struct load_info *info);    /* optional */
     void (*done)(void *data, const struct load_result *result, const struct error *error); /* then ticket_destroy() */
 };
 

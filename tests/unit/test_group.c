@@ -76,7 +76,7 @@ static int tear_down(void **state)
 {
     struct scene *scene = *state;
     for (uint32_t i = 0; i < MAX_RANKS; i++)
-        group_end(scene->table, &scene->members[i]);
+        group_end(&scene->members[i]);
     group_table_destroy(scene->table);
     loop_destroy(scene->loop);
     quota_destroy(scene->quota);
@@ -152,7 +152,7 @@ static void flaw_3_nobody_waits_for_the_first_one_without_a_deadline(void **stat
     scene->terms.timeout_ms = 50;
     join(scene, 0);
     join(scene, 1);
-    group_leave(scene->table, &scene->members[0]);
+    group_leave(&scene->members[0]);
     loop_run(scene->loop);
     assert_int_equal(scene->n_dissolved, 1);
     assert_string_equal(scene->problems[1], "group_assemble_timeout:missing=0,2");
@@ -262,7 +262,7 @@ static void flaw_2_another_world_size_is_refused_whoever_came_first(void **state
         assert_int_equal(join(scene, 1), GROUP_REFUSED);
         assert_int_equal(scene->error.code, ERROR_INVALID_ARGUMENT);
         scene->terms.world_size = 3;
-        group_end(scene->table, &scene->members[0]);
+        group_end(&scene->members[0]);
     }
     assert_int_equal(scene->n_complete, 0);
 }
@@ -293,7 +293,7 @@ static void a_rank_that_leaves_while_others_wait_may_come_back(void **state)
     struct scene *scene = *state;
     join(scene, 0);
     join(scene, 1);
-    group_leave(scene->table, &scene->members[1]);
+    group_leave(&scene->members[1]);
     join(scene, 2);
     assert_int_equal(scene->n_complete, 0);
     assert_int_equal(join(scene, 1), GROUP_JOINED);
@@ -322,7 +322,7 @@ static void the_last_to_leave_ends_a_waiting_group(void **state)
 {
     struct scene *scene = *state;
     join(scene, 0);
-    group_leave(scene->table, &scene->members[0]);
+    group_leave(&scene->members[0]);
     scene->terms.world_size = 2; /* nobody is left to disagree with */
     assert_int_equal(join(scene, 0), GROUP_JOINED);
 }
@@ -332,7 +332,7 @@ static void a_rank_that_left_a_running_group_is_told_that_it_is_late(void **stat
     struct scene *scene = *state;
     for (uint32_t rank = 0; rank < 3; rank++)
         join(scene, rank);
-    group_leave(scene->table, &scene->members[1]);
+    group_leave(&scene->members[1]);
     assert_int_equal(join(scene, 1), GROUP_LATE);
     assert_string_equal(scene->late.text, "group_runs_already");
     assert_ptr_equal(group_find(scene->complete, 0), &scene->members[0]);
@@ -343,7 +343,7 @@ static void a_group_id_is_free_again_for_ranks_that_have_ended(void **state)
     struct scene *scene = *state;
     for (uint32_t rank = 0; rank < 3; rank++)
         join(scene, rank);
-    group_end(scene->table, &scene->members[0]);
+    group_end(&scene->members[0]);
     assert_int_equal(join(scene, 0), GROUP_JOINED);
     assert_int_equal(scene->n_complete, 1);
 }
@@ -393,7 +393,7 @@ static void a_running_group_can_be_dissolved_for_all_but_one(void **state)
     for (uint32_t rank = 0; rank < 3; rank++)
         join(scene, rank);
     const struct reason no_memory = reason_with(REASON_GROUP_MEMBER_FAILED, "rank=1:NO_MEMORY");
-    group_dissolve(scene->table, scene->complete, &scene->members[1], &no_memory);
+    group_dissolve(scene->complete, &scene->members[1], &no_memory);
     assert_int_equal(scene->n_dissolved, 2);
     assert_string_equal(scene->problems[0], "group_member_failed:rank=1:NO_MEMORY");
     assert_string_equal(scene->problems[1], "");
@@ -409,7 +409,7 @@ static void groups_of_other_purposes_and_names_do_not_meet(void **state)
     scene->terms.purpose = "explain";
     join(scene, 1);
     assert_int_equal(scene->n_complete, 0);
-    group_leave(scene->table, &scene->members[1]);
+    group_leave(&scene->members[1]);
     scene->terms.purpose = "load";
     scene->terms.id = "h";
     join(scene, 1);
@@ -426,7 +426,7 @@ static void groups_of_two_users_with_the_same_id_never_meet(void **state)
     scene->members[2].rank = 1; /* another user takes the rank that is missing */
     assert_int_equal(join(scene, 2), GROUP_JOINED);
     assert_int_equal(scene->n_complete, 0);
-    group_leave(scene->table, &scene->members[2]);
+    group_leave(&scene->members[2]);
     scene->terms.uid = scene->terms.owner = 1000;
     assert_int_equal(join(scene, 1), GROUP_JOINED);
     assert_int_equal(scene->n_complete, 1);
@@ -460,8 +460,8 @@ static void a_user_with_too_many_groups_is_refused_and_others_are_not(void **sta
     assert_int_equal(quota_taken(scene->quota, QUOTA_GROUPS), 1);
     scene->terms.uid = scene->terms.owner = 12346;
     assert_int_equal(join(scene, 1), GROUP_JOINED);
-    group_end(scene->table, &scene->members[0]);
-    group_end(scene->table, &scene->members[1]);
+    group_end(&scene->members[0]);
+    group_end(&scene->members[1]);
     assert_int_equal(quota_taken(scene->quota, QUOTA_GROUPS), 0);
 }
 
