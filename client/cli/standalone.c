@@ -15,6 +15,7 @@
 #include "client/report_json.h"
 #include "client/request.h"
 #include "interrupt.h"
+#include "load/load_table.h"
 #include "load/load_target.h"
 #include "load/ticket.h"
 #include "observe/log.h"

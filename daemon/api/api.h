@@ -8,6 +8,7 @@
 #include <sys/types.h>
 
 #include "load/load_services.h"
+#include "load/load_table.h"
 #include "load/load_target.h"
 #include "load/ticket.h"
 #include "replica/handoff.h"

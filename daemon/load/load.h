@@ -13,7 +13,6 @@
 #include "base/state.h"
 #include "execute/collective.h"
 #include "load/load_result.h"
-#include "load/load_table.h"
 #include "load/prepare.h"
 
 enum load_state {

@@ -1,4 +1,4 @@
-/* What became of a request, as its answers and the log tell it: ticket_result(). Owned by the ticket. */
+/* What became of a request, as its answers and the log tell it, and how far a load is. */
 #ifndef LOAD_RESULT_H
 #define LOAD_RESULT_H
 
@@ -22,7 +22,7 @@ struct load_times { /* assemble: waiting for the other ranks of its group */
     uint64_t resolve_ns, plan_ns, assemble_ns, total_ns;
 };
 
-struct load_result {
+struct load_result {             /* ticket_result(): owned by the ticket */
     char load_id[LOAD_ID_CHARS]; /* in logs and answers */
     uid_t uid;
     pid_t pid;            /* 0 = unknown */
@@ -36,6 +36,11 @@ struct load_result {
     struct replica *replica; /* pinned until ticket_destroy(); NULL when only a plan was asked for */
     enum load_origin origin;
     struct load_times times;
+};
+
+struct load_info { /* of a load in flight; stage: "read", "commit" */
+    const char *id, *artifact, *stage;
+    uint64_t done_bytes, total_bytes, n_tickets, age_ns;
 };
 
 #endif

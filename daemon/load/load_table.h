@@ -3,8 +3,8 @@
 #define LOAD_TABLE_H
 
 #include <stdbool.h>
-#include <stdint.h>
 
+#include "load/load_result.h"
 #include "load/load_services.h"
 
 struct load_table;
@@ -12,10 +12,6 @@ struct load_table;
 struct load_table *load_table_create(const struct load_services *services); /* borrows */
 void load_table_destroy(struct load_table *table);                          /* no ticket may be left; accepts NULL */
 
-struct load_info {
-    const char *id, *artifact, *stage;
-    uint64_t done_bytes, total_bytes, n_tickets, age_ns;
-};
 void load_table_each(const struct load_table *table, void (*fn)(void *data, const struct load_info *info), void *data);
 bool load_table_idle(const struct load_table *table);
 

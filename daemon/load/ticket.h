@@ -15,7 +15,6 @@
 #include "base/error.h"
 #include "base/state.h"
 #include "load/load_result.h"
-#include "load/load_table.h"
 
 enum ticket_goal { GOAL_PLAN, GOAL_REPLICA };
 
@@ -34,6 +33,7 @@ enum ticket_state {
 };
 extern const struct state_machine ticket_machine;
 
+struct load_table;
 struct ticket;
 
 struct ticket_events {

@@ -4,6 +4,7 @@
 #define SUPPORT_LOAD_STAGE_H
 
 #include "load/load_services.h"
+#include "load/load_table.h"
 #include "load/load_target.h"
 #include "load/ticket.h"
 
