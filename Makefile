@@ -1,10 +1,10 @@
-# One non-recursive Makefile. `make` builds everything into build/, `make help` lists the targets.
+# One non-recursive Makefile. `make` builds everything into build/, `make help` lists the targets that have a comment with ##.
 B       ?= build
 SAN     ?=
 CC      := gcc
 PREFIX  ?= /usr/local
 DESTDIR ?=
-VERSION := 0.1.0
+VERSION := $(shell cat VERSION)
 # empty for compilers other than the one CI uses
 WERROR  ?= -Werror
 
@@ -40,9 +40,6 @@ UNIT_C   := $(filter-out $(if $(CUDA_FOUND),,$(CUDA_UNIT_C)) $(if $(NCCL_INCLUDE
 FUZZ_C   := $(wildcard tests/fuzz/fuzz_*.c)
 SUPPORT_C := $(wildcard tests/support/*.c)
 EXAMPLE_C := $(wildcard examples/*.c)
-ALL_C    := $(ENGINE_C) $(DAEMON_C) $(CLIENT_C) $(CLI_C) $(UNIT_C) $(FUZZ_C) $(SUPPORT_C) $(EXAMPLE_C) \
-            $(wildcard daemon/main.c client/cli/main.c tests/fuzz/replay.c tests/property/mapping_tool.c tests/bench/*.c) \
-            $(CUDA_C) $(FAKE_CUDA_C) $(FAKE_NCCL_C)
 HEADERS  := $(filter-out daemon/plugins/%,$(wildcard daemon/*.h daemon/*/*.h daemon/*/*/*.h config/*.h client/*.h client/cli/*.h))
 
 GEN_O    := $(patsubst $(B)/gen/%.c,$(B)/obj/gen/%.o,$(GEN_C))
@@ -52,10 +49,10 @@ UNITS    := $(UNIT_C:tests/%.c=$(B)/tests/%)
 REPLAYS  := $(FUZZ_C:tests/fuzz/%.c=$(B)/tests/fuzz/%)
 EXAMPLES := $(EXAMPLE_C:examples/%.c=$(B)/examples/%)
 
-all: $(B)/tensorcastd $(B)/tensorcast $(B)/libtensorcast.so $(B)/libtensorcast.a $(EXAMPLES) plugins
+all: $(B)/tensorcastd $(B)/tensorcast $(B)/libtensorcast.so $(B)/libtensorcast.a $(EXAMPLES) plugins ## daemon, command, libraries, examples and plugins (B=folder, SAN=address,undefined or thread)
 
-help:
-	@echo "all check asan tsan fuzz long bench gpu stores layers limits headers format docs install uninstall clean"
+help: ## this list
+	@sed -nE 's/^([a-z-]+):([^=#]|#[^#])*## (.*)/\1\t\3/p' $(MAKEFILE_LIST) | sort | awk -F '\t' '{ printf "%-12s %s\n", $$1, $$2 }'
 
 # --- generated code -----------------------------------------------------------------------------------------------
 # const_strings: texts of messages are const; an option of protobuf-c alone, so it is not in the protocol itself
@@ -124,27 +121,42 @@ $(B)/tests/mapping_tool: $(B)/obj/tests/property/mapping_tool.o $(TEST_LIBS)
 	@mkdir -p $(@D)
 	$(CC) $(LDFLAGS) -o $@ $< -Wl,--start-group $(TEST_LIBS) -Wl,--end-group $(LIBS) -ldl
 
-# Runs every unit, property, golden and fault test, and replays every fuzz corpus.
-check: $(UNITS) $(REPLAYS) $(B)/tests/mapping_tool
+check: $(UNITS) $(REPLAYS) $(B)/tests/mapping_tool ## every unit, property, golden and fault test, and every fuzz corpus
 	@bash tests/run_units.sh $(B)
 
+T ?= unit/test_text
+t: $(B)/tests/$(T) ## builds and runs one of them: make t T=unit/test_load, T=fuzz/fuzz_url
+	$< $(if $(filter fuzz/%,$(T)),tests/fuzz/corpus/$(T:fuzz/fuzz_%=%))
+
 # The same with sanitizers, and the binaries beside them for `bash tests/run.sh`.
-asan:
-	$(MAKE) B=$(B)/asan SAN=address,undefined CFLAGS="-O1 -g" check all
-tsan:
-	$(MAKE) B=$(B)/tsan SAN=thread CFLAGS="-O1 -g" check all
+asan: ## check under AddressSanitizer and UndefinedBehaviorSanitizer, into build/asan
+	$(MAKE) B=$(B)/asan SAN=address,undefined CFLAGS="-O1 -g1" check all
+tsan: ## check under ThreadSanitizer, into build/tsan
+	$(MAKE) B=$(B)/tsan SAN=thread CFLAGS="-O1 -g1" check all
 # The binaries alone.
 asan-all:
-	$(MAKE) B=$(B)/asan SAN=address,undefined CFLAGS="-O1 -g" all
+	$(MAKE) B=$(B)/asan SAN=address,undefined CFLAGS="-O1 -g1" all
 tsan-all:
-	$(MAKE) B=$(B)/tsan SAN=thread CFLAGS="-O1 -g" all
+	$(MAKE) B=$(B)/tsan SAN=thread CFLAGS="-O1 -g1" all
+
+coverage-build = $(MAKE) B=$(B)/coverage CFLAGS="-O0 -g1 --coverage -fprofile-update=atomic" LDFLAGS=--coverage
+coverage-units: ## the same of the unit tests alone
+	find $(B)/coverage -name '*.gcda' -delete 2>/dev/null || true
+	$(coverage-build) check
+	python3 tests/coverage.py $(B)/coverage
+
+coverage-all:
+	$(coverage-build) all
+
+coverage: ## lines and branches that unit and end-to-end tests reach, by folder
+	bash tests/coverage.sh $(B)/coverage
 
 # Hours: bash tests/long.sh FUZZ_SECONDS CHAOS_SECONDS for less.
-long:
+long: ## fuzzing and chaos for hours
 	bash tests/long.sh
 
-# libFuzzer builds; bash tests/fuzz/run.sh SECONDS runs each of them for so long.
-fuzz:
+# bash tests/fuzz/run.sh SECONDS runs each of them for so long.
+fuzz: ## libFuzzer builds
 	bash tests/fuzz/build.sh $(B)/fuzz
 
 $(B)/tests/bench/engine_bench $(B)/tests/bench/http_bench: $(B)/tests/bench/%: $(B)/obj/tests/bench/%.o $(B)/libengine.a
@@ -160,39 +172,48 @@ $(B)/bench/native: tests/bench/native.c
 	gcc -O3 -march=native -std=gnu17 -Wall -Wextra -Werror -o $@ $< -lpthread
 
 # BENCH="--stores", "--groups" or "--vllm", with options of theirs behind, measures only these; the first and last are not in it else
-bench: all
+bench: all ## measures loads, stores and groups
 	bash tests/bench/run.sh $(B) $(BENCH)
 	$(if $(BENCH),,bash tests/bench/run.sh $(B) --groups)
 
-# real object stores, the long way
-stores:
+stores: ## tests against real object stores, the long way
 	bash tests/stores/run.sh
 
 # --- house rules --------------------------------------------------------------------------------------------------
-layers:
+layers: ## include lines point the way docs/layers.txt says
 	@bash tests/layers.sh
 
-limits:
+limits: ## every limit has a test that goes beyond it
 	@bash tests/limits.sh
 
-headers: $(GEN_H)
+house: ## rules of the house that no compiler knows
+	@python3 setup/version.py && python3 tests/house_rules.py
+
+lint: $(GEN_H) ## clang-format, clang-tidy, cppcheck, shellcheck, ruff
+	@bash tests/lint.sh $(filter-out -Werror,$(CFLAGS))
+
+headers: $(GEN_H) ## every header compiles alone
 	@for h in $(HEADERS); do $(CC) $(CFLAGS) -fsyntax-only -x c $$h || { echo "$$h does not compile alone"; exit 1; }; done
 
-format:
-	clang-format -i $(ALL_C) $(HEADERS) $(wildcard daemon/plugins/*/*.h tests/fake/*/*.h)
+format: ## clang-format over all of it
+	git ls-files '*.c' '*.h' | xargs clang-format -i
+
+version: ## writes what VERSION says to every place that says it
+	@python3 setup/version.py --write
 
 docs: $(B)/tests/golden/test_config_docs $(B)/tests/golden/test_plan_docs
 	for writer in $^; do UPDATE=1 $$writer || exit 1; done
 
-install: all
+install: all ## into PREFIX (DESTDIR)
 	DESTDIR='$(DESTDIR)' PREFIX='$(PREFIX)' VERSION='$(VERSION)' bash config/install.sh $(B)
 
-uninstall:
+uninstall: ## takes that away again
 	DESTDIR='$(DESTDIR)' PREFIX='$(PREFIX)' VERSION='$(VERSION)' bash config/install.sh $(B) remove
 
-clean:
+clean: ## removes build/
 	rm -rf $(B)
 
-.PHONY: all help check asan tsan asan-all tsan-all long fuzz bench gpu stores layers limits headers format docs install uninstall clean plugins
+.PHONY: all help check t asan tsan asan-all tsan-all coverage coverage-all coverage-units long fuzz bench gpu stores layers limits house lint headers \
+  format version docs install uninstall clean plugins
 .SECONDARY:
 -include $(shell find $(B)/obj -name '*.d' 2>/dev/null)

@@ -2,7 +2,7 @@
 # Installs what is missing for a kind of work and prints the Python interpreter to use, as its only line on stdout.
 #
 #     python=$(bash setup/setup.sh)          what building and the quickstart need
-#     python=$(bash setup/setup.sh test)     ... and the tests; also: bench, fuzz, jax
+#     python=$(bash setup/setup.sh test)     ... and the tests; also: bench, fuzz, jax, lint, stores
 #
 # Debian packages come through apt-get (as root, or through sudo), Python packages through pip into a virtual environment
 # under $XDG_CACHE_HOME/tensorcast, named after the packages in it, so that clones share it and a changed list makes a new
@@ -33,9 +33,12 @@ install_debian() {
     dpkg-query -W -f='${db:Status-Status}\n' "$package" 2>/dev/null | grep -qx installed || missing+=("$package")
   done < <(wanted packages.debian)
   [ ${#missing[@]} -gt 0 ] || return 0
+  exec 8>"${TMPDIR:-/tmp}/tensorcast-setup-$(id -u).lock"
+  flock 8 # apt-get itself does not wait for another one
   say "installing Debian packages: ${missing[*]}"
   as_root apt-get update -qq >&2
   as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" </dev/null >&2
+  exec 8>&-
 }
 
 # A folder that this user may write to: the cache, or the clone itself where there is no home.

@@ -1,42 +1,72 @@
 #!/usr/bin/env bash
-# Installs what is missing, builds, and runs every test.       usage: bash tests/run.sh [STAGE ...]
+# Installs what is missing, builds, and runs every test.       usage: bash tests/run.sh [STAGE ...] [PYTEST OPTION ...]
+#
+#     bash tests/run.sh                    everything
+#     bash tests/run.sh quick              in under two minutes from a built tree; says what it leaves out
+#     bash tests/run.sh check e2e          these stages, one after the other
+#     bash tests/run.sh e2e -k fairness    options go to the stages that run pytest
 #
 # A stage prints its runners' closing lines and how long it took; the whole output is in build/test-logs/STAGE. All stages
 # run even when one fails, except that nothing is tested when the build fails. Exit 0 only when every stage passed.
-# A real vLLM (6 GB, kept between runs) is installed while the first stages run.
-# A skipped test is listed with its reason and counted as skipped. TENSORCAST_TORCH=0 leaves torch and vLLM out.
+#
+# Everything runs in two lanes at once, because end-to-end tests mostly wait for daemons: the second lane builds and runs what
+# computes (sanitizers, coverage, lint, a real vLLM, 6 GB, kept between runs) with the low priority NICE. What measures memory
+# or time runs alone at the end. A skipped test is listed with its reason. TENSORCAST_TORCH=0 leaves torch and vLLM out.
 set -u
 cd "$(dirname "$0")/.." || exit 1
 logs=build/test-logs
 mkdir -p "$logs"
+rm -f "$logs"/*.{passed,failed}
 unset TENSORCAST_SOCKET TENSORCAST_BUILD
 export PYTHONDONTWRITEBYTECODE=1
 jobs=$(nproc)
-failed=()
+NICE=15
+stages=() options=()
+while [ $# -gt 0 ] && [ "${1:0:1}" != - ]; do stages+=("$1"); shift; done
+options=("$@")
 
 # Lines with which test runners close, and what was skipped and why.
 closing() {
-  grep -aE '^(SKIPPED|(=+ )?([0-9]+ [a-z]+(, )?|no tests ran)+ in [0-9.]+s|programs: |layers: |limits: |chaos: |.*\[  (PASSED|FAILED)  \]|FAILED)' "$1" |
+  grep -aE '^(SKIPPED|(=+ )?([0-9]+ [a-z]+(, )?|no tests ran)+ in [0-9.]+s|programs: |slowest: |layers: |limits: |house rules: |lint: |coverage: |chaos: |.*\[  FAILED  \]|FAILED)' "$1" |
     sed -E 's/^=+ (.*[^ ]) =+$/\1/' || true
 }
 
+# Prints all of a stage at once: the lanes share the terminal.
 stage() {
-  local name=$1 start=$SECONDS code=0
+  local name=$1 start=$SECONDS code=0 end
   shift
   "$@" >"$logs/$name" 2>&1 || code=$?
-  closing "$logs/$name"
-  if [ "$code" = 0 ]; then
-    echo "== $name: passed in $((SECONDS - start)) s"
-  else
-    tail -n "${TAIL:-60}" "$logs/$name"
-    echo "== $name: FAILED (exit $code) in $((SECONDS - start)) s, see $logs/$name"
-    failed+=("$name")
-  fi
+  if [ "$code" = 0 ]; then end=passed; else end=failed; fi
+  {
+    flock 8
+    closing "$logs/$name"
+    if [ "$code" = 0 ]; then echo "== $name: passed in $((SECONDS - start)) s"
+    else
+      tail -n "${TAIL:-60}" "$logs/$name"
+      echo "== $name: FAILED (exit $code) in $((SECONDS - start)) s, see $logs/$name"
+    fi
+  } 8>"$logs/.terminal"
+  touch "$logs/$name.$end"
   return "$code"
 }
 
+lane() { local name; for name in "$@"; do stage "$name" "$name"; done; }
+has_ended() { [ -e "$logs/$1.passed" ] || [ -e "$logs/$1.failed" ]; }
+after() { until has_ended "$1"; do sleep 0.5; done; } # a stage of the other lane that builds what this one needs
+
+# Starts a command as a process group of its own, which ends with this script, at low priority; its id is in $!.
+background() {
+  set -m
+  (renice -n "$NICE" -p "$BASHPID" >/dev/null; "$@") &
+  set +m
+  groups+=("$!")
+}
+groups=()
+trap 'for group in "${groups[@]}"; do kill -- "-$group" 2>/dev/null; done' EXIT
+
 setup() { bash setup/setup.sh test >build/test-python; }
 python() { PYTHONPATH=build/python "$(cat build/test-python)" "$@"; }
+tests() { python -m pytest -q --durations=5 "$@" "${options[@]}" || { code=$?; [ "$code" = 5 ] && [ ${#options[@]} -gt 0 ]; }; }
 build() { make -j"$jobs" all; }
 
 # The client as a user installs it, into a folder of this clone, built in a copy so that the source tree stays clean.
@@ -51,26 +81,29 @@ client() {
 }
 
 check() { make -j"$jobs" check; }
-numpy() { python -m pytest -q tests/property; }
-rules() { make layers && make limits && make -s headers; }
-# What measures memory or time runs alone afterwards.
-e2e() { python -m pytest -q --durations=5 -n "$jobs" --dist loadfile -m "not plain" tests/e2e &&
-  python -m pytest -q --durations=5 -m plain tests/e2e; }
-python_tests() { python -m pytest -q --durations=5 tests/python; }
+numpy() { tests tests/property; }
+rules() { make layers && make limits && make house && make -s headers; }
+lint() { make lint; }
+coverage() { make -j"$jobs" coverage-units; }
+e2e() { tests -n "$jobs" --dist loadfile -m "not plain" tests/e2e; }
+plain() { tests -m plain tests/e2e; } # what measures memory or time
+quick_e2e() { tests -n "$jobs" --dist loadfile -m "not plain" tests/e2e/test_{equality,faults,groups,lifecycle,status,sidecars}.py; }
+python_tests() { tests tests/python; }
 stores() { # the fake against the official clients, and real servers; these need packages of their own
   local interpreter
-  interpreter=$(bash setup/setup.sh stores) && PYTHONPATH=build/python "$interpreter" -m pytest -q --durations=5 -m "not long" tests/stores
+  interpreter=$(bash setup/setup.sh stores) &&
+    PYTHONPATH=build/python "$interpreter" -m pytest -q --durations=5 -m "not long" tests/stores "${options[@]}"
 }
-jax_tests() { "$(bash setup/setup.sh jax)" -m pytest -q -p no:cacheprovider tests/jax; }
-vllm_plan() { python -m pytest -q -p no:cacheprovider --ignore=tests/vllm/real tests/vllm; }
-vllm() { bash tests/vllm/run.sh --durations=5; }
+jax_tests() { "$(bash setup/setup.sh jax)" -m pytest -q -p no:cacheprovider tests/jax "${options[@]}"; }
+vllm_plan() { tests -p no:cacheprovider --ignore=tests/vllm/real tests/vllm; }
+vllm() { bash tests/vllm/run.sh --durations=5 "${options[@]}"; }
 asan() { make -j"$jobs" asan; }
 tsan() { make -j"$jobs" tsan; }
 store_faults="many_faults or remainder or dies or told_to_stop or two_connections" # of the stores, also under the sanitizers
 sanitized_e2e() { # BUILD FILE ...
   export TENSORCAST_BUILD=$1
   shift
-  python -m pytest -q -n "$jobs" --dist loadfile "$@" && python -m pytest -q -n "$jobs" -k "$store_faults" tests/e2e/test_store_faults.py &&
+  tests -n "$jobs" --dist loadfile "$@" && tests -n "$jobs" -k "$store_faults" tests/e2e/test_store_faults.py &&
     python tests/chaos/chaos.py 10
 }
 asan_e2e() (sanitized_e2e build/asan tests/e2e/test_{equality,crashes,crowds,faults,group_failures,lifecycle,sidecars}.py)
@@ -79,12 +112,39 @@ tsan_e2e() (sanitized_e2e build/tsan tests/e2e/test_{crashes,crowds}.py)
 # Where the machine has no CUDA, GPU memory is built and tested with the headers and libraries that come with torch.
 use_packages() { VIRTUAL_ENV=$(dirname "$(dirname "$(cat build/test-python)")") && export VIRTUAL_ENV; }
 
-every="rules check numpy client python_tests jax_tests vllm_plan e2e stores asan asan_e2e tsan tsan_e2e"
-[ "${TENSORCAST_TORCH:-1}" = 0 ] || every+=" vllm"
-wanted=${*:-$every}
+installed() { # what stages install that come later
+  for work in stores jax lint; do bash setup/setup.sh "$work"; done
+  [ "${TENSORCAST_TORCH:-1}" = 0 ] || bash tests/vllm/setup.sh
+} >"$logs/more_setup" 2>&1
+
+everything() {
+  local back=(asan tsan coverage lint)
+  [ "${TENSORCAST_TORCH:-1}" = 0 ] || back+=(vllm)
+  background installed
+  background lane "${back[@]}"
+  local second_lane=$!
+  lane rules check numpy client python_tests jax_tests vllm_plan e2e stores
+  after asan; lane asan_e2e
+  after tsan; lane tsan_e2e
+  wait "$second_lane"
+  lane plain
+}
+
+quick() {
+  stage client client
+  background lane python_tests vllm_plan
+  local second_lane=$!
+  lane rules check numpy quick_e2e
+  wait "$second_lane"
+  echo "quick leaves out: most end-to-end tests, sanitizers, chaos, real stores, jax, vllm, lint and coverage"
+}
+
 if ! { stage setup setup && use_packages && stage build build; }; then exit 1; fi
-trap 'kill $(jobs -p) 2>/dev/null' EXIT
-case " $wanted " in *" vllm "*) nice -n 19 bash tests/vllm/setup.sh >"$logs/vllm_setup" 2>&1 & ;; esac # its stage waits for it
-for name in $wanted; do stage "$name" "$name"; done
+case "${stages[*]}" in
+  "") everything ;;
+  quick) quick ;;
+  *) lane "${stages[@]}" ;;
+esac
 echo "all stages in $SECONDS s"
-[ ${#failed[@]} = 0 ] || { echo "failed stages: ${failed[*]}"; exit 1; }
+failed=$(cd "$logs" && ls -- *.failed 2>/dev/null | sed 's/\.failed$//' | xargs)
+[ -z "$failed" ] || { echo "failed stages: $failed"; exit 1; }

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Runs every built unit, property, golden and fault test and replays the fuzz corpora, as many at a time as there are cores;
-# prints the runners' closing lines, and all that a program said that failed.
+# Runs every built unit, property, golden and fault test and replays the fuzz corpora, twice as many at a time as there are
+# cores because many wait; prints the runners' closing lines, and all that a program said that failed.
 # usage: run_units.sh BUILD_DIR
 set -u
 build=${1:-build}
@@ -12,7 +12,10 @@ export TSAN_OPTIONS="ignore_noninstrumented_modules=1 ${TSAN_OPTIONS:-}"
 run() { # PROGRAM: leaves what is to be printed in $results/PROGRAM.passed or .failed
   local name=${1##*/} result=$results/${1//\//.}
   case $name in fuzz_*) set -- "$1" "tests/fuzz/corpus/${name#fuzz_}" ;; esac
-  if ! timeout 600 "$@" >"$result" 2>&1; then
+  local start=${EPOCHREALTIME/./} code=0
+  timeout 600 "$@" >"$result" 2>&1 || code=$?
+  echo "$(((${EPOCHREALTIME/./} - start) / 1000)) ms $name" >"$result.took"
+  if [ $code != 0 ]; then
     { cat "$result"; echo "FAILED: $1"; } >"$result.failed"
   elif [ $# = 2 ]; then
     tail -n 1 "$result" >"$result.passed"
@@ -23,8 +26,9 @@ run() { # PROGRAM: leaves what is to be printed in $results/PROGRAM.passed or .f
 export -f run
 
 programs=$(find "$build/tests" -type f -perm -u+x \( -name 'test_*' -o -path '*/fuzz/fuzz_*' \) | sort)
-xargs -r -d '\n' -P "$(nproc)" -I{} bash -c 'run "$1"' run {} <<<"$programs"
+xargs -r -d '\n' -P "$((2 * $(nproc)))" -I{} bash -c 'run "$1"' run {} <<<"$programs"
 cat "$results"/*.passed "$results"/*.failed 2>/dev/null
+echo "slowest: $(sort -rn "$results"/*.took | head -n 5 | paste -sd, | sed 's/,/, /g')"
 ran=$(grep -c . <<<"$programs")
 passed=$(find "$results" -name '*.passed' | wc -l)
 echo "programs: $passed passed, $((ran - passed)) failed"

@@ -65,7 +65,6 @@ plugins:
 	@$(if $(filter 0,$(CUDA)),echo 'plugins: no tensorcast-cuda.so because CUDA=0',bash daemon/plugins/cuda/find_cuda.sh -v)
 endif
 
-# On a machine with a GPU: T1 to T10 of docs/gpu.md.
-gpu: all
+gpu: all ## T1 to T10 of docs/gpu.md, on a machine with a GPU
 	bash tests/gpu/run.sh $(B)
 .PHONY: gpu
