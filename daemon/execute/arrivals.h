@@ -4,12 +4,13 @@
 #ifndef EXECUTE_ARRIVALS_H
 #define EXECUTE_ARRIVALS_H
 
-#include "execute/engine_private.h"
+#include "execute/item.h"
+#include "execute/window.h"
 
-/* Before worker->requests are read into the places of worker->clips; also several times for an item. What source_read()
- * has to be given; NULL for a local source. */
-struct arrival *arrivals_begin(struct worker *worker);
+/* Before the requests are read into the places of the clips; also several times for an item. What source_read() has to be
+ * given; NULL for a local source. */
+struct arrival *arrivals_begin(struct item *item, const struct clips *clips, const struct extents *requests);
 /* Under the lock: counts what was placed instead. Of every item but set-up. */
-void arrivals_end(const struct worker *worker, const struct part *part);
+void arrivals_end(const struct item *item, const struct part *part);
 
 #endif

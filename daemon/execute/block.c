@@ -1,303 +1,149 @@
-/* Decides, window by window, where the bytes of a block come from; see block.h. First the pages of all destinations are made
- * ready at once, because the kernel's part of that has a price per call.
+/* The way of a block from its file to its last destination; see block.h.
  *
- *   in the page cache     buffered reads straight into place (scatter); many short rows through staging (gather)
- *   not there             first from other replicas or a window that was kept, then past the page cache into staging
- *   source cannot do that buffered, as if cached
- *
- * A window is what fits into a staging buffer, or less when it holds so many rows that their book-keeping would cost real
- * memory. */
+ *   prepare   the pages of all destinations at once                                place_prepare_range
+ *   for each window: as much as a buffer holds, or less when it has so many rows that their book-keeping would cost memory
+ *     collect   what goes where, and what has to be read for it                    clip_collect, extent_collect
+ *     subtract  what other replicas hold is copied from there                      provider_take, extent_keep_wanted
+ *     plan      through which buffer, or straight into place                       choose_buffer
+ *     read      into the buffer and place from there, or into place                gather_read + gather_place,
+ * scatter_window a read that fails fails the parts that it was for */
 #include "execute/block.h"
 
-#include "base/clock.h"
 #include "execute/clip.h"
-#include "execute/collective_private.h"
 #include "execute/extent.h"
-#include "execute/flight.h"
 #include "execute/gather.h"
 #include "execute/place.h"
 #include "execute/provider.h"
-#include "execute/scatter.h"
+#include "execute/scan.h"
 
-enum {
-    MAX_WINDOW_ROWS = 32 << 10,
-    MIN_WINDOW_BYTES = 4096,
-    NEAR_BYTES = 64 << 10,
-    SHORT_ROW_BYTES = 1024, /* below, a buffer in a preadv costs more than a second copy */
-};
+enum { MIN_WINDOW_BYTES = 4096 };
 
 static const double HOT_SHARE = 0.9; /* below, the device is quicker than a mixture of both */
 
-struct window {
-    uint64_t lo, hi;
-    double cached_share;
-    bool is_hot, is_whole;
-};
+bool block_is_partly_wanted(const struct clips *clips, const struct extents *extents, uint64_t whole_part)
+{
+    return clip_sum_bytes(clips) < extent_sum_bytes(extents) / whole_part * (whole_part - 1);
+}
 
-static uint64_t find_window_end(const struct worker *worker, uint64_t lo, uint64_t hi)
+static uint64_t find_window_end(const struct item *item, struct range range, uint64_t max_rows)
 {
     for (;;) {
         uint64_t n_rows = 0;
-        for (size_t i = 0; i < worker->n_parts; i++)
-            n_rows += clip_count_rows(&worker->parts[i], lo, hi, MAX_WINDOW_ROWS + 1);
-        if (n_rows <= MAX_WINDOW_ROWS || hi - lo <= MIN_WINDOW_BYTES)
-            return hi;
-        hi = lo + (((hi - lo) / 2 + MIN_WINDOW_BYTES - 1) & ~(uint64_t)(MIN_WINDOW_BYTES - 1));
+        for (size_t i = 0; i < item->n_parts && max_rows < UINT64_MAX; i++)
+            n_rows += clip_count_rows(&item->parts[i], range, max_rows + 1);
+        if (n_rows <= max_rows || range_bytes(range) <= MIN_WINDOW_BYTES)
+            return range.hi;
+        range.hi = range.lo + ((range_bytes(range) / 2 + MIN_WINDOW_BYTES - 1) & ~(uint64_t)(MIN_WINDOW_BYTES - 1));
     }
 }
 
 /* From the first to the last extent. */
-static void look_at_cache(struct worker *worker, struct window *window)
+static void look_at_cache(const struct item *item, struct window *window)
 {
-    struct part *part = &worker->parts[0];
-    uint64_t lo = worker->extents[0].lo, bytes = worker->extents[worker->n_extents - 1].hi - lo, cached = 0;
-    if (part->source->caps.residency)
-        cached = source_resident_bytes(part->source, part->file, lo, bytes);
+    const struct part *part = &item->parts[0];
+    uint64_t lo = window->extents.list[0].range.lo, bytes = window->extents.list[window->extents.n - 1].range.hi - lo;
+    uint64_t cached = part->source->caps.residency ? source_resident_bytes(part->source, part->file, lo, bytes) : 0;
     window->cached_share = (double)cached / (double)bytes;
     window->is_hot = window->cached_share >= HOT_SHARE;
 }
 
-static uint64_t sum_clips(const struct worker *worker, uint64_t *n_rows)
+/* Returns whether anything has to be read. */
+static bool collect_window(struct item *item, struct window *window, const struct block_strategy *strategy)
 {
-    uint64_t bytes = 0;
-    *n_rows = 0;
-    for (size_t i = 0; i < worker->n_clips; i++) {
-        bytes += clip_bytes(&worker->clips[i]);
-        *n_rows += worker->clips[i].src.count;
+    clip_collect(&window->clips, item, window->range);
+    extent_collect(&window->extents, item, window->range);
+    if (window->extents.n == 0)
+        return false;
+    look_at_cache(item, window);
+    if (!window->is_hot && provider_take(item, &window->clips))
+        extent_keep_wanted(&window->extents, &window->clips, &window->requests);
+    if (strategy->joins_gaps)
+        extent_join(&window->extents, item->parts[0].run->options.plan->merge_gap_bytes);
+    return window->extents.n > 0;
+}
+
+/* Reads what the buffer has not got yet, and places everything. */
+static int read_through_buffer(struct item *item, struct window *window, struct staging_buffer *buffer, struct error *error)
+{
+    bool had_some = range_bytes(window->had) > 0;
+    flight_land(&buffer->flight);
+    for (size_t i = 0; i < item->n_parts; i++) {
+        struct device *device = item->parts[i].run->destination->device;
+        if (device && device->ops->queue)
+            staging_pin(buffer, device);
     }
-    return bytes;
-}
-
-static bool wants_staging(const struct worker *worker)
-{
-    uint64_t n_rows, bytes = sum_clips(worker, &n_rows);
-    for (size_t i = 0; i < worker->n_parts; i++)
-        if (!worker->parts[i].run->options.segment->host_address)
-            return true;
-    return bytes < n_rows * SHORT_ROW_BYTES;
-}
-
-static bool can_read_direct(const struct worker *worker)
-{
-    const struct source_caps *caps = &worker->parts[0].source->caps;
-    uint64_t alignment = caps->direct_offset_alignment;
-    return caps->direct_reads && alignment > 0 && (alignment & (alignment - 1)) == 0 &&
-           alignment <= worker->engine->staging.buffer_bytes &&
-           caps->direct_memory_alignment <= worker->engine->staging.buffer_bytes;
-}
-
-/* Bytes that need not be read: from the replicas of other runs. Leaves what does. */
-static void copy_from_providers(struct worker *worker, const struct window *window)
-{
-    if (provider_take(worker))
-        extent_collect(worker, window->lo, window->hi, true);
-}
-
-/* Swaps the worker's buffer for one that has been kept of this window. */
-static bool find_kept(struct worker *worker)
-{
-    struct engine *engine = worker->engine;
-    pthread_mutex_lock(&engine->lock);
-    struct staging_buffer *kept = staging_find(&engine->staging, worker->scan, worker->buffer->start);
-    if (kept) {
-        staging_give(&engine->staging, worker->buffer, clock_now_ns());
-        worker->buffer = kept;
-    }
-    pthread_mutex_unlock(&engine->lock);
-    flight_land(&worker->buffer->flight);
-    return kept != NULL;
-}
-
-/* A buffer that may be written to: while devices copy out of one, the next window is read into the other. */
-static void take_landed_buffer(struct worker *worker)
-{
-    struct engine *engine = worker->engine;
-    if (worker->buffer->flight.n_marks == 0)
-        return;
-    if (!worker->spare && engine->has_spares) {
-        pthread_mutex_lock(&engine->lock);
-        if (staging_left(&engine->staging) > 1) /* the last one is for a device that has none */
-            worker->spare = staging_take(&engine->staging);
-        pthread_mutex_unlock(&engine->lock);
-    }
-    if (worker->spare) {
-        struct staging_buffer *flying = worker->buffer;
-        worker->buffer = worker->spare;
-        worker->spare = flying;
-    }
-    flight_land(&worker->buffer->flight);
-}
-
-static void pin_buffer(struct worker *worker)
-{
-    for (size_t i = 0; i < worker->n_parts; i++) {
-        struct device *device = worker->parts[i].run->options.segment->device;
-        if (device->ops->queue)
-            staging_pin(&worker->engine->staging, worker->buffer, device);
-    }
-}
-
-static void keep(struct worker *worker, struct staging_range range)
-{
-    struct engine *engine = worker->engine;
-    pthread_mutex_lock(&engine->lock);
-    worker->buffer->range = range;
-    staging_keep(&engine->staging, worker->buffer, worker->scan, clock_now_ns());
-    worker->buffer = staging_take(&engine->staging); /* at worst the same one */
-    pthread_mutex_unlock(&engine->lock);
-}
-
-void block_use_temporary(struct worker *worker, uint64_t bytes, bool begins)
-{
-    if (worker->collective)
-        collective_use_temporary(worker->collective, bytes, begins);
-    for (size_t i = 0; i < worker->n_parts; i++) {
-        struct part *part = &worker->parts[i];
-        if (!begins) {
-            __atomic_sub_fetch(&part->run->temporary_bytes, bytes, __ATOMIC_RELAXED);
-            continue;
-        }
-        uint64_t now = __atomic_add_fetch(&part->run->temporary_bytes, bytes, __ATOMIC_RELAXED);
-        if (now > part->report.peak_temporary_bytes)
-            part->report.peak_temporary_bytes = now;
-    }
-}
-
-/* Reads what is missing around a kept range, if any, and places everything. */
-static int complete_kept(struct worker *worker, bool direct, struct error *error)
-{
-    struct staging_range range = worker->buffer->range;
-    extent_subtract(worker, range.lo, range.hi);
-    extent_charge(worker, 0);
-    if (gather_read(worker, direct, error))
+    if (had_some)
+        extent_subtract(&window->extents, window->had);
+    extent_charge(item, &window->extents, &window->clips, had_some ? 0 : window->cached_share);
+    if (gather_read(item, window, buffer, error))
         return -1;
-    extent_add_request(worker, range.lo, range.hi);
-    gather_place(worker);
-    if (worker->n_requests == 1)
-        range = (struct staging_range){worker->requests[0].lo, worker->requests[0].hi};
-    keep(worker, range);
+    if (had_some)
+        extent_add_request(&window->requests, window->had);
+    gather_place(item, &window->clips, &window->requests, buffer);
     return 0;
 }
 
-static int read_and_gather(struct worker *worker, const struct window *window, bool direct, struct error *error)
+static bool is_worth_keeping(const struct window *window, const struct block_strategy *strategy)
 {
-    uint64_t n_rows, wanted = sum_clips(worker, &n_rows);
-    extent_charge(worker, window->cached_share);
-    if (gather_read(worker, direct, error))
-        return -1;
-    gather_place(worker);
-    const struct extent *read = worker->requests;
-    bool is_partly_wanted = worker->n_requests == 1 && wanted < (read->hi - read->lo) / 8 * 7;
-    if (!window->is_hot && window->is_whole && is_partly_wanted)
-        keep(worker, (struct staging_range){read->lo, read->hi});
-    return 0;
+    if (window->is_hot || !window->is_whole || range_bytes(window->had) > 0)
+        return window->is_whole && !window->is_hot;
+    return block_is_partly_wanted(&window->clips, &window->requests, strategy->whole_part);
 }
 
-static int gather_window(struct worker *worker, const struct window *window, bool direct, struct error *error)
+static void run_window(struct worker *worker, const struct block_strategy *strategy)
 {
-    uint64_t buffer_bytes = worker->engine->staging.buffer_bytes;
-    block_use_temporary(worker, buffer_bytes, true);
-    worker->buffer->start = window->lo & ~(buffer_bytes - 1);
-    bool kept = !window->is_hot && window->is_whole && find_kept(worker);
-    pin_buffer(worker);
-    int result = kept ? complete_kept(worker, direct, error) : read_and_gather(worker, window, direct, error);
-    block_use_temporary(worker, buffer_bytes, false);
-    return result;
-}
-
-static int read_window(struct worker *worker, const struct window *window, struct error *error)
-{
-    bool direct = !window->is_hot && can_read_direct(worker);
-    take_landed_buffer(worker);
-    if (direct || wants_staging(worker))
-        return gather_window(worker, window, direct, error);
-    extent_charge(worker, window->cached_share);
-    return scatter_window(worker, error);
-}
-
-void block_fail_parts(struct worker *worker, const struct error *error)
-{
-    for (size_t i = 0; i < worker->n_clips; i++) {
-        struct part *part = &worker->parts[worker->clips[i].part];
-        if (!part->has_failed)
-            part->error = *error;
-        part->has_failed = true;
-    }
-}
-
-static void run_window(struct worker *worker, struct window *window)
-{
+    struct item *item = &worker->item;
+    struct window *window = &worker->window;
     struct error error;
-    clip_collect(worker, window->lo, window->hi);
-    extent_collect(worker, window->lo, window->hi, false);
-    if (worker->n_extents == 0)
-        return;
-    look_at_cache(worker, window);
-    if (!window->is_hot)
-        copy_from_providers(worker, window);
-    if (worker->n_extents > 0 && read_window(worker, window, &error))
-        block_fail_parts(worker, &error);
-}
-
-void block_share_time(struct worker *worker)
-{
-    uint64_t read_bytes = 1, copied_bytes = 1;
-    for (size_t i = 0; i < worker->n_parts; i++) {
-        read_bytes += worker->parts[i].report.read_bytes;
-        copied_bytes += worker->parts[i].report.copied_bytes;
-    }
-    for (size_t i = 0; i < worker->n_parts; i++) {
-        struct run_report *report = &worker->parts[i].report;
-        report->read_ns = (uint64_t)((double)worker->read_ns * (double)report->read_bytes / (double)read_bytes);
-        report->copy_ns = (uint64_t)((double)worker->copy_ns * (double)report->copied_bytes / (double)copied_bytes);
-    }
-}
-
-/* Neighbours in the file are mostly neighbours in memory, so the ranges are few and long. */
-void block_prepare_part(struct part *part, uint64_t lo, uint64_t hi)
-{
-    const struct mapping *mapping = part->run->options.mapping;
-    size_t i = clip_find_run(mapping, part->file, lo), end = mapping->file_first[part->file + 1];
-    uint64_t from = 0, to = 0;
-    for (; i < end && mapping->transfers[i].src_offset < hi; i++) {
-        struct rows rows = rows_of_transfer(&mapping->transfers[i]);
-        uint64_t first = mapping->transfers[i].dst_offset + rows_before(&rows, lo);
-        uint64_t last = mapping->transfers[i].dst_offset + rows_before(&rows, hi);
-        if (first >= to && first - to < NEAR_BYTES && to > from) {
-            to = last;
-            continue;
+    bool keep = range_bytes(window->had) > 0, has_failed = false;
+    if (collect_window(item, window, strategy)) {
+        has_failed = strategy->choose_buffer(worker, &error) != 0;
+        struct staging_buffer *buffer = worker->buffer;
+        if (!has_failed && window->is_buffered) {
+            item_use_temporary(item, buffer->home->buffer_bytes, true);
+            has_failed = read_through_buffer(item, window, buffer, &error) != 0;
+            item_use_temporary(item, buffer->home->buffer_bytes, false);
+            buffer->range = extent_longest(&window->requests);
+            keep = !has_failed && is_worth_keeping(window, strategy);
+        } else if (!has_failed) {
+            const struct iovec trash = {buffer ? buffer->memory : NULL, buffer ? buffer->home->buffer_bytes : 0};
+            extent_charge(item, &window->extents, &window->clips, window->cached_share);
+            has_failed = scatter_window(&worker->scatter, item, window, trash, &error) != 0;
+            keep = false;
         }
-        if (to > from)
-            place_prepare(part, from, to - from);
-        from = first;
-        to = last;
     }
-    if (to > from)
-        place_prepare(part, from, to - from);
+    if (has_failed)
+        item_fail_clips(item, &window->clips, &error);
+    strategy->put_back(worker, keep);
+    window->had = (struct range){0, 0};
 }
 
-static void run_windows(struct worker *worker, uint64_t lo, uint64_t end)
+static void run_windows(struct worker *worker, const struct block_strategy *strategy, struct range block)
 {
-    uint64_t buffer_bytes = worker->engine->staging.buffer_bytes;
-    for (struct window window = {.lo = lo}; window.lo < end; window.lo = window.hi) {
-        uint64_t limit = (window.lo / buffer_bytes + 1) * buffer_bytes;
-        limit = limit < end ? limit : end;
-        window.hi = find_window_end(worker, window.lo, limit);
-        window.is_whole = window.lo % buffer_bytes == 0 && window.hi == limit;
-        run_window(worker, &window);
+    struct window *window = &worker->window;
+    uint64_t window_bytes = strategy->choose_window_bytes(worker, block);
+    for (uint64_t lo = block.lo; lo < block.hi; lo = window->range.hi) {
+        uint64_t limit = (lo / window_bytes + 1) * window_bytes;
+        limit = limit < block.hi ? limit : block.hi;
+        window->range = (struct range){lo, limit};
+        window->range.hi = find_window_end(&worker->item, window->range, strategy->max_window_rows);
+        window->is_whole = !window->is_crumbled && lo % window_bytes == 0 && window->range.hi == limit;
+        run_window(worker, strategy);
     }
 }
 
 void block_run(struct worker *worker)
 {
-    const struct part *first = &worker->parts[0];
-    uint64_t lo = worker->block * worker->engine->block_bytes, hi = lo + worker->engine->block_bytes;
-    uint64_t file_bytes = first->source->files[first->file].size_bytes;
-    hi = hi < file_bytes ? hi : file_bytes;
-    worker->read_ns = worker->copy_ns = 0;
-    for (size_t i = 0; i < worker->n_parts; i++)
-        if (worker->parts[i].run->options.segment->host_address)
-            block_prepare_part(&worker->parts[i], lo, hi);
-    run_windows(worker, lo, hi);
-    block_share_time(worker);
+    struct item *item = &worker->item;
+    const struct part *first = &item->parts[0];
+    uint64_t file_bytes = first->source->files[first->file].size_bytes, lo = item->block * item->scan->block_bytes;
+    struct range block = {lo, lo + item->scan->block_bytes < file_bytes ? lo + item->scan->block_bytes : file_bytes};
+    item->read_ns = item->copy_ns = 0;
+    for (size_t i = 0; i < item->n_parts; i++)
+        if (item->parts[i].run->destination->address)
+            place_prepare_range(&item->parts[i], block);
+    run_windows(worker, item->is_remote ? &block_remote : &block_local, block);
+    if (item->is_remote)
+        source_speed(first->source, &worker->speed);
+    item_share_time(item);
 }

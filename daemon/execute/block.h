@@ -1,16 +1,28 @@
-/* One item of work: a block of a part file, window by window, each read once for every run that needs it. */
+/* One block of a part file, window by window, each read once for every run that needs it. The order is the same for all
+ * sources; what differs between devices and stores is a strategy (block_local.c, block_remote.c). */
 #ifndef EXECUTE_BLOCK_H
 #define EXECUTE_BLOCK_H
 
-#include "execute/engine_private.h"
+#include "execute/worker.h"
 
-/* Fills the parts' reports, placed bytes and errors. Takes the lock for moments only. */
+struct block_strategy {
+    uint64_t max_window_rows; /* windows with more are cut, down to a page */
+    bool joins_gaps;          /* reads over the plan's gaps: a request costs more than what is thrown away */
+    uint64_t whole_part;      /* a window of which less than (n - 1) / n is wanted is kept for others */
+    /* How long windows are in this block. May take a buffer for it. */
+    uint64_t (*choose_window_bytes)(struct worker *worker, struct range block);
+    /* With the window's clips and extents: is_direct, is_buffered and then worker->buffer, with its start, and window->had.
+     * Fails when there is no memory. */
+    int (*choose_buffer)(struct worker *worker, struct error *error);
+    /* The window is done; keep: what the buffer's range says is worth being found by others. */
+    void (*put_back)(struct worker *worker, bool keep);
+};
+extern const struct block_strategy block_local, block_remote;
+
+/* Does the worker's item: fills in the parts' reports, placed bytes and errors. Takes the lock for moments only. */
 void block_run(struct worker *worker);
 
-/* What blocks of remote sources need as well. */
-void block_prepare_part(struct part *part, uint64_t lo, uint64_t hi); /* all pages that it gets bytes into */
-void block_use_temporary(struct worker *worker, uint64_t bytes, bool begins);
-void block_fail_parts(struct worker *worker, const struct error *error); /* those that clips are left of */
-void block_share_time(struct worker *worker); /* of the whole item, by what was done for each part */
+/* Less of what has to be read is wanted than the strategy says: the rest is others' share, more likely than not. */
+bool block_is_partly_wanted(const struct clips *clips, const struct extents *extents, uint64_t whole_part);
 
 #endif

@@ -1,23 +1,27 @@
-/* Clips: what of a run's byte runs lies in a window of a part file, as equal rows, partial ones apart. */
+/* Clips: what of a mapping's transfers lies in a window of a part file, as equal rows, partial ones apart. */
 #ifndef EXECUTE_CLIP_H
 #define EXECUTE_CLIP_H
 
-#include "execute/engine_private.h"
+#include "execute/item.h"
+#include "execute/window.h"
 
-/* How many rows (contiguous pieces) the part has in [lo, hi): what a window costs before it is cut into clips. Counts steps'
- * rows, too. Stops counting at `enough`. */
-uint64_t clip_count_rows(const struct part *part, uint64_t lo, uint64_t hi, uint64_t enough);
+/* How many rows (contiguous pieces) the part has in the range: what a window costs before it is cut into clips. Counts
+ * steps' rows, too. Stops counting at `enough`. */
+uint64_t clip_count_rows(const struct part *part, struct range range, uint64_t enough);
 
-/* Fills worker->clips for all parts in [lo, hi): sorted by source offset within a part. */
-void clip_collect(struct worker *worker, uint64_t lo, uint64_t hi);
+/* Those of all parts that have not failed: sorted by source offset within a part. */
+void clip_collect(struct clips *clips, const struct item *item, struct range range);
+void clip_add(struct clips *clips, struct clip clip);
 
 static inline uint64_t clip_bytes(const struct clip *clip)
 {
     return clip->src.count * clip->src.bytes;
 }
+uint64_t clip_sum_bytes(const struct clips *clips);
+uint64_t clip_sum_rows(const struct clips *clips);
 
-/* Index of the first byte run of the file that ends behind `at`. */
-size_t clip_find_run(const struct mapping *mapping, uint32_t file, uint64_t at);
+/* Index of the first transfer of the file that ends behind `at`. */
+size_t clip_find_transfer(const struct mapping *mapping, uint32_t file, uint64_t at);
 /* The same for a plan's steps. */
 size_t clip_find_step(const struct plan *plan, uint32_t file, uint64_t at);
 

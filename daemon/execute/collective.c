@@ -1,9 +1,9 @@
-/* Items are the blocks of the joint plan, batch by batch; see collective.h.
+/* The agenda lists the blocks of the joint plan, batch by batch; see collective.h.
  *
- *   items   | batch 0 ......... | batch 1 ...... | batch 2 ...
+ *   blocks  | batch 0 ......... | batch 1 ...... | batch 2 ...
  *             done  taken  pending                              taken only from [open batch, open batch + in flight)
  *
- * A block on the border of two pieces belongs to the first one's batch: it is read once, for both. Items that no run needs
+ * A block on the border of two pieces belongs to the first one's batch: it is read once, for both. Blocks that no run needs
  * any more, because their ranks left or another load's read served them, are passed over. */
 #include "execute/collective.h"
 
@@ -12,82 +12,111 @@
 #include "base/clock.h"
 #include "base/memory.h"
 #include "execute/collective_private.h"
-#include "execute/scan.h"
-#include "execute/worker.h"
+#include "execute/engine_private.h"
 
 /* Of the transport's waits: far more than a batch takes on any link, little enough that a client is told. */
 static const uint64_t transport_deadline_ns = 30 * (uint64_t)1000 * NS_PER_MS;
 
-enum item_state { PENDING, TAKEN, DONE };
+enum block_state { BLOCK_PENDING, BLOCK_TAKEN, BLOCK_DONE };
 
-struct item {
+struct joint_block {
     uint64_t block;
     uint32_t file, batch;
+    enum block_state state; /* set_block_state() */
+};
+
+struct agenda { /* the blocks of the joint plan, by batch */
+    uint64_t block_bytes;
+    struct joint_block *blocks;
+    size_t n_blocks, cursor; /* nothing before the cursor is pending */
+    size_t *batch_left;      /* blocks that are not done */
+    size_t open_batch;       /* all before it are done */
+};
+
+struct roll {          /* who takes part */
+    struct run **runs; /* NULL where one is gone */
+    size_t n_runs, n_expected, n_ready, n_done, n_destroyed;
+    bool has_begun;
+};
+
+struct deliveries {
+    size_t n_delivered, n_flushed; /* blocks with deliveries: so many were read, so many of these are in place */
+    uint64_t staging_bytes;        /* the transport's, as far as they are counted */
+    pthread_mutex_t releasing;     /* the transport; taken before the engine's lock */
+    bool has_lost_transport;       /* atomic */
 };
 
 struct collective {
     struct engine *engine;
     struct collective_plan *plan;
     struct transport *transport;
-    uint64_t block_bytes; /* of the items */
-    struct item *items;
-    unsigned char *states;
-    size_t n_items, cursor; /* nothing before the cursor is pending */
-    size_t *batch_left;     /* items that are not done */
-    size_t open_batch;      /* all before it are done */
-    struct run **runs;      /* NULL where one is gone */
-    size_t n_runs, n_expected, n_ready, n_done, n_destroyed;
-    size_t n_delivered, n_flushed;      /* items with deliveries: so many were read, so many of these are in place */
-    uint64_t staging_bytes;             /* the transport's, as far as they are counted */
-    pthread_mutex_t releasing;          /* the transport; taken before the engine's lock */
-    bool has_begun, has_lost_transport; /* the latter atomic */
+    struct agenda agenda;
+    struct roll roll;
+    struct deliveries deliveries;
     uint64_t begun_ns;
-    uint64_t temporary_bytes, needed_bytes;
+    uint64_t temporary_bytes, needed_bytes; /* the former atomic */
     struct collective_counters counters;
 };
 
-/* --- the items ------------------------------------------------------------------------------------------------------ */
+/* --- the agenda ----------------------------------------------------------------------------------------------------- */
 
-static void add_blocks(struct collective *collective, const struct collective_piece *piece, size_t *room)
+static void set_block_state(struct joint_block *block, enum block_state state)
 {
-    uint64_t block_bytes = collective->block_bytes, width = piece->hi - piece->lo - (piece->count - 1) * piece->stride;
+    if (state <= block->state) /* forwards only; a block that nobody needs is done without being taken */
+        abort();
+    block->state = state;
+}
+
+static void add_blocks(struct agenda *agenda, const struct collective_piece *piece, size_t *room)
+{
+    uint64_t width = piece->hi - piece->lo - (piece->count - 1) * piece->stride;
     struct rows rows = {piece->lo, width, piece->count, piece->stride};
     for (uint64_t at = piece->lo; at != UINT64_MAX;) {
-        uint64_t block = at / block_bytes;
-        struct item *last = collective->n_items ? &collective->items[collective->n_items - 1] : NULL;
+        uint64_t block = at / agenda->block_bytes;
+        const struct joint_block *last = agenda->n_blocks ? &agenda->blocks[agenda->n_blocks - 1] : NULL;
         if (!last || last->file != piece->file || last->block != block) {
-            ARRAY_RESERVE(collective->items, collective->n_items, *room);
-            collective->items[collective->n_items++] = (struct item){block, piece->file, piece->batch};
-            collective->batch_left[piece->batch]++;
+            ARRAY_RESERVE(agenda->blocks, agenda->n_blocks, *room);
+            agenda->blocks[agenda->n_blocks++] =
+                (struct joint_block){.block = block, .file = piece->file, .batch = piece->batch};
+            agenda->batch_left[piece->batch]++;
         }
-        at = rows_next(&rows, (block + 1) * block_bytes);
+        at = rows_next(&rows, (block + 1) * agenda->block_bytes);
     }
 }
 
 /* From the order of the source to that of the batches. */
-static void sort_items(struct collective *collective)
+static void sort_blocks(struct agenda *agenda, size_t n_batches)
 {
-    struct item *sorted = memory_alloc_array(collective->n_items, sizeof *sorted);
-    size_t n_batches = collective->plan->n_batches, *next = memory_alloc_array(n_batches + 1, sizeof *next);
+    struct joint_block *sorted = memory_alloc_array(agenda->n_blocks, sizeof *sorted);
+    size_t *next = memory_alloc_array(n_batches + 1, sizeof *next);
     for (size_t batch = 0; batch < n_batches; batch++)
-        next[batch + 1] = next[batch] + collective->batch_left[batch];
-    for (size_t i = 0; i < collective->n_items; i++)
-        sorted[next[collective->items[i].batch]++] = collective->items[i];
+        next[batch + 1] = next[batch] + agenda->batch_left[batch];
+    for (size_t i = 0; i < agenda->n_blocks; i++)
+        sorted[next[agenda->blocks[i].batch]++] = agenda->blocks[i];
     free(next);
-    free(collective->items);
-    collective->items = sorted;
+    free(agenda->blocks);
+    agenda->blocks = sorted;
 }
 
-static void make_items(struct collective *collective)
+static void free_agenda(struct agenda *agenda)
 {
-    const struct collective_plan *plan = collective->plan;
-    size_t room = 0;
-    collective->batch_left = memory_alloc_array(plan->n_batches, sizeof *collective->batch_left);
-    for (size_t i = 0; i < plan->n_pieces; i++)
-        add_blocks(collective, &plan->pieces[i], &room);
-    sort_items(collective);
-    collective->states = memory_alloc_array(collective->n_items, sizeof *collective->states);
+    free(agenda->blocks);
+    free(agenda->batch_left);
+    *agenda = (struct agenda){0};
 }
+
+static void make_agenda(struct agenda *agenda, const struct collective_plan *plan, uint64_t block_bytes)
+{
+    size_t room = 0;
+    free_agenda(agenda);
+    agenda->block_bytes = block_bytes;
+    agenda->batch_left = memory_alloc_array(plan->n_batches, sizeof *agenda->batch_left);
+    for (size_t i = 0; i < plan->n_pieces; i++)
+        add_blocks(agenda, &plan->pieces[i], &room);
+    sort_blocks(agenda, plan->n_batches);
+}
+
+/* --- from creation to destruction ----------------------------------------------------------------------------------- */
 
 struct collective *collective_create(struct engine *engine, struct collective_plan *plan,
                                      const struct transport_choice *transport, struct device *const *devices,
@@ -96,21 +125,20 @@ struct collective *collective_create(struct engine *engine, struct collective_pl
     const struct transport_options options = {plan->world_size, devices, transport_deadline_ns, transport->staging_bytes};
     struct collective *collective = memory_alloc(sizeof *collective);
     collective->engine = engine;
-    collective->block_bytes = engine->block_bytes;
     collective->plan = collective_plan_ref(plan);
-    pthread_mutex_init(&collective->releasing, NULL);
+    pthread_mutex_init(&collective->deliveries.releasing, NULL);
     if (transport_open(transport->ops, &options, &collective->transport, error) != 0) {
         collective_destroy(collective);
         return NULL;
     }
-    make_items(collective);
+    make_agenda(&collective->agenda, plan, engine->block_bytes);
     return collective;
 }
 
 void collective_expect(struct collective *collective, size_t n_runs)
 {
-    collective->n_expected = n_runs;
-    collective->runs = memory_alloc_array(n_runs, sizeof(struct run *));
+    collective->roll.n_expected = n_runs;
+    collective->roll.runs = memory_alloc_array(n_runs, sizeof(struct run *));
 }
 
 void collective_destroy(struct collective *collective)
@@ -118,12 +146,10 @@ void collective_destroy(struct collective *collective)
     if (!collective)
         return;
     transport_close(collective->transport);
-    pthread_mutex_destroy(&collective->releasing);
+    pthread_mutex_destroy(&collective->deliveries.releasing);
     collective_plan_unref(collective->plan);
-    free(collective->items);
-    free(collective->states);
-    free(collective->batch_left);
-    free(collective->runs);
+    free_agenda(&collective->agenda);
+    free(collective->roll.runs);
     free(collective);
 }
 
@@ -132,21 +158,21 @@ void run_release_transport(struct run *run)
     struct collective *collective = run->options.collective;
     if (!collective)
         return;
-    pthread_mutex_lock(&collective->releasing);
+    pthread_mutex_lock(&collective->deliveries.releasing);
     pthread_mutex_lock(&collective->engine->lock);
-    bool is_over = collective->n_done == collective->n_runs;
+    bool is_over = collective->roll.n_done == collective->roll.n_runs;
     pthread_mutex_unlock(&collective->engine->lock);
     if (is_over) {
         transport_close(collective->transport);
         collective->transport = NULL;
     }
-    pthread_mutex_unlock(&collective->releasing);
+    pthread_mutex_unlock(&collective->deliveries.releasing);
 }
 
 bool run_has_lost_transport(const struct run *run)
 {
     const struct collective *collective = run->options.collective;
-    return collective && __atomic_load_n(&collective->has_lost_transport, __ATOMIC_ACQUIRE);
+    return collective && __atomic_load_n(&collective->deliveries.has_lost_transport, __ATOMIC_ACQUIRE);
 }
 
 const struct collective_counters *run_collective_counters(const struct run *run)
@@ -158,110 +184,101 @@ const struct collective_counters *run_collective_counters(const struct run *run)
 
 void collective_attach(struct run *run)
 {
-    struct collective *collective = run->options.collective;
-    collective->runs[collective->n_runs++] = run;
+    struct roll *roll = &run->options.collective->roll;
+    roll->runs[roll->n_runs++] = run;
 }
 
 static void begin_when_ready(struct collective *collective)
 {
-    if (collective->has_begun || collective->n_ready < collective->n_expected)
+    struct roll *roll = &collective->roll;
+    if (roll->has_begun || roll->n_ready < roll->n_expected)
         return;
-    collective->has_begun = true;
+    roll->has_begun = true;
     collective->begun_ns = clock_now_ns();
-    for (size_t i = 0; i < collective->n_runs; i++)
-        if (collective->runs[i] && collective->runs[i]->stage == RUN_GATHERED)
-            collective->runs[i]->stage = RUN_ACTIVE;
+    for (size_t i = 0; i < roll->n_runs; i++)
+        if (roll->runs[i] && roll->runs[i]->stage == RUN_GATHERED)
+            run_set_stage(roll->runs[i], RUN_ACTIVE);
     engine_wake(collective->engine);
-}
-
-/* The blocks of a remote source are others, which nobody knows before there is a run. */
-static void fit_items(struct collective *collective, uint64_t block_bytes)
-{
-    if (collective->block_bytes == block_bytes || collective->has_begun)
-        return;
-    free(collective->items);
-    free(collective->states);
-    free(collective->batch_left);
-    collective->items = NULL;
-    collective->n_items = 0;
-    collective->block_bytes = block_bytes;
-    make_items(collective);
 }
 
 void collective_gather(struct run *run)
 {
     struct collective *collective = run->options.collective;
-    fit_items(collective, run->block_bytes);
-    run->stage = RUN_GATHERED;
+    /* The blocks of a remote source are others, which nobody knows before there is a run. */
+    if (collective->agenda.block_bytes != run->block_bytes && !collective->roll.has_begun)
+        make_agenda(&collective->agenda, collective->plan, run->block_bytes);
+    run_set_stage(run, RUN_GATHERED);
     run->has_gathered = true;
-    collective->n_ready++;
+    collective->roll.n_ready++;
     begin_when_ready(collective);
 }
 
 void collective_lose(struct run *run)
 {
-    struct collective *collective = run->options.collective;
-    bool is_unwanted = collective->has_begun;
-    for (size_t i = 0; i < collective->n_runs && is_unwanted; i++) {
-        const struct run *other = collective->runs[i];
+    const struct roll *roll = &run->options.collective->roll;
+    bool is_unwanted = roll->has_begun;
+    for (size_t i = 0; i < roll->n_runs && is_unwanted; i++) {
+        const struct run *other = roll->runs[i];
         is_unwanted = !other || other->has_failed || other->stage == RUN_FINISHED;
     }
     if (is_unwanted)
-        __atomic_store_n(&collective->transport->is_unwanted, true, __ATOMIC_RELAXED);
+        __atomic_store_n(&run->options.collective->transport->is_unwanted, true, __ATOMIC_RELAXED);
 }
 
 void collective_part_with(struct run *run)
 {
     struct collective *collective = run->options.collective;
-    collective->n_done++;
+    collective->roll.n_done++;
     if (run->has_gathered)
         return;
     run->has_gathered = true;
-    collective->n_expected--;
+    collective->roll.n_expected--;
     begin_when_ready(collective);
 }
 
 struct collective *collective_detach(struct run *run)
 {
-    struct collective *collective = run->options.collective;
-    for (size_t i = 0; i < collective->n_runs; i++)
-        if (collective->runs[i] == run)
-            collective->runs[i] = NULL;
-    return ++collective->n_destroyed == collective->n_runs && collective->has_begun ? collective : NULL;
+    struct roll *roll = &run->options.collective->roll;
+    for (size_t i = 0; i < roll->n_runs; i++)
+        if (roll->runs[i] == run)
+            roll->runs[i] = NULL;
+    return ++roll->n_destroyed == roll->n_runs && roll->has_begun ? run->options.collective : NULL;
 }
 
-/* --- taking and completing items ------------------------------------------------------------------------------------ */
+/* --- taking and completing blocks ----------------------------------------------------------------------------------- */
 
-static void finish_item(struct collective *collective, size_t item)
+static void finish_block(struct collective *collective, size_t i)
 {
-    const size_t n_batches = collective->plan->n_batches, before = collective->open_batch;
-    collective->states[item] = DONE;
-    collective->batch_left[collective->items[item].batch]--;
-    while (collective->open_batch < n_batches && collective->batch_left[collective->open_batch] == 0)
-        collective->open_batch++;
-    collective->counters.batch_count = collective->open_batch;
-    if (collective->open_batch > before)
+    struct agenda *agenda = &collective->agenda;
+    const size_t before = agenda->open_batch;
+    set_block_state(&agenda->blocks[i], BLOCK_DONE);
+    agenda->batch_left[agenda->blocks[i].batch]--;
+    while (agenda->open_batch < collective->plan->n_batches && agenda->batch_left[agenda->open_batch] == 0)
+        agenda->open_batch++;
+    collective->counters.batch_count = agenda->open_batch;
+    if (agenda->open_batch > before)
         engine_wake(collective->engine);
 }
 
-static size_t pending_need(const struct run *run, const struct item *item)
+static size_t pending_need(const struct run *run, const struct joint_block *block)
 {
     if (!run || run->stage != RUN_ACTIVE || run->has_failed)
         return SIZE_MAX;
-    size_t need = scan_find_need(run, item->file, item->block);
-    return need != SIZE_MAX && run->needs[need].state == NEED_PENDING ? need : SIZE_MAX;
+    size_t need = scan_find_need(run, block->file, block->block);
+    return need != SIZE_MAX && run->needs.list[need].state == NEED_PENDING ? need : SIZE_MAX;
 }
 
-/* A run that still needs the item, its owner's if that one does. */
-static struct run *find_run(const struct collective *collective, const struct item *item, size_t *need)
+/* A run that still needs the block, its owner's if that one does. */
+static struct run *find_reader(const struct collective *collective, const struct joint_block *block, size_t *need)
 {
     struct run *found = NULL;
-    uint32_t leader = collective->plan->leaders[collective->plan->batches[item->batch].owner];
-    for (size_t i = 0; i < collective->n_runs; i++) {
-        size_t own = pending_need(collective->runs[i], item);
-        if (own == SIZE_MAX || (found && collective->runs[i]->options.rank != leader))
+    uint32_t leader = collective->plan->leaders[collective->plan->batches[block->batch].owner];
+    for (size_t i = 0; i < collective->roll.n_runs; i++) {
+        struct run *run = collective->roll.runs[i];
+        size_t own = pending_need(run, block);
+        if (own == SIZE_MAX || (found && run->options.rank != leader))
             continue;
-        found = collective->runs[i];
+        found = run;
         *need = own;
         if (found->options.rank == leader)
             break;
@@ -269,43 +286,46 @@ static struct run *find_run(const struct collective *collective, const struct it
     return found;
 }
 
-static void name_deliveries(struct collective *collective, struct worker *worker)
+static void name_deliveries(const struct collective *collective, struct item *item)
 {
-    uint32_t owner = collective->plan->leaders[collective->plan->batches[collective->items[worker->item].batch].owner];
-    for (size_t i = 0; i < worker->n_parts; i++) {
-        struct part *part = &worker->parts[i];
+    const struct collective_plan *plan = collective->plan;
+    uint32_t batch = collective->agenda.blocks[item->collective_block].batch;
+    uint32_t owner = plan->leaders[plan->batches[batch].owner];
+    for (size_t i = 0; i < item->n_parts; i++) {
+        struct part *part = &item->parts[i];
         bool is_peer = part->run->options.collective == collective && part->run->options.rank != owner;
         part->transport = is_peer ? collective->transport : NULL;
         part->owner = owner;
     }
 }
 
-static bool take_item(struct collective *collective, struct worker *worker, size_t i)
+static bool take_block(struct collective *collective, size_t i, struct item *item)
 {
     size_t need = SIZE_MAX;
-    struct run *run = find_run(collective, &collective->items[i], &need);
+    struct run *run = find_reader(collective, &collective->agenda.blocks[i], &need);
     if (!run) {
-        finish_item(collective, i);
+        finish_block(collective, i);
         return false;
     }
     if (!scan_is_takeable(run, need)) /* another load is at it: its bytes will be there to copy */
         return false;
-    collective->states[i] = TAKEN;
-    scan_take_need(run, need, worker);
-    worker->collective = collective;
-    worker->item = i;
-    name_deliveries(collective, worker);
+    set_block_state(&collective->agenda.blocks[i], BLOCK_TAKEN);
+    scan_take_need(run, need, item);
+    item->collective = collective;
+    item->collective_block = i;
+    name_deliveries(collective, item);
     return true;
 }
 
-bool collective_take(struct collective *collective, struct worker *worker)
+bool collective_take(struct collective *collective, struct item *item)
 {
-    while (collective->cursor < collective->n_items && collective->states[collective->cursor] != PENDING)
-        collective->cursor++;
-    for (size_t i = collective->cursor; i < collective->n_items; i++) {
-        if (collective->items[i].batch >= collective->open_batch + collective->plan->max_inflight_batches)
+    struct agenda *agenda = &collective->agenda;
+    while (agenda->cursor < agenda->n_blocks && agenda->blocks[agenda->cursor].state != BLOCK_PENDING)
+        agenda->cursor++;
+    for (size_t i = agenda->cursor; i < agenda->n_blocks; i++) {
+        if (agenda->blocks[i].batch >= agenda->open_batch + collective->plan->max_inflight_batches)
             return false;
-        if (collective->states[i] == PENDING && take_item(collective, worker, i))
+        if (agenda->blocks[i].state == BLOCK_PENDING && take_block(collective, i, item))
             return true;
     }
     return false;
@@ -313,95 +333,90 @@ bool collective_take(struct collective *collective, struct worker *worker)
 
 bool collective_is_exhausted(const struct collective *collective)
 {
-    size_t i = collective->cursor;
-    while (i < collective->n_items && collective->states[i] != PENDING)
+    const struct agenda *agenda = &collective->agenda;
+    size_t i = agenda->cursor;
+    while (i < agenda->n_blocks && agenda->blocks[i].state != BLOCK_PENDING)
         i++;
-    return i == collective->n_items;
+    return i == agenda->n_blocks;
 }
 
 /* --- flushing ------------------------------------------------------------------------------------------------------- */
 
-static void note_deliveries(const struct worker *worker)
-{
-    for (size_t i = 0; worker->collective && i < worker->n_parts; i++)
-        if (worker->parts[i].transport) {
-            worker->collective->n_delivered++;
-            return;
-        }
-}
-
 static bool has_unflushed(const struct collective *collective)
 {
-    return collective && collective->n_flushed < collective->n_delivered && collective->transport->ops->flush;
+    const struct deliveries *deliveries = &collective->deliveries;
+    return deliveries->n_flushed < deliveries->n_delivered && collective->transport->ops->flush;
 }
 
-static bool ends_batch(const struct worker *worker)
+/* The item is the last of its batch. */
+static bool ends_batch(const struct item *item)
 {
-    return worker->collective->batch_left[worker->collective->items[worker->item].batch] == 1;
+    const struct agenda *agenda = &item->collective->agenda;
+    return agenda->batch_left[agenda->blocks[item->collective_block].batch] == 1;
 }
 
-/* The worker's item is the last thing that the run waits for. */
+/* The item is the last thing that the run waits for. */
 static bool ends_run(const struct run *run)
 {
-    return run->n_taken == 1 && run->n_pending == 0 && !run->wants_padding && !run->has_failed;
+    return run->n_taken == 1 && run->needs.n_pending == 0 && !run->has_failed;
 }
 
-static struct collective *find_to_flush(const struct worker *worker)
+static struct collective *find_to_flush(const struct item *item)
 {
-    if (has_unflushed(worker->collective) && ends_batch(worker))
-        return worker->collective;
-    for (size_t i = 0; i < worker->n_parts; i++) {
-        const struct run *run = worker->parts[i].run;
-        if (has_unflushed(run->options.collective) && ends_run(run))
+    if (item->collective && has_unflushed(item->collective) && ends_batch(item))
+        return item->collective;
+    for (size_t i = 0; i < item->n_parts; i++) {
+        const struct run *run = item->parts[i].run;
+        if (run->options.collective && has_unflushed(run->options.collective) && ends_run(run))
             return run->options.collective;
     }
     return NULL;
 }
 
-static void fail_runs(struct collective *collective, const struct error *error)
-{
-    for (size_t i = 0; i < collective->n_runs; i++)
-        if (collective->runs[i] && collective->runs[i]->stage != RUN_FINISHED)
-            worker_fail_run(collective->runs[i], error);
-}
-
 static void count_staging(struct collective *collective)
 {
     uint64_t bytes = __atomic_load_n(&collective->transport->staging_bytes, __ATOMIC_RELAXED);
-    collective_use_temporary(collective, bytes - collective->staging_bytes, true);
-    collective->staging_bytes = bytes;
+    collective_use_temporary(collective, bytes - collective->deliveries.staging_bytes, true);
+    collective->deliveries.staging_bytes = bytes;
 }
 
-static void flush(struct collective *collective)
+static void flush_deliveries(struct collective *collective)
 {
+    struct deliveries *deliveries = &collective->deliveries;
     pthread_mutex_t *lock = &collective->engine->lock;
-    size_t n_delivered = collective->n_delivered;
+    size_t n_delivered = deliveries->n_delivered;
     struct error error;
     pthread_mutex_unlock(lock);
     int result = transport_flush(collective->transport, &error);
     pthread_mutex_lock(lock);
     count_staging(collective);
-    if (collective->n_flushed < n_delivered)
-        collective->n_flushed = n_delivered;
+    if (deliveries->n_flushed < n_delivered)
+        deliveries->n_flushed = n_delivered;
     if (result == 0)
         return;
-    __atomic_store_n(&collective->has_lost_transport, true, __ATOMIC_RELEASE);
-    fail_runs(collective, &error);
+    __atomic_store_n(&deliveries->has_lost_transport, true, __ATOMIC_RELEASE);
+    for (size_t i = 0; i < collective->roll.n_runs; i++)
+        if (collective->roll.runs[i])
+            run_fail(collective->roll.runs[i], &error);
 }
 
-void collective_settle(struct worker *worker)
+void collective_settle(struct item *item)
 {
-    struct collective *collective;
-    note_deliveries(worker);
-    while ((collective = find_to_flush(worker)))
-        flush(collective);
+    struct collective *collective = item->collective;
+    for (size_t i = 0; collective && i < item->n_parts; i++)
+        if (item->parts[i].transport) {
+            collective->deliveries.n_delivered++;
+            break;
+        }
+    while ((collective = find_to_flush(item)))
+        flush_deliveries(collective);
 }
 
-void collective_complete(struct worker *worker)
+void collective_complete(struct item *item)
 {
-    if (worker->collective)
-        finish_item(worker->collective, worker->item);
-    worker->collective = NULL;
+    if (item->collective)
+        finish_block(item->collective, item->collective_block);
+    item->collective = NULL;
 }
 
 /* --- counting ------------------------------------------------------------------------------------------------------- */

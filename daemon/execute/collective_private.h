@@ -2,7 +2,7 @@
 #ifndef EXECUTE_COLLECTIVE_PRIVATE_H
 #define EXECUTE_COLLECTIVE_PRIVATE_H
 
-#include "execute/engine_private.h"
+#include "execute/item.h"
 
 void collective_attach(struct run *run);    /* when it starts */
 void collective_gather(struct run *run);    /* it is set up; the last one lets all of them begin */
@@ -12,15 +12,15 @@ void collective_part_with(struct run *run); /* it is done; if before it was set 
  */
 struct collective *collective_detach(struct run *run);
 
-/* The next block of the open batches becomes the worker's item. */
-bool collective_take(struct collective *collective, struct worker *worker);
+/* Fills in the item with the next block of the open batches. */
+bool collective_take(struct collective *collective, struct item *item);
 /* No batch has anything left to take: what a run still needs is residual. */
 bool collective_is_exhausted(const struct collective *collective);
 
-/* Before the worker's item is completed: flushes what is on its way when that is the end of a batch or of a run. Releases
+/* Before the item is completed: flushes what is on its way when that is the end of a batch or of a run. Releases
  * the lock meanwhile. */
-void collective_settle(struct worker *worker);
-void collective_complete(struct worker *worker);
+void collective_settle(struct item *item);
+void collective_complete(struct item *item);
 void collective_count(const struct part *part);
 
 void collective_use_temporary(struct collective *collective, uint64_t bytes, bool begins);

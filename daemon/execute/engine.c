@@ -1,4 +1,4 @@
-/* The engine's outside: threads, runs and their ends; see engine.h. The work is in worker.c and block.c.
+/* The engine's outside: it is created, runs start and are destroyed; see engine.h. The work is in worker.c and block.c.
  *
  * A run is set up by a worker, not here: a view of a million rows must not hold up the loop. */
 #include "execute/engine.h"
@@ -12,11 +12,11 @@
 #include "base/memory.h"
 #include "execute/collective.h"
 #include "execute/collective_private.h"
+#include "execute/engine_private.h"
 #include "execute/io_device.h"
 #include "execute/remote_pool.h"
 #include "execute/scan.h"
 #include "execute/turns.h"
-#include "execute/worker.h"
 
 enum {
     MAX_BUFFER_BYTES = 2 << 20, /* one huge page: one piece for the device, and what is copied is still in the cache */
@@ -28,8 +28,8 @@ enum {
     MAX_THREADS = 64,
     MAX_DEVICES = 16,  /* that are read from, or hang, at once ... */
     MAX_STARTED = 256, /* ... unless so many threads are reached before */
-    STACK_BYTES = 256 << 10,
 };
+static const uint64_t keep_ns = 1000 * (uint64_t)NS_PER_MS;
 
 static size_t choose_threads(const struct engine_options *options)
 {
@@ -59,49 +59,31 @@ static uint64_t choose_buffer(uint64_t budget_bytes, size_t n_threads)
 /* Under the lock. Returns 0 or what went wrong. */
 static int start_threads(struct engine *engine, size_t n_wanted)
 {
-    pthread_attr_t attributes;
     int why = 0;
-    n_wanted = n_wanted < engine->most_started ? n_wanted : engine->most_started;
-    pthread_attr_init(&attributes);
-    pthread_attr_setstacksize(&attributes, STACK_BYTES);
-    for (; engine->n_started < n_wanted && !why; engine->n_started += !why) {
-        struct worker *worker = &engine->workers[engine->n_started];
-        worker->engine = engine;
-        why = pthread_create(&worker->thread, &attributes, worker_main, worker);
-    }
-    pthread_attr_destroy(&attributes);
+    n_wanted = n_wanted < engine->crew.room ? n_wanted : engine->crew.room;
+    while (engine->crew.n < n_wanted && !why)
+        why = crew_grow(&engine->crew, engine, false);
     return why;
-}
-
-static int start_first_threads(struct engine *engine, struct error *error)
-{
-    pthread_mutex_lock(&engine->lock);
-    int why = start_threads(engine, engine->n_workers);
-    size_t n_started = engine->n_started;
-    pthread_mutex_unlock(&engine->lock);
-    return why ? fail_errno(error, why, "starting I/O thread %zu of %zu", n_started + 1, engine->n_workers) : 0;
 }
 
 int engine_create(const struct engine_options *options, struct engine **engine, struct error *error)
 {
     struct engine *fresh = memory_alloc(sizeof *fresh);
-    pthread_condattr_t monotonic;
     fresh->loop = options->loop;
     fresh->n_workers = choose_threads(options);
-    fresh->most_started = choose_most_started(fresh->n_workers);
-    fresh->workers = memory_alloc_array(fresh->most_started, sizeof *fresh->workers);
     staging_init(&fresh->staging, choose_buffer(options->staging_budget_bytes, fresh->n_workers + 1),
                  options->staging_budget_bytes);
     fresh->has_spares = fresh->staging.budget_buffers >= 2 * fresh->n_workers;
     fresh->block_bytes = fresh->staging.buffer_bytes; /* so that the device is asked for one piece after the other */
     pthread_mutex_init(&fresh->lock, NULL);
-    pthread_condattr_init(&monotonic);
-    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-    pthread_cond_init(&fresh->work, &monotonic);
-    pthread_cond_init(&fresh->unpinned, &monotonic);
-    pthread_condattr_destroy(&monotonic);
-    remote_pool_init(fresh, options);
-    if (start_first_threads(fresh, error)) {
+    pthread_cond_init(&fresh->unpinned, NULL);
+    crew_init(&fresh->crew, choose_most_started(fresh->n_workers), keep_ns);
+    remote_pool_init(&fresh->remote, options);
+    pthread_mutex_lock(&fresh->lock);
+    int why = start_threads(fresh, fresh->n_workers);
+    pthread_mutex_unlock(&fresh->lock);
+    if (why) {
+        fail_errno(error, why, "starting I/O thread %zu of %zu", fresh->crew.n + 1, fresh->n_workers);
         engine_destroy(fresh);
         return -1;
     }
@@ -117,24 +99,18 @@ void engine_destroy(struct engine *engine)
     engine->is_stopping = true;
     engine_wake(engine);
     pthread_mutex_unlock(&engine->lock);
-    for (size_t i = 0; i < engine->n_started; i++) {
-        pthread_join(engine->workers[i].thread, NULL);
-        worker_fini(&engine->workers[i]);
-    }
-    remote_pool_stop(engine);
-    remote_pool_fini(engine);
+    crew_fini(&engine->crew);
+    remote_pool_fini(&engine->remote);
     staging_fini(&engine->staging);
     pthread_cond_destroy(&engine->unpinned);
-    pthread_cond_destroy(&engine->work);
     pthread_mutex_destroy(&engine->lock);
-    free(engine->workers);
     free(engine);
 }
 
 uint64_t engine_staging_bytes(const struct engine *engine)
 {
     return __atomic_load_n(&engine->staging.n_buffers, __ATOMIC_RELAXED) * engine->staging.buffer_bytes +
-           remote_pool_bytes(engine);
+           remote_pool_bytes(&engine->remote);
 }
 
 static void on_finished(struct loop_task *task)
@@ -149,18 +125,17 @@ struct run *run_start(struct engine *engine, const struct run_options *options)
     run->task.run = on_finished;
     run->engine = engine;
     run->options = *options;
-    run->stage = RUN_NEW;
-    run->wants_padding = options->segment->dirty && (options->segment->host_address || options->segment->device->ops->queue);
-    run->started_ns = clock_now_ns();
+    run->memory = destination_of_segment(options->segment);
+    run->destination = options->destination ? options->destination : &run->memory;
+    run->account.started_ns = clock_now_ns();
     pthread_mutex_lock(&engine->lock);
-    engine->n_runs++;
     remote_pool_attach(run);
     io_device_attach(run);
     turns_add(run);
     start_threads(engine, engine->n_workers * engine->n_devices); /* or not: those there are take turns */
     if (options->collective)
         collective_attach(run);
-    pthread_cond_broadcast(&engine->work);
+    pthread_cond_broadcast(&engine->crew.work);
     pthread_mutex_unlock(&engine->lock);
     return run;
 }
@@ -170,18 +145,18 @@ void run_cancel(struct run *run)
     struct error error;
     fail(&error, ERROR_CANCELLED, "LOAD_CANCELLED", "the load was cancelled");
     pthread_mutex_lock(&run->engine->lock);
-    worker_fail_run(run, &error);
+    run_fail(run, &error);
     pthread_mutex_unlock(&run->engine->lock);
 }
 
 uint64_t run_done_bytes(const struct run *run)
 {
-    return __atomic_load_n(&run->done_bytes, __ATOMIC_RELAXED);
+    return __atomic_load_n(&run->account.done_bytes, __ATOMIC_RELAXED);
 }
 
 const struct run_report *run_report(const struct run *run)
 {
-    return &run->report;
+    return &run->account.report;
 }
 
 /* A worker that copies from the run's segment right now is waited for: it copies one block at most. */
@@ -197,14 +172,13 @@ void run_destroy(struct run *run)
         pthread_cond_wait(&engine->unpinned, &engine->lock);
     scan_detach(engine, run);
     remote_pool_detach(run);
-    engine->n_runs--;
     if (run->options.collective)
         ended = collective_detach(run);
     pthread_mutex_unlock(&engine->lock);
     collective_destroy(ended);
     free(run->members);
-    free(run->needs);
-    free(run->deferred);
-    free(run->ready);
+    free(run->needs.list);
+    free(run->needs.deferred);
+    destination_fini(run->destination);
     free(run);
 }

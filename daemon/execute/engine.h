@@ -58,11 +58,13 @@ struct run_report {                /* counted where the work happens */
 };
 
 struct collective;
+struct destination;
 
 struct run_options {
-    const struct mapping *mapping;                                        /* borrowed until run_destroy() */
-    const struct plan *plan;                                              /* borrowed until done */
-    struct segment *segment;                                              /* borrowed until run_destroy() */
+    const struct mapping *mapping;   /* borrowed until run_destroy() */
+    const struct plan *plan;         /* borrowed until done */
+    struct segment *segment;         /* borrowed until run_destroy() */
+    struct destination *destination; /* borrowed likewise; where to write instead of the segment, NULL = to that */
     void (*done)(struct run *run, void *data, const struct error *error); /* error NULL = every byte is in place */
     void *data;
     uid_t uid; /* whose load it is: users take turns, and what it reads from a store counts as his, whoever else needs it */

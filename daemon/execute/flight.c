@@ -1,8 +1,8 @@
-/* One mark per device that a worker's parts live on; with more devices than there is room for, the oldest lands first. */
+/* One mark per device that an item's parts live on; with more devices than there is room for, the oldest lands first. */
 #include "execute/flight.h"
 
 #include "device/device.h"
-#include "execute/engine_private.h"
+#include "execute/item.h"
 #include "transport/transport.h"
 
 static void add_mark(struct flight *flight, struct device *device)
@@ -15,33 +15,39 @@ static void add_mark(struct flight *flight, struct device *device)
         flight->marks[flight->n_marks++] = (struct flight_mark){device, mark};
 }
 
-static bool has_device(const struct worker *worker, size_t n_parts, const struct device *device)
+static struct device *device_of(const struct part *part)
+{
+    struct device *device = part->run->destination->device;
+    return device && device->ops->queue ? device : NULL;
+}
+
+static bool has_device(const struct item *item, size_t n_parts, const struct device *device)
 {
     for (size_t i = 0; i < n_parts; i++)
-        if (worker->parts[i].run->options.segment->device == device)
+        if (device_of(&item->parts[i]) == device)
             return true;
     return false;
 }
 
 /* What is on its way to peers of a collective is copied by the device that stages it; an item has one owner. */
-static struct device *find_staging_device(const struct worker *worker)
+static struct device *find_staging_device(const struct item *item)
 {
-    for (size_t i = 0; i < worker->n_parts; i++) {
-        const struct part *part = &worker->parts[i];
+    for (size_t i = 0; i < item->n_parts; i++) {
+        const struct part *part = &item->parts[i];
         if (part->transport)
             return transport_staging_device(part->transport, part->owner);
     }
     return NULL;
 }
 
-void flight_begin(struct flight *flight, const struct worker *worker)
+void flight_begin(struct flight *flight, const struct item *item)
 {
-    struct device *staging = find_staging_device(worker);
-    if (staging && staging->ops->queue && !has_device(worker, worker->n_parts, staging))
+    struct device *staging = find_staging_device(item);
+    if (staging && staging->ops->queue && !has_device(item, item->n_parts, staging))
         add_mark(flight, staging);
-    for (size_t i = 0; i < worker->n_parts; i++) {
-        struct device *device = worker->parts[i].run->options.segment->device;
-        if (device->ops->queue && !has_device(worker, i, device))
+    for (size_t i = 0; i < item->n_parts; i++) {
+        struct device *device = device_of(&item->parts[i]);
+        if (device && !has_device(item, i, device))
             add_mark(flight, device);
     }
 }

@@ -12,7 +12,7 @@
 enum { FLIGHT_MAX_MARKS = 8 };
 
 struct device;
-struct worker;
+struct item;
 
 struct flight {
     struct flight_mark {
@@ -22,8 +22,8 @@ struct flight {
     size_t n_marks;
 };
 
-/* Takes note of what the calling worker has queued for the parts of its item. */
-void flight_begin(struct flight *flight, const struct worker *worker);
+/* Takes note of what the calling thread has queued for the parts of this item. */
+void flight_begin(struct flight *flight, const struct item *item);
 void flight_land(struct flight *flight); /* waits */
 
 #endif

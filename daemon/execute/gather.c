@@ -6,98 +6,82 @@
 #include "execute/arrivals.h"
 #include "execute/extent.h"
 #include "execute/place.h"
-#include "execute/sums.h"
 
-static int read_range(struct worker *worker, uint64_t lo, uint64_t hi, bool direct, struct arrival *arrival,
+enum { PAGE_BYTES = 4096 }; /* a smaller gap the kernel or the device would read anyway */
+
+static int read_range(struct item *item, const struct staging_buffer *buffer, struct range range, struct source_read read,
                       struct error *error)
 {
-    const struct part *part = &worker->parts[0];
-    if (lo >= hi)
+    if (range.lo >= range.hi)
         return 0;
-    struct iovec iov = {worker->buffer->memory + (lo - worker->buffer->start), hi - lo};
-    struct source_read read = {.file = part->file,
-                               .offset = lo,
-                               .iov = &iov,
-                               .n_iov = 1,
-                               .direct = direct,
-                               .cancel = worker->is_remote ? &worker->cancel : NULL,
-                               .uid = part->run->options.uid,
-                               .checksum = sums_kind(worker),
-                               .arrival = arrival};
-    if (source_read(part->source, &read, error))
-        return -1;
-    sums_add(worker, &read, hi - lo);
-    return 0;
+    struct iovec iov = {buffer->memory + (range.lo - buffer->start), range_bytes(range)};
+    read.offset = range.lo;
+    read.iov = &iov;
+    read.n_iov = 1;
+    return item_read(item, &read, range_bytes(range), error);
 }
 
-int gather_read(struct worker *worker, bool direct, struct error *error)
+int gather_read(struct item *item, struct window *window, struct staging_buffer *buffer, struct error *error)
 {
-    const struct source *source = worker->parts[0].source;
-    uint64_t alignment = direct ? source->caps.direct_offset_alignment : 1;
-    uint64_t file_bytes = source->files[worker->parts[0].file].size_bytes, whole = file_bytes & ~(alignment - 1);
-    uint64_t started_ns = clock_now_ns();
-    int result = 0;
-    extent_requests(worker, alignment);
-    struct arrival *arrival = arrivals_begin(worker);
-    for (size_t i = 0; i < worker->n_requests && result == 0; i++) {
-        struct extent *request = &worker->requests[i];
+    const struct source *source = item->parts[0].source;
+    struct extents *requests = &window->requests;
+    uint64_t alignment = window->is_direct ? source->caps.direct_offset_alignment : 1;
+    uint64_t file_bytes = source->files[item->parts[0].file].size_bytes, whole = file_bytes & ~(alignment - 1);
+    extent_plan_requests(requests, &window->extents, alignment, item->is_remote ? 0 : PAGE_BYTES);
+    struct source_read head = {.direct = window->is_direct}, tail = {0};
+    head.arrival = tail.arrival = arrivals_begin(item, &window->clips, requests);
+    for (size_t i = 0; i < requests->n; i++) {
+        struct range *request = &requests->list[i].range;
         request->hi = request->hi < file_bytes ? request->hi : file_bytes;
         uint64_t middle = request->hi < whole ? request->hi : whole;
         middle = middle > request->lo ? middle : request->lo;
-        result = read_range(worker, request->lo, middle, direct, arrival, error) ||
-                         read_range(worker, middle, request->hi, false, arrival, error)
-                     ? -1
-                     : 0;
+        if (read_range(item, buffer, (struct range){request->lo, middle}, head, error) ||
+            read_range(item, buffer, (struct range){middle, request->hi}, tail, error))
+            return -1;
     }
-    worker->read_ns += clock_now_ns() - started_ns;
-    return result;
+    return 0;
 }
 
-/* The first request that ends behind lo, when it holds [lo, hi); `next` moves along with rising lo. */
-static bool is_read(const struct worker *worker, size_t *next, uint64_t lo, uint64_t hi)
+/* The first request that ends behind the range's beginning, when it holds all of it; `next` moves along with rising ranges.
+ */
+static bool is_read(const struct extents *requests, size_t *next, uint64_t lo, uint64_t hi)
 {
-    while (*next < worker->n_requests && worker->requests[*next].hi <= lo)
+    while (*next < requests->n && requests->list[*next].range.hi <= lo)
         (*next)++;
-    return *next < worker->n_requests && worker->requests[*next].lo <= lo && hi <= worker->requests[*next].hi;
+    return *next < requests->n && requests->list[*next].range.lo <= lo && hi <= requests->list[*next].range.hi;
 }
 
-static void place_clip(struct worker *worker, const struct clip *clip, size_t *next)
+static void place_clip(struct part *part, const struct clip *clip, const struct extents *requests, size_t *next,
+                       const struct staging_buffer *buffer)
 {
-    struct part *part = &worker->parts[clip->part];
-    const unsigned char *memory = worker->buffer->memory;
-    uint64_t start = worker->buffer->start;
-    if (is_read(worker, next, clip->src.offset, rows_end(&clip->src))) {
-        place_rows(part, clip->dst_offset, memory + (clip->src.offset - start), clip->src);
+    const unsigned char *src = buffer->memory + (clip->src.offset - buffer->start);
+    struct device_rows rows = {clip->src.bytes, clip->src.count, clip->src.stride, clip->dst_stride};
+    if (is_read(requests, next, clip->src.offset, rows_end(&clip->src))) {
+        place_rows(part, clip->dst_offset, src, &rows, clip->src.offset);
         return;
     }
-    struct rows row = {.bytes = clip->src.bytes, .count = 1, .stride = clip->src.bytes};
+    rows.count = 1;
     size_t next_row = *next; /* rows of other clips may lie between these */
     for (uint64_t i = 0; i < clip->src.count; i++) {
-        uint64_t lo = clip->src.offset + i * clip->src.stride;
-        row.offset = lo;
-        if (is_read(worker, &next_row, lo, lo + clip->src.bytes))
-            place_rows(part, clip->dst_offset + i * clip->src.bytes, memory + (lo - start), row);
+        uint64_t skip = i * clip->src.stride, lo = clip->src.offset + skip;
+        if (is_read(requests, &next_row, lo, lo + clip->src.bytes))
+            place_rows(part, clip->dst_offset + i * clip->dst_stride, src + skip, &rows, lo);
     }
 }
 
-static uint64_t sum_prepare_ns(const struct worker *worker)
+void gather_place(struct item *item, const struct clips *clips, const struct extents *requests,
+                  struct staging_buffer *buffer)
 {
-    uint64_t sum = 0;
-    for (size_t i = 0; i < worker->n_parts; i++)
-        sum += worker->parts[i].report.prepare_ns;
-    return sum;
-}
-
-void gather_place(struct worker *worker)
-{
-    uint64_t started_ns = clock_now_ns(), prepared_ns = sum_prepare_ns(worker), last_offset = 0;
+    const size_t prepare_ns = offsetof(struct run_report, prepare_ns);
+    uint64_t started_ns = clock_now_ns(), prepared_ns = item_sum_reports(item, prepare_ns), last_offset = 0;
     size_t next = 0;
-    for (size_t i = 0; i < worker->n_clips; i++) {
-        if (worker->clips[i].src.offset < last_offset) /* the next part's clips begin */
+    for (size_t i = 0; i < clips->n; i++) {
+        const struct clip *clip = &clips->list[i];
+        if (clip->src.offset < last_offset) /* the next part's clips begin */
             next = 0;
-        last_offset = worker->clips[i].src.offset;
-        place_clip(worker, &worker->clips[i], &next);
+        last_offset = clip->src.offset;
+        place_clip(&item->parts[clip->part], clip, requests, &next, buffer);
     }
-    flight_begin(&worker->buffer->flight, worker);
-    worker->copy_ns += clock_now_ns() - started_ns - (sum_prepare_ns(worker) - prepared_ns);
+    flight_begin(&buffer->flight, item);
+    item->copy_ns += clock_now_ns() - started_ns - (item_sum_reports(item, prepare_ns) - prepared_ns);
 }

@@ -2,11 +2,14 @@
 #ifndef EXECUTE_GATHER_H
 #define EXECUTE_GATHER_H
 
-#include "execute/engine_private.h"
+#include "execute/item.h"
+#include "execute/staging.h"
+#include "execute/window.h"
 
-/* Reads the extents into worker->buffer, whose `start` is set. direct = past the page cache. */
-int gather_read(struct worker *worker, bool direct, struct error *error);
+/* Plans the requests for the window's extents and reads them into the buffer, whose `start` is set. */
+int gather_read(struct item *item, struct window *window, struct staging_buffer *buffer, struct error *error);
 /* Copies the clips of what the requests have brought. */
-void gather_place(struct worker *worker);
+void gather_place(struct item *item, const struct clips *clips, const struct extents *requests,
+                  struct staging_buffer *buffer);
 
 #endif

@@ -4,9 +4,9 @@
 #include <stdlib.h>
 
 #include "base/memory.h"
-#include "execute/worker.h"
+#include "execute/engine_private.h"
 
-static struct io_device **find(struct engine *engine, uint64_t id)
+static struct io_device **find_device(struct engine *engine, uint64_t id)
 {
     struct io_device **link = &engine->devices;
     while (*link && (*link)->id != id)
@@ -18,7 +18,7 @@ void io_device_attach(struct run *run)
 {
     struct engine *engine = run->engine;
     const struct source_caps *caps = &run->options.mapping->artifact->source->caps;
-    struct io_device **link = find(engine, caps->reads_are_requests ? 0 : caps->device_set);
+    struct io_device **link = find_device(engine, caps->reads_are_requests ? 0 : caps->device_set);
     if (!*link) {
         *link = memory_alloc(sizeof **link);
         (*link)->id = caps->reads_are_requests ? 0 : caps->device_set;
@@ -32,7 +32,7 @@ static void forget_if_idle(struct engine *engine, struct io_device *device)
 {
     if (device->n_runs + device->n_in_flight > 0)
         return;
-    *find(engine, device->id) = device->next;
+    *find_device(engine, device->id) = device->next;
     free(device);
     engine->n_devices--;
 }
@@ -70,6 +70,6 @@ void io_device_end(struct worker *worker)
     worker->device = NULL;
     device->n_in_flight--;
     if (worker->engine->n_devices > 1)
-        pthread_cond_signal(&worker->engine->work);
+        pthread_cond_signal(&worker->engine->crew.work);
     forget_if_idle(worker->engine, device);
 }

@@ -7,7 +7,7 @@
 #ifndef EXECUTE_IO_DEVICE_H
 #define EXECUTE_IO_DEVICE_H
 
-#include "execute/engine_private.h"
+#include "execute/worker.h"
 
 struct io_device {
     struct io_device *next;

@@ -2,10 +2,10 @@
 #ifndef EXECUTE_NEEDS_H
 #define EXECUTE_NEEDS_H
 
-#include "execute/engine_private.h"
+#include "execute/run.h"
 
-/* Fills run->needs from its plan and mapping. */
-void needs_build(struct run *run, uint64_t block_bytes);
+/* Fills in the list from a plan and its mapping. */
+void needs_build(struct run_needs *needs, const struct plan *plan, const struct mapping *mapping, uint64_t block_bytes);
 
 /* Reading the block mostly serves others: their turn comes late, when the others are here. */
 static inline bool need_is_amplified(const struct need *need)

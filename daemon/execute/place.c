@@ -1,82 +1,87 @@
-/* The only code that writes into segments, but for reads that land there by themselves (scatter.c); see place.h. */
+/* The only code that writes into destinations, but for reads that land there by themselves (scatter.c); see place.h. */
 #include "execute/place.h"
 
 #include "base/clock.h"
-#include "device/huge_pages.h"
+#include "execute/clip.h"
 #include "transport/transport.h"
 
-static bool is_ready(const struct run *run, uint64_t first, uint64_t last)
-{
-    for (uint64_t chunk = first; chunk <= last; chunk++)
-        if (!__atomic_load_n(&run->ready[chunk], __ATOMIC_RELAXED))
-            return false;
-    return true;
-}
+enum { NEAR_BYTES = 64 << 10 };
 
 bool place_prepare(struct part *part, uint64_t offset, uint64_t bytes)
 {
-    struct run *run = part->run;
-    uint64_t first = offset / HUGE_PAGE_BYTES, last = (offset + bytes - 1) / HUGE_PAGE_BYTES;
-    if (part->has_failed)
-        return false;
-    if (is_ready(run, first, last))
-        return true;
+    struct destination *destination = part->run->destination;
+    if (part->has_failed || destination_is_ready(destination, offset, bytes))
+        return !part->has_failed;
     uint64_t started_ns = clock_now_ns();
-    part->has_failed = device_prepare(run->options.segment, offset, bytes, &part->error) != 0;
+    part->has_failed = destination_prepare(destination, offset, bytes, &part->error) != 0;
     part->report.prepare_ns += clock_now_ns() - started_ns;
-    for (uint64_t chunk = first; chunk <= last && !part->has_failed; chunk++)
-        __atomic_store_n(&run->ready[chunk], 1, __ATOMIC_RELAXED);
     return !part->has_failed;
 }
 
-static int deliver_rows(struct part *part, uint64_t dst_offset, const unsigned char *src, const struct rows *rows)
+/* Where the transfer's bytes in the range begin and end at the destination; false when there are none. */
+static bool find_place(const struct transfer *transfer, struct range range, struct range *place)
+{
+    struct rows rows = rows_of_transfer(transfer);
+    uint64_t first = rows_next(&rows, range.lo);
+    if (first >= range.hi)
+        return false;
+    first -= rows.offset;
+    place->lo = transfer->dst_offset + first / rows.stride * transfer->dst_stride + first % rows.stride;
+    place->hi = transfer_dst_end(transfer);
+    if (range.hi < rows_end(&rows)) {
+        uint64_t last = range.hi - 1 - rows.offset, inside = last % rows.stride + 1;
+        place->hi =
+            transfer->dst_offset + last / rows.stride * transfer->dst_stride + (inside < rows.bytes ? inside : rows.bytes);
+    }
+    return true;
+}
+
+/* Neighbours in the file are mostly neighbours at the destination, so the ranges are few and long. */
+void place_prepare_range(struct part *part, struct range range)
+{
+    const struct mapping *mapping = part->run->options.mapping;
+    size_t i = clip_find_transfer(mapping, part->file, range.lo), end = mapping->file_first[part->file + 1];
+    struct range all = {0, 0}, next;
+    for (; i < end && mapping->transfers[i].src_offset < range.hi; i++) {
+        if (!find_place(&mapping->transfers[i], range, &next))
+            continue;
+        if (all.hi > 0 && next.lo >= all.hi && next.lo - all.hi < NEAR_BYTES) {
+            all.hi = next.hi;
+            continue;
+        }
+        if (all.hi > 0)
+            place_prepare(part, all.lo, range_bytes(all));
+        all = next;
+    }
+    if (all.hi > 0)
+        place_prepare(part, all.lo, range_bytes(all));
+}
+
+static int deliver_rows(struct part *part, uint64_t dst_offset, const void *src, const struct device_rows *rows,
+                        uint64_t source_offset)
 {
     const struct transport_delivery delivery = {.owner = part->owner,
                                                 .rank = part->run->options.rank,
                                                 .segment = part->run->options.segment,
                                                 .offset = dst_offset,
                                                 .src = src,
-                                                .rows = {rows->bytes, rows->count, rows->stride, rows->bytes},
+                                                .rows = *rows,
                                                 .file = part->file,
-                                                .source_offset = rows->offset};
+                                                .source_offset = source_offset};
     return transport_deliver(part->transport, &delivery, &part->error);
 }
 
-/* Within one rank a copy, by the device's copy engine where memory has no host address; to a peer of a collective, whatever
- * its transport does. */
-static bool move_rows(struct part *part, uint64_t dst_offset, const unsigned char *src, const struct rows *rows)
+bool place_rows(struct part *part, uint64_t dst_offset, const void *src, const struct device_rows *rows,
+                uint64_t source_offset)
 {
-    struct segment *segment = part->run->options.segment;
-    const struct device_rows packed = {rows->bytes, rows->count, rows->stride, rows->bytes};
-    if (part->has_failed)
+    struct destination *destination = part->run->destination;
+    uint64_t bytes = rows->count * rows->bytes, extent_bytes = (rows->count - 1) * rows->dst_stride + rows->bytes;
+    if (part->has_failed || (destination->address && !place_prepare(part, dst_offset, extent_bytes)))
         return false;
-    if (part->transport)
-        part->has_failed = deliver_rows(part, dst_offset, src, rows) != 0;
-    else if (segment->host_address)
-        device_rows_copy((unsigned char *)segment->host_address + dst_offset, src, &packed);
-    else
-        part->has_failed = device_copy(segment, dst_offset, src, &packed, &part->error) != 0;
+    int result = part->transport ? deliver_rows(part, dst_offset, src, rows, source_offset)
+                                 : destination_write(destination, dst_offset, src, rows, &part->error);
+    part->has_failed = result != 0;
+    part->placed_bytes += part->has_failed ? 0 : bytes;
+    part->report.copied_bytes += part->has_failed ? 0 : bytes;
     return !part->has_failed;
-}
-
-bool place_rows(struct part *part, uint64_t dst_offset, const unsigned char *src, struct rows rows)
-{
-    uint64_t bytes = rows.count * rows.bytes;
-    if (part->run->options.segment->host_address && !place_prepare(part, dst_offset, bytes))
-        return false;
-    if (!move_rows(part, dst_offset, src, &rows))
-        return false;
-    part->placed_bytes += bytes;
-    part->report.copied_bytes += bytes;
-    return true;
-}
-
-bool place_copy(struct part *part, unsigned char *dst, const unsigned char *src, uint64_t bytes)
-{
-    uint64_t dst_offset = (uint64_t)(dst - (unsigned char *)part->run->options.segment->host_address);
-    if (!move_rows(part, dst_offset, src, &(struct rows){TRANSPORT_UNKNOWN, bytes, 1, bytes}))
-        return false;
-    part->placed_bytes += bytes;
-    part->report.copied_bytes += bytes;
-    return true;
 }

@@ -1,17 +1,18 @@
-/* Puts bytes into a part's segment and keeps the books: pages are made ready, copies and placed bytes are counted. */
+/* Puts bytes where a part wants them and keeps the books: pages are made ready, copies and placed bytes are counted. */
 #ifndef EXECUTE_PLACE_H
 #define EXECUTE_PLACE_H
 
-#include "execute/engine_private.h"
+#include "execute/item.h"
 
-/* Makes the pages of [offset, offset + bytes) ready. False when that failed: the part has the error and takes no more. */
+/* Makes [offset, offset + bytes) ready. False when that failed: the part has the error and takes no more. */
 bool place_prepare(struct part *part, uint64_t offset, uint64_t bytes);
+/* The same for everything that it gets of this range of the file, in few calls: the kernel's part of that has a price each.
+ */
+void place_prepare_range(struct part *part, struct range range);
 
-/* Moves rows to where they lie packed; rows.offset is where the first begins in the file and the rows are as far apart
- * there, or TRANSPORT_UNKNOWN. False as above. */
-bool place_rows(struct part *part, uint64_t dst_offset, const unsigned char *src, struct rows rows);
-
-/* Copies to an address of the part's segment that was made ready. False as above. */
-bool place_copy(struct part *part, unsigned char *dst, const unsigned char *src, uint64_t bytes);
+/* Moves rows to `dst_offset` and on; source_offset is where the first begins in the file when they are src_stride apart
+ * there too, or TRANSPORT_UNKNOWN. False as above. */
+bool place_rows(struct part *part, uint64_t dst_offset, const void *src, const struct device_rows *rows,
+                uint64_t source_offset);
 
 #endif

@@ -1,16 +1,18 @@
-/* Copies a window's clips out of other runs' segments; see provider.h.
+/* Copies a window's clips out of other runs' memory; see provider.h.
  *
  * A provider has placed everything it needed of the block, and its bytes cannot change: its segment is either published
- * and sealed, or written elsewhere only. Its runs are found by binary search. A contiguous clip is put together from as
+ * and sealed, or written elsewhere only. Its transfers are found by binary search. A contiguous clip is put together from as
  * many providers as it takes; rows are taken when one provider has all of them. */
 #include "execute/provider.h"
+
+#include <string.h>
 
 #include "base/clock.h"
 #include "base/memory.h"
 #include "execute/clip.h"
+#include "execute/engine_private.h"
 #include "execute/flight.h"
 #include "execute/place.h"
-#include "execute/scan.h"
 #include "transport/transport.h"
 
 enum {
@@ -18,170 +20,163 @@ enum {
     WORTH_COPYING = 4 << 10, /* shorter rows are cheaper to read again than to look up one by one */
 };
 
-/* Under the lock: runs that have finished this block. */
-static bool pin(struct worker *worker)
+struct providers {
+    struct provider {
+        struct run *run;
+        uint32_t file;
+    } list[MAX_PROVIDERS];
+    size_t n;
+};
+
+/* Runs that have finished this block. */
+static void pin_providers(struct providers *providers, const struct item *item)
 {
-    worker->n_providers = 0;
-    for (struct member *member = worker->scan->members; member && worker->n_providers < MAX_PROVIDERS;
-         member = member->next) {
+    pthread_mutex_lock(&item->engine->lock);
+    for (const struct member *member = item->scan->members; member && providers->n < MAX_PROVIDERS; member = member->next) {
         struct run *run = member->run;
-        if (run->is_leaving || !run->options.segment->host_address || !scan_is_done(member, worker->block))
+        if (run->is_leaving || !run->destination->address || !scan_is_done(member, item->block))
             continue;
-        ARRAY_RESERVE(worker->providers, worker->n_providers, worker->providers_room);
-        worker->providers[worker->n_providers++] = (struct provider){run, run->needs[member->first_need].file};
+        providers->list[providers->n++] = (struct provider){run, run->needs.list[member->first_need].file};
         run->pins++;
     }
-    return worker->n_providers > 0;
+    pthread_mutex_unlock(&item->engine->lock);
 }
 
-/* Under the lock. */
-static void unpin(struct worker *worker)
+static void unpin_providers(struct providers *providers, struct engine *engine)
 {
-    for (size_t i = 0; i < worker->n_providers; i++)
-        worker->providers[i].run->pins--;
-    if (worker->n_providers)
-        pthread_cond_broadcast(&worker->engine->unpinned);
-    worker->n_providers = 0;
+    pthread_mutex_lock(&engine->lock);
+    for (size_t i = 0; i < providers->n; i++)
+        providers->list[i].run->pins--;
+    pthread_cond_broadcast(&engine->unpinned);
+    pthread_mutex_unlock(&engine->lock);
 }
 
-/* The byte run of a provider that may hold `at`, NULL when it has none. */
-static const struct transfer *find_run(const struct provider *provider, uint64_t at)
+/* The transfer of a provider that may hold `at`, NULL when it has none. */
+static const struct transfer *find_transfer(const struct provider *provider, uint64_t at)
 {
     const struct mapping *mapping = provider->run->options.mapping;
-    size_t i = clip_find_run(mapping, provider->file, at);
+    size_t i = clip_find_transfer(mapping, provider->file, at);
     return i < mapping->file_first[provider->file + 1] ? &mapping->transfers[i] : NULL;
+}
+
+/* Where the provider has byte `at`, which is in a row of this transfer. */
+static const unsigned char *address_of(const struct provider *provider, const struct transfer *transfer, uint64_t at)
+{
+    struct rows rows = rows_of_transfer(transfer);
+    uint64_t row = (at - rows.offset) / rows.stride, skip = (at - rows.offset) % rows.stride;
+    return (const unsigned char *)provider->run->destination->address + transfer->dst_offset + row * transfer->dst_stride +
+           skip;
 }
 
 /* Where the provider holds byte `at`, and how many bytes follow it there; NULL when it does not, and then `next` moves down
  * to where it may hold something again. */
 static const unsigned char *find_bytes(const struct provider *provider, uint64_t at, uint64_t *bytes, uint64_t *next)
 {
-    const struct transfer *run = find_run(provider, at);
-    if (!run)
+    const struct transfer *transfer = find_transfer(provider, at);
+    if (!transfer)
         return NULL;
-    struct rows rows = rows_of_transfer(run);
+    struct rows rows = rows_of_transfer(transfer);
     uint64_t start = rows_next(&rows, at);
-    if (start > at || run->row_bytes < WORTH_COPYING) {
+    if (start > at || transfer->row_bytes < WORTH_COPYING) {
         uint64_t resume = start > at ? start : rows_end(&rows);
         *next = resume < *next ? resume : *next;
         return NULL;
     }
-    uint64_t row = (at - rows.offset) / rows.stride, skip = (at - rows.offset) % rows.stride;
-    *bytes = rows.bytes - skip;
-    return (const unsigned char *)provider->run->options.segment->host_address + run->dst_offset + row * rows.bytes + skip;
+    *bytes = rows.bytes - (at - rows.offset) % rows.stride;
+    return address_of(provider, transfer, at);
 }
 
-static void add_rest(struct worker *worker, const struct clip *clip, uint64_t lo, uint64_t hi)
+/* What of a contiguous clip nobody had. */
+static void add_rest(struct clips *clips, const struct clip *clip, uint64_t lo, uint64_t hi)
 {
-    struct clip rest = *clip;
-    if (lo >= hi)
-        return;
-    if (clip->src.count == 1)
-        rest = (struct clip){{lo, hi - lo, 1, hi - lo}, clip->dst_offset + (lo - clip->src.offset), clip->part};
-    ARRAY_RESERVE(worker->rest, worker->n_rest, worker->rest_room);
-    worker->rest[worker->n_rest++] = rest;
+    if (lo < hi)
+        clip_add(clips,
+                 (struct clip){{lo, hi - lo, 1, hi - lo}, clip->dst_offset + (lo - clip->src.offset), hi - lo, clip->part});
 }
 
-static void copy_span(struct worker *worker, const struct clip *clip)
+static void copy_span(const struct providers *providers, struct part *part, struct clips *clips, const struct clip *clip)
 {
     uint64_t at = clip->src.offset, end = at + clip->src.bytes, unread = at;
-    struct part *part = &worker->parts[clip->part];
     while (at < end && !part->has_failed) {
         uint64_t bytes = 0, next = end;
         const unsigned char *src = NULL;
-        for (size_t i = 0; !src && i < worker->n_providers; i++)
-            src = find_bytes(&worker->providers[i], at, &bytes, &next);
+        for (size_t i = 0; !src && i < providers->n; i++)
+            src = find_bytes(&providers->list[i], at, &bytes, &next);
         if (!src) {
             at = next;
             continue;
         }
         bytes = bytes < end - at ? bytes : end - at;
-        add_rest(worker, clip, unread, at);
-        if (place_rows(part, clip->dst_offset + (at - clip->src.offset), src, (struct rows){at, bytes, 1, bytes}))
+        add_rest(clips, clip, unread, at);
+        if (place_rows(part, clip->dst_offset + (at - clip->src.offset), src, &(struct device_rows){bytes, 1, bytes, bytes},
+                       at))
             part->report.shared_bytes += bytes;
         at += bytes;
         unread = at;
     }
-    add_rest(worker, clip, unread, end);
+    add_rest(clips, clip, unread, end);
 }
 
-/* Whether the provider's run holds all of these rows; then where the first is and how far apart they are there. */
+/* Whether a transfer of the provider holds all of these rows; then where the first is and how far apart they are there. */
 static const unsigned char *find_rows(const struct provider *provider, const struct rows *rows, uint64_t *stride)
 {
-    const struct transfer *run = find_run(provider, rows->offset);
-    if (!run || run->src_offset > rows->offset || transfer_end(run) < rows_end(rows))
+    const struct transfer *transfer = find_transfer(provider, rows->offset);
+    if (!transfer || transfer->src_offset > rows->offset || transfer_end(transfer) < rows_end(rows))
         return NULL;
-    struct rows theirs = rows_of_transfer(run);
-    uint64_t row = (rows->offset - theirs.offset) / theirs.stride, skip = (rows->offset - theirs.offset) % theirs.stride;
+    struct rows theirs = rows_of_transfer(transfer);
+    uint64_t skip = (rows->offset - theirs.offset) % theirs.stride;
     bool is_contiguous = theirs.count == 1;
     if (!is_contiguous && (theirs.stride != rows->stride || skip + rows->bytes > theirs.bytes))
         return NULL;
-    *stride = is_contiguous ? rows->stride : theirs.bytes;
-    return (const unsigned char *)provider->run->options.segment->host_address + run->dst_offset + row * theirs.bytes + skip;
+    *stride = is_contiguous ? rows->stride : transfer->dst_stride;
+    return address_of(provider, transfer, rows->offset);
 }
 
-static void copy_rows(struct worker *worker, const struct clip *clip)
+static void copy_rows(const struct providers *providers, struct part *part, struct clips *clips, const struct clip *clip)
 {
-    struct part *part = &worker->parts[clip->part];
-    for (size_t i = 0; i < worker->n_providers; i++) {
+    for (size_t i = 0; i < providers->n; i++) {
         uint64_t stride;
-        const unsigned char *src = find_rows(&worker->providers[i], &clip->src, &stride);
+        const unsigned char *src = find_rows(&providers->list[i], &clip->src, &stride);
         if (!src)
             continue;
-        if (place_rows(part, clip->dst_offset, src,
-                       (struct rows){TRANSPORT_UNKNOWN, clip->src.bytes, clip->src.count, stride}))
+        const struct device_rows rows = {clip->src.bytes, clip->src.count, stride, clip->dst_stride};
+        if (place_rows(part, clip->dst_offset, src, &rows, TRANSPORT_UNKNOWN))
             part->report.shared_bytes += clip_bytes(clip);
         return;
     }
-    add_rest(worker, clip, clip->src.offset, rows_end(&clip->src));
+    clip_add(clips, *clip);
 }
 
-static uint64_t sum_shared(const struct worker *worker)
+/* The rests are added behind all clips, which are dropped at the end. */
+static void copy_clips(const struct providers *providers, struct item *item, struct clips *clips)
 {
-    uint64_t sum = 0;
-    for (size_t i = 0; i < worker->n_parts; i++)
-        sum += worker->parts[i].report.shared_bytes;
-    return sum;
-}
-
-/* False when they had nothing. */
-static bool copy_from_pinned(struct worker *worker)
-{
-    uint64_t shared_before = sum_shared(worker);
-    worker->n_rest = 0;
-    for (size_t i = 0; i < worker->n_clips; i++) {
-        const struct clip *clip = &worker->clips[i];
-        if (clip->src.count == 1)
-            copy_span(worker, clip);
+    size_t n_all = clips->n;
+    for (size_t i = 0; i < n_all; i++) {
+        const struct clip clip = clips->list[i];
+        struct part *part = &item->parts[clip.part];
+        if (clip.src.count == 1)
+            copy_span(providers, part, clips, &clip);
         else
-            copy_rows(worker, clip);
+            copy_rows(providers, part, clips, &clip);
     }
-    struct clip *clips = worker->clips;
-    size_t room = worker->clips_room;
-    worker->clips = worker->rest;
-    worker->clips_room = worker->rest_room;
-    worker->n_clips = worker->n_rest;
-    worker->rest = clips;
-    worker->rest_room = room;
-    return sum_shared(worker) > shared_before;
+    clips->n -= n_all;
+    if (clips->n)
+        memmove(clips->list, clips->list + n_all, clips->n * sizeof *clips->list);
 }
 
-bool provider_take(struct worker *worker)
+bool provider_take(struct item *item, struct clips *clips)
 {
-    pthread_mutex_t *lock = &worker->engine->lock;
+    const size_t shared_bytes = offsetof(struct run_report, shared_bytes);
+    struct providers providers = {.n = 0};
     struct flight copies = {0};
-    pthread_mutex_lock(lock);
-    bool found = pin(worker);
-    pthread_mutex_unlock(lock);
-    if (!found)
+    pin_providers(&providers, item);
+    if (providers.n == 0)
         return false;
-    uint64_t started_ns = clock_now_ns();
-    found = copy_from_pinned(worker);
-    flight_begin(&copies, worker); /* out of memory that is only ours while it is pinned */
+    uint64_t started_ns = clock_now_ns(), shared_before = item_sum_reports(item, shared_bytes);
+    copy_clips(&providers, item, clips);
+    flight_begin(&copies, item); /* out of memory that is only ours while it is pinned */
     flight_land(&copies);
-    worker->copy_ns += clock_now_ns() - started_ns;
-    pthread_mutex_lock(lock);
-    unpin(worker);
-    pthread_mutex_unlock(lock);
-    return found;
+    item->copy_ns += clock_now_ns() - started_ns;
+    unpin_providers(&providers, item->engine);
+    return item_sum_reports(item, shared_bytes) > shared_before;
 }

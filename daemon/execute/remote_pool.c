@@ -6,49 +6,31 @@
  *             only the buffers that they work with */
 #include "execute/remote_pool.h"
 
-#include <errno.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "base/clock.h"
 #include "base/memory.h"
 #include "base/quota.h"
-#include "execute/worker.h"
+#include "execute/engine_private.h"
 #include "plan/remote.h"
 
-enum { STACK_BYTES = 256 << 10, KEPT_THREADS = REMOTE_MAX_THREADS / 8 };
+enum { KEPT_THREADS = REMOTE_MAX_THREADS / 8 };
 static const uint64_t keep_ns = 2000 * (uint64_t)NS_PER_MS;
 static const uint64_t early_ns = 100 * (uint64_t)NS_PER_MS;
 static const uint64_t alone_bytes = 32 << 20; /* of images, beside the staging budget: within what a daemon needs to run */
 
-void remote_pool_init(struct engine *engine, const struct engine_options *options)
+void remote_pool_init(struct remote_pool *pool, const struct engine_options *options)
 {
-    struct remote_pool *pool = &engine->remote;
-    pthread_condattr_t monotonic;
     pool->staging_budget_bytes = options->staging_budget_bytes;
     pool->extent_cache_bytes = options->extent_cache_bytes;
-    pool->workers = memory_alloc_array(REMOTE_MAX_THREADS, sizeof *pool->workers);
-    pthread_condattr_init(&monotonic);
-    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-    pthread_cond_init(&pool->work, &monotonic);
-    pthread_cond_init(&pool->window_free, &monotonic);
-    pthread_condattr_destroy(&monotonic);
+    crew_init(&pool->crew, REMOTE_MAX_THREADS, keep_ns);
+    pthread_cond_init(&pool->window_free, NULL);
 }
 
-void remote_pool_stop(struct engine *engine)
+void remote_pool_fini(struct remote_pool *pool)
 {
-    struct remote_pool *pool = &engine->remote;
-    for (size_t i = 0; i < pool->n_started; i++) {
-        pthread_join(pool->workers[i].thread, NULL);
-        worker_fini(&pool->workers[i]);
-    }
-}
-
-void remote_pool_fini(struct engine *engine)
-{
-    struct remote_pool *pool = &engine->remote;
+    crew_fini(&pool->crew);
     staging_fini(&pool->images);
     staging_fini(&pool->windows);
     while (pool->origins) {
@@ -58,14 +40,16 @@ void remote_pool_fini(struct engine *engine)
         pool->origins = next;
     }
     pthread_cond_destroy(&pool->window_free);
-    pthread_cond_destroy(&pool->work);
-    free(pool->workers);
 }
 
-uint64_t remote_pool_bytes(const struct engine *engine)
+uint64_t remote_pool_bytes(const struct remote_pool *pool)
 {
-    const struct remote_pool *pool = &engine->remote;
     return __atomic_load_n(&pool->windows.n_buffers, __ATOMIC_RELAXED) * pool->windows.buffer_bytes;
+}
+
+bool remote_pool_has_memory(const struct remote_pool *pool)
+{
+    return pool->images.n_buffers > 0 || pool->windows.n_buffers > 0;
 }
 
 uint64_t engine_extent_bytes(const struct engine *engine)
@@ -74,11 +58,15 @@ uint64_t engine_extent_bytes(const struct engine *engine)
     return __atomic_load_n(&pool->images.n_buffers, __ATOMIC_RELAXED) * pool->images.buffer_bytes;
 }
 
-uint64_t engine_extent_cache_bytes(const struct engine *engine, bool is_alone)
+static uint64_t extent_cache_limit(const struct remote_pool *pool, bool is_alone)
 {
-    const struct remote_pool *pool = &engine->remote;
     uint64_t most = pool->staging_budget_bytes / 2 + alone_bytes;
     return is_alone && most < pool->extent_cache_bytes ? most : pool->extent_cache_bytes;
+}
+
+uint64_t engine_extent_cache_bytes(const struct engine *engine, bool is_alone)
+{
+    return extent_cache_limit(&engine->remote, is_alone);
 }
 
 static bool is_alone(const struct remote_pool *pool)
@@ -86,10 +74,9 @@ static bool is_alone(const struct remote_pool *pool)
     return pool->n_runs < 2 && pool->n_of_groups == 0;
 }
 
-uint64_t remote_pool_image_budget(const struct engine *engine)
+uint64_t remote_pool_image_budget(const struct remote_pool *pool)
 {
-    const struct remote_pool *pool = &engine->remote;
-    return engine_extent_cache_bytes(engine, is_alone(pool)) / pool->images.buffer_bytes;
+    return extent_cache_limit(pool, is_alone(pool)) / pool->images.buffer_bytes;
 }
 
 /* --- origins -------------------------------------------------------------------------------------------------------- */
@@ -177,8 +164,7 @@ void remote_pool_attach(struct run *run)
     run->origin->n_runs++;
     engine->remote.n_runs++;
     engine->remote.n_of_groups += run->options.is_of_group;
-    run->block_bytes =
-        run->options.segment->host_address ? remote_block_bytes(&source->caps) : engine->remote.windows.buffer_bytes;
+    run->block_bytes = run->destination->address ? remote_block_bytes(&source->caps) : engine->remote.windows.buffer_bytes;
 }
 
 void remote_pool_detach(struct run *run)
@@ -226,8 +212,8 @@ struct source_speed engine_source_speed(struct engine *engine, struct source *so
  * the beginning, so that ranks which come a moment later find most of it still to be read. */
 static bool is_early(const struct run *run, uint64_t n_images)
 {
-    bool is_partial = run->pass == 1 && run->options.segment->host_address && n_images > 0;
-    return is_partial && is_alone(&run->engine->remote) && clock_now_ns() - run->started_ns < early_ns;
+    bool is_partial = run->needs.pass == 1 && run->destination->address && n_images > 0;
+    return is_partial && is_alone(&run->engine->remote) && clock_now_ns() - run->account.started_ns < early_ns;
 }
 
 static struct remote_share *find_share(const struct remote_origin *origin, uid_t uid)
@@ -290,16 +276,16 @@ static bool lets_another_user_first(const struct run *run, uint64_t limit)
     uint32_t own = has_in_flight(origin, run->options.uid);
     if (origin->n_runs < 2 || own < (limit + 1) / 2)
         return false;
-    for (const struct run *other = run->next; other != run; other = other->next)
+    for (const struct run *other = run->turn.next; other != run; other = other->turn.next)
         if (other->origin == origin && other->options.uid != run->options.uid && other->stage == RUN_ACTIVE &&
-            other->n_pending > 0 && has_in_flight(origin, other->options.uid) < own)
+            !other->has_failed && other->needs.n_pending > 0 && has_in_flight(origin, other->options.uid) < own)
             return true;
     return false;
 }
 
 bool remote_pool_may_take(const struct run *run)
 {
-    uint64_t limit = limit_of(run->origin), n_images = remote_pool_image_budget(run->engine);
+    uint64_t limit = limit_of(run->origin), n_images = remote_pool_image_budget(&run->engine->remote);
     if (n_images < limit && is_early(run, n_images)) {
         limit = n_images;
         run->engine->remote.is_held_back = true;
@@ -312,31 +298,27 @@ bool remote_pool_may_take(const struct run *run)
     return false;
 }
 
-static bool is_set(void *data)
+void remote_pool_run_item(struct worker *worker)
 {
-    return __atomic_load_n(&((const struct worker *)data)->should_stop, __ATOMIC_RELAXED);
-}
-
-/* Under the lock, which is released while the work is done. */
-static void run_item(struct worker *worker)
-{
-    struct remote_origin *origin = worker->parts[0].run->origin;
-    uid_t uid = worker->parts[0].run->options.uid;
+    struct remote_pool *pool = &worker->engine->remote;
+    struct item *item = &worker->item;
+    struct remote_origin *origin = item->parts[0].run->origin;
+    uid_t uid = item->parts[0].run->options.uid;
     uint64_t started_ns = clock_now_ns(); /* making memory ready for the answer takes its share of the time, too */
-    worker->engine->remote.n_busy++;
+    pool->n_busy++;
     share_add(origin, uid);
     worker_run_item(worker);
     uint32_t before = limit_of(origin);
     uint64_t now_ns = clock_now_ns();
     origin->speed = worker->speed;
-    if (worker->read_ns > 0 && !is_set(worker))
+    if (item->read_ns > 0 && !item->should_stop)
         remote_pace_add(&origin->pace, now_ns, now_ns - started_ns, origin->n_in_flight);
     share_subtract(origin, uid);
-    worker->engine->remote.n_busy--;
-    __atomic_store_n(&worker->should_stop, false, __ATOMIC_RELAXED);
-    if (limit_of(origin) > before || worker->engine->remote.is_held_back)
-        pthread_cond_broadcast(&worker->engine->remote.work);
-    worker->engine->remote.is_held_back = false; /* until the next one says so */
+    pool->n_busy--;
+    __atomic_store_n(&item->should_stop, false, __ATOMIC_RELAXED);
+    if (limit_of(origin) > before || pool->is_held_back)
+        pthread_cond_broadcast(&pool->crew.work);
+    pool->is_held_back = false; /* until the next one says so */
 }
 
 /* Of the staging budget. */
@@ -359,62 +341,12 @@ static void share_staging(struct engine *engine)
     pool->windows.budget_buffers = own > 0 ? own : 1;
 }
 
-static void expire(struct engine *engine)
+void remote_pool_expire(struct engine *engine, uint64_t before_ns)
 {
     struct remote_pool *pool = &engine->remote;
-    uint64_t before_ns = clock_now_ns() - keep_ns;
     staging_expire(&pool->images, before_ns);
     if (pool->windows.n_buffers > 0 && !staging_expire(&pool->windows, before_ns))
         share_staging(engine);
-}
-
-/* Under the lock. */
-static void wait_for_work(struct worker *worker)
-{
-    struct engine *engine = worker->engine;
-    struct remote_pool *pool = &engine->remote;
-    worker_drop_large_arrays(worker);
-    if (pool->images.n_buffers == 0 && pool->windows.n_buffers == 0) {
-        pthread_cond_wait(&pool->work, &engine->lock);
-        return;
-    }
-    struct timespec until;
-    clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_sec += (time_t)(keep_ns / 1000000000) + 1;
-    if (pthread_cond_timedwait(&pool->work, &engine->lock, &until) == ETIMEDOUT)
-        expire(engine);
-}
-
-static void *thread_main(void *argument)
-{
-    struct worker *worker = argument;
-    struct engine *engine = worker->engine;
-    pthread_mutex_lock(&engine->lock);
-    while (!engine->is_stopping) {
-        if (worker_take_item(worker))
-            run_item(worker);
-        else
-            wait_for_work(worker);
-    }
-    pthread_mutex_unlock(&engine->lock);
-    return NULL;
-}
-
-/* Under the lock: whoever takes an item is counted, since others look for blocks in flight. */
-static int add_thread(struct engine *engine)
-{
-    struct remote_pool *pool = &engine->remote;
-    struct worker *worker = &pool->workers[pool->n_started];
-    pthread_attr_t attributes;
-    worker->engine = engine;
-    worker->is_remote = true;
-    worker->cancel = (struct cancel){.is_set = is_set, .data = worker};
-    pthread_attr_init(&attributes);
-    pthread_attr_setstacksize(&attributes, STACK_BYTES);
-    int why = pthread_create(&worker->thread, &attributes, thread_main, worker);
-    pthread_attr_destroy(&attributes);
-    pool->n_started += why == 0;
-    return why;
 }
 
 static size_t count_wanted_threads(const struct engine *engine)
@@ -429,16 +361,16 @@ static size_t count_wanted_threads(const struct engine *engine)
 int remote_pool_grow(struct run *run, struct error *error)
 {
     struct engine *engine = run->engine;
-    struct remote_pool *pool = &engine->remote;
+    struct crew *crew = &engine->remote.crew;
     size_t n_started = 0;
     bool is_enough = false;
     int why = 0;
     while (!is_enough && !why) { /* one at a time: others get the lock in between */
         pthread_mutex_lock(&engine->lock);
-        is_enough = pool->n_started >= count_wanted_threads(engine);
+        is_enough = crew->n >= count_wanted_threads(engine);
         if (!is_enough)
-            why = add_thread(engine);
-        n_started = pool->n_started;
+            why = crew_grow(crew, engine, true);
+        n_started = crew->n;
         pthread_mutex_unlock(&engine->lock);
     }
     return n_started > 0 ? 0 : fail_errno(error, why, "starting a thread that reads from a store");
@@ -447,27 +379,24 @@ int remote_pool_grow(struct run *run, struct error *error)
 void remote_pool_interrupt(struct engine *engine)
 {
     struct remote_pool *pool = &engine->remote;
-    for (size_t i = 0; i < pool->n_started; i++) {
-        struct worker *worker = &pool->workers[i];
-        bool is_needed = worker->kind != ITEM_BLOCK;
-        for (size_t p = 0; p < worker->n_parts && !is_needed; p++)
-            is_needed = !worker->parts[p].run->has_failed;
+    for (size_t i = 0; i < pool->crew.n; i++) {
+        struct item *item = &pool->crew.workers[i].item;
+        bool is_needed = item->kind != ITEM_BLOCK;
+        for (size_t p = 0; !is_needed && p < item->n_parts; p++)
+            is_needed = !item->parts[p].run->has_failed;
         if (!is_needed)
-            __atomic_store_n(&worker->should_stop, true, __ATOMIC_RELAXED);
+            __atomic_store_n(&item->should_stop, true, __ATOMIC_RELAXED);
     }
     pthread_cond_broadcast(&pool->window_free);
 }
 
-/* --- windows -------------------------------------------------------------------------------------------------------- */
-
-struct staging_buffer *remote_pool_take_window(struct worker *worker)
+struct staging_buffer *remote_pool_take_window(struct remote_pool *pool, const struct item *item)
 {
-    struct engine *engine = worker->engine;
-    struct remote_pool *pool = &engine->remote;
+    struct engine *engine = item->engine;
     struct staging_buffer *window = NULL;
     pthread_mutex_lock(&engine->lock);
     pool->n_waiting++;
-    while (!is_set(worker)) {
+    while (!item->cancel.is_set(item->cancel.data)) {
         share_staging(engine);
         window = staging_take(&pool->windows);
         if (window || pool->windows.n_buffers == 0) /* nobody will give one back */
@@ -477,14 +406,4 @@ struct staging_buffer *remote_pool_take_window(struct worker *worker)
     pool->n_waiting--;
     pthread_mutex_unlock(&engine->lock);
     return window;
-}
-
-void remote_pool_give_window(struct worker *worker)
-{
-    struct engine *engine = worker->engine;
-    pthread_mutex_lock(&engine->lock);
-    staging_give(&engine->remote.windows, worker->buffer, clock_now_ns());
-    worker->buffer = NULL;
-    pthread_cond_signal(&engine->remote.window_free);
-    pthread_mutex_unlock(&engine->lock);
 }

@@ -11,8 +11,8 @@
 #ifndef EXECUTE_REMOTE_POOL_H
 #define EXECUTE_REMOTE_POOL_H
 
-#include "execute/engine_private.h"
 #include "execute/remote_pace.h"
+#include "execute/worker.h"
 
 enum { REMOTE_MAX_THREADS = 256, REMOTE_MAX_IDLE_ORIGINS = 64 };
 
@@ -32,9 +32,20 @@ struct remote_origin {
     struct remote_pace pace;
 };
 
-void remote_pool_init(struct engine *engine, const struct engine_options *options);
-void remote_pool_stop(struct engine *engine); /* without the lock, after is_stopping was set and everybody was woken */
-void remote_pool_fini(struct engine *engine);
+struct remote_pool {
+    struct crew crew;
+    pthread_cond_t window_free;
+    struct remote_origin *origins;
+    struct staging images, windows;
+    uint64_t staging_budget_bytes, extent_cache_bytes;
+    size_t n_runs, n_of_groups; /* runs from remote sources; those of a group */
+    size_t n_waiting;           /* for a window */
+    uint32_t n_busy;            /* threads that have an item */
+    bool is_held_back;          /* a load is, for the sake of another one or of others that may come */
+};
+
+void remote_pool_init(struct remote_pool *pool, const struct engine_options *options);
+void remote_pool_fini(struct remote_pool *pool); /* see crew_fini() */
 
 /* Fills in run->origin (NULL for other sources) and run->block_bytes. */
 void remote_pool_attach(struct run *run);
@@ -44,16 +55,20 @@ void remote_pool_detach(struct run *run);
 bool remote_pool_may_take(const struct run *run);
 /* Without the lock, before the run has work: creates threads for it. Fails only when there is none at all. */
 int remote_pool_grow(struct run *run, struct error *error);
+/* worker_run_item(), counted for its origin and user. */
+void remote_pool_run_item(struct worker *worker);
 
 /* A run failed or was cancelled: reads that nobody waits for any more are told. */
 void remote_pool_interrupt(struct engine *engine);
 
-/* Waits for a window within the staging budget; NULL when there is no memory or the read was interrupted. */
-struct staging_buffer *remote_pool_take_window(struct worker *worker);
-void remote_pool_give_window(struct worker *worker); /* worker->buffer */
+/* Without the lock: waits for a window within the staging budget; NULL when there is no memory or the item was interrupted.
+ */
+struct staging_buffer *remote_pool_take_window(struct remote_pool *pool, const struct item *item);
 /* How many images there may be now: a load alone, with nobody to keep them for yet, may have few. */
-uint64_t remote_pool_image_budget(const struct engine *engine);
+uint64_t remote_pool_image_budget(const struct remote_pool *pool);
 
-uint64_t remote_pool_bytes(const struct engine *engine); /* of windows, allocated now; any thread */
+bool remote_pool_has_memory(const struct remote_pool *pool);
+void remote_pool_expire(struct engine *engine, uint64_t before_ns); /* frees what has not been used since */
+uint64_t remote_pool_bytes(const struct remote_pool *pool);         /* of windows, allocated now; any thread */
 
 #endif

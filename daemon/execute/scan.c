@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/memory.h"
+#include "execute/engine_private.h"
 #include "execute/needs.h"
 #include "execute/sums.h"
 
@@ -21,7 +22,7 @@ static bool is_same_version(const struct scan *scan, const struct source *source
     return tells || (scan->source == source && scan->file == file);
 }
 
-static struct scan *find_or_create(struct engine *engine, const struct run *run, uint32_t file)
+static struct scan *find_or_create_scan(struct engine *engine, const struct run *run, uint32_t file)
 {
     const struct source *source = run->options.mapping->artifact->source;
     for (struct scan *scan = engine->scans; scan; scan = scan->next)
@@ -51,21 +52,17 @@ static void destroy_scan(struct engine *engine, struct scan *scan)
     free(scan);
 }
 
-static size_t count_files(const struct run *run)
-{
-    size_t n_files = 0;
-    for (size_t i = 0; i < run->n_needs; i++)
-        n_files += i == 0 || run->needs[i].file != run->needs[i - 1].file;
-    return n_files;
-}
-
 void scan_attach(struct engine *engine, struct run *run)
 {
-    run->members = memory_alloc_array(count_files(run), sizeof *run->members);
-    for (size_t first = 0, end; first < run->n_needs; first = end) {
-        for (end = first + 1; end < run->n_needs && run->needs[end].file == run->needs[first].file;)
+    const struct need *needs = run->needs.list;
+    size_t room = 0;
+    for (size_t i = 0; i < run->needs.n; i++)
+        room += i == 0 || needs[i].file != needs[i - 1].file;
+    run->members = memory_alloc_array(room, sizeof *run->members);
+    for (size_t first = 0, end; first < run->needs.n; first = end) {
+        for (end = first + 1; end < run->needs.n && needs[end].file == needs[first].file;)
             end++;
-        struct scan *scan = find_or_create(engine, run, run->needs[first].file);
+        struct scan *scan = find_or_create_scan(engine, run, needs[first].file);
         struct member *member = &run->members[run->n_members++];
         *member = (struct member){.run = run, .scan = scan, .next = scan->members, .first_need = first, .end_need = end};
         scan->members = member;
@@ -89,7 +86,7 @@ void scan_detach(struct engine *engine, struct run *run)
 /* Index of the member's need for the block, or end_need. */
 static size_t find_need(const struct member *member, uint64_t block)
 {
-    const struct need *needs = member->run->needs;
+    const struct need *needs = member->run->needs.list;
     size_t lo = member->first_need, hi = member->end_need;
     while (lo < hi) {
         size_t middle = lo + (hi - lo) / 2;
@@ -104,7 +101,7 @@ static size_t find_need(const struct member *member, uint64_t block)
 bool scan_is_done(const struct member *member, uint64_t block)
 {
     size_t need = find_need(member, block);
-    return need < member->end_need && member->run->needs[need].state == NEED_DONE;
+    return need < member->end_need && member->run->needs.list[need].state == NEED_DONE;
 }
 
 bool scan_is_wanted(const struct scan *scan, uint64_t block)
@@ -112,7 +109,7 @@ bool scan_is_wanted(const struct scan *scan, uint64_t block)
     for (const struct member *member = scan->members; member; member = member->next) {
         const struct run *run = member->run;
         size_t need = run->stage == RUN_ACTIVE && !run->has_failed ? find_need(member, block) : member->end_need;
-        if (need < member->end_need && run->needs[need].state == NEED_PENDING)
+        if (need < member->end_need && run->needs.list[need].state == NEED_PENDING)
             return true;
     }
     return false;
@@ -133,12 +130,10 @@ static struct member *member_of(struct run *run, size_t need)
 
 static bool is_in_flight(const struct run *run, const struct scan *scan, uint64_t block)
 {
-    const struct engine *engine = run->engine;
-    const struct worker *workers = run->origin ? engine->remote.workers : engine->workers;
-    size_t n_workers = run->origin ? engine->remote.n_started : engine->n_started;
-    for (size_t i = 0; i < n_workers; i++) {
-        const struct worker *worker = &workers[i];
-        if (worker->kind == ITEM_BLOCK && worker->scan == scan && worker->block == block)
+    const struct crew *crew = run->origin ? &run->engine->remote.crew : &run->engine->crew;
+    for (size_t i = 0; i < crew->n; i++) {
+        const struct item *item = &crew->workers[i].item;
+        if (item->kind == ITEM_BLOCK && item->scan == scan && item->block == block)
             return true;
     }
     return false;
@@ -146,73 +141,54 @@ static bool is_in_flight(const struct run *run, const struct scan *scan, uint64_
 
 bool scan_is_takeable(struct run *run, size_t need)
 {
-    return !is_in_flight(run, member_of(run, need)->scan, run->needs[need].block);
+    return !is_in_flight(run, member_of(run, need)->scan, run->needs.list[need].block);
 }
 
 static bool take_deferred(struct run *run, size_t *need)
 {
+    struct run_needs *needs = &run->needs;
     size_t kept = 0;
     bool found = false;
-    for (size_t i = 0; i < run->n_deferred; i++) {
-        size_t candidate = run->deferred[i];
-        if (run->needs[candidate].state != NEED_PENDING) /* joined somebody's item meanwhile */
+    for (size_t i = 0; i < needs->n_deferred; i++) {
+        size_t candidate = needs->deferred[i];
+        if (needs->list[candidate].state != NEED_PENDING) /* joined somebody's item meanwhile */
             continue;
         if (!found && scan_is_takeable(run, candidate)) {
             *need = candidate;
             found = true;
         } else {
-            run->deferred[kept++] = candidate;
+            needs->deferred[kept++] = candidate;
         }
     }
-    run->n_deferred = kept;
+    needs->n_deferred = kept;
     return found;
-}
-
-static void defer(struct run *run, size_t need)
-{
-    ARRAY_RESERVE(run->deferred, run->n_deferred, run->deferred_room);
-    run->deferred[run->n_deferred++] = need;
 }
 
 static bool take_next(struct run *run, size_t *need)
 {
-    if (take_deferred(run, need))
-        return true;
-    for (; run->pass < 2; run->pass++, run->cursor = 0) {
-        while (run->cursor < run->n_needs) {
-            size_t candidate = run->cursor++;
-            if (run->needs[candidate].state != NEED_PENDING || need_is_amplified(&run->needs[candidate]) != (run->pass == 1))
+    struct run_needs *needs = &run->needs;
+    for (; needs->pass < 2; needs->pass++, needs->cursor = 0) {
+        while (needs->cursor < needs->n) {
+            size_t candidate = needs->cursor++;
+            const struct need *next = &needs->list[candidate];
+            if (next->state != NEED_PENDING || need_is_amplified(next) != (needs->pass == 1))
                 continue;
             *need = candidate;
             if (scan_is_takeable(run, candidate))
                 return true;
-            defer(run, candidate);
+            ARRAY_RESERVE(needs->deferred, needs->n_deferred, needs->deferred_room);
+            needs->deferred[needs->n_deferred++] = candidate;
         }
     }
     return false;
 }
 
-static void add_part(struct worker *worker, struct run *run, size_t need)
-{
-    ARRAY_RESERVE(worker->parts, worker->n_parts, worker->parts_room);
-    struct part *part = &worker->parts[worker->n_parts];
-    memset(part, 0, offsetof(struct part, error));
-    part->run = run;
-    part->source = run->options.mapping->artifact->source;
-    part->need = need;
-    part->file = run->needs[need].file;
-    part->index = (uint32_t)worker->n_parts++;
-    run->needs[need].state = NEED_TAKEN;
-    run->n_pending--;
-    run->n_taken++;
-}
-
-bool scan_take(struct run *run, struct worker *worker)
+bool scan_take(struct run *run, struct item *item)
 {
     size_t need;
-    if (!take_next(run, &need))
+    if (!take_deferred(run, &need) && !take_next(run, &need))
         return false;
-    scan_take_need(run, need, worker);
+    scan_take_need(run, need, item);
     return true;
 }
 
@@ -221,29 +197,36 @@ size_t scan_find_need(const struct run *run, uint32_t file, uint64_t block)
     size_t lo = 0, hi = run->n_members;
     while (lo < hi) {
         size_t middle = lo + (hi - lo) / 2;
-        if (run->needs[run->members[middle].first_need].file < file)
+        if (run->needs.list[run->members[middle].first_need].file < file)
             lo = middle + 1;
         else
             hi = middle;
     }
-    if (lo == run->n_members || run->needs[run->members[lo].first_need].file != file)
+    if (lo == run->n_members || run->needs.list[run->members[lo].first_need].file != file)
         return SIZE_MAX;
     size_t need = find_need(&run->members[lo], block);
     return need < run->members[lo].end_need ? need : SIZE_MAX;
 }
 
-void scan_take_need(struct run *run, size_t need, struct worker *worker)
+static void add_block_part(struct item *item, struct run *run, size_t need)
 {
-    worker->kind = ITEM_BLOCK;
-    worker->scan = member_of(run, need)->scan;
-    worker->block = run->needs[need].block;
-    worker->n_parts = 0;
-    add_part(worker, run, need);
-    for (struct member *member = worker->scan->members; member; member = member->next) {
+    struct part *part = item_add_part(item, run);
+    part->need = need;
+    part->file = run->needs.list[need].file;
+    run_take_need(run, need);
+}
+
+void scan_take_need(struct run *run, size_t need, struct item *item)
+{
+    item_set_kind(item, ITEM_BLOCK);
+    item->scan = member_of(run, need)->scan;
+    item->block = run->needs.list[need].block;
+    add_block_part(item, run, need);
+    for (struct member *member = item->scan->members; member; member = member->next) {
         if (member->run == run || member->run->stage != RUN_ACTIVE || member->run->has_failed)
             continue;
-        size_t theirs = find_need(member, worker->block);
-        if (theirs < member->end_need && member->run->needs[theirs].state == NEED_PENDING)
-            add_part(worker, member->run, theirs);
+        size_t theirs = find_need(member, item->block);
+        if (theirs < member->end_need && member->run->needs.list[theirs].state == NEED_PENDING)
+            add_block_part(item, member->run, theirs);
     }
 }

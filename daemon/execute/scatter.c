@@ -1,16 +1,15 @@
-/* One preadv(2) per extent, up to IOV_MAX buffers each: destinations where bytes are wanted, a trash buffer for the gaps.
+/* One preadv(2) per request, up to IOV_MAX buffers each: destinations where bytes are wanted, a trash buffer for the gaps.
  * From a remote source one request, whatever the number of buffers; it throws away by itself what has no address.
  *
- *     extent   |aaaa....bbbbbb..cc|        a, b, c: pieces of (maybe) different runs, sorted by source offset
+ *     request  |aaaa....bbbbbb..cc|        a, b, c: pieces of (maybe) different transfers, sorted by source offset
  *     iovecs    a   trash b   tr c
  *
- * A piece that overlaps earlier ones is copied from their destinations after the read. Pieces outside every extent are not
+ * A piece that overlaps earlier ones is copied from their destinations after the read. Pieces outside every request are not
  * placed, and so not counted: the run's final account notices. */
 #include "execute/scatter.h"
 
 #include <limits.h>
 #include <stdlib.h>
-#include <sys/uio.h>
 
 #include "base/clock.h"
 #include "base/memory.h"
@@ -18,93 +17,76 @@
 #include "execute/clip.h"
 #include "execute/extent.h"
 #include "execute/place.h"
-#include "execute/sums.h"
+#include "transport/transport.h"
+
+enum { PAGE_BYTES = 4096 }; /* a smaller gap the kernel would read anyway */
 
 struct read_list { /* iovecs for one contiguous range of the file */
-    struct worker *worker;
+    struct scatter *scatter;
+    struct item *item;
+    struct iovec trash;
+    struct arrival *arrival;
     uint64_t start, at; /* the range so far */
     int n_iov;
-    struct arrival *arrival;
     struct error *error;
 };
 
-static int flush(struct read_list *list)
+void scatter_fini(struct scatter *scatter)
 {
-    struct worker *worker = list->worker;
-    const struct part *part = &worker->parts[0];
+    free(scatter->pieces.list);
+    free(scatter->primaries.list);
+    free(scatter->copies);
+    free(scatter->iov);
+    *scatter = (struct scatter){0};
+}
+
+static int flush_iovecs(struct read_list *list)
+{
+    struct source_read read = {
+        .offset = list->start, .iov = list->scatter->iov, .n_iov = list->n_iov, .arrival = list->arrival};
     if (list->n_iov == 0)
         return 0;
-    uint64_t started_ns = clock_now_ns();
-    struct source_read read = {.file = part->file,
-                               .offset = list->start,
-                               .iov = worker->iov,
-                               .n_iov = list->n_iov,
-                               .cancel = worker->is_remote ? &worker->cancel : NULL,
-                               .uid = part->run->options.uid,
-                               .checksum = sums_kind(worker),
-                               .arrival = list->arrival};
-    int result = source_read(part->source, &read, list->error);
-    worker->read_ns += clock_now_ns() - started_ns;
-    if (result == 0)
-        sums_add(worker, &read, list->at - list->start);
+    int result = item_read(list->item, &read, list->at - list->start, list->error);
     list->start = list->at;
     list->n_iov = 0;
     return result;
 }
 
 /* A system call takes so many buffers, a request takes any number. */
-static int make_room(struct read_list *list)
+static int add_iovec(struct read_list *list, void *base, uint64_t bytes)
 {
-    struct worker *worker = list->worker;
-    if ((size_t)list->n_iov < worker->iov_room)
-        return 0;
-    if (!worker->is_remote)
-        return flush(list);
-    worker->iov_room *= 2;
-    worker->iov = memory_grow(worker->iov, worker->iov_room, sizeof *worker->iov);
-    return 0;
-}
-
-static int add_buffer(struct read_list *list, void *base, uint64_t bytes)
-{
-    struct iovec *last = list->n_iov ? &list->worker->iov[list->n_iov - 1] : NULL;
-    if (last && (char *)last->iov_base + last->iov_len == base) {
-        last->iov_len += bytes;
-    } else {
-        if (make_room(list))
+    struct scatter *scatter = list->scatter;
+    if ((size_t)list->n_iov == scatter->iov_room) {
+        if (!list->item->is_remote && flush_iovecs(list))
             return -1;
-        list->worker->iov[list->n_iov++] = (struct iovec){base, bytes};
+        if (list->item->is_remote)
+            scatter->iov = memory_grow(scatter->iov, scatter->iov_room *= 2, sizeof *scatter->iov);
     }
+    scatter->iov[list->n_iov++] = (struct iovec){base, bytes};
     list->at += bytes;
     return 0;
 }
 
 static int add_gap(struct read_list *list, uint64_t end)
 {
-    struct worker *worker = list->worker;
     while (list->at < end) {
-        uint64_t bytes = end - list->at, room = worker->is_remote ? UINT64_MAX : worker->engine->staging.buffer_bytes;
-        if (make_room(list))
+        uint64_t bytes = end - list->at;
+        bool is_long = list->trash.iov_base && bytes > list->trash.iov_len;
+        if (add_iovec(list, list->trash.iov_base, is_long ? list->trash.iov_len : bytes))
             return -1;
-        bytes = bytes < room ? bytes : room;
-        worker->iov[list->n_iov++] = (struct iovec){worker->is_remote ? NULL : worker->buffer->memory, bytes};
-        list->at += bytes;
     }
     return 0;
 }
 
-static void add_pieces(struct worker *worker, const struct clip *clip)
+static unsigned char *address_of(const struct item *item, const struct piece *piece)
 {
-    struct part *part = &worker->parts[clip->part];
-    uint64_t bytes = clip->src.bytes;
-    unsigned char *dst = (unsigned char *)part->run->options.segment->host_address + clip->dst_offset;
-    if (!place_prepare(part, clip->dst_offset, clip_bytes(clip)))
-        return;
-    for (uint64_t row = 0; row < clip->src.count; row++) {
-        ARRAY_RESERVE(worker->pieces, worker->n_pieces, worker->pieces_room);
-        worker->pieces[worker->n_pieces++] =
-            (struct piece){clip->src.offset + row * clip->src.stride, bytes, dst + row * bytes, clip->part};
-    }
+    return (unsigned char *)item->parts[piece->part].run->destination->address + piece->dst_offset;
+}
+
+static void add_piece(struct pieces *pieces, struct piece piece)
+{
+    ARRAY_RESERVE(pieces->list, pieces->n, pieces->room);
+    pieces->list[pieces->n++] = piece;
 }
 
 static int compare_pieces(const void *a, const void *b)
@@ -115,91 +97,108 @@ static int compare_pieces(const void *a, const void *b)
     return left->part < right->part ? -1 : left->part > right->part;
 }
 
-static void collect_pieces(struct worker *worker)
+static void collect_pieces(struct pieces *pieces, struct item *item, const struct clips *clips)
 {
-    worker->n_pieces = 0;
-    for (size_t i = 0; i < worker->n_clips; i++)
-        add_pieces(worker, &worker->clips[i]);
-    if (worker->n_parts > 1 && worker->n_pieces > 1)
-        qsort(worker->pieces, worker->n_pieces, sizeof *worker->pieces, compare_pieces);
+    pieces->n = 0;
+    for (size_t i = 0; i < clips->n; i++) {
+        const struct clip *clip = &clips->list[i];
+        uint64_t extent_bytes = (clip->src.count - 1) * clip->dst_stride + clip->src.bytes;
+        if (!place_prepare(&item->parts[clip->part], clip->dst_offset, extent_bytes))
+            continue;
+        for (uint64_t row = 0; row < clip->src.count; row++)
+            add_piece(pieces, (struct piece){clip->src.offset + row * clip->src.stride, clip->src.bytes,
+                                             clip->dst_offset + row * clip->dst_stride, clip->part});
+    }
+    if (item->n_parts > 1 && pieces->n > 1)
+        qsort(pieces->list, pieces->n, sizeof *pieces->list, compare_pieces);
 }
 
 /* Notes copies for what earlier pieces have of this one, up to where the range is read so far. Those lie back to back. */
-static void copy_overlap(struct worker *worker, struct piece *piece, uint64_t read_to)
+static void copy_overlap(struct scatter *scatter, const struct item *item, struct piece *piece, uint64_t read_to)
 {
-    size_t i = worker->n_primaries;
-    while (i > 0 && worker->primaries[i - 1].src + worker->primaries[i - 1].bytes > piece->src)
+    const struct pieces *primaries = &scatter->primaries;
+    size_t i = primaries->n;
+    while (i > 0 && primaries->list[i - 1].src + primaries->list[i - 1].bytes > piece->src)
         i--;
-    for (; i < worker->n_primaries && piece->bytes > 0 && piece->src < read_to; i++) {
-        const struct piece *primary = &worker->primaries[i];
+    for (; i < primaries->n && piece->bytes > 0 && piece->src < read_to; i++) {
+        const struct piece *primary = &primaries->list[i];
         uint64_t skip = piece->src - primary->src, bytes = primary->bytes - skip;
         bytes = bytes < piece->bytes ? bytes : piece->bytes;
-        ARRAY_RESERVE(worker->copies, worker->n_copies, worker->copies_room);
-        worker->copies[worker->n_copies++] = (struct copy){piece->dst, primary->dst + skip, bytes, piece->part};
-        *piece = (struct piece){piece->src + bytes, piece->bytes - bytes, piece->dst + bytes, piece->part};
+        ARRAY_RESERVE(scatter->copies, scatter->n_copies, scatter->copies_room);
+        scatter->copies[scatter->n_copies++] =
+            (struct copy){piece->dst_offset, bytes, address_of(item, primary) + skip, piece->part};
+        *piece = (struct piece){piece->src + bytes, piece->bytes - bytes, piece->dst_offset + bytes, piece->part};
     }
 }
 
-static int add_piece(struct read_list *list, struct piece piece)
+static int read_piece(struct read_list *list, struct piece piece)
 {
-    struct worker *worker = list->worker;
     if (piece.src < list->at)
-        copy_overlap(worker, &piece, list->at);
+        copy_overlap(list->scatter, list->item, &piece, list->at);
     if (piece.bytes == 0)
         return 0;
-    ARRAY_RESERVE(worker->primaries, worker->n_primaries, worker->primaries_room);
-    worker->primaries[worker->n_primaries++] = piece;
+    add_piece(&list->scatter->primaries, piece);
     if (add_gap(list, piece.src))
         return -1;
-    return add_buffer(list, piece.dst, piece.bytes);
-}
-
-static void account(struct worker *worker)
-{
-    for (size_t i = 0; i < worker->n_primaries; i++) {
-        struct part *part = &worker->parts[worker->primaries[i].part];
-        part->placed_bytes += worker->primaries[i].bytes;
-        part->report.direct_bytes += worker->primaries[i].bytes;
-    }
-    uint64_t started_ns = clock_now_ns();
-    for (size_t i = 0; i < worker->n_copies; i++) {
-        const struct copy *copy = &worker->copies[i];
-        place_copy(&worker->parts[copy->part], copy->dst, copy->src, copy->bytes);
-    }
-    if (worker->n_copies)
-        worker->copy_ns += clock_now_ns() - started_ns;
-}
-
-static int scatter_request(struct read_list list, const struct extent *request, size_t *next)
-{
-    struct worker *worker = list.worker;
-    list.start = list.at = request->lo;
-    worker->n_primaries = worker->n_copies = 0;
-    while (*next < worker->n_pieces && worker->pieces[*next].src < request->lo)
-        (*next)++;
-    for (; *next < worker->n_pieces && worker->pieces[*next].src < request->hi; (*next)++) {
-        const struct piece *piece = &worker->pieces[*next];
-        if (piece->src + piece->bytes <= request->hi && add_piece(&list, *piece))
-            return -1;
-    }
-    if (add_gap(&list, request->hi) || flush(&list))
-        return -1;
-    account(worker);
+    struct iovec *last = list->n_iov ? &list->scatter->iov[list->n_iov - 1] : NULL;
+    unsigned char *address = address_of(list->item, &piece);
+    if (!last || (unsigned char *)last->iov_base + last->iov_len != address)
+        return add_iovec(list, address, piece.bytes);
+    last->iov_len += piece.bytes;
+    list->at += piece.bytes;
     return 0;
 }
 
-int scatter_window(struct worker *worker, struct error *error)
+static void account_and_copy(const struct scatter *scatter, struct item *item)
+{
+    for (size_t i = 0; i < scatter->primaries.n; i++) {
+        struct part *part = &item->parts[scatter->primaries.list[i].part];
+        part->placed_bytes += scatter->primaries.list[i].bytes;
+        part->report.direct_bytes += scatter->primaries.list[i].bytes;
+    }
+    uint64_t started_ns = clock_now_ns();
+    for (size_t i = 0; i < scatter->n_copies; i++) {
+        const struct copy *copy = &scatter->copies[i];
+        const struct device_rows row = {copy->bytes, 1, copy->bytes, copy->bytes};
+        place_rows(&item->parts[copy->part], copy->dst_offset, copy->src, &row, TRANSPORT_UNKNOWN);
+    }
+    if (scatter->n_copies)
+        item->copy_ns += clock_now_ns() - started_ns;
+}
+
+static int scatter_request(struct read_list list, struct range request, size_t *next)
+{
+    const struct pieces *pieces = &list.scatter->pieces;
+    list.start = list.at = request.lo;
+    list.scatter->primaries.n = list.scatter->n_copies = 0;
+    while (*next < pieces->n && pieces->list[*next].src < request.lo)
+        (*next)++;
+    for (; *next < pieces->n && pieces->list[*next].src < request.hi; (*next)++) {
+        struct piece piece = pieces->list[*next];
+        if (piece.src + piece.bytes <= request.hi && read_piece(&list, piece))
+            return -1;
+    }
+    if (add_gap(&list, request.hi) || flush_iovecs(&list))
+        return -1;
+    account_and_copy(list.scatter, list.item);
+    return 0;
+}
+
+int scatter_window(struct scatter *scatter, struct item *item, struct window *window, struct iovec trash,
+                   struct error *error)
 {
     size_t next = 0;
-    if (!worker->iov) {
-        worker->iov_room = IOV_MAX;
-        worker->iov = memory_alloc_array(worker->iov_room, sizeof *worker->iov);
-    }
-    extent_requests(worker, 1);
-    collect_pieces(worker);
-    const struct read_list list = {.worker = worker, .arrival = arrivals_begin(worker), .error = error};
-    for (size_t i = 0; i < worker->n_requests; i++)
-        if (scatter_request(list, &worker->requests[i], &next))
+    if (!scatter->iov)
+        scatter->iov = memory_alloc_array(scatter->iov_room = IOV_MAX, sizeof *scatter->iov);
+    extent_plan_requests(&window->requests, &window->extents, 1, item->is_remote ? 0 : PAGE_BYTES);
+    collect_pieces(&scatter->pieces, item, &window->clips);
+    const struct read_list list = {.scatter = scatter,
+                                   .item = item,
+                                   .trash = trash,
+                                   .arrival = arrivals_begin(item, &window->clips, &window->requests),
+                                   .error = error};
+    for (size_t i = 0; i < window->requests.n; i++)
+        if (scatter_request(list, window->requests.list[i].range, &next))
             return -1;
     return 0;
 }

@@ -45,12 +45,14 @@ static struct staging_buffer *create_buffer(struct staging *staging)
         return NULL;
     struct staging_buffer *buffer = memory_alloc(sizeof *buffer);
     buffer->memory = memory;
+    buffer->home = staging;
     __atomic_add_fetch(&staging->n_buffers, 1, __ATOMIC_RELAXED);
     return buffer;
 }
 
-static void destroy_buffer(struct staging *staging, struct staging_buffer *buffer)
+static void destroy_buffer(struct staging_buffer *buffer)
 {
+    struct staging *staging = buffer->home;
     flight_land(&buffer->flight);
     if (!buffer->pinned_by || device_unpin(buffer->pinned_by, buffer->memory))
         munmap(buffer->memory, staging->buffer_bytes);
@@ -112,26 +114,26 @@ struct staging_buffer *staging_take_sparing(struct staging *staging, bool (*need
     return oldest ? count_taken(staging, unlink_first(oldest)) : NULL;
 }
 
-static void put_free(struct staging *staging, struct staging_buffer *buffer, uint64_t now_ns)
+static void put_free(struct staging_buffer *buffer, uint64_t now_ns)
 {
     buffer->used_ns = now_ns;
-    buffer->next = staging->free;
-    staging->free = buffer;
+    buffer->next = buffer->home->free;
+    buffer->home->free = buffer;
 }
 
-void staging_give(struct staging *staging, struct staging_buffer *buffer, uint64_t now_ns)
+void staging_give(struct staging_buffer *buffer, uint64_t now_ns)
 {
-    staging->n_taken--;
-    put_free(staging, buffer, now_ns);
+    buffer->home->n_taken--;
+    put_free(buffer, now_ns);
 }
 
-void staging_keep(struct staging *staging, struct staging_buffer *buffer, const struct scan *scan, uint64_t now_ns)
+void staging_keep(struct staging_buffer *buffer, const struct scan *scan, uint64_t now_ns)
 {
-    staging->n_taken--;
+    buffer->home->n_taken--;
     buffer->used_ns = now_ns;
     buffer->scan = scan;
-    buffer->next = staging->kept;
-    staging->kept = buffer;
+    buffer->next = buffer->home->kept;
+    buffer->home->kept = buffer;
 }
 
 struct staging_buffer *staging_find(struct staging *staging, const struct scan *scan, uint64_t start)
@@ -148,7 +150,7 @@ void staging_forget(struct staging *staging, const struct scan *scan)
     while (*link) {
         if ((*link)->scan == scan) {
             struct staging_buffer *buffer = unlink_first(link);
-            put_free(staging, buffer, buffer->used_ns);
+            put_free(buffer, buffer->used_ns);
         } else {
             link = &(*link)->next;
         }
@@ -160,14 +162,14 @@ void staging_resize(struct staging *staging, uint64_t budget_bytes)
     uint64_t budget_buffers = budget_bytes / staging->buffer_bytes;
     staging->budget_buffers = budget_buffers > 0 ? budget_buffers : 1;
     while (staging->n_buffers > staging->budget_buffers && (staging->free || staging->kept))
-        destroy_buffer(staging, staging->free ? unlink_first(&staging->free) : unlink_oldest(&staging->kept));
+        destroy_buffer(staging->free ? unlink_first(&staging->free) : unlink_oldest(&staging->kept));
 }
 
-static void expire_list(struct staging *staging, struct staging_buffer **list, uint64_t before_ns)
+static void expire_list(struct staging_buffer **list, uint64_t before_ns)
 {
     while (*list) {
         if ((*list)->used_ns < before_ns)
-            destroy_buffer(staging, unlink_first(list));
+            destroy_buffer(unlink_first(list));
         else
             list = &(*list)->next;
     }
@@ -175,16 +177,16 @@ static void expire_list(struct staging *staging, struct staging_buffer **list, u
 
 bool staging_expire(struct staging *staging, uint64_t before_ns)
 {
-    expire_list(staging, &staging->free, before_ns);
-    expire_list(staging, &staging->kept, before_ns);
+    expire_list(&staging->free, before_ns);
+    expire_list(&staging->kept, before_ns);
     return staging->free || staging->kept;
 }
 
-void staging_pin(const struct staging *staging, struct staging_buffer *buffer, struct device *device)
+void staging_pin(struct staging_buffer *buffer, struct device *device)
 {
     struct error error;
     if (buffer->pinned_by || buffer->cannot_pin)
         return;
-    buffer->cannot_pin = device_pin(device, buffer->memory, staging->buffer_bytes, &error) != 0;
+    buffer->cannot_pin = device_pin(device, buffer->memory, buffer->home->buffer_bytes, &error) != 0;
     buffer->pinned_by = buffer->cannot_pin ? NULL : device;
 }

@@ -11,22 +11,21 @@
 #include <stdint.h>
 
 #include "execute/flight.h"
+#include "execute/window.h"
 
 struct scan;
-
-struct staging_range {
-    uint64_t lo, hi;
-};
+struct staging;
 
 struct staging_buffer {
+    struct staging *home; /* where it comes from and goes back to */
     struct staging_buffer *next;
     unsigned char *memory;
-    uint64_t used_ns;           /* when it was given back */
-    const struct scan *scan;    /* of which file it keeps something; NULL = of none */
-    uint64_t start;             /* offset in the file of the buffer's first byte */
-    struct staging_range range; /* of the file: what is valid in it */
-    struct flight flight;       /* devices that still read from it: whoever takes it lets them land before writing */
-    struct device *pinned_by;   /* NULL = nobody yet */
+    uint64_t used_ns;         /* when it was given back */
+    const struct scan *scan;  /* of which file it keeps something; NULL = of none */
+    uint64_t start;           /* offset in the file of the buffer's first byte */
+    struct range range;       /* of the file: what is valid in it */
+    struct flight flight;     /* devices that still read from it: whoever takes it lets them land before writing */
+    struct device *pinned_by; /* NULL = nobody yet */
     bool cannot_pin;
 };
 
@@ -43,9 +42,9 @@ struct staging_buffer *staging_take(struct staging *staging); /* NULL when there
 uint64_t staging_left(const struct staging *staging);         /* so many can be taken, memory permitting */
 /* The same, but of the kept ones only those that nobody `needs`. */
 struct staging_buffer *staging_take_sparing(struct staging *staging, bool (*needs)(const struct staging_buffer *kept));
-void staging_give(struct staging *staging, struct staging_buffer *buffer, uint64_t now_ns);
+void staging_give(struct staging_buffer *buffer, uint64_t now_ns);
 /* Keeps the buffer, start and range filled in, for staging_find(). */
-void staging_keep(struct staging *staging, struct staging_buffer *buffer, const struct scan *scan, uint64_t now_ns);
+void staging_keep(struct staging_buffer *buffer, const struct scan *scan, uint64_t now_ns);
 /* Takes out the kept window that starts there; NULL when there is none. */
 struct staging_buffer *staging_find(struct staging *staging, const struct scan *scan, uint64_t start);
 void staging_forget(struct staging *staging, const struct scan *scan); /* the scan goes away */
@@ -54,6 +53,6 @@ void staging_resize(struct staging *staging, uint64_t budget_bytes);
 /* Frees what has not been used since `before_ns`. Returns whether anything is left. */
 bool staging_expire(struct staging *staging, uint64_t before_ns);
 /* Makes a taken buffer fit for the device's copies, once and for all devices. Without the lock. */
-void staging_pin(const struct staging *staging, struct staging_buffer *buffer, struct device *device);
+void staging_pin(struct staging_buffer *buffer, struct device *device);
 
 #endif

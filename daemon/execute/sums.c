@@ -1,16 +1,15 @@
 /* One ledger per scan, that is per version of a part file; see sums.h. */
 #include "execute/sums.h"
 
-#include "execute/scan.h"
+#include "execute/engine_private.h"
 
-void sums_add(struct worker *worker, const struct source_read *read, uint64_t bytes)
+void sums_add(struct engine *engine, struct scan *scan, const struct source_read *read, uint64_t bytes)
 {
-    struct engine *engine = worker->engine;
     if (read->checksum == CHECKSUM_NONE)
         return;
     pthread_mutex_lock(&engine->lock);
-    if (worker->scan->ledger.kind == read->checksum)
-        ledger_add(&worker->scan->ledger, read->offset, bytes, read->checksum_value);
+    if (scan->ledger.kind == read->checksum)
+        ledger_add(&scan->ledger, read->offset, bytes, read->checksum_value);
     pthread_mutex_unlock(&engine->lock);
 }
 
@@ -41,7 +40,7 @@ static struct ledger *find_ledger(struct run *run, uint32_t file)
 {
     for (size_t i = 0; i < run->n_members; i++) {
         const struct member *member = &run->members[i];
-        if (run->needs[member->first_need].file == file)
+        if (run->needs.list[member->first_need].file == file)
             return &member->scan->ledger;
     }
     return NULL;

@@ -1,20 +1,21 @@
 /* The engine's side of verification: reads for which a checksum is known are summed on the way, see ledger.h.
  *
- * Whoever reads a part file for a worker's item asks sums_kind() which CRC to ask the source for, and after a good read
- * gives what came to sums_add(). Gaps that are thrown away count as well. */
+ * Whoever reads a part file for an item asks sums_kind() which CRC to ask the source for, and after a good read gives what
+ * came to sums_add(). Gaps that are thrown away count as well. */
 #ifndef EXECUTE_SUMS_H
 #define EXECUTE_SUMS_H
 
-#include "execute/engine_private.h"
+#include "execute/ledger.h"
+#include "execute/scan.h"
 
 /* For source_read.checksum. Any thread. */
-static inline enum checksum_kind sums_kind(const struct worker *worker)
+static inline enum checksum_kind sums_kind(const struct scan *scan)
 {
-    return worker->scan->ledger.kind;
+    return scan->ledger.kind;
 }
 
-/* A read of these bytes of the item's file went well; takes the engine's lock. Does nothing when nothing was summed. */
-void sums_add(struct worker *worker, const struct source_read *read, uint64_t bytes);
+/* A read of these bytes of the scan's file went well; takes the engine's lock. Does nothing when nothing was summed. */
+void sums_add(struct engine *engine, struct scan *scan, const struct source_read *read, uint64_t bytes);
 
 /* Which CRC the scans of this run are to sum, by what there is to compare it with; CHECKSUM_NONE where the source cannot
  * sum on the way. */

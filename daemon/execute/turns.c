@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "base/memory.h"
+#include "execute/engine_private.h"
 
 struct turn { /* a user's */
     struct turn *next, *previous;
@@ -45,24 +46,23 @@ void turns_add(struct run *run)
     struct turn *turn = find_turn(run->engine, run->options.uid);
     turn = turn ? turn : add_turn(run->engine, run->options.uid);
     struct run *first = turn->runs ? turn->runs : run;
-    run->is_listed = true;
-    run->next = first;
-    run->previous = first == run ? run : first->previous;
-    run->previous->next = run;
-    first->previous = run;
+    run->turn.next = first;
+    run->turn.previous = first == run ? run : first->turn.previous;
+    run->turn.previous->turn.next = run;
+    first->turn.previous = run;
     turn->runs = run;
 }
 
 void turns_remove(struct run *run)
 {
-    if (!run->is_listed)
+    if (!run->turn.next)
         return;
     struct turn *turn = find_turn(run->engine, run->options.uid);
-    run->is_listed = false;
-    run->next->previous = run->previous;
-    run->previous->next = run->next;
+    run->turn.next->turn.previous = run->turn.previous;
+    run->turn.previous->turn.next = run->turn.next;
     if (turn->runs == run)
-        turn->runs = run->next == run ? NULL : run->next;
+        turn->runs = run->turn.next == run ? NULL : run->turn.next;
+    run->turn = (struct run_turn){0};
     if (!turn->runs)
         remove_turn(run->engine, turn);
 }
@@ -72,10 +72,10 @@ static bool take_of(struct turn *turn, bool (*take)(struct run *run, struct work
     struct run *run = turn->runs, *first = run;
     while (run) {
         if (take(run, worker)) {
-            turn->runs = run->next;
+            turn->runs = run->turn.next;
             return true;
         }
-        run = run->next == first ? NULL : run->next;
+        run = run->turn.next == first ? NULL : run->turn.next;
     }
     return false;
 }

@@ -3,7 +3,7 @@
 #ifndef EXECUTE_TURNS_H
 #define EXECUTE_TURNS_H
 
-#include "execute/engine_private.h"
+#include "execute/worker.h"
 
 /* The newest is served first: setting it up is cheap, and from then on it takes part in what the others read. */
 void turns_add(struct run *run);

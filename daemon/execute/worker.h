@@ -1,22 +1,43 @@
-/* The engine's threads: each waits for an item, does it, reports it, and takes the next. */
+/* The engine's threads: each waits for an item, does it, reports it, and takes the next. Two crews: one for each device that
+ * is read from, sharing its time with copies, and one for stores, whose threads mostly wait (remote_pool.h). */
 #ifndef EXECUTE_WORKER_H
 #define EXECUTE_WORKER_H
 
-#include "execute/engine_private.h"
+#include <pthread.h>
 
-void *worker_main(void *worker);
-void worker_fini(struct worker *worker); /* frees its arrays, after the thread has ended */
+#include "execute/item.h"
+#include "execute/scatter.h"
+#include "execute/staging.h"
+#include "execute/window.h"
 
-/* Under the lock: everything that the run will ever do is done; tells the loop, once. */
-void worker_finish_run(struct run *run);
-/* Under the lock: it does nothing more, and is finished as soon as nothing of it is in flight. Keeps its first error. */
-void worker_fail_run(struct run *run, const struct error *error);
+struct worker {
+    struct engine *engine;
+    struct crew *crew;
+    pthread_t thread;
+    struct item item;
+    struct io_device *device; /* of the item at hand; NULL = none, or a remote worker */
+    struct window window;     /* at hand; its arrays are kept */
+    struct scatter scatter;
+    struct staging_buffer *buffer; /* NULL while idle; of a remote worker, while it reads straight into place */
+    struct staging_buffer *spare;  /* to read into while a device copies out of `buffer`; NULL until one does */
+    struct source_speed speed;     /* of a store, after the last block */
+};
+
+struct crew {
+    struct worker *workers; /* room for all there may ever be: others look at their items */
+    size_t n, room;
+    pthread_cond_t work;
+    uint64_t keep_ns; /* how long memory that nobody uses is kept */
+};
+
+void crew_init(struct crew *crew, size_t room, uint64_t keep_ns);
+/* Under the lock. One more thread; 0 or what went wrong. */
+int crew_grow(struct crew *crew, struct engine *engine, bool is_remote);
+void crew_fini(struct crew *crew); /* without the lock, after is_stopping was set and everybody was woken */
+
 /* Under the lock: the next item of the active runs in turn becomes the worker's. */
 bool worker_take_item(struct worker *worker);
 /* Under the lock, which is released while the work is done. */
 void worker_run_item(struct worker *worker);
-void worker_drop_large_arrays(struct worker *worker); /* before it sleeps */
-/* Under the lock: whether nothing of the run is pending or in flight. */
-bool worker_run_is_over(const struct run *run);
 
 #endif

@@ -247,7 +247,7 @@ static enum check compare_blocks(struct verify_file *file)
     for (uint64_t i = 0; i < file->manifest->n_blocks; i++) {
         uint64_t lo = i * block_bytes;
         struct block block = {lo, lo + block_bytes < file_bytes ? lo + block_bytes : file_bytes,
-                              clip_find_run(mapping, file->file, lo)};
+                              clip_find_transfer(mapping, file->file, lo)};
         if (verify_is_cancelled(file) || compare_block(file, &block, file->manifest->blocks[i]) == CHECK_FAILED)
             return CHECK_FAILED;
     }

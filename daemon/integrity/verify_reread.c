@@ -68,7 +68,7 @@ static int put_piece(const struct piece_read *piece)
 {
     struct verify_file *file = piece->file;
     const struct mapping *mapping = file->options->mapping;
-    for (size_t i = clip_find_run(mapping, file->file, piece->offset); i < mapping->file_first[file->file + 1]; i++) {
+    for (size_t i = clip_find_transfer(mapping, file->file, piece->offset); i < mapping->file_first[file->file + 1]; i++) {
         if (mapping->transfers[i].src_offset >= piece->offset + piece->count)
             break;
         if (put_run(piece, &mapping->transfers[i]))

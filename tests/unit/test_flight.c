@@ -5,7 +5,7 @@
 #include <stdint.h>
 #include <string.h>
 
-#include "execute/engine_private.h"
+#include "execute/item.h"
 #include "execute/flight.h"
 
 #include <cmocka.h>
@@ -40,23 +40,24 @@ static struct segment segments[DEVICES];
 static struct run runs[DEVICES];
 static struct part parts[DEVICES];
 
-static struct worker worker_of(size_t n_devices)
+static struct item item_of(size_t n_devices)
 {
     memset(devices, 0, sizeof devices);
     for (size_t i = 0; i < n_devices; i++) {
         devices[i].base.ops = &ops;
         segments[i].device = &devices[i].base;
-        runs[i].options.segment = &segments[i];
+        runs[i].memory = destination_of_segment(&segments[i]);
+        runs[i].destination = &runs[i].memory;
         parts[i].run = &runs[i];
     }
-    return (struct worker){.parts = parts, .n_parts = n_devices};
+    return (struct item){.parts = parts, .n_parts = n_devices};
 }
 
 static void assert_all_are_waited_for(size_t n_devices)
 {
-    struct worker worker = worker_of(n_devices);
+    struct item item = item_of(n_devices);
     struct flight flight = {0};
-    flight_begin(&flight, &worker);
+    flight_begin(&flight, &item);
     for (size_t i = 0; i < n_devices; i++)
         assert_int_equal(devices[i].n_marked, 1);
     flight_land(&flight);
@@ -74,11 +75,11 @@ static void every_device_that_copies_is_waited_for(void **state)
 
 static void a_device_with_several_parts_is_marked_once(void **state)
 {
-    struct worker worker = worker_of(2);
+    struct item item = item_of(2);
     struct flight flight = {0};
     (void)state;
-    segments[1].device = &devices[0].base;
-    flight_begin(&flight, &worker);
+    runs[1].memory.device = &devices[0].base;
+    flight_begin(&flight, &item);
     assert_int_equal(devices[0].n_marked, 1);
     assert_int_equal(flight.n_marks, 1);
 }

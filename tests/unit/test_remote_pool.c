@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "base/memory.h"
-#include "execute/remote_pool.h"
+#include "execute/engine_private.h"
 
 #include <cmocka.h>
 #undef fail /* ours is in base/error.h */
@@ -22,7 +22,7 @@ static int open_pool(void **state)
 {
     (void)state;
     memset(&engine, 0, sizeof engine);
-    remote_pool_init(&engine, &(struct engine_options){.staging_budget_bytes = 64 << 20});
+    remote_pool_init(&engine.remote, &(struct engine_options){.staging_budget_bytes = 64 << 20});
     return 0;
 }
 
@@ -36,7 +36,7 @@ static int close_pool(void **state)
             origin->shares = next;
         }
     }
-    remote_pool_fini(&engine);
+    remote_pool_fini(&engine.remote);
     return 0;
 }
 
@@ -58,9 +58,11 @@ static struct load *attach(uid_t uid, const char *reference)
     load->mapping.artifact = &load->artifact;
     load->run.engine = &engine;
     load->run.options = (struct run_options){.mapping = &load->mapping, .segment = &segment, .uid = uid};
+    load->run.memory = destination_of_segment(&segment);
+    load->run.destination = &load->run.memory;
     load->run.stage = RUN_ACTIVE;
-    load->run.n_pending = 1000;
-    load->run.next = load->run.previous = &load->run;
+    load->run.needs.n_pending = 1000;
+    load->run.turn.next = load->run.turn.previous = &load->run;
     remote_pool_attach(&load->run);
     return load;
 }
@@ -74,8 +76,8 @@ static void detach(struct load *load)
 
 static void put_beside(struct load *a, struct load *b)
 {
-    a->run.next = a->run.previous = &b->run;
-    b->run.next = b->run.previous = &a->run;
+    a->run.turn.next = a->run.turn.previous = &b->run;
+    b->run.turn.next = b->run.turn.previous = &a->run;
 }
 
 static void read_blocks(struct load *load, uint32_t n)
@@ -198,7 +200,7 @@ static void who_has_half_of_an_origin_lets_another_user_first(void **state)
     of_ann->run.origin->n_in_flight -= 2; /* two of Ann's are done */
     of_ann->run.origin->shares->next->n_in_flight -= 2;
     assert_true(remote_pool_may_take(&of_ann->run));
-    of_bob->run.n_pending = 0; /* Bob wants no more */
+    of_bob->run.needs.n_pending = 0; /* Bob wants no more */
     assert_int_equal(take_all(of_ann), 2);
     put_beside(of_ann, of_ann);
     detach(of_ann);

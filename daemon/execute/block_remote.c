@@ -1,0 +1,112 @@
+/* Blocks of stores, asked for in as few requests as the gap rule allows: a window is a whole block.
+ *
+ *   an image of it was kept     copied from that, and what it lacks is asked for
+ *   only a part is wanted       read into an image, which is kept for ranks that come later
+ *   else                        from the socket straight into place, gaps thrown away
+ *   too many pieces for that,   read in windows within the staging budget and copied into place
+ *   or memory without address */
+#include <inttypes.h>
+
+#include "base/clock.h"
+#include "execute/block.h"
+#include "execute/clip.h"
+#include "execute/engine_private.h"
+
+enum {
+    MAX_PIECES = 8 << 10, /* that a socket may write into; their lists are memory, too, times all requests in flight */
+    WHOLE_PART = 64,
+};
+
+static bool has_address(const struct item *item)
+{
+    return item->parts[0].run->destination->address != NULL;
+}
+
+static bool find_kept_image(struct worker *worker, uint64_t start)
+{
+    struct engine *engine = worker->engine;
+    struct staging *home = has_address(&worker->item) ? &engine->remote.images : &engine->remote.windows;
+    pthread_mutex_lock(&engine->lock);
+    worker->buffer = staging_find(home, worker->item.scan, start);
+    pthread_mutex_unlock(&engine->lock);
+    if (worker->buffer)
+        worker->window.had = worker->buffer->range;
+    return worker->buffer != NULL;
+}
+
+static bool is_needed(const struct staging_buffer *image)
+{
+    return scan_is_wanted(image->scan, image->start / image->scan->block_bytes);
+}
+
+/* Never at the expense of another one that a rank which is here will want: rather is this one thrown away. */
+static bool take_image(struct worker *worker, struct range range)
+{
+    struct engine *engine = worker->engine;
+    struct staging *images = &engine->remote.images;
+    if (range_bytes(range) > images->buffer_bytes)
+        return false;
+    pthread_mutex_lock(&engine->lock);
+    images->budget_buffers = remote_pool_image_budget(&engine->remote);
+    if (images->budget_buffers > 0)
+        worker->buffer = staging_take_sparing(images, is_needed);
+    pthread_mutex_unlock(&engine->lock);
+    if (worker->buffer)
+        worker->buffer->start = range.lo;
+    return worker->buffer != NULL;
+}
+
+static uint64_t choose_remote_window_bytes(struct worker *worker, struct range block)
+{
+    struct window *window = &worker->window;
+    window->is_crumbled = false;
+    if (!has_address(&worker->item))
+        return worker->item.scan->block_bytes;
+    clip_collect(&window->clips, &worker->item, block);
+    window->is_crumbled =
+        clip_sum_rows(&window->clips) > MAX_PIECES && !find_kept_image(worker, block.lo) && !take_image(worker, block);
+    return window->is_crumbled ? worker->engine->remote.windows.buffer_bytes : worker->item.scan->block_bytes;
+}
+
+static int choose_remote_buffer(struct worker *worker, struct error *error)
+{
+    struct window *window = &worker->window;
+    bool is_image = has_address(&worker->item) && window->is_whole;
+    window->is_direct = false;
+    window->is_buffered = true;
+    if (worker->buffer || (window->is_whole && find_kept_image(worker, window->range.lo)))
+        return 0;
+    if (is_image) {
+        window->is_buffered =
+            block_is_partly_wanted(&window->clips, &window->extents, WHOLE_PART) && take_image(worker, window->range);
+        return 0;
+    }
+    worker->buffer = remote_pool_take_window(&worker->engine->remote, &worker->item);
+    if (!worker->buffer)
+        return fail(error, ERROR_RESOURCE_EXHAUSTED, "OUT_OF_MEMORY", "no memory for a staging window of %" PRIu64 " bytes",
+                    worker->engine->remote.windows.buffer_bytes);
+    worker->buffer->start = window->range.lo;
+    return 0;
+}
+
+static void put_back_remote(struct worker *worker, bool keep)
+{
+    struct engine *engine = worker->engine;
+    if (!worker->buffer)
+        return;
+    pthread_mutex_lock(&engine->lock);
+    if (keep)
+        staging_keep(worker->buffer, worker->item.scan, clock_now_ns());
+    else
+        staging_give(worker->buffer, clock_now_ns());
+    worker->buffer = NULL;
+    pthread_cond_signal(&engine->remote.window_free);
+    pthread_mutex_unlock(&engine->lock);
+}
+
+const struct block_strategy block_remote = {.max_window_rows = UINT64_MAX,
+                                            .joins_gaps = true,
+                                            .whole_part = WHOLE_PART,
+                                            .choose_window_bytes = choose_remote_window_bytes,
+                                            .choose_buffer = choose_remote_buffer,
+                                            .put_back = put_back_remote};

@@ -1,0 +1,76 @@
+/* The row for memory, and which pages of a destination are ready; see destination.h.
+ *
+ * Memory that was used before ("dirty") is finished by zeroing what no tensor covers: nothing of the replica before may be
+ * left between tensors and behind the last. Tensors lie in view order, so one pass finds every gap. */
+#include "execute/destination.h"
+
+#include <stdlib.h>
+
+#include "base/memory.h"
+#include "device/huge_pages.h"
+
+static int prepare_memory(struct destination *destination, uint64_t offset, uint64_t bytes, struct error *error)
+{
+    return device_prepare(destination->segment, offset, bytes, error);
+}
+
+static int write_memory(struct destination *destination, uint64_t offset, const void *src, const struct device_rows *rows,
+                        struct error *error)
+{
+    return device_copy(destination->segment, offset, src, rows, error);
+}
+
+static int zero_gaps(struct destination *destination, const struct mapping *mapping, struct error *error)
+{
+    uint64_t at = 0, end = destination->segment->allocated_bytes;
+    for (size_t i = 0; i < mapping->n_tensors; i++) {
+        const struct view_tensor *tensor = &mapping->tensors[i];
+        if (tensor->bytes == 0)
+            continue;
+        if (tensor->offset > at && device_zero(destination->segment, at, tensor->offset - at, error))
+            return -1;
+        at = tensor->offset + tensor->bytes;
+    }
+    return end > at ? device_zero(destination->segment, at, end - at, error) : 0;
+}
+
+static const struct destination_ops memory_ops = {
+    .name = "memory", .prepare = prepare_memory, .write = write_memory, .finish = zero_gaps};
+
+struct destination destination_of_segment(struct segment *segment)
+{
+    return (struct destination){.ops = &memory_ops,
+                                .address = segment->host_address,
+                                .device = segment->device,
+                                .segment = segment,
+                                .has_ending = segment->dirty && (segment->host_address || segment->device->ops->queue)};
+}
+
+void destination_begin(struct destination *destination, uint64_t bytes)
+{
+    destination->ready = memory_alloc(bytes / HUGE_PAGE_BYTES + 1);
+}
+
+void destination_fini(struct destination *destination)
+{
+    free(destination->ready);
+}
+
+bool destination_is_ready(const struct destination *destination, uint64_t offset, uint64_t bytes)
+{
+    uint64_t last = (offset + bytes - 1) / HUGE_PAGE_BYTES;
+    for (uint64_t page = offset / HUGE_PAGE_BYTES; page <= last && destination->ops->prepare; page++)
+        if (!__atomic_load_n(&destination->ready[page], __ATOMIC_RELAXED))
+            return false;
+    return true;
+}
+
+int destination_prepare(struct destination *destination, uint64_t offset, uint64_t bytes, struct error *error)
+{
+    uint64_t last = (offset + bytes - 1) / HUGE_PAGE_BYTES;
+    if (destination->ops->prepare(destination, offset, bytes, error))
+        return -1;
+    for (uint64_t page = offset / HUGE_PAGE_BYTES; page <= last; page++)
+        __atomic_store_n(&destination->ready[page], 1, __ATOMIC_RELAXED);
+    return 0;
+}

@@ -1,0 +1,57 @@
+/* What a worker knows of the window at hand: a piece of a part file that is read at once. Each step fills in one of the
+ * lists and reads those before it; the arrays are kept from window to window.
+ *
+ *   range -> clips (what goes where) -> extents (what has to be read) -> requests (how it is asked for) */
+#ifndef EXECUTE_WINDOW_H
+#define EXECUTE_WINDOW_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "plan/rows.h"
+
+struct range { /* of a part file, end exclusive */
+    uint64_t lo, hi;
+};
+
+static inline uint64_t range_bytes(struct range range)
+{
+    return range.hi - range.lo;
+}
+
+struct clip { /* what of a transfer lies in a window: whole rows, or a piece of one */
+    struct rows src;
+    uint64_t dst_offset, dst_stride; /* of the first row; between rows */
+    uint32_t part;                   /* whose it is: index into item->parts */
+};
+
+struct clips {
+    struct clip *list; /* by part, then offset; or all by offset */
+    size_t n, room;
+};
+
+struct extent {
+    struct range range;
+    uint32_t part; /* the run on whose behalf it is read */
+};
+
+struct extents {
+    struct extent *list; /* by offset, disjoint */
+    size_t n, room;
+};
+
+struct window {
+    struct range range;
+    struct clips clips;
+    struct extents extents, requests;
+    struct range had;    /* what the buffer holds already, since it was kept; empty = nothing */
+    double cached_share; /* of what has to be read */
+    bool is_hot;         /* so much of it is in the page cache that it is read from there */
+    bool is_whole;       /* as large as windows get, so that another rank's is the same: it may be kept */
+    bool is_crumbled;    /* of a block in so many pieces that it is read through small buffers, which nobody looks for */
+    bool is_buffered;    /* read into a buffer and copied from there; else straight into place */
+    bool is_direct;      /* past the page cache */
+};
+
+#endif
