@@ -2,6 +2,9 @@
 #include "request.h"
 
 #include <string.h>
+#include <sys/random.h>
+
+#include "base/digest.h"
 
 static void add_slices(const struct tc_view *view, size_t n_bounds, struct arena *arena,
                        Tensorcast__Daemon__V1__View *message)
@@ -45,6 +48,17 @@ static Tensorcast__Daemon__V1__RetrievalPolicy *build_policy(const struct tc_opt
     return policy;
 }
 
+/* What tells this load from all others: when a broken connection makes the library send the request again, the daemon sees
+ * that the rank is not taken by somebody else. "" = the kernel has no random bytes yet. */
+static const char *new_attempt(struct arena *arena)
+{
+    unsigned char bytes[16];
+    char *text = arena_alloc(arena, 2 * sizeof bytes + 1);
+    if (getrandom(bytes, sizeof bytes, GRND_NONBLOCK) == sizeof bytes)
+        digest_hex(bytes, sizeof bytes, text);
+    return text;
+}
+
 static Tensorcast__Daemon__V1__ExecutionTopology *build_topology(const struct tc_options *options, struct arena *arena)
 {
     Tensorcast__Daemon__V1__ExecutionTopology *topology = arena_alloc(arena, sizeof *topology);
@@ -59,6 +73,7 @@ static Tensorcast__Daemon__V1__ExecutionTopology *build_topology(const struct tc
     topology->group->id = options->group_id;
     topology->group->rank = options->rank;
     topology->group->world_size = options->world_size;
+    topology->group->attempt = new_attempt(arena);
     return topology;
 }
 

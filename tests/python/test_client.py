@@ -158,7 +158,7 @@ def test_an_unknown_tensor_is_a_key_error_of_the_daemon(client, tensors):
 @pytest.mark.parametrize("code,reason,kind", [
     ("NOT_FOUND", "NO_SUCH_FILE", FileNotFoundError), ("NOT_FOUND", "TENSOR_NOT_FOUND", KeyError),
     ("PERMISSION_DENIED", "OUTSIDE_TRUSTED_ROOTS", PermissionError), ("INVALID_ARGUMENT", "BAD_SLICE", ValueError),
-    ("DEADLINE_EXCEEDED", "", TimeoutError), ("DEADLINE_EXCEEDED", "COLLECTIVE_UNAVAILABLE", TimeoutError),
+    ("DEADLINE_EXCEEDED", "COLLECTIVE_UNAVAILABLE", TimeoutError),
     ("DATA_LOSS", "TRUNCATED", tc.TensorcastError),
     ("RESOURCE_EXHAUSTED", "BUDGET", tc.TensorcastError), ("UNIMPLEMENTED", "", tc.TensorcastError)])
 def test_a_status_becomes_the_exception_that_fits(fake, client, tensors, code, reason, kind):

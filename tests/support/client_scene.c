@@ -81,7 +81,9 @@ static void on_resolve(struct rpc_call *call, const ProtobufCMessage *message, v
 static void note(const Tensorcast__Daemon__V1__LoadRequest *load)
 {
     client_scene.has_view = load->view != NULL;
-    client_scene.rank = load->topology && load->topology->group ? load->topology->group->rank : -1;
+    const Tensorcast__Daemon__V1__CollectiveLoadGroup *group = load->topology ? load->topology->group : NULL;
+    client_scene.rank = group ? group->rank : -1;
+    snprintf(client_scene.attempt, sizeof client_scene.attempt, "%s", group ? group->attempt : "");
     if (!load->view)
         return;
     client_scene.n_names = load->view->n_names;

@@ -27,6 +27,7 @@ extern struct client_scene {
     size_t n_names, n_starts;
     char first_name[32];
     int64_t first_start, rank;
+    char attempt[40];
     bool has_view, all;
     struct rpc_call *_Atomic held;
     _Atomic int calls;

@@ -213,6 +213,11 @@ static void options_travel_with_the_request(void **state)
     struct tc_options options = {.group_id = "g", .rank = 3, .world_size = 4};
     tc_load_release(client_scene_load(&options, &error));
     assert_int_equal(client_scene.rank, 3);
+    char attempt[sizeof client_scene.attempt];
+    strcpy(attempt, client_scene.attempt);
+    assert_int_equal(strlen(attempt), 32);
+    tc_load_release(client_scene_load(&options, &error));
+    assert_string_not_equal(client_scene.attempt, attempt); /* another load is another attempt */
     options.group_id = NULL;
     tc_load_release(client_scene_load(&options, &error));
     assert_int_equal(client_scene.rank, -1);

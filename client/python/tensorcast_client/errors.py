@@ -100,7 +100,7 @@ def from_rpc(error, socket_path):
     if code is StatusCode.UNAVAILABLE and not reason:
         message = f"no daemon answers at {socket_path} ({message})"
         reason = "DAEMON_UNREACHABLE"
-    if code is StatusCode.DEADLINE_EXCEEDED and not reason and "Deadline Exceeded" in message:
+    if code is StatusCode.DEADLINE_EXCEEDED and not reason:
         message, reason = "not done within the deadline", DEADLINE_PASSED  # gRPC's own words are about its streams
     return make(code, message, reason, metadata)
 
