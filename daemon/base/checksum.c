@@ -4,7 +4,6 @@
 #include <assert.h>
 #include <stdio.h>
 #include <string.h>
-#include <strings.h>
 
 #include "base/crc.h"
 #include "base/digest.h"
@@ -23,14 +22,6 @@ enum { N_KINDS = sizeof kinds / sizeof *kinds };
 const char *checksum_kind_name(enum checksum_kind kind)
 {
     return kinds[kind].name;
-}
-
-enum checksum_kind checksum_kind_find(const char *name)
-{
-    for (size_t kind = CHECKSUM_NONE + 1; kind < N_KINDS; kind++)
-        if (strcasecmp(kinds[kind].name, name) == 0)
-            return (enum checksum_kind)kind;
-    return CHECKSUM_NONE;
 }
 
 size_t checksum_bytes(enum checksum_kind kind)

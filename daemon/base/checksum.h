@@ -17,7 +17,6 @@ struct checksum {
 };
 
 const char *checksum_kind_name(enum checksum_kind kind); /* "crc32c", "sha256"; CHECKSUM_NONE: "none" */
-enum checksum_kind checksum_kind_find(const char *name); /* CHECKSUM_NONE when there is no such kind */
 size_t checksum_bytes(enum checksum_kind kind);          /* of the value */
 bool checksum_kind_is_crc(enum checksum_kind kind);
 

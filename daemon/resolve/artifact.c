@@ -34,7 +34,7 @@ struct resolver {
     const struct artifact_table *hint; /* of an earlier resolve with the same index: knows the file names */
     struct shard_index *index;         /* parsed only when needed */
     char *index_json;
-    const struct manifest *manifest; /* NULL = there is none, or a problem with it */
+    struct manifest *manifest; /* NULL = there is none, or a problem with it */
     struct error manifest_problem;
     uint64_t bytes_read;
     struct error *error;
@@ -603,7 +603,7 @@ static int answer(void *data, const struct cancel *cancel, void **found, struct 
         artifact = let_go(artifact, error);
     source_unref(resolver.source);
     source_unref(resolver.index_source);
-    manifest_unref(resolver.manifest);
+    manifest_destroy(resolver.manifest);
     artifact_table_unref(resolver.hint);
     shard_index_destroy(resolver.index);
     metadata_free(resolver.index_json);
@@ -641,7 +641,7 @@ void artifact_unref(struct artifact *artifact)
     if (!artifact || __atomic_sub_fetch(&artifact->references, 1, __ATOMIC_ACQ_REL) > 0)
         return;
     artifact_table_unref(artifact->table);
-    manifest_unref(artifact->manifest);
+    manifest_destroy(artifact->manifest);
     source_unref(artifact->index_source);
     source_unref(artifact->source);
     free(artifact);

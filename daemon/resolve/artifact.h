@@ -44,7 +44,7 @@ struct artifact {
     struct map by_name;
     uint64_t total_bytes;
     const struct artifact_table *table; /* owns the three above; NULL in an artifact that a test put together */
-    const struct manifest *manifest;    /* found beside the files; NULL = none */
+    struct manifest *manifest;          /* found beside the files; NULL = none */
     struct error manifest_problem;      /* one is there but is not to be used, and why; code ERROR_OK = none */
     uint64_t header_bytes_read;         /* 0 when everything came from the cache */
     bool from_cache;

@@ -283,35 +283,27 @@ struct manifest *manifest_parse(const char *json, uint64_t json_bytes, struct er
 {
     struct manifest *manifest = memory_alloc(sizeof *manifest);
     struct reader reader = {.manifest = manifest, .error = error};
-    manifest->references = 1;
     arena_init(&manifest->arena, 0);
     json_init(&reader.json, json, json_bytes, &manifest->arena);
     reader.json.memory_error = error;
     if (json_bytes > MANIFEST_MAX_BYTES ? fail_manifest(&reader, "it is too large") : read_document(&reader)) {
-        manifest_unref(manifest);
+        manifest_destroy(manifest);
         return NULL;
     }
     return manifest;
 }
 
-const struct manifest *manifest_ref(const struct manifest *manifest)
+void manifest_destroy(struct manifest *manifest)
 {
-    __atomic_add_fetch(&((struct manifest *)manifest)->references, 1, __ATOMIC_RELAXED);
-    return manifest;
-}
-
-void manifest_unref(const struct manifest *manifest)
-{
-    struct manifest *last = (struct manifest *)manifest;
-    if (!last || __atomic_sub_fetch(&last->references, 1, __ATOMIC_ACQ_REL) > 0)
+    if (!manifest)
         return;
-    map_fini(&last->file_by_name);
-    map_fini(&last->tensor_by_name);
-    quota_charge_end(&last->maps);
-    metadata_free(last->files);
-    metadata_free(last->tensors);
-    arena_fini(&last->arena);
-    free(last);
+    map_fini(&manifest->file_by_name);
+    map_fini(&manifest->tensor_by_name);
+    quota_charge_end(&manifest->maps);
+    metadata_free(manifest->files);
+    metadata_free(manifest->tensors);
+    arena_fini(&manifest->arena);
+    free(manifest);
 }
 
 const struct manifest_file *manifest_find_file(const struct manifest *manifest, const char *name)

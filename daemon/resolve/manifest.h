@@ -1,7 +1,7 @@
 /* <name>.manifest.json: what a checkpoint's bytes were when somebody had read and checked all of them. docs/manifest.md has
  * the format; `tensorcast manifest` writes it, a manifest beside the checkpoint is used by every load.
  *
- * manifest_parse() is pure: bytes in, table out. Const and reference-counted once parsed; any thread. */
+ * manifest_parse() is pure: bytes in, table out. Const once parsed; any thread. */
 #ifndef RESOLVE_MANIFEST_H
 #define RESOLVE_MANIFEST_H
 
@@ -50,13 +50,11 @@ struct manifest {
     struct map file_by_name, tensor_by_name;
     struct quota_charge maps;
     struct arena arena;
-    int references; /* atomic */
 };
 
 /* DATA_LOSS unless it is a manifest of a version that we know; of another one UNIMPLEMENTED. NULL on error. */
 struct manifest *manifest_parse(const char *json, uint64_t json_bytes, struct error *error);
-const struct manifest *manifest_ref(const struct manifest *manifest);
-void manifest_unref(const struct manifest *manifest); /* accepts NULL */
+void manifest_destroy(struct manifest *manifest); /* accepts NULL */
 
 /* NULL when the manifest does not have it. */
 const struct manifest_file *manifest_find_file(const struct manifest *manifest, const char *name);

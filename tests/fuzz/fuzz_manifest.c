@@ -38,6 +38,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         check_manifest(manifest);
     else
         check((error.code == ERROR_DATA_LOSS || error.code == ERROR_UNIMPLEMENTED) && error.message[0]);
-    manifest_unref(manifest);
+    manifest_destroy(manifest);
     return 0;
 }

@@ -20,17 +20,6 @@ static const struct {
 };
 enum { N_KNOWN = sizeof known / sizeof *known };
 
-static void every_kind_has_a_name_that_finds_it(void **state)
-{
-    (void)state;
-    for (size_t i = 0; i < N_KNOWN; i++)
-        assert_int_equal(checksum_kind_find(checksum_kind_name(known[i].kind)), known[i].kind);
-    assert_int_equal(checksum_kind_find("CRC64NVME"), CHECKSUM_CRC64NVME);
-    assert_int_equal(checksum_kind_find("sha1"), CHECKSUM_NONE);
-    assert_int_equal(checksum_kind_find("none"), CHECKSUM_NONE);
-    assert_int_equal(checksum_kind_find(""), CHECKSUM_NONE);
-}
-
 static void a_sum_in_pieces_is_what_both_text_forms_say(void **state)
 {
     (void)state;
@@ -104,7 +93,6 @@ static void values_of_different_kinds_or_bytes_are_not_equal(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_kind_has_a_name_that_finds_it),
         cmocka_unit_test(a_sum_in_pieces_is_what_both_text_forms_say),
         cmocka_unit_test(only_the_exact_length_and_alphabet_is_hex),
         cmocka_unit_test(only_the_canonical_text_is_base64),

@@ -109,7 +109,7 @@ static void a_manifest_says_what_the_bytes_are(void **state)
         const struct manifest_tensor *known = manifest_find_tensor(manifest, tensor->name, tensor->name_length);
         assert_int_equal(known->crc32c, crc32c_update(0, scene.images[tensor->file] + tensor->offset, tensor->bytes));
     }
-    manifest_unref(manifest);
+    manifest_destroy(manifest);
     scrub_destroy(done);
 }
 
@@ -166,7 +166,7 @@ static void a_wrong_byte_is_found_and_named_by_its_block(void **state)
     assert_string_equal(scrub_status(&done->files[1]), "verified");
     assert_true(source->n_fresh > 0);
     scrub_destroy(done);
-    manifest_unref(manifest);
+    manifest_destroy(manifest);
 }
 
 static void a_byte_that_was_wrong_once_is_no_damage(void **state)
@@ -205,7 +205,7 @@ static void a_manifest_of_another_file_is_damage(void **state)
     struct scrub *done = scrub(false);
     assert_damage(done, "part0.safetensors", "by its manifest");
     scrub_destroy(done);
-    manifest_unref(manifest);
+    manifest_destroy(manifest);
 }
 
 static void a_read_that_fails_ends_it(void **state)

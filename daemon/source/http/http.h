@@ -77,7 +77,6 @@ void http_reply_clear(struct http_reply *reply);
 struct http_attempt; /* one request about to be sent */
 const char *http_attempt_method(const struct http_attempt *attempt);
 const char *http_attempt_url(const struct http_attempt *attempt);
-const void *http_attempt_body(const struct http_attempt *attempt, size_t *body_bytes);
 void http_attempt_set_url(struct http_attempt *attempt, const char *url); /* encoded already; sent as it is */
 void http_attempt_add_header(struct http_attempt *attempt, const char *name,
                              const char *value); /* replaces one of that name */

@@ -56,12 +56,6 @@ const char *http_attempt_url(const struct http_attempt *attempt)
     return attempt->url;
 }
 
-const void *http_attempt_body(const struct http_attempt *attempt, size_t *body_bytes)
-{
-    *body_bytes = attempt->body_bytes;
-    return attempt->body;
-}
-
 void http_attempt_set_url(struct http_attempt *attempt, const char *url)
 {
     char *copy = memory_copy_text(url);
