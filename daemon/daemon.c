@@ -17,9 +17,9 @@
 #include "base/foreign_fd.h"
 #include "base/memory.h"
 #include "base/text.h"
-#include "calibration/calibration.h"
+#include "base/user_group.h"
+#include "budgets.h"
 #include "execute/engine.h"
-#include "memory_limit.h"
 #include "observe/log.h"
 #include "resolve/header_cache.h"
 #include "source/stores.h"
@@ -27,9 +27,8 @@
 #include "transport/transport.h"
 #include "watchdog.h"
 
-enum { MOST_HEADER_CACHE_BYTES = 256 << 20, DRAIN_POLL_MS = 10, MAX_GROUPS = 1024, MAX_CALLS = 4096 };
-enum { OWN_DESCRIPTORS = 224, MOST_RESERVED_DESCRIPTORS = 64, MOST_CONNECTIONS = 65536 };
 enum {
+    DRAIN_POLL_MS = 10,
     LAST_READS_MS = 2000, /* after the grace, for the reads that workers are at */
     TEAR_DOWN_MS = 5000,  /* then, for everything else */
 };
@@ -46,6 +45,8 @@ static void keep_config(struct daemon *daemon, const struct config *config)
     daemon->configs = row;
     daemon->api.services.config = config;
 }
+
+/* --- start -------------------------------------------------------------------------------------------------------- */
 
 /* mkdir -p; the mode is the last one's. */
 static int make_folder(const char *path, mode_t mode, const char *key, struct error *error)
@@ -65,57 +66,23 @@ static int make_folder(const char *path, mode_t mode, const char *key, struct er
     return result;
 }
 
-/* The last one of a socket's path. Whoever mistypes a path is told, and gets no tree of folders, which root could make
+/* The last folder of a socket's path. Whoever mistypes a path is told, and gets no tree of folders, which root could make
  * anywhere. */
-static int make_last_folder(const char *path, const char *key, struct error *error)
-{
-    if (mkdir(path, 0755) == 0 || errno == EEXIST)
-        return 0;
-    if (errno == ENOENT)
-        return fail(error, ERROR_NOT_FOUND, "NO_SUCH_FOLDER",
-                    "%s: the folder above %s does not exist, and only the last one of a path is made", key, path);
-    return fail_errno(error, errno, "%s: cannot make the folder %s", key, path);
-}
-
 static int make_folder_of(const char *path, const char *key, struct error *error)
 {
-    char *folder = memory_copy_text(path);
-    char *slash = strrchr(folder, '/');
+    char *folder = memory_copy_text(path), *slash = strrchr(folder, '/');
     int result = 0;
     if (slash && slash != folder) {
         *slash = '\0';
-        result = make_last_folder(folder, key, error);
+        int failure = mkdir(folder, 0755) == 0 || errno == EEXIST ? 0 : errno;
+        if (failure == ENOENT)
+            result = fail(error, ERROR_NOT_FOUND, "NO_SUCH_FOLDER",
+                          "%s: the folder above %s does not exist, and only the last one of a path is made", key, folder);
+        else if (failure)
+            result = fail_errno(error, failure, "%s: cannot make the folder %s", key, folder);
     }
     free(folder);
     return result;
-}
-
-static uint64_t host_budget_bytes(const struct config *config)
-{
-    return config->memory.host_budget_bytes ? config->memory.host_budget_bytes : memory_limit_bytes() / 2;
-}
-
-static uint64_t extent_cache_bytes(const struct config *config)
-{
-    uint64_t automatic = host_budget_bytes(config) / 8, most = (uint64_t)1 << 30;
-    if (config->memory.extent_cache_bytes)
-        return config->memory.extent_cache_bytes;
-    return automatic < most ? automatic : most;
-}
-
-static uint64_t metadata_budget_bytes(const struct config *config)
-{
-    uint64_t automatic = host_budget_bytes(config) / 4, least = 256 << 20, most = (uint64_t)1 << 30;
-    if (config->memory.metadata_budget_bytes)
-        return config->memory.metadata_budget_bytes;
-    return automatic < least ? least : automatic < most ? automatic : most;
-}
-
-/* What resolving has learned is charged to who asked first; it goes when requests need the room. */
-static uint64_t header_cache_bytes(const struct config *config)
-{
-    uint64_t quarter = metadata_budget_bytes(config) / 4;
-    return quarter < MOST_HEADER_CACHE_BYTES ? quarter : MOST_HEADER_CACHE_BYTES;
 }
 
 static bool forget_headers(void *headers)
@@ -123,38 +90,13 @@ static bool forget_headers(void *headers)
     return header_cache_shrink(headers);
 }
 
-/* Of the descriptors that this process may have, some are its own: sockets to stores, the log, what helpers have open for a
- * moment, and connections that are told that they are too many. Of the rest, connections may have half and leases a third,
- * so that neither leaves nothing for files and memory, and root can always connect. */
-static void set_descriptor_quotas(struct quota *quota, const struct config *config)
+/* Without a group, or when it cannot be found, users are apart. */
+static void share_out(struct daemon *daemon)
 {
-    struct rlimit limit;
-    uint64_t all = getrlimit(RLIMIT_NOFILE, &limit) == 0 ? limit.rlim_cur : OWN_DESCRIPTORS;
-    uint64_t own = OWN_DESCRIPTORS + config->http.max_connections;
-    uint64_t shared = all / 2 > own ? all - own : all / 2, connections = shared / 6;
-    uint64_t reserve = shared / 8 < MOST_RESERVED_DESCRIPTORS ? shared / 8 : MOST_RESERVED_DESCRIPTORS;
-    connections = connections < MOST_CONNECTIONS ? connections : MOST_CONNECTIONS;
-    quota_set_limits(quota, QUOTA_DESCRIPTORS, shared, 0);
-    quota_set_reserve(quota, QUOTA_DESCRIPTORS, reserve);
-    quota_set_limits(quota, QUOTA_LEASES, shared / 3, 0);
-    quota_set_limits(quota, QUOTA_CONNECTIONS, connections, config->server.max_connections_per_uid);
-    quota_set_reserve(quota, QUOTA_CONNECTIONS, reserve / 6);
-}
-
-/* Of every resource that users share; also after a reload. */
-static void set_quotas(struct quota *quota, const struct config *config)
-{
-    quota_set_kept(quota, (unsigned)config->limits.kept_for_others_percent);
-    set_descriptor_quotas(quota, config);
-    quota_set_limits(quota, QUOTA_CALLS, MAX_CALLS, 0);
-    quota_set_limits(quota, QUOTA_GROUPS, MAX_GROUPS, 0);
-    quota_set_limits(quota, QUOTA_METADATA, metadata_budget_bytes(config), 0);
-}
-
-/* Without it, or when it cannot be found, users are apart. */
-static void set_shared_group(struct daemon *daemon, const struct config *config)
-{
+    const struct config *config = daemon->api.services.config;
     struct error error;
+    daemon->budgets = budgets_of(config, budgets_memory_limit_bytes());
+    budgets_set_quotas(daemon->api.services.quota, config, &daemon->budgets);
     daemon->api.shared_group = USER_GROUP_NONE;
     if (config->limits.shared_group[0] &&
         user_group_find("limits.shared_group", config->limits.shared_group, &daemon->api.shared_group, &error) != 0)
@@ -254,21 +196,85 @@ static void warn_of_transport(const struct config *config)
 static int build_services(struct daemon *daemon, struct error *error)
 {
     struct load_services *services = &daemon->api.services;
-    const struct config *config = daemon->api.services.config;
+    const struct config *config = services->config;
     if (make_folder(config->server.state_dir, 0700, "server.state_dir", error) != 0 ||
-        header_cache_create(config->server.state_dir, header_cache_bytes(config), &services->headers, error) != 0)
+        header_cache_create(config->server.state_dir, daemon->budgets.header_cache_bytes, &services->headers, error) != 0)
         return -1;
     quota_set_reclaim(services->quota, QUOTA_METADATA, forget_headers, services->headers);
     if (open_stores(daemon, error) != 0)
         return -1;
-    const struct load_room room = {.host_budget_bytes = host_budget_bytes(config),
-                                   .extent_cache_bytes = extent_cache_bytes(config),
+    const struct load_room room = {.host_budget_bytes = daemon->budgets.host_bytes,
+                                   .extent_cache_bytes = daemon->budgets.extent_cache_bytes,
                                    .state_dir = config->server.state_dir};
     if (load_services_open(services, &room, error) != 0)
         return -1;
     load_targets_add_gpus(services->targets, services->loop, config);
     warn_of_transport(config);
     daemon->api.loads = load_table_create(services);
+    return 0;
+}
+
+static void log_ready(const struct daemon *daemon)
+{
+    const struct config *config = daemon->api.services.config;
+    char budget[TEXT_SIZE_CHARS];
+    log_info("ready", LOG_TEXT("version", VERSION), LOG_U64("pid", (uint64_t)getpid()),
+             LOG_TEXT("socket", config->server.socket_path), LOG_TEXT("handoff_socket", config->server.handoff_socket_path),
+             LOG_TEXT("host_budget", text_people_bytes(daemon->budgets.host_bytes, budget)),
+             LOG_MS("start_ms", clock_now_ns() - daemon->api.started_ns));
+}
+
+/* Replicas, part files and connections all cost descriptors, and the usual limit is for programs that use select(). */
+static void allow_descriptors(void)
+{
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < limit.rlim_max) {
+        limit.rlim_cur = limit.rlim_max;
+        setrlimit(RLIMIT_NOFILE, &limit);
+    }
+}
+
+/* gRPC reads its sockets itself, so a descriptor that gets there is closed on its threads, however long that takes. */
+static void warn_of_foreign_descriptors(void)
+{
+    int probe = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (probe >= 0 && !foreign_fd_refuse(probe))
+        log_warn("descriptors_not_refused",
+                 LOG_TEXT("message",
+                          "this kernel cannot refuse descriptors that clients send (SO_PASSRIGHTS, Linux 6.16): a "
+                          "client can make threads of this daemon wait"));
+    if (probe >= 0)
+        close(probe);
+}
+
+static void on_reload(void *data, int signal_number);
+static void on_terminate(void *data, int signal_number);
+
+int daemon_start(struct daemon *daemon, const char *config_path, const struct config *config, struct error *error)
+{
+    struct supervisor_sockets passed = supervisor_take_sockets();
+    *daemon = (struct daemon){.config_path = config_path, .api.started_ns = clock_now_ns()};
+    keep_config(daemon, config);
+    signal(SIGPIPE, SIG_IGN);
+    allow_descriptors();
+    prctl(PR_SET_DUMPABLE, 0); /* nobody but root may write to our memory through /proc/PID/mem */
+    if (log_open(config->logging.file, (enum log_level)config->logging.level, (enum log_format)config->logging.format,
+                 error) != 0)
+        return -1;
+    log_start();
+    warn_of_foreign_descriptors();
+    daemon->api.services.loop = loop_create();
+    daemon->api.services.quota = quota_create();
+    share_out(daemon);
+    if (open_sockets(daemon, passed, error) != 0 || build_services(daemon, error) != 0 ||
+        open_handoff(daemon, passed, error) != 0)
+        return -1;
+    loop_on_signal(daemon->api.services.loop, SIGTERM, on_terminate, daemon);
+    loop_on_signal(daemon->api.services.loop, SIGINT, on_terminate, daemon);
+    loop_on_signal(daemon->api.services.loop, SIGHUP, on_reload, daemon);
+    rpc_server_ready(daemon->api.rpc);
+    supervisor_notify("READY=1");
+    log_ready(daemon);
     return 0;
 }
 
@@ -282,8 +288,6 @@ struct reload {
     bool again;           /* another SIGHUP came meanwhile */
     struct error error;
 };
-
-static void on_reload(void *data, int signal_number);
 
 static void report_change(void *data, const char *key, bool reloadable)
 {
@@ -302,15 +306,14 @@ static void read_config(struct loop_work *work)
     reload->log_fd = reload->fresh ? log_open_file(reload->fresh->logging.file, &reload->error) : -1;
 }
 
-static void apply(struct daemon *daemon, struct config *fresh)
+static void apply_config(struct daemon *daemon, struct config *fresh)
 {
     config_compare(daemon->api.services.config, fresh, report_change, NULL);
     config_keep_fixed(daemon->api.services.config, fresh); /* all of them live until the end */
     keep_config(daemon, fresh);
-    set_quotas(daemon->api.services.quota, fresh);
-    set_shared_group(daemon, fresh);
+    share_out(daemon);
     handoff_set_limits(daemon->api.handoff, fresh->server.max_connections_per_uid);
-    load_targets_configure(daemon->api.services.targets, fresh, host_budget_bytes(fresh));
+    load_targets_configure(daemon->api.services.targets, fresh, daemon->budgets.host_bytes);
     warn_of_transport(fresh);
     log_info("config_reloaded", LOG_TEXT("file", daemon->config_path));
 }
@@ -323,7 +326,7 @@ static void on_config_read(struct loop_work *work)
     bool has_stopped = !daemon->api.handoff, again = reload->again && !has_stopped;
     if (reload->log_fd >= 0 && !has_stopped) {
         log_use(reload->log_fd, (enum log_level)fresh->logging.level, (enum log_format)fresh->logging.format);
-        apply(daemon, fresh);
+        apply_config(daemon, fresh);
     } else {
         log_error("config_reload_refused", LOG_TEXT("message", reload->error.message));
         config_destroy(fresh);
@@ -410,72 +413,6 @@ static void on_terminate(void *data, int signal_number)
     rpc_server_drain(daemon->api.rpc, grace_ms, on_drained);
 }
 
-/* --- start -------------------------------------------------------------------------------------------------------- */
-
-static void log_ready(const struct daemon *daemon)
-{
-    char budget[TEXT_SIZE_CHARS];
-    log_info("ready", LOG_TEXT("version", VERSION), LOG_U64("pid", (uint64_t)getpid()),
-             LOG_TEXT("socket", daemon->api.services.config->server.socket_path),
-             LOG_TEXT("handoff_socket", daemon->api.services.config->server.handoff_socket_path),
-             LOG_TEXT("host_budget",
-                      text_people_bytes(replica_budget_bytes(daemon->api.services.targets->list[LOAD_TARGET_HOST].replicas),
-                                        budget)),
-             LOG_MS("start_ms", clock_now_ns() - daemon->api.started_ns));
-}
-
-/* Replicas, part files and connections all cost descriptors, and the usual limit is for programs that use select(). */
-static void allow_descriptors(void)
-{
-    struct rlimit limit;
-    if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < limit.rlim_max) {
-        limit.rlim_cur = limit.rlim_max;
-        setrlimit(RLIMIT_NOFILE, &limit);
-    }
-}
-
-/* gRPC reads its sockets itself, so a descriptor that gets there is closed on its threads, however long that takes. */
-static void warn_of_foreign_descriptors(void)
-{
-    int probe = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    if (probe >= 0 && !foreign_fd_refuse(probe))
-        log_warn("descriptors_not_refused",
-                 LOG_TEXT("message",
-                          "this kernel cannot refuse descriptors that clients send (SO_PASSRIGHTS, Linux 6.16): a "
-                          "client can make threads of this daemon wait"));
-    if (probe >= 0)
-        close(probe);
-}
-
-int daemon_start(struct daemon *daemon, const char *config_path, const struct config *config, struct error *error)
-{
-    struct supervisor_sockets passed = supervisor_take_sockets();
-    *daemon = (struct daemon){.config_path = config_path, .api.started_ns = clock_now_ns()};
-    keep_config(daemon, config);
-    signal(SIGPIPE, SIG_IGN);
-    allow_descriptors();
-    prctl(PR_SET_DUMPABLE, 0); /* nobody but root may write to our memory through /proc/PID/mem */
-    if (log_open(config->logging.file, (enum log_level)config->logging.level, (enum log_format)config->logging.format,
-                 error) != 0)
-        return -1;
-    log_start();
-    warn_of_foreign_descriptors();
-    daemon->api.services.loop = loop_create();
-    daemon->api.services.quota = quota_create();
-    set_quotas(daemon->api.services.quota, config);
-    set_shared_group(daemon, config);
-    if (open_sockets(daemon, passed, error) != 0 || build_services(daemon, error) != 0 ||
-        open_handoff(daemon, passed, error) != 0)
-        return -1;
-    loop_on_signal(daemon->api.services.loop, SIGTERM, on_terminate, daemon);
-    loop_on_signal(daemon->api.services.loop, SIGINT, on_terminate, daemon);
-    loop_on_signal(daemon->api.services.loop, SIGHUP, on_reload, daemon);
-    rpc_server_ready(daemon->api.rpc);
-    supervisor_notify("READY=1");
-    log_ready(daemon);
-    return 0;
-}
-
 /* Workers hang in reads and hold on to memory and files, perhaps for as long as this process is listed: what others wait for
  * is given up by hand. */
 static _Noreturn void abandon(struct daemon *daemon)
@@ -513,7 +450,7 @@ void daemon_stop(struct daemon *daemon)
     stores_destroy(services->stores);
     if (daemon->has_run) /* the last word, also after those of the replicas */
         log_info("stopped", LOG_MS("uptime_ms", clock_now_ns() - daemon->api.started_ns));
-    loop_destroy(daemon->api.services.loop);
+    loop_destroy(services->loop);
     watchdog_destroy(daemon->watchdog);
     quota_destroy(services->quota);
     while (daemon->configs) {

@@ -5,15 +5,16 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "api/api.h"
 #include "base/cancel.h"
 #include "base/error.h"
-#include "base/user_group.h"
+#include "budgets.h"
 #include "config/config.h"
-#include "api/api.h"
 
 struct daemon {
     struct api api; /* first: the context of handlers */
     const char *config_path;
+    struct budgets budgets;         /* of the current one */
     struct config_version *configs; /* the current one and those before it, which requests may still read */
     struct loop_timer *drain_timer;
     struct reload *reload; /* under way; else NULL */

@@ -1,0 +1,113 @@
+/* Reads /proc/meminfo, walks up the cgroup v2 tree from /proc/self/cgroup ("0::/path"), and divides. */
+#include "budgets.h"
+
+#include <inttypes.h>
+#include <limits.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/resource.h>
+
+enum { MOST_HEADER_CACHE_BYTES = 256 << 20, MAX_GROUPS = 1024, MAX_CALLS = 4096 };
+enum { OWN_DESCRIPTORS = 224, MOST_RESERVED_DESCRIPTORS = 64, MOST_CONNECTIONS = 65536 };
+
+static uint64_t smaller(uint64_t a, uint64_t b)
+{
+    return a < b ? a : b;
+}
+
+/* What resolving has learned is charged to who asked first; it goes when requests need the room. */
+struct budgets budgets_of(const struct config *config, uint64_t memory_limit_bytes)
+{
+    const uint64_t least = 256 << 20, most = (uint64_t)1 << 30;
+    uint64_t host = config->memory.host_budget_bytes ? config->memory.host_budget_bytes : memory_limit_bytes / 2;
+    uint64_t extents = config->memory.extent_cache_bytes ? config->memory.extent_cache_bytes : smaller(host / 8, most);
+    uint64_t metadata = config->memory.metadata_budget_bytes;
+    if (!metadata)
+        metadata = host / 4 < least ? least : smaller(host / 4, most);
+    return (struct budgets){host, extents, metadata, smaller(metadata / 4, MOST_HEADER_CACHE_BYTES)};
+}
+
+/* --- the memory limit ----------------------------------------------------------------------------------------------- */
+
+static uint64_t total_memory_bytes(void)
+{
+    uint64_t kib = 0;
+    char line[256];
+    FILE *file = fopen("/proc/meminfo", "re");
+    while (file && fgets(line, sizeof line, file)) {
+        if (sscanf(line, "MemTotal: %" SCNu64 " kB", &kib) == 1)
+            break;
+    }
+    if (file)
+        fclose(file);
+    return kib << 10;
+}
+
+/* UINT64_MAX when there is no limit ("max") or no such file. */
+static uint64_t limit_of_cgroup(const char *cgroup)
+{
+    char path[PATH_MAX + 64];
+    uint64_t bytes = UINT64_MAX;
+    snprintf(path, sizeof path, "/sys/fs/cgroup%s/memory.max", cgroup);
+    FILE *file = fopen(path, "re");
+    if (!file)
+        return UINT64_MAX;
+    if (fscanf(file, "%" SCNu64, &bytes) != 1)
+        bytes = UINT64_MAX;
+    fclose(file);
+    return bytes;
+}
+
+uint64_t budgets_memory_limit_bytes(void)
+{
+    uint64_t limit = total_memory_bytes();
+    char cgroup[PATH_MAX] = "";
+    char line[PATH_MAX + 16];
+    FILE *file = fopen("/proc/self/cgroup", "re");
+    while (file && fgets(line, sizeof line, file)) {
+        if (strncmp(line, "0::", 3) == 0) {
+            line[strcspn(line, "\n")] = '\0';
+            snprintf(cgroup, sizeof cgroup, "%s", line + 3);
+        }
+    }
+    if (file)
+        fclose(file);
+    while (true) {
+        uint64_t here = limit_of_cgroup(cgroup);
+        limit = here < limit ? here : limit;
+        char *slash = strrchr(cgroup, '/');
+        if (!slash)
+            return limit;
+        *slash = '\0';
+    }
+}
+
+/* --- quotas --------------------------------------------------------------------------------------------------------- */
+
+/* Of the descriptors that this process may have, some are its own: sockets to stores, the log, what helpers have open for a
+ * moment, and connections that are told that they are too many. Of the rest, connections may have half and leases a third,
+ * so that neither leaves nothing for files and memory, and root can always connect. */
+static void set_descriptor_quotas(struct quota *quota, const struct config *config)
+{
+    struct rlimit limit;
+    uint64_t all = getrlimit(RLIMIT_NOFILE, &limit) == 0 ? limit.rlim_cur : OWN_DESCRIPTORS;
+    uint64_t own = OWN_DESCRIPTORS + config->http.max_connections;
+    uint64_t shared = all / 2 > own ? all - own : all / 2, connections = shared / 6;
+    uint64_t reserve = shared / 8 < MOST_RESERVED_DESCRIPTORS ? shared / 8 : MOST_RESERVED_DESCRIPTORS;
+    connections = connections < MOST_CONNECTIONS ? connections : MOST_CONNECTIONS;
+    quota_set_limits(quota, QUOTA_DESCRIPTORS, shared, 0);
+    quota_set_reserve(quota, QUOTA_DESCRIPTORS, reserve);
+    quota_set_limits(quota, QUOTA_LEASES, shared / 3, 0);
+    quota_set_limits(quota, QUOTA_CONNECTIONS, connections, config->server.max_connections_per_uid);
+    quota_set_reserve(quota, QUOTA_CONNECTIONS, reserve / 6);
+}
+
+void budgets_set_quotas(struct quota *quota, const struct config *config, const struct budgets *budgets)
+{
+    quota_set_kept(quota, (unsigned)config->limits.kept_for_others_percent);
+    set_descriptor_quotas(quota, config);
+    quota_set_limits(quota, QUOTA_CALLS, MAX_CALLS, 0);
+    quota_set_limits(quota, QUOTA_GROUPS, MAX_GROUPS, 0);
+    quota_set_limits(quota, QUOTA_METADATA, budgets->metadata_bytes, 0);
+}
