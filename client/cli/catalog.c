@@ -49,9 +49,13 @@ struct catalog *catalog_from_disk(struct artifact *artifact)
         catalog->files[i] = (struct catalog_file){artifact->source->files[i].name, artifact->source->files[i].size_bytes};
     for (size_t i = 0; i < catalog->n_tensors; i++) {
         const struct tensor_record *record = &artifact->tensors[i];
-        catalog->tensors[i] = (struct catalog_tensor){record->name,  record->name_length, dtype_name(record->dtype),
-                                                      record->shape, record->rank,        record->bytes,
-                                                      record->file};
+        catalog->tensors[i] = (struct catalog_tensor){record->name,
+                                                      record->name_length,
+                                                      dtype_name(record->dtype),
+                                                      record->shape,
+                                                      record->rank,
+                                                      record->bytes,
+                                                      artifact_piece(artifact, record, 0)->file};
     }
     return catalog;
 }

@@ -170,7 +170,7 @@ static int fill_tensors(const struct artifact *artifact, struct arena *arena,
         response->names[i] = (char *)record->name;
         response->dtypes[i] = dtype_on_wire(record->dtype);
         response->ranks[i] = record->rank;
-        response->file_indexes[i] = record->file;
+        response->file_indexes[i] = artifact_piece(artifact, record, 0)->file;
         response->sizes[i] = record->bytes;
         for (uint32_t d = 0; d < record->rank; d++)
             response->dims[response->n_dims++] = record->shape[d];

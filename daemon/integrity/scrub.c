@@ -214,7 +214,7 @@ static struct scrub *create(const struct scrub_options *options)
         scrub->block_bytes = artifact->manifest->block_bytes;
     scrub->n_files = artifact->source->n_files;
     scrub->files = memory_alloc_array(scrub->n_files, sizeof *scrub->files);
-    scrub->tensors = memory_alloc_array(artifact->n_tensors + 1, sizeof *scrub->tensors);
+    scrub->piece_crcs = memory_alloc_array(artifact->n_pieces + 1, sizeof *scrub->piece_crcs);
     for (size_t i = 0; i < scrub->n_files; i++)
         scrub->files[i].part = &artifact->source->files[i];
     return scrub;
@@ -252,7 +252,7 @@ void scrub_destroy(struct scrub *scrub)
     for (size_t i = 0; i < scrub->n_files; i++)
         free(scrub->files[i].blocks);
     free(scrub->files);
-    free(scrub->tensors);
+    free(scrub->piece_crcs);
     free(scrub);
 }
 

@@ -32,7 +32,7 @@ struct scrub {
     uint64_t block_bytes;
     struct scrub_file *files; /* as the artifact's source has them */
     size_t n_files;
-    uint32_t *tensors; /* CRC-32C by artifact order; NULL unless for a manifest */
+    uint32_t *piece_crcs; /* CRC-32C of the artifact's pieces, in its order */
 };
 
 /* NULL when reading failed or was cancelled; damaged files are no failure. */

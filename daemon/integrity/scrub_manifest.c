@@ -39,15 +39,18 @@ static void write_blocks(struct json_writer *json, const struct scrub_file *file
     free(digits);
 }
 
+/* Of those that are in the file as a whole. */
 static void write_tensors(struct json_writer *json, const struct scrub *scrub, size_t file)
 {
+    const struct artifact *artifact = scrub->artifact;
+    size_t end = artifact_find_piece(artifact, (uint32_t)file + 1, 0);
     char hex[CRC_CHARS + 1];
     json_put_open(json, "tensors", '{');
-    for (size_t i = 0; i < scrub->artifact->n_tensors; i++) {
-        const struct tensor_record *tensor = &scrub->artifact->tensors[i];
-        if (tensor->file != file)
+    for (size_t i = artifact_find_piece(artifact, (uint32_t)file, 0); i < end; i++) {
+        const struct tensor_record *tensor = &artifact->tensors[artifact->pieces[i].tensor];
+        if (artifact->pieces[i].box)
             continue;
-        snprintf(hex, sizeof hex, "%08x", scrub->tensors[i]);
+        snprintf(hex, sizeof hex, "%08x", scrub->piece_crcs[i]);
         json_write_key_bytes(json, tensor->name, tensor->name_length);
         json_write_text(json, hex);
     }

@@ -6,9 +6,9 @@
 
 #include "integrity/scrub.h"
 
-struct scrub_segment { /* of a piece; lies in one block and in one tensor or in none */
+struct scrub_segment { /* of what is read at once; lies in one block and in one piece of a tensor or in none */
     uint64_t bytes;
-    size_t tensor; /* artifact order; SIZE_MAX = none */
+    size_t piece; /* artifact order; SIZE_MAX = none */
     uint32_t crc32c;
 };
 
@@ -17,10 +17,10 @@ struct scrub_lane { /* one file on its way */
     const struct manifest_file *manifest; /* NULL = none for it */
     unsigned kinds;                       /* to sum; bits of checksum_kind */
     bool wants_blocks, wants_tensors;
-    size_t index, first_tensor, end_tensor;
-    uint64_t n_pieces, next_piece; /* to take */
-    uint64_t next_in_order;        /* to put together */
-    uint32_t *piece_crcs;          /* of the first reading, to name the range that came differently */
+    size_t index, first_piece, end_piece; /* pieces of tensors, artifact order */
+    uint64_t n_pieces, next_piece;        /* to take */
+    uint64_t next_in_order;               /* to put together */
+    uint32_t *piece_crcs;                 /* of the first reading, to name the range that came differently */
     uint64_t differs_lo, differs_hi;
     struct checksum_stream sums[CHECKSUM_MD5 + 1]; /* of what is in order */
 };

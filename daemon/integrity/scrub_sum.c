@@ -17,16 +17,6 @@ static bool wants(const struct scrub_lane *lane, enum checksum_kind kind)
 
 /* --- a lane --- */
 
-static void find_tensors(struct scrub_lane *lane, const struct artifact *artifact)
-{
-    size_t i = 0;
-    while (i < artifact->n_tensors && artifact->tensors[i].file != lane->index)
-        i++;
-    lane->first_tensor = lane->end_tensor = i;
-    while (lane->end_tensor < artifact->n_tensors && artifact->tensors[lane->end_tensor].file == lane->index)
-        lane->end_tensor++;
-}
-
 bool scrub_lane_init(struct scrub_lane *lane, const struct scrub *scrub, bool for_manifest, size_t file)
 {
     const struct artifact *artifact = scrub->artifact;
@@ -44,8 +34,8 @@ bool scrub_lane_init(struct scrub_lane *lane, const struct scrub *scrub, bool fo
         lane->wants_blocks = lane->wants_blocks || lane->manifest->blocks;
     }
     lane->wants_tensors = for_manifest || (lane->manifest && artifact->manifest->n_tensors);
-    if (lane->wants_tensors)
-        find_tensors(lane, artifact);
+    lane->first_piece = artifact_find_piece(artifact, (uint32_t)file, 0);
+    lane->end_piece = artifact_find_piece(artifact, (uint32_t)file + 1, 0);
     return lane->kinds || lane->wants_blocks || lane->wants_tensors;
 }
 
@@ -72,24 +62,17 @@ void scrub_lane_fini(struct scrub_lane *lane)
 
 /* --- a piece --- */
 
-/* The tensor that holds the byte; else SIZE_MAX and, in `next`, where the next one begins. Empty tensors hold none. */
-static size_t find_tensor(const struct scrub_lane *lane, const struct artifact *artifact, uint64_t at, uint64_t *next)
+/* The piece of a tensor that holds the byte; else SIZE_MAX and, in `next`, where the next one begins. */
+static size_t find_piece(const struct scrub_lane *lane, const struct artifact *artifact, uint64_t at, uint64_t *next)
 {
-    size_t lo = lane->first_tensor, hi = lane->end_tensor;
-    while (lo < hi) { /* the first that ends behind it */
-        size_t middle = lo + (hi - lo) / 2;
-        if (artifact->tensors[middle].offset + artifact->tensors[middle].bytes <= at)
-            lo = middle + 1;
-        else
-            hi = middle;
-    }
-    if (lo == lane->end_tensor)
+    size_t found = artifact_find_piece(artifact, (uint32_t)lane->index, at);
+    if (found >= lane->end_piece)
         return SIZE_MAX;
-    const struct tensor_record *tensor = &artifact->tensors[lo];
-    bool holds = tensor->offset <= at;
-    uint64_t edge = holds ? tensor->offset + tensor->bytes : tensor->offset;
+    const struct tensor_piece *piece = &artifact->pieces[found];
+    bool holds = piece->offset <= at;
+    uint64_t edge = holds ? artifact_piece_end(artifact, piece) : piece->offset;
     *next = edge < *next ? edge : *next;
-    return holds ? lo : SIZE_MAX;
+    return holds ? found : SIZE_MAX;
 }
 
 void scrub_sum_piece(const struct scrub *scrub, struct scrub_piece *piece)
@@ -100,10 +83,10 @@ void scrub_sum_piece(const struct scrub *scrub, struct scrub_piece *piece)
     for (uint64_t at = piece->offset, next; at < end; at = next) {
         next = (at / scrub->block_bytes + 1) * scrub->block_bytes;
         next = next < end ? next : end;
-        size_t tensor = lane->wants_tensors ? find_tensor(lane, scrub->artifact, at, &next) : SIZE_MAX;
+        size_t found = lane->wants_tensors ? find_piece(lane, scrub->artifact, at, &next) : SIZE_MAX;
         ARRAY_RESERVE(piece->segments, piece->n_segments, piece->room);
         piece->segments[piece->n_segments++] =
-            (struct scrub_segment){next - at, tensor, crc32c_update(0, piece->memory + (at - piece->offset), next - at)};
+            (struct scrub_segment){next - at, found, crc32c_update(0, piece->memory + (at - piece->offset), next - at)};
     }
     for (enum checksum_kind kind = CHECKSUM_CRC32; kind <= CHECKSUM_CRC64NVME; kind++)
         piece->crcs[kind] = wants(lane, kind) ? crc_update(kind, 0, piece->memory, piece->bytes) : 0;
@@ -119,10 +102,10 @@ static void add_segments(struct scrub *scrub, struct scrub_piece *piece)
         const struct scrub_segment *segment = &piece->segments[i];
         uint32_t *block = &lane->file->blocks[at / scrub->block_bytes];
         *block = at % scrub->block_bytes ? crc32c_combine(*block, segment->crc32c, segment->bytes) : segment->crc32c;
-        if (segment->tensor != SIZE_MAX) {
-            uint32_t *tensor = &scrub->tensors[segment->tensor];
-            bool begins = at == scrub->artifact->tensors[segment->tensor].offset;
-            *tensor = begins ? segment->crc32c : crc32c_combine(*tensor, segment->crc32c, segment->bytes);
+        if (segment->piece != SIZE_MAX) {
+            uint32_t *sum = &scrub->piece_crcs[segment->piece];
+            bool begins = at == scrub->artifact->pieces[segment->piece].offset;
+            *sum = begins ? segment->crc32c : crc32c_combine(*sum, segment->crc32c, segment->bytes);
         }
         all = crc32c_combine(all, segment->crc32c, segment->bytes);
         at += segment->bytes;
@@ -203,17 +186,18 @@ static void compare_blocks(const struct scrub *scrub, struct scrub_lane *lane, s
 static void compare_tensors(const struct scrub *scrub, struct scrub_lane *lane, struct mismatch *mismatch)
 {
     const struct manifest *manifest = scrub->artifact->manifest;
-    for (size_t i = lane->first_tensor; lane->manifest && i < lane->end_tensor && !mismatch->origin; i++) {
-        const struct tensor_record *tensor = &scrub->artifact->tensors[i];
+    for (size_t i = lane->first_piece; lane->manifest && i < lane->end_piece && !mismatch->origin; i++) {
+        const struct tensor_piece *piece = &scrub->artifact->pieces[i];
+        const struct tensor_record *tensor = &scrub->artifact->tensors[piece->tensor];
         const struct manifest_tensor *known = manifest_find_tensor(manifest, tensor->name, tensor->name_length);
-        if (!known || &manifest->files[known->file] != lane->manifest)
+        if (!known || piece->box || &manifest->files[known->file] != lane->manifest)
             continue;
         lane->file->by_manifest |= 1u << CHECKSUM_CRC32C;
-        if (known->crc32c == scrub->tensors[i])
+        if (known->crc32c == scrub->piece_crcs[i])
             continue;
-        *mismatch = (struct mismatch){tensor->offset,
-                                      tensor->offset + tensor->bytes,
-                                      checksum_of_crc(CHECKSUM_CRC32C, scrub->tensors[i]),
+        *mismatch = (struct mismatch){piece->offset,
+                                      piece->offset + tensor->bytes,
+                                      checksum_of_crc(CHECKSUM_CRC32C, scrub->piece_crcs[i]),
                                       checksum_of_crc(CHECKSUM_CRC32C, known->crc32c),
                                       "the manifest",
                                       ""};

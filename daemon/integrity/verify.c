@@ -2,13 +2,13 @@
 #include "integrity/verify.h"
 
 #include <inttypes.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "base/memory.h"
+#include "base/parallel.h"
 #include "base/text.h"
 #include "integrity/verify_private.h"
 #include "observe/log.h"
@@ -71,48 +71,23 @@ static int check_size(struct verify_file *file)
         text_escape(file->part->name, strlen(file->part->name), name), file->part->size_bytes, file->manifest->bytes);
 }
 
-static void verify_file(struct verify_file *file)
+static int verify_file(void *files, size_t i, struct error *error)
 {
+    struct verify_file *file = (struct verify_file *)files + i;
     static enum check (*const ways[])(struct verify_file *) = {verify_ledger, verify_whole_file, verify_by_manifest};
     enum check result = check_size(file) ? CHECK_FAILED : CHECK_CANNOT;
-    for (size_t i = 0; i < sizeof ways / sizeof *ways && result == CHECK_CANNOT; i++)
+    for (size_t way = 0; way < sizeof ways / sizeof *ways && result == CHECK_CANNOT; way++)
         if (!verify_is_cancelled(file))
-            result = ways[i](file);
+            result = ways[way](file);
     if (result == CHECK_DONE && file->verified_bytes == file->wanted_bytes)
         file->reason = NULL;
     else if (!file->reason)
         file->reason = "the source gives no checksum and there is no manifest";
+    *error = file->error;
+    return file->error.code ? -1 : 0;
 }
 
 /* --- all files, a few at a time --- */
-
-struct crew {
-    struct verify_file *files;
-    size_t n_files, next; /* atomic */
-};
-
-static void *work(void *data)
-{
-    struct crew *crew = data;
-    size_t i;
-    while ((i = __atomic_fetch_add(&crew->next, 1, __ATOMIC_RELAXED)) < crew->n_files)
-        verify_file(&crew->files[i]);
-    return NULL;
-}
-
-static void verify_files(struct verify_file *files, size_t n_files)
-{
-    struct crew crew = {.files = files, .n_files = n_files};
-    pthread_t threads[MAX_THREADS];
-    long cores = sysconf(_SC_NPROCESSORS_ONLN);
-    size_t n_threads = 0;
-    while (n_threads + 1 < n_files && n_threads + 1 < (size_t)cores && n_threads < MAX_THREADS &&
-           pthread_create(&threads[n_threads], NULL, work, &crew) == 0)
-        n_threads++;
-    work(&crew); /* this thread, too: it gets done even where no other can be started */
-    for (size_t i = 0; i < n_threads; i++)
-        pthread_join(threads[i], NULL);
-}
 
 static size_t collect_files(const struct verify_options *options, struct verify_file *files)
 {
@@ -122,7 +97,7 @@ static size_t collect_files(const struct verify_options *options, struct verify_
     for (uint32_t f = 0; f < artifact->source->n_files; f++) {
         struct verify_file file = {.options = options, .part = &artifact->source->files[f], .file = f};
         for (size_t i = mapping->file_first[f]; i < mapping->file_first[f + 1]; i++)
-            file.wanted_bytes += mapping->transfers[i].row_bytes * mapping->transfers[i].n_rows;
+            file.wanted_bytes += transfer_bytes(&mapping->transfers[i]);
         if (file.wanted_bytes == 0)
             continue;
         file.prefix_bytes = artifact->table->headers[f]->data_offset;
@@ -205,15 +180,10 @@ static int verify_all(const struct verify_options *options, struct verdict *verd
     const struct artifact *artifact = options->mapping->artifact;
     struct verify_file *files = memory_alloc_array(artifact->source->n_files, sizeof *files);
     size_t n_files = collect_files(options, files);
-    int result = 0;
-    verify_files(files, n_files);
-    for (size_t i = 0; i < n_files; i++) {
+    size_t cores = (size_t)sysconf(_SC_NPROCESSORS_ONLN), n_threads = cores < MAX_THREADS ? cores : MAX_THREADS;
+    int result = parallel_run(n_files, n_threads, verify_file, files, error);
+    for (size_t i = 0; i < n_files; i++)
         log_healed(options, &files[i]);
-        if (files[i].error.code && result == 0) {
-            *error = files[i].error;
-            result = -1;
-        }
-    }
     judge(files, n_files, verdict);
     free(files);
     if (result == 0 && options->policy == VERIFY_REQUIRED && verdict->status != VERIFIED_ALL)

@@ -6,7 +6,6 @@
 
 #include "base/crc.h"
 #include "base/text.h"
-#include "execute/clip.h"
 #include "integrity/verify_private.h"
 #include "plan/rows.h"
 
@@ -40,14 +39,14 @@ static int put_bytes(const struct piece_read *piece, uint64_t at, uint64_t bytes
     return 0;
 }
 
-static int put_run(const struct piece_read *piece, const struct transfer *run)
+static int put_transfer(const struct piece_read *piece, const struct transfer *transfer)
 {
-    struct rows rows = rows_of_transfer(run);
+    struct rows rows = rows_of_transfer(transfer);
     uint64_t end = piece->offset + piece->count;
     for (uint64_t at = rows_next(&rows, piece->offset); at < end; at = rows_next(&rows, at)) {
         uint64_t row = (at - rows.offset) / rows.stride, skip = (at - rows.offset) % rows.stride;
         uint64_t left = rows.bytes - skip, bytes = left < end - at ? left : end - at;
-        if (put_bytes(piece, at, bytes, run->dst_offset + row * rows.bytes + skip))
+        if (put_bytes(piece, at, bytes, transfer->dst_offset + row * transfer->dst_stride + skip))
             return -1;
         at += bytes;
     }
@@ -68,10 +67,10 @@ static int put_piece(const struct piece_read *piece)
 {
     struct verify_file *file = piece->file;
     const struct mapping *mapping = file->options->mapping;
-    for (size_t i = clip_find_transfer(mapping, file->file, piece->offset); i < mapping->file_first[file->file + 1]; i++) {
+    for (size_t i = mapping_find(mapping, file->file, piece->offset); i < mapping->file_first[file->file + 1]; i++) {
         if (mapping->transfers[i].src_offset >= piece->offset + piece->count)
             break;
-        if (put_run(piece, &mapping->transfers[i]))
+        if (put_transfer(piece, &mapping->transfers[i]))
             return -1;
     }
     return wait_for_device(file);
@@ -113,12 +112,9 @@ int verify_reread(struct verify_file *file, uint64_t lo, uint64_t hi, enum check
 static const struct tensor_record *find_tensor(const struct verify_file *file, uint64_t offset)
 {
     const struct artifact *artifact = file->options->mapping->artifact;
-    for (size_t i = 0; i < artifact->n_tensors; i++) {
-        const struct tensor_record *tensor = &artifact->tensors[i];
-        if (tensor->file == file->file && offset >= tensor->offset && offset < tensor->offset + tensor->bytes)
-            return tensor;
-    }
-    return NULL;
+    size_t found = artifact_find_piece(artifact, file->file, offset);
+    const struct tensor_piece *piece = found < artifact->n_pieces ? &artifact->pieces[found] : NULL;
+    return piece && piece->file == file->file && piece->offset <= offset ? &artifact->tensors[piece->tensor] : NULL;
 }
 
 enum check verify_fail(struct verify_file *file, uint64_t lo, uint64_t hi, const struct checksum *found,

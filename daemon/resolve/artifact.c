@@ -544,6 +544,8 @@ static struct artifact *assemble(struct resolver *resolver, const struct artifac
     artifact->table = table;
     artifact->tensors = table->tensors;
     artifact->n_tensors = table->n_tensors;
+    artifact->pieces = table->pieces;
+    artifact->n_pieces = table->n_pieces;
     artifact->by_name = table->by_name;
     artifact->total_bytes = table->total_bytes;
     artifact->manifest = resolver->manifest;
@@ -656,6 +658,31 @@ const struct tensor_record *artifact_find(const struct artifact *artifact, const
 {
     uint32_t index = map_find(&artifact->by_name, name, length);
     return index == MAP_NONE ? NULL : &artifact->tensors[index];
+}
+
+uint64_t artifact_piece_end(const struct artifact *artifact, const struct tensor_piece *piece)
+{
+    const struct tensor_record *tensor = &artifact->tensors[piece->tensor];
+    uint64_t bits = dtype_bits(tensor->dtype);
+    if (!piece->box)
+        return piece->offset + tensor->bytes;
+    for (uint32_t i = 0; i < tensor->rank; i++)
+        bits *= piece->box[tensor->rank + i];
+    return piece->offset + bits / 8;
+}
+
+size_t artifact_find_piece(const struct artifact *artifact, uint32_t file, uint64_t at)
+{
+    size_t lo = 0, hi = artifact->n_pieces;
+    while (lo < hi) {
+        size_t middle = lo + (hi - lo) / 2;
+        const struct tensor_piece *piece = &artifact->pieces[middle];
+        if (piece->file < file || (piece->file == file && artifact_piece_end(artifact, piece) <= at))
+            lo = middle + 1;
+        else
+            hi = middle;
+    }
+    return lo;
 }
 
 bool artifact_is_racy(const struct artifact *artifact)

@@ -20,13 +20,22 @@
 
 struct tensor_record {
     const char *name; /* NUL-terminated */
-    uint32_t name_length;
-    uint32_t file; /* index into source->files */
-    enum dtype dtype;
-    uint32_t rank;
     const uint64_t *shape;
-    uint64_t offset; /* absolute in the part file */
     uint64_t bytes;
+    uint32_t name_length;
+    uint32_t first_piece, n_pieces; /* for artifact_piece() */
+    enum dtype dtype : 8;
+    uint32_t rank : 24;
+};
+
+/* A box of a tensor's elements, which lie in C order and without a gap in one file. The pieces of a tensor are disjoint and
+ * together all of it. */
+struct tensor_piece {
+    uint64_t offset; /* absolute in the part file */
+    const uint64_t
+        *box;        /* where in the tensor it begins, then its size: rank numbers each; NULL = it is all of the tensor */
+    uint32_t file;   /* index into source->files */
+    uint32_t tensor; /* index into artifact->tensors */
 };
 
 struct artifact_table; /* resolve/artifact_table.h */
@@ -39,11 +48,14 @@ struct artifact {
                                             * identity included */
     char source_key[DIGEST_HEX_CHARS + 1]; /* the same with the spans of leases instead: as long as the bytes are known to be
                                             * the same. What this process shares is found by it */
-    const struct tensor_record *tensors;   /* files in artifact order, tensors by offset within a file */
+    const struct tensor_record *tensors;   /* in the order of their first pieces */
     size_t n_tensors;
+    const struct tensor_piece *pieces; /* files in artifact order, pieces by offset within a file; they do not overlap */
+    size_t n_pieces;
+    const uint32_t *piece_lists; /* pieces by tensor; NULL = each tensor has one, and they are in the same order */
     struct map by_name;
     uint64_t total_bytes;
-    const struct artifact_table *table; /* owns the three above; NULL in an artifact that a test put together */
+    const struct artifact_table *table; /* owns those above; NULL in an artifact that a test put together */
     struct manifest *manifest;          /* found beside the files; NULL = none */
     struct error manifest_problem;      /* one is there but is not to be used, and why; code ERROR_OK = none */
     uint64_t header_bytes_read;         /* 0 when everything came from the cache */
@@ -64,6 +76,17 @@ void artifact_unref(struct artifact *artifact); /* any thread; accepts NULL */
 
 /* The name of a manifest that is to be found beside it. The caller frees. */
 char *artifact_manifest_name(const struct artifact *artifact);
+
+/* The k-th piece of a tensor, in file order. */
+static inline const struct tensor_piece *artifact_piece(const struct artifact *artifact, const struct tensor_record *tensor,
+                                                        uint32_t k)
+{
+    size_t i = tensor->first_piece + k;
+    return &artifact->pieces[artifact->piece_lists ? artifact->piece_lists[i] : i];
+}
+uint64_t artifact_piece_end(const struct artifact *artifact, const struct tensor_piece *piece); /* in its file */
+/* The first piece of that file, or of one behind it, that ends behind `at`: an index into pieces, n_pieces = none. */
+size_t artifact_find_piece(const struct artifact *artifact, uint32_t file, uint64_t at);
 
 /* NULL when absent. */
 const struct tensor_record *artifact_find(const struct artifact *artifact, const char *name, size_t length);

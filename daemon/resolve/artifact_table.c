@@ -9,11 +9,17 @@
 #include "base/metadata.h"
 #include "base/text.h"
 
+/* Of a tensor of one piece. */
+static const char *file_of(const struct artifact_table *table, const struct tensor_record *tensor)
+{
+    return table->file_names[table->pieces[tensor->first_piece].file];
+}
+
 static int fail_twice(const struct artifact_table *table, const struct tensor_record *first,
                       const struct tensor_record *second, struct error *error)
 {
     char name[TEXT_NAME_CHARS], one[TEXT_NAME_CHARS], two[TEXT_NAME_CHARS];
-    const char *first_file = table->file_names[first->file], *second_file = table->file_names[second->file];
+    const char *first_file = file_of(table, first), *second_file = file_of(table, second);
     return fail(error, ERROR_DATA_LOSS, "DUPLICATE_TENSOR", "tensor %s is in %s and in %s",
                 text_escape(first->name, first->name_length, name), text_escape(first_file, strlen(first_file), one),
                 text_escape(second_file, strlen(second_file), two));
@@ -27,14 +33,16 @@ static int add_file(struct artifact_table *table, uint32_t file, struct error *e
         struct tensor_record *record = &table->tensors[table->n_tensors];
         *record = (struct tensor_record){
             .name = tensor->name,
+            .shape = tensor->shape,
+            .bytes = tensor->bytes,
             .name_length = tensor->name_length,
-            .file = file,
+            .first_piece = (uint32_t)table->n_pieces,
+            .n_pieces = 1,
             .dtype = tensor->dtype,
             .rank = tensor->rank,
-            .shape = tensor->shape,
-            .offset = tensor->offset,
-            .bytes = tensor->bytes,
         };
+        table->pieces[table->n_pieces++] =
+            (struct tensor_piece){.offset = tensor->offset, .file = file, .tensor = (uint32_t)table->n_tensors};
         uint32_t other = map_add(&table->by_name, record->name, record->name_length, (uint32_t)table->n_tensors);
         if (other != MAP_NONE)
             return fail_twice(table, &table->tensors[other], record, error);
@@ -58,7 +66,7 @@ static int check_entries(const struct artifact_table *table, const struct shard_
     for (size_t i = 0; i < index->n_entries; i++) {
         const struct shard_entry *entry = &index->entries[i];
         uint32_t found = map_find(&table->by_name, entry->name, entry->name_length);
-        if (found == MAP_NONE || table->tensors[found].file != entry->file)
+        if (found == MAP_NONE || table->pieces[found].file != entry->file)
             return fail_disagreement(entry->name, entry->name_length, "is not in", index->files[entry->file], error);
         listed[found] = true;
     }
@@ -76,7 +84,7 @@ static int check_index(const struct artifact_table *table, const struct shard_in
         const struct tensor_record *record = &table->tensors[i];
         if (!listed[i])
             failed = fail_disagreement(record->name, record->name_length, "is not in the index but in",
-                                       table->file_names[record->file], error);
+                                       file_of(table, record), error);
     }
     metadata_free(listed);
     return failed;
@@ -90,7 +98,8 @@ static struct artifact_table *create(const struct safetensors_header *const *hea
     size_t n_tensors = 0;
     for (size_t i = 0; i < n_files; i++)
         n_tensors += headers[i]->n_tensors;
-    uint64_t bytes = n_tensors * sizeof(struct tensor_record) + map_memory_bytes(n_tensors) + n_files * 256;
+    uint64_t bytes = n_tensors * (sizeof(struct tensor_record) + sizeof(struct tensor_piece)) + map_memory_bytes(n_tensors) +
+                     n_files * 256;
     if (quota_charge_add(&charge, bytes, error) != 0)
         return NULL;
     struct artifact_table *table = memory_alloc(sizeof *table);
@@ -105,6 +114,7 @@ static struct artifact_table *create(const struct safetensors_header *const *hea
         table->file_names[i] = memory_copy_text(file_names[i]);
     }
     table->tensors = memory_alloc_array(n_tensors, sizeof *table->tensors);
+    table->pieces = memory_alloc_array(n_tensors, sizeof *table->pieces);
     map_init(&table->by_name, n_tensors);
     return table;
 }
@@ -146,5 +156,6 @@ void artifact_table_unref(const struct artifact_table *table)
     free(last->headers);
     free(last->file_names);
     free(last->tensors);
+    free(last->pieces);
     free(last);
 }

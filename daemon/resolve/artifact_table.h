@@ -9,8 +9,9 @@
 #include "resolve/shard_index.h"
 
 struct artifact_table {
-    struct tensor_record *tensors; /* by file, then offset */
-    size_t n_tensors;
+    struct tensor_record *tensors;
+    struct tensor_piece *pieces; /* by file, then offset */
+    size_t n_tensors, n_pieces;
     struct map by_name;
     uint64_t total_bytes;
     const struct safetensors_header **headers; /* one per file; names and shapes live there */

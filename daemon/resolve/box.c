@@ -1,78 +1,68 @@
-/* Lowering goes from the innermost dimension outwards and keeps a list of levels. The next dimension joins the newest
- * level when that is taken whole (rows touch) or when only one index of the dimension is taken (there is but one row). */
+/* Lowering goes from the innermost dimension outwards and keeps a list of levels. The next dimension joins the newest level
+ * when on both sides its elements follow right behind that level's; where one index of it is taken there is no level. */
 #include "resolve/box.h"
 
-struct level { /* of what is left after merging, innermost first */
-    uint64_t shape, start, size;
-};
-
-uint64_t box_elements(const struct box *box)
+/* In bits, so that elements may be smaller than a byte. Returns the number of levels, 0 for an empty box. */
+static uint32_t merge(const struct box *box, unsigned element_bits, struct box_runs *runs)
 {
-    uint64_t elements = 1;
-    for (uint32_t i = 0; i < box->rank; i++) {
-        if (!box->size[i])
-            return 0;
-    }
-    for (uint32_t i = 0; i < box->rank; i++)
-        elements *= box->size[i];
-    return elements;
-}
-
-static uint32_t merge(const struct box *box, struct level levels[BOX_MAX_RANK + 1])
-{
-    uint32_t n = 1;
-    levels[0] = (struct level){1, 0, 1};
+    struct box_level newest = {1, element_bits, element_bits};
+    uint64_t src_bits = element_bits, dst_bits = element_bits, src_offset = 0, dst_offset = 0;
+    uint32_t n = 0;
+    bool is_empty = false;
     for (uint32_t i = box->rank; i-- > 0;) {
-        struct level *inner = &levels[n - 1];
-        if (inner->size == inner->shape) {
-            inner->start = box->start[i] * inner->shape;
-            inner->size = box->size[i] * inner->shape;
-            inner->shape *= box->shape[i];
-        } else if (box->size[i] == 1) {
-            inner->start += box->start[i] * inner->shape;
-            inner->shape *= box->shape[i];
-        } else {
-            levels[n++] = (struct level){box->shape[i], box->start[i], box->size[i]};
+        uint64_t size = box->size[i];
+        is_empty = is_empty || !size;
+        src_offset += box->src_start[i] * src_bits;
+        dst_offset += box->dst_start[i] * dst_bits;
+        if (newest.size * newest.src_stride == src_bits && newest.size * newest.dst_stride == dst_bits) {
+            newest.size *= size;
+        } else if (size != 1) {
+            runs->levels[n++] = newest;
+            newest = (struct box_level){size, src_bits, dst_bits};
         }
+        src_bits *= box->src_shape[i];
+        dst_bits *= box->dst_shape[i];
     }
-    return n;
+    runs->levels[n++] = newest;
+    runs->src_offset = src_offset;
+    runs->dst_offset = dst_offset;
+    return is_empty ? 0 : n;
 }
 
 bool box_lower(const struct box *box, unsigned element_bits, struct box_runs *runs)
 {
-    struct level levels[BOX_MAX_RANK + 1];
-    runs->n_runs = runs->n_levels = 0;
-    if (!box_elements(box))
+    runs->n_runs = 0;
+    runs->n_levels = merge(box, element_bits, runs);
+    if (runs->n_levels == 0)
         return true;
-    uint32_t n = merge(box, levels);
-    uint64_t row_bits = levels[0].size * element_bits, offset_bits = levels[0].start * element_bits;
-    uint64_t stride_bits = levels[0].shape * element_bits;
-    runs->row_bytes = runs->row_stride = row_bits / 8;
+    uint64_t row_bits = runs->levels[0].size * element_bits, odd_bits = runs->src_offset | runs->dst_offset | row_bits;
+    runs->row_bytes = runs->src_stride = runs->dst_stride = row_bits / 8;
+    runs->src_offset /= 8;
+    runs->dst_offset /= 8;
     runs->n_rows = runs->n_runs = 1;
-    bool whole_bytes = row_bits % 8 == 0;
-    for (uint32_t i = 1; i < n; i++) {
-        offset_bits += levels[i].start * stride_bits;
-        whole_bytes = whole_bytes && stride_bits % 8 == 0;
-        if (i == 1) {
-            runs->n_rows = levels[i].size;
-            runs->row_stride = stride_bits / 8;
-        } else {
-            runs->level_size[runs->n_levels] = levels[i].size;
-            runs->level_stride[runs->n_levels++] = stride_bits / 8;
-            runs->n_runs *= levels[i].size;
-        }
-        stride_bits *= levels[i].shape;
+    for (uint32_t i = 1; i < runs->n_levels; i++) {
+        struct box_level *level = &runs->levels[i];
+        odd_bits |= level->src_stride | level->dst_stride;
+        level->src_stride /= 8;
+        level->dst_stride /= 8;
+        if (i > 1)
+            runs->n_runs *= level->size;
     }
-    runs->first_offset = offset_bits / 8;
-    return whole_bytes && offset_bits % 8 == 0;
+    if (runs->n_levels > 1) {
+        runs->n_rows = runs->levels[1].size;
+        runs->src_stride = runs->levels[1].src_stride;
+        runs->dst_stride = runs->levels[1].dst_stride;
+    }
+    return odd_bits % 8 == 0;
 }
 
-uint64_t box_run_offset(const struct box_runs *runs, uint64_t index)
+void box_run_offsets(const struct box_runs *runs, uint64_t index, uint64_t *src, uint64_t *dst)
 {
-    uint64_t offset = runs->first_offset;
-    for (uint32_t i = 0; i < runs->n_levels; i++) {
-        offset += index % runs->level_size[i] * runs->level_stride[i];
-        index /= runs->level_size[i];
+    *src = runs->src_offset;
+    *dst = runs->dst_offset;
+    for (uint32_t i = 2; i < runs->n_levels; i++) {
+        *src += index % runs->levels[i].size * runs->levels[i].src_stride;
+        *dst += index % runs->levels[i].size * runs->levels[i].dst_stride;
+        index /= runs->levels[i].size;
     }
-    return offset;
 }

@@ -76,8 +76,10 @@ char *artifact_source_index_json(const struct artifact *artifact)
     uint64_t *bases = data_bases(artifact);
     struct json_writer writer = {0};
     json_write_open(&writer, '{');
-    for (size_t i = 0; i < artifact->n_tensors; i++)
-        write_record(&writer, records[i], bases[records[i]->file] + records[i]->offset);
+    for (size_t i = 0; i < artifact->n_tensors; i++) {
+        const struct tensor_piece *piece = artifact_piece(artifact, records[i], 0);
+        write_record(&writer, records[i], bases[piece->file] + piece->offset);
+    }
     json_write_close(&writer, '}');
     free(records);
     free(bases);

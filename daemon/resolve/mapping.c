@@ -1,6 +1,6 @@
-/* Three passes. place() takes the view's items in their order: finds the tensor, makes the box, gives it its place in the
- * replica. emit_runs() goes over the artifact's tensors, which lie in file order and never overlap, so that the runs come
- * out sorted without a sort. view_digest.c makes the key under which replicas are shared. */
+/* Three passes. place_tensor() takes the view's items in their order: finds the tensor, makes the box, gives it its place in
+ * the replica. emit_transfers() goes over the artifact's pieces, which lie in file order and never overlap, so that the
+ * transfers come out sorted without a sort. view_digest.c makes the key under which replicas are shared. */
 #include "resolve/mapping.h"
 
 #include <stdlib.h>
@@ -23,7 +23,7 @@ struct builder {
     uint32_t *item_of_tensor; /* artifact's tensor -> index in the view */
     uint64_t *dims;           /* room for starts and sizes */
     const uint64_t **starts;  /* per item, rank numbers */
-    uint64_t n_runs;
+    uint64_t n_transfers;
     struct error *error;
 };
 
@@ -89,11 +89,11 @@ static uint32_t find_tensor(const struct artifact *artifact, const struct view_i
 
 /* --- placing --- */
 
-static enum job_kind kind_of(const struct box *box, const struct box_runs *runs)
+static enum job_kind kind_of(const struct tensor_record *record, const uint64_t *size, const struct box_runs *runs)
 {
     uint32_t n_sliced = 0;
-    for (uint32_t i = 0; i < box->rank; i++)
-        n_sliced += box->size[i] != box->shape[i];
+    for (uint32_t i = 0; i < record->rank; i++)
+        n_sliced += size[i] != record->shape[i];
     if (!runs->n_runs)
         return JOB_EMPTY;
     if (!n_sliced)
@@ -103,48 +103,78 @@ static enum job_kind kind_of(const struct box *box, const struct box_runs *runs)
     return n_sliced == 1 ? JOB_DIM1 : JOB_RECT2D;
 }
 
-static int lower(const struct builder *builder, const struct tensor_record *record, const struct box *box,
-                 struct box_runs *runs)
+/* What of the slice [start, start + size) of a tensor lies in a box of it, NULL = all of it, from where it is stored to
+ * where the slice is packed. False where elements do not begin and end on byte boundaries. */
+static bool lower_slice(const struct tensor_record *record, const uint64_t *stored, const uint64_t *start,
+                        const uint64_t *size, struct box_runs *runs)
+{
+    uint64_t src_start[TENSOR_MAX_RANK], dst_start[TENSOR_MAX_RANK], common[TENSOR_MAX_RANK];
+    struct box box = {record->rank, size, record->shape, start, size, zeros};
+    if (!stored)
+        return box_lower(&box, dtype_bits(record->dtype), runs);
+    const uint64_t *stored_size = stored + record->rank;
+    for (uint32_t i = 0; i < record->rank; i++) {
+        uint64_t lo = stored[i] > start[i] ? stored[i] : start[i];
+        uint64_t end = start[i] + size[i], stored_end = stored[i] + stored_size[i], hi = stored_end < end ? stored_end : end;
+        common[i] = hi > lo ? hi - lo : 0;
+        src_start[i] = lo - stored[i];
+        dst_start[i] = lo - start[i];
+    }
+    box = (struct box){record->rank, common, stored_size, src_start, size, dst_start};
+    return box_lower(&box, dtype_bits(record->dtype), runs);
+}
+
+static int fail_sub_byte(const struct builder *builder, const struct tensor_record *record)
 {
     char name[TEXT_NAME_CHARS];
-    if (box_lower(box, dtype_bits(record->dtype), runs))
-        return 0;
     fail(builder->error, ERROR_UNIMPLEMENTED, "SUB_BYTE_SLICE",
          "tensor %s: a slice of %s elements must begin and end on byte boundaries",
          text_escape(record->name, record->name_length, name), dtype_name(record->dtype));
     return note_tensor(builder->error, record->name, record->name_length);
 }
 
-static int fail_too_large(const struct builder *builder)
-{
-    return fail(builder->error, ERROR_INVALID_ARGUMENT, "VIEW_TOO_LARGE", "the view is larger than any memory");
-}
-
-static int add_runs(struct builder *builder, const struct tensor_record *record, uint64_t n_runs)
+static int count_transfers(struct builder *builder, const struct tensor_record *record, uint64_t n_runs)
 {
     char name[TEXT_NAME_CHARS];
-    if (checked_add(builder->n_runs, n_runs, &builder->n_runs) && builder->n_runs <= MAPPING_MAX_RUNS)
+    if (checked_add(builder->n_transfers, n_runs, &builder->n_transfers) && builder->n_transfers <= MAPPING_MAX_RUNS)
         return 0;
     return fail(builder->error, ERROR_UNIMPLEMENTED, "TOO_MANY_RUNS",
                 "tensor %s: the view needs more than %d byte runs; slice fewer inner dimensions",
                 text_escape(record->name, record->name_length, name), MAPPING_MAX_RUNS);
 }
 
-/* Gives one tensor its box, its kind and its place behind all others. */
-static int place(struct builder *builder, size_t index, const struct tensor_record *record, const struct box *box)
+static int count_by_piece(struct builder *builder, const struct tensor_record *record, const uint64_t *start,
+                          const uint64_t *size)
+{
+    struct box_runs runs;
+    for (uint32_t k = 0; k < record->n_pieces; k++) {
+        if (!lower_slice(record, artifact_piece(builder->artifact, record, k)->box, start, size, &runs))
+            return fail_sub_byte(builder, record);
+        if (count_transfers(builder, record, runs.n_runs) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+/* Gives a slice of one tensor its kind and its place behind all others. */
+static int place_tensor(struct builder *builder, size_t index, const struct tensor_record *record, const uint64_t *start,
+                        const uint64_t *size)
 {
     struct mapping *mapping = builder->mapping;
     struct view_tensor *tensor = &mapping->tensors[index];
     struct box_runs runs;
-    if (lower(builder, record, box, &runs) < 0 || add_runs(builder, record, runs.n_runs) < 0)
+    if (!lower_slice(record, NULL, start, size, &runs))
+        return fail_sub_byte(builder, record);
+    bool is_one_box = record->n_pieces == 1;
+    if (is_one_box ? count_transfers(builder, record, runs.n_runs) : count_by_piece(builder, record, start, size))
         return -1;
-    *tensor = (struct view_tensor){.record = record, .shape = box->size, .job = kind_of(box, &runs)};
-    tensor->bytes = runs.n_runs * runs.n_rows * runs.row_bytes;
+    *tensor = (struct view_tensor){.record = record, .shape = size, .job = kind_of(record, size, &runs)};
+    tensor->bytes = runs.n_runs ? runs.n_runs * runs.n_rows * runs.row_bytes : 0;
     if (!checked_align(mapping->replica_bytes, mapping->align_bytes, &tensor->offset) ||
         !checked_add(tensor->offset, tensor->bytes, &mapping->replica_bytes))
-        return fail_too_large(builder);
+        return fail(builder->error, ERROR_INVALID_ARGUMENT, "VIEW_TOO_LARGE", "the view is larger than any memory");
     mapping->view_bytes += tensor->bytes; /* cannot wrap where the sum with padding does not */
-    builder->starts[index] = box->start;
+    builder->starts[index] = start;
     builder->item_of_tensor[record - builder->artifact->tensors] = (uint32_t)index;
     return 0;
 }
@@ -153,26 +183,10 @@ static int place_whole(struct builder *builder)
 {
     for (size_t i = 0; i < builder->artifact->n_tensors; i++) {
         const struct tensor_record *record = &builder->artifact->tensors[i];
-        struct box box = {.rank = record->rank, .shape = record->shape, .start = zeros, .size = record->shape};
-        if (place(builder, i, record, &box) < 0)
+        if (place_tensor(builder, i, record, zeros, record->shape) < 0)
             return -1;
     }
     return 0;
-}
-
-static int place_item(struct builder *builder, size_t index, const struct tensor_record *record)
-{
-    const struct view_item *item = &builder->view->items[index];
-    struct box box = {.rank = record->rank, .shape = record->shape, .start = zeros, .size = record->shape};
-    if (item->n_slices) {
-        uint64_t *start = builder->dims, *size = start + record->rank;
-        if (view_slices(item, record, start, size, builder->error) < 0)
-            return -1;
-        builder->dims = size + record->rank;
-        box.start = start;
-        box.size = size;
-    }
-    return place(builder, index, record, &box);
 }
 
 static int fail_twice(struct error *error, const struct view_item *item)
@@ -193,51 +207,60 @@ static int place_items(struct builder *builder)
             return fail_unknown(builder, item);
         if (builder->item_of_tensor[found] != NOT_IN_VIEW)
             return fail_twice(builder->error, item);
-        if (place_item(builder, i, &builder->artifact->tensors[found]) < 0)
+        const struct tensor_record *record = &builder->artifact->tensors[found];
+        uint64_t *start = builder->dims, *size = start + record->rank;
+        if (item->n_slices && view_slices(item, record, start, size, builder->error) < 0)
+            return -1;
+        builder->dims += item->n_slices ? 2 * (size_t)record->rank : 0;
+        if (place_tensor(builder, i, record, item->n_slices ? start : zeros, item->n_slices ? size : record->shape) < 0)
             return -1;
     }
     return 0;
 }
 
-/* --- runs --- */
+/* --- transfers --- */
 
-static struct transfer *emit_tensor(const struct builder *builder, uint32_t index, struct transfer *out)
+static struct transfer *emit_piece(const struct builder *builder, const struct tensor_piece *piece, uint32_t index,
+                                   struct transfer *out)
 {
     const struct view_tensor *tensor = &builder->mapping->tensors[index];
-    const struct tensor_record *record = tensor->record;
-    struct box box = {.rank = record->rank, .shape = record->shape, .start = builder->starts[index], .size = tensor->shape};
     struct box_runs runs;
-    box_lower(&box, dtype_bits(record->dtype), &runs);
+    lower_slice(tensor->record, piece->box, builder->starts[index], tensor->shape, &runs);
     for (uint64_t i = 0; i < runs.n_runs; i++) {
+        uint64_t src_offset, dst_offset;
+        box_run_offsets(&runs, i, &src_offset, &dst_offset);
         *out++ = (struct transfer){
-            .src_offset = record->offset + box_run_offset(&runs, i),
-            .dst_offset = tensor->offset + i * runs.n_rows * runs.row_bytes,
+            .src_offset = piece->offset + src_offset,
+            .dst_offset = tensor->offset + dst_offset,
             .row_bytes = runs.row_bytes,
             .n_rows = runs.n_rows,
-            .src_stride = runs.row_stride,
-            .dst_stride = runs.row_bytes,
-            .file = record->file,
+            .src_stride = runs.src_stride,
+            .dst_stride = runs.dst_stride,
+            .file = piece->file,
+            .operation = TRANSFER_COPY,
             .tensor = index,
         };
     }
     return out;
 }
 
-static int emit_runs(struct builder *builder)
+static int emit_transfers(struct builder *builder)
 {
     struct mapping *mapping = builder->mapping;
     const struct artifact *artifact = builder->artifact;
     size_t n_files = artifact->source->n_files, file = 0;
-    mapping->transfers = arena_try_array(&mapping->arena, builder->n_runs, sizeof *mapping->transfers, builder->error);
+    mapping->transfers = arena_try_array(&mapping->arena, builder->n_transfers, sizeof *mapping->transfers, builder->error);
     mapping->file_first = arena_try_array(&mapping->arena, n_files + 1, sizeof *mapping->file_first, builder->error);
     if (!mapping->transfers || !mapping->file_first)
         return -1;
     struct transfer *out = mapping->transfers;
-    for (size_t i = 0; i < artifact->n_tensors; i++) {
-        while (file < artifact->tensors[i].file)
+    for (size_t i = 0; i < artifact->n_pieces; i++) {
+        const struct tensor_piece *piece = &artifact->pieces[i];
+        uint32_t index = builder->item_of_tensor[piece->tensor];
+        while (file < piece->file)
             mapping->file_first[++file] = (size_t)(out - mapping->transfers);
-        if (builder->item_of_tensor[i] != NOT_IN_VIEW)
-            out = emit_tensor(builder, builder->item_of_tensor[i], out);
+        if (index != NOT_IN_VIEW)
+            out = emit_piece(builder, piece, index, out);
     }
     mapping->n_transfers = (size_t)(out - mapping->transfers);
     while (file < n_files)
@@ -290,7 +313,7 @@ struct mapping *mapping_build(const struct view_spec *view, struct artifact *art
     mapping->align_bytes = view->align_bytes;
     mapping->n_tensors = view->whole ? artifact->n_tensors : view->n_items;
     int failed =
-        take_memory(&builder) || (view->whole ? place_whole(&builder) : place_items(&builder)) || emit_runs(&builder);
+        take_memory(&builder) || (view->whole ? place_whole(&builder) : place_items(&builder)) || emit_transfers(&builder);
     if (!failed)
         view_digest(mapping, builder.starts, mapping->view_digest);
     metadata_free(builder.starts);
@@ -299,6 +322,19 @@ struct mapping *mapping_build(const struct view_spec *view, struct artifact *art
         return mapping;
     mapping_destroy(mapping);
     return NULL;
+}
+
+size_t mapping_find(const struct mapping *mapping, uint32_t file, uint64_t at)
+{
+    size_t lo = mapping->file_first[file], hi = mapping->file_first[file + 1];
+    while (lo < hi) {
+        size_t middle = lo + (hi - lo) / 2;
+        if (transfer_end(&mapping->transfers[middle]) <= at)
+            lo = middle + 1;
+        else
+            hi = middle;
+    }
+    return lo;
 }
 
 void mapping_destroy(struct mapping *mapping)

@@ -55,4 +55,7 @@ enum { MAPPING_MAX_RUNS = 8 << 20 };
 struct mapping *mapping_build(const struct view_spec *view, struct artifact *artifact, struct error *error);
 void mapping_destroy(struct mapping *mapping); /* accepts NULL */
 
+/* Index of the first transfer of the file that ends behind `at`; file_first[file + 1] when there is none. */
+size_t mapping_find(const struct mapping *mapping, uint32_t file, uint64_t at);
+
 #endif

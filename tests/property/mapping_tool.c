@@ -1,4 +1,4 @@
-/* Prints the mappings of views, for test_mapping_numpy.py.
+/* Prints the mappings of views, of tensors in pieces as tests/support/pieces.h joins them, for test_mapping_numpy.py.
  *
  * stdin, words separated by white space:  REFERENCE ALIGN N_ITEMS, then per item NAME N_SLICES and two bounds per slice,
  * where "." is an open end; again until the end of the input. stdout, per view: an `error CODE` line, or one `mapping` line,
@@ -10,6 +10,7 @@
 
 #include "base/memory.h"
 #include "resolve/mapping.h"
+#include "tests/support/pieces.h"
 
 enum { WORD_CHARS = 1000 };
 
@@ -65,17 +66,20 @@ static void print_mapping(const struct mapping *mapping)
 static void answer(const char *reference, const struct view_spec *view)
 {
     const struct source_options options = {.allow_relative = true};
-    struct artifact *artifact = NULL;
+    struct artifact *stored = NULL, *artifact = NULL;
     struct mapping *mapping = NULL;
     struct error error;
-    if (artifact_resolve(reference, &options, NULL, false, &artifact, &error) == 0)
+    if (artifact_resolve(reference, &options, NULL, false, &stored, &error) == 0) {
+        artifact = pieces_join(stored);
         mapping = mapping_build(view, artifact, &error);
+    }
     if (mapping)
         print_mapping(mapping);
     else
         printf("error %s %s\n", error_code_name(error.code), error.message);
     mapping_destroy(mapping);
-    artifact_unref(artifact);
+    pieces_free(artifact);
+    artifact_unref(stored);
 }
 
 int main(void)

@@ -1,5 +1,6 @@
-/* Random views of random tensors: the byte runs of a mapping move exactly the bytes that an element-by-element walk moves,
- * in file order, disjoint, within the bounds the mapping states. Prints its seed; TEST_SEED repeats a run. */
+/* Random views of random tensors, whole or in random pieces: the transfers of a mapping move exactly the bytes that an
+ * element-by-element walk moves, in file order, disjoint on both sides, within the bounds the mapping states. Prints its
+ * seed; TEST_SEED repeats a run. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -11,12 +12,15 @@
 
 #include "resolve/mapping.h"
 #include "source/source_memory.h"
+#include "tests/support/pieces.h"
 
 #include <cmocka.h> /* last: its fail() hides ours */
 
-enum { N_CASES = 20000, MAX_TENSORS = 6, MAX_RANK = 6, FILE_ROOM = 1 << 20 };
+enum { N_CASES = 20000, MAX_TENSORS = 6, MAX_RANK = 6, MAX_CUTS = 3, MAX_PARTS = MAX_TENSORS << MAX_CUTS, N_FILES = 3 };
+enum { FILE_ROOM = 1 << 20, HEADER_ROOM = 1 << 16 };
 
 static uint64_t random_state;
+static size_t n_spread; /* transfers that are not packed where they go to */
 
 static uint64_t random_below(uint64_t n)
 {
@@ -26,7 +30,13 @@ static uint64_t random_below(uint64_t n)
     return (random_state * 0x2545F4914F6CDD1Du >> 33) % n;
 }
 
-struct model { /* one random checkpoint in two files, and a random view of it */
+struct part { /* of a tensor, stored as a tensor of its own */
+    size_t tensor, file;
+    bool is_whole;
+    uint64_t start[MAX_RANK], size[MAX_RANK];
+};
+
+struct model { /* one random checkpoint in a few files, and a random view of it */
     size_t n_tensors;
     char names[MAX_TENSORS][32];
     enum dtype dtypes[MAX_TENSORS];
@@ -36,8 +46,11 @@ struct model { /* one random checkpoint in two files, and a random view of it */
     struct slice slices[MAX_TENSORS][MAX_RANK];
     size_t tensor_of_item[MAX_TENSORS];
     size_t n_items;
-    unsigned char *files[2];
-    uint64_t file_bytes[2];
+    unsigned char *values[MAX_TENSORS];
+    struct part parts[MAX_PARTS]; /* in no order */
+    size_t n_parts;
+    unsigned char *files[N_FILES];
+    uint64_t file_bytes[N_FILES];
 };
 
 static const enum dtype dtypes[] = {DTYPE_U8, DTYPE_BF16, DTYPE_F32, DTYPE_C64, DTYPE_BOOL};
@@ -63,30 +76,106 @@ static uint64_t tensor_bytes(const struct model *model, size_t i)
     return bytes;
 }
 
-/* Even tensors go to one file, odd ones to the other. */
+/* Half of the tensors are cut in two, up to three times. */
+static void cut_tensor(struct model *model, size_t t)
+{
+    size_t first = model->n_parts++;
+    struct part *whole = &model->parts[first];
+    *whole = (struct part){.tensor = t, .is_whole = model->ranks[t] == 0 || random_below(2) == 0};
+    memcpy(whole->size, model->shapes[t], sizeof whole->size);
+    for (size_t cuts = 0; !whole->is_whole && cuts < MAX_CUTS; cuts++) {
+        uint32_t d = (uint32_t)random_below(model->ranks[t]);
+        uint64_t at = random_below(model->shapes[t][d] + 1);
+        for (size_t i = first, n = model->n_parts; i < n; i++) {
+            struct part *part = &model->parts[i], *rest = &model->parts[model->n_parts];
+            if (at <= part->start[d] || at >= part->start[d] + part->size[d])
+                continue;
+            *rest = *part;
+            rest->start[d] = at;
+            rest->size[d] = part->start[d] + part->size[d] - at;
+            part->size[d] = at - part->start[d];
+            model->n_parts++;
+        }
+    }
+}
+
+static void cut_tensors(struct model *model)
+{
+    for (size_t t = 0; t < model->n_tensors; t++) {
+        uint64_t bytes = tensor_bytes(model, t);
+        model->values[t] = malloc(bytes + 1);
+        for (uint64_t i = 0; i < bytes; i++)
+            model->values[t][i] = (unsigned char)random_below(256);
+        cut_tensor(model, t);
+    }
+    for (size_t i = 0; i < model->n_parts; i++) {
+        size_t other = random_below(i + 1);
+        struct part part = model->parts[i];
+        model->parts[i] = model->parts[other];
+        model->parts[other] = part;
+        model->parts[other].file = random_below(N_FILES);
+        model->parts[i].file = random_below(N_FILES);
+    }
+}
+
+static bool is_inside(const struct model *model, size_t t, uint64_t element, const uint64_t *start, const uint64_t *size)
+{
+    for (uint32_t d = model->ranks[t]; d-- > 0; element /= model->shapes[t][d]) {
+        uint64_t at = element % model->shapes[t][d];
+        if (at < start[d] || at - start[d] >= size[d])
+            return false;
+    }
+    return true;
+}
+
+/* Copies the elements of a box one by one; returns their bytes. */
+static uint64_t copy_elements(const struct model *model, size_t t, const uint64_t *start, const uint64_t *size,
+                              unsigned char *out)
+{
+    uint64_t element = dtype_bits(model->dtypes[t]) / 8, n_elements = tensor_bytes(model, t) / element, written = 0;
+    for (uint64_t i = 0; i < n_elements; i++) {
+        if (!is_inside(model, t, i, start, size))
+            continue;
+        memcpy(out + written, model->values[t] + i * element, element);
+        written += element;
+    }
+    return written;
+}
+
+static char *print_numbers(char *out, const uint64_t *numbers, uint32_t n)
+{
+    for (uint32_t d = 0; d < n; d++)
+        out += sprintf(out, "%s%llu", d ? "," : "", (unsigned long long)numbers[d]);
+    return out;
+}
+
 static void write_file(struct model *model, size_t file)
 {
-    static const char *const names[] = {"a.safetensors", "b.safetensors"};
-    char header[4096] = "{";
+    static const char *const names[N_FILES] = {"a.safetensors", "b.safetensors", "c.safetensors"};
+    static char header[HEADER_ROOM];
+    static unsigned char data[FILE_ROOM];
+    char *out = header;
     uint64_t end = 0;
-    for (size_t i = file; i < model->n_tensors; i += 2) {
-        char shape[256] = "";
-        for (uint32_t d = 0; d < model->ranks[i]; d++)
-            sprintf(shape + strlen(shape), "%s%llu", d ? "," : "", (unsigned long long)model->shapes[i][d]);
-        uint64_t bytes = tensor_bytes(model, i);
-        sprintf(header + strlen(header), "%s\"%s\":{\"dtype\":\"%s\",\"shape\":[%s],\"data_offsets\":[%llu,%llu]}",
-                i > 1 ? "," : "", model->names[i], dtype_name(model->dtypes[i]), shape, (unsigned long long)end,
-                (unsigned long long)(end + bytes));
+    *out++ = '{';
+    for (size_t i = 0; i < model->n_parts; i++) {
+        const struct part *part = &model->parts[i];
+        if (part->file != file)
+            continue;
+        uint64_t bytes = copy_elements(model, part->tensor, part->start, part->size, data + end);
+        out += sprintf(out, "%s\"%s%s", out[-1] == '{' ? "" : ",", model->names[part->tensor], part->is_whole ? "" : "@");
+        out = print_numbers(out, part->start, part->is_whole ? 0 : model->ranks[part->tensor]);
+        out += sprintf(out, "\":{\"dtype\":\"%s\",\"shape\":[", dtype_name(model->dtypes[part->tensor]));
+        out = print_numbers(out, part->size, model->ranks[part->tensor]);
+        out += sprintf(out, "],\"data_offsets\":[%llu,%llu]}", (unsigned long long)end, (unsigned long long)(end + bytes));
         end += bytes;
     }
-    strcat(header, "}");
+    strcpy(out, "}");
     uint64_t length = strlen(header);
     model->file_bytes[file] = 8 + length + end;
     model->files[file] = malloc(model->file_bytes[file]);
     memcpy(model->files[file], &length, 8);
     memcpy(model->files[file] + 8, header, length);
-    for (uint64_t i = 8 + length; i < model->file_bytes[file]; i++)
-        model->files[file][i] = (unsigned char)random_below(256);
+    memcpy(model->files[file] + 8 + length, data, end);
     source_memory_put("model", names[file], model->files[file], model->file_bytes[file]);
 }
 
@@ -135,48 +224,36 @@ static uint64_t bound(int64_t value, uint64_t extent)
 static uint64_t walk_elements(const struct model *model, size_t i, const struct view_tensor *got, unsigned char *out)
 {
     size_t t = model->tensor_of_item[i];
-    uint32_t rank = model->ranks[t];
-    uint64_t element = dtype_bits(model->dtypes[t]) / 8, first[MAX_RANK], last[MAX_RANK], written = 0;
-    for (uint32_t d = 0; d < rank; d++) {
+    uint64_t first[MAX_RANK], size[MAX_RANK];
+    for (uint32_t d = 0; d < model->ranks[t]; d++) {
         bool sliced = model->items[i].n_slices != 0;
+        uint64_t last = sliced ? bound(model->slices[i][d].stop, model->shapes[t][d]) : model->shapes[t][d];
         first[d] = sliced ? bound(model->slices[i][d].start, model->shapes[t][d]) : 0;
-        last[d] = sliced ? bound(model->slices[i][d].stop, model->shapes[t][d]) : model->shapes[t][d];
-        last[d] = last[d] < first[d] ? first[d] : last[d];
-        assert_int_equal(got->shape[d], last[d] - first[d]);
+        size[d] = last > first[d] ? last - first[d] : 0;
+        assert_int_equal(got->shape[d], size[d]);
     }
-    const unsigned char *data = model->files[got->record->file] + got->record->offset;
-    for (uint64_t n = 0, all = tensor_bytes(model, t) / element; n < all; n++) {
-        uint64_t rest = n;
-        bool inside = true;
-        for (uint32_t d = rank; d-- > 0; rest /= model->shapes[t][d]) {
-            uint64_t at = rest % model->shapes[t][d];
-            inside = inside && at >= first[d] && at < last[d];
-        }
-        if (inside) {
-            memcpy(out + written, data + n * element, element);
-            written += element;
-        }
-    }
-    return written;
+    return copy_elements(model, t, first, size, out);
 }
 
-static void check_runs(const struct mapping *mapping, const struct model *model, unsigned char *replica)
+static void check_transfers(const struct mapping *mapping, const struct model *model, unsigned char *replica)
 {
     uint64_t moved = 0;
     assert_int_equal(mapping->file_first[0], 0);
     assert_int_equal(mapping->file_first[mapping->artifact->source->n_files], mapping->n_transfers);
     for (size_t i = 0; i < mapping->n_transfers; i++) {
-        const struct transfer *run = &mapping->transfers[i];
-        assert_true(run->row_bytes > 0 && run->n_rows > 0 && run->src_stride >= run->row_bytes);
-        assert_true(run->dst_stride >= run->row_bytes && transfer_dst_end(run) <= mapping->replica_bytes);
-        assert_true(run->n_rows > 1 || (run->src_stride == run->row_bytes && run->dst_stride == run->row_bytes));
-        assert_true(i >= mapping->file_first[run->file] && i < mapping->file_first[run->file + 1]);
-        assert_true(transfer_end(run) <= model->file_bytes[run->file]);
-        if (i && mapping->transfers[i - 1].file == run->file)
-            assert_true(transfer_end(&mapping->transfers[i - 1]) <= run->src_offset);
-        assert_int_equal(run->operation, TRANSFER_COPY);
-        transfer_table[run->operation].apply(run, model->files[run->file], replica);
-        moved += transfer_bytes(run);
+        const struct transfer *transfer = &mapping->transfers[i];
+        assert_true(transfer->row_bytes > 0 && transfer->n_rows > 0 && transfer->src_stride >= transfer->row_bytes);
+        assert_true(transfer->dst_stride >= transfer->row_bytes && transfer_dst_end(transfer) <= mapping->replica_bytes);
+        assert_true(transfer->n_rows > 1 ||
+                    (transfer->src_stride == transfer->row_bytes && transfer->dst_stride == transfer->row_bytes));
+        assert_true(i >= mapping->file_first[transfer->file] && i < mapping->file_first[transfer->file + 1]);
+        assert_true(transfer_end(transfer) <= model->file_bytes[transfer->file]);
+        if (i && mapping->transfers[i - 1].file == transfer->file)
+            assert_true(transfer_end(&mapping->transfers[i - 1]) <= transfer->src_offset);
+        assert_int_equal(transfer->operation, TRANSFER_COPY);
+        transfer_table[transfer->operation].apply(transfer, model->files[transfer->file], replica);
+        moved += transfer_bytes(transfer);
+        n_spread += transfer->dst_stride > transfer->row_bytes;
     }
     assert_int_equal(moved, mapping->view_bytes);
 }
@@ -202,26 +279,31 @@ static void run_case(void)
 {
     struct model model = {0};
     struct error error;
-    struct artifact *artifact;
+    struct artifact *stored;
     make_tensors(&model);
+    cut_tensors(&model);
     source_memory_clear();
-    write_file(&model, 0);
-    write_file(&model, 1);
+    for (size_t i = 0; i < N_FILES; i++)
+        write_file(&model, i);
     make_view(&model);
-    if (artifact_resolve("memory:model", &(struct source_options){0}, NULL, false, &artifact, &error) < 0)
+    if (artifact_resolve("memory:model", &(struct source_options){0}, NULL, false, &stored, &error) < 0)
         fail_msg("%s", error.message);
     struct view_spec view = {.items = model.items, .n_items = model.n_items, .align_bytes = 1u << random_below(9)};
+    struct artifact *artifact = pieces_join(stored);
     struct mapping *mapping = mapping_build(&view, artifact, &error);
     if (!mapping)
         fail_msg("%s", error.message);
-    unsigned char *replica = malloc(mapping->replica_bytes + 1);
-    check_runs(mapping, &model, replica);
+    unsigned char *replica = calloc(1, mapping->replica_bytes + 1);
+    check_transfers(mapping, &model, replica);
     check_tensors(mapping, &model, replica);
     free(replica);
     mapping_destroy(mapping);
-    artifact_unref(artifact);
-    free(model.files[0]);
-    free(model.files[1]);
+    pieces_free(artifact);
+    artifact_unref(stored);
+    for (size_t i = 0; i < N_FILES; i++)
+        free(model.files[i]);
+    for (size_t i = 0; i < model.n_tensors; i++)
+        free(model.values[i]);
 }
 
 static void mappings_move_what_an_element_walk_moves(void **state)
@@ -232,6 +314,7 @@ static void mappings_move_what_an_element_walk_moves(void **state)
     print_message("TEST_SEED=%llu, %d cases\n", (unsigned long long)random_state, N_CASES);
     for (int i = 0; i < N_CASES; i++)
         run_case();
+    assert_true(n_spread > N_CASES / 10);
     source_memory_clear();
 }
 

@@ -1,5 +1,5 @@
-"""Random checkpoints, written by the safetensors package, and random views of them: the byte runs of our mapping, applied to
-the files' bytes, are what NumPy's slicing makes of the arrays. TEST_SEED repeats a run; a failure prints it."""
+"""Random checkpoints, written by the safetensors package, some of their tensors in pieces, and random views of them: the
+transfers of our mapping, applied to the files' bytes, are what NumPy's slicing makes of the arrays. TEST_SEED repeats a run; a failure prints it."""
 import os
 import random
 import subprocess
@@ -22,11 +22,24 @@ def random_array(rng):
     return raw.view(dtype).reshape(shape)
 
 
+def cut(rng, name, array):
+    """Whole, or in pieces that tests/support/pieces.h puts together."""
+    if not array.ndim or rng.random() < .5:
+        return {name: array}
+    boxes = [[(0, n) for n in array.shape]]
+    for d in rng.integers(0, array.ndim, 3):
+        at = int(rng.integers(0, array.shape[d] + 1))
+        boxes = [box[:d] + [part] + box[d + 1:] for box in boxes
+                 for part in ([(box[d][0], at), (at, box[d][1])] if box[d][0] < at < box[d][1] else [box[d]])]
+    return {f"{name}@{','.join(str(b) for b, _ in box)}": np.ascontiguousarray(array[tuple(slice(*b) for b in box)]) for box in boxes}
+
+
 def write_checkpoint(rng, folder):
     tensors = {f"layer.{i}.{'w' * int(rng.integers(1, 9))}": random_array(rng) for i in range(rng.integers(1, 9))}
     parts = [{} for _ in range(rng.integers(1, 4))]
     for name, array in tensors.items():
-        parts[rng.integers(0, len(parts))][name] = array
+        for stored, piece in cut(rng, name, array).items():
+            parts[rng.integers(0, len(parts))][stored] = piece
     folder.mkdir()
     for i, part in enumerate(parts):
         save_file(part, folder / f"part-{i}.safetensors")

@@ -115,8 +115,7 @@ void mapping_fake_add(struct mapping_fake *fake, uint32_t file, uint64_t element
     struct tensor_record *record = arena_alloc(&mapping->arena, sizeof *record);
     record->name = "t";
     record->name_length = 1;
-    record->file = file;
-    record->offset = fake->file_ends[file];
+    uint64_t offset = fake->file_ends[file];
     record->bytes = element_bytes;
     for (uint32_t i = 0; i < rank; i++)
         record->bytes *= shape[i];
@@ -135,7 +134,7 @@ void mapping_fake_add(struct mapping_fake *fake, uint32_t file, uint64_t element
         return;
     struct level rows = box.n_levels > 1 ? box.levels[1] : (struct level){1, box.levels[0].count};
     add_runs(fake, &box, box.n_levels - 1,
-             (struct transfer){.src_offset = record->offset + box.first_byte,
+             (struct transfer){.src_offset = offset + box.first_byte,
                                .row_bytes = box.levels[0].count,
                                .n_rows = rows.count,
                                .src_stride = rows.stride,

@@ -10,6 +10,7 @@
 #include "base/metadata.h"
 #include "resolve/mapping.h"
 #include "source/source_memory.h"
+#include "tests/support/pieces.h"
 
 #include <cmocka.h>
 
@@ -245,11 +246,17 @@ static void the_number_of_runs_is_limited(void **state)
                                        .dtype = DTYPE_F4,
                                        .rank = 5,
                                        .shape = shape,
-                                       .offset = 100,
+                                       .n_pieces = 1,
                                        .bytes = sizes[i] * 24};
+        struct tensor_piece piece = {.offset = 100};
         struct source source = {.n_files = 1};
-        struct artifact fake = {
-            .source = &source, .reference = "memory:fake", .tensors = &record, .n_tensors = 1, .references = 2};
+        struct artifact fake = {.source = &source,
+                                .reference = "memory:fake",
+                                .tensors = &record,
+                                .n_tensors = 1,
+                                .pieces = &piece,
+                                .n_pieces = 1,
+                                .references = 2};
         map_init(&fake.by_name, 1);
         map_add(&fake.by_name, "w", 1, 0);
         struct view_spec view = {.items = items, .n_items = 1, .align_bytes = 64};
@@ -287,6 +294,45 @@ static void a_mapping_is_charged_to_its_user_and_refused_beyond_the_limit(void *
     quota_destroy(quota);
 }
 
+/* Rows 0 and 1 of w are in the second file, columns 0 to 2 of the others in the first, columns 3 to 5 in the second. */
+static void pieces_of_a_tensor_become_transfers_in_file_order(void **state)
+{
+    const struct view_item rows[] = {ITEM("w", 2, {1, 4}, all)}, columns[] = {ITEM("w", 2, all, {4, 6})};
+    struct view_spec whole = {.whole = true, .align_bytes = 64};
+    struct error error;
+    (void)state;
+    source_memory_clear();
+    put("a.safetensors", "{\"w@2,0\":{\"dtype\":\"U8\",\"shape\":[2,3],\"data_offsets\":[0,6]}}", 6);
+    put("b.safetensors",
+        "{\"w@2,3\":{\"dtype\":\"U8\",\"shape\":[2,3],\"data_offsets\":[0,6]},"
+        "\"w@0,0\":{\"dtype\":\"U8\",\"shape\":[2,6],\"data_offsets\":[6,18]}}",
+        18);
+    struct artifact *stored = resolve(), *before = artifact;
+    artifact = pieces_join(stored);
+    struct mapping *mapping = mapping_build(&whole, artifact, &error);
+    const struct transfer *t = mapping->transfers;
+    assert_true(mapping->n_transfers == 3 && mapping->file_first[1] == 1 && mapping->view_bytes == 24);
+    assert_true(t[0].dst_offset == 12 && t[0].row_bytes == 3 && t[0].n_rows == 2 && t[0].dst_stride == 6);
+    assert_true(t[1].dst_offset == 15 && t[1].row_bytes == 3 && t[1].src_stride == 3 && t[1].dst_stride == 6);
+    assert_true(t[2].dst_offset == 0 && t[2].row_bytes == 12 && t[2].n_rows == 1);
+    assert_int_equal(mapping->tensors[0].job, JOB_REPLICATED);
+    assert_int_equal(mapping_find(mapping, 1, t[1].src_offset), 1);
+    assert_int_equal(mapping_find(mapping, 1, transfer_end(&t[1])), 2);
+    assert_int_equal(mapping_find(mapping, 1, transfer_end(&t[2])), 3);
+    assert_int_equal(artifact_find_piece(artifact, 1, t[2].src_offset), 2);
+    assert_int_equal(artifact_find_piece(artifact, 1, artifact_piece_end(artifact, &artifact->pieces[2])), 3);
+    mapping_destroy(mapping);
+    mapping = build(rows, 1, &error); /* of each piece, a part */
+    assert_true(mapping->n_transfers == 3 && mapping->tensors[0].job == JOB_DIM0 && mapping->view_bytes == 18);
+    mapping_destroy(mapping);
+    mapping = build(columns, 1, &error); /* nothing of the first file */
+    assert_true(mapping->n_transfers == 2 && mapping->file_first[1] == 0 && mapping->tensors[0].job == JOB_DIM1);
+    mapping_destroy(mapping);
+    pieces_free(artifact);
+    artifact_unref(stored);
+    artifact = before;
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -297,6 +343,7 @@ int main(void)
         cmocka_unit_test(an_artifact_without_tensors_has_an_empty_whole_view),
         cmocka_unit_test(slices_that_mean_the_same_share_a_digest),
         cmocka_unit_test(different_views_have_different_digests),
+        cmocka_unit_test(pieces_of_a_tensor_become_transfers_in_file_order),
         cmocka_unit_test(the_number_of_runs_is_limited),
         cmocka_unit_test(a_mapping_is_charged_to_its_user_and_refused_beyond_the_limit),
     };

@@ -317,9 +317,10 @@ static struct manifest *make_manifest(bool with_tensors)
         out += sprintf(out, "\",\"tensors\":{");
         for (size_t i = 0; with_tensors && i < scene.artifact->n_tensors; i++) {
             const struct tensor_record *tensor = &scene.artifact->tensors[i];
-            if (tensor->file == f)
+            const struct tensor_piece *piece = artifact_piece(scene.artifact, tensor, 0);
+            if (piece->file == f)
                 out += sprintf(out, "%s\"%s\":\"%08x\"", out[-1] == '{' ? "" : ",", tensor->name,
-                               crc32c_update(0, image + tensor->offset, tensor->bytes));
+                               crc32c_update(0, image + piece->offset, tensor->bytes));
         }
         out += sprintf(out, "}}");
     }
