@@ -145,32 +145,24 @@ int aws_keys_parse_json(const void *bytes, size_t count, struct aws_keys *keys, 
 
 /* --- XML --- */
 
-/* Inside of an element: takes the texts of <Credentials>, however deep that lies. */
-static void take_xml_fields(struct xml *xml, struct fields *fields, bool in_credentials)
+/* The texts of <Credentials>, wherever that lies. */
+static bool take_xml_element(void *data, const char *path, const char *text)
 {
-    struct xml_name name;
-    while (xml_next(xml, &name)) {
-        char **to = in_credentials ? slot(fields, name.text, name.length) : NULL;
-        char *text;
-        if (to && xml_take_text(xml, &text))
-            take(to, text);
-        else if (!to && (xml_name_is(&name, "Credentials") || xml->depth < 3)) /* the depth that answers have */
-            take_xml_fields(xml, fields, xml_name_is(&name, "Credentials"));
-        else if (!to)
-            xml_skip(xml);
-    }
+    static const char parent[] = "/Credentials";
+    const char *slash = strrchr(path, '/');
+    bool is_ours =
+        slash && (size_t)(slash - path) > strlen(parent) && memcmp(slash - strlen(parent), parent, strlen(parent)) == 0;
+    char **to = is_ours ? slot(data, slash + 1, strlen(slash + 1)) : NULL;
+    if (to && text)
+        take(to, memory_copy_text(text));
+    return !to || text;
 }
 
 int aws_keys_parse_xml(const void *bytes, size_t count, struct aws_keys *keys, struct error *error)
 {
     struct fields fields = {.keys = keys};
-    struct xml xml;
-    struct xml_name name;
     *keys = (struct aws_keys){0};
-    xml_init(&xml, bytes, count);
-    if (xml_next(&xml, &name))
-        take_xml_fields(&xml, &fields, false);
-    if (xml_end(&xml))
+    if (!xml_read(bytes, count, take_xml_element, &fields))
         return finish(&fields, error);
     aws_keys_clear(keys);
     free(fields.expiration);
@@ -195,41 +187,28 @@ int aws_parse_time(const char *text, int64_t *unix_time)
 
 /* --- errors --- */
 
-static void take_error_field(struct xml *xml, const struct xml_name *name, struct aws_error *found)
+static bool take_error_element(void *data, const char *path, const char *text)
 {
+    struct aws_error *found = data;
     const struct {
         const char *name;
         char **to;
     } rows[] = {{"Code", &found->code}, {"Message", &found->message}, {"Region", &found->region}};
+    static const char *const parents[] = {"Error/", "ErrorResponse/Error/"};
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-        if (xml_name_is(name, rows[i].name) && !*rows[i].to) {
-            xml_take_text(xml, rows[i].to);
-            return;
+        for (size_t p = 0; p < 2; p++) {
+            size_t length = strlen(parents[p]);
+            if (text && !*rows[i].to && strncmp(path, parents[p], length) == 0 && strcmp(path + length, rows[i].name) == 0)
+                *rows[i].to = memory_copy_text(text);
         }
     }
-    xml_skip(xml);
-}
-
-static void take_error(struct xml *xml, struct aws_error *found)
-{
-    struct xml_name name;
-    while (xml_next(xml, &name)) {
-        if (xml_name_is(&name, "Error"))
-            take_error(xml, found);
-        else
-            take_error_field(xml, &name, found);
-    }
+    return true;
 }
 
 bool aws_error_parse(const void *bytes, size_t count, struct aws_error *found)
 {
-    struct xml xml;
-    struct xml_name name;
     *found = (struct aws_error){0};
-    xml_init(&xml, bytes, count);
-    if (xml_next(&xml, &name) && (xml_name_is(&name, "Error") || xml_name_is(&name, "ErrorResponse")))
-        take_error(&xml, found);
-    if (xml_end(&xml) && found->code)
+    if (!xml_read(bytes, count, take_error_element, found) && found->code)
         return true;
     aws_error_clear(found);
     return false;

@@ -11,8 +11,9 @@
 #include "source/s3/xml.h"
 
 struct page {
-    struct xml xml;
     struct s3_listing *listing;
+    struct s3_entry entry; /* of the <Contents> that is read */
+    bool has_size, is_composite, has_algorithm, has_known_algorithm;
     bool truncated, encoded;
     const char *complaint;
 };
@@ -74,78 +75,78 @@ static bool is_known_algorithm(const char *text)
 
 /* --- elements --- */
 
-struct contents {
-    struct s3_entry entry;
-    bool has_size, composite, named, known;
-};
-
-static void take_field(struct page *page, const struct xml_name *name, struct contents *contents)
+static void clear_entry(struct page *page)
 {
-    char *text;
-    bool is_key = xml_name_is(name, "Key"), is_etag = xml_name_is(name, "ETag"), is_size = xml_name_is(name, "Size");
-    bool is_algorithm = xml_name_is(name, "ChecksumAlgorithm"), is_type = xml_name_is(name, "ChecksumType");
-    if (!is_key && !is_etag && !is_size && !is_algorithm && !is_type) {
-        xml_skip(&page->xml);
-        return;
-    }
-    if (!xml_take_text(&page->xml, &text))
-        return;
-    char **to = is_key ? &contents->entry.key : is_etag ? &contents->entry.etag : NULL;
-    if (is_size)
-        contents->has_size = parse_size(text, &contents->entry.size_bytes);
-    contents->named |= is_algorithm;
-    contents->known |= is_algorithm && is_known_algorithm(text);
-    contents->composite |= is_type && strcasecmp(text, "COMPOSITE") == 0;
-    if (to && !*to)
-        *to = text;
-    else
-        free(text);
+    free(page->entry.key);
+    free(page->entry.etag);
+    page->entry = (struct s3_entry){0};
+    page->has_size = page->is_composite = page->has_algorithm = page->has_known_algorithm = false;
 }
 
-static void take_contents(struct page *page)
+/* The first of a name counts. */
+static void keep_text(char **to, const char *text)
 {
-    struct contents contents = {0};
+    if (!*to)
+        *to = memory_copy_text(text);
+}
+
+static bool take_field(struct page *page, const char *name, const char *text)
+{
+    bool is_known = strcmp(name, "Key") == 0 || strcmp(name, "ETag") == 0 || strcmp(name, "Size") == 0;
+    if (!text)
+        return !is_known; /* these have texts and nothing else */
+    if (strcmp(name, "Key") == 0)
+        keep_text(&page->entry.key, text);
+    else if (strcmp(name, "ETag") == 0)
+        keep_text(&page->entry.etag, text);
+    else if (strcmp(name, "Size") == 0)
+        page->has_size = parse_size(text, &page->entry.size_bytes);
+    else if (strcmp(name, "ChecksumType") == 0)
+        page->is_composite |= strcasecmp(text, "COMPOSITE") == 0;
+    page->has_algorithm |= strcmp(name, "ChecksumAlgorithm") == 0;
+    page->has_known_algorithm |= strcmp(name, "ChecksumAlgorithm") == 0 && is_known_algorithm(text);
+    return true;
+}
+
+static bool add_entry(struct page *page)
+{
     struct s3_listing *listing = page->listing;
-    struct xml_name name;
-    while (xml_next(&page->xml, &name))
-        take_field(page, &name, &contents);
-    bool complete = contents.entry.key && contents.has_size && listing->n_entries < S3_MAX_PAGE_ENTRIES;
-    if (page->xml.error || !complete) {
-        page->complaint = "an entry without a key or a size, or too many of them";
-        free(contents.entry.key);
-        free(contents.entry.etag);
-        return;
-    }
-    if (contents.named)
-        contents.entry.checksum = contents.known && !contents.composite ? S3_CHECKSUM_WHOLE : S3_CHECKSUM_USELESS;
+    if (!page->entry.key || !page->has_size || listing->n_entries == S3_MAX_PAGE_ENTRIES)
+        return false;
+    if (page->has_algorithm)
+        page->entry.checksum = page->has_known_algorithm && !page->is_composite ? S3_CHECKSUM_WHOLE : S3_CHECKSUM_USELESS;
     ARRAY_RESERVE(listing->entries, listing->n_entries, listing->capacity);
-    listing->entries[listing->n_entries++] = contents.entry;
+    listing->entries[listing->n_entries++] = page->entry;
+    page->entry = (struct s3_entry){0};
+    clear_entry(page);
+    return true;
 }
 
-static void take_element(struct page *page, const struct xml_name *name)
+static bool take_element(void *data, const char *path, const char *text)
 {
-    char *text;
-    bool is_token = xml_name_is(name, "NextContinuationToken"), is_encoding = xml_name_is(name, "EncodingType");
-    bool is_truncated = xml_name_is(name, "IsTruncated");
-    if (xml_name_is(name, "Contents")) {
-        take_contents(page);
-        return;
+    static const char root[] = "ListBucketResult", contents[] = "Contents";
+    struct page *page = data;
+    size_t length = strlen(root);
+    if (strncmp(path, root, length) != 0 || (path[length] && path[length] != '/')) {
+        page->complaint = "it is no ListBucketResult";
+        return false;
     }
-    if (!is_token && !is_encoding && !is_truncated) {
-        xml_skip(&page->xml);
-        return;
-    }
-    if (!xml_take_text(&page->xml, &text))
-        return;
-    page->truncated |= is_truncated && strcasecmp(text, "true") == 0;
-    page->encoded |= is_encoding && strcasecmp(text, "url") == 0;
-    if (is_token && *text && !page->listing->next_token)
-        page->listing->next_token = text;
-    else
-        free(text);
+    const char *name = path[length] ? path + length + 1 : "";
+    bool is_good = true;
+    if (strcmp(name, contents) == 0)
+        is_good = add_entry(page);
+    else if (strncmp(name, "Contents/", sizeof contents) == 0)
+        is_good = take_field(page, name + sizeof contents, text);
+    if (!is_good)
+        page->complaint = "an entry without a key or a size, or too many of them";
+    if (text && strcmp(name, "NextContinuationToken") == 0 && *text)
+        keep_text(&page->listing->next_token, text);
+    page->truncated |= text && strcmp(name, "IsTruncated") == 0 && strcasecmp(text, "true") == 0;
+    page->encoded |= text && strcmp(name, "EncodingType") == 0 && strcasecmp(text, "url") == 0;
+    return is_good;
 }
 
-static void finish(struct page *page)
+static void complete_page(struct page *page)
 {
     struct s3_listing *listing = page->listing;
     for (size_t i = 0; i < listing->n_entries; i++) {
@@ -169,17 +170,13 @@ static void finish(struct page *page)
 int s3_listing_parse(const void *bytes, size_t count, struct s3_listing *listing, struct error *error)
 {
     struct page page = {.listing = listing};
-    struct xml_name name;
     *listing = (struct s3_listing){0};
-    xml_init(&page.xml, bytes, count);
-    if (!xml_next(&page.xml, &name) || !xml_name_is(&name, "ListBucketResult"))
-        page.complaint = "it is no ListBucketResult";
-    while (!page.complaint && xml_next(&page.xml, &name))
-        take_element(&page, &name);
-    if (!page.complaint && !xml_end(&page.xml))
-        page.complaint = page.xml.error ? page.xml.error : "it is cut off";
+    const char *wrong = xml_read(bytes, count, take_element, &page);
     if (!page.complaint)
-        finish(&page);
+        page.complaint = wrong;
+    clear_entry(&page);
+    if (!page.complaint)
+        complete_page(&page);
     if (!page.complaint)
         return 0;
     s3_listing_clear(listing);
