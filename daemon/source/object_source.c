@@ -10,7 +10,6 @@
 #include "base/memory.h"
 #include "base/metadata.h"
 #include "base/parallel.h"
-#include "base/redact.h"
 #include "base/text.h"
 
 /* --- life --- */
@@ -89,33 +88,6 @@ void object_source_fini(struct object_source *source)
 }
 
 /* --- references --- */
-
-static int fail_bucket(const char *scheme, const char *path, const char *complaint, struct error *error)
-{
-    char *reference = memory_print("%s:%s", scheme, path), *shown = redact_copy(reference), text[TEXT_NAME_CHARS];
-    fail(error, ERROR_INVALID_ARGUMENT, "BAD_REFERENCE", "%s: %s: %s://bucket/model",
-         text_escape(shown, strlen(shown), text), complaint, scheme);
-    free(reference);
-    free(shown);
-    return -1;
-}
-
-int object_source_split(const char *scheme, const char *path, char **bucket, char **key, struct error *error)
-{
-    size_t bucket_length = strncmp(path, "//", 2) == 0 ? strcspn(path + 2, "/") : 0;
-    if (!bucket_length || memchr(path + 2, '@', bucket_length))
-        return fail_bucket(scheme, path,
-                           bucket_length ? "user and password are not accepted" : "a bucket follows two slashes", error);
-    const char *rest = path + 2 + bucket_length;
-    rest += *rest == '/'; /* one slash parts bucket and key; a second one would belong to the key */
-    size_t length = strlen(rest);
-    length -= length && rest[length - 1] == '/';
-    *bucket = memory_copy_text(path + 2);
-    (*bucket)[bucket_length] = '\0';
-    *key = memory_copy_text(rest);
-    (*key)[length] = '\0';
-    return 0;
-}
 
 bool object_source_is_file(const char *key)
 {

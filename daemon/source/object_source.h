@@ -91,9 +91,6 @@ void object_source_fini(struct object_source *source); /* the backend's close; a
 int object_source_add(struct object_source *source, struct object *object, struct error *error);
 void object_clear(struct object *object); /* frees the texts */
 
-/* "//bucket/some/key" -> "bucket", "some/key" (no slash at either end; may be ""). Caller frees both. `scheme` is for the
- * complaint. */
-int object_source_split(const char *scheme, const char *path, char **bucket, char **key, struct error *error);
 /* Whether a reference means one object, not a folder: it ends in .safetensors. */
 bool object_source_is_file(const char *key);
 

@@ -9,22 +9,16 @@
 #include <string.h>
 
 #include "base/memory.h"
-#include "base/redact.h"
-#include "base/text.h"
 #include "base/url.h"
-#include "source/object_name.h"
-#include "source/object_source.h"
+#include "source/bucket_source.h"
 #include "source/s3/s3_client.h"
 #include "source/s3/s3_endpoint.h"
 #include "source/s3/s3_listing.h"
 #include "source/s3/s3_settings.h"
 
 struct source_s3 {
-    struct object_source objects;
+    struct bucket_source of; /* first */
     struct s3_client *client;
-    char *bucket;
-    char *prefix;      /* "" or with a slash at its end; of a single file, of its folder */
-    char *key;         /* as in the reference */
     bool no_checksums; /* the first file asked had none: the store does not keep them */
 };
 
@@ -38,11 +32,6 @@ struct s3_object { /* object_file.data: what pins every range */
 };
 
 /* --- one object --- */
-
-static char *key_of(const struct source_s3 *source, const char *name)
-{
-    return memory_print("%s%s", source->prefix, name);
-}
 
 static bool parse_size(const char *text, uint64_t *size_bytes)
 {
@@ -73,14 +62,20 @@ static void take_checksums(const struct http_head *head, struct checksum checksu
     }
 }
 
+/* What follows from the pin. */
+static void describe_object(struct object *object)
+{
+    object->version = object->pin ? memory_print("etag %s", object->pin) : memory_copy_text("of no etag");
+    object->weak = !object->pin || *object->pin != '"';
+}
+
 static int take_head(const struct http_head *head, struct object *object, struct error *error)
 {
     const char *etag = http_head_find(head, "etag");
     if (!parse_size(http_head_find(head, "content-length"), &object->size_bytes))
         return fail(error, ERROR_UNAVAILABLE, "BAD_ANSWER", "the store does not tell the size of the object");
     object->pin = etag && *etag ? s3_quote_etag(etag) : NULL;
-    object->version = object->pin ? memory_print("etag %s", object->pin) : memory_copy_text("of no etag");
-    object->weak = !object->pin || *object->pin != '"';
+    describe_object(object);
     take_checksums(head, object->checksums);
     return 0;
 }
@@ -88,43 +83,33 @@ static int take_head(const struct http_head *head, struct object *object, struct
 static int s3_stat(struct object_source *objects, const char *name, struct object *object, struct error *error)
 {
     struct source_s3 *source = (struct source_s3 *)objects;
-    struct s3_request request = {.client = source->client, .bucket = source->bucket, .checksums = true};
+    struct s3_request request = {.client = source->client, .bucket = source->of.bucket, .checksums = true};
     const struct http_store store = {.prepare = s3_client_prepare, .judge = s3_client_judge, .data = &request};
-    char *key = key_of(source, name), *url = s3_client_url(source->client, source->bucket, key, NULL);
-    const struct http_call call = {
-        .store = &store, .method = "HEAD", .url = url, .cancel = &objects->cancel, .uid = objects->base.uid};
     struct http_reply reply = {0};
-    char text[TEXT_NAME_CHARS];
-    int failed = http_fetch(stores_http(objects->stores), &call, &reply, error);
+    char text[BUCKET_SHOWN_CHARS], *key = bucket_source_key(&source->of, name);
+    char *url = s3_client_url(source->client, source->of.bucket, key, NULL);
+    int failed = bucket_source_fetch(&source->of, &store, "HEAD", url, 0, &reply, error);
     if (!failed)
         failed = take_head(&reply.head, object, error);
     http_reply_clear(&reply);
-    if (failed)
-        error_prefix(error, "s3://%s/%s", source->bucket, redact_name(key, text));
-    free(url);
     free(key);
-    return failed;
+    return failed ? error_prefix(error, "%s", bucket_source_shown(&source->of, name, text)) : 0;
 }
 
 /* --- the listing --- */
 
 static int add_entry(struct source_s3 *source, struct s3_entry *entry, struct error *error)
 {
-    const char *name = object_name_below(entry->key, source->prefix);
-    if (!name)
-        return 0;
-    struct object object = {.name = memory_copy_text(name), .size_bytes = entry->size_bytes};
-    object.pin = entry->etag;
+    struct object object = {.size_bytes = entry->size_bytes, .pin = entry->etag};
     entry->etag = NULL;
-    object.weak = !object.pin || *object.pin != '"';
-    object.version = object.pin ? memory_print("etag %s", object.pin) : memory_copy_text("of no etag");
+    describe_object(&object);
     source->no_checksums |= entry->checksum == S3_CHECKSUM_USELESS;
-    return object_source_add(&source->objects, &object, error);
+    return bucket_source_add(&source->of, entry->key, &object, error);
 }
 
 static char *query_of(const struct source_s3 *source, const char *token)
 {
-    char *prefix = url_encode(source->prefix, strlen(source->prefix), false);
+    char *prefix = url_encode(source->of.prefix, strlen(source->of.prefix), false);
     char *encoded = token ? url_encode(token, strlen(token), false) : NULL;
     char *query = memory_print("%s%s%sdelimiter=%%2F&encoding-type=url&list-type=2&max-keys=1000&prefix=%s",
                                encoded ? "continuation-token=" : "", encoded ? encoded : "", encoded ? "&" : "", prefix);
@@ -133,45 +118,30 @@ static char *query_of(const struct source_s3 *source, const char *token)
     return query;
 }
 
-static int fetch_page(struct source_s3 *source, const char *token, struct s3_listing *listing, struct error *error)
-{
-    struct s3_request request = {.client = source->client, .bucket = source->bucket};
-    const struct http_store store = {.prepare = s3_client_prepare, .judge = s3_client_judge, .data = &request};
-    char *query = query_of(source, token), *url = s3_client_url(source->client, source->bucket, "", query);
-    const struct http_call call = {.store = &store,
-                                   .url = url,
-                                   .max_reply_bytes = OBJECT_MAX_PAGE_BYTES,
-                                   .cancel = &source->objects.cancel,
-                                   .uid = source->objects.base.uid};
-    struct http_reply reply = {0};
-    int failed = http_fetch(stores_http(source->objects.stores), &call, &reply, error);
-    if (!failed)
-        failed = s3_listing_parse(reply.body, reply.body_bytes, listing, error);
-    http_reply_clear(&reply);
-    free(url);
-    free(query);
-    return failed;
-}
-
 static int list_page(struct object_source *objects, const char *token, char **next_token, struct error *error)
 {
     struct source_s3 *source = (struct source_s3 *)objects;
+    struct s3_request request = {.client = source->client, .bucket = source->of.bucket};
+    const struct http_store store = {.prepare = s3_client_prepare, .judge = s3_client_judge, .data = &request};
+    struct http_reply reply = {0};
     struct s3_listing listing = {0};
-    int failed = fetch_page(source, token, &listing, error);
+    char *query = query_of(source, token), *url = s3_client_url(source->client, source->of.bucket, "", query);
+    int failed = bucket_source_fetch(&source->of, &store, NULL, url, OBJECT_MAX_PAGE_BYTES, &reply, error);
+    if (!failed)
+        failed = s3_listing_parse(reply.body, reply.body_bytes, &listing, error);
     for (size_t i = 0; !failed && i < listing.n_entries; i++)
         failed = add_entry(source, &listing.entries[i], error);
     *next_token = listing.next_token;
     listing.next_token = NULL;
     s3_listing_clear(&listing);
+    http_reply_clear(&reply);
+    free(query);
     return failed;
 }
 
 static int s3_list(struct object_source *objects, struct error *error)
 {
-    const struct source_s3 *source = (const struct source_s3 *)objects;
-    char text[TEXT_NAME_CHARS];
-    int failed = object_source_list_pages(objects, list_page, error);
-    return failed ? error_prefix(error, "listing s3://%s/%s", source->bucket, redact_name(source->prefix, text)) : 0;
+    return bucket_source_list(objects, list_page, error);
 }
 
 /* --- the version --- */
@@ -214,21 +184,12 @@ static bool give_up_version(struct s3_object *pinned)
 
 /* --- reading --- */
 
-/* The object's key, escaped. */
-static const char *shown_key(const struct s3_object *pinned, char text[TEXT_NAME_CHARS])
-{
-    char *key = key_of(pinned->source, pinned->object->name);
-    redact_name(key, text);
-    free(key);
-    return text;
-}
-
 /* Engine's thread, before the first byte. */
 static int check_pin(void *data, const struct http_head *head, struct error *error)
 {
     struct s3_object *pinned = data;
     const char *etag = http_head_find(head, "etag");
-    char text[TEXT_NAME_CHARS], was[TEXT_NAME_CHARS], is[TEXT_NAME_CHARS];
+    char text[BUCKET_SHOWN_CHARS], was[TEXT_NAME_CHARS], is[TEXT_NAME_CHARS];
     char *quoted = etag ? s3_quote_etag(etag) : NULL;
     bool same = pinned->object->weak || (quoted && strcmp(quoted, pinned->object->pin) == 0);
     free(quoted);
@@ -237,29 +198,10 @@ static int check_pin(void *data, const struct http_head *head, struct error *err
         return 0;
     }
     return fail(error, ERROR_FAILED_PRECONDITION, REASON(SOURCE_CHANGED),
-                "s3://%s/%s was replaced while it was loaded: it had etag %s, this answer has %s", pinned->request.bucket,
-                shown_key(pinned, text), text_escape(pinned->object->pin, strlen(pinned->object->pin), was),
+                "%s was replaced while it was loaded: it had etag %s, this answer has %s",
+                bucket_source_shown(&pinned->source->of, pinned->object->name, text),
+                text_escape(pinned->object->pin, strlen(pinned->object->pin), was),
                 etag ? text_escape(etag, strlen(etag), is) : "none");
-}
-
-/* After a 404 or 412 of a range: what became of the object? */
-static void explain_change(const struct s3_object *pinned, struct error *error)
-{
-    struct object now = {0};
-    struct error asking;
-    char text[TEXT_NAME_CHARS], was[TEXT_NAME_CHARS], is[TEXT_NAME_CHARS];
-    const struct object *known = pinned->object;
-    const char *bucket = pinned->request.bucket;
-    shown_key(pinned, text);
-    text_escape(known->version, strlen(known->version), was);
-    if (s3_stat(&pinned->source->objects, known->name, &now, &asking) == 0)
-        fail(error, ERROR_FAILED_PRECONDITION, REASON(SOURCE_CHANGED),
-             "s3://%s/%s was replaced while it was loaded: it was %s, now it is %s; load it again", bucket, text, was,
-             text_escape(now.version, strlen(now.version), is));
-    else if (asking.code == ERROR_NOT_FOUND)
-        fail(error, ERROR_FAILED_PRECONDITION, REASON(SOURCE_CHANGED), "s3://%s/%s (%s) was deleted while it was loaded",
-             bucket, text, was);
-    object_clear(&now);
 }
 
 static enum http_verdict judge_range(void *data, const struct http_reply *reply, struct error *error)
@@ -268,8 +210,8 @@ static enum http_verdict judge_range(void *data, const struct http_reply *reply,
     enum http_verdict verdict = s3_client_judge(data, reply, error);
     if (verdict == HTTP_FAIL && error->code == ERROR_PERMISSION_DENIED && give_up_version(pinned))
         return HTTP_RETRY_RENEWED;
-    if (verdict == HTTP_FAIL && (reply->head.status == 404 || reply->head.status == 412 || reply->head.status == 416))
-        explain_change(pinned, error);
+    if (verdict == HTTP_FAIL)
+        bucket_source_explain(&pinned->source->of, pinned->object, reply, error);
     return verdict;
 }
 
@@ -281,7 +223,7 @@ static bool has_checksum(const struct object *object)
 /* Of this version of the object. */
 static struct source_identity identity_of(const struct source_s3 *source, const struct object *object)
 {
-    char *version = memory_print("%s/%s%s\n%s", source->bucket, source->prefix, object->name, object->pin);
+    char *version = memory_print("%s/%s%s\n%s", source->of.bucket, source->of.prefix, object->name, object->pin);
     struct source_identity identity = source_identity_of(version, object->size_bytes);
     free(version);
     return identity;
@@ -319,12 +261,12 @@ static int s3_open_file(struct object_source *objects, struct object_file *file,
 {
     struct source_s3 *source = (struct source_s3 *)objects;
     struct s3_object *pinned = memory_alloc(sizeof *pinned);
-    char *key = key_of(source, file->object->name);
+    char *key = bucket_source_key(&source->of, file->object->name);
     (void)error;
-    file->url = s3_client_url(source->client, source->bucket, key, NULL);
+    file->url = s3_client_url(source->client, source->of.bucket, key, NULL);
     free(key);
     pinned->request = (struct s3_request){
-        .client = source->client, .bucket = source->bucket, .if_match = file->object->weak ? NULL : file->object->pin};
+        .client = source->client, .bucket = source->of.bucket, .if_match = file->object->weak ? NULL : file->object->pin};
     pinned->source = source;
     pinned->object = file->object;
     pthread_mutex_init(&pinned->lock, NULL);
@@ -355,42 +297,23 @@ static const struct object_ops s3_objects = {
 
 static void s3_close(struct source *base)
 {
-    struct source_s3 *source = (struct source_s3 *)base;
-    object_source_fini(&source->objects);
-    free(source->bucket);
-    free(source->prefix);
-    free(source->key);
-}
-
-/* The folder of "a/b.safetensors" is "a/", that of the prefix "a" itself "a/". */
-static void set_prefix(struct source_s3 *source)
-{
-    const char *slash = strrchr(source->key, '/');
-    if (source->objects.base.is_single_file)
-        source->prefix = memory_print("%.*s", slash ? (int)(slash + 1 - source->key) : 0, source->key);
-    else
-        source->prefix = memory_print("%s%s", source->key, *source->key ? "/" : "");
-    if (source->objects.base.is_single_file) /* the reference as it is shown may lack some of it */
-        source->objects.base.file_name = slash ? slash + 1 : source->key;
+    bucket_source_fini((struct bucket_source *)base);
 }
 
 static int s3_open(struct source *base, const char *path, const struct source_options *options, struct error *error)
 {
     struct source_s3 *source = (struct source_s3 *)base;
-    if (object_source_split(base->ops->name, path, &source->bucket, &source->key, error) < 0 ||
-        s3_endpoint_check_bucket(source->bucket, error) < 0)
+    if (bucket_source_parse(&source->of, path, error) < 0 || s3_endpoint_check_bucket(source->of.bucket, error) < 0)
         return -1;
-    base->is_single_file = object_source_is_file(source->key);
-    set_prefix(source);
     source->client = options->stores ? s3_client_of(options->stores) : NULL;
     if (source->client && s3_client_check(source->client, error) < 0)
         return -1;
-    char *url = source->client ? s3_client_url(source->client, source->bucket, "", NULL) : memory_copy_text("");
+    char *url = source->client ? s3_client_url(source->client, source->of.bucket, "", NULL) : memory_copy_text("");
     char origin[URL_ORIGIN_CHARS];
     struct url where;
     struct error ignored; /* a bucket that makes no good host is the first request's to refuse */
     bool is_fixed = source->client && s3_client_origin_is_fixed(source->client) && url_parse(url, &where, &ignored) == 0;
-    int failed = object_source_init(&source->objects, &s3_objects, options, "s3",
+    int failed = object_source_init(&source->of.objects, &s3_objects, options, "s3",
                                     is_fixed ? url_origin(&where, origin) : NULL, error);
     free(url);
     return failed;

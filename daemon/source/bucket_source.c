@@ -1,0 +1,122 @@
+#include "source/bucket_source.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/memory.h"
+#include "base/redact.h"
+#include "source/object_name.h"
+
+/* --- references --- */
+
+static int fail_bucket(const char *scheme, const char *path, const char *complaint, struct error *error)
+{
+    char *reference = memory_print("%s:%s", scheme, path), *shown = redact_copy(reference), text[TEXT_NAME_CHARS];
+    fail(error, ERROR_INVALID_ARGUMENT, "BAD_REFERENCE", "%s: %s: %s://bucket/model",
+         text_escape(shown, strlen(shown), text), complaint, scheme);
+    free(reference);
+    free(shown);
+    return -1;
+}
+
+int bucket_source_parse(struct bucket_source *source, const char *path, struct error *error)
+{
+    struct source *base = &source->objects.base;
+    size_t bucket_length = strncmp(path, "//", 2) == 0 ? strcspn(path + 2, "/") : 0;
+    if (!bucket_length || memchr(path + 2, '@', bucket_length))
+        return fail_bucket(base->ops->name, path,
+                           bucket_length ? "user and password are not accepted" : "a bucket follows two slashes", error);
+    const char *rest = path + 2 + bucket_length;
+    rest += *rest == '/'; /* one slash parts bucket and key; a second one would belong to the key */
+    size_t length = strlen(rest);
+    length -= length && rest[length - 1] == '/';
+    source->bucket = memory_print("%.*s", (int)bucket_length, path + 2);
+    source->key = memory_print("%.*s", (int)length, rest);
+    base->is_single_file = object_source_is_file(source->key);
+    const char *slash = strrchr(source->key, '/');
+    if (base->is_single_file) {
+        source->prefix = memory_print("%.*s", slash ? (int)(slash + 1 - source->key) : 0, source->key);
+        base->file_name = slash ? slash + 1 : source->key; /* the reference as it is shown may lack some of it */
+    } else {
+        source->prefix = memory_print("%s%s", source->key, *source->key ? "/" : "");
+    }
+    return 0;
+}
+
+void bucket_source_fini(struct bucket_source *source)
+{
+    object_source_fini(&source->objects);
+    free(source->bucket);
+    free(source->prefix);
+    free(source->key);
+}
+
+char *bucket_source_key(const struct bucket_source *source, const char *name)
+{
+    return memory_print("%s%s", source->prefix, name);
+}
+
+const char *bucket_source_shown(const struct bucket_source *source, const char *name, char text[BUCKET_SHOWN_CHARS])
+{
+    char shown[TEXT_NAME_CHARS], *key = bucket_source_key(source, name);
+    snprintf(text, BUCKET_SHOWN_CHARS, "%s://%s/%s", source->objects.base.ops->name, source->bucket,
+             redact_name(key, shown));
+    free(key);
+    return text;
+}
+
+/* --- questions --- */
+
+int bucket_source_fetch(struct bucket_source *source, const struct http_store *store, const char *method, char *url,
+                        size_t max_bytes, struct http_reply *reply, struct error *error)
+{
+    const struct http_call call = {.store = store,
+                                   .method = method,
+                                   .url = url,
+                                   .max_reply_bytes = max_bytes,
+                                   .cancel = &source->objects.cancel,
+                                   .uid = source->objects.base.uid};
+    int failed = http_fetch(stores_http(source->objects.stores), &call, reply, error);
+    free(url);
+    return failed;
+}
+
+int bucket_source_list(struct object_source *objects, object_page *page, struct error *error)
+{
+    char text[BUCKET_SHOWN_CHARS];
+    int failed = object_source_list_pages(objects, page, error);
+    return failed ? error_prefix(error, "listing %s", bucket_source_shown((struct bucket_source *)objects, "", text)) : 0;
+}
+
+int bucket_source_add(struct bucket_source *source, const char *key, struct object *object, struct error *error)
+{
+    const char *name = object_name_below(key, source->prefix);
+    if (!name) {
+        object_clear(object);
+        return 0;
+    }
+    object->name = memory_copy_text(name);
+    return object_source_add(&source->objects, object, error);
+}
+
+void bucket_source_explain(struct bucket_source *source, const struct object *object, const struct http_reply *reply,
+                           struct error *error)
+{
+    struct object now = {0};
+    struct error asking;
+    char text[BUCKET_SHOWN_CHARS], was[TEXT_NAME_CHARS], is[TEXT_NAME_CHARS];
+    int status = reply->head.status;
+    struct object_source *objects = &source->objects;
+    if (status != 404 && status != 412 && status != 416)
+        return;
+    bucket_source_shown(source, object->name, text);
+    text_escape(object->version, strlen(object->version), was);
+    if (objects->objects_by->stat(objects, object->name, &now, &asking) == 0)
+        fail(error, ERROR_FAILED_PRECONDITION, REASON(SOURCE_CHANGED),
+             "%s was replaced while it was loaded: it was %s, now it is %s; load it again", text, was,
+             text_escape(now.version, strlen(now.version), is));
+    else if (asking.code == ERROR_NOT_FOUND)
+        fail(error, ERROR_FAILED_PRECONDITION, REASON(SOURCE_CHANGED), "%s (%s) was deleted while it was loaded", text, was);
+    object_clear(&now);
+}

@@ -1,0 +1,40 @@
+/* "SCHEME://bucket/prefix": what stores of buckets share. Every file below the prefix, and not below a folder of it, is an
+ * object that one listing tells of; each range is pinned to what it told. A backend embeds struct bucket_source at the
+ * beginning of its own struct and calls bucket_source_parse() first in its open. */
+#ifndef SOURCE_BUCKET_SOURCE_H
+#define SOURCE_BUCKET_SOURCE_H
+
+#include "base/text.h"
+#include "source/object_source.h"
+
+struct bucket_source {
+    struct object_source objects;
+    char *bucket;
+    char *prefix; /* "" or with a slash at its end; of a single file, of its folder */
+    char *key;    /* as in the reference */
+};
+
+/* "//bucket/some/key" -> bucket, key without slashes at its ends (may be ""), prefix, is_single_file. */
+int bucket_source_parse(struct bucket_source *source, const char *path, struct error *error);
+void bucket_source_fini(struct bucket_source *source); /* the backend's close */
+
+char *bucket_source_key(const struct bucket_source *source, const char *name); /* malloced */
+/* "s3://bucket/key" of that object, escaped. Returns `text`. */
+enum { BUCKET_SHOWN_CHARS = 2 * TEXT_NAME_CHARS };
+const char *bucket_source_shown(const struct bucket_source *source, const char *name, char text[BUCKET_SHOWN_CHARS]);
+
+/* A document of at most max_bytes from `url`, which it frees. */
+int bucket_source_fetch(struct bucket_source *source, const struct http_store *store, const char *method, char *url,
+                        size_t max_bytes, struct http_reply *reply, struct error *error);
+
+/* The rest of object_ops.list; messages name bucket and prefix. */
+int bucket_source_list(struct object_source *objects, object_page *page, struct error *error);
+/* Adds the object behind `key`, unless it is not in the folder; takes the texts of `object`, whose name is filled in. */
+int bucket_source_add(struct bucket_source *source, const char *key, struct object *object, struct error *error);
+
+/* The end of http_store.judge for a range: 404, 412 or 416 are explained by one more look at the object, through
+ * object_ops.stat: deleted, or replaced by what. */
+void bucket_source_explain(struct bucket_source *source, const struct object *object, const struct http_reply *reply,
+                           struct error *error);
+
+#endif
