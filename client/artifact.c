@@ -36,8 +36,8 @@ static int check_columns(struct tc_artifact *artifact, struct error *error)
                 response->artifact);
 }
 
-static int ask(struct tc_client *client, const char *reference, int flags, uint64_t timeout_ms, struct tc_artifact *artifact,
-               struct error *error)
+static int ask_resolve(struct tc_client *client, const char *reference, int flags, uint64_t timeout_ms,
+                       struct tc_artifact *artifact, struct error *error)
 {
     Tensorcast__Daemon__V1__ResolveRequest request = TENSORCAST__DAEMON__V1__RESOLVE_REQUEST__INIT;
     const struct wait wait = wait_begin(timeout_ms, NULL);
@@ -56,7 +56,7 @@ struct tc_artifact *tc_resolve(struct tc_client *client, const char *reference, 
     struct error cause;
     struct tc_artifact *artifact = memory_alloc(sizeof *artifact);
     arena_init(&artifact->arena, 0);
-    if (!ask(client, reference, flags, timeout_ms, artifact, &cause))
+    if (!ask_resolve(client, reference, flags, timeout_ms, artifact, &cause))
         return artifact;
     client_fail(error, &cause);
     tc_artifact_release(artifact);

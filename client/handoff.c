@@ -145,8 +145,8 @@ static int map_aligned(int fd, uint64_t bytes, struct handoff *handoff, struct e
     return 0;
 }
 
-static int exchange(int fd, const char *path, const uint8_t token[HANDOFF_TOKEN_BYTES], const struct wait *wait,
-                    struct answer *answer, struct error *error)
+static int exchange_token(int fd, const char *path, const uint8_t token[HANDOFF_TOKEN_BYTES], const struct wait *wait,
+                          struct answer *answer, struct error *error)
 {
     if (send(fd, token, HANDOFF_TOKEN_BYTES, MSG_NOSIGNAL) != HANDOFF_TOKEN_BYTES)
         return fail(error, ERROR_UNAVAILABLE, "HANDOFF_REFUSED", "cannot send the token to %s: %s", path, strerror(errno));
@@ -164,7 +164,7 @@ int handoff_receive(const char *socket_path, const uint8_t token[HANDOFF_TOKEN_B
         handoff_release(handoff);
         return -1;
     }
-    int failed = exchange(handoff->lease, socket_path, token, wait, &answer, error);
+    int failed = exchange_token(handoff->lease, socket_path, token, wait, &answer, error);
     handoff->bytes = le64toh(answer.wire.memory_bytes);
     if (!failed && handoff->bytes && cuda)
         failed = cuda_memory_map(cuda, answer.fds[0], handoff->bytes, &handoff->data, error);

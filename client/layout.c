@@ -6,7 +6,7 @@
 #include "tensorcast.h"
 
 /* Strides of one tensor, and whether shape, dtype and size agree. */
-static bool measure(const uint64_t *dims, size_t rank, uint64_t bits, uint64_t bytes, uint64_t *strides)
+static bool measure_tensor(const uint64_t *dims, size_t rank, uint64_t bits, uint64_t bytes, uint64_t *strides)
 {
     uint64_t elements = 1, n_bits;
     bool empty = false;
@@ -34,7 +34,7 @@ int layout_build(const Tensorcast__Daemon__V1__Layout *columns, size_t n_tensors
         layout->first_dim[i] = n_dims;
         sound = rank <= TC_MAX_RANK && rank <= columns->n_dims - n_dims && dtype_name_of((int)columns->dtypes[i], &bits) &&
                 checked_add(columns->offsets[i], columns->sizes[i], &end) && end <= memory_bytes &&
-                measure(columns->dims + n_dims, rank, bits, columns->sizes[i], layout->strides + n_dims);
+                measure_tensor(columns->dims + n_dims, rank, bits, columns->sizes[i], layout->strides + n_dims);
         n_dims += rank;
     }
     if (sound && n_dims == columns->n_dims)

@@ -51,7 +51,7 @@ struct listener {
     uint64_t done_bytes, total_bytes;
 };
 
-static int tell(struct listener *listener, const char *stage, uint64_t done, uint64_t total, struct error *error)
+static int tell_progress(struct listener *listener, const char *stage, uint64_t done, uint64_t total, struct error *error)
 {
     const struct tc_options *options = listener->options;
     listener->told_ns = clock_now_ns();
@@ -74,7 +74,7 @@ static int on_event(void *data, ProtobufCMessage *message, struct arena *arena, 
     listener->total_bytes = event->progress->total_bytes;
     if (clock_now_ns() - listener->told_ns < (uint64_t)PROGRESS_INTERVAL_MS * NS_PER_MS)
         return 0;
-    return tell(listener, event->progress->stage, event->progress->done_bytes, event->progress->total_bytes, error);
+    return tell_progress(listener, event->progress->stage, event->progress->done_bytes, event->progress->total_bytes, error);
 }
 
 /* Of a time limit that has passed: how far it was. */
@@ -102,9 +102,9 @@ static int check_result(const load_result *result, const struct cuda_memory *cud
 }
 
 /* region NULL: the daemon hands off memory of its own. */
-static int ask(struct tc_client *client, const char *artifact, const struct tc_view *view, const struct tc_options *options,
-               const struct wait *wait, struct region *region, struct listener *listener, struct tc_load *load,
-               struct error *error)
+static int ask_materialize(struct tc_client *client, const char *artifact, const struct tc_view *view,
+                           const struct tc_options *options, const struct wait *wait, struct region *region,
+                           struct listener *listener, struct tc_load *load, struct error *error)
 {
     struct arena scratch;
     arena_init(&scratch, 0);
@@ -125,7 +125,7 @@ static int ask(struct tc_client *client, const char *artifact, const struct tc_v
 static int tell_done(struct listener *listener, struct error *error)
 {
     uint64_t bytes = listener->result->report->view_bytes;
-    return tell(listener, "done", bytes, bytes, error);
+    return tell_progress(listener, "done", bytes, bytes, error);
 }
 
 /* Where the hand-off socket is: as the daemon says or, when its folder has another name here, as in a container, beside the
@@ -148,7 +148,7 @@ static int materialize(struct tc_client *client, const char *artifact, const str
     struct listener listener = {.options = options};
     if (options && cuda_memory_is_meant(options->device) && cuda_memory_open(options->device, &load->handoff.cuda, error))
         return -1;
-    if (ask(client, artifact, view, options, wait, NULL, &listener, load, error))
+    if (ask_materialize(client, artifact, view, options, wait, NULL, &listener, load, error))
         return tell_how_far(&listener, error);
     if (handoff_receive(find_handoff(client, load->result->handoff_socket, &load->arena), load->result->handoff_token.data,
                         wait, load->handoff.cuda, &load->handoff, error))
@@ -170,8 +170,8 @@ static int offer(struct tc_client *client, const struct wait *wait, struct tc_lo
 }
 
 /* Whatever happens, the daemon has let go of the memory in the end. */
-static int fill(struct tc_client *client, const char *artifact, const struct tc_view *view, const struct tc_options *options,
-                const struct wait *wait, struct tc_load *load, struct error *error)
+static int fill_memory(struct tc_client *client, const char *artifact, const struct tc_view *view,
+                       const struct tc_options *options, const struct wait *wait, struct tc_load *load, struct error *error)
 {
     struct listener listener = {.options = options};
     struct region region = {.lease = -1};
@@ -180,7 +180,7 @@ static int fill(struct tc_client *client, const char *artifact, const struct tc_
         return fail(error, ERROR_INVALID_ARGUMENT, "NO_DEVICE", "the options have to name the GPU whose memory is filled");
     if (cuda_memory_open(options->device, &load->handoff.cuda, error) || offer(client, wait, load, &region, error))
         return -1;
-    int failed = ask(client, artifact, view, options, wait, &region, &listener, load, error);
+    int failed = ask_materialize(client, artifact, view, options, wait, &region, &listener, load, error);
     if (region_end(&region, &held)) {
         *error = held;
         return -1;
@@ -212,7 +212,7 @@ static struct tc_load *load_view(struct tc_client *client, const char *artifact,
     load->by_name = arena_alloc(&load->arena, sizeof *load->by_name);
     pthread_mutex_init(&load->by_name->lock, NULL);
     load->handoff = (struct handoff){.data = data, .bytes = bytes, .lease = -1};
-    if ((data ? fill : materialize)(client, artifact, view, options, &wait, load, &cause) ||
+    if ((data ? fill_memory : materialize)(client, artifact, view, options, &wait, load, &cause) ||
         layout_build(load->result->layout, view ? view->n_items : load->result->layout->n_names, load->handoff.bytes,
                      &load->arena, &load->layout, &cause)) {
         tc_load_release(load);

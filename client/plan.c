@@ -5,7 +5,7 @@
 #include "report_json.h"
 #include "request.h"
 
-static struct wait begin(const struct tc_options *options)
+static struct wait begin_wait(const struct tc_options *options)
 {
     return wait_begin(options ? options->timeout_ms : 0, options ? options->cancel : NULL);
 }
@@ -30,7 +30,7 @@ int tc_explain(struct tc_client *client, const char *artifact, const struct tc_v
 {
     struct error cause;
     struct arena arena;
-    const struct wait wait = begin(options);
+    const struct wait wait = begin_wait(options);
     const Tensorcast__Daemon__V1__ExplainResponse *response;
     arena_init(&arena, 0);
     int failed = explain(client, &wait, request_build(artifact, view, options, &arena), &arena, &response, &cause);
@@ -48,7 +48,7 @@ const Tensorcast__Daemon__V1__LoadReport *client_prewarm(struct tc_client *clien
                                                          const struct tc_view *view, const struct tc_options *options,
                                                          struct arena *arena, struct error *error)
 {
-    const struct wait wait = begin(options);
+    const struct wait wait = begin_wait(options);
     Tensorcast__Daemon__V1__PrewarmRequest request = TENSORCAST__DAEMON__V1__PREWARM_REQUEST__INIT;
     request.load = request_build(artifact, view, options, arena);
     const Tensorcast__Daemon__V1__PrewarmResponse *response = (const void *)rpc_client_get(

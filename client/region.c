@@ -39,8 +39,8 @@ static int send_offer(int lease, const struct handoff_region *offer, int memory_
     return fail(error, ERROR_UNAVAILABLE, "OFFER_FAILED", "cannot offer memory to the daemon: %s", strerror(errno));
 }
 
-static int exchange(struct region *region, const struct handoff_region *offer, int memory_fd, const struct wait *wait,
-                    struct error *error)
+static int exchange_offer(struct region *region, const struct handoff_region *offer, int memory_fd, const struct wait *wait,
+                          struct error *error)
 {
     if (send_offer(region->lease, offer, memory_fd, error) || wait_readable(wait, region->lease, error))
         return -1;
@@ -60,7 +60,7 @@ int region_offer(struct rpc_client *rpc, const struct handoff_region *offer, int
         rpc, "Status", &request.base, &tensorcast__daemon__v1__status_response__descriptor, wait, &arena, error);
     region->lease = status ? handoff_connect(status->handoff_socket, wait, error) : -1;
     arena_fini(&arena);
-    if (region->lease >= 0 && exchange(region, offer, memory_fd, wait, error)) {
+    if (region->lease >= 0 && exchange_offer(region, offer, memory_fd, wait, error)) {
         close(region->lease);
         region->lease = -1;
     }

@@ -203,7 +203,8 @@ static void keep_memory(void *arena, void *piece)
     (void)piece;
 }
 
-static int deliver(const struct rpc_question *question, grpc_byte_buffer *buffer, struct arena *arena, struct error *error)
+static int deliver_answer(const struct rpc_question *question, grpc_byte_buffer *buffer, struct arena *arena,
+                          struct error *error)
 {
     grpc_byte_buffer_reader reader;
     ProtobufCMessage *answer = NULL;
@@ -230,7 +231,7 @@ static int receive_answers(struct call *call, const struct rpc_question *questio
         run_batch(call, &op, 1);
         if (!buffer)
             return n_answers;
-        int failed = deliver(question, buffer, arena, error);
+        int failed = deliver_answer(question, buffer, arena, error);
         grpc_byte_buffer_destroy(buffer);
         if (!failed)
             continue;
@@ -280,7 +281,7 @@ static const char *cause_of(const char *message)
 }
 
 /* The status as an error. Sets *dead when it is the connection that failed and not the daemon that answered. */
-static int judge(const struct rpc_client *client, const struct call *call, bool *dead, struct error *error)
+static int judge_status(const struct rpc_client *client, const struct call *call, bool *dead, struct error *error)
 {
     char message[sizeof error->message], reason[sizeof error->reason] = "";
     snprintf(message, sizeof message, "%.*s", (int)GRPC_SLICE_LENGTH(call->message),
@@ -312,7 +313,7 @@ static int ask_once(struct rpc_client *client, const struct rpc_question *questi
     send_question(&call, question->message);
     int n_answers = receive_answers(&call, question, arena, error);
     receive_status(&call);
-    int failed = n_answers < 0 ? -1 : judge(client, &call, dead, error);
+    int failed = n_answers < 0 ? -1 : judge_status(client, &call, dead, error);
     *dead = *dead && call.reused && n_answers == 0;
     close_call(&call);
     return failed;

@@ -92,8 +92,8 @@ static int check_end(const struct sidecar_receiver *receiver, struct error *erro
     return receiver->writer && receiver->file < receiver->list->n_files ? fail_answer("not every file came", error) : 0;
 }
 
-static int ask(struct tc_client *client, const char *artifact, const struct tc_options *options,
-               struct sidecar_receiver *receiver, struct error *error)
+static int ask_sidecars(struct tc_client *client, const char *artifact, const struct tc_options *options,
+                        struct sidecar_receiver *receiver, struct error *error)
 {
     struct arena arena;
     const struct wait wait = wait_begin(options ? options->timeout_ms : 0, options ? options->cancel : NULL);
@@ -108,14 +108,14 @@ static int ask(struct tc_client *client, const char *artifact, const struct tc_o
     return failed ? failed : check_end(receiver, error);
 }
 
-static struct tc_sidecars *fetch(struct tc_client *client, const char *artifact, struct folder_writer *writer,
-                                 const struct tc_options *options, struct tc_error *error)
+static struct tc_sidecars *fetch_sidecars(struct tc_client *client, const char *artifact, struct folder_writer *writer,
+                                          const struct tc_options *options, struct tc_error *error)
 {
     struct error cause;
     struct tc_sidecars *list = memory_alloc(sizeof *list);
     struct sidecar_receiver receiver = {.list = list, .writer = writer};
     arena_init(&list->arena, 0);
-    if (ask(client, artifact, options, &receiver, &cause) == 0)
+    if (ask_sidecars(client, artifact, options, &receiver, &cause) == 0)
         return list;
     client_fail(error, &cause);
     tc_sidecars_release(list);
@@ -125,7 +125,7 @@ static struct tc_sidecars *fetch(struct tc_client *client, const char *artifact,
 struct tc_sidecars *tc_sidecars_list(struct tc_client *client, const char *artifact, const struct tc_options *options,
                                      struct tc_error *error)
 {
-    return fetch(client, artifact, NULL, options, error);
+    return fetch_sidecars(client, artifact, NULL, options, error);
 }
 
 struct tc_sidecars *tc_sidecars_fetch(struct tc_client *client, const char *artifact, const char *folder,
@@ -135,7 +135,7 @@ struct tc_sidecars *tc_sidecars_fetch(struct tc_client *client, const char *arti
     struct folder_writer writer;
     struct tc_sidecars *list = NULL;
     if (folder_writer_open(&writer, folder, &cause) == 0)
-        list = fetch(client, artifact, &writer, options, error);
+        list = fetch_sidecars(client, artifact, &writer, options, error);
     else
         client_fail(error, &cause);
     folder_writer_close(&writer);

@@ -33,8 +33,8 @@ static int on_message(void *data, ProtobufCMessage *message, struct arena *arena
     return stop ? wait_cancelled(error) : 0;
 }
 
-static int ask(struct tc_client *client, const char *artifact, bool with_manifest, struct listener *listener,
-               struct arena *arena, struct error *error)
+static int ask_verify(struct tc_client *client, const char *artifact, bool with_manifest, struct listener *listener,
+                      struct arena *arena, struct error *error)
 {
     const struct tc_options *options = listener->options;
     const struct wait wait = wait_begin(options ? options->timeout_ms : 0, options ? options->cancel : NULL);
@@ -57,7 +57,7 @@ struct tc_verification *tc_verify(struct tc_client *client, const char *artifact
     struct listener listener = {.options = options};
     struct tc_verification *verification = memory_alloc(sizeof *verification);
     arena_init(&verification->arena, 0);
-    int failed = ask(client, artifact, with_manifest, &listener, &verification->arena, &cause);
+    int failed = ask_verify(client, artifact, with_manifest, &listener, &verification->arena, &cause);
     verification->response = listener.answer;
     if (!failed)
         return verification;

@@ -318,7 +318,8 @@ static int parse_field(const struct config_key *key, const char *text, bool is_p
     }
 }
 
-static void complain(const struct config_key *key, const char *text, bool is_plain, char complaint[CONFIG_COMPLAINT_CHARS])
+static void complain_of_value(const struct config_key *key, const char *text, bool is_plain,
+                              char complaint[CONFIG_COMPLAINT_CHARS])
 {
     char expected[CONFIG_EXPECTED_CHARS], shown[TEXT_NAME_CHARS], length[40] = "";
     const char *nearest = NULL;
@@ -343,7 +344,7 @@ int config_value_parse(const struct config_key *key, const char *text, bool is_p
         return add_item(key, text, arena, config, complaint);
     if (parse_field(key, text, is_plain, arena, (char *)config + key->offset) == 0)
         return 0;
-    complain(key, text, is_plain, complaint);
+    complain_of_value(key, text, is_plain, complaint);
     return -1;
 }
 

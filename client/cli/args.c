@@ -122,7 +122,7 @@ __attribute__((format(printf, 2, 3))) static int wrong(struct parse *parse, cons
 }
 
 /* A value for a message. One at a time. */
-static const char *shown(const char *value)
+static const char *shown_value(const char *value)
 {
     static _Thread_local char text[TEXT_NAME_CHARS];
     return text_escape(value, strlen(value), text);
@@ -160,7 +160,7 @@ static int take_chunk(struct parse *parse, const char *value)
     uint64_t *bytes = &parse->args->plan.chunk_bytes;
     return text_parse_bytes(value, bytes) == 0 && *bytes > 0
                ? 0
-               : wrong(parse, "--chunk-bytes is a size above 0 such as 2GB or 512MiB, not '%s'", shown(value));
+               : wrong(parse, "--chunk-bytes is a size above 0 such as 2GB or 512MiB, not '%s'", shown_value(value));
 }
 
 /* A duration, or a plain number of seconds. */
@@ -195,7 +195,7 @@ static int take_choice(struct parse *parse, const struct option_row *row, const 
         size_t used = strlen(list);
         snprintf(list + used, sizeof list - used, "%s%s", used ? ", " : "", row->choices[*choice]);
     }
-    return wrong(parse, "--%s is one of %s, not '%s'", row->name, list, shown(value));
+    return wrong(parse, "--%s is one of %s, not '%s'", row->name, list, shown_value(value));
 }
 
 static int take_value(struct parse *parse, const struct option_row *row, const char *value)
@@ -211,11 +211,11 @@ static int take_value(struct parse *parse, const struct option_row *row, const c
     case OPTION_DURATION:
         return parse_time(value, (uint64_t *)place)
                    ? 0
-                   : wrong(parse, "--%s is a time such as 1.5, 30s or 250ms, not '%s'", row->name, shown(value));
+                   : wrong(parse, "--%s is a time such as 1.5, 30s or 250ms, not '%s'", row->name, shown_value(value));
     case OPTION_COUNT:
         return parse_count(value, (int64_t *)place)
                    ? 0
-                   : wrong(parse, "--%s is a whole number from 0, not '%s'", row->name, shown(value));
+                   : wrong(parse, "--%s is a whole number from 0, not '%s'", row->name, shown_value(value));
     case OPTION_CHOICE:
         return take_choice(parse, row, value, (int *)place);
     case OPTION_CALL:
@@ -270,7 +270,7 @@ static int take_command(struct parse *parse, const char *word)
         }
     }
     const char *nearest = text_nearest(word, names, COMMAND_COUNT);
-    return wrong(parse, "there is no command '%s'%s%s%s", shown(word), nearest ? "; did you mean '" : "",
+    return wrong(parse, "there is no command '%s'%s%s%s", shown_value(word), nearest ? "; did you mean '" : "",
                  nearest ? nearest : "", nearest ? "'?" : "");
 }
 
@@ -284,7 +284,7 @@ static int take_word(struct parse *parse, const char *word)
     if (args->command < 0)
         return take_command(parse, word);
     if (args->artifact || !command_table[args->command].takes_artifact)
-        return wrong(parse, "'%s' is one word too many", shown(word));
+        return wrong(parse, "'%s' is one word too many", shown_value(word));
     args->artifact = word;
     return 0;
 }
@@ -304,7 +304,7 @@ static int take_line(struct parse *parse, int argc, char **argv)
         else if (word[1] == '-')
             status = take_option(parse, argc, argv, &at);
         else
-            status = wrong(parse, "there is no option '%s'", shown(word));
+            status = wrong(parse, "there is no option '%s'", shown_value(word));
         if (status < 0)
             return -1;
     }
@@ -340,7 +340,7 @@ static int check_slices(struct parse *parse)
     for (size_t i = 0; i < view->n_selectors; i++)
         for (size_t k = 0; !view->selectors[i].glob && k < i; k++)
             if (!view->selectors[k].glob && strcmp(view->selectors[i].slice.name, view->selectors[k].slice.name) == 0)
-                return wrong(parse, "tensor '%s' has two --slice options", shown(view->selectors[i].slice.name));
+                return wrong(parse, "tensor '%s' has two --slice options", shown_value(view->selectors[i].slice.name));
     return 0;
 }
 

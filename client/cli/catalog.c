@@ -10,7 +10,7 @@
 #include "base/text.h"
 #include "shape_text.h"
 
-static struct catalog *create(size_t n_files, size_t n_tensors)
+static struct catalog *create_catalog(size_t n_files, size_t n_tensors)
 {
     struct catalog *catalog = memory_alloc(sizeof *catalog);
     catalog->files = memory_alloc_array(n_files + 1, sizeof *catalog->files);
@@ -22,7 +22,7 @@ static struct catalog *create(size_t n_files, size_t n_tensors)
 
 struct catalog *catalog_from_daemon(struct tc_artifact *artifact)
 {
-    struct catalog *catalog = create(tc_artifact_n_files(artifact), tc_artifact_n_tensors(artifact));
+    struct catalog *catalog = create_catalog(tc_artifact_n_files(artifact), tc_artifact_n_tensors(artifact));
     catalog->from_daemon = artifact;
     catalog->reference = tc_artifact_reference(artifact);
     catalog->identity = tc_artifact_identity(artifact);
@@ -40,7 +40,7 @@ struct catalog *catalog_from_daemon(struct tc_artifact *artifact)
 
 struct catalog *catalog_from_disk(struct artifact *artifact)
 {
-    struct catalog *catalog = create(artifact->source->n_files, artifact->n_tensors);
+    struct catalog *catalog = create_catalog(artifact->source->n_files, artifact->n_tensors);
     catalog->from_disk = artifact;
     catalog->reference = artifact->reference;
     catalog->identity = artifact->identity;
@@ -118,30 +118,30 @@ struct widths {
     int name, dtype, shape, bytes;
 };
 
-static void widen(int *width, size_t length)
+static void widen_column(int *width, size_t length)
 {
     if ((int)length > *width)
         *width = (int)length;
 }
 
-static struct widths measure(const struct catalog *catalog)
+static struct widths measure_columns(const struct catalog *catalog)
 {
     struct widths widths = {
         .name = sizeof "tensor" - 1, .dtype = sizeof "dtype" - 1, .shape = sizeof "shape" - 1, .bytes = sizeof "size" - 1};
     for (size_t i = 0; i < catalog->n_tensors; i++) {
         const struct catalog_tensor *tensor = &catalog->tensors[i];
         char name[TEXT_NAME_CHARS], size[TEXT_SIZE_CHARS], shape[SHAPE_TEXT_CHARS];
-        widen(&widths.name, text_columns(text_escape(tensor->name, tensor->name_length, name)));
-        widen(&widths.dtype, strlen(tensor->dtype));
-        widen(&widths.shape, strlen(shape_text(tensor->shape, tensor->rank, shape)));
-        widen(&widths.bytes, strlen(text_people_bytes(tensor->bytes, size)));
+        widen_column(&widths.name, text_columns(text_escape(tensor->name, tensor->name_length, name)));
+        widen_column(&widths.dtype, strlen(tensor->dtype));
+        widen_column(&widths.shape, strlen(shape_text(tensor->shape, tensor->rank, shape)));
+        widen_column(&widths.bytes, strlen(text_people_bytes(tensor->bytes, size)));
     }
     return widths;
 }
 
 void catalog_print(const struct catalog *catalog, FILE *out)
 {
-    struct widths widths = measure(catalog);
+    struct widths widths = measure_columns(catalog);
     char name[TEXT_NAME_CHARS], file[TEXT_NAME_CHARS], size[TEXT_SIZE_CHARS], shape[SHAPE_TEXT_CHARS];
     fprintf(out, "%-*s  %-*s  %-*s  %*s  file\n", widths.name, "tensor", widths.dtype, "dtype", widths.shape, "shape",
             widths.bytes, "size");

@@ -10,12 +10,12 @@
 #include "base/memory.h"
 #include "integrity/scrub.h"
 
-static char *keep(struct checked *checked, const char *text)
+static char *keep_text(struct checked *checked, const char *text)
 {
     return arena_text(&checked->arena, text, strlen(text));
 }
 
-static struct checked *create(size_t n_files)
+static struct checked *create_checked(size_t n_files)
 {
     struct checked *checked = memory_alloc(sizeof *checked);
     arena_init(&checked->arena, 0);
@@ -26,19 +26,19 @@ static struct checked *create(size_t n_files)
 
 struct checked *checked_from_daemon(struct tc_verification *verification)
 {
-    struct checked *checked = create(tc_verification_n_files(verification));
+    struct checked *checked = create_checked(tc_verification_n_files(verification));
     for (size_t i = 0; i < checked->n_files; i++) {
         struct tc_verified_file file;
         tc_verification_file(verification, i, &file);
-        checked->files[i] = (struct tc_verified_file){.name = keep(checked, file.name),
+        checked->files[i] = (struct tc_verified_file){.name = keep_text(checked, file.name),
                                                       .bytes = file.bytes,
-                                                      .status = keep(checked, file.status),
-                                                      .by = keep(checked, file.by),
-                                                      .damage = keep(checked, file.damage),
+                                                      .status = keep_text(checked, file.status),
+                                                      .by = keep_text(checked, file.by),
+                                                      .damage = keep_text(checked, file.damage),
                                                       .healed = file.healed};
     }
-    checked->manifest_json = keep(checked, tc_verification_manifest(verification));
-    checked->manifest_name = keep(checked, tc_verification_manifest_name(verification));
+    checked->manifest_json = keep_text(checked, tc_verification_manifest(verification));
+    checked->manifest_name = keep_text(checked, tc_verification_manifest_name(verification));
     tc_verification_release(verification);
     return checked;
 }
@@ -47,21 +47,21 @@ struct checked *checked_from_daemon(struct tc_verification *verification)
 
 static struct checked *from_scrub(const struct scrub *scrub, bool with_manifest)
 {
-    struct checked *checked = create(scrub->n_files);
+    struct checked *checked = create_checked(scrub->n_files);
     char by[SCRUB_BY_CHARS];
     for (size_t i = 0; i < scrub->n_files; i++) {
         const struct scrub_file *file = &scrub->files[i];
-        checked->files[i] = (struct tc_verified_file){.name = keep(checked, file->part->name),
+        checked->files[i] = (struct tc_verified_file){.name = keep_text(checked, file->part->name),
                                                       .bytes = file->part->size_bytes,
                                                       .status = scrub_status(file),
-                                                      .by = keep(checked, scrub_by(file, by)),
-                                                      .damage = keep(checked, file->error.message),
+                                                      .by = keep_text(checked, scrub_by(file, by)),
+                                                      .damage = keep_text(checked, file->error.message),
                                                       .healed = file->healed};
     }
     char *json = with_manifest && !scrub_damage(scrub) ? scrub_manifest_json(scrub) : NULL;
     char *name = artifact_manifest_name(scrub->artifact);
-    checked->manifest_json = keep(checked, json ? json : "");
-    checked->manifest_name = keep(checked, name);
+    checked->manifest_json = keep_text(checked, json ? json : "");
+    checked->manifest_name = keep_text(checked, name);
     free(json);
     free(name);
     return checked;

@@ -51,7 +51,7 @@ static int perform(const struct args *args, struct error *error)
     return 0;
 }
 
-static int run(const struct args *args)
+static int run_command(const struct args *args)
 {
     struct error error = {0};
     int status = perform(args, &error);
@@ -70,7 +70,7 @@ int command_main(int argc, char **argv)
     struct error error = {0};
     standard_fds_reserve();
     interrupt_install();
-    int status = args_parse(argc, argv, &args, &error) < 0 ? usage_error(&args, &error) : run(&args);
+    int status = args_parse(argc, argv, &args, &error) < 0 ? usage_error(&args, &error) : run_command(&args);
     args_fini(&args);
     return status;
 }

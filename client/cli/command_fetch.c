@@ -16,7 +16,7 @@ struct fetch_report {
     uint64_t total_bytes;
 };
 
-static void take(void *data, const char *name, uint64_t bytes)
+static void take_file(void *data, const char *name, uint64_t bytes)
 {
     struct fetch_report *report = data;
     char text[TEXT_NAME_CHARS], size[TEXT_SIZE_CHARS];
@@ -30,7 +30,7 @@ static void take(void *data, const char *name, uint64_t bytes)
         printf("%s  %s\n", text_escape(name, strlen(name), text), text_people_bytes(bytes, size));
 }
 
-static void begin(struct fetch_report *report, const struct args *args)
+static void begin_report(struct fetch_report *report, const struct args *args)
 {
     char *shown = redact_copy(args->artifact);
     json_write_open(&report->json, '{');
@@ -58,8 +58,8 @@ int command_fetch(struct backend *backend, struct error *error)
 {
     const struct args *args = backend->args;
     struct fetch_report report = {.as_text = !args->json && !args->quiet};
-    const struct sidecar_taker taker = {take, &report};
-    begin(&report, args);
+    const struct sidecar_taker taker = {take_file, &report};
+    begin_report(&report, args);
     int status = backend_fetch_sidecars(backend, args->output.sidecars, &taker, error);
     if (status == 0)
         print_end(&report, args);

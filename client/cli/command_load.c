@@ -28,7 +28,7 @@ static void print_digests(const struct loaded *loaded, FILE *out)
 }
 
 /* Where the tensors go to standard output, what there is to say goes to standard error. */
-static void tell(const struct args *args, const struct loaded *loaded, FILE *out)
+static void tell_result(const struct args *args, const struct loaded *loaded, FILE *out)
 {
     if (args->json) {
         char *json = report_json(loaded->report, loaded->tensors, loaded->n_tensors, args->output.digest);
@@ -54,7 +54,7 @@ int command_load(struct backend *backend, struct error *error)
     if (status == 0 && path)
         status = safetensors_writer_write(path, loaded.tensors, loaded.n_tensors, interrupt_seen, error);
     if (status == 0 && !interrupt_seen())
-        tell(args, &loaded, out);
+        tell_result(args, &loaded, out);
     if (status == 0 && args->output.hold_ms) {
         fflush(stdout);
         interrupt_sleep(args->output.hold_ms);

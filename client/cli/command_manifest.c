@@ -78,7 +78,7 @@ static void print_result(const struct args *args, const char *path, const struct
     free(shown);
 }
 
-static int put(const struct args *args, const struct checked *checked, struct error *error)
+static int put_manifest(const struct args *args, const struct checked *checked, struct error *error)
 {
     const char *path = args->output.path ? args->output.path : checked->manifest_name;
     bool is_alone = out_file_is_stdout(path); /* asked before the path is replaced */
@@ -95,7 +95,7 @@ int command_manifest(struct backend *backend, struct error *error)
     struct checked *checked = NULL;
     if (!args->output.path || out_file_check(args->output.path, error) == 0)
         checked = backend_verify(backend, true, error);
-    int status = checked && checked_damage(checked, error) == 0 ? put(args, checked, error) : -1;
+    int status = checked && checked_damage(checked, error) == 0 ? put_manifest(args, checked, error) : -1;
     checked_destroy(checked);
     return status;
 }

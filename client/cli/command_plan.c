@@ -22,7 +22,7 @@ struct page {
     size_t world_size; /* 0 = nobody asked */
 };
 
-static void collect(struct page *page)
+static void collect_plan(struct page *page)
 {
     const struct catalog *catalog = page->catalog;
     uint64_t *next = memory_alloc_array(catalog->n_files + 1, sizeof *next);
@@ -121,7 +121,7 @@ static void print(const struct args *args, const struct catalog *catalog, uint64
     struct page page = {.catalog = catalog,
                         .chunk_bytes = chunk_bytes,
                         .world_size = args->load.world_size > 0 ? (size_t)args->load.world_size : 0};
-    collect(&page);
+    collect_plan(&page);
     page.plan = compat_plan_build(page.files, page.tensors, catalog->n_tensors, chunk_bytes);
     if (args->json)
         print_json(&page);

@@ -78,7 +78,7 @@ struct sink {
 };
 
 /* Drops the first `count` bytes of what is to be written. */
-static void advance(struct iovec **piece, int *n_pieces, size_t count)
+static void drop_written(struct iovec **piece, int *n_pieces, size_t count)
 {
     while (*n_pieces && count >= (*piece)->iov_len) {
         count -= (*piece)->iov_len;
@@ -91,7 +91,7 @@ static void advance(struct iovec **piece, int *n_pieces, size_t count)
     }
 }
 
-static int flush(struct sink *sink, struct error *error)
+static int flush_sink(struct sink *sink, struct error *error)
 {
     struct iovec *piece = sink->pieces;
     while (sink->n_pieces) {
@@ -101,13 +101,13 @@ static int flush(struct sink *sink, struct error *error)
         if (written < 0 && errno != EINTR)
             return fail_errno(error, errno, "cannot write %s", sink->out->shown);
         if (written > 0)
-            advance(&piece, &sink->n_pieces, (size_t)written);
+            drop_written(&piece, &sink->n_pieces, (size_t)written);
     }
     sink->batch_bytes = 0;
     return 0;
 }
 
-static int put(struct sink *sink, const void *data, uint64_t bytes, struct error *error)
+static int put_bytes(struct sink *sink, const void *data, uint64_t bytes, struct error *error)
 {
     const char *at = data;
     while (bytes) {
@@ -117,7 +117,7 @@ static int put(struct sink *sink, const void *data, uint64_t bytes, struct error
         sink->batch_bytes += taken;
         at += taken;
         bytes -= taken;
-        if ((sink->n_pieces == SINK_PIECES || sink->batch_bytes == SINK_BATCH_BYTES) && flush(sink, error) < 0)
+        if ((sink->n_pieces == SINK_PIECES || sink->batch_bytes == SINK_BATCH_BYTES) && flush_sink(sink, error) < 0)
             return -1;
     }
     return 0;
@@ -129,11 +129,11 @@ static int write_all(const struct out_file *out, const struct report_json_tensor
     struct sink sink = {.out = out, .stopped = stopped};
     size_t length;
     char *header = safetensors_writer_header(tensors, n_tensors, &length, error);
-    int status = header ? put(&sink, header, length, error) : -1;
+    int status = header ? put_bytes(&sink, header, length, error) : -1;
     for (size_t i = 0; status == 0 && i < n_tensors; i++)
-        status = put(&sink, tensors[i].data, tensors[i].bytes, error);
+        status = put_bytes(&sink, tensors[i].data, tensors[i].bytes, error);
     if (status == 0)
-        status = flush(&sink, error);
+        status = flush_sink(&sink, error);
     free(header);
     return status;
 }

@@ -30,7 +30,7 @@ static void index_names(const struct catalog *catalog, struct map *by_name)
         map_add(by_name, catalog->tensors[i].name, catalog->tensors[i].name_length, (uint32_t)i);
 }
 
-static struct chosen *choose(struct choosing *choosing, size_t tensor)
+static struct chosen *choose_tensor(struct choosing *choosing, size_t tensor)
 {
     if (!choosing->place[tensor]) {
         choosing->chosen[choosing->n_chosen++] = (struct chosen){.tensor = tensor};
@@ -59,10 +59,10 @@ static int choose_glob(struct choosing *choosing, const char *glob)
             if (i != exact && !text_glob(glob, tensor->name, tensor->name_length))
                 continue;
             found = true;
-            choose(choosing, i);
+            choose_tensor(choosing, i);
         }
     } else if (found) {
-        choose(choosing, exact);
+        choose_tensor(choosing, exact);
     }
     return found ? 0 : not_found(choosing, glob);
 }
@@ -72,7 +72,7 @@ static int choose_slice(struct choosing *choosing, const struct slice_text *slic
     uint32_t tensor = map_find(&choosing->by_name, slice->name, strlen(slice->name));
     if (tensor == MAP_NONE)
         return not_found(choosing, slice->name);
-    choose(choosing, tensor)->slice = slice; /* its only one: args.c refuses a second */
+    choose_tensor(choosing, tensor)->slice = slice; /* its only one: args.c refuses a second */
     return 0;
 }
 
@@ -80,7 +80,7 @@ static int choose_all(struct choosing *choosing, const struct view_args *options
 {
     if (!options->n_selectors) {
         for (size_t i = 0; i < choosing->catalog->n_tensors; i++)
-            choose(choosing, i);
+            choose_tensor(choosing, i);
     }
     for (size_t i = 0; i < options->n_selectors; i++) {
         const struct selector *selector = &options->selectors[i];

@@ -14,7 +14,7 @@ static const char *skip_blanks(const char *at)
     return at;
 }
 
-static int complain(const struct slice_text *slice, const char *problem, struct error *error)
+static int complain_of_slice(const struct slice_text *slice, const char *problem, struct error *error)
 {
     char name[TEXT_NAME_CHARS];
     return fail(error, ERROR_INVALID_ARGUMENT, "BAD_SLICE", "slice of '%s': %s",
@@ -54,16 +54,17 @@ static int take_part(const struct slice_text *slice, const char **at, struct tc_
     *at = skip_blanks(*at);
     bool has_start = take_bound(at, &part->start);
     if (**at != ':')
-        return complain(slice,
-                        has_start ? "a single index would drop a dimension; write START:STOP (3:4 instead of 3)"
-                                  : "expected START:STOP, where both may be left out",
-                        error);
+        return complain_of_slice(slice,
+                                 has_start ? "a single index would drop a dimension; write START:STOP (3:4 instead of 3)"
+                                           : "expected START:STOP, where both may be left out",
+                                 error);
     *at = skip_blanks(*at + 1);
     take_bound(at, &part->stop);
     if (**at == ':' && !take_unit_step(at))
-        return complain(slice, "only step 1 is possible; load the range and step through it in your program", error);
+        return complain_of_slice(slice, "only step 1 is possible; load the range and step through it in your program",
+                                 error);
     if (**at != ',' && **at != ']')
-        return complain(slice, "expected START:STOP, then ',' or ']'", error);
+        return complain_of_slice(slice, "expected START:STOP, then ',' or ']'", error);
     return 0;
 }
 
@@ -74,21 +75,22 @@ int slice_text_parse(const char *text, struct arena *arena, struct slice_text *s
     size_t length = strlen(text);
     *slice = (struct slice_text){.name = arena_text(arena, text, bracket ? (size_t)(bracket - text) : length)};
     if (!bracket)
-        return complain(slice, "no dimensions given; write 'NAME[2:5, :, -3:]', or --tensor NAME for all of it", error);
+        return complain_of_slice(slice, "no dimensions given; write 'NAME[2:5, :, -3:]', or --tensor NAME for all of it",
+                                 error);
     if (text[length - 1] != ']')
-        return complain(slice, "must end in ']'; write 'NAME[2:5, :, -3:]'", error);
+        return complain_of_slice(slice, "must end in ']'; write 'NAME[2:5, :, -3:]'", error);
     if (bracket == text)
-        return complain(slice, "no tensor is named before '['", error);
+        return complain_of_slice(slice, "no tensor is named before '['", error);
     const char *at = bracket;
     do {
         at++;
         if (slice->n_slices == TC_MAX_RANK)
-            return complain(slice, "more than 64 dimensions", error);
+            return complain_of_slice(slice, "more than 64 dimensions", error);
         if (take_part(slice, &at, &parts[slice->n_slices++], error) < 0)
             return -1;
     } while (*at == ',');
     if (at[1])
-        return complain(slice, "nothing may follow ']'", error);
+        return complain_of_slice(slice, "nothing may follow ']'", error);
     struct tc_slice *slices = arena_array(arena, slice->n_slices, sizeof *slices);
     memcpy(slices, parts, slice->n_slices * sizeof *slices);
     slice->slices = slices;

@@ -160,7 +160,7 @@ static bool take_view(struct parse *parse)
     return json_end(json);
 }
 
-static int complain(const struct parse *parse, struct error *error)
+static int complain_of_view(const struct parse *parse, struct error *error)
 {
     char problem[JSON_ERROR_CHARS], name[TEXT_NAME_CHARS];
     json_error(&parse->json, problem);
@@ -178,7 +178,7 @@ int view_file_parse(const char *bytes, size_t count, struct arena *arena, struct
     struct parse parse = {.arena = arena, .file = file};
     *file = (struct view_file){0};
     json_init(&parse.json, bytes, count, arena);
-    int status = take_view(&parse) ? 0 : complain(&parse, error);
+    int status = take_view(&parse) ? 0 : complain_of_view(&parse, error);
     if (status == 0) {
         struct tc_view_item *items = arena_array(arena, parse.n_items, sizeof *items);
         memcpy(items, parse.items, parse.n_items * sizeof *items);

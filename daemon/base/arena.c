@@ -76,7 +76,7 @@ static void *add_block(struct arena *arena, struct arena_block *block, size_t ro
     return block->data;
 }
 
-static void *take(struct arena *arena, size_t bytes, size_t alignment)
+static void *take_piece(struct arena *arena, size_t bytes, size_t alignment)
 {
     size_t at = (arena->used + alignment - 1) & ~(alignment - 1);
     if (!arena->blocks || at > arena->room || bytes > arena->room - at)
@@ -95,14 +95,14 @@ static size_t rounded(size_t bytes)
 void *arena_alloc(struct arena *arena, size_t bytes)
 {
     bytes = rounded(bytes);
-    void *piece = take(arena, bytes, ALIGNMENT);
+    void *piece = take_piece(arena, bytes, ALIGNMENT);
     if (piece)
         return piece;
     size_t room = is_large(bytes) ? bytes : room_for(arena, bytes);
     return add_block(arena, memory_alloc(sizeof(struct arena_block) + room), room, bytes);
 }
 
-static int charge(struct arena *arena, size_t bytes, struct error *error)
+static int charge_arena(struct arena *arena, size_t bytes, struct error *error)
 {
     if (!arena->is_charged)
         arena->charge = metadata_charge();
@@ -118,7 +118,7 @@ static void *try_block(struct arena *arena, size_t bytes, struct error *error)
              arena->cap_bytes);
         return NULL;
     }
-    if (charge(arena, room, error) != 0)
+    if (charge_arena(arena, room, error) != 0)
         return NULL;
     struct arena_block *block = calloc(1, sizeof *block + room);
     if (block)
@@ -135,7 +135,7 @@ static void *try_aligned(struct arena *arena, size_t bytes, size_t alignment, st
         return NULL;
     }
     bytes = alignment == ALIGNMENT ? rounded(bytes) : bytes;
-    void *piece = take(arena, bytes, alignment);
+    void *piece = take_piece(arena, bytes, alignment);
     return piece ? piece : try_block(arena, bytes, error);
 }
 

@@ -115,7 +115,7 @@ static uint64_t add_by_tables(const struct family *family, uint64_t state, const
 }
 
 /* Folds with one width and goes on with the next, first what remains and then the bytes that were no whole block. */
-static uint64_t add(const struct family *family, uint64_t state, const unsigned char *bytes, size_t count, size_t width)
+static uint64_t fold_in(const struct family *family, uint64_t state, const unsigned char *bytes, size_t count, size_t width)
 {
     unsigned char remains[CRC_FOLD_MAX_BLOCK_BYTES];
     if (width == n_folds)
@@ -123,17 +123,17 @@ static uint64_t add(const struct family *family, uint64_t state, const unsigned 
     size_t block_bytes = folds[width]->block_bytes, n_blocks = count / block_bytes;
     if (n_blocks > 1) {
         folds[width]->fold(bytes, n_blocks, state, family->factors[width], remains);
-        state = add(family, 0, remains, block_bytes, width + 1);
+        state = fold_in(family, 0, remains, block_bytes, width + 1);
         bytes += n_blocks * block_bytes;
         count -= n_blocks * block_bytes;
     }
-    return add(family, state, bytes, count, width + 1);
+    return fold_in(family, state, bytes, count, width + 1);
 }
 
 uint64_t crc_update(enum checksum_kind kind, uint64_t crc, const void *bytes, size_t count)
 {
     const struct family *family = family_of(kind);
-    return add(family, crc ^ family->ones, bytes, count, 0) ^ family->ones;
+    return fold_in(family, crc ^ family->ones, bytes, count, 0) ^ family->ones;
 }
 
 uint64_t crc_combine(enum checksum_kind kind, uint64_t a, uint64_t b, uint64_t b_bytes)

@@ -31,7 +31,7 @@ static void drop_partial_character(char message[ERROR_MESSAGE_CHARS])
         message[start - 1] = '\0';
 }
 
-static int fill(struct error *error, enum error_code code, const char *reason, const char *format, va_list args)
+static int fill_error(struct error *error, enum error_code code, const char *reason, const char *format, va_list args)
 {
     char message[sizeof error->message]; /* the arguments may point into *error */
     vsnprintf(message, sizeof message, format, args);
@@ -48,7 +48,7 @@ int fail(struct error *error, enum error_code code, const char *reason, const ch
 {
     va_list args;
     va_start(args, format);
-    fill(error, code, reason, format, args);
+    fill_error(error, code, reason, format, args);
     va_end(args);
     return -1;
 }
@@ -88,7 +88,7 @@ int fail_errno(struct error *error, int errno_value, const char *format, ...)
         }
     }
     va_start(args, format);
-    fill(error, code, reason, format, args);
+    fill_error(error, code, reason, format, args);
     va_end(args);
     const char *name = strerrorname_np(errno_value);
     return error_append(error, ": %s (%s)", strerror(errno_value), name ? name : "?");

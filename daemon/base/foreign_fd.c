@@ -89,7 +89,7 @@ static bool take_next(struct foreign *next)
     return false;
 }
 
-static void forget(uid_t owner)
+static void forget_owner(uid_t owner)
 {
     size_t i = 0;
     while (queue.closing[i] != owner)
@@ -105,7 +105,7 @@ static void *close_them(void *first)
     while (has_next) {
         close(foreign.fd);
         pthread_mutex_lock(&queue.lock);
-        forget(foreign.owner);
+        forget_owner(foreign.owner);
         has_next = take_next(&foreign);
         pthread_mutex_unlock(&queue.lock);
     }
@@ -128,7 +128,7 @@ static void start_thread(void)
     pthread_attr_setdetachstate(&detached, PTHREAD_CREATE_DETACHED);
     if (pthread_create(&thread, &detached, close_them, first)) {
         queue.waiting[queue.n_waiting++] = next;
-        forget(next.owner);
+        forget_owner(next.owner);
         free(first);
     }
     pthread_attr_destroy(&detached);

@@ -199,7 +199,7 @@ static void tell_if_idle(struct pool *pool)
 
 /* Its end may be what another lane or user of the pool waits for: everybody looks. Nobody touches the work once it is
  * posted. */
-static void finish(struct pool *pool, struct loop_work *work)
+static void finish_work(struct pool *pool, struct loop_work *work)
 {
     struct user *user = *find_user(pool, work->uid);
     struct lane *lane = *find_lane(user, work->lane);
@@ -223,7 +223,7 @@ static void *thread_main(void *argument)
             pthread_mutex_unlock(&pool->lock);
             work->do_work(work);
             pthread_mutex_lock(&pool->lock);
-            finish(pool, work);
+            finish_work(pool, work);
         } else if (pool->is_stopping) {
             break;
         } else {
@@ -329,19 +329,19 @@ void helpers_destroy(struct helpers *helpers)
     free(helpers);
 }
 
-static void done(struct loop_task *task)
+static void finish_task(struct loop_task *task)
 {
     struct loop_work *work = (struct loop_work *)((char *)task - offsetof(struct loop_work, task));
     work->done(work);
 }
 
 /* Under the lock. */
-static void enqueue(struct pool *pool, struct loop_work *work)
+static void enqueue_work(struct pool *pool, struct loop_work *work)
 {
     struct user *user = find_or_make_user(pool, work->uid);
     struct lane *lane = find_or_make_lane(user, work->lane);
     work->next = NULL;
-    work->task.run = done;
+    work->task.run = finish_task;
     work->is_waiting = true;
     *lane->last = work;
     lane->last = &work->next;
@@ -377,7 +377,7 @@ int helpers_submit(struct helpers *helpers, struct loop_work *work, struct error
     pthread_mutex_lock(&pool->lock);
     int failed = check_room(pool, work, error);
     if (!failed)
-        enqueue(pool, work);
+        enqueue_work(pool, work);
     pthread_mutex_unlock(&pool->lock);
     return failed;
 }
@@ -386,7 +386,7 @@ void helpers_continue(struct helpers *helpers, struct loop_work *work)
 {
     struct pool *pool = &helpers->pools[work->pool];
     pthread_mutex_lock(&pool->lock);
-    enqueue(pool, work);
+    enqueue_work(pool, work);
     pthread_mutex_unlock(&pool->lock);
 }
 

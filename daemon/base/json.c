@@ -80,7 +80,7 @@ enum json_type json_peek(struct json *json)
 
 /* --- containers --- */
 
-static bool enter(struct json *json, char bracket, const char *error)
+static bool enter_container(struct json *json, char bracket, const char *error)
 {
     if (!expect(json, bracket, error))
         return false;
@@ -93,7 +93,7 @@ static bool enter(struct json *json, char bracket, const char *error)
 }
 
 /* Moves to the next element, or over the closing bracket (false). */
-static bool advance(struct json *json, char bracket, const char *error)
+static bool next_element(struct json *json, char bracket, const char *error)
 {
     if (!skip_space(json))
         return json_fail(json, error);
@@ -111,17 +111,17 @@ static bool advance(struct json *json, char bracket, const char *error)
 
 bool json_begin_object(struct json *json)
 {
-    return enter(json, '{', "expected an object");
+    return enter_container(json, '{', "expected an object");
 }
 
 bool json_begin_array(struct json *json)
 {
-    return enter(json, '[', "expected an array");
+    return enter_container(json, '[', "expected an array");
 }
 
 bool json_next_key(struct json *json, struct json_string *key)
 {
-    if (!advance(json, '}', "expected ',' or '}'"))
+    if (!next_element(json, '}', "expected ',' or '}'"))
         return false;
     if (json_peek(json) != JSON_STRING)
         return json_fail(json, "expected a key in double quotes");
@@ -130,7 +130,7 @@ bool json_next_key(struct json *json, struct json_string *key)
 
 bool json_next_item(struct json *json)
 {
-    return advance(json, ']', "expected ',' or ']'");
+    return next_element(json, ']', "expected ',' or ']'");
 }
 
 /* --- strings --- */
@@ -264,7 +264,7 @@ static char *put_code_point(char *out, uint32_t code)
 }
 
 /* `raw` was scanned: every escape in it is whole. Decoding never makes it longer. */
-static bool decode(struct json *json, const struct json_string *raw, struct json_string *value)
+static bool decode_string(struct json *json, const struct json_string *raw, struct json_string *value)
 {
     struct error ignored;
     char *out = arena_try_bytes(json->arena, raw->length + 1, json->memory_error ? json->memory_error : &ignored);
@@ -297,7 +297,7 @@ bool json_take_string(struct json *json, struct json_string *value)
     if (!scan_string(json, &raw, &has_escapes))
         return false;
     if (has_escapes)
-        return decode(json, &raw, value);
+        return decode_string(json, &raw, value);
     *value = raw;
     return true;
 }
@@ -408,7 +408,7 @@ static bool skip_object(struct json *json)
     bool has_escapes;
     if (!json_begin_object(json))
         return false;
-    while (advance(json, '}', "expected ',' or '}'")) {
+    while (next_element(json, '}', "expected ',' or '}'")) {
         if (!scan_string(json, &raw, &has_escapes) || !expect(json, ':', "expected ':'") || !json_skip(json))
             return false;
     }

@@ -8,7 +8,7 @@
 #include "base/memory.h"
 #include "base/utf8.h"
 
-static void append(struct json_writer *writer, const char *text, size_t length)
+static void append_text(struct json_writer *writer, const char *text, size_t length)
 {
     size_t needed = writer->length + length + 1;
     if (needed > writer->capacity) {
@@ -26,7 +26,7 @@ static void append(struct json_writer *writer, const char *text, size_t length)
 static void before_value(struct json_writer *writer)
 {
     if (writer->need_comma)
-        append(writer, ",", 1);
+        append_text(writer, ",", 1);
     writer->need_comma = true;
 }
 
@@ -38,19 +38,19 @@ __attribute__((format(printf, 2, 3))) static void value(struct json_writer *writ
     int length = vsnprintf(text, sizeof text, format, args);
     va_end(args);
     before_value(writer);
-    append(writer, text, (size_t)length);
+    append_text(writer, text, (size_t)length);
 }
 
 void json_write_open(struct json_writer *writer, char bracket)
 {
     before_value(writer);
-    append(writer, &bracket, 1);
+    append_text(writer, &bracket, 1);
     writer->need_comma = false;
 }
 
 void json_write_close(struct json_writer *writer, char bracket)
 {
-    append(writer, &bracket, 1);
+    append_text(writer, &bracket, 1);
     writer->need_comma = true;
 }
 
@@ -60,12 +60,12 @@ static void append_escaped(struct json_writer *writer, unsigned char c)
     char text[8];
     const char *found = c ? strchr(from, c) : NULL;
     int length = found ? snprintf(text, sizeof text, "\\%c", to[found - from]) : snprintf(text, sizeof text, "\\u%04x", c);
-    append(writer, text, (size_t)length);
+    append_text(writer, text, (size_t)length);
 }
 
 static void append_string(struct json_writer *writer, const char *text, size_t length)
 {
-    append(writer, "\"", 1);
+    append_text(writer, "\"", 1);
     for (size_t at = 0, n; at < length; at += n) {
         size_t plain = 0; /* how many bytes from here need no escape */
         while ((n = utf8_sequence(text + at + plain, length - at - plain)) != 0) {
@@ -74,17 +74,17 @@ static void append_string(struct json_writer *writer, const char *text, size_t l
                 break;
             plain += n;
         }
-        append(writer, text + at, plain);
+        append_text(writer, text + at, plain);
         at += plain;
         if (at == length)
             break;
         if (n)
             append_escaped(writer, (unsigned char)text[at]);
         else
-            append(writer, "\xEF\xBF\xBD", 3);
+            append_text(writer, "\xEF\xBF\xBD", 3);
         n = 1;
     }
-    append(writer, "\"", 1);
+    append_text(writer, "\"", 1);
 }
 
 void json_write_string(struct json_writer *writer, const char *text, size_t length)
@@ -101,7 +101,7 @@ void json_write_text(struct json_writer *writer, const char *text)
 void json_write_key_bytes(struct json_writer *writer, const char *key, size_t length)
 {
     json_write_string(writer, key, length);
-    append(writer, ":", 1);
+    append_text(writer, ":", 1);
     writer->need_comma = false;
 }
 

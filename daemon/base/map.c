@@ -113,7 +113,7 @@ static uint32_t slot_hash(const struct map *map, const char *key, size_t length)
     return (uint32_t)(hash_of(map->seed, key, length) >> 32);
 }
 
-static void grow(struct map *map)
+static void grow_map(struct map *map)
 {
     struct map_slot *old = map->slots;
     size_t n_old = map->n_slots;
@@ -132,7 +132,7 @@ static void grow(struct map *map)
 uint32_t map_add(struct map *map, const char *key, size_t length, uint32_t value)
 {
     if (2 * (map->n_keys + 1) > map->n_slots)
-        grow(map);
+        grow_map(map);
     uint32_t hash = slot_hash(map, key, length);
     struct map_slot *slot = &map->slots[probe(map, key, length, hash)];
     if (slot->entry)

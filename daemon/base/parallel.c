@@ -37,7 +37,7 @@ static void note_failure(struct crew *crew, size_t item, const struct error *err
     pthread_mutex_unlock(&crew->lock);
 }
 
-static void *run(void *data)
+static void *run_thread(void *data)
 {
     struct crew *crew = data;
     struct metadata_account before = metadata_enter(crew->account);
@@ -58,9 +58,9 @@ int parallel_run(size_t count, size_t n_threads, int (*work)(void *data, size_t 
     n_others -= n_others > 0; /* the caller's thread works, too */
     pthread_t *others = memory_alloc_array(n_others, sizeof *others);
     pthread_mutex_init(&crew.lock, NULL);
-    while (n_made < n_others && pthread_create(&others[n_made], NULL, run, &crew) == 0)
+    while (n_made < n_others && pthread_create(&others[n_made], NULL, run_thread, &crew) == 0)
         n_made++;
-    run(&crew);
+    run_thread(&crew);
     while (n_made > 0)
         pthread_join(others[--n_made], NULL);
     pthread_mutex_destroy(&crew.lock);

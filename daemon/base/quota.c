@@ -143,7 +143,7 @@ static int fail_full(const struct limits *limits, const struct quota_charge *cha
 }
 
 /* Under the lock. */
-static int take(struct quota *quota, const struct quota_charge *charge, uint64_t amount, struct error *error)
+static int take_amount(struct quota *quota, const struct quota_charge *charge, uint64_t amount, struct error *error)
 {
     struct limits *limits = &quota->kinds[charge->kind];
     struct user **link = find_link(quota, charge->uid), *user = *link;
@@ -183,7 +183,7 @@ int quota_charge_add(struct quota_charge *charge, uint64_t amount, struct error 
     int failed;
     do {
         pthread_mutex_lock(&quota->lock);
-        failed = take(quota, charge, amount, error);
+        failed = take_amount(quota, charge, amount, error);
         pthread_mutex_unlock(&quota->lock);
     } while (failed && reclaim(&quota->kinds[charge->kind]));
     if (!failed)

@@ -38,7 +38,7 @@ static EVP_PKEY *read_key(const char *pem, size_t pem_chars)
     return key;
 }
 
-static int sign(EVP_PKEY *key, const void *data, size_t count, unsigned char **signature, size_t *signature_bytes)
+static int sign_digest(EVP_PKEY *key, const void *data, size_t count, unsigned char **signature, size_t *signature_bytes)
 {
     EVP_MD_CTX *context = EVP_MD_CTX_new();
     if (!context)
@@ -62,7 +62,7 @@ int signature_rs256(const char *pem, size_t pem_chars, const void *data, size_t 
     if (!key)
         return fail(error, ERROR_INVALID_ARGUMENT, "BAD_PRIVATE_KEY",
                     "the private key is not an RSA key in PEM without a passphrase");
-    int failed = sign(key, data, count, signature, signature_bytes);
+    int failed = sign_digest(key, data, count, signature, signature_bytes);
     EVP_PKEY_free(key);
     if (!failed)
         return 0;

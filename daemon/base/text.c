@@ -187,7 +187,7 @@ bool text_is_utf8(const char *text, size_t length)
 }
 
 /* The character of a well-formed sequence of n bytes. */
-static uint32_t decode(const char *text, size_t n)
+static uint32_t decode_sequence(const char *text, size_t n)
 {
     uint32_t value = n == 1 ? (unsigned char)text[0] : (unsigned char)text[0] & (0x7Fu >> n);
     for (size_t i = 1; i < n; i++)
@@ -221,8 +221,8 @@ size_t text_escape_char(const char *text, size_t length, char out[TEXT_ESCAPE_CH
         snprintf(out, TEXT_ESCAPE_CHARS, "\\\\");
     else if (n == 0 || first < 0x20 || first == 0x7F)
         snprintf(out, TEXT_ESCAPE_CHARS, "\\x%02x", first);
-    else if (is_disruptive(decode(text, n)))
-        snprintf(out, TEXT_ESCAPE_CHARS, "\\u%04x", (unsigned)decode(text, n));
+    else if (is_disruptive(decode_sequence(text, n)))
+        snprintf(out, TEXT_ESCAPE_CHARS, "\\u%04x", (unsigned)decode_sequence(text, n));
     else
         snprintf(out, TEXT_ESCAPE_CHARS, "%.*s", (int)n, text);
     return n ? n : 1;

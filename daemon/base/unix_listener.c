@@ -163,7 +163,7 @@ static void resume(void *data)
         loop_timer_start(listener->resume, PAUSE_MS, 0);
 }
 
-static void rest(struct unix_listener *listener)
+static void pause_accepting(struct unix_listener *listener)
 {
     loop_watch_destroy(listener->watch);
     listener->watch = NULL;
@@ -182,7 +182,7 @@ static void shed(struct unix_listener *listener, int errno_value)
             close(fd);
         listener->spare_fd = open_spare();
     }
-    rest(listener);
+    pause_accepting(listener);
 }
 
 /* Who connected to a socket of systemd's before we took it over may have sent descriptors. True: closed. */

@@ -12,7 +12,7 @@
 
 enum { MAX_LABEL_CHARS = 63, SHOWN_CHARS = 300 };
 
-static int refuse(struct error *error, const char *text, const char *why)
+static int refuse_url(struct error *error, const char *text, const char *why)
 {
     char shown[SHOWN_CHARS];
     redact(text, shown, sizeof shown);
@@ -115,15 +115,15 @@ int url_parse(const char *text, struct url *url, struct error *error)
     size_t scheme = scheme_length(text), length = strcspn(text, "#");
     *url = (struct url){.is_secure = scheme == 8};
     if (!scheme)
-        return refuse(error, text, "is not an http or https URL");
+        return refuse_url(error, text, "is not an http or https URL");
     for (size_t i = 0; i < length; i++) {
         if (text[i] <= ' ' || text[i] >= 0x7f || text[i] == '\\')
-            return refuse(error, text, "holds a character that has to be percent-encoded");
+            return refuse_url(error, text, "holds a character that has to be percent-encoded");
     }
     size_t authority = strcspn(text + scheme, "/?#");
     const char *wrong = take_authority(text + scheme, authority, url);
     if (wrong)
-        return refuse(error, text, wrong);
+        return refuse_url(error, text, wrong);
     url->path = text + scheme + authority;
     url->path_length = strcspn(url->path, "?#");
     url->query = url->path + url->path_length;
@@ -259,7 +259,7 @@ static size_t folder_length(const struct url *url)
     return length;
 }
 
-static char *join(const struct url *base, const char *location)
+static char *join_path(const struct url *base, const char *location)
 {
     char origin[URL_ORIGIN_CHARS];
     const char *scheme = base->is_secure ? "https" : "http";
@@ -288,10 +288,10 @@ char *url_resolve(const char *base, const char *location, struct error *error)
     if (url_parse(base, &from, error) < 0)
         return NULL;
     if (!scheme_length(location) && location[strcspn(location, ":/?#\\")] == ':') {
-        refuse(error, location, "is not an http or https URL");
+        refuse_url(error, location, "is not an http or https URL");
         return NULL;
     }
-    char *joined = join(&from, location), *encoded = encode(joined);
+    char *joined = join_path(&from, location), *encoded = encode(joined);
     char *resolved = url_parse(encoded, &to, error) < 0 ? NULL : url_print(&to);
     free(joined);
     free(encoded);

@@ -68,7 +68,7 @@ static void free_line(struct line *line)
     free(line);
 }
 
-static void append(struct line *line)
+static void append_line(struct line *line)
 {
     line->next = NULL;
     *sink.last = line;
@@ -91,7 +91,7 @@ static void tell_dropped(void)
     struct log_field lines = LOG_U64("lines", sink.dropped);
     char *text = log_line_format(log_get_format(), LOG_WARN, "log_dropped", &lines, 1, &length);
     sink.dropped = 0;
-    append(make_line(text, length, -1));
+    append_line(make_line(text, length, -1));
 }
 
 /* With the lock held; waits a while for something to do. NULL: nothing. */
@@ -171,7 +171,7 @@ void log_sink_put(char *text, size_t length, bool is_error)
     pthread_mutex_lock(&sink.lock);
     size_t room = is_error ? LOG_SINK_MAX_BYTES : MAX_BYTES_BUT_ERRORS;
     if (sink.has_thread && !sink.is_stuck && sink.queued_bytes + length <= room) {
-        append(line);
+        append_line(line);
         line = NULL;
     } else if (sink.has_thread) {
         sink.dropped++;
@@ -188,7 +188,7 @@ void log_sink_use(int fd)
     struct line *line = make_line(NULL, 0, fd);
     pthread_mutex_lock(&sink.lock);
     if (sink.has_thread) {
-        append(line);
+        append_line(line);
         line = NULL;
     } else {
         carry_out(line);

@@ -14,7 +14,7 @@
 
 static const uint64_t LEAST_BATCH_BYTES = 2 << 20; /* keeps hostile limits from making many pieces */
 
-static uint64_t larger(uint64_t a, uint64_t b)
+static uint64_t larger_bytes(uint64_t a, uint64_t b)
 {
     return a > b ? a : b;
 }
@@ -30,8 +30,8 @@ struct limits {
 
 static struct limits limits_of(const struct materialization_strategy *strategy)
 {
-    uint64_t batch = larger(strategy->owner_file_collective_batch_bytes, LEAST_BATCH_BYTES);
-    uint64_t inner = larger(strategy->owner_file_collective_dim1_staging_bytes, LEAST_BATCH_BYTES);
+    uint64_t batch = larger_bytes(strategy->owner_file_collective_batch_bytes, LEAST_BATCH_BYTES);
+    uint64_t inner = larger_bytes(strategy->owner_file_collective_dim1_staging_bytes, LEAST_BATCH_BYTES);
     return (struct limits){batch, inner < batch ? inner : batch};
 }
 
@@ -47,7 +47,7 @@ static double owner_skew(const struct collective_plan *plan)
 {
     uint64_t most = 0;
     for (uint32_t i = 0; i < plan->world_size; i++)
-        most = larger(most, plan->owners[i].bytes);
+        most = larger_bytes(most, plan->owners[i].bytes);
     if (plan->numbers.unique_source_bytes == 0)
         return 1;
     return (double)most * plan->world_size / (double)plan->numbers.unique_source_bytes;
@@ -153,7 +153,7 @@ static void make_batches(struct collective_plan *plan, struct limits limits)
     plan->order = memory_alloc_array(plan->n_pieces, sizeof *plan->order);
     for (size_t b = 0, first = 0; b < plan->n_batches; first += plan->batches[b++].n_pieces) {
         plan->batches[b].first = first;
-        plan->numbers.largest_batch_bytes = larger(plan->numbers.largest_batch_bytes, plan->batches[b].bytes);
+        plan->numbers.largest_batch_bytes = larger_bytes(plan->numbers.largest_batch_bytes, plan->batches[b].bytes);
     }
     size_t *filled = memory_alloc_array(plan->n_batches, sizeof *filled);
     for (size_t i = 0; i < plan->n_pieces; i++) {
@@ -191,7 +191,7 @@ static struct plan_step exact_step(const struct transfer *run)
  * columns united with those that touch them. */
 static void add_part(struct walk *walk, const struct collective_piece *piece, const struct transfer *run)
 {
-    uint64_t lo = larger(piece->lo, run->src_offset), end = transfer_end(run), hi = piece->hi < end ? piece->hi : end;
+    uint64_t lo = larger_bytes(piece->lo, run->src_offset), end = transfer_end(run), hi = piece->hi < end ? piece->hi : end;
     if (piece->count == 1 && piece->n_columns == 1) {
         add_step(walk, (struct plan_step){lo, hi - lo, 1, hi - lo, piece->file});
         return;
@@ -262,8 +262,8 @@ int collective_plan_steps(const struct collective_plan *group, const struct mapp
 
 /* --- numbers -------------------------------------------------------------------------------------------------------- */
 
-static void count(struct collective_plan *plan, const struct collective_rank *ranks, size_t n_ranks,
-                  const struct collective_facts *facts)
+static void count_bytes(struct collective_plan *plan, const struct collective_rank *ranks, size_t n_ranks,
+                        const struct collective_facts *facts)
 {
     for (size_t i = 0; i < n_ranks; i++) {
         struct walk walk = {.group = plan, .mapping = ranks[i].mapping, .rank = ranks[i].rank, .counted = plan};
@@ -274,7 +274,7 @@ static void count(struct collective_plan *plan, const struct collective_rank *ra
     }
     uint64_t once = plan->numbers.unique_source_bytes + plan->numbers.residual_bytes;
     plan->numbers.dedup_saving_bytes = plan->numbers.needed_bytes > once ? plan->numbers.needed_bytes - once : 0;
-    plan->max_inflight_batches = larger(facts->strategy->owner_file_collective_max_inflight_batches, 1);
+    plan->max_inflight_batches = larger_bytes(facts->strategy->owner_file_collective_max_inflight_batches, 1);
     uint64_t inflight = plan->max_inflight_batches < plan->n_batches ? plan->max_inflight_batches : plan->n_batches;
     plan->numbers.staged_bytes = inflight * plan->numbers.largest_batch_bytes;
     plan->numbers.peak_temporary_bytes =
@@ -299,7 +299,7 @@ struct collective_plan *collective_plan_build(const struct collective_rank *rank
     collective_pieces_build(ranks, n_ranks, (struct collective_cut){limits.batch_bytes, limits.inner_bytes}, plan);
     choose_owners(plan, facts->strategy);
     make_batches(plan, limits);
-    count(plan, ranks, n_ranks, facts);
+    count_bytes(plan, ranks, n_ranks, facts);
     return plan;
 }
 

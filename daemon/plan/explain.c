@@ -47,7 +47,7 @@ static const char *people_ms(double ms, char out[NUMBER_CHARS])
     return out;
 }
 
-static const char *plural(uint64_t count)
+static const char *plural_ending(uint64_t count)
 {
     return count == 1 ? "" : "s";
 }
@@ -61,14 +61,14 @@ static void write_artifact(const struct page *page)
     const char *reference = page->mapping->artifact->reference;
     char name[TEXT_NAME_CHARS], size[TEXT_SIZE_CHARS];
     fprintf(page->out, "artifact  %s (%zu file%s, %s)\n", text_escape(reference, strlen(reference), name), source->n_files,
-            plural(source->n_files), text_people_bytes(bytes, size));
+            plural_ending(source->n_files), text_people_bytes(bytes, size));
 }
 
 static void write_view(const struct page *page)
 {
     char count[NUMBER_CHARS], size[TEXT_SIZE_CHARS];
     size_t n_tensors = page->mapping->n_tensors;
-    fprintf(page->out, "view      %s tensor%s, %s", people_count(n_tensors, count), plural(n_tensors),
+    fprintf(page->out, "view      %s tensor%s, %s", people_count(n_tensors, count), plural_ending(n_tensors),
             text_people_bytes(page->mapping->view_bytes, size));
     const char *separator = ": ";
     for (int kind = 0; kind <= JOB_EMPTY; kind++) {
@@ -227,7 +227,7 @@ static void write_files(const struct page *page)
         write_file(page, &line, width);
     }
     if (n_lines > MAX_FILE_LINES)
-        fprintf(page->out, "  ... and %zu more file%s\n", n_lines - MAX_FILE_LINES, plural(n_lines - MAX_FILE_LINES));
+        fprintf(page->out, "  ... and %zu more file%s\n", n_lines - MAX_FILE_LINES, plural_ending(n_lines - MAX_FILE_LINES));
     if (n_lines == 0)
         fputs("  nothing to read: every tensor of the view is empty\n", page->out);
 }

@@ -13,7 +13,7 @@
 #include "plan/candidate.h"
 #include "plan/remote.h"
 
-static void choose(struct plan *plan, enum executor executor, struct reason reason)
+static void select_executor(struct plan *plan, enum executor executor, struct reason reason)
 {
     plan->executor = executor;
     plan->selection = reason;
@@ -36,34 +36,35 @@ static void choose_auto(struct plan *plan, const struct planning *planning, enum
     const struct candidate *collective = &plan->candidates[EXECUTOR_OWNER_FILE_COLLECTIVE];
     struct reason rejection = reject_local(plan, gate);
     if (collective->eligible && candidate_collective_is_proven(planning))
-        choose(plan, EXECUTOR_OWNER_FILE_COLLECTIVE, reason_of(REASON_AUTO_COLLECTIVE));
+        select_executor(plan, EXECUTOR_OWNER_FILE_COLLECTIVE, reason_of(REASON_AUTO_COLLECTIVE));
     else if (rejection.kind == REASON_ELIGIBLE)
-        choose(plan, EXECUTOR_TENSOR_BATCHED_LOCAL, reason_of(REASON_AUTO_LOCAL));
+        select_executor(plan, EXECUTOR_TENSOR_BATCHED_LOCAL, reason_of(REASON_AUTO_LOCAL));
     else if (collective->eligible)
-        choose(plan, EXECUTOR_OWNER_FILE_COLLECTIVE, reason_with(REASON_AUTO_COLLECTIVE_AFTER_LOCAL, "%s", rejection.text));
+        select_executor(plan, EXECUTOR_OWNER_FILE_COLLECTIVE,
+                        reason_with(REASON_AUTO_COLLECTIVE_AFTER_LOCAL, "%s", rejection.text));
     else
-        choose(plan, EXECUTOR_GENERIC_BYTE_RANGE,
-               reason_with(REASON_AUTO_GENERIC, "%s,%s", rejection.text, collective->reason.text));
+        select_executor(plan, EXECUTOR_GENERIC_BYTE_RANGE,
+                        reason_with(REASON_AUTO_GENERIC, "%s,%s", rejection.text, collective->reason.text));
 }
 
 static void choose_local(struct plan *plan)
 {
     const struct candidate *local = &plan->candidates[EXECUTOR_TENSOR_BATCHED_LOCAL];
     if (local->eligible)
-        choose(plan, EXECUTOR_TENSOR_BATCHED_LOCAL, reason_of(REASON_PREFERENCE_LOCAL));
+        select_executor(plan, EXECUTOR_TENSOR_BATCHED_LOCAL, reason_of(REASON_PREFERENCE_LOCAL));
     else
-        choose(plan, EXECUTOR_GENERIC_BYTE_RANGE, reason_with(REASON_LOCAL_UNAVAILABLE, "%s", local->reason.text));
+        select_executor(plan, EXECUTOR_GENERIC_BYTE_RANGE, reason_with(REASON_LOCAL_UNAVAILABLE, "%s", local->reason.text));
 }
 
 static void choose_collective(struct plan *plan, enum cost_gate gate)
 {
     const struct candidate *collective = &plan->candidates[EXECUTOR_OWNER_FILE_COLLECTIVE];
     if (collective->eligible) {
-        choose(plan, EXECUTOR_OWNER_FILE_COLLECTIVE, reason_of(REASON_PREFERENCE_COLLECTIVE));
+        select_executor(plan, EXECUTOR_OWNER_FILE_COLLECTIVE, reason_of(REASON_PREFERENCE_COLLECTIVE));
         return;
     }
     bool local = reject_local(plan, gate).kind == REASON_ELIGIBLE;
-    choose(
+    select_executor(
         plan, local ? EXECUTOR_TENSOR_BATCHED_LOCAL : EXECUTOR_GENERIC_BYTE_RANGE,
         reason_with(REASON_COLLECTIVE_UNAVAILABLE, "%s;fallback=%s", collective->reason.text, local ? "local" : "generic"));
 }
@@ -72,12 +73,12 @@ static void choose_executor(struct plan *plan, const struct planning *planning)
 {
     enum cost_gate gate = planning->facts->strategy->cost_gate;
     if (planning->spec->policy.collective == COLLECTIVE_REQUIRED) { /* its eligibility was checked */
-        choose(plan, EXECUTOR_OWNER_FILE_COLLECTIVE, reason_of(REASON_COLLECTIVE_REQUIRED));
+        select_executor(plan, EXECUTOR_OWNER_FILE_COLLECTIVE, reason_of(REASON_COLLECTIVE_REQUIRED));
         return;
     }
     switch (planning->spec->policy.executor) {
     case EXECUTOR_PREFERENCE_GENERIC_BYTE_RANGE:
-        choose(plan, EXECUTOR_GENERIC_BYTE_RANGE, reason_of(REASON_PREFERENCE_GENERIC));
+        select_executor(plan, EXECUTOR_GENERIC_BYTE_RANGE, reason_of(REASON_PREFERENCE_GENERIC));
         break;
     case EXECUTOR_PREFERENCE_TENSOR_BATCHED_LOCAL:
         choose_local(plan);

@@ -17,7 +17,7 @@ static double part_ns(double bytes, double bytes_per_ns)
     return bytes_per_ns > 0 ? bytes / bytes_per_ns : 0;
 }
 
-static double larger(double a, double b)
+static double larger_ns(double a, double b)
 {
     return a > b ? a : b;
 }
@@ -27,7 +27,7 @@ static double fan_out_ns(const struct transport_demand *demand, const struct tra
 {
     double unique = (double)demand->unique_bytes, landed = (double)demand->landed_bytes;
     double links = demand->n_devices ? part_ns(landed, rates->link * demand->n_devices) : 0;
-    return larger(part_ns(unique, rates->source), larger(links, part_ns(unique + landed, rates->memory)));
+    return larger_ns(part_ns(unique, rates->source), larger_ns(links, part_ns(unique + landed, rates->memory)));
 }
 
 /* Memory and links see every byte once; what other ranks need goes from device to device. */
@@ -35,8 +35,8 @@ static double device_links_ns(const struct transport_demand *demand, const struc
 {
     double unique = (double)demand->unique_bytes, n = demand->n_devices ? demand->n_devices : 1;
     double passed_on = demand->landed_bytes > demand->unique_bytes ? (double)demand->landed_bytes - unique : 0;
-    double to_devices = larger(part_ns(unique, rates->link * n), part_ns(2 * unique, rates->memory));
-    return larger(part_ns(unique, rates->source), larger(to_devices, part_ns(passed_on, rates->peer * n)));
+    double to_devices = larger_ns(part_ns(unique, rates->link * n), part_ns(2 * unique, rates->memory));
+    return larger_ns(part_ns(unique, rates->source), larger_ns(to_devices, part_ns(passed_on, rates->peer * n)));
 }
 
 /* Of what each device may have, by the group's budget. */

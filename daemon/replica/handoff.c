@@ -195,7 +195,7 @@ static void warn_of_refusal(struct handoff *handoff, const char *reason, uid_t u
     handoff->n_refused = 0;
 }
 
-static void refuse(struct peer *peer, const char *reason)
+static void refuse_peer(struct peer *peer, const char *reason)
 {
     warn_of_refusal(peer->handoff, reason, peer->uid, peer->pid);
     close_peer(peer);
@@ -205,7 +205,7 @@ static void redeem(struct peer *peer, const unsigned char token[HANDOFF_TOKEN_BY
 {
     struct grant **at = find_grant(peer->handoff, token);
     if (!at || (*at)->uid != peer->uid) {
-        refuse(peer, at ? "another user's token" : "unknown token");
+        refuse_peer(peer, at ? "another user's token" : "unknown token");
         return;
     }
     struct replica *replica = (*at)->replica;
@@ -260,11 +260,11 @@ static void accept_offer(struct peer *peer, const struct handoff_region *wire, i
     if (!peer->region) {
         if (memory_fd >= 0)
             foreign_fd_close(memory_fd, peer->uid);
-        refuse(peer, "malformed offer of memory");
+        refuse_peer(peer, "malformed offer of memory");
         return;
     }
     if (ensure_seat(peer, &error) != 0 || quota_charge_add(&peer->seat.descriptors, memory_fd >= 0, &error) != 0) {
-        refuse(peer, error.message);
+        refuse_peer(peer, error.message);
         return;
     }
     peer->expires_ns = clock_now_ns() + (uint64_t)HANDOFF_TOKEN_TTL_MS * NS_PER_MS;
@@ -303,7 +303,7 @@ int handoff_take_region(struct handoff *handoff, const unsigned char *token, siz
 /* --- what a peer says -------------------------------------------------------------------------------------------------- */
 
 /* The bytes received, -1 for nothing yet. A descriptor that came along is the caller's; the kernel drops further ones. */
-static ssize_t receive(int fd, union first_message *text, int *memory_fd)
+static ssize_t receive_first(int fd, union first_message *text, int *memory_fd)
 {
     union {
         char bytes[CMSG_SPACE(sizeof(int))];
@@ -325,7 +325,7 @@ static void on_first_message(struct peer *peer)
 {
     union first_message text;
     int memory_fd;
-    ssize_t got = receive(peer->fd, &text, &memory_fd);
+    ssize_t got = receive_first(peer->fd, &text, &memory_fd);
     foreign_fd_refuse(peer->fd); /* no further ones: the client has nothing more to say */
     if (got == (ssize_t)sizeof text.region) {
         accept_offer(peer, &text.region, memory_fd);
@@ -336,7 +336,7 @@ static void on_first_message(struct peer *peer)
     if (got == HANDOFF_TOKEN_BYTES)
         redeem(peer, text.token);
     else if (got > 0)
-        refuse(peer, "unknown token");
+        refuse_peer(peer, "unknown token");
     else if (got == 0)
         close_peer(peer);
 }

@@ -53,7 +53,7 @@ static struct holders_user *get_user(struct holders *holders, uid_t uid)
     return &user->has;
 }
 
-static uint64_t sum(const struct holders_user *user)
+static uint64_t sum_bytes(const struct holders_user *user)
 {
     return user->held_bytes + user->kept_bytes + user->reserved_bytes;
 }
@@ -65,7 +65,7 @@ static void forget_if_empty(struct holders *holders, uid_t uid)
     while (*link && (*link)->has.uid != uid)
         link = &(*link)->next;
     struct user *user = *link;
-    if (!user || sum(&user->has) > 0)
+    if (!user || sum_bytes(&user->has) > 0)
         return;
     *link = user->next;
     free(user);
@@ -87,7 +87,7 @@ void holders_unreserve(struct holders *holders, uid_t uid, uint64_t bytes)
 uint64_t holders_bytes(const struct holders *holders, uid_t uid)
 {
     const struct user *user = find_user(holders, uid);
-    return user ? sum(&user->has) : 0;
+    return user ? sum_bytes(&user->has) : 0;
 }
 
 void holders_each(const struct holders *holders, void (*fn)(void *data, const struct holders_user *user), void *data)
@@ -110,7 +110,7 @@ static uint64_t *sum_of(struct holders_user *user, enum holder_kind kind)
     return kind == HOLDER_PINS ? &user->held_bytes : kind == HOLDER_KEEPS ? &user->kept_bytes : &nowhere;
 }
 
-static void count(struct holding *holding, struct holder *holder)
+static void count_holder(struct holding *holding, struct holder *holder)
 {
     enum holder_kind kind = holder->n_pins                          ? HOLDER_PINS
                             : holding->is_kept && holder->was_given ? HOLDER_KEEPS
@@ -124,10 +124,10 @@ static void count(struct holding *holding, struct holder *holder)
     forget_if_empty(holding->holders, holder->uid);
 }
 
-static void settle(struct holding *holding)
+static void settle_holding(struct holding *holding)
 {
     for (struct holder **link = &holding->list, *holder; (holder = *link);) {
-        count(holding, holder);
+        count_holder(holding, holder);
         if (holder->n_pins || holder->was_given) {
             link = &holder->next;
             continue;
@@ -153,7 +153,7 @@ void holding_fini(struct holding *holding)
     }
     holding->n_pins = 0;
     holding->is_kept = false;
-    settle(holding);
+    settle_holding(holding);
 }
 
 static struct holder *get_holder(struct holding *holding, uid_t uid)
@@ -174,14 +174,14 @@ void holding_pin(struct holding *holding, uid_t uid)
     get_holder(holding, uid)->n_pins++;
     holding->n_pins++;
     holding->is_kept = false;
-    settle(holding);
+    settle_holding(holding);
 }
 
 void holding_unpin(struct holding *holding, uid_t uid)
 {
     get_holder(holding, uid)->n_pins--;
     holding->n_pins--;
-    settle(holding);
+    settle_holding(holding);
 }
 
 void holding_give(struct holding *holding, uid_t uid)
@@ -194,7 +194,7 @@ void holding_set_kept(struct holding *holding, bool is_kept)
     holding->is_kept = is_kept;
     for (struct holder *holder = holding->list; !is_kept && holder; holder = holder->next)
         holder->was_given = false;
-    settle(holding);
+    settle_holding(holding);
 }
 
 bool holding_was_given(const struct holding *holding)

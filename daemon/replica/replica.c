@@ -147,7 +147,7 @@ static void look_at_remains(struct replica_table *table, size_t n)
 }
 
 /* What is kept, of replicas and of remains. */
-static uint64_t look(struct replica_table *table, size_t n)
+static uint64_t look_at_replicas(struct replica_table *table, size_t n)
 {
     uint64_t bytes = 0;
     for (struct replica *replica = table->oldest; replica; replica = replica->newer) {
@@ -164,7 +164,7 @@ static uint64_t look(struct replica_table *table, size_t n)
 static void on_look(void *data)
 {
     struct replica_table *table = data;
-    bool is_some_kept = look(table, SIZE_MAX) > 0;
+    bool is_some_kept = look_at_replicas(table, SIZE_MAX) > 0;
     uint64_t next_ms = 2 * table->look_ms < LAST_LOOK_MS ? 2 * table->look_ms : LAST_LOOK_MS;
     table->look_ms = 0;
     if (is_some_kept)
@@ -173,7 +173,7 @@ static void on_look(void *data)
 
 uint64_t replica_kept_bytes(struct replica_table *table)
 {
-    return look(table, LOOKS_AT_ONCE);
+    return look_at_replicas(table, LOOKS_AT_ONCE);
 }
 
 /* --- the table ------------------------------------------------------------------------------------------------------ */
@@ -391,7 +391,7 @@ uint64_t replica_available_bytes(const struct replica_table *table, uid_t uid)
 int replica_reserve(struct replica_table *table, uid_t uid, uint64_t bytes, struct error *error)
 {
     if (bytes > replica_available_bytes(table, uid))
-        look(table, LOOKS_AT_ONCE);
+        look_at_replicas(table, LOOKS_AT_ONCE);
     uint64_t available = replica_available_bytes(table, uid);
     if (bytes > available)
         return cannot_fit(table, uid, bytes, available, error);
