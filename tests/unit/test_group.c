@@ -1,13 +1,15 @@
 /* Who is in a group, who is told what, and when. Members are plain structs; nothing is loaded.
  *
  * Seven things that went wrong in an older system's groups, and what shows that they do not here:
- *   1 a second joiner of a rank counted as the first   flaw_1 below; test_load_group.c:
- * whoever_else_claims_the_rank_is_refused 2 only the first one's world size counted          flaw_2 below 3 followers waited
- * for their leader for ever       flaw_3 below 4 a hanging transport could not be given up        test_collective.c: flaw_4
- *   5 every rank had a timer of its own                flaw_5 below
- *   6 a group was freed while others still held it     flaw_6 below
- *   7 thousands of small sends, each waited for        test_collective.c: flaw_7 */
+ *   1 a second joiner of a rank counted as the first: flaw_1 below; test_ticket.c, whoever_else_claims_the_rank_is_refused
+ *   2 only the first one's world size counted: flaw_2 below
+ *   3 followers waited for their leader for ever: flaw_3 below
+ *   4 a hanging transport could not be given up: test_collective.c, flaw_4
+ *   5 every rank had a timer of its own: flaw_5 below
+ *   6 a group was freed while others still held it: flaw_6 below
+ *   7 thousands of small sends, each waited for: test_collective.c, flaw_7 */
 #include "load/group.h"
+#include "tests/support/transitions.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -465,10 +467,18 @@ static void a_user_with_too_many_groups_is_refused_and_others_are_not(void **sta
     assert_int_equal(quota_taken(scene->quota, QUOTA_GROUPS), 0);
 }
 
+/* The last of all tests. */
+static void every_transition_that_is_drawn_was_taken(void **state)
+{
+    (void)state;
+    assert_true(transitions_all_taken(&group_machine));
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
 
 int main(void)
 {
+    transitions_watch();
     const struct CMUnitTest tests[] = {
         TEST(a_group_is_complete_when_its_last_rank_joins),
         TEST(groups_of_two_users_with_the_same_id_never_meet),
@@ -496,6 +506,7 @@ int main(void)
         TEST(a_rank_that_declines_frees_those_who_wait_and_those_to_come),
         TEST(a_running_group_can_be_dissolved_for_all_but_one),
         TEST(groups_of_other_purposes_and_names_do_not_meet),
+        cmocka_unit_test(every_transition_that_is_drawn_was_taken),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

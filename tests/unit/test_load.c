@@ -1,6 +1,8 @@
 /* The life of loads: sharing, leaving, failing, budgets, replicas. Sources are buffers in this process. */
+#include "load/load.h"
 #include "observe/log.h"
-#include "tests/support/load_stage.h"
+#include "tests/support/group_stage.h"
+#include "tests/support/transitions.h"
 
 #include <sched.h>
 #include <setjmp.h>
@@ -9,6 +11,7 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 #include <cmocka.h> /* last: it has a macro called fail */
 
@@ -352,9 +355,88 @@ static void an_unknown_tensor_fails_before_memory_is_taken(void **state)
     stage_close(&stage);
 }
 
+/* --- parked --------------------------------------------------------------------------------------------------------- */
+
+static struct {
+    struct loop_task task;
+    struct stage_client clients[3];
+    bool is_gone; /* atomic */
+} parking;
+
+static void leave_what_is_parked(struct loop_task *task)
+{
+    (void)task;
+    ticket_cancel(parking.clients[2].ticket);
+    __atomic_store_n(&parking.is_gone, true, __ATOMIC_RELEASE);
+}
+
+/* What goes to the second half of a memory waits until the rank that has all it wants has gone, at most for 20 s. */
+static void hold_the_second_half(const struct transport_delivery *delivery)
+{
+    for (int i = 0; delivery->offset > 4 * MIB && i < 200000; i++) {
+        if (__atomic_load_n(&parking.is_gone, __ATOMIC_ACQUIRE))
+            return;
+        nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
+    }
+}
+
+static void a_load_that_is_parked_may_be_left(void **state)
+{
+    struct group_stage *group = *state;
+    static const uint32_t views[] = {0, 1, 7};
+    group_script.before_delivery = hold_the_second_half;
+    parking.task.run = leave_what_is_parked;
+    transitions_post_at(&load_machine, LOAD_PARKED, group->stage.loop, &parking.task);
+    for (uint32_t rank = 0; rank < 3; rank++) {
+        group_prepare(group, &parking.clients[rank], views[rank], rank, 3, NULL);
+        stage_submit(&parking.clients[rank]);
+    }
+    stage_run(&group->stage);
+    assert_true(transitions_was_taken(&load_machine, LOAD_PARKED, LOAD_ABANDONED));
+    assert_int_equal(parking.clients[2].code, ERROR_CANCELLED);
+    group_assert_loaded(&parking.clients[0], 0);
+    group_assert_loaded(&parking.clients[1], 1);
+    group_assert_nothing_is_left(group);
+}
+
+static struct {
+    struct loop_task task;
+    struct stage_client *client;
+} leaving;
+
+static void leave_now(struct loop_task *task)
+{
+    (void)task;
+    ticket_cancel(leaving.client->ticket);
+}
+
+static void a_load_that_is_left_while_it_runs_publishes_nothing(void **state)
+{
+    struct load_stage stage;
+    struct stage_client client;
+    (void)state;
+    stage_open(&stage, 60000);
+    leaving.task.run = leave_now;
+    leaving.client = &client;
+    transitions_post_at(&load_machine, LOAD_RUNNING, stage.loop, &leaving.task);
+    submit(&stage, &client, "memory:m");
+    stage_run(&stage);
+    assert_int_equal(client.code, ERROR_CANCELLED);
+    assert_int_equal(replica_used_bytes(stage.host.replicas), 0);
+    stage_close(&stage);
+}
+
+/* The last of all tests. */
+static void every_transition_that_is_drawn_was_taken(void **state)
+{
+    (void)state;
+    assert_true(transitions_all_taken(&load_machine));
+}
+
 int main(void)
 {
     log_set_level(LOG_ERROR);
+    transitions_watch();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_load_becomes_a_replica_and_the_next_request_finds_it),
         cmocka_unit_test(identical_requests_in_flight_share_one_load),
@@ -368,6 +450,9 @@ int main(void)
         cmocka_unit_test(idle_replicas_give_their_metadata_back_when_it_is_short),
         cmocka_unit_test(a_changed_artifact_is_loaded_anew_and_the_old_replica_goes),
         cmocka_unit_test(an_unknown_tensor_fails_before_memory_is_taken),
+        cmocka_unit_test_setup_teardown(a_load_that_is_parked_may_be_left, group_set_up, group_tear_down),
+        cmocka_unit_test(a_load_that_is_left_while_it_runs_publishes_nothing),
+        cmocka_unit_test(every_transition_that_is_drawn_was_taken),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,95 @@
+/* A transition that is in no row aborts, and says which one it was. */
+#include "base/state.h"
+
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+enum { SHUT, OPEN, BROKEN };
+static const struct state_row door_states[] = {
+    [SHUT] = {"shut", STATE_BIT(OPEN)}, [OPEN] = {"open", STATE_BIT(SHUT) | STATE_BIT(BROKEN)}, [BROKEN] = {"broken", 0}};
+static const struct state_machine door = {"door", door_states, 3};
+
+/* What a child says that goes there, and how it ends. */
+static int try_transition(unsigned from, unsigned to, char said[128])
+{
+    int ends[2], status;
+    assert_int_equal(pipe(ends), 0);
+    pid_t child = fork();
+    if (child == 0) {
+        const struct rlimit no_core = {0, 0};
+        setrlimit(RLIMIT_CORE, &no_core);
+        signal(SIGABRT, SIG_DFL);
+        dup2(ends[1], STDERR_FILENO);
+        state_check(&door, from, to);
+        _exit(0);
+    }
+    close(ends[1]);
+    ssize_t n = read(ends[0], said, 127);
+    said[n < 0 ? 0 : n] = '\0';
+    close(ends[0]);
+    assert_int_equal(waitpid(child, &status, 0), child);
+    return status;
+}
+
+static void what_is_in_the_table_is_allowed_and_all_else_aborts(void **state)
+{
+    char said[128];
+    (void)state;
+    for (unsigned from = SHUT; from <= BROKEN; from++) {
+        for (unsigned to = SHUT; to <= BROKEN; to++) {
+            int status = try_transition(from, to, said);
+            if (door_states[from].next & STATE_BIT(to))
+                assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+            else
+                assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT);
+        }
+    }
+}
+
+static void the_message_names_the_machine_and_both_states(void **state)
+{
+    char said[128];
+    (void)state;
+    try_transition(SHUT, BROKEN, said);
+    assert_non_null(strstr(said, "a door cannot go from shut to broken"));
+}
+
+static unsigned n_seen;
+
+static void count_transition(const struct state_machine *machine, unsigned from, unsigned to)
+{
+    assert_ptr_equal(machine, &door);
+    assert_int_equal(from, SHUT);
+    assert_int_equal(to, OPEN);
+    n_seen++;
+}
+
+static void an_observer_is_told_of_each(void **state)
+{
+    (void)state;
+    state_observer = count_transition;
+    state_check(&door, SHUT, OPEN);
+    state_observer = NULL;
+    state_check(&door, OPEN, SHUT);
+    assert_int_equal(n_seen, 1);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_is_in_the_table_is_allowed_and_all_else_aborts),
+        cmocka_unit_test(the_message_names_the_machine_and_both_states),
+        cmocka_unit_test(an_observer_is_told_of_each),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

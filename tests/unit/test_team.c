@@ -1,0 +1,339 @@
+/* Groups from their tickets to their replicas: transports, the joint plan, and what goes wrong while a group is running. */
+#include "load/load.h"
+#include "load/team.h"
+#include "observe/log.h"
+#include "tests/support/group_stage.h"
+#include "tests/support/transitions.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <cmocka.h> /* last: it has a macro called fail */
+
+/* --- transports ----------------------------------------------------------------------------------------------------- */
+
+static const char *executor_of(const struct stage_client *client)
+{
+    return executor_names[ticket_result(client->ticket)->plan->executor];
+}
+
+static void a_group_uses_the_transport_that_the_configuration_names(void **state)
+{
+    struct group_stage *group = *state;
+    struct stage_client clients[2];
+    for (uint32_t rank = 0; rank < 2; rank++)
+        group_send(group, &clients[rank], rank, 2, NULL);
+    stage_run(&group->stage);
+    assert_string_equal(executor_of(&clients[0]), "owner_file_collective");
+    assert_string_equal(ticket_result(clients[0].ticket)->plan->transport.ops->name, "nccl");
+    assert_true(group_script.n_deliveries > 0);
+    for (uint32_t rank = 0; rank < 2; rank++)
+        group_assert_loaded(&clients[rank], rank);
+    group_assert_nothing_is_left(group);
+}
+
+static void among_equals_auto_takes_the_loopback(void **state)
+{
+    struct group_stage *group = *state;
+    struct stage_client clients[2];
+    group->stage.config.engine.collective_transport = COLLECTIVE_TRANSPORT_AUTO;
+    for (uint32_t rank = 0; rank < 2; rank++)
+        group_send(group, &clients[rank], rank, 2, NULL);
+    stage_run(&group->stage);
+    assert_string_equal(ticket_result(clients[0].ticket)->plan->transport.ops->name, "loopback");
+    assert_int_equal(ticket_result(clients[0].ticket)->plan->transport.n_options, 2);
+    assert_int_equal(group_script.n_deliveries, 0);
+    for (uint32_t rank = 0; rank < 2; rank++)
+        group_assert_loaded(&clients[rank], rank);
+}
+
+static void a_transport_that_cannot_be_opened_leaves_every_rank_its_own_plan(void **state)
+{
+    struct group_stage *group = *state;
+    struct stage_client clients[2];
+    group_script.is_broken = true;
+    for (uint32_t rank = 0; rank < 2; rank++)
+        group_send(group, &clients[rank], rank, 2, NULL);
+    stage_run(&group->stage);
+    for (uint32_t rank = 0; rank < 2; rank++) {
+        const struct candidate *candidate =
+            &ticket_result(clients[rank].ticket)->plan->candidates[EXECUTOR_OWNER_FILE_COLLECTIVE];
+        assert_string_equal(candidate->reason.text, "transport_failed:nccl:NO_LINK");
+        group_assert_loaded(&clients[rank], rank);
+    }
+}
+
+/* --- staging -------------------------------------------------------------------------------------------------------- */
+
+static bool may_go_on; /* atomic */
+
+static void hold(void)
+{
+    while (!__atomic_load_n(&may_go_on, __ATOMIC_ACQUIRE))
+        usleep(100);
+}
+
+static void what_is_staged_is_charged_to_the_memory_it_is_in_until_the_loads_have_ended(void **state)
+{
+    struct group_stage *group = *state;
+    struct stage_client clients[2];
+    struct replica_table *table = group_stage_batches(group, (uint64_t)1 << 30);
+    may_go_on = false;
+    group_script.in_the_middle = hold;
+    for (uint32_t rank = 0; rank < 2; rank++)
+        group_send(group, &clients[rank], rank, 2, NULL);
+    group_await(group, &clients[1], TICKET_WAITING);
+    assert_in_range(replica_used_bytes(table), 2 * TRANSPORT_STAGING_UNIT + 1, 3 * TRANSPORT_STAGING_UNIT - 1);
+    assert_int_equal(ticket_result(clients[0].ticket)->plan->transport.staging_bytes, TRANSPORT_STAGING_UNIT);
+    __atomic_store_n(&may_go_on, true, __ATOMIC_RELEASE);
+    stage_run(&group->stage);
+    assert_in_range(replica_used_bytes(table), 1, TRANSPORT_STAGING_UNIT - 1);
+    for (uint32_t rank = 0; rank < 2; rank++)
+        group_assert_loaded(&clients[rank], rank);
+    group_assert_nothing_is_left(group);
+}
+
+static void assert_alone_without_staging(struct group_stage *group, struct stage_client clients[2])
+{
+    for (uint32_t rank = 0; rank < 2; rank++)
+        group_send(group, &clients[rank], rank, 2, NULL);
+    stage_run(&group->stage);
+    for (uint32_t rank = 0; rank < 2; rank++) {
+        const struct candidate *candidate =
+            &ticket_result(clients[rank].ticket)->plan->candidates[EXECUTOR_OWNER_FILE_COLLECTIVE];
+        assert_string_equal(candidate->reason.text, "transport_device_budget_exceeded:nccl");
+        group_assert_loaded(&clients[rank], rank);
+    }
+    group_assert_nothing_is_left(group);
+}
+
+static void ranks_whose_memory_has_no_room_to_stage_load_alone(void **state)
+{
+    struct stage_client clients[2];
+    group_stage_batches(*state, TRANSPORT_STAGING_UNIT);
+    assert_alone_without_staging(*state, clients);
+    assert_int_equal(group_script.n_deliveries, 0);
+}
+
+static struct replica_table *shrinking;
+
+static void shrink(void)
+{
+    replica_table_configure(shrinking, TRANSPORT_STAGING_UNIT, 0);
+}
+
+/* Somebody else took it meanwhile. */
+static void room_that_is_gone_when_it_is_needed_is_like_none(void **state)
+{
+    struct stage_client clients[2];
+    shrinking = group_stage_batches(*state, (uint64_t)1 << 30);
+    group_script.while_planning = shrink;
+    assert_alone_without_staging(*state, clients);
+    assert_int_equal(group_script.n_deliveries, 0);
+}
+
+static void run_required(struct group_stage *group, struct stage_client clients[2])
+{
+    for (uint32_t rank = 0; rank < 2; rank++)
+        group_send_required(group, &clients[rank], rank, 2, NULL);
+    stage_run(&group->stage);
+}
+
+static void a_required_group_without_room_to_stage_is_refused(void **state)
+{
+    struct group_stage *group = *state;
+    struct stage_client clients[2];
+    group_stage_batches(group, TRANSPORT_STAGING_UNIT);
+    run_required(group, clients);
+    for (uint32_t rank = 0; rank < 2; rank++) {
+        assert_int_equal(clients[rank].code, ERROR_FAILED_PRECONDITION);
+        assert_non_null(strstr(clients[rank].message, "transport_device_budget_exceeded:nccl"));
+    }
+    group_assert_nothing_is_left(group);
+}
+
+/* --- the joint plan ------------------------------------------------------------------------------------------------- */
+
+/* The joint plan of two ranks that were loaded and dropped again; the caller unrefs it. */
+static struct collective_plan *plan_once(struct group_stage *group)
+{
+    struct stage_client clients[2];
+    for (uint32_t rank = 0; rank < 2; rank++)
+        group_send(group, &clients[rank], rank, 2, NULL);
+    stage_run(&group->stage);
+    struct collective_plan *plan = collective_plan_ref(ticket_result(clients[0].ticket)->plan->group);
+    for (uint32_t rank = 0; rank < 2; rank++)
+        group_assert_loaded(&clients[rank], rank);
+    return plan;
+}
+
+static void as_many_joint_plans_are_kept_as_the_configuration_says(void **state)
+{
+    struct group_stage *group = *state;
+    for (uint64_t n_kept = 0; n_kept <= 1; n_kept++) {
+        group->stage.config.engine.strategy.owner_file_collective_planner_cache_entries = n_kept;
+        struct collective_plan *first = plan_once(group), *second = plan_once(group);
+        assert_int_equal(first == second, n_kept == 1);
+        collective_plan_unref(first);
+        collective_plan_unref(second);
+    }
+}
+
+/* --- in the middle of a run ----------------------------------------------------------------------------------------- */
+
+static void replace_the_source(void)
+{
+    stage_put_artifact("m", 77);
+}
+
+static void a_source_that_changes_under_a_running_group_fails_all_ranks_and_publishes_nothing(void **state)
+{
+    struct group_stage *group = *state;
+    struct stage_client clients[3];
+    group_script.in_the_middle = replace_the_source;
+    for (uint32_t rank = 0; rank < 3; rank++)
+        group_send(group, &clients[rank], rank, 3, NULL);
+    stage_run(&group->stage);
+    for (uint32_t rank = 0; rank < 3; rank++)
+        assert_int_equal(clients[rank].code, ERROR_FAILED_PRECONDITION);
+    group_assert_nothing_is_left(group);
+}
+
+static void a_device_that_fails_under_a_running_group_costs_the_others_nothing(void **state)
+{
+    struct group_stage *group = *state;
+    struct stage_client clients[3];
+    group_script.lost_rank = 1;
+    for (uint32_t rank = 0; rank < 3; rank++)
+        group_send(group, &clients[rank], rank, 3, NULL);
+    stage_run(&group->stage);
+    assert_int_equal(clients[1].code, ERROR_FAILED_PRECONDITION);
+    group_assert_loaded(&clients[0], 0);
+    group_assert_loaded(&clients[2], 2);
+    group_assert_nothing_is_left(group);
+}
+
+/* Rank 3's client leaves; client 4 wants what rank 1 wants, and knows nothing of a group. */
+static void bytes_that_are_lost_between_the_ranks_are_read_again_by_whoever_still_wants_them(void **state)
+{
+    struct group_stage *group = *state;
+    struct stage_client clients[5];
+    group_script.loses_bytes = true;
+    may_go_on = false;
+    group_script.in_the_middle = hold;
+    for (uint32_t rank = 0; rank < 4; rank++)
+        group_send(group, &clients[rank], rank, 4, NULL);
+    group_await(group, &clients[3], TICKET_WAITING);
+    group_prepare(group, &clients[4], 1, 1, 4, NULL);
+    clients[4].input.request.has_group = false;
+    stage_submit(&clients[4]);
+    group_await(group, &clients[4], TICKET_WAITING);
+    ticket_cancel(clients[3].ticket);
+    __atomic_store_n(&may_go_on, true, __ATOMIC_RELEASE);
+    stage_run(&group->stage);
+    assert_int_equal(clients[3].code, ERROR_CANCELLED);
+    for (uint32_t rank = 0; rank < 3; rank++)
+        assert_string_not_equal(executor_of(&clients[rank]), "owner_file_collective");
+    const struct candidate *collective = &ticket_result(clients[0].ticket)->plan->candidates[EXECUTOR_OWNER_FILE_COLLECTIVE];
+    assert_string_equal(collective->reason.text, "transport_failed:nccl:LINK_LOST");
+    for (uint32_t rank = 0; rank < 3; rank++)
+        group_assert_loaded(&clients[rank], rank);
+    group_assert_loaded(&clients[4], 1);
+    group_assert_nothing_is_left(group);
+}
+
+static void a_required_group_that_loses_bytes_fails(void **state)
+{
+    struct group_stage *group = *state;
+    struct stage_client clients[2];
+    group_script.loses_bytes = true;
+    run_required(group, clients);
+    for (uint32_t rank = 0; rank < 2; rank++) {
+        assert_int_equal(clients[rank].code, ERROR_UNAVAILABLE);
+        assert_string_equal(clients[rank].message, "the link is gone");
+    }
+    group_assert_nothing_is_left(group);
+}
+
+static struct {
+    struct loop_task task;
+    struct loop *loop;
+    struct stage_client *client;
+    bool is_gone; /* atomic */
+} departure;
+
+static void depart(struct loop_task *task)
+{
+    (void)task;
+    ticket_cancel(departure.client->ticket);
+    __atomic_store_n(&departure.is_gone, true, __ATOMIC_RELEASE);
+}
+
+static void let_the_client_die(void)
+{
+    departure.task.run = depart;
+    loop_post(departure.loop, &departure.task);
+    while (!__atomic_load_n(&departure.is_gone, __ATOMIC_ACQUIRE))
+        nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
+}
+
+static void a_client_that_dies_under_a_running_group_is_not_waited_for(void **state)
+{
+    struct group_stage *group = *state;
+    for (uint32_t doomed = 0; doomed < 3; doomed++) {
+        struct stage_client clients[3];
+        departure.loop = group->stage.loop;
+        departure.client = &clients[doomed];
+        departure.is_gone = false;
+        group_script.n_deliveries = 0;
+        group_script.in_the_middle = let_the_client_die;
+        for (uint32_t rank = 0; rank < 3; rank++)
+            group_send(group, &clients[rank], rank, 3, NULL);
+        stage_run(&group->stage);
+        for (uint32_t rank = 0; rank < 3; rank++) {
+            if (rank == doomed)
+                assert_int_equal(clients[rank].code, ERROR_CANCELLED);
+            else
+                group_assert_loaded(&clients[rank], rank);
+        }
+        group_assert_nothing_is_left(group);
+    }
+}
+
+/* The last of all tests. */
+static void every_transition_that_is_drawn_was_taken(void **state)
+{
+    (void)state;
+    assert_true(transitions_all_taken(&team_machine));
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, group_set_up, group_tear_down)
+
+int main(void)
+{
+    log_set_level(LOG_ERROR);
+    transitions_watch();
+    const struct CMUnitTest tests[] = {
+        TEST(a_group_uses_the_transport_that_the_configuration_names),
+        TEST(among_equals_auto_takes_the_loopback),
+        TEST(a_transport_that_cannot_be_opened_leaves_every_rank_its_own_plan),
+        TEST(what_is_staged_is_charged_to_the_memory_it_is_in_until_the_loads_have_ended),
+        TEST(ranks_whose_memory_has_no_room_to_stage_load_alone),
+        TEST(room_that_is_gone_when_it_is_needed_is_like_none),
+        TEST(a_required_group_without_room_to_stage_is_refused),
+        TEST(as_many_joint_plans_are_kept_as_the_configuration_says),
+        TEST(a_source_that_changes_under_a_running_group_fails_all_ranks_and_publishes_nothing),
+        TEST(a_device_that_fails_under_a_running_group_costs_the_others_nothing),
+        TEST(bytes_that_are_lost_between_the_ranks_are_read_again_by_whoever_still_wants_them),
+        TEST(a_required_group_that_loses_bytes_fails),
+        TEST(a_client_that_dies_under_a_running_group_is_not_waited_for),
+        cmocka_unit_test(every_transition_that_is_drawn_was_taken),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
