@@ -124,16 +124,16 @@ Tensorcast__Daemon__V1__Layout *codec_layout(const struct mapping *mapping, bool
         for (uint32_t d = 0; d < tensor->record->rank; d++)
             layout->dims[layout->n_dims++] = tensor->shape[d];
         if (with_names)
-            layout->names[i] = (char *)tensor->record->name;
+            layout->names[i] = tensor->record->name;
     }
     return failed ? NULL : layout;
 }
 
-char *codec_file_name(const char *name, struct arena *arena)
+const char *codec_file_name(const char *name, struct arena *arena)
 {
     char shown[TEXT_NAME_CHARS];
     if (text_is_utf8(name, strlen(name)))
-        return (char *)name;
+        return name;
     text_escape(name, strlen(name), shown);
     return arena_text(arena, shown, strlen(shown));
 }
@@ -167,7 +167,7 @@ static int fill_tensors(const struct artifact *artifact, struct arena *arena,
     response->dims = take_column(n_dims, sizeof *response->dims, arena, &failed, error);
     for (size_t i = 0; i < n && !failed; i++) {
         const struct tensor_record *record = &artifact->tensors[i];
-        response->names[i] = (char *)record->name;
+        response->names[i] = record->name;
         response->dtypes[i] = dtype_on_wire(record->dtype);
         response->ranks[i] = record->rank;
         response->file_indexes[i] = artifact_piece(artifact, record, 0)->file;
@@ -183,8 +183,8 @@ Tensorcast__Daemon__V1__ResolveResponse *codec_artifact(const struct artifact *a
 {
     Tensorcast__Daemon__V1__ResolveResponse *response = arena_alloc(arena, sizeof *response);
     tensorcast__daemon__v1__resolve_response__init(response);
-    response->artifact = (char *)artifact->reference;
-    response->identity = (char *)artifact->identity;
+    response->artifact = artifact->reference;
+    response->identity = artifact->identity;
     response->total_bytes = artifact->total_bytes;
     response->unchanged = strcmp(known_identity, artifact->identity) == 0;
     if (!response->unchanged) {

@@ -23,7 +23,7 @@ Tensorcast__Daemon__V1__ResolveResponse *codec_artifact(const struct artifact *a
                                                         struct arena *arena, struct error *error);
 
 /* On a disk a name may be any bytes, in a message it is text: what is no UTF-8 is escaped. Borrows name or arena. */
-char *codec_file_name(const char *name, struct arena *arena);
+const char *codec_file_name(const char *name, struct arena *arena);
 
 Tensorcast__Daemon__V1__LoadReport *codec_report(const struct load_result *result, struct arena *arena);
 

@@ -57,7 +57,7 @@ static void on_progress(void *data, const struct load_info *info)
     Tensorcast__Daemon__V1__Progress progress = TENSORCAST__DAEMON__V1__PROGRESS__INIT;
     if (!rpc_call_idle(m->call))
         return; /* a slow reader gets the newest numbers, later */
-    progress.stage = (char *)info->stage;
+    progress.stage = info->stage;
     progress.done_bytes = info->done_bytes;
     progress.total_bytes = info->total_bytes;
     progress.eta_ms =
@@ -85,8 +85,7 @@ static int begin_result(struct materialize *m, struct error *error)
     result->report = codec_report(ticket_result(m->ticket), &m->arena);
     result->handoff_token.data = m->token;
     result->handoff_token.len = is_ours ? sizeof m->token : 0;
-    result->handoff_socket =
-        (char *)m->api->services.config->server.handoff_socket_path; /* configurations stay until the end */
+    result->handoff_socket = m->api->services.config->server.handoff_socket_path; /* configurations stay until the end */
     result->device = result->report->device;
     result->memory_bytes = is_ours ? replica->segment->allocated_bytes : 0;
     event->event_case = TENSORCAST__DAEMON__V1__MATERIALIZE_EVENT__EVENT_RESULT;

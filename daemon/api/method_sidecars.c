@@ -132,7 +132,7 @@ static void send_list(struct api_job *job)
     }
     for (size_t i = 0; i < fetch->sidecars->n_files; i++) {
         tensorcast__daemon__v1__file__init(&files[i]);
-        files[i].name = (char *)fetch->sidecars->files[i].name;
+        files[i].name = fetch->sidecars->files[i].name;
         files[i].bytes = fetch->sidecars->files[i].size_bytes;
         pointers[i] = &files[i];
     }

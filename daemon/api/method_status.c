@@ -1,153 +1,25 @@
-/* Status: loads, replicas, leases, budgets, calibration, as they are now. */
+/* Status: a snapshot as a message. */
 #include <stdio.h>
 #include <string.h>
 #include <sys/sysmacros.h>
 #include <unistd.h>
 
-#include "api/api.h"
-#include "api/user_status.h"
-#include "base/clock.h"
-#include "base/process.h"
-#include "base/text.h"
-#include "calibration/calibration.h"
-#include "execute/engine.h"
-#include "resolve/header_cache.h"
+#include "api/snapshot.h"
 
-enum { MAX_HOLDERS = 256 }; /* each costs a look into /proc, and the loop waits for it */
+typedef Tensorcast__Daemon__V1__StatusResponse status_response;
 
-/* Lists double in the arena of the answer. */
-struct status {
-    Tensorcast__Daemon__V1__StatusResponse response;
-    const struct handoff *handoff;
-    Tensorcast__Daemon__V1__ReplicaStatus *replica; /* whose holders are listed */
-    size_t n_holders;                               /* of all replicas */
-    struct arena arena;
-};
-
-#define APPEND_TO(status, message, list, element)                                                                           \
+/* n zeroed messages, and the list of them that protobuf-c wants. */
+#define MAKE_ROWS(message, list, n, arena)                                                                                  \
     do {                                                                                                                    \
-        size_t n_ = (message)->n_##list;                                                                                    \
-        if ((n_ & (n_ - 1)) == 0) /* none, or a power of two: full */                                                       \
-            (message)->list = grow(&(status)->arena, (message)->list, n_);                                                  \
-        (message)->list[(message)->n_##list++] = (element);                                                                 \
+        (message)->n_##list = (n);                                                                                          \
+        (message)->list = arena_array(arena, (n), sizeof *(message)->list);                                                 \
+        for (size_t i_ = 0; i_ < (n); i_++)                                                                                 \
+            (message)->list[i_] = arena_alloc(arena, sizeof **(message)->list);                                             \
     } while (0)
-#define APPEND(status, list, element) APPEND_TO(status, &(status)->response, list, element)
-
-/* Room for twice as many pointers. */
-static void *grow(struct arena *arena, const void *list, size_t count)
-{
-    void *grown = arena_array(arena, 2 * count + 1, sizeof(void *));
-    return count ? memcpy(grown, list, count * sizeof(void *)) : grown;
-}
 
 static double seconds(uint64_t ns)
 {
     return (double)ns / 1e9;
-}
-
-/* What a process calls itself, as text that a message may hold. */
-static char *utf8(struct arena *arena, const char *text)
-{
-    char escaped[TEXT_NAME_CHARS];
-    text = text_is_utf8(text, strlen(text)) ? text : text_escape(text, strlen(text), escaped);
-    return arena_text(arena, text, strlen(text));
-}
-
-static void add_holder(void *data, const struct handoff_lease *lease)
-{
-    struct status *status = data;
-    char command[PROCESS_COMMAND_CHARS], cgroup[PROCESS_CGROUP_CHARS];
-    if (status->n_holders++ >= MAX_HOLDERS)
-        return;
-    Tensorcast__Daemon__V1__LeaseStatus *row = arena_alloc(&status->arena, sizeof *row);
-    tensorcast__daemon__v1__lease_status__init(row);
-    row->pid = (uint64_t)lease->pid;
-    row->uid = lease->uid;
-    row->command = utf8(&status->arena, process_command(lease->pid, command));
-    row->since_s = seconds(clock_now_ns() - lease->since_ns);
-    row->cgroup = utf8(&status->arena, process_cgroup(lease->pid, cgroup));
-    APPEND_TO(status, status->replica, held_by, row);
-}
-
-static void add_replica(void *data, const struct replica *replica)
-{
-    struct status *status = data;
-    Tensorcast__Daemon__V1__ReplicaStatus *row = arena_alloc(&status->arena, sizeof *row);
-    tensorcast__daemon__v1__replica_status__init(row);
-    row->artifact = (char *)replica->mapping->artifact->reference;
-    row->identity = (char *)replica->mapping->artifact->identity;
-    row->view_digest = (char *)replica->key.view_digest;
-    row->bytes = replica->charged_bytes;
-    row->leases = replica->n_leases;
-    row->memory = (char *)page_kind_name(device_page_kind(replica->segment));
-    if (!replica->segment->host_address)
-        row->device = replica->segment->device->caps.name;
-    row->idle_s = replica->holding.n_pins ? 0 : seconds(clock_now_ns() - replica->idle_since_ns);
-    status->replica = row;
-    handoff_each_lease(status->handoff, replica, add_holder, status);
-    APPEND(status, replicas, row);
-}
-
-static void add_device(struct status *status, const struct load_target *target)
-{
-    struct device *device = target->device;
-    bool is_out = __atomic_load_n(&device->is_out_of_service, __ATOMIC_ACQUIRE);
-    Tensorcast__Daemon__V1__DeviceStatus *row = arena_alloc(&status->arena, sizeof *row);
-    tensorcast__daemon__v1__device_status__init(row);
-    row->device = device->caps.name;
-    row->model = device->model;
-    row->state = is_out ? "out_of_service" : "in_service";
-    if (is_out)
-        row->problem = device->problem;
-    row->memory_bytes = device->memory_bytes;
-    row->budget_bytes = replica_budget_bytes(target->replicas);
-    row->used_bytes = replica_used_bytes(target->replicas);
-    APPEND(status, devices, row);
-}
-
-static void add_targets(struct status *status, struct load_targets *targets)
-{
-    status->response.devices_problem = targets->plugins.problem;
-    for (size_t i = 0; i < targets->n; i++) {
-        if (i >= LOAD_TARGET_FIRST_GPU)
-            add_device(status, &targets->list[i]);
-        status->response.leases += replica_leases(targets->list[i].replicas);
-        replica_each(targets->list[i].replicas, add_replica, status);
-    }
-}
-
-static void add_load(void *data, const struct load_info *info)
-{
-    struct status *status = data;
-    Tensorcast__Daemon__V1__LoadStatus *row = arena_alloc(&status->arena, sizeof *row);
-    tensorcast__daemon__v1__load_status__init(row);
-    row->load_id = (char *)info->id;
-    row->artifact = (char *)info->artifact;
-    row->stage = (char *)info->stage;
-    row->done_bytes = info->done_bytes;
-    row->total_bytes = info->total_bytes;
-    row->clients = info->n_tickets;
-    row->age_s = seconds(info->age_ns);
-    APPEND(status, loads, row);
-}
-
-static void add_calibration(void *data, uint64_t device_id, const struct cost_constants *costs)
-{
-    struct status *status = data;
-    char name[32] = "default";
-    Tensorcast__Daemon__V1__CalibrationStatus *row = arena_alloc(&status->arena, sizeof *row);
-    tensorcast__daemon__v1__calibration_status__init(row);
-    if (device_id)
-        snprintf(name, sizeof name, "%u:%u", major((dev_t)device_id), minor((dev_t)device_id));
-    row->device = arena_text(&status->arena, name, sizeof name - 1);
-    row->cached_request_us = costs->cached.request_ns / 1e3;
-    row->cached_gbps = costs->cached.bytes_per_ns;
-    row->uncached_request_us = costs->uncached.request_ns / 1e3;
-    row->uncached_gbps = costs->uncached.bytes_per_ns;
-    row->copy_gbps = costs->copy_bytes_per_ns;
-    row->fresh_gbps = costs->fresh_bytes_per_ns;
-    row->samples = costs->cached.samples + costs->uncached.samples;
-    APPEND(status, calibration, row);
 }
 
 static double gbps(uint64_t bytes_per_s)
@@ -155,51 +27,184 @@ static double gbps(uint64_t bytes_per_s)
     return (double)bytes_per_s / 1e9;
 }
 
-static void add_store(void *data, const struct engine_origin *origin)
+static void fill_holders(Tensorcast__Daemon__V1__ReplicaStatus *replica, const struct snapshot_holder *holders, size_t n,
+                         struct arena *arena)
 {
-    struct status *status = data;
-    Tensorcast__Daemon__V1__StoreStatus *row = arena_alloc(&status->arena, sizeof *row);
-    tensorcast__daemon__v1__store_status__init(row);
-    row->origin = arena_text(&status->arena, origin->name, strlen(origin->name));
-    row->latency_us = origin->speed.latency_us;
-    row->connection_gbps = gbps(origin->speed.connection_bytes_per_s);
-    row->total_gbps = gbps(origin->speed.bytes_per_s);
-    row->parallel_requests = origin->parallel_requests;
-    row->in_flight = origin->in_flight;
-    row->requests = origin->speed.requests;
-    row->retries = origin->speed.retries;
-    row->hedges = origin->speed.hedges;
-    row->throttled = origin->speed.throttled;
-    row->received_bytes = origin->speed.received_bytes;
-    APPEND(status, stores, row);
+    MAKE_ROWS(replica, held_by, n, arena);
+    for (size_t i = 0; i < n; i++) {
+        Tensorcast__Daemon__V1__LeaseStatus *row = replica->held_by[i];
+        tensorcast__daemon__v1__lease_status__init(row);
+        row->pid = (uint64_t)holders[i].lease.pid;
+        row->uid = holders[i].lease.uid;
+        row->command = holders[i].command;
+        row->since_s = seconds(holders[i].held_ns);
+        row->cgroup = holders[i].cgroup;
+    }
+}
+
+static void fill_replicas(status_response *response, const struct snapshot *snapshot, struct arena *arena)
+{
+    MAKE_ROWS(response, replicas, snapshot->n_replicas, arena);
+    for (size_t i = 0; i < snapshot->n_replicas; i++) {
+        const struct replica *replica = snapshot->replicas[i].replica;
+        Tensorcast__Daemon__V1__ReplicaStatus *row = response->replicas[i];
+        tensorcast__daemon__v1__replica_status__init(row);
+        row->artifact = replica->mapping->artifact->reference;
+        row->identity = replica->mapping->artifact->identity;
+        row->view_digest = replica->key.view_digest;
+        row->bytes = replica->charged_bytes;
+        row->leases = replica->n_leases;
+        row->memory = page_kind_name(device_page_kind(replica->segment));
+        if (!replica->segment->host_address)
+            row->device = replica->segment->device->caps.name;
+        row->idle_s = seconds(snapshot->replicas[i].idle_ns);
+        fill_holders(row, &snapshot->holders[snapshot->replicas[i].first_holder], snapshot->replicas[i].n_holders, arena);
+    }
+}
+
+static void fill_devices(status_response *response, const struct snapshot *snapshot, struct arena *arena)
+{
+    const struct snapshot_target *gpus = snapshot->targets + LOAD_TARGET_FIRST_GPU;
+    MAKE_ROWS(response, devices, snapshot->n_targets - LOAD_TARGET_FIRST_GPU, arena);
+    for (size_t i = 0; i < response->n_devices; i++) {
+        Tensorcast__Daemon__V1__DeviceStatus *row = response->devices[i];
+        tensorcast__daemon__v1__device_status__init(row);
+        row->device = gpus[i].device->caps.name;
+        row->model = gpus[i].device->model;
+        row->state = gpus[i].is_out_of_service ? "out_of_service" : "in_service";
+        if (gpus[i].is_out_of_service)
+            row->problem = gpus[i].device->problem;
+        row->memory_bytes = gpus[i].device->memory_bytes;
+        row->budget_bytes = gpus[i].budget_bytes;
+        row->used_bytes = gpus[i].used_bytes;
+    }
+}
+
+static void fill_loads(status_response *response, const struct snapshot *snapshot, struct arena *arena)
+{
+    MAKE_ROWS(response, loads, snapshot->n_loads, arena);
+    for (size_t i = 0; i < snapshot->n_loads; i++) {
+        const struct load_info *info = &snapshot->loads[i];
+        Tensorcast__Daemon__V1__LoadStatus *row = response->loads[i];
+        tensorcast__daemon__v1__load_status__init(row);
+        row->load_id = info->id;
+        row->artifact = info->artifact;
+        row->stage = info->stage;
+        row->done_bytes = info->done_bytes;
+        row->total_bytes = info->total_bytes;
+        row->clients = info->n_tickets;
+        row->age_s = seconds(info->age_ns);
+    }
+}
+
+static void fill_calibration(status_response *response, const struct snapshot *snapshot, struct arena *arena)
+{
+    MAKE_ROWS(response, calibration, snapshot->n_costs, arena);
+    for (size_t i = 0; i < snapshot->n_costs; i++) {
+        const struct cost_constants *costs = &snapshot->costs[i].costs;
+        uint64_t device_id = snapshot->costs[i].device_id;
+        char name[32] = "default";
+        Tensorcast__Daemon__V1__CalibrationStatus *row = response->calibration[i];
+        tensorcast__daemon__v1__calibration_status__init(row);
+        if (device_id)
+            snprintf(name, sizeof name, "%u:%u", major((dev_t)device_id), minor((dev_t)device_id));
+        row->device = arena_text(arena, name, strlen(name));
+        row->cached_request_us = costs->cached.request_ns / 1e3;
+        row->cached_gbps = costs->cached.bytes_per_ns;
+        row->uncached_request_us = costs->uncached.request_ns / 1e3;
+        row->uncached_gbps = costs->uncached.bytes_per_ns;
+        row->copy_gbps = costs->copy_bytes_per_ns;
+        row->fresh_gbps = costs->fresh_bytes_per_ns;
+        row->samples = costs->cached.samples + costs->uncached.samples;
+    }
+}
+
+static void fill_stores(status_response *response, const struct snapshot *snapshot, struct arena *arena)
+{
+    MAKE_ROWS(response, stores, snapshot->n_stores, arena);
+    for (size_t i = 0; i < snapshot->n_stores; i++) {
+        const struct engine_origin *origin = &snapshot->stores[i];
+        Tensorcast__Daemon__V1__StoreStatus *row = response->stores[i];
+        tensorcast__daemon__v1__store_status__init(row);
+        row->origin = origin->name;
+        row->latency_us = origin->speed.latency_us;
+        row->connection_gbps = gbps(origin->speed.connection_bytes_per_s);
+        row->total_gbps = gbps(origin->speed.bytes_per_s);
+        row->parallel_requests = origin->parallel_requests;
+        row->in_flight = origin->in_flight;
+        row->requests = origin->speed.requests;
+        row->retries = origin->speed.retries;
+        row->hedges = origin->speed.hedges;
+        row->throttled = origin->speed.throttled;
+        row->received_bytes = origin->speed.received_bytes;
+    }
+}
+
+static void fill_users(status_response *response, const struct snapshot *snapshot, struct arena *arena)
+{
+    MAKE_ROWS(response, users, snapshot->n_users, arena);
+    for (size_t i = 0; i < snapshot->n_users; i++) {
+        const struct snapshot_user *user = &snapshot->users[i];
+        Tensorcast__Daemon__V1__UserStatus *row = response->users[i];
+        tensorcast__daemon__v1__user_status__init(row);
+        row->uid = user->memory.uid;
+        row->held_bytes = user->memory.held_bytes;
+        row->kept_bytes = user->memory.kept_bytes;
+        row->loading_bytes = user->memory.reserved_bytes;
+        row->connections = user->amounts[QUOTA_CONNECTIONS];
+        row->calls = user->amounts[QUOTA_CALLS];
+        row->leases = user->amounts[QUOTA_LEASES];
+        row->descriptors = user->amounts[QUOTA_DESCRIPTORS];
+        row->groups = user->amounts[QUOTA_GROUPS];
+        row->metadata_bytes = user->amounts[QUOTA_METADATA];
+    }
+}
+
+static void fill_quotas(status_response *response, const struct snapshot *snapshot, struct arena *arena)
+{
+    MAKE_ROWS(response, quotas, QUOTA_KINDS, arena);
+    response->n_quotas = 0;
+    for (int kind = 0; kind < QUOTA_KINDS; kind++) {
+        if (snapshot->quotas[kind].limit == UINT64_MAX)
+            continue; /* only counted */
+        Tensorcast__Daemon__V1__QuotaStatus *row = response->quotas[response->n_quotas++];
+        tensorcast__daemon__v1__quota_status__init(row);
+        row->resource = quota_kind_name((enum quota_kind)kind);
+        row->taken = snapshot->quotas[kind].taken;
+        row->limit = snapshot->quotas[kind].limit;
+    }
 }
 
 void method_status(struct rpc_call *call, const ProtobufCMessage *request, void *context)
 {
     const struct api *api = context;
-    const struct load_services *services = &api->services;
-    const struct load_target *host = &services->targets->list[LOAD_TARGET_HOST];
-    struct status status = {.response = TENSORCAST__DAEMON__V1__STATUS_RESPONSE__INIT, .handoff = api->handoff};
-    Tensorcast__Daemon__V1__StatusResponse *response = &status.response;
+    struct snapshot snapshot;
+    status_response response = TENSORCAST__DAEMON__V1__STATUS_RESPONSE__INIT;
     (void)request;
-    response->version = VERSION;
-    response->pid = (uint64_t)getpid();
-    response->uptime_s = seconds(clock_now_ns() - api->started_ns);
-    response->host_budget_bytes = replica_budget_bytes(host->replicas);
-    replica_kept_bytes(host->replicas); /* what clients have let go of meanwhile is not used any more */
-    response->used_bytes = replica_used_bytes(host->replicas);
-    response->staging_bytes = engine_staging_bytes(services->engine);
-    response->extent_bytes = engine_extent_bytes(services->engine);
-    response->pool_bytes = __atomic_load_n(&host->device->pool_bytes, __ATOMIC_RELAXED);
-    response->connections = rpc_server_connections(api->rpc);
-    response->cached_headers_bytes = header_cache_memory_bytes(services->headers);
-    response->handoff_socket = (char *)services->config->server.handoff_socket_path;
-    response->state = api->is_draining ? "draining" : "serving";
-    add_targets(&status, services->targets);
-    load_table_each(api->loads, add_load, &status);
-    calibration_each(services->calibration, add_calibration, &status);
-    engine_each_origin(services->engine, add_store, &status);
-    user_status_fill(services, &status.arena, response);
-    rpc_call_reply(call, &response->base);
-    arena_fini(&status.arena);
+    snapshot_collect(api, &snapshot);
+    const struct snapshot_target *host = &snapshot.targets[LOAD_TARGET_HOST];
+    response.version = VERSION;
+    response.pid = (uint64_t)getpid();
+    response.uptime_s = seconds(snapshot.uptime_ns);
+    response.host_budget_bytes = host->budget_bytes;
+    response.used_bytes = host->used_bytes;
+    response.kept_bytes = snapshot.kept_bytes;
+    response.staging_bytes = snapshot.staging_bytes;
+    response.extent_bytes = snapshot.extent_bytes;
+    response.pool_bytes = snapshot.pool_bytes;
+    response.leases = snapshot.leases;
+    response.connections = snapshot.connections;
+    response.cached_headers_bytes = snapshot.cached_headers_bytes;
+    response.handoff_socket = api->services.config->server.handoff_socket_path;
+    response.state = api->is_draining ? "draining" : "serving";
+    response.devices_problem = api->services.targets->plugins.problem;
+    fill_replicas(&response, &snapshot, &snapshot.arena);
+    fill_devices(&response, &snapshot, &snapshot.arena);
+    fill_loads(&response, &snapshot, &snapshot.arena);
+    fill_calibration(&response, &snapshot, &snapshot.arena);
+    fill_stores(&response, &snapshot, &snapshot.arena);
+    fill_users(&response, &snapshot, &snapshot.arena);
+    fill_quotas(&response, &snapshot, &snapshot.arena);
+    rpc_call_reply(call, &response.base);
+    snapshot_fini(&snapshot);
 }

@@ -76,10 +76,10 @@ static verified_file *fill_file(const struct scrub_file *file, struct arena *are
     tensorcast__daemon__v1__verified_file__init(to);
     to->name = codec_file_name(file->part->name, arena);
     to->bytes = file->part->size_bytes;
-    to->status = (char *)scrub_status(file);
+    to->status = scrub_status(file);
     scrub_by(file, by);
     to->by = arena_text(arena, by, strlen(by));
-    to->damage = (char *)file->error.message;
+    to->damage = file->error.message;
     to->healed = file->healed;
     return to;
 }
@@ -90,7 +90,7 @@ static void reply_verified(struct api_job *job)
     const struct scrub *scrub = verify->scrub;
     verify_response *response = arena_alloc(&verify->arena, sizeof *response);
     tensorcast__daemon__v1__verify_response__init(response);
-    response->artifact = (char *)verify->artifact->reference;
+    response->artifact = verify->artifact->reference;
     response->identity = verify->artifact->identity;
     response->n_files = scrub->n_files;
     response->files = arena_array(&verify->arena, scrub->n_files, sizeof *response->files);
