@@ -10,6 +10,7 @@
 
 #include "base/memory.h"
 #include "plan/plan.h"
+#include "plan/steps.h"
 #include "tests/support/mapping_fake.h"
 
 #include <cmocka.h> /* last: it makes a macro of fail */
@@ -132,8 +133,51 @@ static void steps_cover_every_run_and_add_up(void **state)
     free(bytes);
 }
 
+/* Wanted bytes of a file that touch are one request, but for every border of the grid between them. */
+static uint64_t count_requests(const unsigned char *wanted, uint64_t grid)
+{
+    uint64_t requests = 0;
+    for (uint64_t i = 0; i < FILE_BYTES; i++)
+        requests += wanted[i] && (i == 0 || !wanted[i - 1] || i % grid == 0);
+    return requests;
+}
+
+static void mark_wanted(const struct mapping *mapping, size_t file, unsigned char *wanted)
+{
+    memset(wanted, 0, FILE_BYTES);
+    for (size_t i = mapping->file_first[file]; i < mapping->file_first[file + 1]; i++)
+        for (uint64_t row = 0; row < mapping->transfers[i].n_rows; row++)
+            memset(wanted + mapping->transfers[i].src_offset + row * mapping->transfers[i].src_stride, 1,
+                   mapping->transfers[i].row_bytes);
+}
+
+static void exact_requests_end_where_bytes_end_and_at_the_grid(void **state)
+{
+    (void)state;
+    uint64_t seed = (uint64_t)time(NULL);
+    print_message("seed %llu\n", (unsigned long long)seed);
+    unsigned char *wanted = memory_alloc(FILE_BYTES);
+    for (int i = 0; i < CASES; i++) {
+        struct mapping_fake *fake = random_mapping(&seed);
+        const struct mapping *mapping = mapping_fake_finish(fake);
+        struct step_rule rule = STEP_RULE_EXACT;
+        uint64_t requests = 0;
+        rule.grid_bytes = (uint64_t)1 << random_below(&seed, 14);
+        for (size_t file = 0; file < N_FILES; file++) {
+            mark_wanted(mapping, file, wanted);
+            requests += count_requests(wanted, rule.grid_bytes);
+        }
+        struct step_totals totals = steps_measure(mapping, rule);
+        assert_int_equal(totals.requests, requests);
+        assert_int_equal(totals.read_bytes, mapping->view_bytes);
+        mapping_fake_destroy(fake);
+    }
+    free(wanted);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(steps_cover_every_run_and_add_up)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(steps_cover_every_run_and_add_up),
+                                       cmocka_unit_test(exact_requests_end_where_bytes_end_and_at_the_grid)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,144 @@
+/* The headers of all part files as one table, held against the index. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "resolve/artifact_table.h"
+
+#include <cmocka.h> /* last: it makes a macro of fail */
+
+#define ONE(name) "{\"" name "\":{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":[0,4]}}"
+#define TWO(a, b)                                                                                                           \
+    "{\"" a "\":{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":[0,4]},\"" b                                               \
+    "\":{\"dtype\":\"F16\",\"shape\":[3],\"data_offsets\":[4,10]}}"
+
+static const char *const files[] = {"a.safetensors", "b.safetensors"};
+
+static const struct safetensors_header *parse(const char *json, uint64_t data_bytes)
+{
+    struct error error;
+    const struct safetensors_header *header = safetensors_parse(json, strlen(json), 8 + strlen(json) + data_bytes, &error);
+    if (!header)
+        fail_msg("%s", error.message);
+    return header;
+}
+
+/* Two files; index NULL = none. The headers' own references are given up, so the table has to have some. */
+static struct artifact_table *build(const char *first, uint64_t first_bytes, const char *second, uint64_t second_bytes,
+                                    const char *index_json, struct error *error)
+{
+    const struct safetensors_header *headers[2] = {parse(first, first_bytes), parse(second, second_bytes)};
+    struct shard_index *index = index_json ? shard_index_parse(index_json, strlen(index_json), error) : NULL;
+    struct artifact_table *table = artifact_table_build(headers, files, 2, index, error);
+    shard_index_destroy(index);
+    safetensors_unref(headers[0]);
+    safetensors_unref(headers[1]);
+    return table;
+}
+
+static void tensors_come_by_file_and_offset_and_are_found_by_name(void **state)
+{
+    struct error error;
+    (void)state;
+    struct artifact_table *table = build(TWO("z", "y"), 10, ONE("x"), 4, NULL, &error);
+    assert_non_null(table);
+    assert_int_equal(table->n_tensors, 3);
+    assert_int_equal(table->total_bytes, 4 + 6 + 4);
+    for (size_t i = 0; i < 3; i++) {
+        assert_string_equal(table->tensors[i].name, ((const char *[]){"z", "y", "x"})[i]);
+        assert_int_equal(map_find(&table->by_name, table->tensors[i].name, 1), i);
+    }
+    assert_int_equal(table->pieces[table->tensors[1].first_piece].file, 0);
+    assert_int_equal(table->pieces[table->tensors[2].first_piece].file, 1);
+    assert_int_equal(map_find(&table->by_name, "w", 1), MAP_NONE);
+    artifact_table_unref(table);
+}
+
+static void a_table_lives_as_long_as_its_last_reference(void **state)
+{
+    struct error error;
+    (void)state;
+    struct artifact_table *table = build(ONE("x"), 4, ONE("y"), 4, NULL, &error);
+    const struct artifact_table *other = artifact_table_ref(table);
+    artifact_table_unref(table);
+    assert_string_equal(other->tensors[1].name, "y");
+    artifact_table_unref(other);
+    artifact_table_unref(NULL);
+}
+
+static void a_name_in_two_files_is_an_error_that_names_both(void **state)
+{
+    struct error error;
+    (void)state;
+    assert_null(build(ONE("x"), 4, TWO("y", "x"), 10, NULL, &error));
+    assert_int_equal(error.code, ERROR_DATA_LOSS);
+    assert_non_null(strstr(error.message, "tensor x is in a.safetensors and in b.safetensors"));
+}
+
+static void an_index_that_agrees_changes_nothing(void **state)
+{
+    struct error error;
+    (void)state;
+    struct artifact_table *table =
+        build(ONE("x"), 4, ONE("y"), 4, "{\"weight_map\": {\"y\": \"b.safetensors\", \"x\": \"a.safetensors\"}}", &error);
+    assert_non_null(table);
+    assert_string_equal(table->tensors[0].name, "x");
+    artifact_table_unref(table);
+}
+
+static void assert_disagrees(const char *index, const char *complaint)
+{
+    struct error error;
+    assert_null(build(ONE("x"), 4, ONE("y"), 4, index, &error));
+    assert_int_equal(error.code, ERROR_DATA_LOSS);
+    if (!strstr(error.message, complaint))
+        fail_msg("no \"%s\" in: %s", complaint, error.message);
+}
+
+static void an_index_that_misses_a_tensor_is_refused(void **state)
+{
+    (void)state;
+    assert_disagrees("{\"weight_map\": {\"x\": \"a.safetensors\", \"z\": \"b.safetensors\"}}",
+                     "tensor z is not in b.safetensors");
+}
+
+static void an_index_that_puts_a_tensor_elsewhere_is_refused(void **state)
+{
+    (void)state;
+    assert_disagrees("{\"weight_map\": {\"x\": \"b.safetensors\", \"y\": \"a.safetensors\"}}", "is not in");
+}
+
+static void a_tensor_that_no_index_lists_is_refused(void **state)
+{
+    struct error error;
+    (void)state;
+    assert_null(build(TWO("x", "more"), 10, ONE("y"), 4,
+                      "{\"weight_map\": {\"x\": \"a.safetensors\", \"y\": \"b.safetensors\"}}", &error));
+    assert_non_null(strstr(error.message, "tensor more is not in the index but in a.safetensors"));
+}
+
+static void a_hostile_name_does_not_reach_the_terminal(void **state)
+{
+    struct error error;
+    (void)state;
+    assert_null(build(ONE("\\u001b[2J"), 4, ONE("\\u001b[2J"), 4, NULL, &error));
+    assert_null(strchr(error.message, '\033'));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(tensors_come_by_file_and_offset_and_are_found_by_name),
+        cmocka_unit_test(a_table_lives_as_long_as_its_last_reference),
+        cmocka_unit_test(a_name_in_two_files_is_an_error_that_names_both),
+        cmocka_unit_test(an_index_that_agrees_changes_nothing),
+        cmocka_unit_test(an_index_that_misses_a_tensor_is_refused),
+        cmocka_unit_test(an_index_that_puts_a_tensor_elsewhere_is_refused),
+        cmocka_unit_test(a_tensor_that_no_index_lists_is_refused),
+        cmocka_unit_test(a_hostile_name_does_not_reach_the_terminal),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,154 @@
+/* The name of a view: the same for the same tensors cut the same way into the same places, and for nothing else. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/memory.h"
+#include "resolve/view_digest.h"
+
+#include <cmocka.h> /* last: it makes a macro of fail */
+
+struct scene {
+    struct tensor_record records[2];
+    struct view_tensor tensors[2];
+    uint64_t shapes[2][2], starts[2][2];
+    struct mapping mapping;
+};
+
+static void scene_init(struct scene *scene)
+{
+    *scene = (struct scene){.shapes = {{4, 8}, {2, 2}}};
+    scene->records[0] = (struct tensor_record){.name = "a", .name_length = 1, .dtype = DTYPE_F16, .rank = 2};
+    scene->records[1] = (struct tensor_record){.name = "b", .name_length = 1, .dtype = DTYPE_U8, .rank = 2};
+    for (int i = 0; i < 2; i++)
+        scene->tensors[i] =
+            (struct view_tensor){.record = &scene->records[i], .shape = scene->shapes[i], .bytes = 4 * 8 * 2};
+    scene->mapping = (struct mapping){.tensors = scene->tensors, .n_tensors = 2, .align_bytes = 64};
+}
+
+static void digest(const struct scene *scene, char hex[DIGEST_HEX_CHARS + 1])
+{
+    const uint64_t *const starts[] = {scene->starts[0], scene->starts[1]};
+    view_digest(&scene->mapping, starts, hex);
+    assert_int_equal(strlen(hex), DIGEST_HEX_CHARS);
+}
+
+static void assert_equal_to_plain(const struct scene *scene, bool equal)
+{
+    struct scene plain;
+    char one[DIGEST_HEX_CHARS + 1], other[DIGEST_HEX_CHARS + 1];
+    scene_init(&plain);
+    digest(&plain, one);
+    digest(scene, other);
+    assert_int_equal(strcmp(one, other) == 0, equal);
+}
+
+static void the_same_view_has_the_same_digest(void **state)
+{
+    struct scene scene;
+    (void)state;
+    scene_init(&scene);
+    assert_equal_to_plain(&scene, true);
+}
+
+static void what_is_cut_and_where_it_lands_is_in_it(void **state)
+{
+    struct scene scene;
+    (void)state;
+    scene_init(&scene);
+    scene.mapping.align_bytes = 128;
+    assert_equal_to_plain(&scene, false);
+    scene_init(&scene);
+    scene.mapping.n_tensors = 1;
+    assert_equal_to_plain(&scene, false);
+    scene_init(&scene);
+    scene.records[1].name = "c";
+    assert_equal_to_plain(&scene, false);
+    scene_init(&scene);
+    scene.records[0].dtype = DTYPE_BF16; /* as many bytes, another meaning */
+    assert_equal_to_plain(&scene, false);
+    scene_init(&scene);
+    scene.shapes[1][1] = 1;
+    assert_equal_to_plain(&scene, false);
+    scene_init(&scene);
+    scene.starts[1][0] = 1;
+    assert_equal_to_plain(&scene, false);
+}
+
+static void the_order_of_tensors_is_in_it(void **state)
+{
+    struct scene scene;
+    (void)state;
+    scene_init(&scene);
+    struct view_tensor first = scene.tensors[0];
+    scene.tensors[0] = scene.tensors[1];
+    scene.tensors[1] = first;
+    assert_equal_to_plain(&scene, false);
+}
+
+static void where_an_empty_box_begins_is_not_in_it(void **state)
+{
+    struct scene scene;
+    char one[DIGEST_HEX_CHARS + 1], other[DIGEST_HEX_CHARS + 1];
+    (void)state;
+    scene_init(&scene);
+    scene.shapes[0][0] = scene.tensors[0].bytes = 0;
+    digest(&scene, one);
+    scene.starts[0][0] = 3;
+    digest(&scene, other);
+    assert_string_equal(one, other);
+}
+
+static void names_and_their_neighbours_do_not_run_together(void **state)
+{
+    struct scene scene;
+    char one[DIGEST_HEX_CHARS + 1], other[DIGEST_HEX_CHARS + 1];
+    (void)state;
+    scene_init(&scene);
+    scene.records[0].rank = scene.records[1].rank = 0;
+    scene.records[0].name = "ab";
+    scene.records[0].name_length = 2;
+    scene.records[1].name = "c";
+    digest(&scene, one);
+    scene.records[0].name_length = 1;
+    scene.records[1].name = "bc";
+    scene.records[1].name_length = 2;
+    digest(&scene, other);
+    assert_string_not_equal(one, other);
+}
+
+static void names_around_and_beyond_the_buffer_are_in_it_to_the_last_letter(void **state)
+{
+    enum { BUFFER = 1 << 16 };
+    struct scene scene;
+    char one[DIGEST_HEX_CHARS + 1], other[DIGEST_HEX_CHARS + 1], *name = memory_alloc(2 * BUFFER);
+    (void)state;
+    for (uint32_t length = BUFFER - 40; length < BUFFER + 40; length++) {
+        scene_init(&scene);
+        memset(name, 'x', 2 * BUFFER);
+        scene.records[0].name = name;
+        scene.records[0].name_length = length;
+        digest(&scene, one);
+        name[length - 1] = 'y';
+        digest(&scene, other);
+        assert_string_not_equal(one, other);
+    }
+    free(name);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_same_view_has_the_same_digest),
+        cmocka_unit_test(what_is_cut_and_where_it_lands_is_in_it),
+        cmocka_unit_test(the_order_of_tensors_is_in_it),
+        cmocka_unit_test(where_an_empty_box_begins_is_not_in_it),
+        cmocka_unit_test(names_and_their_neighbours_do_not_run_together),
+        cmocka_unit_test(names_around_and_beyond_the_buffer_are_in_it_to_the_last_letter),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
