@@ -1,0 +1,149 @@
+/* What becomes of a request before a byte is read for it; on this thread, as on a helper. */
+#include "base/memory.h"
+#include "load/prepare.h"
+#include "resolve/artifact.h"
+#include "tests/support/load_stage.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h> /* last: it has a macro called fail */
+
+struct scene {
+    struct load_stage stage;
+    struct load_request request;
+    struct preparation prep;
+};
+
+static int set_up(void **state)
+{
+    struct scene *scene = test_calloc(1, sizeof *scene);
+    stage_open(&scene->stage, 0);
+    scene->request = (struct load_request){.artifact = "memory:m", .view = {.whole = true}};
+    scene->prep = (struct preparation){.services = &scene->stage.services,
+                                       .config = &scene->stage.config,
+                                       .uid = getuid(),
+                                       .load_id = "0123456789abcdef",
+                                       .costs = cost_defaults};
+    *state = scene;
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    struct scene *scene = *state;
+    prepare_fini(&scene->prep);
+    stage_close(&scene->stage);
+    test_free(scene);
+    return 0;
+}
+
+static void a_request_becomes_a_mapping_and_then_a_plan(void **state)
+{
+    struct scene *scene = *state;
+    struct preparation *prep = &scene->prep;
+    prepare_resolve(prep, &scene->request, NULL, NULL);
+    assert_non_null(prep->mapping);
+    assert_int_equal(prep->mapping->view_bytes, STAGE_TENSOR_BYTES);
+    assert_ptr_equal(prep->target.replicas, scene->stage.host.replicas);
+    assert_null(prep->plan);
+    prepare_plan(prep);
+    assert_non_null(prep->plan);
+    assert_int_not_equal(prep->plan->executor, EXECUTOR_OWNER_FILE_COLLECTIVE);
+}
+
+static void what_cannot_be_resolved_leaves_no_mapping(void **state)
+{
+    struct scene *scene = *state;
+    scene->request.artifact = "memory:nobody";
+    prepare_resolve(&scene->prep, &scene->request, NULL, NULL);
+    assert_null(scene->prep.mapping);
+    assert_int_not_equal(scene->prep.error.code, ERROR_OK);
+}
+
+static void an_artifact_that_is_known_is_not_resolved_again(void **state)
+{
+    struct scene *scene = *state;
+    const struct source_options options = {0};
+    struct artifact *artifact = NULL;
+    struct error error;
+    assert_int_equal(artifact_resolve("memory:m", &options, NULL, false, &artifact, &error), 0);
+    stage_put_artifact("m", 77);
+    prepare_resolve(&scene->prep, &scene->request, artifact, NULL);
+    assert_ptr_equal(scene->prep.mapping->artifact, artifact);
+    artifact_unref(artifact);
+}
+
+static void memory_of_a_client_goes_with_a_gpu_alone(void **state)
+{
+    struct scene *scene = *state;
+    struct device_region *region = memory_alloc(sizeof *region);
+    *region = (struct device_region){.kind = DEVICE_REGION_IPC, .memory_fd = -1, .lease_fd = -1};
+    scene->prep.region = region;
+    prepare_resolve(&scene->prep, &scene->request, NULL, NULL);
+    assert_null(scene->prep.mapping);
+    assert_int_equal(scene->prep.error.code, ERROR_INVALID_ARGUMENT);
+    assert_string_equal(scene->prep.error.reason, "REGION_WITHOUT_DEVICE");
+    scene->request.device = "cuda:0";
+    scene->request.has_group = true;
+    scene->request.group_id = "g";
+    scene->request.world_size = 2;
+    prepare_resolve(&scene->prep, &scene->request, NULL, NULL);
+    assert_string_equal(scene->prep.error.reason, "REGION_IN_GROUP");
+}
+
+static void a_group_is_wanted_unless_policy_or_strategy_speak_against_it(void **state)
+{
+    struct scene *scene = *state;
+    struct preparation *prep = &scene->prep;
+    bool *enabled = &scene->stage.config.engine.strategy.enable_owner_file_collective;
+    *enabled = true;
+    assert_false(prepare_wants_group(prep));
+    prep->spec.topology.has_group = true;
+    prep->spec.topology.world_size = 2;
+    assert_true(prepare_wants_group(prep));
+    prep->spec.policy.collective = COLLECTIVE_DISABLED;
+    assert_false(prepare_wants_group(prep));
+    assert_true(prepare_is_of_group(prep));
+    prep->spec.policy.collective = COLLECTIVE_AUTO;
+    *enabled = false;
+    assert_false(prepare_wants_group(prep));
+}
+
+static void a_plan_knows_why_its_group_is_out_of_reach(void **state)
+{
+    struct scene *scene = *state;
+    struct preparation *prep = &scene->prep;
+    scene->stage.config.engine.strategy.enable_owner_file_collective = true;
+    scene->request.has_group = true;
+    scene->request.group_id = "g";
+    scene->request.world_size = 2;
+    scene->request.source_locality = LOCALITY_SHARED_SOURCE;
+    prepare_resolve(prep, &scene->request, NULL, NULL);
+    prep->group_problem = reason_with(REASON_GROUP_ASSEMBLE_TIMEOUT, "missing=%d", 1);
+    prepare_plan(prep);
+    assert_string_equal(prep->plan->candidates[EXECUTOR_OWNER_FILE_COLLECTIVE].reason.text,
+                        "group_assemble_timeout:missing=1");
+    prep->group_problem = reason_of(REASON_ELIGIBLE);
+    prepare_plan(prep); /* the old one is replaced */
+    assert_int_not_equal(prep->plan->candidates[EXECUTOR_OWNER_FILE_COLLECTIVE].reason.kind, REASON_GROUP_ASSEMBLE_TIMEOUT);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(a_request_becomes_a_mapping_and_then_a_plan),
+        TEST(what_cannot_be_resolved_leaves_no_mapping),
+        TEST(an_artifact_that_is_known_is_not_resolved_again),
+        TEST(memory_of_a_client_goes_with_a_gpu_alone),
+        TEST(a_group_is_wanted_unless_policy_or_strategy_speak_against_it),
+        TEST(a_plan_knows_why_its_group_is_out_of_reach),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
