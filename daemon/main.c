@@ -30,7 +30,7 @@ struct arguments {
     enum action action;
 };
 
-static void parse(int argc, char **argv, struct arguments *arguments)
+static void parse_arguments(int argc, char **argv, struct arguments *arguments)
 {
     enum { PRINT_DOCS = 'd' };
     static const struct option options[] = {{"config", required_argument, NULL, 'c'},
@@ -71,7 +71,7 @@ static void parse(int argc, char **argv, struct arguments *arguments)
     }
 }
 
-static int complain(const struct error *error)
+static int print_error(const struct error *error)
 {
     fprintf(stderr, "tensorcastd: %s: %s\n", error_code_name(error->code), error->message);
     return 1;
@@ -79,7 +79,7 @@ static int complain(const struct error *error)
 
 enum { LAST_LINES_MS = 2000 };
 
-static int serve(const char *config_path, const struct config *config)
+static int serve_config(const char *config_path, const struct config *config)
 {
     struct daemon daemon;
     struct error error;
@@ -88,7 +88,7 @@ static int serve(const char *config_path, const struct config *config)
         daemon_run(&daemon);
     daemon_stop(&daemon);
     log_stop(LAST_LINES_MS);
-    return result == 0 ? 0 : complain(&error);
+    return result == 0 ? 0 : print_error(&error);
 }
 
 int main(int argc, char **argv)
@@ -96,12 +96,12 @@ int main(int argc, char **argv)
     struct arguments arguments = {0};
     struct error error;
     standard_fds_reserve();
-    parse(argc, argv, &arguments);
+    parse_arguments(argc, argv, &arguments);
     const struct config *config = config_load(arguments.config_path, &error);
     if (!config)
-        return complain(&error);
+        return print_error(&error);
     if (arguments.action == SERVE)
-        return serve(arguments.config_path, config);
+        return serve_config(arguments.config_path, config);
     if (arguments.action == PRINT_CONFIG)
         config_print(config, stdout);
     else
@@ -110,5 +110,5 @@ int main(int argc, char **argv)
     if (fflush(stdout) == 0 && !ferror(stdout))
         return 0;
     fail_errno(&error, errno, "cannot write to standard output");
-    return complain(&error);
+    return print_error(&error);
 }

@@ -5,7 +5,7 @@
 #include "base/text.h"
 #include "pace_text.h"
 
-static const char *shown(const char *text, char out[TEXT_NAME_CHARS])
+static const char *escaped(const char *text, char out[TEXT_NAME_CHARS])
 {
     return text_escape(text, strlen(text), out);
 }
@@ -17,8 +17,8 @@ static void print_verified(const Tensorcast__Daemon__V1__Verification *verified,
     if (!verified || !verified->by[0])
         return;
     bool is_whole = strcmp(verified->status, "verified") == 0;
-    fprintf(out, "  verified  %s%sby %s%s%s\n", is_whole ? "" : shown(verified->status, status), is_whole ? "" : " ",
-            shown(verified->by, by), verified->reason[0] ? ": " : "", shown(verified->reason, reason));
+    fprintf(out, "  verified  %s%sby %s%s%s\n", is_whole ? "" : escaped(verified->status, status), is_whole ? "" : " ",
+            escaped(verified->by, by), verified->reason[0] ? ": " : "", escaped(verified->reason, reason));
 }
 
 void summary_print(const Tensorcast__Daemon__V1__LoadReport *report, size_t n_tensors, FILE *out)
@@ -26,7 +26,7 @@ void summary_print(const Tensorcast__Daemon__V1__LoadReport *report, size_t n_te
     char size[TEXT_SIZE_CHARS], bytes[TEXT_SIZE_CHARS], copied[TEXT_SIZE_CHARS], pace[PACE_CHARS];
     char name[TEXT_NAME_CHARS], reason[TEXT_NAME_CHARS];
     text_people_bytes(report->view_bytes, size);
-    fprintf(out, "%s: ", shown(report->artifact, name));
+    fprintf(out, "%s: ", escaped(report->artifact, name));
     if (n_tensors)
         fprintf(out, "%zu tensor%s, ", n_tensors, n_tensors == 1 ? "" : "s");
     fprintf(out, "%s in %s", size, pace_text_duration(report->total_ms / 1e3, pace));
@@ -36,11 +36,11 @@ void summary_print(const Tensorcast__Daemon__V1__LoadReport *report, size_t n_te
         fprintf(out, ", %s\n", pace_text_speed((double)report->view_bytes / report->total_ms * 1e3, pace));
     else
         fputc('\n', out);
-    fprintf(out, "  executor  %s (%s)\n", shown(report->executor, name), shown(report->selection_reason, reason));
+    fprintf(out, "  executor  %s (%s)\n", escaped(report->executor, name), escaped(report->selection_reason, reason));
     fprintf(out, "  bytes     %s needed, %s read, %s copied", size, text_people_bytes(report->read_bytes, bytes),
             text_people_bytes(report->copied_bytes, copied));
     if (report->shared_bytes)
         fprintf(out, ", %s shared with other loads", text_people_bytes(report->shared_bytes, bytes));
-    fprintf(out, "\n  memory    %s\n", shown(report->memory, name));
+    fprintf(out, "\n  memory    %s\n", escaped(report->memory, name));
     print_verified(report->verified, out);
 }

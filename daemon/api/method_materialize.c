@@ -28,7 +28,7 @@ struct materialize {
     unsigned char token[HANDOFF_TOKEN_BYTES];
 };
 
-static void send(struct materialize *m, materialize_event *event)
+static void send_event(struct materialize *m, materialize_event *event)
 {
     rpc_call_send(m->call, &event->base);
 }
@@ -47,7 +47,7 @@ static void on_planned(void *data, const struct load_result *result)
     accepted.plan = codec_report(result, &m->arena);
     event.event_case = TENSORCAST__DAEMON__V1__MATERIALIZE_EVENT__EVENT_ACCEPTED;
     event.accepted = &accepted;
-    send(m, &event);
+    send_event(m, &event);
 }
 
 static void on_progress(void *data, const struct load_info *info)
@@ -65,7 +65,7 @@ static void on_progress(void *data, const struct load_info *info)
                          : 0;
     event.event_case = TENSORCAST__DAEMON__V1__MATERIALIZE_EVENT__EVENT_PROGRESS;
     event.progress = &progress;
-    send(m, &event);
+    send_event(m, &event);
 }
 
 /* The token for the memory, and all of the result but its layout. */
@@ -94,7 +94,7 @@ static int begin_result(struct materialize *m, struct error *error)
     return 0;
 }
 
-static void finish(struct materialize *m)
+static void end_materialize(struct materialize *m)
 {
     ticket_destroy(m->ticket);
     arena_fini(&m->arena);
@@ -118,7 +118,7 @@ static void send_result(struct loop_work *work)
         rpc_call_reply_packed(m->call, m->packed);
     else
         rpc_call_fail(m->call, &m->error);
-    finish(m);
+    end_materialize(m);
 }
 
 static void on_done(void *data, const struct load_result *result, const struct error *error)
@@ -129,7 +129,7 @@ static void on_done(void *data, const struct load_result *result, const struct e
         error = &own;
     if (error) {
         rpc_call_fail_quietly(m->call, error);
-        finish(m);
+        end_materialize(m);
         return;
     }
     m->work =

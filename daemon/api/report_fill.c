@@ -10,18 +10,18 @@ typedef Tensorcast__Daemon__V1__LoadReport load_report;
 typedef Tensorcast__Daemon__V1__Candidate candidate_report;
 typedef Tensorcast__Daemon__V1__CollectiveReport collective_report;
 
-static char *copy(struct arena *arena, const char *text)
+static const char *text_or_empty(const char *text)
 {
-    return arena_text(arena, text ? text : "", text ? strlen(text) : 0);
+    return text ? text : "";
 }
 
 static candidate_report *fill_candidate(const struct candidate *candidate, struct arena *arena)
 {
     candidate_report *report = arena_alloc(arena, sizeof *report);
     tensorcast__daemon__v1__candidate__init(report);
-    report->executor = copy(arena, executor_names[candidate->executor]);
+    report->executor = executor_names[candidate->executor];
     report->eligible = candidate->eligible;
-    report->reason = copy(arena, candidate->reason.text);
+    report->reason = candidate->reason.text;
     report->requested_bytes = candidate->requested_bytes;
     report->unique_source_bytes = candidate->unique_source_bytes;
     report->read_bytes = candidate->read_bytes;
@@ -83,7 +83,7 @@ static void fill_group_estimates(collective_report *report, const struct plan *p
     numbers->batch_count = group->n_batches;
     numbers->dedup_saving_bytes = group->numbers.dedup_saving_bytes;
     report->estimated = numbers;
-    report->transport = copy(arena, plan->transport.ops ? plan->transport.ops->name : NULL);
+    report->transport = plan->transport.ops ? plan->transport.ops->name : "";
 }
 
 static void fill_group_counted(collective_report *report, const struct collective_counters *counters, struct arena *arena)
@@ -103,14 +103,14 @@ static collective_report *fill_collective(const struct report_facts *facts, stru
     const struct candidate *candidate = &facts->plan->candidates[EXECUTOR_OWNER_FILE_COLLECTIVE];
     bool chosen = facts->plan->executor == EXECUTOR_OWNER_FILE_COLLECTIVE;
     tensorcast__daemon__v1__collective_report__init(report);
-    report->group_id = copy(arena, facts->topology->group_id);
+    report->group_id = text_or_empty(facts->topology->group_id);
     report->rank = facts->topology->rank;
     report->world_size = facts->topology->world_size;
     report->assemble_ms = facts->assemble_ms;
-    report->skip_reason = copy(arena, chosen                ? ""
-                                      : facts->from_replica ? reason_rows[REASON_FROM_REPLICA].name
-                                      : candidate->eligible ? reason_rows[REASON_PREFERS_OTHER_EXECUTOR].name
-                                                            : candidate->reason.text);
+    report->skip_reason = chosen                ? ""
+                          : facts->from_replica ? reason_rows[REASON_FROM_REPLICA].name
+                          : candidate->eligible ? reason_rows[REASON_PREFERS_OTHER_EXECUTOR].name
+                                                : candidate->reason.text;
     if (facts->plan->group)
         fill_group_estimates(report, facts->plan, arena);
     if (facts->collective)
@@ -122,10 +122,10 @@ static Tensorcast__Daemon__V1__Verification *fill_verdict(const struct verdict *
 {
     Tensorcast__Daemon__V1__Verification *report = arena_alloc(arena, sizeof *report);
     tensorcast__daemon__v1__verification__init(report);
-    report->status = copy(arena, verified_name(verdict->status));
-    report->by = copy(arena, verdict->by);
+    report->status = verified_name(verdict->status);
+    report->by = text_or_empty(verdict->by);
     report->bytes = verdict->bytes;
-    report->reason = copy(arena, verdict->reason);
+    report->reason = text_or_empty(verdict->reason);
     report->healed = verdict->healed;
     return report;
 }
@@ -134,8 +134,8 @@ static Tensorcast__Daemon__V1__ChangeDetection *fill_change_detection(const stru
 {
     Tensorcast__Daemon__V1__ChangeDetection *report = arena_alloc(arena, sizeof *report);
     tensorcast__daemon__v1__change_detection__init(report);
-    report->by = copy(arena, change_detector_name(artifact->changes_by));
-    report->reason = copy(arena, artifact->changes_reason);
+    report->by = change_detector_name(artifact->changes_by);
+    report->reason = text_or_empty(artifact->changes_reason);
     return report;
 }
 
@@ -145,11 +145,11 @@ load_report *report_fill(const struct report_facts *facts, struct arena *arena)
     const struct plan *plan = facts->plan;
     load_report *report = arena_alloc(arena, sizeof *report);
     tensorcast__daemon__v1__load_report__init(report);
-    report->load_id = copy(arena, facts->load_id);
-    report->artifact = copy(arena, mapping->artifact->reference);
-    report->identity = copy(arena, mapping->artifact->identity);
-    report->executor = copy(arena, executor_names[plan->executor]);
-    report->selection_reason = copy(arena, plan->selection.text);
+    report->load_id = text_or_empty(facts->load_id);
+    report->artifact = mapping->artifact->reference;
+    report->identity = mapping->artifact->identity;
+    report->executor = executor_names[plan->executor];
+    report->selection_reason = plan->selection.text;
     report->n_candidates = EXECUTOR_COUNT;
     report->candidates = arena_array(arena, EXECUTOR_COUNT, sizeof *report->candidates);
     for (size_t i = 0; i < EXECUTOR_COUNT; i++)
@@ -160,8 +160,8 @@ load_report *report_fill(const struct report_facts *facts, struct arena *arena)
     report->from_replica = facts->from_replica;
     report->joined = facts->joined;
     report->change_detection = fill_change_detection(mapping->artifact, arena);
-    report->memory = copy(arena, facts->memory);
-    report->device = copy(arena, facts->device);
+    report->memory = text_or_empty(facts->memory);
+    report->device = text_or_empty(facts->device);
     report->resolve_ms = facts->resolve_ms;
     report->plan_ms = facts->plan_ms;
     report->total_ms = facts->total_ms;

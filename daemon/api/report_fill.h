@@ -1,6 +1,6 @@
 /* Turns a plan and what its run counted into the LoadReport that clients see: in an RPC's answer and, because the command
- * line runs the same engine standalone, in its JSON object. Pure; any thread. Everything is copied into the arena, so the
- * report outlives the plan and the run. */
+ * line runs the same engine standalone, in its JSON object. Pure; any thread. The report lives in the arena and borrows
+ * texts of what it is made of. */
 #ifndef API_REPORT_FILL_H
 #define API_REPORT_FILL_H
 

@@ -21,7 +21,7 @@ struct collecting {
 };
 
 /* A list is full when it has none, or a power of two of elements. */
-static void *reserve(struct arena *arena, void *list, size_t n, size_t size)
+static void *reserve_row(struct arena *arena, void *list, size_t n, size_t size)
 {
     if (n & (n - 1))
         return list;
@@ -31,7 +31,7 @@ static void *reserve(struct arena *arena, void *list, size_t n, size_t size)
 
 /* The address of one more element of a list. */
 #define APPEND(snapshot, list)                                                                                              \
-    ((snapshot)->list = reserve(&(snapshot)->arena, (snapshot)->list, (snapshot)->n_##list, sizeof *(snapshot)->list),      \
+    ((snapshot)->list = reserve_row(&(snapshot)->arena, (snapshot)->list, (snapshot)->n_##list, sizeof *(snapshot)->list),  \
      &(snapshot)->list[(snapshot)->n_##list++])
 
 /* What a process calls itself, as text that a message may hold. */
