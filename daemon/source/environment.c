@@ -7,14 +7,20 @@
 #include "base/memory.h"
 #include "base/text.h"
 
+const char *environment_get(const char *name)
+{
+    const char *value = getenv(name);
+    return value && *value ? value : NULL;
+}
+
 /* What one name stands for, malloced; NULL = it is not set. */
 static char *value_of(char *name)
 {
     char *tail = strchr(name, '/');
     if (tail)
         *tail++ = '\0';
-    const char *value = getenv(name);
-    if (!value || !*value)
+    const char *value = environment_get(name);
+    if (!value)
         return NULL;
     return tail ? memory_print("%s/%s", value, tail) : memory_copy_text(value);
 }
@@ -46,10 +52,10 @@ bool environment_is_true(const char *names)
 
 int environment_number(const char *name, uint64_t max, uint64_t *value, struct error *error)
 {
-    const char *text = getenv(name);
+    const char *text = environment_get(name);
     uint64_t parsed;
     char shown[TEXT_NAME_CHARS];
-    if (!text || !*text)
+    if (!text)
         return 0;
     if (text_parse_bytes(text, &parsed) < 0 || parsed == 0 || parsed > max)
         return fail(error, ERROR_INVALID_ARGUMENT, "BAD_ENVIRONMENT", "%s is \"%s\"; expected a number from 1 to %llu", name,

@@ -9,6 +9,7 @@
 #include "base/arena.h"
 #include "base/error.h"
 
+const char *environment_get(const char *name);                        /* NULL = it is not set, or empty */
 const char *environment_text(const char *names, struct arena *arena); /* "" = none is set */
 bool environment_is_true(const char *names);                          /* one of them is 1, true, on or yes */
 /* Leaves *value alone when the name is not set. A number that is wrong is an error: to ignore it would hide a typing

@@ -232,28 +232,33 @@ static struct object *find_object(struct object_source *source, const char *name
     return NULL;
 }
 
-static int list_names(struct object_source *source, char ***names, size_t *n_names, struct error *error)
+struct object_beside { /* a second source of the same artifact */
+    struct source base;
+    struct object_source *of;
+};
+static const struct source_ops beside_ops;
+
+/* Whose table it is. */
+static struct object_source *owner_of(struct source *source)
 {
+    return source->ops == &beside_ops ? ((struct object_beside *)source)->of : (struct object_source *)source;
+}
+
+int object_source_list(struct source *base, char ***names, size_t *n_names, struct error *error)
+{
+    struct object_source *source = owner_of(base);
     *names = NULL;
     *n_names = 0;
     pthread_mutex_lock(&source->lock);
     int failed = make_table(source, error);
     if (!failed && !source->listed && !source->base.is_single_file)
         failed = fail(error, ERROR_UNIMPLEMENTED, "NO_LISTING", "this kind of source cannot list a folder");
-    if (!failed && source->n_objects) {
+    if (!failed && source->n_objects)
         *names = memory_alloc_array(source->n_objects, sizeof **names);
-        while (*n_names < source->n_objects) {
-            (*names)[*n_names] = memory_copy_text(source->objects[*n_names]->name);
-            ++*n_names;
-        }
-    }
+    for (; !failed && *n_names < source->n_objects; ++*n_names)
+        (*names)[*n_names] = memory_copy_text(source->objects[*n_names]->name);
     pthread_mutex_unlock(&source->lock);
     return failed;
-}
-
-int object_source_list(struct source *source, char ***names, size_t *n_names, struct error *error)
-{
-    return list_names((struct object_source *)source, names, n_names, error);
 }
 
 struct expected {
@@ -306,9 +311,10 @@ static void take_head(struct object_file *file, struct object *object)
     object->head = NULL;
 }
 
-static int open_object(struct object_source *source, const char *name, struct source_file *file, void **handle,
-                       struct error *error)
+int object_source_open_file(struct source *base, const char *name, struct source_file *file, void **handle,
+                            struct error *error)
 {
+    struct object_source *source = owner_of(base);
     struct object *object = find_object(source, name, error);
     if (!object)
         return -1;
@@ -331,12 +337,6 @@ static int open_object(struct object_source *source, const char *name, struct so
     memcpy(file->checksums, object->checksums, sizeof file->checksums);
     *handle = opened;
     return 0;
-}
-
-int object_source_open_file(struct source *source, const char *name, struct source_file *file, void **handle,
-                            struct error *error)
-{
-    return open_object((struct object_source *)source, name, file, handle, error);
 }
 
 /* --- reading --- */
@@ -477,8 +477,9 @@ int object_source_check_unchanged(struct source *source, size_t index, struct er
     return failed;
 }
 
-static void speed_of(const struct object_source *source, struct source_speed *speed)
+void object_source_speed(struct source *base, struct source_speed *speed)
 {
+    const struct object_source *source = owner_of(base);
     struct http_statistics learned;
     http_engine_statistics(stores_http(source->stores), source->origin, &learned);
     *speed = (struct source_speed){
@@ -494,33 +495,7 @@ static void speed_of(const struct object_source *source, struct source_speed *sp
     };
 }
 
-void object_source_speed(struct source *source, struct source_speed *speed)
-{
-    speed_of((const struct object_source *)source, speed);
-}
-
 /* --- a second source of the same artifact --- */
-
-struct object_beside {
-    struct source base;
-    struct object_source *of;
-};
-
-static int beside_list(struct source *source, char ***names, size_t *n_names, struct error *error)
-{
-    return list_names(((struct object_beside *)source)->of, names, n_names, error);
-}
-
-static int beside_open_file(struct source *source, const char *name, struct source_file *file, void **handle,
-                            struct error *error)
-{
-    return open_object(((struct object_beside *)source)->of, name, file, handle, error);
-}
-
-static void beside_speed(struct source *source, struct source_speed *speed)
-{
-    speed_of(((struct object_beside *)source)->of, speed);
-}
 
 static void beside_close(struct source *source)
 {
@@ -531,11 +506,11 @@ static void beside_close(struct source *source)
 static const struct source_ops beside_ops = {
     .name = "beside",
     .source_size = sizeof(struct object_beside),
-    .list = beside_list,
-    .open_file = beside_open_file,
+    .list = object_source_list,
+    .open_file = object_source_open_file,
     .read = object_source_read,
     .check_unchanged = object_source_check_unchanged,
-    .speed = beside_speed,
+    .speed = object_source_speed,
     .close = beside_close,
 };
 

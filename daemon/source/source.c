@@ -231,6 +231,13 @@ const char *change_detector_name(enum change_detector detector)
     return names[detector];
 }
 
+int source_fail_reference(const struct source *source, const char *complaint, struct error *error)
+{
+    char text[TEXT_NAME_CHARS];
+    return fail(error, ERROR_INVALID_ARGUMENT, "BAD_REFERENCE", "%s: %s",
+                text_escape(source->reference, strlen(source->reference), text), complaint);
+}
+
 bool source_may_be_absent(const struct source *source, const struct error *error)
 {
     bool is_hidden = error->code == ERROR_PERMISSION_DENIED && source->caps.asks_server && !http_fence_has_refused(error);

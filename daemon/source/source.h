@@ -181,6 +181,9 @@ bool source_may_be_absent(const struct source *source, const struct error *error
 bool source_has_changed(const struct error *error); /* what a read or the check above says of a file that was replaced */
 void source_speed(struct source *source, struct source_speed *speed); /* all zero where nothing is known */
 
+/* INVALID_ARGUMENT, for a backend's open: what is wrong with the reference, as it is shown. Returns -1. */
+int source_fail_reference(const struct source *source, const char *complaint, struct error *error);
+
 /* An identity for what a store calls a version: `text` names store, object and pin. */
 struct source_identity source_identity_of(const char *text, uint64_t size_bytes);
 

@@ -8,12 +8,15 @@
 #include <string.h>
 #include <strings.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "base/memory.h"
 #include "base/signature.h"
 #include "base/text.h"
 #include "base/url.h"
+#include "source/environment.h"
 #include "source/gcs/gcp_key.h"
+#include "source/secret.h"
 #include "source/renewal.h"
 
 enum {
@@ -29,16 +32,9 @@ struct gcp_credentials {
     struct renewal renewal;                 /* of a struct gcp_access */
 };
 
-static const char *environment(const char *name)
-{
-    const char *value = getenv(name);
-    return value && *value ? value : NULL;
-}
-
 void gcp_access_clear(struct gcp_access *access)
 {
-    signature_wipe(access->token, access->token ? strlen(access->token) : 0);
-    free(access->token);
+    secret_free(access->token);
     free(access->quota_project);
     *access = (struct gcp_access){0};
 }
@@ -48,7 +44,7 @@ void gcp_access_clear(struct gcp_access *access)
 /* gcloud's, where it would be; malloced, "" when nothing says where. */
 static char *gcloud_path(void)
 {
-    const char *folder = environment("CLOUDSDK_CONFIG"), *home = environment("HOME");
+    const char *folder = environment_get("CLOUDSDK_CONFIG"), *home = environment_get("HOME");
     if (folder)
         return memory_print("%s/application_default_credentials.json", folder);
     return home ? memory_print("%s/.config/gcloud/application_default_credentials.json", home) : memory_copy_text("");
@@ -60,11 +56,8 @@ static char *find_file(const struct gcp_credentials *credentials)
     if (*credentials->options.file)
         return memory_copy_text(credentials->options.file);
     char *path = gcloud_path();
-    FILE *in = *path ? fopen(path, "re") : NULL;
-    if (in) {
-        fclose(in);
+    if (access(path, R_OK) == 0)
         return path;
-    }
     free(path);
     return NULL;
 }
@@ -72,15 +65,12 @@ static char *find_file(const struct gcp_credentials *credentials)
 static int read_key(const char *path, struct gcp_key *key, struct error *error)
 {
     char shown[TEXT_NAME_CHARS];
-    FILE *in = fopen(path, "re");
-    if (!in)
+    size_t length;
+    char *text = secret_read_file(path, MAX_FILE_BYTES, &length);
+    if (!text)
         return fail_errno(error, errno, "Google credentials file %s", text_escape(path, strlen(path), shown));
-    char *text = memory_alloc(MAX_FILE_BYTES + 1);
-    size_t length = fread(text, 1, MAX_FILE_BYTES + 1, in);
     int failed = gcp_key_parse(text, length <= MAX_FILE_BYTES ? length : 0, key, error);
-    fclose(in);
-    signature_wipe(text, MAX_FILE_BYTES + 1);
-    free(text);
+    secret_free(text);
     return failed ? error_prefix(error, "Google credentials file %s", text_escape(path, strlen(path), shown)) : 0;
 }
 
@@ -147,8 +137,7 @@ static int token_of_file(const struct gcp_credentials *credentials, const char *
         failed = gcp_key_form(&key, now_of(credentials), &form, error);
     if (!failed)
         failed = post_form(credentials, key.token_uri, form, cancel, token, error);
-    signature_wipe(form, form ? strlen(form) : 0);
-    free(form);
+    secret_free(form);
     *quota_project = key.quota_project_id;
     key.quota_project_id = NULL;
     gcp_key_clear(&key);
@@ -159,7 +148,7 @@ static int token_of_file(const struct gcp_credentials *credentials, const char *
 
 static int64_t metadata_timeout_ms(void)
 {
-    const char *text = environment("GCE_METADATA_TIMEOUT");
+    const char *text = environment_get("GCE_METADATA_TIMEOUT");
     long seconds = text ? strtol(text, NULL, 10) : 0;
     return 1000 * (seconds > 0 && seconds <= 600 ? seconds : METADATA_TIMEOUT_S);
 }
@@ -206,16 +195,16 @@ static int fail_nothing(struct error *error)
 
 static bool metadata_allowed(void)
 {
-    const char *skip = environment("NO_GCE_CHECK");
+    const char *skip = environment_get("NO_GCE_CHECK");
     return !skip || strcasecmp(skip, "true") != 0;
 }
 
 static int token_of_machine(const struct gcp_credentials *credentials, const struct cancel *cancel, struct gcp_token *token,
                             struct error *error)
 {
-    const char *host = environment("GCE_METADATA_HOST"), *address = environment("GCE_METADATA_IP");
+    const char *host = environment_get("GCE_METADATA_HOST"), *address = environment_get("GCE_METADATA_IP");
     if (!host)
-        host = environment("GCE_METADATA_ROOT");
+        host = environment_get("GCE_METADATA_ROOT");
     if (!metadata_allowed()) {
         fail(error, ERROR_PERMISSION_DENIED, "NO_CREDENTIALS", "NO_GCE_CHECK is set");
         return fail_nothing(error);

@@ -13,16 +13,11 @@
 #include "base/text.h"
 #include "base/url.h"
 #include "source/http/http.h"
+#include "source/secret.h"
 
 #define DEFAULT_TOKEN_URI "https://oauth2.googleapis.com/token"
 #define SCOPE "https://www.googleapis.com/auth/devstorage.read_only"
-enum { ASSERTION_LIFETIME_S = 3600, MAX_TOKEN_CHARS = 16384, MAX_EXPIRES_S = 86400 };
-
-static void wipe(char *secret)
-{
-    signature_wipe(secret, secret ? strlen(secret) : 0);
-    free(secret);
-}
+enum { ASSERTION_LIFETIME_S = 3600, MAX_EXPIRES_S = 86400 };
 
 /* --- a flat object --- */
 
@@ -75,10 +70,10 @@ static bool parse_object(const void *bytes, size_t count, const struct field *fi
 void gcp_key_clear(struct gcp_key *key)
 {
     free(key->client_id);
-    wipe(key->client_secret);
-    wipe(key->refresh_token);
+    secret_free(key->client_secret);
+    secret_free(key->refresh_token);
     free(key->client_email);
-    wipe(key->private_key);
+    secret_free(key->private_key);
     free(key->private_key_id);
     free(key->token_uri);
     free(key->quota_project_id);
@@ -142,7 +137,7 @@ static void add_pair(FILE *out, const char *name, const char *value)
 {
     char *encoded = url_encode(value, strlen(value), false);
     fprintf(out, "&%s=%s", name, encoded);
-    wipe(encoded);
+    secret_free(encoded);
 }
 
 static char *user_form(const struct gcp_key *key)
@@ -225,17 +220,9 @@ int gcp_key_form(const struct gcp_key *key, int64_t unix_time, char **form, stru
 
 /* --- answers --- */
 
-static bool fits_a_header(const char *text)
-{
-    size_t length = strlen(text), i = 0;
-    while (i < length && text[i] > ' ' && text[i] < 0x7F)
-        i++;
-    return length > 0 && i == length && length <= MAX_TOKEN_CHARS;
-}
-
 void gcp_token_clear(struct gcp_token *token)
 {
-    wipe(token->text);
+    secret_free(token->text);
     *token = (struct gcp_token){0};
 }
 
@@ -244,7 +231,7 @@ int gcp_token_parse(const void *bytes, size_t count, struct gcp_token *token, st
     uint64_t expires = 0;
     *token = (struct gcp_token){0};
     const struct field fields[] = {{"access_token", &token->text, NULL}, {"expires_in", NULL, &expires}};
-    if (parse_object(bytes, count, fields, 2) && token->text && fits_a_header(token->text) && expires > 0) {
+    if (parse_object(bytes, count, fields, 2) && token->text && secret_fits_header(token->text) && expires > 0) {
         token->expires_in_s = expires < MAX_EXPIRES_S ? (int64_t)expires : MAX_EXPIRES_S;
         return 0;
     }

@@ -6,12 +6,12 @@
 
 #include "base/memory.h"
 #include "base/redact.h"
-#include "base/signature.h"
 #include "base/url.h"
 #include "source/gcs/gcp_credentials.h"
 #include "source/gcs/gcs_answer.h"
 #include "source/gcs/gcs_settings.h"
 #include "source/gcs/source_gcs.h"
+#include "source/secret.h"
 
 struct gcs_client {
     struct stores *stores;
@@ -91,8 +91,7 @@ int gcs_client_prepare(void *data, struct http_attempt *attempt, struct error *e
     if (access.token) {
         char *value = memory_print("Bearer %s", access.token);
         http_attempt_add_header(attempt, "Authorization", value);
-        signature_wipe(value, strlen(value));
-        free(value);
+        secret_free(value);
     }
     if (project && *project && !strpbrk(project, "\r\n"))
         http_attempt_add_header(attempt, "x-goog-user-project", project);
@@ -118,24 +117,13 @@ static bool is_rate_limit(const char *reason)
     return is_one_of(reason, reasons, sizeof reasons / sizeof reasons[0]);
 }
 
-static enum error_code error_code_of(int status, enum http_verdict verdict)
+static enum http_verdict verdict_of(const struct http_reply *reply, const struct gcs_complaint *complaint)
 {
-    if (verdict == HTTP_RETRY || verdict == HTTP_THROTTLED || status >= 500)
-        return ERROR_UNAVAILABLE;
-    if (status == 401 || status == 403)
-        return ERROR_PERMISSION_DENIED;
-    if (status == 404 || status == 410)
-        return ERROR_NOT_FOUND;
-    return status == 412 || status == 416 ? ERROR_FAILED_PRECONDITION : ERROR_INVALID_ARGUMENT;
-}
-
-static enum http_verdict verdict_of(int status, const struct gcs_complaint *complaint)
-{
-    if (status == 429 || status == 503 || (status == 403 && is_rate_limit(complaint->reason)))
+    struct error ignored;
+    int status = reply->head.status;
+    if (status == 403 && is_rate_limit(complaint->reason))
         return HTTP_THROTTLED;
-    if (status == 408 || status == 500 || status == 502 || status == 504)
-        return HTTP_RETRY;
-    return status == 401 ? HTTP_RETRY_RENEWED : HTTP_FAIL;
+    return status == 401 ? HTTP_RETRY_RENEWED : http_judge(reply, &ignored);
 }
 
 enum http_verdict gcs_client_judge(void *data, const struct http_reply *reply, struct error *error)
@@ -145,8 +133,8 @@ enum http_verdict gcs_client_judge(void *data, const struct http_reply *reply, s
     int status = reply->head.status;
     char who[GCP_DESCRIBE_CHARS];
     gcs_complaint_parse(reply->body ? reply->body : "", reply->body_bytes, &complaint);
-    enum http_verdict verdict = verdict_of(status, &complaint);
-    fail(error, error_code_of(status, verdict), "GCS_ERROR", "Google Cloud Storage answers %d%s%s%s%s", status,
+    enum http_verdict verdict = verdict_of(reply, &complaint);
+    fail(error, http_error_code(status, verdict), "GCS_ERROR", "Google Cloud Storage answers %d%s%s%s%s", status,
          complaint.reason[0] ? " " : "", complaint.reason, complaint.message[0] ? ": " : "", complaint.message);
     if (error->code == ERROR_PERMISSION_DENIED) {
         gcp_credentials_describe(client->credentials, who);

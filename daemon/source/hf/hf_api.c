@@ -12,6 +12,7 @@
 #include "source/hf/hf_trees.h"
 #include "source/object_name.h"
 #include "source/hf/source_hf.h"
+#include "source/secret.h"
 
 enum { MAX_DOCUMENT_BYTES = OBJECT_MAX_PAGE_BYTES };
 
@@ -27,8 +28,7 @@ int hf_api_authorize(const struct source_hf *hf, struct http_attempt *attempt)
     if (hf->token) {
         char *value = memory_print("Bearer %s", hf->token);
         http_attempt_add_header(attempt, "Authorization", value);
-        explicit_bzero(value, strlen(value));
-        free(value);
+        secret_free(value);
     }
     return 0;
 }

@@ -5,28 +5,20 @@
  * refusing. */
 #include "source/hf/source_hf.h"
 
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
-#include <unistd.h>
 
 #include "base/memory.h"
 #include "base/redact.h"
 #include "base/text.h"
 #include "source/redirect.h"
+#include "source/secret.h"
 
 enum { MAX_TOKEN_CHARS = 4096, MAX_NAME_CHARS = 96 };
 
 /* --- references --- */
-
-static int fail_reference(const struct source *source, const char *complaint, struct error *error)
-{
-    char text[TEXT_NAME_CHARS];
-    return fail(error, ERROR_INVALID_ARGUMENT, "BAD_REFERENCE", "%s: %s",
-                text_escape(source->reference, strlen(source->reference), text), complaint);
-}
 
 static char *copy_part(const char *text, size_t length)
 {
@@ -97,25 +89,25 @@ static int parse(struct source_hf *hf, const char *path, struct error *error)
     static const char expected[] = "a repository looks like hf://org/model, hf://org/model@revision or "
                                    "hf://org/model@revision/folder";
     if (strncmp(path, "//", 2) != 0)
-        return fail_reference(&hf->objects.base, expected, error);
+        return source_fail_reference(&hf->objects.base, expected, error);
     const char *org = path + 2, *end = org + strcspn(org, "/@");
     if (*end == '/') { /* without it, a repository of the hub's own, like gpt2 */
         const char *model = end + 1;
         end = model + strcspn(model, "/@");
         if (!is_name(org, (size_t)(model - 1 - org)) || !is_name(model, (size_t)(end - model)))
-            return fail_reference(&hf->objects.base, expected, error);
+            return source_fail_reference(&hf->objects.base, expected, error);
     } else if (!is_name(org, (size_t)(end - org))) {
-        return fail_reference(&hf->objects.base, expected, error);
+        return source_fail_reference(&hf->objects.base, expected, error);
     } else if (strncmp(org, "hf_", 3) == 0) { /* "hf://hf_abc@org/model" would send it along as a name */
-        return fail_reference(&hf->objects.base, "a token is no part of a reference: HF_TOKEN, sources.hf.token_file",
-                              error);
+        return source_fail_reference(&hf->objects.base, "a token is no part of a reference: HF_TOKEN, sources.hf.token_file",
+                                     error);
     }
     hf->repository = copy_part(org, (size_t)(end - org));
     size_t revision = *end == '@' ? revision_length(end + 1) : 0;
     hf->revision = *end == '@' ? copy_revision(end + 1, revision) : memory_copy_text("main");
     end += *end == '@' ? 1 + revision : 0;
     if (!is_plain_path(hf->revision) || (*end == '/' && !is_plain_path(end + 1)))
-        return fail_reference(&hf->objects.base, expected, error);
+        return source_fail_reference(&hf->objects.base, expected, error);
     take_path(hf, *end ? end + 1 : "");
     return 0;
 }
@@ -132,13 +124,10 @@ static char *trimmed(const char *text)
 
 static char *read_token_file(const char *path)
 {
-    char text[MAX_TOKEN_CHARS + 2] = ""; /* a longer file is seen to be longer: half a token is none */
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    ssize_t count = fd < 0 ? -1 : read(fd, text, MAX_TOKEN_CHARS + 1);
-    if (fd >= 0)
-        close(fd);
-    char *token = count > 0 && count <= MAX_TOKEN_CHARS ? trimmed(text) : NULL;
-    explicit_bzero(text, sizeof text);
+    size_t length;
+    char *text = secret_read_file(path, MAX_TOKEN_CHARS, &length); /* half a token is none */
+    char *token = text && length <= MAX_TOKEN_CHARS ? trimmed(text) : NULL;
+    secret_free(text);
     return token;
 }
 
@@ -265,9 +254,7 @@ static int hf_open(struct source *source, const char *path, const struct source_
 
 void hf_free(struct source_hf *hf)
 {
-    if (hf->token)
-        explicit_bzero(hf->token, strlen(hf->token));
-    free(hf->token);
+    secret_free(hf->token);
     free(hf->repository);
     free(hf->revision);
     free(hf->folder);
@@ -293,9 +280,7 @@ static void hf_describe(struct stores *stores, struct store_line *line)
         snprintf(line->credentials, sizeof line->credentials, token ? "HF_TOKEN" : "none");
     else
         snprintf(line->credentials, sizeof line->credentials, token ? "file %s" : "none, %s holds no token", file);
-    if (token)
-        explicit_bzero(token, strlen(token));
-    free(token);
+    secret_free(token);
 }
 
 const struct store source_hf_store = {

@@ -41,3 +41,11 @@ enum http_verdict http_judge(const struct http_reply *reply, struct error *error
     fail(error, meaning->code, meaning->reason, "the server answered %d: %s", reply->head.status, meaning->text);
     return meaning->verdict;
 }
+
+enum error_code http_error_code(int status, enum http_verdict verdict)
+{
+    const struct meaning *meaning = meaning_of(status);
+    if (verdict == HTTP_RETRY || verdict == HTTP_THROTTLED)
+        return ERROR_UNAVAILABLE;
+    return meaning->status || status >= 500 ? meaning->code : ERROR_INVALID_ARGUMENT;
+}

@@ -9,6 +9,7 @@
 
 #include "base/memory.h"
 #include "base/text.h"
+#include "source/environment.h"
 #include "source/s3/aws_metadata.h"
 #include "source/s3/aws_process.h"
 #include "source/s3/aws_profile.h"
@@ -25,12 +26,6 @@ struct walk {
     int n_roles;
 };
 
-static const char *environment(const char *name)
-{
-    const char *value = getenv(name);
-    return value && *value ? value : NULL;
-}
-
 static const char *get(const struct walk *walk, const char *key)
 {
     return aws_profiles_get(walk->profiles, walk->profile, key);
@@ -38,9 +33,9 @@ static const char *get(const struct walk *walk, const char *key)
 
 bool aws_chain_environment_names(const char *profile)
 {
-    const char *named = environment("AWS_PROFILE");
+    const char *named = environment_get("AWS_PROFILE");
     if (!named)
-        named = environment("AWS_DEFAULT_PROFILE");
+        named = environment_get("AWS_DEFAULT_PROFILE");
     return named && strcmp(named, profile) == 0;
 }
 
@@ -64,23 +59,18 @@ static int fill_static(struct aws_keys *keys, const char *access_key, const char
 
 static bool has_environment(const struct walk *walk)
 {
-    return walk->use_environment && environment("AWS_ACCESS_KEY_ID");
+    return walk->use_environment && environment_get("AWS_ACCESS_KEY_ID");
 }
 
 static int load_environment(const struct walk *walk, struct aws_keys *keys, struct error *error)
 {
-    const char *secret = environment("AWS_SECRET_ACCESS_KEY"), *token = environment("AWS_SESSION_TOKEN");
+    const char *secret = environment_get("AWS_SECRET_ACCESS_KEY"), *token = environment_get("AWS_SESSION_TOKEN");
     (void)walk;
     if (!secret)
         return fail(error, ERROR_PERMISSION_DENIED, "PARTIAL_CREDENTIALS",
                     "AWS_ACCESS_KEY_ID is set but AWS_SECRET_ACCESS_KEY is not");
-    return fill_static(keys, environment("AWS_ACCESS_KEY_ID"), secret, token ? token : environment("AWS_SECURITY_TOKEN"));
-}
-
-static void name_environment(const struct walk *walk, char *text, size_t chars)
-{
-    (void)walk;
-    snprintf(text, chars, "environment (AWS_ACCESS_KEY_ID)");
+    return fill_static(keys, environment_get("AWS_ACCESS_KEY_ID"), secret,
+                       token ? token : environment_get("AWS_SECURITY_TOKEN"));
 }
 
 /* --- keys of a profile --- */
@@ -98,13 +88,6 @@ static int load_keys(const struct walk *walk, enum aws_file file, struct aws_key
     return fill_static(keys, aws_profiles_get_from(walk->profiles, file, walk->profile, "aws_access_key_id"), secret, token);
 }
 
-static void name_file(const struct walk *walk, enum aws_file file, char *text, size_t chars)
-{
-    char profile[TEXT_NAME_CHARS], path[TEXT_NAME_CHARS];
-    snprintf(text, chars, "profile %.100s of %.120s", shown(walk->profile, profile),
-             shown(aws_profiles_path(walk->profiles, file), path));
-}
-
 static bool has_shared(const struct walk *walk)
 {
     return aws_profiles_get_from(walk->profiles, AWS_FILE_CREDENTIALS, walk->profile, "aws_access_key_id");
@@ -115,11 +98,6 @@ static int load_shared(const struct walk *walk, struct aws_keys *keys, struct er
     return load_keys(walk, AWS_FILE_CREDENTIALS, keys, error);
 }
 
-static void name_shared(const struct walk *walk, char *text, size_t chars)
-{
-    name_file(walk, AWS_FILE_CREDENTIALS, text, chars);
-}
-
 static bool has_config(const struct walk *walk)
 {
     return aws_profiles_get_from(walk->profiles, AWS_FILE_CONFIG, walk->profile, "aws_access_key_id");
@@ -128,11 +106,6 @@ static bool has_config(const struct walk *walk)
 static int load_config(const struct walk *walk, struct aws_keys *keys, struct error *error)
 {
     return load_keys(walk, AWS_FILE_CONFIG, keys, error);
-}
-
-static void name_config(const struct walk *walk, char *text, size_t chars)
-{
-    name_file(walk, AWS_FILE_CONFIG, text, chars);
 }
 
 /* --- credential_process --- */
@@ -148,12 +121,6 @@ static int load_process(const struct walk *walk, struct aws_keys *keys, struct e
     if (aws_process_run(get(walk, "credential_process"), walk->cancel, keys, error) < 0)
         return error_prefix(error, "profile %s", shown(walk->profile, text));
     return 0;
-}
-
-static void name_process(const struct walk *walk, char *text, size_t chars)
-{
-    char profile[TEXT_NAME_CHARS];
-    snprintf(text, chars, "credential_process of profile %s", shown(walk->profile, profile));
 }
 
 /* --- single sign-on --- */
@@ -173,29 +140,18 @@ static int load_sso(const struct walk *walk, struct aws_keys *keys, struct error
                 shown(walk->profile, text));
 }
 
-static void name_sso(const struct walk *walk, char *text, size_t chars)
-{
-    char profile[TEXT_NAME_CHARS];
-    snprintf(text, chars, "SSO of profile %s (not supported)", shown(walk->profile, profile));
-}
-
 /* --- container and instance --- */
 
 static bool has_container(const struct walk *walk)
 {
     (void)walk;
-    return environment("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI") || environment("AWS_CONTAINER_CREDENTIALS_FULL_URI");
+    return environment_get("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI") ||
+           environment_get("AWS_CONTAINER_CREDENTIALS_FULL_URI");
 }
 
 static int load_container(const struct walk *walk, struct aws_keys *keys, struct error *error)
 {
     return aws_metadata_container(walk->chain->http, walk->cancel, keys, error);
-}
-
-static void name_container(const struct walk *walk, char *text, size_t chars)
-{
-    (void)walk;
-    snprintf(text, chars, "container credentials endpoint");
 }
 
 static bool has_instance(const struct walk *walk)
@@ -209,12 +165,6 @@ static int load_instance(const struct walk *walk, struct aws_keys *keys, struct 
     return aws_metadata_instance(walk->chain->http, walk->cancel, keys, error);
 }
 
-static void name_instance(const struct walk *walk, char *text, size_t chars)
-{
-    (void)walk;
-    snprintf(text, chars, "instance metadata (nothing else is configured)");
-}
-
 /* --- roles --- */
 
 static int load_from(struct walk *walk, const char *credential_source, struct aws_keys *keys, struct error *error);
@@ -222,7 +172,7 @@ static int load_profile(struct walk *walk, struct aws_keys *keys, struct error *
 
 static struct aws_sts sts_of(const struct walk *walk)
 {
-    const char *own = environment("AWS_ENDPOINT_URL_STS"), *all = environment("AWS_ENDPOINT_URL");
+    const char *own = environment_get("AWS_ENDPOINT_URL_STS"), *all = environment_get("AWS_ENDPOINT_URL");
     const char *endpoint = own ? own : all ? all : aws_profiles_endpoint(walk->profiles, walk->chain->profile, "sts");
     const char *region =
         *walk->chain->region ? walk->chain->region : aws_profiles_get(walk->profiles, walk->chain->profile, "region");
@@ -294,17 +244,11 @@ static int load_role(const struct walk *walk, struct aws_keys *keys, struct erro
     return failed;
 }
 
-static void name_role(const struct walk *walk, char *text, size_t chars)
-{
-    char profile[TEXT_NAME_CHARS], arn[TEXT_NAME_CHARS];
-    snprintf(text, chars, "role %.120s of profile %.80s", shown(get(walk, "role_arn"), arn), shown(walk->profile, profile));
-}
-
 /* --- web identity --- */
 
 static const char *identity_file(const struct walk *walk)
 {
-    const char *file = walk->use_environment ? environment("AWS_WEB_IDENTITY_TOKEN_FILE") : NULL;
+    const char *file = walk->use_environment ? environment_get("AWS_WEB_IDENTITY_TOKEN_FILE") : NULL;
     return file ? file : get(walk, "web_identity_token_file");
 }
 
@@ -317,20 +261,14 @@ static int load_identity(const struct walk *walk, struct aws_keys *keys, struct 
 {
     struct aws_sts sts = sts_of(walk);
     struct aws_role role = role_of(walk);
-    if (walk->use_environment && environment("AWS_ROLE_ARN"))
-        role.arn = environment("AWS_ROLE_ARN");
-    if (walk->use_environment && environment("AWS_ROLE_SESSION_NAME"))
-        role.session_name = environment("AWS_ROLE_SESSION_NAME");
+    if (walk->use_environment && environment_get("AWS_ROLE_ARN"))
+        role.arn = environment_get("AWS_ROLE_ARN");
+    if (walk->use_environment && environment_get("AWS_ROLE_SESSION_NAME"))
+        role.session_name = environment_get("AWS_ROLE_SESSION_NAME");
     if (!role.arn)
         return fail(error, ERROR_INVALID_ARGUMENT, "BAD_WEB_IDENTITY",
                     "there is a web identity token file, but neither AWS_ROLE_ARN nor a role_arn");
     return aws_sts_assume_role_with_web_identity(&sts, &role, identity_file(walk), keys, error);
-}
-
-static void name_identity(const struct walk *walk, char *text, size_t chars)
-{
-    char path[TEXT_NAME_CHARS];
-    snprintf(text, chars, "web identity token file %s", shown(identity_file(walk), path));
 }
 
 /* --- the chain --- */
@@ -340,19 +278,19 @@ struct provider {
     bool of_profile;    /* part of the chain of a source_profile */
     bool (*is_configured)(const struct walk *walk);
     int (*load)(const struct walk *walk, struct aws_keys *keys, struct error *error);
-    void (*name)(const struct walk *walk, char *text, size_t chars);
+    const char *label; /* for people: $P the profile, $R its role, $I the token file, $C and $S the files */
 };
 
 static const struct provider providers[] = {
-    {"Environment", false, has_environment, load_environment, name_environment},
-    {NULL, false, has_role, load_role, name_role},
-    {NULL, true, has_identity, load_identity, name_identity},
-    {NULL, true, has_shared, load_shared, name_shared},
-    {NULL, true, has_process, load_process, name_process},
-    {NULL, true, has_config, load_config, name_config},
-    {NULL, true, has_sso, load_sso, name_sso},
-    {"EcsContainer", false, has_container, load_container, name_container},
-    {"Ec2InstanceMetadata", false, has_instance, load_instance, name_instance},
+    {"Environment", false, has_environment, load_environment, "environment (AWS_ACCESS_KEY_ID)"},
+    {NULL, false, has_role, load_role, "role $R of profile $P"},
+    {NULL, true, has_identity, load_identity, "web identity token file $I"},
+    {NULL, true, has_shared, load_shared, "profile $P of $S"},
+    {NULL, true, has_process, load_process, "credential_process of profile $P"},
+    {NULL, true, has_config, load_config, "profile $P of $C"},
+    {NULL, true, has_sso, load_sso, "SSO of profile $P (not supported)"},
+    {"EcsContainer", false, has_container, load_container, "container credentials endpoint"},
+    {"Ec2InstanceMetadata", false, has_instance, load_instance, "instance metadata (nothing else is configured)"},
 };
 enum { N_PROVIDERS = sizeof providers / sizeof providers[0] };
 
@@ -388,6 +326,30 @@ static const struct provider *find_provider(const struct walk *walk)
             return &providers[i];
     }
     return NULL;
+}
+
+static const char *label_part(const struct walk *walk, char letter)
+{
+    switch (letter) {
+    case 'P':
+        return walk->profile;
+    case 'R':
+        return get(walk, "role_arn");
+    case 'I':
+        return identity_file(walk);
+    default:
+        return aws_profiles_path(walk->profiles, letter == 'C' ? AWS_FILE_CONFIG : AWS_FILE_CREDENTIALS);
+    }
+}
+
+static void print_label(const struct walk *walk, const char *label, char *text, size_t chars)
+{
+    char part[TEXT_NAME_CHARS], letter[] = " ";
+    for (size_t length = 0; *label && length < chars; label++) {
+        *letter = *label;
+        const char *next = *label == '$' ? shown(label_part(walk, *++label), part) : letter;
+        length += (size_t)snprintf(text + length, chars - length, "%.100s", next);
+    }
 }
 
 /* Instance metadata is the guess when nothing is configured; its failure means there is nothing at all. */
@@ -440,7 +402,7 @@ void aws_chain_describe(const struct aws_chain *chain, char *text, size_t text_c
     const struct provider *provider = find_provider(&walk);
     snprintf(text, text_chars, "none");
     if (provider)
-        provider->name(&walk, text, text_chars);
+        print_label(&walk, provider->label, text, text_chars);
     aws_profiles_destroy(profiles);
 }
 

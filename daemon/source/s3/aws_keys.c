@@ -10,22 +10,14 @@
 #include "base/arena.h"
 #include "base/json.h"
 #include "base/memory.h"
-#include "base/signature.h"
+#include "source/secret.h"
 #include "source/s3/xml.h"
-
-enum { MAX_SECRET_CHARS = 16384 }; /* session tokens have some hundreds */
-
-static void wipe(char *secret)
-{
-    signature_wipe(secret, secret ? strlen(secret) : 0);
-    free(secret);
-}
 
 void aws_keys_clear(struct aws_keys *keys)
 {
     free(keys->access_key);
-    wipe(keys->secret_key);
-    wipe(keys->session_token);
+    secret_free(keys->secret_key);
+    secret_free(keys->session_token);
     *keys = (struct aws_keys){0};
 }
 
@@ -65,16 +57,6 @@ static char **slot(struct fields *fields, const char *name, size_t length)
     return NULL;
 }
 
-static bool fits_a_header(const char *text)
-{
-    size_t length = strlen(text);
-    for (size_t i = 0; i < length; i++) {
-        if (text[i] <= ' ' || text[i] == 0x7F)
-            return false;
-    }
-    return length > 0 && length <= MAX_SECRET_CHARS;
-}
-
 static int finish(struct fields *fields, struct error *error)
 {
     struct aws_keys *keys = fields->keys;
@@ -85,8 +67,8 @@ static int finish(struct fields *fields, struct error *error)
     }
     if (!keys->access_key || !keys->secret_key)
         complaint = "the answer holds no AccessKeyId and SecretAccessKey";
-    else if (!fits_a_header(keys->access_key) || !fits_a_header(keys->secret_key) ||
-             (keys->session_token && !fits_a_header(keys->session_token)))
+    else if (!secret_fits_header(keys->access_key) || !secret_fits_header(keys->secret_key) ||
+             (keys->session_token && !secret_fits_header(keys->session_token)))
         complaint = "the answer holds a key or token with characters that keys do not have";
     else if (fields->expiration && aws_parse_time(fields->expiration, &keys->expires) < 0)
         complaint = "the answer's Expiration is no time";
@@ -99,7 +81,7 @@ static int finish(struct fields *fields, struct error *error)
 
 static void take(char **to, char *text)
 {
-    wipe(*to); /* of two of a name the last counts */
+    secret_free(*to); /* of two of a name the last counts */
     *to = text;
 }
 

@@ -13,20 +13,16 @@
 #include "base/signature.h"
 #include "base/text.h"
 #include "base/url.h"
+#include "source/environment.h"
+#include "source/secret.h"
 
 enum { MAX_ANSWER_BYTES = 64 << 10, CONTAINER_TIMEOUT_MS = 6000, CONTAINER_TRIES = 3, MAX_TOKEN_CHARS = 16384 };
 /* Elsewhere than on EC2 nobody answers, so the time is short; a service that is busy answers at once and is asked again. */
 enum { INSTANCE_TIMEOUT_MS = 2000, INSTANCE_TRIES = 3 };
 
-static const char *environment(const char *name)
-{
-    const char *value = getenv(name);
-    return value && *value ? value : NULL;
-}
-
 static uint64_t number(const char *name, uint64_t max, uint64_t fallback)
 {
-    const char *text = environment(name);
+    const char *text = environment_get(name);
     char *end;
     unsigned long long value = text ? strtoull(text, &end, 10) : 0;
     return text && !*end && value > 0 && value <= max ? value : fallback;
@@ -36,8 +32,8 @@ static uint64_t number(const char *name, uint64_t max, uint64_t fallback)
 
 char *aws_metadata_container_url(void)
 {
-    const char *relative = environment("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI");
-    const char *full = environment("AWS_CONTAINER_CREDENTIALS_FULL_URI");
+    const char *relative = environment_get("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI");
+    const char *full = environment_get("AWS_CONTAINER_CREDENTIALS_FULL_URI");
     if (relative)
         return memory_print("http://169.254.170.2%s", relative);
     return full ? memory_copy_text(full) : NULL;
@@ -66,17 +62,14 @@ static int check_container_url(const char *url, struct error *error)
 }
 
 /* One line of a file, without its end. */
-static int read_token(const char *path, char **token, struct error *error)
+static int read_token_file(const char *path, char **token, struct error *error)
 {
     char text[TEXT_NAME_CHARS];
-    FILE *in = fopen(path, "re");
-    char *line = memory_alloc(MAX_TOKEN_CHARS + 2); /* a longer one is seen to be longer */
-    size_t length = in ? fread(line, 1, MAX_TOKEN_CHARS + 1, in) : 0;
-    if (in)
-        fclose(in);
-    line[strcspn(line, "\r\n")] = '\0';
-    *token = line;
-    if (length && *line && strlen(line) <= MAX_TOKEN_CHARS)
+    size_t length;
+    *token = secret_read_file(path, MAX_TOKEN_CHARS, &length); /* a longer one is seen to be longer */
+    if (*token)
+        (*token)[strcspn(*token, "\r\n")] = '\0';
+    if (*token && **token && strlen(*token) <= MAX_TOKEN_CHARS)
         return 0;
     return fail(error, ERROR_PERMISSION_DENIED, "NO_CONTAINER_TOKEN",
                 "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE: %s holds no token of at most %d characters",
@@ -85,11 +78,11 @@ static int read_token(const char *path, char **token, struct error *error)
 
 static int get_token(char **token, struct error *error)
 {
-    const char *file = environment("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE");
-    const char *value = environment("AWS_CONTAINER_AUTHORIZATION_TOKEN");
+    const char *file = environment_get("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE");
+    const char *value = environment_get("AWS_CONTAINER_AUTHORIZATION_TOKEN");
     *token = NULL;
     if (file)
-        return read_token(file, token, error);
+        return read_token_file(file, token, error);
     if (value && strpbrk(value, "\r\n"))
         return fail(error, ERROR_INVALID_ARGUMENT, "NO_CONTAINER_TOKEN",
                     "AWS_CONTAINER_AUTHORIZATION_TOKEN holds more than one line");
@@ -129,8 +122,7 @@ int aws_metadata_container(struct http_engine *http, const struct cancel *cancel
         failed = get_token(&token, error);
     if (!failed)
         failed = ask_container(http, url, token, cancel, keys, error);
-    signature_wipe(token, token ? strlen(token) : 0);
-    free(token);
+    secret_free(token);
     free(url);
     return failed;
 }
@@ -139,14 +131,14 @@ int aws_metadata_container(struct http_engine *http, const struct cancel *cancel
 
 bool aws_metadata_instance_allowed(void)
 {
-    const char *disabled = environment("AWS_EC2_METADATA_DISABLED");
+    const char *disabled = environment_get("AWS_EC2_METADATA_DISABLED");
     return !disabled || strcasecmp(disabled, "true") != 0;
 }
 
 static char *instance_url(const char *path)
 {
-    const char *endpoint = environment("AWS_EC2_METADATA_SERVICE_ENDPOINT");
-    const char *mode = environment("AWS_EC2_METADATA_SERVICE_ENDPOINT_MODE");
+    const char *endpoint = environment_get("AWS_EC2_METADATA_SERVICE_ENDPOINT");
+    const char *mode = environment_get("AWS_EC2_METADATA_SERVICE_ENDPOINT_MODE");
     if (!endpoint)
         endpoint = mode && strcasecmp(mode, "ipv6") == 0 ? "http://[fd00:ec2::254]" : "http://169.254.169.254";
     size_t length = strlen(endpoint);

@@ -4,13 +4,13 @@
 
 #include <ctype.h>
 #include <errno.h>
-#include <stdio.h>
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/memory.h"
-#include "base/signature.h"
 #include "base/text.h"
+#include "source/secret.h"
 
 enum { MAX_FILE_BYTES = 1 << 20, MAX_SETTINGS = 20000 };
 
@@ -127,8 +127,7 @@ static void read_text(struct aws_profiles *profiles, enum aws_file file, const c
     char *copy = memory_copy_text(text), *rest = copy;
     for (char *line; (line = strsep(&rest, "\n")) != NULL;)
         read_line(&reader, line);
-    signature_wipe(copy, strlen(text));
-    free(copy);
+    secret_free(copy);
     free(reader.section);
     free(reader.parent);
 }
@@ -148,26 +147,20 @@ static char *path_of(const char *variable, const char *below_home)
 static void read_file(struct aws_profiles *profiles, enum aws_file file)
 {
     char shown[TEXT_NAME_CHARS];
-    const char *path = profiles->paths[file];
-    FILE *in = *path ? fopen(path, "re") : NULL;
-    int open_errno = errno;
-    char *text = memory_alloc(MAX_FILE_BYTES + 1);
-    size_t n_read = in ? fread(text, 1, MAX_FILE_BYTES + 1, in) : 0;
-    bool failed = in ? ferror(in) : *path && open_errno != ENOENT && open_errno != ENOTDIR;
-    if (failed || n_read > MAX_FILE_BYTES) {
+    const char *path = profiles->paths[file], *complaint = NULL;
+    size_t length;
+    char *text = *path ? secret_read_file(path, MAX_FILE_BYTES, &length) : NULL;
+    if (!text && *path && errno != ENOENT && errno != ENOTDIR)
+        complaint = strerror(errno);
+    else if (text && length > MAX_FILE_BYTES)
+        complaint = length == SIZE_MAX ? "cannot be read" : "larger than 1 MiB";
+    if (complaint) {
         free(profiles->problem);
-        profiles->problem = memory_print("%s: %s", text_escape(path, strlen(path), shown),
-                                         !in      ? strerror(open_errno)
-                                         : failed ? "cannot be read"
-                                                  : "larger than 1 MiB");
-    } else {
-        text[n_read] = '\0';
+        profiles->problem = memory_print("%s: %s", text_escape(path, strlen(path), shown), complaint);
+    } else if (text) {
         read_text(profiles, file, text);
     }
-    signature_wipe(text, n_read);
-    free(text);
-    if (in)
-        fclose(in);
+    secret_free(text);
 }
 
 struct aws_profiles *aws_profiles_load(void)
@@ -194,10 +187,9 @@ void aws_profiles_destroy(struct aws_profiles *profiles)
         return;
     for (size_t i = 0; i < profiles->n_settings; i++) {
         struct setting *setting = &profiles->settings[i];
-        signature_wipe(setting->value, strlen(setting->value));
         free(setting->section);
         free(setting->key);
-        free(setting->value);
+        secret_free(setting->value);
     }
     free(profiles->settings);
     for (int file = 0; file < AWS_N_FILES; file++)

@@ -13,6 +13,7 @@
 #include "base/text.h"
 #include "base/url.h"
 #include "source/s3/sigv4.h"
+#include "source/secret.h"
 
 enum { MAX_TOKEN_BYTES = 32 << 10, MAX_ANSWER_BYTES = 256 << 10, TIMEOUT_MS = 30000 };
 
@@ -38,8 +39,7 @@ static void form_add(struct form *form, const char *name, const char *value)
         return;
     char *encoded = url_encode(value, strlen(value), false);
     fprintf(form->out, "&%s=%s", name, encoded);
-    signature_wipe(encoded, strlen(encoded));
-    free(encoded);
+    secret_free(encoded);
 }
 
 static void form_add_role(struct form *form, const struct aws_role *role)
@@ -57,8 +57,7 @@ static void form_close(struct form *form)
 
 static void form_clear(struct form *form)
 {
-    signature_wipe(form->text, form->length);
-    free(form->text);
+    secret_free(form->text);
 }
 
 /* --- the call --- */
@@ -159,22 +158,19 @@ int aws_sts_assume_role(const struct aws_sts *sts, const struct aws_role *role, 
 
 /* --- web identity --- */
 
-static int read_token(const char *path, char **token, struct error *error)
+static int read_identity(const char *path, char **token, struct error *error)
 {
     char text[TEXT_NAME_CHARS];
-    FILE *in = fopen(path, "re");
-    if (!in)
+    size_t length;
+    *token = secret_read_file(path, MAX_TOKEN_BYTES, &length);
+    if (!*token)
         return fail_errno(error, errno, "web identity token file %s", text_escape(path, strlen(path), text));
-    *token = memory_alloc(MAX_TOKEN_BYTES + 1);
-    size_t length = fread(*token, 1, MAX_TOKEN_BYTES + 1, in);
-    fclose(in);
-    if (length <= MAX_TOKEN_BYTES) {
-        while (length && strchr(" \r\n\t", (*token)[length - 1]))
-            (*token)[--length] = '\0';
-    }
-    if (length && length <= MAX_TOKEN_BYTES && strlen(*token) == length)
+    bool fits = length <= MAX_TOKEN_BYTES;
+    while (fits && length && strchr(" \r\n\t", (*token)[length - 1]))
+        (*token)[--length] = '\0';
+    if (fits && length && strlen(*token) == length)
         return 0;
-    free(*token);
+    secret_free(*token);
     return fail(error, ERROR_PERMISSION_DENIED, "BAD_WEB_IDENTITY", "web identity token file %s holds no token",
                 text_escape(path, strlen(path), text));
 }
@@ -185,14 +181,13 @@ int aws_sts_assume_role_with_web_identity(const struct aws_sts *sts, const struc
     static const struct http_header type = {"Content-Type", FORM_TYPE};
     struct form form;
     char *token = NULL;
-    if (read_token(token_file, &token, error) < 0)
+    if (read_identity(token_file, &token, error) < 0)
         return -1;
     form_open(&form, "AssumeRoleWithWebIdentity");
     form_add_role(&form, role);
     form_add(&form, "WebIdentityToken", token);
     form_close(&form);
-    signature_wipe(token, strlen(token));
-    free(token);
+    secret_free(token);
     char *url = endpoint_url(sts);
     int failed = post(sts, role, &form, &type, 1, url, keys, error);
     free(url);

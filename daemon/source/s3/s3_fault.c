@@ -95,13 +95,8 @@ static void take_clock(const struct http_reply *reply, int64_t now, struct s3_fa
 
 static enum error_code error_code_of(int status, enum s3_fault_kind kind)
 {
-    if (kind == S3_FAULT_RETRY || kind == S3_FAULT_THROTTLED || status >= 500)
-        return ERROR_UNAVAILABLE;
-    if (kind == S3_FAULT_KEYS || status == 401 || status == 403)
-        return ERROR_PERMISSION_DENIED;
-    if (status == 404 || status == 410)
-        return ERROR_NOT_FOUND;
-    return status == 412 || status == 416 ? ERROR_FAILED_PRECONDITION : ERROR_INVALID_ARGUMENT;
+    bool is_passing = kind == S3_FAULT_RETRY || kind == S3_FAULT_THROTTLED;
+    return kind == S3_FAULT_KEYS ? ERROR_PERMISSION_DENIED : http_error_code(status, is_passing ? HTTP_RETRY : HTTP_FAIL);
 }
 
 static void describe(const struct http_reply *reply, const struct aws_error *said, const struct s3_fault *fault,

@@ -36,13 +36,6 @@ struct https_file {
 
 /* --- references --- */
 
-static int fail_reference(const struct source *source, const char *complaint, struct error *error)
-{
-    char text[TEXT_NAME_CHARS];
-    return fail(error, ERROR_INVALID_ARGUMENT, "BAD_REFERENCE", "%s: %s",
-                text_escape(source->reference, strlen(source->reference), text), complaint);
-}
-
 /* "#sha256=HEX" */
 static int take_fragment(struct source_https *https, const char *fragment, struct error *error)
 {
@@ -54,7 +47,8 @@ static int take_fragment(struct source_https *https, const char *fragment, struc
         https->digest.value[i / 2] = (unsigned char)(high << 4 | low);
     }
     if (!good)
-        return fail_reference(&https->objects.base, "behind # there can only be sha256= and 64 hexadecimal digits", error);
+        return source_fail_reference(&https->objects.base, "behind # there can only be sha256= and 64 hexadecimal digits",
+                                     error);
     https->digest.kind = CHECKSUM_SHA256;
     https->has_digest = true;
     return 0;
@@ -86,7 +80,7 @@ static int parse(struct source_https *https, const char *text, struct error *err
     const char *host = strncmp(text, "//", 2) == 0 ? text + 2 : "";
     size_t path_length = strcspn(text, "?#"), fragment_at = strcspn(text, "#");
     if (strchr("/?#", *host))
-        return fail_reference(source, "a host follows two slashes: https://host/model", error);
+        return source_fail_reference(source, "a host follows two slashes: https://host/model", error);
     https->base = make_base(source->reference, text, path_length);
     https->query = url_tidy(text + path_length, fragment_at - path_length);
     source->is_single_file = object_source_is_file(https->base);
@@ -95,7 +89,7 @@ static int parse(struct source_https *https, const char *text, struct error *err
     if (!text[fragment_at])
         return 0;
     if (!source->is_single_file)
-        return fail_reference(source, "a #sha256= can only be that of one .safetensors file", error);
+        return source_fail_reference(source, "a #sha256= can only be that of one .safetensors file", error);
     return take_fragment(https, text + fragment_at, error);
 }
 
