@@ -107,7 +107,7 @@ static char *next_hop(struct redirect *redirect, const char *url, const struct h
 }
 
 /* One question: 0 with *next NULL when `url` itself serves the file. */
-static int ask(struct redirect *redirect, const char *url, char **next, struct error *error)
+static int ask_for_target(struct redirect *redirect, const char *url, char **next, struct error *error)
 {
     static const struct http_header plain[] = {{"Accept-Encoding", "identity"}};
     const struct http_call call = {.store = &redirect->home,
@@ -145,7 +145,7 @@ static int find_target(struct redirect *redirect, struct error *error)
 {
     char *url = memory_copy_text(redirect->from), *next;
     for (int hop = 0; hop < MAX_HOPS; hop++) {
-        if (ask(redirect, url, &next, error) < 0) {
+        if (ask_for_target(redirect, url, &next, error) < 0) {
             free(url);
             return -1;
         }

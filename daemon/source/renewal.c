@@ -51,7 +51,7 @@ static void wait_a_moment(struct renewal *renewal)
     condition_wait_until(&renewal->changed, &renewal->lock, clock_now_ns() + (uint64_t)WAIT_MS * NS_PER_MS);
 }
 
-static int take(struct renewal *renewal, void *value, int64_t expires, struct error *error)
+static int take_value(struct renewal *renewal, void *value, int64_t expires, struct error *error)
 {
     int64_t now = renewal->now();
     if (expires && expires <= now) {
@@ -81,7 +81,7 @@ static int renew(struct renewal *renewal, const struct cancel *cancel, struct er
     renewal->renewing = false;
     pthread_cond_broadcast(&renewal->changed);
     if (!failed)
-        failed = take(renewal, value, expires, error);
+        failed = take_value(renewal, value, expires, error);
     if (!failed || !usable(renewal, renewal->now()))
         return failed;
     renewal->renew_at = renewal->now() + PAUSE_S;

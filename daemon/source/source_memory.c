@@ -27,7 +27,7 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct memory_file *table; /* sorted by artifact, then name */
 static uint64_t n_versions;
 
-static int compare(const struct memory_file *file, const char *artifact, const char *name)
+static int compare_memory_files(const struct memory_file *file, const char *artifact, const char *name)
 {
     int order = strcmp(file->artifact, artifact);
     return order ? order : strcmp(file->name, name);
@@ -37,15 +37,15 @@ static int compare(const struct memory_file *file, const char *artifact, const c
 static struct memory_file **find_slot(const char *artifact, const char *name)
 {
     struct memory_file **slot = &table;
-    while (*slot && compare(*slot, artifact, name) < 0)
+    while (*slot && compare_memory_files(*slot, artifact, name) < 0)
         slot = &(*slot)->next;
     return slot;
 }
 
-static struct memory_file *find(const char *artifact, const char *name)
+static struct memory_file *find_memory_file(const char *artifact, const char *name)
 {
     struct memory_file *file = *find_slot(artifact, name);
-    return file && compare(file, artifact, name) == 0 ? file : NULL;
+    return file && compare_memory_files(file, artifact, name) == 0 ? file : NULL;
 }
 
 static void release(struct memory_file *file)
@@ -69,7 +69,7 @@ void source_memory_put(const char *artifact, const char *name, const void *bytes
     uint64_t version = ++n_versions;
     file->identity =
         (struct source_identity){.inode = version, .size_bytes = n_bytes, .mtime_ns = version, .ctime_ns = version};
-    struct memory_file **slot = find_slot(artifact, name), *old = find(artifact, name);
+    struct memory_file **slot = find_slot(artifact, name), *old = find_memory_file(artifact, name);
     file->next = old ? old->next : *slot;
     *slot = file;
     if (old)
@@ -130,7 +130,7 @@ static int memory_open_file(struct source *source, const char *name, struct sour
 {
     const struct source_memory *memory = (const struct source_memory *)source;
     pthread_mutex_lock(&lock);
-    struct memory_file *found = find(memory->artifact, name);
+    struct memory_file *found = find_memory_file(memory->artifact, name);
     if (found)
         found->references++;
     pthread_mutex_unlock(&lock);
@@ -162,7 +162,7 @@ static int memory_check_unchanged(struct source *source, size_t file, struct err
 {
     const struct memory_file *opened = source->handles[file];
     pthread_mutex_lock(&lock);
-    bool same = find(opened->artifact, opened->name) == opened;
+    bool same = find_memory_file(opened->artifact, opened->name) == opened;
     pthread_mutex_unlock(&lock);
     char text[TEXT_NAME_CHARS];
     return same ? 0

@@ -68,7 +68,7 @@ int change_detection_fail(const char *name, const char *how, struct error *error
                 text_escape(name, strlen(name), text), how);
 }
 
-static int look(int fd, struct source_file *file, struct error *error)
+static int look_at_file(int fd, struct source_file *file, struct error *error)
 {
     struct stat status;
     char text[TEXT_NAME_CHARS];
@@ -118,7 +118,7 @@ static int let_settle(int fd, struct source_file *file, uint64_t *waited_ns, con
     int64_t settle = (int64_t)CHANGE_SETTLE_NS, age = age_ns(&before);
     if (age >= settle || age <= -settle || *waited_ns + (uint64_t)(settle - age) > MOST_WAIT_NS)
         return 0;
-    if (wait_ns(settle - age, waited_ns, cancel, error) < 0 || look(fd, file, error) < 0)
+    if (wait_ns(settle - age, waited_ns, cancel, error) < 0 || look_at_file(fd, file, error) < 0)
         return -1;
     if (change_detection_same(&before, &file->identity))
         return 0;
@@ -167,7 +167,7 @@ int change_detection_begin(struct change_detection *detection, struct source_fil
     if (!detection->lease && why == EAGAIN && traits.lease_proves)
         return fail_being_written(file->name, "is open for writing by another process; load it when that has closed it",
                                   error);
-    int failed = look(detection->fd, file, error);
+    int failed = look_at_file(detection->fd, file, error);
     if (!failed && detection->lease && traits.lease_proves) {
         use_lease(detection, file, &traits);
         return 0;
@@ -186,7 +186,7 @@ int change_detection_check(const struct change_detection *detection, const struc
     struct source_file now = {.name = file->name};
     if (detection->lease && !file_lease_is_held(detection->lease))
         return change_detection_fail(file->name, "was opened for writing", error);
-    if (look(detection->fd, &now, error) < 0)
+    if (look_at_file(detection->fd, &now, error) < 0)
         return -1;
     return change_detection_same(&now.identity, &file->identity) ? 0
                                                                  : change_detection_fail(file->name, "was changed", error);

@@ -37,7 +37,7 @@ static void close_batch(struct batch *batch)
 }
 
 /* Under the lock. */
-static void forget(struct closer *closer)
+static void forget_closer(struct closer *closer)
 {
     struct closer **link = &closers;
     while (*link != closer)
@@ -57,13 +57,13 @@ static void *close_all(void *argument)
         close_batch(batch);
         pthread_mutex_lock(&lock);
     }
-    forget(closer);
+    forget_closer(closer);
     pthread_mutex_unlock(&lock);
     return NULL;
 }
 
 /* Under the lock. Without a thread the batches wait for the next that is submitted. */
-static void start(struct closer *closer)
+static void start_closer(struct closer *closer)
 {
     pthread_attr_t detached;
     pthread_t thread;
@@ -94,6 +94,6 @@ void closing_submit(uint64_t device_id, int *fds, size_t n_fds)
     *batch = (struct batch){closer->batches, fds, n_fds};
     closer->batches = batch;
     if (!closer->is_running)
-        start(closer);
+        start_closer(closer);
     pthread_mutex_unlock(&lock);
 }

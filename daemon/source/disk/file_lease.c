@@ -58,21 +58,21 @@ static bool is_on(const struct file_lease *lease, uint64_t device, uint64_t inod
 
 /* --- giving up: under the lock ------------------------------------------------------------------------------------- */
 
-static void give_up(struct file_lease *lease)
+static void give_up_lease(struct file_lease *lease)
 {
     __atomic_store_n(&lease->is_broken, true, __ATOMIC_RELEASE);
     fcntl(lease->fd, F_SETLEASE, F_UNLCK);
 }
 
 /* Who waits for one lease on a file waits for all of them. */
-static void look_at(struct file_lease *lease)
+static void look_at_lease(struct file_lease *lease)
 {
     if (!lease->is_set || lease->is_broken || kernel_has(lease))
         return;
-    give_up(lease);
+    give_up_lease(lease);
     for (struct file_lease *other = *bucket_of(lease->device, lease->inode); lease->has_span && other; other = other->next) {
         if (is_on(other, lease->device, lease->inode) && !other->is_broken)
-            give_up(other);
+            give_up_lease(other);
     }
 }
 
@@ -80,13 +80,13 @@ static void look_at_all(void)
 {
     for (size_t i = 0; i < leases.n_fds; i++) {
         if (leases.by_fd[i])
-            look_at(leases.by_fd[i]);
+            look_at_lease(leases.by_fd[i]);
     }
 }
 
 /* --- the thread ---------------------------------------------------------------------------------------------------- */
 
-static void *answer(void *unused)
+static void *answer_signals(void *unused)
 {
     sigset_t signals;
     siginfo_t info;
@@ -101,13 +101,13 @@ static void *answer(void *unused)
         if (signal == SIGIO)
             look_at_all();
         else if (signal == BREAK_SIGNAL && info.si_fd >= 0 && (size_t)info.si_fd < leases.n_fds && leases.by_fd[info.si_fd])
-            look_at(leases.by_fd[info.si_fd]);
+            look_at_lease(leases.by_fd[info.si_fd]);
         pthread_mutex_unlock(&leases.lock);
     }
     return unused;
 }
 
-static void start(void)
+static void start_thread(void)
 {
     pthread_attr_t attributes;
     pthread_t thread;
@@ -117,7 +117,7 @@ static void start(void)
     pthread_attr_init(&attributes);
     pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
     pthread_sigmask(SIG_SETMASK, &all, &before); /* the thread inherits it, so no signal finds it unprepared */
-    int failed = pthread_create(&thread, &attributes, answer, NULL);
+    int failed = pthread_create(&thread, &attributes, answer_signals, NULL);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     pthread_attr_destroy(&attributes);
     while (!failed && sem_wait(&leases.is_ready) < 0 && errno == EINTR)
@@ -126,7 +126,7 @@ static void start(void)
 
 /* --- taking and dropping ------------------------------------------------------------------------------------------- */
 
-static void add(struct file_lease *lease)
+static void add_lease(struct file_lease *lease)
 {
     size_t at = (size_t)lease->fd;
     pthread_mutex_lock(&leases.lock);
@@ -173,14 +173,14 @@ static int set_lease(int fd)
 
 struct file_lease *file_lease_take(int fd)
 {
-    pthread_once(&leases.once, start);
+    pthread_once(&leases.once, start_thread);
     if (!leases.tid) {
         errno = ENOLCK;
         return NULL;
     }
     struct file_lease *lease = memory_alloc(sizeof *lease);
     lease->fd = fd;
-    add(lease); /* before: the signal may come at once */
+    add_lease(lease); /* before: the signal may come at once */
     if (set_lease(fd) < 0) {
         int why = errno;
         file_lease_drop(lease);
@@ -189,7 +189,7 @@ struct file_lease *file_lease_take(int fd)
     }
     pthread_mutex_lock(&leases.lock);
     lease->is_set = true;
-    look_at(lease); /* signals until now were not answered */
+    look_at_lease(lease); /* signals until now were not answered */
     pthread_mutex_unlock(&leases.lock);
     return lease;
 }

@@ -82,7 +82,7 @@ static uint32_t larger(uint32_t a, uint32_t b)
     return a > b ? a : b;
 }
 
-static void join(struct source_caps *caps, const struct source_caps *fresh)
+static void join_caps(struct source_caps *caps, const struct source_caps *fresh)
 {
     caps->direct_reads = caps->direct_reads && fresh->direct_reads;
     caps->direct_memory_alignment = larger(caps->direct_memory_alignment, fresh->direct_memory_alignment);
@@ -99,7 +99,7 @@ void filesystem_add_file(struct source_caps *caps, bool is_first, uint64_t devic
         *caps = caps_of(file, device_id);
     } else if (device_id != caps->device_id) {
         struct source_caps fresh = caps_of(file, device_id);
-        join(caps, &fresh);
+        join_caps(caps, &fresh);
     }
     caps->device_set |= mounts_bits_of(device_id);
     caps->direct_reads = caps->direct_reads && file->direct_fd >= 0;

@@ -82,7 +82,7 @@ static void add_mount(const char *line)
     mounts[n_mounts++] = (struct mount){path, strlen(path), (uint64_t)major << 32 | minor};
 }
 
-static void read_again(void)
+static void read_mounts(void)
 {
     char *text = read_table(), *rest = text;
     while (n_mounts > 0)
@@ -93,7 +93,7 @@ static void read_again(void)
 }
 
 /* Also those that others cover: they are the same for all who go there. */
-static uint64_t find(const char *path)
+static uint64_t find_mounts(const char *path)
 {
     uint64_t bits = 0;
     for (size_t i = 0; i < n_mounts; i++) {
@@ -110,8 +110,8 @@ uint64_t mounts_find(const char *path)
     char *normal = trusted_path_normalize(path);
     pthread_mutex_lock(&lock);
     if (has_changed())
-        read_again();
-    uint64_t bits = find(normal);
+        read_mounts();
+    uint64_t bits = find_mounts(normal);
     pthread_mutex_unlock(&lock);
     free(normal);
     return bits;

@@ -282,7 +282,7 @@ static bool find_beginning(struct walk *walk, const char **rest, char prefix[TEX
 }
 
 /* Continues at head/tail, an absolute text, in the outermost root that is a beginning of it. */
-static int enter(struct walk *walk, const char *head, const char *tail, struct error *error)
+static int enter_root(struct walk *walk, const char *head, const char *tail, struct error *error)
 {
     char text[TEXT_CHARS], prefix[TEXT_CHARS];
     const char *rest = text;
@@ -304,7 +304,7 @@ static int go_up(struct walk *walk, struct error *error)
     snprintf(parent, sizeof parent, "%s", canonical_of(&walk->roots->roots[walk->root]));
     snprintf(tail, sizeof tail, "%s", walk->rest);
     append_component(parent, "..", 2);
-    return enter(walk, parent, tail, error);
+    return enter_root(walk, parent, tail, error);
 }
 
 static int go_on_from_here(const struct walk *walk, struct error *error)
@@ -317,7 +317,7 @@ static int go_on_from_here(const struct walk *walk, struct error *error)
 }
 
 /* Takes `fd`, an O_PATH descriptor of a link. */
-static int follow(struct walk *walk, int fd, struct error *error)
+static int follow_link(struct walk *walk, int fd, struct error *error)
 {
     char target[PATH_MAX], tail[TEXT_CHARS];
     ssize_t length = readlinkat(fd, "", target, sizeof target);
@@ -334,7 +334,7 @@ static int follow(struct walk *walk, int fd, struct error *error)
     memcpy(walk->target, target, (size_t)length + 1);
     walk->is_last = !tail[strspn(tail, "/")];
     if (target[0] == '/')
-        return enter(walk, target, tail, error);
+        return enter_root(walk, target, tail, error);
     int written = snprintf(walk->rest, sizeof walk->rest, "%s/%s", target, tail);
     if ((size_t)written >= sizeof walk->rest)
         return fail_too_long(walk, error);
@@ -355,7 +355,7 @@ static int go_down(struct walk *walk, const char *name, struct error *error)
         return fail_path(walk, errno_value, error);
     }
     if (S_ISLNK(status.st_mode))
-        return follow(walk, fd, error);
+        return follow_link(walk, fd, error);
     if (walk->depth == MAX_DEPTH) {
         close(fd);
         return fail_too_long(walk, error);
@@ -405,7 +405,7 @@ int trusted_path_open(const struct trusted_roots *roots, const char *path, struc
     walk.path = path;
     walk.depth = 0;
     walk.n_links = 0;
-    if ((path[0] == '/' ? enter(&walk, "", path, error) : fail_outside(&walk, NULL, error)) < 0)
+    if ((path[0] == '/' ? enter_root(&walk, "", path, error) : fail_outside(&walk, NULL, error)) < 0)
         return -1;
     int fd = open_beneath(&walk);
     if (fd < 0)

@@ -62,7 +62,7 @@ static char *find_file(const struct gcp_credentials *credentials)
     return NULL;
 }
 
-static int read_key(const char *path, struct gcp_key *key, struct error *error)
+static int read_key_file(const char *path, struct gcp_key *key, struct error *error)
 {
     char shown[TEXT_NAME_CHARS];
     size_t length;
@@ -130,7 +130,7 @@ static int token_of_file(const struct gcp_credentials *credentials, const char *
 {
     struct gcp_key key;
     char shown[TEXT_NAME_CHARS], *form = NULL;
-    if (read_key(path, &key, error) < 0)
+    if (read_key_file(path, &key, error) < 0)
         return -1;
     int failed = check_token_uri(credentials, key.token_uri, error);
     if (!failed)
@@ -219,7 +219,7 @@ static int token_of_machine(const struct gcp_credentials *credentials, const str
 
 /* --- the whole --- */
 
-static int fetch(void *owner, const struct cancel *cancel, void **value, int64_t *expires, struct error *error)
+static int fetch_access(void *owner, const struct cancel *cancel, void **value, int64_t *expires, struct error *error)
 {
     const struct gcp_credentials *credentials = owner;
     struct gcp_token token = {0};
@@ -239,7 +239,7 @@ static int fetch(void *owner, const struct cancel *cancel, void **value, int64_t
     return 0;
 }
 
-static void copy(const void *value, void *out)
+static void copy_access(const void *value, void *out)
 {
     const struct gcp_access *from = value;
     *(struct gcp_access *)out = (struct gcp_access){
@@ -248,15 +248,18 @@ static void copy(const void *value, void *out)
     };
 }
 
-static void destroy(void *value)
+static void destroy_access(void *value)
 {
     gcp_access_clear(value);
     free(value);
 }
 
 /* Not earlier: the metadata server hands out the same token until then. */
-static const struct renewal_rules rules = {
-    .what = "tokens for Google Cloud Storage", .before_s = 225, .fetch = fetch, .copy = copy, .destroy = destroy};
+static const struct renewal_rules rules = {.what = "tokens for Google Cloud Storage",
+                                           .before_s = 225,
+                                           .fetch = fetch_access,
+                                           .copy = copy_access,
+                                           .destroy = destroy_access};
 
 struct gcp_credentials *gcp_credentials_create(const struct gcp_credentials_options *options)
 {
@@ -300,7 +303,7 @@ static void describe_file(const char *path, char text[GCP_DESCRIBE_CHARS])
     struct error error;
     char shown[TEXT_NAME_CHARS], email[TEXT_NAME_CHARS];
     text_escape(path, strlen(path), shown);
-    if (read_key(path, &key, &error) < 0) {
+    if (read_key_file(path, &key, &error) < 0) {
         snprintf(text, GCP_DESCRIBE_CHARS, "file %.120s (%s)", shown, error.reason);
         return;
     }

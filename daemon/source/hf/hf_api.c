@@ -64,20 +64,20 @@ enum http_verdict hf_api_judge(const struct source_hf *hf, const struct http_rep
     return HTTP_FAIL;
 }
 
-static int prepare(void *data, struct http_attempt *attempt, struct error *error)
+static int prepare_request(void *data, struct http_attempt *attempt, struct error *error)
 {
     (void)error;
     return hf_api_authorize(data, attempt);
 }
 
-static enum http_verdict judge(void *data, const struct http_reply *reply, struct error *error)
+static enum http_verdict judge_answer(void *data, const struct http_reply *reply, struct error *error)
 {
     return hf_api_judge(data, reply, error);
 }
 
-static int fetch(struct source_hf *hf, const char *url, struct http_reply *reply, struct error *error)
+static int fetch_document_of_hub(struct source_hf *hf, const char *url, struct http_reply *reply, struct error *error)
 {
-    const struct http_store store = {.prepare = prepare, .judge = judge, .data = hf};
+    const struct http_store store = {.prepare = prepare_request, .judge = judge_answer, .data = hf};
     const struct http_call call = {.store = &store,
                                    .url = url,
                                    .max_reply_bytes = MAX_DOCUMENT_BYTES,
@@ -110,7 +110,7 @@ int hf_api_find_commit(struct source_hf *hf, struct error *error)
     }
     char *revision = url_encode(hf->revision, strlen(hf->revision), false);
     char *url = memory_print("%s/api/models/%s/revision/%s", endpoint_of(hf), hf->repository, revision);
-    int failed = fetch(hf, url, &reply, error);
+    int failed = fetch_document_of_hub(hf, url, &reply, error);
     if (!failed && hf_answer_commit(reply.body, reply.body_bytes, hf->commit, error) < 0)
         failed = about(hf, error);
     http_reply_clear(&reply);
@@ -171,7 +171,7 @@ static int read_page(struct source_hf *hf, const struct http_reply *reply, struc
 }
 
 /* 1 with *url the next page, 0 at the end. */
-static int go_on(struct source_hf *hf, const struct http_reply *reply, char **url, struct error *error)
+static int go_to_next_page(struct source_hf *hf, const struct http_reply *reply, char **url, struct error *error)
 {
     char *link = hf_answer_next_page(&reply->head);
     if (!link)
@@ -207,9 +207,9 @@ static int fetch_tree(struct source_hf *hf, const char *first, struct error *err
     for (int page = 0; more == 1; page++) {
         struct http_reply reply = {0};
         more = page == OBJECT_MAX_PAGES ? fail_document(hf, "the tree has too many pages", error)
-                                        : fetch(hf, url, &reply, error);
+                                        : fetch_document_of_hub(hf, url, &reply, error);
         if (more == 0 && (more = read_page(hf, &reply, error)) == 0)
-            more = go_on(hf, &reply, &url, error);
+            more = go_to_next_page(hf, &reply, &url, error);
         http_reply_clear(&reply);
     }
     free(url);

@@ -29,7 +29,7 @@ static char *folder_of(const struct source_hf *hf, const char *cache_dir)
     return folder;
 }
 
-static char *join(const char *folder, const char *name)
+static char *join_path(const char *folder, const char *name)
 {
     char *path;
     if (asprintf(&path, "%s/%s", folder, name) < 0)
@@ -40,7 +40,7 @@ static char *join(const char *folder, const char *name)
 static bool has(const char *folder, const char *name)
 {
     struct stat status;
-    char *path = join(folder, name);
+    char *path = join_path(folder, name);
     bool found = stat(path, &status) == 0 && S_ISREG(status.st_mode);
     free(path);
     return found;
@@ -52,7 +52,7 @@ bool hf_cache_find_commit(struct source_hf *hf, const char *cache_dir)
         memcpy(hf->commit, hf->revision, HF_COMMIT_CHARS);
         return true;
     }
-    char *folder = folder_of(hf, cache_dir), *refs = join(folder, "refs"), *path = join(refs, hf->revision);
+    char *folder = folder_of(hf, cache_dir), *refs = join_path(folder, "refs"), *path = join_path(refs, hf->revision);
     FILE *file = strstr(hf->revision, "..") ? NULL : fopen(path, "re");
     size_t count = file ? fread(hf->commit, 1, HF_COMMIT_CHARS, file) : 0;
     if (file)
@@ -71,7 +71,7 @@ bool hf_cache_find_commit(struct source_hf *hf, const char *cache_dir)
 /* The document and its length, or NULL. */
 static char *read_index(const char *folder, size_t *n_bytes)
 {
-    char *path = join(folder, INDEX_NAME), *bytes = NULL;
+    char *path = join_path(folder, INDEX_NAME), *bytes = NULL;
     FILE *file = fopen(path, "re");
     struct stat status;
     free(path);
@@ -152,7 +152,7 @@ static int disk_list(struct source *source, char ***names, size_t *n_names, stru
 static void checksum_of_link(const struct source_hf *hf, const char *name, struct checksum *checksum)
 {
     static const char digits[] = "0123456789abcdef";
-    char target[PATH_MAX], *path = hf->disk.file_name ? memory_copy_text(hf->disk.path) : join(hf->disk.path, name);
+    char target[PATH_MAX], *path = hf->disk.file_name ? memory_copy_text(hf->disk.path) : join_path(hf->disk.path, name);
     ssize_t length = readlink(path, target, sizeof target - 1);
     free(path);
     target[length < 0 ? 0 : length] = '\0';
@@ -237,9 +237,10 @@ static int become_disk(struct source_hf *hf, const char *folder, const char *pat
 
 int hf_cache_open(struct source_hf *hf, const char *cache_dir, enum hf_cache_need need, struct error *error)
 {
-    char *folder = folder_of(hf, cache_dir), *snapshots = join(folder, "snapshots"), *top = join(snapshots, hf->commit);
-    char *below = *hf->folder ? join(top, hf->folder) : memory_copy_text(top);
-    char *path = hf->file_name ? join(below, hf->file_name) : memory_copy_text(below);
+    char *folder = folder_of(hf, cache_dir), *snapshots = join_path(folder, "snapshots"),
+         *top = join_path(snapshots, hf->commit);
+    char *below = *hf->folder ? join_path(top, hf->folder) : memory_copy_text(top);
+    char *path = hf->file_name ? join_path(below, hf->file_name) : memory_copy_text(below);
     int opened = 0;
     if (access(path, F_OK) == 0 && has_needed(hf, below, need))
         opened = become_disk(hf, folder, path, error);

@@ -54,7 +54,7 @@ static struct object copy_object(const struct object *object)
 }
 
 /* Under the lock. */
-static const struct tree *find(const struct hf_trees *trees, const char *url)
+static const struct tree *find_tree(const struct hf_trees *trees, const char *url)
 {
     for (size_t i = 0; i < HF_TREES_MAX; i++) {
         if (trees->trees[i].url && strcmp(trees->trees[i].url, url) == 0)
@@ -67,7 +67,7 @@ int hf_trees_find(struct hf_trees *trees, const char *url, struct object_source 
 {
     int failed = 0;
     pthread_mutex_lock(&trees->lock);
-    const struct tree *tree = find(trees, url);
+    const struct tree *tree = find_tree(trees, url);
     for (size_t i = 0; tree && i < tree->n_objects && !failed; i++) {
         struct object copy = copy_object(&tree->objects[i]);
         failed = object_source_add(source, &copy, error);
@@ -91,7 +91,7 @@ void hf_trees_add(struct hf_trees *trees, const char *url, const struct object_s
     if (source->n_objects > HF_TREES_MAX_OBJECTS)
         return;
     pthread_mutex_lock(&trees->lock);
-    if (!find(trees, url)) {
+    if (!find_tree(trees, url)) {
         clear_tree(&trees->trees[trees->next]);
         trees->trees[trees->next] = make_tree(url, source);
         trees->next = (trees->next + 1) % HF_TREES_MAX;

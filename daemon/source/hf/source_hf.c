@@ -84,7 +84,7 @@ static void take_path(struct source_hf *hf, const char *path)
     hf->objects.base.file_name = hf->file_name = memory_copy_text(slash ? slash + 1 : path);
 }
 
-static int parse(struct source_hf *hf, const char *path, struct error *error)
+static int parse_reference(struct source_hf *hf, const char *path, struct error *error)
 {
     static const char expected[] = "a repository looks like hf://org/model, hf://org/model@revision or "
                                    "hf://org/model@revision/folder";
@@ -244,7 +244,7 @@ static const struct object_ops object_ops = {
 static int hf_open(struct source *source, const char *path, const struct source_options *options, struct error *error)
 {
     struct source_hf *hf = (struct source_hf *)source;
-    if (parse(hf, path, error) < 0)
+    if (parse_reference(hf, path, error) < 0)
         return -1;
     /* bytes come from wherever the hub redirects to: statistics of all hosts are the nearest there is */
     if (object_source_init(&hf->objects, &object_ops, options, "hf", NULL, error) < 0)

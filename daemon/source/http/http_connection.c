@@ -16,7 +16,7 @@ enum {
 /* A new connection may have 64 KiB under way and earns more round trip by round trip: many ranges are nearly over then.
  * SO_RCVBUF would keep it from ever growing; asking to be woken only at so many bytes makes room for them as well, and the
  * room stays when the wish is taken back (tcp_set_rcvlowat() in Linux). */
-static int widen(void *data, curl_socket_t socket, curlsocktype purpose)
+static int widen_window(void *data, curl_socket_t socket, curlsocktype purpose)
 {
     (void)data, (void)purpose;
     setsockopt(socket, SOL_SOCKET, SO_RCVLOWAT, &(int){WINDOW_BYTES}, sizeof(int));
@@ -41,7 +41,7 @@ struct http_connection *http_connection_open(CURLM *multi, const char *url, cons
         http_tls_read_ahead(connection->easy);
         curl_easy_setopt(connection->easy, CURLOPT_CONNECT_ONLY, 1L);
         if (!wire->open_socket)
-            curl_easy_setopt(connection->easy, CURLOPT_SOCKOPTFUNCTION, widen);
+            curl_easy_setopt(connection->easy, CURLOPT_SOCKOPTFUNCTION, widen_window);
         curl_easy_setopt(connection->easy, CURLOPT_BUFFERSIZE, (long)RECEIVE_BYTES);
         curl_easy_setopt(connection->easy, CURLOPT_ERRORBUFFER, connection->message);
         curl_easy_setopt(connection->easy, CURLOPT_PRIVATE, data);

@@ -109,7 +109,7 @@ static bool is_on_its_connection(struct http_exchange *exchange, CURLcode *code)
 }
 
 /* Whether there are bytes of an answer: an end or a wait otherwise, noted. */
-static bool receive(struct http_exchange *exchange, void *bytes, size_t room, size_t *count, CURLcode *code)
+static bool receive_bytes(struct http_exchange *exchange, void *bytes, size_t room, size_t *count, CURLcode *code)
 {
     struct http_direct *direct = &exchange->direct;
     if (!is_on_its_connection(exchange, code))
@@ -209,8 +209,8 @@ static size_t read_head(struct http_exchange *exchange, CURLcode *code)
 {
     struct http_connection *connection = exchange->direct.connection;
     size_t count;
-    if (!receive(exchange, connection->buffer + connection->n_buffered, HTTP_CONNECTION_BUFFER - connection->n_buffered,
-                 &count, code))
+    if (!receive_bytes(exchange, connection->buffer + connection->n_buffered,
+                       HTTP_CONNECTION_BUFFER - connection->n_buffered, &count, code))
         return 0;
     connection->n_buffered += count;
     take_lines(exchange, code);
@@ -236,7 +236,7 @@ static size_t read_body(struct http_exchange *exchange, char scratch[HTTP_SCRATC
     struct http_framing *framing = &exchange->direct.framing;
     size_t room, count;
     char *place = place_of(exchange, &room);
-    if (!receive(exchange, place ? place : scratch, place ? room : HTTP_SCRATCH_BYTES, &count, code))
+    if (!receive_bytes(exchange, place ? place : scratch, place ? room : HTTP_SCRATCH_BYTES, &count, code))
         return 0;
     if (place) {
         http_sink_advance(&exchange->sink, count);

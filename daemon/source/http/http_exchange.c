@@ -58,7 +58,7 @@ static int on_sent(void *data, char *peer, char *local, int peer_port, int local
     return CURL_PREREQFUNC_OK;
 }
 
-static bool refuse(struct http_exchange *exchange, enum http_fault fault)
+static bool refuse_answer(struct http_exchange *exchange, enum http_fault fault)
 {
     exchange->outcome.fault = fault;
     return false;
@@ -71,9 +71,10 @@ static bool accept_head(struct http_exchange *exchange)
     enum http_fault fault =
         http_answer_check(exchange->order.expected, head, &exchange->answer.announced_bytes, &exchange->outcome.error);
     if (fault != HTTP_FAULT_NONE)
-        return refuse(exchange, fault);
+        return refuse_answer(exchange, fault);
     if (store && store->check && store->check(store->data, head, &exchange->outcome.error))
-        return refuse(exchange, exchange->outcome.error.code == ERROR_ABORTED ? HTTP_FAULT_PASSING : HTTP_FAULT_FINAL);
+        return refuse_answer(exchange,
+                             exchange->outcome.error.code == ERROR_ABORTED ? HTTP_FAULT_PASSING : HTTP_FAULT_FINAL);
     exchange->answer.is_accepted = wins(exchange);
     exchange->answer.max_body = exchange->order.has_sink ? 0 : exchange->order.expected->max_bytes;
     return exchange->answer.is_accepted;
@@ -99,7 +100,7 @@ bool http_exchange_take_line(struct http_exchange *exchange, const char *line, s
     if (count <= 2 && (line[0] == '\r' || line[0] == '\n'))
         return end_head(exchange);
     return http_head_add_line(&exchange->answer.head, line, count, &exchange->outcome.error) == 0 ||
-           refuse(exchange, HTTP_FAULT_PROTOCOL);
+           refuse_answer(exchange, HTTP_FAULT_PROTOCOL);
 }
 
 static size_t on_header(char *line, size_t size, size_t count, void *data)
@@ -116,32 +117,32 @@ static int grow_body(struct http_exchange *exchange, size_t room)
     return 0;
 }
 
-static bool collect(struct http_exchange *exchange, const char *bytes, size_t count)
+static bool collect_body(struct http_exchange *exchange, const char *bytes, size_t count)
 {
     if (count > exchange->answer.max_body - exchange->answer.n_body) {
         fail(&exchange->outcome.error, ERROR_RESOURCE_EXHAUSTED, "ANSWER_TOO_LONG", "the answer is longer than %zu bytes",
              exchange->answer.max_body);
-        return exchange->answer.is_accepted ? refuse(exchange, HTTP_FAULT_FINAL) : false;
+        return exchange->answer.is_accepted ? refuse_answer(exchange, HTTP_FAULT_FINAL) : false;
     }
     if (exchange->answer.n_body + count >= exchange->answer.body_room &&
         grow_body(exchange, (exchange->answer.n_body + count + 1) * 2) != 0)
-        return refuse(exchange, HTTP_FAULT_FINAL);
+        return refuse_answer(exchange, HTTP_FAULT_FINAL);
     memcpy(exchange->answer.body + exchange->answer.n_body, bytes, count);
     exchange->answer.n_body += count;
     return true;
 }
 
-static bool take(struct http_exchange *exchange, const char *bytes, size_t count)
+static bool take_bytes(struct http_exchange *exchange, const char *bytes, size_t count)
 {
     uint64_t taken = atomic_load_explicit(&exchange->seen.body_bytes, memory_order_relaxed);
     if (!exchange->answer.is_accepted || !exchange->order.has_sink)
-        return collect(exchange, bytes, count);
+        return collect_body(exchange, bytes, count);
     if (count <= exchange->answer.announced_bytes - taken && http_sink_write(&exchange->sink, bytes, count))
         return true;
     fail(&exchange->outcome.error, ERROR_UNAVAILABLE, "BAD_ANSWER",
          "the answer goes on after the %" PRIu64 " bytes that its Content-Range announces",
          exchange->answer.announced_bytes);
-    return refuse(exchange, HTTP_FAULT_PROTOCOL);
+    return refuse_answer(exchange, HTTP_FAULT_PROTOCOL);
 }
 
 void http_exchange_count(struct http_exchange *exchange, size_t count)
@@ -153,7 +154,7 @@ void http_exchange_count(struct http_exchange *exchange, size_t count)
 
 bool http_exchange_take_body(struct http_exchange *exchange, const char *bytes, size_t count)
 {
-    if (!exchange->answer.has_head || !take(exchange, bytes, count))
+    if (!exchange->answer.has_head || !take_bytes(exchange, bytes, count))
         return false;
     http_exchange_count(exchange, count);
     return true;

@@ -9,7 +9,7 @@
 #include "base/redact.h"
 #include "source/http/http_wire.h"
 
-static int refuse(const char *url, const char *reason, const char *why, struct error *error)
+static int refuse_url(const char *url, const char *reason, const char *why, struct error *error)
 {
     char shown[REDACT_CHARS];
     redact(url, shown, sizeof shown);
@@ -96,25 +96,26 @@ static bool is_configured(const struct http_fence *fence, const struct url *url)
 
 /* --- one URL --- */
 
-static int check(const struct http_fence *fence, const char *text, const struct url *url, struct error *error)
+static int check_parsed_url(const struct http_fence *fence, const char *text, const struct url *url, struct error *error)
 {
     bool is_reserved = url->has_address && address_kind(&url->address) == ADDRESS_RESERVED;
     if (is_reserved && !is_configured(fence, url))
-        return refuse(text, REASON(FORBIDDEN_ADDRESS),
-                      "is a link-local address or one of a cloud's metadata service, which nothing is loaded from unless "
-                      "sources.trusted_urls or an endpoint of the configuration names it",
-                      error);
+        return refuse_url(
+            text, REASON(FORBIDDEN_ADDRESS),
+            "is a link-local address or one of a cloud's metadata service, which nothing is loaded from unless "
+            "sources.trusted_urls or an endpoint of the configuration names it",
+            error);
     if (url->is_secure || fence->allow_plain || url_is_this_host(url))
         return 0;
-    return refuse(text, REASON(PLAIN_HTTP),
-                  "is not https://; plain http:// is only allowed to this host, or with sources.http.allow_plain: true",
-                  error);
+    return refuse_url(text, REASON(PLAIN_HTTP),
+                      "is not https://; plain http:// is only allowed to this host, or with sources.http.allow_plain: true",
+                      error);
 }
 
 int http_fence_check(const struct http_fence *fence, const char *text, struct error *error)
 {
     struct url url;
-    return url_parse(text, &url, error) < 0 ? -1 : check(fence, text, &url, error);
+    return url_parse(text, &url, error) < 0 ? -1 : check_parsed_url(fence, text, &url, error);
 }
 
 /* --- a hop --- */
@@ -125,13 +126,13 @@ static int check_hop(const struct http_fence *fence, const struct http_hop *hop,
     if (url_parse(hop->from, &from, error) < 0 || url_parse(target, &to, error) < 0)
         return -1;
     if (from.is_secure && !to.is_secure)
-        return refuse(target, REASON(PLAIN_HTTP), "is not https://, and https is never left for plain http", error);
-    if (check(fence, target, &to, error) < 0)
+        return refuse_url(target, REASON(PLAIN_HTTP), "is not https://, and https is never left for plain http", error);
+    if (check_parsed_url(fence, target, &to, error) < 0)
         return -1;
     if (url_is_this_host(&to) && !url_is_this_host(&from) && !is_configured(fence, &to))
-        return refuse(target, REASON(REDIRECT_TO_THIS_HOST), "is this host, and the server that says so is not", error);
+        return refuse_url(target, REASON(REDIRECT_TO_THIS_HOST), "is this host, and the server that says so is not", error);
     if (hop->is_confined && !http_fence_trusts(fence, target))
-        return refuse(target, REASON(OUTSIDE_TRUSTED_URLS), "is not below any of sources.trusted_urls", error);
+        return refuse_url(target, REASON(OUTSIDE_TRUSTED_URLS), "is not below any of sources.trusted_urls", error);
     return 0;
 }
 

@@ -21,7 +21,7 @@ void http_head_clear(struct http_head_builder *builder)
     *builder = (struct http_head_builder){0};
 }
 
-static int begin(struct http_head_builder *builder, const char *line, size_t count, struct error *error)
+static int begin_head(struct http_head_builder *builder, const char *line, size_t count, struct error *error)
 {
     drop_lines(builder);
     const char *space = memchr(line, ' ', count);
@@ -44,7 +44,7 @@ static bool is_name(const char *name, size_t count)
     return count > 0;
 }
 
-static size_t trim(const char **value, size_t count)
+static size_t trim_value(const char **value, size_t count)
 {
     while (count > 0 && (**value == ' ' || **value == '\t'))
         (*value)++, count--;
@@ -58,7 +58,7 @@ int http_head_add_line(struct http_head_builder *builder, const char *line, size
     if (memchr(line, '\0', count))
         return fail(error, ERROR_UNAVAILABLE, "BAD_ANSWER", "the answer's head holds a NUL");
     if (count > 5 && memcmp(line, "HTTP/", 5) == 0)
-        return begin(builder, line, count, error);
+        return begin_head(builder, line, count, error);
     if (builder->n_headers == HTTP_HEAD_MAX_LINES || count > HTTP_HEAD_MAX_BYTES - builder->n_bytes)
         return fail(error, ERROR_UNAVAILABLE, "BAD_ANSWER", "the answer's head has more than %d lines or %d bytes",
                     HTTP_HEAD_MAX_LINES, HTTP_HEAD_MAX_BYTES);
@@ -67,7 +67,7 @@ int http_head_add_line(struct http_head_builder *builder, const char *line, size
         return fail(error, ERROR_UNAVAILABLE, "BAD_ANSWER", "line %zu of the answer's head is not \"name: value\"",
                     builder->n_headers + 1);
     const char *value = colon + 1;
-    size_t name_chars = (size_t)(colon - line), value_chars = trim(&value, count - name_chars - 1);
+    size_t name_chars = (size_t)(colon - line), value_chars = trim_value(&value, count - name_chars - 1);
     char *text = memory_alloc(name_chars + value_chars + 2);
     for (size_t i = 0; i < name_chars; i++)
         text[i] = line[i] >= 'A' && line[i] <= 'Z' ? (char)(line[i] + 32) : line[i];

@@ -99,7 +99,7 @@ static struct http_connection *take_idle(struct http_mover *mover, const struct 
 
 /* --- exchanges --- */
 
-static void let_go(struct http_mover *mover, struct http_exchange *exchange, CURLcode code)
+static void let_go_exchange(struct http_mover *mover, struct http_exchange *exchange, CURLcode code)
 {
     struct http_connection *connection = exchange->direct.connection;
     if (exchange->curl.easy)
@@ -117,12 +117,12 @@ static void end(struct http_mover *mover, struct http_exchange *exchange, CURLco
         link = &(*link)->next;
     *link = exchange->next;
     mover->n_driven -= is_driven(exchange);
-    let_go(mover, exchange, code);
+    let_go_exchange(mover, exchange, code);
     atomic_fetch_sub(&mover->load, 1);
     http_exchange_finish(exchange, code);
 }
 
-static void go_on(struct http_mover *mover, struct http_exchange *exchange)
+static void go_on_direct(struct http_mover *mover, struct http_exchange *exchange)
 {
     CURLcode code = CURLE_OK;
     mover->turn_bytes += http_direct_go_on(exchange, mover->scratch, &code);
@@ -157,7 +157,7 @@ static bool begin_driven(struct http_mover *mover, struct http_exchange *exchang
     return curl_multi_add_handle(mover->multi, exchange->curl.easy) == CURLM_OK;
 }
 
-static void begin(struct http_mover *mover, struct http_exchange *exchange)
+static void begin_exchange(struct http_mover *mover, struct http_exchange *exchange)
 {
     exchange->next = mover->active;
     mover->active = exchange;
@@ -177,7 +177,7 @@ static bool take_inbox(struct http_mover *mover)
     while (list) {
         struct http_exchange *exchange = list;
         list = list->next;
-        begin(mover, exchange);
+        begin_exchange(mover, exchange);
     }
     return !is_stopping;
 }
@@ -205,7 +205,7 @@ static void connected(struct http_mover *mover, struct http_exchange *exchange, 
     http_connection_opened(connection);
     mover->n_driven--;
     http_direct_begin(exchange, connection);
-    go_on(mover, exchange);
+    go_on_direct(mover, exchange);
 }
 
 static void drive(struct http_mover *mover)
@@ -231,11 +231,11 @@ static void give_turns(struct http_mover *mover)
     for (struct http_exchange *exchange = mover->active, *next; exchange; exchange = next) {
         next = exchange->next;
         if (!is_driven(exchange) && exchange->direct.wait == HTTP_WAIT_NOTHING)
-            go_on(mover, exchange);
+            go_on_direct(mover, exchange);
     }
 }
 
-static void wait_for(struct http_mover *mover, struct http_exchange *exchange, size_t n)
+static void wait_for_bytes(struct http_mover *mover, struct http_exchange *exchange, size_t n)
 {
     ARRAY_RESERVE(mover->waits, n, mover->waits_room);
     ARRAY_RESERVE(mover->waiting, n, mover->waiting_room);
@@ -263,7 +263,7 @@ static void wait(struct http_mover *mover)
         if (exchange->direct.wait == HTTP_WAIT_NOTHING)
             timeout_ms = 0;
         else
-            wait_for(mover, exchange, n++);
+            wait_for_bytes(mover, exchange, n++);
     }
     if (timeout_ms > 0)
         let_gather(mover);

@@ -104,7 +104,7 @@ void http_origin_unref(struct http_origins *origins, struct http_origin *origin)
     pthread_mutex_unlock(&origins->lock);
 }
 
-static void count(struct http_origin *origin, uint64_t now_ns)
+static void count_request(struct http_origin *origin, uint64_t now_ns)
 {
     uint64_t bytes = atomic_load_explicit(&origin->received_bytes, memory_order_relaxed);
     if (origin->in_flight > 0) {
@@ -125,7 +125,7 @@ static void count(struct http_origin *origin, uint64_t now_ns)
 
 void http_origin_begin(struct http_origins *origins, struct http_origin *origin, uint64_t now_ns)
 {
-    count(origin, now_ns);
+    count_request(origin, now_ns);
     origin->in_flight++;
     origin->n_requests++;
     origins->n_requests++;
@@ -133,7 +133,7 @@ void http_origin_begin(struct http_origins *origins, struct http_origin *origin,
 
 void http_origin_end(struct http_origin *origin, const struct http_visit *visit, uint64_t now_ns)
 {
-    count(origin, now_ns);
+    count_request(origin, now_ns);
     /* refused while others get through: too many. Refused alone: the server is down, which is no reason to ask less. */
     if (visit->is_throttled || (visit->is_refused && origin->in_flight > 1))
         origin->n_throttled += http_limit_cut(&origin->limit, visit->started_ns, now_ns) || visit->is_throttled;
@@ -195,7 +195,7 @@ static uint64_t per_s(uint64_t bytes, uint64_t ns)
 
 static void add_origin(struct http_origin *origin, struct http_statistics *sum)
 {
-    count(origin, clock_now_ns());
+    count_request(origin, clock_now_ns());
     sum->requests += origin->n_requests;
     sum->retries += origin->n_retries;
     sum->hedges += origin->n_hedges;

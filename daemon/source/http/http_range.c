@@ -6,7 +6,7 @@
 #include "base/text.h"
 #include "source/http/http_run.h"
 
-static int check(const struct http_range *range, const struct http_sink *sink, uint64_t *end, struct error *error)
+static int check_asked(const struct http_range *range, const struct http_sink *sink, uint64_t *end, struct error *error)
 {
     char name[TEXT_NAME_CHARS];
     if (checked_add(range->offset, sink->left_bytes, end) && *end <= range->object_bytes)
@@ -28,7 +28,7 @@ int http_read_range(struct http_engine *engine, const struct http_range *range, 
     run.sink.arrival = range->arrival;
     run.expected = (struct http_expectation){
         .is_range = true, .is_exact = true, .first_byte = range->offset, .object_bytes = range->object_bytes};
-    int result = check(range, &run.sink, &run.expected.end, error);
+    int result = check_asked(range, &run.sink, &run.expected.end, error);
     if (result == 0 && run.sink.left_bytes > 0) {
         result = http_run_pursue(&run, error);
         http_run_fini(&run);

@@ -21,7 +21,7 @@ void http_budget_fini(struct http_budget *budget)
     pthread_mutex_destroy(&budget->lock);
 }
 
-static void add(struct http_budget *budget, double tokens)
+static void add_tokens(struct http_budget *budget, double tokens)
 {
     budget->tokens = budget->tokens + tokens < capacity ? budget->tokens + tokens : capacity;
 }
@@ -29,7 +29,7 @@ static void add(struct http_budget *budget, double tokens)
 void http_budget_earn(struct http_budget *budget)
 {
     pthread_mutex_lock(&budget->lock);
-    add(budget, per_request);
+    add_tokens(budget, per_request);
     pthread_mutex_unlock(&budget->lock);
 }
 
@@ -37,7 +37,7 @@ uint64_t http_budget_take(struct http_budget *budget, uint64_t now_ns)
 {
     pthread_mutex_lock(&budget->lock);
     if (now_ns > budget->counted_ns) {
-        add(budget, (double)(now_ns - budget->counted_ns) / 1e9 * per_s);
+        add_tokens(budget, (double)(now_ns - budget->counted_ns) / 1e9 * per_s);
         budget->counted_ns = now_ns;
     }
     budget->tokens -= 1;

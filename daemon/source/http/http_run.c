@@ -17,7 +17,7 @@
 enum { SHOWN_URL_CHARS = 300, MAX_DOUBLINGS = 5 };
 
 /* What failed, where, how often and for how long: the message of whoever looked at the answer alone is its middle. */
-static int tell(struct http_run *run, struct error *error)
+static int tell_failure(struct http_run *run, struct error *error)
 {
     char url[SHOWN_URL_CHARS], name[TEXT_NAME_CHARS];
     redact(run->attempt.url ? run->attempt.url : run->url, url, sizeof url);
@@ -30,7 +30,7 @@ static int tell(struct http_run *run, struct error *error)
     return error_prefix(error, "%s %s", run->call.method ? run->call.method : "GET", url);
 }
 
-static int prepare(struct http_run *run, struct error *error)
+static int prepare_attempt(struct http_run *run, struct error *error)
 {
     const struct http_store *store = run->call.store;
     char name[URL_ORIGIN_CHARS];
@@ -56,7 +56,7 @@ static uint64_t turn_ns(const struct http_run *run)
 }
 
 /* Waiting for others to leave is no lack of the server's progress; it has a limit of its own. */
-static int enter(struct http_run *run, struct error *error)
+static int enter_slot(struct http_run *run, struct error *error)
 {
     uint64_t before_ns = clock_now_ns();
     run->wish.turn_ns = turn_ns(run);
@@ -132,7 +132,7 @@ static int pursue(struct http_run *run, struct error *error)
         struct http_next next = {0};
         if (cancel_is_set(run->call.cancel))
             return fail(error, ERROR_CANCELLED, "CANCELLED", "cancelled");
-        if (prepare(run, error) || enter(run, error) || send_attempt(run, &decided, error))
+        if (prepare_attempt(run, error) || enter_slot(run, error) || send_attempt(run, &decided, error))
             return -1;
         http_settle(run, &decided, &next, error);
         if (next.step == HTTP_STEP_DONE) {
@@ -159,7 +159,7 @@ int http_run_pursue(struct http_run *run, struct error *error)
         .deadline_ns = run->call.timeout_ms ? run->started_ns + run->call.timeout_ms * NS_PER_MS : 0,
         .patience_ns = run->engine->options.progress_timeout_ms * NS_PER_MS,
     };
-    return pursue(run, error) ? tell(run, error) : 0;
+    return pursue(run, error) ? tell_failure(run, error) : 0;
 }
 
 void http_run_fini(struct http_run *run)

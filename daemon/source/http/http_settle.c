@@ -13,7 +13,7 @@
 
 enum { MAX_REDIRECTS = 5, MAX_FAULTS = 2, MAX_PIECES = 64 };
 
-static void done(struct http_next *next)
+static void settle_done(struct http_next *next)
 {
     next->step = HTTP_STEP_DONE;
 }
@@ -45,7 +45,7 @@ static void later_once(struct http_run *run, struct http_next *next)
 }
 
 /* Keeps the bytes that came before an end that is nobody's lie; only they need not be asked for again. False: none came. */
-static bool keep(struct http_run *run, const struct http_exchange *exchange)
+static bool keep_bytes(struct http_run *run, const struct http_exchange *exchange)
 {
     uint64_t bytes = run->sink.left_bytes - exchange->sink.left_bytes;
     if (!run->has_sink || bytes == 0)
@@ -59,9 +59,9 @@ static bool keep(struct http_run *run, const struct http_exchange *exchange)
 static void settle_complete(struct http_run *run, const struct http_exchange *exchange, struct http_next *next,
                             struct error *error)
 {
-    keep(run, exchange);
+    keep_bytes(run, exchange);
     if (!run->has_sink || run->sink.left_bytes == 0) {
-        done(next);
+        settle_done(next);
     } else if (++run->counts.n_pieces <= MAX_PIECES) {
         run->is_fresh = false;
         now_uncounted(run, next);
@@ -79,7 +79,7 @@ static bool is_redirect(const struct http_run *run, const struct http_exchange *
     return run->call.follow_redirects && redirects && http_head_find(&exchange->answer.head.head, "location");
 }
 
-static int follow(struct http_run *run, const struct http_exchange *exchange, struct error *error)
+static int follow_redirect(struct http_run *run, const struct http_exchange *exchange, struct error *error)
 {
     const struct http_hop hop = {run->attempt.url, http_head_find(&exchange->answer.head.head, "location"),
                                  run->call.is_confined};
@@ -116,7 +116,7 @@ static void start_over(struct http_run *run)
     run->is_foreign = false;
 }
 
-static enum http_verdict judge(const struct http_run *run, const struct http_exchange *exchange, struct error *error)
+static enum http_verdict judge_refusal(const struct http_run *run, const struct http_exchange *exchange, struct error *error)
 {
     const struct http_store *store = run->call.store;
     struct http_reply reply = {.head = exchange->answer.head.head,
@@ -138,13 +138,13 @@ static void settle_refused(struct http_run *run, const struct http_exchange *exc
                            struct error *error)
 {
     if (is_redirect(run, exchange)) {
-        if (follow(run, exchange, error))
+        if (follow_redirect(run, exchange, error))
             final(next);
         else
             now_uncounted(run, next);
         return;
     }
-    enum http_verdict verdict = judge(run, exchange, error);
+    enum http_verdict verdict = judge_refusal(run, exchange, error);
     if (verdict == HTTP_RETRY_RENEWED && !run->counts.has_renewed) {
         run->counts.has_renewed = true;
         start_over(run);
@@ -153,7 +153,7 @@ static void settle_refused(struct http_run *run, const struct http_exchange *exc
         next->retry_after_ns = http_retry_after_ns(http_head_find(&exchange->answer.head.head, "retry-after"));
         later(run, next, false);
     } else if (run->call.accept_any_status && verdict == HTTP_FAIL) {
-        done(next);
+        settle_done(next);
     } else {
         final(next);
     }
@@ -175,7 +175,7 @@ static void settle_broken(struct http_run *run, const struct http_exchange *exch
                           struct error *error)
 {
     struct http_failure failure = http_failure_of(exchange, &run->wire, error);
-    keep(run, exchange);
+    keep_bytes(run, exchange);
     if (failure.is_final)
         final(next);
     else if (failure.is_protocol)
@@ -190,7 +190,7 @@ static void settle_broken(struct http_run *run, const struct http_exchange *exch
 static void settle_cut_off(struct http_run *run, const struct http_entry *entry, struct http_next *next, struct error *error)
 {
     const struct http_engine_options *limits = &run->engine->options;
-    bool has_brought = keep(run, entry->exchange);
+    bool has_brought = keep_bytes(run, entry->exchange);
     switch (entry->cause) {
     case HTTP_CAUSE_FIRST_BYTE:
         fail(error, ERROR_UNAVAILABLE, "FIRST_BYTE_TIMEOUT", "no answer within %.1f s",

@@ -19,7 +19,7 @@ bool http_sink_sums(const struct http_sink *sink)
     return sink->checksum == CHECKSUM_CRC32C || sink->checksum == CHECKSUM_CRC32 || sink->checksum == CHECKSUM_CRC64NVME;
 }
 
-static void sum(struct http_sink *sink, const char *bytes, size_t count)
+static void sum_bytes(struct http_sink *sink, const char *bytes, size_t count)
 {
     if (http_sink_sums(sink))
         sink->checksum_value = crc_update(sink->checksum, sink->checksum_value, bytes, count);
@@ -48,7 +48,7 @@ char *http_sink_place(const struct http_sink *sink, size_t *room)
 void http_sink_advance(struct http_sink *sink, size_t count)
 {
     size_t room;
-    sum(sink, http_sink_place(sink, &room), count);
+    sum_bytes(sink, http_sink_place(sink, &room), count);
     move_on(sink, count);
     arrival_tell(sink->arrival, count);
 }
@@ -57,7 +57,7 @@ bool http_sink_write(struct http_sink *sink, const char *bytes, size_t count)
 {
     if (count > sink->left_bytes)
         return false;
-    sum(sink, bytes, count);
+    sum_bytes(sink, bytes, count);
     arrival_tell(sink->arrival, count);
     while (count > 0) {
         size_t room;

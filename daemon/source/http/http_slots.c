@@ -170,7 +170,7 @@ static bool owes_more(const struct http_slot *a, const struct http_slot *b)
 
 /* --- slots --- */
 
-static void take(struct http_slots *slots, struct http_flow *flow, struct http_slot *slot, uint64_t turn_ns)
+static void take_slot(struct http_slots *slots, struct http_flow *flow, struct http_slot *slot, uint64_t turn_ns)
 {
     uint64_t now_ns = clock_now_ns();
     slot->flow = flow;
@@ -249,7 +249,7 @@ static void grant(struct http_slots *slots)
     while ((flow = next_flow(slots))) {
         struct waiter *waiter = flow->first;
         unlink_waiter(flow, waiter);
-        take(slots, flow, waiter->slot, waiter->wish->turn_ns);
+        take_slot(slots, flow, waiter->slot, waiter->wish->turn_ns);
         waiter->is_granted = true;
         pthread_cond_signal(&waiter->granted);
     }
@@ -269,7 +269,7 @@ static void tell_holders(const struct http_slots *slots, char *text, size_t room
     }
 }
 
-static int give_up(const struct http_slots *slots, const struct waiter *waiter, uint64_t now_ns, struct error *error)
+static int give_up_waiting(const struct http_slots *slots, const struct waiter *waiter, uint64_t now_ns, struct error *error)
 {
     const struct http_flow *flow = waiter->flow;
     const struct http_wish *wish = waiter->wish;
@@ -292,7 +292,7 @@ static int give_up(const struct http_slots *slots, const struct waiter *waiter, 
                 slots->in_flight, slots->max, holders);
 }
 
-static int wait_for(struct http_slots *slots, struct waiter *waiter, struct error *error)
+static int wait_for_slot(struct http_slots *slots, struct waiter *waiter, struct error *error)
 {
     struct http_flow *flow = waiter->flow;
     uint64_t deadline_ns = waiter->wish->deadline_ns;
@@ -300,7 +300,7 @@ static int wait_for(struct http_slots *slots, struct waiter *waiter, struct erro
     flow->last = &waiter->next;
     while (!waiter->is_granted) {
         uint64_t now_ns = clock_now_ns(), until_ns = now_ns + HTTP_ASK_AGAIN_NS;
-        if (give_up(slots, waiter, now_ns, error)) {
+        if (give_up_waiting(slots, waiter, now_ns, error)) {
             unlink_waiter(flow, waiter);
             drop_unused(slots, flow);
             return -1;
@@ -319,11 +319,11 @@ int http_slots_enter(struct http_slots *slots, struct http_origin *origin, const
     pthread_mutex_lock(&slots->origins->lock);
     struct http_flow *flow = find_or_make_flow(slots, wish->uid, origin);
     if (!flow->first && may_take(slots, flow)) {
-        take(slots, flow, slot, wish->turn_ns);
+        take_slot(slots, flow, slot, wish->turn_ns);
     } else {
         struct waiter waiter = {.flow = flow, .slot = slot, .wish = wish, .since_ns = clock_now_ns()};
         condition_init(&waiter.granted);
-        result = wait_for(slots, &waiter, error);
+        result = wait_for_slot(slots, &waiter, error);
         pthread_cond_destroy(&waiter.granted);
     }
     pthread_mutex_unlock(&slots->origins->lock);
@@ -337,7 +337,7 @@ bool http_slots_enter_hedge(struct http_slots *slots, struct http_origin *origin
     struct http_flow *flow = find_or_make_flow(slots, wish->uid, origin);
     bool may = http_origin_may_hedge(slots->origins, percent) && !flow->first && may_take(slots, flow);
     if (may) {
-        take(slots, flow, slot, wish->turn_ns);
+        take_slot(slots, flow, slot, wish->turn_ns);
         http_origin_count_hedge(slots->origins, origin);
     }
     drop_unused(slots, flow);

@@ -191,7 +191,7 @@ static void cancel_losers(struct http_watch *watch)
 }
 
 /* Under the race's lock. Returns when to look again. */
-static uint64_t look(struct http_watch *watch)
+static uint64_t look_at_entries(struct http_watch *watch)
 {
     uint64_t now_ns = clock_now_ns(), next_ns = now_ns + HTTP_ASK_AGAIN_NS;
     cancel_losers(watch);
@@ -209,7 +209,7 @@ static void watch_until_over(struct http_watch *watch)
 {
     pthread_mutex_lock(&watch->race.lock);
     while (!is_all_over(watch)) {
-        uint64_t hedge_ns = hedge_due(watch), next_ns = http_sooner(look(watch), hedge_ns);
+        uint64_t hedge_ns = hedge_due(watch), next_ns = http_sooner(look_at_entries(watch), hedge_ns);
         if (hedge_ns <= clock_now_ns()) {
             pthread_mutex_unlock(&watch->race.lock);
             hedge(watch);

@@ -365,7 +365,7 @@ static int fail_nothing(const struct walk *walk, const char *reason, struct erro
         shown(walk->profile, profile), cut, problem ? "; " : "", problem ? problem : "");
 }
 
-static int load(const struct walk *walk, struct aws_keys *keys, struct error *error)
+static int load_first(const struct walk *walk, struct aws_keys *keys, struct error *error)
 {
     char profile[TEXT_NAME_CHARS];
     const struct provider *provider = find_provider(walk);
@@ -390,7 +390,7 @@ int aws_chain_load(const struct aws_chain *chain, const struct cancel *cancel, s
     struct aws_profiles *profiles = aws_profiles_load();
     const struct walk walk = {chain, profiles, cancel, chain->profile, chain->use_environment, 0};
     *keys = (struct aws_keys){0};
-    int failed = load(&walk, keys, error);
+    int failed = load_first(&walk, keys, error);
     aws_profiles_destroy(profiles);
     return failed;
 }

@@ -14,7 +14,7 @@ struct aws_credentials {
     struct renewal renewal; /* of a struct aws_keys */
 };
 
-static int fetch(void *owner, const struct cancel *cancel, void **value, int64_t *expires, struct error *error)
+static int fetch_keys(void *owner, const struct cancel *cancel, void **value, int64_t *expires, struct error *error)
 {
     const struct aws_credentials *credentials = owner;
     struct aws_keys *keys = memory_alloc(sizeof *keys);
@@ -27,19 +27,19 @@ static int fetch(void *owner, const struct cancel *cancel, void **value, int64_t
     return 0;
 }
 
-static void copy(const void *value, void *out)
+static void copy_keys(const void *value, void *out)
 {
     aws_keys_copy(out, value);
 }
 
-static void destroy(void *value)
+static void destroy_keys(void *value)
 {
     aws_keys_clear(value);
     free(value);
 }
 
 static const struct renewal_rules rules = {
-    .what = "keys for S3", .before_s = 600, .fetch = fetch, .copy = copy, .destroy = destroy};
+    .what = "keys for S3", .before_s = 600, .fetch = fetch_keys, .copy = copy_keys, .destroy = destroy_keys};
 
 struct aws_credentials *aws_credentials_create(const struct aws_credentials_options *options)
 {

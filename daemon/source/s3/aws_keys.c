@@ -57,7 +57,7 @@ static char **slot(struct fields *fields, const char *name, size_t length)
     return NULL;
 }
 
-static int finish(struct fields *fields, struct error *error)
+static int check_fields(struct fields *fields, struct error *error)
 {
     struct aws_keys *keys = fields->keys;
     const char *complaint = NULL;
@@ -79,7 +79,7 @@ static int finish(struct fields *fields, struct error *error)
     return fail(error, ERROR_UNAVAILABLE, "BAD_CREDENTIALS_ANSWER", "%s", complaint);
 }
 
-static void take(char **to, char *text)
+static void take_secret(char **to, char *text)
 {
     secret_free(*to); /* of two of a name the last counts */
     *to = text;
@@ -99,7 +99,7 @@ static bool take_json_field(struct json *json, const struct json_string *key, st
         return json_fail(json, "a key holds a NUL");
     char *copy = memory_alloc(value.length + 1);
     memcpy(copy, value.text, value.length);
-    take(to, copy);
+    take_secret(to, copy);
     return true;
 }
 
@@ -119,7 +119,7 @@ int aws_keys_parse_json(const void *bytes, size_t count, struct aws_keys *keys, 
     bool well_formed = json_end(&json);
     arena_fini(&arena);
     if (well_formed)
-        return finish(&fields, error);
+        return check_fields(&fields, error);
     aws_keys_clear(keys);
     free(fields.expiration);
     return fail(error, ERROR_UNAVAILABLE, "BAD_CREDENTIALS_ANSWER", "the answer is not the JSON that was expected");
@@ -136,7 +136,7 @@ static bool take_xml_element(void *data, const char *path, const char *text)
         slash && (size_t)(slash - path) > strlen(parent) && memcmp(slash - strlen(parent), parent, strlen(parent)) == 0;
     char **to = is_ours ? slot(data, slash + 1, strlen(slash + 1)) : NULL;
     if (to && text)
-        take(to, memory_copy_text(text));
+        take_secret(to, memory_copy_text(text));
     return !to || text;
 }
 
@@ -145,7 +145,7 @@ int aws_keys_parse_xml(const void *bytes, size_t count, struct aws_keys *keys, s
     struct fields fields = {.keys = keys};
     *keys = (struct aws_keys){0};
     if (!xml_read(bytes, count, take_xml_element, &fields))
-        return finish(&fields, error);
+        return check_fields(&fields, error);
     aws_keys_clear(keys);
     free(fields.expiration);
     return fail(error, ERROR_UNAVAILABLE, "BAD_CREDENTIALS_ANSWER", "the answer is not the XML that was expected");

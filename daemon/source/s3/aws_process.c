@@ -94,7 +94,7 @@ static void set_signals(posix_spawnattr_t *attributes)
     posix_spawnattr_setflags(attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
 }
 
-static int start(char *const *words, int *output, pid_t *pid, struct error *error)
+static int start_process(char *const *words, int *output, pid_t *pid, struct error *error)
 {
     posix_spawn_file_actions_t actions;
     posix_spawnattr_t attributes;
@@ -142,7 +142,7 @@ static int read_output(int output, const struct cancel *cancel, char *bytes, siz
     }
 }
 
-static int finish(pid_t pid, struct error *error)
+static int end_process(pid_t pid, struct error *error)
 {
     uint64_t end = clock_now_ns() + (uint64_t)TIMEOUT_MS * NS_PER_MS;
     int status;
@@ -163,20 +163,20 @@ static int finish(pid_t pid, struct error *error)
                 exited ? "status" : "signal", exited ? WEXITSTATUS(status) : WTERMSIG(status));
 }
 
-static int run(char *const *words, const struct cancel *cancel, struct aws_keys *keys, struct error *error)
+static int run_words(char *const *words, const struct cancel *cancel, struct aws_keys *keys, struct error *error)
 {
     struct error ending;
     size_t count;
     pid_t pid;
     int output = -1;
-    if (start(words, &output, &pid, error) < 0)
+    if (start_process(words, &output, &pid, error) < 0)
         return -1;
     char *bytes = memory_alloc(MAX_OUTPUT_BYTES + 1);
     int failed = read_output(output, cancel, bytes, &count, error);
     if (failed)
         kill(pid, SIGKILL);
     close(output);
-    if (finish(pid, failed ? &ending : error) < 0)
+    if (end_process(pid, failed ? &ending : error) < 0)
         failed = -1;
     if (!failed && aws_keys_parse_json(bytes, count, keys, error) < 0)
         failed = error_prefix(error, "credential_process");
@@ -190,7 +190,7 @@ int aws_process_run(const char *command, const struct cancel *cancel, struct aws
     char **words = aws_process_split(command);
     if (!words)
         return fail(error, ERROR_INVALID_ARGUMENT, "BAD_CREDENTIAL_PROCESS", "credential_process is no command line");
-    int failed = run(words, cancel, keys, error);
+    int failed = run_words(words, cancel, keys, error);
     free(words);
     return failed;
 }

@@ -35,7 +35,7 @@ struct reader {
     char *parent;  /* of indented lines: "s3"; NULL = the last line had a value */
 };
 
-static char *trim(char *text)
+static char *trim_blanks(char *text)
 {
     text += strspn(text, " \t\r");
     size_t length = strlen(text);
@@ -64,13 +64,13 @@ static void begin_section(struct reader *reader, char *line)
     if (!close)
         return;
     *close = '\0';
-    name = trim(line + 1);
+    name = trim_blanks(line + 1);
     bool is_profile = strncmp(name, "profile", 7) == 0 && isspace((unsigned char)name[7]);
     bool is_services = strncmp(name, "services", 8) == 0 && isspace((unsigned char)name[8]);
     if (reader->file == AWS_FILE_CONFIG && is_profile)
-        reader->section = memory_copy_text(without_quotes(trim(name + 7)));
+        reader->section = memory_copy_text(without_quotes(trim_blanks(name + 7)));
     else if (reader->file == AWS_FILE_CONFIG && is_services)
-        reader->section = memory_print("services %s", without_quotes(trim(name + 8)));
+        reader->section = memory_print("services %s", without_quotes(trim_blanks(name + 8)));
     else if (reader->file == AWS_FILE_CREDENTIALS || strcmp(name, "default") == 0)
         reader->section = memory_copy_text(name);
 }
@@ -95,7 +95,7 @@ static void read_setting(struct reader *reader, char *line, bool indented)
     if (!equals || !reader->section || (indented && !reader->parent))
         return;
     *equals = '\0';
-    char *key = trim(line), *value = trim(equals + 1);
+    char *key = trim_blanks(line), *value = trim_blanks(equals + 1);
     for (char *c = key; *c; c++)
         *c = (char)tolower((unsigned char)*c);
     if (indented) {
@@ -111,7 +111,7 @@ static void read_setting(struct reader *reader, char *line, bool indented)
 
 static void read_line(struct reader *reader, char *line)
 {
-    char *text = trim(line);
+    char *text = trim_blanks(line);
     bool indented = text > line && (*line == ' ' || *line == '\t');
     if (!*text || *text == '#' || *text == ';')
         return;
@@ -144,7 +144,7 @@ static char *path_of(const char *variable, const char *below_home)
     return home && *home ? memory_print("%s/%s", home, below_home) : memory_copy_text("");
 }
 
-static void read_file(struct aws_profiles *profiles, enum aws_file file)
+static void read_profile_file(struct aws_profiles *profiles, enum aws_file file)
 {
     char shown[TEXT_NAME_CHARS];
     const char *path = profiles->paths[file], *complaint = NULL;
@@ -168,8 +168,8 @@ struct aws_profiles *aws_profiles_load(void)
     struct aws_profiles *profiles = memory_alloc(sizeof *profiles);
     profiles->paths[AWS_FILE_CONFIG] = path_of("AWS_CONFIG_FILE", ".aws/config");
     profiles->paths[AWS_FILE_CREDENTIALS] = path_of("AWS_SHARED_CREDENTIALS_FILE", ".aws/credentials");
-    read_file(profiles, AWS_FILE_CONFIG);
-    read_file(profiles, AWS_FILE_CREDENTIALS);
+    read_profile_file(profiles, AWS_FILE_CONFIG);
+    read_profile_file(profiles, AWS_FILE_CREDENTIALS);
     return profiles;
 }
 

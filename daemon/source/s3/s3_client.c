@@ -229,8 +229,8 @@ static size_t amz_headers(const struct s3_request *request, struct http_header h
     return n;
 }
 
-static void sign(const struct s3_request *request, const struct aws_keys *keys, const char *region,
-                 struct http_attempt *attempt)
+static void sign_attempt(const struct s3_request *request, const struct aws_keys *keys, const char *region,
+                         struct http_attempt *attempt)
 {
     struct http_header headers[MAX_AMZ_HEADERS];
     size_t n_headers = amz_headers(request, headers);
@@ -269,7 +269,7 @@ int s3_client_prepare(void *data, struct http_attempt *attempt, struct error *er
     if (request->if_match)
         http_attempt_add_header(attempt, "If-Match", request->if_match);
     if (keys.access_key)
-        sign(request, &keys, region, attempt);
+        sign_attempt(request, &keys, region, attempt);
     free(region);
     aws_keys_clear(&keys);
     return 0;

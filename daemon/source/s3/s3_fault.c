@@ -99,8 +99,8 @@ static enum error_code error_code_of(int status, enum s3_fault_kind kind)
     return kind == S3_FAULT_KEYS ? ERROR_PERMISSION_DENIED : http_error_code(status, is_passing ? HTTP_RETRY : HTTP_FAIL);
 }
 
-static void describe(const struct http_reply *reply, const struct aws_error *said, const struct s3_fault *fault,
-                     struct error *error)
+static void describe_fault(const struct http_reply *reply, const struct aws_error *said, const struct s3_fault *fault,
+                           struct error *error)
 {
     char code[TEXT_NAME_CHARS] = "", message[TEXT_NAME_CHARS] = "", region[100] = "";
     if (said->code)
@@ -122,7 +122,7 @@ struct s3_fault s3_fault_of(const struct http_reply *reply, int64_t now, struct 
     take_region(reply, &said, &fault);
     if (fault.kind == S3_FAULT_CLOCK)
         take_clock(reply, now, &fault);
-    describe(reply, &said, &fault, error);
+    describe_fault(reply, &said, &fault, error);
     aws_error_clear(&said);
     return fault;
 }

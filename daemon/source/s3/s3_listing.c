@@ -48,7 +48,7 @@ static bool parse_size(const char *text, uint64_t *value)
 }
 
 /* In place: "a%2Fb+c" -> "a/b c". False when it is no such encoding or hides a NUL. */
-static bool decode(char *text)
+static bool decode_key(char *text)
 {
     char *out = text;
     for (; *text; text++) {
@@ -151,7 +151,7 @@ static void complete_page(struct page *page)
     struct s3_listing *listing = page->listing;
     for (size_t i = 0; i < listing->n_entries; i++) {
         struct s3_entry *entry = &listing->entries[i];
-        if (page->encoded && !decode(entry->key))
+        if (page->encoded && !decode_key(entry->key))
             page->complaint = "a key that is not encoded as it says";
         if (!entry->etag)
             continue;

@@ -18,7 +18,7 @@ struct text { /* a piece of somebody's string */
 };
 
 /* "" of what is no good URL, to which nothing is sent. */
-static struct url parse(const char *text)
+static struct url parse_signed_url(const char *text)
 {
     struct url url;
     struct error ignored;
@@ -102,7 +102,7 @@ static void format_date(int64_t unix_time, char date[SIGV4_DATE_CHARS])
 static void collect_headers(struct signed_headers *all, const struct sigv4_key *key, const struct sigv4_request *request,
                             const char *date)
 {
-    struct url url = parse(request->url);
+    struct url url = parse_signed_url(request->url);
     url_authority(&url, all->host);
     all->headers = memory_alloc_array(request->n_headers + 3, sizeof *all->headers);
     for (; all->n < request->n_headers; all->n++)
@@ -145,7 +145,7 @@ static void write_header_names(FILE *out, const struct signed_headers *all)
 
 static char *canonical_request(const struct sigv4_request *request, const struct signed_headers *all)
 {
-    struct url url = parse(request->url);
+    struct url url = parse_signed_url(request->url);
     bool has_query = url.query_length > 0; /* and a question mark before it */
     char *text;
     size_t length;

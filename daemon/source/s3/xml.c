@@ -26,7 +26,7 @@ struct reader {
     const char *complaint;
 };
 
-static void append(struct text *text, const char *bytes, size_t count)
+static void append_bytes(struct text *text, const char *bytes, size_t count)
 {
     if (text->length + count + 1 > text->room) {
         struct text larger = {.length = text->length, .room = 2 * (text->length + count + 1)};
@@ -42,7 +42,7 @@ static void append(struct text *text, const char *bytes, size_t count)
     text->bytes[text->length] = '\0';
 }
 
-static void stop(struct reader *reader, const char *complaint)
+static void stop_reading(struct reader *reader, const char *complaint)
 {
     reader->complaint = reader->complaint ? reader->complaint : complaint;
     XML_StopParser(reader->parser, XML_FALSE);
@@ -54,15 +54,15 @@ static void XMLCALL on_start(void *data, const char *name, const char **attribut
     const char *colon = strchr(name, ':'), *local = colon ? colon + 1 : name;
     (void)attributes;
     if (reader->depth == XML_MAX_DEPTH || !*local) {
-        stop(reader, *local ? "it is nested too deeply" : "a tag has no name");
+        stop_reading(reader, *local ? "it is nested too deeply" : "a tag has no name");
         return;
     }
     reader->starts[reader->depth++] = reader->path.length;
-    append(&reader->path, "/", reader->path.length ? 1 : 0);
-    append(&reader->path, local, strlen(local));
+    append_bytes(&reader->path, "/", reader->path.length ? 1 : 0);
+    append_bytes(&reader->path, local, strlen(local));
     reader->is_leaf = true;
     reader->text.length = 0;
-    append(&reader->text, "", 0);
+    append_bytes(&reader->text, "", 0);
 }
 
 static void XMLCALL on_end(void *data, const char *name)
@@ -70,7 +70,7 @@ static void XMLCALL on_end(void *data, const char *name)
     struct reader *reader = data;
     (void)name;
     if (!reader->element(reader->data, reader->path.bytes, reader->is_leaf ? reader->text.bytes : NULL))
-        stop(reader, "an element where there should be none");
+        stop_reading(reader, "an element where there should be none");
     reader->path.length = reader->starts[--reader->depth];
     reader->path.bytes[reader->path.length] = '\0';
     reader->is_leaf = false;
@@ -80,13 +80,13 @@ static void XMLCALL on_text(void *data, const char *text, int length)
 {
     struct reader *reader = data;
     if (reader->is_leaf)
-        append(&reader->text, text, (size_t)length);
+        append_bytes(&reader->text, text, (size_t)length);
 }
 
 static void XMLCALL on_document_type(void *data, const char *name, const char *system, const char *public, int has_subset)
 {
     (void)name, (void)system, (void)public, (void)has_subset;
-    stop(data, "it has a document type");
+    stop_reading(data, "it has a document type");
 }
 
 static void free_wiped(void *memory)

@@ -74,7 +74,7 @@ static char *make_base(const char *reference, const char *text, size_t length)
     return base;
 }
 
-static int parse(struct source_https *https, const char *text, struct error *error)
+static int parse_reference_of_web(struct source_https *https, const char *text, struct error *error)
 {
     struct source *source = &https->objects.base;
     const char *host = strncmp(text, "//", 2) == 0 ? text + 2 : "";
@@ -242,8 +242,8 @@ static int take_answer(const struct source_https *https, const char *name, const
     return failed;
 }
 
-static int ask(const struct source_https *https, const char *url, const struct web_fact *known, struct http_reply *reply,
-               struct error *error)
+static int ask_for_head(const struct source_https *https, const char *url, const struct web_fact *known,
+                        struct http_reply *reply, struct error *error)
 {
     struct http_header headers[2] = {{"Accept-Encoding", "identity"}};
     size_t n_headers = 1;
@@ -275,7 +275,7 @@ static int https_stat(struct object_source *source, const char *name, struct obj
     struct http_reply reply = {0};
     char *url = url_of(https, name);
     web_known_find(known_of(https), url, &known);
-    int failed = ask(https, url, &known, &reply, error);
+    int failed = ask_for_head(https, url, &known, &reply, error);
     if (!failed && reply.head.status == 304 && (known.etag || known.last_modified))
         fill_object(https, &known, object);
     else if (!failed)
@@ -351,7 +351,7 @@ static int https_open(struct source *source, const char *path, const struct sour
     struct source_https *https = (struct source_https *)source;
     char origin[URL_ORIGIN_CHARS];
     struct url url;
-    if (parse(https, path, error) < 0 || url_parse(https->base, &url, error) < 0 ||
+    if (parse_reference_of_web(https, path, error) < 0 || url_parse(https->base, &url, error) < 0 ||
         object_source_init(&https->objects, &object_ops, options, "https", url_origin(&url, origin), error) < 0)
         return -1;
     return stores_check_url(options->stores, https->base, error);

@@ -42,7 +42,7 @@ void web_known_destroy(struct web_known *known)
     free(known);
 }
 
-static struct web_fact copy(const struct web_fact *fact)
+static struct web_fact copy_fact(const struct web_fact *fact)
 {
     return (struct web_fact){.etag = fact->etag ? memory_copy_text(fact->etag) : NULL,
                              .last_modified = fact->last_modified ? memory_copy_text(fact->last_modified) : NULL,
@@ -56,7 +56,7 @@ bool web_known_find(struct web_known *known, const char *url, struct web_fact *f
     const struct slot *slot = &known->slots[key.device % SLOTS];
     bool found = slot->used && memcmp(&slot->key, &key, sizeof key) == 0;
     if (found)
-        *fact = copy(&slot->fact);
+        *fact = copy_fact(&slot->fact);
     pthread_mutex_unlock(&known->lock);
     return found;
 }
@@ -74,6 +74,6 @@ void web_known_set(struct web_known *known, const char *url, const struct web_fa
     pthread_mutex_lock(&known->lock);
     struct slot *slot = &known->slots[key.device % SLOTS];
     web_fact_clear(&slot->fact);
-    *slot = (struct slot){.key = key, .fact = copy(fact), .used = true};
+    *slot = (struct slot){.key = key, .fact = copy_fact(fact), .used = true};
     pthread_mutex_unlock(&known->lock);
 }

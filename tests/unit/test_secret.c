@@ -1,0 +1,62 @@
+/* Files and headers that hold secrets: what fits, and what is seen to be too long. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "source/secret.h"
+
+#include <cmocka.h>
+
+static void what_fits_a_header_is_printable_and_not_too_long(void **state)
+{
+    static const char *const wrong[] = {"", " ", "a b", "a\nb", "a\r", "\x7f", "\xc3\xa9", "\x01"};
+    char *text = malloc(SECRET_MAX_CHARS + 2);
+    (void)state;
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++)
+        assert_false(secret_fits_header(wrong[i]));
+    memset(text, 'x', SECRET_MAX_CHARS + 1);
+    text[SECRET_MAX_CHARS + 1] = '\0';
+    assert_false(secret_fits_header(text));
+    text[SECRET_MAX_CHARS] = '\0';
+    assert_true(secret_fits_header(text));
+    secret_free(text);
+    secret_free(NULL);
+}
+
+static void a_file_is_read_whole_or_seen_to_be_longer(void **state)
+{
+    char path[] = "/tmp/test_secret.XXXXXX";
+    int fd = mkstemp(path);
+    size_t length;
+    (void)state;
+    assert_int_equal(write(fd, "four", 4), 4);
+    char *text = secret_read_file(path, 4, &length);
+    assert_string_equal(text, "four");
+    assert_int_equal(length, 4);
+    secret_free(text);
+    text = secret_read_file(path, 3, &length);
+    assert_true(length > 3);
+    secret_free(text);
+    close(fd);
+    unlink(path);
+    assert_null(secret_read_file(path, 4, &length));
+    assert_int_equal(errno, ENOENT);
+    text = secret_read_file("/tmp", 4, &length); /* it can be opened and not read */
+    assert_true(text && length == SIZE_MAX);
+    secret_free(text);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_fits_a_header_is_printable_and_not_too_long),
+        cmocka_unit_test(a_file_is_read_whole_or_seen_to_be_longer),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
