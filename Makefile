@@ -18,7 +18,7 @@ override LDFLAGS += -fsanitize=$(SAN)
 endif
 # grpc.pc drags in some sixty absl flags that a dynamic link does not need
 CLIENT_LIBS := -lgrpc -lgpr -lprotobuf-c -lcrypto -lpthread
-LIBS    := -luv -lgrpc -lgpr -lprotobuf-c -lyaml -lcurl -lexpat -lssl -lcrypto -lpthread -lm
+LIBS    := -luv -lnghttp2 -lprotobuf-c -lyaml -lcurl -lexpat -lssl -lcrypto -lpthread -lm
 
 PROTOS  := $(wildcard proto/tensorcast/daemon/v1/*.proto proto/grpc_health/v1/*.proto proto/grpc_reflection/*/*.proto proto/google/rpc/*.proto)
 PROTOBUF_C := $(shell pkg-config --variable=includedir libprotobuf-c)
@@ -100,7 +100,7 @@ $(B)/tensorcastd: $(call obj,daemon/main.c) $(B)/libdaemon.a $(B)/libengine.a
 
 # of the daemon only what --standalone needs: its loads without sockets, and its reports
 $(B)/tensorcast: $(call obj,client/cli/main.c) $(B)/libcli.a $(B)/libtensorcast.a $(B)/libdaemon.a $(B)/libengine.a
-	$(CC) $(LDFLAGS) -o $@ $^ $(LIBS) -ldl
+	$(CC) $(LDFLAGS) -o $@ $^ $(LIBS) $(CLIENT_LIBS) -ldl
 
 $(B)/examples/%: $(B)/obj/examples/%.o $(B)/libtensorcast.so
 	@mkdir -p $(@D)
@@ -110,16 +110,16 @@ $(B)/examples/%: $(B)/obj/examples/%.o $(B)/libtensorcast.so
 TEST_LIBS = $(wildcard $(B)/nothing) $(B)/libsupport.a $(B)/libcli.a $(B)/libtensorcast.a $(B)/libdaemon.a $(B)/libengine.a
 $(UNITS): $(B)/tests/%: $(B)/obj/tests/%.o $(TEST_LIBS)
 	@mkdir -p $(@D)
-	$(CC) $(LDFLAGS) -o $@ $< -Wl,--start-group $(TEST_LIBS) -Wl,--end-group $(TEST_EXTRA) $(LIBS) -lcmocka -ldl
+	$(CC) $(LDFLAGS) -o $@ $< -Wl,--start-group $(TEST_LIBS) -Wl,--end-group $(TEST_EXTRA) $(LIBS) $(CLIENT_LIBS) -lcmocka -ldl
 
 $(REPLAYS): $(B)/tests/fuzz/%: $(B)/obj/tests/fuzz/%.o $(B)/obj/tests/fuzz/replay.o $(TEST_LIBS)
 	@mkdir -p $(@D)
 	$(CC) $(LDFLAGS) -o $@ $(B)/obj/tests/fuzz/$*.o $(B)/obj/tests/fuzz/replay.o \
-	  -Wl,--start-group $(TEST_LIBS) -Wl,--end-group $(LIBS) -ldl
+	  -Wl,--start-group $(TEST_LIBS) -Wl,--end-group $(LIBS) $(CLIENT_LIBS) -ldl
 
 $(B)/tests/mapping_tool: $(B)/obj/tests/property/mapping_tool.o $(TEST_LIBS)
 	@mkdir -p $(@D)
-	$(CC) $(LDFLAGS) -o $@ $< -Wl,--start-group $(TEST_LIBS) -Wl,--end-group $(LIBS) -ldl
+	$(CC) $(LDFLAGS) -o $@ $< -Wl,--start-group $(TEST_LIBS) -Wl,--end-group $(LIBS) $(CLIENT_LIBS) -ldl
 
 check: $(UNITS) $(REPLAYS) $(B)/tests/mapping_tool ## every unit, property, golden and fault test, and every fuzz corpus
 	@bash tests/run_units.sh $(B)

@@ -234,7 +234,7 @@ static void allow_descriptors(void)
     }
 }
 
-/* gRPC reads its sockets itself, so a descriptor that gets there is closed on its threads, however long that takes. */
+/* Descriptors that come all the same are closed on threads of their own, however long that takes. */
 static void warn_of_foreign_descriptors(void)
 {
     int probe = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);

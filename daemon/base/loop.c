@@ -39,6 +39,12 @@ struct loop_watch {
     void *data;
 };
 
+struct loop_turn {
+    uv_prepare_t handle;
+    void (*fn)(void *data);
+    void *data;
+};
+
 static void run_posted(struct loop *loop)
 {
     pthread_mutex_lock(&loop->lock);
@@ -202,16 +208,44 @@ struct loop_watch *loop_watch_create(struct loop *loop, int fd, int events, void
     watch->handle.data = watch;
     watch->fn = fn;
     watch->data = data;
+    loop_watch_change(watch, events);
+    return watch;
+}
+
+void loop_watch_change(struct loop_watch *watch, int events)
+{
     int wanted = (events & LOOP_READABLE ? UV_READABLE : 0) | (events & LOOP_WRITABLE ? UV_WRITABLE : 0) |
                  (events & LOOP_HANGUP ? UV_DISCONNECT : 0);
     uv_poll_start(&watch->handle, wanted, on_poll);
-    return watch;
 }
 
 void loop_watch_destroy(struct loop_watch *watch)
 {
     if (watch)
         uv_close((uv_handle_t *)&watch->handle, free_data);
+}
+
+static void on_turn(uv_prepare_t *handle)
+{
+    struct loop_turn *turn = handle->data;
+    turn->fn(turn->data);
+}
+
+struct loop_turn *loop_turn_create(struct loop *loop, void (*fn)(void *data), void *data)
+{
+    struct loop_turn *turn = memory_alloc(sizeof *turn);
+    uv_prepare_init(&loop->uv, &turn->handle);
+    turn->handle.data = turn;
+    turn->fn = fn;
+    turn->data = data;
+    uv_prepare_start(&turn->handle, on_turn);
+    return turn;
+}
+
+void loop_turn_destroy(struct loop_turn *turn)
+{
+    if (turn)
+        uv_close((uv_handle_t *)&turn->handle, free_data);
 }
 
 static void on_signal(uv_signal_t *handle, int signal_number)

@@ -72,7 +72,13 @@ enum loop_events { LOOP_READABLE = 1, LOOP_WRITABLE = 2, LOOP_HANGUP = 4 };
 /* Watches a descriptor, which stays the caller's; destroy the watch before closing it. NULL when the
  * descriptor cannot be watched (a plain file). Makes it non-blocking. Destroy accepts NULL. */
 struct loop_watch *loop_watch_create(struct loop *loop, int fd, int events, void (*fn)(void *data, int events), void *data);
+void loop_watch_change(struct loop_watch *watch, int events); /* what it watches for from now on */
 void loop_watch_destroy(struct loop_watch *watch);
+
+/* Calls fn each time before the loop waits: for what is better done once for everything that has happened. */
+struct loop_turn;
+struct loop_turn *loop_turn_create(struct loop *loop, void (*fn)(void *data), void *data);
+void loop_turn_destroy(struct loop_turn *turn); /* accepts NULL */
 
 /* Calls fn on the loop for each of these signals. */
 void loop_on_signal(struct loop *loop, int signal_number, void (*fn)(void *data, int signal_number), void *data);

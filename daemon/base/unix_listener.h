@@ -1,5 +1,4 @@
-/* An accept loop on a Unix socket of ours, for gRPC (whose own dies for ever on the first EMFILE, steals living paths and
- * does not tell who called) and for the hand-off. A lock file beside the socket decides who owns the path; a spare
+/* An accept loop on a Unix socket of ours, for gRPC and for the hand-off, that tells who connected. A lock file beside the socket decides who owns the path; a spare
  * descriptor lets surplus connections be shed when none is left. Everything runs on the loop thread. */
 #ifndef UNIX_LISTENER_H
 #define UNIX_LISTENER_H

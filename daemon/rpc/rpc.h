@@ -1,4 +1,4 @@
-/* The gRPC server: the only code in the daemon that sees grpc_*. Serves protobuf-c services over our own Unix socket.
+/* The gRPC server, over libnghttp2: serves protobuf-c services over our own Unix socket, on the loop thread alone.
  *
  * A method is one row {service descriptor, method name, handler}. Handlers and everything else in this header run on the
  * loop thread. A call ends by exactly one of rpc_call_reply, rpc_call_end, rpc_call_fail; the call and its request are

@@ -1,243 +1,205 @@
-/* The life of one call.
- *
- *   slot --arrived--> receiving --received--> [decoding on a helper] --> dispatched --> handler ... --> ended --> freed
- *
- * Every arrow but the first runs on the loop. RECV_CLOSE is started at once, so a cancel, a deadline or a lost client is
- * seen in every state: before the dispatch the handler is never called, after it `on_cancel` runs once. One write is in
- * flight per call; what follows waits in a short queue, and the last message and the status share a batch.
- * References: one for the handler until it ends the call, one for each running operation. */
-#include "rpc/rpc_internal.h"
-
-#include <grpc/support/alloc.h>
-#include <stdio.h>
+/* The life of one call; the drawing is in rpc_internal.h. The verbs of handlers are in rpc.h. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
 #include "base/memory.h"
+#include "base/user_group.h"
 #include "observe/log.h"
 #include "rpc/rpc_decode.h"
+#include "rpc/rpc_header.h"
+#include "rpc/rpc_internal.h"
 
 enum {
-    INLINE_DECODE_BYTES = 64 << 10, /* more would hold up the queue thread for milliseconds */
-    /* Messages that are charged to nobody, so that status, release and health are answered when metadata is full. There are
-     * as many as there are calls. */
-    FREE_REQUEST_BYTES = 4 << 10,
-    FREE_REPLY_BYTES = 16 << 10,
-    LARGE_MESSAGE_BYTES = 1 << 20, /* worth giving memory back for */
-    MAX_QUEUED_MESSAGES = 16,      /* a handler that obeys rpc_call_idle() needs three */
-    LONGEST_DEADLINE_S = 1 << 30,
+    INLINE_DECODE_BYTES = 64 << 10, /* more would hold up the loop for milliseconds */
+    LARGE_MESSAGE_BYTES = 1 << 20,  /* worth giving memory back for */
+    MAX_QUEUED_MESSAGES = 16,       /* a handler that obeys rpc_call_idle() needs three */
 };
 
-static void destroy_out(struct rpc_out *out)
+static void set_state(struct rpc_call *call, enum rpc_call_state state)
 {
-    if (!out)
-        return;
-    grpc_byte_buffer_destroy(out->buffer);
-    quota_charge_end(&out->charge);
-    free(out);
+    static const unsigned next[] = {
+        [RPC_CALL_RECEIVING] = 1u << RPC_CALL_DECODING | 1u << RPC_CALL_RUNNING | 1u << RPC_CALL_ENDED,
+        [RPC_CALL_DECODING] = 1u << RPC_CALL_RUNNING | 1u << RPC_CALL_ENDED,
+        [RPC_CALL_RUNNING] = 1u << RPC_CALL_RECEIVING | 1u << RPC_CALL_ENDED,
+        [RPC_CALL_ENDED] = 0,
+    };
+    if (!(next[call->state] >> state & 1))
+        abort();
+    call->state = state;
 }
 
-static void drop_payload(struct rpc_call *call)
+static bool is_bidi(const struct rpc_call *call)
 {
-    if (call->payload)
-        grpc_byte_buffer_destroy(call->payload);
-    call->payload = NULL;
-    quota_charge_end(&call->payload_charge);
+    return call->head.route && call->head.route->kind == RPC_BIDI;
 }
 
-static void drop_output(struct rpc_call *call)
-{
-    while (call->first_out) {
-        struct rpc_out *next = call->first_out->next;
-        destroy_out(call->first_out);
-        call->first_out = next;
-    }
-    call->last_out = &call->first_out;
-    call->n_out = 0;
-}
+/* --- the end --------------------------------------------------------------------------------------------------------- */
 
-static void leave_list(struct rpc_call *call)
+static void leave_connection(struct rpc_call *call)
 {
-    if (!call->link)
+    if (!call->connection)
         return;
     *call->link = call->next;
     if (call->next)
         call->next->link = call->link;
+    call->connection->n_calls--;
+    call->connection->used_ns = clock_now_ns();
+    call->connection = NULL;
 }
 
-static void unref(struct rpc_call *call)
+/* Frees it when nobody has it any more. */
+static void free_if_over(struct rpc_call *call)
 {
     struct rpc_server *server = call->server;
-    if (--call->refs)
+    if (call->state != RPC_CALL_ENDED || call->stream || call->holds)
         return;
-    if (call->largest_bytes >= LARGE_MESSAGE_BYTES)
+    if (call->reply.largest_bytes >= LARGE_MESSAGE_BYTES)
         rpc_memory_trim_later(server);
-    drop_output(call);
-    destroy_out(call->being_written);
-    arena_fini(&call->arena);
-    grpc_slice_unref(call->details_slice);
-    drop_payload(call);
-    grpc_call_unref(call->grpc);
-    leave_list(call);
-    free(call->status);
+    leave_connection(call);
+    loop_timer_destroy(call->deadline);
+    rpc_reply_drop(call);
+    free(call->reply.status);
+    free(call->request.error);
     quota_charge_end(&call->charge);
-    rpc_connections_call_ends(server->connections, call->number, call->connection);
-    call->peer->n_calls--;
     free(call);
     server->n_calls--;
-    rpc_call_gone(server);
+    rpc_server_call_gone(server);
 }
 
-static void start(struct rpc_call *call, const grpc_op *ops, size_t n_ops, struct rpc_tag *tag)
+/* The handler is done with it, or it will have none. */
+static void end_call(struct rpc_call *call)
 {
-    rpc_hand_over(tag);
-    if (grpc_call_start_batch(call->grpc, ops, n_ops, tag, NULL) != GRPC_CALL_OK)
-        abort(); /* only for batches that break gRPC's rules */
+    rpc_call_drop_request(call);
+    rpc_message_fini(&call->request.message);
+    call->hooks = (struct rpc_hooks){0};
+    set_state(call, RPC_CALL_ENDED);
+    free_if_over(call);
 }
 
-/* --- writing ----------------------------------------------------------------------------------------------------- */
-
-static void add_status(struct rpc_call *call, grpc_op *op, grpc_slice *message)
+static void finish_call(struct rpc_call *call, const struct error *error)
 {
-    op->op = GRPC_OP_SEND_STATUS_FROM_SERVER;
-    op->data.send_status_from_server.status = (grpc_status_code)call->code;
-    if (call->status) {
-        *message = grpc_slice_from_copied_string(call->status->message);
-        op->data.send_status_from_server.status_details = message;
-        call->details_slice =
-            grpc_slice_from_copied_buffer((const char *)call->status->details, call->status->details_bytes);
-        call->trailer.key = grpc_slice_from_static_string("grpc-status-details-bin");
-        call->trailer.value = call->details_slice;
-        op->data.send_status_from_server.trailing_metadata_count = 1;
-        op->data.send_status_from_server.trailing_metadata = &call->trailer;
+    if (!call->is_left)
+        rpc_reply_end(call, error);
+    end_call(call);
+}
+
+/* Tells the handler, which may end the call, that nobody waits for it. */
+static void tell_handler(struct rpc_call *call)
+{
+    struct rpc_hooks *hooks = &call->hooks;
+    void (*on_cancel)(void *data) = hooks->on_cancel;
+    call->holds++;
+    hooks->on_cancel = NULL;
+    if (on_cancel)
+        on_cancel(hooks->cancel_data);
+    else if (call->state == RPC_CALL_RECEIVING)
+        end_call(call);
+    void (*on_idle)(void *data) = call->reply.was_dropped ? hooks->on_idle : NULL;
+    if (on_idle) {
+        hooks->on_idle = NULL;
+        on_idle(hooks->idle_data);
     }
-    call->status_sent = true;
+    call->holds--;
+    free_if_over(call);
 }
 
-static void pop_output(struct rpc_call *call)
+static void on_telling(struct loop_task *task)
 {
-    struct rpc_out *out = call->first_out;
-    call->first_out = out->next;
-    if (!call->first_out)
-        call->last_out = &call->first_out;
-    call->n_out--;
-    destroy_out(call->being_written);
-    call->being_written = out; /* gRPC has the slices until it has written them */
+    struct rpc_call *call = (struct rpc_call *)((char *)task - offsetof(struct rpc_call, telling));
+    call->is_telling_posted = false;
+    call->holds--;
+    tell_handler(call);
 }
 
-/* Starts the next write if none is running and there is something to write. */
-static void pump(struct rpc_call *call)
+static void tell_handler_later(struct rpc_call *call)
 {
-    if (call->writing || call->cancelled || call->status_sent || (!call->first_out && !call->ended))
+    if (call->is_telling_posted)
         return;
-    grpc_op ops[3] = {0};
-    size_t n_ops = 0;
-    const struct rpc_out *out = call->first_out;
-    grpc_slice message = grpc_empty_slice();
-    if (!call->header_sent)
-        ops[n_ops++].op = GRPC_OP_SEND_INITIAL_METADATA;
-    call->header_sent = true;
-    if (out) {
-        ops[n_ops].op = GRPC_OP_SEND_MESSAGE;
-        ops[n_ops++].data.send_message.send_message = out->buffer;
+    call->is_telling_posted = true;
+    call->holds++;
+    call->telling.run = on_telling;
+    loop_post(call->server->options.loop, &call->telling);
+}
+
+static void lose_client(struct rpc_call *call)
+{
+    bool was_left = call->is_left;
+    call->is_left = true;
+    rpc_reply_drop(call);
+    if (was_left)
+        free_if_over(call);
+    else
+        tell_handler(call);
+}
+
+void rpc_call_closed(struct rpc_call *call)
+{
+    call->stream = 0;
+    if (call->state == RPC_CALL_ENDED)
+        free_if_over(call);
+    else
+        lose_client(call);
+}
+
+void rpc_call_disconnected(struct rpc_call *call)
+{
+    leave_connection(call);
+    rpc_call_closed(call);
+}
+
+static void on_deadline(void *data)
+{
+    struct rpc_call *call = data;
+    struct error error;
+    fail(&error, ERROR_DEADLINE_EXCEEDED, REASON(DEADLINE_EXCEEDED), "the request's deadline has passed");
+    rpc_reply_abort(call, &error);
+    if (call->state != RPC_CALL_ENDED)
+        lose_client(call);
+}
+
+/* What a client got wrong, or gave up, is nothing for an operator. */
+static enum log_level level_of(enum error_code code)
+{
+    bool is_clients =
+        code == ERROR_NOT_FOUND || code == ERROR_INVALID_ARGUMENT || code == ERROR_CANCELLED || code == ERROR_UNIMPLEMENTED;
+    return is_clients ? LOG_DEBUG : code == ERROR_INTERNAL ? LOG_ERROR : LOG_WARN;
+}
+
+static void log_failure(const struct rpc_call *call, const struct error *error)
+{
+    const char *method = call->head.route ? strrchr(call->head.route->path, '/') + 1 : "unknown";
+    log_at_of(level_of(error->code), "request_failed", call->uid, LOG_TEXT("method", method),
+              LOG_U64("pid", (uint64_t)call->pid), LOG_TEXT("code", error_code_name(error->code)),
+              LOG_TEXT("reason", error->reason), LOG_TEXT("message", error->message));
+}
+
+void rpc_call_cut_off(struct rpc_call *call)
+{
+    void (*on_cancel)(void *data) = call->hooks.on_cancel;
+    const struct error *stopping = &call->server->drain.stopping;
+    call->is_cut_off = true;
+    call->hooks.on_cancel = NULL;
+    call->holds++;
+    if (on_cancel)
+        on_cancel(call->hooks.cancel_data);
+    if (call->state != RPC_CALL_ENDED) {
+        log_failure(call, stopping);
+        rpc_reply_end(call, stopping);
+        call->hooks = (struct rpc_hooks){0};
     }
-    if (call->ended && (!out || !out->next))
-        add_status(call, &ops[n_ops++], &message);
-    call->writing = true;
-    call->refs++;
-    start(call, ops, n_ops, &call->written);
-    grpc_slice_unref(message);
-    if (out)
-        pop_output(call);
+    if (call->state == RPC_CALL_RECEIVING)
+        end_call(call);
+    call->holds--;
+    free_if_over(call);
 }
 
-static void tell_idle(struct rpc_call *call)
-{
-    void (*fn)(void *data) = call->on_idle;
-    if (!fn || !rpc_call_idle(call))
-        return;
-    call->on_idle = NULL;
-    fn(call->idle_data);
-}
-
-static void on_written(struct loop_task *task)
-{
-    struct rpc_tag *tag = (struct rpc_tag *)task;
-    struct rpc_call *call = tag->owner;
-    call->writing = false;
-    destroy_out(call->being_written);
-    call->being_written = NULL;
-    if (!tag->ok)
-        drop_output(call); /* the client is gone */
-    pump(call);
-    if (call->route && call->route->kind == RPC_BIDI && !call->ended && rpc_call_idle(call))
-        rpc_call_receive(call); /* the next question once the answer is out */
-    tell_idle(call);
-    unref(call);
-}
-
-struct rpc_out *rpc_pack(const ProtobufCMessage *message, struct error *error)
-{
-    size_t bytes = protobuf_c_message_get_packed_size(message);
-    struct quota_charge charge = metadata_charge();
-    if (bytes > FREE_REPLY_BYTES && quota_charge_add(&charge, bytes, error) != 0)
-        return NULL;
-    grpc_slice slice = grpc_slice_malloc(bytes);
-    protobuf_c_message_pack(message, GRPC_SLICE_START_PTR(slice));
-    struct rpc_out *out = memory_alloc(sizeof *out);
-    out->charge = charge;
-    out->buffer = grpc_raw_byte_buffer_create(&slice, 1);
-    grpc_slice_unref(slice);
-    return out;
-}
-
-static void enqueue(struct rpc_call *call, struct rpc_out *out)
-{
-    size_t bytes = grpc_byte_buffer_length(out->buffer);
-    *call->last_out = out;
-    call->last_out = &out->next;
-    call->n_out++;
-    call->largest_bytes = call->largest_bytes < bytes ? bytes : call->largest_bytes;
-}
-
-/* --- what handlers call ------------------------------------------------------------------------------------------ */
+/* --- what handlers call ---------------------------------------------------------------------------------------------- */
 
 void rpc_call_drop_request(struct rpc_call *call)
 {
-    arena_fini(&call->arena);
-    call->request = NULL;
-}
-
-static void answer(struct rpc_call *call)
-{
-    call->ended = true;
-    call->on_cancel = NULL;
-    call->on_idle = NULL;
-    call->on_state = NULL;
-    pump(call);
-}
-
-/* The handler is done with the call. */
-static void finish(struct rpc_call *call)
-{
-    rpc_call_drop_request(call);
-    if (!call->ended)
-        answer(call);
-    unref(call);
-}
-
-static void set_status(struct rpc_call *call, const struct error *error)
-{
-    call->status = memory_alloc(sizeof *call->status);
-    call->code = error->code;
-    rpc_status_build(error, call->status);
-}
-
-/* A handler that was told to stop says that its client has left. */
-static const struct error *why(const struct rpc_call *call, const struct error *error)
-{
-    return call->is_cut_off && error->code == ERROR_CANCELLED ? &call->server->stopping : error;
+    arena_fini(&call->request.arena);
+    call->request.decoded = NULL;
 }
 
 static struct rpc_out *pack_for(const struct rpc_call *call, const ProtobufCMessage *message, struct error *error)
@@ -248,25 +210,23 @@ static struct rpc_out *pack_for(const struct rpc_call *call, const ProtobufCMess
     return out;
 }
 
-static void cut_off(struct rpc_call *call, const char *why)
-{
-    grpc_call_cancel_with_status(call->grpc, GRPC_STATUS_RESOURCE_EXHAUSTED, why, NULL);
-}
-
 void rpc_call_send(struct rpc_call *call, const ProtobufCMessage *message)
 {
     struct error error;
     struct rpc_out *out = NULL;
-    if (call->cancelled || call->ended)
+    if (call->is_left || call->reply.is_last)
         return;
-    if (call->n_out == MAX_QUEUED_MESSAGES)
-        cut_off(call, "the client reads its stream too slowly");
-    else if (!(out = pack_for(call, message, &error)))
-        cut_off(call, error.message);
-    if (!out)
+    if (call->reply.n_out == MAX_QUEUED_MESSAGES)
+        fail(&error, ERROR_RESOURCE_EXHAUSTED, "CLIENT_TOO_SLOW", "the client reads its stream too slowly");
+    else
+        out = pack_for(call, message, &error);
+    if (out) {
+        rpc_reply_add(call, out);
         return;
-    enqueue(call, out);
-    pump(call);
+    }
+    rpc_reply_abort(call, &error);
+    call->is_left = true;
+    tell_handler_later(call);
 }
 
 void rpc_call_reply(struct rpc_call *call, const ProtobufCMessage *message)
@@ -281,108 +241,65 @@ void rpc_call_reply(struct rpc_call *call, const ProtobufCMessage *message)
 
 void rpc_call_reply_packed(struct rpc_call *call, struct rpc_out *out)
 {
-    enqueue(call, out);
-    if (call->cancelled || call->ended)
-        drop_output(call);
-    finish(call);
+    rpc_reply_add(call, out);
+    finish_call(call, NULL);
 }
 
 void rpc_call_end(struct rpc_call *call)
 {
-    if (call->is_cut_off && !call->ended)
-        set_status(call, &call->server->stopping);
-    finish(call);
+    finish_call(call, call->is_cut_off ? &call->server->drain.stopping : NULL);
 }
 
-/* What a client got wrong, or gave up, is nothing for an operator. */
-static enum log_level level_of(enum error_code code)
+/* A handler that was told to stop says that its client has left. */
+static const struct error *why(const struct rpc_call *call, const struct error *error)
 {
-    bool is_clients =
-        code == ERROR_NOT_FOUND || code == ERROR_INVALID_ARGUMENT || code == ERROR_CANCELLED || code == ERROR_UNIMPLEMENTED;
-    return is_clients ? LOG_DEBUG : code == ERROR_INTERNAL ? LOG_ERROR : LOG_WARN;
-}
-
-static void log_failure(const struct rpc_call *call, const struct error *error)
-{
-    const char *method = call->route ? strrchr(call->route->path, '/') + 1 : "unknown";
-    log_at_of(level_of(error->code), "request_failed", call->peer->uid, LOG_TEXT("method", method),
-              LOG_U64("pid", (uint64_t)call->pid), LOG_TEXT("code", error_code_name(error->code)),
-              LOG_TEXT("reason", error->reason), LOG_TEXT("message", error->message));
+    return call->is_cut_off && error->code == ERROR_CANCELLED ? &call->server->drain.stopping : error;
 }
 
 void rpc_call_fail(struct rpc_call *call, const struct error *error)
 {
-    if (!call->ended)
+    if (!call->reply.is_last)
         log_failure(call, why(call, error));
     rpc_call_fail_quietly(call, error);
 }
 
 void rpc_call_fail_quietly(struct rpc_call *call, const struct error *error)
 {
-    if (!call->ended)
-        set_status(call, why(call, error));
-    finish(call);
-}
-
-void rpc_call_cut_off(struct rpc_call *call)
-{
-    void (*on_cancel)(void *data) = call->on_cancel;
-    call->is_cut_off = true;
-    call->on_cancel = NULL;
-    call->refs++;
-    if (on_cancel)
-        on_cancel(call->cancel_data);
-    if (!call->ended) {
-        log_failure(call, &call->server->stopping);
-        set_status(call, &call->server->stopping);
-        answer(call);
-    }
-    unref(call);
+    finish_call(call, why(call, error));
 }
 
 bool rpc_call_idle(const struct rpc_call *call)
 {
-    return !call->writing && !call->first_out;
-}
-
-static void on_late_cancel(struct loop_task *task)
-{
-    struct rpc_call *call = ((struct rpc_tag *)task)->owner;
-    if (call->on_cancel)
-        call->on_cancel(call->cancel_data);
-    unref(call);
-}
-
-void rpc_call_on_cancel(struct rpc_call *call, void (*fn)(void *data), void *data)
-{
-    call->on_cancel = fn;
-    call->cancel_data = data;
-    if (!call->cancelled)
-        return;
-    call->refs++; /* too late to be told by on_closed() */
-    rpc_post(call->server, &call->late_cancel);
+    return !call->reply.first;
 }
 
 void rpc_call_on_idle(struct rpc_call *call, void (*fn)(void *data), void *data)
 {
-    call->on_idle = fn;
-    call->idle_data = data;
+    call->hooks.on_idle = fn;
+    call->hooks.idle_data = data;
+}
+
+void rpc_call_on_cancel(struct rpc_call *call, void (*fn)(void *data), void *data)
+{
+    call->hooks.on_cancel = fn;
+    call->hooks.cancel_data = data;
+    if (fn && call->is_left)
+        tell_handler_later(call);
 }
 
 bool rpc_call_is_left(const struct rpc_call *call)
 {
-    return call->cancelled || call->connection == 0 ||
-           rpc_connections_find(call->server->connections, call->number, call->peer) != call->connection;
+    return call->is_left;
 }
 
 uid_t rpc_call_uid(const struct rpc_call *call)
 {
-    return call->peer->uid;
+    return call->uid;
 }
 
 bool rpc_call_is_of_group(const struct rpc_call *call, gid_t gid)
 {
-    return rpc_connections_is_of_group(call->server->connections, call->number, call->peer, gid);
+    return call->connection && user_group_has_peer(gid, call->connection->fd);
 }
 
 pid_t rpc_call_pid(const struct rpc_call *call)
@@ -392,12 +309,12 @@ pid_t rpc_call_pid(const struct rpc_call *call)
 
 struct metadata_account rpc_call_account(const struct rpc_call *call)
 {
-    return (struct metadata_account){.quota = call->server->options.quota, .uid = call->peer->uid};
+    return (struct metadata_account){.quota = call->server->options.quota, .uid = call->uid};
 }
 
 uint64_t rpc_call_connection(const struct rpc_call *call)
 {
-    return call->connection;
+    return call->connection_id;
 }
 
 uint64_t rpc_call_deadline_ns(const struct rpc_call *call)
@@ -405,250 +322,219 @@ uint64_t rpc_call_deadline_ns(const struct rpc_call *call)
     return call->deadline_ns;
 }
 
-/* --- receiving --------------------------------------------------------------------------------------------------- */
+/* --- headers --------------------------------------------------------------------------------------------------------- */
 
-/* The whole message in one piece. */
-static int take_payload(struct rpc_call *call, grpc_slice *bytes)
+struct rpc_call *rpc_call_create(struct rpc_connection *connection, int32_t stream)
 {
-    grpc_byte_buffer_reader reader;
-    bool counted = call->payload_charge.amount > 0;
-    if (counted && quota_charge_add(&call->payload_charge, grpc_byte_buffer_length(call->payload), &call->decode_error) != 0)
+    struct rpc_server *server = connection->server;
+    struct rpc_call *call = memory_alloc(sizeof *call);
+    *call = (struct rpc_call){.server = server,
+                              .connection = connection,
+                              .next = connection->calls,
+                              .link = &connection->calls,
+                              .stream = stream,
+                              .uid = connection->user->uid,
+                              .pid = connection->pid,
+                              .connection_id = connection->id,
+                              .made_ns = clock_now_ns(),
+                              .deadline_ns = UINT64_MAX,
+                              .head.timeout_ns = UINT64_MAX,
+                              .reply.last = &call->reply.first};
+    call->charge = (struct quota_charge){.quota = server->options.quota, .kind = QUOTA_CALLS, .uid = call->uid};
+    rpc_message_init(&call->request.message, rpc_call_account(call));
+    if (call->next)
+        call->next->link = &call->next;
+    connection->calls = call;
+    connection->n_calls++;
+    connection->was_used = true;
+    server->n_calls++;
+    return call;
+}
+
+static bool is_text(nghttp2_vec bytes, const char *text)
+{
+    return bytes.len == strlen(text) && memcmp(bytes.base, text, bytes.len) == 0;
+}
+
+void rpc_call_header(struct rpc_call *call, nghttp2_vec name, nghttp2_vec value)
+{
+    enum { FIELD_OVERHEAD_BYTES = 32 }; /* RFC 9113, 6.5.2 */
+    struct rpc_head *head = &call->head;
+    const char *text = (const char *)value.base;
+    head->bytes += name.len + value.len + FIELD_OVERHEAD_BYTES;
+    if (is_text(name, ":path"))
+        head->route = rpc_route_find(call->server, text, value.len);
+    else if (is_text(name, ":method"))
+        head->is_post = is_text(value, "POST");
+    else if (is_text(name, "content-type"))
+        head->is_grpc = rpc_header_is_grpc(text, value.len);
+    else if (is_text(name, "grpc-timeout"))
+        head->timeout_ns = rpc_header_timeout_ns(text, value.len);
+    else if (is_text(name, "grpc-encoding"))
+        head->is_encoded = !is_text(value, "identity");
+}
+
+static int check_head(struct rpc_call *call, struct error *error)
+{
+    if (call->head.bytes > RPC_MAX_METADATA_BYTES)
+        return fail(error, ERROR_RESOURCE_EXHAUSTED, "METADATA_TOO_LARGE",
+                    "the request's headers have %zu bytes; %d are allowed", call->head.bytes, RPC_MAX_METADATA_BYTES);
+    if (rpc_admission_admit(call, error) != 0)
         return -1;
-    if (!grpc_byte_buffer_reader_init(&reader, call->payload))
-        return fail(&call->decode_error, ERROR_INVALID_ARGUMENT, "MALFORMED_MESSAGE", "the request message cannot be read");
-    *bytes = grpc_byte_buffer_reader_readall(&reader);
-    grpc_byte_buffer_reader_destroy(&reader);
-    grpc_byte_buffer_destroy(call->payload);
-    call->payload = NULL;
-    return 0;
-}
-
-static void decode(struct rpc_call *call)
-{
-    grpc_slice bytes;
-    bool counted = call->payload_charge.amount > 0;
-    if (take_payload(call, &bytes) == 0) {
-        struct metadata_account before = metadata_enter(counted ? rpc_call_account(call) : (struct metadata_account){0});
-        call->request = rpc_decode(call->route->input, GRPC_SLICE_START_PTR(bytes), GRPC_SLICE_LENGTH(bytes), &call->arena,
-                                   &call->decode_error);
-        metadata_enter(before);
-        grpc_slice_unref(bytes);
-    }
-    drop_payload(call);
-}
-
-/* The message waits for its decoding. */
-static void admit_payload(struct rpc_call *call)
-{
-    size_t bytes = grpc_byte_buffer_length(call->payload);
-    struct metadata_account account = rpc_call_account(call);
-    call->largest_bytes = bytes;
-    call->payload_charge = (struct quota_charge){.quota = account.quota, .kind = QUOTA_METADATA, .uid = account.uid};
-    if (bytes > FREE_REQUEST_BYTES && quota_charge_add(&call->payload_charge, bytes, &call->decode_error) != 0)
-        drop_payload(call);
-    rpc_connections_taken(call->server->connections, call->number, bytes);
-}
-
-static int refuse(struct rpc_call *call, struct error *error)
-{
-    if (!rpc_peer_admits(call, error))
-        return -1;
-    if (!call->route)
+    if (!call->head.route)
         return fail(error, ERROR_UNIMPLEMENTED, "UNKNOWN_METHOD", "this daemon has no such method");
-    if (!call->has_message)
-        return fail(error, ERROR_INVALID_ARGUMENT, "NO_MESSAGE", "the request holds no message");
-    if (!call->request) {
-        *error = call->decode_error;
-        return -1;
-    }
+    if (call->head.is_encoded)
+        return fail(error, ERROR_UNIMPLEMENTED, "COMPRESSED_MESSAGE",
+                    "the request is compressed; this daemon takes grpc-encoding identity only");
     if (call->server->state == RPC_DRAINING)
         return fail(error, ERROR_UNAVAILABLE, "SHUTTING_DOWN", "the daemon is shutting down");
     return 0;
 }
 
-static void handle(struct rpc_call *call)
-{
-    log_at_of(LOG_TRACE, "request", call->peer->uid, LOG_TEXT("method", strrchr(call->route->path, '/') + 1),
-              LOG_U64("pid", (uint64_t)call->pid));
-    call->route->handle(call, call->request, call->route->context);
-}
-
-static void dispatch(struct rpc_call *call)
+void rpc_call_begin(struct rpc_call *call)
 {
     struct error error;
-    if (call->ended && !call->is_cut_off)
-        return; /* a bidi call whose last receive came back empty */
-    if (call->is_cut_off) {
-        finish(call);
+    if (!call->head.is_post || !call->head.is_grpc) {
+        rpc_reply_http(call, call->head.is_post ? "415" : "405");
+        end_call(call);
         return;
     }
-    if (rpc_call_is_left(call))
-        rpc_call_end(call);
-    else if (call->route && call->route->kind == RPC_BIDI && !call->has_message && !call->is_refused)
-        rpc_call_end(call);
-    else if (refuse(call, &error))
+    if (check_head(call, &error) != 0) {
         rpc_call_fail(call, &error);
-    else
-        handle(call);
+        return;
+    }
+    if (call->head.timeout_ns == UINT64_MAX)
+        return;
+    call->deadline_ns = call->made_ns + call->head.timeout_ns;
+    call->deadline = loop_timer_create(call->server->options.loop, on_deadline, call);
+    loop_timer_start(call->deadline, call->head.timeout_ns / NS_PER_MS + 1, 0);
 }
 
-static void join_list(struct rpc_call *call)
+/* --- the message ----------------------------------------------------------------------------------------------------- */
+
+/* Loop or helper. */
+static void decode_request(struct rpc_call *call)
 {
-    if (call->link)
+    struct rpc_request *request = &call->request;
+    struct error error;
+    size_t length = rpc_message_length(&request->message);
+    bool counted = length > RPC_FREE_REQUEST_BYTES;
+    struct metadata_account before = metadata_enter(counted ? rpc_call_account(call) : (struct metadata_account){0});
+    request->decoded =
+        rpc_decode(call->head.route->input, request->message.bytes + RPC_PREFIX_BYTES, length, &request->arena, &error);
+    metadata_enter(before);
+    if (!request->decoded)
+        request->error = memory_copy(&error, sizeof error);
+    rpc_message_next(&request->message);
+}
+
+static void dispatch_call(struct rpc_call *call)
+{
+    const struct rpc_route *route = call->head.route;
+    if (call->is_left || call->reply.is_last) {
+        end_call(call);
         return;
-    call->link = &call->server->calls;
-    call->next = call->server->calls;
-    if (call->next)
-        call->next->link = &call->next;
-    call->server->calls = call;
+    }
+    if (call->request.error) {
+        rpc_call_fail(call, call->request.error);
+        return;
+    }
+    set_state(call, RPC_CALL_RUNNING);
+    log_at_of(LOG_TRACE, "request", call->uid, LOG_TEXT("method", strrchr(route->path, '/') + 1),
+              LOG_U64("pid", (uint64_t)call->pid));
+    route->handle(call, call->request.decoded, route->context);
 }
 
 static void decode_work(struct loop_work *work)
 {
-    decode((struct rpc_call *)((char *)work - offsetof(struct rpc_call, decoding)));
+    decode_request((struct rpc_call *)((char *)work - offsetof(struct rpc_call, request.decoding)));
 }
 
 static void decode_done(struct loop_work *work)
 {
-    struct rpc_call *call = (struct rpc_call *)((char *)work - offsetof(struct rpc_call, decoding));
-    dispatch(call);
-    unref(call);
+    dispatch_call((struct rpc_call *)((char *)work - offsetof(struct rpc_call, request.decoding)));
 }
 
-static void on_received(struct loop_task *task)
+/* The message is whole. */
+static void take_message(struct rpc_call *call)
 {
-    struct rpc_call *call = ((struct rpc_tag *)task)->owner;
-    join_list(call);
-    if (call->payload && !call->cancelled && !call->ended) {
-        call->decoding =
-            (struct loop_work){.do_work = decode_work, .done = decode_done, .pool = LOOP_LOCAL, .uid = rpc_call_uid(call)};
-        if (loop_submit(call->server->options.loop, &call->decoding, &call->decode_error) == 0)
-            return;
-    }
-    dispatch(call);
-    unref(call);
-}
-
-static void on_receive_event(struct rpc_tag *tag, bool ok)
-{
-    struct rpc_call *call = tag->owner;
-    call->has_message = ok && call->payload;
-    if (call->payload)
-        admit_payload(call);
-    if (call->payload && grpc_byte_buffer_length(call->payload) <= INLINE_DECODE_BYTES)
-        decode(call);
-    rpc_post(call->server, tag);
-}
-
-void rpc_call_receive(struct rpc_call *call)
-{
-    grpc_op op = {.op = GRPC_OP_RECV_MESSAGE};
-    op.data.recv_message.recv_message = &call->payload;
-    arena_fini(&call->arena);
-    call->request = NULL;
-    call->refs++;
-    start(call, &op, 1, &call->received);
-}
-
-/* --- arriving and closing ---------------------------------------------------------------------------------------- */
-
-static void on_closed(struct loop_task *task)
-{
-    struct rpc_call *call = ((struct rpc_tag *)task)->owner;
-    call->cancelled = call->was_cancelled;
-    if (call->cancelled) {
-        void (*on_cancel)(void *data) = call->on_cancel;
-        drop_output(call);
-        call->on_cancel = NULL;
-        if (on_cancel)
-            on_cancel(call->cancel_data);
-    }
-    unref(call);
-}
-
-/* Operations whose end the loop alone is interested in. */
-static void on_plain_event(struct rpc_tag *tag, bool ok)
-{
-    struct rpc_call *call = tag->owner;
-    tag->ok = ok;
-    rpc_post(call->server, tag);
-}
-
-static uint64_t deadline_ns(gpr_timespec deadline)
-{
-    if (gpr_time_cmp(deadline, gpr_inf_future(deadline.clock_type)) == 0)
-        return UINT64_MAX;
-    gpr_timespec left = gpr_time_sub(deadline, gpr_now(deadline.clock_type));
-    if (left.tv_sec < 0)
-        return clock_now_ns();
-    if (left.tv_sec > LONGEST_DEADLINE_S)
-        return UINT64_MAX;
-    return clock_now_ns() + (uint64_t)left.tv_sec * 1000000000u + (uint64_t)left.tv_nsec;
-}
-
-static void identify(struct rpc_call *call)
-{
-    char *peer = grpc_call_get_peer(call->grpc);
-    if (!peer || sscanf(peer, "fd:%d", &call->number) != 1)
-        call->number = -1;
-    gpr_free(peer);
-    call->connection = rpc_connections_call_begins(call->server->connections, call->number, call->peer);
-    call->pid = rpc_connections_pid(call->server->connections, call->number, call->peer);
-}
-
-static void on_arrived_event(struct rpc_tag *tag, bool ok)
-{
-    struct rpc_call *call = tag->owner;
-    if (!ok) { /* the server is shutting down */
-        call->peer->n_slots--;
-        rpc_call_discard(call);
+    struct rpc_request *request = &call->request;
+    struct error error;
+    size_t length = rpc_message_length(&request->message);
+    call->reply.largest_bytes = call->reply.largest_bytes < length ? length : call->reply.largest_bytes;
+    if (length <= INLINE_DECODE_BYTES) {
+        decode_request(call);
+        dispatch_call(call);
         return;
     }
-    call->server->n_calls++;
-    call->peer->n_calls++;
-    rpc_peer_arm(call->peer);
-    call->peer->n_slots--;
-    call->route = rpc_route_find(call->server, (const char *)GRPC_SLICE_START_PTR(call->details.method),
-                                 GRPC_SLICE_LENGTH(call->details.method));
-    call->deadline_ns = deadline_ns(call->details.deadline);
-    identify(call);
-    call->charge = (struct quota_charge){.quota = call->server->options.quota, .kind = QUOTA_CALLS, .uid = call->peer->uid};
-    call->is_refused = quota_charge_add(&call->charge, 1, &call->decode_error) != 0 && !rpc_peer_owes(call);
-    grpc_call_details_destroy(&call->details);
-    grpc_metadata_array_destroy(&call->metadata);
-    call->refs = 3; /* handler, close, receive */
-    grpc_op close = {.op = GRPC_OP_RECV_CLOSE_ON_SERVER};
-    close.data.recv_close_on_server.cancelled = &call->was_cancelled;
-    start(call, &close, 1, &call->closed);
-    if (!call->route || call->is_refused) { /* without its request */
-        rpc_post(call->server, &call->received);
-        return;
+    request->decoding =
+        (struct loop_work){.do_work = decode_work, .done = decode_done, .pool = LOOP_LOCAL, .uid = call->uid};
+    if (loop_submit(call->server->options.loop, &request->decoding, &error) == 0)
+        set_state(call, RPC_CALL_DECODING);
+    else
+        rpc_call_fail(call, &error);
+}
+
+static uint64_t max_message_bytes(const struct rpc_call *call)
+{
+    uint64_t most = call->server->options.max_message_bytes;
+    return is_bidi(call) && most > INLINE_DECODE_BYTES ? INLINE_DECODE_BYTES : most;
+}
+
+void rpc_call_data(struct rpc_call *call, const uint8_t *bytes, size_t count)
+{
+    nghttp2_session *session = call->connection->session;
+    struct error error;
+    bool is_early = call->state == RPC_CALL_RUNNING && is_bidi(call);
+    nghttp2_session_consume_connection(session, count);
+    if (is_early)
+        call->request.unconsumed += count;
+    else
+        nghttp2_session_consume_stream(session, call->stream, count);
+    if (call->state != RPC_CALL_RECEIVING && !is_early)
+        return; /* it has been answered, or has its message */
+    if (rpc_message_add(&call->request.message, bytes, count, max_message_bytes(call), &error) != 0)
+        rpc_call_fail(call, &error);
+    else if (!is_early && rpc_message_is_whole(&call->request.message))
+        take_message(call);
+}
+
+static void receive_on(struct rpc_call *call)
+{
+    struct error error;
+    if (rpc_message_is_whole(&call->request.message)) {
+        take_message(call);
+    } else if (call->request.is_complete && is_bidi(call) && !call->request.message.count) {
+        rpc_call_end(call);
+    } else if (call->request.is_complete) {
+        fail(&error, ERROR_INVALID_ARGUMENT, "NO_MESSAGE", "the request holds no message");
+        rpc_call_fail(call, &error);
     }
-    grpc_op receive = {.op = GRPC_OP_RECV_MESSAGE};
-    receive.data.recv_message.recv_message = &call->payload;
-    start(call, &receive, 1, &call->received);
 }
 
-struct rpc_call *rpc_call_create(struct rpc_peer *peer)
+void rpc_call_half_closed(struct rpc_call *call)
 {
-    struct rpc_call *call = memory_alloc(sizeof *call);
-    call->server = peer->server;
-    call->peer = peer;
-    call->last_out = &call->first_out;
-    call->details_slice = grpc_empty_slice();
-    call->arrived = (struct rpc_tag){.on_event = on_arrived_event, .owner = call};
-    call->received = (struct rpc_tag){.task.run = on_received, .on_event = on_receive_event, .owner = call};
-    call->closed = (struct rpc_tag){.task.run = on_closed, .on_event = on_plain_event, .owner = call};
-    call->written = (struct rpc_tag){.task.run = on_written, .on_event = on_plain_event, .owner = call};
-    call->late_cancel = (struct rpc_tag){.task.run = on_late_cancel, .owner = call};
-    grpc_call_details_init(&call->details);
-    grpc_metadata_array_init(&call->metadata);
-    return call;
+    call->request.is_complete = true;
+    if (call->state == RPC_CALL_RECEIVING)
+        receive_on(call);
 }
 
-void rpc_call_discard(struct rpc_call *call)
+/* Bidi: the next question once the answer is out. */
+void rpc_call_drained(struct rpc_call *call)
 {
-    grpc_call_details_destroy(&call->details);
-    grpc_metadata_array_destroy(&call->metadata);
-    free(call);
+    struct rpc_hooks *hooks = &call->hooks;
+    void (*on_idle)(void *data) = hooks->on_idle;
+    if (call->state != RPC_CALL_RUNNING || call->reply.is_last)
+        return;
+    hooks->on_idle = NULL;
+    if (on_idle)
+        on_idle(hooks->idle_data);
+    if (!is_bidi(call) || call->state != RPC_CALL_RUNNING || !rpc_call_idle(call))
+        return;
+    rpc_call_drop_request(call);
+    set_state(call, RPC_CALL_RECEIVING);
+    nghttp2_session_consume_stream(call->connection->session, call->stream, call->request.unconsumed);
+    call->request.unconsumed = 0;
+    rpc_connection_touch(call->connection);
+    receive_on(call);
 }

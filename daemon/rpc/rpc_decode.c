@@ -54,13 +54,13 @@ static int bad_wire(const ProtobufCMessageDescriptor *type, struct error *error)
     return fail(error, ERROR_INVALID_ARGUMENT, "MALFORMED_MESSAGE", "the request is not a valid %s", type->name);
 }
 
-static int check(const ProtobufCMessageDescriptor *type, struct wire wire, int depth, struct error *error);
+static int check_message(const ProtobufCMessageDescriptor *type, struct wire wire, int depth, struct error *error);
 
 static int check_delimited(const ProtobufCMessageDescriptor *type, const ProtobufCFieldDescriptor *field,
                            const uint8_t *bytes, size_t count, int depth, struct error *error)
 {
     if (field->type == PROTOBUF_C_TYPE_MESSAGE)
-        return check(field->descriptor, (struct wire){bytes, bytes + count}, depth + 1, error);
+        return check_message(field->descriptor, (struct wire){bytes, bytes + count}, depth + 1, error);
     if (field->type != PROTOBUF_C_TYPE_STRING)
         return 0;
     if (memchr(bytes, 0, count) || !text_is_utf8((const char *)bytes, count))
@@ -101,7 +101,7 @@ static int check_field(const ProtobufCMessageDescriptor *type, struct wire *wire
     return check_delimited(type, field, bytes, (size_t)length, depth, error);
 }
 
-static int check(const ProtobufCMessageDescriptor *type, struct wire wire, int depth, struct error *error)
+static int check_message(const ProtobufCMessageDescriptor *type, struct wire wire, int depth, struct error *error)
 {
     if (depth > RPC_DECODE_MAX_DEPTH)
         return fail(error, ERROR_INVALID_ARGUMENT, "MALFORMED_MESSAGE", "the request nests deeper than %d messages",
@@ -115,7 +115,7 @@ static int check(const ProtobufCMessageDescriptor *type, struct wire wire, int d
 int rpc_decode_check(const ProtobufCMessageDescriptor *type, const void *bytes, size_t count, struct error *error)
 {
     const uint8_t *start = bytes;
-    return check(type, (struct wire){start, start + count}, 1, error);
+    return check_message(type, (struct wire){start, start + count}, 1, error);
 }
 
 struct decoding {

@@ -69,7 +69,7 @@ static void on_watch(struct rpc_call *call, const ProtobufCMessage *message, voi
     health_response response = current_status(context);
     if (!known)
         response.status = GRPC__HEALTH__V1__HEALTH_CHECK_RESPONSE__SERVING_STATUS__SERVICE_UNKNOWN;
-    call->on_state = known ? on_watch_state : on_unknown_state;
+    call->hooks.on_state = known ? on_watch_state : on_unknown_state;
     rpc_call_on_cancel(call, on_watch_cancel, call);
     rpc_call_send(call, &response.base);
 }

@@ -1,36 +1,28 @@
-/* What the files of the gRPC server share; nobody else includes this.
- *
- * Threads: the queue thread waits on the one completion queue, re-arms slots, decodes small requests and posts to the
- * loop. Everything else, all state of calls included, belongs to the loop thread. A call is set up by the queue thread
- * before its first post and never touched by it again, except through a tag whose operation is running.
- * Identity: every uid has a grpc_server of its own (a `peer`), so that the server a call came in on says who sent it. */
+/* What the files of the gRPC server share; nobody else includes this. Everything runs on the loop thread, but for the
+ * decoding of large requests and rpc_pack(), which see no struct of here but a call's request and its rpc_out. */
 #ifndef RPC_RPC_INTERNAL_H
 #define RPC_RPC_INTERNAL_H
 
-#include <grpc/byte_buffer.h>
-#include <grpc/byte_buffer_reader.h>
-#include <grpc/grpc.h>
-#include <grpc/slice.h>
-#include <pthread.h>
-#include <stdatomic.h>
+#include <nghttp2/nghttp2.h>
 #include <stdbool.h>
 
 #include "base/arena.h"
 #include "base/map.h"
-#include "rpc/rpc.h"
-#include "rpc/rpc_connections.h"
 #include "base/unix_listener.h"
+#include "rpc/rpc.h"
+#include "rpc/rpc_floods.h"
+#include "rpc/rpc_message.h"
 #include "rpc/rpc_status.h"
 #include "rpc/rpc_symbols.h"
 
-/* What a completion-queue event points to. */
-struct rpc_tag {
-    struct loop_task task;                          /* first: a task is its tag */
-    void (*on_event)(struct rpc_tag *tag, bool ok); /* queue thread */
-    void *owner;
-    _Atomic bool handed_over; /* orders this thread before the queue thread where a race detector can see it */
-    bool ok;
-};
+struct rpc_connection;
+
+enum rpc_state { RPC_STARTING, RPC_SERVING, RPC_DRAINING };
+enum {
+    RPC_MAX_METADATA_BYTES = 16 << 10
+}; /* of a request's headers, 32 more for each, as SETTINGS_MAX_HEADER_LIST_SIZE counts */
+
+/* --- methods: rpc_route.c, rpc_health.c, rpc_reflection.c ------------------------------------------------------------ */
 
 enum rpc_kind { RPC_UNARY, RPC_STREAM, RPC_BIDI };
 
@@ -43,103 +35,137 @@ struct rpc_route {
     void *context;
 };
 
-enum rpc_state { RPC_STARTING, RPC_SERVING, RPC_DRAINING };
+int rpc_route_build(struct rpc_server *server, struct error *error);
+const struct rpc_route *rpc_route_find(const struct rpc_server *server, const char *path, size_t length);
+void rpc_route_destroy(struct rpc_server *server);
 
-/* One per uid, 21 KiB each, from its first connection until a moment after its last connection and call. */
-struct rpc_peer {
-    struct rpc_server *server;
-    struct rpc_peer *next;
-    grpc_server *grpc;
-    struct rpc_tag stopped;
+/* Rows for the routes, with the server as context. */
+extern const struct rpc_method rpc_health_methods[];
+enum { RPC_HEALTH_METHODS = 2, RPC_REFLECTION_VERSIONS = 2 };
+extern const ProtobufCServiceDescriptor *const rpc_reflection_services[RPC_REFLECTION_VERSIONS];
+void rpc_reflection_handle(struct rpc_call *call, const ProtobufCMessage *request, void *context);
+
+/* --- who may connect and call: rpc_admission.c ----------------------------------------------------------------------- */
+
+struct rpc_user { /* one per uid that has a connection */
+    struct rpc_user *next;
+    uid_t uid;
     uint64_t n_connections, n_surplus; /* the latter are there to be told that they are too many */
-    _Atomic uint64_t n_calls;          /* from arrival until freed */
-    _Atomic uint64_t n_slots;          /* asked of gRPC and not yet used */
-    uint64_t empty_since_ns;           /* 0 = it is not */
-    bool is_stopping, has_stopped;
     struct quota_charge connections, descriptors;
     struct error refusal; /* why the last surplus connection is one */
-    uid_t uid;
 };
 
-struct rpc_server {
-    struct rpc_options options;
-    enum rpc_state state;
-    struct rpc_route *routes;
-    size_t n_routes, routes_capacity;
-    struct map paths; /* -> index into routes; const once the queue thread runs */
-    struct rpc_symbols *symbols;
-
-    struct unix_listener *listener;
-    struct rpc_connections *connections;
-    struct rpc_peer *peers;
-    size_t n_peers_running;
-    struct rpc_call *calls;   /* whose request reached the loop; until they are freed */
-    _Atomic uint64_t n_calls; /* from arrival until freed */
-
-    grpc_completion_queue *queue;
-    grpc_server_credentials *credentials;
-    grpc_resource_quota *quota;
-    pthread_t thread;
-    bool thread_runs;
-    pthread_mutex_t post_lock;
-    bool closed; /* under post_lock: the loop takes no more tasks */
-
-    struct loop_timer *grace, *trim;
-    struct loop_timer *sweep;
-    bool is_sweeping;
-    struct rpc_surplus *surplus;   /* connections that have not said anything yet */
+struct rpc_admission {
+    struct rpc_user *users;
     uint64_t n_surplus;            /* of users who are not privileged */
     uint64_t warned_ns, n_refused; /* of connections; n_refused: since then */
     uint64_t evicted_ns;           /* when idle connections were last ended */
-    bool trim_waits;
-    bool shut, drained;
-    struct loop_task over;
-    void (*on_drained)(void *context);
-    struct error stopping; /* what calls get that the end of the grace cuts off */
+    struct loop_timer *sweep;      /* while there are connections */
+    bool is_sweeping;
+};
+
+void rpc_admission_accept(void *server, int fd, const struct ucred *peer); /* takes fd */
+void rpc_admission_ended(struct rpc_server *server, struct rpc_user *user, bool is_surplus);
+/* -1: error says that the call, or the connection it came in on, is too many. */
+int rpc_admission_admit(struct rpc_call *call, struct error *error);
+void rpc_admission_on_sweep(void *server);
+
+/* --- sockets and HTTP/2: rpc_connection.c ---------------------------------------------------------------------------- */
+
+/* One client's connection. It is destroyed by what its watch tells, or with the server, and by nobody else: whoever wants it
+ * to end hangs up, and the watch tells. The session is made with the first byte, so that silent connections cost little. */
+struct rpc_connection {
+    struct rpc_server *server;
+    struct rpc_connection *next, **link; /* in server->connections */
+    struct rpc_user *user;
+    uint64_t id;
+    int fd;
+    pid_t pid;
+    bool refuses_descriptors; /* the kernel does, see base/foreign_fd.h */
+    bool is_surplus;
+    bool was_used; /* a call came in on it */
+    bool is_pinged, is_over;
+    uint64_t made_ns, heard_ns, used_ns; /* used: when it was made, or a call began or ended */
+    struct loop_watch *watch;
+    nghttp2_session *session;
+    struct rpc_floods floods;
+    const char *complaint; /* why it is to be ended */
+    struct rpc_call *calls;
+    size_t n_calls;
+    struct rpc_unsent { /* what the socket did not take; the client is not read from meanwhile */
+        uint8_t *bytes;
+        size_t at, count;
+    } unsent;
+    struct rpc_connection *next_touched, **touched; /* NULL = it has nothing to write */
+};
+
+struct rpc_http2 { /* of the server: what all connections use in turns */
+    nghttp2_session_callbacks *callbacks;
+    nghttp2_option *option;
+    struct loop_turn *turn;
+    struct rpc_connection *touched;
+    uint8_t *in, *out;
+    size_t n_out;
+    uint64_t complained_ns, n_unsaid; /* of connections that were ended */
+};
+
+void rpc_connection_init(struct rpc_server *server);
+void rpc_connection_fini(struct rpc_server *server);
+/* Takes fd. NULL: it cannot be watched, and is closed. */
+struct rpc_connection *rpc_connection_create(struct rpc_server *server, int fd, const struct ucred *peer);
+/* What the client has sent, from the socket or a test. */
+void rpc_connection_feed(struct rpc_connection *connection, const uint8_t *bytes, size_t count);
+void rpc_connection_touch(struct rpc_connection *connection); /* something is to be written, before the loop waits */
+void rpc_connection_end(struct rpc_connection *connection);   /* politely: says GOAWAY first */
+void rpc_connection_ping(struct rpc_connection *connection);
+void rpc_connection_end_all(struct rpc_server *server); /* at once; calls hear that their client left */
+
+/* --- calls: rpc_call.c, rpc_reply.c ---------------------------------------------------------------------------------- */
+
+/*   RECEIVING --message--> [DECODING on a helper] --> RUNNING, the handler has it --> ENDED --stream closed--> freed
+ *       ^------------------- bidi: the next message ----'
+ * A refused call goes from RECEIVING to ENDED. Whether somebody can still be told is not a state: `stream`, `is_left`. */
+enum rpc_call_state { RPC_CALL_RECEIVING, RPC_CALL_DECODING, RPC_CALL_RUNNING, RPC_CALL_ENDED };
+
+struct rpc_head {                  /* what the headers say */
+    const struct rpc_route *route; /* NULL = unknown method */
+    uint64_t timeout_ns;           /* UINT64_MAX = none */
+    size_t bytes;
+    bool is_post, is_grpc, is_encoded;
+};
+
+struct rpc_request {
+    struct rpc_message message; /* as it arrives */
+    struct arena arena;
+    ProtobufCMessage *decoded; /* in the arena */
+    struct loop_work decoding;
+    struct error *error; /* of decoding; NULL = none */
+    size_t unconsumed;   /* bytes that came before their turn: the client's window stays shut for them */
+    bool is_complete;    /* the client sends no more */
 };
 
 struct rpc_out { /* a packed message that waits to be written */
     struct rpc_out *next;
-    grpc_byte_buffer *buffer;
     struct quota_charge charge;
+    size_t count;
+    uint8_t bytes[]; /* with its prefix */
 };
 
-struct rpc_call {
-    struct rpc_server *server;
-    struct rpc_peer *peer;
-    const struct rpc_route *route; /* NULL = unknown method */
-    struct rpc_call *next, **link; /* in server->calls; link NULL = not in it */
-
-    grpc_call *grpc;
-    grpc_call_details details;
-    grpc_metadata_array metadata;
-    int number; /* of the connection's descriptor in gRPC */
-    pid_t pid;
-    uint64_t connection, deadline_ns;
-    struct quota_charge charge; /* one of QUOTA_CALLS */
-    bool is_refused;            /* by the quota, at its arrival: decode_error says why */
-    struct rpc_tag arrived, received, closed, written, late_cancel;
-
-    grpc_byte_buffer *payload;
-    struct quota_charge payload_charge;
-    size_t largest_bytes; /* message in either direction */
-    struct loop_work decoding;
-    struct arena arena;
-    ProtobufCMessage *request; /* in the arena */
-    struct error decode_error;
-    bool has_message;
-
-    unsigned refs;     /* handler, and every operation that is running */
-    int was_cancelled; /* written by gRPC */
-    bool cancelled, ended, writing, header_sent, status_sent;
-    bool is_cut_off;               /* the daemon stops: answered, or about to be, whatever its handler says later */
-    struct rpc_out *being_written; /* gRPC has its bytes; NULL = none */
-    struct rpc_out *first_out, **last_out;
-    size_t n_out;
-    struct rpc_status *status; /* NULL = OK */
+struct rpc_reply {
+    struct rpc_out *first, **last;
+    size_t n_out, at; /* so much of the first was written */
+    size_t largest_bytes;
     enum error_code code;
-    grpc_slice details_slice;
-    grpc_metadata trailer;
+    struct rpc_status *status; /* NULL = OK */
+    bool is_begun;             /* headers were submitted */
+    bool is_waiting;           /* libnghttp2 is to be told when there is more */
+    bool is_last;              /* the status follows what is queued */
+    bool is_closed;            /* the status was submitted: nothing can follow */
+    bool was_dropped;          /* what was queued did not go out */
+    bool has_drained;          /* the last of what was queued did, and nobody was told */
+};
+
+struct rpc_hooks { /* what the handler wants to hear of */
     void (*on_cancel)(void *data);
     void *cancel_data;
     void (*on_idle)(void *data);
@@ -147,46 +173,85 @@ struct rpc_call {
     void (*on_state)(struct rpc_call *call); /* the server's state changed; for calls that we answer ourselves */
 };
 
-/* rpc.c */
-void rpc_post(struct rpc_server *server, struct rpc_tag *tag); /* any thread; dropped once the server is closed */
-void rpc_hand_over(struct rpc_tag *tag);       /* before every operation: gives the tag and its owner to the queue thread */
-void rpc_call_gone(struct rpc_server *server); /* a call was freed */
-void rpc_peer_gone(struct rpc_server *server); /* a peer has stopped */
+struct rpc_call {
+    struct rpc_server *server;
+    struct rpc_connection *connection; /* NULL = it has ended */
+    struct rpc_call *next, **link;     /* in connection->calls */
+    int32_t stream;                    /* 0 = closed */
+    enum rpc_call_state state;
+    uid_t uid;
+    pid_t pid;
+    uint64_t connection_id, made_ns, deadline_ns;
+    struct loop_timer *deadline; /* NULL = none */
+    struct quota_charge charge;  /* one of QUOTA_CALLS */
+    struct rpc_head head;
+    struct rpc_request request;
+    struct rpc_reply reply;
+    struct rpc_hooks hooks;
+    struct loop_task telling; /* that the client is gone, when it cannot be said at once */
+    bool is_telling_posted;
+    enum rpc_state state_told; /* of the server, to hooks.on_state */
+    unsigned holds;            /* of functions of ours that look at it later */
+    bool is_left;              /* the client is gone, or was told the end */
+    bool is_cut_off;           /* the daemon stops: answered, or about to be, whatever its handler says later */
+};
 
-/* rpc_route.c */
-int rpc_route_build(struct rpc_server *server, struct error *error);
-const struct rpc_route *rpc_route_find(const struct rpc_server *server, const char *path, size_t length); /* any thread */
-void rpc_route_destroy(struct rpc_server *server);
+/* From the connection, in this order. */
+struct rpc_call *rpc_call_create(struct rpc_connection *connection, int32_t stream);
+void rpc_call_header(struct rpc_call *call, nghttp2_vec name, nghttp2_vec value);
+void rpc_call_begin(struct rpc_call *call); /* all headers are there */
+void rpc_call_data(struct rpc_call *call, const uint8_t *bytes, size_t count);
+void rpc_call_half_closed(struct rpc_call *call); /* the client sends no more */
+void rpc_call_drained(struct rpc_call *call);     /* everything that was queued was written */
+void rpc_call_closed(struct rpc_call *call);      /* the stream is; by the client or since all is said */
+void rpc_call_disconnected(struct rpc_call *call);
 
-/* rpc_peer.c */
-void rpc_peer_accept(struct rpc_server *server, int fd, uid_t uid); /* takes fd */
-void rpc_peer_arm(struct rpc_peer *peer);                           /* asks for one more call; any thread */
-/* False: error says that the call, or the connection it came in on, is too many. */
-bool rpc_peer_admits(struct rpc_call *call, struct error *error);
-/* Root and the daemon's own user can always look and act. Any thread. */
-bool rpc_peer_owes(const struct rpc_call *call);
-void rpc_peer_connection_ended(struct rpc_server *server, struct rpc_peer *peer, bool is_surplus);
-void rpc_peer_on_sweep(void *server);
-void rpc_peer_stop_all(struct rpc_server *server); /* cancels everything; rpc_peer_gone() for each */
-void rpc_peer_free_all(struct rpc_server *server); /* after that */
+/* Tells the handler as if the client had left. It may end the call at once; if it does not, since a helper of its hangs, the
+ * client gets server->drain.stopping all the same. */
+void rpc_call_cut_off(struct rpc_call *call);
 
-/* rpc_memory.c */
+ssize_t rpc_reply_read(nghttp2_session *session, int32_t stream, uint8_t *buffer, size_t room, uint32_t *flags,
+                       nghttp2_data_source *source, void *connection);
+int rpc_reply_send(nghttp2_session *session, nghttp2_frame *frame, const uint8_t *head, size_t count,
+                   nghttp2_data_source *source, void *connection);
+void rpc_reply_add(struct rpc_call *call, struct rpc_out *out); /* takes it */
+void rpc_reply_http(struct rpc_call *call, const char *status); /* "415": this is not gRPC */
+/* The status, after what is queued, or at once and instead of it. error NULL = OK. */
+void rpc_reply_end(struct rpc_call *call, const struct error *error);
+void rpc_reply_abort(struct rpc_call *call, const struct error *error);
+void rpc_reply_drop(struct rpc_call *call); /* what is queued */
+
+/* --- the server: rpc.c, rpc_memory.c --------------------------------------------------------------------------------- */
+
+struct rpc_drain {
+    struct loop_timer *timer;
+    bool is_shut, is_over, is_destroyed;
+    struct loop_task over;
+    void (*on_drained)(void *context);
+    struct error stopping; /* what calls get that the end of the grace cuts off */
+};
+
+struct rpc_server {
+    struct rpc_options options;
+    enum rpc_state state;
+    struct rpc_route *routes;
+    size_t n_routes, routes_capacity;
+    struct map paths; /* -> index into routes */
+    struct rpc_symbols *symbols;
+    struct unix_listener *listener;
+    struct rpc_connection *connections;
+    uint64_t n_connections, last_connection, n_calls; /* calls: from arrival until freed */
+    struct rpc_admission admission;
+    struct rpc_http2 http2;
+    struct rpc_drain drain;
+    struct loop_timer *trim;
+    bool trim_waits;
+};
+
+void rpc_server_call_gone(struct rpc_server *server); /* a call was freed; the server may be, too */
+
 void rpc_memory_tame(void);
 void rpc_memory_trim_later(struct rpc_server *server);
 void rpc_memory_on_timer(void *server);
-
-/* rpc_call.c */
-struct rpc_call *rpc_call_create(struct rpc_peer *peer); /* a slot for the next call */
-void rpc_call_discard(struct rpc_call *call);            /* a slot that was never used */
-void rpc_call_receive(struct rpc_call *call);            /* RPC_BIDI: asks for the next message */
-/* Tells the handler as if the client had left. It may end the call at once; if it does not, since a helper of its hangs, the
- * client gets server->stopping all the same. */
-void rpc_call_cut_off(struct rpc_call *call);
-
-/* rpc_health.c, rpc_reflection.c: rows for server->routes, with the server as context. */
-extern const struct rpc_method rpc_health_methods[];
-enum { RPC_HEALTH_METHODS = 2, RPC_REFLECTION_VERSIONS = 2 };
-extern const ProtobufCServiceDescriptor *const rpc_reflection_services[RPC_REFLECTION_VERSIONS];
-void rpc_reflection_handle(struct rpc_call *call, const ProtobufCMessage *request, void *context);
 
 #endif

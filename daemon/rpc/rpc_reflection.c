@@ -105,7 +105,7 @@ void rpc_reflection_handle(struct rpc_call *call, const ProtobufCMessage *messag
     reflection_response response = GRPC__REFLECTION__V1__SERVER_REFLECTION_RESPONSE__INIT;
     response.valid_host = request->host;
     response.original_request = (reflection_request *)request;
-    call->on_state = on_state;
+    call->hooks.on_state = on_state;
     rpc_call_on_cancel(call, on_cancel, call);
     switch (request->message_request_case) {
     case QUESTION(LIST_SERVICES):

@@ -37,7 +37,7 @@ const struct rpc_route *rpc_route_find(const struct rpc_server *server, const ch
     return index == MAP_NONE ? NULL : &server->routes[index];
 }
 
-static int build(struct rpc_server *server, struct error *error)
+static int build_routes(struct rpc_server *server, struct error *error)
 {
     for (size_t i = 0; i < server->options.n_methods; i++)
         if (add_method(server, &server->options.methods[i], server->options.context, error))
@@ -62,7 +62,7 @@ static int build(struct rpc_server *server, struct error *error)
 }
 
 /* Every method of a service that has a row must have one. */
-static int check(const struct rpc_server *server, struct error *error)
+static int check_services(const struct rpc_server *server, struct error *error)
 {
     char path[256];
     for (size_t i = 0; i < server->options.n_methods; i++) {
@@ -78,7 +78,7 @@ static int check(const struct rpc_server *server, struct error *error)
 
 int rpc_route_build(struct rpc_server *server, struct error *error)
 {
-    return build(server, error) || check(server, error) ? -1 : 0;
+    return build_routes(server, error) || check_services(server, error) ? -1 : 0;
 }
 
 void rpc_route_destroy(struct rpc_server *server)

@@ -133,8 +133,11 @@ static void work_runs_on_a_helper_thread_and_is_done_on_the_loop(void **state)
     int n_left = 20;
     (void)state;
     for (int i = 0; i < 20; i++) {
-        sums[i] = (struct sum){
-            .work = {.do_work = square, .done = squared}, .loop = loop, .loop_thread = pthread_self(), .input = i, .n_left = &n_left};
+        sums[i] = (struct sum){.work = {.do_work = square, .done = squared},
+                               .loop = loop,
+                               .loop_thread = pthread_self(),
+                               .input = i,
+                               .n_left = &n_left};
         loop_continue(loop, &sums[i].work);
     }
     loop_run(loop);
@@ -175,7 +178,8 @@ static void chain_run(struct loop_task *task)
 static void destroying_runs_what_is_posted_and_what_that_posts_and_waits_for_work(void **state)
 {
     struct loop *loop = loop_create();
-    struct chain chain = {.task.run = chain_run, .work = {.do_work = chain_work, .done = chain_done}, .loop = loop, .n_left = 5};
+    struct chain chain = {
+        .task.run = chain_run, .work = {.do_work = chain_work, .done = chain_done}, .loop = loop, .n_left = 5};
     (void)state;
     loop_post(loop, &chain.task);
     loop_destroy(loop);
@@ -290,6 +294,57 @@ static void a_writable_descriptor_is_reported_writable(void **state)
     close(fds[1]);
 }
 
+struct turning {
+    struct loop *loop;
+    struct loop_task task;
+    int n_turns, n_tasks;
+};
+
+static void on_task(struct loop_task *task)
+{
+    struct turning *turning = (struct turning *)((char *)task - offsetof(struct turning, task));
+    assert_int_equal(turning->n_tasks++, 0);
+}
+
+static void on_turn(void *data)
+{
+    struct turning *turning = data;
+    turning->n_turns++;
+    if (turning->n_tasks)
+        loop_stop(turning->loop);
+}
+
+static void a_turn_ends_with_what_is_done_before_the_loop_waits(void **state)
+{
+    struct turning turning = {.loop = loop_create(), .task.run = on_task};
+    struct loop_turn *turn = loop_turn_create(turning.loop, on_turn, &turning);
+    (void)state;
+    loop_post(turning.loop, &turning.task);
+    loop_run(turning.loop);
+    assert_int_equal(turning.n_tasks, 1);
+    assert_int_equal(turning.n_turns, 2);
+    loop_turn_destroy(turn);
+    loop_turn_destroy(NULL);
+    loop_destroy(turning.loop);
+}
+
+static void a_watch_may_be_changed(void **state)
+{
+    int fds[2];
+    struct watching watching = {.loop = loop_create()};
+    (void)state;
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds), 0);
+    watching.fd = fds[0];
+    watching.watch = loop_watch_create(watching.loop, fds[0], LOOP_READABLE, on_event, &watching);
+    loop_watch_change(watching.watch, LOOP_WRITABLE);
+    assert_int_equal(write(fds[1], "ab", 2), 2);
+    loop_run(watching.loop);
+    assert_int_equal(watching.seen, LOOP_WRITABLE);
+    loop_watch_destroy(watching.watch);
+    loop_destroy(watching.loop);
+    close(fds[0]), close(fds[1]);
+}
+
 static void a_descriptor_that_cannot_be_watched_gives_null(void **state)
 {
     struct loop *loop = loop_create();
@@ -334,6 +389,8 @@ int main(void)
         cmocka_unit_test(a_timer_may_be_destroyed_inside_its_own_callback),
         cmocka_unit_test(a_watch_sees_bytes_and_the_end_of_the_peer),
         cmocka_unit_test(a_writable_descriptor_is_reported_writable),
+        cmocka_unit_test(a_turn_ends_with_what_is_done_before_the_loop_waits),
+        cmocka_unit_test(a_watch_may_be_changed),
         cmocka_unit_test(a_descriptor_that_cannot_be_watched_gives_null),
         cmocka_unit_test(a_signal_is_handled_on_the_loop),
         cmocka_unit_test(destroying_nothing_is_harmless),

@@ -156,6 +156,29 @@ static void a_surplus_connection_is_told_so_and_serves_what_is_essential(void **
     assert_int_equal(quota_taken(rpc_scene.fixture.quota, QUOTA_DESCRIPTORS), 0);
 }
 
+static void turn_back(struct rpc_fixture *of, void *seconds)
+{
+    for (struct rpc_connection *connection = of->server->connections; connection; connection = connection->next)
+        connection->made_ns -= *(uint64_t *)seconds * UINT64_C(1000000000);
+}
+
+static void a_surplus_connection_that_stays_one_is_ended(void **state)
+{
+    uint64_t one = 1, seconds = 6;
+    int ended = 1;
+    (void)state;
+    quota_set_limits(rpc_scene.fixture.quota, QUOTA_CONNECTIONS, 1000, one);
+    int first = rpc_scene_connect(rpc_scene.fixture.socket);
+    rpc_fixture_await(has_connections, &one, "one connection");
+    grpc_channel *channel = raw_channel(rpc_scene.fixture.socket, NULL, 0);
+    assert_int_equal(ask(channel, SERVICE "Status", NULL), ERROR_OK);
+    rpc_fixture_on_loop(&rpc_scene.fixture, turn_back, &seconds);
+    rpc_fixture_await(disconnected, &ended, "the surplus connection is ended");
+    assert_false(is_closed(first)); /* which is as old */
+    close(first);
+    grpc_channel_destroy(channel);
+}
+
 static bool holds_calls(void *data)
 {
     return quota_taken(rpc_scene.fixture.quota, QUOTA_CALLS) == *(uint64_t *)data;
@@ -194,19 +217,19 @@ static void a_user_with_too_many_calls_is_refused_but_what_is_essential_is_serve
     free(message.data);
 }
 
-static void count_peers(struct rpc_fixture *of, void *count)
+static void count_users(struct rpc_fixture *of, void *count)
 {
     uint64_t n = 0;
-    for (const struct rpc_peer *peer = of->server->peers; peer; peer = peer->next)
+    for (const struct rpc_user *user = of->server->admission.users; user; user = user->next)
         n++;
     *(uint64_t *)count = n;
 }
 
-static bool has_no_peers(void *data)
+static bool has_no_users(void *data)
 {
     uint64_t count;
     (void)data;
-    rpc_fixture_on_loop(&rpc_scene.fixture, count_peers, &count);
+    rpc_fixture_on_loop(&rpc_scene.fixture, count_users, &count);
     return count == 0;
 }
 
@@ -221,7 +244,7 @@ static void a_user_without_connections_is_forgotten_and_may_come_back(void **sta
             grpc_channel_destroy(rpc_scene.channel);
             rpc_scene.channel = NULL;
         }
-        rpc_fixture_await(has_no_peers, NULL, "the user's gRPC server is freed");
+        rpc_fixture_await(has_no_users, NULL, "the user is forgotten");
     }
     rpc_scene.channel = raw_channel(rpc_scene.fixture.socket, NULL, 0);
     rpc_scene_assert_serves();
@@ -328,6 +351,7 @@ int main(void)
         SERVED(a_lost_connection_cancels_its_calls),
         SERVED(one_uid_has_no_more_connections_than_allowed),
         SERVED(a_surplus_connection_is_told_so_and_serves_what_is_essential),
+        SERVED(a_surplus_connection_that_stays_one_is_ended),
         SERVED(a_user_with_too_many_calls_is_refused_but_what_is_essential_is_served),
         SERVED(a_user_without_connections_is_forgotten_and_may_come_back),
         SERVED(garbage_and_silence_harm_nobody),

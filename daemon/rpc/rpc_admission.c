@@ -1,0 +1,231 @@
+/* Who may connect and call: users' shares of connections, descriptors and calls; connections that are too many and are told
+ * so; those that nobody needs. */
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/memory.h"
+#include "observe/log.h"
+#include "rpc/rpc_internal.h"
+
+enum {
+    WARNING_INTERVAL_NS = 1000000000,
+    SURPLUS_PER_USER = 2,
+    SURPLUS_PER_PRIVILEGED_USER = 8,
+    MOST_SURPLUS = 32, /* of all users who are not privileged: their descriptors are in no quota */
+    SURPLUS_MS = 5000,
+    SWEEP_MS = 250,
+    PRESSED_IDLE_MS = 10000,  /* idle for so long, as no token lives, a connection goes when others are refused */
+    PRESSED_SILENT_MS = 1000, /* the same for one that has never had a call */
+    EVICTION_INTERVAL_MS = 100,
+    EVICTED_AT_ONCE = 64,
+    MAX_IDLE_MS = 10 * 60 * 1000, /* without a call */
+    MAX_REQUEST_MS = 60 * 1000,   /* from its headers to its whole message; a bidi call may think longer */
+    KEEPALIVE_MS = 10000,         /* only while calls are running: a stopped client's calls are cancelled in 20 s */
+    KEEPALIVE_TIMEOUT_MS = 10000,
+};
+
+static bool is_past(uint64_t since_ns, uint64_t ms)
+{
+    return clock_now_ns() - since_ns >= ms * NS_PER_MS;
+}
+
+/* --- users ----------------------------------------------------------------------------------------------------------- */
+
+static struct rpc_user *get_user(struct rpc_server *server, uid_t uid)
+{
+    struct rpc_user *user = server->admission.users;
+    struct quota *quota = server->options.quota;
+    while (user && user->uid != uid)
+        user = user->next;
+    if (user)
+        return user;
+    user = memory_alloc(sizeof *user);
+    user->uid = uid;
+    user->connections = (struct quota_charge){.quota = quota, .kind = QUOTA_CONNECTIONS, .uid = uid};
+    user->descriptors = (struct quota_charge){.quota = quota, .kind = QUOTA_DESCRIPTORS, .uid = uid};
+    user->next = server->admission.users;
+    server->admission.users = user;
+    return user;
+}
+
+static void forget_if_gone(struct rpc_server *server, struct rpc_user *user)
+{
+    struct rpc_user **link = &server->admission.users;
+    if (user->n_connections || user->n_surplus)
+        return;
+    while (*link != user)
+        link = &(*link)->next;
+    *link = user->next;
+    free(user);
+    rpc_memory_trim_later(server);
+}
+
+static int charge_connection(struct rpc_user *user, struct error *error)
+{
+    if (quota_charge_add(&user->connections, 1, error) != 0)
+        return -1;
+    if (quota_charge_add(&user->descriptors, 1, error) == 0)
+        return 0;
+    quota_charge_subtract(&user->connections, 1);
+    return -1;
+}
+
+static void count_surplus(struct rpc_server *server, struct rpc_user *user, int change)
+{
+    user->n_surplus += (uint64_t)change;
+    if (!quota_is_privileged(user->uid))
+        server->admission.n_surplus += (uint64_t)change;
+}
+
+void rpc_admission_ended(struct rpc_server *server, struct rpc_user *user, bool is_surplus)
+{
+    if (is_surplus) {
+        count_surplus(server, user, -1);
+    } else {
+        user->n_connections--;
+        quota_charge_subtract(&user->connections, 1);
+        quota_charge_subtract(&user->descriptors, 1);
+    }
+    forget_if_gone(server, user);
+}
+
+/* --- connections ----------------------------------------------------------------------------------------------------- */
+
+static void warn_of_refusal(struct rpc_server *server, const struct rpc_user *user, const char *message)
+{
+    struct rpc_admission *admission = &server->admission;
+    uint64_t now_ns = clock_now_ns();
+    admission->n_refused++;
+    if (admission->warned_ns && now_ns - admission->warned_ns < WARNING_INTERVAL_NS)
+        return;
+    log_warn("connection_refused", LOG_U64("uid", user->uid), LOG_U64("connections", user->n_connections),
+             LOG_U64("refused", admission->n_refused), LOG_TEXT("message", message));
+    admission->warned_ns = now_ns;
+    admission->n_refused = 0;
+}
+
+static bool may_be_told(const struct rpc_server *server, const struct rpc_user *user)
+{
+    if (quota_is_privileged(user->uid))
+        return user->n_surplus < SURPLUS_PER_PRIVILEGED_USER;
+    return user->n_surplus < SURPLUS_PER_USER && server->admission.n_surplus < MOST_SURPLUS;
+}
+
+static bool is_idle(const struct rpc_connection *connection)
+{
+    return !connection->is_surplus && connection->n_calls == 0 &&
+           is_past(connection->used_ns, connection->was_used ? PRESSED_IDLE_MS : PRESSED_SILENT_MS);
+}
+
+/* Users who have more may have some that they do not use. They are made again when they are. */
+static void make_room(struct rpc_server *server, const struct rpc_user *user)
+{
+    struct rpc_admission *admission = &server->admission;
+    size_t n_ended = 0;
+    if (admission->evicted_ns && !is_past(admission->evicted_ns, EVICTION_INTERVAL_MS))
+        return;
+    admission->evicted_ns = clock_now_ns();
+    for (struct rpc_connection *connection = server->connections; connection && n_ended < EVICTED_AT_ONCE;
+         connection = connection->next)
+        if (connection->user->n_connections > user->n_connections && is_idle(connection)) {
+            rpc_connection_end(connection);
+            n_ended++;
+        }
+}
+
+void rpc_admission_accept(void *context, int fd, const struct ucred *peer)
+{
+    struct rpc_server *server = context;
+    struct rpc_user *user = get_user(server, peer->uid);
+    bool is_surplus = charge_connection(user, &user->refusal) != 0;
+    if (is_surplus) {
+        warn_of_refusal(server, user, user->refusal.message);
+        make_room(server, user);
+        if (!may_be_told(server, user)) {
+            close(fd);
+            return;
+        }
+        count_surplus(server, user, 1);
+    } else {
+        user->n_connections++;
+    }
+    struct rpc_connection *connection = rpc_connection_create(server, fd, peer);
+    if (!connection) {
+        warn_of_refusal(server, user, "too many open files");
+        rpc_admission_ended(server, user, is_surplus);
+        return;
+    }
+    connection->user = user;
+    connection->is_surplus = is_surplus;
+    if (!server->admission.is_sweeping)
+        loop_timer_start(server->admission.sweep, SWEEP_MS, SWEEP_MS);
+    server->admission.is_sweeping = true;
+}
+
+/* --- calls ----------------------------------------------------------------------------------------------------------- */
+
+/* A surplus connection becomes an ordinary one when there is room for it. */
+static int promote(struct rpc_connection *connection, struct error *error)
+{
+    struct rpc_user *user = connection->user;
+    if (charge_connection(user, &user->refusal) != 0) {
+        *error = user->refusal;
+        return -1;
+    }
+    connection->is_surplus = false;
+    user->n_connections++;
+    count_surplus(connection->server, user, -1);
+    return 0;
+}
+
+/* Root and the daemon's own user can always look and act. */
+int rpc_admission_admit(struct rpc_call *call, struct error *error)
+{
+    bool is_owed = call->head.route && call->head.route->is_essential && quota_is_privileged(call->uid);
+    if (quota_charge_add(&call->charge, 1, error) != 0 && !is_owed)
+        return -1;
+    if (call->connection->is_surplus && promote(call->connection, error) != 0 && !is_owed)
+        return -1;
+    return 0;
+}
+
+/* --- what takes too long --------------------------------------------------------------------------------------------- */
+
+static struct rpc_call *find_slow_request(const struct rpc_connection *connection)
+{
+    for (struct rpc_call *call = connection->calls; call; call = call->next)
+        if (call->state == RPC_CALL_RECEIVING && call->head.route && call->head.route->kind != RPC_BIDI &&
+            is_past(call->made_ns, MAX_REQUEST_MS))
+            return call;
+    return NULL;
+}
+
+static void sweep_connection(struct rpc_connection *connection)
+{
+    struct rpc_call *slow;
+    struct error error;
+    bool is_old =
+        connection->is_surplus && is_past(connection->made_ns, connection->was_used ? SURPLUS_MS : PRESSED_SILENT_MS);
+    while ((slow = find_slow_request(connection))) {
+        fail(&error, ERROR_DEADLINE_EXCEEDED, "REQUEST_TOO_SLOW", "the request's message did not arrive within %d s",
+             MAX_REQUEST_MS / 1000);
+        rpc_call_fail(slow, &error);
+    }
+    if (is_old || (connection->n_calls == 0 && is_past(connection->used_ns, MAX_IDLE_MS)) ||
+        (connection->n_calls > 0 && is_past(connection->heard_ns, KEEPALIVE_MS + KEEPALIVE_TIMEOUT_MS)))
+        rpc_connection_end(connection);
+    else if (connection->n_calls > 0 && !connection->is_pinged && is_past(connection->heard_ns, KEEPALIVE_MS))
+        rpc_connection_ping(connection);
+}
+
+/* Runs while there are connections. */
+void rpc_admission_on_sweep(void *data)
+{
+    struct rpc_server *server = data;
+    for (struct rpc_connection *connection = server->connections; connection; connection = connection->next)
+        sweep_connection(connection);
+    server->admission.is_sweeping = server->connections != NULL;
+    if (!server->connections)
+        loop_timer_stop(server->admission.sweep);
+}

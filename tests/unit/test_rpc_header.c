@@ -1,0 +1,73 @@
+/* The texts of gRPC's headers and trailers. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+
+#include "rpc/rpc_header.h"
+
+#include <cmocka.h> /* last: its macro fail() would hide ours */
+
+static void content_types_of_grpc_are_known(void **state)
+{
+    static const char *const good[] = {"application/grpc", "application/grpc+proto", "application/grpc;charset=utf-8"};
+    static const char *const bad[] = {"", "application/grp", "application/grpc-web", "application/grpcx", "text/html"};
+    (void)state;
+    for (size_t i = 0; i < sizeof good / sizeof *good; i++)
+        assert_true(rpc_header_is_grpc(good[i], strlen(good[i])));
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+        assert_false(rpc_header_is_grpc(bad[i], strlen(bad[i])));
+}
+
+static uint64_t timeout(const char *text)
+{
+    return rpc_header_timeout_ns(text, strlen(text));
+}
+
+static void timeouts_have_eight_digits_and_a_unit(void **state)
+{
+    static const char *const bad[] = {"", "S", "1", "1s", "-1S", "1.5S", " 1S", "1S ", "123456789S", "H1"};
+    (void)state;
+    assert_int_equal(timeout("1n"), 1);
+    assert_int_equal(timeout("2u"), 2000);
+    assert_int_equal(timeout("3m"), 3000000);
+    assert_int_equal(timeout("4S"), 4000000000);
+    assert_int_equal(timeout("5M"), 300000000000);
+    assert_int_equal(timeout("6H"), 21600000000000);
+    assert_int_equal(timeout("0S"), 0);
+    assert_int_equal(timeout("99999999S"), 99999999000000000);
+    assert_true(timeout("99999999H") == UINT64_MAX); /* 11,000 years */
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+        assert_true(timeout(bad[i]) == UINT64_MAX);
+}
+
+static void messages_are_percent_encoded(void **state)
+{
+    char out[64];
+    (void)state;
+    assert_int_equal(rpc_header_encode_message("100 % \xc3\xa9\n~", out), 18);
+    assert_string_equal(out, "100 %25 %C3%A9%0A~");
+}
+
+static void binary_values_are_base64_without_padding(void **state)
+{
+    static const char *const pairs[][2] = {{"", ""}, {"f", "Zg"}, {"fo", "Zm8"}, {"foo", "Zm9v"}, {"\xff\xef\xbe", "/+++"}};
+    char out[16];
+    (void)state;
+    for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++) {
+        size_t n = rpc_header_encode_binary(pairs[i][0], strlen(pairs[i][0]), out);
+        assert_int_equal(n, strlen(pairs[i][1]));
+        assert_memory_equal(out, pairs[i][1], n);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(content_types_of_grpc_are_known),
+        cmocka_unit_test(timeouts_have_eight_digits_and_a_unit),
+        cmocka_unit_test(messages_are_percent_encoded),
+        cmocka_unit_test(binary_values_are_base64_without_padding),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
