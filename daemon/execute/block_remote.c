@@ -17,9 +17,13 @@ enum {
     WHOLE_PART = 64,
 };
 
+/* Runs with and without one meet where windows are as large as blocks. */
 static bool has_address(const struct item *item)
 {
-    return item->parts[0].run->destination->address != NULL;
+    for (size_t i = 0; i < item->n_parts; i++)
+        if (!item->parts[i].run->destination->address)
+            return false;
+    return true;
 }
 
 static bool find_kept_image(struct worker *worker, uint64_t start)

@@ -54,6 +54,7 @@ void destination_begin(struct destination *destination, uint64_t bytes)
 void destination_fini(struct destination *destination)
 {
     free(destination->ready);
+    destination->ready = NULL;
 }
 
 bool destination_is_ready(const struct destination *destination, uint64_t offset, uint64_t bytes)

@@ -125,8 +125,9 @@ struct run *run_start(struct engine *engine, const struct run_options *options)
     run->task.run = on_finished;
     run->engine = engine;
     run->options = *options;
-    run->memory = destination_of_segment(options->segment);
     run->destination = options->destination ? options->destination : &run->memory;
+    if (!options->destination)
+        run->memory = destination_of_segment(options->segment);
     run->account.started_ns = clock_now_ns();
     pthread_mutex_lock(&engine->lock);
     remote_pool_attach(run);

@@ -1,0 +1,138 @@
+/* How windows of devices and mounts are read: which buffer, past the page cache or not, and what is kept. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "execute/block.h"
+#include "execute/clip.h"
+#include "execute/extent.h"
+#include "tests/support/transfer_scene.h"
+
+#include <cmocka.h>
+#undef fail /* ours is in base/error.h */
+
+enum { BUFFER = 64 << 10, BYTES = 2 * BUFFER };
+
+static struct transfer_scene scene;
+static struct worker worker;
+static struct error error;
+
+static int open_scene(void **state)
+{
+    (void)state;
+    transfer_scene_init(&scene, 1, BYTES);
+    scene.source.base.caps.direct_reads = true;
+    scene.source.base.caps.direct_offset_alignment = scene.source.base.caps.direct_memory_alignment = 512;
+    staging_init(&scene.engine.staging, BUFFER, 4 * BUFFER);
+    worker = (struct worker){.engine = &scene.engine, .item = scene.item, .buffer = staging_take(&scene.engine.staging)};
+    return 0;
+}
+
+static int close_scene(void **state)
+{
+    (void)state;
+    free(worker.window.clips.list);
+    free(worker.window.extents.list);
+    scene.item = worker.item;
+    staging_give(worker.buffer, 0);
+    staging_fini(&scene.engine.staging);
+    transfer_scene_fini(&scene);
+    return 0;
+}
+
+/* A view of rows of so many bytes, the window at the second buffer. */
+static void look_at(uint64_t row_bytes, uint64_t n_rows, bool has_address)
+{
+    struct transfer rows = {.src_offset = BUFFER,
+                            .row_bytes = row_bytes,
+                            .n_rows = n_rows,
+                            .src_stride = n_rows > 1 ? BUFFER / n_rows : row_bytes,
+                            .dst_stride = row_bytes};
+    scene.item = worker.item;
+    transfer_scene_add_transfers(&scene, &rows, 1, has_address);
+    worker.item = scene.item;
+    worker.window.range = (struct range){BUFFER, BYTES};
+    worker.window.is_whole = true;
+    clip_collect(&worker.window.clips, &worker.item, worker.window.range);
+    extent_collect(&worker.window.extents, &worker.item, worker.window.range);
+}
+
+static void what_is_not_cached_is_read_past_the_page_cache(void **state)
+{
+    (void)state;
+    look_at(BUFFER, 1, true);
+    assert_int_equal(block_local.choose_buffer(&worker, &error), 0);
+    assert_true(worker.window.is_direct && worker.window.is_buffered);
+    assert_int_equal(worker.buffer->start, BUFFER);
+    worker.window.is_hot = true;
+    assert_int_equal(block_local.choose_buffer(&worker, &error), 0);
+    assert_false(worker.window.is_direct || worker.window.is_buffered);
+}
+
+static void a_device_block_larger_than_the_buffer_is_read_through_the_cache(void **state)
+{
+    (void)state;
+    look_at(BUFFER, 1, true);
+    scene.source.base.caps.direct_offset_alignment = BUFFER;
+    block_local.choose_buffer(&worker, &error);
+    assert_true(worker.window.is_direct);
+    scene.source.base.caps.direct_offset_alignment = 2 * BUFFER;
+    block_local.choose_buffer(&worker, &error);
+    assert_false(worker.window.is_direct);
+}
+
+static void short_rows_and_memory_without_an_address_go_through_the_buffer(void **state)
+{
+    (void)state;
+    look_at(1024, 32, true);
+    worker.window.is_hot = true;
+    block_local.choose_buffer(&worker, &error);
+    assert_false(worker.window.is_buffered);
+    worker.item.n_parts = scene.n_runs = 0;
+    heap_destination_destroy(scene.runs[0].heap);
+    free(scene.runs[0].expected);
+    free(scene.runs[0].mapping.transfers);
+    free(scene.runs[0].plan.steps);
+    look_at(1023, 32, true);
+    block_local.choose_buffer(&worker, &error);
+    assert_true(worker.window.is_buffered);
+    look_at(BUFFER, 1, false);
+    block_local.choose_buffer(&worker, &error);
+    assert_true(worker.window.is_buffered);
+}
+
+static void a_window_that_was_kept_is_found_again_unless_it_is_hot(void **state)
+{
+    (void)state;
+    look_at(BUFFER, 1, true);
+    block_local.choose_buffer(&worker, &error);
+    const struct staging_buffer *kept = worker.buffer;
+    worker.buffer->range = (struct range){BUFFER, BUFFER + 4096};
+    block_local.put_back(&worker, true);
+    assert_ptr_not_equal(worker.buffer, kept);
+    worker.window.is_hot = true;
+    block_local.choose_buffer(&worker, &error);
+    assert_ptr_not_equal(worker.buffer, kept);
+    worker.window.is_hot = false;
+    block_local.choose_buffer(&worker, &error);
+    assert_ptr_equal(worker.buffer, kept);
+    assert_int_equal(range_bytes(worker.window.had), 4096);
+    block_local.put_back(&worker, false);
+    assert_ptr_equal(worker.buffer, kept); /* it stays the worker's */
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, open_scene, close_scene)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(what_is_not_cached_is_read_past_the_page_cache),
+        TEST(a_device_block_larger_than_the_buffer_is_read_through_the_cache),
+        TEST(short_rows_and_memory_without_an_address_go_through_the_buffer),
+        TEST(a_window_that_was_kept_is_found_again_unless_it_is_hot),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,106 @@
+/* Transfers cut at the edges of windows: together the clips are every byte once, at its place on both sides. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "execute/clip.h"
+#include "execute/extent.h"
+#include "tests/support/transfer_scene.h"
+
+#include <cmocka.h>
+#undef fail /* ours is in base/error.h */
+
+static void place_naively(const struct transfer_scene *scene, const struct clips *clips)
+{
+    for (size_t i = 0; i < clips->n; i++) {
+        const struct clip *clip = &clips->list[i];
+        for (uint64_t row = 0; row < clip->src.count; row++)
+            memcpy(scene->runs[clip->part].heap->memory + clip->dst_offset + row * clip->dst_stride,
+                   scene->image + clip->src.offset + row * clip->src.stride, clip->src.bytes);
+    }
+}
+
+/* Returns how many bytes the clips of all windows have. */
+static uint64_t cut_into_windows(struct transfer_scene *scene, uint64_t most_window_bytes)
+{
+    struct clips clips = {0};
+    struct range range = {0, 0};
+    uint64_t bytes = 0;
+    for (; range.lo < scene->image_bytes; range.lo = range.hi) {
+        range.hi = range.lo + 1 + transfer_scene_random(scene, most_window_bytes);
+        clip_collect(&clips, &scene->item, range);
+        uint64_t n_rows = 0;
+        for (size_t p = 0; p < scene->n_runs; p++)
+            n_rows += clip_count_rows(&scene->item.parts[p], range, UINT64_MAX);
+        assert_true(n_rows >= clip_sum_rows(&clips));
+        for (size_t i = 0; i < clips.n; i++) {
+            assert_true(clips.list[i].src.offset >= range.lo && rows_end(&clips.list[i].src) <= range.hi);
+            if (i > 0 && clips.list[i].part == clips.list[i - 1].part)
+                assert_true(clips.list[i].src.offset > clips.list[i - 1].src.offset);
+        }
+        place_naively(scene, &clips);
+        bytes += clip_sum_bytes(&clips);
+    }
+    free(clips.list);
+    return bytes;
+}
+
+static void windows_of_any_size_have_every_byte_once_at_its_place(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 1; seed < 60; seed++) {
+        struct transfer_scene scene;
+        transfer_scene_init(&scene, seed, 20000);
+        uint64_t wanted = 0;
+        for (int i = 0; i < 2; i++)
+            wanted += transfer_scene_add_run(&scene, 1 + seed * 7, true)->mapping.view_bytes;
+        assert_int_equal(cut_into_windows(&scene, seed % 3 ? 50 : 3000), wanted);
+        assert_true(transfer_scene_is_right(&scene.runs[0]) && transfer_scene_is_right(&scene.runs[1]));
+        transfer_scene_fini(&scene);
+    }
+}
+
+static void a_part_that_failed_gets_no_clips(void **state)
+{
+    struct transfer_scene scene;
+    struct clips clips = {0};
+    (void)state;
+    transfer_scene_init(&scene, 7, 5000);
+    transfer_scene_add_run(&scene, 100, true);
+    transfer_scene_add_run(&scene, 100, true);
+    scene.item.parts[0].has_failed = true;
+    clip_collect(&clips, &scene.item, (struct range){0, 5000});
+    assert_int_equal(clip_sum_bytes(&clips), scene.runs[1].mapping.view_bytes);
+    for (size_t i = 0; i < clips.n; i++)
+        assert_int_equal(clips.list[i].part, 1);
+    free(clips.list);
+    transfer_scene_fini(&scene);
+}
+
+static void counting_stops_at_what_is_enough(void **state)
+{
+    struct transfer_scene scene;
+    (void)state;
+    struct transfer columns = {
+        .src_offset = 0, .dst_offset = 0, .row_bytes = 1, .n_rows = 1000, .src_stride = 4, .dst_stride = 2};
+    transfer_scene_init(&scene, 7, 5000);
+    transfer_scene_add_transfers(&scene, &columns, 1, true);
+    assert_true(clip_count_rows(&scene.item.parts[0], (struct range){0, 4000}, 10) >= 10);
+    assert_true(clip_count_rows(&scene.item.parts[0], (struct range){0, 400}, UINT64_MAX) < 300);
+    assert_int_equal(clip_find_transfer(&scene.runs[0].mapping, 0, 3996), 0);
+    assert_int_equal(clip_find_transfer(&scene.runs[0].mapping, 0, 3997), 1);
+    transfer_scene_fini(&scene);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(windows_of_any_size_have_every_byte_once_at_its_place),
+        cmocka_unit_test(a_part_that_failed_gets_no_clips),
+        cmocka_unit_test(counting_stops_at_what_is_enough),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
