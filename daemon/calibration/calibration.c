@@ -98,25 +98,28 @@ void calibration_destroy(struct calibration *calibration)
     free(calibration);
 }
 
-static const struct learner *find(const struct calibration *calibration, uint64_t device_id)
+/* n_devices when nothing is known of it. */
+static size_t find_device(const struct calibration *calibration, uint64_t device_id)
 {
-    for (size_t i = 0; i < calibration->n_devices; i++)
-        if (calibration->devices[i].known.device_id == device_id)
-            return &calibration->devices[i];
-    return NULL;
+    size_t i = 0;
+    while (i < calibration->n_devices && calibration->devices[i].known.device_id != device_id)
+        i++;
+    return i;
 }
 
 /* The first of the table from now on. When that is full the last one, not learned from for longest, is forgotten. */
 static struct learner *find_or_add(struct calibration *calibration, uint64_t device_id)
 {
-    struct learner *learner = (struct learner *)find(calibration, device_id), *first = calibration->devices;
-    struct learner found = learner ? *learner : (struct learner){0};
-    if (!learner)
-        calibration->n_devices += calibration->n_devices < CALIBRATION_MAX_DEVICES;
-    size_t n_before = learner ? (size_t)(learner - first) : calibration->n_devices - 1;
+    size_t n_before = find_device(calibration, device_id);
+    bool is_known = n_before < calibration->n_devices;
+    struct learner *first = calibration->devices, found = is_known ? first[n_before] : (struct learner){0};
+    if (!is_known && n_before < CALIBRATION_MAX_DEVICES)
+        calibration->n_devices++;
+    else if (!is_known)
+        n_before--;
     memmove(first + 1, first, n_before * sizeof *first);
     *first = found;
-    if (learner)
+    if (is_known)
         return first;
     first->known = (struct calibrated){.device_id = device_id,
                                        .cached = cost_defaults.cached,
@@ -141,8 +144,8 @@ static struct cost_constants constants_of(const struct calibration *calibration,
 
 struct cost_constants calibration_get(const struct calibration *calibration, uint64_t device_id)
 {
-    const struct learner *learner = find(calibration, device_id);
-    return constants_of(calibration, learner ? &learner->known : NULL);
+    size_t i = find_device(calibration, device_id);
+    return constants_of(calibration, i < calibration->n_devices ? &calibration->devices[i].known : NULL);
 }
 
 void calibration_each(const struct calibration *calibration,

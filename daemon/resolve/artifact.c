@@ -30,9 +30,9 @@ struct resolver {
     struct header_cache *cache;
     bool fresh;
     struct source *source;
-    struct source *index_source;       /* with the index document as its only file; NULL = there is none */
-    const struct artifact_table *hint; /* of an earlier resolve with the same index: knows the file names */
-    struct shard_index *index;         /* parsed only when needed */
+    struct source *index_source; /* with the index document as its only file; NULL = there is none */
+    struct artifact_table *hint; /* of an earlier resolve with the same index: knows the file names */
+    struct shard_index *index;   /* parsed only when needed */
     char *index_json;
     struct manifest *manifest; /* NULL = there is none, or a problem with it */
     struct error manifest_problem;
@@ -343,7 +343,7 @@ static void identify(const struct resolver *resolver, char key[DIGEST_HEX_CHARS 
     digest_hex(out, sizeof out, key);
 }
 
-static void add_file_identity(struct digest *digest, const struct source_file *file, const struct safetensors_header *header)
+static void add_file_identity(struct digest *digest, const struct source_file *file, struct safetensors_header *header)
 {
     struct source_file without_span = *file;
     without_span.identity.lease_span = 0;
@@ -354,7 +354,7 @@ static void add_file_identity(struct digest *digest, const struct source_file *f
 
 /* What clients know the artifact by: a span ends with a load, but what they were told of the tensors is true as long as the
  * headers are the same. They count always, not only while times tell too little, which is soon over. */
-static void identify_for_clients(const struct resolver *resolver, const struct artifact_table *table,
+static void identify_for_clients(const struct resolver *resolver, struct artifact_table *table,
                                  char identity[DIGEST_HEX_CHARS + 1])
 {
     unsigned char out[DIGEST_BYTES];
@@ -369,9 +369,9 @@ static void identify_for_clients(const struct resolver *resolver, const struct a
 
 struct header_reader {
     struct resolver *resolver;
-    const struct safetensors_header **headers; /* one per file */
-    size_t n_tensors;                          /* atomic */
-    pthread_mutex_t lock;                      /* of what follows */
+    struct safetensors_header **headers; /* one per file */
+    size_t n_tensors;                    /* atomic */
+    pthread_mutex_t lock;                /* of what follows */
     pthread_cond_t is_less;
     uint64_t reading_bytes; /* announced by the headers that are being read */
 };
@@ -394,11 +394,10 @@ static void end_reading(struct header_reader *reader, uint64_t bytes)
     pthread_mutex_unlock(&reader->lock);
 }
 
-static const struct safetensors_header *read_json(struct resolver *resolver, size_t file, uint64_t json_bytes,
-                                                  struct error *error)
+static struct safetensors_header *read_json(struct resolver *resolver, size_t file, uint64_t json_bytes, struct error *error)
 {
     const struct source_file *part = &resolver->source->files[file];
-    const struct safetensors_header *header = NULL;
+    struct safetensors_header *header = NULL;
     char *json = metadata_alloc(json_bytes, error);
     if (!json)
         return NULL;
@@ -412,7 +411,7 @@ static const struct safetensors_header *read_json(struct resolver *resolver, siz
     return header;
 }
 
-static const struct safetensors_header *read_header(struct header_reader *reader, size_t file, struct error *error)
+static struct safetensors_header *read_header(struct header_reader *reader, size_t file, struct error *error)
 {
     struct resolver *resolver = reader->resolver;
     const struct source_file *part = &resolver->source->files[file];
@@ -427,7 +426,7 @@ static const struct safetensors_header *read_header(struct header_reader *reader
         safetensors_header_length(first, part->size_bytes, &json_bytes, error) < 0)
         return NULL;
     begin_reading(reader, json_bytes);
-    const struct safetensors_header *header = read_json(resolver, file, json_bytes, error);
+    struct safetensors_header *header = read_json(resolver, file, json_bytes, error);
     end_reading(reader, json_bytes);
     return header;
 }
@@ -437,7 +436,7 @@ static int get_header(void *data, size_t file, struct error *error)
     struct header_reader *reader = data;
     struct resolver *resolver = reader->resolver;
     const struct source_file *part = &resolver->source->files[file];
-    const struct safetensors_header *known = NULL;
+    struct safetensors_header *known = NULL;
     struct header_cache *cache = cache_for(resolver, resolver->source, file);
     if (cache && !resolver->fresh)
         known = header_cache_find(cache, &part->identity);
@@ -452,7 +451,7 @@ static int get_header(void *data, size_t file, struct error *error)
 }
 
 /* What is far away is read many files at a time. */
-static int get_headers(struct resolver *resolver, const struct safetensors_header **headers)
+static int get_headers(struct resolver *resolver, struct safetensors_header **headers)
 {
     struct header_reader reader = {
         .resolver = resolver, .headers = headers, .lock = PTHREAD_MUTEX_INITIALIZER, .is_less = PTHREAD_COND_INITIALIZER};
@@ -461,12 +460,12 @@ static int get_headers(struct resolver *resolver, const struct safetensors_heade
     return parallel_run(source->n_files, n_threads, get_header, &reader, resolver->error);
 }
 
-static const struct artifact_table *build_table(struct resolver *resolver, const char *key)
+static struct artifact_table *build_table(struct resolver *resolver, const char *key)
 {
     const struct source *source = resolver->source;
-    const struct safetensors_header **headers = memory_alloc_array(source->n_files, sizeof *headers);
+    struct safetensors_header **headers = memory_alloc_array(source->n_files, sizeof *headers);
     const char **names = memory_alloc_array(source->n_files, sizeof *names);
-    const struct artifact_table *table = NULL;
+    struct artifact_table *table = NULL;
     for (size_t i = 0; i < source->n_files; i++)
         names[i] = source->files[i].name;
     if (get_headers(resolver, headers) == 0 && (!resolver->index_source || need_index(resolver) == 0))
@@ -494,12 +493,12 @@ static int find_or_build_table(void *data, const struct cancel *cancel, void **f
     (void)cancel; /* the source has it */
     struct resolver *resolver = question->resolver;
     struct error *outer = resolver->error;
-    const struct artifact_table *table = header_cache_find_table(resolver->cache, question->key, DIGEST_HEX_CHARS);
+    struct artifact_table *table = header_cache_find_table(resolver->cache, question->key, DIGEST_HEX_CHARS);
     resolver->error = error;
     if (!table)
         table = build_table(resolver, question->key);
     resolver->error = outer;
-    *found = (struct artifact_table *)table;
+    *found = table;
     return table ? 0 : -1;
 }
 
@@ -509,7 +508,7 @@ static void ref_table(void *table)
 }
 
 /* Ranks that start together would all read and parse the same headers. */
-static const struct artifact_table *get_table(struct resolver *resolver, const char *key)
+static struct artifact_table *get_table(struct resolver *resolver, const char *key)
 {
     static const struct resolving_ops ops = {find_or_build_table, ref_table};
     struct table_question question = {resolver, key};
@@ -534,7 +533,7 @@ static struct source *take_index_source(struct resolver *resolver)
 }
 
 /* Takes the table and the resolver's source. */
-static struct artifact *assemble(struct resolver *resolver, const struct artifact_table *table, const char *key)
+static struct artifact *assemble(struct resolver *resolver, struct artifact_table *table, const char *key)
 {
     struct artifact *artifact = memory_alloc(sizeof *artifact);
     artifact->source = resolver->source;
@@ -566,7 +565,7 @@ static struct artifact *resolve(struct resolver *resolver, const char *reference
     if (source_open(reference, options, &resolver->source, resolver->error) < 0 || discover(resolver, options) < 0)
         return NULL;
     identify(resolver, key);
-    const struct artifact_table *table = get_table(resolver, key);
+    struct artifact_table *table = get_table(resolver, key);
     if (!table)
         return NULL;
     find_manifest(resolver, options);

@@ -55,10 +55,10 @@ struct artifact {
     const uint32_t *piece_lists; /* pieces by tensor; NULL = each tensor has one, and they are in the same order */
     struct map by_name;
     uint64_t total_bytes;
-    const struct artifact_table *table; /* owns those above; NULL in an artifact that a test put together */
-    struct manifest *manifest;          /* found beside the files; NULL = none */
-    struct error manifest_problem;      /* one is there but is not to be used, and why; code ERROR_OK = none */
-    uint64_t header_bytes_read;         /* 0 when everything came from the cache */
+    struct artifact_table *table;  /* owns those above; NULL in an artifact that a test put together */
+    struct manifest *manifest;     /* found beside the files; NULL = none */
+    struct error manifest_problem; /* one is there but is not to be used, and why; code ERROR_OK = none */
+    uint64_t header_bytes_read;    /* 0 when everything came from the cache */
     bool from_cache;
     enum change_detector changes_by; /* of the worst file, the index file included */
     const char *changes_reason;      /* static; why by nothing better, "" = there is nothing better */

@@ -27,7 +27,7 @@ static int fail_twice(const struct artifact_table *table, const struct tensor_re
 
 static int add_file(struct artifact_table *table, uint32_t file, struct error *error)
 {
-    const struct safetensors_header *header = table->headers[file];
+    struct safetensors_header *header = table->headers[file];
     for (size_t i = 0; i < header->n_tensors; i++) {
         const struct safetensors_tensor *tensor = &header->tensors[i];
         struct tensor_record *record = &table->tensors[table->n_tensors];
@@ -91,7 +91,7 @@ static int check_index(const struct artifact_table *table, const struct shard_in
 }
 
 /* Charged to whoever resolves it first, until nobody uses it any more. */
-static struct artifact_table *create(const struct safetensors_header *const *headers, const char *const *file_names,
+static struct artifact_table *create(struct safetensors_header *const *headers, const char *const *file_names,
                                      size_t n_files, struct error *error)
 {
     struct quota_charge charge = metadata_charge();
@@ -119,7 +119,7 @@ static struct artifact_table *create(const struct safetensors_header *const *hea
     return table;
 }
 
-struct artifact_table *artifact_table_build(const struct safetensors_header *const *headers, const char *const *file_names,
+struct artifact_table *artifact_table_build(struct safetensors_header *const *headers, const char *const *file_names,
                                             size_t n_files, const struct shard_index *index, struct error *error)
 {
     struct artifact_table *table = create(headers, file_names, n_files, error);
@@ -136,26 +136,25 @@ struct artifact_table *artifact_table_build(const struct safetensors_header *con
     return NULL;
 }
 
-const struct artifact_table *artifact_table_ref(const struct artifact_table *table)
+struct artifact_table *artifact_table_ref(struct artifact_table *table)
 {
-    __atomic_add_fetch(&((struct artifact_table *)table)->references, 1, __ATOMIC_RELAXED);
+    __atomic_add_fetch(&table->references, 1, __ATOMIC_RELAXED);
     return table;
 }
 
-void artifact_table_unref(const struct artifact_table *table)
+void artifact_table_unref(struct artifact_table *table)
 {
-    struct artifact_table *last = (struct artifact_table *)table;
-    if (!last || __atomic_sub_fetch(&last->references, 1, __ATOMIC_ACQ_REL) > 0)
+    if (!table || __atomic_sub_fetch(&table->references, 1, __ATOMIC_ACQ_REL) > 0)
         return;
-    for (size_t i = 0; i < last->n_files; i++) {
-        safetensors_unref(last->headers[i]);
-        free((char *)last->file_names[i]);
+    for (size_t i = 0; i < table->n_files; i++) {
+        safetensors_unref(table->headers[i]);
+        memory_free(table->file_names[i]);
     }
-    map_fini(&last->by_name);
-    quota_charge_end(&last->charge);
-    free(last->headers);
-    free(last->file_names);
-    free(last->tensors);
-    free(last->pieces);
-    free(last);
+    map_fini(&table->by_name);
+    quota_charge_end(&table->charge);
+    free(table->headers);
+    free(table->file_names);
+    free(table->tensors);
+    free(table->pieces);
+    free(table);
 }

@@ -14,7 +14,7 @@ struct artifact_table {
     size_t n_tensors, n_pieces;
     struct map by_name;
     uint64_t total_bytes;
-    const struct safetensors_header **headers; /* one per file; names and shapes live there */
+    struct safetensors_header **headers; /* one per file; names and shapes live there */
     const char **file_names;
     size_t n_files;
     uint64_t memory_bytes;      /* without the headers */
@@ -24,9 +24,9 @@ struct artifact_table {
 
 /* Takes a reference on every header. index may be NULL; else it must agree with the files. NULL on error: DATA_LOSS naming
  * tensor and files, or RESOURCE_EXHAUSTED. */
-struct artifact_table *artifact_table_build(const struct safetensors_header *const *headers, const char *const *file_names,
+struct artifact_table *artifact_table_build(struct safetensors_header *const *headers, const char *const *file_names,
                                             size_t n_files, const struct shard_index *index, struct error *error);
-const struct artifact_table *artifact_table_ref(const struct artifact_table *table);
-void artifact_table_unref(const struct artifact_table *table); /* accepts NULL */
+struct artifact_table *artifact_table_ref(struct artifact_table *table);
+void artifact_table_unref(struct artifact_table *table); /* accepts NULL */
 
 #endif

@@ -17,22 +17,22 @@ struct header_cache {
     struct resolving *resolving;
 };
 
-static void ref_header(const void *value)
+static void ref_header(void *value)
 {
     safetensors_ref(value);
 }
 
-static void unref_header(const void *value)
+static void unref_header(void *value)
 {
     safetensors_unref(value);
 }
 
-static void ref_table(const void *value)
+static void ref_table(void *value)
 {
     artifact_table_ref(value);
 }
 
-static void unref_table(const void *value)
+static void unref_table(void *value)
 {
     artifact_table_unref(value);
 }
@@ -84,14 +84,13 @@ static struct header_store *store_of(const struct header_cache *cache, const str
     return identity->lease_span ? NULL : cache->store;
 }
 
-static void remember(struct header_cache *cache, const struct source_identity *identity,
-                     const struct safetensors_header *header)
+static void remember(struct header_cache *cache, const struct source_identity *identity, struct safetensors_header *header)
 {
     lru_add(cache->headers, identity, sizeof *identity, header, sizeof *header + header->arena.total_bytes);
 }
 
 /* Checked like any header from a model: the checksum only tells that it is what we wrote. */
-static const struct safetensors_header *load(struct header_cache *cache, const struct source_identity *identity)
+static struct safetensors_header *load(struct header_cache *cache, const struct source_identity *identity)
 {
     char *json;
     uint64_t json_bytes;
@@ -100,22 +99,21 @@ static const struct safetensors_header *load(struct header_cache *cache, const s
         !header_store_find(cache->store, HEADER_KIND_SAFETENSORS, identity, &json, &json_bytes))
         return NULL;
     bool fits = identity->size_bytes >= 8 && json_bytes <= identity->size_bytes - 8;
-    const struct safetensors_header *header =
-        fits ? safetensors_parse(json, json_bytes, identity->size_bytes, &error) : NULL;
+    struct safetensors_header *header = fits ? safetensors_parse(json, json_bytes, identity->size_bytes, &error) : NULL;
     metadata_free(json);
     if (header)
         remember(cache, identity, header);
     return header;
 }
 
-const struct safetensors_header *header_cache_find(struct header_cache *cache, const struct source_identity *identity)
+struct safetensors_header *header_cache_find(struct header_cache *cache, const struct source_identity *identity)
 {
-    const struct safetensors_header *known = lru_find(cache->headers, identity, sizeof *identity);
+    struct safetensors_header *known = lru_find(cache->headers, identity, sizeof *identity);
     return known ? known : load(cache, identity);
 }
 
-void header_cache_add(struct header_cache *cache, const struct source_identity *identity,
-                      const struct safetensors_header *header, const char *json, uint64_t json_bytes)
+void header_cache_add(struct header_cache *cache, const struct source_identity *identity, struct safetensors_header *header,
+                      const char *json, uint64_t json_bytes)
 {
     remember(cache, identity, header);
     if (store_of(cache, identity))
@@ -135,13 +133,12 @@ void header_cache_add_index(struct header_cache *cache, const struct source_iden
         header_store_add(cache->store, HEADER_KIND_SHARD_INDEX, identity, json, json_bytes);
 }
 
-const struct artifact_table *header_cache_find_table(struct header_cache *cache, const void *key, size_t key_bytes)
+struct artifact_table *header_cache_find_table(struct header_cache *cache, const void *key, size_t key_bytes)
 {
     return lru_find(cache->tables, key, key_bytes);
 }
 
-void header_cache_add_table(struct header_cache *cache, const void *key, size_t key_bytes,
-                            const struct artifact_table *table)
+void header_cache_add_table(struct header_cache *cache, const void *key, size_t key_bytes, struct artifact_table *table)
 {
     lru_add(cache->tables, key, key_bytes, table, table->memory_bytes);
 }

@@ -23,10 +23,10 @@ uint64_t header_cache_memory_bytes(struct header_cache *cache);
 struct resolving *header_cache_resolving(struct header_cache *cache); /* who uses the cache just now, and for what */
 
 /* Returns a referenced header or NULL. */
-const struct safetensors_header *header_cache_find(struct header_cache *cache, const struct source_identity *identity);
+struct safetensors_header *header_cache_find(struct header_cache *cache, const struct source_identity *identity);
 /* `json` is what the header was parsed from; it is copied to the state directory. */
-void header_cache_add(struct header_cache *cache, const struct source_identity *identity,
-                      const struct safetensors_header *header, const char *json, uint64_t json_bytes);
+void header_cache_add(struct header_cache *cache, const struct source_identity *identity, struct safetensors_header *header,
+                      const char *json, uint64_t json_bytes);
 
 /* The index document of that identity; metadata_free() it. Not kept in memory: the tables stand for it. */
 bool header_cache_find_index(struct header_cache *cache, const struct source_identity *identity, char **json,
@@ -35,8 +35,7 @@ void header_cache_add_index(struct header_cache *cache, const struct source_iden
                             uint64_t json_bytes);
 
 /* Tables by any key of the caller's; returns a referenced table or NULL. */
-const struct artifact_table *header_cache_find_table(struct header_cache *cache, const void *key, size_t key_bytes);
-void header_cache_add_table(struct header_cache *cache, const void *key, size_t key_bytes,
-                            const struct artifact_table *table);
+struct artifact_table *header_cache_find_table(struct header_cache *cache, const void *key, size_t key_bytes);
+void header_cache_add_table(struct header_cache *cache, const void *key, size_t key_bytes, struct artifact_table *table);
 
 #endif

@@ -10,7 +10,7 @@
 struct entry {
     char *key;
     size_t key_bytes;
-    const void *value;
+    void *value;
     uint64_t value_bytes, last_use;
 };
 
@@ -60,9 +60,9 @@ void lru_destroy(struct lru *lru)
     free(lru);
 }
 
-const void *lru_find(struct lru *lru, const void *key, size_t key_bytes)
+void *lru_find(struct lru *lru, const void *key, size_t key_bytes)
 {
-    const void *value = NULL;
+    void *value = NULL;
     pthread_mutex_lock(&lru->lock);
     uint32_t index = map_find(&lru->by_key, key, key_bytes);
     if (index != MAP_NONE) {
@@ -84,7 +84,7 @@ static void evict_oldest(struct lru *lru)
     remove_entry(lru, oldest);
 }
 
-static void insert(struct lru *lru, const void *key, size_t key_bytes, const void *value, uint64_t value_bytes)
+static void insert(struct lru *lru, const void *key, size_t key_bytes, void *value, uint64_t value_bytes)
 {
     ARRAY_RESERVE(lru->entries, lru->n_entries, lru->capacity);
     struct entry *entry = &lru->entries[lru->n_entries];
@@ -98,7 +98,7 @@ static void insert(struct lru *lru, const void *key, size_t key_bytes, const voi
     lru->used_bytes += value_bytes;
 }
 
-void lru_add(struct lru *lru, const void *key, size_t key_bytes, const void *value, uint64_t value_bytes)
+void lru_add(struct lru *lru, const void *key, size_t key_bytes, void *value, uint64_t value_bytes)
 {
     pthread_mutex_lock(&lru->lock);
     uint32_t known = map_find(&lru->by_key, key, key_bytes);

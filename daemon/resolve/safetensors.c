@@ -65,7 +65,8 @@ static int fail_json(struct reader *reader)
     char text[JSON_ERROR_CHARS];
     if (reader->json.is_out_of_memory)
         return -1;
-    return fail(reader->error, ERROR_DATA_LOSS, reader->json.has_bad_utf8 ? "INVALID_HEADER" : "INVALID_HEADER_DESERIALIZATION",
+    return fail(reader->error, ERROR_DATA_LOSS,
+                reader->json.has_bad_utf8 ? "INVALID_HEADER" : "INVALID_HEADER_DESERIALIZATION",
                 "the header is not as the format wants it: %s", json_error(&reader->json, text));
 }
 
@@ -347,17 +348,16 @@ struct safetensors_header *safetensors_parse(const char *json, uint64_t json_byt
     return header;
 }
 
-const struct safetensors_header *safetensors_ref(const struct safetensors_header *header)
+struct safetensors_header *safetensors_ref(struct safetensors_header *header)
 {
-    __atomic_add_fetch(&((struct safetensors_header *)header)->references, 1, __ATOMIC_RELAXED);
+    __atomic_add_fetch(&header->references, 1, __ATOMIC_RELAXED);
     return header;
 }
 
-void safetensors_unref(const struct safetensors_header *header)
+void safetensors_unref(struct safetensors_header *header)
 {
-    struct safetensors_header *last = (struct safetensors_header *)header;
-    if (!last || __atomic_sub_fetch(&last->references, 1, __ATOMIC_ACQ_REL) > 0)
+    if (!header || __atomic_sub_fetch(&header->references, 1, __ATOMIC_ACQ_REL) > 0)
         return;
-    arena_fini(&last->arena);
-    free(last);
+    arena_fini(&header->arena);
+    free(header);
 }

@@ -41,7 +41,7 @@ int safetensors_header_length(const unsigned char first[8], uint64_t file_bytes,
 /* The JSON -> table. NULL on error. */
 struct safetensors_header *safetensors_parse(const char *json, uint64_t json_bytes, uint64_t file_bytes,
                                              struct error *error);
-const struct safetensors_header *safetensors_ref(const struct safetensors_header *header);
-void safetensors_unref(const struct safetensors_header *header); /* accepts NULL */
+struct safetensors_header *safetensors_ref(struct safetensors_header *header);
+void safetensors_unref(struct safetensors_header *header); /* accepts NULL */
 
 #endif

@@ -24,7 +24,7 @@ static void answer_error(struct rpc_call *call, reflection_response *response, e
 {
     Grpc__Reflection__V1__ErrorResponse error = GRPC__REFLECTION__V1__ERROR_RESPONSE__INIT;
     error.error_code = (int32_t)code;
-    error.error_message = (char *)message;
+    error.error_message = message;
     response->message_response_case = ANSWER(ERROR_RESPONSE);
     response->error_response = &error;
     rpc_call_send(call, &response->base);
@@ -74,12 +74,16 @@ static void answer_file(struct rpc_call *call, reflection_response *response, co
     int *needed = memory_alloc_array(n_files, sizeof *needed);
     files.n_file_descriptor_proto = rpc_symbols_closure(symbols, file, needed);
     files.file_descriptor_proto = memory_alloc_array(n_files, sizeof *files.file_descriptor_proto);
-    for (size_t i = 0; i < files.n_file_descriptor_proto; i++)
-        files.file_descriptor_proto[i].data =
-            (uint8_t *)rpc_symbols_file(symbols, needed[i], &files.file_descriptor_proto[i].len);
+    for (size_t i = 0; i < files.n_file_descriptor_proto; i++) {
+        ProtobufCBinaryData *part = &files.file_descriptor_proto[i];
+        const uint8_t *bytes = rpc_symbols_file(symbols, needed[i], &part->len);
+        part->data = memory_copy(bytes, part->len);
+    }
     response->message_response_case = ANSWER(FILE_DESCRIPTOR_RESPONSE);
     response->file_descriptor_response = &files;
     rpc_call_send(call, &response->base);
+    for (size_t i = 0; i < files.n_file_descriptor_proto; i++)
+        free(files.file_descriptor_proto[i].data);
     free(files.file_descriptor_proto);
     free(needed);
 }
@@ -104,7 +108,8 @@ void rpc_reflection_handle(struct rpc_call *call, const ProtobufCMessage *messag
     const reflection_request *request = (const reflection_request *)message;
     reflection_response response = GRPC__REFLECTION__V1__SERVER_REFLECTION_RESPONSE__INIT;
     response.valid_host = request->host;
-    response.original_request = (reflection_request *)request;
+    reflection_request original = *request;
+    response.original_request = &original;
     call->hooks.on_state = on_state;
     rpc_call_on_cancel(call, on_cancel, call);
     switch (request->message_request_case) {

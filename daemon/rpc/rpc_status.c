@@ -27,8 +27,8 @@ static size_t list_notes(const struct error *error, Google__Rpc__MetadataEntry e
     size_t n = 0;
     for (const char *key = NULL; n < MAX_NOTES && (key = error_next_note(error, key, &value)) != NULL; n++) {
         google__rpc__metadata_entry__init(&entries[n]);
-        entries[n].key = (char *)key;
-        entries[n].value = (char *)value;
+        entries[n].key = key;
+        entries[n].value = value;
         metadata[n] = &entries[n];
     }
     return n;

@@ -49,7 +49,7 @@ static void fill(void)
 {
     struct header_cache *cache = open_cache();
     struct error error;
-    const struct safetensors_header *header = safetensors_parse(json, sizeof json - 1, identity.size_bytes, &error);
+    struct safetensors_header *header = safetensors_parse(json, sizeof json - 1, identity.size_bytes, &error);
     header_cache_add(cache, &identity, header, json, sizeof json - 1);
     header_cache_add_index(cache, &identity, "{}", 2);
     assert_true(header_cache_memory_bytes(cache) > 0);
@@ -78,7 +78,7 @@ static int each_file(void (*visit)(const char *path))
 static bool is_known(const struct source_identity *wanted)
 {
     struct header_cache *cache = open_cache();
-    const struct safetensors_header *header = header_cache_find(cache, wanted);
+    struct safetensors_header *header = header_cache_find(cache, wanted);
     if (header)
         assert_string_equal(header->tensors[0].name, "x");
     safetensors_unref(header);
@@ -131,9 +131,9 @@ static void without_a_state_directory_memory_alone_remembers(void **state)
     struct error error;
     (void)state;
     assert_int_equal(header_cache_create(NULL, 1 << 20, &cache, &error), 0);
-    const struct safetensors_header *header = safetensors_parse(json, sizeof json - 1, identity.size_bytes, &error);
+    struct safetensors_header *header = safetensors_parse(json, sizeof json - 1, identity.size_bytes, &error);
     header_cache_add(cache, &identity, header, json, sizeof json - 1);
-    const struct safetensors_header *found = header_cache_find(cache, &identity);
+    struct safetensors_header *found = header_cache_find(cache, &identity);
     assert_ptr_equal(found, header);
     safetensors_unref(found);
     safetensors_unref(header);
@@ -251,10 +251,10 @@ static void an_identity_of_this_process_alone_stays_in_memory(void **state)
     uint64_t n;
     (void)state;
     of_span.lease_span = 7;
-    const struct safetensors_header *header = safetensors_parse(json, sizeof json - 1, identity.size_bytes, &error);
+    struct safetensors_header *header = safetensors_parse(json, sizeof json - 1, identity.size_bytes, &error);
     header_cache_add(cache, &of_span, header, json, sizeof json - 1);
     header_cache_add_index(cache, &of_span, "{}", 2);
-    const struct safetensors_header *found = header_cache_find(cache, &of_span);
+    struct safetensors_header *found = header_cache_find(cache, &of_span);
     assert_ptr_equal(found, header);
     assert_null(header_cache_find(cache, &identity));
     assert_false(header_cache_find_index(cache, &of_span, &text, &n));

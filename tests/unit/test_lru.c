@@ -11,12 +11,12 @@
 
 static int counts[200];
 
-static void ref(const void *value)
+static void ref(void *value)
 {
     counts[(const int *)value - counts]++;
 }
 
-static void unref(const void *value)
+static void unref(void *value)
 {
     counts[(const int *)value - counts]--;
 }
@@ -25,7 +25,7 @@ static const struct lru_ops ops = {.ref = ref, .unref = unref};
 
 static bool has(struct lru *lru, const char *key)
 {
-    const void *value = lru_find(lru, key, 1);
+    void *value = lru_find(lru, key, 1);
     if (value)
         unref(value);
     return value != NULL;
@@ -70,7 +70,7 @@ static void a_key_has_its_newest_value(void **state)
     lru_add(lru, "a", 1, &counts[0], 10);
     lru_add(lru, "a", 1, &counts[1], 20);
     assert_int_equal(lru_bytes(lru), 20);
-    const void *value = lru_find(lru, "a", 1);
+    void *value = lru_find(lru, "a", 1);
     assert_ptr_equal(value, &counts[1]);
     lru_destroy(lru);
     assert_int_equal(counts[1], 1); /* ours */
@@ -91,7 +91,7 @@ static void many_entries_come_and_go(void **state)
     assert_int_equal(lru_bytes(lru), 50);
     for (int i = 0; i < 200; i++) {
         int n = snprintf(key, sizeof key, "%d", i * 37 % 200);
-        const void *value = lru_find(lru, key, (size_t)n);
+        void *value = lru_find(lru, key, (size_t)n);
         assert_int_equal(value != NULL, i >= 150);
         if (value)
             unref(value);
