@@ -139,7 +139,8 @@ asan-all:
 tsan-all:
 	$(MAKE) B=$(B)/tsan SAN=thread CFLAGS="-O1 -g1" all
 
-coverage-build = $(MAKE) B=$(B)/coverage CFLAGS="-O0 -g1 --coverage -fprofile-update=atomic" LDFLAGS=--coverage
+coverage-flags = CFLAGS="-O0 -g1 --coverage -fprofile-update=atomic" LDFLAGS=--coverage
+coverage-build = $(MAKE) B=$(B)/coverage $(coverage-flags)
 coverage-units: ## the same of the unit tests alone
 	find $(B)/coverage -name '*.gcda' -delete 2>/dev/null || true
 	$(coverage-build) check
@@ -147,6 +148,9 @@ coverage-units: ## the same of the unit tests alone
 
 coverage-all:
 	$(coverage-build) all
+coverage-fuzz:
+	$(MAKE) B=$(B)/fuzz-coverage $(coverage-flags) replays
+replays: $(REPLAYS)
 
 coverage: ## lines and branches that unit and end-to-end tests reach, by folder
 	bash tests/coverage.sh $(B)/coverage
@@ -213,7 +217,7 @@ uninstall: ## takes that away again
 clean: ## removes build/
 	rm -rf $(B)
 
-.PHONY: all help check t asan tsan asan-all tsan-all coverage coverage-all coverage-units long fuzz bench gpu stores layers limits house lint headers \
+.PHONY: all help check t asan tsan asan-all tsan-all coverage coverage-all coverage-fuzz replays coverage-units long fuzz bench gpu stores layers limits house lint headers \
   format version docs install uninstall clean plugins
 .SECONDARY:
 -include $(shell find $(B)/obj -name '*.d' 2>/dev/null)

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Prints which share of lines and branches ran, by folder.       usage: tests/coverage.py BUILD [--files] [--only FILE ...]
+"""Prints which share of lines and branches ran, by folder.       usage: tests/coverage.py BUILD [--files] [--only NAME.c ...]
 
 BUILD holds objects made with --coverage, as `make coverage-units` makes them, and what the programs left there when they ended.
---files prints every file, --only just these. Lines of a header count once, whoever includes it.
+--files prints every file, --only just those of these basenames. Lines of a header count once, whoever includes it.
 """
 import json
 import subprocess
@@ -56,7 +56,7 @@ def main():
     only = sys.argv[sys.argv.index("--only") + 1:] if "--only" in sys.argv else None
     rows = defaultdict(list)
     for name, lines in sorted(files.items()):
-        if only is not None and name not in only:
+        if only is not None and Path(name).name not in only:
             continue
         rows[name if only is not None or "--files" in sys.argv else str(Path(name).parent)] += lines.values()
     for name, lines in [*rows.items(), ("all", [line for lines in rows.values() for line in lines])]:

@@ -81,11 +81,13 @@ client() {
 }
 
 check() { make -j"$jobs" check; }
-numpy() { tests tests/property; }
+numpy() { make build/tests/mapping_tool && tests tests/property; }
 rules() { make layers && make limits && make house && make -s headers; }
 lint() { make lint; }
 coverage() { make -j"$jobs" coverage-units; }
-e2e() { tests -n "$jobs" --dist loadfile -m "not plain" tests/e2e; }
+e2e() { # with options: of all of them, so that -k finds what it names
+  if [ ${#options[@]} -gt 0 ]; then tests tests/e2e; else tests -n "$jobs" --dist loadfile -m "not plain" tests/e2e; fi
+}
 plain() { tests -m plain tests/e2e; } # what measures memory or time
 quick_e2e() { tests -n "$jobs" --dist loadfile -m "not plain" tests/e2e/test_{equality,faults,groups,lifecycle,status,sidecars}.py; }
 python_tests() { tests tests/python; }

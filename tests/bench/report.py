@@ -64,7 +64,7 @@ class Goals:
     that says what limits the goals that are not reached."""
 
     def __init__(self, why=None):
-        self.rows, self.missed = [], f"**no**, [why](#{why})" if why else "**no**"
+        self.rows, self.missed = [], f"**no**, [why](performance.md#{why})" if why else "**no**"
 
     def at_least(self, work, goal, values, unit="x"):
         self.add(work, f">= {goal}{unit}", values, unit, lambda v: v >= goal)

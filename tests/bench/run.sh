@@ -2,7 +2,7 @@
 # Measures tensorcast beside the machine's ceilings and other loaders; `make bench` calls it. As root, on a quiet machine.
 # usage: run.sh BUILD_DIR [options of bench.py], run.sh BUILD_DIR --stores [options of stores_bench.py], run.sh BUILD_DIR
 # --groups [options of groups_bench.py], or run.sh BUILD_DIR --vllm [options of tests/vllm/bench.py]; `make bench BENCH="--vllm
-# ..."` passes them on. Without --write and --quick the table goes into docs/performance.md.
+# ..."` passes them on. Without --write and --quick the table goes into docs/performance-tables.md.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 build=${1:-build}
@@ -34,7 +34,7 @@ case "${1:-}" in
 esac
 case " $* " in
   *" --write "* | *" --quick "* | *" --help "*) ;;
-  *) set -- "$@" --write docs/performance.md ;;
+  *) set -- "$@" --write docs/performance-tables.md ;;
 esac
 unset TENSORCAST_SOCKET
 PYTHONPATH=$build/bench/python "$python" "tests/bench/$script" "$build" "$@"

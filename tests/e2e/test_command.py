@@ -3,6 +3,7 @@ import json
 import os
 import pty
 import select
+import shutil
 import signal
 import subprocess
 import threading
@@ -30,9 +31,19 @@ def small(models):
                               "scalar": checkpoints.random_array(rng, np.int64, ())})
 
 
+@pytest.fixture(scope="module")
+def big_file(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("big")
+    checkpoints.write(folder, {"w": checkpoints.blob(2, 512 * MiB)})
+    yield folder / "model.safetensors"
+    shutil.rmtree(folder)
+
+
 @pytest.fixture
-def big(models):
-    return checkpoints.write(models / "big", {"w": checkpoints.blob(2, 512 * MiB)})
+def big(models, big_file):
+    """A checkpoint that takes a while to load; written once, 512 MiB."""
+    (models / "big").mkdir()
+    os.link(big_file, models / "big" / "model.safetensors")
 
 
 @pytest.mark.parametrize("executor", ["auto", "generic", "local"])

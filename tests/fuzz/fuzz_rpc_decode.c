@@ -1,4 +1,4 @@
-/* Reaches rpc_decode(), and codec_load_request() behind it. The first byte chooses the message, the rest is its wire form.
+/* Reaches rpc_decode.c, and codec_load_request() behind it. The first byte chooses the message, the rest is its wire form.
  * What is accepted stays within the cap, holds only UTF-8 and can be packed again; what is refused says why. */
 #include <stdint.h>
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* Reaches slice_text_parse(). An accepted slice has a name and one part per comma, each in memory of its own. */
+/* Reaches slice_text.c. An accepted slice has a name and one part per comma, each in memory of its own. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>

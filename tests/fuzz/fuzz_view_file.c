@@ -1,4 +1,4 @@
-/* Reaches view_file_parse(). Every accepted item has a readable name and slices; every refusal says why. */
+/* Reaches view_file.c. Every accepted item has a readable name and slices; every refusal says why. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>

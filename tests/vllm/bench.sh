@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # How long a real vLLM engine of two ranks takes to load its weights, by load format, and how long the loader's tracing takes for
 # a model of 70B; `make bench BENCH=--vllm` calls it. As root, on a quiet machine, 12 GB of memory.
-#     usage: bash tests/vllm/bench.sh [BUILD_DIR] [--size 2GiB] [--rounds 3] [--quick] [--write docs/performance.md] ...
+#     usage: bash tests/vllm/bench.sh [BUILD_DIR] [--size 2GiB] [--rounds 3] [--quick] [--write docs/performance-tables.md] ...
 #
 # Installs vLLM when it is missing (see setup.sh) and the Run:ai streamer beside it, builds, installs both Python packages. The
-# table goes into docs/performance.md unless --quick or --write says otherwise.
+# table goes into docs/performance-tables.md unless --quick or --write says otherwise.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 build=build
@@ -27,7 +27,7 @@ peers=$build/python-vllm-bench/$streamer
 }
 case " $* " in
   *" --write "* | *" --quick "* | *" --help "*) ;;
-  *) set -- "$@" --write docs/performance.md ;;
+  *) set -- "$@" --write docs/performance-tables.md ;;
 esac
 unset TENSORCAST_SOCKET
 export PYTHONDONTWRITEBYTECODE=1 PYTHONPATH=$(realpath "$build/python-vllm"):$(realpath "$peers")
