@@ -17,6 +17,7 @@
 #include "resolve/resolving.h"
 #include "resolve/safetensors.h"
 #include "resolve/shard_index.h"
+#include "resolve/source_format.h"
 
 #define MODEL_NAME "model.safetensors"
 #define SUFFIX ".safetensors"
@@ -597,6 +598,7 @@ static int answer(void *data, const struct cancel *cancel, void **found, struct 
 {
     const struct question *question = data;
     struct source_options options = *question->options;
+    options.format = &source_format_safetensors;
     options.cancel = cancel;
     struct resolver resolver = {.cache = question->cache, .fresh = question->fresh, .error = error};
     struct artifact *artifact = resolve(&resolver, question->reference, &options);

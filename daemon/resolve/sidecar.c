@@ -9,6 +9,7 @@
 #include "base/memory.h"
 #include "base/sidecar_name.h"
 #include "base/text.h"
+#include "resolve/source_format.h"
 
 struct sidecar_search {
     struct sidecars *found;
@@ -109,6 +110,7 @@ struct sidecars *sidecars_open(const char *reference, const struct source_option
     struct sidecars *sidecars = memory_alloc(sizeof *sidecars);
     struct sidecar_search search = {.found = sidecars, .cancel = cancel, .error = error};
     struct source_options with_sidecars = *options;
+    with_sidecars.format = &source_format_safetensors;
     with_sidecars.for_sidecars = true;
     with_sidecars.cancel = cancel;
     int failed = source_open(reference, &with_sidecars, &sidecars->source, error);

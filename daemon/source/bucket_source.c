@@ -33,7 +33,7 @@ int bucket_source_parse(struct bucket_source *source, const char *path, struct e
     length -= length && rest[length - 1] == '/';
     source->bucket = memory_print("%.*s", (int)bucket_length, path + 2);
     source->key = memory_print("%.*s", (int)length, rest);
-    base->is_single_file = object_source_is_file(source->key);
+    base->is_single_file = source_is_part(base, source->key);
     const char *slash = strrchr(source->key, '/');
     if (base->is_single_file) {
         source->prefix = memory_print("%.*s", slash ? (int)(slash + 1 - source->key) : 0, source->key);

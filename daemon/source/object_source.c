@@ -87,15 +87,6 @@ void object_source_fini(struct object_source *source)
     pthread_mutex_destroy(&source->lock);
 }
 
-/* --- references --- */
-
-bool object_source_is_file(const char *key)
-{
-    static const char suffix[] = ".safetensors";
-    size_t length = strlen(key);
-    return length >= sizeof suffix - 1 && strcmp(key + length - (sizeof suffix - 1), suffix) == 0;
-}
-
 /* --- the table --- */
 
 /* In portions, because a listing has many. */

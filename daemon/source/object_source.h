@@ -91,9 +91,6 @@ void object_source_fini(struct object_source *source); /* the backend's close; a
 int object_source_add(struct object_source *source, struct object *object, struct error *error);
 void object_clear(struct object *object); /* frees the texts */
 
-/* Whether a reference means one object, not a folder: it ends in .safetensors. */
-bool object_source_is_file(const char *key);
-
 /* The rows of struct source_ops that every store shares. */
 int object_source_list(struct source *source, char ***names, size_t *n_names, struct error *error);
 int object_source_expect(struct source *source, const char *const *names, size_t n_names, struct error *error);

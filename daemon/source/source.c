@@ -102,6 +102,7 @@ int source_open(const char *reference, const struct source_options *options, str
     char *whole = without_trailing_slashes(reference, (size_t)(colon + 1 - reference));
     opened->ops = store->source;
     opened->references = 1;
+    opened->format = options->format;
     opened->cancel = options->cancel;
     opened->uid = options->uid;
     opened->reference = source_shown(whole);
@@ -229,6 +230,11 @@ const char *change_detector_name(enum change_detector detector)
 {
     static const char *const names[] = {"version", "lease", "timestamps", "racy"};
     return names[detector];
+}
+
+bool source_is_part(const struct source *source, const char *name)
+{
+    return source->format && source->format->is_part(name);
 }
 
 int source_fail_reference(const struct source *source, const char *complaint, struct error *error)

@@ -93,8 +93,15 @@ struct source_read {
     struct arrival *arrival;     /* of requests: told of bytes as they come; may be NULL */
 };
 
+/* What a checkpoint is made of: the caller's to know. Constant. */
+struct source_format {
+    bool (*is_part)(const char *name);            /* a reference that ends in such a name means one file, not a folder */
+    bool (*is_whole)(const char *folder_on_disk); /* every part is there */
+};
+
 struct source_options {
-    const char *const *trusted_roots; /* canonical absolute directories */
+    const struct source_format *format; /* NULL = no name is that of a part */
+    const char *const *trusted_roots;   /* canonical absolute directories */
     size_t n_trusted_roots;
     bool allow_relative;         /* standalone command line only: no roots are enforced then */
     struct stores *stores;       /* NULL = no object stores */
@@ -140,7 +147,8 @@ struct source_ops {
 
 struct source {
     const struct source_ops *ops;
-    const char *reference; /* "disk:/models/llama" without a trailing slash, as source_shown() shows it */
+    const char *reference;              /* "disk:/models/llama" without a trailing slash, as source_shown() shows it */
+    const struct source_format *format; /* of the options */
     bool is_single_file;
     const char *file_name; /* of the single file, the backend's; NULL = the last part of the reference */
     struct source_file *files;
@@ -181,6 +189,7 @@ bool source_may_be_absent(const struct source *source, const struct error *error
 bool source_has_changed(const struct error *error); /* what a read or the check above says of a file that was replaced */
 void source_speed(struct source *source, struct source_speed *speed); /* all zero where nothing is known */
 
+bool source_is_part(const struct source *source, const char *name); /* by its format */
 /* INVALID_ARGUMENT, for a backend's open: what is wrong with the reference, as it is shown. Returns -1. */
 int source_fail_reference(const struct source *source, const char *complaint, struct error *error);
 

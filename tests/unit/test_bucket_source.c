@@ -13,6 +13,13 @@
 
 static const struct source_ops ops = {.name = "gs"};
 
+static bool is_part(const char *name)
+{
+    return strstr(name, ".safetensors");
+}
+
+static const struct source_format format = {.is_part = is_part};
+
 static void buckets_keys_and_folders_are_told_apart(void **state)
 {
     static const struct {
@@ -27,7 +34,7 @@ static void buckets_keys_and_folders_are_told_apart(void **state)
     char text[BUCKET_SHOWN_CHARS];
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        struct bucket_source source = {.objects.base.ops = &ops};
+        struct bucket_source source = {.objects.base = {.ops = &ops, .format = &format}};
         assert_int_equal(bucket_source_parse(&source, cases[i].path, &error), 0);
         assert_string_equal(source.bucket, cases[i].bucket);
         assert_string_equal(source.key, cases[i].key);
@@ -49,7 +56,7 @@ static void what_is_no_bucket_is_refused(void **state)
     struct error error;
     (void)state;
     for (size_t i = 0; i < sizeof paths / sizeof *paths; i++) {
-        struct bucket_source source = {.objects.base.ops = &ops};
+        struct bucket_source source = {.objects.base = {.ops = &ops, .format = &format}};
         assert_int_equal(bucket_source_parse(&source, paths[i], &error), -1);
         assert_non_null(strstr(error.message, "gs://bucket/model"));
         bucket_source_fini(&source);

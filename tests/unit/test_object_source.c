@@ -353,13 +353,6 @@ static void only_a_weak_pin_is_asked_about_again(void **state)
     source_unref(weak);
 }
 
-static void parts_are_told_by_their_names(void **state)
-{
-    (void)state;
-    assert_true(object_source_is_file("m/x.safetensors"));
-    assert_false(object_source_is_file("m/x.safetensors.index.json"));
-}
-
 #define TEST(function) cmocka_unit_test_setup_teardown(function, begin, end)
 
 static void a_listing_has_a_million_objects_and_not_one_more(void **state)
@@ -399,7 +392,6 @@ int main(void)
         TEST(a_read_that_wants_a_checksum_gets_its_own_bytes),
         TEST(another_version_or_checksum_is_another_identity),
         TEST(only_a_weak_pin_is_asked_about_again),
-        TEST(parts_are_told_by_their_names),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

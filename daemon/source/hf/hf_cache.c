@@ -1,6 +1,6 @@
 /* The hub's cache on this host, read only: refs/<revision> names a commit, snapshots/<commit>/ holds links into blobs/,
- * whose files of git-lfs are named by their SHA-256. A snapshot is used when it is a whole checkpoint: the index and every
- * part it names, or model.safetensors. Its files are then read as any other file on disk. */
+ * whose files of git-lfs are named by their SHA-256. A snapshot is used when it is a whole checkpoint, which the caller's
+ * format tells. Its files are then read as any other file on disk. */
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,13 +8,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/json.h"
 #include "base/memory.h"
 #include "source/hf/source_hf.h"
-
-#define INDEX_NAME "model.safetensors.index.json"
-#define MODEL_NAME "model.safetensors"
-enum { MAX_INDEX_BYTES = 100000000 };
 
 /* "CACHE/models--org--model" */
 static char *folder_of(const struct source_hf *hf, const char *cache_dir)
@@ -66,70 +61,6 @@ bool hf_cache_find_commit(struct source_hf *hf, const char *cache_dir)
     return found;
 }
 
-/* --- is it all there? --- */
-
-/* The document and its length, or NULL. */
-static char *read_index(const char *folder, size_t *n_bytes)
-{
-    char *path = join_path(folder, INDEX_NAME), *bytes = NULL;
-    FILE *file = fopen(path, "re");
-    struct stat status;
-    free(path);
-    if (file && fstat(fileno(file), &status) == 0 && status.st_size <= MAX_INDEX_BYTES) {
-        bytes = memory_alloc((size_t)status.st_size + 1);
-        *n_bytes = fread(bytes, 1, (size_t)status.st_size, file);
-    }
-    if (file)
-        fclose(file);
-    return bytes;
-}
-
-static bool has_part(const char *folder, const struct json_string *name)
-{
-    char part[NAME_MAX + 1];
-    if (name->length > NAME_MAX || memchr(name->text, '\0', name->length))
-        return false;
-    snprintf(part, sizeof part, "%.*s", (int)name->length, name->text);
-    return has(folder, part);
-}
-
-static bool has_map(struct json *json, const char *folder)
-{
-    struct json_string tensor, part, last = {0};
-    bool all = true;
-    json_begin_object(json);
-    while (json_next_key(json, &tensor) && json_take_string(json, &part)) {
-        bool same = last.text && last.length == part.length && memcmp(last.text, part.text, part.length) == 0;
-        all = all && (same || has_part(folder, &part));
-        last = part;
-    }
-    return all;
-}
-
-/* Whether the index is good and every part it names is there. */
-static bool has_parts(const char *folder)
-{
-    struct arena arena;
-    struct json json;
-    struct json_string key;
-    size_t n_bytes = 0;
-    bool all = false;
-    char *index = read_index(folder, &n_bytes);
-    arena_init(&arena, 0);
-    json_init(&json, index ? index : "", n_bytes, &arena);
-    json_begin_object(&json);
-    while (json_next_key(&json, &key)) {
-        if (key.length == strlen("weight_map") && memcmp(key.text, "weight_map", key.length) == 0)
-            all = has_map(&json, folder);
-        else
-            json_skip(&json);
-    }
-    all = json_end(&json) && all;
-    arena_fini(&arena);
-    free(index);
-    return all;
-}
-
 static bool has_needed(const struct source_hf *hf, const char *folder, enum hf_cache_need need)
 {
     if (need == HF_CACHE_ANYTHING)
@@ -138,7 +69,8 @@ static bool has_needed(const struct source_hf *hf, const char *folder, enum hf_c
         return false;
     if (hf->file_name)
         return has(folder, hf->file_name);
-    return has(folder, INDEX_NAME) ? has_parts(folder) : has(folder, MODEL_NAME);
+    const struct source_format *format = hf->objects.base.format;
+    return format && format->is_whole(folder);
 }
 
 /* --- as a source on disk --- */

@@ -75,7 +75,7 @@ static char *copy_revision(const char *text, size_t length)
 static void take_path(struct source_hf *hf, const char *path)
 {
     const char *slash = strrchr(path, '/');
-    hf->objects.base.is_single_file = object_source_is_file(path);
+    hf->objects.base.is_single_file = source_is_part(&hf->objects.base, path);
     if (!hf->objects.base.is_single_file) {
         hf->folder = memory_copy_text(path);
         return;

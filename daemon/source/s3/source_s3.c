@@ -238,7 +238,7 @@ static void s3_ask(struct object_source *objects, struct object *object)
     struct error ignored;
     pthread_mutex_lock(&objects->lock);
     bool is_wanted = !object->weak && !has_checksum(object) && !source->no_checksums && !objects->base.is_single_file &&
-                     object_source_is_file(object->name);
+                     source_is_part(&objects->base, object->name);
     pthread_mutex_unlock(&objects->lock);
     if (!is_wanted)
         return;

@@ -83,7 +83,7 @@ static int parse_reference_of_web(struct source_https *https, const char *text, 
         return source_fail_reference(source, "a host follows two slashes: https://host/model", error);
     https->base = make_base(source->reference, text, path_length);
     https->query = url_tidy(text + path_length, fragment_at - path_length);
-    source->is_single_file = object_source_is_file(https->base);
+    source->is_single_file = source_is_part(source, https->base);
     if (source->is_single_file)
         source->file_name = https->file_name = last_part(https->base);
     if (!text[fragment_at])
