@@ -153,7 +153,7 @@ static void on_tick(void *data)
         loop_stop(state->services.loop);
 }
 
-static const struct load_result *run_ticket(struct standalone *state, const struct tc_view *view, enum ticket_goal goal,
+static const struct load_result *run_ticket(struct standalone *state, const struct tc_view *view, enum load_goal goal,
                                             struct error *error)
 {
     static const struct ticket_events events = {.progress = on_progress, .done = on_done};

@@ -57,7 +57,7 @@ static void on_cancel(void *data)
 }
 
 static void submit_unary(struct rpc_call *call, const struct api *api, const Tensorcast__Daemon__V1__LoadRequest *wire,
-                         enum ticket_goal goal,
+                         enum load_goal goal,
                          void (*answer)(struct unary_load *load, const struct load_result *result, struct arena *arena))
 {
     static const struct ticket_events events = {.resolved = on_resolved, .done = on_done};

@@ -23,8 +23,17 @@ static const struct state_row group_states[GROUP_STATES] = {
 };
 const struct state_machine group_machine = {"group", group_states, GROUP_STATES};
 
+enum slot_state { SLOT_MISSING, SLOT_PRESENT, SLOT_EXCUSED, SLOT_GONE, SLOT_ENDED, SLOT_STATES };
+static const struct state_row slot_states[SLOT_STATES] = {
+    [SLOT_MISSING] = {"missing", STATE_BIT(SLOT_PRESENT) | STATE_BIT(SLOT_EXCUSED) | STATE_BIT(SLOT_ENDED)},
+    [SLOT_PRESENT] = {"present", STATE_BIT(SLOT_MISSING) | STATE_BIT(SLOT_GONE) | STATE_BIT(SLOT_ENDED)},
+    [SLOT_EXCUSED] = {"excused", STATE_BIT(SLOT_PRESENT) | STATE_BIT(SLOT_EXCUSED) | STATE_BIT(SLOT_ENDED)},
+    [SLOT_GONE] = {"gone", STATE_BIT(SLOT_ENDED)}, /* it left while the group ran, and has not been told that it is late */
+    [SLOT_ENDED] = {"ended", 0},
+};
+const struct state_machine group_slot_machine = {"slot of a group", slot_states, SLOT_STATES};
+
 enum { MISSING_CHARS = 128 }; /* of a list of ranks */
-enum slot_state { SLOT_MISSING, SLOT_PRESENT, SLOT_EXCUSED, SLOT_GONE, SLOT_ENDED };
 
 struct slot {
     enum slot_state state;
@@ -68,6 +77,20 @@ static void set_group_state(struct group *group, enum group_state state)
     group->state = state;
 }
 
+/* Also tells the members, who comes and who goes, and counts them. */
+static void set_slot(struct group *group, uint32_t rank, enum slot_state state, struct group_member *member)
+{
+    struct slot *slot = &group->slots[rank];
+    state_check(&group_slot_machine, slot->state, state);
+    if (slot->member)
+        slot->member->group = NULL;
+    if (member)
+        member->group = group;
+    group->n_here += (uint32_t)(state != SLOT_MISSING) - (uint32_t)(slot->state != SLOT_MISSING);
+    group->n_present += (uint32_t)(member != NULL) - (uint32_t)(slot->member != NULL);
+    *slot = (struct slot){state, member};
+}
+
 static void remove_group(struct group *group)
 {
     struct group **link = &group->table->groups;
@@ -103,7 +126,7 @@ static void log_event(const struct group *group, const char *action, const char 
 
 /* Everybody who waits is told; then the group only remembers who was missing. The caller may be told last, so it must not
  * look at the group afterwards. */
-static void dissolve(struct group *group, const char *action, const struct reason *problem)
+static void dissolve_group(struct group *group, const char *action, const struct reason *problem)
 {
     struct group_table *table = group->table;
     set_group_state(group, DISSOLVED);
@@ -114,9 +137,7 @@ static void dissolve(struct group *group, const char *action, const struct reaso
         struct group_member *member = group->slots[rank].member;
         if (!member)
             continue;
-        group->slots[rank] = (struct slot){SLOT_ENDED, NULL};
-        group->n_present--;
-        member->group = NULL;
+        set_slot(group, rank, SLOT_ENDED, NULL);
         table->events->dissolved(table->data, member, problem);
     }
     if (group->n_here == group->terms.world_size)
@@ -153,7 +174,7 @@ static void on_timer(void *data)
         return;
     }
     struct reason problem = describe_missing(group);
-    dissolve(group, "timeout", &problem);
+    dissolve_group(group, "timeout", &problem);
 }
 
 /* NULL when the user may have no more groups. */
@@ -228,8 +249,8 @@ static struct reason tell_late(struct group *group, uint32_t rank)
     bool runs = group->state == RUNNING;
     struct reason problem =
         runs ? reason_of(REASON_GROUP_RUNS_ALREADY) : reason_with(REASON_GROUP_CLOSED, "%s", group->problem.text);
-    group->slots[rank].state = SLOT_ENDED;
-    if (!runs && ++group->n_here == group->terms.world_size)
+    set_slot(group, rank, SLOT_ENDED, NULL);
+    if (!runs && group->n_here == group->terms.world_size)
         remove_group(group);
     return problem;
 }
@@ -242,27 +263,26 @@ static int note_rank(const struct group *group, uint32_t rank, struct error *err
     return error_note(error, "rank", "%" PRIu32, rank);
 }
 
-static int mismatch(const struct group *group, uint32_t rank, const char *field, const char *own, const char *theirs,
-                    struct error *error)
+static int refuse_mismatch(const struct group *group, uint32_t rank, const char *field, const char *own, const char *theirs,
+                           struct error *error)
 {
     char id[TEXT_NAME_CHARS], a[TEXT_NAME_CHARS], b[TEXT_NAME_CHARS];
     fail(error, ERROR_INVALID_ARGUMENT, "GROUP_MISMATCH",
          "rank %u does not fit into group %s: its %s is %s, the group's is %s; give all ranks of a group the same, or "
-         "another "
-         "group id",
+         "another group id",
          rank, text_escape(group->terms.id, strlen(group->terms.id), id), field, text_escape(own, strlen(own), a),
          text_escape(theirs, strlen(theirs), b));
     error_note(error, "field", "%s", field);
     return note_rank(group, rank, error);
 }
 
-static int source_changed(const struct group *group, const struct group_terms *terms, uint32_t rank, struct error *error)
+static int refuse_other_version(const struct group *group, const struct group_terms *terms, uint32_t rank,
+                                struct error *error)
 {
     char id[TEXT_NAME_CHARS], reference[TEXT_NAME_CHARS];
     fail(error, ERROR_FAILED_PRECONDITION, REASON(SOURCE_CHANGED),
          "%s has changed while group %s assembled: rank %u resolved version %.12s, those who wait %.12s; load it again on "
-         "all "
-         "ranks",
+         "all ranks",
          text_escape(terms->reference, strlen(terms->reference), reference),
          text_escape(group->terms.id, strlen(group->terms.id), id), rank, terms->artifact, group->terms.artifact);
     return note_rank(group, rank, error);
@@ -276,12 +296,12 @@ static int check_terms(const struct group *group, const struct group_terms *term
     if (has_terms(group, terms))
         return 0;
     if (terms->world_size != group->terms.world_size)
-        return mismatch(group, rank, "world size", own, theirs, error);
+        return refuse_mismatch(group, rank, "world size", own, theirs, error);
     if (strcmp(terms->artifact, group->terms.artifact) == 0)
-        return mismatch(group, rank, "policy", terms->policy, group->terms.policy, error);
+        return refuse_mismatch(group, rank, "policy", terms->policy, group->terms.policy, error);
     if (strcmp(terms->reference, group->terms.reference) == 0)
-        return source_changed(group, terms, rank, error);
-    return mismatch(group, rank, "artifact", terms->reference, group->terms.reference, error);
+        return refuse_other_version(group, terms, rank, error);
+    return refuse_mismatch(group, rank, "artifact", terms->reference, group->terms.reference, error);
 }
 
 static bool is_again(const struct slot *slot, const struct group_member *member)
@@ -301,12 +321,11 @@ static enum group_answer check_slot(const struct group *group, struct group_memb
         member->first = slot->member;
         return GROUP_AGAIN;
     }
-    fail(
-        error, ERROR_ALREADY_EXISTS, "GROUP_RANK_TAKEN",
-        "rank %u of group %s is taken: load %s has it and is %s; give every rank its own number and every load that runs at "
-        "the same time its own group id",
-        member->rank, text_escape(group->terms.id, strlen(group->terms.id), id), slot->member->holder,
-        group->state == ASSEMBLING ? "waiting for the other ranks" : "running");
+    fail(error, ERROR_ALREADY_EXISTS, "GROUP_RANK_TAKEN",
+         "rank %u of group %s is taken: load %s has it and is %s; give every rank its own number and every load that runs "
+         "at the same time its own group id",
+         member->rank, text_escape(group->terms.id, strlen(group->terms.id), id), slot->member->holder,
+         group->state == ASSEMBLING ? "waiting for the other ranks" : "running");
     error_note(error, "holder", "%s", slot->member->holder);
     note_rank(group, member->rank, error);
     return GROUP_REFUSED;
@@ -316,11 +335,9 @@ static enum group_answer check_slot(const struct group *group, struct group_memb
 static void end_wait(struct group *group, uint32_t rank)
 {
     struct reason problem = reason_with(REASON_SOURCE_CHANGED, "rank=%" PRIu32, rank);
-    if (slot_state(group, rank) == SLOT_MISSING) { /* it has been told */
-        group->slots[rank].state = SLOT_ENDED;
-        group->n_here++;
-    }
-    dissolve(group, "dissolved", &problem);
+    if (slot_state(group, rank) == SLOT_MISSING) /* it has been told */
+        set_slot(group, rank, SLOT_ENDED, NULL);
+    dissolve_group(group, "dissolved", &problem);
 }
 
 /* --- joining -------------------------------------------------------------------------------------------------------- */
@@ -338,13 +355,6 @@ static void complete_when_full(struct group *group)
     set_group_state(group, RUNNING);
     log_event(group, "launching", "complete");
     table->events->complete(table->data, group);
-}
-
-static void occupy(struct group *group, uint32_t rank, struct slot slot)
-{
-    group->n_here += group->slots[rank].state == SLOT_MISSING;
-    group->n_present += slot.member != NULL;
-    group->slots[rank] = slot;
 }
 
 enum group_answer group_join(struct group_table *table, const struct group_terms *terms, struct group_member *member,
@@ -374,8 +384,7 @@ enum group_answer group_join(struct group_table *table, const struct group_terms
     answer = check_slot(group, member, error);
     if (answer != GROUP_JOINED)
         return answer;
-    occupy(group, member->rank, (struct slot){SLOT_PRESENT, member});
-    member->group = group;
+    set_slot(group, member->rank, SLOT_PRESENT, member);
     log_event(group, "join", member->holder);
     complete_when_full(group);
     return GROUP_JOINED;
@@ -405,7 +414,7 @@ void group_excuse(struct group_table *table, const struct group_terms *terms, co
     group = group_to_count_in(table, terms, rank);
     if (!group)
         return; /* it has what it wants whatever the others do */
-    occupy(group, rank, (struct slot){SLOT_EXCUSED, NULL});
+    set_slot(group, rank, SLOT_EXCUSED, NULL);
     complete_when_full(group);
 }
 
@@ -416,21 +425,18 @@ void group_decline(struct group_table *table, const struct group_terms *terms, u
     struct group *group = is_remembered ? NULL : group_to_count_in(table, terms, rank);
     if (!group)
         return;
-    occupy(group, rank, (struct slot){SLOT_ENDED, NULL});
+    set_slot(group, rank, SLOT_ENDED, NULL);
     struct reason problem = reason_with(REASON_GROUP_MEMBER_DECLINED, "rank=%" PRIu32 ":%s", rank, why);
-    dissolve(group, "dissolved", &problem);
+    dissolve_group(group, "dissolved", &problem);
 }
 
 /* --- leaving -------------------------------------------------------------------------------------------------------- */
 
-static void vacate(struct group_member *member, enum slot_state state)
+/* Whoever leaves while ranks are awaited is missing again. */
+static void leave_slot(struct group_member *member, enum slot_state state)
 {
     struct group *group = member->group;
-    group->slots[member->rank] = (struct slot){state, NULL};
-    group->n_present--;
-    member->group = NULL;
-    if (group->state == ASSEMBLING)
-        group->n_here--;
+    set_slot(group, member->rank, group->state == ASSEMBLING ? SLOT_MISSING : state, NULL);
     if (group->n_present == 0 && (group->state != ASSEMBLING || group->n_here == 0))
         remove_group(group);
 }
@@ -440,7 +446,7 @@ void group_leave(struct group_member *member)
     if (!member->group)
         return;
     log_event(member->group, "left", member->holder);
-    vacate(member, member->group->state == ASSEMBLING ? SLOT_MISSING : SLOT_GONE);
+    leave_slot(member, SLOT_GONE);
 }
 
 void group_end(struct group_member *member)
@@ -449,18 +455,15 @@ void group_end(struct group_member *member)
         return;
     if (member->group->n_present == 1)
         log_event(member->group, "finished", "all_ranks_ended");
-    vacate(member, SLOT_ENDED);
+    leave_slot(member, SLOT_ENDED);
 }
 
 void group_dissolve(struct group *group, struct group_member *except, const struct reason *problem)
 {
     assert(group->state == RUNNING);
-    if (except) {
-        group->slots[except->rank] = (struct slot){SLOT_ENDED, NULL};
-        group->n_present--;
-        except->group = NULL;
-    }
-    dissolve(group, "dissolved", problem);
+    if (except)
+        set_slot(group, except->rank, SLOT_ENDED, NULL);
+    dissolve_group(group, "dissolved", problem);
 }
 
 struct group_member *group_find(const struct group *group, uint32_t rank)

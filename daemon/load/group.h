@@ -42,7 +42,7 @@ struct group_terms { /* what every rank of a group must say alike; borrowed for 
 };
 
 struct group;
-extern const struct state_machine group_machine;
+extern const struct state_machine group_machine, group_slot_machine;
 
 struct group_member { /* embedded by the caller, who keeps it until the group lets go of it */
     uint32_t rank;

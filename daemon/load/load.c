@@ -72,7 +72,7 @@ struct load *load_create(struct load_table *table, struct preparation *prep, str
                           .verify = prep->config->verify,
                           .is_of_group = prepare_is_of_group(prep),
                           .started_ns = clock_now_ns()};
-    memcpy(load->id, prep->load_id, sizeof load->id);
+    memcpy(load->id, prep->member.holder, sizeof load->id);
     prep->mapping = NULL;
     prep->plan = NULL;
     prep->region = NULL;

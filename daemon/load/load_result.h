@@ -12,6 +12,8 @@
 
 enum { LOAD_ID_CHARS = 17 };
 
+enum load_goal { GOAL_PLAN, GOAL_REPLICA };
+
 enum load_origin {
     LOAD_OWN,          /* read for this request */
     LOAD_JOINED,       /* by another request's load, which was in flight */

@@ -10,6 +10,8 @@
 
 #include "base/arena.h"
 #include "base/cancel.h"
+#include "load/group.h"
+#include "load/load_result.h"
 #include "load/load_services.h"
 #include "load/load_target.h"
 #include "normalize/load_spec.h"
@@ -19,7 +21,8 @@ struct preparation {
     const struct load_services *services;
     const struct config *config; /* as it was at submit */
     uid_t uid;
-    const char *load_id;          /* of the ticket */
+    enum load_goal goal;
+    struct group_member member;   /* of its group; holder: the load id of its ticket */
     uint64_t lane;                /* where links led when it was resolved, see loop_enter_lane() */
     struct device_region *region; /* owned until a load takes it: memory of the client; NULL = memory of our own */
     struct arena arena;           /* of the spec */

@@ -2,6 +2,7 @@
  * collective has ended, and no rank gets another version of the source than the others. */
 #include "load/team.h"
 
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,7 +23,7 @@ enum { MEMORY_KEY_CHARS = DIGEST_HEX_CHARS + DEVICE_NAME_CHARS + 2 };
 struct team_memory { /* of the ranks that want the same view on the same device */
     struct replica_table *budget;
     struct load *load;
-    size_t member;     /* the first of them that takes part: the load is made for it */
+    size_t first;      /* the first of them that takes part: the load is made for it */
     uint32_t n_takers; /* who take part */
 };
 
@@ -35,16 +36,16 @@ struct team {
     struct arena arena; /* of all arrays */
     const char *group_id;
     uint32_t world_size;
-    uid_t uid;                    /* of the first rank: pays for what lies between the ranks */
-    struct team_member **members; /* in the order of ranks; NULL: takes no part any more. Borrowed by the helper */
-    size_t n_members;
+    uid_t uid;                  /* of the first rank: pays for what lies between the ranks */
+    struct preparation **ranks; /* in the order of ranks; NULL: takes no part any more. Borrowed by the helper */
+    size_t n_ranks;
     struct team_memory *memories;
     size_t n_memories;
-    struct team_memory **memory_of;    /* by member */
+    struct team_memory **memory_of;    /* by index in ranks */
     uint32_t *leaders;                 /* by rank: the first one with the same memory ... */
     struct device **devices;           /* ... and where it will be; NULL for the others */
     struct {                           /* the joint plan */
-        struct collective_rank *ranks; /* by memory */
+        struct collective_rank *wants; /* by memory */
         unsigned char key[DIGEST_BYTES];
         struct collective_plan *plan;
         bool is_new; /* no group before has had it */
@@ -135,7 +136,7 @@ void team_forget_plans(struct load_table *table, uint64_t n_kept)
 
 static struct collective_facts facts_of(const struct team *team)
 {
-    const struct config *config = team->members[0]->prep->config;
+    const struct config *config = team->ranks[0]->config;
     return (struct collective_facts){.strategy = &config->engine.strategy,
                                      .group_id = team->group_id,
                                      .world_size = team->world_size,
@@ -171,24 +172,24 @@ static void find_memories(struct team *team)
 {
     struct map seen;
     const struct device *devices[DEVICE_PLUGIN_MAX_DEVICES];
-    map_init(&seen, team->n_members);
+    map_init(&seen, team->n_ranks);
     team->link.demand.device_room_bytes = UINT64_MAX;
     for (uint32_t rank = 0; rank < team->world_size; rank++)
         team->leaders[rank] = rank;
-    for (size_t i = 0; i < team->n_members; i++) {
-        const struct preparation *prep = team->members[i]->prep;
+    for (size_t i = 0; i < team->n_ranks; i++) {
+        const struct preparation *prep = team->ranks[i];
         struct device *device = prep->target.device;
-        uint32_t rank = team->members[i]->member.rank;
+        uint32_t rank = team->ranks[i]->member.rank;
         char *key = arena_alloc(&team->arena, MEMORY_KEY_CHARS); /* the map borrows it */
         snprintf(key, MEMORY_KEY_CHARS, "%s@%s", prep->mapping->view_digest, device->caps.name);
         uint32_t known = map_add(&seen, key, strlen(key), (uint32_t)team->n_memories);
         if (known != MAP_NONE) {
             team->memory_of[i] = &team->memories[known];
-            team->joint.ranks[known].n_sharers++;
-            team->leaders[rank] = team->joint.ranks[known].rank;
+            team->joint.wants[known].n_sharers++;
+            team->leaders[rank] = team->joint.wants[known].rank;
             continue;
         }
-        team->joint.ranks[team->n_memories] = (struct collective_rank){prep->mapping, rank, 1};
+        team->joint.wants[team->n_memories] = (struct collective_rank){prep->mapping, rank, 1};
         team->memory_of[i] = &team->memories[team->n_memories++];
         team->memory_of[i]->budget = prep->target.replicas;
         team->devices[rank] = device;
@@ -205,7 +206,7 @@ static void digest_team(struct team *team)
     const struct materialization_strategy *strategy = facts.strategy;
     struct digest *digest = digest_create();
     double skew = strategy->owner_file_collective_max_owner_skew_ratio;
-    digest_add_text(digest, team->members[0]->prep->mapping->artifact->identity);
+    digest_add_text(digest, team->ranks[0]->mapping->artifact->identity);
     digest_add_text(digest, team->group_id);
     digest_add_u64(digest, team->world_size);
     digest_add_u64(digest, facts.staging_budget_bytes);
@@ -214,7 +215,7 @@ static void digest_team(struct team *team)
     digest_add_u64(digest, strategy->owner_file_collective_max_inflight_batches);
     digest_add(digest, &skew, sizeof skew);
     for (size_t i = 0; i < team->n_memories; i++) {
-        const struct collective_rank *rank = &team->joint.ranks[i];
+        const struct collective_rank *rank = &team->joint.wants[i];
         digest_add_text(digest, rank->mapping->view_digest);
         digest_add_u64(digest, rank->rank);
         digest_add_u64(digest, rank->n_sharers);
@@ -222,8 +223,8 @@ static void digest_team(struct team *team)
     digest_finish(digest, team->joint.key);
 }
 
-static void plan_on_helper(struct loop_work *work);
-static void on_planned(struct loop_work *work);
+static void plan_team_on_helper(struct loop_work *work);
+static void on_team_planned(struct loop_work *work);
 
 void team_gather(struct load_table *table, struct group *group, const struct team_events *events)
 {
@@ -231,25 +232,25 @@ void team_gather(struct load_table *table, struct group *group, const struct tea
     struct arena *arena = &team->arena;
     const struct group_terms *terms = group_terms(group);
     uint32_t world_size = terms->world_size;
-    *team = (struct team){.work = {.do_work = plan_on_helper, .done = on_planned},
+    *team = (struct team){.work = {.do_work = plan_team_on_helper, .done = on_team_planned},
                           .table = table,
                           .group = group,
                           .events = events,
                           .world_size = world_size};
     arena_init(arena, 0);
     team->group_id = arena_text(arena, terms->id, strlen(terms->id));
-    team->members = arena_array(arena, world_size, sizeof(struct team_member *));
+    team->ranks = arena_array(arena, world_size, sizeof(struct preparation *));
     team->leaders = arena_array(arena, world_size, sizeof *team->leaders);
     team->devices = arena_array(arena, world_size, sizeof(struct device *));
     for (uint32_t rank = 0; rank < world_size; rank++) {
         struct group_member *member = group_find(group, rank);
         if (member)
-            team->members[team->n_members++] = (struct team_member *)member;
+            team->ranks[team->n_ranks++] = (struct preparation *)((char *)member - offsetof(struct preparation, member));
     }
-    team->memories = arena_array(arena, team->n_members, sizeof *team->memories);
-    team->memory_of = arena_array(arena, team->n_members, sizeof(struct team_memory *));
-    team->joint.ranks = arena_array(arena, team->n_members, sizeof *team->joint.ranks);
-    team->uid = team->work.uid = team->members[0]->prep->uid;
+    team->memories = arena_array(arena, team->n_ranks, sizeof *team->memories);
+    team->memory_of = arena_array(arena, team->n_ranks, sizeof(struct team_memory *));
+    team->joint.wants = arena_array(arena, team->n_ranks, sizeof *team->joint.wants);
+    team->uid = team->work.uid = team->ranks[0]->uid;
     find_memories(team);
     digest_team(team);
     team->joint.plan = find_plan(table, team->joint.key);
@@ -263,11 +264,11 @@ void team_gather(struct load_table *table, struct group *group, const struct tea
 static void choose_transport(struct team *team, size_t n)
 {
     const struct collective_plan *plan = team->joint.plan;
-    struct plan_facts facts = prepare_facts(team->members[0]->prep);
+    struct plan_facts facts = prepare_facts(team->ranks[0]);
     struct transport_demand *demand = &team->link.demand;
     double bytes = 0, cached = 0;
-    for (size_t i = 0; i < team->n_members; i++) {
-        const struct preparation *prep = team->members[i]->prep;
+    for (size_t i = 0; i < team->n_ranks; i++) {
+        const struct preparation *prep = team->ranks[i];
         double own = (double)prep->mapping->view_bytes;
         bytes += own;
         cached += own * prep->cached_share;
@@ -283,11 +284,11 @@ static void choose_transport(struct team *team, size_t n)
     team->link.choice = transport_choice_make(&facts.transports, demand, &rates);
 }
 
-/* Whatever becomes of it is for the member to tell. */
-static int plan_member(void *data, size_t i, struct error *error)
+/* Whatever becomes of it is for its ticket to tell. */
+static int plan_rank(void *data, size_t i, struct error *error)
 {
     struct team *team = data;
-    struct preparation *prep = team->members[i]->prep;
+    struct preparation *prep = team->ranks[i];
     struct plan_facts facts = prepare_facts(prep);
     (void)error;
     facts.group = team->joint.plan;
@@ -296,16 +297,16 @@ static int plan_member(void *data, size_t i, struct error *error)
     return 0;
 }
 
-/* The plans of all members, and the collective when one of them runs. False when its transport cannot be opened. */
-static bool plan_members(struct team *team, size_t n_transports)
+/* The plans of all ranks, and the collective when one of them runs. False when its transport cannot be opened. */
+static bool plan_ranks(struct team *team, size_t n_transports)
 {
     struct error nothing;
     bool runs = false;
     choose_transport(team, n_transports);
-    parallel_run(team->n_members, (size_t)sysconf(_SC_NPROCESSORS_ONLN), plan_member, team, &nothing);
-    for (size_t i = 0; i < team->n_members; i++) {
-        const struct plan *plan = team->members[i]->prep->plan;
-        runs |= !team->members[i]->only_plans && plan && plan->executor == EXECUTOR_OWNER_FILE_COLLECTIVE;
+    parallel_run(team->n_ranks, (size_t)sysconf(_SC_NPROCESSORS_ONLN), plan_rank, team, &nothing);
+    for (size_t i = 0; i < team->n_ranks; i++) {
+        const struct plan *plan = team->ranks[i]->plan;
+        runs |= team->ranks[i]->goal == GOAL_REPLICA && plan && plan->executor == EXECUTOR_OWNER_FILE_COLLECTIVE;
     }
     if (runs)
         team->link.collective = collective_create(team->table->services->engine, team->joint.plan, &team->link.choice,
@@ -313,20 +314,20 @@ static bool plan_members(struct team *team, size_t n_transports)
     return !runs || team->link.collective;
 }
 
-static void plan_on_helper(struct loop_work *work)
+static void plan_team_on_helper(struct loop_work *work)
 {
     struct team *team = (struct team *)work;
     const struct collective_facts facts = facts_of(team);
     uint64_t start_ns = clock_now_ns();
     if (!team->joint.plan) {
         team->joint.is_new = true;
-        team->joint.plan = collective_plan_build(team->joint.ranks, team->n_memories, &facts);
+        team->joint.plan = collective_plan_build(team->joint.wants, team->n_memories, &facts);
     }
-    if (!plan_members(team, TRANSPORT_MAX) && !team->link.choice.is_forced) {
+    if (!plan_ranks(team, TRANSPORT_MAX) && !team->link.choice.is_forced) {
         log_warn("transport_failed", LOG_TEXT("group_id", team->group_id),
                  LOG_TEXT("transport", team->link.choice.ops->name), LOG_TEXT("message", team->link.error.message),
                  LOG_TEXT("effect", "the group uses loopback"));
-        plan_members(team, 1); /* the first one is loopback */
+        plan_ranks(team, 1); /* the first one is loopback */
     }
     team->joint.plan_ns = clock_now_ns() - start_ns;
 }
@@ -352,17 +353,17 @@ static int reserve_staging(struct team *team)
     return 0;
 }
 
-/* Loads for all who take part. Returns the member that there is no memory for, NULL if there is for all. */
-static struct team_member *create_loads(struct team *team, struct error *error)
+/* Loads for all who take part. Returns the rank that there is no memory for, NULL if there is for all. */
+static struct preparation *create_loads(struct team *team, struct error *error)
 {
-    for (size_t i = 0; i < team->n_members; i++) {
+    for (size_t i = 0; i < team->n_ranks; i++) {
         struct team_memory *memory = team->memory_of[i];
-        if (!team->members[i] || memory->n_takers++ > 0)
+        if (!team->ranks[i] || memory->n_takers++ > 0)
             continue;
-        memory->member = i;
-        memory->load = load_create(team->table, team->members[i]->prep, error);
+        memory->first = i;
+        memory->load = load_create(team->table, team->ranks[i], error);
         if (!memory->load)
-            return team->members[i];
+            return team->ranks[i];
         team->loads.n_running++;
     }
     team->loads.n_unfinished = team->loads.n_running;
@@ -375,12 +376,12 @@ static bool prepare_loads(struct team *team)
 {
     struct reason problem;
     struct error error;
-    struct team_member *failed = create_loads(team, &error);
+    struct preparation *failed = create_loads(team, &error);
     if (!failed && (team->loads.n_running == 0 || reserve_staging(team) == 0))
         return team->loads.n_running > 0;
     for (const struct team_memory *memory = team->memories; memory < team->memories + team->n_memories; memory++)
         if (memory->load)
-            load_give_back(memory->load, team->members[memory->member]->prep);
+            load_give_back(memory->load, team->ranks[memory->first]);
     if (failed)
         problem = reason_with(REASON_GROUP_MEMBER_FAILED, "rank=%u:%s", failed->member.rank, error.reason);
     else
@@ -391,28 +392,28 @@ static bool prepare_loads(struct team *team)
     return false;
 }
 
-static void on_run_done(void *data, struct load *load);
-static void on_load_ended(void *data);
+static void on_rank_run_done(void *data, struct load *load);
+static void on_rank_load_ended(void *data);
 
 static void start_loads(struct team *team)
 {
-    static const struct load_team_events events = {.run_done = on_run_done, .ended = on_load_ended};
+    static const struct load_team_events events = {.run_done = on_rank_run_done, .ended = on_rank_load_ended};
     collective_expect(team->link.collective, team->loads.n_running);
-    for (size_t i = 0; i < team->n_members; i++) {
+    for (size_t i = 0; i < team->n_ranks; i++) {
         const struct team_memory *memory = team->memory_of[i];
-        if (team->members[i])
-            team->events->joined(team->members[i], memory->load, memory->member == i ? LOAD_OWN : LOAD_JOINED);
+        if (team->ranks[i])
+            team->events->joined(team->ranks[i], memory->load, memory->first == i ? LOAD_OWN : LOAD_JOINED);
     }
     for (const struct team_memory *memory = team->memories; memory < team->memories + team->n_memories; memory++) {
         if (!memory->load)
             continue;
         memory->load->team_events = &events;
         memory->load->team = team;
-        load_start(memory->load, team->link.collective, team->members[memory->member]->member.rank, memory->n_takers);
+        load_start(memory->load, team->link.collective, team->ranks[memory->first]->member.rank, memory->n_takers);
     }
 }
 
-static void on_planned(struct loop_work *work)
+static void on_team_planned(struct loop_work *work)
 {
     struct team *team = (struct team *)work;
     const struct transport_ops *transport = team->link.choice.ops;
@@ -421,9 +422,9 @@ static void on_planned(struct loop_work *work)
     const struct reason *problem = team->link.collective ? NULL : &failed;
     if (team->joint.is_new)
         keep_plan(team->table, team->joint.key, team->joint.plan);
-    for (size_t i = 0; i < team->n_members; i++)
-        if (!team->events->planned(team->members[i], team->joint.plan_ns, problem))
-            team->members[i] = NULL;
+    for (size_t i = 0; i < team->n_ranks; i++)
+        if (!team->events->planned(team->ranks[i], team->joint.plan_ns, problem))
+            team->ranks[i] = NULL;
     if (prepare_loads(team)) {
         set_team_state(team, TEAM_RUNNING);
         start_loads(team);
@@ -447,7 +448,7 @@ static void commit_parked(struct team *team)
     }
 }
 
-static void on_run_done(void *data, struct load *load)
+static void on_rank_run_done(void *data, struct load *load)
 {
     struct team *team = data;
     bool has_failed = load->error.code != ERROR_OK;
@@ -469,7 +470,7 @@ static void on_run_done(void *data, struct load *load)
 }
 
 /* The transport is closed when the last load is. */
-static void on_load_ended(void *data)
+static void on_rank_load_ended(void *data)
 {
     struct team *team = data;
     if (--team->loads.n_unfinished > 0)

@@ -21,20 +21,13 @@ enum team_state {
 };
 extern const struct state_machine team_machine;
 
-struct team_member {            /* a rank; embedded in its ticket */
-    struct group_member member; /* first */
-    struct preparation *prep;
-    bool only_plans; /* nothing is loaded for it */
-};
-
 struct team_events {
-    /* The joint plan is there, or not (prep->plan is NULL). problem: why there is no transport to run it with; NULL =
-     * there is one. Returns whether the member takes part in the run; if not, it has gone its own way. */
-    bool (*planned)(struct team_member *member, uint64_t plan_ns, const struct reason *problem);
-    /* There was no memory for it. */
-    void (*failed)(struct team_member *member, const struct error *error);
-    /* The load is about to run, for this member (origin: first) or also for it. It has to be joined. */
-    void (*joined)(struct team_member *member, struct load *load, enum load_origin origin);
+    /* The joint plan is there, or rank->plan is NULL. problem: why there is no transport to run it with; NULL = there is one.
+     * Returns whether the rank takes part in the run; if not, it has gone its own way. */
+    bool (*planned)(struct preparation *rank, uint64_t plan_ns, const struct reason *problem);
+    void (*failed)(struct preparation *rank, const struct error *error); /* there was no memory for it */
+    /* The load is about to run, for this rank (LOAD_OWN) or also for it. It has to be joined. */
+    void (*joined)(struct preparation *rank, struct load *load, enum load_origin origin);
 };
 
 /* Every rank is here. Those left over when there is no memory for one of them are dissolved by their group. */

@@ -27,13 +27,11 @@ struct ticket {
     struct loop_work work; /* first */
     struct load_table *table;
     _Atomic enum ticket_state state; /* helpers look whether it is LEAVING */
-    enum ticket_goal goal;
     const struct ticket_events *events;
     void *data;
     struct ticket_input input;
     struct preparation prep;
-    struct { /* of its group */
-        struct team_member member;
+    struct {                  /* of its group */
         uint64_t since_ns;    /* when it began to wait */
         struct ticket *first; /* while ECHO: whose result it gets */
         struct ticket *echoes, *next_echo;
@@ -43,9 +41,14 @@ struct ticket {
     uint64_t submitted_ns;
 };
 
-static struct ticket *ticket_of_rank(struct group_member *member)
+static struct ticket *ticket_of(struct preparation *prep)
 {
-    return (struct ticket *)((char *)member - offsetof(struct ticket, rank.member.member));
+    return (struct ticket *)((char *)prep - offsetof(struct ticket, prep));
+}
+
+static struct ticket *ticket_of_member(struct group_member *member)
+{
+    return (struct ticket *)((char *)member - offsetof(struct ticket, prep.member));
 }
 
 static struct ticket *ticket_of_waiter(struct load_waiter *waiter)
@@ -117,22 +120,20 @@ struct ticket *ticket_create(struct load_table *table, const struct ticket_input
     ticket->result =
         (struct load_result){.uid = input->uid, .pid = input->pid, .artifact = input->request.artifact, .spec = &prep->spec};
     random_id(ticket->result.load_id);
-    ticket->rank.member = (struct team_member){.member.holder = ticket->result.load_id, .prep = prep};
     *prep = (struct preparation){.services = table->services,
                                  .config = table->services->config,
                                  .uid = input->uid,
-                                 .load_id = ticket->result.load_id,
+                                 .member.holder = ticket->result.load_id,
                                  .region = input->region,
                                  .target = table->services->targets->list[LOAD_TARGET_HOST]};
     arena_init(&prep->arena, 0);
     return ticket;
 }
 
-void ticket_submit(struct ticket *ticket, enum ticket_goal goal, const struct ticket_events *events, void *data)
+void ticket_submit(struct ticket *ticket, enum load_goal goal, const struct ticket_events *events, void *data)
 {
     struct error error;
-    ticket->goal = goal;
-    ticket->rank.member.only_plans = goal == GOAL_PLAN;
+    ticket->prep.goal = goal;
     ticket->events = events;
     ticket->data = data;
     ticket->submitted_ns = clock_now_ns();
@@ -188,7 +189,7 @@ static void on_resolved(struct loop_work *work)
     forget_request(ticket);
     replica_drop_stale(prep->target.replicas, artifact);
     bool must_plan =
-        ticket->goal == GOAL_PLAN || prep->spec.policy.collective == COLLECTIVE_REQUIRED || prepare_wants_group(prep);
+        ticket->prep.goal == GOAL_PLAN || prep->spec.policy.collective == COLLECTIVE_REQUIRED || prepare_wants_group(prep);
     if (!must_plan && use_existing(ticket))
         return;
     prep->costs = calibration_get(ticket->table->services->calibration, artifact->source->caps.device_id);
@@ -204,7 +205,7 @@ static void place_resolve(struct ticket *ticket)
 
 /* --- planning ------------------------------------------------------------------------------------------------------- */
 
-static void plan_on_helper(struct loop_work *work)
+static void plan_ticket_on_helper(struct loop_work *work)
 {
     prepare_plan(&((struct ticket *)work)->prep);
 }
@@ -236,7 +237,7 @@ static void on_planned(struct loop_work *work)
 static void place_plan(struct ticket *ticket)
 {
     const struct artifact *artifact = ticket->prep.mapping->artifact;
-    ticket->work = (struct loop_work){.do_work = plan_on_helper, .done = on_planned, .uid = ticket->input.uid};
+    ticket->work = (struct loop_work){.do_work = plan_ticket_on_helper, .done = on_planned, .uid = ticket->input.uid};
     if (artifact->source->caps.residency) {
         source_place_work(artifact->reference, &ticket->work);
         ticket->work.lane |= ticket->prep.lane;
@@ -256,7 +257,7 @@ static void go_on(struct ticket *ticket)
     bool may_enter = ticket->state == TICKET_PLANNING || ticket->state == TICKET_ECHO;
     if (may_enter && enter_group(ticket))
         return;
-    if (ticket->goal == GOAL_PLAN)
+    if (ticket->prep.goal == GOAL_PLAN)
         finish_ticket(ticket, NULL);
     else if (!use_existing(ticket))
         load_alone(ticket);
@@ -268,7 +269,7 @@ static void add_echo(struct ticket *first, struct ticket *echo)
 {
     log_at_of(LOG_INFO, "collective_disk_load", echo->input.uid, LOG_TEXT("load_id", echo->result.load_id),
               LOG_TEXT("action", "joined_again"), LOG_TEXT("group_id", echo->prep.spec.topology.group_id),
-              LOG_U64("rank", echo->rank.member.member.rank), LOG_TEXT("reason", first->result.load_id));
+              LOG_U64("rank", echo->prep.member.rank), LOG_TEXT("reason", first->result.load_id));
     set_ticket_state(echo, TICKET_ECHO);
     echo->rank.first = first;
     echo->rank.next_echo = first->rank.echoes;
@@ -316,7 +317,7 @@ static struct group_terms terms_of(const struct ticket *ticket, char policy[MAX_
     const struct load_spec *spec = &prep->spec;
     const struct execution_topology *topology = &spec->topology;
     uint64_t timeout_ms = prep->config->engine.strategy.owner_file_collective_group_assemble_timeout_ms;
-    if (ticket->goal == GOAL_PLAN && timeout_ms > EXPLAIN_WAIT_MS)
+    if (ticket->prep.goal == GOAL_PLAN && timeout_ms > EXPLAIN_WAIT_MS)
         timeout_ms = EXPLAIN_WAIT_MS;
     snprintf(policy, MAX_POLICY_CHARS, "collective=%s executor=%s source_locality=%s source_sharing_domain=%s",
              collective[spec->policy.collective], executor_preference_names[spec->policy.executor],
@@ -324,7 +325,7 @@ static struct group_terms terms_of(const struct ticket *ticket, char policy[MAX_
     return (struct group_terms){.uid = ticket->input.uid,
                                 .owner = ticket->input.shares_groups ? GROUP_OWNER_SHARED : ticket->input.uid,
                                 .id = topology->group_id,
-                                .purpose = ticket->goal == GOAL_PLAN ? "explain" : "load",
+                                .purpose = ticket->prep.goal == GOAL_PLAN ? "explain" : "load",
                                 .world_size = topology->world_size,
                                 .reference = prep->mapping->artifact->reference,
                                 .artifact = prep->mapping->artifact->source_key,
@@ -338,7 +339,7 @@ static const char *attempt_of(struct ticket *ticket, const struct group_terms *t
     char text[MAX_ATTEMPT_CHARS];
     struct preparation *prep = &ticket->prep;
     const char *attempt = prep->spec.topology.attempt;
-    if (!attempt || ticket->goal == GOAL_PLAN)
+    if (!attempt || ticket->prep.goal == GOAL_PLAN)
         return NULL;
     snprintf(text, sizeof text, "%s %s %s %zu %s %s", terms->artifact, prep->mapping->view_digest,
              prep->target.device->caps.name, strlen(attempt), attempt, terms->policy);
@@ -347,7 +348,7 @@ static const char *attempt_of(struct ticket *ticket, const struct group_terms *t
 
 static void join_group(struct ticket *ticket, const struct group_terms *terms)
 {
-    struct group_member *member = &ticket->rank.member.member;
+    struct group_member *member = &ticket->prep.member;
     struct reason problem;
     struct error error;
     set_ticket_state(ticket, TICKET_ASSEMBLING);
@@ -362,7 +363,7 @@ static void join_group(struct ticket *ticket, const struct group_terms *terms)
         finish_ticket(ticket, &error);
         break;
     case GROUP_AGAIN:
-        add_echo(ticket_of_rank(member->first), ticket);
+        add_echo(ticket_of_member(member->first), ticket);
         break;
     }
 }
@@ -372,7 +373,7 @@ static bool enter_group(struct ticket *ticket)
 {
     const struct preparation *prep = &ticket->prep;
     struct group_table *groups = ticket->table->groups;
-    struct group_member *member = &ticket->rank.member.member;
+    struct group_member *member = &ticket->prep.member;
     char policy[MAX_POLICY_CHARS];
     if (!prepare_wants_group(prep))
         return false;
@@ -385,7 +386,7 @@ static bool enter_group(struct ticket *ticket)
                       could ? reason_rows[REASON_PREFERS_OTHER_EXECUTOR].name : "not_eligible");
         return false;
     }
-    if (ticket->goal == GOAL_REPLICA && is_there(ticket)) {
+    if (ticket->prep.goal == GOAL_REPLICA && is_there(ticket)) {
         group_excuse(groups, &terms, member);
         use_existing(ticket);
     } else {
@@ -400,7 +401,7 @@ static void on_group_complete(void *data, struct group *group)
         struct group_member *member = group_find(group, rank);
         if (!member)
             continue;
-        struct ticket *ticket = ticket_of_rank(member);
+        struct ticket *ticket = ticket_of_member(member);
         ticket->result.times.assemble_ns = clock_now_ns() - ticket->rank.since_ns;
         set_ticket_state(ticket, TICKET_PLANNING_JOINTLY);
     }
@@ -409,7 +410,7 @@ static void on_group_complete(void *data, struct group *group)
 
 static void on_group_dissolved(void *data, struct group_member *member, const struct reason *problem)
 {
-    struct ticket *ticket = ticket_of_rank(member);
+    struct ticket *ticket = ticket_of_member(member);
     (void)data;
     ticket->result.times.assemble_ns = clock_now_ns() - ticket->rank.since_ns;
     go_without_group(ticket, problem);
@@ -417,16 +418,15 @@ static void on_group_dissolved(void *data, struct group_member *member, const st
 
 const struct group_events ticket_group_events = {.complete = on_group_complete, .dissolved = on_group_dissolved};
 
-static bool on_team_planned(struct team_member *member, uint64_t plan_ns, const struct reason *problem)
+static bool on_jointly_planned(struct preparation *rank, uint64_t plan_ns, const struct reason *problem)
 {
-    struct ticket *ticket = ticket_of_rank(&member->member);
-    const struct preparation *prep = &ticket->prep;
+    struct ticket *ticket = ticket_of(rank);
     if (!accept_plan(ticket, plan_ns))
         return false;
-    bool runs = ticket->goal == GOAL_REPLICA && prep->plan->executor == EXECUTOR_OWNER_FILE_COLLECTIVE;
+    bool runs = rank->goal == GOAL_REPLICA && rank->plan->executor == EXECUTOR_OWNER_FILE_COLLECTIVE;
     if (runs && !problem && !is_there(ticket))
         return true;
-    group_end(&member->member);
+    group_end(&rank->member);
     if (runs && problem)
         go_without_group(ticket, problem);
     else
@@ -434,18 +434,18 @@ static bool on_team_planned(struct team_member *member, uint64_t plan_ns, const 
     return false;
 }
 
-static void on_team_failed(struct team_member *member, const struct error *error)
+static void on_team_failed(struct preparation *rank, const struct error *error)
 {
-    finish_ticket(ticket_of_rank(&member->member), error);
+    finish_ticket(ticket_of(rank), error);
 }
 
-static void on_team_joined(struct team_member *member, struct load *load, enum load_origin origin)
+static void on_team_joined(struct preparation *rank, struct load *load, enum load_origin origin)
 {
-    wait_for_load(ticket_of_rank(&member->member), load, origin);
+    wait_for_load(ticket_of(rank), load, origin);
 }
 
 static const struct team_events team_events = {
-    .planned = on_team_planned, .failed = on_team_failed, .joined = on_team_joined};
+    .planned = on_jointly_planned, .failed = on_team_failed, .joined = on_team_joined};
 
 /* --- a replica or a load -------------------------------------------------------------------------------------------- */
 
@@ -568,7 +568,7 @@ static void settle_echoes(struct ticket *ticket, const struct error *error)
 
 static void finish_ticket(struct ticket *ticket, const struct error *error)
 {
-    struct group_member *member = &ticket->rank.member.member;
+    struct group_member *member = &ticket->prep.member;
     struct error cancelled;
     if (ticket->state == TICKET_LEAVING) {
         group_leave(member);
@@ -581,7 +581,7 @@ static void finish_ticket(struct ticket *ticket, const struct error *error)
     set_ticket_state(ticket, TICKET_DONE);
     ticket->result.times.total_ns = clock_now_ns() - ticket->submitted_ns;
     if (!ticket->table->services->of_one_user)
-        load_log_result(&ticket->result, ticket->goal == GOAL_PLAN, error);
+        load_log_result(&ticket->result, ticket->prep.goal == GOAL_PLAN, error);
     ticket->events->done(ticket->data, &ticket->result, error);
 }
 

@@ -16,8 +16,6 @@
 #include "base/state.h"
 #include "load/load_result.h"
 
-enum ticket_goal { GOAL_PLAN, GOAL_REPLICA };
-
 enum ticket_state {
     TICKET_CREATED,
     TICKET_RESOLVING,        /* helper: spec, headers, mapping */
@@ -55,7 +53,7 @@ struct ticket_input {
 
 struct ticket *ticket_create(struct load_table *table, const struct ticket_input *input); /* takes arena and region */
 /* `done` may run before it returns. */
-void ticket_submit(struct ticket *ticket, enum ticket_goal goal, const struct ticket_events *events, void *data);
+void ticket_submit(struct ticket *ticket, enum load_goal goal, const struct ticket_events *events, void *data);
 void ticket_cancel(struct ticket *ticket);  /* done follows, now or later, unless it has run */
 void ticket_destroy(struct ticket *ticket); /* accepts NULL */
 

@@ -360,6 +360,27 @@ static void an_excused_rank_is_not_missing(void **state)
     assert_null(group_find(scene->complete, 1));
 }
 
+static void an_excused_rank_may_still_join(void **state)
+{
+    struct scene *scene = *state;
+    group_excuse(scene->table, &scene->terms, &scene->members[1]);
+    group_excuse(scene->table, &scene->terms, &scene->members[1]); /* once more: nothing changes */
+    join(scene, 0);
+    assert_int_equal(join(scene, 1), GROUP_JOINED);
+    join(scene, 2);
+    assert_int_equal(scene->n_complete, 1);
+    assert_ptr_equal(group_find(scene->complete, 1), &scene->members[1]);
+}
+
+static void an_excused_rank_may_still_decline(void **state)
+{
+    struct scene *scene = *state;
+    join(scene, 0);
+    group_excuse(scene->table, &scene->terms, &scene->members[1]);
+    group_decline(scene->table, &scene->terms, 1, "not_eligible");
+    assert_string_equal(scene->problems[0], "group_member_declined:rank=1:not_eligible");
+}
+
 static void excused_ranks_do_not_bind_those_who_mean_another_group(void **state)
 {
     struct scene *scene = *state;
@@ -472,6 +493,7 @@ static void every_transition_that_is_drawn_was_taken(void **state)
 {
     (void)state;
     assert_true(transitions_all_taken(&group_machine));
+    assert_true(transitions_all_taken(&group_slot_machine));
 }
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
@@ -501,6 +523,8 @@ int main(void)
         TEST(a_rank_that_left_a_running_group_is_told_that_it_is_late),
         TEST(a_group_id_is_free_again_for_ranks_that_have_ended),
         TEST(an_excused_rank_is_not_missing),
+        TEST(an_excused_rank_may_still_join),
+        TEST(an_excused_rank_may_still_decline),
         TEST(excused_ranks_do_not_bind_those_who_mean_another_group),
         TEST(a_group_in_which_everybody_is_excused_is_nothing),
         TEST(a_rank_that_declines_frees_those_who_wait_and_those_to_come),

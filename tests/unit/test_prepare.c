@@ -27,7 +27,7 @@ static int set_up(void **state)
     scene->prep = (struct preparation){.services = &scene->stage.services,
                                        .config = &scene->stage.config,
                                        .uid = getuid(),
-                                       .load_id = "0123456789abcdef",
+                                       .goal = GOAL_REPLICA,
                                        .costs = cost_defaults};
     *state = scene;
     return 0;
