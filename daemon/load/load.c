@@ -154,23 +154,17 @@ void load_say_why_cancelled(const struct load_table *table, struct error *error)
 
 /* --- the run -------------------------------------------------------------------------------------------------------- */
 
-static void learn_costs(const struct load *load)
-{
-    const struct load_services *services = load->table->services;
-    const struct source_caps *source = &load->parts.mapping->artifact->source->caps;
-    if (!load->shared_the_host && load->target.device == services->targets->list[LOAD_TARGET_HOST].device &&
-        !source->tells_speed)
-        calibration_learn(services->calibration, source->device_id, run_report(load->parts.run));
-}
-
 static void on_run_done(struct run *run, void *data, const struct error *error)
 {
     struct load *load = data;
+    const struct load_services *services = load->table->services;
+    const struct source_caps *source = &load->parts.mapping->artifact->source->caps;
+    bool is_of_host = load->target.device == services->targets->list[LOAD_TARGET_HOST].device;
     if (error) {
         load->error = *error;
         load->has_lost_transport = run_has_lost_transport(run);
-    } else {
-        learn_costs(load);
+    } else if (is_of_host && !load->shared_the_host && !source->tells_speed) {
+        calibration_learn(services->calibration, source->device_id, run_report(run));
     }
     if (load->team_events)
         load->team_events->run_done(load->team, load);

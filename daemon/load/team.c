@@ -96,10 +96,17 @@ struct team_plan {
     struct collective_plan *plan;
 };
 
+/* A reload may have changed how many are kept. */
+static void forget_old_plans(struct load_table *table)
+{
+    team_forget_plans(table, table->services->config->engine.strategy.owner_file_collective_planner_cache_entries);
+}
+
 /* Moves it to the front. A reference for the caller, or NULL. */
 static struct collective_plan *find_plan(struct load_table *table, const unsigned char key[DIGEST_BYTES])
 {
     struct team_plan **at = &table->team_plans;
+    forget_old_plans(table);
     while (*at && memcmp((*at)->key, key, DIGEST_BYTES) != 0)
         at = &(*at)->next;
     struct team_plan *found = *at;
@@ -117,7 +124,7 @@ static void keep_plan(struct load_table *table, const unsigned char key[DIGEST_B
     *kept = (struct team_plan){.next = table->team_plans, .plan = collective_plan_ref(plan)};
     memcpy(kept->key, key, sizeof kept->key);
     table->team_plans = kept;
-    team_forget_plans(table, table->services->config->engine.strategy.owner_file_collective_planner_cache_entries);
+    forget_old_plans(table);
 }
 
 void team_forget_plans(struct load_table *table, uint64_t n_kept)
@@ -144,10 +151,16 @@ static struct collective_facts facts_of(const struct team *team)
                                      .staging_budget_bytes = config->memory.staging_budget_bytes};
 }
 
-/* One more memory. Host memory is one device, however many ranks use it. */
-static void count_device(struct transport_demand *demand, const struct device *device, const struct device *seen[])
+/* One more memory. Host memory is one device, however many ranks use it. What the budget of its device has for staging is
+ * what is left when the rank's own memory is taken. */
+static void count_memory(struct transport_demand *demand, const struct preparation *prep, const struct device *seen[])
 {
+    const struct device *device = prep->target.device;
+    uint64_t own = prep->mapping->replica_bytes, available = replica_available_bytes(prep->target.replicas, prep->uid);
+    uint64_t room = available > own ? available - own : 0;
     demand->n_memories++;
+    if (room < demand->device_room_bytes)
+        demand->device_room_bytes = room;
     if (device->caps.direct_segments)
         return;
     demand->n_on_devices++;
@@ -155,16 +168,6 @@ static void count_device(struct transport_demand *demand, const struct device *d
         if (seen[i] == device)
             return;
     seen[demand->n_devices++] = device;
-}
-
-/* What the budget of its device has for staging when the rank's own memory is taken. */
-static void count_room(struct transport_demand *demand, const struct preparation *prep)
-{
-    uint64_t own = prep->mapping->replica_bytes;
-    uint64_t available = replica_available_bytes(prep->target.replicas, prep->uid);
-    uint64_t room = available > own ? available - own : 0;
-    if (room < demand->device_room_bytes)
-        demand->device_room_bytes = room;
 }
 
 /* Ranks that want the same view on the same device get the same memory. */
@@ -193,8 +196,7 @@ static void find_memories(struct team *team)
         team->memory_of[i] = &team->memories[team->n_memories++];
         team->memory_of[i]->budget = prep->target.replicas;
         team->devices[rank] = device;
-        count_device(&team->link.demand, device, devices);
-        count_room(&team->link.demand, prep);
+        count_memory(&team->link.demand, prep, devices);
     }
     map_fini(&seen);
 }

@@ -58,7 +58,6 @@ static struct ticket *ticket_of_waiter(struct load_waiter *waiter)
 
 /* What a request does next, in the order in which it may come to that. */
 static void place_resolve(struct ticket *ticket);
-static void start_planning(struct ticket *ticket, enum ticket_state state);
 static void place_plan(struct ticket *ticket);
 static void go_on(struct ticket *ticket);
 static bool enter_group(struct ticket *ticket);
@@ -193,7 +192,8 @@ static void on_resolved(struct loop_work *work)
     if (!must_plan && use_existing(ticket))
         return;
     prep->costs = calibration_get(ticket->table->services->calibration, artifact->source->caps.device_id);
-    start_planning(ticket, TICKET_PLANNING);
+    set_ticket_state(ticket, TICKET_PLANNING);
+    place_plan(ticket);
 }
 
 static void place_resolve(struct ticket *ticket)
@@ -243,12 +243,6 @@ static void place_plan(struct ticket *ticket)
         ticket->work.lane |= ticket->prep.lane;
     }
     loop_continue(ticket->table->services->loop, &ticket->work);
-}
-
-static void start_planning(struct ticket *ticket, enum ticket_state state)
-{
-    set_ticket_state(ticket, state);
-    place_plan(ticket);
 }
 
 /* It has a plan. Only who has not been in its group, or waited there for somebody else, enters it. */
@@ -306,7 +300,8 @@ static void go_without_group(struct ticket *ticket, const struct reason *problem
               LOG_TEXT("action", "skipped"), LOG_TEXT("group_id", topology->group_id), LOG_U64("rank", topology->rank),
               LOG_TEXT("reason", problem->text));
     ticket->result.plan = NULL;
-    start_planning(ticket, TICKET_PLANNING_ALONE);
+    set_ticket_state(ticket, TICKET_PLANNING_ALONE);
+    place_plan(ticket);
 }
 
 static struct group_terms terms_of(const struct ticket *ticket, char policy[MAX_POLICY_CHARS])

@@ -176,10 +176,11 @@ static struct collective_plan *plan_once(struct group_stage *group)
 static void as_many_joint_plans_are_kept_as_the_configuration_says(void **state)
 {
     struct group_stage *group = *state;
-    for (uint64_t n_kept = 0; n_kept <= 1; n_kept++) {
-        group->stage.config.engine.strategy.owner_file_collective_planner_cache_entries = n_kept;
+    static const uint64_t n_kept[] = {0, 1, 0}; /* as reloads change it */
+    for (size_t i = 0; i < 3; i++) {
+        group->stage.config.engine.strategy.owner_file_collective_planner_cache_entries = n_kept[i];
         struct collective_plan *first = plan_once(group), *second = plan_once(group);
-        assert_int_equal(first == second, n_kept == 1);
+        assert_int_equal(first == second, n_kept[i] == 1);
         collective_plan_unref(first);
         collective_plan_unref(second);
     }
