@@ -222,6 +222,29 @@ def test_many_small_loads_of_one_user_end_in_a_refusal_that_says_why(open_to_all
     assert "was removed" not in log and "TOO_MANY_OPEN_FILES" not in log
 
 
+def test_idle_replicas_make_way_for_what_reads_without_loading(open_to_all, models):
+    """Not only loads: what is resolved, verified or fetched opens files, too."""
+    checkpoints.write(models / "parts", *({f"w{i}": checkpoints.blob(i, 64)} for i in range(60)))
+    for i in range(20):
+        (models / "parts" / f"sidecar{i}.json").write_text("{}")
+    artifacts = [write(models, f"m{i}", 64) for i in range(110)]
+    daemon = open_to_all(limits={"nofile": (400, 400)})
+
+    def fill():
+        with wire(daemon, 0) as root:
+            for artifact in artifacts:
+                root.call("Prewarm", root.message("PrewarmRequest", load=root.load_request(artifact)))
+        quota = daemon.status()["quotas"]["descriptors"]
+        assert quota["limit"] - quota["taken"] < 20, quota
+
+    for command_line in [["verify"], ["fetch", "--sidecars", models / "copy"], ["inspect"]]:
+        fill()
+        before = len(daemon.status()["replicas"])
+        daemon.cli.ok(command_line[0], f"disk:{models / 'parts'}", *command_line[1:])
+        assert len(daemon.status()["replicas"]) < before, command_line
+    assert "TOO_MANY_OPEN_FILES" not in daemon.log()
+
+
 # --- memory ----------------------------------------------------------------------------------------------------------
 
 
