@@ -23,7 +23,7 @@
 static const char plugin_name[] = "cuda", plugin_file[] = "tensorcast-cuda.so";
 static const char *const beside[] = {"plugins", "../lib/tensorcast/plugins"}; /* of a build, of an installation */
 
-static void retire(struct device *device, const char *problem)
+static void retire_plugin(struct device *device, const char *problem)
 {
     static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
     pthread_mutex_lock(&lock);
@@ -108,9 +108,9 @@ static const struct device_plugin *open_plugin(const char *path, struct error *e
     return NULL;
 }
 
-static int load(struct device_plugins *plugins, const char *folder, struct error *error)
+static int load_plugin(struct device_plugins *plugins, const char *folder, struct error *error)
 {
-    static const struct device_plugin_host host = {.retire = retire};
+    static const struct device_plugin_host host = {.retire = retire_plugin};
     char path[DEVICE_PLUGIN_PATH_CHARS];
     if (find_file(folder, path, error) || check_owner(path, error))
         return -1;
@@ -131,7 +131,7 @@ void device_plugins_load(struct device_plugins *plugins, const char *folder)
 {
     struct error error;
     *plugins = (struct device_plugins){.name = plugin_name};
-    if (load(plugins, folder, &error)) {
+    if (load_plugin(plugins, folder, &error)) {
         plugins->n_devices = 0;
         snprintf(plugins->problem, sizeof plugins->problem, "%s", error.message);
         log_info("no_devices", LOG_TEXT("plugin", plugin_name), LOG_TEXT("reason", error.message),

@@ -38,7 +38,7 @@ static int compare_ranges(const void *a, const void *b)
 }
 
 /* Sorts, makes one of equals and looks for overlaps. */
-static void settle(struct ledger *ledger)
+static void settle_block(struct ledger *ledger)
 {
     size_t kept = 0;
     uint64_t end = 0;
@@ -62,7 +62,7 @@ static void settle(struct ledger *ledger)
 void ledger_correct(struct ledger *ledger, uint64_t offset, uint64_t bytes, uint64_t crc)
 {
     const struct ledger_range key = {.offset = offset, .bytes = bytes};
-    settle(ledger);
+    settle_block(ledger);
     struct ledger_range *range =
         ledger->n_ranges ? bsearch(&key, ledger->ranges, ledger->n_ranges, sizeof key, compare_ranges) : NULL;
     if (!range)
@@ -73,7 +73,7 @@ void ledger_correct(struct ledger *ledger, uint64_t offset, uint64_t bytes, uint
 
 struct ledger_sum ledger_sum(struct ledger *ledger, uint64_t prefix_bytes, uint64_t prefix_crc, uint64_t file_bytes)
 {
-    settle(ledger);
+    settle_block(ledger);
     struct ledger_sum sum = {.crc = prefix_crc, .overlaps = ledger->overlaps};
     uint64_t at = prefix_bytes;
     if (ledger->n_ranges && ledger->ranges[0].offset < prefix_bytes) { /* somebody read that, too */

@@ -19,7 +19,7 @@ static void begin_epoch(struct remote_pace *pace, uint64_t now_ns)
     pace->n_done = pace->busy_ns = 0;
 }
 
-static void enter(struct remote_pace *pace, enum remote_pace_phase phase, uint32_t limit, uint32_t in_flight)
+static void enter_phase(struct remote_pace *pace, enum remote_pace_phase phase, uint32_t limit, uint32_t in_flight)
 {
     pace->phase = phase;
     pace->n_epochs = 0;
@@ -32,11 +32,11 @@ static uint32_t clamp(double limit, uint32_t least, uint32_t most)
     return limit <= least ? least : limit >= most ? most : (uint32_t)limit;
 }
 
-static void settle(struct remote_pace *pace, double limit, uint32_t in_flight)
+static void settle_limit(struct remote_pace *pace, double limit, uint32_t in_flight)
 {
     uint32_t least = LEAST_LIMIT < pace->most ? LEAST_LIMIT : pace->most;
     pace->settled = clamp(limit, least, pace->most);
-    enter(pace, PACE_HOLD, pace->settled, in_flight);
+    enter_phase(pace, PACE_HOLD, pace->settled, in_flight);
 }
 
 /* The first trial is a careful one: where nothing is full it costs a quarter. Then something is, and halves are tried. */
@@ -44,9 +44,9 @@ static void try_fewer(struct remote_pace *pace, uint32_t in_flight)
 {
     uint32_t fewer = pace->limit == pace->most ? pace->limit * 3 / 4 : pace->limit / 2;
     if (fewer < LEAST_LIMIT)
-        settle(pace, pace->limit, in_flight);
+        settle_limit(pace, pace->limit, in_flight);
     else
-        enter(pace, PACE_FEWER, fewer, in_flight);
+        enter_phase(pace, PACE_FEWER, fewer, in_flight);
 }
 
 static void decide(struct remote_pace *pace, double per_s, double seconds_each, uint32_t in_flight)
@@ -62,7 +62,7 @@ static void decide(struct remote_pace *pace, double per_s, double seconds_each, 
         if (per_s >= best * CARRIES_ALL_SHARE)
             try_fewer(pace, in_flight);
         else if (++pace->n_epochs == FEWER_EPOCHS)
-            settle(pace, best * seconds_each * HEADROOM_FACTOR, in_flight);
+            settle_limit(pace, best * seconds_each * HEADROOM_FACTOR, in_flight);
         break;
     case PACE_HOLD:
         if (++pace->n_epochs < HOLD_EPOCHS)
@@ -71,13 +71,13 @@ static void decide(struct remote_pace *pace, double per_s, double seconds_each, 
         if (pace->limit == pace->most)
             try_fewer(pace, in_flight);
         else
-            enter(pace, PACE_MORE, clamp(pace->limit * 1.25 + 1, 1, pace->most), in_flight);
+            enter_phase(pace, PACE_MORE, clamp(pace->limit * 1.25 + 1, 1, pace->most), in_flight);
         break;
     case PACE_MORE:
         if (per_s > best * WORTH_MORE_FACTOR)
-            enter(pace, PACE_FIRST, pace->most, in_flight);
+            enter_phase(pace, PACE_FIRST, pace->most, in_flight);
         else
-            enter(pace, PACE_HOLD, pace->settled, in_flight);
+            enter_phase(pace, PACE_HOLD, pace->settled, in_flight);
         break;
     }
 }

@@ -148,7 +148,7 @@ static int run_threads(struct crew *crew)
 }
 
 /* Keeps the lanes that have to be read again. */
-static void judge(struct crew *crew)
+static void judge_files(struct crew *crew)
 {
     size_t n_again = 0;
     for (size_t i = 0; i < crew->n_lanes; i++) {
@@ -199,12 +199,12 @@ static int run(struct crew *crew)
         crew->is_second = reading > 0;
         if (run_threads(crew))
             return -1;
-        judge(crew);
+        judge_files(crew);
     }
     return 0;
 }
 
-static struct scrub *create(const struct scrub_options *options)
+static struct scrub *create_scrub(const struct scrub_options *options)
 {
     struct artifact *artifact = options->artifact;
     struct scrub *scrub = memory_alloc(sizeof *scrub);
@@ -222,7 +222,7 @@ static struct scrub *create(const struct scrub_options *options)
 
 struct scrub *scrub_run(const struct scrub_options *options, struct error *error)
 {
-    struct crew crew = {.scrub = create(options), .options = options};
+    struct crew crew = {.scrub = create_scrub(options), .options = options};
     crew.piece_bytes = PIECE_BYTES > crew.scrub->block_bytes ? PIECE_BYTES : crew.scrub->block_bytes;
     crew.lanes = memory_alloc_array(crew.scrub->n_files + 1, sizeof *crew.lanes);
     pthread_mutex_init(&crew.lock, NULL);
@@ -258,7 +258,7 @@ void scrub_destroy(struct scrub *scrub)
 
 uint64_t scrub_total_bytes(const struct scrub_options *options)
 {
-    struct scrub *scrub = create(options);
+    struct scrub *scrub = create_scrub(options);
     struct scrub_lane lane;
     uint64_t bytes = 0;
     for (size_t i = 0; i < scrub->n_files; i++)

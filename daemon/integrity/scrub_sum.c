@@ -142,7 +142,8 @@ struct mismatch {
     char tensor[TEXT_NAME_CHARS];
 };
 
-static void compare(struct scrub_lane *lane, const struct checksum *expected, bool from_manifest, struct mismatch *mismatch)
+static void compare_lane(struct scrub_lane *lane, const struct checksum *expected, bool from_manifest,
+                         struct mismatch *mismatch)
 {
     const struct checksum *found = &lane->file->found[expected->kind];
     if (!expected->kind)
@@ -230,11 +231,11 @@ bool scrub_lane_judge(const struct scrub *scrub, struct scrub_lane *lane)
     compare_blocks(scrub, lane, &mismatch); /* first what tells the place best */
     compare_tensors(scrub, lane, &mismatch);
     if (lane->manifest) {
-        compare(lane, &lane->manifest->crc32c, true, &mismatch);
-        compare(lane, &lane->manifest->sha256, true, &mismatch);
+        compare_lane(lane, &lane->manifest->crc32c, true, &mismatch);
+        compare_lane(lane, &lane->manifest->sha256, true, &mismatch);
     }
     for (size_t i = 0; i < CHECKSUM_PER_FILE; i++)
-        compare(lane, &file->part->checksums[i], false, &mismatch);
+        compare_lane(lane, &file->part->checksums[i], false, &mismatch);
     file->error = (struct error){0};
     if (mismatch.origin)
         fail_lane(lane, &mismatch);

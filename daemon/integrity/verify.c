@@ -142,7 +142,7 @@ static void print_reason(const struct verify_file *files, size_t n_files, char r
                  n_others == 1 ? "" : "s");
 }
 
-static void judge(const struct verify_file *files, size_t n_files, struct verdict *verdict)
+static void judge_parts(const struct verify_file *files, size_t n_files, struct verdict *verdict)
 {
     unsigned by = 0, by_manifest = 0;
     uint64_t wanted = 0;
@@ -184,7 +184,7 @@ static int verify_all(const struct verify_options *options, struct verdict *verd
     int result = parallel_run(n_files, n_threads, verify_file, files, error);
     for (size_t i = 0; i < n_files; i++)
         log_healed(options, &files[i]);
-    judge(files, n_files, verdict);
+    judge_parts(files, n_files, verdict);
     free(files);
     if (result == 0 && options->policy == VERIFY_REQUIRED && verdict->status != VERIFIED_ALL)
         result = fail_unverified(options, verdict, error);

@@ -59,7 +59,7 @@ static enum check fail_audit(struct audit *audit)
     return verify_fail(file, 0, file->part->size_bytes, &found, audit->expected, audit->from_manifest);
 }
 
-static enum check compare(struct audit *audit)
+static enum check compare_audit(struct audit *audit)
 {
     struct verify_file *file = audit->file;
     if (read_ranges(audit, true))
@@ -90,7 +90,7 @@ enum check verify_ledger(struct verify_file *file)
         else if (sum.overlaps)
             file->reason = "other loads read the file in other pieces";
         else
-            result = compare(&audit);
+            result = compare_audit(&audit);
     }
     ledger_fini(&audit.ledger);
     return result;

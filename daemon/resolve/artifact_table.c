@@ -91,8 +91,8 @@ static int check_index(const struct artifact_table *table, const struct shard_in
 }
 
 /* Charged to whoever resolves it first, until nobody uses it any more. */
-static struct artifact_table *create(struct safetensors_header *const *headers, const char *const *file_names,
-                                     size_t n_files, struct error *error)
+static struct artifact_table *create_table(struct safetensors_header *const *headers, const char *const *file_names,
+                                           size_t n_files, struct error *error)
 {
     struct quota_charge charge = metadata_charge();
     size_t n_tensors = 0;
@@ -122,7 +122,7 @@ static struct artifact_table *create(struct safetensors_header *const *headers, 
 struct artifact_table *artifact_table_build(struct safetensors_header *const *headers, const char *const *file_names,
                                             size_t n_files, const struct shard_index *index, struct error *error)
 {
-    struct artifact_table *table = create(headers, file_names, n_files, error);
+    struct artifact_table *table = create_table(headers, file_names, n_files, error);
     int failed = 0;
     if (!table)
         return NULL;

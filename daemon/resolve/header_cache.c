@@ -90,7 +90,7 @@ static void remember(struct header_cache *cache, const struct source_identity *i
 }
 
 /* Checked like any header from a model: the checksum only tells that it is what we wrote. */
-static struct safetensors_header *load(struct header_cache *cache, const struct source_identity *identity)
+static struct safetensors_header *load_stored(struct header_cache *cache, const struct source_identity *identity)
 {
     char *json;
     uint64_t json_bytes;
@@ -109,7 +109,7 @@ static struct safetensors_header *load(struct header_cache *cache, const struct 
 struct safetensors_header *header_cache_find(struct header_cache *cache, const struct source_identity *identity)
 {
     struct safetensors_header *known = lru_find(cache->headers, identity, sizeof *identity);
-    return known ? known : load(cache, identity);
+    return known ? known : load_stored(cache, identity);
 }
 
 void header_cache_add(struct header_cache *cache, const struct source_identity *identity, struct safetensors_header *header,

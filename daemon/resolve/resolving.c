@@ -116,8 +116,8 @@ static int lead(struct resolving *resolving, const char *key, const struct resol
     return failed;
 }
 
-static int share(struct resolving *resolving, const char *key, const struct resolving_ops *ops, void *data,
-                 const struct cancel *cancel, void **found, struct error *error)
+static int share_entry(struct resolving *resolving, const char *key, const struct resolving_ops *ops, void *data,
+                       const struct cancel *cancel, void **found, struct error *error)
 {
     pthread_mutex_lock(&resolving->lock);
     struct entry *entry = resolving->entries;
@@ -134,7 +134,7 @@ int resolving_share(struct resolving *resolving, const char *key, const struct r
 {
     int result;
     do /* again when we came as the last other client's cancel took effect */
-        result = share(resolving, key, ops, data, cancel, found, error);
+        result = share_entry(resolving, key, ops, data, cancel, found, error);
     while (result < 0 && error->code == ERROR_CANCELLED && cancel && !cancel_is_set(cancel));
     return result;
 }

@@ -33,7 +33,7 @@ static int fail_missing(const char *reference, const char *name, struct error *e
 }
 
 /* 1 = taken, 0 = not a small file, -1 = an error. */
-static int add(struct sidecar_search *search, const char *name)
+static int add_sidecar(struct sidecar_search *search, const char *name)
 {
     struct sidecars *found = search->found;
     char text[TEXT_NAME_CHARS];
@@ -60,7 +60,7 @@ static int add_named(struct sidecar_search *search, const char *const *names, si
     const char *reference = search->found->source->reference;
     for (size_t i = 0; i < n_names; i++) {
         bool possible = sidecar_name_is_valid(names[i]) && !search->found->source->is_single_file;
-        int added = possible ? add(search, names[i]) : 0;
+        int added = possible ? add_sidecar(search, names[i]) : 0;
         if (added <= 0)
             return added < 0 ? -1 : fail_missing(reference, names[i], search->error);
     }
@@ -72,7 +72,7 @@ static int add_well_known(struct sidecar_search *search)
 {
     struct error denied = {0};
     for (const char *const *name = sidecar_well_known_names; *name; name++) {
-        if (add(search, *name) >= 0)
+        if (add_sidecar(search, *name) >= 0)
             continue;
         if (!source_may_be_absent(search->found->source, search->error))
             return -1;
@@ -97,7 +97,7 @@ static int add_all(struct sidecar_search *search)
     }
     for (size_t i = 0; i < n_names; i++) {
         if (!failed && sidecar_name_is_valid(names[i]))
-            failed = add(search, names[i]) < 0;
+            failed = add_sidecar(search, names[i]) < 0;
         free(names[i]);
     }
     free(names);

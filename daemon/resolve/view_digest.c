@@ -18,7 +18,7 @@ static void flush(struct sink *sink)
     sink->used = 0;
 }
 
-static void add(struct sink *sink, const void *bytes, size_t count)
+static void add_bytes(struct sink *sink, const void *bytes, size_t count)
 {
     if (count > sizeof sink->bytes - sink->used)
         flush(sink);
@@ -32,7 +32,7 @@ static void add(struct sink *sink, const void *bytes, size_t count)
 
 static void add_u64(struct sink *sink, uint64_t value)
 {
-    add(sink, &value, sizeof value); /* digests never leave the host: its byte order will do */
+    add_bytes(sink, &value, sizeof value); /* digests never leave the host: its byte order will do */
 }
 
 /* Where the box begins: nowhere in particular when nothing is taken, and not worth a word when it is at the origin. */
@@ -49,10 +49,10 @@ static void add_tensor(struct sink *sink, const struct view_tensor *tensor, cons
     const struct tensor_record *record = tensor->record;
     bool at_origin = begins_at_origin(tensor, start);
     add_u64(sink, (uint64_t)record->name_length << 32 | (uint64_t)record->dtype << 16 | record->rank << 1 | at_origin);
-    add(sink, record->name, record->name_length);
-    add(sink, tensor->shape, record->rank * sizeof *tensor->shape);
+    add_bytes(sink, record->name, record->name_length);
+    add_bytes(sink, tensor->shape, record->rank * sizeof *tensor->shape);
     if (!at_origin)
-        add(sink, start, record->rank * sizeof *start);
+        add_bytes(sink, start, record->rank * sizeof *start);
 }
 
 void view_digest(const struct mapping *mapping, const uint64_t *const *starts, char hex[DIGEST_HEX_CHARS + 1])

@@ -13,7 +13,7 @@ static bool is_usable(void)
     return cudaMemGetInfo(&free_bytes, &all_bytes) == cudaSuccess;
 }
 
-static int retire(struct cuda_device *device, const char *problem, struct error *error)
+static int retire_device(struct cuda_device *device, const char *problem, struct error *error)
 {
     device->host->retire(&device->base, problem);
     return device_check(&device->base, error);
@@ -26,7 +26,7 @@ int cuda_retire(struct cuda_device *device, struct error *error, const char *why
     va_start(arguments, why);
     vsnprintf(problem, sizeof problem, why, arguments);
     va_end(arguments);
-    return retire(device, problem, error);
+    return retire_device(device, problem, error);
 }
 
 static int out_of_memory(struct cuda_device *device, const char *what, struct error *error)
@@ -43,7 +43,7 @@ static int fail_with(struct cuda_device *device, bool is_memory, const char *nam
     char problem[DEVICE_PROBLEM_CHARS];
     if (!is_usable()) {
         snprintf(problem, sizeof problem, "%s: %s", what, name);
-        return retire(device, problem, error);
+        return retire_device(device, problem, error);
     }
     if (is_memory)
         return out_of_memory(device, what, error);

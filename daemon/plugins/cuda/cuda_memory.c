@@ -72,7 +72,7 @@ static int make_memory(struct cuda_segment *segment, struct error *error)
 }
 
 /* Under the lock. */
-static int back(struct cuda_segment *segment, struct error *error)
+static int back_segment(struct cuda_segment *segment, struct error *error)
 {
     if (segment->base.region ? cuda_region_open(segment, error) : make_memory(segment, error))
         return -1;
@@ -85,7 +85,7 @@ int cuda_memory_back(struct cuda_segment *segment, struct error *error)
     if (__atomic_load_n(&segment->is_backed, __ATOMIC_ACQUIRE))
         return 0;
     pthread_mutex_lock(&segment->lock);
-    int result = segment->is_backed ? 0 : back(segment, error);
+    int result = segment->is_backed ? 0 : back_segment(segment, error);
     pthread_mutex_unlock(&segment->lock);
     return result;
 }

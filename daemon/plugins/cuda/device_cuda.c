@@ -39,7 +39,7 @@ static int cuda_allocate(struct device *device, uint64_t bytes, struct segment *
 }
 
 /* The segment can be written to by this thread. */
-static int enter(struct segment *segment, struct error *error)
+static int enter_backed(struct segment *segment, struct error *error)
 {
     return cuda_enter(device_of(segment), error) || cuda_memory_back((struct cuda_segment *)segment, error) ? -1 : 0;
 }
@@ -62,7 +62,7 @@ static int cuda_copy(struct segment *base, uint64_t offset, const void *src, con
                      struct error *error)
 {
     struct cuda_device *device = device_of(base);
-    if (enter(base, error))
+    if (enter_backed(base, error))
         return -1;
     void *dst = (void *)(uintptr_t)(((struct cuda_segment *)base)->address + offset);
     cudaError_t code = cuda_copy_rows(dst, src, rows, cudaMemcpyHostToDevice, cuda_queue_own(device)->stream);
@@ -74,7 +74,7 @@ static int cuda_copy(struct segment *base, uint64_t offset, const void *src, con
 static int cuda_zero(struct segment *base, uint64_t offset, uint64_t bytes, struct error *error)
 {
     struct cuda_device *device = device_of(base);
-    if (enter(base, error))
+    if (enter_backed(base, error))
         return -1;
     void *dst = (void *)(uintptr_t)(((struct cuda_segment *)base)->address + offset);
     cudaError_t code = cudaMemsetAsync(dst, 0, bytes, cuda_queue_own(device)->stream);
@@ -120,7 +120,7 @@ static bool cuda_unpin(struct device *base, void *memory)
 static int cuda_seal(struct segment *base, struct error *error)
 {
     struct cuda_segment *segment = (struct cuda_segment *)base;
-    if (enter(base, error) || cuda_queue_land_all(device_of(base), error))
+    if (enter_backed(base, error) || cuda_queue_land_all(device_of(base), error))
         return -1;
     segment->is_landed = true;
     return 0;
@@ -128,7 +128,7 @@ static int cuda_seal(struct segment *base, struct error *error)
 
 static int cuda_export_fd(struct segment *base, struct error *error)
 {
-    return enter(base, error) ? -1 : cuda_memory_export((struct cuda_segment *)base, error);
+    return enter_backed(base, error) ? -1 : cuda_memory_export((struct cuda_segment *)base, error);
 }
 
 static enum page_kind cuda_page_kind(struct segment *segment)

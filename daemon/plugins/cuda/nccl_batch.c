@@ -164,7 +164,7 @@ static int reserve(struct nccl_batch *batch, struct device *device, const struct
 }
 
 /* Gives the spot's segment its memory, without which it has no address. */
-static int back(const struct spot *spot, void **address, struct error *error)
+static int back_spot(const struct spot *spot, void **address, struct error *error)
 {
     if (cuda_enter((struct cuda_device *)spot->segment->device, error) ||
         cuda_memory_back((struct cuda_segment *)spot->segment, error))
@@ -208,7 +208,7 @@ int nccl_batch_add(struct nccl_batch *batch, const struct transport_delivery *de
         result = reserve(batch, place.segment->device, rows, &arrival, error);
     if (result != 0)
         return result;
-    if (back(&arrival, &move.arrival, error) || back(&place, &move.dst, error))
+    if (back_spot(&arrival, &move.arrival, error) || back_spot(&place, &move.dst, error))
         return -1;
     if (!is_packed && from == to)
         move.arrival = move.src;

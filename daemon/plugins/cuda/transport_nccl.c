@@ -98,7 +98,7 @@ static void nccl_close(struct transport *transport)
 
 /* Under the lock: the batch may not be flushed between its copy and its place in the list. What broke the transport is for
  * the next flush to tell. */
-static int add(struct transport *transport, const struct transport_delivery *delivery, struct error *error)
+static int add_delivery(struct transport *transport, const struct transport_delivery *delivery, struct error *error)
 {
     struct nccl_state *state = transport->state;
     if (state->is_broken)
@@ -162,7 +162,7 @@ static int try_to_add(struct transport *transport, const struct transport_delive
 {
     struct nccl_state *state = transport->state;
     pthread_mutex_lock(&state->lock);
-    int result = add(transport, delivery, error);
+    int result = add_delivery(transport, delivery, error);
     pthread_mutex_unlock(&state->lock);
     return result;
 }

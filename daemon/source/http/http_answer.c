@@ -8,7 +8,7 @@
 #include "base/text.h"
 #include "source/http/http_head.h"
 
-static const char *shown(const struct http_head *head, const char *name, char out[TEXT_NAME_CHARS])
+static const char *shown_header(const struct http_head *head, const char *name, char out[TEXT_NAME_CHARS])
 {
     const char *value = http_head_find(head, name);
     return value ? text_escape(value, strlen(value), out) : "none";
@@ -22,7 +22,7 @@ static enum http_fault check_encoding(const struct http_head *head, struct error
         return HTTP_FAULT_NONE;
     fail(error, ERROR_FAILED_PRECONDITION, "STORED_COMPRESSED",
          "it is stored compressed (Content-Encoding %s), so its bytes are not those of the file: store it without",
-         shown(head, "content-encoding", text));
+         shown_header(head, "content-encoding", text));
     return HTTP_FAULT_FINAL;
 }
 
@@ -48,7 +48,7 @@ static enum http_fault check_range(const struct http_expectation *expected, cons
     char text[TEXT_NAME_CHARS];
     if (!http_head_content_range(head, &range)) {
         fail(error, ERROR_UNAVAILABLE, "BAD_ANSWER", "the answer's Content-Range is unusable: %s",
-             shown(head, "content-range", text));
+             shown_header(head, "content-range", text));
         return HTTP_FAULT_PROTOCOL;
     }
     enum http_fault fault = expected->is_exact ? check_exact(expected, &range, error) : HTTP_FAULT_NONE;
@@ -57,7 +57,7 @@ static enum http_fault check_range(const struct http_expectation *expected, cons
     bool stops_early = !expected->is_exact && range.last + 1 < expected->end && range.last + 1 != range.total_bytes;
     if (range.first != expected->first_byte || range.last >= expected->end || stops_early) {
         fail(error, ERROR_UNAVAILABLE, "BAD_ANSWER", "asked for bytes %" PRIu64 "-%" PRIu64 ", was answered %s",
-             expected->first_byte, expected->end - 1, shown(head, "content-range", text));
+             expected->first_byte, expected->end - 1, shown_header(head, "content-range", text));
         return HTTP_FAULT_PROTOCOL;
     }
     *body_bytes = range.last - range.first + 1;

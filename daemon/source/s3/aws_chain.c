@@ -39,7 +39,7 @@ bool aws_chain_environment_names(const char *profile)
     return named && strcmp(named, profile) == 0;
 }
 
-static const char *shown(const char *text, char out[TEXT_NAME_CHARS])
+static const char *shown_profile(const char *text, char out[TEXT_NAME_CHARS])
 {
     return text_escape(text, strlen(text), out);
 }
@@ -84,7 +84,7 @@ static int load_keys(const struct walk *walk, enum aws_file file, struct aws_key
         token = aws_profiles_get_from(walk->profiles, file, walk->profile, "aws_security_token");
     if (!secret)
         return fail(error, ERROR_PERMISSION_DENIED, "PARTIAL_CREDENTIALS",
-                    "profile %s has an aws_access_key_id but no aws_secret_access_key", shown(walk->profile, text));
+                    "profile %s has an aws_access_key_id but no aws_secret_access_key", shown_profile(walk->profile, text));
     return fill_static(keys, aws_profiles_get_from(walk->profiles, file, walk->profile, "aws_access_key_id"), secret, token);
 }
 
@@ -119,7 +119,7 @@ static int load_process(const struct walk *walk, struct aws_keys *keys, struct e
 {
     char text[TEXT_NAME_CHARS];
     if (aws_process_run(get(walk, "credential_process"), walk->cancel, keys, error) < 0)
-        return error_prefix(error, "profile %s", shown(walk->profile, text));
+        return error_prefix(error, "profile %s", shown_profile(walk->profile, text));
     return 0;
 }
 
@@ -137,7 +137,7 @@ static int load_sso(const struct walk *walk, struct aws_keys *keys, struct error
     return fail(error, ERROR_UNIMPLEMENTED, "SSO_NOT_SUPPORTED",
                 "profile %s signs in by SSO, which is not supported here; give it a credential_process, for example "
                 "\"aws configure export-credentials --profile NAME\"",
-                shown(walk->profile, text));
+                shown_profile(walk->profile, text));
 }
 
 /* --- container and instance --- */
@@ -198,7 +198,7 @@ static bool has_role(const struct walk *walk)
 static int check_role(const struct walk *walk, struct error *error)
 {
     char text[TEXT_NAME_CHARS], other[TEXT_NAME_CHARS];
-    const char *source = get(walk, "source_profile"), *name = shown(walk->profile, text);
+    const char *source = get(walk, "source_profile"), *name = shown_profile(walk->profile, text);
     if (get(walk, "mfa_serial"))
         return fail(
             error, ERROR_UNIMPLEMENTED, "MFA_NOT_SUPPORTED",
@@ -210,7 +210,7 @@ static int check_role(const struct walk *walk, struct error *error)
                     "profile %s has a role_arn and needs either source_profile or credential_source", name);
     if (source && !aws_profiles_has(walk->profiles, source))
         return fail(error, ERROR_INVALID_ARGUMENT, "BAD_PROFILE", "the source_profile %s of profile %s does not exist",
-                    shown(source, other), name);
+                    shown_profile(source, other), name);
     if (walk->n_roles >= MAX_ROLES)
         return fail(error, ERROR_INVALID_ARGUMENT, "BAD_PROFILE", "the roles of profile %s lead to one another", name);
     return 0;
@@ -236,7 +236,7 @@ static int load_role(const struct walk *walk, struct aws_keys *keys, struct erro
     if (check_role(walk, error) < 0)
         return -1;
     if (load_source(walk, &with, error) < 0)
-        return error_prefix(error, "for the role of profile %s", shown(walk->profile, text));
+        return error_prefix(error, "for the role of profile %s", shown_profile(walk->profile, text));
     struct aws_sts sts = sts_of(walk);
     struct aws_role role = role_of(walk);
     int failed = aws_sts_assume_role(&sts, &role, &with, keys, error);
@@ -303,7 +303,7 @@ static int load_from(struct walk *walk, const char *credential_source, struct aw
             return providers[i].load(walk, keys, error);
     }
     return fail(error, ERROR_PERMISSION_DENIED, "NO_CREDENTIALS", "credential_source %s gives no keys",
-                shown(credential_source, text));
+                shown_profile(credential_source, text));
 }
 
 /* Of a source_profile: its keys before its role, because a profile may assume a role with its own keys. */
@@ -316,7 +316,8 @@ static int load_profile(struct walk *walk, struct aws_keys *keys, struct error *
         if (providers[i].of_profile && providers[i].is_configured(walk))
             return providers[i].load(walk, keys, error);
     }
-    return fail(error, ERROR_PERMISSION_DENIED, "NO_CREDENTIALS", "profile %s has no keys", shown(walk->profile, text));
+    return fail(error, ERROR_PERMISSION_DENIED, "NO_CREDENTIALS", "profile %s has no keys",
+                shown_profile(walk->profile, text));
 }
 
 static const struct provider *find_provider(const struct walk *walk)
@@ -347,7 +348,7 @@ static void print_label(const struct walk *walk, const char *label, char *text, 
     char part[TEXT_NAME_CHARS], letter[] = " ";
     for (size_t length = 0; *label && length < chars; label++) {
         *letter = *label;
-        const char *next = *label == '$' ? shown(label_part(walk, *++label), part) : letter;
+        const char *next = *label == '$' ? shown_profile(label_part(walk, *++label), part) : letter;
         length += (size_t)snprintf(text + length, chars - length, "%.100s", next);
     }
 }
@@ -362,7 +363,7 @@ static int fail_nothing(const struct walk *walk, const char *reason, struct erro
         error, ERROR_PERMISSION_DENIED, "NO_CREDENTIALS",
         "no credentials for S3: none in the environment, in profile %s, from a web identity, a container or the instance "
         "(%s)%s%.200s; public buckets need sources.s3.anonymous: true",
-        shown(walk->profile, profile), cut, problem ? "; " : "", problem ? problem : "");
+        shown_profile(walk->profile, profile), cut, problem ? "; " : "", problem ? problem : "");
 }
 
 static int load_first(const struct walk *walk, struct aws_keys *keys, struct error *error)
@@ -372,7 +373,7 @@ static int load_first(const struct walk *walk, struct aws_keys *keys, struct err
     if (strcmp(walk->profile, "default") != 0 && !aws_profiles_has(walk->profiles, walk->profile) &&
         (!provider || provider->load == load_instance))
         return fail(error, ERROR_PERMISSION_DENIED, "NO_SUCH_PROFILE", "there is no profile %s in %s or %s",
-                    shown(walk->profile, profile), aws_profiles_path(walk->profiles, AWS_FILE_CONFIG),
+                    shown_profile(walk->profile, profile), aws_profiles_path(walk->profiles, AWS_FILE_CONFIG),
                     aws_profiles_path(walk->profiles, AWS_FILE_CREDENTIALS));
     if (!provider)
         return fail_nothing(walk, "AWS_EC2_METADATA_DISABLED is set", error);
