@@ -1,0 +1,69 @@
+/* The blocks of a run: those its steps touch, with what is read and what is wanted of each. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "execute/needs.h"
+#include "tests/support/transfer_scene.h"
+
+#include <cmocka.h>
+#undef fail /* ours is in base/error.h */
+
+static uint64_t count(const struct scene_run *run, uint64_t lo, uint64_t hi, bool of_steps)
+{
+    uint64_t bytes = 0;
+    size_t n = of_steps ? run->plan.n_steps : run->mapping.n_transfers;
+    for (size_t i = 0; i < n; i++) {
+        struct rows rows = of_steps ? rows_of_step(&run->plan.steps[i]) : rows_of_transfer(&run->mapping.transfers[i]);
+        for (uint64_t at = lo; at < hi; at++)
+            bytes += rows_next(&rows, at) == at;
+    }
+    return bytes;
+}
+
+static void blocks_have_what_is_read_and_wanted_of_them(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 1; seed < 30; seed++) {
+        struct transfer_scene scene;
+        struct run_needs needs = {0};
+        uint64_t block_bytes = 1 + seed * 37;
+        transfer_scene_init(&scene, seed, 6000);
+        struct scene_run *run = transfer_scene_add_run(&scene, 300, true);
+        needs_build(&needs, &run->plan, &run->mapping, block_bytes);
+        size_t next = 0;
+        for (uint64_t block = 0; block * block_bytes < 6000; block++) {
+            uint64_t lo = block * block_bytes, read = count(run, lo, lo + block_bytes, true);
+            if (read == 0)
+                continue;
+            assert_true(next < needs.n);
+            const struct need *need = &needs.list[next++];
+            assert_int_equal(need->block, block);
+            assert_int_equal(need->read_bytes, read);
+            assert_int_equal(need->wanted_bytes, count(run, lo, lo + block_bytes, false));
+            assert_int_equal(need->state, NEED_PENDING);
+        }
+        assert_int_equal(next, needs.n);
+        free(needs.list);
+        transfer_scene_fini(&scene);
+    }
+}
+
+static void a_block_read_mostly_for_others_is_amplified(void **state)
+{
+    (void)state;
+    assert_false(need_is_amplified(&(struct need){.read_bytes = 800, .wanted_bytes = 700}));
+    assert_true(need_is_amplified(&(struct need){.read_bytes = 800, .wanted_bytes = 699}));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(blocks_have_what_is_read_and_wanted_of_them),
+        cmocka_unit_test(a_block_read_mostly_for_others_is_amplified),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

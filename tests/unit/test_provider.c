@@ -1,0 +1,139 @@
+/* What other runs' memory holds is copied from there, whatever the strides of both; what it does not hold is left. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/memory.h"
+#include "execute/clip.h"
+#include "execute/provider.h"
+#include "tests/support/transfer_scene.h"
+
+#include <cmocka.h>
+#undef fail /* ours is in base/error.h */
+
+enum { KIB = 1 << 10, BYTES = 200 * KIB };
+
+static struct transfer_scene scene;
+static struct member members[TRANSFER_SCENE_RUNS];
+static struct clips clips;
+
+static int open_scene(void **state)
+{
+    (void)state;
+    transfer_scene_init(&scene, 1, BYTES);
+    return 0;
+}
+
+static int close_scene(void **state)
+{
+    (void)state;
+    scene.scan.members = NULL;
+    transfer_scene_fini(&scene);
+    return 0;
+}
+
+/* It has finished the block: its memory is as it has to be. */
+static void become_provider(struct scene_run *run)
+{
+    struct run_needs *needs = &run->run.needs;
+    size_t i = (size_t)(run - scene.runs);
+    needs->list = memory_alloc(sizeof *needs->list);
+    needs->list[0].state = NEED_DONE;
+    needs->n = 1;
+    memcpy(run->heap->memory, run->expected, run->mapping.replica_bytes);
+    members[i] = (struct member){.run = &run->run, .scan = &scene.scan, .next = scene.scan.members, .end_need = 1};
+    scene.scan.members = &members[i];
+}
+
+/* Takes what there is for the last run, which is the item's only part. Returns how many bytes are left. */
+static uint64_t take_for(struct scene_run *run, bool expected)
+{
+    scene.item.n_parts = 0;
+    item_add_part(&scene.item, &run->run);
+    clip_collect(&clips, &scene.item, (struct range){0, BYTES});
+    assert_int_equal(provider_take(&scene.item, &clips), expected);
+    uint64_t left = clip_sum_bytes(&clips);
+    assert_int_equal(scene.item.parts[0].report.shared_bytes, run->mapping.view_bytes - left);
+    assert_int_equal(scene.item.parts[0].placed_bytes, run->mapping.view_bytes - left);
+    for (size_t i = 0; i < clips.n; i++) /* as a read would */
+        for (uint64_t row = 0; row < clips.list[i].src.count; row++)
+            memcpy(run->heap->memory + clips.list[i].dst_offset + row * clips.list[i].dst_stride,
+                   scene.image + clips.list[i].src.offset + row * clips.list[i].src.stride, clips.list[i].src.bytes);
+    assert_true(transfer_scene_is_right(run));
+    for (size_t i = 0; i < scene.n_runs; i++)
+        assert_int_equal(scene.runs[i].run.pins, 0);
+    return left;
+}
+
+static void any_strides_are_copied_right(void **state)
+{
+    uint64_t taken = 0;
+    (void)state;
+    for (uint64_t seed = 1; seed < 60; seed++) {
+        transfer_scene_init(&scene, seed, BYTES);
+        for (uint64_t i = 0; i < 1 + seed % 3; i++)
+            become_provider(transfer_scene_add_run(&scene, 30 * KIB, true));
+        struct scene_run *run = transfer_scene_add_run(&scene, 10 * KIB, seed % 2);
+        scene.item.n_parts = 0;
+        item_add_part(&scene.item, &run->run);
+        clip_collect(&clips, &scene.item, (struct range){0, BYTES});
+        uint64_t left = provider_take(&scene.item, &clips) ? clip_sum_bytes(&clips) : run->mapping.view_bytes;
+        taken += run->mapping.view_bytes - left;
+        assert_int_equal(take_for(run, left < run->mapping.view_bytes), left);
+        close_scene(NULL);
+    }
+    assert_true(taken > 0);
+}
+
+static void rows_come_from_rows_at_any_stride(void **state)
+{
+    struct transfer theirs = {.row_bytes = 8 * KIB, .n_rows = 10, .src_stride = 16 * KIB, .dst_stride = 9 * KIB};
+    struct transfer ours = {
+        .src_offset = 17 * KIB, .row_bytes = 2 * KIB, .n_rows = 8, .src_stride = 16 * KIB, .dst_stride = 3 * KIB};
+    (void)state;
+    become_provider(transfer_scene_add_transfers(&scene, &theirs, 1, true));
+    assert_int_equal(take_for(transfer_scene_add_transfers(&scene, &ours, 1, true), true), 0);
+    ours.src_stride = 15 * KIB;
+    assert_int_equal(take_for(transfer_scene_add_transfers(&scene, &ours, 1, true), false), 16 * KIB);
+}
+
+static void a_contiguous_piece_is_put_together_from_several(void **state)
+{
+    struct transfer first = {.row_bytes = 50 * KIB, .n_rows = 1, .src_stride = 50 * KIB, .dst_stride = 50 * KIB},
+                    second = first;
+    struct transfer ours = {.row_bytes = 150 * KIB, .n_rows = 1, .src_stride = 150 * KIB, .dst_stride = 150 * KIB};
+    (void)state;
+    second.src_offset = 90 * KIB;
+    become_provider(transfer_scene_add_transfers(&scene, &first, 1, true));
+    become_provider(transfer_scene_add_transfers(&scene, &second, 1, true));
+    assert_int_equal(take_for(transfer_scene_add_transfers(&scene, &ours, 1, true), true), 50 * KIB);
+}
+
+static void a_run_that_leaves_or_has_no_address_provides_nothing(void **state)
+{
+    struct transfer all = {.row_bytes = BYTES, .n_rows = 1, .src_stride = BYTES, .dst_stride = BYTES};
+    (void)state;
+    struct scene_run *leaving = transfer_scene_add_transfers(&scene, &all, 1, true);
+    become_provider(leaving);
+    become_provider(transfer_scene_add_transfers(&scene, &all, 1, false));
+    leaving->run.is_leaving = true;
+    assert_int_equal(take_for(transfer_scene_add_transfers(&scene, &all, 1, true), false), BYTES);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, open_scene, close_scene)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(any_strides_are_copied_right),
+        TEST(rows_come_from_rows_at_any_stride),
+        TEST(a_contiguous_piece_is_put_together_from_several),
+        TEST(a_run_that_leaves_or_has_no_address_provides_nothing),
+    };
+    int result = cmocka_run_group_tests(tests, NULL, NULL);
+    free(clips.list);
+    return result;
+}

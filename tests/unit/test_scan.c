@@ -1,0 +1,171 @@
+/* Who wants which blocks of a file version: what one reads serves all, and what is in flight is put off. No thread runs. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "execute/needs.h"
+#include "execute/scan.h"
+#include "execute/turns.h"
+#include "tests/support/transfer_scene.h"
+
+#include <cmocka.h>
+#undef fail /* ours is in base/error.h */
+
+enum { BLOCK = 1000, BLOCKS = 10 };
+
+static struct transfer_scene scene;
+static struct engine *engine = &scene.engine;
+static struct worker workers[3];
+
+static int open_scene(void **state)
+{
+    (void)state;
+    transfer_scene_init(&scene, 1, BLOCK * BLOCKS);
+    memset(workers, 0, sizeof workers);
+    for (size_t i = 0; i < 3; i++)
+        item_init(&workers[i].item, engine, false);
+    engine->crew.workers = workers;
+    engine->crew.n = 3;
+    return 0;
+}
+
+static int close_scene(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < scene.n_runs; i++) {
+        scan_detach(engine, &scene.runs[i].run);
+        free(scene.runs[i].run.members);
+        free(scene.runs[i].run.needs.deferred);
+    }
+    for (size_t i = 0; i < 3; i++)
+        item_fini(&workers[i].item);
+    assert_null(engine->scans);
+    transfer_scene_fini(&scene);
+    return 0;
+}
+
+/* Wants row_bytes of every block from `first` on, and reads whole blocks. */
+static struct run *attach(uint64_t first, uint64_t n_blocks, uint64_t row_bytes)
+{
+    struct transfer rows = {.src_offset = first * BLOCK,
+                            .row_bytes = row_bytes,
+                            .n_rows = n_blocks,
+                            .src_stride = BLOCK,
+                            .dst_stride = row_bytes};
+    struct scene_run *run = transfer_scene_add_transfers(&scene, &rows, 1, true);
+    run->plan.steps[0] = (struct plan_step){first * BLOCK, n_blocks * BLOCK, 1, n_blocks * BLOCK, 0};
+    run->run.block_bytes = BLOCK;
+    needs_build(&run->run.needs, &run->plan, &run->mapping, BLOCK);
+    run->run.needs.n_pending = run->run.needs.n;
+    scan_attach(engine, &run->run);
+    return &run->run;
+}
+
+static void complete(struct item *item)
+{
+    for (size_t i = 0; i < item->n_parts; i++)
+        run_finish_need(item->parts[i].run, item->parts[i].need);
+    item_set_kind(item, ITEM_NONE);
+    item->n_parts = 0;
+}
+
+static void a_block_is_read_for_every_run_that_needs_it(void **state)
+{
+    struct run *a = attach(0, 4, BLOCK), *b = attach(2, 4, BLOCK);
+    (void)state;
+    assert_ptr_equal(a->members[0].scan, b->members[0].scan);
+    for (uint64_t block = 0; block < 4; block++) {
+        struct item *item = &workers[0].item;
+        assert_true(scan_take(a, item));
+        assert_int_equal(item->block, block);
+        assert_int_equal(item->n_parts, block < 2 ? 1 : 2);
+        assert_ptr_equal(item->parts[0].run, a);
+        complete(item);
+    }
+    assert_false(scan_take(a, &workers[0].item));
+    assert_int_equal(a->needs.n_pending, 0);
+    assert_int_equal(b->needs.n_pending, 2);
+    assert_true(scan_is_done(&b->members[0], 3));
+    assert_false(scan_is_done(&b->members[0], 4));
+}
+
+static void a_run_that_is_not_active_or_failed_joins_nothing(void **state)
+{
+    struct run *a = attach(0, 2, BLOCK), *b = attach(0, 2, BLOCK), *c = attach(0, 2, BLOCK);
+    (void)state;
+    b->stage = RUN_SETUP;
+    c->has_failed = true;
+    assert_true(scan_take(a, &workers[0].item));
+    assert_int_equal(workers[0].item.n_parts, 1);
+    assert_false(scan_is_wanted(b->members[0].scan, 0)); /* a has taken it */
+    assert_true(scan_is_wanted(b->members[0].scan, 1));
+}
+
+static void what_is_in_flight_for_another_is_put_off_and_comes_first_then(void **state)
+{
+    struct run *a = attach(0, 3, BLOCK);
+    (void)state;
+    assert_true(scan_take(a, &workers[0].item));
+    struct run *late = attach(0, 3, BLOCK);
+    assert_true(scan_take(late, &workers[1].item));
+    assert_int_equal(workers[1].item.block, 1);
+    assert_int_equal(late->needs.n_deferred, 1);
+    complete(&workers[0].item);
+    assert_true(scan_take(late, &workers[2].item));
+    assert_int_equal(workers[2].item.block, 0);
+    assert_int_equal(late->needs.n_deferred, 0);
+}
+
+static void blocks_that_are_wanted_whole_come_first(void **state)
+{
+    struct run *run = attach(0, 6, BLOCK);
+    (void)state;
+    run->needs.list[0].wanted_bytes = run->needs.list[2].wanted_bytes = 10;
+    static const uint64_t order[] = {1, 3, 4, 5, 0, 2};
+    for (size_t i = 0; i < 6; i++) {
+        assert_true(scan_take(run, &workers[0].item));
+        assert_int_equal(workers[0].item.block, order[i]);
+        complete(&workers[0].item);
+    }
+}
+
+static void needs_are_found_by_file_and_block(void **state)
+{
+    const struct run *run = attach(3, 4, BLOCK);
+    (void)state;
+    assert_int_equal(scan_find_need(run, 0, 3), 0);
+    assert_int_equal(scan_find_need(run, 0, 6), 3);
+    assert_int_equal(scan_find_need(run, 0, 2), SIZE_MAX);
+    assert_int_equal(scan_find_need(run, 0, 7), SIZE_MAX);
+    assert_int_equal(scan_find_need(run, 1, 3), SIZE_MAX);
+}
+
+static void other_versions_and_other_block_sizes_are_other_scans(void **state)
+{
+    struct run *a = attach(0, 2, BLOCK);
+    (void)state;
+    scene.file.identity.mtime_ns = 7; /* from now on it tells */
+    scene.file.changes_by = CHANGES_BY_LEASE;
+    struct run *b = attach(0, 2, BLOCK);
+    assert_ptr_not_equal(a->members[0].scan, b->members[0].scan);
+    struct run *c = attach(0, 2, BLOCK);
+    assert_ptr_equal(b->members[0].scan, c->members[0].scan);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, open_scene, close_scene)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(a_block_is_read_for_every_run_that_needs_it),
+        TEST(a_run_that_is_not_active_or_failed_joins_nothing),
+        TEST(what_is_in_flight_for_another_is_put_off_and_comes_first_then),
+        TEST(blocks_that_are_wanted_whole_come_first),
+        TEST(needs_are_found_by_file_and_block),
+        TEST(other_versions_and_other_block_sizes_are_other_scans),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
