@@ -28,11 +28,13 @@ enum error_code { /* numbers are those of grpc.StatusCode */
 
 /* The reasons that code decides on; every other reason is only printed. Who fails for one of them says REASON(ARENA_FULL)
  * instead of "ARENA_FULL", who decides asks for error->kind == ERROR_KIND_ARENA_FULL: a typo in either does not compile. */
-#define ERROR_KINDS(X)                                                                                                      \
-    X(ARENA_FULL)                                                                                                           \
-    X(BAD_REDIRECT) X(DEADLINE_EXCEEDED) X(DESCRIPTORS_EXCEEDED) X(FORBIDDEN_ADDRESS) X(METADATA_EXCEEDED)                  \
-        X(NOT_A_REGULAR_FILE) X(OBJECT_CHANGED) X(OUTSIDE_TRUSTED_URLS) X(PLAIN_HTTP) X(REDIRECT_TO_THIS_HOST)              \
-            X(SOURCE_BEING_WRITTEN) X(SOURCE_CHANGED) X(TOO_MANY_OPEN_FILES)
+/* clang-format off */
+#define ERROR_KINDS(X) \
+    X(ARENA_FULL) X(BAD_REDIRECT) X(DEADLINE_EXCEEDED) X(DESCRIPTORS_EXCEEDED) \
+    X(FORBIDDEN_ADDRESS) X(METADATA_EXCEEDED) X(NOT_A_REGULAR_FILE) X(OBJECT_CHANGED) \
+    X(OUTSIDE_TRUSTED_URLS) X(PLAIN_HTTP) X(REDIRECT_TO_THIS_HOST) X(SOURCE_BEING_WRITTEN) \
+    X(SOURCE_CHANGED) X(TOO_MANY_OPEN_FILES)
+/* clang-format on */
 #define ERROR_KIND_ID(name) ERROR_KIND_##name,
 enum error_kind { ERROR_KIND_OTHER, ERROR_KINDS(ERROR_KIND_ID) ERROR_KIND_COUNT };
 

@@ -164,8 +164,12 @@ static void on_paced(struct rpc_call *call, const ProtobufCMessage *message, voi
         &tensorcast__daemon__v1__store_daemon__descriptor, name, streams, handle, false                                     \
     }
 static const struct rpc_method methods[] = {
-    ROW("Resolve", false, on_resolve), ROW("Explain", false, on_explain), ROW("Materialize", true, on_materialize),
-    ROW("Prewarm", false, on_prewarm), ROW("FetchSidecars", true, on_paced), ROW("Verify", false, on_plain),
+    ROW("Resolve", false, on_resolve),
+    ROW("Explain", false, on_explain),
+    ROW("Materialize", true, on_materialize),
+    ROW("Prewarm", false, on_prewarm),
+    ROW("FetchSidecars", true, on_paced),
+    ROW("Verify", false, on_plain),
     {&tensorcast__daemon__v1__store_daemon__descriptor, "Release", false, on_plain, true},
     {&tensorcast__daemon__v1__store_daemon__descriptor, "Status", false, on_status, true},
 };
