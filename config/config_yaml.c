@@ -151,7 +151,7 @@ static bool is_nothing(const yaml_event_t *event)
 static int read_top(struct config_yaml *yaml, bool *is_empty, struct error *error)
 {
     struct config_yaml_item item;
-    if (next_event(yaml, error) < 0 || next_event(yaml, error) < 0)
+    if (next_event(yaml, error) < 0 || next_event(yaml, error) < 0) /* NOLINT(misc-redundant-expression): two events */
         return -1; /* the stream's start, then a document's or the stream's end */
     *is_empty = yaml->event.type == YAML_STREAM_END_EVENT;
     if (*is_empty)
@@ -187,7 +187,7 @@ int config_yaml_open(struct config_yaml *yaml, const char *text, size_t length, 
 
 int config_yaml_end(struct config_yaml *yaml, struct error *error)
 {
-    if (next_event(yaml, error) < 0 || next_event(yaml, error) < 0)
+    if (next_event(yaml, error) < 0 || next_event(yaml, error) < 0) /* NOLINT(misc-redundant-expression): two events */
         return -1; /* the document's end, then the stream's */
     if (yaml->event.type != YAML_STREAM_END_EVENT)
         return fail_here(yaml, error, "a second document begins here; a configuration is one document");

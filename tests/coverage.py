@@ -59,8 +59,9 @@ def main():
         if only is not None and Path(name).name not in only:
             continue
         rows[name if only is not None or "--files" in sys.argv else str(Path(name).parent)] += lines.values()
-    for name, lines in [*rows.items(), ("all", [line for lines in rows.values() for line in lines])]:
-        n_lines, ran, n_branches, taken = totals(lines)
+    rows["all"] = [line for row in rows.values() for line in row]
+    for name, row in rows.items():
+        n_lines, ran, n_branches, taken = totals(row)
         print(f"coverage: {name:28} {share(ran, n_lines)} of {n_lines:6} lines, {share(taken, n_branches)} of {n_branches:6} branches")
     return 0
 

@@ -20,7 +20,7 @@ rm -f "$logs"/*.{passed,failed}
 unset TENSORCAST_SOCKET TENSORCAST_BUILD
 export PYTHONDONTWRITEBYTECODE=1
 jobs=$(nproc)
-NICE=15
+NICE=15 groups=()
 stages=() options=()
 while [ $# -gt 0 ] && [ "${1:0:1}" != - ]; do stages+=("$1"); shift; done
 options=("$@")
@@ -61,8 +61,8 @@ background() {
   set +m
   groups+=("$!")
 }
-groups=()
-trap 'for group in "${groups[@]}"; do kill -- "-$group" 2>/dev/null; done' EXIT
+end_groups() { local group; for group in "${groups[@]}"; do kill -- "-$group" 2>/dev/null; done; }
+trap end_groups EXIT
 
 setup() { bash setup/setup.sh test >build/test-python; }
 python() { PYTHONPATH=build/python "$(cat build/test-python)" "$@"; }

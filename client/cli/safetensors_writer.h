@@ -1,6 +1,5 @@
 /* Writes tensors as a safetensors file, in their order, so that the official readers take it: one header, padded with
- * blanks to a multiple of 8, then the data without gaps. Where
- * it goes is out_file.h's business. Blocks. */
+ * blanks to a multiple of 8, then the data without gaps. Where it goes is out_file.h's business. Blocks. */
 #ifndef CLI_SAFETENSORS_WRITER_H
 #define CLI_SAFETENSORS_WRITER_H
 

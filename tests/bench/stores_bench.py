@@ -79,7 +79,8 @@ def run_nginx(bench, options, scheme):
             ca = str(server.ca) if scheme == "https" else ""
             case = StoreCase(f"nginx {scheme}", options.llama, 1, "hot", url=server.urls[scheme], ca_file=ca,
                              sources=(("http", {"ca_file": ca}),))
-            return take_turns(bench, case, [*PLAIN, *(BARE if scheme == "http" else []), *OURS], options, Watched(with_children(server.processes[0].pid)))
+            return take_turns(bench, case, [*PLAIN, *(BARE if scheme == "http" else []), *OURS], options,
+                              Watched(with_children(server.processes[0].pid)))
         finally:
             server.stop()
 
@@ -171,7 +172,6 @@ def main():
     options.llama, options.tiny = prepare_data(options)
     bench, kept = Bench(options.build, options.data, options.tiny), options.build / "bench" / "stores.json"
     records = json.loads(kept.read_text()) if kept.exists() else {}
-    said = " ".join(a for a in sys.argv[1:] if a != str(options.build))
     with machine.free_page_reporting():
         for section in [s for s in SECTIONS if options.only in s]:
             found = measure(bench, options, section)

@@ -37,7 +37,8 @@ class Mount:
         tree["sources"]["disk"]["trusted_roots"].append(os.path.dirname(self.path))
         daemon.configure(tree)
         with open(daemon.log_path, "a") as log:
-            daemon.process = subprocess.Popen(["nsenter", "-m", "-r", "-w", "-t", str(self.server.pid), "--", str(DAEMON), "--config", str(daemon.config)],
+            daemon.process = subprocess.Popen(["nsenter", "-m", "-r", "-w", "-t", str(self.server.pid), "--", str(DAEMON),
+                                               "--config", str(daemon.config)],
                                               stdin=subprocess.DEVNULL, stdout=log, stderr=log,
                                               env={**os.environ, "TSAN_OPTIONS": QUIET_TSAN})
         assert soon(daemon.serving), daemon.log()

@@ -77,7 +77,7 @@ def test_no_file_of_an_artifact_is_led_elsewhere(fake, inside, store_daemon, tmp
         placed = place(fake, "http", {"a": numpy.ones(9)}, {"b": numpy.ones(9)})
     else:
         placed = one(fake, "http")
-    for target in (f"http://2130706433:{port_of(inside)}/latest/meta-data", f"http://169.254.169.254/latest/meta-data",
+    for target in (f"http://2130706433:{port_of(inside)}/latest/meta-data", "http://169.254.169.254/latest/meta-data",
                    *(f"http://{name}:{port_of(inside)}/latest/meta-data" for name in own_names())):
         fake.faults.clear()
         rule = fake.fault({"redirect": target, "status": 302}, {"listener": "web", "path": file}, times=0)

@@ -127,7 +127,8 @@ def test_the_answer_says_what_was_verified_and_by_what(fake, store_daemon, schem
         return found["status"], found["by"], found["bytes"], found["reason"]
 
     whole = SIZE + 2 * MiB + 100_000
-    assert verified() == (("verified", by, whole, "") if by else ("unverified", "", 0, f"model-00001-of-00002.safetensors: {NOTHING}; and 1 more file"))
+    nothing = ("unverified", "", 0, f"model-00001-of-00002.safetensors: {NOTHING}; and 1 more file")
+    assert verified() == (("verified", by, whole, "") if by else nothing)
     second = "model-00002-of-00002.safetensors: "
     why = {"": NOTHING, "crc32c": "only part of the file was read, and its checksum is of all of it",
            "sha256": "only part of the file was loaded, and its checksum is of all of it"}[by]

@@ -62,7 +62,8 @@ def connections(daemon, uid, n, path=None, kind=socket.SOCK_STREAM):
 
 def spawn(daemon, uid, *arguments, gid=None):
     """setpriv and not Popen's user=, which would fork, and gRPC's handlers of a fork abort where its threads are at work."""
-    return subprocess.Popen(["setpriv", f"--reuid={uid}", f"--regid={uid}", f"--groups={gid}" if gid else "--clear-groups", for_everybody(CLI), *map(str, arguments)],
+    return subprocess.Popen(["setpriv", f"--reuid={uid}", f"--regid={uid}", f"--groups={gid}" if gid else "--clear-groups",
+                             for_everybody(CLI), *map(str, arguments)],
                             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd="/",
                             env=daemon.cli.environment)
 

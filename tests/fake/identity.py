@@ -83,7 +83,8 @@ class Identity:
             now = self.world.now()
             if not (said["iat"] - 300 <= now < said["exp"] <= said["iat"] + 3600):
                 return "Invalid JWT: Token must be a short-lived token (60 minutes) and in a reasonable timeframe."
-            if said["aud"] not in (f"{self.url}/token", GOOGLE_AUDIENCE) or "devstorage" not in said["scope"] and "cloud-platform" not in said["scope"]:
+            is_for_storage = "devstorage" in said["scope"] or "cloud-platform" in said["scope"]
+            if said["aud"] not in (f"{self.url}/token", GOOGLE_AUDIENCE) or not is_for_storage:
                 return "Invalid audience or scope"
         except (ValueError, KeyError, TypeError) as error:
             return f"Malformed assertion: {error!r}"

@@ -23,7 +23,8 @@ skip_all() { for t in T1 T2 T3 T4 T5 T6 T7 T8 T9 T10; do row $t skipped "$1"; do
 read -r include cudart _ < <(bash daemon/plugins/cuda/find_cuda.sh -v 2>"$logs/find_cuda")
 [ -n "${cudart:-}" ] || skip_all "$(cat "$logs/find_cuda")"
 [ -e "$build/plugins/tensorcast-cuda.so" ] || skip_all "the plugin is not built: run make"
-export LD_LIBRARY_PATH="${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}$(dirname "$cudart")"
+LD_LIBRARY_PATH="${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}$(dirname "$cudart")"
+export LD_LIBRARY_PATH
 copies=$tools/copies
 gcc -O2 -std=c17 -D_GNU_SOURCE -isystem "$include" -o "$copies" tests/gpu/copies.c "$cudart" 2>"$logs/compile" ||
   skip_all "tests/gpu/copies.c does not compile, see $logs/compile"

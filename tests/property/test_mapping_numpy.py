@@ -18,7 +18,7 @@ DTYPES = ["?", "u1", "i1", "u2", "i2", "f2", "u4", "i4", "f4", "u8", "i8", "f8"]
 def random_array(rng):
     shape = tuple(int(rng.choice([0, 1, 1, 2, 3, 4, 5, 8, 13], p=[.04] + [.12] * 8)) for _ in range(rng.integers(0, 7)))
     dtype = np.dtype(str(rng.choice(DTYPES)))
-    raw = rng.integers(0, 2 if dtype == bool else 256, int(np.prod(shape)) * dtype.itemsize, np.uint8)
+    raw = rng.integers(0, 2 if dtype == np.bool_ else 256, int(np.prod(shape)) * dtype.itemsize, np.uint8)
     return raw.view(dtype).reshape(shape)
 
 

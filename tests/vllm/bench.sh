@@ -30,5 +30,6 @@ case " $* " in
   *) set -- "$@" --write docs/performance-tables.md ;;
 esac
 unset TENSORCAST_SOCKET
-export PYTHONDONTWRITEBYTECODE=1 PYTHONPATH=$(realpath "$build/python-vllm"):$(realpath "$peers")
+PYTHONPATH=$(realpath "$build/python-vllm"):$(realpath "$peers")
+export PYTHONPATH PYTHONDONTWRITEBYTECODE=1
 "$python" tests/vllm/bench.py "$build" "$@"

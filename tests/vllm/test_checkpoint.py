@@ -65,7 +65,8 @@ def test_progress_is_told_each_second_and_for_each_request(clock):
     events = [(at / 10, "read", at * 10**8, 4 * 10**9) for at in range(1, 26)]
     said = []
     checkpoint_of(Artifact(clock, events), said).load(PLAN, True)
-    assert said == [f"request {request} of 2: read, {seconds}.00 of 4.00 GB after {seconds} s, 1000.0 MB/s, {4 - seconds} s left" for request in (1, 2) for seconds in (1, 2)]
+    assert said == [f"request {request} of 2: read, {seconds}.00 of 4.00 GB after {seconds} s, 1000.0 MB/s, {4 - seconds} s left"
+                    for request in (1, 2) for seconds in (1, 2)]
 
 
 def test_nothing_is_told_of_a_load_without_bytes(clock):

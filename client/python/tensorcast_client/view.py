@@ -19,7 +19,6 @@ from .wire import DecodeError
 
 if TYPE_CHECKING:
     from .artifact import Artifact
-    from .client import Client
 
 OneSlice = Tuple[int, slice]  # (dimension, bounds)
 Slices = Mapping[str, Union[OneSlice, Sequence[OneSlice], slice]]

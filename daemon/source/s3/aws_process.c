@@ -18,8 +18,6 @@
 
 enum { MAX_OUTPUT_BYTES = 64 << 10, TIMEOUT_MS = 60000, POLL_MS = 100 };
 
-extern char **environ;
-
 /* --- words --- */
 
 struct splitter {
