@@ -7,7 +7,7 @@ build=${1:-build}
 results=$(mktemp -d) || exit 1
 trap 'rm -rf "$results"' EXIT
 export results
-export TSAN_OPTIONS="ignore_noninstrumented_modules=1 ${TSAN_OPTIONS:-}"
+export TSAN_OPTIONS="ignore_noninstrumented_modules=1 suppressions=tests/tsan.supp ${TSAN_OPTIONS:-}"
 
 run() { # PROGRAM: leaves what is to be printed in $results/PROGRAM.passed or .failed
   local name=${1##*/} result=$results/${1//\//.}

@@ -28,7 +28,7 @@ SANITIZED = BUILD.name in ("asan", "tsan")
 MiB = 1 << 20
 COMPLAINTS = ("ERROR: AddressSanitizer", "WARNING: ThreadSanitizer", "runtime error:", "ERROR: LeakSanitizer",
               "Assertion ")
-QUIET_TSAN = "ignore_noninstrumented_modules=1 " + os.environ.get("TSAN_OPTIONS", "")
+QUIET_TSAN = f"ignore_noninstrumented_modules=1 suppressions={ROOT}/tests/tsan.supp " + os.environ.get("TSAN_OPTIONS", "")
 
 
 def soon(condition, seconds=10.0):

@@ -52,6 +52,11 @@ int group_set_up(void **state)
     strategy->owner_file_collective_min_dedup_saving_bytes = 1;
     strategy->owner_file_collective_batch_bytes = 2 * MIB;
     strategy->owner_file_collective_group_assemble_timeout_ms = 600000;
+    for (uint32_t view = 0; view < MAX_RANKS; view++) {
+        group->slices[view] = (struct slice){0, (int64_t)group_bytes_of(view)};
+        group->items[view] =
+            (struct view_item){.name = "w", .name_length = 1, .n_slices = 1, .slices = &group->slices[view]};
+    }
     group_script = (struct group_script){.lost_rank = UINT32_MAX};
     scripted.caps.stages_batches = false;
     if (!transport_find(scripted.name))
@@ -86,8 +91,6 @@ void group_prepare(struct group_stage *group, struct stage_client *client, uint3
 {
     stage_client_init(&group->stage, client, "memory:m");
     struct load_request *request = &client->input.request;
-    group->slices[view] = (struct slice){0, (int64_t)group_bytes_of(view)};
-    group->items[view] = (struct view_item){.name = "w", .name_length = 1, .n_slices = 1, .slices = &group->slices[view]};
     request->view = (struct view_spec){.items = &group->items[view], .n_items = 1};
     request->has_group = true;
     request->group_id = "g";

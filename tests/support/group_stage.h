@@ -22,7 +22,7 @@ extern struct group_script group_script;
 
 struct group_stage {
     struct load_stage stage;
-    struct slice slices[MAX_RANKS];
+    struct slice slices[MAX_RANKS]; /* of each rank's view; helpers read them */
     struct view_item items[MAX_RANKS];
 };
 

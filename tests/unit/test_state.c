@@ -1,5 +1,9 @@
 /* A transition that is in no row aborts, and says which one it was. */
 #include "base/state.h"
+#include "load/group.h"
+#include "load/load.h"
+#include "load/team.h"
+#include "load/ticket.h"
 
 #include <setjmp.h>
 #include <signal.h>
@@ -84,12 +88,43 @@ static void an_observer_is_told_of_each(void **state)
     assert_int_equal(n_seen, 1);
 }
 
+/* The states that may come after it, sooner or later. */
+static uint32_t reachable_from(const struct state_machine *machine, unsigned from)
+{
+    uint32_t reached = machine->rows[from].next, before;
+    do {
+        before = reached;
+        for (unsigned state = 0; state < machine->n_rows; state++)
+            if (reached & STATE_BIT(state))
+                reached |= machine->rows[state].next;
+    } while (reached != before);
+    return reached;
+}
+
+static void every_machine_leads_from_its_first_state_through_all_to_its_last(void **state)
+{
+    static const struct state_machine *const machines[] = {&ticket_machine, &load_machine, &team_machine, &group_machine,
+                                                           &group_slot_machine};
+    (void)state;
+    for (size_t m = 0; m < sizeof machines / sizeof machines[0]; m++) {
+        const struct state_machine *machine = machines[m];
+        unsigned last = (unsigned)machine->n_rows - 1;
+        assert_int_equal(machine->rows[last].next, 0);
+        for (unsigned s = 0; s <= last; s++) {
+            assert_non_null(machine->rows[s].name);
+            assert_true(s == 0 || reachable_from(machine, 0) & STATE_BIT(s));
+            assert_true(s == last || reachable_from(machine, s) & STATE_BIT(last));
+        }
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_is_in_the_table_is_allowed_and_all_else_aborts),
         cmocka_unit_test(the_message_names_the_machine_and_both_states),
         cmocka_unit_test(an_observer_is_told_of_each),
+        cmocka_unit_test(every_machine_leads_from_its_first_state_through_all_to_its_last),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
