@@ -3,7 +3,7 @@
  * A backend embeds `struct object_source` at the beginning of its own struct, implements `struct object_ops` (what the store
  * calls its objects, where they are, how a request is signed and its answer judged) and one `open` that ends in
  * object_source_init(). Everything else of struct source_ops it takes from here:
- *     const struct source_ops source_gcs_ops = {OBJECT_SOURCE_OPS("gs", struct source_gcs, gcs_open, gcs_close)};
+ *     static const struct source_ops gcs_ops = {OBJECT_SOURCE_OPS("gs", struct source_gcs, gcs_open, gcs_close)};
  * Costs: one listing (or one stat of a file) for the life of a source, even where it is refused; the first read of a file's
  * head asks for a larger range and keeps it until the header is read, so a header costs one request, two when it is longer.
  * The table is const once listed; reads come from any thread. */
@@ -43,7 +43,7 @@ struct object_file { /* the handle of an opened file; const while it is read, bu
     const struct object *object; /* of the table */
     char *url;               /* malloced by ops->open: encoded, without secrets where the store can keep them in headers */
     struct http_store store; /* by ops->open; its data may be this struct */
-    void *data;              /* the backend's, freed in ops->close */
+    void *data;              /* the backend's, freed in ops->close; may be NULL */
     pthread_mutex_t lock;    /* of what follows */
     char *head;
     size_t head_bytes;

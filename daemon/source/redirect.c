@@ -18,8 +18,8 @@ enum { MAX_HOPS = 5, LIFE_PERCENT = 80, URL_CHARS = 256, MAX_BODY_BYTES = 64 << 
 
 struct redirect {
     struct stores *stores;
-    const struct cancel *cancel;
-    uid_t uid;
+    const struct cancel *cancel; /* of the questions where it leads */
+    uid_t uid;                   /* whose questions they are */
     char *from;
     struct http_store home;
     bool is_confined;
@@ -49,41 +49,6 @@ static char *in_one_form(const char *text)
     struct url url;
     struct error ignored; /* the engine refuses what is no good URL */
     return url_parse(text, &url, &ignored) < 0 ? memory_copy_text(text) : url_print(&url);
-}
-
-struct redirect *redirect_create(const struct redirect_options *options)
-{
-    struct redirect *redirect = memory_alloc(sizeof *redirect);
-    redirect->stores = options->stores;
-    redirect->cancel = options->cancel;
-    redirect->uid = options->uid;
-    redirect->from = in_one_form(options->from);
-    redirect->is_confined = options->is_confined;
-    redirect->home = options->home ? *options->home : (struct http_store){0};
-    redirect->n_headers = options->n_headers;
-    redirect->headers = memory_alloc_array(options->n_headers, sizeof *redirect->headers);
-    for (size_t i = 0; i < options->n_headers; i++)
-        redirect->headers[i] =
-            (struct http_header){memory_copy_text(options->headers[i].name), memory_copy_text(options->headers[i].value)};
-    pthread_mutex_init(&redirect->lock, NULL);
-    if (options->to)
-        set_target(redirect, memory_copy_text(options->to));
-    return redirect;
-}
-
-void redirect_destroy(struct redirect *redirect)
-{
-    if (!redirect)
-        return;
-    for (size_t i = 0; i < redirect->n_headers; i++) {
-        memory_free_const(redirect->headers[i].name);
-        memory_free_const(redirect->headers[i].value);
-    }
-    pthread_mutex_destroy(&redirect->lock);
-    free(redirect->headers);
-    free(redirect->from);
-    free(redirect->to);
-    free(redirect);
 }
 
 /* --- where it leads --- */
@@ -163,8 +128,9 @@ static int find_target(struct redirect *redirect, struct error *error)
     return -1;
 }
 
-int redirect_prepare(struct redirect *redirect, struct http_attempt *attempt, struct error *error)
+static int prepare_range(void *data, struct http_attempt *attempt, struct error *error)
 {
+    struct redirect *redirect = ((struct object_file *)data)->data;
     pthread_mutex_lock(&redirect->lock);
     bool known = redirect->to && (!redirect->renew_ns || clock_now_ns() < redirect->renew_ns);
     int failed = known ? 0 : find_target(redirect, error);
@@ -186,8 +152,9 @@ static bool is_refusal(int status)
     return status == 401 || status == 403 || status == 410 || (status >= 300 && status < 400);
 }
 
-enum http_verdict redirect_judge(struct redirect *redirect, const struct http_reply *reply, struct error *error)
+static enum http_verdict judge_range(void *data, const struct http_reply *reply, struct error *error)
 {
+    struct redirect *redirect = ((struct object_file *)data)->data;
     bool at_home = reply->url && url_is_same_origin(reply->url, redirect->from);
     enum http_verdict verdict =
         at_home && redirect->home.judge ? redirect->home.judge(redirect->home.data, reply, error) : http_judge(reply, error);
@@ -201,4 +168,43 @@ enum http_verdict redirect_judge(struct redirect *redirect, const struct http_re
     }
     pthread_mutex_unlock(&redirect->lock);
     return HTTP_RETRY_RENEWED;
+}
+
+/* --- a file's life --- */
+
+void redirect_open_file(struct object_file *file, const struct redirect_options *options)
+{
+    struct redirect *redirect = memory_alloc(sizeof *redirect);
+    redirect->stores = file->source->stores;
+    redirect->cancel = &file->source->cancel;
+    redirect->uid = file->source->base.uid;
+    redirect->from = in_one_form(file->url);
+    redirect->is_confined = options->is_confined;
+    redirect->home = options->home ? *options->home : (struct http_store){0};
+    redirect->n_headers = options->n_headers;
+    redirect->headers = memory_alloc_array(options->n_headers, sizeof *redirect->headers);
+    for (size_t i = 0; i < options->n_headers; i++)
+        redirect->headers[i] =
+            (struct http_header){memory_copy_text(options->headers[i].name), memory_copy_text(options->headers[i].value)};
+    pthread_mutex_init(&redirect->lock, NULL);
+    if (options->to)
+        set_target(redirect, memory_copy_text(options->to));
+    file->data = redirect;
+    file->store = (struct http_store){prepare_range, options->check, judge_range, file};
+}
+
+void redirect_close_file(struct object_file *file)
+{
+    struct redirect *redirect = file->data;
+    if (!redirect)
+        return;
+    for (size_t i = 0; i < redirect->n_headers; i++) {
+        memory_free_const(redirect->headers[i].name);
+        memory_free_const(redirect->headers[i].value);
+    }
+    pthread_mutex_destroy(&redirect->lock);
+    free(redirect->headers);
+    free(redirect->from);
+    free(redirect->to);
+    free(redirect);
 }

@@ -21,11 +21,6 @@ struct source_gcs {
     struct gcs_client *client;
 };
 
-struct gcs_pinned { /* object_file.data */
-    struct source_gcs *source;
-    const struct object *object;
-};
-
 /* --- metadata --- */
 
 /* Takes the texts of `from`. */
@@ -111,30 +106,31 @@ static int gcs_list(struct object_source *objects, struct error *error)
 
 static int gcs_prepare(void *data, struct http_attempt *attempt, struct error *error)
 {
-    const struct gcs_pinned *pinned = data;
-    return gcs_client_prepare(pinned->source->client, attempt, error);
+    const struct object_file *file = data;
+    return gcs_client_prepare(((struct source_gcs *)file->source)->client, attempt, error);
 }
 
 /* Engine's thread, before the first byte. */
 static int check_generation(void *data, const struct http_head *head, struct error *error)
 {
-    const struct gcs_pinned *pinned = data;
+    const struct object_file *file = data;
     const char *generation = http_head_find(head, "x-goog-generation");
     char name[BUCKET_SHOWN_CHARS], is[TEXT_NAME_CHARS];
-    if (generation && strcmp(generation, pinned->object->pin) == 0)
+    if (generation && strcmp(generation, file->object->pin) == 0)
         return 0;
     return fail(
         error, ERROR_FAILED_PRECONDITION, REASON(SOURCE_CHANGED), "%s: generation %s was asked for, the answer is of %s%s",
-        bucket_source_shown(&pinned->source->of, pinned->object->name, name), pinned->object->pin,
+        bucket_source_shown((const struct bucket_source *)file->source, file->object->name, name), file->object->pin,
         generation ? "generation " : "", generation ? text_escape(generation, strlen(generation), is) : "an unknown one");
 }
 
 static enum http_verdict gcs_judge(void *data, const struct http_reply *reply, struct error *error)
 {
-    const struct gcs_pinned *pinned = data;
-    enum http_verdict verdict = gcs_client_judge(pinned->source->client, reply, error);
+    const struct object_file *file = data;
+    struct source_gcs *source = (struct source_gcs *)file->source;
+    enum http_verdict verdict = gcs_client_judge(source->client, reply, error);
     if (verdict == HTTP_FAIL)
-        bucket_source_explain(&pinned->source->of, pinned->object, reply, error);
+        bucket_source_explain(&source->of, file->object, reply, error);
     return verdict;
 }
 
@@ -146,28 +142,19 @@ static int gcs_open_file(struct object_source *objects, struct object_file *file
     if (object->refusal)
         return fail(error, ERROR_FAILED_PRECONDITION, "STORED_COMPRESSED", "%s: %s",
                     bucket_source_shown(&source->of, object->name, text), object->refusal);
-    struct gcs_pinned *pinned = memory_alloc(sizeof *pinned);
-    *pinned = (struct gcs_pinned){source, object};
     char *key = bucket_source_key(&source->of, object->name);
     char *query = memory_print("alt=media&generation=%s", object->pin);
     file->url = gcs_client_url(source->client, source->of.bucket, key, query);
-    file->data = pinned;
-    file->store = (struct http_store){gcs_prepare, check_generation, gcs_judge, pinned};
+    file->store = (struct http_store){gcs_prepare, check_generation, gcs_judge, file};
     free(query);
     free(key);
     return 0;
-}
-
-static void gcs_close_file(struct object_file *file)
-{
-    free(file->data);
 }
 
 static const struct object_ops gcs_objects = {
     .list = gcs_list,
     .stat = gcs_stat,
     .open = gcs_open_file,
-    .close = gcs_close_file,
 };
 
 /* --- opening --- */

@@ -23,8 +23,10 @@ static const char *endpoint_of(const struct source_hf *hf)
 
 /* --- requests --- */
 
-int hf_api_authorize(const struct source_hf *hf, struct http_attempt *attempt)
+static int prepare_request(void *data, struct http_attempt *attempt, struct error *error)
 {
+    const struct source_hf *hf = data;
+    (void)error;
     if (hf->token) {
         char *value = memory_print("Bearer %s", hf->token);
         http_attempt_add_header(attempt, "Authorization", value);
@@ -38,8 +40,9 @@ static const char *whose_token(const struct source_hf *hf)
     return hf->token ? "with the token that was sent" : "without a token (HF_TOKEN, sources.hf.token_file)";
 }
 
-enum http_verdict hf_api_judge(const struct source_hf *hf, const struct http_reply *reply, struct error *error)
+static enum http_verdict judge_answer(void *data, const struct http_reply *reply, struct error *error)
 {
+    const struct source_hf *hf = data;
     const char *code = http_head_find(&reply->head, "x-error-code");
     char repository[TEXT_NAME_CHARS], revision[TEXT_NAME_CHARS];
     int status = reply->head.status;
@@ -64,20 +67,14 @@ enum http_verdict hf_api_judge(const struct source_hf *hf, const struct http_rep
     return HTTP_FAIL;
 }
 
-static int prepare_request(void *data, struct http_attempt *attempt, struct error *error)
+struct http_store hf_api_store(struct source_hf *hf)
 {
-    (void)error;
-    return hf_api_authorize(data, attempt);
-}
-
-static enum http_verdict judge_answer(void *data, const struct http_reply *reply, struct error *error)
-{
-    return hf_api_judge(data, reply, error);
+    return (struct http_store){.prepare = prepare_request, .judge = judge_answer, .data = hf};
 }
 
 static int fetch_document_of_hub(struct source_hf *hf, const char *url, struct http_reply *reply, struct error *error)
 {
-    const struct http_store store = {.prepare = prepare_request, .judge = judge_answer, .data = hf};
+    const struct http_store store = hf_api_store(hf);
     const struct http_call call = {.store = &store,
                                    .url = url,
                                    .max_reply_bytes = MAX_DOCUMENT_BYTES,

@@ -140,31 +140,10 @@ static char *find_token(const struct stores *stores)
 
 /* --- files --- */
 
-struct hf_file {
-    struct source_hf *hf;
-    struct redirect *redirect;
-};
-
-static int home_prepare(void *data, struct http_attempt *attempt, struct error *error)
-{
-    (void)error;
-    return hf_api_authorize(data, attempt);
-}
-
-static enum http_verdict home_judge(void *data, const struct http_reply *reply, struct error *error)
-{
-    return hf_api_judge(data, reply, error);
-}
-
-static int range_prepare(void *data, struct http_attempt *attempt, struct error *error)
-{
-    return redirect_prepare(((struct hf_file *)data)->redirect, attempt, error);
-}
-
 /* Small files come from the hub itself, which says of which commit; a target elsewhere is signed for one blob. */
 static int range_check(void *data, const struct http_head *head, struct error *error)
 {
-    const struct source_hf *hf = ((struct hf_file *)data)->hf;
+    const struct source_hf *hf = (const struct source_hf *)((const struct object_file *)data)->source;
     const char *commit = http_head_find(head, "x-repo-commit");
     char text[TEXT_NAME_CHARS];
     if (!commit || strcmp(commit, hf->commit) == 0)
@@ -173,33 +152,14 @@ static int range_check(void *data, const struct http_head *head, struct error *e
                 text_escape(commit, strlen(commit), text), hf->commit);
 }
 
-static enum http_verdict range_judge(void *data, const struct http_reply *reply, struct error *error)
-{
-    return redirect_judge(((struct hf_file *)data)->redirect, reply, error);
-}
-
 static int open_file(struct object_source *source, struct object_file *file, struct error *error)
 {
     struct source_hf *hf = (struct source_hf *)source;
-    const struct http_store home = {.prepare = home_prepare, .judge = home_judge, .data = hf};
-    struct hf_file *opened = memory_alloc(sizeof *opened);
+    const struct http_store home = hf_api_store(hf);
     (void)error;
     file->url = hf_api_file_url(hf, file->object->name);
-    opened->hf = hf;
-    opened->redirect = redirect_create(&(struct redirect_options){
-        .stores = source->stores, .from = file->url, .home = &home, .cancel = &source->cancel, .uid = source->base.uid});
-    file->data = opened;
-    file->store = (struct http_store){range_prepare, range_check, range_judge, opened};
+    redirect_open_file(file, &(struct redirect_options){.home = &home, .check = range_check});
     return 0;
-}
-
-static void close_file(struct object_file *file)
-{
-    struct hf_file *opened = file->data;
-    if (!opened)
-        return;
-    redirect_destroy(opened->redirect);
-    free(opened);
 }
 
 /* --- the source --- */
@@ -239,7 +199,7 @@ static int open_source(struct source_hf *hf, bool for_sidecars, struct error *er
 }
 
 static const struct object_ops object_ops = {
-    .list = hf_api_list, .listed = hf_api_listed, .open = open_file, .close = close_file};
+    .list = hf_api_list, .listed = hf_api_listed, .open = open_file, .close = redirect_close_file};
 
 static int hf_open(struct source *source, const char *path, const struct source_options *options, struct error *error)
 {

@@ -36,9 +36,8 @@ int hf_api_find_commit(struct source_hf *hf, struct error *error);  /* fills com
 int hf_api_list(struct object_source *source, struct error *error); /* asks once for each commit and folder */
 void hf_api_listed(struct object_source *source);
 char *hf_api_file_url(const struct source_hf *hf, const char *name); /* of the pinned commit */
-/* What the endpoint's refusals mean; for struct http_store. */
-enum http_verdict hf_api_judge(const struct source_hf *hf, const struct http_reply *reply, struct error *error);
-int hf_api_authorize(const struct source_hf *hf, struct http_attempt *attempt);
+struct http_store
+hf_api_store(struct source_hf *hf); /* of every request to the endpoint: the token, what its refusals mean */
 
 /* In hf_cache.c. Fills commit from the cache's refs; false when the cache does not know the revision. */
 bool hf_cache_find_commit(struct source_hf *hf, const char *cache_dir);

@@ -29,11 +29,6 @@ struct source_https {
     struct checksum digest; /* from #sha256= */
 };
 
-struct https_file {
-    struct redirect *redirect;
-    char *pin;
-};
-
 /* --- references --- */
 
 /* "#sha256=HEX" */
@@ -290,59 +285,32 @@ static int https_stat(struct object_source *source, const char *name, struct obj
 
 /* --- ranges --- */
 
-static int range_prepare(void *data, struct http_attempt *attempt, struct error *error)
-{
-    return redirect_prepare(((struct https_file *)data)->redirect, attempt, error);
-}
-
 static int range_check(void *data, const struct http_head *head, struct error *error)
 {
-    const struct https_file *file = data;
+    const char *pinned = ((const struct object_file *)data)->object->pin;
     char pin[PIN_CHARS], was[TEXT_NAME_CHARS], is[TEXT_NAME_CHARS];
     make_pin(header_of(head, "etag"), header_of(head, "last-modified"), pin);
-    if (strcmp(pin, file->pin) == 0)
+    if (strcmp(pin, pinned) == 0)
         return 0;
     return fail(error, ERROR_FAILED_PRECONDITION, REASON(SOURCE_CHANGED),
-                "the file was replaced while it was read: it was %s, now it is %s",
-                text_escape(file->pin, strlen(file->pin), was), text_escape(pin, strlen(pin), is));
-}
-
-static enum http_verdict range_judge(void *data, const struct http_reply *reply, struct error *error)
-{
-    return redirect_judge(((struct https_file *)data)->redirect, reply, error);
+                "the file was replaced while it was read: it was %s, now it is %s", text_escape(pinned, strlen(pinned), was),
+                text_escape(pin, strlen(pin), is));
 }
 
 static int https_open_file(struct object_source *source, struct object_file *file, struct error *error)
 {
-    const struct source_https *https = (const struct source_https *)source;
-    struct https_file *web = memory_alloc(sizeof *web);
     const struct http_header pin[] = {{"If-Match", file->object->pin}};
     (void)error;
-    file->url = url_of(https, file->object->name);
-    web->pin = memory_copy_text(file->object->pin);
-    web->redirect = redirect_create(&(struct redirect_options){.stores = source->stores,
-                                                               .from = file->url,
-                                                               .to = file->object->location,
-                                                               .headers = pin,
-                                                               .n_headers = file->object->weak ? 0 : 1,
-                                                               .is_confined = true,
-                                                               .cancel = &source->cancel});
-    file->data = web;
-    file->store = (struct http_store){range_prepare, range_check, range_judge, web};
+    file->url = url_of((const struct source_https *)source, file->object->name);
+    redirect_open_file(file, &(struct redirect_options){.to = file->object->location,
+                                                        .headers = pin,
+                                                        .n_headers = file->object->weak ? 0 : 1,
+                                                        .is_confined = true,
+                                                        .check = range_check});
     return 0;
 }
 
-static void https_close_file(struct object_file *file)
-{
-    struct https_file *web = file->data;
-    if (!web)
-        return;
-    redirect_destroy(web->redirect);
-    free(web->pin);
-    free(web);
-}
-
-static const struct object_ops object_ops = {.stat = https_stat, .open = https_open_file, .close = https_close_file};
+static const struct object_ops object_ops = {.stat = https_stat, .open = https_open_file, .close = redirect_close_file};
 
 /* --- the source --- */
 
