@@ -14,13 +14,13 @@
 #include "checked.h"
 #include "client/report_json.h"
 #include "client/request.h"
+#include "folder_writer.h"
 #include "interrupt.h"
 #include "load/load_table.h"
-#include "load/load_target.h"
 #include "load/ticket.h"
 #include "observe/log.h"
 #include "plan/explain.h"
-#include "sidecar_copy.h"
+#include "resolve/sidecar.h"
 #include "source/stores.h"
 
 enum { TICK_MS = 10 };
@@ -29,7 +29,6 @@ struct standalone {
     struct backend *backend;
     struct artifact *artifact; /* once it was asked for */
     uint64_t resolve_ns;
-    struct config config;
     struct load_services services; /* stores: once something else than disk: is asked for */
     struct load_table *loads;
     struct ticket *ticket;
@@ -44,9 +43,7 @@ static int standalone_open(struct backend *backend, struct error *error)
 {
     struct standalone *state = memory_alloc(sizeof *state);
     state->backend = backend;
-    state->config = *config_defaults();
-    state->config.limits.kept_for_others_percent = 0; /* there are none */
-    state->services.config = &state->config;
+    state->services.config = config_defaults();
     state->services.of_one_user = true;
     backend->state = state;
     log_set_level(LOG_WARN);
@@ -76,7 +73,7 @@ static int open_stores(struct standalone *state, struct error *error)
 {
     if (!source_is_remote(state->backend->args->artifact) || state->services.stores)
         return 0;
-    return stores_create(&state->config, &state->backend->cancel, &state->services.stores, error);
+    return stores_create(state->services.config, &state->backend->cancel, &state->services.stores, error);
 }
 
 static int find_artifact(struct standalone *state, struct error *error)
@@ -86,7 +83,8 @@ static int find_artifact(struct standalone *state, struct error *error)
         return 0;
     if (open_stores(state, error) < 0)
         return backend_fail(state->backend, error);
-    const struct source_options options = load_services_source_options(&state->services, &state->config, getuid(), NULL);
+    const struct source_options options =
+        load_services_source_options(&state->services, state->services.config, getuid(), NULL);
     if (artifact_resolve(state->backend->args->artifact, &options, NULL, true, &state->artifact, error) < 0)
         return backend_fail(state->backend, error);
     state->resolve_ns = clock_now_ns() - before_ns;
@@ -120,7 +118,6 @@ static int open_loads(struct standalone *state, struct error *error)
     state->services.loop = loop_create();
     if (open_stores(state, error) < 0 || load_services_open(&state->services, &room, error) < 0)
         return -1;
-    replica_table_name(state->services.targets->list[LOAD_TARGET_HOST].replicas, "host", NULL);
     state->loads = load_table_create(&state->services);
     return 0;
 }
@@ -233,15 +230,51 @@ static int standalone_explain(struct backend *backend, const struct tc_view *vie
     return 0;
 }
 
+/* --- beside the tensors --- */
+
+enum { CHUNK_BYTES = 1 << 20 };
+
+static int copy_sidecar(struct sidecars *sidecars, size_t index, struct folder_writer *writer, void *buffer,
+                        const struct cancel *cancel, struct error *error)
+{
+    const struct sidecar *sidecar = &sidecars->files[index];
+    uint64_t offset = 0;
+    if (folder_writer_begin(writer, sidecar->name, error) < 0)
+        return -1;
+    do {
+        uint64_t left = sidecar->size_bytes - offset, count = left < CHUNK_BYTES ? left : CHUNK_BYTES;
+        if (sidecars_read(sidecars, index, offset, buffer, count, cancel, error) < 0 ||
+            folder_writer_add(writer, buffer, count, error) < 0)
+            return -1;
+        offset += count;
+    } while (offset < sidecar->size_bytes);
+    return folder_writer_commit(writer, error);
+}
+
 static int standalone_fetch_sidecars(struct backend *backend, const char *folder, const struct sidecar_taker *taker,
                                      struct error *error)
 {
     struct standalone *state = backend->state;
+    const struct cancel *cancel = &backend->cancel;
+    struct folder_writer writer;
     interrupt_defer(NULL);
     if (open_stores(state, error) < 0)
         return -1;
-    const struct source_options options = load_services_source_options(&state->services, &state->config, getuid(), NULL);
-    return sidecar_copy(backend, &options, folder, taker, error);
+    const struct source_options options =
+        load_services_source_options(&state->services, state->services.config, getuid(), NULL);
+    struct sidecars *sidecars = sidecars_open(backend->args->artifact, &options, NULL, 0, cancel, error);
+    int failed = sidecars ? folder_writer_open(&writer, folder, error) : -1;
+    void *buffer = memory_alloc(CHUNK_BYTES);
+    for (size_t i = 0; !failed && i < sidecars->n_files; i++) {
+        failed = copy_sidecar(sidecars, i, &writer, buffer, cancel, error);
+        if (!failed)
+            taker->take(taker->data, sidecars->files[i].name, sidecars->files[i].size_bytes);
+    }
+    if (sidecars)
+        folder_writer_close(&writer);
+    free(buffer);
+    sidecars_close(sidecars);
+    return failed ? backend_fail(backend, error) : 0;
 }
 
 static struct checked *standalone_verify(struct backend *backend, bool with_manifest, struct error *error)

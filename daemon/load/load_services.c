@@ -12,7 +12,7 @@ int load_services_open(struct load_services *services, const struct load_room *r
                                            .extent_cache_bytes = room->extent_cache_bytes,
                                            .io_threads = config->engine.io_threads};
     services->calibration = calibration_create(room->state_dir);
-    services->targets = load_targets_create(services->loop, config, room->host_budget_bytes);
+    services->targets = load_targets_create(services->loop, config, room->host_budget_bytes, services->of_one_user);
     return engine_create(&options, &services->engine, error);
 }
 

@@ -28,19 +28,28 @@ static void register_transport(const struct device_plugins *plugins)
         transport_register(transport);
 }
 
-static void add_target(struct load_targets *targets, struct loop *loop, const struct config *config, struct device *device,
-                       uint64_t budget_bytes)
+static struct replica_limits limits_of(const struct config *config, uint64_t budget_bytes)
 {
-    struct replica_table *replicas = replica_table_create(loop, budget_bytes, config->memory.replica_idle_ttl_ms);
-    replica_table_keep_for_others(replicas, (unsigned)config->limits.kept_for_others_percent);
-    targets->list[targets->n++] = (struct load_target){device, replicas};
+    return (struct replica_limits){budget_bytes, config->memory.replica_idle_ttl_ms,
+                                   (unsigned)config->limits.kept_for_others_percent};
 }
 
-struct load_targets *load_targets_create(struct loop *loop, const struct config *config, uint64_t host_budget_bytes)
+static void add_target(struct load_targets *targets, struct loop *loop, struct device *device, enum replica_memory memory,
+                       struct replica_limits limits)
+{
+    targets->list[targets->n++] = (struct load_target){device, replica_table_create(loop, memory, &limits)};
+}
+
+struct load_targets *load_targets_create(struct loop *loop, const struct config *config, uint64_t host_budget_bytes,
+                                         bool of_one_user)
 {
     struct load_targets *targets = memory_alloc(sizeof *targets);
+    struct replica_limits limits = limits_of(config, host_budget_bytes);
+    if (of_one_user)
+        limits.kept_percent = 0; /* there are no others */
     targets->plugins = (struct device_plugins){.name = "cuda", .problem = "this process loads into host memory only"};
-    add_target(targets, loop, config, device_host_create(config->memory.pool_budget_bytes), host_budget_bytes);
+    add_target(targets, loop, device_host_create(config->memory.pool_budget_bytes),
+               of_one_user ? REPLICA_MEMORY_OF_A_USER : REPLICA_MEMORY_HOST, limits);
     return targets;
 }
 
@@ -49,10 +58,9 @@ void load_targets_add_gpus(struct load_targets *targets, struct loop *loop, cons
     struct device_plugins *plugins = &targets->plugins;
     device_plugins_load(plugins, config->devices.plugin_folder);
     register_transport(plugins);
-    for (size_t i = 0; i < plugins->n_devices; i++) {
-        add_target(targets, loop, config, plugins->devices[i], gpu_budget_bytes(config, plugins->devices[i]));
-        replica_table_name(targets->list[targets->n - 1].replicas, "device", "devices.memory_budget");
-    }
+    for (size_t i = 0; i < plugins->n_devices; i++)
+        add_target(targets, loop, plugins->devices[i], REPLICA_MEMORY_DEVICE,
+                   limits_of(config, gpu_budget_bytes(config, plugins->devices[i])));
 }
 
 void load_targets_drop_replicas(struct load_targets *targets)
@@ -78,8 +86,8 @@ void load_targets_configure(struct load_targets *targets, const struct config *c
     for (size_t i = 0; i < targets->n; i++) {
         const struct load_target *target = &targets->list[i];
         uint64_t budget_bytes = i == LOAD_TARGET_HOST ? host_budget_bytes : gpu_budget_bytes(config, target->device);
-        replica_table_keep_for_others(target->replicas, (unsigned)config->limits.kept_for_others_percent);
-        replica_table_configure(target->replicas, budget_bytes, config->memory.replica_idle_ttl_ms);
+        struct replica_limits limits = limits_of(config, budget_bytes);
+        replica_table_configure(target->replicas, &limits);
     }
 }
 

@@ -28,7 +28,8 @@ struct load_targets {
 };
 
 /* Host memory alone; the GPUs of this host are added when they are to be used. */
-struct load_targets *load_targets_create(struct loop *loop, const struct config *config, uint64_t host_budget_bytes);
+struct load_targets *load_targets_create(struct loop *loop, const struct config *config, uint64_t host_budget_bytes,
+                                         bool of_one_user);
 void load_targets_add_gpus(struct load_targets *targets, struct loop *loop, const struct config *config);
 void load_targets_drop_replicas(struct load_targets *targets); /* before the engine goes */
 void load_targets_destroy(struct load_targets *targets);       /* after the engine; accepts NULL */

@@ -16,7 +16,7 @@
 #include "observe/log.h"
 
 enum { METADATA_PORTION_BYTES = 16 << 20 }; /* a request that lacks some is tried again for every so many bytes */
-enum { FIRST_LOOK_MS = 10, LAST_LOOK_MS = 1000, LOOKS_AT_ONCE = 256, DEFAULT_KEPT_PERCENT = 10 };
+enum { FIRST_LOOK_MS = 10, LAST_LOOK_MS = 1000, LOOKS_AT_ONCE = 256 };
 
 /* What is left of a replica that was dropped while clients still had its memory. */
 struct remains {
@@ -27,12 +27,11 @@ struct remains {
 };
 
 struct replica_table {
-    const char *memory, *budget_key;
+    enum replica_memory memory;
+    struct replica_limits limits;
     struct replica *oldest, *newest;
     struct remains *remains;
     struct holders *holders;
-    unsigned kept_percent;
-    uint64_t budget_bytes, idle_ttl_ms;
     uint64_t replica_bytes, reserved_bytes, remains_bytes;
     struct loop_timer *idle_timer, *look_timer;
     uint64_t look_ms; /* until the next look; 0 = nothing is kept */
@@ -202,7 +201,7 @@ static void drop(struct replica_table *table, struct replica *replica, const cha
 
 static uint64_t idle_until_ns(const struct replica_table *table, const struct replica *replica)
 {
-    return replica->idle_since_ns + table->idle_ttl_ms * NS_PER_MS;
+    return replica->idle_since_ns + table->limits.idle_ttl_ms * NS_PER_MS;
 }
 
 /* Drops what has been idle too long and sets the timer for the next one. */
@@ -227,13 +226,12 @@ static void check_idle(void *data)
         loop_timer_start(table->idle_timer, (next - now) / NS_PER_MS + 1, 0);
 }
 
-struct replica_table *replica_table_create(struct loop *loop, uint64_t host_budget_bytes, uint64_t idle_ttl_ms)
+struct replica_table *replica_table_create(struct loop *loop, enum replica_memory memory,
+                                           const struct replica_limits *limits)
 {
     struct replica_table *table = memory_alloc(sizeof *table);
-    replica_table_name(table, "host", "memory.host_budget");
-    table->budget_bytes = host_budget_bytes;
-    table->idle_ttl_ms = idle_ttl_ms;
-    table->kept_percent = DEFAULT_KEPT_PERCENT;
+    table->memory = memory;
+    table->limits = *limits;
     table->holders = holders_create();
     table->idle_timer = loop_timer_create(loop, check_idle, table);
     table->look_timer = loop_timer_create(loop, on_look, table);
@@ -254,22 +252,11 @@ void replica_table_destroy(struct replica_table *table)
     free(table);
 }
 
-void replica_table_name(struct replica_table *table, const char *memory, const char *budget_key)
-{
-    table->memory = memory;
-    table->budget_key = budget_key;
-}
-
-void replica_table_keep_for_others(struct replica_table *table, unsigned percent)
-{
-    table->kept_percent = percent;
-}
-
 /* A replica whose memory clients keep makes no room. */
 static void evict(struct replica_table *table, uint64_t bytes)
 {
     struct replica *newer;
-    for (struct replica *replica = table->oldest; replica && replica_used_bytes(table) + bytes > table->budget_bytes;
+    for (struct replica *replica = table->oldest; replica && replica_used_bytes(table) + bytes > table->limits.budget_bytes;
          replica = newer) {
         newer = replica->newer;
         if (is_evictable(replica))
@@ -277,10 +264,9 @@ static void evict(struct replica_table *table, uint64_t bytes)
     }
 }
 
-void replica_table_configure(struct replica_table *table, uint64_t host_budget_bytes, uint64_t idle_ttl_ms)
+void replica_table_configure(struct replica_table *table, const struct replica_limits *limits)
 {
-    table->budget_bytes = host_budget_bytes;
-    table->idle_ttl_ms = idle_ttl_ms;
+    table->limits = *limits;
     check_idle(table);
     evict(table, 0); /* a smaller budget evicts what it can */
 }
@@ -338,7 +324,7 @@ static void describe_users(const struct replica_table *table, char *text, size_t
     for (size_t i = 0; i < MAX_NAMED && bytes_of(&named.users[i]) && used < room; i++)
         used += (size_t)snprintf(text + used, room - used, "%suser %u has %s (%.0f %%)", i ? ", " : "; ",
                                  (unsigned)named.users[i].uid, text_people_bytes(bytes_of(&named.users[i]), bytes),
-                                 100.0 * (double)bytes_of(&named.users[i]) / (double)table->budget_bytes);
+                                 100.0 * (double)bytes_of(&named.users[i]) / (double)table->limits.budget_bytes);
 }
 
 static uint64_t kept_bytes(const struct replica_table *table)
@@ -358,25 +344,25 @@ static int cannot_fit(const struct replica_table *table, uid_t uid, uint64_t byt
 {
     char need[TEXT_SIZE_CHARS], have[TEXT_SIZE_CHARS], budget[TEXT_SIZE_CHARS], held[TEXT_SIZE_CHARS],
         loading[TEXT_SIZE_CHARS], kept[TEXT_SIZE_CHARS], users[MAX_NAMED * NAMED_CHARS];
-    bool is_host = strcmp(table->memory, "host") == 0;
+    bool is_host = table->memory == REPLICA_MEMORY_HOST;
+    const char *budget_key = is_host ? "memory.host_budget" : "devices.memory_budget";
     text_people_bytes(bytes, need);
     text_people_bytes(available, have);
-    if (!table->budget_key)
+    if (table->memory == REPLICA_MEMORY_OF_A_USER)
         return fail(error, ERROR_RESOURCE_EXHAUSTED, "NOT_ENOUGH_MEMORY",
                     "the view needs %s of memory and %s are available; load fewer tensors, or slices of them", need, have);
-    bool is_for_others = quota_allows(0, table->budget_bytes, fixed_bytes(table), 0, bytes);
+    bool is_for_others = quota_allows(0, table->limits.budget_bytes, fixed_bytes(table), 0, bytes);
     describe_users(table, users, sizeof users);
     fail(
         error, ERROR_RESOURCE_EXHAUSTED, is_host ? "HOST_BUDGET_EXCEEDED" : "DEVICE_BUDGET_EXCEEDED",
         "the view needs %llu bytes (%s) of %smemory but %llu (%s) of %s %s are available%s: %s are held by leased replicas, "
         "%s by loads in flight, %s by clients that kept memory beyond their lease%s; end clients that hold memory, or raise "
         "%s",
-        (unsigned long long)bytes, need, is_host ? "" : "device ", (unsigned long long)available, have, table->budget_key,
-        text_people_bytes(table->budget_bytes, budget),
+        (unsigned long long)bytes, need, is_host ? "" : "device ", (unsigned long long)available, have, budget_key,
+        text_people_bytes(table->limits.budget_bytes, budget),
         is_for_others ? " to one user, since limits.kept_for_others keeps the rest for others" : "",
         text_people_bytes(fixed_bytes(table) - table->reserved_bytes - kept_bytes(table), held),
-        text_people_bytes(table->reserved_bytes, loading), text_people_bytes(kept_bytes(table), kept), users,
-        table->budget_key);
+        text_people_bytes(table->reserved_bytes, loading), text_people_bytes(kept_bytes(table), kept), users, budget_key);
     error_note(error, "uid", "%u", (unsigned)uid);
     error_note(error, "needed_bytes", "%llu", (unsigned long long)bytes);
     return error_note(error, "available_bytes", "%llu", (unsigned long long)available);
@@ -384,8 +370,8 @@ static int cannot_fit(const struct replica_table *table, uid_t uid, uint64_t byt
 
 uint64_t replica_available_bytes(const struct replica_table *table, uid_t uid)
 {
-    unsigned kept_percent = quota_is_privileged(uid) ? 0 : table->kept_percent;
-    return quota_room(kept_percent, table->budget_bytes, fixed_bytes(table), holders_bytes(table->holders, uid));
+    unsigned kept_percent = quota_is_privileged(uid) ? 0 : table->limits.kept_percent;
+    return quota_room(kept_percent, table->limits.budget_bytes, fixed_bytes(table), holders_bytes(table->holders, uid));
 }
 
 int replica_reserve(struct replica_table *table, uid_t uid, uint64_t bytes, struct error *error)
@@ -563,7 +549,7 @@ struct replica_counts replica_release(struct replica_table *table, uid_t uid, co
 
 uint64_t replica_budget_bytes(const struct replica_table *table)
 {
-    return table->budget_bytes;
+    return table->limits.budget_bytes;
 }
 
 uint64_t replica_leases(const struct replica_table *table)

@@ -53,15 +53,22 @@ struct replica {                 /* const after replica_add() but for the counte
     struct replica *newer, *older; /* by last use */
 };
 
-struct replica_table *replica_table_create(struct loop *loop, uint64_t host_budget_bytes, uint64_t idle_ttl_ms);
+struct replica_limits {
+    uint64_t budget_bytes, idle_ttl_ms;
+    unsigned kept_percent; /* what one user leaves to others, see limits.kept_for_others */
+};
+
+enum replica_memory {                          /* for messages */
+                      REPLICA_MEMORY_HOST,     /* "memory.host_budget" */
+                      REPLICA_MEMORY_DEVICE,   /* "devices.memory_budget" */
+                      REPLICA_MEMORY_OF_A_USER /* of a process of one user, whose budget is what the host has left */
+};
+
+struct replica_table *replica_table_create(struct loop *loop, enum replica_memory memory,
+                                           const struct replica_limits *limits);
+void replica_table_configure(struct replica_table *table, const struct replica_limits *limits); /* may evict */
 void replica_table_destroy(
     struct replica_table *table); /* drops every replica, leased or not: clients keep their mappings */
-/* What one user leaves to others, see limits.kept_for_others; 10 unless told. */
-void replica_table_keep_for_others(struct replica_table *table, unsigned percent);
-/* For messages: the kind of memory, and the key that sets its budget, NULL where none does. Unless told: "host",
- * "memory.host_budget". */
-void replica_table_name(struct replica_table *table, const char *memory, const char *budget_key);
-void replica_table_configure(struct replica_table *table, uint64_t host_budget_bytes, uint64_t idle_ttl_ms); /* may evict */
 
 /* Sets bytes aside for a user's load, evicting what nobody holds. RESOURCE_EXHAUSTED tells needed, available and who holds
  * the rest; nothing is evicted then. */

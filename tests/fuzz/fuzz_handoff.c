@@ -84,7 +84,7 @@ static void open_stage(void)
     demand(mkdtemp(folder) != NULL);
     snprintf(stage.path, sizeof stage.path, "%s/h", folder);
     stage.loop = loop_create();
-    stage.replicas = replica_table_create(stage.loop, 1 << 20, 60000);
+    stage.replicas = replica_table_create(stage.loop, REPLICA_MEMORY_HOST, &(struct replica_limits){1 << 20, 60000, 10});
     make_replica();
     stage.memory_fd = open("/dev/null", O_RDWR | O_CLOEXEC);
     struct handoff_options options = {.loop = stage.loop,

@@ -77,7 +77,7 @@ struct replica_table *group_stage_batches(struct group_stage *group, uint64_t bu
 {
     scripted.caps.stages_batches = true;
     group->stage.config.engine.strategy.owner_file_collective_peak_bytes_budget = (uint64_t)1 << 30;
-    replica_table_configure(group->stage.host.replicas, budget_bytes, 0);
+    replica_table_configure(group->stage.host.replicas, &(struct replica_limits){budget_bytes, 0, 10});
     return group->stage.host.replicas;
 }
 

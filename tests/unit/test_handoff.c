@@ -164,7 +164,7 @@ static int open_stage(void **state)
     stage->loop = loop_create();
     stage->quota = quota_create();
     stage->device = device_host_create(0);
-    stage->replicas = replica_table_create(stage->loop, 1 << 20, 60000);
+    stage->replicas = replica_table_create(stage->loop, REPLICA_MEMORY_HOST, &(struct replica_limits){1 << 20, 60000, 10});
     make_replica(stage);
     struct handoff_options options = {.loop = stage->loop,
                                       .takes_memory = true,

@@ -24,7 +24,7 @@ static void a_failed_start_is_given_back_like_a_whole_one(void **state)
     assert_int_equal(replica_budget_bytes(services.targets->list[LOAD_TARGET_HOST].replicas), 1 << 20);
     load_services_close(&services);
     struct load_services half = {.loop = services.loop, .config = &config};
-    half.targets = load_targets_create(half.loop, &config, 1 << 20);
+    half.targets = load_targets_create(half.loop, &config, 1 << 20, false);
     load_services_close(&half);
     loop_destroy(services.loop);
 }

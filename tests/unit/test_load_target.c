@@ -24,7 +24,7 @@ static int set_up(void **state)
     struct scene *scene = test_calloc(1, sizeof *scene);
     scene->loop = loop_create();
     scene->config = *config_defaults();
-    scene->targets = load_targets_create(scene->loop, &scene->config, BUDGET_BYTES);
+    scene->targets = load_targets_create(scene->loop, &scene->config, BUDGET_BYTES, false);
     *state = scene;
     return 0;
 }

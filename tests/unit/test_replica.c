@@ -31,7 +31,8 @@ static int set_up(void **state)
     struct scene *scene = test_calloc(1, sizeof *scene);
     scene->loop = loop_create();
     scene->device = device_host_create(0);
-    scene->table = replica_table_create(scene->loop, BUDGET_MIB * MIB, LONG_MS);
+    scene->table =
+        replica_table_create(scene->loop, REPLICA_MEMORY_HOST, &(struct replica_limits){BUDGET_MIB * MIB, LONG_MS, 10});
     *state = scene;
     return 0;
 }
@@ -135,7 +136,7 @@ static void root_and_the_daemons_own_user_may_take_all_that_is_left(void **state
 static void with_nothing_kept_for_others_one_user_may_take_everything(void **state)
 {
     struct scene *scene = *state;
-    replica_table_keep_for_others(scene->table, 0);
+    replica_table_configure(scene->table, &(struct replica_limits){BUDGET_MIB * MIB, LONG_MS, 0});
     assert_int_equal(reserve(scene, A, BUDGET_MIB), 0);
     replica_unreserve(scene->table, A, BUDGET_MIB * MIB);
 }
@@ -270,7 +271,8 @@ static void a_descriptor_that_lies_unread_in_a_socket_stays_charged(void **state
 static void memory_of_a_dropped_replica_stays_charged_until_nobody_has_it(void **state)
 {
     struct scene *scene = *state;
-    replica_table_configure(scene->table, BUDGET_MIB * MIB, 0); /* idle ones are dropped at once */
+    replica_table_configure(scene->table,
+                            &(struct replica_limits){BUDGET_MIB * MIB, 0, 10}); /* idle ones are dropped at once */
     struct replica *replica = add(scene, A, "m", 40);
     struct replica_key key = replica->key;
     int fd = give(scene, replica, A);
@@ -290,7 +292,7 @@ static void stop_when_nothing_is_charged(void *data)
 static void nobody_has_to_ask_for_kept_memory_to_be_looked_at(void **state)
 {
     struct scene *scene = *state;
-    replica_table_configure(scene->table, BUDGET_MIB * MIB, 0);
+    replica_table_configure(scene->table, &(struct replica_limits){BUDGET_MIB * MIB, 0, 10});
     struct replica *replica = add(scene, A, "m", 40);
     int fd = give(scene, replica, A);
     replica_unlend(replica, A);
@@ -330,7 +332,7 @@ static void many_remains_are_all_looked_at_in_turn(void **state)
     enum { N = 300 };
     struct scene *scene = *state;
     int fds[N];
-    replica_table_configure(scene->table, BUDGET_MIB * MIB * 10, 0);
+    replica_table_configure(scene->table, &(struct replica_limits){BUDGET_MIB * MIB * 10, 0, 10});
     for (int i = 0; i < N; i++) {
         struct replica *replica = add(scene, A, "m", 1);
         fds[i] = give(scene, replica, A);

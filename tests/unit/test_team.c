@@ -125,7 +125,7 @@ static struct replica_table *shrinking;
 
 static void shrink(void)
 {
-    replica_table_configure(shrinking, TRANSPORT_STAGING_UNIT, 0);
+    replica_table_configure(shrinking, &(struct replica_limits){TRANSPORT_STAGING_UNIT, 0, 10});
 }
 
 /* Somebody else took it meanwhile. */
