@@ -46,6 +46,8 @@ struct load_team_events {                            /* of a load that starts an
     void (*ended)(void *team);
 };
 
+/* What is being read, for all who wait for it. `parts` fills up on the way: mapping, plan, memory, run, verdict. The loop
+ * thread's; the helper that commits it has `parts` and `error` meanwhile. */
 struct load {
     struct loop_work work; /* first: of the commit */
     struct load_table *table;

@@ -17,6 +17,7 @@
 #include "normalize/load_spec.h"
 #include "plan/plan.h"
 
+/* Of one request, embedded in its ticket. A load takes mapping, plan and region, and gives them back if it cannot be. */
 struct preparation {
     const struct load_services *services;
     const struct config *config; /* as it was at submit */

@@ -27,6 +27,8 @@ struct team_memory { /* of the ranks that want the same view on the same device 
     uint32_t n_takers; /* who take part */
 };
 
+/* The ranks of one complete group until the last of their loads has ended. Its helper has all but the state while it plans;
+ * the ranks' preparations are lent by their tickets until `planned` has told them. */
 struct team {
     struct loop_work work; /* first */
     struct load_table *table;

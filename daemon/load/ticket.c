@@ -23,6 +23,8 @@ enum {
     EXPLAIN_WAIT_MS = 500, /* for ranks that are explained at the same time; nobody waits 15 s for a plan */
 };
 
+/* One request. `prep` is what it will load, `result` what it has got so far, `rank` its place among tickets of the same rank,
+ * `waiter` its place among those who wait for one load. The loop thread's; a helper that runs `work` has `prep` meanwhile. */
 struct ticket {
     struct loop_work work; /* first */
     struct load_table *table;

@@ -10,15 +10,15 @@ daemon is told to stop        test_a_drain_ends_ranks_that_wait, test_a_drain_le
 slow owner                    ../unit/test_collective.c: a_slow_owner_is_waited_for_and_nobody_fails
 mismatching request           test_the_odd_rank_is_refused_with_what_differs_and_the_others_go_on, test_a_file_that_changes_while_...
 duplicate rank                test_a_second_claim_to_a_rank_is_refused_and_the_group_completes
-the same rank again           test_a_retry_waits_for_the_same_result; ../unit/test_load_group.c, "retries"
+the same rank again           test_a_retry_waits_for_the_same_result; ../unit/test_ticket.c, "the same request again"
 two ranks on one device       test_gpu.py: test_two_ranks_on_one_gpu_are_refused_by_nccl_with_a_reason
 group id used again           test_a_group_id_may_be_used_again
 source changes in mid-run     test_a_file_that_changes_in_mid_run_fails_every_rank, test_an_object_replaced_in_mid_run_fails_every_rank
 read error in mid-run         test_a_read_error_fails_the_ranks_that_need_the_bytes_and_no_other
 wrong bytes                   test_bytes_that_come_wrong_once_are_read_again, test_bytes_that_stay_wrong_are_data_loss_for_...
 no memory for a rank          test_a_rank_without_memory_fails_and_the_others_load_alone
-a device fails                ../unit/test_load_group.c: a_device_that_fails_under_a_running_group_costs_the_others_nothing
-transport fails               ../unit/test_collective.c: a_delivery_that_fails_...; ../unit/test_load_group.c: a_transport_that_cannot_...
+a device fails                ../unit/test_team.c: a_device_that_fails_under_a_running_group_costs_the_others_nothing
+transport fails               ../unit/test_collective.c: a_delivery_that_fails_...; ../unit/test_team.c: a_transport_that_cannot_...
 Rows and words of rows that are about several hosts, which a group does not have: silent partitions, dead hosts, leases and
 etcd; hedged reads, since an owner is no process that could lag behind but a share of the daemon's own reads; epochs in
 messages, since nothing is sent; chunk limits and versions, since all ranks ask one daemon. Holders of a rank are named by
