@@ -42,6 +42,8 @@ static struct client {
     bool is_closed;
 } client;
 
+static bool is_drained; /* by the test */
+
 static struct answer *answer_of(int32_t stream)
 {
     return &client.answers[stream / 2];
@@ -132,7 +134,13 @@ static int disconnect_client(void **state)
     nghttp2_session_del(client.session);
     free(client.bytes);
     close(client.fd);
-    return rpc_scene_stop(state);
+    if (!is_drained)
+        return rpc_scene_stop(state);
+    is_drained = false;
+    grpc_channel_destroy(rpc_scene.channel);
+    rpc_fixture_finish(&rpc_scene.fixture);
+    grpc_shutdown_blocking();
+    return 0;
 }
 
 /* Reads until the condition holds. Our windows are wide enough for everything here. */
@@ -403,6 +411,26 @@ static void a_question_of_a_bidi_call_may_have_64_kib(void **state)
     free(bytes);
 }
 
+static bool has_first_message(void)
+{
+    return client.n_bytes > 0;
+}
+
+static void a_health_watch_tells_of_the_end_before_it_ends(void **state)
+{
+    static const uint8_t both[] = {0, 0, 0, 0, 2, 8, 1, 0, 0, 0, 0, 2, 8, 2}; /* SERVING, NOT_SERVING */
+    (void)state;
+    const struct answer *answer = answer_of(ask((struct request){.path = "/grpc.health.v1.Health/Watch", EMPTY}));
+    await(has_first_message);
+    rpc_fixture_drain(&rpc_scene.fixture, 60000);
+    await(last_is_over);
+    assert_int_equal(client.n_bytes, sizeof both);
+    assert_memory_equal(client.bytes, both, sizeof both);
+    assert_string_equal(answer->grpc_status, "14");
+    rpc_fixture_wait_drained(&rpc_scene.fixture);
+    is_drained = true;
+}
+
 static void send_frames(uint8_t type, uint8_t flags, uint32_t stream, const char *payload, size_t count, int times)
 {
     uint8_t frame[64] = {0, 0, (uint8_t)count, type, flags, 0, 0, (uint8_t)(stream >> 8), (uint8_t)stream};
@@ -564,6 +592,7 @@ int main(void)
         WITH_CLIENT(a_message_that_is_too_much_is_refused_and_the_connection_goes_on),
         WITH_CLIENT(questions_of_a_bidi_call_may_come_all_at_once),
         WITH_CLIENT(a_question_of_a_bidi_call_may_have_64_kib),
+        WITH_CLIENT(a_health_watch_tells_of_the_end_before_it_ends),
         WITH_CLIENT(a_flood_ends_the_connection),
         WITH_CLIENT(requests_that_break_the_rules_again_and_again_end_the_connection),
         WITH_CLIENT(a_client_with_a_call_is_asked_whether_it_lives),

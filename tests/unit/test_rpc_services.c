@@ -69,8 +69,8 @@ static void a_health_watch_sees_the_start_and_the_end(void **state)
     rpc_fixture_ready(&rpc_scene.fixture);
     assert_int_equal(receive_health(watch), 1);
     rpc_fixture_drain(&rpc_scene.fixture, 60000);
-    assert_int_equal(receive_health(watch), 2);
-    assert_int_equal(receive_health(watch), -1);
+    int last = receive_health(watch); /* gRPC drops what was not read when an error comes: see test_rpc_connection.c */
+    assert_true(last == -1 || (last == 2 && receive_health(watch) == -1));
     assert_int_equal(raw_finish(watch, NULL, NULL), ERROR_UNAVAILABLE);
     rpc_fixture_wait_drained(&rpc_scene.fixture); /* a watcher does not hold it up for a minute */
     rpc_fixture_finish(&rpc_scene.fixture);
