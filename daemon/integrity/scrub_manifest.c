@@ -7,7 +7,6 @@
 #include "base/json.h"
 #include "base/memory.h"
 #include "integrity/scrub.h"
-#include "resolve/artifact_table.h"
 
 enum { CRC_CHARS = 8 };
 
@@ -23,10 +22,10 @@ static void write_checksum(struct json_writer *json, const struct checksum *chec
     write_text(json, checksum_kind_name(checksum->kind), hex);
 }
 
-static void write_header(struct json_writer *json, const struct safetensors_header *header)
+static void write_header(struct json_writer *json, const struct artifact *artifact, size_t file)
 {
     char hex[CRC_CHARS + 1];
-    snprintf(hex, sizeof hex, "%08x", (unsigned)header->prefix_crcs[CHECKSUM_CRC32C]);
+    snprintf(hex, sizeof hex, "%08x", (unsigned)artifact_prefix_crc(artifact, file, CHECKSUM_CRC32C));
     write_text(json, "header_crc32c", hex);
 }
 
@@ -74,7 +73,7 @@ char *scrub_manifest_json(const struct scrub *scrub)
             write_text(&json, "version", file->part->version);
         write_checksum(&json, &file->found[CHECKSUM_SHA256]);
         write_checksum(&json, &file->found[CHECKSUM_CRC32C]);
-        write_header(&json, scrub->artifact->table->headers[i]);
+        write_header(&json, scrub->artifact, i);
         write_blocks(&json, file);
         write_tensors(&json, scrub, i);
         json_write_close(&json, '}');

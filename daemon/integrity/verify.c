@@ -12,7 +12,6 @@
 #include "base/text.h"
 #include "integrity/verify_private.h"
 #include "observe/log.h"
-#include "resolve/artifact_table.h"
 
 enum { MAX_THREADS = 16 };
 
@@ -23,11 +22,6 @@ const char *verified_name(enum verified verified)
 }
 
 /* --- what the ways to compare have in common --- */
-
-uint64_t verify_prefix_crc(const struct verify_file *file, enum checksum_kind kind)
-{
-    return file->options->mapping->artifact->table->headers[file->file]->prefix_crcs[kind];
-}
 
 const struct checksum *verify_expected(struct verify_file *file, enum checksum_kind kind, bool *from_manifest)
 {
@@ -100,7 +94,7 @@ static size_t collect_files(const struct verify_options *options, struct verify_
             file.wanted_bytes += transfer_bytes(&mapping->transfers[i]);
         if (file.wanted_bytes == 0)
             continue;
-        file.prefix_bytes = artifact->table->headers[f]->data_offset;
+        file.prefix_bytes = artifact_prefix_bytes(artifact, f);
         if (artifact->manifest)
             file.manifest = manifest_find_file(artifact->manifest, file.part->name);
         if (artifact->manifest && !file.manifest)

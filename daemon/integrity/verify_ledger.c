@@ -17,7 +17,8 @@ struct audit {
 static struct ledger_sum sum_up(struct audit *audit)
 {
     struct verify_file *file = audit->file;
-    return ledger_sum(&audit->ledger, file->prefix_bytes, verify_prefix_crc(file, audit->ledger.kind),
+    return ledger_sum(&audit->ledger, file->prefix_bytes,
+                      artifact_prefix_crc(file->options->mapping->artifact, file->file, audit->ledger.kind),
                       file->part->size_bytes);
 }
 

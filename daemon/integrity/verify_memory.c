@@ -52,7 +52,7 @@ static int add_prefix(struct verify_file *file, struct checksum_stream *sum)
     struct source *source = file->options->mapping->artifact->source;
     int failed = 0;
     if (checksum_kind_is_crc(sum->kind)) {
-        sum->crc = verify_prefix_crc(file, sum->kind);
+        sum->crc = artifact_prefix_crc(file->options->mapping->artifact, file->file, sum->kind);
         return 0;
     }
     unsigned char *bytes = memory_alloc(PREFIX_BYTES);
@@ -216,7 +216,8 @@ static enum check compare_blocks(struct verify_file *file)
 /* Names, types and shapes of the tensors: as they were parsed, maybe from a cache. */
 static enum check compare_header(struct verify_file *file)
 {
-    struct checksum found = checksum_of_crc(CHECKSUM_CRC32C, verify_prefix_crc(file, CHECKSUM_CRC32C));
+    struct checksum found =
+        checksum_of_crc(CHECKSUM_CRC32C, artifact_prefix_crc(file->options->mapping->artifact, file->file, CHECKSUM_CRC32C));
     if (!file->manifest->header.kind || checksum_equal(&found, &file->manifest->header))
         return CHECK_DONE;
     return verify_fail(file, 0, file->prefix_bytes, &found, &file->manifest->header, true);

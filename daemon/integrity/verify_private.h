@@ -20,7 +20,6 @@ struct verify_file { /* one part file of the view */
     struct error error;
 };
 
-uint64_t verify_prefix_crc(const struct verify_file *file, enum checksum_kind kind);
 /* What the whole file is to have, or NULL; from the store before the manifest. */
 const struct checksum *verify_expected(struct verify_file *file, enum checksum_kind kind, bool *from_manifest);
 void verify_note(struct verify_file *file, enum checksum_kind kind, bool from_manifest, uint64_t bytes);

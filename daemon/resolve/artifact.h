@@ -15,7 +15,7 @@
 #include "base/map.h"
 #include "resolve/dtype.h"
 #include "resolve/manifest.h"
-#include "resolve/safetensors.h"
+#include "resolve/format.h"
 #include "source/source.h"
 
 struct tensor_record {
@@ -87,6 +87,10 @@ static inline const struct tensor_piece *artifact_piece(const struct artifact *a
 uint64_t artifact_piece_end(const struct artifact *artifact, const struct tensor_piece *piece); /* in its file */
 /* The first piece of that file, or of one behind it, that ends behind `at`: an index into pieces, n_pieces = none. */
 size_t artifact_find_piece(const struct artifact *artifact, uint32_t file, uint64_t at);
+
+/* What lies before the tensors of a file: how much, and its CRC of that kind. */
+uint64_t artifact_prefix_bytes(const struct artifact *artifact, size_t file);
+uint64_t artifact_prefix_crc(const struct artifact *artifact, size_t file, enum checksum_kind kind);
 
 /* NULL when absent. */
 const struct tensor_record *artifact_find(const struct artifact *artifact, const char *name, size_t length);

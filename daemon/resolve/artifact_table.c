@@ -27,9 +27,9 @@ static int fail_twice(const struct artifact_table *table, const struct tensor_re
 
 static int add_file(struct artifact_table *table, uint32_t file, struct error *error)
 {
-    struct safetensors_header *header = table->headers[file];
+    struct part_header *header = table->headers[file];
     for (size_t i = 0; i < header->n_tensors; i++) {
-        const struct safetensors_tensor *tensor = &header->tensors[i];
+        const struct stored_tensor *tensor = &header->tensors[i];
         struct tensor_record *record = &table->tensors[table->n_tensors];
         *record = (struct tensor_record){
             .name = tensor->name,
@@ -91,8 +91,8 @@ static int check_index(const struct artifact_table *table, const struct shard_in
 }
 
 /* Charged to whoever resolves it first, until nobody uses it any more. */
-static struct artifact_table *create_table(struct safetensors_header *const *headers, const char *const *file_names,
-                                           size_t n_files, struct error *error)
+static struct artifact_table *create_table(struct part_header *const *headers, const char *const *file_names, size_t n_files,
+                                           struct error *error)
 {
     struct quota_charge charge = metadata_charge();
     size_t n_tensors = 0;
@@ -110,7 +110,7 @@ static struct artifact_table *create_table(struct safetensors_header *const *hea
     table->headers = memory_alloc_array(n_files, sizeof *table->headers);
     table->file_names = memory_alloc_array(n_files, sizeof *table->file_names);
     for (size_t i = 0; i < n_files; i++) {
-        table->headers[i] = safetensors_ref(headers[i]);
+        table->headers[i] = part_header_ref(headers[i]);
         table->file_names[i] = memory_copy_text(file_names[i]);
     }
     table->tensors = memory_alloc_array(n_tensors, sizeof *table->tensors);
@@ -119,7 +119,7 @@ static struct artifact_table *create_table(struct safetensors_header *const *hea
     return table;
 }
 
-struct artifact_table *artifact_table_build(struct safetensors_header *const *headers, const char *const *file_names,
+struct artifact_table *artifact_table_build(struct part_header *const *headers, const char *const *file_names,
                                             size_t n_files, const struct shard_index *index, struct error *error)
 {
     struct artifact_table *table = create_table(headers, file_names, n_files, error);
@@ -147,8 +147,8 @@ void artifact_table_unref(struct artifact_table *table)
     if (!table || __atomic_sub_fetch(&table->references, 1, __ATOMIC_ACQ_REL) > 0)
         return;
     for (size_t i = 0; i < table->n_files; i++) {
-        safetensors_unref(table->headers[i]);
-        memory_free(table->file_names[i]);
+        part_header_unref(table->headers[i]);
+        free(table->file_names[i]);
     }
     map_fini(&table->by_name);
     quota_charge_end(&table->charge);

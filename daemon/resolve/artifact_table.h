@@ -5,7 +5,7 @@
 
 #include "base/map.h"
 #include "resolve/artifact.h"
-#include "resolve/safetensors.h"
+#include "resolve/format.h"
 #include "resolve/shard_index.h"
 
 struct artifact_table {
@@ -14,8 +14,8 @@ struct artifact_table {
     size_t n_tensors, n_pieces;
     struct map by_name;
     uint64_t total_bytes;
-    struct safetensors_header **headers; /* one per file; names and shapes live there */
-    const char **file_names;
+    struct part_header **headers; /* one per file; names and shapes live there */
+    char **file_names;
     size_t n_files;
     uint64_t memory_bytes;      /* without the headers */
     struct quota_charge charge; /* of them */
@@ -24,7 +24,7 @@ struct artifact_table {
 
 /* Takes a reference on every header. index may be NULL; else it must agree with the files. NULL on error: DATA_LOSS naming
  * tensor and files, or RESOURCE_EXHAUSTED. */
-struct artifact_table *artifact_table_build(struct safetensors_header *const *headers, const char *const *file_names,
+struct artifact_table *artifact_table_build(struct part_header *const *headers, const char *const *file_names,
                                             size_t n_files, const struct shard_index *index, struct error *error);
 struct artifact_table *artifact_table_ref(struct artifact_table *table);
 void artifact_table_unref(struct artifact_table *table); /* accepts NULL */

@@ -19,12 +19,12 @@ struct header_cache {
 
 static void ref_header(void *value)
 {
-    safetensors_ref(value);
+    part_header_ref(value);
 }
 
 static void unref_header(void *value)
 {
-    safetensors_unref(value);
+    part_header_unref(value);
 }
 
 static void ref_table(void *value)
@@ -84,40 +84,41 @@ static struct header_store *store_of(const struct header_cache *cache, const str
     return identity->lease_span ? NULL : cache->store;
 }
 
-static void remember(struct header_cache *cache, const struct source_identity *identity, struct safetensors_header *header)
+static void remember(struct header_cache *cache, const struct source_identity *identity, struct part_header *header)
 {
     lru_add(cache->headers, identity, sizeof *identity, header, sizeof *header + header->arena.total_bytes);
 }
 
 /* Checked like any header from a model: the checksum only tells that it is what we wrote. */
-static struct safetensors_header *load_stored(struct header_cache *cache, const struct source_identity *identity)
+static struct part_header *load_header(struct header_cache *cache, const struct format *format,
+                                       const struct source_identity *identity)
 {
-    char *json;
-    uint64_t json_bytes;
+    char *bytes;
+    uint64_t n_bytes, file_bytes = identity->size_bytes;
     struct error error;
-    if (!store_of(cache, identity) ||
-        !header_store_find(cache->store, HEADER_KIND_SAFETENSORS, identity, &json, &json_bytes))
+    if (!store_of(cache, identity) || !header_store_find(cache->store, format->cache_kind, identity, &bytes, &n_bytes))
         return NULL;
-    bool fits = identity->size_bytes >= 8 && json_bytes <= identity->size_bytes - 8;
-    struct safetensors_header *header = fits ? safetensors_parse(json, json_bytes, identity->size_bytes, &error) : NULL;
-    metadata_free(json);
+    bool fits = file_bytes >= format->first_bytes && n_bytes <= file_bytes - format->first_bytes;
+    struct part_header *header = fits ? format->parse(bytes, n_bytes, file_bytes, &error) : NULL;
+    metadata_free(bytes);
     if (header)
         remember(cache, identity, header);
     return header;
 }
 
-struct safetensors_header *header_cache_find(struct header_cache *cache, const struct source_identity *identity)
+struct part_header *header_cache_find(struct header_cache *cache, const struct format *format,
+                                      const struct source_identity *identity)
 {
-    struct safetensors_header *known = lru_find(cache->headers, identity, sizeof *identity);
-    return known ? known : load_stored(cache, identity);
+    struct part_header *known = lru_find(cache->headers, identity, sizeof *identity);
+    return known ? known : load_header(cache, format, identity);
 }
 
-void header_cache_add(struct header_cache *cache, const struct source_identity *identity, struct safetensors_header *header,
-                      const char *json, uint64_t json_bytes)
+void header_cache_add(struct header_cache *cache, const struct format *format, const struct source_identity *identity,
+                      struct part_header *header, const char *bytes, uint64_t n_bytes)
 {
     remember(cache, identity, header);
     if (store_of(cache, identity))
-        header_store_add(cache->store, HEADER_KIND_SAFETENSORS, identity, json, json_bytes);
+        header_store_add(cache->store, format->cache_kind, identity, bytes, n_bytes);
 }
 
 bool header_cache_find_index(struct header_cache *cache, const struct source_identity *identity, char **json,

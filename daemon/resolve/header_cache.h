@@ -7,7 +7,7 @@
 #include <stdint.h>
 
 #include "base/error.h"
-#include "resolve/safetensors.h"
+#include "resolve/format.h"
 #include "source/source.h"
 
 struct header_cache;
@@ -23,10 +23,11 @@ uint64_t header_cache_memory_bytes(struct header_cache *cache);
 struct resolving *header_cache_resolving(struct header_cache *cache); /* who uses the cache just now, and for what */
 
 /* Returns a referenced header or NULL. */
-struct safetensors_header *header_cache_find(struct header_cache *cache, const struct source_identity *identity);
-/* `json` is what the header was parsed from; it is copied to the state directory. */
-void header_cache_add(struct header_cache *cache, const struct source_identity *identity, struct safetensors_header *header,
-                      const char *json, uint64_t json_bytes);
+struct part_header *header_cache_find(struct header_cache *cache, const struct format *format,
+                                      const struct source_identity *identity);
+/* `bytes` are what the header was parsed from; they are copied to the state directory. */
+void header_cache_add(struct header_cache *cache, const struct format *format, const struct source_identity *identity,
+                      struct part_header *header, const char *bytes, uint64_t n_bytes);
 
 /* The index document of that identity; metadata_free() it. Not kept in memory: the tables stand for it. */
 bool header_cache_find_index(struct header_cache *cache, const struct source_identity *identity, char **json,

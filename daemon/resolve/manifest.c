@@ -10,6 +10,8 @@
 #include "base/memory.h"
 #include "base/metadata.h"
 #include "base/text.h"
+#include "resolve/safetensors.h"
+#include "resolve/source_format.h"
 
 enum { CRC_CHARS = 8 };
 
@@ -320,11 +322,10 @@ const struct manifest_tensor *manifest_find_tensor(const struct manifest *manife
 
 char *manifest_name(const char *file_name)
 {
-    static const char suffix[] = ".safetensors";
-    size_t length = file_name ? strlen(file_name) : 0, suffix_length = sizeof suffix - 1;
+    size_t length = file_name ? strlen(file_name) : 0;
     if (!file_name)
         return memory_copy_text("model" MANIFEST_SUFFIX);
-    if (length > suffix_length && strcmp(file_name + length - suffix_length, suffix) == 0)
-        length -= suffix_length;
+    if (length > strlen(SAFETENSORS_SUFFIX) && source_format_safetensors.is_part(file_name))
+        length -= strlen(SAFETENSORS_SUFFIX);
     return memory_print("%.*s" MANIFEST_SUFFIX, (int)length, file_name);
 }

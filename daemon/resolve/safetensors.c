@@ -14,6 +14,9 @@
 #include "base/memory.h"
 #include "base/metadata.h"
 #include "base/text.h"
+#include "resolve/header_store.h"
+#include "resolve/shard_index.h"
+#include "resolve/source_format.h"
 
 struct entry {
     struct json_string name;
@@ -34,7 +37,7 @@ struct reader {
     struct error *error;
 };
 
-int safetensors_header_length(const unsigned char first[8], uint64_t file_bytes, uint64_t *json_bytes, struct error *error)
+int safetensors_header_length(const unsigned char *first, uint64_t file_bytes, uint64_t *json_bytes, struct error *error)
 {
     uint64_t length = 0;
     for (int i = 7; i >= 0; i--)
@@ -285,9 +288,9 @@ static int validate(struct reader *reader, uint64_t data_bytes)
 
 /* --- the table --- */
 
-static struct safetensors_header *build(const struct reader *reader, uint64_t json_bytes, uint64_t file_bytes)
+static struct part_header *build(const struct reader *reader, uint64_t json_bytes, uint64_t file_bytes)
 {
-    struct safetensors_header *header = memory_alloc(sizeof *header);
+    struct part_header *header = memory_alloc(sizeof *header);
     size_t name_bytes = 0;
     for (size_t i = 0; i < reader->n_entries; i++)
         name_bytes += reader->entries[i].name.length + 1;
@@ -299,7 +302,7 @@ static struct safetensors_header *build(const struct reader *reader, uint64_t js
     uint64_t *dims = arena_try_array(&header->arena, reader->n_dims, sizeof *dims, reader->error);
     char *names = arena_try(&header->arena, name_bytes, reader->error);
     if (!header->tensors || !dims || !names) {
-        safetensors_unref(header);
+        part_header_unref(header);
         return NULL;
     }
     if (reader->n_dims)
@@ -307,7 +310,7 @@ static struct safetensors_header *build(const struct reader *reader, uint64_t js
     for (size_t i = 0; i < reader->n_entries; i++) {
         const struct entry *entry = &reader->entries[i];
         memcpy(names, entry->name.text, entry->name.length); /* the NUL behind it is there: the arena is zeroed */
-        header->tensors[i] = (struct safetensors_tensor){
+        header->tensors[i] = (struct stored_tensor){
             .name = names,
             .name_length = (uint32_t)entry->name.length,
             .dtype = entry->dtype,
@@ -322,7 +325,7 @@ static struct safetensors_header *build(const struct reader *reader, uint64_t js
 }
 
 /* The bytes before the data are read apart from it, or come from a cache: their sums let the whole file's be checked. */
-static void sum_prefix(struct safetensors_header *header, const char *json, uint64_t json_bytes)
+static void sum_prefix(struct part_header *header, const char *json, uint64_t json_bytes)
 {
     unsigned char first[8];
     for (int i = 0; i < 8; i++)
@@ -331,10 +334,10 @@ static void sum_prefix(struct safetensors_header *header, const char *json, uint
         header->prefix_crcs[kind] = crc_update(kind, crc_update(kind, 0, first, sizeof first), json, json_bytes);
 }
 
-struct safetensors_header *safetensors_parse(const char *json, uint64_t json_bytes, uint64_t file_bytes, struct error *error)
+struct part_header *safetensors_parse(const char *json, uint64_t json_bytes, uint64_t file_bytes, struct error *error)
 {
     struct reader reader = {.error = error};
-    struct safetensors_header *header = NULL;
+    struct part_header *header = NULL;
     arena_init(&reader.escaped, 0);
     json_init(&reader.json, json, json_bytes, &reader.escaped);
     reader.json.memory_error = error;
@@ -348,16 +351,21 @@ struct safetensors_header *safetensors_parse(const char *json, uint64_t json_byt
     return header;
 }
 
-struct safetensors_header *safetensors_ref(struct safetensors_header *header)
+/* Hidden files are left out: "._model.safetensors" is what macOS leaves beside a copy. */
+static bool is_part(const char *file_name)
 {
-    __atomic_add_fetch(&header->references, 1, __ATOMIC_RELAXED);
-    return header;
+    return file_name[0] != '.' && source_format_safetensors.is_part(file_name);
 }
 
-void safetensors_unref(struct safetensors_header *header)
-{
-    if (!header || __atomic_sub_fetch(&header->references, 1, __ATOMIC_ACQ_REL) > 0)
-        return;
-    arena_fini(&header->arena);
-    free(header);
-}
+const struct format format_safetensors = {
+    .name = "safetensors",
+    .single_name = SAFETENSORS_SINGLE_NAME,
+    .index_name = SHARD_INDEX_NAME,
+    .pattern = "*" SAFETENSORS_SUFFIX,
+    .probe = is_part,
+    .source_format = &source_format_safetensors,
+    .cache_kind = HEADER_KIND_SAFETENSORS,
+    .first_bytes = 8,
+    .length = safetensors_header_length,
+    .parse = safetensors_parse,
+};

@@ -7,13 +7,13 @@
 #include <sys/stat.h>
 
 #include "base/memory.h"
+#include "resolve/safetensors.h"
 #include "resolve/shard_index.h"
 
 static bool is_part(const char *name)
 {
-    static const char suffix[] = ".safetensors";
-    size_t length = strlen(name);
-    return length >= sizeof suffix - 1 && strcmp(name + length - (sizeof suffix - 1), suffix) == 0;
+    size_t length = strlen(name), suffix = strlen(SAFETENSORS_SUFFIX);
+    return length >= suffix && strcmp(name + length - suffix, SAFETENSORS_SUFFIX) == 0;
 }
 
 /* Its size, or -1 where there is no such file. */
@@ -49,7 +49,7 @@ static bool is_whole(const char *folder)
 {
     int64_t index_bytes = size_of(folder, SHARD_INDEX_NAME);
     if (index_bytes < 0)
-        return size_of(folder, "model.safetensors") >= 0;
+        return size_of(folder, SAFETENSORS_SINGLE_NAME) >= 0;
     return index_bytes <= SHARD_INDEX_MAX_BYTES && has_parts(folder, (uint64_t)index_bytes);
 }
 

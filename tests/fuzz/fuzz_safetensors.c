@@ -12,7 +12,7 @@ static void check(bool truth)
         abort();
 }
 
-static void check_tensor(const struct safetensors_tensor *tensor)
+static void check_tensor(const struct stored_tensor *tensor)
 {
     unsigned __int128 bits = dtype_bits(tensor->dtype);
     for (uint32_t i = 0; i < tensor->rank; i++)
@@ -21,11 +21,11 @@ static void check_tensor(const struct safetensors_tensor *tensor)
     check(strlen(tensor->name) == tensor->name_length);
 }
 
-static void check_header(const struct safetensors_header *header)
+static void check_header(struct part_header *header)
 {
     uint64_t end = header->data_offset;
     for (size_t i = 0; i < header->n_tensors; i++) {
-        const struct safetensors_tensor *tensor = &header->tensors[i];
+        const struct stored_tensor *tensor = &header->tensors[i];
         check_tensor(tensor);
         check(tensor->offset == end);
         end += tensor->bytes;
@@ -42,13 +42,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct error error;
     if (size < 8)
         return 0;
-    struct safetensors_header *header = NULL;
+    struct part_header *header = NULL;
     if (safetensors_header_length(data, size, &json_bytes, &error) == 0)
         header = safetensors_parse((const char *)data + 8, json_bytes, size, &error);
     if (header)
         check_header(header);
     else
         check((error.code == ERROR_DATA_LOSS || error.code == ERROR_UNIMPLEMENTED) && error.reason[0] && error.message[0]);
-    safetensors_unref(header);
+    part_header_unref(header);
     return 0;
 }

@@ -69,7 +69,7 @@ static void try_header(struct header_store *store, const uint8_t *data, size_t s
     if (!header_store_find(store, HEADER_KIND_SAFETENSORS, &identity, &json, &n_bytes))
         return;
     check(n_bytes <= size);
-    safetensors_unref(safetensors_parse(json, n_bytes, identity.size_bytes, &error));
+    part_header_unref(safetensors_parse(json, n_bytes, identity.size_bytes, &error));
     metadata_free(json);
 }
 

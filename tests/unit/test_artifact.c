@@ -17,6 +17,7 @@
 #include "resolve/artifact.h"
 #include "resolve/header_cache.h"
 #include "resolve/manifest.h"
+#include "resolve/safetensors.h"
 #include "resolve/shard_index.h"
 #include "source/source_memory.h"
 #include "tests/support/model_dir.h"
@@ -517,13 +518,13 @@ static void more_than_16_million_tensors_of_all_files_are_refused(void **state)
     if (source_open("memory:m", &options, &source, &error) < 0 ||
         source_add_file(source, "model-1.safetensors", &(size_t){0}, &error) < 0)
         fail_msg("%s", error.message);
-    struct safetensors_header *header = (struct safetensors_header *)header_cache_find(cache, &source->files[0].identity);
+    struct part_header *header = header_cache_find(cache, &format_safetensors, &source->files[0].identity);
     assert_non_null(header);
     header->n_tensors = 1 << 24;
     put_part("model-3.safetensors", "c"); /* other files: no table of them is known */
     refuses(ERROR_UNIMPLEMENTED, "more than 16777216 tensors");
     header->n_tensors = 1;
-    safetensors_unref(header);
+    part_header_unref(header);
     source_unref(source);
 }
 

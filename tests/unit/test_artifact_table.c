@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "resolve/artifact_table.h"
+#include "resolve/safetensors.h"
 
 #include <cmocka.h> /* last: it makes a macro of fail */
 
@@ -17,10 +18,10 @@
 
 static const char *const files[] = {"a.safetensors", "b.safetensors"};
 
-static struct safetensors_header *parse(const char *json, uint64_t data_bytes)
+static struct part_header *parse(const char *json, uint64_t data_bytes)
 {
     struct error error;
-    struct safetensors_header *header = safetensors_parse(json, strlen(json), 8 + strlen(json) + data_bytes, &error);
+    struct part_header *header = safetensors_parse(json, strlen(json), 8 + strlen(json) + data_bytes, &error);
     if (!header)
         fail_msg("%s", error.message);
     return header;
@@ -30,12 +31,12 @@ static struct safetensors_header *parse(const char *json, uint64_t data_bytes)
 static struct artifact_table *build(const char *first, uint64_t first_bytes, const char *second, uint64_t second_bytes,
                                     const char *index_json, struct error *error)
 {
-    struct safetensors_header *headers[2] = {parse(first, first_bytes), parse(second, second_bytes)};
+    struct part_header *headers[2] = {parse(first, first_bytes), parse(second, second_bytes)};
     struct shard_index *index = index_json ? shard_index_parse(index_json, strlen(index_json), error) : NULL;
     struct artifact_table *table = artifact_table_build(headers, files, 2, index, error);
     shard_index_destroy(index);
-    safetensors_unref(headers[0]);
-    safetensors_unref(headers[1]);
+    part_header_unref(headers[0]);
+    part_header_unref(headers[1]);
     return table;
 }
 

@@ -14,6 +14,7 @@
 #include "base/metadata.h"
 #include "resolve/header_cache.h"
 #include "resolve/header_store.h"
+#include "resolve/safetensors.h"
 #include "tests/support/model_dir.h"
 
 #include <cmocka.h>
@@ -49,11 +50,11 @@ static void fill(void)
 {
     struct header_cache *cache = open_cache();
     struct error error;
-    struct safetensors_header *header = safetensors_parse(json, sizeof json - 1, identity.size_bytes, &error);
-    header_cache_add(cache, &identity, header, json, sizeof json - 1);
+    struct part_header *header = safetensors_parse(json, sizeof json - 1, identity.size_bytes, &error);
+    header_cache_add(cache, &format_safetensors, &identity, header, json, sizeof json - 1);
     header_cache_add_index(cache, &identity, "{}", 2);
     assert_true(header_cache_memory_bytes(cache) > 0);
-    safetensors_unref(header);
+    part_header_unref(header);
     header_cache_destroy(cache);
 }
 
@@ -78,10 +79,10 @@ static int each_file(void (*visit)(const char *path))
 static bool is_known(const struct source_identity *wanted)
 {
     struct header_cache *cache = open_cache();
-    struct safetensors_header *header = header_cache_find(cache, wanted);
+    struct part_header *header = header_cache_find(cache, &format_safetensors, wanted);
     if (header)
         assert_string_equal(header->tensors[0].name, "x");
-    safetensors_unref(header);
+    part_header_unref(header);
     header_cache_destroy(cache);
     return header != NULL;
 }
@@ -131,12 +132,12 @@ static void without_a_state_directory_memory_alone_remembers(void **state)
     struct error error;
     (void)state;
     assert_int_equal(header_cache_create(NULL, 1 << 20, &cache, &error), 0);
-    struct safetensors_header *header = safetensors_parse(json, sizeof json - 1, identity.size_bytes, &error);
-    header_cache_add(cache, &identity, header, json, sizeof json - 1);
-    struct safetensors_header *found = header_cache_find(cache, &identity);
+    struct part_header *header = safetensors_parse(json, sizeof json - 1, identity.size_bytes, &error);
+    header_cache_add(cache, &format_safetensors, &identity, header, json, sizeof json - 1);
+    struct part_header *found = header_cache_find(cache, &format_safetensors, &identity);
     assert_ptr_equal(found, header);
-    safetensors_unref(found);
-    safetensors_unref(header);
+    part_header_unref(found);
+    part_header_unref(header);
     header_cache_destroy(cache);
     header_cache_destroy(NULL);
 }
@@ -251,16 +252,16 @@ static void an_identity_of_this_process_alone_stays_in_memory(void **state)
     uint64_t n;
     (void)state;
     of_span.lease_span = 7;
-    struct safetensors_header *header = safetensors_parse(json, sizeof json - 1, identity.size_bytes, &error);
-    header_cache_add(cache, &of_span, header, json, sizeof json - 1);
+    struct part_header *header = safetensors_parse(json, sizeof json - 1, identity.size_bytes, &error);
+    header_cache_add(cache, &format_safetensors, &of_span, header, json, sizeof json - 1);
     header_cache_add_index(cache, &of_span, "{}", 2);
-    struct safetensors_header *found = header_cache_find(cache, &of_span);
+    struct part_header *found = header_cache_find(cache, &format_safetensors, &of_span);
     assert_ptr_equal(found, header);
-    assert_null(header_cache_find(cache, &identity));
+    assert_null(header_cache_find(cache, &format_safetensors, &identity));
     assert_false(header_cache_find_index(cache, &of_span, &text, &n));
     assert_int_equal(each_file(NULL), 0);
-    safetensors_unref(found);
-    safetensors_unref(header);
+    part_header_unref(found);
+    part_header_unref(header);
     header_cache_destroy(cache);
 }
 

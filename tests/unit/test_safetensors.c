@@ -72,7 +72,7 @@ static const struct broken broken[] = {
     {"{\"a\\u0000b\":" U8("[0,4]") "}", 4, "NUL_IN_NAME", "a\\x00b"},
 };
 
-static struct safetensors_header *parse(const char *header, uint64_t data_bytes, struct error *error)
+static struct part_header *parse(const char *header, uint64_t data_bytes, struct error *error)
 {
     uint64_t length = strlen(header);
     return safetensors_parse(header, length, 8 + length + data_bytes, error);
@@ -120,11 +120,11 @@ static void unusual_but_legal_headers_are_read(void **state)
     struct error error;
     (void)state;
     for (size_t i = 0; i < sizeof legal / sizeof *legal; i++) {
-        struct safetensors_header *header = parse(legal[i].header, legal[i].data_bytes, &error);
+        struct part_header *header = parse(legal[i].header, legal[i].data_bytes, &error);
         if (!header)
             fail_msg("refused: %s: %s", legal[i].header, error.message);
         assert_int_equal(header->n_tensors, legal[i].n_tensors);
-        safetensors_unref(header);
+        part_header_unref(header);
     }
 }
 
@@ -135,7 +135,7 @@ static void tensors_come_in_the_order_of_their_bytes(void **state)
         "\"e2\":{\"dtype\":\"F64\",\"shape\":[0],\"data_offsets\":[4,4]},"
         "\"e1\":{\"dtype\":\"F64\",\"shape\":[0,7],\"data_offsets\":[4,4]},\"a\\u0001z\":" U8("[0,4]") "}";
     struct error error;
-    struct safetensors_header *header = parse(text, 16, &error);
+    struct part_header *header = parse(text, 16, &error);
     (void)state;
     assert_non_null(header);
     assert_int_equal(header->data_offset, 8 + strlen(text));
@@ -144,16 +144,16 @@ static void tensors_come_in_the_order_of_their_bytes(void **state)
     for (size_t i = 0; i < 4; i++)
         assert_string_equal(header->tensors[i].name, names[i]);
     assert_int_equal(header->tensors[0].name_length, 3);
-    const struct safetensors_tensor *b = &header->tensors[3];
+    const struct stored_tensor *b = &header->tensors[3];
     assert_true(b->dtype == DTYPE_BF16 && b->rank == 2 && b->shape[0] == 2 && b->shape[1] == 3);
     assert_int_equal(b->offset, header->data_offset + 4);
     assert_int_equal(b->bytes, 12);
     assert_int_equal(header->tensors[1].shape[1], 7);
-    safetensors_ref(header);
-    safetensors_unref(header);
+    part_header_ref(header);
+    part_header_unref(header);
     assert_string_equal(header->tensors[3].name, "b"); /* the first reference still holds it */
-    safetensors_unref(header);
-    safetensors_unref(NULL);
+    part_header_unref(header);
+    part_header_unref(NULL);
 }
 
 static void the_length_field_is_held_against_limit_and_file(void **state)
@@ -196,10 +196,10 @@ static void the_largest_rank_is_allowed(void **state)
     for (int i = 1; i < TENSOR_MAX_RANK; i++)
         strcat(header, ",1");
     strcat(header, "],\"data_offsets\":[0,1]}}");
-    struct safetensors_header *parsed = parse(header, 1, &error);
+    struct part_header *parsed = parse(header, 1, &error);
     assert_non_null(parsed);
     assert_int_equal(parsed->tensors[0].rank, TENSOR_MAX_RANK);
-    safetensors_unref(parsed);
+    part_header_unref(parsed);
 }
 
 int main(void)

@@ -1,0 +1,235 @@
+/* See discover.h. Of a known checkpoint the index is looked at but not read: a table of an earlier resolve with the same index
+ * knows the file names. Failure modes: nothing to load, a missing file, a link that leads nowhere. */
+#include "resolve/discover.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/memory.h"
+#include "base/text.h"
+#include "resolve/artifact_table.h"
+
+enum { MAX_FILES = 10000 }; /* a file on disk costs two descriptors for the artifact's life */
+
+/* --- the index document --- */
+
+/* Where nothing can be listed, nothing is. */
+static int list_names(struct source *source, char ***names, size_t *n_names, struct error *error)
+{
+    *names = NULL;
+    *n_names = 0;
+    int failed = source_list(source, names, n_names, error);
+    return failed && error->code == ERROR_UNIMPLEMENTED ? 0 : failed;
+}
+
+/* A link that leads nowhere is listed but cannot be opened. Without this check an index that is one would be taken for no
+ * index, and whatever parts are there for the whole. */
+static int fail_if_listed(struct source *source, const char *name, struct error *error)
+{
+    char **names;
+    size_t n_names;
+    bool listed = false;
+    int failed = list_names(source, &names, &n_names, error);
+    for (size_t i = 0; i < n_names; i++) {
+        listed = listed || strcmp(names[i], name) == 0;
+        free(names[i]);
+    }
+    free(names);
+    return failed || !listed ? failed : fail(error, ERROR_NOT_FOUND, "DANGLING_LINK", "%s leads to no file", name);
+}
+
+/* Opens the index document when the directory has one. */
+static int open_index(struct discovery *discovery, const struct source_options *options, struct error *error)
+{
+    size_t file;
+    const char *name = discovery->format->index_name;
+    if (source_open_beside(discovery->source, options, &discovery->index_source, error) < 0)
+        return -1;
+    if (source_add_file(discovery->index_source, name, &file, error) == 0)
+        return 0;
+    source_unref(discovery->index_source);
+    discovery->index_source = NULL;
+    /* a server that lists nothing may hide what is not there behind "forbidden"; then the checkpoint itself must be readable
+     */
+    return source_may_be_absent(discovery->source, error) ? fail_if_listed(discovery->source, name, error) : -1;
+}
+
+int discovery_need_index(struct discovery *discovery, struct lookup *lookup, struct error *error)
+{
+    struct source *source = discovery->index_source;
+    struct document *text = &discovery->index_text;
+    if (discovery->index || !source)
+        return 0;
+    if (document_read(lookup, source, 0, SHARD_INDEX_MAX_BYTES, "MALFORMED_INDEX", "an index", text, error) < 0)
+        return document_prefix(error, discovery->format->index_name);
+    discovery->index = shard_index_parse(text->text, text->bytes, error);
+    if (!discovery->index)
+        return document_prefix(error, discovery->format->index_name);
+    document_keep(lookup, source, 0, text);
+    return 0;
+}
+
+/* --- the part files --- */
+
+static int add_file(struct source *source, const char *name, struct error *error)
+{
+    size_t file;
+    if (source->n_files == MAX_FILES)
+        return fail(error, ERROR_UNIMPLEMENTED, "TOO_MANY_FILES", "more than %d part files", MAX_FILES);
+    return source_add_file(source, name, &file, error);
+}
+
+static int add_files(struct source *source, const char *const *names, size_t n_names, struct error *error)
+{
+    if (source_expect(source, names, n_names, error) < 0)
+        return -1;
+    for (size_t i = 0; i < n_names; i++) {
+        if (add_file(source, names[i], error) < 0)
+            return document_prefix(error, names[i]);
+    }
+    return 0;
+}
+
+static int add_indexed_files(struct discovery *discovery, struct lookup *lookup, struct error *error)
+{
+    const struct source_identity *identity = discovery_index_identity(discovery);
+    struct artifact_table *hint = NULL;
+    if (lookup_cache(lookup, discovery->index_source, 0) && !lookup->fresh)
+        hint = header_cache_find_table(lookup->cache, identity, sizeof *identity);
+    if (hint) {
+        int failed = add_files(discovery->source, (const char *const *)hint->file_names, hint->n_files, error);
+        artifact_table_unref(hint);
+        return failed;
+    }
+    if (discovery_need_index(discovery, lookup, error) < 0)
+        return -1;
+    return add_files(discovery->source, discovery->index->files, discovery->index->n_files, error);
+}
+
+static int add_all_files(struct discovery *discovery, struct error *error)
+{
+    char **names, text[TEXT_NAME_CHARS];
+    size_t n_names, n_parts = 0;
+    const struct format *format = discovery->format;
+    int failed = list_names(discovery->source, &names, &n_names, error);
+    for (size_t i = 0; i < n_names; i++) {
+        if (!failed && format->probe(names[i])) {
+            failed = add_files(discovery->source, (const char *const *)&names[i], 1, error);
+            n_parts++;
+        }
+        free(names[i]);
+    }
+    free(names);
+    if (failed || n_parts)
+        return failed;
+    const char *reference = discovery->source->reference;
+    return fail(error, ERROR_NOT_FOUND, "NO_CHECKPOINT", "%s holds no %s and no %s file",
+                text_escape(reference, strlen(reference), text), format->index_name, format->pattern);
+}
+
+static const char *single_file_name(const struct source *source)
+{
+    const char *slash = strrchr(source->reference, '/');
+    return source->file_name ? source->file_name : slash ? slash + 1 : strchr(source->reference, ':') + 1;
+}
+
+int discover(const char *reference, const struct source_options *options, struct lookup *lookup, struct discovery *discovery,
+             struct error *error)
+{
+    *discovery = (struct discovery){.format = formats[0]};
+    if (source_open(reference, options, &discovery->source, error) < 0)
+        return -1;
+    struct source *source = discovery->source;
+    const char *single = source->is_single_file ? single_file_name(source) : NULL;
+    for (size_t i = 1; single && i < n_formats; i++)
+        discovery->format = formats[i]->probe(single) ? formats[i] : discovery->format;
+    if (single)
+        return add_files(source, &single, 1, error);
+    if (open_index(discovery, options, error) < 0)
+        return -1;
+    if (discovery->index_source)
+        return add_indexed_files(discovery, lookup, error);
+    if (add_file(source, discovery->format->single_name, error) == 0)
+        return 0;
+    return error->code == ERROR_NOT_FOUND ? add_all_files(discovery, error)
+                                          : document_prefix(error, discovery->format->single_name);
+}
+
+void discovery_fini(struct discovery *discovery)
+{
+    source_unref(discovery->source);
+    source_unref(discovery->index_source);
+    shard_index_destroy(discovery->index);
+    document_free(&discovery->index_text);
+}
+
+/* --- the manifest --- */
+
+/* The folder that a reference to a single file is in. NULL for a single object of a store: what lies beside it in a bucket
+ * or on a web server mostly belongs to something else, and a query may be part of its address. */
+static char *folder_of(const struct source *source)
+{
+    const char *reference = source->reference, *slash = strrchr(reference, '/');
+    if (!source->is_single_file)
+        return memory_copy_text(reference);
+    return slash && source->caps.has_folders ? memory_print("%.*s", (int)(slash - reference), reference) : NULL;
+}
+
+/* A source in which a manifest would be, NULL when nothing is to be looked for. A reference as it is shown may lack its
+ * query: it is not opened again. */
+static struct source *open_beside(const struct discovery *discovery, const struct source_options *options,
+                                  struct error *error)
+{
+    struct source *source = discovery->source, *beside = NULL;
+    char *folder = folder_of(source);
+    if (discovery->index_source)
+        beside = source_ref(discovery->index_source);
+    else if (folder && source->is_single_file)
+        source_open(folder, options, &beside, error);
+    else if (folder)
+        source_open_beside(source, options, &beside, error);
+    free(folder);
+    return beside;
+}
+
+char *discover_manifest_name(const struct source *source)
+{
+    return manifest_name(source->is_single_file ? source->files[0].name : NULL);
+}
+
+static struct manifest *read_manifest(struct source *source, size_t file, const struct lookup *lookup, struct error *error)
+{
+    struct lookup uncounted = *lookup;
+    struct document text;
+    if (document_read(&uncounted, source, file, MANIFEST_MAX_BYTES, "MALFORMED_MANIFEST", "a manifest", &text, error) < 0)
+        return NULL;
+    struct manifest *manifest = manifest_parse(text.text, text.bytes, error);
+    if (manifest)
+        document_keep(lookup, source, file, &text);
+    document_free(&text);
+    return manifest;
+}
+
+struct manifest *discover_manifest(const struct discovery *discovery, const struct source_options *options,
+                                   const struct lookup *lookup, struct error *problem)
+{
+    char *name = discover_manifest_name(discovery->source);
+    struct error error = {0};
+    struct source *beside = open_beside(discovery, options, &error);
+    struct manifest *manifest = NULL;
+    size_t file;
+    *problem = (struct error){0};
+    if (beside && source_add_file(beside, name, &file, &error) == 0) {
+        manifest = read_manifest(beside, file, lookup, &error);
+        if (!manifest)
+            *problem = error;
+    } else if (beside && ((beside->caps.asks_server && !source_may_be_absent(beside, &error)) ||
+                          error.kind == ERROR_KIND_SOURCE_BEING_WRITTEN)) {
+        *problem = error; /* it is there, or may be: being written, or the server did not get to answer */
+    }
+    if (problem->code)
+        error_prefix(problem, "%s", name);
+    source_unref(beside);
+    free(name);
+    return manifest;
+}

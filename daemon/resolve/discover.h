@@ -1,0 +1,39 @@
+/* The first step of resolving: which files a checkpoint is made of, by its index document, by the name of its only file, or
+ * all there are. Opens them; reads nothing but documents. Blocks. */
+#ifndef RESOLVE_DISCOVER_H
+#define RESOLVE_DISCOVER_H
+
+#include "resolve/document.h"
+#include "resolve/format.h"
+#include "resolve/manifest.h"
+#include "resolve/shard_index.h"
+
+struct artifact_table;
+
+struct discovery {
+    const struct format *format;
+    struct source *source;       /* with the part files in artifact order */
+    struct source *index_source; /* with the index document as its only file; NULL = there is none */
+    struct shard_index *index;   /* parsed only when needed */
+    struct document index_text;  /* which it borrows */
+};
+
+int discover(const char *reference, const struct source_options *options, struct lookup *lookup, struct discovery *discovery,
+             struct error *error);
+void discovery_fini(struct discovery *discovery); /* accepts what a failed discover() has left */
+
+/* Parses the index, when there is one and it was not needed before. */
+int discovery_need_index(struct discovery *discovery, struct lookup *lookup, struct error *error);
+
+static inline const struct source_identity *discovery_index_identity(const struct discovery *discovery)
+{
+    return &discovery->index_source->files[0].identity;
+}
+
+/* The manifest beside the checkpoint; NULL when there is none, or one that cannot be used: then `problem` says why. Whether
+ * that is an error is for verification to decide. */
+struct manifest *discover_manifest(const struct discovery *discovery, const struct source_options *options,
+                                   const struct lookup *lookup, struct error *problem);
+char *discover_manifest_name(const struct source *source); /* the caller frees */
+
+#endif

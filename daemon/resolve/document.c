@@ -1,0 +1,61 @@
+/* See document.h. A file that may change unseen is never cached, and each is looked at once more after it was read. */
+#include "resolve/document.h"
+
+#include <string.h>
+
+#include "base/metadata.h"
+#include "base/text.h"
+
+int document_prefix(struct error *error, const char *file_name)
+{
+    char text[TEXT_NAME_CHARS];
+    if (!strstr(error->message, text_escape(file_name, strlen(file_name), text)))
+        error_prefix(error, "%s", text);
+    return error_note(error, "file", "%s", file_name);
+}
+
+struct header_cache *lookup_cache(const struct lookup *lookup, const struct source *source, size_t file)
+{
+    return source->files[file].changes_by == CHANGES_RACY ? NULL : lookup->cache;
+}
+
+int lookup_read(struct lookup *lookup, struct source *source, size_t file, uint64_t offset, void *bytes, uint64_t count,
+                struct error *error)
+{
+    __atomic_add_fetch(&lookup->bytes_read, count, __ATOMIC_RELAXED);
+    return count ? source_read_bytes(source, file, offset, bytes, count, error) : 0;
+}
+
+int document_read(struct lookup *lookup, struct source *source, size_t file, uint64_t max_bytes, const char *reason,
+                  const char *what, struct document *document, struct error *error)
+{
+    const struct source_file *part = &source->files[file];
+    struct header_cache *cache = lookup_cache(lookup, source, file);
+    *document = (struct document){.bytes = part->size_bytes};
+    if (document->bytes > max_bytes)
+        return fail(error, ERROR_DATA_LOSS, reason, "%llu bytes are too many for %s", (unsigned long long)document->bytes,
+                    what);
+    document->is_cached =
+        cache && !lookup->fresh && header_cache_find_index(cache, &part->identity, &document->text, &document->bytes);
+    if (document->is_cached)
+        return 0;
+    document->text = metadata_alloc(document->bytes, error);
+    if (document->text && lookup_read(lookup, source, file, 0, document->text, document->bytes, error) == 0 &&
+        source_check_still(source, file, error) == 0)
+        return 0;
+    document_free(document);
+    return -1;
+}
+
+void document_keep(const struct lookup *lookup, const struct source *source, size_t file, const struct document *document)
+{
+    struct header_cache *cache = lookup_cache(lookup, source, file);
+    if (cache && !document->is_cached)
+        header_cache_add_index(cache, &source->files[file].identity, document->text, document->bytes);
+}
+
+void document_free(struct document *document)
+{
+    metadata_free(document->text);
+    document->text = NULL;
+}

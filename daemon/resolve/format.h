@@ -1,0 +1,62 @@
+/* Formats of files that hold tensors: one row each. A row says by which names its files are found, how long the header of one
+ * is, and what a header says: the tensors that are stored in the file and the sums of the bytes before them.
+ *
+ * Headers are const once parsed and reference-counted. Rows are pure: bytes in, header out; any thread. */
+#ifndef RESOLVE_FORMAT_H
+#define RESOLVE_FORMAT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/arena.h"
+#include "base/checksum.h"
+#include "base/error.h"
+#include "resolve/dtype.h"
+
+enum { TENSOR_MAX_RANK = 64 };
+
+struct stored_tensor { /* an array as it lies in one file, in C order without a gap: a tensor, or a piece of one */
+    const char *name;  /* NUL-terminated copy; name_length counts */
+    uint32_t name_length;
+    enum dtype dtype;
+    uint32_t rank;
+    const uint64_t *shape;
+    uint64_t offset; /* absolute in the file */
+    uint64_t bytes;
+};
+
+struct part_header {
+    struct stored_tensor *tensors; /* by offset, then name */
+    size_t n_tensors;
+    uint64_t data_offset; /* how many bytes lie before the tensors */
+    uint64_t file_bytes;
+    uint64_t prefix_crcs[CHECKSUM_CRC64NVME + 1]; /* by kind, of the first data_offset bytes */
+    struct arena arena;
+    int references; /* atomic */
+};
+struct part_header *part_header_ref(struct part_header *header);
+void part_header_unref(struct part_header *header); /* accepts NULL */
+
+struct source_format;
+
+enum { FORMAT_MAX_FIRST_BYTES = 64 };
+
+struct format {
+    const char *name;
+    const char *single_name, *index_name;      /* of the only file of a folder, and of the document that names all of them */
+    const char *pattern;                       /* of the files' names, for people */
+    const struct source_format *source_format; /* what stores ask about names */
+    bool (*probe)(const char *file_name);      /* whether a file of that name in a folder is one of the checkpoint's */
+    int cache_kind;                            /* of its headers in the state directory: enum header_kind */
+    uint64_t first_bytes;                      /* so many tell ... */
+    int (*length)(const unsigned char *first, uint64_t file_bytes, uint64_t *header_bytes, struct error *error);
+    /* ... how many header bytes follow them; those are parsed. NULL on error. */
+    struct part_header *(*parse)(const char *header, uint64_t header_bytes, uint64_t file_bytes, struct error *error);
+};
+
+/* Every format there is; the first is that of a file whose name says nothing. */
+extern const struct format *const formats[];
+extern const size_t n_formats;
+
+#endif
