@@ -197,7 +197,7 @@ lint: $(GEN_H) ## clang-format, clang-tidy, cppcheck, shellcheck, ruff
 	@bash tests/lint.sh $(filter-out -Werror,$(CFLAGS))
 
 headers: $(GEN_H) ## every header compiles alone
-	@for h in $(HEADERS); do $(CC) $(CFLAGS) -fsyntax-only -x c $$h || { echo "$$h does not compile alone"; exit 1; }; done
+	@printf '%s\n' $(HEADERS) | xargs -P "$$(nproc)" -I{} sh -c '$(CC) $(subst ','\'',$(CFLAGS)) -fsyntax-only -x c {} || { echo "{} does not compile alone"; exit 255; }'
 
 format: ## clang-format over all of it
 	git ls-files '*.c' '*.h' | xargs clang-format -i

@@ -51,4 +51,15 @@ static inline int destination_write(struct destination *destination, uint64_t of
     return 0;
 }
 
+/* Both only when run_wants_ending(). */
+static inline int destination_finish(struct destination *destination, const struct mapping *mapping, struct error *error)
+{
+    return destination->ops->finish(destination, mapping, error);
+}
+
+static inline void destination_abandon(struct destination *destination)
+{
+    destination->ops->abandon(destination);
+}
+
 #endif

@@ -89,9 +89,9 @@ static void end_destination(struct part *part)
 {
     struct destination *destination = part->run->destination;
     if (part->has_failed)
-        destination->ops->abandon(destination);
+        destination_abandon(destination);
     else
-        part->has_failed = destination->ops->finish(destination, part->run->options.mapping, &part->error) != 0;
+        part->has_failed = destination_finish(destination, part->run->options.mapping, &part->error) != 0;
 }
 
 static bool take_buffer(struct worker *worker)
