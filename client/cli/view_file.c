@@ -20,11 +20,6 @@ struct parse {
     bool inside_item; /* the last item is not finished: errors are about it */
 };
 
-static bool key_is(const struct json_string *key, const char *name)
-{
-    return key->length == strlen(name) && memcmp(key->text, name, key->length) == 0;
-}
-
 /* Claims a key's place: false when it was seen before in the same object. */
 static bool first_time(struct json *json, bool *seen)
 {
@@ -98,10 +93,10 @@ static bool take_item(struct parse *parse)
     if (!json_begin_object(json))
         return false;
     while (json_next_key(json, &key)) {
-        if (key_is(&key, "name")) {
+        if (json_string_is(&key, "name")) {
             if (!first_time(json, &has_name) || !take_name(parse, item))
                 return false;
-        } else if (key_is(&key, "slices")) {
+        } else if (json_string_is(&key, "slices")) {
             if (!first_time(json, &has_slices) || !take_slices(parse, item))
                 return false;
         } else {
@@ -145,10 +140,10 @@ static bool take_view(struct parse *parse)
     if (!json_begin_object(json))
         return false;
     while (json_next_key(json, &key)) {
-        if (key_is(&key, "tensors")) {
+        if (json_string_is(&key, "tensors")) {
             if (!first_time(json, &has_tensors) || !take_tensors(parse))
                 return false;
-        } else if (key_is(&key, "align")) {
+        } else if (json_string_is(&key, "align")) {
             if (!first_time(json, &has_align) || !take_align(parse))
                 return false;
         } else {

@@ -8,6 +8,11 @@
 #include "base/text.h"
 #include "base/utf8.h"
 
+bool json_string_is(const struct json_string *string, const char *text)
+{
+    return strlen(text) == string->length && memcmp(string->text, text, string->length) == 0;
+}
+
 void json_init(struct json *json, const void *bytes, size_t count, struct arena *arena)
 {
     memset(json, 0, sizeof *json);

@@ -26,6 +26,8 @@ struct json_string { /* unescaped; points into the input when it had no escapes,
     size_t length;
 };
 
+bool json_string_is(const struct json_string *string, const char *text);
+
 struct json {
     const char *start, *at, *end;
     struct arena *arena;

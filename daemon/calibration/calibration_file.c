@@ -19,11 +19,6 @@ enum { FILE_VERSION = 1, MAX_FILE_BYTES = 64 << 10, ARENA_CAP_BYTES = 64 << 10, 
 const struct calibration_range calibration_request_ns = {.least = 10, .most = 1e9};
 const struct calibration_range calibration_bytes_per_ns = {.least = 1e-4, .most = 1e3};
 
-static bool key_is(const struct json_string *key, const char *name)
-{
-    return key->length == strlen(name) && memcmp(key->text, name, key->length) == 0;
-}
-
 static bool take_scaled(struct json *json, double scale, const struct calibration_range *range, double *value)
 {
     uint64_t number;
@@ -43,11 +38,11 @@ static bool take_class(struct json *json, struct cost_class *class)
     struct json_string key;
     json_begin_object(json);
     while (json_next_key(json, &key)) {
-        if (key_is(&key, "request_ps"))
+        if (json_string_is(&key, "request_ps"))
             take_scaled(json, 1e3, &calibration_request_ns, &class->request_ns);
-        else if (key_is(&key, "bytes_per_s"))
+        else if (json_string_is(&key, "bytes_per_s"))
             take_rate(json, &class->bytes_per_ns);
-        else if (key_is(&key, "samples"))
+        else if (json_string_is(&key, "samples"))
             json_take_u64(json, &class->samples);
         else
             json_fail(json, "unknown key");
@@ -63,13 +58,13 @@ static bool take_device(struct json *json, struct calibrated *device)
                                   .fresh_bytes_per_ns = cost_defaults.fresh_bytes_per_ns};
     json_begin_object(json);
     while (json_next_key(json, &key)) {
-        if (key_is(&key, "device"))
+        if (json_string_is(&key, "device"))
             json_take_u64(json, &device->device_id);
-        else if (key_is(&key, "cached"))
+        else if (json_string_is(&key, "cached"))
             take_class(json, &device->cached);
-        else if (key_is(&key, "uncached"))
+        else if (json_string_is(&key, "uncached"))
             take_class(json, &device->uncached);
-        else if (key_is(&key, "fresh_bytes_per_s"))
+        else if (json_string_is(&key, "fresh_bytes_per_s"))
             take_rate(json, &device->fresh_bytes_per_ns);
         else
             json_fail(json, "unknown key");
@@ -94,9 +89,9 @@ static bool take_file(struct json *json, struct calibrated *devices, size_t *n_d
     uint64_t version = 0;
     json_begin_object(json);
     while (json_next_key(json, &key)) {
-        if (key_is(&key, "version"))
+        if (json_string_is(&key, "version"))
             json_take_u64(json, &version);
-        else if (key_is(&key, "devices"))
+        else if (json_string_is(&key, "devices"))
             take_devices(json, devices, n_devices);
         else
             json_fail(json, "unknown key");

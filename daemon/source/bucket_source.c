@@ -6,7 +6,6 @@
 
 #include "base/memory.h"
 #include "base/redact.h"
-#include "source/object_name.h"
 
 /* --- references --- */
 
@@ -91,7 +90,7 @@ int bucket_source_list(struct object_source *objects, object_page *page, struct 
 
 int bucket_source_add(struct bucket_source *source, const char *key, struct object *object, struct error *error)
 {
-    const char *name = object_name_below(key, source->prefix);
+    const char *name = object_source_name_below(key, source->prefix);
     if (!name) {
         object_clear(object);
         return 0;

@@ -89,6 +89,16 @@ void object_source_fini(struct object_source *source)
 
 /* --- the table --- */
 
+const char *object_source_name_below(const char *key, const char *prefix)
+{
+    size_t length = strlen(prefix);
+    if (strncmp(key, prefix, length) != 0)
+        return NULL;
+    const char *name = key + length;
+    bool is_plain = *name && !strchr(name, '/') && strcmp(name, ".") != 0 && strcmp(name, "..") != 0;
+    return is_plain ? name : NULL;
+}
+
 /* In portions, because a listing has many. */
 static int charge_object(struct object_source *source, const struct object *object, struct error *error)
 {

@@ -90,6 +90,10 @@ void object_source_fini(struct object_source *source); /* the backend's close; a
 /* Takes the texts of `object`, also on failure (too many). A name that occurs twice fails the listing afterwards. */
 int object_source_add(struct object_source *source, struct object *object, struct error *error);
 void object_clear(struct object *object); /* frees the texts */
+/* What is left of `key` below `prefix` ("" or ending in a slash), or NULL when it does not lie there or what is left is no
+ * plain file name: it is empty, "." or "..", or has a slash. An artifact is one folder, as on a disk: what lies deeper
+ * belongs to others, folders' place holders are no files, and nobody writes to a disk by such names. */
+const char *object_source_name_below(const char *key, const char *prefix);
 
 /* The rows of struct source_ops that every store shares. */
 int object_source_list(struct source *source, char ***names, size_t *n_names, struct error *error);

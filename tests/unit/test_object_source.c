@@ -378,9 +378,22 @@ static void a_listing_has_a_million_objects_and_not_one_more(void **state)
     source_unref(source);
 }
 
+static void only_files_of_the_folder_itself_are_part_of_an_artifact(void **state)
+{
+    static const char *const wrong[] = {"m/",   "m",      "m//x",  "m/../x", "m/a/..", "m/./x",
+                                        "m/a/", "m/a//b", "m/a/b", "n/x",    ""};
+    (void)state;
+    assert_string_equal(object_source_name_below("m/x", "m/"), "x");
+    assert_string_equal(object_source_name_below("m/..x", "m/"), "..x");
+    assert_string_equal(object_source_name_below("x", ""), "x");
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++)
+        assert_null(object_source_name_below(wrong[i], "m/"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(only_files_of_the_folder_itself_are_part_of_an_artifact),
         TEST(one_listing_serves_files_names_and_the_source_beside),
         TEST(a_listing_that_fails_or_repeats_itself_leaves_nothing_behind),
         TEST(a_listing_has_so_many_pages_and_not_one_more),

@@ -7,7 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "source/object_name.h"
 #include "source/s3/s3_listing.h"
 
 #include <cmocka.h>
@@ -138,18 +137,6 @@ static void a_page_has_a_limited_number_of_entries(void **state)
     assert_int_equal(parse_many(S3_MAX_PAGE_ENTRIES + 1), -1);
 }
 
-static void only_files_of_the_folder_itself_are_part_of_an_artifact(void **state)
-{
-    static const char *const wrong[] = {"m/",   "m",      "m//x",  "m/../x", "m/a/..", "m/./x",
-                                        "m/a/", "m/a//b", "m/a/b", "n/x",    ""};
-    (void)state;
-    assert_string_equal(object_name_below("m/x", "m/"), "x");
-    assert_string_equal(object_name_below("m/..x", "m/"), "..x");
-    assert_string_equal(object_name_below("x", ""), "x");
-    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++)
-        assert_null(object_name_below(wrong[i], "m/"));
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -158,7 +145,6 @@ int main(void)
         cmocka_unit_test(the_listing_tells_for_which_objects_a_checksum_can_be_asked),
         cmocka_unit_test(pages_that_make_no_sense_are_refused),
         cmocka_unit_test(a_page_has_a_limited_number_of_entries),
-        cmocka_unit_test(only_files_of_the_folder_itself_are_part_of_an_artifact),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

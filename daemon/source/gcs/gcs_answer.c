@@ -10,11 +10,6 @@
 #include "base/memory.h"
 #include "base/text.h"
 
-static bool key_is(const struct json_string *key, const char *name)
-{
-    return strlen(name) == key->length && memcmp(key->text, name, key->length) == 0;
-}
-
 static char *copy_text(const struct json_string *value)
 {
     char *text = memory_alloc(value->length + 1);
@@ -41,7 +36,7 @@ static bool read_raw(struct json *json, struct raw_object *raw)
     while (json_next_key(json, &key)) {
         struct json_string *to = NULL;
         for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
-            to = key_is(&key, rows[i].name) ? rows[i].to : to;
+            to = json_string_is(&key, rows[i].name) ? rows[i].to : to;
         if (to)
             json_take_string(json, to);
         else
@@ -80,7 +75,7 @@ static bool take_object(const struct raw_object *raw, struct gcs_object *object)
     char *size = copy_text(&raw->size);
     object->size_bytes = strtoull(size, NULL, 10);
     free(size);
-    object->compressed = raw->encoding.length > 0 && !key_is(&raw->encoding, "identity");
+    object->compressed = raw->encoding.length > 0 && !json_string_is(&raw->encoding, "identity");
     take_checksum(&raw->crc32c, CHECKSUM_CRC32C, object);
     take_checksum(&raw->md5, CHECKSUM_MD5, object);
     return true;
@@ -151,9 +146,9 @@ static bool read_page(struct json *json, struct gcs_page *page)
     if (!json_begin_object(json))
         return false;
     while (json_next_key(json, &key)) {
-        if (key_is(&key, "items"))
+        if (json_string_is(&key, "items"))
             read_items(json, page);
-        else if (key_is(&key, "nextPageToken"))
+        else if (json_string_is(&key, "nextPageToken"))
             read_token(json, page);
         else
             json_skip(json);
@@ -201,7 +196,7 @@ static void read_reasons(struct json *json, struct gcs_complaint *complaint)
         if (!json_begin_object(json))
             return;
         while (json_next_key(json, &key)) {
-            if (key_is(&key, "reason") && json_take_string(json, &value))
+            if (json_string_is(&key, "reason") && json_take_string(json, &value))
                 copy_reason(&value, complaint);
             else
                 json_skip(json);
@@ -215,9 +210,9 @@ static void read_error(struct json *json, struct gcs_complaint *complaint)
     if (json_peek(json) != JSON_OBJECT || !json_begin_object(json))
         return;
     while (json_next_key(json, &key)) {
-        if (key_is(&key, "message") && json_take_string(json, &value))
+        if (json_string_is(&key, "message") && json_take_string(json, &value))
             text_escape(value.text, value.length, complaint->message);
-        else if (key_is(&key, "errors"))
+        else if (json_string_is(&key, "errors"))
             read_reasons(json, complaint);
         else
             json_skip(json);
@@ -243,7 +238,7 @@ void gcs_complaint_parse(const void *bytes, size_t count, struct gcs_complaint *
     json_init(&json, bytes, count, &arena);
     if (count && json_peek(&json) == JSON_OBJECT && json_begin_object(&json)) {
         while (json_next_key(&json, &key)) {
-            if (key_is(&key, "error"))
+            if (json_string_is(&key, "error"))
                 read_error(&json, complaint);
             else
                 json_skip(&json);

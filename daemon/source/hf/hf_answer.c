@@ -11,11 +11,6 @@ bool hf_is_commit(const char *revision)
     return strlen(revision) == HF_COMMIT_CHARS && strspn(revision, "0123456789abcdef") == HF_COMMIT_CHARS;
 }
 
-static bool is_key(const struct json_string *key, const char *name)
-{
-    return key->length == strlen(name) && memcmp(key->text, name, key->length) == 0;
-}
-
 /* --- revision -> commit --- */
 
 int hf_answer_commit(const void *bytes, size_t count, char commit[HF_COMMIT_CHARS + 1], struct error *error)
@@ -29,7 +24,7 @@ int hf_answer_commit(const void *bytes, size_t count, char commit[HF_COMMIT_CHAR
     json_init(&json, bytes, count, &arena);
     json_begin_object(&json);
     while (json_next_key(&json, &key)) {
-        if (!is_key(&key, "sha"))
+        if (!json_string_is(&key, "sha"))
             json_skip(&json);
         else if (json_take_string(&json, &value) && value.length == HF_COMMIT_CHARS)
             snprintf(commit, HF_COMMIT_CHARS + 1, "%.*s", HF_COMMIT_CHARS, value.text);
@@ -59,7 +54,7 @@ static void read_lfs(struct json *json, struct entry *entry)
     }
     json_begin_object(json);
     while (json_next_key(json, &key)) {
-        if (is_key(&key, "oid"))
+        if (json_string_is(&key, "oid"))
             json_take_string(json, &entry->sha256);
         else
             json_skip(json);
@@ -71,15 +66,15 @@ static void read_entry(struct json *json, struct entry *entry)
     struct json_string key;
     json_begin_object(json);
     while (json_next_key(json, &key)) {
-        if (is_key(&key, "type"))
+        if (json_string_is(&key, "type"))
             json_take_string(json, &entry->type);
-        else if (is_key(&key, "path"))
+        else if (json_string_is(&key, "path"))
             json_take_string(json, &entry->path);
-        else if (is_key(&key, "oid"))
+        else if (json_string_is(&key, "oid"))
             json_take_string(json, &entry->oid);
-        else if (is_key(&key, "lfs"))
+        else if (json_string_is(&key, "lfs"))
             read_lfs(json, entry);
-        else if (is_key(&key, "size"))
+        else if (json_string_is(&key, "size"))
             entry->has_size = json_take_u64(json, &entry->size_bytes);
         else
             json_skip(json);
@@ -106,7 +101,7 @@ static int take_entry(const struct entry *entry, hf_answer_entry *take, void *da
     struct hf_entry taken = {.path = entry->path, .size_bytes = entry->size_bytes};
     if (!entry->type.text || !entry->path.text)
         return fail(error, ERROR_DATA_LOSS, "BAD_ANSWER", "an entry of the tree has no type or no path");
-    if (!is_key(&entry->type, "file"))
+    if (!json_string_is(&entry->type, "file"))
         return 0;
     if (!entry->has_size || (entry->sha256.text && !take_sha256(&entry->sha256, &taken.checksum)))
         return fail(error, ERROR_DATA_LOSS, "BAD_ANSWER", "a file of the tree has no size, or a SHA-256 that is none");

@@ -10,7 +10,6 @@
 #include "base/url.h"
 #include "source/hf/hf_answer.h"
 #include "source/hf/hf_trees.h"
-#include "source/object_name.h"
 #include "source/hf/source_hf.h"
 #include "source/secret.h"
 
@@ -133,7 +132,7 @@ static char *name_of(const struct source_hf *hf, const struct json_string *path)
 {
     char *whole = memory_print("%.*s", (int)path->length, path->text);
     char *prefix = memory_print("%s%s", hf->folder, *hf->folder ? "/" : "");
-    const char *name = strlen(whole) == path->length ? object_name_below(whole, prefix) : NULL;
+    const char *name = strlen(whole) == path->length ? object_source_name_below(whole, prefix) : NULL;
     char *copy = name ? memory_copy_text(name) : NULL;
     free(whole);
     free(prefix);

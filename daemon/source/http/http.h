@@ -36,7 +36,7 @@ struct http_engine_options {        /* 0 or NULL = the default in parentheses */
     uint64_t progress_timeout_ms;   /* of one call, without a byte over all tries and waits (120000) */
     uint64_t minimum_bytes_per_s;   /* an attempt below it over 10 s counts as stalled (16 KiB) */
     uint64_t hedge_after_ms; /* floor of the wait before a slow first byte is hedged; the learned p99 may raise it (1500) */
-    uint32_t hedge_percent;  /* of requests that may be hedged (5); negative thinking: 0 means the default, 101 = none */
+    uint32_t hedge_percent;  /* of requests that may be hedged (5); 0 means the default, so none is 101 */
     uint64_t turn_ms;        /* a request keeps its slot for so long at least when others wait for one (2000) */
     uint64_t backoff_ms;     /* at most before the first retry, doubling up to 80 times as much (200) */
     const char *ca_file;     /* NULL = SSL_CERT_FILE, CURL_CA_BUNDLE, AWS_CA_BUNDLE, REQUESTS_CA_BUNDLE, then the system's */

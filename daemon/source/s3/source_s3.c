@@ -11,6 +11,7 @@
 #include "base/memory.h"
 #include "base/url.h"
 #include "source/bucket_source.h"
+#include "source/http/http_head.h"
 #include "source/s3/s3_client.h"
 #include "source/s3/s3_endpoint.h"
 #include "source/s3/s3_listing.h"
@@ -32,15 +33,6 @@ struct s3_object { /* object_file.data: what pins every range */
 };
 
 /* --- one object --- */
-
-static bool parse_size(const char *text, uint64_t *size_bytes)
-{
-    char *end;
-    if (!text || text[strspn(text, "0123456789")] || !*text || strlen(text) > 19)
-        return false;
-    *size_bytes = strtoull(text, &end, 10);
-    return true;
-}
 
 /* CRCs before digests: ranges of those may come in any order. */
 static void take_checksums(const struct http_head *head, struct checksum checksums[CHECKSUM_PER_FILE])
@@ -72,7 +64,7 @@ static void describe_object(struct object *object)
 static int take_head(const struct http_head *head, struct object *object, struct error *error)
 {
     const char *etag = http_head_find(head, "etag");
-    if (!parse_size(http_head_find(head, "content-length"), &object->size_bytes))
+    if (!http_head_content_length(head, &object->size_bytes))
         return fail(error, ERROR_UNAVAILABLE, "BAD_ANSWER", "the store does not tell the size of the object");
     object->pin = etag && *etag ? s3_quote_etag(etag) : NULL;
     describe_object(object);
