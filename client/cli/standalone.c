@@ -136,9 +136,10 @@ static void on_done(void *data, const struct load_result *result, const struct e
     state->has_failed = error != NULL;
     if (error)
         state->error = *error;
+    if (!state->is_cancelled) /* a load goes on for a moment after its ticket was cancelled, see on_tick() */
+        loop_stop(state->services.loop);
 }
 
-/* A load goes on for a moment after its ticket was cancelled. */
 static void on_tick(void *data)
 {
     struct standalone *state = data;
