@@ -107,20 +107,19 @@ static void a_retry_that_is_cancelled_hurts_nobody(void **state)
 static void a_retry_shares_the_fate_of_a_group_that_dissolves(void **state)
 {
     struct group_stage *group = *state;
-    struct stage_client first, again;
-    group->stage.config.engine.strategy.owner_file_collective_group_assemble_timeout_ms = 300;
-    group_send(group, &first, 0, 2, "a");
-    group_await(group, &first, TICKET_ASSEMBLING);
-    group_send(group, &again, 0, 2, "a");
+    struct stage_client first, again, other;
+    group_script.is_broken = true;
+    send_twice(group, &first, &again);
+    group_send(group, &other, 1, 2, "b");
     stage_run(&group->stage);
     const struct stage_client *clients[] = {&first, &again};
     for (int i = 0; i < 2; i++) {
         const struct plan *plan = ticket_result(clients[i]->ticket)->plan;
-        assert_string_equal(plan->candidates[EXECUTOR_OWNER_FILE_COLLECTIVE].reason.text,
-                            "group_assemble_timeout:missing=1");
+        assert_string_equal(plan->candidates[EXECUTOR_OWNER_FILE_COLLECTIVE].reason.text, "transport_failed:nccl:NO_LINK");
     }
     group_assert_loaded(&first, 0);
     group_assert_loaded(&again, 0);
+    group_assert_loaded(&other, 1);
 }
 
 static void a_retry_fails_with_a_group_that_cannot_run(void **state)
