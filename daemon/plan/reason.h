@@ -5,57 +5,99 @@
 #ifndef PLAN_REASON_H
 #define PLAN_REASON_H
 
-enum reason_kind {
-    REASON_ELIGIBLE, /* nothing speaks against it */
-    REASON_EXACT_GENERIC_FALLBACK,
-    /* why local may not */
-    REASON_LOCAL_NO_SEGMENTS,
-    REASON_SOURCE_NOT_DISK,
-    REASON_LOCAL_STRATEGY_DISABLED,
-    REASON_LOCAL_PEAK_BUDGET,
-    /* why AUTO does not want it */
-    REASON_LOCAL_TIME,
-    REASON_LOCAL_SOURCE_BYTES,
-    /* why the collective may not */
-    REASON_COLLECTIVE_POLICY_DISABLED,
-    REASON_COLLECTIVE_NO_SEGMENTS,
-    REASON_COLLECTIVE_STRATEGY_DISABLED,
-    REASON_GROUP_MISSING,
-    REASON_LOCALITY_HOST_LOCAL,
-    REASON_SHARED_SOURCE_UNPROVEN,
-    REASON_FILESYSTEM_HOST_LOCAL,
-    REASON_COLLECTIVE_PEAK_BUDGET,
-    REASON_OWNER_SKEW,
-    REASON_DEDUP_SAVING,
-    REASON_RESIDUAL,
-    REASON_GROUP_ASSEMBLE_TIMEOUT,
-    REASON_SOURCE_CHANGED,
-    REASON_GROUP_CLOSED,
-    REASON_GROUP_MEMBER_DECLINED,
-    REASON_GROUP_MEMBER_FAILED,
-    REASON_GROUP_RUNS_ALREADY,
-    REASON_TRANSPORT_UNAVAILABLE,
-    REASON_TRANSPORT_NEEDS_GPUS,
-    REASON_TRANSPORT_NEEDS_A_GPU_PER_RANK,
-    REASON_TRANSPORT_PEAK_BUDGET,
-    REASON_TRANSPORT_DEVICE_BUDGET,
-    REASON_TRANSPORT_FAILED,
-    /* why an eligible collective did not run */
-    REASON_PREFERS_OTHER_EXECUTOR,
-    REASON_FROM_REPLICA,
-    /* why an executor was selected */
-    REASON_AUTO_LOCAL,
-    REASON_AUTO_GENERIC,
-    REASON_AUTO_COLLECTIVE,
-    REASON_AUTO_COLLECTIVE_AFTER_LOCAL,
-    REASON_COLLECTIVE_REQUIRED,
-    REASON_PREFERENCE_COLLECTIVE,
-    REASON_PREFERENCE_GENERIC,
-    REASON_PREFERENCE_LOCAL,
-    REASON_LOCAL_UNAVAILABLE,
-    REASON_COLLECTIVE_UNAVAILABLE,
-    REASON_COUNT,
-};
+/* X(kind, name, what may follow it (for the documentation), whose it is (NULL = a reason of selection), what it means and
+ * what to do about it). ELIGIBLE, which is 0, says that nothing speaks against it. */
+/* clang-format off */
+#define REASONS(X) \
+    X(ELIGIBLE, "eligible", "", "all", "it may run; of generic: from a remote source it reads joined extents, not exactly") \
+    X(EXACT_GENERIC_FALLBACK, "exact_generic_fallback", "", "generic", "always") \
+    X(LOCAL_NO_SEGMENTS, "target_not_gpu:no_direct_segments", "", "local", \
+      "the target's memory has no address that sources can read into. Host memory has one; the name is that of the " \
+      "original system, which knew only GPUs") \
+    X(SOURCE_NOT_DISK, "source_not_disk", "", "local", \
+      "the source is an object store: generic reads it in few large requests") \
+    X(LOCAL_STRATEGY_DISABLED, "strategy_disabled", "", "local", "set `enable_local_batched_disk_load: true`") \
+    X(LOCAL_PEAK_BUDGET, "peak_budget_exceeded", "", "local", "less than 64 KiB of staging: raise `memory.staging_budget`") \
+    X(LOCAL_TIME, "local_estimated_time_exceeds_generic", "", "local", \
+      "the cost gate `time` is against it; asking for the executor passes the gate") \
+    X(LOCAL_SOURCE_BYTES, "local_source_amplification_exceeds_generic", "", "local", \
+      "the cost gate `source_bytes` is against it; asking for the executor passes the gate") \
+    X(COLLECTIVE_POLICY_DISABLED, "collective_policy_disabled", "", "collective", \
+      "the request said `--collective disabled`") \
+    X(COLLECTIVE_NO_SEGMENTS, "target_not_gpu:no_direct_segments", "", "collective", \
+      "as for local: the transport of this build delivers to host addresses") \
+    X(COLLECTIVE_STRATEGY_DISABLED, "strategy_disabled", "", "collective", "set `enable_owner_file_collective: true`") \
+    X(GROUP_MISSING, "collective_group_missing", "", "collective", "pass `--group`, `--rank` and `--world-size`") \
+    X(LOCALITY_HOST_LOCAL, "source_locality_host_local", "", "collective", \
+      "the request says that every host has its own copy") \
+    X(SHARED_SOURCE_UNPROVEN, "shared_source_unproven", "", "collective", \
+      "pass `--source-locality shared_source` or `--source-sharing-domain`; a guess from the file system is never " \
+      "proof. Or `owner_file_collective_shared_fs_only: false`") \
+    X(FILESYSTEM_HOST_LOCAL, "source_locality_host_local", ":ext4", "collective", \
+      "that proof was waived, but the file system is one of a single host (ext2 to ext4, xfs, btrfs, zfs, tmpfs; " \
+      "all others count as network): pass the proof") \
+    X(COLLECTIVE_PEAK_BUDGET, "peak_budget_exceeded", "", "collective", \
+      "batches in flight exceed `owner_file_collective_peak_bytes_budget`: lower `_batch_bytes`, " \
+      "`_dim1_staging_bytes` or `_max_inflight_batches`") \
+    X(OWNER_SKEW, "owner_skew_threshold_exceeded", "", "collective", \
+      "one tensor or batch is too much for one rank: lower `_batch_bytes` or raise `_max_owner_skew_ratio`") \
+    X(DEDUP_SAVING, "dedup_saving_below_threshold", "", "collective", \
+      "less than `_min_dedup_saving_bytes` would be read once instead of once per rank") \
+    X(RESIDUAL, "residual_fallback_requires_generic_executor", "", "collective", \
+      "ranks want patterns of a tensor that do not line up; `owner_file_collective_allow_mixed_residual: true` " \
+      "reads those beside the batches") \
+    X(GROUP_ASSEMBLE_TIMEOUT, "group_assemble_timeout", ":missing=1,3", "collective", \
+      "these ranks did not come within `owner_file_collective_group_assemble_timeout` of the first one") \
+    X(SOURCE_CHANGED, "source_changed", ":rank=1", "collective", \
+      "rank 1 came with another version of the artifact: it was changed while the group assembled. Load it again " \
+      "on all ranks") \
+    X(GROUP_CLOSED, "group_closed", ":<why>", "collective", \
+      "this rank came after its group had given up, for that reason; it did not wait again. Start the ranks " \
+      "together, or raise the timeout") \
+    X(GROUP_MEMBER_DECLINED, "group_member_declined", ":rank=1:<why>", "collective", \
+      "that rank's own plan is not the collective: give all ranks the same options") \
+    X(GROUP_MEMBER_FAILED, "group_member_failed", ":rank=1:<reason>", "collective", \
+      "there was no memory for that rank; it has got the error") \
+    X(GROUP_RUNS_ALREADY, "group_runs_already", "", "collective", \
+      "this rank left the group (its client died) and came back while the others were loading") \
+    X(TRANSPORT_UNAVAILABLE, "transport_unavailable", ":nccl", "collective", \
+      "`engine.collective_transport` names what this build or host does not have; the log says at start what was " \
+      "looked for. `auto` takes what there is") \
+    X(TRANSPORT_NEEDS_GPUS, "transport_needs_gpus", ":nccl", "collective", \
+      "that transport delivers between GPUs, and a rank loads into host memory") \
+    X(TRANSPORT_NEEDS_A_GPU_PER_RANK, "transport_needs_a_gpu_per_rank", ":nccl", "collective", \
+      "two ranks load into one GPU: `loopback` serves them") \
+    X(TRANSPORT_PEAK_BUDGET, "transport_peak_budget_exceeded", ":nccl", "collective", \
+      "it holds whole batches, and those in flight exceed `_peak_bytes_budget`; or a GPU's share of that is less " \
+      "than 64 MiB") \
+    X(TRANSPORT_DEVICE_BUDGET, "transport_device_budget_exceeded", ":nccl", "collective", \
+      "beside what a rank loads, its GPU's budget has less than 64 MiB to stage in: raise `devices.memory_budget`") \
+    X(TRANSPORT_FAILED, "transport_failed", ":nccl:<reason>", "collective", \
+      "it failed in mid-run; or the configuration insists on it and it could not be opened for this group. With " \
+      "`auto` the group uses `loopback` in the latter case, and the log has `transport_failed`") \
+    X(PREFERS_OTHER_EXECUTOR, "prefers_other_executor", "", "collective", \
+      "only as `collective.skip_reason`: it may run, and the selection reason says why another executor did") \
+    X(FROM_REPLICA, "from_replica", "", "collective", "only as `collective.skip_reason`: the bytes were in memory already") \
+    X(AUTO_LOCAL, "auto_prefers_local_batched", "", NULL, "nothing; the usual case") \
+    X(AUTO_GENERIC, "auto_generic", ":<why not local>,<why not collective>", NULL, \
+      "read the two reasons below; the first decided") \
+    X(AUTO_COLLECTIVE, "auto_prefers_owner_file_collective_shared_source", "", NULL, \
+      "nothing; a group with a proven shared source") \
+    X(AUTO_COLLECTIVE_AFTER_LOCAL, "auto_collective_after_local_rejection", ":<why not local>", NULL, \
+      "a group whose ranks would otherwise read exactly") \
+    X(COLLECTIVE_REQUIRED, "collective_required", "", NULL, "the request insists on it") \
+    X(PREFERENCE_COLLECTIVE, "executor_preference_owner_file_collective", "", NULL, \
+      "asked for by request or configuration") \
+    X(PREFERENCE_GENERIC, "executor_preference_generic", "", NULL, "asked for by request or configuration") \
+    X(PREFERENCE_LOCAL, "executor_preference_tensor_aware_local", "", NULL, "asked for; the gate was not consulted") \
+    X(LOCAL_UNAVAILABLE, "tensor_aware_local_unavailable", ":<reason>", NULL, \
+      "local was asked for and generic runs; see the reason") \
+    X(COLLECTIVE_UNAVAILABLE, "owner_file_collective_unavailable", ":<reason>;fallback=local", NULL, \
+      "collective was asked for; what AUTO prefers runs instead, local or generic")
+
+#define REASON_ID(id, name, shape, of, advice) REASON_##id,
+enum reason_kind { REASONS(REASON_ID) REASON_COUNT };
+/* clang-format on */
 
 enum { REASON_CHARS = 192 };
 
@@ -65,10 +107,7 @@ struct reason {
 };
 
 struct reason_row {
-    const char *name;
-    const char *shape;  /* what may follow the name, for the documentation */
-    const char *of;     /* whose it is; NULL = a reason of selection */
-    const char *advice; /* what it means, and what to do about it */
+    const char *name, *shape, *of, *advice;
 };
 
 extern const struct reason_row reason_rows[REASON_COUNT];
