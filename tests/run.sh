@@ -20,7 +20,7 @@ rm -f "$logs"/*.{passed,failed}
 unset TENSORCAST_SOCKET TENSORCAST_BUILD
 export PYTHONDONTWRITEBYTECODE=1
 jobs=$(nproc)
-NICE=15 groups=()
+NICE=5 groups=()
 stages=() options=()
 while [ $# -gt 0 ] && [ "${1:0:1}" != - ]; do stages+=("$1"); shift; done
 options=("$@")

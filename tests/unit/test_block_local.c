@@ -92,6 +92,7 @@ static void short_rows_and_memory_without_an_address_go_through_the_buffer(void 
     block_local.choose_buffer(&worker, &error);
     assert_false(worker.window.is_buffered);
     worker.item.n_parts = scene.n_runs = 0;
+    destination_fini(&scene.runs[0].heap->base);
     heap_destination_destroy(scene.runs[0].heap);
     free(scene.runs[0].expected);
     free(scene.runs[0].mapping.transfers);
