@@ -11,6 +11,7 @@
 
 #include "base/clock.h"
 #include "base/memory.h"
+#include "base/state.h"
 #include "execute/collective_private.h"
 #include "execute/engine_private.h"
 
@@ -62,8 +63,12 @@ struct collective {
 
 static void set_block_state(struct joint_block *block, enum block_state state)
 {
-    if (state <= block->state) /* forwards only; a block that nobody needs is done without being taken */
-        abort();
+    static const struct state_row states[] = {
+        [BLOCK_PENDING] = {"pending", STATE_BIT(BLOCK_TAKEN) | STATE_BIT(BLOCK_DONE)}, /* done: nobody needs it any more */
+        [BLOCK_TAKEN] = {"taken", STATE_BIT(BLOCK_DONE)},
+        [BLOCK_DONE] = {"done", 0}};
+    static const struct state_machine machine = {"joint block", states, 3};
+    state_check(&machine, block->state, state);
     block->state = state;
 }
 

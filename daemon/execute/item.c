@@ -6,6 +6,7 @@
 
 #include "base/clock.h"
 #include "base/memory.h"
+#include "base/state.h"
 #include "execute/clip.h"
 #include "execute/collective_private.h"
 #include "execute/sums.h"
@@ -29,8 +30,13 @@ void item_fini(struct item *item)
 
 void item_set_kind(struct item *item, enum item_kind kind)
 {
-    if ((item->kind == ITEM_NONE) == (kind == ITEM_NONE))
-        abort(); /* taken twice, or done twice */
+    static const struct state_row kinds[] = {
+        [ITEM_NONE] = {"none", STATE_BIT(ITEM_SETUP) | STATE_BIT(ITEM_ENDING) | STATE_BIT(ITEM_BLOCK)},
+        [ITEM_SETUP] = {"setup", STATE_BIT(ITEM_NONE)},
+        [ITEM_ENDING] = {"ending", STATE_BIT(ITEM_NONE)},
+        [ITEM_BLOCK] = {"block", STATE_BIT(ITEM_NONE)}};
+    static const struct state_machine machine = {"item", kinds, 4};
+    state_check(&machine, item->kind, kind);
     item->kind = kind;
 }
 

@@ -49,7 +49,7 @@ static void try_fewer(struct remote_pace *pace, uint32_t in_flight)
         enter_phase(pace, PACE_FEWER, fewer, in_flight);
 }
 
-static void decide(struct remote_pace *pace, double per_s, double seconds_each, uint32_t in_flight)
+static void decide_limit(struct remote_pace *pace, double per_s, double seconds_each, uint32_t in_flight)
 {
     double best = pace->best_per_s;
     pace->best_per_s = per_s > best ? per_s : best;
@@ -100,6 +100,6 @@ void remote_pace_add(struct remote_pace *pace, uint64_t now_ns, uint64_t took_ns
     if (pace->n_done < pace->limit || now_ns <= pace->epoch_ns)
         return;
     double per_s = (double)pace->n_done * 1e9 / (double)(now_ns - pace->epoch_ns);
-    decide(pace, per_s, (double)pace->busy_ns / (double)pace->n_done / 1e9, in_flight - 1);
+    decide_limit(pace, per_s, (double)pace->busy_ns / (double)pace->n_done / 1e9, in_flight - 1);
     begin_epoch(pace, now_ns);
 }

@@ -2,26 +2,28 @@
 #include "execute/run.h"
 
 #include <inttypes.h>
-#include <stdlib.h>
 
 #include "base/clock.h"
+#include "base/state.h"
 #include "execute/collective_private.h"
 #include "execute/engine_private.h"
 #include "execute/io_device.h"
 #include "execute/remote_pool.h"
 #include "execute/turns.h"
 
+static const struct state_row stages[RUN_N_STAGES] = {
+    [RUN_NEW] = {"new", STATE_BIT(RUN_SETUP) | STATE_BIT(RUN_ENDING) | STATE_BIT(RUN_FINISHED)},
+    [RUN_SETUP] = {"setup", STATE_BIT(RUN_GATHERED) | STATE_BIT(RUN_ACTIVE)},
+    [RUN_GATHERED] = {"gathered", STATE_BIT(RUN_ACTIVE) | STATE_BIT(RUN_ENDING) | STATE_BIT(RUN_FINISHED)},
+    [RUN_ACTIVE] = {"active", STATE_BIT(RUN_ENDING) | STATE_BIT(RUN_FINISHED)},
+    [RUN_ENDING] = {"ending", STATE_BIT(RUN_FINISHED)},
+    [RUN_FINISHED] = {"finished", 0},
+};
+static const struct state_machine stage_machine = {"run", stages, RUN_N_STAGES};
+
 void run_set_stage(struct run *run, enum run_stage stage)
 {
-    static const bool may_follow[RUN_N_STAGES][RUN_N_STAGES] = {
-        [RUN_NEW] = {[RUN_SETUP] = true, [RUN_ENDING] = true, [RUN_FINISHED] = true},
-        [RUN_SETUP] = {[RUN_GATHERED] = true, [RUN_ACTIVE] = true},
-        [RUN_GATHERED] = {[RUN_ACTIVE] = true, [RUN_ENDING] = true, [RUN_FINISHED] = true},
-        [RUN_ACTIVE] = {[RUN_ENDING] = true, [RUN_FINISHED] = true},
-        [RUN_ENDING] = {[RUN_FINISHED] = true},
-    };
-    if (!may_follow[run->stage][stage])
-        abort();
+    state_check(&stage_machine, run->stage, stage);
     run->stage = stage;
 }
 
@@ -95,17 +97,23 @@ void run_add_report(struct run *run, const struct run_report *part, uint64_t pla
     run->account.placed_bytes += placed_bytes;
 }
 
+static void set_need_state(struct need *need, enum need_state state)
+{
+    static const struct state_row states[] = {[NEED_PENDING] = {"pending", STATE_BIT(NEED_TAKEN)},
+                                              [NEED_TAKEN] = {"taken", STATE_BIT(NEED_DONE)},
+                                              [NEED_DONE] = {"done", 0}};
+    static const struct state_machine machine = {"need", states, 3};
+    state_check(&machine, need->state, state);
+    need->state = state;
+}
+
 void run_take_need(struct run *run, size_t need)
 {
-    if (run->needs.list[need].state != NEED_PENDING)
-        abort();
-    run->needs.list[need].state = NEED_TAKEN;
+    set_need_state(&run->needs.list[need], NEED_TAKEN);
     run->needs.n_pending--;
 }
 
 void run_finish_need(struct run *run, size_t need)
 {
-    if (run->needs.list[need].state != NEED_TAKEN)
-        abort();
-    run->needs.list[need].state = NEED_DONE;
+    set_need_state(&run->needs.list[need], NEED_DONE);
 }
