@@ -4,19 +4,6 @@
 
 #include "base/memory.h"
 
-size_t clip_find_transfer(const struct mapping *mapping, uint32_t file, uint64_t at)
-{
-    size_t lo = mapping->file_first[file], hi = mapping->file_first[file + 1];
-    while (lo < hi) {
-        size_t middle = lo + (hi - lo) / 2;
-        if (transfer_end(&mapping->transfers[middle]) <= at)
-            lo = middle + 1;
-        else
-            hi = middle;
-    }
-    return lo;
-}
-
 size_t clip_find_step(const struct plan *plan, uint32_t file, uint64_t at)
 {
     size_t lo = plan->file_first[file], hi = plan->file_first[file + 1];
@@ -42,7 +29,7 @@ uint64_t clip_count_rows(const struct part *part, struct range range, uint64_t e
 {
     const struct mapping *mapping = part->run->options.mapping;
     const struct plan *plan = part->run->options.plan;
-    size_t transfer = clip_find_transfer(mapping, part->file, range.lo), step = clip_find_step(plan, part->file, range.lo);
+    size_t transfer = mapping_find(mapping, part->file, range.lo), step = clip_find_step(plan, part->file, range.lo);
     uint64_t n_rows = 0;
     for (; n_rows < enough && transfer < mapping->file_first[part->file + 1]; transfer++) {
         struct rows rows = rows_of_transfer(&mapping->transfers[transfer]);
@@ -118,7 +105,7 @@ void clip_collect(struct clips *clips, const struct item *item, struct range ran
         const struct part *part = &item->parts[p];
         const struct mapping *mapping = part->run->options.mapping;
         size_t end = part->has_failed ? 0 : mapping->file_first[part->file + 1];
-        for (size_t i = clip_find_transfer(mapping, part->file, range.lo); i < end; i++) {
+        for (size_t i = mapping_find(mapping, part->file, range.lo); i < end; i++) {
             const struct transfer *transfer = &mapping->transfers[i];
             if (transfer->src_offset >= range.hi)
                 break;

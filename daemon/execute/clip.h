@@ -20,9 +20,7 @@ static inline uint64_t clip_bytes(const struct clip *clip)
 uint64_t clip_sum_bytes(const struct clips *clips);
 uint64_t clip_sum_rows(const struct clips *clips);
 
-/* Index of the first transfer of the file that ends behind `at`. */
-size_t clip_find_transfer(const struct mapping *mapping, uint32_t file, uint64_t at);
-/* The same for a plan's steps. */
+/* Index of the first of the plan's steps in the file that ends behind `at`, as mapping_find() of transfers. */
 size_t clip_find_step(const struct plan *plan, uint32_t file, uint64_t at);
 
 #endif

@@ -40,7 +40,7 @@ static bool find_place(const struct transfer *transfer, struct range range, stru
 void place_prepare_range(struct part *part, struct range range)
 {
     const struct mapping *mapping = part->run->options.mapping;
-    size_t i = clip_find_transfer(mapping, part->file, range.lo), end = mapping->file_first[part->file + 1];
+    size_t i = mapping_find(mapping, part->file, range.lo), end = mapping->file_first[part->file + 1];
     struct range all = {0, 0}, next;
     for (; i < end && mapping->transfers[i].src_offset < range.hi; i++) {
         if (!find_place(&mapping->transfers[i], range, &next))

@@ -55,7 +55,7 @@ static void unpin_providers(struct providers *providers, struct engine *engine)
 static const struct transfer *find_transfer(const struct provider *provider, uint64_t at)
 {
     const struct mapping *mapping = provider->run->options.mapping;
-    size_t i = clip_find_transfer(mapping, provider->file, at);
+    size_t i = mapping_find(mapping, provider->file, at);
     return i < mapping->file_first[provider->file + 1] ? &mapping->transfers[i] : NULL;
 }
 

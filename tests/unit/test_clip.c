@@ -90,8 +90,8 @@ static void counting_stops_at_what_is_enough(void **state)
     transfer_scene_add_transfers(&scene, &columns, 1, true);
     assert_true(clip_count_rows(&scene.item.parts[0], (struct range){0, 4000}, 10) >= 10);
     assert_true(clip_count_rows(&scene.item.parts[0], (struct range){0, 400}, UINT64_MAX) < 300);
-    assert_int_equal(clip_find_transfer(&scene.runs[0].mapping, 0, 3996), 0);
-    assert_int_equal(clip_find_transfer(&scene.runs[0].mapping, 0, 3997), 1);
+    assert_int_equal(mapping_find(&scene.runs[0].mapping, 0, 3996), 0);
+    assert_int_equal(mapping_find(&scene.runs[0].mapping, 0, 3997), 1);
     transfer_scene_fini(&scene);
 }
 
