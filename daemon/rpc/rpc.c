@@ -165,6 +165,21 @@ void rpc_server_call_gone(struct rpc_server *server)
         end_if_over(server);
 }
 
+static bool is_arriving(const struct rpc_call *call)
+{
+    return call->state == RPC_CALL_RECEIVING;
+}
+
+/* Half a request must not hold up the end. */
+static void refuse_arriving(struct rpc_server *server)
+{
+    struct rpc_call *call;
+    struct error error;
+    fail(&error, ERROR_UNAVAILABLE, "SHUTTING_DOWN", "the daemon is shutting down");
+    while ((call = find_call(server, is_arriving)))
+        rpc_call_fail(call, &error);
+}
+
 void rpc_server_drain(struct rpc_server *server, uint64_t grace_ms, void (*drained)(void *context))
 {
     server->drain.on_drained = drained;
@@ -174,6 +189,7 @@ void rpc_server_drain(struct rpc_server *server, uint64_t grace_ms, void (*drain
          "the daemon is stopping; the request did not end within server.shutdown_grace %g s", (double)grace_ms / 1000);
     start_timer(server, on_grace_over, server->n_calls ? grace_ms : 0);
     set_server_state(server, RPC_DRAINING);
+    refuse_arriving(server);
 }
 
 void rpc_server_destroy(struct rpc_server *server)

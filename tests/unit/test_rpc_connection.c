@@ -431,6 +431,21 @@ static void a_health_watch_tells_of_the_end_before_it_ends(void **state)
     is_drained = true;
 }
 
+static void half_a_request_does_not_hold_up_the_end(void **state)
+{
+    (void)state;
+    const struct answer *answer =
+        answer_of(ask((struct request){.path = SERVICE "Resolve", .bytes = "\0\0\0\0\5a", .count = 6, .stays_open = true}));
+    int32_t stream = client.last_stream;
+    is_served();
+    client.last_stream = stream;
+    rpc_fixture_drain(&rpc_scene.fixture, 600000);
+    await(last_is_over);
+    assert_string_equal(answer->grpc_status, "14");
+    rpc_fixture_wait_drained(&rpc_scene.fixture);
+    is_drained = true;
+}
+
 static void send_frames(uint8_t type, uint8_t flags, uint32_t stream, const char *payload, size_t count, int times)
 {
     uint8_t frame[64] = {0, 0, (uint8_t)count, type, flags, 0, 0, (uint8_t)(stream >> 8), (uint8_t)stream};
@@ -593,6 +608,7 @@ int main(void)
         WITH_CLIENT(questions_of_a_bidi_call_may_come_all_at_once),
         WITH_CLIENT(a_question_of_a_bidi_call_may_have_64_kib),
         WITH_CLIENT(a_health_watch_tells_of_the_end_before_it_ends),
+        WITH_CLIENT(half_a_request_does_not_hold_up_the_end),
         WITH_CLIENT(a_flood_ends_the_connection),
         WITH_CLIENT(requests_that_break_the_rules_again_and_again_end_the_connection),
         WITH_CLIENT(a_client_with_a_call_is_asked_whether_it_lives),
