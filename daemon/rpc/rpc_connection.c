@@ -2,8 +2,8 @@
  *
  * Reading: the watch says that there is something; at most READ_BYTES of it are fed to the session, whose callbacks make
  * calls and give them their headers and bytes. Writing: whoever has something to say touches the connection, and before the
- * loop waits, everything that touched connections have to say goes out in pieces of WRITE_BYTES. Who does not take it is not
- * read from, so nobody can make us keep more than that. */
+ * loop waits, everything that touched connections have to say goes out in pieces of WRITE_BYTES. Who does not take it is read
+ * from, since it may cancel, until MAX_WAITING_FRAMES wait, so nobody can make us keep more than that. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,8 +22,9 @@ enum {
     OUT_BYTES = 64 << 10,
     WRITES_PER_TURN = 16,
     ROUNDS_PER_TURN = 4,
-    MAX_DESCRIPTORS = 253, /* that the kernel lets one message carry */
-    MAX_STREAMS = 128,     /* of one connection at once */
+    MAX_DESCRIPTORS = 253,    /* that the kernel lets one message carry */
+    MAX_WAITING_FRAMES = 256, /* for a client that does not read; it may still cancel */
+    MAX_STREAMS = 128,        /* of one connection at once */
     STREAM_WINDOW_BYTES = 256 << 10,
     CONNECTION_WINDOW_BYTES = 1 << 20,
     COMPLAINT_INTERVAL_NS = 1000000000,
@@ -211,7 +212,9 @@ static void write_turn(struct rpc_connection *connection)
     }
     if (more > 0 && !connection->unsent.count)
         rpc_connection_touch(connection);
-    loop_watch_change(connection->watch, LOOP_HANGUP | (connection->unsent.count ? LOOP_WRITABLE : LOOP_READABLE));
+    bool waits = connection->unsent.count > 0;
+    bool may_read = !waits || nghttp2_session_get_outbound_queue_size(connection->session) < MAX_WAITING_FRAMES;
+    loop_watch_change(connection->watch, LOOP_HANGUP | (waits ? LOOP_WRITABLE : 0) | (may_read ? LOOP_READABLE : 0));
     tell_drained(connection);
 }
 

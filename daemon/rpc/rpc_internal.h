@@ -92,7 +92,7 @@ struct rpc_connection {
     const char *complaint; /* why it is to be ended */
     struct rpc_call *calls;
     size_t n_calls;
-    struct rpc_unsent { /* what the socket did not take; the client is not read from meanwhile */
+    struct rpc_unsent { /* what the socket did not take */
         uint8_t *bytes;
         size_t at, count;
     } unsent;
