@@ -56,7 +56,7 @@ help: ## this list
 
 # --- generated code -----------------------------------------------------------------------------------------------
 # const_strings: texts of messages are const; an option of protobuf-c alone, so it is not in the protocol itself
-$(B)/gen/%.pb-c.c $(B)/gen/%.pb-c.h &: proto/%.proto
+$(B)/gen/%.pb-c.c $(B)/gen/%.pb-c.h &: proto/%.proto Makefile
 	@mkdir -p $(B)/gen $(B)/proto/$(*D)
 	@sed 's|^package .*|&\nimport "protobuf-c/protobuf-c.proto";\noption (pb_c_file).const_strings = true;|' $< > $(B)/proto/$*.proto
 	protoc-c -I$(B)/proto -I$(PROTOBUF_C) --c_out=$(B)/gen $(B)/proto/$*.proto
