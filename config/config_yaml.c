@@ -188,7 +188,7 @@ int config_yaml_open(struct config_yaml *yaml, const char *text, size_t length, 
 int config_yaml_end(struct config_yaml *yaml, struct error *error)
 {
     if (next_event(yaml, error) < 0 || next_event(yaml, error) < 0) /* NOLINT(misc-redundant-expression): two events */
-        return -1; /* the document's end, then the stream's */
+        return -1;                                                  /* the document's end, then the stream's */
     if (yaml->event.type != YAML_STREAM_END_EVENT)
         return fail_here(yaml, error, "a second document begins here; a configuration is one document");
     return 0;

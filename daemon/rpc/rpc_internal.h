@@ -215,7 +215,7 @@ ssize_t rpc_reply_read(nghttp2_session *session, int32_t stream, uint8_t *buffer
 int rpc_reply_send(nghttp2_session *session, nghttp2_frame *frame, const uint8_t *head, size_t count,
                    nghttp2_data_source *source, void *connection);
 void rpc_reply_add(struct rpc_call *call, struct rpc_out *out); /* takes it */
-void rpc_reply_http(struct rpc_call *call, char *status); /* "415": this is not gRPC */
+void rpc_reply_http(struct rpc_call *call, char *status);       /* "415": this is not gRPC */
 /* The status, after what is queued, or at once and instead of it. error NULL = OK. */
 void rpc_reply_end(struct rpc_call *call, const struct error *error);
 void rpc_reply_abort(struct rpc_call *call, const struct error *error);

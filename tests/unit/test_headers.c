@@ -1,0 +1,151 @@
+/* The header of every part file: from the cache or read, and whichever cannot be read is named. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "resolve/headers.h"
+#include "source/source_memory.h"
+
+#include <cmocka.h> /* last: it makes a macro of fail */
+
+enum { FILES = 3 };
+
+static struct source *source;
+static struct header_cache *cache;
+static struct lookup lookup;
+static struct part_header *headers[FILES];
+static struct error error;
+
+static void put(int file, const char *json, uint64_t data_bytes)
+{
+    char bytes[512] = {0}, name[32];
+    uint64_t length = strlen(json);
+    memcpy(bytes, &length, 8);
+    memcpy(bytes + 8, json, length);
+    snprintf(name, sizeof name, "%d.safetensors", file);
+    source_memory_put("headers", name, bytes, 8 + length + data_bytes);
+}
+
+static void open_files(void)
+{
+    const struct source_options options = {0};
+    assert_int_equal(source_open("memory:headers", &options, &source, &error), 0);
+    for (int i = 0; i < FILES; i++) {
+        char name[32];
+        size_t file;
+        snprintf(name, sizeof name, "%d.safetensors", i);
+        assert_int_equal(source_add_file(source, name, &file, &error), 0);
+        source->files[i].changes_by = CHANGES_BY_VERSION;
+    }
+}
+
+static int set_up(void **state)
+{
+    (void)state;
+    memset(headers, 0, sizeof headers);
+    for (int i = 0; i < FILES; i++) {
+        char json[128];
+        snprintf(json, sizeof json, "{\"t%d\":{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":[0,4]}}", i);
+        put(i, json, 4);
+    }
+    assert_int_equal(header_cache_create(NULL, 1 << 20, &cache, &error), 0);
+    lookup = (struct lookup){.cache = cache};
+    return 0;
+}
+
+static void forget_headers(void)
+{
+    for (int i = 0; i < FILES; i++)
+        part_header_unref(headers[i]);
+    memset(headers, 0, sizeof headers);
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    forget_headers();
+    source_unref(source);
+    header_cache_destroy(cache);
+    source_memory_clear();
+    return 0;
+}
+
+static void assert_read(void)
+{
+    assert_int_equal(headers_read(source, formats[0], &lookup, headers, &error), 0);
+    for (int i = 0; i < FILES; i++) {
+        char name[8];
+        snprintf(name, sizeof name, "t%d", i);
+        assert_int_equal(headers[i]->n_tensors, 1);
+        assert_string_equal(headers[i]->tensors[0].name, name);
+    }
+}
+
+static void every_file_has_its_header(void **state)
+{
+    (void)state;
+    open_files();
+    assert_read();
+    assert_true(lookup.bytes_read > 0);
+}
+
+static void so_has_each_when_several_are_read_at_once(void **state)
+{
+    (void)state;
+    open_files();
+    source->caps.reads_are_requests = true;
+    source->caps.parallel_requests = 4;
+    assert_read();
+}
+
+static void what_the_cache_knows_is_not_read_again_unless_asked(void **state)
+{
+    (void)state;
+    open_files();
+    assert_read();
+    forget_headers();
+    lookup = (struct lookup){.cache = cache};
+    assert_read();
+    assert_int_equal(lookup.bytes_read, 0);
+    forget_headers();
+    lookup.fresh = true;
+    assert_read();
+    assert_true(lookup.bytes_read > 0);
+}
+
+static void a_file_that_is_no_safetensors_is_named(void **state)
+{
+    (void)state;
+    put(1, "no JSON", 0);
+    open_files();
+    assert_int_equal(headers_read(source, formats[0], &lookup, headers, &error), -1);
+    assert_int_equal(error.code, ERROR_DATA_LOSS);
+    assert_non_null(strstr(error.message, "1.safetensors"));
+}
+
+static void a_file_without_room_for_a_length_is_refused(void **state)
+{
+    (void)state;
+    source_memory_put("headers", "2.safetensors", "1234567", 7);
+    open_files();
+    assert_int_equal(headers_read(source, formats[0], &lookup, headers, &error), -1);
+    assert_string_equal(error.reason, "HEADER_TOO_SMALL");
+    assert_non_null(strstr(error.message, "2.safetensors"));
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(every_file_has_its_header),
+        TEST(so_has_each_when_several_are_read_at_once),
+        TEST(what_the_cache_knows_is_not_read_again_unless_asked),
+        TEST(a_file_that_is_no_safetensors_is_named),
+        TEST(a_file_without_room_for_a_length_is_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
