@@ -7,6 +7,7 @@ static uint32_t merge(const struct box *box, unsigned element_bits, struct box_r
 {
     struct box_level newest = {1, element_bits, element_bits};
     uint64_t src_bits = element_bits, dst_bits = element_bits, src_offset = 0, dst_offset = 0;
+    uint64_t src_end = element_bits, dst_end = element_bits; /* of the newest level: the stride that follows right behind */
     uint32_t n = 0;
     bool is_empty = false;
     for (uint32_t i = box->rank; i-- > 0;) {
@@ -14,11 +15,16 @@ static uint32_t merge(const struct box *box, unsigned element_bits, struct box_r
         is_empty = is_empty || !size;
         src_offset += box->src_start[i] * src_bits;
         dst_offset += box->dst_start[i] * dst_bits;
-        if (newest.size * newest.src_stride == src_bits && newest.size * newest.dst_stride == dst_bits) {
+        bool is_adjacent = src_end == src_bits && dst_end == dst_bits;
+        if (is_adjacent) {
             newest.size *= size;
         } else if (size != 1) {
             runs->levels[n++] = newest;
             newest = (struct box_level){size, src_bits, dst_bits};
+        }
+        if (is_adjacent || size != 1) {
+            src_end = src_bits * size;
+            dst_end = dst_bits * size;
         }
         src_bits *= box->src_shape[i];
         dst_bits *= box->dst_shape[i];

@@ -110,6 +110,13 @@ static bool lower_slice(const struct tensor_record *record, const uint64_t *stor
 {
     uint64_t src_start[TENSOR_MAX_RANK], dst_start[TENSOR_MAX_RANK], common[TENSOR_MAX_RANK];
     struct box box = {record->rank, size, record->shape, start, size, zeros};
+    if (!stored && size == record->shape) { /* not sliced, as most tensors */
+        runs->n_runs = record->bytes > 0;
+        runs->src_offset = runs->dst_offset = 0;
+        runs->row_bytes = runs->src_stride = runs->dst_stride = record->bytes;
+        runs->n_rows = runs->n_levels = 1;
+        return true;
+    }
     if (!stored)
         return box_lower(&box, dtype_bits(record->dtype), runs);
     const uint64_t *stored_size = stored + record->rank;
