@@ -2,10 +2,12 @@
 #include "tests/support/transitions.h"
 
 #include <assert.h>
+#include <pthread.h>
 #include <stdio.h>
 
-enum { MAX_MACHINES = 8, MAX_STATES = 32 };
+enum { MAX_MACHINES = 32, MAX_STATES = 32 };
 
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* states of the engine change on its workers */
 static struct {
     const struct state_machine *machine;
     uint32_t taken[MAX_STATES]; /* by state: the bits of those that followed */
@@ -32,12 +34,15 @@ static uint32_t *notes_of(const struct state_machine *machine)
 
 static void note_transition(const struct state_machine *machine, unsigned from, unsigned to)
 {
-    struct loop_task *task = wish.task;
+    pthread_mutex_lock(&lock);
+    bool is_wished = wish.task && wish.machine == machine && wish.to == to;
+    struct loop_task *task = is_wished ? wish.task : NULL;
     notes_of(machine)[from] |= STATE_BIT(to);
-    if (!task || wish.machine != machine || wish.to != to)
-        return;
-    wish.task = NULL;
-    loop_post(wish.loop, task);
+    if (is_wished)
+        wish.task = NULL;
+    pthread_mutex_unlock(&lock);
+    if (is_wished)
+        loop_post(wish.loop, task);
 }
 
 void transitions_watch(void)
@@ -67,8 +72,10 @@ bool transitions_was_taken(const struct state_machine *machine, unsigned from, u
 
 void transitions_post_at(const struct state_machine *machine, unsigned to, struct loop *loop, struct loop_task *task)
 {
+    pthread_mutex_lock(&lock);
     wish.machine = machine;
     wish.to = to;
     wish.loop = loop;
     wish.task = task;
+    pthread_mutex_unlock(&lock);
 }

@@ -1,4 +1,4 @@
-/* Which transitions of a state machine (base/state.h) a test program has taken. Loop thread. */
+/* Which transitions of a state machine (base/state.h) a test program has taken. Loop thread; transitions are noted on any. */
 #ifndef SUPPORT_TRANSITIONS_H
 #define SUPPORT_TRANSITIONS_H
 
