@@ -15,71 +15,48 @@
 
 /* --- what it is known by --- */
 
-static void add_worst(const struct source *source, enum change_detector *worst, const char **reason)
-{
-    for (size_t i = 0; i < source->n_files; i++) {
-        const struct source_file *file = &source->files[i];
-        if (file->changes_by <= *worst)
-            continue;
-        *worst = file->changes_by;
-        *reason = file->changes_reason;
-    }
-}
-
 /* reason may be NULL. */
 static enum change_detector worst_detector(const struct discovery *found, const char **reason)
 {
+    const struct source *sources[] = {found->source, found->index_source};
     enum change_detector worst = CHANGES_BY_VERSION;
     const char *why = "";
-    add_worst(found->source, &worst, &why);
-    if (found->index_source)
-        add_worst(found->index_source, &worst, &why);
+    for (size_t s = 0; s < 2; s++) {
+        for (size_t i = 0; sources[s] && i < sources[s]->n_files; i++) {
+            const struct source_file *file = &sources[s]->files[i];
+            why = file->changes_by > worst ? file->changes_reason : why;
+            worst = file->changes_by > worst ? file->changes_by : worst;
+        }
+    }
     if (reason)
         *reason = why;
     return worst;
 }
 
-static void add_file_key(struct digest *digest, const struct source_file *file)
+static void add_file_key(struct digest *digest, const struct source_file *file, bool with_span)
 {
+    struct source_identity identity = file->identity;
+    identity.lease_span = with_span ? identity.lease_span : 0;
     digest_add_text(digest, file->name);
-    digest_add(digest, &file->identity, sizeof file->identity);
+    digest_add(digest, &identity, sizeof identity);
 }
 
-/* For the source key. */
-static void identify(const struct discovery *found, char key[DIGEST_HEX_CHARS + 1])
+/* Without a table: the source key. With one: what clients know the artifact by. A span ends with a load, but what they were
+ * told of the tensors is true as long as the headers are the same; these count always, not only while times tell too little,
+ * which is soon over. */
+static void identify(const struct discovery *found, const struct artifact_table *table, char key[DIGEST_HEX_CHARS + 1])
 {
     unsigned char out[DIGEST_BYTES];
     struct digest *digest = digest_create();
-    for (size_t i = 0; i < found->source->n_files; i++)
-        add_file_key(digest, &found->source->files[i]);
+    for (size_t i = 0; i < found->source->n_files; i++) {
+        add_file_key(digest, &found->source->files[i], !table);
+        if (table)
+            digest_add(digest, table->headers[i]->prefix_crcs, sizeof table->headers[i]->prefix_crcs);
+    }
     if (found->index_source)
-        add_file_key(digest, &found->index_source->files[0]);
+        add_file_key(digest, &found->index_source->files[0], !table);
     digest_finish(digest, out);
     digest_hex(out, sizeof out, key);
-}
-
-static void add_file_identity(struct digest *digest, const struct source_file *file, const struct part_header *header)
-{
-    struct source_file without_span = *file;
-    without_span.identity.lease_span = 0;
-    add_file_key(digest, &without_span);
-    if (header)
-        digest_add(digest, header->prefix_crcs, sizeof header->prefix_crcs);
-}
-
-/* What clients know the artifact by: a span ends with a load, but what they were told of the tensors is true as long as the
- * headers are the same. They count always, not only while times tell too little, which is soon over. */
-static void identify_for_clients(const struct discovery *found, const struct artifact_table *table,
-                                 char identity[DIGEST_HEX_CHARS + 1])
-{
-    unsigned char out[DIGEST_BYTES];
-    struct digest *digest = digest_create();
-    for (size_t i = 0; i < found->source->n_files; i++)
-        add_file_identity(digest, &found->source->files[i], table->headers[i]);
-    if (found->index_source)
-        add_file_identity(digest, &found->index_source->files[0], NULL);
-    digest_finish(digest, out);
-    digest_hex(out, sizeof out, identity);
 }
 
 /* --- its table --- */
@@ -151,7 +128,7 @@ static struct artifact *assemble(struct discovery *found, struct artifact_table 
     struct artifact *artifact = memory_alloc(sizeof *artifact);
     artifact->reference = found->source->reference;
     memcpy(artifact->source_key, key, sizeof artifact->source_key);
-    identify_for_clients(found, table, artifact->identity);
+    identify(found, table, artifact->identity);
     artifact->table = table;
     artifact->tensors = table->tensors;
     artifact->n_tensors = table->n_tensors;
@@ -177,7 +154,7 @@ static struct artifact *resolve(struct discovery *found, struct lookup *lookup, 
     struct error problem;
     if (discover(reference, options, lookup, found, error) < 0)
         return NULL;
-    identify(found, key);
+    identify(found, NULL, key);
     struct artifact_table *table = get_table(&(struct table_question){found, lookup, key}, error);
     if (!table)
         return NULL;
@@ -197,20 +174,6 @@ struct question {
     bool fresh;
 };
 
-/* From here on the source is shared, and whoever asked may be gone. */
-static struct artifact *let_go(struct artifact *artifact, struct error *error)
-{
-    enum error_code problem = artifact->manifest_problem.code;
-    artifact->source->cancel = NULL;
-    if (artifact->index_source)
-        artifact->index_source->cancel = NULL;
-    if (problem != ERROR_CANCELLED && problem != ERROR_RESOURCE_EXHAUSTED) /* neither says anything about the manifest */
-        return artifact;
-    *error = artifact->manifest_problem;
-    artifact_unref(artifact);
-    return NULL;
-}
-
 static int answer(void *data, const struct cancel *cancel, void **found, struct error *error)
 {
     const struct question *question = data;
@@ -220,8 +183,17 @@ static int answer(void *data, const struct cancel *cancel, void **found, struct 
     struct lookup lookup = {.cache = question->cache, .fresh = question->fresh};
     struct discovery discovery;
     struct artifact *artifact = resolve(&discovery, &lookup, question->reference, &options, error);
-    if (artifact)
-        artifact = let_go(artifact, error);
+    if (artifact) { /* from here on the source is shared, and whoever asked may be gone */
+        enum error_code problem = artifact->manifest_problem.code;
+        artifact->source->cancel = NULL;
+        if (artifact->index_source)
+            artifact->index_source->cancel = NULL;
+        if (problem == ERROR_CANCELLED || problem == ERROR_RESOURCE_EXHAUSTED) { /* neither tells of the manifest */
+            *error = artifact->manifest_problem;
+            artifact_unref(artifact);
+            artifact = NULL;
+        }
+    }
     discovery_fini(&discovery);
     *found = artifact;
     return artifact ? 0 : -1;

@@ -60,26 +60,21 @@ static int fail_disagreement(const char *name, size_t length, const char *compla
                 text_escape(name, length, tensor), complaint, text_escape(file, strlen(file), text));
 }
 
-static int check_entries(const struct artifact_table *table, const struct shard_index *index, bool *listed,
-                         struct error *error)
-{
-    for (size_t i = 0; i < index->n_entries; i++) {
-        const struct shard_entry *entry = &index->entries[i];
-        uint32_t found = map_find(&table->by_name, entry->name, entry->name_length);
-        if (found == MAP_NONE || table->pieces[found].file != entry->file)
-            return fail_disagreement(entry->name, entry->name_length, "is not in", index->files[entry->file], error);
-        listed[found] = true;
-    }
-    return 0;
-}
-
 /* The files of the table are those of the index, in its order. */
 static int check_index(const struct artifact_table *table, const struct shard_index *index, struct error *error)
 {
     bool *listed = metadata_array(table->n_tensors, sizeof *listed, error);
     if (!listed)
         return -1;
-    int failed = check_entries(table, index, listed, error);
+    int failed = 0;
+    for (size_t i = 0; i < index->n_entries && !failed; i++) {
+        const struct shard_entry *entry = &index->entries[i];
+        uint32_t found = map_find(&table->by_name, entry->name, entry->name_length);
+        if (found == MAP_NONE || table->pieces[found].file != entry->file)
+            failed = fail_disagreement(entry->name, entry->name_length, "is not in", index->files[entry->file], error);
+        else
+            listed[found] = true;
+    }
     for (size_t i = 0; i < table->n_tensors && !failed; i++) {
         const struct tensor_record *record = &table->tensors[i];
         if (!listed[i])

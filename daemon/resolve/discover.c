@@ -127,12 +127,6 @@ static int add_all_files(struct discovery *discovery, struct error *error)
                 text_escape(reference, strlen(reference), text), format->index_name, format->pattern);
 }
 
-static const char *single_file_name(const struct source *source)
-{
-    const char *slash = strrchr(source->reference, '/');
-    return source->file_name ? source->file_name : slash ? slash + 1 : strchr(source->reference, ':') + 1;
-}
-
 int discover(const char *reference, const struct source_options *options, struct lookup *lookup, struct discovery *discovery,
              struct error *error)
 {
@@ -140,7 +134,9 @@ int discover(const char *reference, const struct source_options *options, struct
     if (source_open(reference, options, &discovery->source, error) < 0)
         return -1;
     struct source *source = discovery->source;
-    const char *single = source->is_single_file ? single_file_name(source) : NULL;
+    const char *slash = strrchr(source->reference, '/'), *single = NULL;
+    if (source->is_single_file)
+        single = source->file_name ? source->file_name : slash ? slash + 1 : strchr(source->reference, ':') + 1;
     for (size_t i = 1; single && i < n_formats; i++)
         discovery->format = formats[i]->probe(single) ? formats[i] : discovery->format;
     if (single)
@@ -165,30 +161,23 @@ void discovery_fini(struct discovery *discovery)
 
 /* --- the manifest --- */
 
-/* The folder that a reference to a single file is in. NULL for a single object of a store: what lies beside it in a bucket
- * or on a web server mostly belongs to something else, and a query may be part of its address. */
-static char *folder_of(const struct source *source)
-{
-    const char *reference = source->reference, *slash = strrchr(reference, '/');
-    if (!source->is_single_file)
-        return memory_copy_text(reference);
-    return slash && source->caps.has_folders ? memory_print("%.*s", (int)(slash - reference), reference) : NULL;
-}
-
-/* A source in which a manifest would be, NULL when nothing is to be looked for. A reference as it is shown may lack its
- * query: it is not opened again. */
+/* A source in which a manifest would be, NULL when nothing is to be looked for. Beside a single object of a store nothing is:
+ * what lies there in a bucket or on a web server mostly belongs to something else, and a query may be part of its address. A
+ * reference as it is shown may lack its query: it is not opened again. */
 static struct source *open_beside(const struct discovery *discovery, const struct source_options *options,
                                   struct error *error)
 {
     struct source *source = discovery->source, *beside = NULL;
-    char *folder = folder_of(source);
-    if (discovery->index_source)
+    const char *reference = source->reference, *slash = strrchr(reference, '/');
+    if (discovery->index_source) {
         beside = source_ref(discovery->index_source);
-    else if (folder && source->is_single_file)
-        source_open(folder, options, &beside, error);
-    else if (folder)
+    } else if (!source->is_single_file) {
         source_open_beside(source, options, &beside, error);
-    free(folder);
+    } else if (slash && source->caps.has_folders) {
+        char *folder = memory_print("%.*s", (int)(slash - reference), reference);
+        source_open(folder, options, &beside, error);
+        free(folder);
+    }
     return beside;
 }
 

@@ -89,28 +89,23 @@ static void remember(struct header_cache *cache, const struct source_identity *i
     lru_add(cache->headers, identity, sizeof *identity, header, sizeof *header + header->arena.total_bytes);
 }
 
-/* Checked like any header from a model: the checksum only tells that it is what we wrote. */
-static struct part_header *load_header(struct header_cache *cache, const struct format *format,
-                                       const struct source_identity *identity)
+struct part_header *header_cache_find(struct header_cache *cache, const struct format *format,
+                                      const struct source_identity *identity)
 {
+    struct part_header *known = lru_find(cache->headers, identity, sizeof *identity);
     char *bytes;
     uint64_t n_bytes, file_bytes = identity->size_bytes;
     struct error error;
-    if (!store_of(cache, identity) || !header_store_find(cache->store, format->cache_kind, identity, &bytes, &n_bytes))
-        return NULL;
+    if (known || !store_of(cache, identity) ||
+        !header_store_find(cache->store, format->cache_kind, identity, &bytes, &n_bytes))
+        return known;
+    /* checked like any header from a model: the checksum only tells that it is what we wrote */
     bool fits = file_bytes >= format->first_bytes && n_bytes <= file_bytes - format->first_bytes;
     struct part_header *header = fits ? format->parse(bytes, n_bytes, file_bytes, &error) : NULL;
     metadata_free(bytes);
     if (header)
         remember(cache, identity, header);
     return header;
-}
-
-struct part_header *header_cache_find(struct header_cache *cache, const struct format *format,
-                                      const struct source_identity *identity)
-{
-    struct part_header *known = lru_find(cache->headers, identity, sizeof *identity);
-    return known ? known : load_header(cache, format, identity);
 }
 
 void header_cache_add(struct header_cache *cache, const struct format *format, const struct source_identity *identity,

@@ -99,11 +99,6 @@ static struct stored *scan(struct header_store *store, bool drop_leftovers)
     return files;
 }
 
-static bool is_full(const struct header_store *store)
-{
-    return store->n_files > HEADER_STORE_MAX_FILES || store->used_bytes > HEADER_STORE_MAX_BYTES;
-}
-
 /* Goes down to three quarters, so that not every addition has to look through the directory. */
 static void trim(struct header_store *store)
 {
@@ -259,7 +254,7 @@ void header_store_add(struct header_store *store, enum header_kind kind, const s
     if (write_file(store, temporary, name, &record, bytes)) {
         store->n_files++; /* a replaced file counts twice until the next trim */
         store->used_bytes += sizeof record + n_bytes;
-        if (is_full(store))
+        if (store->n_files > HEADER_STORE_MAX_FILES || store->used_bytes > HEADER_STORE_MAX_BYTES)
             trim(store);
     }
     pthread_mutex_unlock(&store->lock);

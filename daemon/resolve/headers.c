@@ -21,23 +21,6 @@ struct header_reader {
     uint64_t reading_bytes; /* announced by the headers that are being read */
 };
 
-static void begin_reading(struct header_reader *reader, uint64_t bytes)
-{
-    pthread_mutex_lock(&reader->lock);
-    while (reader->reading_bytes && reader->reading_bytes + bytes > READ_AHEAD_BYTES)
-        pthread_cond_wait(&reader->is_less, &reader->lock);
-    reader->reading_bytes += bytes;
-    pthread_mutex_unlock(&reader->lock);
-}
-
-static void end_reading(struct header_reader *reader, uint64_t bytes)
-{
-    pthread_mutex_lock(&reader->lock);
-    reader->reading_bytes -= bytes;
-    pthread_cond_broadcast(&reader->is_less);
-    pthread_mutex_unlock(&reader->lock);
-}
-
 static struct part_header *read_and_parse(struct header_reader *reader, size_t file, uint64_t n_bytes, struct error *error)
 {
     const struct source_file *part = &reader->source->files[file];
@@ -69,9 +52,16 @@ static struct part_header *read_header(struct header_reader *reader, size_t file
     if (lookup_read(reader->lookup, reader->source, file, 0, first, first_bytes, error) < 0 ||
         reader->format->length(first, part->size_bytes, &n_bytes, error) < 0)
         return NULL;
-    begin_reading(reader, n_bytes);
+    pthread_mutex_lock(&reader->lock);
+    while (reader->reading_bytes && reader->reading_bytes + n_bytes > READ_AHEAD_BYTES)
+        pthread_cond_wait(&reader->is_less, &reader->lock);
+    reader->reading_bytes += n_bytes;
+    pthread_mutex_unlock(&reader->lock);
     struct part_header *header = read_and_parse(reader, file, n_bytes, error);
-    end_reading(reader, n_bytes);
+    pthread_mutex_lock(&reader->lock);
+    reader->reading_bytes -= n_bytes;
+    pthread_cond_broadcast(&reader->is_less);
+    pthread_mutex_unlock(&reader->lock);
     return header;
 }
 

@@ -58,23 +58,17 @@ static void write_record(struct json_writer *writer, const struct tensor_record 
     json_write_close(writer, ']');
 }
 
-/* Where each file's data section begins in the concatenation of all, less where it begins in its file. */
-static uint64_t *data_bases(const struct artifact *artifact)
+char *artifact_source_index_json(const struct artifact *artifact)
 {
+    const struct tensor_record **records = sorted_records(artifact);
     const struct artifact_table *table = artifact->table;
+    /* where each file's data section begins in the concatenation of all, less where it begins in its file */
     uint64_t *bases = memory_alloc_array(table->n_files, sizeof *bases), end = 0;
+    struct json_writer writer = {0};
     for (size_t i = 0; i < table->n_files; i++) {
         bases[i] = end - table->headers[i]->data_offset; /* modulo 2^64; adding an offset of the file brings it back */
         end += table->headers[i]->file_bytes - table->headers[i]->data_offset;
     }
-    return bases;
-}
-
-char *artifact_source_index_json(const struct artifact *artifact)
-{
-    const struct tensor_record **records = sorted_records(artifact);
-    uint64_t *bases = data_bases(artifact);
-    struct json_writer writer = {0};
     json_write_open(&writer, '{');
     for (size_t i = 0; i < artifact->n_tensors; i++) {
         const struct tensor_piece *piece = artifact_piece(artifact, records[i], 0);

@@ -84,20 +84,6 @@ static void evict_oldest(struct lru *lru)
     remove_entry(lru, oldest);
 }
 
-static void insert(struct lru *lru, const void *key, size_t key_bytes, void *value, uint64_t value_bytes)
-{
-    ARRAY_RESERVE(lru->entries, lru->n_entries, lru->capacity);
-    struct entry *entry = &lru->entries[lru->n_entries];
-    *entry = (struct entry){.key = memory_copy(key, key_bytes),
-                            .key_bytes = key_bytes,
-                            .value = value,
-                            .value_bytes = value_bytes,
-                            .last_use = ++lru->n_uses};
-    lru->ops->ref(value);
-    map_add(&lru->by_key, entry->key, key_bytes, (uint32_t)lru->n_entries++);
-    lru->used_bytes += value_bytes;
-}
-
 void lru_add(struct lru *lru, const void *key, size_t key_bytes, void *value, uint64_t value_bytes)
 {
     pthread_mutex_lock(&lru->lock);
@@ -107,7 +93,16 @@ void lru_add(struct lru *lru, const void *key, size_t key_bytes, void *value, ui
     if (value_bytes <= lru->cap_bytes) {
         while (lru->used_bytes > lru->cap_bytes - value_bytes)
             evict_oldest(lru);
-        insert(lru, key, key_bytes, value, value_bytes);
+        ARRAY_RESERVE(lru->entries, lru->n_entries, lru->capacity);
+        struct entry *entry = &lru->entries[lru->n_entries];
+        *entry = (struct entry){.key = memory_copy(key, key_bytes),
+                                .key_bytes = key_bytes,
+                                .value = value,
+                                .value_bytes = value_bytes,
+                                .last_use = ++lru->n_uses};
+        lru->ops->ref(value);
+        map_add(&lru->by_key, entry->key, key_bytes, (uint32_t)lru->n_entries++);
+        lru->used_bytes += value_bytes;
     }
     pthread_mutex_unlock(&lru->lock);
 }

@@ -26,11 +26,6 @@ struct reader {
     struct error *error;
 };
 
-static bool is_key(const struct json_string *key, const char *name)
-{
-    return key->length == strlen(name) && memcmp(key->text, name, key->length) == 0;
-}
-
 static int fail_manifest(struct reader *reader, const char *complaint)
 {
     return fail(reader->error, ERROR_DATA_LOSS, "MALFORMED_MANIFEST", "not a manifest: %s", complaint);
@@ -79,12 +74,6 @@ static bool take_checksum(struct reader *reader, enum checksum_kind kind, struct
     return checksum_parse_hex(kind, text, checksum) || json_fail(&reader->json, "a checksum that is none");
 }
 
-static bool is_plain_name(const char *name)
-{
-    size_t length = strlen(name);
-    return length > 0 && length <= NAME_MAX && name[0] != '.' && !strchr(name, '/');
-}
-
 /* --- tensors --- */
 
 static bool take_tensor(struct reader *reader, const struct json_string *name)
@@ -120,21 +109,21 @@ static void take_tensors(struct reader *reader)
 
 static void take_file_value(struct reader *reader, const struct json_string *key, struct manifest_file *file)
 {
-    if (is_key(key, "name"))
+    if (json_string_is(key, "name"))
         take_text(reader, &file->name);
-    else if (is_key(key, "bytes"))
+    else if (json_string_is(key, "bytes"))
         reader->has_bytes = json_take_u64(&reader->json, &file->bytes);
-    else if (is_key(key, "version"))
+    else if (json_string_is(key, "version"))
         take_text(reader, &file->version);
-    else if (is_key(key, "sha256"))
+    else if (json_string_is(key, "sha256"))
         take_checksum(reader, CHECKSUM_SHA256, &file->sha256);
-    else if (is_key(key, "crc32c"))
+    else if (json_string_is(key, "crc32c"))
         take_checksum(reader, CHECKSUM_CRC32C, &file->crc32c);
-    else if (is_key(key, "header_crc32c"))
+    else if (json_string_is(key, "header_crc32c"))
         take_checksum(reader, CHECKSUM_CRC32C, &file->header);
-    else if (is_key(key, "blocks"))
+    else if (json_string_is(key, "blocks"))
         reader->has_blocks = json_take_string(&reader->json, &reader->blocks);
-    else if (is_key(key, "tensors"))
+    else if (json_string_is(key, "tensors"))
         take_tensors(reader);
     else
         json_skip(&reader->json);
@@ -175,7 +164,8 @@ static int take_file(struct reader *reader)
             take_file_value(reader, &key, &file);
     if (!json_ok(&reader->json))
         return -1;
-    if (!file.name || !is_plain_name(file.name))
+    size_t length = file.name ? strlen(file.name) : 0;
+    if (length == 0 || length > NAME_MAX || file.name[0] == '.' || strchr(file.name, '/'))
         return fail_file(reader, &file, "is to be a plain name in the same folder");
     if (!reader->has_bytes)
         return fail_file(reader, &file, "has no size");
@@ -189,32 +179,26 @@ static int take_file(struct reader *reader)
     return 0;
 }
 
-static int take_files(struct reader *reader)
-{
-    if (!json_begin_array(&reader->json))
-        return -1;
-    while (json_next_item(&reader->json))
-        if (take_file(reader) < 0)
-            return -1;
-    return 0;
-}
-
 /* --- the document --- */
 
 static int take_value(struct reader *reader, const struct json_string *key)
 {
-    if (is_key(key, "format"))
+    if (json_string_is(key, "format"))
         json_take_string(&reader->json, &reader->format);
-    else if (is_key(key, "version"))
+    else if (json_string_is(key, "version"))
         json_take_u64(&reader->json, &reader->version);
-    else if (is_key(key, "block_bytes"))
+    else if (json_string_is(key, "block_bytes"))
         json_take_u64(&reader->json, &reader->manifest->block_bytes);
-    else if (!is_key(key, "files"))
+    else if (!json_string_is(key, "files"))
         json_skip(&reader->json);
     else if (reader->manifest->n_files)
         return fail_manifest(reader, "files occurs twice");
+    else if (!json_begin_array(&reader->json))
+        return -1;
     else
-        return take_files(reader);
+        while (json_next_item(&reader->json))
+            if (take_file(reader) < 0)
+                return -1;
     return 0;
 }
 
@@ -272,7 +256,7 @@ static int read_document(struct reader *reader)
         return fail_manifest(reader, json_error(&reader->json, text));
     if (failed)
         return -1;
-    if (!reader->format.text || !is_key(&reader->format, MANIFEST_FORMAT))
+    if (!reader->format.text || !json_string_is(&reader->format, MANIFEST_FORMAT))
         return fail_manifest(reader, "\"format\" is not \"" MANIFEST_FORMAT "\"");
     if (reader->version != MANIFEST_VERSION)
         return fail(reader->error, ERROR_UNIMPLEMENTED, "UNKNOWN_MANIFEST_VERSION",

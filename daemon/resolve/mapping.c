@@ -186,34 +186,20 @@ static int place_tensor(struct builder *builder, size_t index, const struct tens
     return 0;
 }
 
-static int place_whole(struct builder *builder)
-{
-    for (size_t i = 0; i < builder->artifact->n_tensors; i++) {
-        const struct tensor_record *record = &builder->artifact->tensors[i];
-        if (place_tensor(builder, i, record, zeros, record->shape) < 0)
-            return -1;
-    }
-    return 0;
-}
-
-static int fail_twice(struct error *error, const struct view_item *item)
-{
-    char name[TEXT_NAME_CHARS];
-    fail(error, ERROR_INVALID_ARGUMENT, "DUPLICATE_TENSOR", "tensor %s occurs twice in the view",
-         text_escape(item->name, item->name_length, name));
-    return note_tensor(error, item->name, item->name_length);
-}
-
 static int place_items(struct builder *builder)
 {
+    char name[TEXT_NAME_CHARS];
     uint32_t found = UINT32_MAX; /* the first guess is 0 */
     for (size_t i = 0; i < builder->view->n_items; i++) {
         const struct view_item *item = &builder->view->items[i];
         found = find_tensor(builder->artifact, item, found + 1);
         if (found == MAP_NONE)
             return fail_unknown(builder, item);
-        if (builder->item_of_tensor[found] != NOT_IN_VIEW)
-            return fail_twice(builder->error, item);
+        if (builder->item_of_tensor[found] != NOT_IN_VIEW) {
+            fail(builder->error, ERROR_INVALID_ARGUMENT, "DUPLICATE_TENSOR", "tensor %s occurs twice in the view",
+                 text_escape(item->name, item->name_length, name));
+            return note_tensor(builder->error, item->name, item->name_length);
+        }
         const struct tensor_record *record = &builder->artifact->tensors[found];
         uint64_t *start = builder->dims, *size = start + record->rank;
         if (item->n_slices && view_slices(item, record, start, size, builder->error) < 0)
@@ -277,31 +263,15 @@ static int emit_transfers(struct builder *builder)
 
 /* --- the whole --- */
 
-static int check_view(const struct view_spec *view, struct error *error)
-{
-    if (!view->whole && !view->n_items)
-        return fail(error, ERROR_INVALID_ARGUMENT, "EMPTY_VIEW", "the view names no tensor");
-    if (!view->align_bytes || view->align_bytes & (view->align_bytes - 1) || view->align_bytes > VIEW_MAX_ALIGN)
-        return fail(error, ERROR_INVALID_ARGUMENT, "BAD_ALIGNMENT", "align is %llu; it must be a power of two from 1 to %d",
-                    (unsigned long long)view->align_bytes, VIEW_MAX_ALIGN);
-    return 0;
-}
-
-static size_t count_dims(const struct view_spec *view)
-{
-    size_t n = 0;
-    for (size_t i = 0; !view->whole && i < view->n_items; i++)
-        n += view->items[i].n_slices > TENSOR_MAX_RANK ? 0 : 2 * (size_t)view->items[i].n_slices;
-    return n;
-}
-
 /* Of sizes that request and artifact choose. */
 static int take_memory(struct builder *builder)
 {
     struct mapping *mapping = builder->mapping;
-    size_t n_known = builder->artifact->n_tensors;
+    size_t n_known = builder->artifact->n_tensors, n_dims = 0;
+    for (size_t i = 0; !builder->view->whole && i < builder->view->n_items; i++)
+        n_dims += builder->view->items[i].n_slices > TENSOR_MAX_RANK ? 0 : 2 * (size_t)builder->view->items[i].n_slices;
     mapping->tensors = arena_try_array(&mapping->arena, mapping->n_tensors, sizeof *mapping->tensors, builder->error);
-    builder->dims = arena_try_array(&mapping->arena, count_dims(builder->view), sizeof *builder->dims, builder->error);
+    builder->dims = arena_try_array(&mapping->arena, n_dims, sizeof *builder->dims, builder->error);
     builder->starts = metadata_array(mapping->n_tensors, sizeof *builder->starts, builder->error);
     builder->item_of_tensor = metadata_array(n_known, sizeof *builder->item_of_tensor, builder->error);
     if (!mapping->tensors || !builder->dims || !builder->starts || !builder->item_of_tensor)
@@ -312,15 +282,24 @@ static int take_memory(struct builder *builder)
 
 struct mapping *mapping_build(const struct view_spec *view, struct artifact *artifact, struct error *error)
 {
-    if (check_view(view, error) < 0)
+    if (!view->whole && !view->n_items) {
+        fail(error, ERROR_INVALID_ARGUMENT, "EMPTY_VIEW", "the view names no tensor");
         return NULL;
+    }
+    if (!view->align_bytes || view->align_bytes & (view->align_bytes - 1) || view->align_bytes > VIEW_MAX_ALIGN) {
+        fail(error, ERROR_INVALID_ARGUMENT, "BAD_ALIGNMENT", "align is %llu; it must be a power of two from 1 to %d",
+             (unsigned long long)view->align_bytes, VIEW_MAX_ALIGN);
+        return NULL;
+    }
     struct mapping *mapping = memory_alloc(sizeof *mapping);
     struct builder builder = {.mapping = mapping, .view = view, .artifact = artifact, .error = error};
     mapping->artifact = artifact_ref(artifact);
     mapping->align_bytes = view->align_bytes;
     mapping->n_tensors = view->whole ? artifact->n_tensors : view->n_items;
-    int failed =
-        take_memory(&builder) || (view->whole ? place_whole(&builder) : place_items(&builder)) || emit_transfers(&builder);
+    int failed = take_memory(&builder);
+    for (size_t i = 0; view->whole && i < artifact->n_tensors && !failed; i++)
+        failed = place_tensor(&builder, i, &artifact->tensors[i], zeros, artifact->tensors[i].shape);
+    failed = failed || (!view->whole && place_items(&builder)) || emit_transfers(&builder);
     if (!failed)
         view_digest(mapping, builder.starts, mapping->view_digest);
     metadata_free(builder.starts);

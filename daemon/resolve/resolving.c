@@ -46,38 +46,23 @@ void resolving_destroy(struct resolving *resolving)
     free(resolving);
 }
 
-/* Under the lock. */
-static int take_answer(const struct entry *entry, const struct resolving_ops *ops, void **found, struct error *error)
-{
-    *found = entry->found;
-    if (*found)
-        ops->ref(*found);
-    else
-        *error = entry->error;
-    return *found ? 0 : -1;
-}
-
-static void wait_a_while(struct resolving *resolving)
-{
-    condition_wait_until(&resolving->changed, &resolving->lock, clock_now_ns() + LOOK_NS);
-}
-
-static int fail_cancelled(struct error *error)
-{
-    return fail(error, ERROR_CANCELLED, "CANCELLED", "cancelled while the artifact was resolved");
-}
-
 /* Under the lock, which is given up meanwhile. */
 static int wait_for(struct resolving *resolving, struct entry *entry, const struct resolving_ops *ops,
                     const struct cancel *cancel, void **found, struct error *error)
 {
     __atomic_add_fetch(&entry->n_waiting, 1, __ATOMIC_RELAXED);
     while (!entry->is_done && !cancel_is_set(cancel))
-        wait_a_while(resolving);
-    int result = entry->is_done ? take_answer(entry, ops, found, error) : fail_cancelled(error);
+        condition_wait_until(&resolving->changed, &resolving->lock, clock_now_ns() + LOOK_NS);
+    *found = entry->is_done ? entry->found : NULL;
+    if (*found)
+        ops->ref(*found);
+    else if (entry->is_done)
+        *error = entry->error;
+    else
+        fail(error, ERROR_CANCELLED, "CANCELLED", "cancelled while the artifact was resolved");
     if (__atomic_sub_fetch(&entry->n_waiting, 1, __ATOMIC_RELAXED) == 0)
         pthread_cond_broadcast(&resolving->changed);
-    return result;
+    return *found ? 0 : -1;
 }
 
 /* Asked beside the lock by the thread that resolves. */
@@ -87,25 +72,19 @@ static bool is_unwanted(void *data)
     return __atomic_load_n(&entry->n_waiting, __ATOMIC_RELAXED) == 0 && cancel_is_set(entry->cancel);
 }
 
-static void remove_entry(struct resolving *resolving, const struct entry *entry)
-{
-    struct entry **link = &resolving->entries;
-    while (*link != entry)
-        link = &(*link)->next;
-    *link = entry->next;
-}
-
 /* Under the lock, which is given up meanwhile. */
 static int lead(struct resolving *resolving, const char *key, const struct resolving_ops *ops, void *data,
                 const struct cancel *cancel, void **found, struct error *error)
 {
-    struct entry entry = {.next = resolving->entries, .key = key, .cancel = cancel};
+    struct entry entry = {.next = resolving->entries, .key = key, .cancel = cancel}, **link = &resolving->entries;
     const struct cancel unwanted = {is_unwanted, &entry};
     resolving->entries = &entry;
     pthread_mutex_unlock(&resolving->lock);
     int failed = ops->resolve(data, &unwanted, &entry.found, &entry.error);
     pthread_mutex_lock(&resolving->lock);
-    remove_entry(resolving, &entry);
+    while (*link != &entry)
+        link = &(*link)->next;
+    *link = entry.next;
     entry.is_done = true;
     pthread_cond_broadcast(&resolving->changed);
     while (entry.n_waiting)
@@ -116,25 +95,18 @@ static int lead(struct resolving *resolving, const char *key, const struct resol
     return failed;
 }
 
-static int share_entry(struct resolving *resolving, const char *key, const struct resolving_ops *ops, void *data,
-                       const struct cancel *cancel, void **found, struct error *error)
-{
-    pthread_mutex_lock(&resolving->lock);
-    struct entry *entry = resolving->entries;
-    while (entry && strcmp(entry->key, key) != 0)
-        entry = entry->next;
-    int result = entry ? wait_for(resolving, entry, ops, cancel, found, error)
-                       : lead(resolving, key, ops, data, cancel, found, error);
-    pthread_mutex_unlock(&resolving->lock);
-    return result;
-}
-
 int resolving_share(struct resolving *resolving, const char *key, const struct resolving_ops *ops, void *data,
                     const struct cancel *cancel, void **found, struct error *error)
 {
     int result;
-    do /* again when we came as the last other client's cancel took effect */
-        result = share_entry(resolving, key, ops, data, cancel, found, error);
-    while (result < 0 && error->code == ERROR_CANCELLED && cancel && !cancel_is_set(cancel));
+    do { /* again when we came as the last other client's cancel took effect */
+        pthread_mutex_lock(&resolving->lock);
+        struct entry *entry = resolving->entries;
+        while (entry && strcmp(entry->key, key) != 0)
+            entry = entry->next;
+        result = entry ? wait_for(resolving, entry, ops, cancel, found, error)
+                       : lead(resolving, key, ops, data, cancel, found, error);
+        pthread_mutex_unlock(&resolving->lock);
+    } while (result < 0 && error->code == ERROR_CANCELLED && cancel && !cancel_is_set(cancel));
     return result;
 }

@@ -80,11 +80,6 @@ static int fail_entry(struct reader *reader, const struct entry *entry)
     return error_prefix(reader->error, "tensor %s", text_escape(entry->name.text, entry->name.length, text));
 }
 
-static bool key_is(const struct json_string *key, const char *name)
-{
-    return key->length == strlen(name) && memcmp(key->text, name, key->length) == 0;
-}
-
 static int read_metadata(struct reader *reader)
 {
     struct json_string key, value;
@@ -153,7 +148,7 @@ static int read_entry(struct reader *reader, struct entry *entry)
         return fail_entry(reader, entry);
     while (json_next_key(&reader->json, &key)) {
         unsigned i = 0;
-        while (i < N_FIELDS && !key_is(&key, fields[i].key))
+        while (i < N_FIELDS && !json_string_is(&key, fields[i].key))
             i++;
         if (i < N_FIELDS && seen & 1u << i)
             json_fail(&reader->json, "dtype, shape or data_offsets occurs twice");
@@ -168,22 +163,13 @@ static int read_entry(struct reader *reader, struct entry *entry)
     return json_ok(&reader->json) ? 0 : fail_entry(reader, entry);
 }
 
-/* Names travel as C strings and protobuf-c's texts, which end at a NUL: what lies behind it would be lost on the way. */
-static int check_name(const struct reader *reader, const struct json_string *name)
-{
-    if (!memchr(name->text, '\0', name->length))
-        return 0;
-    return fail_tensor(reader->error, ERROR_UNIMPLEMENTED, "NUL_IN_NAME", name,
-                       "names with a NUL character cannot be handed on");
-}
-
 static int read_header(struct reader *reader)
 {
     struct json_string key;
     if (!json_begin_object(&reader->json))
         return fail_json(reader);
     while (json_next_key(&reader->json, &key)) {
-        if (key_is(&key, "__metadata__")) {
+        if (json_string_is(&key, "__metadata__")) {
             if (read_metadata(reader) < 0)
                 return -1;
             continue;
@@ -192,7 +178,10 @@ static int read_header(struct reader *reader)
             return -1;
         struct entry *entry = &reader->entries[reader->n_entries++];
         *entry = (struct entry){.name = key};
-        if (check_name(reader, &key) < 0 || read_entry(reader, entry) < 0)
+        if (memchr(key.text, '\0', key.length)) /* C strings and protobuf-c's texts would lose what lies behind it */
+            return fail_tensor(reader->error, ERROR_UNIMPLEMENTED, "NUL_IN_NAME", &key,
+                               "names with a NUL character cannot be handed on");
+        if (read_entry(reader, entry) < 0)
             return -1;
     }
     return json_end(&reader->json) ? 0 : fail_json(reader);
@@ -231,17 +220,6 @@ static int compare_entries(const void *a, const void *b)
     return order ? order : (x->name.length > y->name.length) - (x->name.length < y->name.length);
 }
 
-/* Most writers sort already. */
-static void sort_entries(struct reader *reader)
-{
-    for (size_t i = 1; i < reader->n_entries; i++) {
-        if (compare_entries(&reader->entries[i - 1], &reader->entries[i]) > 0) {
-            qsort(reader->entries, reader->n_entries, sizeof *reader->entries, compare_entries);
-            return;
-        }
-    }
-}
-
 static int check_size(struct reader *reader, const struct entry *entry)
 {
     char text[TEXT_NAME_CHARS];
@@ -267,7 +245,11 @@ static int validate(struct reader *reader, uint64_t data_bytes)
 {
     char text[TEXT_NAME_CHARS];
     uint64_t end = 0;
-    sort_entries(reader);
+    size_t n_sorted = 1; /* most writers sort already */
+    while (n_sorted < reader->n_entries && compare_entries(&reader->entries[n_sorted - 1], &reader->entries[n_sorted]) <= 0)
+        n_sorted++;
+    if (n_sorted < reader->n_entries)
+        qsort(reader->entries, reader->n_entries, sizeof *reader->entries, compare_entries);
     for (size_t i = 0; i < reader->n_entries; i++) {
         const struct entry *entry = &reader->entries[i];
         if (entry->start != end || entry->end < entry->start)
@@ -324,27 +306,21 @@ static struct part_header *build(const struct reader *reader, uint64_t json_byte
     return header;
 }
 
-/* The bytes before the data are read apart from it, or come from a cache: their sums let the whole file's be checked. */
-static void sum_prefix(struct part_header *header, const char *json, uint64_t json_bytes)
-{
-    unsigned char first[8];
-    for (int i = 0; i < 8; i++)
-        first[i] = (unsigned char)(json_bytes >> 8 * i);
-    for (enum checksum_kind kind = CHECKSUM_CRC32C; kind <= CHECKSUM_CRC64NVME; kind++)
-        header->prefix_crcs[kind] = crc_update(kind, crc_update(kind, 0, first, sizeof first), json, json_bytes);
-}
-
 struct part_header *safetensors_parse(const char *json, uint64_t json_bytes, uint64_t file_bytes, struct error *error)
 {
     struct reader reader = {.error = error};
     struct part_header *header = NULL;
+    unsigned char first[8];
     arena_init(&reader.escaped, 0);
     json_init(&reader.json, json, json_bytes, &reader.escaped);
     reader.json.memory_error = error;
     if (read_header(&reader) == 0 && check_names(&reader) == 0 && validate(&reader, file_bytes - 8 - json_bytes) == 0)
         header = build(&reader, json_bytes, file_bytes);
-    if (header)
-        sum_prefix(header, json, json_bytes);
+    /* the bytes before the data are read apart from it, or come from a cache: their sums let the whole file's be checked */
+    for (int i = 0; i < 8; i++)
+        first[i] = (unsigned char)(json_bytes >> 8 * i);
+    for (enum checksum_kind kind = CHECKSUM_CRC32C; header && kind <= CHECKSUM_CRC64NVME; kind++)
+        header->prefix_crcs[kind] = crc_update(kind, crc_update(kind, 0, first, sizeof first), json, json_bytes);
     metadata_free(reader.entries);
     metadata_free(reader.dims);
     arena_fini(&reader.escaped);

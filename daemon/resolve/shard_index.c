@@ -29,12 +29,6 @@ static int fail_json(struct reader *reader)
                 json_error(&reader->json, text));
 }
 
-static bool is_plain_name(const struct json_string *file)
-{
-    return file->length > 0 && file->length <= NAME_MAX && file->text[0] != '.' && !memchr(file->text, '/', file->length) &&
-           !memchr(file->text, '\0', file->length);
-}
-
 /* The file's number in the order of first appearance. */
 static int number_file(struct reader *reader, const struct json_string *file, uint32_t *number)
 {
@@ -60,7 +54,8 @@ static int add_entry(struct reader *reader, const struct json_string *name, cons
 {
     struct shard_index *index = reader->index;
     char tensor[TEXT_NAME_CHARS], text[TEXT_NAME_CHARS];
-    if (!is_plain_name(file))
+    if (file->length == 0 || file->length > NAME_MAX || file->text[0] == '.' || memchr(file->text, '/', file->length) ||
+        memchr(file->text, '\0', file->length))
         return fail(reader->error, ERROR_DATA_LOSS, "MALFORMED_INDEX",
                     "weight_map sends tensor %s to \"%s\"; a part file is a plain name in the same folder",
                     text_escape(name->text, name->length, tensor), text_escape(file->text, file->length, text));
@@ -89,13 +84,12 @@ static int read_weight_map(struct reader *reader)
 
 static int read_document(struct reader *reader)
 {
-    static const char weight_map[] = "weight_map";
     struct json_string key;
     bool seen = false;
     if (!json_begin_object(&reader->json))
         return fail_json(reader);
     while (json_next_key(&reader->json, &key)) {
-        if (key.length != strlen(weight_map) || memcmp(key.text, weight_map, key.length) != 0) {
+        if (!json_string_is(&key, "weight_map")) {
             json_skip(&reader->json);
             continue;
         }

@@ -173,11 +173,6 @@ static int check_sum(struct sidecars *sidecars, const struct sidecar *sidecar, s
                 checksum_print(&sum, found), checksum_print(expected_sum(sidecars, sidecar), expected));
 }
 
-static int check_whole(struct sidecars *sidecars, const struct sidecar *sidecar, struct error *error)
-{
-    return source_check_unchanged(sidecars->source, sidecar->file, error) < 0 ? -1 : check_sum(sidecars, sidecar, error);
-}
-
 int sidecars_read(struct sidecars *sidecars, size_t index, uint64_t offset, void *bytes, uint64_t count,
                   const struct cancel *cancel, struct error *error)
 {
@@ -192,6 +187,6 @@ int sidecars_read(struct sidecars *sidecars, size_t index, uint64_t offset, void
     if (!failed)
         add_to_sum(sidecars, sidecar, offset, bytes, count);
     if (!failed && offset + count == sidecar->size_bytes)
-        failed = check_whole(sidecars, sidecar, error);
+        failed = source_check_unchanged(sidecars->source, sidecar->file, error) || check_sum(sidecars, sidecar, error);
     return failed ? error_prefix(error, "%s", text_escape(sidecar->name, strlen(sidecar->name), text)) : 0;
 }

@@ -35,19 +35,12 @@ static void add_u64(struct sink *sink, uint64_t value)
     add_bytes(sink, &value, sizeof value); /* digests never leave the host: its byte order will do */
 }
 
-/* Where the box begins: nowhere in particular when nothing is taken, and not worth a word when it is at the origin. */
-static bool begins_at_origin(const struct view_tensor *tensor, const uint64_t *start)
-{
-    uint32_t i = 0;
-    while (tensor->bytes && i < tensor->record->rank && !start[i])
-        i++;
-    return !tensor->bytes || i == tensor->record->rank;
-}
-
 static void add_tensor(struct sink *sink, const struct view_tensor *tensor, const uint64_t *start)
 {
     const struct tensor_record *record = tensor->record;
-    bool at_origin = begins_at_origin(tensor, start);
+    bool at_origin = true; /* or nothing is taken: then the box begins nowhere in particular */
+    for (uint32_t i = 0; tensor->bytes && i < record->rank; i++)
+        at_origin = at_origin && !start[i];
     add_u64(sink, (uint64_t)record->name_length << 32 | (uint64_t)record->dtype << 16 | record->rank << 1 | at_origin);
     add_bytes(sink, record->name, record->name_length);
     add_bytes(sink, tensor->shape, record->rank * sizeof *tensor->shape);
