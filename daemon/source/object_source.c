@@ -14,18 +14,6 @@
 
 /* --- life --- */
 
-static void fill_caps(struct object_source *source, const char *type)
-{
-    source->base.caps = (struct source_caps){
-        .filesystem = SOURCE_NETWORK,
-        SOURCE_CAPS_OF_REQUESTS,
-        .device_id = source_identity_of(source->origin ? source->origin : type, 0).device,
-        .request_bytes = stores_request_bytes(source->stores),
-        .parallel_requests = stores_parallel_requests(source->stores),
-    };
-    memcpy(source->base.caps.filesystem_type, type, strnlen(type, sizeof source->base.caps.filesystem_type - 1));
-}
-
 static bool is_cancelled(void *data)
 {
     const struct object_source *source = data;
@@ -43,7 +31,14 @@ int object_source_init(struct object_source *source, const struct object_ops *op
     source->cancel = (struct cancel){is_cancelled, source};
     source->origin = origin ? memory_copy_text(origin) : NULL;
     pthread_mutex_init(&source->lock, NULL);
-    fill_caps(source, type);
+    source->base.caps = (struct source_caps){
+        .filesystem = SOURCE_NETWORK,
+        SOURCE_CAPS_OF_REQUESTS,
+        .device_id = source_identity_of(source->origin ? source->origin : type, 0).device,
+        .request_bytes = stores_request_bytes(source->stores),
+        .parallel_requests = stores_parallel_requests(source->stores),
+    };
+    memcpy(source->base.caps.filesystem_type, type, strnlen(type, sizeof source->base.caps.filesystem_type - 1));
     return 0;
 }
 
@@ -72,15 +67,21 @@ static void close_files(struct source *source)
         close_file(source->handles[i]);
 }
 
+static void clear_table(struct object_source *source)
+{
+    for (size_t i = 0; i < source->n_objects; i++) {
+        object_clear(source->objects[i]);
+        free(source->objects[i]);
+    }
+    source->n_objects = 0;
+}
+
 void object_source_fini(struct object_source *source)
 {
     if (!source->objects_by)
         return;
     close_files(&source->base);
-    for (size_t i = 0; i < source->n_objects; i++) {
-        object_clear(source->objects[i]);
-        free(source->objects[i]);
-    }
+    clear_table(source);
     free(source->objects);
     quota_charge_end(&source->charge);
     free(source->origin);
@@ -152,15 +153,6 @@ static int check_unique(const struct object_source *source, struct error *error)
                         text_escape(name, strlen(name), text));
     }
     return 0;
-}
-
-static void clear_table(struct object_source *source)
-{
-    for (size_t i = 0; i < source->n_objects; i++) {
-        object_clear(source->objects[i]);
-        free(source->objects[i]);
-    }
-    source->n_objects = 0;
 }
 
 /* Under the lock. */
@@ -305,13 +297,6 @@ static struct source_identity identity_of(const struct object_file *file)
     return identity;
 }
 
-static void take_head(struct object_file *file, struct object *object)
-{
-    file->head = object->head;
-    file->head_bytes = object->head_bytes;
-    object->head = NULL;
-}
-
 int object_source_open_file(struct source *base, const char *name, struct source_file *file, void **handle,
                             struct error *error)
 {
@@ -330,7 +315,9 @@ int object_source_open_file(struct source *base, const char *name, struct source
         return -1;
     }
     pthread_mutex_lock(&source->lock); /* a head is in the table for the first who opens */
-    take_head(opened, object);
+    opened->head = object->head;
+    opened->head_bytes = object->head_bytes;
+    object->head = NULL;
     pthread_mutex_unlock(&source->lock);
     file->size_bytes = object->size_bytes;
     file->identity = identity_of(opened);
@@ -409,15 +396,6 @@ static void copy_from_head(const struct object_file *file, const struct source_r
     }
 }
 
-/* The head has served its purpose once something other than the very beginning is read. */
-static void drop_head(struct object_file *file)
-{
-    metadata_free(file->head);
-    file->head = NULL;
-    file->head_bytes = 0;
-    __atomic_store_n(&file->head_done, true, __ATOMIC_RELEASE);
-}
-
 /* Under the file's lock. What is left to read is in `rest`. */
 static int read_head(struct object_file *file, const struct source_read *read, struct source_read *rest, struct iovec *iov,
                      struct error *error)
@@ -429,8 +407,13 @@ static int read_head(struct object_file *file, const struct source_read *read, s
         return -1;
     if (may_serve)
         copy_from_head(file, read, rest, iov);
-    if (!may_serve || read->offset > 0 || bytes >= file->head_bytes)
-        drop_head(file);
+    if (!may_serve || read->offset > 0 || bytes >= file->head_bytes) {
+        /* the head has served its purpose once something other than the very beginning is read */
+        metadata_free(file->head);
+        file->head = NULL;
+        file->head_bytes = 0;
+        __atomic_store_n(&file->head_done, true, __ATOMIC_RELEASE);
+    }
     return 0;
 }
 

@@ -30,25 +30,12 @@ struct redirect {
     uint64_t renew_ns;    /* 0 = it does not say when it ends */
 };
 
-static uint64_t unix_seconds(void)
-{
-    return (uint64_t)time(NULL);
-}
-
 static void set_target(struct redirect *redirect, char *to)
 {
-    uint64_t life_s = signed_url_life_s(to, unix_seconds());
+    uint64_t life_s = signed_url_life_s(to, (uint64_t)time(NULL));
     free(redirect->to);
     redirect->to = to;
     redirect->renew_ns = life_s ? clock_now_ns() + life_s * (NS_PER_MS * 1000) / 100 * LIFE_PERCENT : 0;
-}
-
-/* As it will be sent, so that an answer's URL can be compared with it. */
-static char *in_one_form(const char *text)
-{
-    struct url url;
-    struct error ignored; /* the engine refuses what is no good URL */
-    return url_parse(text, &url, &ignored) < 0 ? memory_copy_text(text) : url_print(&url);
 }
 
 /* --- where it leads --- */
@@ -178,7 +165,10 @@ void redirect_open_file(struct object_file *file, const struct redirect_options 
     redirect->stores = file->source->stores;
     redirect->cancel = &file->source->cancel;
     redirect->uid = file->source->base.uid;
-    redirect->from = in_one_form(file->url);
+    /* as it will be sent, so that an answer's URL can be compared with it */
+    struct url url;
+    struct error ignored; /* the engine refuses what is no good URL */
+    redirect->from = url_parse(file->url, &url, &ignored) < 0 ? memory_copy_text(file->url) : url_print(&url);
     redirect->is_confined = options->is_confined;
     redirect->home = options->home ? *options->home : (struct http_store){0};
     redirect->n_headers = options->n_headers;

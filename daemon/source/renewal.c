@@ -46,11 +46,6 @@ static int64_t time_to_renew(const struct renewal *renewal, int64_t now)
     return renewal->expires - (quarter < renewal->rules->before_s ? quarter : renewal->rules->before_s);
 }
 
-static void wait_a_moment(struct renewal *renewal)
-{
-    condition_wait_until(&renewal->changed, &renewal->lock, clock_now_ns() + (uint64_t)WAIT_MS * NS_PER_MS);
-}
-
 static int take_value(struct renewal *renewal, void *value, int64_t expires, struct error *error)
 {
     int64_t now = renewal->now();
@@ -93,7 +88,7 @@ static int get_locked(struct renewal *renewal, const struct cancel *cancel, stru
     while (renewal->renewing && !usable(renewal, renewal->now())) {
         if (cancel_is_set(cancel))
             return fail(error, ERROR_CANCELLED, "CANCELLED", "cancelled while waiting for %s", renewal->rules->what);
-        wait_a_moment(renewal);
+        condition_wait_until(&renewal->changed, &renewal->lock, clock_now_ns() + (uint64_t)WAIT_MS * NS_PER_MS);
     }
     if (renewal->renewing || !is_due(renewal, renewal->now()))
         return 0;

@@ -178,20 +178,15 @@ int source_add_file(struct source *source, const char *name, size_t *file, struc
     return 0;
 }
 
-static uint64_t total_bytes(const struct iovec *iov, int n_iov)
-{
-    uint64_t total = 0;
-    for (int i = 0; i < n_iov; i++)
-        total += iov[i].iov_len;
-    return total;
-}
-
 int source_read(struct source *source, struct source_read *read, struct error *error)
 {
     assert(read->file < source->n_files);
     assert(!read->direct || source->caps.direct_reads);
     const struct source_file *file = &source->files[read->file];
-    uint64_t bytes = total_bytes(read->iov, read->n_iov);
+    uint64_t total = 0;
+    for (int i = 0; i < read->n_iov; i++)
+        total += read->iov[i].iov_len;
+    uint64_t bytes = total;
     if (read->offset > file->size_bytes || (!read->direct && bytes > file->size_bytes - read->offset)) {
         char name[TEXT_NAME_CHARS];
         return fail(error, ERROR_DATA_LOSS, "BEYOND_END_OF_FILE", "%s: bytes %llu to %llu of a file of %llu bytes",

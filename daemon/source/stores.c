@@ -94,16 +94,6 @@ static void fill_settings(struct stores *stores, const struct config *config)
     stores->fence.n_endpoints = n_endpoints;
 }
 
-static void fill_fence(struct stores *stores, const struct config *config)
-{
-    const char **trusted_urls = arena_array(&stores->arena, config->trusted.n_urls, sizeof *trusted_urls);
-    for (size_t i = 0; i < config->trusted.n_urls; i++)
-        trusted_urls[i] = arena_text(&stores->arena, config->trusted.urls[i], strlen(config->trusted.urls[i]));
-    stores->fence.allow_plain = config->http.allow_plain;
-    stores->fence.trusted_urls = trusted_urls;
-    stores->fence.n_trusted_urls = config->trusted.n_urls;
-}
-
 static int start_engine(struct stores *stores, const struct config *config, struct error *error)
 {
     const struct http_engine_options options = {
@@ -133,7 +123,12 @@ int stores_create(const struct config *config, const struct cancel *cancel, stru
     made->cancel = cancel;
     made->request_bytes = config->http.request_bytes;
     fill_settings(made, config);
-    fill_fence(made, config);
+    const char **trusted_urls = arena_array(&made->arena, config->trusted.n_urls, sizeof *trusted_urls);
+    for (size_t i = 0; i < config->trusted.n_urls; i++)
+        trusted_urls[i] = arena_text(&made->arena, config->trusted.urls[i], strlen(config->trusted.urls[i]));
+    made->fence.allow_plain = config->http.allow_plain;
+    made->fence.trusted_urls = trusted_urls;
+    made->fence.n_trusted_urls = config->trusted.n_urls;
     if (environment_number("LEVANTER_FSSPEC_MAX_CONCURRENT_CHUNKS", MAX_CONNECTIONS, &parallel_requests, error) < 0 ||
         start_engine(made, config, error) < 0) {
         stores_destroy(made);

@@ -148,16 +148,6 @@ static const char *why_no_lease(const struct filesystem_traits *traits, int why)
 
 /* --- all of it ------------------------------------------------------------------------------------------------------ */
 
-static void use_lease(const struct change_detection *detection, struct source_file *file,
-                      const struct filesystem_traits *traits)
-{
-    int64_t needed = traits->kind == SOURCE_LOCAL ? 1 : (int64_t)CHANGE_TRUSTED_NS;
-    bool times_tell = traits->times_tell && age_ns(&file->identity) >= needed;
-    file->changes_by = CHANGES_BY_LEASE;
-    file->changes_reason = "";
-    file->identity.lease_span = file_lease_span(detection->lease, file->identity.device, file->identity.inode, times_tell);
-}
-
 int change_detection_begin(struct change_detection *detection, struct source_file *file, uint64_t *waited_ns,
                            const struct cancel *cancel, struct error *error)
 {
@@ -169,7 +159,12 @@ int change_detection_begin(struct change_detection *detection, struct source_fil
                                   error);
     int failed = look_at_file(detection->fd, file, error);
     if (!failed && detection->lease && traits.lease_proves) {
-        use_lease(detection, file, &traits);
+        int64_t needed = traits.kind == SOURCE_LOCAL ? 1 : (int64_t)CHANGE_TRUSTED_NS;
+        bool times_tell = traits.times_tell && age_ns(&file->identity) >= needed;
+        file->changes_by = CHANGES_BY_LEASE;
+        file->changes_reason = "";
+        file->identity.lease_span =
+            file_lease_span(detection->lease, file->identity.device, file->identity.inode, times_tell);
         return 0;
     }
     if (!failed)

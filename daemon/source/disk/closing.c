@@ -27,25 +27,6 @@ struct closer { /* of one device */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of the list and the batches */
 static struct closer *closers;
 
-static void close_batch(struct batch *batch)
-{
-    for (size_t i = 0; i < batch->n_fds; i++)
-        if (batch->fds[i] >= 0)
-            close(batch->fds[i]);
-    free(batch->fds);
-    free(batch);
-}
-
-/* Under the lock. */
-static void forget_closer(struct closer *closer)
-{
-    struct closer **link = &closers;
-    while (*link != closer)
-        link = &(*link)->next;
-    *link = closer->next;
-    free(closer);
-}
-
 static void *close_all(void *argument)
 {
     struct closer *closer = argument;
@@ -54,10 +35,18 @@ static void *close_all(void *argument)
         struct batch *batch = closer->batches;
         closer->batches = batch->next;
         pthread_mutex_unlock(&lock);
-        close_batch(batch);
+        for (size_t i = 0; i < batch->n_fds; i++)
+            if (batch->fds[i] >= 0)
+                close(batch->fds[i]);
+        free(batch->fds);
+        free(batch);
         pthread_mutex_lock(&lock);
     }
-    forget_closer(closer);
+    struct closer **link = &closers;
+    while (*link != closer)
+        link = &(*link)->next;
+    *link = closer->next;
+    free(closer);
     pthread_mutex_unlock(&lock);
     return NULL;
 }

@@ -76,14 +76,6 @@ static void look_at_lease(struct file_lease *lease)
     }
 }
 
-static void look_at_all(void)
-{
-    for (size_t i = 0; i < leases.n_fds; i++) {
-        if (leases.by_fd[i])
-            look_at_lease(leases.by_fd[i]);
-    }
-}
-
 /* --- the thread ---------------------------------------------------------------------------------------------------- */
 
 static void *answer_signals(void *unused)
@@ -98,9 +90,13 @@ static void *answer_signals(void *unused)
     for (;;) {
         int signal = sigwaitinfo(&signals, &info);
         pthread_mutex_lock(&leases.lock);
-        if (signal == SIGIO)
-            look_at_all();
-        else if (signal == BREAK_SIGNAL && info.si_fd >= 0 && (size_t)info.si_fd < leases.n_fds && leases.by_fd[info.si_fd])
+        if (signal == SIGIO) {
+            for (size_t i = 0; i < leases.n_fds; i++) {
+                if (leases.by_fd[i])
+                    look_at_lease(leases.by_fd[i]);
+            }
+        } else if (signal == BREAK_SIGNAL && info.si_fd >= 0 && (size_t)info.si_fd < leases.n_fds &&
+                   leases.by_fd[info.si_fd])
             look_at_lease(leases.by_fd[info.si_fd]);
         pthread_mutex_unlock(&leases.lock);
     }
@@ -140,22 +136,18 @@ static void add_lease(struct file_lease *lease)
     pthread_mutex_unlock(&leases.lock);
 }
 
-static void unlink_lease(const struct file_lease *lease)
-{
-    struct file_lease **link = bucket_of(lease->device, lease->inode);
-    while (*link != lease)
-        link = &(*link)->next;
-    *link = lease->next;
-}
-
 void file_lease_drop(struct file_lease *lease)
 {
     if (!lease)
         return;
     pthread_mutex_lock(&leases.lock);
     leases.by_fd[lease->fd] = NULL;
-    if (lease->has_span)
-        unlink_lease(lease);
+    if (lease->has_span) {
+        struct file_lease **link = bucket_of(lease->device, lease->inode);
+        while (*link != lease)
+            link = &(*link)->next;
+        *link = lease->next;
+    }
     pthread_mutex_unlock(&leases.lock);
     if (lease->is_set && !lease->is_broken)
         fcntl(lease->fd, F_SETLEASE, F_UNLCK); /* at once: a child that was forked just now may hold the file open */

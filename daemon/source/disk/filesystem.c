@@ -82,24 +82,19 @@ static uint32_t larger(uint32_t a, uint32_t b)
     return a > b ? a : b;
 }
 
-static void join_caps(struct source_caps *caps, const struct source_caps *fresh)
-{
-    caps->direct_reads = caps->direct_reads && fresh->direct_reads;
-    caps->direct_memory_alignment = larger(caps->direct_memory_alignment, fresh->direct_memory_alignment);
-    caps->direct_offset_alignment = larger(caps->direct_offset_alignment, fresh->direct_offset_alignment);
-    if (fresh->filesystem == SOURCE_NETWORK && caps->filesystem == SOURCE_LOCAL) {
-        caps->filesystem = SOURCE_NETWORK;
-        memcpy(caps->filesystem_type, fresh->filesystem_type, sizeof caps->filesystem_type);
-    }
-}
-
 void filesystem_add_file(struct source_caps *caps, bool is_first, uint64_t device_id, struct source_disk_file *file)
 {
     if (is_first) {
         *caps = caps_of(file, device_id);
     } else if (device_id != caps->device_id) {
         struct source_caps fresh = caps_of(file, device_id);
-        join_caps(caps, &fresh);
+        caps->direct_reads = caps->direct_reads && fresh.direct_reads;
+        caps->direct_memory_alignment = larger(caps->direct_memory_alignment, fresh.direct_memory_alignment);
+        caps->direct_offset_alignment = larger(caps->direct_offset_alignment, fresh.direct_offset_alignment);
+        if (fresh.filesystem == SOURCE_NETWORK && caps->filesystem == SOURCE_LOCAL) {
+            caps->filesystem = SOURCE_NETWORK;
+            memcpy(caps->filesystem_type, fresh.filesystem_type, sizeof caps->filesystem_type);
+        }
     }
     caps->device_set |= mounts_bits_of(device_id);
     caps->direct_reads = caps->direct_reads && file->direct_fd >= 0;

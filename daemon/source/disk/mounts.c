@@ -82,36 +82,26 @@ static void add_mount(const char *line)
     mounts[n_mounts++] = (struct mount){path, strlen(path), (uint64_t)major << 32 | minor};
 }
 
-static void read_mounts(void)
-{
-    char *text = read_table(), *rest = text;
-    while (n_mounts > 0)
-        free(mounts[--n_mounts].path);
-    for (char *line; (line = strsep(&rest, "\n")) != NULL;)
-        add_mount(line);
-    free(text);
-}
-
-/* Also those that others cover: they are the same for all who go there. */
-static uint64_t find_mounts(const char *path)
-{
-    uint64_t bits = 0;
-    for (size_t i = 0; i < n_mounts; i++) {
-        const struct mount *mount = &mounts[i];
-        bool is_beginning =
-            strncmp(path, mount->path, mount->length) == 0 && (path[mount->length] == '/' || path[mount->length] == '\0');
-        bits |= is_beginning ? mounts_bits_of(mount->device) : 0;
-    }
-    return bits;
-}
-
 uint64_t mounts_find(const char *path)
 {
     char *normal = trusted_path_normalize(path);
     pthread_mutex_lock(&lock);
-    if (has_changed())
-        read_mounts();
-    uint64_t bits = find_mounts(normal);
+    if (has_changed()) {
+        char *text = read_table(), *rest = text;
+        while (n_mounts > 0)
+            free(mounts[--n_mounts].path);
+        for (char *line; (line = strsep(&rest, "\n")) != NULL;)
+            add_mount(line);
+        free(text);
+    }
+    /* also those that others cover: they are the same for all who go there */
+    uint64_t bits = 0;
+    for (size_t i = 0; i < n_mounts; i++) {
+        const struct mount *mount = &mounts[i];
+        bool is_beginning = strncmp(normal, mount->path, mount->length) == 0 &&
+                            (normal[mount->length] == '/' || normal[mount->length] == '\0');
+        bits |= is_beginning ? mounts_bits_of(mount->device) : 0;
+    }
     pthread_mutex_unlock(&lock);
     free(normal);
     return bits;

@@ -54,12 +54,6 @@ static int reopen(int path_fd, int flags)
     return open(path, flags | O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
 }
 
-static void split_path(struct source_disk *disk, const char *path)
-{
-    const char *slash = strrchr(path, '/');
-    disk->file_name = memory_copy_text(slash ? slash + 1 : path);
-}
-
 static int disk_open(struct source *source, const char *path, const struct source_options *options, struct error *error)
 {
     struct source_disk *disk = (struct source_disk *)source;
@@ -80,8 +74,10 @@ static int disk_open(struct source *source, const char *path, const struct sourc
     if (failed)
         return -1;
     source->is_single_file = !S_ISDIR(status.st_mode);
-    if (source->is_single_file)
-        split_path(disk, path);
+    if (source->is_single_file) {
+        const char *slash = strrchr(path, '/');
+        disk->file_name = memory_copy_text(slash ? slash + 1 : path);
+    }
     return 0;
 }
 
@@ -108,14 +104,6 @@ static int read_entries(DIR *directory, char ***names, size_t *n_names, struct q
     return errno;
 }
 
-static void free_names(char ***names, size_t *n_names)
-{
-    while (*n_names)
-        free((*names)[--*n_names]);
-    free(*names);
-    *names = NULL;
-}
-
 static int disk_list(struct source *source, char ***names, size_t *n_names, struct error *error)
 {
     const struct source_disk *disk = (const struct source_disk *)source;
@@ -135,7 +123,10 @@ static int disk_list(struct source *source, char ***names, size_t *n_names, stru
     closedir(directory);
     quota_charge_end(&charge);
     if (failed) {
-        free_names(names, n_names);
+        while (*n_names)
+            free((*names)[--*n_names]);
+        free(*names);
+        *names = NULL;
         return failed < 0 ? -1 : fail_name(disk->path, failed, error);
     }
     if (*n_names)
@@ -186,14 +177,6 @@ static void close_file(struct source_disk_file *opened)
     free(opened);
 }
 
-/* To the user for whom the thread works, like the memory of what is read. */
-static int charge_descriptors(struct source_disk_file *opened, struct error *error)
-{
-    struct metadata_account account = metadata_current();
-    opened->descriptors = (struct quota_charge){.quota = account.quota, .kind = QUOTA_DESCRIPTORS, .uid = account.uid};
-    return quota_charge_add(&opened->descriptors, DESCRIPTORS_PER_FILE, error);
-}
-
 static int disk_open_file(struct source *source, const char *name, struct source_file *file, void **handle,
                           struct error *error)
 {
@@ -203,7 +186,10 @@ static int disk_open_file(struct source *source, const char *name, struct source
         return -1;
     struct source_disk_file *opened = memory_alloc(sizeof *opened);
     *opened = (struct source_disk_file){.fd = -1, .direct_fd = -1};
-    int failed = charge_descriptors(opened, error);
+    /* to the user for whom the thread works, like the memory of what is read */
+    struct metadata_account account = metadata_current();
+    opened->descriptors = (struct quota_charge){.quota = account.quota, .kind = QUOTA_DESCRIPTORS, .uid = account.uid};
+    int failed = quota_charge_add(&opened->descriptors, DESCRIPTORS_PER_FILE, error);
     if (failed)
         close(path_fd);
     else

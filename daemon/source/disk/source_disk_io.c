@@ -102,14 +102,6 @@ static bool may_ask_mincore(int fd)
            (status.st_uid == geteuid() || faccessat(fd, "", W_OK, AT_EMPTY_PATH | AT_EACCESS) == 0);
 }
 
-static uint64_t count_resident(const unsigned char *pages, uint64_t n_pages)
-{
-    uint64_t n_resident = 0;
-    for (uint64_t i = 0; i < n_pages; i++)
-        n_resident += pages[i] & 1;
-    return n_resident;
-}
-
 static uint64_t mincore_pages(int fd, uint64_t first_page, uint64_t n_pages)
 {
     unsigned char pages[PROBE_PAGES];
@@ -119,8 +111,9 @@ static uint64_t mincore_pages(int fd, uint64_t first_page, uint64_t n_pages)
         void *address = mmap(NULL, n * PAGE_BYTES, PROT_READ, MAP_SHARED, fd, (off_t)(first_page * PAGE_BYTES));
         if (address == MAP_FAILED)
             return n_resident;
-        if (mincore(address, n * PAGE_BYTES, pages) == 0)
-            n_resident += count_resident(pages, n);
+        bool is_known = mincore(address, n * PAGE_BYTES, pages) == 0;
+        for (uint64_t i = 0; is_known && i < n; i++)
+            n_resident += pages[i] & 1;
         munmap(address, n * PAGE_BYTES);
         first_page += n;
         n_pages -= n;

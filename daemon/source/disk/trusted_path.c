@@ -179,12 +179,6 @@ static const char *canonical_of(struct trusted_root *root)
     return known;
 }
 
-static int prefix_path(const struct walk *walk, struct error *error)
-{
-    char name[TEXT_NAME_CHARS];
-    return error_prefix(error, "%s", text_escape(walk->path, strlen(walk->path), name));
-}
-
 static int fail_path(const struct walk *walk, int errno_value, struct error *error)
 {
     char name[TEXT_NAME_CHARS];
@@ -244,9 +238,11 @@ static bool find_root(const struct trusted_roots *roots, const char *text, bool 
 /* Before anything there is touched. */
 static int go_to(const struct walk *walk, const char *folder, const char *rest, struct error *error)
 {
-    char text[2 * TEXT_CHARS];
+    char text[2 * TEXT_CHARS], name[TEXT_NAME_CHARS];
     snprintf(text, sizeof text, "%s/%s", folder, rest);
-    return loop_enter_lane(mounts_find(text), error) < 0 ? prefix_path(walk, error) : 0;
+    if (loop_enter_lane(mounts_find(text), error) == 0)
+        return 0;
+    return error_prefix(error, "%s", text_escape(walk->path, strlen(walk->path), name));
 }
 
 static int open_root(struct walk *walk, struct error *error)
@@ -307,15 +303,6 @@ static int go_up(struct walk *walk, struct error *error)
     return enter_root(walk, parent, tail, error);
 }
 
-static int go_on_from_here(const struct walk *walk, struct error *error)
-{
-    char name[32], folder[PATH_MAX];
-    snprintf(name, sizeof name, "/proc/self/fd/%d", walk->fds[walk->depth - 1]);
-    ssize_t length = readlink(name, folder, sizeof folder - 1); /* the kernel knows it without asking */
-    folder[length > 0 ? length : 0] = '\0';
-    return go_to(walk, folder, walk->rest, error);
-}
-
 /* Takes `fd`, an O_PATH descriptor of a link. */
 static int follow_link(struct walk *walk, int fd, struct error *error)
 {
@@ -338,7 +325,11 @@ static int follow_link(struct walk *walk, int fd, struct error *error)
     int written = snprintf(walk->rest, sizeof walk->rest, "%s/%s", target, tail);
     if ((size_t)written >= sizeof walk->rest)
         return fail_too_long(walk, error);
-    return go_on_from_here(walk, error);
+    char name[32], folder[PATH_MAX];
+    snprintf(name, sizeof name, "/proc/self/fd/%d", walk->fds[walk->depth - 1]);
+    ssize_t n_chars = readlink(name, folder, sizeof folder - 1); /* the kernel knows it without asking */
+    folder[n_chars > 0 ? n_chars : 0] = '\0';
+    return go_to(walk, folder, walk->rest, error);
 }
 
 static int go_down(struct walk *walk, const char *name, struct error *error)
@@ -380,24 +371,6 @@ static int step(struct walk *walk, struct error *error)
     return is_dots(name, length, 2) ? go_up(walk, error) : go_down(walk, name, error);
 }
 
-/* Everything below the root at once; -1 also for much that is allowed. Links may lead to another file system, and that is
- * looked at before. */
-static int open_beneath(const struct walk *walk)
-{
-    const struct open_how how = {.flags = O_PATH | O_CLOEXEC, .resolve = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS};
-    const char *rest = walk->rest + strspn(walk->rest, "/");
-    return (int)syscall(SYS_openat2, walk->fds[0], *rest ? rest : ".", &how, sizeof how);
-}
-
-/* Step by step; the descriptor or -1. */
-static int walk_down(struct walk *walk, struct error *error)
-{
-    int failed = 0;
-    while (!failed && walk->rest[0])
-        failed = step(walk, error);
-    return failed ? -1 : walk->fds[--walk->depth];
-}
-
 int trusted_path_open(const struct trusted_roots *roots, const char *path, struct error *error)
 {
     struct walk walk;
@@ -407,9 +380,18 @@ int trusted_path_open(const struct trusted_roots *roots, const char *path, struc
     walk.n_links = 0;
     if ((path[0] == '/' ? enter_root(&walk, "", path, error) : fail_outside(&walk, NULL, error)) < 0)
         return -1;
-    int fd = open_beneath(&walk);
-    if (fd < 0)
-        fd = walk_down(&walk, error);
+    /* Everything below the root at once; -1 also for much that is allowed. Links may lead to another file system, and that
+     * is looked at before. */
+    const struct open_how how = {.flags = O_PATH | O_CLOEXEC, .resolve = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS};
+    const char *rest = walk.rest + strspn(walk.rest, "/");
+    int fd = (int)syscall(SYS_openat2, walk.fds[0], *rest ? rest : ".", &how, sizeof how);
+    if (fd < 0) {
+        /* step by step; the descriptor or -1 */
+        int failed = 0;
+        while (!failed && walk.rest[0])
+            failed = step(&walk, error);
+        fd = failed ? -1 : walk.fds[--walk.depth];
+    }
     leave_directories(&walk, 0);
     return fd;
 }

@@ -76,16 +76,6 @@ int hf_trees_find(struct hf_trees *trees, const char *url, struct object_source 
     return failed ? -1 : tree != NULL;
 }
 
-static struct tree make_tree(const char *url, const struct object_source *source)
-{
-    struct tree tree = {.url = memory_copy_text(url),
-                        .objects = memory_alloc_array(source->n_objects, sizeof *tree.objects),
-                        .n_objects = source->n_objects};
-    for (size_t i = 0; i < tree.n_objects; i++)
-        tree.objects[i] = copy_object(source->objects[i]);
-    return tree;
-}
-
 void hf_trees_add(struct hf_trees *trees, const char *url, const struct object_source *source)
 {
     if (source->n_objects > HF_TREES_MAX_OBJECTS)
@@ -93,7 +83,12 @@ void hf_trees_add(struct hf_trees *trees, const char *url, const struct object_s
     pthread_mutex_lock(&trees->lock);
     if (!find_tree(trees, url)) {
         clear_tree(&trees->trees[trees->next]);
-        trees->trees[trees->next] = make_tree(url, source);
+        struct tree tree = {.url = memory_copy_text(url),
+                            .objects = memory_alloc_array(source->n_objects, sizeof *tree.objects),
+                            .n_objects = source->n_objects};
+        for (size_t i = 0; i < tree.n_objects; i++)
+            tree.objects[i] = copy_object(source->objects[i]);
+        trees->trees[trees->next] = tree;
         trees->next = (trees->next + 1) % HF_TREES_MAX;
     }
     pthread_mutex_unlock(&trees->lock);

@@ -96,17 +96,6 @@ bool http_attempt_has_header(const struct http_attempt *attempt, const char *nam
     return find_header(attempt, name) != NULL;
 }
 
-static struct http_header *slot_of(struct http_attempt *attempt, const char *name)
-{
-    struct http_header *header = find_header(attempt, name);
-    if (header) {
-        free_header(header);
-        return header;
-    }
-    ARRAY_RESERVE(attempt->headers, attempt->n_headers, attempt->headers_room);
-    return &attempt->headers[attempt->n_headers++];
-}
-
 void http_attempt_add_header(struct http_attempt *attempt, const char *name, const char *value)
 {
     if (strpbrk(name, "\r\n: ") || !*name || strpbrk(value, "\r\n")) {
@@ -114,5 +103,12 @@ void http_attempt_add_header(struct http_attempt *attempt, const char *name, con
         return;
     }
     struct http_header copy = {.name = memory_copy_text(name), .value = memory_copy_text(value)};
-    *slot_of(attempt, name) = copy;
+    struct http_header *header = find_header(attempt, name);
+    if (header) {
+        free_header(header);
+    } else {
+        ARRAY_RESERVE(attempt->headers, attempt->n_headers, attempt->headers_room);
+        header = &attempt->headers[attempt->n_headers++];
+    }
+    *header = copy;
 }

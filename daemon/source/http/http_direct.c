@@ -16,12 +16,6 @@ enum {
 
 /* --- the request --- */
 
-/* Behind a proxy plain HTTP is said in other words; for https libcurl makes a tunnel, and what is said in it is the same. */
-static bool may_be_proxied(const char *url)
-{
-    return strncasecmp(url, "https:", 6) != 0 && http_wire_proxy(url);
-}
-
 static void add_line(FILE *out, const struct http_attempt *attempt, const char *name, const char *value)
 {
     if (!http_attempt_has_header(attempt, name))
@@ -51,8 +45,11 @@ bool http_direct_prepare(struct http_exchange *exchange, const struct http_wire 
 {
     const struct http_attempt *attempt = exchange->order.attempt;
     char host[URL_AUTHORITY_CHARS];
+    /* Behind a proxy plain HTTP is said in other words; for https libcurl makes a tunnel, and what is said in it is the
+     * same. */
+    bool may_be_proxied = strncasecmp(attempt->url, "https:", 6) != 0 && http_wire_proxy(attempt->url);
     if (!exchange->order.has_sink || !exchange->order.expected->is_range || strcmp(attempt->method, "GET") != 0 ||
-        attempt->body_bytes > 0 || attempt->is_malformed || may_be_proxied(attempt->url))
+        attempt->body_bytes > 0 || attempt->is_malformed || may_be_proxied)
         return false;
     char *target = url_target(&attempt->where);
     url_origin(&attempt->where, exchange->direct.origin);
@@ -82,15 +79,6 @@ static void over_because(struct http_exchange *exchange, CURLcode *code, CURLcod
 {
     snprintf(exchange->curl.message, sizeof exchange->curl.message, "%s", why);
     over(exchange, code, how);
-}
-
-static void over_early(struct http_exchange *exchange, CURLcode *code)
-{
-    const struct http_framing *framing = &exchange->direct.framing;
-    char why[CURL_ERROR_SIZE];
-    snprintf(why, sizeof why, "the connection was closed with %" PRIu64 " bytes%s to come", framing->left_bytes,
-             framing->kind == HTTP_FRAMING_CHUNKED ? " of a chunk" : "");
-    over_because(exchange, code, CURLE_PARTIAL_FILE, why);
 }
 
 /* Asked where bytes are sent and where they arrive. A connection to somebody else would hand him the request with its
@@ -125,8 +113,13 @@ static bool receive_bytes(struct http_exchange *exchange, void *bytes, size_t ro
         over(exchange, code, CURLE_GOT_NOTHING);
     else if (direct->framing.kind == HTTP_FRAMING_CLOSE)
         over(exchange, code, CURLE_OK);
-    else
-        over_early(exchange, code);
+    else {
+        const struct http_framing *framing = &exchange->direct.framing;
+        char why[CURL_ERROR_SIZE];
+        snprintf(why, sizeof why, "the connection was closed with %" PRIu64 " bytes%s to come", framing->left_bytes,
+                 framing->kind == HTTP_FRAMING_CHUNKED ? " of a chunk" : "");
+        over_because(exchange, code, CURLE_PARTIAL_FILE, why);
+    }
     return false;
 }
 

@@ -17,11 +17,6 @@ static uint64_t or_default(uint64_t value, uint64_t otherwise)
     return value ? value : otherwise;
 }
 
-static char *copy_or_null(const char *text)
-{
-    return text && *text ? memory_copy_text(text) : NULL;
-}
-
 /* libcurl itself reads none of these; its command does, and so do Python's clients. */
 static const char *ca_from_environment(void)
 {
@@ -49,7 +44,7 @@ static struct http_engine_options fill_in(const struct http_engine_options *give
     filled.hedge_percent = (uint32_t)or_default(filled.hedge_percent, 5);
     filled.turn_ms = or_default(filled.turn_ms, 2000);
     filled.backoff_ms = or_default(filled.backoff_ms, 200);
-    filled.ca_file = copy_or_null(ca_file);
+    filled.ca_file = ca_file && *ca_file ? memory_copy_text(ca_file) : NULL;
     filled.user_agent = memory_copy_text(filled.user_agent ? filled.user_agent : "tensorcast/" VERSION);
     return filled;
 }

@@ -208,8 +208,12 @@ static void set_method(struct http_exchange *exchange)
         curl_easy_setopt(exchange->curl.easy, CURLOPT_CUSTOMREQUEST, attempt->method);
 }
 
-static void set_callbacks(struct http_exchange *exchange)
+static int set_handle(struct http_exchange *exchange, struct error *error)
 {
+    curl_easy_reset(exchange->curl.easy);
+    http_wire_set(exchange->curl.easy, &exchange->curl.wire);
+    curl_easy_setopt(exchange->curl.easy, CURLOPT_BUFFERSIZE, (long)BUFFER_BYTES);
+    curl_easy_setopt(exchange->curl.easy, CURLOPT_FRESH_CONNECT, exchange->order.is_fresh ? 1L : 0L);
     CURL *easy = exchange->curl.easy;
     curl_easy_setopt(easy, CURLOPT_PRIVATE, exchange);
     curl_easy_setopt(easy, CURLOPT_ERRORBUFFER, exchange->curl.message);
@@ -219,15 +223,6 @@ static void set_callbacks(struct http_exchange *exchange)
     curl_easy_setopt(easy, CURLOPT_HEADERDATA, exchange);
     curl_easy_setopt(easy, CURLOPT_WRITEFUNCTION, on_body);
     curl_easy_setopt(easy, CURLOPT_WRITEDATA, exchange);
-}
-
-static int set_handle(struct http_exchange *exchange, struct error *error)
-{
-    curl_easy_reset(exchange->curl.easy);
-    http_wire_set(exchange->curl.easy, &exchange->curl.wire);
-    curl_easy_setopt(exchange->curl.easy, CURLOPT_BUFFERSIZE, (long)BUFFER_BYTES);
-    curl_easy_setopt(exchange->curl.easy, CURLOPT_FRESH_CONNECT, exchange->order.is_fresh ? 1L : 0L);
-    set_callbacks(exchange);
     set_method(exchange);
     set_headers(exchange);
     CURLcode code = curl_easy_setopt(exchange->curl.easy, CURLOPT_URL, exchange->order.attempt->url);

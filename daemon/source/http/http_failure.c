@@ -67,24 +67,6 @@ static bool is_tls_for_good(const struct http_exchange *exchange)
     return exchange->curl.code == CURLE_SSL_CONNECT_ERROR && strstr(message, "error:") && !strstr(message, "unexpected eof");
 }
 
-static void tell_tls(const struct http_exchange *exchange, const struct http_wire *wire, const struct meaning *meaning,
-                     const char *details, struct error *error)
-{
-    const char *system = curl_version_info(CURLVERSION_NOW)->cainfo;
-    const char *from = wire->ca_file ? wire->ca_file : system ? system : "libcurl's own place";
-    fail(error, ERROR_FAILED_PRECONDITION, "TLS_FAILED", "%s: %s; CAs are read from %s",
-         exchange->curl.code == CURLE_SSL_CONNECT_ERROR ? "TLS failed" : meaning->text, details, from);
-}
-
-static void tell_proxy(const struct http_exchange *exchange, const char *details, struct error *error)
-{
-    char proxy[REDACT_CHARS];
-    proxy_of(exchange->order.attempt->url, proxy);
-    bool is_refusal = exchange->curl.proxy_status == 407;
-    fail(error, is_refusal ? ERROR_PERMISSION_DENIED : ERROR_UNAVAILABLE, "PROXY_FAILED", "the proxy %s failed: %s%s", proxy,
-         details, is_refusal ? "; it wants credentials" : "");
-}
-
 struct http_failure http_failure_of(const struct http_exchange *exchange, const struct http_wire *wire, struct error *error)
 {
     const struct meaning *meaning = meaning_of(exchange->curl.code);
@@ -99,11 +81,18 @@ struct http_failure http_failure_of(const struct http_exchange *exchange, const 
     }
     bool is_answered = exchange->answer.has_head || atomic_load(&exchange->seen.body_bytes) > 0;
     if (meaning->kind == TLS || is_tls_for_good(exchange)) {
-        tell_tls(exchange, wire, meaning, details, error);
+        const char *system = curl_version_info(CURLVERSION_NOW)->cainfo;
+        const char *from = wire->ca_file ? wire->ca_file : system ? system : "libcurl's own place";
+        fail(error, ERROR_FAILED_PRECONDITION, "TLS_FAILED", "%s: %s; CAs are read from %s",
+             exchange->curl.code == CURLE_SSL_CONNECT_ERROR ? "TLS failed" : meaning->text, details, from);
         return (struct http_failure){.is_final = true};
     }
     if (meaning->kind == PROXY || (exchange->curl.proxy_status >= 300 && !is_answered)) {
-        tell_proxy(exchange, details, error);
+        char proxy[REDACT_CHARS];
+        proxy_of(exchange->order.attempt->url, proxy);
+        bool is_refusal = exchange->curl.proxy_status == 407;
+        fail(error, is_refusal ? ERROR_PERMISSION_DENIED : ERROR_UNAVAILABLE, "PROXY_FAILED", "the proxy %s failed: %s%s",
+             proxy, details, is_refusal ? "; it wants credentials" : "");
         return (struct http_failure){.is_final = exchange->curl.proxy_status == 407};
     }
     fail(error, meaning->kind == FINAL ? ERROR_INVALID_ARGUMENT : ERROR_UNAVAILABLE, meaning->reason, "%s: %s",

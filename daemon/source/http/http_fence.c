@@ -40,17 +40,13 @@ static bool goes_up(const char *reference)
     return false;
 }
 
-static bool is_web(const char *reference)
-{
-    return strncasecmp(reference, "https:", 6) == 0 || strncasecmp(reference, "http:", 5) == 0;
-}
-
 /* As it is connected to, so that two ways to write the same are the same; malloced, NULL = it is no good URL. */
 static char *in_one_form(const char *reference)
 {
     struct url url;
     struct error ignored;
-    if (!is_web(reference) || strcasecmp(reference, "https://") == 0 || strcasecmp(reference, "http://") == 0)
+    if (!(strncasecmp(reference, "https:", 6) == 0 || strncasecmp(reference, "http:", 5) == 0) ||
+        strcasecmp(reference, "https://") == 0 || strcasecmp(reference, "http://") == 0)
         return memory_copy_text(reference);
     char *tidy = url_tidy(reference, strcspn(reference, "#"));
     char *form = url_parse(tidy, &url, &ignored) < 0 ? NULL : url_print(&url);

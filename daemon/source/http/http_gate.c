@@ -16,19 +16,6 @@ static bool may_pass(const struct http_guard *guard, const struct address *addre
     }
 }
 
-/* It may change where libcurl will connect to. */
-static curl_socket_t open_with(const struct http_gate *gate, struct curl_sockaddr *address)
-{
-    struct sockaddr_storage to = {0};
-    socklen_t bytes = address->addrlen;
-    memcpy(&to, &address->addr, bytes);
-    int opened = gate->open_socket(gate->open_socket_data, &to, &bytes);
-    memcpy(&address->addr, &to, bytes); /* libcurl has room for any there */
-    address->addrlen = bytes;
-    address->family = to.ss_family;
-    return opened;
-}
-
 static curl_socket_t open_socket(void *data, curlsocktype purpose, struct curl_sockaddr *to)
 {
     struct http_gate *gate = data;
@@ -42,9 +29,17 @@ static curl_socket_t open_socket(void *data, curlsocktype purpose, struct curl_s
         return CURL_SOCKET_BAD;
     }
     gate->has_passed = true;
-    if (gate->open_socket)
-        return open_with(gate, to);
-    return socket(to->family, to->socktype | SOCK_CLOEXEC, to->protocol);
+    if (!gate->open_socket)
+        return socket(to->family, to->socktype | SOCK_CLOEXEC, to->protocol);
+    /* it may change where libcurl will connect to */
+    struct sockaddr_storage where = {0};
+    socklen_t bytes = to->addrlen;
+    memcpy(&where, &to->addr, bytes);
+    int opened = gate->open_socket(gate->open_socket_data, &where, &bytes);
+    memcpy(&to->addr, &where, bytes); /* libcurl has room for any there */
+    to->addrlen = bytes;
+    to->family = where.ss_family;
+    return opened;
 }
 
 bool http_guard_same(const struct http_guard *a, const struct http_guard *b)

@@ -99,17 +99,6 @@ static struct http_connection *take_idle(struct http_mover *mover, const struct 
 
 /* --- exchanges --- */
 
-static void let_go_exchange(struct http_mover *mover, struct http_exchange *exchange, CURLcode code)
-{
-    struct http_connection *connection = exchange->direct.connection;
-    if (exchange->curl.easy)
-        curl_multi_remove_handle(mover->multi, exchange->curl.easy);
-    else if (connection && http_direct_spares_connection(exchange, code))
-        keep_idle(mover, connection);
-    else if (connection)
-        http_connection_close(connection);
-}
-
 static void end(struct http_mover *mover, struct http_exchange *exchange, CURLcode code)
 {
     struct http_exchange **link = &mover->active;
@@ -117,7 +106,13 @@ static void end(struct http_mover *mover, struct http_exchange *exchange, CURLco
         link = &(*link)->next;
     *link = exchange->next;
     mover->n_driven -= is_driven(exchange);
-    let_go_exchange(mover, exchange, code);
+    struct http_connection *connection = exchange->direct.connection;
+    if (exchange->curl.easy)
+        curl_multi_remove_handle(mover->multi, exchange->curl.easy);
+    else if (connection && http_direct_spares_connection(exchange, code))
+        keep_idle(mover, connection);
+    else if (connection)
+        http_connection_close(connection);
     atomic_fetch_sub(&mover->load, 1);
     http_exchange_finish(exchange, code);
 }
@@ -130,10 +125,14 @@ static void go_on_direct(struct http_mover *mover, struct http_exchange *exchang
         end(mover, exchange, code);
 }
 
-static bool connect_anew(struct http_mover *mover, struct http_exchange *exchange)
+static bool begin_direct(struct http_mover *mover, struct http_exchange *exchange)
 {
-    struct http_connection *connection =
-        http_connection_open(mover->multi, exchange->order.attempt->url, &exchange->curl.wire, exchange);
+    struct http_connection *connection = exchange->order.is_fresh ? NULL : take_idle(mover, exchange);
+    if (connection) {
+        http_direct_begin(exchange, connection);
+        return true;
+    }
+    connection = http_connection_open(mover->multi, exchange->order.attempt->url, &exchange->curl.wire, exchange);
     if (!connection)
         return false;
     exchange->direct.connection = connection;
@@ -142,29 +141,10 @@ static bool connect_anew(struct http_mover *mover, struct http_exchange *exchang
     return true;
 }
 
-static bool begin_direct(struct http_mover *mover, struct http_exchange *exchange)
-{
-    struct http_connection *connection = exchange->order.is_fresh ? NULL : take_idle(mover, exchange);
-    if (!connection)
-        return connect_anew(mover, exchange);
-    http_direct_begin(exchange, connection);
-    return true;
-}
-
 static bool begin_driven(struct http_mover *mover, struct http_exchange *exchange)
 {
     mover->n_driven++;
     return curl_multi_add_handle(mover->multi, exchange->curl.easy) == CURLM_OK;
-}
-
-static void begin_exchange(struct http_mover *mover, struct http_exchange *exchange)
-{
-    exchange->next = mover->active;
-    mover->active = exchange;
-    if (!(exchange->curl.easy ? begin_driven(mover, exchange) : begin_direct(mover, exchange)))
-        end(mover, exchange, CURLE_FAILED_INIT);
-    else if (atomic_load(&exchange->is_cancelled)) /* while it was in the inbox, where end_cancelled() did not see it */
-        end(mover, exchange, CURLE_ABORTED_BY_CALLBACK);
 }
 
 static bool take_inbox(struct http_mover *mover)
@@ -177,7 +157,12 @@ static bool take_inbox(struct http_mover *mover)
     while (list) {
         struct http_exchange *exchange = list;
         list = list->next;
-        begin_exchange(mover, exchange);
+        exchange->next = mover->active;
+        mover->active = exchange;
+        if (!(exchange->curl.easy ? begin_driven(mover, exchange) : begin_direct(mover, exchange)))
+            end(mover, exchange, CURLE_FAILED_INIT);
+        else if (atomic_load(&exchange->is_cancelled)) /* while it was in the inbox, where end_cancelled() did not see it */
+            end(mover, exchange, CURLE_ABORTED_BY_CALLBACK);
     }
     return !is_stopping;
 }
@@ -245,13 +230,6 @@ static void wait_for_bytes(struct http_mover *mover, struct http_exchange *excha
                              .events = exchange->direct.wait == HTTP_WAIT_READABLE ? CURL_WAIT_POLLIN : CURL_WAIT_POLLOUT};
 }
 
-/* Bytes in driblets cost a wake-up each and pull the sender's work along: a moment later there are more of them. */
-static void let_gather(struct http_mover *mover)
-{
-    if (mover->turn_bytes > 0 && mover->turn_bytes < GATHER_BYTES)
-        nanosleep(&(struct timespec){.tv_nsec = GATHER_NS}, NULL);
-}
-
 /* Until something comes; not at all when an exchange has more to do. */
 static void wait(struct http_mover *mover)
 {
@@ -265,8 +243,9 @@ static void wait(struct http_mover *mover)
         else
             wait_for_bytes(mover, exchange, n++);
     }
-    if (timeout_ms > 0)
-        let_gather(mover);
+    /* bytes in driblets cost a wake-up each and pull the sender's work along: a moment later there are more of them */
+    if (timeout_ms > 0 && mover->turn_bytes > 0 && mover->turn_bytes < GATHER_BYTES)
+        nanosleep(&(struct timespec){.tv_nsec = GATHER_NS}, NULL);
     curl_multi_poll(mover->multi, mover->waits, n, timeout_ms, NULL);
     for (unsigned i = 0; i < n; i++)
         if (mover->waits[i].revents)

@@ -13,11 +13,6 @@
 
 enum { MAX_REDIRECTS = 5, MAX_FAULTS = 2, MAX_PIECES = 64 };
 
-static void settle_done(struct http_next *next)
-{
-    next->step = HTTP_STEP_DONE;
-}
-
 static void now_uncounted(struct http_run *run, struct http_next *next)
 {
     next->step = HTTP_STEP_NOW;
@@ -30,16 +25,11 @@ static void later(struct http_run *run, struct http_next *next, bool on_new_conn
     run->is_fresh = on_new_connection;
 }
 
-static void final(struct http_next *next)
-{
-    next->step = HTTP_STEP_FAIL;
-}
-
 /* One more try, on another connection: a front end may misbehave where another does not. */
 static void later_once(struct http_run *run, struct http_next *next)
 {
     if (++run->counts.n_faults >= MAX_FAULTS)
-        final(next);
+        next->step = HTTP_STEP_FAIL;
     else
         later(run, next, true);
 }
@@ -61,14 +51,14 @@ static void settle_complete(struct http_run *run, const struct http_exchange *ex
 {
     keep_bytes(run, exchange);
     if (!run->has_sink || run->sink.left_bytes == 0) {
-        settle_done(next);
+        next->step = HTTP_STEP_DONE;
     } else if (++run->counts.n_pieces <= MAX_PIECES) {
         run->is_fresh = false;
         now_uncounted(run, next);
     } else {
         fail(error, ERROR_UNAVAILABLE, "BAD_ANSWER", "the server answers in pieces of %llu bytes",
              (unsigned long long)atomic_load(&exchange->seen.body_bytes));
-        final(next);
+        next->step = HTTP_STEP_FAIL;
     }
 }
 
@@ -108,14 +98,6 @@ static int follow_redirect(struct http_run *run, const struct http_exchange *exc
     return 0;
 }
 
-/* What the store knows of how to ask is for the first host. */
-static void start_over(struct http_run *run)
-{
-    free(run->url);
-    run->url = memory_copy_text(run->call.url);
-    run->is_foreign = false;
-}
-
 static enum http_verdict judge_refusal(const struct http_run *run, const struct http_exchange *exchange, struct error *error)
 {
     const struct http_store *store = run->call.store;
@@ -139,7 +121,7 @@ static void settle_refused(struct http_run *run, const struct http_exchange *exc
 {
     if (is_redirect(run, exchange)) {
         if (follow_redirect(run, exchange, error))
-            final(next);
+            next->step = HTTP_STEP_FAIL;
         else
             now_uncounted(run, next);
         return;
@@ -147,15 +129,18 @@ static void settle_refused(struct http_run *run, const struct http_exchange *exc
     enum http_verdict verdict = judge_refusal(run, exchange, error);
     if (verdict == HTTP_RETRY_RENEWED && !run->counts.has_renewed) {
         run->counts.has_renewed = true;
-        start_over(run);
+        /* what the store knows of how to ask is for the first host */
+        free(run->url);
+        run->url = memory_copy_text(run->call.url);
+        run->is_foreign = false;
         now_uncounted(run, next);
     } else if (verdict == HTTP_RETRY || verdict == HTTP_THROTTLED) {
         next->retry_after_ns = http_retry_after_ns(http_head_find(&exchange->answer.head.head, "retry-after"));
         later(run, next, false);
     } else if (run->call.accept_any_status && verdict == HTTP_FAIL) {
-        settle_done(next);
+        next->step = HTTP_STEP_DONE;
     } else {
-        final(next);
+        next->step = HTTP_STEP_FAIL;
     }
 }
 
@@ -168,7 +153,7 @@ static void settle_unacceptable(struct http_run *run, const struct http_exchange
     else if (exchange->outcome.fault == HTTP_FAULT_PROTOCOL)
         later_once(run, next);
     else
-        final(next);
+        next->step = HTTP_STEP_FAIL;
 }
 
 static void settle_broken(struct http_run *run, const struct http_exchange *exchange, struct http_next *next,
@@ -177,7 +162,7 @@ static void settle_broken(struct http_run *run, const struct http_exchange *exch
     struct http_failure failure = http_failure_of(exchange, &run->wire, error);
     keep_bytes(run, exchange);
     if (failure.is_final)
-        final(next);
+        next->step = HTTP_STEP_FAIL;
     else if (failure.is_protocol)
         later_once(run, next);
     else if (failure.is_stale) {
@@ -206,11 +191,11 @@ static void settle_cut_off(struct http_run *run, const struct http_entry *entry,
     case HTTP_CAUSE_PROGRESS:
         fail(error, ERROR_DEADLINE_EXCEEDED, "NO_PROGRESS", "no byte for %.1f s in all tries",
              (double)limits->progress_timeout_ms / 1e3);
-        final(next);
+        next->step = HTTP_STEP_FAIL;
         return;
     case HTTP_CAUSE_DEADLINE:
         fail(error, ERROR_DEADLINE_EXCEEDED, "DEADLINE", "not done within %.1f s", (double)run->call.timeout_ms / 1e3);
-        final(next);
+        next->step = HTTP_STEP_FAIL;
         return;
     case HTTP_CAUSE_RECALLED:
         run->counts.n_idle_turns += !has_brought;
@@ -218,7 +203,7 @@ static void settle_cut_off(struct http_run *run, const struct http_entry *entry,
         return;
     default:
         fail(error, ERROR_CANCELLED, "CANCELLED", "cancelled");
-        final(next);
+        next->step = HTTP_STEP_FAIL;
         return;
     }
     later(run, next, true);

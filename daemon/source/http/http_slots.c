@@ -243,18 +243,6 @@ static struct http_flow *next_flow(const struct http_slots *slots)
     return best;
 }
 
-static void grant(struct http_slots *slots)
-{
-    struct http_flow *flow;
-    while ((flow = next_flow(slots))) {
-        struct waiter *waiter = flow->first;
-        unlink_waiter(flow, waiter);
-        take_slot(slots, flow, waiter->slot, waiter->wish->turn_ns);
-        waiter->is_granted = true;
-        pthread_cond_signal(&waiter->granted);
-    }
-}
-
 /* "uid 1000 holds 40, uid 0 holds 24" */
 static void tell_holders(const struct http_slots *slots, char *text, size_t room)
 {
@@ -351,7 +339,14 @@ void http_slots_leave(struct http_slots *slots, struct http_slot *slot, const st
     struct http_flow *flow = slot->flow;
     http_origin_end(flow->origin, visit, clock_now_ns());
     give_back(slots, slot);
-    grant(slots);
+    struct http_flow *next;
+    while ((next = next_flow(slots))) {
+        struct waiter *waiter = next->first;
+        unlink_waiter(next, waiter);
+        take_slot(slots, next, waiter->slot, waiter->wish->turn_ns);
+        waiter->is_granted = true;
+        pthread_cond_signal(&waiter->granted);
+    }
     drop_unused(slots, flow);
     pthread_mutex_unlock(&slots->origins->lock);
 }

@@ -73,21 +73,6 @@ static void cancel_entry(struct http_entry *entry, enum http_cause cause)
     http_mover_cancel(entry->exchange);
 }
 
-static void cancel_all(struct http_watch *watch, enum http_cause cause)
-{
-    for (unsigned i = 0; i < watch->n_entries; i++)
-        cancel_entry(&watch->entries[i], cause);
-}
-
-static uint64_t first_byte_deadline(const struct http_watch *watch, const struct http_exchange *exchange)
-{
-    const struct http_engine_options *limits = &watch->engine->options;
-    uint64_t sent_ns = atomic_load(&exchange->seen.sent_ns), upload_bytes = exchange->order.attempt->body_bytes;
-    uint64_t from_ns = sent_ns ? sent_ns : exchange->seen.started_ns + ms(limits->connect_timeout_ms);
-    uint64_t upload_ms = upload_bytes > BUSY ? upload_bytes / limits->minimum_bytes_per_s * 1000 : 0;
-    return from_ns + ms(limits->first_byte_timeout_ms + upload_ms);
-}
-
 static void check_body(struct http_watch *watch, struct http_entry *entry, uint64_t head_ns, uint64_t now_ns)
 {
     const struct http_engine_options *limits = &watch->engine->options;
@@ -121,7 +106,12 @@ static uint64_t check_entry(struct http_watch *watch, struct http_entry *entry, 
         check_body(watch, entry, head_ns, now_ns);
         return due_ns;
     }
-    due_ns = first_byte_deadline(watch, entry->exchange);
+    const struct http_engine_options *limits = &watch->engine->options;
+    uint64_t sent_ns = atomic_load(&entry->exchange->seen.sent_ns),
+             upload_bytes = entry->exchange->order.attempt->body_bytes;
+    uint64_t from_ns = sent_ns ? sent_ns : entry->exchange->seen.started_ns + ms(limits->connect_timeout_ms);
+    uint64_t upload_ms = upload_bytes > BUSY ? upload_bytes / limits->minimum_bytes_per_s * 1000 : 0;
+    due_ns = from_ns + ms(limits->first_byte_timeout_ms + upload_ms);
     if (now_ns >= due_ns)
         cancel_entry(entry, HTTP_CAUSE_FIRST_BYTE);
     return due_ns;
@@ -182,25 +172,21 @@ static enum http_cause cause_of_all(const struct http_watch *watch, uint64_t now
     return HTTP_CAUSE_NONE;
 }
 
-static void cancel_losers(struct http_watch *watch)
-{
-    struct http_exchange *winner = atomic_load(&watch->race.winner);
-    for (unsigned i = 0; winner && i < watch->n_entries; i++)
-        if (watch->entries[i].exchange != winner)
-            cancel_entry(&watch->entries[i], HTTP_CAUSE_CANCELLED);
-}
-
 /* Under the race's lock. Returns when to look again. */
 static uint64_t look_at_entries(struct http_watch *watch)
 {
     uint64_t now_ns = clock_now_ns(), next_ns = now_ns + HTTP_ASK_AGAIN_NS;
-    cancel_losers(watch);
+    struct http_exchange *winner = atomic_load(&watch->race.winner);
+    for (unsigned i = 0; winner && i < watch->n_entries; i++)
+        if (watch->entries[i].exchange != winner)
+            cancel_entry(&watch->entries[i], HTTP_CAUSE_CANCELLED);
     for (unsigned i = 0; i < watch->n_entries; i++)
         next_ns = http_sooner(next_ns, check_entry(watch, &watch->entries[i], now_ns));
     enum http_cause cause = cause_of_all(watch, now_ns);
-    if (cause != HTTP_CAUSE_NONE)
-        cancel_all(watch, cause);
-    else if (watch->wish->deadline_ns > 0)
+    if (cause != HTTP_CAUSE_NONE) {
+        for (unsigned i = 0; i < watch->n_entries; i++)
+            cancel_entry(&watch->entries[i], cause);
+    } else if (watch->wish->deadline_ns > 0)
         next_ns = http_sooner(next_ns, watch->wish->deadline_ns);
     return next_ns;
 }

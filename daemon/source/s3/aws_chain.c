@@ -44,14 +44,10 @@ static const char *shown_profile(const char *text, char out[TEXT_NAME_CHARS])
     return text_escape(text, strlen(text), out);
 }
 
-static char *copy_or_null(const char *text)
-{
-    return text ? memory_copy_text(text) : NULL;
-}
-
 static int fill_static(struct aws_keys *keys, const char *access_key, const char *secret_key, const char *token)
 {
-    *keys = (struct aws_keys){memory_copy_text(access_key), memory_copy_text(secret_key), copy_or_null(token), 0, 0};
+    *keys = (struct aws_keys){memory_copy_text(access_key), memory_copy_text(secret_key),
+                              token ? memory_copy_text(token) : NULL, 0, 0};
     return 0;
 }
 
@@ -343,16 +339,6 @@ static const char *label_part(const struct walk *walk, char letter)
     }
 }
 
-static void print_label(const struct walk *walk, const char *label, char *text, size_t chars)
-{
-    char part[TEXT_NAME_CHARS], letter[] = " ";
-    for (size_t length = 0; *label && length < chars; label++) {
-        *letter = *label;
-        const char *next = *label == '$' ? shown_profile(label_part(walk, *++label), part) : letter;
-        length += (size_t)snprintf(text + length, chars - length, "%.100s", next);
-    }
-}
-
 /* Instance metadata is the guess when nothing is configured; its failure means there is nothing at all. */
 static int fail_nothing(const struct walk *walk, const char *reason, struct error *error)
 {
@@ -402,8 +388,12 @@ void aws_chain_describe(const struct aws_chain *chain, char *text, size_t text_c
     const struct walk walk = {chain, profiles, NULL, chain->profile, chain->use_environment, 0};
     const struct provider *provider = find_provider(&walk);
     snprintf(text, text_chars, "none");
-    if (provider)
-        print_label(&walk, provider->label, text, text_chars);
+    const char *label = provider ? provider->label : "";
+    for (size_t length = 0; *label && length < text_chars; label++) {
+        char part[TEXT_NAME_CHARS], letter[] = {*label, '\0'};
+        const char *next = *label == '$' ? shown_profile(label_part(&walk, *++label), part) : letter;
+        length += (size_t)snprintf(text + length, text_chars - length, "%.100s", next);
+    }
     aws_profiles_destroy(profiles);
 }
 

@@ -135,20 +135,15 @@ bool aws_metadata_instance_allowed(void)
     return !disabled || strcasecmp(disabled, "true") != 0;
 }
 
-static char *instance_url(const char *path)
+static int ask_instance(struct http_engine *http, const char *method, const char *path, const struct http_header *header,
+                        const struct cancel *cancel, struct http_reply *reply, struct error *error)
 {
     const char *endpoint = environment_get("AWS_EC2_METADATA_SERVICE_ENDPOINT");
     const char *mode = environment_get("AWS_EC2_METADATA_SERVICE_ENDPOINT_MODE");
     if (!endpoint)
         endpoint = mode && strcasecmp(mode, "ipv6") == 0 ? "http://[fd00:ec2::254]" : "http://169.254.169.254";
     size_t length = strlen(endpoint);
-    return memory_print("%.*s/%s", (int)(length - (endpoint[length - 1] == '/')), endpoint, path);
-}
-
-static int ask_instance(struct http_engine *http, const char *method, const char *path, const struct http_header *header,
-                        const struct cancel *cancel, struct http_reply *reply, struct error *error)
-{
-    char *url = instance_url(path);
+    char *url = memory_print("%.*s/%s", (int)(length - (endpoint[length - 1] == '/')), endpoint, path);
     uint64_t tries = number("AWS_METADATA_SERVICE_NUM_ATTEMPTS", 100, 1);
     const struct http_call call = {.method = method,
                                    .url = url,

@@ -25,11 +25,6 @@ struct splitter {
     char *out; /* behind the words' pointers */
 };
 
-static bool is_blank(char c)
-{
-    return c == ' ' || c == '\t';
-}
-
 /* To the closing quote; false when there is none. */
 static bool take_quoted(struct splitter *splitter, char quote)
 {
@@ -43,7 +38,7 @@ static bool take_quoted(struct splitter *splitter, char quote)
 
 static bool take_word(struct splitter *splitter)
 {
-    while (*splitter->at && !is_blank(*splitter->at)) {
+    while (!strchr(" \t", *splitter->at)) {
         if (*splitter->at == '\'' || *splitter->at == '"') {
             if (!take_quoted(splitter, *splitter->at))
                 return false;
@@ -80,18 +75,6 @@ char **aws_process_split(const char *command)
 
 /* --- the process --- */
 
-/* The daemon's threads have signals blocked and SIGPIPE ignored, which a command would inherit. */
-static void set_signals(posix_spawnattr_t *attributes)
-{
-    sigset_t none, as_usual;
-    sigemptyset(&none);
-    sigemptyset(&as_usual);
-    sigaddset(&as_usual, SIGPIPE);
-    posix_spawnattr_setsigmask(attributes, &none);
-    posix_spawnattr_setsigdefault(attributes, &as_usual);
-    posix_spawnattr_setflags(attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
-}
-
 static int start_process(char *const *words, int *output, pid_t *pid, struct error *error)
 {
     posix_spawn_file_actions_t actions;
@@ -103,7 +86,14 @@ static int start_process(char *const *words, int *output, pid_t *pid, struct err
     posix_spawn_file_actions_adddup2(&actions, ends[1], STDOUT_FILENO);
     posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
     posix_spawnattr_init(&attributes);
-    set_signals(&attributes);
+    /* the daemon's threads have signals blocked and SIGPIPE ignored, which a command would inherit */
+    sigset_t none, as_usual;
+    sigemptyset(&none);
+    sigemptyset(&as_usual);
+    sigaddset(&as_usual, SIGPIPE);
+    posix_spawnattr_setsigmask(&attributes, &none);
+    posix_spawnattr_setsigdefault(&attributes, &as_usual);
+    posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
     int failed = posix_spawnp(pid, words[0], &actions, &attributes, words, environ);
     posix_spawnattr_destroy(&attributes);
     posix_spawn_file_actions_destroy(&actions);

@@ -71,28 +71,6 @@ static enum s3_fault_kind kind_of(const struct http_reply *reply, const struct a
 
 /* --- what goes with it --- */
 
-static void take_region(const struct http_reply *reply, const struct aws_error *said, struct s3_fault *fault)
-{
-    static const char allowed[] = "abcdefghijklmnopqrstuvwxyz0123456789-";
-    const char *region = http_head_find(&reply->head, "x-amz-bucket-region");
-    if (!region)
-        region = said->region;
-    size_t length = region ? strlen(region) : 0;
-    if (length > 0 && length < sizeof fault->region && strspn(region, allowed) == length) /* it becomes part of a host */
-        memcpy(fault->region, region, length + 1);
-}
-
-static void take_clock(const struct http_reply *reply, int64_t now, struct s3_fault *fault)
-{
-    const char *date = http_head_find(&reply->head, "date");
-    struct tm utc = {0};
-    const char *rest = date ? strptime(date, "%a, %d %b %Y %H:%M:%S GMT", &utc) : NULL;
-    if (rest && !*rest)
-        fault->clock_offset_s = (int64_t)timegm(&utc) - now;
-    else
-        fault->kind = S3_FAULT_FINAL;
-}
-
 static enum error_code error_code_of(int status, enum s3_fault_kind kind)
 {
     bool is_passing = kind == S3_FAULT_RETRY || kind == S3_FAULT_THROTTLED;
@@ -119,9 +97,22 @@ struct s3_fault s3_fault_of(const struct http_reply *reply, int64_t now, struct 
     struct aws_error said;
     aws_error_parse(reply->body ? reply->body : "", reply->body_bytes, &said);
     fault.kind = kind_of(reply, &said);
-    take_region(reply, &said, &fault);
-    if (fault.kind == S3_FAULT_CLOCK)
-        take_clock(reply, now, &fault);
+    static const char allowed[] = "abcdefghijklmnopqrstuvwxyz0123456789-";
+    const char *region = http_head_find(&reply->head, "x-amz-bucket-region");
+    if (!region)
+        region = said.region;
+    size_t length = region ? strlen(region) : 0;
+    if (length > 0 && length < sizeof fault.region && strspn(region, allowed) == length) /* it becomes part of a host */
+        memcpy(fault.region, region, length + 1);
+    if (fault.kind == S3_FAULT_CLOCK) {
+        const char *date = http_head_find(&reply->head, "date");
+        struct tm utc = {0};
+        const char *rest = date ? strptime(date, "%a, %d %b %Y %H:%M:%S GMT", &utc) : NULL;
+        if (rest && !*rest)
+            fault.clock_offset_s = (int64_t)timegm(&utc) - now;
+        else
+            fault.kind = S3_FAULT_FINAL;
+    }
     describe_fault(reply, &said, &fault, error);
     aws_error_clear(&said);
     return fault;

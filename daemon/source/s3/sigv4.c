@@ -114,11 +114,6 @@ static void collect_headers(struct signed_headers *all, const struct sigv4_key *
     qsort(all->headers, all->n, sizeof *all->headers, compare_headers);
 }
 
-static void free_headers(struct signed_headers *all)
-{
-    free(all->headers);
-}
-
 /* Without white space at its ends, and one space for several within. */
 static void write_value(FILE *out, const char *value)
 {
@@ -215,7 +210,7 @@ char *sigv4_canonical_request(const struct sigv4_key *key, const struct sigv4_re
     format_date(request->unix_time, date);
     collect_headers(&all, key, request, date);
     char *text = canonical_request(request, &all);
-    free_headers(&all);
+    free(all.headers);
     return text;
 }
 
@@ -239,5 +234,5 @@ void sigv4_sign(const struct sigv4_key *key, const struct sigv4_request *request
     free(canonical);
     free(scope);
     free(to_sign);
-    free_headers(&all);
+    free(all.headers);
 }

@@ -207,20 +207,6 @@ static enum http_verdict judge_range(void *data, const struct http_reply *reply,
     return verdict;
 }
 
-static bool has_checksum(const struct object *object)
-{
-    return object->checksums[0].kind != CHECKSUM_NONE;
-}
-
-/* Of this version of the object. */
-static struct source_identity identity_of(const struct source_s3 *source, const struct object *object)
-{
-    char *version = memory_print("%s/%s%s\n%s", source->of.bucket, source->of.prefix, object->name, object->pin);
-    struct source_identity identity = source_identity_of(version, object->size_bytes);
-    free(version);
-    return identity;
-}
-
 /* Part files only: nobody sums up a sidecar; a single file was asked about already. A failure to ask is no failure to read.
  */
 static void s3_ask(struct object_source *objects, struct object *object)
@@ -229,12 +215,15 @@ static void s3_ask(struct object_source *objects, struct object *object)
     struct object head = {0};
     struct error ignored;
     pthread_mutex_lock(&objects->lock);
-    bool is_wanted = !object->weak && !has_checksum(object) && !source->no_checksums && !objects->base.is_single_file &&
-                     source_is_part(&objects->base, object->name);
+    bool is_wanted = !object->weak && !(object->checksums[0].kind != CHECKSUM_NONE) && !source->no_checksums &&
+                     !objects->base.is_single_file && source_is_part(&objects->base, object->name);
     pthread_mutex_unlock(&objects->lock);
     if (!is_wanted)
         return;
-    struct source_identity identity = identity_of(source, object);
+    /* of this version of the object */
+    char *version = memory_print("%s/%s%s\n%s", source->of.bucket, source->of.prefix, object->name, object->pin);
+    struct source_identity identity = source_identity_of(version, object->size_bytes);
+    free(version);
     bool known = s3_client_find_checksums(source->client, &identity, head.checksums);
     if (!known && s3_stat(objects, object->name, &head, &ignored) == 0 && head.pin && strcmp(head.pin, object->pin) == 0) {
         s3_client_keep_checksums(source->client, &identity, head.checksums);

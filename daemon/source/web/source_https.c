@@ -207,16 +207,6 @@ static struct web_known *known_of(const struct source_https *https)
     return stores_client(https->objects.stores, &source_https_store);
 }
 
-/* Without it the head is asked for when it is read. */
-static void keep_head(const char *bytes, size_t count, struct object *object)
-{
-    struct error ignored;
-    object->head = metadata_alloc(count, &ignored);
-    object->head_bytes = object->head ? count : 0;
-    if (object->head)
-        memcpy(object->head, bytes, count);
-}
-
 /* Of everything but 304, which the caller has dealt with. */
 static int take_answer(const struct source_https *https, const char *name, const char *url, struct http_reply *reply,
                        struct object *object, struct error *error)
@@ -230,7 +220,12 @@ static int take_answer(const struct source_https *https, const char *name, const
     failed = read_fact(name, reply, &fact, error);
     if (!failed) {
         fill_object(https, &fact, object);
-        keep_head(reply->body, fact.size_bytes ? reply->body_bytes : 0, object);
+        /* without it the head is asked for when it is read */
+        struct error ignored;
+        object->head = metadata_alloc((fact.size_bytes ? reply->body_bytes : 0), &ignored);
+        object->head_bytes = object->head ? (fact.size_bytes ? reply->body_bytes : 0) : 0;
+        if (object->head)
+            memcpy(object->head, reply->body, (fact.size_bytes ? reply->body_bytes : 0));
         web_known_set(known_of(https), url, &fact);
     }
     web_fact_clear(&fact);
