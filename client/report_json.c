@@ -1,38 +1,14 @@
 #include "client/report_json.h"
 
 #include "base/digest.h"
-#include "base/json.h"
+#include "client/message_json.h"
 
 typedef Tensorcast__Daemon__V1__LoadReport load_report;
-typedef Tensorcast__Daemon__V1__Candidate candidate_report;
-
-static void write_candidate(struct json_writer *json, const candidate_report *candidate)
-{
-    json_write_open(json, '{');
-    json_put_text(json, "executor", candidate->executor);
-    json_put_bool(json, "eligible", candidate->eligible);
-    json_put_text(json, "reason", candidate->reason);
-    json_put_u64(json, "requested_bytes", candidate->requested_bytes);
-    json_put_u64(json, "unique_source_bytes", candidate->unique_source_bytes);
-    json_put_u64(json, "read_bytes", candidate->read_bytes);
-    json_put_u64(json, "requests", candidate->requests);
-    json_put_u64(json, "peak_temporary_bytes", candidate->peak_temporary_bytes);
-    json_put_double(json, "estimated_ms", candidate->estimated_ms);
-    json_write_close(json, '}');
-}
 
 /* A plan has no id. What it expects is not told under the names of what a load has measured. */
 static bool was_run(const load_report *report)
 {
     return report->load_id[0] != '\0';
-}
-
-static void write_estimate(struct json_writer *json, const load_report *report)
-{
-    json_put_open(json, "estimated", '{');
-    json_put_u64(json, "read_bytes", report->read_bytes);
-    json_put_double(json, "execute_ms", report->execute_ms);
-    json_write_close(json, '}');
 }
 
 static void write_bytes(struct json_writer *json, const load_report *report)
@@ -99,12 +75,7 @@ static void write_collective_numbers(struct json_writer *json, const Tensorcast_
 static void write_collective(struct json_writer *json, const Tensorcast__Daemon__V1__CollectiveReport *report)
 {
     json_put_open(json, "collective", '{');
-    json_put_text(json, "group_id", report->group_id);
-    json_put_u64(json, "rank", (uint64_t)report->rank);
-    json_put_u64(json, "world_size", (uint64_t)report->world_size);
-    json_put_text(json, "transport", report->transport);
-    json_put_text(json, "skip_reason", report->skip_reason);
-    json_put_double(json, "assemble_ms", report->assemble_ms);
+    message_json_put(json, &report->base, 0);
     if (report->measured)
         write_collective_numbers(json, report->measured);
     if (report->estimated) {
@@ -112,25 +83,6 @@ static void write_collective(struct json_writer *json, const Tensorcast__Daemon_
         write_collective_numbers(json, report->estimated);
         json_write_close(json, '}');
     }
-    json_write_close(json, '}');
-}
-
-static void write_change_detection(struct json_writer *json, const Tensorcast__Daemon__V1__ChangeDetection *detection)
-{
-    json_put_open(json, "change_detection", '{');
-    json_put_text(json, "by", detection->by);
-    json_put_text(json, "reason", detection->reason);
-    json_write_close(json, '}');
-}
-
-static void write_verified(struct json_writer *json, const Tensorcast__Daemon__V1__Verification *verified)
-{
-    json_put_open(json, "verified", '{');
-    json_put_text(json, "status", verified->status);
-    json_put_text(json, "by", verified->by);
-    json_put_u64(json, "bytes", verified->bytes);
-    json_put_text(json, "reason", verified->reason);
-    json_put_u64(json, "healed", verified->healed);
     json_write_close(json, '}');
 }
 
@@ -156,7 +108,7 @@ char *report_json(const load_report *report, const struct report_json_tensor *te
     json_put_text(&json, "selection_reason", report->selection_reason);
     json_put_open(&json, "candidates", '[');
     for (size_t i = 0; i < report->n_candidates; i++)
-        write_candidate(&json, report->candidates[i]);
+        message_json_put_object(&json, NULL, &report->candidates[i]->base, 0);
     json_write_close(&json, ']');
     write_bytes(&json, report);
     json_put_u64(&json, "requests", report->requests);
@@ -164,12 +116,16 @@ char *report_json(const load_report *report, const struct report_json_tensor *te
     json_put_bool(&json, "from_replica", report->from_replica);
     json_put_bool(&json, "joined", report->joined);
     write_times(&json, report);
-    if (!was_run(report))
-        write_estimate(&json, report);
+    if (!was_run(report)) {
+        json_put_open(&json, "estimated", '{');
+        json_put_u64(&json, "read_bytes", report->read_bytes);
+        json_put_double(&json, "execute_ms", report->execute_ms);
+        json_write_close(&json, '}');
+    }
     if (report->change_detection)
-        write_change_detection(&json, report->change_detection);
+        message_json_put_object(&json, "change_detection", &report->change_detection->base, 0);
     if (report->verified)
-        write_verified(&json, report->verified);
+        message_json_put_object(&json, "verified", &report->verified->base, 0);
     if (report->collective)
         write_collective(&json, report->collective);
     if (tensors) {

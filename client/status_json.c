@@ -1,18 +1,7 @@
-/* One function per object, one line per field, in the order in which people read them. */
+/* One line per field, in the order in which people read them; what a message has in that order is written as it is. */
 #include "status_json.h"
 
-#include "base/json.h"
-
-static void put_lease(struct json_writer *writer, const Tensorcast__Daemon__V1__LeaseStatus *lease)
-{
-    json_write_open(writer, '{');
-    json_put_u64(writer, "pid", lease->pid);
-    json_put_u64(writer, "uid", lease->uid);
-    json_put_text(writer, "command", lease->command);
-    json_put_double(writer, "since_s", lease->since_s);
-    json_put_text(writer, "cgroup", lease->cgroup);
-    json_write_close(writer, '}');
-}
+#include "message_json.h"
 
 static void put_replica(struct json_writer *writer, const Tensorcast__Daemon__V1__ReplicaStatus *replica)
 {
@@ -28,64 +17,8 @@ static void put_replica(struct json_writer *writer, const Tensorcast__Daemon__V1
     json_put_double(writer, "idle_s", replica->idle_s);
     json_put_open(writer, "held_by", '[');
     for (size_t i = 0; i < replica->n_held_by; i++)
-        put_lease(writer, replica->held_by[i]);
+        message_json_put_object(writer, NULL, &replica->held_by[i]->base, 0);
     json_write_close(writer, ']');
-    json_write_close(writer, '}');
-}
-
-static void put_device(struct json_writer *writer, const Tensorcast__Daemon__V1__DeviceStatus *device)
-{
-    json_write_open(writer, '{');
-    json_put_text(writer, "device", device->device);
-    json_put_text(writer, "model", device->model);
-    json_put_text(writer, "state", device->state);
-    json_put_text(writer, "problem", device->problem);
-    json_put_u64(writer, "memory_bytes", device->memory_bytes);
-    json_put_u64(writer, "budget_bytes", device->budget_bytes);
-    json_put_u64(writer, "used_bytes", device->used_bytes);
-    json_write_close(writer, '}');
-}
-
-static void put_running_load(struct json_writer *writer, const Tensorcast__Daemon__V1__LoadStatus *load)
-{
-    json_write_open(writer, '{');
-    json_put_text(writer, "load_id", load->load_id);
-    json_put_text(writer, "artifact", load->artifact);
-    json_put_text(writer, "stage", load->stage);
-    json_put_u64(writer, "done_bytes", load->done_bytes);
-    json_put_u64(writer, "total_bytes", load->total_bytes);
-    json_put_u64(writer, "clients", load->clients);
-    json_put_double(writer, "age_s", load->age_s);
-    json_write_close(writer, '}');
-}
-
-static void put_calibration(struct json_writer *writer, const Tensorcast__Daemon__V1__CalibrationStatus *calibration)
-{
-    json_put_open(writer, calibration->device, '{');
-    json_put_double(writer, "cached_request_us", calibration->cached_request_us);
-    json_put_double(writer, "cached_gbps", calibration->cached_gbps);
-    json_put_double(writer, "uncached_request_us", calibration->uncached_request_us);
-    json_put_double(writer, "uncached_gbps", calibration->uncached_gbps);
-    json_put_double(writer, "copy_gbps", calibration->copy_gbps);
-    json_put_double(writer, "fresh_gbps", calibration->fresh_gbps);
-    json_put_u64(writer, "samples", calibration->samples);
-    json_write_close(writer, '}');
-}
-
-/* What reading from a store costs. */
-static void put_store(struct json_writer *writer, const Tensorcast__Daemon__V1__StoreStatus *store)
-{
-    json_put_open(writer, store->origin, '{');
-    json_put_u64(writer, "latency_us", store->latency_us);
-    json_put_double(writer, "connection_gbps", store->connection_gbps);
-    json_put_double(writer, "total_gbps", store->total_gbps);
-    json_put_u64(writer, "parallel_requests", store->parallel_requests);
-    json_put_u64(writer, "in_flight", store->in_flight);
-    json_put_u64(writer, "requests", store->requests);
-    json_put_u64(writer, "retries", store->retries);
-    json_put_u64(writer, "hedges", store->hedges);
-    json_put_u64(writer, "throttled", store->throttled);
-    json_put_u64(writer, "received_bytes", store->received_bytes);
     json_write_close(writer, '}');
 }
 
@@ -113,12 +46,8 @@ static void put_users(struct json_writer *writer, const Tensorcast__Daemon__V1__
         put_user(writer, status->users[i]);
     json_write_close(writer, ']');
     json_put_open(writer, "quotas", '{');
-    for (size_t i = 0; i < status->n_quotas; i++) {
-        json_put_open(writer, status->quotas[i]->resource, '{');
-        json_put_u64(writer, "taken", status->quotas[i]->taken);
-        json_put_u64(writer, "limit", status->quotas[i]->limit);
-        json_write_close(writer, '}');
-    }
+    for (size_t i = 0; i < status->n_quotas; i++)
+        message_json_put_object(writer, status->quotas[i]->resource, &status->quotas[i]->base, 1);
     json_write_close(writer, '}');
 }
 
@@ -135,8 +64,9 @@ static void put_memory(struct json_writer *writer, const Tensorcast__Daemon__V1_
     json_write_close(writer, '}');
 }
 
-static void put_status(struct json_writer *writer, const Tensorcast__Daemon__V1__StatusResponse *status)
+char *status_json(const Tensorcast__Daemon__V1__StatusResponse *status)
 {
+    struct json_writer json = {0}, *writer = &json;
     json_write_open(writer, '{');
     json_put_text(writer, "version", status->version);
     json_put_u64(writer, "pid", status->pid);
@@ -146,7 +76,7 @@ static void put_status(struct json_writer *writer, const Tensorcast__Daemon__V1_
     put_memory(writer, status);
     json_put_open(writer, "devices", '[');
     for (size_t i = 0; i < status->n_devices; i++)
-        put_device(writer, status->devices[i]);
+        message_json_put_object(writer, NULL, &status->devices[i]->base, 0);
     json_write_close(writer, ']');
     json_put_text(writer, "devices_problem", status->devices_problem);
     json_put_open(writer, "replicas", '[');
@@ -155,25 +85,19 @@ static void put_status(struct json_writer *writer, const Tensorcast__Daemon__V1_
     json_write_close(writer, ']');
     json_put_open(writer, "loads", '[');
     for (size_t i = 0; i < status->n_loads; i++)
-        put_running_load(writer, status->loads[i]);
+        message_json_put_object(writer, NULL, &status->loads[i]->base, 0);
     json_write_close(writer, ']');
     json_put_u64(writer, "leases", status->leases);
     json_put_u64(writer, "connections", status->connections);
     json_put_open(writer, "calibration", '{');
     for (size_t i = 0; i < status->n_calibration; i++)
-        put_calibration(writer, status->calibration[i]);
+        message_json_put_object(writer, status->calibration[i]->device, &status->calibration[i]->base, 1);
     json_write_close(writer, '}');
     json_put_open(writer, "stores", '{');
     for (size_t i = 0; i < status->n_stores; i++)
-        put_store(writer, status->stores[i]);
+        message_json_put_object(writer, status->stores[i]->origin, &status->stores[i]->base, 1);
     json_write_close(writer, '}');
     put_users(writer, status);
     json_write_close(writer, '}');
-}
-
-char *status_json(const Tensorcast__Daemon__V1__StatusResponse *status)
-{
-    struct json_writer writer = {0};
-    put_status(&writer, status);
-    return writer.text;
+    return json.text;
 }
