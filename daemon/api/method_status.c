@@ -1,210 +1,272 @@
-/* Status: a snapshot as a message. */
+/* Status: every part of the daemon that has numbers lists them by a callback, which makes rows of the message. Texts are
+ * borrowed, so it is packed before the loop goes on. */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/sysmacros.h>
 #include <unistd.h>
 
-#include "api/snapshot.h"
+#include "api/api.h"
+#include "base/arena.h"
+#include "base/clock.h"
+#include "base/process.h"
+#include "base/quota.h"
+#include "base/text.h"
+#include "calibration/calibration.h"
+#include "execute/engine.h"
+#include "resolve/header_cache.h"
 
-typedef Tensorcast__Daemon__V1__StatusResponse status_response;
+typedef Tensorcast__Daemon__V1__UserStatus user_status;
 
-/* n zeroed messages, and the list of them that protobuf-c wants. */
-#define MAKE_ROWS(message, list, n, arena)                                                                                  \
-    do {                                                                                                                    \
-        (message)->n_##list = (n);                                                                                          \
-        (message)->list = arena_array(arena, (n), sizeof *(message)->list);                                                 \
-        for (size_t i_ = 0; i_ < (n); i_++)                                                                                 \
-            (message)->list[i_] = arena_alloc(arena, sizeof **(message)->list);                                             \
-    } while (0)
+enum {
+    MAX_HOLDERS = 256, /* each costs a look into /proc, and the loop waits for it */
+    MAX_USERS = 256,   /* of a host with more, those with most memory are of more interest than the rest */
+};
+
+struct status {
+    Tensorcast__Daemon__V1__StatusResponse response;
+    struct arena arena; /* of its rows */
+    const struct handoff *handoff;
+    Tensorcast__Daemon__V1__ReplicaStatus *replica; /* whose holders are being added */
+    size_t n_holders;                               /* of all replicas */
+};
+
+static void *new_row(struct arena *arena, const ProtobufCMessageDescriptor *kind)
+{
+    void *row = arena_alloc(arena, kind->sizeof_message);
+    protobuf_c_message_init(kind, row);
+    return row;
+}
+
+/* A list of pointers is full when it has none, or a power of two of them. */
+static void *reserve_row(struct arena *arena, void *list, size_t n)
+{
+    if (n & (n - 1))
+        return list;
+    void *grown = arena_array(arena, 2 * n + 1, sizeof(void *));
+    return n ? memcpy(grown, list, n * sizeof(void *)) : grown;
+}
+
+/* One more row of a message's list. */
+#define ADD_ROW(arena, message, list, kind)                                                                                 \
+    ((message)->list = reserve_row(arena, (message)->list, (message)->n_##list),                                            \
+     (message)->list[(message)->n_##list++] = new_row(arena, &tensorcast__daemon__v1__##kind##__descriptor))
 
 static double seconds(uint64_t ns)
 {
     return (double)ns / 1e9;
 }
 
-static double gbps(uint64_t bytes_per_s)
+/* What a process calls itself, as text that a message may hold. */
+static char *text_for_messages(struct arena *arena, const char *text)
 {
-    return (double)bytes_per_s / 1e9;
+    char escaped[TEXT_NAME_CHARS];
+    text = text_is_utf8(text, strlen(text)) ? text : text_escape(text, strlen(text), escaped);
+    return arena_text(arena, text, strlen(text));
 }
 
-static void fill_holders(Tensorcast__Daemon__V1__ReplicaStatus *replica, const struct snapshot_holder *holders, size_t n,
-                         struct arena *arena)
+static void add_holder(void *data, const struct handoff_lease *lease)
 {
-    MAKE_ROWS(replica, held_by, n, arena);
-    for (size_t i = 0; i < n; i++) {
-        Tensorcast__Daemon__V1__LeaseStatus *row = replica->held_by[i];
-        tensorcast__daemon__v1__lease_status__init(row);
-        row->pid = (uint64_t)holders[i].lease.pid;
-        row->uid = holders[i].lease.uid;
-        row->command = holders[i].command;
-        row->since_s = seconds(holders[i].held_ns);
-        row->cgroup = holders[i].cgroup;
-    }
+    struct status *status = data;
+    char command[PROCESS_COMMAND_CHARS], cgroup[PROCESS_CGROUP_CHARS];
+    if (status->n_holders == MAX_HOLDERS)
+        return;
+    status->n_holders++;
+    Tensorcast__Daemon__V1__LeaseStatus *row = ADD_ROW(&status->arena, status->replica, held_by, lease_status);
+    row->pid = (uint64_t)lease->pid;
+    row->uid = lease->uid;
+    row->command = text_for_messages(&status->arena, process_command(lease->pid, command));
+    row->since_s = seconds(clock_now_ns() - lease->since_ns);
+    row->cgroup = text_for_messages(&status->arena, process_cgroup(lease->pid, cgroup));
 }
 
-static void fill_replicas(status_response *response, const struct snapshot *snapshot, struct arena *arena)
+static void add_replica(void *data, const struct replica *replica)
 {
-    MAKE_ROWS(response, replicas, snapshot->n_replicas, arena);
-    for (size_t i = 0; i < snapshot->n_replicas; i++) {
-        const struct replica *replica = snapshot->replicas[i].replica;
-        Tensorcast__Daemon__V1__ReplicaStatus *row = response->replicas[i];
-        tensorcast__daemon__v1__replica_status__init(row);
-        row->artifact = replica->mapping->artifact->reference;
-        row->identity = replica->mapping->artifact->identity;
-        row->view_digest = replica->key.view_digest;
-        row->bytes = replica->charged_bytes;
-        row->leases = replica->n_leases;
-        row->memory = page_kind_name(device_page_kind(replica->segment));
-        if (!replica->segment->host_address)
-            row->device = replica->segment->device->caps.name;
-        row->idle_s = seconds(snapshot->replicas[i].idle_ns);
-        fill_holders(row, &snapshot->holders[snapshot->replicas[i].first_holder], snapshot->replicas[i].n_holders, arena);
-    }
+    struct status *status = data;
+    Tensorcast__Daemon__V1__ReplicaStatus *row = ADD_ROW(&status->arena, &status->response, replicas, replica_status);
+    row->artifact = replica->mapping->artifact->reference;
+    row->identity = replica->mapping->artifact->identity;
+    row->view_digest = replica->key.view_digest;
+    row->bytes = replica->charged_bytes;
+    row->leases = replica->n_leases;
+    row->memory = page_kind_name(device_page_kind(replica->segment));
+    if (!replica->segment->host_address)
+        row->device = replica->segment->device->caps.name;
+    row->idle_s = replica->holding.n_pins ? 0 : seconds(clock_now_ns() - replica->idle_since_ns);
+    status->replica = row;
+    handoff_each_lease(status->handoff, replica, add_holder, status);
 }
 
-static void fill_devices(status_response *response, const struct snapshot *snapshot, struct arena *arena)
+static void add_gpu(struct status *status, const struct load_target *target)
 {
-    const struct snapshot_target *gpus = snapshot->targets + LOAD_TARGET_FIRST_GPU;
-    MAKE_ROWS(response, devices, snapshot->n_targets - LOAD_TARGET_FIRST_GPU, arena);
-    for (size_t i = 0; i < response->n_devices; i++) {
-        Tensorcast__Daemon__V1__DeviceStatus *row = response->devices[i];
-        tensorcast__daemon__v1__device_status__init(row);
-        row->device = gpus[i].device->caps.name;
-        row->model = gpus[i].device->model;
-        row->state = gpus[i].is_out_of_service ? "out_of_service" : "in_service";
-        if (gpus[i].is_out_of_service)
-            row->problem = gpus[i].device->problem;
-        row->memory_bytes = gpus[i].device->memory_bytes;
-        row->budget_bytes = gpus[i].budget_bytes;
-        row->used_bytes = gpus[i].used_bytes;
-    }
+    const struct device *device = target->device;
+    Tensorcast__Daemon__V1__DeviceStatus *row = ADD_ROW(&status->arena, &status->response, devices, device_status);
+    bool is_out_of_service = __atomic_load_n(&device->is_out_of_service, __ATOMIC_ACQUIRE);
+    row->device = device->caps.name;
+    row->model = device->model;
+    row->state = is_out_of_service ? "out_of_service" : "in_service";
+    if (is_out_of_service)
+        row->problem = device->problem;
+    row->memory_bytes = device->memory_bytes;
+    row->budget_bytes = replica_budget_bytes(target->replicas);
+    row->used_bytes = replica_used_bytes(target->replicas);
 }
 
-static void fill_loads(status_response *response, const struct snapshot *snapshot, struct arena *arena)
+/* NULL: there are too many. */
+static user_status *get_user(struct status *status, uid_t uid)
 {
-    MAKE_ROWS(response, loads, snapshot->n_loads, arena);
-    for (size_t i = 0; i < snapshot->n_loads; i++) {
-        const struct load_info *info = &snapshot->loads[i];
-        Tensorcast__Daemon__V1__LoadStatus *row = response->loads[i];
-        tensorcast__daemon__v1__load_status__init(row);
-        row->load_id = info->id;
-        row->artifact = info->artifact;
-        row->stage = info->stage;
-        row->done_bytes = info->done_bytes;
-        row->total_bytes = info->total_bytes;
-        row->clients = info->n_tickets;
-        row->age_s = seconds(info->age_ns);
-    }
+    for (size_t i = 0; i < status->response.n_users; i++)
+        if (status->response.users[i]->uid == uid)
+            return status->response.users[i];
+    if (status->response.n_users == MAX_USERS)
+        return NULL;
+    user_status *row = ADD_ROW(&status->arena, &status->response, users, user_status);
+    row->uid = uid;
+    return row;
 }
 
-static void fill_calibration(status_response *response, const struct snapshot *snapshot, struct arena *arena)
+/* Of one target. */
+static void add_memory(void *data, const struct holders_user *memory)
 {
-    MAKE_ROWS(response, calibration, snapshot->n_costs, arena);
-    for (size_t i = 0; i < snapshot->n_costs; i++) {
-        const struct cost_constants *costs = &snapshot->costs[i].costs;
-        uint64_t device_id = snapshot->costs[i].device_id;
-        char name[32] = "default";
-        Tensorcast__Daemon__V1__CalibrationStatus *row = response->calibration[i];
-        tensorcast__daemon__v1__calibration_status__init(row);
-        if (device_id)
-            snprintf(name, sizeof name, "%u:%u", major((dev_t)device_id), minor((dev_t)device_id));
-        row->device = arena_text(arena, name, strlen(name));
-        row->cached_request_us = costs->cached.request_ns / 1e3;
-        row->cached_gbps = costs->cached.bytes_per_ns;
-        row->uncached_request_us = costs->uncached.request_ns / 1e3;
-        row->uncached_gbps = costs->uncached.bytes_per_ns;
-        row->copy_gbps = costs->copy_bytes_per_ns;
-        row->fresh_gbps = costs->fresh_bytes_per_ns;
-        row->samples = costs->cached.samples + costs->uncached.samples;
-    }
+    user_status *row = get_user(data, memory->uid);
+    if (!row)
+        return;
+    row->held_bytes += memory->held_bytes;
+    row->kept_bytes += memory->kept_bytes;
+    row->loading_bytes += memory->reserved_bytes;
 }
 
-static void fill_stores(status_response *response, const struct snapshot *snapshot, struct arena *arena)
+static void add_shares(void *data, const struct quota_user *shares)
 {
-    MAKE_ROWS(response, stores, snapshot->n_stores, arena);
-    for (size_t i = 0; i < snapshot->n_stores; i++) {
-        const struct engine_origin *origin = &snapshot->stores[i];
-        Tensorcast__Daemon__V1__StoreStatus *row = response->stores[i];
-        tensorcast__daemon__v1__store_status__init(row);
-        row->origin = origin->name;
-        row->latency_us = origin->speed.latency_us;
-        row->connection_gbps = gbps(origin->speed.connection_bytes_per_s);
-        row->total_gbps = gbps(origin->speed.bytes_per_s);
-        row->parallel_requests = origin->parallel_requests;
-        row->in_flight = origin->in_flight;
-        row->requests = origin->speed.requests;
-        row->retries = origin->speed.retries;
-        row->hedges = origin->speed.hedges;
-        row->throttled = origin->speed.throttled;
-        row->received_bytes = origin->speed.received_bytes;
-    }
+    user_status *row = get_user(data, shares->uid);
+    if (!row)
+        return;
+    row->connections = shares->amounts[QUOTA_CONNECTIONS];
+    row->calls = shares->amounts[QUOTA_CALLS];
+    row->leases = shares->amounts[QUOTA_LEASES];
+    row->descriptors = shares->amounts[QUOTA_DESCRIPTORS];
+    row->groups = shares->amounts[QUOTA_GROUPS];
+    row->metadata_bytes = shares->amounts[QUOTA_METADATA];
 }
 
-static void fill_users(status_response *response, const struct snapshot *snapshot, struct arena *arena)
+/* Most memory first. */
+static int compare_users(const void *a, const void *b)
 {
-    MAKE_ROWS(response, users, snapshot->n_users, arena);
-    for (size_t i = 0; i < snapshot->n_users; i++) {
-        const struct snapshot_user *user = &snapshot->users[i];
-        Tensorcast__Daemon__V1__UserStatus *row = response->users[i];
-        tensorcast__daemon__v1__user_status__init(row);
-        row->uid = user->memory.uid;
-        row->held_bytes = user->memory.held_bytes;
-        row->kept_bytes = user->memory.kept_bytes;
-        row->loading_bytes = user->memory.reserved_bytes;
-        row->connections = user->amounts[QUOTA_CONNECTIONS];
-        row->calls = user->amounts[QUOTA_CALLS];
-        row->leases = user->amounts[QUOTA_LEASES];
-        row->descriptors = user->amounts[QUOTA_DESCRIPTORS];
-        row->groups = user->amounts[QUOTA_GROUPS];
-        row->metadata_bytes = user->amounts[QUOTA_METADATA];
-    }
+    const user_status *one = *(user_status *const *)a, *other = *(user_status *const *)b;
+    uint64_t own = one->held_bytes + one->kept_bytes + one->loading_bytes;
+    uint64_t others = other->held_bytes + other->kept_bytes + other->loading_bytes;
+    if (own != others)
+        return own < others ? 1 : -1;
+    return one->uid < other->uid ? -1 : one->uid > other->uid;
 }
 
-static void fill_quotas(status_response *response, const struct snapshot *snapshot, struct arena *arena)
+static void add_load(void *data, const struct load_info *info)
 {
-    MAKE_ROWS(response, quotas, QUOTA_KINDS, arena);
-    response->n_quotas = 0;
-    for (int kind = 0; kind < QUOTA_KINDS; kind++) {
-        if (snapshot->quotas[kind].limit == UINT64_MAX)
+    struct status *status = data;
+    Tensorcast__Daemon__V1__LoadStatus *row = ADD_ROW(&status->arena, &status->response, loads, load_status);
+    row->load_id = info->id;
+    row->artifact = info->artifact;
+    row->stage = info->stage;
+    row->done_bytes = info->done_bytes;
+    row->total_bytes = info->total_bytes;
+    row->clients = info->n_tickets;
+    row->age_s = seconds(info->age_ns);
+}
+
+static void add_costs(void *data, uint64_t device_id, const struct cost_constants *costs)
+{
+    struct status *status = data;
+    char name[32] = "default";
+    Tensorcast__Daemon__V1__CalibrationStatus *row =
+        ADD_ROW(&status->arena, &status->response, calibration, calibration_status);
+    if (device_id)
+        snprintf(name, sizeof name, "%u:%u", major((dev_t)device_id), minor((dev_t)device_id));
+    row->device = arena_text(&status->arena, name, strlen(name));
+    row->cached_request_us = costs->cached.request_ns / 1e3;
+    row->cached_gbps = costs->cached.bytes_per_ns;
+    row->uncached_request_us = costs->uncached.request_ns / 1e3;
+    row->uncached_gbps = costs->uncached.bytes_per_ns;
+    row->copy_gbps = costs->copy_bytes_per_ns;
+    row->fresh_gbps = costs->fresh_bytes_per_ns;
+    row->samples = costs->cached.samples + costs->uncached.samples;
+}
+
+/* Under the engine's lock, which its name is good for. */
+static void add_store(void *data, const struct engine_origin *origin)
+{
+    struct status *status = data;
+    Tensorcast__Daemon__V1__StoreStatus *row = ADD_ROW(&status->arena, &status->response, stores, store_status);
+    row->origin = arena_text(&status->arena, origin->name, strlen(origin->name));
+    row->latency_us = origin->speed.latency_us;
+    row->connection_gbps = (double)origin->speed.connection_bytes_per_s / 1e9;
+    row->total_gbps = (double)origin->speed.bytes_per_s / 1e9;
+    row->parallel_requests = origin->parallel_requests;
+    row->in_flight = origin->in_flight;
+    row->requests = origin->speed.requests;
+    row->retries = origin->speed.retries;
+    row->hedges = origin->speed.hedges;
+    row->throttled = origin->speed.throttled;
+    row->received_bytes = origin->speed.received_bytes;
+}
+
+static void add_quotas(struct status *status, struct quota *quota)
+{
+    for (enum quota_kind kind = 0; kind < QUOTA_KINDS; kind++) {
+        if (quota_limit(quota, kind) == UINT64_MAX)
             continue; /* only counted */
-        Tensorcast__Daemon__V1__QuotaStatus *row = response->quotas[response->n_quotas++];
-        tensorcast__daemon__v1__quota_status__init(row);
-        row->resource = quota_kind_name((enum quota_kind)kind);
-        row->taken = snapshot->quotas[kind].taken;
-        row->limit = snapshot->quotas[kind].limit;
+        Tensorcast__Daemon__V1__QuotaStatus *row = ADD_ROW(&status->arena, &status->response, quotas, quota_status);
+        row->resource = quota_kind_name(kind);
+        row->taken = quota_taken(quota, kind);
+        row->limit = quota_limit(quota, kind);
+    }
+}
+
+/* Host memory and the GPUs. */
+static void add_targets(struct status *status, const struct load_targets *targets)
+{
+    Tensorcast__Daemon__V1__StatusResponse *response = &status->response;
+    for (size_t i = 0; i < targets->n; i++) {
+        const struct load_target *target = &targets->list[i];
+        uint64_t kept_bytes = replica_kept_bytes(target->replicas); /* first: what was given back is not used any more */
+        if (i == LOAD_TARGET_HOST) {
+            response->kept_bytes = kept_bytes;
+            response->host_budget_bytes = replica_budget_bytes(target->replicas);
+            response->used_bytes = replica_used_bytes(target->replicas);
+        } else {
+            add_gpu(status, target);
+        }
+        response->leases += replica_leases(target->replicas);
+        replica_each(target->replicas, add_replica, status);
+        holders_each(replica_holders(target->replicas), add_memory, status);
     }
 }
 
 void method_status(struct rpc_call *call, const ProtobufCMessage *request, void *context)
 {
     const struct api *api = context;
-    struct snapshot snapshot;
-    status_response response = TENSORCAST__DAEMON__V1__STATUS_RESPONSE__INIT;
+    const struct load_services *services = &api->services;
+    struct status status = {.response = TENSORCAST__DAEMON__V1__STATUS_RESPONSE__INIT, .handoff = api->handoff};
+    Tensorcast__Daemon__V1__StatusResponse *response = &status.response;
     (void)request;
-    snapshot_collect(api, &snapshot);
-    const struct snapshot_target *host = &snapshot.targets[LOAD_TARGET_HOST];
-    response.version = VERSION;
-    response.pid = (uint64_t)getpid();
-    response.uptime_s = seconds(snapshot.uptime_ns);
-    response.host_budget_bytes = host->budget_bytes;
-    response.used_bytes = host->used_bytes;
-    response.kept_bytes = snapshot.kept_bytes;
-    response.staging_bytes = snapshot.staging_bytes;
-    response.extent_bytes = snapshot.extent_bytes;
-    response.pool_bytes = snapshot.pool_bytes;
-    response.leases = snapshot.leases;
-    response.connections = snapshot.connections;
-    response.cached_headers_bytes = snapshot.cached_headers_bytes;
-    response.handoff_socket = api->services.config->server.handoff_socket_path;
-    response.state = api->is_draining ? "draining" : "serving";
-    response.devices_problem = api->services.targets->plugins.problem;
-    fill_replicas(&response, &snapshot, &snapshot.arena);
-    fill_devices(&response, &snapshot, &snapshot.arena);
-    fill_loads(&response, &snapshot, &snapshot.arena);
-    fill_calibration(&response, &snapshot, &snapshot.arena);
-    fill_stores(&response, &snapshot, &snapshot.arena);
-    fill_users(&response, &snapshot, &snapshot.arena);
-    fill_quotas(&response, &snapshot, &snapshot.arena);
-    rpc_call_reply(call, &response.base);
-    snapshot_fini(&snapshot);
+    response->version = VERSION;
+    response->pid = (uint64_t)getpid();
+    response->uptime_s = seconds(clock_now_ns() - api->started_ns);
+    response->staging_bytes = engine_staging_bytes(services->engine);
+    response->extent_bytes = engine_extent_bytes(services->engine);
+    response->pool_bytes = __atomic_load_n(&services->targets->list[LOAD_TARGET_HOST].device->pool_bytes, __ATOMIC_RELAXED);
+    response->connections = rpc_server_connections(api->rpc);
+    response->cached_headers_bytes = header_cache_memory_bytes(services->headers);
+    response->handoff_socket = services->config->server.handoff_socket_path;
+    response->state = api->is_draining ? "draining" : "serving";
+    response->devices_problem = services->targets->plugins.problem;
+    add_targets(&status, services->targets);
+    load_table_each(api->loads, add_load, &status);
+    calibration_each(services->calibration, add_costs, &status);
+    engine_each_origin(services->engine, add_store, &status);
+    quota_each(services->quota, add_shares, &status);
+    if (response->n_users > 0)
+        qsort(response->users, response->n_users, sizeof(user_status *), compare_users);
+    add_quotas(&status, services->quota);
+    rpc_call_reply(call, &response->base);
+    arena_fini(&status.arena);
 }
