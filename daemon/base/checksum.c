@@ -98,6 +98,15 @@ char *checksum_print(const struct checksum *checksum, char text[CHECKSUM_TEXT_CH
     return text;
 }
 
+void checksum_print_kinds(unsigned kinds_seen, const char *origin, char *text, size_t room)
+{
+    for (unsigned kind = CHECKSUM_CRC32C; kind <= CHECKSUM_MD5; kind++) {
+        size_t used = strlen(text);
+        if (kinds_seen >> kind & 1)
+            snprintf(text + used, room - used, "%s%s%s", used ? " + " : "", origin, kinds[kind].name);
+    }
+}
+
 /* --- values of CRCs ----------------------------------------------------------------------------------------------- */
 
 struct checksum checksum_of_crc(enum checksum_kind kind, uint64_t crc)

@@ -25,6 +25,8 @@ bool checksum_parse_hex(enum checksum_kind kind, const char *text, struct checks
 bool checksum_parse_base64(enum checksum_kind kind, const char *text, struct checksum *checksum);
 bool checksum_equal(const struct checksum *a, const struct checksum *b);
 char *checksum_print(const struct checksum *checksum, char text[CHECKSUM_TEXT_CHARS]); /* "crc32c e3069283"; returns text */
+/* Appends "manifest crc32c + manifest sha256": a name for each bit 1 << kind, behind the origin. */
+void checksum_print_kinds(unsigned kinds_seen, const char *origin, char *text, size_t room);
 
 struct checksum checksum_of_crc(enum checksum_kind kind, uint64_t crc); /* base/crc.h has the sums */
 uint64_t checksum_crc(const struct checksum *checksum);

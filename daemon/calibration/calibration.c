@@ -62,27 +62,21 @@ static double measure_copy(void)
     return best_ns ? (double)COPY_BYTES / (double)best_ns : cost_defaults.copy_bytes_per_ns;
 }
 
-static void read_file(struct calibration *calibration)
-{
-    struct calibrated devices[CALIBRATION_MAX_DEVICES];
-    struct error error;
-    if (calibration_file_read(calibration->path, devices, &calibration->n_devices, &error))
-        log_warn("calibration_ignored", LOG_TEXT("path", calibration->path), LOG_TEXT("error", error.message));
-    for (size_t i = 0; i < calibration->n_devices; i++)
-        calibration->devices[i].known = devices[i];
-}
-
 struct calibration *calibration_create(const char *state_dir)
 {
     struct calibration *calibration = memory_alloc(sizeof *calibration);
     calibration->copy_bytes_per_ns = measure_copy();
     if (!state_dir)
         return calibration;
+    struct calibrated devices[CALIBRATION_MAX_DEVICES];
+    struct error error;
     int length = snprintf(calibration->path, sizeof calibration->path, "%s/calibration.json", state_dir);
     if ((size_t)length >= sizeof calibration->path)
         calibration->path[0] = 0;
-    else
-        read_file(calibration);
+    else if (calibration_file_read(calibration->path, devices, &calibration->n_devices, &error))
+        log_warn("calibration_ignored", LOG_TEXT("path", calibration->path), LOG_TEXT("error", error.message));
+    for (size_t i = 0; i < calibration->n_devices; i++)
+        calibration->devices[i].known = devices[i];
     return calibration;
 }
 

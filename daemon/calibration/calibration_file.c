@@ -160,24 +160,20 @@ static void write_class(struct json_writer *writer, const char *key, const struc
     json_write_close(writer, '}');
 }
 
-static void write_device(struct json_writer *writer, const struct calibrated *device)
-{
-    json_write_open(writer, '{');
-    json_put_u64(writer, "device", device->device_id);
-    json_put_u64(writer, "fresh_bytes_per_s", (uint64_t)(device->fresh_bytes_per_ns * 1e9));
-    write_class(writer, "cached", &device->cached);
-    write_class(writer, "uncached", &device->uncached);
-    json_write_close(writer, '}');
-}
-
 static char *format(const struct calibrated *devices, size_t n_devices, size_t *length)
 {
     struct json_writer writer = {0};
     json_write_open(&writer, '{');
     json_put_u64(&writer, "version", FILE_VERSION);
     json_put_open(&writer, "devices", '[');
-    for (size_t i = 0; i < n_devices; i++)
-        write_device(&writer, &devices[i]);
+    for (const struct calibrated *device = devices; device < devices + n_devices; device++) {
+        json_write_open(&writer, '{');
+        json_put_u64(&writer, "device", device->device_id);
+        json_put_u64(&writer, "fresh_bytes_per_s", (uint64_t)(device->fresh_bytes_per_ns * 1e9));
+        write_class(&writer, "cached", &device->cached);
+        write_class(&writer, "uncached", &device->uncached);
+        json_write_close(&writer, '}');
+    }
     json_write_close(&writer, ']');
     json_write_close(&writer, '}');
     *length = writer.length;

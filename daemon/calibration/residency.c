@@ -25,23 +25,17 @@ static void ask(struct sample *sample, size_t file, struct span span)
     sample->cached_bytes += source_resident_bytes(sample->source, file, span.offset, span.end - span.offset);
 }
 
-/* Up to MAX_ROWS rows, evenly chosen. */
-static void ask_rows(struct sample *sample, const struct transfer *run)
-{
-    uint64_t step = (run->n_rows + MAX_ROWS - 1) / MAX_ROWS;
-    for (uint64_t row = 0; row < run->n_rows; row += step) {
-        uint64_t offset = run->src_offset + row * run->src_stride;
-        ask(sample, run->file, (struct span){offset, offset + run->row_bytes});
-    }
-}
-
 static void ask_file(struct sample *sample, const struct mapping *mapping, size_t file)
 {
     struct span span = {0};
     for (size_t i = mapping->file_first[file]; i < mapping->file_first[file + 1]; i++) {
         const struct transfer *run = &mapping->transfers[i];
         if (run->src_stride - run->row_bytes >= NEAR_BYTES) {
-            ask_rows(sample, run);
+            uint64_t step = (run->n_rows + MAX_ROWS - 1) / MAX_ROWS; /* evenly chosen */
+            for (uint64_t row = 0; row < run->n_rows; row += step) {
+                uint64_t offset = run->src_offset + row * run->src_stride;
+                ask(sample, file, (struct span){offset, offset + run->row_bytes});
+            }
             continue;
         }
         if (span.end == span.offset || run->src_offset - span.end >= NEAR_BYTES) {

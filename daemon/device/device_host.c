@@ -33,16 +33,6 @@ static struct host_memory *memory_of(struct segment *segment)
     return ((struct host_segment *)segment)->memory;
 }
 
-/* Small segments take 4K pages: a huge page would waste most of itself. */
-static int round_up(uint64_t bytes, uint64_t *rounded, struct error *error)
-{
-    uint64_t unit = bytes < HUGE_PAGE_BYTES ? PAGE_BYTES : HUGE_PAGE_BYTES;
-    if (!checked_align(bytes ? bytes : 1, unit, rounded) || *rounded > INT64_MAX)
-        return fail(error, ERROR_RESOURCE_EXHAUSTED, "TOO_LARGE", "a replica of %llu bytes is more than any host has",
-                    (unsigned long long)bytes);
-    return 0;
-}
-
 static void set_filling(struct host_segment *segment, bool is_filling)
 {
     if (segment->is_filling != is_filling)
@@ -53,9 +43,11 @@ static void set_filling(struct host_segment *segment, bool is_filling)
 static int host_allocate(struct device *device, uint64_t bytes, struct segment *segment, struct error *error)
 {
     struct device_host *host = (struct device_host *)device;
+    uint64_t unit = bytes < HUGE_PAGE_BYTES ? PAGE_BYTES : HUGE_PAGE_BYTES; /* most of a huge page would be wasted */
     uint64_t rounded;
-    if (round_up(bytes, &rounded, error))
-        return -1;
+    if (!checked_align(bytes ? bytes : 1, unit, &rounded) || rounded > INT64_MAX)
+        return fail(error, ERROR_RESOURCE_EXHAUSTED, "TOO_LARGE", "a replica of %llu bytes is more than any host has",
+                    (unsigned long long)bytes);
     struct host_memory *memory = host_pool_take(&host->pool, rounded);
     if (!memory && host_pool_create(&host->pool, rounded, &memory, error))
         return -1;
@@ -82,24 +74,19 @@ static int host_copy(struct segment *segment, uint64_t offset, const void *src, 
     return 0;
 }
 
-static void warn_once(struct device_host *host, const struct host_memory *memory)
-{
-    if (__atomic_exchange_n(&host->has_warned, true, __ATOMIC_RELAXED))
-        return;
-    log_warn(
-        "no_huge_pages", LOG_TEXT("page_kind", page_kind_name(memory->page_kind)), LOG_U64("bytes", memory->bytes),
-        LOG_U64("huge_bytes", memory->huge_bytes), LOG_TEXT("effect", "loads into 4K pages are about ten times slower"),
-        LOG_TEXT("remedy", "echo advise > /sys/kernel/mm/transparent_hugepage/shmem_enabled, or reserve hugetlb pages"));
-}
-
 static int host_seal(struct segment *segment, struct error *error)
 {
+    struct device_host *host = (struct device_host *)segment->device;
     struct host_memory *memory = memory_of(segment);
     set_filling((struct host_segment *)segment, false);
     if (host_memory_seal(memory, error))
         return -1;
-    if (memory->page_kind == PAGE_KIND_4K && memory->bytes >= HUGE_PAGE_BYTES)
-        warn_once((struct device_host *)segment->device, memory);
+    if (memory->page_kind == PAGE_KIND_4K && memory->bytes >= HUGE_PAGE_BYTES &&
+        !__atomic_exchange_n(&host->has_warned, true, __ATOMIC_RELAXED))
+        log_warn(
+            "no_huge_pages", LOG_TEXT("page_kind", page_kind_name(memory->page_kind)), LOG_U64("bytes", memory->bytes),
+            LOG_U64("huge_bytes", memory->huge_bytes), LOG_TEXT("effect", "loads into 4K pages are about ten times slower"),
+            LOG_TEXT("remedy", "echo advise > /sys/kernel/mm/transparent_hugepage/shmem_enabled, or reserve hugetlb pages"));
     return 0;
 }
 

@@ -29,12 +29,6 @@ static uint64_t count_chunks(uint64_t bytes)
     return (bytes + HUGE_PAGE_BYTES - 1) / HUGE_PAGE_BYTES;
 }
 
-static const char *fd_path(int fd, char path[FD_PATH_CHARS])
-{
-    snprintf(path, FD_PATH_CHARS, "/proc/self/fd/%d", fd);
-    return path;
-}
-
 /* Maps fd at a 2 MiB boundary: a reservation with room to spare, then the ends go back. */
 static unsigned char *map_aligned(int fd, uint64_t bytes)
 {
@@ -105,21 +99,15 @@ int host_memory_create(uint64_t bytes, struct host_memory **memory, struct error
     return 0;
 }
 
-/* Piece by piece: other threads that map something wait for each. */
-static void unmap(const struct host_memory *memory)
-{
-    for (uint64_t offset = 0, bytes; memory->address && offset < memory->bytes; offset += bytes) {
-        uint64_t left = memory->bytes - offset;
-        bytes = left < UNMAP_BYTES ? left : UNMAP_BYTES;
-        munmap(memory->address + offset, bytes);
-    }
-}
-
 void host_memory_destroy(struct host_memory *memory)
 {
     if (!memory)
         return;
-    unmap(memory);
+    /* piece by piece: other threads that map something wait for each */
+    for (uint64_t offset = 0; memory->address && offset < memory->bytes; offset += UNMAP_BYTES) {
+        uint64_t left = memory->bytes - offset;
+        munmap(memory->address + offset, left < UNMAP_BYTES ? left : UNMAP_BYTES);
+    }
     if (memory->fd >= 0)
         close(memory->fd);
     pthread_cond_destroy(&memory->backed);
@@ -132,22 +120,17 @@ struct chunks { /* [first, end) */
     uint64_t first, end;
 };
 
-static void set_chunks(struct host_memory *memory, struct chunks chunks, unsigned char state)
-{
-    pthread_mutex_lock(&memory->lock);
-    for (uint64_t chunk = chunks.first; chunk < chunks.end; chunk++)
-        __atomic_store_n(&memory->chunks[chunk], state, __ATOMIC_RELEASE);
-    pthread_cond_broadcast(&memory->backed);
-    pthread_mutex_unlock(&memory->lock);
-}
-
 static int back_chunks(struct host_memory *memory, struct chunks chunks, struct error *error)
 {
     uint64_t offset = chunks.first * HUGE_PAGE_BYTES, end = chunks.end * HUGE_PAGE_BYTES, huge_bytes;
     end = end < memory->bytes ? end : memory->bytes;
     int result = huge_pages_back(memory->rung, memory->address + offset, end - offset, &huge_bytes, error);
     __atomic_add_fetch(&memory->huge_bytes, huge_bytes, __ATOMIC_RELAXED);
-    set_chunks(memory, chunks, result ? CHUNK_RAW : CHUNK_READY);
+    pthread_mutex_lock(&memory->lock);
+    for (uint64_t chunk = chunks.first; chunk < chunks.end; chunk++)
+        __atomic_store_n(&memory->chunks[chunk], result ? CHUNK_RAW : CHUNK_READY, __ATOMIC_RELEASE);
+    pthread_cond_broadcast(&memory->backed);
+    pthread_mutex_unlock(&memory->lock);
     return result;
 }
 
@@ -179,44 +162,34 @@ static bool wait_for_others(struct host_memory *memory, uint64_t first, uint64_t
     return has_waited;
 }
 
-static bool is_ready(const struct host_memory *memory, uint64_t first, uint64_t end)
-{
-    while (first < end && __atomic_load_n(&memory->chunks[first], __ATOMIC_ACQUIRE) == CHUNK_READY)
-        first++;
-    return first == end;
-}
-
 int host_memory_prepare(struct host_memory *memory, uint64_t offset, uint64_t bytes, struct error *error)
 {
     uint64_t first = offset / HUGE_PAGE_BYTES, end = count_chunks(offset + bytes);
     struct chunks claimed;
     if (memory->freer)
         host_freer_wait(memory->freer, memory->after);
-    while (!is_ready(memory, first, end)) { /* a chunk whose worker failed is raw again */
+    for (;;) { /* a chunk whose worker failed is raw again */
+        while (first < end && __atomic_load_n(&memory->chunks[first], __ATOMIC_ACQUIRE) == CHUNK_READY)
+            first++;
+        if (first == end)
+            return 0;
         while (claim_chunks(memory, first, end, &claimed))
             if (back_chunks(memory, claimed, error))
                 return -1;
         while (wait_for_others(memory, first, end))
             ;
     }
-    return 0;
-}
-
-/* Nine tenths huge is huge: a last chunk that could not be had does not make a load slow. */
-static enum page_kind find_page_kind(struct host_memory *memory)
-{
-    if (memory->rung == HUGE_RUNG_RESERVED)
-        return PAGE_KIND_HUGETLB;
-    if (memory->rung == HUGE_RUNG_FAULT)
-        memory->huge_bytes = huge_pages_count(memory->address, memory->bytes);
-    return memory->bytes >= HUGE_PAGE_BYTES && memory->huge_bytes >= memory->bytes / 10 * 9 ? PAGE_KIND_THP : PAGE_KIND_4K;
 }
 
 /* A mapping of a read-only description, which nothing can make writable again, takes the place of our writable one, and only
  * then F_SEAL_WRITE is accepted. In one step: workers may be copying from this memory to other replicas. */
 int host_memory_seal(struct host_memory *memory, struct error *error)
 {
-    memory->page_kind = find_page_kind(memory);
+    if (memory->rung == HUGE_RUNG_FAULT)
+        memory->huge_bytes = huge_pages_count(memory->address, memory->bytes);
+    /* nine tenths huge is huge: a last chunk that could not be had does not make a load slow */
+    bool is_huge = memory->bytes >= HUGE_PAGE_BYTES && memory->huge_bytes >= memory->bytes / 10 * 9;
+    memory->page_kind = memory->rung == HUGE_RUNG_RESERVED ? PAGE_KIND_HUGETLB : is_huge ? PAGE_KIND_THP : PAGE_KIND_4K;
     int reader = host_memory_export_fd(memory, error);
     if (reader < 0)
         return -1;
@@ -234,7 +207,8 @@ int host_memory_seal(struct host_memory *memory, struct error *error)
 int host_memory_export_fd(const struct host_memory *memory, struct error *error)
 {
     char path[FD_PATH_CHARS];
-    int fd = open(fd_path(memory->fd, path), O_RDONLY | O_CLOEXEC);
+    snprintf(path, sizeof path, "/proc/self/fd/%d", memory->fd);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
     return fd >= 0 ? fd : fail_errno(error, errno, "opening a replica's memory for a client");
 }
 

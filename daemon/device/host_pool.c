@@ -24,13 +24,6 @@ static void add_ready(struct host_pool *pool, uint64_t bytes)
 
 /* --- all under the lock ------------------------------------------------------------------------------------------- */
 
-static void link_newest(struct host_pool *pool, struct host_memory *memory)
-{
-    memory->is_pooled = true;
-    memory->next = pool->newest;
-    pool->newest = memory;
-}
-
 static void unlink_memory(struct host_pool *pool, struct host_memory *memory)
 {
     struct host_memory **link = &pool->newest;
@@ -40,14 +33,6 @@ static void unlink_memory(struct host_pool *pool, struct host_memory *memory)
     memory->next = NULL;
     memory->is_pooled = false;
     add_ready(pool, -memory->pool_ready_bytes);
-}
-
-static struct host_memory *find_unready(const struct host_pool *pool)
-{
-    struct host_memory *memory = pool->newest;
-    while (memory && memory->pool_ready_bytes == memory->bytes)
-        memory = memory->next;
-    return memory;
 }
 
 static struct host_memory *find_best(const struct host_pool *pool, uint64_t bytes)
@@ -61,17 +46,6 @@ static struct host_memory *find_best(const struct host_pool *pool, uint64_t byte
             best = memory;
     }
     return best;
-}
-
-static struct host_memory *find_surplus(const struct host_pool *pool, uint64_t keep_bytes)
-{
-    struct host_memory *oldest = NULL;
-    uint64_t bytes = 0;
-    for (struct host_memory *memory = pool->newest; memory; memory = memory->next) {
-        bytes += memory->bytes;
-        oldest = memory;
-    }
-    return bytes > keep_bytes ? oldest : NULL;
 }
 
 /* --- the thread --------------------------------------------------------------------------------------------------- */
@@ -106,7 +80,9 @@ static void *back_pages(void *argument)
     struct host_pool *pool = argument;
     pthread_mutex_lock(&pool->lock);
     while (!pool->is_stopping) {
-        struct host_memory *memory = pool->n_filling == 0 ? find_unready(pool) : NULL;
+        struct host_memory *memory = pool->n_filling == 0 ? pool->newest : NULL;
+        while (memory && memory->pool_ready_bytes == memory->bytes)
+            memory = memory->next;
         if (memory)
             back_one_step(pool, memory);
         else
@@ -114,17 +90,6 @@ static void *back_pages(void *argument)
     }
     pthread_mutex_unlock(&pool->lock);
     return NULL;
-}
-
-/* Under the lock. Without a thread nothing is prepared. */
-static bool start_thread(struct host_pool *pool)
-{
-    pthread_attr_t attributes;
-    pthread_attr_init(&attributes);
-    pthread_attr_setstacksize(&attributes, STACK_BYTES);
-    pool->has_thread = pool->has_thread || pthread_create(&pool->thread, &attributes, back_pages, pool) == 0;
-    pthread_attr_destroy(&attributes);
-    return pool->has_thread;
 }
 
 void host_pool_fini(struct host_pool *pool)
@@ -183,8 +148,14 @@ void host_pool_trim(struct host_pool *pool, uint64_t keep_bytes)
 {
     struct host_memory *surplus;
     do {
+        uint64_t bytes = 0;
+        struct host_memory *oldest = NULL;
         pthread_mutex_lock(&pool->lock);
-        surplus = find_surplus(pool, keep_bytes);
+        for (struct host_memory *memory = pool->newest; memory; memory = memory->next) {
+            bytes += memory->bytes;
+            oldest = memory;
+        }
+        surplus = bytes > keep_bytes ? oldest : NULL;
         if (surplus)
             unlink_memory(pool, surplus);
         pthread_mutex_unlock(&pool->lock);
@@ -205,9 +176,19 @@ void host_pool_replace(struct host_pool *pool, struct host_memory *used)
     if (host_pool_create(pool, bytes, &fresh, &ignored) != 0)
         return;
     pthread_mutex_lock(&pool->lock);
-    bool is_kept = start_thread(pool);
-    if (is_kept)
-        link_newest(pool, fresh);
+    if (!pool->has_thread) {
+        pthread_attr_t attributes;
+        pthread_attr_init(&attributes);
+        pthread_attr_setstacksize(&attributes, STACK_BYTES);
+        pool->has_thread = pthread_create(&pool->thread, &attributes, back_pages, pool) == 0;
+        pthread_attr_destroy(&attributes);
+    }
+    bool is_kept = pool->has_thread; /* without a thread nothing is prepared */
+    if (is_kept) {
+        fresh->is_pooled = true;
+        fresh->next = pool->newest;
+        pool->newest = fresh;
+    }
     pthread_cond_broadcast(&pool->changed);
     pthread_mutex_unlock(&pool->lock);
     if (!is_kept)

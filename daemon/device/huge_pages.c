@@ -85,17 +85,6 @@ static int populate(void *address, uint64_t bytes, struct error *error)
     return 0;
 }
 
-static bool collapse_one(unsigned char *address, uint64_t bytes)
-{
-    for (int i = 0; i < COLLAPSE_TRIES; i++) {
-        if (madvise(address, bytes, MADV_COLLAPSE) == 0)
-            return true;
-        if (errno != EAGAIN) /* somebody held a page for a moment */
-            return false;
-    }
-    return false;
-}
-
 /* The kernel first empties every processor's list of young pages, which takes as long for one huge page as for ten: all in
  * one call. When it stops half-way it is asked for each page, and what stays small is at least backed. */
 static int collapse(unsigned char *address, uint64_t bytes, uint64_t *huge_bytes, struct error *error)
@@ -109,7 +98,11 @@ static int collapse(unsigned char *address, uint64_t bytes, uint64_t *huge_bytes
     }
     for (uint64_t at = 0; at < bytes; at += HUGE_PAGE_BYTES) {
         uint64_t page_bytes = bytes - at < HUGE_PAGE_BYTES ? bytes - at : HUGE_PAGE_BYTES;
-        if (collapse_one(address + at, page_bytes))
+        int failed, tries = COLLAPSE_TRIES;
+        do /* again when somebody held a page for a moment */
+            failed = madvise(address + at, page_bytes, MADV_COLLAPSE);
+        while (failed && errno == EAGAIN && --tries > 0);
+        if (!failed)
             *huge_bytes += page_bytes;
         else if (populate(address + at, page_bytes, error))
             return -1;

@@ -55,17 +55,12 @@ int device_plugin_check(const struct device_plugin *plugin, struct error *error)
     return 0;
 }
 
-static bool exists(const char *path)
-{
-    return access(path, F_OK) == 0;
-}
-
 static int find_file(const char *folder, char path[DEVICE_PLUGIN_PATH_CHARS], struct error *error)
 {
     char own[DEVICE_PLUGIN_PATH_CHARS / 2];
     if (*folder) {
         snprintf(path, DEVICE_PLUGIN_PATH_CHARS, "%s/%s", folder, plugin_file);
-        return exists(path) ? 0 : fail(error, ERROR_FAILED_PRECONDITION, "NO_PLUGIN", "there is no %s", path);
+        return access(path, F_OK) == 0 ? 0 : fail(error, ERROR_FAILED_PRECONDITION, "NO_PLUGIN", "there is no %s", path);
     }
     ssize_t length = readlink("/proc/self/exe", own, sizeof own - 1);
     own[length < 0 ? 0 : length] = '\0';
@@ -74,7 +69,7 @@ static int find_file(const char *folder, char path[DEVICE_PLUGIN_PATH_CHARS], st
         *slash = '\0';
     for (size_t i = 0; i < sizeof beside / sizeof beside[0]; i++) {
         snprintf(path, DEVICE_PLUGIN_PATH_CHARS, "%s/%s/%s", own, beside[i], plugin_file);
-        if (exists(path))
+        if (access(path, F_OK) == 0)
             return 0;
     }
     return fail(error, ERROR_FAILED_PRECONDITION, "NO_PLUGIN", "there is no %s in %s/%s or %s/%s", plugin_file, own,

@@ -26,16 +26,6 @@ struct crew {
     struct error error;
 };
 
-static void fail_crew(struct crew *crew, const struct error *error)
-{
-    pthread_mutex_lock(&crew->lock);
-    if (!crew->has_failed)
-        crew->error = *error;
-    crew->has_failed = true;
-    pthread_cond_broadcast(&crew->turn);
-    pthread_mutex_unlock(&crew->lock);
-}
-
 /* The next piece of the lane, or of one behind it. */
 static bool take(struct crew *crew, size_t *lane, struct scrub_piece *piece)
 {
@@ -124,8 +114,14 @@ static void *work(void *data)
         scrub_sum_piece(crew->scrub, &piece);
         add_in_turn(crew, &piece);
     }
-    if (failed)
-        fail_crew(crew, &error);
+    if (failed) {
+        pthread_mutex_lock(&crew->lock);
+        if (!crew->has_failed)
+            crew->error = error;
+        crew->has_failed = true;
+        pthread_cond_broadcast(&crew->turn);
+        pthread_mutex_unlock(&crew->lock);
+    }
     free(piece.memory);
     free(piece.segments);
     return NULL;
@@ -154,8 +150,7 @@ static void judge_files(struct crew *crew)
     for (size_t i = 0; i < crew->n_lanes; i++) {
         struct scrub_lane *lane = &crew->lanes[i];
         lane->file->was_read = true;
-        bool matches = scrub_lane_judge(crew->scrub, lane);
-        if (matches) {
+        if (scrub_lane_judge(crew->scrub, lane)) {
             lane->file->healed = crew->is_second;
             scrub_lane_fini(lane);
         } else {
@@ -165,43 +160,27 @@ static void judge_files(struct crew *crew)
     crew->n_lanes = n_again;
 }
 
-static int check_size(const struct scrub_lane *lane, struct error *error)
-{
-    char name[TEXT_NAME_CHARS];
-    const struct source_file *part = lane->file->part;
-    if (!lane->manifest || lane->manifest->bytes == part->size_bytes)
-        return 0;
-    return fail(error, ERROR_DATA_LOSS, "MANIFEST_DISAGREES", "%s has %" PRIu64 " bytes, by its manifest %" PRIu64,
-                text_escape(part->name, strlen(part->name), name), part->size_bytes, lane->manifest->bytes);
-}
-
 static void make_lanes(struct crew *crew)
 {
     struct scrub *scrub = crew->scrub;
+    char name[TEXT_NAME_CHARS];
     for (size_t i = 0; i < scrub->n_files; i++) {
         struct scrub_lane *lane = &crew->lanes[crew->n_lanes];
         struct scrub_file *file = &scrub->files[i];
-        if (!scrub_lane_init(lane, scrub, crew->options->for_manifest, i) || check_size(lane, &file->error))
-            continue;
         uint64_t bytes = file->part->size_bytes;
+        if (!scrub_lane_init(lane, scrub, crew->options->for_manifest, i))
+            continue;
+        if (lane->manifest && lane->manifest->bytes != bytes) {
+            fail(&file->error, ERROR_DATA_LOSS, "MANIFEST_DISAGREES", "%s has %" PRIu64 " bytes, by its manifest %" PRIu64,
+                 text_escape(file->part->name, strlen(file->part->name), name), bytes, lane->manifest->bytes);
+            continue;
+        }
         lane->n_pieces = bytes / crew->piece_bytes + (bytes % crew->piece_bytes != 0);
         lane->piece_crcs = memory_alloc_array(lane->n_pieces + 1, sizeof *lane->piece_crcs);
         file->n_blocks = bytes / scrub->block_bytes + (bytes % scrub->block_bytes != 0);
         file->blocks = memory_alloc_array(file->n_blocks + 1, sizeof *file->blocks);
         crew->n_lanes++;
     }
-}
-
-static int run(struct crew *crew)
-{
-    make_lanes(crew);
-    for (int reading = 0; reading < 2 && crew->n_lanes; reading++) {
-        crew->is_second = reading > 0;
-        if (run_threads(crew))
-            return -1;
-        judge_files(crew);
-    }
-    return 0;
 }
 
 static struct scrub *create_scrub(const struct scrub_options *options)
@@ -227,7 +206,14 @@ struct scrub *scrub_run(const struct scrub_options *options, struct error *error
     crew.lanes = memory_alloc_array(crew.scrub->n_files + 1, sizeof *crew.lanes);
     pthread_mutex_init(&crew.lock, NULL);
     pthread_cond_init(&crew.turn, NULL);
-    int failed = run(&crew);
+    int failed = 0;
+    make_lanes(&crew);
+    for (int reading = 0; reading < 2 && crew.n_lanes && !failed; reading++) {
+        crew.is_second = reading > 0;
+        failed = run_threads(&crew);
+        if (!failed)
+            judge_files(&crew);
+    }
     struct error changed;
     if (artifact_check_unchanged(options->artifact, &changed) < 0 && !(failed && crew.error.code == ERROR_CANCELLED)) {
         failed = -1; /* also instead of the damage that the change seemed to be */
@@ -268,16 +254,6 @@ uint64_t scrub_total_bytes(const struct scrub_options *options)
     return bytes;
 }
 
-static void print_kinds(unsigned kinds, const char *origin, char text[SCRUB_BY_CHARS])
-{
-    for (unsigned kind = CHECKSUM_CRC32C; kind <= CHECKSUM_MD5; kind++) {
-        size_t used = strlen(text);
-        if (kinds >> kind & 1)
-            snprintf(text + used, SCRUB_BY_CHARS - used, "%s%s%s", used ? " + " : "", origin,
-                     checksum_kind_name((enum checksum_kind)kind));
-    }
-}
-
 const char *scrub_status(const struct scrub_file *file)
 {
     return file->error.code ? "damaged" : file->by | file->by_manifest ? "verified" : "unverified";
@@ -286,8 +262,8 @@ const char *scrub_status(const struct scrub_file *file)
 char *scrub_by(const struct scrub_file *file, char text[SCRUB_BY_CHARS])
 {
     text[0] = '\0';
-    print_kinds(file->by, "", text);
-    print_kinds(file->by_manifest, "manifest ", text);
+    checksum_print_kinds(file->by, "", text, SCRUB_BY_CHARS);
+    checksum_print_kinds(file->by_manifest, "manifest ", text, SCRUB_BY_CHARS);
     return text;
 }
 

@@ -10,32 +10,11 @@
 
 enum { CRC_CHARS = 8 };
 
-static void write_text(struct json_writer *json, const char *key, const char *text)
-{
-    json_put_text(json, key, text);
-}
-
 static void write_checksum(struct json_writer *json, const struct checksum *checksum)
 {
     char hex[2 * CHECKSUM_MAX_BYTES + 1];
     digest_hex(checksum->value, checksum_bytes(checksum->kind), hex);
-    write_text(json, checksum_kind_name(checksum->kind), hex);
-}
-
-static void write_header(struct json_writer *json, const struct artifact *artifact, size_t file)
-{
-    char hex[CRC_CHARS + 1];
-    snprintf(hex, sizeof hex, "%08x", (unsigned)artifact_prefix_crc(artifact, file, CHECKSUM_CRC32C));
-    write_text(json, "header_crc32c", hex);
-}
-
-static void write_blocks(struct json_writer *json, const struct scrub_file *file)
-{
-    char *digits = memory_alloc(file->n_blocks * CRC_CHARS + 1);
-    for (uint64_t i = 0; i < file->n_blocks; i++)
-        snprintf(digits + i * CRC_CHARS, CRC_CHARS + 1, "%08x", file->blocks[i]);
-    write_text(json, "blocks", digits);
-    free(digits);
+    json_put_text(json, checksum_kind_name(checksum->kind), hex);
 }
 
 /* Of those that are in the file as a whole. */
@@ -59,22 +38,28 @@ static void write_tensors(struct json_writer *json, const struct scrub *scrub, s
 char *scrub_manifest_json(const struct scrub *scrub)
 {
     struct json_writer json = {0};
+    char hex[CRC_CHARS + 1];
     json_write_open(&json, '{');
-    write_text(&json, "format", MANIFEST_FORMAT);
+    json_put_text(&json, "format", MANIFEST_FORMAT);
     json_put_u64(&json, "version", MANIFEST_VERSION);
     json_put_u64(&json, "block_bytes", scrub->block_bytes);
     json_put_open(&json, "files", '[');
     for (size_t i = 0; i < scrub->n_files; i++) {
         const struct scrub_file *file = &scrub->files[i];
         json_write_open(&json, '{');
-        write_text(&json, "name", file->part->name);
+        json_put_text(&json, "name", file->part->name);
         json_put_u64(&json, "bytes", file->part->size_bytes);
         if (file->part->version)
-            write_text(&json, "version", file->part->version);
+            json_put_text(&json, "version", file->part->version);
         write_checksum(&json, &file->found[CHECKSUM_SHA256]);
         write_checksum(&json, &file->found[CHECKSUM_CRC32C]);
-        write_header(&json, scrub->artifact, i);
-        write_blocks(&json, file);
+        snprintf(hex, sizeof hex, "%08x", (unsigned)artifact_prefix_crc(scrub->artifact, i, CHECKSUM_CRC32C));
+        json_put_text(&json, "header_crc32c", hex);
+        char *digits = memory_alloc(file->n_blocks * CRC_CHARS + 1);
+        for (uint64_t block = 0; block < file->n_blocks; block++)
+            snprintf(digits + block * CRC_CHARS, CRC_CHARS + 1, "%08x", file->blocks[block]);
+        json_put_text(&json, "blocks", digits);
+        free(digits);
         write_tensors(&json, scrub, i);
         json_write_close(&json, '}');
     }

@@ -106,16 +106,6 @@ static size_t collect_files(const struct verify_options *options, struct verify_
 
 /* --- what it adds up to --- */
 
-static void print_kinds(unsigned kinds, const char *origin, char text[VERDICT_BY_CHARS])
-{
-    for (unsigned kind = CHECKSUM_CRC32C; kind <= CHECKSUM_MD5; kind++) {
-        size_t used = strlen(text);
-        if (kinds >> kind & 1)
-            snprintf(text + used, VERDICT_BY_CHARS - used, "%s%s%s", used ? " + " : "", origin,
-                     checksum_kind_name((enum checksum_kind)kind));
-    }
-}
-
 static void print_reason(const struct verify_file *files, size_t n_files, char reason[VERDICT_REASON_CHARS])
 {
     char name[TEXT_NAME_CHARS];
@@ -148,25 +138,9 @@ static void judge_parts(const struct verify_file *files, size_t n_files, struct 
         by_manifest |= files[i].by_manifest;
     }
     verdict->status = verdict->bytes == wanted ? VERIFIED_ALL : verdict->bytes ? VERIFIED_PARTLY : VERIFIED_NOTHING;
-    print_kinds(by, "", verdict->by);
-    print_kinds(by_manifest, "manifest ", verdict->by);
+    checksum_print_kinds(by, "", verdict->by, sizeof verdict->by);
+    checksum_print_kinds(by_manifest, "manifest ", verdict->by, sizeof verdict->by);
     print_reason(files, n_files, verdict->reason);
-}
-
-static void log_healed(const struct verify_options *options, const struct verify_file *file)
-{
-    if (options->load_id && file->healed && !file->error.code)
-        log_at_of(LOG_WARN, "verify_healed", options->uid, LOG_TEXT("load_id", options->load_id),
-                  LOG_TEXT("artifact", options->mapping->artifact->reference), LOG_TEXT("file", file->part->name),
-                  LOG_U64("ranges", file->healed), LOG_U64("first_byte", file->bad_offset), LOG_U64("end", file->bad_end));
-}
-
-static int fail_unverified(const struct verify_options *options, const struct verdict *verdict, struct error *error)
-{
-    return fail(error, ERROR_FAILED_PRECONDITION, "CANNOT_VERIFY",
-                "%" PRIu64 " of %" PRIu64 " bytes can be verified, and sources.verify is required: %s; load whole files, or "
-                "have a manifest made with `tensorcast manifest`",
-                verdict->bytes, options->mapping->view_bytes, verdict->reason);
 }
 
 static int verify_all(const struct verify_options *options, struct verdict *verdict, struct error *error)
@@ -176,12 +150,19 @@ static int verify_all(const struct verify_options *options, struct verdict *verd
     size_t n_files = collect_files(options, files);
     size_t cores = (size_t)sysconf(_SC_NPROCESSORS_ONLN), n_threads = cores < MAX_THREADS ? cores : MAX_THREADS;
     int result = parallel_run(n_files, n_threads, verify_file, files, error);
-    for (size_t i = 0; i < n_files; i++)
-        log_healed(options, &files[i]);
+    for (const struct verify_file *file = files; file < files + n_files; file++)
+        if (options->load_id && file->healed && !file->error.code)
+            log_at_of(LOG_WARN, "verify_healed", options->uid, LOG_TEXT("load_id", options->load_id),
+                      LOG_TEXT("artifact", artifact->reference), LOG_TEXT("file", file->part->name),
+                      LOG_U64("ranges", file->healed), LOG_U64("first_byte", file->bad_offset),
+                      LOG_U64("end", file->bad_end));
     judge_parts(files, n_files, verdict);
     free(files);
     if (result == 0 && options->policy == VERIFY_REQUIRED && verdict->status != VERIFIED_ALL)
-        result = fail_unverified(options, verdict, error);
+        result = fail(error, ERROR_FAILED_PRECONDITION, "CANNOT_VERIFY",
+                      "%" PRIu64 " of %" PRIu64 " bytes can be verified, and sources.verify is required: %s; load whole "
+                      "files, or have a manifest made with `tensorcast manifest`",
+                      verdict->bytes, options->mapping->view_bytes, verdict->reason);
     return result;
 }
 

@@ -22,11 +22,6 @@ static struct ledger_sum sum_up(struct audit *audit)
                       file->part->size_bytes);
 }
 
-static bool is_right(struct audit *audit)
-{
-    return sum_up(audit).crc == checksum_crc(audit->expected);
-}
-
 static int read_again(struct audit *audit, struct ledger_range *range)
 {
     struct verify_file *file = audit->file;
@@ -53,23 +48,18 @@ static int read_ranges(struct audit *audit, bool disputed)
     return 0;
 }
 
-static enum check fail_audit(struct audit *audit)
-{
-    struct verify_file *file = audit->file;
-    struct checksum found = checksum_of_crc(audit->ledger.kind, sum_up(audit).crc);
-    return verify_fail(file, 0, file->part->size_bytes, &found, audit->expected, audit->from_manifest);
-}
-
 static enum check compare_audit(struct audit *audit)
 {
     struct verify_file *file = audit->file;
+    uint64_t expected = checksum_crc(audit->expected);
     if (read_ranges(audit, true))
         return CHECK_FAILED;
-    if (!is_right(audit)) {
+    if (sum_up(audit).crc != expected) {
         if (read_ranges(audit, false))
             return CHECK_FAILED;
-        if (!is_right(audit))
-            return fail_audit(audit);
+        struct checksum found = checksum_of_crc(audit->ledger.kind, sum_up(audit).crc);
+        if (checksum_crc(&found) != expected)
+            return verify_fail(file, 0, file->part->size_bytes, &found, audit->expected, audit->from_manifest);
     }
     verify_note(file, audit->ledger.kind, audit->from_manifest, file->wanted_bytes);
     return CHECK_DONE;

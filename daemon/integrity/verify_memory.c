@@ -213,23 +213,16 @@ static enum check compare_blocks(struct verify_file *file)
     return CHECK_DONE;
 }
 
-/* Names, types and shapes of the tensors: as they were parsed, maybe from a cache. */
-static enum check compare_header(struct verify_file *file)
-{
-    struct checksum found =
-        checksum_of_crc(CHECKSUM_CRC32C, artifact_prefix_crc(file->options->mapping->artifact, file->file, CHECKSUM_CRC32C));
-    if (!file->manifest->header.kind || checksum_equal(&found, &file->manifest->header))
-        return CHECK_DONE;
-    return verify_fail(file, 0, file->prefix_bytes, &found, &file->manifest->header, true);
-}
-
 enum check verify_by_manifest(struct verify_file *file)
 {
     bool has_others;
     if (!file->manifest || !memory_of(file))
         return CHECK_CANNOT;
-    if (compare_header(file) == CHECK_FAILED)
-        return CHECK_FAILED;
+    /* names, types and shapes of the tensors: as they were parsed, maybe from a cache */
+    uint64_t prefix_crc = artifact_prefix_crc(file->options->mapping->artifact, file->file, CHECKSUM_CRC32C);
+    struct checksum found = checksum_of_crc(CHECKSUM_CRC32C, prefix_crc);
+    if (file->manifest->header.kind && !checksum_equal(&found, &file->manifest->header))
+        return verify_fail(file, 0, file->prefix_bytes, &found, &file->manifest->header, true);
     if (compare_tensors(file, &has_others) == CHECK_FAILED)
         return CHECK_FAILED;
     if (has_others && compare_blocks(file) == CHECK_FAILED)

@@ -17,12 +17,6 @@ struct piece_read { /* bytes of the file, in a buffer */
     uint64_t offset, count;
 };
 
-static void note_difference(struct verify_file *file, uint64_t lo, uint64_t hi)
-{
-    file->bad_offset = file->bad_end && file->bad_offset < lo ? file->bad_offset : lo;
-    file->bad_end = file->bad_end > hi ? file->bad_end : hi;
-}
-
 /* `at` in the file, `dst_offset` in the segment. */
 static int put_bytes(const struct piece_read *piece, uint64_t at, uint64_t bytes, uint64_t dst_offset)
 {
@@ -33,7 +27,8 @@ static int put_bytes(const struct piece_read *piece, uint64_t at, uint64_t bytes
         return device_copy(segment, dst_offset, src, &(struct device_rows){bytes, 1, bytes, bytes}, &file->error);
     unsigned char *dst = (unsigned char *)segment->host_address + dst_offset;
     if (memcmp(dst, src, bytes) != 0) {
-        note_difference(file, at, at + bytes);
+        file->bad_offset = file->bad_end && file->bad_offset < at ? file->bad_offset : at;
+        file->bad_end = file->bad_end > at + bytes ? file->bad_end : at + bytes;
         memcpy(dst, src, bytes);
     }
     return 0;
@@ -53,16 +48,6 @@ static int put_transfer(const struct piece_read *piece, const struct transfer *t
     return 0;
 }
 
-/* Copies to device memory are only queued: the buffer is to stay until they are done. */
-static int wait_for_device(struct verify_file *file)
-{
-    struct device *device = file->options->segment->device;
-    uint64_t mark;
-    if (file->options->segment->host_address)
-        return 0;
-    return device_mark(device, &mark, &file->error) || device_wait(device, mark, &file->error) ? -1 : 0;
-}
-
 static int put_piece(const struct piece_read *piece)
 {
     struct verify_file *file = piece->file;
@@ -73,7 +58,11 @@ static int put_piece(const struct piece_read *piece)
         if (put_transfer(piece, &mapping->transfers[i]))
             return -1;
     }
-    return wait_for_device(file);
+    if (file->options->segment->host_address)
+        return 0;
+    struct device *device = file->options->segment->device;
+    uint64_t mark; /* copies are only queued: the buffer is to stay until they are done */
+    return device_mark(device, &mark, &file->error) || device_wait(device, mark, &file->error) ? -1 : 0;
 }
 
 static int read_piece(struct verify_file *file, uint64_t offset, void *buffer, uint64_t count)
