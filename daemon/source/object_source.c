@@ -287,11 +287,10 @@ int object_source_expect(struct source *source, const char *const *names, size_t
 /* The checksums belong to it: one that the user gave must not be taken for verified because another load was. */
 static struct source_identity identity_of(const struct object_file *file)
 {
-    char checksums[CHECKSUM_PER_FILE * (2 * CHECKSUM_MAX_BYTES + 1)] = "", *text;
+    char checksums[CHECKSUM_PER_FILE * (2 * CHECKSUM_MAX_BYTES + 1)] = "";
     for (size_t i = 0; i < CHECKSUM_PER_FILE; i++)
         digest_hex(file->object->checksums[i].value, CHECKSUM_MAX_BYTES, checksums + strlen(checksums));
-    if (asprintf(&text, "%s\n%s\n%s", file->url, file->object->pin, checksums) < 0)
-        abort();
+    char *text = memory_print("%s\n%s\n%s", file->url, file->object->pin, checksums);
     struct source_identity identity = source_identity_of(text, file->object->size_bytes);
     free(text);
     return identity;

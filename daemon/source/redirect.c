@@ -47,17 +47,6 @@ static int fail_location(const char *url, const char *complaint, struct error *e
     return fail(error, ERROR_FAILED_PRECONDITION, REASON(BAD_REDIRECT), "%s: %s", text, complaint);
 }
 
-/* The next address, malloced, or NULL. */
-static char *next_hop(struct redirect *redirect, const char *url, const struct http_reply *reply, struct error *error)
-{
-    const char *location = http_head_find(&reply->head, "location");
-    const struct http_hop hop = {url, location, redirect->is_confined};
-    if (location)
-        return http_fence_follow(stores_fence(redirect->stores), &hop, error);
-    fail_location(url, "it redirects without saying where to", error);
-    return NULL;
-}
-
 /* One question: 0 with *next NULL when `url` itself serves the file. */
 static int ask_for_target(struct redirect *redirect, const char *url, char **next, struct error *error)
 {
@@ -80,8 +69,10 @@ static int ask_for_target(struct redirect *redirect, const char *url, char **nex
     }
     int failed = 0, status = reply.head.status;
     if (status >= 300 && status < 400) {
-        *next = next_hop(redirect, url, &reply, error);
-        failed = *next ? 0 : -1;
+        const char *location = http_head_find(&reply.head, "location");
+        const struct http_hop hop = {url, location, redirect->is_confined};
+        *next = location ? http_fence_follow(stores_fence(redirect->stores), &hop, error) : NULL;
+        failed = *next ? 0 : location ? -1 : fail_location(url, "it redirects without saying where to", error);
     } else if (status >= 400) {
         enum http_verdict verdict =
             redirect->home.judge ? redirect->home.judge(redirect->home.data, &reply, error) : http_judge(&reply, error);

@@ -35,17 +35,6 @@ static bool usable(const struct renewal *renewal, int64_t now)
     return renewal->value && !renewal->refused && (!renewal->expires || now < renewal->expires);
 }
 
-static bool is_due(const struct renewal *renewal, int64_t now)
-{
-    return !usable(renewal, now) || (renewal->renew_at && now >= renewal->renew_at);
-}
-
-static int64_t time_to_renew(const struct renewal *renewal, int64_t now)
-{
-    int64_t quarter = (renewal->expires - now) / 4;
-    return renewal->expires - (quarter < renewal->rules->before_s ? quarter : renewal->rules->before_s);
-}
-
 static int take_value(struct renewal *renewal, void *value, int64_t expires, struct error *error)
 {
     int64_t now = renewal->now();
@@ -60,7 +49,8 @@ static int take_value(struct renewal *renewal, void *value, int64_t expires, str
     renewal->value = value;
     renewal->expires = expires;
     renewal->refused = false;
-    renewal->renew_at = expires ? time_to_renew(renewal, now) : 0;
+    int64_t quarter = (expires - now) / 4, before_s = renewal->rules->before_s;
+    renewal->renew_at = expires ? expires - (quarter < before_s ? quarter : before_s) : 0;
     renewal->generation++;
     return 0;
 }
@@ -90,9 +80,9 @@ static int get_locked(struct renewal *renewal, const struct cancel *cancel, stru
             return fail(error, ERROR_CANCELLED, "CANCELLED", "cancelled while waiting for %s", renewal->rules->what);
         condition_wait_until(&renewal->changed, &renewal->lock, clock_now_ns() + (uint64_t)WAIT_MS * NS_PER_MS);
     }
-    if (renewal->renewing || !is_due(renewal, renewal->now()))
-        return 0;
-    return renew(renewal, cancel, error);
+    int64_t now = renewal->now();
+    bool is_due = !usable(renewal, now) || (renewal->renew_at && now >= renewal->renew_at);
+    return renewal->renewing || !is_due ? 0 : renew(renewal, cancel, error);
 }
 
 int renewal_get(struct renewal *renewal, const struct cancel *cancel, void *out, uint64_t *generation, struct error *error)

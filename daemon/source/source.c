@@ -65,15 +65,6 @@ void source_place_work(const char *reference, struct loop_work *work)
     }
 }
 
-/* "disk:/a/b//" -> "disk:/a/b"; "disk:/" stays. */
-static char *without_trailing_slashes(const char *reference, size_t path_at)
-{
-    char *copy = memory_copy_text(reference);
-    for (size_t length = strlen(copy); length > path_at + 1 && copy[length - 1] == '/'; length--)
-        copy[length - 1] = '\0';
-    return copy;
-}
-
 bool source_is_remote(const char *reference)
 {
     const struct store *store = store_find(reference);
@@ -99,7 +90,10 @@ int source_open(const char *reference, const struct source_options *options, str
     if (store->is_remote && options->stores && stores_check_reference(options->stores, reference, error) < 0)
         return -1;
     struct source *opened = memory_alloc(store->source->source_size);
-    char *whole = without_trailing_slashes(reference, (size_t)(colon + 1 - reference));
+    /* "disk:/a/b//" -> "disk:/a/b"; "disk:/" stays */
+    char *whole = memory_copy_text(reference);
+    for (size_t length = strlen(whole); length > ((size_t)(colon + 1 - reference)) + 1 && whole[length - 1] == '/'; length--)
+        whole[length - 1] = '\0';
     opened->ops = store->source;
     opened->references = 1;
     opened->format = options->format;

@@ -119,23 +119,18 @@ static int memory_list(struct source *source, char ***names, size_t *n_names, st
     return 0;
 }
 
-static int fail_missing(const char *name, struct error *error)
-{
-    char text[TEXT_NAME_CHARS];
-    return fail(error, ERROR_NOT_FOUND, "NO_SUCH_FILE", "%s: no such file", text_escape(name, strlen(name), text));
-}
-
 static int memory_open_file(struct source *source, const char *name, struct source_file *file, void **handle,
                             struct error *error)
 {
     const struct source_memory *memory = (const struct source_memory *)source;
+    char text[TEXT_NAME_CHARS];
     pthread_mutex_lock(&lock);
     struct memory_file *found = find_memory_file(memory->artifact, name);
     if (found)
         found->references++;
     pthread_mutex_unlock(&lock);
     if (!found)
-        return fail_missing(name, error);
+        return fail(error, ERROR_NOT_FOUND, "NO_SUCH_FILE", "%s: no such file", text_escape(name, strlen(name), text));
     file->size_bytes = found->identity.size_bytes;
     file->identity = found->identity;
     *handle = found;

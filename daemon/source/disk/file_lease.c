@@ -154,15 +154,6 @@ void file_lease_drop(struct file_lease *lease)
     free(lease);
 }
 
-/* The owner is set before the lease, which would otherwise make it the whole process. */
-static int set_lease(int fd)
-{
-    struct f_owner_ex owner = {F_OWNER_TID, leases.tid};
-    if (fcntl(fd, F_SETOWN_EX, &owner) < 0 || fcntl(fd, F_SETSIG, BREAK_SIGNAL) < 0)
-        return -1;
-    return fcntl(fd, F_SETLEASE, F_RDLCK);
-}
-
 struct file_lease *file_lease_take(int fd)
 {
     pthread_once(&leases.once, start_thread);
@@ -173,7 +164,9 @@ struct file_lease *file_lease_take(int fd)
     struct file_lease *lease = memory_alloc(sizeof *lease);
     lease->fd = fd;
     add_lease(lease); /* before: the signal may come at once */
-    if (set_lease(fd) < 0) {
+    /* the owner is set before the lease, which would otherwise make it the whole process */
+    struct f_owner_ex owner = {F_OWNER_TID, leases.tid};
+    if (fcntl(fd, F_SETOWN_EX, &owner) < 0 || fcntl(fd, F_SETSIG, BREAK_SIGNAL) < 0 || fcntl(fd, F_SETLEASE, F_RDLCK) < 0) {
         int why = errno;
         file_lease_drop(lease);
         errno = why;

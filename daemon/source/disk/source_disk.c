@@ -104,7 +104,7 @@ static int read_entries(DIR *directory, char ***names, size_t *n_names, struct q
     return errno;
 }
 
-static int disk_list(struct source *source, char ***names, size_t *n_names, struct error *error)
+int source_disk_list(struct source *source, char ***names, size_t *n_names, struct error *error)
 {
     const struct source_disk *disk = (const struct source_disk *)source;
     *names = NULL;
@@ -204,18 +204,18 @@ static int disk_open_file(struct source *source, const char *name, struct source
     return 0;
 }
 
-static int disk_check_still(struct source *source, size_t file, struct error *error)
+int source_disk_check_still(struct source *source, size_t file, struct error *error)
 {
     const struct source_disk_file *opened = source->handles[file];
     return change_detection_check(&opened->changes, &source->files[file], error);
 }
 
-static int disk_check_unchanged(struct source *source, size_t file, struct error *error)
+int source_disk_check_unchanged(struct source *source, size_t file, struct error *error)
 {
     const struct source_disk *disk = (const struct source_disk *)source;
     const struct source_file *known = &source->files[file];
     struct stat status;
-    if (disk_check_still(source, file, error) < 0)
+    if (source_disk_check_still(source, file, error) < 0)
         return -1;
     int path_fd = open_name(disk, known->name, error);
     if (path_fd < 0 && (error->code == ERROR_RESOURCE_EXHAUSTED || error->code == ERROR_UNAVAILABLE))
@@ -261,12 +261,12 @@ const struct source_ops source_disk_ops = {
     .source_size = sizeof(struct source_disk),
     .lane = mounts_find,
     .open = disk_open,
-    .list = disk_list,
+    .list = source_disk_list,
     .open_file = disk_open_file,
     .read = source_disk_read,
     .resident_bytes = source_disk_resident_bytes,
-    .check_unchanged = disk_check_unchanged,
-    .check_still = disk_check_still,
+    .check_unchanged = source_disk_check_unchanged,
+    .check_still = source_disk_check_still,
     .close = disk_close,
 };
 

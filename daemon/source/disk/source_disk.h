@@ -29,7 +29,10 @@ struct source_disk {
 extern const struct source_ops source_disk_ops;
 extern const struct store source_disk_store;
 
-/* In source_disk_io.c; contracts as in struct source_ops. A direct read of a file without direct_fd is a buffered one. */
+/* Contracts as in struct source_ops. A direct read of a file without direct_fd is a buffered one. */
+int source_disk_list(struct source *source, char ***names, size_t *n_names, struct error *error);
+int source_disk_check_unchanged(struct source *source, size_t file, struct error *error);
+int source_disk_check_still(struct source *source, size_t file, struct error *error);
 int source_disk_read(struct source *source, struct source_read *read, struct error *error);
 uint64_t source_disk_resident_bytes(struct source *source, size_t file, uint64_t offset, uint64_t bytes);
 

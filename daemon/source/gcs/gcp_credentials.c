@@ -146,24 +146,20 @@ static int token_of_file(const struct gcp_credentials *credentials, const char *
 
 /* --- the metadata server --- */
 
-static int64_t metadata_timeout_ms(void)
-{
-    const char *text = environment_get("GCE_METADATA_TIMEOUT");
-    long seconds = text ? strtol(text, NULL, 10) : 0;
-    return 1000 * (seconds > 0 && seconds <= 600 ? seconds : METADATA_TIMEOUT_S);
-}
-
 static int ask_metadata(const struct gcp_credentials *credentials, const char *host, uint32_t tries,
                         const struct cancel *cancel, struct gcp_token *token, struct error *error)
 {
     static const struct http_header flavor = {"Metadata-Flavor", "Google"};
+    const char *timeout = environment_get("GCE_METADATA_TIMEOUT");
+    long seconds = timeout ? strtol(timeout, NULL, 10) : 0;
+    uint64_t timeout_ms = 1000 * (uint64_t)(seconds > 0 && seconds <= 600 ? seconds : METADATA_TIMEOUT_S);
     char *url = memory_print("http://%s/computeMetadata/v1/instance/service-accounts/default/token", host);
     const struct http_call call = {.url = url,
                                    .headers = &flavor,
                                    .n_headers = 1,
                                    .max_reply_bytes = MAX_ANSWER_BYTES,
                                    .no_proxy = true,
-                                   .timeout_ms = (uint64_t)metadata_timeout_ms() * tries,
+                                   .timeout_ms = timeout_ms * tries,
                                    .max_tries = tries,
                                    .cancel = cancel};
     struct http_reply reply = {0};

@@ -130,41 +130,27 @@ static bool read_items(struct json *json, struct gcs_page *page)
     return json_ok(json);
 }
 
-static bool read_token(struct json *json, struct gcs_page *page)
-{
-    struct json_string token;
-    if (!json_take_string(json, &token) || page->next_token || memchr(token.text, '\0', token.length))
-        return json_fail(json, "no usable nextPageToken");
-    if (token.length)
-        page->next_token = copy_text(&token);
-    return true;
-}
-
-static bool read_page(struct json *json, struct gcs_page *page)
-{
-    struct json_string key;
-    if (!json_begin_object(json))
-        return false;
-    while (json_next_key(json, &key)) {
-        if (json_string_is(&key, "items"))
-            read_items(json, page);
-        else if (json_string_is(&key, "nextPageToken"))
-            read_token(json, page);
-        else
-            json_skip(json);
-    }
-    return json_end(json);
-}
-
 int gcs_page_parse(const void *bytes, size_t count, struct gcs_page *page, struct error *error)
 {
     char text[JSON_ERROR_CHARS];
     struct arena arena;
     struct json json;
+    struct json_string key, token;
     *page = (struct gcs_page){0};
     arena_init(&arena, 0);
     json_init(&json, bytes, count, &arena);
-    bool good = read_page(&json, page);
+    json_begin_object(&json);
+    while (json_next_key(&json, &key)) {
+        if (json_string_is(&key, "items"))
+            read_items(&json, page);
+        else if (!json_string_is(&key, "nextPageToken"))
+            json_skip(&json);
+        else if (!json_take_string(&json, &token) || page->next_token || memchr(token.text, '\0', token.length))
+            json_fail(&json, "no usable nextPageToken");
+        else if (token.length)
+            page->next_token = copy_text(&token);
+    }
+    bool good = json_end(&json);
     arena_fini(&arena);
     if (good)
         return 0;

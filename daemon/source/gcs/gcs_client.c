@@ -101,29 +101,15 @@ int gcs_client_prepare(void *data, struct http_attempt *attempt, struct error *e
 
 /* --- answers --- */
 
-static bool is_one_of(const char *reason, const char *const *reasons, size_t n_reasons)
-{
-    for (size_t i = 0; i < n_reasons; i++) {
-        if (strcmp(reasons[i], reason) == 0)
-            return true;
-    }
-    return false;
-}
-
 /* A 403 of these means "not so fast". */
 static bool is_rate_limit(const char *reason)
 {
     static const char *const reasons[] = {"rateLimitExceeded", "userRateLimitExceeded", "quotaExceeded"};
-    return is_one_of(reason, reasons, sizeof reasons / sizeof reasons[0]);
-}
-
-static enum http_verdict verdict_of(const struct http_reply *reply, const struct gcs_complaint *complaint)
-{
-    struct error ignored;
-    int status = reply->head.status;
-    if (status == 403 && is_rate_limit(complaint->reason))
-        return HTTP_THROTTLED;
-    return status == 401 ? HTTP_RETRY_RENEWED : http_judge(reply, &ignored);
+    for (size_t i = 0; i < sizeof reasons / sizeof reasons[0]; i++) {
+        if (strcmp(reasons[i], reason) == 0)
+            return true;
+    }
+    return false;
 }
 
 enum http_verdict gcs_client_judge(void *data, const struct http_reply *reply, struct error *error)
@@ -133,7 +119,11 @@ enum http_verdict gcs_client_judge(void *data, const struct http_reply *reply, s
     int status = reply->head.status;
     char who[GCP_DESCRIBE_CHARS];
     gcs_complaint_parse(reply->body ? reply->body : "", reply->body_bytes, &complaint);
-    enum http_verdict verdict = verdict_of(reply, &complaint);
+    enum http_verdict verdict = http_judge(reply, error);
+    if (status == 401)
+        verdict = HTTP_RETRY_RENEWED;
+    else if (status == 403 && is_rate_limit(complaint.reason))
+        verdict = HTTP_THROTTLED;
     fail(error, http_error_code(status, verdict), "GCS_ERROR", "Google Cloud Storage answers %d%s%s%s%s", status,
          complaint.reason[0] ? " " : "", complaint.reason, complaint.message[0] ? ": " : "", complaint.message);
     if (error->code == ERROR_PERMISSION_DENIED) {

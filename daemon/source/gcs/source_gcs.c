@@ -64,23 +64,16 @@ static int gcs_stat(struct object_source *objects, const char *name, struct obje
 
 /* --- the listing --- */
 
-static char *query_of(const struct source_gcs *source, const char *token)
-{
-    char *prefix = url_encode(source->of.prefix, strlen(source->of.prefix), false);
-    char *encoded = token ? url_encode(token, strlen(token), false) : memory_copy_text("");
-    char *query = memory_print("prefix=%s&delimiter=%%2F&maxResults=1000&fields=items(" FIELDS "),nextPageToken%s%s", prefix,
-                               token ? "&pageToken=" : "", encoded);
-    free(encoded);
-    free(prefix);
-    return query;
-}
-
 static int list_page(struct object_source *objects, const char *token, char **next_token, struct error *error)
 {
     struct source_gcs *source = (struct source_gcs *)objects;
     struct http_reply reply = {0};
     struct gcs_page page = {0};
-    char *query = query_of(source, token), *url = gcs_client_url(source->client, source->of.bucket, NULL, query);
+    char *prefix = url_encode(source->of.prefix, strlen(source->of.prefix), false);
+    char *encoded = token ? url_encode(token, strlen(token), false) : memory_copy_text("");
+    char *query = memory_print("prefix=%s&delimiter=%%2F&maxResults=1000&fields=items(" FIELDS "),nextPageToken%s%s", prefix,
+                               token ? "&pageToken=" : "", encoded);
+    char *url = gcs_client_url(source->client, source->of.bucket, NULL, query);
     int failed = fetch_document(source, url, OBJECT_MAX_PAGE_BYTES, &reply, error);
     if (!failed)
         failed = gcs_page_parse(reply.body, reply.body_bytes, &page, error);
@@ -93,6 +86,8 @@ static int list_page(struct object_source *objects, const char *token, char **ne
     page.next_token = NULL;
     gcs_page_clear(&page);
     http_reply_clear(&reply);
+    free(prefix);
+    free(encoded);
     free(query);
     return failed;
 }

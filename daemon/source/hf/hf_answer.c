@@ -2,6 +2,7 @@
 #include "source/hf/hf_answer.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/memory.h"
@@ -84,16 +85,10 @@ static void read_entry(struct json *json, struct entry *entry)
 static bool take_sha256(const struct json_string *hex, struct checksum *checksum)
 {
     static const char digits[] = "0123456789abcdef";
-    if (hex->length != 2 * CHECKSUM_MAX_BYTES)
-        return false;
-    for (size_t i = 0; i < hex->length; i++) {
-        const char *digit = hex->text[i] ? strchr(digits, hex->text[i]) : NULL;
-        if (!digit)
-            return false;
-        checksum->value[i / 2] = (unsigned char)(checksum->value[i / 2] << 4 | (digit - digits));
-    }
-    checksum->kind = CHECKSUM_SHA256;
-    return true;
+    char *text = memory_print("%.*s", (int)hex->length, hex->text);
+    bool good = strspn(text, digits) == hex->length && checksum_parse_hex(CHECKSUM_SHA256, text, checksum);
+    free(text);
+    return good;
 }
 
 static int take_entry(const struct entry *entry, hf_answer_entry *take, void *data, struct error *error)

@@ -15,27 +15,14 @@
 static char *folder_of(const struct source_hf *hf, const char *cache_dir)
 {
     const char *slash = strchr(hf->repository, '/');
-    char *folder;
-    int length =
-        slash ? asprintf(&folder, "%s/models--%.*s--%s", cache_dir, (int)(slash - hf->repository), hf->repository, slash + 1)
-              : asprintf(&folder, "%s/models--%s", cache_dir, hf->repository);
-    if (length < 0)
-        abort();
-    return folder;
-}
-
-static char *join_path(const char *folder, const char *name)
-{
-    char *path;
-    if (asprintf(&path, "%s/%s", folder, name) < 0)
-        abort();
-    return path;
+    return slash ? memory_print("%s/models--%.*s--%s", cache_dir, (int)(slash - hf->repository), hf->repository, slash + 1)
+                 : memory_print("%s/models--%s", cache_dir, hf->repository);
 }
 
 static bool has(const char *folder, const char *name)
 {
     struct stat status;
-    char *path = join_path(folder, name);
+    char *path = memory_print("%s/%s", folder, name);
     bool found = stat(path, &status) == 0 && S_ISREG(status.st_mode);
     free(path);
     return found;
@@ -47,13 +34,12 @@ bool hf_cache_find_commit(struct source_hf *hf, const char *cache_dir)
         memcpy(hf->commit, hf->revision, HF_COMMIT_CHARS);
         return true;
     }
-    char *folder = folder_of(hf, cache_dir), *refs = join_path(folder, "refs"), *path = join_path(refs, hf->revision);
+    char *folder = folder_of(hf, cache_dir), *path = memory_print("%s/refs/%s", folder, hf->revision);
     FILE *file = strstr(hf->revision, "..") ? NULL : fopen(path, "re");
     size_t count = file ? fread(hf->commit, 1, HF_COMMIT_CHARS, file) : 0;
     if (file)
         fclose(file);
     free(folder);
-    free(refs);
     free(path);
     hf->commit[count] = '\0';
     bool found = hf_is_commit(hf->commit);
@@ -75,25 +61,18 @@ static bool has_needed(const struct source_hf *hf, const char *folder, enum hf_c
 
 /* --- as a source on disk --- */
 
-static int disk_list(struct source *source, char ***names, size_t *n_names, struct error *error)
-{
-    return source_disk_ops.list(source, names, n_names, error);
-}
-
 /* blobs/<64 hexadecimal digits> is named by its SHA-256; smaller files by their hash in git, which is none of ours. */
 static void checksum_of_link(const struct source_hf *hf, const char *name, struct checksum *checksum)
 {
     static const char digits[] = "0123456789abcdef";
-    char target[PATH_MAX], *path = hf->disk.file_name ? memory_copy_text(hf->disk.path) : join_path(hf->disk.path, name);
+    char target[PATH_MAX],
+        *path = hf->disk.file_name ? memory_copy_text(hf->disk.path) : memory_print("%s/%s", hf->disk.path, name);
     ssize_t length = readlink(path, target, sizeof target - 1);
     free(path);
     target[length < 0 ? 0 : length] = '\0';
     const char *slash = strrchr(target, '/'), *blob = slash ? slash + 1 : target;
-    if (strlen(blob) != 2 * CHECKSUM_MAX_BYTES || strspn(blob, digits) != 2 * CHECKSUM_MAX_BYTES)
-        return;
-    checksum->kind = CHECKSUM_SHA256;
-    for (size_t i = 0; i < 2 * CHECKSUM_MAX_BYTES; i++)
-        checksum->value[i / 2] = (unsigned char)(checksum->value[i / 2] << 4 | (strchr(digits, blob[i]) - digits));
+    if (strspn(blob, digits) == strlen(blob))
+        checksum_parse_hex(CHECKSUM_SHA256, blob, checksum);
 }
 
 static int disk_open_file(struct source *source, const char *name, struct source_file *file, void **handle,
@@ -107,16 +86,6 @@ static int disk_open_file(struct source *source, const char *name, struct source
     file->version = memory_copy_text(version);
     checksum_of_link(hf, name, &file->checksums[0]);
     return 0;
-}
-
-static int disk_check_unchanged(struct source *source, size_t file, struct error *error)
-{
-    return source_disk_ops.check_unchanged(source, file, error);
-}
-
-static int disk_check_still(struct source *source, size_t file, struct error *error)
-{
-    return source_disk_ops.check_still(source, file, error);
 }
 
 static void disk_close(struct source *source)
@@ -145,12 +114,12 @@ static struct source *disk_beside(struct source *source)
 static const struct source_ops cached_ops = {
     .name = "hf",
     .source_size = sizeof(struct source_hf),
-    .list = disk_list,
+    .list = source_disk_list,
     .open_file = disk_open_file,
     .read = source_disk_read,
     .resident_bytes = source_disk_resident_bytes,
-    .check_unchanged = disk_check_unchanged,
-    .check_still = disk_check_still,
+    .check_unchanged = source_disk_check_unchanged,
+    .check_still = source_disk_check_still,
     .beside = disk_beside,
     .close = disk_close,
 };
@@ -169,16 +138,13 @@ static int become_disk(struct source_hf *hf, const char *folder, const char *pat
 
 int hf_cache_open(struct source_hf *hf, const char *cache_dir, enum hf_cache_need need, struct error *error)
 {
-    char *folder = folder_of(hf, cache_dir), *snapshots = join_path(folder, "snapshots"),
-         *top = join_path(snapshots, hf->commit);
-    char *below = *hf->folder ? join_path(top, hf->folder) : memory_copy_text(top);
-    char *path = hf->file_name ? join_path(below, hf->file_name) : memory_copy_text(below);
+    char *folder = folder_of(hf, cache_dir);
+    char *below = memory_print("%s/snapshots/%s%s%s", folder, hf->commit, *hf->folder ? "/" : "", hf->folder);
+    char *path = memory_print("%s%s%s", below, hf->file_name ? "/" : "", hf->file_name ? hf->file_name : "");
     int opened = 0;
     if (access(path, F_OK) == 0 && has_needed(hf, below, need))
         opened = become_disk(hf, folder, path, error);
     free(folder);
-    free(snapshots);
-    free(top);
     free(below);
     free(path);
     return opened;

@@ -71,19 +71,6 @@ static char *copy_revision(const char *text, size_t length)
     return copy;
 }
 
-/* Takes "folder/model.safetensors" apart. */
-static void take_path(struct source_hf *hf, const char *path)
-{
-    const char *slash = strrchr(path, '/');
-    hf->objects.base.is_single_file = source_is_part(&hf->objects.base, path);
-    if (!hf->objects.base.is_single_file) {
-        hf->folder = memory_copy_text(path);
-        return;
-    }
-    hf->folder = slash ? copy_part(path, (size_t)(slash - path)) : memory_copy_text("");
-    hf->objects.base.file_name = hf->file_name = memory_copy_text(slash ? slash + 1 : path);
-}
-
 static int parse_reference(struct source_hf *hf, const char *path, struct error *error)
 {
     static const char expected[] = "a repository looks like hf://org/model, hf://org/model@revision or "
@@ -108,7 +95,14 @@ static int parse_reference(struct source_hf *hf, const char *path, struct error 
     end += *end == '@' ? 1 + revision : 0;
     if (!is_plain_path(hf->revision) || (*end == '/' && !is_plain_path(end + 1)))
         return source_fail_reference(&hf->objects.base, expected, error);
-    take_path(hf, *end ? end + 1 : "");
+    const char *below = *end ? end + 1 : "", *slash = strrchr(below, '/');
+    hf->objects.base.is_single_file = source_is_part(&hf->objects.base, below);
+    if (!hf->objects.base.is_single_file) {
+        hf->folder = memory_copy_text(below);
+        return 0;
+    }
+    hf->folder = slash ? copy_part(below, (size_t)(slash - below)) : memory_copy_text("");
+    hf->objects.base.file_name = hf->file_name = memory_copy_text(slash ? slash + 1 : below);
     return 0;
 }
 
@@ -122,20 +116,17 @@ static char *trimmed(const char *text)
     return length ? copy_part(text, length) : NULL;
 }
 
-static char *read_token_file(const char *path)
+/* Read for every source, because a file may be replaced while the daemon runs. */
+static char *find_token(const struct stores *stores)
 {
+    const char *path = hf_settings_of(stores)->token_file, *given = getenv("HF_TOKEN");
     size_t length;
+    if (!*path)
+        return given ? trimmed(given) : NULL;
     char *text = secret_read_file(path, MAX_TOKEN_CHARS, &length); /* half a token is none */
     char *token = text && length <= MAX_TOKEN_CHARS ? trimmed(text) : NULL;
     secret_free(text);
     return token;
-}
-
-/* Read for every source, because a file may be replaced while the daemon runs. */
-static char *find_token(const struct stores *stores)
-{
-    const char *file = hf_settings_of(stores)->token_file, *text = getenv("HF_TOKEN");
-    return *file ? read_token_file(file) : text ? trimmed(text) : NULL;
 }
 
 /* --- files --- */
@@ -173,24 +164,18 @@ static int fail_offline(const struct source_hf *hf, const char *cache_dir, struc
                 text_escape(reference, strlen(reference), text), cache_dir);
 }
 
-static int find_commit(struct source_hf *hf, struct error *error)
-{
-    const struct hf_settings *settings = hf_settings_of(hf->objects.stores);
-    if (!settings->is_offline)
-        return hf_api_find_commit(hf, error);
-    return hf_cache_find_commit(hf, settings->cache_dir) ? 0 : fail_offline(hf, settings->cache_dir, error);
-}
-
 static int open_source(struct source_hf *hf, bool for_sidecars, struct error *error)
 {
     const struct hf_settings *settings = hf_settings_of(hf->objects.stores);
     if (stores_check_url(hf->objects.stores, settings->base.endpoint, error) < 0)
         return -1;
     hf->token = find_token(hf->objects.stores);
-    if (find_commit(hf, error) < 0)
-        return -1;
     bool offline = settings->is_offline;
     const char *cache_dir = settings->cache_dir;
+    if (offline && !hf_cache_find_commit(hf, cache_dir))
+        return fail_offline(hf, cache_dir, error);
+    if (!offline && hf_api_find_commit(hf, error) < 0)
+        return -1;
     enum hf_cache_need need = offline ? HF_CACHE_ANYTHING : for_sidecars ? HF_CACHE_SIDECARS : HF_CACHE_TENSORS;
     int cached = *cache_dir ? hf_cache_open(hf, cache_dir, need, error) : 0;
     if (cached == 0 && offline)

@@ -56,12 +56,6 @@ static void start_curl(void)
     curl_global_init(CURL_GLOBAL_DEFAULT);
 }
 
-static uint32_t movers_wanted(void)
-{
-    long n_cpus = sysconf(_SC_NPROCESSORS_ONLN), wanted = n_cpus / CPUS_PER_MOVER;
-    return wanted < 1 ? 1 : wanted > HTTP_MAX_MOVERS ? HTTP_MAX_MOVERS : (uint32_t)wanted;
-}
-
 int http_engine_create(const struct http_engine_options *options, struct http_engine **engine, struct error *error)
 {
     pthread_once(&once, start_curl);
@@ -73,7 +67,9 @@ int http_engine_create(const struct http_engine_options *options, struct http_en
     http_origins_init(&new->origins, new->options.max_host_connections);
     http_slots_init(&new->slots, &new->origins, new->options.max_connections);
     pthread_mutex_init(&new->easy_lock, NULL);
-    for (uint32_t wanted = movers_wanted(); new->n_movers < wanted; new->n_movers++) {
+    long wanted = sysconf(_SC_NPROCESSORS_ONLN) / CPUS_PER_MOVER;
+    wanted = wanted < 1 ? 1 : wanted > HTTP_MAX_MOVERS ? HTTP_MAX_MOVERS : wanted;
+    for (; new->n_movers < (uint32_t)wanted; new->n_movers++) {
         if (http_mover_start(new->options.max_connections, &new->movers[new->n_movers], error)) {
             http_engine_destroy(new);
             return -1;

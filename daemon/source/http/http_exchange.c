@@ -108,15 +108,6 @@ static size_t on_header(char *line, size_t size, size_t count, void *data)
     return http_exchange_take_line(data, line, size * count) ? size * count : 0;
 }
 
-static int grow_body(struct http_exchange *exchange, size_t room)
-{
-    if (quota_charge_add(&exchange->answer.charge, room - exchange->answer.body_room, &exchange->outcome.error) != 0)
-        return -1;
-    exchange->answer.body = memory_grow(exchange->answer.body, room, 1);
-    exchange->answer.body_room = room;
-    return 0;
-}
-
 static bool collect_body(struct http_exchange *exchange, const char *bytes, size_t count)
 {
     if (count > exchange->answer.max_body - exchange->answer.n_body) {
@@ -124,9 +115,13 @@ static bool collect_body(struct http_exchange *exchange, const char *bytes, size
              exchange->answer.max_body);
         return exchange->answer.is_accepted ? refuse_answer(exchange, HTTP_FAULT_FINAL) : false;
     }
-    if (exchange->answer.n_body + count >= exchange->answer.body_room &&
-        grow_body(exchange, (exchange->answer.n_body + count + 1) * 2) != 0)
-        return refuse_answer(exchange, HTTP_FAULT_FINAL);
+    if (exchange->answer.n_body + count >= exchange->answer.body_room) {
+        size_t room = (exchange->answer.n_body + count + 1) * 2;
+        if (quota_charge_add(&exchange->answer.charge, room - exchange->answer.body_room, &exchange->outcome.error) != 0)
+            return refuse_answer(exchange, HTTP_FAULT_FINAL);
+        exchange->answer.body = memory_grow(exchange->answer.body, room, 1);
+        exchange->answer.body_room = room;
+    }
     memcpy(exchange->answer.body + exchange->answer.n_body, bytes, count);
     exchange->answer.n_body += count;
     return true;

@@ -6,16 +6,6 @@
 #include "base/text.h"
 #include "source/http/http_run.h"
 
-static int check_asked(const struct http_range *range, const struct http_sink *sink, uint64_t *end, struct error *error)
-{
-    char name[TEXT_NAME_CHARS];
-    if (checked_add(range->offset, sink->left_bytes, end) && *end <= range->object_bytes)
-        return 0;
-    return fail(error, ERROR_INVALID_ARGUMENT, "BAD_RANGE",
-                "%" PRIu64 " bytes from %" PRIu64 " of %s, which has %" PRIu64 ", were asked for", sink->left_bytes,
-                range->offset, text_escape(range->name, strlen(range->name), name), range->object_bytes);
-}
-
 int http_read_range(struct http_engine *engine, const struct http_range *range, struct error *error)
 {
     struct http_run run = {.engine = engine,
@@ -25,11 +15,16 @@ int http_read_range(struct http_engine *engine, const struct http_range *range, 
                            .is_fresh = range->fresh_connection,
                            .may_hedge = true,
                            .name = range->name};
+    char name[TEXT_NAME_CHARS];
     run.sink.arrival = range->arrival;
     run.expected = (struct http_expectation){
         .is_range = true, .is_exact = true, .first_byte = range->offset, .object_bytes = range->object_bytes};
-    int result = check_asked(range, &run.sink, &run.expected.end, error);
-    if (result == 0 && run.sink.left_bytes > 0) {
+    if (!checked_add(range->offset, run.sink.left_bytes, &run.expected.end) || run.expected.end > range->object_bytes)
+        return fail(error, ERROR_INVALID_ARGUMENT, "BAD_RANGE",
+                    "%" PRIu64 " bytes from %" PRIu64 " of %s, which has %" PRIu64 ", were asked for", run.sink.left_bytes,
+                    range->offset, text_escape(range->name, strlen(range->name), name), range->object_bytes);
+    int result = 0;
+    if (run.sink.left_bytes > 0) {
         result = http_run_pursue(&run, error);
         http_run_fini(&run);
     }

@@ -55,11 +55,6 @@ static void form_close(struct form *form)
         abort();
 }
 
-static void form_clear(struct form *form)
-{
-    secret_free(form->text);
-}
-
 /* --- the call --- */
 
 static char *endpoint_url(const struct aws_sts *sts)
@@ -152,7 +147,7 @@ int aws_sts_assume_role(const struct aws_sts *sts, const struct aws_role *role, 
     form_add(&form, "ExternalId", role->external_id);
     form_close(&form);
     int failed = post_signed(sts, role, &form, with, keys, error);
-    form_clear(&form);
+    secret_free(form.text);
     return failed;
 }
 
@@ -191,6 +186,6 @@ int aws_sts_assume_role_with_web_identity(const struct aws_sts *sts, const struc
     char *url = endpoint_url(sts);
     int failed = post(sts, role, &form, &type, 1, url, keys, error);
     free(url);
-    form_clear(&form);
+    secret_free(form.text);
     return failed;
 }

@@ -288,37 +288,11 @@ static bool took_region(const struct s3_request *request, const struct s3_fault 
     return is_news;
 }
 
-static enum http_verdict judge_region(const struct s3_request *request, const struct s3_fault *fault, struct error *error)
-{
-    if (took_region(request, fault))
-        return HTTP_RETRY_RENEWED;
-    error_prefix(error, "set AWS_REGION or sources.s3.region to the region of the bucket");
-    return HTTP_FAIL;
-}
-
-static enum http_verdict judge_keys(const struct s3_request *request, uint64_t generation, struct error *error)
-{
-    char who[AWS_DESCRIBE_CHARS];
-    aws_credentials_describe(request->client->credentials, who);
-    error_prefix(error, "with the credentials %s", who);
-    aws_credentials_refused(request->client->credentials, generation);
-    return HTTP_RETRY_RENEWED;
-}
-
-static enum http_verdict judge_final(const struct s3_request *request, struct error *error)
-{
-    char who[AWS_DESCRIBE_CHARS];
-    if (error->code == ERROR_PERMISSION_DENIED) {
-        aws_credentials_describe(request->client->credentials, who);
-        error_prefix(error, "with the credentials %s", who);
-    }
-    return HTTP_FAIL;
-}
-
 enum http_verdict s3_client_judge(void *data, const struct http_reply *reply, struct error *error)
 {
     const struct s3_request *request = data;
     struct s3_client *client = request->client;
+    char who[AWS_DESCRIBE_CHARS];
     struct s3_fault fault = s3_fault_of(reply, (int64_t)time(NULL), error);
     if (fault.kind == S3_FAULT_KEYS && !reply->body_bytes && took_region(request, &fault)) /* of a HEAD: no code */
         return HTTP_RETRY_RENEWED;
@@ -328,18 +302,27 @@ enum http_verdict s3_client_judge(void *data, const struct http_reply *reply, st
     case S3_FAULT_THROTTLED:
         return HTTP_THROTTLED;
     case S3_FAULT_REGION:
-        return judge_region(request, &fault, error);
-    case S3_FAULT_KEYS:
-        return judge_keys(request, reply->credential, error);
+        if (took_region(request, &fault))
+            return HTTP_RETRY_RENEWED;
+        error_prefix(error, "set AWS_REGION or sources.s3.region to the region of the bucket");
+        return HTTP_FAIL;
     case S3_FAULT_CLOCK:
         pthread_mutex_lock(&client->lock);
         client->clock_offset_s = fault.clock_offset_s;
         pthread_mutex_unlock(&client->lock);
         return HTTP_RETRY_RENEWED;
+    case S3_FAULT_KEYS:
     case S3_FAULT_FINAL:
         break;
     }
-    return judge_final(request, error);
+    if (error->code == ERROR_PERMISSION_DENIED) {
+        aws_credentials_describe(client->credentials, who);
+        error_prefix(error, "with the credentials %s", who);
+    }
+    if (fault.kind == S3_FAULT_FINAL)
+        return HTTP_FAIL;
+    aws_credentials_refused(client->credentials, reply->credential);
+    return HTTP_RETRY_RENEWED;
 }
 
 /* --- checksums --- */

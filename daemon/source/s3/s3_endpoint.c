@@ -22,33 +22,20 @@ int s3_endpoint_check_bucket(const char *bucket, struct error *error)
                 text_escape(bucket, length, text));
 }
 
-static bool fits_a_host(const char *bucket)
-{
-    size_t length = strlen(bucket);
-    return length >= 3 && length <= 63 && strspn(bucket, "abcdefghijklmnopqrstuvwxyz0123456789-") == length;
-}
-
-static bool is_virtual(const struct s3_endpoint *endpoint, const char *bucket)
-{
-    if (endpoint->addressing != S3_ADDRESSING_AUTO)
-        return endpoint->addressing == S3_ADDRESSING_VIRTUAL;
-    return !*endpoint->base && fits_a_host(bucket);
-}
-
-static char *base_of(const struct s3_endpoint *endpoint, const char *region)
-{
-    if (*endpoint->base)
-        return memory_copy_text(endpoint->base);
-    return memory_print("https://s3.%s.amazonaws.com%s", region, strncmp(region, "cn-", 3) == 0 ? ".cn" : "");
-}
-
 char *s3_endpoint_url(const struct s3_endpoint *endpoint, const char *bucket, const char *region, const char *key,
                       const char *query)
 {
-    char *base = base_of(endpoint, region), *encoded = url_encode(key, strlen(key), true), *url;
+    size_t length = strlen(bucket);
+    bool fits_a_host = length >= 3 && length <= 63 && strspn(bucket, "abcdefghijklmnopqrstuvwxyz0123456789-") == length;
+    bool is_virtual = endpoint->addressing == S3_ADDRESSING_AUTO ? !*endpoint->base && fits_a_host
+                                                                 : endpoint->addressing == S3_ADDRESSING_VIRTUAL;
+    char *base = *endpoint->base
+                     ? memory_copy_text(endpoint->base)
+                     : memory_print("https://s3.%s.amazonaws.com%s", region, strncmp(region, "cn-", 3) == 0 ? ".cn" : "");
+    char *encoded = url_encode(key, strlen(key), true), *url;
     const char *mark = query ? "?" : "", *rest = query ? query : "";
     const char *host = strstr(base, "://") + 3;
-    if (is_virtual(endpoint, bucket))
+    if (is_virtual)
         url = memory_print("%.*s%s.%s/%s%s%s", (int)(host - base), base, bucket, host, encoded, mark, rest);
     else
         url = memory_print("%s/%s%s%s%s%s", base, bucket, *key || !query ? "/" : "", encoded, mark, rest);

@@ -47,17 +47,6 @@ static const struct rule rules[] = {
     {"OperationAborted", S3_FAULT_RETRY},
 };
 
-static enum s3_fault_kind kind_of_status(int status)
-{
-    if (status == 429 || status == 503)
-        return S3_FAULT_THROTTLED;
-    if (status == 408 || status == 500 || status == 502 || status == 504)
-        return S3_FAULT_RETRY;
-    if (status == 301 || status == 302 || status == 307 || status == 308)
-        return S3_FAULT_REGION;
-    return status == 401 ? S3_FAULT_KEYS : S3_FAULT_FINAL;
-}
-
 static enum s3_fault_kind kind_of(const struct http_reply *reply, const struct aws_error *said)
 {
     for (size_t i = 0; said->code && i < sizeof rules / sizeof rules[0]; i++) {
@@ -65,8 +54,15 @@ static enum s3_fault_kind kind_of(const struct http_reply *reply, const struct a
             return rules[i].kind;
     }
     /* Without a code 400 and 403 may be expired keys as well as no permission: worth one look for newer ones. */
-    bool unclear = !said->code && (reply->head.status == 400 || reply->head.status == 403);
-    return unclear ? S3_FAULT_KEYS : kind_of_status(reply->head.status);
+    int status = reply->head.status;
+    if (status == 401 || (!said->code && (status == 400 || status == 403)))
+        return S3_FAULT_KEYS;
+    if (status == 429 || status == 503)
+        return S3_FAULT_THROTTLED;
+    if (status == 408 || status == 500 || status == 502 || status == 504)
+        return S3_FAULT_RETRY;
+    bool leads_elsewhere = status == 301 || status == 302 || status == 307 || status == 308;
+    return leads_elsewhere ? S3_FAULT_REGION : S3_FAULT_FINAL;
 }
 
 /* --- what goes with it --- */

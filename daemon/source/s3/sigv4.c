@@ -47,15 +47,6 @@ static int compare_parameters(const void *a, const void *b)
     return order ? order : compare_text(&x->value, &y->value);
 }
 
-static struct parameter parse_parameter(const char *start, size_t length)
-{
-    const char *equals = memchr(start, '=', length);
-    if (!equals)
-        return (struct parameter){{start, length}, {start + length, 0}};
-    size_t name = (size_t)(equals - start);
-    return (struct parameter){{start, name}, {equals + 1, length - name - 1}};
-}
-
 /* "b=2&a" -> "a=&b=2" */
 static void write_query(FILE *out, const char *query, size_t query_length)
 {
@@ -65,8 +56,10 @@ static void write_query(FILE *out, const char *query, size_t query_length)
         const char *mark = memchr(at, '&', (size_t)(end - at));
         size_t length = (size_t)((mark ? mark : end) - at);
         if (length) {
+            const char *equals = memchr(at, '=', length);
+            size_t name = equals ? (size_t)(equals - at) : length, value_at = equals ? name + 1 : length;
             ARRAY_RESERVE(parameters, n, capacity);
-            parameters[n++] = parse_parameter(at, length);
+            parameters[n++] = (struct parameter){{at, name}, {at + value_at, length - value_at}};
         }
         at += length + (mark != NULL);
     }

@@ -90,26 +90,6 @@ static int s3_stat(struct object_source *objects, const char *name, struct objec
 
 /* --- the listing --- */
 
-static int add_entry(struct source_s3 *source, struct s3_entry *entry, struct error *error)
-{
-    struct object object = {.size_bytes = entry->size_bytes, .pin = entry->etag};
-    entry->etag = NULL;
-    describe_object(&object);
-    source->no_checksums |= entry->checksum == S3_CHECKSUM_USELESS;
-    return bucket_source_add(&source->of, entry->key, &object, error);
-}
-
-static char *query_of(const struct source_s3 *source, const char *token)
-{
-    char *prefix = url_encode(source->of.prefix, strlen(source->of.prefix), false);
-    char *encoded = token ? url_encode(token, strlen(token), false) : NULL;
-    char *query = memory_print("%s%s%sdelimiter=%%2F&encoding-type=url&list-type=2&max-keys=1000&prefix=%s",
-                               encoded ? "continuation-token=" : "", encoded ? encoded : "", encoded ? "&" : "", prefix);
-    free(encoded);
-    free(prefix);
-    return query;
-}
-
 static int list_page(struct object_source *objects, const char *token, char **next_token, struct error *error)
 {
     struct source_s3 *source = (struct source_s3 *)objects;
@@ -117,16 +97,28 @@ static int list_page(struct object_source *objects, const char *token, char **ne
     const struct http_store store = {.prepare = s3_client_prepare, .judge = s3_client_judge, .data = &request};
     struct http_reply reply = {0};
     struct s3_listing listing = {0};
-    char *query = query_of(source, token), *url = s3_client_url(source->client, source->of.bucket, "", query);
+    char *prefix = url_encode(source->of.prefix, strlen(source->of.prefix), false);
+    char *encoded = token ? url_encode(token, strlen(token), false) : NULL;
+    char *query = memory_print("%s%s%sdelimiter=%%2F&encoding-type=url&list-type=2&max-keys=1000&prefix=%s",
+                               encoded ? "continuation-token=" : "", encoded ? encoded : "", encoded ? "&" : "", prefix);
+    char *url = s3_client_url(source->client, source->of.bucket, "", query);
     int failed = bucket_source_fetch(&source->of, &store, NULL, url, OBJECT_MAX_PAGE_BYTES, &reply, error);
     if (!failed)
         failed = s3_listing_parse(reply.body, reply.body_bytes, &listing, error);
-    for (size_t i = 0; !failed && i < listing.n_entries; i++)
-        failed = add_entry(source, &listing.entries[i], error);
+    for (size_t i = 0; !failed && i < listing.n_entries; i++) {
+        struct s3_entry *entry = &listing.entries[i];
+        struct object object = {.size_bytes = entry->size_bytes, .pin = entry->etag};
+        entry->etag = NULL;
+        describe_object(&object);
+        source->no_checksums |= entry->checksum == S3_CHECKSUM_USELESS;
+        failed = bucket_source_add(&source->of, entry->key, &object, error);
+    }
     *next_token = listing.next_token;
     listing.next_token = NULL;
     s3_listing_clear(&listing);
     http_reply_clear(&reply);
+    free(prefix);
+    free(encoded);
     free(query);
     return failed;
 }

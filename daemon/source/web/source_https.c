@@ -18,7 +18,7 @@
 #include "source/redirect.h"
 #include "source/web/web_known.h"
 
-enum { PIN_CHARS = 600, SHA256_HEX = 64 };
+enum { PIN_CHARS = 600 };
 
 struct source_https {
     struct object_source objects;
@@ -35,38 +35,12 @@ struct source_https {
 static int take_fragment(struct source_https *https, const char *fragment, struct error *error)
 {
     static const char name[] = "#sha256=";
-    bool good = strncmp(fragment, name, strlen(name)) == 0 && strlen(fragment) == strlen(name) + SHA256_HEX;
-    for (size_t i = 0; good && i < SHA256_HEX; i += 2) {
-        int high = text_hex_digit(fragment[strlen(name) + i]), low = text_hex_digit(fragment[strlen(name) + i + 1]);
-        good = high >= 0 && low >= 0;
-        https->digest.value[i / 2] = (unsigned char)(high << 4 | low);
-    }
-    if (!good)
+    if (strncmp(fragment, name, strlen(name)) != 0 ||
+        !checksum_parse_hex(CHECKSUM_SHA256, fragment + strlen(name), &https->digest))
         return source_fail_reference(&https->objects.base, "behind # there can only be sha256= and 64 hexadecimal digits",
                                      error);
-    https->digest.kind = CHECKSUM_SHA256;
     https->has_digest = true;
     return 0;
-}
-
-/* The last part of the path, for people and for tables. */
-static char *last_part(const char *base)
-{
-    const char *slash = strrchr(base, '/');
-    return memory_copy_text(slash ? slash + 1 : base);
-}
-
-/* The reference's scheme and "//host/model" as one URL, tidy, without slashes at its end. */
-static char *make_base(const char *reference, const char *text, size_t length)
-{
-    char *base, *tidy;
-    while (text[length - 1] == '/')
-        length--;
-    tidy = url_tidy(text, length);
-    if (asprintf(&base, "%.*s:%s", (int)strcspn(reference, ":"), reference, tidy) < 0)
-        abort();
-    free(tidy);
-    return base;
 }
 
 static int parse_reference_of_web(struct source_https *https, const char *text, struct error *error)
@@ -76,11 +50,16 @@ static int parse_reference_of_web(struct source_https *https, const char *text, 
     size_t path_length = strcspn(text, "?#"), fragment_at = strcspn(text, "#");
     if (strchr("/?#", *host))
         return source_fail_reference(source, "a host follows two slashes: https://host/model", error);
-    https->base = make_base(source->reference, text, path_length);
+    size_t base_length = path_length;
+    while (text[base_length - 1] == '/')
+        base_length--;
+    char *tidy = url_tidy(text, base_length);
+    https->base = memory_print("%.*s:%s", (int)strcspn(source->reference, ":"), source->reference, tidy);
+    free(tidy);
     https->query = url_tidy(text + path_length, fragment_at - path_length);
     source->is_single_file = source_is_part(source, https->base);
     if (source->is_single_file)
-        source->file_name = https->file_name = last_part(https->base);
+        source->file_name = https->file_name = memory_copy_text(strrchr(https->base, '/') + 1);
     if (!text[fragment_at])
         return 0;
     if (!source->is_single_file)
@@ -90,12 +69,10 @@ static int parse_reference_of_web(struct source_https *https, const char *text, 
 
 static char *url_of(const struct source_https *https, const char *name)
 {
-    char *url, *encoded = url_encode(name, strlen(name), true);
-    int length = https->objects.base.is_single_file ? asprintf(&url, "%s%s", https->base, https->query)
-                                                    : asprintf(&url, "%s/%s%s", https->base, encoded, https->query);
+    char *encoded = url_encode(name, strlen(name), true);
+    char *url = https->objects.base.is_single_file ? memory_print("%s%s", https->base, https->query)
+                                                   : memory_print("%s/%s%s", https->base, encoded, https->query);
     free(encoded);
-    if (length < 0)
-        abort();
     return url;
 }
 
@@ -124,16 +101,10 @@ static void make_pin(const char *etag, const char *last_modified, char pin[PIN_C
 
 static char *make_version(const struct web_fact *fact)
 {
-    char *version;
-    int length;
     if (is_strong(fact->etag))
-        length = asprintf(&version, "etag %s", fact->etag);
-    else
-        length = asprintf(&version, "weak: %llu bytes, last modified %s", (unsigned long long)fact->size_bytes,
-                          fact->last_modified ? fact->last_modified : "unknown");
-    if (length < 0)
-        abort();
-    return version;
+        return memory_print("etag %s", fact->etag);
+    return memory_print("weak: %llu bytes, last modified %s", (unsigned long long)fact->size_bytes,
+                        fact->last_modified ? fact->last_modified : "unknown");
 }
 
 static void fill_object(const struct source_https *https, const struct web_fact *fact, struct object *object)
