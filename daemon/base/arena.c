@@ -102,14 +102,6 @@ void *arena_alloc(struct arena *arena, size_t bytes)
     return add_block(arena, memory_alloc(sizeof(struct arena_block) + room), room, bytes);
 }
 
-static int charge_arena(struct arena *arena, size_t bytes, struct error *error)
-{
-    if (!arena->is_charged)
-        arena->charge = metadata_charge();
-    arena->is_charged = true;
-    return quota_charge_add(&arena->charge, bytes, error);
-}
-
 static void *try_block(struct arena *arena, size_t bytes, struct error *error)
 {
     size_t room = is_large(bytes) ? bytes : room_for(arena, bytes);
@@ -118,7 +110,10 @@ static void *try_block(struct arena *arena, size_t bytes, struct error *error)
              arena->cap_bytes);
         return NULL;
     }
-    if (charge_arena(arena, room, error) != 0)
+    if (!arena->is_charged)
+        arena->charge = metadata_charge();
+    arena->is_charged = true;
+    if (quota_charge_add(&arena->charge, room, error) != 0)
         return NULL;
     struct arena_block *block = calloc(1, sizeof *block + room);
     if (block)

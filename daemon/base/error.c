@@ -11,15 +11,6 @@
 #define REASON_TEXT(name) #name,
 const char error_reasons[ERROR_KIND_COUNT][ERROR_REASON_CHARS] = {"", ERROR_KINDS(REASON_TEXT)};
 
-/* The one place where a reason becomes a value: also one that a daemon has sent. */
-static enum error_kind find_kind(const char *reason)
-{
-    for (size_t kind = ERROR_KIND_OTHER + 1; kind < ERROR_KIND_COUNT; kind++)
-        if (strcmp(reason, error_reasons[kind]) == 0)
-            return (enum error_kind)kind;
-    return ERROR_KIND_OTHER;
-}
-
 /* A message that was cut must still be UTF-8: gRPC and JSON refuse it otherwise. */
 static void drop_partial_character(char message[ERROR_MESSAGE_CHARS])
 {
@@ -37,7 +28,9 @@ static int fill_error(struct error *error, enum error_code code, const char *rea
     vsnprintf(message, sizeof message, format, args);
     drop_partial_character(message);
     error->code = code;
-    error->kind = find_kind(reason);
+    error->kind = ERROR_KIND_COUNT; /* the one place where a reason becomes a value: also one that a daemon has sent */
+    while (--error->kind > ERROR_KIND_OTHER && strcmp(reason, error_reasons[error->kind]) != 0)
+        continue;
     snprintf(error->reason, sizeof error->reason, "%s", reason);
     memcpy(error->message, message, sizeof message);
     error->notes[0] = '\0';

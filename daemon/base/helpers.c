@@ -81,16 +81,6 @@ static struct lane **find_lane(struct user *user, uint64_t key)
     return link;
 }
 
-static struct user *find_or_make_user(struct pool *pool, uint32_t uid)
-{
-    struct user **link = find_user(pool, uid);
-    if (!*link) {
-        *link = memory_alloc(sizeof **link);
-        (*link)->uid = uid;
-    }
-    return *link;
-}
-
 static struct lane *find_or_make_lane(struct user *user, uint64_t key)
 {
     struct lane **link = find_lane(user, key);
@@ -118,26 +108,6 @@ static void forget_if_idle(struct pool *pool, struct user *user, struct lane *la
         *find_user(pool, user->uid) = user->next;
         free(user);
     }
-}
-
-static void move_user_to_end(struct pool *pool, struct user *user)
-{
-    *find_user(pool, user->uid) = user->next;
-    struct user **end = &pool->users;
-    while (*end)
-        end = &(*end)->next;
-    user->next = NULL;
-    *end = user;
-}
-
-static void move_lane_to_end(struct user *user, struct lane *lane)
-{
-    *find_lane(user, lane->key) = lane->next;
-    struct lane **end = &user->lanes;
-    while (*end)
-        end = &(*end)->next;
-    lane->next = NULL;
-    *end = lane;
 }
 
 /* --- who is next -------------------------------------------------------------------------------------------------- */
@@ -183,8 +153,16 @@ static struct loop_work *take_next(struct pool *pool)
             lane->last = &lane->first;
         lane->n_waiting--, user->n_waiting--, pool->n_waiting--;
         lane->n_running++, user->n_running++, pool->n_running++;
-        move_lane_to_end(user, lane);
-        move_user_to_end(pool, user);
+        struct lane **lane_end = find_lane(user, lane->key);
+        for (*lane_end = lane->next; *lane_end; lane_end = &(*lane_end)->next)
+            ;
+        lane->next = NULL;
+        *lane_end = lane;
+        struct user **user_end = find_user(pool, user->uid);
+        for (*user_end = user->next; *user_end; user_end = &(*user_end)->next)
+            ;
+        user->next = NULL;
+        *user_end = user;
         work->is_waiting = false;
         return work;
     }
@@ -308,24 +286,21 @@ struct helpers *helpers_create(struct loop *loop)
     return helpers;
 }
 
-static void destroy_pool(struct pool *pool)
-{
-    pthread_mutex_lock(&pool->lock);
-    pool->is_stopping = true;
-    pthread_cond_broadcast(&pool->changed);
-    pthread_mutex_unlock(&pool->lock);
-    for (size_t i = 0; i < pool->n_started; i++)
-        pthread_join(pool->threads[i], NULL);
-    pthread_cond_destroy(&pool->idle);
-    pthread_cond_destroy(&pool->changed);
-    pthread_mutex_destroy(&pool->lock);
-    free(pool->threads);
-}
-
 void helpers_destroy(struct helpers *helpers)
 {
-    for (int kind = 0; kind < LOOP_POOLS; kind++)
-        destroy_pool(&helpers->pools[kind]);
+    for (int kind = 0; kind < LOOP_POOLS; kind++) {
+        struct pool *pool = &helpers->pools[kind];
+        pthread_mutex_lock(&pool->lock);
+        pool->is_stopping = true;
+        pthread_cond_broadcast(&pool->changed);
+        pthread_mutex_unlock(&pool->lock);
+        for (size_t i = 0; i < pool->n_started; i++)
+            pthread_join(pool->threads[i], NULL);
+        pthread_cond_destroy(&pool->idle);
+        pthread_cond_destroy(&pool->changed);
+        pthread_mutex_destroy(&pool->lock);
+        free(pool->threads);
+    }
     free(helpers);
 }
 
@@ -338,7 +313,12 @@ static void finish_task(struct loop_task *task)
 /* Under the lock. */
 static void enqueue_work(struct pool *pool, struct loop_work *work)
 {
-    struct user *user = find_or_make_user(pool, work->uid);
+    struct user **link = find_user(pool, work->uid);
+    if (!*link) {
+        *link = memory_alloc(sizeof **link);
+        (*link)->uid = work->uid;
+    }
+    struct user *user = *link;
     struct lane *lane = find_or_make_lane(user, work->lane);
     work->next = NULL;
     work->task.run = finish_task;
@@ -418,20 +398,15 @@ void helpers_cancel(struct helpers *helpers, struct loop_work *work)
     pthread_mutex_unlock(&pool->lock);
 }
 
-static bool wait_for(struct pool *pool)
-{
-    pthread_mutex_lock(&pool->lock);
-    bool has_work = pool->n_waiting + pool->n_running > 0;
-    while (pool->n_waiting + pool->n_running > 0)
-        pthread_cond_wait(&pool->idle, &pool->lock);
-    pthread_mutex_unlock(&pool->lock);
-    return has_work;
-}
-
 bool helpers_wait(struct helpers *helpers)
 {
     bool had_work = false;
-    for (int kind = 0; kind < LOOP_POOLS; kind++)
-        had_work = wait_for(&helpers->pools[kind]) || had_work;
+    for (int kind = 0; kind < LOOP_POOLS; kind++) {
+        struct pool *pool = &helpers->pools[kind];
+        pthread_mutex_lock(&pool->lock);
+        for (; pool->n_waiting + pool->n_running > 0; had_work = true)
+            pthread_cond_wait(&pool->idle, &pool->lock);
+        pthread_mutex_unlock(&pool->lock);
+    }
     return had_work;
 }

@@ -54,17 +54,10 @@ void json_write_close(struct json_writer *writer, char bracket)
     writer->need_comma = true;
 }
 
-static void append_escaped(struct json_writer *writer, unsigned char c)
+void json_write_string(struct json_writer *writer, const char *text, size_t length)
 {
     static const char from[] = "\"\\\b\f\n\r\t", to[] = "\"\\bfnrt";
-    char text[8];
-    const char *found = c ? strchr(from, c) : NULL;
-    int length = found ? snprintf(text, sizeof text, "\\%c", to[found - from]) : snprintf(text, sizeof text, "\\u%04x", c);
-    append_text(writer, text, (size_t)length);
-}
-
-static void append_string(struct json_writer *writer, const char *text, size_t length)
-{
+    before_value(writer);
     append_text(writer, "\"", 1);
     for (size_t at = 0, n; at < length; at += n) {
         size_t plain = 0; /* how many bytes from here need no escape */
@@ -78,19 +71,16 @@ static void append_string(struct json_writer *writer, const char *text, size_t l
         at += plain;
         if (at == length)
             break;
-        if (n)
-            append_escaped(writer, (unsigned char)text[at]);
-        else
-            append_text(writer, "\xEF\xBF\xBD", 3);
+        char escape[8] = "\xEF\xBF\xBD"; /* for what is not UTF-8 */
+        const char *found = text[at] ? strchr(from, text[at]) : NULL;
+        if (n && found)
+            snprintf(escape, sizeof escape, "\\%c", to[found - from]);
+        else if (n)
+            snprintf(escape, sizeof escape, "\\u%04x", (unsigned char)text[at]);
+        append_text(writer, escape, strlen(escape));
         n = 1;
     }
     append_text(writer, "\"", 1);
-}
-
-void json_write_string(struct json_writer *writer, const char *text, size_t length)
-{
-    before_value(writer);
-    append_string(writer, text, length);
 }
 
 void json_write_text(struct json_writer *writer, const char *text)

@@ -91,18 +91,13 @@ static void close_handle(uv_handle_t *handle, void *unused)
         uv_close(handle, NULL);
 }
 
-static void end_wakes(struct loop *loop)
-{
-    pthread_mutex_lock(&loop->lock);
-    loop->is_ending = true;
-    pthread_mutex_unlock(&loop->lock);
-}
-
 void loop_destroy(struct loop *loop)
 {
     if (!loop)
         return;
-    end_wakes(loop);
+    pthread_mutex_lock(&loop->lock);
+    loop->is_ending = true;
+    pthread_mutex_unlock(&loop->lock);
     do { /* again: what runs here may post, submit work, or call loop_stop(), which ends uv_run() early */
         run_posted(loop);
         uv_walk(&loop->uv, close_handle, NULL);

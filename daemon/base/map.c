@@ -91,19 +91,16 @@ void map_fini(struct map *map)
     *map = (struct map){0};
 }
 
-static bool holds(const struct map *map, const struct map_slot *slot, const char *key, size_t length)
-{
-    const struct map_entry *entry = &map->entries[slot->entry - 1];
-    return entry->length == length && memcmp(entry->key, key, length) == 0;
-}
-
 /* The slot that has the key, or the free one where it would go. */
 static size_t probe(const struct map *map, const char *key, size_t length, uint32_t hash)
 {
     size_t at = hash & (map->n_slots - 1);
     for (;; at = (at + 1) & (map->n_slots - 1)) {
         const struct map_slot *slot = &map->slots[at];
-        if (!slot->entry || (slot->hash == hash && holds(map, slot, key, length)))
+        if (!slot->entry)
+            return at;
+        const struct map_entry *entry = &map->entries[slot->entry - 1];
+        if (slot->hash == hash && entry->length == length && memcmp(entry->key, key, length) == 0)
             return at;
     }
 }
@@ -151,16 +148,6 @@ uint32_t map_find(const struct map *map, const char *key, size_t length)
     return slot->entry ? map->entries[slot->entry - 1].value : MAP_NONE;
 }
 
-/* Fills the hole with the last entry. */
-static void remove_entry(struct map *map, uint32_t index)
-{
-    const struct map_entry *last = &map->entries[--map->n_keys];
-    if (index == map->n_keys)
-        return;
-    map->slots[probe(map, last->key, last->length, slot_hash(map, last->key, last->length))].entry = index + 1;
-    map->entries[index] = *last;
-}
-
 void map_remove(struct map *map, const char *key, size_t length)
 {
     if (!map->n_keys)
@@ -178,5 +165,9 @@ void map_remove(struct map *map, const char *key, size_t length)
         }
     }
     map->slots[hole].entry = 0;
-    remove_entry(map, gone - 1);
+    const struct map_entry *last = &map->entries[--map->n_keys];
+    if (gone == map->n_keys + 1)
+        return;
+    map->slots[probe(map, last->key, last->length, slot_hash(map, last->key, last->length))].entry = gone;
+    map->entries[gone - 1] = *last; /* fills the hole */
 }

@@ -19,33 +19,23 @@ struct crew {
     struct error error;
 };
 
-static size_t take_item(struct crew *crew)
-{
-    pthread_mutex_lock(&crew->lock);
-    size_t item = crew->failed_at == SIZE_MAX && crew->next < crew->count ? crew->next++ : SIZE_MAX;
-    pthread_mutex_unlock(&crew->lock);
-    return item;
-}
-
-static void note_failure(struct crew *crew, size_t item, const struct error *error)
-{
-    pthread_mutex_lock(&crew->lock);
-    if (item < crew->failed_at) {
-        crew->failed_at = item;
-        crew->error = *error;
-    }
-    pthread_mutex_unlock(&crew->lock);
-}
-
 static void *run_thread(void *data)
 {
     struct crew *crew = data;
     struct metadata_account before = metadata_enter(crew->account);
     struct error error;
-    for (size_t item; (item = take_item(crew)) != SIZE_MAX;) {
-        if (crew->work(crew->data, item, &error) != 0)
-            note_failure(crew, item, &error);
+    pthread_mutex_lock(&crew->lock);
+    while (crew->failed_at == SIZE_MAX && crew->next < crew->count) {
+        size_t item = crew->next++;
+        pthread_mutex_unlock(&crew->lock);
+        int failed = crew->work(crew->data, item, &error);
+        pthread_mutex_lock(&crew->lock);
+        if (failed && item < crew->failed_at) {
+            crew->failed_at = item;
+            crew->error = error;
+        }
     }
+    pthread_mutex_unlock(&crew->lock);
     metadata_enter(before);
     return NULL;
 }

@@ -170,33 +170,21 @@ void quota_set_reclaim(struct quota *quota, enum quota_kind kind, bool (*reclaim
     pthread_mutex_unlock(&quota->lock);
 }
 
-static bool reclaim(const struct limits *limits)
-{
-    return limits->reclaim && limits->reclaim(limits->context);
-}
-
 int quota_charge_add(struct quota_charge *charge, uint64_t amount, struct error *error)
 {
     struct quota *quota = charge->quota;
     if (!quota || amount == 0)
         return 0;
+    const struct limits *limits = &quota->kinds[charge->kind];
     int failed;
     do {
         pthread_mutex_lock(&quota->lock);
         failed = take_amount(quota, charge, amount, error);
         pthread_mutex_unlock(&quota->lock);
-    } while (failed && reclaim(&quota->kinds[charge->kind]));
+    } while (failed && limits->reclaim && limits->reclaim(limits->context));
     if (!failed)
         charge->amount += amount;
     return failed;
-}
-
-static bool has_nothing(const struct quota_user *user)
-{
-    uint64_t sum = 0;
-    for (int kind = 0; kind < QUOTA_KINDS; kind++)
-        sum |= user->amounts[kind];
-    return sum == 0;
 }
 
 void quota_charge_subtract(struct quota_charge *charge, uint64_t amount)
@@ -208,7 +196,10 @@ void quota_charge_subtract(struct quota_charge *charge, uint64_t amount)
     struct user **link = find_link(quota, charge->uid), *user = *link;
     user->has.amounts[charge->kind] -= amount;
     quota->kinds[charge->kind].taken -= amount;
-    if (has_nothing(&user->has)) {
+    uint64_t rest = 0;
+    for (int kind = 0; kind < QUOTA_KINDS; kind++)
+        rest |= user->has.amounts[kind];
+    if (rest == 0) {
         *link = user->next;
         free(user);
     }

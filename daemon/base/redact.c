@@ -13,27 +13,6 @@
 /* What programs have been seen to take for a slash, or to skip. */
 static const char slashes[] = "/\\ \t\r\n\v\f";
 
-/* Length of "https:", 0 = there is none. */
-static size_t scheme_length(const char *text)
-{
-    size_t length = 0;
-    while (isalnum((unsigned char)text[length]) || (length > 0 && text[length] && strchr("+-.", text[length])))
-        length++;
-    return length > 0 && text[length] == ':' ? length + 1 : 0;
-}
-
-static bool is_local(const char *text)
-{
-    return strncmp(text, "disk:", 5) == 0 || strncmp(text, "memory:", 7) == 0;
-}
-
-/* "hf://org@revision": the only '@' before the path that is no end of a user's name - unless it holds a password, or is a
- * token by its looks. */
-static bool is_revision(const char *text, const char *authority, size_t length)
-{
-    return strncmp(text, "hf:", 3) == 0 && !memchr(authority, ':', length) && strncmp(authority, "hf_", 3) != 0;
-}
-
 /* "host:8443", "[::1]", a bucket: not "user:password", nor anything percent-encoded. */
 static bool is_plain_authority(const char *authority, size_t length)
 {
@@ -55,7 +34,9 @@ static struct piece look_at(const char *text, const char *authority)
 {
     size_t length = strcspn(authority, "/?#");
     const char *at = memrchr(authority, '@', length);
-    if (at && is_revision(text, authority, length))
+    /* "hf://org@revision": the only '@' before the path that is no end of a user's name - unless it holds a password, or is
+     * a token by its looks */
+    if (at && strncmp(text, "hf:", 3) == 0 && !memchr(authority, ':', length) && strncmp(authority, "hf_", 3) != 0)
         return (struct piece){.from = authority, .end = authority + length};
     if (!at && !is_plain_authority(authority, length))
         at = strrchr(authority, '@');
@@ -80,24 +61,14 @@ static const char *rest_of(const char *path)
     return *path == '#' ? "#..." : *path ? "?..." : "";
 }
 
-/* With a URL within the URL, where user information is cut out, too; what follows that is looked at anew. */
-static void show_path(FILE *out, const char *path)
-{
-    for (const char *next; (next = memmem(path, open_length(path), "//", 2)); path = next) {
-        next += strspn(next, slashes);
-        fprintf(out, "%.*s", (int)(next - path), path);
-        const char *at = memrchr(next, '@', strcspn(next, "/?#"));
-        next = at ? at + 1 : next;
-    }
-    size_t length = open_length(path);
-    fprintf(out, "%.*s%s", (int)length, path, rest_of(path + length));
-}
-
 char *redact_copy(const char *text)
 {
-    if (is_local(text))
+    if (strncmp(text, "disk:", 5) == 0 || strncmp(text, "memory:", 7) == 0)
         return memory_copy_text(text);
-    const char *start = text + strspn(text, slashes), *scheme_end = start + scheme_length(start);
+    const char *start = text + strspn(text, slashes), *scheme_end = start;
+    while (isalnum((unsigned char)*scheme_end) || (scheme_end > start && *scheme_end && strchr("+-.", *scheme_end)))
+        scheme_end++;
+    scheme_end = scheme_end > start && *scheme_end == ':' ? scheme_end + 1 : start;
     const char *authority = scheme_end + strspn(scheme_end, slashes);
     if (authority == scheme_end && isdigit((unsigned char)*authority)) /* "proxy:3128" */
         authority = start;
@@ -111,7 +82,15 @@ char *redact_copy(const char *text)
         abort();
     fprintf(out, "%.*s", is_user ? 0 : (int)(authority - text), text);
     fprintf(out, "%.*s", piece.is_hidden ? 3 : (int)(piece.end - piece.from), piece.is_hidden ? "..." : piece.from);
-    show_path(out, piece.end);
+    /* from a URL within the URL user information is cut out, too; what follows that is looked at anew */
+    const char *path = piece.end;
+    for (const char *next; (next = memmem(path, open_length(path), "//", 2)); path = next) {
+        next += strspn(next, slashes);
+        fprintf(out, "%.*s", (int)(next - path), path);
+        const char *at = memrchr(next, '@', strcspn(next, "/?#"));
+        next = at ? at + 1 : next;
+    }
+    fprintf(out, "%.*s%s", (int)open_length(path), path, rest_of(path + open_length(path)));
     if (fclose(out) != 0)
         abort();
     return shown;

@@ -33,23 +33,15 @@ static bool ends_with(const char *name, size_t length, const char *ending)
     return length > n && memcmp(name + length - n, ending, n) == 0;
 }
 
-static bool is_plain(const char *name, size_t length)
-{
-    if (length == 0 || length > SIDECAR_MAX_NAME_BYTES || name[0] == '.' || !text_is_utf8(name, length))
-        return false;
-    for (size_t i = 0; i < length; i++) {
-        unsigned char character = (unsigned char)name[i];
-        if (character < 0x20 || character == 0x7f || character == '/' || character == '\\')
-            return false;
-    }
-    return true;
-}
-
 bool sidecar_name_is_valid(const char *name)
 {
     size_t length = strlen(name);
-    if (!is_plain(name, length) || ends_with(name, length, INDEX_ENDING))
+    if (length == 0 || length > SIDECAR_MAX_NAME_BYTES || name[0] == '.' || !text_is_utf8(name, length) ||
+        ends_with(name, length, INDEX_ENDING))
         return false;
+    for (size_t i = 0; i < length; i++)
+        if ((unsigned char)name[i] < 0x20 || name[i] == 0x7f || name[i] == '/' || name[i] == '\\')
+            return false;
     for (size_t i = 0; i < sizeof endings / sizeof endings[0]; i++)
         if (ends_with(name, length, endings[i]))
             return true;

@@ -82,22 +82,15 @@ static int parse_decimal(const char *text, struct decimal *out)
     return n_spaces && !*out->rest ? -1 : 0;
 }
 
-/* floor(0.fraction * factor), exactly: dividing from the last digit on never needs more than 10 * factor. */
-static uint64_t scale_fraction(const struct decimal *number, uint64_t factor, bool *is_zero)
-{
-    uint64_t scaled = 0;
-    for (size_t i = number->n_fraction; i-- > 0;) {
-        uint64_t digit = (uint64_t)(number->fraction[i] - '0');
-        *is_zero = *is_zero && digit == 0;
-        scaled = (digit * factor + scaled) / 10;
-    }
-    return scaled;
-}
-
 static int scale(const struct decimal *number, uint64_t factor, uint64_t *value)
 {
     bool is_zero = number->whole == 0;
-    uint64_t fraction = scale_fraction(number, factor, &is_zero);
+    uint64_t fraction = 0; /* exactly: dividing from the last digit on never needs more than 10 * factor */
+    for (size_t i = number->n_fraction; i-- > 0;) {
+        uint64_t digit = (uint64_t)(number->fraction[i] - '0');
+        is_zero = is_zero && digit == 0;
+        fraction = (digit * factor + fraction) / 10;
+    }
     if (!checked_mul(number->whole, factor, value) || !checked_add(*value, fraction, value))
         return -1;
     return *value == 0 && !is_zero ? -1 : 0; /* zero often means "off": nobody gets it by rounding */
@@ -230,22 +223,13 @@ size_t text_escape_char(const char *text, size_t length, char out[TEXT_ESCAPE_CH
 
 enum { SHOWN_CHARS = 120, SHOWN_HEAD_CHARS = 60, SHOWN_TAIL_CHARS = 57 };
 
-static size_t escaped_length(const char *name, size_t length)
-{
-    char piece[TEXT_ESCAPE_CHARS];
-    size_t total = 0;
-    for (size_t at = 0; at < length;) {
-        at += text_escape_char(name + at, length - at, piece);
-        total += strlen(piece);
-    }
-    return total;
-}
-
 const char *text_escape(const char *name, size_t length, char out[TEXT_NAME_CHARS])
 {
-    size_t total = escaped_length(name, length), seen = 0, used = 0;
-    bool is_long = total > SHOWN_CHARS, is_cut = false;
+    size_t total = 0, seen = 0, used = 0;
     char piece[TEXT_ESCAPE_CHARS];
+    for (size_t at = 0; at < length; total += strlen(piece))
+        at += text_escape_char(name + at, length - at, piece);
+    bool is_long = total > SHOWN_CHARS, is_cut = false;
     for (size_t at = 0; at < length;) {
         at += text_escape_char(name + at, length - at, piece);
         size_t n = strlen(piece);

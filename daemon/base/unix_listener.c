@@ -33,13 +33,6 @@ struct unix_listener {
     struct loop_timer *resume;
 };
 
-static bool same_file(int fd, const char *path)
-{
-    struct stat opened, named;
-    return fstat(fd, &opened) == 0 && stat(path, &named) == 0 && opened.st_dev == named.st_dev &&
-           opened.st_ino == named.st_ino;
-}
-
 static int take_lock(struct unix_listener *listener, struct error *error)
 {
     for (int attempt = 0; attempt < LOCK_ATTEMPTS; attempt++) {
@@ -52,7 +45,9 @@ static int take_lock(struct unix_listener *listener, struct error *error)
             return fail(error, ERROR_FAILED_PRECONDITION, "SOCKET_IN_USE", "%s: another daemon serves %s (it holds %s)",
                         listener->options.key, listener->path, listener->lock_path);
         }
-        if (same_file(fd, listener->lock_path)) {
+        struct stat opened, named;
+        if (fstat(fd, &opened) == 0 && stat(listener->lock_path, &named) == 0 && opened.st_dev == named.st_dev &&
+            opened.st_ino == named.st_ino) {
             listener->lock_fd = fd;
             return 0;
         }
@@ -163,13 +158,6 @@ static void resume(void *data)
         loop_timer_start(listener->resume, PAUSE_MS, 0);
 }
 
-static void pause_accepting(struct unix_listener *listener)
-{
-    loop_watch_destroy(listener->watch);
-    listener->watch = NULL;
-    loop_timer_start(listener->resume, PAUSE_MS, 0);
-}
-
 /* Out of descriptors: closes one waiting connection, so that its client learns at once. */
 static void shed(struct unix_listener *listener, int errno_value)
 {
@@ -182,7 +170,9 @@ static void shed(struct unix_listener *listener, int errno_value)
             close(fd);
         listener->spare_fd = open_spare();
     }
-    pause_accepting(listener);
+    loop_watch_destroy(listener->watch);
+    listener->watch = NULL;
+    loop_timer_start(listener->resume, PAUSE_MS, 0);
 }
 
 /* Who connected to a socket of systemd's before we took it over may have sent descriptors. True: closed. */

@@ -250,15 +250,6 @@ static void remove_dots(char *path)
     memmove(to, end, strlen(end) + 1);
 }
 
-/* What stands before a relative reference: of the path up to its last slash. */
-static size_t folder_length(const struct url *url)
-{
-    size_t length = url->path_length;
-    while (length > 0 && url->path[length - 1] != '/')
-        length--;
-    return length;
-}
-
 static char *join_path(const struct url *base, const char *location)
 {
     char origin[URL_ORIGIN_CHARS];
@@ -273,7 +264,9 @@ static char *join_path(const struct url *base, const char *location)
     if (location[0] == '?' || location[0] == '#' || !location[0])
         return memory_print("%s%s%.*s%s", origin, base->path_length ? "" : "/", (int)base->path_length, base->path,
                             location);
-    size_t folder = folder_length(base);
+    size_t folder = base->path_length; /* up to the last slash */
+    while (folder > 0 && base->path[folder - 1] != '/')
+        folder--;
     char *path = memory_print("%.*s%s%s", (int)folder, base->path, folder ? "" : "/", location);
     path[strcspn(path, "#")] = '\0';
     remove_dots(path);

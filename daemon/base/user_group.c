@@ -30,13 +30,6 @@ int user_group_find(const char *key, const char *name, gid_t *gid, struct error 
     return 0;
 }
 
-static bool is_own_group(gid_t gid, int fd)
-{
-    struct ucred peer;
-    socklen_t size = sizeof peer;
-    return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 && peer.gid == gid;
-}
-
 static bool is_further_group(gid_t gid, int fd)
 {
     socklen_t size = 0;
@@ -53,5 +46,10 @@ static bool is_further_group(gid_t gid, int fd)
 
 bool user_group_has_peer(gid_t gid, int fd)
 {
-    return gid != USER_GROUP_NONE && (is_own_group(gid, fd) || is_further_group(gid, fd));
+    struct ucred peer;
+    socklen_t size = sizeof peer;
+    if (gid == USER_GROUP_NONE)
+        return false;
+    bool is_own = getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 && peer.gid == gid;
+    return is_own || is_further_group(gid, fd);
 }
