@@ -224,12 +224,6 @@ static struct remote_share *find_share(const struct remote_origin *origin, uid_t
     return share;
 }
 
-static uint32_t has_in_flight(const struct remote_origin *origin, uid_t uid)
-{
-    const struct remote_share *share = find_share(origin, uid);
-    return share ? share->n_in_flight : 0;
-}
-
 static void share_add(struct remote_origin *origin, uid_t uid)
 {
     struct remote_share *share = find_share(origin, uid);
@@ -264,23 +258,11 @@ static bool leaves_threads(const struct run *run)
     uint32_t n_free = REMOTE_MAX_THREADS - pool->n_busy, n_of_user = 0;
     if (n_free > KEPT_THREADS)
         return true;
-    for (const struct remote_origin *origin = pool->origins; origin; origin = origin->next)
-        n_of_user += has_in_flight(origin, uid);
+    for (const struct remote_origin *origin = pool->origins; origin; origin = origin->next) {
+        const struct remote_share *share = find_share(origin, uid);
+        n_of_user += share ? share->n_in_flight : 0;
+    }
     return run->origin->n_in_flight < n_free && (quota_is_privileged(uid) || n_of_user < n_free);
-}
-
-/* It is not known what the other could take just now: so half of the limit is never left unused for his sake. */
-static bool lets_another_user_first(const struct run *run, uint64_t limit)
-{
-    const struct remote_origin *origin = run->origin;
-    uint32_t own = has_in_flight(origin, run->options.uid);
-    if (origin->n_runs < 2 || own < (limit + 1) / 2)
-        return false;
-    for (const struct run *other = run->turn.next; other != run; other = other->turn.next)
-        if (other->origin == origin && other->options.uid != run->options.uid && other->stage == RUN_ACTIVE &&
-            !other->has_failed && other->needs.n_pending > 0 && has_in_flight(origin, other->options.uid) < own)
-            return true;
-    return false;
 }
 
 bool remote_pool_may_take(const struct run *run)
@@ -290,12 +272,7 @@ bool remote_pool_may_take(const struct run *run)
         limit = n_images;
         run->engine->remote.is_held_back = true;
     }
-    if (run->origin->n_in_flight >= limit || !leaves_threads(run))
-        return false;
-    if (!lets_another_user_first(run, limit))
-        return true;
-    run->engine->remote.is_held_back = true;
-    return false;
+    return run->origin->n_in_flight < limit && leaves_threads(run);
 }
 
 void remote_pool_run_item(struct worker *worker)

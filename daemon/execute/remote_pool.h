@@ -2,8 +2,8 @@
  * flight, and temporary memory of their own. They take blocks of remote sources only and nobody else takes those, so loads
  * from stores and from disks never wait for each other.
  *
- * The threads are shared fairly: of the last eighth of them a user or origin gets one only while it has fewer than are left,
- * and who has half of what an origin allows lets another user go first. A block counts for the run that it was taken for.
+ * Users take turns (see turns.h), and of the last eighth of the threads a user or origin gets one only while it has fewer
+ * than are left. A block counts for the run that it was taken for.
  *
  * An origin ("gs://bucket", "https://host:port") is what a number of requests in flight is learned for; it is found by the
  * beginning of a source's reference and lives as long as the engine. Threads are created when an origin has work for them
@@ -41,7 +41,7 @@ struct remote_pool {
     size_t n_runs, n_of_groups; /* runs from remote sources; those of a group */
     size_t n_waiting;           /* for a window */
     uint32_t n_busy;            /* threads that have an item */
-    bool is_held_back;          /* a load is, for the sake of another one or of others that may come */
+    bool is_held_back;          /* a load is, for the sake of others that may come */
 };
 
 void remote_pool_init(struct remote_pool *pool, const struct engine_options *options);

@@ -62,7 +62,6 @@ static struct load *attach(uid_t uid, const char *reference)
     load->run.destination = &load->run.memory;
     load->run.stage = RUN_ACTIVE;
     load->run.needs.n_pending = 1000;
-    load->run.turn.next = load->run.turn.previous = &load->run;
     remote_pool_attach(&load->run);
     return load;
 }
@@ -72,12 +71,6 @@ static void detach(struct load *load)
     remote_pool_detach(&load->run);
     free((char *)load->source.reference);
     free(load);
-}
-
-static void put_beside(struct load *a, struct load *b)
-{
-    a->run.turn.next = a->run.turn.previous = &b->run;
-    b->run.turn.next = b->run.turn.previous = &a->run;
 }
 
 static void read_blocks(struct load *load, uint32_t n)
@@ -190,23 +183,6 @@ static void root_loads_leave_threads_to_another_origin(void **state)
     detach(other);
 }
 
-static void who_has_half_of_an_origin_lets_another_user_first(void **state)
-{
-    struct load *of_ann = attach(ANN, "hf://org/model"), *of_bob = attach(BOB, "hf://org/other");
-    (void)state;
-    put_beside(of_ann, of_bob);
-    assert_int_equal(take_all(of_ann), LIMIT / 2);
-    assert_int_equal(take_all(of_bob), LIMIT / 2);
-    of_ann->run.origin->n_in_flight -= 2; /* two of Ann's are done */
-    of_ann->run.origin->shares->next->n_in_flight -= 2;
-    assert_true(remote_pool_may_take(&of_ann->run));
-    of_bob->run.needs.n_pending = 0; /* Bob wants no more */
-    assert_int_equal(take_all(of_ann), 2);
-    put_beside(of_ann, of_ann);
-    detach(of_ann);
-    detach(of_bob);
-}
-
 int main(void)
 {
 #define POOL(name) cmocka_unit_test_setup_teardown(name, open_pool, close_pool)
@@ -216,7 +192,6 @@ int main(void)
         POOL(one_load_gets_all_that_its_origin_allows),
         POOL(the_last_threads_are_for_who_has_few),
         POOL(root_loads_leave_threads_to_another_origin),
-        POOL(who_has_half_of_an_origin_lets_another_user_first),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
