@@ -226,27 +226,24 @@ static int take_value(struct parse *parse, const struct option_row *row, const c
 
 /* --- words --- */
 
-static int unknown_option(struct parse *parse, const char *name, size_t length)
-{
-    const char *names[N_OPTIONS];
-    char escaped[TEXT_NAME_CHARS], *word = arena_text(&parse->args->arena, name, length);
-    for (size_t i = 0; i < N_OPTIONS; i++)
-        names[i] = option_table[i].name;
-    const char *nearest = text_nearest(word, names, N_OPTIONS);
-    return wrong(parse, "there is no option --%s%s%s%s", text_escape(name, length, escaped),
-                 nearest ? "; did you mean --" : "", nearest ? nearest : "", nearest ? "?" : "");
-}
-
 /* argv[*at] is "--name", "--name=value" or "--name", "value". */
 static int take_option(struct parse *parse, int argc, char **argv, int *at)
 {
     const char *name = argv[*at] + 2, *equals = strchr(name, '=');
     size_t length = equals ? (size_t)(equals - name) : strlen(name);
-    const struct option_row *row = option_table, *end = option_table + N_OPTIONS;
-    while (row < end && (strlen(row->name) != length || memcmp(row->name, name, length) != 0))
-        row++;
-    if (row == end)
-        return unknown_option(parse, name, length);
+    const struct option_row *row = NULL;
+    const char *names[N_OPTIONS];
+    for (size_t i = 0; i < N_OPTIONS; i++) {
+        names[i] = option_table[i].name;
+        if (strlen(names[i]) == length && memcmp(names[i], name, length) == 0)
+            row = &option_table[i];
+    }
+    if (!row) {
+        char escaped[TEXT_NAME_CHARS];
+        const char *nearest = text_nearest(arena_text(&parse->args->arena, name, length), names, N_OPTIONS);
+        return wrong(parse, "there is no option --%s%s%s%s", text_escape(name, length, escaped),
+                     nearest ? "; did you mean --" : "", nearest ? nearest : "", nearest ? "?" : "");
+    }
     const char *value = equals ? equals + 1 : NULL;
     if (row->kind == OPTION_FLAG && value)
         return wrong(parse, "--%s takes no value", row->name);
@@ -334,21 +331,13 @@ static int check_command(struct parse *parse)
     return 0;
 }
 
-static int check_slices(struct parse *parse)
+static int check_view(struct parse *parse)
 {
-    const struct view_args *view = &parse->args->view;
+    struct view_args *view = &parse->args->view;
     for (size_t i = 0; i < view->n_selectors; i++)
         for (size_t k = 0; !view->selectors[i].glob && k < i; k++)
             if (!view->selectors[k].glob && strcmp(view->selectors[i].slice.name, view->selectors[k].slice.name) == 0)
                 return wrong(parse, "tensor '%s' has two --slice options", shown_value(view->selectors[i].slice.name));
-    return 0;
-}
-
-static int check_view(struct parse *parse)
-{
-    struct view_args *view = &parse->args->view;
-    if (check_slices(parse) < 0)
-        return -1;
     struct tp_split *tp = &view->tp;
     tp->n_rules = parse->n_rules;
     view->has_tp = tp->size != UNSET || tp->rank != UNSET || tp->n_rules;

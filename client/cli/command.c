@@ -17,22 +17,6 @@ static int (*const commands[COMMAND_COUNT])(struct backend *backend, struct erro
     [COMMAND_MANIFEST] = command_manifest,
 };
 
-static int usage_error(const struct args *args, const struct error *error)
-{
-    fprintf(stderr, "tensorcast: %s\nTry 'tensorcast%s%s --help'.\n", error->message, args->command < 0 ? "" : " ",
-            args->command < 0 ? "" : command_table[args->command].name);
-    return EXIT_USAGE;
-}
-
-/* Messages come from other processes, too: none of them may steer the terminal. */
-static void print_error(const struct error *error)
-{
-    fprintf(stderr, "tensorcast: %s: ", error_code_name(error->code));
-    for (const char *at = error->message; *at; at++)
-        fputc((unsigned char)*at < 0x20 || *at == 0x7f ? ' ' : *at, stderr);
-    fputc('\n', stderr);
-}
-
 static int perform(const struct args *args, struct error *error)
 {
     struct backend backend;
@@ -59,9 +43,13 @@ static int run_command(const struct args *args)
         status = fail_errno(&error, errno, "cannot write to standard output");
     if (interrupt_seen())
         return INTERRUPT_EXIT_STATUS;
-    if (status < 0)
-        print_error(&error);
-    return status < 0 ? EXIT_FAILED : EXIT_DONE;
+    if (status == 0)
+        return EXIT_DONE;
+    fprintf(stderr, "tensorcast: %s: ", error_code_name(error.code));
+    for (const char *at = error.message; *at; at++) /* of other processes, too: none of them may steer the terminal */
+        fputc((unsigned char)*at < 0x20 || *at == 0x7f ? ' ' : *at, stderr);
+    fputc('\n', stderr);
+    return EXIT_FAILED;
 }
 
 int command_main(int argc, char **argv)
@@ -70,7 +58,12 @@ int command_main(int argc, char **argv)
     struct error error = {0};
     standard_fds_reserve();
     interrupt_install();
-    int status = args_parse(argc, argv, &args, &error) < 0 ? usage_error(&args, &error) : run_command(&args);
+    int status = EXIT_USAGE;
+    if (args_parse(argc, argv, &args, &error) == 0)
+        status = run_command(&args);
+    else
+        fprintf(stderr, "tensorcast: %s\nTry 'tensorcast%s%s --help'.\n", error.message, args.command < 0 ? "" : " ",
+                args.command < 0 ? "" : command_table[args.command].name);
     args_fini(&args);
     return status;
 }

@@ -23,21 +23,11 @@ static void take_file(void *data, const char *name, uint64_t bytes)
     report->n_files++;
     report->total_bytes += bytes;
     json_write_open(&report->json, '{');
-    json_put_string(&report->json, "name", name, strlen(name));
+    json_put_text(&report->json, "name", name);
     json_put_u64(&report->json, "bytes", bytes);
     json_write_close(&report->json, '}');
     if (report->as_text)
         printf("%s  %s\n", text_escape(name, strlen(name), text), text_people_bytes(bytes, size));
-}
-
-static void begin_report(struct fetch_report *report, const struct args *args)
-{
-    char *shown = redact_copy(args->artifact);
-    json_write_open(&report->json, '{');
-    json_put_string(&report->json, "artifact", shown, strlen(shown));
-    free(shown);
-    json_put_string(&report->json, "folder", args->output.sidecars, strlen(args->output.sidecars));
-    json_put_open(&report->json, "sidecars", '[');
 }
 
 static void print_end(struct fetch_report *report, const struct args *args)
@@ -59,8 +49,13 @@ int command_fetch(struct backend *backend, struct error *error)
     const struct args *args = backend->args;
     struct fetch_report report = {.as_text = !args->json && !args->quiet};
     const struct sidecar_taker taker = {take_file, &report};
-    begin_report(&report, args);
-    int status = backend_fetch_sidecars(backend, args->output.sidecars, &taker, error);
+    char *shown = redact_copy(args->artifact);
+    json_write_open(&report.json, '{');
+    json_put_text(&report.json, "artifact", shown);
+    json_put_text(&report.json, "folder", args->output.sidecars);
+    json_put_open(&report.json, "sidecars", '[');
+    free(shown);
+    int status = backend->ops->fetch_sidecars(backend, args->output.sidecars, &taker, error);
     if (status == 0)
         print_end(&report, args);
     free(report.json.text);

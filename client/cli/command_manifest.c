@@ -12,15 +12,6 @@
 #include "command.h"
 #include "out_file.h"
 
-static int write_file(const char *path, const char *text, struct error *error)
-{
-    struct out_file out;
-    int failed = out_file_open(&out, path, error) < 0 || out_file_write(&out, text, strlen(text), error) < 0 ||
-                 out_file_write(&out, "\n", 1, error) < 0 || out_file_commit(&out, error) < 0;
-    out_file_close(&out);
-    return failed ? -1 : 0;
-}
-
 static bool ends_with(const char *text, const char *end)
 {
     size_t length = strlen(text), count = strlen(end);
@@ -82,11 +73,14 @@ static int put_manifest(const struct args *args, const struct checked *checked, 
 {
     const char *path = args->output.path ? args->output.path : checked->manifest_name;
     bool is_alone = out_file_is_stdout(path); /* asked before the path is replaced */
-    if (write_file(path, checked->manifest_json, error) < 0)
-        return -1;
-    if (!is_alone)
+    struct out_file out;
+    int failed = out_file_open(&out, path, error) < 0 ||
+                 out_file_write(&out, checked->manifest_json, strlen(checked->manifest_json), error) < 0 ||
+                 out_file_write(&out, "\n", 1, error) < 0 || out_file_commit(&out, error) < 0;
+    out_file_close(&out);
+    if (!failed && !is_alone)
         print_result(args, path, checked);
-    return 0;
+    return failed ? -1 : 0;
 }
 
 int command_manifest(struct backend *backend, struct error *error)

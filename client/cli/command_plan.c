@@ -44,21 +44,6 @@ static void collect_plan(struct page *page)
 
 /* --- JSON --- */
 
-static void write_tensors(struct json_writer *json, const struct page *page, const struct compat_extent *extent)
-{
-    json_put_open(json, "tensors", '[');
-    for (size_t i = 0; i < extent->n_tensors; i++) {
-        size_t index = page->plan.order[extent->first + i];
-        const struct catalog_tensor *tensor = &page->catalog->tensors[index];
-        json_write_open(json, '{');
-        json_put_string(json, "name", tensor->name, tensor->name_length);
-        json_put_u64(json, "offset", page->tensors[index].start - extent->start);
-        json_put_u64(json, "bytes", tensor->bytes);
-        json_write_close(json, '}');
-    }
-    json_write_close(json, ']');
-}
-
 static void write_extent(struct json_writer *json, const struct page *page, size_t index)
 {
     const struct compat_extent *extent = &page->plan.extents[index];
@@ -69,7 +54,16 @@ static void write_extent(struct json_writer *json, const struct page *page, size
     json_put_u64(json, "byte_end", extent->end);
     if (page->world_size > 0)
         json_put_u64(json, "owner", compat_owner(index, page->world_size));
-    write_tensors(json, page, extent);
+    json_put_open(json, "tensors", '[');
+    for (size_t i = 0; i < extent->n_tensors; i++) {
+        size_t tensor = page->plan.order[extent->first + i];
+        json_write_open(json, '{');
+        json_put_string(json, "name", page->catalog->tensors[tensor].name, page->catalog->tensors[tensor].name_length);
+        json_put_u64(json, "offset", page->tensors[tensor].start - extent->start);
+        json_put_u64(json, "bytes", page->catalog->tensors[tensor].bytes);
+        json_write_close(json, '}');
+    }
+    json_write_close(json, ']');
     json_write_close(json, '}');
 }
 
@@ -92,44 +86,24 @@ static void print_json(const struct page *page)
 
 /* --- text --- */
 
-static void print_extent(const struct page *page, size_t index)
-{
-    const struct compat_extent *extent = &page->plan.extents[index];
-    const char *file = page->files[extent->file];
-    char name[TEXT_NAME_CHARS], size[TEXT_SIZE_CHARS], owner[24] = "";
-    if (page->world_size > 0)
-        snprintf(owner, sizeof owner, "%5zu  ", compat_owner(index, page->world_size));
-    printf("%6zu  %s%16" PRIu64 "  %16" PRIu64 "  %9s  %7zu  %s\n", index, owner, extent->start, extent->end,
-           text_people_bytes(extent->end - extent->start, size), extent->n_tensors, text_escape(file, strlen(file), name));
-}
-
 static void print_text(const struct page *page)
 {
-    char name[TEXT_NAME_CHARS], size[TEXT_SIZE_CHARS];
+    char name[TEXT_NAME_CHARS], size[TEXT_SIZE_CHARS], owner[24] = "";
     const char *reference = page->catalog->reference;
     printf("%6s  %s%16s  %16s  %9s  %7s  %s\n", "extent", page->world_size > 0 ? "owner  " : "", "from byte", "to byte",
            "size", "tensors", "file");
-    for (size_t i = 0; i < page->plan.n_extents; i++)
-        print_extent(page, i);
+    for (size_t i = 0; i < page->plan.n_extents; i++) {
+        const struct compat_extent *extent = &page->plan.extents[i];
+        const char *file = page->files[extent->file];
+        if (page->world_size > 0)
+            snprintf(owner, sizeof owner, "%5zu  ", compat_owner(i, page->world_size));
+        printf("%6zu  %s%16" PRIu64 "  %16" PRIu64 "  %9s  %7zu  %s\n", i, owner, extent->start, extent->end,
+               text_people_bytes(extent->end - extent->start, size), extent->n_tensors,
+               text_escape(file, strlen(file), name));
+    }
     printf("%s: %zu tensor%s in %zu extent%s of up to %s\n", text_escape(reference, strlen(reference), name),
            page->catalog->n_tensors, page->catalog->n_tensors == 1 ? "" : "s", page->plan.n_extents,
            page->plan.n_extents == 1 ? "" : "s", text_people_bytes(page->chunk_bytes, size));
-}
-
-static void print(const struct args *args, const struct catalog *catalog, uint64_t chunk_bytes)
-{
-    struct page page = {.catalog = catalog,
-                        .chunk_bytes = chunk_bytes,
-                        .world_size = args->load.world_size > 0 ? (size_t)args->load.world_size : 0};
-    collect_plan(&page);
-    page.plan = compat_plan_build(page.files, page.tensors, catalog->n_tensors, chunk_bytes);
-    if (args->json)
-        print_json(&page);
-    else
-        print_text(&page);
-    compat_plan_fini(&page.plan);
-    free(page.tensors);
-    free(page.files);
 }
 
 /* What the option says, else what users of the original loader have in their environment, else 2 GB. */
@@ -149,13 +123,23 @@ static int choose_chunk(const struct args *args, uint64_t *chunk_bytes, struct e
 
 int command_plan(struct backend *backend, struct error *error)
 {
-    uint64_t chunk_bytes;
-    if (choose_chunk(backend->args, &chunk_bytes, error) < 0)
+    const struct args *args = backend->args;
+    struct page page = {.world_size = args->load.world_size > 0 ? (size_t)args->load.world_size : 0};
+    if (choose_chunk(args, &page.chunk_bytes, error) < 0)
         return -1;
     struct catalog *catalog = backend_resolve(backend, 0, error);
     if (!catalog)
         return -1;
-    print(backend->args, catalog, chunk_bytes);
+    page.catalog = catalog;
+    collect_plan(&page);
+    page.plan = compat_plan_build(page.files, page.tensors, catalog->n_tensors, page.chunk_bytes);
+    if (args->json)
+        print_json(&page);
+    else
+        print_text(&page);
+    compat_plan_fini(&page.plan);
+    free(page.tensors);
+    free(page.files);
     catalog_destroy(catalog);
     return 0;
 }

@@ -59,25 +59,20 @@ static void print_json(const struct catalog *catalog, const struct checked *chec
     free(json.text);
 }
 
-static void print_file(const struct tc_verified_file *file)
-{
-    char name[TEXT_NAME_CHARS], size[TEXT_SIZE_CHARS];
-    if (file->damage[0])
-        printf("BAD  %s\n", file->damage); /* begins with its name */
-    else
-        printf("ok  %s  %s  %s%s\n", text_escape(file->name, strlen(file->name), name), text_people_bytes(file->bytes, size),
-               file->by[0] ? file->by : "header only, there is no checksum", file->healed ? "  (came wrong at first)" : "");
-}
-
 /* The last line is what people read: never better news than the lines above it. */
 static void print_text(const struct catalog *catalog, const struct checked *checked)
 {
-    char name[TEXT_NAME_CHARS];
+    char name[TEXT_NAME_CHARS], size[TEXT_SIZE_CHARS];
     size_t n_damaged = 0, n_verified = 0;
     const char *by = "";
     for (size_t i = 0; i < checked->n_files; i++) {
         const struct tc_verified_file *file = &checked->files[i];
-        print_file(file);
+        if (file->damage[0])
+            printf("BAD  %s\n", file->damage); /* begins with its name */
+        else
+            printf("ok  %s  %s  %s%s\n", text_escape(file->name, strlen(file->name), name),
+                   text_people_bytes(file->bytes, size), file->by[0] ? file->by : "header only, there is no checksum",
+                   file->healed ? "  (came wrong at first)" : "");
         n_damaged += file->damage[0] != '\0';
         if (strcmp(file->status, "verified") == 0 && n_verified++ == 0)
             by = file->by;

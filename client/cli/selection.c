@@ -67,15 +67,6 @@ static int choose_glob(struct choosing *choosing, const char *glob)
     return found ? 0 : not_found(choosing, glob);
 }
 
-static int choose_slice(struct choosing *choosing, const struct slice_text *slice)
-{
-    uint32_t tensor = map_find(&choosing->by_name, slice->name, strlen(slice->name));
-    if (tensor == MAP_NONE)
-        return not_found(choosing, slice->name);
-    choose_tensor(choosing, tensor)->slice = slice; /* its only one: args.c refuses a second */
-    return 0;
-}
-
 static int choose_all(struct choosing *choosing, const struct view_args *options)
 {
     if (!options->n_selectors) {
@@ -84,9 +75,14 @@ static int choose_all(struct choosing *choosing, const struct view_args *options
     }
     for (size_t i = 0; i < options->n_selectors; i++) {
         const struct selector *selector = &options->selectors[i];
-        int status = selector->glob ? choose_glob(choosing, selector->glob) : choose_slice(choosing, &selector->slice);
-        if (status < 0)
+        const char *name = selector->glob ? NULL : selector->slice.name;
+        uint32_t tensor = name ? map_find(&choosing->by_name, name, strlen(name)) : MAP_NONE;
+        if (!name && choose_glob(choosing, selector->glob) < 0)
             return -1;
+        if (name && tensor == MAP_NONE)
+            return not_found(choosing, name);
+        if (name)
+            choose_tensor(choosing, tensor)->slice = &selector->slice; /* its only one: args.c refuses a second */
     }
     return 0;
 }

@@ -38,29 +38,22 @@ static int read_all(int fd, const char *shown, struct text *text, struct error *
     }
 }
 
-static int read_view_file(const char *path, const char *shown, struct text *text, struct error *error)
-{
-    if (strcmp(path, "-") == 0)
-        return read_all(STDIN_FILENO, shown, text, error);
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
-        return fail_errno(error, errno, "cannot read view %s", shown);
-    int status = read_all(fd, shown, text, error);
-    close(fd);
-    return status;
-}
-
 static int from_view_file(struct backend *backend, struct error *error)
 {
     char shown[TEXT_NAME_CHARS];
     struct selection *selection = &backend->selection;
     struct text text = {0};
     struct view_file file = {0};
-    const char *given = backend->args->view.file, *path = strcmp(given, "-") == 0 ? "from standard input" : given;
+    const char *path = backend->args->view.file;
+    bool is_stdin = strcmp(path, "-") == 0;
     text_escape(path, strlen(path), shown);
-    int status = read_view_file(given, shown, &text, error);
+    int fd = is_stdin ? STDIN_FILENO : open(path, O_RDONLY | O_CLOEXEC);
+    const char *what = is_stdin ? "from standard input" : shown;
+    int status = fd < 0 ? fail_errno(error, errno, "cannot read view %s", what) : read_all(fd, what, &text, error);
+    if (fd >= 0 && !is_stdin)
+        close(fd);
     if (status == 0 && view_file_parse(text.bytes, text.count, &selection->arena, &file, error) < 0)
-        status = error_prefix(error, "view %s", shown);
+        status = error_prefix(error, "view %s", what);
     free(text.bytes);
     selection->view = file.view;
     if (status < 0 || !file.has_empty_slices)

@@ -39,17 +39,9 @@ static bool take_bound(const char **at, int64_t *bound)
     return true;
 }
 
-/* ":STEP" after a part: only a step of 1 means the same without it. */
-static bool take_unit_step(const char **at)
-{
-    int64_t step = 1;
-    *at = skip_blanks(*at + 1);
-    take_bound(at, &step);
-    return step == 1;
-}
-
 static int take_part(const struct slice_text *slice, const char **at, struct tc_slice *part, struct error *error)
 {
+    int64_t step = 1;
     *part = (struct tc_slice){0, TC_OPEN_END};
     *at = skip_blanks(*at);
     bool has_start = take_bound(at, &part->start);
@@ -60,7 +52,11 @@ static int take_part(const struct slice_text *slice, const char **at, struct tc_
                                  error);
     *at = skip_blanks(*at + 1);
     take_bound(at, &part->stop);
-    if (**at == ':' && !take_unit_step(at))
+    if (**at == ':') { /* a step, of which only 1 means the same without it */
+        *at = skip_blanks(*at + 1);
+        take_bound(at, &step);
+    }
+    if (step != 1)
         return complain_of_slice(slice, "only step 1 is possible; load the range and step through it in your program",
                                  error);
     if (**at != ',' && **at != ']')

@@ -112,16 +112,6 @@ static uint64_t available_bytes(void)
     return (uint64_t)kib << 10;
 }
 
-static int open_loads(struct standalone *state, struct error *error)
-{
-    const struct load_room room = {.host_budget_bytes = available_bytes()};
-    state->services.loop = loop_create();
-    if (open_stores(state, error) < 0 || load_services_open(&state->services, &room, error) < 0)
-        return -1;
-    state->loads = load_table_create(&state->services);
-    return 0;
-}
-
 static void on_progress(void *data, const struct load_info *info)
 {
     struct standalone *state = data;
@@ -157,9 +147,13 @@ static const struct load_result *run_ticket(struct standalone *state, const stru
     static const struct ticket_events events = {.progress = on_progress, .done = on_done};
     const struct tc_options options = backend_options(state->backend);
     struct ticket_input input = {.uid = getuid(), .artifact = state->artifact};
+    const struct load_room room = {.host_budget_bytes = available_bytes()};
     uint64_t left_ms;
-    if (open_loads(state, error) < 0 ||
-        codec_load_request(request_build(state->backend->args->artifact, view, &options, &state->arena), &state->arena,
+    state->services.loop = loop_create();
+    if (open_stores(state, error) < 0 || load_services_open(&state->services, &room, error) < 0)
+        return NULL;
+    state->loads = load_table_create(&state->services);
+    if (codec_load_request(request_build(state->backend->args->artifact, view, &options, &state->arena), &state->arena,
                            &input.request, error) < 0)
         return NULL;
     state->ticket = ticket_create(state->loads, &input);

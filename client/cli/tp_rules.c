@@ -35,26 +35,14 @@ static const struct usual_split {
     {"embed_tokens", 0, REPLICATED},
 };
 
-/* Cuts "a.b.q_proj.weight" into its last two components. */
-static bool last_components(const struct catalog_tensor *tensor, const char **module, size_t *module_length,
-                            const char **parameter)
-{
-    const char *dot = memrchr(tensor->name, '.', tensor->name_length);
-    if (!dot)
-        return false;
-    const char *before = memrchr(tensor->name, '.', (size_t)(dot - tensor->name));
-    *module = before ? before + 1 : tensor->name;
-    *module_length = (size_t)(dot - *module);
-    *parameter = dot + 1;
-    return true;
-}
-
 static int64_t usual_dimension(const struct catalog_tensor *tensor)
 {
-    const char *module, *parameter;
-    size_t length;
-    if (!last_components(tensor, &module, &length, &parameter))
+    const char *dot = memrchr(tensor->name, '.', tensor->name_length); /* "a.b.q_proj.weight" */
+    if (!dot)
         return REPLICATED;
+    const char *before = memrchr(tensor->name, '.', (size_t)(dot - tensor->name)), *parameter = dot + 1;
+    const char *module = before ? before + 1 : tensor->name;
+    size_t length = (size_t)(dot - module);
     for (size_t i = 0; i < sizeof usual_splits / sizeof usual_splits[0]; i++) {
         const struct usual_split *usual = &usual_splits[i];
         if (strlen(usual->module) != length || memcmp(usual->module, module, length) != 0)
@@ -67,19 +55,11 @@ static int64_t usual_dimension(const struct catalog_tensor *tensor)
     return REPLICATED;
 }
 
-static int no_such_dimension(const struct tp_rule *rule, const struct catalog_tensor *tensor, struct error *error)
-{
-    char name[TEXT_NAME_CHARS], glob[TEXT_NAME_CHARS], shape[SHAPE_TEXT_CHARS];
-    return fail(error, ERROR_INVALID_ARGUMENT, "NO_SUCH_DIMENSION",
-                "tensor '%s' %s has no dimension %" PRId64 ", which rule '%s' splits; put a rule for it before this one",
-                text_escape(tensor->name, tensor->name_length, name), shape_text(tensor->shape, tensor->rank, shape),
-                rule->dimension, text_escape(rule->glob, strlen(rule->glob), glob));
-}
-
 /* The dimension to split, or REPLICATED. */
 static int find_dimension(const struct tp_split *split, const struct catalog_tensor *tensor, int64_t *dimension,
                           struct error *error)
 {
+    char name[TEXT_NAME_CHARS], glob[TEXT_NAME_CHARS], shape[SHAPE_TEXT_CHARS];
     int64_t rank = (int64_t)tensor->rank;
     *dimension = REPLICATED;
     if (!split->n_rules) {
@@ -95,7 +75,11 @@ static int find_dimension(const struct tp_split *split, const struct catalog_ten
         if (rule->replicate)
             return 0;
         if (rule->dimension < -rank || rule->dimension >= rank)
-            return no_such_dimension(rule, tensor, error);
+            return fail(error, ERROR_INVALID_ARGUMENT, "NO_SUCH_DIMENSION",
+                        "tensor '%s' %s has no dimension %" PRId64
+                        ", which rule '%s' splits; put a rule for it before this one",
+                        text_escape(tensor->name, tensor->name_length, name), shape_text(tensor->shape, tensor->rank, shape),
+                        rule->dimension, text_escape(rule->glob, strlen(rule->glob), glob));
         *dimension = rule->dimension < 0 ? rule->dimension + rank : rule->dimension;
         return 0;
     }
