@@ -36,27 +36,21 @@ static int check_columns(struct tc_artifact *artifact, struct error *error)
                 response->artifact);
 }
 
-static int ask_resolve(struct tc_client *client, const char *reference, int flags, uint64_t timeout_ms,
-                       struct tc_artifact *artifact, struct error *error)
-{
-    Tensorcast__Daemon__V1__ResolveRequest request = TENSORCAST__DAEMON__V1__RESOLVE_REQUEST__INIT;
-    const struct wait wait = wait_begin(timeout_ms, NULL);
-    request.artifact = reference;
-    request.fresh = flags & TC_RESOLVE_FRESH;
-    request.include_indexes = (flags & TC_RESOLVE_INDEXES) != 0;
-    artifact->response = (const resolve_response *)rpc_client_get(client->rpc, "Resolve", &request.base,
-                                                                  &tensorcast__daemon__v1__resolve_response__descriptor,
-                                                                  &wait, &artifact->arena, error);
-    return artifact->response ? check_columns(artifact, error) : -1;
-}
-
 struct tc_artifact *tc_resolve(struct tc_client *client, const char *reference, int flags, uint64_t timeout_ms,
                                struct tc_error *error)
 {
     struct error cause;
     struct tc_artifact *artifact = memory_alloc(sizeof *artifact);
+    Tensorcast__Daemon__V1__ResolveRequest request = TENSORCAST__DAEMON__V1__RESOLVE_REQUEST__INIT;
+    const struct wait wait = wait_begin(timeout_ms, NULL);
     arena_init(&artifact->arena, 0);
-    if (!ask_resolve(client, reference, flags, timeout_ms, artifact, &cause))
+    request.artifact = reference;
+    request.fresh = flags & TC_RESOLVE_FRESH;
+    request.include_indexes = (flags & TC_RESOLVE_INDEXES) != 0;
+    artifact->response = (const resolve_response *)rpc_client_get(client->rpc, "Resolve", &request.base,
+                                                                  &tensorcast__daemon__v1__resolve_response__descriptor,
+                                                                  &wait, &artifact->arena, &cause);
+    if (artifact->response && check_columns(artifact, &cause) == 0)
         return artifact;
     client_fail(error, &cause);
     tc_artifact_release(artifact);

@@ -20,6 +20,11 @@ int client_fail(struct tc_error *to, const struct error *from)
     return -1;
 }
 
+struct wait client_wait(const struct tc_options *options)
+{
+    return wait_begin(options ? options->timeout_ms : 0, options ? options->cancel : NULL);
+}
+
 static const char *choose_socket(const char *given)
 {
     const char *path = given && given[0] ? given : getenv("TENSORCAST_SOCKET");

@@ -13,6 +13,11 @@ struct tc_client {
     struct rpc_client *rpc;
 };
 
+struct wait client_wait(const struct tc_options *options); /* NULL = no limit */
+
+struct report_json_tensor;
+/* Of all tensors of a load, whose bytes can be read at `memory`; NULL: they cannot be. The caller frees. */
+struct report_json_tensor *client_load_tensors(const struct tc_load *load, const char *memory);
 /* What the daemon told of a load; its arena has it. */
 const Tensorcast__Daemon__V1__LoadReport *client_load_report(const struct tc_load *load);
 /* tc_prewarm() with the report in the arena; NULL on error. */

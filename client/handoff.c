@@ -52,13 +52,6 @@ int handoff_connect(const char *path, const struct wait *wait, struct error *err
     return fd;
 }
 
-static void close_all(struct answer *answer)
-{
-    for (size_t i = 0; i < answer->n_fds; i++)
-        close(answer->fds[i]);
-    answer->n_fds = 0;
-}
-
 static void take_descriptors(struct msghdr *message, struct answer *answer)
 {
     for (struct cmsghdr *part = CMSG_FIRSTHDR(message); part; part = CMSG_NXTHDR(message, part)) {
@@ -145,16 +138,6 @@ static int map_aligned(int fd, uint64_t bytes, struct handoff *handoff, struct e
     return 0;
 }
 
-static int exchange_token(int fd, const char *path, const uint8_t token[HANDOFF_TOKEN_BYTES], const struct wait *wait,
-                          struct answer *answer, struct error *error)
-{
-    if (send(fd, token, HANDOFF_TOKEN_BYTES, MSG_NOSIGNAL) != HANDOFF_TOKEN_BYTES)
-        return fail(error, ERROR_UNAVAILABLE, "HANDOFF_REFUSED", "cannot send the token to %s: %s", path, strerror(errno));
-    if (wait_readable(wait, fd, error))
-        return -1;
-    return receive_answer(fd, path, answer, error);
-}
-
 int handoff_receive(const char *socket_path, const uint8_t token[HANDOFF_TOKEN_BYTES], const struct wait *wait,
                     struct cuda_memory *cuda, struct handoff *handoff, struct error *error)
 {
@@ -164,13 +147,19 @@ int handoff_receive(const char *socket_path, const uint8_t token[HANDOFF_TOKEN_B
         handoff_release(handoff);
         return -1;
     }
-    int failed = exchange_token(handoff->lease, socket_path, token, wait, &answer, error);
+    int failed = 0;
+    if (send(handoff->lease, token, HANDOFF_TOKEN_BYTES, MSG_NOSIGNAL) != HANDOFF_TOKEN_BYTES)
+        failed = fail(error, ERROR_UNAVAILABLE, "HANDOFF_REFUSED", "cannot send the token to %s: %s", socket_path,
+                      strerror(errno));
+    else if (wait_readable(wait, handoff->lease, error) || receive_answer(handoff->lease, socket_path, &answer, error))
+        failed = -1;
     handoff->bytes = le64toh(answer.wire.memory_bytes);
     if (!failed && handoff->bytes && cuda)
         failed = cuda_memory_map(cuda, answer.fds[0], handoff->bytes, &handoff->data, error);
     else if (!failed && handoff->bytes)
         failed = map_aligned(answer.fds[0], handoff->bytes, handoff, error);
-    close_all(&answer); /* the mapping keeps the memory */
+    for (size_t i = 0; i < answer.n_fds; i++)
+        close(answer.fds[i]); /* the mapping keeps the memory */
     if (failed)
         handoff_release(handoff);
     return failed;

@@ -1,5 +1,6 @@
 /* tc_load_view: Materialize, hand-off, and the look at what arrived.
  * The result is kept as it came, in one arena; its columns are checked before the first pointer is made from them. */
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,9 +18,6 @@
 #include "region.h"
 #include "report_json.h"
 #include "request.h"
-
-#include <pthread.h>
-#include <unistd.h>
 
 typedef Tensorcast__Daemon__V1__MaterializeEvent materialize_event;
 typedef Tensorcast__Daemon__V1__LoadResult load_result;
@@ -89,37 +87,33 @@ static int tell_how_far(const struct listener *listener, struct error *error)
                         text_people_bytes(listener->total_bytes, total));
 }
 
-/* What the answer has to say about the memory: that it is where it was asked for. */
-static int check_result(const load_result *result, const struct cuda_memory *cuda, bool is_handed_off, struct error *error)
-{
-    if (!result || !result->report || !result->layout ||
-        result->handoff_token.len != (is_handed_off ? HANDOFF_TOKEN_BYTES : 0))
-        return fail(error, ERROR_INTERNAL, "BAD_ANSWER", "the daemon ended the load without a result");
-    if (strcmp(result->device, cuda ? cuda_memory_uuid(cuda) : "") != 0)
-        return fail(error, ERROR_INTERNAL, "BAD_ANSWER", "the daemon's memory is on device \"%.64s\", not on \"%s\"",
-                    result->device, cuda ? cuda_memory_uuid(cuda) : "");
-    return 0;
-}
-
-/* region NULL: the daemon hands off memory of its own. */
+/* region NULL: the daemon hands off memory of its own. The answer has to say that memory is where it was asked for. */
 static int ask_materialize(struct tc_client *client, const char *artifact, const struct tc_view *view,
                            const struct tc_options *options, const struct wait *wait, struct region *region,
                            struct listener *listener, struct tc_load *load, struct error *error)
 {
     struct arena scratch;
+    const char *device = load->handoff.cuda ? cuda_memory_uuid(load->handoff.cuda) : "";
     arena_init(&scratch, 0);
     Tensorcast__Daemon__V1__MaterializeRequest request = TENSORCAST__DAEMON__V1__MATERIALIZE_REQUEST__INIT;
     request.load = request_build(artifact, view, options, &scratch);
     if (load->handoff.cuda)
-        request.load->device = cuda_memory_uuid(load->handoff.cuda);
+        request.load->device = device;
     if (region)
         request.load->region = (ProtobufCBinaryData){sizeof region->token, region->token};
     const struct rpc_question question = {"Materialize", &request.base,
                                           &tensorcast__daemon__v1__materialize_event__descriptor, on_event, listener};
     int failed = rpc_client_ask(client->rpc, &question, wait, &load->arena, error);
     arena_fini(&scratch);
-    load->result = listener->result;
-    return failed ? -1 : check_result(load->result, load->handoff.cuda, !region, error);
+    const load_result *result = load->result = listener->result;
+    if (failed)
+        return -1;
+    if (!result || !result->report || !result->layout || result->handoff_token.len != (region ? 0 : HANDOFF_TOKEN_BYTES))
+        return fail(error, ERROR_INTERNAL, "BAD_ANSWER", "the daemon ended the load without a result");
+    if (strcmp(result->device, device) != 0)
+        return fail(error, ERROR_INTERNAL, "BAD_ANSWER", "the daemon's memory is on device \"%.64s\", not on \"%s\"",
+                    result->device, device);
+    return 0;
 }
 
 static int tell_done(struct listener *listener, struct error *error)
@@ -156,31 +150,26 @@ static int materialize(struct tc_client *client, const char *artifact, const str
     return tell_done(&listener, error);
 }
 
-static int offer(struct tc_client *client, const struct wait *wait, struct tc_load *load, struct region *region,
-                 struct error *error)
-{
-    struct handoff_region wire;
-    int memory_fd;
-    if (cuda_memory_lend(load->handoff.cuda, load->handoff.data, load->handoff.bytes, &wire, &memory_fd, error))
-        return -1;
-    int failed = region_offer(client->rpc, &wire, memory_fd, wait, region, error);
-    if (memory_fd >= 0)
-        close(memory_fd);
-    return failed;
-}
-
 /* Whatever happens, the daemon has let go of the memory in the end. */
 static int fill_memory(struct tc_client *client, const char *artifact, const struct tc_view *view,
                        const struct tc_options *options, const struct wait *wait, struct tc_load *load, struct error *error)
 {
     struct listener listener = {.options = options};
     struct region region = {.lease = -1};
+    struct handoff_region wire;
     struct error held;
+    int memory_fd;
     if (!options || !cuda_memory_is_meant(options->device))
         return fail(error, ERROR_INVALID_ARGUMENT, "NO_DEVICE", "the options have to name the GPU whose memory is filled");
-    if (cuda_memory_open(options->device, &load->handoff.cuda, error) || offer(client, wait, load, &region, error))
+    if (cuda_memory_open(options->device, &load->handoff.cuda, error) ||
+        cuda_memory_lend(load->handoff.cuda, load->handoff.data, load->handoff.bytes, &wire, &memory_fd, error))
         return -1;
-    int failed = ask_materialize(client, artifact, view, options, wait, &region, &listener, load, error);
+    int failed = region_offer(client->rpc, &wire, memory_fd, wait, &region, error);
+    if (memory_fd >= 0)
+        close(memory_fd);
+    if (failed)
+        return -1;
+    failed = ask_materialize(client, artifact, view, options, wait, &region, &listener, load, error);
     if (region_end(&region, &held)) {
         *error = held;
         return -1;
@@ -190,23 +179,12 @@ static int fill_memory(struct tc_client *client, const char *artifact, const str
 
 /* --- a load ------------------------------------------------------------------------------------------------------ */
 
-static void copy_names(struct tc_load *load, const struct tc_view *view)
-{
-    load->names = load->result->layout->names;
-    if (!view)
-        return;
-    const char **names = arena_array(&load->arena, view->n_items + 1, sizeof *names);
-    for (size_t i = 0; i < view->n_items; i++)
-        names[i] = arena_text(&load->arena, view->items[i].name, strlen(view->items[i].name));
-    load->names = names;
-}
-
 /* data NULL: into memory of the daemon's. */
 static struct tc_load *load_view(struct tc_client *client, const char *artifact, const struct tc_view *view,
                                  const struct tc_options *options, const void *data, uint64_t bytes, struct tc_error *error)
 {
     struct error cause;
-    struct wait wait = wait_begin(options ? options->timeout_ms : 0, options ? options->cancel : NULL);
+    const struct wait wait = client_wait(options);
     struct tc_load *load = memory_alloc(sizeof *load);
     arena_init(&load->arena, 0);
     load->by_name = arena_alloc(&load->arena, sizeof *load->by_name);
@@ -219,7 +197,13 @@ static struct tc_load *load_view(struct tc_client *client, const char *artifact,
         client_fail(error, &cause);
         return NULL;
     }
-    copy_names(load, view);
+    load->names = load->result->layout->names;
+    if (view) { /* the daemon did not repeat them */
+        const char **names = arena_array(&load->arena, view->n_items + 1, sizeof *names);
+        for (size_t i = 0; i < view->n_items; i++)
+            names[i] = arena_text(&load->arena, view->items[i].name, strlen(view->items[i].name));
+        load->names = names;
+    }
     return load;
 }
 
@@ -340,13 +324,10 @@ const Tensorcast__Daemon__V1__LoadReport *client_load_report(const struct tc_loa
     return load->result->report;
 }
 
-char *tc_load_report_json(const struct tc_load *load, bool with_digests)
+struct report_json_tensor *client_load_tensors(const struct tc_load *load, const char *memory)
 {
-    size_t n = load->layout.n_tensors;
-    struct report_json_tensor *tensors = memory_alloc_array(n + 1, sizeof *tensors);
-    void *copy = NULL;
-    const char *memory = with_digests ? host_view(load, &copy) : NULL;
-    for (size_t i = 0; i < n; i++) {
+    struct report_json_tensor *tensors = memory_alloc_array(load->layout.n_tensors + 1, sizeof *tensors);
+    for (size_t i = 0; i < load->layout.n_tensors; i++) {
         struct tc_tensor tensor;
         tc_load_tensor(load, i, &tensor);
         tensors[i] = (struct report_json_tensor){.name = tensor.name,
@@ -358,7 +339,14 @@ char *tc_load_report_json(const struct tc_load *load, bool with_digests)
                                                  .bytes = tensor.bytes,
                                                  .data = memory ? memory + tensor.offset : NULL};
     }
-    char *json = report_json(load->result->report, tensors, n, with_digests);
+    return tensors;
+}
+
+char *tc_load_report_json(const struct tc_load *load, bool with_digests)
+{
+    void *copy = NULL;
+    struct report_json_tensor *tensors = client_load_tensors(load, with_digests ? host_view(load, &copy) : NULL);
+    char *json = report_json(load->result->report, tensors, load->layout.n_tensors, with_digests);
     free(tensors);
     free(copy);
     return json;

@@ -5,24 +5,9 @@
 #include "report_json.h"
 #include "request.h"
 
-static struct wait begin_wait(const struct tc_options *options)
-{
-    return wait_begin(options ? options->timeout_ms : 0, options ? options->cancel : NULL);
-}
-
 static int no_report(struct error *error)
 {
     return fail(error, ERROR_INTERNAL, "BAD_ANSWER", "the daemon's answer holds no report");
-}
-
-static int explain(struct tc_client *client, const struct wait *wait, Tensorcast__Daemon__V1__LoadRequest *load,
-                   struct arena *arena, const Tensorcast__Daemon__V1__ExplainResponse **response, struct error *error)
-{
-    Tensorcast__Daemon__V1__ExplainRequest request = TENSORCAST__DAEMON__V1__EXPLAIN_REQUEST__INIT;
-    request.load = load;
-    *response = (const void *)rpc_client_get(client->rpc, "Explain", &request.base,
-                                             &tensorcast__daemon__v1__explain_response__descriptor, wait, arena, error);
-    return !*response ? -1 : (*response)->report ? 0 : no_report(error);
 }
 
 int tc_explain(struct tc_client *client, const char *artifact, const struct tc_view *view, const struct tc_options *options,
@@ -30,10 +15,13 @@ int tc_explain(struct tc_client *client, const char *artifact, const struct tc_v
 {
     struct error cause;
     struct arena arena;
-    const struct wait wait = begin_wait(options);
-    const Tensorcast__Daemon__V1__ExplainResponse *response;
+    const struct wait wait = client_wait(options);
+    Tensorcast__Daemon__V1__ExplainRequest request = TENSORCAST__DAEMON__V1__EXPLAIN_REQUEST__INIT;
     arena_init(&arena, 0);
-    int failed = explain(client, &wait, request_build(artifact, view, options, &arena), &arena, &response, &cause);
+    request.load = request_build(artifact, view, options, &arena);
+    const Tensorcast__Daemon__V1__ExplainResponse *response = (const void *)rpc_client_get(
+        client->rpc, "Explain", &request.base, &tensorcast__daemon__v1__explain_response__descriptor, &wait, &arena, &cause);
+    int failed = !response ? -1 : response->report ? 0 : no_report(&cause);
     if (failed)
         client_fail(error, &cause);
     if (!failed && json)
@@ -48,7 +36,7 @@ const Tensorcast__Daemon__V1__LoadReport *client_prewarm(struct tc_client *clien
                                                          const struct tc_view *view, const struct tc_options *options,
                                                          struct arena *arena, struct error *error)
 {
-    const struct wait wait = begin_wait(options);
+    const struct wait wait = client_wait(options);
     Tensorcast__Daemon__V1__PrewarmRequest request = TENSORCAST__DAEMON__V1__PREWARM_REQUEST__INIT;
     request.load = request_build(artifact, view, options, arena);
     const Tensorcast__Daemon__V1__PrewarmResponse *response = (const void *)rpc_client_get(

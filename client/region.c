@@ -39,17 +39,6 @@ static int send_offer(int lease, const struct handoff_region *offer, int memory_
     return fail(error, ERROR_UNAVAILABLE, "OFFER_FAILED", "cannot offer memory to the daemon: %s", strerror(errno));
 }
 
-static int exchange_offer(struct region *region, const struct handoff_region *offer, int memory_fd, const struct wait *wait,
-                          struct error *error)
-{
-    if (send_offer(region->lease, offer, memory_fd, error) || wait_readable(wait, region->lease, error))
-        return -1;
-    if (recv(region->lease, region->token, sizeof region->token, 0) == (ssize_t)sizeof region->token)
-        return 0;
-    return fail(error, ERROR_UNAVAILABLE, "OFFER_REFUSED",
-                "the daemon does not take memory to be filled: it is shutting down, or older than this client");
-}
-
 int region_offer(struct rpc_client *rpc, const struct handoff_region *offer, int memory_fd, const struct wait *wait,
                  struct region *region, struct error *error)
 {
@@ -60,11 +49,17 @@ int region_offer(struct rpc_client *rpc, const struct handoff_region *offer, int
         rpc, "Status", &request.base, &tensorcast__daemon__v1__status_response__descriptor, wait, &arena, error);
     region->lease = status ? handoff_connect(status->handoff_socket, wait, error) : -1;
     arena_fini(&arena);
-    if (region->lease >= 0 && exchange_offer(region, offer, memory_fd, wait, error)) {
+    if (region->lease < 0)
+        return -1;
+    int failed = send_offer(region->lease, offer, memory_fd, error) || wait_readable(wait, region->lease, error) ? -1 : 0;
+    if (!failed && recv(region->lease, region->token, sizeof region->token, 0) != (ssize_t)sizeof region->token)
+        failed = fail(error, ERROR_UNAVAILABLE, "OFFER_REFUSED",
+                      "the daemon does not take memory to be filled: it is shutting down, or older than this client");
+    if (failed) {
         close(region->lease);
         region->lease = -1;
     }
-    return region->lease < 0 ? -1 : 0;
+    return failed;
 }
 
 /* An offer that no request took ends by our own hang-up. */

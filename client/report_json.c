@@ -1,6 +1,5 @@
 #include "client/report_json.h"
 
-#include "base/digest.h"
 #include "client/message_json.h"
 
 typedef Tensorcast__Daemon__V1__LoadReport load_report;
@@ -36,15 +35,13 @@ static void write_times(struct json_writer *json, const load_report *report)
     json_write_close(json, '}');
 }
 
-static void write_digest(struct json_writer *json, const struct report_json_tensor *tensor)
+void report_json_digest(const struct report_json_tensor *tensor, char hex[DIGEST_HEX_CHARS + 1])
 {
     unsigned char bytes[DIGEST_BYTES];
-    char hex[DIGEST_HEX_CHARS + 1];
     struct digest *digest = digest_create();
     digest_add(digest, tensor->data, tensor->bytes);
     digest_finish(digest, bytes);
     digest_hex(bytes, DIGEST_BYTES, hex);
-    json_put_text(json, "sha256", hex);
 }
 
 static void write_tensor(struct json_writer *json, const struct report_json_tensor *tensor, bool with_digest)
@@ -58,8 +55,11 @@ static void write_tensor(struct json_writer *json, const struct report_json_tens
     json_write_close(json, ']');
     json_put_u64(json, "offset", tensor->offset);
     json_put_u64(json, "bytes", tensor->bytes);
-    if (with_digest && tensor->data)
-        write_digest(json, tensor);
+    if (with_digest && tensor->data) {
+        char hex[DIGEST_HEX_CHARS + 1];
+        report_json_digest(tensor, hex);
+        json_put_text(json, "sha256", hex);
+    }
     json_write_close(json, '}');
 }
 

@@ -7,6 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/digest.h"
 #include "tensorcast/daemon/v1/store_daemon.pb-c.h"
 
 struct report_json_tensor { /* of a load: where it is and how it is told of */
@@ -18,6 +19,8 @@ struct report_json_tensor { /* of a load: where it is and how it is told of */
     uint64_t offset, bytes;
     const void *data; /* NULL = not to be seen from here */
 };
+
+void report_json_digest(const struct report_json_tensor *tensor, char hex[DIGEST_HEX_CHARS + 1]); /* SHA-256 of its data */
 
 /* tensors NULL = no such list. with_digests: a sha256 of each whose data is to be seen. The caller frees. */
 char *report_json(const Tensorcast__Daemon__V1__LoadReport *report, const struct report_json_tensor *tensors,

@@ -6,22 +6,6 @@
 
 #include "base/digest.h"
 
-static void add_slices(const struct tc_view *view, size_t n_bounds, struct arena *arena,
-                       Tensorcast__Daemon__V1__View *message)
-{
-    message->n_slices = arena_array(arena, view->n_items, sizeof *message->n_slices);
-    message->starts = arena_array(arena, n_bounds, sizeof *message->starts);
-    message->stops = arena_array(arena, n_bounds, sizeof *message->stops);
-    message->n_n_slices = view->n_items;
-    for (size_t i = 0; i < view->n_items; i++) {
-        message->n_slices[i] = (uint32_t)view->items[i].n_slices;
-        for (size_t k = 0; k < view->items[i].n_slices; k++) {
-            message->starts[message->n_starts++] = view->items[i].slices[k].start;
-            message->stops[message->n_stops++] = view->items[i].slices[k].stop;
-        }
-    }
-}
-
 static Tensorcast__Daemon__V1__View *build_view(const struct tc_view *view, struct arena *arena)
 {
     Tensorcast__Daemon__V1__View *message = arena_alloc(arena, sizeof *message);
@@ -34,18 +18,20 @@ static Tensorcast__Daemon__V1__View *build_view(const struct tc_view *view, stru
         message->names[i] = view->items[i].name;
         n_bounds += view->items[i].n_slices;
     }
-    if (n_bounds)
-        add_slices(view, n_bounds, arena, message);
+    if (!n_bounds)
+        return message;
+    message->n_slices = arena_array(arena, view->n_items, sizeof *message->n_slices);
+    message->starts = arena_array(arena, n_bounds, sizeof *message->starts);
+    message->stops = arena_array(arena, n_bounds, sizeof *message->stops);
+    message->n_n_slices = view->n_items;
+    for (size_t i = 0; i < view->n_items; i++) {
+        message->n_slices[i] = (uint32_t)view->items[i].n_slices;
+        for (size_t k = 0; k < view->items[i].n_slices; k++) {
+            message->starts[message->n_starts++] = view->items[i].slices[k].start;
+            message->stops[message->n_stops++] = view->items[i].slices[k].stop;
+        }
+    }
     return message;
-}
-
-static Tensorcast__Daemon__V1__RetrievalPolicy *build_policy(const struct tc_options *options, struct arena *arena)
-{
-    Tensorcast__Daemon__V1__RetrievalPolicy *policy = arena_alloc(arena, sizeof *policy);
-    tensorcast__daemon__v1__retrieval_policy__init(policy);
-    policy->executor = (Tensorcast__Daemon__V1__ExecutorPreference)options->executor;
-    policy->collective = (Tensorcast__Daemon__V1__CollectivePolicy)options->collective;
-    return policy;
 }
 
 /* What tells this load from all others: when a broken connection makes the library send the request again, the daemon sees
@@ -89,7 +75,10 @@ Tensorcast__Daemon__V1__LoadRequest *request_build(const char *artifact, const s
         return request;
     if (options->device)
         request->device = options->device;
-    request->policy = build_policy(options, arena);
+    request->policy = arena_alloc(arena, sizeof *request->policy);
+    tensorcast__daemon__v1__retrieval_policy__init(request->policy);
+    request->policy->executor = (Tensorcast__Daemon__V1__ExecutorPreference)options->executor;
+    request->policy->collective = (Tensorcast__Daemon__V1__CollectivePolicy)options->collective;
     request->topology = build_topology(options, arena);
     return request;
 }

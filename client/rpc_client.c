@@ -144,16 +144,6 @@ static int open_call(struct rpc_client *client, const char *method, bool fresh, 
     return 0;
 }
 
-static void close_call(struct call *call)
-{
-    grpc_slice_unref(call->message);
-    grpc_metadata_array_destroy(&call->header);
-    grpc_metadata_array_destroy(&call->trailer);
-    grpc_call_unref(call->call);
-    grpc_completion_queue_shutdown(call->queue);
-    grpc_completion_queue_destroy(call->queue);
-}
-
 static void cancel(struct call *call)
 {
     if (!call->cancelled)
@@ -264,15 +254,6 @@ static bool find_reason(const struct call *call, char *reason, size_t room)
     return true;
 }
 
-static void receive_status(struct call *call)
-{
-    grpc_op op = {.op = GRPC_OP_RECV_STATUS_ON_CLIENT};
-    op.data.recv_status_on_client.status = &call->code;
-    op.data.recv_status_on_client.status_details = &call->message;
-    op.data.recv_status_on_client.trailing_metadata = &call->trailer;
-    run_batch(call, &op, 1);
-}
-
 /* gRPC says "failed to connect to all addresses; last error: UNKNOWN: unix:PATH: No such file or directory". */
 static const char *cause_of(const char *message)
 {
@@ -308,14 +289,22 @@ static int ask_once(struct rpc_client *client, const struct rpc_question *questi
                     struct arena *arena, bool *dead, struct error *error)
 {
     struct call call = {.wait = wait};
+    const grpc_op status = {.op = GRPC_OP_RECV_STATUS_ON_CLIENT,
+                            .data.recv_status_on_client = {
+                                .status = &call.code, .status_details = &call.message, .trailing_metadata = &call.trailer}};
     if (open_call(client, question->method, fresh, &call, error))
         return -1;
     send_question(&call, question->message);
     int n_answers = receive_answers(&call, question, arena, error);
-    receive_status(&call);
+    run_batch(&call, &status, 1);
     int failed = n_answers < 0 ? -1 : judge_status(client, &call, dead, error);
     *dead = *dead && call.reused && n_answers == 0;
-    close_call(&call);
+    grpc_slice_unref(call.message);
+    grpc_metadata_array_destroy(&call.header);
+    grpc_metadata_array_destroy(&call.trailer);
+    grpc_call_unref(call.call);
+    grpc_completion_queue_shutdown(call.queue);
+    grpc_completion_queue_destroy(call.queue);
     return failed;
 }
 

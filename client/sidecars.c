@@ -85,37 +85,28 @@ static int on_event(void *data, ProtobufCMessage *answer, struct arena *arena, s
     return failed;
 }
 
-static int check_end(const struct sidecar_receiver *receiver, struct error *error)
-{
-    if (!receiver->list->names)
-        return fail_answer("no list", error);
-    return receiver->writer && receiver->file < receiver->list->n_files ? fail_answer("not every file came", error) : 0;
-}
-
-static int ask_sidecars(struct tc_client *client, const char *artifact, const struct tc_options *options,
-                        struct sidecar_receiver *receiver, struct error *error)
-{
-    struct arena arena;
-    const struct wait wait = wait_begin(options ? options->timeout_ms : 0, options ? options->cancel : NULL);
-    Tensorcast__Daemon__V1__FetchSidecarsRequest request = TENSORCAST__DAEMON__V1__FETCH_SIDECARS_REQUEST__INIT;
-    const struct rpc_question question = {"FetchSidecars", &request.base, &tensorcast__daemon__v1__sidecar_event__descriptor,
-                                          on_event, receiver};
-    request.artifact = artifact;
-    request.list_only = !receiver->writer;
-    arena_init(&arena, 0);
-    int failed = rpc_client_ask(client->rpc, &question, &wait, &arena, error);
-    arena_fini(&arena);
-    return failed ? failed : check_end(receiver, error);
-}
-
 static struct tc_sidecars *fetch_sidecars(struct tc_client *client, const char *artifact, struct folder_writer *writer,
                                           const struct tc_options *options, struct tc_error *error)
 {
     struct error cause;
+    struct arena arena; /* of one event */
+    const struct wait wait = client_wait(options);
     struct tc_sidecars *list = memory_alloc(sizeof *list);
     struct sidecar_receiver receiver = {.list = list, .writer = writer};
+    Tensorcast__Daemon__V1__FetchSidecarsRequest request = TENSORCAST__DAEMON__V1__FETCH_SIDECARS_REQUEST__INIT;
+    const struct rpc_question question = {"FetchSidecars", &request.base, &tensorcast__daemon__v1__sidecar_event__descriptor,
+                                          on_event, &receiver};
+    request.artifact = artifact;
+    request.list_only = !writer;
     arena_init(&list->arena, 0);
-    if (ask_sidecars(client, artifact, options, &receiver, &cause) == 0)
+    arena_init(&arena, 0);
+    int failed = rpc_client_ask(client->rpc, &question, &wait, &arena, &cause);
+    arena_fini(&arena);
+    if (!failed && !list->names)
+        failed = fail_answer("no list", &cause);
+    else if (!failed && writer && receiver.file < list->n_files)
+        failed = fail_answer("not every file came", &cause);
+    if (!failed)
         return list;
     client_fail(error, &cause);
     tc_sidecars_release(list);

@@ -53,21 +53,17 @@ static const char *user_name(uint32_t uid, char name[TEXT_NAME_CHARS])
     return name;
 }
 
-/* "4711 VLLM::Worker (alice)" */
-static void put_holder(FILE *out, const Tensorcast__Daemon__V1__LeaseStatus *lease)
-{
-    char name[TEXT_NAME_CHARS];
-    if (lease->pid)
-        fprintf(out, "%" PRIu64 " %s ", lease->pid, text_escape(lease->command, strlen(lease->command), name));
-    fprintf(out, "(%s)", user_name(lease->uid, name));
-}
-
+/* "4711 VLLM::Worker (alice)", ... */
 static void put_holders(FILE *out, const Tensorcast__Daemon__V1__ReplicaStatus *replica)
 {
+    char name[TEXT_NAME_CHARS];
     size_t n_shown = replica->n_held_by < MAX_SHOWN_HOLDERS ? replica->n_held_by : MAX_SHOWN_HOLDERS;
     for (size_t i = 0; i < n_shown; i++) {
         fputs(i ? ", " : "              held by ", out);
-        put_holder(out, replica->held_by[i]);
+        const Tensorcast__Daemon__V1__LeaseStatus *lease = replica->held_by[i];
+        if (lease->pid)
+            fprintf(out, "%" PRIu64 " %s ", lease->pid, text_escape(lease->command, strlen(lease->command), name));
+        fprintf(out, "(%s)", user_name(lease->uid, name));
     }
     if (n_shown && n_shown < replica->leases)
         fprintf(out, " and %" PRIu64 " more", replica->leases - n_shown);

@@ -33,34 +33,26 @@ static int on_message(void *data, ProtobufCMessage *message, struct arena *arena
     return stop ? wait_cancelled(error) : 0;
 }
 
-static int ask_verify(struct tc_client *client, const char *artifact, bool with_manifest, struct listener *listener,
-                      struct arena *arena, struct error *error)
-{
-    const struct tc_options *options = listener->options;
-    const struct wait wait = wait_begin(options ? options->timeout_ms : 0, options ? options->cancel : NULL);
-    Tensorcast__Daemon__V1__VerifyRequest request = TENSORCAST__DAEMON__V1__VERIFY_REQUEST__INIT;
-    const struct rpc_question question = {"Verify", &request.base, &tensorcast__daemon__v1__verify_response__descriptor,
-                                          on_message, listener};
-    request.artifact = artifact;
-    request.make_manifest = with_manifest;
-    request.tell_progress = options && options->progress;
-    if (rpc_client_ask(client->rpc, &question, &wait, arena, error))
-        return -1;
-    return listener->answer ? 0
-                            : fail(error, ERROR_INTERNAL, "BAD_ANSWER", "the daemon's answer to Verify holds no message");
-}
-
 struct tc_verification *tc_verify(struct tc_client *client, const char *artifact, bool with_manifest,
                                   const struct tc_options *options, struct tc_error *error)
 {
     struct error cause;
     struct listener listener = {.options = options};
+    const struct wait wait = client_wait(options);
+    Tensorcast__Daemon__V1__VerifyRequest request = TENSORCAST__DAEMON__V1__VERIFY_REQUEST__INIT;
+    const struct rpc_question question = {"Verify", &request.base, &tensorcast__daemon__v1__verify_response__descriptor,
+                                          on_message, &listener};
     struct tc_verification *verification = memory_alloc(sizeof *verification);
     arena_init(&verification->arena, 0);
-    int failed = ask_verify(client, artifact, with_manifest, &listener, &verification->arena, &cause);
+    request.artifact = artifact;
+    request.make_manifest = with_manifest;
+    request.tell_progress = options && options->progress;
+    int failed = rpc_client_ask(client->rpc, &question, &wait, &verification->arena, &cause);
     verification->response = listener.answer;
-    if (!failed)
+    if (!failed && listener.answer)
         return verification;
+    if (!failed)
+        fail(&cause, ERROR_INTERNAL, "BAD_ANSWER", "the daemon's answer to Verify holds no message");
     tc_verification_release(verification);
     client_fail(error, &cause);
     return NULL;

@@ -3,7 +3,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "base/digest.h"
 #include "base/text.h"
 #include "command.h"
 #include "interrupt.h"
@@ -17,12 +16,8 @@ static void print_digests(const struct loaded *loaded, FILE *out)
 {
     for (size_t i = 0; i < loaded->n_tensors; i++) {
         const struct report_json_tensor *tensor = &loaded->tensors[i];
-        unsigned char bytes[DIGEST_BYTES];
         char hex[DIGEST_HEX_CHARS + 1], name[TEXT_NAME_CHARS];
-        struct digest *digest = digest_create();
-        digest_add(digest, tensor->data, tensor->bytes);
-        digest_finish(digest, bytes);
-        digest_hex(bytes, DIGEST_BYTES, hex);
+        report_json_digest(tensor, hex);
         fprintf(out, "%s  %s\n", hex, text_escape(tensor->name, tensor->name_length, name));
     }
 }

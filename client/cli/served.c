@@ -85,29 +85,11 @@ static int copy_memory(const struct args *args, const struct tc_load *load, stru
     return tc_load_read(load, 0, bytes, loaded->copy, &cause) ? served_fail(error, &cause) : 0;
 }
 
-static void borrow_tensors(const struct tc_load *load, struct loaded *loaded)
-{
-    loaded->n_tensors = tc_load_n_tensors(load);
-    loaded->tensors = memory_alloc_array(loaded->n_tensors + 1, sizeof *loaded->tensors);
-    for (size_t i = 0; i < loaded->n_tensors; i++) {
-        struct tc_tensor tensor;
-        tc_load_tensor(load, i, &tensor);
-        loaded->tensors[i] =
-            (struct report_json_tensor){.name = tensor.name,
-                                        .name_length = strlen(tensor.name),
-                                        .dtype = tensor.dtype,
-                                        .shape = tensor.shape,
-                                        .rank = tensor.rank,
-                                        .offset = tensor.offset,
-                                        .data = loaded->copy ? (char *)loaded->copy + tensor.offset : tensor.data,
-                                        .bytes = tensor.bytes};
-    }
-}
-
 static int served_load(struct backend *backend, const struct tc_view *view, struct loaded *loaded, struct error *error)
 {
     struct tc_error cause;
     struct tc_options options;
+    uint64_t bytes;
     if (served_options(backend, &options, error) < 0)
         return -1;
     interrupt_defer(options.cancel);
@@ -118,7 +100,8 @@ static int served_load(struct backend *backend, const struct tc_view *view, stru
     loaded->owner = load;
     if (copy_memory(backend->args, load, loaded, error) < 0)
         return -1;
-    borrow_tensors(load, loaded);
+    loaded->n_tensors = tc_load_n_tensors(load);
+    loaded->tensors = client_load_tensors(load, loaded->copy ? loaded->copy : tc_load_memory(load, &bytes));
     loaded->report = client_load_report(load);
     return 0;
 }
