@@ -84,14 +84,6 @@ static wire_dtype dtype_on_wire(enum dtype dtype)
     return (wire_dtype)((int)dtype + 1);
 }
 
-static size_t total_rank(const struct mapping *mapping)
-{
-    size_t total = 0;
-    for (size_t i = 0; i < mapping->n_tensors; i++)
-        total += mapping->tensors[i].record->rank;
-    return total;
-}
-
 /* Columns of n entries in the arena. */
 static void *take_column(size_t n, size_t size, struct arena *arena, bool *failed, struct error *error)
 {
@@ -103,16 +95,18 @@ static void *take_column(size_t n, size_t size, struct arena *arena, bool *faile
 Tensorcast__Daemon__V1__Layout *codec_layout(const struct mapping *mapping, bool with_names, struct arena *arena,
                                              struct error *error)
 {
-    size_t n = mapping->n_tensors;
+    size_t n = mapping->n_tensors, n_dims = 0;
     bool failed = false;
     Tensorcast__Daemon__V1__Layout *layout = arena_alloc(arena, sizeof *layout);
     tensorcast__daemon__v1__layout__init(layout);
+    for (size_t i = 0; i < n; i++)
+        n_dims += mapping->tensors[i].record->rank;
     layout->n_dtypes = layout->n_ranks = layout->n_offsets = layout->n_sizes = n;
     layout->dtypes = take_column(n, sizeof *layout->dtypes, arena, &failed, error);
     layout->ranks = take_column(n, sizeof *layout->ranks, arena, &failed, error);
     layout->offsets = take_column(n, sizeof *layout->offsets, arena, &failed, error);
     layout->sizes = take_column(n, sizeof *layout->sizes, arena, &failed, error);
-    layout->dims = take_column(total_rank(mapping), sizeof *layout->dims, arena, &failed, error);
+    layout->dims = take_column(n_dims, sizeof *layout->dims, arena, &failed, error);
     layout->names = with_names ? take_column(n, sizeof *layout->names, arena, &failed, error) : NULL;
     layout->n_names = with_names ? n : 0;
     for (size_t i = 0; i < n && !failed; i++) {

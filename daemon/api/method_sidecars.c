@@ -43,16 +43,23 @@ static void end_call(struct fetch *fetch)
     api_job_end(&fetch->job);
 }
 
-static void end_sent(struct fetch *fetch)
+static int read_chunk(struct api_job *job);
+static void send_chunk(struct api_job *job);
+
+static void read_next(void *data)
 {
-    log_at_of(LOG_INFO, "sidecars_sent", rpc_call_uid(fetch->job.call),
-              LOG_U64("pid", (uint64_t)rpc_call_pid(fetch->job.call)),
-              LOG_TEXT("artifact", fetch->sidecars->source->reference), LOG_U64("files", fetch->sidecars->n_files),
-              LOG_U64("bytes", fetch->sent_bytes));
+    struct fetch *fetch = data;
+    if (!fetch->job.is_cancelled && fetch->file < fetch->sidecars->n_files) {
+        api_job_run(&fetch->job, read_chunk, send_chunk);
+        return;
+    }
+    if (!fetch->job.is_cancelled)
+        log_at_of(LOG_INFO, "sidecars_sent", rpc_call_uid(fetch->job.call),
+                  LOG_U64("pid", (uint64_t)rpc_call_pid(fetch->job.call)),
+                  LOG_TEXT("artifact", fetch->sidecars->source->reference), LOG_U64("files", fetch->sidecars->n_files),
+                  LOG_U64("bytes", fetch->sent_bytes));
     end_call(fetch);
 }
-
-static void read_next(void *data);
 
 /* Goes on when the client has taken what was sent. */
 static void continue_later(struct fetch *fetch)
@@ -97,17 +104,6 @@ static void send_chunk(struct api_job *job)
         fetch->offset = 0;
     }
     continue_later(fetch);
-}
-
-static void read_next(void *data)
-{
-    struct fetch *fetch = data;
-    if (fetch->job.is_cancelled)
-        end_call(fetch);
-    else if (fetch->file == fetch->sidecars->n_files)
-        end_sent(fetch);
-    else
-        api_job_run(&fetch->job, read_chunk, send_chunk);
 }
 
 /* --- the list --- */

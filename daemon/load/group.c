@@ -276,21 +276,9 @@ static int refuse_mismatch(const struct group *group, uint32_t rank, const char 
     return note_rank(group, rank, error);
 }
 
-static int refuse_other_version(const struct group *group, const struct group_terms *terms, uint32_t rank,
-                                struct error *error)
-{
-    char id[TEXT_NAME_CHARS], reference[TEXT_NAME_CHARS];
-    fail(error, ERROR_FAILED_PRECONDITION, REASON(SOURCE_CHANGED),
-         "%s has changed while group %s assembled: rank %u resolved version %.12s, those who wait %.12s; load it again on "
-         "all ranks",
-         text_escape(terms->reference, strlen(terms->reference), reference),
-         text_escape(group->terms.id, strlen(group->terms.id), id), rank, terms->artifact, group->terms.artifact);
-    return note_rank(group, rank, error);
-}
-
 static int check_terms(const struct group *group, const struct group_terms *terms, uint32_t rank, struct error *error)
 {
-    char own[16], theirs[16];
+    char own[16], theirs[16], id[TEXT_NAME_CHARS], reference[TEXT_NAME_CHARS];
     snprintf(own, sizeof own, "%" PRIu32, terms->world_size);
     snprintf(theirs, sizeof theirs, "%" PRIu32, group->terms.world_size);
     if (has_terms(group, terms))
@@ -299,9 +287,14 @@ static int check_terms(const struct group *group, const struct group_terms *term
         return refuse_mismatch(group, rank, "world size", own, theirs, error);
     if (strcmp(terms->artifact, group->terms.artifact) == 0)
         return refuse_mismatch(group, rank, "policy", terms->policy, group->terms.policy, error);
-    if (strcmp(terms->reference, group->terms.reference) == 0)
-        return refuse_other_version(group, terms, rank, error);
-    return refuse_mismatch(group, rank, "artifact", terms->reference, group->terms.reference, error);
+    if (strcmp(terms->reference, group->terms.reference) != 0)
+        return refuse_mismatch(group, rank, "artifact", terms->reference, group->terms.reference, error);
+    fail(error, ERROR_FAILED_PRECONDITION, REASON(SOURCE_CHANGED),
+         "%s has changed while group %s assembled: rank %u resolved version %.12s, those who wait %.12s; load it again on "
+         "all ranks",
+         text_escape(terms->reference, strlen(terms->reference), reference),
+         text_escape(group->terms.id, strlen(group->terms.id), id), rank, terms->artifact, group->terms.artifact);
+    return note_rank(group, rank, error);
 }
 
 static bool is_again(const struct slot *slot, const struct group_member *member)
@@ -329,15 +322,6 @@ static enum group_answer check_slot(const struct group *group, struct group_memb
     error_note(error, "holder", "%s", slot->member->holder);
     note_rank(group, member->rank, error);
     return GROUP_REFUSED;
-}
-
-/* Those who wait have an old version, or the odd rank has: they cannot load together. */
-static void end_wait(struct group *group, uint32_t rank)
-{
-    struct reason problem = reason_with(REASON_SOURCE_CHANGED, "rank=%" PRIu32, rank);
-    if (slot_state(group, rank) == SLOT_MISSING) /* it has been told */
-        set_slot(group, rank, SLOT_ENDED, NULL);
-    dissolve_group(group, "dissolved", &problem);
 }
 
 /* --- joining -------------------------------------------------------------------------------------------------------- */
@@ -377,8 +361,13 @@ enum group_answer group_join(struct group_table *table, const struct group_terms
     if (!group)
         return GROUP_REFUSED;
     if (check_terms(group, terms, member->rank, error) != 0) {
-        if (error->kind == ERROR_KIND_SOURCE_CHANGED)
-            end_wait(group, member->rank);
+        if (error->kind != ERROR_KIND_SOURCE_CHANGED)
+            return GROUP_REFUSED;
+        /* those who wait have an old version, or the odd rank has: they cannot load together */
+        const struct reason changed = reason_with(REASON_SOURCE_CHANGED, "rank=%" PRIu32, member->rank);
+        if (slot_state(group, member->rank) == SLOT_MISSING) /* it has been told */
+            set_slot(group, member->rank, SLOT_ENDED, NULL);
+        dissolve_group(group, "dissolved", &changed);
         return GROUP_REFUSED;
     }
     answer = check_slot(group, member, error);

@@ -117,26 +117,20 @@ void load_join(struct load *load, struct load_waiter *waiter)
     load->waiters = waiter;
 }
 
-/* When its user has left, the memory of a load is charged to one who still waits for it. */
-static void hand_charge_on(struct load *load)
-{
-    uid_t heir = load->waiters ? load->waiters->uid : load->parts.uid;
-    for (const struct load_waiter *waiter = load->waiters; waiter; waiter = waiter->next)
-        if (waiter->uid == load->parts.uid)
-            return;
-    replica_hand_on(load->target.replicas, load->parts.uid, heir, load->parts.charged_bytes);
-    load->parts.uid = heir;
-}
-
 void load_leave(struct load_waiter *waiter)
 {
     struct load *load = waiter->load;
-    struct load_waiter **at = &load->waiters;
+    struct load_waiter **at = &load->waiters, *heir;
     while (*at != waiter)
         at = &(*at)->next;
     *at = waiter->next;
     waiter->load = NULL;
-    hand_charge_on(load);
+    for (heir = load->waiters; heir && heir->uid != load->parts.uid; heir = heir->next)
+        ;
+    if (load->waiters && !heir) { /* its user has left: the memory is charged to one who still waits for it */
+        replica_hand_on(load->target.replicas, load->parts.uid, load->waiters->uid, load->parts.charged_bytes);
+        load->parts.uid = load->waiters->uid;
+    }
     if (load->waiters)
         return;
     set_load_state(load, load->state == LOAD_COMMITTING ? LOAD_DISCARDING : LOAD_ABANDONED);
@@ -247,35 +241,23 @@ static void commit_on_helper(struct loop_work *work)
         load->error = error;
 }
 
-/* Nothing of a client's own memory can be undone. */
-static void tell_region_is_lost(struct error *error)
-{
-    size_t length = strlen(error->message);
-    snprintf(error->message + length, sizeof error->message - length, "; the content of the client's memory is undefined");
-}
-
-static void remove_load(struct load *load)
-{
-    struct load **at = &load->table->loads;
-    while (*at != load)
-        at = &(*at)->next;
-    *at = load->next;
-    if (!load->table->loads)
-        loop_timer_stop(load->table->progress_timer);
-}
-
 /* Publishes or undoes, then lets everybody go. The table's pin from replica_add() outlives them. */
 static void end_load(struct load *load)
 {
     const struct error *error = load->error.code == ERROR_OK ? NULL : &load->error;
     struct replica *replica = NULL;
+    struct load **at = &load->table->loads;
     set_load_state(load, LOAD_ENDED);
-    remove_load(load);
+    while (*at != load)
+        at = &(*at)->next;
+    *at = load->next;
+    if (!load->table->loads)
+        loop_timer_stop(load->table->progress_timer);
     load_log_run(load->id, &load->parts, error);
     if (!error)
         replica = replica_add(load->target.replicas, &load->parts);
     else if (load->parts.segment->region)
-        tell_region_is_lost(&load->error);
+        error_append(&load->error, "; the content of the client's memory is undefined"); /* nothing of it can be undone */
     while (load->waiters) {
         struct load_waiter *waiter = load->waiters;
         load->waiters = waiter->next;

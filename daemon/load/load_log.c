@@ -76,21 +76,16 @@ void load_log_collective(const char *group_id, const struct plan *plan, const st
              LOG_MS("total_ms", counters->total_ns), LOG_REAL("estimated_ms", candidate->estimated_ms));
 }
 
-static void log_failure(const struct load_result *result, const struct error *error)
-{
-    enum log_level level = error->code == ERROR_INTERNAL ? LOG_ERROR : LOG_WARN;
-    char *artifact = source_shown(result->artifact ? result->artifact : "");
-    log_at_of(level, "load_failed", result->uid, LOG_TEXT("load_id", result->load_id), LOG_U64("pid", (uint64_t)result->pid),
-              LOG_TEXT("artifact", artifact), LOG_TEXT("code", error_code_name(error->code)),
-              LOG_TEXT("reason", error->reason), LOG_TEXT("message", error->message),
-              LOG_MS("total_ms", result->times.total_ns));
-    free(artifact);
-}
-
 void load_log_result(const struct load_result *result, bool plan_only, const struct error *error)
 {
     if (error) {
-        log_failure(result, error);
+        char *artifact = source_shown(result->artifact ? result->artifact : "");
+        log_at_of(error->code == ERROR_INTERNAL ? LOG_ERROR : LOG_WARN, "load_failed", result->uid,
+                  LOG_TEXT("load_id", result->load_id), LOG_U64("pid", (uint64_t)result->pid),
+                  LOG_TEXT("artifact", artifact), LOG_TEXT("code", error_code_name(error->code)),
+                  LOG_TEXT("reason", error->reason), LOG_TEXT("message", error->message),
+                  LOG_MS("total_ms", result->times.total_ns));
+        free(artifact);
         return;
     }
     const struct plan *plan = result->plan;

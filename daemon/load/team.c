@@ -120,15 +120,6 @@ static struct collective_plan *find_plan(struct load_table *table, const unsigne
     return collective_plan_ref(found->plan);
 }
 
-static void keep_plan(struct load_table *table, const unsigned char key[DIGEST_BYTES], struct collective_plan *plan)
-{
-    struct team_plan *kept = memory_alloc(sizeof *kept);
-    *kept = (struct team_plan){.next = table->team_plans, .plan = collective_plan_ref(plan)};
-    memcpy(kept->key, key, sizeof kept->key);
-    table->team_plans = kept;
-    forget_old_plans(table);
-}
-
 void team_forget_plans(struct load_table *table, uint64_t n_kept)
 {
     struct team_plan **end = &table->team_plans;
@@ -424,8 +415,13 @@ static void on_team_planned(struct loop_work *work)
     const struct reason failed =
         reason_with(REASON_TRANSPORT_FAILED, "%s:%s", transport ? transport->name : "", team->link.error.reason);
     const struct reason *problem = team->link.collective ? NULL : &failed;
-    if (team->joint.is_new)
-        keep_plan(team->table, team->joint.key, team->joint.plan);
+    if (team->joint.is_new) {
+        struct team_plan *kept = memory_alloc(sizeof *kept);
+        *kept = (struct team_plan){.next = team->table->team_plans, .plan = collective_plan_ref(team->joint.plan)};
+        memcpy(kept->key, team->joint.key, sizeof kept->key);
+        team->table->team_plans = kept;
+        forget_old_plans(team->table);
+    }
     for (size_t i = 0; i < team->n_ranks; i++)
         if (!team->events->planned(team->ranks[i], team->joint.plan_ns, problem))
             team->ranks[i] = NULL;
@@ -439,18 +435,6 @@ static void on_team_planned(struct loop_work *work)
 }
 
 /* --- the end -------------------------------------------------------------------------------------------------------- */
-
-/* Ranks whose bytes came before the source changed are whole, but not of the version that the others will load next. */
-static void commit_parked(struct team *team)
-{
-    while (team->loads.parked) {
-        struct load *load = team->loads.parked;
-        team->loads.parked = load->next_parked;
-        if (team->loads.change.code != ERROR_OK)
-            load->error = team->loads.change;
-        load_commit(load);
-    }
-}
 
 static void on_rank_run_done(void *data, struct load *load)
 {
@@ -469,8 +453,13 @@ static void on_rank_run_done(void *data, struct load *load)
         load->next_parked = team->loads.parked;
         team->loads.parked = load;
     }
-    if (team->state == TEAM_COMMITTING)
-        commit_parked(team);
+    while (team->state == TEAM_COMMITTING && team->loads.parked) {
+        struct load *parked = team->loads.parked;
+        team->loads.parked = parked->next_parked;
+        if (team->loads.change.code != ERROR_OK) /* whole, but not of the version that the others will load next */
+            parked->error = team->loads.change;
+        load_commit(parked);
+    }
 }
 
 /* The transport is closed when the last load is. */

@@ -158,17 +158,6 @@ static void resolve_on_helper(struct loop_work *work)
     prepare_resolve(&ticket->prep, &ticket->input.request, ticket->input.artifact, &cancel);
 }
 
-/* The mapping says all that the view said. */
-static void forget_request(struct ticket *ticket)
-{
-    struct load_spec *spec = &ticket->prep.spec;
-    ticket->result.artifact = spec->artifact;
-    spec->view = (struct view_spec){.whole = spec->view.whole, .align_bytes = spec->view.align_bytes};
-    arena_fini(&ticket->input.arena);
-    if (ticket->events->resolved)
-        ticket->events->resolved(ticket->data);
-}
-
 static void on_resolved(struct loop_work *work)
 {
     struct ticket *ticket = (struct ticket *)work;
@@ -187,10 +176,14 @@ static void on_resolved(struct loop_work *work)
     ticket->result.mapping = prep->mapping;
     ticket->result.device = prep->target.device;
     prep->lane = work->lane;
-    forget_request(ticket);
+    ticket->result.artifact = prep->spec.artifact; /* the mapping says all that the view said */
+    prep->spec.view = (struct view_spec){.whole = prep->spec.view.whole, .align_bytes = prep->spec.view.align_bytes};
+    arena_fini(&ticket->input.arena);
+    if (ticket->events->resolved)
+        ticket->events->resolved(ticket->data);
     replica_drop_stale(prep->target.replicas, artifact);
     bool must_plan =
-        ticket->prep.goal == GOAL_PLAN || prep->spec.policy.collective == COLLECTIVE_REQUIRED || prepare_wants_group(prep);
+        prep->goal == GOAL_PLAN || prep->spec.policy.collective == COLLECTIVE_REQUIRED || prepare_wants_group(prep);
     if (!must_plan && use_existing(ticket))
         return;
     prep->costs = calibration_get(ticket->table->services->calibration, artifact->source->caps.device_id);

@@ -248,11 +248,6 @@ static struct device_region *read_offer(const struct handoff_region *wire, int m
     return region;
 }
 
-static int ensure_seat(struct peer *peer, struct error *error)
-{
-    return peer->seat.lease.amount ? 0 : take_seat(peer->handoff, peer->uid, &peer->seat, error);
-}
-
 static void accept_offer(struct peer *peer, const struct handoff_region *wire, int memory_fd)
 {
     struct error error;
@@ -263,7 +258,8 @@ static void accept_offer(struct peer *peer, const struct handoff_region *wire, i
         refuse_peer(peer, "malformed offer of memory");
         return;
     }
-    if (ensure_seat(peer, &error) != 0 || quota_charge_add(&peer->seat.descriptors, memory_fd >= 0, &error) != 0) {
+    if ((!peer->seat.lease.amount && take_seat(peer->handoff, peer->uid, &peer->seat, &error) != 0) ||
+        quota_charge_add(&peer->seat.descriptors, memory_fd >= 0, &error) != 0) {
         refuse_peer(peer, error.message);
         return;
     }

@@ -53,7 +53,7 @@ static struct holders_user *get_user(struct holders *holders, uid_t uid)
     return &user->has;
 }
 
-static uint64_t sum_bytes(const struct holders_user *user)
+uint64_t holders_sum(const struct holders_user *user)
 {
     return user->held_bytes + user->kept_bytes + user->reserved_bytes;
 }
@@ -65,7 +65,7 @@ static void forget_if_empty(struct holders *holders, uid_t uid)
     while (*link && (*link)->has.uid != uid)
         link = &(*link)->next;
     struct user *user = *link;
-    if (!user || sum_bytes(&user->has) > 0)
+    if (!user || holders_sum(&user->has) > 0)
         return;
     *link = user->next;
     free(user);
@@ -87,7 +87,7 @@ void holders_unreserve(struct holders *holders, uid_t uid, uint64_t bytes)
 uint64_t holders_bytes(const struct holders *holders, uid_t uid)
 {
     const struct user *user = find_user(holders, uid);
-    return user ? sum_bytes(&user->has) : 0;
+    return user ? holders_sum(&user->has) : 0;
 }
 
 void holders_each(const struct holders *holders, void (*fn)(void *data, const struct holders_user *user), void *data)

@@ -51,11 +51,6 @@ bool replica_key_equal(const struct replica_key *a, const struct replica_key *b)
            strcmp(a->view_digest, b->view_digest) == 0;
 }
 
-static bool is_lent(const struct replica *replica)
-{
-    return replica->segment->region != NULL;
-}
-
 static bool is_idle(const struct replica *replica)
 {
     return replica->holding.n_pins == 0;
@@ -70,7 +65,9 @@ static bool is_evictable(const struct replica *replica)
 /* Why nobody else is to have it, NULL = it is for everybody. */
 static const char *why_private(const struct replica *replica)
 {
-    return is_lent(replica) ? "client_memory_filled" : artifact_is_racy(replica->mapping->artifact) ? "racy_source" : NULL;
+    return replica->segment->region                       ? "client_memory_filled"
+           : artifact_is_racy(replica->mapping->artifact) ? "racy_source"
+                                                          : NULL;
 }
 
 static void unlink_replica(struct replica_table *table, struct replica *replica)
@@ -199,11 +196,6 @@ static void drop(struct replica_table *table, struct replica *replica, const cha
     free(replica);
 }
 
-static uint64_t idle_until_ns(const struct replica_table *table, const struct replica *replica)
-{
-    return replica->idle_since_ns + table->limits.idle_ttl_ms * NS_PER_MS;
-}
-
 /* Drops what has been idle too long and sets the timer for the next one. */
 static void check_idle(void *data)
 {
@@ -214,7 +206,7 @@ static void check_idle(void *data)
         newer = replica->newer;
         if (!is_idle(replica))
             continue;
-        uint64_t due = idle_until_ns(table, replica);
+        uint64_t due = replica->idle_since_ns + table->limits.idle_ttl_ms * NS_PER_MS;
         if (due <= now)
             drop(table, replica, "idle");
         else if (due < next)
@@ -271,14 +263,6 @@ void replica_table_configure(struct replica_table *table, const struct replica_l
     evict(table, 0); /* a smaller budget evicts what it can */
 }
 
-static uint64_t evictable_bytes(const struct replica_table *table)
-{
-    uint64_t bytes = 0;
-    for (const struct replica *replica = table->oldest; replica; replica = replica->newer)
-        bytes += is_evictable(replica) ? replica->charged_bytes : 0;
-    return bytes;
-}
-
 uint64_t replica_used_bytes(const struct replica_table *table)
 {
     return table->replica_bytes + table->reserved_bytes + table->remains_bytes;
@@ -291,21 +275,15 @@ const struct holders *replica_holders(const struct replica_table *table)
 
 enum { MAX_NAMED = 3, NAMED_CHARS = 96 };
 
-/* The users who have most, most first. */
-struct named {
+struct named { /* the users who have most, most first */
     struct holders_user users[MAX_NAMED];
 };
-
-static uint64_t bytes_of(const struct holders_user *user)
-{
-    return user->held_bytes + user->kept_bytes + user->reserved_bytes;
-}
 
 static void name_user(void *data, const struct holders_user *user)
 {
     struct named *named = data;
     size_t at = MAX_NAMED;
-    while (at > 0 && bytes_of(&named->users[at - 1]) < bytes_of(user))
+    while (at > 0 && holders_sum(&named->users[at - 1]) < holders_sum(user))
         at--;
     if (at == MAX_NAMED)
         return;
@@ -321,10 +299,10 @@ static void describe_users(const struct replica_table *table, char *text, size_t
     size_t used = 0;
     holders_each(table->holders, name_user, &named);
     text[0] = '\0';
-    for (size_t i = 0; i < MAX_NAMED && bytes_of(&named.users[i]) && used < room; i++)
+    for (size_t i = 0; i < MAX_NAMED && holders_sum(&named.users[i]) && used < room; i++)
         used += (size_t)snprintf(text + used, room - used, "%suser %u has %s (%.0f %%)", i ? ", " : "; ",
-                                 (unsigned)named.users[i].uid, text_people_bytes(bytes_of(&named.users[i]), bytes),
-                                 100.0 * (double)bytes_of(&named.users[i]) / (double)table->limits.budget_bytes);
+                                 (unsigned)named.users[i].uid, text_people_bytes(holders_sum(&named.users[i]), bytes),
+                                 100.0 * (double)holders_sum(&named.users[i]) / (double)table->limits.budget_bytes);
 }
 
 static uint64_t kept_bytes(const struct replica_table *table)
@@ -335,9 +313,13 @@ static uint64_t kept_bytes(const struct replica_table *table)
     return bytes;
 }
 
+/* What no eviction would free. */
 static uint64_t fixed_bytes(const struct replica_table *table)
 {
-    return replica_used_bytes(table) - evictable_bytes(table);
+    uint64_t bytes = replica_used_bytes(table);
+    for (const struct replica *replica = table->oldest; replica; replica = replica->newer)
+        bytes -= is_evictable(replica) ? replica->charged_bytes : 0;
+    return bytes;
 }
 
 static int cannot_fit(const struct replica_table *table, uid_t uid, uint64_t bytes, uint64_t available, struct error *error)
@@ -412,30 +394,22 @@ static struct replica *find_idle(const struct replica_table *table, const uid_t 
     return NULL;
 }
 
-static bool free_descriptors(struct replica_table *table, uid_t uid, size_t *counter)
-{
-    *counter = 2 * *counter + 1;
-    size_t n_dropped = drop_idle(table, &uid, *counter);
-    n_dropped += drop_idle(table, NULL, *counter - n_dropped);
-    return n_dropped > 0;
-}
-
-static bool free_metadata(struct replica_table *table, uid_t uid)
+bool replica_make_room(struct replica_table *table, uid_t uid, const struct error *error, size_t *counter)
 {
     struct replica *oldest;
     uint64_t freed = 0;
+    if (error->kind == ERROR_KIND_TOO_MANY_OPEN_FILES || error->kind == ERROR_KIND_DESCRIPTORS_EXCEEDED) {
+        *counter = 2 * *counter + 1;
+        size_t n_dropped = drop_idle(table, &uid, *counter);
+        return n_dropped + drop_idle(table, NULL, *counter - n_dropped) > 0;
+    }
+    if (error->kind != ERROR_KIND_METADATA_EXCEEDED)
+        return false;
     while (freed < METADATA_PORTION_BYTES && ((oldest = find_idle(table, &uid)) || (oldest = find_idle(table, NULL)))) {
         freed += oldest->mapping->arena.charge.amount;
         drop(table, oldest, "metadata");
     }
     return freed > 0;
-}
-
-bool replica_make_room(struct replica_table *table, uid_t uid, const struct error *error, size_t *counter)
-{
-    if (error->kind == ERROR_KIND_TOO_MANY_OPEN_FILES || error->kind == ERROR_KIND_DESCRIPTORS_EXCEEDED)
-        return free_descriptors(table, uid, counter);
-    return error->kind == ERROR_KIND_METADATA_EXCEEDED && free_metadata(table, uid);
 }
 
 void replica_unreserve(struct replica_table *table, uid_t uid, uint64_t bytes)
