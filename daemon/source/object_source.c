@@ -183,14 +183,6 @@ static int compare_name(const void *name, const void *object)
     return strcmp(name, (*(struct object *const *)object)->name);
 }
 
-static struct object *find_in_table(const struct object_source *source, const char *name)
-{
-    if (!source->n_objects)
-        return NULL;
-    struct object **found = bsearch(name, source->objects, source->n_objects, sizeof *source->objects, compare_name);
-    return found ? *found : NULL;
-}
-
 /* Without the lock: others ask for other names at the same time. */
 static struct object *ask_for(struct object_source *source, const char *name, struct error *error)
 {
@@ -215,7 +207,10 @@ static struct object *find_object(struct object_source *source, const char *name
     pthread_mutex_lock(&source->lock);
     int failed = make_table(source, error);
     bool listed = source->listed;
-    struct object *found = failed ? NULL : find_in_table(source, name);
+    bool may_have_it = !failed && source->n_objects > 0;
+    struct object **slot =
+        may_have_it ? bsearch(name, source->objects, source->n_objects, sizeof *slot, compare_name) : NULL;
+    struct object *found = slot ? *slot : NULL;
     pthread_mutex_unlock(&source->lock);
     if (failed || found)
         return found;

@@ -92,7 +92,7 @@ int source_open(const char *reference, const struct source_options *options, str
     struct source *opened = memory_alloc(store->source->source_size);
     /* "disk:/a/b//" -> "disk:/a/b"; "disk:/" stays */
     char *whole = memory_copy_text(reference);
-    for (size_t length = strlen(whole); length > ((size_t)(colon + 1 - reference)) + 1 && whole[length - 1] == '/'; length--)
+    for (size_t length = strlen(whole); length > (size_t)(colon + 2 - reference) && whole[length - 1] == '/'; length--)
         whole[length - 1] = '\0';
     opened->ops = store->source;
     opened->references = 1;

@@ -23,7 +23,8 @@ static struct timespec time_of(const struct statx_timestamp *time)
     return (struct timespec){.tv_sec = time->tv_sec, .tv_nsec = time->tv_nsec};
 }
 
-int change_detection_stat(int fd, struct stat *status)
+/* The times as a server has them now, not as they were kept here. */
+static int stat_now(int fd, struct stat *status)
 {
     struct statx now;
     if (statx(fd, "", AT_EMPTY_PATH | AT_STATX_FORCE_SYNC, STATX_BASIC_STATS, &now) < 0)
@@ -72,7 +73,7 @@ static int look_at_file(int fd, struct source_file *file, struct error *error)
 {
     struct stat status;
     char text[TEXT_NAME_CHARS];
-    if (change_detection_stat(fd, &status) < 0)
+    if (stat_now(fd, &status) < 0)
         return fail_errno(error, errno, "%s", text_escape(file->name, strlen(file->name), text));
     file->identity = change_detection_identity(&status);
     file->size_bytes = file->identity.size_bytes;

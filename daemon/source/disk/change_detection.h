@@ -30,9 +30,6 @@ int change_detection_begin(struct change_detection *detection, struct source_fil
 /* 0 while nothing says that the file was changed since, else FAILED_PRECONDITION, SOURCE_CHANGED. */
 int change_detection_check(const struct change_detection *detection, const struct source_file *file, struct error *error);
 void change_detection_end(struct change_detection *detection); /* before fd is closed; twice is the same as once */
-
-/* For who compares names, too: the times as a server has them now, not as they were kept here. */
-int change_detection_stat(int fd, struct stat *status);
 struct source_identity change_detection_identity(const struct stat *status);
 bool change_detection_same(const struct source_identity *a, const struct source_identity *b);
 int change_detection_fail(const char *name, const char *how, struct error *error); /* SOURCE_CHANGED */

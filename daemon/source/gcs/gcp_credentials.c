@@ -87,16 +87,6 @@ static int check_token_uri(const struct gcp_credentials *credentials, const char
     return parts.is_secure ? 0 : fail(error, ERROR_PERMISSION_DENIED, REASON(PLAIN_HTTP), "the token_uri is not https://");
 }
 
-static int take_token(const struct http_reply *reply, struct gcp_token *token, struct error *error)
-{
-    char complaint[GCP_COMPLAINT_CHARS];
-    if (reply->head.status == 200)
-        return gcp_token_parse(reply->body, reply->body_bytes, token, error);
-    gcp_token_complaint(reply->body, reply->body_bytes, complaint);
-    return fail(error, reply->head.status >= 500 ? ERROR_UNAVAILABLE : ERROR_PERMISSION_DENIED, "TOKEN_REFUSED",
-                "no token is given: HTTP %d %s", reply->head.status, complaint);
-}
-
 static int post_form(const struct gcp_credentials *credentials, const char *url, const char *form,
                      const struct cancel *cancel, struct gcp_token *token, struct error *error)
 {
@@ -112,9 +102,15 @@ static int post_form(const struct gcp_credentials *credentials, const char *url,
                                    .timeout_ms = TIMEOUT_MS,
                                    .cancel = cancel};
     struct http_reply reply = {0};
-    if (http_fetch(credentials->options.http, &call, &reply, error) < 0)
-        return -1;
-    int failed = take_token(&reply, token, error);
+    char complaint[GCP_COMPLAINT_CHARS];
+    int failed = http_fetch(credentials->options.http, &call, &reply, error);
+    if (!failed && reply.head.status == 200) {
+        failed = gcp_token_parse(reply.body, reply.body_bytes, token, error);
+    } else if (!failed) {
+        gcp_token_complaint(reply.body, reply.body_bytes, complaint);
+        failed = fail(error, reply.head.status >= 500 ? ERROR_UNAVAILABLE : ERROR_PERMISSION_DENIED, "TOKEN_REFUSED",
+                      "no token is given: HTTP %d %s", reply.head.status, complaint);
+    }
     signature_wipe(reply.body, reply.body_bytes);
     http_reply_clear(&reply);
     return failed;

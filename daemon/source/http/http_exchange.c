@@ -263,26 +263,20 @@ static enum http_end end_of(const struct http_exchange *exchange)
     return HTTP_END_COMPLETE;
 }
 
-/* A body without a length ends where its connection does; libcurl cannot know whether that was too early. */
-static void check_end_of_body(struct http_exchange *exchange)
-{
-    if (exchange->curl.code != CURLE_OK || !exchange->answer.is_accepted || exchange->order.expected->has_no_body ||
-        exchange->answer.announced_bytes == UINT64_MAX ||
-        atomic_load(&exchange->seen.body_bytes) == exchange->answer.announced_bytes)
-        return;
-    exchange->curl.code = CURLE_PARTIAL_FILE;
-    snprintf(exchange->curl.message, sizeof exchange->curl.message,
-             "the connection was closed after %" PRIu64 " of %" PRIu64 " bytes", atomic_load(&exchange->seen.body_bytes),
-             exchange->answer.announced_bytes);
-}
-
 void http_exchange_finish(struct http_exchange *exchange, CURLcode code)
 {
     struct http_race *race = exchange->order.race;
     exchange->curl.code = code;
     if (exchange->curl.easy)
         http_exchange_note_connection(exchange, exchange->curl.easy);
-    check_end_of_body(exchange);
+    uint64_t n_bytes = atomic_load(&exchange->seen.body_bytes), announced_bytes = exchange->answer.announced_bytes;
+    /* a body without a length ends where its connection does; libcurl cannot know whether that was too early */
+    if (code == CURLE_OK && exchange->answer.is_accepted && !exchange->order.expected->has_no_body &&
+        announced_bytes != UINT64_MAX && n_bytes != announced_bytes) {
+        exchange->curl.code = CURLE_PARTIAL_FILE;
+        snprintf(exchange->curl.message, sizeof exchange->curl.message,
+                 "the connection was closed after %" PRIu64 " of %" PRIu64 " bytes", n_bytes, announced_bytes);
+    }
     exchange->outcome.end = end_of(exchange);
     exchange->outcome.ended_ns = clock_now_ns();
     pthread_mutex_lock(&race->lock);

@@ -43,32 +43,17 @@ static struct http_origin *unlink_origin(struct http_origin **link)
     return origin;
 }
 
-/* Taken out of the list; NULL when there is none. */
-static struct http_origin *take_known(struct http_origins *origins, const char *name)
-{
-    struct http_origin **link = &origins->first;
-    while (*link && strcmp((*link)->name, name) != 0)
-        link = &(*link)->next;
-    return *link ? unlink_origin(link) : NULL;
-}
-
-/* The last of the list that nobody refers to; false when there is none. */
-static bool forget_one(struct http_origins *origins)
-{
-    struct http_origin **oldest = NULL;
-    for (struct http_origin **link = &origins->first; *link; link = &(*link)->next)
-        oldest = (*link)->n_references == 0 ? link : oldest;
-    if (!oldest)
-        return false;
-    destroy_origin(unlink_origin(oldest));
-    origins->n_origins--;
-    return true;
-}
-
 static struct http_origin *make_origin(struct http_origins *origins, const char *name)
 {
-    if (origins->n_origins >= HTTP_MAX_ORIGINS && !forget_one(origins))
-        return NULL;
+    if (origins->n_origins >= HTTP_MAX_ORIGINS) { /* in place of the last of the list that nobody refers to */
+        struct http_origin **oldest = NULL;
+        for (struct http_origin **link = &origins->first; *link; link = &(*link)->next)
+            oldest = (*link)->n_references == 0 ? link : oldest;
+        if (!oldest)
+            return NULL;
+        destroy_origin(unlink_origin(oldest));
+        origins->n_origins--;
+    }
     struct http_origin *origin = memory_alloc(sizeof *origin);
     snprintf(origin->name, sizeof origin->name, "%s", name);
     origin->counted_ns = clock_now_ns();
@@ -81,8 +66,10 @@ static struct http_origin *make_origin(struct http_origins *origins, const char 
 struct http_origin *http_origin_ref(struct http_origins *origins, const char *name, struct error *error)
 {
     pthread_mutex_lock(&origins->lock);
-    struct http_origin *origin = take_known(origins, name);
-    origin = origin ? origin : make_origin(origins, name);
+    struct http_origin **link = &origins->first;
+    while (*link && strcmp((*link)->name, name) != 0)
+        link = &(*link)->next;
+    struct http_origin *origin = *link ? unlink_origin(link) : make_origin(origins, name);
     if (origin) {
         origin->n_references++;
         origin->next = origins->first;

@@ -63,17 +63,6 @@ static struct http_user *ref_user(struct http_slots *slots, uid_t uid)
     return user;
 }
 
-static void unref_user(struct http_slots *slots, struct http_user *user)
-{
-    struct http_user **link = &slots->users;
-    if (--user->n_flows > 0)
-        return;
-    while (*link != user)
-        link = &(*link)->next;
-    *link = user->next;
-    free(user);
-}
-
 static struct http_flow *find_or_make_flow(struct http_slots *slots, uid_t uid, struct http_origin *origin)
 {
     struct http_flow *flow = slots->flows;
@@ -98,8 +87,14 @@ static void drop_unused(struct http_slots *slots, struct http_flow *flow)
     while (*link != flow)
         link = &(*link)->next;
     *link = flow->next;
-    unref_user(slots, flow->user);
+    struct http_user *user = flow->user, **user_link = &slots->users;
     free(flow);
+    if (--user->n_flows > 0)
+        return;
+    while (*user_link != user)
+        user_link = &(*user_link)->next;
+    *user_link = user->next;
+    free(user);
 }
 
 /* What they will hold once the recalled ones are back. */

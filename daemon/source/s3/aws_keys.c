@@ -203,8 +203,3 @@ void aws_error_clear(struct aws_error *found)
     free(found->region);
     *found = (struct aws_error){0};
 }
-
-bool aws_error_is(const struct aws_error *found, const char *code)
-{
-    return found->code && strcmp(found->code, code) == 0;
-}

@@ -35,6 +35,5 @@ struct aws_error { /* malloced texts or NULL; aws_error_clear() */
 /* <Error>, or <ErrorResponse><Error>; false when it is neither (the texts are NULL then). */
 bool aws_error_parse(const void *bytes, size_t count, struct aws_error *found);
 void aws_error_clear(struct aws_error *found);
-bool aws_error_is(const struct aws_error *found, const char *code);
 
 #endif

@@ -30,15 +30,6 @@ static uint64_t number(const char *name, uint64_t max, uint64_t fallback)
 
 /* --- container --- */
 
-char *aws_metadata_container_url(void)
-{
-    const char *relative = environment_get("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI");
-    const char *full = environment_get("AWS_CONTAINER_CREDENTIALS_FULL_URI");
-    if (relative)
-        return memory_print("http://169.254.170.2%s", relative);
-    return full ? memory_copy_text(full) : NULL;
-}
-
 static bool is_local(const struct url *url)
 {
     static const char *const hosts[] = {"169.254.170.2", "169.254.170.23", "[fd00:ec2::23]"};
@@ -113,10 +104,12 @@ static int ask_container(struct http_engine *http, const char *url, const char *
 
 int aws_metadata_container(struct http_engine *http, const struct cancel *cancel, struct aws_keys *keys, struct error *error)
 {
-    char *token = NULL, *url = aws_metadata_container_url();
-    if (!url)
+    const char *relative = environment_get("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI");
+    const char *full = environment_get("AWS_CONTAINER_CREDENTIALS_FULL_URI");
+    if (!relative && !full)
         return fail(error, ERROR_PERMISSION_DENIED, "NO_CREDENTIALS",
                     "neither AWS_CONTAINER_CREDENTIALS_RELATIVE_URI nor AWS_CONTAINER_CREDENTIALS_FULL_URI is set");
+    char *token = NULL, *url = relative ? memory_print("http://169.254.170.2%s", relative) : memory_copy_text(full);
     int failed = check_container_url(url, error);
     if (!failed)
         failed = get_token(&token, error);

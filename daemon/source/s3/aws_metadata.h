@@ -10,8 +10,6 @@
 #include "source/s3/aws_keys.h"
 #include "source/http/http.h"
 
-/* The URL of the container's endpoint as the environment says, malloced; NULL when it says nothing. */
-char *aws_metadata_container_url(void);
 int aws_metadata_container(struct http_engine *http, const struct cancel *cancel, struct aws_keys *keys,
                            struct error *error);
 
