@@ -90,6 +90,17 @@ void backend_release(struct backend *backend, struct loaded *loaded)
     *loaded = (struct loaded){0};
 }
 
+int backend_explain(struct backend *backend, const struct tc_view *view, char **json, char **text, struct error *error)
+{
+    return backend->ops->explain(backend, view, json, text, error);
+}
+
+int backend_fetch_sidecars(struct backend *backend, const char *folder, const struct sidecar_taker *taker,
+                           struct error *error)
+{
+    return backend->ops->fetch_sidecars(backend, folder, taker, error);
+}
+
 struct checked *backend_verify(struct backend *backend, bool with_manifest, struct error *error)
 {
     struct checked *checked = backend->ops->verify(backend, with_manifest, error);

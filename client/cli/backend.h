@@ -31,9 +31,7 @@ struct backend_ops {
     /* flags: TC_RESOLVE_FRESH, TC_RESOLVE_INDEXES. */
     struct catalog *(*resolve)(struct backend *backend, int flags, struct error *error);
     int (*load)(struct backend *backend, const struct tc_view *view, struct loaded *loaded, struct error *error);
-    /* The caller frees both texts. */
     int (*explain)(struct backend *backend, const struct tc_view *view, char **json, char **text, struct error *error);
-    /* Into a folder, each as a whole. Signals only raise a flag from here on. */
     int (*fetch_sidecars)(struct backend *backend, const char *folder, const struct sidecar_taker *taker,
                           struct error *error);
     struct checked *(*verify)(struct backend *backend, bool with_manifest, struct error *error);
@@ -61,9 +59,14 @@ struct catalog *backend_resolve(struct backend *backend, int flags, struct error
 /* view NULL = everything. An interrupt ends it with CANCELLED. */
 int backend_load(struct backend *backend, const struct tc_view *view, struct loaded *loaded, struct error *error);
 void backend_release(struct backend *backend, struct loaded *loaded); /* accepts a zeroed one */
+/* The caller frees both texts. */
+int backend_explain(struct backend *backend, const struct tc_view *view, char **json, char **text, struct error *error);
 /* Every byte is read and compared with what is known of it. NULL on error, which damage is none. Signals only raise a flag
  * from here on. */
 struct checked *backend_verify(struct backend *backend, bool with_manifest, struct error *error);
+/* Writes the artifact's sidecars into a folder, each as a whole. Signals only raise a flag from here on. */
+int backend_fetch_sidecars(struct backend *backend, const char *folder, const struct sidecar_taker *taker,
+                           struct error *error);
 
 /* What the command line says of a load; to whom it tells of progress is for the caller. */
 struct tc_options backend_options(const struct backend *backend);

@@ -9,7 +9,7 @@ int command_explain(struct backend *backend, struct error *error)
 {
     char *json = NULL, *text = NULL;
     if (selection_build(backend, error) < 0 ||
-        backend->ops->explain(backend, selection_view(&backend->selection), &json, &text, error) < 0)
+        backend_explain(backend, selection_view(&backend->selection), &json, &text, error) < 0)
         return -1;
     const char *result = backend->args->json ? json : text;
     size_t length = strlen(result);

@@ -55,7 +55,7 @@ int command_fetch(struct backend *backend, struct error *error)
     json_put_text(&report.json, "folder", args->output.sidecars);
     json_put_open(&report.json, "sidecars", '[');
     free(shown);
-    int status = backend->ops->fetch_sidecars(backend, args->output.sidecars, &taker, error);
+    int status = backend_fetch_sidecars(backend, args->output.sidecars, &taker, error);
     if (status == 0)
         print_end(&report, args);
     free(report.json.text);
