@@ -170,6 +170,19 @@ def check_readmes(sources):
             yield folder, 1, "has no README.md"
 
 
+def check_ways(sources):
+    """The lists of docs/architecture.md that name the functions of a request, a group and a block name functions that exist."""
+    text = (ROOT / "docs/architecture.md").read_text()
+    start = text.index("## Three ways to read")
+    known = set()
+    for path, source in sources.items():
+        if path.parts[0] == "daemon":
+            known.update(re.findall(r"^[a-z][\w *]*?\b(\w+)\([^;]*\{$", source.replace("\n{", " {"), re.M))
+    for found in re.finditer(r"`(\w+)`", text[start:text.index("\n## ", start + 1)]):
+        if found[1] not in known:
+            yield Path("docs/architecture.md"), line_of(text, start + found.start()), f"{found[1]}() is no function of the daemon"
+
+
 RULES = {
     "members": check_members,
     "static-names": check_static_names,
@@ -179,6 +192,7 @@ RULES = {
     "error-text": check_error_text,
     "tests": check_tests,
     "readmes": check_readmes,
+    "ways": check_ways,
 }
 
 
