@@ -158,6 +158,8 @@ void rpc_admission_accept(void *context, int fd, const struct ucred *peer)
     }
     connection->user = user;
     connection->is_surplus = is_surplus;
+    if (!is_surplus)
+        rpc_connection_greet(connection);
     if (!server->admission.is_sweeping)
         loop_timer_start(server->admission.sweep, SWEEP_MS, SWEEP_MS);
     server->admission.is_sweeping = true;

@@ -360,14 +360,19 @@ static int create_session(struct rpc_connection *connection)
            nghttp2_session_set_local_window_size(connection->session, NGHTTP2_FLAG_NONE, 0, CONNECTION_WINDOW_BYTES);
 }
 
+void rpc_connection_greet(struct rpc_connection *connection)
+{
+    if (!connection->session && create_session(connection) != 0)
+        hang_up(connection);
+}
+
 void rpc_connection_feed(struct rpc_connection *connection, const uint8_t *bytes, size_t count)
 {
     connection->heard_ns = clock_now_ns();
     connection->is_pinged = false;
-    if (!connection->session && create_session(connection) != 0) {
-        hang_up(connection);
+    rpc_connection_greet(connection);
+    if (connection->is_over)
         return;
-    }
     ssize_t n = nghttp2_session_mem_recv(connection->session, bytes, count);
     if (n < 0 && !connection->complaint)
         connection->complaint = n == NGHTTP2_ERR_BAD_CLIENT_MAGIC ? "not HTTP/2" : nghttp2_strerror((int)n);

@@ -113,6 +113,8 @@ void rpc_connection_init(struct rpc_server *server);
 void rpc_connection_fini(struct rpc_server *server);
 /* Takes fd. NULL: it cannot be watched, and is closed. */
 struct rpc_connection *rpc_connection_create(struct rpc_server *server, int fd, const struct ucred *peer);
+/* Says our SETTINGS, once, before or with the first answer. */
+void rpc_connection_greet(struct rpc_connection *connection);
 /* What the client has sent, from the socket or a test. */
 void rpc_connection_feed(struct rpc_connection *connection, const uint8_t *bytes, size_t count);
 void rpc_connection_touch(struct rpc_connection *connection); /* something is to be written, before the loop waits */

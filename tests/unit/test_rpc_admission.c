@@ -266,6 +266,17 @@ static void garbage_and_silence_harm_nobody(void **state)
     rpc_scene_assert_serves();
 }
 
+static void a_client_that_has_a_connection_sees_settings_before_it_speaks(void **state)
+{
+    enum { FRAME_HEAD_BYTES = 9, TYPE_AT = 3, SETTINGS = 4 };
+    unsigned char head[FRAME_HEAD_BYTES];
+    int silent = rpc_scene_connect(rpc_scene.fixture.socket);
+    (void)state;
+    assert_int_equal(recv(silent, head, sizeof head, MSG_WAITALL), sizeof head);
+    assert_int_equal(head[TYPE_AT], SETTINGS);
+    close(silent);
+}
+
 static size_t open_descriptors(void)
 {
     size_t n = 0;
@@ -355,6 +366,7 @@ int main(void)
         SERVED(a_user_with_too_many_calls_is_refused_but_what_is_essential_is_served),
         SERVED(a_user_without_connections_is_forgotten_and_may_come_back),
         SERVED(garbage_and_silence_harm_nobody),
+        SERVED(a_client_that_has_a_connection_sees_settings_before_it_speaks),
         SERVED(connections_that_come_and_go_leave_no_descriptor_behind),
         SERVED(running_out_of_descriptors_is_survived),
     };
