@@ -9,7 +9,7 @@ say() { echo "limits: $*"; bad=1; }
 
 # FILE NAME of every constant with one of these words in its name
 found=$(grep -rnoE "\b([A-Z0-9]+_)*($words)(_[A-Z0-9]+)* = ?[^=]|#define ([A-Z0-9]+_)*($words)(_[A-Z0-9]+)* " \
-  daemon client config --include='*.[ch]' --include='*.py' | grep -vE ':(U?INT[0-9]*|SIZE|SSIZE|PATH|NAME|IOV|LONG)_MAX\b' |
+  daemon client config --include='*.[ch]' --include='*.py' --exclude-dir=build | grep -vE ':(U?INT[0-9]*|SIZE|SSIZE|PATH|NAME|IOV|LONG)_MAX\b' |
   sed -E 's/:[0-9]+:(#define )?([A-Z0-9_]+).*$/ \2/' | sort -u)
 rows=$(grep -vE '^(#|$)' "$list")
 
