@@ -25,24 +25,4 @@ static inline uint32_t crc32c_combine(uint32_t a, uint32_t b, uint64_t b_bytes)
     return (uint32_t)crc_combine(CHECKSUM_CRC32C, a, b, b_bytes);
 }
 
-static inline uint32_t crc32_update(uint32_t crc, const void *bytes, size_t count)
-{
-    return (uint32_t)crc_update(CHECKSUM_CRC32, crc, bytes, count);
-}
-
-static inline uint32_t crc32_combine(uint32_t a, uint32_t b, uint64_t b_bytes)
-{
-    return (uint32_t)crc_combine(CHECKSUM_CRC32, a, b, b_bytes);
-}
-
-static inline uint64_t crc64nvme_update(uint64_t crc, const void *bytes, size_t count)
-{
-    return crc_update(CHECKSUM_CRC64NVME, crc, bytes, count);
-}
-
-static inline uint64_t crc64nvme_combine(uint64_t a, uint64_t b, uint64_t b_bytes)
-{
-    return crc_combine(CHECKSUM_CRC64NVME, a, b, b_bytes);
-}
-
 #endif

@@ -240,12 +240,6 @@ char *artifact_manifest_name(const struct artifact *artifact)
     return discover_manifest_name(artifact->source);
 }
 
-const struct tensor_record *artifact_find(const struct artifact *artifact, const char *name, size_t length)
-{
-    uint32_t index = map_find(&artifact->by_name, name, length);
-    return index == MAP_NONE ? NULL : &artifact->tensors[index];
-}
-
 uint64_t artifact_prefix_bytes(const struct artifact *artifact, size_t file)
 {
     return artifact->table->headers[file]->data_offset;

@@ -92,9 +92,6 @@ size_t artifact_find_piece(const struct artifact *artifact, uint32_t file, uint6
 uint64_t artifact_prefix_bytes(const struct artifact *artifact, size_t file);
 uint64_t artifact_prefix_crc(const struct artifact *artifact, size_t file, enum checksum_kind kind);
 
-/* NULL when absent. */
-const struct tensor_record *artifact_find(const struct artifact *artifact, const char *name, size_t length);
-
 bool artifact_is_racy(const struct artifact *artifact); /* what was read of it is not to be kept, nor shared later */
 
 /* 0 while no file has changed since it was resolved, else FAILED_PRECONDITION naming the file. */

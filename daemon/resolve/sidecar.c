@@ -55,18 +55,6 @@ static int add_sidecar(struct sidecar_search *search, const char *name)
     return 1;
 }
 
-static int add_named(struct sidecar_search *search, const char *const *names, size_t n_names)
-{
-    const char *reference = search->found->source->reference;
-    for (size_t i = 0; i < n_names; i++) {
-        bool possible = sidecar_name_is_valid(names[i]) && !search->found->source->is_single_file;
-        int added = possible ? add_sidecar(search, names[i]) : 0;
-        if (added <= 0)
-            return added < 0 ? -1 : fail_missing(reference, names[i], search->error);
-    }
-    return 0;
-}
-
 /* A server that hides what is not there behind "forbidden" is believed when it shows anything at all. */
 static int add_well_known(struct sidecar_search *search)
 {
@@ -115,7 +103,13 @@ struct sidecars *sidecars_open(const char *reference, const struct source_option
     with_sidecars.cancel = cancel;
     int failed = source_open(reference, &with_sidecars, &sidecars->source, error);
     if (!failed)
-        failed = n_names ? add_named(&search, names, n_names) : add_all(&search);
+        failed = n_names ? 0 : add_all(&search);
+    for (size_t i = 0; i < n_names && !failed; i++) {
+        bool possible = sidecar_name_is_valid(names[i]) && !sidecars->source->is_single_file;
+        int added = possible ? add_sidecar(&search, names[i]) : 0;
+        if (added <= 0)
+            failed = added < 0 ? -1 : fail_missing(sidecars->source->reference, names[i], error);
+    }
     if (failed) {
         sidecars_close(sidecars);
         return NULL;

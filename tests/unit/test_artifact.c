@@ -93,9 +93,9 @@ static void holds(const struct artifact *artifact, const char *letters)
     assert_int_equal(artifact->n_tensors, strlen(letters));
     for (size_t i = 0; i < artifact->n_tensors; i++) {
         assert_int_equal(artifact->tensors[i].name[0], letters[i]);
-        assert_ptr_equal(artifact_find(artifact, &letters[i], 1), &artifact->tensors[i]);
+        assert_int_equal(map_find(&artifact->by_name, &letters[i], 1), i);
     }
-    assert_null(artifact_find(artifact, "?", 1));
+    assert_int_equal(map_find(&artifact->by_name, "?", 1), MAP_NONE);
     assert_int_equal(artifact->total_bytes, 4 * strlen(letters));
 }
 
@@ -283,7 +283,7 @@ static void *resolve_often(void *tiny_cache)
         struct error error;
         if (artifact_resolve("memory:m", &options, tiny_cache, i % 50 == 0, &artifact, &error) < 0)
             return "failed";
-        if (artifact->n_tensors != 3 || !artifact_find(artifact, "b", 1))
+        if (artifact->n_tensors != 3 || map_find(&artifact->by_name, "b", 1) == MAP_NONE)
             return "wrong";
         artifact_unref(artifact);
         if (i % 10 == 0)

@@ -6,13 +6,6 @@
 
 #include "cuda_private.h"
 
-static bool is_usable(void)
-{
-    size_t free_bytes, all_bytes;
-    cudaGetLastError(); /* forgets an error that does not stay */
-    return cudaMemGetInfo(&free_bytes, &all_bytes) == cudaSuccess;
-}
-
 static int retire_device(struct cuda_device *device, const char *problem, struct error *error)
 {
     device->host->retire(&device->base, problem);
@@ -29,24 +22,19 @@ int cuda_retire(struct cuda_device *device, struct error *error, const char *why
     return retire_device(device, problem, error);
 }
 
-static int out_of_memory(struct cuda_device *device, const char *what, struct error *error)
-{
-    size_t free_bytes = 0, all_bytes = 0;
-    cudaMemGetInfo(&free_bytes, &all_bytes);
-    return fail(error, ERROR_RESOURCE_EXHAUSTED, "DEVICE_OUT_OF_MEMORY",
-                "%s: device %s has %zu bytes free of %zu; free memory that other processes hold there, or load less", what,
-                device->base.caps.name, free_bytes, all_bytes);
-}
-
 static int fail_with(struct cuda_device *device, bool is_memory, const char *name, const char *what, struct error *error)
 {
     char problem[DEVICE_PROBLEM_CHARS];
-    if (!is_usable()) {
+    size_t free_bytes = 0, all_bytes = 0;
+    cudaGetLastError(); /* forgets an error that does not stay */
+    if (cudaMemGetInfo(&free_bytes, &all_bytes) != cudaSuccess) {
         snprintf(problem, sizeof problem, "%s: %s", what, name);
         return retire_device(device, problem, error);
     }
     if (is_memory)
-        return out_of_memory(device, what, error);
+        return fail(error, ERROR_RESOURCE_EXHAUSTED, "DEVICE_OUT_OF_MEMORY",
+                    "%s: device %s has %zu bytes free of %zu; free memory that other processes hold there, or load less",
+                    what, device->base.caps.name, free_bytes, all_bytes);
     return fail(error, ERROR_INTERNAL, "DEVICE_ERROR", "%s: %s on device %s", what, name, device->base.caps.name);
 }
 

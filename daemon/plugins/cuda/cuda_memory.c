@@ -71,21 +71,16 @@ static int make_memory(struct cuda_segment *segment, struct error *error)
     return 0;
 }
 
-/* Under the lock. */
-static int back_segment(struct cuda_segment *segment, struct error *error)
-{
-    if (segment->base.region ? cuda_region_open(segment, error) : make_memory(segment, error))
-        return -1;
-    __atomic_store_n(&segment->is_backed, true, __ATOMIC_RELEASE);
-    return 0;
-}
-
 int cuda_memory_back(struct cuda_segment *segment, struct error *error)
 {
     if (__atomic_load_n(&segment->is_backed, __ATOMIC_ACQUIRE))
         return 0;
     pthread_mutex_lock(&segment->lock);
-    int result = segment->is_backed ? 0 : back_segment(segment, error);
+    int result = 0;
+    if (!segment->is_backed)
+        result = segment->base.region ? cuda_region_open(segment, error) : make_memory(segment, error);
+    if (result == 0)
+        __atomic_store_n(&segment->is_backed, true, __ATOMIC_RELEASE);
     pthread_mutex_unlock(&segment->lock);
     return result;
 }

@@ -14,23 +14,19 @@ static const uint64_t longest_step_ns = (uint64_t)100 * NS_PER_MS;
 
 /* --- opening -------------------------------------------------------------------------------------------------------- */
 
-static int open_queue(struct cuda_device *device, struct cuda_queue *queue, struct error *error)
-{
-    cudaError_t code = cudaSuccess;
-    if (!queue->stream)
-        code = cudaStreamCreateWithFlags(&queue->stream, cudaStreamNonBlocking);
-    for (size_t i = 0; i < N_EVENTS && code == cudaSuccess; i++)
-        if (!queue->events[i])
-            code = cudaEventCreateWithFlags(&queue->events[i], cudaEventDisableTiming);
-    return code == cudaSuccess ? 0 : cuda_fail(device, code, error, "making a copy queue");
-}
-
 /* Under device->lock. What was made stays when the rest fails: the next one continues there. */
 static int open_queues(struct cuda_device *device, struct error *error)
 {
-    for (size_t i = 0; i < N_QUEUES; i++)
-        if (open_queue(device, &device->queues[i], error))
-            return -1;
+    cudaError_t code = cudaSuccess;
+    for (struct cuda_queue *queue = device->queues; queue < device->queues + N_QUEUES && code == cudaSuccess; queue++) {
+        if (!queue->stream)
+            code = cudaStreamCreateWithFlags(&queue->stream, cudaStreamNonBlocking);
+        for (size_t i = 0; i < N_EVENTS && code == cudaSuccess; i++)
+            if (!queue->events[i])
+                code = cudaEventCreateWithFlags(&queue->events[i], cudaEventDisableTiming);
+    }
+    if (code != cudaSuccess)
+        return cuda_fail(device, code, error, "making a copy queue");
     __atomic_store_n(&device->is_open, true, __ATOMIC_RELEASE);
     return 0;
 }
@@ -87,14 +83,6 @@ int cuda_queue_mark(struct cuda_device *device, struct cuda_queue *queue, uint64
     return cuda_retire(device, error, "no mark could be set behind copies: %s", cudaGetErrorName(code));
 }
 
-static void note_landed(struct cuda_queue *queue, uint64_t count)
-{
-    uint64_t seen = __atomic_load_n(&queue->n_landed, __ATOMIC_RELAXED);
-    while (seen < count &&
-           !__atomic_compare_exchange_n(&queue->n_landed, &seen, count, false, __ATOMIC_RELEASE, __ATOMIC_RELAXED))
-        continue;
-}
-
 struct cuda_patience cuda_patience_begin(uint64_t deadline_ns)
 {
     return (struct cuda_patience){.deadline_ns = deadline_ns, .last_ns = clock_now_ns()};
@@ -124,7 +112,10 @@ int cuda_queue_wait(struct cuda_device *device, uint64_t mark, struct error *err
             return -1;
         cudaError_t code = cudaEventQuery(queue->events[count % N_EVENTS]);
         if (code == cudaSuccess) {
-            note_landed(queue, count);
+            uint64_t seen = __atomic_load_n(&queue->n_landed, __ATOMIC_RELAXED);
+            while (seen < count &&
+                   !__atomic_compare_exchange_n(&queue->n_landed, &seen, count, false, __ATOMIC_RELEASE, __ATOMIC_RELAXED))
+                continue;
             return 0;
         }
         if (code != cudaErrorNotReady)

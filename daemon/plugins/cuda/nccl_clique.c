@@ -76,22 +76,16 @@ static enum poll poll_transfer(const struct nccl_clique *clique, const struct nc
 
 typedef enum poll poll_fn(const struct nccl_clique *, const struct nccl_member *, const char *, struct error *);
 
-static enum poll poll_all(const struct nccl_clique *clique, poll_fn *poll, const char *what, struct error *error)
-{
-    enum poll least = POLL_DONE;
-    for (size_t i = 0; i < clique->n_members && least != POLL_FAILED; i++) {
-        enum poll state = poll(clique, &clique->members[i], what, error);
-        least = state < least ? state : least;
-    }
-    return least;
-}
-
 /* Until all members are done; -1 as soon as one has failed, or when the time is over. */
 static int await(const struct nccl_clique *clique, poll_fn *poll, const char *what, struct error *error)
 {
     struct cuda_patience patience = cuda_patience_begin(clique->deadline_ns);
     for (;;) {
-        enum poll state = poll_all(clique, poll, what, error);
+        enum poll state = POLL_DONE; /* the least of all */
+        for (size_t i = 0; i < clique->n_members && state != POLL_FAILED; i++) {
+            enum poll polled = poll(clique, &clique->members[i], what, error);
+            state = polled < state ? polled : state;
+        }
         if (state != POLL_LATER)
             return state == POLL_DONE ? 0 : -1;
         if (__atomic_load_n(clique->is_unwanted, __ATOMIC_RELAXED))
@@ -143,16 +137,6 @@ static int open_member(struct nccl_member *member, struct error *error)
     return check_cuda(member, cudaEventCreateWithFlags(&member->event, cudaEventDisableTiming), "making an event", error);
 }
 
-static void close_member(struct nccl_member *member)
-{
-    struct error error;
-    if (!member->stream || cuda_enter(member->device, &error)) /* never made, or given up with its device */
-        return;
-    if (member->event)
-        cudaEventDestroy(member->event);
-    cudaStreamDestroy(member->stream);
-}
-
 /* The group has to be ended whatever happened in it. */
 static int init_group(struct nccl_clique *clique, const ncclUniqueId *id, struct error *error)
 {
@@ -174,14 +158,6 @@ static int init_group(struct nccl_clique *clique, const ncclUniqueId *id, struct
     return result ? result : ended;
 }
 
-static int make_communicators(struct nccl_clique *clique, struct error *error)
-{
-    ncclUniqueId id;
-    if (check(clique, clique->nccl->get_unique_id(&id), "making an id", error) || init_group(clique, &id, error))
-        return -1;
-    return await(clique, poll_communicator, "making the communicators", error);
-}
-
 struct nccl_clique *nccl_clique_create(struct cuda_device **devices, size_t n_devices, const struct transport *transport,
                                        struct error *error)
 {
@@ -197,7 +173,9 @@ struct nccl_clique *nccl_clique_create(struct cuda_device **devices, size_t n_de
     int result = clique->nccl ? 0 : -1;
     for (size_t i = 0; i < n_devices && result == 0; i++)
         result = open_member(&clique->members[i], error);
-    if (result == 0 && make_communicators(clique, error) == 0)
+    ncclUniqueId id;
+    if (result == 0 && check(clique, clique->nccl->get_unique_id(&id), "making an id", error) == 0 &&
+        init_group(clique, &id, error) == 0 && await(clique, poll_communicator, "making the communicators", error) == 0)
         return clique;
     if (clique->nccl)
         nccl_clique_abort(clique);
@@ -205,19 +183,14 @@ struct nccl_clique *nccl_clique_create(struct cuda_device **devices, size_t n_de
     return NULL;
 }
 
-static int finalize_all(struct nccl_clique *clique, struct error *error)
-{
-    for (size_t i = 0; i < clique->n_members; i++)
-        if (check(clique, clique->nccl->finalize(clique->members[i].comm), "finalizing", error))
-            return -1;
-    return await(clique, poll_communicator, "finalizing", error);
-}
-
 /* What an error at the end means is only that they are aborted instead: everything that was wanted of them is done. */
 static void end_communicators(struct nccl_clique *clique)
 {
     struct error error;
-    if (finalize_all(clique, &error)) {
+    int failed = 0;
+    for (size_t i = 0; i < clique->n_members && !failed; i++)
+        failed = check(clique, clique->nccl->finalize(clique->members[i].comm), "finalizing", &error);
+    if (failed || await(clique, poll_communicator, "finalizing", &error)) {
         nccl_clique_abort(clique);
         return;
     }
@@ -231,8 +204,15 @@ void nccl_clique_destroy(struct nccl_clique *clique)
         return;
     if (clique->nccl && !clique->is_broken)
         end_communicators(clique);
-    for (size_t i = 0; i < clique->n_members; i++)
-        close_member(&clique->members[i]);
+    for (size_t i = 0; i < clique->n_members; i++) {
+        struct nccl_member *member = &clique->members[i];
+        struct error error;
+        if (!member->stream || cuda_enter(member->device, &error)) /* never made, or given up with its device */
+            continue;
+        if (member->event)
+            cudaEventDestroy(member->event);
+        cudaStreamDestroy(member->stream);
+    }
     free(clique->members);
     free(clique);
 }
@@ -328,17 +308,6 @@ static int spread_rows(const struct nccl_clique *clique, const struct nccl_move 
     return 0;
 }
 
-static int set_events(const struct nccl_clique *clique, struct error *error)
-{
-    for (size_t i = 0; i < clique->n_members; i++) {
-        const struct nccl_member *member = &clique->members[i];
-        if (cuda_enter(member->device, error) ||
-            check_cuda(member, cudaEventRecord(member->event, member->stream), "setting an event behind a transfer", error))
-            return -1;
-    }
-    return 0;
-}
-
 int nccl_clique_run(const struct nccl_clique *clique, const struct nccl_move *moves, size_t n_moves, struct error *error)
 {
     for (size_t i = 0; i < n_moves;) {
@@ -349,7 +318,13 @@ int nccl_clique_run(const struct nccl_clique *clique, const struct nccl_move *mo
             return -1;
         i += n;
     }
-    return spread_rows(clique, moves, n_moves, error) || set_events(clique, error)
-               ? -1
-               : await(clique, poll_transfer, "a transfer", error);
+    if (spread_rows(clique, moves, n_moves, error))
+        return -1;
+    for (size_t i = 0; i < clique->n_members; i++) {
+        const struct nccl_member *member = &clique->members[i];
+        if (cuda_enter(member->device, error) ||
+            check_cuda(member, cudaEventRecord(member->event, member->stream), "setting an event behind a transfer", error))
+            return -1;
+    }
+    return await(clique, poll_transfer, "a transfer", error);
 }

@@ -25,15 +25,6 @@ static int find_each(const struct device_plugin_host *host, int count, struct de
     return 0;
 }
 
-/* NCCL is told by the environment only; there is one thread yet. All ranks are in this process, so nobody outside the host
- * need reach them. Within a process NCCL lets GPUs write into each other's buffers directly, which memory of cuMemCreate
- * does not allow them: it is mapped for its own device alone. */
-static void set_nccl_defaults(void)
-{
-    setenv("NCCL_SOCKET_IFNAME", "=lo", 0);
-    setenv("NCCL_P2P_DIRECT_DISABLE", "1", 0);
-}
-
 static int find(const struct device_plugin_host *host, struct device *devices[DEVICE_PLUGIN_MAX_DEVICES], size_t *n_devices,
                 struct error *error)
 {
@@ -47,7 +38,11 @@ static int find(const struct device_plugin_host *host, struct device *devices[DE
     if (count == 0)
         return fail(error, ERROR_FAILED_PRECONDITION, "NO_DEVICE", "the NVIDIA driver shows no device to this process");
     count = count < DEVICE_PLUGIN_MAX_DEVICES ? count : DEVICE_PLUGIN_MAX_DEVICES;
-    set_nccl_defaults();
+    /* NCCL is told by the environment only; there is one thread yet. All ranks are in this process, so nobody outside the
+     * host need reach them. Within a process NCCL lets GPUs write into each other's buffers directly, which memory of
+     * cuMemCreate does not allow them: it is mapped for its own device alone. */
+    setenv("NCCL_SOCKET_IFNAME", "=lo", 0);
+    setenv("NCCL_P2P_DIRECT_DISABLE", "1", 0);
     return cuda_driver_open(error) ? -1 : find_each(host, count, devices, n_devices, error);
 }
 

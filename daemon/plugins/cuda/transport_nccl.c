@@ -127,14 +127,6 @@ static bool swap_batches(struct transport *transport, struct error *error)
     return !is_broken;
 }
 
-static void note_broken(struct nccl_state *state, const struct error *error)
-{
-    pthread_mutex_lock(&state->lock);
-    state->is_broken = true;
-    state->error = *error;
-    pthread_mutex_unlock(&state->lock);
-}
-
 static int run_batch(struct nccl_state *state, struct error *error)
 {
     size_t n_moves;
@@ -144,7 +136,10 @@ static int run_batch(struct nccl_state *state, struct error *error)
     if (nccl_batch_land(state->flushed, error) == 0 && nccl_clique_run(state->clique, moves, n_moves, error) == 0)
         return 0;
     nccl_clique_abort(state->clique);
-    note_broken(state, error);
+    pthread_mutex_lock(&state->lock);
+    state->is_broken = true;
+    state->error = *error;
+    pthread_mutex_unlock(&state->lock);
     return -1;
 }
 
@@ -158,22 +153,18 @@ static int nccl_flush(struct transport *transport, struct error *error)
     return result;
 }
 
-static int try_to_add(struct transport *transport, const struct transport_delivery *delivery, struct error *error)
-{
-    struct nccl_state *state = transport->state;
-    pthread_mutex_lock(&state->lock);
-    int result = add_delivery(transport, delivery, error);
-    pthread_mutex_unlock(&state->lock);
-    return result;
-}
-
 /* A batch that is full is flushed before its time; the executor's flush then finds less to do. */
 static int nccl_deliver(struct transport *transport, const struct transport_delivery *delivery, struct error *error)
 {
-    int result;
-    while ((result = try_to_add(transport, delivery, error)) == NCCL_BATCH_FULL)
+    struct nccl_state *state = transport->state;
+    for (;;) {
+        pthread_mutex_lock(&state->lock);
+        int result = add_delivery(transport, delivery, error);
+        pthread_mutex_unlock(&state->lock);
+        if (result != NCCL_BATCH_FULL)
+            return result;
         nccl_flush(transport, error);
-    return result;
+    }
 }
 
 const struct transport_ops transport_nccl = {
