@@ -4,9 +4,10 @@
  *   for each window: as much as a buffer holds, or less when it has so many rows that their book-keeping would cost memory
  *     collect   what goes where, and what has to be read for it                    clip_collect, extent_collect
  *     subtract  what other replicas hold is copied from there                      provider_take, extent_keep_wanted
- *     plan      through which buffer, or straight into place                       choose_buffer
- *     read      into the buffer and place from there, or into place                gather_read + gather_place,
- * scatter_window a read that fails fails the parts that it was for */
+ *     plan      through which buffer, or straight into place                       choose_*_buffer
+ *     read      into the buffer and from there into place                          gather_read, gather_place
+ *               or straight into place                                             scatter_window
+ * A read that fails fails the parts that it was for. */
 #include "execute/block.h"
 
 #include "execute/clip.h"
