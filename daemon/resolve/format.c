@@ -3,11 +3,6 @@
 
 #include <stdlib.h>
 
-#include "resolve/safetensors.h"
-
-const struct format *const formats[] = {&format_safetensors};
-const size_t n_formats = sizeof formats / sizeof *formats;
-
 struct part_header *part_header_ref(struct part_header *header)
 {
     __atomic_add_fetch(&header->references, 1, __ATOMIC_RELAXED);
