@@ -28,7 +28,8 @@ SANITIZED = BUILD.name in ("asan", "tsan")
 MiB = 1 << 20
 COMPLAINTS = ("ERROR: AddressSanitizer", "WARNING: ThreadSanitizer", "runtime error:", "ERROR: LeakSanitizer",
               "Assertion ")
-QUIET_TSAN = f"ignore_noninstrumented_modules=1 suppressions={ROOT}/tests/tsan.supp " + os.environ.get("TSAN_OPTIONS", "")
+# quoted: the clone may lie in a folder whose name has blanks
+QUIET_TSAN = f"ignore_noninstrumented_modules=1 suppressions='{ROOT}/tests/tsan.supp' " + os.environ.get("TSAN_OPTIONS", "")
 
 
 def soon(condition, seconds=10.0):
