@@ -7,7 +7,10 @@ set -u
 cd "$(dirname "$0")/.." || exit 1
 flags=("$@") failed=0
 python=$(bash setup/setup.sh lint) || exit 1
-files() { git ls-files --cached --others --exclude-standard -- "$@" | while read -r file; do [ -e "$file" ] && echo "$file"; done; }
+files() { # PATTERN ...: not by git, which a bare system has not
+  local pattern
+  for pattern in "$@"; do find daemon client config tests examples setup .ci -name build -prune -o -type f -path "$pattern" -print; done
+}
 mapfile -t all < <(files '*.c' '*.h')
 mapfile -t sources < <(files 'daemon/*.c' 'client/*.c' 'config/*.c' | grep -v '^daemon/plugins/')
 mapfile -t scripts < <(files '*.sh' .ci/run)

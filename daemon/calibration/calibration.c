@@ -68,7 +68,7 @@ struct calibration *calibration_create(const char *state_dir)
     calibration->copy_bytes_per_ns = measure_copy();
     if (!state_dir)
         return calibration;
-    struct calibrated devices[CALIBRATION_MAX_DEVICES];
+    struct calibrated devices[CALIBRATION_MAX_DEVICES] = {0};
     struct error error;
     int length = snprintf(calibration->path, sizeof calibration->path, "%s/calibration.json", state_dir);
     if ((size_t)length >= sizeof calibration->path)
