@@ -233,8 +233,8 @@ static void commit_on_helper(struct loop_work *work)
     bool has_failed = load->error.code != ERROR_OK;
     struct error error;
     run_release_transport(parts->run); /* before anybody is given the memory */
-    if (artifact_check_unchanged(parts->mapping->artifact, &error) !=
-        0) /* also instead of what the change made of the read */
+    /* what was changed is told also instead of what that made of the read */
+    if (artifact_check_unchanged(parts->mapping->artifact, &error) != 0)
         load->error = error;
     else if (!has_failed &&
              (verify_load(&options, &parts->verdict, &error) != 0 || device_seal(parts->segment, &error) != 0))

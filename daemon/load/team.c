@@ -27,6 +27,27 @@ struct team_memory { /* of the ranks that want the same view on the same device 
     uint32_t n_takers; /* who take part */
 };
 
+struct team_joint {                /* the joint plan */
+    struct collective_rank *wants; /* by memory */
+    unsigned char key[DIGEST_BYTES];
+    struct collective_plan *plan;
+    bool is_new; /* no group before has had it */
+    uint64_t plan_ns;
+};
+
+struct team_link { /* how bytes get from rank to rank */
+    struct transport_demand demand;
+    struct transport_choice choice;
+    struct collective *collective; /* NULL: no rank runs it, or `error` says why it could not be opened */
+    struct error error;
+};
+
+struct team_loads {                 /* that were started */
+    size_t n_running, n_unfinished; /* their runs; they themselves */
+    struct load *parked;
+    struct error change; /* of the source, as one of them saw it; code ERROR_OK: none did */
+};
+
 /* The ranks of one complete group until the last of their loads has ended. Its helper has all but the state while it plans;
  * the ranks' preparations are lent by their tickets until `planned` has told them. */
 struct team {
@@ -43,27 +64,12 @@ struct team {
     size_t n_ranks;
     struct team_memory *memories;
     size_t n_memories;
-    struct team_memory **memory_of;    /* by index in ranks */
-    uint32_t *leaders;                 /* by rank: the first one with the same memory ... */
-    struct device **devices;           /* ... and where it will be; NULL for the others */
-    struct {                           /* the joint plan */
-        struct collective_rank *wants; /* by memory */
-        unsigned char key[DIGEST_BYTES];
-        struct collective_plan *plan;
-        bool is_new; /* no group before has had it */
-        uint64_t plan_ns;
-    } joint;
-    struct { /* how bytes get from rank to rank */
-        struct transport_demand demand;
-        struct transport_choice choice;
-        struct collective *collective; /* NULL: no rank runs it, or `error` says why it could not be opened */
-        struct error error;
-    } link;
-    struct {                            /* the loads that were started */
-        size_t n_running, n_unfinished; /* their runs; they themselves */
-        struct load *parked;
-        struct error change; /* of the source, as one of them saw it; code ERROR_OK: none did */
-    } loads;
+    struct team_memory **memory_of; /* by index in ranks */
+    uint32_t *leaders;              /* by rank: the first one with the same memory ... */
+    struct device **devices;        /* ... and where it will be; NULL for the others */
+    struct team_joint joint;
+    struct team_link link;
+    struct team_loads loads;
 };
 
 /* --- states --------------------------------------------------------------------------------------------------------- */
