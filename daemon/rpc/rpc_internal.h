@@ -72,8 +72,13 @@ void rpc_admission_on_sweep(void *server);
 
 /* --- sockets and HTTP/2: rpc_connection.c ---------------------------------------------------------------------------- */
 
+struct rpc_unsent { /* what the socket did not take */
+    uint8_t *bytes;
+    size_t at, count;
+};
+
 /* One client's connection. It is destroyed by what its watch tells, or with the server, and by nobody else: whoever wants it
- * to end hangs up, and the watch tells. The session is made with the first byte, so that silent connections cost little. */
+ * to end hangs up, and the watch tells. A surplus connection has no session before its first byte. */
 struct rpc_connection {
     struct rpc_server *server;
     struct rpc_connection *next, **link; /* in server->connections */
@@ -92,10 +97,7 @@ struct rpc_connection {
     const char *complaint; /* why it is to be ended */
     struct rpc_call *calls;
     size_t n_calls;
-    struct rpc_unsent { /* what the socket did not take */
-        uint8_t *bytes;
-        size_t at, count;
-    } unsent;
+    struct rpc_unsent unsent;
     struct rpc_connection *next_touched, **touched; /* NULL = it has nothing to write */
 };
 
