@@ -36,13 +36,13 @@ def closing_brace(text, at):
 
 
 def members(body):
-    """How many members the body of a struct declares. A nested struct counts as one when it has a name, else as its members."""
+    """How many members the body of a struct declares. A struct that is defined within it counts as its members, named or not."""
     count, i, start = 0, 0, 0
     while i < len(body):
         if body[i] == "{":
             end = closing_brace(body, i)
             semicolon = body.index(";", end)
-            if "enum" not in body[start:i] and not body[end:semicolon].strip():
+            if "enum" not in body[start:i]:
                 count += members(body[i + 1:end - 1])
             else:
                 count += 1 + body[end:semicolon].count(",")
