@@ -120,12 +120,12 @@ installed() { # what stages install that come later
 } >"$logs/more_setup" 2>&1
 
 everything() {
-  local back=(asan tsan coverage lint)
-  [ "${TENSORCAST_TORCH:-1}" = 0 ] || back+=(vllm)
+  local front=(rules check numpy client python_tests jax_tests vllm_plan e2e stores)
+  [ "${TENSORCAST_TORCH:-1}" = 0 ] || front+=(vllm)
   background installed
-  background lane "${back[@]}"
+  background lane asan tsan coverage lint
   local second_lane=$!
-  lane rules check numpy client python_tests jax_tests vllm_plan e2e stores
+  lane "${front[@]}"
   after asan; lane asan_e2e
   after tsan; lane tsan_e2e
   wait "$second_lane"

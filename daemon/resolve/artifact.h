@@ -13,7 +13,7 @@
 #include "base/digest.h"
 #include "base/error.h"
 #include "base/map.h"
-#include "resolve/dtype.h"
+#include "base/dtype.h"
 #include "resolve/manifest.h"
 #include "resolve/format.h"
 #include "source/source.h"

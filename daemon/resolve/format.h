@@ -12,7 +12,7 @@
 #include "base/arena.h"
 #include "base/checksum.h"
 #include "base/error.h"
-#include "resolve/dtype.h"
+#include "base/dtype.h"
 
 enum { TENSOR_MAX_RANK = 64 };
 

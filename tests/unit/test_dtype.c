@@ -8,7 +8,7 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include "resolve/dtype.h"
+#include "base/dtype.h"
 
 static void every_name_leads_back_to_its_type(void **state)
 {

@@ -1,5 +1,5 @@
 /* One table; see dtype.h. */
-#include "resolve/dtype.h"
+#include "base/dtype.h"
 
 #include <string.h>
 

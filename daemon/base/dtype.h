@@ -1,7 +1,7 @@
 /* The element types of safetensors, in the order of the reference's enum (which is also the official write order).
  * Pure; any thread. */
-#ifndef RESOLVE_DTYPE_H
-#define RESOLVE_DTYPE_H
+#ifndef BASE_DTYPE_H
+#define BASE_DTYPE_H
 
 #include <stdbool.h>
 #include <stddef.h>
