@@ -85,7 +85,7 @@ static int find_artifact(struct standalone *state, struct error *error)
         return backend_fail(state->backend, error);
     const struct source_options options =
         load_services_source_options(&state->services, state->services.config, getuid(), NULL);
-    if (artifact_resolve(state->backend->args->artifact, &options, NULL, true, &state->artifact, error) < 0)
+    if (artifact_resolve(state->backend->args->artifact, &options, NULL, RESOLVE_FRESH, &state->artifact, error) < 0)
         return backend_fail(state->backend, error);
     state->resolve_ns = clock_now_ns() - before_ns;
     return backend_time_left(state->backend, &left_ms, error);

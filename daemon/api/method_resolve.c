@@ -48,8 +48,8 @@ static int resolve_and_pack(struct api_job *job)
 {
     struct resolve *resolve = (struct resolve *)job;
     struct artifact *artifact;
-    if (artifact_resolve(resolve->request->artifact, &job->source, job->api->services.headers, resolve->request->fresh,
-                         &artifact, &job->error) != 0)
+    if (artifact_resolve(resolve->request->artifact, &job->source, job->api->services.headers,
+                         resolve->request->fresh ? RESOLVE_FRESH : 0, &artifact, &job->error) != 0)
         return -1;
     resolve->answer = pack_artifact(artifact, resolve->request, &job->error);
     artifact_unref(artifact);

@@ -30,8 +30,8 @@ struct verify {
 static int resolve_to_verify(struct api_job *job)
 {
     struct verify *verify = (struct verify *)job;
-    if (artifact_resolve(verify->request->artifact, &job->source, job->api->services.headers, true, &verify->artifact,
-                         &job->error))
+    if (artifact_resolve(verify->request->artifact, &job->source, job->api->services.headers, RESOLVE_FRESH,
+                         &verify->artifact, &job->error))
         return -1;
     if (!verify->artifact->manifest_problem.code || verify->request->make_manifest)
         return 0;

@@ -171,7 +171,7 @@ struct question {
     const char *reference;
     const struct source_options *options;
     struct header_cache *cache;
-    bool fresh;
+    unsigned flags;
 };
 
 static int answer(void *data, const struct cancel *cancel, void **found, struct error *error)
@@ -180,7 +180,7 @@ static int answer(void *data, const struct cancel *cancel, void **found, struct 
     struct source_options options = *question->options;
     options.cancel = cancel;
     options.format = formats[0]->source_format;
-    struct lookup lookup = {.cache = question->cache, .fresh = question->fresh};
+    struct lookup lookup = {.cache = question->cache, .fresh = question->flags & RESOLVE_FRESH};
     struct discovery discovery;
     struct artifact *artifact = resolve(&discovery, &lookup, question->reference, &options, error);
     if (artifact) { /* from here on the source is shared, and whoever asked may be gone */
@@ -204,13 +204,13 @@ static void ref_artifact(void *artifact)
     artifact_ref(artifact);
 }
 
-int artifact_resolve(const char *reference, const struct source_options *options, struct header_cache *cache, bool fresh,
+int artifact_resolve(const char *reference, const struct source_options *options, struct header_cache *cache, unsigned flags,
                      struct artifact **artifact, struct error *error)
 {
     static const struct resolving_ops ops = {answer, ref_artifact};
-    struct question question = {reference, options, cache, fresh};
+    struct question question = {reference, options, cache, flags};
     void *found = NULL;
-    bool shares = cache && !fresh && source_is_remote(reference);
+    bool shares = cache && !(flags & RESOLVE_FRESH) && source_is_remote(reference);
     int failed =
         shares ? resolving_share(header_cache_resolving(cache), reference, &ops, &question, options->cancel, &found, error)
                : answer(&question, options->cancel, &found, error);
@@ -248,6 +248,13 @@ uint64_t artifact_prefix_bytes(const struct artifact *artifact, size_t file)
 uint64_t artifact_prefix_crc(const struct artifact *artifact, size_t file, enum checksum_kind kind)
 {
     return artifact->table->headers[file]->prefix_crcs[kind];
+}
+
+const struct part_metadata *artifact_metadata(const struct artifact *artifact, size_t file, size_t *n_pairs)
+{
+    const struct part_header *header = artifact->table ? artifact->table->headers[file] : NULL;
+    *n_pairs = header ? header->n_metadata : 0;
+    return header ? header->metadata : NULL;
 }
 
 uint64_t artifact_piece_end(const struct artifact *artifact, const struct tensor_piece *piece)

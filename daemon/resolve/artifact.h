@@ -28,8 +28,8 @@ struct tensor_record {
     uint32_t rank : 24;
 };
 
-/* A box of a tensor's elements, which lie in C order and without a gap in one file. The pieces of a tensor are disjoint and
- * together all of it. */
+/* A box of a tensor's elements, which lie in C order and without a gap in one file. The listed pieces of a tensor
+ * (artifact_piece()) are disjoint and together all of it; a piece may lie in other files as well, see copies. */
 struct tensor_piece {
     uint64_t offset; /* absolute in the part file */
     const uint64_t
@@ -52,7 +52,11 @@ struct artifact {
     size_t n_tensors;
     const struct tensor_piece *pieces; /* files in artifact order, pieces by offset within a file; they do not overlap */
     size_t n_pieces;
-    const uint32_t *piece_lists; /* pieces by tensor; NULL = each tensor has one, and they are in the same order */
+    const uint32_t *piece_lists; /* pieces by tensor, each box once; NULL = each tensor has one, and they are in the same
+                                  * order */
+    /* Per piece the next one that holds the same box of the same tensor, round in a ring that ends where it began; NULL =
+     * nothing is stored twice. The lists have the first of each ring. */
+    const uint32_t *copies;
     struct map by_name;
     uint64_t total_bytes;
     struct artifact_table *table;  /* owns those above; NULL in an artifact that a test put together */
@@ -65,11 +69,16 @@ struct artifact {
     int references;                  /* atomic */
 };
 
+enum {                                   /* flags of artifact_resolve() */
+       RESOLVE_FRESH = 1,                /* read and check every header although it is cached */
+       RESOLVE_ALLOW_MISSING_SHARDS = 2, /* of DCP: numbers of files may be missing as long as the boxes are complete */
+};
+
 struct header_cache; /* resolve/header_cache.h: in memory and in the state directory; thread-safe */
 
-/* cache may be NULL; fresh = read and check every header although it is cached. Callers that ask for the same remote
- * artifact at the same time, not fresh and with the same cache - and so with the same options - share one answer. */
-int artifact_resolve(const char *reference, const struct source_options *options, struct header_cache *cache, bool fresh,
+/* cache may be NULL. Callers that ask for the same remote artifact at the same time, not fresh and with the same cache - and
+ * so with the same options - share one answer. */
+int artifact_resolve(const char *reference, const struct source_options *options, struct header_cache *cache, unsigned flags,
                      struct artifact **artifact, struct error *error);
 struct artifact *artifact_ref(struct artifact *artifact);
 void artifact_unref(struct artifact *artifact); /* any thread; accepts NULL */
@@ -91,6 +100,9 @@ size_t artifact_find_piece(const struct artifact *artifact, uint32_t file, uint6
 /* What lies before the tensors of a file: how much, and its CRC of that kind. */
 uint64_t artifact_prefix_bytes(const struct artifact *artifact, size_t file);
 uint64_t artifact_prefix_crc(const struct artifact *artifact, size_t file, enum checksum_kind kind);
+
+/* What a file says of itself: the pairs of its __metadata__, in order; NULL and 0 in an artifact that a test put together. */
+const struct part_metadata *artifact_metadata(const struct artifact *artifact, size_t file, size_t *n_pairs);
 
 bool artifact_is_racy(const struct artifact *artifact); /* what was read of it is not to be kept, nor shared later */
 

@@ -2,6 +2,18 @@
 #include "resolve/format.h"
 
 #include <stdlib.h>
+#include <string.h>
+
+const struct part_metadata *part_header_find_metadata(const struct part_header *header, const char *key)
+{
+    size_t length = strlen(key);
+    for (size_t i = header->n_metadata; i-- > 0;) {
+        const struct part_metadata *pair = &header->metadata[i];
+        if (pair->key_length == length && memcmp(pair->key, key, length) == 0)
+            return pair;
+    }
+    return NULL;
+}
 
 struct part_header *part_header_ref(struct part_header *header)
 {

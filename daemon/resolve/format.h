@@ -26,15 +26,24 @@ struct stored_tensor { /* an array as it lies in one file, in C order without a 
     uint64_t bytes;
 };
 
+struct part_metadata { /* a pair of free texts, NUL-terminated copies; lengths count */
+    const char *key, *value;
+    size_t key_length, value_length;
+};
+
 struct part_header {
     struct stored_tensor *tensors; /* by offset, then name */
     size_t n_tensors;
+    struct part_metadata *metadata; /* what the file says of itself (safetensors: __metadata__), in its order */
+    size_t n_metadata;
     uint64_t data_offset; /* how many bytes lie before the tensors */
     uint64_t file_bytes;
     uint64_t prefix_crcs[CHECKSUM_CRC64NVME + 1]; /* by kind, of the first data_offset bytes */
     struct arena arena;
     int references; /* atomic */
 };
+/* The last one of that key, as the reference reader has it; NULL = none. */
+const struct part_metadata *part_header_find_metadata(const struct part_header *header, const char *key);
 struct part_header *part_header_ref(struct part_header *header);
 void part_header_unref(struct part_header *header); /* accepts NULL */
 

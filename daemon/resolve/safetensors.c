@@ -33,6 +33,8 @@ struct reader {
     size_t n_entries, entry_capacity;
     uint64_t *dims;
     size_t n_dims, dim_capacity;
+    struct part_metadata *metadata; /* texts of the JSON, or of `escaped` */
+    size_t n_metadata, metadata_capacity;
     bool has_metadata;
     struct error *error;
 };
@@ -89,8 +91,11 @@ static int read_metadata(struct reader *reader)
     if (json_peek(&reader->json) == JSON_NULL)
         return json_take_null(&reader->json) ? 0 : fail_json(reader);
     if (json_begin_object(&reader->json)) {
-        while (json_next_key(&reader->json, &key) && json_take_string(&reader->json, &value))
-            continue;
+        while (json_next_key(&reader->json, &key) && json_take_string(&reader->json, &value)) {
+            if (METADATA_RESERVE(reader->metadata, reader->n_metadata, reader->metadata_capacity, reader->error) < 0)
+                return -1;
+            reader->metadata[reader->n_metadata++] = (struct part_metadata){key.text, value.text, key.length, value.length};
+        }
     }
     return json_ok(&reader->json) ? 0 : fail_json(reader);
 }
@@ -270,6 +275,28 @@ static int validate(struct reader *reader, uint64_t data_bytes)
 
 /* --- the table --- */
 
+static const char *keep_text(struct arena *arena, const char *text, size_t length, struct error *error)
+{
+    char *copy = arena_try_bytes(arena, length + 1, error);
+    return copy ? memcpy(copy, text, length) : NULL; /* the NUL behind it is there: the arena is zeroed */
+}
+
+static int keep_metadata(const struct reader *reader, struct part_header *header)
+{
+    header->n_metadata = reader->n_metadata;
+    header->metadata = arena_try_array(&header->arena, reader->n_metadata, sizeof *header->metadata, reader->error);
+    for (size_t i = 0; i < reader->n_metadata && header->metadata; i++) {
+        const struct part_metadata *read = &reader->metadata[i];
+        struct part_metadata *kept = &header->metadata[i];
+        *kept = *read;
+        kept->key = keep_text(&header->arena, read->key, read->key_length, reader->error);
+        kept->value = keep_text(&header->arena, read->value, read->value_length, reader->error);
+        if (!kept->key || !kept->value)
+            return -1;
+    }
+    return header->metadata ? 0 : -1;
+}
+
 static struct part_header *build(const struct reader *reader, uint64_t json_bytes, uint64_t file_bytes)
 {
     struct part_header *header = memory_alloc(sizeof *header);
@@ -283,7 +310,7 @@ static struct part_header *build(const struct reader *reader, uint64_t json_byte
     header->tensors = arena_try_array(&header->arena, reader->n_entries, sizeof *header->tensors, reader->error);
     uint64_t *dims = arena_try_array(&header->arena, reader->n_dims, sizeof *dims, reader->error);
     char *names = arena_try(&header->arena, name_bytes, reader->error);
-    if (!header->tensors || !dims || !names) {
+    if (!header->tensors || !dims || !names || keep_metadata(reader, header) < 0) {
         part_header_unref(header);
         return NULL;
     }
@@ -323,6 +350,7 @@ struct part_header *safetensors_parse(const char *json, uint64_t json_bytes, uin
         header->prefix_crcs[kind] = crc_update(kind, crc_update(kind, 0, first, sizeof first), json, json_bytes);
     metadata_free(reader.entries);
     metadata_free(reader.dims);
+    metadata_free(reader.metadata);
     arena_fini(&reader.escaped);
     return header;
 }

@@ -128,6 +128,27 @@ static void unusual_but_legal_headers_are_read(void **state)
     }
 }
 
+static void what_a_file_says_of_itself_is_kept(void **state)
+{
+    struct error error;
+    (void)state;
+    struct part_header *header =
+        parse("{\"__metadata__\":{\"format\":\"pt\",\"a\":\"1\",\"a\":\"\\u0000\\n\"},\"x\":" U8("[0,4]") "}", 4, &error);
+    assert_non_null(header);
+    assert_int_equal(header->n_metadata, 3);
+    assert_string_equal(header->metadata[0].key, "format");
+    assert_string_equal(header->metadata[0].value, "pt");
+    const struct part_metadata *last = part_header_find_metadata(header, "a");
+    assert_ptr_equal(last, &header->metadata[2]);
+    assert_int_equal(last->value_length, 2);
+    assert_memory_equal(last->value, "\0\n", 3);
+    assert_null(part_header_find_metadata(header, "b"));
+    part_header_unref(header);
+    header = parse("{\"__metadata__\":null,\"x\":" U8("[0,4]") "}", 4, &error);
+    assert_int_equal(header->n_metadata, 0);
+    part_header_unref(header);
+}
+
 static void tensors_come_in_the_order_of_their_bytes(void **state)
 {
     static const char text[] =
@@ -207,6 +228,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_broken_rule_is_refused_with_its_reason),
         cmocka_unit_test(unusual_but_legal_headers_are_read),
+        cmocka_unit_test(what_a_file_says_of_itself_is_kept),
         cmocka_unit_test(tensors_come_in_the_order_of_their_bytes),
         cmocka_unit_test(the_length_field_is_held_against_limit_and_file),
         cmocka_unit_test(the_largest_rank_is_allowed),
