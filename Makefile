@@ -30,7 +30,7 @@ obj = $(patsubst %.c,$(B)/obj/%.o,$(1))
 include daemon/plugins/cuda/cuda.mk
 
 ENGINE_C := $(wildcard daemon/base/*.c daemon/observe/*.c daemon/source/*.c daemon/source/*/*.c daemon/stores/*.c daemon/device/*.c daemon/transport/*.c \
-              daemon/normalize/*.c daemon/resolve/*.c daemon/plan/*.c daemon/execute/*.c daemon/integrity/*.c \
+              daemon/normalize/*.c daemon/convert/*.c daemon/resolve/*.c daemon/plan/*.c daemon/execute/*.c daemon/integrity/*.c \
               daemon/calibration/*.c config/*.c)
 DAEMON_C := $(filter-out daemon/main.c,$(wildcard daemon/replica/*.c daemon/rpc/*.c daemon/load/*.c daemon/api/*.c daemon/*.c))
 CLIENT_C := $(wildcard client/*.c)
@@ -81,6 +81,8 @@ $(B)/obj/%.o: %.c $(GEN_H)
 	@mkdir -p $(@D)
 	$(CC) $(CFLAGS) -MMD -MP -c -o $@ $<
 
+# loops over elements: vector code, and the roundings that are written
+$(B)/obj/daemon/convert/%.o: override CFLAGS += -O3 -ffp-contract=off
 $(call obj,$(CLIENT_C)): override CFLAGS += -fvisibility=hidden
 
 $(B)/libengine.a: $(call obj,$(ENGINE_C))
@@ -119,11 +121,11 @@ $(REPLAYS): $(B)/tests/fuzz/%: $(B)/obj/tests/fuzz/%.o $(B)/obj/tests/fuzz/repla
 	$(CC) $(LDFLAGS) -o $@ $(B)/obj/tests/fuzz/$*.o $(B)/obj/tests/fuzz/replay.o \
 	  -Wl,--start-group $(TEST_LIBS) -Wl,--end-group $(LIBS) $(CLIENT_LIBS) -ldl
 
-$(B)/tests/mapping_tool: $(B)/obj/tests/property/mapping_tool.o $(TEST_LIBS)
+$(B)/tests/mapping_tool $(B)/tests/cast_tool: $(B)/tests/%: $(B)/obj/tests/property/%.o $(TEST_LIBS)
 	@mkdir -p $(@D)
 	$(CC) $(LDFLAGS) -o $@ $< -Wl,--start-group $(TEST_LIBS) -Wl,--end-group $(LIBS) $(CLIENT_LIBS) -ldl
 
-check: $(UNITS) $(REPLAYS) $(B)/tests/mapping_tool ## every unit, property, golden and fault test, and every fuzz corpus
+check: $(UNITS) $(REPLAYS) $(B)/tests/mapping_tool $(B)/tests/cast_tool ## every unit, property, golden and fault test, and every fuzz corpus
 	@bash tests/run_units.sh $(B)
 
 T ?= unit/test_text
