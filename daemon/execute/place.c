@@ -27,7 +27,7 @@ static bool find_place(const struct transfer *transfer, struct range range, stru
         return false;
     first -= rows.offset;
     place->lo = transfer->dst_offset + first / rows.stride * transfer->dst_stride + first % rows.stride;
-    place->hi = transfer_dst_end(transfer);
+    place->hi = transfer_dst_end(transfer, transfer->row_bytes);
     if (range.hi < rows_end(&rows)) {
         uint64_t last = range.hi - 1 - rows.offset, inside = last % rows.stride + 1;
         place->hi =

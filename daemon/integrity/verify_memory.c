@@ -38,7 +38,7 @@ static bool is_all_here(const struct verify_file *file, const struct range *rang
         return false;
     for (size_t i = mapping_find(mapping, file->file, at); at < range->hi; i++) {
         const struct transfer *transfer = &mapping->transfers[i];
-        if (i == mapping->file_first[file->file + 1] || transfer->operation != TRANSFER_COPY || transfer->src_offset > at ||
+        if (i == mapping->file_first[file->file + 1] || transfer->operation != OPERATION_COPY || transfer->src_offset > at ||
             transfer->src_stride != transfer->row_bytes)
             return false;
         at = transfer_end(transfer);

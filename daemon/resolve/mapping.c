@@ -230,7 +230,7 @@ static struct transfer *emit_piece(const struct builder *builder, const struct t
             .src_stride = runs.src_stride,
             .dst_stride = runs.dst_stride,
             .file = piece->file,
-            .operation = TRANSFER_COPY,
+            .operation = OPERATION_COPY,
             .tensor = index,
         };
     }
@@ -308,19 +308,6 @@ struct mapping *mapping_build(const struct view_spec *view, struct artifact *art
         return mapping;
     mapping_destroy(mapping);
     return NULL;
-}
-
-size_t mapping_find(const struct mapping *mapping, uint32_t file, uint64_t at)
-{
-    size_t lo = mapping->file_first[file], hi = mapping->file_first[file + 1];
-    while (lo < hi) {
-        size_t middle = lo + (hi - lo) / 2;
-        if (transfer_end(&mapping->transfers[middle]) <= at)
-            lo = middle + 1;
-        else
-            hi = middle;
-    }
-    return lo;
 }
 
 void mapping_destroy(struct mapping *mapping)

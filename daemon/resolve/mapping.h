@@ -1,4 +1,4 @@
-/* A view lowered to a program of transfers: which source bytes go where in the replica, complete and non-overlapping.
+/* A view lowered to a program of transfers: which source bytes go where in the replica, complete and without overlap there.
  *
  * mapping_build() composes the request's view with the artifact: NumPy slices become boxes (resolve/box.h), boxes become
  * transfers. Tensors lie in view order, each at the next multiple of the view's alignment. Pure; const once built; memory
@@ -34,14 +34,38 @@ struct view_tensor {
     enum job_kind job;
 };
 
+/* Scales of quantized tensors: read by scales_read(), not by the engine, before the first element is converted. They lie
+ * one behind the other, as they are stored; struct scale_grid says which of them are whose. */
+struct scales {
+    struct transfer *transfers; /* copies; dst_offset is an offset among the scales. In any order */
+    size_t n_transfers;
+    struct scale_grid **grids; /* every grid of the mapping's operations */
+    size_t n_grids;
+    uint64_t bytes; /* of all scales, as they are stored; 0 = nothing is quantized */
+};
+
+/* Of a mapping whose transfers interleave in a file, or read the same bytes more than once. */
+struct mapping_order {
+    uint64_t *reach; /* per transfer: the largest end of it and of those before it in its file */
+    /* What has to be read: the union of the transfers' source bytes, as disjoint spans by file, then src_offset. Source side,
+     * file and tensor are filled in; of bytes that several tensors want, the tensor is one of them. */
+    struct transfer *reads;
+    size_t n_reads;
+    size_t *reads_first; /* reads of file f are [reads_first[f], reads_first[f + 1]) */
+};
+
 struct mapping {
     struct artifact *artifact;
     struct view_tensor *tensors; /* view order */
     size_t n_tensors;
-    /* By file, then src_offset. They never interleave: in the file they are disjoint spans, gaps between rows included. */
-    struct transfer *transfers;
+    struct transfer *transfers; /* by file, then src_offset */
     size_t n_transfers;
-    size_t *file_first;     /* transfers of file f are [file_first[f], file_first[f + 1]) */
+    size_t *file_first; /* transfers of file f are [file_first[f], file_first[f + 1]) */
+    /* NULL as long as the transfers of every file are disjoint spans, gaps between rows included; see mapping_order() */
+    struct mapping_order *order;
+    struct operation *operations; /* what transfers name, [0] = the copy; NULL = all of them are copies */
+    size_t n_operations;
+    struct scales scales;
     uint64_t view_bytes;    /* sum of the tensors' bytes */
     uint64_t replica_bytes; /* with padding: end of the last tensor */
     uint64_t align_bytes;
@@ -52,10 +76,40 @@ struct mapping {
 /* More runs than this is UNIMPLEMENTED ("slice fewer inner dimensions"): bounds memory against hostile views. */
 enum { MAPPING_MAX_RUNS = 8 << 20 };
 
+/* Distinct bytes of the source that the view needs: the sum of all reads. One pass over them. */
+uint64_t mapping_source_bytes(const struct mapping *mapping);
+
 struct mapping *mapping_build(const struct view_spec *view, struct artifact *artifact, struct error *error);
 void mapping_destroy(struct mapping *mapping); /* accepts NULL */
 
-/* Index of the first transfer of the file that ends behind `at`; file_first[file + 1] when there is none. */
+/* The last step of building: `transfers` (arena, n_transfers) came in any order, and destinations do not overlap. Sorts
+ * them, fills in file_first (arena, n_files + 1) and, only where transfers are not disjoint spans, `order`. Costs one pass
+ * where they came by file and src_offset. A window of the file looks at every transfer whose span meets it, so the innermost
+ * loop should be the one with the smallest src_stride: of a transposed matrix one transfer for each row that is stored, not
+ * for each column. The union is exact unless that needs more than a million rows that fit no pattern; then it takes in the
+ * gaps between them. Fails only for lack of memory. */
+int mapping_order(struct mapping *mapping, struct error *error);
+
+/* Index of the first transfer of the file of which, or of one before it, something lies behind `at`; file_first[file + 1]
+ * when there is none. With an order some of those that follow may end before `at`. */
 size_t mapping_find(const struct mapping *mapping, uint32_t file, uint64_t at);
+
+struct mapping_reads {
+    const struct transfer *list; /* source side, file and tensor alone count */
+    size_t n;
+};
+/* What has to be read of a file: disjoint spans, by offset. */
+static inline struct mapping_reads mapping_reads(const struct mapping *mapping, size_t file)
+{
+    const struct mapping_order *order = mapping->order;
+    const size_t *first = order ? order->reads_first : mapping->file_first;
+    return (struct mapping_reads){(order ? order->reads : mapping->transfers) + first[file], first[file + 1] - first[file]};
+}
+
+/* Of a transfer: NULL = it is a copy. */
+static inline const struct operation *mapping_operation(const struct mapping *mapping, const struct transfer *transfer)
+{
+    return transfer->operation ? &mapping->operations[transfer->operation] : NULL;
+}
 
 #endif

@@ -3,51 +3,50 @@
  *     file      |row|.....|row|.....|row|         src_stride apart, from src_offset on
  *     replica   |row|..|row|..|row|               dst_stride apart, from dst_offset on
  *
- * A value: no pointers, the same on every host. Pure; any thread. */
+ * With an operation (resolve/operation.h) the elements of a row are converted on their way, and a row may have another size
+ * in the replica than in the file: src_offset, row_bytes and src_stride are bytes of the file, dst_offset and dst_stride
+ * bytes of the replica. A value: no pointers, the same on every host. Pure; any thread. */
 #ifndef RESOLVE_TRANSFER_H
 #define RESOLVE_TRANSFER_H
 
 #include <stddef.h>
 #include <stdint.h>
 
-enum transfer_operation {
-    TRANSFER_COPY, /* the bytes as they are */
-    TRANSFER_N_OPERATIONS,
-};
+#include "resolve/operation.h"
 
 struct transfer {
-    uint64_t src_offset; /* absolute in the part file */
-    uint64_t dst_offset; /* in the replica */
-    uint64_t row_bytes;  /* > 0 */
-    uint64_t n_rows;     /* > 0 */
-    uint64_t src_stride; /* >= row_bytes; both strides == row_bytes when n_rows is 1 */
-    uint64_t dst_stride; /* >= row_bytes; == row_bytes where rows are packed */
-    uint32_t file : 24;  /* an artifact has at most 10000 (artifact.c) */
-    enum transfer_operation operation : 8;
-    uint32_t tensor; /* index into mapping->tensors */
+    uint64_t src_offset;     /* absolute in the part file */
+    uint64_t dst_offset;     /* in the replica */
+    uint64_t row_bytes;      /* > 0; in the file */
+    uint64_t n_rows;         /* > 0 */
+    uint64_t src_stride;     /* >= row_bytes, == row_bytes when n_rows is 1 */
+    uint64_t dst_stride;     /* >= what a row takes in the replica; the same where rows are packed or n_rows is 1 */
+    uint32_t file : 14;      /* an artifact has at most 10000 (discover.c) */
+    uint32_t operation : 18; /* index into mapping->operations; OPERATION_COPY = the bytes as they are */
+    uint32_t tensor;         /* index into mapping->tensors */
 };
 
-/* How each operation is done where nothing quicker is known: what every other implementation is tested against. */
-struct transfer_row {
-    const char *name;
-    void (*apply)(const struct transfer *transfer, const unsigned char *file, unsigned char *replica);
-};
-extern const struct transfer_row transfer_table[TRANSFER_N_OPERATIONS];
+/* How a transfer is done where nothing quicker is known: what every other implementation is tested against. `operation` is
+ * the transfer's, or NULL for a copy. */
+void transfer_apply(const struct transfer *transfer, const struct operation *operation, const unsigned char *file,
+                    unsigned char *replica);
 
-/* End of the last row in the file, and in the replica. */
+/* End of the last row in the file. */
 static inline uint64_t transfer_end(const struct transfer *transfer)
 {
     return transfer->src_offset + (transfer->n_rows - 1) * transfer->src_stride + transfer->row_bytes;
 }
 
-static inline uint64_t transfer_dst_end(const struct transfer *transfer)
-{
-    return transfer->dst_offset + (transfer->n_rows - 1) * transfer->dst_stride + transfer->row_bytes;
-}
-
+/* In the file, gaps not counted. */
 static inline uint64_t transfer_bytes(const struct transfer *transfer)
 {
     return transfer->n_rows * transfer->row_bytes;
+}
+
+/* From the first to behind the last byte of the replica; `row_bytes` is what a row takes there. */
+static inline uint64_t transfer_dst_end(const struct transfer *transfer, uint64_t row_bytes)
+{
+    return transfer->dst_offset + (transfer->n_rows - 1) * transfer->dst_stride + row_bytes;
 }
 
 #endif

@@ -26,7 +26,7 @@
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 enum { CLIENTS = 4, MOST_OPERATIONS = 64, MOST_BYTES = 200, CONNECTION = 7, TURNS = 4, WAIT_MS = 5000 };
-enum operation {
+enum client_operation {
     CONNECT,
     SEND_RAW,
     SEND_RAW_WITH_FD,
@@ -210,7 +210,7 @@ static void take(const struct client *client)
 }
 
 /* The number of bytes used. */
-static size_t operate(struct client *client, enum operation operation, const uint8_t *data, size_t size)
+static size_t operate(struct client *client, enum client_operation operation, const uint8_t *data, size_t size)
 {
     uint8_t at = size > 0 ? data[0] : 0, flip = size > 1 ? data[1] : 0;
     size_t n = at < MOST_BYTES ? at : MOST_BYTES;
@@ -266,7 +266,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         clients[i] = (struct client){.fd = -1};
     for (int n = 0; n < MOST_OPERATIONS && size >= 2; n++) {
         struct client *client = &clients[data[0] % CLIENTS];
-        enum operation operation = data[1] % N_OPERATIONS;
+        enum client_operation operation = data[1] % N_OPERATIONS;
         size_t used = 2 + operate(client, operation, data + 2, size - 2);
         data += used;
         size -= used;

@@ -59,7 +59,8 @@ static void print_mapping(const struct mapping *mapping)
         const struct transfer *run = &mapping->transfers[i];
         printf("transfer %s %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64 " %s\n",
                mapping->artifact->source->files[run->file].name, run->src_offset, run->dst_offset, run->row_bytes,
-               run->n_rows, run->src_stride, run->dst_stride, transfer_table[run->operation].name);
+               run->n_rows, run->src_stride, run->dst_stride,
+               run->operation ? operation_name(&mapping->operations[run->operation]) : "copy");
     }
 }
 

@@ -243,15 +243,16 @@ static void check_transfers(const struct mapping *mapping, const struct model *m
     for (size_t i = 0; i < mapping->n_transfers; i++) {
         const struct transfer *transfer = &mapping->transfers[i];
         assert_true(transfer->row_bytes > 0 && transfer->n_rows > 0 && transfer->src_stride >= transfer->row_bytes);
-        assert_true(transfer->dst_stride >= transfer->row_bytes && transfer_dst_end(transfer) <= mapping->replica_bytes);
+        assert_true(transfer->dst_stride >= transfer->row_bytes &&
+                    transfer_dst_end(transfer, transfer->row_bytes) <= mapping->replica_bytes);
         assert_true(transfer->n_rows > 1 ||
                     (transfer->src_stride == transfer->row_bytes && transfer->dst_stride == transfer->row_bytes));
         assert_true(i >= mapping->file_first[transfer->file] && i < mapping->file_first[transfer->file + 1]);
         assert_true(transfer_end(transfer) <= model->file_bytes[transfer->file]);
         if (i && mapping->transfers[i - 1].file == transfer->file)
             assert_true(transfer_end(&mapping->transfers[i - 1]) <= transfer->src_offset);
-        assert_int_equal(transfer->operation, TRANSFER_COPY);
-        transfer_table[transfer->operation].apply(transfer, model->files[transfer->file], replica);
+        assert_int_equal(transfer->operation, OPERATION_COPY);
+        transfer_apply(transfer, NULL, model->files[transfer->file], replica);
         moved += transfer_bytes(transfer);
         n_spread += transfer->dst_stride > transfer->row_bytes;
     }

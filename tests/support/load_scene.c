@@ -320,7 +320,7 @@ bool load_is_right_in(const struct load *load, const void *memory)
     unsigned char *expected = memory_alloc(load->segment->allocated_bytes);
     for (size_t i = 0; i < mapping->n_transfers; i++) {
         const struct transfer *transfer = &mapping->transfers[i];
-        transfer_table[transfer->operation].apply(transfer, load->scene->images[transfer->file], expected);
+        transfer_apply(transfer, mapping_operation(mapping, transfer), load->scene->images[transfer->file], expected);
     }
     bool right = memcmp(expected, memory, load->segment->allocated_bytes) == 0;
     free(expected);

@@ -180,7 +180,7 @@ struct scene_run *transfer_scene_add_transfers(struct transfer_scene *scene, con
     memcpy(mapping->transfers, transfers, n * sizeof *transfers);
     run->file_first[1] = n;
     for (size_t i = 0; i < n; i++) {
-        uint64_t end = transfer_dst_end(&transfers[i]);
+        uint64_t end = transfer_dst_end(&transfers[i], transfers[i].row_bytes);
         mapping->view_bytes += transfer_bytes(&transfers[i]);
         mapping->replica_bytes = end > mapping->replica_bytes ? end : mapping->replica_bytes;
     }
@@ -190,7 +190,7 @@ struct scene_run *transfer_scene_add_transfers(struct transfer_scene *scene, con
     run->expected = memory_alloc(mapping->replica_bytes + 1);
     memset(run->expected, UNTOUCHED, mapping->replica_bytes);
     for (size_t i = 0; i < n; i++)
-        transfer_table[TRANSFER_COPY].apply(&transfers[i], scene->image, run->expected);
+        transfer_apply(&transfers[i], NULL, scene->image, run->expected);
     run->run = (struct run){.engine = &scene->engine,
                             .options = {.mapping = mapping, .plan = &run->plan},
                             .destination = &run->heap->base,
@@ -218,7 +218,7 @@ struct scene_run *transfer_scene_add_run(struct transfer_scene *scene, uint64_t 
         transfer.src_stride += !is_one && transfer_scene_random(scene, 3) ? transfer_scene_random(scene, most_bytes) : 0;
         transfer.dst_stride += !is_one && transfer_scene_random(scene, 3) ? transfer_scene_random(scene, most_bytes) : 0;
         src = transfer_end(&transfer);
-        dst = transfer_dst_end(&transfer);
+        dst = transfer_dst_end(&transfer, transfer.row_bytes);
         if (src > scene->image_bytes)
             break;
         transfers[n++] = transfer;
