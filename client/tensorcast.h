@@ -120,6 +120,28 @@ struct tc_view {
     uint64_t align_bytes; /* 0 = 64 */
 };
 
+/* What one device of a mesh holds of each tensor, as JAX's NamedSharding, torch's DTensor or the best-effort rule split it. */
+struct tc_sharding;
+struct tc_sharding_options { /* exactly one of specs, placements and best_effort */
+    const char *mesh;        /* "data=4,model=8", or a name: "v5e-64"; needed unless best_effort stands alone */
+    int64_t mesh_rank;       /* of the device, row-major on the mesh */
+    /* Rules; the first whose glob matches a name decides, and a tensor that none matches is whole. */
+    const char *const *specs;      /* "GLOB=model,-": per dimension an axis, (several,axes), or - for none */
+    const char *const *placements; /* "GLOB=S(0),R": per axis of the mesh S(dim), R or _S(dim,split_factor) */
+    size_t n_specs, n_placements;
+    int64_t best_effort; /* so many devices, with a mesh as many as it has: split what divides, replicate over the rest */
+};
+struct tc_sharding *tc_sharding_create(const struct tc_sharding_options *options, struct tc_error *error);
+void tc_sharding_destroy(struct tc_sharding *sharding); /* accepts NULL */
+/* The slices of one tensor, one per dimension; all of them {0, TC_OPEN_END} for a tensor that is whole. */
+int tc_sharding_slices(const struct tc_sharding *sharding, const char *name, const uint64_t *shape, size_t rank,
+                       struct tc_slice *slices, struct tc_error *error);
+/* All tensors of an artifact, each as the device holds it; to be given back by tc_view_release(). Fails when a dimension does not
+ * divide, or a device's part of a tensor is not one block. */
+struct tc_view *tc_sharding_view(const struct tc_sharding *sharding, const struct tc_artifact *artifact,
+                                 struct tc_error *error);
+void tc_view_release(struct tc_view *view); /* accepts NULL */
+
 enum tc_executor { TC_EXECUTOR_AUTO, TC_EXECUTOR_GENERIC, TC_EXECUTOR_LOCAL, TC_EXECUTOR_COLLECTIVE };
 enum tc_collective { TC_COLLECTIVE_AUTO, TC_COLLECTIVE_REQUIRED, TC_COLLECTIVE_DISABLED };
 enum tc_locality { TC_LOCALITY_AUTO, TC_LOCALITY_HOST_LOCAL, TC_LOCALITY_SHARED_SOURCE };

@@ -18,6 +18,7 @@ struct parse {
     struct args *args;
     size_t selector_capacity;
     size_t n_rules, rule_capacity;
+    size_t spec_capacity, placement_capacity;
     bool *seen; /* per row of option_table, for the check against the command */
     struct error *error;
 };
@@ -36,6 +37,8 @@ struct option_row {
 static int take_tensor(struct parse *parse, const char *value);
 static int take_slice(struct parse *parse, const char *value);
 static int take_rule(struct parse *parse, const char *value);
+static int take_spec(struct parse *parse, const char *value);
+static int take_placements(struct parse *parse, const char *value);
 static int take_chunk(struct parse *parse, const char *value);
 
 static const char *const collectives[] = {"auto", "required", "disabled", NULL};
@@ -62,6 +65,16 @@ static const struct option_row option_table[] = {
     {"tp-rank", "R", "which of its members this is, from 0", OPTIONS_VIEW, OPTION_COUNT, AT(view.tp.rank), NULL, NULL},
     {"tp-rule", "'GLOB=DIM'", "how to split: a dimension or 'replicate'; repeatable, the first match wins", OPTIONS_VIEW,
      OPTION_CALL, 0, NULL, take_rule},
+    {"mesh", "AXIS=SIZE,...", "split as on a mesh of devices, such as data=4,model=8, or a known one: v5e-64", OPTIONS_VIEW,
+     OPTION_TEXT, AT(view.mesh.mesh), NULL, NULL},
+    {"mesh-rank", "R", "which of its devices this is, row-major from 0", OPTIONS_VIEW, OPTION_COUNT, AT(view.mesh.mesh_rank),
+     NULL, NULL},
+    {"spec", "'GLOB=AXIS,-'", "by which axis each dimension is split, as JAX's PartitionSpec; repeatable, first match wins",
+     OPTIONS_VIEW, OPTION_CALL, 0, NULL, take_spec},
+    {"placements", "'GLOB=S(0),R'", "what each axis does, as torch's DTensor; repeatable, first match wins", OPTIONS_VIEW,
+     OPTION_CALL, 0, NULL, take_placements},
+    {"best-effort", "N", "split over N devices whatever divides, and replicate over the rest", OPTIONS_VIEW, OPTION_COUNT,
+     AT(view.mesh.best_effort), NULL, NULL},
     {"executor", "WHICH", "auto, generic, local or collective", OPTIONS_STRATEGY, OPTION_CHOICE, AT(load.executor),
      executor_option_names, NULL},
     {"collective", "HOW", "auto, required or disabled", OPTIONS_STRATEGY, OPTION_CHOICE, AT(load.collective), collectives,
@@ -153,6 +166,22 @@ static int take_rule(struct parse *parse, const char *value)
     ARRAY_RESERVE(view->rules, parse->n_rules, parse->rule_capacity);
     view->tp.rules = view->rules;
     return tp_rule_parse(value, &parse->args->arena, &view->rules[parse->n_rules++], parse->error);
+}
+
+static int take_spec(struct parse *parse, const char *value)
+{
+    struct view_args *view = &parse->args->view;
+    ARRAY_RESERVE(view->specs, view->mesh.n_specs, parse->spec_capacity);
+    view->specs[view->mesh.n_specs++] = value;
+    return 0;
+}
+
+static int take_placements(struct parse *parse, const char *value)
+{
+    struct view_args *view = &parse->args->view;
+    ARRAY_RESERVE(view->placements, view->mesh.n_placements, parse->placement_capacity);
+    view->placements[view->mesh.n_placements++] = value;
+    return 0;
 }
 
 static int take_chunk(struct parse *parse, const char *value)
@@ -331,6 +360,30 @@ static int check_command(struct parse *parse)
     return 0;
 }
 
+static int check_mesh(struct parse *parse)
+{
+    struct view_args *view = &parse->args->view;
+    struct tc_sharding_options *mesh = &view->mesh;
+    view->has_sharding =
+        mesh->mesh || mesh->mesh_rank != UNSET || mesh->best_effort != UNSET || mesh->n_specs || mesh->n_placements;
+    if (!view->has_sharding)
+        return 0;
+    if (mesh->mesh_rank == UNSET)
+        return wrong(parse, "a mesh needs --mesh-rank, which of its devices this is");
+    if (mesh->best_effort == 0)
+        return wrong(parse, "--best-effort is at least 1");
+    if (!mesh->mesh && mesh->best_effort == UNSET)
+        return wrong(parse, "--%s needs --mesh", mesh->n_specs ? "spec" : mesh->n_placements ? "placements" : "mesh-rank");
+    if (mesh->n_specs + mesh->n_placements == 0 && mesh->best_effort == UNSET)
+        return wrong(parse, "--mesh needs --spec, --placements or --best-effort, which say how it splits tensors");
+    mesh->best_effort = mesh->best_effort == UNSET ? 0 : mesh->best_effort;
+    mesh->specs = view->specs;
+    mesh->placements = view->placements;
+    if (view->has_tp)
+        return wrong(parse, "--tp-* and --mesh are two ways to say the same: give one");
+    return sharding_build(mesh, &parse->args->arena, &view->sharding, parse->error);
+}
+
 static int check_view(struct parse *parse)
 {
     struct view_args *view = &parse->args->view;
@@ -348,8 +401,10 @@ static int check_view(struct parse *parse)
     if (view->has_tp && tp->rank >= tp->size)
         return wrong(parse, "--tp-rank %" PRId64 " is not in a group of --tp-size %" PRId64 ": ranks go from 0 to %" PRId64,
                      tp->rank, tp->size, tp->size - 1);
-    if (view->file && (view->n_selectors || view->has_tp))
-        return wrong(parse, "--view says everything: --tensor, --slice and --tp-* cannot be added to it");
+    if (check_mesh(parse) < 0)
+        return -1;
+    if (view->file && (view->n_selectors || view->has_tp || view->has_sharding))
+        return wrong(parse, "--view says everything: --tensor, --slice, --tp-* and --mesh cannot be added to it");
     return 0;
 }
 
@@ -375,6 +430,7 @@ int args_parse(int argc, char **argv, struct args *args, struct error *error)
     struct parse parse = {.args = args, .seen = seen, .error = error};
     *args = (struct args){.command = -1,
                           .view.tp = {.size = UNSET, .rank = UNSET},
+                          .view.mesh = {.mesh_rank = UNSET, .best_effort = UNSET},
                           .load = {.rank = UNSET, .world_size = UNSET},
                           .output.index = INDEX_NONE};
     if (take_line(&parse, argc, argv) < 0)
@@ -390,6 +446,8 @@ void args_fini(struct args *args)
 {
     free(args->view.selectors);
     free(args->view.rules);
+    free(args->view.specs);
+    free(args->view.placements);
     arena_fini(&args->arena);
 }
 

@@ -12,6 +12,7 @@
 
 #include "base/arena.h"
 #include "base/error.h"
+#include "client/sharding.h"
 #include "slice_text.h"
 #include "tensorcast.h"
 #include "tp_rules.h"
@@ -28,6 +29,10 @@ struct view_args {
     bool has_tp;
     struct tp_rule *rules; /* of tp */
     struct tp_split tp;
+    bool has_sharding;
+    struct tc_sharding_options mesh;  /* --mesh and the like, as they were given */
+    const char **specs, **placements; /* of mesh */
+    struct sharding sharding;         /* made of them */
 };
 
 enum index_kind { INDEX_NONE = -1, INDEX_SOURCE, INDEX_CANONICAL };

@@ -97,9 +97,10 @@ static int make_item(const struct view_args *options, const struct choosing *cho
         item->slices = chosen->slice->slices;
         return 0;
     }
-    if (!options->has_tp)
-        return 0;
-    if (tp_rules_apply(&options->tp, tensor, arena, &item->slices, choosing->error) < 0)
+    if (options->has_sharding && sharding_apply(&options->sharding, tensor->name, tensor->name_length, tensor->shape,
+                                                tensor->rank, arena, &item->slices, choosing->error) < 0)
+        return -1;
+    if (options->has_tp && tp_rules_apply(&options->tp, tensor, arena, &item->slices, choosing->error) < 0)
         return -1;
     item->n_slices = item->slices ? tensor->rank : 0;
     return 0;

@@ -69,7 +69,7 @@ int selection_build(struct backend *backend, struct error *error)
     const struct view_args *view = &backend->args->view;
     if (view->file)
         return from_view_file(backend, error);
-    if (!view->n_selectors && !view->has_tp) {
+    if (!view->n_selectors && !view->has_tp && !view->has_sharding) {
         backend->selection.whole = true;
         return 0;
     }

@@ -2,7 +2,7 @@
 _tensorcast()
 {
     local word=${COMP_WORDS[COMP_CWORD]} previous=${COMP_WORDS[COMP_CWORD - 1]} command="" options
-    local view="--view --tensor --slice --tp-size --tp-rank --tp-rule"
+    local view="--view --tensor --slice --tp-size --tp-rank --tp-rule --mesh --mesh-rank --spec --placements --best-effort"
     local strategy="--executor --collective --device --group --rank --world-size --source-locality --source-sharing-domain"
     local i
 
@@ -12,7 +12,8 @@ _tensorcast()
         --source-locality) COMPREPLY=($(compgen -W "auto host_local shared_source" -- "$word")); return ;;
         --index) COMPREPLY=($(compgen -W "source canonical" -- "$word")); return ;;
         --socket | --view | --out | --sidecars) COMPREPLY=($(compgen -f -- "$word")); return ;;
-        --tensor | --slice | --tp-size | --tp-rank | --tp-rule | --device | --group | --rank | --world-size | --source-sharing-domain | --chunk-bytes | \
+        --mesh) COMPREPLY=($(compgen -W "v5e-8 v5e-64 v5litepod-64 v5e-128 v5e-256 v4-32 v4-64" -- "$word")); return ;;
+        --tensor | --slice | --mesh-rank | --spec | --placements | --best-effort | --tp-size | --tp-rank | --tp-rule | --device | --group | --rank | --world-size | --source-sharing-domain | --chunk-bytes | \
             --hold | --timeout) return ;;
     esac
     for ((i = 1; i < COMP_CWORD; i++)); do

@@ -79,3 +79,23 @@ def test_tensor_parallel_ranks_together_are_the_checkpoint(daemon, models, ranks
             want[name] = digest(value if axis is None else np.split(value, ranks, axis)[rank])
         report = daemon.cli.json("load", f"disk:{models}/m", "--tp-size", ranks, "--tp-rank", rank, "--digest")
         assert digests(report) == want
+
+
+@pytest.mark.parametrize("how, blocks", [
+    (["--mesh", "v5e-8", "--spec", "w=model,-"], {"w": lambda w, rank: np.split(w, 8, 0)[rank]}),
+    (["--mesh", "a=2,b=4", "--spec", "w=(b,a),-"], {"w": lambda w, rank: np.split(w, 8, 0)[rank % 4 * 2 + rank // 4]}),
+    (["--mesh", "a=2,b=4", "--placements", "w=S(0),S(1)"],
+     {"w": lambda w, rank: np.array_split(np.split(w, 2, 0)[rank // 4], [3, 6, 9], 1)[rank % 4]}),
+    (["--best-effort", "8"], {"w": lambda w, rank: np.split(np.split(w, 4, 0)[rank // 2], 2, 1)[rank % 2],
+                              "e": lambda e, rank: np.split(e, 8)[rank]})])
+def test_the_devices_of_a_mesh_have_the_blocks_that_numpy_cuts(daemon, models, how, blocks):
+    rng = np.random.default_rng(4)
+    arrays = write(models / "m", {"w": random_array(rng, np.float32, (16, 10)), "e": random_array(rng, np.uint8, (8,)),
+                                  "s": random_array(rng, np.float32, ())})
+    for rank in range(8):
+        report = daemon.cli.json("load", f"disk:{models}/m", *how, "--mesh-rank", rank, "--digest")
+        assert digests(report) == {name: digest(blocks[name](value, rank) if name in blocks else value)
+                                   for name, value in arrays.items()}, rank
+        assert report["bytes"]["view"] < sum(value.nbytes for value in arrays.values())
+    explained = daemon.cli.json("explain", f"disk:{models}/m", *how, "--mesh-rank", 7)
+    assert explained["bytes"]["view"] == report["bytes"]["view"]

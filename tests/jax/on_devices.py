@@ -13,6 +13,7 @@ from safetensors import safe_open
 import tensorcast_client as tc
 from tensorcast_client import jax as tc_jax
 from tensorcast_client.jax import best_effort_sharding, load
+from tensorcast_client.sharding import best_effort_grid
 from test_jax import TYPES  # and makes safetensors know FP8
 
 COUNT = int(os.environ["JAX_COUNT"])
@@ -193,7 +194,7 @@ def test_shardings_that_do_not_fit_are_errors_that_name_the_tensor(small):
     ((2, 2, 2), 8, (1, 2, 2, 2)), ((2, 2, 2), 6, (3, 1, 1, 2)), ((4096, 14336), 8, (1, 1, 8)), ((4096, 14336), 6, (3, 1, 2)),
     ((3, 5), 8, (8, 1, 1)), ((6, 4), 8, (1, 2, 4)), ((128256, 4096), 32, (1, 1, 32)), ((), 4, (4,)), ((0, 3), 4, (1, 4, 1))])
 def test_the_grid_of_the_best_effort_rule(shape, count, grid):
-    assert tc_jax._grid(shape, count) == grid
+    assert best_effort_grid(shape, count) == grid
 
 
 @pytest.mark.parametrize("shape, split", [((2, 4), 1), ((4, 2), 0), ((8, 8), 1), ((3, 5), None), ((), None)])

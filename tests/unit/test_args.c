@@ -130,6 +130,36 @@ static void tensor_parallel_options_come_together(void **state)
     assert_refused("load|disk:/m|--tp-size|2|--tp-rank|0|--tp-rule|w", "GLOB=DIM");
 }
 
+static void mesh_options_come_together(void **state)
+{
+    (void)state;
+    assert_taken("load|disk:/m|--mesh|data=4,model=8|--mesh-rank|9|--spec|*.x=model,-|--spec|*=-,model");
+    assert_true(args.view.has_sharding);
+    assert_int_equal(args.view.sharding.n_rules, 2);
+    assert_int_equal(args.view.sharding.coordinates[0], 1);
+    args_fini(&args);
+    assert_taken("explain|disk:/m|--mesh|v5e-64|--mesh-rank|31|--placements|*=S(0),R");
+    args_fini(&args);
+    assert_taken("prewarm|disk:/m|--best-effort|8|--mesh-rank|7");
+    args_fini(&args);
+    assert_taken("load|disk:/m|--mesh|data=2|--best-effort|2|--mesh-rank|1");
+    args_fini(&args);
+    assert_refused("load|disk:/m|--mesh|data=4", "--mesh-rank");
+    assert_refused("load|disk:/m|--mesh|data=4|--mesh-rank|0", "--spec, --placements or --best-effort");
+    assert_refused("load|disk:/m|--mesh-rank|0", "--mesh");
+    assert_refused("load|disk:/m|--spec|*=a|--mesh-rank|0", "--spec needs --mesh");
+    assert_refused("load|disk:/m|--placements|*=R|--mesh-rank|0", "--placements needs --mesh");
+    assert_refused("load|disk:/m|--best-effort|8", "--mesh-rank");
+    assert_refused("load|disk:/m|--best-effort|8|--mesh-rank|8", "from 0 to 7");
+    assert_refused("load|disk:/m|--best-effort|0|--mesh-rank|0", "at least 1");
+    assert_refused("load|disk:/m|--mesh|data=4|--best-effort|8|--mesh-rank|0", "a mesh of 4");
+    assert_refused("load|disk:/m|--mesh|data=4|--mesh-rank|0|--spec|*=model", "no axis 'model'");
+    assert_refused("load|disk:/m|--mesh|v5e-63|--mesh-rank|0|--spec|*=model", "v5e-64");
+    assert_refused("load|disk:/m|--mesh|a=2|--mesh-rank|0|--spec|*=a|--placements|*=R", "exclude");
+    assert_refused("load|disk:/m|--mesh|a=2|--mesh-rank|0|--spec|*=a|--tp-size|2|--tp-rank|0", "--tp-*");
+    assert_refused("load|disk:/m|--mesh|a=2|--mesh-rank|0|--spec|*=a|--view|v", "--view");
+}
+
 static void a_group_is_whole_or_not_there(void **state)
 {
     (void)state;
@@ -255,6 +285,7 @@ int main(void)
         cmocka_unit_test(times_have_units_or_are_seconds),
         cmocka_unit_test(selectors_keep_their_order),
         cmocka_unit_test(tensor_parallel_options_come_together),
+        cmocka_unit_test(mesh_options_come_together),
         cmocka_unit_test(a_group_is_whole_or_not_there),
         cmocka_unit_test(a_choice_is_one_of_its_words),
         cmocka_unit_test(what_is_not_known_is_refused_with_the_nearest_name),

@@ -112,6 +112,26 @@ static void a_slice_takes_the_place_of_its_tensor(void **state)
     assert_int_equal(selection.view.items[2].slices[0].stop, 2);
 }
 
+static void a_mesh_splits_what_has_no_slice(void **state)
+{
+    (void)state;
+    assert_int_equal(choose("--mesh", "d=2,m=2", "--mesh-rank", "1", "--spec", "l.*.w=-,m", "--slice", "l.1.w[0:1, :]",
+                            "--tensor", "l.0.w", "--tensor", "norm", NULL),
+                     0);
+    assert_names(3, "l.1.w", "l.0.w", "norm");
+    assert_int_equal(selection.view.items[0].slices[0].stop, 1);
+    assert_int_equal(selection.view.items[0].slices[1].stop, TC_OPEN_END);
+    assert_int_equal(selection.view.items[1].n_slices, 2);
+    assert_int_equal(selection.view.items[1].slices[1].start, shape[1] / 2);
+    assert_int_equal(selection.view.items[2].n_slices, 0);
+    selection_fini(&selection);
+    args_fini(&args);
+    memset(&selection, 0, sizeof selection);
+    assert_int_equal(choose("--mesh", "m=3", "--mesh-rank", "1", "--spec", "norm=m", NULL), -1);
+    assert_int_equal(error.code, ERROR_INVALID_ARGUMENT);
+    assert_non_null(strstr(error.message, "tensor 'norm'"));
+}
+
 static void a_slice_of_an_unknown_tensor_is_not_found(void **state)
 {
     (void)state;
@@ -171,6 +191,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_glob_without_a_match_is_not_found_and_named, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_name_that_looks_like_a_glob_still_means_itself, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_slice_takes_the_place_of_its_tensor, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_mesh_splits_what_has_no_slice, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_slice_of_an_unknown_tensor_is_not_found, set_up, tear_down),
         cmocka_unit_test_setup_teardown(tensor_parallelism_takes_everything_when_nothing_is_selected, set_up, tear_down),
         cmocka_unit_test_setup_teardown(an_explicit_slice_wins_over_tensor_parallelism, set_up, tear_down),

@@ -50,6 +50,10 @@ class Artifact:
         """A view of all tensors; see View.view."""
         return View(self._client, self, selection.Selection()).view(slices, align)
 
+    def shard(self, **how: Any) -> View:
+        """A view of all tensors as one device of a mesh holds them; see View.shard."""
+        return self.view().shard(**how)
+
     def tensor_dict(self, **how: Any) -> Tensors:
         """Loads all tensors; see View.tensor_dict."""
         return self.view().tensor_dict(**how)

@@ -23,6 +23,7 @@ from . import errors
 from .artifact import Artifact
 from .dtypes import BITS, DTYPES, of_numpy
 from .options import Options
+from .sharding import best_effort_dimension, best_effort_grid
 from .view import Progress, View
 
 Shardings = Union[None, Sharding, Mesh, Mapping[str, Sharding], Callable[[str, Tuple[int, ...]], Sharding]]
@@ -39,21 +40,11 @@ def best_effort_sharding(shape: Sequence[int], devices: Sequence[jax.Device] | M
         return _on_mesh(shape, devices)
     devices = np.array(jax.devices() if devices is None else devices, dtype=object)
     axes = [f"d{dim}" for dim in range(len(shape))]
-    return NamedSharding(Mesh(devices.reshape(_grid(shape, devices.size)), ("b", *axes)), PartitionSpec(*axes))
-
-
-def _grid(shape, n_devices):
-    """(replicas, parts of each dimension ...)"""
-    grid = []
-    for extent in reversed(shape):
-        grid.insert(0, math.gcd(extent, n_devices))
-        n_devices //= grid[0]
-    return n_devices, *grid
+    return NamedSharding(Mesh(devices.reshape(best_effort_grid(shape, devices.size)), ("b", *axes)), PartitionSpec(*axes))
 
 
 def _on_mesh(shape, mesh):
-    parts = mesh.shape.get("data", 1)
-    split = next((dim for dim in reversed(range(len(shape))) if parts > 1 and shape[dim] % parts == 0), None)
+    split = best_effort_dimension(shape, mesh.shape.get("data", 1))
     return NamedSharding(mesh, PartitionSpec(*("data" if dim == split else None for dim in range(len(shape)))))
 
 

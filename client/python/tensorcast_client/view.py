@@ -14,6 +14,7 @@ from .layout import Layout
 from .load import Clock, Teller, materialize
 from .options import Options
 from .redact import shown
+from .sharding import Sharding
 from .tensors import Tensors
 from .wire import DecodeError
 
@@ -60,6 +61,17 @@ class View:
         """{name: shape} in view order, as the slices leave them."""
         facts = self._artifact.facts()
         return {name: selection.shape_of(self._selected, facts, name) for name in self.tensor_names}
+
+    def shard(self, mesh: Any = None, mesh_rank: int | None = None, spec: Any = None, placements: Any = None,
+              best_effort: int | None = None) -> View:
+        """This view as one device of a mesh holds it: `--mesh` and the like of the command.
+
+        mesh: "data=4,model=8", {"data": 4, "model": 8}, or a known one such as "v5e-64". mesh_rank: the device, row-major.
+        One of spec: {glob: "model,-"}, also JAX's PartitionSpec; placements: {glob: "S(0),R"}, also torch's placements, and
+        best_effort: over how many devices. The first glob that matches decides; a tensor that none matches stays whole."""
+        sharding = Sharding(mesh, mesh_rank, spec, placements, best_effort)
+        slices = {name: sharding.slices(name, shape) for name, shape in self.shapes().items()}
+        return self.view({name: steps for name, steps in slices.items() if steps})
 
     def only(self, names: Iterable[str]) -> View:
         """This view without its other tensors, in this order; slices stay."""
