@@ -126,11 +126,16 @@ def _apply_spec(entries, mesh, shape):
 
 def placements_of(given, mesh):
     """(dimension, split factor) or None for each axis, of "S(0),R" or of torch's placements."""
-    placements = _placement_text(given) if isinstance(given, str) else [_placement(one) for one in given]
+    placements = _placement_text(given) if isinstance(given, str) else placements_of_torch(given)
     if len(placements) != len(mesh.axes):
         raise _bad(f"placements {given!r} are {len(placements)} for {len(mesh.axes)} axes; the mesh is {mesh}, and each axis has "
                    "one", "BAD_PLACEMENTS")
     return placements
+
+
+def placements_of_torch(placements):
+    """The same of torch's own."""
+    return [_placement(one) for one in placements]
 
 
 def _placement_text(text):

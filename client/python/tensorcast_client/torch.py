@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from .artifact import Artifact
+from .dtensor import Part, is_dtensor, of_local
 from .options import Options
 from .redact import shown
 from .view import Progress, View
@@ -21,17 +22,39 @@ def load_state_dict(module: torch.nn.Module, source: Artifact | View, strict: bo
                     progress: Progress | None = None, options: Options | None = None) -> Any:
     """module.load_state_dict() of an artifact's tensors, or of a view of it such as one rank's slices.
 
-    Of an artifact only what the module has is loaded. assign=True: parameters become the loaded memory itself, without a
-    copy; else they are copied, and the memory given back. strict and the result are those of torch."""
-    state, names = {}, source.tensor_names
+    Of an artifact only what the module has is loaded, of a DTensor only this rank's part. assign=True: parameters become the
+    loaded memory itself, without a copy; else they are copied, and the memory given back. strict and the result are those of
+    torch."""
+    state, names, wanted = {}, source.tensor_names, module.state_dict()
     if isinstance(source, Artifact):
-        wanted = module.state_dict().keys()
         state = {name: torch.empty(0) for name in names if name not in wanted}  # for torch to complain about, or not
         names = [name for name in names if name in wanted]
         source = source.subset(names) if names else None
+    parts = {name: wanted[name] for name in names if is_dtensor(wanted.get(name))}
     if source is not None:
-        state.update(source.tensor_dict(framework="torch", progress=progress, options=options, writable=True))
+        how = {"framework": "torch", "progress": progress, "options": options, "writable": True}
+        state.update(_load_parts(source, parts, how) if parts else source.tensor_dict(**how))
     return module.load_state_dict(state, strict=strict, assign=assign)
+
+
+def _load_parts(view, dtensors, how):
+    """The tensors of a view; for each of `dtensors` this rank's part of it as a DTensor of the same mesh and placements."""
+    state, cuts, shapes = {}, {}, view.shapes()
+    for name, dtensor in dtensors.items():
+        part = Part.of(dtensor)
+        if shapes[name] != tuple(dtensor.shape):
+            state[name] = torch.empty(shapes[name], device="meta")  # for torch to complain about
+        elif part is None or part.is_empty:
+            empty = dtensor.to_local()
+            state[name] = of_local(torch.empty(empty.shape, dtype=empty.dtype, device="cpu"), dtensor)
+        else:
+            cuts[name] = part
+    names = [name for name in view.tensor_names if name not in state]
+    if names:
+        loaded = view.only(names).view({name: part.slices() for name, part in cuts.items()}).tensor_dict(**how)
+        for name, tensor in loaded.items():
+            state[name] = of_local(cuts[name].cut(tensor), dtensors[name]) if name in cuts else tensor
+    return state
 
 
 class StateDict(dict):

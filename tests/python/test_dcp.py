@@ -1,0 +1,84 @@
+"""torch.distributed.checkpoint with TensorcastReader, and DTensors: in one process against a stand-in for the daemon, and on
+meshes of 2 and 4 gloo ranks against the real one."""
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch", reason="torch is not installed")
+
+import torch.distributed.checkpoint as dcp  # noqa: E402
+from conftest import ROOT  # noqa: E402
+from tensorcast_client.dcp import TensorcastReader  # noqa: E402
+from test_with_daemon import TENSORCASTD, daemon  # noqa: E402, F401
+
+REF = "disk:/models/m"
+
+
+@pytest.fixture
+def pair(fake):
+    weight, bias = np.arange(24, dtype=np.float32).reshape(6, 4), np.arange(6, dtype=np.float32)
+    fake.put(REF, {"weight": ("F32", weight), "bias": ("F32", bias), "other": ("F32", bias), "none": ("F32", np.zeros((0, 2), np.float32))})
+    return weight, bias
+
+
+@pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
+def test_a_plan_is_one_request_for_what_it_needs(fake, client, pair):
+    state = {"model": {"weight": torch.zeros(6, 4), "bias": torch.zeros(6, dtype=torch.float64)}, "none": torch.zeros(0, 2)}
+    fake.put(REF, {f"model.{name}" if name in ("weight", "bias") else name: value for name, value in fake.artifacts[REF].items()})
+    before = len(fake.asked("Materialize"))
+    dcp.load(state, storage_reader=TensorcastReader(REF, client=client))
+    assert np.array_equal(state["model"]["weight"], pair[0]) and np.array_equal(state["model"]["bias"], pair[1])
+    asked = fake.asked("Materialize")[before:]
+    assert len(asked) == 1 and sorted(asked[0].load.view.names) == ["model.bias", "model.weight"]
+
+
+@pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
+def test_errors_of_planner_and_daemon_reach_the_caller(fake, client, pair):
+    for state, word in ({"weigth": torch.zeros(6, 4)}, "Missing key in checkpoint state_dict: weigth"), \
+            ({"weight": torch.zeros(4, 6)}, "Size mismatch .* for weight"):
+        before = len(fake.asked("Materialize"))
+        with pytest.raises(dcp.api.CheckpointException, match=word):
+            dcp.load(state, storage_reader=TensorcastReader(REF, client=client))
+        assert len(fake.asked("Materialize")) == before
+    with pytest.raises(dcp.api.CheckpointException, match="disk:/models/nowhere"):
+        dcp.load({"weight": torch.zeros(6, 4)}, storage_reader=TensorcastReader("disk:/models/nowhere", client=client))
+
+
+@pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
+def test_the_checkpoint_can_be_a_path_a_handle_or_a_view(fake, client, pair, monkeypatch):
+    monkeypatch.setenv("TENSORCAST_SOCKET", fake.socket)
+    artifact = client.artifact(REF)
+    for source in ("/models/m", REF, artifact, artifact.view(), artifact.subset(["weight"])):
+        state = {"weight": torch.zeros(6, 4)}
+        dcp.load(state, storage_reader=TensorcastReader(source))
+        assert np.array_equal(state["weight"], pair[0])
+    state = {"weight": torch.zeros(2, 4)}
+    dcp.load(state, storage_reader=TensorcastReader(artifact.view({"weight": (0, slice(2, 4))})))
+    assert np.array_equal(state["weight"], pair[0][2:4])
+    state = {"weight": torch.zeros(6, 4)}
+    dcp.load(state, checkpoint_id="/models/m", storage_reader=TensorcastReader("disk:/models/other", client=client))
+    assert np.array_equal(state["weight"], pair[0])
+
+
+@pytest.mark.skipif(not TENSORCASTD.exists(), reason=f"{TENSORCASTD} is not built")
+def test_meshes_of_two_and_four_ranks_load_what_the_others_have_saved(daemon):  # noqa: F811
+    socket, models = daemon
+    folder, worlds = models / "meshes", (4, 2)
+    folder.mkdir()
+    env = {**os.environ, "WORLDS": " ".join(map(str, worlds)), "OMP_NUM_THREADS": "1", "PLAIN": "plain"}
+    script = ROOT / "tests/python/ranks.py"
+    logs = {(world, rank): folder / f"log-{world}-{rank}" for world in worlds for rank in range(world)}
+    ranks = []
+    for (world, rank), log in logs.items():
+        with open(log, "w") as out:
+            ranks.append(subprocess.Popen([sys.executable, script, folder, str(world), str(rank), str(socket)], env=env, stdout=out, stderr=out))
+    try:
+        ends = [rank.wait(240) for rank in ranks]
+    finally:
+        for rank in ranks:
+            rank.kill()
+            rank.wait()
+    assert not any(ends), "\n".join(f"== {name}\n{log.read_text()[-3000:]}" for (name, log), end in zip(logs.items(), ends) if end)
