@@ -28,8 +28,9 @@ static void ask(struct sample *sample, size_t file, struct span span)
 static void ask_file(struct sample *sample, const struct mapping *mapping, size_t file)
 {
     struct span span = {0};
-    for (size_t i = mapping->file_first[file]; i < mapping->file_first[file + 1]; i++) {
-        const struct transfer *run = &mapping->transfers[i];
+    struct mapping_reads reads = mapping_reads(mapping, file);
+    for (size_t i = 0; i < reads.n; i++) {
+        const struct transfer *run = &reads.list[i];
         if (run->src_stride - run->row_bytes >= NEAR_BYTES) {
             uint64_t step = (run->n_rows + MAX_ROWS - 1) / MAX_ROWS; /* evenly chosen */
             for (uint64_t row = 0; row < run->n_rows; row += step) {

@@ -35,7 +35,7 @@ struct arrival *arrivals_begin(struct item *item, const struct clips *clips, con
     for (size_t i = 0; i < item->n_parts; i++)
         item->parts[i].expected_bytes = 0;
     for (size_t i = 0; i < clips->n; i++)
-        item->parts[clips->list[i].part].expected_bytes += clip_bytes(&clips->list[i]);
+        item->parts[clips->list[i].part].expected_bytes += clips->list[i].src.count * clip_row_bytes(&clips->list[i], item);
     return &item->arrivals.arrival;
 }
 

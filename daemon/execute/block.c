@@ -11,6 +11,7 @@
 #include "execute/block.h"
 
 #include "execute/clip.h"
+#include "execute/engine_private.h"
 #include "execute/extent.h"
 #include "execute/gather.h"
 #include "execute/place.h"
@@ -58,9 +59,39 @@ static bool collect_window(struct item *item, struct window *window, const struc
     look_at_cache(item, window);
     if (!window->is_hot && provider_take(item, &window->clips))
         extent_keep_wanted(&window->extents, &window->clips, &window->requests);
+    window->has_operations = clip_have_operations(&window->clips);
     if (strategy->joins_gaps)
         extent_join(&window->extents, item->parts[0].run->options.plan->merge_gap_bytes);
     return window->extents.n > 0;
+}
+
+static bool wants_scratch(const struct item *item, const struct window *window)
+{
+    bool goes_through = false;
+    for (size_t i = 0; i < item->n_parts; i++)
+        goes_through = goes_through || !item->parts[i].run->destination->address || item->parts[i].transport;
+    return goes_through &&
+           (window->has_operations || clip_sum_bytes(&window->clips) < clip_sum_rows(&window->clips) * WINDOW_ELEMENT_BYTES);
+}
+
+/* For what is converted or turned on its way to memory without an address. Kept like the worker's buffer. */
+static void find_scratch(struct worker *worker)
+{
+    struct engine *engine = worker->engine;
+    struct window *window = &worker->window;
+    if (!wants_scratch(&worker->item, window))
+        return;
+    if (!window->scratch) {
+        pthread_mutex_lock(&engine->lock);
+        if (staging_left(&engine->staging) > 1) /* the last one is for a device that has none */
+            window->scratch = staging_take(&engine->staging);
+        pthread_mutex_unlock(&engine->lock);
+    }
+    for (size_t i = 0; i < worker->item.n_parts && window->scratch; i++) {
+        struct device *device = worker->item.parts[i].run->destination->device;
+        if (device && device->ops->queue)
+            staging_pin(window->scratch, device);
+    }
 }
 
 /* Reads what the buffer has not got yet, and places everything. */
@@ -80,7 +111,7 @@ static int read_through_buffer(struct item *item, struct window *window, struct 
         return -1;
     if (had_some)
         extent_add_request(&window->requests, window->had);
-    gather_place(item, &window->clips, &window->requests, buffer);
+    gather_place(item, window, buffer);
     return 0;
 }
 
@@ -102,8 +133,11 @@ static void run_window(struct worker *worker, const struct block_strategy *strat
         struct staging_buffer *buffer = worker->buffer;
         if (!has_failed && window->is_buffered) {
             item_use_temporary(item, buffer->home->buffer_bytes, true);
+            find_scratch(worker);
+            uint64_t scratch_bytes = window->scratch ? window->scratch->home->buffer_bytes : 0;
+            item_use_temporary(item, scratch_bytes, true);
             has_failed = read_through_buffer(item, window, buffer, &error) != 0;
-            item_use_temporary(item, buffer->home->buffer_bytes, false);
+            item_use_temporary(item, buffer->home->buffer_bytes + scratch_bytes, false);
             buffer->range = extent_longest(&window->requests);
             keep = !has_failed && is_worth_keeping(window, strategy);
         } else if (!has_failed) {

@@ -1,6 +1,6 @@
 /* Blocks of devices and mounts: windows as large as a staging buffer.
  *
- *   in the page cache     buffered reads straight into place; many short rows through the buffer
+ *   in the page cache     buffered reads straight into place; many short rows, and what is converted, through the buffer
  *   not there             past the page cache into the buffer, or into one that was kept of this window
  *   source cannot do that as if cached
  *
@@ -22,8 +22,11 @@ static uint64_t choose_local_window_bytes(struct worker *worker, struct range bl
     return worker->engine->staging.buffer_bytes;
 }
 
-static bool wants_staging(const struct item *item, const struct clips *clips)
+static bool wants_staging(const struct item *item, const struct window *window)
 {
+    const struct clips *clips = &window->clips;
+    if (window->has_operations)
+        return true;
     for (size_t i = 0; i < item->n_parts; i++)
         if (!item->parts[i].run->destination->address)
             return true;
@@ -77,7 +80,7 @@ static int choose_local_buffer(struct worker *worker, struct error *error)
     uint64_t buffer_bytes = worker->engine->staging.buffer_bytes;
     (void)error;
     window->is_direct = !window->is_hot && can_read_direct(&worker->item.parts[0].source->caps, buffer_bytes);
-    window->is_buffered = window->is_direct || wants_staging(&worker->item, &window->clips);
+    window->is_buffered = window->is_direct || wants_staging(&worker->item, window);
     take_landed_buffer(worker);
     worker->buffer->start = window->range.lo & ~(buffer_bytes - 1);
     if (window->is_buffered && !window->is_hot && window->is_whole)

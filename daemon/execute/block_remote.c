@@ -3,7 +3,8 @@
  *   an image of it was kept     copied from that, and what it lacks is asked for
  *   only a part is wanted       read into an image, which is kept for ranks that come later
  *   else                        from the socket straight into place, gaps thrown away
- *   too many pieces for that,   read in windows within the staging budget and copied into place
+ *   too many pieces for that,
+ *   elements to convert,        read in windows within the staging budget and copied into place
  *   or memory without address */
 #include <inttypes.h>
 
@@ -67,8 +68,8 @@ static uint64_t choose_remote_window_bytes(struct worker *worker, struct range b
     if (!has_address(&worker->item))
         return worker->item.scan->block_bytes;
     clip_collect(&window->clips, &worker->item, block);
-    window->is_crumbled =
-        clip_sum_rows(&window->clips) > MAX_PIECES && !find_kept_image(worker, block.lo) && !take_image(worker, block);
+    window->is_crumbled = (clip_sum_rows(&window->clips) > MAX_PIECES || clip_have_operations(&window->clips)) &&
+                          !find_kept_image(worker, block.lo) && !take_image(worker, block);
     return window->is_crumbled ? worker->engine->remote.windows.buffer_bytes : worker->item.scan->block_bytes;
 }
 

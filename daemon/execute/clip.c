@@ -1,8 +1,14 @@
-/* Cuts transfers at the edges of a window; see clip.h. In the file they are sorted, disjoint spans, so a binary search finds
- * the first; a strided one becomes at most three clips: the rest of a row, whole rows, the beginning of a row. */
+/* Cuts transfers at the edges of a window; see clip.h. A binary search finds the first that may reach into it; a strided one
+ * becomes at most three clips: the rest of a row, whole rows, the beginning of a row.
+ *
+ * What is converted is cut between elements. The last one may be torn: some of its bytes lie behind the window. */
 #include "execute/clip.h"
 
+#include <stdlib.h>
+
 #include "base/memory.h"
+
+enum { CLIPS_PER_TRANSFER = 3 };
 
 size_t clip_find_step(const struct plan *plan, uint32_t file, uint64_t at)
 {
@@ -22,7 +28,9 @@ static uint64_t count_rows(const struct rows *rows, struct range range)
 {
     uint64_t end = rows_end(rows), lo = range.lo > rows->offset ? range.lo : rows->offset;
     uint64_t hi = range.hi < end ? range.hi : end;
-    return rows->count == 1 || hi <= lo ? 1 : (hi - lo) / rows->stride + 2;
+    if (rows->count == 1 || hi <= lo)
+        return 1;
+    return rows->stride == rows->bytes ? CLIPS_PER_TRANSFER : (hi - lo) / rows->stride + 2;
 }
 
 uint64_t clip_count_rows(const struct part *part, struct range range, uint64_t enough)
@@ -62,57 +70,130 @@ uint64_t clip_sum_rows(const struct clips *clips)
     return n_rows;
 }
 
+bool clip_have_operations(const struct clips *clips)
+{
+    for (size_t i = 0; i < clips->n; i++)
+        if (clips->list[i].operation)
+            return true;
+    return false;
+}
+
 void clip_add(struct clips *clips, struct clip clip)
 {
     ARRAY_RESERVE(clips->list, clips->n, clips->room);
     clips->list[clips->n++] = clip;
 }
 
-/* What of one row lies in the range. */
-static void add_row(struct clips *clips, uint32_t part, const struct transfer *transfer, uint64_t row, struct range range)
+struct cutter { /* of one transfer */
+    struct clips *clips;
+    const struct transfer *transfer;
+    struct range range;
+    uint32_t part;
+    unsigned src_shift, dst_shift; /* log2 of an element's bytes; of a copy an element is a byte */
+};
+
+static struct cutter begin_transfer(struct clips *clips, const struct mapping *mapping, const struct transfer *transfer,
+                                    struct range range, uint32_t part)
 {
-    uint64_t start = transfer->src_offset + row * transfer->src_stride, end = start + transfer->row_bytes;
-    uint64_t lo = range.lo > start ? range.lo : start, hi = range.hi < end ? range.hi : end, bytes = hi - lo;
-    if (lo < hi)
-        clip_add(clips, (struct clip){.src = {lo, bytes, 1, bytes},
-                                      .dst_offset = transfer->dst_offset + row * transfer->dst_stride + (lo - start),
-                                      .dst_stride = bytes,
-                                      .part = part});
+    const struct operation *operation = mapping_operation(mapping, transfer);
+    return (struct cutter){.clips = clips,
+                           .transfer = transfer,
+                           .range = range,
+                           .part = part,
+                           .src_shift = operation ? (unsigned)__builtin_ctz(operation->from_bytes) : 0,
+                           .dst_shift = operation ? (unsigned)__builtin_ctz(operation->to_bytes) : 0};
 }
 
-static void add_rows(struct clips *clips, uint32_t part, const struct transfer *transfer, struct range range)
+/* Elements of a row that begin before so many bytes of it. */
+static uint64_t elements_before(const struct cutter *cutter, uint64_t bytes)
 {
+    return (bytes + ((uint64_t)1 << cutter->src_shift) - 1) >> cutter->src_shift;
+}
+
+/* What of one row begins in the range. */
+static void add_row(const struct cutter *cutter, uint64_t row)
+{
+    const struct transfer *transfer = cutter->transfer;
+    uint64_t start = transfer->src_offset + row * transfer->src_stride, end = start + transfer->row_bytes;
+    uint64_t lo = cutter->range.lo > start ? cutter->range.lo - start : 0;
+    uint64_t hi = (cutter->range.hi < end ? cutter->range.hi : end) - start;
+    uint64_t first = elements_before(cutter, lo), behind = elements_before(cutter, hi);
+    if (start >= cutter->range.hi || end <= cutter->range.lo || first >= behind)
+        return;
+    uint64_t bytes = (behind - first) << cutter->src_shift, begin = start + (first << cutter->src_shift);
+    clip_add(cutter->clips,
+             (struct clip){.src = {begin, bytes, 1, bytes},
+                           .dst_offset = transfer->dst_offset + row * transfer->dst_stride + (first << cutter->dst_shift),
+                           .dst_stride = (behind - first) << cutter->dst_shift,
+                           .part = cutter->part,
+                           .operation = transfer->operation,
+                           .torn_bytes = (uint32_t)(behind << cutter->src_shift) - (uint32_t)hi});
+}
+
+static void add_rows(const struct cutter *cutter)
+{
+    const struct transfer *transfer = cutter->transfer;
+    struct range range = cutter->range;
     uint64_t offset = transfer->src_offset, stride = transfer->src_stride, bytes = transfer->row_bytes;
     uint64_t first = range.lo > offset ? (range.lo - offset) / stride : 0, last = (range.hi - 1 - offset) / stride;
     last = last < transfer->n_rows ? last : transfer->n_rows - 1;
     uint64_t whole = range.lo > offset + first * stride ? first + 1 : first;    /* first row that is not cut in front */
     uint64_t cut = offset + last * stride + bytes > range.hi ? last : last + 1; /* first one that is cut behind */
     if (first < whole)
-        add_row(clips, part, transfer, first, range);
+        add_row(cutter, first);
     if (whole < cut)
-        clip_add(clips, (struct clip){.src = {offset + whole * stride, bytes, cut - whole, cut - whole > 1 ? stride : bytes},
-                                      .dst_offset = transfer->dst_offset + whole * transfer->dst_stride,
-                                      .dst_stride = transfer->dst_stride,
-                                      .part = part});
+        clip_add(cutter->clips,
+                 (struct clip){.src = {offset + whole * stride, bytes, cut - whole, cut - whole > 1 ? stride : bytes},
+                               .dst_offset = transfer->dst_offset + whole * transfer->dst_stride,
+                               .dst_stride = transfer->dst_stride,
+                               .part = cutter->part,
+                               .operation = transfer->operation});
     if (cut == last && whole <= last)
-        add_row(clips, part, transfer, last, range);
+        add_row(cutter, last);
+}
+
+static int compare_clips(const void *a, const void *b)
+{
+    const struct clip *left = a, *right = b;
+    if (left->src.offset != right->src.offset)
+        return left->src.offset < right->src.offset ? -1 : 1;
+    return left->dst_offset < right->dst_offset ? -1 : left->dst_offset > right->dst_offset;
+}
+
+/* Of transfers that interleave: those that begin before the range come in the order of their beginnings. */
+static void sort_from(struct clips *clips, size_t first)
+{
+    size_t i = first + 1;
+    while (i < clips->n && clips->list[i - 1].src.offset <= clips->list[i].src.offset)
+        i++;
+    if (i < clips->n)
+        qsort(clips->list + first, clips->n - first, sizeof *clips->list, compare_clips);
+}
+
+static void collect_part(struct clips *clips, const struct part *part, uint32_t p, struct range range)
+{
+    const struct mapping *mapping = part->run->options.mapping;
+    size_t end = mapping->file_first[part->file + 1], n_before = clips->n;
+    for (size_t i = mapping_find(mapping, part->file, range.lo); i < end; i++) {
+        const struct transfer *transfer = &mapping->transfers[i];
+        if (transfer->src_offset >= range.hi)
+            break;
+        if (mapping->order && transfer_end(transfer) <= range.lo)
+            continue;
+        struct cutter cutter = begin_transfer(clips, mapping, transfer, range, p);
+        if (transfer->n_rows == 1)
+            add_row(&cutter, 0);
+        else
+            add_rows(&cutter);
+    }
+    if (mapping->order)
+        sort_from(clips, n_before);
 }
 
 void clip_collect(struct clips *clips, const struct item *item, struct range range)
 {
     clips->n = 0;
-    for (uint32_t p = 0; p < item->n_parts; p++) {
-        const struct part *part = &item->parts[p];
-        const struct mapping *mapping = part->run->options.mapping;
-        size_t end = part->has_failed ? 0 : mapping->file_first[part->file + 1];
-        for (size_t i = mapping_find(mapping, part->file, range.lo); i < end; i++) {
-            const struct transfer *transfer = &mapping->transfers[i];
-            if (transfer->src_offset >= range.hi)
-                break;
-            if (transfer->n_rows == 1)
-                add_row(clips, p, transfer, 0, range);
-            else
-                add_rows(clips, p, transfer, range);
-        }
-    }
+    for (uint32_t p = 0; p < item->n_parts; p++)
+        if (!item->parts[p].has_failed)
+            collect_part(clips, &item->parts[p], p, range);
 }

@@ -5,20 +5,35 @@
 #include "execute/item.h"
 #include "execute/window.h"
 
-/* How many rows (contiguous pieces) the part has in the range: what a window costs before it is cut into clips. Counts
- * steps' rows, too. Stops counting at `enough`. */
+/* How many rows (contiguous pieces) the part has in the range: what a window costs before it is cut into clips. Rows without
+ * gaps in the file count as few. Counts steps' rows, too. Stops counting at `enough`. */
 uint64_t clip_count_rows(const struct part *part, struct range range, uint64_t enough);
 
-/* Those of all parts that have not failed: sorted by source offset within a part. */
+/* Those of all parts that have not failed: sorted by source offset within a part. An element that is converted belongs to
+ * the window of its first byte. */
 void clip_collect(struct clips *clips, const struct item *item, struct range range);
 void clip_add(struct clips *clips, struct clip clip);
 
-static inline uint64_t clip_bytes(const struct clip *clip)
+static inline uint64_t clip_bytes(const struct clip *clip) /* of the file */
 {
     return clip->src.count * clip->src.bytes;
 }
+
+/* NULL = a copy. */
+static inline const struct operation *clip_operation(const struct clip *clip, const struct item *item)
+{
+    return clip->operation ? &item->parts[clip->part].run->options.mapping->operations[clip->operation] : NULL;
+}
+
+/* What one row takes at its destination. */
+static inline uint64_t clip_row_bytes(const struct clip *clip, const struct item *item)
+{
+    const struct operation *operation = clip_operation(clip, item);
+    return operation ? operation_dst_bytes(operation, clip->src.bytes) : clip->src.bytes;
+}
 uint64_t clip_sum_bytes(const struct clips *clips);
 uint64_t clip_sum_rows(const struct clips *clips);
+bool clip_have_operations(const struct clips *clips);
 
 /* Index of the first of the plan's steps in the file that ends behind `at`, as mapping_find() of transfers. */
 size_t clip_find_step(const struct plan *plan, uint32_t file, uint64_t at);

@@ -161,7 +161,7 @@ static uint64_t count_shared(const struct extents *extents, const struct clips *
         for (size_t i = first; i < extents->n && extents->list[i].range.lo < rows_end(&clip->src); i++)
             if (extents->list[i].part == part)
                 own += rows_within(&clip->src, extents->list[i].range.lo, extents->list[i].range.hi);
-        shared += clip_bytes(clip) - own;
+        shared += clip_bytes(clip) - clip->torn_bytes - own;
     }
     return shared;
 }

@@ -4,6 +4,8 @@
 
 #include "base/clock.h"
 #include "execute/arrivals.h"
+#include "execute/clip.h"
+#include "execute/elements.h"
 #include "execute/extent.h"
 #include "execute/place.h"
 
@@ -39,7 +41,7 @@ int gather_read(struct item *item, struct window *window, struct staging_buffer 
             read_range(item, buffer, (struct range){middle, request->hi}, tail, error))
             return -1;
     }
-    return 0;
+    return elements_read_torn(item, window, error);
 }
 
 /* The first request that ends behind the range's beginning, when it holds all of it; `next` moves along with rising ranges.
@@ -51,36 +53,66 @@ static bool is_read(const struct extents *requests, size_t *next, uint64_t lo, u
     return *next < requests->n && requests->list[*next].range.lo <= lo && hi <= requests->list[*next].range.hi;
 }
 
-static void place_clip(struct part *part, const struct clip *clip, const struct extents *requests, size_t *next,
-                       const struct staging_buffer *buffer)
+static void place_whole(const struct elements *elements, const struct clip *clip)
 {
-    const unsigned char *src = buffer->memory + (clip->src.offset - buffer->start);
-    struct device_rows rows = {clip->src.bytes, clip->src.count, clip->src.stride, clip->dst_stride};
-    if (is_read(requests, next, clip->src.offset, rows_end(&clip->src))) {
-        place_rows(part, clip->dst_offset, src, &rows, clip->src.offset);
+    const struct staging_buffer *buffer = elements->buffer;
+    const struct device_rows rows = {clip->src.bytes, clip->src.count, clip->src.stride, clip->dst_stride};
+    if (clip->operation)
+        elements_convert(elements, clip);
+    else
+        place_rows(&elements->item->parts[clip->part], clip->dst_offset, buffer->memory + (clip->src.offset - buffer->start),
+                   &rows, clip->src.offset);
+}
+
+static uint64_t find_end(const struct clip *clip)
+{
+    return rows_end(&clip->src) - clip->torn_bytes;
+}
+
+static void place_clip(const struct elements *elements, const struct clip *clip, size_t *next)
+{
+    const struct extents *requests = &elements->window->requests;
+    if (is_read(requests, next, clip->src.offset, find_end(clip))) {
+        place_whole(elements, clip);
         return;
     }
-    rows.count = 1;
+    struct clip row = *clip;
     size_t next_row = *next; /* rows of other clips may lie between these */
+    row.src.count = 1;
     for (uint64_t i = 0; i < clip->src.count; i++) {
-        uint64_t skip = i * clip->src.stride, lo = clip->src.offset + skip;
-        if (is_read(requests, &next_row, lo, lo + clip->src.bytes))
-            place_rows(part, clip->dst_offset + i * clip->dst_stride, src + skip, &rows, lo);
+        row.src.offset = clip->src.offset + i * clip->src.stride;
+        row.dst_offset = clip->dst_offset + i * clip->dst_stride;
+        if (is_read(requests, &next_row, row.src.offset, find_end(&row)))
+            place_whole(elements, &row);
     }
 }
 
-void gather_place(struct item *item, const struct clips *clips, const struct extents *requests,
-                  struct staging_buffer *buffer)
+/* Returns how many of the clips from this one on it has placed. */
+static size_t place_next(const struct elements *elements, const struct clip *clip, size_t n, size_t *next)
+{
+    const struct extents *requests = &elements->window->requests;
+    size_t n_rows = elements_find_matrix(elements, clip, n);
+    if (n_rows == 1 || !is_read(requests, next, clip->src.offset, find_end(&clip[n_rows - 1]))) {
+        place_clip(elements, clip, next);
+        return 1;
+    }
+    elements_place_matrix(elements, clip, n_rows);
+    return n_rows;
+}
+
+void gather_place(struct item *item, const struct window *window, struct staging_buffer *buffer)
 {
     const size_t prepare_ns = offsetof(struct run_report, prepare_ns);
+    const struct elements elements = {.item = item, .window = window, .buffer = buffer};
+    const struct clips *clips = &window->clips;
     uint64_t started_ns = clock_now_ns(), prepared_ns = item_sum_reports(item, prepare_ns), last_offset = 0;
     size_t next = 0;
-    for (size_t i = 0; i < clips->n; i++) {
+    for (size_t i = 0; i < clips->n;) {
         const struct clip *clip = &clips->list[i];
         if (clip->src.offset < last_offset) /* the next part's clips begin */
             next = 0;
         last_offset = clip->src.offset;
-        place_clip(&item->parts[clip->part], clip, requests, &next, buffer);
+        i += place_next(&elements, clip, clips->n - i, &next);
     }
     flight_begin(&buffer->flight, item);
     item->copy_ns += clock_now_ns() - started_ns - (item_sum_reports(item, prepare_ns) - prepared_ns);

@@ -8,8 +8,7 @@
 
 /* Plans the requests for the window's extents and reads them into the buffer, whose `start` is set. */
 int gather_read(struct item *item, struct window *window, struct staging_buffer *buffer, struct error *error);
-/* Copies the clips of what the requests have brought. */
-void gather_place(struct item *item, const struct clips *clips, const struct extents *requests,
-                  struct staging_buffer *buffer);
+/* Copies the window's clips of what its requests have brought. */
+void gather_place(struct item *item, const struct window *window, struct staging_buffer *buffer);
 
 #endif

@@ -66,6 +66,15 @@ int item_read(struct item *item, struct source_read *read, uint64_t bytes, struc
     return result;
 }
 
+int item_read_apart(const struct item *item, struct source_read *read, struct error *error)
+{
+    const struct part *part = &item->parts[0];
+    read->file = part->file;
+    read->cancel = item->is_remote ? &item->cancel : NULL;
+    read->uid = part->run->options.uid;
+    return source_read(part->source, read, error);
+}
+
 void item_use_temporary(struct item *item, uint64_t bytes, bool begins)
 {
     if (item->collective)

@@ -64,6 +64,8 @@ struct part *item_add_part(struct item *item, struct run *run);
 /* Reads `bytes` of the item's file, as many as the buffers of `read` hold; who asks for what is filled in here. Counts the
  * time, and gives the checksum to the scan's ledger. */
 int item_read(struct item *item, struct source_read *read, uint64_t bytes, struct error *error);
+/* The same for a few bytes that belong to another read: no checksum, no time. `read` has offset and buffers. */
+int item_read_apart(const struct item *item, struct source_read *read, struct error *error);
 /* Temporary memory of so many bytes is used for all parts, or no more. */
 void item_use_temporary(struct item *item, uint64_t bytes, bool begins);
 void item_fail_part(struct part *part, const struct error *error);                             /* keeps its first error */

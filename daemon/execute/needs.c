@@ -21,7 +21,7 @@ static void add_step(struct run_needs *needs, size_t *room, const struct plan_st
     }
 }
 
-/* Needs and transfers are both in file order; a transfer's first block is at or after that of the one before. */
+/* Needs and what is to be read are both in file order; a transfer's first block is at or after that of the one before. */
 static size_t count_wanted(struct run_needs *needs, const struct transfer *wanted, size_t first, uint64_t block_bytes)
 {
     struct need *list = needs->list;
@@ -44,6 +44,9 @@ void needs_build(struct run_needs *needs, const struct plan *plan, const struct 
     size_t room = 0, first = 0;
     for (size_t i = 0; i < plan->n_steps; i++)
         add_step(needs, &room, &plan->steps[i], block_bytes);
-    for (size_t i = 0; i < mapping->n_transfers; i++)
-        first = count_wanted(needs, &mapping->transfers[i], first, block_bytes);
+    for (size_t file = 0; file < mapping->artifact->source->n_files; file++) {
+        struct mapping_reads reads = mapping_reads(mapping, file);
+        for (size_t i = 0; i < reads.n; i++)
+            first = count_wanted(needs, &reads.list[i], first, block_bytes);
+    }
 }

@@ -18,20 +18,24 @@ bool place_prepare(struct part *part, uint64_t offset, uint64_t bytes)
     return !part->has_failed;
 }
 
-/* Where the transfer's bytes in the range begin and end at the destination; false when there are none. */
-static bool find_place(const struct transfer *transfer, struct range range, struct range *place)
+/* From where to where, at the destination, the elements of a transfer go that lie in the range of the file at least in part;
+ * false when there are none. */
+static bool find_place(const struct transfer *transfer, const struct operation *operation, struct range range,
+                       struct range *place)
 {
     struct rows rows = rows_of_transfer(transfer);
+    uint64_t src_bytes = operation ? operation->from_bytes : 1, dst_bytes = operation ? operation->to_bytes : 1;
     uint64_t first = rows_next(&rows, range.lo);
     if (first >= range.hi)
         return false;
     first -= rows.offset;
-    place->lo = transfer->dst_offset + first / rows.stride * transfer->dst_stride + first % rows.stride;
-    place->hi = transfer_dst_end(transfer, transfer->row_bytes);
+    place->lo =
+        transfer->dst_offset + first / rows.stride * transfer->dst_stride + first % rows.stride / src_bytes * dst_bytes;
+    place->hi = transfer_dst_end(transfer, transfer->row_bytes / src_bytes * dst_bytes);
     if (range.hi < rows_end(&rows)) {
-        uint64_t last = range.hi - 1 - rows.offset, inside = last % rows.stride + 1;
-        place->hi =
-            transfer->dst_offset + last / rows.stride * transfer->dst_stride + (inside < rows.bytes ? inside : rows.bytes);
+        uint64_t last = range.hi - 1 - rows.offset, inside = last % rows.stride;
+        inside = inside < rows.bytes ? inside : rows.bytes - 1;
+        place->hi = transfer->dst_offset + last / rows.stride * transfer->dst_stride + (inside / src_bytes + 1) * dst_bytes;
     }
     return true;
 }
@@ -43,10 +47,10 @@ void place_prepare_range(struct part *part, struct range range)
     size_t i = mapping_find(mapping, part->file, range.lo), end = mapping->file_first[part->file + 1];
     struct range all = {0, 0}, next;
     for (; i < end && mapping->transfers[i].src_offset < range.hi; i++) {
-        if (!find_place(&mapping->transfers[i], range, &next))
+        if (!find_place(&mapping->transfers[i], mapping_operation(mapping, &mapping->transfers[i]), range, &next))
             continue;
-        if (all.hi > 0 && next.lo >= all.hi && next.lo - all.hi < NEAR_BYTES) {
-            all.hi = next.hi;
+        if (all.hi > 0 && next.lo >= all.lo && next.lo < all.hi + NEAR_BYTES) { /* behind it, or beside it */
+            all.hi = next.hi > all.hi ? next.hi : all.hi;
             continue;
         }
         if (all.hi > 0)
@@ -84,4 +88,18 @@ bool place_rows(struct part *part, uint64_t dst_offset, const void *src, const s
     part->placed_bytes += part->has_failed ? 0 : bytes;
     part->report.copied_bytes += part->has_failed ? 0 : bytes;
     return !part->has_failed;
+}
+
+unsigned char *place_find(struct part *part, uint64_t offset, uint64_t bytes)
+{
+    struct destination *destination = part->run->destination;
+    if (!destination->address || part->transport || !place_prepare(part, offset, bytes))
+        return NULL;
+    return (unsigned char *)destination->address + offset;
+}
+
+void place_count(struct part *part, uint64_t bytes)
+{
+    part->placed_bytes += bytes;
+    part->report.copied_bytes += bytes;
 }

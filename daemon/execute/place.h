@@ -15,4 +15,9 @@ void place_prepare_range(struct part *part, struct range range);
 bool place_rows(struct part *part, uint64_t dst_offset, const void *src, const struct device_rows *rows,
                 uint64_t source_offset);
 
+/* Where to write directly: made ready; NULL when the part has failed, or its destination has no address. */
+unsigned char *place_find(struct part *part, uint64_t offset, uint64_t bytes);
+/* So many bytes were written there. */
+void place_count(struct part *part, uint64_t bytes);
+
 #endif

@@ -1,7 +1,7 @@
 /* Copies a window's clips out of other runs' memory; see provider.h.
  *
  * A provider has placed everything it needed of the block, and its bytes cannot change: its segment is either published
- * and sealed, or written elsewhere only. Its transfers are found by binary search. A contiguous clip is put together from as
+ * and sealed, or written elsewhere only. Its transfers are found by binary search; only copies count. A contiguous clip is put together from as
  * many providers as it takes; rows are taken when one provider has all of them. */
 #include "execute/provider.h"
 
@@ -17,6 +17,7 @@
 
 enum {
     MAX_PROVIDERS = 16,      /* newest first; the same tensors in more replicas than this are read again */
+    MAX_CANDIDATES = 64,     /* of a provider's transfers, where they interleave */
     WORTH_COPYING = 4 << 10, /* shorter rows are cheaper to read again than to look up one by one */
 };
 
@@ -51,12 +52,25 @@ static void unpin_providers(struct providers *providers, struct engine *engine)
     pthread_mutex_unlock(&engine->lock);
 }
 
-/* The transfer of a provider that may hold `at`, NULL when it has none. */
+/* The transfers of a provider that may hold `at`, as it is: from `i` on, the first that ends behind it. Where they interleave
+ * a few are looked at: one that has the byte, if there is any, else the next. */
 static const struct transfer *find_transfer(const struct provider *provider, uint64_t at)
 {
     const struct mapping *mapping = provider->run->options.mapping;
-    size_t i = mapping_find(mapping, provider->file, at);
-    return i < mapping->file_first[provider->file + 1] ? &mapping->transfers[i] : NULL;
+    size_t first = mapping_find(mapping, provider->file, at), end = mapping->file_first[provider->file + 1];
+    const struct transfer *found = NULL;
+    for (size_t i = first; i < end && i - first < MAX_CANDIDATES; i++) {
+        const struct transfer *transfer = &mapping->transfers[i];
+        struct rows rows = rows_of_transfer(transfer);
+        if (transfer->operation || rows_end(&rows) <= at)
+            continue;
+        if (rows_next(&rows, at) == at)
+            return transfer;
+        found = found && found->src_offset <= transfer->src_offset ? found : transfer;
+        if (transfer->src_offset > at)
+            break;
+    }
+    return found;
 }
 
 /* Where the provider has byte `at`, which is in a row of this transfer. */
@@ -90,8 +104,10 @@ static const unsigned char *find_bytes(const struct provider *provider, uint64_t
 static void add_rest(struct clips *clips, const struct clip *clip, uint64_t lo, uint64_t hi)
 {
     if (lo < hi)
-        clip_add(clips,
-                 (struct clip){{lo, hi - lo, 1, hi - lo}, clip->dst_offset + (lo - clip->src.offset), hi - lo, clip->part});
+        clip_add(clips, (struct clip){.src = {lo, hi - lo, 1, hi - lo},
+                                      .dst_offset = clip->dst_offset + (lo - clip->src.offset),
+                                      .dst_stride = hi - lo,
+                                      .part = clip->part});
 }
 
 static void copy_span(const struct providers *providers, struct part *part, struct clips *clips, const struct clip *clip)
@@ -154,7 +170,9 @@ static void copy_clips(const struct providers *providers, struct item *item, str
     for (size_t i = 0; i < n_all; i++) {
         const struct clip clip = clips->list[i];
         struct part *part = &item->parts[clip.part];
-        if (clip.src.count == 1)
+        if (clip.operation) /* what others have is not converted, or otherwise */
+            clip_add(clips, clip);
+        else if (clip.src.count == 1)
             copy_span(providers, part, clips, &clip);
         else
             copy_rows(providers, part, clips, &clip);

@@ -97,6 +97,15 @@ static int compare_pieces(const void *a, const void *b)
     return left->part < right->part ? -1 : left->part > right->part;
 }
 
+/* Pieces of several parts, or rows that interleave. */
+static bool is_unsorted(const struct pieces *pieces)
+{
+    size_t i = 1;
+    while (i < pieces->n && pieces->list[i - 1].src <= pieces->list[i].src)
+        i++;
+    return i < pieces->n;
+}
+
 static void collect_pieces(struct pieces *pieces, struct item *item, const struct clips *clips)
 {
     pieces->n = 0;
@@ -109,7 +118,7 @@ static void collect_pieces(struct pieces *pieces, struct item *item, const struc
             add_piece(pieces, (struct piece){clip->src.offset + row * clip->src.stride, clip->src.bytes,
                                              clip->dst_offset + row * clip->dst_stride, clip->part});
     }
-    if (item->n_parts > 1 && pieces->n > 1)
+    if (pieces->n > 1 && is_unsorted(pieces))
         qsort(pieces->list, pieces->n, sizeof *pieces->list, compare_pieces);
 }
 

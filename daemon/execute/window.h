@@ -11,6 +11,8 @@
 
 #include "plan/rows.h"
 
+struct staging_buffer;
+
 struct range { /* of a part file, end exclusive */
     uint64_t lo, hi;
 };
@@ -24,7 +26,11 @@ struct clip { /* what of a transfer lies in a window: whole rows, or a piece of 
     struct rows src;
     uint64_t dst_offset, dst_stride; /* of the first row; between rows */
     uint32_t part;                   /* whose it is: index into item->parts */
+    uint32_t operation : 24;         /* of that run's mapping; OPERATION_COPY = none */
+    uint32_t torn_bytes : 8;         /* of its last element, that lie behind the window */
 };
+
+enum { WINDOW_ELEMENT_BYTES = 8 }; /* of the largest elements */
 
 struct clips {
     struct clip *list; /* by part, then offset; or all by offset */
@@ -52,6 +58,9 @@ struct window {
     bool is_crumbled;    /* of a block in so many pieces that it is read through small buffers, which nobody looks for */
     bool is_buffered;    /* read into a buffer and copied from there; else straight into place */
     bool is_direct;      /* past the page cache */
+    bool has_operations; /* of clips: they are converted on their way out of a buffer */
+    unsigned char torn[WINDOW_ELEMENT_BYTES]; /* what follows the window in the file, as far as elements are torn */
+    struct staging_buffer *scratch; /* for what is converted or turned before it is written; NULL = none was left */
 };
 
 #endif

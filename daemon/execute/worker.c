@@ -162,7 +162,7 @@ static void free_arrays(struct worker *worker)
     free(worker->window.clips.list);
     free(worker->window.extents.list);
     free(worker->window.requests.list);
-    worker->window = (struct window){0};
+    worker->window = (struct window){.scratch = worker->window.scratch};
     scatter_fini(&worker->scatter);
     item_fini(&worker->item);
 }
@@ -182,7 +182,9 @@ static void give_buffers(struct worker *worker, uint64_t now_ns)
         staging_give(worker->spare, now_ns);
     if (worker->buffer)
         staging_give(worker->buffer, now_ns);
-    worker->buffer = worker->spare = NULL;
+    if (worker->window.scratch)
+        staging_give(worker->window.scratch, now_ns);
+    worker->buffer = worker->spare = worker->window.scratch = NULL;
     if (engine->wants_buffers)
         pthread_cond_broadcast(&engine->crew.work);
     engine->wants_buffers = false;

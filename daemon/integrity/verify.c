@@ -90,8 +90,9 @@ static size_t collect_files(const struct verify_options *options, struct verify_
     size_t n_files = 0;
     for (uint32_t f = 0; f < artifact->source->n_files; f++) {
         struct verify_file file = {.options = options, .part = &artifact->source->files[f], .file = f};
-        for (size_t i = mapping->file_first[f]; i < mapping->file_first[f + 1]; i++)
-            file.wanted_bytes += transfer_bytes(&mapping->transfers[i]);
+        struct mapping_reads reads = mapping_reads(mapping, f);
+        for (size_t i = 0; i < reads.n; i++)
+            file.wanted_bytes += transfer_bytes(&reads.list[i]);
         if (file.wanted_bytes == 0)
             continue;
         file.prefix_bytes = artifact_prefix_bytes(artifact, f);

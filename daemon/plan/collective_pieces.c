@@ -27,8 +27,8 @@ struct sweep {
     struct collective_cut cut;
     struct collective_plan *plan;
     size_t pieces_room, columns_room;
-    size_t *next, *end; /* per rank: its next run of the file, and behind the last */
-    uint64_t *begins;   /* of the next run; UINT64_MAX = none is left */
+    struct mapping_reads *reads; /* per rank: of the file, those that are left */
+    uint64_t *begins;            /* of the next run; UINT64_MAX = none is left */
     struct entry *cluster;
     size_t n_cluster, cluster_room;
     struct collective_columns *spans; /* scratch: unions */
@@ -38,6 +38,11 @@ struct sweep {
 static bool is_inner(enum job_kind job)
 {
     return job == JOB_DIM1 || job == JOB_RECT2D;
+}
+
+static bool is_contiguous(const struct transfer *run)
+{
+    return run->n_rows == 1 || run->src_stride == run->row_bytes;
 }
 
 static const struct view_tensor *tensor_of(const struct sweep *sweep, const struct entry *entry)
@@ -139,10 +144,10 @@ static bool take_contiguous(struct sweep *sweep, enum job_kind job)
 {
     sweep->n_spans = 0;
     for (size_t i = 0; i < sweep->n_cluster; i++)
-        if (sweep->cluster[i].run->n_rows == 1)
+        if (is_contiguous(sweep->cluster[i].run))
             unite(sweep, sweep->cluster[i].run->src_offset, transfer_end(sweep->cluster[i].run));
     for (size_t i = 0, span = 0; i < sweep->n_cluster; i++)
-        if (sweep->cluster[i].run->n_rows > 1 && !lies_in_union(sweep, sweep->cluster[i].run, &span))
+        if (!is_contiguous(sweep->cluster[i].run) && !lies_in_union(sweep, sweep->cluster[i].run, &span))
             return false;
     for (size_t i = 0; i < sweep->n_spans; i++)
         add_contiguous(sweep, sweep->spans[i].offset, sweep->spans[i].offset + sweep->spans[i].bytes, job);
@@ -235,8 +240,8 @@ static void finish_cluster(struct sweep *sweep)
 
 static void note_begin(struct sweep *sweep, size_t rank)
 {
-    size_t next = sweep->next[rank];
-    sweep->begins[rank] = next < sweep->end[rank] ? sweep->ranks[rank].mapping->transfers[next].src_offset : UINT64_MAX;
+    const struct mapping_reads *reads = &sweep->reads[rank];
+    sweep->begins[rank] = reads->n ? reads->list->src_offset : UINT64_MAX;
 }
 
 /* The rank whose next run of the file begins first; n_ranks when none has any left. */
@@ -253,13 +258,13 @@ static void sweep_file(struct sweep *sweep, size_t file)
 {
     uint64_t end = 0;
     for (size_t i = 0; i < sweep->n_ranks; i++) {
-        sweep->next[i] = sweep->ranks[i].mapping->file_first[file];
-        sweep->end[i] = sweep->ranks[i].mapping->file_first[file + 1];
+        sweep->reads[i] = mapping_reads(sweep->ranks[i].mapping, file);
         note_begin(sweep, i);
     }
     sweep->n_cluster = 0;
     for (size_t i; (i = find_first(sweep)) < sweep->n_ranks;) {
-        const struct transfer *run = &sweep->ranks[i].mapping->transfers[sweep->next[i]++];
+        const struct transfer *run = sweep->reads[i].list++;
+        sweep->reads[i].n--;
         note_begin(sweep, i);
         if (sweep->n_cluster && run->src_offset >= end) {
             finish_cluster(sweep);
@@ -277,16 +282,14 @@ void collective_pieces_build(const struct collective_rank *ranks, size_t n_ranks
                              struct collective_plan *plan)
 {
     struct sweep sweep = {.ranks = ranks, .n_ranks = n_ranks, .cut = cut, .plan = plan};
-    sweep.next = memory_alloc_array(n_ranks, sizeof *sweep.next);
-    sweep.end = memory_alloc_array(n_ranks, sizeof *sweep.end);
+    sweep.reads = memory_alloc_array(n_ranks, sizeof *sweep.reads);
     sweep.begins = memory_alloc_array(n_ranks, sizeof *sweep.begins);
     for (size_t file = 0; file < plan->n_files; file++) {
         plan->file_first[file] = plan->n_pieces;
         sweep_file(&sweep, file);
     }
     plan->file_first[plan->n_files] = plan->n_pieces;
-    free(sweep.next);
-    free(sweep.end);
+    free(sweep.reads);
     free(sweep.begins);
     free(sweep.cluster);
     free(sweep.spans);

@@ -229,8 +229,9 @@ static void walk_file(struct walk *walk, size_t file)
 {
     const struct collective_plan *group = walk->group;
     size_t piece = group->file_first[file], end = group->file_first[file + 1];
-    for (size_t i = walk->mapping->file_first[file]; i < walk->mapping->file_first[file + 1]; i++) {
-        const struct transfer *run = &walk->mapping->transfers[i];
+    struct mapping_reads reads = mapping_reads(walk->mapping, file);
+    for (size_t i = 0; i < reads.n; i++) {
+        const struct transfer *run = &reads.list[i];
         while (piece < end && group->pieces[piece].hi <= run->src_offset)
             piece++;
         size_t at = piece;
@@ -270,7 +271,7 @@ static void count_bytes(struct collective_plan *plan, const struct collective_ra
         for (size_t file = 0; file < plan->n_files; file++)
             walk_file(&walk, file);
         plan->numbers.landed_bytes += ranks[i].mapping->view_bytes;
-        plan->numbers.needed_bytes += ranks[i].mapping->view_bytes * ranks[i].n_sharers;
+        plan->numbers.needed_bytes += mapping_source_bytes(ranks[i].mapping) * ranks[i].n_sharers;
     }
     uint64_t once = plan->numbers.unique_source_bytes + plan->numbers.residual_bytes;
     plan->numbers.dedup_saving_bytes = plan->numbers.needed_bytes > once ? plan->numbers.needed_bytes - once : 0;

@@ -182,8 +182,9 @@ static struct file_line measure_file(const struct page *page, size_t file, char 
         line.extents += plan->steps[i].count;
         line.read_bytes += plan->steps[i].count * plan->steps[i].bytes;
     }
-    for (size_t i = page->mapping->file_first[file]; i < page->mapping->file_first[file + 1]; i++)
-        line.wanted_bytes += page->mapping->transfers[i].n_rows * page->mapping->transfers[i].row_bytes;
+    struct mapping_reads reads = mapping_reads(page->mapping, file);
+    for (size_t i = 0; i < reads.n; i++)
+        line.wanted_bytes += transfer_bytes(&reads.list[i]);
     if (line.extents) {
         const struct plan_step *last = &plan->steps[plan->file_first[file + 1] - 1];
         line.span_bytes =

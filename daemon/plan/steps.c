@@ -1,7 +1,7 @@
-/* Walks the runs of a mapping in file order and keeps one open step: a span that may still grow, or the rows of one run.
+/* Walks what a mapping reads in file order and keeps one open step: a span that may still grow, or the rows of one run.
  *
- * Runs are sorted, disjoint spans, so a step that is closed stays closed. Spans that touch or overlap (one source slice
- * wanted twice) always become one. Rows of exact steps stay count x stride, never one step per row. */
+ * Runs are sorted, disjoint spans, so a step that is closed stays closed. Spans that touch always become one. Rows of exact
+ * steps stay count x stride, never one step per row. */
 #include "plan/steps.h"
 
 struct walk {
@@ -83,8 +83,9 @@ static void add_run(struct walk *walk, const struct transfer *run)
 
 static void walk_file(struct walk *walk, const struct mapping *mapping, size_t file)
 {
-    for (size_t i = mapping->file_first[file]; i < mapping->file_first[file + 1]; i++)
-        add_run(walk, &mapping->transfers[i]);
+    struct mapping_reads reads = mapping_reads(mapping, file);
+    for (size_t i = 0; i < reads.n; i++)
+        add_run(walk, &reads.list[i]);
     close_step(walk);
     walk->closed_end = 0;
 }

@@ -136,61 +136,75 @@ void transfer_scene_init(struct transfer_scene *scene, uint64_t seed, uint64_t i
     scene->item.scan = &scene->scan;
 }
 
+void transfer_scene_drop_run(struct transfer_scene *scene)
+{
+    struct scene_run *run = &scene->runs[--scene->n_runs];
+    destination_fini(&run->heap->base);
+    heap_destination_destroy(run->heap);
+    free(run->expected);
+    free(run->plan.steps);
+    free(run->run.needs.list);
+    arena_fini(&run->mapping.arena);
+}
+
 void transfer_scene_fini(struct transfer_scene *scene)
 {
-    for (size_t i = 0; i < scene->n_runs; i++) {
-        struct scene_run *run = &scene->runs[i];
-        destination_fini(&run->heap->base);
-        heap_destination_destroy(run->heap);
-        free(run->expected);
-        free(run->mapping.transfers);
-        free(run->plan.steps);
-        free(run->run.needs.list);
-    }
+    while (scene->n_runs > 0)
+        transfer_scene_drop_run(scene);
     item_fini(&scene->item);
     pthread_cond_destroy(&scene->engine.unpinned);
     pthread_mutex_destroy(&scene->engine.lock);
     free(scene->image);
 }
 
-/* One step for each transfer: its rows, or all from the first to the last byte. */
+/* One step for each read: its rows, or all from the first to the last byte. */
 static void make_steps(struct transfer_scene *scene, struct scene_run *run)
 {
     struct plan *plan = &run->plan;
-    plan->steps = memory_alloc_array(run->mapping.n_transfers + 1, sizeof *plan->steps);
-    plan->n_steps = run->mapping.n_transfers;
+    struct mapping_reads reads = mapping_reads(&run->mapping, 0);
+    plan->steps = memory_alloc_array(reads.n + 1, sizeof *plan->steps);
+    plan->n_steps = reads.n;
     for (size_t i = 0; i < plan->n_steps; i++) {
-        const struct transfer *transfer = &run->mapping.transfers[i];
-        uint64_t span = transfer_end(transfer) - transfer->src_offset;
-        plan->steps[i] = transfer_scene_random(scene, 2) ? (struct plan_step){transfer->src_offset, span, 1, span, 0}
-                                                         : (struct plan_step){transfer->src_offset, transfer->row_bytes,
-                                                                              transfer->n_rows, transfer->src_stride, 0};
+        const struct transfer *read = &reads.list[i];
+        uint64_t span = transfer_end(read) - read->src_offset;
+        plan->steps[i] = transfer_scene_random(scene, 2)
+                             ? (struct plan_step){read->src_offset, span, 1, span, 0}
+                             : (struct plan_step){read->src_offset, read->row_bytes, read->n_rows, read->src_stride, 0};
     }
     run->step_first[1] = plan->n_steps;
     plan->file_first = run->step_first;
 }
 
-struct scene_run *transfer_scene_add_transfers(struct transfer_scene *scene, const struct transfer *transfers, size_t n,
-                                               bool has_address)
+static void measure(struct mapping *mapping, const struct transfer *transfer)
+{
+    const struct operation *operation = mapping_operation(mapping, transfer);
+    uint64_t bytes = operation ? operation_dst_bytes(operation, transfer->row_bytes) : transfer->row_bytes;
+    uint64_t end = transfer_dst_end(transfer, bytes);
+    mapping->view_bytes += transfer->n_rows * bytes;
+    mapping->replica_bytes = end > mapping->replica_bytes ? end : mapping->replica_bytes;
+}
+
+struct scene_run *transfer_scene_add_operations(struct transfer_scene *scene, const struct transfer *transfers, size_t n,
+                                                struct operation *operations, size_t n_operations, bool has_address)
 {
     struct scene_run *run = &scene->runs[scene->n_runs++];
     struct mapping *mapping = &run->mapping;
-    *mapping = (struct mapping){.artifact = &scene->artifact, .n_transfers = n, .file_first = run->file_first};
-    mapping->transfers = memory_alloc_array(n + 1, sizeof *transfers);
+    struct error error;
+    *mapping = (struct mapping){
+        .artifact = &scene->artifact, .n_transfers = n, .operations = operations, .n_operations = n_operations};
+    mapping->transfers = arena_array(&mapping->arena, n + 1, sizeof *transfers);
     memcpy(mapping->transfers, transfers, n * sizeof *transfers);
-    run->file_first[1] = n;
-    for (size_t i = 0; i < n; i++) {
-        uint64_t end = transfer_dst_end(&transfers[i], transfers[i].row_bytes);
-        mapping->view_bytes += transfer_bytes(&transfers[i]);
-        mapping->replica_bytes = end > mapping->replica_bytes ? end : mapping->replica_bytes;
-    }
+    if (mapping_order(mapping, &error))
+        abort();
+    for (size_t i = 0; i < n; i++)
+        measure(mapping, &transfers[i]);
     make_steps(scene, run);
     run->heap = heap_destination_create(mapping->replica_bytes, has_address);
     destination_begin(&run->heap->base, mapping->replica_bytes);
     run->expected = memory_alloc(mapping->replica_bytes + 1);
     memset(run->expected, UNTOUCHED, mapping->replica_bytes);
     for (size_t i = 0; i < n; i++)
-        transfer_apply(&transfers[i], NULL, scene->image, run->expected);
+        transfer_apply(&transfers[i], mapping_operation(mapping, &transfers[i]), scene->image, run->expected);
     run->run = (struct run){.engine = &scene->engine,
                             .options = {.mapping = mapping, .plan = &run->plan},
                             .destination = &run->heap->base,
@@ -198,6 +212,12 @@ struct scene_run *transfer_scene_add_transfers(struct transfer_scene *scene, con
                             .stage = RUN_ACTIVE};
     item_add_part(&scene->item, &run->run);
     return run;
+}
+
+struct scene_run *transfer_scene_add_transfers(struct transfer_scene *scene, const struct transfer *transfers, size_t n,
+                                               bool has_address)
+{
+    return transfer_scene_add_operations(scene, transfers, n, NULL, 0, has_address);
 }
 
 struct scene_run *transfer_scene_add_run(struct transfer_scene *scene, uint64_t most_bytes, bool has_address)

@@ -46,7 +46,7 @@ struct transfer_scene {
         struct run run;
         struct mapping mapping;
         struct plan plan;
-        size_t file_first[2], step_first[2];
+        size_t step_first[2];
         struct heap_destination *heap;
         unsigned char *expected;
         struct run *started; /* by an engine */
@@ -63,9 +63,14 @@ uint64_t transfer_scene_random(struct transfer_scene *scene, uint64_t below);
 
 /* One more run and its part: transfers of rows of up to most_bytes with gaps and strides on both sides, covered by steps. */
 struct scene_run *transfer_scene_add_run(struct transfer_scene *scene, uint64_t most_bytes, bool has_address);
-/* The same with these transfers, which are sorted and leave room for each other at the destination. */
+/* The same with these transfers, in any order, which leave room for each other at the destination. */
 struct scene_run *transfer_scene_add_transfers(struct transfer_scene *scene, const struct transfer *transfers, size_t n,
                                                bool has_address);
+/* The same with these operations, [0] = the copy, which are borrowed. */
+struct scene_run *transfer_scene_add_operations(struct transfer_scene *scene, const struct transfer *transfers, size_t n,
+                                                struct operation *operations, size_t n_operations, bool has_address);
+/* Takes the last run away. */
+void transfer_scene_drop_run(struct transfer_scene *scene);
 /* Runs all of them in an engine with these options, whose loop is filled in, and waits. */
 void transfer_scene_run_all(struct transfer_scene *scene, struct engine_options options);
 /* What was placed is what the naive copy says, within the range of the file; and nothing was written beside it. */

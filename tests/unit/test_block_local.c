@@ -91,12 +91,8 @@ static void short_rows_and_memory_without_an_address_go_through_the_buffer(void 
     worker.window.is_hot = true;
     block_local.choose_buffer(&worker, &error);
     assert_false(worker.window.is_buffered);
-    worker.item.n_parts = scene.n_runs = 0;
-    destination_fini(&scene.runs[0].heap->base);
-    heap_destination_destroy(scene.runs[0].heap);
-    free(scene.runs[0].expected);
-    free(scene.runs[0].mapping.transfers);
-    free(scene.runs[0].plan.steps);
+    worker.item.n_parts = 0;
+    transfer_scene_drop_run(&scene);
     look_at(1023, 32, true);
     block_local.choose_buffer(&worker, &error);
     assert_true(worker.window.is_buffered);

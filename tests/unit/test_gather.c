@@ -40,7 +40,7 @@ static void any_strides_are_placed_right(void **state)
         for (uint64_t i = 0; i < 1 + seed % 3; i++)
             transfer_scene_add_run(&scene, 1 + seed * 9, (seed + i) % 2);
         assert_int_equal(collect(&scene, &error), 0);
-        gather_place(&scene.item, &window.clips, &window.requests, &buffer);
+        gather_place(&scene.item, &window, &buffer);
         for (size_t i = 0; i < scene.n_runs; i++) {
             assert_true(transfer_scene_is_right(&scene.runs[i]));
             assert_int_equal(scene.item.parts[i].placed_bytes, scene.runs[i].mapping.view_bytes);
@@ -63,7 +63,7 @@ static void what_no_request_brought_is_not_placed(void **state)
     assert_int_equal(collect(&scene, &error), 0);
     window.requests.n = 0;
     extent_add_request(&window.requests, (struct range){1000, 2100}); /* rows 1 and 2 */
-    gather_place(&scene.item, &window.clips, &window.requests, &buffer);
+    gather_place(&scene.item, &window, &buffer);
     assert_int_equal(scene.item.parts[0].placed_bytes, 200);
     assert_memory_equal(scene.runs[0].heap->memory + 150, scene.image + 1000, 100);
     assert_memory_equal(scene.runs[0].heap->memory + 300, scene.image + 2000, 100);

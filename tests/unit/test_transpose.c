@@ -1,0 +1,68 @@
+/* Elements of every size land where a walk over them puts them, whatever the strides, and nothing else is written. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include "base/transpose.h"
+
+#include <cmocka.h> /* last: it makes a macro of fail */
+
+enum { BYTES = 1 << 19 };
+
+static unsigned char source[BYTES], turned[BYTES], expected[BYTES];
+
+static void move_by_elements(const struct transpose *shape, uint64_t element_bytes, unsigned char *dst,
+                             const unsigned char *src)
+{
+    for (uint64_t row = 0; row < shape->n_rows; row++)
+        for (uint64_t column = 0; column < shape->n_columns; column++)
+            memcpy(dst + row * shape->dst_row_stride + column * shape->dst_column_stride,
+                   src + row * shape->src_row_stride + column * shape->src_column_stride, element_bytes);
+}
+
+static void check(uint64_t n_rows, uint64_t n_columns, uint64_t bytes, uint64_t src_gap, uint64_t dst_gap)
+{
+    const struct transpose shape = {.n_rows = n_rows,
+                                    .n_columns = n_columns,
+                                    .src_row_stride = n_columns * (bytes + src_gap) + src_gap,
+                                    .src_column_stride = bytes + src_gap,
+                                    .dst_row_stride = bytes + dst_gap,
+                                    .dst_column_stride = n_rows * (bytes + dst_gap) + dst_gap};
+    memset(turned, 0xA5, BYTES);
+    memset(expected, 0xA5, BYTES);
+    transpose_copy(&shape, bytes, turned + 3, source + 1);
+    move_by_elements(&shape, bytes, expected + 3, source + 1);
+    assert_memory_equal(turned, expected, BYTES);
+}
+
+static void elements_of_every_size_are_turned(void **state)
+{
+    static const uint64_t sides[] = {1, 2, 7, 8, 9, 63, 64, 65, 130};
+    const size_t n = sizeof sides / sizeof *sides;
+    (void)state;
+    for (size_t i = 0; i < BYTES; i++)
+        source[i] = (unsigned char)(i * 2654435761u >> 11);
+    for (uint64_t bytes = 1; bytes <= 8; bytes *= 2)
+        for (size_t i = 0; i < n * n; i++) {
+            check(sides[i / n], sides[i % n], bytes, 0, 0);
+            check(sides[i / n], sides[i % n], bytes, i % 3, i % 2);
+        }
+}
+
+static void other_sizes_are_not_taken(void **state)
+{
+    (void)state;
+    for (uint64_t bytes = 0; bytes < 20; bytes++)
+        assert_int_equal(transpose_takes(bytes), bytes == 1 || bytes == 2 || bytes == 4 || bytes == 8);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(elements_of_every_size_are_turned),
+        cmocka_unit_test(other_sizes_are_not_taken),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
