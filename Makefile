@@ -81,8 +81,8 @@ $(B)/obj/%.o: %.c $(GEN_H)
 	@mkdir -p $(@D)
 	$(CC) $(CFLAGS) -MMD -MP -c -o $@ $<
 
-# loops over elements: vector code, and the roundings that are written
-$(B)/obj/daemon/convert/%.o: override CFLAGS += -O3 -ffp-contract=off
+# loops over elements: vector code of both sides of a choice, and the roundings that are written
+$(B)/obj/daemon/convert/%.o: override CFLAGS += -O3 -ffp-contract=off -fno-trapping-math
 $(call obj,$(CLIENT_C)): override CFLAGS += -fvisibility=hidden
 
 $(B)/libengine.a: $(call obj,$(ENGINE_C))
@@ -167,7 +167,7 @@ long: ## fuzzing and chaos for hours
 fuzz: ## libFuzzer builds
 	bash tests/fuzz/build.sh $(B)/fuzz
 
-$(B)/tests/bench/engine_bench $(B)/tests/bench/http_bench: $(B)/tests/bench/%: $(B)/obj/tests/bench/%.o $(B)/libengine.a
+$(B)/tests/bench/engine_bench $(B)/tests/bench/http_bench $(B)/tests/bench/convert_bench: $(B)/tests/bench/%: $(B)/obj/tests/bench/%.o $(B)/libengine.a
 	@mkdir -p $(@D)
 	$(CC) $(LDFLAGS) -o $@ $^ $(LIBS) -ldl
 

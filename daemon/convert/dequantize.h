@@ -1,5 +1,5 @@
 /* Elements of 8 bits that share a scale block by block: f32(element) * f32(scale) in F32, then a cast to the target's type
- * (cast.h). Pure; any thread. */
+ * (cast.h). A NaN times a NaN is a NaN of the sign of either. Pure; any thread. */
 #ifndef CONVERT_DEQUANTIZE_H
 #define CONVERT_DEQUANTIZE_H
 

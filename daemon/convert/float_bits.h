@@ -256,10 +256,6 @@ FLOAT_BITS_INLINE void store_f32(void *dst, size_t i, enum dtype to, uint32_t bi
 FLOAT_BITS_INLINE void cast_elements(void *restrict dst, const void *restrict src, size_t n_elements, enum dtype from,
                                      enum dtype to)
 {
-    if (from == to) {
-        memcpy(dst, src, n_elements * float_bytes(from));
-        return;
-    }
     for (size_t i = 0; i < n_elements; i++) {
         if (from == DTYPE_F64 && to == DTYPE_F16) {
             ((unaligned_u16 *)dst)[i] = (uint16_t)f16_of_f64(((const unaligned_u64 *)src)[i]);
@@ -282,14 +278,16 @@ FLOAT_BITS_INLINE void scale_elements(void *restrict dst, const void *restrict s
         store_f32(dst, i, to, bits_of_float(float_of_bits(load_f32(src, i, from)) * scale));
 }
 
-/* `from` has one byte each. */
-FLOAT_BITS_INLINE void dequantize_elements(void *dst, const void *src, size_t n_elements, const struct dequantize_run *run,
-                                           enum dtype from, enum dtype to)
+typedef void scale_function(void *dst, const void *src, size_t n_elements, float scale);
+
+/* A run of elements of one byte each, by a function for elements of one scale. */
+FLOAT_BITS_INLINE void dequantize_by_blocks(void *dst, const void *src, size_t n_elements, const struct dequantize_run *run,
+                                            size_t to_bytes, scale_function *scale)
 {
     size_t block = run->column / run->block_columns, until_next = run->block_columns - run->column % run->block_columns;
     for (size_t done = 0; done < n_elements; block++, until_next = run->block_columns) {
         size_t n = until_next < n_elements - done ? until_next : n_elements - done;
-        scale_elements((char *)dst + done * float_bytes(to), (const char *)src + done, n, run->scales[block], from, to);
+        scale((char *)dst + done * to_bytes, (const char *)src + done, n, run->scales[block]);
         done += n;
     }
 }

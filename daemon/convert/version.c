@@ -1,9 +1,36 @@
 /* The only place that asks for the kind of processor; see version.h. */
 #include "convert/version.h"
 
-size_t version_list(const struct version *list[VERSION_COUNT])
+#if defined(__x86_64__)
+
+/* The compiler's table asks for what the system saves of the registers, too. F16C came with or before AVX2 everywhere. */
+static size_t add_vectors(const struct version **list)
 {
     size_t n = 0;
+    __builtin_cpu_init();
+    bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("f16c");
+    bool avx512 = avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+                  __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+    if (avx512)
+        list[n++] = &version_avx512;
+    if (avx2)
+        list[n++] = &version_avx2;
+    return n;
+}
+
+#else
+
+static size_t add_vectors(const struct version **list)
+{
+    (void)list;
+    return 0;
+}
+
+#endif
+
+size_t version_list(const struct version *list[VERSION_COUNT])
+{
+    size_t n = add_vectors(list);
     list[n++] = &version_portable;
     return n;
 }

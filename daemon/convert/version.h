@@ -9,14 +9,15 @@
 
 struct version {
     const char *name;
-    /* NULL where this version has nothing of its own; the portable one has all there are. */
+    /* NULL for what this version has no function of its own. The portable one has one between F32 and each other float. */
     cast_function *(*cast)(enum dtype from, enum dtype to);
     dequantize_function *(*dequantize)(enum dtype from, enum dtype to);
 };
 
 extern const struct version version_portable;
+extern const struct version version_avx2, version_avx512; /* on x86-64 */
 
-enum { VERSION_COUNT = 1 };
+enum { VERSION_COUNT = 3 };
 
 /* Those that this processor runs, the fastest first and the portable one last. Returns how many. */
 size_t version_list(const struct version *list[VERSION_COUNT]);

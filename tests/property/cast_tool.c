@@ -1,6 +1,7 @@
 /* Converts what comes on stdin, for test_casts_ml_dtypes.py.
  *
- *     cast_tool versions                                          the names of the versions that this processor runs
+ *     cast_tool versions                                          the names of the versions that this processor runs, and
+ *                                                                 "chosen", which takes the best of them for each pair
  *     cast_tool cast VERSION FROM TO                              elements of FROM -> elements of TO
  *     cast_tool dequantize VERSION FROM TO COLUMN BLOCK SCALE ..  one run, which begins in COLUMN; SCALE as the bits of an F32
  */
@@ -13,7 +14,10 @@
 
 static const struct version *version_named(const char *name)
 {
+    static const struct version chosen = {.name = "chosen", .cast = cast_find, .dequantize = dequantize_find};
     const struct version *list[VERSION_COUNT];
+    if (strcmp(name, chosen.name) == 0)
+        return &chosen;
     size_t n_versions = version_list(list);
     for (size_t i = 0; i < n_versions; i++) {
         if (strcmp(list[i]->name, name) == 0)
@@ -73,6 +77,7 @@ int main(int argc, char **argv)
         size_t n_versions = version_list(list);
         for (size_t i = 0; i < n_versions; i++)
             puts(list[i]->name);
+        puts("chosen");
         return 0;
     }
     return version && convert(argc, argv, version) ? 0 : 3; /* 3: this version has no such conversion */

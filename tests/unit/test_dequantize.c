@@ -1,4 +1,5 @@
 /* Runs of elements that share scales by blocks. */
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -68,6 +69,20 @@ static void the_product_is_rounded_once_in_f32_and_once_to_the_target(void **sta
     assert_int_equal(result, 0x3f81);
 }
 
+static void a_scale_that_is_no_number_makes_none_of_its_elements_one(void **state)
+{
+    const float scales[] = {NAN, 1};
+    uint8_t row[200], result[200][2];
+    const struct dequantize_run run = {.scales = scales, .column = 0, .block_columns = 100};
+    (void)state;
+    memset(row, one, sizeof row);
+    dequantize_find(DTYPE_F8_E4M3, DTYPE_BF16)(result, row, sizeof row, &run);
+    for (size_t i = 0; i < 100; i++) {
+        assert_memory_equal(result[i], "\xc0\x7f", 2);
+        assert_memory_equal(result[100 + i], "\x80\x3f", 2);
+    }
+}
+
 static void only_types_of_eight_bits_have_scales(void **state)
 {
     (void)state;
@@ -87,6 +102,7 @@ int main(void)
         cmocka_unit_test(a_run_begins_and_ends_anywhere_in_a_block),
         cmocka_unit_test(a_block_may_be_wider_than_any_row),
         cmocka_unit_test(the_product_is_rounded_once_in_f32_and_once_to_the_target),
+        cmocka_unit_test(a_scale_that_is_no_number_makes_none_of_its_elements_one),
         cmocka_unit_test(only_types_of_eight_bits_have_scales),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
