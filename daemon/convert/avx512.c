@@ -7,7 +7,7 @@
 #include <immintrin.h>
 #include <math.h>
 
-#define TARGET __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,prefer-vector-width=512")))
+#define TARGET __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl")))
 #define TARGET_INLINE TARGET static inline __attribute__((always_inline))
 
 enum { VECTOR_ELEMENTS = 32 };

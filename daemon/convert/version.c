@@ -3,12 +3,21 @@
 
 #if defined(__x86_64__)
 
-/* The compiler's table asks for what the system saves of the registers, too. F16C came with or before AVX2 everywhere. */
+#include <cpuid.h>
+
+/* not in every compiler's table */
+static bool has_f16c(void)
+{
+    unsigned a, b, c, d;
+    return __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C);
+}
+
+/* The compiler's table also knows which registers the system saves. */
 static size_t add_vectors(const struct version **list)
 {
     size_t n = 0;
     __builtin_cpu_init();
-    bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("f16c");
+    bool avx2 = __builtin_cpu_supports("avx2") && has_f16c();
     bool avx512 = avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                   __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
     if (avx512)
