@@ -127,7 +127,8 @@ static void print_reason(const struct verify_file *files, size_t n_files, char r
                  n_others == 1 ? "" : "s");
 }
 
-static void judge_parts(const struct verify_file *files, size_t n_files, struct verdict *verdict)
+/* Returns what there was to verify: distinct bytes of the source. */
+static uint64_t judge_parts(const struct verify_file *files, size_t n_files, struct verdict *verdict)
 {
     unsigned by = 0, by_manifest = 0;
     uint64_t wanted = 0;
@@ -142,6 +143,7 @@ static void judge_parts(const struct verify_file *files, size_t n_files, struct 
     checksum_print_kinds(by, "", verdict->by, sizeof verdict->by);
     checksum_print_kinds(by_manifest, "manifest ", verdict->by, sizeof verdict->by);
     print_reason(files, n_files, verdict->reason);
+    return wanted;
 }
 
 static int verify_all(const struct verify_options *options, struct verdict *verdict, struct error *error)
@@ -157,13 +159,13 @@ static int verify_all(const struct verify_options *options, struct verdict *verd
                       LOG_TEXT("artifact", artifact->reference), LOG_TEXT("file", file->part->name),
                       LOG_U64("ranges", file->healed), LOG_U64("first_byte", file->bad_offset),
                       LOG_U64("end", file->bad_end));
-    judge_parts(files, n_files, verdict);
+    uint64_t wanted_bytes = judge_parts(files, n_files, verdict);
     free(files);
     if (result == 0 && options->policy == VERIFY_REQUIRED && verdict->status != VERIFIED_ALL)
         result = fail(error, ERROR_FAILED_PRECONDITION, "CANNOT_VERIFY",
                       "%" PRIu64 " of %" PRIu64 " bytes can be verified, and sources.verify is required: %s; load whole "
                       "files, or have a manifest made with `tensorcast manifest`",
-                      verdict->bytes, options->mapping->view_bytes, verdict->reason);
+                      verdict->bytes, wanted_bytes, verdict->reason);
     return result;
 }
 

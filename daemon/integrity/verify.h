@@ -23,7 +23,7 @@ enum { VERDICT_BY_CHARS = 64, VERDICT_REASON_CHARS = 320 };
 struct verdict {
     enum verified status;
     char by[VERDICT_BY_CHARS];         /* "crc32c", "sha256", "manifest crc32c"; several joined by " + " */
-    uint64_t bytes;                    /* of the view */
+    uint64_t bytes;                    /* of the source: each is counted once, however often the view has it */
     char reason[VERDICT_REASON_CHARS]; /* why not all; "" = it is all */
     uint64_t healed;                   /* ranges */
 };

@@ -2,14 +2,16 @@
  * for parts of tensors those blocks of which every byte is here. All three are ranges of the file, looked up in the mapping:
  * its transfers say where in memory each byte of the file was copied to. */
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/memory.h"
 #include "integrity/verify_private.h"
 #include "plan/rows.h"
 
 enum {
-    STEP_BYTES = 8 << 20,   /* between two looks at cancellation */
-    PREFIX_BYTES = 1 << 20, /* in one request: mostly the whole prefix */
+    STEP_BYTES = 8 << 20,     /* between two looks at cancellation */
+    PREFIX_BYTES = 1 << 20,   /* in one request: mostly the whole prefix */
+    WORTH_FINDING_BYTES = 64, /* shorter rows are not looked up one by one */
 };
 
 struct range { /* of the file */
@@ -21,6 +23,33 @@ static const unsigned char *memory_of(const struct verify_file *file)
     return file->options->segment->host_address;
 }
 
+/* --- what is read of the file --- */
+
+/* The first that ends behind `at`. */
+static size_t find_read(const struct mapping_reads *reads, uint64_t at)
+{
+    size_t lo = 0, hi = reads->n;
+    while (lo < hi) {
+        size_t middle = lo + (hi - lo) / 2;
+        if (transfer_end(&reads->list[middle]) <= at)
+            lo = middle + 1;
+        else
+            hi = middle;
+    }
+    return lo;
+}
+
+static uint64_t count_wanted(const struct verify_file *file, uint64_t lo, uint64_t hi)
+{
+    struct mapping_reads reads = mapping_reads(file->options->mapping, file->file);
+    uint64_t bytes = 0;
+    for (size_t i = find_read(&reads, lo); i < reads.n && reads.list[i].src_offset < hi; i++) {
+        struct rows rows = rows_of_transfer(&reads.list[i]);
+        bytes += rows_within(&rows, lo, hi);
+    }
+    return bytes;
+}
+
 /* --- a range of the file, in memory --- */
 
 /* What lies before the tensors is in no memory, but its sums are known. */
@@ -29,19 +58,53 @@ static uint64_t begin_in_memory(const struct verify_file *file, const struct ran
     return range->lo == 0 ? file->prefix_bytes : range->lo;
 }
 
+/* Where memory has byte `at` as it is in the file, and how many bytes follow it there; NULL = nowhere. Of several places the
+ * first. */
+static const unsigned char *find_bytes(const struct verify_file *file, uint64_t at, uint64_t *bytes)
+{
+    const struct mapping *mapping = file->options->mapping;
+    for (size_t i = mapping_find(mapping, file->file, at); i < mapping->file_first[file->file + 1]; i++) {
+        const struct transfer *transfer = &mapping->transfers[i];
+        struct rows rows = rows_of_transfer(transfer);
+        if (transfer->src_offset > at)
+            break;
+        if (transfer->operation || rows_next(&rows, at) != at)
+            continue;
+        uint64_t row = (at - rows.offset) / rows.stride, skip = (at - rows.offset) % rows.stride;
+        *bytes = rows.bytes - skip;
+        return memory_of(file) + transfer->dst_offset + row * transfer->dst_stride + skip;
+    }
+    return NULL;
+}
+
+/* Whether what is read of the range is copied wherever it goes, in pieces that are worth looking up. */
+static bool is_only_copied(const struct verify_file *file, const struct range *range)
+{
+    const struct mapping *mapping = file->options->mapping;
+    for (size_t i = mapping_find(mapping, file->file, range->lo); i < mapping->file_first[file->file + 1]; i++) {
+        const struct transfer *transfer = &mapping->transfers[i];
+        if (transfer->src_offset >= range->hi)
+            break;
+        if (transfer_end(transfer) > range->lo &&
+            (transfer->operation || (transfer->n_rows > 1 && transfer->row_bytes < WORTH_FINDING_BYTES)))
+            return false;
+    }
+    return true;
+}
+
 /* Whether every byte of the range was copied to memory as it is. */
 static bool is_all_here(const struct verify_file *file, const struct range *range)
 {
     const struct mapping *mapping = file->options->mapping;
+    struct mapping_reads reads = mapping_reads(mapping, file->file);
     uint64_t at = begin_in_memory(file, range);
-    if (at > range->hi)
+    if (at > range->hi || !is_only_copied(file, range))
         return false;
-    for (size_t i = mapping_find(mapping, file->file, at); at < range->hi; i++) {
-        const struct transfer *transfer = &mapping->transfers[i];
-        if (i == mapping->file_first[file->file + 1] || transfer->operation != OPERATION_COPY || transfer->src_offset > at ||
-            transfer->src_stride != transfer->row_bytes)
+    for (size_t i = find_read(&reads, at); at < range->hi; i++) {
+        const struct transfer *read = &reads.list[i];
+        if (i == reads.n || read->src_offset > at || (read->n_rows > 1 && read->src_stride != read->row_bytes))
             return false;
-        at = transfer_end(transfer);
+        at = transfer_end(read);
     }
     return true;
 }
@@ -69,23 +132,47 @@ static int add_prefix(struct verify_file *file, struct checksum_stream *sum)
 /* Of a range that is all here. */
 static int add_memory(struct verify_file *file, const struct range *range, struct checksum_stream *sum)
 {
-    const struct mapping *mapping = file->options->mapping;
-    uint64_t at = begin_in_memory(file, range);
-    for (size_t i = mapping_find(mapping, file->file, at); at < range->hi; i++) {
-        const struct transfer *transfer = &mapping->transfers[i];
-        uint64_t end = transfer_end(transfer) < range->hi ? transfer_end(transfer) : range->hi;
-        while (at < end) {
-            uint64_t row = (at - transfer->src_offset) / transfer->row_bytes;
-            uint64_t skip = (at - transfer->src_offset) % transfer->row_bytes, count = transfer->row_bytes - skip;
-            count = count < end - at ? count : end - at;
-            count = count < STEP_BYTES ? count : STEP_BYTES;
-            if (verify_is_cancelled(file))
-                return -1;
-            checksum_add(sum, memory_of(file) + transfer->dst_offset + row * transfer->dst_stride + skip, count);
-            at += count;
-        }
+    for (uint64_t at = begin_in_memory(file, range), count; at < range->hi; at += count) {
+        const unsigned char *bytes = find_bytes(file, at, &count);
+        count = count < range->hi - at ? count : range->hi - at;
+        count = count < STEP_BYTES ? count : STEP_BYTES;
+        if (verify_is_cancelled(file))
+            return -1;
+        checksum_add(sum, bytes, count);
     }
     return 0;
+}
+
+static bool is_same_as_first(const struct verify_file *file, uint64_t at, const unsigned char *bytes, uint64_t count)
+{
+    for (uint64_t done = 0, some; done < count; done += some) {
+        const unsigned char *first = find_bytes(file, at + done, &some);
+        some = some < count - done ? some : count - done;
+        if (first != bytes + done && memcmp(first, bytes + done, some) != 0)
+            return false;
+    }
+    return true;
+}
+
+/* Bytes that are here several times, of a range that is all here: only the first place of each was summed. */
+static bool are_copies_equal(const struct verify_file *file, const struct range *range)
+{
+    const struct mapping *mapping = file->options->mapping;
+    size_t end = mapping->order ? mapping->file_first[file->file + 1] : 0;
+    for (size_t i = mapping_find(mapping, file->file, range->lo); i < end; i++) {
+        const struct transfer *transfer = &mapping->transfers[i];
+        struct rows rows = rows_of_transfer(transfer);
+        if (transfer->src_offset >= range->hi)
+            break;
+        for (uint64_t at = rows_next(&rows, range->lo), count; at < range->hi; at = rows_next(&rows, at + count)) {
+            uint64_t row = (at - rows.offset) / rows.stride, skip = (at - rows.offset) % rows.stride;
+            count = rows.bytes - skip < range->hi - at ? rows.bytes - skip : range->hi - at;
+            if (!is_same_as_first(file, at, memory_of(file) + transfer->dst_offset + row * transfer->dst_stride + skip,
+                                  count))
+                return false;
+        }
+    }
+    return true;
 }
 
 /* False without an error when this host cannot compute the kind. */
@@ -109,8 +196,9 @@ static enum check compare_range(struct verify_file *file, const struct range *ra
             file->reason = "this host's libcrypto does not compute the store's checksum";
             return file->error.code ? CHECK_FAILED : CHECK_CANNOT;
         }
-        file->healed += again && checksum_equal(&found, expected);
-        if (checksum_equal(&found, expected))
+        bool is_right = checksum_equal(&found, expected) && are_copies_equal(file, range);
+        file->healed += again && is_right;
+        if (is_right)
             break;
         if (again)
             return verify_fail(file, range->lo, range->hi, &found, expected, from_manifest);
@@ -149,32 +237,42 @@ enum check verify_whole_file(struct verify_file *file)
 
 /* --- by the manifest: whole tensors --- */
 
-/* What the manifest says of a tensor that is in this file as a whole, and loaded as a whole; NULL = nothing. */
-static const struct manifest_tensor *find_known(const struct verify_file *file, const struct view_tensor *tensor)
+struct known {
+    struct range range;                   /* of a piece */
+    const struct manifest_tensor *tensor; /* what the manifest says of it; NULL = nothing, or not all of it is here */
+};
+
+/* Of a piece, by the tensor that is stored there, whatever the view calls it. */
+static struct known find_known(const struct verify_file *file, const struct tensor_piece *piece)
 {
-    const struct tensor_record *record = tensor->record;
-    const struct manifest *manifest = file->options->mapping->artifact->manifest;
-    if (record->n_pieces != 1 || tensor->bytes != record->bytes)
-        return NULL;
-    const struct manifest_tensor *known = manifest_find_tensor(manifest, record->name, record->name_length);
-    return known && &manifest->files[known->file] == file->manifest ? known : NULL;
+    const struct artifact *artifact = file->options->mapping->artifact;
+    const struct tensor_record *record = &artifact->tensors[piece->tensor];
+    struct known known = {.range = {piece->offset, artifact_piece_end(artifact, piece)}};
+    const struct manifest_tensor *tensor =
+        piece->box ? NULL : manifest_find_tensor(artifact->manifest, record->name, record->name_length);
+    if (tensor && &artifact->manifest->files[tensor->file] == file->manifest && is_all_here(file, &known.range))
+        known.tensor = tensor;
+    return known;
 }
 
 /* Tells whether there are others, too. */
 static enum check compare_tensors(struct verify_file *file, bool *has_others)
 {
-    const struct mapping *mapping = file->options->mapping;
+    const struct artifact *artifact = file->options->mapping->artifact;
     *has_others = false;
-    for (size_t i = mapping->file_first[file->file]; i < mapping->file_first[file->file + 1]; i++) {
-        const struct view_tensor *tensor = &mapping->tensors[mapping->transfers[i].tensor];
-        const struct manifest_tensor *known = find_known(file, tensor);
-        struct range range = {mapping->transfers[i].src_offset, mapping->transfers[i].src_offset + tensor->bytes};
-        if (!known || !is_all_here(file, &range)) {
+    for (size_t i = artifact_find_piece(artifact, file->file, 0);
+         i < artifact->n_pieces && artifact->pieces[i].file == file->file; i++) {
+        const struct tensor_piece *piece = &artifact->pieces[i];
+        uint64_t bytes = count_wanted(file, piece->offset, artifact_piece_end(artifact, piece));
+        if (bytes == 0)
+            continue;
+        struct known known = find_known(file, piece);
+        if (!known.tensor) {
             *has_others = true;
             continue;
         }
-        const struct checksum expected = checksum_of_crc(CHECKSUM_CRC32C, known->crc32c);
-        if (verify_is_cancelled(file) || compare_range(file, &range, &expected, true, tensor->bytes) == CHECK_FAILED)
+        const struct checksum expected = checksum_of_crc(CHECKSUM_CRC32C, known.tensor->crc32c);
+        if (verify_is_cancelled(file) || compare_range(file, &known.range, &expected, true, bytes) == CHECK_FAILED)
             return CHECK_FAILED;
     }
     return CHECK_DONE;
@@ -185,15 +283,15 @@ static enum check compare_tensors(struct verify_file *file, bool *has_others)
 /* Bytes in the block that no whole tensor has vouched for. */
 static uint64_t count_others(const struct verify_file *file, const struct range *block)
 {
-    const struct mapping *mapping = file->options->mapping;
-    uint64_t bytes = 0;
-    for (size_t i = mapping_find(mapping, file->file, block->lo); i < mapping->file_first[file->file + 1]; i++) {
-        const struct transfer *transfer = &mapping->transfers[i];
-        struct rows rows = rows_of_transfer(transfer);
-        if (transfer->src_offset >= block->hi)
+    const struct artifact *artifact = file->options->mapping->artifact;
+    uint64_t bytes = count_wanted(file, block->lo, block->hi);
+    for (size_t i = artifact_find_piece(artifact, file->file, block->lo); bytes > 0 && i < artifact->n_pieces; i++) {
+        if (artifact->pieces[i].file != file->file || artifact->pieces[i].offset >= block->hi)
             break;
-        if (!find_known(file, &mapping->tensors[transfer->tensor]))
-            bytes += rows_within(&rows, block->lo, block->hi);
+        struct known known = find_known(file, &artifact->pieces[i]);
+        uint64_t lo = known.range.lo > block->lo ? known.range.lo : block->lo;
+        uint64_t hi = known.range.hi < block->hi ? known.range.hi : block->hi;
+        bytes -= known.tensor && lo < hi ? hi - lo : 0;
     }
     return bytes;
 }
