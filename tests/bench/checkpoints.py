@@ -9,6 +9,7 @@ from pathlib import Path
 
 import ml_dtypes
 import numpy as np
+from safetensors import safe_open
 from safetensors.numpy import save_file
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "examples"))
@@ -30,6 +31,31 @@ def llama(folder, size, n_parts=4):
         save_file({n: random_bf16(rng, s) for n, s in part}, folder / name, metadata={"format": "pt"})
         weight_map.update({n: name for n, _ in part})
     (folder / INDEX).write_text(json.dumps({"metadata": {}, "weight_map": weight_map}))
+    (folder / "complete").write_text(what)
+    return folder
+
+
+def shards(folder, plain, n_ranks=8):
+    """The tensors of a checkpoint as n_ranks that saved with torch.distributed.checkpoint leave them: a matrix is cut by its rows
+    and the next one by its columns, a vector is one rank's."""
+    what = f"shards {plain.name} {n_ranks}"
+    if ready(folder, what):
+        return folder
+    folder.mkdir(parents=True, exist_ok=True)
+    parts, offsets = [{} for _ in range(n_ranks)], [{} for _ in range(n_ranks)]
+    tensors = [(name, file.get_tensor(name)) for path in sorted(plain.glob("*.safetensors"))
+               for file in [safe_open(path, "np")] for name in file.keys()]
+    for at, (name, tensor) in enumerate(tensors):
+        pieces = np.array_split(tensor, n_ranks, at % 2) if tensor.ndim == 2 else [tensor]
+        start = 0
+        for k, piece in enumerate(pieces):
+            rank = k if tensor.ndim == 2 else at % n_ranks
+            parts[rank][name] = np.ascontiguousarray(piece)
+            offsets[rank][name] = {"saved_offsets": [start if dim == at % 2 else 0 for dim in range(tensor.ndim)]}
+            start += piece.shape[at % 2] if tensor.ndim == 2 else 0
+    for rank, part in enumerate(parts):
+        save_file(part, folder / f"shard-{rank + 1:05d}-model-00001-of-00001.safetensors",
+                  metadata={"DCP_SHARDING_INFO": json.dumps(offsets[rank]), "DCP_VERSION": "1.0", "format": "pt"})
     (folder / "complete").write_text(what)
     return folder
 

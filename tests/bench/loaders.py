@@ -19,7 +19,7 @@ class Job:
     view_lines: list | None = None  # for the C worker: what to load, instead of what the ranks of a model do
     share: float = 0  # each rank's part of a split tensor, windows that overlap; 0: one of `ranks` equal parts
     splits_all: bool = False  # every tensor by its rows, not only those that tensor parallelism splits
-    group: str = ""  # for the C worker: the ranks load together under this name
+    group: str = ""  # for the C worker: the ranks load together under this name; for torch.distributed: the file where they meet
 
     def files(self):
         return sorted(Path(self.folder).glob("*.safetensors"))
@@ -131,5 +131,60 @@ class Tensorcast:
         return artifact.subset(names).view(slices=slices).tensor_dict(device="cpu", framework="torch")
 
 
+class TorchReader:
+    """torch.distributed.checkpoint on gloo ranks, which hold DTensors, with torch's own reader."""
+
+    def prepare(self):
+        import torch
+        import torch.distributed as dist
+        import torch.distributed.checkpoint as dcp
+        from safetensors import safe_open
+        from torch.distributed.device_mesh import init_device_mesh
+        from torch.distributed.tensor import DTensor, Replicate, Shard
+        self.torch, self.dist, self.dcp, self.safe_open = torch, dist, dcp, safe_open
+        self.mesh_of, self.DTensor, self.Replicate, self.Shard = init_device_mesh, DTensor, Replicate, Shard
+
+    def connect(self, job):
+        self.dist.init_process_group("gloo", init_method=f"file://{job.group}", world_size=job.ranks, rank=job.rank)
+        self.mesh, self.shapes = self.mesh_of("cpu", (job.ranks,)), self.shapes_of(job)
+        self.dist.barrier()
+
+    def shapes_of(self, job):
+        return {name: file.get_slice(name).get_shape() for path in job.files()
+                for file in [self.safe_open(path, "pt")] for name in file.keys()}
+
+    def reader(self, job):
+        from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageReader
+        return HuggingFaceStorageReader((job.reference or job.folder).removeprefix("disk:"))
+
+    def empty(self, job, name, shape):
+        cut = job.cut(name, shape)
+        local = [cut[2] - cut[1] if cut and dim == cut[0] else extent for dim, extent in enumerate(shape)]
+        tensor = self.torch.empty(local, dtype=self.torch.bfloat16)
+        if job.ranks == 1:
+            return tensor
+        return self.DTensor.from_local(tensor, self.mesh, [self.Shard(cut[0]) if cut else self.Replicate()], run_check=False)
+
+    def load(self, job):
+        shapes = self.shapes if job.ranks > 1 else self.shapes_of(job)
+        state = {name: self.empty(job, name, shape) for name, shape in shapes.items()}
+        self.dcp.load(state, storage_reader=self.reader(job), no_dist=job.ranks == 1)
+        return {name: tensor if job.ranks == 1 else tensor.to_local() for name, tensor in state.items()}
+
+
+class OurReader(TorchReader):
+    """The same with ours."""
+
+    def connect(self, job):
+        import tensorcast_client
+        super().connect(job)
+        self.client = tensorcast_client.connect(f"unix:{job.socket}", timeout=60.0)
+
+    def reader(self, job):
+        from tensorcast_client.dcp import TensorcastReader
+        return TensorcastReader(job.reference or f"disk:{job.folder}", client=self.client)
+
+
 LOADERS = {"safetensors views": Views, "safetensors copies": Copies, "vLLM default": WholeThenNarrow,
-           "Run:ai streamer": Streamer, "tensorcast Python": Tensorcast}
+           "Run:ai streamer": Streamer, "tensorcast Python": Tensorcast,
+           "HuggingFaceStorageReader": TorchReader, "TensorcastReader": OurReader}

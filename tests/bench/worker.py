@@ -66,7 +66,7 @@ def main():
     library.touch_rows.argtypes = [ctypes.c_void_p, ctypes.c_uint64, ctypes.c_uint64, ctypes.c_int64]
     library.touch_rows.restype = ctypes.c_uint64
     loader.prepare()
-    if job.socket:
+    if job.socket or job.group:
         loader.connect(job)
     tiny = job.reference and f"{job.reference.rpartition('/')[0]}/{Path(sys.argv[4]).name}"
     loader.load(Job(sys.argv[4], 0, 1, job.socket, tiny))

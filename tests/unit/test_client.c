@@ -117,6 +117,41 @@ static void an_artifact_tells_what_it_holds(void **state)
     tc_artifact_release(NULL);
 }
 
+static void a_view_is_what_one_device_of_a_mesh_holds(void **state)
+{
+    static const char *const specs[] = {"*=data"}, *const long_specs[] = {"*=-,-,-,-,-,-,-,-"};
+    struct tc_sharding_options options = {.mesh = "data=1,model=2", .mesh_rank = 1, .specs = specs, .n_specs = 1};
+    struct tc_error error;
+    struct tc_tensor_info info;
+    (void)state;
+    struct tc_artifact *artifact = tc_resolve(client_scene.client, "disk:/m", 0, 0, &error);
+    struct tc_sharding *best = tc_sharding_create(&(struct tc_sharding_options){.best_effort = 2, .mesh_rank = 1}, &error);
+    struct tc_view *view = tc_sharding_view(best, artifact, &error);
+    assert_non_null(view);
+    assert_int_equal(view->n_items, tc_artifact_n_tensors(artifact));
+    for (size_t i = 0; i < view->n_items; i++) {
+        struct tc_slice slices[TC_MAX_RANK];
+        tc_artifact_tensor(artifact, i, &info);
+        assert_string_equal(view->items[i].name, info.name);
+        assert_int_equal(tc_sharding_slices(best, info.name, info.shape, info.rank, slices, &error), 0);
+        if (view->items[i].n_slices)
+            assert_memory_equal(view->items[i].slices, slices, info.rank * sizeof *slices);
+    }
+    tc_view_release(view);
+    tc_view_release(NULL);
+    tc_sharding_destroy(best);
+    tc_sharding_destroy(NULL);
+    options.specs = long_specs;
+    struct tc_sharding *too_long = tc_sharding_create(&options, &error);
+    assert_null(tc_sharding_view(too_long, artifact, &error));
+    assert_string_equal(error.reason, "SPEC_TOO_LONG");
+    tc_sharding_destroy(too_long);
+    options.mesh = NULL;
+    assert_null(tc_sharding_create(&options, &error));
+    assert_int_equal(error.code, ERROR_INVALID_ARGUMENT);
+    tc_artifact_release(artifact);
+}
+
 static void a_description_that_contradicts_itself_is_refused(void **state)
 {
     struct tc_error error;
@@ -319,6 +354,7 @@ int main(void)
         cmocka_unit_test(without_a_daemon_the_error_is_unavailable_and_names_the_socket),
         SERVED(a_daemon_that_was_restarted_answers_the_next_call),
         SERVED(an_artifact_tells_what_it_holds),
+        SERVED(a_view_is_what_one_device_of_a_mesh_holds),
         SERVED(a_description_that_contradicts_itself_is_refused),
         SERVED(threads_share_a_client),
         SERVED(threads_may_look_up_names_in_one_load),

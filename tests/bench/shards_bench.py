@@ -1,0 +1,109 @@
+#!/usr/bin/env python3
+"""Measures four tensor-parallel ranks that load from the shards of torch.distributed.checkpoint, beside the same bytes from plain
+files and beside torch's own reader.
+
+    bash tests/bench/run.sh build --shards [--quick] [--rounds N] [--size BYTES] [--data FOLDER] [--write FILE]
+
+Eight ranks have saved: every other tensor is cut by rows, the others by columns. Contenders take turns, in a new order each round;
+everything is in the page cache. Raw records go to BUILD/bench/shards.json.
+"""
+import argparse
+import json
+import random
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import bench as whole_bench
+import checkpoints
+import machine
+from contest import Bench, Case, Contender, Rank, Service, measure, prepare_machine, take_turns
+from loaders import Job
+from report import Goals, case_table, ratio
+
+BEGIN, END = "<!-- measured shards: begin -->", "<!-- measured shards: end -->"
+RANKS = 4
+PLAIN, SHARDS = "tensorcast Python, plain files", "tensorcast Python, 8 shards"
+OURS, TORCHS = "TensorcastReader, 8 shards", "HuggingFaceStorageReader, 8 shards"
+
+
+def arguments():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("build", type=Path)
+    parser.add_argument("--quick", action="store_true", help="0.5 GB, one round: does everything work?")
+    parser.add_argument("--rounds", type=int)
+    parser.add_argument("--size", type=int, help="bytes of the checkpoint; twice as much room, and five times as much memory is needed")
+    parser.add_argument("--data", type=Path, help="room for both layouts; default BUILD/bench/data")
+    parser.add_argument("--write", type=Path, help="the Markdown file whose measured part is replaced")
+    options = parser.parse_args()
+    options.build = options.build.resolve()
+    options.data = (options.data or options.build / "bench" / "data").resolve()
+    options.rounds = options.rounds or (1 if options.quick else 5)
+    options.size = options.size or (500_000_000 if options.quick else 2_000_000_000)
+    return options
+
+
+def run(bench, plain, source, loader, check):
+    """A record of one run: `source` is what is loaded, `plain` what it has to be."""
+    with machine.shared_huge_pages("advise"), tempfile.TemporaryDirectory() as meeting:
+        service = Service(bench) if "HuggingFace" not in loader else None
+        ranks, sockets = [], str(service.socket) if service else ""
+        try:
+            jobs = [Job(str(plain.folder), r, RANKS, sockets, reference=f"disk:{source.folder}",
+                        group=f"{meeting}/ranks" if "Reader" in loader else "") for r in range(RANKS)]
+            ranks += [Rank(bench, Contender("", loader), job) for job in jobs]
+            for rank in ranks:
+                rank.hear()
+            prepare_machine(bench, source)
+            record = measure(source, ranks, service)
+            if check:
+                for rank in ranks:
+                    rank.say("check")
+                record["equal"] = not any([json.loads(rank.hear()) for rank in ranks])
+            return record
+        finally:
+            for rank in ranks:
+                rank.end()
+            if service:
+                service.end()
+
+
+def goals(found):
+    g = Goals("where-a-goal-is-not-reached")
+    g.at_most("four ranks from 8 shards, to the same bytes from plain files", 1.15,
+              ratio(found, SHARDS, PLAIN, "loaded_s"), "x")
+    g.at_least("four gloo ranks: against torch's HuggingFaceStorageReader", 4, ratio(found, TORCHS, OURS))
+    return g
+
+
+def text(record, said):
+    return "\n".join([f"Measured on {record['date']} with `{said}`: {machine.describe()}; {whole_bench.packages()}. {record['rounds']} interleaved "
+                      "rounds.", "", goals(record["found"]).table(),
+                      case_table("four ranks, hot", record["bytes"], record["found"], PLAIN)]).rstrip() + "\n"
+
+
+def main():
+    options = arguments()
+    machine.take_over("shards_bench")
+    plain = checkpoints.llama(options.data / f"llama-{options.size}", options.size)
+    shards = checkpoints.shards(options.data / f"shards-{options.size}", plain)
+    bench = Bench(options.build, options.data, checkpoints.llama(options.data / "tiny", 1 << 20, 2))
+    plain_case, shards_case = (Case("four ranks", folder, RANKS, "hot") for folder in (plain, shards))
+    turns = [(name, lambda check, source=source, loader=loader: run(bench, plain_case, source, loader, check))
+             for name, source, loader in ((PLAIN, plain_case, "tensorcast Python"), (SHARDS, shards_case, "tensorcast Python"),
+                                          (OURS, shards_case, "TensorcastReader"), (TORCHS, shards_case, "HuggingFaceStorageReader"))]
+    with machine.free_page_reporting():
+        found = take_turns(bench, "four ranks from shards", turns, options.rounds, random.Random(options.rounds))
+    record = {"date": time.strftime("%Y-%m-%d"), "rounds": options.rounds, "bytes": plain_case.bytes(), "found": found}
+    (options.build / "bench" / "shards.json").write_text(json.dumps(record, default=str))
+    said = " ".join(["bash tests/bench/run.sh build --shards", *(a for a in sys.argv[1:] if a != str(options.build) and a != "build")])
+    body = text(record, said)
+    print(body)
+    if options.write:
+        whole_bench.write(options.write, body, BEGIN, END)
+    sys.exit(any("failed" in r or r.get("equal") is False for r in found))
+
+
+if __name__ == "__main__":
+    main()
