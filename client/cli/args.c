@@ -9,9 +9,13 @@
 
 #include "base/memory.h"
 #include "base/text.h"
-#include "config/executor.h"
+#include "base/dtype.h"
 #include "command_table.h"
+#include "config/executor.h"
+#include "export/export_layout.h"
+#include "export/export_run.h"
 
+enum { DEFAULT_EXPORT_MEMORY_BYTES = 256 << 20 };
 enum { UNSET = -1 }; /* of counts and ranks: no valid one is negative */
 
 struct parse {
@@ -40,9 +44,17 @@ static int take_rule(struct parse *parse, const char *value);
 static int take_spec(struct parse *parse, const char *value);
 static int take_placements(struct parse *parse, const char *value);
 static int take_chunk(struct parse *parse, const char *value);
+static int take_file_limit(struct parse *parse, const char *value);
+static int take_memory_limit(struct parse *parse, const char *value);
+static int take_dtype(struct parse *parse, const char *value);
+static int take_input(struct parse *parse, const char *value);
 
 static const char *const collectives[] = {"auto", "required", "disabled", NULL};
 static const char *const localities[] = {"auto", "host_local", "shared_source", NULL};
+static const char *const formats_of_export[] = {
+    [EXPORT_HF] = "hf", [EXPORT_TOPOLOGY] = "topology", [EXPORT_DCP] = "dcp", NULL};
+static const char *const ways_of_uneven[] = {
+    [UNEVEN_ERROR] = "error", [UNEVEN_CEIL] = "ceil", [UNEVEN_SHARE] = "share", NULL};
 static const char *const indexes[] = {"source", "canonical", NULL};
 
 #define AT(member) offsetof(struct args, member)
@@ -81,15 +93,17 @@ static const struct option_row option_table[] = {
      NULL},
     {"device", "NAME", "where to: cpu, cuda:N or a GPU's UUID", OPTIONS_STRATEGY, OPTION_TEXT, AT(load.device), NULL, NULL},
     {"group", "ID", "the load group this client belongs to", OPTIONS_STRATEGY, OPTION_TEXT, AT(load.group), NULL, NULL},
-    {"rank", "R", "its rank in the group", OPTIONS_STRATEGY, OPTION_COUNT, AT(load.rank), NULL, NULL},
-    {"world-size", "N", "how many clients the group has", OPTIONS_STRATEGY | OPTIONS_COMPAT, OPTION_COUNT,
-     AT(load.world_size), NULL, NULL},
+    {"rank", "R", "its rank in the group; of an export: write this rank's file alone", OPTIONS_STRATEGY | OPTIONS_RANKS,
+     OPTION_COUNT, AT(load.rank), NULL, NULL},
+    {"world-size", "N", "how many clients the group has; of an export: how many ranks it is for",
+     OPTIONS_STRATEGY | OPTIONS_COMPAT | OPTIONS_ANY_FORMAT, OPTION_COUNT, AT(load.world_size), NULL, NULL},
     {"source-locality", "WHERE", "auto, host_local or shared_source", OPTIONS_STRATEGY, OPTION_CHOICE,
      AT(load.source_locality), localities, NULL},
     {"source-sharing-domain", "NAME", "who shares the source with this host", OPTIONS_STRATEGY, OPTION_TEXT,
      AT(load.source_sharing_domain), NULL, NULL},
-    {"out", "FILE", "write the result there (load: the view as a safetensors file); - is standard output",
-     OPTIONS_LOAD | OPTIONS_MANIFEST, OPTION_TEXT, AT(output.path), NULL, NULL},
+    {"out", "PATH",
+     "write the result there: a file (load: the view, as safetensors; - is standard output), export: a folder",
+     OPTIONS_LOAD | OPTIONS_MANIFEST | OPTIONS_EXPORT, OPTION_TEXT, AT(output.path), NULL, NULL},
     {"digest", NULL, "tell the SHA-256 of every tensor", OPTIONS_LOAD, OPTION_FLAG, AT(output.digest), NULL, NULL},
     {"hold", "SECONDS", "keep the memory that much longer, when everything else is done", OPTIONS_LOAD, OPTION_DURATION,
      AT(output.hold_ms), NULL, NULL},
@@ -102,6 +116,27 @@ static const struct option_row option_table[] = {
     {"compat", NULL, "as the original loader", OPTIONS_COMPAT, OPTION_FLAG, AT(plan.compat), NULL, NULL},
     {"chunk-bytes", "SIZE", "largest extent (else $LEVANTER_FSSPEC_CHUNK_BYTES, then 2GB)", OPTIONS_COMPAT, OPTION_CALL, 0,
      NULL, take_chunk},
+    {"format", "WHICH", "hf (default), topology or dcp", OPTIONS_ANY_FORMAT, OPTION_CHOICE, AT(export.format),
+     formats_of_export, NULL},
+    {"input-dir", "DIR", "the artifact: a folder, or a reference", OPTIONS_OLDER_TOOL, OPTION_CALL, 0, NULL, take_input},
+    {"output-dir", "DIR", "another name of --out", OPTIONS_OLDER_TOOL, OPTION_TEXT, AT(output.path), NULL, NULL},
+    {"target-world-size", "N", "how many ranks it is for", OPTIONS_RESHARD, OPTION_COUNT, AT(load.world_size), NULL, NULL},
+    {"uneven", "HOW", "a dimension that does not divide: error (default), ceil (unequal parts) or share (whole)",
+     OPTIONS_RANKS, OPTION_CHOICE, AT(export.uneven), ways_of_uneven, NULL},
+    {"max-file-size", "SIZE", "tensors in one file of the hf format, at most; 5GB", OPTIONS_ANY_FORMAT, OPTION_CALL, 0, NULL,
+     take_file_limit},
+    {"mapping", "INDEX.json", "which file gets which tensor, in the form of model.safetensors.index.json", OPTIONS_EXPORT,
+     OPTION_TEXT, AT(export.mapping), NULL, NULL},
+    {"dtype", "TYPE", "convert floating-point tensors: BF16, F16, F32, ...", OPTIONS_EXPORT, OPTION_CALL, 0, NULL,
+     take_dtype},
+    {"no-sidecars", NULL, "leave configuration, tokenizer and the like behind", OPTIONS_EXPORT, OPTION_FLAG,
+     AT(export.no_sidecars), NULL, NULL},
+    {"force", NULL, "replace a folder that has something in it, as a whole", OPTIONS_EXPORT, OPTION_FLAG, AT(export.force),
+     NULL, NULL},
+    {"resume", NULL, "go on with what a killed run of the same command left", OPTIONS_EXPORT, OPTION_FLAG, AT(export.resume),
+     NULL, NULL},
+    {"verify", NULL, "read back what was written, and compare", OPTIONS_EXPORT, OPTION_FLAG, AT(export.verify), NULL, NULL},
+    {"memory", "SIZE", "the most that the process takes; 256MiB", OPTIONS_EXPORT, OPTION_CALL, 0, NULL, take_memory_limit},
     {"all", NULL, "every artifact", OPTIONS_RELEASE, OPTION_FLAG, AT(all), NULL, NULL},
 };
 enum { N_OPTIONS = sizeof option_table / sizeof option_table[0] };
@@ -118,6 +153,11 @@ static const struct {
     {OPTIONS_FETCH, "What to fetch"},
     {OPTIONS_COMPAT, "What to plan"},
     {OPTIONS_MANIFEST, "Where to put it"},
+    {OPTIONS_OLDER_TOOL, "As the earlier tool names it"},
+    {OPTIONS_RESHARD, "For whom"},
+    {OPTIONS_ANY_FORMAT, "What to write"},
+    {OPTIONS_RANKS, "For whom, and how it is split"},
+    {OPTIONS_EXPORT, "Where to, and how"},
     {OPTIONS_STANDALONE, "Where to run"},
     {OPTIONS_GLOBAL, "Global options, before or after the command"},
 };
@@ -190,6 +230,59 @@ static int take_chunk(struct parse *parse, const char *value)
     return text_parse_bytes(value, bytes) == 0 && *bytes > 0
                ? 0
                : wrong(parse, "--chunk-bytes is a size above 0 such as 2GB or 512MiB, not '%s'", shown_value(value));
+}
+
+static int take_memory_limit(struct parse *parse, const char *value)
+{
+    uint64_t *bytes = &parse->args->export.memory_bytes;
+    return text_parse_bytes(value, bytes) == 0 && *bytes >= EXPORT_MIN_MEMORY_BYTES
+               ? 0
+               : wrong(parse, "--memory is a size from %dMiB such as 256MiB, not '%s'", EXPORT_MIN_MEMORY_BYTES >> 20,
+                       shown_value(value));
+}
+
+/* Sizes of files as the hub's tools take them: KB, MB, GB are powers of 1000; KiB, MiB, GiB of 1024. */
+static int take_file_limit(struct parse *parse, const char *value)
+{
+    static const struct {
+        const char *unit;
+        double bytes;
+    } units[] = {{"KB", 1e3}, {"MB", 1e6}, {"GB", 1e9}, {"TB", 1e12}};
+    uint64_t *bytes = &parse->args->export.max_file_bytes;
+    char *end;
+    double number = strtod(value, &end);
+    bool is_size = text_parse_bytes(value, bytes) == 0;
+    while (is_size && *end == ' ')
+        end++;
+    for (size_t i = 0; is_size && i < sizeof units / sizeof units[0]; i++)
+        if (strcasecmp(end, units[i].unit) == 0)
+            *bytes = (uint64_t)(number * units[i].bytes);
+    return is_size && *bytes > 0
+               ? 0
+               : wrong(parse, "--max-file-size is a size above 0 such as 5GB or 512MiB, not '%s'", shown_value(value));
+}
+
+static int take_dtype(struct parse *parse, const char *value)
+{
+    enum dtype dtype;
+    parse->args->export.dtype = value;
+    return dtype_parse(value, strlen(value), &dtype)
+               ? 0
+               : wrong(parse, "--dtype is a type such as BF16, F16 or F32, not '%s'", shown_value(value));
+}
+
+/* A folder as the earlier tool takes it, or a reference. */
+static int take_input(struct parse *parse, const char *value)
+{
+    struct args *args = parse->args;
+    bool is_reference = strstr(value, "://") || strncmp(value, "disk:", 5) == 0;
+    size_t length = strlen(value);
+    char *reference = arena_alloc(&args->arena, length + sizeof "disk:");
+    if (args->artifact)
+        return wrong(parse, "the artifact is given twice: %s", shown_value(value));
+    snprintf(reference, length + sizeof "disk:", "%s%s", is_reference ? "" : "disk:", value);
+    args->artifact = reference;
+    return *value ? 0 : wrong(parse, "--input-dir needs a folder");
 }
 
 /* A duration, or a plain number of seconds. */
@@ -315,6 +408,17 @@ static int take_word(struct parse *parse, const char *word)
     return 0;
 }
 
+/* Of the earlier tool: "-o", "value". */
+static int take_short_option(struct parse *parse, int argc, char **argv, int *at)
+{
+    char *words[] = {argv[*at][1] == 'o' ? "--out" : "--target-world-size", *at + 1 < argc ? argv[*at + 1] : NULL};
+    int n_words = words[1] ? 2 : 1, word = 0;
+    if (take_option(parse, n_words, words, &word) < 0)
+        return -1;
+    *at += word;
+    return 0;
+}
+
 static int take_line(struct parse *parse, int argc, char **argv)
 {
     bool options = true;
@@ -327,6 +431,8 @@ static int take_line(struct parse *parse, int argc, char **argv)
             status = options = false;
         else if (strcmp(word, "-h") == 0)
             status = take_option(parse, 1, (char *[]){"--help"}, &(int){0});
+        else if (strcmp(word, "-o") == 0 || strcmp(word, "-t") == 0)
+            status = take_short_option(parse, argc, argv, &at);
         else if (word[1] == '-')
             status = take_option(parse, argc, argv, &at);
         else
@@ -392,8 +498,10 @@ static int check_view(struct parse *parse)
             if (!view->selectors[k].glob && strcmp(view->selectors[i].slice.name, view->selectors[k].slice.name) == 0)
                 return wrong(parse, "tensor '%s' has two --slice options", shown_value(view->selectors[i].slice.name));
     struct tp_split *tp = &view->tp;
+    bool is_export =
+        command_table[parse->args->command].options & OPTIONS_EXPORT; /* there, rules alone say what it writes */
     tp->n_rules = parse->n_rules;
-    view->has_tp = tp->size != UNSET || tp->rank != UNSET || tp->n_rules;
+    view->has_tp = tp->size != UNSET || tp->rank != UNSET || (tp->n_rules && !is_export);
     if (view->has_tp && (tp->size == UNSET || tp->rank == UNSET))
         return wrong(parse, "tensor parallelism needs both --tp-size and --tp-rank");
     if (view->has_tp && tp->size == 0)
@@ -408,9 +516,51 @@ static int check_view(struct parse *parse)
     return 0;
 }
 
+static int check_ranks(struct parse *parse)
+{
+    const struct args *args = parse->args;
+    const struct export_args *export = &args->export;
+    bool is_reshard = args->command == COMMAND_RESHARD;
+    const char *option = is_reshard ? "target-world-size" : "world-size";
+    int64_t rank = args->load.rank, world_size = args->load.world_size;
+    if (export->format == EXPORT_HF)
+        return world_size != UNSET || rank != UNSET || export->uneven != UNEVEN_ERROR
+                   ? wrong(parse, "--world-size, --rank and --uneven need --format topology or dcp")
+                   : 0;
+    if (export->mapping || export->max_file_bytes)
+        return wrong(parse, "--mapping and --max-file-size are of the hf format");
+    if (world_size == UNSET)
+        return wrong(parse, "'%s' needs --%s N", command_table[args->command].name, option);
+    if (world_size == 0 || world_size > EXPORT_MAX_WORLD_SIZE)
+        return wrong(parse, "--%s is from 1 to %d", option, EXPORT_MAX_WORLD_SIZE);
+    if (rank != UNSET && rank >= world_size)
+        return wrong(parse, "--rank %" PRId64 " is not among %" PRId64 " ranks: they go from 0 to %" PRId64, rank,
+                     world_size, world_size - 1);
+    return 0;
+}
+
+/* They work in this process, and what fuse and reshard are short for is filled in. */
+static int check_export(struct parse *parse)
+{
+    struct args *args = parse->args;
+    struct export_args *export = &args->export;
+    args->standalone = true;
+    if (args->command == COMMAND_RESHARD)
+        export->format = EXPORT_TOPOLOGY;
+    if (!export->memory_bytes)
+        export->memory_bytes = DEFAULT_EXPORT_MEMORY_BYTES;
+    if (!args->output.path || strcmp(args->output.path, "-") == 0)
+        return wrong(parse, "'%s' needs --out DIR, a folder to write", command_table[args->command].name);
+    if (export->mapping && export->max_file_bytes)
+        return wrong(parse, "--mapping says which file gets which tensor: --max-file-size cannot be added to it");
+    return check_ranks(parse);
+}
+
 static int check_group(struct parse *parse)
 {
     const struct args *args = parse->args;
+    if (command_table[args->command].options & OPTIONS_EXPORT)
+        return check_export(parse);
     bool any = args->load.group || args->load.rank != UNSET || args->load.world_size != UNSET;
     if (args->command == COMMAND_PLAN) /* it has no group, just hosts */
         return args->load.world_size == 0 ? wrong(parse, "--world-size is at least 1") : 0;

@@ -13,6 +13,7 @@
 #include "base/arena.h"
 #include "base/error.h"
 #include "client/sharding.h"
+#include "export_args.h"
 #include "slice_text.h"
 #include "tensorcast.h"
 #include "tp_rules.h"
@@ -68,6 +69,7 @@ struct args {
     struct load_args load;
     struct output_args output;
     struct plan_args plan;
+    struct export_args export;
     struct arena arena;
 };
 

@@ -14,7 +14,8 @@ static int (*const commands[COMMAND_COUNT])(struct backend *backend, struct erro
     [COMMAND_INSPECT] = command_inspect,   [COMMAND_LOAD] = command_load,       [COMMAND_EXPLAIN] = command_explain,
     [COMMAND_STATUS] = command_status,     [COMMAND_PREWARM] = command_prewarm, [COMMAND_RELEASE] = command_release,
     [COMMAND_PLAN] = command_plan,         [COMMAND_VERIFY] = command_verify,   [COMMAND_FETCH] = command_fetch,
-    [COMMAND_MANIFEST] = command_manifest,
+    [COMMAND_MANIFEST] = command_manifest, [COMMAND_EXPORT] = command_export,   [COMMAND_FUSE] = command_export,
+    [COMMAND_RESHARD] = command_export,
 };
 
 static int perform(const struct args *args, struct error *error)

@@ -31,4 +31,18 @@ const struct command_row command_table[COMMAND_COUNT] = {
         {"manifest", "ARTIFACT", "Sum every byte of an artifact into a manifest for later loads to be checked by",
          "Put it beside the artifact: loads find model.manifest.json, or NAME.manifest.json for NAME.safetensors.\n",
          OPTIONS_MANIFEST | OPTIONS_STANDALONE, true},
+    [COMMAND_EXPORT] =
+        {"export", "ARTIFACT --out DIR", "Write an artifact anew, in any layout, into a folder",
+         "Runs in this process, with your rights. DIR appears, complete, by one rename; nothing of it is seen before.\n"
+         "Formats: hf (whole tensors, in the official layout), topology (a file per rank and topology.json), dcp (a\n"
+         "shard per rank, as PyTorch's distributed checkpoint writes them). What is split between ranks, and where, say\n"
+         "--tp-rule or the usual Hugging Face names.\n",
+         OPTIONS_VIEW | OPTIONS_EXPORT | OPTIONS_ANY_FORMAT | OPTIONS_RANKS, true},
+    [COMMAND_FUSE] = {"fuse", "--input-dir DIR -o OUT", "Write an artifact of any layout as one file",
+                      "The same as 'export --format hf' without a limit of the file's size.\n",
+                      OPTIONS_EXPORT | OPTIONS_OLDER_TOOL, true},
+    [COMMAND_RESHARD] = {"reshard", "--input-dir DIR -o OUT -t N", "Write an artifact of any layout as parts for N ranks",
+                         "The same as 'export --format topology' with the rules of Safetensors Distributed: columns of\n"
+                         "projections into a layer, rows of those out of it, norms and biases whole, all else by rows.\n",
+                         OPTIONS_EXPORT | OPTIONS_OLDER_TOOL | OPTIONS_RANKS | OPTIONS_RESHARD, true},
 };

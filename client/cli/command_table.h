@@ -15,6 +15,9 @@ enum command {
     COMMAND_FETCH,
     COMMAND_PLAN,
     COMMAND_MANIFEST,
+    COMMAND_EXPORT,
+    COMMAND_FUSE,
+    COMMAND_RESHARD,
     COMMAND_COUNT
 };
 
@@ -28,7 +31,12 @@ enum option_group { /* which options a command takes; the headings of its help *
                     OPTIONS_RELEASE = 64,
                     OPTIONS_FETCH = 128,
                     OPTIONS_COMPAT = 256,
-                    OPTIONS_MANIFEST = 512
+                    OPTIONS_MANIFEST = 512,
+                    OPTIONS_EXPORT = 1024,     /* export, fuse and reshard */
+                    OPTIONS_ANY_FORMAT = 2048, /* export alone */
+                    OPTIONS_RANKS = 4096,      /* export and reshard */
+                    OPTIONS_OLDER_TOOL = 8192, /* fuse and reshard: the names of its options */
+                    OPTIONS_RESHARD = 16384
 };
 
 struct command_row {

@@ -55,9 +55,8 @@ static int64_t usual_dimension(const struct catalog_tensor *tensor)
     return REPLICATED;
 }
 
-/* The dimension to split, or REPLICATED. */
-static int find_dimension(const struct tp_split *split, const struct catalog_tensor *tensor, int64_t *dimension,
-                          struct error *error)
+int tp_rules_dimension(const struct tp_split *split, const struct catalog_tensor *tensor, bool lenient, int64_t *dimension,
+                       struct error *error)
 {
     char name[TEXT_NAME_CHARS], glob[TEXT_NAME_CHARS], shape[SHAPE_TEXT_CHARS];
     int64_t rank = (int64_t)tensor->rank;
@@ -72,9 +71,10 @@ static int find_dimension(const struct tp_split *split, const struct catalog_ten
         const struct tp_rule *rule = &split->rules[i];
         if (!text_glob(rule->glob, tensor->name, tensor->name_length))
             continue;
-        if (rule->replicate)
+        bool is_missing = rule->dimension < -rank || rule->dimension >= rank;
+        if (rule->replicate || (is_missing && lenient))
             return 0;
-        if (rule->dimension < -rank || rule->dimension >= rank)
+        if (is_missing)
             return fail(error, ERROR_INVALID_ARGUMENT, "NO_SUCH_DIMENSION",
                         "tensor '%s' %s has no dimension %" PRId64
                         ", which rule '%s' splits; put a rule for it before this one",
@@ -91,7 +91,7 @@ int tp_rules_apply(const struct tp_split *split, const struct catalog_tensor *te
 {
     int64_t dimension;
     *slices = NULL;
-    if (find_dimension(split, tensor, &dimension, error) < 0)
+    if (tp_rules_dimension(split, tensor, false, &dimension, error) < 0)
         return -1;
     if (dimension == REPLICATED || split->size == 1)
         return 0;

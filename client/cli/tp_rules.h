@@ -35,4 +35,9 @@ int tp_rule_parse(const char *text, struct arena *arena, struct tp_rule *rule, s
 int tp_rules_apply(const struct tp_split *split, const struct catalog_tensor *tensor, struct arena *arena,
                    const struct tc_slice **slices, struct error *error);
 
+/* The dimension that the rules, or without any the usual names, split; -1 = none. One that the tensor has not is
+ * INVALID_ARGUMENT, or `lenient`ly none. */
+int tp_rules_dimension(const struct tp_split *split, const struct catalog_tensor *tensor, bool lenient, int64_t *dimension,
+                       struct error *error);
+
 #endif

@@ -4,7 +4,7 @@ _tensorcast()
     local word=${COMP_WORDS[COMP_CWORD]} previous=${COMP_WORDS[COMP_CWORD - 1]} command="" options
     local view="--view --tensor --slice --tp-size --tp-rank --tp-rule --mesh --mesh-rank --spec --placements --best-effort"
     local strategy="--executor --collective --device --group --rank --world-size --source-locality --source-sharing-domain"
-    local i
+    local export="--out --mapping --dtype --no-sidecars --force --resume --verify --memory" i
 
     case $previous in
         --executor) COMPREPLY=($(compgen -W "auto generic local collective" -- "$word")); return ;;
@@ -12,18 +12,21 @@ _tensorcast()
         --source-locality) COMPREPLY=($(compgen -W "auto host_local shared_source" -- "$word")); return ;;
         --index) COMPREPLY=($(compgen -W "source canonical" -- "$word")); return ;;
         --socket | --view | --out | --sidecars) COMPREPLY=($(compgen -f -- "$word")); return ;;
+        --format) COMPREPLY=($(compgen -W "hf topology dcp" -- "$word")); return ;;
+        --uneven) COMPREPLY=($(compgen -W "error ceil share" -- "$word")); return ;;
+        --mapping | --input-dir | --output-dir | -o) COMPREPLY=($(compgen -f -- "$word")); return ;;
         --mesh) COMPREPLY=($(compgen -W "v5e-8 v5e-64 v5litepod-64 v5e-128 v5e-256 v4-32 v4-64" -- "$word")); return ;;
         --tensor | --slice | --mesh-rank | --spec | --placements | --best-effort | --tp-size | --tp-rank | --tp-rule | --device | --group | --rank | --world-size | --source-sharing-domain | --chunk-bytes | \
-            --hold | --timeout) return ;;
+            --max-file-size | --memory | --dtype | --target-world-size | -t | --hold | --timeout) return ;;
     esac
     for ((i = 1; i < COMP_CWORD; i++)); do
         case ${COMP_WORDS[i]} in
-            inspect | load | explain | status | prewarm | release | verify | fetch | plan | manifest) command=${COMP_WORDS[i]}; break ;;
+            inspect | load | explain | status | prewarm | release | verify | fetch | plan | manifest | export | fuse | reshard) command=${COMP_WORDS[i]}; break ;;
         esac
     done
     options="--socket --json --quiet --timeout --help --version"
     case $command in
-        "") options+=" inspect load explain status prewarm release verify fetch plan manifest" ;;
+        "") options+=" inspect load explain status prewarm release verify fetch plan manifest export fuse reshard" ;;
         inspect) options+=" --index --standalone disk:" ;;
         load) options+=" $view $strategy --out --digest --hold --standalone disk:" ;;
         explain) options+=" $view $strategy --standalone disk:" ;;
@@ -32,6 +35,9 @@ _tensorcast()
         manifest) options+=" --out --standalone disk:" ;;
         verify) options+=" --standalone disk:" ;;
         plan) options+=" --compat --world-size --chunk-bytes --standalone disk:" ;;
+        export) options+=" $view $export --format --world-size --rank --uneven --max-file-size disk:" ;;
+        fuse) options+=" $export --input-dir --output-dir -o" ;;
+        reshard) options+=" $export --input-dir --output-dir --target-world-size --rank --uneven -o -t" ;;
         fetch) options+=" --sidecars --standalone disk:" ;;
     esac
     # bash splits words at ':', so an artifact arrives as disk, ':' and its path

@@ -1,0 +1,47 @@
+#include "read_file.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/memory.h"
+#include "base/text.h"
+
+enum { FIRST_BYTES = 64 << 10 };
+
+static int read_stream(FILE *stream, const char *shown, size_t max_bytes, char **text, size_t *length, struct error *error)
+{
+    size_t room = FIRST_BYTES, n;
+    *length = 0;
+    *text = memory_alloc(room);
+    while ((n = fread(*text + *length, 1, room - *length - 1, stream)) > 0) {
+        *length += n;
+        if (*length > max_bytes)
+            return fail(error, ERROR_RESOURCE_EXHAUSTED, "FILE_TOO_LONG", "%s is longer than %zu MiB", shown,
+                        max_bytes >> 20);
+        if (room - *length < 2) {
+            room *= 2;
+            *text = memory_grow(*text, room, 1);
+        }
+    }
+    (*text)[*length] = '\0';
+    return ferror(stream) ? fail_errno(error, errno, "cannot read %s", shown) : 0;
+}
+
+int read_file(const char *path, size_t max_bytes, char **text, size_t *length, struct error *error)
+{
+    char shown[TEXT_NAME_CHARS];
+    FILE *stream = fopen(path, "re");
+    text_escape(path, strlen(path), shown);
+    *text = NULL;
+    if (!stream)
+        return fail_errno(error, errno, "cannot read %s", shown);
+    int status = read_stream(stream, shown, max_bytes, text, length, error);
+    fclose(stream);
+    if (status == 0)
+        return 0;
+    free(*text);
+    *text = NULL;
+    return -1;
+}

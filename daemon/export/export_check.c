@@ -1,0 +1,168 @@
+/* Headers and documents are compared with what they should be. Units are read in batches, several at once, past the page
+ * cache where that can be: what is in it would say nothing about the disk. */
+#include "export/export_check.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "base/crc.h"
+#include "base/memory.h"
+#include "base/parallel.h"
+#include "export/export_units.h"
+
+enum { BATCH = 16, THREADS = 4, PIECE_BYTES = 1 << 20, BLOCK = DESTINATION_FILE_BLOCK_BYTES };
+
+struct checking {
+    const struct export_job *job;
+    const struct export_journal *journal;
+    struct export_unit units[BATCH];
+    uint32_t first; /* of the batch */
+};
+
+static int fail_compare(const struct checking *all, const char *name, struct error *error)
+{
+    return fail(error, ERROR_DATA_LOSS, "VERIFICATION_FAILED", "%s/%s does not hold what was written to it",
+                all->job->target->shown, name);
+}
+
+static int open_back(const struct checking *all, const char *name, struct error *error)
+{
+    int folder = all->job->target->content_fd;
+    int fd = openat(folder, name, O_RDONLY | O_DIRECT | O_NOFOLLOW | O_CLOEXEC);
+    if (fd < 0)
+        fd = openat(folder, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+    if (fd < 0)
+        fail_errno(error, errno, "cannot read back %s/%s", all->job->target->shown, name);
+    else
+        posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
+    return fd;
+}
+
+/* Whole blocks around the bytes, into memory of one piece and two blocks. Returns where the bytes are; NULL on error. */
+static const unsigned char *read_back(int fd, uint64_t offset, uint64_t count, unsigned char *memory)
+{
+    uint64_t from = offset / BLOCK * BLOCK, need = offset + count - from, has = 0;
+    uint64_t room = (need + BLOCK - 1) / BLOCK * BLOCK;
+    while (has < need) {
+        ssize_t n = pread(fd, memory + has, room - has, (off_t)(from + has));
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n <= 0)
+            return NULL;
+        has += (uint64_t)n;
+    }
+    return memory + (offset - from);
+}
+
+static unsigned char *map_piece(void)
+{
+    void *memory = mmap(NULL, PIECE_BYTES + 2 * BLOCK, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    return memory == MAP_FAILED ? NULL : memory;
+}
+
+/* --- units --- */
+
+static int sum_put(const struct checking *all, const struct file_put *put, unsigned char *memory, uint32_t *sum,
+                   struct error *error)
+{
+    const char *name = all->job->layout->files[put->file].name;
+    uint64_t bytes = file_put_bytes(put);
+    int fd = open_back(all, name, error), status = fd < 0 ? -1 : 0;
+    for (uint64_t done = 0; status == 0 && done < bytes;) {
+        uint64_t count = bytes - done < PIECE_BYTES ? bytes - done : PIECE_BYTES;
+        const unsigned char *at = read_back(fd, put->offset + done, count, memory);
+        if (at)
+            *sum = crc32c_update(*sum, at, count);
+        else
+            status = fail_compare(all, name, error);
+        done += count;
+    }
+    if (fd >= 0)
+        close(fd);
+    return status;
+}
+
+static int check_unit(void *data, size_t i, struct error *error)
+{
+    const struct checking *all = data;
+    const struct export_unit *unit = &all->units[i];
+    unsigned char *memory = map_piece();
+    uint32_t sum = 0;
+    int status = memory ? 0 : fail(error, ERROR_RESOURCE_EXHAUSTED, "OUT_OF_MEMORY", "no memory to read back");
+    for (size_t p = 0; status == 0 && p < unit->n_puts; p++)
+        status = sum_put(all, &unit->puts[p], memory, &sum, error);
+    if (memory)
+        munmap(memory, PIECE_BYTES + 2 * BLOCK);
+    if (status == 0 && sum != all->journal->sums[all->first + i])
+        status = fail_compare(all, all->job->layout->files[unit->puts[0].file].name, error);
+    return status;
+}
+
+static int check_units(struct checking *all, uint64_t unit_bytes, struct error *error)
+{
+    const struct export_job *job = all->job;
+    struct export_units units = {.layout = job->layout, .unit_bytes = unit_bytes};
+    uint32_t n_units = all->journal->n_units;
+    int status = 0;
+    for (all->first = 0; status == 0 && all->first < n_units; all->first += BATCH) {
+        uint32_t n = n_units - all->first < BATCH ? n_units - all->first : BATCH;
+        for (uint32_t i = 0; i < n && status == 0; i++)
+            status = export_units_next(&units, &all->units[i], error) > 0 ? 0 : -1;
+        if (status == 0)
+            status = parallel_run(n, THREADS, check_unit, all, error);
+        if (job->progress)
+            job->progress(job->data, "verify", all->first + n, n_units);
+        if (status == 0 && cancel_is_set(job->cancel))
+            status = fail(error, ERROR_CANCELLED, "INTERRUPTED", "reading back was interrupted; --resume goes on with it");
+    }
+    for (size_t i = 0; i < BATCH; i++)
+        export_unit_fini(&all->units[i]);
+    return status;
+}
+
+/* --- what is known byte for byte --- */
+
+static int check_text(const struct checking *all, const char *name, const char *text, uint64_t bytes, struct error *error)
+{
+    unsigned char *memory = map_piece();
+    int fd = memory ? open_back(all, name, error) : -1, status = 0;
+    if (!memory)
+        return fail(error, ERROR_RESOURCE_EXHAUSTED, "OUT_OF_MEMORY", "no memory to read back");
+    if (fd < 0)
+        status = -1;
+    for (uint64_t done = 0; status == 0 && done < bytes;) {
+        uint64_t count = bytes - done < PIECE_BYTES ? bytes - done : PIECE_BYTES;
+        const unsigned char *at = read_back(fd, done, count, memory);
+        if (!at || memcmp(at, text + done, count) != 0)
+            status = fail_compare(all, name, error);
+        done += count;
+    }
+    if (fd >= 0)
+        close(fd);
+    munmap(memory, PIECE_BYTES + 2 * BLOCK);
+    return status;
+}
+
+int export_check(const struct export_job *job, uint64_t unit_bytes, const struct export_journal *journal,
+                 struct error *error)
+{
+    const struct export_layout *layout = job->layout;
+    struct checking *all = memory_alloc(sizeof *all);
+    int status = 0;
+    all->job = job;
+    all->journal = journal;
+    for (size_t f = 0; status == 0 && f < layout->n_files; f++)
+        if (layout->files[f].is_written)
+            status = check_text(all, layout->files[f].name, layout->files[f].head, layout->files[f].head_bytes, error);
+    for (size_t i = 0; status == 0 && i < layout->n_documents; i++)
+        status =
+            check_text(all, layout->documents[i].name, layout->documents[i].text, layout->documents[i].text_bytes, error);
+    if (status == 0)
+        status = check_units(all, unit_bytes, error);
+    free(all);
+    return status;
+}

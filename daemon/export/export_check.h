@@ -1,0 +1,12 @@
+/* --verify: reads an export back from the disk and compares it with the sums that were taken of it when it was written. */
+#ifndef EXPORT_CHECK_H
+#define EXPORT_CHECK_H
+
+#include "export/export_journal.h"
+#include "export/export_run.h"
+
+/* DATA_LOSS naming the file. Blocks. */
+int export_check(const struct export_job *job, uint64_t unit_bytes, const struct export_journal *journal,
+                 struct error *error);
+
+#endif

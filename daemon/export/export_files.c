@@ -1,0 +1,170 @@
+#include "export/export_files.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include "base/memory.h"
+
+enum { DESCRIPTORS_PER_FILE = 2, DESCRIPTORS_BESIDE = 64 };
+
+/* --- room --- */
+
+static uint64_t needed_bytes(const struct export_files *files)
+{
+    uint64_t needed = 0;
+    for (size_t f = 0; f < files->layout->n_files; f++) {
+        const struct export_file *file = &files->layout->files[f];
+        struct stat status;
+        uint64_t has = 0;
+        if (!file->is_written)
+            continue;
+        if (fstatat(files->folder_fd, file->name, &status, AT_SYMLINK_NOFOLLOW) == 0)
+            has = (uint64_t)status.st_blocks * 512;
+        needed += has < file->file_bytes ? file->file_bytes - has : 0;
+    }
+    return needed;
+}
+
+static uint64_t available_bytes_of(int fd)
+{
+    struct statvfs status;
+    return fstatvfs(fd, &status) == 0 ? (uint64_t)status.f_bavail * status.f_frsize : UINT64_MAX;
+}
+
+static int check_room(const struct export_files *files, struct error *error)
+{
+    uint64_t needed = needed_bytes(files), available = available_bytes_of(files->folder_fd);
+    if (needed <= available)
+        return 0;
+    return fail(error, ERROR_RESOURCE_EXHAUSTED, REASON(NO_SPACE),
+                "%s needs %" PRIu64 " bytes, and the disk has %" PRIu64 " bytes available", files->shown, needed, available);
+}
+
+void export_files_explain(const struct export_files *files, struct error *error)
+{
+    if (error->kind == ERROR_KIND_NO_SPACE || error->kind == ERROR_KIND_QUOTA_EXCEEDED)
+        error_append(error, "; %s needs %" PRIu64 " bytes in all, and the disk has %" PRIu64 " bytes available",
+                     files->shown, export_layout_bytes(files->layout), available_bytes_of(files->folder_fd));
+}
+
+/* --- files --- */
+
+bool export_files_are_there(int folder_fd, const struct export_layout *layout)
+{
+    for (size_t f = 0; f < layout->n_files; f++) {
+        struct stat status;
+        if (layout->files[f].is_written &&
+            (fstatat(folder_fd, layout->files[f].name, &status, AT_SYMLINK_NOFOLLOW) < 0 || !S_ISREG(status.st_mode) ||
+             (uint64_t)status.st_size != layout->files[f].file_bytes))
+            return false;
+    }
+    return true;
+}
+
+static int fail_output(const struct output_file *file, struct error *error)
+{
+    return output_file_fail(file, errno, "write", error);
+}
+
+/* Blocks at once, so that there will be room for all; not every file system can. */
+static int set_size(const struct output_file *file, uint64_t bytes, struct error *error)
+{
+    int status;
+    do
+        status = fallocate(file->fd, 0, 0, (off_t)bytes);
+    while (status < 0 && errno == EINTR);
+    if (status < 0 && errno != EOPNOTSUPP && errno != ENOSYS)
+        return fail_output(file, error);
+    return ftruncate(file->fd, (off_t)bytes) < 0 ? fail_output(file, error) : 0;
+}
+
+static int open_output(struct export_files *files, size_t f, struct error *error)
+{
+    const struct export_file *file = &files->layout->files[f];
+    struct output_file *output = &files->list[f];
+    output->fd = openat(files->folder_fd, file->name, O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0666);
+    if (output->fd < 0 || set_size(output, file->file_bytes, error) < 0)
+        return output->fd < 0 ? fail_output(output, error) : -1;
+    output->direct_fd = openat(files->folder_fd, file->name, O_WRONLY | O_DIRECT | O_NOFOLLOW | O_CLOEXEC);
+    return output_file_write(output, 0, file->head, file->head_bytes, error);
+}
+
+static int write_document(const struct export_files *files, const struct export_document *document, struct error *error)
+{
+    struct output_file output = {.path = document->name, .direct_fd = -1};
+    output.fd = openat(files->folder_fd, document->name, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0666);
+    int status = output.fd < 0 ? fail_output(&output, error)
+                               : output_file_write(&output, 0, document->text, document->text_bytes, error);
+    if (status == 0 && fsync(output.fd) < 0)
+        status = fail_output(&output, error);
+    if (output.fd >= 0)
+        close(output.fd);
+    return status;
+}
+
+static void raise_descriptor_limit(const struct export_layout *layout)
+{
+    struct rlimit limit;
+    rlim_t wanted = DESCRIPTORS_PER_FILE * layout->n_files + DESCRIPTORS_BESIDE;
+    if (getrlimit(RLIMIT_NOFILE, &limit) < 0 || limit.rlim_cur >= wanted + DESCRIPTORS_BESIDE)
+        return;
+    limit.rlim_cur = limit.rlim_max;
+    setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+int export_files_open(struct export_files *files, int folder_fd, const char *shown, const struct export_layout *layout,
+                      struct error *error)
+{
+    *files = (struct export_files){.layout = layout, .folder_fd = folder_fd, .shown = shown};
+    files->list = memory_alloc_array(layout->n_files + 1, sizeof *files->list);
+    files->paths = memory_alloc_array(layout->n_files + 1, sizeof *files->paths);
+    for (size_t f = 0; f < layout->n_files; f++) {
+        files->paths[f] = memory_print("%s/%s", shown, layout->files[f].name);
+        files->list[f] = (struct output_file){.path = files->paths[f], .fd = -1, .direct_fd = -1};
+    }
+    raise_descriptor_limit(layout);
+    if (check_room(files, error) < 0)
+        return -1;
+    for (size_t f = 0; f < layout->n_files; f++)
+        if (layout->files[f].is_written && open_output(files, f, error) < 0) {
+            export_files_explain(files, error);
+            return -1;
+        }
+    for (size_t i = 0; i < layout->n_documents; i++)
+        if (write_document(files, &layout->documents[i], error) < 0)
+            return -1;
+    return 0;
+}
+
+int export_files_sync(const struct export_files *files, struct error *error)
+{
+    for (size_t f = 0; f < files->layout->n_files; f++) {
+        const struct output_file *output = &files->list[f];
+        if (output->fd < 0)
+            continue;
+        if (fdatasync(output->fd) < 0)
+            return fail_output(output, error);
+        posix_fadvise(output->fd, 0, 0, POSIX_FADV_DONTNEED); /* what went through the page cache leaves it */
+    }
+    return 0;
+}
+
+void export_files_close(struct export_files *files)
+{
+    for (size_t f = 0; files->list && f < files->layout->n_files; f++) {
+        if (files->list[f].fd >= 0)
+            close(files->list[f].fd);
+        if (files->list[f].direct_fd >= 0)
+            close(files->list[f].direct_fd);
+        free(files->paths[f]);
+    }
+    free(files->list);
+    free(files->paths);
+    *files = (struct export_files){0};
+}

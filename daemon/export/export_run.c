@@ -1,0 +1,475 @@
+/* count the units -> journal -> windows take units until there are none -> sync -> read back.
+ *
+ * A window's life: take_unit() -> build_run() -> run_start() -> workers fill it and write it -> on_run_done() -> the next. */
+#include "export/export_run.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "base/clock.h"
+#include "base/loop.h"
+#include "base/memory.h"
+#include "calibration/calibration.h"
+#include "calibration/residency.h"
+#include "execute/engine.h"
+#include "export/export_check.h"
+#include "export/export_files.h"
+#include "export/export_journal.h"
+#include "export/export_units.h"
+#include "plan/plan.h"
+
+enum {
+    BLOCK = DESTINATION_FILE_BLOCK_BYTES,
+    MOST_WINDOWS = 16,
+    LOCAL_UNIT_BYTES = 8 << 20,   /* the second copy of a unit finds it in the processor's cache, or nearly */
+    REMOTE_UNIT_BYTES = 32 << 20, /* several requests of a store */
+    MIN_UNIT_BYTES = 256 << 10,
+    SCRATCH_BYTES = 2 << 20,
+    BESIDE_BYTES = 48 << 20, /* what the process takes without windows and staging */
+    LONG_ROW_BYTES = 128 << 10,
+    TICK_MS = 50,
+    CHECKPOINT_MS = 1000,
+    LOOK_AGAIN_UNITS = 32, /* how long what is known of the page cache holds */
+};
+
+struct export_sizes {
+    uint64_t unit_bytes, scratch_bytes, staging_bytes;
+    size_t n_windows;
+};
+
+struct exporting;
+
+struct window {                     /* one unit in flight */
+    struct destination_file output; /* first */
+    struct exporting *all;
+    unsigned char *memory; /* of unit and scratch */
+    struct export_unit unit;
+    uint32_t index; /* of the unit */
+    struct mapping *mapping;
+    struct plan *plan;
+    struct run *run; /* NULL while it is idle */
+    struct arena arena;
+};
+
+struct checkpoint { /* units on their way into the journal; with a helper while is_running */
+    struct loop_work work;
+    struct exporting *all;
+    struct journal_record *records;
+    size_t n_records;
+    bool is_running, has_failed;
+    struct error error;
+    uint64_t next_ns;
+};
+
+struct exporting {
+    const struct export_job *job;
+    struct export_counts *counts;
+    struct export_sizes sizes;
+    struct loop *loop;
+    struct engine *engine;
+    struct calibration *calibration;
+    struct export_files files;
+    struct export_journal journal;
+    struct export_units units; /* the walk */
+    uint32_t n_taken;
+    struct window *windows;
+    size_t n_busy;
+    struct journal_record *written; /* units that wait for a checkpoint */
+    size_t n_written, written_room;
+    struct checkpoint checkpoint;
+    uint64_t total_bytes, done_bytes;
+    double cached_share;
+    uint32_t looked_at; /* unit, when cached_share was found out */
+    bool has_failed;
+    struct error *error;
+};
+
+static void fail_export(struct exporting *all, const struct error *error)
+{
+    if (!all->has_failed)
+        *all->error = *error;
+    all->has_failed = true;
+    for (size_t i = 0; i < all->sizes.n_windows; i++)
+        if (all->windows[i].run)
+            run_cancel(all->windows[i].run);
+}
+
+/* --- sizes ---------------------------------------------------------------------------------------------------------- */
+
+static struct export_sizes choose_sizes(const struct export_job *job)
+{
+    bool is_remote = job->artifact->source->caps.reads_are_requests;
+    uint64_t bytes =
+        job->memory_bytes > 2 * (uint64_t)BESIDE_BYTES ? job->memory_bytes - BESIDE_BYTES : job->memory_bytes / 2;
+    struct export_sizes sizes = {.unit_bytes = is_remote ? REMOTE_UNIT_BYTES : LOCAL_UNIT_BYTES,
+                                 .scratch_bytes = SCRATCH_BYTES,
+                                 .staging_bytes = bytes / 4};
+    bytes -= sizes.staging_bytes;
+    while (sizes.unit_bytes > MIN_UNIT_BYTES && 4 * (sizes.unit_bytes + sizes.scratch_bytes) > bytes) {
+        sizes.unit_bytes /= 2;
+        sizes.scratch_bytes = sizes.unit_bytes < SCRATCH_BYTES ? sizes.unit_bytes : SCRATCH_BYTES;
+    }
+    uint64_t n = bytes / (sizes.unit_bytes + sizes.scratch_bytes);
+    sizes.n_windows = n < 1 ? 1 : n > MOST_WINDOWS ? MOST_WINDOWS : n;
+    return sizes;
+}
+
+static int map_windows(struct exporting *all, struct error *error)
+{
+    uint64_t bytes = all->sizes.unit_bytes + BLOCK + all->sizes.scratch_bytes;
+    all->windows = memory_alloc_array(all->sizes.n_windows, sizeof *all->windows);
+    for (size_t i = 0; i < all->sizes.n_windows; i++) {
+        struct window *window = &all->windows[i];
+        void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        if (memory == MAP_FAILED)
+            return fail(error, ERROR_RESOURCE_EXHAUSTED, "OUT_OF_MEMORY", "no memory for a window of the export");
+        window->memory = memory;
+        window->all = all;
+    }
+    return 0;
+}
+
+static void unmap_windows(struct exporting *all)
+{
+    uint64_t bytes = all->sizes.unit_bytes + BLOCK + all->sizes.scratch_bytes;
+    for (size_t i = 0; all->windows && i < all->sizes.n_windows; i++) {
+        struct window *window = &all->windows[i];
+        if (window->memory)
+            munmap(window->memory, bytes);
+        export_unit_fini(&window->unit);
+    }
+    free(all->windows);
+}
+
+/* --- units ---------------------------------------------------------------------------------------------------------- */
+
+/* How many there are, and their bytes; also checks that each can be. */
+static int count_units(struct exporting *all, uint32_t *n_units, struct error *error)
+{
+    struct export_units units = {.layout = all->job->layout, .unit_bytes = all->sizes.unit_bytes};
+    struct export_unit unit = {0};
+    int taken;
+    for (*n_units = 0; (taken = export_units_next(&units, &unit, error)) > 0; ++*n_units)
+        all->total_bytes += unit.bytes;
+    export_unit_fini(&unit);
+    return taken;
+}
+
+/* The next one that is not done. Same results as export_units_next(). */
+static int take_unit(struct exporting *all, struct window *window, struct error *error)
+{
+    int taken;
+    while ((taken = export_units_next(&all->units, &window->unit, error)) > 0) {
+        window->index = all->n_taken++;
+        if (!all->journal.is_done[window->index])
+            return taken;
+        all->done_bytes += window->unit.bytes;
+        all->counts->resumed_bytes += window->unit.bytes;
+    }
+    return taken;
+}
+
+/* Then each is worth a request of its own, and a rank's part costs a store little more than its bytes. Gaps between short
+ * rows are read with them. */
+static bool has_long_rows(const struct mapping *mapping)
+{
+    for (size_t i = 0; i < mapping->n_transfers; i++)
+        if (mapping->transfers[i].row_bytes < LONG_ROW_BYTES && mapping->transfers[i].n_rows > 1)
+            return false;
+    return true;
+}
+
+static int build_run(struct window *window, struct error *error)
+{
+    struct exporting *all = window->all;
+    const struct export_job *job = all->job;
+    struct source *source = job->artifact->source;
+    const struct load_request request = {
+        .artifact = job->artifact->reference,
+        .view = {.items = window->unit.items, .n_items = window->unit.n_items, .align_bytes = 1}};
+    struct load_spec spec;
+    if (load_spec_build(&request, &job->config->engine.strategy, &window->arena, &spec, error) < 0)
+        return -1;
+    window->mapping = mapping_build(&spec.view, job->artifact, error);
+    if (!window->mapping)
+        return -1;
+    if (window->index == 0 || window->index >= all->looked_at + LOOK_AGAIN_UNITS) {
+        all->cached_share = residency_cached_share(window->mapping);
+        all->looked_at = window->index;
+    }
+    struct materialization_strategy strategy = job->config->engine.strategy;
+    strategy.remote_fine_slices = has_long_rows(window->mapping);
+    struct cost_constants costs = calibration_get(all->calibration, source->caps.device_id);
+    const struct plan_facts facts = {.strategy = &strategy,
+                                     .costs = &costs,
+                                     .source = source->caps,
+                                     .speed = engine_source_speed(all->engine, source),
+                                     .device = {.direct_segments = true, .name = "files"},
+                                     .staging_budget_bytes = all->sizes.staging_bytes,
+                                     .extent_cache_bytes = engine_extent_cache_bytes(all->engine, true),
+                                     .cached_share = all->cached_share};
+    window->plan = plan_build(window->mapping, &spec, &facts, error);
+    return window->plan ? 0 : -1;
+}
+
+static void end_run(struct window *window)
+{
+    run_destroy(window->run);
+    plan_destroy(window->plan);
+    mapping_destroy(window->mapping);
+    arena_fini(&window->arena);
+    window->run = NULL;
+    window->plan = NULL;
+    window->mapping = NULL;
+}
+
+static void on_run_done(struct run *run, void *data, const struct error *error);
+
+/* The largest put lies in memory as in its file, so that it can be written without another copy. */
+static void place_window(struct window *window)
+{
+    const struct export_unit *unit = &window->unit;
+    const struct export_sizes *sizes = &window->all->sizes;
+    const struct file_put *largest = &unit->puts[0];
+    for (size_t i = 1; i < unit->n_puts; i++)
+        if (file_put_bytes(&unit->puts[i]) > file_put_bytes(largest))
+            largest = &unit->puts[i];
+    uint64_t shift = (largest->offset - largest->at) % BLOCK;
+    destination_file_init(&window->output, window->memory + sizes->scratch_bytes + shift);
+    window->output.files = window->all->files.list;
+    window->output.puts = unit->puts;
+    window->output.n_puts = unit->n_puts;
+    window->output.scratch = window->memory;
+    window->output.scratch_bytes = sizes->scratch_bytes;
+    window->output.wants_sum = window->all->job->verify;
+}
+
+/* Returns whether the window is busy from now on. */
+static bool start_window(struct window *window)
+{
+    struct exporting *all = window->all;
+    struct error error;
+    int taken = all->has_failed ? 0 : take_unit(all, window, &error);
+    if (taken == 0)
+        return false;
+    if (taken < 0 || build_run(window, &error) < 0) {
+        end_run(window);
+        fail_export(all, &error);
+        return false;
+    }
+    place_window(window);
+    const struct run_options options = {.mapping = window->mapping,
+                                        .plan = window->plan,
+                                        .destination = &window->output.destination,
+                                        .done = on_run_done,
+                                        .data = window,
+                                        .uid = all->job->uid,
+                                        .is_unverified = true};
+    window->run = run_start(all->engine, &options);
+    all->n_busy++;
+    return true;
+}
+
+static void stop_when_idle(struct exporting *all)
+{
+    if (all->n_busy == 0 && !all->checkpoint.is_running)
+        loop_stop(all->loop);
+}
+
+static void note_written(struct window *window)
+{
+    struct exporting *all = window->all;
+    ARRAY_RESERVE(all->written, all->n_written, all->written_room);
+    all->written[all->n_written++] = (struct journal_record){.unit = window->index, .sum = window->output.sum};
+    all->done_bytes += window->unit.bytes;
+    for (size_t i = 0; i < window->unit.n_puts; i++)
+        all->counts->written_bytes += file_put_bytes(&window->unit.puts[i]);
+}
+
+static void on_run_done(struct run *run, void *data, const struct error *error)
+{
+    struct window *window = data;
+    struct exporting *all = window->all;
+    all->counts->read_bytes += run_report(run)->read_bytes;
+    if (error)
+        fail_export(all, error);
+    else
+        note_written(window);
+    end_run(window);
+    all->n_busy--;
+    start_window(window);
+    stop_when_idle(all);
+}
+
+/* --- checkpoints ---------------------------------------------------------------------------------------------------- */
+
+static void write_checkpoint(struct loop_work *work)
+{
+    struct checkpoint *checkpoint = (struct checkpoint *)work;
+    struct exporting *all = checkpoint->all;
+    checkpoint->has_failed =
+        export_files_sync(&all->files, &checkpoint->error) < 0 ||
+        export_journal_add(&all->journal, checkpoint->records, checkpoint->n_records, &checkpoint->error) < 0;
+}
+
+static void on_checkpoint(struct loop_work *work)
+{
+    struct checkpoint *checkpoint = (struct checkpoint *)work;
+    struct exporting *all = checkpoint->all;
+    checkpoint->is_running = false;
+    free(checkpoint->records);
+    checkpoint->records = NULL;
+    if (checkpoint->has_failed)
+        fail_export(all, &checkpoint->error);
+    stop_when_idle(all);
+}
+
+static void take_written(struct exporting *all)
+{
+    struct checkpoint *checkpoint = &all->checkpoint;
+    checkpoint->records = all->written;
+    checkpoint->n_records = all->n_written;
+    all->written = NULL;
+    all->n_written = all->written_room = 0;
+}
+
+static void begin_checkpoint(struct exporting *all)
+{
+    struct checkpoint *checkpoint = &all->checkpoint;
+    uint64_t now_ns = clock_now_ns();
+    struct error error;
+    if (checkpoint->is_running || !all->n_written || now_ns < checkpoint->next_ns || all->has_failed)
+        return;
+    checkpoint->next_ns = now_ns + CHECKPOINT_MS * (uint64_t)NS_PER_MS;
+    take_written(all);
+    checkpoint->work = (struct loop_work){.do_work = write_checkpoint, .done = on_checkpoint, .pool = LOOP_DISK};
+    checkpoint->is_running = loop_submit(all->loop, &checkpoint->work, &error) == 0;
+    if (!checkpoint->is_running)
+        fail_export(all, &error);
+}
+
+/* What is written now, also after a failure: then errors of this mean no more than that less can be resumed. */
+static int last_checkpoint(struct exporting *all, struct error *error)
+{
+    take_written(all);
+    int status = export_files_sync(&all->files, error);
+    if (status == 0)
+        status = export_journal_add(&all->journal, all->checkpoint.records, all->checkpoint.n_records, error);
+    free(all->checkpoint.records);
+    all->checkpoint.records = NULL;
+    return status;
+}
+
+/* --- the loop ------------------------------------------------------------------------------------------------------- */
+
+static void on_tick(void *data)
+{
+    struct exporting *all = data;
+    const struct export_job *job = all->job;
+    uint64_t done_bytes = all->done_bytes;
+    struct error error;
+    for (size_t i = 0; i < all->sizes.n_windows; i++)
+        done_bytes += all->windows[i].run ? run_done_bytes(all->windows[i].run) : 0;
+    if (job->progress)
+        job->progress(job->data, "export", done_bytes, all->total_bytes);
+    if (!all->has_failed && cancel_is_set(job->cancel)) {
+        fail(&error, ERROR_CANCELLED, "INTERRUPTED", "the export was interrupted; --resume goes on with it");
+        fail_export(all, &error);
+    }
+    begin_checkpoint(all);
+}
+
+static int run_windows(struct exporting *all, struct error *error)
+{
+    struct loop_timer *timer = loop_timer_create(all->loop, on_tick, all);
+    loop_timer_start(timer, TICK_MS, TICK_MS);
+    all->checkpoint.all = all;
+    all->checkpoint.next_ns = clock_now_ns() + CHECKPOINT_MS * (uint64_t)NS_PER_MS;
+    for (size_t i = 0; i < all->sizes.n_windows && start_window(&all->windows[i]); i++)
+        continue;
+    if (all->n_busy)
+        loop_run(all->loop);
+    loop_timer_destroy(timer);
+    if (!all->has_failed)
+        return last_checkpoint(all, error);
+    export_files_explain(&all->files, error);
+    struct error ignored;
+    last_checkpoint(all, &ignored);
+    return -1;
+}
+
+/* --- the whole ------------------------------------------------------------------------------------------------------ */
+
+static void find_fingerprint(const struct exporting *all, char fingerprint[DIGEST_HEX_CHARS + 1])
+{
+    unsigned char bytes[DIGEST_BYTES];
+    struct digest *digest = digest_create();
+    digest_add_text(digest, "tensorcast export 1");
+    digest_add_text(digest, all->job->artifact->identity);
+    digest_add_u64(digest, all->sizes.unit_bytes);
+    digest_add_u64(digest, all->job->verify);
+    export_layout_digest(all->job->layout, digest);
+    digest_finish(digest, bytes);
+    digest_hex(bytes, sizeof bytes, fingerprint);
+}
+
+/* What a killed run left counts when it was about the same, and its files are there. */
+static int open_journal(struct exporting *all, uint32_t n_units, struct error *error)
+{
+    const struct export_job *job = all->job;
+    struct export_target *target = job->target;
+    char fingerprint[DIGEST_HEX_CHARS + 1];
+    find_fingerprint(all, fingerprint);
+    bool may_resume = job->resume && export_files_are_there(target->content_fd, job->layout);
+    if (export_journal_open(&all->journal, target->journal_fd, fingerprint, n_units, may_resume, error) < 0)
+        return -1;
+    return all->journal.n_done ? 0 : export_target_empty(target, error);
+}
+
+static int open_engine(struct exporting *all, struct error *error)
+{
+    const struct engine_options options = {.loop = all->loop, .staging_budget_bytes = all->sizes.staging_bytes};
+    all->calibration = calibration_create(NULL);
+    return engine_create(&options, &all->engine, error);
+}
+
+static int check_outcome(struct exporting *all, struct error *error)
+{
+    const struct export_job *job = all->job;
+    uint64_t before_ns = clock_now_ns();
+    if (artifact_check_unchanged(job->artifact, error) < 0)
+        return -1;
+    if (!export_files_are_there(job->target->content_fd, job->layout))
+        return fail(error, ERROR_ABORTED, "OUTPUT_CHANGED",
+                    "somebody else has changed the files of %s while they were written", job->target->shown);
+    int status = job->verify ? export_check(job, all->sizes.unit_bytes, &all->journal, error) : 0;
+    all->counts->verify_ns = clock_now_ns() - before_ns;
+    return status;
+}
+
+int export_run(const struct export_job *job, struct export_counts *counts, struct error *error)
+{
+    struct exporting all = {.job = job, .counts = counts, .sizes = choose_sizes(job), .error = error};
+    uint64_t before_ns = clock_now_ns();
+    uint32_t n_units;
+    all.loop = loop_create();
+    all.units = (struct export_units){.layout = job->layout, .unit_bytes = all.sizes.unit_bytes};
+    int status = count_units(&all, &n_units, error);
+    if (status == 0 && (open_journal(&all, n_units, error) < 0 ||
+                        export_files_open(&all.files, job->target->content_fd, job->target->shown, job->layout, error) < 0 ||
+                        map_windows(&all, error) < 0 || open_engine(&all, error) < 0 || run_windows(&all, error) < 0))
+        status = -1;
+    counts->write_ns = clock_now_ns() - before_ns;
+    if (status == 0)
+        status = check_outcome(&all, error);
+    engine_destroy(all.engine);
+    if (all.calibration)
+        calibration_destroy(all.calibration);
+    loop_destroy(all.loop);
+    unmap_windows(&all);
+    export_files_close(&all.files);
+    export_journal_close(&all.journal);
+    free(all.written);
+    return status;
+}
