@@ -1,6 +1,7 @@
 /* See format.h. */
 #include "resolve/format.h"
 
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -27,4 +28,9 @@ void part_header_unref(struct part_header *header)
         return;
     arena_fini(&header->arena);
     free(header);
+}
+
+bool part_name_is_plain(const char *name, size_t length)
+{
+    return length && length <= NAME_MAX && name[0] != '.' && !memchr(name, '/', length) && !memchr(name, '\0', length);
 }

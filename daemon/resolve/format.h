@@ -47,6 +47,9 @@ const struct part_metadata *part_header_find_metadata(const struct part_header *
 struct part_header *part_header_ref(struct part_header *header);
 void part_header_unref(struct part_header *header); /* accepts NULL */
 
+/* Whether a document may name a part file so: in the same folder, not hidden, and no way out of it. */
+bool part_name_is_plain(const char *name, size_t length);
+
 struct source_format;
 
 enum { FORMAT_MAX_FIRST_BYTES = 64 };

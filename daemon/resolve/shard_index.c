@@ -2,7 +2,6 @@
  */
 #include "resolve/shard_index.h"
 
-#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -11,6 +10,7 @@
 #include "base/memory.h"
 #include "base/metadata.h"
 #include "base/text.h"
+#include "resolve/format.h"
 
 struct reader {
     struct json json;
@@ -54,8 +54,7 @@ static int add_entry(struct reader *reader, const struct json_string *name, cons
 {
     struct shard_index *index = reader->index;
     char tensor[TEXT_NAME_CHARS], text[TEXT_NAME_CHARS];
-    if (file->length == 0 || file->length > NAME_MAX || file->text[0] == '.' || memchr(file->text, '/', file->length) ||
-        memchr(file->text, '\0', file->length))
+    if (!part_name_is_plain(file->text, file->length))
         return fail(reader->error, ERROR_DATA_LOSS, "MALFORMED_INDEX",
                     "weight_map sends tensor %s to \"%s\"; a part file is a plain name in the same folder",
                     text_escape(name->text, name->length, tensor), text_escape(file->text, file->length, text));

@@ -1,0 +1,242 @@
+/* The text of the sharding information is read like any other document of a hostile file; the names of files by hand. */
+#include "resolve/dcp.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/json.h"
+#include "base/memory.h"
+#include "base/metadata.h"
+#include "base/text.h"
+
+/* --- sharding information --- */
+
+struct reader {
+    struct json json;
+    struct dcp_info *info;
+    size_t entry_capacity, n_numbers, number_capacity;
+    struct error *error;
+};
+
+static int fail_json(struct reader *reader)
+{
+    char text[JSON_ERROR_CHARS];
+    if (reader->json.is_out_of_memory)
+        return -1;
+    return fail(reader->error, ERROR_DATA_LOSS, "MALFORMED_SHARDING_INFO", DCP_SHARDING_INFO " is not what DCP writes: %s",
+                json_error(&reader->json, text));
+}
+
+static int read_offsets(struct reader *reader, struct dcp_entry *entry)
+{
+    struct dcp_info *info = reader->info;
+    uint64_t offset;
+    entry->offsets_at = reader->n_numbers;
+    if (json_begin_array(&reader->json)) {
+        while (json_next_item(&reader->json) && json_take_u64(&reader->json, &offset)) {
+            if (entry->rank == TENSOR_MAX_RANK) {
+                json_fail(&reader->json, "more than 64 offsets");
+                break;
+            }
+            if (METADATA_RESERVE(info->numbers, reader->n_numbers, reader->number_capacity, reader->error) < 0)
+                return -1;
+            info->numbers[reader->n_numbers++] = offset;
+            entry->rank++;
+        }
+    }
+    return json_ok(&reader->json) ? 0 : fail_json(reader);
+}
+
+static int read_entry(struct reader *reader, struct dcp_entry *entry)
+{
+    struct json *json = &reader->json;
+    struct json_string key;
+    bool seen = false;
+    if (!json_begin_object(json))
+        return fail_json(reader);
+    while (json_next_key(json, &key)) {
+        if (!json_string_is(&key, "saved_offsets")) {
+            json_skip(json);
+            continue;
+        }
+        if (seen)
+            json_fail(json, "saved_offsets occurs twice");
+        seen = true;
+        if (json_ok(json) && read_offsets(reader, entry) < 0)
+            return -1;
+    }
+    if (json_ok(json) && !seen)
+        json_fail(json, "a tensor needs saved_offsets");
+    return json_ok(json) ? 0 : fail_json(reader);
+}
+
+static int read_document(struct reader *reader)
+{
+    struct dcp_info *info = reader->info;
+    struct json_string name;
+    if (!json_begin_object(&reader->json))
+        return fail_json(reader);
+    while (json_next_key(&reader->json, &name)) {
+        if (METADATA_RESERVE(info->entries, info->n_entries, reader->entry_capacity, reader->error) < 0)
+            return -1;
+        struct dcp_entry *entry = &info->entries[info->n_entries++];
+        *entry = (struct dcp_entry){.name = name.text, .name_length = name.length};
+        if (read_entry(reader, entry) < 0)
+            return -1;
+    }
+    return json_end(&reader->json) ? 0 : fail_json(reader);
+}
+
+static int map_names(struct reader *reader)
+{
+    struct dcp_info *info = reader->info;
+    char text[TEXT_NAME_CHARS];
+    for (size_t i = 0; i < info->n_entries; i++) {
+        const struct dcp_entry *entry = &info->entries[i];
+        if (map_add(&info->by_name, entry->name, entry->name_length, (uint32_t)i) != MAP_NONE)
+            return fail(reader->error, ERROR_DATA_LOSS, "MALFORMED_SHARDING_INFO",
+                        DCP_SHARDING_INFO " names tensor %s twice", text_escape(entry->name, entry->name_length, text));
+    }
+    return 0;
+}
+
+struct dcp_info *dcp_info_parse(const char *json, size_t json_bytes, struct error *error)
+{
+    struct reader reader = {.info = memory_alloc(sizeof *reader.info), .error = error};
+    struct quota_charge charge = metadata_charge();
+    json_init(&reader.json, json, json_bytes, &reader.info->arena);
+    reader.json.memory_error = error;
+    map_init(&reader.info->by_name, 0);
+    int failed = read_document(&reader);
+    if (!failed && quota_charge_add(&charge, map_memory_bytes(reader.info->n_entries), error) != 0)
+        failed = -1;
+    if (!failed) {
+        map_fini(&reader.info->by_name);
+        map_init(&reader.info->by_name, reader.info->n_entries);
+        failed = map_names(&reader);
+    }
+    quota_charge_end(&charge);
+    if (!failed)
+        return reader.info;
+    dcp_info_destroy(reader.info);
+    return NULL;
+}
+
+void dcp_info_destroy(struct dcp_info *info)
+{
+    if (!info)
+        return;
+    map_fini(&info->by_name);
+    metadata_free(info->entries);
+    metadata_free(info->numbers);
+    arena_fini(&info->arena);
+    free(info);
+}
+
+const struct dcp_entry *dcp_info_find(const struct dcp_info *info, const char *name, size_t length)
+{
+    uint32_t found = map_find(&info->by_name, name, length);
+    return found == MAP_NONE ? NULL : &info->entries[found];
+}
+
+/* --- numbers --- */
+
+enum { MIN_DIGITS = 5 };
+
+/* A number of at least five digits behind `before`; moves `at` behind it. */
+static bool take_number(const char **at, const char *before, uint32_t *number)
+{
+    size_t length = strlen(before);
+    if (strncmp(*at, before, length) != 0)
+        return false;
+    const char *from = *at + length, *digit = from;
+    for (*number = 0; *digit >= '0' && *digit <= '9' && *number <= DCP_MAX_NUMBER; digit++)
+        *number = 10 * *number + (uint32_t)(*digit - '0');
+    *at = digit;
+    return digit - from >= MIN_DIGITS && *number >= 1 && *number <= DCP_MAX_NUMBER;
+}
+
+struct file_numbers {
+    uint32_t shard, file, n_files; /* shard 0: of no rank */
+};
+
+static bool parse_name(const char *name, struct file_numbers *numbers)
+{
+    const char *at = name;
+    numbers->shard = 0;
+    if (strncmp(name, "shard-", strlen("shard-")) == 0 && !take_number(&at, "shard-", &numbers->shard))
+        return false;
+    return take_number(&at, numbers->shard ? "-model-" : "model-", &numbers->file) &&
+           take_number(&at, "-of-", &numbers->n_files) && numbers->file <= numbers->n_files &&
+           strcmp(at, ".safetensors") == 0;
+}
+
+/* Which of 1 .. n were not seen. */
+static size_t list_missing(const bool *seen, uint32_t n, uint32_t **missing)
+{
+    size_t count = 0;
+    for (uint32_t i = 1; i <= n; i++)
+        count += !seen[i];
+    *missing = memory_alloc_array(count, sizeof **missing);
+    count = 0;
+    for (uint32_t i = 1; i <= n; i++)
+        if (!seen[i])
+            (*missing)[count++] = i;
+    return count;
+}
+
+int dcp_numbers_read(const char *const *file_names, size_t n_files, struct dcp_numbers *numbers, struct error *error)
+{
+    char one[TEXT_NAME_CHARS], two[TEXT_NAME_CHARS];
+    bool *shards = memory_alloc(DCP_MAX_NUMBER + 1), *files = memory_alloc(DCP_MAX_NUMBER + 1);
+    const char *first = NULL;
+    uint32_t n_shards = 0;
+    int failed = 0;
+    *numbers = (struct dcp_numbers){0};
+    for (size_t i = 0; i < n_files && !failed; i++) {
+        struct file_numbers of;
+        const char *name = file_names[i];
+        if (!parse_name(name, &of))
+            continue;
+        if (first && of.n_files != numbers->n_files)
+            failed = fail(error, ERROR_DATA_LOSS, "SHARD_NUMBERS_DISAGREE", "%s and %s disagree about the number of files",
+                          text_escape(first, strlen(first), one), text_escape(name, strlen(name), two));
+        first = first ? first : name;
+        numbers->n_files = of.n_files;
+        n_shards = of.shard > n_shards ? of.shard : n_shards;
+        shards[of.shard] = files[of.file] = true;
+    }
+    numbers->world_size = n_shards ? n_shards : 1;
+    numbers->n_missing_shards = list_missing(shards, n_shards, &numbers->missing_shards);
+    numbers->n_missing_files = list_missing(files, numbers->n_files, &numbers->missing_files);
+    free(shards);
+    free(files);
+    if (failed)
+        dcp_numbers_fini(numbers);
+    return failed;
+}
+
+void dcp_numbers_fini(struct dcp_numbers *numbers)
+{
+    free(numbers->missing_shards);
+    free(numbers->missing_files);
+    *numbers = (struct dcp_numbers){0};
+}
+
+int dcp_numbers_check(const struct dcp_numbers *numbers, struct error *error)
+{
+    char others[64] = "";
+    size_t n_missing = numbers->n_missing_shards ? numbers->n_missing_shards : numbers->n_missing_files;
+    if (n_missing > 1)
+        snprintf(others, sizeof others, ", and so are %zu others", n_missing - 1);
+    if (numbers->n_missing_shards)
+        return fail(error, ERROR_DATA_LOSS, "SHARD_MISSING",
+                    "shard-%05u is missing%s; if rank %u saved nothing, pass --allow-missing-shards",
+                    numbers->missing_shards[0], others, numbers->missing_shards[0]);
+    if (numbers->n_missing_files)
+        return fail(error, ERROR_DATA_LOSS, "SHARD_MISSING",
+                    "model-%05u-of-%05u is missing%s; if nothing was saved in it, pass --allow-missing-shards",
+                    numbers->missing_files[0], numbers->n_files, others);
+    return 0;
+}

@@ -1,0 +1,424 @@
+/* One walk over the JSON into growing arrays; numbers are pointed to by index until they no longer move. What the walk finds
+ * wrong is malformed; whether the parts fit together is for topology_check.c. */
+#include "resolve/topology.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/checked.h"
+#include "base/json.h"
+#include "base/map.h"
+#include "base/memory.h"
+#include "base/metadata.h"
+#include "base/text.h"
+#include "resolve/format.h"
+
+struct reader {
+    struct json json;
+    struct topology *topology;
+    size_t file_capacity, tensor_capacity, chunk_capacity, number_capacity;
+    struct error *error;
+};
+
+/* A tensor while its fields come, in any order. */
+struct fields {
+    struct topology_tensor *tensor;
+    unsigned seen; /* bits of tensor_fields[] */
+    size_t first_chunk, first_file;
+    uint32_t n_chunks, n_files; /* of `chunks`; of `filename_indices` or `filename_index` */
+};
+
+static int fail_json(struct reader *reader)
+{
+    char text[JSON_ERROR_CHARS];
+    if (reader->json.is_out_of_memory)
+        return -1;
+    return fail(reader->error, ERROR_DATA_LOSS, "MALFORMED_TOPOLOGY", "not a topology: %s", json_error(&reader->json, text));
+}
+
+static int fail_tensor(struct reader *reader, const struct topology_tensor *tensor, const char *complaint)
+{
+    char name[TEXT_NAME_CHARS];
+    fail(reader->error, ERROR_DATA_LOSS, "MALFORMED_TOPOLOGY", "tensor %s: %s",
+         text_escape(tensor->name, tensor->name_length, name), complaint);
+    return error_note(reader->error, "tensor", "%.*s", (int)tensor->name_length, tensor->name);
+}
+
+/* --- numbers and chunks --- */
+
+/* A list that may be longer than any tensor has dimensions: then its first numbers, and a count that no rank is as large as. */
+struct numbers {
+    uint64_t list[TENSOR_MAX_RANK + 1];
+    uint32_t count;
+};
+
+static int read_numbers(struct reader *reader, struct numbers *numbers)
+{
+    uint64_t number;
+    numbers->count = 0;
+    if (json_begin_array(&reader->json)) {
+        while (json_next_item(&reader->json) && json_take_u64(&reader->json, &number)) {
+            if (numbers->count <= TENSOR_MAX_RANK)
+                numbers->list[numbers->count++] = number;
+        }
+    }
+    return json_ok(&reader->json) ? 0 : fail_json(reader);
+}
+
+static int keep_numbers(struct reader *reader, const struct numbers *numbers)
+{
+    struct topology *topology = reader->topology;
+    for (uint32_t i = 0; i < numbers->count; i++) {
+        if (METADATA_RESERVE(topology->numbers, topology->n_numbers, reader->number_capacity, reader->error) < 0)
+            return -1;
+        topology->numbers[topology->n_numbers++] = numbers->list[i];
+    }
+    return 0;
+}
+
+static struct topology_chunk *add_chunk(struct reader *reader)
+{
+    struct topology *topology = reader->topology;
+    if (topology->n_chunks == TOPOLOGY_MAX_CHUNKS) {
+        fail(reader->error, ERROR_UNIMPLEMENTED, "TOO_MANY_TENSORS", "more than %d chunks", TOPOLOGY_MAX_CHUNKS);
+        return NULL;
+    }
+    if (METADATA_RESERVE(topology->chunks, topology->n_chunks, reader->chunk_capacity, reader->error) < 0)
+        return NULL;
+    topology->chunks[topology->n_chunks] = (struct topology_chunk){.file = UINT32_MAX};
+    return &topology->chunks[topology->n_chunks++];
+}
+
+/* What is no index of any file becomes one that none has. */
+static bool take_file(struct reader *reader, struct topology_chunk *chunk)
+{
+    uint64_t file;
+    if (!json_take_u64(&reader->json, &file))
+        return false;
+    chunk->file = file < UINT32_MAX ? (uint32_t)file : UINT32_MAX;
+    return true;
+}
+
+static int keep_box(struct reader *reader, struct topology_chunk *chunk, const struct numbers *offsets,
+                    const struct numbers *sizes)
+{
+    chunk->box_at = reader->topology->n_numbers;
+    chunk->n_offsets = (uint8_t)offsets->count;
+    chunk->n_sizes = (uint8_t)sizes->count;
+    return keep_numbers(reader, offsets) < 0 ? -1 : keep_numbers(reader, sizes);
+}
+
+static int read_chunk(struct reader *reader)
+{
+    enum { OFFSETS = 1, SHAPE = 2, FILE_INDEX = 4, ALL = 7 };
+    struct topology_chunk *chunk = add_chunk(reader);
+    struct json *json = &reader->json;
+    struct numbers offsets, sizes;
+    struct json_string key;
+    unsigned seen = 0;
+    if (!chunk)
+        return -1;
+    if (!json_begin_object(json))
+        return fail_json(reader);
+    while (json_next_key(json, &key)) {
+        unsigned field = json_string_is(&key, "offsets")          ? OFFSETS
+                         : json_string_is(&key, "shape")          ? SHAPE
+                         : json_string_is(&key, "filename_index") ? FILE_INDEX
+                                                                  : 0;
+        if (seen & field)
+            json_fail(json, "offsets, shape or filename_index occurs twice");
+        seen |= field;
+        if (field == 0)
+            json_skip(json);
+        else if (field == FILE_INDEX)
+            take_file(reader, chunk);
+        else if (json_ok(json) && read_numbers(reader, field == SHAPE ? &sizes : &offsets) < 0)
+            return -1;
+    }
+    if (json_ok(json) && seen != ALL)
+        json_fail(json, "a chunk needs offsets, shape and filename_index");
+    return json_ok(json) ? keep_box(reader, chunk, &offsets, &sizes) : fail_json(reader);
+}
+
+/* --- the fields of a tensor --- */
+
+static int read_type(struct reader *reader, struct fields *fields)
+{
+    struct json_string type;
+    if (!json_take_string(&reader->json, &type))
+        return fail_json(reader);
+    fields->tensor->is_shared = json_string_is(&type, "Shared");
+    if (fields->tensor->is_shared || json_string_is(&type, "Distributed"))
+        return 0;
+    return fail_tensor(reader, fields->tensor, "its type is neither Distributed nor Shared");
+}
+
+static int read_dtype(struct reader *reader, struct fields *fields)
+{
+    struct json_string name;
+    if (!json_take_string(&reader->json, &name))
+        return fail_json(reader);
+    return dtype_parse(name.text, name.length, &fields->tensor->dtype)
+               ? 0
+               : fail_tensor(reader, fields->tensor, "unknown dtype");
+}
+
+static int read_shape(struct reader *reader, struct fields *fields)
+{
+    struct topology_tensor *tensor = fields->tensor;
+    struct numbers shape;
+    if (read_numbers(reader, &shape) < 0)
+        return -1;
+    tensor->shape_at = reader->topology->n_numbers;
+    tensor->rank = shape.count;
+    return shape.count <= TENSOR_MAX_RANK ? keep_numbers(reader, &shape)
+                                          : fail_tensor(reader, tensor, "more than 64 dimensions");
+}
+
+static int read_chunks(struct reader *reader, struct fields *fields)
+{
+    fields->first_chunk = reader->topology->n_chunks;
+    if (json_begin_array(&reader->json)) {
+        while (json_next_item(&reader->json)) {
+            if (read_chunk(reader) < 0)
+                return -1;
+            fields->n_chunks++;
+        }
+    }
+    return json_ok(&reader->json) ? 0 : fail_json(reader);
+}
+
+static int read_file_index(struct reader *reader, struct fields *fields)
+{
+    struct topology_chunk *chunk = add_chunk(reader);
+    fields->first_file = reader->topology->n_chunks - 1;
+    fields->n_files = 1;
+    if (!chunk)
+        return -1;
+    return take_file(reader, chunk) ? 0 : fail_json(reader);
+}
+
+static int read_file_indices(struct reader *reader, struct fields *fields)
+{
+    fields->first_file = reader->topology->n_chunks;
+    if (json_begin_array(&reader->json)) {
+        while (json_next_item(&reader->json)) {
+            struct topology_chunk *chunk = add_chunk(reader);
+            if (!chunk)
+                return -1;
+            if (!take_file(reader, chunk))
+                break;
+            fields->n_files++;
+        }
+    }
+    return json_ok(&reader->json) ? 0 : fail_json(reader);
+}
+
+enum { HAS_TYPE = 1, HAS_DTYPE = 2, HAS_SHAPE = 4, HAS_CHUNKS = 8, HAS_FILE = 16, HAS_FILES = 32 };
+
+static const struct {
+    const char *key;
+    unsigned bit;
+    int (*read)(struct reader *reader, struct fields *fields);
+} tensor_fields[] = {
+    {"type", HAS_TYPE, read_type},
+    {"dtype", HAS_DTYPE, read_dtype},
+    {"shape", HAS_SHAPE, read_shape},
+    {"chunks", HAS_CHUNKS, read_chunks},
+    {"filename_index", HAS_FILE, read_file_index},
+    {"filename_indices", HAS_FILES, read_file_indices},
+};
+
+static int read_fields(struct reader *reader, struct fields *fields)
+{
+    enum { N_FIELDS = sizeof tensor_fields / sizeof tensor_fields[0] };
+    struct json *json = &reader->json;
+    struct json_string key;
+    if (!json_begin_object(json))
+        return fail_json(reader);
+    while (json_next_key(json, &key)) {
+        unsigned i = 0;
+        while (i < N_FIELDS && !json_string_is(&key, tensor_fields[i].key))
+            i++;
+        if (i == N_FIELDS) {
+            json_skip(json);
+            continue;
+        }
+        if (fields->seen & tensor_fields[i].bit)
+            return fail_tensor(reader, fields->tensor, "a field occurs twice");
+        fields->seen |= tensor_fields[i].bit;
+        if (tensor_fields[i].read(reader, fields) < 0)
+            return -1;
+    }
+    return json_ok(json) ? 0 : fail_json(reader);
+}
+
+static int count_bytes(struct reader *reader, struct topology_tensor *tensor)
+{
+    uint64_t bits = 1;
+    bool fits = true;
+    for (uint32_t d = 0; d < tensor->rank; d++)
+        fits = fits && checked_mul(bits, reader->topology->numbers[tensor->shape_at + d], &bits);
+    if (!fits || !checked_mul(bits, dtype_bits(tensor->dtype), &bits))
+        return fail_tensor(reader, tensor, "the shape is too large for any file");
+    tensor->bytes = bits / 8;
+    return bits % 8 == 0 ? 0 : fail_tensor(reader, tensor, "its elements do not fill whole bytes");
+}
+
+static int read_tensor(struct reader *reader, struct topology_tensor *tensor)
+{
+    struct fields fields = {.tensor = tensor};
+    if (read_fields(reader, &fields) < 0)
+        return -1;
+    if (~fields.seen & (HAS_TYPE | HAS_DTYPE | HAS_SHAPE))
+        return fail_tensor(reader, tensor, "a tensor needs type, shape and dtype");
+    if (!tensor->is_shared && !(fields.seen & HAS_CHUNKS))
+        return fail_tensor(reader, tensor, "a Distributed tensor needs chunks");
+    if (tensor->is_shared && fields.seen & HAS_FILE && fields.seen & HAS_FILES)
+        return fail_tensor(reader, tensor, "it has filename_index and filename_indices");
+    tensor->lists_files = fields.seen & (HAS_FILE | HAS_FILES);
+    tensor->first_chunk = tensor->is_shared ? fields.first_file : fields.first_chunk;
+    tensor->n_chunks = tensor->is_shared ? fields.n_files : fields.n_chunks;
+    return count_bytes(reader, tensor);
+}
+
+/* --- the document --- */
+
+static int read_tensors(struct reader *reader)
+{
+    struct topology *topology = reader->topology;
+    struct json_string name;
+    if (!json_begin_object(&reader->json))
+        return fail_json(reader);
+    while (json_next_key(&reader->json, &name)) {
+        if (METADATA_RESERVE(topology->tensors, topology->n_tensors, reader->tensor_capacity, reader->error) < 0)
+            return -1;
+        struct topology_tensor *tensor = &topology->tensors[topology->n_tensors++];
+        *tensor = (struct topology_tensor){.name = name.text, .name_length = name.length};
+        if (read_tensor(reader, tensor) < 0)
+            return -1;
+    }
+    return json_ok(&reader->json) ? 0 : fail_json(reader);
+}
+
+static int add_file(struct reader *reader, struct map *known, const struct json_string *file)
+{
+    struct topology *topology = reader->topology;
+    char text[TEXT_NAME_CHARS];
+    if (!part_name_is_plain(file->text, file->length))
+        return fail(reader->error, ERROR_DATA_LOSS, "MALFORMED_TOPOLOGY",
+                    "filenames has \"%s\"; a part file is a plain name in the same folder",
+                    text_escape(file->text, file->length, text));
+    if (topology->n_files == TOPOLOGY_MAX_FILES)
+        return fail(reader->error, ERROR_UNIMPLEMENTED, "TOO_MANY_FILES", "more than %d part files", TOPOLOGY_MAX_FILES);
+    if (METADATA_RESERVE(topology->files, topology->n_files, reader->file_capacity, reader->error) < 0)
+        return -1;
+    char *copy = arena_try_bytes(&topology->arena, file->length + 1, reader->error);
+    if (!copy)
+        return -1;
+    memcpy(copy, file->text, file->length);
+    if (map_add(known, copy, file->length, 0) != MAP_NONE)
+        return fail(reader->error, ERROR_DATA_LOSS, "MALFORMED_TOPOLOGY", "filenames has %s twice",
+                    text_escape(file->text, file->length, text));
+    topology->files[topology->n_files++] = copy;
+    return 0;
+}
+
+static int read_files(struct reader *reader)
+{
+    struct json_string file;
+    struct map known;
+    int failed = 0;
+    map_init(&known, 0);
+    if (json_begin_array(&reader->json))
+        while (!failed && json_next_item(&reader->json) && json_take_string(&reader->json, &file))
+            failed = add_file(reader, &known, &file);
+    map_fini(&known);
+    return failed || json_ok(&reader->json) ? failed : fail_json(reader);
+}
+
+static int read_world_size(struct reader *reader)
+{
+    uint64_t size;
+    if (json_take_u64(&reader->json, &size) && (!size || size > UINT32_MAX))
+        json_fail(&reader->json, "world_size is the number of ranks");
+    if (!json_ok(&reader->json))
+        return fail_json(reader);
+    reader->topology->world_size = (uint32_t)size;
+    return 0;
+}
+
+static int read_document(struct reader *reader)
+{
+    static const struct {
+        const char *key;
+        int (*read)(struct reader *reader);
+    } fields[] = {{"tensors", read_tensors}, {"filenames", read_files}, {"world_size", read_world_size}};
+    enum { N_FIELDS = sizeof fields / sizeof fields[0] };
+    struct json_string key;
+    unsigned seen = 0;
+    if (!json_begin_object(&reader->json))
+        return fail_json(reader);
+    while (json_next_key(&reader->json, &key)) {
+        unsigned i = 0;
+        while (i < N_FIELDS && !json_string_is(&key, fields[i].key))
+            i++;
+        if (i < N_FIELDS && seen & 1u << i)
+            json_fail(&reader->json, "tensors, filenames or world_size occurs twice");
+        seen |= 1u << i;
+        if (i == N_FIELDS)
+            json_skip(&reader->json);
+        else if (json_ok(&reader->json) && fields[i].read(reader) < 0)
+            return -1;
+    }
+    if (json_ok(&reader->json) && ~seen & ((1u << N_FIELDS) - 1))
+        json_fail(&reader->json, "a topology needs tensors, filenames and world_size");
+    return json_end(&reader->json) ? 0 : fail_json(reader);
+}
+
+static int compare_names(const void *a, const void *b)
+{
+    const struct topology_tensor *x = a, *y = b;
+    size_t shorter = x->name_length < y->name_length ? x->name_length : y->name_length;
+    int order = memcmp(x->name, y->name, shorter);
+    return order ? order : (x->name_length > y->name_length) - (x->name_length < y->name_length);
+}
+
+/* Most writers sort already. */
+static int sort_tensors(struct reader *reader)
+{
+    struct topology *topology = reader->topology;
+    size_t n_sorted = 1, n = topology->n_tensors;
+    while (n_sorted < n && compare_names(&topology->tensors[n_sorted - 1], &topology->tensors[n_sorted]) < 0)
+        n_sorted++;
+    if (n_sorted >= n)
+        return 0;
+    qsort(topology->tensors, n, sizeof *topology->tensors, compare_names);
+    for (size_t i = 1; i < n; i++)
+        if (compare_names(&topology->tensors[i - 1], &topology->tensors[i]) == 0)
+            return fail_tensor(reader, &topology->tensors[i], "the name occurs twice");
+    return 0;
+}
+
+struct topology *topology_parse(const char *json, uint64_t json_bytes, struct error *error)
+{
+    struct reader reader = {.topology = memory_alloc(sizeof *reader.topology), .error = error};
+    json_init(&reader.json, json, json_bytes, &reader.topology->arena);
+    reader.json.memory_error = error;
+    if (read_document(&reader) == 0 && sort_tensors(&reader) == 0 && topology_check(reader.topology, error) == 0)
+        return reader.topology;
+    topology_destroy(reader.topology);
+    return NULL;
+}
+
+void topology_destroy(struct topology *topology)
+{
+    if (!topology)
+        return;
+    metadata_free(topology->files);
+    metadata_free(topology->tensors);
+    metadata_free(topology->chunks);
+    metadata_free(topology->numbers);
+    arena_fini(&topology->arena);
+    free(topology);
+}
