@@ -7,10 +7,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/crc.h"
 #include "base/memory.h"
-#include "resolve/artifact_table.h"
 #include "resolve/discover.h"
 #include "resolve/headers.h"
+#include "resolve/piece_table.h"
 #include "resolve/resolving.h"
 
 /* --- what it is known by --- */
@@ -55,6 +56,10 @@ static void identify(const struct discovery *found, const struct artifact_table 
     }
     if (found->index_source)
         add_file_key(digest, &found->index_source->files[0], !table);
+    if (table && table->document_crc)
+        digest_add_u64(digest, table->document_crc);
+    if (!table && found->has_all_files) /* the same files, but as a table of all of them, not as a finding */
+        digest_add_text(digest, "all files");
     digest_finish(digest, out);
     digest_hex(out, sizeof out, key);
 }
@@ -65,30 +70,68 @@ struct table_question {
     struct discovery *found;
     struct lookup *lookup;
     const char *key;
+    bool allow_missing_shards;
 };
+
+static bool has_shards(struct part_header *const *headers, size_t n_files)
+{
+    size_t file = 0;
+    while (file < n_files && !dcp_is_shard(headers[file]))
+        file++;
+    return file < n_files;
+}
+
+/* What the headers come to, by the layout of the artifact. */
+static struct artifact_table *join_headers(const struct table_question *question, struct part_header *const *headers,
+                                           const char *const *names, struct error *error)
+{
+    struct discovery *found = question->found;
+    size_t n_files = found->source->n_files;
+    bool is_dcp = !found->topology && !found->source->is_single_file && has_shards(headers, n_files);
+    if (found->topology)
+        return topology_table_build(headers, names, n_files, found->topology, error);
+    if (is_dcp && found->has_all_files)
+        return dcp_table_build(headers, names, n_files, found->index, question->allow_missing_shards, error);
+    if (!is_dcp)
+        return artifact_table_build(headers, names, n_files, found->index, error);
+    struct artifact_table *finding = artifact_table_create(headers, names, n_files, 0, 0, error);
+    if (finding)
+        finding->needs_all_files = true;
+    return finding;
+}
+
+static void keep_table(const struct table_question *question, struct artifact_table *table)
+{
+    const struct discovery *found = question->found;
+    struct header_cache *cache = question->lookup->cache;
+    if (!cache || worst_detector(found, NULL) == CHANGES_RACY)
+        return;
+    header_cache_add_table(cache, question->key, DIGEST_HEX_CHARS, table);
+    /* so that the document need not be read to know the files it names, which shards are more than */
+    if (found->index_source && table->layout.kind != LAYOUT_DCP)
+        header_cache_add_table(cache, discovery_index_identity(found), sizeof(struct source_identity), table);
+}
 
 static struct artifact_table *build_table(const struct table_question *question, struct error *error)
 {
     struct discovery *found = question->found;
     struct source *source = found->source;
-    struct header_cache *cache = question->lookup->cache;
     struct part_header **headers = memory_alloc_array(source->n_files, sizeof *headers);
     const char **names = memory_alloc_array(source->n_files, sizeof *names);
     struct artifact_table *table = NULL;
     for (size_t i = 0; i < source->n_files; i++)
         names[i] = source->files[i].name;
-    if (headers_read(source, found->format, question->lookup, headers, error) == 0 &&
-        discovery_need_index(found, question->lookup, error) == 0)
-        table = artifact_table_build(headers, names, source->n_files, found->index, error);
+    if (discovery_need_document(found, question->lookup, error) == 0 &&
+        headers_read(source, found->format, question->lookup, headers, error) == 0)
+        table = join_headers(question, headers, names, error);
+    if (table && found->index_text.text)
+        table->document_crc = crc_update(CHECKSUM_CRC64NVME, 0, found->index_text.text, found->index_text.bytes);
     for (size_t i = 0; i < source->n_files; i++)
         part_header_unref(headers[i]);
     free(headers);
     free(names);
-    if (!table || !cache || worst_detector(found, NULL) == CHANGES_RACY)
-        return table;
-    header_cache_add_table(cache, question->key, DIGEST_HEX_CHARS, table);
-    if (found->index_source)
-        header_cache_add_table(cache, discovery_index_identity(found), sizeof(struct source_identity), table);
+    if (table)
+        keep_table(question, table);
     return table;
 }
 
@@ -106,17 +149,36 @@ static void ref_table(void *table)
     artifact_table_ref(table);
 }
 
-/* Ranks that start together would all read and parse the same headers. */
-static struct artifact_table *get_table(struct table_question *question, struct error *error)
+/* Ranks that start together would all read and parse the same headers. Who allows what others do not has an error of his
+ * own. */
+static struct artifact_table *share_table(struct table_question *question, struct error *error)
 {
     static const struct resolving_ops ops = {find_or_build_table, ref_table};
     const struct lookup *lookup = question->lookup;
     void *table = NULL;
     if (!lookup->cache || lookup->fresh || worst_detector(question->found, NULL) == CHANGES_RACY)
         return build_table(question, error);
-    resolving_share(header_cache_resolving(lookup->cache), question->key, &ops, question, question->found->source->cancel,
+    char *shared_by = memory_print("%s%s", question->key, question->allow_missing_shards ? "+" : "");
+    resolving_share(header_cache_resolving(lookup->cache), shared_by, &ops, question, question->found->source->cancel,
                     &table, error);
+    free(shared_by);
     return table;
+}
+
+/* Fills in the key. */
+static struct artifact_table *get_table(struct discovery *found, struct lookup *lookup, bool allow_missing_shards,
+                                        char key[DIGEST_HEX_CHARS + 1], struct error *error)
+{
+    struct table_question question = {found, lookup, key, allow_missing_shards};
+    identify(found, NULL, key);
+    struct artifact_table *table = share_table(&question, error);
+    if (!table || !table->needs_all_files)
+        return table;
+    artifact_table_unref(table);
+    if (discovery_add_shards(found, error) < 0)
+        return NULL;
+    identify(found, NULL, key);
+    return share_table(&question, error);
 }
 
 /* --- the whole --- */
@@ -130,10 +192,13 @@ static struct artifact *assemble(struct discovery *found, struct artifact_table 
     memcpy(artifact->source_key, key, sizeof artifact->source_key);
     identify(found, table, artifact->identity);
     artifact->table = table;
+    artifact->layout = table->layout;
     artifact->tensors = table->tensors;
     artifact->n_tensors = table->n_tensors;
     artifact->pieces = table->pieces;
     artifact->n_pieces = table->n_pieces;
+    artifact->piece_lists = table->piece_lists;
+    artifact->copies = table->copies;
     artifact->by_name = table->by_name;
     artifact->total_bytes = table->total_bytes;
     artifact->changes_by = worst_detector(found, &artifact->changes_reason);
@@ -148,14 +213,17 @@ static struct artifact *assemble(struct discovery *found, struct artifact_table 
 }
 
 static struct artifact *resolve(struct discovery *found, struct lookup *lookup, const char *reference,
-                                const struct source_options *options, struct error *error)
+                                const struct source_options *options, bool allow_missing_shards, struct error *error)
 {
     char key[DIGEST_HEX_CHARS + 1];
     struct error problem;
     if (discover(reference, options, lookup, found, error) < 0)
         return NULL;
-    identify(found, NULL, key);
-    struct artifact_table *table = get_table(&(struct table_question){found, lookup, key}, error);
+    struct artifact_table *table = get_table(found, lookup, allow_missing_shards, key, error);
+    if (table && !allow_missing_shards && dcp_check_numbers(&table->layout, error) < 0) {
+        artifact_table_unref(table); /* somebody else allowed it */
+        return NULL;
+    }
     if (!table)
         return NULL;
     struct manifest *manifest = discover_manifest(found, options, lookup, &problem);
@@ -182,7 +250,8 @@ static int answer(void *data, const struct cancel *cancel, void **found, struct 
     options.format = formats[0]->source_format;
     struct lookup lookup = {.cache = question->cache, .fresh = question->flags & RESOLVE_FRESH};
     struct discovery discovery;
-    struct artifact *artifact = resolve(&discovery, &lookup, question->reference, &options, error);
+    struct artifact *artifact =
+        resolve(&discovery, &lookup, question->reference, &options, question->flags & RESOLVE_ALLOW_MISSING_SHARDS, error);
     if (artifact) { /* from here on the source is shared, and whoever asked may be gone */
         enum error_code problem = artifact->manifest_problem.code;
         artifact->source->cancel = NULL;
@@ -210,10 +279,14 @@ int artifact_resolve(const char *reference, const struct source_options *options
     static const struct resolving_ops ops = {answer, ref_artifact};
     struct question question = {reference, options, cache, flags};
     void *found = NULL;
-    bool shares = cache && !(flags & RESOLVE_FRESH) && source_is_remote(reference);
-    int failed =
-        shares ? resolving_share(header_cache_resolving(cache), reference, &ops, &question, options->cancel, &found, error)
-               : answer(&question, options->cancel, &found, error);
+    int failed;
+    if (cache && !(flags & RESOLVE_FRESH) && source_is_remote(reference)) {
+        char *shared_by = memory_print("%u %s", flags, reference);
+        failed = resolving_share(header_cache_resolving(cache), shared_by, &ops, &question, options->cancel, &found, error);
+        free(shared_by);
+    } else {
+        failed = answer(&question, options->cancel, &found, error);
+    }
     *artifact = found;
     return failed;
 }
@@ -255,6 +328,24 @@ const struct part_metadata *artifact_metadata(const struct artifact *artifact, s
     const struct part_header *header = artifact->table ? artifact->table->headers[file] : NULL;
     *n_pairs = header ? header->n_metadata : 0;
     return header ? header->metadata : NULL;
+}
+
+const char *layout_kind_name(enum layout_kind kind)
+{
+    static const char *const names[] = {"plain", "topology", "dcp"};
+    return names[kind];
+}
+
+uint32_t artifact_n_copies(const struct artifact *artifact, const struct tensor_record *tensor)
+{
+    uint32_t fewest = artifact->copies ? UINT32_MAX : 1;
+    for (uint32_t k = 0; artifact->copies && k < tensor->n_pieces; k++) {
+        uint32_t first = (uint32_t)(artifact_piece(artifact, tensor, k) - artifact->pieces), n = 1;
+        for (uint32_t other = artifact->copies[first]; other != first; other = artifact->copies[other])
+            n++;
+        fewest = n < fewest ? n : fewest;
+    }
+    return fewest;
 }
 
 uint64_t artifact_piece_end(const struct artifact *artifact, const struct tensor_piece *piece)

@@ -38,6 +38,18 @@ struct tensor_piece {
     uint32_t tensor; /* index into artifact->tensors */
 };
 
+/* How files make up tensors; docs/layouts.md. Of `plain`, each tensor is whole and in one file. */
+enum layout_kind { LAYOUT_PLAIN, LAYOUT_TOPOLOGY, LAYOUT_DCP };
+const char *layout_kind_name(enum layout_kind kind); /* "plain", "topology", "dcp" */
+
+struct artifact_layout {
+    enum layout_kind kind;
+    uint32_t world_size; /* ranks that wrote it; 0 = plain */
+    /* Of DCP: numbers in names that no file has, ascending: allowed to be missing, or none. */
+    const uint32_t *missing_shards, *missing_files;
+    size_t n_missing_shards, n_missing_files;
+};
+
 struct artifact_table; /* resolve/artifact_table.h */
 
 struct artifact {
@@ -48,7 +60,8 @@ struct artifact {
                                             * identity included */
     char source_key[DIGEST_HEX_CHARS + 1]; /* the same with the spans of leases instead: as long as the bytes are known to be
                                             * the same. What this process shares is found by it */
-    const struct tensor_record *tensors;   /* in the order of their first pieces */
+    struct artifact_layout layout;
+    const struct tensor_record *tensors; /* in the order of their first pieces */
     size_t n_tensors;
     const struct tensor_piece *pieces; /* files in artifact order, pieces by offset within a file; they do not overlap */
     size_t n_pieces;
@@ -92,6 +105,13 @@ static inline const struct tensor_piece *artifact_piece(const struct artifact *a
 {
     size_t i = tensor->first_piece + k;
     return &artifact->pieces[artifact->piece_lists ? artifact->piece_lists[i] : i];
+}
+/* How many times a tensor is stored: as often as each of its pieces is. */
+uint32_t artifact_n_copies(const struct artifact *artifact, const struct tensor_record *tensor);
+/* Whether the tensor lies in several boxes: its file is no more than that of its first piece. */
+static inline bool artifact_is_in_pieces(const struct tensor_record *tensor)
+{
+    return tensor->n_pieces != 1;
 }
 uint64_t artifact_piece_end(const struct artifact *artifact, const struct tensor_piece *piece); /* in its file */
 /* The first piece of that file, or of one behind it, that ends behind `at`: an index into pieces, n_pieces = none. */

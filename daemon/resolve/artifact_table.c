@@ -86,15 +86,12 @@ static int check_index(const struct artifact_table *table, const struct shard_in
 }
 
 /* Charged to whoever resolves it first, until nobody uses it any more. */
-static struct artifact_table *create_table(struct part_header *const *headers, const char *const *file_names, size_t n_files,
-                                           struct error *error)
+struct artifact_table *artifact_table_create(struct part_header *const *headers, const char *const *file_names,
+                                             size_t n_files, size_t n_tensors, size_t n_pieces, struct error *error)
 {
     struct quota_charge charge = metadata_charge();
-    size_t n_tensors = 0;
-    for (size_t i = 0; i < n_files; i++)
-        n_tensors += headers[i]->n_tensors;
-    uint64_t bytes = n_tensors * (sizeof(struct tensor_record) + sizeof(struct tensor_piece)) + map_memory_bytes(n_tensors) +
-                     n_files * 256;
+    uint64_t bytes = n_tensors * sizeof(struct tensor_record) + n_pieces * sizeof(struct tensor_piece) +
+                     map_memory_bytes(n_tensors) + n_files * 256;
     if (quota_charge_add(&charge, bytes, error) != 0)
         return NULL;
     struct artifact_table *table = memory_alloc(sizeof *table);
@@ -109,7 +106,8 @@ static struct artifact_table *create_table(struct part_header *const *headers, c
         table->file_names[i] = memory_copy_text(file_names[i]);
     }
     table->tensors = memory_alloc_array(n_tensors, sizeof *table->tensors);
-    table->pieces = memory_alloc_array(n_tensors, sizeof *table->pieces);
+    table->tensor_capacity = n_tensors;
+    table->pieces = memory_alloc_array(n_pieces, sizeof *table->pieces);
     map_init(&table->by_name, n_tensors);
     return table;
 }
@@ -117,8 +115,11 @@ static struct artifact_table *create_table(struct part_header *const *headers, c
 struct artifact_table *artifact_table_build(struct part_header *const *headers, const char *const *file_names,
                                             size_t n_files, const struct shard_index *index, struct error *error)
 {
-    struct artifact_table *table = create_table(headers, file_names, n_files, error);
+    size_t n_tensors = 0;
     int failed = 0;
+    for (size_t i = 0; i < n_files; i++)
+        n_tensors += headers[i]->n_tensors;
+    struct artifact_table *table = artifact_table_create(headers, file_names, n_files, n_tensors, n_tensors, error);
     if (!table)
         return NULL;
     for (size_t i = 0; i < n_files && !failed; i++)
@@ -147,6 +148,11 @@ void artifact_table_unref(struct artifact_table *table)
     }
     map_fini(&table->by_name);
     quota_charge_end(&table->charge);
+    metadata_free(table->numbers);
+    memory_free(table->layout.missing_shards);
+    memory_free(table->layout.missing_files);
+    free(table->piece_lists);
+    free(table->copies);
     free(table->headers);
     free(table->file_names);
     free(table->tensors);

@@ -9,11 +9,16 @@
 #include "resolve/shard_index.h"
 
 struct artifact_table {
+    struct artifact_layout layout;
     struct tensor_record *tensors;
     struct tensor_piece *pieces; /* by file, then offset */
-    size_t n_tensors, n_pieces;
+    size_t n_tensors, n_pieces, tensor_capacity;
+    uint32_t *piece_lists, *copies; /* as struct artifact has them */
+    uint64_t *numbers;              /* shapes and boxes that no header has; from metadata_alloc() */
     struct map by_name;
     uint64_t total_bytes;
+    uint64_t document_crc; /* CRC-64 of the index or topology.json; 0 = there is none */
+    bool needs_all_files;  /* no table but a finding: these are DCP shards, and other files of the folder count as well */
     struct part_header **headers; /* one per file; names and shapes live there */
     char **file_names;
     size_t n_files;
@@ -22,10 +27,13 @@ struct artifact_table {
     int references;             /* atomic */
 };
 
-/* Takes a reference on every header. index may be NULL; else it must agree with the files. NULL on error: DATA_LOSS naming
+/* Of plain artifacts. Takes a reference on every header. index may be NULL; else it must agree with the files. NULL on error: DATA_LOSS naming
  * tensor and files, or RESOURCE_EXHAUSTED. */
 struct artifact_table *artifact_table_build(struct part_header *const *headers, const char *const *file_names,
                                             size_t n_files, const struct shard_index *index, struct error *error);
+/* An empty one with its files and room for so many tensors and pieces, for who fills it. NULL on error. */
+struct artifact_table *artifact_table_create(struct part_header *const *headers, const char *const *file_names,
+                                             size_t n_files, size_t n_tensors, size_t n_pieces, struct error *error);
 struct artifact_table *artifact_table_ref(struct artifact_table *table);
 void artifact_table_unref(struct artifact_table *table); /* accepts NULL */
 

@@ -276,6 +276,17 @@ static int make_room(struct cover *cover, size_t n_boxes)
     return 0;
 }
 
+static bool is_grid(const struct cover *cover, const struct grid *grid)
+{
+    return tiles_in_order(grid, NULL) || (cover->n_order == grid->n_boxes && tiles_in_order(grid, cover->order));
+}
+
+bool cover_is_grid(const struct cover *cover, uint32_t rank, const uint64_t *shape, const uint64_t *const *boxes,
+                   size_t n_boxes)
+{
+    return is_grid(cover, &(struct grid){rank, shape, boxes, n_boxes});
+}
+
 enum cover_verdict cover_check(struct cover *cover, uint32_t rank, const uint64_t *shape, const uint64_t *const *boxes,
                                size_t n_boxes)
 {
@@ -283,9 +294,7 @@ enum cover_verdict cover_check(struct cover *cover, uint32_t rank, const uint64_
     bool is_hollow = false;
     for (uint32_t d = 0; d < rank; d++)
         is_hollow = is_hollow || !shape[d];
-    if (is_hollow || tiles_in_order(&grid, NULL))
-        return COVER_EXACT;
-    if (cover->n_order == n_boxes && tiles_in_order(&grid, cover->order))
+    if (is_hollow || is_grid(cover, &grid))
         return COVER_EXACT;
     if (make_room(cover, n_boxes) < 0)
         return COVER_NO_MEMORY;

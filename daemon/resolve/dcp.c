@@ -140,6 +140,11 @@ const struct dcp_entry *dcp_info_find(const struct dcp_info *info, const char *n
     return found == MAP_NONE ? NULL : &info->entries[found];
 }
 
+bool dcp_is_shard(const struct part_header *header)
+{
+    return part_header_find_metadata(header, DCP_SHARDING_INFO) != NULL;
+}
+
 /* --- numbers --- */
 
 enum { MIN_DIGITS = 5 };
@@ -173,70 +178,86 @@ static bool parse_name(const char *name, struct file_numbers *numbers)
 }
 
 /* Which of 1 .. n were not seen. */
-static size_t list_missing(const bool *seen, uint32_t n, uint32_t **missing)
+static const uint32_t *list_missing(const bool *seen, uint32_t n, size_t *n_missing)
 {
-    size_t count = 0;
-    for (uint32_t i = 1; i <= n; i++)
-        count += !seen[i];
-    *missing = memory_alloc_array(count, sizeof **missing);
-    count = 0;
+    uint32_t *missing = memory_alloc_array(n, sizeof *missing);
     for (uint32_t i = 1; i <= n; i++)
         if (!seen[i])
-            (*missing)[count++] = i;
-    return count;
+            missing[(*n_missing)++] = i;
+    return missing;
 }
 
-int dcp_numbers_read(const char *const *file_names, size_t n_files, struct dcp_numbers *numbers, struct error *error)
+int dcp_read_numbers(const char *const *file_names, size_t n_names, struct artifact_layout *layout, struct error *error)
 {
     char one[TEXT_NAME_CHARS], two[TEXT_NAME_CHARS];
     bool *shards = memory_alloc(DCP_MAX_NUMBER + 1), *files = memory_alloc(DCP_MAX_NUMBER + 1);
     const char *first = NULL;
-    uint32_t n_shards = 0;
+    uint32_t n_shards = 0, n_files = 0;
     int failed = 0;
-    *numbers = (struct dcp_numbers){0};
-    for (size_t i = 0; i < n_files && !failed; i++) {
+    for (size_t i = 0; i < n_names && !failed; i++) {
         struct file_numbers of;
         const char *name = file_names[i];
         if (!parse_name(name, &of))
             continue;
-        if (first && of.n_files != numbers->n_files)
+        if (first && of.n_files != n_files)
             failed = fail(error, ERROR_DATA_LOSS, "SHARD_NUMBERS_DISAGREE", "%s and %s disagree about the number of files",
                           text_escape(first, strlen(first), one), text_escape(name, strlen(name), two));
         first = first ? first : name;
-        numbers->n_files = of.n_files;
+        n_files = of.n_files;
         n_shards = of.shard > n_shards ? of.shard : n_shards;
         shards[of.shard] = files[of.file] = true;
     }
-    numbers->world_size = n_shards ? n_shards : 1;
-    numbers->n_missing_shards = list_missing(shards, n_shards, &numbers->missing_shards);
-    numbers->n_missing_files = list_missing(files, numbers->n_files, &numbers->missing_files);
+    *layout = (struct artifact_layout){.kind = LAYOUT_DCP, .world_size = n_shards ? n_shards : 1};
+    if (!failed) {
+        layout->missing_shards = list_missing(shards, n_shards, &layout->n_missing_shards);
+        layout->missing_files = list_missing(files, n_files, &layout->n_missing_files);
+    }
     free(shards);
     free(files);
-    if (failed)
-        dcp_numbers_fini(numbers);
     return failed;
 }
 
-void dcp_numbers_fini(struct dcp_numbers *numbers)
+char **dcp_names_between(const char *const *file_names, size_t n_known, size_t most, size_t *n_names)
 {
-    free(numbers->missing_shards);
-    free(numbers->missing_files);
-    *numbers = (struct dcp_numbers){0};
+    uint32_t n_shards = 0, n_files = 0;
+    struct map known;
+    map_init(&known, n_known);
+    for (size_t i = 0; i < n_known; i++) {
+        struct file_numbers of;
+        map_add(&known, file_names[i], strlen(file_names[i]), 0);
+        if (!parse_name(file_names[i], &of))
+            continue;
+        n_shards = of.shard > n_shards ? of.shard : n_shards;
+        n_files = of.n_files > n_files ? of.n_files : n_files;
+    }
+    uint64_t n_all = (uint64_t)n_shards * n_files;
+    char **names = memory_alloc_array(n_all <= most ? n_all : 0, sizeof *names);
+    *n_names = 0;
+    for (uint64_t i = 0; n_all <= most && i < n_all; i++) {
+        char *name = memory_print("shard-%05u-model-%05u-of-%05u.safetensors", (unsigned)(i / n_files + 1),
+                                  (unsigned)(i % n_files + 1), n_files);
+        if (map_find(&known, name, strlen(name)) == MAP_NONE)
+            names[(*n_names)++] = name;
+        else
+            free(name);
+    }
+    map_fini(&known);
+    return names;
 }
 
-int dcp_numbers_check(const struct dcp_numbers *numbers, struct error *error)
+int dcp_check_numbers(const struct artifact_layout *layout, struct error *error)
 {
     char others[64] = "";
-    size_t n_missing = numbers->n_missing_shards ? numbers->n_missing_shards : numbers->n_missing_files;
+    size_t n_missing = layout->n_missing_shards ? layout->n_missing_shards : layout->n_missing_files;
     if (n_missing > 1)
         snprintf(others, sizeof others, ", and so are %zu others", n_missing - 1);
-    if (numbers->n_missing_shards)
+    if (layout->n_missing_shards)
         return fail(error, ERROR_DATA_LOSS, "SHARD_MISSING",
                     "shard-%05u is missing%s; if rank %u saved nothing, pass --allow-missing-shards",
-                    numbers->missing_shards[0], others, numbers->missing_shards[0]);
-    if (numbers->n_missing_files)
+                    layout->missing_shards[0], others, layout->missing_shards[0]);
+    if (layout->n_missing_files)
         return fail(error, ERROR_DATA_LOSS, "SHARD_MISSING",
-                    "model-%05u-of-%05u is missing%s; if nothing was saved in it, pass --allow-missing-shards",
-                    numbers->missing_files[0], numbers->n_files, others);
+                    "model-%05u-of-.. is missing%s; if nothing was saved in it, pass --allow-missing-shards",
+                    layout->missing_files[0], others);
     return 0;
 }

@@ -15,6 +15,7 @@
 #include "base/arena.h"
 #include "base/error.h"
 #include "base/map.h"
+#include "resolve/artifact.h"
 #include "resolve/format.h"
 
 #define DCP_SHARDING_INFO "DCP_SHARDING_INFO"
@@ -43,19 +44,17 @@ void dcp_info_destroy(struct dcp_info *info); /* accepts NULL */
 /* NULL when the file says nothing of that tensor. */
 const struct dcp_entry *dcp_info_find(const struct dcp_info *info, const char *name, size_t length);
 
+bool dcp_is_shard(const struct part_header *header); /* the file has sharding information */
+
 /* --- numbers of all files --- */
 
-struct dcp_numbers {
-    uint32_t world_size;                      /* the highest number of a shard; 1 where none has one */
-    uint32_t n_files;                         /* what the names say behind "-of-"; 0 = nothing */
-    uint32_t *missing_shards, *missing_files; /* ascending; malloced */
-    size_t n_missing_shards, n_missing_files;
-};
-
-/* Fails when the names disagree about the number of files. Names of any other kind say nothing. */
-int dcp_numbers_read(const char *const *file_names, size_t n_files, struct dcp_numbers *numbers, struct error *error);
-void dcp_numbers_fini(struct dcp_numbers *numbers);
+/* Fills in kind, world_size (1 where no name has a shard's number) and what is missing, malloced. Fails when the names
+ * disagree about the number of files. Names of any other kind say nothing. */
+int dcp_read_numbers(const char *const *file_names, size_t n_files, struct artifact_layout *layout, struct error *error);
+/* Names that are not among these but may be there: of every shard up to the highest, in every file; none where that makes
+ * more than `most`. Both malloced. */
+char **dcp_names_between(const char *const *file_names, size_t n_files, size_t most, size_t *n_names);
 /* DATA_LOSS that names what is missing and says what may be done; 0 when nothing is. */
-int dcp_numbers_check(const struct dcp_numbers *numbers, struct error *error);
+int dcp_check_numbers(const struct artifact_layout *layout, struct error *error);
 
 #endif

@@ -5,9 +5,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/map.h"
 #include "base/memory.h"
 #include "base/text.h"
 #include "resolve/artifact_table.h"
+#include "resolve/dcp.h"
 
 enum { MAX_FILES = 10000 }; /* a file on disk costs two descriptors for the artifact's life */
 
@@ -22,49 +24,74 @@ static int list_names(struct source *source, char ***names, size_t *n_names, str
     return failed && error->code == ERROR_UNIMPLEMENTED ? 0 : failed;
 }
 
-/* A link that leads nowhere is listed but cannot be opened. Without this check an index that is one would be taken for no
- * index, and whatever parts are there for the whole. */
-static int fail_if_listed(struct source *source, const char *name, struct error *error)
+/* A link that leads nowhere is listed but cannot be opened. Without this check a document that is one would be taken for
+ * none, and whatever parts are there for the whole. */
+static int fail_if_listed(struct source *source, const char *const *documents, size_t n_documents, struct error *error)
 {
     char **names;
     size_t n_names;
-    bool listed = false;
+    const char *listed = NULL;
     int failed = list_names(source, &names, &n_names, error);
     for (size_t i = 0; i < n_names; i++) {
-        listed = listed || strcmp(names[i], name) == 0;
+        for (size_t k = 0; k < n_documents; k++)
+            listed = strcmp(names[i], documents[k]) == 0 ? documents[k] : listed;
         free(names[i]);
     }
     free(names);
-    return failed || !listed ? failed : fail(error, ERROR_NOT_FOUND, "DANGLING_LINK", "%s leads to no file", name);
+    return failed || !listed ? failed : fail(error, ERROR_NOT_FOUND, "DANGLING_LINK", "%s leads to no file", listed);
 }
 
-/* Opens the index document when the directory has one. */
-static int open_index(struct discovery *discovery, const struct source_options *options, struct error *error)
+/* Opens the first of these that the directory has; `documents` ends before *found. */
+static int open_first(struct discovery *discovery, const char *const *documents, size_t n_documents, size_t *found,
+                      struct error *error)
 {
     size_t file;
-    const char *name = discovery->format->index_name;
-    if (source_open_beside(discovery->source, options, &discovery->index_source, error) < 0)
-        return -1;
-    if (source_add_file(discovery->index_source, name, &file, error) == 0)
-        return 0;
-    source_unref(discovery->index_source);
-    discovery->index_source = NULL;
-    /* a server that lists nothing may hide what is not there behind "forbidden"; then the checkpoint itself must be readable
-     */
-    return source_may_be_absent(discovery->source, error) ? fail_if_listed(discovery->source, name, error) : -1;
+    for (*found = 0; *found < n_documents; ++*found) {
+        if (source_add_file(discovery->index_source, documents[*found], &file, error) == 0)
+            return 0;
+        /* a server that lists nothing may hide what is not there behind "forbidden"; then the checkpoint itself must be
+         * readable */
+        if (!source_may_be_absent(discovery->source, error))
+            return -1;
+    }
+    return 0;
 }
 
-int discovery_need_index(struct discovery *discovery, struct lookup *lookup, struct error *error)
+/* Opens topology.json, or the index document, when the directory has one. */
+static int open_index(struct discovery *discovery, const struct source_options *options, struct error *error)
+{
+    const char *const documents[] = {TOPOLOGY_NAME, discovery->format->index_name};
+    enum { N_DOCUMENTS = sizeof documents / sizeof documents[0] };
+    size_t found;
+    if (source_open_beside(discovery->source, options, &discovery->index_source, error) < 0 ||
+        open_first(discovery, documents, N_DOCUMENTS, &found, error) < 0)
+        return -1;
+    discovery->is_topology = found == 0;
+    if (found == N_DOCUMENTS) {
+        source_unref(discovery->index_source);
+        discovery->index_source = NULL;
+    }
+    return found ? fail_if_listed(discovery->source, documents, found, error) : 0;
+}
+
+int discovery_need_document(struct discovery *discovery, struct lookup *lookup, struct error *error)
 {
     struct source *source = discovery->index_source;
     struct document *text = &discovery->index_text;
-    if (discovery->index || !source)
+    bool is_topology = discovery->is_topology;
+    const char *name = is_topology ? TOPOLOGY_NAME : discovery->format->index_name;
+    if (discovery->index || discovery->topology || !source)
         return 0;
-    if (document_read(lookup, source, 0, SHARD_INDEX_MAX_BYTES, "MALFORMED_INDEX", "an index", text, error) < 0)
-        return document_prefix(error, discovery->format->index_name);
-    discovery->index = shard_index_parse(text->text, text->bytes, error);
-    if (!discovery->index)
-        return document_prefix(error, discovery->format->index_name);
+    if (document_read(lookup, source, 0, is_topology ? TOPOLOGY_MAX_BYTES : SHARD_INDEX_MAX_BYTES,
+                      is_topology ? "MALFORMED_TOPOLOGY" : "MALFORMED_INDEX", is_topology ? "a topology" : "an index", text,
+                      error) < 0)
+        return document_prefix(error, name);
+    if (is_topology)
+        discovery->topology = topology_parse(text->text, text->bytes, error);
+    else
+        discovery->index = shard_index_parse(text->text, text->bytes, error);
+    if (!discovery->index && !discovery->topology)
+        return document_prefix(error, name);
     document_keep(lookup, source, 0, text);
     return 0;
 }
@@ -101,9 +128,40 @@ static int add_indexed_files(struct discovery *discovery, struct lookup *lookup,
         artifact_table_unref(hint);
         return failed;
     }
-    if (discovery_need_index(discovery, lookup, error) < 0)
+    if (discovery_need_document(discovery, lookup, error) < 0)
         return -1;
+    if (discovery->topology)
+        return add_files(discovery->source, discovery->topology->files, discovery->topology->n_files, error);
     return add_files(discovery->source, discovery->index->files, discovery->index->n_files, error);
+}
+
+/* Every part file of the folder that is not there yet, in the order of names. Returns -1 or sets how many there are in all. */
+static int add_listed(struct discovery *discovery, char *const *names, size_t n_names, size_t *n_parts, struct error *error)
+{
+    struct source *source = discovery->source;
+    struct map known;
+    int failed = 0;
+    *n_parts = 0;
+    map_init(&known, source->n_files);
+    for (size_t i = 0; i < source->n_files; i++)
+        map_add(&known, source->files[i].name, strlen(source->files[i].name), 0);
+    for (size_t i = 0; i < n_names && !failed; i++) {
+        const char *const name = names[i];
+        if (!discovery->format->probe(name))
+            continue;
+        ++*n_parts;
+        if (map_find(&known, name, strlen(name)) == MAP_NONE)
+            failed = add_files(source, &name, 1, error);
+    }
+    map_fini(&known);
+    return failed;
+}
+
+static void free_names(char **names, size_t n_names)
+{
+    for (size_t i = 0; i < n_names; i++)
+        free(names[i]);
+    free(names);
 }
 
 static int add_all_files(struct discovery *discovery, struct error *error)
@@ -112,19 +170,61 @@ static int add_all_files(struct discovery *discovery, struct error *error)
     size_t n_names, n_parts = 0;
     const struct format *format = discovery->format;
     int failed = list_names(discovery->source, &names, &n_names, error);
-    for (size_t i = 0; i < n_names; i++) {
-        if (!failed && format->probe(names[i])) {
-            failed = add_files(discovery->source, (const char *const *)&names[i], 1, error);
-            n_parts++;
-        }
-        free(names[i]);
-    }
-    free(names);
+    if (!failed)
+        failed = add_listed(discovery, names, n_names, &n_parts, error);
+    free_names(names, n_names);
+    discovery->has_all_files = true;
     if (failed || n_parts)
         return failed;
     const char *reference = discovery->source->reference;
-    return fail(error, ERROR_NOT_FOUND, "NO_CHECKPOINT", "%s holds no %s and no %s file",
+    return fail(error, ERROR_NOT_FOUND, "NO_CHECKPOINT", "%s holds no " TOPOLOGY_NAME ", no %s and no %s file",
                 text_escape(reference, strlen(reference), text), format->index_name, format->pattern);
+}
+
+/* --- shards --- */
+
+/* Asks for those that may be there; a rank may have saved nothing. */
+static int add_numbered(struct discovery *discovery, char *const *names, size_t n_names, struct error *error)
+{
+    struct source *source = discovery->source;
+    size_t file;
+    if (source_expect(source, (const char *const *)names, n_names, error) < 0)
+        return -1;
+    for (size_t i = 0; i < n_names; i++) {
+        if (source->n_files < MAX_FILES && source_add_file(source, names[i], &file, error) < 0 &&
+            !source_may_be_absent(source, error))
+            return document_prefix(error, names[i]);
+    }
+    return 0;
+}
+
+int discovery_add_shards(struct discovery *discovery, struct error *error)
+{
+    struct source *source = discovery->source;
+    char **names, text[TEXT_NAME_CHARS];
+    size_t n_names, n_parts;
+    discovery->has_all_files = true;
+    int failed = source_list(source, &names, &n_names, error);
+    if (!failed) {
+        failed = add_listed(discovery, names, n_names, &n_parts, error);
+        free_names(names, n_names);
+        return failed;
+    }
+    if (error->code != ERROR_UNIMPLEMENTED)
+        return -1;
+    if (!discovery->index_source)
+        return fail(error, ERROR_FAILED_PRECONDITION, "SHARDS_NOT_LISTED",
+                    "%s holds shards of a distributed checkpoint, but its files cannot be listed: it needs a %s that names "
+                    "them",
+                    text_escape(source->reference, strlen(source->reference), text), discovery->format->index_name);
+    const char **known = memory_alloc_array(source->n_files, sizeof *known);
+    for (size_t i = 0; i < source->n_files; i++)
+        known[i] = source->files[i].name;
+    names = dcp_names_between(known, source->n_files, MAX_FILES, &n_names);
+    free(known);
+    failed = add_numbered(discovery, names, n_names, error);
+    free_names(names, n_names);
+    return failed;
 }
 
 int discover(const char *reference, const struct source_options *options, struct lookup *lookup, struct discovery *discovery,
@@ -156,6 +256,7 @@ void discovery_fini(struct discovery *discovery)
     source_unref(discovery->source);
     source_unref(discovery->index_source);
     shard_index_destroy(discovery->index);
+    topology_destroy(discovery->topology);
     document_free(&discovery->index_text);
 }
 

@@ -1,5 +1,5 @@
-/* The first step of resolving: which files a checkpoint is made of, by its index document, by the name of its only file, or
- * all there are. Opens them; reads nothing but documents. Blocks. */
+/* The first step of resolving: which files a checkpoint is made of, by topology.json, by its index document, by the name of
+ * its only file, or all there are. Opens them; reads nothing but documents. Blocks. */
 #ifndef RESOLVE_DISCOVER_H
 #define RESOLVE_DISCOVER_H
 
@@ -7,23 +7,30 @@
 #include "resolve/format.h"
 #include "resolve/manifest.h"
 #include "resolve/shard_index.h"
+#include "resolve/topology.h"
 
 struct artifact_table;
 
 struct discovery {
     const struct format *format;
     struct source *source;       /* with the part files in artifact order */
-    struct source *index_source; /* with the index document as its only file; NULL = there is none */
-    struct shard_index *index;   /* parsed only when needed */
-    struct document index_text;  /* which it borrows */
+    struct source *index_source; /* with topology.json or the index as its only file; NULL = there is neither */
+    bool is_topology;            /* it is topology.json */
+    bool has_all_files;          /* every part file of the folder counts, and is there */
+    struct topology *topology;   /* parsed only when needed, as is the index; the table may have taken its numbers */
+    struct shard_index *index;
+    struct document index_text; /* which they borrow */
 };
 
 int discover(const char *reference, const struct source_options *options, struct lookup *lookup, struct discovery *discovery,
              struct error *error);
 void discovery_fini(struct discovery *discovery); /* accepts what a failed discover() has left */
 
-/* Parses the index, when there is one and it was not needed before. */
-int discovery_need_index(struct discovery *discovery, struct lookup *lookup, struct error *error);
+/* Parses topology.json or the index, when there is one and it was not needed before. */
+int discovery_need_document(struct discovery *discovery, struct lookup *lookup, struct error *error);
+/* The files turned out to be shards: adds the others of the folder behind them. Where nothing can be listed, an index has
+ * named some, and those are tried whose numbers lie between. */
+int discovery_add_shards(struct discovery *discovery, struct error *error);
 
 static inline const struct source_identity *discovery_index_identity(const struct discovery *discovery)
 {

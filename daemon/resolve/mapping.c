@@ -11,6 +11,7 @@
 #include "base/metadata.h"
 #include "base/text.h"
 #include "resolve/box.h"
+#include "resolve/copy_choice.h"
 #include "resolve/view.h"
 #include "resolve/view_digest.h"
 
@@ -237,14 +238,35 @@ static struct transfer *emit_piece(const struct builder *builder, const struct t
     return out;
 }
 
+/* Of an artifact in which pieces are stored more than once. */
+static int choose_copies(const struct builder *builder, struct copy_choice *choice)
+{
+    const struct mapping *mapping = builder->mapping;
+    struct box_runs runs;
+    if (copy_choice_init(choice, builder->artifact, builder->error) < 0)
+        return -1;
+    for (size_t i = 0; choice->states && i < mapping->n_tensors; i++) {
+        const struct view_tensor *tensor = &mapping->tensors[i];
+        for (uint32_t k = 0; k < tensor->record->n_pieces; k++) {
+            const struct tensor_piece *piece = artifact_piece(builder->artifact, tensor->record, k);
+            lower_slice(tensor->record, piece->box, builder->starts[i], tensor->shape, &runs);
+            if (runs.n_runs)
+                copy_choice_want(choice, piece);
+        }
+    }
+    copy_choice_settle(choice);
+    return 0;
+}
+
 static int emit_transfers(struct builder *builder)
 {
     struct mapping *mapping = builder->mapping;
     const struct artifact *artifact = builder->artifact;
     size_t n_files = artifact->source->n_files, file = 0;
+    struct copy_choice choice;
     mapping->transfers = arena_try_array(&mapping->arena, builder->n_transfers, sizeof *mapping->transfers, builder->error);
     mapping->file_first = arena_try_array(&mapping->arena, n_files + 1, sizeof *mapping->file_first, builder->error);
-    if (!mapping->transfers || !mapping->file_first)
+    if (!mapping->transfers || !mapping->file_first || choose_copies(builder, &choice) < 0)
         return -1;
     struct transfer *out = mapping->transfers;
     for (size_t i = 0; i < artifact->n_pieces; i++) {
@@ -252,9 +274,10 @@ static int emit_transfers(struct builder *builder)
         uint32_t index = builder->item_of_tensor[piece->tensor];
         while (file < piece->file)
             mapping->file_first[++file] = (size_t)(out - mapping->transfers);
-        if (index != NOT_IN_VIEW)
+        if (index != NOT_IN_VIEW && copy_choice_takes(&choice, i))
             out = emit_piece(builder, piece, index, out);
     }
+    copy_choice_fini(&choice);
     mapping->n_transfers = (size_t)(out - mapping->transfers);
     while (file < n_files)
         mapping->file_first[++file] = mapping->n_transfers;

@@ -20,6 +20,7 @@
 #include "resolve/safetensors.h"
 #include "resolve/shard_index.h"
 #include "source/source_memory.h"
+#include "tests/support/layout_scene.h"
 #include "tests/support/model_dir.h"
 
 #include <cmocka.h>
@@ -332,7 +333,7 @@ static void single_files_resolve_alone(void **state)
 
 static void links_that_lead_nowhere_are_not_taken_for_absent_files(void **state)
 {
-    static const char *const links[] = {INDEX, "model.safetensors", "z.safetensors"};
+    static const char *const links[] = {INDEX, "model.safetensors", "z.safetensors", "topology.json"};
     char root[MODEL_PATH_CHARS], reference[MODEL_PATH_CHARS + 8], path[MODEL_PATH_CHARS];
     const struct source_options relative = {.allow_relative = true};
     struct artifact *artifact;
@@ -341,7 +342,7 @@ static void links_that_lead_nowhere_are_not_taken_for_absent_files(void **state)
     model_dir_create(root);
     model_dir_safetensors(root, "a.safetensors", "{}", 0);
     snprintf(reference, sizeof reference, "disk:%s", root);
-    for (size_t i = 0; i < 3; i++) {
+    for (size_t i = 0; i < sizeof links / sizeof *links; i++) {
         model_dir_link(root, links[i], "nowhere");
         assert_int_equal(artifact_resolve(reference, &relative, cache, false, &artifact, &error), -1);
         assert_int_equal(error.code, ERROR_NOT_FOUND);
@@ -350,6 +351,63 @@ static void links_that_lead_nowhere_are_not_taken_for_absent_files(void **state)
         assert_int_equal(unlink(model_dir_path(root, links[i], path)), 0);
     }
     model_dir_destroy(root);
+}
+
+static void a_topology_of_more_than_a_gibibyte_is_refused_unread(void **state)
+{
+    char root[MODEL_PATH_CHARS], reference[MODEL_PATH_CHARS + 8], path[MODEL_PATH_CHARS];
+    const struct source_options relative = {.allow_relative = true};
+    struct artifact *artifact;
+    struct error error;
+    (void)state;
+    model_dir_create(root);
+    model_dir_write(root, "topology.json", "", 0);
+    snprintf(reference, sizeof reference, "disk:%s", root);
+    assert_int_equal(truncate(model_dir_path(root, "topology.json", path), (1 << 30) + 1L), 0); /* a hole */
+    assert_int_equal(artifact_resolve(reference, &relative, cache, false, &artifact, &error), -1);
+    assert_int_equal(error.code, ERROR_DATA_LOSS);
+    assert_non_null(strstr(error.message, "topology.json: 1073741825 bytes are too many"));
+    model_dir_destroy(root);
+}
+
+static void shards_beside_an_index_are_found_again_without_reading(void **state)
+{
+    (void)state;
+    for (unsigned r = 1; r <= 2; r++) {
+        char name[64], info[64];
+        snprintf(name, sizeof name, "shard-%05u-model-00001-of-00001.safetensors", r);
+        snprintf(info, sizeof info, "{\"w\": {\"saved_offsets\": [%u]}}", 2 * (r - 1));
+        layout_put("m", name, "w U8 2", info, 0);
+    }
+    put_text(INDEX, "{\"weight_map\":{\"w\":\"shard-00001-model-00001-of-00001.safetensors\"}}");
+    struct artifact *first = resolve(false), *second = resolve(false);
+    assert_true(first->source->n_files == 2 && second->source->n_files == 2);
+    assert_true(!first->from_cache && second->from_cache);
+    assert_string_equal(first->identity, second->identity);
+    assert_string_equal(first->source_key, second->source_key);
+    assert_ptr_equal(first->table, second->table);
+    artifact_unref(first);
+    layout_put("m", "shard-00003-model-00001-of-00001.safetensors", "w U8 1", "{\"w\": {\"saved_offsets\": [4]}}", 0);
+    struct artifact *third = resolve(false); /* one more has come */
+    assert_int_equal(third->source->n_files, 3);
+    assert_int_equal(third->total_bytes, 5);
+    artifact_unref(second);
+    artifact_unref(third);
+}
+
+/* What one caller is allowed is in the cache for all, but not allowed to all. */
+static void leave_to_miss_shards_is_the_callers_own(void **state)
+{
+    struct artifact *artifact;
+    struct error error;
+    (void)state;
+    layout_put("m", "shard-00002-model-00001-of-00001.safetensors", "w U8 2", "{\"w\": {\"saved_offsets\": [0]}}", 0);
+    refuses(ERROR_DATA_LOSS, "shard-00001");
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(artifact_resolve("memory:m", &options, cache, RESOLVE_ALLOW_MISSING_SHARDS, &artifact, &error), 0);
+        artifact_unref(artifact);
+        refuses(ERROR_DATA_LOSS, "shard-00001");
+    }
 }
 
 /* Times that lie ahead tell nothing, as those of a moment ago: a lease has to, of the index file too. */
@@ -549,6 +607,9 @@ int main(void)
         TEST(threads_resolve_at_once_through_a_cache_that_keeps_forgetting),
         TEST(what_resolving_takes_is_charged_and_can_be_refused),
         TEST(single_files_resolve_alone),
+        TEST(a_topology_of_more_than_a_gibibyte_is_refused_unread),
+        TEST(shards_beside_an_index_are_found_again_without_reading),
+        TEST(leave_to_miss_shards_is_the_callers_own),
         TEST(links_that_lead_nowhere_are_not_taken_for_absent_files),
         TEST(an_artifact_with_a_new_index_file_is_the_same_while_it_is_held),
         TEST(an_identity_is_the_same_a_moment_after_the_file_was_written_and_later),

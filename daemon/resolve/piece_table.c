@@ -1,0 +1,135 @@
+/* Pieces are added in file order and stay so; the lists are made by counting. */
+#include "resolve/piece_table.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/checked.h"
+#include "base/memory.h"
+#include "base/metadata.h"
+
+static bool has_name(const struct tensor_record *record, const struct stored_tensor *stored)
+{
+    return record->name_length == stored->name_length && memcmp(record->name, stored->name, stored->name_length) == 0;
+}
+
+uint32_t piece_find_record(struct piece_builder *builder, const struct stored_tensor *stored)
+{
+    const struct artifact_table *table = builder->table;
+    uint32_t found = builder->guess;
+    if (found >= table->n_tensors || !has_name(&table->tensors[found], stored))
+        found = map_find(&table->by_name, stored->name, stored->name_length);
+    if (found != MAP_NONE)
+        builder->guess = found + 1;
+    return found;
+}
+
+/* Room for twice as many. */
+static int reserve_records(struct artifact_table *table, struct error *error)
+{
+    size_t more = table->tensor_capacity ? table->tensor_capacity : 16;
+    uint64_t bytes = more * sizeof *table->tensors + map_memory_bytes(more);
+    if (table->n_tensors < table->tensor_capacity)
+        return 0;
+    if (quota_charge_add(&table->charge, bytes, error) != 0)
+        return -1;
+    table->memory_bytes += bytes;
+    table->tensor_capacity += more;
+    table->tensors = memory_grow(table->tensors, table->tensor_capacity, sizeof *table->tensors);
+    return 0;
+}
+
+uint32_t piece_add_record(struct piece_builder *builder, const struct stored_tensor *stored)
+{
+    struct artifact_table *table = builder->table;
+    if (reserve_records(table, builder->error) < 0)
+        return MAP_NONE;
+    uint32_t number = (uint32_t)table->n_tensors++;
+    table->tensors[number] = (struct tensor_record){
+        .name = stored->name, .name_length = stored->name_length, .dtype = stored->dtype, .rank = stored->rank};
+    map_add(&table->by_name, stored->name, stored->name_length, number);
+    builder->guess = number + 1;
+    return number;
+}
+
+void piece_add(struct artifact_table *table, const struct stored_tensor *stored, uint32_t file, uint32_t record,
+               const uint64_t *box)
+{
+    table->pieces[table->n_pieces++] =
+        (struct tensor_piece){.offset = stored->offset, .box = box, .file = file, .tensor = record};
+    table->tensors[record].n_pieces++;
+}
+
+static uint32_t *take_numbers(struct artifact_table *table, struct error *error)
+{
+    uint64_t bytes = table->n_pieces * sizeof(uint32_t);
+    if (quota_charge_add(&table->charge, bytes, error) != 0)
+        return NULL;
+    table->memory_bytes += bytes;
+    return memory_alloc_array(table->n_pieces + 1, sizeof(uint32_t));
+}
+
+int piece_list_all(struct artifact_table *table, struct error *error)
+{
+    table->piece_lists = take_numbers(table, error);
+    if (!table->piece_lists)
+        return -1;
+    uint32_t next = 0;
+    for (size_t i = 0; i < table->n_tensors; i++) {
+        table->tensors[i].first_piece = next;
+        next += table->tensors[i].n_pieces;
+        table->tensors[i].n_pieces = 0;
+    }
+    for (size_t i = 0; i < table->n_pieces; i++) {
+        struct tensor_record *record = &table->tensors[table->pieces[i].tensor];
+        table->piece_lists[record->first_piece + record->n_pieces++] = (uint32_t)i;
+    }
+    table->copies = take_numbers(table, error); /* given back where there are none */
+    for (size_t i = 0; table->copies && i < table->n_pieces; i++)
+        table->copies[i] = (uint32_t)i;
+    return table->copies ? 0 : -1;
+}
+
+void piece_join_copies(struct artifact_table *table, const uint32_t *pieces, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        table->copies[pieces[i]] = pieces[(i + 1) % n];
+}
+
+/* Whether no lower piece is in its ring; marks the others. */
+static bool is_first(const uint32_t *copies, uint32_t piece, bool *is_later)
+{
+    bool first = !is_later[piece];
+    for (uint32_t other = copies[piece]; first && other != piece; other = copies[other])
+        is_later[other] = true;
+    return first;
+}
+
+int piece_finish(struct artifact_table *table, struct error *error)
+{
+    bool *is_later = metadata_array(table->n_pieces, sizeof *is_later, error);
+    uint32_t n_listed = 0;
+    if (!is_later)
+        return -1;
+    for (size_t i = 0; i < table->n_tensors; i++) {
+        struct tensor_record *record = &table->tensors[i];
+        uint32_t first = record->first_piece, n = record->n_pieces;
+        record->first_piece = n_listed;
+        for (uint32_t k = first; k < first + n; k++)
+            if (is_first(table->copies, table->piece_lists[k], is_later))
+                table->piece_lists[n_listed++] = table->piece_lists[k];
+        record->n_pieces = n_listed - record->first_piece;
+        if (!checked_add(table->total_bytes, record->bytes, &table->total_bytes)) {
+            metadata_free(is_later);
+            return fail(error, ERROR_DATA_LOSS, "VALIDATION_OVERFLOW", "the part files together are too large");
+        }
+    }
+    metadata_free(is_later);
+    if (n_listed == table->n_pieces) {
+        free(table->copies);
+        table->copies = NULL;
+        table->memory_bytes -= table->n_pieces * sizeof(uint32_t);
+        quota_charge_subtract(&table->charge, table->charge.quota ? table->n_pieces * sizeof(uint32_t) : 0);
+    }
+    return 0;
+}

@@ -1,0 +1,175 @@
+/* What shards of a distributed checkpoint say of themselves, and what their names say of each other. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/memory.h"
+#include "resolve/dcp.h"
+
+#include <cmocka.h> /* last: it makes a macro of fail */
+
+static void offsets_are_found_by_name(void **state)
+{
+    static const char json[] = "{\"w\": {\"saved_offsets\": [2, 0], \"more\": {}}, \"\\u0062\": {\"saved_offsets\": []}}";
+    struct error error;
+    (void)state;
+    struct dcp_info *info = dcp_info_parse(json, strlen(json), &error);
+    assert_non_null(info);
+    const struct dcp_entry *w = dcp_info_find(info, "w", 1), *b = dcp_info_find(info, "b", 1);
+    assert_true(w && w->rank == 2 && info->numbers[w->offsets_at] == 2 && info->numbers[w->offsets_at + 1] == 0);
+    assert_true(b && b->rank == 0);
+    assert_null(dcp_info_find(info, "x", 1));
+    dcp_info_destroy(info);
+}
+
+static void what_dcp_does_not_write_is_refused(void **state)
+{
+    static const char *const broken[] = {
+        "",
+        "{",
+        "[]",
+        "null",
+        "{\"w\": {}}",
+        "{\"w\": [0]}",
+        "{\"w\": {\"saved_offsets\": 0}}",
+        "{\"w\": {\"saved_offsets\": [-1]}}",
+        "{\"w\": {\"saved_offsets\": [1.5]}}",
+        "{\"w\": {\"saved_offsets\": [18446744073709551616]}}",
+        "{\"w\": {\"saved_offsets\": [0], \"saved_offsets\": [0]}}",
+        "{\"w\": {\"saved_offsets\": [0]}, \"w\": {\"saved_offsets\": [0]}}",
+        "{\"w\": {\"saved_offsets\": [0]}} x",
+        "{\"w\": {\"saved_offsets\": "
+        "[0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,"
+        "0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0]}}",
+    };
+    struct error error;
+    (void)state;
+    for (size_t i = 0; i < sizeof broken / sizeof *broken; i++) {
+        if (dcp_info_parse(broken[i], strlen(broken[i]), &error))
+            fail_msg("accepted: %s", broken[i]);
+        assert_int_equal(error.code, ERROR_DATA_LOSS);
+    }
+}
+
+static struct artifact_layout read_names(const char *const *names, size_t n)
+{
+    struct artifact_layout layout;
+    struct error error;
+    if (dcp_read_numbers(names, n, &layout, &error) < 0)
+        fail_msg("%s", error.message);
+    return layout;
+}
+
+static void drop(struct artifact_layout *layout)
+{
+    memory_free(layout->missing_shards);
+    memory_free(layout->missing_files);
+}
+
+#define SHARD(r, k, n) "shard-" r "-model-" k "-of-" n ".safetensors"
+
+static void numbers_without_a_gap_are_complete(void **state)
+{
+    static const char *const names[] = {SHARD("00002", "00001", "00002"), SHARD("00001", "00002", "00002"),
+                                        "other.safetensors"};
+    struct error error;
+    (void)state;
+    struct artifact_layout layout = read_names(names, 3);
+    assert_true(layout.kind == LAYOUT_DCP && layout.world_size == 2);
+    assert_int_equal(dcp_check_numbers(&layout, &error), 0);
+    drop(&layout);
+}
+
+static void a_missing_shard_is_named_with_what_may_be_done(void **state)
+{
+    static const char *const names[] = {SHARD("00001", "00001", "00001"), SHARD("00004", "00001", "00001")};
+    struct error error;
+    (void)state;
+    struct artifact_layout layout = read_names(names, 2);
+    assert_int_equal(layout.world_size, 4);
+    assert_int_equal(layout.n_missing_shards, 2);
+    assert_memory_equal(layout.missing_shards, ((uint32_t[]){2, 3}), 8);
+    assert_int_equal(dcp_check_numbers(&layout, &error), -1);
+    assert_int_equal(error.code, ERROR_DATA_LOSS);
+    assert_non_null(strstr(error.message, "shard-00002 is missing, and so are 1 others; if rank 2 saved nothing, pass "
+                                          "--allow-missing-shards"));
+    drop(&layout);
+}
+
+static void a_missing_file_of_the_set_is_named(void **state)
+{
+    static const char *const one_process[] = {"model-00001-of-00003.safetensors", "model-00003-of-00003.safetensors"};
+    static const char *const ranks[] = {SHARD("00001", "00001", "00002"), SHARD("00002", "00001", "00002")};
+    struct error error;
+    (void)state;
+    struct artifact_layout layout = read_names(one_process, 2);
+    assert_true(layout.world_size == 1 && layout.n_missing_shards == 0 && layout.n_missing_files == 1);
+    assert_int_equal(dcp_check_numbers(&layout, &error), -1);
+    assert_non_null(strstr(error.message, "model-00002"));
+    drop(&layout);
+    layout = read_names(ranks, 2);
+    assert_true(layout.n_missing_files == 1 && layout.missing_files[0] == 2);
+    drop(&layout);
+}
+
+static void names_that_disagree_about_the_number_of_files_are_refused(void **state)
+{
+    static const char *const names[] = {SHARD("00001", "00001", "00001"), SHARD("00002", "00001", "00002")};
+    struct artifact_layout layout;
+    struct error error;
+    (void)state;
+    assert_int_equal(dcp_read_numbers(names, 2, &layout, &error), -1);
+    assert_non_null(strstr(error.message, "shard-00002"));
+}
+
+static void a_number_beyond_100000_is_no_shards(void **state)
+{
+    static const char *const names[] = {SHARD("100000", "00001", "00001"),
+                                        SHARD("100001", "00001", "00001"),
+                                        SHARD("99999999999999999999", "00001", "00001"),
+                                        SHARD("1", "00001", "00001"),
+                                        SHARD("00000", "00001", "00001"),
+                                        SHARD("00007", "00002", "00001"),
+                                        "shard-00008-model-00001-of-00001.safetensors.tmp",
+                                        "shard-00009"};
+    (void)state;
+    struct artifact_layout layout = read_names(names, sizeof names / sizeof *names);
+    assert_int_equal(layout.world_size, DCP_MAX_NUMBER);
+    assert_int_equal(layout.n_missing_shards, DCP_MAX_NUMBER - 1);
+    drop(&layout);
+}
+
+static void names_between_are_those_that_may_be_there(void **state)
+{
+    static const char *const names[] = {SHARD("00002", "00002", "00002"), SHARD("00001", "00001", "00002")};
+    size_t n;
+    (void)state;
+    char **between = dcp_names_between(names, 2, 4, &n);
+    assert_int_equal(n, 2);
+    assert_string_equal(between[0], SHARD("00001", "00002", "00002"));
+    assert_string_equal(between[1], SHARD("00002", "00001", "00002"));
+    free(between[0]);
+    free(between[1]);
+    free(between);
+    free(dcp_names_between(names, 2, 3, &n)); /* more than wanted */
+    assert_int_equal(n, 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(offsets_are_found_by_name),
+        cmocka_unit_test(what_dcp_does_not_write_is_refused),
+        cmocka_unit_test(numbers_without_a_gap_are_complete),
+        cmocka_unit_test(a_missing_shard_is_named_with_what_may_be_done),
+        cmocka_unit_test(a_missing_file_of_the_set_is_named),
+        cmocka_unit_test(names_that_disagree_about_the_number_of_files_are_refused),
+        cmocka_unit_test(a_number_beyond_100000_is_no_shards),
+        cmocka_unit_test(names_between_are_those_that_may_be_there),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
