@@ -65,15 +65,24 @@ bool worker_take_item(struct worker *worker)
 
 /* --- doing ---------------------------------------------------------------------------------------------------------- */
 
+/* Never convert with scales that nobody has read. */
+static int check_scales(const struct mapping *mapping, struct error *error)
+{
+    if (mapping->scales.bytes == 0 || mapping->scales.are_read)
+        return 0;
+    return fail(error, ERROR_INTERNAL, "SCALES_MISSING", "the scales of quantized tensors were not read before the run");
+}
+
 static void set_up_run(struct part *part)
 {
     struct run *run = part->run;
     struct engine *engine = run->engine;
     destination_begin(run->destination, run->options.mapping->replica_bytes);
     needs_build(&run->needs, run->options.plan, run->options.mapping, run->block_bytes);
-    bool has_threads = !run->origin || remote_pool_grow(run, &part->error) == 0;
+    bool can_run =
+        check_scales(run->options.mapping, &part->error) == 0 && (!run->origin || remote_pool_grow(run, &part->error) == 0);
     pthread_mutex_lock(&engine->lock);
-    if (!has_threads)
+    if (!can_run)
         run_fail(run, &part->error);
     scan_attach(engine, run);
     run->needs.n_pending = run->needs.n;

@@ -128,10 +128,13 @@ static void print_reason(const struct verify_file *files, size_t n_files, char r
 }
 
 /* Returns what there was to verify: distinct bytes of the source. */
-static uint64_t judge_parts(const struct verify_file *files, size_t n_files, struct verdict *verdict)
+static uint64_t judge_parts(const struct verify_options *options, const struct verify_file *files, size_t n_files,
+                            struct verdict *verdict)
 {
-    unsigned by = 0, by_manifest = 0;
-    uint64_t wanted = 0;
+    const struct scales *scales = &options->mapping->scales;
+    unsigned by = 0, by_manifest = scales->verified_bytes ? 1u << CHECKSUM_CRC32C : 0;
+    uint64_t wanted = scales->bytes;
+    verdict->bytes = scales->verified_bytes;
     for (size_t i = 0; i < n_files; i++) {
         wanted += files[i].wanted_bytes;
         verdict->bytes += files[i].verified_bytes;
@@ -143,6 +146,9 @@ static uint64_t judge_parts(const struct verify_file *files, size_t n_files, str
     checksum_print_kinds(by, "", verdict->by, sizeof verdict->by);
     checksum_print_kinds(by_manifest, "manifest ", verdict->by, sizeof verdict->by);
     print_reason(files, n_files, verdict->reason);
+    if (scales->verified_bytes < scales->bytes && !verdict->reason[0])
+        snprintf(verdict->reason, sizeof verdict->reason,
+                 "scales of quantized tensors are read apart, where only a manifest vouches for them");
     return wanted;
 }
 
@@ -159,7 +165,7 @@ static int verify_all(const struct verify_options *options, struct verdict *verd
                       LOG_TEXT("artifact", artifact->reference), LOG_TEXT("file", file->part->name),
                       LOG_U64("ranges", file->healed), LOG_U64("first_byte", file->bad_offset),
                       LOG_U64("end", file->bad_end));
-    uint64_t wanted_bytes = judge_parts(files, n_files, verdict);
+    uint64_t wanted_bytes = judge_parts(options, files, n_files, verdict);
     free(files);
     if (result == 0 && options->policy == VERIFY_REQUIRED && verdict->status != VERIFIED_ALL)
         result = fail(error, ERROR_FAILED_PRECONDITION, "CANNOT_VERIFY",

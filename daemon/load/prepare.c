@@ -4,6 +4,7 @@
 #include "base/metadata.h"
 #include "calibration/residency.h"
 #include "execute/engine.h"
+#include "execute/scales.h"
 #include "resolve/artifact.h"
 #include "transport/transport.h"
 
@@ -95,13 +96,25 @@ void prepare_plan_with(struct preparation *prep, const struct plan_facts *facts)
     prep->plan = plan_build(prep->mapping, &prep->spec, facts, &prep->error);
 }
 
-void prepare_plan(struct preparation *prep)
+/* What is only explained needs none. */
+static int read_scales(struct preparation *prep, const struct cancel *cancel)
+{
+    const struct scales_options options = {
+        .cancel = cancel, .uid = prep->uid, .verifies = prep->config->verify != VERIFY_NONE};
+    return prep->goal == GOAL_PLAN ? 0 : scales_read(prep->mapping, &options, &prep->error);
+}
+
+void prepare_plan(struct preparation *prep, const struct cancel *cancel)
 {
     struct metadata_account before = metadata_enter(account_of(prep));
     uint64_t start = clock_now_ns();
     prep->cached_share = residency_cached_share(prep->mapping);
     struct plan_facts facts = prepare_facts(prep);
     prepare_plan_with(prep, &facts);
+    if (prep->plan && read_scales(prep, cancel) < 0) {
+        plan_destroy(prep->plan);
+        prep->plan = NULL;
+    }
     prep->plan_ns = clock_now_ns() - start;
     metadata_enter(before);
 }

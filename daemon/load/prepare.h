@@ -45,7 +45,7 @@ void prepare_fini(struct preparation *prep);
  * request's reference led to; NULL = that is still to be found out. */
 void prepare_resolve(struct preparation *prep, const struct load_request *request, struct artifact *artifact,
                      const struct cancel *cancel);
-void prepare_plan(struct preparation *prep);
+void prepare_plan(struct preparation *prep, const struct cancel *cancel);
 /* Any thread: plans again, with facts that are not of this request alone. */
 void prepare_plan_with(struct preparation *prep, const struct plan_facts *facts);
 

@@ -202,7 +202,9 @@ static void place_resolve(struct ticket *ticket)
 
 static void plan_ticket_on_helper(struct loop_work *work)
 {
-    prepare_plan(&((struct ticket *)work)->prep);
+    struct ticket *ticket = (struct ticket *)work;
+    const struct cancel cancel = {is_leaving, ticket};
+    prepare_plan(&ticket->prep, &cancel);
 }
 
 /* False: there is no plan, or nobody wants it any more; then the ticket is done. */
@@ -228,12 +230,12 @@ static void on_planned(struct loop_work *work)
         go_on(ticket);
 }
 
-/* Asks a file system what is cached; for others it only computes. */
+/* Asks a file system what is cached, and any store for scales; else it only computes. */
 static void place_plan(struct ticket *ticket)
 {
     const struct artifact *artifact = ticket->prep.mapping->artifact;
     ticket->work = (struct loop_work){.do_work = plan_ticket_on_helper, .done = on_planned, .uid = ticket->input.uid};
-    if (artifact->source->caps.residency) {
+    if (artifact->source->caps.residency || ticket->prep.mapping->scales.bytes) {
         source_place_work(artifact->reference, &ticket->work);
         ticket->work.lane |= ticket->prep.lane;
     }

@@ -7,6 +7,7 @@
 #ifndef RESOLVE_MAPPING_H
 #define RESOLVE_MAPPING_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -34,7 +35,7 @@ struct view_tensor {
     enum job_kind job;
 };
 
-/* Scales of quantized tensors: read by scales_read(), not by the engine, before the first element is converted. They lie
+/* Scales of quantized tensors: read by scales_read() (execute/scales.h), not by the engine, before the first element is converted. They lie
  * one behind the other, as they are stored; struct scale_grid says which of them are whose. */
 struct scales {
     struct transfer *transfers; /* copies; dst_offset is an offset among the scales. In any order */
@@ -42,6 +43,9 @@ struct scales {
     struct scale_grid **grids; /* every grid of the mapping's operations */
     size_t n_grids;
     uint64_t bytes; /* of all scales, as they are stored; 0 = nothing is quantized */
+    /* by scales_read(); without it the engine refuses to run */
+    uint64_t verified_bytes;
+    bool are_read;
 };
 
 /* Of a mapping whose transfers interleave in a file, or read the same bytes more than once. */

@@ -51,7 +51,7 @@ static void a_request_becomes_a_mapping_and_then_a_plan(void **state)
     assert_int_equal(prep->mapping->view_bytes, STAGE_TENSOR_BYTES);
     assert_ptr_equal(prep->target.replicas, scene->stage.host.replicas);
     assert_null(prep->plan);
-    prepare_plan(prep);
+    prepare_plan(prep, NULL);
     assert_non_null(prep->plan);
     assert_int_not_equal(prep->plan->executor, EXECUTOR_OWNER_FILE_COLLECTIVE);
 }
@@ -125,11 +125,11 @@ static void a_plan_knows_why_its_group_is_out_of_reach(void **state)
     scene->request.source_locality = LOCALITY_SHARED_SOURCE;
     prepare_resolve(prep, &scene->request, NULL, NULL);
     prep->group_problem = reason_with(REASON_GROUP_ASSEMBLE_TIMEOUT, "missing=%d", 1);
-    prepare_plan(prep);
+    prepare_plan(prep, NULL);
     assert_string_equal(prep->plan->candidates[EXECUTOR_OWNER_FILE_COLLECTIVE].reason.text,
                         "group_assemble_timeout:missing=1");
     prep->group_problem = reason_of(REASON_ELIGIBLE);
-    prepare_plan(prep); /* the old one is replaced */
+    prepare_plan(prep, NULL); /* the old one is replaced */
     assert_int_not_equal(prep->plan->candidates[EXECUTOR_OWNER_FILE_COLLECTIVE].reason.kind, REASON_GROUP_ASSEMBLE_TIMEOUT);
 }
 
