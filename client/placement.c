@@ -52,7 +52,7 @@ static const char *after_word(const char *at, const char *const *words)
 }
 
 static const char *const replicate_words[] = {"R", "Replicate", NULL}, *const shard_words[] = {"S", "Shard", NULL};
-static const char *const strided_words[] = {"_S", "_StridedShard", "StridedShard", NULL};
+static const char *const strided_words[] = {"_S", "SS", "_StridedShard", "StridedShard", NULL};
 static const char *const dim_keys[] = {"dim", NULL}, *const factor_keys[] = {"sf", "split_factor", NULL};
 
 /* The placement at `at`; returns what follows it, NULL = there is none. */

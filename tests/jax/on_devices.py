@@ -98,6 +98,16 @@ def test_every_block_of_every_sharding_is_the_slice_of_the_file(small, dtype):
                 assert_blocks(arrays[name], whole, shardings[name])
 
 
+@pytest.mark.parametrize("layout", ["topology", "dcp"])
+def test_blocks_come_out_of_shards_as_out_of_files(client, layout):
+    wholes, artifact = content(SMALL), client.artifact(f"disk:{SMALL.parent / layout}")
+    for name, array in load(artifact).items():
+        assert_blocks(array, wholes[name], best_effort_sharding(wholes[name].shape))
+    names, sharding = ["matrix.bf16", "tall.f32"], NamedSharding(Mesh(DEVICES, ("a",)), P(None, "a"))
+    for name, array in load(artifact.subset(names), sharding).items():
+        assert_blocks(array, wholes[name], sharding)
+
+
 def test_without_shardings_the_best_effort_rule_decides(small):
     wholes, arrays = content(SMALL), load(small)
     assert list(arrays) == small.tensor_names

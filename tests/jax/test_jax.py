@@ -13,6 +13,8 @@ import pytest
 from safetensors.numpy import save_file
 
 HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent / "support"))
+from layouts import write as write_layout  # noqa: E402
 ROOT = HERE.parents[1]
 BUILD = ROOT / os.environ.get("TENSORCAST_BUILD", "build")
 
@@ -35,6 +37,8 @@ def environment(tmp_path_factory):
     (folder / "models/small").mkdir(parents=True)
     (folder / "models/wide").mkdir()
     save_file(small, folder / "models/small/model.safetensors")
+    for layout in ("topology", "dcp"):
+        write_layout(folder / "models" / layout, layout, small)
     save_file({"i64": random_bits(rng, np.int64, (8, 4)), "f32": random_bits(rng, np.float32, (8, 4))},
               folder / "models/wide/model.safetensors")
     socket = folder / "d.sock"

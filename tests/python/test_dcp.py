@@ -68,7 +68,7 @@ def test_meshes_of_two_and_four_ranks_load_what_the_others_have_saved(daemon):  
     socket, models = daemon
     folder, worlds = models / "meshes", (4, 2)
     folder.mkdir()
-    env = {**os.environ, "WORLDS": " ".join(map(str, worlds)), "OMP_NUM_THREADS": "1", "PLAIN": "plain"}
+    env = {**os.environ, "WORLDS": " ".join(map(str, worlds)), "OMP_NUM_THREADS": "1"}
     script = ROOT / "tests/python/ranks.py"
     logs = {(world, rank): folder / f"log-{world}-{rank}" for world in worlds for rank in range(world)}
     ranks = []

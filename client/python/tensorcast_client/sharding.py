@@ -25,7 +25,7 @@ PRESETS = {name: {"data": data, "model": model}
 _AXIS = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
 _ENTRY = re.compile(r"-(?=,|$)|\(([^()]*)\)|([^(),]+)")
 _PLACEMENT = re.compile(r"\s*(?:(?P<replicate>R|Replicate)(?:\(\))?"
-                        r"|(?P<kind>S|Shard|_S|_?StridedShard)\(\s*(?:dim=)?(?P<dim>-?\d{1,18})\s*"
+                        r"|(?P<kind>S|Shard|_S|SS|_?StridedShard)\(\s*(?:dim=)?(?P<dim>-?\d{1,18})\s*"
                         r"(?:,\s*(?:sf=|split_factor=)?(?P<factor>\d{1,18})\s*)?\))\s*")
 
 
