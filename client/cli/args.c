@@ -53,6 +53,7 @@ static const char *const collectives[] = {"auto", "required", "disabled", NULL};
 static const char *const localities[] = {"auto", "host_local", "shared_source", NULL};
 static const char *const formats_of_export[] = {
     [EXPORT_HF] = "hf", [EXPORT_TOPOLOGY] = "topology", [EXPORT_DCP] = "dcp", NULL};
+static const char *const progress_kinds[] = {[PROGRESS_AUTO] = "auto", [PROGRESS_JSON] = "json", NULL};
 static const char *const ways_of_uneven[] = {
     [UNEVEN_ERROR] = "error", [UNEVEN_CEIL] = "ceil", [UNEVEN_SHARE] = "share", NULL};
 static const char *const indexes[] = {"source", "canonical", NULL};
@@ -136,6 +137,8 @@ static const struct option_row option_table[] = {
     {"resume", NULL, "go on with what a killed run of the same command left", OPTIONS_EXPORT, OPTION_FLAG, AT(export.resume),
      NULL, NULL},
     {"verify", NULL, "read back what was written, and compare", OPTIONS_EXPORT, OPTION_FLAG, AT(export.verify), NULL, NULL},
+    {"progress", "HOW", "auto: a bar on a terminal; json: an object a line on standard error", OPTIONS_EXPORT, OPTION_CHOICE,
+     AT(export.progress), progress_kinds, NULL},
     {"memory", "SIZE", "the most that the process takes; 256MiB", OPTIONS_EXPORT, OPTION_CALL, 0, NULL, take_memory_limit},
     {"all", NULL, "every artifact", OPTIONS_RELEASE, OPTION_FLAG, AT(all), NULL, NULL},
 };

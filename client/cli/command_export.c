@@ -147,18 +147,18 @@ static void take_sidecar(void *data, const char *name, uint64_t bytes)
     run->sidecars[run->n_sidecars++] = (struct written_file){arena_text(&run->arena, name, strlen(name)), bytes};
 }
 
-static bool is_stale(const char *name)
+static bool is_manifest(const char *name)
 {
     size_t length = strlen(name), suffix = strlen(MANIFEST_SUFFIX);
     return strcmp(name, "topology.json") == 0 || (length > suffix && strcmp(name + length - suffix, MANIFEST_SUFFIX) == 0);
 }
 
 /* What says how the source's files lie, or sums their bytes, is not true of the new ones. */
-static void drop_stale(struct command_run *run)
+static void drop_manifests(struct command_run *run)
 {
     size_t n_kept = 0;
     for (size_t i = 0; i < run->n_sidecars; i++) {
-        if (is_stale(run->sidecars[i].name))
+        if (is_manifest(run->sidecars[i].name))
             unlinkat(run->target.content_fd, run->sidecars[i].name, 0);
         else
             run->sidecars[n_kept++] = run->sidecars[i];
@@ -173,7 +173,7 @@ static int copy_sidecars(struct command_run *run, struct error *error)
         return 0;
     if (backend_fetch_sidecars(run->backend, run->target.content_path, &taker, error) < 0)
         return -1;
-    drop_stale(run);
+    drop_manifests(run);
     return 0;
 }
 
@@ -276,6 +276,7 @@ static int write_content(struct command_run *run, struct error *error)
                                    .cancel = &run->backend->cancel,
                                    .progress = show_export,
                                    .data = run};
+    run->backend->progress.as_json = run->args->export.progress == PROGRESS_JSON && !run->args->quiet;
     int status = export_run(&job, &run->counts, error);
     progress_end(&run->backend->progress);
     return status < 0 ? backend_fail(run->backend, error) : 0;

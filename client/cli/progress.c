@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/json.h"
 #include "base/text.h"
 #include "pace_text.h"
 
@@ -55,13 +56,35 @@ static int terminal_columns(void)
     return ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col ? size.ws_col : 80;
 }
 
+static void print_object(const struct progress *progress, const char *stage, uint64_t done_bytes, uint64_t total_bytes)
+{
+    struct json_writer json = {0};
+    double elapsed_s = (double)(clock_now_ns() - progress->start_ns) / 1e9;
+    double speed = elapsed_s > 0 ? (double)done_bytes / elapsed_s : 0;
+    json_write_open(&json, '{');
+    json_put_text(&json, "stage", stage);
+    json_put_u64(&json, "done_bytes", done_bytes);
+    json_put_u64(&json, "total_bytes", total_bytes);
+    json_put_double(&json, "bytes_per_second", speed);
+    json_put_double(&json, "eta_s", speed > 0 ? (double)(total_bytes - done_bytes) / speed : 0);
+    json_write_close(&json, '}');
+    fprintf(stderr, "%s\n", json.text);
+    free(json.text);
+}
+
 void progress_show(struct progress *progress, const char *stage, uint64_t done_bytes, uint64_t total_bytes)
 {
     char line[PROGRESS_LINE_CHARS];
     uint64_t now_ns = clock_now_ns();
-    if (!progress->enabled || now_ns < progress->next_ns)
+    if (done_bytes > total_bytes)
+        done_bytes = total_bytes;
+    if ((!progress->enabled && !progress->as_json) || (now_ns < progress->next_ns && done_bytes < total_bytes))
         return;
     progress->next_ns = now_ns + REDRAW_MS * (uint64_t)NS_PER_MS;
+    if (progress->as_json) {
+        print_object(progress, stage, done_bytes, total_bytes);
+        return;
+    }
     progress->drawn = true;
     fprintf(stderr, "\r\x1b[K%.*s", terminal_columns() - 1,
             progress_line(stage, done_bytes, total_bytes, now_ns - progress->start_ns, line));

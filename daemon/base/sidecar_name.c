@@ -10,6 +10,7 @@ static const char *const endings[] = {".json",  ".jsonl", ".txt", ".model", ".ti
 
 /* Says where tensors are; `inspect` tells the same of what was checked. */
 #define INDEX_ENDING ".index.json"
+#define TOPOLOGY_NAME "topology.json"
 
 const char *const sidecar_well_known_names[] = {"config.json",
                                                 "generation_config.json",
@@ -37,7 +38,7 @@ bool sidecar_name_is_valid(const char *name)
 {
     size_t length = strlen(name);
     if (length == 0 || length > SIDECAR_MAX_NAME_BYTES || name[0] == '.' || !text_is_utf8(name, length) ||
-        ends_with(name, length, INDEX_ENDING))
+        ends_with(name, length, INDEX_ENDING) || strcmp(name, TOPOLOGY_NAME) == 0)
         return false;
     for (size_t i = 0; i < length; i++)
         if ((unsigned char)name[i] < 0x20 || name[i] == 0x7f || name[i] == '/' || name[i] == '\\')

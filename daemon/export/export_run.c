@@ -391,8 +391,11 @@ static int run_windows(struct exporting *all, struct error *error)
     if (all->n_busy)
         loop_run(all->loop);
     loop_timer_destroy(timer);
-    if (!all->has_failed)
+    if (!all->has_failed) {
+        if (all->job->progress)
+            all->job->progress(all->job->data, "export", all->total_bytes, all->total_bytes);
         return last_checkpoint(all, error);
+    }
     export_files_explain(&all->files, error);
     struct error ignored;
     last_checkpoint(all, &ignored);

@@ -4,7 +4,7 @@ _tensorcast()
     local word=${COMP_WORDS[COMP_CWORD]} previous=${COMP_WORDS[COMP_CWORD - 1]} command="" options
     local view="--view --tensor --slice --tp-size --tp-rank --tp-rule --mesh --mesh-rank --spec --placements --best-effort"
     local strategy="--executor --collective --device --group --rank --world-size --source-locality --source-sharing-domain"
-    local export="--out --mapping --dtype --no-sidecars --force --resume --verify --memory" i
+    local export="--out --mapping --dtype --no-sidecars --force --resume --verify --memory --progress" i
 
     case $previous in
         --executor) COMPREPLY=($(compgen -W "auto generic local collective" -- "$word")); return ;;
@@ -13,6 +13,7 @@ _tensorcast()
         --index) COMPREPLY=($(compgen -W "source canonical" -- "$word")); return ;;
         --socket | --view | --out | --sidecars) COMPREPLY=($(compgen -f -- "$word")); return ;;
         --format) COMPREPLY=($(compgen -W "hf topology dcp" -- "$word")); return ;;
+        --progress) COMPREPLY=($(compgen -W "auto json" -- "$word")); return ;;
         --uneven) COMPREPLY=($(compgen -W "error ceil share" -- "$word")); return ;;
         --mapping | --input-dir | --output-dir | -o) COMPREPLY=($(compgen -f -- "$word")); return ;;
         --mesh) COMPREPLY=($(compgen -W "v5e-8 v5e-64 v5litepod-64 v5e-128 v5e-256 v4-32 v4-64" -- "$word")); return ;;

@@ -31,6 +31,7 @@ static void tensors_hidden_files_and_paths_are_none(void **state)
                                         "model.safetensors",
                                         "model.safetensors.index.json",
                                         "pytorch_model.bin.index.json",
+                                        "topology.json",
                                         "pytorch_model.bin",
                                         "weights.pt",
                                         "config.json/",

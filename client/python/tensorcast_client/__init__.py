@@ -13,6 +13,7 @@ from .artifact import Artifact
 from .client import DEFAULT_SOCKET, Client, connect
 from .errors import (AccessDeniedError, ArtifactNotFoundError, DeadlineExceededError, InvalidRequestError,
                      TensorcastError, TensorNotFoundError)
+from .export import export
 from .options import CollectiveLoadGroup, Options
 from .sidecars import Sidecar
 from .tensors import Tensors
@@ -21,4 +22,4 @@ from .view import View
 del _channel
 __all__ = ["AccessDeniedError", "Artifact", "ArtifactNotFoundError", "Client", "CollectiveLoadGroup", "DEFAULT_SOCKET",
            "DeadlineExceededError", "InvalidRequestError", "Options", "Sidecar", "TensorcastError", "TensorNotFoundError",
-           "Tensors", "View", "connect", "__version__"]
+           "Tensors", "View", "connect", "export", "__version__"]
