@@ -25,7 +25,7 @@ static void write_tensors(struct json_writer *json, const struct scrub *scrub, s
     char hex[CRC_CHARS + 1];
     json_put_open(json, "tensors", '{');
     for (size_t i = artifact_find_piece(artifact, (uint32_t)file, 0); i < end; i++) {
-        const struct tensor_record *tensor = &artifact->tensors[artifact->pieces[i].tensor];
+        const struct tensor_record *tensor = artifact_stored(artifact, artifact->pieces[i].tensor);
         if (artifact->pieces[i].box)
             continue;
         snprintf(hex, sizeof hex, "%08x", scrub->piece_crcs[i]);

@@ -189,7 +189,7 @@ static void compare_tensors(const struct scrub *scrub, struct scrub_lane *lane, 
     const struct manifest *manifest = scrub->artifact->manifest;
     for (size_t i = lane->first_piece; lane->manifest && i < lane->end_piece && !mismatch->origin; i++) {
         const struct tensor_piece *piece = &scrub->artifact->pieces[i];
-        const struct tensor_record *tensor = &scrub->artifact->tensors[piece->tensor];
+        const struct tensor_record *tensor = artifact_stored(scrub->artifact, piece->tensor);
         const struct manifest_tensor *known = manifest_find_tensor(manifest, tensor->name, tensor->name_length);
         if (!known || piece->box || &manifest->files[known->file] != lane->manifest)
             continue;

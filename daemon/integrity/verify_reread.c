@@ -149,7 +149,7 @@ static const struct tensor_record *find_tensor(const struct verify_file *file, u
     const struct artifact *artifact = file->options->mapping->artifact;
     size_t found = artifact_find_piece(artifact, file->file, offset);
     const struct tensor_piece *piece = found < artifact->n_pieces ? &artifact->pieces[found] : NULL;
-    return piece && piece->file == file->file && piece->offset <= offset ? &artifact->tensors[piece->tensor] : NULL;
+    return piece && piece->file == file->file && piece->offset <= offset ? artifact_stored(artifact, piece->tensor) : NULL;
 }
 
 enum check verify_fail(struct verify_file *file, uint64_t lo, uint64_t hi, const struct checksum *found,

@@ -9,6 +9,7 @@
 
 #include "base/crc.h"
 #include "base/memory.h"
+#include "resolve/derivation.h"
 #include "resolve/discover.h"
 #include "resolve/headers.h"
 #include "resolve/piece_table.h"
@@ -301,6 +302,12 @@ void artifact_unref(struct artifact *artifact)
 {
     if (!artifact || __atomic_sub_fetch(&artifact->references, 1, __ATOMIC_ACQ_REL) > 0)
         return;
+    if (artifact->stored) {
+        artifact_unref(artifact->stored);
+        derivation_unref(artifact->derivation);
+        free(artifact);
+        return;
+    }
     artifact_table_unref(artifact->table);
     manifest_destroy(artifact->manifest);
     source_unref(artifact->index_source);
@@ -350,7 +357,7 @@ uint32_t artifact_n_copies(const struct artifact *artifact, const struct tensor_
 
 uint64_t artifact_piece_end(const struct artifact *artifact, const struct tensor_piece *piece)
 {
-    const struct tensor_record *tensor = &artifact->tensors[piece->tensor];
+    const struct tensor_record *tensor = artifact_stored(artifact, piece->tensor);
     uint64_t bits = dtype_bits(tensor->dtype);
     if (!piece->box)
         return piece->offset + tensor->bytes;

@@ -35,7 +35,7 @@ struct tensor_piece {
     const uint64_t
         *box;        /* where in the tensor it begins, then its size: rank numbers each; NULL = it is all of the tensor */
     uint32_t file;   /* index into source->files */
-    uint32_t tensor; /* index into artifact->tensors */
+    uint32_t tensor; /* for artifact_stored() */
 };
 
 /* How files make up tensors; docs/layouts.md. Of `plain`, each tensor is whole and in one file. */
@@ -51,6 +51,7 @@ struct artifact_layout {
 };
 
 struct artifact_table; /* resolve/artifact_table.h */
+struct derivation;     /* resolve/derivation.h */
 
 struct artifact {
     struct source *source;
@@ -72,6 +73,8 @@ struct artifact {
     const uint32_t *copies;
     struct map by_name;
     uint64_t total_bytes;
+    struct derivation *derivation; /* NULL = the tensors are those that are stored */
+    struct artifact *stored;       /* else: the artifact that they are derived from, to which everything else belongs */
     struct artifact_table *table;  /* owns those above; NULL in an artifact that a test put together */
     struct manifest *manifest;     /* found beside the files; NULL = none */
     struct error manifest_problem; /* one is there but is not to be used, and why; code ERROR_OK = none */
@@ -98,6 +101,12 @@ void artifact_unref(struct artifact *artifact); /* any thread; accepts NULL */
 
 /* The name of a manifest that is to be found beside it. The caller frees. */
 char *artifact_manifest_name(const struct artifact *artifact);
+
+/* The tensor that a piece belongs to. */
+static inline const struct tensor_record *artifact_stored(const struct artifact *artifact, uint32_t tensor)
+{
+    return &(artifact->stored ? artifact->stored->tensors : artifact->tensors)[tensor];
+}
 
 /* The k-th piece of a tensor, in file order. */
 static inline const struct tensor_piece *artifact_piece(const struct artifact *artifact, const struct tensor_record *tensor,

@@ -10,23 +10,13 @@
 #include "base/memory.h"
 #include "base/metadata.h"
 #include "base/text.h"
-#include "resolve/box.h"
 #include "resolve/copy_choice.h"
+#include "resolve/derivation.h"
+#include "resolve/mapping_build.h"
 #include "resolve/view.h"
 #include "resolve/view_digest.h"
 
 enum { NOT_IN_VIEW = UINT32_MAX };
-
-struct builder {
-    struct mapping *mapping;
-    const struct view_spec *view;
-    const struct artifact *artifact;
-    uint32_t *item_of_tensor; /* artifact's tensor -> index in the view */
-    uint64_t *dims;           /* room for starts and sizes */
-    const uint64_t **starts;  /* per item, rank numbers */
-    uint64_t n_transfers;
-    struct error *error;
-};
 
 static const uint64_t zeros[TENSOR_MAX_RANK];
 
@@ -62,7 +52,7 @@ static int note_tensor(struct error *error, const char *name, size_t length)
     return error_note(error, "tensor", "%.*s", (int)length, name);
 }
 
-static int fail_unknown(const struct builder *builder, const struct view_item *item)
+static int fail_unknown(const struct mapping_builder *builder, const struct view_item *item)
 {
     char name[TEXT_NAME_CHARS], near[TEXT_NAME_CHARS], reference[TEXT_NAME_CHARS];
     const char *nearest = nearest_name(builder->artifact, item->name, item->name_length);
@@ -104,10 +94,8 @@ static enum job_kind kind_of(const struct tensor_record *record, const uint64_t 
     return n_sliced == 1 ? JOB_DIM1 : JOB_RECT2D;
 }
 
-/* What of the slice [start, start + size) of a tensor lies in a box of it, NULL = all of it, from where it is stored to
- * where the slice is packed. False where elements do not begin and end on byte boundaries. */
-static bool lower_slice(const struct tensor_record *record, const uint64_t *stored, const uint64_t *start,
-                        const uint64_t *size, struct box_runs *runs)
+bool mapping_lower_slice(const struct tensor_record *record, const uint64_t *stored, const uint64_t *start,
+                         const uint64_t *size, struct box_runs *runs)
 {
     uint64_t src_start[TENSOR_MAX_RANK], dst_start[TENSOR_MAX_RANK], common[TENSOR_MAX_RANK];
     struct box box = {record->rank, size, record->shape, start, size, zeros};
@@ -132,7 +120,7 @@ static bool lower_slice(const struct tensor_record *record, const uint64_t *stor
     return box_lower(&box, dtype_bits(record->dtype), runs);
 }
 
-static int fail_sub_byte(const struct builder *builder, const struct tensor_record *record)
+int mapping_fail_sub_byte(const struct mapping_builder *builder, const struct tensor_record *record)
 {
     char name[TEXT_NAME_CHARS];
     fail(builder->error, ERROR_UNIMPLEMENTED, "SUB_BYTE_SLICE",
@@ -141,7 +129,7 @@ static int fail_sub_byte(const struct builder *builder, const struct tensor_reco
     return note_tensor(builder->error, record->name, record->name_length);
 }
 
-static int count_transfers(struct builder *builder, const struct tensor_record *record, uint64_t n_runs)
+int mapping_count(struct mapping_builder *builder, const struct tensor_record *record, uint64_t n_runs)
 {
     char name[TEXT_NAME_CHARS];
     if (checked_add(builder->n_transfers, n_runs, &builder->n_transfers) && builder->n_transfers <= MAPPING_MAX_RUNS)
@@ -151,31 +139,35 @@ static int count_transfers(struct builder *builder, const struct tensor_record *
                 text_escape(record->name, record->name_length, name), MAPPING_MAX_RUNS);
 }
 
-static int count_by_piece(struct builder *builder, const struct tensor_record *record, const uint64_t *start,
+static int count_by_piece(struct mapping_builder *builder, const struct tensor_record *record, const uint64_t *start,
                           const uint64_t *size)
 {
     struct box_runs runs;
     for (uint32_t k = 0; k < record->n_pieces; k++) {
-        if (!lower_slice(record, artifact_piece(builder->artifact, record, k)->box, start, size, &runs))
-            return fail_sub_byte(builder, record);
-        if (count_transfers(builder, record, runs.n_runs) < 0)
+        if (!mapping_lower_slice(record, artifact_piece(builder->artifact, record, k)->box, start, size, &runs))
+            return mapping_fail_sub_byte(builder, record);
+        if (mapping_count(builder, record, runs.n_runs) < 0)
             return -1;
     }
     return 0;
 }
 
 /* Gives a slice of one tensor its kind and its place behind all others. */
-static int place_tensor(struct builder *builder, size_t index, const struct tensor_record *record, const uint64_t *start,
-                        const uint64_t *size)
+static int place_tensor(struct mapping_builder *builder, size_t index, const struct tensor_record *record,
+                        const uint64_t *start, const uint64_t *size)
 {
     struct mapping *mapping = builder->mapping;
     struct view_tensor *tensor = &mapping->tensors[index];
     struct box_runs runs;
-    if (!lower_slice(record, NULL, start, size, &runs))
-        return fail_sub_byte(builder, record);
-    bool is_one_box = record->n_pieces == 1;
-    if (is_one_box ? count_transfers(builder, record, runs.n_runs) : count_by_piece(builder, record, start, size))
+    if (!mapping_lower_slice(record, NULL, start, size, &runs))
+        return mapping_fail_sub_byte(builder, record);
+    if (builder->artifact->derivation) {
+        if (mapping_derived_count(builder, record, start, size) < 0)
+            return -1;
+    } else if (record->n_pieces == 1 ? mapping_count(builder, record, runs.n_runs)
+                                     : count_by_piece(builder, record, start, size)) {
         return -1;
+    }
     *tensor = (struct view_tensor){.record = record, .shape = size, .job = kind_of(record, size, &runs)};
     tensor->bytes = runs.n_runs ? runs.n_runs * runs.n_rows * runs.row_bytes : 0;
     if (!checked_align(mapping->replica_bytes, mapping->align_bytes, &tensor->offset) ||
@@ -187,7 +179,7 @@ static int place_tensor(struct builder *builder, size_t index, const struct tens
     return 0;
 }
 
-static int place_items(struct builder *builder)
+static int place_items(struct mapping_builder *builder)
 {
     char name[TEXT_NAME_CHARS];
     uint32_t found = UINT32_MAX; /* the first guess is 0 */
@@ -214,32 +206,39 @@ static int place_items(struct builder *builder)
 
 /* --- transfers --- */
 
-static struct transfer *emit_piece(const struct builder *builder, const struct tensor_piece *piece, uint32_t index,
-                                   struct transfer *out)
+struct transfer *mapping_emit(const struct box_runs *runs, const struct transfer *from, struct transfer *out)
 {
-    const struct view_tensor *tensor = &builder->mapping->tensors[index];
-    struct box_runs runs;
-    lower_slice(tensor->record, piece->box, builder->starts[index], tensor->shape, &runs);
-    for (uint64_t i = 0; i < runs.n_runs; i++) {
+    for (uint64_t i = 0; i < runs->n_runs; i++) {
         uint64_t src_offset, dst_offset;
-        box_run_offsets(&runs, i, &src_offset, &dst_offset);
+        box_run_offsets(runs, i, &src_offset, &dst_offset);
         *out++ = (struct transfer){
-            .src_offset = piece->offset + src_offset,
-            .dst_offset = tensor->offset + dst_offset,
-            .row_bytes = runs.row_bytes,
-            .n_rows = runs.n_rows,
-            .src_stride = runs.src_stride,
-            .dst_stride = runs.dst_stride,
-            .file = piece->file,
-            .operation = OPERATION_COPY,
-            .tensor = index,
+            .src_offset = from->src_offset + src_offset,
+            .dst_offset = from->dst_offset + dst_offset,
+            .row_bytes = runs->row_bytes,
+            .n_rows = runs->n_rows,
+            .src_stride = runs->src_stride,
+            .dst_stride = runs->dst_stride,
+            .file = from->file,
+            .operation = from->operation,
+            .tensor = from->tensor,
         };
     }
     return out;
 }
 
+static struct transfer *emit_piece(const struct mapping_builder *builder, const struct tensor_piece *piece, uint32_t index,
+                                   struct transfer *out)
+{
+    const struct view_tensor *tensor = &builder->mapping->tensors[index];
+    const struct transfer from = {
+        .src_offset = piece->offset, .dst_offset = tensor->offset, .file = piece->file, .tensor = index};
+    struct box_runs runs;
+    mapping_lower_slice(tensor->record, piece->box, builder->starts[index], tensor->shape, &runs);
+    return mapping_emit(&runs, &from, out);
+}
+
 /* Of an artifact in which pieces are stored more than once. */
-static int choose_copies(const struct builder *builder, struct copy_choice *choice)
+static int choose_copies(const struct mapping_builder *builder, struct copy_choice *choice)
 {
     const struct mapping *mapping = builder->mapping;
     struct box_runs runs;
@@ -249,7 +248,7 @@ static int choose_copies(const struct builder *builder, struct copy_choice *choi
         const struct view_tensor *tensor = &mapping->tensors[i];
         for (uint32_t k = 0; k < tensor->record->n_pieces; k++) {
             const struct tensor_piece *piece = artifact_piece(builder->artifact, tensor->record, k);
-            lower_slice(tensor->record, piece->box, builder->starts[i], tensor->shape, &runs);
+            mapping_lower_slice(tensor->record, piece->box, builder->starts[i], tensor->shape, &runs);
             if (runs.n_runs)
                 copy_choice_want(choice, piece);
         }
@@ -258,7 +257,7 @@ static int choose_copies(const struct builder *builder, struct copy_choice *choi
     return 0;
 }
 
-static int emit_transfers(struct builder *builder)
+static int emit_transfers(struct mapping_builder *builder)
 {
     struct mapping *mapping = builder->mapping;
     const struct artifact *artifact = builder->artifact;
@@ -287,7 +286,7 @@ static int emit_transfers(struct builder *builder)
 /* --- the whole --- */
 
 /* Of sizes that request and artifact choose. */
-static int take_memory(struct builder *builder)
+static int take_memory(struct mapping_builder *builder)
 {
     struct mapping *mapping = builder->mapping;
     size_t n_known = builder->artifact->n_tensors, n_dims = 0;
@@ -315,14 +314,15 @@ struct mapping *mapping_build(const struct view_spec *view, struct artifact *art
         return NULL;
     }
     struct mapping *mapping = memory_alloc(sizeof *mapping);
-    struct builder builder = {.mapping = mapping, .view = view, .artifact = artifact, .error = error};
+    struct mapping_builder builder = {.mapping = mapping, .view = view, .artifact = artifact, .error = error};
     mapping->artifact = artifact_ref(artifact);
     mapping->align_bytes = view->align_bytes;
     mapping->n_tensors = view->whole ? artifact->n_tensors : view->n_items;
     int failed = take_memory(&builder);
     for (size_t i = 0; view->whole && i < artifact->n_tensors && !failed; i++)
         failed = place_tensor(&builder, i, &artifact->tensors[i], zeros, artifact->tensors[i].shape);
-    failed = failed || (!view->whole && place_items(&builder)) || emit_transfers(&builder);
+    failed = failed || (!view->whole && place_items(&builder)) ||
+             (artifact->derivation ? mapping_derived_emit(&builder) : emit_transfers(&builder));
     if (!failed)
         view_digest(mapping, builder.starts, mapping->view_digest);
     metadata_free(builder.starts);

@@ -4,6 +4,8 @@
 
 #include <string.h>
 
+#include "resolve/derivation.h"
+
 enum { BUFFER_BYTES = 1 << 16 };
 
 struct sink {
@@ -54,6 +56,8 @@ void view_digest(const struct mapping *mapping, const uint64_t *const *starts, c
     struct sink sink = {.digest = digest_create(), .used = 0};
     add_u64(&sink, mapping->align_bytes);
     add_u64(&sink, mapping->n_tensors);
+    if (mapping->artifact->derivation)
+        add_bytes(&sink, mapping->artifact->derivation->digest, DIGEST_HEX_CHARS);
     for (size_t i = 0; i < mapping->n_tensors; i++)
         add_tensor(&sink, &mapping->tensors[i], starts[i]);
     flush(&sink);

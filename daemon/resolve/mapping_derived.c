@@ -1,0 +1,463 @@
+/* Slices of derived tensors, lowered: each map is clipped to the slice, its tables are expanded, what is left is clipped to
+ * the pieces of the stored tensor, and each part that comes out becomes runs (index_lower.c). This is walked twice, to count
+ * and to emit. Parts with scales get an operation of their own, whose grid is what the part needs and no more. */
+#include <string.h>
+
+#include "base/checked.h"
+#include "base/metadata.h"
+#include "base/text.h"
+#include "resolve/derivation.h"
+#include "resolve/index_lower.h"
+#include "resolve/mapping_build.h"
+
+struct walk { /* over one array */
+    const struct artifact *artifact;
+    const struct index_array *array;
+    const uint64_t *start, *size; /* the slice of it */
+    unsigned to_bits;
+    int (*take)(struct walk *walk, const struct index_draft *part, const struct tensor_piece *piece,
+                const struct box_runs *runs);
+    int (*fail_odd)(struct walk *walk); /* elements that do not begin or end at bytes */
+    void *data;
+    /* of the map at hand */
+    const struct tensor_record *stored;
+    const struct tensor_piece *piece;
+    struct index_frame frame;
+    uint64_t dst_stride[TENSOR_MAX_RANK], src_stride[TENSOR_MAX_RANK];
+};
+
+static void fill_strides(uint32_t rank, const uint64_t *shape, uint64_t *strides)
+{
+    uint64_t n = 1;
+    for (uint32_t i = rank; i-- > 0; n *= shape[i])
+        strides[i] = n;
+}
+
+static int lower_part(void *data, const struct index_draft *part)
+{
+    struct walk *walk = data;
+    struct box_runs runs;
+    if (!index_lower(part, &walk->frame, &runs))
+        return walk->fail_odd(walk);
+    return walk->take(walk, part, walk->piece, &runs);
+}
+
+static int clip_to_pieces(void *data, const struct index_draft *part)
+{
+    struct walk *walk = data;
+    const struct tensor_record *stored = walk->stored;
+    const struct index_taker taker = {lower_part, walk};
+    for (uint32_t k = 0; k < stored->n_pieces; k++) {
+        walk->piece = artifact_piece(walk->artifact, stored, k);
+        if (!walk->piece->box) {
+            if (lower_part(walk, part) < 0)
+                return -1;
+            continue;
+        }
+        const uint64_t *box = walk->piece->box;
+        fill_strides(stored->rank, box + stored->rank, walk->src_stride);
+        walk->frame.src_start = box;
+        if (index_clip(part, INDEX_SRC, stored->rank, box, box + stored->rank, &taker) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+static int expand_tables(void *data, const struct index_draft *part)
+{
+    return index_expand_tables(part, &(struct index_taker){clip_to_pieces, data});
+}
+
+static int walk_array(struct walk *walk)
+{
+    const struct index_array *array = walk->array;
+    const struct index_taker taker = {expand_tables, walk};
+    fill_strides(array->rank, walk->size, walk->dst_stride);
+    for (size_t m = 0; m < array->n_maps; m++) {
+        struct index_draft draft;
+        const struct index_map *map = &array->maps[m];
+        walk->stored = artifact_stored(walk->artifact, map->source);
+        if (map->src_rank == 1) /* flat, or of one dimension: the same */
+            walk->src_stride[0] = 1;
+        else
+            fill_strides(map->src_rank, walk->stored->shape, walk->src_stride);
+        walk->frame = (struct index_frame){.dst_rank = array->rank,
+                                           .dst_start = walk->start,
+                                           .dst_stride = walk->dst_stride,
+                                           .src_stride = walk->src_stride,
+                                           .from_bits = dtype_bits(walk->stored->dtype),
+                                           .to_bits = map->operation ? walk->to_bits : dtype_bits(walk->stored->dtype)};
+        index_draft(map, array->rank, &draft);
+        if (index_clip(&draft, INDEX_DST, array->rank, walk->start, walk->size, &taker) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+/* --- counting ------------------------------------------------------------------------------------------------------- */
+
+struct counting {
+    struct mapping_builder *builder;
+    const struct tensor_record *record;
+};
+
+static int take_count(struct walk *walk, const struct index_draft *part, const struct tensor_piece *piece,
+                      const struct box_runs *runs)
+{
+    const struct counting *counting = walk->data;
+    (void)part;
+    (void)piece;
+    return mapping_count(counting->builder, counting->record, runs->n_runs);
+}
+
+static int fail_count(struct walk *walk)
+{
+    const struct counting *counting = walk->data;
+    return mapping_fail_sub_byte(counting->builder, counting->record);
+}
+
+int mapping_derived_count(struct mapping_builder *builder, const struct tensor_record *record, const uint64_t *start,
+                          const uint64_t *size)
+{
+    const struct derivation *derivation = builder->artifact->derivation;
+    const struct derived_tensor *derived = &derivation->tensors[record - derivation->records];
+    const struct index_array array = {record->rank, record->shape, derived->maps, derived->n_maps};
+    struct counting counting = {builder, record};
+    struct walk walk = {.artifact = builder->artifact,
+                        .array = &array,
+                        .start = start,
+                        .size = size,
+                        .to_bits = dtype_bits(record->dtype),
+                        .take = take_count,
+                        .fail_odd = fail_count,
+                        .data = &counting};
+    struct box_runs runs;
+    if (!derived->is_stored)
+        return walk_array(&walk);
+    const struct tensor_record *stored = artifact_stored(builder->artifact, derived->source);
+    for (uint32_t k = 0; k < stored->n_pieces; k++) {
+        if (!mapping_lower_slice(stored, artifact_piece(builder->artifact, stored, k)->box, start, size, &runs))
+            return mapping_fail_sub_byte(builder, record);
+        if (mapping_count(builder, record, runs.n_runs) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+/* --- operations ----------------------------------------------------------------------------------------------------- */
+
+struct emitting {
+    struct mapping_builder *builder;
+    const struct derivation *derivation;
+    struct transfer *out;
+    uint32_t index;               /* in the view */
+    uint32_t *operation_of_chain; /* of chains without scales; 0 = not made yet */
+    size_t operation_capacity, grid_capacity, scale_capacity;
+    const struct tensor_piece *last_piece; /* whose scales the last operation has */
+    uint32_t last_chain;
+};
+
+static const struct tensor_record *record_of(const struct emitting *emitting)
+{
+    return emitting->builder->mapping->tensors[emitting->index].record;
+}
+
+/* Arrays grow by metadata_reserve() and move to the mapping's arena at the end. */
+static int add_operation(struct emitting *emitting, const struct operation *operation, uint32_t *index)
+{
+    struct mapping *mapping = emitting->builder->mapping;
+    struct error *error = emitting->builder->error;
+    const struct tensor_record *record = record_of(emitting);
+    char name[TEXT_NAME_CHARS];
+    if (mapping->n_operations >= OPERATION_MAX_PER_MAPPING) {
+        fail(error, ERROR_UNIMPLEMENTED, "TOO_MANY_OPERATIONS",
+             "tensor %s: the view needs more than %d different conversions; load fewer tensors at once",
+             text_escape(record->name, record->name_length, name), OPERATION_MAX_PER_MAPPING);
+        return error_note(error, "tensor", "%.*s", (int)record->name_length, record->name);
+    }
+    if (METADATA_RESERVE(mapping->operations, mapping->n_operations, emitting->operation_capacity, error) < 0)
+        return -1;
+    *index = (uint32_t)mapping->n_operations;
+    mapping->operations[mapping->n_operations++] = *operation;
+    return 0;
+}
+
+static struct operation operation_of(const struct element_chain *chain)
+{
+    struct operation operation = {.from = chain->from,
+                                  .to = chain->n_steps ? chain->steps[chain->n_steps - 1].to : chain->from,
+                                  .from_bytes = dtype_bits(chain->from) / 8,
+                                  .n_steps = chain->n_steps};
+    operation.to_bytes = dtype_bits(operation.to) / 8;
+    for (uint32_t i = 0; i < chain->n_steps; i++)
+        operation.steps[i].to = chain->steps[i].to;
+    return operation;
+}
+
+/* --- scales --------------------------------------------------------------------------------------------------------- */
+
+struct blocks { /* of a part: both ends included */
+    struct index_range rows, columns;
+};
+
+/* Where the elements of a part lie in the matrix, in blocks; and the grid but for its values. */
+static struct blocks measure_part(const struct walk *walk, const struct index_draft *part, const struct scaling *scaling,
+                                  const struct tensor_piece *piece, struct scale_grid *grid)
+{
+    uint64_t step = scaling->row_step, bytes = dtype_bits(walk->stored->dtype) / 8;
+    struct index_range rows, columns;
+    if (part->src_rank == 1) {
+        uint64_t at = part->src_start[0] - scaling->src_start[0];
+        rows.first = rows.last = scaling->first_row + at / step;
+        columns.first = columns.last = scaling->first_column + at % step;
+        for (uint32_t i = 0; i < part->n_loops; i++) {
+            uint64_t reach = (part->loops[i].size - 1) * part->loops[i].src_step;
+            rows.last += part->loops[i].src_step >= step ? reach / step : 0;
+            columns.last += part->loops[i].src_step < step ? reach : 0;
+        }
+        grid->origin = piece->offset + scaling->src_start[0] * bytes;
+        grid->n_columns = step;
+        grid->first_row = scaling->first_row;
+        grid->first_column = scaling->first_column;
+    } else {
+        uint32_t row = part->src_rank - 2, column = part->src_rank - 1;
+        uint64_t to_row = scaling->first_row - scaling->src_start[row]; /* may wrap around, and back where it is added */
+        uint64_t to_column = scaling->first_column - scaling->src_start[column], outer = 0;
+        rows = index_extent(part, INDEX_SRC, row);
+        columns = index_extent(part, INDEX_SRC, column);
+        rows = (struct index_range){rows.first + to_row, rows.last + to_row};
+        columns = (struct index_range){columns.first + to_column, columns.last + to_column};
+        for (uint32_t i = 0; i < row; i++)
+            outer += (part->src_start[i] - piece->box[i]) * walk->src_stride[i];
+        grid->origin = piece->offset + outer * bytes;
+        grid->n_columns = piece->box[part->src_rank + column];
+        grid->first_row = piece->box[row] + to_row;
+        grid->first_column = piece->box[column] + to_column;
+    }
+    grid->block_rows = scaling->block_rows;
+    grid->block_columns = scaling->block_columns;
+    grid->dtype = scaling->scales_dtype;
+    struct blocks blocks = {{rows.first / grid->block_rows, rows.last / grid->block_rows},
+                            {columns.first / grid->block_columns, columns.last / grid->block_columns}};
+    grid->grid_rows = blocks.rows.last - blocks.rows.first + 1;
+    grid->grid_columns = blocks.columns.last - blocks.columns.first + 1;
+    grid->first_row -= blocks.rows.first * grid->block_rows; /* values begin with the first block that is needed */
+    grid->first_column -= blocks.columns.first * grid->block_columns;
+    return blocks;
+}
+
+static int fail_odd_scale(struct walk *walk)
+{
+    const struct emitting *emitting = walk->data;
+    return mapping_fail_sub_byte(emitting->builder, record_of(emitting));
+}
+
+static int take_scales(struct walk *walk, const struct index_draft *part, const struct tensor_piece *piece,
+                       const struct box_runs *runs)
+{
+    struct emitting *emitting = walk->data;
+    struct scales *scales = &emitting->builder->mapping->scales;
+    const struct transfer from = {
+        .src_offset = piece->offset, .dst_offset = scales->bytes, .file = piece->file, .tensor = emitting->index};
+    (void)part;
+    for (uint64_t i = 0; i < runs->n_runs; i++) {
+        struct box_runs one = *runs;
+        box_run_offsets(runs, i, &one.src_offset, &one.dst_offset);
+        one.n_runs = 1;
+        one.n_levels = 2;
+        if (mapping_count(emitting->builder, record_of(emitting), 1) < 0 ||
+            METADATA_RESERVE(scales->transfers, scales->n_transfers, emitting->scale_capacity, emitting->builder->error) < 0)
+            return -1;
+        mapping_emit(&one, &from, &scales->transfers[scales->n_transfers++]);
+    }
+    return 0;
+}
+
+static int add_scales(struct emitting *emitting, const struct scaling *scaling, const struct blocks *blocks,
+                      struct scale_grid *grid)
+{
+    struct mapping *mapping = emitting->builder->mapping;
+    struct scales *scales = &mapping->scales;
+    uint64_t start[2] = {blocks->rows.first, blocks->columns.first}, size[2] = {grid->grid_rows, grid->grid_columns};
+    struct walk walk = {.artifact = emitting->builder->artifact,
+                        .array = &scaling->scales,
+                        .start = start,
+                        .size = size,
+                        .take = take_scales,
+                        .fail_odd = fail_odd_scale,
+                        .data = emitting};
+    grid->values = arena_try_array(&mapping->arena, size[0] * size[1], sizeof *grid->values, emitting->builder->error);
+    if (!grid->values || walk_array(&walk) < 0 ||
+        METADATA_RESERVE(scales->grids, scales->n_grids, emitting->grid_capacity, emitting->builder->error) < 0)
+        return -1;
+    grid->scales_offset = scales->bytes;
+    scales->grids[scales->n_grids++] = grid;
+    scales->bytes += size[0] * size[1] * dtype_bits(scaling->scales_dtype) / 8;
+    return 0;
+}
+
+/* The grid of another part will do when it has the same blocks of the same box. */
+static bool is_same_grid(const struct scale_grid *a, const struct scale_grid *b)
+{
+    return a->origin == b->origin && a->n_columns == b->n_columns && a->first_row == b->first_row &&
+           a->first_column == b->first_column && a->grid_rows == b->grid_rows && a->grid_columns == b->grid_columns;
+}
+
+static int scale_part(const struct walk *walk, const struct index_draft *part, const struct tensor_piece *piece,
+                      uint32_t *index)
+{
+    struct emitting *emitting = walk->data;
+    struct mapping *mapping = emitting->builder->mapping;
+    const struct element_chain *chain = &emitting->derivation->chains[part->operation];
+    struct operation operation = operation_of(chain);
+    bool is_known = emitting->last_piece == piece && emitting->last_chain == part->operation;
+    struct operation *last = is_known ? &mapping->operations[mapping->n_operations - 1] : NULL;
+    for (uint32_t i = 0; i < chain->n_steps; i++) {
+        if (chain->steps[i].scaling == NO_SCALING)
+            continue;
+        const struct scaling *scaling = &emitting->derivation->scalings[chain->steps[i].scaling];
+        struct scale_grid grid = {0};
+        const struct blocks blocks = measure_part(walk, part, scaling, piece, &grid);
+        if (last && is_same_grid(last->steps[i].grid, &grid)) {
+            operation.steps[i].grid = last->steps[i].grid;
+            continue;
+        }
+        struct scale_grid *kept = arena_try_array(&mapping->arena, 1, sizeof *kept, emitting->builder->error);
+        if (!kept)
+            return -1;
+        *kept = grid;
+        if (add_scales(emitting, scaling, &blocks, kept) < 0)
+            return -1;
+        operation.steps[i].grid = kept;
+        is_known = false;
+    }
+    emitting->last_piece = piece;
+    emitting->last_chain = part->operation;
+    *index = (uint32_t)(mapping->n_operations - 1);
+    return is_known ? 0 : add_operation(emitting, &operation, index);
+}
+
+static bool has_scales(const struct element_chain *chain)
+{
+    for (uint32_t i = 0; i < chain->n_steps; i++) {
+        if (chain->steps[i].scaling != NO_SCALING)
+            return true;
+    }
+    return false;
+}
+
+static int find_operation(const struct walk *walk, const struct index_draft *part, const struct tensor_piece *piece,
+                          uint32_t *index)
+{
+    struct emitting *emitting = walk->data;
+    const struct element_chain *chain = &emitting->derivation->chains[part->operation];
+    *index = OPERATION_COPY;
+    if (!part->operation)
+        return 0;
+    if (has_scales(chain))
+        return scale_part(walk, part, piece, index);
+    const struct operation operation = operation_of(chain);
+    uint32_t *known = &emitting->operation_of_chain[part->operation];
+    if (!*known && add_operation(emitting, &operation, known) < 0)
+        return -1;
+    *index = *known;
+    return 0;
+}
+
+/* --- emitting ------------------------------------------------------------------------------------------------------- */
+
+static int take_transfers(struct walk *walk, const struct index_draft *part, const struct tensor_piece *piece,
+                          const struct box_runs *runs)
+{
+    struct emitting *emitting = walk->data;
+    const struct view_tensor *tensor = &emitting->builder->mapping->tensors[emitting->index];
+    struct transfer from = {
+        .src_offset = piece->offset, .dst_offset = tensor->offset, .file = piece->file, .tensor = emitting->index};
+    uint32_t operation;
+    if (find_operation(walk, part, piece, &operation) < 0)
+        return -1;
+    from.operation = operation & (OPERATION_MAX_PER_MAPPING - 1);
+    emitting->out = mapping_emit(runs, &from, emitting->out);
+    return 0;
+}
+
+static int emit_tensor(struct emitting *emitting)
+{
+    const struct mapping_builder *builder = emitting->builder;
+    const struct view_tensor *tensor = &builder->mapping->tensors[emitting->index];
+    const struct tensor_record *record = tensor->record;
+    const struct derived_tensor *derived = &emitting->derivation->tensors[record - emitting->derivation->records];
+    const uint64_t *start = builder->starts[emitting->index];
+    const struct index_array array = {record->rank, record->shape, derived->maps, derived->n_maps};
+    struct walk walk = {.artifact = builder->artifact,
+                        .array = &array,
+                        .start = start,
+                        .size = tensor->shape,
+                        .to_bits = dtype_bits(record->dtype),
+                        .take = take_transfers,
+                        .fail_odd = fail_odd_scale,
+                        .data = emitting};
+    if (!derived->is_stored)
+        return walk_array(&walk);
+    const struct tensor_record *stored = artifact_stored(builder->artifact, derived->source);
+    for (uint32_t k = 0; k < stored->n_pieces; k++) {
+        const struct tensor_piece *piece = artifact_piece(builder->artifact, stored, k);
+        const struct transfer from = {
+            .src_offset = piece->offset, .dst_offset = tensor->offset, .file = piece->file, .tensor = emitting->index};
+        struct box_runs runs;
+        mapping_lower_slice(stored, piece->box, start, tensor->shape, &runs);
+        emitting->out = mapping_emit(&runs, &from, emitting->out);
+    }
+    return 0;
+}
+
+/* From memory that grew to the arena. */
+static void *move_to_arena(struct mapping *mapping, void *items, size_t n, size_t size, struct error *error)
+{
+    void *kept = arena_try_array(&mapping->arena, n, size, error);
+    if (kept && n)
+        memcpy(kept, items, n * size);
+    metadata_free(items);
+    return kept;
+}
+
+static int settle(struct emitting *emitting, int failed)
+{
+    struct mapping *mapping = emitting->builder->mapping;
+    struct scales *scales = &mapping->scales;
+    struct error ignored, *error = failed ? &ignored : emitting->builder->error;
+    mapping->operations =
+        move_to_arena(mapping, mapping->operations, mapping->n_operations, sizeof *mapping->operations, error);
+    scales->transfers = move_to_arena(mapping, scales->transfers, scales->n_transfers, sizeof *scales->transfers, error);
+    scales->grids = move_to_arena(mapping, scales->grids, scales->n_grids, sizeof *scales->grids, error);
+    if (mapping->n_operations == 1) {
+        mapping->operations = NULL;
+        mapping->n_operations = 0;
+        return failed;
+    }
+    return failed || !mapping->operations || !scales->transfers || !scales->grids ? -1 : 0;
+}
+
+int mapping_derived_emit(struct mapping_builder *builder)
+{
+    struct mapping *mapping = builder->mapping;
+    const struct operation copy = {0};
+    struct emitting emitting = {.builder = builder, .derivation = builder->artifact->derivation};
+    uint32_t index;
+    mapping->transfers = arena_try_array(&mapping->arena, builder->n_transfers, sizeof *mapping->transfers, builder->error);
+    emitting.out = mapping->transfers;
+    emitting.operation_of_chain =
+        metadata_array(emitting.derivation->n_chains, sizeof *emitting.operation_of_chain, builder->error);
+    int failed = !mapping->transfers || !emitting.operation_of_chain || add_operation(&emitting, &copy, &index) < 0 ? -1 : 0;
+    for (size_t i = 0; i < mapping->n_tensors && !failed; i++) {
+        emitting.index = (uint32_t)i;
+        emitting.last_piece = NULL;
+        failed = emit_tensor(&emitting);
+    }
+    failed = settle(&emitting, failed);
+    metadata_free(emitting.operation_of_chain);
+    if (failed)
+        return failed;
+    mapping->n_transfers = (size_t)(emitting.out - mapping->transfers);
+    return mapping_order(mapping, builder->error);
+}
