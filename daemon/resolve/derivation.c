@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/memory.h"
+#include "resolve/artifact_table.h"
 
 struct derivation *derivation_ref(struct derivation *derivation)
 {
@@ -15,10 +16,16 @@ void derivation_unref(struct derivation *derivation)
 {
     if (!derivation || __atomic_sub_fetch(&derivation->references, 1, __ATOMIC_ACQ_REL) > 0)
         return;
+    artifact_table_unref(derivation->table);
     map_fini(&derivation->by_name);
     quota_charge_end(&derivation->charge);
     arena_fini(&derivation->arena);
     free(derivation);
+}
+
+uint64_t derivation_memory_bytes(const struct derivation *derivation)
+{
+    return sizeof *derivation + derivation->arena.total_bytes + map_memory_bytes(derivation->n_tensors);
 }
 
 static void identify(const struct artifact *stored, const struct derivation *derivation, char identity[DIGEST_HEX_CHARS + 1])

@@ -55,14 +55,16 @@ struct derivation {
     const struct scaling *scalings;
     size_t n_scalings;
     char digest[DIGEST_HEX_CHARS + 1]; /* of the recipe */
-    uint64_t map_bytes;                /* charged for by_name */
-    struct quota_charge charge;
+    struct artifact_table *table;      /* of the stored tensors, whose names and shapes are theirs; NULL in tests */
+    struct quota_charge charge;        /* of by_name */
     struct arena arena;
     int references; /* atomic */
 };
 
 struct derivation *derivation_ref(struct derivation *derivation);
 void derivation_unref(struct derivation *derivation); /* accepts NULL */
+
+uint64_t derivation_memory_bytes(const struct derivation *derivation); /* without the table */
 
 /* The artifact whose tensors these are. Takes the reference on the derivation, and one on the artifact. */
 struct artifact *derivation_artifact(struct artifact *stored, struct derivation *derivation);

@@ -1,4 +1,4 @@
-/* Two bounded maps in memory before one directory on disk; see header_cache.h. A table holds its headers, so their bytes
+/* Three bounded maps in memory before one directory on disk; see header_cache.h. A table holds its headers, so their bytes
  * may be counted twice: the cap is an upper bound. */
 #include "resolve/header_cache.h"
 
@@ -7,12 +7,13 @@
 #include "base/memory.h"
 #include "base/metadata.h"
 #include "resolve/artifact_table.h"
+#include "resolve/derivation.h"
 #include "resolve/header_store.h"
 #include "resolve/lru.h"
 #include "resolve/resolving.h"
 
 struct header_cache {
-    struct lru *headers, *tables;
+    struct lru *headers, *tables, *derivations;
     struct header_store *store; /* NULL = memory only */
     struct resolving *resolving;
 };
@@ -37,17 +38,29 @@ static void unref_table(void *value)
     artifact_table_unref(value);
 }
 
+static void ref_derivation(void *value)
+{
+    derivation_ref(value);
+}
+
+static void unref_derivation(void *value)
+{
+    derivation_unref(value);
+}
+
 int header_cache_create(const char *state_dir, uint64_t memory_cap_bytes, struct header_cache **cache, struct error *error)
 {
     static const struct lru_ops header_ops = {.ref = ref_header, .unref = unref_header};
     static const struct lru_ops table_ops = {.ref = ref_table, .unref = unref_table};
+    static const struct lru_ops derivation_ops = {.ref = ref_derivation, .unref = unref_derivation};
     struct header_store *store = state_dir ? header_store_open(state_dir, error) : NULL;
     if (state_dir && !store)
         return -1;
     *cache = memory_alloc(sizeof **cache);
     (*cache)->store = store;
     (*cache)->headers = lru_create(memory_cap_bytes / 2, &header_ops);
-    (*cache)->tables = lru_create(memory_cap_bytes / 2, &table_ops);
+    (*cache)->tables = lru_create(memory_cap_bytes / 4, &table_ops);
+    (*cache)->derivations = lru_create(memory_cap_bytes / 4, &derivation_ops);
     (*cache)->resolving = resolving_create();
     return 0;
 }
@@ -56,6 +69,7 @@ void header_cache_destroy(struct header_cache *cache)
 {
     if (!cache)
         return;
+    lru_destroy(cache->derivations);
     lru_destroy(cache->headers);
     lru_destroy(cache->tables);
     header_store_close(cache->store);
@@ -70,12 +84,12 @@ struct resolving *header_cache_resolving(struct header_cache *cache)
 
 uint64_t header_cache_memory_bytes(struct header_cache *cache)
 {
-    return lru_bytes(cache->headers) + lru_bytes(cache->tables);
+    return lru_bytes(cache->headers) + lru_bytes(cache->tables) + lru_bytes(cache->derivations);
 }
 
 bool header_cache_shrink(struct header_cache *cache)
 {
-    return lru_shrink(cache->tables) || lru_shrink(cache->headers);
+    return lru_shrink(cache->derivations) || lru_shrink(cache->tables) || lru_shrink(cache->headers);
 }
 
 /* An identity that counts in this process alone says nothing after a restart. */
@@ -137,4 +151,15 @@ struct artifact_table *header_cache_find_table(struct header_cache *cache, const
 void header_cache_add_table(struct header_cache *cache, const void *key, size_t key_bytes, struct artifact_table *table)
 {
     lru_add(cache->tables, key, key_bytes, table, table->memory_bytes);
+}
+
+struct derivation *header_cache_find_derivation(struct header_cache *cache, const void *key, size_t key_bytes)
+{
+    return lru_find(cache->derivations, key, key_bytes);
+}
+
+void header_cache_add_derivation(struct header_cache *cache, const void *key, size_t key_bytes,
+                                 struct derivation *derivation)
+{
+    lru_add(cache->derivations, key, key_bytes, derivation, derivation_memory_bytes(derivation));
 }

@@ -12,6 +12,7 @@
 
 struct header_cache;
 struct artifact_table;
+struct derivation;
 struct resolving; /* resolve/resolving.h */
 
 /* state_dir NULL = memory only. A directory that cannot be used is an error. */
@@ -38,5 +39,10 @@ void header_cache_add_index(struct header_cache *cache, const struct source_iden
 /* Tables by any key of the caller's; returns a referenced table or NULL. */
 struct artifact_table *header_cache_find_table(struct header_cache *cache, const void *key, size_t key_bytes);
 void header_cache_add_table(struct header_cache *cache, const void *key, size_t key_bytes, struct artifact_table *table);
+
+/* What variants make of artifacts, likewise. */
+struct derivation *header_cache_find_derivation(struct header_cache *cache, const void *key, size_t key_bytes);
+void header_cache_add_derivation(struct header_cache *cache, const void *key, size_t key_bytes,
+                                 struct derivation *derivation);
 
 #endif

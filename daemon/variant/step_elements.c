@@ -1,0 +1,292 @@
+/* cast, dequantize: nothing moves, elements change on their way. Each map gets a chain of operations. */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/metadata.h"
+#include "base/text.h"
+#include "convert/cast.h"
+#include "convert/dequantize.h"
+#include "variant/steps.h"
+
+/* --- chains --------------------------------------------------------------------------------------------------------- */
+
+static int fail_chain(const struct tensor_set *set, const struct set_tensor *tensor, const char *why)
+{
+    char name[TEXT_NAME_CHARS];
+    fail(set->error, ERROR_UNIMPLEMENTED, "UNIMPLEMENTED_CONVERSION", "tensor %s: %s",
+         text_escape(tensor->name, tensor->name_length, name), why);
+    return error_note(set->error, "tensor", "%.*s", (int)tensor->name_length, tensor->name);
+}
+
+static bool is_same_chain(const struct element_chain *a, const struct element_chain *b)
+{
+    if (a->from != b->from || a->n_steps != b->n_steps)
+        return false;
+    for (uint32_t i = 0; i < a->n_steps; i++) {
+        if (a->steps[i].to != b->steps[i].to || a->steps[i].scaling != b->steps[i].scaling)
+            return false;
+    }
+    return true;
+}
+
+/* The last ones are compared: chains come tensor by tensor, and most of them are one of a few. */
+enum { COMPARED_CHAINS = 64 };
+
+static int find_chain(struct tensor_set *set, const struct element_chain *chain, uint32_t *index)
+{
+    if (set->n_chains == 0) {
+        if (METADATA_RESERVE(set->chains, set->n_chains, set->chain_capacity, set->error) < 0)
+            return -1;
+        set->chains[set->n_chains++] = (struct element_chain){.n_steps = 0};
+    }
+    size_t oldest = set->n_chains > COMPARED_CHAINS ? set->n_chains - COMPARED_CHAINS : 1;
+    for (size_t i = set->n_chains; i-- > oldest;) {
+        *index = (uint32_t)i;
+        if (is_same_chain(&set->chains[i], chain))
+            return 0;
+    }
+    if (METADATA_RESERVE(set->chains, set->n_chains, set->chain_capacity, set->error) < 0)
+        return -1;
+    *index = (uint32_t)set->n_chains;
+    set->chains[set->n_chains++] = *chain;
+    return 0;
+}
+
+/* The chain of a map and one step more. */
+static int extend_chain(struct tensor_set *set, const struct set_tensor *tensor, const struct index_map *map,
+                        const struct chain_step *step, uint32_t *index)
+{
+    struct element_chain chain = {.from = set->artifact->tensors[map->source].dtype};
+    if (map->operation)
+        chain = set->chains[map->operation];
+    if (chain.n_steps == OPERATION_MAX_STEPS)
+        return fail_chain(set, tensor, "its elements are converted too often");
+    chain.steps[chain.n_steps++] = *step;
+    return find_chain(set, &chain, index);
+}
+
+/* --- cast ----------------------------------------------------------------------------------------------------------- */
+
+static int cast_tensor(struct tensor_set *set, const struct set_tensor *tensor)
+{
+    const struct recipe_step *step = set->step;
+    bool is_small_float = tensor->dtype == DTYPE_F4 || tensor->dtype == DTYPE_F6_E2M3 || tensor->dtype == DTYPE_F6_E3M2;
+    bool is_wanted = !step->has_only || step->only & 1u << tensor->dtype;
+    if (is_wanted && is_small_float)
+        return fail_chain(set, tensor, "elements of less than a byte cannot be cast");
+    if (!is_wanted || tensor->dtype == step->dtype || !cast_is_float(tensor->dtype))
+        return set_add(set, tensor) ? 0 : -1;
+    struct set_tensor cast = *tensor;
+    struct index_array array;
+    uint64_t bytes;
+    cast.dtype = step->dtype;
+    if (!set_bytes(tensor->array.rank, tensor->array.shape, step->dtype, &bytes))
+        return set_fail(set, tensor, "it would be too large");
+    if (set_maps(set, tensor, &array) < 0)
+        return -1;
+    struct index_map *maps = arena_try_array(set->arena, array.n_maps, sizeof *maps, set->error);
+    for (size_t i = 0; maps && i < array.n_maps; i++) {
+        maps[i] = array.maps[i];
+        if (extend_chain(set, tensor, &array.maps[i], &(struct chain_step){step->dtype, NO_SCALING}, &maps[i].operation) < 0)
+            return -1;
+    }
+    array.maps = maps;
+    return maps ? set_add_array(set, &cast, &array) : -1;
+}
+
+int step_cast(struct tensor_set *set)
+{
+    return set_each(set, cast_tensor);
+}
+
+/* --- dequantize ----------------------------------------------------------------------------------------------------- */
+
+static bool is_quantized(const struct set_tensor *tensor)
+{
+    return tensor->dtype == DTYPE_F8_E4M3 || tensor->dtype == DTYPE_F8_E5M2 || tensor->dtype == DTYPE_F8_E4M3FNUZ ||
+           tensor->dtype == DTYPE_F8_E5M2FNUZ;
+}
+
+/* Whether a map is a matrix that lies in its stored tensor as one: rows from one to the next at the same distance, and the
+ * elements of a row side by side. Fills in where. */
+static bool is_plain_matrix(const struct tensor_set *set, const struct index_map *map, struct scaling *scaling)
+{
+    const struct tensor_record *stored = &set->artifact->tensors[map->source];
+    const struct index_loop *loops[2] = {NULL, NULL};
+    for (uint32_t i = 0; i < map->n_loops; i++) {
+        const struct index_loop *loop = &map->loops[i];
+        if (loops[loop->dst_dim] || loop->table || loop->dst_step != 1)
+            return false;
+        loops[loop->dst_dim] = loop;
+    }
+    const struct index_loop *rows = loops[0], *columns = loops[1];
+    bool is_flat = stored->n_pieces == 1 && !artifact_piece(set->artifact, stored, 0)->box;
+    uint64_t n_columns = columns ? columns->size : 1;
+    if (columns && columns->src_step != 1)
+        return false;
+    scaling->src_start = map->src_start;
+    scaling->row_step = rows ? rows->src_step : n_columns;
+    scaling->first_row = map->dst_start[0];
+    scaling->first_column = map->dst_start[1];
+    if (is_flat)
+        return scaling->row_step >= n_columns;
+    return map->src_rank >= 2 && (!rows || (rows->src_dim == map->src_rank - 2 && rows->src_step == 1)) &&
+           (!columns || columns->src_dim == map->src_rank - 1);
+}
+
+static int check_scale(struct tensor_set *set, const struct set_tensor *tensor, const struct set_tensor *scale)
+{
+    const int64_t *block = set->step->numbers.list;
+    const uint64_t *shape = tensor->array.shape, *grid = scale->array.shape;
+    char one[SET_SHAPE_CHARS], two[SET_SHAPE_CHARS];
+    if (!cast_is_float(scale->dtype))
+        return set_fail(set, scale, "scales are floats, not %s", dtype_name(scale->dtype));
+    if (scale->array.rank == 2 && shape[0] / (uint64_t)block[0] + (shape[0] % (uint64_t)block[0] > 0) == grid[0] &&
+        shape[1] / (uint64_t)block[1] + (shape[1] % (uint64_t)block[1] > 0) == grid[1])
+        return 0;
+    return set_fail(set, scale, "its shape %s is not one scale for each block of %" PRId64 "x%" PRId64 " of %s",
+                    set_show_shape(scale->array.rank, grid, one), block[0], block[1], set_show_shape(2, shape, two));
+}
+
+static int scale_maps(struct tensor_set *set, const struct set_tensor *tensor, const struct set_tensor *scale,
+                      struct index_array *array)
+{
+    const int64_t *block = set->step->numbers.list;
+    struct index_array scales;
+    struct index_map *maps = arena_try_array(set->arena, array->n_maps, sizeof *maps, set->error);
+    if (!maps || set_maps(set, scale, &scales) < 0)
+        return -1;
+    for (size_t i = 0; i < scales.n_maps; i++) {
+        if (scales.maps[i].operation)
+            return fail_chain(set, scale, "scales are used as they are stored; convert nothing but the weights");
+    }
+    for (size_t i = 0; i < array->n_maps; i++) {
+        const struct index_map *map = &array->maps[i];
+        struct scaling scaling = {.block_rows = (uint64_t)block[0],
+                                  .block_columns = (uint64_t)block[1],
+                                  .scales = scales,
+                                  .scales_dtype = scale->dtype};
+        if (!is_plain_matrix(set, map, &scaling))
+            return fail_chain(set, tensor, "its elements were rearranged before they are scaled; dequantize it first");
+        if (METADATA_RESERVE(set->scalings, set->n_scalings, set->scaling_capacity, set->error) < 0)
+            return -1;
+        set->scalings[set->n_scalings] = scaling;
+        maps[i] = *map;
+        if (extend_chain(set, tensor, map, &(struct chain_step){set->step->dtype, (uint32_t)set->n_scalings++},
+                         &maps[i].operation) < 0)
+            return -1;
+    }
+    array->maps = maps;
+    return 0;
+}
+
+static int dequantize_tensor(struct tensor_set *set, const struct set_tensor *tensor, const struct set_tensor *scale)
+{
+    struct set_tensor scaled = *tensor;
+    struct index_array array;
+    uint64_t bytes;
+    char shape[SET_SHAPE_CHARS];
+    scaled.dtype = set->step->dtype;
+    if (tensor->array.rank != 2)
+        return set_fail(set, tensor, "its shape is %s; blocks are scaled in matrices",
+                        set_show_shape(tensor->array.rank, tensor->array.shape, shape));
+    if (!set_bytes(2, tensor->array.shape, scaled.dtype, &bytes))
+        return set_fail(set, tensor, "it would be too large");
+    if (check_scale(set, tensor, scale) < 0 || set_maps(set, tensor, &array) < 0 ||
+        scale_maps(set, tensor, scale, &array) < 0)
+        return -1;
+    return set_add_array(set, &scaled, &array);
+}
+
+/* The name of a tensor's scales: the template, with each {tensor} replaced. */
+static char *name_scale(struct tensor_set *set, const struct set_tensor *tensor, size_t *length)
+{
+    static const char variable[] = "{tensor}";
+    const char *text = set->step->scale.text;
+    size_t n = 0;
+    for (const char *at = strstr(text, variable); at; at = strstr(at + 1, variable))
+        n++;
+    *length = strlen(text) + n * tensor->name_length - n * (sizeof variable - 1);
+    char *name = arena_try_bytes(set->arena, *length + 1, set->error), *out = name;
+    while (name && *text) {
+        bool is_variable = strncmp(text, variable, sizeof variable - 1) == 0;
+        size_t count = is_variable ? tensor->name_length : 1;
+        memcpy(out, is_variable ? tensor->name : text, count);
+        out += count;
+        text += is_variable ? sizeof variable - 1 : 1;
+    }
+    if (name)
+        *out = 0;
+    return name;
+}
+
+enum role { ROLE_NONE, ROLE_WEIGHT, ROLE_SCALE };
+
+struct roles {
+    struct map by_name;
+    unsigned char *role; /* of each tensor */
+    size_t *scale_of;    /* of weights */
+};
+
+/* Which tensors are scales of which others. What is a scale is no weight itself. */
+static int find_scales(struct tensor_set *set, struct roles *roles)
+{
+    for (size_t i = 0; i < set->n; i++)
+        map_add(&roles->by_name, set->tensors[i].name, set->tensors[i].name_length, (uint32_t)i);
+    for (size_t i = 0; i < set->n; i++) {
+        const struct set_tensor *tensor = &set->tensors[i];
+        size_t length;
+        if (roles->role[i] == ROLE_NONE || !is_quantized(tensor))
+            continue;
+        char *name = name_scale(set, tensor, &length);
+        if (!name)
+            return -1;
+        uint32_t scale = map_find(&roles->by_name, name, length);
+        if (scale == MAP_NONE || scale == i) {
+            char shown[TEXT_NAME_CHARS];
+            return set_fail(set, tensor, "its scales %s are missing", text_escape(name, length, shown));
+        }
+        roles->scale_of[i] = scale;
+    }
+    for (size_t i = 0; i < set->n; i++) {
+        if (roles->role[i] == ROLE_WEIGHT && is_quantized(&set->tensors[i]))
+            roles->role[roles->scale_of[i]] = ROLE_SCALE;
+    }
+    return 0;
+}
+
+static int find_weights(struct tensor_set *set, struct roles *roles)
+{
+    struct set_patterns found;
+    struct pattern_match match;
+    int failed = set_patterns_init(set, &set->step->tensors, &found);
+    for (size_t i = 0; i < set->n && !failed; i++) {
+        size_t pattern;
+        failed = set_find(set, &found, &set->tensors[i], &pattern, &match);
+        roles->role[i] = pattern < found.patterns->n ? ROLE_WEIGHT : ROLE_NONE;
+    }
+    failed = failed ? failed : set_check_seen(set, &found);
+    set_patterns_fini(&found);
+    return failed;
+}
+
+int step_dequantize(struct tensor_set *set)
+{
+    struct roles roles = {0};
+    map_init(&roles.by_name, set->n);
+    roles.role = metadata_array(set->n, sizeof *roles.role, set->error);
+    roles.scale_of = metadata_array(set->n, sizeof *roles.scale_of, set->error);
+    int failed = !roles.role || !roles.scale_of || find_weights(set, &roles) < 0 || find_scales(set, &roles) < 0 ? -1 : 0;
+    for (size_t i = 0; i < set->n && !failed; i++) {
+        const struct set_tensor *tensor = &set->tensors[i];
+        if (roles.role[i] == ROLE_WEIGHT && is_quantized(tensor))
+            failed = dequantize_tensor(set, tensor, &set->tensors[roles.scale_of[i]]);
+        else if (roles.role[i] != ROLE_SCALE)
+            failed = set_add(set, tensor) ? 0 : -1;
+    }
+    map_fini(&roles.by_name);
+    metadata_free(roles.role);
+    metadata_free(roles.scale_of);
+    return failed ? failed : set_next(set);
+}

@@ -1,0 +1,182 @@
+/* One step after the other makes a set of tensors of the one before; the last set becomes the derivation's tables. */
+#include "variant/variant.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/checked.h"
+#include "base/memory.h"
+#include "base/metadata.h"
+#include "recipe/recipe.h"
+#include "resolve/artifact_table.h"
+#include "resolve/derivation.h"
+#include "resolve/header_cache.h"
+#include "variant/steps.h"
+#include "variant/tensor_set.h"
+
+static int (*const apply_step[STEP_COUNT])(struct tensor_set *set) = {
+    [STEP_SELECT] = step_select,
+    [STEP_DROP] = step_select,
+    [STEP_ONLY] = step_select,
+    [STEP_RENAME] = step_rename,
+    [STEP_ALIAS] = step_alias,
+    [STEP_SLICE] = step_slice,
+    [STEP_TRANSPOSE] = step_transpose,
+    [STEP_RESHAPE] = step_reshape,
+    [STEP_CONCAT] = step_concat,
+    [STEP_SPLIT] = step_split,
+    [STEP_STACK] = step_stack,
+    [STEP_UNSTACK] = step_unstack,
+    [STEP_PERMUTE_ROPE] = step_permute_rope,
+    [STEP_REPLICATE_EXPERTS] = step_replicate_experts,
+    [STEP_CAST] = step_cast,
+    [STEP_DEQUANTIZE] = step_dequantize,
+    [STEP_EXPECT] = step_expect,
+};
+
+static int apply_all(struct tensor_set *set, const struct recipe *recipe)
+{
+    for (size_t i = 0; i < recipe->n_steps; i++) {
+        const struct recipe_step *step = &recipe->steps[i];
+        set->step = step;
+        if (apply_step[step->kind](set) < 0) {
+            bool is_of_step = set->error->code == ERROR_INVALID_ARGUMENT || set->error->code == ERROR_UNIMPLEMENTED;
+            return is_of_step ? recipe_error_prefix(step, NULL, set->error) : -1;
+        }
+    }
+    return 0;
+}
+
+/* --- tables --------------------------------------------------------------------------------------------------------- */
+
+/* One array after the other in the arena; the first that fails stays failed. */
+static void *keep(struct tensor_set *set, const void *items, size_t n, size_t size, bool *failed)
+{
+    void *kept = *failed ? NULL : arena_try_array(set->arena, n, size, set->error);
+    *failed = *failed || !kept;
+    if (kept && items && n)
+        memcpy(kept, items, n * size);
+    return kept;
+}
+
+static int fill_record(const struct tensor_set *set, const struct set_tensor *tensor, struct tensor_record *record)
+{
+    const struct tensor_record *source = &set->artifact->tensors[tensor->source];
+    uint64_t bytes;
+    if (tensor->name_length > UINT32_MAX)
+        return fail(set->error, ERROR_INVALID_ARGUMENT, "NAME_TOO_LONG", "a tensor's name has more than 4 GiB");
+    if (!set_bytes(tensor->array.rank, tensor->array.shape, tensor->dtype, &bytes))
+        return set_fail(set, tensor, "it would be too large, or its elements no whole bytes");
+    *record = (struct tensor_record){.name = tensor->name,
+                                     .shape = tensor->array.shape,
+                                     .bytes = bytes,
+                                     .name_length = (uint32_t)tensor->name_length,
+                                     .first_piece = source->first_piece,
+                                     .n_pieces = tensor->is_stored ? source->n_pieces : 1,
+                                     .dtype = tensor->dtype,
+                                     .rank = tensor->array.rank & 0xFFFFFF};
+    return 0;
+}
+
+static int fill_tables(struct tensor_set *set, struct derivation *derivation)
+{
+    bool failed = false;
+    struct tensor_record *records = keep(set, NULL, set->n, sizeof *records, &failed);
+    struct derived_tensor *tensors = keep(set, NULL, set->n, sizeof *tensors, &failed);
+    const struct element_chain none = {.n_steps = 0};
+    derivation->n_chains = set->n_chains ? set->n_chains : 1;
+    derivation->chains =
+        keep(set, set->n_chains ? set->chains : &none, derivation->n_chains, sizeof *derivation->chains, &failed);
+    derivation->n_scalings = set->n_scalings;
+    derivation->scalings = keep(set, set->scalings, set->n_scalings, sizeof *derivation->scalings, &failed);
+    if (failed || quota_charge_add(&derivation->charge, map_memory_bytes(set->n), set->error) != 0)
+        return -1;
+    derivation->records = records;
+    derivation->tensors = tensors;
+    derivation->n_tensors = set->n;
+    map_init(&derivation->by_name, set->n);
+    for (size_t i = 0; i < set->n; i++) {
+        const struct set_tensor *tensor = &set->tensors[i];
+        if (fill_record(set, tensor, &records[i]) < 0)
+            return -1;
+        tensors[i] = (struct derived_tensor){tensor->is_stored, tensor->source, tensor->array.maps, tensor->array.n_maps};
+        map_add(&derivation->by_name, tensor->name, tensor->name_length, (uint32_t)i);
+        if (!checked_add(derivation->total_bytes, records[i].bytes, &derivation->total_bytes))
+            return fail(set->error, ERROR_INVALID_ARGUMENT, "VARIANT_TOO_LARGE", "the variant is larger than any memory");
+    }
+    return 0;
+}
+
+static void digest_recipe(const char *canonical, char hex[DIGEST_HEX_CHARS + 1])
+{
+    unsigned char out[DIGEST_BYTES];
+    struct digest *digest = digest_create();
+    digest_add_text(digest, canonical);
+    digest_finish(digest, out);
+    digest_hex(out, sizeof out, hex);
+}
+
+static struct derivation *derive(const struct artifact *artifact, const struct recipe *recipe, const char *digest,
+                                 struct error *error)
+{
+    struct derivation *derivation = memory_alloc(sizeof *derivation);
+    struct tensor_set set;
+    derivation->references = 1;
+    derivation->charge = metadata_charge();
+    memcpy(derivation->digest, digest, sizeof derivation->digest);
+    derivation->table = artifact->table ? artifact_table_ref(artifact->table) : NULL;
+    arena_init(&derivation->arena, 0);
+    int failed = set_init(&set, artifact, &derivation->arena, error);
+    failed = failed ? failed : apply_all(&set, recipe);
+    failed = failed ? failed : fill_tables(&set, derivation);
+    set_fini(&set);
+    if (!failed)
+        return derivation;
+    derivation_unref(derivation);
+    return NULL;
+}
+
+/* --- the whole ------------------------------------------------------------------------------------------------------ */
+
+/* What the derivation follows from: the tensors, where they lie, and the steps. Any change of the files is another key. */
+static void make_key(const struct artifact *artifact, const char *digest, char key[2 * DIGEST_HEX_CHARS + 1])
+{
+    memcpy(key, artifact->source_key, DIGEST_HEX_CHARS);
+    memcpy(key + DIGEST_HEX_CHARS, digest, DIGEST_HEX_CHARS + 1);
+}
+
+static struct derivation *find_or_derive(const struct artifact *artifact, const struct recipe *recipe,
+                                         struct header_cache *cache, struct error *error)
+{
+    char key[2 * DIGEST_HEX_CHARS + 1], digest[DIGEST_HEX_CHARS + 1];
+    char *canonical = recipe_json(recipe, error);
+    if (!canonical)
+        return NULL;
+    digest_recipe(canonical, digest);
+    free(canonical);
+    make_key(artifact, digest, key);
+    cache = artifact_is_racy(artifact) ? NULL : cache;
+    struct derivation *derivation = cache ? header_cache_find_derivation(cache, key, sizeof key) : NULL;
+    if (derivation)
+        return derivation;
+    derivation = derive(artifact, recipe, digest, error);
+    if (derivation && cache)
+        header_cache_add_derivation(cache, key, sizeof key, derivation);
+    return derivation;
+}
+
+int variant_apply(struct artifact **artifact, const char *json, size_t length, struct header_cache *cache,
+                  struct error *error)
+{
+    struct artifact *stored = *artifact;
+    struct derivation *derivation = NULL;
+    struct recipe recipe;
+    struct arena arena;
+    arena_init(&arena, 0);
+    if (recipe_parse(json, length, &arena, &recipe, error) == 0)
+        derivation = find_or_derive(stored, &recipe, cache, error);
+    *artifact = derivation ? derivation_artifact(stored, derivation) : NULL;
+    arena_fini(&arena);
+    artifact_unref(stored);
+    return derivation ? 0 : -1;
+}
