@@ -27,6 +27,12 @@ void recipe_value(const char *text, struct recipe_node *value)
         value->kind = NODE_NUMBER;
 }
 
+static bool is_key(const char *text, size_t length)
+{
+    return length > 0 && length <= MAX_KEY_BYTES &&
+           strspn(text, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-") >= length;
+}
+
 /* The first one at or behind `from`. False: there is none; what is no key is text. */
 static bool find_variable(const struct recipe_node *node, size_t from, struct variable *variable)
 {
@@ -37,7 +43,7 @@ static bool find_variable(const struct recipe_node *node, size_t from, struct va
             return false;
         const char *key_end = dash && dash < end ? dash : end;
         size_t length = (size_t)(key_end - begin) - 2;
-        if (length == 0 || length > MAX_KEY_BYTES)
+        if (!is_key(begin + 2, length))
             continue;
         memcpy(variable->key, begin + 2, length);
         variable->key[length] = 0;
@@ -83,14 +89,14 @@ static int replace(const struct substituting *at, struct recipe_node *node, cons
     return 0;
 }
 
-static int substitute_text(const struct substituting *at, struct recipe_node *node, bool is_key)
+static int substitute_text(const struct substituting *at, struct recipe_node *node, bool is_name)
 {
     struct variable variable;
     for (size_t from = 0; find_variable(node, from, &variable);) {
         struct recipe_node value = {0};
         if (find_value(at, &variable, &value) < 0)
             return -1;
-        if (!is_key && variable.begin == 0 && variable.end == node->length) {
+        if (!is_name && variable.begin == 0 && variable.end == node->length) {
             value.line = node->line;
             *node = value;
             return 0;
@@ -107,8 +113,8 @@ static int substitute_in(const struct substituting *at, struct recipe_node *node
     if (node->kind == NODE_TEXT)
         return substitute_text(at, node, false);
     for (size_t i = 0; i < node->n_items; i++) {
-        bool is_key = node->kind == NODE_MAP && i % 2 == 0;
-        if (is_key ? substitute_text(at, &node->items[i], true) : substitute_in(at, &node->items[i]))
+        bool is_name = node->kind == NODE_MAP && i % 2 == 0;
+        if (is_name ? substitute_text(at, &node->items[i], true) : substitute_in(at, &node->items[i]))
             return -1;
     }
     return 0;

@@ -28,7 +28,7 @@ uint64_t derivation_memory_bytes(const struct derivation *derivation)
     return sizeof *derivation + derivation->arena.total_bytes + map_memory_bytes(derivation->n_tensors);
 }
 
-static void identify(const struct artifact *stored, const struct derivation *derivation, char identity[DIGEST_HEX_CHARS + 1])
+static void identify_variant(const struct artifact *stored, const struct derivation *derivation, char identity[DIGEST_HEX_CHARS + 1])
 {
     unsigned char out[DIGEST_BYTES];
     struct digest *digest = digest_create();
@@ -49,6 +49,6 @@ struct artifact *derivation_artifact(struct artifact *stored, struct derivation 
     artifact->by_name = derivation->by_name;
     artifact->total_bytes = derivation->total_bytes;
     artifact->references = 1;
-    identify(stored, derivation, artifact->identity);
+    identify_variant(stored, derivation, artifact->identity);
     return artifact;
 }

@@ -27,7 +27,7 @@ static void flatten(const struct index_draft *draft, const struct index_frame *f
     }
 }
 
-static void drop(struct flat_loops *loops, uint32_t at)
+static void drop_loop(struct flat_loops *loops, uint32_t at)
 {
     loops->list[at] = loops->list[--loops->n];
 }
@@ -40,7 +40,7 @@ static bool join_two(struct flat_loops *loops)
             if (a == b || !inner->src || outer->src != inner->src * inner->size || outer->dst != inner->dst * inner->size)
                 continue;
             loops->list[b].size *= outer->size;
-            drop(loops, a);
+            drop_loop(loops, a);
             return true;
         }
     }
@@ -53,7 +53,7 @@ static uint64_t take_row(struct flat_loops *loops)
     for (uint32_t i = 0; i < loops->n; i++) {
         if (loops->list[i].src == 1 && loops->list[i].dst == 1) {
             uint64_t size = loops->list[i].size;
-            drop(loops, i);
+            drop_loop(loops, i);
             return size;
         }
     }
@@ -81,7 +81,7 @@ static struct flat_loop take_rows(struct flat_loops *loops, uint64_t row)
     if (chosen == loops->n)
         return (struct flat_loop){1, row, row};
     struct flat_loop rows = loops->list[chosen];
-    drop(loops, chosen);
+    drop_loop(loops, chosen);
     return rows;
 }
 

@@ -1,0 +1,188 @@
+/* Tensors of variants as transfers: how many, what they read, and how they convert. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include "tests/support/variant_scene.h"
+
+#include <cmocka.h>
+
+static const struct slice all = {0, INT64_MAX};
+
+static unsigned char count_up(uint64_t i)
+{
+    return (unsigned char)i;
+}
+
+static void put_model(void)
+{
+    variant_scene_put("{\"a\":{\"dtype\":\"U8\",\"shape\":[4,6],\"data_offsets\":[0,24]},"
+                      "\"b\":{\"dtype\":\"U8\",\"shape\":[4,6],\"data_offsets\":[24,48]},"
+                      "\"f4\":{\"dtype\":\"F4\",\"shape\":[4,4],\"data_offsets\":[48,56]}}",
+                      56, count_up);
+}
+
+static void apply(const char *recipe)
+{
+    if (variant_scene_apply(recipe) < 0)
+        fail_msg("%s", variant_scene.error.message);
+}
+
+static void a_renamed_tensor_is_one_transfer(void **state)
+{
+    (void)state;
+    put_model();
+    apply("[{\"rename\": {\"b\": \"x\", \"a\": \"b\"}}]");
+    assert_int_equal(variant_scene_load(), 0);
+    assert_int_equal(variant_scene.mapping->n_transfers, 3);
+    assert_null(variant_scene.mapping->order);
+    assert_null(variant_scene.mapping->operations);
+    assert_int_equal(variant_scene_bytes("x")[0], 24);
+    assert_int_equal(variant_scene_bytes("b")[5], 5);
+}
+
+static void a_slice_of_a_stack_reads_its_own_bytes(void **state)
+{
+    (void)state;
+    put_model();
+    apply("[{\"rename\": {\"a\": \"e.0\", \"b\": \"e.1\"}}, {\"stack\": {\"from\": \"e.{}\", \"to\": \"s\", \"dim\": 1}}]");
+    assert_int_equal(variant_scene_slice("s", (struct slice[]){{1, 3}, {1, 2}, {2, 4}}, 3), 0);
+    assert_int_equal(variant_scene_read_bytes(), 4);
+    assert_memory_equal(variant_scene_bytes("s"), ((unsigned char[]){32, 33, 38, 39}), 4);
+}
+
+static void two_names_of_a_tensor_read_it_once(void **state)
+{
+    (void)state;
+    put_model();
+    apply("[{\"select\": [\"a\"]}, {\"alias\": {\"c\": \"a\"}}]");
+    assert_int_equal(variant_scene_load(), 0);
+    assert_int_equal(variant_scene_read_bytes(), 24);
+    assert_int_equal(variant_scene.mapping->view_bytes, 48);
+    assert_memory_equal(variant_scene_bytes("a"), variant_scene_bytes("c"), 24);
+}
+
+static void two_variants_have_two_view_digests(void **state)
+{
+    char digest[DIGEST_HEX_CHARS + 1];
+    (void)state;
+    put_model();
+    apply("[{\"permute_rope\": {\"tensors\": [\"a\"], \"heads\": 1, \"to\": \"halves\"}}]");
+    assert_int_equal(variant_scene_load(), 0);
+    memcpy(digest, variant_scene.mapping->view_digest, sizeof digest);
+    apply("[{\"permute_rope\": {\"tensors\": [\"a\"], \"heads\": 2, \"to\": \"halves\"}}]");
+    assert_int_equal(variant_scene_load(), 0);
+    assert_string_not_equal(digest, variant_scene.mapping->view_digest);
+    apply("{\"version\": 1, \"steps\": [{\"permute_rope\": {\"to\": \"halves\", \"heads\": 1, \"tensors\": [\"a\"]}}]}");
+    assert_int_equal(variant_scene_load(), 0);
+    assert_string_equal(digest, variant_scene.mapping->view_digest);
+}
+
+static void elements_within_bytes_are_unimplemented_and_named(void **state)
+{
+    (void)state;
+    put_model();
+    apply("[{\"transpose\": {\"tensors\": [\"f4\"], \"dims\": [1, 0]}}]");
+    assert_int_equal(variant_scene_load(), -1);
+    assert_int_equal(variant_scene.error.code, ERROR_UNIMPLEMENTED);
+    assert_non_null(strstr(variant_scene.error.message, "f4"));
+    apply("[{\"slice\": {\"tensors\": [\"f4\"], \"slices\": [[0, 4], [1, 3]]}}]");
+    assert_int_equal(variant_scene_load(), -1);
+    apply("[{\"slice\": {\"tensors\": [\"f4\"], \"slices\": [[0, 4], [2, 4]]}}]");
+    assert_int_equal(variant_scene_load(), 0);
+    assert_memory_equal(variant_scene_bytes("f4"), ((unsigned char[]){49, 51, 53, 55}), 4);
+}
+
+/* --- conversions ---------------------------------------------------------------------------------------------------- */
+
+static unsigned char floats(uint64_t i) /* of F32: the numbers from 0 */
+{
+    float value = (float)(i / 4);
+    unsigned char bytes[4];
+    memcpy(bytes, &value, 4);
+    return bytes[i % 4];
+}
+
+static void a_cast_reads_source_bytes_and_writes_its_own(void **state)
+{
+    uint16_t element;
+    (void)state;
+    variant_scene_put("{\"a\":{\"dtype\":\"F32\",\"shape\":[4,6],\"data_offsets\":[0,96]}}", 96, floats);
+    apply("[{\"cast\": {\"tensors\": [\"a\"], \"dtype\": \"BF16\"}}, {\"transpose\": {\"tensors\": [\"a\"], \"dims\": [1, "
+          "0]}}]");
+    assert_int_equal(variant_scene_slice("a", (struct slice[]){{1, 3}, all}, 2), 0);
+    assert_int_equal(variant_scene.mapping->view_bytes, 16);
+    assert_int_equal(variant_scene_read_bytes(), 32);
+    assert_int_equal(variant_scene.mapping->n_operations, 2);
+    memcpy(&element, variant_scene_bytes("a") + 2 * 5, 2); /* [1, 1] of the slice: 2 + 6 */
+    assert_int_equal(element, 0x4100);                     /* 8.0 */
+}
+
+/* 4x4 of 1.0 (0x38 of F8_E4M3), then the scales 0, 1, 2, 3. */
+static unsigned char quantized(uint64_t i)
+{
+    return i < 16 ? 0x38 : floats(i - 16);
+}
+
+static void scales_are_read_for_the_blocks_of_a_slice(void **state)
+{
+    float element;
+    (void)state;
+    variant_scene_put("{\"w\":{\"dtype\":\"F8_E4M3\",\"shape\":[4,4],\"data_offsets\":[0,16]},"
+                      "\"w_s\":{\"dtype\":\"F32\",\"shape\":[2,2],\"data_offsets\":[16,32]}}",
+                      32, quantized);
+    apply("[{\"dequantize\": {\"tensors\": [\"w\"], \"scale\": \"{tensor}_s\", \"block\": [2, 2], \"dtype\": \"F32\"}}]");
+    assert_null(variant_scene_tensor("w_s"));
+    assert_int_equal(variant_scene_slice("w", (struct slice[]){{2, 4}, {1, 2}}, 2), 0);
+    assert_int_equal(variant_scene.mapping->scales.bytes, 4);
+    memcpy(&element, variant_scene_bytes("w"), 4);
+    assert_true(element == 2);
+    assert_int_equal(variant_scene_load(), 0);
+    assert_int_equal(variant_scene.mapping->scales.bytes, 16);
+    for (int i = 0; i < 16; i++) {
+        memcpy(&element, variant_scene_bytes("w") + 4 * i, 4);
+        assert_true(element == (float)(i / 8 * 2 + i % 4 / 2));
+    }
+}
+
+static void scaled_elements_may_be_rearranged_afterwards_but_not_before(void **state)
+{
+    float element;
+    (void)state;
+    variant_scene_put("{\"w\":{\"dtype\":\"F8_E4M3\",\"shape\":[4,4],\"data_offsets\":[0,16]},"
+                      "\"w_s\":{\"dtype\":\"F32\",\"shape\":[2,2],\"data_offsets\":[16,32]}}",
+                      32, quantized);
+    apply(
+        "[{\"dequantize\": {\"tensors\": [\"w\"], \"scale\": \"{tensor}_s\", \"block\": [2, 2], \"dtype\": \"F32\"}}, "
+        "{\"transpose\": {\"tensors\": [\"w\"], \"dims\": [1, 0]}}, {\"slice\": {\"tensors\": [\"w\"], \"slices\": [[1, 3], "
+        "[0, 4]]}}]");
+    assert_int_equal(variant_scene_load(), 0);
+    memcpy(&element, variant_scene_bytes("w") + 4 * 6, 4); /* [1, 2] of the result: [2, 2] of the matrix */
+    assert_true(element == 3);
+    assert_int_equal(
+        variant_scene_apply("[{\"transpose\": {\"tensors\": [\"w\", \"w_s\"], \"dims\": [1, 0]}}, {\"dequantize\": "
+                            "{\"tensors\": [\"w\"], \"scale\": \"{tensor}_s\", \"block\": [2, 2], \"dtype\": "
+                            "\"F32\"}}]"),
+        -1);
+    assert_int_equal(variant_scene.error.code, ERROR_UNIMPLEMENTED);
+    assert_non_null(strstr(variant_scene.error.message, "tensor w"));
+    assert_non_null(strstr(variant_scene.error.message, "step 2"));
+}
+
+int main(void)
+{
+#define TEST(name) cmocka_unit_test_setup_teardown(name, variant_scene_begin, variant_scene_end)
+    const struct CMUnitTest tests[] = {
+        TEST(a_renamed_tensor_is_one_transfer),
+        TEST(a_slice_of_a_stack_reads_its_own_bytes),
+        TEST(two_names_of_a_tensor_read_it_once),
+        TEST(two_variants_have_two_view_digests),
+        TEST(elements_within_bytes_are_unimplemented_and_named),
+        TEST(a_cast_reads_source_bytes_and_writes_its_own),
+        TEST(scales_are_read_for_the_blocks_of_a_slice),
+        TEST(scaled_elements_may_be_rearranged_afterwards_but_not_before),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

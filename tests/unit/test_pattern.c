@@ -1,0 +1,94 @@
+/* Patterns of names, and templates that are filled with what their wildcards stood for. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "recipe/pattern.h"
+
+#include <cmocka.h>
+
+static struct pattern pattern_of(const char *text)
+{
+    struct pattern pattern;
+    assert_true(pattern_init(&pattern, text, strlen(text)));
+    return pattern;
+}
+
+/* NULL = no match. */
+static const char *renamed(const char *from, const char *to, const char *name)
+{
+    static char out[200];
+    struct pattern pattern = pattern_of(from), template = pattern_of(to);
+    struct pattern_match match;
+    if (!pattern_match(&pattern, name, strlen(name), &match))
+        return NULL;
+    assert_true(pattern_can_fill(&pattern, &template));
+    assert_true(pattern_filled_length(&template, &match) < sizeof out);
+    pattern_fill(&template, &match, out);
+    assert_int_equal(strlen(out), pattern_filled_length(&template, &match));
+    return out;
+}
+
+static void wildcards_are_numbers_and_runs(void **state)
+{
+    (void)state;
+    assert_string_equal(renamed("l.{}.q", "layers.{}.wq", "l.11.q"), "layers.11.wq");
+    assert_null(renamed("l.{}.q", "x", "l.x.q"));
+    assert_null(renamed("l.{}.q", "x", "l..q"));
+    assert_null(renamed("l.{}.q", "x", "l.1.qq"));
+    assert_string_equal(renamed("*", "all", ""), "all");
+    assert_string_equal(renamed("a*b", "*", "axxb"), "xx");
+    assert_null(renamed("a*b", "*", "ax"));
+    assert_string_equal(renamed("{", "x", "{"), "x");
+    assert_string_equal(renamed("a{b}", "x", "a{b}"), "x");
+}
+
+static void the_kth_of_a_template_is_the_kth_of_the_pattern(void **state)
+{
+    (void)state;
+    assert_string_equal(renamed("m.{}.e.{}.*.w", "x.{}.{}.*", "m.2.e.7.up.w"), "x.2.7.up");
+    assert_string_equal(renamed("*.{}.*", "*-*-{}", "a.1.b"), "a-b-1");
+    assert_string_equal(renamed("{}{}", "{} {}", "123"), "12 3");
+    assert_string_equal(renamed("*.*", "* *", "a.b.c"), "a.b c");
+    struct pattern few = pattern_of("a.{}"), many = pattern_of("{}.{}"), run = pattern_of("*");
+    assert_false(pattern_can_fill(&few, &many));
+    assert_false(pattern_can_fill(&few, &run));
+    assert_true(pattern_can_fill(&many, &few));
+}
+
+static void sixteen_wildcards_are_taken_and_one_more_is_not(void **state)
+{
+    struct pattern pattern;
+    char text[40];
+    (void)state;
+    memset(text, '*', sizeof text);
+    assert_true(pattern_init(&pattern, text, PATTERN_MAX_WILDCARDS));
+    assert_false(pattern_init(&pattern, text, PATTERN_MAX_WILDCARDS + 1));
+}
+
+/* Without a note of what failed before, this would take longer than anybody waits. */
+static void a_pattern_that_nearly_matches_is_refused_at_once(void **state)
+{
+    char *name = malloc(4001);
+    struct pattern pattern = pattern_of("*a*a*a*a*a*a*a*a*b");
+    (void)state;
+    memset(name, 'a', 4000);
+    assert_false(pattern_match(&pattern, name, 4000, NULL));
+    name[3999] = 'b';
+    assert_true(pattern_match(&pattern, name, 4000, NULL));
+    free(name);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(wildcards_are_numbers_and_runs),
+        cmocka_unit_test(the_kth_of_a_template_is_the_kth_of_the_pattern),
+        cmocka_unit_test(sixteen_wildcards_are_taken_and_one_more_is_not),
+        cmocka_unit_test(a_pattern_that_nearly_matches_is_refused_at_once),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
