@@ -59,7 +59,7 @@ static struct want want_of(const struct reader *reader, const struct transfer *t
     const struct tensor_piece *piece = find_piece(artifact, transfer);
     if (!piece || piece->box || artifact_piece_end(artifact, piece) - piece->offset > VERIFIED_BYTES)
         return want;
-    const struct tensor_record *record = &artifact->tensors[piece->tensor];
+    const struct tensor_record *record = artifact_stored(artifact, piece->tensor);
     want.known = manifest_find_tensor(artifact->manifest, record->name, record->name_length);
     if (want.known) {
         want.lo = piece->offset;

@@ -246,7 +246,7 @@ struct known {
 static struct known find_known(const struct verify_file *file, const struct tensor_piece *piece)
 {
     const struct artifact *artifact = file->options->mapping->artifact;
-    const struct tensor_record *record = &artifact->tensors[piece->tensor];
+    const struct tensor_record *record = artifact_stored(artifact, piece->tensor);
     struct known known = {.range = {piece->offset, artifact_piece_end(artifact, piece)}};
     const struct manifest_tensor *tensor =
         piece->box ? NULL : manifest_find_tensor(artifact->manifest, record->name, record->name_length);

@@ -238,12 +238,11 @@ static struct transfer *emit_piece(const struct mapping_builder *builder, const 
 }
 
 /* Of an artifact in which pieces are stored more than once. */
-static int choose_copies(const struct mapping_builder *builder, struct copy_choice *choice)
+static void choose_copies(struct mapping_builder *builder)
 {
     const struct mapping *mapping = builder->mapping;
+    struct copy_choice *choice = &builder->choice;
     struct box_runs runs;
-    if (copy_choice_init(choice, builder->artifact, builder->error) < 0)
-        return -1;
     for (size_t i = 0; choice->states && i < mapping->n_tensors; i++) {
         const struct view_tensor *tensor = &mapping->tensors[i];
         for (uint32_t k = 0; k < tensor->record->n_pieces; k++) {
@@ -254,7 +253,6 @@ static int choose_copies(const struct mapping_builder *builder, struct copy_choi
         }
     }
     copy_choice_settle(choice);
-    return 0;
 }
 
 static int emit_transfers(struct mapping_builder *builder)
@@ -262,21 +260,20 @@ static int emit_transfers(struct mapping_builder *builder)
     struct mapping *mapping = builder->mapping;
     const struct artifact *artifact = builder->artifact;
     size_t n_files = artifact->source->n_files, file = 0;
-    struct copy_choice choice;
     mapping->transfers = arena_try_array(&mapping->arena, builder->n_transfers, sizeof *mapping->transfers, builder->error);
     mapping->file_first = arena_try_array(&mapping->arena, n_files + 1, sizeof *mapping->file_first, builder->error);
-    if (!mapping->transfers || !mapping->file_first || choose_copies(builder, &choice) < 0)
+    if (!mapping->transfers || !mapping->file_first)
         return -1;
+    choose_copies(builder);
     struct transfer *out = mapping->transfers;
     for (size_t i = 0; i < artifact->n_pieces; i++) {
         const struct tensor_piece *piece = &artifact->pieces[i];
         uint32_t index = builder->item_of_tensor[piece->tensor];
         while (file < piece->file)
             mapping->file_first[++file] = (size_t)(out - mapping->transfers);
-        if (index != NOT_IN_VIEW && copy_choice_takes(&choice, i))
+        if (index != NOT_IN_VIEW && copy_choice_takes(&builder->choice, i))
             out = emit_piece(builder, piece, index, out);
     }
-    copy_choice_fini(&choice);
     mapping->n_transfers = (size_t)(out - mapping->transfers);
     while (file < n_files)
         mapping->file_first[++file] = mapping->n_transfers;
@@ -318,13 +315,14 @@ struct mapping *mapping_build(const struct view_spec *view, struct artifact *art
     mapping->artifact = artifact_ref(artifact);
     mapping->align_bytes = view->align_bytes;
     mapping->n_tensors = view->whole ? artifact->n_tensors : view->n_items;
-    int failed = take_memory(&builder);
+    int failed = take_memory(&builder) < 0 || copy_choice_init(&builder.choice, artifact, error) < 0 ? -1 : 0;
     for (size_t i = 0; view->whole && i < artifact->n_tensors && !failed; i++)
         failed = place_tensor(&builder, i, &artifact->tensors[i], zeros, artifact->tensors[i].shape);
     failed = failed || (!view->whole && place_items(&builder)) ||
              (artifact->derivation ? mapping_derived_emit(&builder) : emit_transfers(&builder));
     if (!failed)
         view_digest(mapping, builder.starts, mapping->view_digest);
+    copy_choice_fini(&builder.choice);
     metadata_free(builder.starts);
     metadata_free(builder.item_of_tensor);
     if (!failed)

@@ -3,6 +3,7 @@
 #define RESOLVE_MAPPING_BUILD_H
 
 #include "resolve/box.h"
+#include "resolve/copy_choice.h"
 #include "resolve/mapping.h"
 
 struct mapping_builder {
@@ -13,6 +14,7 @@ struct mapping_builder {
     uint64_t *dims;           /* room for starts and sizes */
     const uint64_t **starts;  /* per item, rank numbers */
     uint64_t n_transfers;
+    struct copy_choice choice; /* of pieces that are stored more than once */
     struct error *error;
 };
 

@@ -15,6 +15,7 @@ struct walk { /* over one array */
     const struct index_array *array;
     const uint64_t *start, *size; /* the slice of it */
     unsigned to_bits;
+    const struct copy_choice *choice; /* which copy of a piece is read; NULL = that is being found out */
     int (*take)(struct walk *walk, const struct index_draft *part, const struct tensor_piece *piece,
                 const struct box_runs *runs);
     int (*fail_odd)(struct walk *walk); /* elements that do not begin or end at bytes */
@@ -36,10 +37,11 @@ static void fill_strides(uint32_t rank, const uint64_t *shape, uint64_t *strides
 static int lower_part(void *data, const struct index_draft *part)
 {
     struct walk *walk = data;
+    const struct tensor_piece *piece = walk->choice ? copy_choice_find(walk->choice, walk->piece) : walk->piece;
     struct box_runs runs;
     if (!index_lower(part, &walk->frame, &runs))
         return walk->fail_odd(walk);
-    return walk->take(walk, part, walk->piece, &runs);
+    return walk->take(walk, part, piece, &runs);
 }
 
 static int clip_to_pieces(void *data, const struct index_draft *part)
@@ -106,7 +108,7 @@ static int take_count(struct walk *walk, const struct index_draft *part, const s
 {
     const struct counting *counting = walk->data;
     (void)part;
-    (void)piece;
+    copy_choice_want(&counting->builder->choice, piece);
     return mapping_count(counting->builder, counting->record, runs->n_runs);
 }
 
@@ -138,6 +140,8 @@ int mapping_derived_count(struct mapping_builder *builder, const struct tensor_r
     for (uint32_t k = 0; k < stored->n_pieces; k++) {
         if (!mapping_lower_slice(stored, artifact_piece(builder->artifact, stored, k)->box, start, size, &runs))
             return mapping_fail_sub_byte(builder, record);
+        if (runs.n_runs)
+            copy_choice_want(&builder->choice, artifact_piece(builder->artifact, stored, k));
         if (mapping_count(builder, record, runs.n_runs) < 0)
             return -1;
     }
@@ -283,6 +287,7 @@ static int add_scales(struct emitting *emitting, const struct scaling *scaling, 
                         .array = &scaling->scales,
                         .start = start,
                         .size = size,
+                        .choice = &emitting->builder->choice,
                         .take = take_scales,
                         .fail_odd = fail_odd_scale,
                         .data = emitting};
@@ -394,6 +399,7 @@ static int emit_tensor(struct emitting *emitting)
                         .start = start,
                         .size = tensor->shape,
                         .to_bits = dtype_bits(record->dtype),
+                        .choice = &builder->choice,
                         .take = take_transfers,
                         .fail_odd = fail_odd_scale,
                         .data = emitting};
@@ -401,7 +407,7 @@ static int emit_tensor(struct emitting *emitting)
         return walk_array(&walk);
     const struct tensor_record *stored = artifact_stored(builder->artifact, derived->source);
     for (uint32_t k = 0; k < stored->n_pieces; k++) {
-        const struct tensor_piece *piece = artifact_piece(builder->artifact, stored, k);
+        const struct tensor_piece *piece = copy_choice_find(&builder->choice, artifact_piece(builder->artifact, stored, k));
         const struct transfer from = {
             .src_offset = piece->offset, .dst_offset = tensor->offset, .file = piece->file, .tensor = emitting->index};
         struct box_runs runs;
@@ -444,6 +450,7 @@ int mapping_derived_emit(struct mapping_builder *builder)
     const struct operation copy = {0};
     struct emitting emitting = {.builder = builder, .derivation = builder->artifact->derivation};
     uint32_t index;
+    copy_choice_settle(&builder->choice);
     mapping->transfers = arena_try_array(&mapping->arena, builder->n_transfers, sizeof *mapping->transfers, builder->error);
     emitting.out = mapping->transfers;
     emitting.operation_of_chain =
