@@ -13,7 +13,35 @@ struct tc_artifact {
     struct arena arena;
     const resolve_response *response; /* in the arena */
     size_t *first_dim;                /* of each tensor, in response->dims */
+    size_t *first_piece, *first_box;  /* of each tensor, in piece_files and piece_boxes; NULL = all are whole */
 };
+
+/* Of the tensors that lie in several boxes; true where none does. */
+static bool check_pieces(struct tc_artifact *artifact)
+{
+    const resolve_response *response = artifact->response;
+    size_t n = response->n_names, n_pieces = 0, n_numbers = 0;
+    if (response->n_piece_counts == 0)
+        return response->n_piece_files == 0 && response->n_piece_boxes == 0;
+    if (response->n_piece_counts != n)
+        return false;
+    artifact->first_piece = arena_array(&artifact->arena, n, sizeof *artifact->first_piece);
+    artifact->first_box = arena_array(&artifact->arena, n, sizeof *artifact->first_box);
+    for (size_t i = 0; i < n; i++) {
+        size_t count = response->piece_counts[i] == 1 ? 0 : response->piece_counts[i];
+        artifact->first_piece[i] = n_pieces;
+        artifact->first_box[i] = n_numbers;
+        if (count > response->n_piece_files - n_pieces ||
+            (count && 2 * (size_t)response->ranks[i] > (response->n_piece_boxes - n_numbers) / count))
+            return false;
+        n_pieces += count;
+        n_numbers += 2 * response->ranks[i] * count;
+    }
+    for (size_t i = 0; i < response->n_piece_files; i++)
+        if (response->piece_files[i] >= response->n_files)
+            return false;
+    return n_pieces == response->n_piece_files && n_numbers == response->n_piece_boxes;
+}
 
 /* Every column as long as it must be, and no rank or file beyond what there is. */
 static int check_columns(struct tc_artifact *artifact, struct error *error)
@@ -30,7 +58,8 @@ static int check_columns(struct tc_artifact *artifact, struct error *error)
         sound = dtype_name_of((int)response->dtypes[i], &bits) && response->ranks[i] <= response->n_dims &&
                 response->file_indexes[i] < response->n_files;
     }
-    if (sound && n_dims == response->n_dims)
+    sound = sound && (response->n_copies == 0 || response->n_copies == n);
+    if (sound && n_dims == response->n_dims && check_pieces(artifact))
         return 0;
     return fail(error, ERROR_INTERNAL, "BAD_ANSWER", "the daemon's description of %s contradicts itself",
                 response->artifact);
@@ -47,6 +76,7 @@ struct tc_artifact *tc_resolve(struct tc_client *client, const char *reference, 
     request.artifact = reference;
     request.fresh = flags & TC_RESOLVE_FRESH;
     request.include_indexes = (flags & TC_RESOLVE_INDEXES) != 0;
+    request.allow_missing_shards = (flags & TC_RESOLVE_ALLOW_MISSING_SHARDS) != 0;
     artifact->response = (const resolve_response *)rpc_client_get(client->rpc, "Resolve", &request.base,
                                                                   &tensorcast__daemon__v1__resolve_response__descriptor,
                                                                   &wait, &artifact->arena, &cause);
@@ -101,14 +131,50 @@ const char *tc_artifact_index_json(const struct tc_artifact *artifact, bool cano
     return canonical ? artifact->response->canonical_index_json : artifact->response->source_index_json;
 }
 
+const char *tc_artifact_layout(const struct tc_artifact *artifact)
+{
+    return artifact->response->layout;
+}
+
+uint32_t tc_artifact_world_size(const struct tc_artifact *artifact)
+{
+    return artifact->response->world_size;
+}
+
+const uint32_t *tc_artifact_missing_shards(const struct tc_artifact *artifact, size_t *n)
+{
+    *n = artifact->response->n_missing_shards;
+    return artifact->response->missing_shards;
+}
+
+const uint32_t *tc_artifact_missing_files(const struct tc_artifact *artifact, size_t *n)
+{
+    *n = artifact->response->n_missing_files;
+    return artifact->response->missing_files;
+}
+
 void tc_artifact_tensor(const struct tc_artifact *artifact, size_t index, struct tc_tensor_info *info)
 {
     const resolve_response *response = artifact->response;
     uint64_t bits;
-    *info = (struct tc_tensor_info){.name = response->names[index],
+    *info = (struct tc_tensor_info){.n_pieces = response->n_piece_counts ? response->piece_counts[index] : 1,
+                                    .copies = response->n_copies ? response->copies[index] : 1,
+                                    .name = response->names[index],
                                     .dtype = dtype_name_of((int)response->dtypes[index], &bits),
                                     .shape = response->dims + artifact->first_dim[index],
                                     .rank = response->ranks[index],
                                     .bytes = response->sizes[index],
                                     .file = response->file_indexes[index]};
+}
+
+void tc_artifact_piece(const struct tc_artifact *artifact, size_t tensor, size_t piece, struct tc_piece_info *info)
+{
+    const resolve_response *response = artifact->response;
+    size_t rank = response->ranks[tensor];
+    *info = (struct tc_piece_info){.file = response->file_indexes[tensor]};
+    if (response->n_piece_counts == 0 || response->piece_counts[tensor] == 1)
+        return;
+    info->file = response->piece_files[artifact->first_piece[tensor] + piece];
+    info->offsets = response->piece_boxes + artifact->first_box[tensor] + 2 * rank * piece;
+    info->shape = info->offsets + rank;
 }

@@ -75,6 +75,7 @@ Tensorcast__Daemon__V1__LoadRequest *request_build(const char *artifact, const s
         return request;
     if (options->device)
         request->device = options->device;
+    request->allow_missing_shards = options->allow_missing_shards;
     request->policy = arena_alloc(arena, sizeof *request->policy);
     tensorcast__daemon__v1__retrieval_policy__init(request->policy);
     request->policy->executor = (Tensorcast__Daemon__V1__ExecutorPreference)options->executor;

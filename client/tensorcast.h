@@ -47,8 +47,9 @@ void tc_disconnect(struct tc_client *client); /* loads stay valid; accepts NULL 
 const char *tc_socket_path(const struct tc_client *client);
 const char *tc_version(void);
 
-/* What an artifact holds. flags: TC_RESOLVE_FRESH checks every header again. timeout_ms 0 = none. */
-enum { TC_RESOLVE_FRESH = 1, TC_RESOLVE_INDEXES = 2 };
+/* What an artifact holds. timeout_ms 0 = none. flags: TC_RESOLVE_FRESH checks every header again;
+ * TC_RESOLVE_ALLOW_MISSING_SHARDS: of PyTorch's DCP shards, numbers may be missing as long as their boxes are complete. */
+enum { TC_RESOLVE_FRESH = 1, TC_RESOLVE_INDEXES = 2, TC_RESOLVE_ALLOW_MISSING_SHARDS = 4 };
 struct tc_artifact *tc_resolve(struct tc_client *client, const char *artifact, int flags, uint64_t timeout_ms,
                                struct tc_error *error);
 void tc_artifact_release(struct tc_artifact *artifact); /* accepts NULL */
@@ -60,15 +61,29 @@ const char *tc_artifact_file(const struct tc_artifact *artifact, size_t file, ui
 size_t tc_artifact_n_tensors(const struct tc_artifact *artifact);
 const char *tc_artifact_index_json(const struct tc_artifact *artifact, bool canonical); /* "" unless asked for */
 
+/* How its files make up the tensors: "plain", "topology" (topology.json) or "dcp" (PyTorch's shards); docs/layouts.md. */
+const char *tc_artifact_layout(const struct tc_artifact *artifact);
+uint32_t tc_artifact_world_size(const struct tc_artifact *artifact); /* ranks that wrote it; 0 for plain */
+/* Numbers of DCP shards, and of files per shard, that no file has, ascending. */
+const uint32_t *tc_artifact_missing_shards(const struct tc_artifact *artifact, size_t *n);
+const uint32_t *tc_artifact_missing_files(const struct tc_artifact *artifact, size_t *n);
+
 struct tc_tensor_info { /* borrowed from the artifact */
     const char *name;
     const char *dtype; /* safetensors name, "BF16" */
     const uint64_t *shape;
     size_t rank;
     uint64_t bytes;
-    size_t file;
+    size_t file;     /* of its first piece */
+    size_t n_pieces; /* boxes that it lies in; 1 = it is whole */
+    size_t copies;   /* how many times it is stored */
 };
 void tc_artifact_tensor(const struct tc_artifact *artifact, size_t index, struct tc_tensor_info *info);
+struct tc_piece_info { /* borrowed from the artifact */
+    size_t file;
+    const uint64_t *offsets, *shape; /* in the tensor, rank numbers each; NULL when it is whole */
+};
+void tc_artifact_piece(const struct tc_artifact *artifact, size_t tensor, size_t piece, struct tc_piece_info *info);
 
 /* The sidecars of an artifact: the small files beside its tensors, such as config.json and the tokenizer. Of `options` (may
  * be NULL) the time limit and the cancel flag count. Names are plain file names. */
@@ -157,8 +172,9 @@ struct tc_options { /* all zero = defaults */
     /* Called on the calling thread, at most ten times a second and once at the end; non-zero cancels the load. */
     int (*progress)(void *data, const char *stage, uint64_t done_bytes, uint64_t total_bytes);
     void *data;
-    struct tc_cancel *cancel; /* may be NULL */
-    const char *device;       /* NULL or "cpu" = host memory; "cuda:N" as this process counts, or a GPU's UUID */
+    struct tc_cancel *cancel;  /* may be NULL */
+    const char *device;        /* NULL or "cpu" = host memory; "cuda:N" as this process counts, or a GPU's UUID */
+    bool allow_missing_shards; /* as TC_RESOLVE_ALLOW_MISSING_SHARDS */
 };
 
 /* A flag that another thread (or a signal handler) raises to end a load early. */

@@ -47,6 +47,7 @@ struct tc_verification *tc_verify(struct tc_client *client, const char *artifact
     request.artifact = artifact;
     request.make_manifest = with_manifest;
     request.tell_progress = options && options->progress;
+    request.allow_missing_shards = options && options->allow_missing_shards;
     int failed = rpc_client_ask(client->rpc, &question, &wait, &verification->arena, &cause);
     verification->response = listener.answer;
     if (!failed && listener.answer)

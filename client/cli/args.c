@@ -112,6 +112,8 @@ static const struct option_row option_table[] = {
      AT(output.sidecars), NULL, NULL},
     {"standalone", NULL, "do it in this process, without a daemon", OPTIONS_STANDALONE, OPTION_FLAG, AT(standalone), NULL,
      NULL},
+    {"allow-missing-shards", NULL, "of PyTorch's DCP shards: a rank that saved nothing has no file", OPTIONS_SHARDS,
+     OPTION_FLAG, AT(allow_missing_shards), NULL, NULL},
     {"index", "WHICH", "print an index document instead: source or canonical", OPTIONS_INSPECT, OPTION_CHOICE,
      AT(output.index), indexes, NULL},
     {"compat", NULL, "as the original loader", OPTIONS_COMPAT, OPTION_FLAG, AT(plan.compat), NULL, NULL},
@@ -161,6 +163,7 @@ static const struct {
     {OPTIONS_ANY_FORMAT, "What to write"},
     {OPTIONS_RANKS, "For whom, and how it is split"},
     {OPTIONS_EXPORT, "Where to, and how"},
+    {OPTIONS_SHARDS, "What may be missing"},
     {OPTIONS_STANDALONE, "Where to run"},
     {OPTIONS_GLOBAL, "Global options, before or after the command"},
 };

@@ -60,7 +60,7 @@ struct plan_args {
 
 struct args {
     int command; /* enum command; -1 = none */
-    bool help, version, json, quiet, standalone;
+    bool help, version, json, quiet, standalone, allow_missing_shards;
     const char *socket;
     uint64_t timeout_ms; /* 0 = none */
     const char *artifact;

@@ -41,6 +41,7 @@ struct tc_options backend_options(const struct backend *backend)
         .source_locality = (enum tc_locality)args->load.source_locality,
         .source_sharing_domain = args->load.source_sharing_domain,
         .device = args->load.device,
+        .allow_missing_shards = args->allow_missing_shards,
         .group_id = args->load.group,
         .rank = args->load.group ? args->load.rank : 0,
         .world_size = args->load.group ? args->load.world_size : 0,

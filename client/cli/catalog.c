@@ -27,13 +27,17 @@ struct catalog *catalog_from_daemon(struct tc_artifact *artifact)
     catalog->reference = tc_artifact_reference(artifact);
     catalog->identity = tc_artifact_identity(artifact);
     catalog->total_bytes = tc_artifact_total_bytes(artifact);
+    catalog->layout_name = tc_artifact_layout(artifact);
+    catalog->layout.world_size = tc_artifact_world_size(artifact);
+    catalog->layout.missing_shards = tc_artifact_missing_shards(artifact, &catalog->layout.n_missing_shards);
+    catalog->layout.missing_files = tc_artifact_missing_files(artifact, &catalog->layout.n_missing_files);
     for (size_t i = 0; i < catalog->n_files; i++)
         catalog->files[i].name = tc_artifact_file(artifact, i, &catalog->files[i].bytes);
     for (size_t i = 0; i < catalog->n_tensors; i++) {
         struct tc_tensor_info info;
         tc_artifact_tensor(artifact, i, &info);
-        catalog->tensors[i] =
-            (struct catalog_tensor){info.name, strlen(info.name), info.dtype, info.shape, info.rank, info.bytes, info.file};
+        catalog->tensors[i] = (struct catalog_tensor){info.name,  strlen(info.name), info.dtype,    info.shape, info.rank,
+                                                      info.bytes, info.file,         info.n_pieces, info.copies};
     }
     return catalog;
 }
@@ -45,6 +49,8 @@ struct catalog *catalog_from_disk(struct artifact *artifact)
     catalog->reference = artifact->reference;
     catalog->identity = artifact->identity;
     catalog->total_bytes = artifact->total_bytes;
+    catalog->layout = artifact->layout;
+    catalog->layout_name = layout_kind_name(artifact->layout.kind);
     for (size_t i = 0; i < catalog->n_files; i++)
         catalog->files[i] = (struct catalog_file){artifact->source->files[i].name, artifact->source->files[i].size_bytes};
     for (size_t i = 0; i < catalog->n_tensors; i++) {
@@ -55,7 +61,9 @@ struct catalog *catalog_from_disk(struct artifact *artifact)
                                                       record->shape,
                                                       record->rank,
                                                       record->bytes,
-                                                      artifact_piece(artifact, record, 0)->file};
+                                                      artifact_piece(artifact, record, 0)->file,
+                                                      record->n_pieces,
+                                                      artifact_n_copies(artifact, record)};
     }
     return catalog;
 }
@@ -71,17 +79,52 @@ void catalog_destroy(struct catalog *catalog)
     free(catalog);
 }
 
+static struct tc_piece_info piece_of(const struct catalog *catalog, size_t tensor, size_t k)
+{
+    struct tc_piece_info info;
+    if (catalog->from_daemon) {
+        tc_artifact_piece(catalog->from_daemon, tensor, k, &info);
+        return info;
+    }
+    const struct tensor_record *record = &catalog->from_disk->tensors[tensor];
+    const struct tensor_piece *piece = artifact_piece(catalog->from_disk, record, (uint32_t)k);
+    return (struct tc_piece_info){piece->file, piece->box, piece->box ? piece->box + record->rank : NULL};
+}
+
+static void write_numbers(struct json_writer *json, const char *key, const uint64_t *numbers, size_t n)
+{
+    json_put_open(json, key, '[');
+    for (size_t i = 0; i < n; i++)
+        json_write_u64(json, numbers[i]);
+    json_write_close(json, ']');
+}
+
+static void write_pieces(struct json_writer *json, const struct catalog *catalog, const struct catalog_tensor *tensor)
+{
+    json_put_open(json, "pieces", '[');
+    for (size_t k = 0; k < tensor->n_pieces; k++) {
+        struct tc_piece_info piece = piece_of(catalog, (size_t)(tensor - catalog->tensors), k);
+        json_write_open(json, '{');
+        json_put_text(json, "file", catalog->files[piece.file].name);
+        write_numbers(json, "offsets", piece.offsets, tensor->rank);
+        write_numbers(json, "shape", piece.shape, tensor->rank);
+        json_write_close(json, '}');
+    }
+    json_write_close(json, ']');
+}
+
 static void write_tensor(struct json_writer *json, const struct catalog *catalog, const struct catalog_tensor *tensor)
 {
     json_write_open(json, '{');
     json_put_string(json, "name", tensor->name, tensor->name_length);
     json_put_text(json, "dtype", tensor->dtype);
-    json_put_open(json, "shape", '[');
-    for (size_t d = 0; d < tensor->rank; d++)
-        json_write_u64(json, tensor->shape[d]);
-    json_write_close(json, ']');
+    write_numbers(json, "shape", tensor->shape, tensor->rank);
     json_put_text(json, "file", catalog->files[tensor->file].name);
     json_put_u64(json, "bytes", tensor->bytes);
+    if (tensor->n_pieces > 1)
+        write_pieces(json, catalog, tensor);
+    if (tensor->copies > 1)
+        json_put_u64(json, "copies", tensor->copies);
     json_write_close(json, '}');
 }
 
@@ -99,11 +142,32 @@ void catalog_json_head(const struct catalog *catalog, struct json_writer *json)
     json_write_close(json, ']');
 }
 
+static void write_missing(struct json_writer *json, const char *key, const uint32_t *numbers, size_t n)
+{
+    if (!n)
+        return;
+    json_put_open(json, key, '[');
+    for (size_t i = 0; i < n; i++)
+        json_write_u64(json, numbers[i]);
+    json_write_close(json, ']');
+}
+
+static void write_layout(struct json_writer *json, const struct catalog *catalog)
+{
+    const struct artifact_layout *layout = &catalog->layout;
+    json_put_text(json, "layout", catalog->layout_name);
+    if (layout->world_size)
+        json_put_u64(json, "world_size", layout->world_size);
+    write_missing(json, "missing_shards", layout->missing_shards, layout->n_missing_shards);
+    write_missing(json, "missing_files", layout->missing_files, layout->n_missing_files);
+}
+
 char *catalog_json(const struct catalog *catalog)
 {
     struct json_writer json = {0};
     json_write_open(&json, '{');
     catalog_json_head(catalog, &json);
+    write_layout(&json, catalog);
     json_put_open(&json, "tensors", '[');
     for (size_t i = 0; i < catalog->n_tensors; i++)
         write_tensor(&json, catalog, &catalog->tensors[i]);
@@ -139,21 +203,48 @@ static struct widths measure_columns(const struct catalog *catalog)
     return widths;
 }
 
+static void print_file(const struct catalog *catalog, const struct catalog_tensor *tensor, FILE *out)
+{
+    const char *name = catalog->files[tensor->file].name;
+    char text[TEXT_NAME_CHARS];
+    fputs(text_escape(name, strlen(name), text), out);
+    if (tensor->n_pieces > 1)
+        fprintf(out, " and %zu more piece%s", tensor->n_pieces - 1, tensor->n_pieces == 2 ? "" : "s");
+    if (tensor->copies > 1)
+        fprintf(out, ", %zu copies", tensor->copies);
+    fputc('\n', out);
+}
+
+static void print_layout(const struct catalog *catalog, FILE *out)
+{
+    const struct artifact_layout *layout = &catalog->layout;
+    if (!layout->world_size)
+        return;
+    fprintf(out, "layout %s of %u rank%s", catalog->layout_name, layout->world_size, layout->world_size == 1 ? "" : "s");
+    if (layout->n_missing_shards)
+        fprintf(out, ", %zu without a file (the first is %u)", layout->n_missing_shards, layout->missing_shards[0]);
+    if (layout->n_missing_files)
+        fprintf(out, ", %zu file number%s missing (the first is %u)", layout->n_missing_files,
+                layout->n_missing_files == 1 ? "" : "s", layout->missing_files[0]);
+    fputc('\n', out);
+}
+
 void catalog_print(const struct catalog *catalog, FILE *out)
 {
     struct widths widths = measure_columns(catalog);
-    char name[TEXT_NAME_CHARS], file[TEXT_NAME_CHARS], size[TEXT_SIZE_CHARS], shape[SHAPE_TEXT_CHARS];
+    char name[TEXT_NAME_CHARS], size[TEXT_SIZE_CHARS], shape[SHAPE_TEXT_CHARS];
     fprintf(out, "%-*s  %-*s  %-*s  %*s  file\n", widths.name, "tensor", widths.dtype, "dtype", widths.shape, "shape",
             widths.bytes, "size");
     for (size_t i = 0; i < catalog->n_tensors; i++) {
         const struct catalog_tensor *tensor = &catalog->tensors[i];
-        const char *file_name = catalog->files[tensor->file].name;
         text_escape(tensor->name, tensor->name_length, name);
-        fprintf(out, "%s%*s  %-*s  %-*s  %*s  %s\n", name, widths.name - (int)text_columns(name), "", widths.dtype,
+        fprintf(out, "%s%*s  %-*s  %-*s  %*s  ", name, widths.name - (int)text_columns(name), "", widths.dtype,
                 tensor->dtype, widths.shape, shape_text(tensor->shape, tensor->rank, shape), widths.bytes,
-                text_people_bytes(tensor->bytes, size), text_escape(file_name, strlen(file_name), file));
+                text_people_bytes(tensor->bytes, size));
+        print_file(catalog, tensor, out);
     }
     fprintf(out, "\n%s\n", text_escape(catalog->reference, strlen(catalog->reference), name));
+    print_layout(catalog, out);
     fprintf(out, "%zu tensor%s in %zu file%s, %s (%" PRIu64 " bytes)\nidentity %s\n", catalog->n_tensors,
             catalog->n_tensors == 1 ? "" : "s", catalog->n_files, catalog->n_files == 1 ? "" : "s",
             text_people_bytes(catalog->total_bytes, size), catalog->total_bytes, catalog->identity);

@@ -24,11 +24,15 @@ struct catalog_tensor {
     const uint64_t *shape;
     size_t rank;
     uint64_t bytes;
-    size_t file;
+    size_t file;     /* of its first piece */
+    size_t n_pieces; /* 1 = it is whole */
+    size_t copies;
 };
 
 struct catalog {
     const char *reference, *identity;
+    struct artifact_layout layout; /* its kind only when this process resolved it */
+    const char *layout_name;
     uint64_t total_bytes;
     struct catalog_file *files;
     size_t n_files;

@@ -2,47 +2,47 @@
 
 const struct command_row command_table[COMMAND_COUNT] = {
     [COMMAND_INSPECT] = {"inspect", "ARTIFACT", "List the tensors of an artifact: types, shapes, sizes, files, identity", "",
-                         OPTIONS_INSPECT | OPTIONS_STANDALONE, true},
+                         OPTIONS_INSPECT | OPTIONS_SHARDS | OPTIONS_STANDALONE, true},
     [COMMAND_LOAD] =
         {"load", "ARTIFACT", "Load a view of an artifact into memory",
          "A tensor that --tensor and --slice both name is sliced. With --tp-size, tensors that have no --slice\n"
          "are split for that rank: by --tp-rule, or the usual Hugging Face names as vLLM splits them.\n",
-         OPTIONS_VIEW | OPTIONS_STRATEGY | OPTIONS_LOAD | OPTIONS_STANDALONE, true},
+         OPTIONS_VIEW | OPTIONS_STRATEGY | OPTIONS_SHARDS | OPTIONS_LOAD | OPTIONS_STANDALONE, true},
     [COMMAND_EXPLAIN] = {"explain", "ARTIFACT", "Show how a view would be loaded: every candidate, its numbers, its reason",
-                         "", OPTIONS_VIEW | OPTIONS_STRATEGY | OPTIONS_STANDALONE, true},
+                         "", OPTIONS_VIEW | OPTIONS_STRATEGY | OPTIONS_SHARDS | OPTIONS_STANDALONE, true},
     [COMMAND_STATUS] = {"status", "", "Show the daemon's loads, replicas, leases, budgets and calibration", "", 0, false},
     [COMMAND_PREWARM] = {"prewarm", "ARTIFACT", "Make the daemon hold a view in memory, for whoever asks for it next", "",
-                         OPTIONS_VIEW | OPTIONS_STRATEGY, true},
+                         OPTIONS_VIEW | OPTIONS_STRATEGY | OPTIONS_SHARDS, true},
     [COMMAND_RELEASE] = {"release", "ARTIFACT | --all", "Make the daemon drop the replicas that nobody holds", "",
                          OPTIONS_RELEASE, true},
     [COMMAND_VERIFY] =
         {"verify", "ARTIFACT", "Check every rule of the format on every file, and every byte that has a checksum",
          "Headers are read again although they are cached. Bytes are read when the store gives checksums or a\n"
-         "manifest lies beside the artifact, and compared.\n",
-         OPTIONS_STANDALONE, true},
+         "manifest lies beside the artifact, and compared; so are the copies of a tensor that is stored more than once.\n",
+         OPTIONS_SHARDS | OPTIONS_STANDALONE, true},
     [COMMAND_FETCH] = {"fetch", "ARTIFACT", "Copy the small files beside the tensors: configuration, tokenizer, templates",
                        "", OPTIONS_FETCH | OPTIONS_STANDALONE, true},
     [COMMAND_PLAN] =
         {"plan", "ARTIFACT --compat", "Show the extents that the original loader would read, and who reads them",
          "Tensors in storage order are packed into extents of up to --chunk-bytes; none is split. The result is the\n"
          "same on every host. How this loader would read an artifact is what 'explain' shows.\n",
-         OPTIONS_COMPAT | OPTIONS_STANDALONE, true},
+         OPTIONS_COMPAT | OPTIONS_SHARDS | OPTIONS_STANDALONE, true},
     [COMMAND_MANIFEST] =
         {"manifest", "ARTIFACT", "Sum every byte of an artifact into a manifest for later loads to be checked by",
          "Put it beside the artifact: loads find model.manifest.json, or NAME.manifest.json for NAME.safetensors.\n",
-         OPTIONS_MANIFEST | OPTIONS_STANDALONE, true},
+         OPTIONS_MANIFEST | OPTIONS_SHARDS | OPTIONS_STANDALONE, true},
     [COMMAND_EXPORT] =
         {"export", "ARTIFACT --out DIR", "Write an artifact anew, in any layout, into a folder",
          "Runs in this process, with your rights. DIR appears, complete, by one rename; nothing of it is seen before.\n"
          "Formats: hf (whole tensors, in the official layout), topology (a file per rank and topology.json), dcp (a\n"
          "shard per rank, as PyTorch's distributed checkpoint writes them). What is split between ranks, and where, say\n"
          "--tp-rule or the usual Hugging Face names.\n",
-         OPTIONS_VIEW | OPTIONS_EXPORT | OPTIONS_ANY_FORMAT | OPTIONS_RANKS, true},
+         OPTIONS_VIEW | OPTIONS_SHARDS | OPTIONS_EXPORT | OPTIONS_ANY_FORMAT | OPTIONS_RANKS, true},
     [COMMAND_FUSE] = {"fuse", "--input-dir DIR -o OUT", "Write an artifact of any layout as one file",
                       "The same as 'export --format hf' without a limit of the file's size.\n",
-                      OPTIONS_EXPORT | OPTIONS_OLDER_TOOL, true},
+                      OPTIONS_SHARDS | OPTIONS_EXPORT | OPTIONS_OLDER_TOOL, true},
     [COMMAND_RESHARD] = {"reshard", "--input-dir DIR -o OUT -t N", "Write an artifact of any layout as parts for N ranks",
                          "The same as 'export --format topology' with the rules of Safetensors Distributed: columns of\n"
                          "projections into a layer, rows of those out of it, norms and biases whole, all else by rows.\n",
-                         OPTIONS_EXPORT | OPTIONS_OLDER_TOOL | OPTIONS_RANKS | OPTIONS_RESHARD, true},
+                         OPTIONS_SHARDS | OPTIONS_EXPORT | OPTIONS_OLDER_TOOL | OPTIONS_RANKS | OPTIONS_RESHARD, true},
 };

@@ -36,7 +36,8 @@ enum option_group { /* which options a command takes; the headings of its help *
                     OPTIONS_ANY_FORMAT = 2048, /* export alone */
                     OPTIONS_RANKS = 4096,      /* export and reshard */
                     OPTIONS_OLDER_TOOL = 8192, /* fuse and reshard: the names of its options */
-                    OPTIONS_RESHARD = 16384
+                    OPTIONS_RESHARD = 16384,
+                    OPTIONS_SHARDS = 65536 /* whatever resolves an artifact */
 };
 
 struct command_row {

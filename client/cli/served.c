@@ -48,6 +48,7 @@ static struct catalog *served_resolve(struct backend *backend, int flags, struct
     uint64_t left_ms;
     if (backend_time_left(backend, &left_ms, error) < 0)
         return NULL;
+    flags |= backend->args->allow_missing_shards ? TC_RESOLVE_ALLOW_MISSING_SHARDS : 0;
     struct tc_artifact *artifact = tc_resolve(served_client(backend), backend->args->artifact, flags, left_ms, &cause);
     if (artifact)
         return catalog_from_daemon(artifact);

@@ -79,13 +79,14 @@ static int open_stores(struct standalone *state, struct error *error)
 static int find_artifact(struct standalone *state, struct error *error)
 {
     uint64_t before_ns = clock_now_ns(), left_ms;
+    unsigned flags = RESOLVE_FRESH | (state->backend->args->allow_missing_shards ? RESOLVE_ALLOW_MISSING_SHARDS : 0);
     if (state->artifact)
         return 0;
     if (open_stores(state, error) < 0)
         return backend_fail(state->backend, error);
     const struct source_options options =
         load_services_source_options(&state->services, state->services.config, getuid(), NULL);
-    if (artifact_resolve(state->backend->args->artifact, &options, NULL, RESOLVE_FRESH, &state->artifact, error) < 0)
+    if (artifact_resolve(state->backend->args->artifact, &options, NULL, flags, &state->artifact, error) < 0)
         return backend_fail(state->backend, error);
     state->resolve_ns = clock_now_ns() - before_ns;
     return backend_time_left(state->backend, &left_ms, error);

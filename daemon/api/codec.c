@@ -61,7 +61,8 @@ int codec_load_request(const Tensorcast__Daemon__V1__LoadRequest *wire, struct a
 {
     if (!wire)
         return fail(error, ERROR_INVALID_ARGUMENT, "NO_LOAD_REQUEST", "the request has no load");
-    *request = (struct load_request){.artifact = wire->artifact, .device = wire->device};
+    *request = (struct load_request){
+        .artifact = wire->artifact, .device = wire->device, .allow_missing_shards = wire->allow_missing_shards};
     if (wire->policy) {
         request->executor = (int)wire->policy->executor;
         request->collective = (int)wire->policy->collective;
@@ -172,6 +173,74 @@ static int fill_tensors(const struct artifact *artifact, struct arena *arena,
     return failed ? -1 : 0;
 }
 
+static uint32_t *copy_numbers(const uint32_t *numbers, size_t n, struct arena *arena, bool *failed, struct error *error)
+{
+    uint32_t *copy = take_column(n, sizeof *copy, arena, failed, error);
+    return copy && n ? memcpy(copy, numbers, n * sizeof *copy) : copy;
+}
+
+static int fill_layout(const struct artifact_layout *layout, struct arena *arena,
+                       Tensorcast__Daemon__V1__ResolveResponse *response, struct error *error)
+{
+    bool failed = false;
+    response->layout = layout_kind_name(layout->kind);
+    response->world_size = layout->world_size;
+    response->n_missing_shards = layout->n_missing_shards;
+    response->missing_shards = copy_numbers(layout->missing_shards, layout->n_missing_shards, arena, &failed, error);
+    response->n_missing_files = layout->n_missing_files;
+    response->missing_files = copy_numbers(layout->missing_files, layout->n_missing_files, arena, &failed, error);
+    return failed ? -1 : 0;
+}
+
+static int fill_copies(const struct artifact *artifact, struct arena *arena,
+                       Tensorcast__Daemon__V1__ResolveResponse *response, struct error *error)
+{
+    bool failed = false;
+    if (!artifact->copies)
+        return 0;
+    response->n_copies = artifact->n_tensors;
+    response->copies = take_column(artifact->n_tensors, sizeof *response->copies, arena, &failed, error);
+    for (size_t i = 0; i < artifact->n_tensors && !failed; i++)
+        response->copies[i] = artifact_n_copies(artifact, &artifact->tensors[i]);
+    return failed ? -1 : 0;
+}
+
+static void fill_boxes(const struct artifact *artifact, const struct tensor_record *record,
+                       Tensorcast__Daemon__V1__ResolveResponse *response)
+{
+    for (uint32_t k = 0; k < record->n_pieces; k++) {
+        const struct tensor_piece *piece = artifact_piece(artifact, record, k);
+        response->piece_files[response->n_piece_files++] = piece->file;
+        for (uint32_t d = 0; d < 2 * record->rank; d++)
+            response->piece_boxes[response->n_piece_boxes++] = piece->box[d];
+    }
+}
+
+static int fill_pieces(const struct artifact *artifact, struct arena *arena,
+                       Tensorcast__Daemon__V1__ResolveResponse *response, struct error *error)
+{
+    size_t n_pieces = 0, n_numbers = 0;
+    bool failed = false;
+    for (size_t i = 0; i < artifact->n_tensors; i++) {
+        const struct tensor_record *record = &artifact->tensors[i];
+        n_pieces += artifact_is_in_pieces(record) ? record->n_pieces : 0;
+        n_numbers += artifact_is_in_pieces(record) ? 2 * (size_t)record->rank * record->n_pieces : 0;
+    }
+    if (!n_pieces)
+        return 0;
+    response->n_piece_counts = artifact->n_tensors;
+    response->piece_counts = take_column(artifact->n_tensors, sizeof *response->piece_counts, arena, &failed, error);
+    response->piece_files = take_column(n_pieces, sizeof *response->piece_files, arena, &failed, error);
+    response->piece_boxes = take_column(n_numbers, sizeof *response->piece_boxes, arena, &failed, error);
+    for (size_t i = 0; i < artifact->n_tensors && !failed; i++) {
+        const struct tensor_record *record = &artifact->tensors[i];
+        response->piece_counts[i] = record->n_pieces;
+        if (artifact_is_in_pieces(record))
+            fill_boxes(artifact, record, response);
+    }
+    return failed ? -1 : 0;
+}
+
 Tensorcast__Daemon__V1__ResolveResponse *codec_artifact(const struct artifact *artifact, const char *known_identity,
                                                         struct arena *arena, struct error *error)
 {
@@ -181,9 +250,12 @@ Tensorcast__Daemon__V1__ResolveResponse *codec_artifact(const struct artifact *a
     response->identity = artifact->identity;
     response->total_bytes = artifact->total_bytes;
     response->unchanged = strcmp(known_identity, artifact->identity) == 0;
+    if (fill_layout(&artifact->layout, arena, response, error) != 0)
+        return NULL;
     if (!response->unchanged) {
         fill_files(artifact->source, arena, response);
-        if (fill_tensors(artifact, arena, response, error) != 0)
+        if (fill_tensors(artifact, arena, response, error) != 0 || fill_pieces(artifact, arena, response, error) != 0 ||
+            fill_copies(artifact, arena, response, error) != 0)
             return NULL;
     }
     return response;

@@ -48,8 +48,10 @@ static int resolve_and_pack(struct api_job *job)
 {
     struct resolve *resolve = (struct resolve *)job;
     struct artifact *artifact;
-    if (artifact_resolve(resolve->request->artifact, &job->source, job->api->services.headers,
-                         resolve->request->fresh ? RESOLVE_FRESH : 0, &artifact, &job->error) != 0)
+    unsigned flags = (resolve->request->fresh ? RESOLVE_FRESH : 0) |
+                     (resolve->request->allow_missing_shards ? RESOLVE_ALLOW_MISSING_SHARDS : 0);
+    if (artifact_resolve(resolve->request->artifact, &job->source, job->api->services.headers, flags, &artifact,
+                         &job->error) != 0)
         return -1;
     resolve->answer = pack_artifact(artifact, resolve->request, &job->error);
     artifact_unref(artifact);

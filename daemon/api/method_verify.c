@@ -30,8 +30,9 @@ struct verify {
 static int resolve_to_verify(struct api_job *job)
 {
     struct verify *verify = (struct verify *)job;
-    if (artifact_resolve(verify->request->artifact, &job->source, job->api->services.headers, RESOLVE_FRESH,
-                         &verify->artifact, &job->error))
+    unsigned flags = RESOLVE_FRESH | (verify->request->allow_missing_shards ? RESOLVE_ALLOW_MISSING_SHARDS : 0);
+    if (artifact_resolve(verify->request->artifact, &job->source, job->api->services.headers, flags, &verify->artifact,
+                         &job->error))
         return -1;
     if (!verify->artifact->manifest_problem.code || verify->request->make_manifest)
         return 0;

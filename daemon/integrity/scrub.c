@@ -214,6 +214,8 @@ struct scrub *scrub_run(const struct scrub_options *options, struct error *error
         if (!failed)
             judge_files(&crew);
     }
+    if (!failed)
+        failed = scrub_compare_copies(crew.scrub, options, &crew.error);
     struct error changed;
     if (artifact_check_unchanged(options->artifact, &changed) < 0 && !(failed && crew.error.code == ERROR_CANCELLED)) {
         failed = -1; /* also instead of the damage that the change seemed to be */
@@ -246,7 +248,7 @@ uint64_t scrub_total_bytes(const struct scrub_options *options)
 {
     struct scrub *scrub = create_scrub(options);
     struct scrub_lane lane;
-    uint64_t bytes = 0;
+    uint64_t bytes = scrub_copies_bytes(scrub->artifact);
     for (size_t i = 0; i < scrub->n_files; i++)
         if (scrub_lane_init(&lane, scrub, options->for_manifest, i))
             bytes += scrub->files[i].part->size_bytes;

@@ -1,4 +1,4 @@
-/* Reads every byte of an artifact and sums it: for `tensorcast verify`, which compares with what the store or a manifest
+/* Reads every byte of an artifact and sums it, and compares what is stored more than once: for `tensorcast verify`, which compares with what the store or a manifest
  * says, and for `tensorcast manifest`, which writes the sums down. Keeps nothing but a few buffers; blocks.
  *
  * Several threads read pieces of the files and sum them, each file's pieces are then put together in order, because digests

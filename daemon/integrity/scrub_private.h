@@ -45,4 +45,8 @@ void scrub_add_piece(struct scrub *scrub, struct scrub_piece *piece, bool is_sec
 /* After the last piece: true when everything that is known of the file matches. Else the file has its error. */
 bool scrub_lane_judge(const struct scrub *scrub, struct scrub_lane *lane);
 
+/* Whether every copy is what the first one is: damage goes to the files, 0 also then. */
+int scrub_compare_copies(struct scrub *scrub, const struct scrub_options *options, struct error *error);
+uint64_t scrub_copies_bytes(const struct artifact *artifact); /* that the call above will compare */
+
 #endif

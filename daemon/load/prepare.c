@@ -49,7 +49,8 @@ void prepare_resolve(struct preparation *prep, const struct load_request *reques
     uint64_t start = clock_now_ns();
     if (load_spec_build(request, &config->engine.strategy, &prep->arena, spec, error) == 0 &&
         check_region(prep, error) == 0 && load_targets_find(services->targets, spec->device, &prep->target, error) == 0 &&
-        (resolved || artifact_resolve(spec->artifact, &options, services->headers, 0, &resolved, error) == 0))
+        (resolved || artifact_resolve(spec->artifact, &options, services->headers,
+                                      spec->allow_missing_shards ? RESOLVE_ALLOW_MISSING_SHARDS : 0, &resolved, error) == 0))
         prep->mapping = mapping_build(&spec->view, resolved, error);
     artifact_unref(resolved);
     prep->resolve_ns = clock_now_ns() - start;

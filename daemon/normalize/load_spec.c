@@ -155,5 +155,6 @@ int load_spec_build(const struct load_request *request, const struct materializa
         build_device(request, arena, spec, error))
         return -1;
     spec->artifact = arena_text(arena, request->artifact, strlen(request->artifact));
+    spec->allow_missing_shards = request->allow_missing_shards;
     return 0;
 }

@@ -56,8 +56,9 @@ struct view_spec { /* a request's view before it meets the artifact */
 enum { VIEW_DEFAULT_ALIGN = 64, VIEW_MAX_ALIGN = 2 << 20 };
 
 struct load_spec {
-    const char *artifact; /* reference, checked to have a scheme */
-    const char *device;   /* NULL = host memory; whether there is such a device is found out later */
+    const char *artifact;      /* reference, checked to have a scheme */
+    bool allow_missing_shards; /* of DCP: a rank that saved nothing has no file */
+    const char *device;        /* NULL = host memory; whether there is such a device is found out later */
     struct view_spec view;
     struct retrieval_policy policy;
     struct execution_topology topology;
@@ -66,6 +67,7 @@ struct load_spec {
 /* The request in this module's own terms; api/codec.c and the command line fill it. Strings are borrowed. */
 struct load_request {
     const char *artifact;
+    bool allow_missing_shards;
     const char *device;    /* NULL, "" or "cpu" = host memory */
     struct view_spec view; /* align_bytes 0 = default */
     int executor;          /* enum executor_preference as a number, checked here */

@@ -139,7 +139,7 @@ bool artifact_is_racy(const struct artifact *artifact); /* what was read of it i
 int artifact_check_unchanged(const struct artifact *artifact, struct error *error);
 
 /* The two index documents of the original system: name -> [offset, size, shape, stride, dtype, storage_offset].
- * source = positions in the concatenated data sections; canonical = 8-byte-aligned repack. Caller frees. */
+ * source = positions in the concatenated data sections, without tensors in several boxes; canonical = 8-byte-aligned repack. Caller frees. */
 char *artifact_source_index_json(const struct artifact *artifact);
 char *artifact_canonical_index_json(const struct artifact *artifact);
 

@@ -1,4 +1,4 @@
-/* The two index documents; names sorted, compact. What torch has no name for keeps its safetensors name. */
+/* The two index documents; names sorted, compact. The source index leaves out tensors in several boxes. What torch has no name for keeps its safetensors name. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -72,6 +72,8 @@ char *artifact_source_index_json(const struct artifact *artifact)
     json_write_open(&writer, '{');
     for (size_t i = 0; i < artifact->n_tensors; i++) {
         const struct tensor_piece *piece = artifact_piece(artifact, records[i], 0);
+        if (artifact_is_in_pieces(records[i])) /* it is at no one place */
+            continue;
         write_record(&writer, records[i], bases[piece->file] + piece->offset);
     }
     json_write_close(&writer, '}');

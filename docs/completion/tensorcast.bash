@@ -28,17 +28,17 @@ _tensorcast()
     options="--socket --json --quiet --timeout --help --version"
     case $command in
         "") options+=" inspect load explain status prewarm release verify fetch plan manifest export fuse reshard" ;;
-        inspect) options+=" --index --standalone disk:" ;;
-        load) options+=" $view $strategy --out --digest --hold --standalone disk:" ;;
-        explain) options+=" $view $strategy --standalone disk:" ;;
-        prewarm) options+=" $view $strategy disk:" ;;
+        inspect) options+=" --index --allow-missing-shards --standalone disk:" ;;
+        load) options+=" $view $strategy --allow-missing-shards --out --digest --hold --standalone disk:" ;;
+        explain) options+=" $view $strategy --allow-missing-shards --standalone disk:" ;;
+        prewarm) options+=" $view $strategy --allow-missing-shards disk:" ;;
         release) options+=" --all disk:" ;;
-        manifest) options+=" --out --standalone disk:" ;;
-        verify) options+=" --standalone disk:" ;;
-        plan) options+=" --compat --world-size --chunk-bytes --standalone disk:" ;;
-        export) options+=" $view $export --format --world-size --rank --uneven --max-file-size disk:" ;;
-        fuse) options+=" $export --input-dir --output-dir -o" ;;
-        reshard) options+=" $export --input-dir --output-dir --target-world-size --rank --uneven -o -t" ;;
+        manifest) options+=" --out --allow-missing-shards --standalone disk:" ;;
+        verify) options+=" --allow-missing-shards --standalone disk:" ;;
+        plan) options+=" --compat --allow-missing-shards --world-size --chunk-bytes --standalone disk:" ;;
+        export) options+=" $view --allow-missing-shards $export --format --world-size --rank --uneven --max-file-size disk:" ;;
+        fuse) options+=" $export --allow-missing-shards --input-dir --output-dir -o" ;;
+        reshard) options+=" $export --allow-missing-shards --input-dir --output-dir --target-world-size --rank --uneven -o -t" ;;
         fetch) options+=" --sidecars --standalone disk:" ;;
     esac
     # bash splits words at ':', so an artifact arrives as disk, ':' and its path

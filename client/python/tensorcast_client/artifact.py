@@ -20,17 +20,19 @@ if TYPE_CHECKING:
 class Artifact:
     """An immutable named set of tensors at a source, such as disk:/models/llama."""
 
-    def __init__(self, client: Client, reference: str):
+    def __init__(self, client: Client, reference: str, allow_missing_shards: bool = False):
         self._client, self.reference, self.known_facts = client, reference, None
+        self.allow_missing_shards = allow_missing_shards
 
     def __repr__(self):
         return f"<artifact {shown(self.reference)}>"
 
-    def facts(self, clock=None, fresh=False):
+    def facts(self, clock=None, fresh=False, allow_missing_shards=False):
         """What the artifact holds (see facts.Facts); asked for once per handle."""
         facts = self.known_facts
         if facts is None or fresh:
-            facts = self.known_facts = self._client.resolve(self.reference, clock or Clock(None))
+            facts = self.known_facts = self._client.resolve(self.reference, clock or Clock(None),
+                                                            allow_missing_shards or self.allow_missing_shards)
         return facts
 
     @property

@@ -73,14 +73,16 @@ class Client:
         """Ends the connection. Tensors that are loaded stay valid."""
         self.channel.close()
 
-    def artifact(self, reference: str) -> Artifact:
-        """A handle of an artifact, such as "disk:/models/llama". Whether it exists is found out when it is used."""
+    def artifact(self, reference: str, allow_missing_shards: bool = False) -> Artifact:
+        """A handle of an artifact, such as "disk:/models/llama". Whether it exists is found out when it is used.
+
+        allow_missing_shards: numbers of PyTorch's DCP shards may be missing as long as their boxes are complete."""
         if not isinstance(reference, str) or ":" not in reference:
             text = shown(str(reference))
             example = f"disk:{text}" if text.startswith("/") else "disk:/absolute/path"
             raise errors.invalid(f'{text!r} is no artifact; write "{example}", or gs://, s3://, hf:// or https://',
                                  "BAD_ARTIFACT")
-        return Artifact(self, reference)
+        return Artifact(self, reference, allow_missing_shards)
 
     def ask(self, method, request, answer_table, timeout):
         """Sends one request and decodes the answer."""
@@ -101,10 +103,11 @@ class Client:
         request = ReleaseRequest.encode(artifact=reference, all=reference is None)
         return dict(vars(self.ask("Release", request, ReleaseResponse, self.timeout)))
 
-    def resolve(self, reference, clock):
+    def resolve(self, reference, clock, allow_missing_shards=False):
         """The Facts of an artifact. Lists that the daemon says are unchanged are not sent again."""
         known = self._resolved.get(reference)
-        request = ResolveRequest.encode(artifact=reference, known_identity=known and known.identity)
+        request = ResolveRequest.encode(artifact=reference, known_identity=known and known.identity,
+                                        allow_missing_shards=allow_missing_shards or None)
         answer = self.ask("Resolve", request, ResolveResponse, clock.left(self.timeout))
         if not answer.unchanged or known is None or answer.identity != known.identity:
             known = Facts(answer)

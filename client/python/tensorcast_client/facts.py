@@ -24,6 +24,12 @@ class Facts:
         self.total_bytes, self.shapes = answer.total_bytes, Shapes(answer.ranks, answer.dims)
         self._files, self._dtypes = answer.files, answer.dtypes.astype(np.int64)
         self._file_indexes, self._sizes = answer.file_indexes.astype(np.int64), answer.sizes
+        self.layout, self.world_size = answer.layout or "plain", answer.world_size
+        self._missing = {"missing_shards": answer.missing_shards, "missing_files": answer.missing_files}
+        self._copies = answer.copies
+        self._pieces = Pieces(answer) if len(answer.piece_counts) else None
+        if len(self._copies) not in (0, n):
+            raise errors.bad_answer(f"{len(self._copies)} numbers of copies for {n} tensors")
 
     @functools.cached_property
     def index(self):
@@ -46,11 +52,47 @@ class Facts:
         files = [file.name for file in self._files]
         columns = zip(self.names, self._dtypes.tolist(), self.shapes.tolist(), self._file_indexes.tolist(),
                       self._sizes.tolist())
+        tensors = [{"name": name, "dtype": NAMES[number], "shape": list(shape), "file": files[file], "bytes": size}
+                   for name, number, shape, file, size in columns]
+        for index in self._pieces.indexes() if self._pieces else ():
+            tensors[index]["pieces"] = self._pieces.describe(index, files)
+        for index in np.flatnonzero(self._copies > 1).tolist():
+            tensors[index]["copies"] = int(self._copies[index])
         return {
             "artifact": self.artifact,
             "identity": self.identity,
             "files": [{"name": file.name, "bytes": file.bytes} for file in self._files],
-            "tensors": [{"name": name, "dtype": NAMES[number], "shape": list(shape), "file": files[file], "bytes": size}
-                        for name, number, shape, file, size in columns],
+            "layout": self.layout,
+            **({"world_size": self.world_size} if self.world_size else {}),
+            **{key: numbers.tolist() for key, numbers in self._missing.items() if len(numbers)},
+            "tensors": tensors,
             "total_bytes": self.total_bytes,
         }
+
+
+class Pieces:
+    """Which tensors lie in several boxes, and where."""
+
+    def __init__(self, answer):
+        counts, ranks = answer.piece_counts.astype(np.int64), answer.ranks.astype(np.int64)
+        if len(counts) != len(ranks):
+            raise errors.bad_answer(f"{len(counts)} numbers of pieces for {len(ranks)} tensors")
+        self._counts, self._ranks = np.where(counts == 1, 0, counts), ranks
+        self._first = np.cumsum(self._counts) - self._counts
+        numbers = 2 * ranks * self._counts
+        self._first_number = np.cumsum(numbers) - numbers
+        self._files, self._boxes = answer.piece_files, answer.piece_boxes
+        if int(self._counts.sum()) != len(self._files) or int(numbers.sum()) != len(self._boxes):
+            raise errors.bad_answer(f"{len(self._files)} pieces that do not belong to their tensors")
+        if len(self._files) and int(self._files.max()) >= len(answer.files):
+            raise errors.bad_answer("a piece in a file that there is not")
+
+    def indexes(self):
+        return np.flatnonzero(self._counts).tolist()
+
+    def describe(self, index, files):
+        rank, n, first, number = (int(column[index]) for column in
+                                  (self._ranks, self._counts, self._first, self._first_number))
+        boxes = self._boxes[number:number + 2 * rank * n].reshape(n, 2, rank).tolist()
+        return [{"file": files[file], "offsets": offsets, "shape": shape}
+                for file, (offsets, shape) in zip(self._files[first:first + n].tolist(), boxes)]

@@ -10,10 +10,13 @@ OPEN_END = (1 << 63) - 1  # a slice bound that means "to the end"
 File = Table(name=(1, "string"), bytes=(2, "uint"))
 
 ResolveRequest = Table(artifact=(1, "string"), fresh=(2, "bool"), include_indexes=(3, "bool"),
-                       known_identity=(4, "string"))
+                       known_identity=(4, "string"), allow_missing_shards=(6, "bool"))
 ResolveResponse = Table(artifact=(1, "string"), identity=(2, "string"), files=(3, "messages", File),
                         total_bytes=(4, "uint"), unchanged=(5, "bool"), names=(6, "strings"), dtypes=(7, "uints"),
-                        ranks=(8, "uints"), file_indexes=(9, "uints"), sizes=(10, "uints"), dims=(11, "uints"))
+                        ranks=(8, "uints"), file_indexes=(9, "uints"), sizes=(10, "uints"), dims=(11, "uints"),
+                        layout=(14, "string"), world_size=(15, "uint"), missing_shards=(16, "uints"),
+                        missing_files=(17, "uints"), piece_counts=(18, "uints"), piece_files=(19, "uints"),
+                        piece_boxes=(20, "uints"), copies=(21, "uints"))
 
 View = Table(names=(1, "strings"), n_slices=(2, "uints"), starts=(3, "sints"), stops=(4, "sints"),
              align_bytes=(5, "uint"))
@@ -22,7 +25,8 @@ CollectiveLoadGroup = Table(id=(1, "string"), rank=(2, "int"), world_size=(3, "i
 ExecutionTopology = Table(group=(1, "message", CollectiveLoadGroup), source_locality=(2, "uint"),
                           source_sharing_domain=(3, "string"))
 LoadRequest = Table(artifact=(1, "string"), view=(2, "message", View), policy=(3, "message", RetrievalPolicy),
-                    topology=(4, "message", ExecutionTopology), device=(5, "string"), region=(6, "bytes"))
+                    topology=(4, "message", ExecutionTopology), device=(5, "string"), region=(6, "bytes"),
+                    allow_missing_shards=(8, "bool"))
 ExplainRequest = Table(load=(1, "message", LoadRequest))
 MaterializeRequest = Table(load=(1, "message", LoadRequest))
 PrewarmRequest = Table(load=(1, "message", LoadRequest))

@@ -39,7 +39,8 @@ class CollectiveLoadGroup:
 class Options:
     """executor: auto, generic, local or collective. collective: auto, required or disabled. group: who loads together.
     source_locality: auto, host_local or shared_source. source_sharing_domain: a name that hosts sharing one source agree
-    on. deadline: seconds from the call, None for no limit."""
+    on. deadline: seconds from the call, None for no limit. allow_missing_shards: of PyTorch's DCP shards, a rank that saved
+    nothing has no file; see Client.artifact()."""
 
     executor: str = "auto"
     collective: str = "auto"
@@ -47,6 +48,7 @@ class Options:
     source_locality: str = "auto"
     source_sharing_domain: Optional[str] = None
     deadline: Optional[float] = None
+    allow_missing_shards: bool = False
 
     def __post_init__(self):
         if self.group is not None and not isinstance(self.group, CollectiveLoadGroup):

@@ -121,15 +121,16 @@ class View:
         artifact, selected = self._artifact, self._selected
         facts = artifact.known_facts
         if facts is None and (selected.slices or (selected.align and selected.names is None)):
-            facts = artifact.facts(clock)
+            facts = artifact.facts(clock, allow_missing_shards=options.allow_missing_shards)
         try:
             names, view = selection.to_wire(selected, facts)
         except (errors.TensorNotFoundError, errors.InvalidRequestError):
-            if artifact.facts(clock, fresh=True) is facts:
+            if artifact.facts(clock, True, options.allow_missing_shards) is facts:
                 raise
             names, view = selection.to_wire(selected, artifact.known_facts)
         return names, {"artifact": artifact.reference, "view": view, "policy": options.policy(),
-                       "topology": options.topology()}
+                       "topology": options.topology(),
+                       "allow_missing_shards": options.allow_missing_shards or artifact.allow_missing_shards or None}
 
     def prewarm(self, options: Options | None = None) -> dict[str, Any]:
         """Makes the daemon hold this view in memory, for whoever loads it next. Returns the report of `tensorcast prewarm
@@ -164,12 +165,12 @@ class View:
                         raise errors.bad_answer("memory of the daemon for a load into the client's")
                     buffer = cuda.DeviceMemory(device, *region.span_of(into), [], into)
             except errors.InvalidRequestError:
-                if attempt == 2 or not built_on_facts or artifact.facts(clock, fresh=True) is facts:
+                if attempt == 2 or not built_on_facts or artifact.facts(clock, True, options.allow_missing_shards) is facts:
                     raise
                 continue
             if not built_on_facts or facts.identity == result.report.identity:
                 return result, *_layout(result.layout, names, facts), buffer
-            artifact.facts(clock, fresh=True)
+            artifact.facts(clock, True, options.allow_missing_shards)
         raise errors.make(StatusCode.ABORTED, f"{artifact.reference} keeps changing", "SOURCE_CHANGED")
 
 
