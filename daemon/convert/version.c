@@ -5,11 +5,18 @@
 
 #include <cpuid.h>
 
-/* not in every compiler's table */
+/* Not in every compiler's table. Asked once: under a hypervisor the question takes longer than a conversion. */
 static bool has_f16c(void)
 {
+    enum { UNKNOWN, NO, YES };
+    static int answer; /* atomic */
+    int known = __atomic_load_n(&answer, __ATOMIC_RELAXED);
     unsigned a, b, c, d;
-    return __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C);
+    if (known == UNKNOWN) {
+        known = __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C) ? YES : NO;
+        __atomic_store_n(&answer, known, __ATOMIC_RELAXED);
+    }
+    return known == YES;
 }
 
 /* The compiler's table also knows which registers the system saves. */

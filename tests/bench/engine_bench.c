@@ -3,7 +3,9 @@
  *     engine_bench [-t THREADS] [-s STAGING_MIB] [-p POOL_MIB] [-n ROUNDS] FOLDER CASE...
  *
  * Cases: cold, hot = the whole checkpoint; cold4, hot4 = four tensor-parallel ranks at once; columns = the first quarter of
- * the columns of every matrix by each executor, hot and cold. Without a pool every run gets fresh memory.
+ * the columns of every matrix by each executor, hot and cold; moves = what variants do to whole matrices of 4-byte elements,
+ * hot, beside a plain load: rows that alternate there or here, four copies, a turned matrix, F32 to BF16, and FP8 with a
+ * scale for each 128 x 128 to BF16. Without a pool every run gets fresh memory.
  * Before each run memory is made warm for the host (machine.py tells why). Prints medians, GB/s of distinct source bytes,
  * CPU seconds per GB, and two ceilings measured in the same rounds: memcpy by two threads, direct reads by four. */
 #include <fcntl.h>
@@ -128,6 +130,113 @@ static struct mapping *map_rank(struct bench *bench, uint64_t rank, uint64_t n_r
         exit(1);
     }
     return mapping;
+}
+
+/* --- what variants do ------------------------------------------------------------------------------------------------ */
+
+enum move { MOVE_ROWS_THERE, MOVE_ROWS_HERE, MOVE_COPIES, MOVE_TURN, MOVE_CAST, MOVE_DEQUANTIZE, N_MOVES };
+static const char *const move_names[] = {"rows alternate there", "rows alternate here", "four copies", "turned",
+                                         "F32 to BF16",          "FP8 blocks to BF16"};
+enum { HEAD_ROWS = 128, N_COPIES = 4, BLOCK = 128 };
+
+static void add_transfer(struct mapping *mapping, struct transfer transfer)
+{
+    mapping->transfers[mapping->n_transfers++] = transfer;
+}
+
+/* Half the rows of a head, and the other half. */
+static void alternate(struct mapping *mapping, const struct transfer *whole, uint64_t n_rows, uint64_t row, bool there)
+{
+    const uint64_t half = HEAD_ROWS / 2;
+    for (uint64_t i = 0; i < n_rows / half; i++) {
+        uint64_t head = i / 2 * HEAD_ROWS * row, packed = head + i % 2 * half * row, apart = head + i % 2 * row;
+        add_transfer(mapping, (struct transfer){.src_offset = whole->src_offset + (there ? packed : apart),
+                                                .dst_offset = whole->dst_offset + (there ? apart : packed),
+                                                .row_bytes = row,
+                                                .n_rows = half,
+                                                .src_stride = there ? row : 2 * row,
+                                                .dst_stride = there ? 2 * row : row,
+                                                .file = whole->file,
+                                                .tensor = whole->tensor});
+    }
+}
+
+static void turn(struct mapping *mapping, const struct transfer *whole, uint64_t n_rows, uint64_t row)
+{
+    for (uint64_t i = 0; i < n_rows; i++)
+        add_transfer(mapping, (struct transfer){.src_offset = whole->src_offset + i * row,
+                                                .dst_offset = whole->dst_offset + i * 4,
+                                                .row_bytes = 4,
+                                                .n_rows = row / 4,
+                                                .src_stride = 4,
+                                                .dst_stride = n_rows * 4,
+                                                .file = whole->file,
+                                                .tensor = whole->tensor});
+}
+
+static void copy_again(struct mapping *mapping, const struct transfer *whole)
+{
+    for (uint64_t i = 0; i < N_COPIES; i++) {
+        struct transfer copy = *whole;
+        copy.dst_offset += i * mapping->view_bytes;
+        add_transfer(mapping, copy);
+    }
+}
+
+static void convert(struct mapping *mapping, const struct transfer *whole, uint64_t row, bool has_scales)
+{
+    uint64_t n_scales = whole->row_bytes / BLOCK + row + 1; /* enough for any shape */
+    struct operation *operation = &mapping->operations[mapping->n_operations];
+    struct transfer converted = *whole;
+    *operation = (struct operation){
+        .from = DTYPE_F32, .to = DTYPE_BF16, .from_bytes = 4, .to_bytes = 2, .n_steps = 1, .steps = {{.to = DTYPE_BF16}}};
+    if (has_scales) {
+        struct scale_grid *grid = arena_alloc(&mapping->arena, sizeof *grid);
+        *grid = (struct scale_grid){.origin = whole->src_offset,
+                                    .n_columns = row,
+                                    .block_rows = BLOCK,
+                                    .block_columns = BLOCK,
+                                    .grid_columns = (row + BLOCK - 1) / BLOCK,
+                                    .values = arena_array(&mapping->arena, n_scales, sizeof(float))};
+        operation->from = DTYPE_F8_E4M3;
+        operation->from_bytes = 1;
+        operation->steps[0].grid = grid;
+    }
+    converted.operation = mapping->n_operations++ & (OPERATION_MAX_PER_MAPPING - 1);
+    converted.dst_offset = has_scales ? 2 * converted.dst_offset : converted.dst_offset / 2;
+    converted.dst_stride = operation_dst_bytes(operation, converted.row_bytes);
+    add_transfer(mapping, converted);
+}
+
+static void move(struct mapping *mapping, enum move kind)
+{
+    struct transfer *plain = mapping->transfers;
+    struct error error;
+    size_t n = mapping->n_transfers, room = n * N_COPIES + 1;
+    for (size_t i = 0; i < n; i++)
+        room += mapping->tensors[plain[i].tensor].record->shape[0];
+    mapping->transfers = arena_array(&mapping->arena, room, sizeof *plain);
+    mapping->operations = arena_array(&mapping->arena, n + 1, sizeof *mapping->operations);
+    mapping->n_operations = 1;
+    mapping->n_transfers = 0;
+    for (size_t i = 0; i < n; i++) {
+        uint64_t n_rows = mapping->tensors[plain[i].tensor].record->shape[0], row = plain[i].row_bytes / n_rows;
+        if (kind == MOVE_ROWS_THERE || kind == MOVE_ROWS_HERE)
+            alternate(mapping, &plain[i], n_rows, row, kind == MOVE_ROWS_THERE);
+        else if (kind == MOVE_TURN)
+            turn(mapping, &plain[i], n_rows, row);
+        else if (kind == MOVE_COPIES)
+            copy_again(mapping, &plain[i]);
+        else
+            convert(mapping, &plain[i], row, kind == MOVE_DEQUANTIZE);
+    }
+    uint64_t times = kind == MOVE_COPIES ? N_COPIES : kind == MOVE_DEQUANTIZE ? 2 : 1, parts = kind == MOVE_CAST ? 2 : 1;
+    mapping->view_bytes = mapping->view_bytes * times / parts;
+    mapping->replica_bytes = mapping->view_bytes;
+    if (mapping_order(mapping, &error)) {
+        fprintf(stderr, "%s\n", error.message);
+        exit(1);
+    }
 }
 
 static struct plan *plan_shot(struct bench *bench, const struct mapping *mapping, int executor, bool hot)
@@ -318,8 +427,24 @@ static void add_case(struct bench *bench, const char *name, bool hot, int n_shot
     added->unique_bytes = one_rank ? added->shots[0].mapping->view_bytes : bench->artifact->total_bytes;
 }
 
+static void add_moves(struct bench *bench)
+{
+    for (int kind = 0; kind < N_MOVES; kind++) {
+        add_case(bench, move_names[kind], true, 1, false, EXECUTOR_PREFERENCE_AUTO, false);
+        struct shot *shot = &cases[n_cases - 1].shots[0];
+        move(shot->mapping, (enum move)kind);
+        plan_destroy(shot->plan);
+        shot->plan = plan_shot(bench, shot->mapping, EXECUTOR_PREFERENCE_AUTO, true);
+    }
+}
+
 static void add_cases(struct bench *bench, const char *name)
 {
+    if (strcmp(name, "moves") == 0) {
+        add_case(bench, "plain", true, 1, false, EXECUTOR_PREFERENCE_AUTO, false);
+        add_moves(bench);
+        return;
+    }
     bool hot = strncmp(name, "hot", 3) == 0;
     if (strcmp(name, "columns") == 0) {
         add_case(bench, "columns hot generic", true, 1, true, EXECUTOR_PREFERENCE_GENERIC_BYTE_RANGE, true);
