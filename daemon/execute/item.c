@@ -56,7 +56,7 @@ int item_read(struct item *item, struct source_read *read, uint64_t bytes, struc
     const struct part *part = &item->parts[0];
     uint64_t started_ns = clock_now_ns();
     read->file = part->file;
-    read->cancel = item->is_remote ? &item->cancel : NULL;
+    read->cancel = &item->cancel;
     read->uid = part->run->options.uid;
     read->checksum = sums_kind(item->scan);
     int result = source_read(part->source, read, error);

@@ -39,7 +39,7 @@ enum item_kind { ITEM_NONE, ITEM_SETUP, ITEM_ENDING, ITEM_BLOCK };
 
 struct item {
     struct engine *engine;
-    bool is_remote; /* its worker's kind, const: a read is a request, which can be interrupted and tells of what has come */
+    bool is_remote; /* its worker's kind, const: a read is a request, which tells of what has come */
     enum item_kind kind;
     struct scan *scan;
     uint64_t block;

@@ -292,7 +292,6 @@ void remote_pool_run_item(struct worker *worker)
         remote_pace_add(&origin->pace, now_ns, now_ns - started_ns, origin->n_in_flight);
     share_subtract(origin, uid);
     pool->n_busy--;
-    __atomic_store_n(&item->should_stop, false, __ATOMIC_RELAXED);
     if (limit_of(origin) > before || pool->is_held_back)
         pthread_cond_broadcast(&pool->crew.work);
     pool->is_held_back = false; /* until the next one says so */
@@ -356,14 +355,7 @@ int remote_pool_grow(struct run *run, struct error *error)
 void remote_pool_interrupt(struct engine *engine)
 {
     struct remote_pool *pool = &engine->remote;
-    for (size_t i = 0; i < pool->crew.n; i++) {
-        struct item *item = &pool->crew.workers[i].item;
-        bool is_needed = item->kind != ITEM_BLOCK;
-        for (size_t p = 0; !is_needed && p < item->n_parts; p++)
-            is_needed = !item->parts[p].run->has_failed;
-        if (!is_needed)
-            __atomic_store_n(&item->should_stop, true, __ATOMIC_RELAXED);
-    }
+    crew_interrupt(&pool->crew);
     pthread_cond_broadcast(&pool->window_free);
 }
 

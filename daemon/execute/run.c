@@ -77,6 +77,8 @@ void run_fail(struct run *run, const struct error *error)
         collective_lose(run);
     if (run->origin)
         remote_pool_interrupt(run->engine);
+    else
+        crew_interrupt(&run->engine->crew); /* reads that another process makes can be given up, see source/disk */
     run_settle(run);
 }
 

@@ -233,6 +233,7 @@ static void *worker_main(void *argument)
             remote_pool_run_item(worker);
         else
             worker_run_item(worker);
+        __atomic_store_n(&worker->item.should_stop, false, __ATOMIC_RELAXED);
     }
     give_buffers(worker, 0);
     pthread_mutex_unlock(&engine->lock);
@@ -249,6 +250,18 @@ void crew_init(struct crew *crew, size_t room, uint64_t keep_ns)
     pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
     pthread_cond_init(&crew->work, &monotonic);
     pthread_condattr_destroy(&monotonic);
+}
+
+void crew_interrupt(struct crew *crew)
+{
+    for (size_t i = 0; i < crew->n; i++) {
+        struct item *item = &crew->workers[i].item;
+        bool is_needed = item->kind != ITEM_BLOCK;
+        for (size_t p = 0; !is_needed && p < item->n_parts; p++)
+            is_needed = !item->parts[p].run->has_failed;
+        if (!is_needed)
+            __atomic_store_n(&item->should_stop, true, __ATOMIC_RELAXED);
+    }
 }
 
 int crew_grow(struct crew *crew, struct engine *engine, bool is_remote)

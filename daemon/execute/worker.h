@@ -33,6 +33,8 @@ struct crew {
 void crew_init(struct crew *crew, size_t room, uint64_t keep_ns);
 /* Under the lock. One more thread; 0 or what went wrong. */
 int crew_grow(struct crew *crew, struct engine *engine, bool is_remote);
+/* Under the lock: reads of blocks that no run needs any more are to end where they can. */
+void crew_interrupt(struct crew *crew);
 void crew_fini(struct crew *crew); /* without the lock, after is_stopping was set and everybody was woken */
 
 /* Under the lock: the next item of the active runs in turn becomes the worker's. */

@@ -231,8 +231,11 @@ static void commit_on_helper(struct loop_work *work)
                                            .uid = load->uid,
                                            .load_id = load->id};
     bool has_failed = load->error.code != ERROR_OK;
+    bool was_given_up = load->error.code == ERROR_CANCELLED || load->error.code == ERROR_UNAVAILABLE;
     struct error error;
     run_release_transport(parts->run); /* before anybody is given the memory */
+    if (was_given_up)
+        return; /* perhaps since the files' server does not answer */
     /* what was changed is told also instead of what that made of the read */
     if (artifact_check_unchanged(parts->mapping->artifact, &error) != 0)
         load->error = error;

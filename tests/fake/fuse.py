@@ -1,6 +1,7 @@
 """A read-only file system in this process that stops answering when it is told to, as a dead NFS server does.
 
-    with HangingFiles(folder, {"m/model.safetensors": data}) as files:    # mounted on folder, for this process and its children
+    with HangingFiles(folder, {"m/model.safetensors": data}) as files:    # mounted on folder, for this process and its children;
+                                                                          # a text instead of bytes is the target of a link
         files.hangs = {"read"}           # from now on these requests are never answered: any of NAMES, or "late_read"
         ...
         files.hung                       # the names of the requests that nobody has answered, in order
@@ -19,7 +20,7 @@ import tempfile
 import threading
 
 CLONE_NEWNS, MS_REC, MS_PRIVATE, MNT_FORCE, MNT_DETACH = 0x20000, 1 << 14, 1 << 18, 1, 2
-NAMES = {1: "lookup", 3: "getattr", 14: "open", 15: "read", 18: "release", 25: "flush", 27: "opendir", 28: "readdir", 29: "releasedir"}
+NAMES = {1: "lookup", 3: "getattr", 5: "readlink", 14: "open", 15: "read", 18: "release", 25: "flush", 27: "opendir", 28: "readdir", 29: "releasedir"}
 INIT, FORGET, BATCH_FORGET, INTERRUPT, STATFS = 26, 2, 42, 36, 17
 ROOT = 1
 MAX_WRITE = 1 << 17
@@ -59,7 +60,7 @@ class HangingFiles:
 
     def __init__(self, folder, files):
         self.folder, self.hangs, self.hung, self.change = os.fsencode(str(folder)), set(), [], threading.Condition()
-        self.nodes, self.children = {ROOT: None}, {ROOT: {}}  # id -> bytes or None (a folder); id -> name -> id
+        self.nodes, self.children = {ROOT: None}, {ROOT: {}}  # id -> bytes, text (a link) or None (a folder); id -> name -> id
         for path, data in files.items():
             self.add(path, data)
 
@@ -84,10 +85,15 @@ class HangingFiles:
         threading.Thread(target=self.serve, daemon=True).start()
         return self
 
-    def __exit__(self, *_):
-        libc.umount2(self.folder, MNT_FORCE | MNT_DETACH)  # the force cuts the connection
+    def end(self):
+        """Cuts the connection; twice is the same as once."""
+        libc.umount2(self.folder, MNT_FORCE | MNT_DETACH)  # the force cuts it
         fd, self.fd = self.fd, -1
-        os.close(fd)
+        if fd >= 0:
+            os.close(fd)
+
+    def __exit__(self, *_):
+        self.end()
 
     def serve(self):
         fd = self.fd
@@ -128,7 +134,8 @@ class HangingFiles:
 
     def attributes(self, node):
         data = self.nodes[node]
-        mode = stat.S_IFDIR | 0o755 if data is None else stat.S_IFREG | 0o644
+        mode = (stat.S_IFDIR | 0o755 if data is None else stat.S_IFLNK | 0o777 if isinstance(data, str) else
+                stat.S_IFREG | 0o644)
         return struct.pack("<6Q10I", node, len(data or b""), 1, 1, 1, 1, 0, 0, 0, mode, 1, 0, 0, 0, 4096, 0)
 
     # Nothing may be cached: every question reaches us.
@@ -140,6 +147,9 @@ class HangingFiles:
 
     def do_getattr(self, node, _):
         return struct.pack("<QII", 0, 0, 0) + self.attributes(node), 0
+
+    def do_readlink(self, node, _):
+        return os.fsencode(self.nodes[node]), 0
 
     def do_open(self, node, _):
         return struct.pack("<QII", node, 0, 0), 0

@@ -54,11 +54,7 @@ static void reading_counts_time_and_asks_as_the_run_is(void **state)
     assert_int_equal(item_read(&scene.item, &read, sizeof bytes, &error), 0);
     assert_memory_equal(bytes, scene.image + 50, sizeof bytes);
     assert_int_equal(read.uid, 77);
-    assert_null(read.cancel);
     assert_true(scene.item.read_ns > 0);
-    scene.item.is_remote = true;
-    scene.item.cancel.data = &scene.item;
-    assert_int_equal(item_read(&scene.item, &read, sizeof bytes, &error), 0);
     assert_false(read.cancel->is_set(read.cancel->data));
     scene.item.should_stop = true;
     assert_true(read.cancel->is_set(read.cancel->data));

@@ -80,6 +80,32 @@ static int look_at_file(int fd, struct source_file *file, struct error *error)
     return 0;
 }
 
+/* --- why by nothing better ---------------------------------------------------------------------------------------- */
+
+enum reason { NOTHING_BETTER, TIMES_DO_NOT_TELL, TOO_YOUNG, NOT_BY_THIS_KERNEL, NOT_OURS, NOT_GRANTED, REASONS };
+
+static const char *const reasons[REASONS] = {
+    [NOTHING_BETTER] = "",
+    [TIMES_DO_NOT_TELL] = "no lease, and the file system's timestamps do not show writes through a mapping",
+    [TOO_YOUNG] = "no lease, and the file was changed less than 60 s before it was resolved",
+    [NOT_BY_THIS_KERNEL] = "the file system may change a file without this host's kernel",
+    [NOT_OURS] = "no lease: the file is another user's, and the process has no CAP_LEASE",
+    [NOT_GRANTED] = "the kernel grants no lease on this file system",
+};
+
+const char *change_detection_reason(unsigned number)
+{
+    return number < REASONS ? reasons[number] : NULL;
+}
+
+unsigned change_detection_reason_number(const char *reason)
+{
+    unsigned number = REASONS;
+    while (--number > 0 && reasons[number] != reason)
+        ;
+    return number;
+}
+
 /* --- without a lease: timestamps ------------------------------------------------------------------------------------ */
 
 /* The clock that file systems of this host take their times from; it moves on every few milliseconds. */
@@ -132,19 +158,18 @@ static void judge_times(struct source_file *file, const struct filesystem_traits
     file->changes_reason = no_lease;
     if (!traits->times_tell) {
         file->changes_by = CHANGES_RACY;
-        file->changes_reason = "no lease, and the file system's timestamps do not show writes through a mapping";
+        file->changes_reason = reasons[TIMES_DO_NOT_TELL];
     } else if (age_ns(&file->identity) < (int64_t)CHANGE_TRUSTED_NS) {
         file->changes_by = CHANGES_RACY;
-        file->changes_reason = "no lease, and the file was changed less than 60 s before it was resolved";
+        file->changes_reason = reasons[TOO_YOUNG];
     }
 }
 
 static const char *why_no_lease(const struct filesystem_traits *traits, int why)
 {
     if (!traits->lease_proves)
-        return "the file system may change a file without this host's kernel";
-    return why == EACCES ? "no lease: the file is another user's, and the process has no CAP_LEASE"
-                         : "the kernel grants no lease on this file system";
+        return reasons[NOT_BY_THIS_KERNEL];
+    return reasons[why == EACCES ? NOT_OURS : NOT_GRANTED];
 }
 
 /* --- all of it ------------------------------------------------------------------------------------------------------ */
@@ -163,7 +188,7 @@ int change_detection_begin(struct change_detection *detection, struct source_fil
         int64_t needed = traits.kind == SOURCE_LOCAL ? 1 : (int64_t)CHANGE_TRUSTED_NS;
         bool times_tell = traits.times_tell && age_ns(&file->identity) >= needed;
         file->changes_by = CHANGES_BY_LEASE;
-        file->changes_reason = "";
+        file->changes_reason = reasons[NOTHING_BETTER];
         file->identity.lease_span =
             file_lease_span(detection->lease, file->identity.device, file->identity.inode, times_tell);
         return 0;

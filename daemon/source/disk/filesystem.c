@@ -82,21 +82,29 @@ static uint32_t larger(uint32_t a, uint32_t b)
     return a > b ? a : b;
 }
 
-void filesystem_add_file(struct source_caps *caps, bool is_first, uint64_t device_id, struct source_disk_file *file)
+void filesystem_add_caps(struct source_caps *caps, bool is_first, const struct source_caps *fresh)
 {
+    uint64_t devices = fresh->device_set | mounts_bits_of(fresh->device_id) | (is_first ? 0 : caps->device_set);
     if (is_first) {
-        *caps = caps_of(file, device_id);
-    } else if (device_id != caps->device_id) {
-        struct source_caps fresh = caps_of(file, device_id);
-        caps->direct_reads = caps->direct_reads && fresh.direct_reads;
-        caps->direct_memory_alignment = larger(caps->direct_memory_alignment, fresh.direct_memory_alignment);
-        caps->direct_offset_alignment = larger(caps->direct_offset_alignment, fresh.direct_offset_alignment);
-        if (fresh.filesystem == SOURCE_NETWORK && caps->filesystem == SOURCE_LOCAL) {
+        *caps = *fresh;
+    } else {
+        caps->direct_reads = caps->direct_reads && fresh->direct_reads;
+        caps->direct_memory_alignment = larger(caps->direct_memory_alignment, fresh->direct_memory_alignment);
+        caps->direct_offset_alignment = larger(caps->direct_offset_alignment, fresh->direct_offset_alignment);
+        if (fresh->filesystem == SOURCE_NETWORK && caps->filesystem == SOURCE_LOCAL) {
             caps->filesystem = SOURCE_NETWORK;
-            memcpy(caps->filesystem_type, fresh.filesystem_type, sizeof caps->filesystem_type);
+            memcpy(caps->filesystem_type, fresh->filesystem_type, sizeof caps->filesystem_type);
         }
     }
-    caps->device_set |= mounts_bits_of(device_id);
+    caps->device_set = devices;
+}
+
+void filesystem_add_file(struct source_caps *caps, bool is_first, uint64_t device_id, struct source_disk_file *file)
+{
+    if (is_first || device_id != caps->device_id) {
+        struct source_caps fresh = caps_of(file, device_id);
+        filesystem_add_caps(caps, is_first, &fresh);
+    }
     caps->direct_reads = caps->direct_reads && file->direct_fd >= 0;
     if (!caps->direct_reads && file->direct_fd >= 0) {
         close(file->direct_fd);

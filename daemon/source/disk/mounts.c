@@ -1,7 +1,10 @@
 /* /proc/self/mountinfo stays open: poll() says when it has changed, and only then it is read again. */
 #include "source/disk/mounts.h"
 
+#include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
+#include <limits.h>
 #include <poll.h>
 #include <pthread.h>
 #include <stdbool.h>
@@ -11,20 +14,24 @@
 #include <unistd.h>
 
 #include "base/memory.h"
+#include "base/text.h"
 #include "source/disk/trusted_path.h"
 
-enum { READ_BYTES = 64 << 10 };
+enum { READ_BYTES = 64 << 10, MAX_LINKS = 40 /* as the kernel */ };
 
 struct mount {
     char *path; /* without a slash at the end: "" is the root */
     size_t length;
     uint64_t device;
+    bool is_fuse;
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of what follows */
 static int table_fd = -1;
 static struct mount *mounts;
 static size_t n_mounts, mounts_room;
+static bool leaves_fuse; /* const once there are threads, like the next one */
+static uint64_t own_mounts;
 
 static bool has_changed(void)
 {
@@ -68,6 +75,17 @@ static void unescape(char *text)
     *to = '\0';
 }
 
+/* "fuse.sshfs", "fuseblk", but not "fusectl". */
+bool mounts_is_fuse(const char *type)
+{
+    static const char *const names[] = {"fuse", "fuseblk"};
+    size_t length = strcspn(type, ". ");
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (strlen(names[i]) == length && strncmp(type, names[i], length) == 0)
+            return true;
+    return false;
+}
+
 static void add_mount(const char *line)
 {
     unsigned major, minor;
@@ -78,31 +96,144 @@ static void add_mount(const char *line)
     unescape(path);
     if (strcmp(path, "/") == 0)
         *path = '\0';
+    const char *type = strstr(line + at, " - ");
     ARRAY_RESERVE(mounts, n_mounts, mounts_room);
-    mounts[n_mounts++] = (struct mount){path, strlen(path), (uint64_t)major << 32 | minor};
+    mounts[n_mounts++] =
+        (struct mount){path, strlen(path), (uint64_t)major << 32 | minor, type && mounts_is_fuse(type + strlen(" - "))};
 }
 
-uint64_t mounts_find(const char *path)
+/* Under the lock. */
+static void read_if_changed(void)
+{
+    if (!has_changed())
+        return;
+    char *text = read_table(), *rest = text;
+    while (n_mounts > 0)
+        free(mounts[--n_mounts].path);
+    for (char *line; (line = strsep(&rest, "\n")) != NULL;)
+        add_mount(line);
+    free(text);
+}
+
+/* Also those that others cover: they are the same for all who go there. */
+static uint64_t find_bits(const char *path, bool only_fuse)
 {
     char *normal = trusted_path_normalize(path);
-    pthread_mutex_lock(&lock);
-    if (has_changed()) {
-        char *text = read_table(), *rest = text;
-        while (n_mounts > 0)
-            free(mounts[--n_mounts].path);
-        for (char *line; (line = strsep(&rest, "\n")) != NULL;)
-            add_mount(line);
-        free(text);
-    }
-    /* also those that others cover: they are the same for all who go there */
     uint64_t bits = 0;
+    pthread_mutex_lock(&lock);
+    read_if_changed();
     for (size_t i = 0; i < n_mounts; i++) {
         const struct mount *mount = &mounts[i];
         bool is_beginning = strncmp(normal, mount->path, mount->length) == 0 &&
                             (normal[mount->length] == '/' || normal[mount->length] == '\0');
-        bits |= is_beginning ? mounts_bits_of(mount->device) : 0;
+        bits |= is_beginning && (mount->is_fuse || !only_fuse) ? mounts_bits_of(mount->device) : 0;
     }
     pthread_mutex_unlock(&lock);
     free(normal);
     return bits;
+}
+
+uint64_t mounts_find(const char *path)
+{
+    return find_bits(path, false);
+}
+
+/* --- FUSE ----------------------------------------------------------------------------------------------------------- */
+
+void mounts_leave_fuse(uint64_t own)
+{
+    leaves_fuse = true;
+    own_mounts = own;
+}
+
+int mounts_check(const char *path, struct error *error)
+{
+    char name[TEXT_NAME_CHARS];
+    uint64_t others = leaves_fuse ? find_bits(path, true) & ~own_mounts : 0;
+    if (!others)
+        return 0;
+    fail(error, ERROR_UNAVAILABLE, REASON(FUSE_MOUNT), "%s is on a FUSE mount of another process",
+         text_escape(path, strlen(path), name));
+    return error_note(error, "mounts", "%" PRIx64, others);
+}
+
+uint64_t mounts_elsewhere(const struct error *error)
+{
+    const char *value;
+    bool is_known = error->kind == ERROR_KIND_FUSE_MOUNT && !own_mounts && error_next_note(error, NULL, &value);
+    return is_known ? strtoull(value, NULL, 16) : 0;
+}
+
+char *mounts_describe(uint64_t wanted)
+{
+    const struct mount *found = NULL;
+    char name[TEXT_NAME_CHARS];
+    pthread_mutex_lock(&lock);
+    read_if_changed();
+    for (size_t i = 0; i < n_mounts; i++) {
+        const struct mount *mount = &mounts[i];
+        if (mount->is_fuse && (mounts_bits_of(mount->device) & ~wanted) == 0 && (!found || mount->length > found->length))
+            found = mount;
+    }
+    char *text = memory_copy_text(
+        !found ? "(not mounted)" : text_escape(*found->path ? found->path : "/", found->length ? found->length : 1, name));
+    pthread_mutex_unlock(&lock);
+    return text;
+}
+
+/* A path that is being walked: `done` has no links, `rest` is still to be looked at. */
+struct walked {
+    char done[PATH_MAX], rest[PATH_MAX];
+    int n_links;
+};
+
+/* Puts the target of the link at `done`, whose name begins at `used`, before the rest; leaves `done` as it is where there is
+ * no link. 0 or errno. */
+static int follow_link(struct walked *walked, size_t used)
+{
+    char target[PATH_MAX], tail[PATH_MAX];
+    ssize_t n_chars = readlink(walked->done, target, sizeof target - 1);
+    if (n_chars < 0)
+        return errno == EINVAL ? 0 : errno;
+    target[n_chars] = '\0';
+    if (++walked->n_links > MAX_LINKS)
+        return ELOOP;
+    walked->done[*target == '/' ? 0 : used] = '\0';
+    memcpy(tail, walked->rest, sizeof tail);
+    return snprintf(walked->rest, PATH_MAX, "%s/%s", target, tail) < PATH_MAX ? 0 : ENAMETOOLONG;
+}
+
+/* One component from the beginning of `rest` to the end of `done`. 0 or errno. */
+static int walk_component(struct walked *walked)
+{
+    const char *name = walked->rest + strspn(walked->rest, "/");
+    size_t length = strcspn(name, "/"), used = strlen(walked->done);
+    bool is_up = length == 2 && strncmp(name, "..", 2) == 0, is_here = length == 0 || (length == 1 && *name == '.');
+    if (used + 1 + length >= PATH_MAX)
+        return ENAMETOOLONG;
+    if (is_up)
+        *(used ? strrchr(walked->done, '/') : walked->done) = '\0';
+    else if (!is_here)
+        snprintf(walked->done + used, PATH_MAX - used, "/%.*s", (int)length, name);
+    memmove(walked->rest, name + length, strlen(name + length) + 1);
+    return is_up || is_here ? 0 : follow_link(walked, used);
+}
+
+char *mounts_realpath(const char *path, struct error *error)
+{
+    struct walked walked = {.done = ""};
+    char name[TEXT_NAME_CHARS];
+    int failed = snprintf(walked.rest, PATH_MAX, "%s", path) < PATH_MAX ? 0 : ENAMETOOLONG;
+    while (!failed && walked.rest[0]) {
+        char *whole = memory_print("%s/%s", walked.done, walked.rest);
+        int is_left = mounts_check(whole, error);
+        free(whole);
+        if (is_left < 0)
+            return NULL;
+        failed = walk_component(&walked);
+    }
+    if (!failed)
+        return memory_copy_text(walked.done[0] ? walked.done : "/");
+    fail_errno(error, failed, "%s", text_escape(path, strlen(path), name));
+    return NULL;
 }

@@ -1,13 +1,33 @@
 /* Which file system a path leads to, without asking that file system, which may be one that does not answer any more: the
- * kernel's mount table, and the path as text. Links are not followed. Any thread. */
+ * kernel's mount table, and the path as text. Links are not followed. Any thread.
+ *
+ * A system call that a FUSE server has begun to serve and never answers cannot be ended, not even by SIGKILL, and a process
+ * with such a thread cannot end either. So the daemon makes none on files of such mounts: a process of its own does for each
+ * of them (mount_process.h). Waits for other network file systems end when the process is killed. */
 #ifndef SOURCE_MOUNTS_H
 #define SOURCE_MOUNTS_H
 
+#include <stdbool.h>
 #include <stdint.h>
+
+#include "base/error.h"
 
 /* A number for the mounts that the absolute path passes through: the OR of a few bits for each, so that sets of them are
  * numbers, too. 0 = not known. */
 uint64_t mounts_find(const char *path);
+
+/* From now on this process makes no system calls on FUSE mounts, but on those in `own`; to be called before there are
+ * threads. Without it, it makes all of them. */
+void mounts_leave_fuse(uint64_t own);
+/* 0, or -1 with the kind FUSE_MOUNT: the absolute path passes through mounts that this process leaves to others. */
+int mounts_check(const char *path, struct error *error);
+/* Those mounts; 0 for other errors, and in a process that has mounts of its own, which leaves it to who asked. */
+uint64_t mounts_elsewhere(const struct error *error);
+char *mounts_describe(uint64_t mounts); /* "/mnt/models", for messages; malloced */
+bool mounts_is_fuse(const char *type);  /* by the name in the kernel's table */
+
+/* realpath() that goes to no mount of others: malloced, or NULL with an error. */
+char *mounts_realpath(const char *path, struct error *error);
 
 static inline uint64_t mounts_bits_of(uint64_t device_id)
 {

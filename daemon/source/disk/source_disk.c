@@ -1,7 +1,7 @@
 /* "disk:/path": a directory or one file of a local or mounted filesystem. Every path is walked by trusted_path.c; what it
  * finds is an O_PATH descriptor, which is looked at before it is opened for reading, so that a FIFO or a device in a
- * model folder is refused and never touched. Failure modes: outside the roots, missing, not a regular file, being written,
- * changed. */
+ * model folder is refused and never touched. What lies on a FUSE mount is opened by another process (source_forward.c).
+ * Failure modes: outside the roots, missing, not a regular file, being written, changed. */
 #include "source/disk/source_disk.h"
 
 #include <dirent.h>
@@ -20,6 +20,8 @@
 #include "source/disk/closing.h"
 #include "source/disk/filesystem.h"
 #include "source/disk/mounts.h"
+#include "source/disk/source_forward.h"
+#include "source/stores.h"
 
 enum { MAX_ENTRIES = 1 << 20 /* of a directory that is listed */, DESCRIPTORS_PER_FILE = 2 };
 
@@ -66,14 +68,17 @@ static int disk_open(struct source *source, const char *path, const struct sourc
     if (disk->confined)
         trusted_roots_init(&disk->roots, options->trusted_roots, options->n_trusted_roots);
     disk->path = memory_copy_text(path);
-    int fd = open_path(disk, path, error);
-    if (fd < 0)
-        return -1;
-    int failed = fstat(fd, &status) < 0 ? fail_name(path, errno, error) : 0;
-    close(fd);
+    disk->stop = options->stores ? stores_cancel(options->stores) : NULL;
+    int fd = open_path(disk, path, error), failed = fd < 0 ? -1 : 0;
+    if (fd >= 0) {
+        failed = fstat(fd, &status) < 0 ? fail_name(path, errno, error) : 0;
+        close(fd);
+        source->is_single_file = !failed && !S_ISDIR(status.st_mode);
+    } else if (mounts_elsewhere(error)) {
+        failed = source_forward_open(disk, mounts_elsewhere(error), error);
+    }
     if (failed)
         return -1;
-    source->is_single_file = !S_ISDIR(status.st_mode);
     if (source->is_single_file) {
         const char *slash = strrchr(path, '/');
         disk->file_name = memory_copy_text(slash ? slash + 1 : path);
@@ -106,10 +111,12 @@ static int read_entries(DIR *directory, char ***names, size_t *n_names, struct q
 
 int source_disk_list(struct source *source, char ***names, size_t *n_names, struct error *error)
 {
-    const struct source_disk *disk = (const struct source_disk *)source;
+    struct source_disk *disk = (struct source_disk *)source;
     *names = NULL;
     *n_names = 0;
     int path_fd = open_path(disk, disk->path, error);
+    if (path_fd < 0 && mounts_elsewhere(error))
+        return source_forward_list(disk, mounts_elsewhere(error), names, n_names, error);
     if (path_fd < 0)
         return -1;
     int fd = reopen(path_fd, O_DIRECTORY);
@@ -177,29 +184,49 @@ static void close_file(struct source_disk_file *opened)
     free(opened);
 }
 
-static int disk_open_file(struct source *source, const char *name, struct source_file *file, void **handle,
-                          struct error *error)
+static struct source_disk_file *new_file(void)
 {
-    struct source_disk *disk = (struct source_disk *)source;
-    int path_fd = open_name(disk, name, error);
-    if (path_fd < 0)
-        return -1;
     struct source_disk_file *opened = memory_alloc(sizeof *opened);
     *opened = (struct source_disk_file){.fd = -1, .direct_fd = -1};
     /* to the user for whom the thread works, like the memory of what is read */
     struct metadata_account account = metadata_current();
     opened->descriptors = (struct quota_charge){.quota = account.quota, .kind = QUOTA_DESCRIPTORS, .uid = account.uid};
-    int failed = quota_charge_add(&opened->descriptors, DESCRIPTORS_PER_FILE, error);
-    if (failed)
-        close(path_fd);
-    else
-        failed = open_regular(disk, path_fd, name, opened, error);
+    return opened;
+}
+
+/* Takes path_fd. */
+static int open_local(struct source_disk *disk, int path_fd, struct source_file *file, struct source_disk_file *opened,
+                      struct error *error)
+{
+    struct source *source = &disk->base;
+    if (open_regular(disk, path_fd, file->name, opened, error) < 0)
+        return -1;
     opened->changes.fd = opened->fd;
-    if (failed || change_detection_begin(&opened->changes, file, &disk->waited_ns, source->cancel, error) < 0) {
+    if (change_detection_begin(&opened->changes, file, &disk->waited_ns, source->cancel, error) < 0)
+        return -1;
+    filesystem_add_file(&source->caps, source->n_files == 0, file->identity.device, opened);
+    return 0;
+}
+
+static int disk_open_file(struct source *source, const char *name, struct source_file *file, void **handle,
+                          struct error *error)
+{
+    struct source_disk *disk = (struct source_disk *)source;
+    int path_fd = open_name(disk, name, error);
+    uint64_t elsewhere = path_fd < 0 ? mounts_elsewhere(error) : 0;
+    if (path_fd < 0 && !elsewhere)
+        return -1;
+    struct source_disk_file *opened = new_file();
+    int failed = quota_charge_add(&opened->descriptors, DESCRIPTORS_PER_FILE, error);
+    if (failed && path_fd >= 0)
+        close(path_fd);
+    if (!failed)
+        failed = elsewhere ? source_forward_open_file(disk, elsewhere, name, file, opened, error)
+                           : open_local(disk, path_fd, file, opened, error);
+    if (failed) {
         close_file(opened);
         return -1;
     }
-    filesystem_add_file(&source->caps, source->n_files == 0, file->identity.device, opened);
     *handle = opened;
     return 0;
 }
@@ -207,18 +234,24 @@ static int disk_open_file(struct source *source, const char *name, struct source
 int source_disk_check_still(struct source *source, size_t file, struct error *error)
 {
     const struct source_disk_file *opened = source->handles[file];
+    if (opened->twin)
+        return source_forward_check((struct source_disk *)source, opened, false, error);
     return change_detection_check(&opened->changes, &source->files[file], error);
 }
 
 int source_disk_check_unchanged(struct source *source, size_t file, struct error *error)
 {
-    const struct source_disk *disk = (const struct source_disk *)source;
+    struct source_disk *disk = (struct source_disk *)source;
+    const struct source_disk_file *opened = source->handles[file];
     const struct source_file *known = &source->files[file];
     struct stat status;
+    if (opened->twin)
+        return source_forward_check(disk, opened, true, error);
     if (source_disk_check_still(source, file, error) < 0)
         return -1;
     int path_fd = open_name(disk, known->name, error);
-    if (path_fd < 0 && (error->code == ERROR_RESOURCE_EXHAUSTED || error->code == ERROR_UNAVAILABLE))
+    bool is_elsewhere = path_fd < 0 && error->kind == ERROR_KIND_FUSE_MOUNT;
+    if (path_fd < 0 && !is_elsewhere && (error->code == ERROR_RESOURCE_EXHAUSTED || error->code == ERROR_UNAVAILABLE))
         return -1; /* that says nothing about the file */
     if (path_fd < 0)
         return change_detection_fail(known->name, "was removed", error);
@@ -234,14 +267,19 @@ int source_disk_check_unchanged(struct source *source, size_t file, struct error
 static void close_elsewhere(struct source *source)
 {
     int *fds = memory_alloc_array(2 * source->n_files, sizeof *fds);
+    bool is_local = false;
     for (size_t i = 0; i < source->n_files; i++) {
         struct source_disk_file *opened = source->handles[i];
+        is_local = is_local || !opened->twin;
         change_detection_end(&opened->changes);
         fds[2 * i] = opened->fd;
         fds[2 * i + 1] = opened->direct_fd;
         opened->fd = opened->direct_fd = -1;
     }
-    closing_submit(source->caps.device_set, fds, 2 * source->n_files);
+    if (is_local)
+        closing_submit(source->caps.device_set, fds, 2 * source->n_files);
+    else
+        free(fds);
 }
 
 static void disk_close(struct source *source)
@@ -251,6 +289,7 @@ static void disk_close(struct source *source)
         close_elsewhere(source);
     for (size_t i = 0; i < source->n_files; i++)
         close_file(source->handles[i]);
+    source_forward_close(disk);
     trusted_roots_fini(&disk->roots);
     free(disk->path);
     free(disk->file_name);

@@ -1,4 +1,5 @@
-/* Private to the disk backend: source_disk.c opens and identifies files, source_disk_io.c reads them.
+/* Private to the disk backend: source_disk.c opens and identifies files, source_disk_io.c reads them, source_forward.c has
+ * another process do both for files on FUSE mounts.
  *
  * handles[i] of the source is a `struct source_disk_file`, made by open_file and const afterwards, so reads need no lock. */
 #ifndef SOURCE_SOURCE_DISK_H
@@ -10,9 +11,13 @@
 #include "source/store.h"
 #include "source/disk/trusted_path.h"
 
+struct source_forward;
+
 struct source_disk_file {
-    int fd;        /* O_RDONLY, buffered, a regular file */
-    int direct_fd; /* the same file with O_DIRECT; -1 when the filesystem refuses it */
+    struct source_forward *twin; /* NULL, or who has it open: then there are no descriptors ... */
+    uint32_t twin_file;          /* ... but its index there */
+    int fd;                      /* O_RDONLY, buffered, a regular file */
+    int direct_fd;               /* the same file with O_DIRECT; -1 when the filesystem refuses it */
     struct change_detection changes;
     struct quota_charge descriptors;
 };
@@ -21,9 +26,11 @@ struct source_disk {
     struct source base;
     struct trusted_roots roots; /* empty when nothing is enforced (standalone command line) */
     bool confined;
-    char *path;         /* of the directory, or of the single file, as the user wrote it */
-    char *file_name;    /* of the single file, NULL for a directory */
-    uint64_t waited_ns; /* for files that were changed just now */
+    char *path;                   /* of the directory, or of the single file, as the user wrote it */
+    char *file_name;              /* of the single file, NULL for a directory */
+    uint64_t waited_ns;           /* for files that were changed just now */
+    struct source_forward *twins; /* of this source, in the processes of FUSE mounts */
+    const struct cancel *stop;    /* ends waits for those; may be NULL */
 };
 
 extern const struct source_ops source_disk_ops;

@@ -19,6 +19,7 @@
 #include "base/memory.h"
 #include "base/text.h"
 #include "source/disk/source_disk.h"
+#include "source/disk/source_forward.h"
 
 #ifndef SYS_cachestat
 #define SYS_cachestat 451 /* Linux 6.5 */
@@ -77,6 +78,8 @@ int source_disk_read(struct source *source, struct source_read *read, struct err
     const struct source_disk_file *handle = source->handles[read->file];
     struct rest rest = {read->iov, read->n_iov, 0};
     uint64_t offset = read->offset;
+    if (handle->twin)
+        return source_forward_read((struct source_disk *)source, handle, read, error);
     bool direct = read->direct && handle->direct_fd >= 0;
     rest_advance(&rest, 0); /* leading empty buffers */
     while (rest.n_iov > 0) {
@@ -129,6 +132,8 @@ uint64_t source_disk_resident_bytes(struct source *source, size_t file, uint64_t
     uint64_t first_page = offset / PAGE_BYTES, n_pages = (offset + bytes + PAGE_BYTES - 1) / PAGE_BYTES - first_page;
     if (bytes == 0)
         return 0;
+    if (handle->twin)
+        return source_forward_resident_bytes((struct source_disk *)source, handle, offset, bytes);
     if (syscall(SYS_cachestat, handle->fd, &range, &counts, 0) != 0)
         counts.cached = may_ask_mincore(handle->fd) ? mincore_pages(handle->fd, first_page, n_pages) : 0;
     uint64_t resident = counts.cached * PAGE_BYTES;

@@ -25,6 +25,7 @@
 #include "base/text.h"
 #include "source/disk/access_denied.h"
 #include "source/disk/mounts.h"
+#include "source/disk/source_forward.h"
 
 enum {
     MAX_LINKS = 40, /* as the kernel */
@@ -142,6 +143,17 @@ static bool wait_for_turn(struct asked_root *asked)
     return true;
 }
 
+static char *ask_realpath(const char *given)
+{
+    struct error error;
+    char *path = mounts_realpath(given, &error);
+    if (!path && mounts_elsewhere(&error))
+        path = source_forward_realpath(mounts_elsewhere(&error), given, &error);
+    if (!path)
+        errno = error.code == ERROR_UNAVAILABLE ? ETIMEDOUT : error.code == ERROR_NOT_FOUND ? ENOENT : EACCES;
+    return path;
+}
+
 /* NULL with errno: it does not exist, or does not answer (ETIMEDOUT). */
 static char *ask_canonical(const char *given)
 {
@@ -156,7 +168,7 @@ static char *ask_canonical(const char *given)
         errno = ETIMEDOUT;
         return NULL;
     }
-    char *path = realpath(*given ? given : "/", NULL);
+    char *path = ask_realpath(*given ? given : "/");
     int errno_value = errno;
     pthread_mutex_lock(&asking);
     asked->is_asked = false;
@@ -240,14 +252,16 @@ static int go_to(const struct walk *walk, const char *folder, const char *rest, 
 {
     char text[2 * TEXT_CHARS], name[TEXT_NAME_CHARS];
     snprintf(text, sizeof text, "%s/%s", folder, rest);
-    if (loop_enter_lane(mounts_find(text), error) == 0)
-        return 0;
-    return error_prefix(error, "%s", text_escape(walk->path, strlen(walk->path), name));
+    if (loop_enter_lane(mounts_find(text), error) < 0)
+        return error_prefix(error, "%s", text_escape(walk->path, strlen(walk->path), name));
+    return mounts_check(text, error);
 }
 
 static int open_root(struct walk *walk, struct error *error)
 {
     struct trusted_root *root = &walk->roots->roots[walk->root];
+    if (go_to(walk, root->given, walk->rest, error) < 0)
+        return -1;
     const char *canonical = canonical_of(root);
     if (!canonical && errno == ETIMEDOUT)
         return fail(error, ERROR_UNAVAILABLE, "NO_ANSWER",

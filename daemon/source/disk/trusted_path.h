@@ -26,7 +26,8 @@ void trusted_roots_init(struct trusted_roots *roots, const char *const *paths, s
 void trusted_roots_fini(struct trusted_roots *roots);                                           /* accepts zeroes */
 
 /* `path` is absolute. Returns an O_PATH descriptor of what it leads to, never of a link, or -1: PERMISSION_DENIED outside
- * the roots, NOT_FOUND when missing inside, FAILED_PRECONDITION for a cycle of links. Messages name `path`. */
+ * the roots, NOT_FOUND when missing inside, FAILED_PRECONDITION for a cycle of links; of the kind FUSE_MOUNT when it leads
+ * to a mount that is left to another process (mounts_check()). Messages name `path`. */
 int trusted_path_open(const struct trusted_roots *roots, const char *path, struct error *error);
 
 /* The absolute path as text, without "//", "." and ".."; the root is "". malloced. */

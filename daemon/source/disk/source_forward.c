@@ -1,0 +1,400 @@
+/* A source on disk has a twin in the process of each mount that its files are on. A link of one FUSE mount may lead to
+ * another; the process refuses to go there and says where to, and one for both is asked instead. */
+#include "source/disk/source_forward.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/copy.h"
+#include "base/loop.h"
+#include "base/memory.h"
+#include "base/metadata.h"
+#include "base/text.h"
+#include "source/disk/filesystem.h"
+#include "source/disk/mount_connection.h"
+#include "source/disk/mounts.h"
+
+enum {
+    MAX_MOUNTS = 8, /* that links connect */
+    ENTRY_BYTES = 32,
+    BUFFERED_PIECE_BYTES = 256 << 10,
+};
+static const uint64_t SECOND_NS = 1000000000;
+static const uint64_t PATIENCE_NS = 60 * SECOND_NS; /* of a request that nobody cancels, unless it is a read */
+
+struct source_forward { /* a twin */
+    struct source_forward *next;
+    struct mount_process *process;
+    uint64_t number;
+    bool is_single_file;
+};
+
+static struct mount_wait wait_of(const struct source_disk *disk)
+{
+    const struct cancel *cancel = disk->base.cancel;
+    return (struct mount_wait){.cancel = cancel,
+                               .stop = disk->stop,
+                               .deadline_ns = cancel ? 0 : clock_now_ns() + PATIENCE_NS,
+                               .uid = disk->base.uid};
+}
+
+static int fail_too_long(const char *text, struct error *error)
+{
+    char name[TEXT_NAME_CHARS];
+    return fail(error, ERROR_INVALID_ARGUMENT, "PATH_TOO_LONG", "%s: the path is too long",
+                text_escape(text, strlen(text), name));
+}
+
+/* Adds one text to those of the request. */
+static int put_text(struct mount_connection *connection, struct mount_request *request, const char *text,
+                    struct error *error)
+{
+    size_t bytes = strlen(text) + 1;
+    if (bytes > MOUNT_MEMORY_BYTES - request->text_bytes)
+        return fail_too_long(text, error);
+    memcpy(mount_connection_memory(connection) + request->text_bytes, text, bytes);
+    request->text_bytes += (uint32_t)bytes;
+    return 0;
+}
+
+/* --- twins -------------------------------------------------------------------------------------------------------- */
+
+static int open_twin(const struct source_disk *disk, struct source_forward *twin, struct error *error)
+{
+    const struct mount_wait wait = wait_of(disk);
+    struct mount_request request = {.op = MOUNT_OPEN, .source = twin->number, .is_confined = disk->confined};
+    struct mount_reply reply;
+    struct mount_connection *connection = mount_connection_take(twin->process, &wait, error);
+    int failed = connection ? put_text(connection, &request, disk->path, error) : -1;
+    for (size_t i = 0; !failed && i < disk->roots.n_roots; i++) {
+        const char *root = disk->roots.roots[i].given;
+        failed = put_text(connection, &request, *root ? root : "/", error);
+    }
+    failed = failed ? failed : mount_connection_ask(connection, &request, &reply, error);
+    if (connection)
+        mount_connection_give(connection);
+    twin->is_single_file = !failed && reply.is_single_file;
+    return failed;
+}
+
+static void close_twin(struct source_forward *twin)
+{
+    mount_process_close_source(twin->process, twin->number);
+    mount_process_unref(twin->process);
+    free(twin);
+}
+
+static struct source_forward *find_twin(struct source_disk *disk, uint64_t mounts, struct error *error)
+{
+    struct source_forward *twin = disk->twins;
+    while (twin && twin->process->mounts != mounts)
+        twin = twin->next;
+    if (twin)
+        return twin;
+    struct mount_process *process = mount_process_get(mounts, error);
+    if (!process)
+        return NULL;
+    twin = memory_alloc(sizeof *twin);
+    *twin = (struct source_forward){.process = process, .number = mount_process_new_source()};
+    if (open_twin(disk, twin, error) < 0) {
+        close_twin(twin);
+        return NULL;
+    }
+    twin->next = disk->twins;
+    disk->twins = twin;
+    return twin;
+}
+
+void source_forward_close(struct source_disk *disk)
+{
+    while (disk->twins) {
+        struct source_forward *twin = disk->twins;
+        disk->twins = twin->next;
+        close_twin(twin);
+    }
+}
+
+/* After a failure: whether it says that a link leads to more mounts, which *mounts has then, too. */
+static bool leads_on(uint64_t *mounts, int n_asked, struct error *error)
+{
+    uint64_t more = mounts_elsewhere(error) & ~*mounts;
+    if (!more || n_asked == MAX_MOUNTS || loop_enter_lane(more, error) < 0)
+        return false;
+    *mounts |= more;
+    return true;
+}
+
+/* Asks the twin that can answer: `ask` with one after the other. */
+static int ask_twins(struct source_disk *disk, uint64_t mounts,
+                     int (*ask)(struct source_disk *disk, struct source_forward *twin, void *data, struct error *error),
+                     void *data, struct error *error)
+{
+    int failed, n_asked = 0;
+    do {
+        struct source_forward *twin = find_twin(disk, mounts, error);
+        failed = twin ? ask(disk, twin, data, error) : -1;
+    } while (failed && leads_on(&mounts, ++n_asked, error));
+    return failed;
+}
+
+static int get_kind(struct source_disk *disk, struct source_forward *twin, void *data, struct error *error)
+{
+    (void)data, (void)error;
+    disk->base.is_single_file = twin->is_single_file;
+    return 0;
+}
+
+int source_forward_open(struct source_disk *disk, uint64_t mounts, struct error *error)
+{
+    return ask_twins(disk, mounts, get_kind, NULL, error);
+}
+
+/* --- listing ------------------------------------------------------------------------------------------------------ */
+
+struct listing {
+    char **names;
+    size_t n_names, room;
+    struct quota_charge charge; /* while they are collected */
+};
+
+static int fail_listing(const struct source_disk *disk, struct error *error)
+{
+    char name[TEXT_NAME_CHARS];
+    return fail(error, ERROR_INTERNAL, "BAD_REPLY", "%s: the process that lists it has sent what are no names",
+                text_escape(disk->path, strlen(disk->path), name));
+}
+
+/* A copy, which nobody changes while it is looked at. */
+static int add_names(const struct source_disk *disk, struct mount_connection *connection, uint64_t n_bytes,
+                     struct listing *listing, struct error *error)
+{
+    if (n_bytes > MOUNT_MEMORY_BYTES)
+        return fail_listing(disk, error);
+    char *bytes = memory_copy(mount_connection_memory(connection), n_bytes);
+    size_t before = listing->n_names;
+    int failed = quota_charge_add(&listing->charge, n_bytes, error);
+    if (!failed && mount_message_add_names(bytes, n_bytes, &listing->names, &listing->n_names, &listing->room) < 0)
+        failed = fail_listing(disk, error);
+    free(bytes);
+    return failed ? failed : quota_charge_add(&listing->charge, (listing->n_names - before) * ENTRY_BYTES, error);
+}
+
+static int list(struct source_disk *disk, struct source_forward *twin, void *data, struct error *error)
+{
+    const struct mount_wait wait = wait_of(disk);
+    struct mount_request request = {.op = MOUNT_LIST, .source = twin->number};
+    struct mount_reply reply = {0};
+    struct mount_connection *connection = mount_connection_take(twin->process, &wait, error);
+    int failed = connection ? 0 : -1;
+    for (; !failed && !reply.is_last; request.op = MOUNT_LIST_REST) {
+        failed = mount_connection_ask(connection, &request, &reply, error);
+        failed = failed ? failed : add_names(disk, connection, reply.value, data, error);
+    }
+    if (connection)
+        mount_connection_give(connection);
+    return failed;
+}
+
+int source_forward_list(struct source_disk *disk, uint64_t mounts, char ***names, size_t *n_names, struct error *error)
+{
+    struct listing listing = {.charge = metadata_charge()};
+    int failed = ask_twins(disk, mounts, list, &listing, error);
+    quota_charge_end(&listing.charge);
+    while (failed && listing.n_names > 0)
+        free(listing.names[--listing.n_names]);
+    if (failed)
+        free(listing.names);
+    *names = failed ? NULL : listing.names;
+    *n_names = listing.n_names;
+    return failed;
+}
+
+/* --- files -------------------------------------------------------------------------------------------------------- */
+
+struct wanted {
+    const char *name;
+    struct source_file *file;
+    struct source_disk_file *opened;
+};
+
+static int open_file(struct source_disk *disk, struct source_forward *twin, void *data, struct error *error)
+{
+    const struct wanted *wanted = data;
+    const struct mount_wait wait = wait_of(disk);
+    struct mount_request request = {.op = MOUNT_OPEN_FILE, .source = twin->number};
+    struct mount_reply reply;
+    struct source *source = &disk->base;
+    struct mount_connection *connection = mount_connection_take(twin->process, &wait, error);
+    int failed = connection ? put_text(connection, &request, wanted->name, error) : -1;
+    failed = failed ? failed : mount_connection_ask(connection, &request, &reply, error);
+    if (connection)
+        mount_connection_give(connection);
+    if (failed)
+        return -1;
+    wanted->file->identity = reply.file.identity;
+    wanted->file->size_bytes = reply.file.identity.size_bytes;
+    wanted->file->changes_by = (enum change_detector)reply.file.changes_by;
+    wanted->file->changes_reason = change_detection_reason(reply.file.changes_reason);
+    wanted->opened->twin = twin;
+    wanted->opened->twin_file = (uint32_t)reply.value;
+    reply.file.caps.direct_reads = reply.file.caps.direct_reads && reply.file.is_direct;
+    filesystem_add_caps(&source->caps, source->n_files == 0, &reply.file.caps);
+    return 0;
+}
+
+int source_forward_open_file(struct source_disk *disk, uint64_t mounts, const char *name, struct source_file *file,
+                             struct source_disk_file *opened, struct error *error)
+{
+    return ask_twins(disk, mounts, open_file, &(struct wanted){name, file, opened}, error);
+}
+
+static struct mount_request request_about(const struct source_disk_file *opened, enum mount_op op)
+{
+    return (struct mount_request){.op = op, .source = opened->twin->number, .file = opened->twin_file};
+}
+
+static int ask_about(struct source_disk *disk, const struct source_disk_file *opened, struct mount_request *request,
+                     struct mount_reply *reply, struct error *error)
+{
+    const struct mount_wait wait = wait_of(disk);
+    struct mount_connection *connection = mount_connection_take(opened->twin->process, &wait, error);
+    int failed = connection ? mount_connection_ask(connection, request, reply, error) : -1;
+    if (connection)
+        mount_connection_give(connection);
+    return failed;
+}
+
+uint64_t source_forward_resident_bytes(struct source_disk *disk, const struct source_disk_file *opened, uint64_t offset,
+                                       uint64_t bytes)
+{
+    struct mount_request request = request_about(opened, MOUNT_RESIDENT);
+    struct mount_reply reply;
+    struct error ignored;
+    request.offset = offset;
+    request.bytes = bytes;
+    uint64_t value = ask_about(disk, opened, &request, &reply, &ignored) == 0 ? reply.value : 0;
+    return value < bytes ? value : bytes;
+}
+
+int source_forward_check(struct source_disk *disk, const struct source_disk_file *opened, bool asks_for_name,
+                         struct error *error)
+{
+    struct mount_request request = request_about(opened, asks_for_name ? MOUNT_CHECK_UNCHANGED : MOUNT_CHECK_STILL);
+    struct mount_reply reply;
+    return ask_about(disk, opened, &request, &reply, error);
+}
+
+/* --- reading ------------------------------------------------------------------------------------------------------ */
+
+/* What lies in the page cache is copied to its place while it is still in the cache of a processor; what is read past it
+ * goes to a staging buffer, in the largest requests that the kernel makes of it. */
+static uint64_t piece_bytes(const struct source_read *read, uint64_t left)
+{
+    uint64_t most = read->direct ? MOUNT_SLOT_BYTES : BUFFERED_PIECE_BYTES;
+    return left < most ? left : most;
+}
+
+struct place { /* where the next bytes go */
+    const struct iovec *iov;
+    size_t done; /* of iov[0] */
+};
+
+static void put_bytes(struct place *place, const unsigned char *bytes, size_t count, bool is_staged)
+{
+    while (count > 0) {
+        size_t room = place->iov->iov_len - place->done, n = count < room ? count : room;
+        unsigned char *to = (unsigned char *)place->iov->iov_base + place->done;
+        if (n > 0 && is_staged)
+            memcpy(to, bytes, n);
+        else if (n > 0)
+            copy_streaming(to, bytes, n);
+        bytes += n;
+        count -= n;
+        place->done += n;
+        if (place->done == place->iov->iov_len) {
+            place->iov++;
+            place->done = 0;
+        }
+    }
+}
+
+/* Piece by piece: while one is copied out of its slot, the process reads into the next ones. */
+static int read_pieces(struct mount_connection *connection, struct mount_request *request, const struct source_read *read,
+                       uint64_t total, struct error *error)
+{
+    struct place place = {read->iov, 0};
+    struct mount_reply reply;
+    uint64_t asked = 0, done = 0;
+    for (uint64_t n_asked = 0, n_done = 0; done < total; n_done++) {
+        for (; asked < total && n_asked - n_done < MOUNT_SLOTS; asked += request->bytes) {
+            request->slot = (uint32_t)(n_asked++ % MOUNT_SLOTS);
+            request->offset = read->offset + asked;
+            request->bytes = piece_bytes(read, total - asked);
+            if (mount_connection_send(connection, request, error) < 0)
+                return -1;
+        }
+        if (mount_connection_receive(connection, &reply, error) < 0)
+            return -1;
+        const unsigned char *slot = mount_connection_memory(connection) + n_done % MOUNT_SLOTS * MOUNT_SLOT_BYTES;
+        uint64_t bytes = piece_bytes(read, total - done);
+        put_bytes(&place, slot, bytes, read->direct);
+        done += bytes;
+    }
+    return 0;
+}
+
+int source_forward_read(struct source_disk *disk, const struct source_disk_file *opened, const struct source_read *read,
+                        struct error *error)
+{
+    struct mount_wait wait = wait_of(disk);
+    struct mount_request request = request_about(opened, MOUNT_READ);
+    uint64_t total = 0;
+    request.is_direct = read->direct;
+    wait.deadline_ns = 0;
+    if (read->cancel) {
+        wait.cancel = read->cancel;
+        wait.uid = read->uid;
+    }
+    for (int i = 0; i < read->n_iov; i++)
+        total += read->iov[i].iov_len;
+    struct mount_connection *connection = mount_connection_take(opened->twin->process, &wait, error);
+    int failed = connection ? read_pieces(connection, &request, read, total, error) : -1;
+    if (connection)
+        mount_connection_give(connection);
+    return failed;
+}
+
+/* --- roots -------------------------------------------------------------------------------------------------------- */
+
+static char *ask_realpath(struct mount_process *process, const char *path, struct error *error)
+{
+    const struct mount_wait wait = {.deadline_ns = clock_now_ns() + SECOND_NS};
+    struct mount_request request = {.op = MOUNT_REALPATH};
+    struct mount_reply reply;
+    struct mount_connection *connection = mount_connection_take(process, &wait, error);
+    int failed = connection ? put_text(connection, &request, path, error) : -1;
+    failed = failed ? failed : mount_connection_ask(connection, &request, &reply, error);
+    char *found = NULL;
+    if (!failed && reply.value > 0 && reply.value <= MOUNT_SLOT_BYTES) {
+        found = memory_copy(mount_connection_memory(connection), reply.value);
+        found[reply.value - 1] = '\0';
+    } else if (!failed) {
+        fail_too_long(path, error);
+    }
+    if (connection)
+        mount_connection_give(connection);
+    return found;
+}
+
+char *source_forward_realpath(uint64_t mounts, const char *path, struct error *error)
+{
+    char *found;
+    int n_asked = 0;
+    do {
+        struct mount_process *process = mount_process_get(mounts, error);
+        found = process ? ask_realpath(process, path, error) : NULL;
+        mount_process_unref(process);
+    } while (!found && leads_on(&mounts, ++n_asked, error));
+    return found;
+}

@@ -1,0 +1,220 @@
+"""Files of FUSE mounts are opened and read by a process of their own, since a request that the mount's server does not answer
+cannot be ended, not even by SIGKILL: the daemon goes on, gives up and ends all the same. Root only."""
+import os
+import signal
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import pytest
+
+from checkpoints import blob, digest, digests, write
+from stage import ROOT, MiB, soon
+from test_dead_mounts import ask
+from test_log import lines
+from wire import Wire
+
+sys.path.append(str(ROOT / "tests" / "fake"))
+from fuse import HangingFiles, why_not  # noqa: E402
+
+pytestmark = pytest.mark.skipif(why_not() != "", reason=why_not() or "-")
+GRACE_S, SLACK_S = 1, 12
+SIZE = 8 * MiB
+EVERYWHERE = ["lookup", "getattr", "open", "opendir", "readdir", "read", "late_read", "flush"]
+
+
+def part(folder, seed, name="w"):
+    """The bytes of a model.safetensors, and what is in it."""
+    tensors = write(folder / f"made{seed}", {name: blob(seed, SIZE)})
+    return (folder / f"made{seed}" / "model.safetensors").read_bytes(), tensors
+
+
+@pytest.fixture
+def mount(models):
+    """models/net with m0 to m3, whose server answers until it is told not to."""
+    (models / "net").mkdir()
+    files = {f"m{i}/model.safetensors": part(models, i)[0] for i in range(4)}
+    with HangingFiles(models / "net", {**files, **{f"m{i}/config.json": b"{}" for i in range(4)}}) as served:
+        yield served
+
+
+def helpers(daemon):
+    """The pids of the processes that it has started for mounts."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            pid, name, state, parent = (folder / "stat").read_text().replace("(", "").replace(")", "").split()[:4]
+        except OSError:
+            continue
+        if int(parent) == daemon.process.pid and name == "tensorcast-fuse" and state != "Z":
+            found.append(int(pid))
+    return found
+
+
+def open_files(pid):
+    """What its descriptors lead to."""
+    links = {}
+    for entry in Path(f"/proc/{pid}/fd").iterdir():
+        try:
+            links[int(entry.name)] = os.readlink(entry)
+        except OSError:
+            pass  # closed meanwhile
+    return links
+
+
+def loads(daemon, path, seed):
+    report = daemon.cli.json("load", f"disk:{path}", "--digest", timeout=30)
+    assert digests(report) == {"w": digest(blob(seed, SIZE))}
+    return report
+
+
+def test_the_daemon_has_no_file_of_a_fuse_mount_open_and_its_helper_nothing_else(start, models, mount):
+    daemon = start()
+    loads(daemon, models / "net/m0", 0)
+    holder = daemon.cli.spawn("load", f"disk:{models}/net/m1", "--hold", "60")
+    assert soon(lambda: daemon.status()["leases"] == 1)
+    helper, = helpers(daemon)
+    theirs = open_files(helper)
+    assert not [link for link in open_files(daemon.process.pid).values() if "/net/" in link]
+    assert [link for link in theirs.values() if link.endswith("net/m1/model.safetensors")]
+    assert [theirs.pop(fd) for fd in (0, 1, 2)] == ["/dev/null"] * 3
+    strangers = [link for link in theirs.values() if "/net/m" not in link and "mountinfo" not in link
+                 and not link.startswith(("socket:", "/memfd:tensorcast-mount"))]
+    assert strangers == []
+    assert len([link for link in theirs.values() if link.startswith("socket:")]) <= 18  # control, idle connections
+    environment = Path(f"/proc/{helper}/environ").read_bytes()
+    assert all(entry.startswith(b"LD_") or b"SAN_OPTIONS=" in entry for entry in environment.split(b"\0") if entry)
+    holder.kill()
+    holder.communicate()
+    daemon.cli.ok("release", "--all")
+    assert soon(lambda: not [link for link in open_files(helper).values() if "/net/" in link])
+    daemon.stop()
+    assert soon(lambda: not Path(f"/proc/{helper}").exists())
+
+
+@pytest.mark.parametrize("where", EVERYWHERE)
+def test_the_daemon_ends_within_its_grace_whatever_a_fuse_server_does_not_answer(start, models, mount, where):
+    daemon = start(server={"shutdown_grace": f"{GRACE_S}s"})
+    loads(daemon, models / "net/m0", 0)
+    with daemon.channel() as channel:
+        wire = Wire(channel)
+        mount.hangs = {where}
+        calls = [ask(wire, method, f"disk:{models}/net/m{i}" + ("/.." if where == "readdir" else ""))
+                 for method in ("Resolve", "Materialize", "Verify", "FetchSidecars") for i in range(4)]
+        assert soon(lambda: mount.hung)
+        helper, = helpers(daemon)
+        started = time.monotonic()
+        daemon.process.send_signal(signal.SIGTERM)
+        assert daemon.process.wait(GRACE_S + SLACK_S) == 0
+        assert time.monotonic() - started < GRACE_S + SLACK_S
+        assert not lines(daemon, "stop_forced")
+        for call in calls:
+            call.cancel()
+    assert not daemon.socket.exists() and not daemon.handoff.exists()
+    # what hangs is left behind and in nobody's way
+    daemon.start()
+    write(models / "good", {"w": blob(9, SIZE)})
+    loads(daemon, models / "good", 9)
+    mount.end()  # whoever hangs gets an error
+    assert soon(lambda: not Path(f"/proc/{helper}").exists())
+
+
+def test_a_load_that_is_cancelled_while_its_read_hangs_gives_its_memory_back(start, models, mount):
+    daemon = start()
+    mount.hangs = {"late_read"}
+    load = daemon.cli.spawn("load", f"disk:{models}/net/m0")
+    assert mount.wait_for("read")
+    assert daemon.status()["loads"]
+    load.kill()
+    load.communicate()
+    assert soon(daemon.at_rest)
+    mount.hangs = set()
+    loads(daemon, models / "net/m1", 1)
+
+
+def test_a_mount_with_many_requests_that_were_given_up_refuses_more(start, models, mount):
+    daemon = start()
+    loads(daemon, models / "net/m0", 0)
+    daemon.cli.ok("release", "--all")
+    mount.hangs = {"getattr", "lookup"}
+    for i in range(20):
+        late = daemon.cli.run("inspect", f"disk:{models}/net/m{i % 4}", "--timeout", "100ms")
+        assert late.status == "DEADLINE_EXCEEDED", late
+    refused = daemon.cli.run("inspect", f"disk:{models}/net/m1", "--timeout", "30s")
+    assert refused.status == "UNAVAILABLE" and f"FUSE mount {models}/net has not answered 16 requests" in refused.err, refused
+    write(models / "good", {"w": blob(9, SIZE)})
+    loads(daemon, models / "good", 9)
+
+
+def test_a_helper_that_dies_fails_its_loads_and_the_next_one_starts_another(start, models, mount):
+    daemon = start()
+    loads(daemon, models / "net/m0", 0)
+    mount.hangs = {"late_read"}
+    load = daemon.cli.spawn("load", f"disk:{models}/net/m1")
+    assert mount.wait_for("read")
+    helper, = helpers(daemon)
+    os.kill(helper, signal.SIGKILL)
+    _, err = load.communicate(timeout=60)
+    assert "UNAVAILABLE" in err and f"the process that reads the FUSE mount {models}/net has ended" in err
+    mount.hangs = set()
+    loads(daemon, models / "net/m2", 2)
+    other, = helpers(daemon)
+    assert other != helper
+
+
+def test_links_lead_from_a_local_folder_into_a_mount_and_from_one_mount_into_another(start, models, mount):
+    expected = {"local": blob(20, SIZE), "w": blob(0, SIZE), "x": blob(21, SIZE)}
+    whole = write(models / "mixed", {"local": expected["local"]}, {"w": expected["w"]}, {"x": expected["x"]})
+    assert set(whole) == set(expected)
+    second, third = "model-00002-of-00003.safetensors", "model-00003-of-00003.safetensors"
+    data = (models / "mixed" / third).read_bytes()
+    (models / "net2").mkdir()
+    (models / "net3").mkdir()
+    with HangingFiles(models / "net2", {"data": data}), \
+            HangingFiles(models / "net3", {"far": f"{models}/net2/data", "out": "/etc/passwd", "mixed": f"{models}/mixed"}):
+        for name, target in (second, models / "net/m0/model.safetensors"), (third, models / "net3/far"):
+            (models / "mixed" / name).unlink()
+            (models / "mixed" / name).symlink_to(target)
+        daemon = start()
+        for folder in "mixed", "net3/mixed":
+            report = daemon.cli.json("load", f"disk:{models}/{folder}", "--digest", timeout=30)
+            assert digests(report) == {name: digest(value) for name, value in expected.items()}
+            daemon.cli.ok("release", "--all")
+        assert not [link for link in open_files(daemon.process.pid).values() if "/net" in link]
+        refused = daemon.cli.run("load", f"disk:{models}/net3/out")
+        assert refused.status == "PERMISSION_DENIED" and "outside the trusted roots" in refused.err, refused
+
+
+def test_a_trusted_root_that_leads_into_a_mount_is_used_under_both_its_names(start, models):
+    folder = Path(tempfile.mkdtemp(prefix="tc8-fuse-")).resolve()
+    data, _ = part(models, 5)
+    with HangingFiles(folder, {"real/m/model.safetensors": data, "link": "real/m"}) as files:
+        (models / "root").symlink_to(folder / "real")
+        (models / "inside").mkdir()
+        (models / "inside/m").symlink_to(folder / "real/m")
+        daemon = start(sources={"disk": {"trusted_roots": [str(models / "root"), str(models / "inside")]}})
+        for name in "root/m", "inside/m":
+            loads(daemon, models / name, 5)
+            daemon.cli.ok("release", "--all")
+        files.hangs = {"lookup", "getattr"}
+        write(models / "inside/good", {"w": blob(9, SIZE)})
+        loads(daemon, models / "inside/good", 9)
+        assert daemon.cli.run("inspect", f"disk:{models}/root/m", "--timeout", "1s").status in ("UNAVAILABLE", "DEADLINE_EXCEEDED")
+        daemon.stop()
+    folder.rmdir()
+
+
+def test_errors_of_files_on_a_mount_are_those_of_local_files(start, models, mount):
+    daemon = start()
+    missing = daemon.cli.run("inspect", f"disk:{models}/net/none")
+    assert missing.status == "NOT_FOUND" and f"{models}/net/none" in missing.err, missing
+    outside = daemon.cli.run("inspect", f"disk:{models}/net/../../etc")
+    assert outside.status == "PERMISSION_DENIED", outside
+    whole = daemon.cli.json("inspect", f"disk:{models}/net/m0")
+    assert whole["tensors"][0]["name"] == "w"
+    explained = daemon.cli.json("explain", f"disk:{models}/net/m0")
+    assert "may change a file without this host's kernel" in str(explained)
+    verified = daemon.cli.run("verify", f"disk:{models}/net/m0", timeout=60)
+    assert verified.code in (0, 1), verified
+    assert len(helpers(daemon)) == 1
