@@ -2,7 +2,7 @@
 the names. What differs between them is the point: views of a mapped file, copies, whole tensors that are cut afterwards,
 a streaming reader, the daemon."""
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "examples"))
@@ -146,7 +146,7 @@ class TorchReader:
 
     def connect(self, job):
         self.dist.init_process_group("gloo", init_method=f"file://{job.group}", world_size=job.ranks, rank=job.rank)
-        self.mesh, self.shapes = self.mesh_of("cpu", (job.ranks,)), self.shapes_of(job)
+        self.mesh, self.shapes, self.rank = self.mesh_of("cpu", (job.ranks,)), self.shapes_of(job), job.rank
         self.dist.barrier()
 
     def shapes_of(self, job):
@@ -161,15 +161,14 @@ class TorchReader:
         cut = job.cut(name, shape)
         local = [cut[2] - cut[1] if cut and dim == cut[0] else extent for dim, extent in enumerate(shape)]
         tensor = self.torch.empty(local, dtype=self.torch.bfloat16)
-        if job.ranks == 1:
-            return tensor
         return self.DTensor.from_local(tensor, self.mesh, [self.Shard(cut[0]) if cut else self.Replicate()], run_check=False)
 
     def load(self, job):
-        shapes = self.shapes if job.ranks > 1 else self.shapes_of(job)
-        state = {name: self.empty(job, name, shape) for name, shape in shapes.items()}
-        self.dcp.load(state, storage_reader=self.reader(job), no_dist=job.ranks == 1)
-        return {name: tensor if job.ranks == 1 else tensor.to_local() for name, tensor in state.items()}
+        warms_up = job.ranks == 1  # with all ranks, so that all that torch imports late is there
+        job = replace(job, rank=self.rank, ranks=self.mesh.size()) if warms_up else job
+        state = {name: self.empty(job, name, shape) for name, shape in (self.shapes_of(job) if warms_up else self.shapes).items()}
+        self.dcp.load(state, storage_reader=self.reader(job))
+        return {name: tensor.to_local() for name, tensor in state.items()}
 
 
 class OurReader(TorchReader):

@@ -21,7 +21,7 @@ from torch.distributed.checkpoint.metadata import (ChunkStorageMetadata, Metadat
 from torch.distributed.checkpoint.storage import StorageReader
 from torch.futures import Future
 
-from . import errors
+from . import errors, memory
 from .artifact import Artifact
 from .client import Client, connect
 from .dtensor import Part, is_dtensor
@@ -148,6 +148,8 @@ class _Item:
         if target.shape != tensor.shape:
             raise errors.make(StatusCode.ABORTED, f"tensor {self.name} changed while it was loaded: {list(tensor.shape)} where "
                               f"{list(target.shape)} was planned; load it again", "SOURCE_CHANGED")
+        if target.device.type == "cpu" and target.is_contiguous():
+            memory.prefer_huge_pages(target.data_ptr(), target.nbytes)
         target.copy_(tensor)
         planner.commit_tensor(self.request, target)
 

@@ -18,6 +18,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 _libc.mmap.restype = ctypes.c_void_p
 _libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_int64]
 _libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+_libc.madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
 
 
 def _mmap(address, size, protection, flags, fd):
@@ -46,6 +47,14 @@ def _map(fd, size, writable):
     if start + room > address + size:
         _libc.munmap(address + size, start + room - address - size)
     return address
+
+
+def prefer_huge_pages(address, size):
+    """For large memory that is about to be filled, as NumPy asks for its own: the first touch takes a third of the time then."""
+    start = -(-address // HUGE_PAGE_BYTES) * HUGE_PAGE_BYTES
+    stop = (address + size) // HUGE_PAGE_BYTES * HUGE_PAGE_BYTES
+    if stop > start:
+        _libc.madvise(start, stop - start, mmap.MADV_HUGEPAGE)  # a kernel without them refuses, and nothing is lost
 
 
 def _release(address, size, lease_fd):
