@@ -289,8 +289,10 @@ static int write_target(struct command_run *run, struct error *error)
     signal(SIGXFSZ, SIG_IGN); /* a limit of the size of files is an error of write() */
     if (export_target_begin(&run->target, error) < 0)
         return -1;
-    if (write_content(run, error) == 0 && copy_sidecars(run, error) == 0)
-        return interrupt_seen() ? 0 : export_target_publish(&run->target, error);
+    if (write_content(run, error) == 0 && copy_sidecars(run, error) == 0 &&
+        (interrupt_seen() || export_target_publish(&run->target, error) == 0))
+        return 0;
+    export_target_explain(&run->target, export_layout_bytes(run->layout), error);
     if (run->counts.written_bytes + run->counts.resumed_bytes == 0)
         export_target_discard(&run->target);
     return -1;

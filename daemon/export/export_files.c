@@ -1,9 +1,11 @@
 #include "export/export_files.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
@@ -42,15 +44,8 @@ static int check_room(const struct export_files *files, struct error *error)
     uint64_t needed = needed_bytes(files), available = available_bytes_of(files->folder_fd);
     if (needed <= available)
         return 0;
-    return fail(error, ERROR_RESOURCE_EXHAUSTED, REASON(NO_SPACE),
+    return fail(error, ERROR_RESOURCE_EXHAUSTED, "DISK_TOO_SMALL",
                 "%s needs %" PRIu64 " bytes, and the disk has %" PRIu64 " bytes available", files->shown, needed, available);
-}
-
-void export_files_explain(const struct export_files *files, struct error *error)
-{
-    if (error->kind == ERROR_KIND_NO_SPACE || error->kind == ERROR_KIND_QUOTA_EXCEEDED)
-        error_append(error, "; %s needs %" PRIu64 " bytes in all, and the disk has %" PRIu64 " bytes available",
-                     files->shown, export_layout_bytes(files->layout), available_bytes_of(files->folder_fd));
 }
 
 /* --- files --- */
@@ -65,6 +60,27 @@ bool export_files_are_there(int folder_fd, const struct export_layout *layout)
             return false;
     }
     return true;
+}
+
+static bool is_of_layout(const struct export_layout *layout, const char *name)
+{
+    for (size_t f = 0; f < layout->n_files; f++)
+        if (layout->files[f].is_written && strcmp(layout->files[f].name, name) == 0)
+            return true;
+    return strcmp(name, ".") == 0 || strcmp(name, "..") == 0;
+}
+
+int export_files_drop_others(int folder_fd, const struct export_layout *layout, struct error *error)
+{
+    int fd = openat(folder_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC), status = 0;
+    DIR *folder = fd < 0 ? NULL : fdopendir(fd);
+    if (!folder)
+        return fail_errno(error, errno, "cannot look at what was begun");
+    for (struct dirent *entry; status == 0 && (entry = readdir(folder)) != NULL;)
+        if (!is_of_layout(layout, entry->d_name) && unlinkat(folder_fd, entry->d_name, 0) < 0)
+            status = fail_errno(error, errno, "cannot remove %s of what was begun", entry->d_name);
+    closedir(folder);
+    return status;
 }
 
 static int fail_output(const struct output_file *file, struct error *error)
@@ -132,10 +148,8 @@ int export_files_open(struct export_files *files, int folder_fd, const char *sho
     if (check_room(files, error) < 0)
         return -1;
     for (size_t f = 0; f < layout->n_files; f++)
-        if (layout->files[f].is_written && open_output(files, f, error) < 0) {
-            export_files_explain(files, error);
+        if (layout->files[f].is_written && open_output(files, f, error) < 0)
             return -1;
-        }
     for (size_t i = 0; i < layout->n_documents; i++)
         if (write_document(files, &layout->documents[i], error) < 0)
             return -1;

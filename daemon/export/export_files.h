@@ -16,13 +16,13 @@ struct export_files {
 
 /* Are they all there and of their size? For --resume. */
 bool export_files_are_there(int folder_fd, const struct export_layout *layout);
+/* What else a killed run left beside them: documents, sidecars, half of one. All of that is written again. */
+int export_files_drop_others(int folder_fd, const struct export_layout *layout, struct error *error);
 /* Makes them, or opens those there are, and writes their headers and the documents. A disk without room is
  * RESOURCE_EXHAUSTED naming target, needed and available bytes. */
 int export_files_open(struct export_files *files, int folder_fd, const char *shown, const struct export_layout *layout,
                       struct error *error);
 int export_files_sync(const struct export_files *files, struct error *error); /* any one thread */
-/* An error of writing, with how much room is needed and there is, when that is what it is about. */
-void export_files_explain(const struct export_files *files, struct error *error);
-void export_files_close(struct export_files *files); /* accepts a zeroed one */
+void export_files_close(struct export_files *files);                          /* accepts a zeroed one */
 
 #endif

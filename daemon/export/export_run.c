@@ -396,7 +396,6 @@ static int run_windows(struct exporting *all, struct error *error)
             all->job->progress(all->job->data, "export", all->total_bytes, all->total_bytes);
         return last_checkpoint(all, error);
     }
-    export_files_explain(&all->files, error);
     struct error ignored;
     last_checkpoint(all, &ignored);
     return -1;
@@ -427,7 +426,8 @@ static int open_journal(struct exporting *all, uint32_t n_units, struct error *e
     bool may_resume = job->resume && export_files_are_there(target->content_fd, job->layout);
     if (export_journal_open(&all->journal, target->journal_fd, fingerprint, n_units, may_resume, error) < 0)
         return -1;
-    return all->journal.n_done ? 0 : export_target_empty(target, error);
+    return all->journal.n_done ? export_files_drop_others(target->content_fd, job->layout, error)
+                               : export_target_empty(target, error);
 }
 
 static int open_engine(struct exporting *all, struct error *error)

@@ -3,11 +3,13 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #define WORK_PREFIX "."
@@ -241,6 +243,15 @@ int export_target_publish(struct export_target *target, struct error *error)
         return fail_target(target, "write to the disk the folder around", error);
     export_target_discard(target);
     return 0;
+}
+
+void export_target_explain(const struct export_target *target, uint64_t needed_bytes, struct error *error)
+{
+    struct statvfs status;
+    bool is_full = error->kind == ERROR_KIND_NO_SPACE || error->kind == ERROR_KIND_QUOTA_EXCEEDED;
+    if (is_full && fstatvfs(target->parent_fd, &status) == 0)
+        error_append(error, "; %s needs %" PRIu64 " bytes in all, and the disk has %" PRIu64 " bytes available",
+                     target->shown, needed_bytes, (uint64_t)status.f_bavail * status.f_frsize);
 }
 
 void export_target_close(struct export_target *target)

@@ -10,6 +10,7 @@
 
 #include <limits.h>
 #include <stdbool.h>
+#include <stdint.h>
 
 #include "base/error.h"
 #include "base/text.h"
@@ -33,6 +34,9 @@ int export_target_empty(struct export_target *target, struct error *error); /* w
 int export_target_publish(struct export_target *target, struct error *error);
 void export_target_discard(struct export_target *target); /* removes the folder beside it */
 void export_target_close(struct export_target *target);   /* what lies beside it stays; also after a failed open */
+
+/* Adds to an error of writing how much room is needed and there is, when that is what it is about. */
+void export_target_explain(const struct export_target *target, uint64_t needed_bytes, struct error *error);
 
 /* Is the file or folder at `path` the target, within it, or around it? */
 bool export_target_meets(const struct export_target *target, const char *path);
