@@ -177,6 +177,12 @@ static bool parse_name(const char *name, struct file_numbers *numbers)
            strcmp(at, ".safetensors") == 0;
 }
 
+bool dcp_is_shard_name(const char *file_name)
+{
+    struct file_numbers numbers;
+    return parse_name(file_name, &numbers) && numbers.shard;
+}
+
 /* Which of 1 .. n were not seen. */
 static const uint32_t *list_missing(const bool *seen, uint32_t n, size_t *n_missing)
 {

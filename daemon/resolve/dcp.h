@@ -45,6 +45,7 @@ void dcp_info_destroy(struct dcp_info *info); /* accepts NULL */
 const struct dcp_entry *dcp_info_find(const struct dcp_info *info, const char *name, size_t length);
 
 bool dcp_is_shard(const struct part_header *header); /* the file has sharding information */
+bool dcp_is_shard_name(const char *file_name);       /* "shard-00001-model-..": of one rank of several */
 
 /* --- numbers of all files --- */
 

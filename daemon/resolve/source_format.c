@@ -1,4 +1,5 @@
-/* A folder is whole when it has the index and every part that it names, or model.safetensors. */
+/* A folder is whole when it has topology.json, or else the index, and every part that it names, or model.safetensors. Shards of
+ * several ranks are not believed to be all there: an index need not name each of them, and nothing else tells how many. */
 #include "resolve/source_format.h"
 
 #include <stdio.h>
@@ -7,8 +8,10 @@
 #include <sys/stat.h>
 
 #include "base/memory.h"
+#include "resolve/dcp.h"
 #include "resolve/safetensors.h"
 #include "resolve/shard_index.h"
+#include "resolve/topology.h"
 
 static bool is_part(const char *name)
 {
@@ -26,31 +29,61 @@ static int64_t size_of(const char *folder, const char *name)
     return is_there ? (int64_t)status.st_size : -1;
 }
 
-/* Whether the index is good and every part it names is there. */
-static bool has_parts(const char *folder, uint64_t index_bytes)
+/* The document, malloced; *n_bytes is what could be read of it. */
+static char *read_document(const char *folder, const char *name, uint64_t size_bytes, size_t *n_bytes)
 {
-    struct error ignored;
-    char *path = memory_print("%s/" SHARD_INDEX_NAME, folder), *json = memory_alloc(index_bytes + 1);
+    char *path = memory_print("%s/%s", folder, name), *json = memory_alloc(size_bytes + 1);
     FILE *file = fopen(path, "re");
-    size_t n_bytes = file ? fread(json, 1, index_bytes, file) : 0;
-    struct shard_index *index = shard_index_parse(json, n_bytes, &ignored);
-    bool has_all = index;
-    for (size_t i = 0; has_all && i < index->n_files; i++)
-        has_all = size_of(folder, index->files[i]) >= 0;
-    shard_index_destroy(index);
+    *n_bytes = file ? fread(json, 1, size_bytes, file) : 0;
     if (file)
         fclose(file);
-    free(json);
     free(path);
-    return has_all;
+    return json;
+}
+
+static bool has_all(const char *folder, const char *const *files, size_t n_files)
+{
+    bool has = true;
+    for (size_t i = 0; has && i < n_files; i++)
+        has = size_of(folder, files[i]) >= 0;
+    return has;
+}
+
+/* Whether the index is good and every part it names is there. */
+static bool has_indexed(const char *folder, uint64_t index_bytes)
+{
+    struct error ignored;
+    size_t n_bytes;
+    char *json = read_document(folder, SHARD_INDEX_NAME, index_bytes, &n_bytes);
+    struct shard_index *index = shard_index_parse(json, n_bytes, &ignored);
+    bool has = index && has_all(folder, index->files, index->n_files);
+    for (size_t i = 0; has && i < index->n_files; i++)
+        has = !dcp_is_shard_name(index->files[i]);
+    shard_index_destroy(index);
+    free(json);
+    return has;
+}
+
+static bool has_ranks(const char *folder, uint64_t topology_bytes)
+{
+    struct error ignored;
+    size_t n_bytes;
+    char *json = read_document(folder, TOPOLOGY_NAME, topology_bytes, &n_bytes);
+    struct topology *topology = topology_parse(json, n_bytes, &ignored);
+    bool has = topology && has_all(folder, topology->files, topology->n_files);
+    topology_destroy(topology);
+    free(json);
+    return has;
 }
 
 static bool is_whole(const char *folder)
 {
-    int64_t index_bytes = size_of(folder, SHARD_INDEX_NAME);
+    int64_t topology_bytes = size_of(folder, TOPOLOGY_NAME), index_bytes = size_of(folder, SHARD_INDEX_NAME);
+    if (topology_bytes >= 0)
+        return topology_bytes <= TOPOLOGY_MAX_BYTES && has_ranks(folder, (uint64_t)topology_bytes);
     if (index_bytes < 0)
         return size_of(folder, SAFETENSORS_SINGLE_NAME) >= 0;
-    return index_bytes <= SHARD_INDEX_MAX_BYTES && has_parts(folder, (uint64_t)index_bytes);
+    return index_bytes <= SHARD_INDEX_MAX_BYTES && has_indexed(folder, (uint64_t)index_bytes);
 }
 
 const struct source_format source_format_safetensors = {is_part, is_whole};

@@ -56,7 +56,7 @@ def test_headers_cost_one_request_a_file_and_ranges_are_pinned(cli, fake, weight
     cli.json("inspect", f"{fake.url('web')}/m")
     asked = fake.requests("web")
     assert [entry["path"] for entry in asked].count("/m/model.safetensors.index.json") == 1
-    assert len(asked) == 4, asked  # and whether there is a manifest
+    assert len(asked) == 5, asked  # and whether there is a topology or a manifest
     fake.journal.clear()
     load(cli, f"{fake.url('web')}/m")
     data = [entry for entry in fake.requests("web") if not entry["range"].startswith("bytes=0-")]
@@ -69,7 +69,7 @@ def test_a_second_resolve_asks_whether_files_changed_and_no_more(daemon, fake, w
     fake.journal.clear()
     daemon.cli.json("inspect", reference)
     asked = fake.requests("web")
-    assert [entry["status"] for entry in asked] == [304] * 3 + [404], asked  # there is still no manifest
+    assert [entry["status"] for entry in asked] == [404] + [304] * 3 + [404], asked  # still no topology and no manifest
 
 
 def test_after_a_restart_no_header_is_parsed_again(start, fake, weights):  # noqa: F811
@@ -81,7 +81,7 @@ def test_after_a_restart_no_header_is_parsed_again(start, fake, weights):  # noq
     fake.journal.clear()
     stored = [path.stat().st_ino for path in sorted((daemon.state / "headers").rglob("*"))]
     daemon.cli.json("inspect", reference)
-    assert len(fake.requests("web")) == 4
+    assert len(fake.requests("web")) == 5
     assert stored and stored == [path.stat().st_ino for path in sorted((daemon.state / "headers").rglob("*"))]
 
 

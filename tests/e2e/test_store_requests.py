@@ -153,8 +153,8 @@ def test_a_second_resolve_asks_for_what_proves_freshness_and_no_more(fake, store
     fake.journal.clear()
     assert daemon.cli.json("inspect", placed.reference)["identity"] == first["identity"]
     asked = fake.requests()
-    if scheme == "http":  # of each file whether it is the same, and whether there is a manifest now
-        assert sorted(entry["status"] for entry in asked) == [304] * 5 + [404], asked
+    if scheme == "http":  # of each file whether it is the same, and whether there is a topology or a manifest now
+        assert sorted(entry["status"] for entry in asked) == [304] * 5 + [404] * 2, asked
     else:
         assert len(asked) == 1 and not asked[0]["range"], "the listing, or what the revision is"
 

@@ -62,11 +62,49 @@ static void a_folder_is_whole_with_the_index_and_every_part_or_the_one_file(void
     rmdir(folder);
 }
 
+static void a_folder_with_a_topology_is_whole_with_the_files_of_all_ranks(void **state)
+{
+    char folder[] = "/tmp/test_source_format.XXXXXX";
+    (void)state;
+    assert_non_null(mkdtemp(folder));
+    write_text(folder, "model.safetensors", "");
+    write_text(folder, "topology.json", "{\"tensors\":{},\"filenames\":[\"r0\",\"r1\"],\"world_size\":2}");
+    write_text(folder, "r0", "");
+    assert_false(source_format_safetensors.is_whole(folder));
+    write_text(folder, "r1", "");
+    assert_true(source_format_safetensors.is_whole(folder));
+    write_text(folder, "topology.json", "{}");
+    assert_false(source_format_safetensors.is_whole(folder));
+    static const char *const names[] = {"topology.json", "model.safetensors", "r0", "r1"};
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+        remove_file(folder, names[i]);
+    rmdir(folder);
+}
+
+/* A cache may hold some of them, and an index that names those proves nothing about the others. */
+static void shards_of_ranks_are_not_believed_to_be_all_there(void **state)
+{
+    static const char index_name[] = "model.safetensors.index.json",
+                      shard[] = "shard-00001-model-00001-of-00001.safetensors";
+    char folder[] = "/tmp/test_source_format.XXXXXX";
+    (void)state;
+    assert_non_null(mkdtemp(folder));
+    write_text(folder, shard, "");
+    assert_false(source_format_safetensors.is_whole(folder));
+    write_text(folder, index_name, "{\"weight_map\": {\"a\": \"shard-00001-model-00001-of-00001.safetensors\"}}");
+    assert_false(source_format_safetensors.is_whole(folder));
+    remove_file(folder, shard);
+    remove_file(folder, index_name);
+    rmdir(folder);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(parts_are_told_by_their_names),
         cmocka_unit_test(a_folder_is_whole_with_the_index_and_every_part_or_the_one_file),
+        cmocka_unit_test(a_folder_with_a_topology_is_whole_with_the_files_of_all_ranks),
+        cmocka_unit_test(shards_of_ranks_are_not_believed_to_be_all_there),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
