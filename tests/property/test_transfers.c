@@ -54,7 +54,7 @@ static void run_random_transfers(bool is_store, double resident_share, uint64_t 
         transfer_scene_init(&scene, seed, BYTES);
         pretend(&scene, is_store, resident_share);
         for (uint64_t i = 0; i < n_runs; i++) {
-            random_transfers_fill(&transfers[i], seed * TRANSFER_SCENE_RUNS + i, BYTES, has_operations);
+            random_transfers_fill(&transfers[i], seed * TRANSFER_SCENE_RUNS + i, 1, BYTES, has_operations);
             if (transfers[i].n > 0)
                 transfer_scene_add_operations(&scene, transfers[i].list, transfers[i].n, transfers[i].operations,
                                               transfers[i].n_operations, (seed + i) % 3);

@@ -1,5 +1,6 @@
 /* See load_scene.h. */
 #include "tests/support/load_scene.h"
+#include "tests/support/random_transfers.h"
 
 #include <assert.h>
 #include <stdio.h>
@@ -193,16 +194,12 @@ static struct plan *make_plan(const struct load *load, const struct view_spec *v
     return plan;
 }
 
-struct load *load_create(struct load_scene *scene, const struct view_spec *view, int executor, struct device *device)
+static struct load *create_of_mapping(struct load_scene *scene, struct mapping *mapping, const struct view_spec *view,
+                                      int executor, struct device *device)
 {
     struct load *load = memory_alloc(sizeof *load);
-    struct error error;
     load->scene = scene;
-    load->mapping = mapping_build(view, scene->artifact, &error);
-    if (!load->mapping) {
-        fprintf(stderr, "mapping: %s\n", error.message);
-        abort();
-    }
+    load->mapping = mapping;
     load->source = source_fault_create(source_ref(scene->artifact->source));
     load->artifact = *scene->artifact;
     load->artifact.source = &load->source->base;
@@ -211,6 +208,49 @@ struct load *load_create(struct load_scene *scene, const struct view_spec *view,
     if (device_allocate(device, load->mapping->replica_bytes, &load->segment, &load->error))
         load->has_failed = true;
     return load;
+}
+
+static struct mapping *build_mapping(struct load_scene *scene, const struct view_spec *view)
+{
+    struct error error;
+    struct mapping *mapping = mapping_build(view, scene->artifact, &error);
+    if (!mapping) {
+        fprintf(stderr, "mapping: %s\n", error.message);
+        abort();
+    }
+    return mapping;
+}
+
+struct load *load_create(struct load_scene *scene, const struct view_spec *view, int executor, struct device *device)
+{
+    return create_of_mapping(scene, build_mapping(scene, view), view, executor, device);
+}
+
+struct load *load_create_transfers(struct load_scene *scene, struct random_transfers *transfers, int executor,
+                                   struct device *device)
+{
+    const struct view_spec view = {.whole = true, .align_bytes = 64};
+    struct mapping *mapping = build_mapping(scene, &view);
+    struct error error;
+    mapping->n_transfers = transfers->n;
+    mapping->transfers = arena_array(&mapping->arena, transfers->n + 1, sizeof *mapping->transfers);
+    memcpy(mapping->transfers, transfers->list, transfers->n * sizeof *mapping->transfers);
+    mapping->operations = transfers->operations;
+    mapping->n_operations = transfers->n_operations;
+    if (mapping_order(mapping, &error))
+        abort();
+    mapping->view_bytes = 0;
+    mapping->replica_bytes = transfers->dst_bytes;
+    for (size_t i = 0; i < transfers->n; i++) {
+        const struct operation *operation = mapping_operation(mapping, &transfers->list[i]);
+        uint64_t bytes = transfer_bytes(&transfers->list[i]);
+        mapping->view_bytes += operation ? operation_dst_bytes(operation, bytes) : bytes;
+    }
+    mapping->n_tensors = 1;
+    mapping->tensors[0].offset = 0;
+    mapping->tensors[0].bytes = mapping->replica_bytes;
+    mapping->tensors[0].job = JOB_RECT2D;
+    return create_of_mapping(scene, mapping, &view, executor, device);
 }
 
 struct load *load_create_item(struct load_scene *scene, const char *name, uint32_t n_slices, const struct slice *slices,

@@ -66,6 +66,10 @@ void scene_write(struct load_scene *scene, size_t n_files, bool on_disk);
 
 /* A load of the items with that executor (an executor_preference); asserts that it can be planned. */
 struct load *load_create(struct load_scene *scene, const struct view_spec *view, int executor, struct device *device);
+struct random_transfers;
+/* Of these transfers instead, which are borrowed. */
+struct load *load_create_transfers(struct load_scene *scene, struct random_transfers *transfers, int executor,
+                                   struct device *device);
 /* Of one tensor, whole when n_slices is 0. */
 struct load *load_create_item(struct load_scene *scene, const char *name, uint32_t n_slices, const struct slice *slices,
                               int executor);

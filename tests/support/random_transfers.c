@@ -21,7 +21,7 @@ static enum dtype random_float(struct random_transfers *all)
 struct matrix { /* of elements, in the file */
     uint64_t offset, n_rows, n_columns;
     uint64_t src_bytes, dst_bytes; /* of an element */
-    uint32_t operation;
+    uint32_t file, operation;
 };
 
 static const struct scale_grid *add_grid(struct random_transfers *all, const struct matrix *matrix)
@@ -63,7 +63,8 @@ static void add(struct random_transfers *all, const struct matrix *matrix, struc
         transfer.src_stride = transfer.row_bytes;
         transfer.dst_stride = transfer.row_bytes / matrix->src_bytes * matrix->dst_bytes;
     }
-    transfer.operation = matrix->operation;
+    transfer.file = matrix->file & 0xFF;
+    transfer.operation = matrix->operation & 0xFF;
     if (all->n < RANDOM_TRANSFERS_MOST)
         all->list[all->n++] = transfer;
 }
@@ -124,11 +125,11 @@ static void add_box(struct random_transfers *all, const struct matrix *matrix)
     all->dst_bytes = transfer_dst_end(last, last->row_bytes / matrix->src_bytes * matrix->dst_bytes);
 }
 
-void random_transfers_fill(struct random_transfers *all, uint64_t seed, uint64_t file_bytes, bool has_operations)
+void random_transfers_fill(struct random_transfers *all, uint64_t seed, uint32_t n_files, uint64_t file_bytes,
+                           bool has_operations)
 {
     memset(all, 0, sizeof *all);
     all->random = seed * 0x9E3779B97F4A7C15u + 1;
-    all->file_bytes = file_bytes;
     all->n_operations = 1;
     for (size_t i = 0; i < RANDOM_SCALES_MOST; i++)
         all->scales[i] = (float)(below(all, 1000) + 1) / 64;
@@ -139,6 +140,7 @@ void random_transfers_fill(struct random_transfers *all, uint64_t seed, uint64_t
         matrix.src_bytes = matrix.dst_bytes = (uint64_t)1 << below(all, 4);
         bool is_old = all->n > 0 && below(all, 3) == 0; /* where another one lies */
         matrix.offset = is_old ? all->list[below(all, all->n)].src_offset : below(all, file_bytes);
+        matrix.file = (uint32_t)below(all, n_files);
         if (has_operations && below(all, 3))
             add_operation(all, &matrix);
         while (matrix.n_rows > 1 && matrix.offset + matrix.n_rows * matrix.n_columns * matrix.src_bytes > file_bytes)

@@ -3,13 +3,14 @@
 #ifndef SUPPORT_RANDOM_TRANSFERS_H
 #define SUPPORT_RANDOM_TRANSFERS_H
 
+#include <stdbool.h>
+
 #include "resolve/transfer.h"
 
 enum { RANDOM_TRANSFERS_MOST = 4000, RANDOM_OPERATIONS_MOST = 24, RANDOM_SCALES_MOST = 1 << 14 };
 
 struct random_transfers {
     uint64_t random;
-    uint64_t file_bytes;
     uint64_t dst_bytes; /* so far */
     struct transfer list[RANDOM_TRANSFERS_MOST];
     size_t n;
@@ -19,7 +20,8 @@ struct random_transfers {
     float scales[RANDOM_SCALES_MOST];
 };
 
-/* From one file of so many bytes. has_operations = some are converted. */
-void random_transfers_fill(struct random_transfers *transfers, uint64_t seed, uint64_t file_bytes, bool has_operations);
+/* From files of at least so many bytes each. has_operations = some are converted. */
+void random_transfers_fill(struct random_transfers *transfers, uint64_t seed, uint32_t n_files, uint64_t file_bytes,
+                           bool has_operations);
 
 #endif

@@ -9,6 +9,7 @@
 
 #include "execute/collective.h"
 #include "tests/support/load_scene.h"
+#include "tests/support/random_transfers.h"
 
 #include <cmocka.h> /* last: it makes a macro of fail */
 
@@ -323,6 +324,33 @@ static void another_load_may_read_what_the_group_wants(void **state)
     close_team(&team);
 }
 
+/* Rows that alternate, matrices that are turned, bytes that are wanted several times, elements that are converted: something
+ * else for each rank. */
+static void ranks_that_turn_repeat_and_convert_get_what_they_want(void **state)
+{
+    static struct random_transfers transfers[MAX_RANKS];
+    const struct place *place = *state;
+    const uint64_t side = 700;
+    for (uint64_t seed = 1; seed <= 12; seed++) {
+        struct team team = {.n_ranks = 2 + (uint32_t)(seed % 3)};
+        scene_init(&team.scene, 5, 8 * MIB, 1 + seed % 4, 0);
+        for (size_t i = 0; i < 6; i++)
+            scene_add_tensor(&team.scene, 2, (uint64_t[]){side, side});
+        scene_write(&team.scene, 2, true);
+        for (uint32_t i = 0; i < team.n_ranks; i++) {
+            team.devices[i] = place->devices[i] ? place->devices[i] : team.scene.device;
+            random_transfers_fill(&transfers[i], seed * MAX_RANKS + (seed % 2 ? i : 0), 2, 3 * side * side, true);
+            team.loads[i] =
+                load_create_transfers(&team.scene, &transfers[i], EXECUTOR_PREFERENCE_GENERIC_BYTE_RANGE, team.devices[i]);
+        }
+        plan_jointly(&team, 2 * MIB);
+        start(&team, place->transport);
+        scene_wait(&team.scene);
+        assert_in_place(&team, UINT32_MAX);
+        close_team(&team);
+    }
+}
+
 /* The last blocks of the batches are for a rank that has gone; a worker alone never comes to them. */
 static void what_was_delivered_is_in_place_though_its_batch_never_ends(void **state)
 {
@@ -345,6 +373,7 @@ static void what_was_delivered_is_in_place_though_its_batch_never_ends(void **st
         cmocka_unit_test_setup_teardown(a_rank_that_is_cancelled_before_the_start_holds_up_nobody, setup, teardown),        \
         cmocka_unit_test_setup_teardown(all_ranks_may_be_cancelled, setup, teardown),                                       \
         cmocka_unit_test_setup_teardown(another_load_may_read_what_the_group_wants, setup, teardown),                       \
+        cmocka_unit_test_setup_teardown(ranks_that_turn_repeat_and_convert_get_what_they_want, setup, teardown),            \
         cmocka_unit_test_setup_teardown(what_was_delivered_is_in_place_though_its_batch_never_ends, setup, teardown)
 
 #endif
