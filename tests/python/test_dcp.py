@@ -6,11 +6,13 @@ import sys
 
 import numpy as np
 import pytest
+import tensorcast_client as tc
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 
 import torch.distributed.checkpoint as dcp  # noqa: E402
 from conftest import ROOT  # noqa: E402
+from safetensors.torch import save_file  # noqa: E402
 from tensorcast_client.dcp import TensorcastReader  # noqa: E402
 from test_with_daemon import TENSORCASTD, daemon  # noqa: E402, F401
 
@@ -61,6 +63,22 @@ def test_the_checkpoint_can_be_a_path_a_handle_or_a_view(fake, client, pair, mon
     state = {"weight": torch.zeros(6, 4)}
     dcp.load(state, checkpoint_id="/models/m", storage_reader=TensorcastReader("disk:/models/other", client=client))
     assert np.array_equal(state["weight"], pair[0])
+
+
+@pytest.mark.skipif(not TENSORCASTD.exists(), reason=f"{TENSORCASTD} is not built")
+@pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
+def test_a_rank_that_saved_nothing_has_no_shard(daemon):  # noqa: F811
+    socket, models = daemon
+    (models / "lonely").mkdir()
+    weight = torch.arange(6.)
+    save_file({"w": weight}, models / "lonely/shard-00002-model-00001-of-00001.safetensors",
+              metadata={"DCP_SHARDING_INFO": '{"w": {"saved_offsets": [0]}}', "DCP_VERSION": "1.0", "format": "pt"})
+    with tc.connect(socket) as client:
+        state = {"w": torch.zeros(6)}
+        with pytest.raises(dcp.api.CheckpointException, match="shard-00001 is missing"):
+            dcp.load(state, storage_reader=TensorcastReader(models / "lonely", client=client))
+        dcp.load(state, storage_reader=TensorcastReader(models / "lonely", client=client, options=tc.Options(allow_missing_shards=True)))
+        assert torch.equal(state["w"], weight)
 
 
 @pytest.mark.skipif(not TENSORCASTD.exists(), reason=f"{TENSORCASTD} is not built")

@@ -69,8 +69,8 @@ class TensorcastReader(StorageReader):
         return source.view()
 
     def read_metadata(self) -> Metadata:
-        self._view = self._opened()
-        facts, described = self._view.artifact.facts(fresh=True), {}
+        self._view, described = self._opened(), {}
+        facts = self._view.artifact.facts(fresh=True, allow_missing_shards=Options.of(self._how["options"]).allow_missing_shards)
         for name, shape in self._view.shapes().items():
             number = facts.dtype_number(name)
             if BITS[number] < 8:  # comes as the packed bytes
