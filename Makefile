@@ -17,7 +17,7 @@ override CFLAGS += -fsanitize=$(SAN) -fno-sanitize-recover=undefined
 override LDFLAGS += -fsanitize=$(SAN)
 endif
 # grpc.pc drags in some sixty absl flags that a dynamic link does not need
-CLIENT_LIBS := -lgrpc -lgpr -lprotobuf-c -lcrypto -lpthread
+CLIENT_LIBS := -lyaml -lgrpc -lgpr -lprotobuf-c -lcrypto -lpthread
 LIBS    := -luv -lnghttp2 -lprotobuf-c -lyaml -lcurl -lexpat -lssl -lcrypto -lpthread -lm
 
 PROTOS  := $(wildcard proto/tensorcast/daemon/v1/*.proto proto/grpc_health/v1/*.proto proto/grpc_reflection/*/*.proto proto/google/rpc/*.proto)
@@ -44,7 +44,8 @@ HEADERS  := $(filter-out daemon/plugins/%,$(wildcard daemon/*.h daemon/*/*.h dae
 
 GEN_O    := $(patsubst $(B)/gen/%.c,$(B)/obj/gen/%.o,$(GEN_C))
 # what the library takes of the daemon: nothing with a loop, so no libuv
-CLIENT_BASE_O := $(call obj,$(filter-out daemon/base/helpers.c daemon/base/loop.c daemon/base/unix_listener.c,$(wildcard daemon/base/*.c)))
+CLIENT_BASE_O := $(call obj,$(filter-out daemon/base/helpers.c daemon/base/loop.c daemon/base/unix_listener.c,$(wildcard daemon/base/*.c)) \
+                   $(wildcard daemon/recipe/*.c))
 UNITS    := $(UNIT_C:tests/%.c=$(B)/tests/%)
 REPLAYS  := $(FUZZ_C:tests/fuzz/%.c=$(B)/tests/fuzz/%)
 EXAMPLES := $(EXAMPLE_C:examples/%.c=$(B)/examples/%)

@@ -3,7 +3,9 @@
 #include "base/memory.h"
 #include "client.h"
 #include "dtype_name.h"
+#include "request.h"
 #include "tensorcast/daemon/v1/store_daemon.pb-c.h"
+#include "variant.h"
 
 #include <stdlib.h>
 
@@ -68,20 +70,31 @@ static int check_columns(struct tc_artifact *artifact, struct error *error)
 struct tc_artifact *tc_resolve(struct tc_client *client, const char *reference, int flags, uint64_t timeout_ms,
                                struct tc_error *error)
 {
+    const struct tc_options options = {.timeout_ms = timeout_ms};
+    return tc_resolve_with(client, reference, flags, &options, error);
+}
+
+struct tc_artifact *tc_resolve_with(struct tc_client *client, const char *reference, int flags,
+                                    const struct tc_options *options, struct tc_error *error)
+{
     struct error cause;
     struct tc_artifact *artifact = memory_alloc(sizeof *artifact);
     Tensorcast__Daemon__V1__ResolveRequest request = TENSORCAST__DAEMON__V1__RESOLVE_REQUEST__INIT;
-    const struct wait wait = wait_begin(timeout_ms, NULL);
+    const struct wait wait = client_wait(options);
+    const struct tc_variant *variant = options ? options->variant : NULL;
     arena_init(&artifact->arena, 0);
     request.artifact = reference;
     request.fresh = flags & TC_RESOLVE_FRESH;
     request.include_indexes = (flags & TC_RESOLVE_INDEXES) != 0;
     request.allow_missing_shards = (flags & TC_RESOLVE_ALLOW_MISSING_SHARDS) != 0;
+    if (variant)
+        request.variant = request_variant(variant);
     artifact->response = (const resolve_response *)rpc_client_get(client->rpc, "Resolve", &request.base,
                                                                   &tensorcast__daemon__v1__resolve_response__descriptor,
                                                                   &wait, &artifact->arena, &cause);
     if (artifact->response && check_columns(artifact, &cause) == 0)
         return artifact;
+    variant_locate(variant, &cause);
     client_fail(error, &cause);
     tc_artifact_release(artifact);
     return NULL;

@@ -18,6 +18,7 @@
 #include "region.h"
 #include "report_json.h"
 #include "request.h"
+#include "variant.h"
 
 typedef Tensorcast__Daemon__V1__MaterializeEvent materialize_event;
 typedef Tensorcast__Daemon__V1__LoadResult load_result;
@@ -194,6 +195,7 @@ static struct tc_load *load_view(struct tc_client *client, const char *artifact,
         layout_build(load->result->layout, view ? view->n_items : load->result->layout->n_names, load->handoff.bytes,
                      &load->arena, &load->layout, &cause)) {
         tc_load_release(load);
+        variant_locate(options ? options->variant : NULL, &cause);
         client_fail(error, &cause);
         return NULL;
     }

@@ -4,6 +4,7 @@
 #include "client.h"
 #include "report_json.h"
 #include "request.h"
+#include "variant.h"
 
 static int no_report(struct error *error)
 {
@@ -23,6 +24,8 @@ int tc_explain(struct tc_client *client, const char *artifact, const struct tc_v
         client->rpc, "Explain", &request.base, &tensorcast__daemon__v1__explain_response__descriptor, &wait, &arena, &cause);
     int failed = !response ? -1 : response->report ? 0 : no_report(&cause);
     if (failed)
+        variant_locate(options ? options->variant : NULL, &cause);
+    if (failed)
         client_fail(error, &cause);
     if (!failed && json)
         *json = report_json(response->report, NULL, 0, false);
@@ -41,7 +44,9 @@ const Tensorcast__Daemon__V1__LoadReport *client_prewarm(struct tc_client *clien
     request.load = request_build(artifact, view, options, arena);
     const Tensorcast__Daemon__V1__PrewarmResponse *response = (const void *)rpc_client_get(
         client->rpc, "Prewarm", &request.base, &tensorcast__daemon__v1__prewarm_response__descriptor, &wait, arena, error);
-    if (response && !response->report)
+    if (!response)
+        variant_locate(options ? options->variant : NULL, error);
+    else if (!response->report)
         no_report(error);
     return response ? response->report : NULL;
 }

@@ -5,6 +5,7 @@
 #include <sys/random.h>
 
 #include "base/digest.h"
+#include "variant.h"
 
 static Tensorcast__Daemon__V1__View *build_view(const struct tc_view *view, struct arena *arena)
 {
@@ -63,6 +64,11 @@ static Tensorcast__Daemon__V1__ExecutionTopology *build_topology(const struct tc
     return topology;
 }
 
+ProtobufCBinaryData request_variant(const struct tc_variant *variant)
+{
+    return (ProtobufCBinaryData){variant->length, (uint8_t *)variant->json};
+}
+
 Tensorcast__Daemon__V1__LoadRequest *request_build(const char *artifact, const struct tc_view *view,
                                                    const struct tc_options *options, struct arena *arena)
 {
@@ -76,6 +82,8 @@ Tensorcast__Daemon__V1__LoadRequest *request_build(const char *artifact, const s
     if (options->device)
         request->device = options->device;
     request->allow_missing_shards = options->allow_missing_shards;
+    if (options->variant)
+        request->variant = request_variant(options->variant);
     request->policy = arena_alloc(arena, sizeof *request->policy);
     tensorcast__daemon__v1__retrieval_policy__init(request->policy);
     request->policy->executor = (Tensorcast__Daemon__V1__ExecutorPreference)options->executor;

@@ -10,4 +10,6 @@
 Tensorcast__Daemon__V1__LoadRequest *request_build(const char *artifact, const struct tc_view *view,
                                                    const struct tc_options *options, struct arena *arena);
 
+ProtobufCBinaryData request_variant(const struct tc_variant *variant); /* borrows */
+
 #endif

@@ -232,8 +232,23 @@ static int receive_answers(struct call *call, const struct rpc_question *questio
 
 /* --- the status -------------------------------------------------------------------------------------------------- */
 
-/* ErrorInfo.reason from grpc-status-details-bin; false when the daemon did not send any. */
-static bool find_reason(const struct call *call, char *reason, size_t room)
+/* What programs are told beside the message. */
+struct error_info {
+    char reason[ERROR_REASON_CHARS];
+    char step[24]; /* of a variant's recipe; "" = none */
+};
+
+static void take_info(const Google__Rpc__ErrorInfo *info, struct error_info *found)
+{
+    snprintf(found->reason, sizeof found->reason, "%s", info->reason);
+    for (size_t i = 0; i < info->n_metadata; i++) {
+        if (strcmp(info->metadata[i]->key, "step") == 0)
+            snprintf(found->step, sizeof found->step, "%s", info->metadata[i]->value);
+    }
+}
+
+/* From grpc-status-details-bin; false when the daemon did not send any. */
+static bool find_info(const struct call *call, struct error_info *found)
 {
     Google__Rpc__Status *status = NULL;
     for (size_t i = 0; i < call->trailer.count && !status; i++)
@@ -247,7 +262,8 @@ static bool find_reason(const struct call *call, char *reason, size_t room)
             continue;
         Google__Rpc__ErrorInfo *info =
             google__rpc__error_info__unpack(NULL, status->details[i]->value.len, status->details[i]->value.data);
-        snprintf(reason, room, "%s", info ? info->reason : "");
+        if (info)
+            take_info(info, found);
         google__rpc__error_info__free_unpacked(info, NULL);
     }
     google__rpc__status__free_unpacked(status, NULL);
@@ -264,19 +280,23 @@ static const char *cause_of(const char *message)
 /* The status as an error. Sets *dead when it is the connection that failed and not the daemon that answered. */
 static int judge_status(const struct rpc_client *client, const struct call *call, bool *dead, struct error *error)
 {
-    char message[sizeof error->message], reason[sizeof error->reason] = "";
+    char message[sizeof error->message];
+    struct error_info info = {0};
+    const char *reason = info.reason;
     snprintf(message, sizeof message, "%.*s", (int)GRPC_SLICE_LENGTH(call->message),
              (const char *)GRPC_SLICE_START_PTR(call->message));
     if (call->code == GRPC_STATUS_OK)
         return 0;
     if (wait_is_cancelled(call->wait) && call->code == GRPC_STATUS_CANCELLED)
         return wait_cancelled(error);
-    bool from_daemon = find_reason(call, reason, sizeof reason);
+    bool from_daemon = find_info(call, &info);
     if (call->code == GRPC_STATUS_DEADLINE_EXCEEDED && !from_daemon)
         return wait_deadline_exceeded(call->wait, error);
-    if (call->code != GRPC_STATUS_UNAVAILABLE)
-        return fail(error, (enum error_code)call->code, reason[0] ? reason : error_code_name((enum error_code)call->code),
-                    "%s", message);
+    if (call->code != GRPC_STATUS_UNAVAILABLE) {
+        fail(error, (enum error_code)call->code, reason[0] ? reason : error_code_name((enum error_code)call->code), "%s",
+             message);
+        return info.step[0] ? error_note(error, "step", "%s", info.step) : -1;
+    }
     *dead = !from_daemon;
     if (from_daemon)
         return fail(error, ERROR_UNAVAILABLE, reason, "the daemon at %s: %s", client->socket_path, message);

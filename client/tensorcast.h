@@ -85,9 +85,34 @@ struct tc_piece_info { /* borrowed from the artifact */
 };
 void tc_artifact_piece(const struct tc_artifact *artifact, size_t tensor, size_t piece, struct tc_piece_info *info);
 
+/* The same with what a load may be told: of `options` (may be NULL) the time limit, the cancel flag and the variant count. */
+struct tc_options;
+struct tc_artifact *tc_resolve_with(struct tc_client *client, const char *artifact, int flags,
+                                    const struct tc_options *options, struct tc_error *error);
+
+/* A variant: steps that turn an artifact's tensors into others (docs/variants.md), ready to be sent. The recipe is a YAML
+ * file or the name of a built-in one; its ${KEY}s are filled in from the settings, else from the artifact's config.json, for
+ * which the daemon is asked (client NULL: there is none). A file is read now and not again. What is wrong with it is
+ * INVALID_ARGUMENT with file, line and step. Const once created; used by many loads, of any artifact. */
+struct tc_variant;
+struct tc_setting {
+    const char *key, *value;
+};
+struct tc_variant *tc_variant_create(struct tc_client *client, const char *artifact, const char *recipe,
+                                     const struct tc_setting *settings, size_t n_settings, const struct tc_options *options,
+                                     struct tc_error *error);
+/* The same of JSON, {"version": 1, "steps": [..]}. */
+struct tc_variant *tc_variant_parse(struct tc_client *client, const char *artifact, const char *json,
+                                    const struct tc_setting *settings, size_t n_settings, const struct tc_options *options,
+                                    struct tc_error *error);
+void tc_variant_release(struct tc_variant *variant);           /* accepts NULL */
+const char *tc_variant_json(const struct tc_variant *variant); /* canonical: what LoadRequest.variant is on the wire */
+unsigned tc_variant_line(const struct tc_variant *variant,
+                         size_t step); /* in its file, from 1; 0 = unknown. Steps count from 1 */
+const char *tc_builtin_variant(size_t index, const char **summary); /* NULL = there are no more; summary may be NULL */
+
 /* The sidecars of an artifact: the small files beside its tensors, such as config.json and the tokenizer. Of `options` (may
  * be NULL) the time limit and the cancel flag count. Names are plain file names. */
-struct tc_options;
 struct tc_sidecars;
 struct tc_sidecars *tc_sidecars_list(struct tc_client *client, const char *artifact, const struct tc_options *options,
                                      struct tc_error *error);
@@ -172,9 +197,10 @@ struct tc_options { /* all zero = defaults */
     /* Called on the calling thread, at most ten times a second and once at the end; non-zero cancels the load. */
     int (*progress)(void *data, const char *stage, uint64_t done_bytes, uint64_t total_bytes);
     void *data;
-    struct tc_cancel *cancel;  /* may be NULL */
-    const char *device;        /* NULL or "cpu" = host memory; "cuda:N" as this process counts, or a GPU's UUID */
-    bool allow_missing_shards; /* as TC_RESOLVE_ALLOW_MISSING_SHARDS */
+    struct tc_cancel *cancel;         /* may be NULL */
+    const char *device;               /* NULL or "cpu" = host memory; "cuda:N" as this process counts, or a GPU's UUID */
+    bool allow_missing_shards;        /* as TC_RESOLVE_ALLOW_MISSING_SHARDS */
+    const struct tc_variant *variant; /* NULL = the artifact as it is stored; else names are the variant's */
 };
 
 /* A flag that another thread (or a signal handler) raises to end a load early. */

@@ -22,7 +22,7 @@ struct parse {
     struct args *args;
     size_t selector_capacity;
     size_t n_rules, rule_capacity;
-    size_t spec_capacity, placement_capacity;
+    size_t spec_capacity, placement_capacity, setting_capacity;
     bool *seen; /* per row of option_table, for the check against the command */
     struct error *error;
 };
@@ -41,6 +41,7 @@ struct option_row {
 static int take_tensor(struct parse *parse, const char *value);
 static int take_slice(struct parse *parse, const char *value);
 static int take_rule(struct parse *parse, const char *value);
+static int take_setting(struct parse *parse, const char *value);
 static int take_spec(struct parse *parse, const char *value);
 static int take_placements(struct parse *parse, const char *value);
 static int take_chunk(struct parse *parse, const char *value);
@@ -88,6 +89,10 @@ static const struct option_row option_table[] = {
      OPTION_CALL, 0, NULL, take_placements},
     {"best-effort", "N", "split over N devices whatever divides, and replicate over the rest", OPTIONS_VIEW, OPTION_COUNT,
      AT(view.mesh.best_effort), NULL, NULL},
+    {"variant", "FILE|NAME", "change tensors as this recipe says; all names are then those of the result", OPTIONS_VARIANT,
+     OPTION_TEXT, AT(variant.recipe), NULL, NULL},
+    {"set", "KEY=VALUE", "what ${KEY} in the recipe is (else the artifact's config.json says it); repeatable",
+     OPTIONS_VARIANT, OPTION_CALL, 0, NULL, take_setting},
     {"executor", "WHICH", "auto, generic, local or collective", OPTIONS_STRATEGY, OPTION_CHOICE, AT(load.executor),
      executor_option_names, NULL},
     {"collective", "HOW", "auto, required or disabled", OPTIONS_STRATEGY, OPTION_CHOICE, AT(load.collective), collectives,
@@ -151,6 +156,7 @@ static const struct {
     const char *heading;
 } headings[] = {
     {OPTIONS_VIEW, "What to load (everything when none is given)"},
+    {OPTIONS_VARIANT, "What to make of it"},
     {OPTIONS_STRATEGY, "How to load it"},
     {OPTIONS_LOAD, "What to do with it"},
     {OPTIONS_INSPECT, "What to print"},
@@ -212,6 +218,21 @@ static int take_rule(struct parse *parse, const char *value)
     ARRAY_RESERVE(view->rules, parse->n_rules, parse->rule_capacity);
     view->tp.rules = view->rules;
     return tp_rule_parse(value, &parse->args->arena, &view->rules[parse->n_rules++], parse->error);
+}
+
+static int take_setting(struct parse *parse, const char *value)
+{
+    struct variant_args *variant = &parse->args->variant;
+    const char *equals = strchr(value, '=');
+    if (!equals || equals == value)
+        return wrong(parse, "--set is KEY=VALUE, not '%s'", shown_value(value));
+    const char *key = arena_text(&parse->args->arena, value, (size_t)(equals - value));
+    for (size_t i = 0; i < variant->n_settings; i++)
+        if (strcmp(variant->settings[i].key, key) == 0)
+            return wrong(parse, "--set gives %s twice", shown_value(key));
+    ARRAY_RESERVE(variant->settings, variant->n_settings, parse->setting_capacity);
+    variant->settings[variant->n_settings++] = (struct tc_setting){key, equals + 1};
+    return 0;
 }
 
 static int take_spec(struct parse *parse, const char *value)
@@ -562,6 +583,12 @@ static int check_export(struct parse *parse)
     return check_ranks(parse);
 }
 
+static int check_variant(struct parse *parse)
+{
+    const struct variant_args *variant = &parse->args->variant;
+    return variant->n_settings && !variant->recipe ? wrong(parse, "--set is for the recipe of a --variant") : 0;
+}
+
 static int check_group(struct parse *parse)
 {
     const struct args *args = parse->args;
@@ -595,13 +622,15 @@ int args_parse(int argc, char **argv, struct args *args, struct error *error)
         return 0;
     if (args->command < 0)
         return wrong(&parse, "a command is needed");
-    return check_command(&parse) < 0 || check_view(&parse) < 0 || check_group(&parse) < 0 ? -1 : 0;
+    return check_command(&parse) < 0 || check_view(&parse) < 0 || check_variant(&parse) < 0 || check_group(&parse) < 0 ? -1
+                                                                                                                       : 0;
 }
 
 void args_fini(struct args *args)
 {
     free(args->view.selectors);
     free(args->view.rules);
+    free(args->variant.settings);
     free(args->view.specs);
     free(args->view.placements);
     arena_fini(&args->arena);

@@ -36,6 +36,12 @@ struct view_args {
     struct sharding sharding;         /* made of them */
 };
 
+struct variant_args {
+    const char *recipe;          /* a file or a name; NULL = none */
+    struct tc_setting *settings; /* command-line order */
+    size_t n_settings;
+};
+
 enum index_kind { INDEX_NONE = -1, INDEX_SOURCE, INDEX_CANONICAL };
 
 struct load_args {                             /* how to load it */
@@ -66,6 +72,7 @@ struct args {
     const char *artifact;
     bool all; /* instead of one */
     struct view_args view;
+    struct variant_args variant;
     struct load_args load;
     struct output_args output;
     struct plan_args plan;

@@ -29,6 +29,7 @@ int backend_create(struct backend *backend, const struct args *args, struct erro
 void backend_destroy(struct backend *backend)
 {
     selection_fini(&backend->selection);
+    tc_variant_release(backend->variant);
     backend->ops->close(backend);
 }
 
@@ -42,6 +43,7 @@ struct tc_options backend_options(const struct backend *backend)
         .source_sharing_domain = args->load.source_sharing_domain,
         .device = args->load.device,
         .allow_missing_shards = args->allow_missing_shards,
+        .variant = backend->variant,
         .group_id = args->load.group,
         .rank = args->load.group ? args->load.rank : 0,
         .world_size = args->load.group ? args->load.world_size : 0,
@@ -69,6 +71,13 @@ int backend_fail(const struct backend *backend, struct error *error)
     if (error->code == ERROR_CANCELLED && !interrupt_seen())
         backend_time_left(backend, &left_ms, error);
     return -1;
+}
+
+int backend_read_variant(struct backend *backend, struct error *error)
+{
+    if (backend->args->variant.recipe)
+        backend->variant = backend->ops->read_variant(backend, error);
+    return backend->args->variant.recipe && !backend->variant ? -1 : 0;
 }
 
 struct catalog *backend_resolve(struct backend *backend, int flags, struct error *error)

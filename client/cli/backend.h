@@ -35,6 +35,7 @@ struct backend_ops {
     int (*fetch_sidecars)(struct backend *backend, const char *folder, const struct sidecar_taker *taker,
                           struct error *error);
     struct checked *(*verify)(struct backend *backend, bool with_manifest, struct error *error);
+    struct tc_variant *(*read_variant)(struct backend *backend, struct error *error); /* of the command line */
     void (*release)(struct backend *backend, struct loaded *loaded);
     void (*close)(struct backend *backend);
 };
@@ -46,6 +47,7 @@ struct backend {
     uint64_t deadline_ns;       /* UINT64_MAX = none */
     struct cancel cancel;       /* the signal and --timeout, for what waits in this process */
     struct selection selection; /* see selection_build() */
+    struct tc_variant *variant; /* NULL = the artifact as it is stored */
     void *state;                /* the backend's own */
 };
 
@@ -55,6 +57,8 @@ extern const struct backend_ops backend_served, backend_standalone;
 int backend_create(struct backend *backend, const struct args *args, struct error *error);
 void backend_destroy(struct backend *backend); /* also after a failed create */
 
+/* What --variant names, with its ${KEY}s filled in; nothing where there is none. Before anything below. */
+int backend_read_variant(struct backend *backend, struct error *error);
 struct catalog *backend_resolve(struct backend *backend, int flags, struct error *error); /* NULL on error */
 /* view NULL = everything. An interrupt ends it with CANCELLED. */
 int backend_load(struct backend *backend, const struct tc_view *view, struct loaded *loaded, struct error *error);

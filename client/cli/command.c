@@ -11,11 +11,11 @@
 enum { EXIT_DONE, EXIT_FAILED, EXIT_USAGE };
 
 static int (*const commands[COMMAND_COUNT])(struct backend *backend, struct error *error) = {
-    [COMMAND_INSPECT] = command_inspect,   [COMMAND_LOAD] = command_load,       [COMMAND_EXPLAIN] = command_explain,
-    [COMMAND_STATUS] = command_status,     [COMMAND_PREWARM] = command_prewarm, [COMMAND_RELEASE] = command_release,
-    [COMMAND_PLAN] = command_plan,         [COMMAND_VERIFY] = command_verify,   [COMMAND_FETCH] = command_fetch,
-    [COMMAND_MANIFEST] = command_manifest, [COMMAND_EXPORT] = command_export,   [COMMAND_FUSE] = command_export,
-    [COMMAND_RESHARD] = command_export,
+    [COMMAND_INSPECT] = command_inspect,   [COMMAND_LOAD] = command_load,         [COMMAND_EXPLAIN] = command_explain,
+    [COMMAND_STATUS] = command_status,     [COMMAND_PREWARM] = command_prewarm,   [COMMAND_RELEASE] = command_release,
+    [COMMAND_PLAN] = command_plan,         [COMMAND_VERIFY] = command_verify,     [COMMAND_FETCH] = command_fetch,
+    [COMMAND_MANIFEST] = command_manifest, [COMMAND_EXPORT] = command_export,     [COMMAND_FUSE] = command_export,
+    [COMMAND_RESHARD] = command_export,    [COMMAND_VARIANTS] = command_variants,
 };
 
 static int perform(const struct args *args, struct error *error)
@@ -23,6 +23,8 @@ static int perform(const struct args *args, struct error *error)
     struct backend backend;
     if (!args->help && !args->version) {
         int status = backend_create(&backend, args, error);
+        if (status == 0)
+            status = backend_read_variant(&backend, error);
         if (status == 0)
             status = commands[args->command](&backend, error);
         progress_end(&backend.progress);

@@ -2,17 +2,17 @@
 
 const struct command_row command_table[COMMAND_COUNT] = {
     [COMMAND_INSPECT] = {"inspect", "ARTIFACT", "List the tensors of an artifact: types, shapes, sizes, files, identity", "",
-                         OPTIONS_INSPECT | OPTIONS_SHARDS | OPTIONS_STANDALONE, true},
+                         OPTIONS_VARIANT | OPTIONS_INSPECT | OPTIONS_SHARDS | OPTIONS_STANDALONE, true},
     [COMMAND_LOAD] =
         {"load", "ARTIFACT", "Load a view of an artifact into memory",
          "A tensor that --tensor and --slice both name is sliced. With --tp-size, tensors that have no --slice\n"
          "are split for that rank: by --tp-rule, or the usual Hugging Face names as vLLM splits them.\n",
-         OPTIONS_VIEW | OPTIONS_STRATEGY | OPTIONS_SHARDS | OPTIONS_LOAD | OPTIONS_STANDALONE, true},
+         OPTIONS_VIEW | OPTIONS_VARIANT | OPTIONS_STRATEGY | OPTIONS_SHARDS | OPTIONS_LOAD | OPTIONS_STANDALONE, true},
     [COMMAND_EXPLAIN] = {"explain", "ARTIFACT", "Show how a view would be loaded: every candidate, its numbers, its reason",
-                         "", OPTIONS_VIEW | OPTIONS_STRATEGY | OPTIONS_SHARDS | OPTIONS_STANDALONE, true},
+                         "", OPTIONS_VIEW | OPTIONS_VARIANT | OPTIONS_STRATEGY | OPTIONS_SHARDS | OPTIONS_STANDALONE, true},
     [COMMAND_STATUS] = {"status", "", "Show the daemon's loads, replicas, leases, budgets and calibration", "", 0, false},
     [COMMAND_PREWARM] = {"prewarm", "ARTIFACT", "Make the daemon hold a view in memory, for whoever asks for it next", "",
-                         OPTIONS_VIEW | OPTIONS_STRATEGY | OPTIONS_SHARDS, true},
+                         OPTIONS_VIEW | OPTIONS_VARIANT | OPTIONS_STRATEGY | OPTIONS_SHARDS, true},
     [COMMAND_RELEASE] = {"release", "ARTIFACT | --all", "Make the daemon drop the replicas that nobody holds", "",
                          OPTIONS_RELEASE, true},
     [COMMAND_VERIFY] =
@@ -37,7 +37,7 @@ const struct command_row command_table[COMMAND_COUNT] = {
          "Formats: hf (whole tensors, in the official layout), topology (a file per rank and topology.json), dcp (a\n"
          "shard per rank, as PyTorch's distributed checkpoint writes them). What is split between ranks, and where, say\n"
          "--tp-rule or the usual Hugging Face names.\n",
-         OPTIONS_VIEW | OPTIONS_SHARDS | OPTIONS_EXPORT | OPTIONS_ANY_FORMAT | OPTIONS_RANKS, true},
+         OPTIONS_VIEW | OPTIONS_VARIANT | OPTIONS_SHARDS | OPTIONS_EXPORT | OPTIONS_ANY_FORMAT | OPTIONS_RANKS, true},
     [COMMAND_FUSE] = {"fuse", "--input-dir DIR -o OUT", "Write an artifact of any layout as one file",
                       "The same as 'export --format hf' without a limit of the file's size.\n",
                       OPTIONS_SHARDS | OPTIONS_EXPORT | OPTIONS_OLDER_TOOL, true},
@@ -45,4 +45,6 @@ const struct command_row command_table[COMMAND_COUNT] = {
                          "The same as 'export --format topology' with the rules of Safetensors Distributed: columns of\n"
                          "projections into a layer, rows of those out of it, norms and biases whole, all else by rows.\n",
                          OPTIONS_SHARDS | OPTIONS_EXPORT | OPTIONS_OLDER_TOOL | OPTIONS_RANKS | OPTIONS_RESHARD, true},
+    [COMMAND_VARIANTS] = {"variants", "", "List the recipes that come with the program, for --variant",
+                          "Recipes of your own are YAML files: see docs/variants.md.\n", 0, false},
 };

@@ -18,6 +18,7 @@ enum command {
     COMMAND_EXPORT,
     COMMAND_FUSE,
     COMMAND_RESHARD,
+    COMMAND_VARIANTS,
     COMMAND_COUNT
 };
 
@@ -37,6 +38,7 @@ enum option_group { /* which options a command takes; the headings of its help *
                     OPTIONS_RANKS = 4096,      /* export and reshard */
                     OPTIONS_OLDER_TOOL = 8192, /* fuse and reshard: the names of its options */
                     OPTIONS_RESHARD = 16384,
+                    OPTIONS_VARIANT = 32768,
                     OPTIONS_SHARDS = 65536 /* whatever resolves an artifact */
 };
 

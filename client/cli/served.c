@@ -45,11 +45,11 @@ static void served_close(struct backend *backend)
 static struct catalog *served_resolve(struct backend *backend, int flags, struct error *error)
 {
     struct tc_error cause;
-    uint64_t left_ms;
-    if (backend_time_left(backend, &left_ms, error) < 0)
+    struct tc_options options = {.variant = backend->variant};
+    if (backend_time_left(backend, &options.timeout_ms, error) < 0)
         return NULL;
     flags |= backend->args->allow_missing_shards ? TC_RESOLVE_ALLOW_MISSING_SHARDS : 0;
-    struct tc_artifact *artifact = tc_resolve(served_client(backend), backend->args->artifact, flags, left_ms, &cause);
+    struct tc_artifact *artifact = tc_resolve_with(served_client(backend), backend->args->artifact, flags, &options, &cause);
     if (artifact)
         return catalog_from_daemon(artifact);
     served_fail(error, &cause);
@@ -164,6 +164,20 @@ static struct checked *served_verify(struct backend *backend, bool with_manifest
     return NULL;
 }
 
+static struct tc_variant *served_read_variant(struct backend *backend, struct error *error)
+{
+    const struct args *args = backend->args;
+    struct tc_error cause;
+    struct tc_options options;
+    if (served_options(backend, &options, error) < 0)
+        return NULL;
+    struct tc_variant *variant = tc_variant_create(served_client(backend), args->artifact, args->variant.recipe,
+                                                   args->variant.settings, args->variant.n_settings, &options, &cause);
+    if (!variant)
+        served_fail(error, &cause);
+    return variant;
+}
+
 const struct backend_ops backend_served = {
     .name = "served",
     .open = served_open,
@@ -172,6 +186,7 @@ const struct backend_ops backend_served = {
     .explain = served_explain,
     .fetch_sidecars = served_fetch_sidecars,
     .verify = served_verify,
+    .read_variant = served_read_variant,
     .release = served_release,
     .close = served_close,
 };

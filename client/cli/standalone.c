@@ -14,6 +14,7 @@
 #include "checked.h"
 #include "client/report_json.h"
 #include "client/request.h"
+#include "client/variant.h"
 #include "folder_writer.h"
 #include "interrupt.h"
 #include "load/load_table.h"
@@ -22,6 +23,7 @@
 #include "plan/explain.h"
 #include "resolve/sidecar.h"
 #include "source/stores.h"
+#include "variant/variant.h"
 
 enum { TICK_MS = 10 };
 
@@ -88,6 +90,9 @@ static int find_artifact(struct standalone *state, struct error *error)
         load_services_source_options(&state->services, state->services.config, getuid(), NULL);
     if (artifact_resolve(state->backend->args->artifact, &options, NULL, flags, &state->artifact, error) < 0)
         return backend_fail(state->backend, error);
+    const struct tc_variant *variant = state->backend->variant;
+    if (variant && variant_apply(&state->artifact, variant->json, variant->length, NULL, error) < 0)
+        return variant_locate(variant, error);
     state->resolve_ns = clock_now_ns() - before_ns;
     return backend_time_left(state->backend, &left_ms, error);
 }
@@ -165,6 +170,7 @@ static const struct load_result *run_ticket(struct standalone *state, const stru
     loop_timer_destroy(timer);
     if (state->has_failed) {
         *error = state->error;
+        variant_locate(state->backend->variant, error);
         backend_fail(state->backend, error);
         return NULL;
     }
@@ -280,6 +286,42 @@ static struct checked *standalone_verify(struct backend *backend, bool with_mani
     return find_artifact(state, error) < 0 ? NULL : checked_here(backend, state->artifact, with_manifest, error);
 }
 
+/* --- variants --- */
+
+static int read_config(void *data, char **json, size_t *length, struct error *error)
+{
+    static const char *const name = "config.json";
+    struct standalone *state = data;
+    const struct cancel *cancel = &state->backend->cancel;
+    if (open_stores(state, error) < 0)
+        return -1;
+    const struct source_options options =
+        load_services_source_options(&state->services, state->services.config, getuid(), NULL);
+    struct sidecars *sidecars = sidecars_open(state->backend->args->artifact, &options, &name, 1, cancel, error);
+    if (!sidecars)
+        return error->code == ERROR_NOT_FOUND ? 0 : backend_fail(state->backend, error);
+    *length = sidecars->files[0].size_bytes;
+    *json = memory_alloc(*length + 1);
+    int failed = sidecars_read(sidecars, 0, 0, *json, *length, cancel, error);
+    sidecars_close(sidecars);
+    if (!failed)
+        return 0;
+    free(*json);
+    *json = NULL;
+    return backend_fail(state->backend, error);
+}
+
+static struct tc_variant *standalone_read_variant(struct backend *backend, struct error *error)
+{
+    const struct variant_args *args = &backend->args->variant;
+    const struct variant_input input = {.recipe = args->recipe,
+                                        .settings = args->settings,
+                                        .n_settings = args->n_settings,
+                                        .config = read_config,
+                                        .data = backend->state};
+    return variant_read(&input, error);
+}
+
 const struct backend_ops backend_standalone = {
     .name = "standalone",
     .open = standalone_open,
@@ -288,6 +330,7 @@ const struct backend_ops backend_standalone = {
     .explain = standalone_explain,
     .fetch_sidecars = standalone_fetch_sidecars,
     .verify = standalone_verify,
+    .read_variant = standalone_read_variant,
     .release = standalone_release,
     .close = standalone_close,
 };

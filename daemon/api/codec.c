@@ -61,8 +61,11 @@ int codec_load_request(const Tensorcast__Daemon__V1__LoadRequest *wire, struct a
 {
     if (!wire)
         return fail(error, ERROR_INVALID_ARGUMENT, "NO_LOAD_REQUEST", "the request has no load");
-    *request = (struct load_request){
-        .artifact = wire->artifact, .device = wire->device, .allow_missing_shards = wire->allow_missing_shards};
+    *request = (struct load_request){.artifact = wire->artifact,
+                                     .device = wire->device,
+                                     .variant = wire->variant.data,
+                                     .variant_bytes = wire->variant.len,
+                                     .allow_missing_shards = wire->allow_missing_shards};
     if (wire->policy) {
         request->executor = (int)wire->policy->executor;
         request->collective = (int)wire->policy->collective;

@@ -5,6 +5,7 @@
 #include "api/api_job.h"
 #include "api/codec.h"
 #include "base/memory.h"
+#include "variant/variant.h"
 
 struct resolve {
     struct api_job job; /* first */
@@ -30,6 +31,11 @@ static struct rpc_out *pack_artifact(const struct artifact *artifact, const Tens
     char *source_index = NULL, *canonical_index = NULL;
     arena_init(&arena, 0);
     Tensorcast__Daemon__V1__ResolveResponse *response = codec_artifact(artifact, request->known_identity, &arena, error);
+    if (response && request->include_indexes && artifact->derivation) {
+        fail(error, ERROR_UNIMPLEMENTED, "INDEX_OF_VARIANT",
+             "an index document says where tensors are stored; those of a variant are stored nowhere");
+        response = NULL;
+    }
     if (response && request->include_indexes && charge_indexes(artifact, &indexes, error) != 0)
         response = NULL;
     if (response && request->include_indexes) {
@@ -52,6 +58,10 @@ static int resolve_and_pack(struct api_job *job)
                      (resolve->request->allow_missing_shards ? RESOLVE_ALLOW_MISSING_SHARDS : 0);
     if (artifact_resolve(resolve->request->artifact, &job->source, job->api->services.headers, flags, &artifact,
                          &job->error) != 0)
+        return -1;
+    if (resolve->request->variant.len &&
+        variant_apply(&artifact, (const char *)resolve->request->variant.data, resolve->request->variant.len,
+                      job->api->services.headers, &job->error) != 0)
         return -1;
     resolve->answer = pack_artifact(artifact, resolve->request, &job->error);
     artifact_unref(artifact);

@@ -7,6 +7,7 @@
 #include "execute/scales.h"
 #include "resolve/artifact.h"
 #include "transport/transport.h"
+#include "variant/variant.h"
 
 void prepare_fini(struct preparation *prep)
 {
@@ -49,8 +50,11 @@ void prepare_resolve(struct preparation *prep, const struct load_request *reques
     uint64_t start = clock_now_ns();
     if (load_spec_build(request, &config->engine.strategy, &prep->arena, spec, error) == 0 &&
         check_region(prep, error) == 0 && load_targets_find(services->targets, spec->device, &prep->target, error) == 0 &&
-        (resolved || artifact_resolve(spec->artifact, &options, services->headers,
-                                      spec->allow_missing_shards ? RESOLVE_ALLOW_MISSING_SHARDS : 0, &resolved, error) == 0))
+        (resolved ||
+         artifact_resolve(spec->artifact, &options, services->headers,
+                          spec->allow_missing_shards ? RESOLVE_ALLOW_MISSING_SHARDS : 0, &resolved, error) == 0) &&
+        (!request->variant_bytes || resolved->derivation || /* or it is one already */
+         variant_apply(&resolved, request->variant, request->variant_bytes, services->headers, error) == 0))
         prep->mapping = mapping_build(&spec->view, resolved, error);
     artifact_unref(resolved);
     prep->resolve_ns = clock_now_ns() - start;

@@ -75,6 +75,8 @@ struct load_request {
     bool has_group;
     const char *group_id, *attempt; /* attempt: NULL or "" = none */
     int64_t rank, world_size;
+    const void *variant;               /* JSON of a recipe */
+    size_t variant_bytes;              /* 0 = the artifact as it is stored */
     int source_locality;               /* enum source_locality */
     const char *source_sharing_domain; /* NULL or "" = none */
 };

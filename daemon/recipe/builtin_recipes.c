@@ -33,7 +33,7 @@ const struct builtin_recipe builtin_recipes[] = {
      "    optional: true\n"
      "  - permute_rope: {tensors: ['layers.{}.attention.wq.weight'], heads: '${num_attention_heads}', to: interleaved}\n"
      "  - permute_rope: {tensors: ['layers.{}.attention.wk.weight'], heads: '${num_key_value_heads}', to: interleaved}\n"},
-    {"torchtitan-to-hf-llama", "the way back",
+    {"torchtitan-to-hf-llama", "torchtitan's Llama back to what Hugging Face has",
      "version: 1\n"
      "steps:\n"
      "  - drop: [freqs_cis]\n"
