@@ -644,8 +644,6 @@ static const struct recipe_node *find_steps(const struct recipe_node *document, 
 {
     char shown[RECIPE_NODE_CHARS];
     const struct recipe_node *key, *steps = recipe_node_get(document, "steps"), *version;
-    if (document->kind == NODE_LIST)
-        return document;
     version = recipe_node_get(document, "version");
     if (document->kind != NODE_MAP) {
         fail(error, ERROR_INVALID_ARGUMENT, "BAD_RECIPE", "a recipe has `version: 1` and `steps:`; this is %s",
@@ -675,14 +673,10 @@ static const struct recipe_node *find_steps(const struct recipe_node *document, 
     return steps;
 }
 
-int recipe_build(const struct recipe_node *document, const char *name, struct arena *arena, struct recipe *recipe,
-                 struct error *error)
+static int build_steps(const struct recipe_node *steps, const char *name, struct arena *arena, struct recipe *recipe,
+                       struct error *error)
 {
-    char shown[TEXT_NAME_CHARS];
-    const struct recipe_node *steps = find_steps(document, error);
     *recipe = (struct recipe){0};
-    if (!steps)
-        return name ? error_prefix(error, "%s", text_escape(name, strlen(name), shown)) : -1;
     if (steps->n_items > RECIPE_MAX_STEPS)
         return fail(error, ERROR_INVALID_ARGUMENT, "BAD_RECIPE", "a recipe has at most %d steps, not %zu", RECIPE_MAX_STEPS,
                     steps->n_items);
@@ -700,15 +694,26 @@ int recipe_build(const struct recipe_node *document, const char *name, struct ar
     return 0;
 }
 
+int recipe_build(const struct recipe_node *document, const char *name, struct arena *arena, struct recipe *recipe,
+                 struct error *error)
+{
+    char shown[TEXT_NAME_CHARS];
+    const struct recipe_node *steps = find_steps(document, error);
+    if (steps)
+        return build_steps(steps, name, arena, recipe, error);
+    return name ? error_prefix(error, "%s", text_escape(name, strlen(name), shown)) : -1;
+}
+
 int recipe_parse(const char *json, size_t length, struct arena *arena, struct recipe *recipe, struct error *error)
 {
     struct recipe_node document;
     if (length > RECIPE_MAX_BYTES)
         return fail(error, ERROR_INVALID_ARGUMENT, "RECIPE_TOO_LARGE",
                     "a variant has at most %d bytes of JSON, this one %zu", RECIPE_MAX_BYTES, length);
-    return recipe_node_parse(json, length, "the variant", arena, &document, error) < 0
-               ? -1
-               : recipe_build(&document, NULL, arena, recipe, error);
+    if (recipe_node_parse(json, length, "the variant", arena, &document, error) < 0)
+        return -1;
+    return document.kind == NODE_LIST ? build_steps(&document, NULL, arena, recipe, error)
+                                      : recipe_build(&document, NULL, arena, recipe, error);
 }
 
 bool recipe_dim(int64_t dim, uint32_t rank, uint32_t *found)

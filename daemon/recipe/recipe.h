@@ -91,11 +91,11 @@ struct recipe {
     size_t n_steps;
 };
 
-/* A whole recipe, {"version": 1, "steps": [..]}, or just the list of steps. `name` is what messages call it. -1: INVALID_
- * ARGUMENT with the number of the step, and "NAME:LINE" where lines are known; RESOURCE_EXHAUSTED when the arena is full. */
+/* A whole recipe, {"version": 1, "steps": [..]}. `name` is what messages call it. -1: INVALID_ARGUMENT with the number of the
+ * step, and "NAME:LINE" where lines are known; RESOURCE_EXHAUSTED when the arena is full. */
 int recipe_build(const struct recipe_node *document, const char *name, struct arena *arena, struct recipe *recipe,
                  struct error *error);
-/* Of JSON from the wire, of at most RECIPE_MAX_BYTES. */
+/* Of JSON from the wire, of at most RECIPE_MAX_BYTES; just the list of steps will do. */
 int recipe_parse(const char *json, size_t length, struct arena *arena, struct recipe *recipe, struct error *error);
 
 /* Steps of the same meaning give the same text: what goes over the wire, and what a variant is known by. The caller frees.
