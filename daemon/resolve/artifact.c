@@ -345,7 +345,10 @@ const char *layout_kind_name(enum layout_kind kind)
 
 uint32_t artifact_n_copies(const struct artifact *artifact, const struct tensor_record *tensor)
 {
+    const struct derivation *derivation = artifact->derivation;
     uint32_t fewest = artifact->copies ? UINT32_MAX : 1;
+    if (derivation && !derivation->tensors[tensor - derivation->records].is_stored)
+        return 1; /* it is stored nowhere as it is */
     for (uint32_t k = 0; artifact->copies && k < tensor->n_pieces; k++) {
         uint32_t first = (uint32_t)(artifact_piece(artifact, tensor, k) - artifact->pieces), n = 1;
         for (uint32_t other = artifact->copies[first]; other != first; other = artifact->copies[other])
