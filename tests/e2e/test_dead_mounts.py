@@ -9,6 +9,7 @@ import pytest
 
 from checkpoints import blob, digest, digests, write
 from stage import ROOT, MiB, soon
+from test_users import ANN, BOB, OPEN, command, wire as wire_of
 from wire import Wire
 
 sys.path.append(str(ROOT / "tests" / "fake"))
@@ -109,3 +110,26 @@ def test_links_into_a_dead_mount_do_not_stop_the_folder_that_they_are_in(start, 
         others_go_on(daemon, models)
         for call in calls:
             call.cancel()
+
+
+def test_helpers_are_shared_between_users_also_those_for_one_mount(start, models):
+    """Ann's requests to a mount hang, as many as may run, and more wait; Bob has helpers for the same mount left, and Ann some
+    for other files."""
+    (models / "net").mkdir()
+    whole = write(models / "made", {"w": blob(1, MiB)})
+    data = (models / "made" / "model.safetensors").read_bytes()
+    with HangingFiles(models / "net", {f"m{i}/model.safetensors": data for i in range(MANY + 1)}) as files:
+        daemon = start(server=OPEN)
+        daemon.folder.chmod(0o755)
+        files.hangs = {"open"}
+        with wire_of(daemon, ANN) as anns:
+            calls = [ask(anns, "Resolve", f"disk:{models}/net/m{i}") for i in range(MANY)]
+            assert soon(lambda: len(files.hung) >= 10)  # half of the half that a user alone may have
+            files.hangs = set()
+            for uid, where in (BOB, f"net/m{MANY}"), (BOB, "made"), (ANN, "made"), (0, f"net/m{MANY}"):
+                seen = command(daemon, uid, "load", f"disk:{models}/{where}", "--digest", "--json", "--timeout", f"{PATIENCE_S}s")
+                assert seen.code == 0, seen
+                assert digests(seen.report) == {"w": digest(whole["w"])}
+            assert len(files.hung) < MANY / 2 and not any(call.done() for call in calls)  # the others still wait for their turn
+            for call in calls:
+                call.cancel()
