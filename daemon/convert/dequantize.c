@@ -52,6 +52,12 @@ TO_EACH_FLOAT(DEFINE_BY_F32)
 dequantize_function *dequantize_find(enum dtype from, enum dtype to)
 {
     static dequantize_function *const by_f32[DTYPE_COUNT][DTYPE_COUNT] = {TO_EACH_FLOAT(BY_F32_ENTRY)};
-    dequantize_function *direct = find_direct(from, to);
-    return direct ? direct : by_f32[from][to];
+    static dequantize_function *found[DTYPE_COUNT][DTYPE_COUNT]; /* atomic: as in cast_find() */
+    dequantize_function *dequantize = __atomic_load_n(&found[from][to], __ATOMIC_RELAXED);
+    if (!dequantize) {
+        dequantize = find_direct(from, to);
+        dequantize = dequantize ? dequantize : by_f32[from][to];
+        __atomic_store_n(&found[from][to], dequantize, __ATOMIC_RELAXED);
+    }
+    return dequantize;
 }
