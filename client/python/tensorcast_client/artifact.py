@@ -1,11 +1,14 @@
 """A handle of an artifact: cheap to make, asks the daemon when something has to be known, remembers the answer."""
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from . import recipe as recipes
 from . import selection, sidecars
+from .errors import TensorcastError
 from .load import Clock
 from .options import Options
 from .redact import shown
@@ -18,21 +21,52 @@ if TYPE_CHECKING:
 
 
 class Artifact:
-    """An immutable named set of tensors at a source, such as disk:/models/llama."""
+    """An immutable named set of tensors at a source, such as disk:/models/llama, or what a recipe makes of it."""
 
-    def __init__(self, client: Client, reference: str, allow_missing_shards: bool = False):
+    def __init__(self, client: Client, reference: str, allow_missing_shards: bool = False,
+                 made_by: tuple[recipes.Recipe, ...] = ()):
         self._client, self.reference, self.known_facts = client, reference, None
         self.allow_missing_shards = allow_missing_shards
+        self._recipes, self._variant = made_by, None
 
     def __repr__(self):
-        return f"<artifact {shown(self.reference)}>"
+        of = "".join(f", {recipe.name}" for recipe in self._recipes)
+        return f"<artifact {shown(self.reference)}{of}>"
+
+    def variant(self, recipe: str | os.PathLike[str] | Mapping[str, Any], set: Mapping[str, Any] | None = None) -> Artifact:  # noqa: A002
+        """Other tensors made of this artifact's: renamed, cut, joined, permuted, cast. Nothing is written, nothing is computed
+        before tensors are loaded, and a slice costs its own bytes. An artifact handle like any other.
+
+        recipe: the path of a YAML or JSON file, {"version": 1, "steps": [...]}, or a built-in one such as "fp8-block-to-bf16".
+        set: values for its ${KEY}, before those of the artifact's config.json. docs/variants.md has the steps."""
+        return Artifact(self._client, self.reference, self.allow_missing_shards, (*self._recipes, recipes.read(recipe, set)))
+
+    def variant_json(self):
+        """The recipe as it goes to the daemon, None when there is none. For whoever sends a request."""
+        if self._recipes and self._variant is None:
+            self._variant = recipes.to_json(self._recipes, lambda: sidecars.config_of(self._client, self.reference))
+        return self._variant
+
+    @contextlib.contextmanager
+    def telling_lines(self):
+        """Errors about a step of the recipe get its line, once."""
+        try:
+            yield
+        except TensorcastError as error:
+            told = error if hasattr(error, "has_line") else recipes.located(self._recipes, error)
+            if told is error:
+                raise
+            told.has_line = True
+            raise told from None
 
     def facts(self, clock=None, fresh=False, allow_missing_shards=False):
         """What the artifact holds (see facts.Facts); asked for once per handle."""
         facts = self.known_facts
         if facts is None or fresh:
-            facts = self.known_facts = self._client.resolve(self.reference, clock or Clock(None),
-                                                            allow_missing_shards or self.allow_missing_shards)
+            with self.telling_lines():
+                facts = self._client.resolve(self.reference, clock or Clock(None),
+                                             allow_missing_shards or self.allow_missing_shards, self.variant_json())
+                self.known_facts = facts
         return facts
 
     @property

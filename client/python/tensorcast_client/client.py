@@ -103,16 +103,17 @@ class Client:
         request = ReleaseRequest.encode(artifact=reference, all=reference is None)
         return dict(vars(self.ask("Release", request, ReleaseResponse, self.timeout)))
 
-    def resolve(self, reference, clock, allow_missing_shards=False):
-        """The Facts of an artifact. Lists that the daemon says are unchanged are not sent again."""
-        known = self._resolved.get(reference)
-        request = ResolveRequest.encode(artifact=reference, known_identity=known and known.identity,
+    def resolve(self, reference, clock, allow_missing_shards=False, variant=None):
+        """The Facts of an artifact, or of its variant. Lists that the daemon says are unchanged are not sent again."""
+        key = reference, variant
+        known = self._resolved.get(key)
+        request = ResolveRequest.encode(artifact=reference, known_identity=known and known.identity, variant=variant,
                                         allow_missing_shards=allow_missing_shards or None)
         answer = self.ask("Resolve", request, ResolveResponse, clock.left(self.timeout))
         if not answer.unchanged or known is None or answer.identity != known.identity:
             known = Facts(answer)
-        self._resolved.pop(reference, None)
-        self._resolved[reference] = known
+        self._resolved.pop(key, None)
+        self._resolved[key] = known
         for old in list(self._resolved)[:-_REMEMBERED_ARTIFACTS]:
             self._resolved.pop(old, None)
         return known

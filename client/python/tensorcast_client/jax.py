@@ -4,6 +4,7 @@
 
     params = load(client.artifact("gs://bucket/llama"), {name: NamedSharding(mesh, P("model", None)), ...})
     params = load(client.artifact("disk:/models/llama"))          # the best-effort rule, over all devices
+    params = load(client.artifact("disk:/models/llama"), variant="to_mine.yaml")     # what a recipe makes of it
 
 A block whose rows lie together in the daemon's memory, 64-byte aligned, becomes the memory of a CPU device without a copy;
 anything else is copied once, to where its device wants it.
@@ -12,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple, Tuple, Union
+from typing import Any, NamedTuple, Tuple, Union
 
 import jax
 import numpy as np
@@ -49,12 +50,18 @@ def _on_mesh(shape, mesh):
 
 
 def load(source: Artifact | View, shardings: Shardings = None, progress: Progress | None = None,
-         options: Options | None = None) -> dict[str, jax.Array]:
+         options: Options | None = None, variant: Any = None,
+         set: Mapping[str, Any] | None = None) -> dict[str, jax.Array]:  # noqa: A002
     """{name: jax.Array} of an artifact or a view, in its order.
 
     shardings: a Sharding for all tensors; {name: Sharding} for each; a function of (name, shape) that returns one; a Mesh or
     None for best_effort_sharding. Devices of other processes get nothing here: each process calls this for its own.
-    progress and options are those of View.tensor_dict, for each request; nearly always there is one."""
+    progress and options are those of View.tensor_dict, for each request; nearly always there is one. variant, set: of an
+    artifact, as Artifact.variant takes them; names and shapes are those of the variant then."""
+    if variant is not None:
+        if not isinstance(source, Artifact):
+            raise errors.invalid("a variant is made of an artifact; make the view of artifact.variant(...)", "BAD_VARIANT")
+        source = source.variant(variant, set)
     view = source.view()
     wanted = _wanted(view, shardings)
     blocks = {name: {} for name in wanted}

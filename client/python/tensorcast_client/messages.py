@@ -10,7 +10,7 @@ OPEN_END = (1 << 63) - 1  # a slice bound that means "to the end"
 File = Table(name=(1, "string"), bytes=(2, "uint"))
 
 ResolveRequest = Table(artifact=(1, "string"), fresh=(2, "bool"), include_indexes=(3, "bool"),
-                       known_identity=(4, "string"), allow_missing_shards=(6, "bool"))
+                       known_identity=(4, "string"), variant=(5, "bytes"), allow_missing_shards=(6, "bool"))
 ResolveResponse = Table(artifact=(1, "string"), identity=(2, "string"), files=(3, "messages", File),
                         total_bytes=(4, "uint"), unchanged=(5, "bool"), names=(6, "strings"), dtypes=(7, "uints"),
                         ranks=(8, "uints"), file_indexes=(9, "uints"), sizes=(10, "uints"), dims=(11, "uints"),
@@ -26,7 +26,7 @@ ExecutionTopology = Table(group=(1, "message", CollectiveLoadGroup), source_loca
                           source_sharing_domain=(3, "string"))
 LoadRequest = Table(artifact=(1, "string"), view=(2, "message", View), policy=(3, "message", RetrievalPolicy),
                     topology=(4, "message", ExecutionTopology), device=(5, "string"), region=(6, "bytes"),
-                    allow_missing_shards=(8, "bool"))
+                    variant=(7, "bytes"), allow_missing_shards=(8, "bool"))
 ExplainRequest = Table(load=(1, "message", LoadRequest))
 MaterializeRequest = Table(load=(1, "message", LoadRequest))
 PrewarmRequest = Table(load=(1, "message", LoadRequest))

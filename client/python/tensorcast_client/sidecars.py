@@ -6,6 +6,7 @@ of one, and a link that lies in the way is replaced instead of followed.
 """
 from __future__ import annotations
 
+import json
 import os
 import tempfile
 from typing import NamedTuple
@@ -14,6 +15,7 @@ import grpc
 
 from . import errors
 from .messages import FetchSidecarsRequest, SidecarEvent
+from .redact import shown
 from .wire import DecodeError
 
 _MAX_FILES, _MAX_BYTES, _MAX_NAME_BYTES = 128, 64 << 20, 255
@@ -49,6 +51,23 @@ def fetch(client, reference, folder, names):
         return receiver.finish()
     finally:
         receiver.close()
+
+
+def config_of(client, reference):
+    """What the artifact's config.json says at its top level; nothing when it has none."""
+    with tempfile.TemporaryDirectory(prefix="tensorcast-") as folder:
+        try:
+            fetch(client, reference, folder, ["config.json"])
+        except errors.TensorcastError as error:
+            if error.reason != "NO_SUCH_SIDECAR":
+                raise
+            return {}
+        try:
+            with open(os.path.join(folder, "config.json"), "rb") as file:
+                config = json.load(file)
+        except (ValueError, RecursionError) as error:
+            raise errors.invalid(f"the config.json of {shown(reference)} is no JSON: {error}", "BAD_CONFIG") from None
+    return config if isinstance(config, dict) else {}
 
 
 def _events(client, request):

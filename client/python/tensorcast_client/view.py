@@ -99,7 +99,8 @@ class View:
         maker = _device_maker(framework, writable) if target else _maker(framework, writable)
         options, teller = Options.of(options), Teller(progress)
         clock = Clock(options.deadline)
-        result, names, layout, buffer = self._load(options, clock, teller, writable, target, into)
+        with self._artifact.telling_lines():
+            result, names, layout, buffer = self._load(options, clock, teller, writable, target, into)
         layout = Layout(layout, len(names), len(buffer))
         tensors = Tensors(names, layout, maker(buffer, layout), result.report)
         teller.finish(result.report.view_bytes)
@@ -110,8 +111,9 @@ class View:
         options = Options.of(options)
         clock = Clock(options.deadline)
         _, request = self._request(options, clock)
-        answer = self._client.ask("Explain", messages.ExplainRequest.encode(load=request), messages.ExplainResponse,
-                                  clock.left(self._client.timeout))
+        with self._artifact.telling_lines():
+            answer = self._client.ask("Explain", messages.ExplainRequest.encode(load=request), messages.ExplainResponse,
+                                      clock.left(self._client.timeout))
         if not answer.report:
             raise errors.bad_answer("an explanation without a plan")
         return {**report.plan(answer.report), "text": answer.text}
@@ -129,7 +131,7 @@ class View:
                 raise
             names, view = selection.to_wire(selected, artifact.known_facts)
         return names, {"artifact": artifact.reference, "view": view, "policy": options.policy(),
-                       "topology": options.topology(),
+                       "topology": options.topology(), "variant": artifact.variant_json(),
                        "allow_missing_shards": options.allow_missing_shards or artifact.allow_missing_shards or None}
 
     def prewarm(self, options: Options | None = None) -> dict[str, Any]:
@@ -138,8 +140,9 @@ class View:
         options = Options.of(options)
         clock = Clock(options.deadline)
         _, request = self._request(options, clock)
-        answer = self._client.ask("Prewarm", messages.PrewarmRequest.encode(load=request), messages.PrewarmResponse,
-                                  clock.left())
+        with self._artifact.telling_lines():
+            answer = self._client.ask("Prewarm", messages.PrewarmRequest.encode(load=request), messages.PrewarmResponse,
+                                      clock.left())
         if not answer.report:
             raise errors.bad_answer("a prewarmed view without a report")
         return report.plan(answer.report)
