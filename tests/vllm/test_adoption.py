@@ -38,7 +38,7 @@ def load(daemon, adopt):
     """(the model, what of it was adopted, whether it came from a replica)"""
     model = Model(lambda model, name, tensor: model.p.copy_(tensor[:256]), {"p": (256, 64)})
     with tc.connect(daemon.socket) as client:
-        checkpoint = Checkpoint(client, daemon.reference, lambda request: tc.Options(), lambda text: None)
+        checkpoint = Checkpoint(client.artifact(daemon.reference), lambda request: tc.Options(), lambda text: None)
         sources = checkpoint.sources()
         plan = Plan(trace(model, sources, checkpoint.fetch), sources)
         loaded = checkpoint.load(plan, writable=adopt)

@@ -43,7 +43,7 @@ def placed(request, fake):  # noqa: F811
 
 
 def checkpoint_of(client, folder):
-    return Checkpoint(client, origin_of(folder).artifact, lambda request: tc.Options(), lambda text: None)
+    return Checkpoint(client.artifact(origin_of(folder).artifact), lambda request: tc.Options(), lambda text: None)
 
 
 def test_the_folder_has_all_that_vllm_reads_before_it_loads(daemon, placed, tmp_path):

@@ -56,7 +56,7 @@ def clock(monkeypatch):
 
 
 def checkpoint_of(artifact, said):
-    checkpoint = Checkpoint(SimpleNamespace(artifact=lambda reference: artifact), "disk:/m", lambda request: tc.Options(), said.append)
+    checkpoint = Checkpoint(artifact, lambda request: tc.Options(), said.append)
     checkpoint.sources()
     return checkpoint
 

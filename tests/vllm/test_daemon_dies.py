@@ -76,7 +76,7 @@ def test_a_rank_of_a_model_hears_of_it_and_the_next_load_works(daemon, models):
     model = Model(lambda model, name, tensor: model.p.copy_(tensor[16:48]), {"p": (32, 16)})
     options = [HALF]
     with tc.connect(daemon.socket) as client:
-        checkpoint = Checkpoint(client, f"disk:{models}/m", lambda request: options[0], lambda text: None)
+        checkpoint = Checkpoint(client.artifact(f"disk:{models}/m"), lambda request: options[0], lambda text: None)
         sources = checkpoint.sources()
         plan = Plan(trace(model, sources, checkpoint.fetch), sources)
         loading = Outcome(lambda: checkpoint.load(plan, writable=True))

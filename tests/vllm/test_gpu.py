@@ -38,7 +38,7 @@ def take(model, name, x):
 said = []
 model = Model(take, {"p": (32, 16), "c": (8, 4)})
 with tc.connect() as client:
-    checkpoint = Checkpoint(client, sys.argv[3], lambda request: tc.Options(), lambda text: None)
+    checkpoint = Checkpoint(client.artifact(sys.argv[3]), lambda request: tc.Options(), lambda text: None)
     sources = checkpoint.sources()
     plan = Plan(trace(model, sources, checkpoint.fetch), sources)
     loaded = checkpoint.load_near(plan, torch.device("cuda:0"), True, said.append)

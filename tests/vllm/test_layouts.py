@@ -49,7 +49,7 @@ def test_a_rank_gets_its_slices_out_of_the_pieces(daemon, tmp_path, layout, rank
     reference = layouts.write(tmp_path / layout, layout, TENSORS)
     model = Model(take(rank), {"qk": (40, 48), "down": (24, 40), "norm": (48,)})
     with tc.connect(daemon.socket) as client:
-        checkpoint = Checkpoint(client, reference, lambda request: tc.Options(), lambda text: None)
+        checkpoint = Checkpoint(client.artifact(reference), lambda request: tc.Options(), lambda text: None)
         sources = checkpoint.sources()
         plan = Plan(trace(model, sources, checkpoint.fetch), sources)
         loaded = checkpoint.load(plan, writable=True)

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from tensorcast_vllm import model_folder
 from tensorcast_vllm.__main__ import main
+from tensorcast_vllm.options import LoaderOptions
 from tensorcast_vllm.model_folder import HEADER, NOTE, Origin, origin_of, prepare
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "python"))
@@ -99,6 +100,17 @@ def test_the_command_ends_with_a_message_when_it_cannot(fake, tmp_path):
         main(["gs://nobody/m", "--cache", str(tmp_path)])
     with pytest.raises(SystemExit, match="UNAVAILABLE"):
         main([REF, "--socket", str(tmp_path / "none.sock"), "--cache", str(tmp_path)])
+
+
+def test_the_folder_of_a_variant_is_another_one_and_has_the_variants_header(fake, tmp_path, capsys):
+    recipe = {"version": 1, "steps": [{"rename": {"a": "${to}"}}]}
+    options = [LoaderOptions(variant=recipe, variant_set={"to": to}) for to in ("b", "c")]
+    folders = [prepare(REF, cache=tmp_path, options=each) for each in (None, *options)]
+    assert len(set(folders)) == 3 and prepare(REF, cache=tmp_path, options=options[0]) == folders[1]
+    assert [request.variant for request in fake.asked("Resolve")][:2] == [b"", b'{"version":1,"steps":[{"rename":{"a":"b"}}]}']
+    (tmp_path / "recipe.yaml").write_text("version: 1\nsteps:\n- rename: {a: '${to}'}\n")
+    main([REF, "--cache", str(tmp_path), "--variant", str(tmp_path / "recipe.yaml"), "--set", "to=c"])
+    assert capsys.readouterr().out == folders[2] + "\n"
 
 
 def test_the_cache_is_in_the_users_home(fake, tmp_path, monkeypatch):

@@ -23,6 +23,12 @@ def test_nothing_said_is_the_defaults():
     ({"collective_policy": "require_collective", "collective_hint": "never"}, "needs the hint"),
     ({"gpu_handoff": "always"}, "auto or never"),
     ({"fallback": True}, "never or if_unavailable"),
+    ({"variant": ""}, "the path of a recipe, a built-in one, or a recipe"),
+    ({"variant": ["cast"]}, "the path of a recipe"),
+    ({"variant": "x.yaml", "variant_set": "heads=2"}, "variant_set is 'heads=2'; it is an object"),
+    ({"variant_set": {"heads": 2}}, "of no use without variant"),
+    ({"variant": "x.yaml", "verify": True}, "knows no variant"),
+    ({"variant": "x.yaml", "fallback": "if_unavailable"}, "knows no variant"),
     ({"collective_policy": "required"}, "disable_collective or allow_not_eligible_fallback or require_collective"),
 ])
 def test_what_is_wrong_is_refused_with_what_would_be_right(given, message):

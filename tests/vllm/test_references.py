@@ -32,7 +32,7 @@ def arguments_class():
 def prepared(monkeypatch):
     made = []
 
-    def prepare(reference, socket=None):
+    def prepare(reference, socket=None, options=None):
         made.append((reference, socket))
         return f"/cache/{reference.rpartition('/')[2]}"
 
@@ -58,6 +58,14 @@ def test_arguments_that_were_made_before_the_plugin_came_are_in_time(prepared):
     arguments = early(GS)
     references.install(early)
     assert arguments.seen == GS and arguments.create_engine_config()[1] == "/cache/llama"
+
+
+def test_only_the_model_itself_is_a_variant(EngineArgs, monkeypatch):
+    made = []
+    monkeypatch.setattr(references, "prepare", lambda reference, socket=None, options=None: made.append((reference, options and options.variant)))
+    EngineArgs(GS, tokenizer="gs://bucket/words", speculative_config={"model": "gs://bucket/draft"},
+               model_loader_extra_config={"variant": "moe-upcycle"})
+    assert made == [("gs://bucket/draft", None), ("gs://bucket/words", None), (GS, "moe-upcycle")]
 
 
 def test_a_name_that_was_given_stays(EngineArgs):

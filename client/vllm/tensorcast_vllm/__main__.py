@@ -11,6 +11,7 @@ import sys
 import tensorcast_client as tc
 
 from .model_folder import prepare
+from .options import LoaderOptions
 
 
 def main(arguments=None):
@@ -19,9 +20,14 @@ def main(arguments=None):
     parser.add_argument("reference", help="where the model is: gs://..., s3://..., hf://..., https://... or disk:/...")
     parser.add_argument("--socket", help="the daemon; else $TENSORCAST_SOCKET, else /run/tensorcast/daemon.sock")
     parser.add_argument("--cache", help="where to keep the folders; else ~/.cache/tensorcast/vllm")
+    parser.add_argument("--variant", metavar="RECIPE", help="as model_loader_extra_config will say it: a path or a built-in recipe")
+    parser.add_argument("--set", metavar="KEY=VALUE", action="append", default=[], help="a value of the recipe; any number of times")
     options = parser.parse_args(arguments)
+    if any("=" not in pair for pair in options.set):
+        parser.error("--set takes KEY=VALUE")
+    loading = LoaderOptions(variant=options.variant, variant_set=dict(pair.split("=", 1) for pair in options.set))
     try:
-        print(prepare(options.reference, options.socket, options.cache))
+        print(prepare(options.reference, options.socket, options.cache, loading))
     except (tc.TensorcastError, ValueError, OSError) as error:
         sys.exit(f"tensorcast-vllm: {error}")
 

@@ -21,11 +21,11 @@ _TORCH = {dtype.name: of_torch(number) for number, dtype in enumerate(DTYPES, 1)
 
 
 class Checkpoint:
-    """An artifact and how to load of it. options_of(number of a plan's request, None for a whole tensor) gives the client's
-    Options, `log` is told what is happening, once a second at most."""
+    """An artifact (tc.Artifact) and how to load of it. options_of(number of a plan's request, None for a whole tensor) gives the
+    client's Options, `log` is told what is happening, once a second at most."""
 
-    def __init__(self, client, reference, options_of, log):
-        self._artifact, self._options_of, self._log = client.artifact(reference), options_of, log
+    def __init__(self, artifact, options_of, log):
+        self._artifact, self._options_of, self._log = artifact, options_of, log
         self._small, self.identity = {}, None  # identity: from sources() on
         self.whole_bytes = 0
 

@@ -20,7 +20,7 @@ from . import options as loader_options
 from .attempts import state_of, trace
 from .checkpoint import Checkpoint, bytes_equal, unavailable
 from .fill import device_of, fill
-from .model_folder import origin_of
+from .model_folder import origin_of, with_variant
 from .plan import Plan
 from .topology import Place, client_options, file_system_of, hint
 from .trace import key_of
@@ -68,7 +68,8 @@ class TensorcastLoader(BaseModelLoader):
             say("tensorcast rank %d of %d: %s", place.rank, place.size, text)
 
         with tc.connect(self._options.socket) as client:
-            checkpoint = Checkpoint(client, origin.artifact, options_of, tell)
+            artifact = with_variant(client.artifact(origin.artifact), self._options if _is_main(model_config) else None)
+            checkpoint = Checkpoint(artifact, options_of, tell)
             plan = _plan(model, checkpoint, origin, tell)
             device = device_of(model) if self._options.gpu_handoff == "auto" else torch.device("cpu")
             loaded = checkpoint.load_near(plan, device, self._options.adopt == "auto",
@@ -159,6 +160,12 @@ def _place():
     parallel = config.parallel_config.data_parallel_rank if config else 0
     return Place(engine, f"dp {parallel} pp {pipeline.rank_in_group}", get_tensor_model_parallel_rank(),
                  get_tensor_model_parallel_world_size())
+
+
+def _is_main(model_config):
+    """Whether this is the engine's model, rather than a draft, which is loaded with the same options."""
+    config = get_current_vllm_config_or_none()
+    return config is None or config.model_config is None or config.model_config.model == model_config.model
 
 
 def _some(names):

@@ -39,12 +39,20 @@ class Origin(NamedTuple):
                              f"reference, or with the folder that this prints: tensorcast-vllm {shown(self.artifact)}")
 
 
-def prepare(reference, socket=None, cache=None):
-    """Fetches the sidecars of an artifact and returns the folder, to be given to vLLM as the model."""
+def with_variant(artifact, options):
+    """The artifact as the LoaderOptions want it; None for none."""
+    if options is None or options.variant is None:
+        return artifact
+    return artifact.variant(options.variant, set=options.variant_set)
+
+
+def prepare(reference, socket=None, cache=None, options=None):
+    """Fetches the sidecars of an artifact and returns the folder, to be given to vLLM as the model. options: LoaderOptions,
+    which may make another one of it."""
     with tc.connect(socket) as client:
-        artifact = client.artifact(reference)
+        artifact = with_variant(client.artifact(reference), options)
         described = artifact.describe()
-        folder = _folder_of(reference, cache)
+        folder = _folder_of(reference, cache, artifact.variant_json())
         fetched = {file.name for file in artifact.fetch_sidecars(folder)}
     if _NEEDED not in fetched:
         raise ValueError(f"{reference} has no {_NEEDED}, without which vLLM cannot know the model")
@@ -75,12 +83,12 @@ def origin_of(model):
     return origin
 
 
-def _folder_of(reference, cache):
-    """The same for the same reference; its last part is the model's name, which vLLM serves it under."""
+def _folder_of(reference, cache, variant=None):
+    """The same for the same reference and variant; its last part is the model's name, which vLLM serves it under."""
     if cache is None:
         cache = os.path.join(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "tensorcast", "vllm")
     name = reference.rstrip("/").rpartition("/")[2].partition("?")[0] or "model"
-    return os.path.join(os.path.abspath(cache), hashlib.sha256(reference.encode()).hexdigest()[:16], name)
+    return os.path.join(os.path.abspath(cache), hashlib.sha256(reference.encode() + (b"\0" + variant if variant else b"")).hexdigest()[:16], name)
 
 
 def _header(tensors):

@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import difflib
 from dataclasses import dataclass, fields
-from typing import Optional
+from typing import Optional, Union
 
 COLLECTIVE_POLICIES = {"disable_collective": "disabled", "allow_not_eligible_fallback": "auto",
                        "require_collective": "required"}
@@ -32,6 +32,8 @@ class LoaderOptions:
     gpu_handoff: str = "auto"
     fallback: str = "never"
     verify: bool = False
+    variant: Union[None, str, dict] = None
+    variant_set: Optional[dict] = None
 
 
 def parse(extra_config):
@@ -49,6 +51,10 @@ def parse(extra_config):
     if options.collective_policy == "require_collective" and options.collective_hint == "never":
         raise ValueError("--model-loader-extra-config: collective_policy require_collective needs the hint that "
                          "collective_hint never leaves out")
+    if options.variant_set is not None and options.variant is None:
+        raise ValueError("--model-loader-extra-config: variant_set is of no use without variant")
+    if options.variant is not None and (options.verify or options.fallback != "never"):
+        raise ValueError("--model-loader-extra-config: verify and fallback need vLLM's own loader, which knows no variant")
     return options
 
 
@@ -57,6 +63,10 @@ def _check(key, value):
         right, wanted = value in _CHOICES[key] if isinstance(value, str) else False, " or ".join(_CHOICES[key])
     elif key == "verify":
         right, wanted = isinstance(value, bool), "true or false"
+    elif key == "variant":
+        right, wanted = isinstance(value, (str, dict)) and bool(value), "the path of a recipe, a built-in one, or a recipe"
+    elif key == "variant_set":
+        right, wanted = isinstance(value, dict), "an object"
     else:
         right, wanted = isinstance(value, str) and bool(value), "a text"
     if not right:

@@ -37,7 +37,8 @@ def install(engine_args):
 
 def resolve(arguments):
     """Puts folders in place of the references in EngineArgs: of the model, its tokenizer and a draft model."""
-    folder_of = functools.partial(prepare, socket=parse(arguments.model_loader_extra_config).socket)
+    options = parse(arguments.model_loader_extra_config)
+    folder_of = functools.partial(prepare, socket=options.socket)
     draft = arguments.speculative_config
     if isinstance(draft, dict) and is_reference(draft.get("model")):
         arguments.speculative_config = {**draft, "model": folder_of(draft["model"])}
@@ -45,4 +46,4 @@ def resolve(arguments):
         arguments.tokenizer = folder_of(arguments.tokenizer)
     if is_reference(arguments.model):
         arguments.served_model_name = arguments.served_model_name or arguments.model
-        arguments.model = folder_of(arguments.model)
+        arguments.model = folder_of(arguments.model, options=options)
