@@ -161,7 +161,7 @@ coverage: ## lines and branches that unit and end-to-end tests reach, by folder
 	bash tests/coverage.sh $(B)/coverage
 
 # Hours: bash tests/long.sh FUZZ_SECONDS CHAOS_SECONDS for less.
-long: ## fuzzing and chaos for hours
+long: ## fuzzing, chaos and random layouts with variants for hours
 	bash tests/long.sh
 
 # bash tests/fuzz/run.sh SECONDS runs each of them for so long.

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What takes hours: every fuzz target for an hour, and chaos under both sanitizers.
+# What takes hours: every fuzz target for an hour, chaos under both sanitizers, and 20000 random layouts with variants.
 # usage: long.sh [FUZZ_SECONDS] [CHAOS_SECONDS]        default: 3600 for each target, 1800 for each sanitizer
 set -u
 cd "$(dirname "$0")/.." || exit 1
@@ -9,5 +9,6 @@ for sanitizer in asan tsan; do
   make -j"$(nproc)" "$sanitizer"-all >"build/long-$sanitizer.log" 2>&1 || { tail -20 "build/long-$sanitizer.log"; exit 1; }
   TENSORCAST_BUILD=build/$sanitizer "$python" tests/chaos/chaos.py "$chaos_seconds" "$RANDOM" || failed=1
 done
+CHAIN_CASES=20000 PYTHONPATH=client/python "$python" -m pytest -q --timeout 36000 tests/e2e/test_chain.py || failed=1
 bash tests/fuzz/run.sh "$fuzz_seconds" || failed=1
 exit $failed

@@ -4,7 +4,6 @@
 #include "integrity/verify.h"
 #include "resolve/artifact_table.h"
 #include "tests/support/load_scene.h"
-#include "tests/support/random_transfers.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -485,113 +484,6 @@ static void a_cancelled_load_stops_verifying(void **state)
     load_destroy(load);
 }
 
-/* --- what is converted, repeated or in another order --- */
-
-static struct random_transfers moved;
-
-static struct transfer *add_move(size_t tensor, uint64_t dst_row_bytes)
-{
-    const struct tensor_piece *piece = artifact_piece(scene.artifact, &scene.artifact->tensors[tensor], 0);
-    struct transfer *transfer = &moved.list[moved.n++];
-    *transfer = (struct transfer){.src_offset = piece->offset,
-                                  .dst_offset = moved.dst_bytes,
-                                  .row_bytes = (uint64_t)ROWS * COLUMNS,
-                                  .n_rows = 1,
-                                  .src_stride = (uint64_t)ROWS * COLUMNS,
-                                  .dst_stride = dst_row_bytes,
-                                  .file = piece->file & 0xFF};
-    moved.dst_bytes += dst_row_bytes;
-    return transfer;
-}
-
-/* t.0 is cast to twice its size, of t.2 first the even rows, then the odd ones, t.1 is wanted twice, t.3 as it is. */
-static struct load *begin_moved(void)
-{
-    const uint64_t bytes = (uint64_t)ROWS * COLUMNS;
-    memset(&moved, 0, sizeof moved);
-    moved.operations[1] = (struct operation){
-        .from = DTYPE_F16, .to = DTYPE_F32, .from_bytes = 2, .to_bytes = 4, .n_steps = 1, .steps = {{.to = DTYPE_F32}}};
-    moved.n_operations = 2;
-    add_move(0, 2 * bytes)->operation = 1;
-    for (uint64_t odd = 0; odd < 2; odd++) {
-        struct transfer *rows = add_move(2, bytes / 2);
-        rows->src_offset += odd * COLUMNS;
-        rows->row_bytes = rows->dst_stride = COLUMNS;
-        rows->src_stride = (uint64_t)2 * COLUMNS;
-        rows->n_rows = ROWS / 2;
-    }
-    add_move(1, bytes);
-    add_move(1, bytes);
-    add_move(3, bytes);
-    return load_create_transfers(&scene, &moved, EXECUTOR_PREFERENCE_AUTO, scene.device);
-}
-
-static void sums_of_what_was_read_vouch_for_what_was_made_of_it(void **state)
-{
-    struct load *load = with_checksums(begin_moved(), CHECKSUM_CRC32C, true);
-    struct verdict verdict;
-    struct error error;
-    (void)state;
-    assert_int_equal(moved.list[0].src_offset % 2, 1); /* so an element may be torn, whose end is read apart */
-    assert_int_equal(finish(load, VERIFY_AUTO, &verdict, &error), 0);
-    assert_int_equal(verdict.status, VERIFIED_PARTLY);
-    assert_int_equal(verdict.bytes, 4 * ROWS * COLUMNS - 2);
-    assert_non_null(strstr(verdict.reason, "third"));
-    assert_true(load_is_right(load));
-    load_destroy(load);
-    load = with_checksums(begin_moved(), CHECKSUM_CRC32C, true);
-    load->mapping->transfers[0].operation = moved.list[0].operation = OPERATION_COPY;
-    load->mapping->view_bytes -= ROWS * COLUMNS;
-    assert_int_equal(finish(load, VERIFY_REQUIRED, &verdict, &error), 0);
-    assert_int_equal(verdict.bytes, 4 * ROWS * COLUMNS);
-    assert_true(load_is_right(load));
-    load_destroy(load);
-}
-
-/* In a tensor that is cast, in one whose rows are in another order, and in one that is there twice. */
-static void what_came_wrong_is_converted_and_placed_again(void **state)
-{
-    static const size_t tensors[] = {0, 2, 1};
-    (void)state;
-    for (size_t i = 0; i < 3; i++) {
-        const struct tensor_piece *piece = artifact_piece(scene.artifact, &scene.artifact->tensors[tensors[i]], 0);
-        struct load *load = with_checksums(begin_moved(), CHECKSUM_CRC32C, true);
-        struct verdict verdict;
-        struct error error;
-        load->source->wrong_file = piece->file;
-        load->source->wrong_byte = piece->offset + 123457;
-        load->source->wrong_times = 1;
-        assert_int_equal(finish(load, VERIFY_AUTO, &verdict, &error), 0);
-        assert_int_equal(verdict.healed, 1);
-        assert_true(load_is_right(load));
-        load_destroy(load);
-    }
-}
-
-static void a_manifest_vouches_for_rows_in_any_order_and_for_every_copy_but_not_for_what_was_converted(void **state)
-{
-    struct verdict verdict;
-    struct error error;
-    (void)state;
-    for (int wrong = 0; wrong < 2; wrong++) {
-        struct load *load = begin_moved();
-        struct manifest *manifest = load->artifact.manifest = make_manifest(true);
-        load_start(load);
-        scene_wait(&scene);
-        const struct transfer *copy = &moved.list[4]; /* the second one of t.1 */
-        if (wrong)
-            ((unsigned char *)load->segment->host_address)[copy->dst_offset + 7] ^= 1;
-        assert_int_equal(finish(load, VERIFY_AUTO, &verdict, &error), 0);
-        assert_int_equal(verdict.status, VERIFIED_PARTLY);
-        assert_int_equal(verdict.bytes, 3 * ROWS * COLUMNS);
-        assert_int_equal(verdict.healed, wrong);
-        assert_non_null(strstr(verdict.reason, "converted"));
-        assert_true(load_is_right(load));
-        load_destroy(load);
-        manifest_destroy(manifest);
-    }
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -615,9 +507,6 @@ int main(void)
         cmocka_unit_test(a_manifest_of_another_size_is_refused),
         cmocka_unit_test(a_manifest_that_cannot_be_used_fails_unless_nothing_is_verified),
         cmocka_unit_test(the_crc_of_a_manifest_stands_in_for_a_store_that_gives_none),
-        cmocka_unit_test(sums_of_what_was_read_vouch_for_what_was_made_of_it),
-        cmocka_unit_test(what_came_wrong_is_converted_and_placed_again),
-        cmocka_unit_test(a_manifest_vouches_for_rows_in_any_order_and_for_every_copy_but_not_for_what_was_converted),
         cmocka_unit_test(a_cancelled_load_stops_verifying),
     };
     return cmocka_run_group_tests(tests, open_scene, close_scene);
