@@ -9,6 +9,7 @@
 #include "config/config.h"
 #include "daemon.h"
 #include "observe/log.h"
+#include "resolve/source_format.h"
 #include "source/disk/mount_child.h"
 
 static const char usage[] =
@@ -97,7 +98,7 @@ int main(int argc, char **argv)
     struct arguments arguments = {0};
     struct error error;
     standard_fds_reserve();
-    mount_child_run_if_asked(argc, argv);
+    mount_child_run_if_asked(argc, argv, &source_format_safetensors);
     parse_arguments(argc, argv, &arguments);
     const struct config *config = config_load(arguments.config_path, &error);
     if (!config)

@@ -1,5 +1,6 @@
 """Files of FUSE mounts are opened and read by a process of their own, since a request that the mount's server does not answer
 cannot be ended, not even by SIGKILL: the daemon goes on, gives up and ends all the same. Root only."""
+import hashlib
 import os
 import signal
 import sys
@@ -203,6 +204,31 @@ def test_a_trusted_root_that_leads_into_a_mount_is_used_under_both_its_names(sta
         assert daemon.cli.run("inspect", f"disk:{models}/root/m", "--timeout", "1s").status in ("UNAVAILABLE", "DEADLINE_EXCEEDED")
         daemon.stop()
     folder.rmdir()
+
+
+def test_the_hubs_cache_may_lie_on_a_mount(start, models):
+    data, _ = part(models, 7)
+    commit, blob_name, top = "c" * 40, hashlib.sha256(data).hexdigest(), "models--org--m"
+    files = {f"{top}/refs/main": commit.encode(), f"{top}/blobs/{blob_name}": data,
+             f"{top}/snapshots/{commit}/model.safetensors": f"../../blobs/{blob_name}",
+             f"{top}/snapshots/{commit}/config.json": b"{}"}
+    (models / "hub").mkdir()
+    with HangingFiles(models / "hub", files) as served:
+        daemon = start(server={"shutdown_grace": f"{GRACE_S}s"}, running=False)
+        tree = daemon.tree
+        tree["sources"]["hf"] = {"cache_dir": str(models / "hub"), "offline": True}
+        daemon.configure(tree)
+        daemon.start()
+        report = daemon.cli.json("load", "hf://org/m", "--digest", timeout=30)
+        assert digests(report) == {"w": digest(blob(7, SIZE))}
+        assert len(helpers(daemon)) == 1
+        assert not [link for link in open_files(daemon.process.pid).values() if "/hub/" in link]
+        served.hangs = {"lookup", "getattr", "readlink"}
+        load = daemon.cli.spawn("load", "hf://org/m@" + "d" * 40)
+        assert soon(lambda: served.hung)
+        daemon.process.send_signal(signal.SIGTERM)
+        assert daemon.process.wait(GRACE_S + SLACK_S) == 0
+        load.communicate(timeout=30)
 
 
 def test_errors_of_files_on_a_mount_are_those_of_local_files(start, models, mount):

@@ -28,6 +28,7 @@ static void a_read_stays_within_its_slot_and_texts_within_the_memory(void **stat
 {
     struct mount_request read = {.op = MOUNT_READ, .slot = MOUNT_SLOTS - 1, .bytes = MOUNT_SLOT_BYTES};
     struct mount_request open = {.op = MOUNT_OPEN, .text_bytes = MOUNT_MEMORY_BYTES};
+    struct mount_request glance = {.op = MOUNT_GLANCE, .bytes = MOUNT_SLOT_BYTES};
     (void)state;
     assert_int_equal(mount_message_check_request(&read, sizeof read), 0);
     read.bytes++;
@@ -38,6 +39,9 @@ static void a_read_stays_within_its_slot_and_texts_within_the_memory(void **stat
     assert_int_equal(mount_message_check_request(&open, sizeof open), 0);
     open.text_bytes++;
     assert_int_equal(mount_message_check_request(&open, sizeof open), -1);
+    assert_int_equal(mount_message_check_request(&glance, sizeof glance), 0);
+    glance.bytes++;
+    assert_int_equal(mount_message_check_request(&glance, sizeof glance), -1);
 }
 
 static struct mount_reply failed(void)

@@ -32,6 +32,7 @@ enum { FILE_BYTES = 5 * 1024 * 1024 + 333, MOUNT = 0x5 };
 static char root[MODEL_PATH_CHARS];
 static uint64_t next_mount = MOUNT; /* one for each test, so that none sees what another has broken */
 static unsigned char *content;
+static bool is_other; /* in the other process */
 
 /* In place of the C library's: in the other process, a file whose name begins with "hang" is never read. */
 ssize_t preadv(int fd, const struct iovec *iov, int n_iov, off_t offset)
@@ -492,9 +493,44 @@ static void a_name_of_a_root_is_found_out_by_another_process(void **state)
     next_mount = next_mount * 2 + 1;
 }
 
+/* Of glances: told by the name alone, and whether it was told here or there. */
+static bool is_whole(const char *folder)
+{
+    return strcmp(folder, "/whole/elsewhere") == 0 ? is_other : strcmp(folder, "/whole") == 0;
+}
+
+static const struct source_format format = {.is_whole = is_whole};
+
+static void a_glance_tells_the_same_here_and_there(void **state)
+{
+    const struct glance glance = {.format = &format, .uid = getuid()};
+    char path[MODEL_PATH_CHARS + 16], here[64], there[64];
+    static const char *const names[] = {"a", "folder", "missing", "glance", "glance/x", ""};
+    (void)state;
+    snprintf(path, sizeof path, "%s/glance", root);
+    assert_int_equal(symlink("a", path), 0);
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        snprintf(path, sizeof path, "%s/%s", root, names[i]);
+        for (enum glance_kind kind = 0; kind < GLANCE_KINDS; kind++) {
+            ssize_t n_here = glance_at(&glance, kind, path, here, sizeof here);
+            assert_int_equal(source_forward_glance(next_mount, &glance, kind, path, there, sizeof there), n_here);
+            assert_memory_equal(here, there, n_here > 0 ? (size_t)n_here : 0);
+        }
+    }
+    assert_int_equal(glance_at(&glance, GLANCE_TEXT, path, here, 0), -1);
+    assert_int_equal(source_forward_glance(next_mount, &glance, GLANCE_IS_WHOLE, "/whole", NULL, 0), 0);
+    assert_int_equal(source_forward_glance(next_mount, &glance, GLANCE_IS_WHOLE, "/whole/elsewhere", NULL, 0), 0);
+    assert_int_equal(glance_at(&glance, GLANCE_IS_WHOLE, "/whole/elsewhere", NULL, 0), -1);
+    assert_int_equal(source_forward_glance(next_mount, &glance, GLANCE_IS_WHOLE, "/half", NULL, 0), -1);
+    snprintf(path, sizeof path, "%s/glance", root);
+    unlink(path);
+    next_mount = next_mount * 2 + 1;
+}
+
 int main(int argc, char **argv)
 {
-    mount_child_run_if_asked(argc, argv);
+    is_other = argc > 1;
+    mount_child_run_if_asked(argc, argv, &format);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(another_process_opens_lists_and_reads),
         cmocka_unit_test(a_single_file_is_told_from_a_folder),
@@ -510,6 +546,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(nonsense_ends_the_connection_and_not_the_process),
         cmocka_unit_test(signals_that_are_for_the_daemon_do_not_end_it),
         cmocka_unit_test(a_name_of_a_root_is_found_out_by_another_process),
+        cmocka_unit_test(a_glance_tells_the_same_here_and_there),
         cmocka_unit_test(there_are_64_processes_and_unused_ones_make_room),
     };
     return cmocka_run_group_tests(tests, create, destroy);

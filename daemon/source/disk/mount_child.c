@@ -15,6 +15,7 @@
 
 #include "base/memory.h"
 #include "source/disk/change_detection.h"
+#include "source/disk/glance.h"
 #include "source/disk/mount_message.h"
 #include "source/disk/mounts.h"
 #include "source/disk/source_disk.h"
@@ -38,6 +39,7 @@ struct service { /* of a connection */
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of the list and of references */
 static struct served *sources;
+static const struct source_format *known_format; /* const once there are threads */
 
 /* --- sources ------------------------------------------------------------------------------------------------------ */
 
@@ -151,6 +153,22 @@ static int find_realpath(struct service *service, const struct mount_request *re
     return reply->value > 0 ? 0 : -1;
 }
 
+static int glance_for(struct service *service, const struct mount_request *request, struct mount_reply *reply,
+                      struct error *error)
+{
+    const char *texts[MOUNT_MAX_TEXTS];
+    char *bytes;
+    ssize_t found = -1;
+    if (take_texts(service, request, &bytes, texts, error) > 0) {
+        found =
+            glance_here(known_format, (enum glance_kind)request->file, texts[0], (char *)service->memory, request->bytes);
+        fail(error, ERROR_NOT_FOUND, "NO_SUCH_FILE", "there is no such thing");
+    }
+    free(bytes);
+    reply->value = found < 0 ? 0 : (uint64_t)found;
+    return found < 0 ? -1 : 0;
+}
+
 /* --- requests about a source ---------------------------------------------------------------------------------------- */
 
 static void free_names(struct service *service)
@@ -255,6 +273,8 @@ static int answer_request(struct service *service, const struct mount_request *r
         return open_source(service, request, reply, &reply->error);
     case MOUNT_REALPATH:
         return find_realpath(service, request, reply, &reply->error);
+    case MOUNT_GLANCE:
+        return glance_for(service, request, reply, &reply->error);
     case MOUNT_LIST_REST:
         tell_names(service, reply);
         return 0;
@@ -347,7 +367,7 @@ static void obey(const struct mount_control *message, const int *fds, int n_fds)
         close(fds[i]);
 }
 
-void mount_child_run_if_asked(int argc, char **argv)
+void mount_child_run_if_asked(int argc, char **argv, const struct source_format *format)
 {
     static const int ignored[] = {SIGTERM, SIGINT, SIGHUP, SIGPIPE}; /* the daemon gets them, too, and may be draining */
     struct mount_control message;
@@ -358,6 +378,7 @@ void mount_child_run_if_asked(int argc, char **argv)
     }
     for (size_t i = 0; i < sizeof ignored / sizeof *ignored; i++)
         signal(ignored[i], SIG_IGN);
+    known_format = format;
     prctl(PR_SET_NAME, "tensorcast-fuse");
     prctl(PR_SET_DUMPABLE, 0);
     if (chdir("/") < 0)

@@ -17,8 +17,8 @@ int mount_message_check_request(const struct mount_request *request, size_t n_by
 {
     if (n_bytes != sizeof *request || request->op >= MOUNT_OPS || request->text_bytes > MOUNT_MEMORY_BYTES)
         return -1;
-    bool is_read = request->op == MOUNT_READ;
-    return is_read && (request->slot >= MOUNT_SLOTS || request->bytes > MOUNT_SLOT_BYTES) ? -1 : 0;
+    bool tells_bytes = request->op == MOUNT_READ || request->op == MOUNT_GLANCE;
+    return tells_bytes && (request->slot >= MOUNT_SLOTS || request->bytes > MOUNT_SLOT_BYTES) ? -1 : 0;
 }
 
 static bool is_caps(const struct source_caps *caps)

@@ -29,6 +29,7 @@ enum mount_op {
     MOUNT_CHECK_UNCHANGED, /* of `file` */
     MOUNT_CHECK_STILL,
     MOUNT_REALPATH, /* text: path; the answer is a text, too */
+    MOUNT_GLANCE,   /* text: path; `file` is the kind, `bytes` the most to tell */
     MOUNT_OPS,
 };
 

@@ -19,6 +19,7 @@ enum {
     MAX_MOUNTS = 8, /* that links connect */
     ENTRY_BYTES = 32,
     BUFFERED_PIECE_BYTES = 256 << 10,
+    GLANCE_SECONDS = 10,
 };
 static const uint64_t SECOND_NS = 1000000000;
 static const uint64_t PATIENCE_NS = 60 * SECOND_NS; /* of a request that nobody cancels, unless it is a read */
@@ -397,4 +398,31 @@ char *source_forward_realpath(uint64_t mounts, const char *path, struct error *e
         mount_process_unref(process);
     } while (!found && leads_on(&mounts, ++n_asked, error));
     return found;
+}
+
+/* --- glances ------------------------------------------------------------------------------------------------------ */
+
+ssize_t source_forward_glance(uint64_t mounts, const struct glance *glance, enum glance_kind kind, const char *path,
+                              char *bytes, size_t room)
+{
+    const struct mount_wait wait = {
+        .cancel = glance->cancel, .deadline_ns = clock_now_ns() + GLANCE_SECONDS * SECOND_NS, .uid = glance->uid};
+    struct mount_request request = {.op = MOUNT_GLANCE, .file = kind};
+    struct mount_reply reply = {0};
+    struct error error;
+    request.bytes = room < MOUNT_SLOT_BYTES ? room : MOUNT_SLOT_BYTES;
+    if (loop_enter_lane(mounts, &error) < 0)
+        return -1;
+    struct mount_process *process = mount_process_get(mounts, &error);
+    struct mount_connection *connection = process ? mount_connection_take(process, &wait, &error) : NULL;
+    int failed = connection ? put_text(connection, &request, path, &error) : -1;
+    failed = failed ? failed : mount_connection_ask(connection, &request, &reply, &error);
+    if (!failed && reply.value > request.bytes)
+        failed = -1;
+    if (!failed)
+        memcpy(bytes, mount_connection_memory(connection), reply.value);
+    if (connection)
+        mount_connection_give(connection);
+    mount_process_unref(process);
+    return failed ? -1 : (ssize_t)reply.value;
 }

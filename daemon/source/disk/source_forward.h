@@ -4,6 +4,7 @@
 #ifndef SOURCE_SOURCE_FORWARD_H
 #define SOURCE_SOURCE_FORWARD_H
 
+#include "source/disk/glance.h"
 #include "source/disk/source_disk.h"
 
 int source_forward_open(struct source_disk *disk, uint64_t mounts, struct error *error);
@@ -18,6 +19,10 @@ uint64_t source_forward_resident_bytes(struct source_disk *disk, const struct so
 int source_forward_check(struct source_disk *disk, const struct source_disk_file *opened, bool asks_for_name,
                          struct error *error);
 void source_forward_close(struct source_disk *disk); /* never waits */
+
+/* glance_at() a path that leads to `mounts`. */
+ssize_t source_forward_glance(uint64_t mounts, const struct glance *glance, enum glance_kind kind, const char *path,
+                              char *bytes, size_t room);
 
 /* mounts_realpath() of a path that leads to `mounts`; gives up after a second. */
 char *source_forward_realpath(uint64_t mounts, const char *path, struct error *error);

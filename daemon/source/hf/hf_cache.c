@@ -5,10 +5,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "base/memory.h"
+#include "source/disk/glance.h"
 #include "source/hf/source_hf.h"
 
 /* "CACHE/models--org--model" */
@@ -19,11 +18,17 @@ static char *folder_of(const struct source_hf *hf, const char *cache_dir)
                  : memory_print("%s/models--%s", cache_dir, hf->repository);
 }
 
-static bool has(const char *folder, const char *name)
+static ssize_t look(const struct source_hf *hf, enum glance_kind kind, const char *path, char *bytes, size_t room)
 {
-    struct stat status;
+    const struct source *source = &hf->objects.base;
+    const struct glance glance = {source->format, source->cancel, source->uid};
+    return glance_at(&glance, kind, path, bytes, room);
+}
+
+static bool has(const struct source_hf *hf, const char *folder, const char *name)
+{
     char *path = memory_print("%s/%s", folder, name);
-    bool found = stat(path, &status) == 0 && S_ISREG(status.st_mode);
+    bool found = look(hf, GLANCE_IS_FILE, path, NULL, 0) >= 0;
     free(path);
     return found;
 }
@@ -35,13 +40,10 @@ bool hf_cache_find_commit(struct source_hf *hf, const char *cache_dir)
         return true;
     }
     char *folder = folder_of(hf, cache_dir), *path = memory_print("%s/refs/%s", folder, hf->revision);
-    FILE *file = strstr(hf->revision, "..") ? NULL : fopen(path, "re");
-    size_t count = file ? fread(hf->commit, 1, HF_COMMIT_CHARS, file) : 0;
-    if (file)
-        fclose(file);
+    ssize_t count = strstr(hf->revision, "..") ? -1 : look(hf, GLANCE_TEXT, path, hf->commit, HF_COMMIT_CHARS);
     free(folder);
     free(path);
-    hf->commit[count] = '\0';
+    hf->commit[count > 0 ? count : 0] = '\0';
     bool found = hf_is_commit(hf->commit);
     hf->commit[0] = found ? hf->commit[0] : '\0';
     return found;
@@ -51,12 +53,9 @@ static bool has_needed(const struct source_hf *hf, const char *folder, enum hf_c
 {
     if (need == HF_CACHE_ANYTHING)
         return true;
-    if (need == HF_CACHE_SIDECARS && !has(folder, "config.json"))
+    if (need == HF_CACHE_SIDECARS && !has(hf, folder, "config.json"))
         return false;
-    if (hf->file_name)
-        return has(folder, hf->file_name);
-    const struct source_format *format = hf->objects.base.format;
-    return format && format->is_whole(folder);
+    return hf->file_name ? has(hf, folder, hf->file_name) : look(hf, GLANCE_IS_WHOLE, folder, NULL, 0) >= 0;
 }
 
 /* --- as a source on disk --- */
@@ -67,7 +66,7 @@ static void checksum_of_link(const struct source_hf *hf, const char *name, struc
     static const char digits[] = "0123456789abcdef";
     char target[PATH_MAX],
         *path = hf->disk.file_name ? memory_copy_text(hf->disk.path) : memory_print("%s/%s", hf->disk.path, name);
-    ssize_t length = readlink(path, target, sizeof target - 1);
+    ssize_t length = look(hf, GLANCE_LINK, path, target, sizeof target - 1);
     free(path);
     target[length < 0 ? 0 : length] = '\0';
     const char *slash = strrchr(target, '/'), *blob = slash ? slash + 1 : target;
@@ -142,7 +141,7 @@ int hf_cache_open(struct source_hf *hf, const char *cache_dir, enum hf_cache_nee
     char *below = memory_print("%s/snapshots/%s%s%s", folder, hf->commit, *hf->folder ? "/" : "", hf->folder);
     char *path = memory_print("%s%s%s", below, hf->file_name ? "/" : "", hf->file_name ? hf->file_name : "");
     int opened = 0;
-    if (access(path, F_OK) == 0 && has_needed(hf, below, need))
+    if (look(hf, GLANCE_EXISTS, path, NULL, 0) >= 0 && has_needed(hf, below, need))
         opened = become_disk(hf, folder, path, error);
     free(folder);
     free(below);
