@@ -4,8 +4,8 @@ files and beside torch's own reader.
 
     bash tests/bench/run.sh build --shards [--quick] [--rounds N] [--size BYTES] [--data FOLDER] [--write FILE]
 
-Eight ranks have saved: every other tensor is cut by rows, the others by columns. Contenders take turns, in a new order each round;
-everything is in the page cache. Raw records go to BUILD/bench/shards.json.
+Eight ranks have saved: every other tensor is cut by rows, the others by columns. Contenders take turns, in a new order each round,
+with everything in the page cache and with nothing. Raw records go to BUILD/bench/shards.json.
 """
 import argparse
 import json
@@ -69,18 +69,20 @@ def run(bench, plain, source, loader, check):
                 service.end()
 
 
-def goals(found):
+def goals(measured):
     g = Goals("where-a-goal-is-not-reached")
-    g.at_most("four ranks from 8 shards, to the same bytes from plain files", 1.15,
-              ratio(found, SHARDS, PLAIN, "loaded_s"), "x")
-    g.at_least("four gloo ranks: against torch's HuggingFaceStorageReader", 4, ratio(found, TORCHS, OURS))
+    for temperature, found in measured.items():
+        g.at_most(f"{temperature}: four ranks from 8 shards, to the same bytes from plain files", 1.15,
+                  ratio(found, SHARDS, PLAIN, "loaded_s"), "x")
+        g.at_least(f"{temperature}: four ranks from 8 shards, against torch's HuggingFaceStorageReader on gloo", 4, ratio(found, TORCHS, SHARDS))
     return g
 
 
 def text(record, said):
-    return "\n".join([f"Measured on {record['date']} with `{said}`: {machine.describe()}; {whole_bench.packages()}. {record['rounds']} interleaved "
-                      "rounds.", "", goals(record["found"]).table(),
-                      case_table("four ranks, hot", record["bytes"], record["found"], PLAIN)]).rstrip() + "\n"
+    lines = [f"Measured on {record['date']} with `{said}`: {machine.describe()}; {whole_bench.packages()}. {record['rounds']} interleaved "
+             "rounds.", "", goals(record["measured"]).table()]
+    lines += [case_table(f"four ranks, {temperature}", record["bytes"], found, PLAIN) for temperature, found in record["measured"].items()]
+    return "\n".join(lines).rstrip() + "\n"
 
 
 def main():
@@ -89,20 +91,22 @@ def main():
     plain = checkpoints.llama(options.data / f"llama-{options.size}", options.size)
     shards = checkpoints.shards(options.data / f"shards-{options.size}", plain)
     bench = Bench(options.build, options.data, checkpoints.llama(options.data / "tiny", 1 << 20, 2))
-    plain_case, shards_case = (Case("four ranks", folder, RANKS, "hot") for folder in (plain, shards))
-    turns = [(name, lambda check, source=source, loader=loader: run(bench, plain_case, source, loader, check))
-             for name, source, loader in ((PLAIN, plain_case, "tensorcast Python"), (SHARDS, shards_case, "tensorcast Python"),
-                                          (OURS, shards_case, "TensorcastReader"), (TORCHS, shards_case, "HuggingFaceStorageReader"))]
-    with machine.free_page_reporting():
-        found = take_turns(bench, "four ranks from shards", turns, options.rounds, random.Random(options.rounds))
-    record = {"date": time.strftime("%Y-%m-%d"), "rounds": options.rounds, "bytes": plain_case.bytes(), "found": found}
+    measured, total_bytes = {}, Case("", plain, RANKS, "hot").bytes()
+    for temperature in ("hot", "cold"):
+        plain_case, shards_case = (Case("four ranks", folder, RANKS, temperature) for folder in (plain, shards))
+        turns = [(name, lambda check, source=source, loader=loader, plain=plain_case: run(bench, plain, source, loader, check))
+                 for name, source, loader in ((PLAIN, plain_case, "tensorcast Python"), (SHARDS, shards_case, "tensorcast Python"),
+                                              (OURS, shards_case, "TensorcastReader"), (TORCHS, shards_case, "HuggingFaceStorageReader"))]
+        with machine.free_page_reporting():
+            measured[temperature] = take_turns(bench, f"four ranks from shards, {temperature}", turns, options.rounds, random.Random(options.rounds))
+    record = {"date": time.strftime("%Y-%m-%d"), "rounds": options.rounds, "bytes": total_bytes, "measured": measured}
     (options.build / "bench" / "shards.json").write_text(json.dumps(record, default=str))
-    said = " ".join(["bash tests/bench/run.sh build --shards", *(a for a in sys.argv[1:] if a != str(options.build) and a != "build")])
+    said = " ".join(["bash tests/bench/run.sh build --shards", *(a for a in sys.argv[1:] if a not in (str(options.build), "build"))])
     body = text(record, said)
     print(body)
     if options.write:
         whole_bench.write(options.write, body, BEGIN, END)
-    sys.exit(any("failed" in r or r.get("equal") is False for r in found))
+    sys.exit(any("failed" in r or r.get("equal") is False for found in measured.values() for r in found))
 
 
 if __name__ == "__main__":

@@ -12,9 +12,9 @@ torch = pytest.importorskip("torch", reason="torch is not installed")
 
 import torch.distributed.checkpoint as dcp  # noqa: E402
 from conftest import ROOT  # noqa: E402
-from safetensors.torch import save_file  # noqa: E402
+from safetensors.torch import load_file, save_file  # noqa: E402
 from tensorcast_client.dcp import TensorcastReader  # noqa: E402
-from test_with_daemon import TENSORCASTD, daemon  # noqa: E402, F401
+from test_with_daemon import TENSORCAST, TENSORCASTD, daemon  # noqa: E402, F401
 
 REF = "disk:/models/m"
 
@@ -100,3 +100,20 @@ def test_meshes_of_two_and_four_ranks_load_what_the_others_have_saved(daemon):  
             rank.kill()
             rank.wait()
     assert not any(ends), "\n".join(f"== {name}\n{log.read_text()[-3000:]}" for (name, log), end in zip(logs.items(), ends) if end)
+
+
+@pytest.mark.skipif(not TENSORCASTD.exists(), reason=f"{TENSORCASTD} is not built")
+def test_the_examples_shards_are_by_a_recipe_what_torch_makes_of_them(daemon):  # noqa: F811
+    sys.path.insert(0, str(ROOT / "tests/support"))
+    from consolidated import consolidate
+    socket, models = daemon
+    shards, plain, out = models / "tuned", models / "consolidated", models / "out.safetensors"
+    subprocess.run([sys.executable, ROOT / "examples/save_shards.py", shards], check=True, timeout=300)
+    plain.mkdir()
+    consolidate(shards, plain)
+    subprocess.run([TENSORCAST, "--socket", socket, "load", f"disk:{shards}", "--variant", "torchtitan-to-hf-llama", "--out", out, "--quiet"],
+                   check=True, timeout=60)
+    want, got = load_file(plain / "model.safetensors"), load_file(out)
+    assert want.keys() == got.keys() and len(want) == 21
+    for name, tensor in want.items():
+        assert torch.equal(got[name].view(torch.int16), tensor.view(torch.int16)), name
