@@ -88,36 +88,13 @@ static int read_document(struct reader *reader)
     return json_end(&reader->json) ? 0 : fail_json(reader);
 }
 
-static int map_names(struct reader *reader)
-{
-    struct dcp_info *info = reader->info;
-    char text[TEXT_NAME_CHARS];
-    for (size_t i = 0; i < info->n_entries; i++) {
-        const struct dcp_entry *entry = &info->entries[i];
-        if (map_add(&info->by_name, entry->name, entry->name_length, (uint32_t)i) != MAP_NONE)
-            return fail(reader->error, ERROR_DATA_LOSS, "MALFORMED_SHARDING_INFO",
-                        DCP_SHARDING_INFO " names tensor %s twice", text_escape(entry->name, entry->name_length, text));
-    }
-    return 0;
-}
-
 struct dcp_info *dcp_info_parse(const char *json, size_t json_bytes, struct error *error)
 {
     struct reader reader = {.info = memory_alloc(sizeof *reader.info), .error = error};
-    struct quota_charge charge = metadata_charge();
     json_init(&reader.json, json, json_bytes, &reader.info->arena);
     reader.json.memory_error = error;
-    map_init(&reader.info->by_name, 0);
-    int failed = read_document(&reader);
-    if (!failed && quota_charge_add(&charge, map_memory_bytes(reader.info->n_entries), error) != 0)
-        failed = -1;
-    if (!failed) {
-        map_fini(&reader.info->by_name);
-        map_init(&reader.info->by_name, reader.info->n_entries);
-        failed = map_names(&reader);
-    }
-    quota_charge_end(&charge);
-    if (!failed)
+    reader.info->charge = metadata_charge();
+    if (read_document(&reader) == 0)
         return reader.info;
     dcp_info_destroy(reader.info);
     return NULL;
@@ -128,16 +105,52 @@ void dcp_info_destroy(struct dcp_info *info)
     if (!info)
         return;
     map_fini(&info->by_name);
+    quota_charge_end(&info->charge);
     metadata_free(info->entries);
     metadata_free(info->numbers);
     arena_fini(&info->arena);
     free(info);
 }
 
-const struct dcp_entry *dcp_info_find(const struct dcp_info *info, const char *name, size_t length)
+/* Names that differ: whoever found all entries one after the other has seen that they do. */
+static int map_names(struct dcp_info *info, struct error *error)
 {
+    char text[TEXT_NAME_CHARS];
+    if (info->is_mapped)
+        return 0;
+    if (quota_charge_add(&info->charge, map_memory_bytes(info->n_entries), error) != 0)
+        return -1;
+    map_init(&info->by_name, info->n_entries);
+    info->is_mapped = true;
+    for (size_t i = 0; i < info->n_entries; i++) {
+        const struct dcp_entry *entry = &info->entries[i];
+        if (map_add(&info->by_name, entry->name, entry->name_length, (uint32_t)i) != MAP_NONE)
+            return fail(error, ERROR_DATA_LOSS, "MALFORMED_SHARDING_INFO", DCP_SHARDING_INFO " names tensor %s twice",
+                        text_escape(entry->name, entry->name_length, text));
+    }
+    return 0;
+}
+
+int dcp_info_find(struct dcp_info *info, const char *name, size_t length, const struct dcp_entry **entry,
+                  struct error *error)
+{
+    const struct dcp_entry *next = info->next < info->n_entries ? &info->entries[info->next] : NULL;
+    *entry = next;
+    if (next && next->name_length == length && memcmp(next->name, name, length) == 0) {
+        info->next++;
+        return 0;
+    }
+    if (map_names(info, error) < 0)
+        return -1;
     uint32_t found = map_find(&info->by_name, name, length);
-    return found == MAP_NONE ? NULL : &info->entries[found];
+    *entry = found == MAP_NONE ? NULL : &info->entries[found];
+    info->next = found == MAP_NONE ? info->next : found + 1;
+    return 0;
+}
+
+int dcp_info_end(struct dcp_info *info, struct error *error)
+{
+    return info->next == info->n_entries ? 0 : map_names(info, error);
 }
 
 bool dcp_is_shard(const struct part_header *header)

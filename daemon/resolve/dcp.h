@@ -34,15 +34,21 @@ struct dcp_info {
     struct dcp_entry *entries;
     size_t n_entries;
     uint64_t *numbers;
-    struct map by_name;
     struct arena arena;
+    size_t next; /* entry to be asked for, when they come in the order of the file's tensors */
+    bool is_mapped;
+    struct map by_name; /* made when they do not */
+    struct quota_charge charge;
 };
 
 /* NULL on error. Borrows `json` until dcp_info_destroy(). */
 struct dcp_info *dcp_info_parse(const char *json, size_t json_bytes, struct error *error);
 void dcp_info_destroy(struct dcp_info *info); /* accepts NULL */
-/* NULL when the file says nothing of that tensor. */
-const struct dcp_entry *dcp_info_find(const struct dcp_info *info, const char *name, size_t length);
+/* *entry is NULL when the file says nothing of that tensor. Fails for lack of memory, and when a name occurs twice, which is
+ * certain to be found out only once every entry was asked for, or by dcp_info_end(). */
+int dcp_info_find(struct dcp_info *info, const char *name, size_t length, const struct dcp_entry **entry,
+                  struct error *error);
+int dcp_info_end(struct dcp_info *info, struct error *error); /* nothing more is asked for */
 
 bool dcp_is_shard(const struct part_header *header); /* the file has sharding information */
 bool dcp_is_shard_name(const char *file_name);       /* "shard-00001-model-..": of one rank of several */

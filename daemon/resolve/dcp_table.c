@@ -57,11 +57,15 @@ static int add_record(struct builder *builder, const struct stored_tensor *store
 }
 
 /* Where it begins in the tensor, then its size; NULL on error. */
-static uint64_t *make_box(struct builder *builder, const struct stored_tensor *stored, uint32_t file,
-                          const struct dcp_info *info)
+static uint64_t *make_box(struct builder *builder, const struct stored_tensor *stored, uint32_t file, struct dcp_info *info)
 {
-    const struct dcp_entry *entry = info ? dcp_info_find(info, stored->name, stored->name_length) : NULL;
+    const struct dcp_entry *entry = NULL;
     uint64_t *box = builder->next_number, end;
+    char text[TEXT_NAME_CHARS];
+    if (info && dcp_info_find(info, stored->name, stored->name_length, &entry, builder->error) < 0) {
+        error_prefix(builder->error, "%s", name_of_file(builder, file, text));
+        return NULL;
+    }
     if (info && !entry) {
         fail_array(builder, stored, file, "MALFORMED_SHARDING_INFO", DCP_SHARDING_INFO " does not name it");
         return NULL;
@@ -96,8 +100,7 @@ static int check_same_kind(const struct builder *builder, const struct tensor_re
 }
 
 /* `first_files` by record: for messages. */
-static int add_stored(struct builder *builder, const struct stored_tensor *stored, uint32_t file,
-                      const struct dcp_info *info)
+static int add_stored(struct builder *builder, const struct stored_tensor *stored, uint32_t file, struct dcp_info *info)
 {
     struct artifact_table *table = builder->pieces.table;
     uint32_t record = piece_find_record(&builder->pieces, stored);
@@ -132,6 +135,8 @@ static int add_file(struct builder *builder, uint32_t file)
     builder->pieces.guess = 0;
     for (size_t i = 0; i < header->n_tensors && !failed; i++)
         failed = add_stored(builder, &header->tensors[i], file, info);
+    if (!failed && info && dcp_info_end(info, builder->error) < 0)
+        failed = error_prefix(builder->error, "%s", name_of_file(builder, file, name));
     dcp_info_destroy(info);
     return failed;
 }

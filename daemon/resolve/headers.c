@@ -4,6 +4,7 @@
 
 #include <pthread.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/metadata.h"
 #include "base/parallel.h"
@@ -83,6 +84,15 @@ static int find_or_read_header(void *data, size_t file, struct error *error)
     return 0;
 }
 
+/* Parsing is what takes time; few files are not worth a thread. */
+static size_t local_threads(size_t n_files)
+{
+    enum { FILES_PER_THREAD = 8, LOCAL_THREADS = 8 };
+    long n_cpus = sysconf(_SC_NPROCESSORS_ONLN);
+    size_t n = 1 + n_files / FILES_PER_THREAD, most = n_cpus > 0 && n_cpus < LOCAL_THREADS ? (size_t)n_cpus : LOCAL_THREADS;
+    return n < most ? n : most;
+}
+
 int headers_read(struct source *source, const struct format *format, struct lookup *lookup, struct part_header **headers,
                  struct error *error)
 {
@@ -92,6 +102,6 @@ int headers_read(struct source *source, const struct format *format, struct look
                                    .headers = headers,
                                    .lock = PTHREAD_MUTEX_INITIALIZER,
                                    .is_less = PTHREAD_COND_INITIALIZER};
-    size_t n_threads = source->caps.reads_are_requests ? source->caps.parallel_requests : 1;
+    size_t n_threads = source->caps.reads_are_requests ? source->caps.parallel_requests : local_threads(source->n_files);
     return parallel_run(source->n_files, n_threads, find_or_read_header, &reader, error);
 }

@@ -1,6 +1,6 @@
 /* The headers of the files held against topology.json, which was found to add up: every file has exactly what the document
- * says, in dtype and shape. Files come in ascending order and so do each tensor's chunks, so one cursor per tensor tells which
- * chunk comes next. */
+ * says, in dtype and shape. First names become records, file by file; then each tensor's pieces are held against its chunks,
+ * both in the order of files. Done the other way round, with millions of chunks, each look at one would miss the caches. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -13,7 +13,8 @@ struct builder {
     struct piece_builder pieces;
     const struct topology *topology;
     uint32_t *tensor_of_record; /* index into topology->tensors */
-    uint32_t *n_found;          /* per tensor of the topology: chunks so far */
+    bool *is_stored;            /* per tensor of the topology */
+    size_t *first_of_file;      /* index of each file's first piece */
     struct error *error;
 };
 
@@ -61,93 +62,105 @@ static int add_record(struct builder *builder, const struct stored_tensor *store
     added->shape = &topology->numbers[tensor->shape_at];
     added->bytes = tensor->bytes;
     builder->tensor_of_record[*record] = (uint32_t)(tensor - topology->tensors);
+    builder->is_stored[tensor - topology->tensors] = true;
     return 0;
 }
 
-/* The chunk of the tensor that this file has, *chunk NULL = all of it. */
-static int next_chunk(struct builder *builder, uint32_t number, uint32_t file, const struct topology_chunk **chunk)
+static int add_header(struct builder *builder, uint32_t file)
 {
-    const struct topology_tensor *tensor = &builder->topology->tensors[number];
-    uint32_t at = builder->n_found[number]++;
-    const struct topology_chunk *next = &builder->topology->chunks[tensor->first_chunk + at];
-    *chunk = NULL;
-    if (tensor->is_shared && !tensor->lists_files)
+    struct artifact_table *table = builder->pieces.table;
+    const struct part_header *header = table->headers[file];
+    builder->pieces.guess = 0;
+    builder->first_of_file[file] = table->n_pieces;
+    for (size_t i = 0; i < header->n_tensors; i++) {
+        const struct stored_tensor *stored = &header->tensors[i];
+        uint32_t record = piece_find_record(&builder->pieces, stored);
+        if (record == MAP_NONE && add_record(builder, stored, file, &record) < 0)
+            return -1;
+        piece_add(table, stored, file, record, NULL);
+    }
+    return 0;
+}
+
+/* --- a tensor --- */
+
+static const struct stored_tensor *stored_as(const struct builder *builder, uint32_t piece)
+{
+    const struct artifact_table *table = builder->pieces.table;
+    uint32_t file = table->pieces[piece].file;
+    return &table->headers[file]->tensors[piece - builder->first_of_file[file]];
+}
+
+/* `shape` is that of all of it, or of a chunk. */
+static int check_stored(const struct builder *builder, const struct topology_tensor *tensor, const uint64_t *shape,
+                        uint32_t piece)
+{
+    const struct stored_tensor *stored = stored_as(builder, piece);
+    if (stored->dtype == tensor->dtype && stored->rank == tensor->rank &&
+        memcmp(stored->shape, shape, tensor->rank * sizeof *shape) == 0)
         return 0;
-    if (at < tensor->n_chunks && next->file < file)
-        return fail_disagreement(builder, tensor->name, tensor->name_length, "is not in", next->file);
-    if (at == tensor->n_chunks || next->file > file)
-        return fail_disagreement(builder, tensor->name, tensor->name_length, "is, against the document, in", file);
-    *chunk = tensor->is_shared ? NULL : next;
-    return 0;
+    return fail_disagreement(builder, tensor->name, tensor->name_length, "has another dtype or shape in",
+                             builder->pieces.table->pieces[piece].file);
 }
 
-static bool has_stored(const struct topology_tensor *tensor, const uint64_t *shape, const struct stored_tensor *stored)
-{
-    return stored->dtype == tensor->dtype && stored->rank == tensor->rank &&
-           memcmp(stored->shape, shape, tensor->rank * sizeof *shape) == 0;
-}
-
-static int add_stored(struct builder *builder, const struct stored_tensor *stored, uint32_t file)
+/* Pieces and chunks come by file. */
+static int check_record(const struct builder *builder, const struct tensor_record *record,
+                        const struct topology_tensor *tensor)
 {
     const struct topology *topology = builder->topology;
-    const struct topology_chunk *chunk;
-    uint32_t record = piece_find_record(&builder->pieces, stored);
-    if (record == MAP_NONE && add_record(builder, stored, file, &record) < 0)
-        return -1;
-    uint32_t number = builder->tensor_of_record[record];
-    if (next_chunk(builder, number, file, &chunk) < 0)
-        return -1;
-    const struct topology_tensor *tensor = &topology->tensors[number];
-    const uint64_t *box = chunk ? &topology->numbers[chunk->box_at] : NULL;
-    const uint64_t *shape = chunk ? box + tensor->rank : &topology->numbers[tensor->shape_at];
-    if (!has_stored(tensor, shape, stored))
-        return fail_disagreement(builder, tensor->name, tensor->name_length, "has another dtype or shape in", file);
-    piece_add(builder->pieces.table, stored, file, record, tensor->n_chunks > 1 ? box : NULL);
+    struct artifact_table *table = builder->pieces.table;
+    const struct topology_chunk *chunks = &topology->chunks[tensor->first_chunk];
+    bool has_chunks = !tensor->is_shared || tensor->lists_files;
+    for (uint32_t k = 0; k < record->n_pieces; k++) {
+        uint32_t piece = table->piece_lists[record->first_piece + k], file = table->pieces[piece].file;
+        const uint64_t *shape = &topology->numbers[tensor->shape_at];
+        if (has_chunks && k < tensor->n_chunks && chunks[k].file < file)
+            return fail_disagreement(builder, tensor->name, tensor->name_length, "is not in", chunks[k].file);
+        if (has_chunks && (k == tensor->n_chunks || chunks[k].file > file))
+            return fail_disagreement(builder, tensor->name, tensor->name_length, "is, against the document, in", file);
+        if (!tensor->is_shared) {
+            const uint64_t *box = &topology->numbers[chunks[k].box_at];
+            shape = box + tensor->rank;
+            table->pieces[piece].box = tensor->n_chunks > 1 ? box : NULL;
+        }
+        if (check_stored(builder, tensor, shape, piece) < 0)
+            return -1;
+    }
+    if (record->n_pieces < tensor->n_chunks)
+        return fail_disagreement(builder, tensor->name, tensor->name_length, "is not in", chunks[record->n_pieces].file);
+    if (tensor->is_shared) /* every piece holds all of it */
+        piece_join_copies(table, &table->piece_lists[record->first_piece], record->n_pieces);
     return 0;
 }
 
-static int check_complete(const struct builder *builder)
+static int check_all_stored(const struct builder *builder)
 {
     const struct topology *topology = builder->topology;
     char name[TEXT_NAME_CHARS];
-    for (size_t i = 0; i < topology->n_tensors; i++) {
-        const struct topology_tensor *tensor = &topology->tensors[i];
-        uint32_t n_found = builder->n_found[i];
-        if (n_found < tensor->n_chunks)
-            return fail_disagreement(builder, tensor->name, tensor->name_length, "is not in",
-                                     topology->chunks[tensor->first_chunk + n_found].file);
-        if (n_found == 0)
-            return fail(builder->error, ERROR_DATA_LOSS, "TOPOLOGY_DISAGREES",
-                        "tensor %s of " TOPOLOGY_NAME " is in no file",
-                        text_escape(tensor->name, tensor->name_length, name));
-    }
-    return 0;
-}
-
-/* Shared tensors: every piece holds all of it. */
-static void join_copies(const struct builder *builder)
-{
-    struct artifact_table *table = builder->pieces.table;
-    for (size_t i = 0; i < table->n_tensors; i++) {
-        const struct tensor_record *record = &table->tensors[i];
-        if (builder->topology->tensors[builder->tensor_of_record[i]].is_shared)
-            piece_join_copies(table, &table->piece_lists[record->first_piece], record->n_pieces);
-    }
+    size_t missing = 0;
+    while (missing < topology->n_tensors && builder->is_stored[missing])
+        missing++;
+    if (missing == topology->n_tensors)
+        return 0;
+    const struct topology_tensor *tensor = &topology->tensors[missing];
+    if (tensor->n_chunks)
+        return fail_disagreement(builder, tensor->name, tensor->name_length, "is not in",
+                                 topology->chunks[tensor->first_chunk].file);
+    return fail(builder->error, ERROR_DATA_LOSS, "TOPOLOGY_DISAGREES", "tensor %s of " TOPOLOGY_NAME " is in no file",
+                text_escape(tensor->name, tensor->name_length, name));
 }
 
 static int fill_from_topology(struct builder *builder)
 {
     struct artifact_table *table = builder->pieces.table;
-    for (uint32_t file = 0; file < table->n_files; file++) {
-        const struct part_header *header = table->headers[file];
-        builder->pieces.guess = 0;
-        for (size_t i = 0; i < header->n_tensors; i++)
-            if (add_stored(builder, &header->tensors[i], file) < 0)
-                return -1;
-    }
-    if (check_complete(builder) < 0 || piece_list_all(table, builder->error) < 0)
+    for (uint32_t file = 0; file < table->n_files; file++)
+        if (add_header(builder, file) < 0)
+            return -1;
+    if (check_all_stored(builder) < 0 || piece_list_all(table, builder->error) < 0)
         return -1;
-    join_copies(builder);
+    for (size_t i = 0; i < table->n_tensors; i++)
+        if (check_record(builder, &table->tensors[i], &builder->topology->tensors[builder->tensor_of_record[i]]) < 0)
+            return -1;
     return piece_finish(table, builder->error);
 }
 
@@ -162,10 +175,12 @@ struct artifact_table *topology_table_build(struct part_header *const *headers, 
         return NULL;
     struct builder builder = {.pieces = {.table = table, .error = error}, .topology = topology, .error = error};
     builder.tensor_of_record = metadata_array(topology->n_tensors, sizeof *builder.tensor_of_record, error);
-    builder.n_found = metadata_array(topology->n_tensors, sizeof *builder.n_found, error);
-    int failed = builder.tensor_of_record && builder.n_found ? fill_from_topology(&builder) : -1;
+    builder.is_stored = metadata_array(topology->n_tensors, sizeof *builder.is_stored, error);
+    builder.first_of_file = memory_alloc_array(n_files, sizeof *builder.first_of_file);
+    int failed = builder.tensor_of_record && builder.is_stored ? fill_from_topology(&builder) : -1;
     metadata_free(builder.tensor_of_record);
-    metadata_free(builder.n_found);
+    metadata_free(builder.is_stored);
+    free(builder.first_of_file);
     if (failed) {
         artifact_table_unref(table);
         return NULL;

@@ -15,12 +15,19 @@ static void check(int truth)
         abort();
 }
 
-static void check_info(const struct dcp_info *info)
+static void check_info(struct dcp_info *info)
 {
-    for (size_t i = 0; i < info->n_entries; i++) {
-        const struct dcp_entry *entry = &info->entries[i];
-        check(entry->rank <= TENSOR_MAX_RANK && dcp_info_find(info, entry->name, entry->name_length) == entry);
+    struct error error;
+    for (size_t i = info->n_entries; i-- > 0;) {
+        const struct dcp_entry *entry = &info->entries[i], *found;
+        check(entry->rank <= TENSOR_MAX_RANK);
+        if (dcp_info_find(info, entry->name, entry->name_length, &found, &error) < 0)
+            check(error.code == ERROR_DATA_LOSS); /* a name occurs twice */
+        else
+            check(found && found->name_length == entry->name_length &&
+                  !memcmp(found->name, entry->name, found->name_length));
     }
+    check(info->is_mapped || dcp_info_end(info, &error) == 0 || info->is_mapped);
 }
 
 static void check_names(char *names)

@@ -12,6 +12,14 @@
 
 #include <cmocka.h> /* last: it makes a macro of fail */
 
+static const struct dcp_entry *find(struct dcp_info *info, const char *name)
+{
+    const struct dcp_entry *entry;
+    struct error error;
+    assert_int_equal(dcp_info_find(info, name, strlen(name), &entry, &error), 0);
+    return entry;
+}
+
 static void offsets_are_found_by_name(void **state)
 {
     static const char json[] = "{\"w\": {\"saved_offsets\": [2, 0], \"more\": {}}, \"\\u0062\": {\"saved_offsets\": []}}";
@@ -19,10 +27,12 @@ static void offsets_are_found_by_name(void **state)
     (void)state;
     struct dcp_info *info = dcp_info_parse(json, strlen(json), &error);
     assert_non_null(info);
-    const struct dcp_entry *w = dcp_info_find(info, "w", 1), *b = dcp_info_find(info, "b", 1);
+    const struct dcp_entry *w = find(info, "w"), *b = find(info, "b");
     assert_true(w && w->rank == 2 && info->numbers[w->offsets_at] == 2 && info->numbers[w->offsets_at + 1] == 0);
     assert_true(b && b->rank == 0);
-    assert_null(dcp_info_find(info, "x", 1));
+    assert_null(find(info, "x"));
+    assert_ptr_equal(find(info, "b"), b);
+    assert_ptr_equal(find(info, "w"), w);
     dcp_info_destroy(info);
 }
 
@@ -40,7 +50,6 @@ static void what_dcp_does_not_write_is_refused(void **state)
         "{\"w\": {\"saved_offsets\": [1.5]}}",
         "{\"w\": {\"saved_offsets\": [18446744073709551616]}}",
         "{\"w\": {\"saved_offsets\": [0], \"saved_offsets\": [0]}}",
-        "{\"w\": {\"saved_offsets\": [0]}, \"w\": {\"saved_offsets\": [0]}}",
         "{\"w\": {\"saved_offsets\": [0]}} x",
         "{\"w\": {\"saved_offsets\": "
         "[0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,"
@@ -53,6 +62,25 @@ static void what_dcp_does_not_write_is_refused(void **state)
             fail_msg("accepted: %s", broken[i]);
         assert_int_equal(error.code, ERROR_DATA_LOSS);
     }
+}
+
+static void a_name_that_occurs_twice_is_found_out(void **state)
+{
+    static const char json[] =
+        "{\"v\": {\"saved_offsets\": [0]}, \"w\": {\"saved_offsets\": [0]}, \"w\": {\"saved_offsets\": [1]}}";
+    const struct dcp_entry *entry;
+    struct error error;
+    (void)state;
+    struct dcp_info *info = dcp_info_parse(json, strlen(json), &error);
+    assert_int_equal(dcp_info_find(info, "w", 1, &entry, &error), -1); /* out of turn */
+    assert_non_null(strstr(error.message, "names tensor w twice"));
+    dcp_info_destroy(info);
+    info = dcp_info_parse(json, strlen(json), &error);
+    assert_ptr_equal(find(info, "v"), &info->entries[0]);
+    assert_ptr_equal(find(info, "w"), &info->entries[1]);
+    assert_int_equal(dcp_info_end(info, &error), -1);
+    assert_int_equal(error.code, ERROR_DATA_LOSS);
+    dcp_info_destroy(info);
 }
 
 static struct artifact_layout read_names(const char *const *names, size_t n)
@@ -164,6 +192,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(offsets_are_found_by_name),
         cmocka_unit_test(what_dcp_does_not_write_is_refused),
+        cmocka_unit_test(a_name_that_occurs_twice_is_found_out),
         cmocka_unit_test(numbers_without_a_gap_are_complete),
         cmocka_unit_test(a_missing_shard_is_named_with_what_may_be_done),
         cmocka_unit_test(a_missing_file_of_the_set_is_named),
