@@ -220,6 +220,21 @@ struct tc_variant *variant_read(const struct variant_input *input, struct error 
     return variant;
 }
 
+/* Canonical JSON is the list of steps. The line of the new one is unknown. */
+void variant_append(struct tc_variant **variant, const char *step)
+{
+    struct tc_variant *all = *variant;
+    if (!all)
+        all = *variant = memory_alloc(sizeof *all);
+    size_t n_kept = all->n_steps ? all->length - 1 : 0;
+    char *json = n_kept ? memory_print("%.*s,%s]", (int)n_kept, all->json, step) : memory_print("[%s]", step);
+    free(all->json);
+    all->json = json;
+    all->length = strlen(json);
+    all->lines = memory_grow(all->lines, all->n_steps + 1, sizeof *all->lines);
+    all->lines[all->n_steps++] = 0;
+}
+
 int variant_locate(const struct tc_variant *variant, struct error *error)
 {
     const char *value, *key = error_next_note(error, NULL, &value);

@@ -30,6 +30,9 @@ enum { VARIANT_MAX_FILE_BYTES = 16 << 20 };
 /* NULL: INVALID_ARGUMENT naming file, line and step; or the file cannot be read. */
 struct tc_variant *variant_read(const struct variant_input *input, struct error *error);
 
+/* Adds a step, as canonical JSON, behind the others; *variant NULL = it becomes the only one. */
+void variant_append(struct tc_variant **variant, const char *step);
+
 /* Puts "FILE:LINE: " before an error that notes the number of a step. variant may be NULL. Returns -1. */
 int variant_locate(const struct tc_variant *variant, struct error *error);
 

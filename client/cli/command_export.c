@@ -16,6 +16,7 @@
 #include "base/json.h"
 #include "base/memory.h"
 #include "base/text.h"
+#include "client/variant.h"
 #include "command.h"
 #include "command_table.h"
 #include "export/export_layout.h"
@@ -262,6 +263,15 @@ static void print_summary(const struct command_run *run)
 
 /* --- the call --- */
 
+/* A variant's last step; what it is refused for is said when it is applied. */
+static void add_cast(struct command_run *run)
+{
+    char step[128];
+    snprintf(step, sizeof step, "{\"cast\":{\"tensors\":[\"*\"],\"dtype\":\"%s\"},\"optional\":true}",
+             run->args->export.dtype); /* args.c knows it as a type */
+    variant_append(&run->backend->variant, step);
+}
+
 static void show_export(void *data, const char *stage, uint64_t done_bytes, uint64_t total_bytes)
 {
     struct command_run *run = data;
@@ -308,7 +318,7 @@ static int export_artifact(struct command_run *run, struct error *error)
 {
     const struct args *args = run->args;
     if (args->export.dtype)
-        return fail(error, ERROR_UNIMPLEMENTED, "NO_CAST", "--dtype is not there yet");
+        add_cast(run);
     if (export_target_open(&run->target, args->output.path, args->export.force, error) < 0)
         return -1;
     run->catalog = backend_resolve(run->backend, 0, error);

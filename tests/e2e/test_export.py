@@ -241,3 +241,46 @@ def test_an_export_leaves_the_page_cache_as_it_was(alone, models, tmp_path):
     cached = subprocess.run(["fincore", "-b", "-n", "-o", "RES", tmp_path / "out/model.safetensors"], capture_output=True, text=True,
                             check=True)
     assert int(cached.stdout) <= 32 * MiB
+
+
+@pytest.mark.parametrize("dtype", ["BF16", "F16", "F64", "F8_E4M3"])
+def test_types_are_converted_however_the_output_is_cut(alone, models, tmp_path, dtype):
+    to = {"BF16": ml_dtypes.bfloat16, "F16": np.float16, "F64": np.float64, "F8_E4M3": ml_dtypes.float8_e4m3fn}[dtype]
+    rng = np.random.default_rng(9)
+    arrays = checkpoints.write(models / "m", {"w": rng.standard_normal((700, 900)).astype(np.float32), "ids": np.arange(8),
+                                              "v": rng.standard_normal((33,)).astype(np.float32)})
+    cast = {n: a if n == "ids" else a.astype(to) for n, a in arrays.items()}
+    for form in [[], ["--format", "topology", "--world-size", "4", "--tp-rule", "w=1"], ["--format", "dcp", "--world-size", "7",
+                                                                                       "--uneven", "ceil", "--tp-rule", "*=0"]]:
+        out = tmp_path / f"{len(form)}"
+        alone.ok("export", f"disk:{models}/m", "--out", out, "--dtype", dtype, "--memory", "16MiB", *form)
+        found = whole(out)
+        assert sorted(found) == sorted(cast)
+        for name, array in cast.items():
+            assert found[name].tobytes() == array.tobytes(), name
+    refused = alone.run("export", f"disk:{models}/m", "--out", tmp_path / "no", "--dtype", "I32")
+    assert refused.status == "INVALID_ARGUMENT" and not (tmp_path / "no").exists()
+
+
+def test_variants_are_written_however_the_output_is_cut(alone, models, tmp_path):
+    rng = np.random.default_rng(10)
+    a = {f"e.{i}.w": rng.standard_normal((300, 200)).astype(np.float32) for i in range(4)} | {
+        "q": rng.standard_normal((64, 48)).astype(np.float32), "k": np.arange(12, dtype=np.int32).reshape(3, 4)}
+    checkpoints.write(models / "m", a)
+    steps = [{"stack": {"from": "e.{}.w", "to": "experts", "dim": 0}}, {"transpose": {"tensors": ["experts"], "dims": [0, 2, 1]}},
+             {"permute_rope": {"tensors": ["q"], "heads": 4, "to": "halves"}}, {"alias": {"k2": "k"}}, {"concat": {"from": ["k", "k2"], "to": "kk", "dim": 1}},
+             {"alias": {"q2": "q"}}]
+    (tmp_path / "v.yaml").write_text(json.dumps({"version": 1, "steps": steps}))
+    halves = a["q"].reshape(4, 8, 2, 48).transpose(0, 2, 1, 3).reshape(64, 48)
+    made = {"experts": np.stack([a[f"e.{i}.w"].T for i in range(4)]), "q": halves, "q2": halves, "kk": np.concatenate([a["k"]] * 2, 1)}
+    variant = ["--variant", tmp_path / "v.yaml", "--memory", "16MiB"]
+    for number, form in enumerate([[], ["--format", "topology", "--world-size", "2", "--tp-rule", "experts=2", "--tp-rule", "*=1"],
+                                   ["--format", "dcp", "--world-size", "5", "--uneven", "ceil", "--tp-rule", "*=-1"]]):
+        out = tmp_path / str(number)
+        alone.ok("export", f"disk:{models}/m", "--out", out, *variant, *form, "--verify")
+        same(whole(out), made)
+    alone.ok("export", f"disk:{models}/m", "--out", tmp_path / "bf", *variant, "--dtype", "BF16", "--slice", "experts[1:3, :, 5:9]",
+             "--tensor", "kk")
+    found = whole(tmp_path / "bf")
+    assert found["experts"].tobytes() == made["experts"][1:3, :, 5:9].astype(ml_dtypes.bfloat16).tobytes()
+    assert found["kk"].tobytes() == made["kk"].tobytes()
