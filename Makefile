@@ -122,11 +122,11 @@ $(REPLAYS): $(B)/tests/fuzz/%: $(B)/obj/tests/fuzz/%.o $(B)/obj/tests/fuzz/repla
 	$(CC) $(LDFLAGS) -o $@ $(B)/obj/tests/fuzz/$*.o $(B)/obj/tests/fuzz/replay.o \
 	  -Wl,--start-group $(TEST_LIBS) -Wl,--end-group $(LIBS) $(CLIENT_LIBS) -ldl
 
-$(B)/tests/mapping_tool $(B)/tests/cast_tool: $(B)/tests/%: $(B)/obj/tests/property/%.o $(TEST_LIBS)
+$(B)/tests/mapping_tool $(B)/tests/cast_tool $(B)/tests/variant_tool: $(B)/tests/%: $(B)/obj/tests/property/%.o $(TEST_LIBS)
 	@mkdir -p $(@D)
 	$(CC) $(LDFLAGS) -o $@ $< -Wl,--start-group $(TEST_LIBS) -Wl,--end-group $(LIBS) $(CLIENT_LIBS) -ldl
 
-check: $(UNITS) $(REPLAYS) $(B)/tests/mapping_tool $(B)/tests/cast_tool ## every unit, property, golden and fault test, and every fuzz corpus
+check: $(UNITS) $(REPLAYS) $(B)/tests/mapping_tool $(B)/tests/cast_tool $(B)/tests/variant_tool ## every unit, property, golden and fault test, and every fuzz corpus
 	@bash tests/run_units.sh $(B)
 
 T ?= unit/test_text

@@ -81,7 +81,7 @@ client() {
 }
 
 check() { make -j"$jobs" check; }
-numpy() { make build/tests/mapping_tool build/tests/cast_tool && tests tests/property; }
+numpy() { make build/tests/mapping_tool build/tests/cast_tool build/tests/variant_tool && tests tests/property; }
 rules() { make layers && make limits && make house && make -s headers; }
 lint() { make lint; }
 coverage() { make -j"$jobs" coverage-units; }
