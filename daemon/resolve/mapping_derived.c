@@ -204,33 +204,50 @@ struct blocks { /* of a part: both ends included */
     struct index_range rows, columns;
 };
 
+/* Rows and columns of a part of a flat map. Reshapes may have joined rows that follow each other without a gap: then loops
+ * know nothing of rows, and all columns count. */
+static void measure_flat(const struct index_draft *part, const struct scaling *scaling, struct blocks *found)
+{
+    uint64_t step = scaling->row_step, at = part->src_start[0] - scaling->src_start[0], row = at / step, column = at % step;
+    uint64_t rows = 0, columns = 0; /* that the loops reach */
+    for (uint32_t i = 0; i < part->n_loops; i++) {
+        uint64_t reach = (part->loops[i].size - 1) * part->loops[i].src_step;
+        if (part->loops[i].src_step % step == 0)
+            rows += reach / step;
+        else
+            columns += reach;
+    }
+    if (column + columns >= step) {
+        rows += (column + columns) / step;
+        column = 0;
+        columns = step - 1;
+    }
+    row += scaling->first_row;
+    column += scaling->first_column;
+    found->rows = (struct index_range){row, row + rows};
+    found->columns = (struct index_range){column, column + columns};
+}
+
 /* Where the elements of a part lie in the matrix, in blocks; and the grid but for its values. */
 static struct blocks measure_part(const struct walk *walk, const struct index_draft *part, const struct scaling *scaling,
                                   const struct tensor_piece *piece, struct scale_grid *grid)
 {
-    uint64_t step = scaling->row_step, bytes = dtype_bits(walk->stored->dtype) / 8;
-    struct index_range rows, columns;
+    uint64_t bytes = dtype_bits(walk->stored->dtype) / 8;
+    struct blocks found;
     if (part->src_rank == 1) {
-        uint64_t at = part->src_start[0] - scaling->src_start[0];
-        rows.first = rows.last = scaling->first_row + at / step;
-        columns.first = columns.last = scaling->first_column + at % step;
-        for (uint32_t i = 0; i < part->n_loops; i++) {
-            uint64_t reach = (part->loops[i].size - 1) * part->loops[i].src_step;
-            rows.last += part->loops[i].src_step >= step ? reach / step : 0;
-            columns.last += part->loops[i].src_step < step ? reach : 0;
-        }
+        measure_flat(part, scaling, &found);
         grid->origin = piece->offset + scaling->src_start[0] * bytes;
-        grid->n_columns = step;
+        grid->n_columns = scaling->row_step;
         grid->first_row = scaling->first_row;
         grid->first_column = scaling->first_column;
     } else {
         uint32_t row = part->src_rank - 2, column = part->src_rank - 1;
         uint64_t to_row = scaling->first_row - scaling->src_start[row]; /* may wrap around, and back where it is added */
         uint64_t to_column = scaling->first_column - scaling->src_start[column], outer = 0;
-        rows = index_extent(part, INDEX_SRC, row);
-        columns = index_extent(part, INDEX_SRC, column);
-        rows = (struct index_range){rows.first + to_row, rows.last + to_row};
-        columns = (struct index_range){columns.first + to_column, columns.last + to_column};
+        const struct index_range rows = index_extent(part, INDEX_SRC, row);
+        const struct index_range columns = index_extent(part, INDEX_SRC, column);
+        found.rows = (struct index_range){rows.first + to_row, rows.last + to_row};
+        found.columns = (struct index_range){columns.first + to_column, columns.last + to_column};
         for (uint32_t i = 0; i < row; i++)
             outer += (part->src_start[i] - piece->box[i]) * walk->src_stride[i];
         grid->origin = piece->offset + outer * bytes;
@@ -241,8 +258,8 @@ static struct blocks measure_part(const struct walk *walk, const struct index_dr
     grid->block_rows = scaling->block_rows;
     grid->block_columns = scaling->block_columns;
     grid->dtype = scaling->scales_dtype;
-    struct blocks blocks = {{rows.first / grid->block_rows, rows.last / grid->block_rows},
-                            {columns.first / grid->block_columns, columns.last / grid->block_columns}};
+    struct blocks blocks = {{found.rows.first / grid->block_rows, found.rows.last / grid->block_rows},
+                            {found.columns.first / grid->block_columns, found.columns.last / grid->block_columns}};
     grid->grid_rows = blocks.rows.last - blocks.rows.first + 1;
     grid->grid_columns = blocks.columns.last - blocks.columns.first + 1;
     grid->first_row -= blocks.rows.first * grid->block_rows; /* values begin with the first block that is needed */

@@ -3,6 +3,7 @@ _tensorcast()
 {
     local word=${COMP_WORDS[COMP_CWORD]} previous=${COMP_WORDS[COMP_CWORD - 1]} command="" options
     local view="--view --tensor --slice --tp-size --tp-rank --tp-rule --mesh --mesh-rank --spec --placements --best-effort"
+    local variant="--variant --set"
     local strategy="--executor --collective --device --group --rank --world-size --source-locality --source-sharing-domain"
     local export="--out --mapping --dtype --no-sidecars --force --resume --verify --memory --progress" i
 
@@ -11,32 +12,33 @@ _tensorcast()
         --collective) COMPREPLY=($(compgen -W "auto required disabled" -- "$word")); return ;;
         --source-locality) COMPREPLY=($(compgen -W "auto host_local shared_source" -- "$word")); return ;;
         --index) COMPREPLY=($(compgen -W "source canonical" -- "$word")); return ;;
+        --variant) COMPREPLY=($(compgen -W "hf-llama-to-torchtitan torchtitan-to-hf-llama moe-upcycle fp8-block-to-bf16" -- "$word") $(compgen -f -- "$word")); return ;;
         --socket | --view | --out | --sidecars) COMPREPLY=($(compgen -f -- "$word")); return ;;
         --format) COMPREPLY=($(compgen -W "hf topology dcp" -- "$word")); return ;;
         --progress) COMPREPLY=($(compgen -W "auto json" -- "$word")); return ;;
         --uneven) COMPREPLY=($(compgen -W "error ceil share" -- "$word")); return ;;
         --mapping | --input-dir | --output-dir | -o) COMPREPLY=($(compgen -f -- "$word")); return ;;
         --mesh) COMPREPLY=($(compgen -W "v5e-8 v5e-64 v5litepod-64 v5e-128 v5e-256 v4-32 v4-64" -- "$word")); return ;;
-        --tensor | --slice | --mesh-rank | --spec | --placements | --best-effort | --tp-size | --tp-rank | --tp-rule | --device | --group | --rank | --world-size | --source-sharing-domain | --chunk-bytes | \
+        --set | --tensor | --slice | --mesh-rank | --spec | --placements | --best-effort | --tp-size | --tp-rank | --tp-rule | --device | --group | --rank | --world-size | --source-sharing-domain | --chunk-bytes | \
             --max-file-size | --memory | --dtype | --target-world-size | -t | --hold | --timeout) return ;;
     esac
     for ((i = 1; i < COMP_CWORD; i++)); do
         case ${COMP_WORDS[i]} in
-            inspect | load | explain | status | prewarm | release | verify | fetch | plan | manifest | export | fuse | reshard) command=${COMP_WORDS[i]}; break ;;
+            inspect | load | explain | status | prewarm | release | verify | fetch | plan | manifest | export | fuse | reshard | variants) command=${COMP_WORDS[i]}; break ;;
         esac
     done
     options="--socket --json --quiet --timeout --help --version"
     case $command in
-        "") options+=" inspect load explain status prewarm release verify fetch plan manifest export fuse reshard" ;;
-        inspect) options+=" --index --allow-missing-shards --standalone disk:" ;;
-        load) options+=" $view $strategy --allow-missing-shards --out --digest --hold --standalone disk:" ;;
-        explain) options+=" $view $strategy --allow-missing-shards --standalone disk:" ;;
-        prewarm) options+=" $view $strategy --allow-missing-shards disk:" ;;
+        "") options+=" inspect load explain status prewarm release verify fetch plan manifest export fuse reshard variants" ;;
+        inspect) options+=" $variant --index --allow-missing-shards --standalone disk:" ;;
+        load) options+=" $view $variant $strategy --allow-missing-shards --out --digest --hold --standalone disk:" ;;
+        explain) options+=" $view $variant $strategy --allow-missing-shards --standalone disk:" ;;
+        prewarm) options+=" $view $variant $strategy --allow-missing-shards disk:" ;;
         release) options+=" --all disk:" ;;
         manifest) options+=" --out --allow-missing-shards --standalone disk:" ;;
         verify) options+=" --allow-missing-shards --standalone disk:" ;;
         plan) options+=" --compat --allow-missing-shards --world-size --chunk-bytes --standalone disk:" ;;
-        export) options+=" $view --allow-missing-shards $export --format --world-size --rank --uneven --max-file-size disk:" ;;
+        export) options+=" $view $variant --allow-missing-shards $export --format --world-size --rank --uneven --max-file-size disk:" ;;
         fuse) options+=" $export --allow-missing-shards --input-dir --output-dir -o" ;;
         reshard) options+=" $export --allow-missing-shards --input-dir --output-dir --target-world-size --rank --uneven -o -t" ;;
         fetch) options+=" --sidecars --standalone disk:" ;;
