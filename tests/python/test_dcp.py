@@ -117,3 +117,22 @@ def test_the_examples_shards_are_by_a_recipe_what_torch_makes_of_them(daemon):  
     assert want.keys() == got.keys() and len(want) == 21
     for name, tensor in want.items():
         assert torch.equal(got[name].view(torch.int16), tensor.view(torch.int16)), name
+
+
+@pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
+@pytest.mark.skipif(not TENSORCASTD.exists(), reason=f"{TENSORCASTD} is not built")
+def test_a_state_dict_is_filled_by_a_recipe(daemon):  # noqa: F811
+    socket, models = daemon
+    (models / "recipe").mkdir()
+    weight, bias = torch.arange(24.).reshape(6, 4), torch.arange(6.)
+    save_file({"a.weight": weight, "b.weight": weight + 100, "bias": bias}, models / "recipe/model.safetensors")
+    recipe = {"version": 1, "steps": [{"concat": {"from": ["a.weight", "b.weight"], "to": "w", "dim": 0}}]}
+    recipe["steps"] += [{"cast": {"tensors": ["*"], "dtype": "BF16"}}, {"rename": {"bias": "c"}}]
+    with tc.connect(socket) as client:
+        for reader in (TensorcastReader(models / "recipe", variant=recipe, client=client),
+                       TensorcastReader(client.artifact(f"disk:{models}/recipe").variant(recipe))):
+            state = {"w": torch.zeros(12, 4, dtype=torch.bfloat16), "c": torch.zeros(6)}
+            dcp.load(state, storage_reader=reader)
+            assert torch.equal(state["w"], torch.cat([weight, weight + 100]).bfloat16()) and torch.equal(state["c"], bias)
+        with pytest.raises(dcp.api.CheckpointException, match="Missing key in checkpoint state_dict: bias"):
+            dcp.load({"bias": torch.zeros(6)}, storage_reader=TensorcastReader(models / "recipe", variant=recipe, client=client))
