@@ -121,6 +121,22 @@ static int choose_chunk(const struct args *args, uint64_t *chunk_bytes, struct e
                 text_escape(variable, strlen(variable), text));
 }
 
+/* The original loader knows whole tensors, each in one file. */
+static int check_whole(const struct catalog *catalog, struct error *error)
+{
+    char name[TEXT_NAME_CHARS];
+    for (size_t i = 0; i < catalog->n_tensors; i++) {
+        const struct catalog_tensor *tensor = &catalog->tensors[i];
+        if (tensor->n_pieces == 1 && tensor->copies == 1)
+            continue;
+        return fail(
+            error, ERROR_UNIMPLEMENTED, "TENSOR_IN_PIECES",
+            "tensor %s lies in several files, which the original loader cannot read; 'explain' shows how this one does",
+            text_escape(tensor->name, tensor->name_length, name));
+    }
+    return 0;
+}
+
 int command_plan(struct backend *backend, struct error *error)
 {
     const struct args *args = backend->args;
@@ -128,8 +144,10 @@ int command_plan(struct backend *backend, struct error *error)
     if (choose_chunk(args, &page.chunk_bytes, error) < 0)
         return -1;
     struct catalog *catalog = backend_resolve(backend, 0, error);
-    if (!catalog)
+    if (!catalog || check_whole(catalog, error) < 0) {
+        catalog_destroy(catalog);
         return -1;
+    }
     page.catalog = catalog;
     collect_plan(&page);
     page.plan = compat_plan_build(page.files, page.tensors, catalog->n_tensors, page.chunk_bytes);

@@ -17,7 +17,7 @@ static void write_checksum(struct json_writer *json, const struct checksum *chec
     json_put_text(json, checksum_kind_name(checksum->kind), hex);
 }
 
-/* Of those that are in the file as a whole. */
+/* Of those that are in the file as a whole; of several copies the first. */
 static void write_tensors(struct json_writer *json, const struct scrub *scrub, size_t file)
 {
     const struct artifact *artifact = scrub->artifact;
@@ -26,7 +26,7 @@ static void write_tensors(struct json_writer *json, const struct scrub *scrub, s
     json_put_open(json, "tensors", '{');
     for (size_t i = artifact_find_piece(artifact, (uint32_t)file, 0); i < end; i++) {
         const struct tensor_record *tensor = artifact_stored(artifact, artifact->pieces[i].tensor);
-        if (artifact->pieces[i].box)
+        if (artifact->pieces[i].box || artifact_piece(artifact, tensor, 0) != &artifact->pieces[i])
             continue;
         snprintf(hex, sizeof hex, "%08x", scrub->piece_crcs[i]);
         json_write_key_bytes(json, tensor->name, tensor->name_length);

@@ -191,7 +191,9 @@ static void compare_tensors(const struct scrub *scrub, struct scrub_lane *lane, 
         const struct tensor_piece *piece = &scrub->artifact->pieces[i];
         const struct tensor_record *tensor = artifact_stored(scrub->artifact, piece->tensor);
         const struct manifest_tensor *known = manifest_find_tensor(manifest, tensor->name, tensor->name_length);
-        if (!known || piece->box || &manifest->files[known->file] != lane->manifest)
+        bool is_meant =
+            known && (&manifest->files[known->file] == lane->manifest || artifact_is_copied(scrub->artifact, piece));
+        if (!is_meant || piece->box)
             continue;
         lane->file->by_manifest |= 1u << CHECKSUM_CRC32C;
         if (known->crc32c == scrub->piece_crcs[i])

@@ -250,7 +250,9 @@ static struct known find_known(const struct verify_file *file, const struct tens
     struct known known = {.range = {piece->offset, artifact_piece_end(artifact, piece)}};
     const struct manifest_tensor *tensor =
         piece->box ? NULL : manifest_find_tensor(artifact->manifest, record->name, record->name_length);
-    if (tensor && &artifact->manifest->files[tensor->file] == file->manifest && is_all_here(file, &known.range))
+    bool is_meant =
+        tensor && (&artifact->manifest->files[tensor->file] == file->manifest || artifact_is_copied(artifact, piece));
+    if (is_meant && is_all_here(file, &known.range))
         known.tensor = tensor;
     return known;
 }

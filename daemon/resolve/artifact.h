@@ -115,7 +115,13 @@ static inline const struct tensor_piece *artifact_piece(const struct artifact *a
     size_t i = tensor->first_piece + k;
     return &artifact->pieces[artifact->piece_lists ? artifact->piece_lists[i] : i];
 }
-/* How many times a tensor is stored: as often as each of its pieces is. */
+/* Whether the same box of the same tensor is stored elsewhere, too. */
+static inline bool artifact_is_copied(const struct artifact *artifact, const struct tensor_piece *piece)
+{
+    size_t i = (size_t)(piece - artifact->pieces);
+    return artifact->copies && artifact->copies[i] != i;
+}
+/* How many times a tensor is stored: as often as each of its pieces is. 1 for what is derived. */
 uint32_t artifact_n_copies(const struct artifact *artifact, const struct tensor_record *tensor);
 /* Whether the tensor lies in several boxes: its file is no more than that of its first piece. */
 static inline bool artifact_is_in_pieces(const struct tensor_record *tensor)
@@ -139,7 +145,8 @@ bool artifact_is_racy(const struct artifact *artifact); /* what was read of it i
 int artifact_check_unchanged(const struct artifact *artifact, struct error *error);
 
 /* The two index documents of the original system: name -> [offset, size, shape, stride, dtype, storage_offset].
- * source = positions in the concatenated data sections, without tensors in several boxes; canonical = 8-byte-aligned repack. Caller frees. */
+ * source = positions in the concatenated data sections, without tensors in several boxes; canonical = 8-byte-aligned
+ * repack. Caller frees. */
 char *artifact_source_index_json(const struct artifact *artifact);
 char *artifact_canonical_index_json(const struct artifact *artifact);
 

@@ -160,6 +160,23 @@ def test_a_copy_is_read_from_a_file_that_the_load_reads_anyway(daemon, models):
         assert f"rank{rank}.safetensors" in text and f"rank{(rank + 1) % 4}.safetensors" not in text
 
 
+@pytest.mark.parametrize("layout", ["topology", "dcp"])
+def test_a_manifest_covers_pieces_and_copies(daemon, models, arrays, layout):
+    arrays["big"] = np.arange(1 << 18, dtype=np.float32)
+    reference = layouts.write(models / "m", layout, arrays)
+    daemon.cli.ok("manifest", reference, "--out", models / "m" / "model.manifest.json")
+    checked = daemon.cli.json("verify", reference)
+    assert {file["status"] for file in checked["checked"]} == {"verified"}
+    report = daemon.cli.json("load", reference, "--tensor", "big")
+    assert (report["verified"]["status"], report["verified"]["bytes"]) == ("verified", 1 << 20)
+    same(daemon.cli.json("load", reference, "--digest"), arrays)
+
+
+def test_the_plan_of_the_original_loader_is_refused_for_pieces(daemon, models, arrays):
+    outcome = daemon.cli.run("plan", layouts.write(models / "m", "dcp", arrays), "--compat")
+    assert outcome.status == "UNIMPLEMENTED" and "lies in several files" in outcome.err
+
+
 # --- any cut, any slice ---
 
 def tiling(rng, shape, parts):
