@@ -15,7 +15,7 @@ struct planning { /* what every candidate looks at */
     const struct load_spec *spec;
     const struct plan_facts *facts;
     uint64_t merge_gap_bytes;
-    uint64_t n_rows; /* of all runs: pieces that land in the replica */
+    uint64_t n_rows; /* of all runs: pieces that land in the replica; of single elements many count as one */
 };
 
 struct proposal {

@@ -159,8 +159,10 @@ static void write_candidates(const struct page *page)
         write_candidate(page, &page->plan->candidates[i]);
 }
 
-static const char *landing(const struct plan_facts *facts)
+static const char *landing(const struct mapping *mapping, const struct plan_facts *facts)
 {
+    if (mapping->n_operations)
+        return "converted";
     if (facts->source.lands_in_place && facts->device.direct_segments)
         return "direct";
     if (!facts->device.direct_segments || facts->cached_share <= 0)
@@ -210,7 +212,7 @@ static void write_file(const struct page *page, const struct file_line *line, in
     char extents[NUMBER_CHARS], reads[TEXT_SIZE_CHARS], wanted[TEXT_SIZE_CHARS], span[TEXT_SIZE_CHARS];
     fprintf(page->out, "  %-*s  %9s  %9s  %9s  %9s  %s\n", width, line->name, people_count(line->extents, extents),
             text_people_bytes(line->read_bytes, reads), text_people_bytes(line->wanted_bytes, wanted),
-            text_people_bytes(line->span_bytes, span), landing(page->facts));
+            text_people_bytes(line->span_bytes, span), landing(page->mapping, page->facts));
 }
 
 static void write_files(const struct page *page)

@@ -13,6 +13,8 @@
 #include "plan/candidate.h"
 #include "plan/remote.h"
 
+enum { TURNED_AT_ONCE = 16 }; /* single elements, in the time of one row */
+
 static void select_executor(struct plan *plan, enum executor executor, struct reason reason)
 {
     plan->executor = executor;
@@ -124,13 +126,20 @@ static uint64_t choose_merge_gap(const struct plan_facts *facts)
     return facts->strategy->remote_fine_slices ? 0 : remote_merge_gap_bytes(&facts->speed);
 }
 
+/* Elements that lie side by side in the file are turned many at a time. */
+static uint64_t count_rows(const struct transfer *transfer)
+{
+    bool is_turned = transfer->n_rows > 1 && transfer->src_stride == transfer->row_bytes && transfer->row_bytes <= 8;
+    return is_turned ? transfer->n_rows / TURNED_AT_ONCE + 1 : transfer->n_rows;
+}
+
 static struct planning survey(const struct mapping *mapping, const struct load_spec *spec, const struct plan_facts *facts,
                               struct plan *plan)
 {
     struct planning planning = {.mapping = mapping, .spec = spec, .facts = facts};
     plan->merge_gap_bytes = planning.merge_gap_bytes = choose_merge_gap(facts);
     for (size_t i = 0; i < mapping->n_transfers; i++)
-        planning.n_rows += mapping->transfers[i].n_rows;
+        planning.n_rows += count_rows(&mapping->transfers[i]);
     for (size_t i = 0; i < mapping->n_tensors; i++)
         plan->n_jobs[mapping->tensors[i].job]++;
     note_group(&spec->topology, facts, plan);

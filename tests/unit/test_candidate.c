@@ -53,6 +53,26 @@ static void from_the_page_cache_only_the_gap_is_staged(void **state)
     assert_int_equal(measure_with_gap(scene).peak_temporary_bytes, MIB);
 }
 
+static void what_is_converted_is_staged_and_copied_wherever_it_comes_from(void **state)
+{
+    struct plan_scene *scene = *state;
+    mapping_fake_add_bytes(scene->fake, 0, 8 * MIB);
+    struct mapping mapping = *mapping_fake_finish(scene->fake);
+    struct planning planning = {.mapping = &mapping, .spec = &scene->spec, .facts = &scene->facts, .n_rows = 1};
+    struct proposal plain = {.rule = STEP_RULE_EXACT}, converted = plain;
+    scene->facts.cached_share = 1;
+    for (int lands_in_place = 0; lands_in_place < 2; lands_in_place++) {
+        scene->facts.source.lands_in_place = lands_in_place;
+        mapping.n_operations = 0;
+        candidate_measure(&planning, &plain);
+        mapping.n_operations = 2;
+        candidate_measure(&planning, &converted);
+        assert_int_equal(plain.candidate.peak_temporary_bytes, 0);
+        assert_int_equal(converted.candidate.peak_temporary_bytes, 8 * MIB);
+        assert_true(converted.candidate.estimated_ms > plain.candidate.estimated_ms);
+    }
+}
+
 static void a_source_that_lands_in_place_keeps_what_it_skips_up_to_the_cache(void **state)
 {
     struct plan_scene *scene = *state;
@@ -114,6 +134,7 @@ int main(void)
         TEST(a_cold_disk_is_read_through_staging),
         TEST(staging_is_never_more_than_its_budget),
         TEST(from_the_page_cache_only_the_gap_is_staged),
+        TEST(what_is_converted_is_staged_and_copied_wherever_it_comes_from),
         TEST(a_source_that_lands_in_place_keeps_what_it_skips_up_to_the_cache),
         TEST(without_segments_everything_is_staged_even_from_the_page_cache),
         TEST(an_exact_rule_needs_all_that_it_reads),
