@@ -1,0 +1,72 @@
+"""tc.export: the command's options as keywords, its progress, its errors. The bytes are compared in tests/e2e/test_export.py."""
+import json
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+from grpc import StatusCode
+from safetensors.numpy import load_file, save_file
+
+import tensorcast_client as tc
+
+COMMAND = Path(__file__).resolve().parents[2] / os.environ.get("TENSORCAST_BUILD", "build") / "tensorcast"
+
+@pytest.fixture
+def model(tmp_path, monkeypatch):
+    monkeypatch.setenv("TENSORCAST_BIN", str(COMMAND))
+    (tmp_path / "m").mkdir()
+    save_file({"w": np.arange(48, dtype=np.float32).reshape(8, 6), "n": np.arange(3)}, tmp_path / "m/model.safetensors")
+    return f"disk:{tmp_path}/m"
+
+
+def test_options_are_flags_and_lists_repeat(model, tmp_path):
+    report = tc.export(model, tmp_path / "out", format="topology", world_size=2, tp_rule=["w=1", "*=replicate"], force=False, rank=None)
+    assert report["format"] == "topology" and report["tensors"] == 2
+    document = json.loads((tmp_path / "out/topology.json").read_text())
+    assert [c["shape"] for c in document["tensors"]["w"]["chunks"]] == [[8, 3]] * 2
+    tc.export(f"disk:{tmp_path}/out", str(tmp_path / "one"), force=True)
+    assert np.array_equal(load_file(tmp_path / "one/model.safetensors")["w"], np.arange(48, dtype=np.float32).reshape(8, 6))
+
+
+def test_settings_of_a_recipe_are_a_dictionary(model, tmp_path):
+    (tmp_path / "v.yaml").write_text("version: 1\nsteps: [{reshape: {tensors: [w], shape: ['${rows}', -1]}}]\n")
+    tc.export(model, tmp_path / "out", variant=tmp_path / "v.yaml", set={"rows": 4})
+    assert load_file(tmp_path / "out/model.safetensors")["w"].shape == (4, 12)
+
+
+def test_progress_is_told_on_the_callers_thread_and_ends_with_everything(model, tmp_path):
+    calls = []
+    tc.export(model, tmp_path / "out", progress=lambda *args: calls.append(args))
+    assert calls[-1] == ("export", 216, 216)
+
+
+def test_what_a_callback_raises_ends_the_export(model, tmp_path):
+    def stop(*args):
+        raise KeyError("stop")
+
+    with pytest.raises(KeyError):
+        tc.export(model, tmp_path / "out", progress=stop)
+    assert tc.export(model, tmp_path / "other")["tensors"] == 2
+
+
+def test_errors_are_those_of_the_client(model, tmp_path):
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full/file").write_text("mine")
+    with pytest.raises(tc.TensorcastError) as caught:
+        tc.export(model, tmp_path / "full")
+    assert caught.value.code is StatusCode.FAILED_PRECONDITION and "full is not empty" in str(caught.value)
+    with pytest.raises(FileNotFoundError):
+        tc.export(f"disk:{tmp_path}/nothing", tmp_path / "out")
+    with pytest.raises(ValueError, match="--no-such-option"):
+        tc.export(model, tmp_path / "out", no_such_option=1)
+    with pytest.raises(ValueError, match="does not divide"):
+        tc.export(model, tmp_path / "out", format="topology", world_size=4, tp_rule="w=1")
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_command_that_is_nowhere_is_said(model, tmp_path, monkeypatch):
+    monkeypatch.delenv("TENSORCAST_BIN")
+    monkeypatch.setenv("PATH", os.fspath(tmp_path))
+    with pytest.raises(tc.TensorcastError, match="TENSORCAST_BIN"):
+        tc.export(model, tmp_path / "out")
