@@ -441,7 +441,7 @@ static int check_outcome(struct exporting *all, struct error *error)
 {
     const struct export_job *job = all->job;
     uint64_t before_ns = clock_now_ns();
-    if (artifact_check_unchanged(job->artifact, error) < 0)
+    if (artifact_check_unchanged(job->artifact, NULL, error) < 0)
         return -1;
     if (!export_files_are_there(job->target->content_fd, job->layout))
         return fail(error, ERROR_ABORTED, "OUTPUT_CHANGED",

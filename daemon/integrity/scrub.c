@@ -217,7 +217,8 @@ struct scrub *scrub_run(const struct scrub_options *options, struct error *error
     if (!failed)
         failed = scrub_compare_copies(crew.scrub, options, &crew.error);
     struct error changed;
-    if (artifact_check_unchanged(options->artifact, &changed) < 0 && !(failed && crew.error.code == ERROR_CANCELLED)) {
+    if (artifact_check_unchanged(options->artifact, options->cancel, &changed) < 0 &&
+        !(failed && crew.error.code == ERROR_CANCELLED)) {
         failed = -1; /* also instead of the damage that the change seemed to be */
         crew.error = changed;
     }

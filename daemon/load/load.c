@@ -237,7 +237,7 @@ static void commit_on_helper(struct loop_work *work)
     if (was_given_up)
         return; /* perhaps since the files' server does not answer */
     /* what was changed is told also instead of what that made of the read */
-    if (artifact_check_unchanged(parts->mapping->artifact, &error) != 0)
+    if (artifact_check_unchanged(parts->mapping->artifact, &cancel, &error) != 0)
         load->error = error;
     else if (!has_failed &&
              (verify_load(&options, &parts->verdict, &error) != 0 || device_seal(parts->segment, &error) != 0))

@@ -388,10 +388,10 @@ bool artifact_is_racy(const struct artifact *artifact)
     return artifact->changes_by == CHANGES_RACY;
 }
 
-int artifact_check_unchanged(const struct artifact *artifact, struct error *error)
+int artifact_check_unchanged(const struct artifact *artifact, const struct cancel *cancel, struct error *error)
 {
     for (size_t i = 0; i < artifact->source->n_files; i++) {
-        if (source_check_unchanged(artifact->source, i, error) < 0)
+        if (source_check_unchanged(artifact->source, i, cancel, error) < 0)
             return -1;
     }
     return 0;

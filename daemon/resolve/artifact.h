@@ -142,7 +142,7 @@ const struct part_metadata *artifact_metadata(const struct artifact *artifact, s
 bool artifact_is_racy(const struct artifact *artifact); /* what was read of it is not to be kept, nor shared later */
 
 /* 0 while no file has changed since it was resolved, else FAILED_PRECONDITION naming the file. */
-int artifact_check_unchanged(const struct artifact *artifact, struct error *error);
+int artifact_check_unchanged(const struct artifact *artifact, const struct cancel *cancel, struct error *error);
 
 /* The two index documents of the original system: name -> [offset, size, shape, stride, dtype, storage_offset].
  * source = positions in the concatenated data sections, without tensors in several boxes; canonical = 8-byte-aligned

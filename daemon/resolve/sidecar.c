@@ -181,6 +181,7 @@ int sidecars_read(struct sidecars *sidecars, size_t index, uint64_t offset, void
     if (!failed)
         add_to_sum(sidecars, sidecar, offset, bytes, count);
     if (!failed && offset + count == sidecar->size_bytes)
-        failed = source_check_unchanged(sidecars->source, sidecar->file, error) || check_sum(sidecars, sidecar, error);
+        failed =
+            source_check_unchanged(sidecars->source, sidecar->file, cancel, error) || check_sum(sidecars, sidecar, error);
     return failed ? error_prefix(error, "%s", text_escape(sidecar->name, strlen(sidecar->name), text)) : 0;
 }

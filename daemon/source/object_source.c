@@ -441,11 +441,12 @@ static int fail_changed(const struct object *object, const char *now, struct err
                 text_escape(object->version, strlen(object->version), was), text_escape(now, strlen(now), is));
 }
 
-int object_source_check_unchanged(struct source *source, size_t index, struct error *error)
+int object_source_check_unchanged(struct source *source, size_t index, const struct cancel *cancel, struct error *error)
 {
     const struct object_file *file = source->handles[index];
     const struct object *known = file->object;
     struct object now = {0};
+    (void)cancel; /* the source has one */
     if (!known->weak)
         return 0;
     int failed = file->source->objects_by->stat(file->source, known->name, &now, error);

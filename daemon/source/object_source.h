@@ -102,7 +102,7 @@ int object_source_open_file(struct source *source, const char *name, struct sour
                             struct error *error);
 int object_source_read(struct source *source, struct source_read *read, struct error *error);
 /* Nothing is asked where every range was pinned: what was read is one version, whatever the name leads to now. */
-int object_source_check_unchanged(struct source *source, size_t file, struct error *error);
+int object_source_check_unchanged(struct source *source, size_t file, const struct cancel *cancel, struct error *error);
 void object_source_speed(struct source *source, struct source_speed *speed);
 struct source *object_source_beside(struct source *source);
 

@@ -203,10 +203,10 @@ uint64_t source_resident_bytes(struct source *source, size_t file, uint64_t offs
     return source->ops->resident_bytes ? source->ops->resident_bytes(source, file, offset, bytes) : 0;
 }
 
-int source_check_unchanged(struct source *source, size_t file, struct error *error)
+int source_check_unchanged(struct source *source, size_t file, const struct cancel *cancel, struct error *error)
 {
     assert(file < source->n_files);
-    return source->ops->check_unchanged(source, file, error);
+    return source->ops->check_unchanged(source, file, cancel, error);
 }
 
 int source_check_still(struct source *source, size_t file, struct error *error)

@@ -132,8 +132,9 @@ struct source_ops {
     int (*read)(struct source *source, struct source_read *read, struct error *error);
     /* Optional. How many of these bytes are in the page cache. */
     uint64_t (*resident_bytes)(struct source *source, size_t file, uint64_t offset, uint64_t bytes);
-    /* Required. 0 while the name still leads to the same unchanged file, else FAILED_PRECONDITION naming it. */
-    int (*check_unchanged)(struct source *source, size_t file, struct error *error);
+    /* Required. 0 while the name still leads to the same unchanged file, else FAILED_PRECONDITION naming it. `cancel` (may be
+     * NULL) ends a wait for a server. */
+    int (*check_unchanged)(struct source *source, size_t file, const struct cancel *cancel, struct error *error);
     /* Optional. The same about what was read so far, without asking for the name again: 0 or FAILED_PRECONDITION. Absent
      * where every read says so itself. */
     int (*check_still)(struct source *source, size_t file, struct error *error);
@@ -181,7 +182,7 @@ int source_read(struct source *source, struct source_read *read, struct error *e
 /* The common case: one buffer, through the page cache. */
 int source_read_bytes(struct source *source, size_t file, uint64_t offset, void *bytes, uint64_t count, struct error *error);
 uint64_t source_resident_bytes(struct source *source, size_t file, uint64_t offset, uint64_t bytes);
-int source_check_unchanged(struct source *source, size_t file, struct error *error);
+int source_check_unchanged(struct source *source, size_t file, const struct cancel *cancel, struct error *error);
 int source_check_still(struct source *source, size_t file, struct error *error);
 /* Whether a file that could not be opened may be one that is not there: a server that lists nothing may hide that behind
  * "forbidden". Where requests must not lead is no such answer. */

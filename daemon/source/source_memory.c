@@ -153,13 +153,14 @@ static int memory_read(struct source *source, struct source_read *read, struct e
     return 0;
 }
 
-static int memory_check_unchanged(struct source *source, size_t file, struct error *error)
+static int memory_check_unchanged(struct source *source, size_t file, const struct cancel *cancel, struct error *error)
 {
     const struct memory_file *opened = source->handles[file];
     pthread_mutex_lock(&lock);
     bool same = find_memory_file(opened->artifact, opened->name) == opened;
     pthread_mutex_unlock(&lock);
     char text[TEXT_NAME_CHARS];
+    (void)cancel;
     return same ? 0
                 : fail(error, ERROR_FAILED_PRECONDITION, REASON(SOURCE_CHANGED),
                        "%s changed since it was resolved; resolve it again",

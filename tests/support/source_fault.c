@@ -68,9 +68,9 @@ static uint64_t fault_resident_bytes(struct source *source, size_t file, uint64_
     return (uint64_t)((double)bytes * fault->resident_share);
 }
 
-static int fault_check_unchanged(struct source *source, size_t file, struct error *error)
+static int fault_check_unchanged(struct source *source, size_t file, const struct cancel *cancel, struct error *error)
 {
-    return source_check_unchanged(((struct source_fault *)source)->inner, file, error);
+    return source_check_unchanged(((struct source_fault *)source)->inner, file, cancel, error);
 }
 
 static void fault_speed(struct source *source, struct source_speed *speed)

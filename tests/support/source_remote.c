@@ -110,9 +110,9 @@ static int remote_read(struct source *source, struct source_read *read, struct e
     return result;
 }
 
-static int remote_check_unchanged(struct source *source, size_t file, struct error *error)
+static int remote_check_unchanged(struct source *source, size_t file, const struct cancel *cancel, struct error *error)
 {
-    return source_check_unchanged(((struct source_remote *)source)->inner, file, error);
+    return source_check_unchanged(((struct source_remote *)source)->inner, file, cancel, error);
 }
 
 static void remote_speed(struct source *source, struct source_speed *speed)

@@ -246,9 +246,9 @@ static void a_changed_part_changes_identity_and_is_read_again(void **state)
     put_part("two.safetensors", "b");
     put_text(INDEX, "{\"weight_map\":{\"b\":\"two.safetensors\",\"a\":\"one.safetensors\"}}");
     struct artifact *old = resolve(false);
-    assert_int_equal(artifact_check_unchanged(old, &error), 0);
+    assert_int_equal(artifact_check_unchanged(old, NULL, &error), 0);
     put_part("two.safetensors", "b");
-    assert_int_equal(artifact_check_unchanged(old, &error), -1);
+    assert_int_equal(artifact_check_unchanged(old, NULL, &error), -1);
     assert_int_equal(error.code, ERROR_FAILED_PRECONDITION);
     assert_non_null(strstr(error.message, "two.safetensors"));
     struct artifact *fresh = resolve(false);
@@ -326,7 +326,7 @@ static void single_files_resolve_alone(void **state)
     snprintf(reference, sizeof reference, "disk:%s/one.safetensors", root);
     assert_int_equal(artifact_resolve(reference, &relative, cache, false, &artifact, &error), 0);
     holds(artifact, "a");
-    assert_int_equal(artifact_check_unchanged(artifact, &error), 0);
+    assert_int_equal(artifact_check_unchanged(artifact, NULL, &error), 0);
     artifact_unref(artifact);
     model_dir_destroy(root);
 }

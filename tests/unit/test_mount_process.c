@@ -46,6 +46,22 @@ ssize_t preadv(int fd, const struct iovec *iov, int n_iov, off_t offset)
     return real(fd, iov, n_iov, offset);
 }
 
+/* Likewise, what "stuck" looks like once there is a file "hang.now" beside it. */
+int statx(int fd, const char *path, int flags, unsigned mask, struct statx *status)
+{
+    int (*real)(int, const char *, int, unsigned, struct statx *) =
+        (int (*)(int, const char *, int, unsigned, struct statx *))dlsym(RTLD_NEXT, "statx");
+    char link[64], name[MODEL_PATH_CHARS + 64] = "";
+    snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+    char *last = readlink(link, name, sizeof name - 1) > 0 ? strstr(name, "/stuck") : NULL;
+    if (last) {
+        strcpy(last, "/hang.now");
+        if (access(name, F_OK) == 0)
+            pause();
+    }
+    return real(fd, path, flags, mask, status);
+}
+
 static int create(void **state)
 {
     (void)state;
@@ -55,6 +71,7 @@ static int create(void **state)
         content[i] = (unsigned char)(i * 2654435761u >> 13);
     model_dir_write(root, "a", content, FILE_BYTES);
     model_dir_write(root, "hang", content, FILE_BYTES);
+    model_dir_write(root, "stuck", content, 1);
     model_dir_mkdir(root, "folder");
     return 0;
 }
@@ -139,8 +156,8 @@ static void another_process_opens_lists_and_reads(void **state)
     assert_int_equal(source_forward_open(&scene.disk, scene.mount, &scene.error), 0);
     assert_false(scene.disk.base.is_single_file);
     assert_int_equal(source_forward_list(&scene.disk, scene.mount, &names, &n_names, &scene.error), 0);
-    static const char *const expected[] = {".", "..", "a", "folder", "hang"};
-    assert_int_equal(n_names, 5);
+    static const char *const expected[] = {".", "..", "a", "folder", "hang", "stuck"};
+    assert_int_equal(n_names, 6);
     for (size_t i = 0; i < n_names; i++) {
         assert_string_equal(names[i], expected[i]);
         free(names[i]);
@@ -158,7 +175,7 @@ static void another_process_opens_lists_and_reads(void **state)
         assert_memory_equal(bytes, content, FILE_BYTES);
     }
     assert_int_equal(source_forward_resident_bytes(&scene.disk, &scene.opened, 5000, 10), 10);
-    assert_int_equal(source_forward_check(&scene.disk, &scene.opened, true, &scene.error), 0);
+    assert_int_equal(source_forward_check(&scene.disk, &scene.opened, MOUNT_CHECK_UNCHANGED, NULL, &scene.error), 0);
     close_scene(&scene);
     free(bytes);
 }
@@ -233,9 +250,9 @@ static void a_file_that_was_replaced_is_noticed(void **state)
     snprintf(to, sizeof to, "%s/folder/b", root);
     open_scene(&scene, root);
     assert_int_equal(open_one(&scene, "folder/b"), 0);
-    assert_int_equal(source_forward_check(&scene.disk, &scene.opened, true, &scene.error), 0);
+    assert_int_equal(source_forward_check(&scene.disk, &scene.opened, MOUNT_CHECK_UNCHANGED, NULL, &scene.error), 0);
     assert_int_equal(rename(from, to), 0);
-    assert_int_equal(source_forward_check(&scene.disk, &scene.opened, true, &scene.error), -1);
+    assert_int_equal(source_forward_check(&scene.disk, &scene.opened, MOUNT_CHECK_UNCHANGED, NULL, &scene.error), -1);
     assert_int_equal(scene.error.kind, ERROR_KIND_SOURCE_CHANGED);
     unlink(to);
     close_scene(&scene);
@@ -286,6 +303,24 @@ static void the_end_of_this_process_ends_a_wait(void **state)
     close_scene(&scene);
     kill_and_wait(pid_of(&scene));
     free(bytes);
+}
+
+static void a_check_ends_when_it_is_cancelled(void **state)
+{
+    struct scene scene;
+    char path[MODEL_PATH_CHARS + 16];
+    uint64_t until_ns = 0;
+    const struct cancel at_once = {is_late, &until_ns};
+    (void)state;
+    open_scene(&scene, root);
+    assert_int_equal(open_one(&scene, "stuck"), 0);
+    snprintf(path, sizeof path, "%s/hang.now", root);
+    model_dir_write(root, "hang.now", "", 0);
+    assert_int_equal(source_forward_check(&scene.disk, &scene.opened, MOUNT_CHECK_UNCHANGED, &at_once, &scene.error), -1);
+    assert_int_equal(scene.error.code, ERROR_CANCELLED);
+    assert_int_equal(unlink(path), 0);
+    close_scene(&scene);
+    kill_and_wait(pid_of(&scene));
 }
 
 struct killing {
@@ -538,6 +573,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(errors_come_as_they_are),
         cmocka_unit_test(a_file_that_was_replaced_is_noticed),
         cmocka_unit_test(a_cancelled_read_ends_at_once_and_too_many_of_them_refuse_more),
+        cmocka_unit_test(a_check_ends_when_it_is_cancelled),
         cmocka_unit_test(the_end_of_this_process_ends_a_wait),
         cmocka_unit_test(a_process_that_is_killed_fails_its_reads_and_another_one_is_started),
         cmocka_unit_test(a_process_is_started_five_times_in_a_row_and_not_once_more),

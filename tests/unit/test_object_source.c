@@ -339,15 +339,15 @@ static void only_a_weak_pin_is_asked_about_again(void **state)
     (void)state;
     size_t file = add(strong, "a");
     scene.pin = "2";
-    assert_int_equal(source_check_unchanged(strong, file, &error), 0);
+    assert_int_equal(source_check_unchanged(strong, file, NULL, &error), 0);
     assert_int_equal(scene.n_stats, 1);
     source_unref(strong);
     scene.weak = true;
     struct source *weak = open_toy("ask");
     file = add(weak, "a");
-    assert_int_equal(source_check_unchanged(weak, file, &error), 0);
+    assert_int_equal(source_check_unchanged(weak, file, NULL, &error), 0);
     scene.pin = "3";
-    assert_int_equal(source_check_unchanged(weak, file, &error), -1);
+    assert_int_equal(source_check_unchanged(weak, file, NULL, &error), -1);
     assert_int_equal(error.code, ERROR_FAILED_PRECONDITION);
     assert_int_equal(scene.n_stats, 4);
     source_unref(weak);

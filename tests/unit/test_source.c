@@ -184,9 +184,9 @@ static void files_are_opened_and_identified(void **state)
     assert_string_equal(bytes, "ello");
     assert_int_equal(source_read_bytes(source, file, 2, bytes, 4, &error), -1);
     assert_int_equal(error.code, ERROR_DATA_LOSS);
-    assert_int_equal(source_check_unchanged(source, file, &error), 0);
+    assert_int_equal(source_check_unchanged(source, file, NULL, &error), 0);
     source_unref(source_ref(source)); /* the first reference still holds it */
-    assert_int_equal(source_check_unchanged(source, file, &error), 0);
+    assert_int_equal(source_check_unchanged(source, file, NULL, &error), 0);
     source_unref(source);
     source_unref(NULL);
 }
@@ -201,7 +201,7 @@ static void a_single_file_is_an_artifact_of_its_own(void **state)
     assert_true(source->is_single_file);
     assert_int_equal(source_add_file(source, "single.safetensors", &file, &error), 0);
     assert_int_equal(source->files[file].size_bytes, 3);
-    assert_int_equal(source_check_unchanged(source, file, &error), 0);
+    assert_int_equal(source_check_unchanged(source, file, NULL, &error), 0);
     source_unref(source);
 }
 
@@ -271,10 +271,10 @@ static void a_changed_file_is_noticed_and_named(void **state)
         model_dir_write(root, "changing/part.f", "hello", 5);
         struct source *source = open_disk("changing");
         assert_int_equal(source_add_file(source, "part.f", &file, &error), 0);
-        assert_int_equal(source_check_unchanged(source, file, &error), 0);
+        assert_int_equal(source_check_unchanged(source, file, NULL, &error), 0);
         usleep(20000); /* file times tick every few milliseconds */
         changes[i]("changing/part.f");
-        assert_int_equal(source_check_unchanged(source, file, &error), -1);
+        assert_int_equal(source_check_unchanged(source, file, NULL, &error), -1);
         assert_int_equal(error.code, ERROR_FAILED_PRECONDITION);
         assert_non_null(strstr(error.message, "part.f"));
         source_unref(source);
@@ -294,7 +294,7 @@ static void a_folder_swapped_for_another_is_noticed(void **state)
     assert_int_equal(rename(model_dir_path(root, "swapped", path), model_dir_path(root, "away", away)), 0);
     model_dir_mkdir(root, "swapped");
     model_dir_write(root, "swapped/f", "hello", 5);
-    assert_int_equal(source_check_unchanged(source, file, &error), -1);
+    assert_int_equal(source_check_unchanged(source, file, NULL, &error), -1);
     assert_int_equal(error.code, ERROR_FAILED_PRECONDITION);
     source_unref(source);
 }
@@ -364,9 +364,9 @@ static void memory_sources_behave_like_files(void **state)
     assert_int_equal(error.code, ERROR_NOT_FOUND);
     assert_true(source_add_file(source, "a", &a, &error) == 0 && source_add_file(source, "b", &b, &error) == 0);
     source_memory_put("m", "a", "AAA", 3);
-    assert_int_equal(source_check_unchanged(source, a, &error), -1);
+    assert_int_equal(source_check_unchanged(source, a, NULL, &error), -1);
     assert_int_equal(error.code, ERROR_FAILED_PRECONDITION);
-    assert_int_equal(source_check_unchanged(source, b, &error), 0);
+    assert_int_equal(source_check_unchanged(source, b, NULL, &error), 0);
     struct iovec iov[] = {{bytes, 1}, {bytes + 1, 2}};
     struct source_read read = {.file = a, .iov = iov, .n_iov = 2};
     assert_int_equal(source_read(source, &read, &error), 0);

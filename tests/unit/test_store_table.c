@@ -73,8 +73,9 @@ static int same_read(struct source *source, struct source_read *read, struct err
     return 0;
 }
 
-static int same_check_unchanged(struct source *source, size_t file, struct error *error)
+static int same_check_unchanged(struct source *source, size_t file, const struct cancel *cancel, struct error *error)
 {
+    (void)cancel;
     (void)source;
     (void)file;
     (void)error;

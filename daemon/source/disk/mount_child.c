@@ -233,7 +233,7 @@ static int ask_file(struct service *service, const struct mount_request *request
         reply->value = source_resident_bytes(source, request->file, request->offset, request->bytes);
         return 0;
     case MOUNT_CHECK_UNCHANGED:
-        return source_check_unchanged(source, request->file, error);
+        return source_check_unchanged(source, request->file, NULL, error);
     default:
         return source_check_still(source, request->file, error);
     }

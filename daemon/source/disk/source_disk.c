@@ -235,18 +235,18 @@ int source_disk_check_still(struct source *source, size_t file, struct error *er
 {
     const struct source_disk_file *opened = source->handles[file];
     if (opened->twin)
-        return source_forward_check((struct source_disk *)source, opened, false, error);
+        return source_forward_check((struct source_disk *)source, opened, MOUNT_CHECK_STILL, NULL, error);
     return change_detection_check(&opened->changes, &source->files[file], error);
 }
 
-int source_disk_check_unchanged(struct source *source, size_t file, struct error *error)
+int source_disk_check_unchanged(struct source *source, size_t file, const struct cancel *cancel, struct error *error)
 {
     struct source_disk *disk = (struct source_disk *)source;
     const struct source_disk_file *opened = source->handles[file];
     const struct source_file *known = &source->files[file];
     struct stat status;
     if (opened->twin)
-        return source_forward_check(disk, opened, true, error);
+        return source_forward_check(disk, opened, MOUNT_CHECK_UNCHANGED, cancel, error);
     if (source_disk_check_still(source, file, error) < 0)
         return -1;
     int path_fd = open_name(disk, known->name, error);

@@ -38,7 +38,7 @@ extern const struct store source_disk_store;
 
 /* Contracts as in struct source_ops. A direct read of a file without direct_fd is a buffered one. */
 int source_disk_list(struct source *source, char ***names, size_t *n_names, struct error *error);
-int source_disk_check_unchanged(struct source *source, size_t file, struct error *error);
+int source_disk_check_unchanged(struct source *source, size_t file, const struct cancel *cancel, struct error *error);
 int source_disk_check_still(struct source *source, size_t file, struct error *error);
 int source_disk_read(struct source *source, struct source_read *read, struct error *error);
 uint64_t source_disk_resident_bytes(struct source *source, size_t file, uint64_t offset, uint64_t bytes);

@@ -255,10 +255,12 @@ static struct mount_request request_about(const struct source_disk_file *opened,
     return (struct mount_request){.op = op, .source = opened->twin->number, .file = opened->twin_file};
 }
 
-static int ask_about(struct source_disk *disk, const struct source_disk_file *opened, struct mount_request *request,
-                     struct mount_reply *reply, struct error *error)
+static int ask_about(struct source_disk *disk, const struct source_disk_file *opened, const struct cancel *cancel,
+                     struct mount_request *request, struct mount_reply *reply, struct error *error)
 {
-    const struct mount_wait wait = wait_of(disk);
+    struct mount_wait wait = wait_of(disk);
+    if (cancel)
+        wait.cancel = cancel;
     struct mount_connection *connection = mount_connection_take(opened->twin->process, &wait, error);
     int failed = connection ? mount_connection_ask(connection, request, reply, error) : -1;
     if (connection)
@@ -274,16 +276,16 @@ uint64_t source_forward_resident_bytes(struct source_disk *disk, const struct so
     struct error ignored;
     request.offset = offset;
     request.bytes = bytes;
-    uint64_t value = ask_about(disk, opened, &request, &reply, &ignored) == 0 ? reply.value : 0;
+    uint64_t value = ask_about(disk, opened, NULL, &request, &reply, &ignored) == 0 ? reply.value : 0;
     return value < bytes ? value : bytes;
 }
 
-int source_forward_check(struct source_disk *disk, const struct source_disk_file *opened, bool asks_for_name,
-                         struct error *error)
+int source_forward_check(struct source_disk *disk, const struct source_disk_file *opened, enum mount_op how,
+                         const struct cancel *cancel, struct error *error)
 {
-    struct mount_request request = request_about(opened, asks_for_name ? MOUNT_CHECK_UNCHANGED : MOUNT_CHECK_STILL);
+    struct mount_request request = request_about(opened, how);
     struct mount_reply reply;
-    return ask_about(disk, opened, &request, &reply, error);
+    return ask_about(disk, opened, cancel, &request, &reply, error);
 }
 
 /* --- reading ------------------------------------------------------------------------------------------------------ */
@@ -419,7 +421,7 @@ ssize_t source_forward_glance(uint64_t mounts, const struct glance *glance, enum
     failed = failed ? failed : mount_connection_ask(connection, &request, &reply, &error);
     if (!failed && reply.value > request.bytes)
         failed = -1;
-    if (!failed)
+    if (!failed && reply.value > 0)
         memcpy(bytes, mount_connection_memory(connection), reply.value);
     if (connection)
         mount_connection_give(connection);

@@ -5,6 +5,7 @@
 #define SOURCE_SOURCE_FORWARD_H
 
 #include "source/disk/glance.h"
+#include "source/disk/mount_message.h"
 #include "source/disk/source_disk.h"
 
 int source_forward_open(struct source_disk *disk, uint64_t mounts, struct error *error);
@@ -16,8 +17,8 @@ int source_forward_read(struct source_disk *disk, const struct source_disk_file 
                         struct error *error);
 uint64_t source_forward_resident_bytes(struct source_disk *disk, const struct source_disk_file *opened, uint64_t offset,
                                        uint64_t bytes);
-int source_forward_check(struct source_disk *disk, const struct source_disk_file *opened, bool asks_for_name,
-                         struct error *error);
+int source_forward_check(struct source_disk *disk, const struct source_disk_file *opened, enum mount_op how,
+                         const struct cancel *cancel, struct error *error);
 void source_forward_close(struct source_disk *disk); /* never waits */
 
 /* glance_at() a path that leads to `mounts`. */
