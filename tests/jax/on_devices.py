@@ -108,6 +108,19 @@ def test_blocks_come_out_of_shards_as_out_of_files(client, layout):
         assert_blocks(array, wholes[name], sharding)
 
 
+def test_a_variant_is_sharded_by_its_own_names_and_shapes(client, small):
+    recipe = {"version": 1, "steps": [{"select": ["matrix.f32", "cube.bf16"]}, {"rename": {"matrix.f32": "${to}"}},
+                                      {"transpose": {"tensors": ["w"], "dims": [1, 0]}}, {"cast": {"tensors": ["w"], "dtype": "BF16"}}]}
+    whole = content(SMALL)
+    with np.errstate(all="ignore"):
+        wanted = {"w": whole["matrix.f32"].T.astype(TYPES["bf16"]), "cube.bf16": whole["cube.bf16"]}
+    for name, array in load(small, variant=recipe, set={"to": "w"}).items():
+        assert_blocks(array, wanted.pop(name), best_effort_sharding(array.shape))
+    assert not wanted
+    with pytest.raises(tc.InvalidRequestError, match="artifact"):
+        load(small.subset(["matrix.f32"]), variant=recipe)
+
+
 def test_without_shardings_the_best_effort_rule_decides(small):
     wholes, arrays = content(SMALL), load(small)
     assert list(arrays) == small.tensor_names
