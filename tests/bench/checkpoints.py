@@ -60,6 +60,41 @@ def shards(folder, plain, n_ranks=8):
     return folder
 
 
+def matrices(folder, size, dtype, side=4096):
+    """Square matrices of F32, or of F8_E4M3 with a scale for every 128 x 128, one file for each GB."""
+    what = f"matrices {size} {dtype} {side}"
+    if ready(folder, what):
+        return folder
+    folder.mkdir(parents=True, exist_ok=True)
+    rng, one, per_file = np.random.Generator(np.random.SFC64(9)), side * side * (4 if dtype == "F32" else 1), {}
+    for i in range(max(size // one, 1)):
+        part = per_file.setdefault(i * one // 1_000_000_000, {})
+        name = f"model.layers.{i}.mlp.up_proj.weight"
+        if dtype == "F32":
+            part[name] = rng.standard_normal((side, side), np.float32)
+        else:
+            part[name] = (rng.integers(0, 256, (side, side), np.uint8) & 0xf7).view(ml_dtypes.float8_e4m3fn)  # no NaN
+            part[f"{name}_scale_inv"] = rng.random((side // 128, side // 128), np.float32)
+    np.float8_e4m3fn = ml_dtypes.float8_e4m3fn  # where safetensors looks for it
+    for i, part in per_file.items():
+        save_file(part, folder / f"part-{i:03d}.safetensors")
+    (folder / "complete").write_text(what)
+    return folder
+
+
+def dense(folder, hidden, width):
+    """A feed-forward layer that is made into experts, BF16."""
+    what = f"dense {hidden} {width}"
+    if ready(folder, what):
+        return folder
+    folder.mkdir(parents=True, exist_ok=True)
+    rng = np.random.Generator(np.random.SFC64(10))
+    shapes = {"w1": (hidden, width), "w2": (width, hidden), "w3": (hidden, width)}
+    save_file({f"l.0.moe.experts.{name}": random_bf16(rng, shape) for name, shape in shapes.items()}, folder / "model.safetensors")
+    (folder / "complete").write_text(what)
+    return folder
+
+
 def small_tensors(folder, count):
     """Experts of about 4 KB each, in one file."""
     what = f"small {count}"
