@@ -180,7 +180,7 @@ $(B)/bench/native: tests/bench/native.c
 	@mkdir -p $(@D)
 	gcc -O3 -march=native -std=gnu17 -Wall -Wextra -Werror -o $@ $< -lpthread
 
-# BENCH="--stores", "--groups" or "--vllm", with options of theirs behind, measures only these; the first and last are not in it else
+# BENCH="--stores", "--groups", "--shards", "--variants" or "--vllm", with options of theirs behind, measures only these; the first and last are not in it else
 bench: all ## measures loads, stores and groups
 	bash tests/bench/run.sh $(B) $(BENCH)
 	$(if $(BENCH),,bash tests/bench/run.sh $(B) --groups)

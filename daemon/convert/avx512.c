@@ -70,7 +70,8 @@ TARGET_INLINE void scale_f8(void *dst, const void *src, size_t n_elements, float
         __m512 high = _mm512_mul_ps(_mm512_cvtph_ps(_mm512_extracti64x4_epi64(halves, 1)), factor);
         store_pair((char *)dst + done * to_bytes, low, high, to);
     }
-    loop((char *)dst + done * to_bytes, (const char *)src + done, n_elements - done, scale);
+    if (done < n_elements)
+        loop((char *)dst + done * to_bytes, (const char *)src + done, n_elements - done, scale);
 }
 
 TARGET_INLINE void cast_halves(void *dst, const void *src, size_t n_elements, enum dtype from, enum dtype to,

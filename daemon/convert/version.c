@@ -27,6 +27,8 @@ static size_t add_vectors(const struct version **list)
     bool avx2 = __builtin_cpu_supports("avx2") && has_f16c();
     bool avx512 = avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                   __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+    if (avx512 && __builtin_cpu_supports("avx512bf16"))
+        list[n++] = &version_avx512_bf16;
     if (avx512)
         list[n++] = &version_avx512;
     if (avx2)

@@ -15,9 +15,9 @@ struct version {
 };
 
 extern const struct version version_portable;
-extern const struct version version_avx2, version_avx512; /* on x86-64 */
+extern const struct version version_avx2, version_avx512, version_avx512_bf16; /* on x86-64 */
 
-enum { VERSION_COUNT = 3 };
+enum { VERSION_COUNT = 4 };
 
 /* Those that this processor runs, the fastest first and the portable one last. Returns how many. */
 size_t version_list(const struct version *list[VERSION_COUNT]);

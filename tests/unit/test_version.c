@@ -96,13 +96,13 @@ static void every_version_casts_as_the_portable_one(void **state)
     assert_in_range(n_versions, 1, VERSION_COUNT);
     assert_ptr_equal(list[n_versions - 1], &version_portable);
     for (size_t i = 0; i < n_versions; i++)
-        assert_true(compare_all(list[i], NULL) > 20);
+        assert_true(compare_all(list[i], NULL) >= 3);
 }
 
 static void every_version_scales_as_the_portable_one(void **state)
 {
-    static const uint32_t extreme[] = {0x3f800000, 0xbf99999a, 0,          0x80000000, 1,          0x00800000,
-                                       0x7b000000, 0x7b7fffff, 0x7b800000, 0x7f7fffff, 0x7f800000};
+    static const uint32_t extreme[] = {0x3f800000, 0xbf99999a, 0,          0x80000000, 1,          0x00800000, 0x087fffff,
+                                       0x08800000, 0x88800001, 0x7b000000, 0x7b7fffff, 0x7b800000, 0x7f7fffff, 0x7f800000};
     const struct version *list[VERSION_COUNT];
     size_t n_versions = version_list(list);
     float *scales = memory_alloc_array(N_VALUES, sizeof *scales);
@@ -112,7 +112,7 @@ static void every_version_scales_as_the_portable_one(void **state)
     for (size_t i = 0; i < n_versions; i++) {
         for (size_t block = 100; block <= 1000; block += 900) {
             const struct dequantize_run run = {.scales = scales, .column = 33, .block_columns = block};
-            assert_true(compare_all(list[i], &run) >= 6);
+            assert_true(compare_all(list[i], &run) >= 2);
         }
         for (size_t s = 0; s < sizeof extreme / sizeof *extreme; s++) {
             const struct dequantize_run run = {.scales = &scales[s], .column = 0, .block_columns = SIZE_MAX};
