@@ -202,7 +202,7 @@ static void what_is_not_known_is_refused_with_the_nearest_name(void **state)
     assert_refused("laod|disk:/m", "'load'");
     assert_refused("load|disk:/x|--no-such-option", "--no-such-option");
     assert_refused("load|disk:/x|--tensr|w", "--tensor");
-    assert_refused("load|disk:/x|-o|w", "'-o'");
+    assert_refused("load|disk:/x|-x|w", "'-x'");
     assert_refused("load|disk:/x|--json=1", "takes no value");
     assert_refused("load|disk:/x|--out", "needs a value");
     assert_refused("load|disk:/x|--slice|w[1:2", "']'");

@@ -16,6 +16,7 @@ struct scene {
     struct tensor_record records[2];
     struct view_tensor tensors[2];
     uint64_t shapes[2][2], starts[2][2];
+    struct artifact artifact; /* of no recipe */
     struct mapping mapping;
 };
 
@@ -27,7 +28,8 @@ static void scene_init(struct scene *scene)
     for (int i = 0; i < 2; i++)
         scene->tensors[i] =
             (struct view_tensor){.record = &scene->records[i], .shape = scene->shapes[i], .bytes = 4 * 8 * 2};
-    scene->mapping = (struct mapping){.tensors = scene->tensors, .n_tensors = 2, .align_bytes = 64};
+    scene->mapping =
+        (struct mapping){.artifact = &scene->artifact, .tensors = scene->tensors, .n_tensors = 2, .align_bytes = 64};
 }
 
 static void digest(const struct scene *scene, char hex[DIGEST_HEX_CHARS + 1])
