@@ -1,0 +1,122 @@
+"""Variants by the command, the wire and the daemon: identity, replicas, budgets, restarts, and where errors point."""
+import json
+
+import grpc
+import numpy as np
+import pytest
+
+from checkpoints import digest, digests, write
+from stage import MiB
+from wire import Wire
+
+ROPE = [{"permute_rope": {"tensors": ["q"], "heads": 2, "to": "halves"}}]
+
+
+def recipe(folder, *steps, name="recipe.yaml"):
+    path = folder / name
+    path.write_text("version: 1\nsteps:\n" + "".join(f"  - {json.dumps(step)}\n" for step in steps))
+    return path
+
+
+@pytest.fixture
+def q(models):
+    array = np.arange(48, dtype=np.float32).reshape(12, 4)
+    write(models / "m", {"q": array, "n": np.ones(3, np.float32)})
+    return array
+
+
+def halves(array, heads):
+    return array.reshape(heads, -1, 2, *array.shape[1:]).swapaxes(1, 2).reshape(array.shape)
+
+
+def test_a_variant_has_an_identity_of_its_own_however_it_is_spelled(daemon, models, q, tmp_path):
+    plain, rope = (daemon.cli.json("inspect", f"disk:{models}/m", *more)["identity"] for more in ([], ["--variant", recipe(tmp_path, *ROPE)]))
+    (tmp_path / "other.yaml").write_text("{steps: [{permute_rope: {to: halves, heads: 2, tensors: [q]}}], version: 1}")
+    assert plain != rope == daemon.cli.json("inspect", f"disk:{models}/m", "--variant", tmp_path / "other.yaml")["identity"]
+    assert rope == daemon.cli.json("inspect", f"disk:{models}/m", "--variant", tmp_path / "other.yaml", "--standalone")["identity"]
+
+
+def test_replicas_are_shared_by_meaning_and_told_apart(daemon, models, q, tmp_path):
+    load = lambda *more: daemon.cli.json("load", f"disk:{models}/m", *more, "--tensor", "q", "--digest")  # noqa: E731
+    first, again = (load("--variant", recipe(tmp_path, *ROPE)) for _ in range(2))
+    assert (first["from_replica"], again["from_replica"]) == (False, True)
+    assert digests(first) == digests(again) == {"q": digest(halves(q, 2))}
+    assert digests(load()) == {"q": digest(q)}
+    daemon.cli.ok("release", f"disk:{models}/m")
+    assert not load("--variant", recipe(tmp_path, *ROPE))["from_replica"], "a release means every variant"
+
+
+def test_the_wire_takes_a_recipe_or_its_steps_alone(daemon, models, q):
+    with daemon.channel() as channel:
+        check_wire(Wire(channel), f"disk:{models}/m")
+    assert daemon.at_rest()
+
+
+def check_wire(wire, reference):
+    resolve = lambda variant: wire.call("Resolve", wire.message("ResolveRequest", artifact=reference, variant=variant))  # noqa: E731
+    spelled = [json.dumps(ROPE), json.dumps({"version": 1, "steps": ROPE}), json.dumps({"steps": ROPE, "version": 1}, indent=3)]
+    assert len({resolve(text.encode()).identity for text in spelled}) == 1
+    for bad, words in [(b"{", "variant"), (b"[7]", "step 1"), (b"\0", "variant"), (b" " * (MiB + 1), "1048576"), (b'[{"drop": ["z"]}]', "step 1"),
+                       (b'[{"cast": {"tensors": ["n"], "dtype": "F16"}}, {"reshape": {"tensors": ["q"], "shape": [5]}}]', "step 2")]:
+        with pytest.raises(grpc.RpcError) as caught:
+            resolve(bad)
+        assert caught.value.code() == grpc.StatusCode.INVALID_ARGUMENT and words in caught.value.details(), caught.value
+
+
+def test_a_result_that_is_larger_than_the_budget_is_refused_before_anything_is_allocated(start, models, tmp_path):
+    write(models / "m", {"x.w1": np.zeros((1024, 256), np.float32)})
+    daemon = start(memory={"host_budget": "16MiB"})
+    variant = recipe(tmp_path, {"replicate_experts": {"tensors": ["*"], "experts": 1 << 14, "inter_dim": 1024}})
+    before = daemon.resident()
+    daemon.reset_peak()
+    outcome = daemon.cli.run("load", f"disk:{models}/m", "--variant", variant)
+    assert outcome.status == "RESOURCE_EXHAUSTED", outcome
+    assert daemon.resident("VmHWM") - before < 16 * MiB
+    report = daemon.cli.json("load", f"disk:{models}/m", "--variant", variant, "--slice", "x.w1[16383:, :2, :]", "--digest")
+    assert digests(report) == {"x.w1": digest(np.zeros((1, 2, 256), np.float32))}
+
+
+def test_a_restarted_daemon_makes_the_same(daemon, models, q, tmp_path):
+    wanted = {"q": digest(halves(q, 2)), "n": digest(np.ones(3, np.float32))}
+    for _ in range(2):
+        assert digests(daemon.cli.json("load", f"disk:{models}/m", "--variant", recipe(tmp_path, *ROPE), "--digest")) == wanted
+        daemon.stop()
+        daemon.start()
+
+
+def test_a_changed_file_is_another_variant(daemon, models, q, tmp_path):
+    variant = recipe(tmp_path, *ROPE)
+    first = daemon.cli.json("load", f"disk:{models}/m", "--variant", variant, "--digest")
+    write(models / "m", {"q": q + 1, "n": np.ones(3, np.float32)})
+    second = daemon.cli.json("load", f"disk:{models}/m", "--variant", variant, "--digest")
+    assert first["identity"] != second["identity"] and digests(second)["q"] == digest(halves(q + 1, 2))
+
+
+def test_errors_point_at_the_line_with_and_without_a_daemon(daemon, models, q, tmp_path):
+    variant = recipe(tmp_path, {"rename": {"n": "m"}}, {"reshape": {"tensors": ["q"], "shape": [5, -1]}})
+    for command in ["inspect", "load", "explain", "prewarm"]:
+        for more in [[], ["--standalone"]][:1 if command == "prewarm" else 2]:
+            outcome = daemon.cli.run(command, f"disk:{models}/m", "--variant", variant, *more)
+            assert outcome.status == "INVALID_ARGUMENT" and f"{variant}:4: step 2 (reshape): tensor q" in outcome.err, outcome
+    outcome = daemon.cli.run("load", f"disk:{models}/m", "--variant", recipe(tmp_path, *ROPE), "--set", "unused=1")
+    assert outcome.status == "INVALID_ARGUMENT" and "unused" in outcome.err
+    assert daemon.cli.run("load", f"disk:{models}/m", "--set", "a=1").code == 2
+
+
+def test_an_index_document_of_a_variant_is_refused(daemon, models, q, tmp_path):
+    outcome = daemon.cli.run("inspect", f"disk:{models}/m", "--variant", recipe(tmp_path, *ROPE), "--index", "canonical")
+    assert outcome.status == "UNIMPLEMENTED"
+
+
+def test_the_built_in_recipes_are_listed_for_people_and_programs(daemon):
+    names = [variant["name"] for variant in daemon.cli.json("variants")["variants"]]
+    assert names == ["hf-llama-to-torchtitan", "torchtitan-to-hf-llama", "moe-upcycle", "fp8-block-to-bf16"]
+    assert all(name in daemon.cli.ok("variants").out for name in names)
+
+
+@pytest.mark.parametrize("name", ["hf-llama-to-torchtitan", "torchtitan-to-hf-llama", "moe-upcycle", "fp8-block-to-bf16"])
+def test_a_built_in_recipe_is_refused_for_a_model_that_it_does_not_fit(daemon, models, q, name):
+    (models / "m/config.json").write_text('{"num_attention_heads": 2, "num_key_value_heads": 2}')
+    values = ["--set", "experts=2", "--set", "inter_dim=2"] if name == "moe-upcycle" else []
+    outcome = daemon.cli.run("load", f"disk:{models}/m", "--variant", name, *values)
+    assert outcome.status == "INVALID_ARGUMENT", outcome
