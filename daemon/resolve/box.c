@@ -2,14 +2,35 @@
  * when on both sides its elements follow right behind that level's; where one index of it is taken there is no level. */
 #include "resolve/box.h"
 
-/* In bits, so that elements may be smaller than a byte. Returns the number of levels, 0 for an empty box. */
-static uint32_t merge(const struct box *box, unsigned element_bits, struct box_runs *runs)
+/* One more level. Everything that follows from it is written down here, while its numbers are in registers: reading them back
+ * from `levels` right away, two at once, waits for the stores before. Returns the bits that are not whole bytes. */
+static uint64_t add_level(struct box_runs *runs, uint32_t n, struct box_level level, unsigned element_bits)
+{
+    uint64_t src_stride = level.src_stride / 8, dst_stride = level.dst_stride / 8, row_bits = level.size * element_bits;
+    runs->levels[n] = (struct box_level){level.size, src_stride, dst_stride};
+    if (n == 0) {
+        runs->row_bytes = runs->src_stride = runs->dst_stride = row_bits / 8;
+        return row_bits;
+    }
+    if (n == 1) {
+        runs->n_rows = level.size;
+        runs->src_stride = src_stride;
+        runs->dst_stride = dst_stride;
+    } else {
+        runs->n_runs *= level.size;
+    }
+    return level.src_stride | level.dst_stride;
+}
+
+/* In bits, so that elements may be smaller than a byte. */
+bool box_lower(const struct box *box, unsigned element_bits, struct box_runs *runs)
 {
     struct box_level newest = {1, element_bits, element_bits};
-    uint64_t src_bits = element_bits, dst_bits = element_bits, src_offset = 0, dst_offset = 0;
+    uint64_t src_bits = element_bits, dst_bits = element_bits, src_offset = 0, dst_offset = 0, odd_bits = 0;
     uint64_t src_end = element_bits, dst_end = element_bits; /* of the newest level: the stride that follows right behind */
     uint32_t n = 0;
     bool is_empty = false;
+    runs->n_runs = runs->n_rows = 1;
     for (uint32_t i = box->rank; i-- > 0;) {
         uint64_t size = box->size[i];
         is_empty = is_empty || !size;
@@ -19,7 +40,7 @@ static uint32_t merge(const struct box *box, unsigned element_bits, struct box_r
         if (is_adjacent) {
             newest.size *= size;
         } else if (size != 1) {
-            runs->levels[n++] = newest;
+            odd_bits |= add_level(runs, n++, newest, element_bits);
             newest = (struct box_level){size, src_bits, dst_bits};
         }
         if (is_adjacent || size != 1) {
@@ -29,37 +50,12 @@ static uint32_t merge(const struct box *box, unsigned element_bits, struct box_r
         src_bits *= box->src_shape[i];
         dst_bits *= box->dst_shape[i];
     }
-    runs->levels[n++] = newest;
-    runs->src_offset = src_offset;
-    runs->dst_offset = dst_offset;
-    return is_empty ? 0 : n;
-}
-
-bool box_lower(const struct box *box, unsigned element_bits, struct box_runs *runs)
-{
-    runs->n_runs = 0;
-    runs->n_levels = merge(box, element_bits, runs);
-    if (runs->n_levels == 0)
-        return true;
-    uint64_t row_bits = runs->levels[0].size * element_bits, odd_bits = runs->src_offset | runs->dst_offset | row_bits;
-    runs->row_bytes = runs->src_stride = runs->dst_stride = row_bits / 8;
-    runs->src_offset /= 8;
-    runs->dst_offset /= 8;
-    runs->n_rows = runs->n_runs = 1;
-    for (uint32_t i = 1; i < runs->n_levels; i++) {
-        struct box_level *level = &runs->levels[i];
-        odd_bits |= level->src_stride | level->dst_stride;
-        level->src_stride /= 8;
-        level->dst_stride /= 8;
-        if (i > 1)
-            runs->n_runs *= level->size;
-    }
-    if (runs->n_levels > 1) {
-        runs->n_rows = runs->levels[1].size;
-        runs->src_stride = runs->levels[1].src_stride;
-        runs->dst_stride = runs->levels[1].dst_stride;
-    }
-    return odd_bits % 8 == 0;
+    odd_bits |= add_level(runs, n++, newest, element_bits) | src_offset | dst_offset;
+    runs->src_offset = src_offset / 8;
+    runs->dst_offset = dst_offset / 8;
+    runs->n_levels = is_empty ? 0 : n;
+    runs->n_runs = is_empty ? 0 : runs->n_runs;
+    return is_empty || odd_bits % 8 == 0;
 }
 
 void box_run_offsets(const struct box_runs *runs, uint64_t index, uint64_t *src, uint64_t *dst)
