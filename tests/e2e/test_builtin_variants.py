@@ -148,3 +148,31 @@ def test_python_reads_recipes_as_the_command_does(daemon, models, tmp_path, reci
             assert caught.value.message.replace("'", "") in told.err.replace("'", "")
             return
         assert variant.describe() == told.report
+
+
+def test_a_variant_is_an_artifact_for_torch_and_for_whoever_comes_later(daemon, models):
+    from tensorcast_client.dcp import TensorcastReader
+    from tensorcast_client.torch import load_state_dict
+    tensors = llama(False)
+    reference = save(models / "hf", tensors, num_attention_heads=HEADS, num_key_value_heads=KV_HEADS)
+    wanted = titan(tensors)
+    state = {name: torch.zeros(tensor.shape, dtype=tensor.dtype) for name, tensor in wanted.items()}
+    with tc.connect(daemon.socket) as client:
+        reader = TensorcastReader(reference, variant="hf-llama-to-torchtitan", client=client)
+        torch.distributed.checkpoint.load(state, storage_reader=reader, no_dist=True)
+        same(state, wanted)
+        module = torch.nn.Linear(DIM, 32, bias=False)
+        variant = client.artifact(reference).variant({"version": 1, "steps": [{"select": ["lm_head.weight"]},
+                                                                              {"rename": {"lm_head.weight": "weight"}}]})
+        load_state_dict(module, variant)
+        assert torch.equal(module.weight, tensors["lm_head.weight"])
+        titanic = client.artifact(reference).variant("hf-llama-to-torchtitan")
+        assert not titanic.prewarm()["from_replica"]
+        with titanic.tensor_dict(framework="torch") as loaded:
+            assert loaded.diagnostics["from_replica"]
+        with client.artifact(reference).tensor_dict(framework="torch") as loaded:  # its bytes are others
+            assert not loaded.diagnostics["from_replica"]
+        part = titanic.shard(mesh={"tp": 2}, mesh_rank=1, spec={"*": "tp"})
+        with part.tensor_dict(framework="torch") as loaded:
+            same(dict(loaded), {name: tensor.chunk(2)[1] for name, tensor in wanted.items()})
+        assert part.explain()["bytes"]["view"] == sum(tensor.nbytes for tensor in wanted.values()) // 2
