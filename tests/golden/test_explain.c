@@ -9,6 +9,8 @@
 #include <string.h>
 
 #include "plan/explain.h"
+#include "source/source_memory.h"
+#include "tests/support/layout_scene.h"
 #include "tests/support/mapping_fake.h"
 
 #include <cmocka.h> /* last: it makes a macro of fail */
@@ -63,9 +65,8 @@ static void tell_detector(struct artifact *artifact, const struct source_caps *c
         caps->reads_are_requests || has_lease ? "" : "the file system may change a file without this host's kernel";
 }
 
-static void check(struct mapping_fake *fake, struct scene *scene, const char *path)
+static void check_mapping(const struct mapping *mapping, struct scene *scene, const char *path)
 {
-    const struct mapping *mapping = mapping_fake_finish(fake);
     tell_detector((struct artifact *)mapping->artifact, &scene->facts.source);
     scene->facts.strategy = &scene->strategy;
     struct error error;
@@ -79,6 +80,11 @@ static void check(struct mapping_fake *fake, struct scene *scene, const char *pa
     assert_string_equal(text, golden);
     free(text);
     plan_destroy(plan);
+}
+
+static void check(struct mapping_fake *fake, struct scene *scene, const char *path)
+{
+    check_mapping(mapping_fake_finish(fake), scene, path);
     mapping_fake_destroy(fake);
 }
 
@@ -223,13 +229,71 @@ static void a_view_without_bytes(void **state)
     check(fake, &scene, "tests/golden/explain_nothing.txt");
 }
 
+/* Of four ranks that saved q by rows and o by columns, what one of two ranks loads. */
+static void a_rank_across_shards_of_a_distributed_checkpoint(void **state)
+{
+    static const struct slice q[] = {{512, 1024}, {0, INT64_MAX}}, o[] = {{0, INT64_MAX}, {512, 1024}};
+    static const struct view_item items[] = {{"q", 1, 2, q}, {"o", 1, 2, o}, {"norm", 4, 0, NULL}};
+    const struct view_spec view = {.items = items, .n_items = 3, .align_bytes = 64};
+    struct scene scene = ordinary_scene();
+    struct error error;
+    (void)state;
+    for (unsigned rank = 0; rank < 4; rank++) {
+        char name[64], info[200];
+        snprintf(name, sizeof name, "shard-%05u-model-00001-of-00001.safetensors", rank + 1);
+        snprintf(info, sizeof info, "{\"q\": {\"saved_offsets\": [%u, 0]}, \"o\": {\"saved_offsets\": [0, %u]}%s}",
+                 256 * rank, 256 * rank, rank ? "" : ", \"norm\": {\"saved_offsets\": [0]}");
+        layout_put("shards", name, rank ? "q BF16 256,512; o BF16 512,256" : "q BF16 256,512; o BF16 512,256; norm F32 512",
+                   info, 0);
+    }
+    struct artifact *artifact = layout_resolve("shards", 0);
+    struct mapping *mapping = mapping_build(&view, artifact, &error);
+    assert_non_null(mapping);
+    check_mapping(mapping, &scene, "tests/golden/explain_shards.txt");
+    mapping_destroy(mapping);
+    artifact_unref(artifact);
+    source_memory_clear();
+}
+
+/* The shared norm comes from the file that the slice is in. */
+static void a_slice_of_a_topology_with_a_shared_tensor(void **state)
+{
+    static const struct slice w[] = {{600, 700}, {0, INT64_MAX}};
+    static const struct view_item items[] = {{"norm", 4, 0, NULL}, {"w", 1, 2, w}};
+    const struct view_spec view = {.items = items, .n_items = 2, .align_bytes = 64};
+    struct scene scene = ordinary_scene();
+    struct error error;
+    (void)state;
+    layout_put_text(
+        "topology", "topology.json",
+        "{\"tensors\":{\"norm\":{\"type\":\"Shared\",\"shape\":[512],\"dtype\":\"F32\"},\"w\":{\"type\":\"Distributed\","
+        "\"shape\":[1024,512],\"dtype\":\"BF16\",\"chunks\":[{\"offsets\":[0,0],\"shape\":[512,512],\"filename_index\":0},"
+        "{\"offsets\":[512,0],\"shape\":[512,512],\"filename_index\":1}]}},"
+        "\"filenames\":[\"rank0.safetensors\",\"rank1.safetensors\"],\"world_size\":2}");
+    layout_put("topology", "rank0.safetensors", "norm F32 512; w BF16 512,512", NULL, 0);
+    layout_put("topology", "rank1.safetensors", "norm F32 512; w BF16 512,512", NULL, 0);
+    struct artifact *artifact = layout_resolve("topology", 0);
+    struct mapping *mapping = mapping_build(&view, artifact, &error);
+    assert_non_null(mapping);
+    check_mapping(mapping, &scene, "tests/golden/explain_topology.txt");
+    mapping_destroy(mapping);
+    artifact_unref(artifact);
+    source_memory_clear();
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_cold_rank_of_a_model),       cmocka_unit_test(a_cached_rank_of_a_model),
-        cmocka_unit_test(a_rank_of_a_model_in_a_store), cmocka_unit_test(the_byte_gate_decides_otherwise),
-        cmocka_unit_test(a_column_of_huge_rows),        cmocka_unit_test(many_files_and_a_group_on_a_network_filesystem),
-        cmocka_unit_test(a_group_of_four_ranks),        cmocka_unit_test(a_view_without_bytes),
+        cmocka_unit_test(a_cold_rank_of_a_model),
+        cmocka_unit_test(a_cached_rank_of_a_model),
+        cmocka_unit_test(a_rank_of_a_model_in_a_store),
+        cmocka_unit_test(the_byte_gate_decides_otherwise),
+        cmocka_unit_test(a_column_of_huge_rows),
+        cmocka_unit_test(many_files_and_a_group_on_a_network_filesystem),
+        cmocka_unit_test(a_group_of_four_ranks),
+        cmocka_unit_test(a_view_without_bytes),
+        cmocka_unit_test(a_rank_across_shards_of_a_distributed_checkpoint),
+        cmocka_unit_test(a_slice_of_a_topology_with_a_shared_tensor),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
