@@ -419,6 +419,7 @@ static void a_user_has_half_of_the_connections_and_another_one_still_some(void *
         mount_connection_give(taken[i]);
     assert_true(process->n_connections <= 16);
     mount_process_unref(process);
+    assert_int_equal(process->n_connections, 0); /* the table has it still: idle, and without their memory */
 }
 
 /* "socket", "/dev/null", ... of a process, one for each descriptor. */

@@ -31,6 +31,6 @@ int mount_connection_ask(struct mount_connection *connection, struct mount_reque
                          struct error *error); /* both */
 
 void mount_connection_close_all(struct mount_process *process); /* none may be taken */
-void mount_connection_close_idle(struct mount_process *process);
+void mount_connection_close_idle(struct mount_process *process); /* their memory is given back */
 
 #endif

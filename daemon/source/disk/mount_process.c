@@ -28,6 +28,7 @@ enum {
 };
 static const uint64_t START_WINDOW_NS = (uint64_t)10 * 1000000000;
 
+static pthread_mutex_t starting = PTHREAD_MUTEX_INITIALIZER;   /* held longer, by who changes the table; taken first */
 static pthread_mutex_t table_lock = PTHREAD_MUTEX_INITIALIZER; /* of what follows, and of references */
 static struct mount_process *table;
 static size_t n_processes;
@@ -178,13 +179,16 @@ static int check_room(const struct mount_process *before, struct error *error)
     return 0;
 }
 
-/* In place of the one at `link`, which is dead, or NULL. */
+/* In place of the one at `link`, which is dead, or NULL. The lock is given up meanwhile: the loop takes it, too, to give a
+ * reference back, and a start reads a program from disk. */
 static struct mount_process *replace_process(struct mount_process **link, uint64_t mounts, struct error *error)
 {
     struct mount_process *before = *link;
     if (check_room(before, error) < 0)
         return NULL;
+    pthread_mutex_unlock(&table_lock);
     struct mount_process *process = start_process(mounts, error);
+    pthread_mutex_lock(&table_lock);
     if (process && before && process->started_ns - before->started_ns < START_WINDOW_NS)
         process->n_started += before->n_started;
     if (process && before)
@@ -197,15 +201,26 @@ static struct mount_process *replace_process(struct mount_process **link, uint64
     return process;
 }
 
-struct mount_process *mount_process_get(uint64_t mounts, struct error *error)
+static struct mount_process *get_process(uint64_t mounts, bool may_start, struct error *error)
 {
     pthread_mutex_lock(&table_lock);
     struct mount_process **link = find_process(mounts), *process = *link;
     if (!process || mount_process_has_ended(process))
-        process = replace_process(link, mounts, error);
+        process = may_start ? replace_process(link, mounts, error) : NULL;
     if (process)
         process->references++;
     pthread_mutex_unlock(&table_lock);
+    return process;
+}
+
+struct mount_process *mount_process_get(uint64_t mounts, struct error *error)
+{
+    struct mount_process *process = get_process(mounts, false, error);
+    if (process)
+        return process;
+    pthread_mutex_lock(&starting);
+    process = get_process(mounts, true, error);
+    pthread_mutex_unlock(&starting);
     return process;
 }
 
@@ -214,6 +229,8 @@ void mount_process_unref(struct mount_process *process)
     if (!process)
         return;
     pthread_mutex_lock(&table_lock);
+    if (process->references == 2) /* nobody's but the table's from now on */
+        mount_connection_close_idle(process);
     unref_locked(process);
     pthread_mutex_unlock(&table_lock);
 }
