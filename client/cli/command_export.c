@@ -193,8 +193,8 @@ static void put_files(const struct command_run *run, struct json_writer *json)
     for (size_t f = 0; f < run->layout->n_files; f++)
         if (run->layout->files[f].is_written)
             put_file(json, run->layout->files[f].name, run->layout->files[f].file_bytes);
-    for (size_t i = 0; i < run->layout->n_documents; i++)
-        put_file(json, run->layout->documents[i].name, run->layout->documents[i].text_bytes);
+    if (run->layout->document_name)
+        put_file(json, run->layout->document_name, run->counts.document_bytes);
     for (size_t i = 0; i < run->n_sidecars; i++)
         put_file(json, run->sidecars[i].name, run->sidecars[i].bytes);
     json_write_close(json, ']');

@@ -1,4 +1,4 @@
-/* Headers and documents are compared with what they should be. Units are read in batches, several at once, past the page
+/* Headers and documents are made once more and compared. Units are read in batches, several at once, past the page
  * cache where that can be: what is in it would say nothing about the disk. */
 #include "export/export_check.h"
 
@@ -66,20 +66,51 @@ static unsigned char *map_piece(void)
 
 /* --- units --- */
 
-static int sum_put(const struct checking *all, const struct file_put *put, unsigned char *memory, uint32_t *sum,
+struct read_run { /* neighbours in a file: what several puts wrote one behind the other is read as one */
+    uint32_t file;
+    uint64_t offset, bytes;
+};
+
+static int sum_run(const struct checking *all, const struct read_run *run, int fd, unsigned char *memory, uint32_t *sum,
                    struct error *error)
 {
-    const char *name = all->job->layout->files[put->file].name;
-    uint64_t bytes = file_put_bytes(put);
-    int fd = open_back(all, name, error), status = fd < 0 ? -1 : 0;
-    for (uint64_t done = 0; status == 0 && done < bytes;) {
-        uint64_t count = bytes - done < PIECE_BYTES ? bytes - done : PIECE_BYTES;
-        const unsigned char *at = read_back(fd, put->offset + done, count, memory);
-        if (at)
-            *sum = crc32c_update(*sum, at, count);
-        else
-            status = fail_compare(all, name, error);
+    for (uint64_t done = 0; done < run->bytes;) {
+        uint64_t count = run->bytes - done < PIECE_BYTES ? run->bytes - done : PIECE_BYTES;
+        const unsigned char *at = read_back(fd, run->offset + done, count, memory);
+        if (!at)
+            return fail_compare(all, all->job->layout->files[run->file].name, error);
+        *sum = crc32c_update(*sum, at, count);
         done += count;
+    }
+    return 0;
+}
+
+/* From put `first` on, and how many puts it takes. */
+static struct read_run find_run(const struct export_unit *unit, size_t first, size_t *n_puts)
+{
+    const struct file_put *puts = unit->puts;
+    struct read_run run = {puts[first].file, puts[first].offset, file_put_bytes(&puts[first])};
+    size_t p = first + 1;
+    for (; p < unit->n_puts && puts[p].file == run.file && puts[p].offset == run.offset + run.bytes; p++)
+        run.bytes += file_put_bytes(&puts[p]);
+    *n_puts = p - first;
+    return run;
+}
+
+/* The puts' bytes in their order, which is that of the sum. */
+static int sum_unit(const struct checking *all, const struct export_unit *unit, unsigned char *memory, uint32_t *sum,
+                    struct error *error)
+{
+    uint32_t open_file = UINT32_MAX;
+    int fd = -1, status = 0;
+    for (size_t p = 0, n_puts; status == 0 && p < unit->n_puts; p += n_puts) {
+        struct read_run run = find_run(unit, p, &n_puts);
+        if (run.file != open_file && fd >= 0)
+            close(fd);
+        if (run.file != open_file)
+            fd = open_back(all, all->job->layout->files[run.file].name, error);
+        open_file = run.file;
+        status = fd < 0 ? -1 : sum_run(all, &run, fd, memory, sum, error);
     }
     if (fd >= 0)
         close(fd);
@@ -92,11 +123,10 @@ static int check_unit(void *data, size_t i, struct error *error)
     const struct export_unit *unit = &all->units[i];
     unsigned char *memory = map_piece();
     uint32_t sum = 0;
-    int status = memory ? 0 : fail(error, ERROR_RESOURCE_EXHAUSTED, "OUT_OF_MEMORY", "no memory to read back");
-    for (size_t p = 0; status == 0 && p < unit->n_puts; p++)
-        status = sum_put(all, &unit->puts[p], memory, &sum, error);
-    if (memory)
-        munmap(memory, PIECE_BYTES + 2 * BLOCK);
+    if (!memory)
+        return fail(error, ERROR_RESOURCE_EXHAUSTED, "OUT_OF_MEMORY", "no memory to read back");
+    int status = sum_unit(all, unit, memory, &sum, error);
+    munmap(memory, PIECE_BYTES + 2 * BLOCK);
     if (status == 0 && sum != all->journal->sums[all->first + i])
         status = fail_compare(all, all->job->layout->files[unit->puts[0].file].name, error);
     return status;
@@ -126,10 +156,13 @@ static int check_units(struct checking *all, uint64_t unit_bytes, struct error *
 
 /* --- what is known byte for byte --- */
 
-static int check_text(const struct checking *all, const char *name, const char *text, uint64_t bytes, struct error *error)
+/* The first bytes of a file are those of that sum. */
+static int check_beginning(const struct checking *all, const char *name, uint64_t bytes, uint32_t wanted,
+                           struct error *error)
 {
     unsigned char *memory = map_piece();
     int fd = memory ? open_back(all, name, error) : -1, status = 0;
+    uint32_t sum = 0;
     if (!memory)
         return fail(error, ERROR_RESOURCE_EXHAUSTED, "OUT_OF_MEMORY", "no memory to read back");
     if (fd < 0)
@@ -137,14 +170,49 @@ static int check_text(const struct checking *all, const char *name, const char *
     for (uint64_t done = 0; status == 0 && done < bytes;) {
         uint64_t count = bytes - done < PIECE_BYTES ? bytes - done : PIECE_BYTES;
         const unsigned char *at = read_back(fd, done, count, memory);
-        if (!at || memcmp(at, text + done, count) != 0)
+        if (at)
+            sum = crc32c_update(sum, at, count);
+        else
             status = fail_compare(all, name, error);
         done += count;
     }
     if (fd >= 0)
         close(fd);
     munmap(memory, PIECE_BYTES + 2 * BLOCK);
-    return status;
+    return status == 0 && sum != wanted ? fail_compare(all, name, error) : status;
+}
+
+static int check_head(const struct checking *all, uint32_t f, struct error *error)
+{
+    const struct export_file *file = &all->job->layout->files[f];
+    char *head = export_layout_head(all->job->layout, f);
+    uint32_t sum = crc32c_update(0, head, file->head_bytes);
+    free(head);
+    return check_beginning(all, file->name, file->head_bytes, sum, error);
+}
+
+struct text_sum {
+    uint64_t bytes;
+    uint32_t sum;
+};
+
+static int sum_text(void *data, const char *text, size_t length, struct error *error)
+{
+    struct text_sum *sum = data;
+    (void)error;
+    sum->bytes += length;
+    sum->sum = crc32c_update(sum->sum, text, length);
+    return 0;
+}
+
+static int check_document(const struct checking *all, struct error *error)
+{
+    const struct export_layout *layout = all->job->layout;
+    struct text_sum sum = {0};
+    const struct export_sink sink = {sum_text, &sum};
+    if (export_layout_write_document(layout, &sink, error) < 0)
+        return -1;
+    return check_beginning(all, layout->document_name, sum.bytes, sum.sum, error);
 }
 
 int export_check(const struct export_job *job, uint64_t unit_bytes, const struct export_journal *journal,
@@ -155,12 +223,11 @@ int export_check(const struct export_job *job, uint64_t unit_bytes, const struct
     int status = 0;
     all->job = job;
     all->journal = journal;
-    for (size_t f = 0; status == 0 && f < layout->n_files; f++)
+    for (uint32_t f = 0; status == 0 && f < layout->n_files; f++)
         if (layout->files[f].is_written)
-            status = check_text(all, layout->files[f].name, layout->files[f].head, layout->files[f].head_bytes, error);
-    for (size_t i = 0; status == 0 && i < layout->n_documents; i++)
-        status =
-            check_text(all, layout->documents[i].name, layout->documents[i].text, layout->documents[i].text_bytes, error);
+            status = check_head(all, f, error);
+    if (status == 0 && layout->document_name)
+        status = check_document(all, error);
     if (status == 0)
         status = check_units(all, unit_bytes, error);
     free(all);

@@ -13,7 +13,7 @@
 
 #include "base/memory.h"
 
-enum { DESCRIPTORS_PER_FILE = 2, DESCRIPTORS_BESIDE = 64 };
+enum { DESCRIPTORS_PER_FILE = 2, DESCRIPTORS_BESIDE = 64, DOCUMENT_BUFFER_BYTES = 256 << 10 };
 
 /* --- room --- */
 
@@ -108,19 +108,58 @@ static int open_output(struct export_files *files, size_t f, struct error *error
     if (output->fd < 0 || set_size(output, file->file_bytes, error) < 0)
         return output->fd < 0 ? fail_output(output, error) : -1;
     output->direct_fd = openat(files->folder_fd, file->name, O_WRONLY | O_DIRECT | O_NOFOLLOW | O_CLOEXEC);
-    return output_file_write(output, 0, file->head, file->head_bytes, error);
+    char *head = export_layout_head(files->layout, (uint32_t)f);
+    int status = output_file_write(output, 0, head, file->head_bytes, error);
+    free(head);
+    return status;
 }
 
-static int write_document(const struct export_files *files, const struct export_document *document, struct error *error)
+struct document_stream {
+    struct output_file output;
+    char *buffer;
+    uint64_t offset, n_buffered;
+};
+
+static int flush_document(struct document_stream *stream, struct error *error)
 {
-    struct output_file output = {.path = document->name, .direct_fd = -1};
-    output.fd = openat(files->folder_fd, document->name, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0666);
-    int status = output.fd < 0 ? fail_output(&output, error)
-                               : output_file_write(&output, 0, document->text, document->text_bytes, error);
-    if (status == 0 && fsync(output.fd) < 0)
-        status = fail_output(&output, error);
-    if (output.fd >= 0)
-        close(output.fd);
+    int status = output_file_write(&stream->output, stream->offset, stream->buffer, stream->n_buffered, error);
+    stream->offset += stream->n_buffered;
+    stream->n_buffered = 0;
+    return status;
+}
+
+static int put_document_text(void *data, const char *text, size_t length, struct error *error)
+{
+    struct document_stream *stream = data;
+    while (length) {
+        size_t room = DOCUMENT_BUFFER_BYTES - stream->n_buffered, take = room < length ? room : length;
+        memcpy(stream->buffer + stream->n_buffered, text, take);
+        stream->n_buffered += take;
+        text += take;
+        length -= take;
+        if (stream->n_buffered == DOCUMENT_BUFFER_BYTES && flush_document(stream, error) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+static int write_document(struct export_files *files, struct error *error)
+{
+    const char *name = files->layout->document_name;
+    struct document_stream stream = {.output = {.path = name, .direct_fd = -1}};
+    const struct export_sink sink = {put_document_text, &stream};
+    stream.output.fd = openat(files->folder_fd, name, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0666);
+    if (stream.output.fd < 0)
+        return fail_output(&stream.output, error);
+    stream.buffer = memory_alloc(DOCUMENT_BUFFER_BYTES);
+    int status = export_layout_write_document(files->layout, &sink, error);
+    if (status == 0)
+        status = flush_document(&stream, error);
+    if (status == 0 && fsync(stream.output.fd) < 0)
+        status = fail_output(&stream.output, error);
+    close(stream.output.fd);
+    free(stream.buffer);
+    files->document_bytes = stream.offset;
     return status;
 }
 
@@ -150,10 +189,7 @@ int export_files_open(struct export_files *files, int folder_fd, const char *sho
     for (size_t f = 0; f < layout->n_files; f++)
         if (layout->files[f].is_written && open_output(files, f, error) < 0)
             return -1;
-    for (size_t i = 0; i < layout->n_documents; i++)
-        if (write_document(files, &layout->documents[i], error) < 0)
-            return -1;
-    return 0;
+    return layout->document_name ? write_document(files, error) : 0;
 }
 
 int export_files_sync(const struct export_files *files, struct error *error)

@@ -11,6 +11,7 @@ struct export_files {
     struct output_file *list; /* as in the layout; those that are not written have no descriptor */
     int folder_fd;            /* borrowed */
     char **paths;
+    uint64_t document_bytes;
     const char *shown; /* borrowed: the target, for messages */
 };
 
@@ -18,7 +19,7 @@ struct export_files {
 bool export_files_are_there(int folder_fd, const struct export_layout *layout);
 /* What else a killed run left beside them: documents, sidecars, half of one. All of that is written again. */
 int export_files_drop_others(int folder_fd, const struct export_layout *layout, struct error *error);
-/* Makes them, or opens those there are, and writes their headers and the documents. A disk without room is
+/* Makes them, or opens those there are, and writes their headers and the document. A disk without room is
  * RESOURCE_EXHAUSTED naming target, needed and available bytes. */
 int export_files_open(struct export_files *files, int folder_fd, const char *shown, const struct export_layout *layout,
                       struct error *error);

@@ -187,26 +187,39 @@ static int check_whole_bytes(const struct layout_build *build, size_t tensor, co
 
 /* --- headers --- */
 
-static void write_pairs(const struct layout_build *build, struct json_writer *json)
+static int compare_file(const void *key, const void *part)
 {
-    for (size_t i = 0; i < build->options->n_metadata; i++) {
-        const struct export_pair *pair = &build->options->metadata[i];
+    uint32_t file = *(const uint32_t *)key, found = ((const struct export_part *)part)->file;
+    return (file > found) - (file < found);
+}
+
+const struct export_part *layout_find_part(const struct export_layout *layout, size_t tensor, uint32_t file)
+{
+    size_t first = layout->first_part[tensor], n = layout->first_part[tensor + 1] - first;
+    const struct export_part *parts = &layout->parts[first];
+    if (n == layout->n_files) /* one in each */
+        return &parts[file];
+    return bsearch(&file, parts, n, sizeof *parts, compare_file);
+}
+
+static void write_pairs(const struct export_layout *layout, struct json_writer *json)
+{
+    for (size_t i = 0; i < layout->n_metadata; i++) {
+        const struct export_pair *pair = &layout->metadata[i];
         json_write_key_bytes(json, pair->key, pair->key_length);
         json_write_string(json, pair->value, pair->value_length);
     }
 }
 
-static void begin_header(const struct layout_build *build, uint32_t file, struct json_writer *json)
+static void write_metadata(const struct export_layout *layout, uint32_t file, struct json_writer *json)
 {
-    const struct layout_format *format = layout_formats[build->options->format];
-    json_write_open(json, '{');
-    if (!format->describe && !build->options->n_metadata)
+    if (!layout->format->describe && !layout->n_metadata)
         return;
     json_put_open(json, "__metadata__", '{');
-    if (format->describe)
-        format->describe(build, file, json);
+    if (layout->format->describe)
+        layout->format->describe(layout, file, json);
     else
-        write_pairs(build, json);
+        write_pairs(layout, json);
     json_write_close(json, '}');
 }
 
@@ -228,89 +241,118 @@ static void write_entry(const struct export_tensor *tensor, const struct export_
     json_write_close(json, '}');
 }
 
-static int finish_header(const struct layout_build *build, struct export_file *file, struct json_writer *json)
+static struct json_writer write_header(const struct export_layout *layout, uint32_t file, size_t *padded)
 {
-    json_write_close(json, '}');
-    size_t padded = (json->length + HEADER_ALIGN - 1) / HEADER_ALIGN * HEADER_ALIGN;
-    if (padded > SAFETENSORS_MAX_HEADER_BYTES)
-        return fail(build->error, ERROR_INVALID_ARGUMENT, "HEADER_TOO_LARGE",
-                    "the header of %s takes %zu bytes, and a safetensors file may have %d; write more files "
-                    "(--max-file-size, --mapping)",
-                    file->name, padded, SAFETENSORS_MAX_HEADER_BYTES);
-    file->head_bytes = LENGTH_BYTES + padded;
-    file->head = arena_alloc(&build->layout->arena, file->head_bytes);
+    struct json_writer json = {0};
+    json_write_open(&json, '{');
+    write_metadata(layout, file, &json);
+    for (size_t t = 0; t < layout->n_tensors; t++) {
+        const struct export_part *part = layout_find_part(layout, t, file);
+        if (part)
+            write_entry(&layout->tensors[t], part, &json);
+    }
+    json_write_close(&json, '}');
+    *padded = (json.length + HEADER_ALIGN - 1) / HEADER_ALIGN * HEADER_ALIGN;
+    return json;
+}
+
+char *export_layout_head(const struct export_layout *layout, uint32_t file)
+{
+    size_t padded;
+    struct json_writer json = write_header(layout, file, &padded);
+    char *head = memory_alloc(LENGTH_BYTES + padded);
     for (int i = 0; i < LENGTH_BYTES; i++)
-        file->head[i] = (char)((uint64_t)padded >> 8 * i);
-    memcpy(file->head + LENGTH_BYTES, json->text, json->length);
-    memset(file->head + LENGTH_BYTES + json->length, ' ', padded - json->length);
+        head[i] = (char)((uint64_t)padded >> 8 * i);
+    memcpy(head + LENGTH_BYTES, json.text, json.length);
+    memset(head + LENGTH_BYTES + json.length, ' ', padded - json.length);
+    free(json.text);
+    return head;
+}
+
+static int place_parts(struct layout_build *build)
+{
+    struct export_layout *layout = build->layout;
+    for (size_t t = 0; t < layout->n_tensors; t++)
+        for (size_t p = layout->first_part[t]; p < layout->first_part[t + 1]; p++) {
+            struct export_part *part = &layout->parts[p];
+            struct export_file *file = &layout->files[part->file];
+            part->offset = file->file_bytes;
+            if (check_whole_bytes(build, t, part) < 0)
+                return -1;
+            if (!checked_add(file->file_bytes, part->bytes, &file->file_bytes) || file->file_bytes > INT64_MAX / 2)
+                return fail(build->error, ERROR_INVALID_ARGUMENT, "FILE_TOO_LARGE", "%s would be larger than any file",
+                            file->name);
+        }
     return 0;
 }
 
-/* Offsets in the data section first, as headers have them; then from the beginning of the file. */
-static int write_headers(struct layout_build *build)
+static int measure_headers(struct layout_build *build)
 {
     struct export_layout *layout = build->layout;
-    struct json_writer *headers = memory_alloc_array(layout->n_files + 1, sizeof *headers);
-    int status = 0;
-    for (uint32_t f = 0; f < layout->n_files; f++)
-        if (layout->files[f].is_written)
-            begin_header(build, f, &headers[f]);
-    for (size_t t = 0; status == 0 && t < layout->n_tensors; t++)
-        for (size_t p = layout->first_part[t]; status == 0 && p < layout->first_part[t + 1]; p++) {
-            struct export_part *part = &layout->parts[p];
-            struct export_file *file = &layout->files[part->file];
-            status = check_whole_bytes(build, t, part);
-            part->offset = file->file_bytes;
-            if (!checked_add(file->file_bytes, part->bytes, &file->file_bytes) || file->file_bytes > INT64_MAX)
-                status = fail(build->error, ERROR_INVALID_ARGUMENT, "FILE_TOO_LARGE", "%s would be larger than any file",
-                              file->name);
-            else if (status == 0 && file->is_written)
-                write_entry(&layout->tensors[t], part, &headers[part->file]);
-        }
-    for (size_t f = 0; f < layout->n_files; f++) {
-        if (status == 0 && layout->files[f].is_written)
-            status = finish_header(build, &layout->files[f], &headers[f]);
-        layout->files[f].file_bytes += layout->files[f].head_bytes;
-        free(headers[f].text);
+    for (uint32_t f = 0; f < layout->n_files; f++) {
+        struct export_file *file = &layout->files[f];
+        size_t padded;
+        if (!file->is_written)
+            continue;
+        free(write_header(layout, f, &padded).text);
+        if (padded > SAFETENSORS_MAX_HEADER_BYTES)
+            return fail(build->error, ERROR_INVALID_ARGUMENT, "HEADER_TOO_LARGE",
+                        "the header of %s takes %zu bytes, and a safetensors file may have %d; write more files "
+                        "(--max-file-size, --mapping)",
+                        file->name, padded, SAFETENSORS_MAX_HEADER_BYTES);
+        file->head_bytes = LENGTH_BYTES + padded;
+        file->file_bytes += file->head_bytes;
     }
-    for (size_t p = 0; p < build->n_parts; p++)
-        layout->parts[p].offset += layout->files[layout->parts[p].file].head_bytes;
-    free(headers);
+    return 0;
+}
+
+/* --- documents --- */
+
+int layout_put_text(const struct export_sink *sink, const char *text, struct error *error)
+{
+    return sink->put(sink->data, text, strlen(text), error);
+}
+
+int layout_put_member(const struct export_sink *sink, struct json_writer *json, size_t depth, bool is_first,
+                      struct error *error)
+{
+    char blanks[] = "\n        ";
+    char *text = indent_json(json->text, json->length, depth);
+    free(json->text);
+    *json = (struct json_writer){0};
+    blanks[1 + 2 * depth] = '\0';
+    int status = is_first ? 0 : sink->put(sink->data, ",", 1, error);
+    if (status == 0 && sink->put(sink->data, blanks, 1 + 2 * depth, error) == 0)
+        status = sink->put(sink->data, text, strlen(text), error);
+    else
+        status = -1;
+    free(text);
     return status;
 }
 
-/* --- the whole --- */
-
-void layout_add_document(struct layout_build *build, const char *name, struct json_writer *json)
+int export_layout_write_document(const struct export_layout *layout, const struct export_sink *sink, struct error *error)
 {
-    struct export_layout *layout = build->layout;
-    struct export_document *documents = arena_array(&layout->arena, layout->n_documents + 1, sizeof *documents);
-    if (layout->n_documents)
-        memcpy(documents, layout->documents, layout->n_documents * sizeof *documents);
-    char *text = indent_json(json->text, json->length);
-    size_t length = strlen(text);
-    documents[layout->n_documents] = (struct export_document){name, arena_text(&layout->arena, text, length), length};
-    layout->documents = documents;
-    layout->n_documents++;
-    free(text);
-    free(json->text);
+    return layout->format->write_document(layout, sink, error);
 }
+
+/* --- the whole --- */
 
 struct export_layout *export_layout_build(const struct export_tensor *tensors, size_t n_tensors,
                                           const struct export_layout_options *options, struct error *error)
 {
     struct export_layout *layout = memory_alloc(sizeof *layout);
     struct layout_build build = {.layout = layout, .options = options, .error = error};
-    const struct layout_format *format = layout_formats[options->format];
+    layout->format = layout_formats[options->format];
+    layout->world_size = options->world_size;
+    layout->metadata = options->metadata;
+    layout->n_metadata = options->n_metadata;
     take_tensors(&build, tensors, n_tensors);
     layout->first_part = arena_array(&layout->arena, n_tensors + 2, sizeof *layout->first_part);
-    if (check_splits(&build) < 0 || format->place(&build) < 0 || write_headers(&build) < 0) {
-        export_layout_destroy(layout);
-        return NULL;
-    }
-    if (format->document)
-        format->document(&build);
-    return layout;
+    if (check_splits(&build) == 0 && layout->format->place(&build) == 0 && place_parts(&build) == 0 &&
+        measure_headers(&build) == 0)
+        return layout;
+    export_layout_destroy(layout);
+    return NULL;
 }
 
 void export_layout_destroy(struct export_layout *layout)
@@ -343,11 +385,12 @@ void export_layout_digest(const struct export_layout *layout, struct digest *dig
         digest_add_text(digest, file->name);
         digest_add_u64(digest, file->is_written);
         digest_add_u64(digest, file->head_bytes);
-        digest_add(digest, file->head, file->head_bytes);
     }
     for (size_t t = 0; t < layout->n_tensors; t++) {
         const struct export_tensor *tensor = &layout->tensors[t];
         digest_add_text(digest, tensor->record->name);
+        digest_add_u64(digest, tensor->record->dtype);
+        digest_add_u64(digest, tensor->record->rank);
         digest_add_u64(digest, tensor->start != NULL);
         add_numbers(digest, tensor->start, tensor->record->rank);
         add_numbers(digest, tensor->shape, tensor->record->rank);
@@ -359,8 +402,11 @@ void export_layout_digest(const struct export_layout *layout, struct digest *dig
             add_numbers(digest, part->start ? part->size : NULL, tensor->record->rank);
         }
     }
-    for (size_t i = 0; i < layout->n_documents; i++) {
-        digest_add_text(digest, layout->documents[i].name);
-        digest_add_text(digest, layout->documents[i].text);
+    for (size_t i = 0; i < layout->n_metadata; i++) {
+        digest_add_text(digest, layout->metadata[i].key);
+        digest_add_text(digest, layout->metadata[i].value);
     }
+    digest_add_text(digest, layout->format->name);
+    digest_add_u64(digest, layout->world_size);
+    digest_add_text(digest, layout->document_name ? layout->document_name : "");
 }

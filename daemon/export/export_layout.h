@@ -54,22 +54,23 @@ struct export_layout_options {
 struct export_part { /* a box of a tensor in a file */
     uint32_t file;
     const uint64_t *start, *size; /* in the export tensor, rank numbers each; start NULL = all of it */
-    uint64_t offset;              /* in the file */
+    uint64_t offset;              /* behind the header */
     uint64_t bytes;
 };
 
 struct export_file {
     const char *name;
-    char *head; /* length field and header */
-    size_t head_bytes;
+    size_t head_bytes; /* length field and header */
     uint64_t file_bytes;
     bool is_written; /* false: of another rank than the one that was asked for */
 };
 
-struct export_document {
-    const char *name, *text;
-    size_t text_bytes;
+struct export_sink { /* takes a text piece by piece; -1 ends it */
+    int (*put)(void *data, const char *text, size_t length, struct error *error);
+    void *data;
 };
+
+struct layout_format; /* layout_private.h */
 
 struct export_layout {
     struct export_tensor *tensors; /* official order */
@@ -78,15 +79,23 @@ struct export_layout {
     size_t n_files;
     struct export_part *parts; /* by tensor, then file */
     size_t *first_part;        /* those of tensor t are [first_part[t], first_part[t + 1]) */
-    struct export_document *documents;
-    size_t n_documents;
+    const char *document_name; /* of what says which file has what; NULL = there is none */
+    const struct layout_format *format;
+    uint32_t world_size;
+    const struct export_pair *metadata; /* borrowed */
+    size_t n_metadata;
     struct arena arena;
 };
 
-/* Copies what it is given but for the records. NULL on error: INVALID_ARGUMENT naming tensor or file. */
+/* Copies what it is given but for records and metadata. NULL on error: INVALID_ARGUMENT naming tensor or file. */
 struct export_layout *export_layout_build(const struct export_tensor *tensors, size_t n_tensors,
                                           const struct export_layout_options *options, struct error *error);
 void export_layout_destroy(struct export_layout *layout); /* accepts NULL */
+
+/* The first head_bytes of a file. Made when it is asked for, as are documents: there may be millions of parts. The caller
+ * frees. */
+char *export_layout_head(const struct export_layout *layout, uint32_t file);
+int export_layout_write_document(const struct export_layout *layout, const struct export_sink *sink, struct error *error);
 
 uint64_t export_layout_bytes(const struct export_layout *layout); /* of the files that are written */
 /* Everything that decides what is in the files: equal digests, equal files from equal tensors. */

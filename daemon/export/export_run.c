@@ -26,7 +26,10 @@ enum {
     REMOTE_UNIT_BYTES = 32 << 20, /* several requests of a store */
     MIN_UNIT_BYTES = 256 << 10,
     SCRATCH_BYTES = 2 << 20,
-    BESIDE_BYTES = 48 << 20, /* what the process takes without windows and staging */
+    BESIDE_BYTES = 48 << 20, /* what the process takes without windows and staging ... */
+    TENSOR_BYTES = 512,      /* ... and for each tensor ... */
+    PART_BYTES = 128,        /* ... and each part of one */
+    MIN_WINDOWS_BYTES = 8 << 20,
     LONG_ROW_BYTES = 128 << 10,
     TICK_MS = 50,
     CHECKPOINT_MS = 1000,
@@ -100,8 +103,10 @@ static void fail_export(struct exporting *all, const struct error *error)
 static struct export_sizes choose_sizes(const struct export_job *job)
 {
     bool is_remote = job->artifact->source->caps.reads_are_requests;
-    uint64_t bytes =
-        job->memory_bytes > 2 * (uint64_t)BESIDE_BYTES ? job->memory_bytes - BESIDE_BYTES : job->memory_bytes / 2;
+    const struct export_layout *layout = job->layout;
+    uint64_t beside = BESIDE_BYTES + layout->n_tensors * TENSOR_BYTES + layout->first_part[layout->n_tensors] * PART_BYTES;
+    bool has_room = job->memory_bytes > beside + MIN_WINDOWS_BYTES;
+    uint64_t bytes = has_room ? job->memory_bytes - beside : MIN_WINDOWS_BYTES;
     struct export_sizes sizes = {.unit_bytes = is_remote ? REMOTE_UNIT_BYTES : LOCAL_UNIT_BYTES,
                                  .scratch_bytes = SCRATCH_BYTES,
                                  .staging_bytes = bytes / 4};
@@ -464,6 +469,7 @@ int export_run(const struct export_job *job, struct export_counts *counts, struc
                         map_windows(&all, error) < 0 || open_engine(&all, error) < 0 || run_windows(&all, error) < 0))
         status = -1;
     counts->write_ns = clock_now_ns() - before_ns;
+    counts->document_bytes = all.files.document_bytes;
     if (status == 0)
         status = check_outcome(&all, error);
     engine_destroy(all.engine);

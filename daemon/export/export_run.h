@@ -30,7 +30,8 @@ struct export_job {
 
 struct export_counts {
     uint64_t read_bytes, written_bytes; /* by this process: what an earlier one has done is not in them */
-    uint64_t resumed_bytes;             /* of units that were done already */
+    uint64_t document_bytes;
+    uint64_t resumed_bytes; /* of units that were done already */
     uint64_t write_ns, verify_ns;
 };
 

@@ -150,7 +150,7 @@ static int fail_sub_byte_slab(const struct tensor_record *record, struct error *
 
 /* What of the slab, `at` bytes into the window, goes into a part. */
 static int put_part(struct export_unit *unit, const struct region *region, const struct export_part *part,
-                    const uint64_t *start, const uint64_t *size, struct error *error)
+                    uint64_t head_bytes, const uint64_t *start, const uint64_t *size, struct error *error)
 {
     const struct tensor_record *record = region->tensor->record;
     const uint64_t *part_start = part->start ? part->start : zeros;
@@ -175,7 +175,7 @@ static int put_part(struct export_unit *unit, const struct region *region, const
             .file = part->file, .row_bytes = runs.row_bytes, .n_rows = runs.n_rows, .stride = runs.src_stride};
         box_run_offsets(&runs, i, &put.at, &put.offset);
         put.at += unit->bytes;
-        put.offset += part->offset;
+        put.offset += head_bytes + part->offset;
         bool is_packed = runs.n_rows == 1 || runs.dst_stride == runs.row_bytes;
         uint64_t n_puts = is_packed ? 1 : runs.n_rows;
         if (!is_packed)
@@ -201,7 +201,8 @@ static int add_slab(struct export_unit *unit, const struct export_layout *layout
     add_item(unit, region->tensor, start, size);
     for (size_t p = 0; p < region->n_parts; p++)
         if (layout->files[region->parts[p].file].is_written &&
-            put_part(unit, region, &region->parts[p], start, size, error) < 0)
+            put_part(unit, region, &region->parts[p], layout->files[region->parts[p].file].head_bytes, start, size, error) <
+                0)
             return -1;
     unit->bytes += bytes;
     return 0;

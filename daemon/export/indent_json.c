@@ -32,10 +32,9 @@ static void put_bracket(struct indenting *out, char c, char before, size_t depth
     put_char(out, c);
 }
 
-char *indent_json(const char *text, size_t length)
+char *indent_json(const char *text, size_t length, size_t depth)
 {
     struct indenting out = {0};
-    size_t depth = 0;
     bool in_string = false;
     for (size_t i = 0; i < length; i++) {
         char c = text[i], before = i ? text[i - 1] : '\0';

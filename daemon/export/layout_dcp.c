@@ -73,16 +73,15 @@ static void put_offsets(const struct export_layout *layout, size_t t, const stru
     json_write_close(json, '}');
 }
 
-/* Linear in the parts for each file; world sizes are small. */
-static void describe_shard(const struct layout_build *build, uint32_t file, struct json_writer *json)
+static void describe_shard(const struct export_layout *layout, uint32_t file, struct json_writer *json)
 {
-    const struct export_layout *layout = build->layout;
     struct json_writer info = {0};
     json_write_open(&info, '{');
-    for (size_t t = 0; t < layout->n_tensors; t++)
-        for (size_t p = layout->first_part[t]; p < layout->first_part[t + 1]; p++)
-            if (layout->parts[p].file == file)
-                put_offsets(layout, t, &layout->parts[p], &info);
+    for (size_t t = 0; t < layout->n_tensors; t++) {
+        const struct export_part *part = layout_find_part(layout, t, file);
+        if (part)
+            put_offsets(layout, t, part, &info);
+    }
     json_write_close(&info, '}');
     json_put_string(json, "DCP_SHARDING_INFO", info.text, info.length);
     json_put_text(json, "DCP_VERSION", "1.0");

@@ -80,34 +80,38 @@ static int place_whole(struct layout_build *build)
         name_files(build, fill_files(build, file_of));
     for (size_t t = 0; t < layout->n_tensors; t++)
         layout_add_part(build, t, file_of[t], NULL, NULL);
+    if (layout->n_files > 1 || build->file_names)
+        layout->document_name = format_safetensors.index_name;
     free(file_of);
     return 0;
 }
 
-static void write_index(struct layout_build *build)
+static int put_weight_map(const struct export_layout *layout, const struct export_sink *sink, struct error *error)
 {
-    struct export_layout *layout = build->layout;
-    struct json_writer json = {0};
-    uint64_t total_bytes = 0;
-    if (layout->n_files <= 1 && !build->file_names)
-        return;
     uint32_t *order = layout_by_name(layout);
-    for (size_t t = 0; t < layout->n_tensors; t++)
-        total_bytes += layout->tensors[t].bytes;
-    json_write_open(&json, '{');
-    json_put_open(&json, "metadata", '{');
-    json_put_u64(&json, "total_size", total_bytes);
-    json_write_close(&json, '}');
-    json_put_open(&json, "weight_map", '{');
-    for (size_t i = 0; i < layout->n_tensors; i++) {
+    int status = 0;
+    for (size_t i = 0; status == 0 && i < layout->n_tensors; i++) {
         const struct tensor_record *record = layout->tensors[order[i]].record;
+        struct json_writer json = {0};
         json_write_key_bytes(&json, record->name, record->name_length);
         json_write_text(&json, layout->files[layout->parts[layout->first_part[order[i]]].file].name);
+        status = layout_put_member(sink, &json, 2, i == 0, error);
     }
-    json_write_close(&json, '}');
-    json_write_close(&json, '}');
     free(order);
-    layout_add_document(build, format_safetensors.index_name, &json);
+    return status;
 }
 
-const struct layout_format layout_hf = {.name = "hf", .place = place_whole, .document = write_index};
+static int write_index(const struct export_layout *layout, const struct export_sink *sink, struct error *error)
+{
+    char metadata[80];
+    uint64_t total_bytes = 0;
+    for (size_t t = 0; t < layout->n_tensors; t++)
+        total_bytes += layout->tensors[t].bytes;
+    snprintf(metadata, sizeof metadata, "{\n  \"metadata\": {\n    \"total_size\": %" PRIu64 "\n  },\n", total_bytes);
+    if (layout_put_text(sink, metadata, error) < 0 || layout_put_text(sink, "  \"weight_map\": {", error) < 0 ||
+        put_weight_map(layout, sink, error) < 0)
+        return -1;
+    return layout_put_text(sink, layout->n_tensors ? "\n  }\n}" : "}\n}", error);
+}
+
+const struct layout_format layout_hf = {.name = "hf", .place = place_whole, .write_document = write_index};

@@ -16,6 +16,7 @@ static int place_chunks(struct layout_build *build)
         snprintf(name, sizeof name, "rank%u.safetensors", r);
         layout->files[r].name = arena_text(&layout->arena, name, strlen(name));
     }
+    layout->document_name = "topology.json";
     for (size_t t = 0; t < layout->n_tensors; t++)
         for (uint32_t r = 0; r < world_size; r++) {
             const uint64_t *start = NULL, *size = NULL;
@@ -69,24 +70,35 @@ static void put_tensor(const struct export_layout *layout, size_t t, struct json
     json_write_close(json, '}');
 }
 
-static void write_topology(struct layout_build *build)
+static int put_tensors(const struct export_layout *layout, const struct export_sink *sink, struct error *error)
 {
-    struct export_layout *layout = build->layout;
-    struct json_writer json = {0};
     uint32_t *order = layout_by_name(layout);
-    json_write_open(&json, '{');
-    json_put_open(&json, "tensors", '{');
-    for (size_t i = 0; i < layout->n_tensors; i++)
+    int status = layout_put_text(sink, "{\n  \"tensors\": {", error);
+    for (size_t i = 0; status == 0 && i < layout->n_tensors; i++) {
+        struct json_writer json = {0};
         put_tensor(layout, order[i], &json);
-    json_write_close(&json, '}');
-    json_put_open(&json, "filenames", '[');
-    for (size_t f = 0; f < layout->n_files; f++)
-        json_write_text(&json, layout->files[f].name);
-    json_write_close(&json, ']');
-    json_put_u64(&json, "world_size", build->options->world_size);
-    json_write_close(&json, '}');
+        status = layout_put_member(sink, &json, 2, i == 0, error);
+    }
     free(order);
-    layout_add_document(build, "topology.json", &json);
+    return status < 0 ? -1 : layout_put_text(sink, layout->n_tensors ? "\n  }" : "}", error);
 }
 
-const struct layout_format layout_topology = {.name = "topology", .place = place_chunks, .document = write_topology};
+static int write_topology(const struct export_layout *layout, const struct export_sink *sink, struct error *error)
+{
+    struct json_writer names = {0}, size = {0};
+    json_put_open(&names, "filenames", '[');
+    for (size_t f = 0; f < layout->n_files; f++)
+        json_write_text(&names, layout->files[f].name);
+    json_write_close(&names, ']');
+    json_put_u64(&size, "world_size", layout->world_size);
+    int status = put_tensors(layout, sink, error);
+    if (status == 0)
+        status = layout_put_member(sink, &names, 1, false, error);
+    if (status == 0)
+        status = layout_put_member(sink, &size, 1, false, error);
+    free(names.text);
+    free(size.text);
+    return status < 0 ? -1 : layout_put_text(sink, "\n}", error);
+}
+
+const struct layout_format layout_topology = {.name = "topology", .place = place_chunks, .write_document = write_topology};

@@ -36,14 +36,32 @@ static struct export_layout *build(const struct export_layout_options *options)
     return export_layout_build(tensors, 4, options, &error);
 }
 
-static void assert_header(const struct export_file *file, const char *json)
+static void assert_header(const struct export_layout *layout, uint32_t file, const char *json)
 {
     size_t padded = (strlen(json) + 7) / 8 * 8;
-    assert_int_equal(file->head_bytes, 8 + padded);
-    assert_int_equal((unsigned char)file->head[0], padded & 255);
-    assert_memory_equal(file->head + 8, json, strlen(json));
+    char *head = export_layout_head(layout, file);
+    assert_int_equal(layout->files[file].head_bytes, 8 + padded);
+    assert_int_equal((unsigned char)head[0], padded & 255);
+    assert_memory_equal(head + 8, json, strlen(json));
     for (size_t i = strlen(json); i < padded; i++)
-        assert_int_equal(file->head[8 + i], ' ');
+        assert_int_equal(head[8 + i], ' ');
+    free(head);
+}
+
+static int append_text(void *data, const char *text, size_t length, struct error *ignored)
+{
+    (void)ignored;
+    strncat(data, text, length);
+    return 0;
+}
+
+static const char *document(const struct export_layout *layout)
+{
+    static char text[10000];
+    const struct export_sink sink = {append_text, text};
+    text[0] = '\0';
+    assert_int_equal(export_layout_write_document(layout, &sink, &error), 0);
+    return text;
 }
 
 static void one_file_is_in_the_official_order(void **state)
@@ -54,8 +72,8 @@ static void one_file_is_in_the_official_order(void **state)
     (void)state;
     assert_int_equal(layout->n_files, 1);
     assert_string_equal(layout->files[0].name, "model.safetensors");
-    assert_int_equal(layout->n_documents, 0);
-    assert_header(&layout->files[0],
+    assert_null(layout->document_name);
+    assert_header(layout, 0,
                   "{\"__metadata__\":{\"format\":\"pt\"},\"s\":{\"dtype\":\"F64\",\"shape\":[],\"data_offsets\":[0,8]},"
                   "\"b\":{\"dtype\":\"F32\",\"shape\":[5],\"data_offsets\":[8,28]},"
                   "\"a.w\":{\"dtype\":\"BF16\",\"shape\":[6,2],\"data_offsets\":[28,52]},"
@@ -73,13 +91,12 @@ static void files_are_filled_in_order_up_to_the_limit(void **state)
     assert_string_equal(layout->files[1].name, "model-00002-of-00002.safetensors");
     assert_int_equal(layout->parts[1].file, 0); /* 8 + 20 are just 28 */
     assert_int_equal(layout->parts[2].file, 1);
-    assert_string_equal(layout->documents[0].name, "model.safetensors.index.json");
-    assert_string_equal(layout->documents[0].text,
-                        "{\n  \"metadata\": {\n    \"total_size\": 52\n  },\n  \"weight_map\": {\n"
-                        "    \"a.w\": \"model-00002-of-00002.safetensors\",\n"
-                        "    \"b\": \"model-00001-of-00002.safetensors\",\n"
-                        "    \"none\": \"model-00002-of-00002.safetensors\",\n"
-                        "    \"s\": \"model-00001-of-00002.safetensors\"\n  }\n}");
+    assert_string_equal(layout->document_name, "model.safetensors.index.json");
+    assert_string_equal(document(layout), "{\n  \"metadata\": {\n    \"total_size\": 52\n  },\n  \"weight_map\": {\n"
+                                          "    \"a.w\": \"model-00002-of-00002.safetensors\",\n"
+                                          "    \"b\": \"model-00001-of-00002.safetensors\",\n"
+                                          "    \"none\": \"model-00002-of-00002.safetensors\",\n"
+                                          "    \"s\": \"model-00001-of-00002.safetensors\"\n  }\n}");
     export_layout_destroy(layout);
 }
 
@@ -90,12 +107,13 @@ static void ranks_have_ceil_sized_chunks_and_shared_tensors(void **state)
     struct export_layout *layout = build(&options);
     (void)state;
     assert_int_equal(layout->n_files, 4);
-    assert_header(&layout->files[3], "{\"s\":{\"dtype\":\"F64\",\"shape\":[],\"data_offsets\":[0,8]},"
-                                     "\"b\":{\"dtype\":\"F32\",\"shape\":[0],\"data_offsets\":[8,8]},"
-                                     "\"a.w\":{\"dtype\":\"BF16\",\"shape\":[0,2],\"data_offsets\":[8,8]},"
-                                     "\"none\":{\"dtype\":\"BF16\",\"shape\":[0,4],\"data_offsets\":[8,8]}}");
-    const char *text = layout->documents[0].text;
-    assert_string_equal(layout->documents[0].name, "topology.json");
+    assert_header(layout, 3,
+                  "{\"s\":{\"dtype\":\"F64\",\"shape\":[],\"data_offsets\":[0,8]},"
+                  "\"b\":{\"dtype\":\"F32\",\"shape\":[0],\"data_offsets\":[8,8]},"
+                  "\"a.w\":{\"dtype\":\"BF16\",\"shape\":[0,2],\"data_offsets\":[8,8]},"
+                  "\"none\":{\"dtype\":\"BF16\",\"shape\":[0,4],\"data_offsets\":[8,8]}}");
+    const char *text = document(layout);
+    assert_string_equal(layout->document_name, "topology.json");
     assert_non_null(strstr(text,
                            "{\n  \"tensors\": {\n    \"a.w\": {\n      \"type\": \"Distributed\",\n      \"shape\": [\n"
                            "        6,\n        2\n      ],\n      \"dtype\": \"BF16\",\n      \"chunks\": [\n"
@@ -115,7 +133,7 @@ static void a_dimension_that_does_not_divide_is_refused_or_kept_whole(void **sta
     assert_non_null(strstr(error.message, "'b': dimension 0 (5)"));
     options.uneven = UNEVEN_SHARE;
     struct export_layout *layout = build(&options);
-    assert_null(strstr(layout->documents[0].text, "Distributed"));
+    assert_null(strstr(document(layout), "Distributed"));
     export_layout_destroy(layout);
 }
 
@@ -141,7 +159,7 @@ static void shards_say_where_their_arrays_begin(void **state)
     (void)state;
     assert_string_equal(layout->files[1].name, "shard-00002-model-00001-of-00001.safetensors");
     assert_header(
-        &layout->files[1],
+        layout, 1,
         "{\"__metadata__\":{\"DCP_SHARDING_INFO\":\"{\\\"b\\\":{\\\"saved_offsets\\\":[3]},"
         "\\\"a.w\\\":{\\\"saved_offsets\\\":[3,0]},\\\"none\\\":{\\\"saved_offsets\\\":[0,0]}}\","
         "\"DCP_VERSION\":\"1.0\",\"format\":\"pt\"},\"b\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]},"
