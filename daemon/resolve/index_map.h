@@ -28,7 +28,7 @@
 /* Loops of more than one value: their sizes multiply to a number of elements, which has 64 bits. */
 enum { INDEX_MAX_LOOPS = 64 };
 /* Of one variant; more is UNIMPLEMENTED: bounds memory and time against hostile recipes. */
-enum { INDEX_MAX_MAPS = 1 << 20 };
+enum { INDEX_MAX_MAPS = 1 << 22 };
 
 struct index_loop {
     uint64_t size;               /* > 1 */

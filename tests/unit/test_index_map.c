@@ -72,7 +72,7 @@ static void replicas_and_shuffles_repeat_what_is_stored(void **state)
     is_at(&twice, 1, 2, 0, 0);
 }
 
-static void a_million_maps_are_made_and_no_more(void **state)
+static void four_million_maps_are_made_and_no_more(void **state)
 {
     const uint64_t shape[1] = {4};
     struct index_array array = index_scene_identity(0, 1, shape, true), copy;
@@ -92,7 +92,7 @@ int main(void)
         TEST(a_transposed_slice_is_still_one_map),
         TEST(joined_tensors_keep_a_map_each),
         TEST(replicas_and_shuffles_repeat_what_is_stored),
-        TEST(a_million_maps_are_made_and_no_more),
+        TEST(four_million_maps_are_made_and_no_more),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
