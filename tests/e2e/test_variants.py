@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from checkpoints import digest, digests, write
-from stage import MiB
+from stage import MiB, soon
 from wire import Wire
 
 ROPE = [{"permute_rope": {"tensors": ["q"], "heads": 2, "to": "halves"}}]
@@ -120,3 +120,28 @@ def test_a_built_in_recipe_is_refused_for_a_model_that_it_does_not_fit(daemon, m
     values = ["--set", "experts=2", "--set", "inter_dim=2"] if name == "moe-upcycle" else []
     outcome = daemon.cli.run("load", f"disk:{models}/m", "--variant", name, *values)
     assert outcome.status == "INVALID_ARGUMENT", outcome
+
+
+@pytest.mark.parametrize("executor", ["generic", "local"])
+def test_memory_of_one_variant_is_never_a_wrong_source_for_another(daemon, models, tmp_path, executor):
+    """While one is held, the next one's blocks may be copied out of it: only where they are what the file has."""
+    a = np.random.default_rng(1).standard_normal((2048, 1024)).astype(np.float32)
+    write(models / "m", {"a": a, "b": np.random.default_rng(2).standard_normal((512, 1024)).astype(np.float32)})
+    half = digest(a.astype(np.float16))
+    variants = [([], digest(a)), ([{"cast": {"tensors": ["a"], "dtype": "F16"}}], half), ([{"transpose": {"tensors": ["a"], "dims": [1, 0]}}], digest(a.T.copy())),
+                ([{"permute_rope": {"tensors": ["a"], "heads": 8, "to": "halves"}}], digest(halves(a, 8))), ([{"rename": {"b": "c"}}], digest(a)),
+                ([{"slice": {"tensors": ["a"], "slices": [[7, 2000], [3, 1000]]}}], digest(a[7:2000, 3:1000].copy()))]
+    paths = [recipe(tmp_path, *steps, name=f"{i}.yaml") if steps else None for i, (steps, _) in enumerate(variants)]
+    holders = []
+    for order in [range(len(variants)), reversed(range(len(variants)))]:
+        for i in order:
+            more = ["--variant", paths[i]] if paths[i] else []
+            report = daemon.cli.json("load", f"disk:{models}/m", *more, "--digest", "--executor", executor)
+            assert digests(report)["a"] == variants[i][1], i
+            holders.append(daemon.cli.spawn("load", f"disk:{models}/m", *more, "--hold", "60"))
+            assert soon(lambda: daemon.status()["leases"] == len(holders))  # noqa: B023
+        for holder in holders:
+            holder.kill()
+            holder.communicate()
+        holders.clear()
+        daemon.cli.ok("release", "--all")
