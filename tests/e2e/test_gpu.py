@@ -44,6 +44,15 @@ def test_every_byte_arrives_in_gpu_memory(gpus, models, arrays):
     assert status["devices"][1]["used_bytes"] == status["replicas"][0]["bytes"] and status["memory"]["used_bytes"] == 0
 
 
+def test_what_a_variant_makes_arrives_in_gpu_memory(gpus, models, arrays, tmp_path):
+    (tmp_path / "v.yaml").write_text(json.dumps({"version": 1, "steps": [
+        {"alias": {"again": "b"}}, {"transpose": {"tensors": ["a", "b"], "dims": [1, 0]}}, {"cast": {"tensors": ["again"], "dtype": "F64"}}]}))
+    report = gpus().cli.json("load", f"disk:{models}/m", "--device", "cuda:1", "--digest", "--variant", tmp_path / "v.yaml")
+    made = {**arrays, "a": arrays["a"].T, "b": arrays["b"].T, "again": arrays["b"].astype("float64")}
+    assert digests(report) == {name: digest(array) for name, array in made.items()}
+    assert report["memory"] == "device"
+
+
 def test_a_replica_is_found_again_under_every_name_of_its_device(gpus, models, arrays):
     daemon = gpus()
     first = daemon.cli.json("load", f"disk:{models}/m", "--device", "cuda:0")
