@@ -220,8 +220,10 @@ static enum cover_verdict tiles_by_faces(struct cover *cover, const struct grid 
     if (!weighted)
         return COVER_NO_MEMORY;
     find_cut_dims(&sweep, grid);
-    memcpy(whole + grid->rank, grid->shape, grid->rank * sizeof *whole);
-    memcpy(cover->boxes, grid->boxes, grid->n_boxes * sizeof *cover->boxes);
+    for (uint32_t d = 0; d < grid->rank; d++)
+        whole[grid->rank + d] = grid->shape[d];
+    for (size_t i = 0; i < grid->n_boxes; i++)
+        cover->boxes[i] = grid->boxes[i];
     cover->boxes[grid->n_boxes] = whole;
     for (size_t i = 0; i < grid->n_boxes; i++)
         if (!is_empty(grid, grid->boxes[i]))

@@ -124,6 +124,21 @@ static void an_empty_topology_is_an_artifact_without_tensors(void **state)
     artifact_unref(artifact);
 }
 
+static void scalars_are_all_there_may_be(void **state)
+{
+    (void)state;
+    layout_put_text(
+        "m", "topology.json",
+        "{\"tensors\":{\"s\":{\"type\":\"Shared\",\"shape\":[],\"dtype\":\"F32\"},\"d\":{\"type\":\"Distributed\","
+        "\"shape\":[],\"dtype\":\"U8\",\"chunks\":[{\"offsets\":[],\"shape\":[],\"filename_index\":0}]}},"
+        "\"filenames\":[\"r0\"],\"world_size\":1}");
+    layout_put("m", "r0", "d U8; s F32", NULL, 0);
+    struct artifact *artifact = layout_resolve("m", 0);
+    assert_int_equal(artifact->total_bytes, 5);
+    assert_string_equal(layout_pieces(artifact, "d"), "r0");
+    artifact_unref(artifact);
+}
+
 static void the_document_is_part_of_the_identity(void **state)
 {
     char before[DIGEST_HEX_CHARS + 1];
@@ -150,6 +165,7 @@ int main(void)
         TEST(a_file_that_is_not_there_is_named),
         TEST(a_topology_comes_before_all_else_and_its_errors_name_it),
         TEST(an_empty_topology_is_an_artifact_without_tensors),
+        TEST(scalars_are_all_there_may_be),
         TEST(the_document_is_part_of_the_identity),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
