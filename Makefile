@@ -181,9 +181,10 @@ $(B)/bench/native: tests/bench/native.c
 	gcc -O3 -march=native -std=gnu17 -Wall -Wextra -Werror -o $@ $< -lpthread
 
 # BENCH="--stores", "--groups", "--shards", "--variants" or "--vllm", with options of theirs behind, measures only these; the first and last are not in it else
-bench: all ## measures loads, stores and groups
+bench: all ## measures loads, stores, groups and shards
 	bash tests/bench/run.sh $(B) $(BENCH)
 	$(if $(BENCH),,bash tests/bench/run.sh $(B) --groups)
+	$(if $(BENCH),,bash tests/bench/run.sh $(B) --shards)
 
 stores: ## tests against real object stores, the long way
 	bash tests/stores/run.sh
