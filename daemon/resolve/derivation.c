@@ -28,7 +28,8 @@ uint64_t derivation_memory_bytes(const struct derivation *derivation)
     return sizeof *derivation + derivation->arena.total_bytes + map_memory_bytes(derivation->n_tensors);
 }
 
-static void identify_variant(const struct artifact *stored, const struct derivation *derivation, char identity[DIGEST_HEX_CHARS + 1])
+static void identify_variant(const struct artifact *stored, const struct derivation *derivation,
+                             char identity[DIGEST_HEX_CHARS + 1])
 {
     unsigned char out[DIGEST_BYTES];
     struct digest *digest = digest_create();

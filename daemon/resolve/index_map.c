@@ -270,7 +270,7 @@ int index_transpose(struct index_work *work, const struct index_array *in, const
 {
     struct index_list list = {.work = work, .dst_rank = in->rank};
     uint64_t shape[TENSOR_MAX_RANK];
-    uint32_t place[TENSOR_MAX_RANK];
+    uint32_t place[TENSOR_MAX_RANK] = {0};
     for (uint32_t i = 0; i < in->rank; i++) {
         shape[i] = in->shape[dims[i]];
         place[dims[i]] = i;

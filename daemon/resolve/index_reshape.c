@@ -46,8 +46,8 @@ static void group_dims(struct reshape *reshape, const struct index_array *in, ui
 /* All dimensions of a group become its first new one. */
 static void linearize(const struct reshape *reshape, const uint64_t *old_shape, struct index_draft *draft)
 {
-    uint64_t start[TENSOR_MAX_RANK] = {0}, scale[TENSOR_MAX_RANK];
-    uint32_t place[TENSOR_MAX_RANK], first_old = 0;
+    uint64_t start[TENSOR_MAX_RANK] = {0}, scale[TENSOR_MAX_RANK] = {0};
+    uint32_t place[TENSOR_MAX_RANK] = {0}, first_old = 0;
     for (uint32_t g = 0; g < reshape->n_groups; g++) {
         const struct group *group = &reshape->groups[g];
         uint64_t n = 1;

@@ -128,7 +128,8 @@ def test_memory_of_one_variant_is_never_a_wrong_source_for_another(daemon, model
     a = np.random.default_rng(1).standard_normal((2048, 1024)).astype(np.float32)
     write(models / "m", {"a": a, "b": np.random.default_rng(2).standard_normal((512, 1024)).astype(np.float32)})
     half = digest(a.astype(np.float16))
-    variants = [([], digest(a)), ([{"cast": {"tensors": ["a"], "dtype": "F16"}}], half), ([{"transpose": {"tensors": ["a"], "dims": [1, 0]}}], digest(a.T.copy())),
+    variants = [([], digest(a)), ([{"cast": {"tensors": ["a"], "dtype": "F16"}}], half),
+                ([{"transpose": {"tensors": ["a"], "dims": [1, 0]}}], digest(a.T.copy())),
                 ([{"permute_rope": {"tensors": ["a"], "heads": 8, "to": "halves"}}], digest(halves(a, 8))), ([{"rename": {"b": "c"}}], digest(a)),
                 ([{"slice": {"tensors": ["a"], "slices": [[7, 2000], [3, 1000]]}}], digest(a[7:2000, 3:1000].copy()))]
     paths = [recipe(tmp_path, *steps, name=f"{i}.yaml") if steps else None for i, (steps, _) in enumerate(variants)]

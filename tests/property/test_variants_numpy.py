@@ -198,7 +198,8 @@ def step_replicate(rng, tensors, name, fresh):
     inner = int(rng.choice([n for n in range(1, hidden + 1) if hidden % n == 0]))
     groups, seed = hidden // inner, int(rng.integers(0, 100)) if rng.random() < .6 else None
     perms = [list(range(hidden)), *(randperms(seed, hidden, replicas - 1) if seed is not None else [])]
-    picks = [[perms[e // groups if seed is not None else 0][e % groups * inner + m] for m in range(inner)] for e in range(groups * replicas)]
+    picks = [[perms[e // groups if seed is not None else 0][e % groups * inner + m] for m in range(inner)]
+             for e in range(groups * replicas)]
     del tensors[name]
     tensors[f"{fresh}.{kind}"] = t.with_bits(np.stack([t.bits[:, pick] if columns else t.bits[pick] for pick in picks]))
     arguments = {"tensors": [f"{fresh}.{kind}"], "experts": groups * replicas, "inter_dim": inner}
@@ -216,8 +217,8 @@ def step_cast(rng, tensors, name, fresh):
     return {"cast": {"tensors": [name], "dtype": dtype}}
 
 
-STEPS = [step_rename, step_slice, step_transpose, step_transpose, step_reshape, step_reshape, step_split_and_join, step_stack, step_unstack, step_rope,
-         step_replicate, step_cast]
+STEPS = [step_rename, step_slice, step_transpose, step_transpose, step_reshape, step_reshape, step_split_and_join, step_stack, step_unstack,
+         step_rope, step_replicate, step_cast]
 
 
 def dequantize(rng, tensors, block):
@@ -240,10 +241,14 @@ def random_recipe(rng, tensors, block):
     return steps
 
 
+def random_bound(rng, extent):
+    return None if rng.random() < .2 else int(rng.integers(-extent - 2, extent + 3))
+
+
 def random_view(rng, tensors):
     names = [str(name) for name in rng.permutation(list(tensors))][:rng.integers(1, len(tensors) + 1)]
-    bound = lambda n: None if rng.random() < .2 else int(rng.integers(-n - 2, n + 3))
-    return [(name, None if rng.random() < .3 else [slice(bound(n), bound(n)) for n in tensors[name].bits.shape]) for name in names]
+    return [(name, None if rng.random() < .3 else [slice(random_bound(rng, n), random_bound(rng, n)) for n in tensors[name].bits.shape])
+            for name in names]
 
 
 def spell(reference, recipe, view):

@@ -6,7 +6,9 @@
 #include <string.h>
 
 #include "resolve/derivation.h"
+#include "resolve/header_cache.h"
 #include "tests/support/variant_scene.h"
+#include "variant/variant.h"
 
 #include <cmocka.h>
 
@@ -47,10 +49,54 @@ static void the_last_one_who_has_it_frees_it(void **state)
     derivation_unref(NULL);
 }
 
+static struct derivation *derive(const char *recipe, struct header_cache *cache)
+{
+    struct artifact *artifact;
+    struct error error;
+    assert_int_equal(artifact_resolve("memory:model", &(struct source_options){0}, cache, 0, &artifact, &error), 0);
+    assert_int_equal(variant_apply(&artifact, recipe, strlen(recipe), cache, &error), 0);
+    struct derivation *derivation = derivation_ref(artifact->derivation);
+    artifact_unref(artifact);
+    return derivation;
+}
+
+static void the_same_steps_of_the_same_files_are_applied_once(void **state)
+{
+    static const char *const recipes[] = {
+        "[{\"cast\": {\"tensors\": [\"a\"], \"dtype\": \"F16\"}}]",
+        "{\"version\": 1, \"steps\": [{\"cast\": {\"dtype\": \"F16\", \"tensors\": [\"a\"]}}]}",
+        "[{\"cast\": {\"tensors\": [\"a\"], \"dtype\": \"BF16\"}}]",
+    };
+    struct header_cache *cache;
+    struct derivation *found[3];
+    struct error error;
+    (void)state;
+    assert_int_equal(header_cache_create(NULL, 1 << 20, &cache, &error), 0);
+    variant_scene_put("{\"a\":{\"dtype\":\"F32\",\"shape\":[4],\"data_offsets\":[0,16]}}", 16, zero);
+    for (int i = 0; i < 3; i++)
+        found[i] = derive(recipes[i], cache);
+    assert_ptr_equal(found[0], found[1]);
+    assert_ptr_not_equal(found[0], found[2]);
+    assert_true(header_cache_memory_bytes(cache) >= derivation_memory_bytes(found[0]));
+    variant_scene_put("{\"a\":{\"dtype\":\"F32\",\"shape\":[5],\"data_offsets\":[0,20]}}", 20, zero);
+    struct derivation *other = derive(recipes[0], cache);
+    assert_ptr_not_equal(found[0], other);
+    assert_int_equal(other->records[0].bytes, 10);
+    derivation_unref(other);
+    while (header_cache_shrink(cache))
+        continue;
+    assert_int_equal(header_cache_memory_bytes(cache), 0);
+    assert_string_equal(found[2]->records[0].name, "a"); /* what somebody uses stays */
+    for (int i = 0; i < 3; i++)
+        derivation_unref(found[i]);
+    header_cache_destroy(cache);
+}
+
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, variant_scene_begin, variant_scene_end)
     const struct CMUnitTest tests[] = {TEST(a_variant_has_an_identity_and_tensors_of_its_own),
-                                       TEST(the_last_one_who_has_it_frees_it)};
+                                       TEST(the_last_one_who_has_it_frees_it),
+                                       TEST(the_same_steps_of_the_same_files_are_applied_once)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
