@@ -86,10 +86,13 @@ def one_expert(bench, options):
     how = ["--variant", "moe-upcycle", "--set", f"experts={EXPERTS}", "--set", f"inter_dim={inter_dim}", "--set", "shuffle_seed=42"]
     service = Service(bench)
     try:
-        for name, expert in (("w1", EXPERTS - 3), ("w2", EXPERTS - 3), ("w1", 2)):
-            report = service.json("load", f"disk:{folder}", *how, "--slice", f"l.0.moe.experts.{name}[{expert}:{expert + 1}, :, :]")
-            shares[f"{name}, {'shuffled' if expert >= EXPERTS // REPLICAS else 'the first replica'}"] = (
-                report["bytes"]["read"] / report["bytes"]["view"])
+        for name, expert, executor in (("w1", EXPERTS - 3, "generic"), ("w1", EXPERTS - 3, "auto"), ("w2", EXPERTS - 3, "auto"),
+                                       ("w1", 2, "auto")):
+            report = service.json("load", f"disk:{folder}", *how, "--executor", executor, "--slice",
+                                  f"l.0.moe.experts.{name}[{expert}:{expert + 1}, :, :]")
+            service.call("release", "--all")
+            which = "shuffled" if expert >= EXPERTS // REPLICAS else "the first replica"
+            shares[f"{name}, {which}, executor {executor}"] = report["bytes"]["read"] / report["bytes"]["view"]
     finally:
         service.end()
     return shares
