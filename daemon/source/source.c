@@ -235,7 +235,8 @@ int source_fail_reference(const struct source *source, const char *complaint, st
 
 bool source_may_be_absent(const struct source *source, const struct error *error)
 {
-    bool is_hidden = error->code == ERROR_PERMISSION_DENIED && source->caps.asks_server && !http_fence_has_refused(error);
+    bool is_servers_answer = error->kind != ERROR_KIND_PROXY_FAILED && !http_fence_has_refused(error);
+    bool is_hidden = error->code == ERROR_PERMISSION_DENIED && source->caps.asks_server && is_servers_answer;
     return error->code == ERROR_NOT_FOUND || is_hidden;
 }
 

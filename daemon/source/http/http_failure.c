@@ -14,8 +14,8 @@ static const struct meaning {
     const char *reason, *text;
 } meanings[] = {
     {CURLE_COULDNT_RESOLVE_HOST, AGAIN, "DNS_FAILED", "the host's name cannot be resolved"},
-    {CURLE_COULDNT_RESOLVE_PROXY, PROXY, "PROXY_FAILED", "the proxy's name cannot be resolved"},
-    {CURLE_PROXY, PROXY, "PROXY_FAILED", "the proxy failed"},
+    {CURLE_COULDNT_RESOLVE_PROXY, PROXY, REASON(PROXY_FAILED), "the proxy's name cannot be resolved"},
+    {CURLE_PROXY, PROXY, REASON(PROXY_FAILED), "the proxy failed"},
     {CURLE_COULDNT_CONNECT, REFUSED, "CONNECT_FAILED", "no connection"},
     {CURLE_OPERATION_TIMEDOUT, AGAIN, "CONNECT_TIMEOUT", "no connection in time"},
     {CURLE_GOT_NOTHING, DROPPED, "CONNECTION_LOST", "the connection was closed before an answer"},
@@ -56,7 +56,7 @@ int http_failure_proxy(const char *url, int status, struct error *error)
 {
     char proxy[REDACT_CHARS];
     proxy_of(url, proxy);
-    return fail(error, ERROR_PERMISSION_DENIED, "PROXY_FAILED", "the proxy %s answered %d and wants other credentials",
+    return fail(error, ERROR_PERMISSION_DENIED, REASON(PROXY_FAILED), "the proxy %s answered %d and wants other credentials",
                 proxy, status);
 }
 
@@ -91,8 +91,8 @@ struct http_failure http_failure_of(const struct http_exchange *exchange, const 
         char proxy[REDACT_CHARS];
         proxy_of(exchange->order.attempt->url, proxy);
         bool is_refusal = exchange->curl.proxy_status == 407;
-        fail(error, is_refusal ? ERROR_PERMISSION_DENIED : ERROR_UNAVAILABLE, "PROXY_FAILED", "the proxy %s failed: %s%s",
-             proxy, details, is_refusal ? "; it wants credentials" : "");
+        fail(error, is_refusal ? ERROR_PERMISSION_DENIED : ERROR_UNAVAILABLE, REASON(PROXY_FAILED),
+             "the proxy %s failed: %s%s", proxy, details, is_refusal ? "; it wants credentials" : "");
         return (struct http_failure){.is_final = exchange->curl.proxy_status == 407};
     }
     fail(error, meaning->kind == FINAL ? ERROR_INVALID_ARGUMENT : ERROR_UNAVAILABLE, meaning->reason, "%s: %s",
