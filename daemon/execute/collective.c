@@ -437,7 +437,8 @@ void collective_count(const struct part *part)
     counters->unique_source_bytes += part->report.read_bytes;
     if (part->transport)
         counters->peer_transfer_bytes += part->placed_bytes;
-    collective->needed_bytes += part->placed_bytes * options->n_sharers;
+    double placed_bytes = (double)part->placed_bytes * part->run->account.source_share;
+    collective->needed_bytes += (uint64_t)(placed_bytes + 0.5) * options->n_sharers;
     counters->dedup_saving_bytes = collective->needed_bytes > counters->unique_source_bytes
                                        ? collective->needed_bytes - counters->unique_source_bytes
                                        : 0;

@@ -39,6 +39,7 @@ struct run_account { /* what was done for it */
     uint64_t placed_bytes;
     uint64_t done_bytes;      /* atomic: for progress; what was placed, and what has come of blocks that are being read */
     uint64_t temporary_bytes; /* atomic: staging in use for it now */
+    double source_share;      /* distinct bytes of the source for each that is placed; const once it is set up */
 };
 
 struct member { /* one run's interest in one scan */

@@ -65,6 +65,13 @@ bool worker_take_item(struct worker *worker)
 
 /* --- doing ---------------------------------------------------------------------------------------------------------- */
 
+/* Of plain views each byte is placed once, as it is. */
+static double measure_source_share(const struct mapping *mapping)
+{
+    bool is_plain = (!mapping->order && !mapping->n_operations) || mapping->view_bytes == 0;
+    return is_plain ? 1 : (double)mapping_source_bytes(mapping) / (double)mapping->view_bytes;
+}
+
 /* Never convert with scales that nobody has read. */
 static int check_scales(const struct mapping *mapping, struct error *error)
 {
@@ -78,6 +85,7 @@ static void set_up_run(struct part *part)
     struct run *run = part->run;
     struct engine *engine = run->engine;
     destination_begin(run->destination, run->options.mapping->replica_bytes);
+    run->account.source_share = measure_source_share(run->options.mapping);
     needs_build(&run->needs, run->options.plan, run->options.mapping, run->block_bytes);
     bool can_run =
         check_scales(run->options.mapping, &part->error) == 0 && (!run->origin || remote_pool_grow(run, &part->error) == 0);

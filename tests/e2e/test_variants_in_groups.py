@@ -38,10 +38,12 @@ def test_ranks_with_variants_of_their_own_read_every_byte_once(start, models, ar
     daemon = start(**strategy())
     reports = load_all(daemon, models, [group(rank, "--collective", "required", *options(tmp_path, rank), world=world)
                                         for rank in range(world)])
+    once = sum(array.nbytes for array in arrays.values())
     for rank, report in enumerate(reports):
         assert digests(report) == {name: digest(array) for name, array in made(arrays, rank).items()}, rank
         assert report["executor"] == "owner_file_collective"
-        assert report["collective"]["collective_unique_source_bytes"] == sum(array.nbytes for array in arrays.values())
+        assert report["collective"]["collective_unique_source_bytes"] == once
+        assert abs(report["collective"]["collective_dedup_saving_bytes"] - (world - 1) * once) < 1000, "in bytes of the source"
 
 
 @pytest.mark.parametrize("executor", ["generic", "local"])
