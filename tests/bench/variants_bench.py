@@ -56,7 +56,10 @@ def pairs(options):
 
 def load(service, folder, how):
     report = service.json("load", f"disk:{folder}", *how)
-    service.call("release", "--all")
+    while service.json("status")["replicas"]:  # with a pool they go there by themselves, and must
+        time.sleep(0.02)
+        if not service.has_pool:
+            service.call("release", "--all")
     return {"ms": report["ms"]["total"], "read": report["bytes"]["read"], "view": report["bytes"]["view"]}
 
 
@@ -65,6 +68,7 @@ def measure(bench, folder, how, pool, rounds, rng):
     files = sorted(folder.glob("*.safetensors"))
     found = {"plain": [], "variant": []}
     service = Service(bench, pool_bytes=4 * GIB + 3 * sum(file.stat().st_size for file in files) if pool else 0)
+    service.has_pool = pool
     try:
         for number in range(-1, rounds):  # the first fills the pool and reads the headers
             for name in rng.sample(list(found), 2):
