@@ -236,6 +236,35 @@ static void an_option_belongs_to_its_commands(void **state)
     assert_refused("load|disk:/m|--view|v|--tp-size|1|--tp-rank|0", "--view");
 }
 
+static void an_export_says_what_for_whom_and_within_which_bounds(void **state)
+{
+    (void)state;
+    assert_taken("export|disk:/m|--out|o|--format|dcp|--world-size|4096|--rank|4095|--uneven|ceil|--tp-rule|*=0");
+    assert_true(args.standalone && args.load.world_size == 4096 && args.load.rank == 4095 && args.view.tp.n_rules == 1);
+    assert_false(args.view.has_tp);
+    assert_taken("export|disk:/m|--out|o|--max-file-size|5GB");
+    assert_int_equal(args.export.max_file_bytes, 5000000000);
+    assert_taken("export|disk:/m|--out|o|--max-file-size|1.5MiB|--memory|16MiB");
+    assert_int_equal(args.export.max_file_bytes, 3 << 19);
+    assert_taken("fuse|--input-dir|/m|-o|o");
+    assert_string_equal(args.artifact, "disk:/m");
+    assert_taken("reshard|--input-dir|https://h/m|--output-dir|o|-t|3");
+    assert_string_equal(args.artifact, "https://h/m");
+    assert_refused("export|disk:/m", "--out");
+    assert_refused("export|disk:/m|--out|-", "--out");
+    assert_refused("export|disk:/m|--out|o|--format|topology", "--world-size");
+    assert_refused("export|disk:/m|--out|o|--format|topology|--world-size|4097", "4096");
+    assert_refused("export|disk:/m|--out|o|--format|topology|--world-size|4|--rank|4", "--rank 4");
+    assert_refused("export|disk:/m|--out|o|--format|topology|--world-size|4|--mapping|m", "hf format");
+    assert_refused("export|disk:/m|--out|o|--world-size|4", "--format");
+    assert_refused("export|disk:/m|--out|o|--memory|15MiB", "16MiB");
+    assert_refused("export|disk:/m|--out|o|--dtype|I7", "--dtype");
+    assert_refused("export|disk:/m|--out|o|--mapping|m|--max-file-size|1", "--mapping");
+    assert_refused("reshard|--input-dir|/m|-o|o", "--target-world-size");
+    assert_refused("fuse|-o|o", "artifact");
+    assert_refused("fuse|--input-dir|/m|-o", "--out");
+}
+
 static void help_and_version_need_nothing_else(void **state)
 {
     (void)state;
@@ -291,6 +320,7 @@ int main(void)
         cmocka_unit_test(what_is_not_known_is_refused_with_the_nearest_name),
         cmocka_unit_test(operands_are_counted),
         cmocka_unit_test(an_option_belongs_to_its_commands),
+        cmocka_unit_test(an_export_says_what_for_whom_and_within_which_bounds),
         cmocka_unit_test(help_and_version_need_nothing_else),
         cmocka_unit_test(the_help_of_a_command_lists_its_options_and_no_others),
     };
