@@ -48,7 +48,7 @@ static int standalone_open(struct backend *backend, struct error *error)
     state->services.config = config_defaults();
     state->services.of_one_user = true;
     backend->state = state;
-    log_set_level(LOG_WARN);
+    log_set_level(backend->args->quiet ? LOG_ERROR : LOG_WARN);
     if (backend->args->load.device)
         return fail(error, ERROR_INVALID_ARGUMENT, "STANDALONE_DEVICE",
                     "--standalone loads into host memory only; leave out --device");
