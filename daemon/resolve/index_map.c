@@ -89,7 +89,8 @@ int index_finish(struct index_list *list, const uint64_t *shape, struct index_ar
     uint64_t *copy = arena_try_array(list->work->arena, list->dst_rank, sizeof *copy, list->work->error);
     if (!copy)
         return -1;
-    memcpy(copy, shape, list->dst_rank * sizeof *copy);
+    if (list->dst_rank > 0) /* a scalar may have no shape at all */
+        memcpy(copy, shape, list->dst_rank * sizeof *copy);
     *out = (struct index_array){list->dst_rank, copy, list->maps, list->n};
     return 0;
 }
