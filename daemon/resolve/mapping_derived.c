@@ -448,7 +448,7 @@ static int settle(struct emitting *emitting, int failed)
 {
     struct mapping *mapping = emitting->builder->mapping;
     struct scales *scales = &mapping->scales;
-    struct error ignored, *error = failed ? &ignored : emitting->builder->error;
+    struct error ignored = {0}, *error = failed ? &ignored : emitting->builder->error;
     mapping->operations =
         move_to_arena(mapping, mapping->operations, mapping->n_operations, sizeof *mapping->operations, error);
     scales->transfers = move_to_arena(mapping, scales->transfers, scales->n_transfers, sizeof *scales->transfers, error);

@@ -268,7 +268,8 @@ def test_variants_are_written_however_the_output_is_cut(alone, models, tmp_path)
         "q": rng.standard_normal((64, 48)).astype(np.float32), "k": np.arange(12, dtype=np.int32).reshape(3, 4)}
     checkpoints.write(models / "m", a)
     steps = [{"stack": {"from": "e.{}.w", "to": "experts", "dim": 0}}, {"transpose": {"tensors": ["experts"], "dims": [0, 2, 1]}},
-             {"permute_rope": {"tensors": ["q"], "heads": 4, "to": "halves"}}, {"alias": {"k2": "k"}}, {"concat": {"from": ["k", "k2"], "to": "kk", "dim": 1}},
+             {"permute_rope": {"tensors": ["q"], "heads": 4, "to": "halves"}}, {"alias": {"k2": "k"}},
+             {"concat": {"from": ["k", "k2"], "to": "kk", "dim": 1}},
              {"alias": {"q2": "q"}}]
     (tmp_path / "v.yaml").write_text(json.dumps({"version": 1, "steps": steps}))
     halves = a["q"].reshape(4, 8, 2, 48).transpose(0, 2, 1, 3).reshape(64, 48)

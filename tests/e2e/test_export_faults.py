@@ -5,7 +5,6 @@ import shutil
 import signal
 import subprocess
 import threading
-import time
 
 import numpy as np
 import pytest

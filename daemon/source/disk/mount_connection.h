@@ -30,7 +30,7 @@ int mount_connection_receive(struct mount_connection *connection, struct mount_r
 int mount_connection_ask(struct mount_connection *connection, struct mount_request *request, struct mount_reply *reply,
                          struct error *error); /* both */
 
-void mount_connection_close_all(struct mount_process *process); /* none may be taken */
+void mount_connection_close_all(struct mount_process *process);  /* none may be taken */
 void mount_connection_close_idle(struct mount_process *process); /* their memory is given back */
 
 #endif
