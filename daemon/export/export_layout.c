@@ -308,7 +308,7 @@ static int measure_headers(struct layout_build *build)
 
 /* --- documents --- */
 
-int layout_put_text(const struct export_sink *sink, const char *text, struct error *error)
+int export_put_text(const struct export_sink *sink, const char *text, struct error *error)
 {
     return sink->put(sink->data, text, strlen(text), error);
 }

@@ -108,10 +108,10 @@ static int write_index(const struct export_layout *layout, const struct export_s
     for (size_t t = 0; t < layout->n_tensors; t++)
         total_bytes += layout->tensors[t].bytes;
     snprintf(metadata, sizeof metadata, "{\n  \"metadata\": {\n    \"total_size\": %" PRIu64 "\n  },\n", total_bytes);
-    if (layout_put_text(sink, metadata, error) < 0 || layout_put_text(sink, "  \"weight_map\": {", error) < 0 ||
+    if (export_put_text(sink, metadata, error) < 0 || export_put_text(sink, "  \"weight_map\": {", error) < 0 ||
         put_weight_map(layout, sink, error) < 0)
         return -1;
-    return layout_put_text(sink, layout->n_tensors ? "\n  }\n}" : "}\n}", error);
+    return export_put_text(sink, layout->n_tensors ? "\n  }\n}" : "}\n}", error);
 }
 
 const struct layout_format layout_hf = {.name = "hf", .place = place_whole, .write_document = write_index};

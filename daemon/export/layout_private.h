@@ -31,7 +31,7 @@ void layout_set_files(struct layout_build *build, size_t n_files);
 void layout_add_part(struct layout_build *build, size_t tensor, uint32_t file, const uint64_t *start, const uint64_t *size);
 /* What of a tensor is in that file; NULL = nothing. */
 const struct export_part *layout_find_part(const struct export_layout *layout, size_t tensor, uint32_t file);
-int layout_put_text(const struct export_sink *sink, const char *text, struct error *error);
+int export_put_text(const struct export_sink *sink, const char *text, struct error *error);
 /* A member of an object, `depth` levels deep, on a line of its own. Takes the text of json. */
 int layout_put_member(const struct export_sink *sink, struct json_writer *json, size_t depth, bool is_first,
                       struct error *error);

@@ -73,14 +73,14 @@ static void put_tensor(const struct export_layout *layout, size_t t, struct json
 static int put_tensors(const struct export_layout *layout, const struct export_sink *sink, struct error *error)
 {
     uint32_t *order = layout_by_name(layout);
-    int status = layout_put_text(sink, "{\n  \"tensors\": {", error);
+    int status = export_put_text(sink, "{\n  \"tensors\": {", error);
     for (size_t i = 0; status == 0 && i < layout->n_tensors; i++) {
         struct json_writer json = {0};
         put_tensor(layout, order[i], &json);
         status = layout_put_member(sink, &json, 2, i == 0, error);
     }
     free(order);
-    return status < 0 ? -1 : layout_put_text(sink, layout->n_tensors ? "\n  }" : "}", error);
+    return status < 0 ? -1 : export_put_text(sink, layout->n_tensors ? "\n  }" : "}", error);
 }
 
 static int write_topology(const struct export_layout *layout, const struct export_sink *sink, struct error *error)
@@ -98,7 +98,7 @@ static int write_topology(const struct export_layout *layout, const struct expor
         status = layout_put_member(sink, &size, 1, false, error);
     free(names.text);
     free(size.text);
-    return status < 0 ? -1 : layout_put_text(sink, "\n}", error);
+    return status < 0 ? -1 : export_put_text(sink, "\n}", error);
 }
 
 const struct layout_format layout_topology = {.name = "topology", .place = place_chunks, .write_document = write_topology};
