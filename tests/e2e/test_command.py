@@ -290,6 +290,9 @@ def on_terminal(arguments, environment):
 
 def test_the_progress_bar_is_for_terminals_and_is_wiped(alone, models, big):
     load = ["load", f"disk:{models}/big", "--standalone", "--json"]
+    with open(models / "big" / "model.safetensors", "rb") as file:  # from the page cache it is over before there is a bar
+        os.fsync(file.fileno())
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
     seen = on_terminal(load, alone.environment)
     assert "%" in seen and "read" in seen and seen.endswith("\r\x1b[K")
     assert on_terminal([*load, "--quiet"], alone.environment) == ""
