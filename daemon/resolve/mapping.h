@@ -91,7 +91,7 @@ void mapping_destroy(struct mapping *mapping); /* accepts NULL */
  * where they came by file and src_offset. A window of the file looks at every transfer whose span meets it, so the innermost
  * loop should be the one with the smallest src_stride: of a transposed matrix one transfer for each row that is stored, not
  * for each column. The union is exact unless that needs more than a million rows that fit no pattern; then it takes in the
- * gaps between them. Fails only for lack of memory. */
+ * gaps between them. UNIMPLEMENTED when more transfers meet in a window than a worker may be asked to look at. */
 int mapping_order(struct mapping *mapping, struct error *error);
 
 /* Index of the first transfer of the file of which, or of one before it, something lies behind `at`; file_first[file + 1]

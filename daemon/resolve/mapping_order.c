@@ -13,9 +13,14 @@
 #include <string.h>
 
 #include "base/metadata.h"
+#include "base/text.h"
 #include "resolve/mapping.h"
 
-enum { MAX_ROWS_APART = 1 << 20 }; /* of one mapping, that are sorted one by one: some 0.1 s */
+enum {
+    MAX_ROWS_APART = 1 << 20,      /* of one mapping, that are sorted one by one: some 0.1 s */
+    WINDOW_BYTES = 8 << 20,        /* what a worker reads at once, about */
+    MAX_WINDOW_TRANSFERS = 1 << 19 /* that it has to look at, and keep up to three clips of */
+};
 
 /* --- sorting -------------------------------------------------------------------------------------------------------- */
 
@@ -355,6 +360,30 @@ static int find_reach(struct mapping *mapping, struct error *error)
     return 0;
 }
 
+static int fail_crowded(const struct mapping *mapping, const struct transfer *transfer, struct error *error)
+{
+    char name[TEXT_NAME_CHARS];
+    const struct tensor_record *record = mapping->tensors[transfer->tensor].record;
+    return fail(error, ERROR_UNIMPLEMENTED, "TOO_MANY_RUNS",
+                "tensor %s: more than %d byte runs meet within %d MiB of a file; slice fewer inner dimensions",
+                text_escape(record->name, record->name_length, name), MAX_WINDOW_TRANSFERS, WINDOW_BYTES >> 20);
+}
+
+/* Workers belong to all users: how long one is busy with a window, and the memory of its clips, do not depend on the view. */
+static int check_windows(const struct mapping *mapping, struct error *error)
+{
+    const uint64_t *reach = mapping->order->reach;
+    for (size_t i = 0, first = 0; i < mapping->n_transfers; i++) {
+        const struct transfer *last = &mapping->transfers[i];
+        uint64_t lo = last->src_offset > WINDOW_BYTES ? last->src_offset - WINDOW_BYTES : 0;
+        while (mapping->transfers[first].file != last->file || reach[first] <= lo)
+            first++;
+        if (i - first >= MAX_WINDOW_TRANSFERS)
+            return fail_crowded(mapping, last, error);
+    }
+    return 0;
+}
+
 int mapping_order(struct mapping *mapping, struct error *error)
 {
     mapping->order = NULL;
@@ -364,7 +393,7 @@ int mapping_order(struct mapping *mapping, struct error *error)
         return 0;
     struct unite unite = {.rows_left = MAX_ROWS_APART, .error = error};
     mapping->order = arena_alloc(&mapping->arena, sizeof *mapping->order);
-    int result = find_reach(mapping, error) || unite_all(mapping, &unite) ? -1 : 0;
+    int result = find_reach(mapping, error) || check_windows(mapping, error) || unite_all(mapping, &unite) ? -1 : 0;
     metadata_free(unite.reads);
     metadata_free(unite.spans);
     return result;

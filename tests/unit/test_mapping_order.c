@@ -184,6 +184,27 @@ static void too_many_rows_that_fit_no_pattern_are_read_as_a_whole(void **state)
     }
 }
 
+/* They all reach from the first window into the last one: as many as a worker looks at, and one more. */
+static void too_many_transfers_in_one_window_are_refused(void **state)
+{
+    const uint64_t most = 1 << 19;
+    const struct tensor_record record = {.name = "crowd", .name_length = 5};
+    struct view_tensor tensor = {.record = &record};
+    (void)state;
+    for (uint64_t more = 0; more < 2; more++) {
+        struct scene scene;
+        struct error error = {0};
+        begin(&scene, most + more);
+        scene.mapping.tensors = &tensor;
+        for (uint64_t i = 0; i < most + more; i++)
+            add(&scene, 1, 2 * i, 1, 3, 1 << 30);
+        assert_int_equal(mapping_order(&scene.mapping, &error), more ? -1 : 0);
+        assert_int_equal(error.code, more ? ERROR_UNIMPLEMENTED : ERROR_OK);
+        assert_true(!more || (strstr(error.message, "crowd") && strcmp(error.reason, "TOO_MANY_RUNS") == 0));
+        arena_fini(&scene.mapping.arena);
+    }
+}
+
 int main(void)
 {
     const char *seed = getenv("TEST_SEED");
@@ -194,6 +215,7 @@ int main(void)
         cmocka_unit_test(disjoint_spans_in_order_stay_as_they_are),
         cmocka_unit_test(the_columns_of_a_matrix_are_one_read),
         cmocka_unit_test(too_many_rows_that_fit_no_pattern_are_read_as_a_whole),
+        cmocka_unit_test(too_many_transfers_in_one_window_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
