@@ -97,32 +97,6 @@ TARGET_INLINE void cast_halves(void *dst, const void *src, size_t n_elements, en
 
 /* --- the functions -------------------------------------------------------------------------------------------------- */
 
-#define DEFINE_F8(FROM, TO)                                                                                                 \
-    DEFINE_SCALE_LOOP(FROM, TO)                                                                                             \
-    TARGET static void scale_##FROM##_to_##TO(void *dst, const void *src, size_t n_elements, float scale)                   \
-    {                                                                                                                       \
-        scale_f8(dst, src, n_elements, scale, DTYPE_##FROM, DTYPE_##TO, loop_##FROM##_to_##TO);                             \
-    }                                                                                                                       \
-    static void cast_##FROM##_to_##TO(void *dst, const void *src, size_t n_elements)                                        \
-    {                                                                                                                       \
-        scale_##FROM##_to_##TO(dst, src, n_elements, 1);                                                                    \
-    }                                                                                                                       \
-    static void dequantize_##FROM##_to_##TO(void *dst, const void *src, size_t n_elements,                                  \
-                                            const struct dequantize_run *run)                                               \
-    {                                                                                                                       \
-        dequantize_by_blocks(dst, src, n_elements, run, float_bytes(DTYPE_##TO), scale_##FROM##_to_##TO);                   \
-    }
-
-#define DEFINE_HALVES(FROM, TO)                                                                                             \
-    TARGET static void loop_##FROM##_to_##TO(void *dst, const void *src, size_t n_elements)                                 \
-    {                                                                                                                       \
-        cast_elements(dst, src, n_elements, DTYPE_##FROM, DTYPE_##TO);                                                      \
-    }                                                                                                                       \
-    TARGET static void cast_##FROM##_to_##TO(void *dst, const void *src, size_t n_elements)                                 \
-    {                                                                                                                       \
-        cast_halves(dst, src, n_elements, DTYPE_##FROM, DTYPE_##TO, loop_##FROM##_to_##TO);                                 \
-    }
-
 PAIRS_WITH_F32(DEFINE_CAST_LOOP)
 PAIRS_TO_F8(DEFINE_CAST_LOOP)
 PAIRS_OF_HALVES(DEFINE_HALVES)

@@ -39,21 +39,22 @@ TARGET_INLINE bool any_nan_f8(__m512i bytes, enum dtype from)
 
 /* The smallest numbers of F8_E4M3 and F8_E5M2 are 2^-9 and 2^-16, the smallest normal one of F32 2^-126. The upper bound keeps
  * F8_E4M3's factor finite. What these scales do not fit, vectors with a NaN, and what fills no vector are left to the loop. */
-TARGET_INLINE void scale_f8(void *dst, const void *src, size_t n_elements, float scale, enum dtype from,
+TARGET_INLINE void scale_f8(void *dst, const void *src, size_t n_elements, float scale, enum dtype from, enum dtype to,
                             scale_function *loop)
 {
+    (void)to; /* BF16 */
     const __m512 factor = _mm512_set1_ps(from == DTYPE_F8_E5M2 ? scale : scale * 0x1p8F);
     const bool fits = fabsf(scale) >= 0x1p-110F && fabsf(scale) < 0x1p119F;
     size_t done = 0;
     for (; fits && done + VECTOR_ELEMENTS <= n_elements; done += VECTOR_ELEMENTS) {
-        char *to = (char *)dst + 2 * done;
+        char *at = (char *)dst + 2 * done;
         __m512i bytes = _mm512_loadu_si512((const char *)src + done);
         if (__builtin_expect(any_nan_f8(bytes, from), 0)) {
-            loop(to, (const char *)src + done, VECTOR_ELEMENTS, scale);
+            loop(at, (const char *)src + done, VECTOR_ELEMENTS, scale);
             continue;
         }
-        store_scaled(to, f16_of_f8(_mm512_castsi512_si256(bytes), from), factor);
-        store_scaled(to + VECTOR_ELEMENTS, f16_of_f8(_mm512_extracti64x4_epi64(bytes, 1), from), factor);
+        store_scaled(at, f16_of_f8(_mm512_castsi512_si256(bytes), from), factor);
+        store_scaled(at + VECTOR_ELEMENTS, f16_of_f8(_mm512_extracti64x4_epi64(bytes, 1), from), factor);
     }
     if (done < n_elements)
         loop((char *)dst + 2 * done, (const char *)src + done, n_elements - done, scale);
@@ -81,22 +82,6 @@ TARGET static void cast_F16_to_BF16(void *dst, const void *src, size_t n_element
 }
 
 #define PAIRS(X) X(F8_E4M3, BF16) X(F8_E5M2, BF16)
-#define DEFINE_F8(FROM, TO)                                                                                                 \
-    DEFINE_SCALE_LOOP(FROM, TO)                                                                                             \
-    TARGET static void scale_##FROM##_to_##TO(void *dst, const void *src, size_t n_elements, float scale)                   \
-    {                                                                                                                       \
-        scale_f8(dst, src, n_elements, scale, DTYPE_##FROM, loop_##FROM##_to_##TO);                                         \
-    }                                                                                                                       \
-    static void cast_##FROM##_to_##TO(void *dst, const void *src, size_t n_elements)                                        \
-    {                                                                                                                       \
-        scale_##FROM##_to_##TO(dst, src, n_elements, 1);                                                                    \
-    }                                                                                                                       \
-    static void dequantize_##FROM##_to_##TO(void *dst, const void *src, size_t n_elements,                                  \
-                                            const struct dequantize_run *run)                                               \
-    {                                                                                                                       \
-        dequantize_by_blocks(dst, src, n_elements, run, float_bytes(DTYPE_##TO), scale_##FROM##_to_##TO);                   \
-    }
-
 PAIRS(DEFINE_F8)
 
 static cast_function *bf16_cast(enum dtype from, enum dtype to)
