@@ -134,8 +134,8 @@ static Tensorcast__Daemon__V1__ChangeDetection *fill_change_detection(const stru
 {
     Tensorcast__Daemon__V1__ChangeDetection *report = arena_alloc(arena, sizeof *report);
     tensorcast__daemon__v1__change_detection__init(report);
-    report->by = change_detector_name(artifact->changes_by);
-    report->reason = text_or_empty(artifact->changes_reason);
+    report->by = change_detector_name(artifact->changes.by);
+    report->reason = text_or_empty(artifact->changes.reason);
     return report;
 }
 

@@ -105,7 +105,7 @@ void load_log_result(const struct load_result *result, bool plan_only, const str
               LOG_U64("shared_bytes", report->shared_bytes), LOG_U64("cached_bytes", report->cached_bytes),
               LOG_U64("residual_bytes", plan->residual_bytes), LOG_BOOL("from_replica", result->origin == LOAD_FROM_REPLICA),
               LOG_BOOL("joined", result->origin == LOAD_JOINED),
-              LOG_TEXT("change_detection", change_detector_name(result->mapping->artifact->changes_by)),
+              LOG_TEXT("change_detection", change_detector_name(result->mapping->artifact->changes.by)),
               LOG_TEXT("verified", verified_name(result->replica->verdict.status)),
               LOG_TEXT("verified_by", result->replica->verdict.by), LOG_U64("healed", result->replica->verdict.healed),
               LOG_TEXT("memory", page_kind_name(device_page_kind(result->replica->segment))),

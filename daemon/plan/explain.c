@@ -102,12 +102,12 @@ static void write_source(const struct page *page)
 static void write_change_detection(const struct page *page)
 {
     const struct artifact *artifact = page->mapping->artifact;
-    bool has_reason = artifact->changes_reason && artifact->changes_reason[0];
-    if (artifact->changes_by != CHANGES_BY_VERSION)
+    bool has_reason = artifact->changes.reason && artifact->changes.reason[0];
+    if (artifact->changes.by != CHANGES_BY_VERSION)
         fprintf(page->out, "changes   noticed by %s%s%s\n",
-                artifact->changes_by == CHANGES_RACY ? "racy timestamps, so nothing is kept"
-                                                     : change_detector_name(artifact->changes_by),
-                has_reason ? ": " : "", has_reason ? artifact->changes_reason : "");
+                artifact->changes.by == CHANGES_RACY ? "racy timestamps, so nothing is kept"
+                                                     : change_detector_name(artifact->changes.by),
+                has_reason ? ": " : "", has_reason ? artifact->changes.reason : "");
 }
 
 static void write_gate(const struct page *page, enum cost_gate gate, const char *local, const char *generic,

@@ -202,7 +202,7 @@ static struct artifact *assemble(struct discovery *found, struct artifact_table 
     artifact->copies = table->copies;
     artifact->by_name = table->by_name;
     artifact->total_bytes = table->total_bytes;
-    artifact->changes_by = worst_detector(found, &artifact->changes_reason);
+    artifact->changes.by = worst_detector(found, &artifact->changes.reason);
     artifact->references = 1;
     artifact->source = found->source;
     found->source = NULL;
@@ -385,7 +385,7 @@ size_t artifact_find_piece(const struct artifact *artifact, uint32_t file, uint6
 
 bool artifact_is_racy(const struct artifact *artifact)
 {
-    return artifact->changes_by == CHANGES_RACY;
+    return artifact->changes.by == CHANGES_RACY;
 }
 
 int artifact_check_unchanged(const struct artifact *artifact, const struct cancel *cancel, struct error *error)

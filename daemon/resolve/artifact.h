@@ -53,6 +53,11 @@ struct artifact_layout {
 struct artifact_table; /* resolve/artifact_table.h */
 struct derivation;     /* resolve/derivation.h */
 
+struct change_proof { /* how a change of the files would show, of the worst of them, the index file included */
+    enum change_detector by;
+    const char *reason; /* static; why by nothing better, "" = there is nothing better */
+};
+
 struct artifact {
     struct source *source;
     struct source *index_source; /* NULL, or the index file, kept open because source_key has the span of its lease */
@@ -80,9 +85,8 @@ struct artifact {
     struct error manifest_problem; /* one is there but is not to be used, and why; code ERROR_OK = none */
     uint64_t header_bytes_read;    /* 0 when everything came from the cache */
     bool from_cache;
-    enum change_detector changes_by; /* of the worst file, the index file included */
-    const char *changes_reason;      /* static; why by nothing better, "" = there is nothing better */
-    int references;                  /* atomic */
+    struct change_proof changes;
+    int references; /* atomic */
 };
 
 enum {                                   /* flags of artifact_resolve() */

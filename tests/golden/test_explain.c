@@ -58,10 +58,10 @@ static void write_golden(const char *path, const char *text)
 static void tell_detector(struct artifact *artifact, const struct source_caps *caps)
 {
     bool has_lease = !caps->reads_are_requests && caps->filesystem == SOURCE_LOCAL;
-    artifact->changes_by = caps->reads_are_requests ? CHANGES_BY_VERSION
+    artifact->changes.by = caps->reads_are_requests ? CHANGES_BY_VERSION
                            : has_lease              ? CHANGES_BY_LEASE
                                                     : CHANGES_BY_TIMESTAMPS;
-    artifact->changes_reason =
+    artifact->changes.reason =
         caps->reads_are_requests || has_lease ? "" : "the file system may change a file without this host's kernel";
 }
 
