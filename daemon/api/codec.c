@@ -61,6 +61,10 @@ int codec_load_request(const Tensorcast__Daemon__V1__LoadRequest *wire, struct a
 {
     if (!wire)
         return fail(error, ERROR_INVALID_ARGUMENT, "NO_LOAD_REQUEST", "the request has no load");
+    if (wire->targets)
+        return fail(error, ERROR_UNIMPLEMENTED, "TARGETS", "this daemon does not fill targets yet");
+    if (wire->memory == TENSORCAST__DAEMON__V1__MEMORY_PREFERENCE__MEMORY_PREFERENCE_MAPPED)
+        return fail(error, ERROR_UNIMPLEMENTED, "MAPPED", "this daemon does not hand out files yet");
     *request = (struct load_request){.artifact = wire->artifact,
                                      .device = wire->device,
                                      .variant = wire->variant.data,
