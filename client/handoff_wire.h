@@ -5,6 +5,9 @@
  *
  * The connection stays open: it is the lease. Anything the client sends later ends it.
  *
+ * Where the answer names files (LoadResult.files), their read-only descriptors come in that order in as many messages as it
+ * takes, each with page kind HANDOFF_FILES, its own n_fds (1 to HANDOFF_MESSAGE_FDS) and the bytes of its own files together.
+ *
  *     client -> daemon   one struct handoff_region, for kind 1 with one descriptor: memory of its own, to be filled
  *     daemon -> client   a 32-byte token for LoadRequest.region, or the connection is closed
  *
@@ -16,12 +19,14 @@
 
 #define HANDOFF_MAGIC "TCHO"
 enum { HANDOFF_VERSION = 1, HANDOFF_TOKEN_BYTES = 32 };
+enum { HANDOFF_DEVICE = 3, HANDOFF_FILES = 4 }; /* of page_kind; those of host memory are as in device/device.h */
+enum { HANDOFF_MESSAGE_FDS = 64 };              /* SCM_RIGHTS takes 253, a process often no more than 1024 */
 
 struct handoff_answer {
     char magic[4];
     uint32_t version;
     uint64_t memory_bytes; /* size of the descriptor's memory */
-    uint32_t page_kind;    /* 0 hugetlb, 1 thp, 2 4k */
+    uint32_t page_kind;    /* 0 hugetlb, 1 thp, 2 4k, 3 memory of a GPU, 4 files */
     uint32_t n_fds;
     uint64_t reserved; /* 0 */
 };
