@@ -46,11 +46,15 @@ struct view_item {
     const struct slice *slices;
 };
 
+struct target_list;
+
 struct view_spec { /* a request's view before it meets the artifact */
     bool whole;    /* every tensor of the artifact, in its own order */
     const struct view_item *items;
     size_t n_items;
     uint64_t align_bytes; /* power of two, 1 .. 2 MiB; default 64 */
+    /* Where every tensor goes, in memory of the client (resolve/target.h); borrowed. NULL = packed into memory of the daemon */
+    const struct target_list *targets;
 };
 
 enum { VIEW_DEFAULT_ALIGN = 64, VIEW_MAX_ALIGN = 2 << 20 };

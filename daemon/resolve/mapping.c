@@ -310,6 +310,10 @@ struct mapping *mapping_build(const struct view_spec *view, struct artifact *art
              (unsigned long long)view->align_bytes, VIEW_MAX_ALIGN);
         return NULL;
     }
+    if (view->targets) {
+        fail(error, ERROR_UNIMPLEMENTED, "NO_TARGETS", "a load into memory of the client is not possible yet");
+        return NULL;
+    }
     struct mapping *mapping = memory_alloc(sizeof *mapping);
     struct mapping_builder builder = {.mapping = mapping, .view = view, .artifact = artifact, .error = error};
     mapping->artifact = artifact_ref(artifact);

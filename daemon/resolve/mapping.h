@@ -16,6 +16,7 @@
 #include "base/error.h"
 #include "normalize/load_spec.h"
 #include "resolve/artifact.h"
+#include "resolve/target.h"
 #include "resolve/transfer.h"
 
 enum job_kind {                 /* one tensor's part of a mapping */
@@ -58,6 +59,17 @@ struct mapping_order {
     size_t *reads_first; /* reads of file f are [reads_first[f], reads_first[f + 1]) */
 };
 
+/* Equal rows of a constant, at places like those of a transfer. */
+struct mapping_fill {
+    uint64_t dst_offset;
+    uint64_t row_bytes; /* > 0; a multiple of value_bytes */
+    uint64_t n_rows;
+    uint64_t dst_stride;  /* >= row_bytes, == row_bytes when n_rows is 1 */
+    uint32_t fill;        /* index into the list's fills */
+    uint32_t value_bytes; /* 1, 2, 4 or 8; 1 wherever all bytes are the same, so that this is memset() */
+    unsigned char value[TARGET_MAX_ELEMENT_BYTES];
+};
+
 struct mapping {
     struct artifact *artifact;
     struct view_tensor *tensors; /* view order */
@@ -70,8 +82,14 @@ struct mapping {
     struct operation *operations; /* what transfers name, [0] = the copy; NULL = all of them are copies */
     size_t n_operations;
     struct scales scales;
+    /* With targets of the client (resolve/target.h) offsets count in the destination space, and a tensor's is that of its
+     * element with all indexes 0. */
+    bool has_targets;
+    struct mapping_fill *fills; /* of targets; they and the transfers never write the same byte. In any order */
+    size_t n_fills;
+    uint64_t fill_bytes;    /* sum of the fills' bytes */
     uint64_t view_bytes;    /* sum of the tensors' bytes */
-    uint64_t replica_bytes; /* with padding: end of the last tensor */
+    uint64_t replica_bytes; /* with padding: end of the last tensor. With targets the end of the last region */
     uint64_t align_bytes;
     char view_digest[DIGEST_HEX_CHARS + 1]; /* same digest = same bytes at the same offsets, however it was spelled */
     struct arena arena;
