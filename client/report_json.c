@@ -21,6 +21,8 @@ static void write_bytes(struct json_writer *json, const load_report *report)
     json_put_u64(json, "residual", report->residual_bytes);
     json_put_u64(json, "shared", report->shared_bytes);
     json_put_u64(json, "cached", report->cached_bytes);
+    if (report->into)
+        json_put_u64(json, "target", report->target_bytes);
     json_write_close(json, '}');
 }
 
@@ -128,6 +130,8 @@ char *report_json(const load_report *report, const struct report_json_tensor *te
         message_json_put_object(&json, "verified", &report->verified->base, 0);
     if (report->collective)
         write_collective(&json, report->collective);
+    if (report->into)
+        message_json_put_object(&json, "into", &report->into->base, 0);
     if (tensors) {
         json_put_open(&json, "tensors", '[');
         for (size_t i = 0; i < n_tensors; i++)

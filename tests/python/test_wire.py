@@ -76,7 +76,7 @@ def same(ours, theirs, table):
         elif isinstance(mine, np.ndarray):
             assert mine.tolist() == list(other), name
         else:
-            assert mine == (list(other) if kind == "strings" else other), name
+            assert mine == (list(other) if kind in ("strings", "blobs") else other), name
 
 
 @pytest.mark.parametrize("name", OURS)

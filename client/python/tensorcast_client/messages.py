@@ -19,14 +19,18 @@ ResolveResponse = Table(artifact=(1, "string"), identity=(2, "string"), files=(3
                         piece_boxes=(20, "uints"), copies=(21, "uints"))
 
 View = Table(names=(1, "strings"), n_slices=(2, "uints"), starts=(3, "sints"), stops=(4, "sints"),
-             align_bytes=(5, "uint"))
+             align_bytes=(5, "uint"), placement=(6, "uint"))
 RetrievalPolicy = Table(executor=(1, "uint"), collective=(2, "uint"))
 CollectiveLoadGroup = Table(id=(1, "string"), rank=(2, "int"), world_size=(3, "int"), attempt=(4, "string"))
 ExecutionTopology = Table(group=(1, "message", CollectiveLoadGroup), source_locality=(2, "uint"),
                           source_sharing_domain=(3, "string"))
+Targets = Table(regions=(1, "blobs"), fill_names=(2, "strings"), fill_values=(3, "blobs"), cover_names=(4, "strings"),
+                dtypes=(5, "uints"), ranks=(6, "uints"), dims=(7, "uints"), region_indexes=(8, "uints"), offsets=(9, "uints"),
+                strides=(10, "sints"))
 LoadRequest = Table(artifact=(1, "string"), view=(2, "message", View), policy=(3, "message", RetrievalPolicy),
                     topology=(4, "message", ExecutionTopology), device=(5, "string"), region=(6, "bytes"),
-                    variant=(7, "bytes"), allow_missing_shards=(8, "bool"))
+                    variant=(7, "bytes"), allow_missing_shards=(8, "bool"), targets=(9, "message", Targets),
+                    memory=(10, "uint"))
 ExplainRequest = Table(load=(1, "message", LoadRequest))
 MaterializeRequest = Table(load=(1, "message", LoadRequest))
 PrewarmRequest = Table(load=(1, "message", LoadRequest))
@@ -42,6 +46,9 @@ CollectiveReport = Table(group_id=(1, "string"), rank=(2, "int"), world_size=(3,
 Verification = Table(status=(1, "string"), by=(2, "string"), bytes=(3, "uint"), reason=(4, "string"),
                      healed=(5, "uint"))
 ChangeDetection = Table(by=(1, "string"), reason=(2, "string"))
+MappedFacts = Table(possible=(1, "bool"), proof=(2, "string"), reason=(3, "string"))
+IntoReport = Table(collective_handled=(1, "bool"), direct_write_supported=(2, "bool"), source_ordered=(3, "bool"),
+                   dominant_executor=(4, "string"), committed_bytes=(5, "uint"), fallback_bytes=(6, "uint"))
 LoadReport = Table(load_id=(1, "string"), artifact=(2, "string"), identity=(3, "string"), executor=(4, "string"),
                    selection_reason=(5, "string"), candidates=(6, "messages", Candidate), view_bytes=(7, "uint"),
                    unique_source_bytes=(8, "uint"), read_bytes=(9, "uint"), copied_bytes=(10, "uint"),
@@ -50,17 +57,19 @@ LoadReport = Table(load_id=(1, "string"), artifact=(2, "string"), identity=(3, "
                    total_ms=(17, "double"), shared_bytes=(18, "uint"), cached_bytes=(19, "uint"),
                    requests=(20, "uint"), peak_temporary_bytes=(21, "uint"), joined=(22, "bool"),
                    collective=(23, "message", CollectiveReport), verified=(30, "message", Verification),
-                   device=(31, "string"), change_detection=(40, "message", ChangeDetection))
+                   device=(31, "string"), change_detection=(40, "message", ChangeDetection), target_bytes=(50, "uint"),
+                   into=(51, "message", IntoReport), mapped=(52, "message", MappedFacts))
 ExplainResponse = Table(report=(1, "message", LoadReport), text=(2, "string"))
 PrewarmResponse = Table(report=(1, "message", LoadReport))
 
 Accepted = Table(plan=(1, "message", LoadReport))
 Progress = Table(stage=(1, "string"), done_bytes=(2, "uint"), total_bytes=(3, "uint"), eta_ms=(4, "double"))
 Layout = Table(names=(1, "strings"), dtypes=(2, "uints"), ranks=(3, "uints"), dims=(4, "uints"),
-               offsets=(5, "uints"), sizes=(6, "uints"))
+               offsets=(5, "uints"), sizes=(6, "uints"), file_indexes=(7, "uints"), strides=(8, "uints"))
+MappedFile = Table(name=(1, "string"), bytes=(2, "uint"))
 LoadResult = Table(report=(1, "message", LoadReport), layout=(2, "unread", Layout),
                    handoff_token=(3, "bytes"), handoff_socket=(4, "string"), memory_bytes=(5, "uint"),
-                   device=(10, "string"))
+                   device=(10, "string"), files=(11, "messages", MappedFile))
 MaterializeEvent = Table(accepted=(1, "message", Accepted), progress=(2, "message", Progress),
                          result=(3, "message", LoadResult))
 

@@ -10,6 +10,7 @@ def plan(report):
     """What a plan and a load have in common: also the object of `tensorcast explain --json`."""
     run = {"load_id": report.load_id, "memory": report.memory, "device": report.device}  # a plan that was not run has neither
     group = {"collective": collective(report.collective)} if report.collective else {}
+    into = {"into": dict(vars(report.into))} if report.into else {}
     changes = {"change_detection": dict(vars(report.change_detection))} if report.change_detection else {}
     verified = {"verified": dict(vars(report.verified))} if report.verified else {}
     told = {
@@ -21,7 +22,7 @@ def plan(report):
         "candidates": [dict(vars(candidate)) for candidate in report.candidates],
         "bytes": {"view": report.view_bytes, "unique_source": report.unique_source_bytes, "read": report.read_bytes,
                   "copied": report.copied_bytes, "residual": report.residual_bytes, "shared": report.shared_bytes,
-                  "cached": report.cached_bytes},
+                  "cached": report.cached_bytes, **({"target": report.target_bytes} if into else {})},
         "requests": report.requests,
         "peak_temporary_bytes": report.peak_temporary_bytes,
         "from_replica": report.from_replica,
@@ -31,6 +32,7 @@ def plan(report):
         **changes,
         **verified,
         **group,
+        **into,
     }
     if not report.load_id:  # what is expected is not told under the names of what was measured
         told["estimated"] = {"read_bytes": told["bytes"].pop("read"), "execute_ms": told["ms"].pop("execute")}

@@ -8,8 +8,8 @@ Why not the protobuf package: its descriptor pool is global to the process and g
 versions, so a second copy of a message breaks programs that have nothing to do with us. And it is slow where it matters
 here: columns of 100,000 numbers become NumPy arrays in one step, runs of strings are cut out of one decoded text.
 
-Kinds: string bytes uint int bool double message(table); strings messages(table); uints sints (packed; NumPy arrays);
-unread(table): a nested message whose bytes are kept, to be decoded when it is known how.
+Kinds: string bytes uint int bool double message(table); strings blobs (repeated bytes) messages(table); uints sints
+(packed; NumPy arrays); unread(table): a nested message whose bytes are kept, to be decoded when it is known how.
 Unknown fields are skipped, repeated scalars are accepted packed and unpacked, and anything malformed is a DecodeError.
 """
 from __future__ import annotations
@@ -203,6 +203,7 @@ def _encoder(kind, number, nested=None):
         "unread": lambda parts, value: span(parts, nested.encode(**value)),
         "messages": lambda parts, values: [span(parts, nested.encode(**value)) for value in values],
         "strings": lambda parts, values: _encode_strings(tag[LENGTH], parts, values),
+        "blobs": lambda parts, values: [span(parts, bytes(value)) for value in values],
         "uints": unless_empty(pack),
         "sints": unless_empty(lambda values: pack(zigzag(values))),
     }[kind]
@@ -212,7 +213,7 @@ def _encoder(kind, number, nested=None):
 
 _NO_ITEMS = ()
 _DEFAULTS = {"uint": 0, "int": 0, "bool": False, "double": 0.0, "string": "", "bytes": b"", "message": None, "unread": None,
-             "strings": _NO_ITEMS, "messages": _NO_ITEMS, "uints": _NO_ITEMS, "sints": _NO_ITEMS}
+             "strings": _NO_ITEMS, "blobs": _NO_ITEMS, "messages": _NO_ITEMS, "uints": _NO_ITEMS, "sints": _NO_ITEMS}
 
 
 def _span(data, pos, stop):
@@ -316,6 +317,8 @@ def _readers(kind, name, number, nested=None):
         return {length_tag: read_span(lambda data, first, last: data[first:last].decode(), setattr)}
     if kind in ("bytes", "unread"):
         return {length_tag: read_span(lambda data, first, last: data[first:last], setattr)}
+    if kind == "blobs":
+        return {length_tag: read_span(lambda data, first, last: data[first:last], _append)}
     if kind == "message":
         return {length_tag: read_span(nested.decode, setattr)}
     if kind == "messages":
