@@ -1,4 +1,5 @@
-"""A stand-in for tensorcastd inside the test process: real gRPC, real protobuf, a real hand-off socket with a memfd.
+"""A stand-in for tensorcastd inside the test process: real gRPC, real protobuf, a real hand-off socket with a memfd, or with
+files where `file_of` says for a tensor which one it lies in.
 
 Artifacts are dictionaries {name: (safetensors dtype, NumPy array of unsigned integers)}; NumPy does the slicing. Tests
 change `fail`, `progress`, `pause` and `mangle` to make it misbehave, and look at `requests`, `leases` and `tokens`.
@@ -46,6 +47,9 @@ class FakeDaemon:
         self.fail, self.progress, self.pause, self.mangle = None, [], None, lambda result: None
         self.sidecars = []  # what FetchSidecars sends: ("list", {name: bytes}) or ("chunk", file, offset, data)
         self.answer = None  # replaces the hand-off's answer: fn(connection, header, fd)
+        self.file_of, self.pad = None, 5  # fn(name) -> number; bytes before the first tensor of a file
+        self.batch = 64  # descriptors in a message
+        self.folder = folder
         self._changed = threading.Condition()
         self._server = grpc.server(futures.ThreadPoolExecutor(32), options=[("grpc.max_receive_message_length", -1),
                                                                             ("grpc.max_send_message_length", -1)])
@@ -197,7 +201,43 @@ class FakeDaemon:
         if self.fail:
             self._refuse(context, self.fail)
 
+    def _file_result(self, load, report, selected):
+        """As the daemon answers with the files' own pages."""
+        report.memory = "mapped"
+        report.mapped.possible, report.mapped.proof = True, "immutable_root"
+        result = reference.message("LoadResult")(report=report, handoff_socket=self.handoff)
+        layout, contents, starts = result.layout, {}, {}
+        if not load.HasField("view"):
+            layout.names.extend(name for name, *_ in selected)
+        for name, (_, bits) in self.artifacts[load.artifact].items():
+            content = contents.setdefault(self.file_of(name), bytearray(b"h" * self.pad))
+            starts[name] = len(content)
+            content += bits.tobytes()
+        used = sorted({self.file_of(name) for name, _, bits in selected if bits.size})
+        for name, dtype, bits in selected:
+            whole = self.artifacts[load.artifact][name][1]
+            layout.dtypes.append(NAMES.index(dtype))
+            layout.ranks.append(bits.ndim)
+            layout.dims.extend(bits.shape)
+            layout.strides.extend(bits.strides if bits.size else [0] * bits.ndim)
+            layout.offsets.append(starts[name] + bits.ctypes.data - whole.ctypes.data if bits.size else 0)
+            layout.sizes.append(bits.nbytes)
+            layout.file_indexes.append(used.index(self.file_of(name)) if bits.size else 0)
+        fds = []
+        for number in used:
+            path = f"{self.folder}/part-{number}"
+            with open(path, "wb") as file:
+                file.write(contents[number])
+            fds.append((os.open(path, os.O_RDONLY), len(contents[number])))
+            result.files.add(name=f"part-{number}", bytes=len(contents[number]))
+        if fds:
+            result.handoff_token = secrets.token_bytes(32)
+            self.tokens[result.handoff_token] = fds
+        return result
+
     def _result(self, load, report, selected):
+        if self.file_of and load.memory in (1, 3):
+            return self._file_result(load, report, selected)
         result = reference.message("LoadResult")(report=report, handoff_socket=self.handoff)
         layout, align = result.layout, load.view.align_bytes or 64
         if not load.HasField("view"):
@@ -238,17 +278,32 @@ class FakeDaemon:
             token = peer.recv(4096)
             if token not in self.tokens:
                 return
-            fd, size = self.tokens.pop(token)
-            header = struct.pack("<4sIQIIQ", b"TCHO", 1, size, 2, 1, 0)
+            granted = self.tokens.pop(token)
             self._count(+1)
             try:
-                (self.answer or self._send)(peer, header, fd)
-                os.close(fd)
+                if isinstance(granted, list):
+                    self._send_files(peer, granted)
+                else:
+                    fd, size = granted
+                    header = struct.pack("<4sIQIIQ", b"TCHO", 1, size, 2, 1, 0)
+                    (self.answer or self._send)(peer, header, fd)
+                    os.close(fd)
                 while peer.recv(64):
                     pass
             except OSError:
                 pass
             self._count(-1)
+
+    def _send_files(self, peer, files):
+        for at in range(0, len(files), self.batch):
+            fds, sizes = zip(*files[at:at + self.batch])
+            (self.answer or self._send_some)(peer, struct.pack("<4sIQIIQ", b"TCHO", 1, sum(sizes), 4, len(fds), 0), fds)
+            for fd in fds:
+                os.close(fd)
+
+    @staticmethod
+    def _send_some(peer, header, fds):
+        socket.send_fds(peer, [header], fds)
 
     @staticmethod
     def _send(peer, header, fd):

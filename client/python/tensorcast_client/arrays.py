@@ -27,6 +27,8 @@ class NumpyArrays:
             return self._bytes[offset:offset + int(layout.sizes[index])]
         dtype = of_numpy(number)
         shape = layout.shapes[index]
+        if not layout.packed[index]:
+            return np.ndarray(shape, dtype, self._bytes, offset, layout.strides[index])
         if not layout.sizes[index]:
             return self._elements(dtype)[:0].reshape(shape)
         if offset % dtype.itemsize:

@@ -16,13 +16,13 @@ MIN_STACK = 8  # tensors; fewer are as fast one by one
 MAX_ELEMENTS = 1 << 56  # times 64 bits still fits into 64 bits
 
 
-class Shapes:
-    """Shapes of many tensors, stored as one column of ranks and one of dimensions."""
+class Dims:
+    """A number for each dimension of many tensors, such as their strides, stored as a column of ranks and one of numbers."""
 
-    def __init__(self, ranks, dims):
-        self.ranks, self._dims = ranks.astype(np.int64), dims.astype(np.int64)
-        if int(self.ranks.sum()) != len(dims) or (len(ranks) and int(self.ranks.max()) > MAX_RANK):
-            raise errors.bad_answer(f"{len(dims)} dimensions for {len(ranks)} tensors")
+    def __init__(self, ranks, numbers):
+        self.ranks, self._numbers = ranks.astype(np.int64), numbers.astype(np.int64)
+        if int(self.ranks.sum()) != len(numbers) or (len(ranks) and int(self.ranks.max()) > MAX_RANK):
+            raise errors.bad_answer(f"{len(numbers)} dimensions for {len(ranks)} tensors")
         self._first = np.cumsum(self.ranks) - self.ranks
 
     def __len__(self):
@@ -30,13 +30,30 @@ class Shapes:
 
     def __getitem__(self, index):
         first = self._first[index]
-        return tuple(self._dims[first:first + self.ranks[index]].tolist())
+        return tuple(self._numbers[first:first + self.ranks[index]].tolist())
 
     def by_rank(self):
-        """(indexes of the tensors of one rank, their dimensions as a matrix), for each rank."""
+        """(indexes of the tensors of one rank, their numbers as a matrix), for each rank."""
         for rank in np.unique(self.ranks).tolist():
             which = np.flatnonzero(self.ranks == rank)
-            yield which, self._dims[self._first[which][:, None] + np.arange(rank)]
+            yield which, self._numbers[self._first[which][:, None] + np.arange(rank)]
+
+    def of(self, which):
+        """Those of some of the tensors."""
+        ranks = self.ranks[which]
+        inside = np.arange(int(ranks.sum())) - np.repeat(np.cumsum(ranks) - ranks, ranks)
+        return type(self)(ranks, self._numbers[np.repeat(self._first[which], ranks) + inside])
+
+    def tolist(self):
+        """All of them as tuples."""
+        values = [()] * len(self)
+        for which, numbers in self.by_rank():
+            scatter(values, which, tuples(numbers))
+        return values
+
+
+class Shapes(Dims):
+    """Shapes of many tensors."""
 
     def elements(self):
         """How many elements each tensor has."""
@@ -47,13 +64,6 @@ class Shapes:
                 raise errors.bad_answer("a tensor has too many elements")
             counts[which] = np.prod(dims, axis=1)
         return counts
-
-    def tolist(self):
-        """All shapes as tuples."""
-        shapes = [()] * len(self)
-        for which, dims in self.by_rank():
-            scatter(shapes, which, tuples(dims))
-        return shapes
 
 
 def tuples(matrix):
@@ -84,9 +94,18 @@ class Stack(NamedTuple):
 
 
 class Layout:
-    """Columns in view order: dtypes (proto numbers), shapes, offsets and sizes in bytes."""
+    """Columns in view order: dtypes (proto numbers), shapes, offsets and sizes in bytes. All tensors are packed; those of
+    files may have strides (see mapped.py)."""
+
+    strides = None
 
     def __init__(self, message, n_tensors, memory_bytes):
+        self._read(message, n_tensors)
+        self.packed = np.ones(n_tensors, bool)
+        self._place(message.offsets, message.sizes, np.uint64(memory_bytes))
+
+    def _read(self, message, n_tensors):
+        """What does not depend on where tensors are."""
         columns = {len(message.dtypes), len(message.ranks), len(message.offsets), len(message.sizes)}
         if columns != {n_tensors}:
             raise errors.bad_answer(f"columns of {sorted(columns)} entries for {n_tensors} tensors")
@@ -95,11 +114,15 @@ class Layout:
         self.dtypes = message.dtypes.astype(np.int64)
         self.shapes = Shapes(message.ranks, message.dims)
         self.elements = self.shapes.elements()
-        if (message.sizes > memory_bytes).any() or (message.offsets > memory_bytes - message.sizes).any():
-            raise errors.bad_answer(f"a tensor ends behind the {memory_bytes} bytes of memory")
         if (BITS[self.dtypes] * self.elements.astype(np.uint64) != message.sizes * np.uint64(8)).any():
             raise errors.bad_answer("a tensor's size is not that of its shape")
-        self.offsets, self.sizes = message.offsets.astype(np.int64), message.sizes.astype(np.int64)
+        self.sizes = message.sizes.astype(np.int64)
+
+    def _place(self, offsets, spans, room):
+        """Offsets of tensors that take `spans` bytes each, of which there are `room`."""
+        if (spans > room).any() or (offsets > room - spans).any():
+            raise errors.bad_answer(f"a tensor ends behind the {int(np.max(room))} bytes of memory")
+        self.offsets = offsets.astype(np.int64)
 
     def __len__(self):
         return len(self.dtypes)
@@ -115,9 +138,9 @@ class Layout:
         return stacks, np.concatenate(rest) if rest else np.empty(0, np.int64)
 
     def _aligned(self, which):
-        """Which tensors have bytes, and begin at a multiple of their element's size (below one byte: none)."""
+        """Which tensors are packed, have bytes, and begin at a multiple of their element's size (below one byte: none)."""
         bits = BITS[self.dtypes[which]].astype(np.int64)
-        return (bits >= 8) & (self.offsets[which] * 8 % bits == 0) & (self.sizes[which] > 0)
+        return self.packed[which] & (bits >= 8) & (self.offsets[which] * 8 % bits == 0) & (self.sizes[which] > 0)
 
     def _stacks_of(self, which, dims):
         """Stacks, or indexes that do not stack, among tensors of one rank."""
@@ -128,6 +151,7 @@ class Layout:
         row = np.prod(dims[:, 1:], axis=1)
         traits = np.column_stack([self.dtypes[which], start % row, dims[:, 1:]])
         for same in _groups(traits):
+            same = same[np.argsort(start[same], kind="stable")]
             first = start[same] // row[same[0]]
             end = first + dims[same, 0]
             if len(same) < MIN_STACK or (first[1:] < end[:-1]).any():

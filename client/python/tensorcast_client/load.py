@@ -61,7 +61,8 @@ class Teller:
 
 
 def materialize(channel, load_request, clock, progress, first_answer_timeout, writable=False, device=None):
-    """(LoadResult, buffer of the memory that came with it); the buffer is empty when there is none."""
+    """(LoadResult, buffer of the memory that came with it); the buffer is empty when there is none, and a list of buffers when
+    it is of files."""
     call = channel.stream("Materialize", MaterializeRequest.encode(load=load_request), clock.left())
     watch = _FirstAnswer(call, first_answer_timeout)
     try:
@@ -94,9 +95,14 @@ def _told(error, clock, progress):
 
 def _take(channel, result, clock, writable, device):
     """The memory of a result; empty for a view without bytes."""
+    if result.files and (device or result.memory_bytes):
+        raise errors.bad_answer(f"{len(result.files)} files and {result.memory_bytes} bytes of memory")
+    path = handoff.reachable(result.handoff_socket, channel)
+    if result.files:
+        sizes = [file.bytes for file in result.files]
+        return handoff.take_files(result.handoff_token, path, clock.left(_HANDOFF_TIMEOUT_S), sizes, writable)
     if not result.memory_bytes:
         return b""
-    path = handoff.reachable(result.handoff_socket, channel)
     return handoff.take(result.handoff_token, path, clock.left(_HANDOFF_TIMEOUT_S), writable, device)
 
 

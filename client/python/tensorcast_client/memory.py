@@ -1,8 +1,8 @@
 """Memory that the daemon handed off: the mapping, and the lease that lives as long as the mapping does.
 
 Arrays and tensors keep the buffer alive, the buffer keeps the lease: when the last of them is gone, the memory is unmapped
-and the hand-off connection is closed, which ends the lease. A forked child inherits both; what it closes is its own copy,
-so the parent's lease goes on.
+and the hand-off connection is closed, which ends the lease. Buffers of several files share one lease. A forked child
+inherits all of it; what it closes is its own copy, so the parent's lease goes on.
 """
 import ctypes
 import mmap
@@ -57,14 +57,24 @@ def prefer_huge_pages(address, size):
         _libc.madvise(start, stop - start, mmap.MADV_HUGEPAGE)  # a kernel without them refuses, and nothing is lost
 
 
-def _release(address, size, lease_fd):
+class Lease:
+    """The hand-off's connection, closed when the last mapping that holds it is gone."""
+
+    def __init__(self, fd):
+        self._finalizer = weakref.finalize(self, os.close, fd)
+        self._finalizer.atexit = False
+
+    def end(self):
+        self._finalizer()
+
+
+def _release(address, size, lease):  # the lease goes with the arguments
     _libc.munmap(address, size)
-    os.close(lease_fd)
 
 
-def map_leased(memory_fd, memory_bytes, page_bytes, lease_fd, writable=False):
-    """A read-only mapping, or if `writable` one whose changes nobody else sees, as a ctypes array of bytes. Takes lease_fd,
-    closes memory_fd whatever happens.
+def map_leased(memory_fd, memory_bytes, page_bytes, lease, writable=False):
+    """A read-only mapping, or if `writable` one whose changes nobody else sees, as a ctypes array of bytes that holds the
+    lease. Closes memory_fd whatever happens.
 
     The array says it is writable although it may not be: frameworks that cannot express read-only memory would
     otherwise print a warning for it. Nothing else may hold the array than what shares the lease.
@@ -72,12 +82,9 @@ def map_leased(memory_fd, memory_bytes, page_bytes, lease_fd, writable=False):
     try:
         size = -(-memory_bytes // page_bytes) * page_bytes
         address = _map(memory_fd, size, writable)
-    except BaseException:
-        os.close(lease_fd)
-        raise
     finally:
         os.close(memory_fd)
     buffer = (ctypes.c_ubyte * memory_bytes).from_address(address)
     # not at exit: the memory has to stay until the process is gone, other threads may still be reading
-    weakref.finalize(buffer, _release, address, size, lease_fd).atexit = False
+    weakref.finalize(buffer, _release, address, size, lease).atexit = False
     return buffer

@@ -11,6 +11,7 @@ from . import errors
 _EXECUTORS = {"auto": 0, "generic": 1, "local": 2, "collective": 3}
 _COLLECTIVE = {"auto": 0, "required": 1, "disabled": 2}
 _LOCALITY = {"auto": 0, "host_local": 1, "shared_source": 2}
+_MEMORY = {"auto": 1, "copied": 2, "mapped": 3}
 
 
 def _one_of(choices, what, value):
@@ -40,7 +41,8 @@ class Options:
     """executor: auto, generic, local or collective. collective: auto, required or disabled. group: who loads together.
     source_locality: auto, host_local or shared_source. source_sharing_domain: a name that hosts sharing one source agree
     on. deadline: seconds from the call, None for no limit. allow_missing_shards: of PyTorch's DCP shards, a rank that saved
-    nothing has no file; see Client.artifact()."""
+    nothing has no file; see Client.artifact(). memory: copied, mapped (the files' own pages, or an error where their bytes
+    could change), or auto, which maps where that is possible and faster (docs/mapped.md)."""
 
     executor: str = "auto"
     collective: str = "auto"
@@ -49,12 +51,14 @@ class Options:
     source_sharing_domain: Optional[str] = None
     deadline: Optional[float] = None
     allow_missing_shards: bool = False
+    memory: str = "auto"
 
     def __post_init__(self):
         if self.group is not None and not isinstance(self.group, CollectiveLoadGroup):
             raise errors.invalid(f"group is {self.group!r}; it is a CollectiveLoadGroup", "BAD_OPTION")
         self.policy()
         self.topology()
+        self.memory_preference()
         is_time = isinstance(self.deadline, numbers.Real) and self.deadline >= 0  # not NaN
         if self.deadline is not None and not is_time:
             raise errors.invalid(f"deadline is {self.deadline!r}; it is a number of seconds from 0", "BAD_OPTION")
@@ -70,6 +74,10 @@ class Options:
         """Fields of RetrievalPolicy."""
         return {"executor": _one_of(_EXECUTORS, "executor", self.executor),
                 "collective": _one_of(_COLLECTIVE, "collective", self.collective)}
+
+    def memory_preference(self):
+        """The number of MemoryPreference."""
+        return _one_of(_MEMORY, "memory", self.memory)
 
     def topology(self):
         """Fields of ExecutionTopology. Each call is another attempt; gRPC's own retries send the same message again."""

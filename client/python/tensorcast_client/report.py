@@ -13,6 +13,7 @@ def plan(report):
     into = {"into": dict(vars(report.into))} if report.into else {}
     changes = {"change_detection": dict(vars(report.change_detection))} if report.change_detection else {}
     verified = {"verified": dict(vars(report.verified))} if report.verified else {}
+    maps = {"mapped": mapped(report.mapped)} if report.mapped else {}
     told = {
         **{key: value for key, value in run.items() if value},
         "artifact": report.artifact,
@@ -31,6 +32,7 @@ def plan(report):
                "total": report.total_ms},
         **changes,
         **verified,
+        **maps,
         **group,
         **into,
     }
@@ -70,9 +72,17 @@ def collective(report):
     return {**named, **measured, **({"estimated": _numbers(report.estimated)} if report.estimated else {})}
 
 
+def mapped(facts):
+    """Whether the bytes could be handed out as the files' own pages; null where there is no proof, or nothing in the way."""
+    return {"possible": facts.possible, "proof": facts.proof or None, "reason": facts.reason or None}
+
+
 def load(report, names, layout):
-    """The whole object, with one entry per tensor."""
+    """The whole object, with one entry per tensor. Of a file, the offset is in the file."""
     columns = zip(names, layout.dtypes.tolist(), layout.shapes.tolist(), layout.offsets.tolist(), layout.sizes.tolist())
     tensors = [{"name": name, "dtype": NAMES[number], "shape": list(shape), "offset": offset, "bytes": size}
                for name, number, shape, offset, size in columns]
+    if layout.strides:
+        places = zip(tensors, layout.files.tolist(), layout.strides.tolist())
+        tensors = [{**tensor, "file": layout.file_names[file], "strides": list(steps)} for tensor, file, steps in places]
     return {**plan(report), "tensors": tensors}

@@ -34,6 +34,8 @@ class TorchTensors:
         if BITS[number] < 8:
             return self._bytes[offset:offset + size]
         shape = layout.shapes[index]
+        if not layout.packed[index]:
+            return self._strided(number, shape, offset, layout.strides[index])
         if not size:
             return self._elements(number)[:0].reshape(shape)
         if offset * 8 % int(BITS[number]):  # torch wants its elements aligned
@@ -61,6 +63,13 @@ class TorchTensors:
         wanted = np.tile([False, True], len(gaps))
         kept = wanted | (pieces > 0)
         return itertools.compress(table.split(pieces[kept].tolist()), wanted[kept].tolist())
+
+    def _strided(self, number, shape, offset, strides):
+        width = int(BITS[number]) // 8
+        if not any(step % width for step in (offset, *strides)):
+            return self._elements(number).as_strided(shape, [step // width for step in strides], offset // width)
+        elements = np.ndarray((*shape, width), np.uint8, self._bytes.numpy(), offset, (*strides, 1))
+        return torch.from_numpy(elements.copy()).view(of_torch(number)).reshape(shape)
 
     def _elements(self, number):
         """The whole memory as elements of one type."""

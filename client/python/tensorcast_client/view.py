@@ -12,6 +12,7 @@ from grpc import StatusCode
 from . import cuda, errors, messages, region, report, selection
 from .layout import Layout
 from .load import Clock, Teller, materialize
+from .mapped import FileLayout, FileTensors
 from .options import Options
 from .redact import shown
 from .sharding import Sharding
@@ -98,11 +99,18 @@ class View:
             raise errors.invalid("into is GPU memory, and device names no GPU", "BAD_OPTION")
         maker = _device_maker(framework, writable) if target else _maker(framework, writable)
         options, teller = Options.of(options), Teller(progress)
+        if target and options.memory == "mapped":
+            raise errors.invalid("pages of files are in host memory, and device names a GPU", "BAD_OPTION")
         clock = Clock(options.deadline)
         with self._artifact.telling_lines():
             result, names, layout, buffer = self._load(options, clock, teller, writable, target, into)
-        layout = Layout(layout, len(names), len(buffer))
-        tensors = Tensors(names, layout, maker(buffer, layout), result.report)
+        if isinstance(buffer, list) or len(layout.file_indexes):
+            layout = FileLayout(layout, len(names), result.files)
+            made = FileTensors(maker, buffer, layout, writable)
+        else:
+            layout = Layout(layout, len(names), len(buffer))
+            made = maker(buffer, layout)
+        tensors = Tensors(names, layout, made, result.report)
         teller.finish(result.report.view_bytes)
         return tensors
 
@@ -132,7 +140,8 @@ class View:
             names, view = selection.to_wire(selected, artifact.known_facts)
         return names, {"artifact": artifact.reference, "view": view, "policy": options.policy(),
                        "topology": options.topology(), "variant": artifact.variant_json(),
-                       "allow_missing_shards": options.allow_missing_shards or artifact.allow_missing_shards or None}
+                       "allow_missing_shards": options.allow_missing_shards or artifact.allow_missing_shards or None,
+                       "memory": options.memory_preference()}
 
     def prewarm(self, options: Options | None = None) -> dict[str, Any]:
         """Makes the daemon hold this view in memory, for whoever loads it next. Returns the report of `tensorcast prewarm
@@ -155,7 +164,7 @@ class View:
         for attempt in (1, 2):
             names, request = self._request(options, clock)
             if device:
-                request["device"] = device.uuid
+                request["device"], request["memory"] = device.uuid, None
             facts = artifact.known_facts
             built_on_facts = facts is not None and (names is None or bool(self._selected.slices))
             try:

@@ -67,4 +67,5 @@ def client_options(options, place, artifact, hinted):
     collective = "auto" if collective == "required" and not hinted else collective
     return tc.Options(executor=options.executor, collective=collective,
                       group=group_of(place, artifact) if hinted else None,
-                      source_locality=options.source_locality, source_sharing_domain=options.source_sharing_domain)
+                      source_locality=options.source_locality, source_sharing_domain=options.source_sharing_domain,
+                      memory="copied")  # what is adopted lies in the order of the parameters, packed
