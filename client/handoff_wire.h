@@ -8,7 +8,7 @@
  * Where the answer names files (LoadResult.files), their read-only descriptors come in that order in as many messages as it
  * takes, each with page kind HANDOFF_FILES, its own n_fds (1 to HANDOFF_MESSAGE_FDS) and the bytes of its own files together.
  *
- *     client -> daemon   one struct handoff_region, for kind 1 with one descriptor: memory of its own, to be filled
+ *     client -> daemon   one struct handoff_region, for kinds 1 and 3 with one descriptor: memory of its own, to be filled
  *     daemon -> client   a 32-byte token for LoadRequest.region, or the connection is closed
  *
  * That connection ends when the daemon does not touch the memory any more. Little endian, no padding. */
@@ -33,15 +33,15 @@ struct handoff_answer {
 _Static_assert(sizeof(struct handoff_answer) == 32, "the wire has no padding");
 
 #define HANDOFF_REGION_MAGIC "TCRG"
-enum { HANDOFF_REGION_FD = 1, HANDOFF_REGION_IPC = 2 };
+enum { HANDOFF_REGION_FD = 1, HANDOFF_REGION_IPC = 2, HANDOFF_REGION_HOST = 3 };
 
 struct handoff_region {
     char magic[4];
     uint32_t version;          /* HANDOFF_VERSION */
-    uint32_t kind;             /* 1 the descriptor of a GPU allocation, 2 its CUDA IPC handle */
+    uint32_t kind;             /* 1 the descriptor of a GPU allocation, 2 its CUDA IPC handle, 3 a memfd */
     uint32_t reserved;         /* 0 */
     uint64_t allocation_bytes; /* kind 1: of the whole allocation */
-    uint64_t offset, bytes;    /* where in the allocation, and how much of it may be written */
+    uint64_t offset, bytes;    /* where in the allocation, and how much of it may be written; kind 3: all of it */
     unsigned char ipc[64];     /* kind 2 */
 };
 _Static_assert(sizeof(struct handoff_region) == 104, "the wire has no padding");

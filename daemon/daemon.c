@@ -153,7 +153,6 @@ static int open_handoff(struct daemon *daemon, struct supervisor_sockets passed,
         .socket_group = config->server.socket_group,
         .max_connections_per_uid = config->server.max_connections_per_uid,
         .quota = daemon->api.services.quota,
-        .takes_memory = daemon->api.services.targets->n > LOAD_TARGET_FIRST_GPU,
         .listen_fd = passed.handoff_fd,
     };
     return handoff_create(&options, &daemon->api.handoff, error);

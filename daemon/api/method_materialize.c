@@ -74,7 +74,7 @@ static int begin_result(struct materialize *m, struct error *error)
     struct replica *replica = ticket_result(m->ticket)->replica;
     materialize_event *event = arena_alloc(&m->arena, sizeof *event);
     load_result *result = arena_alloc(&m->arena, sizeof *result);
-    bool is_ours = !replica->segment->region;
+    bool is_ours = !segment_is_lent(replica->segment);
     if (rpc_call_is_left(m->call)) /* its tokens were revoked when it went: one more would pin the replica */
         return fail(error, ERROR_CANCELLED, "CLIENT_LEFT", "the client disconnected");
     if (is_ours &&

@@ -1,7 +1,12 @@
 /* Checked wrappers around the device backends: contract, reference counts and error context live here once.
  *
  * A segment is born with one reference; the last segment_unref() hands its memory to the backend's release(), which may
- * keep it for the next load. Failure modes are the backend's; the wrappers only add which segment it was. */
+ * keep it for the next load. Failure modes are the backend's; the wrappers only add which segment it was.
+ *
+ * Where a backend takes one region at a time, several become a segment with parts: the backend knows the parts, everybody
+ * else the whole.
+ *
+ *     segment   |part 0|......|part 1   |....|part 2|      each from its base on; between them is nothing */
 #include "device/device.h"
 
 #include <inttypes.h>
@@ -46,9 +51,42 @@ void device_rows_copy(void *dst, const void *src, const struct device_rows *rows
                        rows->bytes);
 }
 
+struct segment_parts {
+    size_t n;
+    struct segment_part {
+        uint64_t base;
+        struct segment *segment; /* a reference of ours */
+    } list[];
+};
+
 static bool is_inside(const struct segment *segment, uint64_t offset, uint64_t bytes)
 {
     return offset <= segment->allocated_bytes && bytes <= segment->allocated_bytes - offset;
+}
+
+struct segment *segment_find(struct segment *segment, uint64_t *offset, uint64_t bytes)
+{
+    const struct segment_parts *parts = segment->parts;
+    size_t lo = 0, hi = parts ? parts->n : 0;
+    while (hi - lo > 1) { /* the last one that begins at or before it */
+        size_t middle = lo + (hi - lo) / 2;
+        if (parts->list[middle].base <= *offset)
+            lo = middle;
+        else
+            hi = middle;
+    }
+    if (parts) {
+        if (*offset < parts->list[lo].base)
+            return NULL;
+        *offset -= parts->list[lo].base;
+        segment = parts->list[lo].segment;
+    }
+    return is_inside(segment, *offset, bytes) ? segment : NULL;
+}
+
+bool segment_is_lent(const struct segment *segment)
+{
+    return segment->region || segment->parts;
 }
 
 static int fail_outside(const struct segment *segment, uint64_t offset, uint64_t bytes, struct error *error)
@@ -80,10 +118,8 @@ int device_allocate(struct device *device, uint64_t bytes, struct segment **segm
 }
 
 /* shutdown() reaches the client also where the descriptor was inherited. */
-void device_region_close(struct device_region *region)
+static void close_region(struct device_region *region)
 {
-    if (!region)
-        return;
     if (region->memory_fd >= 0)
         foreign_fd_close(region->memory_fd, region->owner);
     if (region->lease_fd >= 0) {
@@ -94,14 +130,22 @@ void device_region_close(struct device_region *region)
     free(region);
 }
 
-static int check_region(const struct device *device, uint64_t bytes, const struct device_region *region, struct error *error)
+void device_region_close(struct device_region *region)
 {
-    if (!device->caps.fills_regions)
-        return fail(error, ERROR_UNIMPLEMENTED, "NO_REGIONS", "memory of a client cannot be filled on device %s",
-                    device->caps.name);
-    if (region->bytes < bytes)
-        return fail(error, ERROR_INVALID_ARGUMENT, "REGION_TOO_SMALL",
-                    "the view needs %" PRIu64 " bytes, the client's memory for it has %" PRIu64, bytes, region->bytes);
+    while (region) {
+        struct device_region *next = region->next;
+        close_region(region);
+        region = next;
+    }
+}
+
+static int check_region(const struct device *device, const struct device_region *region, struct error *error)
+{
+    bool is_of_host = region->kind == DEVICE_REGION_HOST;
+    if (is_of_host != device->caps.direct_segments)
+        return fail(error, ERROR_INVALID_ARGUMENT, "REGION_ELSEWHERE",
+                    "the client's memory is %s, the load goes to device %s; all memory of one load is on its device",
+                    is_of_host ? "a memfd" : "on a GPU", device->caps.name);
     bool is_inside = region->kind != DEVICE_REGION_FD || (region->offset <= region->allocation_bytes &&
                                                           region->bytes <= region->allocation_bytes - region->offset);
     if (is_inside && region->bytes <= INT64_MAX && region->offset <= INT64_MAX)
@@ -111,47 +155,120 @@ static int check_region(const struct device *device, uint64_t bytes, const struc
                 region->bytes, region->offset, region->allocation_bytes);
 }
 
-int device_adopt(struct device *device, uint64_t bytes, struct device_region *region, struct segment **segment,
+static int check_regions(const struct device *device, uint64_t bytes, const struct device_region *regions,
+                         struct error *error)
+{
+    uint64_t end = 0;
+    if (!device->caps.fills_regions)
+        return fail(error, ERROR_UNIMPLEMENTED, "NO_REGIONS", "memory of a client cannot be filled on device %s",
+                    device->caps.name);
+    for (const struct device_region *region = regions; region; region = region->next) {
+        if (check_region(device, region, error))
+            return -1;
+        if (!checked_add(region->base, region->bytes, &end))
+            end = UINT64_MAX;
+    }
+    if (end >= bytes)
+        return 0;
+    return fail(error, ERROR_INVALID_ARGUMENT, "REGION_TOO_SMALL",
+                "the view needs %" PRIu64 " bytes, the client's memory for it has %" PRIu64, bytes, end);
+}
+
+static void free_parts(struct segment_parts *parts)
+{
+    for (size_t i = 0; i < parts->n; i++)
+        segment_unref(parts->list[i].segment);
+    free(parts);
+}
+
+/* Takes the regions that it makes parts of; the rest stays the caller's. */
+static int make_parts(struct device *device, struct device_region **regions, struct segment_parts **made,
+                      struct error *error)
+{
+    size_t n = 0;
+    for (const struct device_region *region = *regions; region; region = region->next)
+        n++;
+    struct segment_parts *parts = memory_alloc(sizeof *parts + n * sizeof *parts->list);
+    while (*regions) {
+        struct device_region *region = *regions, *rest = region->next;
+        struct segment_part *part = &parts->list[parts->n];
+        part->base = region->base;
+        region->next = NULL;
+        if (make_segment(device, region->bytes, region, &part->segment, error)) {
+            region->next = rest;
+            free_parts(parts);
+            return -1;
+        }
+        *regions = rest;
+        parts->n++;
+    }
+    *made = parts;
+    return 0;
+}
+
+static int adopt_parts(struct device *device, uint64_t bytes, struct device_region **regions, struct segment **segment,
+                       struct error *error)
+{
+    struct segment_parts *parts;
+    if (make_parts(device, regions, &parts, error))
+        return -1;
+    struct segment *whole = memory_alloc(sizeof *whole);
+    *whole = (struct segment){
+        .device = device, .size_bytes = bytes, .allocated_bytes = bytes, .dirty = true, .references = 1, .parts = parts};
+    *segment = whole;
+    return 0;
+}
+
+int device_adopt(struct device *device, uint64_t bytes, struct device_region *regions, struct segment **segment,
                  struct error *error)
 {
-    if (check_region(device, bytes, region, error) == 0 && make_segment(device, bytes, region, segment, error) == 0)
-        return 0;
-    device_region_close(region);
+    if (check_regions(device, bytes, regions, error) == 0) {
+        bool is_one = device->caps.joins_regions || !regions->next;
+        if ((is_one ? make_segment(device, bytes, regions, segment, error)
+                    : adopt_parts(device, bytes, &regions, segment, error)) == 0)
+            return 0;
+    }
+    device_region_close(regions);
     return -1;
 }
 
 int device_prepare(struct segment *segment, uint64_t offset, uint64_t bytes, struct error *error)
 {
-    if (!is_inside(segment, offset, bytes))
+    uint64_t within = offset;
+    struct segment *part = segment_find(segment, &within, bytes);
+    if (!part)
         return fail_outside(segment, offset, bytes, error);
-    if (!segment->device->ops->prepare || bytes == 0)
+    if (!part->device->ops->prepare || bytes == 0)
         return 0;
-    return segment->device->ops->prepare(segment, offset, bytes, error);
+    return part->device->ops->prepare(part, within, bytes, error);
 }
 
 int device_copy(struct segment *segment, uint64_t offset, const void *src, const struct device_rows *rows,
                 struct error *error)
 {
-    uint64_t bytes = UINT64_MAX;
-    if (!device_rows_extent(rows, &bytes) || !is_inside(segment, offset, bytes))
+    uint64_t bytes = UINT64_MAX, within = offset;
+    struct segment *part = device_rows_extent(rows, &bytes) ? segment_find(segment, &within, bytes) : NULL;
+    if (!part)
         return fail_outside(segment, offset, bytes, error);
     if (bytes == 0)
         return 0;
-    return segment->device->ops->copy(segment, offset, src, rows, error);
+    return part->device->ops->copy(part, within, src, rows, error);
 }
 
 int device_zero(struct segment *segment, uint64_t offset, uint64_t bytes, struct error *error)
 {
     const struct device_queue_ops *queue = segment->device->ops->queue;
-    if (!is_inside(segment, offset, bytes))
+    uint64_t within = offset;
+    struct segment *part = segment_find(segment, &within, bytes);
+    if (!part)
         return fail_outside(segment, offset, bytes, error);
     if (bytes == 0)
         return 0;
     if (queue)
-        return queue->zero(segment, offset, bytes, error);
-    if (device_prepare(segment, offset, bytes, error))
+        return queue->zero(part, within, bytes, error);
+    if (device_prepare(part, within, bytes, error))
         return -1;
-    memset((unsigned char *)segment->host_address + offset, 0, bytes);
+    memset((unsigned char *)part->host_address + within, 0, bytes);
     return 0;
 }
 
@@ -186,25 +303,30 @@ int device_check(const struct device *device, struct error *error)
 
 int device_seal(struct segment *segment, struct error *error)
 {
-    return segment->device->ops->seal(segment, error);
+    const struct segment_parts *parts = segment->parts;
+    for (size_t i = 0; parts && i < parts->n; i++)
+        if (device_seal(parts->list[i].segment, error))
+            return -1;
+    return parts ? 0 : segment->device->ops->seal(segment, error);
 }
 
 int device_export_fd(struct segment *segment, struct error *error)
 {
-    if (!segment->device->caps.exports_fd)
-        return fail(error, ERROR_UNIMPLEMENTED, "NO_EXPORT", "device %s cannot hand out a file descriptor",
+    if (!segment->device->caps.exports_fd || segment_is_lent(segment))
+        return fail(error, ERROR_UNIMPLEMENTED, "NO_EXPORT", "device %s cannot hand out a file descriptor of this memory",
                     segment->device->caps.name);
     return segment->device->ops->export_fd(segment, error);
 }
 
 enum page_kind device_page_kind(struct segment *segment)
 {
-    return segment->device->ops->page_kind(segment);
+    struct segment *one = segment->parts ? segment->parts->list[0].segment : segment;
+    return one->device->ops->page_kind(one);
 }
 
 bool device_is_kept(struct segment *segment)
 {
-    return segment->device->ops->is_kept && segment->device->ops->is_kept(segment);
+    return !segment->parts && segment->device->ops->is_kept && segment->device->ops->is_kept(segment);
 }
 
 void device_trim(struct device *device)
@@ -231,7 +353,10 @@ void segment_unref(struct segment *segment)
 {
     if (!segment || __atomic_sub_fetch(&segment->references, 1, __ATOMIC_ACQ_REL) > 0)
         return;
-    segment->device->ops->release(segment);
+    if (segment->parts)
+        free_parts(segment->parts);
+    else
+        segment->device->ops->release(segment);
     device_region_close(segment->region);
     free(segment);
 }

@@ -18,6 +18,8 @@
 #include "base/error.h"
 #include "base/quota.h"
 
+struct segment_parts;
+
 enum page_kind { PAGE_KIND_HUGETLB, PAGE_KIND_THP, PAGE_KIND_4K, PAGE_KIND_DEVICE };
 const char *page_kind_name(enum page_kind kind); /* "hugetlb", "thp", "4k", "device" */
 
@@ -27,7 +29,8 @@ struct device_caps {
     bool direct_segments; /* sources may read straight into the segment: it has a host address */
     bool queued_copies;   /* a copy engine fills it from staging buffers, beside the reads */
     bool exports_fd;
-    bool fills_regions;           /* allocate() takes a segment with a region: of exactly the bytes asked for */
+    bool fills_regions;           /* allocate() takes a segment with a region: of exactly the bytes asked for ... */
+    bool joins_regions;           /* ... and with several; else the wrappers make a segment of each */
     char name[DEVICE_NAME_CHARS]; /* "host", or a GPU's UUID */
 };
 
@@ -42,21 +45,25 @@ bool device_rows_extent(const struct device_rows *rows, uint64_t *bytes);
 /* Between host memories, around the caches (base/copy.h): the reference for what every backend does. */
 void device_rows_copy(void *dst, const void *src, const struct device_rows *rows);
 
-/* Memory of a client, lent for one load, which fills it instead of memory of our own. What a client says of it is believed
- * only as far as the device itself confirms it, when it is first written to. */
-enum device_region_kind { DEVICE_REGION_FD = 1, DEVICE_REGION_IPC = 2 };
+/* Memory of a client, lent for one load, which fills it instead of memory of our own: of a GPU, or a memfd (host_region.h).
+ * What a client says of it is believed only as far as the device, or the kernel, confirms it. A load may have several, all
+ * of one kind of memory; they lie in one segment, each from its `base` on, with gaps between them. */
+enum device_region_kind { DEVICE_REGION_FD = 1, DEVICE_REGION_IPC = 2, DEVICE_REGION_HOST = 3 };
 enum { DEVICE_REGION_IPC_BYTES = 64 };
 struct device_region {
     enum device_region_kind kind;
+    struct device_region *next;                 /* of the same load; owned */
+    uint64_t base;                              /* where it begins in the segment; ascending in the list */
     uint64_t allocation_bytes;                  /* FD: of the whole physical allocation */
     uint64_t offset, bytes;                     /* where in it, and how much of it may be written */
+    uint64_t memory_device, memory_inode;       /* HOST: of the memfd; regions with the same are the same memory */
     unsigned char ipc[DEVICE_REGION_IPC_BYTES]; /* IPC: the handle */
-    int memory_fd;                              /* FD: stands for the memory; else -1 */
+    int memory_fd;                              /* FD, HOST: stands for the memory; else -1 */
     struct quota_charge descriptors;            /* of these two */
     int lease_fd;                               /* a connection that ends when nothing here touches the memory any more */
     uid_t owner;                                /* who sent these descriptors */
 };
-void device_region_close(struct device_region *region); /* tells the client, frees; accepts NULL */
+void device_region_close(struct device_region *region); /* and those behind it: tells the client, frees; accepts NULL */
 
 struct device;
 
@@ -68,6 +75,7 @@ struct segment {
     bool dirty;     /* re-used memory: whoever fills it writes or zeroes all allocated_bytes before device_seal() */
     int references; /* atomic */
     struct device_region *region; /* owned; NULL = memory of the daemon's own */
+    struct segment_parts *parts;  /* of several regions on a GPU, each a segment; NULL = it is none but itself */
 };
 
 /* What only memory without a host address needs: it is filled by a queue of copies per thread. Any thread. */
@@ -121,8 +129,9 @@ struct device *device_host_create(uint64_t pool_budget_bytes); /* 0 = prepare no
 void device_destroy(struct device *device);                    /* after the last segment is gone */
 
 int device_allocate(struct device *device, uint64_t bytes, struct segment **segment, struct error *error);
-/* A segment in a client's memory. Takes the region, also when it fails: INVALID_ARGUMENT for one that cannot hold the bytes.
- * It is looked at when it is first written to; until then nothing of the client's is open. */
+/* A segment in a client's memory. Takes the regions, also when it fails: INVALID_ARGUMENT for those that cannot hold the
+ * bytes, or are of another kind of memory. Memory of a GPU is looked at when it is first written to; until then nothing of
+ * the client's is open. */
 int device_adopt(struct device *device, uint64_t bytes, struct device_region *region, struct segment **segment,
                  struct error *error);
 int device_prepare(struct segment *segment, uint64_t offset, uint64_t bytes, struct error *error);
@@ -141,6 +150,10 @@ int device_export_fd(struct segment *segment, struct error *error); /* >= 0 or -
 enum page_kind device_page_kind(struct segment *segment);
 bool device_is_kept(struct segment *segment); /* after device_seal(); false where the device cannot tell */
 void device_trim(struct device *device);
+bool segment_is_lent(const struct segment *segment); /* it is memory of a client, which may write to it at any time */
+/* The segment that has these bytes, and where in it they begin: the same one, unless it has parts. NULL: none has all of
+ * them. */
+struct segment *segment_find(struct segment *segment, uint64_t *offset, uint64_t bytes);
 struct segment *segment_ref(struct segment *segment);
 void segment_unref(struct segment *segment); /* any thread; accepts NULL */
 

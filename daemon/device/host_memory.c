@@ -66,6 +66,13 @@ static int open_memory(struct host_memory *memory, unsigned int flags, struct er
     return -1;
 }
 
+static enum huge_rung choose_rung(unsigned char *address, uint64_t bytes)
+{
+    if (bytes < HUGE_PAGE_BYTES)
+        return HUGE_RUNG_NONE;
+    return huge_pages_on_fault() && madvise(address, bytes, MADV_HUGEPAGE) == 0 ? HUGE_RUNG_FAULT : HUGE_RUNG_COLLAPSE;
+}
+
 static int choose_pages(struct host_memory *memory, struct error *error)
 {
     memory->rung = HUGE_RUNG_NONE;
@@ -74,15 +81,13 @@ static int choose_pages(struct host_memory *memory, struct error *error)
     memory->rung = HUGE_RUNG_RESERVED;
     if (huge_pages_reserved(memory->bytes) && open_memory(memory, MFD_HUGETLB | MFD_HUGE_2MB, error) == 0)
         return 0;
-    memory->rung = HUGE_RUNG_COLLAPSE;
     if (open_memory(memory, 0, error))
         return -1;
-    if (huge_pages_on_fault() && madvise(memory->address, memory->bytes, MADV_HUGEPAGE) == 0)
-        memory->rung = HUGE_RUNG_FAULT;
+    memory->rung = choose_rung(memory->address, memory->bytes);
     return 0;
 }
 
-int host_memory_create(uint64_t bytes, struct host_memory **memory, struct error *error)
+static struct host_memory *new_memory(uint64_t bytes)
 {
     struct host_memory *fresh = memory_alloc(sizeof *fresh);
     fresh->fd = -1;
@@ -90,6 +95,12 @@ int host_memory_create(uint64_t bytes, struct host_memory **memory, struct error
     fresh->page_kind = PAGE_KIND_4K;
     pthread_mutex_init(&fresh->lock, NULL);
     pthread_cond_init(&fresh->backed, NULL);
+    return fresh;
+}
+
+int host_memory_create(uint64_t bytes, struct host_memory **memory, struct error *error)
+{
+    struct host_memory *fresh = new_memory(bytes);
     if (choose_pages(fresh, error)) {
         host_memory_destroy(fresh);
         return -1;
@@ -99,12 +110,38 @@ int host_memory_create(uint64_t bytes, struct host_memory **memory, struct error
     return 0;
 }
 
+int host_memory_lend(int fd, unsigned char *address, uint64_t bytes, bool is_hugetlb, struct host_memory **memory,
+                     struct error *error)
+{
+    struct host_memory *lent = new_memory(bytes);
+    lent->rung = HUGE_RUNG_RESERVED;
+    if (mmap(address, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 0) == MAP_FAILED) {
+        fail_errno(error, errno, "mapping %" PRIu64 " bytes of a client's memory", bytes);
+        host_memory_destroy(lent);
+        return -1;
+    }
+    lent->address = address;
+    lent->is_lent = true;
+    lent->chunks = memory_alloc(count_chunks(bytes));
+    if (!is_hugetlb)
+        lent->rung = choose_rung(address, bytes);
+    *memory = lent;
+    return 0;
+}
+
+enum page_kind host_memory_page_kind(const struct host_memory *memory)
+{
+    /* nine tenths huge is huge: a last chunk that could not be had does not make a load slow */
+    bool is_huge = memory->bytes >= HUGE_PAGE_BYTES && memory->huge_bytes >= memory->bytes / 10 * 9;
+    return memory->rung == HUGE_RUNG_RESERVED ? PAGE_KIND_HUGETLB : is_huge ? PAGE_KIND_THP : PAGE_KIND_4K;
+}
+
 void host_memory_destroy(struct host_memory *memory)
 {
     if (!memory)
         return;
     /* piece by piece: other threads that map something wait for each */
-    for (uint64_t offset = 0; memory->address && offset < memory->bytes; offset += UNMAP_BYTES) {
+    for (uint64_t offset = 0; memory->address && !memory->is_lent && offset < memory->bytes; offset += UNMAP_BYTES) {
         uint64_t left = memory->bytes - offset;
         munmap(memory->address + offset, left < UNMAP_BYTES ? left : UNMAP_BYTES);
     }
@@ -187,9 +224,7 @@ int host_memory_seal(struct host_memory *memory, struct error *error)
 {
     if (memory->rung == HUGE_RUNG_FAULT)
         memory->huge_bytes = huge_pages_count(memory->address, memory->bytes);
-    /* nine tenths huge is huge: a last chunk that could not be had does not make a load slow */
-    bool is_huge = memory->bytes >= HUGE_PAGE_BYTES && memory->huge_bytes >= memory->bytes / 10 * 9;
-    memory->page_kind = memory->rung == HUGE_RUNG_RESERVED ? PAGE_KIND_HUGETLB : is_huge ? PAGE_KIND_THP : PAGE_KIND_4K;
+    memory->page_kind = host_memory_page_kind(memory);
     int reader = host_memory_export_fd(memory, error);
     if (reader < 0)
         return -1;

@@ -19,9 +19,9 @@
 struct host_memory {
     struct host_memory *next;  /* the pool's, as are is_pooled and pool_ready_bytes, under its lock */
     uint64_t pool_ready_bytes; /* backed while it was in the pool */
-    bool is_pooled;
-    int fd;                 /* read-only from the seal on */
-    unsigned char *address; /* 2 MiB aligned; readable, and writable until it is sealed */
+    bool is_pooled, is_lent;   /* lent: a client's; neither mapped nor closed here */
+    int fd;                    /* read-only from the seal on; -1 = lent */
+    unsigned char *address;    /* 2 MiB aligned; readable, and writable until it is sealed */
     uint64_t bytes;
     enum huge_rung rung;
     enum page_kind page_kind; /* known from seal() on */
@@ -35,10 +35,15 @@ struct host_memory {
 
 /* bytes is a multiple of the page size, of HUGE_PAGE_BYTES from there on. */
 int host_memory_create(uint64_t bytes, struct host_memory **memory, struct error *error);
+/* The same for the memfd of a client, which is mapped at `address`, a multiple of HUGE_PAGE_BYTES in a range that the caller
+ * has reserved and unmaps after host_memory_destroy(). Any size. Borrows fd. Never sealed. */
+int host_memory_lend(int fd, unsigned char *address, uint64_t bytes, bool is_hugetlb, struct host_memory **memory,
+                     struct error *error);
 void host_memory_destroy(struct host_memory *memory); /* accepts NULL and half-built; clients keep what they have mapped */
 
 /* Backs every chunk of [offset, offset + bytes), each exactly once; waits for those that another worker is at. */
 int host_memory_prepare(struct host_memory *memory, uint64_t offset, uint64_t bytes, struct error *error);
+enum page_kind host_memory_page_kind(const struct host_memory *memory); /* as far as it is backed */
 /* From here on it is never written again, not by us either. */
 int host_memory_seal(struct host_memory *memory, struct error *error);
 int host_memory_export_fd(const struct host_memory *memory, struct error *error);

@@ -89,22 +89,24 @@ static int populate(void *address, uint64_t bytes, struct error *error)
  * one call. When it stops half-way it is asked for each page, and what stays small is at least backed. */
 static int collapse(unsigned char *address, uint64_t bytes, uint64_t *huge_bytes, struct error *error)
 {
-    for (uint64_t at = 0; at < bytes; at += HUGE_PAGE_BYTES)
+    uint64_t whole_bytes = bytes / HUGE_PAGE_BYTES * HUGE_PAGE_BYTES; /* a client's memory may end anywhere */
+    for (uint64_t at = 0; at < whole_bytes; at += HUGE_PAGE_BYTES)
         if (populate(address + at, PAGE_4K, error)) /* a range that is all hole cannot be collapsed */
             return -1;
-    if (madvise(address, bytes, MADV_COLLAPSE) == 0) {
-        *huge_bytes = bytes;
+    if (whole_bytes < bytes && populate(address + whole_bytes, bytes - whole_bytes, error))
+        return -1;
+    if (whole_bytes == 0 || madvise(address, whole_bytes, MADV_COLLAPSE) == 0) {
+        *huge_bytes = whole_bytes;
         return 0;
     }
-    for (uint64_t at = 0; at < bytes; at += HUGE_PAGE_BYTES) {
-        uint64_t page_bytes = bytes - at < HUGE_PAGE_BYTES ? bytes - at : HUGE_PAGE_BYTES;
+    for (uint64_t at = 0; at < whole_bytes; at += HUGE_PAGE_BYTES) {
         int failed, tries = COLLAPSE_TRIES;
         do /* again when somebody held a page for a moment */
-            failed = madvise(address + at, page_bytes, MADV_COLLAPSE);
+            failed = madvise(address + at, HUGE_PAGE_BYTES, MADV_COLLAPSE);
         while (failed && errno == EAGAIN && --tries > 0);
         if (!failed)
-            *huge_bytes += page_bytes;
-        else if (populate(address + at, page_bytes, error))
+            *huge_bytes += HUGE_PAGE_BYTES;
+        else if (populate(address + at, HUGE_PAGE_BYTES, error))
             return -1;
     }
     return 0;

@@ -15,7 +15,7 @@
 #include "base/error.h"
 #include "device/device.h"
 
-enum { DEVICE_PLUGIN_ABI = 6, DEVICE_PLUGIN_MAX_DEVICES = 64, DEVICE_PLUGIN_PATH_CHARS = 4096 };
+enum { DEVICE_PLUGIN_ABI = 7, DEVICE_PLUGIN_MAX_DEVICES = 64, DEVICE_PLUGIN_PATH_CHARS = 4096 };
 #define DEVICE_PLUGIN_SYMBOL "tensorcast_device_plugin"
 
 struct transport_ops;

@@ -27,6 +27,14 @@ bool block_is_partly_wanted(const struct clips *clips, const struct extents *ext
     return clip_sum_bytes(clips) < extent_sum_bytes(extents) / whole_part * (whole_part - 1);
 }
 
+bool block_is_mixed(const struct item *item)
+{
+    for (size_t i = 0; i < item->n_parts && item->n_parts > 1; i++)
+        if (item->parts[i].run->destination->is_lent)
+            return true;
+    return false;
+}
+
 static uint64_t find_window_end(const struct item *item, struct range range, uint64_t max_rows)
 {
     for (;;) {

@@ -25,4 +25,7 @@ void block_run(struct worker *worker);
 /* Less of what has to be read is wanted than the strategy says: the rest is others' share, more likely than not. */
 bool block_is_partly_wanted(const struct clips *clips, const struct extents *extents, uint64_t whole_part);
 
+/* Several runs, one of them into memory of a client: each gets its bytes from a buffer, none from another one's memory. */
+bool block_is_mixed(const struct item *item);
+
 #endif

@@ -25,7 +25,7 @@ static uint64_t choose_local_window_bytes(struct worker *worker, struct range bl
 static bool wants_staging(const struct item *item, const struct window *window)
 {
     const struct clips *clips = &window->clips;
-    if (window->has_operations)
+    if (window->has_operations || block_is_mixed(item))
         return true;
     for (size_t i = 0; i < item->n_parts; i++)
         if (!item->parts[i].run->destination->address)

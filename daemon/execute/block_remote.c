@@ -5,7 +5,8 @@
  *   else                        from the socket straight into place, gaps thrown away
  *   too many pieces for that,
  *   elements to convert,        read in windows within the staging budget and copied into place
- *   or memory without address */
+ *   memory without address, or
+ *   a client's beside others' */
 #include <inttypes.h>
 
 #include "base/clock.h"
@@ -68,8 +69,9 @@ static uint64_t choose_remote_window_bytes(struct worker *worker, struct range b
     if (!has_address(&worker->item))
         return worker->item.scan->block_bytes;
     clip_collect(&window->clips, &worker->item, block);
-    window->is_crumbled = (clip_sum_rows(&window->clips) > MAX_PIECES || clip_have_operations(&window->clips)) &&
-                          !find_kept_image(worker, block.lo) && !take_image(worker, block);
+    bool goes_through =
+        clip_sum_rows(&window->clips) > MAX_PIECES || clip_have_operations(&window->clips) || block_is_mixed(&worker->item);
+    window->is_crumbled = goes_through && !find_kept_image(worker, block.lo) && !take_image(worker, block);
     return window->is_crumbled ? worker->engine->remote.windows.buffer_bytes : worker->item.scan->block_bytes;
 }
 

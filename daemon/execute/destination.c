@@ -43,6 +43,7 @@ struct destination destination_of_segment(struct segment *segment)
                                 .address = segment->host_address,
                                 .device = segment->device,
                                 .segment = segment,
+                                .is_lent = segment_is_lent(segment),
                                 .has_ending = segment->dirty && (segment->host_address || segment->device->ops->queue)};
 }
 

@@ -1,7 +1,7 @@
 /* Copies a window's clips out of other runs' memory; see provider.h.
  *
  * A provider has placed everything it needed of the block, and its bytes cannot change: its segment is either published
- * and sealed, or written elsewhere only. Its transfers are found by binary search; only copies count. A contiguous clip is put together from as
+ * and sealed, or written elsewhere only. Memory of a client is none: who owns it may write anything there. Its transfers are found by binary search; only copies count. A contiguous clip is put together from as
  * many providers as it takes; rows are taken when one provider has all of them. */
 #include "execute/provider.h"
 
@@ -35,7 +35,7 @@ static void pin_providers(struct providers *providers, const struct item *item)
     pthread_mutex_lock(&item->engine->lock);
     for (const struct member *member = item->scan->members; member && providers->n < MAX_PROVIDERS; member = member->next) {
         struct run *run = member->run;
-        if (run->is_leaving || !run->destination->address || !scan_is_done(member, item->block))
+        if (run->is_leaving || !run->destination->address || run->destination->is_lent || !scan_is_done(member, item->block))
             continue;
         providers->list[providers->n++] = (struct provider){run, run->needs.list[member->first_need].file};
         run->pins++;

@@ -20,7 +20,7 @@ struct range { /* of the file */
 
 static const unsigned char *memory_of(const struct verify_file *file)
 {
-    return file->options->segment->host_address;
+    return verify_readable(file->options->segment);
 }
 
 /* --- what is read of the file --- */
@@ -224,7 +224,7 @@ enum check verify_whole_file(struct verify_file *file)
     if (!expected || (from_manifest && file->manifest->blocks && memory_of(file))) /* its blocks and tensors tell more */
         return CHECK_CANNOT;
     if (!memory_of(file)) {
-        file->reason = "the device's memory is not read back, and not all of the file was read at once";
+        file->reason = "memory of a device or of a client is not read back, and not all of the file was read at once";
         return CHECK_CANNOT;
     }
     if (!is_all_here(file, &all)) {

@@ -20,6 +20,12 @@ struct verify_file { /* one part file of the view */
     struct error error;
 };
 
+/* Where the segment's bytes can be looked at; NULL = they cannot: memory of a device, or of a client, who could show anything. */
+static inline const unsigned char *verify_readable(const struct segment *segment)
+{
+    return segment_is_lent(segment) ? NULL : segment->host_address;
+}
+
 /* What the whole file is to have, or NULL; from the store before the manifest. */
 const struct checksum *verify_expected(struct verify_file *file, enum checksum_kind kind, bool *from_manifest);
 void verify_note(struct verify_file *file, enum checksum_kind kind, bool from_manifest, uint64_t bytes);

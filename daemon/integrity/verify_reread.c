@@ -34,7 +34,7 @@ static int put_bytes(const struct piece_read *piece, uint64_t at, uint64_t count
 {
     struct verify_file *file = piece->file;
     struct segment *segment = file->options->segment;
-    if (!segment->host_address)
+    if (!verify_readable(segment))
         return device_copy(segment, dst_offset, src, &(struct device_rows){bytes, 1, bytes, bytes}, &file->error);
     unsigned char *dst = (unsigned char *)segment->host_address + dst_offset;
     if (memcmp(dst, src, bytes) != 0) {

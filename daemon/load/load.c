@@ -104,7 +104,7 @@ struct load *load_find(const struct load_table *table, const struct preparation 
     struct replica_key key = replica_key_of(prep->mapping, prep->target.device);
     for (struct load *load = table->loads; load && !prep->region; load = load->next) {
         bool is_wanted = load->state != LOAD_ABANDONED && load->state != LOAD_DISCARDING;
-        if (is_wanted && !load->parts.segment->region && replica_key_equal(&load->parts.key, &key))
+        if (is_wanted && !segment_is_lent(load->parts.segment) && replica_key_equal(&load->parts.key, &key))
             return load;
     }
     return NULL;
@@ -259,7 +259,7 @@ static void end_load(struct load *load)
     load_log_run(load->id, &load->parts, error);
     if (!error)
         replica = replica_add(load->target.replicas, &load->parts);
-    else if (load->parts.segment->region)
+    else if (segment_is_lent(load->parts.segment))
         error_append(&load->error, "; the content of the client's memory is undefined"); /* nothing of it can be undone */
     while (load->waiters) {
         struct load_waiter *waiter = load->waiters;

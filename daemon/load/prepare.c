@@ -28,7 +28,7 @@ static int check_region(const struct preparation *prep, struct error *error)
 {
     if (!prep->region)
         return 0;
-    if (!prep->spec.device)
+    if (!prep->spec.device && prep->region->kind != DEVICE_REGION_HOST)
         return fail(error, ERROR_INVALID_ARGUMENT, "REGION_WITHOUT_DEVICE",
                     "the request offers memory to be filled but names no GPU that it is on");
     if (prep->spec.topology.has_group)

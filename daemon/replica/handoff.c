@@ -22,6 +22,7 @@
 #include "base/memory.h"
 #include "base/unix_listener.h"
 #include "client/handoff_wire.h"
+#include "device/host_region.h"
 #include "observe/log.h"
 
 enum {
@@ -231,13 +232,17 @@ union first_message {
 /* Takes the descriptor when the offer is well-formed. What it says of the memory is checked when that is opened. */
 static struct device_region *read_offer(const struct handoff_region *wire, int memory_fd, uid_t owner)
 {
+    static const enum device_region_kind kinds[] = {[HANDOFF_REGION_FD] = DEVICE_REGION_FD,
+                                                    [HANDOFF_REGION_IPC] = DEVICE_REGION_IPC,
+                                                    [HANDOFF_REGION_HOST] = DEVICE_REGION_HOST};
     uint32_t kind = le32toh(wire->kind);
-    bool has_memory = kind == HANDOFF_REGION_FD ? memory_fd >= 0 : kind == HANDOFF_REGION_IPC && memory_fd < 0;
-    if (!has_memory || memcmp(wire->magic, HANDOFF_REGION_MAGIC, sizeof wire->magic) != 0 ||
-        le32toh(wire->version) != HANDOFF_VERSION || wire->reserved)
+    bool is_known = kind >= HANDOFF_REGION_FD && kind <= HANDOFF_REGION_HOST;
+    if (!is_known || (memory_fd >= 0) != (kind != HANDOFF_REGION_IPC) ||
+        memcmp(wire->magic, HANDOFF_REGION_MAGIC, sizeof wire->magic) != 0 || le32toh(wire->version) != HANDOFF_VERSION ||
+        wire->reserved)
         return NULL;
     struct device_region *region = memory_alloc(sizeof *region);
-    *region = (struct device_region){.kind = kind == HANDOFF_REGION_FD ? DEVICE_REGION_FD : DEVICE_REGION_IPC,
+    *region = (struct device_region){.kind = kinds[kind],
                                      .allocation_bytes = le64toh(wire->allocation_bytes),
                                      .offset = le64toh(wire->offset),
                                      .bytes = le64toh(wire->bytes),
@@ -287,6 +292,10 @@ int handoff_take_region(struct handoff *handoff, const unsigned char *token, siz
     if (!peer || peer->uid != uid)
         return fail(error, ERROR_NOT_FOUND, "REGION_UNKNOWN",
                     "the request names memory that was not offered on the hand-off socket, or was taken or withdrawn since");
+    if (peer->region->kind == DEVICE_REGION_HOST && host_region_check(peer->region, error)) {
+        close_peer(peer);
+        return -1;
+    }
     *region = peer->region;
     (*region)->lease_fd = peer->fd;
     (*region)->descriptors = peer->seat.descriptors;
@@ -431,7 +440,6 @@ int handoff_create(const struct handoff_options *options, struct handoff **creat
                                                  .mode = options->socket_mode,
                                                  .group = options->socket_group,
                                                  .listen_fd = options->listen_fd,
-                                                 .refuse_descriptors = !options->takes_memory,
                                                  .on_accept = on_accept,
                                                  .on_shed = on_shed,
                                                  .context = handoff};

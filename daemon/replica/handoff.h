@@ -29,7 +29,6 @@ struct handoff_options {
     const char *socket_group;
     uint64_t max_connections_per_uid; /* connections that have not shown a token yet */
     struct quota *quota;              /* counts QUOTA_LEASES and QUOTA_DESCRIPTORS; NULL = nobody does */
-    bool takes_memory;                /* clients may offer theirs, by a descriptor; else descriptors are refused */
     int listen_fd;                    /* -1 = bind socket_path; else a listening SOCK_SEQPACKET socket from systemd */
 };
 
@@ -41,7 +40,8 @@ void handoff_set_limits(struct handoff *handoff, uint64_t max_connections_per_ui
  * the user may have no more leases or descriptors. */
 int handoff_grant(struct handoff *handoff, struct replica *replica, uid_t uid, uint64_t connection,
                   unsigned char token[HANDOFF_TOKEN_BYTES], struct error *error);
-/* The memory behind the token of an offer, the caller's from here on. NOT_FOUND when there is no such offer of that user. */
+/* The memory behind the token of an offer, the caller's from here on. NOT_FOUND when there is no such offer of that user,
+ * INVALID_ARGUMENT when it is a descriptor that cannot be filled: see host_region_check(). */
 int handoff_take_region(struct handoff *handoff, const unsigned char *token, size_t token_bytes, uid_t uid,
                         struct device_region **region, struct error *error);
 void handoff_revoke(struct handoff *handoff, uint64_t connection); /* the RPC connection is gone */

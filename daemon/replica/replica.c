@@ -65,7 +65,7 @@ static bool is_evictable(const struct replica *replica)
 /* Why nobody else is to have it, NULL = it is for everybody. */
 static const char *why_private(const struct replica *replica)
 {
-    return replica->segment->region                       ? "client_memory_filled"
+    return segment_is_lent(replica->segment)              ? "client_memory_filled"
            : artifact_is_racy(replica->mapping->artifact) ? "racy_source"
                                                           : NULL;
 }

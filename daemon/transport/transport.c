@@ -59,11 +59,13 @@ int transport_open(const struct transport_ops *ops, const struct transport_optio
 int transport_deliver(struct transport *transport, const struct transport_delivery *delivery, struct error *error)
 {
     uint64_t bytes = UINT64_MAX, room = delivery->segment->allocated_bytes;
+    struct transport_delivery one = *delivery; /* backends know no parts */
     assert(delivery->owner < transport->world_size && delivery->rank < transport->world_size);
-    if (!device_rows_extent(&delivery->rows, &bytes) || delivery->offset > room || bytes > room - delivery->offset)
+    one.segment = device_rows_extent(&delivery->rows, &bytes) ? segment_find(delivery->segment, &one.offset, bytes) : NULL;
+    if (!one.segment)
         return fail(error, ERROR_INTERNAL, "SEGMENT_BOUNDS",
                     "%" PRIu64 " bytes at %" PRIu64 " are outside a segment of %" PRIu64, bytes, delivery->offset, room);
-    return bytes ? transport->ops->deliver(transport, delivery, error) : 0;
+    return bytes ? transport->ops->deliver(transport, &one, error) : 0;
 }
 
 int transport_flush(struct transport *transport, struct error *error)

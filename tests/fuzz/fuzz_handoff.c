@@ -88,7 +88,6 @@ static void open_stage(void)
     make_replica();
     stage.memory_fd = open("/dev/null", O_RDWR | O_CLOEXEC);
     struct handoff_options options = {.loop = stage.loop,
-                                      .takes_memory = true,
                                       .socket_path = stage.path,
                                       .socket_mode = 0600,
                                       .socket_group = "",

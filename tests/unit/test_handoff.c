@@ -49,7 +49,8 @@ struct request { /* one question to the loop thread */
     unsigned char token[HANDOFF_TOKEN_BYTES];
     uint64_t connection, number;
     uid_t uid;
-    struct device_region *region; /* taken; NULL = there is no such one */
+    struct device_region *region; /* taken; NULL = there is none, for this reason */
+    char reason[sizeof((struct error *)NULL)->reason];
 };
 
 static void run_request(struct loop_task *task)
@@ -105,7 +106,7 @@ static void take_region(struct request *request)
     struct error error;
     if (handoff_take_region(request->stage->handoff, request->token, sizeof request->token, request->uid, &request->region,
                             &error))
-        assert_string_equal(error.reason, "REGION_UNKNOWN");
+        memcpy(request->reason, error.reason, sizeof request->reason);
 }
 
 static void stop(struct request *request)
@@ -167,7 +168,6 @@ static int open_stage(void **state)
     stage->replicas = replica_table_create(stage->loop, REPLICA_MEMORY_HOST, &(struct replica_limits){1 << 20, 60000, 10});
     make_replica(stage);
     struct handoff_options options = {.loop = stage->loop,
-                                      .takes_memory = true,
                                       .socket_path = stage->path,
                                       .socket_mode = 0600,
                                       .socket_group = "",
@@ -453,6 +453,8 @@ static struct device_region *take(struct stage *stage, const unsigned char *toke
     struct request request = {.uid = uid};
     memcpy(request.token, token, sizeof request.token);
     ask(stage, &request, take_region);
+    if (!request.region)
+        assert_string_equal(request.reason, "REGION_UNKNOWN");
     return request.region;
 }
 
@@ -477,6 +479,64 @@ static void an_offer_buys_a_token_and_ends_with_the_regions_end(void **state)
         device_region_close(region);
         assert_int_equal(next_message(fd, token, sizeof token), 0);
         close(fd);
+    }
+}
+
+static int sealed_memfd(uint64_t bytes, int seals)
+{
+    int fd = memfd_create("mine", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    assert_int_equal(ftruncate(fd, (off_t)bytes), 0);
+    assert_int_equal(fcntl(fd, F_ADD_SEALS, seals), 0);
+    return fd;
+}
+
+static void the_size_of_an_offered_memfd_is_its_own_and_its_identity_is_kept(void **state)
+{
+    struct stage *stage = *state;
+    unsigned char token[HANDOFF_TOKEN_BYTES];
+    struct handoff_region offer = good_offer(HANDOFF_REGION_HOST);
+    struct device_region *regions[2];
+    int memory = sealed_memfd(12345, F_SEAL_SHRINK), fds[2];
+    for (size_t i = 0; i < 2; i++) {
+        fds[i] = offer_memory(stage, &offer, sizeof offer, memory, 1);
+        assert_int_equal(next_message(fds[i], token, sizeof token), HANDOFF_TOKEN_BYTES);
+        regions[i] = take(stage, token, getuid());
+        assert_non_null(regions[i]);
+        assert_int_equal(regions[i]->kind, DEVICE_REGION_HOST);
+        assert_int_equal(regions[i]->bytes, 12345);
+        assert_int_equal(regions[i]->offset, 0);
+    }
+    assert_int_not_equal(regions[0]->memory_inode, 0);
+    assert_int_equal(regions[0]->memory_inode, regions[1]->memory_inode);
+    assert_int_equal(regions[0]->memory_device, regions[1]->memory_device);
+    regions[0]->next = regions[1];
+    device_region_close(regions[0]); /* and what is behind it */
+    for (size_t i = 0; i < 2; i++) {
+        assert_int_equal(next_message(fds[i], token, sizeof token), 0);
+        close(fds[i]);
+    }
+    close(memory);
+}
+
+static void an_offered_descriptor_that_cannot_be_filled_is_refused_and_its_connection_closed(void **state)
+{
+    struct stage *stage = *state;
+    unsigned char token[HANDOFF_TOKEN_BYTES];
+    struct handoff_region offer = good_offer(HANDOFF_REGION_HOST);
+    int bad[] = {sealed_memfd(4096, 0), sealed_memfd(4096, F_SEAL_SHRINK | F_SEAL_WRITE), sealed_memfd(0, F_SEAL_SHRINK),
+                 open("/dev/null", O_RDWR | O_CLOEXEC)};
+    static const char *const reasons[] = {"REGION_CAN_SHRINK", "REGION_IS_SEALED", "REGION_EMPTY", "REGION_NOT_MEMFD"};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        int fd = offer_memory(stage, &offer, sizeof offer, bad[i], 1);
+        assert_int_equal(next_message(fd, token, sizeof token), HANDOFF_TOKEN_BYTES);
+        struct request request = {.uid = getuid()};
+        memcpy(request.token, token, sizeof request.token);
+        ask(stage, &request, take_region);
+        assert_null(request.region);
+        assert_string_equal(request.reason, reasons[i]);
+        assert_int_equal(next_message(fd, token, sizeof token), 0);
+        close(fd);
+        close(bad[i]);
     }
 }
 
@@ -570,7 +630,7 @@ static void malformed_offers_are_closed_on_and_leave_no_descriptor(void **state)
         offers[i] = good_offer(i == 4 ? HANDOFF_REGION_IPC : HANDOFF_REGION_FD);
     offers[0].magic[0] = 'X';
     offers[1].version++;
-    offers[2].kind = 3;
+    offers[2].kind = 4;
     offers[3].reserved =
         1; /* 4: a handle, and a descriptor all the same; 5: two descriptors are one too many, but harmless */
     wait_for_closing();
@@ -674,6 +734,8 @@ int main(void)
         STAGED(a_leaseholder_that_talks_on_loses_its_lease),
         STAGED(silent_peers_are_capped_and_leaseholders_do_not_count),
         STAGED(an_offer_buys_a_token_and_ends_with_the_regions_end),
+        STAGED(the_size_of_an_offered_memfd_is_its_own_and_its_identity_is_kept),
+        STAGED(an_offered_descriptor_that_cannot_be_filled_is_refused_and_its_connection_closed),
         STAGED(somebody_elses_region_is_not_given),
         STAGED(an_offer_dies_with_its_connection_or_by_talking_on),
         STAGED(a_replica_in_a_clients_memory_is_not_found_and_goes_with_its_last_pin),

@@ -1,0 +1,261 @@
+/* Memfds of a client as one segment: what is refused, where they lie, what a client can do to them meanwhile. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "device/device.h"
+#include "device/host_region.h"
+#include "device/huge_pages.h"
+
+#include <cmocka.h> /* last: it makes a macro of fail */
+
+#ifndef F_SEAL_FUTURE_WRITE
+#define F_SEAL_FUTURE_WRITE 0x0010
+#endif
+
+#define MIB ((uint64_t)1 << 20)
+#define TIB ((uint64_t)1 << 40)
+
+static int memfd(uint64_t bytes, int seals)
+{
+    int fd = memfd_create("client", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    assert_true(fd >= 0);
+    assert_int_equal(ftruncate(fd, (off_t)bytes), 0);
+    assert_int_equal(fcntl(fd, F_ADD_SEALS, seals), 0);
+    return fd;
+}
+
+static struct device_region *region_of(int fd, uint64_t base, struct device_region *next)
+{
+    struct device_region *region = calloc(1, sizeof *region);
+    struct error error;
+    *region =
+        (struct device_region){.kind = DEVICE_REGION_HOST, .base = base, .next = next, .memory_fd = dup(fd), .lease_fd = -1};
+    assert_int_equal(host_region_check(region, &error), 0);
+    return region;
+}
+
+static void assert_refused(int fd, const char *reason)
+{
+    struct device_region region = {.kind = DEVICE_REGION_HOST, .memory_fd = fd};
+    struct error error;
+    assert_int_equal(host_region_check(&region, &error), -1);
+    assert_int_equal(error.code, ERROR_INVALID_ARGUMENT);
+    assert_string_equal(error.reason, reason);
+    close(fd);
+}
+
+static void only_a_memfd_that_cannot_shrink_and_can_be_written_is_taken(void **state)
+{
+    char path[] = "/tmp/test_host_region_XXXXXX", reopened[32];
+    int good = memfd(4096, F_SEAL_SHRINK), file = mkstemp(path), ends[2];
+    (void)state;
+    assert_int_equal(pipe(ends), 0);
+    close(ends[0]);
+    assert_int_equal(ftruncate(file, 4096), 0);
+    assert_refused(file, "REGION_NOT_MEMFD");
+    assert_refused(ends[1], "REGION_NOT_MEMFD");
+    assert_refused(memfd(4096, 0), "REGION_CAN_SHRINK");
+    assert_refused(memfd(4096, F_SEAL_GROW), "REGION_CAN_SHRINK");
+    assert_refused(memfd_create("plain", MFD_CLOEXEC), "REGION_CAN_SHRINK");
+    assert_refused(memfd(4096, F_SEAL_SHRINK | F_SEAL_WRITE), "REGION_IS_SEALED");
+    assert_refused(memfd(4096, F_SEAL_SHRINK | F_SEAL_FUTURE_WRITE), "REGION_IS_SEALED");
+    assert_refused(memfd(0, F_SEAL_SHRINK), "REGION_EMPTY");
+    snprintf(reopened, sizeof reopened, "/proc/self/fd/%d", good);
+    assert_refused(open(reopened, O_RDONLY | O_CLOEXEC), "REGION_READ_ONLY");
+    unlink(path);
+    close(good);
+}
+
+static void size_and_identity_are_the_kernels(void **state)
+{
+    int fd = memfd(4097, F_SEAL_SHRINK | F_SEAL_GROW);
+    struct device_region *one = region_of(fd, 0, NULL), *same = region_of(fd, 0, NULL);
+    int another = memfd(1, F_SEAL_SHRINK);
+    struct device_region *other = region_of(another, 0, NULL);
+    (void)state;
+    assert_int_equal(one->bytes, 4097);
+    assert_int_equal(one->memory_inode, same->memory_inode);
+    assert_int_equal(one->memory_device, same->memory_device);
+    assert_int_not_equal(one->memory_inode, other->memory_inode);
+    device_region_close(one);
+    device_region_close(same);
+    device_region_close(other);
+    close(fd);
+    close(another);
+}
+
+static unsigned char byte_at(int fd, uint64_t offset)
+{
+    unsigned char byte = 0;
+    assert_int_equal(pread(fd, &byte, 1, (off_t)offset), 1);
+    return byte;
+}
+
+static void put(struct segment *segment, uint64_t offset, unsigned char byte)
+{
+    struct error error;
+    assert_int_equal(device_copy(segment, offset, &byte, &(struct device_rows){1, 1, 1, 1}, &error), 0);
+}
+
+static void several_memfds_are_one_segment_with_gaps(void **state)
+{
+    static const uint64_t sizes[] = {24, 5 * MIB + 3, 4096}, bases[] = {0, 4 * MIB, 14 * MIB};
+    struct device *device = device_host_create(0);
+    struct device_region *list = NULL;
+    struct segment *segment;
+    struct error error;
+    int fds[3];
+    (void)state;
+    for (size_t i = 3; i-- > 0;) {
+        fds[i] = memfd(sizes[i], F_SEAL_SHRINK);
+        list = region_of(fds[i], bases[i], list);
+    }
+    assert_int_equal(device_adopt(device, bases[2] + sizes[2], list, &segment, &error), 0);
+    assert_true(segment_is_lent(segment));
+    assert_int_equal((uintptr_t)segment->host_address % HUGE_PAGE_BYTES, 0);
+    for (size_t i = 0; i < 3; i++) {
+        put(segment, bases[i], (unsigned char)(10 + i));
+        put(segment, bases[i] + sizes[i] - 1, (unsigned char)(20 + i));
+        assert_int_equal(byte_at(fds[i], 0), 10 + i);
+        assert_int_equal(byte_at(fds[i], sizes[i] - 1), 20 + i);
+        assert_int_equal(byte_at(fds[i], 1), 0);
+    }
+    assert_int_equal(device_prepare(segment, 24, 1, &error), -1); /* behind the first, in the gap */
+    assert_int_equal(device_prepare(segment, 4 * MIB - 1, 2, &error), -1);
+    assert_int_equal(device_export_fd(segment, &error), -1);
+    assert_false(device_is_kept(segment));
+    assert_int_equal(device_seal(segment, &error), 0);
+    segment_unref(segment);
+    device_destroy(device);
+    for (size_t i = 0; i < 3; i++)
+        close(fds[i]);
+}
+
+static void a_client_may_grow_punch_write_and_seal_meanwhile(void **state)
+{
+    struct device *device = device_host_create(0);
+    int fd = memfd(8 * MIB, F_SEAL_SHRINK);
+    struct segment *segment;
+    struct error error;
+    (void)state;
+    assert_int_equal(device_adopt(device, 8 * MIB, region_of(fd, 0, NULL), &segment, &error), 0);
+    assert_int_equal(device_prepare(segment, 0, 8 * MIB, &error), 0);
+    put(segment, 3 * MIB, 1);
+    assert_int_equal(ftruncate(fd, 4096), -1);
+    assert_int_equal(ftruncate(fd, 9 * (off_t)MIB), 0);
+    assert_int_equal(fcntl(fd, F_ADD_SEALS, F_SEAL_WRITE), -1); /* we have it mapped */
+    assert_int_equal(fcntl(fd, F_ADD_SEALS, F_SEAL_FUTURE_WRITE), 0);
+    segment_unref(segment);
+    device_destroy(device);
+    close(fd);
+}
+
+static void holes_are_filled_again(void **state)
+{
+    struct device *device = device_host_create(0);
+    int fd = memfd(8 * MIB, F_SEAL_SHRINK);
+    struct segment *segment;
+    struct error error;
+    (void)state;
+    assert_int_equal(device_adopt(device, 8 * MIB, region_of(fd, 0, NULL), &segment, &error), 0);
+    assert_int_equal(device_prepare(segment, 0, 8 * MIB, &error), 0);
+    assert_int_equal(fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, 8 * (off_t)MIB), 0);
+    memset(segment->host_address, 9, 8 * MIB);
+    assert_int_equal(byte_at(fd, 8 * MIB - 1), 9);
+    assert_int_equal(device_seal(segment, &error), 0);
+    segment_unref(segment);
+    device_destroy(device);
+    close(fd);
+}
+
+static void what_was_sealed_since_it_was_looked_at_is_an_error(void **state)
+{
+    struct device *device = device_host_create(0);
+    int fd = memfd(4096, F_SEAL_SHRINK);
+    struct device_region *region = region_of(fd, 0, NULL);
+    struct segment *segment;
+    struct error error;
+    (void)state;
+    assert_int_equal(fcntl(fd, F_ADD_SEALS, F_SEAL_WRITE), 0);
+    assert_int_equal(device_adopt(device, 4096, region, &segment, &error), -1);
+    device_destroy(device);
+    close(fd);
+}
+
+static void assert_adopt_fails(struct device *device, uint64_t bytes, struct device_region *region, const char *reason)
+{
+    struct segment *segment;
+    struct error error;
+    assert_int_equal(device_adopt(device, bytes, region, &segment, &error), -1);
+    assert_string_equal(error.reason, reason);
+}
+
+static void a_region_that_is_too_small_elsewhere_or_too_large_is_refused(void **state)
+{
+    struct device *device = device_host_create(0);
+    int fd = memfd(4096, F_SEAL_SHRINK), large = memfd(4 * TIB, F_SEAL_SHRINK), larger = memfd(4 * TIB + 1, F_SEAL_SHRINK);
+    struct device_region *gpu = region_of(fd, 0, NULL);
+    struct segment *segment, *all[16];
+    struct error error;
+    (void)state;
+    gpu->kind = DEVICE_REGION_IPC;
+    assert_adopt_fails(device, 4097, region_of(fd, 0, NULL), "REGION_TOO_SMALL");
+    assert_adopt_fails(device, 4096, gpu, "REGION_ELSEWHERE");
+    assert_adopt_fails(device, 4096, region_of(larger, 0, NULL), "REGION_TOO_LARGE");
+    for (size_t i = 0; i < 15; i++) /* all of them together have the addresses of a little less than sixteen */
+        assert_int_equal(device_adopt(device, 4096, region_of(large, 0, NULL), &all[i], &error), 0);
+    assert_adopt_fails(device, 4096, region_of(large, 0, NULL), "TOO_MANY_REGIONS");
+    for (size_t i = 0; i < 15; i++)
+        segment_unref(all[i]);
+    assert_int_equal(device_adopt(device, 4096, region_of(large, 0, NULL), &segment, &error), 0);
+    segment_unref(segment);
+    device_destroy(device);
+    close(fd);
+    close(large);
+    close(larger);
+}
+
+static void reserved_huge_pages_are_taken_where_there_are_some(void **state)
+{
+    int fd = memfd_create("huge", MFD_CLOEXEC | MFD_ALLOW_SEALING | MFD_HUGETLB | 21U << 26);
+    struct device *device = device_host_create(0);
+    struct segment *segment;
+    struct error error;
+    (void)state;
+    if (fd < 0 || ftruncate(fd, 2 * (off_t)MIB) || fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK))
+        skip();
+    int result = device_adopt(device, 2 * MIB, region_of(fd, 0, NULL), &segment, &error);
+    if (result == 0) {
+        put(segment, 5, 77);
+        assert_int_equal(device_page_kind(segment), PAGE_KIND_HUGETLB);
+        segment_unref(segment);
+    } else { /* none are reserved: an error before anything is touched, no signal later */
+        assert_int_equal(error.code, ERROR_RESOURCE_EXHAUSTED);
+    }
+    device_destroy(device);
+    close(fd);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(only_a_memfd_that_cannot_shrink_and_can_be_written_is_taken),
+        cmocka_unit_test(size_and_identity_are_the_kernels),
+        cmocka_unit_test(several_memfds_are_one_segment_with_gaps),
+        cmocka_unit_test(a_client_may_grow_punch_write_and_seal_meanwhile),
+        cmocka_unit_test(holes_are_filled_again),
+        cmocka_unit_test(what_was_sealed_since_it_was_looked_at_is_an_error),
+        cmocka_unit_test(a_region_that_is_too_small_elsewhere_or_too_large_is_refused),
+        cmocka_unit_test(reserved_huge_pages_are_taken_where_there_are_some),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
