@@ -3,7 +3,9 @@ files where `file_of` says for a tensor which one it lies in.
 
 Artifacts are dictionaries {name: (safetensors dtype, NumPy array of unsigned integers)}; NumPy does the slicing. Tests
 change `fail`, `progress`, `pause` and `mangle` to make it misbehave, and look at `requests`, `leases` and `tokens`.
+Of targets it checks nothing: it writes what NumPy writes there.
 """
+import mmap
 import os
 import secrets
 import socket
@@ -44,6 +46,7 @@ class FakeDaemon:
         self.socket, self.handoff = f"{folder}/daemon.sock", f"{folder}/daemon.handoff"
         self.artifacts, self.versions = {}, {}
         self.requests, self.leases, self.tokens = [], 0, {}
+        self.regions = {}  # token: (memfd, the offer's connection), from offers that no load has taken
         self.fail, self.progress, self.pause, self.mangle = None, [], None, lambda result: None
         self.sidecars = []  # what FetchSidecars sends: ("list", {name: bytes}) or ("chunk", file, offset, data)
         self.answer = None  # replaces the hand-off's answer: fn(connection, header, fd)
@@ -55,6 +58,7 @@ class FakeDaemon:
                                                                             ("grpc.max_send_message_length", -1)])
         self._server.add_generic_rpc_handlers([grpc.method_handlers_generic_handler(SERVICE, {
             "Resolve": grpc.unary_unary_rpc_method_handler(self._checked(self._resolve)),
+            "Status": grpc.unary_unary_rpc_method_handler(self._checked(self._status)),
             "Explain": grpc.unary_unary_rpc_method_handler(self._checked(self._explain)),
             "FetchSidecars": grpc.unary_stream_rpc_method_handler(self._fetch_sidecars),
             "Materialize": grpc.unary_stream_rpc_method_handler(self._materialize)})])
@@ -109,6 +113,9 @@ class FakeDaemon:
 
     def identity(self, name):
         return f"{name}#{self.versions[name]}"
+
+    def _status(self, data):
+        return reference.message("StatusResponse")(handoff_socket=self.handoff)
 
     def _resolve(self, data):
         request = Resolve.FromString(data)
@@ -181,7 +188,10 @@ class FakeDaemon:
             time.sleep(0.005)
             yield Event(progress=reference.message("Progress")(stage="read", done_bytes=done,
                                                                total_bytes=report.view_bytes)).SerializeToString()
-        result = self._result(request.load, report, selected)
+        if request.load.HasField("targets"):
+            result = self._fill(request.load, report, selected)
+        else:
+            result = self._result(request.load, report, selected)
         self.mangle(result)
         yield Event(result=result).SerializeToString()
 
@@ -257,6 +267,25 @@ class FakeDaemon:
             self.tokens[result.handoff_token] = self._memory(result, selected)
         return result
 
+    def _fill(self, load, report, selected):
+        """Writes tensors and fills into the regions that the request names, as NumPy does."""
+        targets, at = load.targets, 0
+        lent = [self.regions.pop(token) for token in targets.regions]
+        values = [bits for *_, bits in selected]
+        values += [np.frombuffer(value, f"u{len(value)}")[0] for value in targets.fill_values]
+        for i, value in enumerate(values):
+            rank = targets.ranks[i]
+            dims, strides = targets.dims[at:at + rank], targets.strides[at:at + rank]
+            at += rank
+            memory = mmap.mmap(lent[targets.region_indexes[i]][0], 0)
+            np.ndarray(dims, value.dtype, memory, targets.offsets[i], strides)[...] = value
+            report.target_bytes += int(np.prod(dims)) * value.itemsize
+        for fd, peer in lent:
+            os.close(fd)
+            peer.shutdown(socket.SHUT_RDWR)
+        report.into.dominant_executor, report.into.committed_bytes = "generic_byte_range", report.target_bytes
+        return reference.message("LoadResult")(report=report, layout=reference.message("Layout")())
+
     def _memory(self, result, selected):
         fd = os.memfd_create("fake")
         os.ftruncate(fd, result.memory_bytes)
@@ -274,8 +303,19 @@ class FakeDaemon:
             threading.Thread(target=self._serve, args=(peer,), daemon=True).start()
 
     def _serve(self, peer):
+        token, fds, *_ = socket.recv_fds(peer, 4096, 1)
+        if token.startswith(b"TCRG"):
+            name = secrets.token_bytes(32)
+            self.regions[name] = fds[0], peer
+            with peer:
+                peer.send(name)
+                while peer.recv(64):
+                    pass
+            fd, _ = self.regions.pop(name, (None, None))
+            if fd is not None:
+                os.close(fd)
+            return
         with peer:
-            token = peer.recv(4096)
             if token not in self.tokens:
                 return
             granted = self.tokens.pop(token)

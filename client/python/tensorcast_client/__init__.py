@@ -14,6 +14,7 @@ from .client import DEFAULT_SOCKET, Client, connect
 from .errors import (AccessDeniedError, ArtifactNotFoundError, DeadlineExceededError, InvalidRequestError,
                      TensorcastError, TensorNotFoundError)
 from .export import export
+from .host_region import HostRegion
 from .options import CollectiveLoadGroup, Options
 from .sidecars import Sidecar
 from .tensors import Tensors
@@ -21,5 +22,5 @@ from .view import View
 
 del _channel
 __all__ = ["AccessDeniedError", "Artifact", "ArtifactNotFoundError", "Client", "CollectiveLoadGroup", "DEFAULT_SOCKET",
-           "DeadlineExceededError", "InvalidRequestError", "Options", "Sidecar", "TensorcastError", "TensorNotFoundError",
-           "Tensors", "View", "connect", "export", "__version__"]
+           "DeadlineExceededError", "HostRegion", "InvalidRequestError", "Options", "Sidecar", "TensorcastError",
+           "TensorNotFoundError", "Tensors", "View", "connect", "export", "__version__"]

@@ -94,6 +94,10 @@ class Artifact:
         """Loads all tensors; see View.tensor_dict."""
         return self.view().tensor_dict(**how)
 
+    def load_into(self, targets: Mapping[str, Any], **how: Any) -> dict[str, Any]:
+        """Loads all tensors into memory of this process; see View.load_into."""
+        return self.view().load_into(targets, **how)
+
     def prewarm(self, options: Options | None = None) -> dict[str, Any]:
         """Makes the daemon hold all tensors in memory; see View.prewarm."""
         return self.view().prewarm(options)

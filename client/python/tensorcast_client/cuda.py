@@ -5,6 +5,7 @@ daemon's lease with it, until the last of it is gone. A forked child cannot use 
 """
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import uuid
@@ -38,6 +39,7 @@ _FUNCTIONS = {
     "cuMemSetAccess": [_address, _size, _pointer, _size],
     "cuCtxPushCurrent_v2": [_pointer],
     "cuCtxPopCurrent_v2": [_pointer],
+    "cuCtxSynchronize": [],
     "cuPointerGetAttribute": [_pointer, _int, _address],
     "cuMemGetAddressRange_v2": [_pointer, _pointer, _address],
     "cuMemRetainAllocationHandle": [_pointer, _address],
@@ -74,6 +76,12 @@ def open_device(name):
         raise errors.make(StatusCode.FAILED_PRECONDITION, f"device {name} is none of the {len(devices)} GPUs that this process "
                           "sees", "NO_CUDA_DEVICE")
     return found[0]
+
+
+def device_at(address):
+    """The device on which memory of this process lies."""
+    driver = _Driver()
+    return Device(driver, driver.get(_int, "cuPointerGetAttribute", _DEVICE_NUMBER, address))
 
 
 class _Driver:
@@ -133,43 +141,62 @@ class Device:
             os.close(memory_fd)
         return DeviceMemory(self, address, memory_bytes, undo)
 
-    def share(self, address, size):
-        """(kind, bytes of the allocation, offset in it, IPC handle, descriptor or None) of memory of this process."""
+    @contextlib.contextmanager
+    def current(self):
+        """Makes the device's primary context, which all libraries share, this thread's."""
         driver = self.driver
         context = driver.get(_pointer, "cuDevicePrimaryCtxRetain", self._handle)
         try:
             driver.call("cuCtxPushCurrent_v2", context)
             try:
-                return self._share(address, size)
+                yield
             finally:
                 driver.call("cuCtxPopCurrent_v2", None)
         finally:
             driver.call("cuDevicePrimaryCtxRelease_v2", self._handle)
 
-    def _share(self, address, size):
+    def share(self, address, size):
+        """(kind, bytes of the allocation, offset in it, IPC handle, descriptor or None) of memory of this process, once everything
+        that this process has queued on the device is done."""
+        with self.current():
+            self.driver.call("cuCtxSynchronize")
+            with self._allocation(address, size) as (start, allocation, handle):
+                if handle is None:
+                    ipc = ctypes.create_string_buffer(_IPC_BYTES)
+                    self.driver.call("cuIpcGetMemHandle", ipc, start)
+                    return _OFFER_IPC, 0, address - start, ipc.raw, None
+                memory_fd = self.driver.get(_int, "cuMemExportToShareableHandle", handle, _HANDLE_FD, 0)
+        os.set_inheritable(memory_fd, False)
+        return _OFFER_FD, allocation, address - start, b"", memory_fd
+
+    def allocation_of(self, address, size):
+        """The address at which the allocation begins that holds all of these bytes. The device has to be current()."""
+        with self._allocation(address, size) as (start, _, _):
+            return start
+
+    @contextlib.contextmanager
+    def _allocation(self, address, size):
+        """(address, bytes, handle or None when it is not of virtual memory management) of the allocation that holds the bytes."""
         driver = self.driver
         if driver.get(_int, "cuPointerGetAttribute", _DEVICE_NUMBER, address) != self._handle:
             raise errors.invalid(f"the memory to be filled is not on GPU {self.uuid}", "NOT_DEVICE_MEMORY")
         try:
             handle = driver.get(_address, "cuMemRetainAllocationHandle", address)
-        except errors.TensorcastError:  # not of virtual memory management
-            return self._share_plain(address, size)
+        except errors.TensorcastError:
+            handle = None
+        if handle is None:
+            start, allocation = _address(), _size()
+            driver.call("cuMemGetAddressRange_v2", ctypes.byref(start), ctypes.byref(allocation), address)
+            _check_inside(address, size, start.value, allocation.value)
+            yield start.value, allocation.value, None
+            return
         try:
             start = driver.get(_address, "cuPointerGetAttribute", _MAPPING_START, address)
             allocation = driver.get(_size, "cuPointerGetAttribute", _MAPPING_BYTES, address)
             _check_inside(address, size, start, allocation)
-            memory_fd = driver.get(_int, "cuMemExportToShareableHandle", handle, _HANDLE_FD, 0)
+            yield start, allocation, handle
         finally:
             driver.call("cuMemRelease", handle)
-        os.set_inheritable(memory_fd, False)
-        return _OFFER_FD, allocation, address - start, b"", memory_fd
-
-    def _share_plain(self, address, size):
-        start, allocation, handle = _address(), _size(), ctypes.create_string_buffer(_IPC_BYTES)
-        self.driver.call("cuMemGetAddressRange_v2", ctypes.byref(start), ctypes.byref(allocation), address)
-        _check_inside(address, size, start.value, allocation.value)
-        self.driver.call("cuIpcGetMemHandle", handle, start)
-        return _OFFER_IPC, 0, address - start.value, handle.raw, None
 
     def _import(self, memory_fd, size, undo):
         driver = self.driver

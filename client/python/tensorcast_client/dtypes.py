@@ -67,6 +67,15 @@ def of_numpy(number):
         return unsigned
 
 
+_NUMBERS = {dtype.numpy[3:] if dtype.numpy.startswith("ml:") else dtype.numpy: number
+            for number, dtype in enumerate(DTYPES, 1) if dtype.numpy}
+
+
+def number_of(name):
+    """The proto number of an element type that NumPy, ml_dtypes or torch call `name`, such as "bfloat16"; 0 for none of ours."""
+    return _NUMBERS.get(name, 0)
+
+
 @functools.lru_cache(maxsize=None)
 def of_torch(number):
     """The torch dtype of a proto number."""

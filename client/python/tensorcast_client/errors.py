@@ -14,6 +14,7 @@ from .messages import ErrorInfo, Status
 from .wire import DecodeError
 
 DEADLINE_PASSED = "DEADLINE_PASSED"  # the caller's: it was not the daemon that gave up
+NOT_OF_THE_DAEMON = frozenset({DEADLINE_PASSED, "DAEMON_UNREACHABLE", "NO_ANSWER"})  # reasons of a daemon that was not heard
 _DETAILS_KEY = "grpc-status-details-bin"
 _ERROR_INFO = "type.googleapis.com/google.rpc.ErrorInfo"
 
@@ -81,8 +82,8 @@ def make(code, message, reason="", metadata=None):
     return kind(message, code, reason, metadata)
 
 
-def invalid(message, reason="INVALID_REQUEST"):
-    return make(StatusCode.INVALID_ARGUMENT, message, reason)
+def invalid(message, reason="INVALID_REQUEST", **metadata):
+    return make(StatusCode.INVALID_ARGUMENT, message, reason, metadata)
 
 
 def tensor_not_found(name, artifact):

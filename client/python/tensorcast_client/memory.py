@@ -29,16 +29,13 @@ def _mmap(address, size, protection, flags, fd):
     return got
 
 
-def _map(fd, size, writable):
-    """Maps `size` bytes (a multiple of the page size) at a multiple of 2 MiB, so that huge pages stay huge."""
+def map_aligned(fd, size, protection, flags):
+    """Maps `size` bytes (a multiple of the page size) at a multiple of 2 MiB, so that huge pages stay huge. The address."""
     room = size + HUGE_PAGE_BYTES
     start = _mmap(None, room, _PROT_NONE, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_NORESERVE, -1)
     address = -(-start // HUGE_PAGE_BYTES) * HUGE_PAGE_BYTES
     try:
-        if writable:  # pages that are written become this process's own
-            _mmap(address, size, mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_PRIVATE | _MAP_FIXED | _MAP_NORESERVE, fd)
-        else:
-            _mmap(address, size, mmap.PROT_READ, mmap.MAP_SHARED | _MAP_FIXED, fd)
+        _mmap(address, size, protection, flags | _MAP_FIXED, fd)
     except OSError:
         _libc.munmap(start, room)
         raise
@@ -68,7 +65,8 @@ class Lease:
         self._finalizer()
 
 
-def _release(address, size, lease):  # the lease goes with the arguments
+def unmap(address, size, *held):
+    """Gives back what map_aligned() made. What is `held`, such as a lease, goes with the arguments."""
     _libc.munmap(address, size)
 
 
@@ -81,10 +79,14 @@ def map_leased(memory_fd, memory_bytes, page_bytes, lease, writable=False):
     """
     try:
         size = -(-memory_bytes // page_bytes) * page_bytes
-        address = _map(memory_fd, size, writable)
+        if writable:  # pages that are written become this process's own
+            how = mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_PRIVATE | _MAP_NORESERVE
+        else:
+            how = mmap.PROT_READ, mmap.MAP_SHARED
+        address = map_aligned(memory_fd, size, *how)
     finally:
         os.close(memory_fd)
     buffer = (ctypes.c_ubyte * memory_bytes).from_address(address)
     # not at exit: the memory has to stay until the process is gone, other threads may still be reading
-    weakref.finalize(buffer, _release, address, size, lease).atexit = False
+    weakref.finalize(buffer, unmap, address, size, lease).atexit = False
     return buffer

@@ -1,7 +1,7 @@
-"""GPU memory of this process, lent to the daemon to be filled by one load.
+"""Memory of this process, lent to the daemon to be filled by one load.
 
-The memory is offered on the hand-off socket; the load names the token that comes back. The offer's connection ends when the
-daemon does not touch the memory any more, whatever became of the load, and until then nobody here may.
+It is offered on the hand-off socket, each region on a connection of its own; the load names the tokens that come back. A
+connection ends when the daemon does not touch that memory any more, whatever became of the load, and until then nobody here may.
 """
 import contextlib
 import math
@@ -9,6 +9,7 @@ import os
 import select
 import socket
 import struct
+from typing import NamedTuple, Optional
 
 from grpc import StatusCode
 
@@ -18,7 +19,16 @@ from .handoff import reachable
 # magic, version, kind, reserved, bytes of the allocation, offset in it, bytes to be filled, IPC handle
 _OFFER = struct.Struct("<4sIIIQQQ64s")
 _VERSION, _TOKEN_BYTES = 1, 32
+_HOST_MEMFD = 3  # kinds 1 and 2 are of GPU memory, see cuda.py
 _LONGEST_HOLD_S = 60  # a copy that does not end takes the device out of service sooner
+
+
+class Offer(NamedTuple):
+    """What is said of one region, and the descriptor that comes along."""
+
+    data: bytes
+    fd: Optional[int]
+    closes_fd: bool  # once it is sent
 
 
 def span_of(buffer):
@@ -37,34 +47,49 @@ def span_of(buffer):
     return address, size * math.prod(facts["shape"])
 
 
+def of_gpu(device, address, size):
+    """The offer of `size` bytes in one allocation on a GPU."""
+    kind, allocation, offset, handle, fd = device.share(address, size)
+    return Offer(_OFFER.pack(b"TCRG", _VERSION, kind, 0, allocation, offset, size, handle), fd, True)
+
+
+def of_host(fd, size):
+    """The offer of a memfd, whole. The descriptor stays the caller's."""
+    return Offer(_OFFER.pack(b"TCRG", _VERSION, _HOST_MEMFD, 0, size, 0, size, b""), fd, False)
+
+
 @contextlib.contextmanager
-def lent(client, device, buffer, clock):
-    """The token for the memory of a GPU array. Leaving waits until the daemon has let go of it."""
-    address, size = span_of(buffer)
-    kind, allocation, offset, handle, memory_fd = device.share(address, size)
-    offer = _OFFER.pack(b"TCRG", _VERSION, kind, 0, allocation, offset, size, handle)
-    peer = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_CLOEXEC)
+def lent(client, offers, clock):
+    """The tokens of offers, in order. `offers` may be a generator. Leaving waits until the daemon has let go of all of it."""
+    peers, tokens = [], []
     try:
+        path = _handoff_path(client, clock)
+        for offer in offers:
+            peers.append(socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_CLOEXEC))
+            try:
+                tokens.append(_exchange(path, peers[-1], offer, clock))
+            finally:
+                if offer.closes_fd and offer.fd is not None:
+                    os.close(offer.fd)
         try:
-            token = _exchange(client, peer, offer, memory_fd, clock)
+            yield tokens
         finally:
-            if memory_fd is not None:
-                os.close(memory_fd)
-        try:
-            yield token
-        finally:
-            _await_end(peer)
+            _await_end(peers)
     finally:
-        peer.close()
+        for peer in peers:
+            peer.close()
 
 
-def _exchange(client, peer, offer, memory_fd, clock):
+def _handoff_path(client, clock):
     status = client.ask("Status", messages.StatusRequest.encode(), messages.StatusResponse, clock.left(client.timeout))
-    path = reachable(status.handoff_socket, client.channel)
+    return reachable(status.handoff_socket, client.channel)
+
+
+def _exchange(path, peer, offer, clock):
     try:
         peer.settimeout(clock.left(_LONGEST_HOLD_S))
         peer.connect(path)
-        socket.send_fds(peer, [offer], [] if memory_fd is None else [memory_fd])
+        socket.send_fds(peer, [offer.data], [] if offer.fd is None else [offer.fd])
         token = peer.recv(_TOKEN_BYTES + 1)
     except (socket.timeout, BlockingIOError):
         raise errors.make(StatusCode.DEADLINE_EXCEEDED, f"no answer to an offer of memory over {path}",
@@ -77,9 +102,11 @@ def _exchange(client, peer, offer, memory_fd, clock):
     return token
 
 
-def _await_end(peer):
-    with contextlib.suppress(OSError):
-        peer.shutdown(socket.SHUT_WR)  # ends an offer that no request took
-    if not select.select([peer], [], [], _LONGEST_HOLD_S)[0]:
-        raise errors.make(StatusCode.INTERNAL, f"the daemon has held the memory to be filled for {_LONGEST_HOLD_S} s after the "
-                          "load ended; do not use or free it before the daemon is gone", "REGION_IN_USE")
+def _await_end(peers):
+    for peer in peers:
+        with contextlib.suppress(OSError):
+            peer.shutdown(socket.SHUT_WR)  # ends an offer that no request took
+    for peer in peers:
+        if not select.select([peer], [], [], _LONGEST_HOLD_S)[0]:
+            raise errors.make(StatusCode.INTERNAL, f"the daemon has held the memory to be filled for {_LONGEST_HOLD_S} s after "
+                              "the load ended; do not use or free it before the daemon is gone", "REGION_IN_USE")

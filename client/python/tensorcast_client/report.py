@@ -1,7 +1,9 @@
 """A LoadReport message as the object that `tensorcast load --json` prints."""
 from __future__ import annotations
 
-from .dtypes import NAMES
+import math
+
+from .dtypes import DTYPES, NAMES
 
 _MEMORY = ("host_budget_bytes", "used_bytes", "staging_bytes", "extent_bytes", "pool_bytes", "kept_bytes", "cached_headers_bytes")
 
@@ -85,4 +87,13 @@ def load(report, names, layout):
     if layout.strides:
         places = zip(tensors, layout.files.tolist(), layout.strides.tolist())
         tensors = [{**tensor, "file": layout.file_names[file], "strides": list(steps)} for tensor, file, steps in places]
+    return {**plan(report), "tensors": tensors}
+
+
+def load_into(report, targets, lending):
+    """The whole object of a load into memory of this process: of each tensor in which region it lies, and where its first
+    element is there."""
+    tensors = [{"name": target.name, "dtype": NAMES[target.dtype], "shape": list(target.shape), "offset": offset,
+                "bytes": math.prod(target.shape) * DTYPES[target.dtype - 1].bits // 8, "region": index}
+               for target, index, offset in zip(targets, lending.indexes, lending.offsets)]
     return {**plan(report), "tensors": tensors}

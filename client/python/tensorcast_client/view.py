@@ -4,7 +4,7 @@ from __future__ import annotations
 import functools
 import importlib.util
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, Tuple, Union
 
 from grpc import StatusCode
@@ -12,6 +12,7 @@ from grpc import StatusCode
 from . import cuda, errors, messages, region, report, selection
 from .layout import Layout
 from .load import Clock, Teller, materialize
+from .load_into import load_into
 from .mapped import FileLayout, FileTensors
 from .options import Options
 from .redact import shown
@@ -21,6 +22,7 @@ from .wire import DecodeError
 
 if TYPE_CHECKING:
     from .artifact import Artifact
+    from .client import Client
 
 OneSlice = Tuple[int, slice]  # (dimension, bounds)
 Slices = Mapping[str, Union[OneSlice, Sequence[OneSlice], slice]]
@@ -38,6 +40,10 @@ class View:
         names, n_sliced = self._selected.names, len(self._selected.slices)
         which = "all tensors" if names is None else f"{len(names)} tensor{'s' * (len(names) != 1)}"
         return f"<view of {which} of {shown(self._artifact.reference)}, {n_sliced} sliced>"
+
+    @property
+    def client(self) -> Client:
+        return self._client
 
     @property
     def artifact(self) -> Artifact:
@@ -102,8 +108,11 @@ class View:
         if target and options.memory == "mapped":
             raise errors.invalid("pages of files are in host memory, and device names a GPU", "BAD_OPTION")
         clock = Clock(options.deadline)
+        lend = into is not None and functools.partial(_lent_whole, self._client, target, into, clock)
         with self._artifact.telling_lines():
-            result, names, layout, buffer = self._load(options, clock, teller, writable, target, into)
+            result, names, layout, buffer = self._load(options, clock, teller, writable, target, lend)
+        if lend:
+            buffer = cuda.DeviceMemory(target, *region.span_of(into), [], into)
         if isinstance(buffer, list) or len(layout.file_indexes):
             layout = FileLayout(layout, len(names), result.files)
             made = FileTensors(maker, buffer, layout, writable)
@@ -113,6 +122,19 @@ class View:
         tensors = Tensors(names, layout, made, result.report)
         teller.finish(result.report.view_bytes)
         return tensors
+
+    def load_into(self, targets: Mapping[str, Any], fills: Mapping[str, Any] | None = None, cover: Mapping[str, Any] | None = None,
+                  progress: Progress | None = None, options: Options | None = None) -> dict[str, Any]:
+        """Loads the view into memory of this process, and returns the report of `tensorcast load --json`.
+
+        targets: {name: NumPy array, torch tensor or CUDA array} for every tensor of the view, of its shape and dtype, with any
+        strides in which no element comes twice, in memory of HostRegions or of one GPU. fills: {name: number} for further keys of
+        targets, whose every element becomes that number. cover: {name: array} of which every element has to be written by this
+        call: what is left over is an error that names its box. What cannot be right (targets missing, overlapping, of another
+        shape or dtype, read-only, in no region) is a ValueError that names the target, and no memory was touched; after any later
+        error the content of the targets is undefined, and the message says so. The memory stays the caller's alone: no lease, no
+        budget, nothing shared. progress and options as in tensor_dict(). docs/into.md has examples."""
+        return load_into(self, targets, fills, cover, progress, options)
 
     def explain(self, options: Options | None = None) -> dict[str, Any]:
         """The plan, as `tensorcast explain --json` prints it, and under "text" as a table for people."""
@@ -125,6 +147,13 @@ class View:
         if not answer.report:
             raise errors.bad_answer("an explanation without a plan")
         return {**report.plan(answer.report), "text": answer.text}
+
+    def load_lent(self, names, options, clock, progress, device, lend):
+        """For load_into(): the LoadResult of these names, in this order, in memory that lend() lends. See _load."""
+        fixed = View(self._client, self._artifact, self._selected._replace(names=tuple(names)))
+        with self._artifact.telling_lines():
+            result, *_ = fixed._load(options, clock, progress, device=device, lend=lend)
+        return result
 
     def _request(self, options, clock):
         """(names or None, fields of LoadRequest)."""
@@ -156,26 +185,26 @@ class View:
             raise errors.bad_answer("a prewarmed view without a report")
         return report.plan(answer.report)
 
-    def _load(self, options, clock, progress, writable, device=None, into=None):
-        """(LoadResult, names, Layout message, buffer).
+    def _load(self, options, clock, progress, writable=False, device=None, lend=None):
+        """(LoadResult, names, Layout message, buffer). lend: makes a context in which memory is lent to the daemon, with the fields
+        that the request needs for it.
 
         A request that was made of facts about an artifact which has changed since is made again, once."""
         client, artifact = self._client, self._artifact
         for attempt in (1, 2):
             names, request = self._request(options, clock)
             if device:
-                request["device"], request["memory"] = device.uuid, None
+                request["device"] = device.uuid
+            if device or lend:
+                request["memory"] = None
             facts = artifact.known_facts
             built_on_facts = facts is not None and (names is None or bool(self._selected.slices))
             try:
-                with region.lent(client, device, into, clock) if into is not None else nullcontext() as token:
-                    request["region"] = token
-                    result, buffer = materialize(client.channel, request, clock, progress, client.first_answer_timeout,
-                                                 writable, device)
-                if token:
-                    if result.memory_bytes:
-                        raise errors.bad_answer("memory of the daemon for a load into the client's")
-                    buffer = cuda.DeviceMemory(device, *region.span_of(into), [], into)
+                with lend() if lend else nullcontext({}) as fields:
+                    result, buffer = materialize(client.channel, {**request, **fields}, clock, progress,
+                                                 client.first_answer_timeout, writable, device)
+                if lend and result.memory_bytes:
+                    raise errors.bad_answer("memory of the daemon for a load into the client's")
             except errors.InvalidRequestError:
                 if attempt == 2 or not built_on_facts or artifact.facts(clock, True, options.allow_missing_shards) is facts:
                     raise
@@ -184,6 +213,13 @@ class View:
                 return result, *_layout(result.layout, names, facts), buffer
             artifact.facts(clock, True, options.allow_missing_shards)
         raise errors.make(StatusCode.ABORTED, f"{artifact.reference} keeps changing", "SOURCE_CHANGED")
+
+
+@contextmanager
+def _lent_whole(client, device, buffer, clock):
+    """The fields of a request for a load into one GPU array."""
+    with region.lent(client, [region.of_gpu(device, *region.span_of(buffer))], clock) as (token,):
+        yield {"region": token}
 
 
 def _layout(data, names, facts):

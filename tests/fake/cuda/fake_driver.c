@@ -120,6 +120,13 @@ CUresult CUDAAPI cuCtxPopCurrent_v2(CUcontext *context)
     return CUDA_SUCCESS;
 }
 
+/* Only the daemon's processes have streams, and they do not ask. */
+CUresult CUDAAPI cuCtxSynchronize(void)
+{
+    BEGIN("cuCtxSynchronize");
+    return current ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
+}
+
 CUresult CUDAAPI cuMemcpyDtoH_v2(void *dst, CUdeviceptr src, size_t bytes)
 {
     BEGIN("cuMemcpyDtoH");

@@ -1,0 +1,110 @@
+"""Targets of a load: arrays and tensors of the caller, each as a place in memory that the daemon can be given.
+
+What is said of a target here (type, shape, strides, address) the daemon checks again; what only this process can know, such as
+whether an array may be written to and which memory it lies in, is checked here, and refused with the target's name.
+"""
+from __future__ import annotations
+
+import sys
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from . import errors
+from .dtypes import number_of
+
+BAD_TARGET = "BAD_TARGET"
+
+
+class Target(NamedTuple):
+    """An array. strides are in bytes; first is the address of the element with all indexes 0, [low, high) what its elements
+    span, nothing for an array without elements."""
+
+    name: str
+    dtype: int  # proto number
+    shape: tuple
+    strides: tuple
+    first: int
+    low: int
+    high: int
+    on_gpu: bool
+    owner: Any  # the caller's object, which keeps the memory
+
+    @property
+    def is_empty(self):
+        return self.low == self.high
+
+
+def target_of(name, value, written=True):
+    """The Target that an array or tensor is. written: the load is going to write to it."""
+    if not isinstance(name, str):
+        raise errors.invalid(f"a target's name is a string, not {name!r}", BAD_TARGET)
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(value, torch.Tensor):
+        return _of_torch(name, value, torch)
+    if isinstance(value, np.ndarray):
+        return _of_numpy(name, value, written)
+    if hasattr(value, "__cuda_array_interface__"):
+        return _of_cuda(name, value, written)
+    if type(value).__module__.partition(".")[0] in ("jax", "jaxlib"):
+        raise _bad(name, "it is a JAX array, which cannot change; tensorcast_client.jax loads new ones")
+    raise _bad(name, f"it is {type(value).__name__}, not a NumPy array, torch tensor or CUDA array")
+
+
+def _of_numpy(name, array, written):
+    if written and not array.flags.writeable:
+        raise _bad(name, "the array is read-only")
+    return _made(name, _number(name, array.dtype), array.dtype.itemsize, array.shape, array.strides, array.ctypes.data, False, array)
+
+
+def _of_torch(name, tensor, torch):
+    try:
+        plain = tensor.layout is torch.strided and not tensor.is_quantized and not tensor.is_conj() and not tensor.is_neg()
+        address = tensor.data_ptr() if plain and tensor.device.type in ("cpu", "cuda") else None
+    except (RuntimeError, NotImplementedError) as error:  # a subclass without memory of its own
+        raise _bad(name, f"the tensor has no memory: {error}") from None
+    if address is None or hasattr(tensor, "to_local"):
+        raise _bad(name, f"it is a tensor on {tensor.device} of layout {tensor.layout}; a target is a plain tensor in host or CUDA memory, "
+                   "of a DTensor its local part")
+    size, number = tensor.element_size(), number_of(str(tensor.dtype).rpartition(".")[2])
+    if not number:
+        raise _bad(name, f"no tensor of a checkpoint is {tensor.dtype}")
+    strides = tuple(step * size for step in tensor.stride())
+    return _made(name, number, size, tuple(tensor.shape), strides, address, tensor.device.type == "cuda", tensor)
+
+
+def _of_cuda(name, array, written):
+    try:
+        facts = array.__cuda_array_interface__
+        dtype, shape = np.dtype(facts["typestr"]), tuple(map(int, facts["shape"]))
+        address, is_read_only = facts["data"]
+        strides = facts.get("strides")
+    except (AttributeError, KeyError, TypeError, ValueError, RuntimeError) as error:
+        raise _bad(name, f"its __cuda_array_interface__ cannot be read: {error}") from None
+    if written and is_read_only:
+        raise _bad(name, "the array is read-only")
+    if strides is None:
+        strides = [dtype.itemsize] * len(shape)
+        for dim in reversed(range(len(shape) - 1)):
+            strides[dim] = strides[dim + 1] * shape[dim + 1]
+    return _made(name, _number(name, dtype), dtype.itemsize, shape, tuple(map(int, strides)), int(address), True, array)
+
+
+def _number(name, dtype):
+    number = number_of(dtype.name)
+    if not number or not dtype.isnative:
+        raise _bad(name, f"no tensor of a checkpoint is {dtype}" + ("" if dtype.isnative else ", of another byte order"))
+    return number
+
+
+def _made(name, number, size, shape, strides, first, on_gpu, owner):
+    if 0 in shape:
+        return Target(name, number, shape, (0,) * len(shape), first, first, first, on_gpu, owner)
+    strides = tuple(step if extent > 1 else size for step, extent in zip(strides, shape))
+    reach = [(extent - 1) * step for extent, step in zip(shape, strides)]
+    low, high = first + sum(min(0, step) for step in reach), first + sum(max(0, step) for step in reach) + size
+    return Target(name, number, shape, strides, first, low, high, on_gpu, owner)
+
+
+def _bad(name, why):
+    return errors.invalid(f"target {name}: {why}", BAD_TARGET, tensor=name)
