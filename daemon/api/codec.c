@@ -47,12 +47,18 @@ static int decode_view(const Tensorcast__Daemon__V1__View *view, struct arena *a
         spec->whole = true;
         return 0;
     }
+    if (view->whole && view->n_names)
+        return columns_do_not_fit("names of a whole artifact", view->n_names, 0, error);
     struct view_item *items = arena_try_array(arena, view->n_names, sizeof *items, error);
     if (!items)
         return -1;
     for (size_t i = 0; i < view->n_names; i++)
         items[i] = (struct view_item){.name = view->names[i], .name_length = strlen(view->names[i])};
-    *spec = (struct view_spec){.items = items, .n_items = view->n_names, .align_bytes = view->align_bytes};
+    *spec = (struct view_spec){.whole = view->whole,
+                               .items = items,
+                               .n_items = view->n_names,
+                               .align_bytes = view->align_bytes,
+                               .placement = (int)view->placement};
     return decode_slices(view, arena, items, error);
 }
 

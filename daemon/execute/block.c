@@ -6,6 +6,7 @@
  *     subtract  what other replicas hold is copied from there                      provider_take, extent_keep_wanted
  *     plan      through which buffer, or straight into place                       choose_*_buffer
  *     read      into the buffer and from there into place                          gather_read, gather_place
+ *               past the page cache, what is aligned goes into place by itself     in_place_find
  *               or straight into place                                             scatter_window
  * A read that fails fails the parts that it was for. */
 #include "execute/block.h"
@@ -106,6 +107,7 @@ static void find_scratch(struct worker *worker)
 static int read_through_buffer(struct item *item, struct window *window, struct staging_buffer *buffer, struct error *error)
 {
     bool had_some = range_bytes(window->had) > 0;
+    window->in_place.n = 0;
     flight_land(&buffer->flight);
     for (size_t i = 0; i < item->n_parts; i++) {
         struct device *device = item->parts[i].run->destination->device;
@@ -125,6 +127,8 @@ static int read_through_buffer(struct item *item, struct window *window, struct 
 
 static bool is_worth_keeping(const struct window *window, const struct block_strategy *strategy)
 {
+    if (window->in_place.n > 0)
+        return false;
     if (window->is_hot || !window->is_whole || range_bytes(window->had) > 0)
         return window->is_whole && !window->is_hot;
     return block_is_partly_wanted(&window->clips, &window->requests, strategy->whole_part);
@@ -144,6 +148,8 @@ static void run_window(struct worker *worker, const struct block_strategy *strat
             find_scratch(worker);
             uint64_t scratch_bytes = window->scratch ? window->scratch->home->buffer_bytes : 0;
             item_use_temporary(item, scratch_bytes, true);
+            window->lands_in_place = window->is_direct && range_bytes(window->had) == 0 &&
+                                     !block_is_partly_wanted(&window->clips, &window->extents, strategy->whole_part);
             has_failed = read_through_buffer(item, window, buffer, &error) != 0;
             item_use_temporary(item, buffer->home->buffer_bytes + scratch_bytes, false);
             buffer->range = extent_longest(&window->requests);

@@ -1,7 +1,7 @@
 /* The row for memory, and which pages of a destination are ready; see destination.h.
  *
  * Memory that was used before ("dirty") is finished by zeroing what no tensor covers: nothing of the replica before may be
- * left between tensors and behind the last. Tensors lie in view order, so one pass finds every gap. */
+ * left between tensors and behind the last. One pass over the tensors, by offset, finds every gap. */
 #include "execute/destination.h"
 
 #include <stdlib.h>
@@ -20,17 +20,35 @@ static int write_memory(struct destination *destination, uint64_t offset, const 
     return device_copy(destination->segment, offset, src, rows, error);
 }
 
+struct span {
+    uint64_t offset, bytes;
+};
+
+static int compare_spans(const void *a, const void *b)
+{
+    const struct span *left = a, *right = b;
+    return left->offset < right->offset ? -1 : left->offset > right->offset;
+}
+
 static int zero_gaps(struct destination *destination, const struct mapping *mapping, struct error *error)
 {
     uint64_t at = 0, end = destination->segment->allocated_bytes;
-    for (size_t i = 0; i < mapping->n_tensors; i++) {
-        const struct view_tensor *tensor = &mapping->tensors[i];
-        if (tensor->bytes == 0)
+    struct span *spans = memory_alloc_array(mapping->n_tensors + 1, sizeof *spans);
+    for (size_t i = 0; i < mapping->n_tensors; i++)
+        spans[i] = (struct span){mapping->tensors[i].offset, mapping->tensors[i].bytes};
+    if (mapping->placement != PLACEMENT_PACKED)
+        qsort(spans, mapping->n_tensors, sizeof *spans, compare_spans);
+    int failed = 0;
+    for (size_t i = 0; i < mapping->n_tensors && !failed; i++) {
+        if (spans[i].bytes == 0)
             continue;
-        if (tensor->offset > at && device_zero(destination->segment, at, tensor->offset - at, error))
-            return -1;
-        at = tensor->offset + tensor->bytes;
+        if (spans[i].offset > at)
+            failed = device_zero(destination->segment, at, spans[i].offset - at, error);
+        at = spans[i].offset + spans[i].bytes;
     }
+    free(spans);
+    if (failed)
+        return -1;
     return end > at ? device_zero(destination->segment, at, end - at, error) : 0;
 }
 

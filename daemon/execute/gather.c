@@ -7,19 +7,19 @@
 #include "execute/clip.h"
 #include "execute/elements.h"
 #include "execute/extent.h"
+#include "execute/in_place.h"
 #include "execute/place.h"
 
 enum { PAGE_BYTES = 4096 }; /* a smaller gap the kernel or the device would read anyway */
 
-static int read_range(struct item *item, const struct staging_buffer *buffer, struct range range, struct source_read read,
-                      struct error *error)
+static int read_range(struct item *item, struct window *window, const struct staging_buffer *buffer, struct range range,
+                      struct source_read read, struct error *error)
 {
     if (range.lo >= range.hi)
         return 0;
-    struct iovec iov = {buffer->memory + (range.lo - buffer->start), range_bytes(range)};
     read.offset = range.lo;
-    read.iov = &iov;
-    read.n_iov = 1;
+    read.n_iov = in_place_buffers(window, buffer, range);
+    read.iov = window->in_place.buffers;
     return item_read(item, &read, range_bytes(range), error);
 }
 
@@ -32,13 +32,17 @@ int gather_read(struct item *item, struct window *window, struct staging_buffer 
     extent_plan_requests(requests, &window->extents, alignment, item->is_remote ? 0 : PAGE_BYTES);
     struct source_read head = {.direct = window->is_direct}, tail = {0};
     head.arrival = tail.arrival = arrivals_begin(item, &window->clips, requests);
+    window->in_place.n = 0;
+    if (requests->n && requests->list[requests->n - 1].range.hi > file_bytes)
+        requests->list[requests->n - 1].range.hi = file_bytes;
+    if (window->lands_in_place)
+        in_place_find(item, window);
     for (size_t i = 0; i < requests->n; i++) {
-        struct range *request = &requests->list[i].range;
-        request->hi = request->hi < file_bytes ? request->hi : file_bytes;
+        const struct range *request = &requests->list[i].range;
         uint64_t middle = request->hi < whole ? request->hi : whole;
         middle = middle > request->lo ? middle : request->lo;
-        if (read_range(item, buffer, (struct range){request->lo, middle}, head, error) ||
-            read_range(item, buffer, (struct range){middle, request->hi}, tail, error))
+        if (read_range(item, window, buffer, (struct range){request->lo, middle}, head, error) ||
+            read_range(item, window, buffer, (struct range){middle, request->hi}, tail, error))
             return -1;
     }
     return elements_read_torn(item, window, error);
@@ -69,9 +73,50 @@ static uint64_t find_end(const struct clip *clip)
     return rows_end(&clip->src) - clip->torn_bytes;
 }
 
+/* What of one row did not land in place by itself. */
+static void place_rest(const struct elements *elements, const struct clip *row, size_t *next)
+{
+    uint64_t lo = row->src.offset, hi = lo + row->src.bytes;
+    size_t next_run = 0;
+    for (uint64_t at = lo; at < hi;) {
+        struct range rest = in_place_rest(elements->window, (struct range){at, hi}, &next_run);
+        struct clip piece = *row;
+        piece.src = (struct rows){rest.lo, range_bytes(rest), 1, range_bytes(rest)};
+        piece.dst_offset = row->dst_offset + (rest.lo - lo);
+        if (rest.lo < rest.hi && is_read(&elements->window->requests, next, rest.lo, rest.hi))
+            place_whole(elements, &piece);
+        at = rest.hi;
+    }
+}
+
+/* Some of it may have landed in place. */
+static bool may_have_landed(const struct window *window, const struct clip *clip)
+{
+    const struct in_place *in_place = &window->in_place;
+    for (size_t i = 0; i < in_place->n && in_place->list[i].range.lo < rows_end(&clip->src); i++)
+        if (in_place->list[i].part == clip->part && in_place->list[i].range.hi > clip->src.offset)
+            return true;
+    return false;
+}
+
+static void place_rows_apart(const struct elements *elements, const struct clip *clip, size_t next)
+{
+    struct clip row = *clip;
+    row.src.count = 1;
+    for (uint64_t i = 0; i < clip->src.count; i++) {
+        row.src.offset = clip->src.offset + i * clip->src.stride;
+        row.dst_offset = clip->dst_offset + i * clip->dst_stride;
+        place_rest(elements, &row, &next);
+    }
+}
+
 static void place_clip(const struct elements *elements, const struct clip *clip, size_t *next)
 {
     const struct extents *requests = &elements->window->requests;
+    if (may_have_landed(elements->window, clip)) {
+        place_rows_apart(elements, clip, *next);
+        return;
+    }
     if (is_read(requests, next, clip->src.offset, find_end(clip))) {
         place_whole(elements, clip);
         return;
@@ -107,6 +152,7 @@ void gather_place(struct item *item, const struct window *window, struct staging
     const struct clips *clips = &window->clips;
     uint64_t started_ns = clock_now_ns(), prepared_ns = item_sum_reports(item, prepare_ns), last_offset = 0;
     size_t next = 0;
+    in_place_count(item, window);
     for (size_t i = 0; i < clips->n;) {
         const struct clip *clip = &clips->list[i];
         if (clip->src.offset < last_offset) /* the next part's clips begin */

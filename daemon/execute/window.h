@@ -8,6 +8,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/uio.h>
 
 #include "plan/rows.h"
 
@@ -47,17 +48,35 @@ struct extents {
     size_t n, room;
 };
 
+struct in_place_run { /* contiguous in the file and in memory */
+    struct range range;
+    unsigned char *address; /* of its first byte; NULL = none that it could land at */
+    uint32_t part;
+};
+
+struct in_place {              /* see in_place.h */
+    struct in_place_run *list; /* by offset, disjoint */
+    size_t n, room;
+    struct in_place_run *spans; /* while the list is made */
+    size_t n_spans, spans_room;
+    struct iovec *buffers;
+    int n_buffers;
+    size_t buffers_room;
+};
+
 struct window {
     struct range range;
     struct clips clips;
     struct extents extents, requests;
-    struct range had;    /* what the buffer holds already, since it was kept; empty = nothing */
-    double cached_share; /* of what has to be read */
-    bool is_hot;         /* so much of it is in the page cache that it is read from there */
-    bool is_whole;       /* as large as windows get, so that another rank's is the same: it may be kept */
+    struct in_place in_place; /* what of the requests lands where it belongs; nothing unless lands_in_place */
+    struct range had;         /* what the buffer holds already, since it was kept; empty = nothing */
+    double cached_share;      /* of what has to be read */
+    bool is_hot;              /* so much of it is in the page cache that it is read from there */
+    bool is_whole;            /* as large as windows get, so that another rank's is the same: it may be kept */
     bool is_crumbled;    /* of a block in so many pieces that it is read through small buffers, which nobody looks for */
     bool is_buffered;    /* read into a buffer and copied from there; else straight into place */
     bool is_direct;      /* past the page cache */
+    bool lands_in_place; /* then: and what is aligned goes past the buffer, too, so that nobody else finds it there */
     bool has_operations; /* of clips: they are converted on their way out of a buffer */
     unsigned char torn[WINDOW_ELEMENT_BYTES]; /* what follows the window in the file, as far as elements are torn */
     struct staging_buffer *scratch; /* for what is converted or turned before it is written; NULL = none was left */

@@ -14,6 +14,7 @@
 #include "execute/block.h"
 #include "execute/collective_private.h"
 #include "execute/engine_private.h"
+#include "execute/in_place.h"
 #include "execute/io_device.h"
 #include "execute/needs.h"
 #include "execute/remote_pool.h"
@@ -179,6 +180,7 @@ static void free_arrays(struct worker *worker)
     free(worker->window.clips.list);
     free(worker->window.extents.list);
     free(worker->window.requests.list);
+    in_place_fini(&worker->window.in_place);
     worker->window = (struct window){.scratch = worker->window.scratch};
     scatter_fini(&worker->scatter);
     item_fini(&worker->item);

@@ -120,10 +120,22 @@ static int build_topology(const struct load_request *request, struct arena *aren
     return request->has_group ? build_group(request, arena, topology, error) : 0;
 }
 
+/* PLACEMENT_SOURCE is of use where disks write to memory of this host, and where tensors do not have their places already. */
+static int choose_placement(const struct load_request *request, struct load_spec *spec, struct error *error)
+{
+    struct view_spec *view = &spec->view;
+    if (check_enum("placement", request->view.placement, PLACEMENT_N - 1, error))
+        return -1;
+    if (spec->device || view->targets)
+        view->placement = PLACEMENT_PACKED;
+    if (!view->align_bytes && view->placement == PLACEMENT_PACKED)
+        view->align_bytes = VIEW_DEFAULT_ALIGN;
+    return 0;
+}
+
 static int build_view(const struct view_spec *from, struct view_spec *view, struct error *error)
 {
     *view = *from;
-    view->align_bytes = from->align_bytes ? from->align_bytes : VIEW_DEFAULT_ALIGN;
     if (view->align_bytes > VIEW_MAX_ALIGN || (view->align_bytes & (view->align_bytes - 1)))
         return fail(error, ERROR_INVALID_ARGUMENT, "BAD_ALIGNMENT",
                     "alignment %" PRIu64 " of the view is no power of two from 1 to %d", view->align_bytes, VIEW_MAX_ALIGN);
@@ -152,7 +164,7 @@ int load_spec_build(const struct load_request *request, const struct materializa
     *spec = (struct load_spec){0};
     if (check_artifact(request->artifact, error) || build_policy(request, strategy, &spec->policy, error) ||
         build_topology(request, arena, &spec->topology, error) || build_view(&request->view, &spec->view, error) ||
-        build_device(request, arena, spec, error))
+        build_device(request, arena, spec, error) || choose_placement(request, spec, error))
         return -1;
     spec->artifact = arena_text(arena, request->artifact, strlen(request->artifact));
     spec->allow_missing_shards = request->allow_missing_shards;

@@ -13,6 +13,7 @@
 #include "resolve/copy_choice.h"
 #include "resolve/derivation.h"
 #include "resolve/mapping_build.h"
+#include "resolve/placement.h"
 #include "resolve/view.h"
 #include "resolve/view_digest.h"
 
@@ -152,7 +153,18 @@ static int count_by_piece(struct mapping_builder *builder, const struct tensor_r
     return 0;
 }
 
-/* Gives a slice of one tensor its kind and its place behind all others. */
+/* Behind all others; placement_by_source() does it once the transfers are there. */
+static int place_packed(struct mapping *mapping, struct view_tensor *tensor, struct error *error)
+{
+    uint64_t offset;
+    if (!checked_align(mapping->replica_bytes, mapping->placement == PLACEMENT_PACKED ? mapping->align_bytes : 1, &offset) ||
+        !checked_add(offset, tensor->bytes, &mapping->replica_bytes))
+        return fail(error, ERROR_INVALID_ARGUMENT, "VIEW_TOO_LARGE", "the view is larger than any memory");
+    tensor->offset = mapping->placement == PLACEMENT_PACKED ? offset : 0;
+    return 0;
+}
+
+/* Gives a slice of one tensor its kind and its place. */
 static int place_tensor(struct mapping_builder *builder, size_t index, const struct tensor_record *record,
                         const uint64_t *start, const uint64_t *size)
 {
@@ -170,9 +182,8 @@ static int place_tensor(struct mapping_builder *builder, size_t index, const str
     }
     *tensor = (struct view_tensor){.record = record, .shape = size, .job = kind_of(record, size, &runs)};
     tensor->bytes = runs.n_runs ? runs.n_runs * runs.n_rows * runs.row_bytes : 0;
-    if (!checked_align(mapping->replica_bytes, mapping->align_bytes, &tensor->offset) ||
-        !checked_add(tensor->offset, tensor->bytes, &mapping->replica_bytes))
-        return fail(builder->error, ERROR_INVALID_ARGUMENT, "VIEW_TOO_LARGE", "the view is larger than any memory");
+    if (place_packed(mapping, tensor, builder->error) < 0)
+        return -1;
     mapping->view_bytes += tensor->bytes; /* cannot wrap where the sum with padding does not */
     builder->starts[index] = start;
     builder->item_of_tensor[record - builder->artifact->tensors] = (uint32_t)index;
@@ -299,13 +310,22 @@ static int take_memory(struct mapping_builder *builder)
     return 0;
 }
 
+static void choose_placement(struct mapping *mapping, const struct view_spec *view)
+{
+    bool by_source = view->placement == PLACEMENT_SOURCE && mapping->artifact->source->caps.direct_reads;
+    mapping->placement = by_source ? PLACEMENT_SOURCE : PLACEMENT_PACKED;
+    mapping->align_bytes = view->align_bytes || by_source ? view->align_bytes : VIEW_DEFAULT_ALIGN;
+}
+
 struct mapping *mapping_build(const struct view_spec *view, struct artifact *artifact, struct error *error)
 {
     if (!view->whole && !view->n_items) {
         fail(error, ERROR_INVALID_ARGUMENT, "EMPTY_VIEW", "the view names no tensor");
         return NULL;
     }
-    if (!view->align_bytes || view->align_bytes & (view->align_bytes - 1) || view->align_bytes > VIEW_MAX_ALIGN) {
+    bool may_be_natural = view->placement == PLACEMENT_SOURCE;
+    if ((!view->align_bytes && !may_be_natural) || view->align_bytes & (view->align_bytes - 1) ||
+        view->align_bytes > VIEW_MAX_ALIGN) {
         fail(error, ERROR_INVALID_ARGUMENT, "BAD_ALIGNMENT", "align is %llu; it must be a power of two from 1 to %d",
              (unsigned long long)view->align_bytes, VIEW_MAX_ALIGN);
         return NULL;
@@ -317,13 +337,14 @@ struct mapping *mapping_build(const struct view_spec *view, struct artifact *art
     struct mapping *mapping = memory_alloc(sizeof *mapping);
     struct mapping_builder builder = {.mapping = mapping, .view = view, .artifact = artifact, .error = error};
     mapping->artifact = artifact_ref(artifact);
-    mapping->align_bytes = view->align_bytes;
+    choose_placement(mapping, view);
     mapping->n_tensors = view->whole ? artifact->n_tensors : view->n_items;
     int failed = take_memory(&builder) < 0 || copy_choice_init(&builder.choice, artifact, error) < 0 ? -1 : 0;
     for (size_t i = 0; view->whole && i < artifact->n_tensors && !failed; i++)
         failed = place_tensor(&builder, i, &artifact->tensors[i], zeros, artifact->tensors[i].shape);
     failed = failed || (!view->whole && place_items(&builder)) ||
-             (artifact->derivation ? mapping_derived_emit(&builder) : emit_transfers(&builder));
+             (artifact->derivation ? mapping_derived_emit(&builder) : emit_transfers(&builder)) ||
+             (mapping->placement == PLACEMENT_SOURCE && placement_by_source(mapping, error));
     if (!failed)
         view_digest(mapping, builder.starts, mapping->view_digest);
     copy_choice_fini(&builder.choice);

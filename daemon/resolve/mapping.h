@@ -1,7 +1,7 @@
 /* A view lowered to a program of transfers: which source bytes go where in the replica, complete and without overlap there.
  *
  * mapping_build() composes the request's view with the artifact: NumPy slices become boxes (resolve/box.h), boxes become
- * transfers. Tensors lie in view order, each at the next multiple of the view's alignment. Pure; const once built; memory
+ * transfers. Tensors lie in view order, each at the next multiple of the view's alignment, or as resolve/placement.h says. Pure; const once built; memory
  * belongs to the mapping (mapping_destroy), which holds a reference on the artifact, and is charged to the account of the
  * thread that builds it (base/metadata.h). */
 #ifndef RESOLVE_MAPPING_H
@@ -90,7 +90,9 @@ struct mapping {
     uint64_t fill_bytes;    /* sum of the fills' bytes */
     uint64_t view_bytes;    /* sum of the tensors' bytes */
     uint64_t replica_bytes; /* with padding: end of the last tensor. With targets the end of the last region */
-    uint64_t align_bytes;
+    uint64_t align_bytes;   /* of every tensor; 0 = the size of its elements */
+    /* PLACEMENT_SOURCE only where the source reads past the page cache: elsewhere nothing can land in place */
+    enum view_placement placement;
     char view_digest[DIGEST_HEX_CHARS + 1]; /* same digest = same bytes at the same offsets, however it was spelled */
     struct arena arena;
 };

@@ -55,6 +55,7 @@ void view_digest(const struct mapping *mapping, const uint64_t *const *starts, c
     unsigned char out[DIGEST_BYTES];
     struct sink sink = {.digest = digest_create(), .used = 0};
     add_u64(&sink, mapping->align_bytes);
+    add_u64(&sink, mapping->placement);
     add_u64(&sink, mapping->n_tensors);
     if (mapping->artifact->derivation)
         add_bytes(&sink, mapping->artifact->derivation->digest, DIGEST_HEX_CHARS);

@@ -7,7 +7,7 @@
 
 #include "base/memory.h"
 
-enum { UNTOUCHED = 0xA5, MOST_TRANSFERS = 40 };
+enum { UNTOUCHED = 0xA5, MOST_TRANSFERS = 40, HEAP_ALIGN = 4096 };
 
 /* --- plain memory as a destination ---------------------------------------------------------------------------------- */
 
@@ -60,7 +60,7 @@ static const struct destination_ops heap_ops = {
 struct heap_destination *heap_destination_create(uint64_t bytes, bool has_address)
 {
     struct heap_destination *heap = memory_alloc(sizeof *heap);
-    heap->memory = memory_alloc(bytes + 1);
+    heap->memory = aligned_alloc(HEAP_ALIGN, (bytes / HEAP_ALIGN + 1) * HEAP_ALIGN); /* as memory of a device */
     heap->bytes = bytes;
     memset(heap->memory, UNTOUCHED, bytes);
     heap->base = (struct destination){.ops = &heap_ops, .address = has_address ? heap->memory : NULL, .has_ending = true};

@@ -75,6 +75,21 @@ static void gaps_of_memory_that_was_used_before_are_zeroed(void **state)
         assert_int_equal(memory[i], (i >= 100 && i < 150) || i == 1000 ? 7 : 0);
 }
 
+static void gaps_are_found_whatever_the_order_of_the_tensors(void **state)
+{
+    struct view_tensor tensors[] = {
+        {.offset = 1000, .bytes = 1}, {.offset = 100, .bytes = 50}, {.offset = 400, .bytes = 60}};
+    const struct mapping mapping = {.tensors = tensors, .n_tensors = 3, .placement = PLACEMENT_SOURCE};
+    unsigned char *memory = segment->host_address;
+    (void)state;
+    memset(memory, 7, segment->allocated_bytes);
+    segment->dirty = true;
+    struct destination destination = destination_of_segment(segment);
+    assert_int_equal(destination.ops->finish(&destination, &mapping, &error), 0);
+    for (uint64_t i = 0; i < segment->allocated_bytes; i++)
+        assert_int_equal(memory[i], (i >= 100 && i < 150) || (i >= 400 && i < 460) || i == 1000 ? 7 : 0);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, open_device, close_device)
 
 int main(void)
@@ -83,6 +98,7 @@ int main(void)
         TEST(memory_is_prepared_once_and_written_with_strides),
         TEST(what_is_outside_of_the_segment_is_refused),
         TEST(gaps_of_memory_that_was_used_before_are_zeroed),
+        TEST(gaps_are_found_whatever_the_order_of_the_tensors),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -12,6 +12,7 @@
 #include "execute/elements.h"
 #include "execute/extent.h"
 #include "execute/gather.h"
+#include "execute/in_place.h"
 #include "tests/support/transfer_scene.h"
 
 #include <cmocka.h>
@@ -42,6 +43,7 @@ static int close_scene(void **state)
     free(window.clips.list);
     free(window.extents.list);
     free(window.requests.list);
+    in_place_fini(&window.in_place);
     window = (struct window){0};
     transfer_scene_fini(&scene);
     return 0;

@@ -10,6 +10,7 @@
 #include "execute/clip.h"
 #include "execute/extent.h"
 #include "execute/gather.h"
+#include "execute/in_place.h"
 #include "tests/support/transfer_scene.h"
 
 #include <cmocka.h>
@@ -97,5 +98,6 @@ int main(void)
     free(window.clips.list);
     free(window.extents.list);
     free(window.requests.list);
+    in_place_fini(&window.in_place);
     return result;
 }

@@ -231,6 +231,21 @@ static void a_required_collective_and_another_executor_contradict_each_other(voi
     refuse(scene, "CONTRADICTING_POLICY", "GENERIC_BYTE_RANGE");
 }
 
+static void placement_by_the_source_is_for_memory_of_this_host(void **state)
+{
+    struct scene *scene = *state;
+    scene->request.view.placement = PLACEMENT_SOURCE;
+    accept(scene);
+    assert_int_equal(scene->spec.view.placement, PLACEMENT_SOURCE);
+    assert_int_equal(scene->spec.view.align_bytes, 0); /* each tensor's own */
+    scene->request.device = "cuda:0";
+    accept(scene);
+    assert_int_equal(scene->spec.view.placement, PLACEMENT_PACKED);
+    assert_int_equal(scene->spec.view.align_bytes, 64);
+    scene->request.view.placement = 2;
+    refuse(scene, "UNKNOWN_ENUM_VALUE", "placement 2");
+}
+
 static void alignment_is_a_power_of_two_up_to_2_mib(void **state)
 {
     struct scene *scene = *state;
@@ -314,6 +329,7 @@ int main(void)
         TEST(group_ids_and_attempts_have_a_longest_length),
         TEST(an_empty_sharing_domain_is_none),
         TEST(a_required_collective_and_another_executor_contradict_each_other),
+        TEST(placement_by_the_source_is_for_memory_of_this_host),
         TEST(alignment_is_a_power_of_two_up_to_2_mib),
         TEST(a_view_of_no_tensors_is_refused),
         TEST(every_way_to_say_host_memory_is_no_device),
