@@ -43,6 +43,7 @@ struct target_region {
     uint64_t base; /* in the destination space; target_place_regions() */
 };
 
+/* Elements smaller than a byte lie packed along the last dimension, whose stride is not looked at; it has whole bytes. */
 struct target {
     const char *name; /* of fills and covers, not terminated; NULL for tensors, which the view names */
     size_t name_length;
@@ -74,5 +75,14 @@ struct target_list {
 
 /* Fills in bases and space_bytes. INVALID_ARGUMENT when regions or arrays are too many, or regions too large together. */
 int target_place_regions(struct target_list *list, struct error *error);
+
+/* Whether there are elements. */
+bool target_is_empty(const struct target *target);
+/* The bytes that follow each other whatever the strides, and how many dimensions (the outer ones) have strides. */
+uint64_t target_row(const struct target *target, uint32_t *rank);
+/* INVALID_ARGUMENT naming the target unless it lies inside its region and no stride repeats elements; UNIMPLEMENTED when
+ * elements do not begin and end at bytes. */
+int target_check(const struct target_list *list, const struct target *target, const char *name, size_t name_length,
+                 struct error *error);
 
 #endif
