@@ -73,6 +73,10 @@ struct config {
         const char *const *trusted_roots;
         size_t n_trusted_roots;
     } disk;
+    struct { /* sources.disk.immutable_roots */
+        const char *const *roots;
+        size_t n_roots;
+    } immutable;
     enum verify_policy verify; /* sources.verify */
     struct {                   /* sources.trusted_urls */
         const char *const *urls;

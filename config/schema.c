@@ -96,6 +96,10 @@ static const struct config_key keys_before_stores[] = {
     {"sources.disk.trusted_roots", CONFIG_ROOTS, FIELD(disk), .fallback = "/models", .reloadable = true,
      .help = "Folders that artifacts may be loaded from; symbolic links cannot lead out of them. None may lie inside another. "
              "An empty list trusts nothing."},
+    {"sources.disk.immutable_roots", CONFIG_ROOTS, FIELD(immutable), .fallback = "", .reloadable = true,
+     .help = "Folders of which you say that no file below them is ever changed, cut or written again: what really lies there is handed "
+             "out as the file's own pages where a client can take them (docs/mapped.md). A file that is changed all the same "
+             "changes the weights of running clients, and one that is cut ends them by SIGBUS."},
 
     {"sources.verify", CONFIG_ENUM, FIELD(verify), .fallback = "auto", .names = verify_names, .reloadable = true,
      .help = "Whether what was read is checked before anybody sees it, against the checksums that the store gives or a manifest "

@@ -32,6 +32,8 @@ struct source_options load_services_source_options(const struct load_services *s
 {
     return (struct source_options){.trusted_roots = config->disk.trusted_roots,
                                    .n_trusted_roots = config->disk.n_trusted_roots,
+                                   .immutable_roots = config->immutable.roots,
+                                   .n_immutable_roots = config->immutable.n_roots,
                                    .allow_relative = services->of_one_user,
                                    .stores = services->stores,
                                    .cancel = cancel,

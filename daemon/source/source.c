@@ -203,6 +203,23 @@ uint64_t source_resident_bytes(struct source *source, size_t file, uint64_t offs
     return source->ops->resident_bytes ? source->ops->resident_bytes(source, file, offset, bytes) : 0;
 }
 
+int source_open_immutable(struct source *source, size_t file, enum immutability *proof, struct error *error)
+{
+    assert(file < source->n_files);
+    if (source->ops->open_immutable)
+        return source->ops->open_immutable(source, file, proof, error);
+    char name[TEXT_NAME_CHARS];
+    return fail(error, ERROR_FAILED_PRECONDITION, "NOT_ON_THIS_HOST",
+                "%s is fetched from a store, which can change it; only files on a disk of this host can be mapped",
+                text_escape(source->files[file].name, strlen(source->files[file].name), name));
+}
+
+const char *immutability_name(enum immutability proof)
+{
+    static const char *const names[] = {"fs_verity", "read_only_superblock", "immutable_attribute", "immutable_root"};
+    return names[proof];
+}
+
 int source_check_unchanged(struct source *source, size_t file, const struct cancel *cancel, struct error *error)
 {
     assert(file < source->n_files);

@@ -38,6 +38,15 @@ enum change_detector {
 };
 const char *change_detector_name(enum change_detector detector); /* "version", "lease", "timestamps", "racy" */
 
+/* Why the bytes of a file cannot change, whoever tries. Strongest first. */
+enum immutability {
+    IMMUTABLE_BY_FS_VERITY,  /* the kernel checks them against a digest */
+    IMMUTABLE_BY_SUPERBLOCK, /* of a file system that has no way to write */
+    IMMUTABLE_BY_ATTRIBUTE,  /* chattr +i */
+    IMMUTABLE_BY_ROOT,       /* the operator says so of its folder */
+};
+const char *immutability_name(enum immutability proof); /* "fs_verity", "read_only_superblock", ... */
+
 struct source_file {
     const char *name; /* relative to the artifact: "model-00001-of-00004.safetensors" */
     uint64_t size_bytes;
@@ -103,6 +112,8 @@ struct source_options {
     const struct source_format *format; /* NULL = no name is that of a part */
     const char *const *trusted_roots;   /* canonical absolute directories */
     size_t n_trusted_roots;
+    const char *const *immutable_roots; /* directories below which nothing changes, as the operator says */
+    size_t n_immutable_roots;
     bool allow_relative;         /* standalone command line only: no roots are enforced then */
     struct stores *stores;       /* NULL = no object stores */
     const struct cancel *cancel; /* source.cancel; may be NULL */
@@ -132,6 +143,9 @@ struct source_ops {
     int (*read)(struct source *source, struct source_read *read, struct error *error);
     /* Optional. How many of these bytes are in the page cache. */
     uint64_t (*resident_bytes)(struct source *source, size_t file, uint64_t offset, uint64_t bytes);
+    /* Optional. A new read-only descriptor of a file whose bytes cannot change, the caller's to close, or -1:
+     * FAILED_PRECONDITION, NOT_IMMUTABLE, when nothing proves that. */
+    int (*open_immutable)(struct source *source, size_t file, enum immutability *proof, struct error *error);
     /* Required. 0 while the name still leads to the same unchanged file, else FAILED_PRECONDITION naming it. `cancel` (may be
      * NULL) ends a wait for a server. */
     int (*check_unchanged)(struct source *source, size_t file, const struct cancel *cancel, struct error *error);
@@ -182,6 +196,8 @@ int source_read(struct source *source, struct source_read *read, struct error *e
 /* The common case: one buffer, through the page cache. */
 int source_read_bytes(struct source *source, size_t file, uint64_t offset, void *bytes, uint64_t count, struct error *error);
 uint64_t source_resident_bytes(struct source *source, size_t file, uint64_t offset, uint64_t bytes);
+/* As the op; also -1 where the files are not on this host. */
+int source_open_immutable(struct source *source, size_t file, enum immutability *proof, struct error *error);
 int source_check_unchanged(struct source *source, size_t file, const struct cancel *cancel, struct error *error);
 int source_check_still(struct source *source, size_t file, struct error *error);
 /* Whether a file that could not be opened may be one that is not there: a server that lists nothing may hide that behind

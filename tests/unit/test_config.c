@@ -139,6 +139,7 @@ static const struct {
     {"limits.kept_for_others", "25", "25"},
     {"limits.shared_group", "ml", "\"ml\""},
     {"sources.disk.trusted_roots", "[/a/, \"/b c\"]", "[/a, \"/b c\"]"},
+    {"sources.disk.immutable_roots", "[/images/]", "[/images]"},
     {"sources.verify", "Required", "required"},
     {"sources.trusted_urls", "[gs://a, \"hf://b/\"]", "[\"gs://a\", \"hf://b/\"]"},
     {"sources.http.max_connections", "128", "128"},

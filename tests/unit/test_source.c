@@ -319,7 +319,7 @@ static void capabilities_come_from_the_files(void **state)
     source_unref(source);
 }
 
-static void seven_filesystems_count_as_local(void **state)
+static void known_filesystems_of_this_host_count_as_local(void **state)
 {
     static const struct {
         long magic;
@@ -333,6 +333,8 @@ static void seven_filesystems_count_as_local(void **state)
         {0x01021994, "tmpfs", SOURCE_LOCAL},
         {0x6969, "nfs", SOURCE_NETWORK},
         {0x65735546, "fuse", SOURCE_NETWORK},
+        {0x73717368, "squashfs", SOURCE_LOCAL},
+        {(long)0xE0F5E1E2, "erofs", SOURCE_LOCAL},
         {0x12345, "0x12345", SOURCE_NETWORK},
     };
     (void)state;
@@ -390,7 +392,7 @@ int main(void)
         cmocka_unit_test(a_changed_file_is_noticed_and_named),
         cmocka_unit_test(a_folder_swapped_for_another_is_noticed),
         cmocka_unit_test(capabilities_come_from_the_files),
-        cmocka_unit_test(seven_filesystems_count_as_local),
+        cmocka_unit_test(known_filesystems_of_this_host_count_as_local),
         cmocka_unit_test(memory_sources_behave_like_files),
     };
     return cmocka_run_group_tests(tests, create, destroy);

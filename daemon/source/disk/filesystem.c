@@ -1,5 +1,5 @@
-/* The seven types that count as local are those of the loader integrations: what is unknown is taken for a network,
- * because the price of being wrong is smaller on that side. */
+/* The first seven types that count as local are those of the loader integrations; images that are mounted read-only are
+ * added to them. What is unknown is taken for a network, because the price of being wrong is smaller on that side. */
 #include "source/disk/filesystem.h"
 
 #include <fcntl.h>
@@ -27,7 +27,8 @@ static const struct {
     {0xFE534D42, SOURCE_NETWORK, "smb2", false, true}, {0x65735546, SOURCE_NETWORK, "fuse", false, true},
     {0x00C36400, SOURCE_NETWORK, "ceph", false, true}, {0x0BD00BD0, SOURCE_NETWORK, "lustre", false, true},
     {0x01021997, SOURCE_NETWORK, "9p", false, true},   {0x794C7630, SOURCE_NETWORK, "overlay", true, true},
-    {0xF2F52010, SOURCE_NETWORK, "f2fs", true, true},
+    {0xF2F52010, SOURCE_NETWORK, "f2fs", true, true},  {0x73717368, SOURCE_LOCAL, "squashfs", true, true},
+    {0xE0F5E1E2, SOURCE_LOCAL, "erofs", true, true},
 };
 
 enum { DEFAULT_DIRECT_ALIGNMENT = 4096 }; /* for filesystems that do not tell theirs */

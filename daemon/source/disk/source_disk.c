@@ -19,6 +19,7 @@
 #include "source/disk/access_denied.h"
 #include "source/disk/closing.h"
 #include "source/disk/filesystem.h"
+#include "source/disk/immutability.h"
 #include "source/disk/mounts.h"
 #include "source/disk/source_forward.h"
 #include "source/stores.h"
@@ -67,6 +68,7 @@ static int disk_open(struct source *source, const char *path, const struct sourc
     disk->confined = !options->allow_relative;
     if (disk->confined)
         trusted_roots_init(&disk->roots, options->trusted_roots, options->n_trusted_roots);
+    trusted_roots_init(&disk->immutable_roots, options->immutable_roots, options->n_immutable_roots);
     disk->path = memory_copy_text(path);
     disk->stop = options->stores ? stores_cancel(options->stores) : NULL;
     int fd = open_path(disk, path, error), failed = fd < 0 ? -1 : 0;
@@ -231,6 +233,35 @@ static int disk_open_file(struct source *source, const char *name, struct source
     return 0;
 }
 
+/* A description of its own, which shares no lease, flag or position with ours. */
+static int open_again(int fd, const char *name, struct error *error)
+{
+    char path[32];
+    snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+    int again = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
+    return again >= 0 ? again : fail_name(name, errno, error);
+}
+
+int source_disk_open_immutable(struct source *source, size_t file, enum immutability *proof, struct error *error)
+{
+    const struct source_disk *disk = (const struct source_disk *)source;
+    const struct source_disk_file *opened = source->handles[file];
+    struct immutability_question question = {.roots = &disk->immutable_roots, .name = source->files[file].name};
+    char name[TEXT_NAME_CHARS];
+    if (opened->twin)
+        return fail(error, ERROR_FAILED_PRECONDITION, "NOT_IMMUTABLE",
+                    "%s can change: it is on a FUSE mount, whose server may show other bytes at any time",
+                    text_escape(question.name, strlen(question.name), name));
+    question.fd = open_again(opened->fd, question.name, error);
+    if (question.fd < 0)
+        return -1;
+    question.is_leased = opened->changes.lease && file_lease_is_held(opened->changes.lease);
+    if (immutability_prove(&question, proof, error) == 0)
+        return question.fd;
+    close(question.fd);
+    return -1;
+}
+
 int source_disk_check_still(struct source *source, size_t file, struct error *error)
 {
     const struct source_disk_file *opened = source->handles[file];
@@ -291,6 +322,7 @@ static void disk_close(struct source *source)
         close_file(source->handles[i]);
     source_forward_close(disk);
     trusted_roots_fini(&disk->roots);
+    trusted_roots_fini(&disk->immutable_roots);
     free(disk->path);
     free(disk->file_name);
 }
@@ -304,6 +336,7 @@ const struct source_ops source_disk_ops = {
     .open_file = disk_open_file,
     .read = source_disk_read,
     .resident_bytes = source_disk_resident_bytes,
+    .open_immutable = source_disk_open_immutable,
     .check_unchanged = source_disk_check_unchanged,
     .check_still = source_disk_check_still,
     .close = disk_close,

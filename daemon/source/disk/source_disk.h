@@ -26,6 +26,7 @@ struct source_disk {
     struct source base;
     struct trusted_roots roots; /* empty when nothing is enforced (standalone command line) */
     bool confined;
+    struct trusted_roots immutable_roots;
     char *path;                   /* of the directory, or of the single file, as the user wrote it */
     char *file_name;              /* of the single file, NULL for a directory */
     uint64_t waited_ns;           /* for files that were changed just now */
@@ -38,6 +39,7 @@ extern const struct store source_disk_store;
 
 /* Contracts as in struct source_ops. A direct read of a file without direct_fd is a buffered one. */
 int source_disk_list(struct source *source, char ***names, size_t *n_names, struct error *error);
+int source_disk_open_immutable(struct source *source, size_t file, enum immutability *proof, struct error *error);
 int source_disk_check_unchanged(struct source *source, size_t file, const struct cancel *cancel, struct error *error);
 int source_disk_check_still(struct source *source, size_t file, struct error *error);
 int source_disk_read(struct source *source, struct source_read *read, struct error *error);

@@ -191,6 +191,17 @@ static const char *canonical_of(struct trusted_root *root)
     return known;
 }
 
+bool trusted_roots_contain(const struct trusted_roots *roots, const char *path)
+{
+    for (size_t i = 0; i < roots->n_roots; i++) {
+        const char *root = canonical_of(&roots->roots[i]);
+        size_t length = root ? strlen(root) : 0;
+        if (root && strncmp(path, root, length) == 0 && path[length] == '/')
+            return true;
+    }
+    return false;
+}
+
 static int fail_path(const struct walk *walk, int errno_value, struct error *error)
 {
     char name[TEXT_NAME_CHARS];

@@ -8,6 +8,7 @@
 #ifndef SOURCE_TRUSTED_PATH_H
 #define SOURCE_TRUSTED_PATH_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #include "base/error.h"
@@ -24,6 +25,9 @@ struct trusted_roots {
 
 void trusted_roots_init(struct trusted_roots *roots, const char *const *paths, size_t n_paths); /* copies the paths */
 void trusted_roots_fini(struct trusted_roots *roots);                                           /* accepts zeroes */
+
+/* Whether `path`, absolute and without links, lies below what one of the roots leads to. */
+bool trusted_roots_contain(const struct trusted_roots *roots, const char *path);
 
 /* `path` is absolute. Returns an O_PATH descriptor of what it leads to, never of a link, or -1: PERMISSION_DENIED outside
  * the roots, NOT_FOUND when missing inside, FAILED_PRECONDITION for a cycle of links; of the kind FUSE_MOUNT when it leads

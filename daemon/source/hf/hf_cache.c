@@ -117,6 +117,7 @@ static const struct source_ops cached_ops = {
     .open_file = disk_open_file,
     .read = source_disk_read,
     .resident_bytes = source_disk_resident_bytes,
+    .open_immutable = source_disk_open_immutable,
     .check_unchanged = source_disk_check_unchanged,
     .check_still = source_disk_check_still,
     .beside = disk_beside,
@@ -124,10 +125,14 @@ static const struct source_ops cached_ops = {
 };
 
 /* Links may lead to the blobs beside the snapshots and nowhere else. */
-static int become_disk(struct source_hf *hf, const char *folder, const char *path, struct error *error)
+static int become_disk(struct source_hf *hf, const struct source_options *given, const char *folder, const char *path,
+                       struct error *error)
 {
     struct source *source = &hf->objects.base;
-    const struct source_options options = {.trusted_roots = &folder, .n_trusted_roots = 1};
+    const struct source_options options = {.trusted_roots = &folder,
+                                           .n_trusted_roots = 1,
+                                           .immutable_roots = given->immutable_roots,
+                                           .n_immutable_roots = given->n_immutable_roots};
     object_source_fini(&hf->objects);
     memset((char *)&hf->objects + sizeof *source, 0, sizeof hf->objects - sizeof *source);
     source->caps = (struct source_caps){0};
@@ -135,14 +140,15 @@ static int become_disk(struct source_hf *hf, const char *folder, const char *pat
     return source_disk_ops.open(source, path, &options, error) < 0 ? -1 : 1;
 }
 
-int hf_cache_open(struct source_hf *hf, const char *cache_dir, enum hf_cache_need need, struct error *error)
+int hf_cache_open(struct source_hf *hf, const struct source_options *options, const char *cache_dir, enum hf_cache_need need,
+                  struct error *error)
 {
     char *folder = folder_of(hf, cache_dir);
     char *below = memory_print("%s/snapshots/%s%s%s", folder, hf->commit, *hf->folder ? "/" : "", hf->folder);
     char *path = memory_print("%s%s%s", below, hf->file_name ? "/" : "", hf->file_name ? hf->file_name : "");
     int opened = 0;
     if (look(hf, GLANCE_EXISTS, path, NULL, 0) >= 0 && has_needed(hf, below, need))
-        opened = become_disk(hf, folder, path, error);
+        opened = become_disk(hf, options, folder, path, error);
     free(folder);
     free(below);
     free(path);

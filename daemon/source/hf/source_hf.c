@@ -164,7 +164,7 @@ static int fail_offline(const struct source_hf *hf, const char *cache_dir, struc
                 text_escape(reference, strlen(reference), text), cache_dir);
 }
 
-static int open_source(struct source_hf *hf, bool for_sidecars, struct error *error)
+static int open_source(struct source_hf *hf, const struct source_options *options, struct error *error)
 {
     const struct hf_settings *settings = hf_settings_of(hf->objects.stores);
     if (stores_check_url(hf->objects.stores, settings->base.endpoint, error) < 0)
@@ -176,8 +176,8 @@ static int open_source(struct source_hf *hf, bool for_sidecars, struct error *er
         return fail_offline(hf, cache_dir, error);
     if (!offline && hf_api_find_commit(hf, error) < 0)
         return -1;
-    enum hf_cache_need need = offline ? HF_CACHE_ANYTHING : for_sidecars ? HF_CACHE_SIDECARS : HF_CACHE_TENSORS;
-    int cached = *cache_dir ? hf_cache_open(hf, cache_dir, need, error) : 0;
+    enum hf_cache_need need = offline ? HF_CACHE_ANYTHING : options->for_sidecars ? HF_CACHE_SIDECARS : HF_CACHE_TENSORS;
+    int cached = *cache_dir ? hf_cache_open(hf, options, cache_dir, need, error) : 0;
     if (cached == 0 && offline)
         return fail_offline(hf, cache_dir, error);
     return cached < 0 ? -1 : 0;
@@ -194,7 +194,7 @@ static int hf_open(struct source *source, const char *path, const struct source_
     /* bytes come from wherever the hub redirects to: statistics of all hosts are the nearest there is */
     if (object_source_init(&hf->objects, &object_ops, options, "hf", NULL, error) < 0)
         return -1;
-    return open_source(hf, options->for_sidecars, error);
+    return open_source(hf, options, error);
 }
 
 void hf_free(struct source_hf *hf)

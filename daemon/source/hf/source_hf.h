@@ -44,7 +44,9 @@ bool hf_cache_find_commit(struct source_hf *hf, const char *cache_dir);
 /* What the cache must hold of the commit: whatever is there; every tensor; config.json, too, since who fetched tensors alone
  * has none of the files beside them. */
 enum hf_cache_need { HF_CACHE_ANYTHING, HF_CACHE_TENSORS, HF_CACHE_SIDECARS };
-/* Turns the source into one on disk when the cache holds that: 1, else 0; -1 on errors. */
-int hf_cache_open(struct source_hf *hf, const char *cache_dir, enum hf_cache_need need, struct error *error);
+/* Turns the source into one on disk when the cache holds that: 1, else 0; -1 on errors. Of the options only the immutable
+ * roots count. */
+int hf_cache_open(struct source_hf *hf, const struct source_options *options, const char *cache_dir, enum hf_cache_need need,
+                  struct error *error);
 
 #endif
