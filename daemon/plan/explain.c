@@ -110,6 +110,18 @@ static void write_change_detection(const struct page *page)
                 has_reason ? ": " : "", has_reason ? artifact->changes.reason : "");
 }
 
+static void write_mapped(const struct page *page)
+{
+    const struct mapped_choice *mapped = &page->plan->mapped;
+    char estimate[NUMBER_CHARS];
+    if (mapped->is_known && mapped->is_possible)
+        fprintf(page->out, "mapped    possible, %s; about %s when every page is touched -> auto %s\n",
+                immutability_name(mapped->proof), people_ms(mapped->estimated_ms, estimate),
+                mapped->is_quicker ? "maps" : "copies");
+    else if (mapped->is_known)
+        fprintf(page->out, "mapped    not possible: %s\n", mapped->reason);
+}
+
 static void write_gate(const struct page *page, enum cost_gate gate, const char *local, const char *generic,
                        bool local_loses)
 {
@@ -246,6 +258,7 @@ char *explain_text(const struct plan *plan, const struct mapping *mapping, const
     write_view(&page);
     write_source(&page);
     write_change_detection(&page);
+    write_mapped(&page);
     fprintf(page.out, "executor  %s (%s)\n", executor_names[plan->executor], plan->selection.text);
     write_gates(&page);
     write_candidates(&page);

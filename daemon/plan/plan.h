@@ -17,6 +17,7 @@
 #include "normalize/load_spec.h"
 #include "plan/collective_plan.h"
 #include "plan/cost.h"
+#include "plan/mapped_choice.h"
 #include "plan/reason.h"
 #include "plan/transport_choice.h"
 #include "resolve/mapping.h"
@@ -55,6 +56,7 @@ struct plan {
     uint32_t rank, world_size;         /* of the group; 0 of 0 without one */
     const char *group_id;              /* NULL without one */
     struct transport_choice transport; /* of the group; empty unless its plan was known */
+    struct mapped_choice mapped;       /* instead of running it; the caller's to decide */
     struct arena arena;
 };
 
@@ -65,7 +67,8 @@ struct plan_facts {
     struct source_speed speed; /* of a remote source: what it has learned */
     struct device_caps device;
     uint64_t staging_budget_bytes, extent_cache_bytes;
-    double cached_share; /* of the mapping's source bytes */
+    double cached_share;               /* of the mapping's source bytes */
+    const struct mapped_facts *mapped; /* NULL = nobody wants to know */
     struct transport_supply transports;
     struct collective_plan *group;            /* what the ranks do together, once all of them are known; else NULL */
     const struct transport_choice *transport; /* the group's; NULL like it */

@@ -34,7 +34,7 @@
       "pass `--source-locality shared_source` or `--source-sharing-domain`; a guess from the file system is never " \
       "proof. Or `owner_file_collective_shared_fs_only: false`") \
     X(FILESYSTEM_HOST_LOCAL, "source_locality_host_local", ":ext4", "collective", \
-      "that proof was waived, but the file system is one of a single host (ext2 to ext4, xfs, btrfs, zfs, tmpfs; " \
+      "that proof was waived, but the file system is one of a single host (ext2 to ext4, xfs, btrfs, zfs, tmpfs, squashfs, erofs; " \
       "all others count as network): pass the proof") \
     X(COLLECTIVE_PEAK_BUDGET, "peak_budget_exceeded", "", "collective", \
       "batches in flight exceed `owner_file_collective_peak_bytes_budget`: lower `_batch_bytes`, " \
