@@ -69,10 +69,9 @@ int codec_load_request(const Tensorcast__Daemon__V1__LoadRequest *wire, struct a
         return fail(error, ERROR_INVALID_ARGUMENT, "NO_LOAD_REQUEST", "the request has no load");
     if (wire->targets)
         return fail(error, ERROR_UNIMPLEMENTED, "TARGETS", "this daemon does not fill targets yet");
-    if (wire->memory == TENSORCAST__DAEMON__V1__MEMORY_PREFERENCE__MEMORY_PREFERENCE_MAPPED)
-        return fail(error, ERROR_UNIMPLEMENTED, "MAPPED", "this daemon does not hand out files yet");
     *request = (struct load_request){.artifact = wire->artifact,
                                      .device = wire->device,
+                                     .memory = (int)wire->memory,
                                      .variant = wire->variant.data,
                                      .variant_bytes = wire->variant.len,
                                      .allow_missing_shards = wire->allow_missing_shards};
@@ -106,8 +105,25 @@ static void *take_column(size_t n, size_t size, struct arena *arena, bool *faile
     return column;
 }
 
-Tensorcast__Daemon__V1__Layout *codec_layout(const struct mapping *mapping, bool with_names, struct arena *arena,
-                                             struct error *error)
+/* Of files instead of memory. */
+static int fill_mapped_layout(const struct mapping *mapping, const struct mapped_view *view, size_t n_dims,
+                              struct arena *arena, Tensorcast__Daemon__V1__Layout *layout, struct error *error)
+{
+    bool failed = false;
+    layout->file_indexes = take_column(view->n_tensors, sizeof *layout->file_indexes, arena, &failed, error);
+    layout->strides = take_column(n_dims, sizeof *layout->strides, arena, &failed, error);
+    layout->n_file_indexes = view->n_tensors;
+    for (size_t i = 0; i < view->n_tensors && !failed; i++) {
+        layout->file_indexes[i] = view->tensors[i].file;
+        layout->offsets[i] = view->tensors[i].offset;
+        for (uint32_t d = 0; d < mapping->tensors[i].record->rank; d++)
+            layout->strides[layout->n_strides++] = view->tensors[i].strides[d];
+    }
+    return failed ? -1 : 0;
+}
+
+Tensorcast__Daemon__V1__Layout *codec_layout(const struct mapping *mapping, const struct mapped_view *view, bool with_names,
+                                             struct arena *arena, struct error *error)
 {
     size_t n = mapping->n_tensors, n_dims = 0;
     bool failed = false;
@@ -134,7 +150,9 @@ Tensorcast__Daemon__V1__Layout *codec_layout(const struct mapping *mapping, bool
         if (with_names)
             layout->names[i] = tensor->record->name;
     }
-    return failed ? NULL : layout;
+    if (failed || (view && fill_mapped_layout(mapping, view, n_dims, arena, layout, error) != 0))
+        return NULL;
+    return layout;
 }
 
 const char *codec_file_name(const char *name, struct arena *arena)
@@ -277,7 +295,7 @@ Tensorcast__Daemon__V1__ResolveResponse *codec_artifact(const struct artifact *a
 Tensorcast__Daemon__V1__LoadReport *codec_report(const struct load_result *result, struct arena *arena)
 {
     const struct replica *replica = result->replica;
-    bool has_run = replica && result->origin != LOAD_FROM_REPLICA;
+    bool has_run = replica && replica->run && result->origin != LOAD_FROM_REPLICA;
     struct report_facts facts = {
         .load_id = result->load_id,
         .mapping = result->mapping,
@@ -285,8 +303,9 @@ Tensorcast__Daemon__V1__LoadReport *codec_report(const struct load_result *resul
         .run = has_run ? run_report(replica->run) : NULL,
         .from_replica = result->origin == LOAD_FROM_REPLICA,
         .joined = result->origin == LOAD_JOINED,
+        .is_mapped = result->origin == LOAD_MAPPED,
         .verdict = replica ? &replica->verdict : NULL,
-        .memory = replica ? page_kind_name(device_page_kind(replica->segment)) : NULL,
+        .memory = replica ? replica_memory_name(replica) : NULL,
         .device = result->spec->device ? result->device->caps.name : NULL,
         .resolve_ms = clock_ms(result->times.resolve_ns),
         .plan_ms = clock_ms(result->times.plan_ns),

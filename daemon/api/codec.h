@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "load/load_result.h"
 #include "normalize/load_spec.h"
+#include "resolve/mapped_view.h"
 #include "resolve/mapping.h"
 #include "tensorcast/daemon/v1/store_daemon.pb-c.h"
 
@@ -14,9 +15,10 @@
 int codec_load_request(const Tensorcast__Daemon__V1__LoadRequest *wire, struct arena *arena, struct load_request *request,
                        struct error *error);
 
-/* with_names: the client sent no view and does not know them. */
-Tensorcast__Daemon__V1__Layout *codec_layout(const struct mapping *mapping, bool with_names, struct arena *arena,
-                                             struct error *error);
+/* view: where the tensors lie in files that are handed out; NULL = it is memory. with_names: the client sent no view and does
+ * not know them. */
+Tensorcast__Daemon__V1__Layout *codec_layout(const struct mapping *mapping, const struct mapped_view *view, bool with_names,
+                                             struct arena *arena, struct error *error);
 
 /* The lists are left out when the client knows this identity already. */
 Tensorcast__Daemon__V1__ResolveResponse *codec_artifact(const struct artifact *artifact, const char *known_identity,

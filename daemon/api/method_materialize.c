@@ -68,26 +68,43 @@ static void on_progress(void *data, const struct load_info *info)
     send_event(m, &event);
 }
 
+static void fill_files(const struct replica *replica, struct arena *arena, load_result *result)
+{
+    const struct mapped_view *view = replica->files->view;
+    const struct source *source = replica->mapping->artifact->source;
+    result->n_files = view->n_files;
+    result->files = arena_array(arena, view->n_files, sizeof *result->files);
+    for (size_t i = 0; i < view->n_files; i++) {
+        Tensorcast__Daemon__V1__MappedFile *file = result->files[i] = arena_alloc(arena, sizeof *file);
+        tensorcast__daemon__v1__mapped_file__init(file);
+        file->name = codec_file_name(source->files[view->files[i]].name, arena);
+        file->bytes = source->files[view->files[i]].size_bytes;
+    }
+}
+
 /* The token for the memory, and all of the result but its layout. */
 static int begin_result(struct materialize *m, struct error *error)
 {
     struct replica *replica = ticket_result(m->ticket)->replica;
+    bool is_ours = replica->segment && !segment_is_lent(replica->segment);
+    bool has_token = is_ours || (replica->files && replica->files->view->n_files);
     materialize_event *event = arena_alloc(&m->arena, sizeof *event);
     load_result *result = arena_alloc(&m->arena, sizeof *result);
-    bool is_ours = !segment_is_lent(replica->segment);
     if (rpc_call_is_left(m->call)) /* its tokens were revoked when it went: one more would pin the replica */
         return fail(error, ERROR_CANCELLED, "CLIENT_LEFT", "the client disconnected");
-    if (is_ours &&
+    if (has_token &&
         handoff_grant(m->api->handoff, replica, rpc_call_uid(m->call), rpc_call_connection(m->call), m->token, error) != 0)
         return -1;
     tensorcast__daemon__v1__materialize_event__init(event);
     tensorcast__daemon__v1__load_result__init(result);
     result->report = codec_report(ticket_result(m->ticket), &m->arena);
     result->handoff_token.data = m->token;
-    result->handoff_token.len = is_ours ? sizeof m->token : 0;
+    result->handoff_token.len = has_token ? sizeof m->token : 0;
     result->handoff_socket = m->api->services.config->server.handoff_socket_path; /* configurations stay until the end */
     result->device = result->report->device;
     result->memory_bytes = is_ours ? replica->segment->allocated_bytes : 0;
+    if (replica->files)
+        fill_files(replica, &m->arena, result);
     event->event_case = TENSORCAST__DAEMON__V1__MATERIALIZE_EVENT__EVENT_RESULT;
     event->result = result;
     m->result = event;
@@ -105,8 +122,9 @@ static void pack_result(struct loop_work *work)
 {
     struct materialize *m = (struct materialize *)work;
     struct metadata_account before = metadata_enter(rpc_call_account(m->call));
+    const struct replica *replica = ticket_result(m->ticket)->replica;
     m->result->result->layout =
-        codec_layout(ticket_result(m->ticket)->replica->mapping, m->wants_names, &m->arena, &m->error);
+        codec_layout(replica->mapping, replica->files ? replica->files->view : NULL, m->wants_names, &m->arena, &m->error);
     m->packed = m->result->result->layout ? rpc_pack(&m->result->base, &m->error) : NULL;
     metadata_enter(before);
 }

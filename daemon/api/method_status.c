@@ -89,8 +89,8 @@ static void add_replica(void *data, const struct replica *replica)
     row->view_digest = replica->key.view_digest;
     row->bytes = replica->charged_bytes;
     row->leases = replica->n_leases;
-    row->memory = page_kind_name(device_page_kind(replica->segment));
-    if (!replica->segment->host_address)
+    row->memory = replica_memory_name(replica);
+    if (replica->segment && !replica->segment->host_address)
         row->device = replica->segment->device->caps.name;
     row->idle_s = replica->holding.n_pins ? 0 : seconds(clock_now_ns() - replica->idle_since_ns);
     status->replica = row;

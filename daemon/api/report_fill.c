@@ -139,6 +139,16 @@ static Tensorcast__Daemon__V1__ChangeDetection *fill_change_detection(const stru
     return report;
 }
 
+static Tensorcast__Daemon__V1__MappedFacts *fill_mapped(const struct mapped_choice *mapped, struct arena *arena)
+{
+    Tensorcast__Daemon__V1__MappedFacts *report = arena_alloc(arena, sizeof *report);
+    tensorcast__daemon__v1__mapped_facts__init(report);
+    report->possible = mapped->is_possible;
+    report->proof = mapped->is_possible ? immutability_name(mapped->proof) : "";
+    report->reason = text_or_empty(mapped->reason);
+    return report;
+}
+
 load_report *report_fill(const struct report_facts *facts, struct arena *arena)
 {
     const struct mapping *mapping = facts->mapping;
@@ -167,11 +177,13 @@ load_report *report_fill(const struct report_facts *facts, struct arena *arena)
     report->total_ms = facts->total_ms;
     if (facts->topology && facts->topology->has_group)
         report->collective = fill_collective(facts, arena);
+    if (plan->mapped.is_known)
+        report->mapped = fill_mapped(&plan->mapped, arena);
     if (facts->verdict)
         report->verified = fill_verdict(facts->verdict, arena);
     if (facts->run)
         fill_counted(report, facts->run);
-    else if (!facts->from_replica)
+    else if (!facts->from_replica && !facts->is_mapped)
         fill_estimates(report, mapping, plan);
     return report;
 }

@@ -17,9 +17,9 @@ struct report_facts {
     const char *load_id; /* NULL = "" */
     const struct mapping *mapping;
     const struct plan *plan;
-    /* NULL: nothing was run. The numbers are then the chosen candidate's estimates or, with from_replica, zero. */
+    /* NULL: nothing was run. The numbers are then the chosen candidate's estimates or, with from_replica and is_mapped, zero. */
     const struct run_report *run;
-    bool from_replica, joined;
+    bool from_replica, joined, is_mapped;
     const struct verdict *verdict; /* NULL in a plan */
     const char *memory;            /* page_kind_name(); NULL = "", in a plan */
     const char *device;            /* UUID of a GPU; NULL = host memory */

@@ -102,7 +102,7 @@ void load_give_back(struct load *load, struct preparation *prep)
 struct load *load_find(const struct load_table *table, const struct preparation *prep)
 {
     struct replica_key key = replica_key_of(prep->mapping, prep->target.device);
-    for (struct load *load = table->loads; load && !prep->region; load = load->next) {
+    for (struct load *load = table->loads; load && !prep->region && prep->spec.memory != MEMORY_MAPPED; load = load->next) {
         bool is_wanted = load->state != LOAD_ABANDONED && load->state != LOAD_DISCARDING;
         if (is_wanted && !segment_is_lent(load->parts.segment) && replica_key_equal(&load->parts.key, &key))
             return load;

@@ -96,7 +96,8 @@ void load_log_result(const struct load_result *result, bool plan_only, const str
         return;
     }
     const struct run_report nothing = {0};
-    const struct run_report *report = result->origin == LOAD_FROM_REPLICA ? &nothing : run_report(result->replica->run);
+    bool has_run = result->replica->run && result->origin != LOAD_FROM_REPLICA;
+    const struct run_report *report = has_run ? run_report(result->replica->run) : &nothing;
     log_at_of(LOG_INFO, "load_done", result->uid, LOG_TEXT("load_id", result->load_id),
               LOG_U64("pid", (uint64_t)result->pid), LOG_TEXT("artifact", result->mapping->artifact->reference),
               LOG_TEXT("executor", executor_names[plan->executor]), LOG_TEXT("selection_reason", plan->selection.text),
@@ -108,7 +109,7 @@ void load_log_result(const struct load_result *result, bool plan_only, const str
               LOG_TEXT("change_detection", change_detector_name(result->mapping->artifact->changes.by)),
               LOG_TEXT("verified", verified_name(result->replica->verdict.status)),
               LOG_TEXT("verified_by", result->replica->verdict.by), LOG_U64("healed", result->replica->verdict.healed),
-              LOG_TEXT("memory", page_kind_name(device_page_kind(result->replica->segment))),
-              LOG_MS("resolve_ms", result->times.resolve_ns), LOG_MS("plan_ms", result->times.plan_ns),
-              LOG_MS("execute_ms", report->execute_ns), LOG_MS("total_ms", result->times.total_ns));
+              LOG_TEXT("memory", replica_memory_name(result->replica)), LOG_MS("resolve_ms", result->times.resolve_ns),
+              LOG_MS("plan_ms", result->times.plan_ns), LOG_MS("execute_ms", report->execute_ns),
+              LOG_MS("total_ms", result->times.total_ns));
 }

@@ -18,6 +18,7 @@ enum load_origin {
     LOAD_OWN,          /* read for this request */
     LOAD_JOINED,       /* by another request's load, which was in flight */
     LOAD_FROM_REPLICA, /* nothing was read: it was there */
+    LOAD_MAPPED,       /* nothing was read: its files themselves were handed out */
 };
 
 struct load_times { /* assemble: waiting for the other ranks of its group */

@@ -12,6 +12,7 @@
 void prepare_fini(struct preparation *prep)
 {
     device_region_close(prep->region);
+    mapped_files_close(prep->files);
     plan_destroy(prep->plan);
     mapping_destroy(prep->mapping);
     arena_fini(&prep->arena);
@@ -91,6 +92,7 @@ struct plan_facts prepare_facts(const struct preparation *prep)
                                .staging_budget_bytes = config->memory.staging_budget_bytes,
                                .extent_cache_bytes = engine_extent_cache_bytes(engine, !prepare_is_of_group(prep)),
                                .cached_share = prep->cached_share,
+                               .mapped = prep->mapped.is_asked ? &prep->mapped.facts : NULL,
                                .transports = transports,
                                .group_problem = prep->group_problem};
 }
@@ -99,6 +101,47 @@ void prepare_plan_with(struct preparation *prep, const struct plan_facts *facts)
 {
     plan_destroy(prep->plan);
     prep->plan = plan_build(prep->mapping, &prep->spec, facts, &prep->error);
+}
+
+/* --- the files themselves ------------------------------------------------------------------------------------------- */
+
+static int check_verification(const struct preparation *prep, struct error *error)
+{
+    if (prep->config->verify != VERIFY_REQUIRED)
+        return 0;
+    return fail(error, ERROR_FAILED_PRECONDITION, "VERIFICATION_REQUIRED",
+                "sources.verify is required, and pages of files are handed out before anybody has read them");
+}
+
+/* Identity last: what is opened then is what was resolved. */
+static void open_files(struct preparation *prep, const struct cancel *cancel)
+{
+    struct mapped_question *mapped = &prep->mapped;
+    mapped_files_close(prep->files);
+    prep->files = NULL;
+    mapped->is_asked =
+        !prep->spec.device && !prep->region && (prep->goal == GOAL_PLAN || prep->spec.memory != MEMORY_COPIED);
+    mapped->facts = (struct mapped_facts){.reason = mapped->problem.message};
+    if (!mapped->is_asked || check_verification(prep, &mapped->problem) != 0 ||
+        mapped_files_open(prep->mapping, &prep->files, &mapped->problem) != 0 ||
+        artifact_check_unchanged(prep->mapping->artifact, cancel, &mapped->problem) != 0)
+        return;
+    mapped->facts = (struct mapped_facts){.is_possible = true, .proof = prep->files->proof};
+}
+
+/* With the plan's estimate. -1: the request insists on what is not possible. */
+static int choose_memory(struct preparation *prep)
+{
+    bool insists = prep->spec.memory == MEMORY_MAPPED, is_possible = prep->mapped.facts.is_possible;
+    bool is_mapped = is_possible && prep->goal == GOAL_REPLICA && (insists || prep->plan->mapped.is_quicker);
+    if (!is_mapped) {
+        mapped_files_close(prep->files);
+        prep->files = NULL;
+    }
+    if (!insists || is_possible || prep->goal == GOAL_PLAN)
+        return 0;
+    prep->error = prep->mapped.problem;
+    return error_append(&prep->error, "; memory auto would copy it");
 }
 
 /* What is only explained needs none. */
@@ -114,9 +157,10 @@ void prepare_plan(struct preparation *prep, const struct cancel *cancel)
     struct metadata_account before = metadata_enter(account_of(prep));
     uint64_t start = clock_now_ns();
     prep->cached_share = residency_cached_share(prep->mapping);
+    open_files(prep, cancel);
     struct plan_facts facts = prepare_facts(prep);
     prepare_plan_with(prep, &facts);
-    if (prep->plan && read_scales(prep, cancel) < 0) {
+    if (prep->plan && (choose_memory(prep) < 0 || read_scales(prep, cancel) < 0)) {
         plan_destroy(prep->plan);
         prep->plan = NULL;
     }

@@ -16,6 +16,14 @@
 #include "load/load_target.h"
 #include "normalize/load_spec.h"
 #include "plan/plan.h"
+#include "replica/mapped_files.h"
+
+/* Whether its files themselves can be handed out; asked for a plan that is shown, and for a client that takes files. */
+struct mapped_question {
+    bool is_asked;
+    struct mapped_facts facts;
+    struct error problem; /* when it is not possible */
+};
 
 /* Of one request, embedded in its ticket. A load takes mapping, plan and region, and gives them back if it cannot be. */
 struct preparation {
@@ -31,6 +39,8 @@ struct preparation {
     struct load_target target; /* host memory until the request was looked at */
     struct mapping *mapping;   /* owned until a load takes it; holds the artifact */
     struct plan *plan;         /* likewise */
+    struct mapped_question mapped;
+    struct mapped_files *files; /* owned: they are handed out, nothing is loaded; NULL = it is to be copied */
     struct cost_constants costs;
     double cached_share;
     struct reason group_problem; /* why it does without its group; REASON_ELIGIBLE = nothing is known */

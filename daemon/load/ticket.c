@@ -68,6 +68,7 @@ static bool use_existing(struct ticket *ticket);
 static void load_alone(struct ticket *ticket);
 static void wait_for_load(struct ticket *ticket, struct load *load, enum load_origin origin);
 static void serve_ticket(struct ticket *ticket, struct replica *replica, enum load_origin origin);
+static void serve_files(struct ticket *ticket);
 static void finish_ticket(struct ticket *ticket, const struct error *error);
 static const struct team_events team_events;
 static const struct load_waiter_events waiter_events;
@@ -182,8 +183,8 @@ static void on_resolved(struct loop_work *work)
     if (ticket->events->resolved)
         ticket->events->resolved(ticket->data);
     replica_drop_stale(prep->target.replicas, artifact);
-    bool must_plan =
-        prep->goal == GOAL_PLAN || prep->spec.policy.collective == COLLECTIVE_REQUIRED || prepare_wants_group(prep);
+    bool must_plan = prep->goal == GOAL_PLAN || prep->spec.memory == MEMORY_MAPPED ||
+                     prep->spec.policy.collective == COLLECTIVE_REQUIRED || prepare_wants_group(prep);
     if (!must_plan && use_existing(ticket))
         return;
     prep->costs = calibration_get(ticket->table->services->calibration, artifact->source->caps.device_id);
@@ -445,18 +446,23 @@ static const struct team_events team_events = {
 static struct replica *find_replica(const struct preparation *prep)
 {
     struct replica_key key = replica_key_of(prep->mapping, prep->target.device);
-    struct replica *replica = prep->region ? NULL : replica_find(prep->target.replicas, &key);
+    bool is_alone = prep->region || prep->spec.memory == MEMORY_MAPPED;
+    struct replica *replica = is_alone ? NULL : replica_find(prep->target.replicas, &key);
     bool will_do = replica && (prep->config->verify != VERIFY_REQUIRED || replica->verdict.status == VERIFIED_ALL);
     return will_do ? replica : NULL;
 }
 
 static bool is_there(const struct ticket *ticket)
 {
-    return find_replica(&ticket->prep) || load_find(ticket->table, &ticket->prep);
+    return ticket->prep.files || find_replica(&ticket->prep) || load_find(ticket->table, &ticket->prep);
 }
 
 static bool use_existing(struct ticket *ticket)
 {
+    if (ticket->prep.files) {
+        serve_files(ticket);
+        return true;
+    }
     struct replica *replica = find_replica(&ticket->prep);
     struct load *load = replica ? NULL : load_find(ticket->table, &ticket->prep);
     if (replica)
@@ -540,6 +546,26 @@ static void serve_ticket(struct ticket *ticket, struct replica *replica, enum lo
     ticket->result.plan = replica->plan;
     ticket->result.origin = origin;
     finish_ticket(ticket, NULL);
+}
+
+/* Nothing is loaded: what the client is given is in no budget, for nobody else, and goes with its lease. */
+static void serve_files(struct ticket *ticket)
+{
+    struct preparation *prep = &ticket->prep;
+    struct replica parts = {.uid = prep->uid,
+                            .key = replica_key_of(prep->mapping, prep->target.device),
+                            .mapping = prep->mapping,
+                            .plan = prep->plan,
+                            .files = prep->files,
+                            .verdict = {.status = prep->config->verify == VERIFY_NONE ? VERIFIED_OFF : VERIFIED_NOTHING}};
+    snprintf(parts.verdict.reason, sizeof parts.verdict.reason,
+             "mapped: pages of the files are handed out before anybody has read them");
+    struct replica *replica = replica_add(prep->target.replicas, &parts);
+    prep->mapping = NULL;
+    prep->plan = NULL;
+    prep->files = NULL;
+    serve_ticket(ticket, replica, LOAD_MAPPED);
+    replica_unpin(replica, parts.uid);
 }
 
 /* Who sent the same request again gets the same; if nobody waits for the first one any more, the next takes its place. */

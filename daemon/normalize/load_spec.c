@@ -158,13 +158,31 @@ static int build_device(const struct load_request *request, struct arena *arena,
     return 0;
 }
 
+/* A GPU has no pages of files, and memory of the client is filled. */
+static int build_memory(const struct load_request *request, struct load_spec *spec, struct error *error)
+{
+    bool has_place = spec->device || spec->view.targets;
+    if (check_enum("memory preference", request->memory, MEMORY_MAPPED, error))
+        return -1;
+    if (request->memory == MEMORY_MAPPED && has_place)
+        return fail(
+            error, ERROR_INVALID_ARGUMENT, "MAPPED_ELSEWHERE",
+            "the request asks for mapped files and names %s; files are mapped in host memory of their own, drop one of "
+            "them",
+            spec->device ? "a device" : "targets");
+    bool is_copied = request->memory == MEMORY_UNSPECIFIED || has_place;
+    spec->memory = is_copied ? MEMORY_COPIED : (enum memory_preference)request->memory;
+    return 0;
+}
+
 int load_spec_build(const struct load_request *request, const struct materialization_strategy *strategy, struct arena *arena,
                     struct load_spec *spec, struct error *error)
 {
     *spec = (struct load_spec){0};
     if (check_artifact(request->artifact, error) || build_policy(request, strategy, &spec->policy, error) ||
         build_topology(request, arena, &spec->topology, error) || build_view(&request->view, &spec->view, error) ||
-        build_device(request, arena, spec, error) || choose_placement(request, spec, error))
+        build_device(request, arena, spec, error) || build_memory(request, spec, error) ||
+        choose_placement(request, spec, error))
         return -1;
     spec->artifact = arena_text(arena, request->artifact, strlen(request->artifact));
     spec->allow_missing_shards = request->allow_missing_shards;

@@ -18,6 +18,9 @@
 enum collective_policy { COLLECTIVE_AUTO, COLLECTIVE_REQUIRED, COLLECTIVE_DISABLED };
 enum source_locality { LOCALITY_AUTO, LOCALITY_HOST_LOCAL, LOCALITY_SHARED_SOURCE };
 
+/* Whether the client may be given the files' own pages. UNSPECIFIED: it knows of no files, which is as COPIED. */
+enum memory_preference { MEMORY_UNSPECIFIED, MEMORY_AUTO, MEMORY_COPIED, MEMORY_MAPPED };
+
 struct retrieval_policy {
     enum executor_preference executor; /* the request's, or the configuration's when the request says AUTO */
     bool executor_from_request;
@@ -72,6 +75,7 @@ struct load_spec {
     bool allow_missing_shards; /* of DCP: a rank that saved nothing has no file */
     const char *device;        /* NULL = host memory; whether there is such a device is found out later */
     struct view_spec view;
+    enum memory_preference memory; /* not UNSPECIFIED; of a GPU COPIED */
     struct retrieval_policy policy;
     struct execution_topology topology;
 };
@@ -82,6 +86,7 @@ struct load_request {
     bool allow_missing_shards;
     const char *device;    /* NULL, "" or "cpu" = host memory */
     struct view_spec view; /* align_bytes 0 = default */
+    int memory;            /* enum memory_preference as a number, checked here */
     int executor;          /* enum executor_preference as a number, checked here */
     int collective;        /* enum collective_policy */
     bool has_group;

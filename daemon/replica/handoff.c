@@ -24,6 +24,7 @@
 #include "client/handoff_wire.h"
 #include "device/host_region.h"
 #include "observe/log.h"
+#include "replica/handoff_send.h"
 
 enum {
     SWEEP_MS = 1000,
@@ -153,37 +154,6 @@ static struct grant **find_grant(struct handoff *handoff, const unsigned char *t
     return found;
 }
 
-static int send_memory(int fd, struct replica *replica)
-{
-    struct error error;
-    int memory_fd = device_export_fd(replica->segment, &error);
-    if (memory_fd < 0) {
-        if (log_allows(LOG_ERROR, "handoff_failed", LOG_NOBODY))
-            log_error("handoff_failed", LOG_TEXT("message", error.message));
-        return -1;
-    }
-    struct handoff_answer answer = {.version = HANDOFF_VERSION,
-                                    .memory_bytes = replica->segment->allocated_bytes,
-                                    .page_kind = device_page_kind(replica->segment),
-                                    .n_fds = 1};
-    memcpy(answer.magic, HANDOFF_MAGIC, sizeof answer.magic);
-    union {
-        char bytes[CMSG_SPACE(sizeof(int))];
-        struct cmsghdr align;
-    } control = {0};
-    struct iovec iov = {.iov_base = &answer, .iov_len = sizeof answer};
-    struct msghdr message = {
-        .msg_iov = &iov, .msg_iovlen = 1, .msg_control = control.bytes, .msg_controllen = sizeof control.bytes};
-    struct cmsghdr *header = CMSG_FIRSTHDR(&message);
-    header->cmsg_level = SOL_SOCKET;
-    header->cmsg_type = SCM_RIGHTS;
-    header->cmsg_len = CMSG_LEN(sizeof(int));
-    memcpy(CMSG_DATA(header), &memory_fd, sizeof memory_fd);
-    ssize_t sent = sendmsg(fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
-    close(memory_fd);
-    return sent == (ssize_t)sizeof answer ? 0 : -1;
-}
-
 static void warn_of_refusal(struct handoff *handoff, const char *reason, uid_t uid, pid_t pid)
 {
     uint64_t now = clock_now_ns();
@@ -202,6 +172,16 @@ static void refuse_peer(struct peer *peer, const char *reason)
     close_peer(peer);
 }
 
+/* The client makes room by receiving. */
+static void go_on_sending(struct peer *peer)
+{
+    enum handoff_sent sent = handoff_send(peer->fd, peer->lease);
+    if (sent == HANDOFF_NOT_SENT)
+        close_peer(peer);
+    else
+        loop_watch_change(peer->watch, LOOP_READABLE | LOOP_HANGUP | (sent == HANDOFF_SENT_SOME ? LOOP_WRITABLE : 0));
+}
+
 static void redeem(struct peer *peer, const unsigned char token[HANDOFF_TOKEN_BYTES])
 {
     struct grant **at = find_grant(peer->handoff, token);
@@ -217,8 +197,7 @@ static void redeem(struct peer *peer, const unsigned char token[HANDOFF_TOKEN_BY
     peer->lease = replica;
     peer->leased_ns = clock_now_ns();
     replica_lend(replica, peer->uid);
-    if (send_memory(peer->fd, replica) != 0)
-        close_peer(peer);
+    go_on_sending(peer);
 }
 
 /* --- memory that a client offers --------------------------------------------------------------------------------------- */
@@ -349,7 +328,9 @@ static void on_first_message(struct peer *peer)
 static void on_peer(void *data, int events)
 {
     struct peer *peer = data;
-    if (!peer->lease && !peer->region && !(events & LOOP_HANGUP))
+    if (peer->lease && events == LOOP_WRITABLE)
+        go_on_sending(peer);
+    else if (!peer->lease && !peer->region && !(events & LOOP_HANGUP))
         on_first_message(peer);
     else
         close_peer(peer);

@@ -45,6 +45,11 @@ struct replica_key replica_key_of(const struct mapping *mapping, const struct de
     return key;
 }
 
+const char *replica_memory_name(const struct replica *replica)
+{
+    return replica->files ? "mapped" : page_kind_name(device_page_kind(replica->segment));
+}
+
 bool replica_key_equal(const struct replica_key *a, const struct replica_key *b)
 {
     return a->device == b->device && strcmp(a->source_key, b->source_key) == 0 &&
@@ -65,7 +70,8 @@ static bool is_evictable(const struct replica *replica)
 /* Why nobody else is to have it, NULL = it is for everybody. */
 static const char *why_private(const struct replica *replica)
 {
-    return segment_is_lent(replica->segment)              ? "client_memory_filled"
+    return replica->files                                 ? "files_given_back"
+           : segment_is_lent(replica->segment)            ? "client_memory_filled"
            : artifact_is_racy(replica->mapping->artifact) ? "racy_source"
                                                           : NULL;
 }
@@ -184,6 +190,7 @@ static void drop(struct replica_table *table, struct replica *replica, const cha
     unlink_replica(table, replica);
     table->replica_bytes -= replica->charged_bytes;
     run_destroy(replica->run);
+    mapped_files_close(replica->files);
     if (replica->holding.is_kept) {
         leave_remains(table, replica);
     } else {

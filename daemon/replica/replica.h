@@ -22,6 +22,7 @@
 #include "integrity/verify.h"
 #include "plan/plan.h"
 #include "replica/holders.h"
+#include "replica/mapped_files.h"
 #include "resolve/mapping.h"
 
 /* What makes two requests the same: the source's key and the view's digest (which covers offsets and alignment). */
@@ -35,15 +36,17 @@ bool replica_key_equal(const struct replica_key *a, const struct replica_key *b)
 
 struct replica_table;
 
-/* One whose segment is a client's memory is never found and goes with its last pin; so does one of a racy artifact. */
+/* One whose segment is a client's memory is never found and goes with its last pin; so do one of a racy artifact and one that
+ * is the part files themselves, for which there is no memory and no run. */
 struct replica {                 /* const after replica_add() but for the counters */
     struct replica_table *table; /* that it lives in */
     struct replica_key key;
-    struct mapping *mapping; /* owned; holds the artifact */
-    struct plan *plan;       /* owned */
-    struct segment *segment; /* one reference */
-    struct verdict verdict;  /* what vouches for the bytes */
-    struct run *run;         /* owned: lets later loads copy instead of read */
+    struct mapping *mapping;    /* owned; holds the artifact */
+    struct plan *plan;          /* owned */
+    struct segment *segment;    /* one reference; NULL = it is files */
+    struct mapped_files *files; /* owned; NULL = it is memory */
+    struct verdict verdict;     /* what vouches for the bytes */
+    struct run *run;            /* owned: lets later loads copy instead of read */
     uint64_t charged_bytes;
     struct quota_charge descriptors; /* of the memory */
     struct holding holding;          /* pins: grants not yet redeemed + leases */
@@ -52,6 +55,8 @@ struct replica {                 /* const after replica_add() but for the counte
     uint64_t idle_since_ns;
     struct replica *newer, *older; /* by last use */
 };
+
+const char *replica_memory_name(const struct replica *replica); /* "thp", or "mapped" of files */
 
 struct replica_limits {
     uint64_t budget_bytes, idle_ttl_ms;

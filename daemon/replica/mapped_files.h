@@ -1,0 +1,31 @@
+/* The part files of a view, opened to be handed out as they are: a read-only descriptor of each, of files whose bytes
+ * provably cannot change, and where the tensors lie in them.
+ *
+ * Made by a helper, which the system calls may keep waiting; const afterwards but for the descriptors, which are the loop
+ * thread's and closed as soon as they were sent. */
+#ifndef REPLICA_MAPPED_FILES_H
+#define REPLICA_MAPPED_FILES_H
+
+#include "base/arena.h"
+#include "base/error.h"
+#include "base/quota.h"
+#include "resolve/mapped_view.h"
+#include "source/source.h"
+
+struct mapped_files {
+    const struct mapped_view *view;
+    enum immutability proof; /* the weakest of the files' */
+    int *fds;                /* of each of view->files; -1 once it was sent */
+    size_t n_sent;
+    struct quota_charge descriptors;
+    struct arena arena;
+};
+
+/* Charged to the account that the thread is in. FAILED_PRECONDITION: a tensor cannot be viewed, or a file may change (it is
+ * named); others when there are too few descriptors or too little memory. */
+int mapped_files_open(const struct mapping *mapping, struct mapped_files **files, struct error *error);
+/* They were sent, up to this one: nobody here needs them any more. */
+void mapped_files_sent(struct mapped_files *files, size_t n_sent);
+void mapped_files_close(struct mapped_files *files); /* accepts NULL */
+
+#endif

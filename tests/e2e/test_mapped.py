@@ -1,0 +1,197 @@
+"""The files' own pages: each proof with real images and attributes, what is none, and that nothing of a file stays open."""
+import os
+import shutil
+import socket
+import struct
+import subprocess
+import tempfile
+from pathlib import Path
+
+import grpc
+import numpy as np
+import pytest
+
+from checkpoints import write
+from stage import soon
+from wire import Wire
+
+COPIED, AUTO, MAPPED = 2, 1, 3
+MAKE = {"squashfs": ["mksquashfs", "{tree}", "{image}", "-noappend", "-no-progress", "-quiet"],
+        "erofs": ["mkfs.erofs", "{image}", "{tree}"],
+        "ext4": ["mke2fs", "-q", "-F", "-t", "ext4", "-d", "{tree}", "{image}", "16M"]}
+
+
+def run(*command):
+    if not shutil.which(command[0]):
+        pytest.skip(f"there is no {command[0]} here (setup/packages.debian)")
+    done = subprocess.run(list(map(str, command)), capture_output=True, text=True)
+    if done.returncode:
+        pytest.skip(f"{command[0]}: {done.stderr.strip()}")
+
+
+@pytest.fixture
+def model(models):
+    w = np.arange(60 * 50, dtype=np.uint32).reshape(60, 50)
+    write(models / "m", {"w": w})
+    return models / "m"
+
+
+@pytest.fixture
+def mounted(models, model):
+    """mounted(kind, *options): the model in an image of that kind, below the trusted folder."""
+    if os.geteuid():
+        pytest.skip("only root can mount")
+    folder, made = Path(tempfile.mkdtemp(prefix="tc8-images-")), []
+
+    def mount(kind, *options, at=None):
+        image, at = folder / f"{kind}.image", at or models / f"mounted-{len(made)}"
+        if not image.exists():
+            run(*(part.format(tree=model, image=image) for part in MAKE[kind]))
+        at.mkdir(exist_ok=True)
+        run("mount", "-t", kind, "-o", ",".join(["loop", *options]), image, at)
+        made.append(at)
+        return at
+
+    yield mount
+    for at in reversed(made):
+        subprocess.run(["umount", "-l", at], capture_output=True)
+    shutil.rmtree(folder)
+
+
+@pytest.fixture
+def trusting(start, models):
+    """trusting(folder): a daemon whose operator says that nothing in it changes."""
+    return lambda folder, **sources: start(sources={
+        "disk": {"trusted_roots": [str(models)], "immutable_roots": [str(folder)]}, **sources})
+
+
+class Lease:
+    """A mapped load by hand: the result, and the descriptors that came for it."""
+
+    def __init__(self, daemon, folder, memory=MAPPED, **fields):
+        with grpc.insecure_channel(f"unix:{daemon.socket}") as channel:
+            wire = Wire(channel)
+            request = wire.message("MaterializeRequest")
+            request.load.artifact = f"disk:{folder}"
+            request.load.memory = memory
+            for name, value in fields.items():
+                setattr(request.load, name, value)
+            events = list(wire.call("Materialize", request))
+            self.result = events[-1].result
+            self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            self.fds = []
+            if self.result.handoff_token:
+                self.socket.connect(self.result.handoff_socket)
+                self.socket.send(self.result.handoff_token)
+                while len(self.fds) < max(1, len(self.result.files)):
+                    answer, fds, _, _ = socket.recv_fds(self.socket, 32, 64)
+                    assert struct.unpack("<4sIQIIQ", answer)[4] == len(fds), "not what was promised"
+                    self.fds += fds
+
+    def end(self):
+        for fd in self.fds:
+            os.close(fd)
+        self.socket.close()
+
+
+def refusal(daemon, folder, **fields):
+    with pytest.raises(grpc.RpcError) as caught:
+        Lease(daemon, folder, **fields)
+    return caught.value.code().name, caught.value.details()
+
+
+def open_files(daemon, below):
+    """Descriptors of the daemon that stand for something below a folder."""
+    links = []
+    for fd in os.scandir(f"/proc/{daemon.process.pid}/fd"):
+        try:
+            links.append(os.readlink(fd.path))
+        except FileNotFoundError:
+            pass
+    return [link for link in links if link.startswith(str(below))]
+
+
+@pytest.mark.parametrize("kind", ["squashfs", "erofs"])
+def test_an_image_is_mapped_and_can_be_unmounted_afterwards(daemon, mounted, kind):
+    at = mounted(kind)
+    lease = Lease(daemon, at)
+    report = lease.result.report
+    assert (report.memory, report.mapped.proof, report.read_bytes) == ("mapped", "read_only_superblock", 0)
+    assert os.fstat(lease.fds[0]).st_ino == (at / "model.safetensors").stat().st_ino
+    assert report.verified.status == "unverified" and "mapped" in report.verified.reason
+    lease.end()
+    assert soon(lambda: not open_files(daemon, at))
+    assert subprocess.run(["umount", at], capture_output=True).returncode == 0
+
+
+def test_an_attribute_is_looked_at_for_every_load(daemon, model):
+    if os.geteuid():
+        pytest.skip("only root can give a file the attribute")
+    file = model / "model.safetensors"
+    assert refusal(daemon, model)[0] == "FAILED_PRECONDITION"
+    run("chattr", "+i", file)
+    try:
+        lease = Lease(daemon, model)
+        assert lease.result.report.mapped.proof == "immutable_attribute"
+    finally:
+        run("chattr", "-i", file)
+    assert refusal(daemon, model)[0] == "FAILED_PRECONDITION"
+    lease.end()
+
+
+def test_what_is_no_proof_is_copied(daemon, mounted, models):
+    """A read-only mount of what can be written, tmpfs, an overlay: refused, and copied by auto."""
+    ext4 = mounted("ext4", "ro")
+    for name in ("upper", "work", "over", "tmp"):
+        (models / name).mkdir()
+    run("mount", "-t", "tmpfs", "tensorcast-test", models / "tmp")
+    shutil.copy(ext4 / "model.safetensors", models / "tmp")
+    try:
+        for at in (ext4, models / "tmp"):
+            code, text = refusal(daemon, at)
+            assert code == "FAILED_PRECONDITION" and "model.safetensors can change" in text
+            lease = Lease(daemon, at, memory=AUTO)
+            assert lease.result.report.memory != "mapped" and not lease.result.files and len(lease.fds) == 1
+            lease.end()
+    finally:
+        subprocess.run(["umount", "-l", models / "tmp"], capture_output=True)
+
+
+def test_a_link_out_of_an_immutable_root_is_no_proof(trusting, models, model):
+    (models / "kept").mkdir()
+    (models / "kept" / "model.safetensors").symlink_to(model / "model.safetensors")
+    daemon = trusting(models / "kept")
+    assert refusal(daemon, models / "kept")[0] == "FAILED_PRECONDITION"
+    other = trusting(model)
+    lease = Lease(other, models / "kept")
+    assert lease.result.report.mapped.proof == "immutable_root"
+    lease.end()
+
+
+def test_who_does_not_ask_for_files_gets_memory(trusting, model):
+    daemon = trusting(model)
+    for memory in (0, COPIED):
+        lease = Lease(daemon, model, memory=memory)
+        assert not lease.result.files and not lease.result.layout.strides
+        lease.end()
+    lease = Lease(daemon, model, memory=AUTO)  # a replica is there
+    assert lease.result.report.from_replica and not lease.result.files
+    lease.end()
+
+
+def test_verification_that_is_required_needs_a_copy(trusting, model):
+    daemon = trusting(model, verify="required")
+    code, text = refusal(daemon, model)
+    assert code == "FAILED_PRECONDITION" and "sources.verify" in text
+
+
+def test_a_lease_of_files_is_counted_and_charged_nothing(trusting, model):
+    daemon = trusting(model)
+    lease = Lease(daemon, model)
+    status = daemon.status()
+    assert status["leases"] == 1 and status["memory"]["used_bytes"] == 0
+    (row,) = status["replicas"]
+    assert row["memory"] == "mapped" and row["bytes"] == 0 and row["leases"] == 1
+    lease.end()
+    assert soon(lambda: daemon.status()["leases"] == 0 and not daemon.status()["replicas"])
+    assert soon(lambda: not open_files(daemon, model))
