@@ -1,4 +1,4 @@
-/* Connects, sends the token, takes one descriptor, maps it; see handoff_wire.h for the protocol.
+/* Connects, sends the token, takes one descriptor or those of files, maps them; see handoff_wire.h for the protocol.
  * The daemon is trusted with the content but not with being well: everything it says about the memory is checked against
  * the descriptor, since a mapping that is too long would be a SIGBUS later. */
 #include "handoff.h"
@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <stdbool.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
@@ -16,14 +17,15 @@
 #include <unistd.h>
 
 #include "base/checked.h"
+#include "base/memory.h"
 
-enum { ALIGN_BYTES = 2 << 20, BACKLOG_RETRY_NS = 1000000, MAX_FDS = 8 };
+enum { ALIGN_BYTES = 2 << 20, BACKLOG_RETRY_NS = 1000000 };
 
 static const _Alignas(64) unsigned char nothing[64]; /* what an empty load points to */
 
 struct answer {
     struct handoff_answer wire;
-    int fds[MAX_FDS];
+    int fds[HANDOFF_MESSAGE_FDS];
     size_t n_fds;
 };
 
@@ -61,7 +63,7 @@ static void take_descriptors(struct msghdr *message, struct answer *answer)
         for (size_t i = 0; i < n; i++) {
             int fd;
             memcpy(&fd, CMSG_DATA(part) + i * sizeof fd, sizeof fd);
-            if (answer->n_fds < MAX_FDS)
+            if (answer->n_fds < HANDOFF_MESSAGE_FDS)
                 answer->fds[answer->n_fds++] = fd;
             else
                 close(fd);
@@ -80,7 +82,7 @@ static int check_answer(const struct answer *answer, ssize_t received, int flags
     if (le32toh(wire->version) != HANDOFF_VERSION)
         return fail(error, ERROR_UNIMPLEMENTED, "HANDOFF_VERSION",
                     "the daemon hands off with version %u, this client knows %d", le32toh(wire->version), HANDOFF_VERSION);
-    if (le32toh(wire->n_fds) != answer->n_fds || answer->n_fds > 1 || (answer->n_fds == 0 && wire->memory_bytes))
+    if (le32toh(wire->n_fds) != answer->n_fds || (answer->n_fds == 0 && wire->memory_bytes))
         return fail(error, ERROR_INTERNAL, "BAD_HANDOFF",
                     "the hand-off brought %zu descriptors for %llu bytes, announced %u", answer->n_fds,
                     (unsigned long long)le64toh(wire->memory_bytes), le32toh(wire->n_fds));
@@ -90,7 +92,7 @@ static int check_answer(const struct answer *answer, ssize_t received, int flags
 static int receive_answer(int fd, const char *path, struct answer *answer, struct error *error)
 {
     union {
-        char bytes[CMSG_SPACE(sizeof(int) * MAX_FDS)];
+        char bytes[CMSG_SPACE(sizeof(int) * HANDOFF_MESSAGE_FDS)];
         struct cmsghdr aligned;
     } control;
     struct iovec place = {&answer->wire, sizeof answer->wire};
@@ -108,21 +110,29 @@ static int receive_answer(int fd, const char *path, struct answer *answer, struc
     return check_answer(answer, received, message.msg_flags, error);
 }
 
-/* The whole of [0, bytes) of fd, read-only, at a 2 MiB boundary, so that huge pages stay huge. */
-static int map_aligned(int fd, uint64_t bytes, struct handoff *handoff, struct error *error)
+/* The whole of [0, bytes) of fd, read-only, at a 2 MiB boundary, so that huge pages stay huge. NULL on error. */
+static void *map_aligned(int fd, uint64_t bytes, uint64_t *mapped_bytes, struct error *error)
 {
     struct stat info;
     uint64_t length;
-    if (fstat(fd, &info))
-        return fail_errno(error, errno, "cannot look at the memory that was handed off");
-    if (info.st_size < 0 || (uint64_t)info.st_size < bytes)
-        return fail(error, ERROR_INTERNAL, "BAD_HANDOFF", "the daemon announced %llu bytes but handed off %lld",
-                    (unsigned long long)bytes, (long long)info.st_size);
-    if (!checked_align(bytes, ALIGN_BYTES, &length) || length > SIZE_MAX / 2)
-        return fail(error, ERROR_INTERNAL, "BAD_HANDOFF", "%llu bytes cannot be mapped", (unsigned long long)bytes);
+    if (fstat(fd, &info)) {
+        fail_errno(error, errno, "cannot look at the memory that was handed off");
+        return NULL;
+    }
+    if (!S_ISREG(info.st_mode) || info.st_size < 0 || (uint64_t)info.st_size < bytes) {
+        fail(error, ERROR_INTERNAL, "BAD_HANDOFF", "the daemon announced %llu bytes but handed off %lld",
+             (unsigned long long)bytes, (long long)info.st_size);
+        return NULL;
+    }
+    if (!checked_align(bytes, ALIGN_BYTES, &length) || length > SIZE_MAX / 2) {
+        fail(error, ERROR_INTERNAL, "BAD_HANDOFF", "%llu bytes cannot be mapped", (unsigned long long)bytes);
+        return NULL;
+    }
     char *reserved = mmap(NULL, length + ALIGN_BYTES, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (reserved == MAP_FAILED)
-        return fail_errno(error, errno, "cannot reserve %llu bytes of address space", (unsigned long long)length);
+    if (reserved == MAP_FAILED) {
+        fail_errno(error, errno, "cannot reserve %llu bytes of address space", (unsigned long long)length);
+        return NULL;
+    }
     char *start = (char *)(((uintptr_t)reserved + ALIGN_BYTES - 1) & ~((uintptr_t)ALIGN_BYTES - 1));
     size_t before = (size_t)(start - reserved);
     if (before)
@@ -131,44 +141,112 @@ static int map_aligned(int fd, uint64_t bytes, struct handoff *handoff, struct e
     if (mmap(start, length, PROT_READ, MAP_SHARED | MAP_FIXED, fd, 0) == MAP_FAILED) {
         int failed = errno;
         munmap(start, length);
-        return fail_errno(error, failed, "cannot map the %llu bytes that were handed off", (unsigned long long)bytes);
+        fail_errno(error, failed, "cannot map the %llu bytes that were handed off", (unsigned long long)bytes);
+        return NULL;
     }
-    handoff->data = handoff->mapping = start;
-    handoff->mapped_bytes = length;
-    return 0;
+    *mapped_bytes = length;
+    return start;
+}
+
+/* A connection that has sent the token, -1 on error: the lease. */
+static int present_token(const char *socket_path, const uint8_t token[HANDOFF_TOKEN_BYTES], const struct wait *wait,
+                         struct error *error)
+{
+    int fd = handoff_connect(socket_path, wait, error);
+    if (fd < 0 || send(fd, token, HANDOFF_TOKEN_BYTES, MSG_NOSIGNAL) == HANDOFF_TOKEN_BYTES)
+        return fd;
+    fail(error, ERROR_UNAVAILABLE, "HANDOFF_REFUSED", "cannot send the token to %s: %s", socket_path, strerror(errno));
+    close(fd);
+    return -1;
+}
+
+static void close_descriptors(const struct answer *answer)
+{
+    for (size_t i = 0; i < answer->n_fds; i++)
+        close(answer->fds[i]); /* a mapping keeps what it shows */
+}
+
+static int take_memory(const struct answer *answer, struct handoff *handoff, struct error *error)
+{
+    handoff->bytes = le64toh(answer->wire.memory_bytes);
+    if (answer->n_fds > 1 || le32toh(answer->wire.page_kind) == HANDOFF_FILES)
+        return fail(error, ERROR_INTERNAL, "BAD_HANDOFF", "the hand-off brought %zu descriptors where memory was announced",
+                    answer->n_fds);
+    if (!handoff->bytes)
+        return 0;
+    if (handoff->cuda)
+        return cuda_memory_map(handoff->cuda, answer->fds[0], handoff->bytes, &handoff->data, error);
+    handoff->mapping = map_aligned(answer->fds[0], handoff->bytes, &handoff->mapped_bytes, error);
+    handoff->data = handoff->mapping;
+    return handoff->mapping ? 0 : -1;
 }
 
 int handoff_receive(const char *socket_path, const uint8_t token[HANDOFF_TOKEN_BYTES], const struct wait *wait,
                     struct cuda_memory *cuda, struct handoff *handoff, struct error *error)
 {
     struct answer answer = {0};
-    *handoff = (struct handoff){.data = nothing, .lease = handoff_connect(socket_path, wait, error), .cuda = cuda};
-    if (handoff->lease < 0) {
-        handoff_release(handoff);
-        return -1;
-    }
-    int failed = 0;
-    if (send(handoff->lease, token, HANDOFF_TOKEN_BYTES, MSG_NOSIGNAL) != HANDOFF_TOKEN_BYTES)
-        failed = fail(error, ERROR_UNAVAILABLE, "HANDOFF_REFUSED", "cannot send the token to %s: %s", socket_path,
-                      strerror(errno));
-    else if (wait_readable(wait, handoff->lease, error) || receive_answer(handoff->lease, socket_path, &answer, error))
-        failed = -1;
-    handoff->bytes = le64toh(answer.wire.memory_bytes);
-    if (!failed && handoff->bytes && cuda)
-        failed = cuda_memory_map(cuda, answer.fds[0], handoff->bytes, &handoff->data, error);
-    else if (!failed && handoff->bytes)
-        failed = map_aligned(answer.fds[0], handoff->bytes, handoff, error);
-    for (size_t i = 0; i < answer.n_fds; i++)
-        close(answer.fds[i]); /* the mapping keeps the memory */
+    *handoff = (struct handoff){.data = nothing, .lease = present_token(socket_path, token, wait, error), .cuda = cuda};
+    int failed = handoff->lease < 0 || wait_readable(wait, handoff->lease, error) ||
+                 receive_answer(handoff->lease, socket_path, &answer, error) || take_memory(&answer, handoff, error);
+    close_descriptors(&answer);
     if (failed)
         handoff_release(handoff);
-    return failed;
+    return failed ? -1 : 0;
+}
+
+void handoff_receive_nothing(struct handoff *handoff)
+{
+    *handoff = (struct handoff){.data = nothing, .lease = -1};
+}
+
+/* The files of one message. */
+static int take_files(const struct answer *answer, const uint64_t *file_bytes, size_t n_missing, struct handoff *handoff,
+                      struct error *error)
+{
+    uint64_t together = 0;
+    for (size_t i = 0; i < answer->n_fds && i < n_missing; i++)
+        together += file_bytes[i];
+    if (le32toh(answer->wire.page_kind) != HANDOFF_FILES || !answer->n_fds || answer->n_fds > n_missing ||
+        le64toh(answer->wire.memory_bytes) != together)
+        return fail(error, ERROR_INTERNAL, "BAD_HANDOFF",
+                    "the hand-off brought %zu descriptors of %llu bytes and kind %u, where %zu files were missing",
+                    answer->n_fds, (unsigned long long)le64toh(answer->wire.memory_bytes), le32toh(answer->wire.page_kind),
+                    n_missing);
+    for (size_t i = 0; i < answer->n_fds; i++) {
+        struct handoff_file *file = &handoff->files[handoff->n_files];
+        file->data = map_aligned(answer->fds[i], file_bytes[i], &file->mapped_bytes, error);
+        if (!file->data)
+            return -1;
+        file->bytes = file_bytes[i];
+        handoff->n_files++;
+    }
+    return 0;
+}
+
+int handoff_receive_files(const char *socket_path, const uint8_t token[HANDOFF_TOKEN_BYTES], const struct wait *wait,
+                          const uint64_t *file_bytes, size_t n_files, struct handoff *handoff, struct error *error)
+{
+    *handoff = (struct handoff){.data = nothing, .lease = present_token(socket_path, token, wait, error)};
+    handoff->files = memory_alloc_array(n_files, sizeof *handoff->files);
+    int failed = handoff->lease < 0;
+    while (!failed && handoff->n_files < n_files) {
+        struct answer answer = {0};
+        failed = wait_readable(wait, handoff->lease, error) || receive_answer(handoff->lease, socket_path, &answer, error) ||
+                 take_files(&answer, file_bytes + handoff->n_files, n_files - handoff->n_files, handoff, error);
+        close_descriptors(&answer); /* before more come: a process has room for few */
+    }
+    if (failed)
+        handoff_release(handoff);
+    return failed ? -1 : 0;
 }
 
 void handoff_release(struct handoff *handoff)
 {
     if (handoff->mapping)
         munmap(handoff->mapping, handoff->mapped_bytes);
+    for (size_t i = 0; i < handoff->n_files; i++)
+        munmap(handoff->files[i].data, handoff->files[i].mapped_bytes);
+    free(handoff->files);
     cuda_memory_close(handoff->cuda);
     if (handoff->lease >= 0)
         close(handoff->lease);

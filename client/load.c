@@ -31,6 +31,7 @@ struct tc_load {
     const char *const *names;
     struct layout layout;
     struct handoff handoff;
+    uint64_t *file_bytes;       /* of a load of files */
     struct name_index *by_name; /* to callers a load is const; its index is built at the first look-up */
 };
 
@@ -39,6 +40,11 @@ struct name_index {
     bool is_built;
     struct map map;
 };
+
+static bool is_of_files(const load_result *result)
+{
+    return result->layout->n_file_indexes > 0;
+}
 
 /* --- the stream -------------------------------------------------------------------------------------------------- */
 
@@ -88,6 +94,13 @@ static int tell_how_far(const struct listener *listener, struct error *error)
                         text_people_bytes(listener->total_bytes, total));
 }
 
+/* What there is nothing of needs no token. */
+static bool has_right_token(const load_result *result, const struct region *region)
+{
+    size_t length = result->handoff_token.len;
+    return region ? length == 0 : length == HANDOFF_TOKEN_BYTES || (length == 0 && is_of_files(result) && !result->n_files);
+}
+
 /* region NULL: the daemon hands off memory of its own. The answer has to say that memory is where it was asked for. */
 static int ask_materialize(struct tc_client *client, const char *artifact, const struct tc_view *view,
                            const struct tc_options *options, const struct wait *wait, struct region *region,
@@ -109,7 +122,7 @@ static int ask_materialize(struct tc_client *client, const char *artifact, const
     const load_result *result = load->result = listener->result;
     if (failed)
         return -1;
-    if (!result || !result->report || !result->layout || result->handoff_token.len != (region ? 0 : HANDOFF_TOKEN_BYTES))
+    if (!result || !result->report || !result->layout || !has_right_token(result, region))
         return fail(error, ERROR_INTERNAL, "BAD_ANSWER", "the daemon ended the load without a result");
     if (strcmp(result->device, device) != 0)
         return fail(error, ERROR_INTERNAL, "BAD_ANSWER", "the daemon's memory is on device \"%.64s\", not on \"%s\"",
@@ -137,6 +150,26 @@ static const char *find_handoff(const struct tc_client *client, const char *path
     return beside;
 }
 
+static int receive(struct tc_client *client, const struct tc_options *options, const struct wait *wait, struct tc_load *load,
+                   struct error *error)
+{
+    const load_result *result = load->result;
+    const char *path = find_handoff(client, result->handoff_socket, &load->arena);
+    if (!is_of_files(result))
+        return handoff_receive(path, result->handoff_token.data, wait, load->handoff.cuda, &load->handoff, error);
+    if (!options || options->memory == TC_MEMORY_COPIED || load->handoff.cuda)
+        return fail(error, ERROR_INTERNAL, "BAD_ANSWER", "the daemon hands out files where memory was asked for");
+    load->file_bytes = arena_array(&load->arena, result->n_files + 1, sizeof *load->file_bytes);
+    for (size_t i = 0; i < result->n_files; i++)
+        load->file_bytes[i] = result->files[i]->bytes;
+    if (!result->n_files) {
+        handoff_receive_nothing(&load->handoff);
+        return 0;
+    }
+    return handoff_receive_files(path, result->handoff_token.data, wait, load->file_bytes, result->n_files, &load->handoff,
+                                 error);
+}
+
 static int materialize(struct tc_client *client, const char *artifact, const struct tc_view *view,
                        const struct tc_options *options, const struct wait *wait, struct tc_load *load, struct error *error)
 {
@@ -145,8 +178,7 @@ static int materialize(struct tc_client *client, const char *artifact, const str
         return -1;
     if (ask_materialize(client, artifact, view, options, wait, NULL, &listener, load, error))
         return tell_how_far(&listener, error);
-    if (handoff_receive(find_handoff(client, load->result->handoff_socket, &load->arena), load->result->handoff_token.data,
-                        wait, load->handoff.cuda, &load->handoff, error))
+    if (receive(client, options, wait, load, error))
         return -1;
     return tell_done(&listener, error);
 }
@@ -180,6 +212,15 @@ static int fill_memory(struct tc_client *client, const char *artifact, const str
 
 /* --- a load ------------------------------------------------------------------------------------------------------ */
 
+static int build_layout(struct tc_load *load, size_t n_tensors, struct error *error)
+{
+    const load_result *result = load->result;
+    if (is_of_files(result))
+        return layout_build_files(result->layout, n_tensors, load->file_bytes, result->n_files, &load->arena, &load->layout,
+                                  error);
+    return layout_build(result->layout, n_tensors, load->handoff.bytes, &load->arena, &load->layout, error);
+}
+
 /* data NULL: into memory of the daemon's. */
 static struct tc_load *load_view(struct tc_client *client, const char *artifact, const struct tc_view *view,
                                  const struct tc_options *options, const void *data, uint64_t bytes, struct tc_error *error)
@@ -192,8 +233,7 @@ static struct tc_load *load_view(struct tc_client *client, const char *artifact,
     pthread_mutex_init(&load->by_name->lock, NULL);
     load->handoff = (struct handoff){.data = data, .bytes = bytes, .lease = -1};
     if ((data ? fill_memory : materialize)(client, artifact, view, options, &wait, load, &cause) ||
-        layout_build(load->result->layout, view ? view->n_items : load->result->layout->n_names, load->handoff.bytes,
-                     &load->arena, &load->layout, &cause)) {
+        build_layout(load, view ? view->n_items : load->result->layout->n_names, &cause)) {
         tc_load_release(load);
         variant_locate(options ? options->variant : NULL, &cause);
         client_fail(error, &cause);
@@ -243,6 +283,35 @@ size_t tc_load_n_tensors(const struct tc_load *load)
     return load->layout.n_tensors;
 }
 
+size_t tc_load_n_files(const struct tc_load *load)
+{
+    return load->handoff.n_files;
+}
+
+const void *tc_load_file(const struct tc_load *load, size_t file, const char **name, uint64_t *bytes)
+{
+    *name = load->result->files[file]->name;
+    *bytes = load->handoff.files[file].bytes;
+    return load->handoff.files[file].data;
+}
+
+size_t tc_load_tensor_file(const struct tc_load *load, size_t index)
+{
+    return load->result->layout->file_indexes[index];
+}
+
+static const void *tensor_data(const struct tc_load *load, size_t index)
+{
+    const Tensorcast__Daemon__V1__Layout *columns = load->result->layout;
+    const void *start = load->handoff.data;
+    if (is_of_files(load->result)) {
+        if (!columns->sizes[index]) /* it is nowhere */
+            return start;
+        start = load->handoff.files[columns->file_indexes[index]].data;
+    }
+    return (const char *)start + columns->offsets[index];
+}
+
 void tc_load_tensor(const struct tc_load *load, size_t index, struct tc_tensor *tensor)
 {
     const Tensorcast__Daemon__V1__Layout *columns = load->result->layout;
@@ -250,7 +319,7 @@ void tc_load_tensor(const struct tc_load *load, size_t index, struct tc_tensor *
     uint64_t bits;
     *tensor = (struct tc_tensor){.name = load->names[index],
                                  .dtype = dtype_name_of((int)columns->dtypes[index], &bits),
-                                 .data = (const char *)load->handoff.data + columns->offsets[index],
+                                 .data = tensor_data(load, index),
                                  .shape = columns->dims + first,
                                  .strides = load->layout.strides + first,
                                  .rank = columns->ranks[index],
@@ -326,6 +395,21 @@ const Tensorcast__Daemon__V1__LoadReport *client_load_report(const struct tc_loa
     return load->result->report;
 }
 
+/* What there is to tell of a tensor in a file: its name, and strides where it is not packed. */
+static void tell_file(const struct tc_load *load, size_t index, const struct tc_tensor *tensor,
+                      struct report_json_tensor *told)
+{
+    const Tensorcast__Daemon__V1__Layout *columns = load->result->layout;
+    uint64_t bits;
+    dtype_name_of((int)columns->dtypes[index], &bits);
+    told->data = told->data ? tensor->data : NULL;
+    if (!tensor->bytes)
+        return;
+    told->file = load->result->files[columns->file_indexes[index]]->name;
+    if (bits % 8 == 0)
+        told->strides = columns->strides + load->layout.first_dim[index];
+}
+
 struct report_json_tensor *client_load_tensors(const struct tc_load *load, const char *memory)
 {
     struct report_json_tensor *tensors = memory_alloc_array(load->layout.n_tensors + 1, sizeof *tensors);
@@ -340,6 +424,8 @@ struct report_json_tensor *client_load_tensors(const struct tc_load *load, const
                                                  .offset = tensor.offset,
                                                  .bytes = tensor.bytes,
                                                  .data = memory ? memory + tensor.offset : NULL};
+        if (is_of_files(load->result))
+            tell_file(load, i, &tensor, &tensors[i]);
     }
     return tensors;
 }

@@ -37,11 +37,23 @@ static void write_times(struct json_writer *json, const load_report *report)
     json_write_close(json, '}');
 }
 
+struct tensor_bytes report_json_elements(const struct report_json_tensor *tensor)
+{
+    return (struct tensor_bytes){tensor->data, tensor->shape, tensor->strides, tensor->rank, tensor->bytes};
+}
+
+static int add_piece(void *digest, const void *piece, size_t bytes)
+{
+    digest_add(digest, piece, bytes);
+    return 0;
+}
+
 void report_json_digest(const struct report_json_tensor *tensor, char hex[DIGEST_HEX_CHARS + 1])
 {
     unsigned char bytes[DIGEST_BYTES];
     struct digest *digest = digest_create();
-    digest_add(digest, tensor->data, tensor->bytes);
+    const struct tensor_bytes elements = report_json_elements(tensor);
+    tensor_bytes_walk(&elements, add_piece, digest);
     digest_finish(digest, bytes);
     digest_hex(bytes, DIGEST_BYTES, hex);
 }
@@ -57,6 +69,14 @@ static void write_tensor(struct json_writer *json, const struct report_json_tens
     json_write_close(json, ']');
     json_put_u64(json, "offset", tensor->offset);
     json_put_u64(json, "bytes", tensor->bytes);
+    if (tensor->file)
+        json_put_text(json, "file", tensor->file);
+    if (tensor->strides) {
+        json_put_open(json, "strides", '[');
+        for (size_t d = 0; d < tensor->rank; d++)
+            json_write_u64(json, tensor->strides[d]);
+        json_write_close(json, ']');
+    }
     if (with_digest && tensor->data) {
         char hex[DIGEST_HEX_CHARS + 1];
         report_json_digest(tensor, hex);
@@ -85,6 +105,15 @@ static void write_collective(struct json_writer *json, const Tensorcast__Daemon_
         write_collective_numbers(json, report->estimated);
         json_write_close(json, '}');
     }
+    json_write_close(json, '}');
+}
+
+static void write_mapped(struct json_writer *json, const Tensorcast__Daemon__V1__MappedFacts *facts)
+{
+    json_put_open(json, "mapped", '{');
+    json_put_bool(json, "possible", facts->possible);
+    json_put_text_or_null(json, "proof", facts->proof);
+    json_put_text_or_null(json, "reason", facts->reason);
     json_write_close(json, '}');
 }
 
@@ -128,6 +157,8 @@ char *report_json(const load_report *report, const struct report_json_tensor *te
         message_json_put_object(&json, "change_detection", &report->change_detection->base, 0);
     if (report->verified)
         message_json_put_object(&json, "verified", &report->verified->base, 0);
+    if (report->mapped)
+        write_mapped(&json, report->mapped);
     if (report->collective)
         write_collective(&json, report->collective);
     if (report->into)

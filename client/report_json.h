@@ -8,6 +8,7 @@
 #include <stdint.h>
 
 #include "base/digest.h"
+#include "client/tensor_bytes.h"
 #include "tensorcast/daemon/v1/store_daemon.pb-c.h"
 
 struct report_json_tensor { /* of a load: where it is and how it is told of */
@@ -17,9 +18,12 @@ struct report_json_tensor { /* of a load: where it is and how it is told of */
     const uint64_t *shape;
     size_t rank;
     uint64_t offset, bytes;
-    const void *data; /* NULL = not to be seen from here */
+    const char *file;        /* that it lies in; NULL = it is in memory */
+    const uint64_t *strides; /* in bytes; NULL = packed */
+    const void *data;        /* NULL = not to be seen from here */
 };
 
+struct tensor_bytes report_json_elements(const struct report_json_tensor *tensor); /* of one whose data is to be seen */
 void report_json_digest(const struct report_json_tensor *tensor, char hex[DIGEST_HEX_CHARS + 1]); /* SHA-256 of its data */
 
 /* tensors NULL = no such list. with_digests: a sha256 of each whose data is to be seen. The caller frees. */

@@ -69,6 +69,12 @@ ProtobufCBinaryData request_variant(const struct tc_variant *variant)
     return (ProtobufCBinaryData){variant->length, (uint8_t *)variant->json};
 }
 
+static const Tensorcast__Daemon__V1__MemoryPreference memory_preferences[] = {
+    [TC_MEMORY_COPIED] = TENSORCAST__DAEMON__V1__MEMORY_PREFERENCE__MEMORY_PREFERENCE_COPIED,
+    [TC_MEMORY_AUTO] = TENSORCAST__DAEMON__V1__MEMORY_PREFERENCE__MEMORY_PREFERENCE_AUTO,
+    [TC_MEMORY_MAPPED] = TENSORCAST__DAEMON__V1__MEMORY_PREFERENCE__MEMORY_PREFERENCE_MAPPED,
+};
+
 Tensorcast__Daemon__V1__LoadRequest *request_build(const char *artifact, const struct tc_view *view,
                                                    const struct tc_options *options, struct arena *arena)
 {
@@ -82,6 +88,7 @@ Tensorcast__Daemon__V1__LoadRequest *request_build(const char *artifact, const s
     if (options->device)
         request->device = options->device;
     request->allow_missing_shards = options->allow_missing_shards;
+    request->memory = memory_preferences[options->memory];
     if (options->variant)
         request->variant = request_variant(options->variant);
     request->policy = arena_alloc(arena, sizeof *request->policy);

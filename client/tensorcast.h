@@ -186,6 +186,11 @@ enum tc_executor { TC_EXECUTOR_AUTO, TC_EXECUTOR_GENERIC, TC_EXECUTOR_LOCAL, TC_
 enum tc_collective { TC_COLLECTIVE_AUTO, TC_COLLECTIVE_REQUIRED, TC_COLLECTIVE_DISABLED };
 enum tc_locality { TC_LOCALITY_AUTO, TC_LOCALITY_HOST_LOCAL, TC_LOCALITY_SHARED_SOURCE };
 
+/* Whether tensors may be handed out as the pages of the part files themselves, where their bytes cannot change
+ * (docs/mapped.md). AUTO lets the daemon choose, MAPPED is an error where it is not possible. With both a caller has to look at
+ * the strides: a slice of columns is not packed then. COPIED is memory with packed tensors. */
+enum tc_memory { TC_MEMORY_COPIED, TC_MEMORY_AUTO, TC_MEMORY_MAPPED };
+
 struct tc_options { /* all zero = defaults */
     enum tc_executor executor;
     enum tc_collective collective;
@@ -201,6 +206,7 @@ struct tc_options { /* all zero = defaults */
     const char *device;               /* NULL or "cpu" = host memory; "cuda:N" as this process counts, or a GPU's UUID */
     bool allow_missing_shards;        /* as TC_RESOLVE_ALLOW_MISSING_SHARDS */
     const struct tc_variant *variant; /* NULL = the artifact as it is stored; else names are the variant's */
+    enum tc_memory memory;            /* of host memory */
 };
 
 /* A flag that another thread (or a signal handler) raises to end a load early. */
@@ -224,15 +230,21 @@ struct tc_tensor { /* borrowed from the load */
     const char *dtype;
     const void *data; /* never NULL, also for empty tensors; with a device an address there, not to be followed here */
     const uint64_t *shape;
-    const uint64_t *strides; /* in elements, C order */
+    const uint64_t *strides; /* in elements; C order, but where the load is of files */
     size_t rank;
-    uint64_t bytes, offset;
+    uint64_t bytes;  /* of its elements */
+    uint64_t offset; /* in tc_load_memory(), or in its file */
 };
 size_t tc_load_n_tensors(const struct tc_load *load);
 void tc_load_tensor(const struct tc_load *load, size_t index, struct tc_tensor *tensor);
 bool tc_load_find(const struct tc_load *load, const char *name, struct tc_tensor *tensor);
+/* Of a load of files there is none: 0 bytes. */
 const void *tc_load_memory(const struct tc_load *load, uint64_t *bytes);
-const char *tc_load_device(const struct tc_load *load); /* UUID of the GPU; "" = host memory */
+/* The files that the tensors lie in, mapped read-only; 0 = it is a load of memory, or of nothing. */
+size_t tc_load_n_files(const struct tc_load *load);
+const void *tc_load_file(const struct tc_load *load, size_t file, const char **name, uint64_t *bytes);
+size_t tc_load_tensor_file(const struct tc_load *load, size_t index); /* of a tensor that has bytes */
+const char *tc_load_device(const struct tc_load *load);               /* UUID of the GPU; "" = host memory */
 /* Copies a piece of the load's memory, wherever it is, into the caller's. */
 int tc_load_read(const struct tc_load *load, uint64_t offset, uint64_t bytes, void *to, struct tc_error *error);
 

@@ -46,10 +46,11 @@ static int take_spec(struct parse *parse, const char *value);
 static int take_placements(struct parse *parse, const char *value);
 static int take_chunk(struct parse *parse, const char *value);
 static int take_file_limit(struct parse *parse, const char *value);
-static int take_memory_limit(struct parse *parse, const char *value);
 static int take_dtype(struct parse *parse, const char *value);
 static int take_input(struct parse *parse, const char *value);
 
+static const char *const memories[] = {
+    [TC_MEMORY_COPIED] = "copied", [TC_MEMORY_AUTO] = "auto", [TC_MEMORY_MAPPED] = "mapped", NULL};
 static const char *const collectives[] = {"auto", "required", "disabled", NULL};
 static const char *const localities[] = {"auto", "host_local", "shared_source", NULL};
 static const char *const formats_of_export[] = {
@@ -146,7 +147,8 @@ static const struct option_row option_table[] = {
     {"verify", NULL, "read back what was written, and compare", OPTIONS_EXPORT, OPTION_FLAG, AT(export.verify), NULL, NULL},
     {"progress", "HOW", "auto: a bar on a terminal; json: an object a line on standard error", OPTIONS_EXPORT, OPTION_CHOICE,
      AT(export.progress), progress_kinds, NULL},
-    {"memory", "SIZE", "the most that the process takes; 256MiB", OPTIONS_EXPORT, OPTION_CALL, 0, NULL, take_memory_limit},
+    {"memory", "HOW", "auto, copied or mapped: the files' own pages; of an export: the most that the process takes, 256MiB",
+     OPTIONS_STRATEGY | OPTIONS_EXPORT, OPTION_TEXT, AT(memory), NULL, NULL},
     {"all", NULL, "every artifact", OPTIONS_RELEASE, OPTION_FLAG, AT(all), NULL, NULL},
 };
 enum { N_OPTIONS = sizeof option_table / sizeof option_table[0] };
@@ -257,15 +259,6 @@ static int take_chunk(struct parse *parse, const char *value)
     return text_parse_bytes(value, bytes) == 0 && *bytes > 0
                ? 0
                : wrong(parse, "--chunk-bytes is a size above 0 such as 2GB or 512MiB, not '%s'", shown_value(value));
-}
-
-static int take_memory_limit(struct parse *parse, const char *value)
-{
-    uint64_t *bytes = &parse->args->export.memory_bytes;
-    return text_parse_bytes(value, bytes) == 0 && *bytes >= EXPORT_MIN_MEMORY_BYTES
-               ? 0
-               : wrong(parse, "--memory is a size from %dMiB such as 256MiB, not '%s'", EXPORT_MIN_MEMORY_BYTES >> 20,
-                       shown_value(value));
 }
 
 /* Sizes of files as the hub's tools take them: KB, MB, GB are powers of 1000; KiB, MiB, GiB of 1024. */
@@ -493,6 +486,33 @@ static int check_command(struct parse *parse)
     return 0;
 }
 
+static int check_memory_limit(struct parse *parse)
+{
+    uint64_t *bytes = &parse->args->export.memory_bytes;
+    const char *value = parse->args->memory;
+    *bytes = DEFAULT_EXPORT_MEMORY_BYTES;
+    return !value || (text_parse_bytes(value, bytes) == 0 && *bytes >= EXPORT_MIN_MEMORY_BYTES)
+               ? 0
+               : wrong(parse, "--memory is a size from %dMiB such as 256MiB, not '%s'", EXPORT_MIN_MEMORY_BYTES >> 20,
+                       shown_value(value));
+}
+
+static int check_memory(struct parse *parse)
+{
+    static const struct option_row row = {.name = "memory", .choices = memories};
+    struct args *args = parse->args;
+    bool is_copied = args->standalone || (args->load.device && strcmp(args->load.device, "cpu") != 0);
+    args->load.memory = TC_MEMORY_AUTO;
+    if (args->memory && take_choice(parse, &row, args->memory, &args->load.memory) < 0)
+        return -1;
+    if (is_copied && args->load.memory == TC_MEMORY_MAPPED)
+        return wrong(parse, "--memory mapped is for loads that the daemon makes in host memory: leave out --%s",
+                     args->standalone ? "standalone" : "device");
+    if (is_copied)
+        args->load.memory = TC_MEMORY_COPIED;
+    return 0;
+}
+
 static int check_mesh(struct parse *parse)
 {
     struct view_args *view = &parse->args->view;
@@ -574,8 +594,8 @@ static int check_export(struct parse *parse)
     args->standalone = true;
     if (args->command == COMMAND_RESHARD)
         export->format = EXPORT_TOPOLOGY;
-    if (!export->memory_bytes)
-        export->memory_bytes = DEFAULT_EXPORT_MEMORY_BYTES;
+    if (check_memory_limit(parse) < 0)
+        return -1;
     if (!args->output.path || strcmp(args->output.path, "-") == 0)
         return wrong(parse, "'%s' needs --out DIR, a folder to write", command_table[args->command].name);
     if (export->mapping && export->max_file_bytes)
@@ -595,6 +615,8 @@ static int check_group(struct parse *parse)
     if (command_table[args->command].options & OPTIONS_EXPORT)
         return check_export(parse);
     bool any = args->load.group || args->load.rank != UNSET || args->load.world_size != UNSET;
+    if (check_memory(parse) < 0)
+        return -1;
     if (args->command == COMMAND_PLAN) /* it has no group, just hosts */
         return args->load.world_size == 0 ? wrong(parse, "--world-size is at least 1") : 0;
     if (any && !(args->load.group && args->load.rank != UNSET && args->load.world_size != UNSET))

@@ -48,6 +48,7 @@ struct load_args {                             /* how to load it */
     int executor, collective, source_locality; /* the library's enums */
     const char *group, *source_sharing_domain;
     const char *device;       /* NULL = host memory */
+    int memory;               /* enum tc_memory */
     int64_t rank, world_size; /* of `plan`, too */
 };
 
@@ -70,7 +71,8 @@ struct args {
     const char *socket;
     uint64_t timeout_ms; /* 0 = none */
     const char *artifact;
-    bool all; /* instead of one */
+    const char *memory; /* what --memory says, which means one thing to load and another one to export; NULL = nothing */
+    bool all;           /* instead of an artifact */
     struct view_args view;
     struct variant_args variant;
     struct load_args load;

@@ -42,6 +42,7 @@ struct tc_options backend_options(const struct backend *backend)
         .source_locality = (enum tc_locality)args->load.source_locality,
         .source_sharing_domain = args->load.source_sharing_domain,
         .device = args->load.device,
+        .memory = (enum tc_memory)args->load.memory,
         .allow_missing_shards = args->allow_missing_shards,
         .variant = backend->variant,
         .group_id = args->load.group,

@@ -123,6 +123,26 @@ static int put_bytes(struct sink *sink, const void *data, uint64_t bytes, struct
     return 0;
 }
 
+struct strided_sink {
+    struct sink *sink;
+    struct error *error;
+};
+
+/* A piece is gone when the next one comes. */
+static int put_piece(void *data, const void *piece, size_t bytes)
+{
+    const struct strided_sink *target = data;
+    return put_bytes(target->sink, piece, bytes, target->error) < 0 ? -1 : flush_sink(target->sink, target->error);
+}
+
+static int put_tensor(struct sink *sink, const struct report_json_tensor *tensor, struct error *error)
+{
+    const struct tensor_bytes elements = report_json_elements(tensor);
+    struct strided_sink target = {sink, error};
+    return tensor->strides ? tensor_bytes_walk(&elements, put_piece, &target)
+                           : put_bytes(sink, tensor->data, tensor->bytes, error);
+}
+
 static int write_all(const struct out_file *out, const struct report_json_tensor *tensors, size_t n_tensors,
                      bool (*stopped)(void), struct error *error)
 {
@@ -131,7 +151,7 @@ static int write_all(const struct out_file *out, const struct report_json_tensor
     char *header = safetensors_writer_header(tensors, n_tensors, &length, error);
     int status = header ? put_bytes(&sink, header, length, error) : -1;
     for (size_t i = 0; status == 0 && i < n_tensors; i++)
-        status = put_bytes(&sink, tensors[i].data, tensors[i].bytes, error);
+        status = put_tensor(&sink, &tensors[i], error);
     if (status == 0)
         status = flush_sink(&sink, error);
     free(header);

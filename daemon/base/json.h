@@ -78,6 +78,7 @@ void json_write_bool(struct json_writer *writer, bool value);
 void json_put_open(struct json_writer *writer, const char *key, char bracket);
 void json_put_string(struct json_writer *writer, const char *key, const char *text, size_t length);
 void json_put_text(struct json_writer *writer, const char *key, const char *text);
+void json_put_text_or_null(struct json_writer *writer, const char *key, const char *text); /* null for "" */
 void json_put_u64(struct json_writer *writer, const char *key, uint64_t value);
 void json_put_double(struct json_writer *writer, const char *key, double value);
 void json_put_bool(struct json_writer *writer, const char *key, bool value);

@@ -138,6 +138,15 @@ void json_put_text(struct json_writer *writer, const char *key, const char *text
     json_write_text(writer, text);
 }
 
+void json_put_text_or_null(struct json_writer *writer, const char *key, const char *text)
+{
+    json_write_key(writer, key);
+    if (*text)
+        json_write_text(writer, text);
+    else
+        value(writer, "null");
+}
+
 void json_put_u64(struct json_writer *writer, const char *key, uint64_t number)
 {
     json_write_key(writer, key);

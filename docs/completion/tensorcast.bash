@@ -4,11 +4,12 @@ _tensorcast()
     local word=${COMP_WORDS[COMP_CWORD]} previous=${COMP_WORDS[COMP_CWORD - 1]} command="" options
     local view="--view --tensor --slice --tp-size --tp-rank --tp-rule --mesh --mesh-rank --spec --placements --best-effort"
     local variant="--variant --set"
-    local strategy="--executor --collective --device --group --rank --world-size --source-locality --source-sharing-domain"
+    local strategy="--executor --collective --device --group --rank --world-size --source-locality --source-sharing-domain --memory"
     local export="--out --mapping --dtype --no-sidecars --force --resume --verify --memory --progress" i
 
     case $previous in
         --executor) COMPREPLY=($(compgen -W "auto generic local collective" -- "$word")); return ;;
+        --memory) [[ " ${COMP_WORDS[*]} " == *" "@(export|fuse|reshard)" "* ]] || COMPREPLY=($(compgen -W "auto copied mapped" -- "$word")); return ;;
         --collective) COMPREPLY=($(compgen -W "auto required disabled" -- "$word")); return ;;
         --source-locality) COMPREPLY=($(compgen -W "auto host_local shared_source" -- "$word")); return ;;
         --index) COMPREPLY=($(compgen -W "source canonical" -- "$word")); return ;;
@@ -20,7 +21,7 @@ _tensorcast()
         --mapping | --input-dir | --output-dir | -o) COMPREPLY=($(compgen -f -- "$word")); return ;;
         --mesh) COMPREPLY=($(compgen -W "v5e-8 v5e-64 v5litepod-64 v5e-128 v5e-256 v4-32 v4-64" -- "$word")); return ;;
         --set | --tensor | --slice | --mesh-rank | --spec | --placements | --best-effort | --tp-size | --tp-rank | --tp-rule | --device | --group | --rank | --world-size | --source-sharing-domain | --chunk-bytes | \
-            --max-file-size | --memory | --dtype | --target-world-size | -t | --hold | --timeout) return ;;
+            --max-file-size | --dtype | --target-world-size | -t | --hold | --timeout) return ;;
     esac
     for ((i = 1; i < COMP_CWORD; i++)); do
         case ${COMP_WORDS[i]} in

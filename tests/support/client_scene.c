@@ -81,6 +81,7 @@ static void on_resolve(struct rpc_call *call, const ProtobufCMessage *message, v
 static void note(const Tensorcast__Daemon__V1__LoadRequest *load)
 {
     client_scene.has_view = load->view != NULL;
+    client_scene.memory = (int)load->memory;
     const Tensorcast__Daemon__V1__CollectiveLoadGroup *group = load->topology ? load->topology->group : NULL;
     client_scene.rank = group ? group->rank : -1;
     snprintf(client_scene.attempt, sizeof client_scene.attempt, "%s", group ? group->attempt : "");
@@ -90,6 +91,21 @@ static void note(const Tensorcast__Daemon__V1__LoadRequest *load)
     client_scene.n_starts = load->view->n_starts;
     client_scene.first_start = load->view->n_starts ? load->view->starts[0] : 0;
     snprintf(client_scene.first_name, sizeof client_scene.first_name, "%s", load->view->n_names ? load->view->names[0] : "");
+}
+
+enum { MOST_FILES = 160 };
+
+static void name_files(Tensorcast__Daemon__V1__LoadResult *result)
+{
+    static Tensorcast__Daemon__V1__MappedFile files[MOST_FILES], *list[MOST_FILES];
+    for (size_t i = 0; i < client_scene.n_files; i++) {
+        tensorcast__daemon__v1__mapped_file__init(list[i] = &files[i]);
+        files[i].name = "part.safetensors";
+        files[i].bytes = CONTENT_BYTES;
+    }
+    result->n_files = client_scene.n_files;
+    result->files = list;
+    result->memory_bytes = 0;
 }
 
 static void send_result(struct rpc_call *call)
@@ -107,6 +123,10 @@ static void send_result(struct rpc_call *call)
     result.handoff_token.len = sizeof token;
     result.handoff_socket = client_scene.handoff_socket;
     result.memory_bytes = CONTENT_BYTES;
+    if (client_scene.layout.n_file_indexes)
+        name_files(&result);
+    if (client_scene.layout.n_file_indexes && !client_scene.n_files)
+        result.handoff_token.len = 0;
     event.event_case = TENSORCAST__DAEMON__V1__MATERIALIZE_EVENT__EVENT_RESULT;
     event.result = &result;
     rpc_call_send(call, &event.base);

@@ -23,6 +23,8 @@ extern struct client_scene {
     bool hangs, without_result;
     Tensorcast__Daemon__V1__Layout layout;
     int n_progress;
+    size_t n_files;       /* that are handed out instead of memory, each of CONTENT_BYTES */
+    int memory;           /* as the request had it */
     char *handoff_socket; /* where the daemon says it is */
     size_t n_names, n_starts;
     char first_name[32];

@@ -15,7 +15,7 @@ enum { MOST_CONNECTIONS = 64 };
 static void answer(struct fake_handoff *fake, int fd)
 {
     union {
-        char bytes[CMSG_SPACE(sizeof(int) * 16)];
+        char bytes[CMSG_SPACE(sizeof(int) * 80)];
         struct cmsghdr aligned;
     } control = {0};
     size_t bytes = fake->mood == FAKE_CUTS_SHORT ? sizeof fake->answer - 1 : sizeof fake->answer;
@@ -40,7 +40,7 @@ static bool serve(struct fake_handoff *fake, int fd)
     if (recv(fd, token, sizeof token, 0) != sizeof token || fake->mood == FAKE_CLOSES)
         return false;
     memcpy(fake->token, token, sizeof token);
-    if (fake->mood != FAKE_STAYS_SILENT)
+    for (size_t i = 0; fake->mood != FAKE_STAYS_SILENT && i < fake->n_messages; i++)
         answer(fake, fd);
     return true;
 }
@@ -72,7 +72,7 @@ static void *run(void *data)
 void fake_handoff_start(struct fake_handoff *fake, const char *folder, const void *content, size_t bytes)
 {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
-    *fake = (struct fake_handoff){.n_descriptors = 1, .memory_fd = memfd_create("fake", MFD_CLOEXEC)};
+    *fake = (struct fake_handoff){.n_descriptors = 1, .n_messages = 1, .memory_fd = memfd_create("fake", MFD_CLOEXEC)};
     snprintf(fake->path, sizeof fake->path, "%s/daemon.handoff", folder);
     memcpy(address.sun_path, fake->path, sizeof fake->path);
     fake->answer = (struct handoff_answer){.version = HANDOFF_VERSION, .memory_bytes = bytes, .page_kind = 2, .n_fds = 1};

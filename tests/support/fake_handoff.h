@@ -17,6 +17,7 @@ struct fake_handoff {
     enum fake_mood mood;
     struct handoff_answer answer; /* as it goes out; fake_handoff_start() fills a sound one */
     size_t n_descriptors;         /* really sent */
+    size_t n_messages;            /* with the same answer and as many descriptors each */
     int memory_fd;
     unsigned char token[HANDOFF_TOKEN_BYTES]; /* the last one received */
     atomic_int leases;

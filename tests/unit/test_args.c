@@ -236,6 +236,30 @@ static void an_option_belongs_to_its_commands(void **state)
     assert_refused("load|disk:/m|--view|v|--tp-size|1|--tp-rank|0", "--view");
 }
 
+static void memory_is_the_daemons_choice_where_nothing_is_said(void **state)
+{
+    (void)state;
+    assert_taken("load|disk:/m");
+    assert_int_equal(args.load.memory, TC_MEMORY_AUTO);
+    args_fini(&args);
+    assert_taken("--memory|mapped|load|disk:/m|--device|cpu");
+    assert_int_equal(args.load.memory, TC_MEMORY_MAPPED);
+    args_fini(&args);
+    assert_taken("prewarm|disk:/m|--memory=copied");
+    assert_int_equal(args.load.memory, TC_MEMORY_COPIED);
+    args_fini(&args);
+    assert_taken("load|disk:/m|--standalone|--memory|auto");
+    assert_int_equal(args.load.memory, TC_MEMORY_COPIED);
+    args_fini(&args);
+    assert_taken("explain|disk:/m|--device|cuda:0");
+    assert_int_equal(args.load.memory, TC_MEMORY_COPIED);
+    args_fini(&args);
+    assert_refused("load|disk:/m|--memory|borrowed", "borrowed");
+    assert_refused("load|disk:/m|--standalone|--memory|mapped", "--standalone");
+    assert_refused("load|disk:/m|--device|cuda:0|--memory|mapped", "--device");
+    assert_refused("inspect|disk:/m|--memory|mapped", "--memory");
+}
+
 static void an_export_says_what_for_whom_and_within_which_bounds(void **state)
 {
     (void)state;
@@ -263,6 +287,7 @@ static void an_export_says_what_for_whom_and_within_which_bounds(void **state)
     assert_refused("export|disk:/m|--out|o|--format|topology|--world-size|4|--mapping|m", "hf format");
     assert_refused("export|disk:/m|--out|o|--world-size|4", "--format");
     assert_refused("export|disk:/m|--out|o|--memory|15MiB", "16MiB");
+    assert_refused("export|disk:/m|--out|o|--memory|mapped", "16MiB");
     assert_refused("export|disk:/m|--out|o|--dtype|I7", "--dtype");
     assert_refused("export|disk:/m|--out|o|--mapping|m|--max-file-size|1", "--mapping");
     assert_refused("reshard|--input-dir|/m|-o|o", "--target-world-size");
@@ -325,6 +350,7 @@ int main(void)
         cmocka_unit_test(what_is_not_known_is_refused_with_the_nearest_name),
         cmocka_unit_test(operands_are_counted),
         cmocka_unit_test(an_option_belongs_to_its_commands),
+        cmocka_unit_test(memory_is_the_daemons_choice_where_nothing_is_said),
         cmocka_unit_test(an_export_says_what_for_whom_and_within_which_bounds),
         cmocka_unit_test(help_and_version_need_nothing_else),
         cmocka_unit_test(the_help_of_a_command_lists_its_options_and_no_others),

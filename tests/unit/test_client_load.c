@@ -223,6 +223,150 @@ static void options_travel_with_the_request(void **state)
     assert_int_equal(client_scene.rank, -1);
 }
 
+/* "w" is two rows, 16 bytes apart, in the last file; "s" lies where it did; "empty" nowhere. */
+static void hand_out_files(size_t n_messages, size_t n_descriptors)
+{
+    static uint32_t file_indexes[] = {0, 77, 0};
+    static uint64_t strides[] = {16, 1, 0, 0};
+    client_scene.n_files = n_messages * n_descriptors;
+    file_indexes[0] = (uint32_t)client_scene.n_files - 1;
+    strides[0] = 16;
+    client_scene.layout.n_file_indexes = 3, client_scene.layout.file_indexes = file_indexes;
+    client_scene.layout.n_strides = 4, client_scene.layout.strides = strides;
+    client_scene.handoff.n_messages = n_messages;
+    client_scene.handoff.n_descriptors = n_descriptors;
+    client_scene.handoff.answer.page_kind = HANDOFF_FILES;
+    client_scene.handoff.answer.n_fds = (uint32_t)n_descriptors;
+    client_scene.handoff.answer.memory_bytes = n_descriptors * CONTENT_BYTES;
+}
+
+static const struct tc_options mapped = {.memory = TC_MEMORY_MAPPED, .timeout_ms = 20000};
+
+static void assert_files_fail(const char *reason)
+{
+    struct tc_error error;
+    assert_null(client_scene_load(&mapped, &error));
+    assert_int_equal(error.code, ERROR_INTERNAL);
+    assert_string_equal(error.reason, reason);
+}
+
+static void tensors_of_files_have_the_strides_of_their_file(void **state)
+{
+    struct tc_error error;
+    struct tc_tensor tensor;
+    const char *name;
+    uint64_t bytes;
+    (void)state;
+    tc_load_release(client_scene_load(NULL, &error)); /* gRPC opens its own */
+    rpc_fixture_await(no_lease, NULL, "the lease ends");
+    hand_out_files(2, HANDOFF_MESSAGE_FDS);
+    size_t n_open = count_descriptors();
+    struct tc_load *load = client_scene_load(&mapped, &error);
+    assert_non_null(load);
+    assert_int_equal(client_scene.memory, TENSORCAST__DAEMON__V1__MEMORY_PREFERENCE__MEMORY_PREFERENCE_MAPPED);
+    assert_int_equal(count_descriptors(), n_open + 2); /* the lease, at both ends */
+    assert_int_equal(tc_load_n_files(load), 2 * HANDOFF_MESSAGE_FDS);
+    tc_load_tensor(load, 0, &tensor);
+    assert_true(tensor.strides[0] == 16 && tensor.strides[1] == 1 && tensor.bytes == 6);
+    assert_int_equal(tc_load_tensor_file(load, 0), 2 * HANDOFF_MESSAGE_FDS - 1);
+    assert_ptr_equal(tensor.data, tc_load_file(load, 2 * HANDOFF_MESSAGE_FDS - 1, &name, &bytes));
+    assert_string_equal(name, "part.safetensors");
+    assert_int_equal(bytes, CONTENT_BYTES);
+    assert_memory_equal(tensor.data, "abcdef", 6);
+    assert_true(tc_load_find(load, "empty", &tensor) && tensor.bytes == 0 && tensor.data);
+    assert_true(tc_load_find(load, "s", &tensor) && tensor.offset == 128);
+    tc_load_memory(load, &bytes);
+    assert_int_equal(bytes, 0);
+    char *json = tc_load_report_json(load, true);
+    assert_non_null(strstr(json, "\"file\":\"part.safetensors\",\"strides\":[16,1],\"sha256\":"
+                                 "\"dd0b251b2bf91037a1e4fc8416a24ae00bcb9a8c252dc7e2361f2fc015f51c16\""));
+    free(json);
+    tc_load_release(load);
+    rpc_fixture_await(no_lease, NULL, "the lease ends");
+}
+
+static void a_load_of_nothing_needs_no_file(void **state)
+{
+    struct tc_error error;
+    struct tc_tensor tensor;
+    (void)state;
+    hand_out_files(0, 1);
+    client_scene.layout.sizes[0] = client_scene.layout.sizes[2] = 0;
+    client_scene.layout.dims[0] = 0;
+    client_scene.layout.ranks[2] = 1, client_scene.layout.ranks[0] = 1; /* shapes [0], [3, 0], [4]: not empty */
+    assert_files_fail("BAD_ANSWER");
+    client_scene.layout.dims[3] = 0; /* [0], [3, 0], [0] */
+    struct tc_load *load = client_scene_load(&mapped, &error);
+    assert_non_null(load);
+    tc_load_tensor(load, 2, &tensor);
+    assert_true(tensor.data && !tensor.bytes && tc_load_n_files(load) == 0);
+    assert_int_equal(client_scene.handoff.leases, 0);
+    tc_load_release(load);
+    client_scene.layout.sizes[0] = 6, client_scene.layout.sizes[2] = 2;
+    client_scene.layout.dims[0] = 2, client_scene.layout.dims[3] = 4;
+    client_scene.layout.ranks[0] = 2, client_scene.layout.ranks[2] = 0;
+}
+
+static void tensors_beyond_their_file_and_impossible_strides_are_refused(void **state)
+{
+    (void)state;
+    hand_out_files(1, 2);
+    client_scene.layout.strides[0] = CONTENT_BYTES - 3; /* the last byte is the file's */
+    struct tc_error error;
+    struct tc_load *load = client_scene_load(&mapped, &error);
+    assert_non_null(load);
+    tc_load_release(load);
+    client_scene.layout.strides[0] = CONTENT_BYTES - 2;
+    assert_files_fail("BAD_ANSWER");
+    client_scene.layout.strides[0] = UINT64_MAX;
+    assert_files_fail("BAD_ANSWER");
+    client_scene.layout.strides[0] = 16;
+    client_scene.layout.file_indexes[0] = 2;
+    assert_files_fail("BAD_ANSWER");
+    client_scene.layout.file_indexes[0] = 1;
+    client_scene.layout.n_strides = 3;
+    assert_files_fail("BAD_ANSWER");
+    client_scene.layout.n_strides = 4;
+    client_scene.layout.n_file_indexes = 2;
+    assert_files_fail("BAD_ANSWER");
+    rpc_fixture_await(no_lease, NULL, "failed loads hold no lease");
+}
+
+static void files_that_are_not_those_of_the_answer_are_refused(void **state)
+{
+    struct tc_error error;
+    (void)state;
+    tc_load_release(client_scene_load(NULL, &error)); /* gRPC opens its own */
+    rpc_fixture_await(no_lease, NULL, "the lease ends");
+    size_t n_open = count_descriptors();
+    hand_out_files(2, 2);
+    client_scene.handoff.answer.memory_bytes--;
+    assert_files_fail("BAD_HANDOFF");
+    hand_out_files(2, 2);
+    client_scene.handoff.answer.page_kind = 2;
+    assert_files_fail("BAD_HANDOFF");
+    hand_out_files(2, 2);
+    client_scene.n_files = 3; /* the second message has one too many */
+    assert_files_fail("BAD_HANDOFF");
+    hand_out_files(2, HANDOFF_MESSAGE_FDS + 1); /* more than a message may have */
+    assert_files_fail("BAD_HANDOFF");
+    rpc_fixture_await(no_lease, NULL, "failed loads hold no lease");
+    assert_int_equal(count_descriptors(), n_open);
+}
+
+static void files_come_only_to_who_asks_for_them(void **state)
+{
+    struct tc_error error;
+    (void)state;
+    hand_out_files(1, 1);
+    assert_null(client_scene_load(NULL, &error));
+    assert_string_equal(error.reason, "BAD_ANSWER");
+    assert_null(client_scene_load(&(struct tc_options){0}, &error));
+    assert_int_equal(client_scene.memory, TENSORCAST__DAEMON__V1__MEMORY_PREFERENCE__MEMORY_PREFERENCE_COPIED);
+    tc_load_release(client_scene_load(&(struct tc_options){.memory = TC_MEMORY_AUTO}, &error));
+    assert_int_equal(client_scene.memory, TENSORCAST__DAEMON__V1__MEMORY_PREFERENCE__MEMORY_PREFERENCE_AUTO);
+}
+
 static void an_empty_view_is_not_mistaken_for_no_view(void **state)
 {
     static const struct tc_view nothing;
@@ -251,6 +395,11 @@ int main(void)
         SERVED(a_hand_off_socket_in_a_folder_of_another_name_is_found_beside_the_other),
         SERVED(a_hand_off_that_never_comes_ends_with_the_deadline),
         SERVED(options_travel_with_the_request),
+        SERVED(tensors_of_files_have_the_strides_of_their_file),
+        SERVED(a_load_of_nothing_needs_no_file),
+        SERVED(tensors_beyond_their_file_and_impossible_strides_are_refused),
+        SERVED(files_that_are_not_those_of_the_answer_are_refused),
+        SERVED(files_come_only_to_who_asks_for_them),
         SERVED(an_empty_view_is_not_mistaken_for_no_view),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -207,26 +207,44 @@ static void a_full_disk_is_told(void **state)
 static void tensors_of_every_size_arrive_whole(void **state)
 {
     enum { N = 1000, BIG = 40 << 20 };
-    static struct report_json_tensor many[N + 1];
+    static struct report_json_tensor many[N + 2];
     static char names[N][8];
-    static uint64_t small_shape[] = {3}, big_shape[] = {BIG};
-    char *big = malloc(BIG), *got = malloc(BIG + (1 << 20));
+    static uint64_t small_shape[] = {3}, big_shape[] = {BIG}, columns_shape[] = {BIG / 4, 3}, columns_strides[] = {4, 1};
+    char *big = malloc(BIG), *got = malloc(2 * BIG);
     uint64_t length;
     (void)state;
     for (size_t i = 0; i < BIG; i++)
         big[i] = (char)(i * 2654435761u >> 13);
     for (size_t i = 0; i < N; i++) {
         int name_length = snprintf(names[i], sizeof names[i], "t%zu", i);
-        many[i] = (struct report_json_tensor){names[i], (size_t)name_length, "U8", small_shape, 1, 0, 3, big + i};
+        many[i] = (struct report_json_tensor){.name = names[i],
+                                              .name_length = (size_t)name_length,
+                                              .dtype = "U8",
+                                              .shape = small_shape,
+                                              .rank = 1,
+                                              .bytes = 3,
+                                              .data = big + i};
     }
-    many[N] = (struct report_json_tensor){"big", 3, "U8", big_shape, 1, 0, BIG, big};
-    assert_int_equal(safetensors_writer_write(path, many, N + 1, NULL, &error), 0);
-    size_t n = read_file(path, got, BIG + (1 << 20));
+    many[N] = (struct report_json_tensor){
+        .name = "big", .name_length = 3, .dtype = "U8", .shape = big_shape, .rank = 1, .bytes = BIG, .data = big};
+    many[N + 1] = (struct report_json_tensor){.name = "columns",
+                                              .name_length = 7,
+                                              .dtype = "U8",
+                                              .shape = columns_shape,
+                                              .rank = 2,
+                                              .bytes = BIG / 4 * 3,
+                                              .strides = columns_strides,
+                                              .data = big};
+    assert_int_equal(safetensors_writer_write(path, many, N + 2, NULL, &error), 0);
+    size_t n = read_file(path, got, 2 * BIG);
     memcpy(&length, got, sizeof length);
-    assert_int_equal(n, 8 + length + 3 * N + BIG);
+    assert_int_equal(n, 8 + length + 3 * N + BIG + BIG / 4 * 3);
     for (size_t i = 0; i < N; i++)
         assert_memory_equal(got + 8 + length + 3 * i, big + i, 3);
     assert_true(memcmp(got + 8 + length + 3 * N, big, BIG) == 0);
+    const char *columns = got + 8 + length + 3 * N + BIG;
+    for (size_t i = 0; i < BIG / 4; i++)
+        assert_true(memcmp(columns + 3 * i, big + 4 * i, 3) == 0);
     free(big);
     free(got);
 }
@@ -238,8 +256,8 @@ static void a_header_beyond_the_formats_limit_is_refused(void **state)
     size_t length;
     (void)state;
     memset(name, 'n', NAME);
-    const struct report_json_tensor one[] = {{name, NAME, "U8", NULL, 0, 0, 1, ""},
-                                             {name, NAME - 1, "U8", NULL, 0, 0, 1, ""}};
+    const struct report_json_tensor one[] = {{.name = name, .name_length = NAME, .dtype = "U8", .bytes = 1, .data = ""},
+                                             {.name = name, .name_length = NAME - 1, .dtype = "U8", .bytes = 1, .data = ""}};
     char *header = safetensors_writer_header(one, 1, &length, &error);
     assert_non_null(header);
     free(header);

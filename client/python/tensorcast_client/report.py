@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import math
 
-from .dtypes import DTYPES, NAMES
+from .dtypes import BITS, DTYPES, NAMES
 
 _MEMORY = ("host_budget_bytes", "used_bytes", "staging_bytes", "extent_bytes", "pool_bytes", "kept_bytes", "cached_headers_bytes")
 
@@ -85,8 +85,8 @@ def load(report, names, layout):
     tensors = [{"name": name, "dtype": NAMES[number], "shape": list(shape), "offset": offset, "bytes": size}
                for name, number, shape, offset, size in columns]
     if layout.strides:
-        places = zip(tensors, layout.files.tolist(), layout.strides.tolist())
-        tensors = [{**tensor, "file": layout.file_names[file], "strides": list(steps)} for tensor, file, steps in places]
+        places = zip(tensors, layout.files.tolist(), layout.strides.tolist(), layout.dtypes.tolist())
+        tensors = [{**tensor, **_place(tensor, layout.file_names[file], steps, number)} for tensor, file, steps, number in places]
     return {**plan(report), "tensors": tensors}
 
 
@@ -97,3 +97,10 @@ def load_into(report, targets, lending):
                 "bytes": math.prod(target.shape) * DTYPES[target.dtype - 1].bits // 8, "region": index}
                for target, index, offset in zip(targets, lending.indexes, lending.offsets)]
     return {**plan(report), "tensors": tensors}
+
+
+def _place(tensor, file, steps, number):
+    """Where a tensor of a file lies. One without bytes lies nowhere, and elements below a byte have no strides."""
+    if not tensor["bytes"]:
+        return {}
+    return {"file": file, "strides": list(steps)} if BITS[number] >= 8 else {"file": file}
