@@ -115,7 +115,8 @@ def test_torch_tensors_lie_in_regions_whatever_their_type():
 def test_everything_lands_where_it_was_told_to(fake, client, made):
     small, large, calls = tc.HostRegion(4096), tc.HostRegion(3 << 20), []
     targets = {"e": np.empty((3, 0), np.uint8), "a": small.array(np.uint32, (6, 8), 12)[:, ::-2],
-               "b": large.array(ml_dtypes.bfloat16, (9, 2), 3)[:, 1], "s": small.array(np.int64, (), 1001), "f": large.array(np.float32, (3, 3), 2 << 20)[1]}
+               "b": large.array(ml_dtypes.bfloat16, (9, 2), 3)[:, 1], "s": small.array(np.int64, (), 1001),
+               "f": large.array(np.float32, (3, 3), 2 << 20)[1]}
     report = client.artifact(REF).load_into(targets, fills={"f": 1.5}, cover={"all.f": targets["f"]}, progress=lambda *call: calls.append(call))
     np.testing.assert_array_equal(targets["a"], made["a"])
     np.testing.assert_array_equal(targets["b"].view(np.uint16), made["b"])

@@ -1,20 +1,25 @@
 """Checkpoints for torch modules: load_state_dict, and a state dict for whoever takes one, such as transformers.
 
-Tensors are the daemon's memory, mapped privately: they may be changed in place, and nobody else sees it.
+Tensors are the daemon's memory, mapped privately: they may be changed in place, and nobody else sees it. Parameters that lie in
+a HostRegion, where empty_like_region() moves them, or on a GPU are filled where they are, without any memory of the daemon's.
 """
 from __future__ import annotations
 
+import functools
 import threading
 from typing import Any
 
 import torch
 
+from . import module_fill
 from .artifact import Artifact
 from .dtensor import Part, is_dtensor, of_local
+from .module_region import empty_like_region
 from .options import Options
 from .redact import shown
 from .view import Progress, View
 
+__all__ = ["StateDict", "empty_like_region", "load_state_dict"]
 _UNREAD = object()  # in place of a value that is not loaded yet
 
 
@@ -23,23 +28,28 @@ def load_state_dict(module: torch.nn.Module, source: Artifact | View, strict: bo
     """module.load_state_dict() of an artifact's tensors, or of a view of it such as one rank's slices.
 
     Of an artifact only what the module has is loaded, of a DTensor only this rank's part. assign=True: parameters become the
-    loaded memory itself, without a copy; else they are copied, and the memory given back. strict and the result are those of
-    torch."""
+    loaded memory itself, without a copy. Else what lies in a HostRegion or on a GPU, with the shape and dtype of the checkpoint, is
+    filled where it is; after an error its content is undefined. Anything else is copied, and the memory given back. strict and the
+    result are those of torch."""
     state, names, wanted = {}, source.tensor_names, module.state_dict()
     if isinstance(source, Artifact):
         state = {name: torch.empty(0) for name in names if name not in wanted}  # for torch to complain about, or not
         names = [name for name in names if name in wanted]
         source = source.subset(names) if names else None
-    parts = {name: wanted[name] for name in names if is_dtensor(wanted.get(name))}
     if source is not None:
-        how = {"framework": "torch", "progress": progress, "options": options, "writable": True}
-        state.update(_load_parts(source, parts, how) if parts else source.tensor_dict(**how))
+        view, cuts = _cut(source, {name: wanted[name] for name in names if is_dtensor(wanted.get(name))}, state)
+        if view is not None:
+            fill = functools.partial(_filled, module, wanted) if not assign else lambda *_: {}
+            _load(view, cuts, wanted, state, fill, {"progress": progress, "options": options})
     return module.load_state_dict(state, strict=strict, assign=assign)
 
 
-def _load_parts(view, dtensors, how):
-    """The tensors of a view; for each of `dtensors` this rank's part of it as a DTensor of the same mesh and placements."""
-    state, cuts, shapes = {}, {}, view.shapes()
+def _cut(view, dtensors, state):
+    """(the view of what is to be loaded, None for nothing; {name: Part} of the DTensors that this rank has a part of). What needs no
+    load goes into `state`."""
+    if not dtensors:
+        return view, {}
+    cuts, shapes = {}, view.shapes()
     for name, dtensor in dtensors.items():
         part = Part.of(dtensor)
         if shapes[name] != tuple(dtensor.shape):
@@ -50,11 +60,34 @@ def _load_parts(view, dtensors, how):
         else:
             cuts[name] = part
     names = [name for name in view.tensor_names if name not in state]
-    if names:
-        loaded = view.only(names).view({name: part.slices() for name, part in cuts.items()}).tensor_dict(**how)
-        for name, tensor in loaded.items():
-            state[name] = of_local(cuts[name].cut(tensor), dtensors[name]) if name in cuts else tensor
-    return state
+    return (view.only(names).view({name: part.slices() for name, part in cuts.items()}) if names else None), cuts
+
+
+def _load(view, cuts, wanted, state, fill, how):
+    """Adds the tensors of a view to a state dict: copies of the daemon's, but for what fill() does in place."""
+    in_place = fill(view, how)
+    state.update(in_place)
+    rest = [name for name in view.tensor_names if name not in in_place]
+    if rest:
+        part = view.only(rest) if in_place else view
+        for name, tensor in part.tensor_dict(framework="torch", writable=True, **how).items():
+            state[name] = of_local(cuts[name].cut(tensor), wanted[name]) if name in cuts else tensor
+
+
+def _filled(module, wanted, view, how):
+    """{name: what torch finds in the state dict} of everything that was filled in place."""
+    if not module_fill.has_reachable(module):
+        return {}
+    targets, twins = module_fill.fillable(module, wanted, view.shapes(), view.artifact.facts())
+    groups = module_fill.by_device(targets)
+    group = how["options"] and how["options"].group
+    if group and (len(groups) > 1 or len(targets) + len(twins) < len(view.tensor_names)):
+        return {}  # ranks meet once, for one load of each
+    for names in groups:
+        view.only(names).load_into({name: targets[name] for name in names}, **how)
+    ready = {**targets, **{name: targets[twin] for name, twin in twins.items()}}
+    return {name: wanted[name] if is_dtensor(wanted[name]) else tensor.detach().as_subclass(module_fill.Filled)
+            for name, tensor in ready.items()}
 
 
 class StateDict(dict):

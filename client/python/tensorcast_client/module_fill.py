@@ -1,0 +1,107 @@
+"""Parameters and buffers of a torch module that the daemon can write to directly, because they are in a HostRegion or on a GPU.
+
+What torch would do to a tensor of a state dict on its way into the module (hooks, a module's own way to load) it does to those of
+other tensors only: such modules are left to it. The state dict gets the filled tensors themselves, so that missing, unexpected
+and misshapen ones are reported as ever; copying one of them to where it is does nothing.
+"""
+from __future__ import annotations
+
+import torch
+
+from . import host_region
+from .dtensor import is_dtensor
+from .dtypes import number_of
+
+_PLAIN_LOADERS = {torch.nn.Module._load_from_state_dict, torch.nn.modules.batchnorm._NormBase._load_from_state_dict,
+                  torch.nn.modules.instancenorm._InstanceNorm._load_from_state_dict}
+
+
+class Filled(torch.Tensor):
+    """A tensor whose new values are in place already."""
+
+    @classmethod
+    def __torch_function__(cls, function, types, args=(), kwargs=None):
+        if function is torch.Tensor.copy_ and isinstance(args[1], cls) and _place(args[0]) == _place(args[1]):
+            return args[0]
+        with torch._C.DisableTorchFunctionSubclass():
+            return function(*args, **(kwargs or {}))
+
+
+def fillable(module, wanted, shapes, facts):
+    """({name: tensor} of what can be filled in place, {further name: name} of the same memory).
+
+    Of the module's state dict `wanted` it is where a tensor has the shape (`shapes`) and the type (`facts`) that is loaded. Of
+    several names of one memory the last has it, as when torch copies one after the other; of tensors that overlap otherwise none."""
+    find, found = host_region.snapshot(), {}
+    for name, tensor in _plain(module):
+        here = wanted.get(name)
+        local = tensor.detach().to_local() if is_dtensor(tensor) else tensor
+        if here is None or name not in shapes or not _is_reachable(local, find):
+            continue
+        same = is_dtensor(here) if local is not tensor else _place(here) == _place(tensor)
+        if same and tuple(local.shape) == shapes[name] and number_of(str(tensor.dtype)[6:]) == facts.dtype_number(name):
+            found[name] = local
+    return _apart(found)
+
+
+def by_device(tensors):
+    """The names of tensors that one load can fill together, in lists."""
+    groups = {}
+    for name, tensor in tensors.items():
+        groups.setdefault(tensor.device, []).append(name)
+    return list(groups.values())
+
+
+def _plain(module):
+    """(name in the state dict, parameter or buffer) of the modules that load as torch.nn.Module does, with nothing of their own."""
+    def walk(module, prefix):
+        if module._load_state_dict_pre_hooks:
+            return
+        if type(module)._load_from_state_dict in _PLAIN_LOADERS:
+            kept = {name: buffer for name, buffer in module._buffers.items() if name not in module._non_persistent_buffers_set}
+            yield from ((prefix + name, tensor) for name, tensor in {**module._parameters, **kept}.items() if tensor is not None)
+        for name, child in module._modules.items():
+            if child is not None:
+                yield from walk(child, f"{prefix}{name}.")
+    return walk(module, "")
+
+
+def _place(tensor):
+    return tensor.data_ptr(), tensor.device, tensor.shape, tensor.stride()
+
+
+def extent(tensor):
+    """(first byte, end) of the memory that the elements of a tensor span."""
+    reach = sum((size - 1) * step for size, step in zip(tensor.shape, tensor.stride()))
+    return tensor.data_ptr(), tensor.data_ptr() + (reach + 1) * tensor.element_size()
+
+
+def _is_reachable(tensor, find):
+    """Whether the daemon can be lent the memory of a tensor, and no element of it comes twice."""
+    kind = type(tensor)
+    is_plain = kind is torch.Tensor or kind.__torch_function__ is torch._C._disabled_torch_function_impl
+    if not is_plain or tensor.layout is not torch.strided or not tensor.numel():
+        return False
+    if any(step == 0 and size > 1 for step, size in zip(tensor.stride(), tensor.shape)):
+        return False
+    return tensor.is_cuda or (tensor.device.type == "cpu" and find(*extent(tensor)) is not None)
+
+
+def _apart(tensors):
+    """(those that share no memory, {further name: name} of the same memory)."""
+    last = {_place(tensor): name for name, tensor in tensors.items()}
+    spans = sorted((*extent(tensors[name]), name) for name in last.values())
+    together, end, of = set(), -1, None
+    for low, high, name in spans:
+        if low < end:
+            together |= {name, of}
+        if high > end:
+            end, of = high, name
+    chosen = {name: tensors[name] for name in last.values() if name not in together}
+    return chosen, {name: last[_place(tensor)] for name, tensor in tensors.items() if name not in chosen and last[_place(tensor)] in chosen}
+
+
+def has_reachable(module):
+    """Whether anything of a module can be filled in place, seen without asking the daemon."""
+    find = host_region.snapshot()
+    return any(_is_reachable(tensor.detach().to_local() if is_dtensor(tensor) else tensor, find) for _, tensor in _plain(module))
