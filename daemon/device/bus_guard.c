@@ -39,8 +39,10 @@ static void on_bus_error(int signal_number, siginfo_t *info, void *context)
         __atomic_store_n(&guard->is_broken, true, __ATOMIC_RELEASE);
         return;
     }
-    (void)context;
-    sigaction(signal_number, &before, NULL); /* the same access again, as if there was no guard */
+    if (before.sa_flags & SA_SIGINFO)
+        before.sa_sigaction(signal_number, info, context);
+    else
+        sigaction(signal_number, &before, NULL); /* the same access again, as if there was no guard */
 }
 
 static void install(void)

@@ -72,6 +72,7 @@ struct segment {
     void *host_address;       /* NULL unless caps.direct_segments; 2 MiB aligned */
     uint64_t size_bytes;      /* as asked for */
     uint64_t allocated_bytes; /* rounded up to the page size; what the budget is charged with */
+    uint64_t backed_bytes;    /* from its beginning on, that had pages when it was allocated: not cleared just before use */
     bool dirty;     /* re-used memory: whoever fills it writes or zeroes all allocated_bytes before device_seal() */
     int references; /* atomic */
     struct device_region *region; /* owned; NULL = memory of the daemon's own */

@@ -54,6 +54,7 @@ static int map_regions(struct segment *segment, uint64_t bytes, struct error *er
         return -1;
     segment->host_address = host_regions_address(lent->regions);
     segment->allocated_bytes = bytes; /* not a byte more of what is a client's */
+    segment->backed_bytes = bytes;    /* mostly: who has memory filled in place has used it before */
     segment->dirty = true;
     set_filling(lent, true);
     return 0;
@@ -74,6 +75,7 @@ static int host_allocate(struct device *device, uint64_t bytes, struct segment *
         return -1;
     segment->host_address = memory->address;
     segment->allocated_bytes = memory->bytes;
+    segment->backed_bytes = memory->pool_ready_bytes;
     ((struct host_segment *)segment)->memory = memory;
     set_filling((struct host_segment *)segment, true);
     return 0;

@@ -62,6 +62,7 @@ struct destination destination_of_segment(struct segment *segment)
                                 .device = segment->device,
                                 .segment = segment,
                                 .is_lent = segment_is_lent(segment),
+                                .backed_bytes = segment->backed_bytes,
                                 .has_ending = segment->dirty && (segment->host_address || segment->device->ops->queue)};
 }
 

@@ -31,6 +31,7 @@ struct destination {
     struct device *device;   /* NULL, or the device whose queue writes may go through; see flight.h */
     struct segment *segment; /* of memory; borrowed */
     bool is_lent;            /* a client can write there, so nothing is read back but what the same run has put there */
+    uint64_t backed_bytes;   /* of its beginning: see struct segment */
     bool has_ending;         /* there is something to finish or to abandon */
     unsigned char *ready;    /* per HUGE_PAGE_BYTES, atomic: prepare() has been there; NULL until destination_begin() */
 };

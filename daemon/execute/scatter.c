@@ -25,6 +25,7 @@ struct read_list { /* iovecs for one contiguous range of the file */
     struct scatter *scatter;
     struct item *item;
     struct iovec trash;
+    bool is_cached;
     struct arrival *arrival;
     uint64_t start, at; /* the range so far */
     int n_iov;
@@ -42,8 +43,12 @@ void scatter_fini(struct scatter *scatter)
 
 static int flush_iovecs(struct read_list *list)
 {
-    struct source_read read = {
-        .offset = list->start, .iov = list->scatter->iov, .n_iov = list->n_iov, .arrival = list->arrival};
+    struct source_read read = {.offset = list->start,
+                               .iov = list->scatter->iov,
+                               .n_iov = list->n_iov,
+                               .is_cached = list->is_cached,
+                               .trash = list->trash.iov_base,
+                               .arrival = list->arrival};
     if (list->n_iov == 0)
         return 0;
     int result = item_read(list->item, &read, list->at - list->start, list->error);
@@ -193,6 +198,19 @@ static int scatter_request(struct read_list list, struct range request, size_t *
     return 0;
 }
 
+/* Pages that were just cleared are still in the caches, where the kernel's copy finds them: stores around the caches would
+ * write them to memory twice. */
+static bool had_pages(const struct item *item, const struct clips *clips)
+{
+    for (size_t i = 0; i < clips->n; i++) {
+        const struct clip *clip = &clips->list[i];
+        uint64_t end = clip->dst_offset + (clip->src.count - 1) * clip->dst_stride + clip->src.bytes;
+        if (end > item->parts[clip->part].run->destination->backed_bytes)
+            return false;
+    }
+    return true;
+}
+
 int scatter_window(struct scatter *scatter, struct item *item, struct window *window, struct iovec trash,
                    struct error *error)
 {
@@ -204,6 +222,7 @@ int scatter_window(struct scatter *scatter, struct item *item, struct window *wi
     const struct read_list list = {.scatter = scatter,
                                    .item = item,
                                    .trash = trash,
+                                   .is_cached = window->is_hot && had_pages(item, &window->clips),
                                    .arrival = arrivals_begin(item, &window->clips, &window->requests),
                                    .error = error};
     for (size_t i = 0; i < window->requests.n; i++)

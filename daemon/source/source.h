@@ -94,6 +94,8 @@ struct source_read {
     const struct iovec *iov; /* of requests: a NULL base throws its length away */
     int n_iov;
     bool direct;                 /* bypass the page cache; the caller keeps the alignment of caps */
+    bool is_cached;              /* it is in the page cache, and the buffers are read much later: see base/copy.h ... */
+    const void *trash;           /* ... then a buffer that begins here may be left as it is; may be NULL */
     bool fresh_connection;       /* after a checksum did not match */
     const struct cancel *cancel; /* asked while a server is waited for; may be NULL */
     uid_t uid;                   /* who reads: requests in flight are shared between users; without `cancel` the opener */

@@ -82,6 +82,7 @@ static int read_image(struct source *source, struct source_read *read, struct er
     struct scene_source *scene = (struct scene_source *)source;
     uint64_t at = read->offset;
     __atomic_add_fetch(&scene->n_reads, 1, __ATOMIC_RELAXED);
+    __atomic_add_fetch(&scene->n_cached_reads, read->is_cached, __ATOMIC_RELAXED);
     for (int i = 0; i < read->n_iov; i++) {
         uint64_t bytes = read->iov[i].iov_len, left = scene->base.files->size_bytes - at;
         if (at <= scene->fail_from && scene->fail_from < at + bytes)

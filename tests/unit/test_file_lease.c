@@ -1,6 +1,7 @@
 /* Leases on real files: what the kernel refuses, and that who opens a file for writing never waits for us. */
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -193,6 +194,60 @@ static void other_files_keep_their_leases(void **state)
     unlink(other);
 }
 
+struct writer {
+    pthread_t thread;
+    bool is_done; /* atomic */
+};
+
+static void *open_to_write(void *data)
+{
+    struct writer *writer = data;
+    close(open_file(O_WRONLY));
+    __atomic_store_n(&writer->is_done, true, __ATOMIC_SEQ_CST);
+    return NULL;
+}
+
+static void who_writes_waits_until_readers_of_a_mapping_have_left(void **state)
+{
+    int fds[2] = {open_file(O_RDONLY), open_file(O_RDONLY)};
+    struct file_lease *leases[2] = {take(fds[0]), take(fds[1])};
+    struct writer writer = {.is_done = false};
+    struct stat status;
+    (void)state;
+    assert_int_equal(fstat(fds[0], &status), 0);
+    for (int i = 0; i < 2; i++)
+        file_lease_span(leases[i], status.st_dev, status.st_ino, true);
+    assert_true(file_lease_enter(leases[0]));
+    assert_true(file_lease_enter(leases[1]));
+    uint64_t start = clock_now_ns();
+    assert_int_equal(pthread_create(&writer.thread, NULL, open_to_write, &writer), 0);
+    while (file_lease_enter(leases[1])) /* until the writer waits */
+        file_lease_leave(leases[1]);
+    file_lease_leave(leases[0]);
+    bool was_done = __atomic_load_n(&writer.is_done, __ATOMIC_SEQ_CST); /* there is still the reader of the other lease */
+    assert_true(!was_done || clock_now_ns() - start >= FILE_LEASE_USE_NS);
+    file_lease_leave(leases[1]);
+    pthread_join(writer.thread, NULL);
+    for (int i = 0; i < 2; i++) {
+        assert_false(file_lease_enter(leases[i]));
+        let_go(leases[i], fds[i]);
+    }
+}
+
+static void a_reader_who_does_not_leave_delays_a_writer_only_so_long(void **state)
+{
+    int fd = open_file(O_RDONLY);
+    struct file_lease *lease = take(fd);
+    (void)state;
+    assert_true(file_lease_enter(lease));
+    uint64_t start = clock_now_ns();
+    open_to_write_and_close();
+    assert_true(clock_now_ns() - start >= FILE_LEASE_USE_NS);
+    assert_false(file_lease_is_held(lease));
+    file_lease_leave(lease);
+    let_go(lease, fd);
+}
+
 static struct file_lease *take_with_span(int fd, bool times_tell, uint64_t *span)
 {
     struct stat status;
@@ -251,6 +306,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(all_leases_on_a_file_are_given_up_at_once, create, delete),
         cmocka_unit_test_setup_teardown(a_queue_without_room_for_signals_delays_nobody, create, delete),
         cmocka_unit_test_setup_teardown(other_files_keep_their_leases, create, delete),
+        cmocka_unit_test_setup_teardown(who_writes_waits_until_readers_of_a_mapping_have_left, create, delete),
+        cmocka_unit_test_setup_teardown(a_reader_who_does_not_leave_delays_a_writer_only_so_long, create, delete),
         cmocka_unit_test_setup_teardown(overlapping_leases_share_a_span_until_one_is_lost, create, delete),
         cmocka_unit_test_setup_teardown(where_times_do_not_tell_a_span_ends_with_its_last_lease, create, delete),
     };

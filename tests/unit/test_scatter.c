@@ -103,6 +103,27 @@ static void a_read_that_fails_is_told(void **state)
     transfer_scene_fini(&scene);
 }
 
+/* Others the kernel clears just before, and its own copy finds them in the caches. */
+static void reads_around_the_caches_are_for_memory_that_had_pages(void **state)
+{
+    struct error error;
+    (void)state;
+    for (int is_hot = 0; is_hot < 2; is_hot++) {
+        for (uint64_t left = 0; left < 2; left++) {
+            struct transfer_scene scene;
+            transfer_scene_init(&scene, 7, BYTES);
+            struct scene_run *run = transfer_scene_add_run(&scene, 300, true);
+            scene.item.parts[0].run->destination->backed_bytes = run->mapping.replica_bytes - left;
+            window.is_hot = is_hot;
+            assert_int_equal(read_all(&scene, false, &error), 0);
+            assert_all_is_right(&scene);
+            assert_int_equal(scene.source.n_cached_reads, is_hot && !left ? scene.source.n_reads : 0);
+            transfer_scene_fini(&scene);
+        }
+    }
+    window.is_hot = false;
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -110,6 +131,7 @@ int main(void)
         cmocka_unit_test(more_pieces_than_a_system_call_takes_are_read_in_several),
         cmocka_unit_test(a_destination_that_cannot_be_made_ready_fails_its_part_alone),
         cmocka_unit_test(a_read_that_fails_is_told),
+        cmocka_unit_test(reads_around_the_caches_are_for_memory_that_had_pages),
     };
     int result = cmocka_run_group_tests(tests, NULL, NULL);
     scatter_fini(&scatter);

@@ -7,6 +7,7 @@
 #include <fcntl.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,6 +16,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/guarded_copy.h"
 #include "source/disk/source_disk.h"
 
 #include <cmocka.h> /* last: it makes a macro of fail */
@@ -138,6 +140,89 @@ static void short_and_interrupted_reads_are_carried_on(void **state)
     assert_memory_equal(out[2], scene->image + 3078, 2999);
 }
 
+static struct sigaction bus_error;
+
+static void keep_handler(void)
+{
+    unsigned char byte = 1, copy;
+    guarded_copy(&copy, &byte, 1);
+    sigaction(SIGBUS, NULL, &bus_error);
+}
+
+/* As change_detection.c would have: from here on the file cannot change. */
+static void lease_file(struct scene *scene)
+{
+    int reader = open(scene->path, O_RDONLY | O_CLOEXEC);
+    assert_true(reader >= 0);
+    close(scene->handle.fd);
+    scene->handle.fd = reader;
+    scene->handle.changes = (struct change_detection){reader, file_lease_take(reader)};
+    scene->file.changes_by = CHANGES_BY_LEASE;
+    if (!scene->handle.changes.lease)
+        skip(); /* not on this file system */
+}
+
+enum { HEAD = 5000, GAP = 70001 };
+
+/* A head, a gap and the rest. */
+static int read_with_gap(struct scene *scene, unsigned char *bytes, unsigned char *trash, uint64_t offset,
+                         struct error *error)
+{
+    struct iovec iov[] = {{bytes, HEAD}, {trash, GAP}, {bytes + HEAD + GAP, FILE_BYTES - offset - HEAD - GAP}};
+    struct source_read read = {.offset = offset, .iov = iov, .n_iov = 3, .is_cached = true, .trash = trash};
+    return source_read(&scene->source, &read, error);
+}
+
+static void what_is_cached_and_leased_comes_without_a_system_call_and_without_the_gaps(void **state)
+{
+    struct scene *scene = *state;
+    unsigned char *bytes = test_calloc(1, FILE_BYTES), *trash = test_calloc(1, GAP);
+    struct error error;
+    lease_file(scene);
+    for (uint64_t offset = 0; offset < 9000; offset += 4097) {
+        uint64_t count = FILE_BYTES - offset - HEAD - GAP;
+        assert_int_equal(read_with_gap(scene, bytes, trash, offset, &error), 0);
+        assert_memory_equal(bytes, scene->image + offset, HEAD);
+        assert_memory_equal(bytes + HEAD + GAP, scene->image + offset + HEAD + GAP, count);
+        for (int i = 0; i < GAP; i++)
+            assert_int_equal(trash[i], 0); /* preadv() would have filled it */
+    }
+    change_detection_end(&scene->handle.changes);
+    test_free(bytes);
+    test_free(trash);
+}
+
+static void a_file_whose_lease_is_lost_is_not_mapped(void **state)
+{
+    struct scene *scene = *state;
+    unsigned char *bytes = test_calloc(1, FILE_BYTES), *trash = test_calloc(1, GAP);
+    struct error error;
+    lease_file(scene);
+    close(open(scene->path, O_WRONLY | O_CLOEXEC));
+    assert_int_equal(read_with_gap(scene, bytes, trash, 0, &error), 0);
+    assert_memory_equal(bytes, scene->image, HEAD);
+    assert_memory_equal(trash, scene->image + HEAD, GAP);
+    change_detection_end(&scene->handle.changes);
+    test_free(bytes);
+    test_free(trash);
+}
+
+/* What no lease prevents: to the kernel it is the same as a device that fails. */
+static void a_page_that_cannot_be_had_is_an_error_of_the_read(void **state)
+{
+    struct scene *scene = *state;
+    unsigned char *bytes = test_calloc(1, FILE_BYTES), *trash = test_calloc(1, GAP);
+    struct error error;
+    assert_int_equal(truncate(scene->path, FILE_BYTES / 2), 0);
+    assert_int_equal(sigaction(SIGBUS, &bus_error, NULL), 0); /* not cmocka's */
+    lease_file(scene);
+    assert_int_equal(read_with_gap(scene, bytes, trash, 0, &error), -1);
+    assert_string_equal(error.reason, "FILE_TRUNCATED");
+    change_detection_end(&scene->handle.changes);
+    test_free(bytes);
+    test_free(trash);
+}
+
 static void the_end_of_the_file_is_data_loss_and_named(void **state)
 {
     struct scene *scene = *state;
@@ -250,11 +335,16 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_read_fills_every_buffer, set_up, tear_down),
         cmocka_unit_test_setup_teardown(more_buffers_than_one_call_takes_are_filled, set_up, tear_down),
         cmocka_unit_test_setup_teardown(short_and_interrupted_reads_are_carried_on, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(what_is_cached_and_leased_comes_without_a_system_call_and_without_the_gaps, set_up,
+                                        tear_down),
+        cmocka_unit_test_setup_teardown(a_file_whose_lease_is_lost_is_not_mapped, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_page_that_cannot_be_had_is_an_error_of_the_read, set_up, tear_down),
         cmocka_unit_test_setup_teardown(the_end_of_the_file_is_data_loss_and_named, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_broken_handle_is_an_error_with_file_and_offset, set_up, tear_down),
         cmocka_unit_test_setup_teardown(direct_reads_give_the_same_bytes, set_up, tear_down),
         cmocka_unit_test_setup_teardown(residency_follows_the_page_cache, set_up, tear_down),
         cmocka_unit_test_setup_teardown(residency_is_known_without_cachestat, set_up, tear_down),
     };
+    keep_handler();
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

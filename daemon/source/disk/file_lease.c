@@ -2,6 +2,11 @@
  * one thread, which has all signals blocked and waits for that one. When the queue of signals is full, the kernel sends a
  * plain SIGIO instead, which does not say for which: then every lease is looked at.
  *
+ * Who reads a mapping of a leased file is counted in the lease. To give one up is to mark it as broken, so that nobody begins
+ * to read, to wait for those who do, and only then to tell the kernel. That wait has an end, long before the kernel loses its
+ * patience (fs.lease-break-time, 45 s): a reader may be stuck in a page that has to be read from a slow device again. What
+ * happens to him when the file is cut off meanwhile is in base/guarded_copy.h.
+ *
  * A descriptor's number may be another file's by the time its signal is read; so a signal is only a reason to ask the kernel
  * (F_GETLEASE). The lock is never held while a lease is being taken, since that may block on a file system that hangs. */
 #include "source/disk/file_lease.h"
@@ -16,6 +21,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/memory.h"
 
 enum { N_BUCKETS = 4096 };          /* a host has tens of thousands of leases at most: a bucket holds a few */
@@ -24,7 +30,8 @@ enum { N_BUCKETS = 4096 };          /* a host has tens of thousands of leases at
 struct file_lease {
     int fd;
     bool is_set;    /* the kernel has granted it */
-    bool is_broken; /* atomic: it was given up */
+    bool is_broken; /* atomic: it was given up, or is about to be */
+    int n_readers;  /* atomic: of a mapping of the file */
     bool has_span;
     uint64_t device, inode, span;
     struct file_lease *next; /* in its bucket, once it has a span */
@@ -39,7 +46,9 @@ static struct {
     size_t n_fds;
     struct file_lease *buckets[N_BUCKETS];
     uint64_t n_spans;
-} leases = {.once = PTHREAD_ONCE_INIT, .lock = PTHREAD_MUTEX_INITIALIZER};
+    pthread_mutex_t readers_lock; /* inside the other: for waiting until readers have left */
+    pthread_cond_t reader_left;
+} leases = {.once = PTHREAD_ONCE_INIT, .lock = PTHREAD_MUTEX_INITIALIZER, .readers_lock = PTHREAD_MUTEX_INITIALIZER};
 
 static bool kernel_has(const struct file_lease *lease)
 {
@@ -58,10 +67,22 @@ static bool is_on(const struct file_lease *lease, uint64_t device, uint64_t inod
 
 /* --- giving up: under the lock ------------------------------------------------------------------------------------- */
 
-static void give_up_lease(struct file_lease *lease)
+static void break_lease(struct file_lease *lease)
 {
-    __atomic_store_n(&lease->is_broken, true, __ATOMIC_RELEASE);
+    __atomic_store_n(&lease->is_broken, true, __ATOMIC_SEQ_CST);
+}
+
+static void give_up_lease(struct file_lease *lease, uint64_t until_ns)
+{
+    const uint64_t second = 1000 * NS_PER_MS;
+    const struct timespec until = {(time_t)(until_ns / second), (long)(until_ns % second)};
+    int result = 0;
+    pthread_mutex_lock(&leases.readers_lock);
+    while (result == 0 && __atomic_load_n(&lease->n_readers, __ATOMIC_SEQ_CST) > 0)
+        result = pthread_cond_timedwait(&leases.reader_left, &leases.readers_lock, &until);
+    pthread_mutex_unlock(&leases.readers_lock);
     fcntl(lease->fd, F_SETLEASE, F_UNLCK);
+    lease->is_set = false;
 }
 
 /* Who waits for one lease on a file waits for all of them. */
@@ -69,11 +90,16 @@ static void look_at_lease(struct file_lease *lease)
 {
     if (!lease->is_set || lease->is_broken || kernel_has(lease))
         return;
-    give_up_lease(lease);
-    for (struct file_lease *other = *bucket_of(lease->device, lease->inode); lease->has_span && other; other = other->next) {
-        if (is_on(other, lease->device, lease->inode) && !other->is_broken)
-            give_up_lease(other);
-    }
+    uint64_t until_ns = clock_now_ns() + FILE_LEASE_USE_NS;
+    struct file_lease *first = lease->has_span ? *bucket_of(lease->device, lease->inode) : NULL;
+    break_lease(lease);
+    for (struct file_lease *other = first; other; other = other->next)
+        if (is_on(other, lease->device, lease->inode))
+            break_lease(other);
+    give_up_lease(lease, until_ns);
+    for (struct file_lease *other = first; other; other = other->next)
+        if (is_on(other, lease->device, lease->inode) && other->is_set)
+            give_up_lease(other, until_ns);
 }
 
 /* --- the thread ---------------------------------------------------------------------------------------------------- */
@@ -109,7 +135,12 @@ static void start_thread(void)
     pthread_t thread;
     sigset_t all, before;
     sigfillset(&all);
+    pthread_condattr_t clock;
     sem_init(&leases.is_ready, 0, 0);
+    pthread_condattr_init(&clock);
+    pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
+    pthread_cond_init(&leases.reader_left, &clock);
+    pthread_condattr_destroy(&clock);
     pthread_attr_init(&attributes);
     pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
     pthread_sigmask(SIG_SETMASK, &all, &before); /* the thread inherits it, so no signal finds it unprepared */
@@ -149,7 +180,7 @@ void file_lease_drop(struct file_lease *lease)
         *link = lease->next;
     }
     pthread_mutex_unlock(&leases.lock);
-    if (lease->is_set && !lease->is_broken)
+    if (lease->is_set)
         fcntl(lease->fd, F_SETLEASE, F_UNLCK); /* at once: a child that was forked just now may hold the file open */
     free(lease);
 }
@@ -182,6 +213,26 @@ struct file_lease *file_lease_take(int fd)
 bool file_lease_is_held(const struct file_lease *lease)
 {
     return !__atomic_load_n(&lease->is_broken, __ATOMIC_ACQUIRE) && kernel_has(lease);
+}
+
+/* Counted before the lease is looked at: who gives it up either sees the reader or is seen by him. */
+bool file_lease_enter(struct file_lease *lease)
+{
+    __atomic_add_fetch(&lease->n_readers, 1, __ATOMIC_SEQ_CST);
+    if (!__atomic_load_n(&lease->is_broken, __ATOMIC_SEQ_CST) && kernel_has(lease))
+        return true;
+    file_lease_leave(lease);
+    return false;
+}
+
+void file_lease_leave(struct file_lease *lease)
+{
+    bool is_last = __atomic_sub_fetch(&lease->n_readers, 1, __ATOMIC_SEQ_CST) == 0;
+    if (!is_last || !__atomic_load_n(&lease->is_broken, __ATOMIC_SEQ_CST))
+        return;
+    pthread_mutex_lock(&leases.readers_lock);
+    pthread_cond_broadcast(&leases.reader_left);
+    pthread_mutex_unlock(&leases.readers_lock);
 }
 
 /* --- spans --------------------------------------------------------------------------------------------------------- */

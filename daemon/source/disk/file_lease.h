@@ -22,6 +22,12 @@ void file_lease_drop(struct file_lease *lease); /* before fd is closed; accepts 
 /* Since it was taken, nobody could write. */
 bool file_lease_is_held(const struct file_lease *lease);
 
+/* Between the two the lease is not given up, so the file cannot shrink and a mapping of it may be read: whoever waits to
+ * write does so for at most FILE_LEASE_USE_NS longer. False when it is lost, or somebody waits already. */
+#define FILE_LEASE_USE_NS ((uint64_t)1000000000)
+bool file_lease_enter(struct file_lease *lease);
+void file_lease_leave(struct file_lease *lease);
+
 /* Names the stretch of time in which the file is known not to have changed: leases on one file that overlap share it until
  * one of them is given up. 0 where times_tell is true (every change since would show in the times of the file) and no lease
  * on it was given up that is still around; other numbers are used once in the life of the process. */

@@ -2,7 +2,11 @@
  *
  * A read comes back whole or not at all: short reads and interrupts are retried, the end of the file is DATA_LOSS (the file
  * shrank after its header was checked), a failing device is named with file and offset. A direct read that ends early or
- * that the filesystem refuses after all goes on through the page cache, which has no alignment to keep. Residency:
+ * that the filesystem refuses after all goes on through the page cache, which has no alignment to keep.
+ *
+ * What is in the page cache already is copied from a mapping of the file while its lease keeps it from shrinking: by stores
+ * around the caches, and without what nobody wants, two things that preadv() cannot do. Where a page cannot be had after all
+ * the same bytes are read, which says why. Residency:
  * cachestat(2), else mincore(2) where that one tells the truth. preadv2(RWF_NOWAIT) would start readahead. */
 #include <errno.h>
 #include <fcntl.h>
@@ -16,6 +20,7 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
+#include "base/guarded_copy.h"
 #include "base/memory.h"
 #include "base/text.h"
 #include "source/disk/source_disk.h"
@@ -25,7 +30,11 @@
 #define SYS_cachestat 451 /* Linux 6.5 */
 #endif
 
-enum { PAGE_BYTES = 4096, PROBE_PAGES = 4096 };
+enum {
+    PAGE_BYTES = 4096,
+    PROBE_PAGES = 4096,
+    WORTH_MAPPING_BYTES = 128 << 10, /* below, mapping and unmapping cost what it saves */
+};
 
 struct cachestat_range {
     uint64_t offset, bytes;
@@ -73,6 +82,52 @@ static int fail_read(const struct source *source, size_t file, uint64_t offset, 
     return fail_errno(error, why, "reading file %s at byte %" PRIu64, name, offset);
 }
 
+/* --- from a mapping -------------------------------------------------------------------------------------------------- */
+
+static uint64_t count_wanted(const struct source_read *read)
+{
+    uint64_t bytes = 0;
+    for (int i = 0; i < read->n_iov; i++)
+        bytes += read->iov[i].iov_base != read->trash ? read->iov[i].iov_len : 0;
+    return bytes;
+}
+
+static bool copy_wanted(const struct source_read *read, const unsigned char *from)
+{
+    bool is_complete = true;
+    for (int i = 0; i < read->n_iov && is_complete; from += read->iov[i++].iov_len)
+        is_complete =
+            read->iov[i].iov_base == read->trash || guarded_copy(read->iov[i].iov_base, from, read->iov[i].iov_len) == 0;
+    return is_complete;
+}
+
+static bool copy_from_mapping(int fd, const struct source_read *read)
+{
+    uint64_t skip = read->offset % PAGE_BYTES, bytes = skip;
+    for (int i = 0; i < read->n_iov; i++)
+        bytes += read->iov[i].iov_len;
+    unsigned char *address = mmap(NULL, bytes, PROT_READ, MAP_SHARED, fd, (off_t)(read->offset - skip));
+    if (address == MAP_FAILED)
+        return false;
+    bool is_complete = copy_wanted(read, address + skip);
+    munmap(address, bytes);
+    return is_complete;
+}
+
+/* False: some of it, or nothing, was copied. */
+static bool read_from_mapping(const struct source *source, const struct source_disk_file *handle,
+                              const struct source_read *read)
+{
+    bool may_shrink = !handle->changes.lease || source->files[read->file].changes_by != CHANGES_BY_LEASE ||
+                      source->caps.filesystem != SOURCE_LOCAL;
+    if (!read->is_cached || may_shrink || count_wanted(read) < WORTH_MAPPING_BYTES ||
+        !file_lease_enter(handle->changes.lease))
+        return false;
+    bool is_complete = copy_from_mapping(handle->fd, read);
+    file_lease_leave(handle->changes.lease);
+    return is_complete;
+}
+
 int source_disk_read(struct source *source, struct source_read *read, struct error *error)
 {
     const struct source_disk_file *handle = source->handles[read->file];
@@ -80,6 +135,8 @@ int source_disk_read(struct source *source, struct source_read *read, struct err
     uint64_t offset = read->offset;
     if (handle->twin)
         return source_forward_read((struct source_disk *)source, handle, read, error);
+    if (read_from_mapping(source, handle, read))
+        return 0;
     bool direct = read->direct && handle->direct_fd >= 0;
     rest_advance(&rest, 0); /* leading empty buffers */
     while (rest.n_iov > 0) {
