@@ -144,7 +144,7 @@ static const unsigned char *find_rows(const struct provider *provider, const str
     bool is_contiguous = theirs.count == 1;
     if (!is_contiguous && (theirs.stride != rows->stride || skip + rows->bytes > theirs.bytes))
         return NULL;
-    *stride = is_contiguous ? rows->stride : transfer->dst_stride;
+    *stride = is_contiguous ? rows->stride : (uint64_t)transfer->dst_stride;
     return address_of(provider, transfer, rows->offset);
 }
 

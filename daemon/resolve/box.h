@@ -20,13 +20,14 @@ struct box { /* start[i] + size[i] <= shape[i]; each array's size in bits fits i
 };
 
 struct box_level {
-    uint64_t size, src_stride, dst_stride; /* strides in bytes */
+    uint64_t size, src_stride, dst_stride; /* strides in bytes; see dst_stride below */
 };
 
 struct box_runs {
     uint64_t n_runs;                                    /* 0 = an empty box */
     uint64_t src_offset, dst_offset;                    /* of the first row, in bytes from each array's beginning */
-    uint64_t row_bytes, n_rows, src_stride, dst_stride; /* the same in every run; strides == row_bytes when n_rows is 1 */
+    uint64_t row_bytes, n_rows, src_stride, dst_stride; /* the same in every run; strides == row_bytes when n_rows is 1.
+                                                         * A stride of a destination that goes backwards wraps around */
     uint32_t n_levels;                                  /* innermost first: elements of a row, rows of a run, runs */
     struct box_level levels[BOX_MAX_RANK + 1];
 };

@@ -149,7 +149,7 @@ static bool lies_as_said(struct builder *builder, const struct transfer *transfe
     uint64_t bytes = element_bytes(tensor), at = transfer->dst_offset - tensor->offset;
     if (!bytes)
         return transfer->src_offset == mapped->offset + at &&
-               (transfer->n_rows == 1 || transfer->src_stride == transfer->dst_stride);
+               (transfer->n_rows == 1 || transfer->src_stride == (uint64_t)transfer->dst_stride);
     if (builder->joined_of != transfer->tensor)
         join_dimensions(tensor, mapped->strides, &builder->joined);
     builder->joined_of = transfer->tensor;

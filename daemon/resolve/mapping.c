@@ -95,12 +95,19 @@ static enum job_kind kind_of(const struct tensor_record *record, const uint64_t 
     return n_sliced == 1 ? JOB_DIM1 : JOB_RECT2D;
 }
 
-bool mapping_lower_slice(const struct tensor_record *record, const uint64_t *stored, const uint64_t *start,
-                         const uint64_t *size, struct box_runs *runs)
+static bool lower_box(const struct mapping_slice *slice, const struct box *box, struct box_runs *runs)
 {
+    return slice->target ? mapping_lower_target(slice->target, box, runs)
+                         : box_lower(box, dtype_bits(slice->record->dtype), runs);
+}
+
+bool mapping_lower_slice(const struct mapping_slice *slice, const uint64_t *stored, struct box_runs *runs)
+{
+    const struct tensor_record *record = slice->record;
+    const uint64_t *start = slice->start, *size = slice->size;
     uint64_t src_start[TENSOR_MAX_RANK], dst_start[TENSOR_MAX_RANK], common[TENSOR_MAX_RANK];
     struct box box = {record->rank, size, record->shape, start, size, zeros};
-    if (!stored && size == record->shape) { /* not sliced, as most tensors */
+    if (!stored && size == record->shape && !slice->target) { /* not sliced, as most tensors */
         runs->n_runs = record->bytes > 0;
         runs->src_offset = runs->dst_offset = 0;
         runs->row_bytes = runs->src_stride = runs->dst_stride = record->bytes;
@@ -108,7 +115,7 @@ bool mapping_lower_slice(const struct tensor_record *record, const uint64_t *sto
         return true;
     }
     if (!stored)
-        return box_lower(&box, dtype_bits(record->dtype), runs);
+        return lower_box(slice, &box, runs);
     const uint64_t *stored_size = stored + record->rank;
     for (uint32_t i = 0; i < record->rank; i++) {
         uint64_t lo = stored[i] > start[i] ? stored[i] : start[i];
@@ -118,7 +125,14 @@ bool mapping_lower_slice(const struct tensor_record *record, const uint64_t *sto
         dst_start[i] = lo - start[i];
     }
     box = (struct box){record->rank, common, stored_size, src_start, size, dst_start};
-    return box_lower(&box, dtype_bits(record->dtype), runs);
+    return lower_box(slice, &box, runs);
+}
+
+struct mapping_slice mapping_slice(const struct mapping_builder *builder, size_t index)
+{
+    const struct view_tensor *tensor = &builder->mapping->tensors[index];
+    return (struct mapping_slice){tensor->record, builder->starts[index], tensor->shape,
+                                  mapping_strided_target(builder, index)};
 }
 
 int mapping_fail_sub_byte(const struct mapping_builder *builder, const struct tensor_record *record)
@@ -140,12 +154,14 @@ int mapping_count(struct mapping_builder *builder, const struct tensor_record *r
                 text_escape(record->name, record->name_length, name), MAPPING_MAX_RUNS);
 }
 
-static int count_by_piece(struct mapping_builder *builder, const struct tensor_record *record, const uint64_t *start,
-                          const uint64_t *size)
+static int count_runs(struct mapping_builder *builder, const struct mapping_slice *slice)
 {
+    const struct tensor_record *record = slice->record;
     struct box_runs runs;
+    if (builder->artifact->derivation)
+        return mapping_derived_count(builder, slice);
     for (uint32_t k = 0; k < record->n_pieces; k++) {
-        if (!mapping_lower_slice(record, artifact_piece(builder->artifact, record, k)->box, start, size, &runs))
+        if (!mapping_lower_slice(slice, artifact_piece(builder->artifact, record, k)->box, &runs))
             return mapping_fail_sub_byte(builder, record);
         if (mapping_count(builder, record, runs.n_runs) < 0)
             return -1;
@@ -170,21 +186,20 @@ static int place_tensor(struct mapping_builder *builder, size_t index, const str
 {
     struct mapping *mapping = builder->mapping;
     struct view_tensor *tensor = &mapping->tensors[index];
+    struct mapping_slice slice = {record, start, size, NULL};
     struct box_runs runs;
-    if (!mapping_lower_slice(record, NULL, start, size, &runs))
+    if (!mapping_lower_slice(&slice, NULL, &runs))
         return mapping_fail_sub_byte(builder, record);
-    if (builder->artifact->derivation) {
-        if (mapping_derived_count(builder, record, start, size) < 0)
-            return -1;
-    } else if (record->n_pieces == 1 ? mapping_count(builder, record, runs.n_runs)
-                                     : count_by_piece(builder, record, start, size)) {
-        return -1;
-    }
     *tensor = (struct view_tensor){.record = record, .shape = size, .job = kind_of(record, size, &runs)};
     tensor->bytes = runs.n_runs ? runs.n_runs * runs.n_rows * runs.row_bytes : 0;
-    if (place_packed(mapping, tensor, builder->error) < 0)
+    if (builder->view->targets ? mapping_check_target(builder, index, tensor)
+                               : place_packed(mapping, tensor, builder->error))
         return -1;
-    mapping->view_bytes += tensor->bytes; /* cannot wrap where the sum with padding does not */
+    slice.target = mapping_strided_target(builder, index);
+    bool is_counted = !slice.target && !builder->artifact->derivation && record->n_pieces == 1;
+    if (is_counted ? mapping_count(builder, record, runs.n_runs) : count_runs(builder, &slice))
+        return -1;
+    mapping->view_bytes += tensor->bytes; /* cannot wrap where the sum with padding does not, nor when all are disjoint */
     builder->starts[index] = start;
     builder->item_of_tensor[record - builder->artifact->tensors] = (uint32_t)index;
     return 0;
@@ -228,7 +243,7 @@ struct transfer *mapping_emit(const struct box_runs *runs, const struct transfer
             .row_bytes = runs->row_bytes,
             .n_rows = runs->n_rows,
             .src_stride = runs->src_stride,
-            .dst_stride = runs->dst_stride,
+            .dst_stride = (int64_t)runs->dst_stride,
             .file = from->file,
             .operation = from->operation,
             .tensor = from->tensor,
@@ -243,8 +258,9 @@ static struct transfer *emit_piece(const struct mapping_builder *builder, const 
     const struct view_tensor *tensor = &builder->mapping->tensors[index];
     const struct transfer from = {
         .src_offset = piece->offset, .dst_offset = tensor->offset, .file = piece->file, .tensor = index};
+    const struct mapping_slice slice = mapping_slice(builder, index);
     struct box_runs runs;
-    mapping_lower_slice(tensor->record, piece->box, builder->starts[index], tensor->shape, &runs);
+    mapping_lower_slice(&slice, piece->box, &runs);
     return mapping_emit(&runs, &from, out);
 }
 
@@ -255,10 +271,10 @@ static void choose_copies(struct mapping_builder *builder)
     struct copy_choice *choice = &builder->choice;
     struct box_runs runs;
     for (size_t i = 0; choice->states && i < mapping->n_tensors; i++) {
-        const struct view_tensor *tensor = &mapping->tensors[i];
-        for (uint32_t k = 0; k < tensor->record->n_pieces; k++) {
-            const struct tensor_piece *piece = artifact_piece(builder->artifact, tensor->record, k);
-            mapping_lower_slice(tensor->record, piece->box, builder->starts[i], tensor->shape, &runs);
+        const struct mapping_slice slice = mapping_slice(builder, i);
+        for (uint32_t k = 0; k < slice.record->n_pieces; k++) {
+            const struct tensor_piece *piece = artifact_piece(builder->artifact, slice.record, k);
+            mapping_lower_slice(&slice, piece->box, &runs);
             if (runs.n_runs)
                 copy_choice_want(choice, piece);
         }
@@ -312,7 +328,7 @@ static int take_memory(struct mapping_builder *builder)
 
 static void choose_placement(struct mapping *mapping, const struct view_spec *view)
 {
-    bool by_source = view->placement == PLACEMENT_SOURCE && mapping->artifact->source->caps.direct_reads;
+    bool by_source = view->placement == PLACEMENT_SOURCE && !view->targets && mapping->artifact->source->caps.direct_reads;
     mapping->placement = by_source ? PLACEMENT_SOURCE : PLACEMENT_PACKED;
     mapping->align_bytes = view->align_bytes || by_source ? view->align_bytes : VIEW_DEFAULT_ALIGN;
 }
@@ -330,23 +346,23 @@ struct mapping *mapping_build(const struct view_spec *view, struct artifact *art
              (unsigned long long)view->align_bytes, VIEW_MAX_ALIGN);
         return NULL;
     }
-    if (view->targets) {
-        fail(error, ERROR_UNIMPLEMENTED, "NO_TARGETS", "a load into memory of the client is not possible yet");
-        return NULL;
-    }
     struct mapping *mapping = memory_alloc(sizeof *mapping);
     struct mapping_builder builder = {.mapping = mapping, .view = view, .artifact = artifact, .error = error};
     mapping->artifact = artifact_ref(artifact);
     choose_placement(mapping, view);
     mapping->n_tensors = view->whole ? artifact->n_tensors : view->n_items;
-    int failed = take_memory(&builder) < 0 || copy_choice_init(&builder.choice, artifact, error) < 0 ? -1 : 0;
+    int failed = take_memory(&builder) < 0 || copy_choice_init(&builder.choice, artifact, error) < 0 ||
+                         (view->targets && mapping_check_targets(&builder))
+                     ? -1
+                     : 0;
     for (size_t i = 0; view->whole && i < artifact->n_tensors && !failed; i++)
         failed = place_tensor(&builder, i, &artifact->tensors[i], zeros, artifact->tensors[i].shape);
-    failed = failed || (!view->whole && place_items(&builder)) ||
+    failed = failed || (!view->whole && place_items(&builder)) || (view->targets && mapping_settle_targets(&builder)) ||
              (artifact->derivation ? mapping_derived_emit(&builder) : emit_transfers(&builder)) ||
-             (mapping->placement == PLACEMENT_SOURCE && placement_by_source(mapping, error));
+             (mapping->placement == PLACEMENT_SOURCE && placement_by_source(mapping, error)) ||
+             (view->targets && !artifact->derivation && mapping_order(mapping, error));
     if (!failed)
-        view_digest(mapping, builder.starts, mapping->view_digest);
+        view_digest(mapping, builder.starts, view->targets, mapping->view_digest);
     copy_choice_fini(&builder.choice);
     metadata_free(builder.starts);
     metadata_free(builder.item_of_tensor);

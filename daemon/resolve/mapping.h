@@ -82,8 +82,8 @@ struct mapping {
     struct operation *operations; /* what transfers name, [0] = the copy; NULL = all of them are copies */
     size_t n_operations;
     struct scales scales;
-    /* With targets of the client (resolve/target.h) offsets count in the destination space, and a tensor's is that of its
-     * element with all indexes 0. */
+    /* With targets of the client (resolve/target.h) offsets count in the destination space, a tensor's is that of its element
+     * with all indexes 0, rows may go backwards, and all rows of a transfer or a fill lie in one region. Never shared. */
     bool has_targets;
     struct mapping_fill *fills; /* of targets; they and the transfers never write the same byte. In any order */
     size_t n_fills;

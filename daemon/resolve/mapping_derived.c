@@ -14,6 +14,7 @@ struct walk { /* over one array */
     const struct artifact *artifact;
     const struct index_array *array;
     const uint64_t *start, *size; /* the slice of it */
+    const struct target *target;  /* whose strides count; NULL = C order without a gap */
     unsigned to_bits;
     const struct copy_choice *choice; /* which copy of a piece is read; NULL = that is being found out */
     int (*take)(struct walk *walk, const struct index_draft *part, const struct tensor_piece *piece,
@@ -24,7 +25,8 @@ struct walk { /* over one array */
     const struct tensor_record *stored;
     const struct tensor_piece *piece;
     struct index_frame frame;
-    uint64_t dst_stride[TENSOR_MAX_RANK], src_stride[TENSOR_MAX_RANK];
+    uint64_t src_stride[TENSOR_MAX_RANK];
+    int64_t dst_stride_bits[TENSOR_MAX_RANK];
 };
 
 static void fill_strides(uint32_t rank, const uint64_t *shape, uint64_t *strides)
@@ -32,6 +34,18 @@ static void fill_strides(uint32_t rank, const uint64_t *shape, uint64_t *strides
     uint64_t n = 1;
     for (uint32_t i = rank; i-- > 0; n *= shape[i])
         strides[i] = n;
+}
+
+static void fill_dst_strides(struct walk *walk, unsigned bits)
+{
+    uint64_t n = bits;
+    for (uint32_t i = walk->array->rank; i-- > 0; n *= walk->size[i])
+        walk->dst_stride_bits[i] = (int64_t)n;
+    uint32_t n_strided = walk->target ? walk->array->rank : 0;
+    if (walk->target)
+        target_row(walk->target, &n_strided);
+    for (uint32_t i = 0; i < n_strided; i++)
+        walk->dst_stride_bits[i] = walk->target->dims[i] == 1 ? 0 : walk->target->strides[i] * 8;
 }
 
 static int lower_part(void *data, const struct index_draft *part)
@@ -74,7 +88,6 @@ static int walk_array(struct walk *walk)
 {
     const struct index_array *array = walk->array;
     const struct index_taker taker = {expand_tables, walk};
-    fill_strides(array->rank, walk->size, walk->dst_stride);
     for (size_t m = 0; m < array->n_maps; m++) {
         struct index_draft draft;
         const struct index_map *map = &array->maps[m];
@@ -85,10 +98,11 @@ static int walk_array(struct walk *walk)
             fill_strides(map->src_rank, walk->stored->shape, walk->src_stride);
         walk->frame = (struct index_frame){.dst_rank = array->rank,
                                            .dst_start = walk->start,
-                                           .dst_stride = walk->dst_stride,
+                                           .dst_stride_bits = walk->dst_stride_bits,
                                            .src_stride = walk->src_stride,
                                            .from_bits = dtype_bits(walk->stored->dtype),
                                            .to_bits = map->operation ? walk->to_bits : dtype_bits(walk->stored->dtype)};
+        fill_dst_strides(walk, walk->frame.to_bits);
         index_draft(map, array->rank, &draft);
         if (index_clip(&draft, INDEX_DST, array->rank, walk->start, walk->size, &taker) < 0)
             return -1;
@@ -118,17 +132,18 @@ static int fail_count(struct walk *walk)
     return mapping_fail_sub_byte(counting->builder, counting->record);
 }
 
-int mapping_derived_count(struct mapping_builder *builder, const struct tensor_record *record, const uint64_t *start,
-                          const uint64_t *size)
+int mapping_derived_count(struct mapping_builder *builder, const struct mapping_slice *slice)
 {
+    const struct tensor_record *record = slice->record;
     const struct derivation *derivation = builder->artifact->derivation;
     const struct derived_tensor *derived = &derivation->tensors[record - derivation->records];
     const struct index_array array = {record->rank, record->shape, derived->maps, derived->n_maps};
     struct counting counting = {builder, record};
     struct walk walk = {.artifact = builder->artifact,
                         .array = &array,
-                        .start = start,
-                        .size = size,
+                        .start = slice->start,
+                        .size = slice->size,
+                        .target = slice->target,
                         .to_bits = dtype_bits(record->dtype),
                         .take = take_count,
                         .fail_odd = fail_count,
@@ -137,8 +152,9 @@ int mapping_derived_count(struct mapping_builder *builder, const struct tensor_r
     if (!derived->is_stored)
         return walk_array(&walk);
     const struct tensor_record *stored = artifact_stored(builder->artifact, derived->source);
+    const struct mapping_slice same = {stored, slice->start, slice->size, slice->target};
     for (uint32_t k = 0; k < stored->n_pieces; k++) {
-        if (!mapping_lower_slice(stored, artifact_piece(builder->artifact, stored, k)->box, start, size, &runs))
+        if (!mapping_lower_slice(&same, artifact_piece(builder->artifact, stored, k)->box, &runs))
             return mapping_fail_sub_byte(builder, record);
         if (runs.n_runs)
             copy_choice_want(&builder->choice, artifact_piece(builder->artifact, stored, k));
@@ -415,6 +431,7 @@ static int emit_tensor(struct emitting *emitting)
                         .array = &array,
                         .start = start,
                         .size = tensor->shape,
+                        .target = mapping_strided_target(builder, emitting->index),
                         .to_bits = dtype_bits(record->dtype),
                         .choice = &builder->choice,
                         .take = take_transfers,
@@ -423,12 +440,13 @@ static int emit_tensor(struct emitting *emitting)
     if (!derived->is_stored)
         return walk_array(&walk);
     const struct tensor_record *stored = artifact_stored(builder->artifact, derived->source);
+    const struct mapping_slice slice = {stored, start, tensor->shape, walk.target};
     for (uint32_t k = 0; k < stored->n_pieces; k++) {
         const struct tensor_piece *piece = copy_choice_find(&builder->choice, artifact_piece(builder->artifact, stored, k));
         const struct transfer from = {
             .src_offset = piece->offset, .dst_offset = tensor->offset, .file = piece->file, .tensor = emitting->index};
         struct box_runs runs;
-        mapping_lower_slice(stored, piece->box, start, tensor->shape, &runs);
+        mapping_lower_slice(&slice, piece->box, &runs);
         emitting->out = mapping_emit(&runs, &from, emitting->out);
     }
     return 0;

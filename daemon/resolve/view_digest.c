@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "resolve/derivation.h"
+#include "resolve/target.h"
 
 enum { BUFFER_BYTES = 1 << 16 };
 
@@ -50,10 +51,40 @@ static void add_tensor(struct sink *sink, const struct view_tensor *tensor, cons
         add_bytes(sink, start, record->rank * sizeof *start);
 }
 
-void view_digest(const struct mapping *mapping, const uint64_t *const *starts, char hex[DIGEST_HEX_CHARS + 1])
+static void add_target(struct sink *sink, const struct target *target)
+{
+    add_u64(sink, (uint64_t)target->region << 32 | (uint64_t)target->dtype << 16 | target->rank);
+    add_u64(sink, target->offset);
+    if (!target->rank)
+        return;
+    add_bytes(sink, target->dims, target->rank * sizeof *target->dims);
+    add_bytes(sink, target->strides, target->rank * sizeof *target->strides);
+}
+
+static void add_targets(struct sink *sink, const struct target_list *targets)
+{
+    add_u64(sink, UINT64_MAX); /* no alignment, which others begin with */
+    add_u64(sink, targets->n_regions);
+    for (size_t i = 0; i < targets->n_regions; i++)
+        add_u64(sink, targets->regions[i].bytes);
+    add_u64(sink, targets->n_tensors);
+    for (size_t i = 0; i < targets->n_tensors; i++)
+        add_target(sink, &targets->tensors[i]);
+    add_u64(sink, targets->n_fills);
+    for (size_t i = 0; i < targets->n_fills; i++) {
+        add_target(sink, &targets->fills[i].target);
+        add_u64(sink, targets->fills[i].value_bytes);
+        add_bytes(sink, targets->fills[i].value, targets->fills[i].value_bytes);
+    }
+}
+
+void view_digest(const struct mapping *mapping, const uint64_t *const *starts, const struct target_list *targets,
+                 char hex[DIGEST_HEX_CHARS + 1])
 {
     unsigned char out[DIGEST_BYTES];
     struct sink sink = {.digest = digest_create(), .used = 0};
+    if (targets)
+        add_targets(&sink, targets);
     add_u64(&sink, mapping->align_bytes);
     add_u64(&sink, mapping->placement);
     add_u64(&sink, mapping->n_tensors);

@@ -1,6 +1,6 @@
 /* Random views of random tensors, whole or in random pieces: the transfers of a mapping move exactly the bytes that an
- * element-by-element walk moves, in file order, disjoint on both sides, within the bounds the mapping states. Prints its
- * seed; TEST_SEED repeats a run. */
+ * element-by-element walk moves, in file order, disjoint on both sides, within the bounds the mapping states. So do those to
+ * targets with random strides in two regions. Prints its seed; TEST_SEED repeats a run. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -20,7 +20,8 @@ enum { N_CASES = 20000, MAX_TENSORS = 6, MAX_RANK = 6, MAX_CUTS = 3, MAX_PARTS =
 enum { FILE_ROOM = 1 << 20, HEADER_ROOM = 1 << 16 };
 
 static uint64_t random_state;
-static size_t n_spread; /* transfers that are not packed where they go to */
+static size_t n_spread;    /* transfers that are not packed where they go to */
+static size_t n_backwards; /* whose rows go backwards there */
 
 static uint64_t random_below(uint64_t n)
 {
@@ -243,10 +244,10 @@ static void check_transfers(const struct mapping *mapping, const struct model *m
     for (size_t i = 0; i < mapping->n_transfers; i++) {
         const struct transfer *transfer = &mapping->transfers[i];
         assert_true(transfer->row_bytes > 0 && transfer->n_rows > 0 && transfer->src_stride >= transfer->row_bytes);
-        assert_true(transfer->dst_stride >= transfer->row_bytes &&
+        assert_true(transfer->dst_stride >= (int64_t)transfer->row_bytes &&
                     transfer_dst_end(transfer, transfer->row_bytes) <= mapping->replica_bytes);
         assert_true(transfer->n_rows > 1 ||
-                    (transfer->src_stride == transfer->row_bytes && transfer->dst_stride == transfer->row_bytes));
+                    (transfer->src_stride == transfer->row_bytes && transfer->dst_stride == (int64_t)transfer->row_bytes));
         assert_true(i >= mapping->file_first[transfer->file] && i < mapping->file_first[transfer->file + 1]);
         assert_true(transfer_end(transfer) <= model->file_bytes[transfer->file]);
         if (i && mapping->transfers[i - 1].file == transfer->file)
@@ -254,7 +255,7 @@ static void check_transfers(const struct mapping *mapping, const struct model *m
         assert_int_equal(transfer->operation, OPERATION_COPY);
         transfer_apply(transfer, NULL, model->files[transfer->file], replica);
         moved += transfer_bytes(transfer);
-        n_spread += transfer->dst_stride > transfer->row_bytes;
+        n_spread += transfer->dst_stride > (int64_t)transfer->row_bytes;
     }
     assert_int_equal(moved, mapping->view_bytes);
 }
@@ -298,6 +299,189 @@ static void check_tensors(const struct mapping *mapping, const struct model *mod
     assert_true(mapping->placement == PLACEMENT_SOURCE || end == mapping->replica_bytes);
 }
 
+/* --- targets --------------------------------------------------------------------------------------------------------- */
+
+enum { N_REGIONS = 2, UNTOUCHED = 0xEE };
+
+struct goal { /* the targets of a view */
+    struct target_region regions[N_REGIONS];
+    struct target_list list;
+    struct target targets[MAX_TENSORS];
+    struct target_fill fills[1];
+    int64_t strides[MAX_TENSORS][MAX_RANK];
+    uint64_t used[N_REGIONS];
+    uint64_t steps[MAX_TENSORS], phases[MAX_TENSORS]; /* between elements; which of them a target has */
+    uint64_t fill_dims[2];
+    int64_t fill_strides[2];
+};
+
+static uint64_t span_of(const struct target *target)
+{
+    uint64_t span = dtype_bits(target->dtype) / 8;
+    for (uint32_t d = 0; d < target->rank; d++)
+        span += target->dims[d] ? (target->dims[d] - 1) * (uint64_t)llabs(target->strides[d]) : 0;
+    return span;
+}
+
+static bool is_twin(const struct target *a, const struct target *b)
+{
+    return a->rank > 0 && a->rank == b->rank && a->dtype == b->dtype &&
+           memcmp(a->dims, b->dims, a->rank * sizeof *a->dims) == 0;
+}
+
+/* Dimensions in any order, with gaps between them, some backwards. */
+static void choose_strides(struct goal *goal, size_t i)
+{
+    struct target *target = &goal->targets[i];
+    uint32_t order[MAX_RANK];
+    goal->steps[i] = 1 + random_below(3);
+    goal->phases[i] = 0;
+    uint64_t pitch = dtype_bits(target->dtype) / 8 * goal->steps[i];
+    bool is_plain = random_below(4) == 0;
+    for (uint32_t d = 0; d < target->rank; d++) {
+        uint32_t at = is_plain ? 0 : (uint32_t)random_below(d + 1);
+        order[d] = order[at];
+        order[at] = d;
+    }
+    for (uint32_t n = 0; n < target->rank; n++) {
+        uint32_t d = is_plain ? target->rank - 1 - n : order[n];
+        goal->strides[i][d] = (int64_t)pitch * (!is_plain && random_below(4) == 0 ? -1 : 1);
+        pitch = pitch * (target->dims[d] ? target->dims[d] : 1) + (random_below(3) ? 0 : random_below(5));
+    }
+}
+
+static void place_target(struct goal *goal, const struct view_tensor *tensor, size_t i)
+{
+    struct target *target = &goal->targets[i], *last = i ? target - 1 : NULL;
+    *target = (struct target){
+        .dtype = tensor->record->dtype, .rank = tensor->record->rank, .dims = tensor->shape, .strides = goal->strides[i]};
+    if (last && is_twin(last, target) && goal->phases[i - 1] + 1 < goal->steps[i - 1] && tensor->bytes) { /* in its gaps */
+        target->strides = last->strides;
+        target->region = last->region;
+        target->offset = last->offset + dtype_bits(target->dtype) / 8;
+        goal->steps[i] = goal->steps[i - 1];
+        goal->phases[i] = goal->phases[i - 1] + 1;
+        return;
+    }
+    choose_strides(goal, i);
+    uint64_t element = dtype_bits(target->dtype) / 8;
+    target->region = (uint32_t)random_below(N_REGIONS);
+    target->offset = goal->used[target->region] + random_below(9);
+    goal->used[target->region] = target->offset + span_of(target) + element * (goal->steps[i] - 1);
+    for (uint32_t d = 0; d < target->rank; d++)
+        if (target->strides[d] < 0 && target->dims[d])
+            target->offset += (target->dims[d] - 1) * (uint64_t)-target->strides[d];
+}
+
+static void place_fill(struct goal *goal)
+{
+    static const unsigned char values[2][4] = {{1, 2, 3, 4}, {7, 7, 7, 7}};
+    goal->fill_dims[0] = 1 + random_below(3);
+    goal->fill_dims[1] = 1 + random_below(5);
+    goal->fill_strides[0] = 50;
+    goal->fill_strides[1] = -(int64_t)(4 + random_below(5));
+    goal->fills[0] = (struct target_fill){.target = {.name = "fill",
+                                                     .name_length = 4,
+                                                     .dtype = DTYPE_F32,
+                                                     .rank = 2,
+                                                     .dims = goal->fill_dims,
+                                                     .strides = goal->fill_strides,
+                                                     .offset = goal->used[0] + 50},
+                                          .value = values[random_below(2)],
+                                          .value_bytes = 4};
+    goal->used[0] += 50 + 2 * 50 + 4;
+}
+
+static void make_goal(struct goal *goal, const struct mapping *packed)
+{
+    struct error error;
+    *goal = (struct goal){0};
+    for (size_t i = 0; i < packed->n_tensors; i++)
+        place_target(goal, &packed->tensors[i], i);
+    place_fill(goal);
+    for (size_t r = 0; r < N_REGIONS; r++)
+        goal->regions[r].bytes = goal->used[r];
+    goal->list = (struct target_list){.regions = goal->regions,
+                                      .n_regions = N_REGIONS,
+                                      .tensors = goal->targets,
+                                      .n_tensors = packed->n_tensors,
+                                      .fills = goal->fills,
+                                      .n_fills = random_below(2)};
+    assert_int_equal(target_place_regions(&goal->list, &error), 0);
+}
+
+/* Calls for each element of a target, in C order, with where it is in its region. */
+static void put_elements(const struct target *target, unsigned char *region, const unsigned char *values,
+                         uint64_t value_step)
+{
+    uint64_t element = dtype_bits(target->dtype) / 8, n = 1;
+    for (uint32_t d = 0; d < target->rank; d++)
+        n *= target->dims[d];
+    for (uint64_t i = 0; i < n; i++) {
+        uint64_t at = target->offset, rest = i;
+        for (uint32_t d = target->rank; d-- > 0; rest /= target->dims[d])
+            at += rest % target->dims[d] * (uint64_t)target->strides[d];
+        memcpy(region + at, values + i * value_step, element);
+    }
+}
+
+static void write_fills(const struct mapping *mapping, unsigned char *space)
+{
+    for (size_t i = 0; i < mapping->n_fills; i++) {
+        const struct mapping_fill *fill = &mapping->fills[i];
+        assert_int_equal(fill->row_bytes % fill->value_bytes, 0);
+        for (uint64_t row = 0; row < fill->n_rows; row++)
+            for (uint64_t at = 0; at < fill->row_bytes; at++)
+                space[fill->dst_offset + row * fill->dst_stride + at] = fill->value[at % fill->value_bytes];
+    }
+}
+
+/* What the packed replica has, element by element, is in the regions, and nothing else has been written. */
+static void check_targets(const struct model *model, const struct goal *goal, const struct mapping *packed,
+                          const unsigned char *replica, const struct mapping *mapping)
+{
+    static unsigned char space[N_REGIONS * TARGET_REGION_ALIGN + FILE_ROOM], wanted[FILE_ROOM];
+    assert_true(mapping->has_targets && mapping->replica_bytes == goal->list.space_bytes &&
+                mapping->replica_bytes <= sizeof space);
+    assert_int_equal(mapping->view_bytes, packed->view_bytes);
+    assert_string_not_equal(mapping->view_digest, packed->view_digest);
+    for (size_t r = 0; r < N_REGIONS; r++)
+        memset(space + goal->regions[r].base, UNTOUCHED, goal->regions[r].bytes);
+    for (size_t i = 0; i < mapping->n_transfers; i++) {
+        const struct transfer *transfer = &mapping->transfers[i];
+        assert_true(transfer->n_rows > 1 ||
+                    (transfer->src_stride == transfer->row_bytes && transfer->dst_stride == (int64_t)transfer->row_bytes));
+        assert_true((uint64_t)llabs(transfer->dst_stride) >= transfer->row_bytes);
+        n_backwards += transfer->dst_stride < 0;
+        transfer_apply(transfer, NULL, model->files[transfer->file], space);
+    }
+    write_fills(mapping, space);
+    for (size_t r = 0; r < N_REGIONS; r++) {
+        memset(wanted, UNTOUCHED, goal->regions[r].bytes);
+        for (size_t i = 0; i < goal->list.n_tensors; i++)
+            if (goal->targets[i].region == r && packed->tensors[i].bytes)
+                put_elements(&goal->targets[i], wanted, replica + packed->tensors[i].offset,
+                             dtype_bits(goal->targets[i].dtype) / 8);
+        for (size_t i = 0; i < goal->list.n_fills && r == 0; i++)
+            put_elements(&goal->fills[i].target, wanted, goal->fills[i].value, 0);
+        assert_memory_equal(space + goal->regions[r].base, wanted, goal->regions[r].bytes);
+    }
+}
+
+static void run_targets(const struct model *model, const struct mapping *packed, const unsigned char *replica,
+                        struct artifact *artifact)
+{
+    static struct goal goal;
+    struct error error;
+    make_goal(&goal, packed);
+    struct view_spec view = {.items = model->items, .n_items = model->n_items, .align_bytes = 64, .targets = &goal.list};
+    struct mapping *mapping = mapping_build(&view, artifact, &error);
+    if (!mapping)
+        fail_msg("%s", error.message);
+    check_targets(model, &goal, packed, replica, mapping);
+    mapping_destroy(mapping);
+}
+
 static void run_case(void)
 {
     struct model model = {0};
@@ -324,6 +508,7 @@ static void run_case(void)
     check_transfers(mapping, &model, replica);
     check_tensors(mapping, &model, replica);
     check_places(mapping, replica);
+    run_targets(&model, mapping, replica, artifact);
     free(replica);
     mapping_destroy(mapping);
     pieces_free(artifact);
@@ -342,7 +527,7 @@ static void mappings_move_what_an_element_walk_moves(void **state)
     print_message("TEST_SEED=%llu, %d cases\n", (unsigned long long)random_state, N_CASES);
     for (int i = 0; i < N_CASES; i++)
         run_case();
-    assert_true(n_spread > N_CASES / 10);
+    assert_true(n_spread > N_CASES / 10 && n_backwards > N_CASES / 10);
     source_memory_clear();
 }
 

@@ -77,7 +77,7 @@ static void read_scales(const struct mapping *mapping)
     free(bytes);
 }
 
-static int load(const struct view_spec *view)
+int variant_scene_load_view(const struct view_spec *view)
 {
     drop_view();
     variant_scene.mapping = mapping_build(view, variant_scene.artifact, &variant_scene.error);
@@ -94,13 +94,13 @@ static int load(const struct view_spec *view)
 
 int variant_scene_load(void)
 {
-    return load(&(struct view_spec){.whole = true, .align_bytes = 64});
+    return variant_scene_load_view(&(struct view_spec){.whole = true, .align_bytes = 64});
 }
 
 int variant_scene_slice(const char *name, const struct slice *slices, uint32_t n_slices)
 {
     const struct view_item item = {name, strlen(name), n_slices, slices};
-    return load(&(struct view_spec){.items = &item, .n_items = 1, .align_bytes = 64});
+    return variant_scene_load_view(&(struct view_spec){.items = &item, .n_items = 1, .align_bytes = 64});
 }
 
 const unsigned char *variant_scene_bytes(const char *name)

@@ -21,6 +21,7 @@ void variant_scene_put(const char *header, uint64_t data_bytes, unsigned char (*
 int variant_scene_apply(const char *recipe);
 /* All of the variant; or a slice of one tensor, with bounds for each dimension. -1 with variant_scene.error. */
 int variant_scene_load(void);
+int variant_scene_load_view(const struct view_spec *view); /* any; what is not written is zero */
 int variant_scene_slice(const char *name, const struct slice *slices, uint32_t n_slices);
 /* Where a tensor of the view begins. */
 const unsigned char *variant_scene_bytes(const char *name);

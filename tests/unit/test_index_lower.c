@@ -13,15 +13,16 @@ static const uint64_t zeros[TENSOR_MAX_RANK], one[1] = {1};
 
 static bool lower(const struct index_array *array, unsigned from_bits, unsigned to_bits, struct box_runs *runs)
 {
-    uint64_t strides[TENSOR_MAX_RANK], n = 1;
+    int64_t strides[TENSOR_MAX_RANK];
+    uint64_t n = 1;
     struct index_draft draft;
     for (uint32_t i = array->rank; i-- > 0; n *= array->shape[i])
-        strides[i] = n;
+        strides[i] = (int64_t)(n * to_bits);
     assert_int_equal(array->n_maps, 1);
     index_draft(&array->maps[0], array->rank, &draft);
     const struct index_frame frame = {.dst_rank = array->rank,
                                       .dst_start = zeros,
-                                      .dst_stride = strides,
+                                      .dst_stride_bits = strides,
                                       .src_stride = one,
                                       .from_bits = from_bits,
                                       .to_bits = to_bits};
