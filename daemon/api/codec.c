@@ -67,8 +67,6 @@ int codec_load_request(const Tensorcast__Daemon__V1__LoadRequest *wire, struct a
 {
     if (!wire)
         return fail(error, ERROR_INVALID_ARGUMENT, "NO_LOAD_REQUEST", "the request has no load");
-    if (wire->targets)
-        return fail(error, ERROR_UNIMPLEMENTED, "TARGETS", "this daemon does not fill targets yet");
     *request = (struct load_request){.artifact = wire->artifact,
                                      .device = wire->device,
                                      .memory = (int)wire->memory,
@@ -314,5 +312,8 @@ Tensorcast__Daemon__V1__LoadReport *codec_report(const struct load_result *resul
         .topology = &result->spec->topology,
         .collective = has_run ? run_collective_counters(replica->run) : NULL,
     };
+    struct into_report into;
+    if (into_report_make(result, &into))
+        facts.into = &into;
     return report_fill(&facts, arena);
 }

@@ -149,6 +149,19 @@ static Tensorcast__Daemon__V1__MappedFacts *fill_mapped(const struct mapped_choi
     return report;
 }
 
+static Tensorcast__Daemon__V1__IntoReport *fill_into(const struct into_report *into, struct arena *arena)
+{
+    Tensorcast__Daemon__V1__IntoReport *report = arena_alloc(arena, sizeof *report);
+    tensorcast__daemon__v1__into_report__init(report);
+    report->collective_handled = into->collective_handled;
+    report->direct_write_supported = into->direct_write_supported;
+    report->source_ordered = into->source_ordered;
+    report->dominant_executor = text_or_empty(into->dominant_executor);
+    report->committed_bytes = into->committed_bytes;
+    report->fallback_bytes = into->fallback_bytes;
+    return report;
+}
+
 load_report *report_fill(const struct report_facts *facts, struct arena *arena)
 {
     const struct mapping *mapping = facts->mapping;
@@ -179,6 +192,10 @@ load_report *report_fill(const struct report_facts *facts, struct arena *arena)
         report->collective = fill_collective(facts, arena);
     if (plan->mapped.is_known)
         report->mapped = fill_mapped(&plan->mapped, arena);
+    if (facts->into) {
+        report->into = fill_into(facts->into, arena);
+        report->target_bytes = facts->into->committed_bytes;
+    }
     if (facts->verdict)
         report->verified = fill_verdict(facts->verdict, arena);
     if (facts->run)

@@ -9,6 +9,7 @@
 #include "base/arena.h"
 #include "execute/collective.h"
 #include "integrity/verify.h"
+#include "load/into_report.h"
 #include "plan/plan.h"
 #include "resolve/mapping.h"
 #include "tensorcast/daemon/v1/store_daemon.pb-c.h"
@@ -20,9 +21,10 @@ struct report_facts {
     /* NULL: nothing was run. The numbers are then the chosen candidate's estimates or, with from_replica and is_mapped, zero. */
     const struct run_report *run;
     bool from_replica, joined, is_mapped;
-    const struct verdict *verdict; /* NULL in a plan */
-    const char *memory;            /* page_kind_name(); NULL = "", in a plan */
-    const char *device;            /* UUID of a GPU; NULL = host memory */
+    const struct verdict *verdict;  /* NULL in a plan */
+    const struct into_report *into; /* NULL: no targets were filled */
+    const char *memory;             /* page_kind_name(); NULL = "", in a plan */
+    const char *device;             /* UUID of a GPU; NULL = host memory */
     double resolve_ms, plan_ms, total_ms, assemble_ms;
     const struct execution_topology *topology;    /* of the request */
     const struct collective_counters *collective; /* NULL unless the load was part of a collective that ran */

@@ -349,6 +349,33 @@ struct segment *segment_ref(struct segment *segment)
     return segment;
 }
 
+/* Of a GPU that hangs a region cannot be had back: it keeps the connection, see cuda_release(). */
+struct device_region *segment_disown(struct segment *segment)
+{
+    struct device_region *regions = NULL, **last = &regions;
+    bool is_complete = true;
+    if (__atomic_load_n(&segment->references, __ATOMIC_ACQUIRE) > 1 || (!segment->region && !segment->parts)) {
+        segment_unref(segment);
+        return NULL;
+    }
+    if (!segment->parts) {
+        segment->device->ops->release(segment);
+        regions = segment->region;
+        is_complete = regions->lease_fd >= 0;
+    }
+    for (size_t i = 0; segment->parts && i < segment->parts->n; i++) {
+        *last = segment_disown(segment->parts->list[i].segment);
+        is_complete = is_complete && *last;
+        last = *last ? &(*last)->next : last;
+    }
+    free(segment->parts);
+    free(segment);
+    if (is_complete)
+        return regions;
+    device_region_close(regions);
+    return NULL;
+}
+
 void segment_unref(struct segment *segment)
 {
     if (!segment || __atomic_sub_fetch(&segment->references, 1, __ATOMIC_ACQ_REL) > 0)

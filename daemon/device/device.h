@@ -152,6 +152,9 @@ enum page_kind device_page_kind(struct segment *segment);
 bool device_is_kept(struct segment *segment); /* after device_seal(); false where the device cannot tell */
 void device_trim(struct device *device);
 bool segment_is_lent(const struct segment *segment); /* it is memory of a client, which may write to it at any time */
+/* Drops a reference like segment_unref(). When that was the last one the regions are as they were before device_adopt(), the
+ * caller's again; else, and where they cannot be, NULL: they are closed in due course. */
+struct device_region *segment_disown(struct segment *segment);
 /* The segment that has these bytes, and where in it they begin: the same one, unless it has parts. NULL: none has all of
  * them. */
 struct segment *segment_find(struct segment *segment, uint64_t *offset, uint64_t bytes);

@@ -8,6 +8,7 @@
 
 #include "base/memory.h"
 #include "device/huge_pages.h"
+#include "execute/fills.h"
 
 static int prepare_memory(struct destination *destination, uint64_t offset, uint64_t bytes, struct error *error)
 {
@@ -52,8 +53,14 @@ static int zero_gaps(struct destination *destination, const struct mapping *mapp
     return end > at ? device_zero(destination->segment, at, end - at, error) : 0;
 }
 
+/* Between targets of a client is what it has there. */
+static int finish_memory(struct destination *destination, const struct mapping *mapping, struct error *error)
+{
+    return mapping->has_targets ? fills_write(destination, mapping, error) : zero_gaps(destination, mapping, error);
+}
+
 static const struct destination_ops memory_ops = {
-    .name = "memory", .prepare = prepare_memory, .write = write_memory, .finish = zero_gaps};
+    .name = "memory", .prepare = prepare_memory, .write = write_memory, .finish = finish_memory};
 
 struct destination destination_of_segment(struct segment *segment)
 {

@@ -33,6 +33,7 @@ struct destination {
     bool is_lent;            /* a client can write there, so nothing is read back but what the same run has put there */
     uint64_t backed_bytes;   /* of its beginning: see struct segment */
     bool has_ending;         /* there is something to finish or to abandon */
+    uint64_t filled_bytes;   /* of constants, by finish() */
     unsigned char *ready;    /* per HUGE_PAGE_BYTES, atomic: prepare() has been there; NULL until destination_begin() */
 };
 

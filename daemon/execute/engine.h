@@ -53,6 +53,7 @@ struct run_report {                /* counted where the work happens */
     uint64_t shared_bytes;         /* needed by this run and taken from another run's read or memory */
     uint64_t direct_bytes;         /* landed in the replica without a copy of ours */
     uint64_t copied_bytes;         /* moved by a copy of ours: staging or another replica -> this replica */
+    uint64_t filled_bytes;         /* constants in targets of a client */
     uint64_t peak_temporary_bytes;
     uint64_t execute_ns, read_ns, copy_ns, prepare_ns; /* wall; then summed over workers */
 };

@@ -33,7 +33,9 @@ static void add_span(struct in_place *in_place, struct in_place_run span)
 static void add_clip(struct in_place *in_place, const struct item *item, const struct clip *clip)
 {
     const struct part *part = &item->parts[clip->part];
-    unsigned char *memory = clip->operation || part->transport ? NULL : part->run->destination->address;
+    /* a page that a client takes away fails the read: its own, not one that others wait for */
+    bool is_others = item->n_parts > 1 && part->run->destination->is_lent;
+    unsigned char *memory = clip->operation || part->transport || is_others ? NULL : part->run->destination->address;
     bool is_contiguous =
         clip->src.count == 1 || (clip->src.stride == clip->src.bytes && clip->dst_stride == clip->src.bytes);
     if (!memory || is_contiguous || clip->src.bytes < MIN_RUN_BYTES) {

@@ -91,6 +91,7 @@ void run_add_report(struct run *run, const struct run_report *part, uint64_t pla
     sum->shared_bytes += part->shared_bytes;
     sum->direct_bytes += part->direct_bytes;
     sum->copied_bytes += part->copied_bytes;
+    sum->filled_bytes += part->filled_bytes;
     sum->read_ns += part->read_ns;
     sum->copy_ns += part->copy_ns;
     sum->prepare_ns += part->prepare_ns;

@@ -110,6 +110,7 @@ static void end_destination(struct part *part)
         destination_abandon(destination);
     else
         part->has_failed = destination_finish(destination, part->run->options.mapping, &part->error) != 0;
+    part->report.filled_bytes = part->has_failed ? 0 : destination->filled_bytes;
 }
 
 static bool take_buffer(struct worker *worker)

@@ -59,8 +59,13 @@ static int take_memory(struct load *load, struct device_region *region, struct e
 
 struct load *load_create(struct load_table *table, struct preparation *prep, struct error *error)
 {
-    struct load *load = memory_alloc(sizeof *load);
     struct device_region *region = prep->region;
+    if (prep->is_lent && !region) {
+        fail(error, ERROR_ABORTED, "REGION_LOST",
+             "the client's memory was closed by a load that failed before; the content is undefined, ask again");
+        return NULL;
+    }
+    struct load *load = memory_alloc(sizeof *load);
     *load = (struct load){.table = table,
                           .uid = prep->uid,
                           .lane = prep->lane,
@@ -89,10 +94,20 @@ static void drop_memory(struct load *load)
     replica_unreserve(load->target.replicas, load->parts.uid, load->parts.charged_bytes);
 }
 
+bool load_give_back_region(struct load *load, struct preparation *prep)
+{
+    if (!prep->is_lent)
+        return true;
+    prep->region = load->parts.segment ? segment_disown(load->parts.segment) : NULL;
+    load->parts.segment = NULL;
+    return prep->region != NULL;
+}
+
 void load_give_back(struct load *load, struct preparation *prep)
 {
     prep->mapping = load->parts.mapping;
     prep->plan = load->parts.plan;
+    load_give_back_region(load, prep);
     drop_memory(load);
     free(load);
 }
@@ -102,7 +117,7 @@ void load_give_back(struct load *load, struct preparation *prep)
 struct load *load_find(const struct load_table *table, const struct preparation *prep)
 {
     struct replica_key key = replica_key_of(prep->mapping, prep->target.device);
-    for (struct load *load = table->loads; load && !prep->region && prep->spec.memory != MEMORY_MAPPED; load = load->next) {
+    for (struct load *load = table->loads; load && !prep->is_lent && prep->spec.memory != MEMORY_MAPPED; load = load->next) {
         bool is_wanted = load->state != LOAD_ABANDONED && load->state != LOAD_DISCARDING;
         if (is_wanted && !segment_is_lent(load->parts.segment) && replica_key_equal(&load->parts.key, &key))
             return load;

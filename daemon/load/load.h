@@ -81,6 +81,8 @@ struct load_table {
 /* Takes mapping, plan and region, and memory for them. NULL: nothing was taken but the region. */
 struct load *load_create(struct load_table *table, struct preparation *prep, struct error *error);
 void load_give_back(struct load *load, struct preparation *prep); /* instead of load_start(): undoes it */
+/* Of one that has failed: the client's memory, so that it can be filled by another load. False: it is lost. */
+bool load_give_back_region(struct load *load, struct preparation *prep);
 void load_join(struct load *load, struct load_waiter *waiter);
 void load_leave(struct load_waiter *waiter);
 /* From here on it is found. collective, rank, n_sharers: see run_options; NULL, 0, 1 for one that is alone. */

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "load/into_report.h"
 #include "observe/log.h"
 
 void load_log_plan(const struct load_result *result, double cached_share)
@@ -76,6 +77,18 @@ void load_log_collective(const char *group_id, const struct plan *plan, const st
              LOG_MS("total_ms", counters->total_ns), LOG_REAL("estimated_ms", candidate->estimated_ms));
 }
 
+static void log_into(const struct load_result *result)
+{
+    struct into_report into;
+    if (!into_report_make(result, &into))
+        return;
+    log_at_of(LOG_INFO, "materialize_mapped_into_target", result->uid, LOG_TEXT("action", "execution_commit"),
+              LOG_TEXT("load_id", result->load_id), LOG_BOOL("collective_handled", into.collective_handled),
+              LOG_BOOL("direct_write_supported", into.direct_write_supported),
+              LOG_BOOL("source_ordered", into.source_ordered), LOG_TEXT("dominant_executor", into.dominant_executor),
+              LOG_U64("committed_bytes", into.committed_bytes), LOG_U64("fallback_bytes", into.fallback_bytes));
+}
+
 void load_log_result(const struct load_result *result, bool plan_only, const struct error *error)
 {
     if (error) {
@@ -112,4 +125,5 @@ void load_log_result(const struct load_result *result, bool plan_only, const str
               LOG_TEXT("memory", replica_memory_name(result->replica)), LOG_MS("resolve_ms", result->times.resolve_ns),
               LOG_MS("plan_ms", result->times.plan_ns), LOG_MS("execute_ms", report->execute_ns),
               LOG_MS("total_ms", result->times.total_ns));
+    log_into(result);
 }

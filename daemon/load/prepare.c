@@ -32,10 +32,20 @@ static int check_region(const struct preparation *prep, struct error *error)
     if (!prep->spec.device && prep->region->kind != DEVICE_REGION_HOST)
         return fail(error, ERROR_INVALID_ARGUMENT, "REGION_WITHOUT_DEVICE",
                     "the request offers memory to be filled but names no GPU that it is on");
-    if (prep->spec.topology.has_group)
-        return fail(error, ERROR_UNIMPLEMENTED, "REGION_IN_GROUP",
-                    "memory of a client is filled by a load of its own; leave out the group");
+    if (prep->spec.memory == MEMORY_MAPPED)
+        return fail(error, ERROR_INVALID_ARGUMENT, "REGION_AND_MAPPED",
+                    "the request offers memory to be filled and asks for the files' own pages; leave out one of them");
     return 0;
+}
+
+static struct mapping *build_mapping(const struct view_spec *view, struct artifact *artifact, struct error *error)
+{
+    struct mapping *mapping = mapping_build(view, artifact, error);
+    if (!mapping || !view->targets || mapping->has_targets)
+        return mapping;
+    mapping_destroy(mapping);
+    fail(error, ERROR_UNIMPLEMENTED, "TARGETS", "this daemon does not fill targets yet");
+    return NULL;
 }
 
 void prepare_resolve(struct preparation *prep, const struct load_request *request, struct artifact *artifact,
@@ -56,7 +66,7 @@ void prepare_resolve(struct preparation *prep, const struct load_request *reques
                           spec->allow_missing_shards ? RESOLVE_ALLOW_MISSING_SHARDS : 0, &resolved, error) == 0) &&
         (!request->variant_bytes || resolved->derivation || /* or it is one already */
          variant_apply(&resolved, request->variant, request->variant_bytes, services->headers, error) == 0))
-        prep->mapping = mapping_build(&spec->view, resolved, error);
+        prep->mapping = build_mapping(&spec->view, resolved, error);
     artifact_unref(resolved);
     prep->resolve_ns = clock_now_ns() - start;
     metadata_enter(before);
@@ -120,7 +130,7 @@ static void open_files(struct preparation *prep, const struct cancel *cancel)
     mapped_files_close(prep->files);
     prep->files = NULL;
     mapped->is_asked =
-        !prep->spec.device && !prep->region && (prep->goal == GOAL_PLAN || prep->spec.memory != MEMORY_COPIED);
+        !prep->spec.device && !prep->is_lent && (prep->goal == GOAL_PLAN || prep->spec.memory != MEMORY_COPIED);
     mapped->facts = (struct mapped_facts){.reason = mapped->problem.message};
     if (!mapped->is_asked || check_verification(prep, &mapped->problem) != 0 ||
         mapped_files_open(prep->mapping, &prep->files, &mapped->problem) != 0 ||

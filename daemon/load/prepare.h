@@ -33,7 +33,8 @@ struct preparation {
     enum load_goal goal;
     struct group_member member;   /* of its group; holder: the load id of its ticket */
     uint64_t lane;                /* where links led when it was resolved, see loop_enter_lane() */
-    struct device_region *region; /* owned until a load takes it: memory of the client; NULL = memory of our own */
+    bool is_lent;                 /* the client brought memory; then nothing but that is filled */
+    struct device_region *region; /* it, owned until a load takes it */
     struct arena arena;           /* of the spec */
     struct load_spec spec;
     struct load_target target; /* host memory until the request was looked at */

@@ -2,6 +2,7 @@
  * collective has ended, and no rank gets another version of the source than the others. */
 #include "load/team.h"
 
+#include <inttypes.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,9 +19,9 @@
 #include "observe/log.h"
 #include "transport/transport.h"
 
-enum { MEMORY_KEY_CHARS = DIGEST_HEX_CHARS + DEVICE_NAME_CHARS + 2 };
+enum { RANK_CHARS = 12, MEMORY_KEY_CHARS = DIGEST_HEX_CHARS + DEVICE_NAME_CHARS + RANK_CHARS + 3 };
 
-struct team_memory { /* of the ranks that want the same view on the same device */
+struct team_memory { /* of the ranks that want the same view on the same device; of one that brought its own */
     struct replica_table *budget;
     struct load *load;
     size_t first;      /* the first of them that takes part: the load is made for it */
@@ -155,7 +156,8 @@ static struct collective_facts facts_of(const struct team *team)
 static void count_memory(struct transport_demand *demand, const struct preparation *prep, const struct device *seen[])
 {
     const struct device *device = prep->target.device;
-    uint64_t own = prep->mapping->replica_bytes, available = replica_available_bytes(prep->target.replicas, prep->uid);
+    uint64_t own = prep->is_lent ? 0 : prep->mapping->replica_bytes,
+             available = replica_available_bytes(prep->target.replicas, prep->uid);
     uint64_t room = available > own ? available - own : 0;
     demand->n_memories++;
     if (room < demand->device_room_bytes)
@@ -169,7 +171,7 @@ static void count_memory(struct transport_demand *demand, const struct preparati
     seen[demand->n_devices++] = device;
 }
 
-/* Ranks that want the same view on the same device get the same memory. */
+/* Ranks that want the same view on the same device get the same memory, unless they brought their own. */
 static void find_memories(struct team *team)
 {
     struct map seen;
@@ -183,7 +185,10 @@ static void find_memories(struct team *team)
         struct device *device = prep->target.device;
         uint32_t rank = team->ranks[i]->member.rank;
         char *key = arena_alloc(&team->arena, MEMORY_KEY_CHARS); /* the map borrows it */
-        snprintf(key, MEMORY_KEY_CHARS, "%s@%s", prep->mapping->view_digest, device->caps.name);
+        if (prep->is_lent)
+            snprintf(key, MEMORY_KEY_CHARS, "%s@%s#%" PRIu32, prep->mapping->view_digest, device->caps.name, rank);
+        else
+            snprintf(key, MEMORY_KEY_CHARS, "%s@%s", prep->mapping->view_digest, device->caps.name);
         uint32_t known = map_add(&seen, key, strlen(key), (uint32_t)team->n_memories);
         if (known != MAP_NONE) {
             team->memory_of[i] = &team->memories[known];

@@ -126,6 +126,7 @@ struct ticket *ticket_create(struct load_table *table, const struct ticket_input
                                  .config = table->services->config,
                                  .uid = input->uid,
                                  .member.holder = ticket->result.load_id,
+                                 .is_lent = input->region != NULL,
                                  .region = input->region,
                                  .target = table->services->targets->list[LOAD_TARGET_HOST]};
     arena_init(&prep->arena, 0);
@@ -332,7 +333,8 @@ static const char *attempt_of(struct ticket *ticket, const struct group_terms *t
     char text[MAX_ATTEMPT_CHARS];
     struct preparation *prep = &ticket->prep;
     const char *attempt = prep->spec.topology.attempt;
-    if (!attempt || ticket->prep.goal == GOAL_PLAN)
+    if (!attempt || ticket->prep.goal == GOAL_PLAN ||
+        prep->is_lent) /* memory of its own: it is not served by another load */
         return NULL;
     snprintf(text, sizeof text, "%s %s %s %zu %s %s", terms->artifact, prep->mapping->view_digest,
              prep->target.device->caps.name, strlen(attempt), attempt, terms->policy);
@@ -446,7 +448,7 @@ static const struct team_events team_events = {
 static struct replica *find_replica(const struct preparation *prep)
 {
     struct replica_key key = replica_key_of(prep->mapping, prep->target.device);
-    bool is_alone = prep->region || prep->spec.memory == MEMORY_MAPPED;
+    bool is_alone = prep->is_lent || prep->spec.memory == MEMORY_MAPPED;
     struct replica *replica = is_alone ? NULL : replica_find(prep->target.replicas, &key);
     bool will_do = replica && (prep->config->verify != VERIFY_REQUIRED || replica->verdict.status == VERIFIED_ALL);
     return will_do ? replica : NULL;
@@ -493,7 +495,7 @@ static void load_alone(struct ticket *ticket)
     struct error error;
     do
         load = load_create(ticket->table, prep, &error);
-    while (!load && prepare_find_room(prep, &error));
+    while (!load && !prep->is_lent && prepare_find_room(prep, &error));
     if (!load) {
         finish_ticket(ticket, &error);
         return;
@@ -520,7 +522,7 @@ static void on_load_ended(struct load_waiter *waiter, struct load *load, struct 
         return;
     }
     if (!load->has_lost_transport || source_has_changed(&load->error) ||
-        prep->spec.policy.collective == COLLECTIVE_REQUIRED) {
+        prep->spec.policy.collective == COLLECTIVE_REQUIRED || !load_give_back_region(load, prep)) {
         finish_ticket(ticket, &load->error);
         return;
     }

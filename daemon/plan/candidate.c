@@ -42,7 +42,7 @@ void candidate_measure(const struct planning *planning, struct proposal *proposa
         .skipped_bytes = skipped,
         .copied_bytes = (uint64_t)((double)candidate->requested_bytes * copied_share(planning)),
         .copied_rows = planning->n_rows > candidate->requests ? planning->n_rows - candidate->requests : 0,
-        .fresh_bytes = planning->mapping->replica_bytes,
+        .fresh_bytes = planning->mapping->has_targets ? planning->mapping->view_bytes : planning->mapping->replica_bytes,
         .cached_share = planning->facts->cached_share,
     };
     candidate->estimated_ms = cost_estimate_ms(planning->facts->costs, &work);

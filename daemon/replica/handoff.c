@@ -340,7 +340,7 @@ static uint64_t silent_peers(const struct handoff *handoff, uid_t uid)
 {
     uint64_t count = 0;
     for (const struct peer *peer = handoff->peers; peer; peer = peer->next)
-        count += !peer->lease && peer->uid == uid;
+        count += !peer->lease && !peer->region && peer->uid == uid; /* an offer counts as a lease */
     return count;
 }
 

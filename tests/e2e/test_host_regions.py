@@ -3,6 +3,7 @@ import os
 import signal
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import grpc
 import numpy as np
@@ -149,3 +150,62 @@ def test_a_client_that_dies_in_mid_load_takes_its_request_with_it(daemon, models
         child.stdout.close()
     assert soon(lambda: nothing_is_left(daemon) and daemon.descriptors() <= before + FILES)
     assert daemon.cli.run("load", f"disk:{models}/m").code == 0
+
+
+COLLECTIVE = {"enable_owner_file_collective": True, "owner_file_collective_min_dedup_saving_bytes": 0}
+
+
+@pytest.fixture
+def collective(start):
+    return start(engine={"materialization_strategy": COLLECTIVE})
+
+
+def rank(daemon, models, rank, size, region=None, collective=0):
+    """The result of one rank, or the error; collective 0 = auto, 1 = required."""
+    token, peer = offer(daemon, region.fd) if region else (b"", None)
+    with wire(daemon) as spoken:
+        request = spoken.load_request(f"disk:{models}/m", ["b", "a"])
+        request.region = token
+        request.topology.group.id, request.topology.group.rank, request.topology.group.world_size = "g", rank, size
+        request.topology.source_locality = 2
+        request.policy.collective = collective
+        try:
+            result = materialize(spoken, request)
+        except grpc.RpcError as error:
+            return error.details()
+        finally:
+            assert peer is None or peer.recv(1) == b""
+    return result
+
+
+def together(*calls):
+    with ThreadPoolExecutor(len(calls)) as pool:
+        return [future.result() for future in [pool.submit(call) for call in calls]]
+
+
+def test_ranks_of_a_group_fill_memory_of_their_own(collective, models, model):
+    regions = [Region(8 * MiB) for _ in range(3)]
+    results = together(*[lambda r=r: rank(collective, models, r, 3, regions[r], collective=1) for r in range(3)])
+    for region, result in zip(regions, results):
+        assert result.report.executor == "owner_file_collective" and not result.report.joined
+        np.testing.assert_array_equal(region.bytes[:model["b"].nbytes], model["b"])
+    assert nothing_is_left(collective)
+
+
+def test_some_ranks_of_a_group_have_memory_and_others_get_it(collective, models, model):
+    region = Region(8 * MiB)
+    mine, theirs, same = together(lambda: rank(collective, models, 0, 3, region, collective=1),
+                                  lambda: rank(collective, models, 1, 3, collective=1),
+                                  lambda: rank(collective, models, 2, 3, collective=1))
+    assert mine.handoff_token == b"" and len(theirs.handoff_token) == len(same.handoff_token) == 32
+    np.testing.assert_array_equal(region.bytes[:model["b"].nbytes], model["b"])
+
+
+def test_a_rank_whose_memory_is_too_small_leaves_the_others_theirs(collective, models, model):
+    small, good = Region(MiB), Region(8 * MiB)
+    failed, result = together(lambda: rank(collective, models, 0, 2, small),
+                              lambda: rank(collective, models, 1, 2, good))
+    assert "has 1048576" in failed and "undefined" not in failed
+    assert result.report.executor != "owner_file_collective" and result.handoff_token == b""
+    np.testing.assert_array_equal(good.bytes[:model["b"].nbytes], model["b"])
+    assert (small.bytes == 0xEE).all() and nothing_is_left(collective)

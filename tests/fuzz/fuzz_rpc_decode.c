@@ -8,6 +8,7 @@
 #include "grpc_health/v1/health.pb-c.h"
 #include "grpc_reflection/v1/reflection.pb-c.h"
 #include "api/codec.h"
+#include "api/codec_targets.h"
 #include "rpc/rpc_decode.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -34,6 +35,9 @@ static void convert(const Tensorcast__Daemon__V1__MaterializeRequest *request)
     struct arena arena = {0};
     struct load_request load;
     struct error error = {0};
+    struct target_list *targets;
+    if (request->load && request->load->targets && codec_targets(request->load->targets, &arena, &targets, &error))
+        must_say_why(&error);
     if (codec_load_request(request->load, &arena, &load, &error))
         must_say_why(&error);
     else

@@ -78,7 +78,7 @@ static void an_artifact_that_is_known_is_not_resolved_again(void **state)
     artifact_unref(artifact);
 }
 
-static void memory_of_a_client_goes_with_a_gpu_alone(void **state)
+static void memory_of_a_gpu_needs_its_gpu_and_no_memory_of_a_client_is_a_file(void **state)
 {
     struct scene *scene = *state;
     struct device_region *region = memory_alloc(sizeof *region);
@@ -88,12 +88,13 @@ static void memory_of_a_client_goes_with_a_gpu_alone(void **state)
     assert_null(scene->prep.mapping);
     assert_int_equal(scene->prep.error.code, ERROR_INVALID_ARGUMENT);
     assert_string_equal(scene->prep.error.reason, "REGION_WITHOUT_DEVICE");
-    scene->request.device = "cuda:0";
-    scene->request.has_group = true;
-    scene->request.group_id = "g";
-    scene->request.world_size = 2;
+    region->kind = DEVICE_REGION_HOST;
+    scene->request.memory = MEMORY_MAPPED;
     prepare_resolve(&scene->prep, &scene->request, NULL, NULL);
-    assert_string_equal(scene->prep.error.reason, "REGION_IN_GROUP");
+    assert_string_equal(scene->prep.error.reason, "REGION_AND_MAPPED");
+    scene->request.memory = MEMORY_COPIED;
+    prepare_resolve(&scene->prep, &scene->request, NULL, NULL);
+    assert_non_null(scene->prep.mapping);
 }
 
 static void a_group_is_wanted_unless_policy_or_strategy_speak_against_it(void **state)
@@ -141,7 +142,7 @@ int main(void)
         TEST(a_request_becomes_a_mapping_and_then_a_plan),
         TEST(what_cannot_be_resolved_leaves_no_mapping),
         TEST(an_artifact_that_is_known_is_not_resolved_again),
-        TEST(memory_of_a_client_goes_with_a_gpu_alone),
+        TEST(memory_of_a_gpu_needs_its_gpu_and_no_memory_of_a_client_is_a_file),
         TEST(a_group_is_wanted_unless_policy_or_strategy_speak_against_it),
         TEST(a_plan_knows_why_its_group_is_out_of_reach),
     };
