@@ -108,6 +108,20 @@ def test_blocks_come_out_of_shards_as_out_of_files(client, layout):
         assert_blocks(array, wholes[name], sharding)
 
 
+@pytest.mark.parametrize("part", ["a", "b"])
+def test_blocks_come_out_of_the_files_own_pages_aligned_or_not(client, part):
+    wholes, mapped = content(SMALL), tc.Options(memory="mapped")
+    artifact = client.artifact(f"disk:{SMALL.parent / 'frozen' / part}.safetensors")
+    for sharding in (None, NamedSharding(Mesh(DEVICES, ("a",)), P(None, "a"))):
+        names = list(wholes) if sharding is None else [name for name, whole in wholes.items() if whole.ndim > 1 and whole.shape[1] % COUNT == 0]
+        for name, array in load(artifact.subset(names), sharding, options=mapped).items():
+            assert_blocks(array, wholes[name], sharding or best_effort_sharding(wholes[name].shape))
+    arrays = load(artifact.subset(["matrix.f32"]), SingleDeviceSharding(DEVICES[0]), options=mapped)
+    wait_for(lambda: client.status()["leases"] == (part == "a"))
+    assert client.status()["leases"] == (part == "a"), "an array is the file itself exactly where it is aligned"
+    del arrays
+
+
 def test_a_variant_is_sharded_by_its_own_names_and_shapes(client, small):
     recipe = {"version": 1, "steps": [{"select": ["matrix.f32", "cube.bf16"]}, {"rename": {"matrix.f32": "${to}"}},
                                       {"transpose": {"tensors": ["w"], "dims": [1, 0]}}, {"cast": {"tensors": ["w"], "dtype": "BF16"}}]}

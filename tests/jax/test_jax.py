@@ -41,10 +41,16 @@ def environment(tmp_path_factory):
         write_layout(folder / "models" / layout, layout, small)
     save_file({"i64": random_bits(rng, np.int64, (8, 4)), "f32": random_bits(rng, np.float32, (8, 4))},
               folder / "models/wide/model.safetensors")
+    (folder / "models/frozen").mkdir()
+    frozen = (folder / "models/small/model.safetensors").read_bytes()
+    header = int.from_bytes(frozen[:8], "little")
+    for name, pad in (("a", -(8 + header) % 64), ("b", 1 - (8 + header) % 2)):  # data 64-byte aligned, and at an odd byte
+        whole = (header + pad).to_bytes(8, "little") + frozen[8:8 + header] + b" " * pad + frozen[8 + header:]
+        (folder / f"models/frozen/{name}.safetensors").write_bytes(whole)
     socket = folder / "d.sock"
     (folder / "config.yaml").write_text(json.dumps({
         "server": {"socket_path": str(socket), "state_dir": str(folder / "state")},
-        "sources": {"disk": {"trusted_roots": [str(folder / "models")]}}}))
+        "sources": {"disk": {"trusted_roots": [str(folder / "models")], "immutable_roots": [str(folder / "models/frozen")]}}}))
     with open(folder / "log", "w") as log:
         daemon = subprocess.Popen([BUILD / "tensorcastd", "--config", folder / "config.yaml"], stderr=log)
     end = time.monotonic() + 15
