@@ -37,6 +37,7 @@ struct cuda_driver {
     int (*release_context)(cuda_driver_device device);
     int (*push)(cuda_driver_context context);
     int (*pop)(cuda_driver_context *context);
+    int (*synchronize)(void);
     int (*import_handle)(cuda_driver_handle *handle, void *from, int type);
     int (*release)(cuda_driver_handle handle);
     int (*reserve)(cuda_driver_address *address, size_t bytes, size_t alignment, cuda_driver_address wanted,

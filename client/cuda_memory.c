@@ -48,6 +48,7 @@ static int open_driver(struct cuda_driver *driver, struct error *error)
         {"cuDevicePrimaryCtxRelease_v2", &driver->release_context},
         {"cuCtxPushCurrent_v2", &driver->push},
         {"cuCtxPopCurrent_v2", &driver->pop},
+        {"cuCtxSynchronize", &driver->synchronize},
         {"cuMemImportFromShareableHandle", &driver->import_handle},
         {"cuMemRelease", &driver->release},
         {"cuMemAddressReserve", &driver->reserve},
@@ -296,7 +297,10 @@ int cuda_memory_lend(struct cuda_memory *memory, const void *data, uint64_t byte
     int code = driver->push(memory->context);
     if (code != CUDA_DRIVER_SUCCESS)
         return fail_driver(driver, code, error, "entering the context of the GPU");
-    int failed = lend(memory, offer, fd, error);
+    code = driver->synchronize(); /* what this process has queued may use the memory */
+    int failed = code == CUDA_DRIVER_SUCCESS
+                     ? lend(memory, offer, fd, error)
+                     : fail_driver(driver, code, error, "waiting for the GPU to be done with the memory");
     driver->pop(NULL);
     return failed;
 }

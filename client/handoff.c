@@ -29,6 +29,18 @@ struct answer {
     size_t n_fds;
 };
 
+const char *handoff_find(const char *daemon_socket, const char *path, struct arena *arena)
+{
+    const char *folder_end = strrchr(daemon_socket, '/'), *name = strrchr(path, '/');
+    if (access(path, F_OK) == 0 || !folder_end || !name)
+        return path;
+    size_t folder_bytes = (size_t)(folder_end - daemon_socket), name_bytes = strlen(name);
+    char *beside = arena_alloc(arena, folder_bytes + name_bytes + 1);
+    memcpy(beside, daemon_socket, folder_bytes);
+    memcpy(beside + folder_bytes, name, name_bytes);
+    return beside;
+}
+
 /* A full backlog is EAGAIN on a Unix socket, and poll() does not tell when it has room. */
 int handoff_connect(const char *path, const struct wait *wait, struct error *error)
 {

@@ -4,6 +4,7 @@
 
 #include <stdint.h>
 
+#include "base/arena.h"
 #include "base/error.h"
 #include "cuda_memory.h"
 #include "handoff_wire.h"
@@ -25,6 +26,9 @@ struct handoff {
     struct cuda_memory *cuda; /* through which GPU memory is held; NULL = host memory. Then data is a device address */
 };
 
+/* Where the hand-off socket is: `path`, as the daemon says, or, when its folder has another name here, as in a container,
+ * beside the socket by which the daemon was found. In the arena. */
+const char *handoff_find(const char *daemon_socket, const char *path, struct arena *arena);
 /* A connection to the hand-off socket, -1 on error. */
 int handoff_connect(const char *socket_path, const struct wait *wait, struct error *error);
 

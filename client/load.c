@@ -7,23 +7,18 @@
 #include <unistd.h>
 
 #include "base/arena.h"
-#include "base/clock.h"
 #include "base/map.h"
 #include "base/memory.h"
-#include "base/text.h"
 #include "client.h"
 #include "dtype_name.h"
 #include "handoff.h"
 #include "layout.h"
+#include "load_stream.h"
 #include "region.h"
 #include "report_json.h"
-#include "request.h"
 #include "variant.h"
 
-typedef Tensorcast__Daemon__V1__MaterializeEvent materialize_event;
 typedef Tensorcast__Daemon__V1__LoadResult load_result;
-
-enum { PROGRESS_INTERVAL_MS = 100 };
 
 struct tc_load {
     struct arena arena;
@@ -41,121 +36,25 @@ struct name_index {
     struct map map;
 };
 
-static bool is_of_files(const load_result *result)
+/* --- memory ------------------------------------------------------------------------------------------------------ */
+
+/* What is asked, on the device that was opened. The answer stays in the load's arena. */
+static int ask_load(struct tc_client *client, struct load_question *question, const struct wait *wait, struct tc_load *load,
+                    struct load_stream *stream, struct error *error)
 {
-    return result->layout->n_file_indexes > 0;
-}
-
-/* --- the stream -------------------------------------------------------------------------------------------------- */
-
-struct listener {
-    const struct tc_options *options; /* may be NULL */
-    const load_result *result;
-    uint64_t told_ns;
-    char stage[32]; /* of the last progress, "" = none came */
-    uint64_t done_bytes, total_bytes;
-};
-
-static int tell_progress(struct listener *listener, const char *stage, uint64_t done, uint64_t total, struct error *error)
-{
-    const struct tc_options *options = listener->options;
-    listener->told_ns = clock_now_ns();
-    if (options && options->progress && options->progress(options->data, stage, done, total))
-        return wait_cancelled(error);
-    return 0;
-}
-
-static int on_event(void *data, ProtobufCMessage *message, struct arena *arena, struct error *error)
-{
-    struct listener *listener = data;
-    const materialize_event *event = (const materialize_event *)message;
-    (void)arena;
-    if (event->event_case == TENSORCAST__DAEMON__V1__MATERIALIZE_EVENT__EVENT_RESULT)
-        listener->result = event->result;
-    if (event->event_case != TENSORCAST__DAEMON__V1__MATERIALIZE_EVENT__EVENT_PROGRESS)
-        return 0;
-    snprintf(listener->stage, sizeof listener->stage, "%s", event->progress->stage);
-    listener->done_bytes = event->progress->done_bytes;
-    listener->total_bytes = event->progress->total_bytes;
-    if (clock_now_ns() - listener->told_ns < (uint64_t)PROGRESS_INTERVAL_MS * NS_PER_MS)
-        return 0;
-    return tell_progress(listener, event->progress->stage, event->progress->done_bytes, event->progress->total_bytes, error);
-}
-
-/* Of a time limit that has passed: how far it was. */
-static int tell_how_far(const struct listener *listener, struct error *error)
-{
-    char done[TEXT_SIZE_CHARS], total[TEXT_SIZE_CHARS];
-    if (error->kind != ERROR_KIND_DEADLINE_EXCEEDED)
-        return -1;
-    if (!listener->stage[0])
-        return error_append(error, "; the daemon had not begun to read");
-    return error_append(error, "; %s: %s of %s", listener->stage, text_people_bytes(listener->done_bytes, done),
-                        text_people_bytes(listener->total_bytes, total));
-}
-
-/* What there is nothing of needs no token. */
-static bool has_right_token(const load_result *result, const struct region *region)
-{
-    size_t length = result->handoff_token.len;
-    return region ? length == 0 : length == HANDOFF_TOKEN_BYTES || (length == 0 && is_of_files(result) && !result->n_files);
-}
-
-/* region NULL: the daemon hands off memory of its own. The answer has to say that memory is where it was asked for. */
-static int ask_materialize(struct tc_client *client, const char *artifact, const struct tc_view *view,
-                           const struct tc_options *options, const struct wait *wait, struct region *region,
-                           struct listener *listener, struct tc_load *load, struct error *error)
-{
-    struct arena scratch;
-    const char *device = load->handoff.cuda ? cuda_memory_uuid(load->handoff.cuda) : "";
-    arena_init(&scratch, 0);
-    Tensorcast__Daemon__V1__MaterializeRequest request = TENSORCAST__DAEMON__V1__MATERIALIZE_REQUEST__INIT;
-    request.load = request_build(artifact, view, options, &scratch);
     if (load->handoff.cuda)
-        request.load->device = device;
-    if (region)
-        request.load->region = (ProtobufCBinaryData){sizeof region->token, region->token};
-    const struct rpc_question question = {"Materialize", &request.base,
-                                          &tensorcast__daemon__v1__materialize_event__descriptor, on_event, listener};
-    int failed = rpc_client_ask(client->rpc, &question, wait, &load->arena, error);
-    arena_fini(&scratch);
-    const load_result *result = load->result = listener->result;
-    if (failed)
-        return -1;
-    if (!result || !result->report || !result->layout || !has_right_token(result, region))
-        return fail(error, ERROR_INTERNAL, "BAD_ANSWER", "the daemon ended the load without a result");
-    if (strcmp(result->device, device) != 0)
-        return fail(error, ERROR_INTERNAL, "BAD_ANSWER", "the daemon's memory is on device \"%.64s\", not on \"%s\"",
-                    result->device, device);
-    return 0;
-}
-
-static int tell_done(struct listener *listener, struct error *error)
-{
-    uint64_t bytes = listener->result->report->view_bytes;
-    return tell_progress(listener, "done", bytes, bytes, error);
-}
-
-/* Where the hand-off socket is: as the daemon says or, when its folder has another name here, as in a container, beside the
- * other socket. */
-static const char *find_handoff(const struct tc_client *client, const char *path, struct arena *arena)
-{
-    const char *folder_end = strrchr(client->socket_path, '/'), *name = strrchr(path, '/');
-    if (access(path, F_OK) == 0 || !folder_end || !name)
-        return path;
-    size_t folder_bytes = (size_t)(folder_end - client->socket_path), name_bytes = strlen(name);
-    char *beside = arena_alloc(arena, folder_bytes + name_bytes + 1);
-    memcpy(beside, client->socket_path, folder_bytes);
-    memcpy(beside + folder_bytes, name, name_bytes);
-    return beside;
+        question->device = cuda_memory_uuid(load->handoff.cuda);
+    int failed = load_stream_ask(client, question, wait, &load->arena, stream, error);
+    load->result = stream->result;
+    return failed;
 }
 
 static int receive(struct tc_client *client, const struct tc_options *options, const struct wait *wait, struct tc_load *load,
                    struct error *error)
 {
     const load_result *result = load->result;
-    const char *path = find_handoff(client, result->handoff_socket, &load->arena);
-    if (!is_of_files(result))
+    const char *path = handoff_find(client->socket_path, result->handoff_socket, &load->arena);
+    if (!load_stream_of_files(result))
         return handoff_receive(path, result->handoff_token.data, wait, load->handoff.cuda, &load->handoff, error);
     if (!options || options->memory == TC_MEMORY_COPIED || load->handoff.cuda)
         return fail(error, ERROR_INTERNAL, "BAD_ANSWER", "the daemon hands out files where memory was asked for");
@@ -173,22 +72,25 @@ static int receive(struct tc_client *client, const struct tc_options *options, c
 static int materialize(struct tc_client *client, const char *artifact, const struct tc_view *view,
                        const struct tc_options *options, const struct wait *wait, struct tc_load *load, struct error *error)
 {
-    struct listener listener = {.options = options};
+    struct load_stream stream = {.options = options};
+    struct load_question question = {.artifact = artifact, .view = view, .options = options, .device = ""};
     if (options && cuda_memory_is_meant(options->device) && cuda_memory_open(options->device, &load->handoff.cuda, error))
         return -1;
-    if (ask_materialize(client, artifact, view, options, wait, NULL, &listener, load, error))
-        return tell_how_far(&listener, error);
+    if (ask_load(client, &question, wait, load, &stream, error))
+        return load_stream_how_far(&stream, error);
     if (receive(client, options, wait, load, error))
         return -1;
-    return tell_done(&listener, error);
+    return load_stream_done(&stream, load->result->report->view_bytes, error);
 }
 
 /* Whatever happens, the daemon has let go of the memory in the end. */
 static int fill_memory(struct tc_client *client, const char *artifact, const struct tc_view *view,
                        const struct tc_options *options, const struct wait *wait, struct tc_load *load, struct error *error)
 {
-    struct listener listener = {.options = options};
+    struct load_stream stream = {.options = options};
     struct region region = {.lease = -1};
+    struct load_question question = {
+        .artifact = artifact, .view = view, .options = options, .device = "", .region = &region};
     struct handoff_region wire;
     struct error held;
     int memory_fd;
@@ -197,17 +99,17 @@ static int fill_memory(struct tc_client *client, const char *artifact, const str
     if (cuda_memory_open(options->device, &load->handoff.cuda, error) ||
         cuda_memory_lend(load->handoff.cuda, load->handoff.data, load->handoff.bytes, &wire, &memory_fd, error))
         return -1;
-    int failed = region_offer(client->rpc, &wire, memory_fd, wait, &region, error);
+    int failed = region_offer(client, &wire, memory_fd, wait, &region, error);
     if (memory_fd >= 0)
         close(memory_fd);
     if (failed)
         return -1;
-    failed = ask_materialize(client, artifact, view, options, wait, &region, &listener, load, error);
+    failed = ask_load(client, &question, wait, load, &stream, error);
     if (region_end(&region, &held)) {
         *error = held;
         return -1;
     }
-    return failed ? tell_how_far(&listener, error) : tell_done(&listener, error);
+    return failed ? load_stream_how_far(&stream, error) : load_stream_done(&stream, load->result->report->view_bytes, error);
 }
 
 /* --- a load ------------------------------------------------------------------------------------------------------ */
@@ -215,7 +117,7 @@ static int fill_memory(struct tc_client *client, const char *artifact, const str
 static int build_layout(struct tc_load *load, size_t n_tensors, struct error *error)
 {
     const load_result *result = load->result;
-    if (is_of_files(result))
+    if (load_stream_of_files(result))
         return layout_build_files(result->layout, n_tensors, load->file_bytes, result->n_files, &load->arena, &load->layout,
                                   error);
     return layout_build(result->layout, n_tensors, load->handoff.bytes, &load->arena, &load->layout, error);
@@ -304,7 +206,7 @@ static const void *tensor_data(const struct tc_load *load, size_t index)
 {
     const Tensorcast__Daemon__V1__Layout *columns = load->result->layout;
     const void *start = load->handoff.data;
-    if (is_of_files(load->result)) {
+    if (load_stream_of_files(load->result)) {
         if (!columns->sizes[index]) /* it is nowhere */
             return start;
         start = load->handoff.files[columns->file_indexes[index]].data;
@@ -424,7 +326,7 @@ struct report_json_tensor *client_load_tensors(const struct tc_load *load, const
                                                  .offset = tensor.offset,
                                                  .bytes = tensor.bytes,
                                                  .data = memory ? memory + tensor.offset : NULL};
-        if (is_of_files(load->result))
+        if (load_stream_of_files(load->result))
             tell_file(load, i, &tensor, &tensors[i]);
     }
     return tensors;

@@ -35,19 +35,21 @@ static int send_offer(int lease, const struct handoff_region *offer, int memory_
         return 0;
     if (errno == EPERM)
         return fail(error, ERROR_FAILED_PRECONDITION, "OFFER_REFUSED",
-                    "the daemon takes no memory to be filled: it serves no GPU (tensorcast status)");
+                    "the daemon takes no memory to be filled: it is older than this client, or serves no GPU");
     return fail(error, ERROR_UNAVAILABLE, "OFFER_FAILED", "cannot offer memory to the daemon: %s", strerror(errno));
 }
 
-int region_offer(struct rpc_client *rpc, const struct handoff_region *offer, int memory_fd, const struct wait *wait,
+int region_offer(struct tc_client *client, const struct handoff_region *offer, int memory_fd, const struct wait *wait,
                  struct region *region, struct error *error)
 {
     struct arena arena;
     Tensorcast__Daemon__V1__StatusRequest request = TENSORCAST__DAEMON__V1__STATUS_REQUEST__INIT;
     arena_init(&arena, 0);
     const Tensorcast__Daemon__V1__StatusResponse *status = (const void *)rpc_client_get(
-        rpc, "Status", &request.base, &tensorcast__daemon__v1__status_response__descriptor, wait, &arena, error);
-    region->lease = status ? handoff_connect(status->handoff_socket, wait, error) : -1;
+        client->rpc, "Status", &request.base, &tensorcast__daemon__v1__status_response__descriptor, wait, &arena, error);
+    region->lease = -1;
+    if (status)
+        region->lease = handoff_connect(handoff_find(client->socket_path, status->handoff_socket, &arena), wait, error);
     arena_fini(&arena);
     if (region->lease < 0)
         return -1;

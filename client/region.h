@@ -5,8 +5,8 @@
 #include <stdint.h>
 
 #include "base/error.h"
+#include "client.h"
 #include "handoff_wire.h"
-#include "rpc_client.h"
 #include "wait.h"
 
 struct region {
@@ -15,7 +15,7 @@ struct region {
 };
 
 /* memory_fd: borrowed, -1 for an IPC handle. */
-int region_offer(struct rpc_client *rpc, const struct handoff_region *offer, int memory_fd, const struct wait *wait,
+int region_offer(struct tc_client *client, const struct handoff_region *offer, int memory_fd, const struct wait *wait,
                  struct region *region, struct error *error);
 /* Waits until the daemon has closed the memory, whatever became of the load: only then it is the caller's again. -1 when the
  * daemon holds it for longer than any copy may take. */

@@ -223,6 +223,43 @@ struct tc_load *tc_load_view(struct tc_client *client, const char *artifact, con
  * memory any more, unless the error's reason is REGION_IN_USE; after an error its content is undefined. */
 struct tc_load *tc_load_into(struct tc_client *client, const char *artifact, const struct tc_view *view,
                              const struct tc_options *options, void *memory, uint64_t bytes, struct tc_error *error);
+/* Memory of this process that loads write into, array by array (docs/into.md). It stays the caller's: no lease, no budget of
+ * the daemon's. A region may be used by one load after the other, or by several at once. */
+struct tc_region;
+/* New host memory: `bytes` zeros, 2 MiB aligned. A page is charged to whoever touches it first. */
+struct tc_region *tc_region_create(uint64_t bytes, struct tc_error *error);
+/* The memory of a memfd, which is duplicated: it has to have F_SEAL_SHRINK and no seal against writing. */
+struct tc_region *tc_region_open(int memfd, struct tc_error *error);
+/* GPU memory of the caller's, borrowed: `bytes` at a device address in one allocation, as of tc_load_into(). What this process
+ * has queued on the device is done before a load begins to write. */
+struct tc_region *tc_region_wrap(const char *device, void *memory, uint64_t bytes, struct tc_error *error);
+void *tc_region_memory(const struct tc_region *region, uint64_t *bytes); /* bytes may be NULL */
+void tc_region_destroy(struct tc_region *region);                        /* unmaps; accepts NULL */
+
+struct tc_target {
+    const char *name;       /* a tensor of the view, else what errors call it */
+    const char *dtype;      /* safetensors name, "BF16" */
+    const uint64_t *shape;  /* rank numbers */
+    const int64_t *strides; /* in bytes, any in which no element comes twice; NULL = C order */
+    size_t rank;            /* up to TC_MAX_RANK */
+    const struct tc_region *region;
+    uint64_t offset;   /* in the region, in bytes: of the element with all indexes 0 */
+    const void *value; /* one element that all become; NULL = the tensor of that name is loaded */
+};
+struct tc_targets {
+    const struct tc_target *targets;
+    size_t n_targets;
+    const struct tc_target *covers; /* arrays of which every element has to be written by this load; values do not count */
+    size_t n_covers;
+};
+/* Loads a view (NULL = the tensors that targets name, whole) into targets: one without a value for each tensor of the view, of
+ * its dtype and shape, all regions in host memory or all on one GPU. Blocks. What is missing, overlaps, leaves its region, has
+ * another dtype or shape, or is not covered is INVALID_ARGUMENT with its name, and nothing was written. After a later error
+ * the content of the targets is undefined, and the message says so; unless its reason is REGION_IN_USE nothing touches the
+ * regions any more when this returns. json (may be NULL): the object of `tensorcast load --json`; the caller frees. */
+int tc_load_targets(struct tc_client *client, const char *artifact, const struct tc_view *view,
+                    const struct tc_targets *targets, const struct tc_options *options, char **json, struct tc_error *error);
+
 void tc_load_release(struct tc_load *load); /* unmaps and ends the lease; accepts NULL */
 
 struct tc_tensor { /* borrowed from the load */

@@ -78,8 +78,22 @@ static void on_resolve(struct rpc_call *call, const ProtobufCMessage *message, v
     reply(call, &response.base);
 }
 
+static void note_targets(const Tensorcast__Daemon__V1__Targets *targets)
+{
+    tensorcast__daemon__v1__targets__free_unpacked(client_scene.targets, NULL);
+    client_scene.targets = NULL;
+    if (!targets)
+        return;
+    size_t bytes = tensorcast__daemon__v1__targets__get_packed_size(targets);
+    unsigned char *packed = malloc(bytes);
+    tensorcast__daemon__v1__targets__pack(targets, packed);
+    client_scene.targets = tensorcast__daemon__v1__targets__unpack(NULL, bytes, packed);
+    free(packed);
+}
+
 static void note(const Tensorcast__Daemon__V1__LoadRequest *load)
 {
+    note_targets(load->targets);
     client_scene.has_view = load->view != NULL;
     client_scene.memory = (int)load->memory;
     const Tensorcast__Daemon__V1__CollectiveLoadGroup *group = load->topology ? load->topology->group : NULL;
@@ -123,6 +137,15 @@ static void send_result(struct rpc_call *call)
     result.handoff_token.len = sizeof token;
     result.handoff_socket = client_scene.handoff_socket;
     result.memory_bytes = CONTENT_BYTES;
+    Tensorcast__Daemon__V1__Layout nowhere = TENSORCAST__DAEMON__V1__LAYOUT__INIT;
+    Tensorcast__Daemon__V1__IntoReport into = TENSORCAST__DAEMON__V1__INTO_REPORT__INIT;
+    if (client_scene.targets) {
+        report.into = &into;
+        report.target_bytes = 42;
+        result.layout = &nowhere;
+        result.handoff_token.len = 0;
+        result.memory_bytes = 0;
+    }
     if (client_scene.layout.n_file_indexes)
         name_files(&result);
     if (client_scene.layout.n_file_indexes && !client_scene.n_files)
@@ -202,6 +225,7 @@ static void on_status(struct rpc_call *call, const ProtobufCMessage *message, vo
     (void)message, (void)context;
     if (refuses(call))
         return;
+    response.handoff_socket = client_scene.handoff_socket;
     replica.artifact = "disk:/m\x1b[2J";
     costs.device = "254:0";
     response.version = "7.8.9";
@@ -294,6 +318,7 @@ int client_scene_stop(void **state)
     (void)state;
     tc_disconnect(client_scene.client);
     fake_handoff_stop(&client_scene.handoff);
+    note_targets(NULL);
     rpc_fixture_stop(&client_scene.fixture);
     rmdir(client_scene.folder);
     return 0;

@@ -23,9 +23,10 @@ extern struct client_scene {
     bool hangs, without_result;
     Tensorcast__Daemon__V1__Layout layout;
     int n_progress;
-    size_t n_files;       /* that are handed out instead of memory, each of CONTENT_BYTES */
-    int memory;           /* as the request had it */
-    char *handoff_socket; /* where the daemon says it is */
+    size_t n_files;                           /* that are handed out instead of memory, each of CONTENT_BYTES */
+    int memory;                               /* as the request had it */
+    Tensorcast__Daemon__V1__Targets *targets; /* of the last request, a copy; NULL = it had none */
+    char *handoff_socket;                     /* where the daemon says it is */
     size_t n_names, n_starts;
     char first_name[32];
     int64_t first_start, rank;

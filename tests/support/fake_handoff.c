@@ -39,6 +39,11 @@ static bool serve(struct fake_handoff *fake, int fd)
     unsigned char token[HANDOFF_TOKEN_BYTES];
     if (recv(fd, token, sizeof token, 0) != sizeof token || fake->mood == FAKE_CLOSES)
         return false;
+    if (memcmp(token, HANDOFF_REGION_MAGIC, 4) == 0) { /* the beginning of an offer of memory; its descriptor is dropped */
+        memset(token, 0xb6, sizeof token);
+        token[0] = (unsigned char)fake->n_offers++;
+        return send(fd, token, sizeof token, MSG_NOSIGNAL) == sizeof token;
+    }
     memcpy(fake->token, token, sizeof token);
     for (size_t i = 0; fake->mood != FAKE_STAYS_SILENT && i < fake->n_messages; i++)
         answer(fake, fd);

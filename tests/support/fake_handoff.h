@@ -20,7 +20,7 @@ struct fake_handoff {
     size_t n_messages;            /* with the same answer and as many descriptors each */
     int memory_fd;
     unsigned char token[HANDOFF_TOKEN_BYTES]; /* the last one received */
-    atomic_int leases;
+    atomic_int leases, n_offers;              /* each is taken; its token begins with its number */
     int listen_fd, stop_pipe[2];
     pthread_t thread;
 };
