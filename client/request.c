@@ -7,11 +7,19 @@
 #include "base/digest.h"
 #include "variant.h"
 
-static Tensorcast__Daemon__V1__View *build_view(const struct tc_view *view, struct arena *arena)
+/* NULL = what the protocol's absent view means. */
+static Tensorcast__Daemon__V1__View *build_view(const struct tc_view *view, enum tc_placement placement, struct arena *arena)
 {
+    if (!view && placement == TC_PLACEMENT_PACKED)
+        return NULL;
     Tensorcast__Daemon__V1__View *message = arena_alloc(arena, sizeof *message);
     size_t n_bounds = 0;
     tensorcast__daemon__v1__view__init(message);
+    message->placement = placement == TC_PLACEMENT_PACKED ? TENSORCAST__DAEMON__V1__PLACEMENT__PLACEMENT_PACKED
+                                                          : TENSORCAST__DAEMON__V1__PLACEMENT__PLACEMENT_SOURCE;
+    message->whole = !view;
+    if (!view)
+        return message;
     message->align_bytes = view->align_bytes;
     message->n_names = view->n_items;
     message->names = arena_array(arena, view->n_items, sizeof *message->names);
@@ -81,8 +89,7 @@ Tensorcast__Daemon__V1__LoadRequest *request_build(const char *artifact, const s
     Tensorcast__Daemon__V1__LoadRequest *request = arena_alloc(arena, sizeof *request);
     tensorcast__daemon__v1__load_request__init(request);
     request->artifact = artifact;
-    if (view)
-        request->view = build_view(view, arena);
+    request->view = build_view(view, options ? options->placement : TC_PLACEMENT_SOURCE, arena);
     if (!options)
         return request;
     if (options->device)

@@ -157,7 +157,7 @@ struct tc_view_item {
 struct tc_view {
     const struct tc_view_item *items;
     size_t n_items;
-    uint64_t align_bytes; /* 0 = 64 */
+    uint64_t align_bytes; /* of each tensor; 0 = 64, with TC_PLACEMENT_SOURCE the size of its elements */
 };
 
 /* What one device of a mesh holds of each tensor, as JAX's NamedSharding, torch's DTensor or the best-effort rule split it. */
@@ -184,6 +184,9 @@ void tc_view_release(struct tc_view *view); /* accepts NULL */
 
 enum tc_executor { TC_EXECUTOR_AUTO, TC_EXECUTOR_GENERIC, TC_EXECUTOR_LOCAL, TC_EXECUTOR_COLLECTIVE };
 enum tc_collective { TC_COLLECTIVE_AUTO, TC_COLLECTIVE_REQUIRED, TC_COLLECTIVE_DISABLED };
+/* Where tensors begin in memory of the daemon: as they lie in their files, so that a disk writes them where they belong, or
+ * one behind the other in view order. */
+enum tc_placement { TC_PLACEMENT_SOURCE, TC_PLACEMENT_PACKED };
 enum tc_locality { TC_LOCALITY_AUTO, TC_LOCALITY_HOST_LOCAL, TC_LOCALITY_SHARED_SOURCE };
 
 /* Whether tensors may be handed out as the pages of the part files themselves, where their bytes cannot change
@@ -207,6 +210,7 @@ struct tc_options { /* all zero = defaults */
     bool allow_missing_shards;        /* as TC_RESOLVE_ALLOW_MISSING_SHARDS */
     const struct tc_variant *variant; /* NULL = the artifact as it is stored; else names are the variant's */
     enum tc_memory memory;            /* of host memory */
+    enum tc_placement placement;
 };
 
 /* A flag that another thread (or a signal handler) raises to end a load early. */

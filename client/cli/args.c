@@ -52,6 +52,7 @@ static int take_input(struct parse *parse, const char *value);
 static const char *const memories[] = {
     [TC_MEMORY_COPIED] = "copied", [TC_MEMORY_AUTO] = "auto", [TC_MEMORY_MAPPED] = "mapped", NULL};
 static const char *const collectives[] = {"auto", "required", "disabled", NULL};
+static const char *const placements[] = {"source", "packed", NULL};
 static const char *const localities[] = {"auto", "host_local", "shared_source", NULL};
 static const char *const formats_of_export[] = {
     [EXPORT_HF] = "hf", [EXPORT_TOPOLOGY] = "topology", [EXPORT_DCP] = "dcp", NULL};
@@ -98,6 +99,8 @@ static const struct option_row option_table[] = {
      executor_option_names, NULL},
     {"collective", "HOW", "auto, required or disabled", OPTIONS_STRATEGY, OPTION_CHOICE, AT(load.collective), collectives,
      NULL},
+    {"placement", "HOW", "where tensors begin: source, so that disks write them in place, or packed, in view order",
+     OPTIONS_STRATEGY, OPTION_CHOICE, AT(load.placement), placements, NULL},
     {"device", "NAME", "where to: cpu, cuda:N or a GPU's UUID", OPTIONS_STRATEGY, OPTION_TEXT, AT(load.device), NULL, NULL},
     {"group", "ID", "the load group this client belongs to", OPTIONS_STRATEGY, OPTION_TEXT, AT(load.group), NULL, NULL},
     {"rank", "R", "its rank in the group; of an export: write this rank's file alone", OPTIONS_STRATEGY | OPTIONS_RANKS,
@@ -636,7 +639,7 @@ int args_parse(int argc, char **argv, struct args *args, struct error *error)
     *args = (struct args){.command = -1,
                           .view.tp = {.size = UNSET, .rank = UNSET},
                           .view.mesh = {.mesh_rank = UNSET, .best_effort = UNSET},
-                          .load = {.rank = UNSET, .world_size = UNSET},
+                          .load = {.rank = UNSET, .world_size = UNSET, .placement = PLACEMENT_UNSET},
                           .output.index = INDEX_NONE};
     if (take_line(&parse, argc, argv) < 0)
         return -1;

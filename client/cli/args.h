@@ -44,9 +44,12 @@ struct variant_args {
 
 enum index_kind { INDEX_NONE = -1, INDEX_SOURCE, INDEX_CANONICAL };
 
+enum { PLACEMENT_UNSET = -1 };
+
 struct load_args {                             /* how to load it */
     int executor, collective, source_locality; /* the library's enums */
     const char *group, *source_sharing_domain;
+    int placement;            /* the library's enum; PLACEMENT_UNSET */
     const char *device;       /* NULL = host memory */
     int memory;               /* enum tc_memory */
     int64_t rank, world_size; /* of `plan`, too */

@@ -33,6 +33,18 @@ void backend_destroy(struct backend *backend)
     backend->ops->close(backend);
 }
 
+/* What the command line says, else the view's file, else the order that was asked for; everything has none but the files'. The
+ * same for all commands, so that they share replicas, and for everything the same as the libraries. */
+static enum tc_placement choose_placement(const struct backend *backend)
+{
+    const struct args *args = backend->args;
+    if (args->load.placement != PLACEMENT_UNSET)
+        return (enum tc_placement)args->load.placement;
+    if (backend->selection.has_placement)
+        return backend->selection.placement;
+    return backend->selection.whole ? TC_PLACEMENT_SOURCE : TC_PLACEMENT_PACKED;
+}
+
 struct tc_options backend_options(const struct backend *backend)
 {
     const struct args *args = backend->args;
@@ -45,6 +57,7 @@ struct tc_options backend_options(const struct backend *backend)
         .memory = (enum tc_memory)args->load.memory,
         .allow_missing_shards = args->allow_missing_shards,
         .variant = backend->variant,
+        .placement = choose_placement(backend),
         .group_id = args->load.group,
         .rank = args->load.group ? args->load.rank : 0,
         .world_size = args->load.group ? args->load.world_size : 0,

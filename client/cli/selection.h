@@ -13,6 +13,8 @@
 struct selection {
     bool whole; /* everything, without naming it */
     struct tc_view view;
+    bool has_placement; /* the view's file says it */
+    enum tc_placement placement;
     struct arena arena;
 };
 

@@ -56,6 +56,8 @@ static int from_view_file(struct backend *backend, struct error *error)
         status = error_prefix(error, "view %s", what);
     free(text.bytes);
     selection->view = file.view;
+    selection->has_placement = file.has_placement;
+    selection->placement = file.placement;
     if (status < 0 || !file.has_empty_slices)
         return status;
     struct catalog *catalog = backend_resolve(backend, 0, error);

@@ -132,11 +132,24 @@ static bool take_align(struct parse *parse)
     return true;
 }
 
+static bool take_placement(struct parse *parse)
+{
+    struct json_string text;
+    if (!json_take_string(&parse->json, &text))
+        return false;
+    bool is_packed = json_string_is(&text, "packed");
+    if (!is_packed && !json_string_is(&text, "source"))
+        return json_fail(&parse->json, "\"placement\" is \"packed\" or \"source\"");
+    parse->file->placement = is_packed ? TC_PLACEMENT_PACKED : TC_PLACEMENT_SOURCE;
+    return true;
+}
+
 static bool take_view(struct parse *parse)
 {
     struct json *json = &parse->json;
     struct json_string key;
     bool has_tensors = false, has_align = false;
+    bool *has_placement = &parse->file->has_placement;
     if (!json_begin_object(json))
         return false;
     while (json_next_key(json, &key)) {
@@ -146,8 +159,11 @@ static bool take_view(struct parse *parse)
         } else if (json_string_is(&key, "align")) {
             if (!first_time(json, &has_align) || !take_align(parse))
                 return false;
+        } else if (json_string_is(&key, "placement")) {
+            if (!first_time(json, has_placement) || !take_placement(parse))
+                return false;
         } else {
-            return json_fail(json, "unknown key; a view has \"tensors\" and \"align\"");
+            return json_fail(json, "unknown key; a view has \"tensors\", \"align\" and \"placement\"");
         }
     }
     if (json_ok(json) && !has_tensors)

@@ -1,4 +1,5 @@
-/* A view as JSON: {"tensors": [{"name": "w", "slices": [null, [0, 8]]}, ...], "align": 64} -> the library's struct tc_view.
+/* A view as JSON: {"tensors": [{"name": "w", "slices": [null, [0, 8]]}, ...], "align": 64, "placement": "packed"} -> the
+ * library's struct tc_view.
  * Pure; any thread; memory is the arena's. Order is kept; unknown and repeated keys are refused; names are never globs. */
 #ifndef CLI_VIEW_FILE_H
 #define CLI_VIEW_FILE_H
@@ -15,6 +16,8 @@ struct view_file {
     /* Some item says "slices": []: right for a 0-d tensor and wrong for any other, but as n_slices = 0 it means "whole".
      * Such items have slices != NULL; whoever knows the artifact must check them. */
     bool has_empty_slices;
+    bool has_placement;
+    enum tc_placement placement;
 };
 
 /* Fails with INVALID_ARGUMENT, telling the byte and, inside an item, the tensor. */

@@ -179,7 +179,7 @@ void method_materialize(struct rpc_call *call, const ProtobufCMessage *request, 
         return;
     }
     struct materialize *m = memory_alloc(sizeof *m);
-    *m = (struct materialize){.call = call, .api = api, .ticket = ticket, .wants_names = load->view == NULL};
+    *m = (struct materialize){.call = call, .api = api, .ticket = ticket, .wants_names = !load->view || load->view->whole};
     rpc_call_on_cancel(call, on_cancel, m);
     ticket_submit(ticket, GOAL_REPLICA, &events, m);
 }

@@ -51,19 +51,16 @@ struct view_item {
 
 struct target_list;
 
-enum view_placement {                   /* of tensors in the replica */
-                      PLACEMENT_PACKED, /* in view order, each at the next multiple of its alignment */
-                      PLACEMENT_SOURCE, /* so that blocks of the files land in place: resolve/placement.h */
-                      PLACEMENT_N
-};
+/* Of tensors in the replica: in view order, each at the next multiple of its alignment, or so that blocks of the files land
+ * in place (resolve/placement.h). */
+enum view_placement { PLACEMENT_PACKED, PLACEMENT_SOURCE, PLACEMENT_N };
 
 struct view_spec { /* a request's view before it meets the artifact */
     bool whole;    /* every tensor of the artifact, in its own order */
     const struct view_item *items;
     size_t n_items;
-    uint64_t
-        align_bytes; /* power of two, 1 .. 2 MiB, default 64; 0 with PLACEMENT_SOURCE = the size of a tensor's elements */
-    int placement;   /* enum view_placement */
+    uint64_t align_bytes; /* power of two, 1 .. 2 MiB, default 64; of PLACEMENT_SOURCE also 0 = the size of an element */
+    int placement;        /* enum view_placement */
     /* Where every tensor goes, in memory of the client (resolve/target.h); borrowed. NULL = packed into memory of the daemon */
     const struct target_list *targets;
 };

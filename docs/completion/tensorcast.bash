@@ -4,13 +4,14 @@ _tensorcast()
     local word=${COMP_WORDS[COMP_CWORD]} previous=${COMP_WORDS[COMP_CWORD - 1]} command="" options
     local view="--view --tensor --slice --tp-size --tp-rank --tp-rule --mesh --mesh-rank --spec --placements --best-effort"
     local variant="--variant --set"
-    local strategy="--executor --collective --device --group --rank --world-size --source-locality --source-sharing-domain --memory"
+    local strategy="--executor --collective --placement --device --group --rank --world-size --source-locality --source-sharing-domain --memory"
     local export="--out --mapping --dtype --no-sidecars --force --resume --verify --memory --progress" i
 
     case $previous in
         --executor) COMPREPLY=($(compgen -W "auto generic local collective" -- "$word")); return ;;
         --memory) [[ " ${COMP_WORDS[*]} " == *" "@(export|fuse|reshard)" "* ]] || COMPREPLY=($(compgen -W "auto copied mapped" -- "$word")); return ;;
         --collective) COMPREPLY=($(compgen -W "auto required disabled" -- "$word")); return ;;
+        --placement) COMPREPLY=($(compgen -W "source packed" -- "$word")); return ;;
         --source-locality) COMPREPLY=($(compgen -W "auto host_local shared_source" -- "$word")); return ;;
         --index) COMPREPLY=($(compgen -W "source canonical" -- "$word")); return ;;
         --variant) COMPREPLY=($(compgen -W "hf-llama-to-torchtitan torchtitan-to-hf-llama moe-upcycle fp8-block-to-bf16" -- "$word") $(compgen -f -- "$word")); return ;;

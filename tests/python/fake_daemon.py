@@ -141,7 +141,7 @@ class FakeDaemon:
     def _selected(self, load):
         """[(name, dtype, array)] of a LoadRequest."""
         tensors, view = self._artifact(load.artifact), load.view
-        if not load.HasField("view"):
+        if not load.HasField("view") or load.view.whole:
             return [(name, dtype, bits) for name, (dtype, bits) in tensors.items()]
         if not view.names or len(set(view.names)) != len(view.names):
             raise Refused(grpc.StatusCode.INVALID_ARGUMENT, "an empty view or a name twice", "BAD_VIEW")
@@ -217,7 +217,7 @@ class FakeDaemon:
         report.mapped.possible, report.mapped.proof = True, "immutable_root"
         result = reference.message("LoadResult")(report=report, handoff_socket=self.handoff)
         layout, contents, starts = result.layout, {}, {}
-        if not load.HasField("view"):
+        if not load.HasField("view") or load.view.whole:
             layout.names.extend(name for name, *_ in selected)
         for name, (_, bits) in self.artifacts[load.artifact].items():
             content = contents.setdefault(self.file_of(name), bytearray(b"h" * self.pad))
@@ -250,7 +250,7 @@ class FakeDaemon:
             return self._file_result(load, report, selected)
         result = reference.message("LoadResult")(report=report, handoff_socket=self.handoff)
         layout, align = result.layout, load.view.align_bytes or 64
-        if not load.HasField("view"):
+        if not load.HasField("view") or load.view.whole:
             layout.names.extend(name for name, *_ in selected)
         end = 0
         for _, dtype, bits in selected:

@@ -75,9 +75,9 @@ def test_everything_in_artifact_order_is_asked_for_without_a_list(fake, client, 
             assert list(got) == list(tensors)
     with client.artifact(REF).tensor_dict(framework="numpy") as got:  # nothing known beforehand
         assert list(got) == list(tensors) and got["b"].tobytes() == tensors["b"].tobytes()
-    assert all(not request.load.HasField("view") for request in fake.asked("Materialize"))
+    assert all(request.load.view.whole and not request.load.view.names for request in fake.asked("Materialize"))
     art.subset(["s", "w", "b", "e"]).tensor_dict(framework="numpy")
-    assert fake.asked("Materialize")[-1].load.HasField("view")
+    assert fake.asked("Materialize")[-1].load.view.names
 
 
 @pytest.mark.parametrize("given,want", [
@@ -299,6 +299,18 @@ def test_options_that_are_no_options_are_refused(client, call):
 def test_a_path_in_place_of_a_reference_is_told_what_to_write(client):
     with pytest.raises(ValueError, match='write "disk:/models/m", or gs://'):
         client.artifact("/models/m")
+
+
+def test_tensors_are_placed_by_their_files_unless_the_caller_wants_them_packed(fake, client, tensors):
+    artifact = client.artifact(REF)
+    for view in (artifact.view(), artifact.subset(["w"]), artifact.view(placement="packed"), artifact.view(placement="packed", align=8)):
+        view.tensor_dict(framework="numpy").close()
+    asked = [request.load for request in fake.asked("Materialize")]
+    assert [(load.HasField("view"), load.view.placement, load.view.whole, load.view.align_bytes) for load in asked] == [
+        (True, 1, True, 0), (True, 1, False, 0), (False, 0, False, 0), (True, 0, True, 8)]
+    for wrong in ("", "SOURCE", 1):
+        with pytest.raises(ValueError, match="placement"):
+            artifact.view(placement=wrong)
 
 
 def test_the_alignment_is_the_callers_choice(fake, client, tensors):

@@ -101,6 +101,8 @@ static void note(const Tensorcast__Daemon__V1__LoadRequest *load)
     snprintf(client_scene.attempt, sizeof client_scene.attempt, "%s", group ? group->attempt : "");
     if (!load->view)
         return;
+    client_scene.is_whole = load->view->whole;
+    client_scene.is_by_source = load->view->placement == TENSORCAST__DAEMON__V1__PLACEMENT__PLACEMENT_SOURCE;
     client_scene.n_names = load->view->n_names;
     client_scene.n_starts = load->view->n_starts;
     client_scene.first_start = load->view->n_starts ? load->view->starts[0] : 0;

@@ -31,7 +31,7 @@ extern struct client_scene {
     char first_name[32];
     int64_t first_start, rank;
     char attempt[40];
-    bool has_view, all;
+    bool has_view, is_whole, is_by_source, all;
     struct rpc_call *_Atomic held;
     _Atomic int calls;
 } client_scene;

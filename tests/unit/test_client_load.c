@@ -70,8 +70,14 @@ static void without_a_view_the_names_are_the_daemons(void **state)
     struct tc_load *load = tc_load_view(client_scene.client, "disk:/m", NULL, NULL, &error);
     assert_non_null(load);
     client_scene_meet();
-    assert_false(client_scene.has_view);
+    assert_true(client_scene.has_view && client_scene.is_whole && client_scene.is_by_source && client_scene.n_names == 0);
     assert_true(tc_load_find(load, "s", &tensor));
+    tc_load_release(load);
+    load =
+        tc_load_view(client_scene.client, "disk:/m", NULL, &(struct tc_options){.placement = TC_PLACEMENT_PACKED}, &error);
+    assert_non_null(load);
+    client_scene_meet();
+    assert_false(client_scene.has_view);
     tc_load_release(load);
 }
 

@@ -96,6 +96,19 @@ static void alignment_is_a_power_of_two_up_to_two_mebibytes(void **state)
     assert_refused("{\"align\": null, \"tensors\": [{\"name\": \"w\"}]}", "byte");
 }
 
+static void placement_is_one_of_two_words(void **state)
+{
+    (void)state;
+    assert_false(parse("{\"tensors\": [{\"name\": \"w\"}]}").has_placement);
+    struct view_file file = parse("{\"placement\": \"packed\", \"tensors\": [{\"name\": \"w\"}]}");
+    assert_true(file.has_placement && file.placement == TC_PLACEMENT_PACKED);
+    file = parse("{\"tensors\": [{\"name\": \"w\"}], \"placement\": \"source\"}");
+    assert_true(file.has_placement && file.placement == TC_PLACEMENT_SOURCE);
+    assert_refused("{\"placement\": \"Packed\", \"tensors\": [{\"name\": \"w\"}]}", "placement");
+    assert_refused("{\"placement\": 1, \"tensors\": [{\"name\": \"w\"}]}", "byte");
+    assert_refused("{\"placement\": \"packed\", \"placement\": \"packed\", \"tensors\": [{\"name\": \"w\"}]}", "twice");
+}
+
 static void a_text_that_is_no_view_is_refused(void **state)
 {
     static const char *const texts[] = {"",
@@ -200,6 +213,7 @@ int main(void)
         cmocka_unit_test_teardown(bounds_beyond_64_bits_clip_like_any_other, tear_down),
         cmocka_unit_test_teardown(an_empty_list_of_slices_is_told_apart_from_none, tear_down),
         cmocka_unit_test_teardown(alignment_is_a_power_of_two_up_to_two_mebibytes, tear_down),
+        cmocka_unit_test_teardown(placement_is_one_of_two_words, tear_down),
         cmocka_unit_test_teardown(a_text_that_is_no_view_is_refused, tear_down),
         cmocka_unit_test_teardown(no_tensors_at_all_are_refused, tear_down),
         cmocka_unit_test_teardown(an_item_that_is_wrong_is_named, tear_down),

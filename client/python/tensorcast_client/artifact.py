@@ -82,9 +82,9 @@ class Artifact:
         """A view of these tensors, in this order."""
         return View(self._client, self, selection.Selection(selection.names_of(names)))
 
-    def view(self, slices: Slices | None = None, align: int | None = None) -> View:
+    def view(self, slices: Slices | None = None, align: int | None = None, placement: str | None = None) -> View:
         """A view of all tensors; see View.view."""
-        return View(self._client, self, selection.Selection()).view(slices, align)
+        return View(self._client, self, selection.Selection()).view(slices, align, placement)
 
     def shard(self, **how: Any) -> View:
         """A view of all tensors as one device of a mesh holds them; see View.shard."""

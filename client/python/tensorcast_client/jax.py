@@ -27,6 +27,8 @@ from .options import Options
 from .sharding import best_effort_dimension, best_effort_grid
 from .view import Progress, View
 
+_ALIGN_BYTES = 64  # of memory that a CPU device takes over
+
 Shardings = Union[None, Sharding, Mesh, Mapping[str, Sharding], Callable[[str, Tuple[int, ...]], Sharding]]
 
 
@@ -63,6 +65,7 @@ def load(source: Artifact | View, shardings: Shardings = None, progress: Progres
             raise errors.invalid("a variant is made of an artifact; make the view of artifact.variant(...)", "BAD_VARIANT")
         source = source.variant(variant, set)
     view = source.view()
+    view = view if view.has_align else view.view(align=_ALIGN_BYTES)
     wanted = _wanted(view, shardings)
     blocks = {name: {} for name in wanted}
     for request in _requests(wanted):

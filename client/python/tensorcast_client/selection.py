@@ -14,6 +14,7 @@ from . import errors
 from .messages import OPEN_END
 
 MAX_ALIGN_BYTES = 2 << 20
+PLACEMENTS = {"packed": 0, "source": 1}  # numbers on the wire
 
 
 class Selection(NamedTuple):
@@ -22,6 +23,7 @@ class Selection(NamedTuple):
     names: Optional[tuple] = None
     slices: dict = {}
     align: int = 0
+    placement: str = "source"
 
 
 def names_of(names):
@@ -43,6 +45,12 @@ def align_of(align):
     if not isinstance(align, int) or not 1 <= align <= MAX_ALIGN_BYTES or align & (align - 1):
         raise errors.invalid(f"align is {align!r}; it is a power of two up to {MAX_ALIGN_BYTES}", "BAD_ALIGN")
     return align
+
+
+def placement_of(placement):
+    if placement not in PLACEMENTS:
+        raise errors.invalid(f'placement is {placement!r}; it is "packed" or "source"', "BAD_PLACEMENT")
+    return placement
 
 
 def sliced(selection, slices):
@@ -84,18 +92,19 @@ def _bad(name, why):
 
 
 def to_wire(selection, facts):
-    """(names in view order or None for the artifact's own, fields of the View message or None).
+    """(names in view order or None for the artifact's own, fields of the View message, None = the default one).
 
     `facts` may be None when the selection has no slices: the daemon then judges the names."""
     names, slices = selection.names, {name: steps for name, steps in selection.slices.items() if any(steps)}
     if slices and names is None:
         names = facts.names
     whole = names is None or (facts is not None and len(names) == len(facts.names) and list(names) == facts.names)
-    if whole and not slices and not selection.align:
-        return None, None
+    fields = {"align_bytes": selection.align, "placement": PLACEMENTS[selection.placement]}
+    if whole and not slices:
+        return None, {**fields, "whole": True} if any(fields.values()) else None
     if names is None:
         names = facts.names
-    fields = {"names": names, "align_bytes": selection.align}
+    fields["names"] = names
     if slices:
         fields.update(_slice_columns(names, slices, facts))
     return names, fields

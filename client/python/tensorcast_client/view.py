@@ -50,18 +50,28 @@ class View:
         return self._artifact
 
     @property
+    def has_align(self) -> bool:
+        """Whether an alignment was asked for."""
+        return self._selected.align > 0
+
+    @property
     def tensor_names(self) -> list[str]:
         """The names in view order."""
         names = self._selected.names
         return self._artifact.tensor_names if names is None else list(names)
 
-    def view(self, slices: Slices | None = None, align: int | None = None) -> View:
+    def view(self, slices: Slices | None = None, align: int | None = None, placement: str | None = None) -> View:
         """This view with slices: {name: (dimension, slice)} or {name: [(dimension, slice), ...]}, step 1, with NumPy's
-        meaning of missing and negative bounds. Slices of what is sliced already apply to what is left. `align`: each
-        tensor begins at a multiple of so many bytes, a power of two (64 when nothing is said)."""
+        meaning of missing and negative bounds. Slices of what is sliced already apply to what is left.
+
+        `placement`: where tensors lie in memory. "source", the default: as they do in their files, so that a disk writes
+        them where they belong. "packed": one behind the other in view order. `align`: each tensor begins at a multiple of
+        so many bytes, a power of two; when nothing is said 64, with "source" the size of its elements."""
         selected = selection.sliced(self._selected, slices)
         if align is not None:
             selected = selected._replace(align=selection.align_of(align))
+        if placement is not None:
+            selected = selected._replace(placement=selection.placement_of(placement))
         return View(self._client, self._artifact, selected)
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
@@ -159,7 +169,7 @@ class View:
         """(names or None, fields of LoadRequest)."""
         artifact, selected = self._artifact, self._selected
         facts = artifact.known_facts
-        if facts is None and (selected.slices or (selected.align and selected.names is None)):
+        if facts is None and selected.slices:
             facts = artifact.facts(clock, allow_missing_shards=options.allow_missing_shards)
         try:
             names, view = selection.to_wire(selected, facts)

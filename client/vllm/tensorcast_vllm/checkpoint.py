@@ -66,7 +66,8 @@ class Checkpoint:
         """For each request of a plan its pieces, as tensors over the daemon's memory, which is never writable on a device."""
         loaded, writable = [], writable and device.type == "cpu"
         for request, boxes in enumerate(plan.requests):
-            view = self._artifact.subset(list(boxes)).view(plan.slices(request))
+            # in the order of the boxes, so that the parts of a fused parameter follow each other and can become it
+            view = self._artifact.subset(list(boxes)).view(plan.slices(request), placement="packed" if writable else None)
             loaded.append(view.tensor_dict(device=device, framework="torch", options=self._options_of(request),
                                            writable=writable, progress=self._teller(request, len(plan.requests))))
             self._check_same(loaded[-1])
