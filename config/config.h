@@ -62,8 +62,9 @@ struct config {
         uint64_t staging_budget_bytes;
         uint64_t extent_cache_bytes; /* 0 = auto, of the host budget */
         uint64_t replica_idle_ttl_ms;
-        uint64_t metadata_budget_bytes; /* 0 = auto: a quarter of the host budget within bounds */
-        uint64_t pool_budget_bytes;     /* memory prepared for the next load; default 0 */
+        uint64_t metadata_budget_bytes;     /* 0 = auto: a quarter of the host budget within bounds */
+        uint64_t pool_budget_bytes;         /* memory prepared for the next load; default 0 */
+        uint64_t locked_pages_budget_bytes; /* of the page cache, kept by prewarm; default 0 */
     } memory;
     struct {
         uint64_t kept_for_others_percent; /* see base/quota.h */

@@ -78,6 +78,11 @@ static const struct config_key keys_before_stores[] = {
     {"memory.pool_budget", CONFIG_SIZE, FIELD(memory.pool_budget_bytes), .fallback = "0", .max = LARGEST_SIZE,
      .help = "Fresh memory, as much as dropped replicas had, that is made ready while nothing is loaded, so that the next load of "
              "that size need not wait for the kernel to clear pages. It comes on top of host_budget. 0: none."},
+    {"memory.locked_pages_budget", CONFIG_SIZE, FIELD(memory.locked_pages_budget_bytes), .fallback = "0", .max = LARGEST_SIZE,
+     .reloadable = true,
+     .help = "Pages of files that prewarm with mapped memory may lock in the page cache, until they are released or idle for "
+             "replica_idle_ttl (docs/mapped.md). It comes on top of host_budget. What does not fit is read and not locked. 0: "
+             "none."},
     {"memory.metadata_budget", CONFIG_SIZE_OR_AUTO, FIELD(memory.metadata_budget_bytes), .fallback = "auto", .min = MIB(16),
      .max = LARGEST_SIZE, .reloadable = true,
      .help = "Memory for what is not tensors: requests, headers, indexes and plans of all users together. A request that needs more "

@@ -82,6 +82,20 @@ static void fill_files(const struct replica *replica, struct arena *arena, load_
     }
 }
 
+/* What is not cached is brought in while the client gets ready to touch it. */
+static void read_ahead(const struct materialize *m, struct replica *replica)
+{
+    struct mapped_files *files = replica->files;
+    const struct page_reading reading = {.loop = m->api->services.loop,
+                                         .artifact = replica->mapping->artifact,
+                                         .ranges = files->ranges,
+                                         .uid = rpc_call_uid(m->call)};
+    if (files->cached_share >= 1 || !files->ranges.n)
+        return;
+    files->ranges = (struct page_ranges){0};
+    replica->reader = page_reader_start(&reading);
+}
+
 /* The token for the memory, and all of the result but its layout. */
 static int begin_result(struct materialize *m, struct error *error)
 {
@@ -103,8 +117,10 @@ static int begin_result(struct materialize *m, struct error *error)
     result->handoff_socket = m->api->services.config->server.handoff_socket_path; /* configurations stay until the end */
     result->device = result->report->device;
     result->memory_bytes = is_ours ? replica->segment->allocated_bytes : 0;
-    if (replica->files)
+    if (replica->files) {
         fill_files(replica, &m->arena, result);
+        read_ahead(m, replica);
+    }
     event->event_case = TENSORCAST__DAEMON__V1__MATERIALIZE_EVENT__EVENT_RESULT;
     event->result = result;
     m->result = event;

@@ -80,6 +80,18 @@ static void add_holder(void *data, const struct handoff_lease *lease)
     row->cgroup = text_for_messages(&status->arena, process_cgroup(lease->pid, cgroup));
 }
 
+/* Its files are read into the page cache. */
+static void add_reader(struct status *status, const struct replica *replica)
+{
+    Tensorcast__Daemon__V1__LoadStatus *row = ADD_ROW(&status->arena, &status->response, loads, load_status);
+    row->artifact = replica->mapping->artifact->reference;
+    row->stage = "read ahead";
+    row->done_bytes = page_reader_done_bytes(replica->reader);
+    row->total_bytes = page_reader_total_bytes(replica->reader);
+    row->clients = replica->n_leases;
+    row->age_s = seconds(clock_now_ns() - page_reader_started_ns(replica->reader));
+}
+
 static void add_replica(void *data, const struct replica *replica)
 {
     struct status *status = data;
@@ -87,12 +99,14 @@ static void add_replica(void *data, const struct replica *replica)
     row->artifact = replica->mapping->artifact->reference;
     row->identity = replica->mapping->artifact->identity;
     row->view_digest = replica->key.view_digest;
-    row->bytes = replica->charged_bytes;
+    row->bytes = replica->reader ? page_reader_locked_bytes(replica->reader) : replica->charged_bytes;
     row->leases = replica->n_leases;
     row->memory = replica_memory_name(replica);
     if (replica->segment && !replica->segment->host_address)
         row->device = replica->segment->device->caps.name;
     row->idle_s = replica->holding.n_pins ? 0 : seconds(clock_now_ns() - replica->idle_since_ns);
+    if (replica->reader && page_reader_is_reading(replica->reader))
+        add_reader(status, replica);
     status->replica = row;
     handoff_each_lease(status->handoff, replica, add_holder, status);
 }

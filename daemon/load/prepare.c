@@ -144,7 +144,11 @@ static int choose_memory(struct preparation *prep)
 {
     bool insists = prep->spec.memory == MEMORY_MAPPED, is_possible = prep->mapped.facts.is_possible;
     bool is_mapped = is_possible && prep->goal == GOAL_REPLICA && (insists || prep->plan->mapped.is_quicker);
-    if (!is_mapped) {
+    struct error no_ranges; /* then nothing is read ahead */
+    if (is_mapped) {
+        page_ranges_build(prep->plan, &prep->files->ranges, &no_ranges);
+        prep->files->cached_share = prep->cached_share;
+    } else {
         mapped_files_close(prep->files);
         prep->files = NULL;
     }

@@ -56,6 +56,7 @@ void mapped_files_close(struct mapped_files *files)
     for (size_t i = files->n_sent; files->fds && i < files->view->n_files; i++)
         if (files->fds[i] >= 0)
             close(files->fds[i]);
+    metadata_free(files->ranges.list);
     quota_charge_end(&files->descriptors);
     arena_fini(&files->arena);
     free(files);

@@ -9,6 +9,7 @@
 #include "base/arena.h"
 #include "base/error.h"
 #include "base/quota.h"
+#include "plan/page_ranges.h"
 #include "resolve/mapped_view.h"
 #include "source/source.h"
 
@@ -17,6 +18,8 @@ struct mapped_files {
     enum immutability proof; /* the weakest of the files' */
     int *fds;                /* of each of view->files; -1 once it was sent */
     size_t n_sent;
+    struct page_ranges ranges; /* what of them is touched; empty once a reader has them */
+    double cached_share;       /* of that, when they were opened */
     struct quota_charge descriptors;
     struct arena arena;
 };

@@ -64,13 +64,19 @@ static bool is_idle(const struct replica *replica)
 /* Dropping it makes room. */
 static bool is_evictable(const struct replica *replica)
 {
-    return is_idle(replica) && !replica->holding.is_kept;
+    return is_idle(replica) && !replica->holding.is_kept && !replica->files;
+}
+
+static bool has_locked_pages(const struct replica *replica)
+{
+    return replica->reader && page_reader_locked_bytes(replica->reader);
 }
 
 /* Why nobody else is to have it, NULL = it is for everybody. */
 static const char *why_private(const struct replica *replica)
 {
-    return replica->files                                 ? "files_given_back"
+    return replica->files && !has_locked_pages(replica)   ? "files_given_back"
+           : replica->files                               ? NULL
            : segment_is_lent(replica->segment)            ? "client_memory_filled"
            : artifact_is_racy(replica->mapping->artifact) ? "racy_source"
                                                           : NULL;
@@ -190,6 +196,7 @@ static void drop(struct replica_table *table, struct replica *replica, const cha
     unlink_replica(table, replica);
     table->replica_bytes -= replica->charged_bytes;
     run_destroy(replica->run);
+    page_reader_end(replica->reader);
     mapped_files_close(replica->files);
     if (replica->holding.is_kept) {
         leave_remains(table, replica);
@@ -447,13 +454,21 @@ struct replica *replica_add(struct replica_table *table, const struct replica *p
 struct replica *replica_find(struct replica_table *table, const struct replica_key *key)
 {
     for (struct replica *replica = table->newest; replica; replica = replica->older) {
-        if (!why_private(replica) && replica_key_equal(&replica->key, key)) {
+        if (!why_private(replica) && !replica->files && replica_key_equal(&replica->key, key)) {
             unlink_replica(table, replica);
             link_newest(table, replica);
             return replica;
         }
     }
     return NULL;
+}
+
+bool replica_has_pages(const struct replica_table *table, const struct replica_key *key)
+{
+    const struct replica *replica = table->oldest;
+    while (replica && !(has_locked_pages(replica) && replica_key_equal(&replica->key, key)))
+        replica = replica->newer;
+    return replica != NULL;
 }
 
 void replica_pin(struct replica *replica, uid_t uid)

@@ -23,6 +23,7 @@
 #include "plan/plan.h"
 #include "replica/holders.h"
 #include "replica/mapped_files.h"
+#include "replica/page_reader.h"
 #include "resolve/mapping.h"
 
 /* What makes two requests the same: the source's key and the view's digest (which covers offsets and alignment). */
@@ -37,7 +38,7 @@ bool replica_key_equal(const struct replica_key *a, const struct replica_key *b)
 struct replica_table;
 
 /* One whose segment is a client's memory is never found and goes with its last pin; so do one of a racy artifact and one that
- * is the part files themselves, for which there is no memory and no run. */
+ * is the part files themselves, for which there is no memory and no run, unless pages of them are locked. */
 struct replica {                 /* const after replica_add() but for the counters */
     struct replica_table *table; /* that it lives in */
     struct replica_key key;
@@ -45,6 +46,7 @@ struct replica {                 /* const after replica_add() but for the counte
     struct plan *plan;          /* owned */
     struct segment *segment;    /* one reference; NULL = it is files */
     struct mapped_files *files; /* owned; NULL = it is memory */
+    struct page_reader *reader; /* owned: of the files, may be NULL */
     struct verdict verdict;     /* what vouches for the bytes */
     struct run *run;            /* owned: lets later loads copy instead of read */
     uint64_t charged_bytes;
@@ -91,6 +93,8 @@ bool replica_make_room(struct replica_table *table, uid_t uid, const struct erro
 /* Publishes. Takes the replica's parts; charged_bytes were reserved before, for parts->uid, who gets one pin. */
 struct replica *replica_add(struct replica_table *table, const struct replica *parts);
 struct replica *replica_find(struct replica_table *table, const struct replica_key *key); /* not pinned; NULL when absent */
+/* Pages of the same files that are locked already. */
+bool replica_has_pages(const struct replica_table *table, const struct replica_key *key);
 void replica_pin(struct replica *replica, uid_t uid);
 void replica_unpin(struct replica *replica, uid_t uid);  /* a pin of this user; may destroy it */
 void replica_lend(struct replica *replica, uid_t uid);   /* a user who has a pin is given the memory: one lease more */

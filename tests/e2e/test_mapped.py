@@ -11,8 +11,8 @@ import grpc
 import numpy as np
 import pytest
 
-from checkpoints import write
-from stage import soon
+from checkpoints import blob, write
+from stage import MiB, soon
 from wire import Wire
 
 COPIED, AUTO, MAPPED = 2, 1, 3
@@ -195,3 +195,75 @@ def test_a_lease_of_files_is_counted_and_charged_nothing(trusting, model):
     lease.end()
     assert soon(lambda: daemon.status()["leases"] == 0 and not daemon.status()["replicas"])
     assert soon(lambda: not open_files(daemon, model))
+
+
+def resident(path):
+    """Bytes of a file in the page cache."""
+    out = subprocess.run(["fincore", "-bnro", "RES", path], capture_output=True, text=True).stdout
+    return int(out)
+
+
+def evict(path):
+    if not shutil.which("fincore"):
+        pytest.skip("there is no fincore here")
+    fd = os.open(path, os.O_RDONLY)
+    os.fsync(fd)
+    os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+    os.close(fd)
+    if resident(path) > MiB:
+        pytest.skip("this file system keeps its pages in memory")
+
+
+def locked_bytes(daemon):
+    text = Path(f"/proc/{daemon.process.pid}/status").read_text()
+    return int(text.split("VmLck:")[1].split()[0]) * 1024
+
+
+def prewarm(daemon, folder, memory=MAPPED):
+    with grpc.insecure_channel(f"unix:{daemon.socket}") as channel:
+        wire = Wire(channel)
+        request = wire.message("PrewarmRequest")
+        request.load.artifact = f"disk:{folder}"
+        request.load.memory = memory
+        return wire.call("Prewarm", request).report
+
+
+@pytest.fixture
+def large(models):
+    write(models / "large", {"w": blob(1, 24 * MiB)})
+    return models / "large" / "model.safetensors"
+
+
+def test_what_is_handed_out_cold_is_read_ahead(trusting, large):
+    daemon = trusting(large.parent)
+    evict(large)
+    lease = Lease(daemon, large.parent)
+    assert soon(lambda: resident(large) >= 24 * MiB), "nobody has touched a page"
+    assert locked_bytes(daemon) == 0 and daemon.status()["memory"]["used_bytes"] == 0
+    lease.end()
+    assert soon(lambda: not open_files(daemon, large))
+
+
+def test_a_prewarm_of_mapped_files_fills_the_page_cache_and_keeps_nothing(trusting, large):
+    daemon = trusting(large.parent)
+    evict(large)
+    assert prewarm(daemon, large.parent).memory == "mapped"
+    assert resident(large) >= 24 * MiB
+    assert locked_bytes(daemon) == 0 and not daemon.status()["replicas"]
+    assert soon(lambda: not open_files(daemon, large))
+
+
+def test_a_prewarm_within_the_budget_stays_until_it_is_released(start, models, large):
+    daemon = start(sources={"disk": {"trusted_roots": [str(models)], "immutable_roots": [str(models)]}},
+                   memory={"locked_pages_budget": "32MiB"})
+    for _ in range(2):  # the second one finds the pages of the first
+        prewarm(daemon, large.parent)
+        assert 24 * MiB <= locked_bytes(daemon) < 25 * MiB
+    (row,) = daemon.status()["replicas"]
+    assert row["memory"] == "mapped" and row["bytes"] >= 24 * MiB and daemon.status()["memory"]["used_bytes"] == 0
+    lease = Lease(daemon, large.parent, memory=COPIED)  # pages are no memory of ours
+    assert not lease.result.report.from_replica
+    lease.end()
+    daemon.cli.ok("release", "--all")
+    assert soon(lambda: locked_bytes(daemon) == 0 and not daemon.status()["replicas"])
+    assert soon(lambda: not open_files(daemon, large))

@@ -135,6 +135,7 @@ static const struct {
     {"memory.extent_cache", "17 MiB", "17MiB"},
     {"memory.replica_idle_ttl", "1.5s", "1500ms"},
     {"memory.pool_budget", "4097", "4097"},
+    {"memory.locked_pages_budget", "5GiB", "5GiB"},
     {"memory.metadata_budget", "32MiB", "32MiB"},
     {"limits.kept_for_others", "25", "25"},
     {"limits.shared_group", "ml", "\"ml\""},

@@ -196,3 +196,19 @@ uint64_t source_disk_resident_bytes(struct source *source, size_t file, uint64_t
     uint64_t resident = counts.cached * PAGE_BYTES;
     return resident < bytes ? resident : bytes;
 }
+
+void source_disk_read_ahead(struct source *source, size_t file, uint64_t offset, uint64_t bytes)
+{
+    const struct source_disk_file *handle = source->handles[file];
+    if (!handle->twin)
+        readahead(handle->fd, (off64_t)offset, bytes);
+}
+
+void *source_disk_map(struct source *source, size_t file, uint64_t offset, uint64_t bytes, uint64_t *mapped_bytes)
+{
+    const struct source_disk_file *handle = source->handles[file];
+    uint64_t first = offset / PAGE_BYTES * PAGE_BYTES;
+    *mapped_bytes = offset + bytes - first;
+    void *address = handle->twin ? MAP_FAILED : mmap(NULL, *mapped_bytes, PROT_READ, MAP_SHARED, handle->fd, (off_t)first);
+    return address == MAP_FAILED ? NULL : address;
+}

@@ -1,0 +1,42 @@
+/* Brings what a view touches of its files into the page cache, on a helper, in large requests: ahead of a client who was given
+ * the files, which pins nothing; or, for a prewarm, until it is all there, and locked there within a budget.
+ *
+ * Ahead: at most half of the host's memory, since more would only push out what was read first. It ends with the lease.
+ *
+ * Loop thread, but for the counters. */
+#ifndef REPLICA_PAGE_READER_H
+#define REPLICA_PAGE_READER_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/loop.h"
+#include "plan/page_ranges.h"
+#include "resolve/artifact.h"
+
+struct page_reader;
+
+struct page_reading {
+    struct loop *loop;
+    struct artifact *artifact; /* one more reference is taken while it reads */
+    struct page_ranges ranges; /* taken */
+    uid_t uid;
+    bool is_awaited; /* it is done when every page is there; else when the device was asked for the last one */
+    uint64_t
+        lock_budget_bytes;    /* of all readers together, for pages that stay; with is_awaited. What does not fit in full is
+                                 * read and not locked */
+    void (*done)(void *data); /* optional; not after page_reader_end() */
+    void *data;
+};
+
+/* NULL: helpers have too much to do, and it is not worth waiting; the ranges are freed. */
+struct page_reader *page_reader_start(const struct page_reading *reading);
+/* Stops it, if it reads yet, and unlocks what it locked. Accepts NULL. */
+void page_reader_end(struct page_reader *reader);
+bool page_reader_is_reading(const struct page_reader *reader);
+uint64_t page_reader_done_bytes(const struct page_reader *reader); /* any thread */
+uint64_t page_reader_started_ns(const struct page_reader *reader);
+uint64_t page_reader_total_bytes(const struct page_reader *reader);
+uint64_t page_reader_locked_bytes(const struct page_reader *reader); /* when it is done */
+
+#endif

@@ -1,0 +1,222 @@
+/* The page cache, filled on a helper: ahead, awaited, locked within a budget, and given up. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "base/metadata.h"
+#include "replica/page_reader.h"
+#include "tests/support/model_dir.h"
+
+#include <cmocka.h>
+
+enum { DATA_BYTES = 1 << 20, PAGE = 4096 };
+
+static struct {
+    char root[MODEL_PATH_CHARS];
+    struct loop *loop;
+    struct artifact *artifact;
+    bool is_done, mlock_fails;
+    size_t n_read_ahead;
+} scene;
+
+int mlock(const void *address, size_t bytes)
+{
+    int (*real)(const void *, size_t) = (int (*)(const void *, size_t))dlsym(RTLD_NEXT, "mlock");
+    errno = ENOMEM;
+    return scene.mlock_fails ? -1 : real(address, bytes);
+}
+
+ssize_t readahead(int fd, off64_t offset, size_t bytes)
+{
+    ssize_t (*real)(int, off64_t, size_t) = (ssize_t(*)(int, off64_t, size_t))dlsym(RTLD_NEXT, "readahead");
+    scene.n_read_ahead++;
+    return real(fd, offset, bytes);
+}
+
+static int set_up(void **state)
+{
+    const char *root = scene.root;
+    char reference[MODEL_PATH_CHARS + 8];
+    struct error error;
+    (void)state;
+    memset(&scene, 0, sizeof scene);
+    model_dir_create(scene.root);
+    model_dir_safetensors(scene.root, "a.safetensors",
+                          "{\"a\":{\"dtype\":\"U8\",\"shape\":[1048576],\"data_offsets\":[0,1048576]}}", DATA_BYTES);
+    const struct source_options options = {.trusted_roots = &root, .n_trusted_roots = 1};
+    snprintf(reference, sizeof reference, "disk:%s", scene.root);
+    if (artifact_resolve(reference, &options, NULL, 0, &scene.artifact, &error) != 0)
+        fail_msg("%s", error.message);
+    scene.loop = loop_create();
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    loop_destroy(scene.loop);
+    artifact_unref(scene.artifact);
+    model_dir_destroy(scene.root);
+    return 0;
+}
+
+static uint64_t resident(void)
+{
+    return source_resident_bytes(scene.artifact->source, 0, 0, DATA_BYTES);
+}
+
+/* Out of the page cache, where the file system has one of its own. */
+static bool evict(void)
+{
+    char path[MODEL_PATH_CHARS];
+    int fd = open(model_dir_path(scene.root, "a.safetensors", path), O_RDONLY);
+    fsync(fd);
+    posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
+    close(fd);
+    return resident() == 0;
+}
+
+static void on_done(void *data)
+{
+    scene.is_done = true;
+    loop_stop(data);
+}
+
+static struct page_reader *start(bool is_awaited, uint64_t lock_budget_bytes)
+{
+    struct error error;
+    struct page_range *list = metadata_array(1, sizeof *list, &error);
+    *list = (struct page_range){.offset = 0, .bytes = DATA_BYTES};
+    const struct page_reading reading = {.loop = scene.loop,
+                                         .artifact = scene.artifact,
+                                         .ranges = {list, 1, DATA_BYTES},
+                                         .uid = getuid(),
+                                         .is_awaited = is_awaited,
+                                         .lock_budget_bytes = lock_budget_bytes,
+                                         .done = on_done,
+                                         .data = scene.loop};
+    struct page_reader *reader = page_reader_start(&reading);
+    assert_non_null(reader);
+    return reader;
+}
+
+static struct page_reader *run(bool is_awaited, uint64_t lock_budget_bytes)
+{
+    struct page_reader *reader = start(is_awaited, lock_budget_bytes);
+    scene.is_done = false;
+    loop_run(scene.loop);
+    assert_true(scene.is_done);
+    assert_int_equal(page_reader_done_bytes(reader), DATA_BYTES);
+    return reader;
+}
+
+/* What this process has locked. */
+static uint64_t locked(void)
+{
+    char line[256];
+    unsigned long kib = 0;
+    FILE *status = fopen("/proc/self/status", "r");
+    while (fgets(line, sizeof line, status))
+        if (sscanf(line, "VmLck: %lu", &kib) == 1)
+            break;
+    fclose(status);
+    return (uint64_t)kib << 10;
+}
+
+static void what_is_awaited_is_in_the_page_cache(void **state)
+{
+    (void)state;
+    evict();
+    struct page_reader *reader = run(true, 0);
+    assert_int_equal(resident(), DATA_BYTES);
+    assert_int_equal(page_reader_locked_bytes(reader), 0);
+    assert_int_equal(locked(), 0);
+    page_reader_end(reader);
+}
+
+static void ahead_the_device_is_asked_only_for_what_is_not_there(void **state)
+{
+    (void)state;
+    bool is_cold = evict();
+    page_reader_end(run(false, 0));
+    assert_int_equal(scene.n_read_ahead, is_cold ? 1 : 0);
+    page_reader_end(run(true, 0));
+    scene.n_read_ahead = 0;
+    page_reader_end(run(false, 0));
+    assert_int_equal(scene.n_read_ahead, 0);
+}
+
+static void pages_are_locked_until_the_end(void **state)
+{
+    (void)state;
+    struct page_reader *reader = run(true, DATA_BYTES);
+    assert_int_equal(page_reader_locked_bytes(reader), DATA_BYTES);
+    assert_int_equal(locked(), DATA_BYTES);
+    page_reader_end(reader);
+    loop_destroy(scene.loop); /* waits for the helper that unlocks */
+    assert_int_equal(locked(), 0);
+    scene.loop = loop_create();
+}
+
+static void what_does_not_fit_the_budget_in_full_is_read_and_not_locked(void **state)
+{
+    (void)state;
+    struct page_reader *one = run(true, 2 * DATA_BYTES - 1), *other = run(true, 2 * DATA_BYTES - 1);
+    assert_int_equal(page_reader_locked_bytes(one), DATA_BYTES);
+    assert_int_equal(page_reader_locked_bytes(other), 0);
+    page_reader_end(one);
+    page_reader_end(other);
+    loop_destroy(scene.loop);
+    scene.loop = loop_create();
+    one = run(true, DATA_BYTES); /* what was given back can be had again */
+    assert_int_equal(page_reader_locked_bytes(one), DATA_BYTES);
+    page_reader_end(one);
+}
+
+static void pages_that_may_not_be_locked_are_read_all_the_same(void **state)
+{
+    (void)state;
+    evict();
+    scene.mlock_fails = true;
+    struct page_reader *reader = run(true, DATA_BYTES);
+    assert_int_equal(resident(), DATA_BYTES);
+    assert_int_equal(page_reader_locked_bytes(reader), 0);
+    page_reader_end(reader);
+}
+
+static void who_ends_it_early_is_not_told(void **state)
+{
+    (void)state;
+    struct page_reader *reader = start(true, DATA_BYTES);
+    page_reader_end(reader);
+    page_reader_end(NULL);
+    loop_destroy(scene.loop);
+    assert_false(scene.is_done);
+    assert_int_equal(locked(), 0);
+    assert_int_equal(scene.artifact->references, 1);
+    scene.loop = loop_create();
+}
+
+#define IN_SCENE(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        IN_SCENE(what_is_awaited_is_in_the_page_cache),
+        IN_SCENE(ahead_the_device_is_asked_only_for_what_is_not_there),
+        IN_SCENE(pages_are_locked_until_the_end),
+        IN_SCENE(what_does_not_fit_the_budget_in_full_is_read_and_not_locked),
+        IN_SCENE(pages_that_may_not_be_locked_are_read_all_the_same),
+        IN_SCENE(who_ends_it_early_is_not_told),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
