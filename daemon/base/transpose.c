@@ -18,12 +18,17 @@ struct tile {
     const unsigned char *src;
 };
 
+static inline unsigned char *place_of(const struct tile *tile, uint64_t row, uint64_t column)
+{
+    return tile->dst + (int64_t)row * tile->all->dst_row_stride + (int64_t)column * tile->all->dst_column_stride;
+}
+
 static inline __attribute__((always_inline)) void move_one_by_one(const struct tile *tile, size_t element_bytes)
 {
     const struct transpose *all = tile->all;
     for (uint64_t column = tile->first_column; column < tile->columns_end; column++) {
         const unsigned char *src = tile->src + tile->first_row * all->src_row_stride + column * all->src_column_stride;
-        unsigned char *dst = tile->dst + tile->first_row * all->dst_row_stride + column * all->dst_column_stride;
+        unsigned char *dst = place_of(tile, tile->first_row, column);
         for (uint64_t row = tile->first_row; row < tile->rows_end; row++) {
             memcpy(dst, src, element_bytes);
             src += all->src_row_stride;
@@ -35,7 +40,7 @@ static inline __attribute__((always_inline)) void move_one_by_one(const struct t
 #ifdef __x86_64__
 
 /* Eight rows of eight elements of 2 bytes. */
-static void turn_2(unsigned char *dst, uint64_t dst_stride, const unsigned char *src, uint64_t src_stride)
+static void turn_2(unsigned char *dst, int64_t dst_stride, const unsigned char *src, uint64_t src_stride)
 {
     __m128i in[8], pairs[8], quads[8];
     for (size_t i = 0; i < 8; i++)
@@ -50,13 +55,13 @@ static void turn_2(unsigned char *dst, uint64_t dst_stride, const unsigned char 
             quads[4 * i + 2 * half + 1] = _mm_unpackhi_epi32(pairs[4 * i + half], pairs[4 * i + 2 + half]);
         }
     for (size_t i = 0; i < 4; i++) {
-        _mm_storeu_si128((__m128i *)(dst + 2 * i * dst_stride), _mm_unpacklo_epi64(quads[i], quads[4 + i]));
-        _mm_storeu_si128((__m128i *)(dst + (2 * i + 1) * dst_stride), _mm_unpackhi_epi64(quads[i], quads[4 + i]));
+        _mm_storeu_si128((__m128i *)(dst + (int64_t)(2 * i) * dst_stride), _mm_unpacklo_epi64(quads[i], quads[4 + i]));
+        _mm_storeu_si128((__m128i *)(dst + (int64_t)(2 * i + 1) * dst_stride), _mm_unpackhi_epi64(quads[i], quads[4 + i]));
     }
 }
 
 /* Four rows of four elements of 4 bytes. */
-static void turn_4(unsigned char *dst, uint64_t dst_stride, const unsigned char *src, uint64_t src_stride)
+static void turn_4(unsigned char *dst, int64_t dst_stride, const unsigned char *src, uint64_t src_stride)
 {
     __m128i in[4], pairs[4];
     for (size_t i = 0; i < 4; i++)
@@ -66,8 +71,8 @@ static void turn_4(unsigned char *dst, uint64_t dst_stride, const unsigned char 
         pairs[2 * i + 1] = _mm_unpackhi_epi32(in[2 * i], in[2 * i + 1]);
     }
     for (size_t i = 0; i < 2; i++) {
-        _mm_storeu_si128((__m128i *)(dst + 2 * i * dst_stride), _mm_unpacklo_epi64(pairs[i], pairs[2 + i]));
-        _mm_storeu_si128((__m128i *)(dst + (2 * i + 1) * dst_stride), _mm_unpackhi_epi64(pairs[i], pairs[2 + i]));
+        _mm_storeu_si128((__m128i *)(dst + (int64_t)(2 * i) * dst_stride), _mm_unpacklo_epi64(pairs[i], pairs[2 + i]));
+        _mm_storeu_si128((__m128i *)(dst + (int64_t)(2 * i + 1) * dst_stride), _mm_unpackhi_epi64(pairs[i], pairs[2 + i]));
     }
 }
 
@@ -76,12 +81,12 @@ static void move_by_registers(const struct tile *tile, uint64_t element_bytes)
 {
     const struct transpose *all = tile->all;
     const uint64_t n = 16 / element_bytes;
-    void (*turn)(unsigned char *, uint64_t, const unsigned char *, uint64_t) = element_bytes == 2 ? turn_2 : turn_4;
+    void (*turn)(unsigned char *, int64_t, const unsigned char *, uint64_t) = element_bytes == 2 ? turn_2 : turn_4;
     uint64_t rows_end = tile->first_row + (tile->rows_end - tile->first_row) / n * n;
     uint64_t columns_end = tile->first_column + (tile->columns_end - tile->first_column) / n * n;
     for (uint64_t column = tile->first_column; column < columns_end; column += n)
         for (uint64_t row = tile->first_row; row < rows_end; row += n)
-            turn(tile->dst + row * all->dst_row_stride + column * all->dst_column_stride, all->dst_column_stride,
+            turn(place_of(tile, row, column), all->dst_column_stride,
                  tile->src + row * all->src_row_stride + column * all->src_column_stride, all->src_row_stride);
     struct tile right = *tile, under = *tile;
     right.first_column = columns_end;
@@ -99,7 +104,7 @@ static void move_by_registers(const struct tile *tile, uint64_t element_bytes)
 static bool fits_registers(const struct transpose *all, uint64_t element_bytes)
 {
     return (element_bytes == 2 || element_bytes == 4) && all->src_column_stride == element_bytes &&
-           all->dst_row_stride == element_bytes;
+           all->dst_row_stride == (int64_t)element_bytes;
 }
 
 #else

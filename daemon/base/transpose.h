@@ -9,7 +9,8 @@
 
 struct transpose { /* element (r, c) of the source to (r, c) of the destination; strides in bytes */
     uint64_t n_rows, n_columns;
-    uint64_t src_row_stride, src_column_stride, dst_row_stride, dst_column_stride;
+    uint64_t src_row_stride, src_column_stride;
+    int64_t dst_row_stride, dst_column_stride; /* may be negative: dst is where the first element goes */
 };
 
 bool transpose_takes(uint64_t element_bytes); /* 1, 2, 4, 8 */

@@ -19,6 +19,7 @@
 #include "base/copy.h"
 #include "base/foreign_fd.h"
 #include "base/memory.h"
+#include "base/transpose.h"
 
 const char *page_kind_name(enum page_kind kind)
 {
@@ -46,8 +47,15 @@ void device_rows_copy(void *dst, const void *src, const struct device_rows *rows
         copy_streaming(dst, src, rows->bytes * rows->count);
         return;
     }
+    int64_t dst_stride = (int64_t)rows->dst_stride;
+    if (transpose_takes(rows->bytes)) { /* single elements: a call for each is what takes the time */
+        const struct transpose elements = {
+            .n_rows = rows->count, .n_columns = 1, .src_row_stride = rows->src_stride, .dst_row_stride = dst_stride};
+        transpose_copy(&elements, rows->bytes, dst, src);
+        return;
+    }
     for (uint64_t row = 0; row < rows->count; row++)
-        copy_streaming((unsigned char *)dst + row * rows->dst_stride, (const unsigned char *)src + row * rows->src_stride,
+        copy_streaming((unsigned char *)dst + (int64_t)row * dst_stride, (const unsigned char *)src + row * rows->src_stride,
                        rows->bytes);
 }
 

@@ -42,7 +42,8 @@ struct device_rows {
 bool device_rows_are_packed(uint64_t stride, const struct device_rows *rows); /* with that stride, on its side */
 /* From the first to the last byte where they go to; false when that is no size. */
 bool device_rows_extent(const struct device_rows *rows, uint64_t *bytes);
-/* Between host memories, around the caches (base/copy.h): the reference for what every backend does. */
+/* Between host memories, around the caches (base/copy.h): the reference for what every backend does. Here dst_stride may also
+ * wrap around, for rows that go backwards from `dst` on. */
 void device_rows_copy(void *dst, const void *src, const struct device_rows *rows);
 
 /* Memory of a client, lent for one load, which fills it instead of memory of our own: of a GPU, or a memfd (host_region.h).

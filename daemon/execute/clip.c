@@ -121,13 +121,13 @@ static void add_row(const struct cutter *cutter, uint64_t row)
     if (start >= cutter->range.hi || end <= cutter->range.lo || first >= behind)
         return;
     uint64_t bytes = (behind - first) << cutter->src_shift, begin = start + (first << cutter->src_shift);
-    clip_add(cutter->clips,
-             (struct clip){.src = {begin, bytes, 1, bytes},
-                           .dst_offset = transfer->dst_offset + row * transfer->dst_stride + (first << cutter->dst_shift),
-                           .dst_stride = (behind - first) << cutter->dst_shift,
-                           .part = cutter->part,
-                           .operation = transfer->operation,
-                           .torn_bytes = (uint32_t)(behind << cutter->src_shift) - (uint32_t)hi});
+    clip_add(cutter->clips, (struct clip){.src = {begin, bytes, 1, bytes},
+                                          .dst_offset = transfer->dst_offset + row * (uint64_t)transfer->dst_stride +
+                                                        (first << cutter->dst_shift),
+                                          .dst_stride = (int64_t)((behind - first) << cutter->dst_shift),
+                                          .part = cutter->part,
+                                          .operation = transfer->operation,
+                                          .torn_bytes = (uint32_t)(behind << cutter->src_shift) - (uint32_t)hi});
 }
 
 static void add_rows(const struct cutter *cutter)
@@ -144,7 +144,7 @@ static void add_rows(const struct cutter *cutter)
     if (whole < cut)
         clip_add(cutter->clips,
                  (struct clip){.src = {offset + whole * stride, bytes, cut - whole, cut - whole > 1 ? stride : bytes},
-                               .dst_offset = transfer->dst_offset + whole * transfer->dst_stride,
+                               .dst_offset = transfer->dst_offset + whole * (uint64_t)transfer->dst_stride,
                                .dst_stride = transfer->dst_stride,
                                .part = cutter->part,
                                .operation = transfer->operation});

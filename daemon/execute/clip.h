@@ -31,6 +31,12 @@ static inline uint64_t clip_row_bytes(const struct clip *clip, const struct item
     const struct operation *operation = clip_operation(clip, item);
     return operation ? operation_dst_bytes(operation, clip->src.bytes) : clip->src.bytes;
 }
+
+/* Where it is written, from the first to behind the last byte; `row_bytes` as above. */
+static inline struct transfer_extent clip_extent(const struct clip *clip, uint64_t row_bytes)
+{
+    return transfer_extent(clip->dst_offset, clip->src.count, clip->dst_stride, row_bytes);
+}
 uint64_t clip_sum_bytes(const struct clips *clips);
 uint64_t clip_sum_rows(const struct clips *clips);
 bool clip_have_operations(const struct clips *clips);

@@ -111,7 +111,7 @@ static void convert_in_place(const struct elements *elements, const struct clip 
 {
     uint64_t n = clip->src.bytes / clip_operation(clip, elements->item)->from_bytes;
     for (uint64_t row = 0; row < clip->src.count; row++)
-        convert_run(elements, clip, clip->src.offset + row * clip->src.stride, n, dst + row * clip->dst_stride);
+        convert_run(elements, clip, clip->src.offset + row * clip->src.stride, n, dst + (int64_t)row * clip->dst_stride);
 }
 
 /* A part of the elements of one row, as much as scratch memory holds. */
@@ -124,9 +124,34 @@ static void convert_long_row(const struct elements *elements, const struct clip 
         unsigned char *memory = take_scratch(elements, scratch, operation->to_bytes, &n);
         uint64_t bytes = n * operation->to_bytes;
         convert_run(elements, clip, clip->src.offset + row * clip->src.stride + first * operation->from_bytes, n, memory);
-        place_rows(part_of(elements, clip), clip->dst_offset + row * clip->dst_stride + first * operation->to_bytes, memory,
+        place_rows(part_of(elements, clip),
+                   clip->dst_offset + row * (uint64_t)clip->dst_stride + first * operation->to_bytes, memory,
                    &(struct device_rows){bytes, 1, bytes, bytes}, TRANSPORT_UNKNOWN);
     }
+}
+
+static void swap_rows(unsigned char *a, unsigned char *b, uint64_t bytes)
+{
+    for (uint64_t i = 0; i < bytes; i++) {
+        unsigned char byte = a[i];
+        a[i] = b[i];
+        b[i] = byte;
+    }
+}
+
+/* Rows of scratch memory, from `row` of the clip on; turned round where they go backwards. */
+static void place_scratch(const struct elements *elements, const struct clip *clip, uint64_t row, uint64_t n,
+                          uint64_t row_bytes, unsigned char *memory)
+{
+    struct device_rows rows = {row_bytes, n, row_bytes, (uint64_t)clip->dst_stride};
+    bool is_backwards = n > 1 && clip->dst_stride < 0;
+    if (is_backwards)
+        rows.dst_stride = 0 - rows.dst_stride;
+    for (uint64_t i = 0; is_backwards && i < n / 2; i++)
+        swap_rows(memory + i * row_bytes, memory + (n - 1 - i) * row_bytes, row_bytes);
+    uint64_t lowest = is_backwards ? row + n - 1 : row;
+    place_rows(part_of(elements, clip), clip->dst_offset + lowest * (uint64_t)clip->dst_stride, memory, &rows,
+               TRANSPORT_UNKNOWN);
 }
 
 static void convert_rows(const struct elements *elements, const struct clip *clip, struct scratch *scratch)
@@ -142,8 +167,7 @@ static void convert_rows(const struct elements *elements, const struct clip *cli
             convert_run(elements, clip, offset, n * n_elements, memory);
         for (uint64_t i = 0; i < n && !is_contiguous; i++)
             convert_run(elements, clip, offset + i * clip->src.stride, n_elements, memory + i * row_bytes);
-        place_rows(part_of(elements, clip), clip->dst_offset + row * clip->dst_stride, memory,
-                   &(struct device_rows){row_bytes, n, row_bytes, clip->dst_stride}, TRANSPORT_UNKNOWN);
+        place_scratch(elements, clip, row, n, row_bytes, memory);
     }
 }
 
@@ -152,19 +176,20 @@ void elements_convert(const struct elements *elements, const struct clip *clip)
     unsigned char small[SMALL_SCRATCH_BYTES];
     struct scratch scratch = begin_scratch(elements, small);
     uint64_t row_bytes = clip_row_bytes(clip, elements->item);
-    uint64_t extent_bytes = (clip->src.count - 1) * clip->dst_stride + row_bytes;
+    const struct transfer_extent extent = clip_extent(clip, row_bytes);
     bool has_long_rows =
         clip->src.count == 1 || clip->src.bytes / clip_operation(clip, elements->item)->from_bytes >= LONG_ROW_ELEMENTS;
     struct clip all = *clip;
-    if (clip->src.count > 1 && clip->src.stride == clip->src.bytes && clip->dst_stride == row_bytes) { /* one long row */
+    if (clip->src.count > 1 && clip->src.stride == clip->src.bytes &&
+        clip->dst_stride == (int64_t)row_bytes) { /* one long row */
         all.src = (struct rows){clip->src.offset, clip_bytes(clip), 1, clip_bytes(clip)};
-        all.dst_stride = extent_bytes;
-        row_bytes = extent_bytes;
+        row_bytes = extent.hi - extent.lo;
+        all.dst_stride = (int64_t)row_bytes;
         has_long_rows = true;
     }
-    unsigned char *dst = has_long_rows ? place_find(part_of(elements, clip), clip->dst_offset, extent_bytes) : NULL;
+    unsigned char *dst = has_long_rows ? place_find(part_of(elements, clip), extent.lo, extent.hi - extent.lo) : NULL;
     if (dst) {
-        convert_in_place(elements, &all, dst);
+        convert_in_place(elements, &all, dst + (clip->dst_offset - extent.lo));
         place_count(part_of(elements, clip), all.src.count * row_bytes);
         return;
     }
@@ -175,6 +200,35 @@ void elements_convert(const struct elements *elements, const struct clip *clip)
             convert_long_row(elements, &all, &scratch, row);
     else
         convert_rows(elements, &all, &scratch);
+    end_scratch(elements, &scratch);
+}
+
+/* --- backwards ------------------------------------------------------------------------------------------------------ */
+
+bool elements_goes_backwards(const struct elements *elements, const struct clip *clip)
+{
+    const struct part *part = part_of(elements, clip);
+    return clip->dst_stride < 0 && clip->src.count > 1 && (!part->run->destination->address || part->transport);
+}
+
+void elements_turn_rows(const struct elements *elements, const struct clip *clip)
+{
+    unsigned char small[SMALL_SCRATCH_BYTES];
+    struct scratch scratch = begin_scratch(elements, small);
+    uint64_t bytes = clip->src.bytes;
+    const struct device_rows rows = {bytes, clip->src.count, clip->src.stride, (uint64_t)clip->dst_stride};
+    if (bytes > scratch.bytes) {
+        place_rows(part_of(elements, clip), clip->dst_offset, source_of(elements, clip->src.offset), &rows,
+                   clip->src.offset);
+        return;
+    }
+    for (uint64_t row = 0, n; row < clip->src.count && !part_of(elements, clip)->has_failed; row += n) {
+        n = clip->src.count - row;
+        unsigned char *memory = take_scratch(elements, &scratch, bytes, &n);
+        const struct device_rows some = {bytes, n, clip->src.stride, bytes};
+        device_rows_copy(memory, source_of(elements, clip->src.offset + row * clip->src.stride), &some);
+        place_scratch(elements, clip, row, n, bytes, memory);
+    }
     end_scratch(elements, &scratch);
 }
 
@@ -198,7 +252,7 @@ size_t elements_find_matrix(const struct elements *elements, const struct clip *
 {
     const struct clip *first = clips;
     if (n < 2 || !has_single_elements(elements, first) || clips[1].src.offset <= first->src.offset ||
-        clips[1].dst_offset <= first->dst_offset)
+        clips[1].dst_offset == first->dst_offset)
         return 1;
     uint64_t src_step = clips[1].src.offset - first->src.offset, dst_step = clips[1].dst_offset - first->dst_offset;
     size_t i = 1;
@@ -254,7 +308,8 @@ static void turn(const struct matrix *matrix, uint64_t row, uint64_t column, str
                     operation_apply(operation, to + k * bytes, src + k * shape.src_column_stride,
                                     at + k * shape.src_column_stride, 1);
             }
-            transpose_copy(&part, bytes, dst + r * shape.dst_row_stride + c * shape.dst_column_stride, tile);
+            transpose_copy(&part, bytes, dst + (int64_t)r * shape.dst_row_stride + (int64_t)c * shape.dst_column_stride,
+                           tile);
         }
 }
 
@@ -272,12 +327,12 @@ static void turn_in_scratch(const struct matrix *matrix)
             unsigned char *memory = take_scratch(matrix->elements, &scratch, column_bytes, &n);
             const struct transpose shape = {.n_rows = n_rows,
                                             .n_columns = n,
-                                            .dst_row_stride = matrix->element_bytes,
-                                            .dst_column_stride = column_bytes};
+                                            .dst_row_stride = (int64_t)matrix->element_bytes,
+                                            .dst_column_stride = (int64_t)column_bytes};
             turn(matrix, row, column, shape, memory);
             place_rows(part_of(matrix->elements, first),
-                       first->dst_offset + row * matrix->element_bytes + column * first->dst_stride, memory,
-                       &(struct device_rows){column_bytes, n, column_bytes, first->dst_stride}, TRANSPORT_UNKNOWN);
+                       first->dst_offset + row * matrix->element_bytes + column * (uint64_t)first->dst_stride, memory,
+                       &(struct device_rows){column_bytes, n, column_bytes, (uint64_t)first->dst_stride}, TRANSPORT_UNKNOWN);
         }
     }
     end_scratch(matrix->elements, &scratch);
@@ -296,14 +351,15 @@ void elements_place_matrix(const struct elements *elements, const struct clip *c
                             .operation = clip_operation(first, elements->item),
                             .element_bytes = clip_row_bytes(first, elements->item)};
     uint64_t dst_row_stride = clips[1].dst_offset - first->dst_offset;
-    uint64_t extent_bytes = (n - 1) * dst_row_stride + (first->src.count - 1) * first->dst_stride + matrix.element_bytes;
-    unsigned char *dst = place_find(part, first->dst_offset, extent_bytes);
+    const struct transfer_extent columns = clip_extent(first, matrix.element_bytes);
+    const struct transfer_extent all = transfer_extent(columns.lo, n, (int64_t)dst_row_stride, columns.hi - columns.lo);
+    unsigned char *dst = place_find(part, all.lo, all.hi - all.lo);
     if (dst) {
         const struct transpose shape = {.n_rows = n,
                                         .n_columns = first->src.count,
-                                        .dst_row_stride = dst_row_stride,
+                                        .dst_row_stride = (int64_t)dst_row_stride,
                                         .dst_column_stride = first->dst_stride};
-        turn(&matrix, 0, 0, shape, dst);
+        turn(&matrix, 0, 0, shape, dst + (first->dst_offset - all.lo));
         place_count(part, n * first->src.count * matrix.element_bytes);
     } else if (!part->has_failed) {
         turn_in_scratch(&matrix);

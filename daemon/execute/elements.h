@@ -25,4 +25,8 @@ void elements_place_matrix(const struct elements *elements, const struct clip *c
 /* Converts and places a clip. */
 void elements_convert(const struct elements *elements, const struct clip *clip);
 
+/* Rows whose order is turned round, for destinations without an address: those take them in one order only. */
+bool elements_goes_backwards(const struct elements *elements, const struct clip *clip);
+void elements_turn_rows(const struct elements *elements, const struct clip *clip);
+
 #endif

@@ -60,9 +60,11 @@ static bool is_read(const struct extents *requests, size_t *next, uint64_t lo, u
 static void place_whole(const struct elements *elements, const struct clip *clip)
 {
     const struct staging_buffer *buffer = elements->buffer;
-    const struct device_rows rows = {clip->src.bytes, clip->src.count, clip->src.stride, clip->dst_stride};
+    const struct device_rows rows = {clip->src.bytes, clip->src.count, clip->src.stride, (uint64_t)clip->dst_stride};
     if (clip->operation)
         elements_convert(elements, clip);
+    else if (elements_goes_backwards(elements, clip))
+        elements_turn_rows(elements, clip);
     else
         place_rows(&elements->item->parts[clip->part], clip->dst_offset, buffer->memory + (clip->src.offset - buffer->start),
                    &rows, clip->src.offset);
@@ -105,7 +107,7 @@ static void place_rows_apart(const struct elements *elements, const struct clip 
     row.src.count = 1;
     for (uint64_t i = 0; i < clip->src.count; i++) {
         row.src.offset = clip->src.offset + i * clip->src.stride;
-        row.dst_offset = clip->dst_offset + i * clip->dst_stride;
+        row.dst_offset = clip->dst_offset + i * (uint64_t)clip->dst_stride;
         place_rest(elements, &row, &next);
     }
 }
@@ -126,7 +128,7 @@ static void place_clip(const struct elements *elements, const struct clip *clip,
     row.src.count = 1;
     for (uint64_t i = 0; i < clip->src.count; i++) {
         row.src.offset = clip->src.offset + i * clip->src.stride;
-        row.dst_offset = clip->dst_offset + i * clip->dst_stride;
+        row.dst_offset = clip->dst_offset + i * (uint64_t)clip->dst_stride;
         if (is_read(requests, &next_row, row.src.offset, find_end(&row)))
             place_whole(elements, &row);
     }

@@ -37,7 +37,7 @@ static void add_clip(struct in_place *in_place, const struct item *item, const s
     bool is_others = item->n_parts > 1 && part->run->destination->is_lent;
     unsigned char *memory = clip->operation || part->transport || is_others ? NULL : part->run->destination->address;
     bool is_contiguous =
-        clip->src.count == 1 || (clip->src.stride == clip->src.bytes && clip->dst_stride == clip->src.bytes);
+        clip->src.count == 1 || (clip->src.stride == clip->src.bytes && clip->dst_stride == (int64_t)clip->src.bytes);
     if (!memory || is_contiguous || clip->src.bytes < MIN_RUN_BYTES) {
         add_span(in_place, (struct in_place_run){.range = {clip->src.offset, rows_end(&clip->src)},
                                                  .address = memory && is_contiguous ? memory + clip->dst_offset : NULL,
@@ -47,7 +47,7 @@ static void add_clip(struct in_place *in_place, const struct item *item, const s
     for (uint64_t row = 0; row < clip->src.count; row++) {
         uint64_t offset = clip->src.offset + row * clip->src.stride;
         add_span(in_place, (struct in_place_run){.range = {offset, offset + clip->src.bytes},
-                                                 .address = memory + clip->dst_offset + row * clip->dst_stride,
+                                                 .address = memory + (clip->dst_offset + row * (uint64_t)clip->dst_stride),
                                                  .part = clip->part});
     }
 }

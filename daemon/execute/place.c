@@ -29,13 +29,19 @@ static bool find_place(const struct transfer *transfer, const struct operation *
     if (first >= range.hi)
         return false;
     first -= rows.offset;
-    place->lo =
-        transfer->dst_offset + first / rows.stride * transfer->dst_stride + first % rows.stride / src_bytes * dst_bytes;
-    place->hi = transfer_dst_end(transfer, transfer->row_bytes / src_bytes * dst_bytes);
+    uint64_t row_bytes = transfer->row_bytes / src_bytes * dst_bytes, dst_stride = (uint64_t)transfer->dst_stride;
+    if (transfer->n_rows > 1 && transfer->dst_stride < 0) { /* whole rows will do */
+        uint64_t end = range.hi < rows_end(&rows) ? range.hi : rows_end(&rows);
+        place->lo = transfer->dst_offset + (end - 1 - rows.offset) / rows.stride * dst_stride;
+        place->hi = transfer->dst_offset + first / rows.stride * dst_stride + row_bytes;
+        return true;
+    }
+    place->lo = transfer->dst_offset + first / rows.stride * dst_stride + first % rows.stride / src_bytes * dst_bytes;
+    place->hi = transfer_dst_end(transfer, row_bytes);
     if (range.hi < rows_end(&rows)) {
         uint64_t last = range.hi - 1 - rows.offset, inside = last % rows.stride;
         inside = inside < rows.bytes ? inside : rows.bytes - 1;
-        place->hi = transfer->dst_offset + last / rows.stride * transfer->dst_stride + (inside / src_bytes + 1) * dst_bytes;
+        place->hi = transfer->dst_offset + last / rows.stride * dst_stride + (inside / src_bytes + 1) * dst_bytes;
     }
     return true;
 }
@@ -75,12 +81,28 @@ static int deliver_rows(struct part *part, uint64_t dst_offset, const void *src,
     return transport_deliver(part->transport, &delivery, &part->error);
 }
 
+/* Where there is no address, in the only order that devices and transports know. */
+static bool place_one_by_one(struct part *part, uint64_t dst_offset, const unsigned char *src,
+                             const struct device_rows *rows, uint64_t source_offset)
+{
+    const struct device_rows row = {rows->bytes, 1, rows->bytes, rows->bytes};
+    for (uint64_t i = 0; i < rows->count; i++) {
+        uint64_t at = source_offset == TRANSPORT_UNKNOWN ? TRANSPORT_UNKNOWN : source_offset + i * rows->src_stride;
+        if (!place_rows(part, dst_offset + i * rows->dst_stride, src + i * rows->src_stride, &row, at))
+            return false;
+    }
+    return true;
+}
+
 bool place_rows(struct part *part, uint64_t dst_offset, const void *src, const struct device_rows *rows,
                 uint64_t source_offset)
 {
     struct destination *destination = part->run->destination;
-    uint64_t bytes = rows->count * rows->bytes, extent_bytes = (rows->count - 1) * rows->dst_stride + rows->bytes;
-    if (part->has_failed || (destination->address && !place_prepare(part, dst_offset, extent_bytes)))
+    uint64_t bytes = rows->count * rows->bytes;
+    struct transfer_extent extent = transfer_extent(dst_offset, rows->count, (int64_t)rows->dst_stride, rows->bytes);
+    if (extent.lo < dst_offset && (!destination->address || part->transport))
+        return place_one_by_one(part, dst_offset, src, rows, source_offset);
+    if (part->has_failed || (destination->address && !place_prepare(part, extent.lo, extent.hi - extent.lo)))
         return false;
     int result = part->transport ? deliver_rows(part, dst_offset, src, rows, source_offset)
                                  : destination_write(destination, dst_offset, src, rows, &part->error);

@@ -11,7 +11,8 @@ bool place_prepare(struct part *part, uint64_t offset, uint64_t bytes);
 void place_prepare_range(struct part *part, struct range range);
 
 /* Moves rows to `dst_offset` and on; source_offset is where the first begins in the file when they are src_stride apart
- * there too, or TRANSPORT_UNKNOWN. False as above. */
+ * there too, or TRANSPORT_UNKNOWN. A dst_stride that wraps around goes backwards: that is a call for each row where the
+ * destination has no address. False as above. */
 bool place_rows(struct part *part, uint64_t dst_offset, const void *src, const struct device_rows *rows,
                 uint64_t source_offset);
 

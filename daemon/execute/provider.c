@@ -106,7 +106,7 @@ static void add_rest(struct clips *clips, const struct clip *clip, uint64_t lo, 
     if (lo < hi)
         clip_add(clips, (struct clip){.src = {lo, hi - lo, 1, hi - lo},
                                       .dst_offset = clip->dst_offset + (lo - clip->src.offset),
-                                      .dst_stride = hi - lo,
+                                      .dst_stride = (int64_t)(hi - lo),
                                       .part = clip->part});
 }
 
@@ -155,7 +155,7 @@ static void copy_rows(const struct providers *providers, struct part *part, stru
         const unsigned char *src = find_rows(&providers->list[i], &clip->src, &stride);
         if (!src)
             continue;
-        const struct device_rows rows = {clip->src.bytes, clip->src.count, stride, clip->dst_stride};
+        const struct device_rows rows = {clip->src.bytes, clip->src.count, stride, (uint64_t)clip->dst_stride};
         if (place_rows(part, clip->dst_offset, src, &rows, TRANSPORT_UNKNOWN))
             part->report.shared_bytes += clip_bytes(clip);
         return;

@@ -116,12 +116,12 @@ static void collect_pieces(struct pieces *pieces, struct item *item, const struc
     pieces->n = 0;
     for (size_t i = 0; i < clips->n; i++) {
         const struct clip *clip = &clips->list[i];
-        uint64_t extent_bytes = (clip->src.count - 1) * clip->dst_stride + clip->src.bytes;
-        if (!place_prepare(&item->parts[clip->part], clip->dst_offset, extent_bytes))
+        struct transfer_extent extent = clip_extent(clip, clip->src.bytes);
+        if (!place_prepare(&item->parts[clip->part], extent.lo, extent.hi - extent.lo))
             continue;
         for (uint64_t row = 0; row < clip->src.count; row++)
             add_piece(pieces, (struct piece){clip->src.offset + row * clip->src.stride, clip->src.bytes,
-                                             clip->dst_offset + row * clip->dst_stride, clip->part});
+                                             clip->dst_offset + row * (uint64_t)clip->dst_stride, clip->part});
     }
     if (pieces->n > 1 && is_unsorted(pieces))
         qsort(pieces->list, pieces->n, sizeof *pieces->list, compare_pieces);
@@ -204,8 +204,7 @@ static bool had_pages(const struct item *item, const struct clips *clips)
 {
     for (size_t i = 0; i < clips->n; i++) {
         const struct clip *clip = &clips->list[i];
-        uint64_t end = clip->dst_offset + (clip->src.count - 1) * clip->dst_stride + clip->src.bytes;
-        if (end > item->parts[clip->part].run->destination->backed_bytes)
+        if (clip_extent(clip, clip->src.bytes).hi > item->parts[clip->part].run->destination->backed_bytes)
             return false;
     }
     return true;

@@ -25,10 +25,11 @@ static inline uint64_t range_bytes(struct range range)
 
 struct clip { /* what of a transfer lies in a window: whole rows, or a piece of one */
     struct rows src;
-    uint64_t dst_offset, dst_stride; /* of the first row; between rows */
-    uint32_t part;                   /* whose it is: index into item->parts */
-    uint32_t operation : 24;         /* of that run's mapping; OPERATION_COPY = none */
-    uint32_t torn_bytes : 8;         /* of its last element, that lie behind the window */
+    uint64_t dst_offset;     /* of the first row */
+    int64_t dst_stride;      /* between rows; negative = they go backwards */
+    uint32_t part;           /* whose it is: index into item->parts */
+    uint32_t operation : 24; /* of that run's mapping; OPERATION_COPY = none */
+    uint32_t torn_bytes : 8; /* of its last element, that lie behind the window */
 };
 
 enum { WINDOW_ELEMENT_BYTES = 8 }; /* of the largest elements */

@@ -8,7 +8,7 @@ void transfer_apply(const struct transfer *transfer, const struct operation *ope
 {
     for (uint64_t row = 0; row < transfer->n_rows; row++) {
         uint64_t src_offset = transfer->src_offset + row * transfer->src_stride;
-        unsigned char *dst = replica + transfer->dst_offset + row * (uint64_t)transfer->dst_stride;
+        unsigned char *dst = replica + (transfer->dst_offset + row * (uint64_t)transfer->dst_stride);
         if (operation)
             operation_apply(operation, dst, file + src_offset, src_offset, transfer->row_bytes / operation->from_bytes);
         else

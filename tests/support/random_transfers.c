@@ -125,6 +125,24 @@ static void add_box(struct random_transfers *all, const struct matrix *matrix)
     all->dst_bytes = transfer_dst_end(last, last->row_bytes / matrix->src_bytes * matrix->dst_bytes);
 }
 
+/* The transfers from `first` on: their rows go backwards, or they are in each other's places, last to first. */
+static void turn_round(struct random_transfers *all, size_t first)
+{
+    bool swaps = below(all, 3) == 0, goes_backwards = below(all, 3) == 0;
+    for (size_t i = first, k = all->n; swaps && i + 1 < k; i++) {
+        uint64_t offset = all->list[i].dst_offset;
+        all->list[i].dst_offset = all->list[--k].dst_offset;
+        all->list[k].dst_offset = offset;
+    }
+    for (size_t i = first; goes_backwards && i < all->n; i++) {
+        struct transfer *transfer = &all->list[i];
+        if (transfer->n_rows == 1)
+            continue;
+        transfer->dst_offset += (transfer->n_rows - 1) * (uint64_t)transfer->dst_stride;
+        transfer->dst_stride = -transfer->dst_stride;
+    }
+}
+
 void random_transfers_fill(struct random_transfers *all, uint64_t seed, uint32_t n_files, uint64_t file_bytes,
                            bool has_operations)
 {
@@ -149,11 +167,13 @@ void random_transfers_fill(struct random_transfers *all, uint64_t seed, uint32_t
             continue;
         all->dst_bytes += below(all, 2) ? below(all, 70) : 0;
         uint64_t kind = below(all, 3);
+        size_t first = all->n;
         if (kind == 0)
             add_alternate_rows(all, &matrix);
         else if (kind == 1)
             add_turned(all, &matrix);
         else
             add_box(all, &matrix);
+        turn_round(all, first);
     }
 }

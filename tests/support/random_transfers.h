@@ -1,5 +1,5 @@
 /* Random transfers of every kind that a mapping may have: rows that alternate, matrices that are turned by their rows or by
- * their columns, the same bytes several times, and elements that are cast or dequantized; at any offset of a file. */
+ * their columns, rows that go backwards, the same bytes several times, and elements that are cast or dequantized; at any offset of a file. */
 #ifndef SUPPORT_RANDOM_TRANSFERS_H
 #define SUPPORT_RANDOM_TRANSFERS_H
 

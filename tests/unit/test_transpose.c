@@ -18,22 +18,29 @@ static void move_by_elements(const struct transpose *shape, uint64_t element_byt
 {
     for (uint64_t row = 0; row < shape->n_rows; row++)
         for (uint64_t column = 0; column < shape->n_columns; column++)
-            memcpy(dst + row * shape->dst_row_stride + column * shape->dst_column_stride,
+            memcpy(dst + (int64_t)row * shape->dst_row_stride + (int64_t)column * shape->dst_column_stride,
                    src + row * shape->src_row_stride + column * shape->src_column_stride, element_bytes);
 }
 
-static void check(uint64_t n_rows, uint64_t n_columns, uint64_t bytes, uint64_t src_gap, uint64_t dst_gap)
+static void check(uint64_t n_rows, uint64_t n_columns, uint64_t bytes, uint64_t src_gap, uint64_t dst_gap,
+                  bool is_upside_down)
 {
-    const struct transpose shape = {.n_rows = n_rows,
-                                    .n_columns = n_columns,
-                                    .src_row_stride = n_columns * (bytes + src_gap) + src_gap,
-                                    .src_column_stride = bytes + src_gap,
-                                    .dst_row_stride = bytes + dst_gap,
-                                    .dst_column_stride = n_rows * (bytes + dst_gap) + dst_gap};
+    struct transpose shape = {.n_rows = n_rows,
+                              .n_columns = n_columns,
+                              .src_row_stride = n_columns * (bytes + src_gap) + src_gap,
+                              .src_column_stride = bytes + src_gap,
+                              .dst_row_stride = (int64_t)(bytes + dst_gap),
+                              .dst_column_stride = (int64_t)(n_rows * (bytes + dst_gap) + dst_gap)};
+    uint64_t first = 3;
     memset(turned, 0xA5, BYTES);
     memset(expected, 0xA5, BYTES);
-    transpose_copy(&shape, bytes, turned + 3, source + 1);
-    move_by_elements(&shape, bytes, expected + 3, source + 1);
+    if (is_upside_down) {
+        first += (n_rows - 1) * (uint64_t)shape.dst_row_stride + (n_columns - 1) * (uint64_t)shape.dst_column_stride;
+        shape.dst_row_stride *= -1;
+        shape.dst_column_stride *= -1;
+    }
+    transpose_copy(&shape, bytes, turned + first, source + 1);
+    move_by_elements(&shape, bytes, expected + first, source + 1);
     assert_memory_equal(turned, expected, BYTES);
 }
 
@@ -46,8 +53,8 @@ static void elements_of_every_size_are_turned(void **state)
         source[i] = (unsigned char)(i * 2654435761u >> 11);
     for (uint64_t bytes = 1; bytes <= 8; bytes *= 2)
         for (size_t i = 0; i < n * n; i++) {
-            check(sides[i / n], sides[i % n], bytes, 0, 0);
-            check(sides[i / n], sides[i % n], bytes, i % 3, i % 2);
+            check(sides[i / n], sides[i % n], bytes, 0, 0, false);
+            check(sides[i / n], sides[i % n], bytes, i % 3, i % 2, i % 5 == 0);
         }
 }
 
