@@ -14,13 +14,34 @@
 #include "plan/candidate.h"
 
 /* Hulls are read in row blocks; with less staging than this a block is a handful of pages and batching is pointless. */
-enum { LEAST_STAGING_BYTES = 64 << 10 };
+enum { LEAST_STAGING_BYTES = 64 << 10, SHORTER_GAPS = 8 };
 
 static struct step_rule batching_rule(const struct planning *planning)
 {
     uint64_t gap = planning->merge_gap_bytes > 1 ? planning->merge_gap_bytes : 1;
     bool count_bytes = planning->facts->strategy->cost_gate == COST_GATE_SOURCE_BYTES;
     return (struct step_rule){.join_below_bytes = count_bytes ? 1 : gap, .hull_below_bytes = UINT64_MAX};
+}
+
+/* A gap that costs a little less than a request is hardly worth its bytes: rows from anywhere, of which a shuffled tensor
+ * consists, would be read with a third of other bytes for a few per cent of the time. So what a derived tensor is read with
+ * beyond a tenth of its bytes has to save a fifth of the time; else gaps are left out, the longest first. */
+static void limit_over_read(const struct planning *planning, struct proposal *proposal)
+{
+    uint64_t unique_bytes = proposal->candidate.unique_source_bytes, enough = unique_bytes + unique_bytes / 10;
+    struct proposal limited = *proposal;
+    uint64_t gap = planning->merge_gap_bytes;
+    if (!planning->mapping->artifact->derivation || proposal->candidate.read_bytes <= enough)
+        return;
+    for (int tries = 0; tries < SHORTER_GAPS && limited.candidate.read_bytes > enough; tries++) {
+        gap = tries < SHORTER_GAPS - 1 ? gap / 4 * 3 : 1;
+        gap = gap > 1 ? gap : 1;
+        limited.rule.hull_below_bytes = gap;
+        limited.rule.join_below_bytes = gap < proposal->rule.join_below_bytes ? gap : proposal->rule.join_below_bytes;
+        candidate_measure(planning, &limited);
+    }
+    if (limited.candidate.estimated_ms <= proposal->candidate.estimated_ms * 1.25)
+        *proposal = limited;
 }
 
 /* True when leaving far rows exact still saves requests against reading everything exactly. */
@@ -32,6 +53,7 @@ static bool measure_mixed(const struct planning *planning, const struct proposal
     if (mixed.candidate.requests >= generic->candidate.requests)
         return false;
     *proposal = mixed;
+    limit_over_read(planning, proposal);
     return true;
 }
 
