@@ -160,6 +160,16 @@ static void resolve_on_helper(struct loop_work *work)
     prepare_resolve(&ticket->prep, &ticket->input.request, ticket->input.artifact, &cancel);
 }
 
+/* Who is told that a file keeps changing is told the same of its memory whether this load had begun to write or not: it has
+ * to load again, and what lies there is no version of the file. */
+static void finish_unprepared(struct ticket *ticket)
+{
+    struct error *error = &ticket->prep.error;
+    if (ticket->prep.is_lent && source_has_changed(error))
+        error_append(error, "; treat the content of the client's memory as undefined");
+    finish_ticket(ticket, error);
+}
+
 static void on_resolved(struct loop_work *work)
 {
     struct ticket *ticket = (struct ticket *)work;
@@ -171,7 +181,7 @@ static void on_resolved(struct loop_work *work)
         return;
     }
     if (!prep->mapping || ticket->state == TICKET_LEAVING) {
-        finish_ticket(ticket, &prep->error);
+        finish_unprepared(ticket);
         return;
     }
     const struct artifact *artifact = prep->mapping->artifact;
@@ -215,7 +225,7 @@ static bool accept_plan(struct ticket *ticket, uint64_t plan_ns)
     ticket->result.plan = ticket->prep.plan;
     ticket->result.times.plan_ns += plan_ns;
     if (!ticket->prep.plan || ticket->state == TICKET_LEAVING) {
-        finish_ticket(ticket, &ticket->prep.error);
+        finish_unprepared(ticket);
         return false;
     }
     load_log_plan(&ticket->result, ticket->prep.cached_share);
