@@ -107,7 +107,8 @@ static collective_report *fill_collective(const struct report_facts *facts, stru
     report->rank = facts->topology->rank;
     report->world_size = facts->topology->world_size;
     report->assemble_ms = facts->assemble_ms;
-    report->skip_reason = chosen                ? ""
+    report->skip_reason = facts->is_mapped      ? reason_rows[REASON_FILES_HANDED_OUT].name
+                          : chosen              ? ""
                           : facts->from_replica ? reason_rows[REASON_FROM_REPLICA].name
                           : candidate->eligible ? reason_rows[REASON_PREFERS_OTHER_EXECUTOR].name
                                                 : candidate->reason.text;

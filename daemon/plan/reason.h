@@ -78,6 +78,8 @@
     X(PREFERS_OTHER_EXECUTOR, "prefers_other_executor", "", "collective", \
       "only as `collective.skip_reason`: it may run, and the selection reason says why another executor did") \
     X(FROM_REPLICA, "from_replica", "", "collective", "only as `collective.skip_reason`: the bytes were in memory already") \
+    X(FILES_HANDED_OUT, "files_handed_out", "", "collective", \
+      "only as `collective.skip_reason`: the client got the files' own pages, and nothing was read for it") \
     X(AUTO_LOCAL, "auto_prefers_local_batched", "", NULL, "nothing; the usual case") \
     X(AUTO_GENERIC, "auto_generic", ":<why not local>,<why not collective>", NULL, \
       "read the two reasons below; the first decided") \

@@ -11,7 +11,8 @@ import grpc
 import numpy as np
 import pytest
 
-from checkpoints import blob, write
+from checkpoints import blob, digests, write
+from group_scene import WORLD, Load, arrays, expected, group, slices, strategy  # noqa: F401
 from stage import MiB, soon
 from wire import Wire
 
@@ -267,3 +268,17 @@ def test_a_prewarm_within_the_budget_stays_until_it_is_released(start, models, l
     daemon.cli.ok("release", "--all")
     assert soon(lambda: locked_bytes(daemon) == 0 and not daemon.status()["replicas"])
     assert soon(lambda: not open_files(daemon, large))
+
+
+def test_a_rank_whose_files_are_handed_out_keeps_nobody_waiting(start, models, arrays):
+    settings = {**strategy(), "sources": {"disk": {"trusted_roots": [str(models)], "immutable_roots": [str(models)]}}}
+    daemon = start(**settings)
+    memory = ["mapped", "copied", "mapped", "copied"]
+    loads = [Load(daemon, models, *group(r, *slices(r)), "--memory", memory[r]) for r in range(WORLD)]
+    for rank, load in enumerate(loads):
+        report = load.report_ok()
+        assert load.seconds < 30, "the group would wait for 60 s"
+        assert digests(report) == expected(arrays, rank)
+        is_mapped = memory[rank] == "mapped"
+        assert (report["memory"] == "mapped") is is_mapped
+        assert (report["collective"]["skip_reason"] == "files_handed_out") is is_mapped

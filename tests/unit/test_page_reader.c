@@ -28,11 +28,11 @@ static struct {
     size_t n_read_ahead;
 } scene;
 
-int mlock(const void *address, size_t bytes)
+int mlock2(const void *address, size_t bytes, unsigned flags)
 {
-    int (*real)(const void *, size_t) = (int (*)(const void *, size_t))dlsym(RTLD_NEXT, "mlock");
+    int (*real)(const void *, size_t, unsigned) = (int (*)(const void *, size_t, unsigned))dlsym(RTLD_NEXT, "mlock2");
     errno = ENOMEM;
-    return scene.mlock_fails ? -1 : real(address, bytes);
+    return scene.mlock_fails ? -1 : real(address, bytes, flags);
 }
 
 ssize_t readahead(int fd, off64_t offset, size_t bytes)

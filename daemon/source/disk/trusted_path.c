@@ -191,14 +191,21 @@ static const char *canonical_of(struct trusted_root *root)
     return known;
 }
 
+static bool is_below(const char *root, const char *path)
+{
+    size_t length = root ? strlen(root) : 0;
+    return root && strncmp(path, root, length) == 0 && path[length] == '/';
+}
+
+/* The names that are configured first: what a path without links begins with is no link either, and no file system is asked. */
 bool trusted_roots_contain(const struct trusted_roots *roots, const char *path)
 {
-    for (size_t i = 0; i < roots->n_roots; i++) {
-        const char *root = canonical_of(&roots->roots[i]);
-        size_t length = root ? strlen(root) : 0;
-        if (root && strncmp(path, root, length) == 0 && path[length] == '/')
+    for (size_t i = 0; i < roots->n_roots; i++)
+        if (is_below(roots->roots[i].given, path))
             return true;
-    }
+    for (size_t i = 0; i < roots->n_roots; i++)
+        if (is_below(canonical_of(&roots->roots[i]), path))
+            return true;
     return false;
 }
 
