@@ -107,7 +107,8 @@ int codec_targets(const Tensorcast__Daemon__V1__Targets *wire, struct arena *are
 /* --- regions -------------------------------------------------------------------------------------------------------- */
 
 /* Numbers that are the same for the same memory, as far as that can be told: of two exports of one cuMemCreate() it cannot. */
-static void identify_region(const struct device_region *regions, const struct device_region *region, struct target_region *place)
+static void identify_region(const struct device_region *regions, const struct device_region *region,
+                            struct target_region *place)
 {
     uint64_t number = 1;
     if (region->kind == DEVICE_REGION_HOST) {
