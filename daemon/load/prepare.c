@@ -38,16 +38,6 @@ static int check_region(const struct preparation *prep, struct error *error)
     return 0;
 }
 
-static struct mapping *build_mapping(const struct view_spec *view, struct artifact *artifact, struct error *error)
-{
-    struct mapping *mapping = mapping_build(view, artifact, error);
-    if (!mapping || !view->targets || mapping->has_targets)
-        return mapping;
-    mapping_destroy(mapping);
-    fail(error, ERROR_UNIMPLEMENTED, "TARGETS", "this daemon does not fill targets yet");
-    return NULL;
-}
-
 void prepare_resolve(struct preparation *prep, const struct load_request *request, struct artifact *artifact,
                      const struct cancel *cancel)
 {
@@ -66,7 +56,7 @@ void prepare_resolve(struct preparation *prep, const struct load_request *reques
                           spec->allow_missing_shards ? RESOLVE_ALLOW_MISSING_SHARDS : 0, &resolved, error) == 0) &&
         (!request->variant_bytes || resolved->derivation || /* or it is one already */
          variant_apply(&resolved, request->variant, request->variant_bytes, services->headers, error) == 0))
-        prep->mapping = build_mapping(&spec->view, resolved, error);
+        prep->mapping = mapping_build(&spec->view, resolved, error);
     artifact_unref(resolved);
     prep->resolve_ns = clock_now_ns() - start;
     metadata_enter(before);

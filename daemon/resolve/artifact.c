@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/crc.h"
+#include "base/clock.h"
 #include "base/memory.h"
 #include "resolve/derivation.h"
 #include "resolve/discover.h"
@@ -274,6 +275,8 @@ static void ref_artifact(void *artifact)
     artifact_ref(artifact);
 }
 
+enum { AGAIN_FOR_MS = 200 };
+
 int artifact_resolve(const char *reference, const struct source_options *options, struct header_cache *cache, unsigned flags,
                      struct artifact **artifact, struct error *error)
 {
@@ -285,8 +288,11 @@ int artifact_resolve(const char *reference, const struct source_options *options
         char *shared_by = memory_print("%u %s", flags, reference);
         failed = resolving_share(header_cache_resolving(cache), shared_by, &ops, &question, options->cancel, &found, error);
         free(shared_by);
-    } else {
-        failed = answer(&question, options->cancel, &found, error);
+    } else { /* somebody may write to a file while its header is read: nothing has come of that yet, so it is looked at again */
+        uint64_t until_ns = clock_now_ns() + AGAIN_FOR_MS * NS_PER_MS;
+        do
+            failed = answer(&question, options->cancel, &found, error);
+        while (failed && source_has_changed(error) && clock_now_ns() < until_ns && !cancel_is_set(options->cancel));
     }
     *artifact = found;
     return failed;
