@@ -1,4 +1,4 @@
-"""How the loader asks for the pieces of a plan: progress, a checkpoint that changes, devices; against a stand-in for the client."""
+"""How the loader asks for the pieces of a plan: progress, a checkpoint that changes, targets; against a stand-in for the client."""
 from types import SimpleNamespace
 
 import pytest
@@ -12,8 +12,7 @@ from tensorcast_vllm import checkpoint as module  # noqa: E402
 from tensorcast_vllm.checkpoint import Checkpoint, unavailable  # noqa: E402
 from tensorcast_vllm.regions import Box  # noqa: E402
 
-PLAN = SimpleNamespace(requests=[{"w": Box((0,), (4,))}, {"w": Box((8,), (9,))}], slices=lambda request: {})
-GPU = torch.device("cuda:0")
+PLAN = SimpleNamespace(requests=[{"w": Box((0,), (4,))}, {"w": Box((8,), (9,))}], slices=lambda request: {}, slices_of=lambda boxes: {})
 
 
 class Artifact:
@@ -21,10 +20,11 @@ class Artifact:
 
     reference = "disk:/m"
 
-    def __init__(self, clock, events=(), identity="one", refuse=None):
-        self.clock, self.events, self.identity, self.refuse, self.asked, self.held = clock, events, identity, refuse, [], 3
+    def __init__(self, clock, events=(), identity="one", refuse=None, reason=""):
+        self.clock, self.events, self.identity, self.refuse, self.reason = clock, events, identity, refuse, reason
+        self.asked, self.targets = [], []
 
-    def subset(self, names):
+    def subset(self, names, placement=None):
         return self
 
     view = subset
@@ -34,24 +34,26 @@ class Artifact:
 
     def tensor_dict(self, progress, **how):
         self.asked.append(how)
-        if self.refuse and how["device"].type != "cpu":
-            raise errors.make(self.refuse, "no such luck")
+        return SimpleNamespace(diagnostics=self._load(progress), close=lambda: None)
+
+    def load_into(self, targets, progress, options):
+        self.targets.append(targets)
+        if self.refuse:
+            raise errors.make(self.refuse, "no such luck", self.reason)
+        return self._load(progress)
+
+    def _load(self, progress):
         start = self.clock.now
         for after, *event in self.events:
             self.clock.now = start + after
             progress(*event)
-        return SimpleNamespace(diagnostics={"identity": self.identity}, close=lambda: None)
-
-    def release(self):
-        self.held -= 1
-        return {"leased_replicas": self.held}
+        return {"identity": self.identity}
 
 
 @pytest.fixture
 def clock(monkeypatch):
-    clock = SimpleNamespace(now=100.0, slept=0)
-    monkeypatch.setattr(module, "time", SimpleNamespace(
-        monotonic=lambda: clock.now, sleep=lambda seconds: setattr(clock, "slept", clock.slept + 1)))
+    clock = SimpleNamespace(now=100.0)
+    monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: clock.now))
     return clock
 
 
@@ -80,30 +82,42 @@ def test_a_checkpoint_that_changes_in_between_is_an_error(clock):
         checkpoint_of(Artifact(clock, identity="two"), []).load(PLAN, True)
 
 
-def test_pieces_in_host_memory_may_be_written_to_and_those_on_a_gpu_may_not(clock):
+ASKED = [({"w": Box((0,), (4,))}, {"w": torch.zeros(4)}), ({"w": Box((8,), (9,))}, {"w": torch.zeros(1)})]
+
+
+def test_pieces_are_loaded_packed_and_may_be_written_to_where_they_are_to_be_adopted(clock):
     artifact = Artifact(clock)
-    checkpoint = checkpoint_of(artifact, [])
-    checkpoint.load_near(PLAN, torch.device("cpu"), True, None)
-    checkpoint.load_near(PLAN, GPU, True, None)
-    assert [(how["device"].type, how["writable"]) for how in artifact.asked] == [("cpu", True)] * 2 + [("cuda", False)] * 2
+    checkpoint_of(artifact, []).load(PLAN, True)
+    checkpoint_of(artifact, []).load(PLAN, False)
+    assert [how["writable"] for how in artifact.asked] == [True] * 2 + [False] * 2
 
 
-@pytest.mark.parametrize("code", [StatusCode.FAILED_PRECONDITION, StatusCode.NOT_FOUND, StatusCode.RESOURCE_EXHAUSTED,
-                                  StatusCode.UNIMPLEMENTED])
-def test_a_device_that_cannot_be_loaded_into_is_warned_of_and_done_without(clock, code):
-    artifact, said = Artifact(clock, refuse=code), []
-    checkpoint_of(artifact, []).load_near(PLAN, GPU, True, said.append)
-    assert [how["device"].type for how in artifact.asked] == ["cuda", "cpu", "cpu"] and "no such luck" in said[0]
+def test_each_request_is_one_load_into_its_targets(clock):
+    artifact, numbers = Artifact(clock, [(2.0, "read", 1, 2)]), []
+    checkpoint = Checkpoint(artifact, lambda request: numbers.append(request) or tc.Options(), lambda text: None)
+    checkpoint.sources()
+    assert len(checkpoint.load_into(PLAN, ASKED, None)) == 2 and artifact.targets == [targets for _, targets in ASKED]
+    checkpoint.load(PLAN, True, 2)
+    assert numbers == [0, 1, 2, 3], "ranks that load together do so in their first request alone"
 
 
-@pytest.mark.parametrize("code", [StatusCode.DATA_LOSS, StatusCode.UNAVAILABLE])
-def test_other_errors_of_a_device_load_are_errors(clock, code):
+@pytest.mark.parametrize("code, reason", [(StatusCode.FAILED_PRECONDITION, "CUDA_FAILED"), (StatusCode.NOT_FOUND, "DEVICE_NOT_FOUND"),
+                                          (StatusCode.RESOURCE_EXHAUSTED, ""), (StatusCode.UNIMPLEMENTED, ""),
+                                          (StatusCode.INVALID_ARGUMENT, "NOT_DEVICE_MEMORY"), (StatusCode.INVALID_ARGUMENT, "REGION_REFUSED")])
+def test_memory_that_the_daemon_cannot_write_to_is_warned_of_and_left(clock, code, reason):
+    artifact, said = Artifact(clock, refuse=code, reason=reason), []
+    assert checkpoint_of(artifact, []).load_into(PLAN, ASKED, said.append) is None
+    assert "no such luck" in said[0] and len(said) == 1
+
+
+@pytest.mark.parametrize("code, reason", [(StatusCode.DATA_LOSS, ""), (StatusCode.UNAVAILABLE, ""), (StatusCode.INVALID_ARGUMENT, "TARGET_OVERLAP"),
+                                          (StatusCode.INTERNAL, "REGION_IN_USE")])
+def test_other_errors_of_a_load_into_targets_are_errors(clock, code, reason):
     with pytest.raises(tc.TensorcastError) as caught:
-        checkpoint_of(Artifact(clock, refuse=code), []).load_near(PLAN, GPU, True, None)
+        checkpoint_of(Artifact(clock, refuse=code, reason=reason), []).load_into(PLAN, ASKED, None)
     assert unavailable(caught.value) == (code is StatusCode.UNAVAILABLE)
 
 
-def test_what_is_given_back_is_asked_for_until_the_daemon_sees_it_free(clock):
-    artifact = Artifact(clock)
-    checkpoint_of(artifact, []).free([])
-    assert artifact.held == 0 and clock.slept == 2
+def test_a_checkpoint_that_changes_while_it_is_written_to_parameters_is_an_error(clock):
+    with pytest.raises(RuntimeError, match="was changed while it was loaded"):
+        checkpoint_of(Artifact(clock, identity="two"), []).load_into(PLAN, ASKED, None)

@@ -17,52 +17,81 @@ from scene import counting  # noqa: E402
 from stage import Daemon  # noqa: E402
 from tensorcast_vllm.fill import device_of  # noqa: E402
 
+MANY = 80  # parameters with an allocation of their own, as a caching allocator makes them of large ones
+
 SCRIPT = """
-import json, sys
+import ctypes, glob, json, os, sys
 sys.path[:0] = sys.argv[1:3]
 import tensorcast_client as tc, torch
 from scene import Model, counting
-from tensorcast_client import cuda
-from tensorcast_vllm.attempts import trace
+from tensorcast_client import targets
+from tensorcast_vllm.attempts import state_of, trace
 from tensorcast_vllm.checkpoint import Checkpoint
 from tensorcast_vllm.fill import fill
+from tensorcast_vllm.in_place import fill_in_place
 from tensorcast_vllm.plan import Plan
-cuda.DeviceMemory.__dlpack_device__ = lambda self: (1, 0)
+
+fake = os.environ["LD_LIBRARY_PATH"].split(":")[0]
+runtime = ctypes.CDLL(next(path for path in glob.glob(fake + "/libcudart.so.*") if not path.endswith(".map")))
+assert runtime.cudaSetDevice(0) == 0
+made = targets._made  # torch sees memory of the fake as that of the host
+targets._made = lambda name, number, size, shape, strides, first, on_gpu, owner: made(name, number, size, shape, strides, first, True, owner)
+
+def on_gpu(tensor):
+    address, size = ctypes.c_uint64(), tensor.nbytes + 512
+    assert runtime.cudaMalloc(ctypes.byref(address), ctypes.c_size_t(size)) == 0
+    memory = torch.frombuffer((ctypes.c_ubyte * size).from_address(address.value), dtype=torch.uint8)
+    return memory[256:256 + tensor.nbytes].view(tensor.dtype).view(tensor.shape).copy_(tensor)
 
 def take(model, name, x):
     if name == "w":
-        model.p.copy_(x[16:48])
+        model.p[:, :8].copy_(x[16:48, :8])
+        model.p[:, 8:].copy_(x[16:48, 8:])
+    elif name == "u":
+        model.q[:3].copy_(x.t())
+        model.q[3:].zero_()
+    elif name.startswith("many"):
+        getattr(model, name).copy_(x)
     else:
         model.c.copy_((x[:8] + 1).to(torch.bfloat16))
 
-said = []
-model = Model(take, {"p": (32, 16), "c": (8, 4)})
-with tc.connect() as client:
-    checkpoint = Checkpoint(client.artifact(sys.argv[3]), lambda request: tc.Options(), lambda text: None)
-    sources = checkpoint.sources()
-    plan = Plan(trace(model, sources, checkpoint.fetch), sources)
-    loaded = checkpoint.load_near(plan, torch.device("cuda:0"), True, said.append)
-    memory = [tensors.diagnostics["memory"] for tensors in loaded]
-    filled = fill(model, plan, loaded, False)
-    if memory == ["device"]:
-        checkpoint.free(loaded)
-    status = client.status()
-right = torch.equal(model.p, counting(64, 16)[16:48]) and torch.equal(model.c, (counting(9, 4)[:8] + 1).to(torch.bfloat16).float())
-print(json.dumps({"right": right, "memory": memory, "said": said, "copied": filled.copied_bytes,
-                  "devices": [device["used_bytes"] for device in status["devices"]]}))
+said, host = [], torch.device("cpu")
+model = Model(take, {"p": (32, 16), "q": (5, 4), "c": (8, 4), **{f"many{i}": (4, 4) for i in range(int(sys.argv[5]))}})
+for parameter in model.parameters():
+    parameter.data = on_gpu(parameter.data)
+places = [parameter.data_ptr() for parameter in model.parameters()]
+for folder in sys.argv[3:5]:
+    with tc.connect() as client:
+        checkpoint = Checkpoint(client.artifact(folder), lambda request: tc.Options(), lambda text: None)
+        sources = checkpoint.sources()
+        plan = Plan(trace(model, sources, checkpoint.fetch), sources)
+        left, reports, written = fill_in_place(model, plan, checkpoint, host, said.append)
+        loaded = checkpoint.load(left, True, len(reports))
+        filled = fill(model, left, loaded, False)
+        status = client.status()
+    plus = 1000 * (folder != sys.argv[3])
+    w, u, v = counting(64, 16) + plus, counting(4, 3) + plus, counting(9, 4) + plus
+    right = (torch.equal(model.p, w[16:48]) and torch.equal(model.q, torch.cat([u.t(), torch.zeros(2, 4)]))
+             and all(torch.equal(getattr(model, f"many{i}"), counting(4, 4) + i + plus) for i in range(int(sys.argv[5])))
+             and torch.equal(model.c, (v[:8] + 1).to(torch.bfloat16).float()))
+    assert places == [parameter.data_ptr() for parameter in model.parameters()]
+    print(json.dumps({"right": right, "said": said, "requests": len(reports), "written": written, "copied": filled.copied_bytes,
+                      "targets": sum(report["bytes"].get("target", 0) for report in reports),
+                      "devices": [device["used_bytes"] for device in status["devices"]]}))
 """
 
 
 @pytest.fixture
 def start(tmp_path):
-    folder = tmp_path / "models/m"
-    folder.mkdir(parents=True)
-    save_file({"w": counting(64, 16), "v": counting(9, 4)}, folder / "model.safetensors")
-    made = []
+    made, folders = [], [tmp_path / f"models/{name}" for name in ("m", "new")]
+    for plus, folder in zip((0, 1000), folders):
+        folder.mkdir(parents=True)
+        many = {f"many{i}": counting(4, 4) + i + plus for i in range(MANY)}
+        save_file({"w": counting(64, 16) + plus, "u": counting(4, 3) + plus, "v": counting(9, 4) + plus, **many}, folder / "model.safetensors")
 
     def make(gpus, **settings):
-        made.append(Daemon([tmp_path / "models"], settings, {}).start(environment=environment() if gpus else {}))
-        made[-1].reference = f"disk:{folder}"
+        made.append(Daemon([tmp_path / "models"], settings, {}).start(environment=environment(memory=4096) if gpus else {}))
+        made[-1].references = [f"disk:{folder}" for folder in folders]
         return made[-1]
 
     yield make
@@ -72,24 +101,25 @@ def start(tmp_path):
 
 
 def load(daemon):
-    out = python(SCRIPT, daemon.socket, ROOT / "client/vllm", ROOT / "tests/vllm", daemon.reference)
-    return json.loads(out.splitlines()[-1])
+    """What became of the first weights, and of the new ones."""
+    out = python(SCRIPT, daemon.socket, ROOT / "client/vllm", ROOT / "tests/vllm", *daemon.references, MANY)
+    return [json.loads(line) for line in out.splitlines()[-2:]]
 
 
 @needs_plugin
-def test_a_model_on_a_gpu_is_filled_from_its_memory_which_is_given_back(start):
-    report = load(start(gpus=True))
-    assert report == {"right": True, "memory": ["device"], "said": [], "copied": 32 * 16 * 4 + 8 * 4 * 4, "devices": [0, 0]}
+def test_parameters_are_filled_where_they_are_and_filled_again_without_room_for_a_second_copy(start):
+    written = 32 * 16 * 4 + 12 * 4 + MANY * 64
+    for report in load(start(gpus=True, devices={"memory_budget": "4KiB"})):
+        assert report == {"right": True, "said": [], "requests": 1, "written": written, "copied": 8 * 4 * 4, "targets": written,
+                          "devices": [0, 0]}
 
 
 @needs_plugin
-@pytest.mark.parametrize("gpus, settings, why", [(False, {}, "this daemon has no GPU"),
-                                                 (True, {"devices": {"memory_budget": "4KiB"}}, "RESOURCE_EXHAUSTED")])
-def test_where_the_daemon_cannot_tensors_go_through_host_memory_with_a_warning(start, gpus, settings, why):
-    report = load(start(gpus, **settings))
-    assert report["right"] and report["memory"] != ["device"]
-    (said,) = report["said"]
-    assert "THE DAEMON CANNOT LOAD INTO cuda:0" in said and why in said
+def test_where_the_daemon_cannot_tensors_go_through_host_memory_with_a_warning(start):
+    first, second = load(start(gpus=False))
+    assert first["right"] and second["right"] and first["written"] == 0 and first["copied"] == 32 * 16 * 4 + 12 * 4 + 8 * 4 * 4 + MANY * 64
+    (said,) = first["said"]
+    assert "THE DAEMON CANNOT WRITE TO THE PARAMETERS" in said and "no GPU" in said
 
 
 def model_on(*devices):

@@ -12,10 +12,9 @@ from .trace import Source
 
 _PROGRESS_S = 1.0
 _SMALL_BYTES = 1 << 20
-_RELEASES, _RELEASE_S = 20, 0.02
-# what the client or the daemon says when a device cannot be loaded into; whatever else they mean comes again without one
+# what the client or the daemon says when memory of a device cannot be written to; whatever else it means comes again without
 _WITHOUT_DEVICE = ("FAILED_PRECONDITION", "NOT_FOUND", "RESOURCE_EXHAUSTED", "UNIMPLEMENTED")
-_HOST = torch.device("cpu")
+_UNREACHABLE = ("NOT_DEVICE_MEMORY", "REGION_TOO_SMALL", "REGION_OUTSIDE", "REGION_ELSEWHERE", "REGION_REFUSED")
 _TORCH = {dtype.name: of_torch(number) for number, dtype in enumerate(DTYPES, 1)
           if dtype.bits >= 8 and hasattr(torch, dtype.torch)}
 
@@ -45,46 +44,42 @@ class Checkpoint:
         if name in self._small:
             return self._small[name].clone()
         with self._artifact.subset([name]).tensor_dict(framework="torch", options=self._options_of(None)) as tensors:
-            self._check_same(tensors)
+            self._check_same(tensors.diagnostics)
             tensor = tensors[name].clone()
         self.whole_bytes += tensor.nbytes
         if tensor.nbytes <= _SMALL_BYTES:
             self._small[name] = tensor.clone()
         return tensor
 
-    def load_near(self, plan, device, writable, warn):
-        """load() into a device's memory, or else, which it warns of, into host memory."""
-        try:
-            return self.load(plan, writable, device)
-        except tc.TensorcastError as error:
-            if device.type == "cpu" or error.code.name not in _WITHOUT_DEVICE:
-                raise
-            warn(f"THE DAEMON CANNOT LOAD INTO {device}, tensors take the longer way through host memory: {error}")
-        return self.load(plan, writable)
-
-    def load(self, plan, writable, device=_HOST):
-        """For each request of a plan its pieces, as tensors over the daemon's memory, which is never writable on a device."""
-        loaded, writable = [], writable and device.type == "cpu"
+    def load(self, plan, writable, n_before=0):
+        """For each request of a plan its pieces, as tensors over the daemon's memory. n_before: requests that were made already."""
+        loaded = []
         for request, boxes in enumerate(plan.requests):
             # in the order of the boxes, so that the parts of a fused parameter follow each other and can become it
             view = self._artifact.subset(list(boxes)).view(plan.slices(request), placement="packed" if writable else None)
-            loaded.append(view.tensor_dict(device=device, framework="torch", options=self._options_of(request),
-                                           writable=writable, progress=self._teller(request, len(plan.requests))))
-            self._check_same(loaded[-1])
+            loaded.append(view.tensor_dict(framework="torch", options=self._options_of(n_before + request), writable=writable,
+                                           progress=self._teller(request, len(plan.requests))))
+            self._check_same(loaded[-1].diagnostics)
         return loaded
 
-    def free(self, loaded):
-        """Gives back what was loaded, of which nothing may be in use any more, and has the daemon drop it: the memory of a
-        device is short. Until the daemon has noticed that it is free it counts as held, as does what another rank holds."""
-        for tensors in loaded:
-            tensors.close()
-        for _ in range(_RELEASES):
-            if not self._artifact.release()["leased_replicas"]:
-                break
-            time.sleep(_RELEASE_S)
+    def load_into(self, plan, asked, warn):
+        """Has the daemon write pieces to where they belong, and returns the reports. asked: for each request ({name: Box},
+        {name: tensor}). None: it cannot write there, which warn() is told; the content of the tensors is undefined then."""
+        reports = []
+        for request, (boxes, tensors) in enumerate(asked):
+            view = self._artifact.subset(list(boxes)).view(plan.slices_of(boxes))
+            try:
+                reports.append(view.load_into(tensors, options=self._options_of(request), progress=self._teller(request, len(asked))))
+            except tc.TensorcastError as error:
+                if error.reason == "REGION_IN_USE" or not (error.code.name in _WITHOUT_DEVICE or error.reason in _UNREACHABLE):
+                    raise
+                warn(f"THE DAEMON CANNOT WRITE TO THE PARAMETERS, tensors take the longer way through host memory: {error}")
+                return None
+            self._check_same(reports[-1])
+        return reports
 
-    def _check_same(self, tensors):
-        if tensors.diagnostics["identity"] != self.identity:
+    def _check_same(self, report):
+        if report["identity"] != self.identity:
             raise RuntimeError(f"{shown(self._artifact.reference)} was changed while it was loaded; load again")
 
     def _teller(self, request, n_requests):

@@ -20,6 +20,7 @@ from . import options as loader_options
 from .attempts import state_of, trace
 from .checkpoint import Checkpoint, bytes_equal, unavailable
 from .fill import device_of, fill
+from .in_place import fill_in_place
 from .model_folder import origin_of, with_variant
 from .plan import Plan
 from .topology import Place, client_options, file_system_of, hint
@@ -71,14 +72,16 @@ class TensorcastLoader(BaseModelLoader):
             artifact = with_variant(client.artifact(origin.artifact), self._options if _is_main(model_config) else None)
             checkpoint = Checkpoint(artifact, options_of, tell)
             plan = _plan(model, checkpoint, origin, tell)
-            device = device_of(model) if self._options.gpu_handoff == "auto" else torch.device("cpu")
-            loaded = checkpoint.load_near(plan, device, self._options.adopt == "auto",
-                                          functools.partial(tell, say=logger.warning))
             self._check(model, model_config, plan)
-            reports, filling = [tensors.diagnostics for tensors in loaded], time.monotonic()
-            filled = self._fill(model, plan, checkpoint, loaded, {report.get("memory") for report in reports})
+            left, reports, written = plan, [], 0
+            device = device_of(model)
+            if device.type == "cuda" and self._options.gpu_handoff == "auto":
+                left, reports, written = fill_in_place(model, plan, checkpoint, device, functools.partial(tell, say=logger.warning))
+            loaded = checkpoint.load(left, self._options.adopt == "auto", len(reports))
+            reports, filling = reports + [tensors.diagnostics for tensors in loaded], time.monotonic()
+            filled = self._fill(model, left, loaded)
             now = time.monotonic()
-            tell(_summary(plan, reports, filled, checkpoint.whole_bytes, now - filling, now - start))
+            tell(_summary(reports, filled, written, checkpoint.whole_bytes, now - filling, now - start))
         logger.info("Loading weights took %.2f seconds", time.monotonic() - start)
 
     def _together(self, origin):
@@ -92,15 +95,12 @@ class TensorcastLoader(BaseModelLoader):
             place = place._replace(engine=get_tp_group().broadcast_object(place.engine))
         return place, hinted
 
-    def _fill(self, model, plan, checkpoint, loaded, memory):
-        # a change to reserved huge pages would need another one, and kills the process where there is none; what is on a
-        # device cannot be private
-        adopt = self._options.adopt == "auto" and not memory & {"hugetlb", "device"}
+    def _fill(self, model, plan, loaded):
+        # a change to reserved huge pages would need another one, and kills the process where there is none
+        adopt = self._options.adopt == "auto" and all(tensors.diagnostics.get("memory") != "hugetlb" for tensors in loaded)
         filled = fill(model, plan, loaded, adopt)
         if torch.accelerator.is_available():
             torch.accelerator.synchronize()  # the copies
-        if "device" in memory:
-            checkpoint.free(loaded)
         return filled
 
     def _check(self, model, model_config, plan):
@@ -176,18 +176,18 @@ def _some(names):
 def _plan_text(plan, n_sources, seconds):
     names = {name for request in plan.requests for name in request}
     text = (f"traced {n_sources} tensors in {seconds * 1e3:.0f} ms; needs {len(names)} of them, {plan.bytes / 1e9:.3f} GB "
-            f"in {len(plan.requests)} request(s), which is at most what is held beside the parameters")
+            f"in {len(plan.requests)} request(s), which is at most what is held beside the parameters in host memory")
     if plan.real:
         some = "; ".join(f"{name} ({why})" for name, why in list(plan.real.items())[:_MAX_NAMED])
         text += f"; {len(plan.real)} were loaded whole, the model needs them as they are: {some}"
     return text
 
 
-def _summary(plan, reports, filled, whole_bytes, fill_seconds, seconds):
+def _summary(reports, filled, written, whole_bytes, fill_seconds, seconds):
     total = {what: sum(report["bytes"][what] for report in reports) for what in ("view", "read", "shared")}
     replica = all(report["from_replica"] for report in reports)
     return (f"needed {total['view'] / 1e9:.3f} GB, read {total['read'] / 1e9:.3f} GB, {total['shared'] / 1e9:.3f} GB shared "
             f"with other loads, {'all of it' if replica and reports else 'not'} from a replica, "
-            f"{whole_bytes / 1e9:.3f} GB whole; adopted {filled.adopted_bytes / 1e9:.3f} GB, "
+            f"{whole_bytes / 1e9:.3f} GB whole; written in place {written / 1e9:.3f} GB, adopted {filled.adopted_bytes / 1e9:.3f} GB, "
             f"copied {filled.copied_bytes / 1e9:.3f} GB in {fill_seconds:.2f} s; "
             f"{seconds:.2f} s, {(total['view'] + whole_bytes) / 1e9 / max(seconds, 1e-9):.2f} GB/s")

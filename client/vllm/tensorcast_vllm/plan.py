@@ -22,16 +22,21 @@ class Piece(NamedTuple):
 class Plan:
     """`requests`: for each request {name: Box}, in the order of the parameters that they fill. `steps`: by storage."""
 
-    def __init__(self, traced, sources):
+    def __init__(self, traced, sources, steps=None):
+        """steps: those to be planned, if not all that were traced."""
         self._shapes = {source.name: source.shape for source in sources}
         self._itemsizes = {source.name: source.dtype.itemsize for source in sources}
         self.loaded, self.real, self.written = traced.loaded, traced.real, traced.written
         self.steps = {}
-        for step in traced.steps:
+        for step in traced.steps if steps is None else steps:
             self.steps.setdefault(step.storage, []).append(step)
-        self._windows = {}
+        self._traced, self._sources, self._windows = traced, sources, {}
         self._covers = self._cover()
         self.requests = self._order()
+
+    def only(self, steps):
+        """A plan of some of the steps."""
+        return Plan(self._traced, self._sources, steps)
 
     def _cover(self):
         boxes = {}
@@ -71,9 +76,13 @@ class Plan:
 
     def slices(self, request):
         """{name: [(dimension, slice), ...]} of what a request does not take whole, as the client wants it."""
+        return self.slices_of(self.requests[request])
+
+    def slices_of(self, boxes):
+        """The same of {name: Box}."""
         return {name: [(dim, slice(start, stop)) for dim, (start, stop, extent)
                        in enumerate(zip(box.start, box.stop, self._shapes[name])) if (start, stop) != (0, extent)]
-                for name, box in self.requests[request].items() if box.shape != tuple(self._shapes[name])}
+                for name, box in boxes.items() if box.shape != tuple(self._shapes[name])}
 
     def within(self, leaf):
         """The elements of a Ref of a checkpoint tensor as a view of its piece."""
@@ -82,6 +91,11 @@ class Plan:
     def target_of(self, step):
         """The region of a step with its dimensions as `within` has them."""
         return self.window(step.source).split(step.region) if isinstance(step.source.base, str) else step.region
+
+    @property
+    def dtypes(self):
+        """{name: type} of the checkpoint's tensors."""
+        return {source.name: source.dtype for source in self._sources}
 
     @property
     def bytes(self):

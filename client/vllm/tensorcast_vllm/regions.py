@@ -87,6 +87,19 @@ class Window(NamedTuple):
             strides += [step * stride for step in pitches(counts)]
         return Strided(target.offset, tuple(sizes), tuple(strides))
 
+    def onto(self, target):
+        """Where the box lies in the target of a copy: a view of the target with the dimensions of the source. None when the copy
+        does not take the box as it is: elements left out or repeated, or dimensions that do not follow those of the source."""
+        if self.walk is None:
+            return None
+        strides, parts = {}, [part for dimension in self.walk for part in dimension]
+        for (size, dim, step), stride in zip(parts, self.split(target).strides):
+            if size > 1 and (step != 1 or dim in strides or size != self.box.shape[dim]):
+                return None
+            if size > 1:
+                strides[dim] = stride
+        return Strided(target.offset, self.box.shape, tuple(strides.get(dim, 0) for dim in range(len(self.box.shape))))
+
     def within(self, loaded, shape):
         """The same elements in a contiguous copy of the box `loaded` of a source of this shape."""
         if self.walk is None:
