@@ -172,10 +172,11 @@ static int count_runs(struct mapping_builder *builder, const struct mapping_slic
 /* Behind all others; placement_by_source() does it once the transfers are there. */
 static int place_packed(struct mapping *mapping, struct view_tensor *tensor, struct error *error)
 {
-    uint64_t offset;
-    if (!checked_align(mapping->replica_bytes, mapping->placement == PLACEMENT_PACKED ? mapping->align_bytes : 1, &offset) ||
+    uint64_t offset, align = mapping->align_bytes ? mapping->align_bytes : VIEW_DEFAULT_ALIGN;
+    if (!checked_align(mapping->replica_bytes, align, &offset) ||
         !checked_add(offset, tensor->bytes, &mapping->replica_bytes))
         return fail(error, ERROR_INVALID_ARGUMENT, "VIEW_TOO_LARGE", "the view is larger than any memory");
+    mapping->packed_bytes = mapping->replica_bytes;
     tensor->offset = mapping->placement == PLACEMENT_PACKED ? offset : 0;
     return 0;
 }

@@ -153,3 +153,16 @@ def test_other_placements_are_refused(daemon, checkpoint, bad):
     assert refused.code and "placement" in refused.err or "string" in refused.err
     with tc.connect(daemon.socket) as client, pytest.raises(ValueError, match="placement"):
         client.artifact(f"disk:{path.parent}").view(placement=bad or "x")
+
+
+def test_what_fits_packed_fits_as_well_when_it_begins_behind_the_edge_of_a_page(start, models):
+    (models / "m").mkdir()
+    header = json.dumps({"w": {"dtype": "U8", "shape": [16 << 20], "data_offsets": [0, 16 << 20]}}).encode()
+    with open(models / "m" / "model.safetensors", "wb") as file:
+        file.write(len(header).to_bytes(8, "little") + header)
+        file.truncate(file.tell() + (16 << 20))
+    daemon = start(memory={"host_budget": "16MiB"})
+    with tc.connect(daemon.socket) as client:
+        loaded = client.artifact(f"disk:{models}/m").tensor_dict(framework="numpy")
+        assert loaded["w"].ctypes.data % 4096 and not loaded["w"].any()
+        assert daemon.status()["memory"]["used_bytes"] == 16 << 20

@@ -27,7 +27,8 @@ class Artifact:
     def subset(self, names, placement=None):
         return self
 
-    view = subset
+    def view(self, slices, placement=None):
+        return self
 
     def describe(self):
         return {"identity": "one", "tensors": [{"name": "w", "dtype": "F32", "shape": [9]}]}
