@@ -17,7 +17,7 @@ struct mapped_files {
     const struct mapped_view *view;
     enum immutability proof; /* the weakest of the files' */
     int *fds;                /* of each of view->files; -1 once it was sent */
-    size_t n_sent;
+    size_t n_fds, n_sent;
     struct page_ranges ranges; /* what of them is touched; empty once a reader has them */
     double cached_share;       /* of that, when they were opened */
     struct quota_charge descriptors;

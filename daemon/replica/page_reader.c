@@ -222,5 +222,5 @@ uint64_t page_reader_total_bytes(const struct page_reader *reader)
 
 uint64_t page_reader_locked_bytes(const struct page_reader *reader)
 {
-    return reader->locked_bytes;
+    return reader->is_reading ? 0 : reader->locked_bytes;
 }

@@ -37,6 +37,6 @@ bool page_reader_is_reading(const struct page_reader *reader);
 uint64_t page_reader_done_bytes(const struct page_reader *reader); /* any thread */
 uint64_t page_reader_started_ns(const struct page_reader *reader);
 uint64_t page_reader_total_bytes(const struct page_reader *reader);
-uint64_t page_reader_locked_bytes(const struct page_reader *reader); /* when it is done */
+uint64_t page_reader_locked_bytes(const struct page_reader *reader); /* 0 until it is done */
 
 #endif

@@ -4,6 +4,7 @@ import shutil
 import socket
 import struct
 import subprocess
+import sys
 import tempfile
 from pathlib import Path
 
@@ -13,8 +14,11 @@ import pytest
 
 from checkpoints import blob, digests, write
 from group_scene import WORLD, Load, arrays, expected, group, slices, strategy  # noqa: F401
-from stage import MiB, soon
+from stage import ROOT, MiB, soon
 from wire import Wire
+
+sys.path.append(str(ROOT / "tests" / "fake"))
+from fuse import HangingFiles, why_not  # noqa: E402
 
 COPIED, AUTO, MAPPED = 2, 1, 3
 MAKE = {"squashfs": ["mksquashfs", "{tree}", "{image}", "-noappend", "-no-progress", "-quiet"],
@@ -73,7 +77,7 @@ class Lease:
         with grpc.insecure_channel(f"unix:{daemon.socket}") as channel:
             wire = Wire(channel)
             request = wire.message("MaterializeRequest")
-            request.load.artifact = f"disk:{folder}"
+            request.load.artifact = folder if isinstance(folder, str) else f"disk:{folder}"
             request.load.memory = memory
             for name, value in fields.items():
                 setattr(request.load, name, value)
@@ -143,19 +147,23 @@ def test_an_attribute_is_looked_at_for_every_load(daemon, model):
 def test_what_is_no_proof_is_copied(daemon, mounted, models):
     """A read-only mount of what can be written, tmpfs, an overlay: refused, and copied by auto."""
     ext4 = mounted("ext4", "ro")
+    squashfs = mounted("squashfs")  # a proof by itself, but not below an overlay
     for name in ("upper", "work", "over", "tmp"):
         (models / name).mkdir()
     run("mount", "-t", "tmpfs", "tensorcast-test", models / "tmp")
     shutil.copy(ext4 / "model.safetensors", models / "tmp")
+    run("mount", "-t", "overlay", "tensorcast-test", "-o",
+        f"lowerdir={squashfs},upperdir={models}/upper,workdir={models}/work", models / "over")
     try:
-        for at in (ext4, models / "tmp"):
+        for at in (ext4, models / "tmp", models / "over"):
             code, text = refusal(daemon, at)
             assert code == "FAILED_PRECONDITION" and "model.safetensors can change" in text
             lease = Lease(daemon, at, memory=AUTO)
             assert lease.result.report.memory != "mapped" and not lease.result.files and len(lease.fds) == 1
             lease.end()
     finally:
-        subprocess.run(["umount", "-l", models / "tmp"], capture_output=True)
+        for name in ("tmp", "over"):
+            subprocess.run(["umount", "-l", models / name], capture_output=True)
 
 
 def test_a_link_out_of_an_immutable_root_is_no_proof(trusting, models, model):
@@ -178,6 +186,38 @@ def test_who_does_not_ask_for_files_gets_memory(trusting, model):
     lease = Lease(daemon, model, memory=AUTO)  # a replica is there
     assert lease.result.report.from_replica and not lease.result.files
     lease.end()
+
+
+def test_auto_maps_what_is_proven_and_estimated_to_be_quicker(trusting, large):
+    daemon = trusting(large.parent)
+    lease = Lease(daemon, large.parent, memory=AUTO)
+    assert lease.result.report.memory == "mapped" and len(lease.fds) == 1
+    lease.end()
+
+
+def test_a_snapshot_of_the_hubs_cache_is_mapped(start, models, model):
+    """By its reference, and by its path: links lead to the blobs, which the word for the cache covers."""
+    cache, commit = models / "hub" / "models--org--m", "0123456789abcdef0123456789abcdef01234567"
+    for name in ("refs", "blobs", f"snapshots/{commit}"):
+        (cache / name).mkdir(parents=True)
+    (cache / "refs/main").write_text(commit)
+    shutil.move(model / "model.safetensors", cache / "blobs/b")
+    (cache / "snapshots" / commit / "model.safetensors").symlink_to("../../blobs/b")
+    daemon = start(sources={"disk": {"trusted_roots": [str(models)], "immutable_roots": [str(models / "hub")]},
+                            "hf": {"cache_dir": str(models / "hub"), "offline": True}})
+    for reference in ("hf://org/m", f"disk:{cache}/snapshots/{commit}"):
+        lease = Lease(daemon, reference)
+        assert lease.result.report.mapped.proof == "immutable_root"
+        assert os.fstat(lease.fds[0]).st_ino == (cache / "blobs/b").stat().st_ino
+        lease.end()
+
+
+@pytest.mark.skipif(why_not() != "", reason=why_not() or "-")
+def test_the_word_for_a_fuse_mount_is_not_enough(trusting, models, model):
+    (models / "net").mkdir()
+    with HangingFiles(models / "net", {"m/model.safetensors": (model / "model.safetensors").read_bytes()}):
+        code, text = refusal(trusting(models), models / "net/m")
+        assert code == "FAILED_PRECONDITION" and "FUSE" in text, text
 
 
 def test_verification_that_is_required_needs_a_copy(trusting, model):
@@ -282,3 +322,17 @@ def test_a_rank_whose_files_are_handed_out_keeps_nobody_waiting(start, models, a
         is_mapped = memory[rank] == "mapped"
         assert (report["memory"] == "mapped") is is_mapped
         assert (report["collective"]["skip_reason"] == "files_handed_out") is is_mapped
+
+
+def test_a_prewarm_that_is_given_up_leaves_nothing(start, models):
+    write(models / "huge", {"w": blob(2, 96 * MiB)})
+    file = models / "huge" / "model.safetensors"
+    daemon = start(sources={"disk": {"trusted_roots": [str(models)], "immutable_roots": [str(models)]}},
+                   memory={"locked_pages_budget": "1GiB"})
+    evict(file)
+    process = daemon.cli.spawn("prewarm", f"disk:{models}/huge", "--memory", "mapped")
+    soon(lambda: locked_bytes(daemon) > 0)  # or it is through already: then there is something to release
+    process.kill()
+    process.communicate()
+    assert soon(lambda: daemon.cli.run("release", "--all").code == 0 and locked_bytes(daemon) == 0)
+    assert soon(lambda: not daemon.status()["replicas"] and not open_files(daemon, file))
