@@ -1,0 +1,105 @@
+"""Targets in GPU memory of the client: several allocations, strides and constants, alone and in groups, on the fake CUDA."""
+import json
+
+import numpy as np
+import pytest
+
+from fake_gpu import arrays, environment, needs_nccl, needs_plugin, python, spawn_python  # noqa: F401
+
+pytestmark = needs_plugin
+
+# Allocations of the fake's memory, which is this process's own, and arrays in them as NumPy and CUDA see them.
+CLIENT = """
+import ctypes, glob, json, os, sys
+import numpy as np
+import tensorcast_client as tc
+MiB = 1 << 20
+fake = os.environ["LD_LIBRARY_PATH"].split(":")[0]
+runtime = ctypes.CDLL(next(path for path in glob.glob(fake + "/libcudart.so.*") if not path.endswith(".map")))
+rank = int(sys.argv[2])
+assert runtime.cudaSetDevice(rank) == 0
+def allocation(size):
+    address = ctypes.c_uint64()
+    assert runtime.cudaMalloc(ctypes.byref(address), ctypes.c_size_t(size)) == 0
+    memory = np.ctypeslib.as_array((ctypes.c_uint8 * size).from_address(address.value))
+    memory[:] = 0xA5
+    return memory
+class OnGpu:
+    def __init__(self, array):
+        self.__cuda_array_interface__ = {"shape": array.shape, "typestr": array.dtype.str, "strides": array.strides, "version": 3,
+                                         "data": (array.__array_interface__["data"][0], False)}
+def into(targets, names, slices=None, fills=None, cover=None, **how):
+    view = tc.connect().artifact(sys.argv[1]).subset(names).view(slices=slices or {})
+    return view.load_into({n: OnGpu(t) for n, t in targets.items()}, fills=fills, cover={n: OnGpu(t) for n, t in (cover or {}).items()} or None,
+                          **how)
+first, second = allocation(8 * MiB), allocation(8 * MiB)
+wide = first[4096:4096 + 302 * 5003].reshape(302, 5003)
+tall = second[1 << 20:(1 << 20) + 64 * 40 * 4].view("f4").reshape(64, 40)
+"""
+FILL = """
+report = into({"a": wide[:300, 3:], "b": tall[:, :33], "edge": wide[:300, :3], "below": wide[300:], "pad": tall[:, 33:]}, ["a", "b"],
+              fills={"edge": 7, "below": 0, "pad": -1.5}, cover={"wide": wide, "tall": tall}, **HOW)
+np.save(sys.argv[3], np.asarray(wide)), np.save(sys.argv[4], np.asarray(tall))
+outside = np.concatenate([first[:4096], first[4096 + wide.nbytes:], second[:MiB], second[MiB + tall.nbytes:]])
+print(json.dumps([report, bool((outside == 0xA5).all())]))
+"""
+
+
+@pytest.fixture
+def gpus(start):
+    def make(transport="loopback", **fake):
+        strategy = {"enable_owner_file_collective": True, "owner_file_collective_min_dedup_saving_bytes": 0}
+        daemon = start(running=False, engine={"collective_transport": transport, "materialization_strategy": strategy})
+        return daemon.start(environment=environment(**fake))
+
+    return make
+
+
+def fill(daemon, models, folder, rank=0, how="{}"):
+    return spawn_python(CLIENT + f"HOW = {how}" + FILL, daemon.socket, f"disk:{models}/m", rank, folder / f"wide{rank}.npy",
+                        folder / f"tall{rank}.npy")
+
+
+def check(client, arrays, folder, rank=0):
+    out, told = client.communicate(timeout=120)
+    assert client.returncode == 0, told
+    report, is_clean = json.loads(out.strip().splitlines()[-1])
+    wide, tall = np.load(folder / f"wide{rank}.npy"), np.load(folder / f"tall{rank}.npy")
+    np.testing.assert_array_equal(wide[:300, 3:], arrays["a"])
+    np.testing.assert_array_equal(tall[:, :33], arrays["b"])
+    assert (wide[:300, :3] == 7).all() and not wide[300:].any() and (tall[:, 33:] == -1.5).all() and is_clean
+    assert report["bytes"]["target"] == wide.nbytes + tall.nbytes
+    return report
+
+
+def untouched(daemon):
+    status = daemon.status()
+    return (status["loads"], status["replicas"], status["leases"]) == ([], [], 0) and status["devices"][0]["used_bytes"] == 0
+
+
+def test_strided_targets_in_two_allocations_and_constants_around_them(gpus, models, arrays, tmp_path):
+    daemon = gpus()
+    report = check(fill(daemon, models, tmp_path), arrays, tmp_path)
+    assert "execution_commit" in daemon.log() and report["bytes"]["residual"] == 0 and untouched(daemon)
+
+
+@needs_nccl
+@pytest.mark.parametrize("transport", ["loopback", "nccl"])
+def test_ranks_fill_their_own_gpus(gpus, models, arrays, tmp_path, transport):
+    daemon = gpus(transport, devices=2)
+    how = ("dict(options=tc.Options(group=tc.CollectiveLoadGroup('g', rank, 2), source_locality='shared_source', "
+           "collective='required', deadline=60))")
+    clients = [fill(daemon, models, tmp_path, rank, how) for rank in range(2)]
+    reports = [check(client, arrays, tmp_path, rank) for rank, client in enumerate(clients)]
+    assert all(report["executor"] == "owner_file_collective" for report in reports) and untouched(daemon)
+    assert f"transport={transport}" in daemon.log()
+
+
+@needs_nccl
+def test_ranks_that_lose_nccl_fill_their_memory_by_themselves(gpus, models, arrays, tmp_path):
+    daemon = gpus("nccl", devices=2, nccl_fail="ncclGroupEnd:2:2")
+    how = "dict(options=tc.Options(group=tc.CollectiveLoadGroup('g', rank, 2), source_locality='shared_source', deadline=60))"
+    clients = [fill(daemon, models, tmp_path, rank, how) for rank in range(2)]
+    for rank, client in enumerate(clients):
+        check(client, arrays, tmp_path, rank)
+    assert "transport_failed:nccl" in daemon.log() and untouched(daemon)
