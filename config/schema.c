@@ -76,8 +76,9 @@ static const struct config_key keys_before_stores[] = {
      .reloadable = true,
      .help = "How long a replica that nobody uses may stay while memory is free. 0: it is dropped at once."},
     {"memory.pool_budget", CONFIG_SIZE, FIELD(memory.pool_budget_bytes), .fallback = "0", .max = LARGEST_SIZE,
-     .help = "Fresh memory, as much as dropped replicas had, that is made ready while nothing is loaded, so that the next load of "
-             "that size need not wait for the kernel to clear pages. It comes on top of host_budget. 0: none."},
+     .help = "Memory that is made ready while nothing is loaded, so that the next load need not wait for the kernel to find and "
+             "clear pages. Pieces of the sizes that loads asked for last, the rest by halves. It comes on top of host_budget, and "
+             "goes back when the host runs short. 0: none, so that memory which nobody has asked for stays with the page cache."},
     {"memory.locked_pages_budget", CONFIG_SIZE, FIELD(memory.locked_pages_budget_bytes), .fallback = "0", .max = LARGEST_SIZE,
      .reloadable = true,
      .help = "Pages of files that prewarm with mapped memory may lock in the page cache, until they are released or idle for "

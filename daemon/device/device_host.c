@@ -1,8 +1,8 @@
 /* Host memory as a device: segments are sealed memfds with the best pages there are, handed out as read-only descriptors.
  *
  * allocate: prepared memory that fits, else a new memfd up the ladder of huge_pages.h. prepare: each 2 MiB chunk is backed
- * once, by the worker that fills it first. seal, export_fd: see host_memory.h. release: destroyed, and as much prepared
- * anew. With regions it is memory of a client instead (host_region.h), which is unmapped by release and never sealed. Failure modes: no memory or no descriptor (RESOURCE_EXHAUSTED); 4K pages instead of huge ones are no failure but one
+ * once, by the worker that fills it first. seal, export_fd: see host_memory.h. release: destroyed.
+ * With regions it is memory of a client instead (host_region.h), which is unmapped by release and never sealed. Failure modes: no memory or no descriptor (RESOURCE_EXHAUSTED); 4K pages instead of huge ones are no failure but one
  * loud log line, since loads become ten times slower. */
 #include <stdlib.h>
 #include <string.h>
@@ -137,12 +137,12 @@ static void host_release(struct segment *segment)
     set_filling((struct host_segment *)segment, false);
     host_regions_close(regions_of(segment));
     if (memory_of(segment))
-        host_pool_replace(&((struct device_host *)segment->device)->pool, memory_of(segment));
+        host_pool_give_back(&((struct device_host *)segment->device)->pool, memory_of(segment));
 }
 
 static void host_trim(struct device *device)
 {
-    host_pool_trim(&((struct device_host *)device)->pool, 0);
+    host_pool_trim(&((struct device_host *)device)->pool);
 }
 
 static void host_destroy(struct device *device)

@@ -1,6 +1,6 @@
 /* A sealed memfd: allocation, page by page backing, publication; see host_memory.h.
  *
- * Sealing: SHRINK and GROW are sealed from the start. What was filled is sealed for good: F_SEAL_WRITE, no writable mapping
+ * Sealing: SHRINK and GROW are sealed when somebody takes the memory, before it is filled. What was filled is sealed for good: F_SEAL_WRITE, no writable mapping
  * is left anywhere, and not even root can write to it through /proc/PID/mem.
  *
  * Chunk states:  RAW --one worker--> BUSY --> READY, or back to RAW when memory ran out. */
@@ -12,6 +12,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -29,24 +30,30 @@ static uint64_t count_chunks(uint64_t bytes)
     return (bytes + HUGE_PAGE_BYTES - 1) / HUGE_PAGE_BYTES;
 }
 
-/* Maps fd at a 2 MiB boundary: a reservation with room to spare, then the ends go back. */
-static unsigned char *map_aligned(int fd, uint64_t bytes)
+/* Addresses that begin at a 2 MiB boundary: with room to spare, then the ends go back. */
+static unsigned char *reserve_aligned(uint64_t bytes)
 {
     uint64_t room = bytes + HUGE_PAGE_BYTES;
     unsigned char *start = mmap(NULL, room, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (start == MAP_FAILED)
         return NULL;
     uint64_t skip = -(uintptr_t)start & (HUGE_PAGE_BYTES - 1);
-    unsigned char *address = mmap(start + skip, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 0);
-    if (address == MAP_FAILED) {
-        munmap(start, room);
-        return NULL;
-    }
     if (skip)
         munmap(start, skip);
-    if (skip < HUGE_PAGE_BYTES)
-        munmap(address + bytes, HUGE_PAGE_BYTES - skip);
-    return address;
+    munmap(start + skip + bytes, HUGE_PAGE_BYTES - skip);
+    return start + skip;
+}
+
+static unsigned char *map_aligned(int fd, uint64_t bytes)
+{
+    unsigned char *start = reserve_aligned(bytes);
+    if (!start)
+        return NULL;
+    unsigned char *address = mmap(start, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 0);
+    if (address != MAP_FAILED)
+        return address;
+    munmap(start, bytes);
+    return NULL;
 }
 
 static int open_memory(struct host_memory *memory, unsigned int flags, struct error *error)
@@ -54,7 +61,7 @@ static int open_memory(struct host_memory *memory, unsigned int flags, struct er
     memory->fd = memfd_create("tensorcast-replica", MFD_CLOEXEC | MFD_ALLOW_SEALING | flags);
     if (memory->fd < 0)
         return fail_errno(error, errno, "creating memory of %" PRIu64 " bytes for a replica", memory->bytes);
-    if (ftruncate(memory->fd, (off_t)memory->bytes) || fcntl(memory->fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW))
+    if (ftruncate(memory->fd, (off_t)memory->bytes))
         fail_errno(error, errno == EFBIG || errno == EINVAL ? ENOMEM : errno,
                    "sizing a replica's memory to %" PRIu64 " bytes", memory->bytes);
     else if (!(memory->address = map_aligned(memory->fd, memory->bytes)))
@@ -134,6 +141,46 @@ enum page_kind host_memory_page_kind(const struct host_memory *memory)
     /* nine tenths huge is huge: a last chunk that could not be had does not make a load slow */
     bool is_huge = memory->bytes >= HUGE_PAGE_BYTES && memory->huge_bytes >= memory->bytes / 10 * 9;
     return memory->rung == HUGE_RUNG_RESERVED ? PAGE_KIND_HUGETLB : is_huge ? PAGE_KIND_THP : PAGE_KIND_4K;
+}
+
+static int shorten(struct host_memory *memory, uint64_t bytes)
+{
+    if (munmap(memory->address + bytes, memory->bytes - bytes))
+        return -1;
+    memory->bytes = bytes;
+    memory->huge_bytes = memory->huge_bytes < bytes ? memory->huge_bytes : bytes;
+    memory->pool_ready_bytes = memory->pool_ready_bytes < bytes ? memory->pool_ready_bytes : bytes;
+    return ftruncate(memory->fd, (off_t)bytes);
+}
+
+/* Page tables move along. */
+static int lengthen(struct host_memory *memory, uint64_t bytes)
+{
+    unsigned char *start = ftruncate(memory->fd, (off_t)bytes) == 0 ? reserve_aligned(bytes) : NULL;
+    if (!start)
+        return -1;
+    if (mremap(memory->address, memory->bytes, bytes, MREMAP_MAYMOVE | MREMAP_FIXED, start) == MAP_FAILED) {
+        munmap(start, bytes);
+        return -1;
+    }
+    uint64_t n_old = count_chunks(memory->bytes), n_new = count_chunks(bytes);
+    memory->chunks = memory_grow(memory->chunks, n_new, 1);
+    memset(memory->chunks + n_old, CHUNK_RAW, n_new - n_old);
+    memory->address = start;
+    memory->bytes = bytes;
+    return 0;
+}
+
+int host_memory_fix(struct host_memory *memory, uint64_t bytes, struct error *error)
+{
+    int failed = 0;
+    if (bytes < memory->bytes)
+        failed = shorten(memory, bytes);
+    else if (bytes > memory->bytes)
+        failed = lengthen(memory, bytes);
+    if (failed || fcntl(memory->fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW))
+        return fail_errno(error, errno, "sizing a replica's memory to %" PRIu64 " bytes", bytes);
+    return 0;
 }
 
 void host_memory_destroy(struct host_memory *memory)

@@ -19,6 +19,7 @@
 struct host_memory {
     struct host_memory *next;  /* the pool's, as are is_pooled and pool_ready_bytes, under its lock */
     uint64_t pool_ready_bytes; /* backed while it was in the pool */
+    bool is_wanted;            /* the pool would have it, of this size */
     bool is_pooled, is_lent;   /* lent: a client's; neither mapped nor closed here */
     int fd;                    /* read-only from the seal on; -1 = lent */
     unsigned char *address;    /* 2 MiB aligned; readable, and writable until it is sealed */
@@ -33,7 +34,7 @@ struct host_memory {
     pthread_cond_t backed;
 };
 
-/* bytes is a multiple of the page size, of HUGE_PAGE_BYTES from there on. */
+/* bytes is a multiple of the page size, of HUGE_PAGE_BYTES from there on. Of this size until host_memory_fix(). */
 int host_memory_create(uint64_t bytes, struct host_memory **memory, struct error *error);
 /* The same for the memfd of a client, which is mapped at `address`, a multiple of HUGE_PAGE_BYTES in a range that the caller
  * has reserved and unmaps after host_memory_destroy(). Any size. Borrows fd. Never sealed. */
@@ -41,6 +42,10 @@ int host_memory_lend(int fd, unsigned char *address, uint64_t bytes, bool is_hug
                      struct error *error);
 void host_memory_destroy(struct host_memory *memory); /* accepts NULL and half-built; clients keep what they have mapped */
 
+/* Of this size for good, the same multiple as above, before it is filled: nobody can shorten it any more. What was backed and
+ * is still inside stays so; the address may be another. Memory of at least HUGE_PAGE_BYTES may be made shorter, and longer
+ * unless it is of reserved pages. When it fails it can only be destroyed. Nobody prepares meanwhile. */
+int host_memory_fix(struct host_memory *memory, uint64_t bytes, struct error *error);
 /* Backs every chunk of [offset, offset + bytes), each exactly once; waits for those that another worker is at. */
 int host_memory_prepare(struct host_memory *memory, uint64_t offset, uint64_t bytes, struct error *error);
 enum page_kind host_memory_page_kind(const struct host_memory *memory); /* as far as it is backed */

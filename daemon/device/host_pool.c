@@ -1,21 +1,24 @@
-/* A short list, newest first, and the thread that backs it; see host_pool.h. System calls that make or free gigabytes run
- * outside the lock. */
+/* A short list, newest first, and the thread that makes it what host_pool_sizes.c says; see host_pool.h. System calls that
+ * make or free gigabytes run outside the lock. */
 #include "device/host_pool.h"
 
+#include <signal.h>
 #include <stddef.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/condition.h"
+#include "device/host_headroom.h"
 
 enum {
-    STEP_BYTES = 8 * HUGE_PAGE_BYTES, /* 2 ms: who takes or destroys the memory that is at work waits no longer */
+    LOOK_BYTES = 64 << 20, /* prepared between two looks at the host */
+    COLLAPSE_PAGES = 8,    /* cost as much as one */
+    LOW_PRIORITY = 10,     /* not the lowest: who takes memory may have to wait for a step */
     STACK_BYTES = 256 << 10,
 };
 
-void host_pool_init(struct host_pool *pool, uint64_t budget_bytes, uint64_t *ready_bytes)
-{
-    *pool = (struct host_pool){.budget_bytes = budget_bytes, .ready_bytes = ready_bytes};
-    pthread_mutex_init(&pool->lock, NULL);
-    pthread_cond_init(&pool->changed, NULL);
-    host_freer_init(&pool->freer);
-}
+static const uint64_t LOOK_NS = (uint64_t)2000 * NS_PER_MS; /* between two looks while nothing is done */
 
 static void add_ready(struct host_pool *pool, uint64_t bytes)
 {
@@ -23,6 +26,13 @@ static void add_ready(struct host_pool *pool, uint64_t bytes)
 }
 
 /* --- all under the lock ------------------------------------------------------------------------------------------- */
+
+static void link_memory(struct host_pool *pool, struct host_memory *memory)
+{
+    memory->is_pooled = true;
+    memory->next = pool->newest;
+    pool->newest = memory;
+}
 
 static void unlink_memory(struct host_pool *pool, struct host_memory *memory)
 {
@@ -35,61 +45,193 @@ static void unlink_memory(struct host_pool *pool, struct host_memory *memory)
     add_ready(pool, -memory->pool_ready_bytes);
 }
 
+/* Before it is changed or destroyed. */
+static void wait_for_thread(struct host_pool *pool, const struct host_memory *memory)
+{
+    while (pool->at_work == memory)
+        pthread_cond_wait(&pool->changed, &pool->lock);
+}
+
 static struct host_memory *find_best(const struct host_pool *pool, uint64_t bytes)
 {
     struct host_memory *best = NULL;
+    uint64_t best_gain = 0;
     for (struct host_memory *memory = pool->newest; memory; memory = memory->next) {
-        bool fits = memory->bytes >= bytes && memory->bytes <= bytes + bytes / 4;
-        bool is_better = !best || memory->bytes < best->bytes ||
-                         (memory->bytes == best->bytes && memory->pool_ready_bytes > best->pool_ready_bytes);
-        if (fits && is_better)
+        uint64_t gain = pool_size_gain(bytes, memory->bytes, memory->pool_ready_bytes, memory->rung != HUGE_RUNG_RESERVED);
+        if (gain > best_gain || (best && gain == best_gain && memory->bytes < best->bytes)) {
             best = memory;
+            best_gain = gain;
+        }
     }
     return best;
 }
 
-/* --- the thread --------------------------------------------------------------------------------------------------- */
+static uint64_t sum_bytes(const struct host_pool *pool)
+{
+    uint64_t bytes = 0;
+    for (const struct host_memory *memory = pool->newest; memory; memory = memory->next)
+        bytes += memory->bytes;
+    return bytes;
+}
 
-/* Under the lock, which is given up meanwhile. When there are no pages to be had, the memory goes. */
+static struct host_memory *find_oldest(const struct host_pool *pool, bool of_unwanted)
+{
+    struct host_memory *oldest = NULL;
+    for (struct host_memory *memory = pool->newest; memory; memory = memory->next)
+        oldest = of_unwanted && memory->is_wanted ? oldest : memory;
+    return oldest;
+}
+
+/* Says of each memory whether it is wanted; returns the first size for which there is none, or 0. */
+static uint64_t find_missing(struct host_pool *pool)
+{
+    uint64_t sizes[POOL_SIZES], missing = 0;
+    size_t n = pool_sizes_choose(&pool->recent, pool->budget_bytes, sizes);
+    for (struct host_memory *memory = pool->newest; memory; memory = memory->next)
+        memory->is_wanted = false;
+    for (size_t i = 0; i < n; i++) {
+        struct host_memory *memory = pool->newest;
+        while (memory && (memory->is_wanted || !pool_size_is_met(sizes[i], memory->bytes)))
+            memory = memory->next;
+        if (memory)
+            memory->is_wanted = true;
+        else if (!missing)
+            missing = sizes[i];
+    }
+    return missing;
+}
+
+/* --- under the lock, which is given up meanwhile --------------------------------------------------------------------- */
+
+static void give_away(struct host_pool *pool, struct host_memory *memory)
+{
+    unlink_memory(pool, memory);
+    wait_for_thread(pool, memory);
+    pthread_mutex_unlock(&pool->lock);
+    host_freer_give(&pool->freer, memory);
+    pthread_mutex_lock(&pool->lock);
+}
+
+static void pause_thread(struct host_pool *pool)
+{
+    pool->paused_until_ns = clock_now_ns() + LOOK_NS;
+}
+
+static void look_at_host(struct host_pool *pool)
+{
+    pthread_mutex_unlock(&pool->lock);
+    struct host_headroom headroom = host_headroom_at("");
+    pthread_mutex_lock(&pool->lock);
+    pool->allowance_bytes = headroom.free_bytes < LOOK_BYTES ? headroom.free_bytes : LOOK_BYTES;
+    struct host_memory *oldest = headroom.is_short ? find_oldest(pool, false) : NULL;
+    if (oldest)
+        give_away(pool, oldest);
+    if (pool->allowance_bytes < LOOK_BYTES) {
+        pool->allowance_bytes = 0;
+        pause_thread(pool);
+    }
+}
+
+/* When there are no pages to be had, the memory goes. */
 static void back_one_step(struct host_pool *pool, struct host_memory *memory)
 {
-    uint64_t offset = memory->pool_ready_bytes, left = memory->bytes - offset, bytes = left < STEP_BYTES ? left : STEP_BYTES;
+    uint64_t step = memory->rung == HUGE_RUNG_COLLAPSE ? COLLAPSE_PAGES * HUGE_PAGE_BYTES : HUGE_PAGE_BYTES;
+    uint64_t offset = memory->pool_ready_bytes, left = memory->bytes - offset, bytes = left < step ? left : step;
     struct error ignored;
     pool->at_work = memory;
     pthread_mutex_unlock(&pool->lock);
     int failed = host_memory_prepare(memory, offset, bytes, &ignored);
     pthread_mutex_lock(&pool->lock);
     pool->at_work = NULL;
-    bool is_lost = failed && memory->is_pooled;
-    if (is_lost) {
-        unlink_memory(pool, memory);
-    } else if (memory->is_pooled) {
+    pool->allowance_bytes -= pool->allowance_bytes < bytes ? pool->allowance_bytes : bytes;
+    if (!failed && memory->is_pooled) {
         memory->pool_ready_bytes += bytes;
         add_ready(pool, bytes);
+    } else if (failed) {
+        pause_thread(pool);
+        if (memory->is_pooled)
+            give_away(pool, memory);
     }
     pthread_cond_broadcast(&pool->changed);
-    if (!is_lost)
-        return;
-    pthread_mutex_unlock(&pool->lock);
-    host_memory_destroy(memory);
-    pthread_mutex_lock(&pool->lock);
 }
 
-static void *back_pages(void *argument)
+static void create_missing(struct host_pool *pool, uint64_t bytes)
+{
+    struct host_memory *fresh;
+    struct error ignored;
+    pthread_mutex_unlock(&pool->lock);
+    int failed = host_memory_create(bytes, &fresh, &ignored);
+    if (!failed) {
+        fresh->freer = &pool->freer;
+        fresh->after = host_freer_now(&pool->freer);
+    }
+    pthread_mutex_lock(&pool->lock);
+    if (failed) {
+        pause_thread(pool);
+        return;
+    }
+    link_memory(pool, fresh);
+    if (pool->is_trimmed)
+        give_away(pool, fresh);
+}
+
+/* False when there is nothing to do. */
+static bool do_something(struct host_pool *pool)
+{
+    uint64_t missing = find_missing(pool);
+    struct host_memory *memory = pool->newest;
+    while (memory && (!memory->is_wanted || memory->pool_ready_bytes == memory->bytes))
+        memory = memory->next;
+    if (!memory && !missing)
+        return false;
+    if (pool->allowance_bytes == 0)
+        look_at_host(pool);
+    else if (memory)
+        back_one_step(pool, memory);
+    else if (sum_bytes(pool) + missing <= pool->budget_bytes)
+        create_missing(pool, missing);
+    else if ((memory = find_oldest(pool, true)) && !memory->is_wanted)
+        give_away(pool, memory);
+    else
+        return false; /* what is there is a little larger than what was chosen */
+    return true;
+}
+
+static void *keep_prepared(void *argument)
 {
     struct host_pool *pool = argument;
+    setpriority(PRIO_PROCESS, (id_t)gettid(), LOW_PRIORITY);
     pthread_mutex_lock(&pool->lock);
     while (!pool->is_stopping) {
-        struct host_memory *memory = pool->n_filling == 0 ? pool->newest : NULL;
-        while (memory && memory->pool_ready_bytes == memory->bytes)
-            memory = memory->next;
-        if (memory)
-            back_one_step(pool, memory);
-        else
-            pthread_cond_wait(&pool->changed, &pool->lock);
+        bool may_work = pool->n_filling == 0 && !pool->is_trimmed && clock_now_ns() >= pool->paused_until_ns;
+        if (may_work && do_something(pool))
+            continue;
+        uint64_t until_ns = clock_now_ns() + LOOK_NS;
+        condition_wait_until(&pool->changed, &pool->lock, until_ns);
+        if (pool->newest && !pool->is_stopping && clock_now_ns() >= until_ns)
+            look_at_host(pool);
     }
     pthread_mutex_unlock(&pool->lock);
     return NULL;
+}
+
+void host_pool_init(struct host_pool *pool, uint64_t budget_bytes, uint64_t *ready_bytes)
+{
+    *pool = (struct host_pool){.budget_bytes = budget_bytes, .ready_bytes = ready_bytes};
+    pthread_mutex_init(&pool->lock, NULL);
+    condition_init(&pool->changed);
+    host_freer_init(&pool->freer);
+    if (budget_bytes < HUGE_PAGE_BYTES)
+        return;
+    pthread_attr_t attributes;
+    sigset_t all, old;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &old);
+    pthread_attr_init(&attributes);
+    pthread_attr_setstacksize(&attributes, STACK_BYTES);
+    pool->has_thread = pthread_create(&pool->thread, &attributes, keep_prepared, pool) == 0; /* or nothing is prepared */
+    pthread_attr_destroy(&attributes);
+    pthread_sigmask(SIG_SETMASK, &old, NULL);
 }
 
 void host_pool_fini(struct host_pool *pool)
@@ -100,7 +242,7 @@ void host_pool_fini(struct host_pool *pool)
     pthread_mutex_unlock(&pool->lock);
     if (pool->has_thread)
         pthread_join(pool->thread, NULL);
-    host_pool_trim(pool, 0);
+    host_pool_trim(pool);
     host_freer_fini(&pool->freer);
     pthread_cond_destroy(&pool->changed);
     pthread_mutex_destroy(&pool->lock);
@@ -118,21 +260,22 @@ void host_pool_filling(struct host_pool *pool, bool begins)
 
 struct host_memory *host_pool_take(struct host_pool *pool, uint64_t bytes)
 {
+    struct error ignored;
+    if (!pool->has_thread || bytes < HUGE_PAGE_BYTES)
+        return NULL;
     pthread_mutex_lock(&pool->lock);
+    pool->is_trimmed = false;
+    pool_recent_add(&pool->recent, bytes);
     struct host_memory *memory = find_best(pool, bytes);
     if (memory)
         unlink_memory(pool, memory);
+    if (memory && memory->bytes != bytes)
+        wait_for_thread(pool, memory);
     pthread_mutex_unlock(&pool->lock);
-    return memory;
-}
-
-static void destroy(struct host_pool *pool, struct host_memory *memory)
-{
-    pthread_mutex_lock(&pool->lock);
-    while (pool->at_work == memory)
-        pthread_cond_wait(&pool->changed, &pool->lock);
-    pthread_mutex_unlock(&pool->lock);
-    host_freer_give(&pool->freer, memory);
+    if (!memory || host_memory_fix(memory, bytes, &ignored) == 0)
+        return memory;
+    host_memory_destroy(memory);
+    return NULL;
 }
 
 int host_pool_create(struct host_pool *pool, uint64_t bytes, struct host_memory **memory, struct error *error)
@@ -141,56 +284,22 @@ int host_pool_create(struct host_pool *pool, uint64_t bytes, struct host_memory 
         return -1;
     (*memory)->freer = &pool->freer;
     (*memory)->after = host_freer_now(&pool->freer);
-    return 0;
+    if (host_memory_fix(*memory, bytes, error) == 0)
+        return 0;
+    host_memory_destroy(*memory);
+    return -1;
 }
 
-void host_pool_trim(struct host_pool *pool, uint64_t keep_bytes)
+void host_pool_give_back(struct host_pool *pool, struct host_memory *used)
 {
-    struct host_memory *surplus;
-    do {
-        uint64_t bytes = 0;
-        struct host_memory *oldest = NULL;
-        pthread_mutex_lock(&pool->lock);
-        for (struct host_memory *memory = pool->newest; memory; memory = memory->next) {
-            bytes += memory->bytes;
-            oldest = memory;
-        }
-        surplus = bytes > keep_bytes ? oldest : NULL;
-        if (surplus)
-            unlink_memory(pool, surplus);
-        pthread_mutex_unlock(&pool->lock);
-        if (surplus)
-            destroy(pool, surplus);
-    } while (surplus);
+    host_freer_give(&pool->freer, used);
 }
 
-void host_pool_replace(struct host_pool *pool, struct host_memory *used)
+void host_pool_trim(struct host_pool *pool)
 {
-    uint64_t bytes = used->bytes;
-    struct host_memory *fresh;
-    struct error ignored;
-    destroy(pool, used);
-    if (bytes > pool->budget_bytes || bytes < HUGE_PAGE_BYTES)
-        return;
-    host_pool_trim(pool, pool->budget_bytes - bytes);
-    if (host_pool_create(pool, bytes, &fresh, &ignored) != 0)
-        return;
     pthread_mutex_lock(&pool->lock);
-    if (!pool->has_thread) {
-        pthread_attr_t attributes;
-        pthread_attr_init(&attributes);
-        pthread_attr_setstacksize(&attributes, STACK_BYTES);
-        pool->has_thread = pthread_create(&pool->thread, &attributes, back_pages, pool) == 0;
-        pthread_attr_destroy(&attributes);
-    }
-    bool is_kept = pool->has_thread; /* without a thread nothing is prepared */
-    if (is_kept) {
-        fresh->is_pooled = true;
-        fresh->next = pool->newest;
-        pool->newest = fresh;
-    }
-    pthread_cond_broadcast(&pool->changed);
+    pool->is_trimmed = true;
+    while (pool->newest)
+        give_away(pool, pool->newest);
     pthread_mutex_unlock(&pool->lock);
-    if (!is_kept)
-        host_memory_destroy(fresh);
 }

@@ -48,7 +48,7 @@ struct load_targets *load_targets_create(struct loop *loop, const struct config 
     if (of_one_user)
         limits.kept_percent = 0; /* there are no others */
     targets->plugins = (struct device_plugins){.name = "cuda", .problem = "this process loads into host memory only"};
-    add_target(targets, loop, device_host_create(config->memory.pool_budget_bytes),
+    add_target(targets, loop, device_host_create(of_one_user ? 0 : config->memory.pool_budget_bytes),
                of_one_user ? REPLICA_MEMORY_OF_A_USER : REPLICA_MEMORY_HOST, limits);
     return targets;
 }

@@ -239,7 +239,7 @@ def run_fio(case):
 
 
 def fill_pool(bench, service, case, contender):
-    """Loads the same views once and lets them go, so that the daemon prepares as much memory for the next load."""
+    """Loads the same views once and lets them go, so that the daemon prepares memory of their sizes; returns when it is done."""
     ranks = [Rank(bench, Contender("", "C"), Job(str(case.folder), r, case.ranks, str(service.socket))) for r in range(case.ranks)]
     for rank in ranks:
         rank.hear()
@@ -249,11 +249,13 @@ def fill_pool(bench, service, case, contender):
         rank.hear()
     for rank in ranks:
         rank.end()
-    for _ in range(500):  # `release` would empty the pool, too; with an idle time of zero nothing has to be released
+    before = []
+    for _ in range(600):  # `release` would empty the pool, too; with an idle time of zero nothing has to be released
         status = service.json("status")
-        if not status["replicas"] and status["memory"]["pool_bytes"] >= case.bytes():
+        before = [status["memory"]["pool_bytes"], *before[:9]]
+        if not status["replicas"] and before[0] >= case.bytes() and before == 10 * before[:1]:
             return
-        time.sleep(0.02)
+        time.sleep(0.05)
     raise Failed("no memory was prepared in place of the replicas that nobody uses")
 
 
@@ -294,7 +296,7 @@ def run_once(bench, case, contender, check):
         service = None
         try:
             if contender.has_daemon():
-                service = Service(bench, pool_bytes=2 * case.bytes() if contender.pool else 0, strategy=GROUPS if contender.group else ())
+                service = Service(bench, pool_bytes=5 * case.bytes() // 4 if contender.pool else 0, strategy=GROUPS if contender.group else ())
                 if contender.pool:
                     fill_pool(bench, service, case, contender)
                 if case.is_known:

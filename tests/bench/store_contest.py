@@ -67,7 +67,7 @@ def run(bench, case, contender, check, server):
         service = None
         try:
             if contender.has_daemon():
-                service = Service(bench, pool_bytes=2 * case.bytes() if contender.pool else 0, sources=case.sources)
+                service = Service(bench, pool_bytes=5 * case.bytes() // 4 if contender.pool else 0, sources=case.sources)
                 if contender.pool:
                     contest.fill_pool(bench, service, case, contender)
             return run_ranks(bench, case, contender, service, check, server)

@@ -210,7 +210,7 @@ static void two_exports_have_positions_of_their_own(void **state)
 /* Until the pool's thread has prepared so much. */
 static void wait_for_prepared(const struct device *device, uint64_t bytes)
 {
-    for (int i = 0; i < 10000 && __atomic_load_n(&device->pool_bytes, __ATOMIC_RELAXED) != bytes; i++)
+    for (int i = 0; i < 60000 && __atomic_load_n(&device->pool_bytes, __ATOMIC_RELAXED) != bytes; i++)
         usleep(1000);
     assert_int_equal(__atomic_load_n(&device->pool_bytes, __ATOMIC_RELAXED), bytes);
 }
@@ -247,28 +247,53 @@ static void new_memory_gets_no_page_before_what_was_given_back_is_gone(void **st
     assert_int_equal(count_memories(), before);
 }
 
-static void fresh_memory_is_prepared_in_place_of_what_was_given_back(void **state)
+static void memory_is_prepared_before_the_first_load_and_again_after_it(void **state)
 {
     struct device *device = device_host_create(64 * MIB);
-    struct segment *first = allocate(device, 40 * MIB);
     (void)state;
-    fill(first, 0xAA);
-    close(seal_and_export(first));
-    segment_unref(first);
-    wait_for_prepared(device, 40 * MIB);
-    struct segment *second = allocate(device, 39 * MIB);
-    assert_int_equal(device->pool_bytes, 0);
-    assert_int_equal(second->allocated_bytes, 40 * MIB);
-    assert_int_equal(second->size_bytes, 39 * MIB);
-    assert_false(second->dirty);
-    assert_true(is_all(second->host_address, second->allocated_bytes, 0));
-    fill(second, 0xBB);
-    int fd = seal_and_export(second);
-    attack_descriptor(fd, second->allocated_bytes, false);
-    close(fd);
-    segment_unref(second);
+    wait_for_prepared(device, 64 * MIB);
+    for (int i = 0; i < 2; i++) {
+        struct segment *segment = allocate(device, 39 * MIB); /* cut off the 64, then what was prepared for it */
+        assert_int_equal(segment->allocated_bytes, 40 * MIB);
+        assert_int_equal(segment->backed_bytes, 40 * MIB);
+        assert_int_equal(device->pool_bytes, i ? 24 * MIB : 0);
+        assert_false(segment->dirty);
+        assert_true(is_all(segment->host_address, segment->allocated_bytes, 0));
+        fill(segment, 0xBB);
+        int fd = seal_and_export(segment);
+        attack_descriptor(fd, segment->allocated_bytes, false);
+        close(fd);
+        segment_unref(segment);
+        wait_for_prepared(device, 64 * MIB);
+    }
     device_trim(device);
     assert_int_equal(device->pool_bytes, 0);
+    usleep(20000);
+    assert_int_equal(device->pool_bytes, 0); /* until the next load */
+    segment_unref(allocate(device, 8 * MIB));
+    wait_for_prepared(device, 64 * MIB);
+    device_destroy(device);
+}
+
+static void more_than_is_prepared_begins_with_what_is(void **state)
+{
+    struct device *device = device_host_create(16 * MIB);
+    (void)state;
+    wait_for_prepared(device, 16 * MIB);
+    struct segment *segment = allocate(device, 50 * MIB);
+    assert_int_equal(segment->allocated_bytes, 50 * MIB);
+    if (device_page_kind(segment) != PAGE_KIND_HUGETLB)
+        assert_int_equal(segment->backed_bytes, 16 * MIB);
+    assert_true(is_all(segment->host_address, segment->backed_bytes, 0));
+    fill(segment, 0xCC);
+    int fd = seal_and_export(segment);
+    attack_descriptor(fd, segment->allocated_bytes, false);
+    assert_true(is_all(segment->host_address, segment->allocated_bytes, 0xCC));
+    close(fd);
+    segment_unref(segment);
+    segment = allocate(device, 256 * MIB); /* for which it is not worth it */
+    assert_int_equal(segment->backed_bytes, 0);
+    segment_unref(segment);
     device_destroy(device);
 }
 
@@ -290,16 +315,16 @@ static void memory_that_is_still_being_prepared_can_be_taken_and_given_back(void
 static void nothing_is_prepared_while_a_load_fills_memory(void **state)
 {
     struct device *device = device_host_create(64 * MIB);
-    struct segment *filling = allocate(device, 4 * MIB), *other = allocate(device, 8 * MIB);
     (void)state;
-    segment_unref(other);
+    wait_for_prepared(device, 64 * MIB);
+    struct segment *filling = allocate(device, 40 * MIB);
+    uint64_t left = device->pool_bytes;
     usleep(20000);
-    assert_int_equal(device->pool_bytes, 0);
+    assert_int_equal(device->pool_bytes, left);
     fill(filling, 1);
     close(seal_and_export(filling));
-    wait_for_prepared(device, 8 * MIB);
+    wait_for_prepared(device, 64 * MIB);
     segment_unref(filling);
-    wait_for_prepared(device, 12 * MIB);
     device_destroy(device);
 }
 
@@ -318,7 +343,7 @@ static void memory_that_somebody_may_still_read_is_not_used_again(void **state)
     static unsigned char received[SPLICED];
     (void)state;
     for (enum holding holding = HOLD_DESCRIPTOR; holding <= HOLD_SPLICED; holding++) {
-        struct device *device = device_host_create(64 * MIB);
+        struct device *device = device_host_create(4 * MIB);
         struct segment *segment = allocate(device, 4 * MIB);
         fill(segment, 0x5A);
         int fd = seal_and_export(segment), reopened = -1, ends[2];
@@ -360,7 +385,7 @@ static void memory_that_somebody_may_still_read_is_not_used_again(void **state)
 
 static void memory_that_another_process_has_is_not_used_again(void **state)
 {
-    struct device *device = device_host_create(64 * MIB);
+    struct device *device = device_host_create(4 * MIB);
     struct segment *segment = allocate(device, 4 * MIB);
     int ready[2], leave[2];
     char byte;
@@ -393,24 +418,25 @@ static void memory_that_another_process_has_is_not_used_again(void **state)
     device_destroy(device);
 }
 
-static void the_pool_keeps_its_budget_and_does_not_waste(void **state)
+static void the_pool_keeps_its_budget_and_wastes_nothing(void **state)
 {
-    struct device *device = device_host_create(20 * MIB);
+    struct device *device = device_host_create(17 * MIB);
     struct segment *segments[3];
     (void)state;
+    wait_for_prepared(device, 16 * MIB);
     for (int i = 0; i < 3; i++)
         segments[i] = allocate(device, 8 * MIB);
     for (int i = 0; i < 3; i++)
         segment_unref(segments[i]);
     wait_for_prepared(device, 16 * MIB);
-    segment_unref(allocate(device, 22 * MIB)); /* larger than the budget: none is prepared */
+    for (int i = 0; i < 2; i++) {
+        segments[i] = allocate(device, 8 * MIB);
+        assert_int_equal(segments[i]->allocated_bytes, 8 * MIB);
+        assert_int_equal(segments[i]->backed_bytes, 8 * MIB);
+    }
+    for (int i = 0; i < 2; i++)
+        segment_unref(segments[i]);
     wait_for_prepared(device, 16 * MIB);
-    struct segment *small = allocate(device, 6 * MIB); /* 8 is more than 1.25 x 6 */
-    assert_int_equal(small->allocated_bytes, 6 * MIB);
-    struct segment *near = allocate(device, 7 * MIB);
-    assert_int_equal(near->allocated_bytes, 8 * MIB);
-    segment_unref(small);
-    segment_unref(near);
     device_destroy(device);
     device = device_host_create(0);
     segment_unref(allocate(device, 4 * MIB));
@@ -577,13 +603,14 @@ int main(void)
         cmocka_unit_test(our_own_mapping_is_write_protected_once_sealed),
         cmocka_unit_test(memory_can_be_read_while_it_is_sealed),
         cmocka_unit_test(two_exports_have_positions_of_their_own),
-        cmocka_unit_test(fresh_memory_is_prepared_in_place_of_what_was_given_back),
+        cmocka_unit_test(memory_is_prepared_before_the_first_load_and_again_after_it),
+        cmocka_unit_test(more_than_is_prepared_begins_with_what_is),
         cmocka_unit_test(memory_that_is_still_being_prepared_can_be_taken_and_given_back),
         cmocka_unit_test(nothing_is_prepared_while_a_load_fills_memory),
         cmocka_unit_test(memory_that_somebody_may_still_read_is_not_used_again),
         cmocka_unit_test(memory_that_another_process_has_is_not_used_again),
         cmocka_unit_test(new_memory_gets_no_page_before_what_was_given_back_is_gone),
-        cmocka_unit_test(the_pool_keeps_its_budget_and_does_not_waste),
+        cmocka_unit_test(the_pool_keeps_its_budget_and_wastes_nothing),
         cmocka_unit_test(page_kind_is_what_the_kernel_says),
         cmocka_unit_test(many_workers_prepare_one_segment_without_losing_bytes),
         cmocka_unit_test(want_of_anything_is_resource_exhausted),

@@ -22,6 +22,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/condition.h"
 #include "base/memory.h"
 
 enum { N_BUCKETS = 4096 };          /* a host has tens of thousands of leases at most: a bucket holds a few */
@@ -74,12 +75,9 @@ static void break_lease(struct file_lease *lease)
 
 static void give_up_lease(struct file_lease *lease, uint64_t until_ns)
 {
-    const uint64_t second = 1000 * NS_PER_MS;
-    const struct timespec until = {(time_t)(until_ns / second), (long)(until_ns % second)};
-    int result = 0;
     pthread_mutex_lock(&leases.readers_lock);
-    while (result == 0 && __atomic_load_n(&lease->n_readers, __ATOMIC_SEQ_CST) > 0)
-        result = pthread_cond_timedwait(&leases.reader_left, &leases.readers_lock, &until);
+    while (__atomic_load_n(&lease->n_readers, __ATOMIC_SEQ_CST) > 0 && clock_now_ns() < until_ns)
+        condition_wait_until(&leases.reader_left, &leases.readers_lock, until_ns);
     pthread_mutex_unlock(&leases.readers_lock);
     fcntl(lease->fd, F_SETLEASE, F_UNLCK);
     lease->is_set = false;
@@ -135,12 +133,8 @@ static void start_thread(void)
     pthread_t thread;
     sigset_t all, before;
     sigfillset(&all);
-    pthread_condattr_t clock;
     sem_init(&leases.is_ready, 0, 0);
-    pthread_condattr_init(&clock);
-    pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
-    pthread_cond_init(&leases.reader_left, &clock);
-    pthread_condattr_destroy(&clock);
+    condition_init(&leases.reader_left);
     pthread_attr_init(&attributes);
     pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
     pthread_sigmask(SIG_SETMASK, &all, &before); /* the thread inherits it, so no signal finds it unprepared */

@@ -1,0 +1,113 @@
+/* What the host can spare, from files as the kernel writes them. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "device/host_headroom.h"
+
+#include <cmocka.h>
+
+#define MIB(n) ((uint64_t)(n) << 20)
+
+static char root[] = "/tmp/test_host_headroom.XXXXXX";
+
+static void make_folder(const char *path)
+{
+    char full[256];
+    snprintf(full, sizeof full, "%s%s", root, path);
+    assert_int_equal(mkdir(full, 0700), 0);
+}
+
+static void write_file(const char *path, const char *text)
+{
+    char full[256];
+    snprintf(full, sizeof full, "%s%s", root, path);
+    FILE *file = fopen(full, "w");
+    assert_non_null(file);
+    assert_true(fputs(text, file) >= 0);
+    assert_int_equal(fclose(file), 0);
+}
+
+static int create(void **state)
+{
+    (void)state;
+    assert_non_null(mkdtemp(root));
+    static const char *const folders[] = {
+        "/proc", "/proc/self", "/sys", "/sys/fs", "/sys/fs/cgroup", "/sys/fs/cgroup/a", "/sys/fs/cgroup/a/b"};
+    for (size_t i = 0; i < sizeof folders / sizeof folders[0]; i++)
+        make_folder(folders[i]);
+    return 0;
+}
+
+static int delete (void **state)
+{
+    char command[128];
+    (void)state;
+    snprintf(command, sizeof command, "rm -r %s", root);
+    return system(command);
+}
+
+static void write_host(unsigned total_mib, unsigned available_mib)
+{
+    char text[128];
+    snprintf(text, sizeof text, "MemTotal: %u kB\nMemFree: 1 kB\nMemAvailable: %u kB\n", total_mib << 10,
+             available_mib << 10);
+    write_file("/proc/meminfo", text);
+}
+
+static void an_eighth_of_the_host_is_left_for_others(void **state)
+{
+    (void)state;
+    write_host(8000, 5000);
+    assert_int_equal(host_headroom_at(root).free_bytes, MIB(4000));
+    write_host(8000, 999);
+    assert_int_equal(host_headroom_at(root).free_bytes, 0);
+    assert_false(host_headroom_at(root).is_short);
+    write_host(8000, 499);
+    assert_true(host_headroom_at(root).is_short);
+}
+
+static void each_group_above_may_be_the_limit(void **state)
+{
+    char text[128];
+    (void)state;
+    write_host(8000, 8000);
+    write_file("/proc/self/cgroup", "1:cpu:/elsewhere\n0::/a/b\n");
+    write_file("/sys/fs/cgroup/a/b/memory.max", "max\n");
+    write_file("/sys/fs/cgroup/a/b/memory.high", "max\n");
+    assert_int_equal(host_headroom_at(root).free_bytes, MIB(7000));
+    snprintf(text, sizeof text, "%llu\n", (unsigned long long)MIB(1600));
+    write_file("/sys/fs/cgroup/a/memory.high", text);
+    snprintf(text, sizeof text, "%llu\n", (unsigned long long)MIB(1000));
+    write_file("/sys/fs/cgroup/a/memory.current", text);
+    assert_int_equal(host_headroom_at(root).free_bytes, MIB(400));
+    snprintf(text, sizeof text, "anon 5\nfile 9\ninactive_file %llu\nactive_file %llu\n", (unsigned long long)MIB(300),
+             (unsigned long long)MIB(100));
+    write_file("/sys/fs/cgroup/a/memory.stat", text); /* the kernel drops these first */
+    assert_int_equal(host_headroom_at(root).free_bytes, MIB(800));
+    snprintf(text, sizeof text, "%llu\n", (unsigned long long)MIB(1950));
+    write_file("/sys/fs/cgroup/a/memory.current", text);
+    assert_int_equal(host_headroom_at(root).free_bytes, 0);
+    assert_true(host_headroom_at(root).is_short);
+}
+
+static void this_host_tells_something(void **state)
+{
+    (void)state;
+    assert_true(host_headroom_at("").free_bytes < (uint64_t)1 << 60);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(an_eighth_of_the_host_is_left_for_others),
+        cmocka_unit_test(each_group_above_may_be_the_limit),
+        cmocka_unit_test(this_host_tells_something),
+    };
+    return cmocka_run_group_tests_name("host_headroom", tests, create, delete);
+}
