@@ -40,11 +40,11 @@ static inline __attribute__((always_inline)) void move_one_by_one(const struct t
 #ifdef __x86_64__
 
 /* Eight rows of eight elements of 2 bytes. */
-static void turn_2(unsigned char *dst, int64_t dst_stride, const unsigned char *src, uint64_t src_stride)
+static void turn_2(unsigned char *dst, int64_t dst_stride, const unsigned char *src, int64_t src_stride)
 {
     __m128i in[8], pairs[8], quads[8];
     for (size_t i = 0; i < 8; i++)
-        in[i] = _mm_loadu_si128((const __m128i *)(src + i * src_stride));
+        in[i] = _mm_loadu_si128((const __m128i *)(src + (int64_t)i * src_stride));
     for (size_t i = 0; i < 4; i++) {
         pairs[2 * i] = _mm_unpacklo_epi16(in[2 * i], in[2 * i + 1]);
         pairs[2 * i + 1] = _mm_unpackhi_epi16(in[2 * i], in[2 * i + 1]);
@@ -61,11 +61,11 @@ static void turn_2(unsigned char *dst, int64_t dst_stride, const unsigned char *
 }
 
 /* Four rows of four elements of 4 bytes. */
-static void turn_4(unsigned char *dst, int64_t dst_stride, const unsigned char *src, uint64_t src_stride)
+static void turn_4(unsigned char *dst, int64_t dst_stride, const unsigned char *src, int64_t src_stride)
 {
     __m128i in[4], pairs[4];
     for (size_t i = 0; i < 4; i++)
-        in[i] = _mm_loadu_si128((const __m128i *)(src + i * src_stride));
+        in[i] = _mm_loadu_si128((const __m128i *)(src + (int64_t)i * src_stride));
     for (size_t i = 0; i < 2; i++) {
         pairs[2 * i] = _mm_unpacklo_epi32(in[2 * i], in[2 * i + 1]);
         pairs[2 * i + 1] = _mm_unpackhi_epi32(in[2 * i], in[2 * i + 1]);
@@ -81,13 +81,17 @@ static void move_by_registers(const struct tile *tile, uint64_t element_bytes)
 {
     const struct transpose *all = tile->all;
     const uint64_t n = 16 / element_bytes;
-    void (*turn)(unsigned char *, int64_t, const unsigned char *, uint64_t) = element_bytes == 2 ? turn_2 : turn_4;
+    void (*turn)(unsigned char *, int64_t, const unsigned char *, int64_t) = element_bytes == 2 ? turn_2 : turn_4;
     uint64_t rows_end = tile->first_row + (tile->rows_end - tile->first_row) / n * n;
     uint64_t columns_end = tile->first_column + (tile->columns_end - tile->first_column) / n * n;
+    bool is_backwards = all->dst_row_stride < 0; /* then the last row of a block comes first */
+    int64_t src_stride = is_backwards ? -(int64_t)all->src_row_stride : (int64_t)all->src_row_stride;
     for (uint64_t column = tile->first_column; column < columns_end; column += n)
-        for (uint64_t row = tile->first_row; row < rows_end; row += n)
-            turn(place_of(tile, row, column), all->dst_column_stride,
-                 tile->src + row * all->src_row_stride + column * all->src_column_stride, all->src_row_stride);
+        for (uint64_t row = tile->first_row; row < rows_end; row += n) {
+            uint64_t first = is_backwards ? row + n - 1 : row;
+            turn(place_of(tile, first, column), all->dst_column_stride,
+                 tile->src + first * all->src_row_stride + column * all->src_column_stride, src_stride);
+        }
     struct tile right = *tile, under = *tile;
     right.first_column = columns_end;
     under.columns_end = columns_end;
@@ -104,7 +108,7 @@ static void move_by_registers(const struct tile *tile, uint64_t element_bytes)
 static bool fits_registers(const struct transpose *all, uint64_t element_bytes)
 {
     return (element_bytes == 2 || element_bytes == 4) && all->src_column_stride == element_bytes &&
-           all->dst_row_stride == (int64_t)element_bytes;
+           (all->dst_row_stride == (int64_t)element_bytes || all->dst_row_stride == -(int64_t)element_bytes);
 }
 
 #else

@@ -7,6 +7,7 @@
  *                   row 1: 0 1 2 3 ...                          1 1 1 1 ... */
 #include "execute/elements.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/transpose.h"
@@ -241,11 +242,14 @@ static bool has_single_elements(const struct elements *elements, const struct cl
            (!operation || operation->from_bytes == clip->src.bytes);
 }
 
-/* What is turned in scratch memory is written in columns without gaps. */
-static bool takes_step(const struct elements *elements, const struct clip *clip, uint64_t dst_step)
+/* Clips whose elements lie closer together than they do themselves, on both sides, are better placed one by one. What is
+ * turned in scratch memory is written in columns without gaps. */
+static bool takes_steps(const struct elements *elements, const struct clip *clip, uint64_t src_step, uint64_t dst_step)
 {
     const struct part *part = part_of(elements, clip);
-    return dst_step == clip_row_bytes(clip, elements->item) || (part->run->destination->address && !part->transport);
+    bool is_in_order = clip->src.stride < src_step && llabs(clip->dst_stride) < llabs((int64_t)dst_step);
+    return !is_in_order &&
+           (dst_step == clip_row_bytes(clip, elements->item) || (part->run->destination->address && !part->transport));
 }
 
 size_t elements_find_matrix(const struct elements *elements, const struct clip *clips, size_t n)
@@ -256,7 +260,7 @@ size_t elements_find_matrix(const struct elements *elements, const struct clip *
         return 1;
     uint64_t src_step = clips[1].src.offset - first->src.offset, dst_step = clips[1].dst_offset - first->dst_offset;
     size_t i = 1;
-    if (!takes_step(elements, first, dst_step))
+    if (!takes_steps(elements, first, src_step, dst_step))
         return 1;
     for (; i < n; i++) {
         const struct clip *next = &clips[i], *last = next - 1;

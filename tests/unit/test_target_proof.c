@@ -53,8 +53,10 @@ static void add(uint64_t offset, uint32_t rank, const uint64_t *dims, const int6
 {
     struct target *target = new_target(rank, DTYPE_U8, offset);
     struct array *array = &scene.arrays[target - scene.tensors];
-    memcpy(array->dims, dims, rank * sizeof *dims);
-    memcpy(array->strides, strides, rank * sizeof *strides);
+    for (uint32_t d = 0; d < rank; d++) {
+        array->dims[d] = dims[d];
+        array->strides[d] = strides[d];
+    }
 }
 
 #define DIMS(...) ((const uint64_t[]){__VA_ARGS__})
@@ -63,8 +65,10 @@ static void add(uint64_t offset, uint32_t rank, const uint64_t *dims, const int6
 static void cover(uint64_t offset, uint32_t rank, const uint64_t *dims, const int64_t *strides)
 {
     struct array *array = &scene.arrays[MAX_ARRAYS + scene.list.n_covers];
-    memcpy(array->dims, dims, rank * sizeof *dims);
-    memcpy(array->strides, strides, rank * sizeof *strides);
+    for (uint32_t d = 0; d < rank; d++) {
+        array->dims[d] = dims[d];
+        array->strides[d] = strides[d];
+    }
     scene.covers[scene.list.n_covers++] = (struct target){.name = "fused",
                                                           .name_length = 5,
                                                           .dtype = DTYPE_U8,

@@ -55,6 +55,7 @@ static void elements_of_every_size_are_turned(void **state)
         for (size_t i = 0; i < n * n; i++) {
             check(sides[i / n], sides[i % n], bytes, 0, 0, false);
             check(sides[i / n], sides[i % n], bytes, i % 3, i % 2, i % 5 == 0);
+            check(sides[i / n], sides[i % n], bytes, 0, 0, true);
         }
 }
 
