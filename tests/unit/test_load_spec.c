@@ -312,12 +312,34 @@ static void all_but_the_view_outlives_the_request(void **state)
     free(name), free(slices), free(items);
 }
 
+static void files_are_for_clients_that_ask_for_them(void **state)
+{
+    struct scene *scene = *state;
+    accept(scene);
+    assert_int_equal(scene->spec.memory, MEMORY_COPIED); /* who says nothing knows of no files */
+    scene->request.memory = MEMORY_AUTO;
+    accept(scene);
+    assert_int_equal(scene->spec.memory, MEMORY_AUTO);
+    scene->request.device = "GPU-1";
+    accept(scene);
+    assert_int_equal(scene->spec.memory, MEMORY_COPIED);
+    scene->request.memory = MEMORY_MAPPED;
+    refuse(scene, "MAPPED_ELSEWHERE", "a device");
+    scene->request.device = NULL;
+    accept(scene);
+    assert_int_equal(scene->spec.memory, MEMORY_MAPPED);
+    scene->request.memory = MEMORY_MAPPED + 1;
+    assert_int_equal(load_spec_build(&scene->request, &scene->strategy, &scene->arena, &scene->spec, &scene->error), -1);
+    assert_int_equal(scene->error.code, ERROR_INVALID_ARGUMENT);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(a_bare_request_gets_every_default),
+        TEST(files_are_for_clients_that_ask_for_them),
         TEST(the_configured_preference_holds_when_the_request_says_auto),
         TEST(the_preference_of_the_request_wins_over_the_configured_one),
         TEST(an_artifact_needs_a_scheme_and_a_path),

@@ -7,6 +7,7 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -133,6 +134,27 @@ static void too_few_descriptors_open_nothing(void **state)
     assert_int_equal(quota_taken(quota, QUOTA_DESCRIPTORS), before);
 }
 
+static void a_process_without_descriptors_opens_nothing(void **state)
+{
+    struct mapped_files *files;
+    struct rlimit limit, none;
+    struct error error;
+    (void)state;
+    resolve(roots, 1);
+    size_t n_open = open_descriptors();
+    int next = dup(0);
+    close(next);
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &limit), 0);
+    none = limit;
+    none.rlim_cur = (rlim_t)next + 1; /* for the first file */
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
+    int failed = mapped_files_open(mapping, &files, &error);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &limit), 0);
+    assert_int_equal(failed, -1);
+    assert_int_equal(error.code, ERROR_RESOURCE_EXHAUSTED);
+    assert_int_equal(open_descriptors(), n_open);
+}
+
 #define IN_FOLDER(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
 
 int main(void)
@@ -142,6 +164,7 @@ int main(void)
         IN_FOLDER(descriptors_are_charged_until_they_were_sent),
         IN_FOLDER(a_file_that_can_change_is_named_and_nothing_stays_open),
         IN_FOLDER(too_few_descriptors_open_nothing),
+        IN_FOLDER(a_process_without_descriptors_opens_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

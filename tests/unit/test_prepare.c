@@ -97,6 +97,39 @@ static void memory_of_a_gpu_needs_its_gpu_and_no_memory_of_a_client_is_a_file(vo
     assert_non_null(scene->prep.mapping);
 }
 
+static void what_cannot_be_mapped_is_copied_unless_the_request_insists(void **state)
+{
+    struct scene *scene = *state;
+    struct preparation *prep = &scene->prep;
+    scene->request.memory = MEMORY_AUTO;
+    prepare_resolve(prep, &scene->request, NULL, NULL);
+    prepare_plan(prep, NULL);
+    assert_non_null(prep->plan);
+    assert_null(prep->files);
+    assert_true(prep->plan->mapped.is_known && !prep->plan->mapped.is_possible);
+    prep->spec.memory = MEMORY_MAPPED;
+    prepare_plan(prep, NULL);
+    assert_null(prep->plan);
+    assert_int_equal(prep->error.code, ERROR_FAILED_PRECONDITION);
+    assert_string_equal(prep->error.reason, "NOT_ON_THIS_HOST");
+    prep->goal = GOAL_PLAN; /* explain says why instead */
+    prepare_plan(prep, NULL);
+    assert_non_null(prep->plan);
+    assert_non_null(strstr(prep->plan->mapped.reason, "only files on a disk of this host"));
+}
+
+static void nothing_is_handed_out_unread_where_verification_is_required(void **state)
+{
+    struct scene *scene = *state;
+    struct preparation *prep = &scene->prep;
+    scene->stage.config.verify = VERIFY_REQUIRED;
+    scene->request.memory = MEMORY_MAPPED;
+    prepare_resolve(prep, &scene->request, NULL, NULL);
+    prepare_plan(prep, NULL);
+    assert_null(prep->plan);
+    assert_string_equal(prep->error.reason, "VERIFICATION_REQUIRED");
+}
+
 static void a_group_is_wanted_unless_policy_or_strategy_speak_against_it(void **state)
 {
     struct scene *scene = *state;
@@ -143,6 +176,8 @@ int main(void)
         TEST(what_cannot_be_resolved_leaves_no_mapping),
         TEST(an_artifact_that_is_known_is_not_resolved_again),
         TEST(memory_of_a_gpu_needs_its_gpu_and_no_memory_of_a_client_is_a_file),
+        TEST(what_cannot_be_mapped_is_copied_unless_the_request_insists),
+        TEST(nothing_is_handed_out_unread_where_verification_is_required),
         TEST(a_group_is_wanted_unless_policy_or_strategy_speak_against_it),
         TEST(a_plan_knows_why_its_group_is_out_of_reach),
     };

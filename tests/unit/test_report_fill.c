@@ -106,6 +106,28 @@ static void a_resident_replica_reports_that_nothing_moved(void **state)
     arena_fini(&arena);
 }
 
+static void files_that_were_handed_out_report_their_proof_and_that_nothing_moved(void **state)
+{
+    struct arena arena = {0};
+    struct plan mapped = plan;
+    mapped.mapped = (struct mapped_choice){.is_known = true, .is_possible = true, .proof = IMMUTABLE_BY_ATTRIBUTE};
+    const struct report_facts facts = {.mapping = &mapping, .plan = &mapped, .is_mapped = true, .memory = "mapped"};
+    Tensorcast__Daemon__V1__LoadReport *report = report_fill(&facts, &arena);
+    (void)state;
+    assert_int_equal(report->read_bytes | report->copied_bytes | report->requests, 0);
+    assert_true(report->mapped->possible);
+    assert_string_equal(report->mapped->proof, "immutable_attribute");
+    assert_string_equal(report->mapped->reason, "");
+    mapped.mapped = (struct mapped_choice){.is_known = true, .reason = "m can change"};
+    report = report_fill(&facts, &arena);
+    assert_false(report->mapped->possible);
+    assert_string_equal(report->mapped->proof, "");
+    assert_string_equal(report->mapped->reason, "m can change");
+    mapped.mapped.is_known = false;
+    assert_null(report_fill(&facts, &arena)->mapped);
+    arena_fini(&arena);
+}
+
 static void all_candidates_are_there_in_fixed_order(void **state)
 {
     struct arena arena = {0};
@@ -129,6 +151,7 @@ int main(void)
         cmocka_unit_test(a_plan_reports_the_estimates_of_the_chosen_candidate),
         cmocka_unit_test(a_load_reports_what_its_run_counted),
         cmocka_unit_test(a_resident_replica_reports_that_nothing_moved),
+        cmocka_unit_test(files_that_were_handed_out_report_their_proof_and_that_nothing_moved),
         cmocka_unit_test(all_candidates_are_there_in_fixed_order),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
