@@ -12,6 +12,7 @@ from . import cuda, errors, fills, host_region, region, report
 from .load import Clock, Teller
 from .options import Options
 from .targets import BAD_TARGET, target_of
+from .tensors import collector_paused
 
 _UNDEFINED = "the content of the targets is undefined"
 
@@ -44,13 +45,16 @@ def load_into(view, targets, values, cover, progress, options):
     if options.memory == "mapped":
         raise errors.invalid("pages of files cannot be in memory of the caller: load into targets copies", "BAD_OPTION")
     clock = Clock(options.deadline)
+    targets, values, cover = _checked(targets, "targets"), _checked(values, "fills"), _checked(cover, "cover")
     names = view.tensor_names
-    wanted = _wanted(names, _checked(targets, "targets"), _checked(values, "fills"), _checked(cover, "cover"))
-    lending = _lending(wanted.arrays())
+    with collector_paused(len(targets)):
+        wanted = _wanted(names, targets, values, cover)
+        lending = _lending(wanted.arrays())
     result = view.load_lent(names, options, clock, teller, lending.device, lambda: _lent(view.client, wanted, lending, clock))
     _note_change([*wanted.tensors, *wanted.filled])
     teller.finish(result.report.target_bytes)
-    return report.load_into(result.report, wanted.tensors, lending)
+    with collector_paused(len(targets)):
+        return report.load_into(result.report, wanted.tensors, lending)
 
 
 def _checked(mapping, what):

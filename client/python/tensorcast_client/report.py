@@ -5,6 +5,7 @@ import math
 
 from .dtypes import BITS, DTYPES, NAMES
 
+_BYTES = (BITS // 8).tolist()  # of an element, by proto number
 _MEMORY = ("host_budget_bytes", "used_bytes", "staging_bytes", "extent_bytes", "pool_bytes", "kept_bytes", "cached_headers_bytes")
 
 
@@ -94,7 +95,7 @@ def load_into(report, targets, lending):
     """The whole object of a load into memory of this process: of each tensor in which region it lies, and where its first
     element is there."""
     tensors = [{"name": target.name, "dtype": NAMES[target.dtype], "shape": list(target.shape), "offset": offset,
-                "bytes": math.prod(target.shape) * DTYPES[target.dtype - 1].bits // 8, "region": index}
+                "bytes": math.prod(target.shape) * _BYTES[target.dtype], "region": index}
                for target, index, offset in zip(targets, lending.indexes, lending.offsets)]
     return {**plan(report), "tensors": tensors}
 

@@ -5,6 +5,7 @@ whether an array may be written to and which memory it lies in, is checked here,
 """
 from __future__ import annotations
 
+import functools
 import sys
 from typing import Any, NamedTuple
 
@@ -54,7 +55,8 @@ def target_of(name, value, written=True):
 def _of_numpy(name, array, written):
     if written and not array.flags.writeable:
         raise _bad(name, "the array is read-only")
-    return _made(name, _number(name, array.dtype), array.dtype.itemsize, array.shape, array.strides, array.ctypes.data, False, array)
+    address = array.__array_interface__["data"][0]  # several times as fast as array.ctypes
+    return _made(name, _number(name, array.dtype), array.dtype.itemsize, array.shape, array.strides, address, False, array)
 
 
 def _of_torch(name, tensor, torch):
@@ -91,18 +93,28 @@ def _of_cuda(name, array, written):
 
 
 def _number(name, dtype):
-    number = number_of(dtype.name)
-    if not number or not dtype.isnative:
+    number = _known_number(dtype)
+    if not number:
         raise _bad(name, f"no tensor of a checkpoint is {dtype}" + ("" if dtype.isnative else ", of another byte order"))
     return number
+
+
+@functools.lru_cache(maxsize=64)
+def _known_number(dtype):
+    return number_of(dtype.name) if dtype.isnative else 0
 
 
 def _made(name, number, size, shape, strides, first, on_gpu, owner):
     if 0 in shape:
         return Target(name, number, shape, (0,) * len(shape), first, first, first, on_gpu, owner)
-    strides = tuple(step if extent > 1 else size for step, extent in zip(strides, shape))
-    reach = [(extent - 1) * step for extent, step in zip(shape, strides)]
-    low, high = first + sum(min(0, step) for step in reach), first + sum(max(0, step) for step in reach) + size
+    if 1 in shape:  # what such a dimension says of its stride means nothing
+        strides = tuple(step if extent > 1 else size for step, extent in zip(strides, shape))
+    low, high = first, first + size
+    for extent, step in zip(shape, strides):
+        if step < 0:
+            low += (extent - 1) * step
+        else:
+            high += (extent - 1) * step
     return Target(name, number, shape, strides, first, low, high, on_gpu, owner)
 
 

@@ -23,9 +23,12 @@ _gc_was_on = False
 
 
 @contextlib.contextmanager
-def _collector_paused():
-    """Making 100,000 tensors sets off the collector again and again, and none of them is garbage."""
+def collector_paused(n_made):
+    """Making 100,000 tensors sets off the collector again and again, and none of them is garbage. A few do not matter."""
     global _gc_pauses, _gc_was_on
+    if n_made <= _GC_MATTERS:
+        yield
+        return
     with _gc_lock:
         if not _gc_pauses:
             _gc_was_on = gc.isenabled()
@@ -82,7 +85,7 @@ class Tensors(Mapping[str, Any]):
         with self._lock:
             self._check_open()
             if not self._complete:
-                with _collector_paused() if len(self._names) > _GC_MATTERS else contextlib.nullcontext():
+                with collector_paused(len(self._names)):
                     made = dict(zip(self._names, self._maker.all()))
                 made.update(self._made)  # who holds one already keeps seeing the same
                 self._made, self._complete = made, True
