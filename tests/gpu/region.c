@@ -1,6 +1,6 @@
 /* T3: memory of this process, filled by the daemon: `region ARTIFACT cudaMalloc|cuMemCreate`. At an offset inside its
  * allocation it has to hold what a load into host memory holds, with every byte around it as it was; offers that cannot be
- * right are refused and harm nobody. Prints one line; exit 0 when all of it is so. */
+ * right are refused and harm nobody. The same tensors go to targets at odd offsets. Prints one line; exit 0 when all of it is so. */
 #include <cuda.h>
 #include <cuda_runtime_api.h>
 #include <dlfcn.h>
@@ -70,6 +70,44 @@ static void expect_refusal(struct tc_client *client, const char *artifact, void 
     must(strcmp(error.reason, reason) == 0, error.message);
 }
 
+/* Every tensor at an odd offset in a region, and a constant behind the last one. */
+static void fill_targets(struct tc_client *client, const char *artifact, const struct tc_load *expected, char *memory,
+                         size_t all, char *got)
+{
+    size_t n = tc_load_n_tensors(expected);
+    struct tc_error error;
+    struct tc_target *targets = calloc(n + 1, sizeof *targets);
+    struct tc_region *region = tc_region_wrap("cuda:0", memory, all, &error);
+    const uint64_t one = 1;
+    char *json;
+    must(region && tc_region_memory(region, NULL) == memory, error.message);
+    for (size_t i = 0; i < n; i++) {
+        struct tc_tensor tensor;
+        tc_load_tensor(expected, i, &tensor);
+        targets[i] = (struct tc_target){.name = tensor.name,
+                                        .dtype = tensor.dtype,
+                                        .shape = tensor.shape,
+                                        .rank = tensor.rank,
+                                        .region = region,
+                                        .offset = OFFSET + 1 + tensor.offset};
+    }
+    targets[n] = (struct tc_target){
+        .name = "end", .dtype = "U8", .shape = &one, .rank = 1, .region = region, .offset = all - 1, .value = "\x5a"};
+    const struct tc_targets list = {targets, n + 1, &targets[n], 1};
+    must(tc_load_targets(client, artifact, NULL, &list, NULL, &json, &error) == 0, error.message);
+    must(cudaMemcpy(got, memory, all, cudaMemcpyDeviceToHost) == cudaSuccess, "reading back failed");
+    for (size_t i = 0; i < n; i++) {
+        struct tc_tensor tensor;
+        tc_load_tensor(expected, i, &tensor);
+        must(memcmp(got + targets[i].offset, tensor.data, tensor.bytes) == 0, "a target differs");
+    }
+    must(got[all - 1] == 0x5a && got[all - 2] == (char)FILLER && got[OFFSET] == (char)FILLER,
+         "a constant is somewhere else, or bytes around targets were written");
+    free(json);
+    free(targets);
+    tc_region_destroy(region);
+}
+
 int main(int argc, char **argv)
 {
     const struct tc_options options = {.device = "cuda:0"};
@@ -106,6 +144,8 @@ int main(int argc, char **argv)
     must(memcmp(got, filler, OFFSET) == 0 && memcmp(got + OFFSET + bytes, filler, all - OFFSET - bytes) == 0,
          "bytes around the view were written");
     tc_load_release(load);
+    must(cudaMemcpy(memory, filler, all, cudaMemcpyHostToDevice) == cudaSuccess, "filling failed");
+    fill_targets(client, argv[1], expected, memory, all, got);
     tc_load_release(expected);
     tc_disconnect(client);
     printf("%s: %.1f MiB at an offset\n", argv[2], (double)bytes / (double)MIB);
