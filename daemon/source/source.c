@@ -164,8 +164,11 @@ int source_add_file(struct source *source, const char *name, size_t *file, struc
         file_clear(&fresh);
         return -1;
     }
-    source->files = memory_grow(source->files, source->n_files + 1, sizeof *source->files);
-    source->handles = memory_grow(source->handles, source->n_files + 1, sizeof *source->handles);
+    if ((source->n_files & (source->n_files - 1)) == 0) { /* a power of two: full */
+        size_t capacity = source->n_files ? 2 * source->n_files : 1;
+        source->files = memory_grow(source->files, capacity, sizeof *source->files);
+        source->handles = memory_grow(source->handles, capacity, sizeof *source->handles);
+    }
     source->files[source->n_files] = fresh;
     source->handles[source->n_files] = handle;
     *file = source->n_files++;

@@ -24,7 +24,8 @@ struct source_memory {
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static struct memory_file *table; /* sorted by artifact, then name */
+static struct memory_file *table;  /* sorted by artifact, then name */
+static struct memory_file *before; /* where the last search ended, and the next begins when it is for a later name */
 static uint64_t n_versions;
 
 static int compare_memory_files(const struct memory_file *file, const char *artifact, const char *name)
@@ -36,9 +37,13 @@ static int compare_memory_files(const struct memory_file *file, const char *arti
 /* Where the file is or would be. */
 static struct memory_file **find_slot(const char *artifact, const char *name)
 {
-    struct memory_file **slot = &table;
-    while (*slot && compare_memory_files(*slot, artifact, name) < 0)
-        slot = &(*slot)->next;
+    if (before && compare_memory_files(before, artifact, name) >= 0)
+        before = NULL;
+    struct memory_file **slot = before ? &before->next : &table;
+    while (*slot && compare_memory_files(*slot, artifact, name) < 0) {
+        before = *slot;
+        slot = &before->next;
+    }
     return slot;
 }
 
@@ -80,6 +85,7 @@ void source_memory_put(const char *artifact, const char *name, const void *bytes
 void source_memory_clear(void)
 {
     pthread_mutex_lock(&lock);
+    before = NULL;
     while (table) {
         struct memory_file *next = table->next;
         release(table);

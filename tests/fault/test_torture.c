@@ -42,7 +42,7 @@ static uint64_t seed;
 static void set_up(struct load_scene *scene, const struct variant *variant)
 {
     scene_init(scene, seed, variant->staging_bytes, 1, 0); /* one thread: the same calls every time */
-    scene_add_tensor(scene, 1, (uint64_t[]){3 * MIB});
+    scene_add_tensor(scene, 1, (uint64_t[]){variant->staging_bytes < MIB ? MIB : 3 * MIB}); /* several blocks */
     scene_add_tensor(scene, 2, (uint64_t[]){64, 3000});
     scene_add_tensor(scene, 3, (uint64_t[]){9, 7, 11});
     scene_add_tensor(scene, 2, (uint64_t[]){40, 9000});
