@@ -119,11 +119,17 @@ installed() { # what stages install that come later
   [ "${TENSORCAST_TORCH:-1}" = 0 ] || bash tests/vllm/setup.sh
 } >"$logs/more_setup" 2>&1
 
+second_lane() {
+  lane asan
+  after check # which finds out what has threads
+  lane tsan coverage lint
+}
+
 everything() {
   local front=(rules check numpy client python_tests jax_tests vllm_plan e2e stores)
   [ "${TENSORCAST_TORCH:-1}" = 0 ] || front+=(vllm)
   background installed
-  background lane asan tsan coverage lint
+  background second_lane
   local second_lane=$!
   lane "${front[@]}"
   after asan; lane asan_e2e
