@@ -290,13 +290,15 @@ static int cut_cover(struct proof *proof, const struct hulls *hulls, const struc
 {
     struct strided_list rest = {0}, behind = {0};
     int result = strided_add(&rest, *cover, proof->work.error);
-    for (size_t h = find_hull(hulls, cover->lo); rest.n && !result; h++) {
+    while (rest.n && !result) {
+        size_t h = find_hull(hulls, rest.boxes[0].lo);
         if (h == hulls->n || rest.boxes[0].lo < hulls->list[h].lo) {
             result = find_gap(proof, base + rest.boxes[0].lo);
             break;
         }
         size_t n_before = inside->n;
         behind.n = 0;
+        result = strided_spend(&proof->work, rest.n);
         for (size_t i = 0; i < rest.n && !result; i++)
             result = strided_split(&proof->work, &rest.boxes[i], hulls->list[h].hi, inside, &behind);
         for (size_t i = n_before; i < inside->n; i++)
@@ -339,8 +341,10 @@ static int check_hulls(struct proof *proof, const struct hulls *hulls, struct st
         const struct hull *hull = &hulls->list[inside->boxes[first].owner];
         both.n = 0;
         for (size_t i = hull->first; i < hull->end && !result; i++)
-            result = writers ? strided_add(&both, writers[i], proof->work.error)
-                             : add_boxes(proof, proof->entries[i].owner, &both);
+            result = strided_spend(&proof->work, 1) || (writers ? strided_add(&both, writers[i], proof->work.error)
+                                                                : add_boxes(proof, proof->entries[i].owner, &both))
+                         ? -1
+                         : 0;
         size_t n_writers = both.n;
         for (end = first; end < inside->n && inside->boxes[end].owner == inside->boxes[first].owner; end++)
             result = result || strided_add(&both, inside->boxes[end], proof->work.error) ? -1 : 0;
@@ -393,6 +397,8 @@ static bool is_written(void *data, const struct strided_box *box)
     size_t first = find_hull(&proof->hulls, box->lo);
     size_t i = first < proof->hulls.n ? proof->hulls.list[first].first : proof->n_entries;
     for (; i < proof->n_entries && proof->entries[i].lo < box->hi && is_free; i++) {
+        if (strided_spend(&proof->work, 1))
+            return true;
         if (proof->entries[i].hi <= box->lo)
             continue;
         pair.n = 0;
@@ -423,6 +429,9 @@ static int fail_too_long(struct proof *proof, uint32_t first, uint32_t second)
 {
     char name[TEXT_NAME_CHARS], other[TEXT_NAME_CHARS];
     name_of(proof, first, name);
+    if (first == second)
+        return fail(proof->work.error, ERROR_UNIMPLEMENTED, "TARGETS_TOO_COMPLEX",
+                    "target %s cannot be checked in time: too many targets or strides that cross meet in it", name);
     return fail(proof->work.error, ERROR_UNIMPLEMENTED, "TARGETS_TOO_COMPLEX",
                 "targets %s and %s lie within each other in too complex a way to prove that they do not overlap", name,
                 name_of(proof, second, other));

@@ -8,8 +8,8 @@
 #include "resolve/mapping.h"
 #include "resolve/target.h"
 
-/* What was looked at by then: some tenths of a second. Targets that need more are UNIMPLEMENTED. */
-enum { TARGET_MAX_STEPS = 1 << 22 };
+/* What was looked at by then: half a second. Targets that need more are UNIMPLEMENTED. */
+enum { TARGET_MAX_STEPS = 1 << 23 };
 
 /* Every target, fill and cover has passed target_check(). tensors[i]: whose target list->tensors[i] is. INVALID_ARGUMENT
  * naming the targets and what is wrong, of a cover the box that is left out as NAME[4:5, 0:6]. */

@@ -382,6 +382,34 @@ static void what_takes_too_many_steps_is_given_up(void **state)
     end_many(&many);
 }
 
+static void many_covers_of_many_targets_are_given_up_in_time(void **state)
+{
+    enum { N = 3000 };
+    static struct target covers[N];
+    static const uint64_t dims[] = {N * 2048}, far[] = {2, 1};
+    static const int64_t strides[] = {1}, leaps[] = {(N - 1) * 2048, 1};
+    struct error error;
+    struct many many;
+    (void)state;
+    make_many(&many, N, 16, 128, 128);
+    for (size_t i = 0; i < N; i++) {
+        many.tensors[i].offset = i * 2048;
+        covers[i] =
+            (struct target){.name = "all", .name_length = 3, .dtype = DTYPE_U8, .rank = 1, .dims = dims, .strides = strides};
+    }
+    many.list.covers = covers;
+    many.list.n_covers = N;
+    assert_int_equal(target_prove(&many.list, many.view, &error), -1);
+    assert_string_equal(error.reason, "TARGETS_TOO_COMPLEX");
+    for (size_t i = 0; i < N; i++) { /* of two elements, with all other targets between them */
+        covers[i].rank = 2;
+        covers[i].dims = far;
+        covers[i].strides = leaps;
+    }
+    assert_int_equal(target_prove(&many.list, many.view, &error), 0);
+    end_many(&many);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -393,6 +421,7 @@ int main(void)
         cmocka_unit_test(random_tiles_agree_with_a_map_of_bytes),
         cmocka_unit_test(a_hundred_thousand_targets_are_proven),
         cmocka_unit_test(what_takes_too_many_steps_is_given_up),
+        cmocka_unit_test(many_covers_of_many_targets_are_given_up_in_time),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
