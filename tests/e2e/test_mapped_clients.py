@@ -1,5 +1,6 @@
 """Tensors in the files' own pages, as every client shows them: the command, NumPy, torch and C; and the examples."""
 import gc
+import json
 import os
 import shutil
 import subprocess
@@ -116,3 +117,14 @@ def test_the_example_loads_from_a_place_that_cannot_change(kind, tool):
     assert done.returncode == 0, done
     assert "memory    mapped" in done.stdout and "8 tensors, equal" in done.stdout
     assert soon(lambda: "tensorcast-" not in open("/proc/self/mounts").read())
+
+
+def test_a_client_that_does_not_see_the_files_gets_their_pages(daemon, models, arrays):
+    """As in a container: another mount namespace, in which something else lies where the model is."""
+    hidden = ["unshare", "--mount", "sh", "-c", 'mount -t tmpfs none "$0" && test -z "$(ls -A "$0")" && exec "$@"', models]
+    command = [BUILD / "tensorcast", "load", f"disk:{models}/m", "--memory", "mapped", "--json", "--digest"]
+    if os.geteuid() or subprocess.run([*hidden, "true"], capture_output=True).returncode:
+        pytest.skip("needs the right to make a mount namespace")
+    report = json.loads(run(*hidden, *command, env=daemon.cli.environment))
+    assert report["memory"] == "mapped"
+    assert {tensor["name"]: tensor["sha256"] for tensor in report["tensors"]} == {name: digest(array) for name, array in arrays.items()}
