@@ -58,7 +58,7 @@ class Contender:
     group: bool = False
 
     def has_daemon(self):
-        return self.loader in ("C", "tensorcast Python")
+        return self.loader in ("C", "tensorcast Python", "tensorcast mapped")
 
 
 @dataclass
@@ -77,13 +77,14 @@ class Bench:
 class Service:
     """A fresh tensorcastd on sockets of its own."""
 
-    def __init__(self, bench, pool_bytes=0, staging="64MiB", sources=(), memory=(), strategy=()):
+    def __init__(self, bench, pool_bytes=0, staging="64MiB", sources=(), memory=(), strategy=(), immutable=False):
         self.folder = Path(tempfile.mkdtemp(prefix="tcb-", dir="/tmp"))
         self.socket = self.folder / "d.sock"
+        roots = {"trusted_roots": [str(bench.data)], **({"immutable_roots": [str(bench.data)]} if immutable else {})}
         config = {"server": {"socket_path": str(self.socket), "state_dir": str(self.folder / "state")},
                   "memory": {"host_budget": "16GiB", "staging_budget": staging, "pool_budget": pool_bytes,
                              "replica_idle_ttl": "0s" if pool_bytes else "10m", **dict(memory)},
-                  "sources": {"disk": {"trusted_roots": [str(bench.data)]}, **dict(sources)}, "logging": {"level": "warn"},
+                  "sources": {"disk": roots, **dict(sources)}, "logging": {"level": "warn"},
                   "engine": {"materialization_strategy": dict(strategy)}}
         (self.folder / "config.yaml").write_text(json.dumps(config))  # JSON is YAML
         self.bench, self.log = bench, open(self.folder / "log", "w+")
@@ -296,7 +297,8 @@ def run_once(bench, case, contender, check):
         service = None
         try:
             if contender.has_daemon():
-                service = Service(bench, pool_bytes=5 * case.bytes() // 4 if contender.pool else 0, strategy=GROUPS if contender.group else ())
+                service = Service(bench, pool_bytes=5 * case.bytes() // 4 if contender.pool else 0, strategy=GROUPS if contender.group else (),
+                                  immutable=contender.loader == "tensorcast mapped")
                 if contender.pool:
                     fill_pool(bench, service, case, contender)
                 if case.is_known:
@@ -335,9 +337,10 @@ def measure(case, ranks, service):
         rank.say("")
     answers = [json.loads(rank.hear()) for rank in ranks]
     took, until_now = max(a["touched"] for a in answers) - start, time.monotonic() - start
-    cpu = sum(a["cpu"] for a in answers) + (machine.cpu_seconds(pid) - daemon_cpu if pid else 0)
+    daemon_cpu = machine.cpu_seconds(pid) - daemon_cpu if pid else 0.0
+    cpu = sum(a["cpu"] for a in answers) + daemon_cpu
     reports = [a["report"] for a in answers if a["report"]]
-    return {"touched_s": took, "loaded_s": max(a["loaded"] for a in answers) - start, "cpu_s": cpu,
+    return {"touched_s": took, "loaded_s": max(a["loaded"] for a in answers) - start, "cpu_s": cpu, "daemon_cpu_s": daemon_cpu,
             "disk_bytes": machine.disk_bytes_read(everyone) - disk, "asked_bytes": machine.bytes_asked([pid] * bool(service)) - asked,
             "others": max(0.0, machine.machine_busy_seconds() - busy - cpu) / until_now,
             "peak_bytes": machine.resident_peak(pid) - resident if pid else None,

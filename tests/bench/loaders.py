@@ -128,7 +128,17 @@ class Tensorcast:
             cuts = {name: job.cut(name, shape) for name, shape in shapes.items()}
             names = list(shapes)
             slices = {name: (cut[0], slice(cut[1], cut[2])) for name, cut in cuts.items() if cut}
-        return artifact.subset(names).view(slices=slices).tensor_dict(device="cpu", framework="torch")
+        return artifact.subset(names).view(slices=slices).tensor_dict(device="cpu", framework="torch", options=self.options())
+
+    def options(self):
+        return self.client_module.Options(memory="copied")
+
+
+class TensorcastMapped(Tensorcast):
+    """The same in the files' own pages."""
+
+    def options(self):
+        return self.client_module.Options(memory="mapped")
 
 
 class TorchReader:
@@ -185,5 +195,5 @@ class OurReader(TorchReader):
 
 
 LOADERS = {"safetensors views": Views, "safetensors copies": Copies, "vLLM default": WholeThenNarrow,
-           "Run:ai streamer": Streamer, "tensorcast Python": Tensorcast,
+           "Run:ai streamer": Streamer, "tensorcast Python": Tensorcast, "tensorcast mapped": TensorcastMapped,
            "HuggingFaceStorageReader": TorchReader, "TensorcastReader": OurReader}

@@ -1,0 +1,132 @@
+#!/usr/bin/env python3
+"""The ways by which bytes reach their consumer, each beside what bounds it, in one interleaved run.
+
+    bash tests/bench/run.sh build --cold | --hot | --mapped | --into [--quick] [--rounds N] [--data FOLDER] [--write FILE]
+
+--cold: from the disk into memory of the daemon, beside fio and views of the mapped files. --hot: copied out of the page cache
+into prepared and into fresh memory, beside memcpy and the peers that copy. --mapped: the files' own pages, beside safetensors
+views. --into: into fused and padded targets of the caller, beside the plain load, and a refill of a loaded model, beside
+memcpy. One rank and four where ranks matter. In the first round every byte is compared with the files.
+"""
+import argparse
+import json
+import random
+import sys
+import time
+from pathlib import Path
+
+import bench as whole_bench
+import checkpoints
+import into_ways
+import machine
+from bench import C_FRESH, C_POOL, COPY, FIO, PEERS, run_case
+from contest import Bench, Case, Contender
+from report import GB, Goals, best_peer, by_name, case_table, ratio
+
+VIEWS, COPIES, VLLM = PEERS[:3]  # the streamer reads past the page cache and says so by its times
+PY_MAPPED = Contender("tensorcast Python, mapped", "tensorcast mapped")
+CASES = {"cold": (("cold",), [FIO, VIEWS, C_FRESH]),
+         "hot": (("hot",), [COPY, COPIES, VLLM, C_POOL, C_FRESH]),
+         "mapped": (("hot", "cold"), [VIEWS, PY_MAPPED])}
+
+
+def arguments():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("build", type=Path)
+    for mode in (*CASES, "into"):
+        parser.add_argument(f"--{mode}", dest="mode", action="store_const", const=mode)
+    parser.add_argument("--quick", action="store_true", help="0.25 GB, one round: does everything work?")
+    parser.add_argument("--rounds", type=int)
+    parser.add_argument("--size", type=int, help="bytes of the checkpoint; three times as much memory is needed")
+    parser.add_argument("--data", type=Path, help="room for it on the disk to measure; default BUILD/bench/data")
+    parser.add_argument("--write", type=Path, help="the Markdown file whose measured part is replaced")
+    options = parser.parse_args()
+    if not options.mode:
+        parser.error("one of --cold, --hot, --mapped, --into")
+    options.build = options.build.resolve()
+    options.data = (options.data or options.build / "bench" / "data").resolve()
+    options.rounds = options.rounds or (1 if options.quick else 2 if options.mode in ("cold", "mapped") else 3)
+    options.size = options.size or ((256 << 20) if options.quick else 2_000_000_000 if options.mode in ("hot", "into") else 4_000_000_000)
+    return options
+
+
+def cases(options, llama):
+    temperatures, contenders = CASES[options.mode]
+    for temperature in temperatures:
+        more = [FIO] if options.mode == "mapped" and temperature == "cold" else []
+        for name, ranks in (("whole checkpoint", 1), ("four ranks", 4)):
+            yield Case(name, llama, ranks, temperature), [*more, *contenders]
+
+
+def values(records, name, of):
+    return [of(record) for record in by_name(records).get(name, {}).values()]
+
+
+def worst(ratios):
+    """Of goals that have to hold in every round."""
+    return [min(ratios)] if ratios else []
+
+
+def cold_goals(g, title, size, records):
+    mine = C_FRESH.name
+    g.at_least(f"{title}: of fio, ready", 0.95, ratio(records, FIO.name, mine, "loaded_s"))
+    g.at_least(f"{title}: against views, in every round", 1, worst(ratio(records, VIEWS.name, mine)))
+    g.at_most(f"{title}: CPU of the daemon", 0.08, values(records, mine, lambda r: r["daemon_cpu_s"] / (size / GB)), " s/GB")
+    g.at_most(f"{title}: bytes copied by a CPU / needed", 0.01,
+              values(records, mine, lambda r: sum(told["bytes"]["copied"] for told in r["reports"]) / max(1, r["view_bytes"])), "x")
+
+
+def hot_goals(g, title, _, records):
+    peer = best_peer(records, [COPIES.name, VLLM.name])
+    g.at_least(f"{title}, prepared memory: of memcpy, ready", 0.85, ratio(records, COPY.name, C_POOL.name, "loaded_s"))
+    g.at_least(f"{title}, fresh memory: against the fastest peer that copies ({peer}), in every round", 1.2,
+               worst(ratio(records, peer, C_FRESH.name)))
+
+
+def mapped_goals(g, title, _, records):
+    mine = PY_MAPPED.name
+    if title.endswith("cold"):
+        g.at_least(f"{title}: of fio, touched", 0.95, ratio(records, FIO.name, mine))
+        return
+    g.at_most(f"{title}: time of safetensors views, touched", 1.1, ratio(records, mine, VIEWS.name), "x")
+    g.at_most(f"{title}: ready", 10, values(records, mine, lambda r: r["loaded_s"] * 1000), " ms")
+
+
+GOALS = {"cold": cold_goals, "hot": hot_goals, "mapped": mapped_goals}
+
+
+def measure_loads(options, bench, llama, rng):
+    """The Markdown, the raw records, and whether every contender ran and had the right bytes."""
+    measured, goals, tables = {}, Goals("where-a-goal-is-not-reached"), []
+    for case, contenders in cases(options, llama):
+        records = measured[case.title()] = run_case(bench, case, contenders, options.rounds, rng)
+        GOALS[options.mode](goals, case.title(), case.bytes(), records)
+        names = {contender.name for contender in contenders}
+        ceiling = next(c.name for c in (COPY, FIO, VIEWS) if c.name in names)
+        tables.append(case_table(case.title(), case.bytes(), records, ceiling))
+    ok = not any("failed" in r or r.get("equal") is False for records in measured.values() for r in records)
+    return "\n".join([goals.table(), *tables]).rstrip() + "\n", measured, ok
+
+
+def main():
+    options = arguments()
+    machine.take_over("ways_bench")
+    options.data.mkdir(parents=True, exist_ok=True)
+    llama = checkpoints.llama(options.data / ("llama" if options.size == 4_000_000_000 else f"llama-{options.size}"), options.size)
+    bench, rng = Bench(options.build, options.data, checkpoints.llama(options.data / "tiny", 1 << 20, 2)), random.Random(options.rounds)
+    with machine.free_page_reporting():
+        if options.mode == "into":
+            body, measured, ok = into_ways.measure(bench, llama, options.rounds, rng)
+        else:
+            body, measured, ok = measure_loads(options, bench, llama, rng)
+    (options.build / "bench" / f"{options.mode}.json").write_text(json.dumps(measured, default=str))
+    said = " ".join(["bash tests/bench/run.sh", *(a if a != str(options.build) else "build" for a in sys.argv[1:])])
+    body = f"Measured on {time.strftime('%Y-%m-%d')} with `{said}`: {machine.describe()}; {options.rounds} interleaved rounds.\n\n{body}"
+    print(body)
+    if options.write:
+        whole_bench.write(options.write, body, f"<!-- measured {options.mode}: begin -->", f"<!-- measured {options.mode}: end -->")
+    sys.exit(not ok)
+
+
+if __name__ == "__main__":
+    main()
