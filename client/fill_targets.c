@@ -26,10 +26,13 @@ static int lend_all(struct tc_client *client, const struct target_columns *colum
     message->regions = arena_array(arena, message->n_regions + 1, sizeof *message->regions);
     lending->leases = arena_array(arena, message->n_regions + 1, sizeof *lending->leases);
     lending->device = "";
+    const char *socket = region_socket(client, wait, arena, error);
+    if (!socket)
+        return -1;
     for (size_t i = 0; i < message->n_regions; i++) {
         struct target_lease *lease = &lending->leases[lending->n_leases++];
         const char *device;
-        if (target_region_lend(columns->regions[i], client, wait, lease, &device, error))
+        if (target_region_lend(columns->regions[i], socket, wait, lease, &device, error))
             return -1;
         if (i && strcmp(device, lending->device) != 0)
             return fail(error, ERROR_UNIMPLEMENTED, "MIXED_TARGETS",

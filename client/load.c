@@ -99,7 +99,8 @@ static int fill_memory(struct tc_client *client, const char *artifact, const str
     if (cuda_memory_open(options->device, &load->handoff.cuda, error) ||
         cuda_memory_lend(load->handoff.cuda, load->handoff.data, load->handoff.bytes, &wire, &memory_fd, error))
         return -1;
-    int failed = region_offer(client, &wire, memory_fd, wait, &region, error);
+    const char *socket = region_socket(client, wait, &load->arena, error);
+    int failed = socket ? region_offer(socket, &wire, memory_fd, wait, &region, error) : -1;
     if (memory_fd >= 0)
         close(memory_fd);
     if (failed)

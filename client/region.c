@@ -39,18 +39,18 @@ static int send_offer(int lease, const struct handoff_region *offer, int memory_
     return fail(error, ERROR_UNAVAILABLE, "OFFER_FAILED", "cannot offer memory to the daemon: %s", strerror(errno));
 }
 
-int region_offer(struct tc_client *client, const struct handoff_region *offer, int memory_fd, const struct wait *wait,
+const char *region_socket(struct tc_client *client, const struct wait *wait, struct arena *arena, struct error *error)
+{
+    Tensorcast__Daemon__V1__StatusRequest request = TENSORCAST__DAEMON__V1__STATUS_REQUEST__INIT;
+    const Tensorcast__Daemon__V1__StatusResponse *status = (const void *)rpc_client_get(
+        client->rpc, "Status", &request.base, &tensorcast__daemon__v1__status_response__descriptor, wait, arena, error);
+    return status ? handoff_find(client->socket_path, status->handoff_socket, arena) : NULL;
+}
+
+int region_offer(const char *socket, const struct handoff_region *offer, int memory_fd, const struct wait *wait,
                  struct region *region, struct error *error)
 {
-    struct arena arena;
-    Tensorcast__Daemon__V1__StatusRequest request = TENSORCAST__DAEMON__V1__STATUS_REQUEST__INIT;
-    arena_init(&arena, 0);
-    const Tensorcast__Daemon__V1__StatusResponse *status = (const void *)rpc_client_get(
-        client->rpc, "Status", &request.base, &tensorcast__daemon__v1__status_response__descriptor, wait, &arena, error);
-    region->lease = -1;
-    if (status)
-        region->lease = handoff_connect(handoff_find(client->socket_path, status->handoff_socket, &arena), wait, error);
-    arena_fini(&arena);
+    region->lease = handoff_connect(socket, wait, error);
     if (region->lease < 0)
         return -1;
     int failed = send_offer(region->lease, offer, memory_fd, error) || wait_readable(wait, region->lease, error) ? -1 : 0;

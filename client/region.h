@@ -14,8 +14,10 @@ struct region {
     int lease; /* the connection on which it was offered; -1 = nothing is lent */
 };
 
+/* The hand-off socket on which memory is offered, in the arena; NULL on error. Asks the daemon. */
+const char *region_socket(struct tc_client *client, const struct wait *wait, struct arena *arena, struct error *error);
 /* memory_fd: borrowed, -1 for an IPC handle. */
-int region_offer(struct tc_client *client, const struct handoff_region *offer, int memory_fd, const struct wait *wait,
+int region_offer(const char *socket, const struct handoff_region *offer, int memory_fd, const struct wait *wait,
                  struct region *region, struct error *error);
 /* Waits until the daemon has closed the memory, whatever became of the load: only then it is the caller's again. -1 when the
  * daemon holds it for longer than any copy may take. */

@@ -12,6 +12,7 @@
 
 #include "base/checked.h"
 #include "base/memory.h"
+#include "client.h"
 #include "cuda_memory.h"
 
 #ifndef F_SEAL_FUTURE_WRITE
@@ -141,21 +142,21 @@ void tc_region_destroy(struct tc_region *region)
 
 /* --- for one load ------------------------------------------------------------------------------------------------ */
 
-static int lend_gpu(const struct tc_region *region, struct tc_client *client, const struct wait *wait,
-                    struct target_lease *lease, struct error *error)
+static int lend_gpu(const struct tc_region *region, const char *socket, const struct wait *wait, struct target_lease *lease,
+                    struct error *error)
 {
     struct handoff_region wire;
     int memory_fd;
     if (cuda_memory_open(region->device, &lease->cuda, error) ||
         cuda_memory_lend(lease->cuda, region->memory, region->bytes, &wire, &memory_fd, error))
         return -1;
-    int failed = region_offer(client, &wire, memory_fd, wait, &lease->offer, error);
+    int failed = region_offer(socket, &wire, memory_fd, wait, &lease->offer, error);
     if (memory_fd >= 0)
         close(memory_fd);
     return failed;
 }
 
-int target_region_lend(const struct tc_region *region, struct tc_client *client, const struct wait *wait,
+int target_region_lend(const struct tc_region *region, const char *socket, const struct wait *wait,
                        struct target_lease *lease, const char **device, struct error *error)
 {
     *lease = (struct target_lease){.offer.lease = -1};
@@ -166,9 +167,9 @@ int target_region_lend(const struct tc_region *region, struct tc_client *client,
                                       .allocation_bytes = htole64(region->bytes),
                                       .bytes = htole64(region->bytes)};
         memcpy(wire.magic, HANDOFF_REGION_MAGIC, sizeof wire.magic);
-        return region_offer(client, &wire, region->memfd, wait, &lease->offer, error);
+        return region_offer(socket, &wire, region->memfd, wait, &lease->offer, error);
     }
-    if (lend_gpu(region, client, wait, lease, error))
+    if (lend_gpu(region, socket, wait, lease, error))
         return -1;
     *device = cuda_memory_uuid(lease->cuda);
     return 0;

@@ -7,7 +7,6 @@
 
 #include "base/arena.h"
 #include "base/error.h"
-#include "client.h"
 #include "region.h"
 #include "tensorcast.h"
 #include "wait.h"
@@ -25,9 +24,9 @@ struct target_lease { /* of one region, for one load */
     struct cuda_memory *cuda; /* through which GPU memory is lent; NULL = host memory */
 };
 
-/* Offers a region; the lease is to be ended whatever comes back. `device` becomes the GPU's UUID, "" = host memory; lives as
+/* Offers a region on the hand-off socket; the lease is to be ended whatever comes back. `device` becomes the GPU's UUID, "" = host memory; lives as
  * long as the lease. */
-int target_region_lend(const struct tc_region *region, struct tc_client *client, const struct wait *wait,
+int target_region_lend(const struct tc_region *region, const char *socket, const struct wait *wait,
                        struct target_lease *lease, const char **device, struct error *error);
 /* Waits until the daemon has let go of it; see region_end(). */
 int target_region_end(struct target_lease *lease, struct error *error);

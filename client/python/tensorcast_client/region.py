@@ -4,6 +4,7 @@ It is offered on the hand-off socket, each region on a connection of its own; th
 connection ends when the daemon does not touch that memory any more, whatever became of the load, and until then nobody here may.
 """
 import contextlib
+import errno
 import math
 import os
 import select
@@ -95,6 +96,9 @@ def _exchange(path, peer, offer, clock):
         raise errors.make(StatusCode.DEADLINE_EXCEEDED, f"no answer to an offer of memory over {path}",
                           "HANDOFF_TIMEOUT") from None
     except OSError as error:
+        if error.errno == errno.EPERM:
+            raise errors.make(StatusCode.FAILED_PRECONDITION, "the daemon takes no memory to be filled: it is older than this client, "
+                              "or serves no GPU", "OFFER_REFUSED") from None
         raise errors.make(StatusCode.UNAVAILABLE, f"cannot offer memory over {path}: {error}", "HANDOFF_FAILED") from error
     if len(token) != _TOKEN_BYTES:
         raise errors.make(StatusCode.UNAVAILABLE, "the daemon does not take memory to be filled: it is shutting down, or older "
