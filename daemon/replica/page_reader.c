@@ -13,6 +13,7 @@
 #include "base/clock.h"
 #include "base/memory.h"
 #include "base/metadata.h"
+#include "base/parallel.h"
 #include "observe/log.h"
 
 #ifndef MADV_POPULATE_READ
@@ -20,12 +21,12 @@
 #endif
 
 enum {
-    REQUEST_BYTES = 8 << 20, /* the device is asked for so much at once; measured: more is no quicker */
-    AHEAD_BYTES = 64 << 20,  /* of what is waited for */
+    WINDOW_BYTES = 8 << 20, /* and at multiples of that in the file */
+    N_THREADS = 4,          /* as many windows at once */
 };
 
 struct locked_piece {
-    void *address;
+    void *address; /* NULL = it is not locked */
     size_t bytes;
 };
 
@@ -37,9 +38,10 @@ struct page_reader {
     _Atomic uint64_t done_bytes;
     uint64_t started_ns;
     bool may_lock; /* its bytes are set aside in `locked_bytes` */
-    uint64_t locked_bytes;
-    struct locked_piece *pieces;
-    size_t n_pieces, piece_room;
+    _Atomic uint64_t locked_bytes;
+    struct page_range *windows;
+    size_t n_windows;
+    struct locked_piece *pieces; /* of each window, if it may lock */
 };
 
 static _Atomic uint64_t locked_bytes; /* of all readers */
@@ -61,72 +63,76 @@ static uint64_t most_ahead_bytes(void)
     return (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE) / 2;
 }
 
-static void ask_device(struct page_reader *reader, const struct page_range *range, uint64_t from, uint64_t to)
+static void cut_windows(struct page_reader *reader)
 {
-    struct source *source = reader->reading.artifact->source;
-    for (uint64_t at = from; at < to && !reader->is_cancelled; at += REQUEST_BYTES) {
-        uint64_t bytes = to - at < REQUEST_BYTES ? to - at : REQUEST_BYTES;
-        if (source_resident_bytes(source, range->file, range->offset + at, bytes) < bytes)
-            source_read_ahead(source, range->file, range->offset + at, bytes);
+    const struct page_ranges *ranges = &reader->reading.ranges;
+    uint64_t left = reader->reading.is_awaited ? UINT64_MAX : most_ahead_bytes();
+    reader->windows = memory_alloc_array(ranges->bytes / WINDOW_BYTES + 2 * ranges->n, sizeof *reader->windows);
+    for (size_t i = 0; i < ranges->n; i++) {
+        const struct page_range *range = &ranges->list[i];
+        uint64_t end = range->offset + range->bytes, at = range->offset, next;
+        for (; at < end && left > 0; at = next) {
+            next = (at / WINDOW_BYTES + 1) * WINDOW_BYTES;
+            next = next < end ? next : end;
+            reader->windows[reader->n_windows++] = (struct page_range){at, next - at, range->file};
+            left -= next - at < left ? next - at : left;
+        }
     }
+    reader->pieces = reader->may_lock ? memory_alloc_array(reader->n_windows, sizeof *reader->pieces) : NULL;
 }
 
-/* Until the pages are there: they are mapped, which a signal or a file that is cut cannot hurt, since nobody touches them. */
-static void await_pages(struct page_reader *reader, const struct page_range *range, uint64_t at, uint64_t bytes)
+static bool lock_piece(struct page_reader *reader, size_t i, void *address, size_t bytes)
 {
-    uint64_t mapped_bytes;
-    void *address = source_map(reader->reading.artifact->source, range->file, range->offset + at, bytes, &mapped_bytes);
-    if (!address)
-        return;
-    if (reader->may_lock && mlock2(address, mapped_bytes, 0) == 0) { /* the same as mlock(), which sanitizers leave out */
-        ARRAY_RESERVE(reader->pieces, reader->n_pieces, reader->piece_room);
-        reader->pieces[reader->n_pieces++] = (struct locked_piece){address, mapped_bytes};
-        reader->locked_bytes += bytes;
-        return;
+    if (mlock2(address, bytes, 0) == 0) { /* the same as mlock(), which sanitizers leave out */
+        reader->pieces[i] = (struct locked_piece){address, bytes};
+        reader->locked_bytes += reader->windows[i].bytes;
+        return true;
     }
-    if (reader->may_lock && !reader->is_cancelled && log_allows(LOG_WARN, "pages_not_locked", LOG_NOBODY))
+    if (log_allows(LOG_WARN, "pages_not_locked", LOG_NOBODY))
         log_warn("pages_not_locked", LOG_TEXT("artifact", reader->reading.artifact->reference),
                  LOG_TEXT("error", strerror(errno)), LOG_TEXT("hint", "LimitMEMLOCK= of the unit, or ulimit -l"));
-    madvise(address, mapped_bytes, MADV_POPULATE_READ);
-    munmap(address, mapped_bytes);
+    return false;
 }
 
-static void await_range(struct page_reader *reader, const struct page_range *range)
+/* The pages are mapped until they are there; nobody touches them, so a file that is cut hurts nobody. What is asked for in a
+ * mapping for huge pages comes in 2 MiB where the file system can: it takes a fifth of the CPU of readahead(), which makes 4 KiB
+ * pages, and who touches it later has fewer faults. */
+static int read_window(void *data, size_t i, struct error *error)
 {
-    uint64_t asked = 0;
-    for (uint64_t at = 0; at < range->bytes && !reader->is_cancelled; at += REQUEST_BYTES) {
-        uint64_t bytes = range->bytes - at < REQUEST_BYTES ? range->bytes - at : REQUEST_BYTES;
-        uint64_t until = at + AHEAD_BYTES < range->bytes ? at + AHEAD_BYTES : range->bytes;
-        ask_device(reader, range, asked, until);
-        asked = until;
-        await_pages(reader, range, at, bytes);
-        reader->done_bytes += bytes;
+    struct page_reader *reader = data;
+    const struct page_range *window = &reader->windows[i];
+    struct source *source = reader->reading.artifact->source;
+    uint64_t bytes;
+    (void)error;
+    if (reader->is_cancelled)
+        return 0;
+    bool is_there = source_resident_bytes(source, window->file, window->offset, window->bytes) >= window->bytes;
+    void *address =
+        is_there && !reader->may_lock ? NULL : source_map(source, window->file, window->offset, window->bytes, &bytes);
+    if (address) {
+        madvise(address, bytes, MADV_HUGEPAGE);
+        madvise(address, bytes, MADV_POPULATE_READ);
+        if (!reader->may_lock || !lock_piece(reader, i, address, bytes))
+            munmap(address, bytes);
     }
+    reader->done_bytes += window->bytes;
+    return 0;
 }
 
 static void read_pages(struct loop_work *work)
 {
     struct page_reader *reader = (struct page_reader *)work;
-    const struct page_ranges *ranges = &reader->reading.ranges;
-    uint64_t left = reader->reading.is_awaited ? UINT64_MAX : most_ahead_bytes();
-    for (size_t i = 0; i < ranges->n && left && !reader->is_cancelled; i++) {
-        const struct page_range *range = &ranges->list[i];
-        uint64_t bytes = range->bytes < left ? range->bytes : left;
-        if (reader->reading.is_awaited) {
-            await_range(reader, range);
-        } else {
-            ask_device(reader, range, 0, bytes);
-            reader->done_bytes += bytes;
-        }
-        left -= bytes;
-    }
+    struct error none;
+    cut_windows(reader);
+    parallel_run(reader->n_windows, N_THREADS, read_window, reader, &none);
 }
 
 static void unlock_pages(struct loop_work *work)
 {
     struct page_reader *reader = (struct page_reader *)work;
-    for (size_t i = 0; i < reader->n_pieces; i++)
-        munmap(reader->pieces[i].address, reader->pieces[i].bytes);
+    for (size_t i = 0; i < reader->n_windows; i++)
+        if (reader->pieces[i].address)
+            munmap(reader->pieces[i].address, reader->pieces[i].bytes);
 }
 
 /* --- on the loop ------------------------------------------------------------------------------------------------------ */
@@ -138,6 +144,7 @@ static void free_reader(struct loop_work *work)
         atomic_fetch_sub(&locked_bytes, reader->reading.ranges.bytes);
     artifact_unref(reader->reading.artifact);
     metadata_free(reader->reading.ranges.list);
+    free(reader->windows);
     free(reader->pieces);
     free(reader);
 }
@@ -151,7 +158,7 @@ static void place_work(struct page_reader *reader, void (*do_work)(struct loop_w
 
 static void give_back(struct page_reader *reader)
 {
-    if (!reader->n_pieces) {
+    if (!reader->locked_bytes) {
         free_reader(&reader->work);
         return;
     }

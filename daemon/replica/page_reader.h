@@ -1,5 +1,5 @@
-/* Brings what a view touches of its files into the page cache, on a helper, in large requests: ahead of a client who was given
- * the files, which pins nothing; or, for a prewarm, until it is all there, and locked there within a budget.
+/* Brings what a view touches of its files into the page cache, on a helper and a few threads of its own: ahead of a client who
+ * was given the files, which pins nothing; or for a prewarm, all of it, and locked there within a budget.
  *
  * Ahead: at most half of the host's memory, since more would only push out what was read first. It ends with the lease.
  *
@@ -21,10 +21,9 @@ struct page_reading {
     struct artifact *artifact; /* one more reference is taken while it reads */
     struct page_ranges ranges; /* taken */
     uid_t uid;
-    bool is_awaited; /* it is done when every page is there; else when the device was asked for the last one */
-    uint64_t
-        lock_budget_bytes;    /* of all readers together, for pages that stay; with is_awaited. What does not fit in full is
-                                 * read and not locked */
+    bool is_awaited; /* by a prewarm: all of it, however much that is */
+    /* Of all readers together, for pages that stay; with is_awaited. What does not fit in full is read and not locked. */
+    uint64_t lock_budget_bytes;
     void (*done)(void *data); /* optional; not after page_reader_end() */
     void *data;
 };

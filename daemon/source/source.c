@@ -217,13 +217,6 @@ int source_open_immutable(struct source *source, size_t file, enum immutability 
                 text_escape(source->files[file].name, strlen(source->files[file].name), name));
 }
 
-void source_read_ahead(struct source *source, size_t file, uint64_t offset, uint64_t bytes)
-{
-    assert(file < source->n_files);
-    if (source->ops->read_ahead)
-        source->ops->read_ahead(source, file, offset, bytes);
-}
-
 void *source_map(struct source *source, size_t file, uint64_t offset, uint64_t bytes, uint64_t *mapped_bytes)
 {
     assert(file < source->n_files);

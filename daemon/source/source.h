@@ -148,8 +148,6 @@ struct source_ops {
     /* Optional. A new read-only descriptor of a file whose bytes cannot change, the caller's to close, or -1:
      * FAILED_PRECONDITION, NOT_IMMUTABLE, when nothing proves that. */
     int (*open_immutable)(struct source *source, size_t file, enum immutability *proof, struct error *error);
-    /* Optional. Asks the device to bring these bytes into the page cache; returns when it was asked. */
-    void (*read_ahead)(struct source *source, size_t file, uint64_t offset, uint64_t bytes);
     /* Optional. Maps the pages that hold these bytes, read-only, for munmap(); NULL = it cannot be done. */
     void *(*map)(struct source *source, size_t file, uint64_t offset, uint64_t bytes, uint64_t *mapped_bytes);
     /* Required. 0 while the name still leads to the same unchanged file, else FAILED_PRECONDITION naming it. `cancel` (may be
@@ -204,7 +202,6 @@ int source_read_bytes(struct source *source, size_t file, uint64_t offset, void 
 uint64_t source_resident_bytes(struct source *source, size_t file, uint64_t offset, uint64_t bytes);
 /* As the op; also -1 where the files are not on this host. */
 int source_open_immutable(struct source *source, size_t file, enum immutability *proof, struct error *error);
-void source_read_ahead(struct source *source, size_t file, uint64_t offset, uint64_t bytes);
 void *source_map(struct source *source, size_t file, uint64_t offset, uint64_t bytes, uint64_t *mapped_bytes);
 int source_check_unchanged(struct source *source, size_t file, const struct cancel *cancel, struct error *error);
 int source_check_still(struct source *source, size_t file, struct error *error);

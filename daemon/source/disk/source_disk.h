@@ -40,7 +40,6 @@ extern const struct store source_disk_store;
 /* Contracts as in struct source_ops. A direct read of a file without direct_fd is a buffered one. */
 int source_disk_list(struct source *source, char ***names, size_t *n_names, struct error *error);
 int source_disk_open_immutable(struct source *source, size_t file, enum immutability *proof, struct error *error);
-void source_disk_read_ahead(struct source *source, size_t file, uint64_t offset, uint64_t bytes);
 void *source_disk_map(struct source *source, size_t file, uint64_t offset, uint64_t bytes, uint64_t *mapped_bytes);
 int source_disk_check_unchanged(struct source *source, size_t file, const struct cancel *cancel, struct error *error);
 int source_disk_check_still(struct source *source, size_t file, struct error *error);

@@ -197,13 +197,6 @@ uint64_t source_disk_resident_bytes(struct source *source, size_t file, uint64_t
     return resident < bytes ? resident : bytes;
 }
 
-void source_disk_read_ahead(struct source *source, size_t file, uint64_t offset, uint64_t bytes)
-{
-    const struct source_disk_file *handle = source->handles[file];
-    if (!handle->twin)
-        readahead(handle->fd, (off64_t)offset, bytes);
-}
-
 void *source_disk_map(struct source *source, size_t file, uint64_t offset, uint64_t bytes, uint64_t *mapped_bytes)
 {
     const struct source_disk_file *handle = source->handles[file];

@@ -118,7 +118,6 @@ static const struct source_ops cached_ops = {
     .read = source_disk_read,
     .resident_bytes = source_disk_resident_bytes,
     .open_immutable = source_disk_open_immutable,
-    .read_ahead = source_disk_read_ahead,
     .map = source_disk_map,
     .check_unchanged = source_disk_check_unchanged,
     .check_still = source_disk_check_still,
