@@ -292,6 +292,9 @@ int host_pool_create(struct host_pool *pool, uint64_t bytes, struct host_memory 
 
 void host_pool_give_back(struct host_pool *pool, struct host_memory *used)
 {
+    pthread_mutex_lock(&pool->lock);
+    wait_for_thread(pool, used); /* it may be at it since before this was taken */
+    pthread_mutex_unlock(&pool->lock);
     host_freer_give(&pool->freer, used);
 }
 
