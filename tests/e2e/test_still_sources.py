@@ -72,8 +72,8 @@ def place(request):
 
 @pytest.fixture
 def here(place):
-    """A daemon that may read there."""
-    daemon = Daemon([place], {"memory": {"host_budget": "256MiB"}}, {}).start()
+    """A daemon that may read there, into memory that is prepared: so it copies from mappings of leased files."""
+    daemon = Daemon([place], {"memory": {"host_budget": "256MiB", "pool_budget": "64MiB"}}, {}).start()
     yield daemon
     complaint = daemon.remove()
     assert not complaint, complaint
@@ -224,6 +224,29 @@ def test_loads_beside_a_writer_are_never_a_mixture(here, place, kind):
         worker.join()
     assert "a mixture" not in outcomes and writes[0] > 0, (outcomes, writes)
     assert outcome(here, path) == ("new" if writes[0] % 2 else "old")
+
+
+def test_a_file_that_is_cut_off_and_written_anew_during_loads_ends_neither_of_them(here, place):
+    path, stop, cuts = write_model(place), threading.Event(), [0]
+
+    def cut():
+        while not stop.is_set():
+            time.sleep(0.01 * (cuts[0] % 4))
+            os.truncate(path, DATA_AT + BYTES // (2 + cuts[0] % 3))
+            path.write_bytes(header([BYTES]) + OLD.tobytes())
+            cuts[0] += 1
+            time.sleep(0.05)
+
+    worker = threading.Thread(target=cut)
+    worker.start()
+    try:
+        answers = [here.cli.run("load", f"disk:{path}", "--digest", "--json") for _ in range(5)]
+    finally:
+        stop.set()
+        worker.join()
+    assert cuts[0] > 0 and all(digests(answer.report)["w"] == digest(OLD) for answer in answers if answer.code == 0)
+    assert all(path.name in answer.err for answer in answers if answer.code), answers
+    assert outcome(here, path) == "old"
 
 
 def test_a_change_through_a_mapping_after_the_load_is_seen_by_the_next(here, place):
