@@ -180,6 +180,11 @@ static const struct load_result *run_ticket(struct standalone *state, const stru
 static Tensorcast__Daemon__V1__LoadReport *report(struct standalone *state)
 {
     Tensorcast__Daemon__V1__LoadReport *report = codec_report(ticket_result(state->ticket), &state->arena);
+    if (!report->mapped) { /* a load that gives its memory to nobody does not ask */
+        report->mapped = arena_alloc(&state->arena, sizeof *report->mapped);
+        tensorcast__daemon__v1__mapped_facts__init(report->mapped);
+        report->mapped->reason = "a load without a daemon is copied";
+    }
     report->resolve_ms += clock_ms(state->resolve_ns);
     report->total_ms += clock_ms(state->resolve_ns);
     return report;
