@@ -58,29 +58,7 @@ def test_each_stage_asks_for_its_own_layers_only(stages, models, family):
 
 
 @pytest.fixture(scope="session")
-def experts(models, python, folder):
-    together = {"enable_expert_parallel": True}
-    return one_job(python, folder, "experts", {family: case(models, family, engine=together)
-                                               for family in ("qwen3_moe", "mixtral")}, size=2)
-
-
-@pytest.mark.parametrize("family, count", [("qwen3_moe", checkpoints.EXPERTS), ("mixtral", 4)])
-def test_each_rank_asks_for_its_own_experts_only(experts, models, family, count):
-    for rank, reports in enumerate(experts):
-        assert_same(reports[family])
-        asked = {int(number) for name in names_of(reports[family]) for number in re.findall(r"experts\.(\d+)\.", name)}
-        assert asked == set(range(rank * count // 2, (rank + 1) * count // 2))
-
-
-def test_a_draft_model_is_loaded_like_any_other(models, python, folder):
-    draft = {"model": str(models["llama_mqa"][0]), "num_speculative_tokens": 2, "method": "draft_model"}
-    for rank in one_job(python, folder, "draft", {"draft": case(models, "llama", engine={"speculative_config": draft})}, size=1):
-        assert_same(rank["draft"])
-        assert names_of(rank["draft"]) == set(models["llama_mqa"][1])
-
-
-@pytest.fixture(scope="session")
-def elsewhere(models, python, folder, socket):
+def elsewhere(models, folder, socket):
     """The folder that `tensorcast-vllm` makes of a model: without any tensor."""
     done = subprocess.run([sys.executable, "-m", "tensorcast_vllm", f"disk:{models['llama'][0]}", "--socket", socket, "--cache",
                            folder / "cache"], text=True, capture_output=True, timeout=100)
@@ -88,27 +66,65 @@ def elsewhere(models, python, folder, socket):
     return done.stdout.strip()
 
 
-def test_a_model_is_loaded_by_reference(models, python, folder, elsewhere):
+@pytest.fixture(scope="session")
+def stale(elsewhere, folder):
+    """That folder, with the identity of other files."""
+    made = folder / "stale"
+    made.mkdir()
+    for name in ("config.json", "tensorcast.json"):
+        (made / name).write_bytes((Path(elsewhere) / name).read_bytes())
+    note = json.loads((made / "tensorcast.json").read_text())
+    (made / "tensorcast.json").write_text(json.dumps({**note, "identity": "0" * 64}))
+    return made
+
+
+EXPERTS, IN_STORE = ("qwen3_moe", "mixtral"), ("llama_contradictory", "llama_tied")
+
+
+@pytest.fixture(scope="session")
+def alone(models, python, folder, stale):
+    """What a rank alone reports: one process for all cases, as importing vLLM takes longer than they do."""
+    draft = {"model": str(models["llama_mqa"][0]), "num_speculative_tokens": 2, "method": "draft_model"}
+    cases = {"draft": case(models, "llama", engine={"speculative_config": draft}), "stale": case(models, "llama", ours=str(stale))}
+    (reports,) = one_job(python, folder, "alone", cases, size=1)
+    return reports
+
+
+@pytest.fixture(scope="session")
+def pair(models, python, folder, elsewhere):
+    """What each of two ranks reports."""
     cases = {"reference": case(models, "llama", ours=elsewhere),
-             "verified": case(models, "llama", ours=elsewhere, options={"verify": True})}
-    for rank in one_job(python, folder, "reference", cases, size=2):
+             "verified": case(models, "llama", ours=elsewhere, options={"verify": True}),
+             **{f"store {family}": case(models, family, ours=f"gs://models/{family}") for family in IN_STORE},
+             **{f"experts {family}": case(models, family, engine={"enable_expert_parallel": True}) for family in EXPERTS}}
+    return one_job(python, folder, "pair", cases, size=2)
+
+
+@pytest.mark.parametrize("family, count", [("qwen3_moe", checkpoints.EXPERTS), ("mixtral", 4)])
+def test_each_rank_asks_for_its_own_experts_only(pair, family, count):
+    for rank, reports in enumerate(pair):
+        report = reports[f"experts {family}"]
+        assert_same(report)
+        asked = {int(number) for name in names_of(report) for number in re.findall(r"experts\.(\d+)\.", name)}
+        assert asked == set(range(rank * count // 2, (rank + 1) * count // 2))
+
+
+def test_a_draft_model_is_loaded_like_any_other(alone, models):
+    assert_same(alone["draft"])
+    assert names_of(alone["draft"]) == set(models["llama_mqa"][1])
+
+
+def test_a_model_is_loaded_by_reference(pair):
+    for rank in pair:
         assert_same(rank["reference"]), assert_same(rank["verified"])
 
 
-def test_models_are_loaded_from_a_store(models, python, folder):
+@pytest.mark.parametrize("family", IN_STORE)
+def test_models_are_loaded_from_a_store(pair, family):
     """One whose configuration and tensors disagree, which vLLM can only see in the folder if it has all that it looks at."""
-    cases = {family: case(models, family, ours=f"gs://models/{family}") for family in ("llama_contradictory", "llama_tied")}
-    for rank in one_job(python, folder, "store", cases, size=2):
-        for report in rank.values():
-            assert_same(report)
+    for rank in pair:
+        assert_same(rank[f"store {family}"])
 
 
-def test_a_configuration_of_another_version_is_refused(models, python, folder, elsewhere):
-    stale = folder / "stale"
-    stale.mkdir()
-    for name in ("config.json", "tensorcast.json"):
-        (stale / name).write_bytes((Path(elsewhere) / name).read_bytes())
-    note = json.loads((stale / "tensorcast.json").read_text())
-    (stale / "tensorcast.json").write_text(json.dumps({**note, "identity": "0" * 64}))
-    (rank,) = one_job(python, folder, "stale", {"stale": case(models, "llama", ours=str(stale))}, size=1)
-    assert "was changed since its configuration was fetched" in rank["stale"]["errors"]["tensorcast"]
+def test_a_configuration_of_another_version_is_refused(alone):
+    assert "was changed since its configuration was fetched" in alone["stale"]["errors"]["tensorcast"]
