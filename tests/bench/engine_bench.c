@@ -285,6 +285,18 @@ static void add_report(struct run_report *sum, const struct run_report *one)
     sum->read_ns += one->read_ns, sum->copy_ns += one->copy_ns, sum->prepare_ns += one->prepare_ns;
 }
 
+/* Memory is prepared while nothing is loaded: until as much is there as there will be. */
+static void wait_for_pool(const struct device *device)
+{
+    uint64_t before = UINT64_MAX;
+    for (int same = 0, polls = 0; device->pool_budget_bytes && same < 20 && polls < 1000; polls++) {
+        uint64_t now = __atomic_load_n(&device->pool_bytes, __ATOMIC_RELAXED);
+        same = now == before ? same + 1 : 0;
+        before = now;
+        usleep(20000);
+    }
+}
+
 static void fire(struct bench *bench, struct shot *shots, int n_shots, bool hot, struct result *result)
 {
     uint64_t bytes = 0;
@@ -292,6 +304,7 @@ static void fire(struct bench *bench, struct shot *shots, int n_shots, bool hot,
         bytes += shots[i].mapping->replica_bytes + HUGE;
     set_cache(bench, hot);
     pretouch(bytes + bytes / 8);
+    wait_for_pool(bench->device);
     double cpu = cpu_seconds();
     uint64_t started_ns = clock_now_ns();
     bench->n_running = n_shots;
