@@ -58,16 +58,19 @@ static bool set_aside(uint64_t bytes, uint64_t budget_bytes)
 
 /* --- on a helper ------------------------------------------------------------------------------------------------------ */
 
-static uint64_t most_ahead_bytes(void)
+/* More than the host has would only push out what was read first. */
+static uint64_t most_bytes(bool is_awaited)
 {
-    return (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE) / 2;
+    uint64_t memory_bytes = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
+    return is_awaited ? memory_bytes : memory_bytes / 2;
 }
 
 static void cut_windows(struct page_reader *reader)
 {
     const struct page_ranges *ranges = &reader->reading.ranges;
-    uint64_t left = reader->reading.is_awaited ? UINT64_MAX : most_ahead_bytes();
-    reader->windows = memory_alloc_array(ranges->bytes / WINDOW_BYTES + 2 * ranges->n, sizeof *reader->windows);
+    uint64_t left = most_bytes(reader->reading.is_awaited);
+    uint64_t most = ranges->bytes < left ? ranges->bytes : left;
+    reader->windows = memory_alloc_array(most / WINDOW_BYTES + 2 * ranges->n, sizeof *reader->windows);
     for (size_t i = 0; i < ranges->n; i++) {
         const struct page_range *range = &ranges->list[i];
         uint64_t end = range->offset + range->bytes, at = range->offset, next;

@@ -21,7 +21,7 @@ struct page_reading {
     struct artifact *artifact; /* one more reference is taken while it reads */
     struct page_ranges ranges; /* taken */
     uid_t uid;
-    bool is_awaited; /* by a prewarm: all of it, however much that is */
+    bool is_awaited; /* by a prewarm: all of it, as far as the host has memory */
     /* Of all readers together, for pages that stay; with is_awaited. What does not fit in full is read and not locked. */
     uint64_t lock_budget_bytes;
     void (*done)(void *data); /* optional; not after page_reader_end() */
