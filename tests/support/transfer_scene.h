@@ -26,7 +26,7 @@ struct scene_source {
     struct source base;
     const unsigned char *image;
     uint64_t read_bytes, n_reads, n_cached_reads; /* atomic */
-    uint64_t fail_from;           /* this byte of the file cannot be read; UINT64_MAX = every byte can */
+    uint64_t fail_from;                           /* this byte of the file cannot be read; UINT64_MAX = every byte can */
     double resident_share;
 };
 

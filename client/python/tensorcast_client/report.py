@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import math
 
-from .dtypes import BITS, DTYPES, NAMES
+from .dtypes import BITS, NAMES
 
 _BYTES = (BITS // 8).tolist()  # of an element, by proto number
 _MEMORY = ("host_budget_bytes", "used_bytes", "staging_bytes", "extent_bytes", "pool_bytes", "kept_bytes", "cached_headers_bytes")
