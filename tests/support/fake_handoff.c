@@ -45,8 +45,13 @@ static bool serve(struct fake_handoff *fake, int fd)
         return send(fd, token, sizeof token, MSG_NOSIGNAL) == sizeof token;
     }
     memcpy(fake->token, token, sizeof token);
-    for (size_t i = 0; fake->mood != FAKE_STAYS_SILENT && i < fake->n_messages; i++)
-        answer(fake, fd);
+    struct fake_handoff script = {.mood = fake->mood, /* the test may change it once it has the first message */
+                                  .answer = fake->answer,
+                                  .n_descriptors = fake->n_descriptors,
+                                  .n_messages = fake->n_messages,
+                                  .memory_fd = fake->memory_fd};
+    for (size_t i = 0; script.mood != FAKE_STAYS_SILENT && i < script.n_messages; i++)
+        answer(&script, fd);
     return true;
 }
 
