@@ -379,7 +379,7 @@ static void memory_of_another_device_is_refused(void **state)
     }
 }
 
-static void host_memory_of_a_client_is_not_filled(void **state)
+static void memory_of_a_gpu_is_not_filled_as_host_memory(void **state)
 {
     struct cuda_stage stage;
     struct lender lender = make_lender(DEVICE_REGION_FD, 0);
@@ -388,7 +388,8 @@ static void host_memory_of_a_client_is_not_filled(void **state)
     cuda_stage_add_few_tensors(&stage);
     struct load *load = adopt(&stage, stage.scene.device, offer(&lender));
     assert_true(load->has_failed);
-    assert_int_equal(load->error.code, ERROR_UNIMPLEMENTED);
+    assert_int_equal(load->error.code, ERROR_INVALID_ARGUMENT);
+    assert_string_equal(load->error.reason, "REGION_ELSEWHERE");
     assert_true(is_told(&lender));
     load_destroy(load);
     cuda_stage_fini(&stage, false);
@@ -429,7 +430,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(memory_is_not_closed_under_the_copies_of_a_load_that_is_broken_off),
         cmocka_unit_test(what_a_client_says_of_its_memory_is_not_believed),
         cmocka_unit_test(memory_of_another_device_is_refused),
-        cmocka_unit_test(host_memory_of_a_client_is_not_filled),
+        cmocka_unit_test(memory_of_a_gpu_is_not_filled_as_host_memory),
         cmocka_unit_test(any_call_may_fail_for_memory_lent_by_descriptor),
         cmocka_unit_test(any_call_may_fail_for_memory_lent_by_ipc_handle),
     };

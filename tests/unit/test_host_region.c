@@ -202,16 +202,29 @@ static void assert_adopt_fails(struct device *device, uint64_t bytes, struct dev
 static void a_region_that_is_too_small_elsewhere_or_too_large_is_refused(void **state)
 {
     struct device *device = device_host_create(0);
-    int fd = memfd(4096, F_SEAL_SHRINK), large = memfd(4 * TIB, F_SEAL_SHRINK), larger = memfd(4 * TIB + 1, F_SEAL_SHRINK);
+    int fd = memfd(4096, F_SEAL_SHRINK), larger = memfd(4 * TIB + 1, F_SEAL_SHRINK);
     struct device_region *gpu = region_of(fd, 0, NULL);
-    struct segment *segment, *all[16];
-    struct error error;
     (void)state;
     gpu->kind = DEVICE_REGION_IPC;
     assert_adopt_fails(device, 4097, region_of(fd, 0, NULL), "REGION_TOO_SMALL");
     assert_adopt_fails(device, 4096, gpu, "REGION_ELSEWHERE");
     assert_adopt_fails(device, 4096, region_of(larger, 0, NULL), "REGION_TOO_LARGE");
-    for (size_t i = 0; i < 15; i++) /* all of them together have the addresses of a little less than sixteen */
+    device_destroy(device);
+    close(fd);
+    close(larger);
+}
+
+static void regions_have_the_addresses_of_a_little_less_than_sixteen_of_the_largest(void **state)
+{
+    struct device *device = device_host_create(0);
+    int large = memfd(4 * TIB, F_SEAL_SHRINK);
+    struct segment *segment, *all[15];
+    struct error error;
+    (void)state;
+#ifdef __SANITIZE_THREAD__
+    skip(); /* leaves mappings less than 2 TiB of addresses */
+#endif
+    for (size_t i = 0; i < 15; i++)
         assert_int_equal(device_adopt(device, 4096, region_of(large, 0, NULL), &all[i], &error), 0);
     assert_adopt_fails(device, 4096, region_of(large, 0, NULL), "TOO_MANY_REGIONS");
     for (size_t i = 0; i < 15; i++)
@@ -219,9 +232,7 @@ static void a_region_that_is_too_small_elsewhere_or_too_large_is_refused(void **
     assert_int_equal(device_adopt(device, 4096, region_of(large, 0, NULL), &segment, &error), 0);
     segment_unref(segment);
     device_destroy(device);
-    close(fd);
     close(large);
-    close(larger);
 }
 
 static void reserved_huge_pages_are_taken_where_there_are_some(void **state)
@@ -255,6 +266,7 @@ int main(void)
         cmocka_unit_test(holes_are_filled_again),
         cmocka_unit_test(what_was_sealed_since_it_was_looked_at_is_an_error),
         cmocka_unit_test(a_region_that_is_too_small_elsewhere_or_too_large_is_refused),
+        cmocka_unit_test(regions_have_the_addresses_of_a_little_less_than_sixteen_of_the_largest),
         cmocka_unit_test(reserved_huge_pages_are_taken_where_there_are_some),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
