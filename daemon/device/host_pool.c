@@ -274,7 +274,7 @@ struct host_memory *host_pool_take(struct host_pool *pool, uint64_t bytes)
     pthread_mutex_unlock(&pool->lock);
     if (!memory || host_memory_fix(memory, bytes, &ignored) == 0)
         return memory;
-    host_memory_destroy(memory);
+    host_pool_give_back(pool, memory);
     return NULL;
 }
 
