@@ -320,8 +320,8 @@ int client_scene_stop(void **state)
     (void)state;
     tc_disconnect(client_scene.client);
     fake_handoff_stop(&client_scene.handoff);
-    note_targets(NULL);
     rpc_fixture_stop(&client_scene.fixture);
+    note_targets(NULL); /* its thread has ended */
     rmdir(client_scene.folder);
     return 0;
 }
