@@ -120,11 +120,11 @@ static void free_peer(struct peer *peer)
     free(peer);
 }
 
-/* What a client may have put into the queue ends with the socket. */
+/* What a client may have put into the queue ends with the socket; nothing is added after the shutdown. */
 static void close_socket(int fd, uid_t uid, bool brings_none)
 {
     shutdown(fd, SHUT_RDWR); /* the client is told now */
-    if (brings_none)
+    if (brings_none || !foreign_fd_is_queued(fd))
         close(fd);
     else
         foreign_fd_close(fd, uid);
