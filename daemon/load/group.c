@@ -191,8 +191,8 @@ static struct group *create_group(struct group_table *table, const struct group_
                             .timer = loop_timer_create(table->loop, on_timer, group),
                             .since_ns = clock_now_ns()};
     arena_init(&group->arena, 0);
-    const char **texts[] = {&group->terms.id, &group->terms.purpose, &group->terms.reference, &group->terms.artifact,
-                            &group->terms.policy};
+    const char **texts[] = {&group->terms.id,       &group->terms.purpose, &group->terms.reference,
+                            &group->terms.artifact, &group->terms.files,   &group->terms.policy};
     for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++)
         *texts[i] = arena_text(&group->arena, *texts[i], strlen(*texts[i]));
     group->slots = arena_array(&group->arena, terms->world_size, sizeof *group->slots);
@@ -217,12 +217,18 @@ static struct group *find_group(const struct group_table *table, const struct gr
     return NULL;
 }
 
-/* The one that assembles; not one of ranks that are all excused and would have meant another. */
+/* The one that assembles; not one of ranks that are all excused and would have meant another. Ranks that were excused since
+ * they were handed the files may have let go of them, and the version with that: then it is the newcomer's. */
 static struct group *find_assembling(const struct group_table *table, const struct group_terms *terms)
 {
     struct group *group = find_group(table, terms, ASSEMBLING);
     if (!group || group->n_present > 0 || has_terms(group, terms))
         return group;
+    if (strcmp(terms->files, group->terms.files) == 0) {
+        group->terms.artifact = arena_text(&group->arena, terms->artifact, strlen(terms->artifact));
+        if (has_terms(group, terms))
+            return group;
+    }
     remove_group(group);
     return NULL;
 }

@@ -37,6 +37,7 @@ struct group_terms { /* what every rank of a group must say alike; borrowed for 
     uint32_t world_size;
     const char *reference; /* of the artifact, for messages */
     const char *artifact;  /* its version: ranks of one reference may have resolved different ones */
+    const char *files;     /* what the files look like: it stays when nobody watches them for a moment, unlike the version */
     const char *policy;    /* every choice that decides which executor runs, as text */
     uint64_t timeout_ms;   /* the first rank's counts */
 };

@@ -133,7 +133,8 @@ static void open_files(struct preparation *prep, const struct cancel *cancel)
 static int choose_memory(struct preparation *prep)
 {
     bool insists = prep->spec.memory == MEMORY_MAPPED, is_possible = prep->mapped.facts.is_possible;
-    bool is_mapped = is_possible && prep->goal == GOAL_REPLICA && (insists || prep->plan->mapped.is_quicker);
+    bool is_quicker = prep->plan->mapped.is_quicker && prep->mapping->view_bytes > 0;
+    bool is_mapped = is_possible && prep->goal == GOAL_REPLICA && (insists || is_quicker);
     struct error no_ranges; /* then nothing is read ahead */
     if (is_mapped) {
         page_ranges_build(prep->plan, &prep->files->ranges, &no_ranges);

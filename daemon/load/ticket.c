@@ -333,6 +333,7 @@ static struct group_terms terms_of(const struct ticket *ticket, char policy[MAX_
                                 .world_size = topology->world_size,
                                 .reference = prep->mapping->artifact->reference,
                                 .artifact = prep->mapping->artifact->source_key,
+                                .files = prep->mapping->artifact->identity,
                                 .policy = policy,
                                 .timeout_ms = timeout_ms};
 }

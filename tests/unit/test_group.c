@@ -66,6 +66,7 @@ static int set_up(void **state)
                                         .world_size = 3,
                                         .reference = "disk:/m",
                                         .artifact = "sha",
+                                        .files = "files",
                                         .policy = "auto",
                                         .timeout_ms = LONG_MS};
     for (uint32_t i = 0; i < MAX_RANKS; i++)
@@ -391,6 +392,29 @@ static void excused_ranks_do_not_bind_those_who_mean_another_group(void **state)
     assert_int_equal(scene->n_complete, 1);
 }
 
+/* It was handed the files and has let go of them, so that nobody watches them until the next rank resolves. */
+static void an_excused_rank_is_not_missing_when_the_same_files_have_a_new_version(void **state)
+{
+    struct scene *scene = *state;
+    group_excuse(scene->table, &scene->terms, &scene->members[1]);
+    scene->terms.artifact = "another sha";
+    assert_int_equal(join(scene, 0), GROUP_JOINED);
+    assert_int_equal(join(scene, 2), GROUP_JOINED);
+    assert_int_equal(scene->n_complete, 1);
+    assert_string_equal(group_terms(scene->complete)->artifact, "another sha");
+}
+
+static void excused_ranks_do_not_count_for_other_files(void **state)
+{
+    struct scene *scene = *state;
+    group_excuse(scene->table, &scene->terms, &scene->members[1]);
+    scene->terms.artifact = "another sha";
+    scene->terms.files = "other files";
+    join(scene, 0);
+    join(scene, 2);
+    assert_int_equal(scene->n_complete, 0);
+}
+
 static void a_group_in_which_everybody_is_excused_is_nothing(void **state)
 {
     struct scene *scene = *state;
@@ -526,6 +550,8 @@ int main(void)
         TEST(an_excused_rank_may_still_join),
         TEST(an_excused_rank_may_still_decline),
         TEST(excused_ranks_do_not_bind_those_who_mean_another_group),
+        TEST(an_excused_rank_is_not_missing_when_the_same_files_have_a_new_version),
+        TEST(excused_ranks_do_not_count_for_other_files),
         TEST(a_group_in_which_everybody_is_excused_is_nothing),
         TEST(a_rank_that_declines_frees_those_who_wait_and_those_to_come),
         TEST(a_running_group_can_be_dissolved_for_all_but_one),
