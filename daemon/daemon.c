@@ -246,6 +246,18 @@ static void warn_of_foreign_descriptors(void)
         close(probe);
 }
 
+/* Only the loop's thread takes them, and only while it turns: one that comes when the handlers have gone with the loop is not
+ * to end a process that has stopped well. */
+static void mask_signals(int how)
+{
+    sigset_t signals;
+    sigemptyset(&signals);
+    sigaddset(&signals, SIGTERM);
+    sigaddset(&signals, SIGINT);
+    sigaddset(&signals, SIGHUP);
+    pthread_sigmask(how, &signals, NULL);
+}
+
 static void on_reload(void *data, int signal_number);
 static void on_terminate(void *data, int signal_number);
 
@@ -255,6 +267,7 @@ int daemon_start(struct daemon *daemon, const char *config_path, const struct co
     *daemon = (struct daemon){.config_path = config_path, .api.started_ns = clock_now_ns()};
     keep_config(daemon, config);
     signal(SIGPIPE, SIG_IGN);
+    mask_signals(SIG_BLOCK); /* of all threads that are made from here on */
     allow_descriptors();
     prctl(PR_SET_DUMPABLE, 0); /* nobody but root may write to our memory through /proc/PID/mem */
     if (log_open(config->logging.file, (enum log_level)config->logging.level, (enum log_format)config->logging.format,
@@ -424,7 +437,9 @@ static _Noreturn void abandon(struct daemon *daemon)
 void daemon_run(struct daemon *daemon)
 {
     daemon->watchdog = watchdog_create(daemon->api.services.loop);
+    mask_signals(SIG_UNBLOCK);
     loop_run(daemon->api.services.loop);
+    mask_signals(SIG_BLOCK);
     watchdog_stop_listening(daemon->watchdog);
     watchdog_exit_at(daemon->watchdog, clock_now_ns() + (uint64_t)TEAR_DOWN_MS * NS_PER_MS);
     if (!load_table_idle(daemon->api.loads))

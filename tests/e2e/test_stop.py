@@ -117,6 +117,15 @@ def test_a_hung_helper_does_not_outlast_the_stop(start):
     assert lines(daemon, "stop_forced")
 
 
+def test_signals_that_come_while_it_ends_do_not_make_it_fail(start):
+    for number in (signal.SIGTERM, signal.SIGINT):
+        daemon = start()
+        daemon.process.send_signal(signal.SIGTERM)
+        while daemon.process.poll() is None:
+            daemon.process.send_signal(number)
+        assert daemon.process.returncode == 0, daemon.log()
+
+
 if __name__ == "__main__":
     have_mounts_of_our_own()
     with HungFiles(header(), len(header()) + SIZE) as files:
