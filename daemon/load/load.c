@@ -9,10 +9,9 @@
 #include "base/clock.h"
 #include "base/memory.h"
 #include "calibration/calibration.h"
-#include "device/huge_pages.h"
 #include "load/load_log.h"
 
-enum { PROGRESS_MS = 100, SMALL_PAGE_BYTES = 4096 };
+enum { PROGRESS_MS = 100 };
 
 /* --- states --------------------------------------------------------------------------------------------------------- */
 
@@ -35,14 +34,6 @@ static void set_load_state(struct load *load, enum load_state state)
 
 /* --- memory --------------------------------------------------------------------------------------------------------- */
 
-/* Tensors that are placed as in their files begin up to a block later. What fits packed has to fit: one page that this takes
- * more is not charged. */
-static uint64_t bytes_to_charge(const struct mapping *mapping, uint64_t bytes)
-{
-    uint64_t page_bytes = bytes > HUGE_PAGE_BYTES ? HUGE_PAGE_BYTES : SMALL_PAGE_BYTES;
-    return bytes >= mapping->packed_bytes + page_bytes ? bytes - page_bytes : bytes;
-}
-
 /* The budget is charged before memory is asked for; page rounding is only known afterwards. A client's memory is not ours to
  * count. */
 static int take_memory(struct load *load, struct device_region *region, struct error *error)
@@ -54,19 +45,15 @@ static int take_memory(struct load *load, struct device_region *region, struct e
         return device_adopt(load->target.device, bytes, region, &parts->segment, error);
     parts->descriptors =
         (struct quota_charge){.quota = load->table->services->quota, .kind = QUOTA_DESCRIPTORS, .uid = parts->uid};
-    bool is_packed = parts->mapping->placement == PLACEMENT_PACKED;
-    uint64_t least_bytes = is_packed || bytes < parts->mapping->packed_bytes ? bytes : parts->mapping->packed_bytes;
-    if (quota_charge_add(&parts->descriptors, 1, error) != 0 ||
-        replica_reserve(replicas, parts->uid, least_bytes, error) != 0)
+    if (quota_charge_add(&parts->descriptors, 1, error) != 0 || replica_reserve(replicas, parts->uid, bytes, error) != 0)
         return -1;
-    parts->charged_bytes = least_bytes;
+    parts->charged_bytes = bytes;
     if (device_allocate(load->target.device, bytes, &parts->segment, error) != 0)
         return -1;
-    uint64_t allocated_bytes = parts->segment->allocated_bytes;
-    uint64_t more_bytes = (is_packed ? allocated_bytes : bytes_to_charge(parts->mapping, allocated_bytes)) - least_bytes;
-    if (replica_reserve(replicas, parts->uid, more_bytes, error) != 0)
+    uint64_t rounding = parts->segment->allocated_bytes - bytes;
+    if (replica_reserve(replicas, parts->uid, rounding, error) != 0)
         return -1;
-    parts->charged_bytes += more_bytes;
+    parts->charged_bytes += rounding;
     return 0;
 }
 

@@ -3,11 +3,14 @@
 #include "base/clock.h"
 #include "base/metadata.h"
 #include "calibration/residency.h"
+#include "device/huge_pages.h"
 #include "execute/engine.h"
 #include "execute/scales.h"
 #include "resolve/artifact.h"
 #include "transport/transport.h"
 #include "variant/variant.h"
+
+enum { SMALL_PAGE_BYTES = 4096 };
 
 void prepare_fini(struct preparation *prep)
 {
@@ -38,6 +41,22 @@ static int check_region(const struct preparation *prep, struct error *error)
     return 0;
 }
 
+/* Placed as in its files a view takes up to a 16th more than packed. One that fits the budget only packed is packed. */
+static struct mapping *build_mapping(struct preparation *prep, struct artifact *artifact)
+{
+    struct mapping *mapping = mapping_build(&prep->spec.view, artifact, &prep->error);
+    if (!mapping || mapping->placement == PLACEMENT_PACKED)
+        return mapping;
+    uint64_t unit = mapping->replica_bytes < HUGE_PAGE_BYTES ? SMALL_PAGE_BYTES : HUGE_PAGE_BYTES;
+    if (mapping->replica_bytes <= prep->host_budget_bytes / unit * unit)
+        return mapping;
+    mapping_destroy(mapping);
+    prep->spec.view.placement = PLACEMENT_PACKED;
+    if (!prep->spec.view.align_bytes)
+        prep->spec.view.align_bytes = VIEW_DEFAULT_ALIGN;
+    return mapping_build(&prep->spec.view, artifact, &prep->error);
+}
+
 void prepare_resolve(struct preparation *prep, const struct load_request *request, struct artifact *artifact,
                      const struct cancel *cancel)
 {
@@ -56,7 +75,7 @@ void prepare_resolve(struct preparation *prep, const struct load_request *reques
                           spec->allow_missing_shards ? RESOLVE_ALLOW_MISSING_SHARDS : 0, &resolved, error) == 0) &&
         (!request->variant_bytes || resolved->derivation || /* or it is one already */
          variant_apply(&resolved, request->variant, request->variant_bytes, services->headers, error) == 0))
-        prep->mapping = mapping_build(&spec->view, resolved, error);
+        prep->mapping = build_mapping(prep, resolved);
     artifact_unref(resolved);
     prep->resolve_ns = clock_now_ns() - start;
     metadata_enter(before);

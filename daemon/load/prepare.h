@@ -37,9 +37,10 @@ struct preparation {
     struct device_region *region; /* it, owned until a load takes it */
     struct arena arena;           /* of the spec */
     struct load_spec spec;
-    struct load_target target; /* host memory until the request was looked at */
-    struct mapping *mapping;   /* owned until a load takes it; holds the artifact */
-    struct plan *plan;         /* likewise */
+    uint64_t host_budget_bytes; /* when it was asked for */
+    struct load_target target;  /* host memory until the request was looked at */
+    struct mapping *mapping;    /* owned until a load takes it; holds the artifact */
+    struct plan *plan;          /* likewise */
     struct mapped_question mapped;
     struct mapped_files *files; /* owned: they are handed out, nothing is loaded; NULL = it is to be copied */
     struct cost_constants costs;

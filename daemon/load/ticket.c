@@ -116,6 +116,7 @@ struct ticket *ticket_create(struct load_table *table, const struct ticket_input
 {
     struct ticket *ticket = memory_alloc(sizeof *ticket);
     struct preparation *prep = &ticket->prep;
+    struct load_target host = table->services->targets->list[LOAD_TARGET_HOST];
     ticket->table = table;
     ticket->input = *input;
     ticket->waiter = (struct load_waiter){.events = &waiter_events, .uid = input->uid};
@@ -128,7 +129,8 @@ struct ticket *ticket_create(struct load_table *table, const struct ticket_input
                                  .member.holder = ticket->result.load_id,
                                  .is_lent = input->region != NULL,
                                  .region = input->region,
-                                 .target = table->services->targets->list[LOAD_TARGET_HOST]};
+                                 .host_budget_bytes = replica_budget_bytes(host.replicas),
+                                 .target = host};
     arena_init(&prep->arena, 0);
     return ticket;
 }

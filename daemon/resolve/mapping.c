@@ -176,7 +176,6 @@ static int place_packed(struct mapping *mapping, struct view_tensor *tensor, str
     if (!checked_align(mapping->replica_bytes, align, &offset) ||
         !checked_add(offset, tensor->bytes, &mapping->replica_bytes))
         return fail(error, ERROR_INVALID_ARGUMENT, "VIEW_TOO_LARGE", "the view is larger than any memory");
-    mapping->packed_bytes = mapping->replica_bytes;
     tensor->offset = mapping->placement == PLACEMENT_PACKED ? offset : 0;
     return 0;
 }

@@ -90,7 +90,6 @@ struct mapping {
     uint64_t fill_bytes;    /* sum of the fills' bytes */
     uint64_t view_bytes;    /* sum of the tensors' bytes */
     uint64_t replica_bytes; /* with padding: end of the last tensor. With targets the end of the last region */
-    uint64_t packed_bytes;  /* what it would be with PLACEMENT_PACKED */
     uint64_t align_bytes;   /* of every tensor; 0 = the size of its elements */
     /* PLACEMENT_SOURCE only where the source reads past the page cache: elsewhere nothing can land in place */
     enum view_placement placement;
