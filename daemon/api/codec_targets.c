@@ -52,14 +52,13 @@ static int read_row(struct row_reader *reader, const char *name, struct target *
 {
     const Tensorcast__Daemon__V1__Targets *wire = reader->wire;
     size_t i = reader->next++, dim = reader->next_dim;
-    int dtype = (int)wire->dtypes[i] - 1; /* 0 is none */
-    if (dtype < 0 || dtype >= DTYPE_COUNT)
-        return fail(error, ERROR_INVALID_ARGUMENT, "TARGET_DTYPE", "target %zu has the unknown dtype %d", i,
-                    (int)wire->dtypes[i]);
+    int number = (int)wire->dtypes[i]; /* any; 0 is none */
+    if (number < 1 || number > DTYPE_COUNT)
+        return fail(error, ERROR_INVALID_ARGUMENT, "TARGET_DTYPE", "target %zu has the unknown dtype %d", i, number);
     reader->next_dim += wire->ranks[i];
     *target = (struct target){.name = name,
                               .name_length = name ? strlen(name) : 0,
-                              .dtype = (enum dtype)dtype,
+                              .dtype = (enum dtype)(number - 1),
                               .rank = wire->ranks[i],
                               .dims = wire->dims + dim,
                               .strides = wire->strides + dim,

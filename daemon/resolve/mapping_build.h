@@ -43,7 +43,8 @@ int mapping_derived_emit(struct mapping_builder *builder);
 
 /* --- targets (builder->view->targets) --- */
 
-/* The target of a tensor if its strides count: NULL where it is C order, or there are no targets. */
+/* The target of a tensor if its strides count: NULL where it is C order or empty (then nobody has checked them), or there are
+ * no targets. */
 const struct target *mapping_strided_target(const struct mapping_builder *builder, size_t index);
 /* Whether the target of a tensor fits; fills in tensor->offset. */
 int mapping_check_target(struct mapping_builder *builder, size_t index, struct view_tensor *tensor);

@@ -26,7 +26,8 @@ static bool is_in_c_order(const struct target *target)
 const struct target *mapping_strided_target(const struct mapping_builder *builder, size_t index)
 {
     const struct target_list *list = builder->view->targets;
-    return list && !is_in_c_order(&list->tensors[index]) ? &list->tensors[index] : NULL;
+    const struct target *target = list ? &list->tensors[index] : NULL;
+    return target && !target_is_empty(target) && !is_in_c_order(target) ? target : NULL;
 }
 
 static int fail_target(const struct mapping_builder *builder, const struct tensor_record *record, const char *reason,

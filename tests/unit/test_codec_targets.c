@@ -128,6 +128,8 @@ static void an_unknown_dtype_and_a_request_without_memory_are_refused(void **sta
     assert_refused(wire, "TARGET_DTYPE");
     good()->dtypes[3] = (wire_dtype)(DTYPE_COUNT + 1);
     assert_refused(wire, "TARGET_DTYPE");
+    good()->dtypes[3] = (wire_dtype)INT32_MIN;
+    assert_refused(wire, "TARGET_DTYPE");
     good()->n_regions = 0;
     assert_refused(wire, "NO_REGIONS");
 }

@@ -317,6 +317,19 @@ static void elements_are_converted_on_their_way_to_a_target(void **state)
     apply(plain);
 }
 
+static void strides_of_an_array_without_elements_may_be_any_numbers(void **state)
+{
+    (void)state;
+    apply("[{\"transpose\": {\"tensors\": [\"e\"], \"dims\": [1, 0]}}]");
+    begin(64);
+    into("e", ARRAY(F32, 2, 9000, DIMS(6, 0), STRIDES(INT64_MAX, INT64_MIN)));
+    take(0, 6, 2, 2);
+    struct mapping *mapping = build();
+    assert_int_equal(mapping->n_transfers, 0);
+    mapping_destroy(mapping);
+    apply(plain);
+}
+
 static void quantized_elements_go_to_targets_with_strides(void **state)
 {
     (void)state;
@@ -418,6 +431,7 @@ int main(void)
         cmocka_unit_test(what_is_turned_or_goes_backwards_is_no_transfer_for_each_element),
         cmocka_unit_test(scalars_empty_arrays_and_packed_elements_have_targets_too),
         cmocka_unit_test(elements_are_converted_on_their_way_to_a_target),
+        cmocka_unit_test(strides_of_an_array_without_elements_may_be_any_numbers),
         cmocka_unit_test(quantized_elements_go_to_targets_with_strides),
         cmocka_unit_test(joined_and_shuffled_tensors_go_to_targets_with_strides),
         cmocka_unit_test(a_target_that_does_not_fit_is_refused_and_named),
