@@ -32,12 +32,6 @@ static int check_columns(const Tensorcast__Daemon__V1__Targets *wire, struct err
         return columns_do_not_fit("dims", wire->n_dims, n_dims, error);
     if (wire->n_strides != n_dims)
         return columns_do_not_fit("strides", wire->n_strides, n_dims, error);
-    if (n > TARGET_MAX_ARRAYS)
-        return fail(error, ERROR_INVALID_ARGUMENT, "TOO_MANY_TARGETS",
-                    "%zu targets, fills and covers are too many; a load takes at most %d", n, TARGET_MAX_ARRAYS);
-    if (wire->n_regions > TARGET_MAX_REGIONS)
-        return fail(error, ERROR_INVALID_ARGUMENT, "TOO_MANY_REGIONS",
-                    "%zu regions are too many; a load writes into at most %d", wire->n_regions, TARGET_MAX_REGIONS);
     if (wire->n_regions == 0)
         return fail(error, ERROR_INVALID_ARGUMENT, "NO_REGIONS", "the request has targets, but names no memory for them");
     return 0;
@@ -74,6 +68,10 @@ int codec_targets(const Tensorcast__Daemon__V1__Targets *wire, struct arena *are
         return -1;
     size_t n_fills = wire->n_fill_names, n_covers = wire->n_cover_names, n_tensors = wire->n_dtypes - n_fills - n_covers;
     struct target_list *list = arena_alloc(arena, sizeof *list);
+    *list =
+        (struct target_list){.n_regions = wire->n_regions, .n_tensors = n_tensors, .n_fills = n_fills, .n_covers = n_covers};
+    if (target_check_counts(list, error))
+        return -1;
     struct target_region *regions = arena_try_array(arena, wire->n_regions, sizeof *regions, error);
     struct target *tensors = regions ? arena_try_array(arena, n_tensors, sizeof *tensors, error) : NULL;
     struct target_fill *fills = tensors ? arena_try_array(arena, n_fills, sizeof *fills, error) : NULL;
@@ -91,14 +89,10 @@ int codec_targets(const Tensorcast__Daemon__V1__Targets *wire, struct arena *are
         failed = read_row(&reader, wire->cover_names[i], &covers[i], error);
     if (failed)
         return -1;
-    *list = (struct target_list){.regions = regions,
-                                 .n_regions = wire->n_regions,
-                                 .tensors = tensors,
-                                 .n_tensors = n_tensors,
-                                 .fills = fills,
-                                 .n_fills = n_fills,
-                                 .covers = covers,
-                                 .n_covers = n_covers};
+    list->regions = regions;
+    list->tensors = tensors;
+    list->fills = fills;
+    list->covers = covers;
     *decoded = list;
     return 0;
 }

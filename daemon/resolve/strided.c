@@ -5,6 +5,7 @@
 
 #include <string.h>
 
+#include "base/checked.h"
 #include "base/metadata.h"
 
 int strided_spend(struct strided_work *work, uint64_t steps)
@@ -18,11 +19,6 @@ int strided_spend(struct strided_work *work, uint64_t steps)
 }
 
 /* --- making --------------------------------------------------------------------------------------------------------- */
-
-static uint64_t magnitude_of(int64_t stride)
-{
-    return stride < 0 ? 0 - (uint64_t)stride : (uint64_t)stride;
-}
 
 static uint32_t sort_in(struct strided_loop *loops, uint32_t n, struct strided_loop loop)
 {
@@ -54,7 +50,7 @@ struct strided_box strided_make(uint64_t at, uint64_t row, uint32_t rank, const 
     struct strided_box box = {.lo = at, .row = row, .loops = loops};
     uint64_t reach = 0;
     for (uint32_t i = rank; i-- > 0;) {
-        struct strided_loop loop = {sizes[i], magnitude_of(strides[i])};
+        struct strided_loop loop = {sizes[i], checked_magnitude(strides[i])};
         if (loop.size == 1)
             continue;
         reach += (loop.size - 1) * loop.stride;

@@ -7,7 +7,7 @@
 #include "base/text.h"
 #include "resolve/format.h"
 
-static int check_counts(const struct target_list *list, struct error *error)
+int target_check_counts(const struct target_list *list, struct error *error)
 {
     uint64_t n_arrays = (uint64_t)list->n_tensors + list->n_fills + list->n_covers;
     if (list->n_regions > TARGET_MAX_REGIONS)
@@ -23,7 +23,7 @@ static int check_counts(const struct target_list *list, struct error *error)
 int target_place_regions(struct target_list *list, struct error *error)
 {
     uint64_t end = 0;
-    if (check_counts(list, error))
+    if (target_check_counts(list, error))
         return -1;
     for (size_t i = 0; i < list->n_regions; i++) {
         struct target_region *region = &list->regions[i];
@@ -75,9 +75,8 @@ static bool find_reach(const struct target *target, uint32_t rank, uint64_t *bef
     *before = *behind = 0;
     for (uint32_t i = 0; i < rank; i++) {
         int64_t stride = target->strides[i];
-        uint64_t magnitude = stride < 0 ? 0 - (uint64_t)stride : (uint64_t)stride, reach;
-        uint64_t *side = stride < 0 ? before : behind;
-        if (!checked_mul(target->dims[i] - 1, magnitude, &reach) || !checked_add(*side, reach, side))
+        uint64_t reach, *side = stride < 0 ? before : behind;
+        if (!checked_mul(target->dims[i] - 1, checked_magnitude(stride), &reach) || !checked_add(*side, reach, side))
             return false;
     }
     return true;

@@ -73,7 +73,9 @@ struct target_list {
     size_t n_covers;
 };
 
-/* Fills in bases and space_bytes. INVALID_ARGUMENT when regions or arrays are too many, or regions too large together. */
+/* INVALID_ARGUMENT when regions or arrays are too many; looks at the numbers alone. */
+int target_check_counts(const struct target_list *list, struct error *error);
+/* Checks them and fills in bases and space_bytes. INVALID_ARGUMENT when regions or arrays are too many, or regions too large together. */
 int target_place_regions(struct target_list *list, struct error *error);
 
 /* Whether there are elements. */

@@ -5,6 +5,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 
+#include "base/checked.h"
 #include "resolve/format.h"
 
 struct lack {
@@ -19,8 +20,7 @@ struct lack {
 
 static uint64_t magnitude_of(const struct lack *lack, uint32_t dim)
 {
-    int64_t stride = lack->cover->strides[dim];
-    return stride < 0 ? 0 - (uint64_t)stride : (uint64_t)stride;
+    return checked_magnitude(lack->cover->strides[dim]);
 }
 
 static void sort_dims(struct lack *lack)

@@ -445,7 +445,7 @@ static int tell_finding(struct proof *proof, uint32_t first, uint32_t second)
     return proof->work.is_too_long ? fail_too_long(proof, first, second) : -1;
 }
 
-static int order_regions(const struct target_list *list, uint32_t *order)
+static void order_regions(const struct target_list *list, uint32_t *order)
 {
     for (uint32_t i = 0; i < list->n_regions; i++) {
         const struct target_region *next = &list->regions[i];
@@ -458,7 +458,6 @@ static int order_regions(const struct target_list *list, uint32_t *order)
         }
         order[at] = i;
     }
-    return 0;
 }
 
 /* Every memory is at a place of its own, offers of the same one at the same. */

@@ -1,13 +1,14 @@
 /* Slices become boxes; see view.h. */
 #include "resolve/view.h"
 
+#include "base/checked.h"
 #include "base/text.h"
 
 static uint64_t clip(int64_t bound, uint64_t extent)
 {
     if (bound == INT64_MAX)
         return extent;
-    uint64_t magnitude = bound < 0 ? 0 - (uint64_t)bound : (uint64_t)bound;
+    uint64_t magnitude = checked_magnitude(bound);
     if (bound < 0)
         return magnitude < extent ? extent - magnitude : 0;
     return magnitude < extent ? magnitude : extent;
