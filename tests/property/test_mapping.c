@@ -410,7 +410,7 @@ static void make_goal(struct goal *goal, const struct mapping *packed)
     assert_int_equal(target_place_regions(&goal->list, &error), 0);
 }
 
-/* Calls for each element of a target, in C order, with where it is in its region. */
+/* `values`: of the elements in C order, `value_step` bytes apart. */
 static void put_elements(const struct target *target, unsigned char *region, const unsigned char *values,
                          uint64_t value_step)
 {
