@@ -1,4 +1,4 @@
-/* The option table, the parser that walks argv once, and the checks that need the whole line. */
+/* The option table, and the parser that walks argv once. */
 #include "args.h"
 
 #include <inttypes.h>
@@ -10,19 +10,18 @@
 #include "base/memory.h"
 #include "base/text.h"
 #include "base/dtype.h"
+#include "args_check.h"
 #include "command_table.h"
 #include "config/executor.h"
 #include "export/export_layout.h"
 #include "export/export_run.h"
 
 enum { DEFAULT_EXPORT_MEMORY_BYTES = 256 << 20 };
-enum { UNSET = -1 }; /* of counts and ranks: no valid one is negative */
 
 struct parse {
     struct args *args;
     size_t selector_capacity;
-    size_t n_rules, rule_capacity;
-    size_t spec_capacity, placement_capacity, setting_capacity;
+    size_t rule_capacity, spec_capacity, placement_capacity, setting_capacity;
     bool *seen; /* per row of option_table, for the check against the command */
     struct error *error;
 };
@@ -220,9 +219,9 @@ static int take_slice(struct parse *parse, const char *value)
 static int take_rule(struct parse *parse, const char *value)
 {
     struct view_args *view = &parse->args->view;
-    ARRAY_RESERVE(view->rules, parse->n_rules, parse->rule_capacity);
+    ARRAY_RESERVE(view->rules, view->tp.n_rules, parse->rule_capacity);
     view->tp.rules = view->rules;
-    return tp_rule_parse(value, &parse->args->arena, &view->rules[parse->n_rules++], parse->error);
+    return tp_rule_parse(value, &parse->args->arena, &view->rules[view->tp.n_rules++], parse->error);
 }
 
 static int take_setting(struct parse *parse, const char *value)
@@ -500,10 +499,13 @@ static int check_memory_limit(struct parse *parse)
                        shown_value(value));
 }
 
+/* --memory means one thing to load and another one to export. */
 static int check_memory(struct parse *parse)
 {
     static const struct option_row row = {.name = "memory", .choices = memories};
     struct args *args = parse->args;
+    if (command_table[args->command].options & OPTIONS_EXPORT)
+        return check_memory_limit(parse);
     bool is_copied = args->standalone || (args->load.device && strcmp(args->load.device, "cpu") != 0);
     args->load.memory = TC_MEMORY_AUTO;
     if (args->memory && take_choice(parse, &row, args->memory, &args->load.memory) < 0)
@@ -516,130 +518,14 @@ static int check_memory(struct parse *parse)
     return 0;
 }
 
-static int check_mesh(struct parse *parse)
-{
-    struct view_args *view = &parse->args->view;
-    struct tc_sharding_options *mesh = &view->mesh;
-    view->has_sharding =
-        mesh->mesh || mesh->mesh_rank != UNSET || mesh->best_effort != UNSET || mesh->n_specs || mesh->n_placements;
-    if (!view->has_sharding)
-        return 0;
-    if (mesh->mesh_rank == UNSET)
-        return wrong(parse, "a mesh needs --mesh-rank, which of its devices this is");
-    if (mesh->best_effort == 0)
-        return wrong(parse, "--best-effort is at least 1");
-    if (!mesh->mesh && mesh->best_effort == UNSET)
-        return wrong(parse, "--%s needs --mesh", mesh->n_specs ? "spec" : mesh->n_placements ? "placements" : "mesh-rank");
-    if (mesh->n_specs + mesh->n_placements == 0 && mesh->best_effort == UNSET)
-        return wrong(parse, "--mesh needs --spec, --placements or --best-effort, which say how it splits tensors");
-    mesh->best_effort = mesh->best_effort == UNSET ? 0 : mesh->best_effort;
-    mesh->specs = view->specs;
-    mesh->placements = view->placements;
-    if (view->has_tp)
-        return wrong(parse, "--tp-* and --mesh are two ways to say the same: give one");
-    return sharding_build(mesh, &parse->args->arena, &view->sharding, parse->error);
-}
-
-static int check_view(struct parse *parse)
-{
-    struct view_args *view = &parse->args->view;
-    for (size_t i = 0; i < view->n_selectors; i++)
-        for (size_t k = 0; !view->selectors[i].glob && k < i; k++)
-            if (!view->selectors[k].glob && strcmp(view->selectors[i].slice.name, view->selectors[k].slice.name) == 0)
-                return wrong(parse, "tensor '%s' has two --slice options", shown_value(view->selectors[i].slice.name));
-    struct tp_split *tp = &view->tp;
-    bool is_export =
-        command_table[parse->args->command].options & OPTIONS_EXPORT; /* there, rules alone say what it writes */
-    tp->n_rules = parse->n_rules;
-    view->has_tp = tp->size != UNSET || tp->rank != UNSET || (tp->n_rules && !is_export);
-    if (view->has_tp && (tp->size == UNSET || tp->rank == UNSET))
-        return wrong(parse, "tensor parallelism needs both --tp-size and --tp-rank");
-    if (view->has_tp && tp->size == 0)
-        return wrong(parse, "--tp-size is at least 1");
-    if (view->has_tp && tp->rank >= tp->size)
-        return wrong(parse, "--tp-rank %" PRId64 " is not in a group of --tp-size %" PRId64 ": ranks go from 0 to %" PRId64,
-                     tp->rank, tp->size, tp->size - 1);
-    if (check_mesh(parse) < 0)
-        return -1;
-    if (view->file && (view->n_selectors || view->has_tp || view->has_sharding))
-        return wrong(parse, "--view says everything: --tensor, --slice, --tp-* and --mesh cannot be added to it");
-    return 0;
-}
-
-static int check_ranks(struct parse *parse)
-{
-    const struct args *args = parse->args;
-    const struct export_args *export = &args->export;
-    bool is_reshard = args->command == COMMAND_RESHARD;
-    const char *option = is_reshard ? "target-world-size" : "world-size";
-    int64_t rank = args->load.rank, world_size = args->load.world_size;
-    if (export->format == EXPORT_HF)
-        return world_size != UNSET || rank != UNSET || export->uneven != UNEVEN_ERROR
-                   ? wrong(parse, "--world-size, --rank and --uneven need --format topology or dcp")
-                   : 0;
-    if (export->mapping || export->max_file_bytes)
-        return wrong(parse, "--mapping and --max-file-size are of the hf format");
-    if (world_size == UNSET)
-        return wrong(parse, "'%s' needs --%s N", command_table[args->command].name, option);
-    if (world_size == 0 || world_size > EXPORT_MAX_WORLD_SIZE)
-        return wrong(parse, "--%s is from 1 to %d", option, EXPORT_MAX_WORLD_SIZE);
-    if (rank != UNSET && rank >= world_size)
-        return wrong(parse, "--rank %" PRId64 " is not among %" PRId64 " ranks: they go from 0 to %" PRId64, rank,
-                     world_size, world_size - 1);
-    return 0;
-}
-
-/* They work in this process, and what fuse and reshard are short for is filled in. */
-static int check_export(struct parse *parse)
-{
-    struct args *args = parse->args;
-    struct export_args *export = &args->export;
-    args->standalone = true;
-    if (args->command == COMMAND_RESHARD)
-        export->format = EXPORT_TOPOLOGY;
-    if (check_memory_limit(parse) < 0)
-        return -1;
-    if (!args->output.path || strcmp(args->output.path, "-") == 0)
-        return wrong(parse, "'%s' needs --out DIR, a folder to write", command_table[args->command].name);
-    if (export->mapping && export->max_file_bytes)
-        return wrong(parse, "--mapping says which file gets which tensor: --max-file-size cannot be added to it");
-    return check_ranks(parse);
-}
-
-static int check_variant(struct parse *parse)
-{
-    const struct variant_args *variant = &parse->args->variant;
-    return variant->n_settings && !variant->recipe ? wrong(parse, "--set is for the recipe of a --variant") : 0;
-}
-
-static int check_group(struct parse *parse)
-{
-    const struct args *args = parse->args;
-    if (command_table[args->command].options & OPTIONS_EXPORT)
-        return check_export(parse);
-    bool any = args->load.group || args->load.rank != UNSET || args->load.world_size != UNSET;
-    if (check_memory(parse) < 0)
-        return -1;
-    if (args->command == COMMAND_PLAN) /* it has no group, just hosts */
-        return args->load.world_size == 0 ? wrong(parse, "--world-size is at least 1") : 0;
-    if (any && !(args->load.group && args->load.rank != UNSET && args->load.world_size != UNSET))
-        return wrong(parse, "a load group needs --group, --rank and --world-size together");
-    if (any && args->load.world_size == 0)
-        return wrong(parse, "--world-size is at least 1");
-    if (any && args->load.rank >= args->load.world_size)
-        return wrong(parse, "--rank %" PRId64 " is not in a group of --world-size %" PRId64 ": ranks go from 0 to %" PRId64,
-                     args->load.rank, args->load.world_size, args->load.world_size - 1);
-    return 0;
-}
-
 int args_parse(int argc, char **argv, struct args *args, struct error *error)
 {
     bool seen[N_OPTIONS] = {0};
     struct parse parse = {.args = args, .seen = seen, .error = error};
     *args = (struct args){.command = -1,
-                          .view.tp = {.size = UNSET, .rank = UNSET},
-                          .view.mesh = {.mesh_rank = UNSET, .best_effort = UNSET},
-                          .load = {.rank = UNSET, .world_size = UNSET, .placement = PLACEMENT_UNSET},
+                          .view.tp = {.size = ARGS_UNSET, .rank = ARGS_UNSET},
+                          .view.mesh = {.mesh_rank = ARGS_UNSET, .best_effort = ARGS_UNSET},
+                          .load = {.rank = ARGS_UNSET, .world_size = ARGS_UNSET, .placement = PLACEMENT_UNSET},
                           .output.index = INDEX_NONE};
     if (take_line(&parse, argc, argv) < 0)
         return -1;
@@ -647,8 +533,7 @@ int args_parse(int argc, char **argv, struct args *args, struct error *error)
         return 0;
     if (args->command < 0)
         return wrong(&parse, "a command is needed");
-    return check_command(&parse) < 0 || check_view(&parse) < 0 || check_variant(&parse) < 0 || check_group(&parse) < 0 ? -1
-                                                                                                                       : 0;
+    return check_command(&parse) < 0 || args_check(args, error) < 0 || check_memory(&parse) < 0 ? -1 : 0;
 }
 
 void args_fini(struct args *args)

@@ -15,7 +15,7 @@
 static struct args args;
 static struct error error;
 
-/* Splits a line at '|' and parses it. */
+/* Splits a line at '|' and parses it, in place of the one before. */
 static int parse(const char *line)
 {
     static char text[1000];
@@ -26,6 +26,7 @@ static int parse(const char *line)
     for (char *word = strtok(text, "|"); word; word = strtok(NULL, "|"))
         words[n++] = word;
     memset(&error, 0, sizeof error);
+    args_fini(&args);
     return args_parse(n, words, &args, &error);
 }
 
@@ -39,7 +40,6 @@ static void assert_refused(const char *line, const char *word)
 {
     if (parse(line) == 0)
         fail_msg("accepted: %s", line);
-    args_fini(&args);
     if (!strstr(error.message, word))
         fail_msg("%s: '%s' does not mention '%s'", line, error.message, word);
 }
@@ -58,7 +58,6 @@ static void options_stand_anywhere_and_are_spelled_in_two_ways(void **state)
         assert_string_equal(args.output.path, "o");
         assert_true(args.json);
         assert_false(args.quiet || args.output.digest || args.standalone);
-        args_fini(&args);
     }
 }
 
@@ -70,7 +69,6 @@ static void a_value_may_look_like_anything(void **state)
     assert_string_equal(args.view.selectors[0].glob, "-x");
     assert_string_equal(args.load.group, "a=b");
     assert_false(args.json);
-    args_fini(&args);
 }
 
 static void times_have_units_or_are_seconds(void **state)
@@ -87,7 +85,6 @@ static void times_have_units_or_are_seconds(void **state)
         assert_taken(line);
         assert_int_equal(args.output.hold_ms, cases[i].ms);
         assert_int_equal(args.timeout_ms, cases[i].ms);
-        args_fini(&args);
     }
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         snprintf(line, sizeof line, "load|disk:/m|--hold|%s", bad[i]);
@@ -106,7 +103,6 @@ static void selectors_keep_their_order(void **state)
     assert_int_equal(args.view.selectors[1].slice.n_slices, 2);
     assert_string_equal(args.view.selectors[2].glob, "l.*");
     assert_false(args.view.has_tp);
-    args_fini(&args);
 }
 
 static void tensor_parallel_options_come_together(void **state)
@@ -119,7 +115,6 @@ static void tensor_parallel_options_come_together(void **state)
     assert_int_equal(args.view.tp.n_rules, 2);
     assert_int_equal(args.view.tp.rules[0].dimension, 1);
     assert_true(args.view.tp.rules[1].replicate);
-    args_fini(&args);
     assert_refused("load|disk:/m|--tp-size|2", "--tp-rank");
     assert_refused("load|disk:/m|--tp-rank|0", "--tp-size");
     assert_refused("load|disk:/m|--tp-rule|*=0", "--tp-size");
@@ -137,13 +132,9 @@ static void mesh_options_come_together(void **state)
     assert_true(args.view.has_sharding);
     assert_int_equal(args.view.sharding.n_rules, 2);
     assert_int_equal(args.view.sharding.coordinates[0], 1);
-    args_fini(&args);
     assert_taken("explain|disk:/m|--mesh|v5e-64|--mesh-rank|31|--placements|*=S(0),R");
-    args_fini(&args);
     assert_taken("prewarm|disk:/m|--best-effort|8|--mesh-rank|7");
-    args_fini(&args);
     assert_taken("load|disk:/m|--mesh|data=2|--best-effort|2|--mesh-rank|1");
-    args_fini(&args);
     assert_refused("load|disk:/m|--mesh|data=4", "--mesh-rank");
     assert_refused("load|disk:/m|--mesh|data=4|--mesh-rank|0", "--spec, --placements or --best-effort");
     assert_refused("load|disk:/m|--mesh-rank|0", "--mesh");
@@ -169,7 +160,6 @@ static void a_group_is_whole_or_not_there(void **state)
     assert_int_equal(args.load.world_size, 2);
     assert_int_equal(args.load.source_locality, TC_LOCALITY_HOST_LOCAL);
     assert_int_equal(args.load.collective, TC_COLLECTIVE_REQUIRED);
-    args_fini(&args);
     assert_refused("explain|disk:/m|--rank|0|--world-size|2", "--group");
     assert_refused("explain|disk:/m|--group|g|--rank|0", "--world-size");
     assert_refused("explain|disk:/m|--group|g|--rank|2|--world-size|2", "from 0 to 1");
@@ -183,10 +173,8 @@ static void a_choice_is_one_of_its_words(void **state)
     (void)state;
     assert_taken("load|disk:/m|--executor|collective");
     assert_int_equal(args.load.executor, TC_EXECUTOR_COLLECTIVE);
-    args_fini(&args);
     assert_taken("inspect|disk:/m|--index=canonical");
     assert_int_equal(args.output.index, INDEX_CANONICAL);
-    args_fini(&args);
     assert_refused("inspect|disk:/m|--index|none", "source, canonical");
     assert_taken("inspect|disk:/m");
     assert_int_equal(args.output.index, INDEX_NONE);
@@ -221,9 +209,7 @@ static void operands_are_counted(void **state)
     assert_refused("release", "--all");
     assert_refused("release|disk:/a|--all", "--all");
     assert_taken("release|--all");
-    args_fini(&args);
     assert_taken("release|disk:/a");
-    args_fini(&args);
 }
 
 static void an_option_belongs_to_its_commands(void **state)
@@ -241,19 +227,14 @@ static void memory_is_the_daemons_choice_where_nothing_is_said(void **state)
     (void)state;
     assert_taken("load|disk:/m");
     assert_int_equal(args.load.memory, TC_MEMORY_AUTO);
-    args_fini(&args);
     assert_taken("--memory|mapped|load|disk:/m|--device|cpu");
     assert_int_equal(args.load.memory, TC_MEMORY_MAPPED);
-    args_fini(&args);
     assert_taken("prewarm|disk:/m|--memory=copied");
     assert_int_equal(args.load.memory, TC_MEMORY_COPIED);
-    args_fini(&args);
     assert_taken("load|disk:/m|--standalone|--memory|auto");
     assert_int_equal(args.load.memory, TC_MEMORY_COPIED);
-    args_fini(&args);
     assert_taken("explain|disk:/m|--device|cuda:0");
     assert_int_equal(args.load.memory, TC_MEMORY_COPIED);
-    args_fini(&args);
     assert_refused("load|disk:/m|--memory|borrowed", "borrowed");
     assert_refused("load|disk:/m|--standalone|--memory|mapped", "--standalone");
     assert_refused("load|disk:/m|--device|cuda:0|--memory|mapped", "--device");
@@ -266,19 +247,14 @@ static void an_export_says_what_for_whom_and_within_which_bounds(void **state)
     assert_taken("export|disk:/m|--out|o|--format|dcp|--world-size|4096|--rank|4095|--uneven|ceil|--tp-rule|*=0");
     assert_true(args.standalone && args.load.world_size == 4096 && args.load.rank == 4095 && args.view.tp.n_rules == 1);
     assert_false(args.view.has_tp);
-    args_fini(&args);
     assert_taken("export|disk:/m|--out|o|--max-file-size|5GB");
     assert_int_equal(args.export.max_file_bytes, 5000000000);
-    args_fini(&args);
     assert_taken("export|disk:/m|--out|o|--max-file-size|1.5MiB|--memory|16MiB");
     assert_int_equal(args.export.max_file_bytes, 3 << 19);
-    args_fini(&args);
     assert_taken("fuse|--input-dir|/m|-o|o");
     assert_string_equal(args.artifact, "disk:/m");
-    args_fini(&args);
     assert_taken("reshard|--input-dir|https://h/m|--output-dir|o|-t|3");
     assert_string_equal(args.artifact, "https://h/m");
-    args_fini(&args);
     assert_refused("export|disk:/m", "--out");
     assert_refused("export|disk:/m|--out|-", "--out");
     assert_refused("export|disk:/m|--out|o|--format|topology", "--world-size");
@@ -300,19 +276,14 @@ static void help_and_version_need_nothing_else(void **state)
     (void)state;
     assert_taken("--help");
     assert_true(args.help && args.command == -1);
-    args_fini(&args);
     assert_taken("load|--help");
     assert_true(args.help && args.command == COMMAND_LOAD);
-    args_fini(&args);
     assert_taken("help|verify");
     assert_true(args.help && args.command == COMMAND_VERIFY);
-    args_fini(&args);
     assert_taken("-h");
     assert_true(args.help);
-    args_fini(&args);
     assert_taken("--version");
     assert_true(args.version);
-    args_fini(&args);
 }
 
 static void the_help_of_a_command_lists_its_options_and_no_others(void **state)
