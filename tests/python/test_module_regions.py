@@ -31,7 +31,7 @@ def region_of(tensor):
 
 
 def write(fake, **tensors):
-    names = {torch.float32: "F32", torch.bfloat16: "BF16", torch.int64: "I64", torch.float64: "F64"}
+    names = {torch.float32: "F32", torch.bfloat16: "BF16", torch.int64: "I64", torch.float64: "F64", torch.complex64: "C64"}
 
     def bits(tensor):
         raw = tensor.detach().contiguous().reshape(-1).view(torch.uint8).numpy()
@@ -70,6 +70,41 @@ def test_what_has_nothing_to_move_is_left_alone_and_a_lazy_module_is_refused():
     assert isinstance(empty_like_region(torch.nn.ReLU()), torch.nn.ReLU)
     with pytest.raises(ValueError, match="no shape yet"):
         empty_like_region(torch.nn.Sequential(torch.nn.LazyLinear(3)))
+
+
+class Wrapper(torch.Tensor):
+    """As quantization libraries make them: no memory of its own."""
+
+    __torch_function__ = torch._C._disabled_torch_function_impl
+
+    @staticmethod
+    def __new__(cls, inner):
+        return torch.Tensor._make_wrapper_subclass(cls, inner.shape, dtype=inner.dtype)
+
+    def __init__(self, inner):
+        self.inner = inner
+
+    @classmethod
+    def __torch_dispatch__(cls, function, types, args=(), kwargs=None):
+        return function(*(arg.inner if isinstance(arg, cls) else arg for arg in args), **(kwargs or {}))
+
+
+def test_what_is_not_what_its_memory_says_stays_where_it_is():
+    module, angles = torch.nn.Linear(2, 2), torch.tensor([1 + 2j, 3 - 4j])
+    module.register_buffer("conjugated", angles.conj())
+    module.register_buffer("negated", angles.conj().imag)
+    module.register_buffer("wrapped", Wrapper(torch.ones(2)))
+    empty_like_region(module)
+    assert module.conjugated.tolist() == [1 - 2j, 3 + 4j] and module.negated.tolist() == [-2, 4] and module.wrapped.inner.tolist() == [1, 1]
+    assert region_of(module.weight) and not region_of(module.conjugated)
+
+
+def test_a_conjugated_view_of_a_region_is_loaded_by_torch(fake, client):
+    module = empty_like_region(torch.nn.Linear(2, 2, bias=False))
+    module.register_buffer("turned", tc.HostRegion(4096).tensor(torch.complex64, (2,)).conj())
+    write(fake, weight=torch.ones(2, 2), turned=torch.tensor([1 + 2j, 3 - 4j]))
+    load_state_dict(module, client.artifact(REF))
+    assert module.turned.tolist() == [1 + 2j, 3 - 4j] and (module.weight == 1).all()
 
 
 def test_the_region_goes_with_the_last_tensor():

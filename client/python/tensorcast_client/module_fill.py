@@ -76,11 +76,18 @@ def extent(tensor):
     return tensor.data_ptr(), tensor.data_ptr() + (reach + 1) * tensor.element_size()
 
 
+def is_plain(tensor):
+    """Whether the memory of a tensor has its values: not one that is conjugated or negated when it is read, quantized, nested, or a
+    subclass that wraps other tensors."""
+    wraps = type(tensor).__torch_dispatch__ is not torch.Tensor.__torch_dispatch__
+    return not (wraps or tensor.layout is not torch.strided or tensor.is_nested or tensor.is_quantized or tensor.is_conj() or tensor.is_neg())
+
+
 def _is_reachable(tensor, find):
     """Whether the daemon can be lent the memory of a tensor, and no element of it comes twice."""
     kind = type(tensor)
-    is_plain = kind is torch.Tensor or kind.__torch_function__ is torch._C._disabled_torch_function_impl
-    if not is_plain or tensor.layout is not torch.strided or not tensor.numel():
+    is_known = kind is torch.Tensor or kind.__torch_function__ is torch._C._disabled_torch_function_impl
+    if not is_known or not is_plain(tensor) or not tensor.numel():
         return False
     if any(step == 0 and size > 1 for step, size in zip(tensor.stride(), tensor.shape)):
         return False

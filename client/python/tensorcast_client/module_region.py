@@ -9,7 +9,7 @@ import torch
 from . import errors
 from .dtensor import is_dtensor
 from .host_region import HostRegion
-from .module_fill import extent
+from .module_fill import extent, is_plain
 
 _ALIGN_BYTES = 64
 
@@ -19,8 +19,9 @@ def empty_like_region(module: torch.nn.Module) -> torch.nn.Module:
 
     Shapes, strides, requires_grad, attributes of parameters and what shares memory (tied parameters, views of one another) stay.
     Values stay, too; those of the meta device, which have none, become zeros. Parameters on a GPU stay where they are, since
-    they can be filled there, and so do DTensors. A parameter in host memory is the same object afterwards, one of the meta device
-    a new one, so make optimizers later. The region lives as long as any of its tensors."""
+    they can be filled there, and so do DTensors and tensors whose memory does not have their values, such as conjugated views. A
+    parameter in host memory is the same object afterwards, one of the meta device a new one, so make optimizers later. The
+    region lives as long as any of its tensors."""
     blocks = _blocks({id(tensor): tensor for *_, tensor in _spots(module)}.values())
     if not blocks:
         return module
@@ -58,11 +59,12 @@ def _spots(module):
     """(module, name, tensor) of everything that moves, more than once where it is tied."""
     for prefix, owner in module.named_modules():
         for name, tensor in [*owner._parameters.items(), *owner._buffers.items()]:
-            if tensor is None or is_dtensor(tensor) or tensor.device.type not in ("cpu", "meta") or tensor.layout is not torch.strided:
+            if tensor is None or is_dtensor(tensor) or tensor.device.type not in ("cpu", "meta"):
                 continue
             if torch.nn.parameter.is_lazy(tensor):
                 raise errors.invalid(f"{prefix}.{name} has no shape yet: run the module once before it is moved", "LAZY_PARAMETER")
-            yield owner, name, tensor
+            if is_plain(tensor):
+                yield owner, name, tensor
 
 
 def _span(tensor):
