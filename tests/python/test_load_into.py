@@ -2,6 +2,7 @@
 import fcntl
 import gc
 import os
+import resource
 import threading
 
 import grpc
@@ -210,6 +211,20 @@ def test_after_an_answer_that_never_came_the_content_is_said_to_be_undefined(fak
     with pytest.raises(TimeoutError, match="undefined"):
         view.load_into({"a": target}, options=tc.Options(deadline=.2))
     fake.pause.set()
+
+
+def test_a_process_with_many_descriptors_open_can_lend_memory(fake, client, made):
+    limit, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(max(limit, 4096), most), most))
+    many = [os.open(os.devnull, os.O_RDONLY) for _ in range(1100)]
+    try:
+        target = of_region()
+        client.artifact(REF).subset(["a"]).load_into({"a": target})
+        assert (target == made["a"]).all()
+    finally:
+        for fd in many:
+            os.close(fd)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (limit, most))
 
 
 def test_what_the_daemon_refuses_is_told_in_its_own_words(fake, client, made):

@@ -111,6 +111,8 @@ def _await_end(peers):
         with contextlib.suppress(OSError):
             peer.shutdown(socket.SHUT_WR)  # ends an offer that no request took
     for peer in peers:
-        if not select.select([peer], [], [], _LONGEST_HOLD_S)[0]:
+        end = select.poll()  # select() knows no descriptor above 1023
+        end.register(peer, select.POLLIN)
+        if not end.poll(_LONGEST_HOLD_S * 1000):
             raise errors.make(StatusCode.INTERNAL, f"the daemon has held the memory to be filled for {_LONGEST_HOLD_S} s after "
                               "the load ended; do not use or free it before the daemon is gone", "REGION_IN_USE")
