@@ -74,11 +74,12 @@ static char *write_report(const Tensorcast__Daemon__V1__LoadResult *result, cons
     return json;
 }
 
-/* Errors of a daemon that was not heard say nothing of what it has written by then. */
+/* Errors of a daemon that was not heard say nothing of what it has written by then, nor do those about its answer. */
 static int tell_undefined(const struct load_stream *stream, struct error *error)
 {
     load_stream_how_far(stream, error);
-    if (error->kind == ERROR_KIND_DEADLINE_EXCEEDED || error->code == ERROR_CANCELLED || error->code == ERROR_UNAVAILABLE)
+    if (stream->has_ended || error->kind == ERROR_KIND_DEADLINE_EXCEEDED || error->code == ERROR_CANCELLED ||
+        error->code == ERROR_UNAVAILABLE)
         error_append(error, "; the content of the targets is undefined");
     return -1;
 }

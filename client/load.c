@@ -49,15 +49,12 @@ static int ask_load(struct tc_client *client, struct load_question *question, co
     return failed;
 }
 
-static int receive(struct tc_client *client, const struct tc_options *options, const struct wait *wait, struct tc_load *load,
-                   struct error *error)
+static int receive(struct tc_client *client, const struct wait *wait, struct tc_load *load, struct error *error)
 {
     const load_result *result = load->result;
     const char *path = handoff_find(client->socket_path, result->handoff_socket, &load->arena);
     if (!load_stream_of_files(result))
         return handoff_receive(path, result->handoff_token.data, wait, load->handoff.cuda, &load->handoff, error);
-    if (!options || options->memory == TC_MEMORY_COPIED || load->handoff.cuda)
-        return fail(error, ERROR_INTERNAL, "BAD_ANSWER", "the daemon hands out files where memory was asked for");
     load->file_bytes = arena_array(&load->arena, result->n_files + 1, sizeof *load->file_bytes);
     for (size_t i = 0; i < result->n_files; i++)
         load->file_bytes[i] = result->files[i]->bytes;
@@ -78,7 +75,7 @@ static int materialize(struct tc_client *client, const char *artifact, const str
         return -1;
     if (ask_load(client, &question, wait, load, &stream, error))
         return load_stream_how_far(&stream, error);
-    if (receive(client, options, wait, load, error))
+    if (receive(client, wait, load, error))
         return -1;
     return load_stream_done(&stream, load->result->report->view_bytes, error);
 }

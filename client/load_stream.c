@@ -65,6 +65,13 @@ static bool has_right_token(const load_result *result, const struct load_questio
                : length == HANDOFF_TOKEN_BYTES || (length == 0 && load_stream_of_files(result) && !result->n_files);
 }
 
+/* Only the host memory of a load for itself: nobody takes files over where memory of the caller or of a GPU is filled. */
+static bool may_be_of_files(const struct load_question *question)
+{
+    return question->options && question->options->memory != TC_MEMORY_COPIED && !question->device[0] && !question->region &&
+           !question->targets;
+}
+
 int load_stream_ask(struct tc_client *client, const struct load_question *question, const struct wait *wait,
                     struct arena *arena, struct load_stream *stream, struct error *error)
 {
@@ -86,8 +93,11 @@ int load_stream_ask(struct tc_client *client, const struct load_question *questi
     const load_result *result = stream->result;
     if (failed)
         return -1;
+    stream->has_ended = true;
     if (!result || !result->report || !result->layout || !has_right_token(result, question))
         return fail(error, ERROR_INTERNAL, "BAD_ANSWER", "the daemon ended the load without a result");
+    if (load_stream_of_files(result) && !may_be_of_files(question))
+        return fail(error, ERROR_INTERNAL, "BAD_ANSWER", "the daemon hands out files where memory was asked for");
     if (strcmp(result->device, question->device) != 0)
         return fail(error, ERROR_INTERNAL, "BAD_ANSWER", "the daemon's memory is on device \"%.64s\", not on \"%s\"",
                     result->device, question->device);

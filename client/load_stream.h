@@ -25,12 +25,13 @@ struct load_question { /* all borrowed */
 struct load_stream {
     const struct tc_options *options; /* may be NULL; set by the caller, the rest begins as zeros */
     const Tensorcast__Daemon__V1__LoadResult *result;
+    bool has_ended; /* the daemon's answer is complete: errors from here on are about what it says */
     uint64_t told_ns;
     char stage[32]; /* of the last progress, "" = none came */
     uint64_t done_bytes, total_bytes;
 };
 
-/* The result is in the arena, and says that memory is where it was asked for. */
+/* The result is in the arena, and says that memory is where it was asked for; it is of files only where those were wanted. */
 int load_stream_ask(struct tc_client *client, const struct load_question *question, const struct wait *wait,
                     struct arena *arena, struct load_stream *stream, struct error *error);
 /* Adds to the error of a time limit that has passed how far the load was; -1. */

@@ -213,6 +213,17 @@ def test_after_an_answer_that_never_came_the_content_is_said_to_be_undefined(fak
     fake.pause.set()
 
 
+def test_after_an_answer_that_makes_no_sense_or_a_source_that_keeps_changing_the_content_is_said_to_be_undefined(fake, client, made):
+    artifact = client.artifact(REF)
+    view, target = artifact.view({"a": (0, slice(1, None))}).only(["a"]), of_region(shape=(5, 4))
+    fake.mangle = lambda result: setattr(result, "memory_bytes", 1)
+    with pytest.raises(tc.TensorcastError, match="no sense.*undefined"):
+        view.load_into({"a": target})
+    fake.mangle = lambda result: setattr(result.report, "identity", "another")
+    with pytest.raises(tc.TensorcastError, match="keeps changing; .*undefined"):
+        view.load_into({"a": target})
+
+
 def test_a_process_with_many_descriptors_open_can_lend_memory(fake, client, made):
     limit, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(max(limit, 4096), most), most))

@@ -144,7 +144,7 @@ static void send_result(struct rpc_call *call)
     if (client_scene.targets) {
         report.into = &into;
         report.target_bytes = 42;
-        result.layout = &nowhere;
+        result.layout = client_scene.layout.n_file_indexes ? result.layout : &nowhere;
         result.handoff_token.len = 0;
         result.memory_bytes = 0;
     }

@@ -219,6 +219,24 @@ static void an_answer_without_a_result_gives_the_region_back(void **state)
     client_scene.without_result = true;
     assert_int_equal(load(NULL, &target, 1, NULL, &error), -1);
     assert_string_equal(error.reason, "BAD_ANSWER");
+    assert_non_null(strstr(error.message, "undefined"));
+    rpc_fixture_await(no_lease, NULL, "the region is given back");
+    tc_region_destroy(region);
+}
+
+static void an_answer_of_files_is_refused_where_memory_of_the_caller_is_filled(void **state)
+{
+    struct tc_error error;
+    static uint32_t file_indexes[3];
+    (void)state;
+    struct tc_region *region = new_region(4096);
+    const struct tc_target target = {.name = "w", .dtype = "U8", .shape = square, .rank = 2, .region = region};
+    client_scene.layout.n_file_indexes = 3, client_scene.layout.file_indexes = file_indexes;
+    client_scene.n_files = 1;
+    assert_int_equal(load(NULL, &target, 1, NULL, &error), -1);
+    assert_string_equal(error.reason, "BAD_ANSWER");
+    assert_non_null(strstr(error.message, "files"));
+    assert_non_null(strstr(error.message, "undefined"));
     rpc_fixture_await(no_lease, NULL, "the region is given back");
     tc_region_destroy(region);
 }
@@ -234,6 +252,7 @@ int main(void)
         SERVED(targets_that_cannot_be_right_are_refused_by_name_before_anything_is_sent),
         SERVED(after_a_time_limit_the_content_is_said_to_be_undefined),
         SERVED(an_answer_without_a_result_gives_the_region_back),
+        SERVED(an_answer_of_files_is_refused_where_memory_of_the_caller_is_filled),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -14,7 +14,8 @@ from .messages import ErrorInfo, Status
 from .wire import DecodeError
 
 DEADLINE_PASSED = "DEADLINE_PASSED"  # the caller's: it was not the daemon that gave up
-NOT_OF_THE_DAEMON = frozenset({DEADLINE_PASSED, "DAEMON_UNREACHABLE", "NO_ANSWER"})  # reasons of a daemon that was not heard
+# reasons of a daemon that was not heard or not understood
+NOT_OF_THE_DAEMON = frozenset({DEADLINE_PASSED, "DAEMON_UNREACHABLE", "NO_ANSWER", "BAD_ANSWER"})
 _DETAILS_KEY = "grpc-status-details-bin"
 _ERROR_INFO = "type.googleapis.com/google.rpc.ErrorInfo"
 

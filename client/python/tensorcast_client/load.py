@@ -63,6 +63,7 @@ class Teller:
 def materialize(channel, load_request, clock, progress, first_answer_timeout, writable=False, device=None):
     """(LoadResult, buffer of the memory that came with it); the buffer is empty when there is none, and a list of buffers when
     it is of files."""
+    is_lent = "targets" in load_request or "region" in load_request  # the memory is the caller's
     call = channel.stream("Materialize", MaterializeRequest.encode(load=load_request), clock.left())
     watch = _FirstAnswer(call, first_answer_timeout)
     try:
@@ -74,6 +75,8 @@ def materialize(channel, load_request, clock, progress, first_answer_timeout, wr
                 progress.tell(event.progress)
             if event.result:
                 result = event.result
+                if is_lent and (result.files or result.memory_bytes):
+                    raise errors.bad_answer("memory of the daemon for a load into the client's")
                 buffer = _take(channel, result, clock, writable, device)
     except grpc.RpcError as error:
         error.__traceback__ = None  # gRPC raises the call itself, which lives on and would keep our frames

@@ -50,7 +50,13 @@ def load_into(view, targets, values, cover, progress, options):
     with collector_paused(len(targets)):
         wanted = _wanted(names, targets, values, cover)
         lending = _lending(wanted.arrays())
-    result = view.load_lent(names, options, clock, teller, lending.device, lambda: _lent(view.client, wanted, lending, clock))
+    written = []  # of each request that was sent: whether it ended well
+    try:
+        result = view.load_lent(names, options, clock, teller, lending.device, lambda: _lent(view.client, wanted, lending, clock, written))
+    except errors.TensorcastError as error:
+        if not any(written) and not (written and error.reason in errors.NOT_OF_THE_DAEMON):
+            raise
+        raise errors.make(error.code, f"{error.message}; {_UNDEFINED}", error.reason, error.metadata) from None
     _note_change([*wanted.tensors, *wanted.filled])
     teller.finish(result.report.target_bytes)
     with collector_paused(len(targets)):
@@ -138,7 +144,7 @@ def _naming(target):
 
 
 @contextlib.contextmanager
-def _lent(client, wanted, lending, clock):
+def _lent(client, wanted, lending, clock, written):
     """Lends the regions; the fields of LoadRequest that say where things go."""
     arrays = wanted.arrays()
     offers = (region.of_host(fd, size) if lending.device is None else region.of_gpu(lending.device, address, size)
@@ -156,12 +162,9 @@ def _lent(client, wanted, lending, clock):
             "offsets": lending.offsets,
             "strides": [step for array in arrays for step in array.strides],
         }
-        try:
-            yield {"targets": columns, **({"device": lending.device.uuid} if lending.device else {})}
-        except errors.TensorcastError as error:
-            if error.reason not in errors.NOT_OF_THE_DAEMON:
-                raise
-            raise errors.make(error.code, f"{error.message}; {_UNDEFINED}", error.reason, error.metadata) from None
+        written.append(False)
+        yield {"targets": columns, **({"device": lending.device.uuid} if lending.device else {})}
+        written[-1] = True
 
 
 def _note_change(targets):

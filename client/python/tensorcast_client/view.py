@@ -213,8 +213,6 @@ class View:
                 with lend() if lend else nullcontext({}) as fields:
                     result, buffer = materialize(client.channel, {**request, **fields}, clock, progress,
                                                  client.first_answer_timeout, writable, device)
-                if lend and result.memory_bytes:
-                    raise errors.bad_answer("memory of the daemon for a load into the client's")
             except errors.InvalidRequestError:
                 if attempt == 2 or not built_on_facts or artifact.facts(clock, True, options.allow_missing_shards) is facts:
                     raise
