@@ -250,7 +250,7 @@ def test_idle_replicas_make_way_for_what_reads_without_loading(open_to_all, mode
 
 
 def test_a_user_who_takes_all_memory_leaves_a_part_to_others(open_to_all, models):
-    large, small, more = write(models, "large", 88 * MiB), write(models, "small", 4 * MiB), write(models, "more", 8 * MiB)
+    large, small, more = write(models, "large", 88 * MiB), write(models, "small", 4 * MiB), write(models, "more", 6 * MiB)
     daemon = open_to_all(memory={"host_budget": "100MiB"})
     with wire(daemon, ANN) as ann, wire(daemon, BOB) as bob:
         sock, fd = lease(daemon, ANN, materialize(ann, large).handoff_token)
