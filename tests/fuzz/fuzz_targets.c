@@ -1,8 +1,9 @@
-/* Targets of a client as input: any regions, offsets, strides, fills and covers, for a small model. Reaches target.c,
- * target_proof.c, target_lack.c, strided.c, mapping_target.c and loop_nest.c. What is accepted writes no byte of any memory
+/* Targets of a client as input: any regions, offsets, strides, fills and covers, for a small model or a variant of it. Reaches
+ * target.c, target_proof.c, target_lack.c, strided.c, mapping_target.c, mapping_derived.c and loop_nest.c. What is accepted writes no byte of any memory
  * twice and none outside of its regions, and writes every element of its covers.
  *
- * A byte each: for two regions bytes / 8, inode % 3, offset in the memory; numbers of fills % 3 and covers % 3; then for every
+ * A byte each: for two regions bytes / 8, inode % 3, offset in the memory; numbers of fills % 3 and covers % 3, of which
+ * the upper three bits say whether it is the variant, and how many rows of its first tensor are left out; then for every
  * array 1 byte of what is odd about it, region, and 2 bytes of offset and of each stride. */
 #include <stdint.h>
 #include <stdlib.h>
@@ -10,6 +11,7 @@
 
 #include "resolve/mapping.h"
 #include "source/source_memory.h"
+#include "variant/variant.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -25,6 +27,8 @@ static struct scene {
     struct target_list list;
     struct target tensors[N_TENSORS], covers[2];
     struct target_fill fills[2];
+    struct view_item items[N_TENSORS];
+    struct slice slices[3]; /* of the first */
     uint64_t dims[N_ARRAYS][3];
     int64_t strides[N_ARRAYS][3];
     unsigned char written[N_MEMORIES][MEMORY_BYTES];
@@ -41,24 +45,27 @@ static uint64_t take(struct input *input, unsigned n_bytes)
     return value;
 }
 
-static struct artifact *resolve(void)
+static struct artifact *resolve(bool is_variant)
 {
+    static const char recipe[] = "[{\"transpose\":{\"tensors\":[\"a\"],\"dims\":[0,2,1]}}]";
     static const char header[] = "{\"a\":{\"dtype\":\"U8\",\"shape\":[3,4,5],\"data_offsets\":[0,60]},"
                                  "\"b\":{\"dtype\":\"F32\",\"shape\":[3,4],\"data_offsets\":[60,108]},"
                                  "\"c\":{\"dtype\":\"BF16\",\"shape\":[7],\"data_offsets\":[108,122]},"
                                  "\"d\":{\"dtype\":\"F4\",\"shape\":[2,4],\"data_offsets\":[122,126]}}";
     static unsigned char file[8 + sizeof header - 1 + 126];
-    static struct artifact *artifact;
+    static struct artifact *artifacts[2];
+    struct artifact **artifact = &artifacts[is_variant];
     struct error error;
     uint64_t length = sizeof header - 1;
-    if (artifact)
-        return artifact;
+    if (*artifact)
+        return *artifact;
     memcpy(file, &length, 8);
     memcpy(file + 8, header, length);
     source_memory_put("fuzz", "model.safetensors", file, sizeof file);
-    if (artifact_resolve("memory:fuzz", &(struct source_options){0}, NULL, 0, &artifact, &error) < 0)
+    if (artifact_resolve("memory:fuzz", &(struct source_options){0}, NULL, 0, artifact, &error) < 0 ||
+        (is_variant && variant_apply(artifact, recipe, sizeof recipe - 1, NULL, &error) < 0))
         abort();
-    return artifact;
+    return *artifact;
 }
 
 static struct target take_target(struct input *input, const struct tensor_record *like, size_t array)
@@ -79,7 +86,7 @@ static struct target take_target(struct input *input, const struct tensor_record
     return target;
 }
 
-static void make_scene(struct input *input, const struct artifact *artifact)
+static struct artifact *make_scene(struct input *input)
 {
     static const unsigned char value[8] = {1, 2, 3, 4, 5, 6, 7, 8};
     size_t array = 0;
@@ -93,8 +100,17 @@ static void make_scene(struct input *input, const struct artifact *artifact)
                                       .n_tensors = N_TENSORS,
                                       .fills = scene.fills,
                                       .n_fills = take(input, 1) % 3,
-                                      .covers = scene.covers,
-                                      .n_covers = take(input, 1) % 3};
+                                      .covers = scene.covers};
+    uint64_t last = take(input, 1), n_left_out = last >> 5 & 3;
+    struct artifact *artifact = resolve(last >> 7);
+    scene.list.n_covers = last % 32 % 3;
+    for (size_t i = 0; i < N_TENSORS; i++)
+        scene.items[i] =
+            (struct view_item){.name = artifact->tensors[i].name, .name_length = artifact->tensors[i].name_length};
+    for (size_t d = 0; d < 3; d++)
+        scene.slices[d] = (struct slice){d ? 0 : (int64_t)n_left_out, INT64_MAX};
+    scene.items[0].slices = scene.slices;
+    scene.items[0].n_slices = n_left_out ? 3 : 0;
     for (; array < N_TENSORS; array++)
         scene.tensors[array] = take_target(input, &artifact->tensors[array], array);
     for (size_t i = 0; i < scene.list.n_fills; i++, array++) {
@@ -104,6 +120,7 @@ static void make_scene(struct input *input, const struct artifact *artifact)
     }
     for (size_t i = 0; i < scene.list.n_covers; i++, array++)
         scene.covers[i] = take_target(input, &artifact->tensors[i], array);
+    return artifact;
 }
 
 /* Where a byte of the destination space is. */
@@ -167,13 +184,12 @@ static void check_mapping(const struct mapping *mapping)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    struct artifact *artifact = resolve();
     struct input input = {data, size};
     struct error error = {0};
-    make_scene(&input, artifact);
+    struct artifact *artifact = make_scene(&input);
     if (target_place_regions(&scene.list, &error))
         abort();
-    const struct view_spec view = {.whole = true, .align_bytes = 64, .targets = &scene.list};
+    const struct view_spec view = {.items = scene.items, .n_items = N_TENSORS, .align_bytes = 64, .targets = &scene.list};
     struct mapping *mapping = mapping_build(&view, artifact, &error);
     if (mapping)
         check_mapping(mapping);
