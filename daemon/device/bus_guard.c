@@ -33,16 +33,20 @@ static struct bus_guard *find_guard(uintptr_t address)
 static void on_bus_error(int signal_number, siginfo_t *info, void *context)
 {
     uintptr_t address = (uintptr_t)info->si_addr, page = address & ~(uintptr_t)(HUGE_PAGE_BYTES - 1);
-    struct bus_guard *guard = find_guard(address);
+    bool is_sent = info->si_code <= 0; /* by a process: then there is no address */
+    struct bus_guard *guard = is_sent ? NULL : find_guard(address);
     if (guard && mmap((void *)page, HUGE_PAGE_BYTES, PROT_READ | PROT_WRITE,
                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0) != MAP_FAILED) {
         __atomic_store_n(&guard->is_broken, true, __ATOMIC_RELEASE);
         return;
     }
-    if (before.sa_flags & SA_SIGINFO)
+    if (before.sa_flags & SA_SIGINFO) {
         before.sa_sigaction(signal_number, info, context);
-    else
-        sigaction(signal_number, &before, NULL); /* the same access again, as if there was no guard */
+        return;
+    }
+    sigaction(signal_number, &before, NULL); /* the same access again, as if there was no guard */
+    if (is_sent)
+        raise(signal_number);
 }
 
 static void install(void)

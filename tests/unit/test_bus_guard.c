@@ -53,7 +53,9 @@ static void a_page_that_is_gone_breaks_its_range_and_no_other(void **state)
     bus_guard_end(NULL);
 }
 
-static int how_it_dies(bool is_guarded)
+enum death { INSIDE, OUTSIDE, SENT };
+
+static int how_it_dies(enum death death)
 {
     unsigned char *range = map_nothing();
     pid_t child = fork();
@@ -64,9 +66,12 @@ static int how_it_dies(bool is_guarded)
         signal(SIGBUS, SIG_DFL); /* what a sanitizer has installed */
         if (bus_guard_begin(range, RANGE_BYTES, &guard, &error))
             _exit(2);
-        if (!is_guarded)
+        if (death == OUTSIDE)
             bus_guard_end(guard);
-        ((volatile unsigned char *)range)[5] = 1;
+        if (death == SENT)
+            raise(SIGBUS);
+        else
+            ((volatile unsigned char *)range)[5] = 1;
         _exit(0);
     }
     int status;
@@ -78,8 +83,14 @@ static int how_it_dies(bool is_guarded)
 static void outside_of_every_guard_it_is_as_fatal_as_ever(void **state)
 {
     (void)state;
-    assert_int_equal(how_it_dies(true), 0);
-    assert_int_equal(how_it_dies(false), SIGBUS);
+    assert_int_equal(how_it_dies(INSIDE), 0);
+    assert_int_equal(how_it_dies(OUTSIDE), SIGBUS);
+}
+
+static void one_that_a_process_sends_is_fatal_too(void **state)
+{
+    (void)state;
+    assert_int_equal(how_it_dies(SENT), SIGBUS);
 }
 
 static void so_many_ranges_are_guarded_and_one_more_is_refused(void **state)
@@ -102,6 +113,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(outside_of_every_guard_it_is_as_fatal_as_ever), /* first: nothing is installed before */
+        cmocka_unit_test(one_that_a_process_sends_is_fatal_too),
         cmocka_unit_test(a_page_that_is_gone_breaks_its_range_and_no_other),
         cmocka_unit_test(so_many_ranges_are_guarded_and_one_more_is_refused),
     };
