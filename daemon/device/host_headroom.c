@@ -85,7 +85,9 @@ struct host_headroom host_headroom_at(const char *root)
     struct host_headroom headroom = {.free_bytes = UINT64_MAX};
     char path[PATH_ROOM], group[PATH_MAX];
     snprintf(path, sizeof path, "%s/proc/meminfo", root);
-    add_limit(&headroom, sum_lines(path, total) << 10, sum_lines(path, available) << 10);
+    uint64_t total_bytes = sum_lines(path, total) << 10;
+    if (total_bytes > 0)
+        add_limit(&headroom, total_bytes, sum_lines(path, available) << 10);
     char *slash = find_group(root, group, sizeof group) ? group : NULL;
     while (slash) {
         snprintf(path, sizeof path, "%s/sys/fs/cgroup%s", root, group);

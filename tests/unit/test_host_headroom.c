@@ -60,6 +60,13 @@ static void write_host(unsigned total_mib, unsigned available_mib)
     write_file("/proc/meminfo", text);
 }
 
+static void what_cannot_be_read_limits_nothing(void **state)
+{
+    (void)state;
+    assert_int_equal(host_headroom_at(root).free_bytes, UINT64_MAX);
+    assert_false(host_headroom_at(root).is_short);
+}
+
 static void an_eighth_of_the_host_is_left_for_others(void **state)
 {
     (void)state;
@@ -105,6 +112,7 @@ static void this_host_tells_something(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_cannot_be_read_limits_nothing), /* first: no file is there yet */
         cmocka_unit_test(an_eighth_of_the_host_is_left_for_others),
         cmocka_unit_test(each_group_above_may_be_the_limit),
         cmocka_unit_test(this_host_tells_something),
