@@ -10,7 +10,7 @@
 #include "transport/transport.h"
 #include "variant/variant.h"
 
-enum { SMALL_PAGE_BYTES = 4096 };
+enum { SMALL_PAGE_BYTES = 4096, MAX_PADDING_PART = 4 };
 
 void prepare_fini(struct preparation *prep)
 {
@@ -41,14 +41,24 @@ static int check_region(const struct preparation *prep, struct error *error)
     return 0;
 }
 
-/* Placed as in its files a view takes up to a 16th more than packed. One that fits the budget only packed is packed. */
+/* As memory of the host is taken. */
+static uint64_t whole_pages(uint64_t bytes)
+{
+    uint64_t page_bytes = bytes < HUGE_PAGE_BYTES ? SMALL_PAGE_BYTES : HUGE_PAGE_BYTES;
+    return (bytes + page_bytes - 1) / page_bytes * page_bytes;
+}
+
+/* Placed as in its files a view may begin behind the edge of a page and so take a page more, of up to 2 MiB. */
+static bool is_worth_its_padding(const struct mapping *mapping, uint64_t host_budget_bytes)
+{
+    uint64_t bytes = whole_pages(mapping->replica_bytes);
+    return bytes <= host_budget_bytes && bytes <= whole_pages(mapping->view_bytes) + mapping->view_bytes / MAX_PADDING_PART;
+}
+
 static struct mapping *build_mapping(struct preparation *prep, struct artifact *artifact)
 {
     struct mapping *mapping = mapping_build(&prep->spec.view, artifact, &prep->error);
-    if (!mapping || mapping->placement == PLACEMENT_PACKED)
-        return mapping;
-    uint64_t unit = mapping->replica_bytes < HUGE_PAGE_BYTES ? SMALL_PAGE_BYTES : HUGE_PAGE_BYTES;
-    if (mapping->replica_bytes <= prep->host_budget_bytes / unit * unit)
+    if (!mapping || mapping->placement == PLACEMENT_PACKED || is_worth_its_padding(mapping, prep->host_budget_bytes))
         return mapping;
     mapping_destroy(mapping);
     prep->spec.view.placement = PLACEMENT_PACKED;

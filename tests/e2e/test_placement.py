@@ -1,6 +1,7 @@
 """Where tensors lie in memory, and what of a cold load a CPU has to copy: counted, on the disk that the tests run on."""
 import json
 import os
+import struct
 import threading
 
 import ml_dtypes
@@ -170,3 +171,15 @@ def test_what_fits_the_budget_only_packed_is_packed(start, models):
     with tc.connect(daemon.socket) as client:
         half = client.artifact(f"disk:{models}/m").view(slices={"w": (0, slice(8 << 20))}).tensor_dict(framework="numpy")
         assert half["w"].ctypes.data % 4096, "it fits as in its file"
+
+
+def test_a_view_that_would_take_half_as_much_again_for_its_placement_is_packed(start, models):
+    (models / "m").mkdir()
+    header = json.dumps({"w": {"dtype": "U8", "shape": [4 << 20], "data_offsets": [0, 4 << 20]}}).encode()
+    with open(models / "m" / "model.safetensors", "wb") as file:
+        file.write(struct.pack("<Q", len(header)) + header)
+        file.truncate(8 + len(header) + (4 << 20))
+    daemon = start()
+    with tc.connect(daemon.socket) as client:
+        loaded = client.artifact(f"disk:{models}/m").tensor_dict(framework="numpy")
+        assert not loaded["w"].any() and daemon.status()["memory"]["used_bytes"] == 4 << 20
