@@ -60,7 +60,8 @@ static int check_columns(struct tc_artifact *artifact, struct error *error)
         sound = dtype_name_of((int)response->dtypes[i], &bits) && response->ranks[i] <= response->n_dims &&
                 response->file_indexes[i] < response->n_files;
     }
-    sound = sound && (response->n_copies == 0 || response->n_copies == n);
+    sound = sound && (response->n_copies == 0 || response->n_copies == n) &&
+            response->n_metadata_keys == response->n_metadata_values;
     if (sound && n_dims == response->n_dims && check_pieces(artifact))
         return 0;
     return fail(error, ERROR_INTERNAL, "BAD_ANSWER", "the daemon's description of %s contradicts itself",
@@ -164,6 +165,20 @@ const uint32_t *tc_artifact_missing_files(const struct tc_artifact *artifact, si
 {
     *n = artifact->response->n_missing_files;
     return artifact->response->missing_files;
+}
+
+size_t tc_artifact_n_metadata(const struct tc_artifact *artifact, uint64_t *left_out_bytes)
+{
+    if (left_out_bytes)
+        *left_out_bytes = artifact->response->metadata_left_out_bytes;
+    return artifact->response->n_metadata_keys;
+}
+
+void tc_artifact_metadata(const struct tc_artifact *artifact, size_t index, struct tc_metadata *pair)
+{
+    const ProtobufCBinaryData *key = &artifact->response->metadata_keys[index];
+    const ProtobufCBinaryData *value = &artifact->response->metadata_values[index];
+    *pair = (struct tc_metadata){(const char *)key->data, (const char *)value->data, key->len, value->len};
 }
 
 void tc_artifact_tensor(const struct tc_artifact *artifact, size_t index, struct tc_tensor_info *info)

@@ -85,6 +85,15 @@ struct tc_piece_info { /* borrowed from the artifact */
 };
 void tc_artifact_piece(const struct tc_artifact *artifact, size_t tensor, size_t piece, struct tc_piece_info *info);
 
+/* __metadata__ of the first part file: keys and values are UTF-8, may hold NULs and do not end with one. Each key comes once.
+ * *left_out_bytes (may be NULL), when it is not 0: there are more than the 8 MiB that are told, and no pair is. */
+struct tc_metadata { /* borrowed from the artifact */
+    const char *key, *value;
+    size_t key_bytes, value_bytes;
+};
+size_t tc_artifact_n_metadata(const struct tc_artifact *artifact, uint64_t *left_out_bytes);
+void tc_artifact_metadata(const struct tc_artifact *artifact, size_t index, struct tc_metadata *pair);
+
 /* The same with what a load may be told: of `options` (may be NULL) the time limit, the cancel flag and the variant count. */
 struct tc_options;
 struct tc_artifact *tc_resolve_with(struct tc_client *client, const char *artifact, int flags,

@@ -8,6 +8,7 @@
 #include "base/json.h"
 #include "base/memory.h"
 #include "base/text.h"
+#include "resolve/artifact_metadata.h"
 #include "shape_text.h"
 
 static struct catalog *create_catalog(size_t n_files, size_t n_tensors)
@@ -15,9 +16,32 @@ static struct catalog *create_catalog(size_t n_files, size_t n_tensors)
     struct catalog *catalog = memory_alloc(sizeof *catalog);
     catalog->files = memory_alloc_array(n_files + 1, sizeof *catalog->files);
     catalog->tensors = memory_alloc_array(n_tensors + 1, sizeof *catalog->tensors);
+    arena_init(&catalog->arena, 0);
     catalog->n_files = n_files;
     catalog->n_tensors = n_tensors;
     return catalog;
+}
+
+static void take_metadata_told(struct catalog *catalog, const struct tc_artifact *artifact)
+{
+    catalog->n_metadata = tc_artifact_n_metadata(artifact, &catalog->metadata_left_out_bytes);
+    catalog->metadata = arena_array(&catalog->arena, catalog->n_metadata, sizeof *catalog->metadata);
+    for (size_t i = 0; i < catalog->n_metadata; i++)
+        tc_artifact_metadata(artifact, i, &catalog->metadata[i]);
+}
+
+static void take_metadata_read(struct catalog *catalog, const struct artifact *artifact)
+{
+    struct artifact_metadata read;
+    struct error error;
+    if (artifact_metadata_collect(artifact, &catalog->arena, &read, &error) != 0)
+        abort(); /* no memory, as everywhere in this command */
+    catalog->metadata_left_out_bytes = read.left_out_bytes;
+    catalog->n_metadata = read.n_pairs;
+    catalog->metadata = arena_array(&catalog->arena, read.n_pairs, sizeof *catalog->metadata);
+    for (size_t i = 0; i < read.n_pairs; i++)
+        catalog->metadata[i] = (struct tc_metadata){read.pairs[i]->key, read.pairs[i]->value, read.pairs[i]->key_length,
+                                                    read.pairs[i]->value_length};
 }
 
 struct catalog *catalog_from_daemon(struct tc_artifact *artifact)
@@ -39,6 +63,7 @@ struct catalog *catalog_from_daemon(struct tc_artifact *artifact)
         catalog->tensors[i] = (struct catalog_tensor){info.name,  strlen(info.name), info.dtype,    info.shape, info.rank,
                                                       info.bytes, info.file,         info.n_pieces, info.copies};
     }
+    take_metadata_told(catalog, artifact);
     return catalog;
 }
 
@@ -65,6 +90,7 @@ struct catalog *catalog_from_disk(struct artifact *artifact)
                                                       record->n_pieces,
                                                       artifact_n_copies(artifact, record)};
     }
+    take_metadata_read(catalog, artifact);
     return catalog;
 }
 
@@ -76,6 +102,7 @@ void catalog_destroy(struct catalog *catalog)
     artifact_unref(catalog->from_disk);
     free(catalog->files);
     free(catalog->tensors);
+    arena_fini(&catalog->arena);
     free(catalog);
 }
 
@@ -162,12 +189,25 @@ static void write_layout(struct json_writer *json, const struct catalog *catalog
     write_missing(json, "missing_files", layout->missing_files, layout->n_missing_files);
 }
 
+static void write_metadata(struct json_writer *json, const struct catalog *catalog)
+{
+    json_put_open(json, "metadata", '{');
+    for (size_t i = 0; i < catalog->n_metadata; i++) {
+        json_write_key_bytes(json, catalog->metadata[i].key, catalog->metadata[i].key_bytes);
+        json_write_string(json, catalog->metadata[i].value, catalog->metadata[i].value_bytes);
+    }
+    json_write_close(json, '}');
+    if (catalog->metadata_left_out_bytes)
+        json_put_u64(json, "metadata_left_out_bytes", catalog->metadata_left_out_bytes);
+}
+
 char *catalog_json(const struct catalog *catalog)
 {
     struct json_writer json = {0};
     json_write_open(&json, '{');
     catalog_json_head(catalog, &json);
     write_layout(&json, catalog);
+    write_metadata(&json, catalog);
     json_put_open(&json, "tensors", '[');
     for (size_t i = 0; i < catalog->n_tensors; i++)
         write_tensor(&json, catalog, &catalog->tensors[i]);

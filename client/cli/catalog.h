@@ -38,8 +38,12 @@ struct catalog {
     size_t n_files;
     struct catalog_tensor *tensors; /* artifact order */
     size_t n_tensors;
-    struct tc_artifact *from_daemon; /* one of the two is NULL */
+    struct tc_metadata *metadata; /* __metadata__ of the first file, each key once */
+    size_t n_metadata;
+    uint64_t metadata_left_out_bytes; /* not 0: it is too large to be told */
+    struct tc_artifact *from_daemon;  /* one of the two is NULL */
     struct artifact *from_disk;
+    struct arena arena;
 };
 
 struct catalog *catalog_from_daemon(struct tc_artifact *artifact); /* takes it */

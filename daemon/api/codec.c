@@ -6,6 +6,7 @@
 #include "base/clock.h"
 #include "base/text.h"
 #include "api/report_fill.h"
+#include "resolve/artifact_metadata.h"
 
 typedef Tensorcast__Daemon__V1__DType wire_dtype;
 
@@ -270,6 +271,33 @@ static int fill_pieces(const struct artifact *artifact, struct arena *arena,
     return failed ? -1 : 0;
 }
 
+static ProtobufCBinaryData copy_blob(const char *bytes, size_t n_bytes, struct arena *arena, bool *failed,
+                                     struct error *error)
+{
+    char *copy = *failed ? NULL : arena_try_bytes(arena, n_bytes, error);
+    *failed = *failed || !copy;
+    return (ProtobufCBinaryData){.len = copy ? n_bytes : 0, .data = copy && n_bytes ? memcpy(copy, bytes, n_bytes) : NULL};
+}
+
+static int fill_metadata(const struct artifact *artifact, struct arena *arena,
+                         Tensorcast__Daemon__V1__ResolveResponse *response, struct error *error)
+{
+    struct artifact_metadata metadata;
+    bool failed = false;
+    if (artifact_metadata_collect(artifact, arena, &metadata, error) != 0)
+        return -1;
+    response->metadata_left_out_bytes = metadata.left_out_bytes;
+    response->n_metadata_keys = response->n_metadata_values = metadata.n_pairs;
+    response->metadata_keys = take_column(metadata.n_pairs, sizeof *response->metadata_keys, arena, &failed, error);
+    response->metadata_values = take_column(metadata.n_pairs, sizeof *response->metadata_values, arena, &failed, error);
+    for (size_t i = 0; i < metadata.n_pairs && !failed; i++) {
+        const struct part_metadata *pair = metadata.pairs[i];
+        response->metadata_keys[i] = copy_blob(pair->key, pair->key_length, arena, &failed, error);
+        response->metadata_values[i] = copy_blob(pair->value, pair->value_length, arena, &failed, error);
+    }
+    return failed ? -1 : 0;
+}
+
 Tensorcast__Daemon__V1__ResolveResponse *codec_artifact(const struct artifact *artifact, const char *known_identity,
                                                         struct arena *arena, struct error *error)
 {
@@ -284,7 +312,7 @@ Tensorcast__Daemon__V1__ResolveResponse *codec_artifact(const struct artifact *a
     if (!response->unchanged) {
         fill_files(artifact->source, arena, response);
         if (fill_tensors(artifact, arena, response, error) != 0 || fill_pieces(artifact, arena, response, error) != 0 ||
-            fill_copies(artifact, arena, response, error) != 0)
+            fill_copies(artifact, arena, response, error) != 0 || fill_metadata(artifact, arena, response, error) != 0)
             return NULL;
     }
     return response;

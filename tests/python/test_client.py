@@ -35,6 +35,7 @@ def test_names_and_description_come_from_one_resolve(fake, client, tensors):
     assert art.tensor_names == ["w", "s", "b", "e"]
     assert art.describe() == {
         "artifact": REF, "identity": REF + "#1", "files": [{"name": "model.safetensors", "bytes": 113}], "total_bytes": 113, "layout": "plain",
+        "metadata": {},
         "tensors": [{"name": "w", "dtype": "F32", "shape": [6, 4], "file": "model.safetensors", "bytes": 96},
                     {"name": "s", "dtype": "I64", "shape": [], "file": "model.safetensors", "bytes": 8},
                     {"name": "b", "dtype": "U8", "shape": [9], "file": "model.safetensors", "bytes": 9},

@@ -74,6 +74,12 @@ class Artifact:
         """All names, in artifact order."""
         return list(self.facts().names)
 
+    @property
+    def metadata(self) -> dict[str, str]:
+        """What the file says of itself, its __metadata__, such as {"format": "pt"}; {} when it says nothing. With several
+        files that of the first in index order."""
+        return dict(self.facts().metadata)
+
     def describe(self) -> dict[str, Any]:
         """Files, tensors, dtypes, shapes, sizes and identity, as `tensorcast inspect --json` prints them."""
         return self.facts().describe()

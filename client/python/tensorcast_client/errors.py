@@ -91,6 +91,11 @@ def tensor_not_found(name, artifact):
     return make(StatusCode.NOT_FOUND, f"tensor {name} is not in {artifact}", "TENSOR_NOT_FOUND", {"tensor": name})
 
 
+def metadata_too_large(artifact, n_bytes):
+    return make(StatusCode.RESOURCE_EXHAUSTED, f"the metadata of {artifact} has {n_bytes} bytes; at most 8 MiB are told",
+                "METADATA_TOO_LARGE")
+
+
 def bad_answer(message):
     return make(StatusCode.INTERNAL, f"the daemon's answer makes no sense: {message}", "BAD_ANSWER")
 

@@ -30,6 +30,10 @@ class Facts:
         self._pieces = Pieces(answer) if len(answer.piece_counts) else None
         if len(self._copies) not in (0, n):
             raise errors.bad_answer(f"{len(self._copies)} numbers of copies for {n} tensors")
+        if len(answer.metadata_keys) != len(answer.metadata_values):
+            raise errors.bad_answer(f"{len(answer.metadata_keys)} keys of metadata for {len(answer.metadata_values)} values")
+        self._metadata = dict(zip(answer.metadata_keys, answer.metadata_values))
+        self._left_out_bytes = answer.metadata_left_out_bytes
 
     @functools.cached_property
     def index(self):
@@ -46,6 +50,16 @@ class Facts:
         if name not in self.index:
             raise errors.tensor_not_found(name, self.artifact)
         return int(self._dtypes[self.index[name]])
+
+    @functools.cached_property
+    def metadata(self):
+        """__metadata__ of the first file as a dict of texts."""
+        if self._left_out_bytes:
+            raise errors.metadata_too_large(self.artifact, self._left_out_bytes)
+        try:
+            return {bytes(key).decode(): bytes(value).decode() for key, value in self._metadata.items()}
+        except UnicodeDecodeError as error:
+            raise errors.bad_answer(f"metadata that is no UTF-8: {error}") from None
 
     def describe(self):
         """The object of `tensorcast inspect --json`."""
@@ -65,6 +79,8 @@ class Facts:
             "layout": self.layout,
             **({"world_size": self.world_size} if self.world_size else {}),
             **{key: numbers.tolist() for key, numbers in self._missing.items() if len(numbers)},
+            "metadata": {} if self._left_out_bytes else dict(self.metadata),
+            **({"metadata_left_out_bytes": self._left_out_bytes} if self._left_out_bytes else {}),
             "tensors": tensors,
             "total_bytes": self.total_bytes,
         }
