@@ -322,6 +322,7 @@ static struct group_terms terms_of(const struct ticket *ticket, char policy[MAX_
     const struct preparation *prep = &ticket->prep;
     const struct load_spec *spec = &prep->spec;
     const struct execution_topology *topology = &spec->topology;
+    const struct artifact *artifact = prep->mapping->artifact;
     uint64_t timeout_ms = prep->config->engine.strategy.owner_file_collective_group_assemble_timeout_ms;
     if (ticket->prep.goal == GOAL_PLAN && timeout_ms > EXPLAIN_WAIT_MS)
         timeout_ms = EXPLAIN_WAIT_MS;
@@ -333,9 +334,9 @@ static struct group_terms terms_of(const struct ticket *ticket, char policy[MAX_
                                 .id = topology->group_id,
                                 .purpose = ticket->prep.goal == GOAL_PLAN ? "explain" : "load",
                                 .world_size = topology->world_size,
-                                .reference = prep->mapping->artifact->reference,
-                                .artifact = prep->mapping->artifact->source_key,
-                                .files = prep->mapping->artifact->identity,
+                                .reference = artifact->reference,
+                                .artifact = artifact->source_key,
+                                .files = artifact->stored ? artifact->stored->identity : artifact->identity,
                                 .policy = policy,
                                 .timeout_ms = timeout_ms};
 }
