@@ -78,7 +78,7 @@ static void neighbours_are_asked_for_together(void **state)
     cached_below = 1000 * (N / 2);
     double found = share(runs, N, 0);
     assert_true(found > 0.49 && found < 0.51);
-    assert_int_equal(n_questions, 1);
+    assert_int_equal(n_questions, 10); /* a MiB each */
     free(runs);
 }
 
@@ -94,6 +94,18 @@ static void spans_beyond_the_number_of_questions_are_sampled_evenly(void **state
     assert_true(found > 0.23 && found < 0.27);
     assert_true(n_questions > 100 && n_questions <= 256);
     free(runs);
+}
+
+static void large_spans_are_sampled_evenly(void **state)
+{
+    uint64_t bytes = ((uint64_t)1 << 40) + 12345;
+    struct transfer runs[] = {{.src_offset = 8, .row_bytes = bytes}, {.src_offset = 0, .row_bytes = 0}};
+    (void)state;
+    cached_below = bytes / 4;
+    double found = share(runs, 1, 0);
+    assert_true(found > 0.24 && found < 0.26);
+    assert_true(n_questions > 200 && n_questions <= 256);
+    assert_true(n_asked <= 256 * (uint64_t)MiB);
 }
 
 static void what_lies_between_distant_rows_is_not_asked_for(void **state)
@@ -123,6 +135,7 @@ int main(void)
         cmocka_unit_test_setup(the_share_counts_the_bytes_of_all_files, set_up),
         cmocka_unit_test_setup(neighbours_are_asked_for_together, set_up),
         cmocka_unit_test_setup(spans_beyond_the_number_of_questions_are_sampled_evenly, set_up),
+        cmocka_unit_test_setup(large_spans_are_sampled_evenly, set_up),
         cmocka_unit_test_setup(what_lies_between_distant_rows_is_not_asked_for, set_up),
         cmocka_unit_test_setup(nothing_counts_as_cached_when_the_source_cannot_tell_or_nothing_is_needed, set_up),
     };
