@@ -11,17 +11,12 @@
 #include "base/memory.h"
 #include "calibration/calibration.h"
 #include "load/group.h"
+#include "load/group_terms.h"
 #include "load/load.h"
 #include "load/load_log.h"
 #include "load/prepare.h"
 #include "load/team.h"
 #include "observe/log.h"
-
-enum {
-    MAX_POLICY_CHARS = 512,
-    MAX_ATTEMPT_CHARS = 1024,
-    EXPLAIN_WAIT_MS = 500, /* for ranks that are explained at the same time; nobody waits 15 s for a plan */
-};
 
 /* One request. `prep` is what it will load, `result` what it has got so far, `rank` its place among tickets of the same rank,
  * `waiter` its place among those who wait for one load. The loop thread's; a helper that runs `work` has `prep` meanwhile. */
@@ -315,46 +310,6 @@ static void go_without_group(struct ticket *ticket, const struct reason *problem
     place_plan(ticket);
 }
 
-static struct group_terms terms_of(const struct ticket *ticket, char policy[MAX_POLICY_CHARS])
-{
-    static const char *const collective[] = {"auto", "required", "disabled"};
-    static const char *const locality[] = {"auto", "host_local", "shared_source"};
-    const struct preparation *prep = &ticket->prep;
-    const struct load_spec *spec = &prep->spec;
-    const struct execution_topology *topology = &spec->topology;
-    const struct artifact *artifact = prep->mapping->artifact;
-    uint64_t timeout_ms = prep->config->engine.strategy.owner_file_collective_group_assemble_timeout_ms;
-    if (ticket->prep.goal == GOAL_PLAN && timeout_ms > EXPLAIN_WAIT_MS)
-        timeout_ms = EXPLAIN_WAIT_MS;
-    snprintf(policy, MAX_POLICY_CHARS, "collective=%s executor=%s source_locality=%s source_sharing_domain=%s",
-             collective[spec->policy.collective], executor_preference_names[spec->policy.executor],
-             locality[topology->source_locality], topology->source_sharing_domain ? topology->source_sharing_domain : "");
-    return (struct group_terms){.uid = ticket->input.uid,
-                                .owner = ticket->input.shares_groups ? GROUP_OWNER_SHARED : ticket->input.uid,
-                                .id = topology->group_id,
-                                .purpose = ticket->prep.goal == GOAL_PLAN ? "explain" : "load",
-                                .world_size = topology->world_size,
-                                .reference = artifact->reference,
-                                .artifact = artifact->source_key,
-                                .files = artifact->stored ? artifact->stored->identity : artifact->identity,
-                                .policy = policy,
-                                .timeout_ms = timeout_ms};
-}
-
-/* A retry repeats all of it. */
-static const char *attempt_of(struct ticket *ticket, const struct group_terms *terms)
-{
-    char text[MAX_ATTEMPT_CHARS];
-    struct preparation *prep = &ticket->prep;
-    const char *attempt = prep->spec.topology.attempt;
-    if (!attempt || ticket->prep.goal == GOAL_PLAN ||
-        prep->is_lent) /* memory of its own: it is not served by another load */
-        return NULL;
-    snprintf(text, sizeof text, "%s %s %s %zu %s %s", terms->artifact, prep->mapping->view_digest,
-             prep->target.device->caps.name, strlen(attempt), attempt, terms->policy);
-    return arena_text(&prep->arena, text, strlen(text));
-}
-
 static void join_group(struct ticket *ticket, const struct group_terms *terms)
 {
     struct group_member *member = &ticket->prep.member;
@@ -380,15 +335,15 @@ static void join_group(struct ticket *ticket, const struct group_terms *terms)
 /* False: it goes on alone. */
 static bool enter_group(struct ticket *ticket)
 {
-    const struct preparation *prep = &ticket->prep;
+    struct preparation *prep = &ticket->prep;
     struct group_table *groups = ticket->table->groups;
-    struct group_member *member = &ticket->prep.member;
-    char policy[MAX_POLICY_CHARS];
+    struct group_member *member = &prep->member;
+    uid_t owner = ticket->input.shares_groups ? GROUP_OWNER_SHARED : ticket->input.uid;
     if (!prepare_wants_group(prep))
         return false;
-    struct group_terms terms = terms_of(ticket, policy);
+    struct group_terms terms = group_terms_of(prep, ticket->input.uid, owner);
     member->rank = prep->spec.topology.rank;
-    member->attempt = attempt_of(ticket, &terms);
+    member->attempt = group_attempt_of(prep, &terms);
     if (prep->plan->executor != EXECUTOR_OWNER_FILE_COLLECTIVE) {
         bool could = prep->plan->candidates[EXECUTOR_OWNER_FILE_COLLECTIVE].eligible;
         group_decline(groups, &terms, member->rank,
