@@ -11,6 +11,7 @@
 #include "base/text.h"
 #include "base/dtype.h"
 #include "args_check.h"
+#include "args_options.h"
 #include "command_table.h"
 #include "config/executor.h"
 #include "export/export_layout.h"
@@ -24,17 +25,6 @@ struct parse {
     size_t rule_capacity, spec_capacity, placement_capacity, setting_capacity;
     bool *seen; /* per row of option_table, for the check against the command */
     struct error *error;
-};
-
-enum option_kind { OPTION_FLAG, OPTION_TEXT, OPTION_DURATION, OPTION_COUNT, OPTION_CHOICE, OPTION_CALL };
-
-struct option_row {
-    const char *name, *value, *help;
-    int groups; /* enum option_group bits */
-    enum option_kind kind;
-    size_t offset; /* of the value in struct args */
-    const char *const *choices;
-    int (*take)(struct parse *parse, const char *value); /* OPTION_CALL */
 };
 
 static int take_tensor(struct parse *parse, const char *value);
@@ -61,7 +51,7 @@ static const char *const ways_of_uneven[] = {
 static const char *const indexes[] = {"source", "canonical", NULL};
 
 #define AT(member) offsetof(struct args, member)
-static const struct option_row option_table[] = {
+const struct option_row option_table[] = {
     {"socket", "PATH", "the daemon's socket (else $TENSORCAST_SOCKET, then /run/tensorcast/daemon.sock)", OPTIONS_GLOBAL,
      OPTION_TEXT, AT(socket), NULL, NULL},
     {"json", NULL, "print one JSON object and nothing else", OPTIONS_GLOBAL, OPTION_FLAG, AT(json), NULL, NULL},
@@ -71,8 +61,8 @@ static const struct option_row option_table[] = {
     {"help", NULL, "explain this command", OPTIONS_GLOBAL, OPTION_FLAG, AT(help), NULL, NULL},
     {"version", NULL, "print the version", OPTIONS_GLOBAL, OPTION_FLAG, AT(version), NULL, NULL},
     {"view", "FILE", "a view as JSON; - is standard input", OPTIONS_VIEW, OPTION_TEXT, AT(view.file), NULL, NULL},
-    {"tensor", "GLOB", "tensors of that name; repeatable, the order is kept", OPTIONS_VIEW, OPTION_CALL, 0, NULL,
-     take_tensor},
+    {"tensor", "GLOB", "tensors of that name; repeatable, the order is kept", OPTIONS_VIEW | OPTIONS_INSPECT, OPTION_CALL, 0,
+     NULL, take_tensor},
     {"slice", "'NAME[2:5, :, -3:]'", "a part of a tensor, as NumPy means it; repeatable", OPTIONS_VIEW, OPTION_CALL, 0, NULL,
      take_slice},
     {"tp-size", "N", "split as a tensor-parallel group of N would", OPTIONS_VIEW, OPTION_COUNT, AT(view.tp.size), NULL,
@@ -124,6 +114,8 @@ static const struct option_row option_table[] = {
      OPTION_FLAG, AT(allow_missing_shards), NULL, NULL},
     {"index", "WHICH", "print an index document instead: source or canonical", OPTIONS_INSPECT, OPTION_CHOICE,
      AT(output.index), indexes, NULL},
+    {"summary", NULL, "what it adds up to: parameters, bytes of each type, metadata; not every tensor", OPTIONS_INSPECT,
+     OPTION_FLAG, AT(output.summary), NULL, NULL},
     {"compat", NULL, "as the original loader", OPTIONS_COMPAT, OPTION_FLAG, AT(plan.compat), NULL, NULL},
     {"chunk-bytes", "SIZE", "largest extent (else $LEVANTER_FSSPEC_CHUNK_BYTES, then 2GB)", OPTIONS_COMPAT, OPTION_CALL, 0,
      NULL, take_chunk},
@@ -154,29 +146,7 @@ static const struct option_row option_table[] = {
     {"all", NULL, "every artifact", OPTIONS_RELEASE, OPTION_FLAG, AT(all), NULL, NULL},
 };
 enum { N_OPTIONS = sizeof option_table / sizeof option_table[0] };
-
-static const struct {
-    enum option_group group;
-    const char *heading;
-} headings[] = {
-    {OPTIONS_VIEW, "What to load (everything when none is given)"},
-    {OPTIONS_VARIANT, "What to make of it"},
-    {OPTIONS_STRATEGY, "How to load it"},
-    {OPTIONS_LOAD, "What to do with it"},
-    {OPTIONS_INSPECT, "What to print"},
-    {OPTIONS_RELEASE, "What to release"},
-    {OPTIONS_FETCH, "What to fetch"},
-    {OPTIONS_COMPAT, "What to plan"},
-    {OPTIONS_MANIFEST, "Where to put it"},
-    {OPTIONS_OLDER_TOOL, "As the earlier tool names it"},
-    {OPTIONS_RESHARD, "For whom"},
-    {OPTIONS_ANY_FORMAT, "What to write"},
-    {OPTIONS_RANKS, "For whom, and how it is split"},
-    {OPTIONS_EXPORT, "Where to, and how"},
-    {OPTIONS_SHARDS, "What may be missing"},
-    {OPTIONS_STANDALONE, "Where to run"},
-    {OPTIONS_GLOBAL, "Global options, before or after the command"},
-};
+const size_t args_n_options = N_OPTIONS;
 
 /* --- values --- */
 
@@ -544,46 +514,4 @@ void args_fini(struct args *args)
     free(args->view.specs);
     free(args->view.placements);
     arena_fini(&args->arena);
-}
-
-/* --- help --- */
-
-static void print_options(enum option_group group, const char *heading, FILE *out)
-{
-    fprintf(out, "\n%s:\n", heading);
-    for (size_t i = 0; i < N_OPTIONS; i++) {
-        const struct option_row *row = &option_table[i];
-        if (!(row->groups & group))
-            continue;
-        int used = fprintf(out, "  --%s%s%s", row->name, row->value ? " " : "", row->value ? row->value : "");
-        fprintf(out, "%*s%s\n", used < 30 ? 30 - used : 2, "", row->help);
-    }
-}
-
-static void print_general_help(FILE *out)
-{
-    fprintf(out, "tensorcast - tensors of a checkpoint from the loader daemon of this host\n\n"
-                 "Usage: tensorcast COMMAND [ARTIFACT] [OPTION]...\n\nCommands:\n");
-    for (int i = 0; i < COMMAND_COUNT; i++)
-        fprintf(out, "  %-10s %s\n", command_table[i].name, command_table[i].summary);
-    print_options(OPTIONS_GLOBAL, "Global options, before or after the command", out);
-    fprintf(out, "\nAn ARTIFACT is disk:PATH, a directory with safetensors files or one such file, or the same in a store:\n"
-                 "gs://BUCKET/PATH, s3://BUCKET/PATH, hf://OWNER/NAME, https://HOST/PATH.\n"
-                 "Exit status: 0 done, 1 failed, 2 wrong usage, 130 interrupted.\n"
-                 "'tensorcast COMMAND --help' tells more; so does man tensorcast.\n");
-}
-
-void args_print_help(int command, FILE *out)
-{
-    if (command < 0) {
-        print_general_help(out);
-        return;
-    }
-    const struct command_row *row = &command_table[command];
-    fprintf(out, "Usage: tensorcast %s%s%s [OPTION]...\n\n%s.\n%s", row->name, *row->operands ? " " : "", row->operands,
-            row->summary, row->details);
-    for (size_t i = 0; i < sizeof headings / sizeof headings[0]; i++) {
-        if ((row->options | OPTIONS_GLOBAL) & headings[i].group)
-            print_options(headings[i].group, headings[i].heading, out);
-    }
 }

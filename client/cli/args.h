@@ -61,6 +61,7 @@ struct output_args {
     bool digest;
     uint64_t hold_ms;
     int index; /* enum index_kind */
+    bool summary;
 };
 
 struct plan_args {

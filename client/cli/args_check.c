@@ -119,7 +119,19 @@ static int check_group(struct args *args, struct error *error)
     return 0;
 }
 
+static int check_inspect(const struct args *args, struct error *error)
+{
+    const struct output_args *output = &args->output;
+    bool is_part = args->command == COMMAND_INSPECT && (output->summary || args->view.n_selectors);
+    return is_part && output->index != INDEX_NONE
+               ? wrong(error, "--index prints a document of its own: --summary and --tensor cannot be added to it")
+               : 0;
+}
+
 int args_check(struct args *args, struct error *error)
 {
-    return check_view(args, error) < 0 || check_variant(args, error) < 0 || check_group(args, error) < 0 ? -1 : 0;
+    return check_inspect(args, error) < 0 || check_view(args, error) < 0 || check_variant(args, error) < 0 ||
+                   check_group(args, error) < 0
+               ? -1
+               : 0;
 }

@@ -18,7 +18,7 @@ static struct catalog *create_catalog(size_t n_files, size_t n_tensors)
     catalog->tensors = memory_alloc_array(n_tensors + 1, sizeof *catalog->tensors);
     arena_init(&catalog->arena, 0);
     catalog->n_files = n_files;
-    catalog->n_tensors = n_tensors;
+    catalog->n_tensors = catalog->n_all_tensors = n_tensors;
     return catalog;
 }
 
@@ -60,8 +60,16 @@ struct catalog *catalog_from_daemon(struct tc_artifact *artifact)
     for (size_t i = 0; i < catalog->n_tensors; i++) {
         struct tc_tensor_info info;
         tc_artifact_tensor(artifact, i, &info);
-        catalog->tensors[i] = (struct catalog_tensor){info.name,  strlen(info.name), info.dtype,    info.shape, info.rank,
-                                                      info.bytes, info.file,         info.n_pieces, info.copies};
+        catalog->tensors[i] = (struct catalog_tensor){.name = info.name,
+                                                      .name_length = strlen(info.name),
+                                                      .dtype = info.dtype,
+                                                      .shape = info.shape,
+                                                      .rank = info.rank,
+                                                      .bytes = info.bytes,
+                                                      .index = i,
+                                                      .file = info.file,
+                                                      .n_pieces = info.n_pieces,
+                                                      .copies = info.copies};
     }
     take_metadata_told(catalog, artifact);
     return catalog;
@@ -80,15 +88,16 @@ struct catalog *catalog_from_disk(struct artifact *artifact)
         catalog->files[i] = (struct catalog_file){artifact->source->files[i].name, artifact->source->files[i].size_bytes};
     for (size_t i = 0; i < catalog->n_tensors; i++) {
         const struct tensor_record *record = &artifact->tensors[i];
-        catalog->tensors[i] = (struct catalog_tensor){record->name,
-                                                      record->name_length,
-                                                      dtype_name(record->dtype),
-                                                      record->shape,
-                                                      record->rank,
-                                                      record->bytes,
-                                                      artifact_piece(artifact, record, 0)->file,
-                                                      record->n_pieces,
-                                                      artifact_n_copies(artifact, record)};
+        catalog->tensors[i] = (struct catalog_tensor){.name = record->name,
+                                                      .name_length = record->name_length,
+                                                      .dtype = dtype_name(record->dtype),
+                                                      .shape = record->shape,
+                                                      .rank = record->rank,
+                                                      .bytes = record->bytes,
+                                                      .index = i,
+                                                      .file = artifact_piece(artifact, record, 0)->file,
+                                                      .n_pieces = record->n_pieces,
+                                                      .copies = artifact_n_copies(artifact, record)};
     }
     take_metadata_read(catalog, artifact);
     return catalog;
@@ -130,7 +139,7 @@ static void write_pieces(struct json_writer *json, const struct catalog *catalog
 {
     json_put_open(json, "pieces", '[');
     for (size_t k = 0; k < tensor->n_pieces; k++) {
-        struct tc_piece_info piece = piece_of(catalog, (size_t)(tensor - catalog->tensors), k);
+        struct tc_piece_info piece = piece_of(catalog, tensor->index, k);
         json_write_open(json, '{');
         json_put_text(json, "file", catalog->files[piece.file].name);
         write_numbers(json, "offsets", piece.offsets, tensor->rank);
@@ -189,7 +198,7 @@ static void write_layout(struct json_writer *json, const struct catalog *catalog
     write_missing(json, "missing_files", layout->missing_files, layout->n_missing_files);
 }
 
-static void write_metadata(struct json_writer *json, const struct catalog *catalog)
+void catalog_json_metadata(const struct catalog *catalog, struct json_writer *json)
 {
     json_put_open(json, "metadata", '{');
     for (size_t i = 0; i < catalog->n_metadata; i++) {
@@ -207,7 +216,7 @@ char *catalog_json(const struct catalog *catalog)
     json_write_open(&json, '{');
     catalog_json_head(catalog, &json);
     write_layout(&json, catalog);
-    write_metadata(&json, catalog);
+    catalog_json_metadata(catalog, &json);
     json_put_open(&json, "tensors", '[');
     for (size_t i = 0; i < catalog->n_tensors; i++)
         write_tensor(&json, catalog, &catalog->tensors[i]);
@@ -255,7 +264,7 @@ static void print_file(const struct catalog *catalog, const struct catalog_tenso
     fputc('\n', out);
 }
 
-static void print_layout(const struct catalog *catalog, FILE *out)
+void catalog_print_layout(const struct catalog *catalog, FILE *out)
 {
     const struct artifact_layout *layout = &catalog->layout;
     if (!layout->world_size)
@@ -284,9 +293,11 @@ void catalog_print(const struct catalog *catalog, FILE *out)
         print_file(catalog, tensor, out);
     }
     fprintf(out, "\n%s\n", text_escape(catalog->reference, strlen(catalog->reference), name));
-    print_layout(catalog, out);
-    fprintf(out, "%zu tensor%s in %zu file%s, %s (%" PRIu64 " bytes)\nidentity %s\n", catalog->n_tensors,
-            catalog->n_tensors == 1 ? "" : "s", catalog->n_files, catalog->n_files == 1 ? "" : "s",
+    catalog_print_layout(catalog, out);
+    if (catalog->n_tensors != catalog->n_all_tensors)
+        fprintf(out, "%zu of ", catalog->n_tensors);
+    fprintf(out, "%zu tensor%s in %zu file%s, %s (%" PRIu64 " bytes)\nidentity %s\n", catalog->n_all_tensors,
+            catalog->n_all_tensors == 1 ? "" : "s", catalog->n_files, catalog->n_files == 1 ? "" : "s",
             text_people_bytes(catalog->total_bytes, size), catalog->total_bytes, catalog->identity);
 }
 

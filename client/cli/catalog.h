@@ -24,6 +24,7 @@ struct catalog_tensor {
     const uint64_t *shape;
     size_t rank;
     uint64_t bytes;
+    size_t index;    /* in artifact order */
     size_t file;     /* of its first piece */
     size_t n_pieces; /* 1 = it is whole */
     size_t copies;
@@ -36,8 +37,9 @@ struct catalog {
     uint64_t total_bytes;
     struct catalog_file *files;
     size_t n_files;
-    struct catalog_tensor *tensors; /* artifact order */
+    struct catalog_tensor *tensors; /* artifact order, or what selection_filter_catalog() left of them */
     size_t n_tensors;
+    size_t n_all_tensors;         /* of the artifact */
     struct tc_metadata *metadata; /* __metadata__ of the first file, each key once */
     size_t n_metadata;
     uint64_t metadata_left_out_bytes; /* not 0: it is too large to be told */
@@ -53,6 +55,8 @@ void catalog_destroy(struct catalog *catalog);                     /* accepts NU
 struct json_writer;
 /* What every object about an artifact begins with: artifact, identity, files. */
 void catalog_json_head(const struct catalog *catalog, struct json_writer *json);
+void catalog_json_metadata(const struct catalog *catalog, struct json_writer *json); /* the member "metadata" */
+void catalog_print_layout(const struct catalog *catalog, FILE *out);                 /* a line, unless it is plain */
 /* The object of `tensorcast inspect --json`. The caller frees. */
 char *catalog_json(const struct catalog *catalog);
 /* A table of every tensor, then what it adds up to. */

@@ -39,14 +39,29 @@ static struct chosen *choose_tensor(struct choosing *choosing, size_t tensor)
     return &choosing->chosen[choosing->place[tensor] - 1];
 }
 
+/* NULL: nothing is near, or it is a pattern. */
+static const char *nearest_name(const struct catalog *catalog, const char *what)
+{
+    const char *nearest = NULL;
+    if (strpbrk(what, "*?["))
+        return NULL;
+    const char **names = memory_alloc_array(catalog->n_tensors + 1, sizeof *names);
+    for (size_t i = 0; i < catalog->n_tensors; i++)
+        names[i] = catalog->tensors[i].name;
+    nearest = text_nearest(what, names, catalog->n_tensors);
+    free(names);
+    return nearest;
+}
+
 static int not_found(const struct choosing *choosing, const char *what)
 {
-    char name[TEXT_NAME_CHARS], artifact[TEXT_NAME_CHARS];
-    const char *reference = choosing->catalog->reference;
+    char name[TEXT_NAME_CHARS], artifact[TEXT_NAME_CHARS], hint[TEXT_NAME_CHARS];
+    const char *reference = choosing->catalog->reference, *nearest = nearest_name(choosing->catalog, what);
     text_escape(reference, strlen(reference), artifact);
-    return fail(choosing->error, ERROR_NOT_FOUND, "TENSOR_NOT_FOUND",
-                "no tensor of %s is called or matches '%s'; 'tensorcast inspect' lists them", artifact,
-                text_escape(what, strlen(what), name));
+    return fail(choosing->error, ERROR_NOT_FOUND, "TENSOR_NOT_FOUND", "no tensor of %s is called or matches '%s'; %s%s%s",
+                artifact, text_escape(what, strlen(what), name),
+                nearest ? "did you mean '" : "'tensorcast inspect' lists them",
+                nearest ? text_escape(nearest, strlen(nearest), hint) : "", nearest ? "'?" : "");
 }
 
 static int choose_glob(struct choosing *choosing, const char *glob)
@@ -106,22 +121,47 @@ static int make_item(const struct view_args *options, const struct choosing *cho
     return 0;
 }
 
+static void begin_choosing(struct choosing *choosing, const struct catalog *catalog, struct error *error)
+{
+    *choosing = (struct choosing){.catalog = catalog, .error = error};
+    choosing->chosen = memory_alloc_array(catalog->n_tensors + 1, sizeof *choosing->chosen);
+    choosing->place = memory_alloc_array(catalog->n_tensors + 1, sizeof *choosing->place);
+    index_names(catalog, &choosing->by_name);
+}
+
+static void end_choosing(struct choosing *choosing)
+{
+    map_fini(&choosing->by_name);
+    free(choosing->chosen);
+    free(choosing->place);
+}
+
+int selection_filter_catalog(const struct view_args *options, struct catalog *catalog, struct error *error)
+{
+    struct choosing choosing;
+    begin_choosing(&choosing, catalog, error);
+    int status = choose_all(&choosing, options);
+    size_t n_kept = 0;
+    for (size_t i = 0; status == 0 && i < catalog->n_tensors; i++)
+        if (choosing.place[i])
+            catalog->tensors[n_kept++] = catalog->tensors[i];
+    end_choosing(&choosing);
+    catalog->n_tensors = status == 0 ? n_kept : catalog->n_tensors;
+    return status;
+}
+
 int selection_from_catalog(const struct view_args *options, const struct catalog *catalog, struct selection *selection,
                            struct error *error)
 {
-    struct choosing choosing = {.catalog = catalog, .error = error};
-    choosing.chosen = memory_alloc_array(catalog->n_tensors + 1, sizeof *choosing.chosen);
-    choosing.place = memory_alloc_array(catalog->n_tensors + 1, sizeof *choosing.place);
-    index_names(catalog, &choosing.by_name);
+    struct choosing choosing;
+    begin_choosing(&choosing, catalog, error);
     int status = choose_all(&choosing, options);
     struct tc_view_item *items = arena_array(&selection->arena, choosing.n_chosen + 1, sizeof *items);
     for (size_t i = 0; status == 0 && i < choosing.n_chosen; i++)
         status = make_item(options, &choosing, &choosing.chosen[i], &selection->arena, &items[i]);
     selection->view = (struct tc_view){.items = items, .n_items = choosing.n_chosen};
     selection->whole = !choosing.n_chosen; /* an artifact without tensors, split for a rank */
-    map_fini(&choosing.by_name);
-    free(choosing.chosen);
-    free(choosing.place);
+    end_choosing(&choosing);
     return status;
 }
 

@@ -23,6 +23,9 @@ struct selection {
 int selection_from_catalog(const struct view_args *options, const struct catalog *catalog, struct selection *selection,
                            struct error *error);
 
+/* Leaves of the catalog's tensors those that --tensor names, in artifact order; all when there is none. */
+int selection_filter_catalog(const struct view_args *options, struct catalog *catalog, struct error *error);
+
 /* For a view file (see view_file.h): "slices": [] has one entry per dimension only if there are none. Unknown names are left
  * to whoever serves the request. */
 int selection_check_empty_slices(const struct tc_view *view, const struct catalog *catalog, struct error *error);

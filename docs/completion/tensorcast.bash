@@ -32,7 +32,7 @@ _tensorcast()
     options="--socket --json --quiet --timeout --help --version"
     case $command in
         "") options+=" inspect load explain status prewarm release verify fetch plan manifest export fuse reshard variants" ;;
-        inspect) options+=" $variant --index --allow-missing-shards --standalone disk:" ;;
+        inspect) options+=" $variant --tensor --summary --index --allow-missing-shards --standalone disk:" ;;
         load) options+=" $view $variant $strategy --allow-missing-shards --out --digest --hold --standalone disk:" ;;
         explain) options+=" $view $variant $strategy --allow-missing-shards --standalone disk:" ;;
         prewarm) options+=" $view $variant $strategy --allow-missing-shards disk:" ;;

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from safetensors.numpy import save_file
 
 import checkpoints
 from stage import CLI, MiB, Tensorcast, soon
@@ -302,3 +303,21 @@ def test_help_of_every_command_goes_to_standard_output(alone):
     for command in ["inspect", "load", "explain", "status", "prewarm", "release", "verify"]:
         outcome = alone.ok(command, "--help")
         assert f"tensorcast {command}" in outcome.out and outcome.err == ""
+
+
+def test_inspect_sums_up_filters_and_has_the_metadata_with_and_without_a_daemon(alone, daemon, models):
+    rows = {"model.norm.weight": np.zeros((4,), np.float32), "layers.0.q": np.zeros((10, 3), np.float16), "layers.1.k": np.zeros(2, np.int8)}
+    (models / "sums").mkdir()
+    save_file(rows, models / "sums/model.safetensors", metadata={"format": "pt", "who": "me"})
+    reference = f"disk:{models}/sums"
+    for cli, how in [(daemon.cli, []), (alone, ["--standalone"])]:
+        told = cli.json("inspect", reference, "--summary", *how)
+        assert told["parameters"] == 36 and [(t["dtype"], t["bytes"]) for t in told["dtypes"]] == [("F16", 60), ("F32", 16), ("I8", 2)]
+        assert cli.json("inspect", reference, *how)["metadata"] == told["metadata"] == {"format": "pt", "who": "me"}
+        part = cli.json("inspect", reference, "--tensor", "layers.?.[qv]", "--tensor", "*norm*", *how)
+        assert {t["name"] for t in part["tensors"]} == {"layers.0.q", "model.norm.weight"} and part["total_bytes"] == 78
+        assert cli.json("inspect", reference, "--summary", "--tensor", "layers.*", *how)["parameters"] == 32
+        for command in ("inspect", "load"):
+            wrong = cli.run(command, reference, "--tensor", "model.norm.wieght", *how)
+            assert wrong.status == "NOT_FOUND" and "did you mean 'model.norm.weight'?" in wrong.err, wrong
+        assert cli.run("inspect", reference, "--summary", "--index", "source", *how).code == 2

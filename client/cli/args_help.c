@@ -1,0 +1,67 @@
+/* The help texts, out of the tables of commands and options. */
+#include "args.h"
+#include "args_options.h"
+#include "command_table.h"
+
+static const struct {
+    enum option_group group;
+    const char *heading;
+} headings[] = {
+    {OPTIONS_VIEW, "What to load (everything when none is given)"},
+    {OPTIONS_VARIANT, "What to make of it"},
+    {OPTIONS_STRATEGY, "How to load it"},
+    {OPTIONS_LOAD, "What to do with it"},
+    {OPTIONS_INSPECT, "What to print"},
+    {OPTIONS_RELEASE, "What to release"},
+    {OPTIONS_FETCH, "What to fetch"},
+    {OPTIONS_COMPAT, "What to plan"},
+    {OPTIONS_MANIFEST, "Where to put it"},
+    {OPTIONS_OLDER_TOOL, "As the earlier tool names it"},
+    {OPTIONS_RESHARD, "For whom"},
+    {OPTIONS_ANY_FORMAT, "What to write"},
+    {OPTIONS_RANKS, "For whom, and how it is split"},
+    {OPTIONS_EXPORT, "Where to, and how"},
+    {OPTIONS_SHARDS, "What may be missing"},
+    {OPTIONS_STANDALONE, "Where to run"},
+    {OPTIONS_GLOBAL, "Global options, before or after the command"},
+};
+
+static void print_options(enum option_group group, const char *heading, FILE *out)
+{
+    fprintf(out, "\n%s:\n", heading);
+    for (size_t i = 0; i < args_n_options; i++) {
+        const struct option_row *row = &option_table[i];
+        if (!(row->groups & group))
+            continue;
+        int used = fprintf(out, "  --%s%s%s", row->name, row->value ? " " : "", row->value ? row->value : "");
+        fprintf(out, "%*s%s\n", used < 30 ? 30 - used : 2, "", row->help);
+    }
+}
+
+static void print_general_help(FILE *out)
+{
+    fprintf(out, "tensorcast - tensors of a checkpoint from the loader daemon of this host\n\n"
+                 "Usage: tensorcast COMMAND [ARTIFACT] [OPTION]...\n\nCommands:\n");
+    for (int i = 0; i < COMMAND_COUNT; i++)
+        fprintf(out, "  %-10s %s\n", command_table[i].name, command_table[i].summary);
+    print_options(OPTIONS_GLOBAL, "Global options, before or after the command", out);
+    fprintf(out, "\nAn ARTIFACT is disk:PATH, a directory with safetensors files or one such file, or the same in a store:\n"
+                 "gs://BUCKET/PATH, s3://BUCKET/PATH, hf://OWNER/NAME, https://HOST/PATH.\n"
+                 "Exit status: 0 done, 1 failed, 2 wrong usage, 130 interrupted.\n"
+                 "'tensorcast COMMAND --help' tells more; so does man tensorcast.\n");
+}
+
+void args_print_help(int command, FILE *out)
+{
+    if (command < 0) {
+        print_general_help(out);
+        return;
+    }
+    const struct command_row *row = &command_table[command];
+    fprintf(out, "Usage: tensorcast %s%s%s [OPTION]...\n\n%s.\n%s", row->name, *row->operands ? " " : "", row->operands,
+            row->summary, row->details);
+    for (size_t i = 0; i < sizeof headings / sizeof headings[0]; i++) {
+        if ((row->options | OPTIONS_GLOBAL) & headings[i].group)
+            print_options(headings[i].group, headings[i].heading, out);
+    }
+}
