@@ -82,7 +82,8 @@ static int note_transfer(struct builder *builder, const struct transfer *transfe
     return 0;
 }
 
-/* From neighbours to steps, which stay 0 where there are no elements or none of whole bytes. A dimension of one element gets the step that it would have in a packed array. */
+/* From neighbours to steps, which stay 0 where there are no elements or none of whole bytes. A dimension of one element gets the
+ * step that it would have in a packed array. */
 static int settle_strides(struct builder *builder, size_t i, struct error *error)
 {
     const struct view_tensor *tensor = &builder->mapping->tensors[i];
@@ -153,8 +154,12 @@ static bool lies_as_said(struct builder *builder, const struct transfer *transfe
     if (builder->joined_of != transfer->tensor)
         join_dimensions(tensor, mapped->strides, &builder->joined);
     builder->joined_of = transfer->tensor;
+    uint64_t below = transfer->n_rows - 1,
+             right = transfer->row_bytes - bytes; /* the last element, of both walks together */
     return at % bytes == 0 && transfer->row_bytes % bytes == 0 &&
            transfer->src_offset == mapped->offset + place_of(joined, at) &&
+           transfer->src_offset + below * transfer->src_stride + right ==
+               mapped->offset + place_of(joined, at + below * (uint64_t)transfer->dst_stride + right) &&
            is_along_one(joined, at, transfer->row_bytes / bytes, bytes, bytes) &&
            is_along_one(joined, at, transfer->n_rows, transfer->dst_stride, transfer->src_stride);
 }

@@ -8,7 +8,7 @@
 #include "resolve/mapping.h"
 #include "resolve/target.h"
 
-/* What was looked at by then: half a second. Targets that need more are UNIMPLEMENTED. */
+/* What was looked at by then: about a second for a million targets. Targets that need more are UNIMPLEMENTED. */
 enum { TARGET_MAX_STEPS = 1 << 23 };
 
 /* Every target, fill and cover has passed target_check(). tensors[i]: whose target list->tensors[i] is. INVALID_ARGUMENT

@@ -183,6 +183,39 @@ static void what_lies_at_no_one_distance_is_refused_by_name(void **state)
     is_refused("TENSOR_NOT_STRIDED", "apart");
 }
 
+/* Rows of the file are 200 bytes apart; ten pieces of ten bytes go over the edge of one, each beginning where it should. */
+static void rows_that_leave_their_dimension_together_are_refused(void **state)
+{
+    (void)state;
+    uint64_t shape[] = {4, 95};
+    struct source_file file = {.name = "f", .size_bytes = 1000};
+    struct source source = {.files = &file, .n_files = 1};
+    struct artifact artifact = {.source = &source, .reference = "memory:m"};
+    struct tensor_record record = {
+        .name = "w", .name_length = 1, .dtype = DTYPE_U8, .rank = 2, .shape = shape, .bytes = 380};
+    struct view_tensor tensor = {.record = &record, .shape = shape, .bytes = 380};
+    struct transfer transfers[] = {
+        {.src_offset = 0, .dst_offset = 0, .row_bytes = 95, .n_rows = 1},
+        {.src_offset = 200, .dst_offset = 95, .row_bytes = 95, .n_rows = 1},
+        {.src_offset = 400, .dst_offset = 190, .row_bytes = 10, .n_rows = 10, .src_stride = 10, .dst_stride = 10},
+        {.src_offset = 605, .dst_offset = 290, .row_bytes = 90, .n_rows = 1}};
+    size_t file_first[] = {0, 4};
+    struct mapping mapping = {.artifact = &artifact,
+                              .tensors = &tensor,
+                              .n_tensors = 1,
+                              .transfers = transfers,
+                              .n_transfers = 4,
+                              .file_first = file_first};
+    struct arena arena = {0};
+    struct error error;
+    assert_null(mapped_view_build(&mapping, &arena, &error));
+    assert_string_equal(error.reason, "TENSOR_NOT_STRIDED");
+    transfers[2] = (struct transfer){.src_offset = 400, .dst_offset = 190, .row_bytes = 95, .n_rows = 1};
+    transfers[3] = (struct transfer){.src_offset = 600, .dst_offset = 285, .row_bytes = 95, .n_rows = 1};
+    assert_non_null(mapped_view_build(&mapping, &arena, &error));
+    arena_fini(&arena);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -194,6 +227,7 @@ int main(void)
         cmocka_unit_test(variants_that_only_move_elements_are_views),
         cmocka_unit_test(what_is_computed_is_refused_by_name),
         cmocka_unit_test(what_lies_at_no_one_distance_is_refused_by_name),
+        cmocka_unit_test(rows_that_leave_their_dimension_together_are_refused),
     };
     return cmocka_run_group_tests(tests, variant_scene_begin, variant_scene_end);
 }
