@@ -70,7 +70,7 @@ def test_whole_tensors_by_name_need_one_call(fake, client, tensors):
 
 def test_everything_in_artifact_order_is_asked_for_without_a_list(fake, client, tensors):
     art = client.artifact(REF)
-    assert repr(art) == f"<artifact {REF}>" and repr(art.view({"w": slice(1)})) == f"<view of all tensors of {REF}, 1 sliced>"
+    assert repr(art) == f"<Artifact {REF}>" and repr(art.view({"w": slice(1)})) == f"<View of all tensors of {REF}, 1 sliced>"
     for view in (art.subset(art.tensor_names), art.view(), art.subset(art.tensor_names).view()):
         with view.tensor_dict(framework="numpy") as got:
             assert list(got) == list(tensors)
@@ -212,7 +212,7 @@ def test_the_mapping_is_a_mapping(client, tensors):
         assert isinstance(caught.value, tc.TensorcastError)
         with pytest.raises(TypeError):
             got["w"] = 1
-        assert repr(got) == f"<2 tensors of {REF}, 105 bytes>"
+        assert repr(got) == f"<Tensors of {REF}: 2 tensors, 105 B, F32, U8>"
 
 
 def test_asking_one_by_one_keeps_identity_and_order(fake, client):

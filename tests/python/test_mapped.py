@@ -111,7 +111,8 @@ def test_changes_to_writable_arrays_reach_neither_the_file_nor_another_load(fake
 def test_writable_tensors_that_share_bytes_of_the_file_do_not_share_changes(fake, client, framework):
     put(fake, {"w": ("U8", np.arange(64, dtype=np.uint8)), "tied": ("U8", np.arange(64, dtype=np.uint8)), "x": ("U8", np.ones(9, np.uint8))})
     fake.mangle = lambda result: result.layout.offsets.__setitem__(1, result.layout.offsets[0])
-    got = client.artifact(REF).tensor_dict(framework=framework, writable=True, options=MAPPED)
+    how = {"writable": True} if framework == "numpy" else {}  # torch's may be written to when nothing is said
+    got = client.artifact(REF).tensor_dict(framework=framework, options=MAPPED, **how)
     got["w"][:] = 0
     assert bytes_of(got["tied"]) == bytes(range(64)) and bytes_of(dict(got)["x"]) == bytes([1] * 9)
     read_only = client.artifact(REF).tensor_dict(framework="numpy", options=MAPPED)

@@ -171,4 +171,4 @@ def test_built_in_recipes_are_known_by_name(art):
 
 def test_a_handle_shows_what_it_was_made_by(art, tmp_path):
     assert repr(art.variant("moe-upcycle").variant(write(tmp_path, "version: 1"))) == (
-        f"<artifact disk:/models/m, moe-upcycle, {tmp_path}/recipe.yaml>")
+        f"<Artifact disk:/models/m, moe-upcycle, {tmp_path}/recipe.yaml>")

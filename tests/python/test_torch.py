@@ -58,6 +58,7 @@ def test_an_unaligned_tensor_is_copied(client, tensors):
 
 
 def test_writable_tensors_can_be_changed_in_place(client, tensors):
-    writable = client.artifact(REF).tensor_dict(framework="torch", writable=True)["s"]
-    writable.add_(1)
-    assert writable == client.artifact(REF).tensor_dict(framework="torch")["s"] + 1
+    for how in ({"writable": True}, {}):
+        writable = client.artifact(REF).tensor_dict(framework="torch", **how)["s"]
+        writable.add_(1)
+        assert writable == client.artifact(REF).tensor_dict(framework="torch")["s"] + 1

@@ -3,25 +3,44 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Literal, overload
 
+from . import html_table, selection, sidecars
 from . import recipe as recipes
-from . import selection, sidecars
 from .errors import TensorcastError
+from .lazy import LazyTensor
 from .load import Clock
 from .options import Options
 from .redact import shown
 from .sidecars import Sidecar
 from .tensors import Tensors
-from .view import Slices, View
+from .view import Framework, Progress, Slices, View
 
 if TYPE_CHECKING:
+    import numpy as np
+    import torch
+
     from .client import Client
 
 
-class Artifact:
-    """An immutable named set of tensors at a source, such as disk:/models/llama, or what a recipe makes of it."""
+_FOR_THE_PACKAGE = {"facts", "known_facts", "telling_lines", "variant_json"}  # not what users look for
+
+
+class Artifact(Mapping[str, LazyTensor]):
+    """An immutable named set of tensors at a source, such as disk:/models/llama, or what a recipe makes of it: a mapping of names
+    to lazy tensors, of which nothing is read before one is looked into.
+
+    >>> art = tc.artifact("disk:/models/tiny")
+    >>> art.tensor_names
+    ['head.weight', 'head.bias']
+    >>> art
+    <Artifact disk:/models/tiny: 2 tensors, 64 B, F32>
+    >>> art["head.weight"]
+    <LazyTensor head.weight: F32 [4, 3], 48 B, of disk:/models/tiny>
+    >>> {name: tensor.shape for name, tensor in art.items()}
+    {'head.weight': (4, 3), 'head.bias': (4,)}
+    """
 
     def __init__(self, client: Client, reference: str, allow_missing_shards: bool = False,
                  made_by: tuple[recipes.Recipe, ...] = ()):
@@ -29,9 +48,35 @@ class Artifact:
         self.allow_missing_shards = allow_missing_shards
         self._recipes, self._variant = made_by, None
 
-    def __repr__(self):
+    def __repr__(self) -> str:
+        """Asks the daemon for nothing: what it holds is told once it is known."""
+        facts = self.known_facts
         of = "".join(f", {recipe.name}" for recipe in self._recipes)
-        return f"<artifact {shown(self.reference)}{of}>"
+        return f"<Artifact {shown(self.reference)}{of}{': ' + facts.summary if facts else ''}>"
+
+    def _repr_html_(self) -> str:
+        """A table, for notebooks."""
+        return html_table.of_artifact(self)
+
+    def __getitem__(self, name: str) -> LazyTensor:
+        return LazyTensor(self, name)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.facts().index
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.tensor_names)
+
+    def __len__(self) -> int:
+        return len(self.facts().names)
+
+    def __bool__(self) -> bool:
+        return True  # `if artifact:` asks whether there is a handle, not how many tensors the daemon finds
+
+    __eq__, __hash__ = object.__eq__, object.__hash__
+
+    def __dir__(self) -> Iterable[str]:
+        return sorted(set(super().__dir__()) - _FOR_THE_PACKAGE)
 
     def variant(self, recipe: str | os.PathLike[str] | Mapping[str, Any], set: Mapping[str, Any] | None = None) -> Artifact:  # noqa: A002
         """Other tensors made of this artifact's: renamed, cut, joined, permuted, cast. Nothing is written, nothing is computed
@@ -96,9 +141,18 @@ class Artifact:
         """A view of all tensors as one device of a mesh holds them; see View.shard."""
         return self.view().shard(**how)
 
-    def tensor_dict(self, **how: Any) -> Tensors:
+    @overload
+    def tensor_dict(self, device: Any = "cpu", *, framework: Literal["torch"], progress: Progress | bool | None = None,
+                    options: Options | None = None, writable: bool | None = None, into: Any = None) -> Tensors[torch.Tensor]: ...
+    @overload
+    def tensor_dict(self, device: Any = "cpu", *, framework: Literal["numpy"], progress: Progress | bool | None = None,
+                    options: Options | None = None, writable: bool | None = None, into: Any = None) -> Tensors[np.ndarray[Any, Any]]: ...
+    @overload
+    def tensor_dict(self, device: Any = "cpu", framework: Framework | None = None, progress: Progress | bool | None = None,
+                    options: Options | None = None, writable: bool | None = None, into: Any = None) -> Tensors[Any]: ...
+    def tensor_dict(self, *args: Any, **how: Any) -> Tensors[Any]:
         """Loads all tensors; see View.tensor_dict."""
-        return self.view().tensor_dict(**how)
+        return self.view().tensor_dict(*args, **how)
 
     def load_into(self, targets: Mapping[str, Any], **how: Any) -> dict[str, Any]:
         """Loads all tensors into memory of this process; see View.load_into."""

@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import numbers
 import os
+from collections.abc import Iterable
 from typing import Any
 
 from . import errors, report
@@ -19,6 +20,7 @@ _TIMEOUT_S = 30.0
 _LONGEST_TIMEOUT_S = 1e6  # threading.Timer and gRPC know no infinity
 _SUN_PATH_BYTES = 107
 _REMEMBERED_ARTIFACTS = 8
+_FOR_THE_PACKAGE = {"ask", "channel", "first_answer_timeout", "resolve"}  # not what users look for
 
 
 def connect(address: str | os.PathLike[str] | None = None, timeout: float | None = None) -> Client:
@@ -61,7 +63,10 @@ class Client:
         return self.channel.socket_path
 
     def __repr__(self):
-        return f"<tensorcast client of {self.socket_path}>"
+        return f"<Client of {self.socket_path}>"
+
+    def __dir__(self) -> Iterable[str]:
+        return sorted(set(super().__dir__()) - _FOR_THE_PACKAGE)
 
     def __enter__(self) -> Client:
         return self

@@ -38,7 +38,7 @@ class TensorcastReader(StorageReader):
     own readers do. Missing keys and other shapes are errors of the planner, before anything is read."""
 
     def __init__(self, reference: str | os.PathLike[str] | Artifact | View, variant: Any = None, set: Any = None,  # noqa: A002
-                 client: Client | None = None, options: Options | None = None, progress: Progress | None = None):
+                 client: Client | None = None, options: Options | None = None, progress: Progress | bool | None = None):
         super().__init__()
         self._reference, self._variant, self._set, self._client = reference, variant, set, client
         self._how = {"options": options, "progress": progress}

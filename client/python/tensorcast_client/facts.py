@@ -5,7 +5,7 @@ import functools
 
 import numpy as np
 
-from . import errors
+from . import errors, words
 from .dtypes import NAMES
 from .layout import Shapes
 
@@ -50,6 +50,12 @@ class Facts:
         if name not in self.index:
             raise errors.tensor_not_found(name, self.artifact)
         return int(self._dtypes[self.index[name]])
+
+    @functools.cached_property
+    def summary(self):
+        """Such as "291 tensors, 16.1 GB, BF16"."""
+        kinds = words.dtypes(zip((NAMES[number] for number in self._dtypes.tolist()), self._sizes.tolist()))
+        return ", ".join(filter(None, [words.tensors(len(self.names)), words.size_of(self.total_bytes), kinds]))
 
     @functools.cached_property
     def metadata(self):

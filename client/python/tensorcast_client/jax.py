@@ -51,7 +51,7 @@ def _on_mesh(shape, mesh):
     return NamedSharding(mesh, PartitionSpec(*("data" if dim == split else None for dim in range(len(shape)))))
 
 
-def load(source: Artifact | View, shardings: Shardings = None, progress: Progress | None = None,
+def load(source: Artifact | View, shardings: Shardings = None, progress: Progress | bool | None = None,
          options: Options | None = None, variant: Any = None,
          set: Mapping[str, Any] | None = None) -> dict[str, jax.Array]:  # noqa: A002
     """{name: jax.Array} of an artifact or a view, in its order.

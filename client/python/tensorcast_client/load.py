@@ -6,7 +6,7 @@ import time
 
 import grpc
 
-from . import errors, handoff
+from . import errors, handoff, progress_bar
 from .messages import MaterializeEvent, MaterializeRequest
 from .wire import DecodeError
 
@@ -43,10 +43,18 @@ class Clock:
 
 
 class Teller:
-    """Calls the user's function at most ten times a second."""
+    """Calls the user's function at most ten times a second. True is a bar on standard error, closed at the end of the context."""
 
     def __init__(self, function):
-        self._function, self._next, self.last = function, 0.0, None
+        self._bar = progress_bar.bar() if function is True else None
+        self._function, self._next, self.last = self._bar or function or None, 0.0, None
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exception):
+        if self._bar:
+            self._bar.close()
 
     def tell(self, event):
         self.last = event

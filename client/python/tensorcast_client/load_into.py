@@ -41,7 +41,11 @@ class _Lending(NamedTuple):
 
 def load_into(view, targets, values, cover, progress, options):
     """See View.load_into."""
-    options, teller = Options.of(options), Teller(progress)
+    with Teller(progress) as teller:
+        return _load_into(view, targets, values, cover, teller, Options.of(options))
+
+
+def _load_into(view, targets, values, cover, teller, options):
     if options.memory == "mapped":
         raise errors.invalid("pages of files cannot be in memory of the caller: load into targets copies", "BAD_OPTION")
     clock = Clock(options.deadline)

@@ -5,6 +5,7 @@ and the hand-off connection is closed, which ends the lease. Buffers of several 
 inherits all of it; what it closes is its own copy, so the parent's lease goes on.
 """
 import ctypes
+import errno
 import mmap
 import os
 import weakref
@@ -70,20 +71,29 @@ def unmap(address, size, *held):
     _libc.munmap(address, size)
 
 
+def _map_private(fd, size, writable):
+    """A mapping whose pages become this process's own when they are written to; None when it need not be and cannot be."""
+    try:
+        return map_aligned(fd, size, mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_PRIVATE | _MAP_NORESERVE)
+    except OSError as error:
+        if writable or error.errno != errno.ENOMEM:
+            raise
+        return None
+
+
 def map_leased(memory_fd, memory_bytes, page_bytes, lease, writable=False):
     """A read-only mapping, or if `writable` one whose changes nobody else sees, as a ctypes array of bytes that holds the
-    lease. Closes memory_fd whatever happens.
+    lease. writable=None: writable unless this process may not have so much memory of its own, as with RLIMIT_DATA or
+    vm.overcommit_memory = 2, which count it although nobody writes. Closes memory_fd whatever happens.
 
     The array says it is writable although it may not be: frameworks that cannot express read-only memory would
     otherwise print a warning for it. Nothing else may hold the array than what shares the lease.
     """
     try:
         size = -(-memory_bytes // page_bytes) * page_bytes
-        if writable:  # pages that are written become this process's own
-            how = mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_PRIVATE | _MAP_NORESERVE
-        else:
-            how = mmap.PROT_READ, mmap.MAP_SHARED
-        address = map_aligned(memory_fd, size, *how)
+        address = _map_private(memory_fd, size, writable) if writable is not False else None
+        if address is None:
+            address = map_aligned(memory_fd, size, mmap.PROT_READ, mmap.MAP_SHARED)
     finally:
         os.close(memory_fd)
     buffer = (ctypes.c_ubyte * memory_bytes).from_address(address)

@@ -3,8 +3,9 @@ from __future__ import annotations
 
 import numbers
 import uuid
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Optional
+from typing import Literal, Optional
 
 from . import errors
 
@@ -12,6 +13,7 @@ _EXECUTORS = {"auto": 0, "generic": 1, "local": 2, "collective": 3}
 _COLLECTIVE = {"auto": 0, "required": 1, "disabled": 2}
 _LOCALITY = {"auto": 0, "host_local": 1, "shared_source": 2}
 _MEMORY = {"auto": 1, "copied": 2, "mapped": 3}
+_FOR_THE_PACKAGE = {"memory_preference", "of", "policy", "topology"}  # not what users look for
 
 
 def _one_of(choices, what, value):
@@ -44,14 +46,14 @@ class Options:
     nothing has no file; see Client.artifact(). memory: copied, mapped (the files' own pages, or an error where their bytes
     could change), or auto, which maps where that is possible and faster (docs/mapped.md)."""
 
-    executor: str = "auto"
-    collective: str = "auto"
+    executor: Literal["auto", "generic", "local", "collective"] = "auto"
+    collective: Literal["auto", "required", "disabled"] = "auto"
     group: Optional[CollectiveLoadGroup] = None
-    source_locality: str = "auto"
+    source_locality: Literal["auto", "host_local", "shared_source"] = "auto"
     source_sharing_domain: Optional[str] = None
     deadline: Optional[float] = None
     allow_missing_shards: bool = False
-    memory: str = "auto"
+    memory: Literal["auto", "copied", "mapped"] = "auto"
 
     def __post_init__(self):
         if self.group is not None and not isinstance(self.group, CollectiveLoadGroup):
@@ -62,6 +64,9 @@ class Options:
         is_time = isinstance(self.deadline, numbers.Real) and self.deadline >= 0  # not NaN
         if self.deadline is not None and not is_time:
             raise errors.invalid(f"deadline is {self.deadline!r}; it is a number of seconds from 0", "BAD_OPTION")
+
+    def __dir__(self) -> Iterable[str]:
+        return sorted(set(super().__dir__()) - _FOR_THE_PACKAGE)
 
     @staticmethod
     def of(given):

@@ -9,9 +9,9 @@ import contextlib
 import gc
 import threading
 from collections.abc import ItemsView, Iterator, Mapping, ValuesView
-from typing import Any
+from typing import Any, TypeVar
 
-from . import errors, report
+from . import errors, report, words
 from .dtypes import NAMES
 
 _SINGLES = 16  # so many are made one by one before all are
@@ -43,8 +43,18 @@ def collector_paused(n_made):
                 gc.enable()
 
 
-class Tensors(Mapping[str, Any]):
-    """Read-only tensors by name. They stay valid after close(), for as long as one of them is alive."""
+T = TypeVar("T")  # np.ndarray or torch.Tensor
+
+
+class Tensors(Mapping[str, T]):
+    """Tensors by name, in the order of the view. They stay valid after close(), for as long as one of them is alive.
+
+    >>> tensors = tc.artifact("disk:/models/tiny").tensor_dict(framework="numpy")
+    >>> list(tensors), tensors.dtypes["head.bias"]
+    (['head.weight', 'head.bias'], 'F32')
+    >>> tensors["head.bias"]
+    array([0., 1., 2., 3.], dtype=float32)
+    """
 
     def __init__(self, names, layout, maker, load_report):
         self._names, self._layout, self._maker, self._report = names, layout, maker, load_report
@@ -56,13 +66,13 @@ class Tensors(Mapping[str, Any]):
         with self._lock:
             self._maker, self._made = None, {}
 
-    def __enter__(self) -> Tensors:
+    def __enter__(self) -> Tensors[T]:
         return self
 
     def __exit__(self, *exception: object) -> None:
         self.close()
 
-    def __getitem__(self, name: str) -> Any:
+    def __getitem__(self, name: str) -> T:
         try:
             return self._made[name]
         except (KeyError, TypeError):
@@ -117,15 +127,16 @@ class Tensors(Mapping[str, Any]):
 
     __eq__, __hash__ = object.__eq__, object.__hash__  # comparing arrays name by name is nobody's wish
 
-    def items(self) -> ItemsView[str, Any]:
+    def items(self) -> ItemsView[str, T]:
         return self._make_all().items()
 
-    def values(self) -> ValuesView[Any]:
+    def values(self) -> ValuesView[T]:
         return self._make_all().values()
 
     def __repr__(self):
-        state = "closed" if self._maker is None else f"{self._report.view_bytes} bytes"
-        return f"<{len(self)} tensor{'s' * (len(self) != 1)} of {self._report.artifact}, {state}>"
+        state = words.size_of(self._report.view_bytes) + ", closed" * (self._maker is None)
+        kinds = words.dtypes(zip(self.dtypes.values(), self._layout.sizes.tolist()))
+        return f"<Tensors of {self._report.artifact}: {', '.join(filter(None, [words.tensors(len(self)), state, kinds]))}>"
 
     @property
     def dtypes(self) -> dict[str, str]:

@@ -24,7 +24,7 @@ _UNREAD = object()  # in place of a value that is not loaded yet
 
 
 def load_state_dict(module: torch.nn.Module, source: Artifact | View, strict: bool = True, assign: bool = False,
-                    progress: Progress | None = None, options: Options | None = None) -> Any:
+                    progress: Progress | bool | None = None, options: Options | None = None) -> Any:
     """module.load_state_dict() of an artifact's tensors, or of a view of it such as one rank's slices.
 
     Of an artifact only what the module has is loaded, of a DTensor only this rank's part. assign=True: parameters become the
@@ -96,7 +96,7 @@ class StateDict(dict):
     transformers: LlamaForCausalLM.from_pretrained(None, config=config, state_dict=StateDict(artifact)); parameters that
     the model takes as they are in the checkpoint share the daemon's memory."""
 
-    def __init__(self, source: Artifact | View, progress: Progress | None = None, options: Options | None = None):
+    def __init__(self, source: Artifact | View, progress: Progress | bool | None = None, options: Options | None = None):
         super().__init__(dict.fromkeys(source.tensor_names, _UNREAD))
         self._view, self._how = source.view(), {"progress": progress, "options": options}
         self._loaded, self._loading, self._lock = False, False, threading.RLock()

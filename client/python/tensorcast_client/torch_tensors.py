@@ -1,7 +1,7 @@
 """torch tensors over the memory that was handed off, one at a time or all at once.
 
-torch cannot express read-only memory: writing into one of these tensors ends the process with a segmentation fault, unless
-the memory was asked for as writable.
+torch cannot express read-only memory: writing into one of these tensors ends the process with a segmentation fault where the
+memory is mapped read-only (see memory.map_leased).
 """
 from __future__ import annotations
 

@@ -5,11 +5,11 @@ import functools
 import importlib.util
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from typing import TYPE_CHECKING, Any, Tuple, Union
+from typing import TYPE_CHECKING, Any, Literal, Tuple, Union, overload
 
 from grpc import StatusCode
 
-from . import cuda, errors, messages, region, report, selection
+from . import cuda, errors, messages, region, report, selection, words
 from .layout import Layout
 from .load import Clock, Teller, materialize
 from .load_into import load_into
@@ -21,12 +21,16 @@ from .tensors import Tensors
 from .wire import DecodeError
 
 if TYPE_CHECKING:
+    import numpy as np
+    import torch
+
     from .artifact import Artifact
     from .client import Client
 
 OneSlice = Tuple[int, slice]  # (dimension, bounds)
 Slices = Mapping[str, Union[OneSlice, Sequence[OneSlice], slice]]
 Progress = Callable[[str, int, int], None]  # (stage, done bytes, total bytes)
+Framework = Literal["torch", "numpy", "dlpack"]
 _LAYOUT_NAMES = b"\x0a"  # tag of Layout.names, the message's first field
 
 
@@ -38,8 +42,8 @@ class View:
 
     def __repr__(self):
         names, n_sliced = self._selected.names, len(self._selected.slices)
-        which = "all tensors" if names is None else f"{len(names)} tensor{'s' * (len(names) != 1)}"
-        return f"<view of {which} of {shown(self._artifact.reference)}, {n_sliced} sliced>"
+        which = "all tensors" if names is None else words.tensors(len(names))
+        return f"<View of {which} of {shown(self._artifact.reference)}, {n_sliced} sliced>"
 
     @property
     def client(self) -> Client:
@@ -100,21 +104,39 @@ class View:
         slices = {name: steps for name, steps in self._selected.slices.items() if name in kept}
         return View(self._client, self._artifact, self._selected._replace(names=names, slices=slices))
 
-    def tensor_dict(self, device: Any = "cpu", framework: str | None = None, progress: Progress | None = None,
-                    options: Options | None = None, writable: bool = False, into: Any = None) -> Tensors:
-        """Loads the view and maps it: a Tensors mapping of names to read-only arrays or tensors, without a copy.
+    @overload
+    def tensor_dict(self, device: Any = "cpu", *, framework: Literal["torch"], progress: Progress | bool | None = None,
+                    options: Options | None = None, writable: bool | None = None, into: Any = None) -> Tensors[torch.Tensor]: ...
+    @overload
+    def tensor_dict(self, device: Any = "cpu", *, framework: Literal["numpy"], progress: Progress | bool | None = None,
+                    options: Options | None = None, writable: bool | None = None, into: Any = None) -> Tensors[np.ndarray[Any, Any]]: ...
+    @overload
+    def tensor_dict(self, device: Any = "cpu", framework: Framework | None = None, progress: Progress | bool | None = None,
+                    options: Options | None = None, writable: bool | None = None, into: Any = None) -> Tensors[Any]: ...
+    def tensor_dict(self, device: Any = "cpu", framework: str | None = None, progress: Progress | bool | None = None,
+                    options: Options | None = None, writable: bool | None = None, into: Any = None) -> Tensors[Any]:
+        """Loads the view and maps it: a Tensors mapping of names to arrays or tensors, without a copy.
+
+        >>> view = tc.artifact("disk:/models/tiny").view({"head.weight": (0, slice(1, 3))})
+        >>> with view.tensor_dict(framework="numpy") as tensors:
+        ...     tensors["head.weight"].shape, tensors["head.bias"].shape
+        ((2, 3), (4,))
 
         device: "cpu", "cuda:N" as this process counts, or a GPU's UUID. framework: "torch", "numpy", "dlpack" on a GPU for any
-        other, or None for torch when it is installed. progress(stage, done_bytes, total_bytes) is
-        called on this thread at most ten times a second and once at the end; what it raises ends the load. writable=True:
-        arrays may be written to; the pages that are become this process's own, and nobody else sees the change. into: a
-        contiguous GPU array of this process on `device` (torch, CuPy) that the daemon fills instead of memory of its own. The
-        tensors lie in it from its first byte on. After an error its content is undefined."""
+        other, or None for torch when it is installed. progress: True for a bar on standard error, or a function (stage,
+        done_bytes, total_bytes) that is called on this thread at most ten times a second and once at the end; what it raises ends
+        the load. writable: whether tensors may be written to; the pages that are become this process's own, and nobody else
+        sees the change. None: torch's may, NumPy's may not. into: a contiguous GPU array of this process on `device` (torch,
+        CuPy) that the daemon fills instead of memory of its own. The tensors lie in it from its first byte on. After an error
+        its content is undefined."""
+        with Teller(progress) as teller:
+            return self._tensor_dict(device, framework, teller, Options.of(options), writable, into)
+
+    def _tensor_dict(self, device, framework, teller, options, writable, into):
         target = cuda.open_device(device) if cuda.is_meant(device) else None
         if into is not None and not target:
             raise errors.invalid("into is GPU memory, and device names no GPU", "BAD_OPTION")
-        maker = _device_maker(framework, writable) if target else _maker(framework, writable)
-        options, teller = Options.of(options), Teller(progress)
+        maker, writable = _device_maker(framework, writable) if target else _maker(framework, writable)
         if target and options.memory == "mapped":
             raise errors.invalid("pages of files are in host memory, and device names a GPU", "BAD_OPTION")
         clock = Clock(options.deadline)
@@ -125,7 +147,7 @@ class View:
             buffer = cuda.DeviceMemory(target, *region.span_of(into), [], into)
         if isinstance(buffer, list) or len(layout.file_indexes):
             layout = FileLayout(layout, len(names), result.files)
-            made = FileTensors(maker, buffer, layout, writable)
+            made = FileTensors(maker, buffer, layout, writable is not False)
         else:
             layout = Layout(layout, len(names), len(buffer))
             made = maker(buffer, layout)
@@ -134,7 +156,7 @@ class View:
         return tensors
 
     def load_into(self, targets: Mapping[str, Any], fills: Mapping[str, Any] | None = None, cover: Mapping[str, Any] | None = None,
-                  progress: Progress | None = None, options: Options | None = None) -> dict[str, Any]:
+                  progress: Progress | bool | None = None, options: Options | None = None) -> dict[str, Any]:
         """Loads the view into memory of this process, and returns the report of `tensorcast load --json`.
 
         targets: {name: NumPy array, torch tensor or CUDA array} for every tensor of the view, of its shape and dtype, with any
@@ -244,28 +266,33 @@ def _layout(data, names, facts):
 
 
 def _device_maker(framework, writable):
-    """The class that makes tensors in GPU memory."""
+    """(the class that makes tensors in GPU memory, False)"""
     if writable:
         raise errors.invalid("GPU memory is shared with other clients: writable is for host memory only", "BAD_OPTION")
     if framework is None:
         framework = "torch" if importlib.util.find_spec("torch") else "dlpack"
     if framework == "torch":
         from .torch_tensors import TorchTensors
-        return TorchTensors
+        return TorchTensors, False
     if framework == "dlpack":
         from .dlpack import DlpackTensors
-        return DlpackTensors
-    raise errors.invalid(f'framework is {framework!r}; on a GPU it is "torch" or "dlpack"', "BAD_OPTION")
+        return DlpackTensors, False
+    raise _unknown(framework)
+
+
+def _unknown(framework):
+    hint = "; jax.Arrays are what tensorcast_client.jax.load(view) returns" if framework == "jax" else ""
+    return errors.invalid(f'framework is {framework!r}; it is "torch" or "numpy", on a GPU "torch" or "dlpack"{hint}', "BAD_OPTION")
 
 
 def _maker(framework, writable):
-    """The class that makes arrays or tensors over a buffer."""
+    """(the class that makes arrays or tensors over a buffer, how the buffer is mapped: see memory.map_leased)"""
     if framework is None:
         framework = "torch" if importlib.util.find_spec("torch") else "numpy"
     if framework == "numpy":
         from .arrays import NumpyArrays
-        return functools.partial(NumpyArrays, writable=writable)
+        return functools.partial(NumpyArrays, writable=bool(writable)), bool(writable)
     if framework == "torch":
         from .torch_tensors import TorchTensors
-        return TorchTensors
-    raise errors.invalid(f'framework is {framework!r}; it is "numpy" or "torch"', "BAD_OPTION")
+        return TorchTensors, writable
+    raise _unknown(framework)

@@ -1,0 +1,63 @@
+"""What progress=True shows, on standard error: tqdm's bar when tqdm is installed, else a plain one."""
+from __future__ import annotations
+
+import sys
+import time
+
+from .words import size_of
+
+_WIDTH = 24
+_LINE_EVERY_S = 10.0  # where standard error is no terminal
+
+
+def bar():
+    """A function for `progress=`, with a close() that ends the line also after an error."""
+    try:
+        from tqdm.auto import tqdm
+    except ImportError:
+        return _Plain(sys.stderr)
+    return _Tqdm(tqdm)
+
+
+class _Tqdm:
+    def __init__(self, make):
+        self._make, self._bar = make, None
+
+    def __call__(self, stage, done_bytes, total_bytes):
+        if self._bar is None:
+            self._bar = self._make(total=total_bytes, unit="B", unit_scale=True)
+        if stage != "done":
+            self._bar.set_description(stage, refresh=False)
+        self._bar.total = max(total_bytes, done_bytes)
+        self._bar.update(done_bytes - self._bar.n)
+
+    def close(self):
+        if self._bar is not None:
+            self._bar.close()
+
+
+class _Plain:
+    """A line that is written over on a terminal; elsewhere one every ten seconds, and one at the end."""
+
+    def __init__(self, file):
+        self._file, self._began, self._next, self._is_open = file, time.monotonic(), _LINE_EVERY_S, False
+        self._is_terminal = file is not None and file.isatty()
+
+    def __call__(self, stage, done_bytes, total_bytes):
+        if self._file is None:  # a program without standard error, such as pythonw
+            return
+        passed = max(time.monotonic() - self._began, 1e-3)
+        text = f"{done_bytes / max(total_bytes, 1):4.0%}  {size_of(done_bytes)} of {size_of(total_bytes)}  {size_of(done_bytes / passed)}/s"
+        if self._is_terminal:
+            full = _WIDTH * done_bytes // max(total_bytes, 1)
+            self._file.write(f"\r{stage:<8} [{'#' * full:.<{_WIDTH}}] {text}\033[K")
+            self._is_open = True
+        elif stage == "done" or passed >= self._next:
+            self._next = passed + _LINE_EVERY_S
+            self._file.write(f"{stage:<8} {text}\n")
+        self._file.flush()
+
+    def close(self):
+        if self._is_open:
+            self._file.write("\n")
+            self._file.flush()

@@ -1,0 +1,50 @@
+"""One call for the most common wishes, with a client that nobody has to make."""
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any, Literal, overload
+
+from .artifact import Artifact
+from .default_client import default_client
+from .options import Options
+from .view import Progress
+
+if TYPE_CHECKING:
+    import numpy as np
+    import torch
+
+
+def artifact(reference: str | os.PathLike[str], allow_missing_shards: bool = False) -> Artifact:
+    """A handle of an artifact, such as "gs://bucket/llama" or a path. Nothing is read before something has to be known.
+
+    >>> art = tc.artifact("disk:/models/tiny")
+    >>> len(art), "head.bias" in art
+    (2, True)
+    >>> art["head.weight"].shape
+    (4, 3)
+
+    The daemon is found as by connect(). allow_missing_shards: see Client.artifact()."""
+    return default_client().artifact(reference, allow_missing_shards)
+
+
+@overload
+def load_file(reference: str | os.PathLike[str], device: Any = "cpu", *, framework: Literal["torch"],
+              progress: Progress | bool | None = None, options: Options | None = None) -> dict[str, torch.Tensor]: ...
+@overload
+def load_file(reference: str | os.PathLike[str], device: Any = "cpu", *, framework: Literal["numpy"],
+              progress: Progress | bool | None = None, options: Options | None = None) -> dict[str, np.ndarray]: ...
+@overload
+def load_file(reference: str | os.PathLike[str], device: Any = "cpu", framework: Literal["torch", "numpy", "dlpack"] | None = None,
+              progress: Progress | bool | None = None, options: Options | None = None) -> dict[str, Any]: ...
+def load_file(reference: str | os.PathLike[str], device: Any = "cpu", framework: str | None = None,
+              progress: Progress | bool | None = None, options: Options | None = None) -> dict[str, Any]:
+    """All tensors of a file or an artifact, {name: array} in artifact order, without a copy.
+
+    >>> tensors = tc.load_file("disk:/models/tiny", framework="numpy")
+    >>> tensors["head.weight"].shape, tensors["head.weight"].dtype
+    ((4, 3), dtype('float32'))
+
+    reference: a path of a file or a folder, or "gs://bucket/llama" and the like. device, framework, progress and options: those
+    of View.tensor_dict(). The memory is given back when the last array is gone."""
+    with artifact(reference).view().tensor_dict(device, framework=framework, progress=progress, options=options) as tensors:  # type: ignore[call-overload]
+        return dict(tensors)
