@@ -26,9 +26,12 @@ int tc_release_counted(struct tc_client *client, const char *artifact, uint64_t 
     arena_init(&arena, 0);
     request.all = !artifact;
     if (artifact)
-        request.artifact = artifact;
-    const Tensorcast__Daemon__V1__ReleaseResponse *response = (const void *)rpc_client_get(
-        client->rpc, "Release", &request.base, &tensorcast__daemon__v1__release_response__descriptor, &wait, &arena, &cause);
+        request.artifact = client_reference(artifact, &arena, &cause);
+    const Tensorcast__Daemon__V1__ReleaseResponse *response = NULL;
+    if (request.artifact)
+        response =
+            (const void *)rpc_client_get(client->rpc, "Release", &request.base,
+                                         &tensorcast__daemon__v1__release_response__descriptor, &wait, &arena, &cause);
     int failed = response ? 0 : client_fail(error, &cause);
     if (response)
         *released = (struct tc_released){response->released_replicas, response->released_bytes, response->leased_replicas,

@@ -84,15 +84,16 @@ struct tc_artifact *tc_resolve_with(struct tc_client *client, const char *refere
     const struct wait wait = client_wait(options);
     const struct tc_variant *variant = options ? options->variant : NULL;
     arena_init(&artifact->arena, 0);
-    request.artifact = reference;
+    request.artifact = client_reference(reference, &artifact->arena, &cause);
     request.fresh = flags & TC_RESOLVE_FRESH;
     request.include_indexes = (flags & TC_RESOLVE_INDEXES) != 0;
     request.allow_missing_shards = (flags & TC_RESOLVE_ALLOW_MISSING_SHARDS) != 0;
     if (variant)
         request.variant = request_variant(variant);
-    artifact->response = (const resolve_response *)rpc_client_get(client->rpc, "Resolve", &request.base,
-                                                                  &tensorcast__daemon__v1__resolve_response__descriptor,
-                                                                  &wait, &artifact->arena, &cause);
+    if (request.artifact)
+        artifact->response = (const resolve_response *)rpc_client_get(client->rpc, "Resolve", &request.base,
+                                                                      &tensorcast__daemon__v1__resolve_response__descriptor,
+                                                                      &wait, &artifact->arena, &cause);
     if (artifact->response && check_columns(artifact, &cause) == 0)
         return artifact;
     variant_locate(variant, &cause);

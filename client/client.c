@@ -1,12 +1,16 @@
 /* Finding the daemon, and the small functions of the library. */
 #include "client.h"
 
+#include <limits.h>
+#include <pwd.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/un.h>
+#include <unistd.h>
 
 #include "base/memory.h"
+#include "base/reference.h"
 
 #define DEFAULT_SOCKET "/run/tensorcast/daemon.sock"
 
@@ -23,6 +27,29 @@ int client_fail(struct tc_error *to, const struct error *from)
 struct wait client_wait(const struct tc_options *options)
 {
     return wait_begin(options ? options->timeout_ms : 0, options ? options->cancel : NULL);
+}
+
+/* As shells and Python find it. */
+static const char *home_directory(struct arena *arena)
+{
+    enum { ENTRY_BYTES = 16 << 10 };
+    struct passwd entry, *found = NULL;
+    const char *home = getenv("HOME");
+    if (home)
+        return home;
+    char *buffer = arena_alloc(arena, ENTRY_BYTES);
+    return getpwuid_r(getuid(), &entry, buffer, ENTRY_BYTES, &found) == 0 && found ? found->pw_dir : NULL;
+}
+
+const char *client_reference(const char *text, struct arena *arena, struct error *error)
+{
+    char folder[PATH_MAX];
+    struct reference_base base = {0};
+    if (text[0] == '~')
+        base.home = home_directory(arena);
+    if (reference_is_relative(text))
+        base.folder = getcwd(folder, sizeof folder);
+    return reference_parse(text, &base, arena, error);
 }
 
 static const char *choose_socket(const char *given)

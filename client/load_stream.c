@@ -78,7 +78,11 @@ int load_stream_ask(struct tc_client *client, const struct load_question *questi
     struct arena scratch;
     arena_init(&scratch, 0);
     Tensorcast__Daemon__V1__MaterializeRequest request = TENSORCAST__DAEMON__V1__MATERIALIZE_REQUEST__INIT;
-    request.load = request_build(question->artifact, question->view, question->options, &scratch);
+    request.load = request_build(question->artifact, question->view, question->options, &scratch, error);
+    if (!request.load) {
+        arena_fini(&scratch);
+        return -1;
+    }
     if (question->device[0] || question->targets)
         request.load->device = question->device;
     if (question->region)

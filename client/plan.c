@@ -19,9 +19,12 @@ int tc_explain(struct tc_client *client, const char *artifact, const struct tc_v
     const struct wait wait = client_wait(options);
     Tensorcast__Daemon__V1__ExplainRequest request = TENSORCAST__DAEMON__V1__EXPLAIN_REQUEST__INIT;
     arena_init(&arena, 0);
-    request.load = request_build(artifact, view, options, &arena);
-    const Tensorcast__Daemon__V1__ExplainResponse *response = (const void *)rpc_client_get(
-        client->rpc, "Explain", &request.base, &tensorcast__daemon__v1__explain_response__descriptor, &wait, &arena, &cause);
+    request.load = request_build(artifact, view, options, &arena, &cause);
+    const Tensorcast__Daemon__V1__ExplainResponse *response = NULL;
+    if (request.load)
+        response =
+            (const void *)rpc_client_get(client->rpc, "Explain", &request.base,
+                                         &tensorcast__daemon__v1__explain_response__descriptor, &wait, &arena, &cause);
     int failed = !response ? -1 : response->report ? 0 : no_report(&cause);
     if (failed)
         variant_locate(options ? options->variant : NULL, &cause);
@@ -41,7 +44,9 @@ const Tensorcast__Daemon__V1__LoadReport *client_prewarm(struct tc_client *clien
 {
     const struct wait wait = client_wait(options);
     Tensorcast__Daemon__V1__PrewarmRequest request = TENSORCAST__DAEMON__V1__PREWARM_REQUEST__INIT;
-    request.load = request_build(artifact, view, options, arena);
+    request.load = request_build(artifact, view, options, arena, error);
+    if (!request.load)
+        return NULL;
     const Tensorcast__Daemon__V1__PrewarmResponse *response = (const void *)rpc_client_get(
         client->rpc, "Prewarm", &request.base, &tensorcast__daemon__v1__prewarm_response__descriptor, &wait, arena, error);
     if (!response)

@@ -5,6 +5,7 @@
 #include <sys/random.h>
 
 #include "base/digest.h"
+#include "client.h"
 #include "variant.h"
 
 /* NULL = what the protocol's absent view means. */
@@ -84,11 +85,14 @@ static const Tensorcast__Daemon__V1__MemoryPreference memory_preferences[] = {
 };
 
 Tensorcast__Daemon__V1__LoadRequest *request_build(const char *artifact, const struct tc_view *view,
-                                                   const struct tc_options *options, struct arena *arena)
+                                                   const struct tc_options *options, struct arena *arena,
+                                                   struct error *error)
 {
     Tensorcast__Daemon__V1__LoadRequest *request = arena_alloc(arena, sizeof *request);
     tensorcast__daemon__v1__load_request__init(request);
-    request->artifact = artifact;
+    request->artifact = client_reference(artifact, arena, error);
+    if (!request->artifact)
+        return NULL;
     request->view = build_view(view, options ? options->placement : TC_PLACEMENT_SOURCE, arena);
     if (!options)
         return request;

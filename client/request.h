@@ -8,7 +8,8 @@
 
 /* Allocates in `arena` and borrows the texts. view and options may be NULL. */
 Tensorcast__Daemon__V1__LoadRequest *request_build(const char *artifact, const struct tc_view *view,
-                                                   const struct tc_options *options, struct arena *arena);
+                                                   const struct tc_options *options, struct arena *arena,
+                                                   struct error *error);
 
 ProtobufCBinaryData request_variant(const struct tc_variant *variant); /* borrows */
 

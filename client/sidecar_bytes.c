@@ -41,20 +41,22 @@ static int on_event(void *data, ProtobufCMessage *answer, struct arena *arena, s
 int sidecar_bytes(struct tc_client *client, const char *artifact, const char *name, const struct tc_options *options,
                   char **bytes, size_t *length, struct error *error)
 {
-    struct arena arena; /* of one event */
+    struct arena scratch, arena; /* of one event */
     const struct wait wait = client_wait(options);
     struct received received = {.total = UINT64_MAX};
     Tensorcast__Daemon__V1__FetchSidecarsRequest request = TENSORCAST__DAEMON__V1__FETCH_SIDECARS_REQUEST__INIT;
     const struct rpc_question question = {"FetchSidecars", &request.base, &tensorcast__daemon__v1__sidecar_event__descriptor,
                                           on_event, &received};
-    request.artifact = artifact;
     request.names = &name;
     request.n_names = 1;
     *bytes = NULL;
     *length = 0;
+    arena_init(&scratch, 0);
     arena_init(&arena, 0);
-    int failed = rpc_client_ask(client->rpc, &question, &wait, &arena, error);
+    request.artifact = client_reference(artifact, &scratch, error);
+    int failed = request.artifact ? rpc_client_ask(client->rpc, &question, &wait, &arena, error) : -1;
     arena_fini(&arena);
+    arena_fini(&scratch);
     if (!failed && received.length != received.total)
         failed = fail(error, ERROR_INTERNAL, "BAD_ANSWER", "not all of %s came", name);
     if (!failed) {

@@ -89,19 +89,21 @@ static struct tc_sidecars *fetch_sidecars(struct tc_client *client, const char *
                                           const struct tc_options *options, struct tc_error *error)
 {
     struct error cause;
-    struct arena arena; /* of one event */
+    struct arena scratch, arena; /* of one event */
     const struct wait wait = client_wait(options);
     struct tc_sidecars *list = memory_alloc(sizeof *list);
     struct sidecar_receiver receiver = {.list = list, .writer = writer};
     Tensorcast__Daemon__V1__FetchSidecarsRequest request = TENSORCAST__DAEMON__V1__FETCH_SIDECARS_REQUEST__INIT;
     const struct rpc_question question = {"FetchSidecars", &request.base, &tensorcast__daemon__v1__sidecar_event__descriptor,
                                           on_event, &receiver};
-    request.artifact = artifact;
     request.list_only = !writer;
     arena_init(&list->arena, 0);
+    arena_init(&scratch, 0);
     arena_init(&arena, 0);
-    int failed = rpc_client_ask(client->rpc, &question, &wait, &arena, &cause);
+    request.artifact = client_reference(artifact, &scratch, &cause);
+    int failed = request.artifact ? rpc_client_ask(client->rpc, &question, &wait, &arena, &cause) : -1;
     arena_fini(&arena);
+    arena_fini(&scratch);
     if (!failed && !list->names)
         failed = fail_answer("no list", &cause);
     else if (!failed && writer && receiver.file < list->n_files)

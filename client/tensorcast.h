@@ -47,6 +47,9 @@ void tc_disconnect(struct tc_client *client); /* loads stay valid; accepts NULL 
 const char *tc_socket_path(const struct tc_client *client);
 const char *tc_version(void);
 
+/* Artifacts are paths that begin with "/", "./", "../" or "~/", file:///PATH, disk:PATH, or in a store: gs://, s3://, hf://,
+ * https://. Relative ones are made absolute with this process's working folder. */
+
 /* What an artifact holds. timeout_ms 0 = none. flags: TC_RESOLVE_FRESH checks every header again;
  * TC_RESOLVE_ALLOW_MISSING_SHARDS: of PyTorch's DCP shards, numbers may be missing as long as their boxes are complete. */
 enum { TC_RESOLVE_FRESH = 1, TC_RESOLVE_INDEXES = 2, TC_RESOLVE_ALLOW_MISSING_SHARDS = 4 };

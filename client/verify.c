@@ -44,11 +44,11 @@ struct tc_verification *tc_verify(struct tc_client *client, const char *artifact
                                           on_message, &listener};
     struct tc_verification *verification = memory_alloc(sizeof *verification);
     arena_init(&verification->arena, 0);
-    request.artifact = artifact;
+    request.artifact = client_reference(artifact, &verification->arena, &cause);
     request.make_manifest = with_manifest;
     request.tell_progress = options && options->progress;
     request.allow_missing_shards = options && options->allow_missing_shards;
-    int failed = rpc_client_ask(client->rpc, &question, &wait, &verification->arena, &cause);
+    int failed = request.artifact ? rpc_client_ask(client->rpc, &question, &wait, &verification->arena, &cause) : -1;
     verification->response = listener.answer;
     if (!failed && listener.answer)
         return verification;

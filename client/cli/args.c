@@ -448,7 +448,7 @@ static int check_command(struct parse *parse)
     if (args->command == COMMAND_RELEASE && !args->artifact == !args->all)
         return wrong(parse, "'release' takes either an artifact or --all");
     if (row->takes_artifact && !args->artifact && !args->all)
-        return wrong(parse, "'%s' needs an artifact, such as disk:/models/llama", row->name);
+        return wrong(parse, "'%s' needs an artifact, such as /models/llama or hf://org/model", row->name);
     if (args->command == COMMAND_FETCH && !args->output.sidecars)
         return wrong(parse, "'fetch' needs --sidecars DIR, a folder to put them into");
     if (args->output.sidecars && strcmp(args->output.sidecars, "-") == 0)

@@ -45,7 +45,8 @@ static void print_general_help(FILE *out)
     for (int i = 0; i < COMMAND_COUNT; i++)
         fprintf(out, "  %-10s %s\n", command_table[i].name, command_table[i].summary);
     print_options(OPTIONS_GLOBAL, "Global options, before or after the command", out);
-    fprintf(out, "\nAn ARTIFACT is disk:PATH, a directory with safetensors files or one such file, or the same in a store:\n"
+    fprintf(out, "\nAn ARTIFACT is a path (/..., ./..., ~/...) of a directory with safetensors files or of one, or the same "
+                 "in a store:\n"
                  "gs://BUCKET/PATH, s3://BUCKET/PATH, hf://OWNER/NAME, https://HOST/PATH.\n"
                  "Exit status: 0 done, 1 failed, 2 wrong usage, 130 interrupted.\n"
                  "'tensorcast COMMAND --help' tells more; so does man tensorcast.\n");

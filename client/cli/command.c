@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/standard_fds.h"
+#include "client/client.h"
 #include "command_table.h"
 #include "interrupt.h"
 
@@ -38,10 +39,21 @@ static int perform(const struct args *args, struct error *error)
     return 0;
 }
 
-static int run_command(const struct args *args)
+/* Also for what works in this process alone, and before anybody is asked. */
+static int read_reference(struct args *args, struct error *error)
+{
+    if (!args->artifact || args->help)
+        return 0;
+    args->artifact = client_reference(args->artifact, &args->arena, error);
+    return args->artifact ? 0 : -1;
+}
+
+static int run_command(struct args *args)
 {
     struct error error = {0};
-    int status = perform(args, &error);
+    int status = read_reference(args, &error);
+    if (status == 0)
+        status = perform(args, &error);
     if (status == 0 && (fflush(stdout) != 0 || ferror(stdout)))
         status = fail_errno(&error, errno, "cannot write to standard output");
     if (interrupt_seen())

@@ -159,8 +159,9 @@ static const struct load_result *run_ticket(struct standalone *state, const stru
     if (open_stores(state, error) < 0 || load_services_open(&state->services, &room, error) < 0)
         return NULL;
     state->loads = load_table_create(&state->services);
-    if (codec_load_request(request_build(state->backend->args->artifact, view, &options, &state->arena), &state->arena,
-                           &input.request, error) < 0)
+    const Tensorcast__Daemon__V1__LoadRequest *request =
+        request_build(state->backend->args->artifact, view, &options, &state->arena, error);
+    if (!request || codec_load_request(request, &state->arena, &input.request, error) < 0)
         return NULL;
     state->ticket = ticket_create(state->loads, &input);
     ticket_submit(state->ticket, goal, &events, state);

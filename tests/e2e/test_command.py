@@ -91,6 +91,20 @@ def test_a_directory_with_blanks_and_a_relative_path_work_standalone(alone, mode
     assert alone.json("inspect", "disk:two words", "--standalone", cwd=models)["artifact"] == "disk:two words"
 
 
+def test_a_plain_path_is_a_reference_for_every_command(alone, daemon, models, small, tmp_path):
+    home = {**os.environ, "TENSORCAST_SOCKET": str(daemon.socket), "HOME": str(models)}
+    for text in [f"{models}/m", "./m", "~/m", f"file://{models}/%6d"]:
+        for command in [["inspect"], ["load"], ["verify"], ["explain"], ["prewarm"], ["release"]]:
+            report = daemon.cli.json(*command, text, cwd=models, env=home)
+            assert report.get("artifact", f"disk:{models}/m") == f"disk:{models}/m", (command, text)
+        assert alone.json("load", text, "--standalone", cwd=models, env=home)["artifact"] == f"disk:{models}/m"
+        daemon.cli.ok("fetch", text, "--sidecars", tmp_path / "side", cwd=models, env=home)
+    assert alone.json("export", "./m", "--out", tmp_path / "copy", cwd=models)["tensors"] == 3
+    for cli, more in [(alone, ["--standalone"]), (alone, ["--socket", "/nowhere.sock"])]:
+        outcome = cli.run("load", "gcs://bucket/m", *more)
+        assert (outcome.code, outcome.status) == (1, "INVALID_ARGUMENT") and "gs://bucket/m" in outcome.err, outcome
+
+
 def test_what_only_a_daemon_can_do_has_no_standalone(alone, models, small):
     for command in ["prewarm", "release"]:
         assert alone.run(command, f"disk:{models}/m", "--standalone").code == 2

@@ -297,11 +297,6 @@ def test_options_that_are_no_options_are_refused(client, call):
         getattr(client.artifact(REF).view(), call)(options={"executor": "auto"})
 
 
-def test_a_path_in_place_of_a_reference_is_told_what_to_write(client):
-    with pytest.raises(ValueError, match='write "disk:/models/m", or gs://'):
-        client.artifact("/models/m")
-
-
 def test_tensors_are_placed_by_their_files_unless_the_caller_wants_them_packed(fake, client, tensors):
     artifact = client.artifact(REF)
     for view in (artifact.view(), artifact.subset(["w"]), artifact.view(placement="packed"), artifact.view(placement="packed", align=8)):
@@ -483,9 +478,9 @@ def test_an_address_that_cannot_be_is_refused(address):
     assert tc.connect("/" + "x" * 106)
 
 
-@pytest.mark.parametrize("reference", ["/models/m", 3, None])
-def test_a_reference_without_a_scheme_is_refused(client, reference):
-    with pytest.raises(ValueError, match="disk:"):
+@pytest.mark.parametrize("reference", ["models/m", "", 3, None])
+def test_what_is_no_reference_is_refused(client, reference):
+    with pytest.raises(ValueError, match="an artifact is a path that begins with"):
         client.artifact(reference)
 
 

@@ -12,7 +12,7 @@ from .channel import Channel
 from .facts import Facts
 from .messages import (ReleaseRequest, ReleaseResponse, ResolveRequest, ResolveResponse, StatusRequest,
                        StatusResponse)
-from .redact import shown
+from .reference import parse
 from .wire import DecodeError
 
 DEFAULT_SOCKET = "/run/tensorcast/daemon.sock"
@@ -78,16 +78,12 @@ class Client:
         """Ends the connection. Tensors that are loaded stay valid."""
         self.channel.close()
 
-    def artifact(self, reference: str, allow_missing_shards: bool = False) -> Artifact:
-        """A handle of an artifact, such as "disk:/models/llama". Whether it exists is found out when it is used.
+    def artifact(self, reference: str | os.PathLike[str], allow_missing_shards: bool = False) -> Artifact:
+        """A handle of an artifact: a path such as "/models/llama", "./llama", "~/llama" or a pathlib.Path, or in a store such
+        as "gs://bucket/llama". Whether it exists is found out when it is used.
 
         allow_missing_shards: numbers of PyTorch's DCP shards may be missing as long as their boxes are complete."""
-        if not isinstance(reference, str) or ":" not in reference:
-            text = shown(str(reference))
-            example = f"disk:{text}" if text.startswith("/") else "disk:/absolute/path"
-            raise errors.invalid(f'{text!r} is no artifact; write "{example}", or gs://, s3://, hf:// or https://',
-                                 "BAD_ARTIFACT")
-        return Artifact(self, reference, allow_missing_shards)
+        return Artifact(self, parse(reference), allow_missing_shards)
 
     def ask(self, method, request, answer_table, timeout):
         """Sends one request and decodes the answer."""
@@ -101,11 +97,11 @@ class Client:
         """What the daemon holds and does: the object of `tensorcast status --json`, as a dict."""
         return report.status(self.ask("Status", StatusRequest.encode(), StatusResponse, self.timeout))
 
-    def release(self, reference: str | None = None) -> dict[str, int]:
+    def release(self, reference: str | os.PathLike[str] | None = None) -> dict[str, int]:
         """Makes the daemon drop the replicas that nobody holds, of one artifact or of all. Returns released_replicas,
         released_bytes, leased_replicas and leased_bytes (kept, because somebody holds them: see status()), and
         replicas_of_others (kept, because another user has loaded them)."""
-        request = ReleaseRequest.encode(artifact=reference, all=reference is None)
+        request = ReleaseRequest.encode(artifact=None if reference is None else parse(reference), all=reference is None)
         return dict(vars(self.ask("Release", request, ReleaseResponse, self.timeout)))
 
     def resolve(self, reference, clock, allow_missing_shards=False, variant=None):

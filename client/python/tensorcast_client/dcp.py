@@ -63,7 +63,7 @@ class TensorcastReader(StorageReader):
         source = self._reference
         if isinstance(source, (str, os.PathLike)):
             self._client = self._client or connect()
-            source = self._client.artifact(_reference_of(source))
+            source = self._client.artifact(source)
         if self._variant is not None:
             source = source.variant(self._variant, **({"set": self._set} if self._set else {}))
         return source.view()
@@ -116,13 +116,6 @@ class TensorcastReader(StorageReader):
                               "byte; it can be read as a whole, as its packed bytes", "DTYPE_UNSUPPORTED")
         if BITS[number] < 8:
             item.slices = []
-
-
-def _reference_of(source):
-    """A path means disk:."""
-    text = os.fspath(source)
-    is_path = not isinstance(source, str) or text.startswith(("/", "./", "../", "~/"))
-    return f"disk:{os.path.abspath(os.path.expanduser(text))}" if is_path else text
 
 
 class _Item:

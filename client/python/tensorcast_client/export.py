@@ -13,18 +13,19 @@ from typing import Any
 from grpc import StatusCode
 
 from . import errors
+from .reference import parse
 
 Progress = Callable[[str, int, int], object]
 
 
-def export(reference: str, out: str | os.PathLike, progress: Progress | None = None, **options: Any) -> dict:
+def export(reference: str | os.PathLike[str], out: str | os.PathLike, progress: Progress | None = None, **options: Any) -> dict:
     """Runs `tensorcast export REFERENCE --out OUT` and returns the object of its --json.
 
     Options are the command's with underscores: format="topology", world_size=8, uneven="ceil", force=True; those that can be
     repeated are lists (tp_rule=["*.weight=1"]), and set={"KEY": value} is one --set for each key. progress(stage, done_bytes,
     total_bytes) is called on this thread, several times a second; what it raises ends the export.
     """
-    words = [_command(), "export", str(reference), "--out", os.fspath(out), "--json", *_words(options)]
+    words = [_command(), "export", parse(reference), "--out", os.fspath(out), "--json", *_words(options)]
     words += ["--progress", "json"] if progress else []
     with tempfile.TemporaryFile() as result:
         process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=result, stderr=subprocess.PIPE)

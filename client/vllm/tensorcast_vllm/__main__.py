@@ -17,7 +17,7 @@ from .options import LoaderOptions
 def main(arguments=None):
     parser = argparse.ArgumentParser(prog="tensorcast-vllm", description="Fetches the configuration and tokenizer of a model "
                                      "through the tensorcast daemon and prints the folder to give to vLLM.")
-    parser.add_argument("reference", help="where the model is: gs://..., s3://..., hf://..., https://... or disk:/...")
+    parser.add_argument("reference", help="where the model is: gs://..., s3://..., hf://..., https://... or a path")
     parser.add_argument("--socket", help="the daemon; else $TENSORCAST_SOCKET, else /run/tensorcast/daemon.sock")
     parser.add_argument("--cache", help="where to keep the folders; else ~/.cache/tensorcast/vllm")
     parser.add_argument("--variant", metavar="RECIPE", help="as model_loader_extra_config will say it: a path or a built-in recipe")

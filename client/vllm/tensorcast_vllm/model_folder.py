@@ -51,6 +51,7 @@ def prepare(reference, socket=None, cache=None, options=None):
     which may make another one of it."""
     with tc.connect(socket) as client:
         artifact = with_variant(client.artifact(reference), options)
+        reference = artifact.reference
         described = artifact.describe()
         folder = _folder_of(reference, cache, artifact.variant_json())
         fetched = {file.name for file in artifact.fetch_sidecars(folder)}

@@ -12,7 +12,7 @@ from .model_folder import prepare
 from .options import parse
 
 LOAD_FORMAT = "tensorcast"
-_REFERENCE = re.compile(r"[a-z][a-z0-9+.-]*:/")
+_REFERENCE = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/|~/")  # other paths are folders to vLLM, too
 
 
 def is_reference(model):

@@ -1,0 +1,101 @@
+/* What people write for an artifact; the table that Python's test reads as well. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/reference.h"
+#include "base/text.h"
+
+#include <cmocka.h>
+
+static const struct reference_base base = {"/work/here", "/home/me"};
+
+/* \xHH in place. */
+static void unescape(char *text)
+{
+    char *to = text;
+    for (const char *from = text; *from; to++) {
+        if (from[0] == '\\' && from[1] == 'x') {
+            *to = (char)(text_hex_digit(from[2]) << 4 | text_hex_digit(from[3]));
+            from += 4;
+        } else {
+            *to = *from++;
+        }
+    }
+    *to = '\0';
+}
+
+static void check(const char *text, const char *expected, const struct reference_base *where)
+{
+    struct error error = {0};
+    struct arena arena;
+    arena_init(&arena, 0);
+    const char *reference = reference_parse(text, where, &arena, &error);
+    bool is_right = reference
+                        ? strcmp(reference, expected) == 0
+                        : expected[0] == '!' && strstr(error.message, expected + 1) && !strstr(error.message, "secret");
+    if (!is_right)
+        fail_msg("'%s' is '%s' (%s), expected '%s'", text, reference ? reference : "", error.message, expected);
+    if (!reference) {
+        assert_int_equal(error.code, ERROR_INVALID_ARGUMENT);
+        assert_string_equal(error.reason, "BAD_REFERENCE");
+    }
+    arena_fini(&arena);
+}
+
+static void every_line_of_the_table_holds(void **state)
+{
+    char line[512];
+    int n_cases = 0;
+    FILE *table = fopen("tests/golden/references.txt", "r");
+    (void)state;
+    assert_non_null(table);
+    while (fgets(line, sizeof line, table)) {
+        char *tab = strchr(line, '\t');
+        if (line[0] == '#')
+            continue;
+        assert_non_null(tab);
+        *tab = '\0';
+        tab[strcspn(tab + 1, "\n") + 1] = '\0';
+        unescape(line);
+        unescape(tab + 1);
+        check(line, tab + 1, &base);
+        n_cases++;
+    }
+    fclose(table);
+    assert_true(n_cases > 50);
+}
+
+static void what_is_not_known_is_not_guessed(void **state)
+{
+    static const struct reference_base nothing = {0}, odd = {"", "home"};
+    (void)state;
+    check("/models", "disk:/models", &nothing);
+    check("./models", "!absolute", &nothing);
+    check("~/models", "!HOME", &nothing);
+    check("~/models", "!HOME", &odd);
+    check("./models", "!absolute", &odd);
+}
+
+static void only_what_begins_with_dots_is_relative(void **state)
+{
+    (void)state;
+    assert_true(reference_is_relative("./x") && reference_is_relative("../x") && reference_is_relative(".") &&
+                reference_is_relative(".."));
+    assert_false(reference_is_relative("x") || reference_is_relative("/x") || reference_is_relative(".x") ||
+                 reference_is_relative("...") || reference_is_relative("disk:./x"));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_line_of_the_table_holds),
+        cmocka_unit_test(what_is_not_known_is_not_guessed),
+        cmocka_unit_test(only_what_begins_with_dots_is_relative),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
