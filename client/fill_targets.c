@@ -1,4 +1,6 @@
 /* tc_load_targets: what goes where, regions lent for the length of one call, and its report. */
+#include "fill_targets.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -6,7 +8,6 @@
 #include "base/memory.h"
 #include "client.h"
 #include "dtype_name.h"
-#include "load_stream.h"
 #include "report_json.h"
 #include "target_columns.h"
 #include "target_region.h"
@@ -84,7 +85,7 @@ static int tell_undefined(const struct load_stream *stream, struct error *error)
     return -1;
 }
 
-static int fill_targets(struct tc_client *client, struct load_question *question, const struct tc_targets *targets,
+static int ask_and_fill(struct tc_client *client, struct load_question *question, const struct tc_targets *targets,
                         struct arena *arena, char **json, struct error *error)
 {
     const struct wait wait = client_wait(question->options);
@@ -111,16 +112,22 @@ static int fill_targets(struct tc_client *client, struct load_question *question
     return 0;
 }
 
+int fill_targets(struct tc_client *client, struct load_question *question, const struct tc_targets *targets, char **json,
+                 struct error *error)
+{
+    struct arena arena;
+    arena_init(&arena, 0);
+    int failed = ask_and_fill(client, question, targets, &arena, json, error);
+    arena_fini(&arena);
+    return failed;
+}
+
 int tc_load_targets(struct tc_client *client, const char *artifact, const struct tc_view *view,
                     const struct tc_targets *targets, const struct tc_options *options, char **json, struct tc_error *error)
 {
     struct error cause;
-    struct arena arena;
     struct load_question question = {.artifact = artifact, .view = view, .options = options, .device = ""};
-    arena_init(&arena, 0);
-    int failed = fill_targets(client, &question, targets, &arena, json, &cause);
-    arena_fini(&arena);
-    if (!failed)
+    if (fill_targets(client, &question, targets, json, &cause) == 0)
         return 0;
     variant_locate(options ? options->variant : NULL, &cause);
     return client_fail(error, &cause);

@@ -20,6 +20,7 @@ struct load_question { /* all borrowed */
     const char *device;                       /* UUID of the GPU where the memory is; "" = host memory */
     struct region *region;                    /* memory of the caller that is filled as a whole; NULL = none */
     Tensorcast__Daemon__V1__Targets *targets; /* or target by target */
+    Tensorcast__Daemon__V1__FileSet *files;   /* instead of tensors; NULL = tensors */
 };
 
 struct load_stream {

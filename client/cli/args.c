@@ -106,8 +106,12 @@ const struct option_row option_table[] = {
     {"digest", NULL, "tell the SHA-256 of every tensor", OPTIONS_LOAD, OPTION_FLAG, AT(output.digest), NULL, NULL},
     {"hold", "SECONDS", "keep the memory that much longer, when everything else is done", OPTIONS_LOAD, OPTION_DURATION,
      AT(output.hold_ms), NULL, NULL},
-    {"sidecars", "DIR", "the folder to put them into; a file appears when it is complete", OPTIONS_FETCH, OPTION_TEXT,
-     AT(output.sidecars), NULL, NULL},
+    {"sidecars", NULL, "the small files beside the tensors, which is also what is fetched when nothing is said",
+     OPTIONS_FETCH, OPTION_FLAG, AT(fetch.sidecars), NULL, NULL},
+    {"tensors", NULL, "the files of the tensors, and the document that names them", OPTIONS_FETCH, OPTION_FLAG,
+     AT(fetch.tensors), NULL, NULL},
+    {"hub-cache", NULL, "of hf://: into the cache of the hub's own programs, $HF_HUB_CACHE or $HF_HOME/hub", OPTIONS_FETCH,
+     OPTION_FLAG, AT(fetch.hub_cache), NULL, NULL},
     {"standalone", NULL, "do it in this process, without a daemon", OPTIONS_STANDALONE, OPTION_FLAG, AT(standalone), NULL,
      NULL},
     {"allow-missing-shards", NULL, "of PyTorch's DCP shards: a rank that saved nothing has no file", OPTIONS_SHARDS,
@@ -143,7 +147,8 @@ const struct option_row option_table[] = {
      AT(export.progress), progress_kinds, NULL},
     {"memory", "HOW", "auto, copied or mapped: the files' own pages; of an export: the most that the process takes, 256MiB",
      OPTIONS_STRATEGY | OPTIONS_EXPORT, OPTION_TEXT, AT(memory), NULL, NULL},
-    {"all", NULL, "every artifact", OPTIONS_RELEASE, OPTION_FLAG, AT(all), NULL, NULL},
+    {"all", NULL, "release: every artifact; fetch: tensors and sidecars", OPTIONS_RELEASE | OPTIONS_FETCH, OPTION_FLAG,
+     AT(all), NULL, NULL},
 };
 enum { N_OPTIONS = sizeof option_table / sizeof option_table[0] };
 const size_t args_n_options = N_OPTIONS;
@@ -394,6 +399,11 @@ static int take_word(struct parse *parse, const char *word)
     }
     if (args->command < 0)
         return take_command(parse, word);
+    bool takes_folder = args->command == COMMAND_FETCH;
+    if (args->artifact && takes_folder && !args->fetch.folder) {
+        args->fetch.folder = word;
+        return 0;
+    }
     if (args->artifact || !command_table[args->command].takes_artifact)
         return wrong(parse, "'%s' is one word too many", shown_value(word));
     args->artifact = word;
@@ -447,12 +457,8 @@ static int check_command(struct parse *parse)
     }
     if (args->command == COMMAND_RELEASE && !args->artifact == !args->all)
         return wrong(parse, "'release' takes either an artifact or --all");
-    if (row->takes_artifact && !args->artifact && !args->all)
+    if (row->takes_artifact && !args->artifact && (!args->all || args->command != COMMAND_RELEASE))
         return wrong(parse, "'%s' needs an artifact, such as /models/llama or hf://org/model", row->name);
-    if (args->command == COMMAND_FETCH && !args->output.sidecars)
-        return wrong(parse, "'fetch' needs --sidecars DIR, a folder to put them into");
-    if (args->output.sidecars && strcmp(args->output.sidecars, "-") == 0)
-        return wrong(parse, "--sidecars takes a folder, which standard output is not; a folder of that name is ./-");
     if (args->command == COMMAND_PLAN && !args->plan.compat)
         return wrong(parse, "'plan' needs --compat; how a view would be loaded here is what 'explain' shows");
     return 0;

@@ -56,12 +56,19 @@ struct load_args {                             /* how to load it */
 };
 
 struct output_args {
-    const char *path;     /* --out */
-    const char *sidecars; /* the folder for them */
+    const char *path; /* --out */
     bool digest;
     uint64_t hold_ms;
     int index; /* enum index_kind */
     bool summary;
+};
+
+enum fetch_kind { FETCH_SIDECARS, FETCH_TENSORS, FETCH_ALL };
+
+struct fetch_args {
+    const char *folder; /* DIR, of `folder`, too; NULL = not given */
+    bool sidecars, tensors, hub_cache;
+    int kind; /* enum fetch_kind */
 };
 
 struct plan_args {
@@ -82,6 +89,7 @@ struct args {
     struct load_args load;
     struct output_args output;
     struct plan_args plan;
+    struct fetch_args fetch;
     struct export_args export;
     struct arena arena;
 };

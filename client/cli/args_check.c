@@ -128,10 +128,28 @@ static int check_inspect(const struct args *args, struct error *error)
                : 0;
 }
 
+static int check_fetch(struct args *args, struct error *error)
+{
+    struct fetch_args *fetch = &args->fetch;
+    if (fetch->folder && (strcmp(fetch->folder, "-") == 0 || !*fetch->folder))
+        return wrong(error, "'%s' takes a folder, which standard output is not; a folder of that name is ./-",
+                     command_table[args->command].name);
+    if (args->command != COMMAND_FETCH)
+        return 0;
+    if (fetch->sidecars + fetch->tensors + args->all > 1)
+        return wrong(error, "--sidecars, --tensors and --all exclude each other");
+    fetch->kind = fetch->tensors ? FETCH_TENSORS : args->all ? FETCH_ALL : FETCH_SIDECARS;
+    if (args->standalone && (fetch->kind != FETCH_SIDECARS || fetch->hub_cache))
+        return wrong(error, "'fetch --standalone' copies sidecars; what else there is comes through the daemon");
+    if (fetch->hub_cache && fetch->folder)
+        return wrong(error, "--hub-cache says where to; leave out the folder");
+    return 0;
+}
+
 int args_check(struct args *args, struct error *error)
 {
     return check_inspect(args, error) < 0 || check_view(args, error) < 0 || check_variant(args, error) < 0 ||
-                   check_group(args, error) < 0
+                   check_group(args, error) < 0 || check_fetch(args, error) < 0
                ? -1
                : 0;
 }

@@ -1,17 +1,22 @@
-/* The sidecars of an artifact, into a folder: what a program needs beside the tensors to know what they are. */
+/* An artifact's files into a folder: sidecars alone, what a program needs beside the tensors to know what they are; tensors; or
+ * both. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "base/json.h"
+#include "base/memory.h"
 #include "base/redact.h"
 #include "base/text.h"
 #include "command.h"
+#include "fetch_files.h"
 
 struct fetch_report {
     struct json_writer json;
     bool as_text;
+    const char *word; /* for one of them */
     size_t n_files;
     uint64_t total_bytes;
 };
@@ -30,34 +35,110 @@ static void take_file(void *data, const char *name, uint64_t bytes)
         printf("%s  %s\n", text_escape(name, strlen(name), text), text_people_bytes(bytes, size));
 }
 
-static void print_end(struct fetch_report *report, const struct args *args)
+static void begin_report(struct fetch_report *report, const struct args *args, const char *folder)
 {
-    char size[TEXT_SIZE_CHARS], folder[TEXT_NAME_CHARS];
+    char *shown = redact_copy(args->artifact);
+    bool is_sidecars = args->fetch.kind == FETCH_SIDECARS;
+    *report = (struct fetch_report){.as_text = !args->json && !args->quiet, .word = is_sidecars ? "sidecar" : "file"};
+    json_write_open(&report->json, '{');
+    json_put_text(&report->json, "artifact", shown);
+    json_put_text(&report->json, "folder", folder);
+    json_put_open(&report->json, is_sidecars ? "sidecars" : "files", '[');
+    free(shown);
+}
+
+static void end_report(struct fetch_report *report, const struct args *args, const char *folder, uint64_t fetched_bytes)
+{
+    char size[TEXT_SIZE_CHARS], text[TEXT_NAME_CHARS];
     json_write_close(&report->json, ']');
     json_put_u64(&report->json, "total_bytes", report->total_bytes);
+    if (args->fetch.kind != FETCH_SIDECARS || args->fetch.hub_cache)
+        json_put_u64(&report->json, "fetched_bytes", fetched_bytes);
     json_write_close(&report->json, '}');
     if (args->json)
         puts(report->json.text);
     else if (!args->quiet)
-        printf("%zu sidecar%s, %s, in %s\n", report->n_files, report->n_files == 1 ? "" : "s",
-               text_people_bytes(report->total_bytes, size),
-               text_escape(args->output.sidecars, strlen(args->output.sidecars), folder));
+        printf("%zu %s%s, %s, in %s\n", report->n_files, report->word, report->n_files == 1 ? "" : "s",
+               text_people_bytes(report->total_bytes, size), text_escape(folder, strlen(folder), text));
+}
+
+/* The last part of the reference, of a file without its ending. The caller frees. */
+static char *default_folder(const char *reference)
+{
+    size_t length = strcspn(reference, "?#");
+    while (length && reference[length - 1] == '/')
+        length--;
+    size_t begin = length;
+    while (begin && reference[begin - 1] != '/' && reference[begin - 1] != ':')
+        begin--;
+    char *name = memory_print("%.*s", (int)(length - begin), reference + begin);
+    char *end = strstr(name, ".safetensors");
+    if (!end || end[strlen(".safetensors")])
+        end = strncmp(reference, "hf://", 5) == 0 ? strchr(name, '@') : NULL;
+    if (end)
+        *end = '\0';
+    return name;
+}
+
+/* The caller frees; NULL = it has to be said. */
+static char *choose_folder(const struct args *args, struct error *error)
+{
+    struct stat status;
+    char *folder = args->fetch.folder ? memory_copy_text(args->fetch.folder) : default_folder(args->artifact);
+    bool is_name = *folder && strcmp(folder, ".") != 0 && strcmp(folder, "..") != 0;
+    if (!args->fetch.folder && (!is_name || lstat(folder, &status) == 0)) {
+        char text[TEXT_NAME_CHARS];
+        fail(error, is_name ? ERROR_ALREADY_EXISTS : ERROR_INVALID_ARGUMENT, "WHICH_FOLDER",
+             is_name ? "%s is here already; say where to: tensorcast fetch ARTIFACT DIR"
+                     : "the reference does not end in a name%s; say where to: tensorcast fetch ARTIFACT DIR",
+             is_name ? text_escape(folder, strlen(folder), text) : "");
+        free(folder);
+        return NULL;
+    }
+    return folder;
+}
+
+/* Sidecars by themselves come in one answer, also without a daemon. */
+static int fetch_sidecars(struct backend *backend, const char *folder, struct error *error)
+{
+    struct fetch_report report;
+    const struct sidecar_taker taker = {take_file, &report};
+    begin_report(&report, backend->args, folder);
+    int status = backend_fetch_sidecars(backend, folder, &taker, error);
+    if (status == 0)
+        end_report(&report, backend->args, folder, report.total_bytes);
+    free(report.json.text);
+    return status;
+}
+
+static int fetch_files(struct backend *backend, const char *folder, struct error *error)
+{
+    struct fetched fetched = {0};
+    struct fetch_report report;
+    int status =
+        folder ? fetch_into_folder(backend, folder, &fetched, error) : fetch_into_hub_cache(backend, &fetched, error);
+    progress_end(&backend->progress);
+    if (status == 0) {
+        begin_report(&report, backend->args, fetched.folder);
+        for (size_t i = 0; i < fetched.set.n_files; i++)
+            take_file(&report, fetched.set.files[i].name, fetched.set.files[i].bytes);
+        end_report(&report, backend->args, fetched.folder, fetched.read_bytes);
+        free(report.json.text);
+    }
+    fetched_fini(&fetched);
+    return status;
 }
 
 int command_fetch(struct backend *backend, struct error *error)
 {
     const struct args *args = backend->args;
-    struct fetch_report report = {.as_text = !args->json && !args->quiet};
-    const struct sidecar_taker taker = {take_file, &report};
-    char *shown = redact_copy(args->artifact);
-    json_write_open(&report.json, '{');
-    json_put_text(&report.json, "artifact", shown);
-    json_put_text(&report.json, "folder", args->output.sidecars);
-    json_put_open(&report.json, "sidecars", '[');
-    free(shown);
-    int status = backend_fetch_sidecars(backend, args->output.sidecars, &taker, error);
-    if (status == 0)
-        print_end(&report, args);
-    free(report.json.text);
+    if (args->fetch.hub_cache)
+        return fetch_files(backend, NULL, error);
+    char *folder = choose_folder(args, error);
+    if (!folder)
+        return -1;
+    int status =
+        args->fetch.kind == FETCH_SIDECARS ? fetch_sidecars(backend, folder, error) : fetch_files(backend, folder, error);
+    free(folder);
     return status;
 }

@@ -20,8 +20,10 @@ const struct command_row command_table[COMMAND_COUNT] = {
          "Headers are read again although they are cached. Bytes are read when the store gives checksums or a\n"
          "manifest lies beside the artifact, and compared; so are the copies of a tensor that is stored more than once.\n",
          OPTIONS_SHARDS | OPTIONS_STANDALONE, true},
-    [COMMAND_FETCH] = {"fetch", "ARTIFACT", "Copy the small files beside the tensors: configuration, tokenizer, templates",
-                       "", OPTIONS_FETCH | OPTIONS_STANDALONE, true},
+    [COMMAND_FETCH] = {"fetch", "ARTIFACT [DIR]", "Copy an artifact's files: the small ones, those of the tensors, or all",
+                       "Without DIR it is the last part of the reference, here. A file appears when every byte of it has\n"
+                       "come and is what the store has a checksum of.\n",
+                       OPTIONS_FETCH | OPTIONS_SHARDS | OPTIONS_STANDALONE, true},
     [COMMAND_PLAN] =
         {"plan", "ARTIFACT --compat", "Show the extents that the original loader would read, and who reads them",
          "Tensors in storage order are packed into extents of up to --chunk-bytes; none is split. The result is the\n"

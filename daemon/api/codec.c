@@ -88,6 +88,14 @@ int codec_load_request(const Tensorcast__Daemon__V1__LoadRequest *wire, struct a
         request->rank = group ? group->rank : 0;
         request->world_size = group ? group->world_size : 0;
     }
+    if (wire->files) {
+        struct file_names *files = arena_alloc(arena, sizeof *files);
+        *files = (struct file_names){.names = (const char *const *)wire->files->names,
+                                     .n = wire->files->n_names,
+                                     .identity = wire->files->identity,
+                                     .from_store = wire->files->from_store};
+        request->files = files;
+    }
     return decode_view(wire->view, arena, &request->view, error);
 }
 

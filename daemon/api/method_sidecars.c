@@ -12,6 +12,7 @@
 #include "base/memory.h"
 #include "base/sidecar_name.h"
 #include "observe/log.h"
+#include "resolve/artifact_files.h"
 #include "resolve/sidecar.h"
 #include "tensorcast/daemon/v1/store_daemon.pb-c.h"
 
@@ -22,17 +23,21 @@ typedef Tensorcast__Daemon__V1__SidecarEvent sidecar_event;
 struct fetch {
     struct api_job job; /* first */
     const Tensorcast__Daemon__V1__FetchSidecarsRequest *request;
-    struct sidecars *sidecars;
-    size_t file; /* that is being sent */
+    struct sidecars *sidecars; /* of those whose bytes are sent */
+    struct artifact *listed;   /* of those that are only listed */
+    size_t file;               /* that is being sent */
     uint64_t offset, sent_bytes;
     size_t n_bytes; /* in buffer */
     unsigned char *buffer;
+    struct arena arena; /* of the list */
 };
 
 static void destroy_fetch(struct api_job *job)
 {
     struct fetch *fetch = (struct fetch *)job;
     sidecars_close(fetch->sidecars);
+    artifact_unref(fetch->listed);
+    arena_fini(&fetch->arena);
     free(fetch->buffer);
     free(fetch);
 }
@@ -108,12 +113,81 @@ static void send_chunk(struct api_job *job)
 
 /* --- the list --- */
 
+static const enum artifact_file_kind kinds[] = {
+    [TENSORCAST__DAEMON__V1__FILE_KIND__FILE_KIND_SIDECARS] = ARTIFACT_FILES_SIDECARS,
+    [TENSORCAST__DAEMON__V1__FILE_KIND__FILE_KIND_TENSORS] = ARTIFACT_FILES_TENSORS,
+    [TENSORCAST__DAEMON__V1__FILE_KIND__FILE_KIND_ALL] = ARTIFACT_FILES_ALL,
+};
+
+static int list_files(struct fetch *fetch, const struct source_options *options, struct error *error)
+{
+    const struct load_services *services = &fetch->job.api->services;
+    unsigned flags = fetch->request->allow_missing_shards ? RESOLVE_ALLOW_MISSING_SHARDS : 0;
+    return artifact_files_list(fetch->request->artifact, options, services->headers, flags, kinds[fetch->request->kind],
+                               &fetch->listed, error);
+}
+
 static int open_sidecars(struct api_job *job)
 {
     struct fetch *fetch = (struct fetch *)job;
-    fetch->sidecars = sidecars_open(fetch->request->artifact, &job->source, (const char *const *)fetch->request->names,
-                                    fetch->request->n_names, &job->cancel, &job->error);
+    const Tensorcast__Daemon__V1__FetchSidecarsRequest *request = fetch->request;
+    struct source_options options = job->source;
+    options.from_store = request->from_store;
+    if ((size_t)request->kind >= sizeof kinds / sizeof kinds[0] || (request->kind && !request->list_only))
+        return fail(&job->error, ERROR_INVALID_ARGUMENT, "FILE_KIND",
+                    "there is no such kind of files, or their bytes do not come this way");
+    if (request->list_only && request->n_names == 0)
+        return list_files(fetch, &options, &job->error);
+    fetch->sidecars = sidecars_open(request->artifact, &options, (const char *const *)request->names, request->n_names,
+                                    &job->cancel, &job->error);
     return fetch->sidecars ? 0 : -1;
+}
+
+static char *copy_text(struct arena *arena, const char *text)
+{
+    return text ? arena_text(arena, text, strlen(text)) : arena_text(arena, "", 0);
+}
+
+static void fill_sums(const struct source_file *file, struct arena *arena, Tensorcast__Daemon__V1__File *row)
+{
+    row->checksums = arena_array(arena, CHECKSUM_PER_FILE, sizeof *row->checksums);
+    for (size_t k = 0; k < CHECKSUM_PER_FILE; k++) {
+        if (file->checksums[k].kind == CHECKSUM_NONE)
+            continue;
+        char *text = arena_alloc(arena, CHECKSUM_TEXT_CHARS);
+        row->checksums[row->n_checksums++] = checksum_print(&file->checksums[k], text);
+    }
+}
+
+static Tensorcast__Daemon__V1__File *fill_file(const struct source_file *file, struct arena *arena)
+{
+    Tensorcast__Daemon__V1__File *row = arena_alloc(arena, sizeof *row);
+    tensorcast__daemon__v1__file__init(row);
+    row->name = copy_text(arena, file->name);
+    row->bytes = file->size_bytes;
+    row->pin = copy_text(arena, file->pin);
+    fill_sums(file, arena, row);
+    return row;
+}
+
+static void fill_list(struct fetch *fetch, Tensorcast__Daemon__V1__SidecarList *list)
+{
+    const struct artifact *listed = fetch->listed;
+    struct arena *arena = &fetch->arena;
+    list->n_files = listed ? listed->source->n_files : fetch->sidecars->n_files;
+    list->files = arena_array(arena, list->n_files + 1, sizeof *list->files);
+    for (size_t i = 0; i < list->n_files; i++) {
+        const struct source_file *file =
+            listed ? &listed->source->files[i] : &fetch->sidecars->source->files[fetch->sidecars->files[i].file];
+        list->files[i] = fill_file(file, arena);
+        if (!listed)
+            continue;
+        char *identity = arena_alloc(arena, DIGEST_HEX_CHARS + 1);
+        artifact_file_identity(listed, i, identity);
+        list->files[i]->identity = identity;
+    }
+    if (listed)
+        list->identity = copy_text(arena, listed->identity);
 }
 
 static void send_list(struct api_job *job)
@@ -121,19 +195,11 @@ static void send_list(struct api_job *job)
     struct fetch *fetch = (struct fetch *)job;
     sidecar_event event = TENSORCAST__DAEMON__V1__SIDECAR_EVENT__INIT;
     Tensorcast__Daemon__V1__SidecarList list = TENSORCAST__DAEMON__V1__SIDECAR_LIST__INIT;
-    Tensorcast__Daemon__V1__File files[SIDECAR_MAX_FILES], *pointers[SIDECAR_MAX_FILES];
     if (job->is_cancelled) {
         end_call(fetch);
         return;
     }
-    for (size_t i = 0; i < fetch->sidecars->n_files; i++) {
-        tensorcast__daemon__v1__file__init(&files[i]);
-        files[i].name = fetch->sidecars->files[i].name;
-        files[i].bytes = fetch->sidecars->files[i].size_bytes;
-        pointers[i] = &files[i];
-    }
-    list.n_files = fetch->sidecars->n_files;
-    list.files = pointers;
+    fill_list(fetch, &list);
     event.event_case = TENSORCAST__DAEMON__V1__SIDECAR_EVENT__EVENT_LIST;
     event.list = &list;
     rpc_call_send(job->call, &event.base);
@@ -149,6 +215,7 @@ void method_sidecars(struct rpc_call *call, const ProtobufCMessage *request, voi
 {
     struct fetch *fetch = memory_alloc(sizeof *fetch);
     fetch->request = (const Tensorcast__Daemon__V1__FetchSidecarsRequest *)request;
+    arena_init(&fetch->arena, 0);
     api_job_init(&fetch->job, context, call, fetch->request->artifact, destroy_fetch);
     api_job_run(&fetch->job, open_sidecars, send_list);
 }

@@ -7,6 +7,7 @@
 #include "execute/engine.h"
 #include "execute/scales.h"
 #include "resolve/artifact.h"
+#include "resolve/artifact_files.h"
 #include "transport/transport.h"
 #include "variant/variant.h"
 
@@ -67,6 +68,19 @@ static struct mapping *build_mapping(struct preparation *prep, struct artifact *
     return mapping_build(&prep->spec.view, artifact, &prep->error);
 }
 
+static int resolve_artifact(const struct preparation *prep, const struct load_request *request,
+                            const struct source_options *options, struct artifact **resolved, struct error *error)
+{
+    const struct load_spec *spec = &prep->spec;
+    if (!request->files)
+        return artifact_resolve(spec->artifact, options, prep->services->headers,
+                                spec->allow_missing_shards ? RESOLVE_ALLOW_MISSING_SHARDS : 0, resolved, error);
+    if (request->variant_bytes)
+        return fail(error, ERROR_INVALID_ARGUMENT, "FILES_OF_A_VARIANT",
+                    "the request asks for files as they are and names a variant; leave out one of them");
+    return artifact_files_open(spec->artifact, options, request->files, resolved, error);
+}
+
 void prepare_resolve(struct preparation *prep, const struct load_request *request, struct artifact *artifact,
                      const struct cancel *cancel)
 {
@@ -80,9 +94,7 @@ void prepare_resolve(struct preparation *prep, const struct load_request *reques
     uint64_t start = clock_now_ns();
     if (load_spec_build(request, &config->engine.strategy, &prep->arena, spec, error) == 0 &&
         check_region(prep, error) == 0 && load_targets_find(services->targets, spec->device, &prep->target, error) == 0 &&
-        (resolved ||
-         artifact_resolve(spec->artifact, &options, services->headers,
-                          spec->allow_missing_shards ? RESOLVE_ALLOW_MISSING_SHARDS : 0, &resolved, error) == 0) &&
+        (resolved || resolve_artifact(prep, request, &options, &resolved, error) == 0) &&
         (!request->variant_bytes || resolved->derivation || /* or it is one already */
          variant_apply(&resolved, request->variant, request->variant_bytes, services->headers, error) == 0))
         prep->mapping = build_mapping(prep, resolved);

@@ -77,6 +77,13 @@ struct load_spec {
     struct execution_topology topology;
 };
 
+struct file_names { /* files of an artifact instead of its tensors */
+    const char *const *names;
+    size_t n;
+    const char *identity; /* of them, "" = any; see FileSet in store_daemon.proto */
+    bool from_store;      /* not from a local copy */
+};
+
 /* The request in this module's own terms; api/codec.c and the command line fill it. Strings are borrowed. */
 struct load_request {
     const char *artifact;
@@ -93,6 +100,7 @@ struct load_request {
     size_t variant_bytes;              /* 0 = the artifact as it is stored */
     int source_locality;               /* enum source_locality */
     const char *source_sharing_domain; /* NULL or "" = none */
+    const struct file_names *files;    /* NULL = tensors */
 };
 
 /* Checks and completes a request. Everything that can be refused without looking at the source is refused here. */

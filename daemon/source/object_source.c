@@ -316,6 +316,7 @@ int object_source_open_file(struct source *base, const char *name, struct source
     file->size_bytes = object->size_bytes;
     file->identity = identity_of(opened);
     file->version = memory_copy_text(object->version);
+    file->pin = object->pin ? memory_copy_text(object->pin) : NULL;
     memcpy(file->checksums, object->checksums, sizeof file->checksums);
     *handle = opened;
     return 0;

@@ -131,6 +131,7 @@ static void file_clear(struct source_file *file)
 {
     memory_free_const(file->name);
     memory_free_const(file->version);
+    memory_free_const(file->pin);
 }
 
 void source_unref(struct source *source)

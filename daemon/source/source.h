@@ -54,6 +54,7 @@ struct source_file {
     enum change_detector changes_by;
     const char *changes_reason; /* static; why by nothing better, "" or NULL = there is nothing better */
     const char *version;        /* owned; what pins it, for people: "generation 17", "etag \"ab\""; NULL on disk */
+    const char *pin;            /* owned; the same for programs, as the store's folder says; NULL = there is none */
     struct checksum checksums[CHECKSUM_PER_FILE]; /* of the whole file, as the store gives them */
 };
 
@@ -121,6 +122,7 @@ struct source_options {
     const struct cancel *cancel; /* source.cancel; may be NULL */
     uid_t uid;                   /* source.uid */
     bool for_sidecars;           /* a local copy of the tensors alone does not do */
+    bool from_store;             /* no local copy does, unless nothing may be asked of the store */
 };
 
 /* Opens every file that `wanted` names (see resolve/artifact.c, which decides); file handles stay open until the last

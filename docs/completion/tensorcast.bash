@@ -43,7 +43,7 @@ _tensorcast()
         export) options+=" $view $variant --allow-missing-shards $export --format --world-size --rank --uneven --max-file-size disk:" ;;
         fuse) options+=" $export --allow-missing-shards --input-dir --output-dir -o" ;;
         reshard) options+=" $export --allow-missing-shards --input-dir --output-dir --target-world-size --rank --uneven -o -t" ;;
-        fetch) options+=" --sidecars --standalone disk:" ;;
+        fetch) options+=" --sidecars --tensors --all --hub-cache --allow-missing-shards --standalone disk:" ;;
     esac
     # bash splits words at ':', so an artifact arrives as disk, ':' and its path
     if [[ $word == /* || $previous == : ]]; then

@@ -95,9 +95,11 @@ def test_a_client_that_leaves_costs_nothing(daemon, model, tmp_path):
     assert contents(tmp_path / "again")["big.json"] == (model / "big.json").read_bytes()
 
 
-def test_the_command_needs_a_folder(daemon, model):
-    done = daemon.cli.run("fetch", f"disk:{model}")
-    assert done.code == 2 and "--sidecars" in done.err, done
+def test_without_a_folder_it_is_the_last_part_of_the_reference(daemon, model, tmp_path):
+    daemon.cli.ok("fetch", f"disk:{model}", cwd=tmp_path)
+    assert contents(tmp_path / model.name)["config.json"] == (model / "config.json").read_bytes()
+    again = daemon.cli.run("fetch", f"disk:{model}", cwd=tmp_path)
+    assert (again.code, again.status) == (1, "ALREADY_EXISTS"), again
 
 
 @pytest.fixture

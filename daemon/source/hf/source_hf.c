@@ -177,7 +177,8 @@ static int open_source(struct source_hf *hf, const struct source_options *option
     if (!offline && hf_api_find_commit(hf, error) < 0)
         return -1;
     enum hf_cache_need need = offline ? HF_CACHE_ANYTHING : options->for_sidecars ? HF_CACHE_SIDECARS : HF_CACHE_TENSORS;
-    int cached = *cache_dir ? hf_cache_open(hf, options, cache_dir, need, error) : 0;
+    bool may_be_copy = *cache_dir && (offline || !options->from_store);
+    int cached = may_be_copy ? hf_cache_open(hf, options, cache_dir, need, error) : 0;
     if (cached == 0 && offline)
         return fail_offline(hf, cache_dir, error);
     return cached < 0 ? -1 : 0;

@@ -1,0 +1,98 @@
+/* Each file is written under a hidden name beside its own and renamed when it is whole. */
+#include "fetch_files.h"
+
+#include <stdlib.h>
+
+#include "base/memory.h"
+#include "client/folder_writer.h"
+#include "interrupt.h"
+#include "served.h"
+
+int fetch_list(struct backend *backend, bool from_store, struct fetched *fetched, struct error *error)
+{
+    static const enum file_set_kind kinds[] = {
+        [FETCH_SIDECARS] = FILE_SET_SIDECARS, [FETCH_TENSORS] = FILE_SET_TENSORS, [FETCH_ALL] = FILE_SET_ALL};
+    const struct args *args = backend->args;
+    struct tc_options options;
+    if (served_options(backend, &options, error) < 0)
+        return -1;
+    options.allow_missing_shards = args->allow_missing_shards;
+    interrupt_defer(options.cancel);
+    int failed = file_set_list(served_client(backend), args->artifact, kinds[args->fetch.kind], from_store, &options,
+                               &fetched->set, error);
+    interrupt_defer(NULL);
+    fetched->was_there = memory_alloc_array(fetched->set.n_files + 1, sizeof *fetched->was_there);
+    return failed;
+}
+
+int fetch_bytes(struct backend *backend, struct fetched *fetched, const struct file_sink *sink, struct error *error)
+{
+    struct tc_options options;
+    if (served_options(backend, &options, error) < 0)
+        return -1;
+    for (size_t i = 0; i < fetched->set.n_files; i++)
+        fetched->read_bytes += fetched->was_there[i] ? 0 : fetched->set.files[i].bytes;
+    interrupt_defer(options.cancel);
+    int failed = file_set_fetch(served_client(backend), &fetched->set, fetched->was_there, sink, &options, error);
+    interrupt_defer(NULL);
+    return failed;
+}
+
+void fetched_fini(struct fetched *fetched)
+{
+    file_set_fini(&fetched->set);
+    free(fetched->was_there);
+    free(fetched->folder);
+}
+
+/* --- a folder --- */
+
+struct folder_sink {
+    const struct file_set *set;
+    const char *folder;
+    struct folder_writer *writers; /* one per file */
+};
+
+static int begin_file(void *data, size_t file, struct error *error)
+{
+    struct folder_sink *sink = data;
+    struct folder_writer *writer = &sink->writers[file];
+    return folder_writer_open(writer, sink->folder, error) < 0 ||
+                   folder_writer_begin(writer, sink->set->files[file].name, error) < 0
+               ? -1
+               : 0;
+}
+
+static int put_bytes(void *data, size_t file, const void *bytes, size_t count, struct error *error)
+{
+    return folder_writer_add(&((struct folder_sink *)data)->writers[file], bytes, count, error);
+}
+
+static int end_file(void *data, size_t file, struct error *error)
+{
+    struct folder_writer *writer = &((struct folder_sink *)data)->writers[file];
+    int failed = folder_writer_commit(writer, error);
+    folder_writer_close(writer);
+    return failed;
+}
+
+int fetch_into_folder(struct backend *backend, const char *folder, struct fetched *fetched, struct error *error)
+{
+    struct folder_writer made;
+    fetched->folder = memory_copy_text(folder);
+    if (fetch_list(backend, false, fetched, error) < 0)
+        return -1;
+    int failed = folder_writer_open(&made, folder, error); /* also for no files at all */
+    folder_writer_close(&made);
+    if (failed)
+        return -1;
+    size_t n_files = fetched->set.n_files;
+    struct folder_sink sink = {&fetched->set, folder, memory_alloc_array(n_files + 1, sizeof *sink.writers)};
+    for (size_t i = 0; i < n_files; i++)
+        sink.writers[i] = (struct folder_writer){.folder_fd = -1, .fd = -1};
+    failed = fetch_bytes(backend, fetched, &(struct file_sink){begin_file, put_bytes, end_file, &sink}, error);
+    for (size_t i = 0; i < n_files; i++)
+        folder_writer_close(&sink.writers[i]);
+    free(sink.writers);
+    return failed;
+}

@@ -1,0 +1,24 @@
+/* Files of an artifact, through the daemon, into a folder of the caller's or into the hub's cache. */
+#ifndef CLI_FETCH_FILES_H
+#define CLI_FETCH_FILES_H
+
+#include "backend.h"
+#include "client/file_set.h"
+
+struct fetched {
+    struct file_set set;
+    bool *was_there;     /* per file: it was complete already and not asked for */
+    uint64_t read_bytes; /* of the others */
+    char *folder;        /* that they are in; owned */
+};
+
+/* Lists the files that the command line asks for, and fetches them. To be given to fetched_fini() also after a failure. */
+int fetch_into_folder(struct backend *backend, const char *folder, struct fetched *fetched, struct error *error);
+int fetch_into_hub_cache(struct backend *backend, struct fetched *fetched, struct error *error);
+void fetched_fini(struct fetched *fetched);
+
+/* What both of them do: the list, then the bytes. Signals only raise a flag meanwhile. */
+int fetch_list(struct backend *backend, bool from_store, struct fetched *fetched, struct error *error);
+int fetch_bytes(struct backend *backend, struct fetched *fetched, const struct file_sink *sink, struct error *error);
+
+#endif

@@ -1,0 +1,323 @@
+/* The cache of the Hugging Face hub's own programs (huggingface_hub 1.x, "cache-system reference"):
+ *
+ *   models--ORG--NAME/blobs/ETAG               the bytes, once for all commits: SHA-256 of what git-lfs keeps, else git's hash
+ *   models--ORG--NAME/snapshots/COMMIT/PATH    a relative link to its blob
+ *   models--ORG--NAME/refs/REVISION            the commit that the name stood for
+ *
+ * A blob gets its name when it is whole and verified, then its link is made, and the ref comes last: programs that are
+ * offline begin there. */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/memory.h"
+#include "base/redact.h"
+#include "base/text.h"
+#include "client/folder_writer.h"
+#include "fetch_files.h"
+
+enum { COMMIT_CHARS = 40, SHA256_CHARS = 64, MAX_ATTEMPTS = 100 };
+
+struct hub_cache {
+    const struct file_set *set;
+    char *repository; /* "org/name" */
+    char *revision;   /* "main" */
+    char *below;      /* of the repository: the folder that is fetched, "" = all of it */
+    char *folder;     /* models--org--name, absolute */
+    char *blobs, *snapshot;
+    char commit[COMMIT_CHARS + 1];
+    struct folder_writer *writers; /* one per file */
+};
+
+/* --- names --- */
+
+static int fail_reference(const char *reference, struct error *error)
+{
+    char text[TEXT_NAME_CHARS];
+    char *shown = redact_copy(reference);
+    fail(error, ERROR_INVALID_ARGUMENT, "NOT_OF_THE_HUB",
+         "--hub-cache is for references of the hub, hf://OWNER/NAME[@REVISION][/FOLDER], not for %s",
+         text_escape(shown, strlen(shown), text));
+    free(shown);
+    return -1;
+}
+
+/* Nothing that leads elsewhere. */
+static bool is_plain_path(const char *path)
+{
+    for (;; path++) {
+        size_t length = strcspn(path, "/");
+        if (length == 0 || (length <= 2 && strncmp(path, "..", length) == 0))
+            return false;
+        path += length;
+        if (!*path)
+            return true;
+    }
+}
+
+static size_t revision_length(const char *text)
+{
+    size_t length = strcspn(text, "/");
+    for (int part = 0; strncmp(text, "refs/", 5) == 0 && part < 2 && text[length] == '/'; part++)
+        length += 1 + strcspn(text + length + 1, "/");
+    return length;
+}
+
+static bool is_part_name(const char *name)
+{
+    size_t length = strlen(name), suffix = strlen(".safetensors");
+    return length > suffix && strcmp(name + length - suffix, ".safetensors") == 0;
+}
+
+static void decode_slashes(char *text)
+{
+    char *to = text;
+    for (const char *from = text; *from; to++) {
+        bool escaped = strncasecmp(from, "%2f", 3) == 0;
+        *to = escaped ? '/' : *from;
+        from += escaped ? 3 : 1;
+    }
+    *to = '\0';
+}
+
+/* The daemon has checked what a repository may be called; here it must not leave the cache. */
+static int parse_reference(const char *reference, struct hub_cache *cache, struct error *error)
+{
+    if (strncmp(reference, "hf://", 5) != 0)
+        return fail_reference(reference, error);
+    const char *at = reference + 5, *end = at + strcspn(at, "/@");
+    if (*end == '/')
+        end += 1 + strcspn(end + 1, "/@");
+    cache->repository = memory_print("%.*s", (int)(end - at), at);
+    bool has_revision = *end == '@';
+    size_t length = has_revision ? revision_length(end + 1) : 0;
+    cache->revision = has_revision ? memory_print("%.*s", (int)length, end + 1) : memory_copy_text("main");
+    decode_slashes(cache->revision);
+    end += has_revision ? 1 + length : 0;
+    cache->below = memory_copy_text(*end ? end + 1 : "");
+    if (is_part_name(cache->below)) { /* one file, of its folder */
+        char *slash = strrchr(cache->below, '/');
+        *(slash ? slash : cache->below) = '\0';
+    }
+    return !is_plain_path(cache->repository) || strchr(cache->repository, '\\') || !is_plain_path(cache->revision) ||
+                   (*cache->below && !is_plain_path(cache->below))
+               ? fail_reference(reference, error)
+               : 0;
+}
+
+/* Where the hub's programs look; the caller frees. */
+static char *cache_folder(void)
+{
+    const char *cache = getenv("HF_HUB_CACHE"), *older = getenv("HUGGINGFACE_HUB_CACHE"), *home = getenv("HF_HOME");
+    const char *xdg = getenv("XDG_CACHE_HOME"), *user = getenv("HOME");
+    cache = cache && *cache ? cache : older;
+    if (cache && *cache == '~' && (!cache[1] || cache[1] == '/') && user)
+        return memory_print("%s%s", user, cache + 1);
+    if (cache && *cache)
+        return memory_copy_text(cache);
+    if (home && *home == '~' && (!home[1] || home[1] == '/') && user)
+        return memory_print("%s%s/hub", user, home + 1);
+    if (home && *home)
+        return memory_print("%s/hub", home);
+    if (xdg && *xdg)
+        return memory_print("%s/huggingface/hub", xdg);
+    return memory_print("%s/.cache/huggingface/hub", user ? user : ".");
+}
+
+static char *repository_folder(const char *cache, const char *repository)
+{
+    const char *slash = strchr(repository, '/');
+    return slash ? memory_print("%s/models--%.*s--%s", cache, (int)(slash - repository), repository, slash + 1)
+                 : memory_print("%s/models--%s", cache, repository);
+}
+
+/* --- what the hub says of a file --- */
+
+static bool is_hex(const char *text, size_t length)
+{
+    return strspn(text, "0123456789abcdef") >= length;
+}
+
+/* "COMMIT ETAG". NULL = it is not. */
+static const char *etag_of(const struct set_file *file)
+{
+    const char *etag = strchr(file->pin, ' ');
+    size_t length = etag ? strlen(etag + 1) : 0;
+    bool is_pin = etag && etag - file->pin == COMMIT_CHARS && is_hex(file->pin, COMMIT_CHARS) &&
+                  (length == COMMIT_CHARS || length == SHA256_CHARS) && is_hex(etag + 1, length);
+    return is_pin ? etag + 1 : NULL;
+}
+
+static int check_files(struct hub_cache *cache, struct error *error)
+{
+    const struct file_set *set = cache->set;
+    char text[TEXT_NAME_CHARS];
+    for (size_t i = 0; i < set->n_files; i++) {
+        const struct set_file *file = &set->files[i];
+        if (!etag_of(file))
+            return fail(error, ERROR_FAILED_PRECONDITION, "NOT_FROM_THE_HUB",
+                        "the daemon does not have %s from the hub, which alone says what it is called in the cache: it is "
+                        "offline (sources.hf.offline, HF_HUB_OFFLINE)",
+                        text_escape(file->name, strlen(file->name), text));
+        if (i == 0)
+            memcpy(cache->commit, file->pin, COMMIT_CHARS);
+        if (strncmp(cache->commit, file->pin, COMMIT_CHARS) != 0)
+            return fail(error, ERROR_INTERNAL, "BAD_ANSWER", "files of two commits");
+    }
+    return set->n_files ? 0 : fail(error, ERROR_NOT_FOUND, "NO_FILES", "there is no file to fetch");
+}
+
+/* --- folders, links --- */
+
+static int fail_path(const char *path, struct error *error)
+{
+    char text[TEXT_NAME_CHARS];
+    int cause = errno;
+    return fail_errno(error, cause, "cannot write %s", text_escape(path, strlen(path), text));
+}
+
+static int make_folders(const char *path, struct error *error)
+{
+    char *copy = memory_copy_text(path);
+    for (char *at = strchr(copy + 1, '/'); at; at = strchr(at + 1, '/')) {
+        *at = '\0';
+        mkdir(copy, 0777); /* what cannot be made shows at the end */
+        *at = '/';
+    }
+    int failed = mkdir(copy, 0777) < 0 && errno != EEXIST ? fail_path(path, error) : 0;
+    free(copy);
+    return failed;
+}
+
+static int make_link(const struct hub_cache *cache, size_t file, struct error *error)
+{
+    const struct set_file *of = &cache->set->files[file];
+    char target[PATH_MAX] = "../..", old[PATH_MAX], *path = memory_print("%s/%s", cache->snapshot, of->name);
+    size_t used = strlen(target);
+    for (const char *at = *cache->below ? cache->below : NULL; at && used < sizeof target - 200; at = strchr(at + 1, '/'))
+        used += (size_t)snprintf(target + used, sizeof target - used, "/..");
+    snprintf(target + used, sizeof target - used, "/blobs/%s", etag_of(of));
+    ssize_t length = readlink(path, old, sizeof old - 1);
+    if (length >= 0 && (size_t)length == strlen(target) && memcmp(old, target, (size_t)length) == 0) {
+        free(path);
+        return 0;
+    }
+    int failed = -1;
+    errno = EEXIST;
+    for (int attempt = 0; failed && attempt < MAX_ATTEMPTS && errno == EEXIST; attempt++) {
+        char *temporary = memory_print("%s/.tensorcast-%d-%zu-%d", cache->snapshot, (int)getpid(), file, attempt);
+        failed = symlink(target, temporary);
+        if (!failed && (failed = rename(temporary, path))) {
+            int cause = errno;
+            unlink(temporary);
+            errno = cause;
+            attempt = MAX_ATTEMPTS;
+        }
+        free(temporary);
+    }
+    failed = failed ? fail_path(path, error) : 0;
+    free(path);
+    return failed;
+}
+
+/* refs/NAME, which may have slashes, as a file that appears whole. */
+static int write_ref(const struct hub_cache *cache, struct error *error)
+{
+    if (strcmp(cache->revision, cache->commit) == 0)
+        return 0;
+    const char *slash = strrchr(cache->revision, '/'), *name = slash ? slash + 1 : cache->revision;
+    char *folder = memory_print("%s/refs/%.*s", cache->folder, (int)(name - cache->revision), cache->revision);
+    struct folder_writer writer = {.folder_fd = -1, .fd = -1};
+    int failed = make_folders(folder, error) < 0 || folder_writer_open(&writer, folder, error) < 0 ||
+                 folder_writer_begin(&writer, name, error) < 0 ||
+                 folder_writer_add(&writer, cache->commit, COMMIT_CHARS, error) < 0 ||
+                 folder_writer_commit(&writer, error) < 0;
+    folder_writer_close(&writer);
+    free(folder);
+    return failed ? -1 : 0;
+}
+
+/* --- blobs --- */
+
+static bool has_blob(const struct hub_cache *cache, size_t file)
+{
+    struct stat status;
+    char *path = memory_print("%s/%s", cache->blobs, etag_of(&cache->set->files[file]));
+    bool has =
+        stat(path, &status) == 0 && S_ISREG(status.st_mode) && (uint64_t)status.st_size == cache->set->files[file].bytes;
+    free(path);
+    return has;
+}
+
+static int begin_blob(void *data, size_t file, struct error *error)
+{
+    struct hub_cache *cache = data;
+    struct folder_writer *writer = &cache->writers[file];
+    return folder_writer_open(writer, cache->blobs, error) < 0 ||
+                   folder_writer_begin(writer, etag_of(&cache->set->files[file]), error) < 0
+               ? -1
+               : 0;
+}
+
+static int put_bytes(void *data, size_t file, const void *bytes, size_t count, struct error *error)
+{
+    return folder_writer_add(&((struct hub_cache *)data)->writers[file], bytes, count, error);
+}
+
+static int end_blob(void *data, size_t file, struct error *error)
+{
+    struct hub_cache *cache = data;
+    int failed = folder_writer_commit(&cache->writers[file], error);
+    folder_writer_close(&cache->writers[file]);
+    return failed ? -1 : make_link(cache, file, error);
+}
+
+static int fill_cache(struct backend *backend, struct hub_cache *cache, struct fetched *fetched, struct error *error)
+{
+    size_t n_files = fetched->set.n_files;
+    if (check_files(cache, error) < 0)
+        return -1;
+    cache->blobs = memory_print("%s/blobs", cache->folder);
+    cache->snapshot =
+        memory_print("%s/snapshots/%s%s%s", cache->folder, cache->commit, *cache->below ? "/" : "", cache->below);
+    fetched->folder = memory_copy_text(cache->snapshot);
+    if (make_folders(cache->blobs, error) < 0 || make_folders(cache->snapshot, error) < 0)
+        return -1;
+    for (size_t i = 0; i < n_files; i++) {
+        fetched->was_there[i] = has_blob(cache, i);
+        if (fetched->was_there[i] && make_link(cache, i, error) < 0)
+            return -1;
+    }
+    cache->writers = memory_alloc_array(n_files + 1, sizeof *cache->writers);
+    for (size_t i = 0; i < n_files; i++)
+        cache->writers[i] = (struct folder_writer){.folder_fd = -1, .fd = -1};
+    int failed = fetch_bytes(backend, fetched, &(struct file_sink){begin_blob, put_bytes, end_blob, cache}, error);
+    for (size_t i = 0; i < n_files; i++)
+        folder_writer_close(&cache->writers[i]);
+    return failed ? -1 : write_ref(cache, error);
+}
+
+int fetch_into_hub_cache(struct backend *backend, struct fetched *fetched, struct error *error)
+{
+    struct hub_cache cache = {.set = &fetched->set};
+    int failed =
+        parse_reference(backend->args->artifact, &cache, error) < 0 || fetch_list(backend, true, fetched, error) < 0;
+    if (!failed) {
+        char *top = cache_folder();
+        cache.folder = repository_folder(top, cache.repository);
+        free(top);
+        failed = fill_cache(backend, &cache, fetched, error) < 0;
+    }
+    free(cache.repository);
+    free(cache.revision);
+    free(cache.below);
+    free(cache.folder);
+    free(cache.blobs);
+    free(cache.snapshot);
+    free(cache.writers);
+    return failed ? -1 : 0;
+}

@@ -1,0 +1,231 @@
+/* A header that was never in a file says of each that it is one tensor; the table made of them is the same as ever. Failure
+ * modes: as of artifact_resolve() and sidecars_open(), a name that leads elsewhere, files that changed since they were listed.
+ */
+#include "resolve/artifact_files.h"
+
+#include <string.h>
+
+#include "base/memory.h"
+#include "base/sidecar_name.h"
+#include "base/text.h"
+#include "resolve/artifact_table.h"
+#include "resolve/shard_index.h"
+#include "resolve/sidecar.h"
+#include "resolve/source_format.h"
+#include "resolve/topology.h"
+
+static struct part_header *whole_file(const struct source_file *file, struct error *error)
+{
+    struct part_header *header = memory_alloc(sizeof *header);
+    size_t length = strlen(file->name);
+    header->references = 1;
+    header->file_bytes = file->size_bytes;
+    header->n_tensors = 1;
+    header->tensors = arena_try_array(&header->arena, 1, sizeof *header->tensors, error);
+    uint64_t *shape = header->tensors ? arena_try_array(&header->arena, 1, sizeof *shape, error) : NULL;
+    char *name = shape ? arena_try(&header->arena, length + 1, error) : NULL;
+    if (!name) {
+        part_header_unref(header);
+        return NULL;
+    }
+    memcpy(name, file->name, length);
+    *shape = file->size_bytes;
+    header->tensors[0] = (struct stored_tensor){.name = name,
+                                                .name_length = (uint32_t)length,
+                                                .dtype = DTYPE_U8,
+                                                .rank = 1,
+                                                .shape = shape,
+                                                .bytes = file->size_bytes};
+    return header;
+}
+
+static struct artifact_table *build_table(const struct source *source, struct error *error)
+{
+    struct part_header **headers = memory_alloc_array(source->n_files + 1, sizeof *headers);
+    const char **names = memory_alloc_array(source->n_files + 1, sizeof *names);
+    size_t n_made = 0;
+    while (n_made < source->n_files && (headers[n_made] = whole_file(&source->files[n_made], error))) {
+        names[n_made] = source->files[n_made].name;
+        n_made++;
+    }
+    struct artifact_table *table =
+        n_made == source->n_files ? artifact_table_build(headers, names, n_made, NULL, error) : NULL;
+    while (n_made)
+        part_header_unref(headers[--n_made]);
+    free(headers);
+    free(names);
+    return table;
+}
+
+/* Never that of an artifact of tensors: its headers are part of those. */
+static void identify_files(const struct source_file *files, size_t n_files, bool with_spans, char key[DIGEST_HEX_CHARS + 1])
+{
+    unsigned char out[DIGEST_BYTES];
+    struct digest *digest = digest_create();
+    digest_add_text(digest, "files");
+    for (size_t i = 0; i < n_files; i++) {
+        struct source_identity identity = files[i].identity;
+        identity.lease_span = with_spans ? identity.lease_span : 0;
+        digest_add_text(digest, files[i].name);
+        digest_add(digest, &identity, sizeof identity);
+    }
+    digest_finish(digest, out);
+    digest_hex(out, sizeof out, key);
+}
+
+void artifact_file_identity(const struct artifact *artifact, size_t file, char identity[DIGEST_HEX_CHARS + 1])
+{
+    identify_files(&artifact->source->files[file], 1, false, identity);
+}
+
+/* Takes a reference on the source. */
+static struct artifact *assemble_files(struct source *source, struct error *error)
+{
+    struct artifact_table *table = build_table(source, error);
+    if (!table)
+        return NULL;
+    struct artifact *artifact = memory_alloc(sizeof *artifact);
+    artifact->source = source_ref(source);
+    artifact->source->cancel = NULL; /* it is shared from here on */
+    artifact->reference = source->reference;
+    identify_files(source->files, source->n_files, false, artifact->identity);
+    identify_files(source->files, source->n_files, true, artifact->source_key);
+    artifact->table = table;
+    artifact->layout = table->layout;
+    artifact->tensors = table->tensors;
+    artifact->n_tensors = table->n_tensors;
+    artifact->pieces = table->pieces;
+    artifact->n_pieces = table->n_pieces;
+    artifact->by_name = table->by_name;
+    artifact->total_bytes = table->total_bytes;
+    artifact->changes.reason = "";
+    for (size_t i = 0; i < source->n_files; i++) {
+        const struct source_file *file = &source->files[i];
+        if (file->changes_by > artifact->changes.by)
+            artifact->changes = (struct change_proof){file->changes_by, file->changes_reason ? file->changes_reason : ""};
+    }
+    artifact->references = 1;
+    return artifact;
+}
+
+static int add_file(struct source *source, const char *name, struct error *error)
+{
+    char text[TEXT_NAME_CHARS];
+    size_t file;
+    return source_add_file(source, name, &file, error) < 0 ? error_prefix(error, "%s", text_escape(name, strlen(name), text))
+                                                           : 0;
+}
+
+/* --- listing --- */
+
+static int add_parts(struct source *source, const struct artifact *checked, struct error *error)
+{
+    size_t n_files = checked->source->n_files;
+    const char **names = memory_alloc_array(n_files + 1, sizeof *names);
+    for (size_t i = 0; i < n_files; i++)
+        names[i] = checked->source->files[i].name;
+    int failed = source_expect(source, names, n_files, error);
+    for (size_t i = 0; i < n_files && !failed; i++)
+        failed = add_file(source, names[i], error);
+    free(names);
+    return failed;
+}
+
+/* An index is of no use to a topology, and need not be there where the names say enough. */
+static int add_document(struct source *source, const struct artifact *checked, struct error *error)
+{
+    size_t file;
+    if (source->is_single_file)
+        return 0;
+    if (checked->layout.kind == LAYOUT_TOPOLOGY)
+        return add_file(source, TOPOLOGY_NAME, error);
+    return source_add_file(source, SHARD_INDEX_NAME, &file, error) == 0 || source_may_be_absent(source, error) ? 0 : -1;
+}
+
+static int add_sidecars(struct source *source, const char *reference, const struct source_options *options,
+                        struct error *error)
+{
+    struct sidecars *sidecars = sidecars_open(reference, options, NULL, 0, options->cancel, error);
+    int failed = sidecars ? 0 : -1;
+    for (size_t i = 0; !failed && i < sidecars->n_files; i++)
+        failed = add_file(source, sidecars->files[i].name, error);
+    sidecars_close(sidecars);
+    return failed;
+}
+
+static int open_source(const char *reference, const struct source_options *options, struct source **source,
+                       struct error *error)
+{
+    struct source_options with_sidecars = *options;
+    with_sidecars.format = &source_format_safetensors;
+    with_sidecars.for_sidecars = true;
+    return source_open(reference, &with_sidecars, source, error);
+}
+
+int artifact_files_list(const char *reference, const struct source_options *options, struct header_cache *cache,
+                        unsigned flags, enum artifact_file_kind kind, struct artifact **artifact, struct error *error)
+{
+    struct artifact *checked = NULL;
+    struct source *source = NULL;
+    *artifact = NULL;
+    int failed = kind == ARTIFACT_FILES_SIDECARS ? 0 : artifact_resolve(reference, options, cache, flags, &checked, error);
+    if (!failed)
+        failed = open_source(reference, options, &source, error);
+    if (!failed && checked)
+        failed = add_parts(source, checked, error) || add_document(source, checked, error);
+    if (!failed && kind != ARTIFACT_FILES_TENSORS)
+        failed = add_sidecars(source, reference, options, error);
+    if (!failed)
+        *artifact = assemble_files(source, error);
+    source_unref(source);
+    artifact_unref(checked);
+    return *artifact ? 0 : -1;
+}
+
+/* --- opening what was listed --- */
+
+static bool may_be_asked_for(const struct source *source, const char *name)
+{
+    bool is_document = strcmp(name, SHARD_INDEX_NAME) == 0 || strcmp(name, TOPOLOGY_NAME) == 0;
+    return (part_name_is_plain(name, strlen(name)) && source_is_part(source, name)) || is_document ||
+           sidecar_name_is_valid(name);
+}
+
+static int open_names(struct source *source, const struct file_names *wanted, struct error *error)
+{
+    char text[TEXT_NAME_CHARS];
+    if (wanted->n > ARTIFACT_MAX_FILES)
+        return fail(error, ERROR_INVALID_ARGUMENT, "TOO_MANY_FILES", "at most %d files at a time", ARTIFACT_MAX_FILES);
+    for (size_t i = 0; i < wanted->n; i++)
+        if (!may_be_asked_for(source, wanted->names[i]))
+            return fail(error, ERROR_INVALID_ARGUMENT, "NO_FILE_NAME", "%s is no name of a file of an artifact",
+                        text_escape(wanted->names[i], strlen(wanted->names[i]), text));
+    if (source_expect(source, wanted->names, wanted->n, error) < 0)
+        return -1;
+    for (size_t i = 0; i < wanted->n; i++)
+        if (add_file(source, wanted->names[i], error) < 0)
+            return -1;
+    return 0;
+}
+
+int artifact_files_open(const char *reference, const struct source_options *options, const struct file_names *wanted,
+                        struct artifact **artifact, struct error *error)
+{
+    struct source_options of_store = *options;
+    struct source *source = NULL;
+    char text[TEXT_NAME_CHARS];
+    *artifact = NULL;
+    of_store.from_store = wanted->from_store;
+    if (open_source(reference, &of_store, &source, error) == 0 && open_names(source, wanted, error) == 0)
+        *artifact = assemble_files(source, error);
+    source_unref(source);
+    if (!*artifact)
+        return -1;
+    if (!wanted->identity[0] || strcmp((*artifact)->identity, wanted->identity) == 0)
+        return 0;
+    fail(error, ERROR_FAILED_PRECONDITION, REASON(SOURCE_CHANGED), "%s has changed since its files were listed; try again",
+         text_escape((*artifact)->reference, strlen((*artifact)->reference), text));
+    artifact_unref(*artifact);
+    *artifact = NULL;
+    return -1;
+}

@@ -1,0 +1,102 @@
+"""`tensorcast fetch`: files of an artifact as they are, into a folder and into the hub's cache."""
+import json
+import os
+
+import pytest
+
+import checkpoints
+from stage import MiB
+from stores_fixture import fake  # noqa: F401
+
+
+@pytest.fixture
+def weights(fake, tmp_path):  # noqa: F811
+    checkpoints.write(tmp_path / "m", {"a": checkpoints.blob(1, 3 * MiB)}, {"b": checkpoints.blob(2, MiB)})
+    (tmp_path / "m" / "config.json").write_text("{}")
+    (tmp_path / "m" / "empty.txt").write_text("")
+    fake.world.preload("hub", "org/model", tmp_path / "m")
+    fake.world.preload("hub", "org/model/sub", tmp_path / "m")
+    return {path.name: path.read_bytes() for path in (tmp_path / "m").iterdir()}
+
+
+@pytest.fixture
+def hub(start, fake, tmp_path):  # noqa: F811
+    settings = {"HF_ENDPOINT": fake.url("hub"), "HF_HOME": str(tmp_path / "home")}
+    daemon = start(running=False)
+    daemon.start(environment={**settings, "HF_HUB_CACHE": str(tmp_path / "none")})
+    daemon.cli.environment.update(settings)
+    return daemon.cli
+
+
+@pytest.fixture
+def daemon_of_web(daemon):
+    return daemon.cli
+
+
+def contents(folder):
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def test_all_files_come_as_they_are_also_the_large_and_the_empty(daemon, models, tmp_path):
+    model = models / "large"
+    checkpoints.write(model, {"a": checkpoints.blob(1, 150 * MiB)}, {"b": checkpoints.blob(2, MiB)})
+    (model / "config.json").write_text("{}")
+    (model / "empty.txt").write_text("")
+    (model / "notes").write_text("nothing of the model")
+    report = daemon.cli.json("fetch", f"disk:{model}", tmp_path / "out", "--all")
+    (model / "notes").unlink()
+    assert contents(tmp_path / "out") == contents(model)
+    assert report["total_bytes"] == sum(f["bytes"] for f in report["files"]) == sum(map(len, contents(model).values()))
+
+
+def test_a_file_that_changes_while_it_is_fetched_gets_no_name(daemon_of_web, fake, tmp_path):  # noqa: F811
+    checkpoints.write(tmp_path / "new", {"w": checkpoints.blob(2, 3 * MiB)})
+    new = (tmp_path / "new/model.safetensors").read_bytes()
+    checkpoints.write(tmp_path / "old", {"w": checkpoints.blob(1, 3 * MiB)})
+    fake.world.preload("web", "m", tmp_path / "old")
+    rule = fake.fault({"call": lambda: fake.world.put("web", "m/model.safetensors", new)}, match={"covers": 2_500_000})
+    done = daemon_of_web.run("fetch", f"{fake.url('web')}/m", tmp_path / "out", "--tensors")
+    assert rule.acted == 1 and (done.code, done.status) == (1, "FAILED_PRECONDITION"), done
+    assert os.listdir(tmp_path / "out") == []
+    daemon_of_web.ok("fetch", f"{fake.url('web')}/m", tmp_path / "out", "--tensors")
+    assert contents(tmp_path / "out") == {"model.safetensors": new}
+
+
+def test_the_folder_of_a_repository_fills_the_hub_s_cache(hub, fake, weights, tmp_path):  # noqa: F811
+    commit = fake.world.repository("org/model").commit
+    report = hub.json("fetch", "hf://org/model@main/sub", "--all", "--hub-cache")
+    top = tmp_path / "home/hub/models--org--model"
+    for name in ["model-00001-of-00002.safetensors", "config.json"]:
+        link = top / "snapshots" / commit / "sub" / name
+        assert os.readlink(link).startswith("../../../blobs/") and link.read_bytes() == weights[name]
+    assert (top / "refs/main").read_text() == commit and report["fetched_bytes"] == sum(map(len, weights.values()))
+    again = hub.json("fetch", f"hf://org/model@{commit}", "--tensors", "--hub-cache")
+    assert again["fetched_bytes"] == 0 and (top / "snapshots" / commit / "config.json").exists() is False
+    assert os.listdir(top / "refs") == ["main"]
+
+
+def test_content_that_is_not_the_hub_s_gets_no_name(hub, fake, weights, tmp_path):  # noqa: F811
+    repository = fake.world.repository("org/model")
+    name = "model-00001-of-00002.safetensors"
+    fake.journal.clear()
+    fake.fault({"flip": len(weights[name]) - 5}, match={"listener": "cdn", "covers": len(weights[name]) - 5}, times=0)
+    done = hub.run("fetch", "hf://org/model", "--tensors", "--hub-cache")
+    assert (done.code, done.status) == (1, "DATA_LOSS") and name in done.err, done
+    top = tmp_path / "home/hub/models--org--model"
+    assert not (top / "blobs" / repository.sha256(name)).exists() and not (top / "refs").exists()
+    assert not [p for p in (top / "snapshots").rglob("*") if p.name == name]
+
+
+def test_a_reference_that_leaves_the_cache_is_refused(hub, weights, tmp_path):  # noqa: F811
+    for reference in ["hf://org/model@../../x", "hf://org/model@main/../sub", "hf://org/..", "https://host/org/model"]:
+        done = hub.run("fetch", reference, "--all", "--hub-cache")
+        assert (done.code, done.status) == (1, "INVALID_ARGUMENT"), done
+    assert not (tmp_path / "home").exists()
+
+
+def test_a_named_folder_is_not_taken_when_it_is_there_by_chance(hub, weights, tmp_path):  # noqa: F811
+    (tmp_path / "model").mkdir()
+    done = hub.run("fetch", "hf://org/model", "--all", cwd=tmp_path)
+    assert (done.code, done.status) == (1, "ALREADY_EXISTS") and not os.listdir(tmp_path / "model"), done
+    report = json.loads(hub.ok("fetch", "hf://org/model", tmp_path / "model", "--all", "--json").out)
+    assert contents(tmp_path / "model") == weights and report["folder"].endswith("/model")
