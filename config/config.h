@@ -91,6 +91,14 @@ struct config {
         bool allow_plain;
     } http;
     _Alignas(max_align_t) char stores[CONFIG_STORES_BYTES]; /* their sections: schema_section() */
+    struct {                                                /* activations.roots */
+        const char *const *list;
+        size_t n;
+    } activation_roots;
+    struct {
+        uint64_t disk_quota_bytes; /* 0 = none */
+        uint64_t quota_timeout_ms;
+    } activations;
     struct {
         const char *plugin_folder;    /* "" = the installation's */
         uint64_t memory_budget_bytes; /* of each GPU; 0 = auto: nine tenths of what it has */

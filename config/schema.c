@@ -146,6 +146,16 @@ static const struct config_key keys_before_stores[] = {
 };
 
 static const struct config_key keys_after_stores[] = {
+    {"activations.roots", CONFIG_ROOTS, FIELD(activation_roots), .fallback = "", .reloadable = true,
+     .help = "Folders that stores of activations may be written below (docs/activations.md); symbolic links cannot lead out of them. "
+             "The daemon writes nowhere else. Who may connect may append to any store there. An empty list: none are written."},
+    {"activations.disk_quota", CONFIG_SIZE, FIELD(activations.disk_quota_bytes), .fallback = "0", .max = LARGEST_SIZE,
+     .reloadable = true,
+     .help = "What all stores that this daemon has written may take on the disk together. A sample that has no room waits, then it is "
+             "refused. Users share it as they share memory (limits.kept_for_others). 0: no limit but the disk's."},
+    {"activations.quota_timeout", CONFIG_DURATION, FIELD(activations.quota_timeout_ms), .fallback = "30s", .max = HOURS_MS(24),
+     .reloadable = true, .help = "How long a sample waits for room before it is refused."},
+
     {"devices.plugin_folder", CONFIG_PATH, FIELD(devices.plugin_folder), .fallback = "", .may_be_empty = true,
      .help = "Folder of tensorcast-cuda.so. Empty: plugins beside tensorcastd, then ../lib/tensorcast/plugins."},
     {"devices.memory_budget", CONFIG_SIZE_OR_AUTO, FIELD(devices.memory_budget_bytes), .fallback = "auto", .min = KIB(4),

@@ -46,6 +46,16 @@ static void keep_config(struct daemon *daemon, const struct config *config)
     daemon->api.services.config = config;
 }
 
+static void configure_activations(const struct daemon *daemon)
+{
+    const struct config *config = daemon->api.services.config;
+    activations_configure(daemon->api.activations,
+                          &(struct activation_limits){.roots = {config->activation_roots.list, config->activation_roots.n},
+                                                      .disk_quota_bytes = config->activations.disk_quota_bytes,
+                                                      .quota_timeout_ms = config->activations.quota_timeout_ms,
+                                                      .kept_percent = (unsigned)config->limits.kept_for_others_percent});
+}
+
 /* --- start -------------------------------------------------------------------------------------------------------- */
 
 /* mkdir -p; the mode is the last one's. */
@@ -210,6 +220,8 @@ static int build_services(struct daemon *daemon, struct error *error)
     load_targets_add_gpus(services->targets, services->loop, config);
     warn_of_transport(config);
     daemon->api.loads = load_table_create(services);
+    daemon->api.activations = activations_create(services->loop, config->server.state_dir);
+    configure_activations(daemon);
     return 0;
 }
 
@@ -284,6 +296,7 @@ int daemon_start(struct daemon *daemon, const char *config_path, const struct co
     loop_on_signal(daemon->api.services.loop, SIGTERM, on_terminate, daemon);
     loop_on_signal(daemon->api.services.loop, SIGINT, on_terminate, daemon);
     loop_on_signal(daemon->api.services.loop, SIGHUP, on_reload, daemon);
+    activations_recover(daemon->api.activations);
     rpc_server_ready(daemon->api.rpc);
     supervisor_notify("READY=1");
     log_ready(daemon);
@@ -324,6 +337,7 @@ static void apply_config(struct daemon *daemon, struct config *fresh)
     config_keep_fixed(daemon->api.services.config, fresh); /* all of them live until the end */
     keep_config(daemon, fresh);
     share_out(daemon);
+    configure_activations(daemon);
     handoff_set_limits(daemon->api.handoff, fresh->server.max_connections_per_uid);
     load_targets_configure(daemon->api.services.targets, fresh, daemon->budgets.host_bytes);
     warn_of_transport(fresh);
@@ -399,8 +413,9 @@ static void stop_when_quiet(void *data)
     load_table_each(daemon->api.loads, add_lost, &lost);
     watchdog_set_lost(daemon->watchdog, lost.loads, lost.bytes);
     bool tokens_left = handoff_pending(daemon->api.handoff) && now < daemon->drain_deadline_ns;
+    bool stores_left = !activations_idle(daemon->api.activations) && now < daemon->drain_deadline_ns;
     bool loads_left = lost.loads && now < daemon->drain_deadline_ns + (uint64_t)LAST_READS_MS * NS_PER_MS;
-    if (!loads_left && !tokens_left)
+    if (!loads_left && !tokens_left && !stores_left)
         loop_stop(daemon->api.services.loop);
 }
 
@@ -422,6 +437,7 @@ static void on_terminate(void *data, int signal_number)
     watchdog_exit_at(daemon->watchdog, daemon->drain_deadline_ns + (uint64_t)(LAST_READS_MS + TEAR_DOWN_MS) * NS_PER_MS);
     supervisor_notify("STOPPING=1");
     log_info("draining", LOG_TEXT("signal", strsignal(signal_number)), LOG_U64("grace_ms", grace_ms));
+    activations_drain(daemon->api.activations);
     rpc_server_drain(daemon->api.rpc, grace_ms, on_drained);
 }
 
@@ -455,6 +471,8 @@ void daemon_stop(struct daemon *daemon)
     loop_timer_destroy(daemon->drain_timer);
     if (daemon->api.rpc)
         rpc_server_destroy(daemon->api.rpc);
+    if (daemon->api.activations)
+        activations_stop(daemon->api.activations);
     load_table_destroy(daemon->api.loads);
     load_services_close(services);
     if (services->quota)
@@ -465,6 +483,7 @@ void daemon_stop(struct daemon *daemon)
     if (daemon->has_run) /* the last word, also after those of the replicas */
         log_info("stopped", LOG_MS("uptime_ms", clock_now_ns() - daemon->api.started_ns));
     loop_destroy(services->loop);
+    activations_destroy(daemon->api.activations);
     watchdog_destroy(daemon->watchdog);
     quota_destroy(services->quota);
     while (daemon->configs) {

@@ -2,10 +2,16 @@
 
 #include "api/codec.h"
 #include "api/codec_targets.h"
+#include "tensorcast/daemon/v1/activation_store.pb-c.h"
 
 #define ROW(...)                                                                                                            \
     {                                                                                                                       \
         .service = &tensorcast__daemon__v1__store_daemon__descriptor, __VA_ARGS__                                           \
+    }
+
+#define ACTIVATIONS(...)                                                                                                    \
+    {                                                                                                                       \
+        .service = &tensorcast__daemon__v1__activation_store__descriptor, __VA_ARGS__                                       \
     }
 
 const struct rpc_method api_methods[] = {
@@ -17,6 +23,11 @@ const struct rpc_method api_methods[] = {
     ROW(.name = "Status", .handle = method_status, .is_essential = true),
     ROW(.name = "FetchSidecars", .handle = method_sidecars, .streams = true),
     ROW(.name = "Verify", .handle = method_verify, .streams = true),
+    ACTIVATIONS(.name = "Open", .handle = method_activations_open),
+    ACTIVATIONS(.name = "Append", .handle = method_activations_append),
+    ACTIVATIONS(.name = "Commit", .handle = method_activations_commit),
+    ACTIVATIONS(.name = "Close", .handle = method_activations_close),
+    ACTIVATIONS(.name = "Describe", .handle = method_activations_describe),
 };
 const size_t api_n_methods = sizeof api_methods / sizeof api_methods[0];
 

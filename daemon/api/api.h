@@ -1,4 +1,4 @@
-/* The methods of tensorcast.daemon.v1.StoreDaemon: one row and one file each. Handlers run on the loop thread; the context
+/* The methods of tensorcast.daemon.v1: one row each, and one file each or one for a service. Handlers run on the loop thread; the context
  * that the server gives them is a struct api. */
 #ifndef API_API_H
 #define API_API_H
@@ -7,6 +7,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+#include "activations/activation_writer.h"
 #include "load/load_services.h"
 #include "load/load_table.h"
 #include "load/load_target.h"
@@ -20,6 +21,7 @@ struct api { /* what the methods need of the daemon, which fills it in before it
     struct load_table *loads;
     struct handoff *handoff;
     struct rpc_server *rpc;
+    struct activations *activations;
     gid_t shared_group; /* of limits.shared_group; USER_GROUP_NONE = there is none */
     uint64_t started_ns;
     bool is_draining;
@@ -41,5 +43,11 @@ void method_release(struct rpc_call *call, const ProtobufCMessage *request, void
 void method_status(struct rpc_call *call, const ProtobufCMessage *request, void *context);
 void method_verify(struct rpc_call *call, const ProtobufCMessage *request, void *context);
 void method_sidecars(struct rpc_call *call, const ProtobufCMessage *request, void *context);
+
+void method_activations_open(struct rpc_call *call, const ProtobufCMessage *request, void *context);
+void method_activations_append(struct rpc_call *call, const ProtobufCMessage *request, void *context);
+void method_activations_commit(struct rpc_call *call, const ProtobufCMessage *request, void *context);
+void method_activations_close(struct rpc_call *call, const ProtobufCMessage *request, void *context);
+void method_activations_describe(struct rpc_call *call, const ProtobufCMessage *request, void *context);
 
 #endif

@@ -74,6 +74,7 @@ void json_write_u64(struct json_writer *writer, uint64_t value);
 void json_write_i64(struct json_writer *writer, int64_t value);
 void json_write_double(struct json_writer *writer, double value); /* shortest of up to 6 digits; never NaN or inf */
 void json_write_bool(struct json_writer *writer, bool value);
+void json_write_json(struct json_writer *writer, const char *json, size_t length); /* a value that is written already */
 /* A member: its key, then its value. */
 void json_put_open(struct json_writer *writer, const char *key, char bracket);
 void json_put_string(struct json_writer *writer, const char *key, const char *text, size_t length);

@@ -54,6 +54,12 @@ void json_write_close(struct json_writer *writer, char bracket)
     writer->need_comma = true;
 }
 
+void json_write_json(struct json_writer *writer, const char *json, size_t length)
+{
+    before_value(writer);
+    append_text(writer, json, length);
+}
+
 void json_write_string(struct json_writer *writer, const char *text, size_t length)
 {
     static const char from[] = "\"\\\b\f\n\r\t", to[] = "\"\\bfnrt";

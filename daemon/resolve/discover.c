@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/activation_name.h"
 #include "base/map.h"
 #include "base/memory.h"
 #include "base/text.h"
@@ -164,7 +165,49 @@ static void free_names(char **names, size_t n_names)
     free(names);
 }
 
-static int add_all_files(struct discovery *discovery, struct error *error)
+/* --- stores of activations --- */
+
+/* The segments of one host, named from the store's folder on. */
+static int add_host(struct discovery *discovery, const char *host, const struct source_options *options, size_t *n_parts,
+                    struct error *error)
+{
+    char **names = NULL;
+    size_t n_names = 0;
+    struct source *folder = NULL;
+    char *reference = memory_print("%s/%s", discovery->source->reference, host);
+    int failed = source_open(reference, options, &folder, error);
+    free(reference);
+    if (!failed && !folder->is_single_file)
+        failed = list_names(folder, &names, &n_names, error);
+    for (size_t i = 0; i < n_names && !failed; i++) {
+        uint32_t number;
+        if (!activation_parse_segment(names[i], ACTIVATION_SEALED, &number))
+            continue;
+        ++*n_parts;
+        char *name = memory_print("%s/%s", host, names[i]);
+        const char *const one = name;
+        failed = add_files(discovery->source, &one, 1, error);
+        free(name);
+    }
+    free_names(names, n_names);
+    source_unref(folder);
+    return failed;
+}
+
+/* A folder without tensors of its own may be a store, whose hosts have a folder each. */
+static int add_hosts(struct discovery *discovery, char *const *names, size_t n_names, const struct source_options *options,
+                     size_t *n_parts, struct error *error)
+{
+    int failed = 0;
+    for (size_t i = 0; i < n_names && !failed; i++) {
+        uint32_t host;
+        if (activation_parse_host(names[i], &host))
+            failed = add_host(discovery, names[i], options, n_parts, error);
+    }
+    return failed;
+}
+
+static int add_all_files(struct discovery *discovery, const struct source_options *options, struct error *error)
 {
     char **names, text[TEXT_NAME_CHARS];
     size_t n_names, n_parts = 0;
@@ -172,6 +215,8 @@ static int add_all_files(struct discovery *discovery, struct error *error)
     int failed = list_names(discovery->source, &names, &n_names, error);
     if (!failed)
         failed = add_listed(discovery, names, n_names, &n_parts, error);
+    if (!failed && !n_parts)
+        failed = add_hosts(discovery, names, n_names, options, &n_parts, error);
     free_names(names, n_names);
     discovery->has_all_files = true;
     if (failed || n_parts)
@@ -247,7 +292,7 @@ int discover(const char *reference, const struct source_options *options, struct
         return add_indexed_files(discovery, lookup, error);
     if (add_file(source, discovery->format->single_name, error) == 0)
         return 0;
-    return error->code == ERROR_NOT_FOUND ? add_all_files(discovery, error)
+    return error->code == ERROR_NOT_FOUND ? add_all_files(discovery, options, error)
                                           : document_prefix(error, discovery->format->single_name);
 }
 

@@ -8,6 +8,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = "tensorcast.daemon.v1"
+FILES = ("tensorcast/daemon/v1/store_daemon.proto", "tensorcast/daemon/v1/activation_store.proto")
 
 pytest.importorskip("google.protobuf", reason="the protobuf package is not installed")
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory  # noqa: E402
@@ -28,7 +29,7 @@ def pool():
         (Path(folder) / "rpc_status.proto").write_text(RPC_STATUS)
         out = Path(folder) / "set"
         subprocess.run(["protoc", f"-I{ROOT / 'proto'}", f"-I{folder}", "--include_imports", f"--descriptor_set_out={out}",
-                        "tensorcast/daemon/v1/store_daemon.proto", "rpc_status.proto"], check=True)
+                        *FILES, "rpc_status.proto"], check=True)
         for file in descriptor_pb2.FileDescriptorSet.FromString(out.read_bytes()).file:
             made.Add(file)
     return made
@@ -36,7 +37,7 @@ def pool():
 
 def message_names():
     """All messages of the daemon's package."""
-    return list(pool().FindFileByName("tensorcast/daemon/v1/store_daemon.proto").message_types_by_name)
+    return [name for file in FILES for name in pool().FindFileByName(file).message_types_by_name]
 
 
 @functools.lru_cache(maxsize=None)  # upb crashes now and then when a class is collected and made anew

@@ -5,11 +5,11 @@ import numpy as np
 import pytest
 
 import reference
-from tensorcast_client import messages, wire
+from tensorcast_client import activation_messages, messages, wire
 from tensorcast_client.wire import DecodeError, Table
 
 U64 = (1 << 64) - 1
-TABLES = {name: table for name, table in vars(messages).items() if isinstance(table, Table)}
+TABLES = {name: table for module in (messages, activation_messages) for name, table in vars(module).items() if isinstance(table, Table)}
 OURS = [name for name in TABLES if name in reference.message_names()]
 
 

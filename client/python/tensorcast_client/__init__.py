@@ -14,6 +14,7 @@
 """
 from . import channel as _channel  # first: it prepares gRPC for fork before gRPC is imported
 from ._version import VERSION as __version__
+from .activations import ActivationStore
 from .artifact import Artifact
 from .client import DEFAULT_SOCKET, Client, connect
 from .errors import (AccessDeniedError, ArtifactNotFoundError, DeadlineExceededError, InvalidRequestError,
@@ -28,8 +29,8 @@ from .tensors import Tensors
 from .view import View
 
 del _channel
-__all__ = ["AccessDeniedError", "Artifact", "ArtifactNotFoundError", "Client", "CollectiveLoadGroup", "DEFAULT_SOCKET",
-           "DeadlineExceededError", "HostRegion", "InvalidRequestError", "LazyTensor", "Options", "Sidecar", "TensorcastError",
+__all__ = ["AccessDeniedError", "ActivationStore", "Artifact", "ArtifactNotFoundError", "Client", "CollectiveLoadGroup",
+           "DEFAULT_SOCKET", "DeadlineExceededError", "HostRegion", "InvalidRequestError", "LazyTensor", "Options", "Sidecar", "TensorcastError",
            "TensorNotFoundError", "Tensors", "View", "__version__", "artifact", "connect", "export", "load_file"]
 
 

@@ -89,7 +89,8 @@ class Channel:
             if name not in self._methods:
                 if self._grpc is None:
                     self._grpc = grpc.insecure_channel(self._target, _OPTIONS)
-                self._methods[name] = getattr(self._grpc, kind)(f"/{SERVICE}/{name}")
+                path = name if "/" in name else f"{SERVICE}/{name}"  # most are of one service
+                self._methods[name] = getattr(self._grpc, kind)(f"/{path}")
             return self._methods[name]
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from . import errors, report
+from .activations import ActivationStore
 from .artifact import Artifact
 from .channel import Channel
 from .facts import Facts
@@ -84,6 +85,16 @@ class Client:
 
         allow_missing_shards: numbers of PyTorch's DCP shards may be missing as long as their boxes are complete."""
         return Artifact(self, parse(reference), allow_missing_shards)
+
+    def activation_store(self, reference: str | os.PathLike[str], host: int | None = None, *, segment_bytes: int | str = "1GiB",
+                         narrow: str | None = None, upload: str | None = None, keep_local: bool = True) -> ActivationStore:
+        """A store of activations, such as "disk:/data/acts" (docs/activations.md).
+
+        host: the number under which this process appends; one writer each. Without it the store is read-only.
+        segment_bytes: how large a segment gets before the next one is begun.
+        narrow: "auto" stores 32-bit floats whose lower 16 bits are all zero as BF16; they come back as they were.
+        upload: where sealed segments go, "gs://bucket/acts"; keep_local=False deletes them here once they are there."""
+        return ActivationStore(self, reference, host, segment_bytes, narrow, upload, keep_local)
 
     def ask(self, method, request, answer_table, timeout):
         """Sends one request and decodes the answer."""

@@ -52,6 +52,11 @@ class HostRegion:
         self._buffer = _map(own, self._size)
 
     @property
+    def fd(self):
+        """The memfd, for offers; open as long as the memory is used."""
+        return _mapped[ctypes.addressof(self._buffer)].fd
+
+    @property
     def bytes(self) -> int:
         return self._size
 

@@ -81,6 +81,18 @@ def lent(client, offers, clock):
             peer.close()
 
 
+def offered(client, offer, clock):
+    """(connection, token) of one offer, without an end: the connection is the caller's, and the memory the daemon's while it is open."""
+    peer = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_CLOEXEC)
+    try:
+        token = _exchange(_handoff_path(client, clock), peer, offer, clock)
+        peer.settimeout(None)
+        return peer, token
+    except BaseException:
+        peer.close()
+        raise
+
+
 def _handoff_path(client, clock):
     status = client.ask("Status", messages.StatusRequest.encode(), messages.StatusResponse, clock.left(client.timeout))
     return reachable(status.handoff_socket, client.channel)

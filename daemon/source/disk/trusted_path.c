@@ -230,10 +230,10 @@ static int fail_outside(const struct walk *walk, char *outside, struct error *er
     char name[TEXT_NAME_CHARS], target[TEXT_NAME_CHARS], folder[TEXT_NAME_CHARS];
     text_escape(walk->path, strlen(walk->path), name);
     if (!walk->n_links)
-        return fail(error, ERROR_PERMISSION_DENIED, "OUTSIDE_TRUSTED_ROOTS",
+        return fail(error, ERROR_PERMISSION_DENIED, REASON(OUTSIDE_TRUSTED_ROOTS),
                     "%s is outside the trusted roots; add its folder to sources.disk.trusted_roots", name);
     const char *trusted = folder_to_trust(outside);
-    return fail(error, ERROR_PERMISSION_DENIED, "OUTSIDE_TRUSTED_ROOTS",
+    return fail(error, ERROR_PERMISSION_DENIED, REASON(OUTSIDE_TRUSTED_ROOTS),
                 "%s %s a link to %s, which is outside the trusted roots; add %s to sources.disk.trusted_roots", name,
                 walk->is_last && walk->n_links == 1 ? "is" : "leads through",
                 text_escape(walk->target, strlen(walk->target), target), text_escape(trusted, strlen(trusted), folder));

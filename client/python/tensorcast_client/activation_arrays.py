@@ -1,0 +1,119 @@
+"""Arrays of a sample on their way into shared memory: what they are, and one copy of their elements wherever they lie."""
+from __future__ import annotations
+
+import operator
+import sys
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from . import dtypes, errors
+
+MAX_SAMPLE = 99_999_999
+MAX_LAYER = 0xFFFFFFFF
+_F32, _BF16 = dtypes.number_of("float32"), dtypes.number_of("bfloat16")
+
+
+class Plane(NamedTuple):
+    """One layer's array, ready to be copied."""
+
+    layer: int
+    number: int  # of its element type on the wire
+    shape: tuple
+    bytes: int
+    source: Any  # a NumPy array of any strides, or a torch tensor
+    is_narrowed: bool
+
+
+def sample_number(sample):
+    try:
+        number = operator.index(sample)
+    except TypeError:
+        raise errors.invalid(f"{sample!r} is no number of a sample; it is a whole number", "BAD_SAMPLE") from None
+    if not 0 <= number <= MAX_SAMPLE:
+        raise errors.invalid(f"{number} is no number of a sample; those are 0 to {MAX_SAMPLE}", "BAD_SAMPLE")
+    return number
+
+
+def planes_of(sample, layers, narrow):
+    """The planes of a sample, widest elements first, so that every array lies aligned behind the one before."""
+    if not isinstance(layers, dict) or not layers:
+        raise errors.invalid(f"sample {sample}: its layers are a dict with at least one array, {{10: array}}", "NO_LAYERS")
+    planes = [_plane(sample, layer, array, narrow) for layer, array in layers.items()]
+    return sorted(planes, key=lambda plane: (-int(dtypes.BITS[plane.number]), plane.layer))
+
+
+def _plane(sample, layer, array, narrow):
+    try:
+        layer = operator.index(layer)
+    except TypeError:
+        raise errors.invalid(f"sample {sample}: layer {layer!r} is no whole number", "BAD_LAYER") from None
+    if not 0 <= layer <= MAX_LAYER:
+        raise errors.invalid(f"sample {sample}: layer {layer}; layers are 0 to {MAX_LAYER}", "BAD_LAYER")
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(array, torch.Tensor):
+        source, name = array.detach(), str(array.dtype).removeprefix("torch.")
+    elif hasattr(array, "dtype") and hasattr(array, "shape"):
+        source = np.asarray(array)
+        name = source.dtype.name
+    else:
+        raise errors.invalid(f"sample {sample}, layer {layer}: {type(array).__name__} is no array of NumPy, torch or JAX", "NO_ARRAY")
+    number = dtypes.number_of(name)
+    if not number:
+        raise errors.invalid(f"sample {sample}, layer {layer}: arrays of {name} cannot be stored", "BAD_DTYPE")
+    shape = tuple(int(n) for n in source.shape)
+    narrowed = _narrowed(source) if narrow and number == _F32 else None
+    if narrowed is not None:
+        source, number = narrowed, _BF16
+    size = int(np.prod(shape, dtype=object)) * int(dtypes.BITS[number]) // 8
+    return Plane(layer, number, shape, size, source, narrowed is not None)
+
+
+def _narrowed(source):
+    """The upper halves of 32-bit floats, where all the lower ones are zero; else None. A view, not a copy."""
+    if not isinstance(source, np.ndarray):
+        if source.device.type != "cpu":
+            source = source.cpu()
+        source = source.resolve_neg().numpy()
+    if not source.size:
+        return None
+    bits = source if source.dtype.isnative else source.astype(source.dtype.newbyteorder("="))
+    if not bits.flags.c_contiguous:
+        bits = np.ascontiguousarray(bits)
+    halves = bits.reshape(-1).view(np.uint16)
+    low, high = (0, 1) if sys.byteorder == "little" else (1, 0)
+    return None if _any_set(halves[low::2]) else halves[high::2].reshape(source.shape)
+
+
+def _any_set(halves, step=1 << 18):
+    """Piece by piece: the first difference mostly comes early."""
+    return any(halves[at:at + step].any() for at in range(0, len(halves), step))
+
+
+def pieces(source, limit, size):
+    """(piece, bytes) of an array of `size` bytes in C order, none of more than `limit` bytes. Pieces are views."""
+    if size <= limit:
+        yield source, size
+        return
+    row = size // source.shape[0]
+    if row > limit:
+        for at in range(source.shape[0]):
+            yield from pieces(source[at], limit, row)
+        return
+    rows = limit // row
+    for at in range(0, source.shape[0], rows):
+        part = source[at:at + rows]
+        yield part, row * part.shape[0]
+
+
+def copy_into(memory, offset, piece, number, size):
+    """Copies the elements of a piece, in C order, to memory[offset:offset + size], a NumPy array of bytes."""
+    if not size:
+        return
+    target = memory[offset:offset + size]
+    if not isinstance(piece, np.ndarray):
+        import torch
+        torch.from_numpy(target).view(piece.dtype).reshape(piece.shape).copy_(piece)
+        return
+    kind = piece.dtype.newbyteorder("=")
+    np.copyto(target.view(kind).reshape(piece.shape), piece, casting="equiv")

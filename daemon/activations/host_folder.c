@@ -1,0 +1,243 @@
+#include "activations/host_folder.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include "activations/host_private.h"
+#include "base/memory.h"
+
+enum {
+    FOLDER_BYTES = 16 << 10, /* of folder and journal, for the accounts */
+    SPARE_BYTES = 64 << 10,
+};
+
+/* The lock goes with the descriptor, however its holder ends. */
+static int lock_folder(const struct host_folder *folder, struct error *error)
+{
+    if (flock(folder->fd, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK)
+        return 0; /* a file system without locks: the table of this process has to do */
+    return fail(error, ERROR_FAILED_PRECONDITION, REASON(WRITER_EXISTS),
+                "host %" PRIu32 " of the store has a writer already", folder->host);
+}
+
+int host_folder_open(const struct host_folder_options *options, struct host_folder **opened, struct error *error)
+{
+    struct host_folder *folder = memory_alloc(sizeof *folder);
+    folder->fd = -1;
+    folder->host = options->host;
+    folder->segment_bytes = options->segment_bytes;
+    activation_host_name(options->host, folder->name);
+    int store_fd = store_path_open(&options->roots, options->path, !options->must_exist, error);
+    if (store_fd >= 0) {
+        folder->fd = store_path_open_below(store_fd, folder->name, !options->must_exist, error);
+        close(store_fd);
+    }
+    if (folder->fd < 0 || lock_folder(folder, error) < 0) {
+        host_folder_close(folder);
+        return -1;
+    }
+    if (host_recover(folder, error) < 0) {
+        error_prefix(error, "%s", folder->name);
+        host_folder_close(folder);
+        return -1;
+    }
+    *opened = folder;
+    return 0;
+}
+
+void host_folder_close(struct host_folder *folder)
+{
+    if (!folder)
+        return;
+    segment_close(folder->open);
+    segment_close(folder->full);
+    host_manifest_fini(&folder->manifest);
+    sample_set_fini(&folder->samples);
+    if (folder->fd >= 0)
+        close(folder->fd);
+    free(folder);
+}
+
+struct host_resume host_folder_resume(const struct host_folder *folder)
+{
+    return (struct host_resume){
+        .has_samples = folder->samples.n_samples > 0,
+        .last_sample = folder->samples.highest,
+        .next_segment = folder->open ? segment_number(folder->open) : folder->next_segment,
+        .n_samples = folder->samples.n_samples,
+        .n_segments = folder->n_segments,
+        .bytes = folder->sealed_bytes,
+    };
+}
+
+uint64_t host_folder_disk_bytes(const struct host_folder *folder)
+{
+    return FOLDER_BYTES + folder->sealed_bytes + 2 * folder->manifest_bytes + folder->unsealed_bytes;
+}
+
+static void count_open(struct host_folder *folder)
+{
+    uint64_t now = folder->open ? segment_disk_bytes(folder->open) : 0;
+    folder->unsealed_bytes += now - folder->open_bytes;
+    folder->open_bytes = now;
+}
+
+/* --- appending ---------------------------------------------------------------------------------------------------------- */
+
+/* The open segment becomes full; it is durable then, so that a commit need not wait for it to be sealed. */
+static int roll_over(struct host_folder *folder, struct error *error)
+{
+    if (segment_sync(folder->open, error) < 0)
+        return -1;
+    folder->full = folder->open;
+    folder->open = NULL;
+    folder->open_bytes = 0; /* still counted, until it is sealed */
+    return 0;
+}
+
+static bool has_room(const struct host_folder *folder, const struct sample *sample)
+{
+    const struct segment_contents *contents = segment_contents(folder->open);
+    uint64_t head = contents_head_bytes(contents) + contents_head_bytes_of(sample);
+    return head + contents->data_bytes + sample->bytes <= folder->segment_bytes && head <= CONTENTS_MAX_HEAD_BYTES;
+}
+
+static int begin_segment(struct host_folder *folder, const struct sample *sample, struct error *error)
+{
+    if (folder->next_segment > ACTIVATION_MAX_SEGMENT)
+        return fail(error, ERROR_RESOURCE_EXHAUSTED, "TOO_MANY_SEGMENTS", "%s has %d segments; make larger ones",
+                    folder->name, ACTIVATION_MAX_SEGMENT);
+    if (segment_create(folder->fd, folder->next_segment, folder->segment_bytes, sample, &folder->open, error) < 0)
+        return -1;
+    folder->next_segment++;
+    return 0;
+}
+
+/* A disk that is filled to its last byte would keep segments from being sealed: so much is left for that. */
+static int check_disk(const struct host_folder *folder, const struct sample *sample, struct error *error)
+{
+    struct statvfs disk;
+    if (fstatvfs(folder->fd, &disk) < 0)
+        return fail_errno(error, errno, "cannot look at the disk");
+    uint64_t available = (uint64_t)disk.f_bavail * disk.f_frsize, kept = SPARE_BYTES + 2 * folder->manifest_bytes;
+    uint64_t needed = 2 * segment_cost(sample) - sample->bytes + kept;
+    if (available >= needed)
+        return 0;
+    return fail(error, ERROR_RESOURCE_EXHAUSTED, REASON(NO_SPACE),
+                "sample %" PRIu32 " has no room: it takes %" PRIu64
+                " bytes with what sealing needs, and the disk has %" PRIu64 " available; what was appended before is kept",
+                sample->id, needed, available);
+}
+
+int host_folder_begin(struct host_folder *folder, const struct sample *sample, struct error *error)
+{
+    if (folder->open)
+        segment_drop(folder->open); /* one that did not come to its end */
+    if (sample_set_has(&folder->samples, sample->id))
+        return fail(error, ERROR_INVALID_ARGUMENT, "SAMPLE_TWICE", "%s has sample %" PRIu32 " already", folder->name,
+                    sample->id);
+    if (folder->open && segment_contents(folder->open)->n_samples && !has_room(folder, sample) &&
+        roll_over(folder, error) < 0)
+        return -1;
+    if (check_disk(folder, sample, error) < 0 || (!folder->open && begin_segment(folder, sample, error) < 0))
+        return -1;
+    count_open(folder);
+    return 0;
+}
+
+int host_folder_write(struct host_folder *folder, const void *bytes, uint64_t count, struct error *error)
+{
+    if (segment_write(folder->open, bytes, count, error) == 0)
+        return 0;
+    host_folder_drop(folder);
+    return -1;
+}
+
+int host_folder_end(struct host_folder *folder, const struct sample *sample, struct error *error)
+{
+    if (sample_set_add(&folder->samples, sample->id, error) < 0) {
+        host_folder_drop(folder);
+        return -1;
+    }
+    if (segment_add(folder->open, sample, error) < 0) {
+        sample_set_remove(&folder->samples, sample->id);
+        host_folder_drop(folder);
+        return -1;
+    }
+    count_open(folder);
+    return 0;
+}
+
+void host_folder_drop(struct host_folder *folder)
+{
+    if (folder->open)
+        segment_drop(folder->open);
+    count_open(folder);
+}
+
+int host_folder_commit(struct host_folder *folder, struct error *error)
+{
+    int failed = folder->open ? segment_sync(folder->open, error) : 0;
+    count_open(folder);
+    return failed;
+}
+
+int host_folder_finish(struct host_folder *folder, struct error *error)
+{
+    if (!folder->open)
+        return 0;
+    segment_drop(folder->open);
+    if (segment_contents(folder->open)->n_samples)
+        return roll_over(folder, error);
+    /* an empty one leaves no trace */
+    segment_remove_journal(folder->open, error);
+    segment_close(folder->open);
+    folder->open = NULL;
+    folder->next_segment--;
+    count_open(folder);
+    return 0;
+}
+
+/* --- sealing ------------------------------------------------------------------------------------------------------------ */
+
+struct segment_builder *host_folder_take_full(struct host_folder *folder)
+{
+    struct segment_builder *full = folder->full;
+    folder->full = NULL;
+    return full;
+}
+
+/* The bytes that were counted for it are found again by asking it the same. */
+int host_folder_seal(struct host_folder *folder, struct segment_builder *segment, struct error *error)
+{
+    struct segment_facts facts;
+    uint64_t counted = segment_disk_bytes(segment);
+    if (segment_seal(segment, &facts, error) < 0)
+        return -1;
+    if (!host_manifest_find(&folder->manifest, facts.number)) {
+        struct manifest_segment row = {.number = facts.number, .is_local = true, .file_bytes = facts.file_bytes};
+        char *entry = contents_entry(segment_contents(segment), &facts);
+        int failed = host_manifest_add(&folder->manifest, &row, entry, strlen(entry), error);
+        free(entry);
+        if (failed)
+            return -1;
+    }
+    if (host_manifest_write(&folder->manifest, folder->fd, error) < 0 || segment_remove_journal(segment, error) < 0)
+        return -1;
+    folder->sealed_bytes += facts.file_bytes;
+    folder->n_segments++;
+    folder->manifest_bytes = folder->manifest.text_bytes;
+    folder->unsealed_bytes -= counted;
+    segment_close(segment);
+    return 0;
+}
+
+int host_folder_fd(const struct host_folder *folder)
+{
+    return folder->fd;
+}

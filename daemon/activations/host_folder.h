@@ -1,0 +1,61 @@
+/* One host's folder in a store, open for one writer.
+ *
+ *     host_003/segment_000001.safetensors   sealed
+ *     host_003/manifest.json                what is sealed
+ *     host_003/segment_000002.open          samples, see segment.h
+ *     host_003/segment_000002.journal       those of them that are durable
+ *
+ * Opening finishes whatever a crash left: durable samples are sealed, the manifest is made true. The folder itself is locked
+ * (flock), so no second daemon writes to it.
+ *
+ * Appending, committing and the end are one thread's at a time; host_folder_seal() another's beside it. Both block. */
+#ifndef ACTIVATIONS_HOST_FOLDER_H
+#define ACTIVATIONS_HOST_FOLDER_H
+
+#include "activations/segment.h"
+#include "activations/store_path.h"
+
+struct host_folder;
+
+struct host_folder_options {
+    struct store_roots roots;
+    const char *path; /* of the store, absolute */
+    uint32_t host;
+    uint64_t segment_bytes;
+    bool must_exist; /* after a crash: nothing is made anew */
+};
+
+struct host_resume {
+    bool has_samples;
+    uint32_t last_sample, next_segment; /* the highest; the number that the next segment will have */
+    uint64_t n_samples, n_segments, bytes;
+};
+
+/* FAILED_PRECONDITION (WRITER_EXISTS) naming the host while somebody else has it; PERMISSION_DENIED outside of the roots;
+ * DATA_LOSS when a segment is gone, or a sample is in two of them. */
+int host_folder_open(const struct host_folder_options *options, struct host_folder **opened, struct error *error);
+/* What is sealed stays; the rest is found by the next one to open it. Accepts NULL. */
+void host_folder_close(struct host_folder *folder);
+
+struct host_resume host_folder_resume(const struct host_folder *folder);
+uint64_t host_folder_disk_bytes(const struct host_folder *folder); /* of its files, about and at most; any thread */
+
+/* begin, write as often as it takes, end. A sample that is there already is INVALID_ARGUMENT. After an error of any of them the
+ * sample is gone and the next one may begin. */
+int host_folder_begin(struct host_folder *folder, const struct sample *sample, struct error *error);
+int host_folder_write(struct host_folder *folder, const void *bytes, uint64_t count, struct error *error);
+int host_folder_end(struct host_folder *folder, const struct sample *sample, struct error *error);
+void host_folder_drop(struct host_folder *folder);
+
+int host_folder_commit(struct host_folder *folder, struct error *error);
+/* Commits, and makes the open segment full. */
+int host_folder_finish(struct host_folder *folder, struct error *error);
+
+/* A segment that is full and durable, the caller's until it is sealed; NULL = none. Not beside an append. */
+struct segment_builder *host_folder_take_full(struct host_folder *folder);
+/* Seals it, tells the manifest, and frees it. After a failure it is still the caller's. */
+int host_folder_seal(struct host_folder *folder, struct segment_builder *segment, struct error *error);
+
+int host_folder_fd(const struct host_folder *folder); /* borrowed */
+
+#endif

@@ -1,0 +1,283 @@
+#include "activations/host_manifest.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/activation_name.h"
+#include "base/json.h"
+#include "base/metadata.h"
+
+#define NEW_NAME ACTIVATION_MANIFEST ".new"
+
+/* --- reading ------------------------------------------------------------------------------------------------------------ */
+
+struct manifest_reader {
+    struct json json;
+    struct host_manifest *manifest;
+    int (*take)(void *data, uint32_t segment, uint32_t sample, struct error *error);
+    void *data;
+    struct error *error;
+    bool has_failed; /* with *error */
+};
+
+static bool read_samples(struct manifest_reader *reader, uint32_t number)
+{
+    struct json *json = &reader->json;
+    uint64_t sample;
+    if (!json_begin_array(json))
+        return false;
+    while (json_next_item(json)) {
+        if (!json_take_u64(json, &sample))
+            return false;
+        if (sample > ACTIVATION_MAX_SAMPLE)
+            return json_fail(json, "a number that is none of a sample");
+        if (reader->take(reader->data, number, (uint32_t)sample, reader->error) < 0) {
+            reader->has_failed = true;
+            return false;
+        }
+    }
+    return json_ok(json);
+}
+
+static bool read_file_name(struct json *json, uint32_t *number)
+{
+    struct json_string name;
+    char text[ACTIVATION_NAME_CHARS] = "";
+    if (!json_take_string(json, &name))
+        return false;
+    if (name.length < sizeof text)
+        memcpy(text, name.text, name.length);
+    return activation_parse_segment(text, ACTIVATION_SEALED, number) || json_fail(json, "a name that is none of a segment");
+}
+
+static bool read_members(struct manifest_reader *reader, struct manifest_segment *segment)
+{
+    struct json *json = &reader->json;
+    struct json_string key;
+    bool has_samples = false;
+    if (!json_begin_object(json))
+        return false;
+    while (json_next_key(json, &key)) {
+        bool is_good;
+        if (json_string_is(&key, "file")) {
+            is_good = read_file_name(json, &segment->number);
+        } else if (json_string_is(&key, "bytes")) {
+            is_good = json_take_u64(json, &segment->file_bytes);
+        } else if (json_string_is(&key, "local")) {
+            segment->is_local = json_peek(json) != JSON_FALSE;
+            is_good = json_skip(json);
+        } else if (json_string_is(&key, "samples") && !has_samples) {
+            has_samples = true;
+            is_good = segment->number ? read_samples(reader, segment->number)
+                                      : json_fail(json, "samples before the name of their file");
+        } else {
+            is_good = json_skip(json);
+        }
+        if (!is_good)
+            return false;
+    }
+    return json_ok(json) && (segment->number || json_fail(json, "a segment without a name"));
+}
+
+static bool read_segment(struct manifest_reader *reader)
+{
+    struct manifest_segment segment = {.is_local = true};
+    struct host_manifest *manifest = reader->manifest;
+    json_peek(&reader->json); /* blanks are no part of it */
+    const char *start = reader->json.at;
+    if (!read_members(reader, &segment))
+        return false;
+    if (manifest->n_segments && manifest->segments[manifest->n_segments - 1].number >= segment.number)
+        return json_fail(&reader->json, "segments out of order");
+    size_t text_bytes = (size_t)(reader->json.at - start);
+    reader->has_failed = host_manifest_add(manifest, &segment, start, text_bytes, reader->error) < 0;
+    return !reader->has_failed;
+}
+
+static bool read_head(struct manifest_reader *reader, const struct json_string *key)
+{
+    struct json *json = &reader->json;
+    struct json_string text;
+    uint64_t number;
+    if (json_string_is(key, "format"))
+        return json_take_string(json, &text) &&
+               (json_string_is(&text, HOST_MANIFEST_FORMAT) || json_fail(json, "another format"));
+    if (json_string_is(key, "version"))
+        return json_take_u64(json, &number) && (number == HOST_MANIFEST_VERSION || json_fail(json, "another version"));
+    if (json_string_is(key, "host"))
+        return json_take_u64(json, &number) &&
+               (number == reader->manifest->host || json_fail(json, "the number of another host"));
+    return json_skip(json);
+}
+
+static bool read_document(struct manifest_reader *reader)
+{
+    struct json *json = &reader->json;
+    struct json_string key;
+    if (!json_begin_object(json))
+        return false;
+    while (json_next_key(json, &key)) {
+        if (!json_string_is(&key, "segments")) {
+            if (!read_head(reader, &key))
+                return false;
+            continue;
+        }
+        if (!json_begin_array(json))
+            return false;
+        while (json_next_item(json))
+            if (!read_segment(reader))
+                return false;
+        if (!json_ok(json))
+            return false;
+    }
+    return json_end(json);
+}
+
+int host_manifest_parse(struct host_manifest *manifest, uint32_t host, const char *text, size_t length,
+                        int (*take)(void *data, uint32_t segment, uint32_t sample, struct error *error), void *data,
+                        struct error *error)
+{
+    struct manifest_reader reader = {.manifest = manifest, .take = take, .data = data, .error = error};
+    struct arena arena = {0};
+    char complaint[JSON_ERROR_CHARS];
+    manifest->host = host;
+    json_init(&reader.json, text, length, &arena);
+    reader.json.memory_error = error;
+    bool is_good = read_document(&reader);
+    if (!is_good && !reader.has_failed && !reader.json.is_out_of_memory)
+        fail(error, ERROR_DATA_LOSS, "BAD_MANIFEST",
+             ACTIVATION_MANIFEST " is damaged: %s; remove it to have it made anew from the segments",
+             json_error(&reader.json, complaint));
+    arena_fini(&arena);
+    return is_good ? 0 : -1;
+}
+
+int host_manifest_add(struct host_manifest *manifest, const struct manifest_segment *segment, const char *text,
+                      size_t text_bytes, struct error *error)
+{
+    if (METADATA_RESERVE(manifest->segments, manifest->n_segments, manifest->capacity, error) < 0)
+        return -1;
+    char *copy = metadata_alloc(text_bytes + 1, error);
+    size_t at = manifest->n_segments;
+    if (!copy)
+        return -1;
+    memcpy(copy, text, text_bytes);
+    while (at && manifest->segments[at - 1].number > segment->number)
+        at--;
+    memmove(manifest->segments + at + 1, manifest->segments + at, (manifest->n_segments - at) * sizeof *manifest->segments);
+    manifest->segments[at] = *segment;
+    manifest->segments[at].text = copy;
+    manifest->segments[at].text_bytes = text_bytes;
+    manifest->n_segments++;
+    manifest->text_bytes += text_bytes + 2;
+    return 0;
+}
+
+const struct manifest_segment *host_manifest_find(const struct host_manifest *manifest, uint32_t number)
+{
+    size_t low = 0, high = manifest->n_segments;
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        if (manifest->segments[middle].number < number)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low < manifest->n_segments && manifest->segments[low].number == number ? &manifest->segments[low] : NULL;
+}
+
+void host_manifest_fini(struct host_manifest *manifest)
+{
+    for (size_t i = 0; i < manifest->n_segments; i++)
+        metadata_free(manifest->segments[i].text);
+    metadata_free(manifest->segments);
+    *manifest = (struct host_manifest){0};
+}
+
+static char *read_text(int fd, size_t *length, struct error *error)
+{
+    struct stat status;
+    char *text = NULL;
+    if (fstat(fd, &status) < 0 || !S_ISREG(status.st_mode)) {
+        fail(error, ERROR_FAILED_PRECONDITION, REASON(NOT_A_REGULAR_FILE), ACTIVATION_MANIFEST " is no regular file");
+        return NULL;
+    }
+    if (status.st_size > HOST_MANIFEST_MAX_BYTES) {
+        fail(error, ERROR_DATA_LOSS, "BAD_MANIFEST", ACTIVATION_MANIFEST " has %jd bytes; at most %d are read",
+             (intmax_t)status.st_size, HOST_MANIFEST_MAX_BYTES);
+        return NULL;
+    }
+    *length = (size_t)status.st_size;
+    text = metadata_alloc(*length + 1, error);
+    for (size_t got = 0; text && got < *length;) {
+        ssize_t n = pread(fd, text + got, *length - got, (off_t)got);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0) {
+            fail_errno(error, errno, "cannot read " ACTIVATION_MANIFEST);
+            metadata_free(text);
+            return NULL;
+        }
+        *length = n ? *length : got;
+        got += (size_t)n;
+    }
+    return text;
+}
+
+int host_manifest_read(struct host_manifest *manifest, uint32_t host, int folder_fd, bool *is_there,
+                       int (*take)(void *data, uint32_t segment, uint32_t sample, struct error *error), void *data,
+                       struct error *error)
+{
+    size_t length = 0;
+    int fd = openat(folder_fd, ACTIVATION_MANIFEST, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    *is_there = fd >= 0;
+    manifest->host = host;
+    if (fd < 0)
+        return errno == ENOENT ? 0 : fail_errno(error, errno, "cannot open " ACTIVATION_MANIFEST);
+    char *text = read_text(fd, &length, error);
+    close(fd);
+    int failed = text ? host_manifest_parse(manifest, host, text, length, take, data, error) : -1;
+    metadata_free(text);
+    return failed;
+}
+
+/* --- writing ------------------------------------------------------------------------------------------------------------ */
+
+static bool write_text(FILE *file, const struct host_manifest *manifest)
+{
+    fprintf(file, "{\"format\": \"%s\", \"version\": %d, \"host\": %" PRIu32 ", \"segments\": [", HOST_MANIFEST_FORMAT,
+            HOST_MANIFEST_VERSION, manifest->host);
+    for (size_t i = 0; i < manifest->n_segments; i++) {
+        fputs(i ? ",\n" : "\n", file);
+        fwrite(manifest->segments[i].text, 1, manifest->segments[i].text_bytes, file);
+    }
+    fputs("]}\n", file);
+    return fflush(file) == 0 && !ferror(file);
+}
+
+int host_manifest_write(const struct host_manifest *manifest, int folder_fd, struct error *error)
+{
+    unlinkat(folder_fd, NEW_NAME, 0);
+    int fd = openat(folder_fd, NEW_NAME, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0644);
+    FILE *file = fd >= 0 ? fdopen(fd, "w") : NULL;
+    if (!file) {
+        int failure = errno;
+        if (fd >= 0)
+            close(fd);
+        return fail_errno(error, failure, "cannot create " NEW_NAME);
+    }
+    bool is_written = write_text(file, manifest) && fsync(fd) == 0;
+    int failure = errno;
+    fclose(file);
+    if (is_written && renameat(folder_fd, NEW_NAME, folder_fd, ACTIVATION_MANIFEST) == 0 && fsync(folder_fd) == 0)
+        return 0;
+    failure = is_written ? errno : failure;
+    unlinkat(folder_fd, NEW_NAME, 0);
+    return fail_errno(error, failure, "cannot write " ACTIVATION_MANIFEST);
+}

@@ -1,0 +1,48 @@
+/* host_NNN/manifest.json: the sealed segments of one host, in the order of their numbers. docs/activations.md has the format.
+ *
+ * Reading and writing; the text of an entry is kept as it is. One owner at a time; what blocks says so. */
+#ifndef ACTIVATIONS_HOST_MANIFEST_H
+#define ACTIVATIONS_HOST_MANIFEST_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/error.h"
+
+#define HOST_MANIFEST_FORMAT "tensorcast-activations"
+enum { HOST_MANIFEST_VERSION = 1, HOST_MANIFEST_MAX_BYTES = 1 << 30 };
+
+struct manifest_segment {
+    uint32_t number;
+    bool is_local; /* false: it was uploaded and deleted here */
+    uint64_t file_bytes;
+    char *text; /* the entry, a JSON object; the manifest's own */
+    size_t text_bytes;
+};
+
+struct host_manifest { /* zeroed = empty */
+    uint32_t host;
+    struct manifest_segment *segments; /* ascending */
+    size_t n_segments, capacity;
+    uint64_t text_bytes; /* of the document, about */
+};
+
+/* Pure. `take` is told of each sample of each segment. DATA_LOSS when the text is no manifest of that host. */
+int host_manifest_parse(struct host_manifest *manifest, uint32_t host, const char *text, size_t length,
+                        int (*take)(void *data, uint32_t segment, uint32_t sample, struct error *error), void *data,
+                        struct error *error);
+/* `segment` without a text, and the text, which is copied at the cost of the thread's user. */
+int host_manifest_add(struct host_manifest *manifest, const struct manifest_segment *segment, const char *text,
+                      size_t text_bytes, struct error *error);
+const struct manifest_segment *host_manifest_find(const struct host_manifest *manifest, uint32_t number); /* may be NULL */
+void host_manifest_fini(struct host_manifest *manifest);
+
+/* Blocks. Reads the one in a folder; *is_there false: there is none. */
+int host_manifest_read(struct host_manifest *manifest, uint32_t host, int folder_fd, bool *is_there,
+                       int (*take)(void *data, uint32_t segment, uint32_t sample, struct error *error), void *data,
+                       struct error *error);
+/* Blocks. Durable, and replaced by one rename, when it returns 0. */
+int host_manifest_write(const struct host_manifest *manifest, int folder_fd, struct error *error);
+
+#endif

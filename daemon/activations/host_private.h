@@ -1,0 +1,25 @@
+/* Shared by host_folder.c and host_recovery.c. */
+#ifndef ACTIVATIONS_HOST_PRIVATE_H
+#define ACTIVATIONS_HOST_PRIVATE_H
+
+#include "activations/host_folder.h"
+#include "activations/host_manifest.h"
+#include "activations/sample_set.h"
+
+struct host_folder {
+    int fd;
+    uint32_t host, next_segment;
+    uint64_t segment_bytes;
+    struct sample_set samples;
+    struct host_manifest manifest; /* the sealing thread's, once the folder is open */
+    struct segment_builder *open;  /* NULL = none is begun */
+    struct segment_builder *full;  /* waits for host_folder_take_full() */
+    _Atomic uint64_t n_segments, sealed_bytes, manifest_bytes, unsealed_bytes;
+    uint64_t open_bytes; /* of unsealed_bytes, what `open` takes */
+    char name[ACTIVATION_NAME_CHARS];
+};
+
+/* Makes an open folder true: reads it, seals what is durable, writes the manifest when that was not as the folder is. */
+int host_recover(struct host_folder *folder, struct error *error);
+
+#endif

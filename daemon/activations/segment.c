@@ -1,0 +1,327 @@
+/* Writing goes through the page cache, whose pages are sent to the disk as they come and waited for some way behind, so that
+ * a commit finds little left to do and a writer has no more than WINDOW_BYTES of dirty pages. */
+#include "activations/segment.h"
+
+#include <endian.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "activations/segment_private.h"
+#include "base/memory.h"
+#include "base/metadata.h"
+
+enum {
+    STEP_BYTES = 8 << 20,
+    WINDOW_BYTES = 64 << 20,
+    MIN_ROOM_BYTES = 4096, /* a block: data begins at one */
+    MAX_ROOM_BYTES = 16 << 20,
+    MAX_JOURNAL_BYTES = 1 << 30,
+};
+
+int segment_fail(const struct segment_builder *segment, const char *suffix, const char *verb, int errno_value,
+                 struct error *error)
+{
+    char name[ACTIVATION_NAME_CHARS];
+    return fail_errno(error, errno_value, "cannot %s %s", verb, activation_segment_name(segment->number, suffix, name));
+}
+
+int segment_write_all(const struct segment_builder *segment, int fd, const char *suffix, const void *bytes, uint64_t count,
+                      uint64_t offset, struct error *error)
+{
+    const char *at = bytes;
+    while (count) {
+        ssize_t written = pwrite(fd, at, count < STEP_BYTES ? (size_t)count : STEP_BYTES, (off_t)offset);
+        if (written < 0 && errno == EINTR)
+            continue;
+        if (written < 0 && errno == EFAULT)
+            return fail(error, ERROR_FAILED_PRECONDITION, "MEMORY_TAKEN_AWAY",
+                        "pages of the client's memory were taken away while they were read");
+        if (written <= 0)
+            return segment_fail(segment, suffix, "write", written < 0 ? errno : ENOSPC, error);
+        at += written;
+        offset += (uint64_t)written;
+        count -= (uint64_t)written;
+    }
+    return 0;
+}
+
+/* --- beginning ---------------------------------------------------------------------------------------------------------- */
+
+static int open_file(const struct segment_builder *segment, const char *suffix, int flags, struct error *error)
+{
+    char name[ACTIVATION_NAME_CHARS];
+    activation_segment_name(segment->number, suffix, name);
+    int fd = openat(segment->folder_fd, name, flags | O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0644);
+    return fd >= 0 ? fd : segment_fail(segment, suffix, flags & O_CREAT ? "create" : "open", errno, error);
+}
+
+/* As many samples like the first one as the segment will have, and a tenth for those that differ. */
+static uint64_t choose_room(uint64_t segment_bytes, const struct sample *first)
+{
+    uint64_t head = contents_head_bytes_of(first), n_samples = segment_bytes / (head + first->bytes) + 1;
+    uint64_t room = n_samples * head + n_samples * head / 10 + MIN_ROOM_BYTES;
+    uint64_t most = segment_bytes / 8 < MAX_ROOM_BYTES ? segment_bytes / 8 : MAX_ROOM_BYTES;
+    room = room < most ? room : most;
+    return (room < MIN_ROOM_BYTES ? MIN_ROOM_BYTES : room) / MIN_ROOM_BYTES * MIN_ROOM_BYTES;
+}
+
+static int write_beginning(struct segment_builder *segment, struct error *error)
+{
+    unsigned char head[SEGMENT_JOURNAL_HEAD_BYTES];
+    /* the room is taken now: a full disk must not keep the segment from being sealed */
+    int failure = posix_fallocate(segment->data_fd, 0, (off_t)segment->room_bytes);
+    if (failure)
+        return segment_fail(segment, SEGMENT_OPEN, "make room in", failure, error);
+    segment_journal_head(segment->room_bytes, head);
+    segment->journal_bytes = sizeof head;
+    return segment_write_all(segment, segment->journal_fd, SEGMENT_JOURNAL, head, sizeof head, 0, error);
+}
+
+static void remove_file(const struct segment_builder *segment, const char *suffix)
+{
+    char name[ACTIVATION_NAME_CHARS];
+    unlinkat(segment->folder_fd, activation_segment_name(segment->number, suffix, name), 0);
+}
+
+static struct segment_builder *new_builder(int folder_fd, uint32_t number)
+{
+    struct segment_builder *segment = memory_alloc(sizeof *segment);
+    *segment = (struct segment_builder){.folder_fd = folder_fd, .number = number, .data_fd = -1, .journal_fd = -1};
+    return segment;
+}
+
+int segment_create(int folder_fd, uint32_t number, uint64_t segment_bytes, const struct sample *first,
+                   struct segment_builder **created, struct error *error)
+{
+    struct segment_builder *segment = new_builder(folder_fd, number);
+    segment->room_bytes = choose_room(segment_bytes, first);
+    segment->is_created = true;
+    segment->data_fd = open_file(segment, SEGMENT_OPEN, O_CREAT | O_EXCL, error);
+    if (segment->data_fd >= 0)
+        segment->journal_fd = open_file(segment, SEGMENT_JOURNAL, O_CREAT | O_EXCL, error);
+    if (segment->journal_fd < 0 || write_beginning(segment, error) < 0) {
+        if (segment->data_fd >= 0)
+            remove_file(segment, SEGMENT_OPEN);
+        if (segment->journal_fd >= 0)
+            remove_file(segment, SEGMENT_JOURNAL);
+        segment_close(segment);
+        return -1;
+    }
+    *created = segment;
+    return 0;
+}
+
+/* --- after a crash ------------------------------------------------------------------------------------------------------ */
+
+struct recovery {
+    struct segment_builder *segment;
+    uint64_t data_bytes; /* that the file has behind the room */
+};
+
+static int take_record(void *data, const struct sample *sample, uint64_t data_end, struct error *error)
+{
+    struct recovery *recovery = data;
+    struct segment_contents *contents = &recovery->segment->contents;
+    if (data_end < sample->bytes || data_end - sample->bytes != contents->data_bytes || data_end > recovery->data_bytes)
+        return fail(error, ERROR_DATA_LOSS, "BAD_JOURNAL", "sample %" PRIu32 " is not where its journal says", sample->id);
+    return contents_add(contents, sample, error);
+}
+
+/* All of a small file, metadata_free(). */
+static unsigned char *read_journal(const struct segment_builder *segment, size_t *count, struct error *error)
+{
+    struct stat status;
+    unsigned char *bytes = NULL;
+    if (fstat(segment->journal_fd, &status) < 0 || !S_ISREG(status.st_mode) || status.st_size > MAX_JOURNAL_BYTES) {
+        segment_fail(segment, SEGMENT_JOURNAL, "read", EINVAL, error);
+        return NULL;
+    }
+    *count = (size_t)status.st_size;
+    bytes = metadata_alloc(*count + 1, error);
+    for (size_t got = 0; bytes && got < *count;) {
+        ssize_t n = pread(segment->journal_fd, bytes + got, *count - got, (off_t)got);
+        if (n < 0 && errno != EINTR) {
+            segment_fail(segment, SEGMENT_JOURNAL, "read", errno, error);
+            metadata_free(bytes);
+            return NULL;
+        }
+        *count = n == 0 ? got : *count;
+        got += n > 0 ? (size_t)n : 0;
+    }
+    return bytes;
+}
+
+static int read_records(struct segment_builder *segment, struct error *error)
+{
+    struct recovery recovery = {.segment = segment};
+    struct stat status;
+    uint64_t room = 0;
+    size_t count, valid;
+    if (fstat(segment->data_fd, &status) < 0 || !S_ISREG(status.st_mode))
+        return segment_fail(segment, SEGMENT_OPEN, "read", EINVAL, error);
+    unsigned char *bytes = read_journal(segment, &count, error);
+    if (!bytes)
+        return -1;
+    if (count >= SEGMENT_JOURNAL_HEAD_BYTES) {
+        memcpy(&room, bytes + 8, sizeof room);
+        segment->room_bytes = le64toh(room);
+    }
+    if ((uint64_t)status.st_size > segment->room_bytes)
+        recovery.data_bytes = (uint64_t)status.st_size - segment->room_bytes;
+    int failed = segment_journal_read(bytes, count, &room, &valid, take_record, &recovery, error);
+    segment->journal_bytes = valid;
+    metadata_free(bytes);
+    return failed;
+}
+
+int segment_recover(int folder_fd, uint32_t number, struct segment_builder **found, struct error *error)
+{
+    struct segment_builder *segment = new_builder(folder_fd, number);
+    char name[ACTIVATION_NAME_CHARS];
+    *found = NULL;
+    segment->journal_fd = open_file(segment, SEGMENT_JOURNAL, 0, error);
+    if (segment->journal_fd >= 0)
+        segment->data_fd = open_file(segment, SEGMENT_OPEN, 0, error);
+    if (segment->data_fd < 0 && error->code == ERROR_NOT_FOUND) {
+        /* one of them alone: nothing of it was durable, or it is sealed */
+    } else if (segment->data_fd < 0 || read_records(segment, error) < 0) {
+        error_prefix(error, "%s", activation_segment_name(number, SEGMENT_JOURNAL, name));
+        segment_close(segment);
+        return -1;
+    }
+    if (segment->contents.n_samples) {
+        *found = segment;
+        return 0;
+    }
+    remove_file(segment, SEGMENT_OPEN);
+    remove_file(segment, SEGMENT_JOURNAL);
+    segment_close(segment);
+    return 0;
+}
+
+void segment_close(struct segment_builder *segment)
+{
+    if (!segment)
+        return;
+    if (segment->data_fd >= 0)
+        close(segment->data_fd);
+    if (segment->journal_fd >= 0)
+        close(segment->journal_fd);
+    contents_fini(&segment->contents);
+    free(segment->pending.bytes);
+    free(segment);
+}
+
+/* --- what is in it ------------------------------------------------------------------------------------------------------ */
+
+uint32_t segment_number(const struct segment_builder *segment)
+{
+    return segment->number;
+}
+
+const struct segment_contents *segment_contents(const struct segment_builder *segment)
+{
+    return &segment->contents;
+}
+
+uint64_t segment_sealed_bytes(const struct segment_builder *segment)
+{
+    uint64_t head = contents_head_bytes(&segment->contents);
+    return (head > segment->room_bytes ? head : segment->room_bytes) + segment->contents.data_bytes;
+}
+
+uint64_t segment_disk_bytes(const struct segment_builder *segment)
+{
+    return segment_sealed_bytes(segment) + segment->partial_bytes + segment->journal_bytes + segment->pending.length;
+}
+
+uint64_t segment_cost(const struct sample *sample)
+{
+    return contents_head_bytes_of(sample) + sample->bytes + segment_journal_record_bytes(sample);
+}
+
+/* --- writing ------------------------------------------------------------------------------------------------------------ */
+
+/* What cannot be begun early is written at the commit: failures of this are none. */
+static void send_to_disk(struct segment_builder *segment, uint64_t end)
+{
+    if (end < segment->started_bytes + STEP_BYTES)
+        return;
+    uint64_t from = segment->started_bytes;
+    sync_file_range(segment->data_fd, (off_t)from, (off_t)(end - from), SYNC_FILE_RANGE_WRITE);
+    segment->started_bytes = end;
+    if (end <= segment->waited_bytes + WINDOW_BYTES)
+        return;
+    uint64_t until = end - WINDOW_BYTES;
+    sync_file_range(segment->data_fd, (off_t)segment->waited_bytes, (off_t)(until - segment->waited_bytes),
+                    SYNC_FILE_RANGE_WAIT_BEFORE);
+    segment->waited_bytes = until;
+}
+
+int segment_write(struct segment_builder *segment, const void *bytes, uint64_t count, struct error *error)
+{
+    uint64_t offset = segment->room_bytes + segment->contents.data_bytes + segment->partial_bytes;
+    segment->partial_bytes += count; /* also of those that fail: some may have been written */
+    if (segment_write_all(segment, segment->data_fd, SEGMENT_OPEN, bytes, count, offset, error) < 0)
+        return -1;
+    send_to_disk(segment, offset + count);
+    return 0;
+}
+
+int segment_add(struct segment_builder *segment, const struct sample *sample, struct error *error)
+{
+    if (segment->partial_bytes != sample->bytes)
+        return fail(error, ERROR_INTERNAL, "SAMPLE_NOT_WHOLE", "sample %" PRIu32 " has %" PRIu64 " bytes, %" PRIu64 " came",
+                    sample->id, sample->bytes, segment->partial_bytes);
+    if (contents_add(&segment->contents, sample, error) < 0)
+        return -1;
+    segment_journal_add(&segment->pending, sample, segment->contents.data_bytes);
+    segment->partial_bytes = 0;
+    return 0;
+}
+
+/* Its room on the disk is needed by others. What cannot be cut off is written over. */
+void segment_drop(struct segment_builder *segment)
+{
+    uint64_t end = segment->room_bytes + segment->contents.data_bytes;
+    if (!segment->partial_bytes)
+        return;
+    segment->partial_bytes = 0;
+    if (ftruncate(segment->data_fd, (off_t)end) < 0)
+        return;
+    segment->started_bytes = segment->started_bytes < end ? segment->started_bytes : end;
+    segment->waited_bytes = segment->waited_bytes < end ? segment->waited_bytes : end;
+}
+
+static int sync_file(struct segment_builder *segment, int fd, const char *suffix, struct error *error)
+{
+    if (fdatasync(fd) == 0)
+        return 0;
+    segment->is_broken = true;
+    return segment_fail(segment, suffix, "write to the disk", errno, error);
+}
+
+/* The bytes first: whoever finds a record finds what it speaks of. */
+int segment_sync(struct segment_builder *segment, struct error *error)
+{
+    if (segment->is_broken)
+        return segment_fail(segment, SEGMENT_OPEN, "go on writing", EIO, error);
+    if (!segment->pending.length)
+        return 0;
+    if (sync_file(segment, segment->data_fd, SEGMENT_OPEN, error) < 0 ||
+        segment_write_all(segment, segment->journal_fd, SEGMENT_JOURNAL, segment->pending.bytes, segment->pending.length,
+                          segment->journal_bytes, error) < 0 ||
+        sync_file(segment, segment->journal_fd, SEGMENT_JOURNAL, error) < 0)
+        return -1;
+    if (segment->is_created && fsync(segment->folder_fd) < 0)
+        return segment_fail(segment, SEGMENT_OPEN, "write to the disk the folder of", errno, error);
+    segment->is_created = false;
+    segment->journal_bytes += segment->pending.length;
+    segment->pending.length = 0;
+    return 0;
+}

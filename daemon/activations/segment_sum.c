@@ -1,0 +1,172 @@
+#include "activations/segment_sum.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/crc.h"
+#include "base/memory.h"
+#include "base/metadata.h"
+#include "base/text.h"
+#include "resolve/safetensors.h"
+
+enum { READ_BYTES = 256 << 10 }; /* stays in a cache between the read and both sums */
+
+/* Exactly so many bytes, -1: an error, or the file ends before. */
+static int read_at(int fd, const char *name, void *bytes, size_t count, uint64_t offset, struct error *error)
+{
+    char *at = bytes;
+    while (count) {
+        ssize_t got = pread(fd, at, count, (off_t)offset);
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got < 0)
+            return fail_errno(error, errno, "cannot read %s", name);
+        if (got == 0)
+            return fail(error, ERROR_DATA_LOSS, "SEGMENT_CUT", "%s got shorter while it was read", name);
+        at += got;
+        offset += (uint64_t)got;
+        count -= (size_t)got;
+    }
+    return 0;
+}
+
+int segment_sum(int fd, const char *name, struct segment_facts *facts, struct error *error)
+{
+    struct stat status;
+    unsigned char sum[DIGEST_BYTES];
+    if (fstat(fd, &status) < 0)
+        return fail_errno(error, errno, "cannot look at %s", name);
+    facts->file_bytes = (uint64_t)status.st_size;
+    facts->crc32c = 0;
+    unsigned char *buffer = memory_alloc(READ_BYTES);
+    struct digest *digest = digest_create();
+    int failed = 0;
+    for (uint64_t at = 0; at < facts->file_bytes && !failed;) {
+        uint64_t left = facts->file_bytes - at;
+        size_t count = left < READ_BYTES ? (size_t)left : READ_BYTES;
+        failed = read_at(fd, name, buffer, count, at, error);
+        if (failed)
+            break;
+        facts->crc32c = crc32c_update(facts->crc32c, buffer, count);
+        digest_add(digest, buffer, count);
+        at += count;
+    }
+    digest_finish(digest, sum);
+    digest_hex(sum, sizeof sum, facts->sha256);
+    free(buffer);
+    return failed;
+}
+
+/* --- what a sealed segment holds ---------------------------------------------------------------------------------------- */
+
+static int fail_segment(const char *name, const char *tensor, size_t length, struct error *error)
+{
+    char text[TEXT_NAME_CHARS];
+    return fail(error, ERROR_DATA_LOSS, "NOT_A_SEGMENT", "%s is no segment of activations: it has a tensor %s", name,
+                text_escape(tensor, length, text));
+}
+
+static struct part_header *read_header(int fd, const char *name, struct error *error)
+{
+    struct stat status;
+    unsigned char first[8];
+    uint64_t json_bytes;
+    if (fstat(fd, &status) < 0) {
+        fail_errno(error, errno, "cannot look at %s", name);
+        return NULL;
+    }
+    if (!S_ISREG(status.st_mode) || status.st_size < (off_t)sizeof first) {
+        fail(error, ERROR_DATA_LOSS, "NOT_A_SEGMENT", "%s is no segment of activations: it has no header", name);
+        return NULL;
+    }
+    if (read_at(fd, name, first, sizeof first, 0, error) < 0 ||
+        safetensors_header_length(first, (uint64_t)status.st_size, &json_bytes, error) < 0)
+        return NULL;
+    char *json = metadata_alloc((size_t)json_bytes, error);
+    struct part_header *header = NULL;
+    if (json && read_at(fd, name, json, (size_t)json_bytes, sizeof first, error) == 0)
+        header = safetensors_parse(json, json_bytes, (uint64_t)status.st_size, error);
+    metadata_free(json);
+    return header;
+}
+
+/* The tensors of one sample lie together: its own are tensors[first] and those behind it with the same number. */
+static int collect_sample(const struct part_header *header, size_t first, const char *name, struct sample_tensor *tensors,
+                          struct sample *sample, struct error *error)
+{
+    *sample = (struct sample){.tensors = tensors};
+    for (size_t i = first; i < header->n_tensors; i++) {
+        const struct stored_tensor *at = &header->tensors[i];
+        uint32_t id, layer;
+        if (!activation_parse_tensor(at->name, at->name_length, &layer, &id))
+            return fail_segment(name, at->name, at->name_length, error);
+        if (i > first && id != sample->id)
+            break;
+        sample->id = id;
+        tensors[sample->n_tensors++] = (struct sample_tensor){
+            .bytes = at->bytes, .shape = at->shape, .layer = layer, .rank = at->rank, .dtype = at->dtype};
+    }
+    return 0;
+}
+
+static int add_samples(const struct part_header *header, const char *name, struct segment_contents *contents,
+                       int (*take)(void *data, uint32_t sample, struct error *error), void *data, struct error *error)
+{
+    struct sample_tensor *tensors = metadata_array(header->n_tensors + 1, sizeof *tensors, error);
+    struct sample sample = {0};
+    int failed = tensors ? 0 : -1;
+    for (size_t i = 0; i < header->n_tensors && !failed; i += sample.n_tensors)
+        failed = collect_sample(header, i, name, tensors, &sample, error) < 0 ||
+                         contents_add(contents, &sample, error) < 0 || take(data, sample.id, error) < 0
+                     ? -1
+                     : 0;
+    metadata_free(tensors);
+    return failed;
+}
+
+/* The texts are of the file itself: only whole JSON values get into the manifest. */
+static void add_texts(const struct part_header *header, const char *key, char bracket, struct json_writer *to)
+{
+    const struct part_metadata *pair = part_header_find_metadata(header, key);
+    struct arena arena = {0};
+    struct json json;
+    if (!pair || pair->value_length < 2)
+        return;
+    json_init(&json, pair->value, pair->value_length, &arena);
+    if (pair->value[0] == bracket && json_skip(&json) && json_end(&json)) {
+        size_t length = pair->value_length - 2;
+        const char *inner = pair->value + 1;
+        if (length && pair->value[pair->value_length - 1] == (bracket == '{' ? '}' : ']'))
+            json_write_json(to, inner, length);
+    }
+    arena_fini(&arena);
+}
+
+char *segment_describe(int folder_fd, uint32_t number, struct segment_facts *facts,
+                       int (*take)(void *data, uint32_t sample, struct error *error), void *data, struct error *error)
+{
+    struct segment_contents contents = {0};
+    struct part_header *header = NULL;
+    char name[ACTIVATION_NAME_CHARS], *entry = NULL;
+    activation_segment_name(number, ACTIVATION_SEALED, name);
+    facts->number = number;
+    int fd = openat(folder_fd, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    if (fd < 0) {
+        fail_errno(error, errno, "cannot open %s", name);
+        return NULL;
+    }
+    header = read_header(fd, name, error);
+    if (header && segment_sum(fd, name, facts, error) == 0 && add_samples(header, name, &contents, take, data, error) == 0) {
+        add_texts(header, CONTENTS_INFO, '{', &contents.info);
+        add_texts(header, CONTENTS_NARROWED, '[', &contents.narrowed);
+        entry = contents_entry(&contents, facts);
+    }
+    contents_fini(&contents);
+    part_header_unref(header);
+    close(fd);
+    return entry;
+}

@@ -1,0 +1,104 @@
+#include "activations/store_path.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/memory.h"
+#include "base/text.h"
+#include "source/disk/trusted_path.h"
+
+#define SCHEME "disk:"
+enum { MAX_DEPTH = 64 }; /* of folders that are made */
+
+static bool has_dots(const char *path)
+{
+    for (const char *at = path; (at = strstr(at, "/..")) != NULL; at++)
+        if (at[3] == '/' || !at[3])
+            return true;
+    return false;
+}
+
+char *store_path_parse(const char *reference, struct error *error)
+{
+    char text[TEXT_NAME_CHARS];
+    const char *path = reference + (strncmp(reference, SCHEME, strlen(SCHEME)) == 0 ? strlen(SCHEME) : 0);
+    if (path == reference || path[0] != '/' || has_dots(path)) {
+        fail(error, ERROR_INVALID_ARGUMENT, "BAD_REFERENCE",
+             "%s is no store to append to; that is a folder of this host, disk:/absolute/path without \"..\"",
+             text_escape(reference, strlen(reference), text));
+        return NULL;
+    }
+    return trusted_path_normalize(path);
+}
+
+static int fail_outside(const char *path, const struct store_roots *roots, struct error *error)
+{
+    char text[TEXT_NAME_CHARS];
+    return fail(error, ERROR_PERMISSION_DENIED, "OUTSIDE_ACTIVATION_ROOTS",
+                roots->n ? "%s is not below the folders that the daemon may write to; add its folder to activations.roots"
+                         : "%s cannot be written: the daemon writes nowhere until activations.roots names a folder",
+                text_escape(path, strlen(path), text));
+}
+
+/* For openat() a path descriptor would do, for fsync() it does not. */
+static int open_folder(int path_fd, const char *path, struct error *error)
+{
+    char text[TEXT_NAME_CHARS];
+    int fd = openat(path_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC), failure = errno;
+    close(path_fd);
+    return fd >= 0 ? fd : fail_errno(error, failure, "cannot open the folder %s", text_escape(path, strlen(path), text));
+}
+
+int store_path_open_below(int folder_fd, const char *name, bool create, struct error *error)
+{
+    char text[TEXT_NAME_CHARS];
+    text_escape(name, strlen(name), text);
+    if (create && mkdirat(folder_fd, name, 0755) == 0)
+        fsync(folder_fd);
+    else if (create && errno != EEXIST)
+        return fail_errno(error, errno, "cannot make the folder %s", text);
+    int fd = openat(folder_fd, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+    return fd >= 0 ? fd : fail_errno(error, errno, "cannot open the folder %s", text);
+}
+
+static int open_or_make(const struct trusted_roots *trusted, char *path, bool create, int depth, struct error *error)
+{
+    int path_fd = trusted_path_open(trusted, path, error);
+    if (path_fd >= 0)
+        return open_folder(path_fd, path, error);
+    char *slash = strrchr(path, '/');
+    if (error->code != ERROR_NOT_FOUND || !create || !slash || slash == path || depth == MAX_DEPTH)
+        return -1;
+    *slash = '\0';
+    int parent_fd = open_or_make(trusted, path, create, depth + 1, error);
+    *slash = '/';
+    if (parent_fd < 0)
+        return -1;
+    int fd = store_path_open_below(parent_fd, slash + 1, true, error);
+    close(parent_fd);
+    return fd;
+}
+
+int store_path_open(const struct store_roots *roots, const char *path, bool create, struct error *error)
+{
+    struct trusted_roots trusted;
+    if (!roots->n)
+        return fail_outside(path, roots, error);
+    char *copy = memory_copy_text(path);
+    trusted_roots_init(&trusted, roots->list, roots->n);
+    int fd = open_or_make(&trusted, copy, create, 0, error);
+    trusted_roots_fini(&trusted);
+    free(copy);
+    if (fd < 0 && error->kind == ERROR_KIND_OUTSIDE_TRUSTED_ROOTS)
+        return fail_outside(path, roots, error);
+    if (fd < 0 && error->kind == ERROR_KIND_FUSE_MOUNT)
+        return fail(
+            error, ERROR_FAILED_PRECONDITION, "STORE_ON_FUSE",
+            "the store is on a FUSE mount, whose server decides what is durable; choose a folder of a file system of "
+            "this kernel");
+    return fd;
+}

@@ -1,0 +1,24 @@
+/* Opens the folder of a store, or of a host in it, below activations.roots and nowhere else; see source/disk/trusted_path.h for
+ * how. Folders that are missing are made, never through a link that leads out. Blocks: helpers. */
+#ifndef ACTIVATIONS_STORE_PATH_H
+#define ACTIVATIONS_STORE_PATH_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "base/error.h"
+
+struct store_roots { /* borrowed from the configuration */
+    const char *const *list;
+    size_t n;
+};
+
+/* The path of "disk:/data/acts", without a slash at its end; malloced. NULL: INVALID_ARGUMENT. */
+char *store_path_parse(const char *reference, struct error *error);
+/* A descriptor of the folder, for openat() and fsync(), or -1: PERMISSION_DENIED outside of the roots, NOT_FOUND when it is
+ * missing and not to be made. */
+int store_path_open(const struct store_roots *roots, const char *path, bool create, struct error *error);
+/* A folder in another one, not a link. */
+int store_path_open_below(int folder_fd, const char *name, bool create, struct error *error);
+
+#endif

@@ -1,0 +1,256 @@
+"""Activation stores: appended through shared memory, committed, sealed, read back; and killed at every moment."""
+import os
+import random
+import signal
+import time
+
+import ml_dtypes
+import numpy as np
+import pytest
+import tensorcast_client as tc
+from tensorcast_client import activation_writer, host_region, region
+from tensorcast_client.activation_messages import SERVICE, AppendActivationsRequest, OpenActivationsRequest
+from tensorcast_client.load import Clock
+
+from activation_scene import holds, same, sample, stored, told, writer
+from stage import soon
+
+
+@pytest.fixture
+def acts(models):
+    return models / "acts"
+
+
+@pytest.fixture
+def daemon(start, models):
+    return start(activations={"roots": [str(models)]})
+
+
+@pytest.fixture
+def client(daemon):
+    return tc.connect(daemon.socket)
+
+
+def fill(client, acts, ids, host=3, make=sample, **options):
+    with client.activation_store(f"disk:{acts}", host=host, **options) as store:
+        for i in ids:
+            store.append(i, make(i), info={"n": i})
+
+
+def test_samples_of_several_hosts_are_one_artifact_and_come_back_in_order(client, daemon, acts):
+    fill(client, acts, range(30), host=0, segment_bytes="8KiB")
+    fill(client, acts, range(100, 110), host=1)
+    holds(acts / "host_000", range(30))
+    names = {t["name"] for t in daemon.cli.json("inspect", f"disk:{acts}")["tensors"]}
+    assert names == {f"layer_{layer}/sample_{i:08}" for i in [*range(30), *range(100, 110)] for layer in (4, 7)}
+    got = list(client.activation_store(str(acts)).samples())
+    assert [i for i, _ in got] == [*range(30), *range(100, 110)] and all(same(layers, sample(i)) for i, layers in got)
+    assert all(list(layers) == [7] for _, layers in client.activation_store(str(acts)).samples(layers=[7]))
+
+
+def test_a_sample_larger_than_the_shared_memory_goes_through_it_in_parts(client, acts, monkeypatch):
+    original = activation_writer.ActivationWriter.__init__
+    monkeypatch.setattr(activation_writer.ActivationWriter, "__init__", lambda self, *a: original(self, *a[:-1], 4096))
+
+    def large(i):
+        return {1: np.random.default_rng(i).standard_normal((700, 9)).T, 2: np.arange(5000, dtype=np.int16), 3: np.zeros((0, 3), np.int8)}
+
+    fill(client, acts, range(3), make=large, segment_bytes="60KiB")
+    found = stored(acts / "host_003")
+    assert all(same(found[i], large(i)) for i in range(3))
+
+
+def test_narrowed_floats_come_back_as_they_were_and_are_marked_in_the_file(client, acts):
+    def make(i):
+        upper = np.random.default_rng(i).integers(0, 1 << 16, (6, 5), np.uint32)
+        return {1: (upper << np.uint32(16)).view(np.float32), 2: np.random.default_rng(i).standard_normal((6, 5), np.float32)}
+
+    fill(client, acts, range(4), make=make, narrow="auto")
+    found = stored(acts / "host_003")
+    assert found[0][1].dtype == ml_dtypes.bfloat16 and found[0][2].dtype == np.float32
+    assert all(same(layers, make(i)) for i, layers in client.activation_store(str(acts)).samples())
+    (acts / "host_003/manifest.json").unlink()  # the marks are in the segments, too
+    fill(client, acts, [9], make=make)
+    assert all(same(layers, make(i)) for i, layers in client.activation_store(str(acts)).samples())
+
+
+def test_one_host_has_one_writer_and_is_free_when_that_dies(client, daemon, acts):
+    with client.activation_store(f"disk:{acts}", host=3) as first:
+        first.append(1, sample(1))
+        with pytest.raises(tc.TensorcastError, match="host 3") as caught:
+            client.activation_store(f"disk:{acts}", host=3)
+        assert caught.value.reason == "WRITER_EXISTS"
+    process = writer(daemon.socket, acts, 10**6)
+    for line in process.stdout:
+        if line.startswith("committed"):
+            break
+    process.kill()
+    process.communicate()
+    began = time.monotonic()
+    with client.activation_store(f"disk:{acts}", host=3) as store:
+        assert time.monotonic() - began < 20 and store.resume["last_sample"] >= int(line.split()[1])
+    holds(acts / "host_003", range(1, store.resume["last_sample"] + 1))
+
+
+@pytest.mark.parametrize("victim", ["writer", "daemon", "both"])
+def test_what_dies_at_a_random_moment_loses_nothing_committed_and_doubles_nothing(daemon, acts, victim):
+    dice, committed, appended = random.Random(victim), -1, -1
+    for _ in range(2):
+        process = writer(daemon.socket, acts, 10**6)
+        first = process.stdout.readline()
+        time.sleep(dice.random() * .3)
+        if victim != "writer":
+            daemon.kill()
+        if victim != "daemon":
+            process.kill()
+        last, err = told(process, first)
+        assert last["resume"] >= committed, err
+        committed, appended = max(committed, last["committed"]), max(appended, last["appended"] + 1)
+        if victim != "writer":
+            daemon.start()
+
+        def settled():
+            return sorted(stored(acts / "host_003")) if (acts / "host_003/manifest.json").exists() else []
+
+        def is_settled():
+            try:
+                return len(settled()) > committed and not any(p.suffix in (".open", ".journal") for p in (acts / "host_003").iterdir())
+            except (AssertionError, OSError):
+                return False
+
+        assert soon(is_settled, 5), list((acts / "host_003").iterdir())
+        there = settled()
+        assert there == list(range(len(there))) and len(there) <= max(appended, committed) + 1
+    last, err = told(writer(daemon.socket, acts, len(there) + 20))
+    assert last["appended"] == len(there) + 19, err
+    holds(acts / "host_003", range(len(there) + 20))
+
+
+def test_a_stopped_daemon_seals_what_was_appended(client, daemon, acts):
+    store = client.activation_store(f"disk:{acts}", host=3)
+    for i in range(5):
+        store.append(i, sample(i))
+    assert daemon.stop() == 0
+    holds(acts / "host_003", range(5))
+    with pytest.raises(tc.TensorcastError):
+        store.close()
+
+
+def large(i):
+    return {1: np.full((128, 128), i, np.float32)}
+
+
+def test_a_quota_makes_samples_wait_and_then_refuses_them(start, models, acts):
+    daemon = start(activations={"roots": [str(models)], "disk_quota": "512KiB", "quota_timeout": "300ms"})
+    n = 0
+    with tc.connect(daemon.socket).activation_store(f"disk:{acts}", host=3, segment_bytes="128KiB") as store:
+        with pytest.raises(tc.TensorcastError, match="disk_quota") as caught:
+            for n in range(20):
+                store.append(n, large(n))
+        assert caught.value.code.name == "RESOURCE_EXHAUSTED" and 4 <= n <= 7
+    holds(acts / "host_003", range(n), large)
+    assert sum(p.stat().st_size for p in acts.rglob("*")) <= 512 << 10
+
+
+def test_a_full_disk_refuses_the_sample_and_keeps_what_was_there(start, models):
+    disk = models / "disk"
+    disk.mkdir()
+    assert os.system(f"mount -t tmpfs -o size=1m tensorcast {disk}") == 0
+    try:
+        daemon = start(activations={"roots": [str(disk)]})
+        n = 0
+        with tc.connect(daemon.socket).activation_store(f"disk:{disk}/acts", host=3, segment_bytes="256KiB") as store:
+            with pytest.raises(tc.TensorcastError) as caught:
+                for n in range(40):
+                    store.append(n, large(n))
+            assert caught.value.code.name == "RESOURCE_EXHAUSTED" and n > 8
+            store.commit()
+            store.append(99, {1: np.zeros(3, np.float32)})
+        assert sorted(stored(disk / "acts/host_003")) == [*range(n), 99]
+        daemon.stop()
+    finally:
+        os.system(f"umount {disk}")
+
+
+def test_stores_lie_below_the_named_folders_only(client, models, tmp_path, acts):
+    (models / "out").symlink_to(tmp_path)
+    for place in (tmp_path / "acts", models / "out/acts"):
+        with pytest.raises(PermissionError, match="activations.roots"):
+            client.activation_store(f"disk:{place}", host=1)
+    assert list(tmp_path.iterdir()) == []
+
+
+def opened(client, acts, **values):
+    """(answer, connection, memory) of an Open as nobody's library asks it."""
+    memory = host_region.HostRegion(values.pop("memory_bytes", 4096))
+    peer, token = region.offered(client, region.of_host(memory.fd, len(memory)), Clock(10))
+    values = {"store": f"disk:{acts}", "host": 3, "memory": token, **values}
+    return client.channel.call(f"{SERVICE}/Open", OpenActivationsRequest.encode(**values), 10), peer, memory
+
+
+@pytest.mark.parametrize("values", [{"host": 100_000}, {"store": "disk:rel"}, {"store": "gs://b/a"}, {"store": "disk:/../etc"},
+                                    {"segment_bytes": 1023}, {"segment_bytes": (1 << 44) + 1}, {"memory": b"x" * 32}, {"memory": b""},
+                                    {"memory_bytes": (4 << 30) + 4096}])
+def test_what_makes_no_sense_is_refused_and_harms_nobody(client, acts, values):
+    with pytest.raises(tc.TensorcastError) as caught:
+        opened(client, acts, **values)
+    assert caught.value.code.name in ("INVALID_ARGUMENT", "NOT_FOUND")
+    fill(client, acts, [1])
+    holds(acts / "host_003", [1])
+
+
+def test_parts_that_do_not_fit_together_are_refused_and_the_next_sample_is_taken(client, acts):
+    answer, peer, memory = opened(client, acts)
+    identity = activation_writer.OpenActivationsResponse.decode(answer).writer
+    good = {"writer": identity, "sample": 1, "layers": [1], "dtypes": [18], "ranks": [1], "dims": [1024], "bytes": 4096}
+
+    def ask(**values):
+        return client.channel.call(f"{SERVICE}/Append", AppendActivationsRequest.encode(**{**good, **values}), 10)
+
+    wrong = [{"bytes": 4097}, {"bytes": 0}, {"memory_offset": 1}, {"offset": 8, "bytes": 8}, {"dims": [1025, 1]}, {"ranks": [2]},
+             {"dtypes": [0]}, {"dtypes": [99]}, {"layers": [1, 2]}, {"narrowed": [1]}, {"narrowed": [0]}, {"info": "x"}, {"layers": []},
+             {"dims": [1 << 62]}, {"ranks": [65], "dims": [1] * 65}, {"sample": 100_000_000}]
+    for values in wrong:
+        with pytest.raises(tc.InvalidRequestError):
+            ask(**values)
+    ask(dims=[2048])
+    with pytest.raises(tc.InvalidRequestError):
+        ask(offset=4096, bytes=4097)
+    with pytest.raises(tc.TensorcastError) as caught:
+        ask(writer=b"y" * 16)
+    assert caught.value.reason == "WRITER_GONE"
+    memory.array(np.uint8, (4096,))[:] = 7
+    ask()
+    peer.close()
+    assert soon(lambda: (acts / "host_003/manifest.json").exists())
+    assert stored(acts / "host_003")[1][1].tobytes() == b"\7" * 4096
+
+
+def test_a_client_that_takes_pages_away_harms_nobody(client, daemon, acts):
+    answer, peer, memory = opened(client, acts, memory_bytes=1 << 20)
+    identity = activation_writer.OpenActivationsResponse.decode(answer).writer
+    fallocate = __import__("ctypes").CDLL(None, use_errno=True).fallocate
+    for i in range(20):
+        memory.array(np.uint8, (1 << 20,))[:] = i + 1
+        assert fallocate(memory.fd, 3, 0, __import__("ctypes").c_long(1 << 19)) == 0
+        client.channel.call(f"{SERVICE}/Append", AppendActivationsRequest.encode(
+            writer=identity, sample=i, layers=[1], dtypes=[5], ranks=[1], dims=[1 << 20], bytes=1 << 20), 10)
+    peer.close()
+    assert soon(lambda: (acts / "host_003/manifest.json").exists() and len(stored(acts / "host_003")) == 20)
+    assert daemon.process.poll() is None
+
+
+def test_a_hung_up_child_does_not_keep_the_folder(client, acts):
+    store = client.activation_store(f"disk:{acts}", host=3)
+    store.append(1, sample(1))
+    child = os.fork()
+    if not child:
+        signal.pause()
+        os._exit(0)
+    try:
+        store.close()
+        fill(client, acts, [2])
+        holds(acts / "host_003", [1, 2])
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)

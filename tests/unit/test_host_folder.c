@@ -1,0 +1,377 @@
+/* A host's folder: what is appended is there after a crash at any moment, and the manifest says so. A crash is a copy of the
+ * folder, opened again. */
+#include <dirent.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "activations/host_manifest.h"
+#include "activations/host_registry.h"
+#include "activations/segment_sum.h"
+#include "activations/store_listing.h"
+#include "base/memory.h"
+#include "tests/support/activation_cases.h"
+
+#include <cmocka.h>
+#undef fail /* ours is in base/error.h */
+
+static struct error error;
+static char root[64], host[96];
+
+static int make_root(void **state)
+{
+    (void)state;
+    strcpy(root, "/tmp/test_host_folder_XXXXXX");
+    assert_non_null(mkdtemp(root));
+    snprintf(host, sizeof host, "%s/acts/host_003", root);
+    return 0;
+}
+
+static void run(const char *format, ...) __attribute__((format(printf, 1, 2)));
+static void run(const char *format, ...)
+{
+    char command[512];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(command, sizeof command, format, arguments);
+    va_end(arguments);
+    assert_int_equal(system(command), 0);
+}
+
+static int remove_root(void **state)
+{
+    (void)state;
+    run("rm -rf %s", root);
+    return 0;
+}
+
+/* --- what is in it --- */
+
+struct counted {
+    uint32_t samples[256];
+    size_t n;
+};
+
+static int count(void *data, uint32_t sample, struct error *failure)
+{
+    struct counted *counted = data;
+    (void)failure;
+    counted->samples[counted->n++] = sample;
+    return 0;
+}
+
+static int count_listed(void *data, uint32_t segment, uint32_t sample, struct error *failure)
+{
+    (void)segment;
+    return count(data, sample, failure);
+}
+
+/* Each segment of the manifest is as the file itself tells, and nothing else lies there. */
+static size_t assert_true_folder(void)
+{
+    struct host_manifest manifest = {0};
+    struct counted listed = {0}, found = {0};
+    bool is_there;
+    int fd = open(host, O_RDONLY | O_DIRECTORY);
+    assert_int_equal(host_manifest_read(&manifest, 3, fd, &is_there, count_listed, &listed, &error), 0);
+    for (size_t i = 0; i < manifest.n_segments; i++) {
+        const struct manifest_segment *segment = &manifest.segments[i];
+        struct segment_facts facts;
+        char *entry = segment_describe(fd, segment->number, &facts, count, &found, &error);
+        assert_non_null(entry);
+        assert_int_equal(strlen(entry), segment->text_bytes);
+        assert_memory_equal(entry, segment->text, segment->text_bytes);
+        free(entry);
+    }
+    size_t n_files = 0;
+    DIR *directory = fdopendir(fd);
+    for (const struct dirent *entry; (entry = readdir(directory)) != NULL;)
+        n_files += entry->d_name[0] != '.';
+    assert_int_equal(n_files, manifest.n_segments + is_there);
+    closedir(directory);
+    assert_int_equal(listed.n, found.n);
+    host_manifest_fini(&manifest);
+    return found.n;
+}
+
+static void assert_holds(uint32_t first, uint32_t n)
+{
+    struct host_folder *folder = case_folder_open(root, 4096);
+    struct host_resume resume = host_folder_resume(folder);
+    assert_int_equal(resume.n_samples, n);
+    assert_int_equal(resume.has_samples, n > 0);
+    if (n)
+        assert_int_equal(resume.last_sample, first + n - 1);
+    host_folder_close(folder);
+    assert_int_equal(assert_true_folder(), n);
+}
+
+/* --- the tests --- */
+
+static void samples_are_sealed_into_segments_that_say_what_they_hold(void **state)
+{
+    struct host_folder *folder = case_folder_open(root, 4096);
+    (void)state;
+    assert_int_equal(host_folder_resume(folder).next_segment, 1);
+    for (uint32_t id = 0; id < 40; id++)
+        case_folder_append(folder, id, id % 5);
+    assert_true(host_folder_resume(folder).n_segments > 2);
+    case_folder_seal(folder, true);
+    uint64_t on_disk = host_folder_disk_bytes(folder), bytes = host_folder_resume(folder).bytes;
+    assert_in_range(on_disk, bytes, bytes + (64 << 10));
+    host_folder_close(folder);
+    assert_holds(0, 40);
+}
+
+static void a_sample_is_taken_once_and_one_that_fails_leaves_nothing(void **state)
+{
+    struct host_folder *folder = case_folder_open(root, 4096);
+    struct case_sample made;
+    (void)state;
+    case_folder_append(folder, 7, 3);
+    case_sample_make(&made, 7, 3);
+    assert_int_equal(host_folder_begin(folder, &made.sample, &error), -1);
+    assert_string_equal(error.reason, "SAMPLE_TWICE");
+    free(made.bytes);
+    case_sample_make(&made, 8, 30);
+    assert_int_equal(host_folder_begin(folder, &made.sample, &error), 0);
+    assert_int_equal(host_folder_write(folder, made.bytes, 500, &error), 0);
+    host_folder_drop(folder);
+    free(made.bytes);
+    case_folder_append(folder, 8, 2);
+    case_folder_seal(folder, true);
+    host_folder_close(folder);
+    assert_holds(7, 2);
+}
+
+static void what_is_committed_is_there_after_a_crash_and_the_rest_may_be_gone(void **state)
+{
+    struct host_folder *folder = case_folder_open(root, 1 << 20);
+    (void)state;
+    for (uint32_t id = 0; id < 6; id++)
+        case_folder_append(folder, id, 4);
+    assert_int_equal(host_folder_commit(folder, &error), 0);
+    case_folder_append(folder, 6, 4);
+    host_folder_close(folder); /* as the end of the process does */
+    assert_holds(0, 6);
+    folder = case_folder_open(root, 1 << 20);
+    case_folder_append(folder, 6, 400);
+    case_folder_seal(folder, true);
+    host_folder_close(folder);
+    assert_holds(0, 7);
+}
+
+static void a_crash_at_any_step_of_sealing_is_made_good(void **state)
+{
+    /* what lies in the folder then, of the open segment, its journal, a copy, the sealed one and the manifest */
+    static const char *const leave[] = {
+        "mv %1$s/segment_000001.safetensors %1$s/segment_000001.open; rm %1$s/manifest.json", /* before the rename */
+        "cp %1$s/segment_000001.safetensors %1$s/segment_000001.open; rm %1$s/manifest.json", /* after, when copied */
+        "rm %1$s/manifest.json",                                                              /* after it */
+        "mv %1$s/manifest.json %1$s/manifest.json.new",                                       /* before its own */
+        "head -c 99 %1$s/segment_000001.safetensors > %1$s/segment_000001.copy",              /* half a copy */
+        "true",
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof leave / sizeof leave[0]; i++) {
+        char command[512];
+        struct host_folder *folder = case_folder_open(root, 1 << 20);
+        for (uint32_t id = 0; id < 9; id++)
+            case_folder_append(folder, id, 800);
+        assert_int_equal(host_folder_commit(folder, &error), 0);
+        run("cp %s/segment_000001.journal %s/../kept", host, host);
+        case_folder_seal(folder, true);
+        host_folder_close(folder);
+        snprintf(command, sizeof command, leave[i], host);
+        run("%s; mv %s/../kept %s/segment_000001.journal", command, host, host);
+        assert_holds(0, 9);
+        run("rm -rf %s/acts", root);
+    }
+}
+
+static void a_file_that_nobody_made_durable_is_removed(void **state)
+{
+    struct host_folder *folder = case_folder_open(root, 1 << 20);
+    (void)state;
+    case_folder_append(folder, 1, 3);
+    case_folder_seal(folder, true);
+    host_folder_close(folder);
+    run("echo x > %s/segment_000002.open; echo y > %s/segment_000003.journal; echo z > %s/segment_000004.open; echo "
+        "TCACTJ01 > "
+        "%s/segment_000004.journal",
+        host, host, host, host);
+    assert_holds(1, 1);
+}
+
+static void a_lost_manifest_is_made_anew_with_its_texts(void **state)
+{
+    struct host_folder *folder = case_folder_open(root, 4096);
+    (void)state;
+    for (uint32_t id = 0; id < 20; id++)
+        case_folder_append(folder, id, 3);
+    case_folder_seal(folder, true);
+    host_folder_close(folder);
+    run("cp %s/manifest.json %s/before; rm %s/manifest.json", host, root, host);
+    assert_holds(0, 20);
+    run("cmp %s/before %s/manifest.json", root, host);
+}
+
+static void assert_refused(const char *reason, const char *naming)
+{
+    struct host_folder *folder;
+    const char *roots[] = {root};
+    char path[96];
+    snprintf(path, sizeof path, "%s/acts", root);
+    const struct host_folder_options options = {.roots = {roots, 1}, .path = path, .host = 3, .segment_bytes = 4096};
+    assert_int_equal(host_folder_open(&options, &folder, &error), -1);
+    assert_string_equal(error.reason, reason);
+    assert_non_null(strstr(error.message, naming));
+}
+
+static void a_folder_that_lacks_what_its_manifest_says_is_refused(void **state)
+{
+    struct host_folder *folder = case_folder_open(root, 4096);
+    (void)state;
+    for (uint32_t id = 0; id < 20; id++)
+        case_folder_append(folder, id, 3);
+    case_folder_seal(folder, true);
+    assert_refused("WRITER_EXISTS", "host 3");
+    host_folder_close(folder);
+    run("mv %s/segment_000002.safetensors %s/aside", host, root);
+    assert_refused("SEGMENT_GONE", "segment_000002.safetensors");
+    run("head -c 100 %s/aside > %s/segment_000002.safetensors", root, host);
+    assert_refused("SEGMENT_CHANGED", "segment_000002.safetensors");
+    run("mv %s/aside %s/segment_000002.safetensors; cp %s/segment_000001.safetensors %s/segment_000099.safetensors", root,
+        host, host, host);
+    assert_refused("SAMPLE_TWICE", "segment_000099.safetensors");
+    run("rm %s/segment_000099.safetensors; sed -i s/tensorcast/x/ %s/manifest.json", host, host);
+    assert_refused("BAD_MANIFEST", "manifest.json");
+    run("rm %s/manifest.json; mkfifo %s/segment_000098.safetensors", host, host);
+    assert_refused("NOT_A_SEGMENT", "segment_000098.safetensors");
+}
+
+static void a_store_lies_below_the_roots_and_no_link_leads_out(void **state)
+{
+    const char *roots[] = {root};
+    const struct store_roots some = {roots, 1}, none = {NULL, 0};
+    char path[128], out[64] = "/tmp/test_host_folder_out_XXXXXX";
+    (void)state;
+    assert_non_null(mkdtemp(out));
+    snprintf(path, sizeof path, "%s/a/b/c", root);
+    assert_int_equal(store_path_open(&some, path, false, &error), -1);
+    int fd = store_path_open(&some, path, true, &error);
+    assert_true(fd >= 0);
+    close(fd);
+    assert_int_equal(store_path_open(&none, path, true, &error), -1);
+    assert_int_equal(error.code, ERROR_PERMISSION_DENIED);
+    run("ln -s %s %s/link; ln -s %s %s/a/host_003", out, root, out, root);
+    snprintf(path, sizeof path, "%s/link/acts", root);
+    assert_int_equal(store_path_open(&some, path, true, &error), -1);
+    assert_string_equal(error.reason, "OUTSIDE_ACTIVATION_ROOTS");
+    snprintf(path, sizeof path, "%s/acts", out);
+    assert_int_equal(store_path_open(&some, path, true, &error), -1);
+    assert_int_not_equal(access(path, F_OK), 0);
+    snprintf(path, sizeof path, "%s/a", root);
+    fd = store_path_open(&some, path, true, &error);
+    assert_int_equal(store_path_open_below(fd, "host_003", true, &error), -1);
+    close(fd);
+    assert_null(store_path_parse("disk:relative", &error));
+    assert_null(store_path_parse("disk:/a/../b", &error));
+    assert_null(store_path_parse("gs://a/b", &error));
+    char *parsed = store_path_parse("disk:/a//b/./c/", &error);
+    assert_string_equal(parsed, "/a/b/c");
+    free(parsed);
+    run("rm -rf %s", out);
+}
+
+static void as_many_folders_as_64_are_made_and_one_more_is_not(void **state)
+{
+    const char *roots[] = {root};
+    const struct store_roots some = {roots, 1};
+    char path[512];
+    (void)state;
+    size_t used = (size_t)snprintf(path, sizeof path, "%s", root);
+    for (int i = 0; i < 64; i++)
+        used += (size_t)snprintf(path + used, sizeof path - used, "/d");
+    int fd = store_path_open(&some, path, true, &error);
+    assert_true(fd >= 0);
+    close(fd);
+    run("rm -rf %s/d", root);
+    snprintf(path + used, sizeof path - used, "/d");
+    assert_int_equal(store_path_open(&some, path, true, &error), -1);
+}
+
+static void folders_are_remembered_until_they_are_forgotten(void **state)
+{
+    char path[] = "/data/acts";
+    const struct known_host one = {path, 3, 1000}, two = {path, 4, 0};
+    size_t n;
+    (void)state;
+    assert_int_equal(host_registry_add(root, &one, &error), 0);
+    assert_int_equal(host_registry_add(root, &one, &error), 0);
+    assert_int_equal(host_registry_add(root, &two, &error), 0);
+    run("echo '{' > %s/activations/$(printf %%064d 7).json", root);
+    host_registry_remove(root, &two);
+    struct known_host *list = host_registry_list(root, &n);
+    assert_int_equal(n, 1);
+    assert_string_equal(list[0].path, path);
+    assert_int_equal(list[0].host, 3);
+    assert_int_equal(list[0].uid, 1000);
+    free(list[0].path);
+    free(list);
+}
+
+static void a_store_lists_its_hosts(void **state)
+{
+    const char *roots[] = {root};
+    const struct store_roots some = {roots, 1};
+    struct listed_host *hosts;
+    struct host_folder *folder = case_folder_open(root, 4096);
+    char path[96];
+    size_t n;
+    (void)state;
+    for (uint32_t id = 5; id < 9; id++)
+        case_folder_append(folder, id, 3);
+    case_folder_seal(folder, true);
+    struct host_resume resume = host_folder_resume(folder);
+    host_folder_close(folder);
+    snprintf(path, sizeof path, "%s/acts", root);
+    run("mkdir %s/host_001 %s/other", path, path);
+    assert_int_equal(store_list_hosts(&some, path, &hosts, &n, &error), 0);
+    assert_int_equal(n, 2);
+    assert_int_equal(hosts[0].host, 1);
+    assert_int_equal(hosts[0].resume.n_samples, 0);
+    assert_int_equal(hosts[1].host, 3);
+    assert_int_equal(hosts[1].resume.last_sample, 8);
+    assert_int_equal(hosts[1].resume.bytes, resume.bytes);
+    free(hosts);
+    snprintf(path, sizeof path, "%s/none", root);
+    assert_int_equal(store_list_hosts(&some, path, &hosts, &n, &error), -1);
+}
+
+int main(void)
+{
+#define IN_A_ROOT(test) cmocka_unit_test_setup_teardown(test, make_root, remove_root)
+    const struct CMUnitTest tests[] = {
+        IN_A_ROOT(samples_are_sealed_into_segments_that_say_what_they_hold),
+        IN_A_ROOT(a_sample_is_taken_once_and_one_that_fails_leaves_nothing),
+        IN_A_ROOT(what_is_committed_is_there_after_a_crash_and_the_rest_may_be_gone),
+        IN_A_ROOT(a_crash_at_any_step_of_sealing_is_made_good),
+        IN_A_ROOT(a_file_that_nobody_made_durable_is_removed),
+        IN_A_ROOT(a_lost_manifest_is_made_anew_with_its_texts),
+        IN_A_ROOT(a_folder_that_lacks_what_its_manifest_says_is_refused),
+        IN_A_ROOT(a_store_lies_below_the_roots_and_no_link_leads_out),
+        IN_A_ROOT(as_many_folders_as_64_are_made_and_one_more_is_not),
+        IN_A_ROOT(folders_are_remembered_until_they_are_forgotten),
+        IN_A_ROOT(a_store_lists_its_hosts),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
