@@ -99,6 +99,7 @@ stores() { # the fake against the official clients, and real servers; these need
 jax_tests() { "$(bash setup/setup.sh jax)" -m pytest -q -p no:cacheprovider tests/jax "${options[@]}"; }
 vllm_plan() { tests -p no:cacheprovider --ignore=tests/vllm/real tests/vllm; }
 vllm() { bash tests/vllm/run.sh --durations=5 "${options[@]}"; }
+faces() { bash tests/faces/run.sh --durations=5 "${options[@]}"; }
 asan() { make -j"$jobs" asan; }
 tsan() { make -j"$jobs" tsan; }
 store_faults="many_faults or remainder or dies or told_to_stop or two_connections" # of the stores, also under the sanitizers
@@ -116,7 +117,7 @@ use_packages() { VIRTUAL_ENV=$(dirname "$(dirname "$(cat build/test-python)")") 
 
 installed() { # what stages install that come later
   for work in stores jax lint; do bash setup/setup.sh "$work"; done
-  [ "${TENSORCAST_TORCH:-1}" = 0 ] || bash tests/vllm/setup.sh
+  [ "${TENSORCAST_TORCH:-1}" = 0 ] || { bash tests/vllm/setup.sh; bash tests/faces/setup.sh; }
 } >"$logs/more_setup" 2>&1
 
 second_lane() {
@@ -127,7 +128,7 @@ second_lane() {
 
 everything() {
   local front=(rules check numpy client python_tests jax_tests vllm_plan e2e stores)
-  [ "${TENSORCAST_TORCH:-1}" = 0 ] || front+=(vllm)
+  [ "${TENSORCAST_TORCH:-1}" = 0 ] || front+=(faces vllm)
   background installed
   background second_lane
   local second_lane=$!

@@ -78,7 +78,8 @@ def test_an_artifact_is_a_mapping_of_lazy_tensors(fake, tensors):
 
 @pytest.mark.parametrize("index", [
     np.s_[...], np.s_[:], np.s_[2], np.s_[-1], np.s_[1:3], np.s_[-2:], np.s_[3:1], np.s_[:99], np.s_[1, 2], np.s_[1, 2, 0],
-    np.s_[..., 1], np.s_[2, ...], np.s_[:, -1], np.s_[1:3, ..., :2], np.s_[::1, 1:2, -1], np.s_[1, ..., 2], np.s_[:, :, :, ...], (), np.int64(3), np.s_[np.int8(1):np.uint8(4)]])
+    np.s_[..., 1], np.s_[2, ...], np.s_[:, -1], np.s_[1:3, ..., :2], np.s_[::1, 1:2, -1], np.s_[1, ..., 2],
+    np.s_[:, :, :, ...], (), np.int64(3), np.s_[np.int8(1):np.uint8(4)]])
 def test_an_index_means_what_it_means_for_numpy(fake, tensors, index):
     got, want = np.asarray(tc.artifact(REF)["w"][index]), tensors["w"][index]
     assert got.dtype == np.float32 and got.shape == want.shape and got.tobytes() == want.tobytes()

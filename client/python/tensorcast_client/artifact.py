@@ -6,7 +6,9 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Literal, overload
 
-from . import html_table, selection, sidecars
+from grpc import StatusCode
+
+from . import errors, html_table, selection, sidecars
 from . import recipe as recipes
 from .errors import TensorcastError
 from .lazy import LazyTensor
@@ -24,7 +26,7 @@ if TYPE_CHECKING:
     from .client import Client
 
 
-_FOR_THE_PACKAGE = {"facts", "known_facts", "telling_lines", "variant_json"}  # not what users look for
+_FOR_THE_PACKAGE = {"expect", "facts", "known_facts", "telling_lines", "variant_json"}  # not what users look for
 
 
 class Artifact(Mapping[str, LazyTensor]):
@@ -113,6 +115,12 @@ class Artifact(Mapping[str, LazyTensor]):
                                              allow_missing_shards or self.allow_missing_shards, self.variant_json())
                 self.known_facts = facts
         return facts
+
+    def expect(self, identity, found):
+        """Fails when a load found another version than the one that something was made of. What is asked next is asked anew."""
+        if identity != found:
+            self.facts(fresh=True)
+            raise errors.make(StatusCode.ABORTED, f"{shown(self.reference)} was replaced since it was looked at", "SOURCE_CHANGED")
 
     @property
     def tensor_names(self) -> list[str]:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from .artifact import Artifact
+    from .options import Options
 
 
 class LazyTensor:
@@ -31,15 +32,16 @@ class LazyTensor:
     np.float32(66.0)
 
     Whole numbers, slices of step 1 and an ellipsis mean what they mean for NumPy. Each look is a load of its own; who wants
-    many tensors takes Artifact.subset(names).tensor_dict()."""
+    many tensors takes Artifact.subset(names).tensor_dict(). It is a tensor of one version: when the artifact was replaced
+    since, a look is an error (ABORTED, SOURCE_CHANGED), and art["name"] is the new one."""
 
-    __slots__ = ("_artifact", "_bits", "dtype", "name", "shape")
+    __slots__ = ("_artifact", "_bits", "_identity", "dtype", "name", "shape")
     __hash__ = object.__hash__
 
     def __init__(self, artifact: Artifact, name: str):
         facts = artifact.facts()
         number = facts.dtype_number(name)
-        self._artifact, self._bits = artifact, int(BITS[number])
+        self._artifact, self._bits, self._identity = artifact, int(BITS[number]), facts.identity
         self.name, self.dtype = name, NAMES[number]  #: the safetensors name of the type, such as "BF16"
         self.shape: tuple[int, ...] = tuple(facts.shape(name))
 
@@ -58,7 +60,7 @@ class LazyTensor:
         """How many bytes it has in the checkpoint."""
         return self.size * self._bits // 8
 
-    def load(self, index: Any = ..., framework: str | None = None, device: Any = "cpu") -> Any:
+    def load(self, index: Any = ..., framework: str | None = None, device: Any = "cpu", options: Options | None = None) -> Any:
         """The tensor, or the part that the index means, as View.tensor_dict() makes it: torch's when that is installed.
 
         >>> tc.artifact("disk:/models/tiny")["head.bias"].load(slice(2), framework="numpy")
@@ -66,7 +68,8 @@ class LazyTensor:
         """
         slices, taken = self._read(index)
         view = self._artifact.subset([self.name]).view({self.name: slices} if slices else None)
-        with view.tensor_dict(device, framework=framework) as tensors:  # type: ignore[call-overload]
+        with view.tensor_dict(device, framework=framework, options=options) as tensors:  # type: ignore[call-overload]
+            self._artifact.expect(self._identity, tensors.identity)
             tensor = tensors[self.name]
         return tensor[taken] if taken and self._bits >= 8 else tensor
 

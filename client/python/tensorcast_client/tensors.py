@@ -146,6 +146,11 @@ class Tensors(Mapping[str, T]):
         return self._dtypes
 
     @property
+    def identity(self) -> str:
+        """Which version of the artifact these are of; the same for the same bytes."""
+        return str(self._report.identity)
+
+    @property
     def diagnostics(self) -> dict[str, Any]:
         """What was planned and done, as `tensorcast load --json` prints it."""
         if self._diagnostics is None:

@@ -1,0 +1,63 @@
+"""A folder that programs take for a model whose tensors are elsewhere: its configuration and tokenizer, fetched through the daemon,
+and its tensors' names, types and shapes as a safetensors header without data.
+
+Programs read a model's configuration before they open its weights, and know no references such as gs://.
+"""
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import tempfile
+
+from .sidecars import new_file_mode
+
+
+def fetched(artifact, described, cache, header, keep=(), without=()):
+    """(the folder, names of the files that came with the artifact). described: artifact.describe(). header: the name of the file
+    that is a header without data. What the artifact had the last time is removed, but for `keep`; so are files `without`."""
+    folder = path_of(artifact, cache)
+    names = {file.name for file in artifact.fetch_sidecars(folder)} - set(without)
+    for name in set(os.listdir(folder)) - names - {header, *keep}:
+        if not name.startswith("."):
+            with contextlib.suppress(FileNotFoundError):  # another process does the same
+                os.unlink(os.path.join(folder, name))
+    write(folder, header, header_of(described["tensors"]))
+    return folder, names
+
+
+def default_cache(program):
+    """Where the folders of a program are, such as "vllm"."""
+    return os.path.join(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "tensorcast", program)
+
+
+def path_of(artifact, cache):
+    """The same for the same reference and variant; its last part is the model's name."""
+    reference, variant = artifact.reference, artifact.variant_json()
+    name = reference.rstrip("/").rpartition("/")[2].partition("?")[0] or "model"
+    key = reference.encode() + (b"\0" + variant if variant else b"")
+    return os.path.join(os.path.abspath(cache), hashlib.sha256(key).hexdigest()[:16], name)
+
+
+def header_of(tensors):
+    """A safetensors file that ends behind its header: who wants a tensor from it finds it too short, and never other bytes."""
+    entries, end = {}, 0
+    for tensor in tensors:
+        begin, end = end, end + tensor["bytes"]
+        entries[tensor["name"]] = {"dtype": tensor["dtype"], "shape": tensor["shape"], "data_offsets": [begin, end]}
+    text = json.dumps(entries).encode()
+    return len(text).to_bytes(8, "little") + text
+
+
+def write(folder, name, content):
+    """The file appears, or is replaced, when all of it is there; who may read files of this process may read it."""
+    handle, temporary = tempfile.mkstemp(prefix=".tensorcast-", dir=folder)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+            os.fchmod(file.fileno(), new_file_mode())
+        os.replace(temporary, os.path.join(folder, name))
+    except BaseException:
+        os.unlink(temporary)
+        raise

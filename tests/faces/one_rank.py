@@ -1,0 +1,44 @@
+"""One of two tensor-parallel ranks of transformers on gloo, loading a model in each of several ways: prints what it has, what it
+needs, and what the daemon read for both ranks meanwhile.        usage: RANK=0 WORLD_SIZE=2 ... one_rank.py FOLDER LOG WAY ..."""
+import contextlib
+import json
+import os
+import re
+import sys
+import warnings
+
+import models
+import torch.distributed as dist
+from transformers import AutoModelForCausalLM
+
+import tensorcast_client as tc
+
+warnings.simplefilter("ignore", FutureWarning)
+folder, log = sys.argv[1:3]
+
+
+def bytes_read():
+    if dist.is_initialized():
+        dist.barrier()
+    with open(log) as file:
+        return sum(int(n) for n in re.findall(r"event=load_done .*?read_bytes=(\d+)", file.read()))
+
+
+def load(way):
+    if way == "reference":
+        from tensorcast_client.transformers import from_pretrained
+        return from_pretrained(AutoModelForCausalLM, f"disk:{folder}", tp_plan="auto")
+    with tc.patch() if way == "patched" else contextlib.nullcontext():
+        return AutoModelForCausalLM.from_pretrained(folder, tp_plan="auto")
+
+
+for way in sys.argv[3:]:
+    before = bytes_read()
+    state = load(way).state_dict()
+    read = bytes_read() - before
+    local = {name: value.to_local() if hasattr(value, "to_local") else value for name, value in state.items()}
+    need = sum(value.numel() * value.element_size() for value in local.values())
+    print(json.dumps({"way": way, "rank": int(os.environ["RANK"]), "need": need, "read": read, "digest": models.digest(local),
+                      "sharded": len(local) - sum(value is state[name] for name, value in local.items())}), flush=True)
+    dist.barrier()
+    tc.connect().release()

@@ -1,0 +1,26 @@
+"""Two tensor-parallel ranks of transformers: each reads its own part."""
+import socket
+
+import pytest
+
+WAYS = ["reference"]
+
+
+@pytest.fixture(scope="module")
+def answers(start, daemon, models):
+    """{way: what both ranks say}"""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    running = [start("one_rank.py", models.folder / "llama", daemon.log, "plain", *WAYS, RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE="2",
+                     MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port)) for rank in (0, 1)]
+    said = [answer for finish in running for answer in finish()]
+    return {way: [answer for answer in said if answer["way"] == way] for way in ("plain", *WAYS)}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_each_rank_has_its_part_and_reads_nothing_else(answers, models, way):
+    assert [rank["digest"] for rank in answers[way]] == [rank["digest"] for rank in answers["plain"]]
+    assert answers["plain"][0]["sharded"] > 10 and answers["plain"][0]["read"] == 0
+    need = sum(rank["need"] for rank in answers[way])
+    assert 0.9 * models.bytes_of("llama") < answers[way][0]["read"] <= 1.05 * need < 1.2 * models.bytes_of("llama")
