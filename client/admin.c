@@ -1,4 +1,4 @@
-/* tc_release and tc_status. */
+/* tc_release, tc_unpin and tc_status. */
 #include "base/arena.h"
 #include "client.h"
 #include "status_json.h"
@@ -34,8 +34,29 @@ int tc_release_counted(struct tc_client *client, const char *artifact, uint64_t 
                                          &tensorcast__daemon__v1__release_response__descriptor, &wait, &arena, &cause);
     int failed = response ? 0 : client_fail(error, &cause);
     if (response)
-        *released = (struct tc_released){response->released_replicas, response->released_bytes, response->leased_replicas,
-                                         response->leased_bytes, response->replicas_of_others};
+        *released = (struct tc_released){
+            response->released_replicas,  response->released_bytes,  response->leased_replicas, response->leased_bytes,
+            response->replicas_of_others, response->pinned_replicas, response->pinned_bytes};
+    arena_fini(&arena);
+    return failed;
+}
+
+int tc_unpin(struct tc_client *client, const char *artifact, uint64_t timeout_ms, struct tc_unpinned *unpinned,
+             struct tc_error *error)
+{
+    struct error cause;
+    struct arena arena;
+    const struct wait wait = wait_begin(timeout_ms, NULL);
+    Tensorcast__Daemon__V1__UnpinRequest request = TENSORCAST__DAEMON__V1__UNPIN_REQUEST__INIT;
+    arena_init(&arena, 0);
+    request.all = !artifact;
+    if (artifact)
+        request.artifact = artifact;
+    const Tensorcast__Daemon__V1__UnpinResponse *response = (const void *)rpc_client_get(
+        client->rpc, "Unpin", &request.base, &tensorcast__daemon__v1__unpin_response__descriptor, &wait, &arena, &cause);
+    int failed = response ? 0 : client_fail(error, &cause);
+    if (response && unpinned)
+        *unpinned = (struct tc_unpinned){response->replicas, response->bytes};
     arena_fini(&arena);
     return failed;
 }

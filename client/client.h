@@ -23,10 +23,10 @@ struct report_json_tensor;
 struct report_json_tensor *client_load_tensors(const struct tc_load *load, const char *memory);
 /* What the daemon told of a load; its arena has it. */
 const Tensorcast__Daemon__V1__LoadReport *client_load_report(const struct tc_load *load);
-/* tc_prewarm() with the report in the arena; NULL on error. */
-const Tensorcast__Daemon__V1__LoadReport *client_prewarm(struct tc_client *client, const char *artifact,
-                                                         const struct tc_view *view, const struct tc_options *options,
-                                                         struct arena *arena, struct error *error);
+/* tc_prewarm_with(); its answer, which has a report unless it is detached, in the arena. NULL on error. */
+const Tensorcast__Daemon__V1__PrewarmResponse *client_prewarm(struct tc_client *client, const char *artifact,
+                                                              const struct tc_view *view, const struct tc_options *options,
+                                                              int flags, struct arena *arena, struct error *error);
 int client_fail(struct tc_error *to, const struct error *from); /* returns -1; `to` may be NULL */
 
 #endif

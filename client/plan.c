@@ -38,35 +38,45 @@ int tc_explain(struct tc_client *client, const char *artifact, const struct tc_v
     return failed;
 }
 
-const Tensorcast__Daemon__V1__LoadReport *client_prewarm(struct tc_client *client, const char *artifact,
-                                                         const struct tc_view *view, const struct tc_options *options,
-                                                         struct arena *arena, struct error *error)
+const Tensorcast__Daemon__V1__PrewarmResponse *client_prewarm(struct tc_client *client, const char *artifact,
+                                                              const struct tc_view *view, const struct tc_options *options,
+                                                              int flags, struct arena *arena, struct error *error)
 {
     const struct wait wait = client_wait(options);
     Tensorcast__Daemon__V1__PrewarmRequest request = TENSORCAST__DAEMON__V1__PREWARM_REQUEST__INIT;
     request.load = request_build(artifact, view, options, arena, error);
     if (!request.load)
         return NULL;
+    request.pin = (flags & TC_PREWARM_PIN) != 0;
+    request.detach = (flags & TC_PREWARM_DETACH) != 0;
     const Tensorcast__Daemon__V1__PrewarmResponse *response = (const void *)rpc_client_get(
         client->rpc, "Prewarm", &request.base, &tensorcast__daemon__v1__prewarm_response__descriptor, &wait, arena, error);
     if (!response)
         variant_locate(options ? options->variant : NULL, error);
-    else if (!response->report)
-        no_report(error);
-    return response ? response->report : NULL;
+    if (!response || response->report || request.detach)
+        return response;
+    no_report(error);
+    return NULL;
+}
+
+int tc_prewarm_with(struct tc_client *client, const char *artifact, const struct tc_view *view,
+                    const struct tc_options *options, int flags, char **json, struct tc_error *error)
+{
+    struct error cause;
+    struct arena arena;
+    arena_init(&arena, 0);
+    const Tensorcast__Daemon__V1__PrewarmResponse *response =
+        client_prewarm(client, artifact, view, options, flags, &arena, &cause);
+    if (!response)
+        client_fail(error, &cause);
+    else if (json)
+        *json = response->report ? report_json(response->report, NULL, 0, false) : NULL;
+    arena_fini(&arena);
+    return response ? 0 : -1;
 }
 
 int tc_prewarm(struct tc_client *client, const char *artifact, const struct tc_view *view, const struct tc_options *options,
                char **json, struct tc_error *error)
 {
-    struct error cause;
-    struct arena arena;
-    arena_init(&arena, 0);
-    const Tensorcast__Daemon__V1__LoadReport *report = client_prewarm(client, artifact, view, options, &arena, &cause);
-    if (!report)
-        client_fail(error, &cause);
-    else if (json)
-        *json = report_json(report, NULL, 0, false);
-    arena_fini(&arena);
-    return report ? 0 : -1;
+    return tc_prewarm_with(client, artifact, view, options, 0, json, error);
 }

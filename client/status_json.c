@@ -15,6 +15,11 @@ static void put_replica(struct json_writer *writer, const Tensorcast__Daemon__V1
     if (replica->device[0])
         json_put_text(writer, "device", replica->device);
     json_put_double(writer, "idle_s", replica->idle_s);
+    json_put_bool(writer, "pinned", replica->pinned);
+    json_put_u64(writer, "view_tensors", replica->view_tensors);
+    json_put_u64(writer, "view_bytes", replica->view_bytes);
+    json_put_u64(writer, "artifact_tensors", replica->artifact_tensors);
+    json_put_u64(writer, "artifact_bytes", replica->artifact_bytes);
     json_put_open(writer, "held_by", '[');
     for (size_t i = 0; i < replica->n_held_by; i++)
         message_json_put_object(writer, NULL, &replica->held_by[i]->base, 0);
@@ -87,6 +92,12 @@ char *status_json(const Tensorcast__Daemon__V1__StatusResponse *status)
     for (size_t i = 0; i < status->n_loads; i++)
         message_json_put_object(writer, NULL, &status->loads[i]->base, 0);
     json_write_close(writer, ']');
+    json_put_open(writer, "prewarms", '[');
+    for (size_t i = 0; i < status->n_prewarms; i++)
+        message_json_put_object(writer, NULL, &status->prewarms[i]->base, 0);
+    json_write_close(writer, ']');
+    if (status->totals)
+        message_json_put_object(writer, "totals", &status->totals->base, 0);
     json_put_u64(writer, "leases", status->leases);
     json_put_u64(writer, "connections", status->connections);
     json_put_open(writer, "calibration", '{');

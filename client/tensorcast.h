@@ -310,6 +310,17 @@ int tc_explain(struct tc_client *client, const char *artifact, const struct tc_v
 /* Makes a replica without mapping it; json as above. */
 int tc_prewarm(struct tc_client *client, const char *artifact, const struct tc_view *view, const struct tc_options *options,
                char **json, struct tc_error *error);
+/* PIN: the replica stays, whatever is idle, short or released, until it is unpinned, its source changes or the daemon ends; it
+ * counts as this user's. DETACH: returns at once, with *json NULL; tc_status() tells what became of it. */
+enum { TC_PREWARM_PIN = 1, TC_PREWARM_DETACH = 2 };
+int tc_prewarm_with(struct tc_client *client, const char *artifact, const struct tc_view *view,
+                    const struct tc_options *options, int flags, char **json, struct tc_error *error);
+struct tc_unpinned {
+    uint64_t replicas, bytes; /* replicas: those that are still being loaded, too */
+};
+/* artifact NULL = all. Of this user; for root and the daemon's own user everybody's. NOT_FOUND: it is not pinned. */
+int tc_unpin(struct tc_client *client, const char *artifact, uint64_t timeout_ms, struct tc_unpinned *unpinned,
+             struct tc_error *error);
 /* artifact NULL = all. */
 int tc_release(struct tc_client *client, const char *artifact, uint64_t timeout_ms, uint64_t *released_replicas,
                uint64_t *released_bytes, struct tc_error *error);
@@ -317,6 +328,7 @@ struct tc_released {
     uint64_t replicas, bytes;
     uint64_t leased_replicas, leased_bytes; /* kept, because somebody holds them */
     uint64_t replicas_of_others;            /* kept, because another user has loaded them */
+    uint64_t pinned_replicas, pinned_bytes; /* kept, because they are pinned and nobody has them */
 };
 int tc_release_counted(struct tc_client *client, const char *artifact, uint64_t timeout_ms, struct tc_released *released,
                        struct tc_error *error);

@@ -15,6 +15,7 @@
 #include "base/memory.h"
 #include "base/text.h"
 #include "config/config_path.h"
+#include "config/config_prewarm.h"
 #include "config/config_value.h"
 #include "config/config_yaml.h"
 #include "config/schema.h"
@@ -76,6 +77,8 @@ static int read_list(struct walk *walk, const struct config_key *key, struct con
     if (item->kind != CONFIG_YAML_OPEN_LIST)
         return fail_kind(walk, key, item, error);
     config_value_clear_list(key, &walk->built->config);
+    if (key->type == CONFIG_PREWARMS)
+        return config_prewarm_read(&walk->yaml, &walk->built->arena, &walk->built->config, error);
     for (;;) {
         if (config_yaml_next(&walk->yaml, item, error) < 0)
             return -1;

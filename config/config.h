@@ -39,6 +39,15 @@ struct materialization_strategy { /* engine.materialization_strategy */
     bool remote_fine_slices;
 };
 
+struct config_prewarm {         /* what is loaded from the start on */
+    const char *text;           /* canonical YAML; equal texts mean the same */
+    const char *artifact;       /* a reference */
+    uint64_t tp_size, tp_rank;  /* tp_size 0 = not split */
+    const char *const *tensors; /* patterns; none = all */
+    size_t n_tensors;
+    bool pin;
+};
+
 enum { CONFIG_STORES_BYTES = 1024 };
 
 struct config {
@@ -108,6 +117,11 @@ struct config {
         enum collective_transport collective_transport; /* AUTO: the quickest that there is */
         struct materialization_strategy strategy;
     } engine;
+    struct { /* as a list of texts first: each entry as YAML, canonical */
+        const char *const *texts;
+        size_t n;
+        const struct config_prewarm *entries;
+    } prewarm;
     void *internal; /* arena and origins */
 };
 

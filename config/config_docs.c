@@ -9,7 +9,7 @@
 
 static int section_chars(const struct config_key *key)
 {
-    return (int)(schema_last_name(key) - key->path - 1);
+    return schema_last_name(key) == key->path ? (int)strlen(key->path) : (int)(schema_last_name(key) - key->path - 1);
 }
 
 /* Not that of the key before: "sources" is another one than "sources.disk", although one begins with the other. */

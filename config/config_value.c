@@ -273,6 +273,8 @@ static const struct {
     [CONFIG_PATH] = {"an absolute path", NULL, false},
     [CONFIG_SOCKET_PATH] = {"an absolute path of at most 107 bytes", NULL, false},
     [CONFIG_ROOTS] = {"a list of absolute paths", "[/models]", false},
+    [CONFIG_PREWARMS] = {"a list of artifacts with options",
+                         "[{artifact: gs://models/llama, tp_size: 4, tp_rank: 0, pin: true}]", false},
     [CONFIG_PREFIXES] = {"a list of beginnings of references", "[gs://models, hf://my-org]", false},
 };
 
@@ -348,7 +350,7 @@ int config_value_parse(const struct config_key *key, const char *text, bool is_p
     return -1;
 }
 
-static void print_text(const char *text, FILE *out)
+void config_value_print_text(const char *text, FILE *out)
 {
     static const char safe[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/._-";
     size_t length = strlen(text);
@@ -366,12 +368,16 @@ static void print_text(const char *text, FILE *out)
     fputc('"', out);
 }
 
-static void print_list(struct config_list list, FILE *out)
+/* is_yaml: its items are, already. */
+static void print_list(struct config_list list, bool is_yaml, FILE *out)
 {
     fputc('[', out);
     for (size_t i = 0; i < list.n_items; i++) {
         fputs(i ? ", " : "", out);
-        print_text(list.items[i], out);
+        if (is_yaml)
+            fputs(list.items[i], out);
+        else
+            config_value_print_text(list.items[i], out);
     }
     fputc(']', out);
 }
@@ -390,11 +396,12 @@ void config_value_print(const struct config_key *key, const struct config *confi
     case CONFIG_PATH:
     case CONFIG_SOCKET_PATH:
         memcpy(&text, field, sizeof text);
-        print_text(text, out);
+        config_value_print_text(text, out);
         break;
     case CONFIG_ROOTS:
     case CONFIG_PREFIXES:
-        print_list(load_list(key, config), out);
+    case CONFIG_PREWARMS:
+        print_list(load_list(key, config), key->type == CONFIG_PREWARMS, out);
         break;
     default:
         fputs(show_number(key, load_number(field, key->size), shown), out);

@@ -226,6 +226,12 @@ static const struct config_key keys_after_stores[] = {
      .reloadable = true,
      .help = "Asks object stores for every slice by itself, in as many requests as it has rows, as old loaders did. For "
              "comparison and for going back only."},
+
+    {"prewarm", CONFIG_PREWARMS, FIELD(prewarm), .fallback = "", .reloadable = true,
+     .help = "What is loaded after the start and after each reload, so that it is in memory before anybody asks: artifact (a "
+             "reference, or an absolute path); tp_size and tp_rank, the part of one tensor-parallel rank by the usual names; "
+             "tensors, names or patterns; pin, so that it stays until the entry leaves this list. What cannot be loaded is logged "
+             "and stops nothing."},
 };
 /* clang-format on */
 
@@ -311,10 +317,11 @@ size_t schema_children(const char *section, char names[CONFIG_MAX_CHILDREN][CONF
 
 bool schema_is_list(const struct config_key *key)
 {
-    return key->type == CONFIG_ROOTS || key->type == CONFIG_PREFIXES;
+    return key->type == CONFIG_ROOTS || key->type == CONFIG_PREFIXES || key->type == CONFIG_PREWARMS;
 }
 
 const char *schema_last_name(const struct config_key *key)
 {
-    return strrchr(key->path, '.') + 1;
+    const char *dot = strrchr(key->path, '.');
+    return dot ? dot + 1 : key->path;
 }

@@ -22,6 +22,7 @@ enum config_type {
     CONFIG_PATH,         /* const char *, absolute */
     CONFIG_SOCKET_PATH,  /* the same, and fits into sockaddr_un */
     CONFIG_ROOTS,        /* struct config_list: absolute paths, none inside another */
+    CONFIG_PREWARMS,     /* the member prewarm of struct config, which begins as a struct config_list */
     CONFIG_PREFIXES,     /* struct config_list: beginnings of references, "gs://models"; its default is the empty list */
 };
 

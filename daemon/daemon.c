@@ -13,6 +13,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "api/prewarms.h"
 #include "base/clock.h"
 #include "base/foreign_fd.h"
 #include "base/memory.h"
@@ -222,6 +223,7 @@ static int build_services(struct daemon *daemon, struct error *error)
     daemon->api.loads = load_table_create(services);
     daemon->api.activations = activations_create(services->loop, config->server.state_dir);
     configure_activations(daemon);
+    daemon->api.prewarms = prewarms_create(&daemon->api);
     return 0;
 }
 
@@ -300,6 +302,7 @@ int daemon_start(struct daemon *daemon, const char *config_path, const struct co
     rpc_server_ready(daemon->api.rpc);
     supervisor_notify("READY=1");
     log_ready(daemon);
+    prewarms_configure(daemon->api.prewarms, config);
     return 0;
 }
 
@@ -341,6 +344,8 @@ static void apply_config(struct daemon *daemon, struct config *fresh)
     handoff_set_limits(daemon->api.handoff, fresh->server.max_connections_per_uid);
     load_targets_configure(daemon->api.services.targets, fresh, daemon->budgets.host_bytes);
     warn_of_transport(fresh);
+    if (!daemon->api.is_draining)
+        prewarms_configure(daemon->api.prewarms, fresh);
     log_info("config_reloaded", LOG_TEXT("file", daemon->config_path));
 }
 
@@ -414,7 +419,8 @@ static void stop_when_quiet(void *data)
     watchdog_set_lost(daemon->watchdog, lost.loads, lost.bytes);
     bool tokens_left = handoff_pending(daemon->api.handoff) && now < daemon->drain_deadline_ns;
     bool stores_left = !activations_idle(daemon->api.activations) && now < daemon->drain_deadline_ns;
-    bool loads_left = lost.loads && now < daemon->drain_deadline_ns + (uint64_t)LAST_READS_MS * NS_PER_MS;
+    bool loads_left = (lost.loads || !prewarms_are_idle(daemon->api.prewarms)) &&
+                      now < daemon->drain_deadline_ns + (uint64_t)LAST_READS_MS * NS_PER_MS;
     if (!loads_left && !tokens_left && !stores_left)
         loop_stop(daemon->api.services.loop);
 }
@@ -436,6 +442,7 @@ static void on_terminate(void *data, int signal_number)
     __atomic_store_n(&daemon->drain_deadline_ns, clock_now_ns() + grace_ms * NS_PER_MS, __ATOMIC_RELAXED);
     watchdog_exit_at(daemon->watchdog, daemon->drain_deadline_ns + (uint64_t)(LAST_READS_MS + TEAR_DOWN_MS) * NS_PER_MS);
     supervisor_notify("STOPPING=1");
+    prewarms_stop(daemon->api.prewarms);
     log_info("draining", LOG_TEXT("signal", strsignal(signal_number)), LOG_U64("grace_ms", grace_ms));
     activations_drain(daemon->api.activations);
     rpc_server_drain(daemon->api.rpc, grace_ms, on_drained);
@@ -458,7 +465,7 @@ void daemon_run(struct daemon *daemon)
     mask_signals(SIG_BLOCK);
     watchdog_stop_listening(daemon->watchdog);
     watchdog_exit_at(daemon->watchdog, clock_now_ns() + (uint64_t)TEAR_DOWN_MS * NS_PER_MS);
-    if (!load_table_idle(daemon->api.loads))
+    if (!load_table_idle(daemon->api.loads) || !prewarms_are_idle(daemon->api.prewarms))
         abandon(daemon);
     daemon->has_run = true;
 }
@@ -473,6 +480,7 @@ void daemon_stop(struct daemon *daemon)
         rpc_server_destroy(daemon->api.rpc);
     if (daemon->api.activations)
         activations_stop(daemon->api.activations);
+    prewarms_destroy(daemon->api.prewarms);
     load_table_destroy(daemon->api.loads);
     load_services_close(services);
     if (services->quota)

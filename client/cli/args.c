@@ -22,7 +22,7 @@ enum { DEFAULT_EXPORT_MEMORY_BYTES = 256 << 20 };
 struct parse {
     struct args *args;
     size_t selector_capacity;
-    size_t rule_capacity, spec_capacity, placement_capacity, setting_capacity;
+    size_t artifact_capacity, rule_capacity, spec_capacity, placement_capacity, setting_capacity;
     bool *seen; /* per row of option_table, for the check against the command */
     struct error *error;
 };
@@ -147,6 +147,10 @@ const struct option_row option_table[] = {
      AT(export.progress), progress_kinds, NULL},
     {"memory", "HOW", "auto, copied or mapped: the files' own pages; of an export: the most that the process takes, 256MiB",
      OPTIONS_STRATEGY | OPTIONS_EXPORT, OPTION_TEXT, AT(memory), NULL, NULL},
+    {"detach", NULL, "do not wait for it: 'tensorcast status' tells what becomes of it", OPTIONS_PREWARM, OPTION_FLAG,
+     AT(prewarm.detach), NULL, NULL},
+    {"pin", NULL, "keep it in memory until 'unpin', or until its files change or the daemon ends", OPTIONS_PREWARM,
+     OPTION_FLAG, AT(prewarm.pin), NULL, NULL},
     {"all", NULL, "release: every artifact; fetch: tensors and sidecars", OPTIONS_RELEASE | OPTIONS_FETCH, OPTION_FLAG,
      AT(all), NULL, NULL},
 };
@@ -400,6 +404,11 @@ static int take_word(struct parse *parse, const char *word)
     if (args->command < 0)
         return take_command(parse, word);
     bool takes_folder = args->command == COMMAND_FETCH;
+    if (args->artifact && command_table[args->command].takes_several) {
+        ARRAY_RESERVE(args->more_artifacts, args->n_more_artifacts, parse->artifact_capacity);
+        args->more_artifacts[args->n_more_artifacts++] = word;
+        return 0;
+    }
     if (args->artifact && takes_folder && !args->fetch.folder) {
         args->fetch.folder = word;
         return 0;
@@ -455,9 +464,10 @@ static int check_command(struct parse *parse)
         if (parse->seen[i] && !((row->options | OPTIONS_GLOBAL) & option_table[i].groups))
             return wrong(parse, "'%s' has no option --%s", row->name, option_table[i].name);
     }
-    if (args->command == COMMAND_RELEASE && !args->artifact == !args->all)
-        return wrong(parse, "'release' takes either an artifact or --all");
-    if (row->takes_artifact && !args->artifact && (!args->all || args->command != COMMAND_RELEASE))
+    bool takes_all = row->options & OPTIONS_RELEASE;
+    if (takes_all && !args->artifact == !args->all)
+        return wrong(parse, "'%s' takes either an artifact or --all", row->name);
+    if (row->takes_artifact && !args->artifact && (!args->all || !takes_all))
         return wrong(parse, "'%s' needs an artifact, such as /models/llama or hf://org/model", row->name);
     if (args->command == COMMAND_PLAN && !args->plan.compat)
         return wrong(parse, "'plan' needs --compat; how a view would be loaded here is what 'explain' shows");
@@ -514,6 +524,7 @@ int args_parse(int argc, char **argv, struct args *args, struct error *error)
 
 void args_fini(struct args *args)
 {
+    free(args->more_artifacts);
     free(args->view.selectors);
     free(args->view.rules);
     free(args->variant.settings);

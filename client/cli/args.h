@@ -71,6 +71,10 @@ struct fetch_args {
     int kind; /* enum fetch_kind */
 };
 
+struct prewarm_args {
+    bool detach, pin;
+};
+
 struct plan_args {
     bool compat;
     uint64_t chunk_bytes; /* 0 = not given */
@@ -82,6 +86,8 @@ struct args {
     const char *socket;
     uint64_t timeout_ms; /* 0 = none */
     const char *artifact;
+    const char **more_artifacts; /* of a command that takes several */
+    size_t n_more_artifacts;
     const char *memory; /* what --memory says, which means one thing to load and another one to export; NULL = nothing */
     bool all;           /* instead of an artifact */
     struct view_args view;
@@ -90,6 +96,7 @@ struct args {
     struct output_args output;
     struct plan_args plan;
     struct fetch_args fetch;
+    struct prewarm_args prewarm;
     struct export_args export;
     struct arena arena;
 };

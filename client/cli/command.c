@@ -12,11 +12,11 @@
 enum { EXIT_DONE, EXIT_FAILED, EXIT_USAGE };
 
 static int (*const commands[COMMAND_COUNT])(struct backend *backend, struct error *error) = {
-    [COMMAND_INSPECT] = command_inspect,   [COMMAND_LOAD] = command_load,         [COMMAND_EXPLAIN] = command_explain,
-    [COMMAND_STATUS] = command_status,     [COMMAND_PREWARM] = command_prewarm,   [COMMAND_RELEASE] = command_release,
-    [COMMAND_PLAN] = command_plan,         [COMMAND_VERIFY] = command_verify,     [COMMAND_FETCH] = command_fetch,
-    [COMMAND_MANIFEST] = command_manifest, [COMMAND_EXPORT] = command_export,     [COMMAND_FUSE] = command_export,
-    [COMMAND_RESHARD] = command_export,    [COMMAND_VARIANTS] = command_variants,
+    [COMMAND_INSPECT] = command_inspect, [COMMAND_LOAD] = command_load,         [COMMAND_EXPLAIN] = command_explain,
+    [COMMAND_STATUS] = command_status,   [COMMAND_PREWARM] = command_prewarm,   [COMMAND_RELEASE] = command_release,
+    [COMMAND_UNPIN] = command_unpin,     [COMMAND_PLAN] = command_plan,         [COMMAND_VERIFY] = command_verify,
+    [COMMAND_FETCH] = command_fetch,     [COMMAND_MANIFEST] = command_manifest, [COMMAND_EXPORT] = command_export,
+    [COMMAND_FUSE] = command_export,     [COMMAND_RESHARD] = command_export,    [COMMAND_VARIANTS] = command_variants,
 };
 
 static int perform(const struct args *args, struct error *error)
@@ -24,7 +24,7 @@ static int perform(const struct args *args, struct error *error)
     struct backend backend;
     if (!args->help && !args->version) {
         int status = backend_create(&backend, args, error);
-        if (status == 0)
+        if (status == 0 && args->command != COMMAND_PREWARM) /* which does so for each of its artifacts */
             status = backend_read_variant(&backend, error);
         if (status == 0)
             status = commands[args->command](&backend, error);
@@ -39,10 +39,18 @@ static int perform(const struct args *args, struct error *error)
     return 0;
 }
 
+void command_print_error(const struct error *error)
+{
+    fprintf(stderr, "tensorcast: %s: ", error_code_name(error->code));
+    for (const char *at = error->message; *at; at++) /* of other processes, too: none of them may steer the terminal */
+        fputc((unsigned char)*at < 0x20 || *at == 0x7f ? ' ' : *at, stderr);
+    fputc('\n', stderr);
+}
+
 /* Also for what works in this process alone, and before anybody is asked. */
 static int read_reference(struct args *args, struct error *error)
 {
-    if (!args->artifact || args->help)
+    if (!args->artifact || args->help || args->command == COMMAND_PREWARM)
         return 0;
     args->artifact = client_reference(args->artifact, &args->arena, error);
     return args->artifact ? 0 : -1;
@@ -60,10 +68,7 @@ static int run_command(struct args *args)
         return INTERRUPT_EXIT_STATUS;
     if (status == 0)
         return EXIT_DONE;
-    fprintf(stderr, "tensorcast: %s: ", error_code_name(error.code));
-    for (const char *at = error.message; *at; at++) /* of other processes, too: none of them may steer the terminal */
-        fputc((unsigned char)*at < 0x20 || *at == 0x7f ? ' ' : *at, stderr);
-    fputc('\n', stderr);
+    command_print_error(&error);
     return EXIT_FAILED;
 }
 

@@ -11,8 +11,13 @@ const struct command_row command_table[COMMAND_COUNT] = {
     [COMMAND_EXPLAIN] = {"explain", "ARTIFACT", "Show how a view would be loaded: every candidate, its numbers, its reason",
                          "", OPTIONS_VIEW | OPTIONS_VARIANT | OPTIONS_STRATEGY | OPTIONS_SHARDS | OPTIONS_STANDALONE, true},
     [COMMAND_STATUS] = {"status", "", "Show the daemon's loads, replicas, leases, budgets and calibration", "", 0, false},
-    [COMMAND_PREWARM] = {"prewarm", "ARTIFACT", "Make the daemon hold a view in memory, for whoever asks for it next", "",
-                         OPTIONS_VIEW | OPTIONS_VARIANT | OPTIONS_STRATEGY | OPTIONS_SHARDS, true},
+    [COMMAND_PREWARM] =
+        {"prewarm", "ARTIFACT...", "Make the daemon hold views in memory, for whoever asks for them next",
+         "All artifacts are tried, one after the other, with the same options. The daemon drops what nobody has used for\n"
+         "memory.replica_idle_ttl, or what other loads need the memory of, unless it is pinned.\n",
+         OPTIONS_PREWARM | OPTIONS_VIEW | OPTIONS_VARIANT | OPTIONS_STRATEGY | OPTIONS_SHARDS, true, true},
+    [COMMAND_UNPIN] = {"unpin", "ARTIFACT | --all", "Let the daemon drop again what 'prewarm --pin' has pinned",
+                       "Of your own; root and the daemon's own user unpin everybody's.\n", OPTIONS_RELEASE, true},
     [COMMAND_RELEASE] = {"release", "ARTIFACT | --all", "Make the daemon drop the replicas that nobody holds", "",
                          OPTIONS_RELEASE, true},
     [COMMAND_VERIFY] =

@@ -10,6 +10,7 @@ enum command {
     COMMAND_EXPLAIN,
     COMMAND_STATUS,
     COMMAND_PREWARM,
+    COMMAND_UNPIN,
     COMMAND_RELEASE,
     COMMAND_VERIFY,
     COMMAND_FETCH,
@@ -39,7 +40,8 @@ enum option_group { /* which options a command takes; the headings of its help *
                     OPTIONS_OLDER_TOOL = 8192, /* fuse and reshard: the names of its options */
                     OPTIONS_RESHARD = 16384,
                     OPTIONS_VARIANT = 32768,
-                    OPTIONS_SHARDS = 65536 /* whatever resolves an artifact */
+                    OPTIONS_SHARDS = 65536, /* whatever resolves an artifact */
+                    OPTIONS_PREWARM = 131072
 };
 
 struct command_row {
@@ -49,6 +51,7 @@ struct command_row {
     const char *details;  /* further help */
     int options;          /* enum option_group bits, besides the global ones */
     bool takes_artifact;
+    bool takes_several; /* of them */
 };
 extern const struct command_row command_table[COMMAND_COUNT];
 

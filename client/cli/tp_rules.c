@@ -6,54 +6,10 @@
 #include <string.h>
 
 #include "base/text.h"
+#include "resolve/usual_split.h"
 #include "shape_text.h"
 
-enum { REPLICATED = -1 };
-
-/* Module name (the component before "weight" or "bias") -> where vLLM's linear and embedding layers split it. Layers that
- * split their output split their bias with it; layers that split their input add their bias once, after the sum. */
-static const struct usual_split {
-    const char *module;
-    int weight_dimension, bias_dimension;
-} usual_splits[] = {
-    {"q_proj", 0, 0},
-    {"k_proj", 0, 0},
-    {"v_proj", 0, 0},
-    {"o_proj", 1, REPLICATED},
-    {"gate_proj", 0, 0},
-    {"up_proj", 0, 0},
-    {"w1", 0, 0},
-    {"down_proj", 1, REPLICATED},
-    {"w3", 0, 0},
-    {"w2", 1, REPLICATED},
-    {"fc1", 0, 0},
-    {"fc2", 1, REPLICATED},
-    {"q_b_proj", 0, 0},
-    {"kv_b_proj", 0, 0},
-    {"lm_head", 0, 0},
-    {"out_proj", 1, REPLICATED},
-    {"embed_tokens", 0, REPLICATED},
-};
-
-static int64_t usual_dimension(const struct catalog_tensor *tensor)
-{
-    const char *dot = memrchr(tensor->name, '.', tensor->name_length); /* "a.b.q_proj.weight" */
-    if (!dot)
-        return REPLICATED;
-    const char *before = memrchr(tensor->name, '.', (size_t)(dot - tensor->name)), *parameter = dot + 1;
-    const char *module = before ? before + 1 : tensor->name;
-    size_t length = (size_t)(dot - module);
-    for (size_t i = 0; i < sizeof usual_splits / sizeof usual_splits[0]; i++) {
-        const struct usual_split *usual = &usual_splits[i];
-        if (strlen(usual->module) != length || memcmp(usual->module, module, length) != 0)
-            continue;
-        /* weight_scale_inv holds one factor per 128 x 128 block of its weight, in the same order */
-        if (strcmp(parameter, "weight") == 0 || strcmp(parameter, "weight_scale_inv") == 0)
-            return usual->weight_dimension;
-        return strcmp(parameter, "bias") == 0 ? usual->bias_dimension : REPLICATED;
-    }
-    return REPLICATED;
-}
+enum { REPLICATED = USUAL_SPLIT_NONE };
 
 int tp_rules_dimension(const struct tp_split *split, const struct catalog_tensor *tensor, bool lenient, int64_t *dimension,
                        struct error *error)
@@ -62,9 +18,7 @@ int tp_rules_dimension(const struct tp_split *split, const struct catalog_tensor
     int64_t rank = (int64_t)tensor->rank;
     *dimension = REPLICATED;
     if (!split->n_rules) {
-        *dimension = usual_dimension(tensor);
-        if (*dimension >= rank) /* a scalar or vector that only shares the name */
-            *dimension = REPLICATED;
+        *dimension = usual_split_dimension(tensor->name, tensor->name_length, tensor->rank);
         return 0;
     }
     for (size_t i = 0; i < split->n_rules; i++) {

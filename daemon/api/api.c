@@ -19,6 +19,7 @@ const struct rpc_method api_methods[] = {
     ROW(.name = "Explain", .handle = method_explain),
     ROW(.name = "Materialize", .handle = method_materialize, .streams = true),
     ROW(.name = "Prewarm", .handle = method_prewarm),
+    ROW(.name = "Unpin", .handle = method_unpin, .is_essential = true),
     ROW(.name = "Release", .handle = method_release, .is_essential = true),
     ROW(.name = "Status", .handle = method_status, .is_essential = true),
     ROW(.name = "FetchSidecars", .handle = method_sidecars, .streams = true),

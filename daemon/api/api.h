@@ -22,6 +22,7 @@ struct api { /* what the methods need of the daemon, which fills it in before it
     struct handoff *handoff;
     struct rpc_server *rpc;
     struct activations *activations;
+    struct prewarms *prewarms;
     gid_t shared_group; /* of limits.shared_group; USER_GROUP_NONE = there is none */
     uint64_t started_ns;
     bool is_draining;
@@ -39,6 +40,7 @@ void method_resolve(struct rpc_call *call, const ProtobufCMessage *request, void
 void method_explain(struct rpc_call *call, const ProtobufCMessage *request, void *context);
 void method_materialize(struct rpc_call *call, const ProtobufCMessage *request, void *context);
 void method_prewarm(struct rpc_call *call, const ProtobufCMessage *request, void *context);
+void method_unpin(struct rpc_call *call, const ProtobufCMessage *request, void *context);
 void method_release(struct rpc_call *call, const ProtobufCMessage *request, void *context);
 void method_status(struct rpc_call *call, const ProtobufCMessage *request, void *context);
 void method_verify(struct rpc_call *call, const ProtobufCMessage *request, void *context);

@@ -25,6 +25,8 @@ void method_release(struct rpc_call *call, const ProtobufCMessage *message, void
         response.leased_replicas += counts.kept;
         response.leased_bytes += counts.kept_bytes;
         response.replicas_of_others += counts.of_others;
+        response.pinned_replicas += counts.pinned;
+        response.pinned_bytes += counts.pinned_bytes;
     }
     free(reference);
     device_trim(targets->list[LOAD_TARGET_HOST].device);

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "api/api.h"
+#include "api/prewarms.h"
 #include "base/arena.h"
 #include "base/clock.h"
 #include "base/process.h"
@@ -14,6 +15,7 @@
 #include "base/text.h"
 #include "calibration/calibration.h"
 #include "execute/engine.h"
+#include "replica/user_pins.h"
 #include "resolve/header_cache.h"
 
 typedef Tensorcast__Daemon__V1__UserStatus user_status;
@@ -105,6 +107,11 @@ static void add_replica(void *data, const struct replica *replica)
     if (replica->segment && !replica->segment->host_address)
         row->device = replica->segment->device->caps.name;
     row->idle_s = replica->holding.n_pins ? 0 : seconds(clock_now_ns() - replica->idle_since_ns);
+    row->pinned = user_pins_any(replica);
+    row->view_tensors = replica->mapping->n_tensors;
+    row->view_bytes = replica->mapping->view_bytes;
+    row->artifact_tensors = replica->mapping->artifact->n_tensors;
+    row->artifact_bytes = replica->mapping->artifact->total_bytes;
     if (replica->reader && page_reader_is_reading(replica->reader))
         add_reader(status, replica);
     status->replica = row;
@@ -187,6 +194,19 @@ static void add_load(void *data, const struct load_info *info)
     row->age_s = seconds(info->age_ns);
 }
 
+static void add_prewarm(void *data, const struct prewarms_row *told)
+{
+    struct status *status = data;
+    Tensorcast__Daemon__V1__PrewarmStatus *row = ADD_ROW(&status->arena, &status->response, prewarms, prewarm_status);
+    row->artifact = text_for_messages(&status->arena, told->artifact);
+    row->uid = told->uid;
+    row->state = told->state;
+    row->message = text_for_messages(&status->arena, told->message);
+    row->age_s = seconds(clock_now_ns() - told->asked_ns);
+    row->pin = told->pin;
+    row->configured = told->is_configured;
+}
+
 static void add_costs(void *data, uint64_t device_id, const struct cost_constants *costs)
 {
     struct status *status = data;
@@ -221,6 +241,15 @@ static void add_store(void *data, const struct engine_origin *origin)
     row->hedges = origin->speed.hedges;
     row->throttled = origin->speed.throttled;
     row->received_bytes = origin->speed.received_bytes;
+}
+
+static void fill_totals(Tensorcast__Daemon__V1__TotalsStatus *totals, const struct load_totals *counted)
+{
+    totals->loads = counted->loads;
+    totals->resident = counted->resident;
+    totals->failed = counted->failed;
+    totals->delivered_bytes = counted->delivered_bytes;
+    totals->read_bytes = counted->read_bytes;
 }
 
 static void add_quotas(struct status *status, struct quota *quota)
@@ -261,6 +290,7 @@ void method_status(struct rpc_call *call, const ProtobufCMessage *request, void 
     const struct load_services *services = &api->services;
     struct status status = {.response = TENSORCAST__DAEMON__V1__STATUS_RESPONSE__INIT, .handoff = api->handoff};
     Tensorcast__Daemon__V1__StatusResponse *response = &status.response;
+    Tensorcast__Daemon__V1__TotalsStatus totals = TENSORCAST__DAEMON__V1__TOTALS_STATUS__INIT;
     (void)request;
     response->version = VERSION;
     response->pid = (uint64_t)getpid();
@@ -275,6 +305,9 @@ void method_status(struct rpc_call *call, const ProtobufCMessage *request, void 
     response->devices_problem = services->targets->plugins.problem;
     add_targets(&status, services->targets);
     load_table_each(api->loads, add_load, &status);
+    prewarms_each(api->prewarms, add_prewarm, &status);
+    fill_totals(&totals, load_table_totals(api->loads));
+    response->totals = &totals;
     calibration_each(services->calibration, add_costs, &status);
     engine_each_origin(services->engine, add_store, &status);
     quota_each(services->quota, add_shares, &status);

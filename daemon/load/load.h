@@ -12,6 +12,7 @@
 
 #include "base/state.h"
 #include "execute/collective.h"
+#include "load/load_table.h"
 #include "load/load_result.h"
 #include "load/prepare.h"
 
@@ -76,6 +77,7 @@ struct load_table {
     struct loop_timer *progress_timer;
     struct group_table *groups;
     struct team_plan *team_plans; /* joint plans of the last groups */
+    struct load_totals totals;
 };
 
 /* Takes mapping, plan and region, and memory for them. NULL: nothing was taken but the region. */

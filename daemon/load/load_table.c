@@ -45,6 +45,25 @@ void load_table_each(const struct load_table *table, void (*fn)(void *data, cons
     }
 }
 
+void load_table_count(struct load_table *table, const struct load_result *result, const struct error *error)
+{
+    struct load_totals *totals = &table->totals;
+    if (error) {
+        totals->failed++;
+        return;
+    }
+    totals->loads++;
+    totals->resident += result->origin == LOAD_FROM_REPLICA;
+    totals->delivered_bytes += result->mapping->view_bytes;
+    if (result->origin == LOAD_OWN && result->replica->run)
+        totals->read_bytes += run_report(result->replica->run)->read_bytes;
+}
+
+const struct load_totals *load_table_totals(const struct load_table *table)
+{
+    return &table->totals;
+}
+
 bool load_table_idle(const struct load_table *table)
 {
     return table->loads == NULL;

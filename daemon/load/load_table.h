@@ -13,6 +13,12 @@ struct load_table *load_table_create(const struct load_services *services); /* b
 void load_table_destroy(struct load_table *table);                          /* no ticket may be left; accepts NULL */
 
 void load_table_each(const struct load_table *table, void (*fn)(void *data, const struct load_info *info), void *data);
+struct load_totals { /* since the table was created; see TotalsStatus */
+    uint64_t loads, resident, failed, delivered_bytes, read_bytes;
+};
+/* A request for a replica has ended. */
+void load_table_count(struct load_table *table, const struct load_result *result, const struct error *error);
+const struct load_totals *load_table_totals(const struct load_table *table);
 bool load_table_idle(const struct load_table *table);
 
 #endif

@@ -569,6 +569,8 @@ static void finish_ticket(struct ticket *ticket, const struct error *error)
     settle_echoes(ticket, error);
     set_ticket_state(ticket, TICKET_DONE);
     ticket->result.times.total_ns = clock_now_ns() - ticket->submitted_ns;
+    if (ticket->prep.goal == GOAL_REPLICA)
+        load_table_count(ticket->table, &ticket->result, error);
     if (!ticket->table->services->of_one_user)
         load_log_result(&ticket->result, ticket->prep.goal == GOAL_PLAN, error);
     ticket->events->done(ticket->data, &ticket->result, error);

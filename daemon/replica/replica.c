@@ -14,6 +14,8 @@
 #include "base/quota.h"
 #include "base/text.h"
 #include "observe/log.h"
+#include "replica/budget_error.h"
+#include "replica/user_pins.h"
 
 enum { METADATA_PORTION_BYTES = 16 << 20 }; /* a request that lacks some is tried again for every so many bytes */
 enum { FIRST_LOOK_MS = 10, LAST_LOOK_MS = 1000, LOOKS_AT_ONCE = 256 };
@@ -80,6 +82,17 @@ static const char *why_private(const struct replica *replica)
            : segment_is_lent(replica->segment)            ? "client_memory_filled"
            : artifact_is_racy(replica->mapping->artifact) ? "racy_source"
                                                           : NULL;
+}
+
+bool replica_is_private(const struct replica *replica)
+{
+    return why_private(replica) != NULL;
+}
+
+/* Nothing has it but users who want it to stay. */
+static bool is_only_pinned(const struct replica *replica)
+{
+    return !is_idle(replica) && replica->holding.n_pins == user_pins_count(replica);
 }
 
 static void unlink_replica(struct replica_table *table, struct replica *replica)
@@ -194,6 +207,7 @@ static void drop(struct replica_table *table, struct replica *replica, const cha
                  LOG_U64("leases", replica->n_leases),
                  LOG_TEXT("kept_by_clients", replica->holding.is_kept ? "true" : "false"));
     unlink_replica(table, replica);
+    user_pins_free(replica);
     table->replica_bytes -= replica->charged_bytes;
     run_destroy(replica->run);
     page_reader_end(replica->reader);
@@ -287,38 +301,6 @@ const struct holders *replica_holders(const struct replica_table *table)
     return table->holders;
 }
 
-enum { MAX_NAMED = 3, NAMED_CHARS = 96 };
-
-struct named { /* the users who have most, most first */
-    struct holders_user users[MAX_NAMED];
-};
-
-static void name_user(void *data, const struct holders_user *user)
-{
-    struct named *named = data;
-    size_t at = MAX_NAMED;
-    while (at > 0 && holders_sum(&named->users[at - 1]) < holders_sum(user))
-        at--;
-    if (at == MAX_NAMED)
-        return;
-    memmove(&named->users[at + 1], &named->users[at], (MAX_NAMED - 1 - at) * sizeof *user);
-    named->users[at] = *user;
-}
-
-/* "user 1000 has 64.0 MiB (64 %), user 0 has 1.0 MiB (1 %)" */
-static void describe_users(const struct replica_table *table, char *text, size_t room)
-{
-    struct named named = {0};
-    char bytes[TEXT_SIZE_CHARS];
-    size_t used = 0;
-    holders_each(table->holders, name_user, &named);
-    text[0] = '\0';
-    for (size_t i = 0; i < MAX_NAMED && holders_sum(&named.users[i]) && used < room; i++)
-        used += (size_t)snprintf(text + used, room - used, "%suser %u has %s (%.0f %%)", i ? ", " : "; ",
-                                 (unsigned)named.users[i].uid, text_people_bytes(holders_sum(&named.users[i]), bytes),
-                                 100.0 * (double)holders_sum(&named.users[i]) / (double)table->limits.budget_bytes);
-}
-
 static uint64_t kept_bytes(const struct replica_table *table)
 {
     uint64_t bytes = table->remains_bytes;
@@ -336,38 +318,45 @@ static uint64_t fixed_bytes(const struct replica_table *table)
     return bytes;
 }
 
+static uint64_t pinned_bytes(const struct replica_table *table)
+{
+    uint64_t bytes = 0;
+    for (const struct replica *replica = table->oldest; replica; replica = replica->newer)
+        bytes += user_pins_any(replica) ? replica->charged_bytes : 0;
+    return bytes;
+}
+
 static int cannot_fit(const struct replica_table *table, uid_t uid, uint64_t bytes, uint64_t available, struct error *error)
 {
-    char need[TEXT_SIZE_CHARS], have[TEXT_SIZE_CHARS], budget[TEXT_SIZE_CHARS], held[TEXT_SIZE_CHARS],
-        loading[TEXT_SIZE_CHARS], kept[TEXT_SIZE_CHARS], users[MAX_NAMED * NAMED_CHARS];
-    bool is_host = table->memory == REPLICA_MEMORY_HOST;
-    const char *budget_key = is_host ? "memory.host_budget" : "devices.memory_budget";
-    text_people_bytes(bytes, need);
-    text_people_bytes(available, have);
-    if (table->memory == REPLICA_MEMORY_OF_A_USER)
-        return fail(error, ERROR_RESOURCE_EXHAUSTED, "NOT_ENOUGH_MEMORY",
-                    "the view needs %s of memory and %s are available; load fewer tensors, or slices of them", need, have);
-    bool is_for_others = quota_allows(0, table->limits.budget_bytes, fixed_bytes(table), 0, bytes);
-    describe_users(table, users, sizeof users);
-    fail(
-        error, ERROR_RESOURCE_EXHAUSTED, is_host ? "HOST_BUDGET_EXCEEDED" : "DEVICE_BUDGET_EXCEEDED",
-        "the view needs %llu bytes (%s) of %smemory but %llu (%s) of %s %s are available%s: %s are held by leased replicas, "
-        "%s by loads in flight, %s by clients that kept memory beyond their lease%s; end clients that hold memory, or raise "
-        "%s",
-        (unsigned long long)bytes, need, is_host ? "" : "device ", (unsigned long long)available, have, budget_key,
-        text_people_bytes(table->limits.budget_bytes, budget),
-        is_for_others ? " to one user, since limits.kept_for_others keeps the rest for others" : "",
-        text_people_bytes(fixed_bytes(table) - table->reserved_bytes - kept_bytes(table), held),
-        text_people_bytes(table->reserved_bytes, loading), text_people_bytes(kept_bytes(table), kept), users, budget_key);
-    error_note(error, "uid", "%u", (unsigned)uid);
-    error_note(error, "needed_bytes", "%llu", (unsigned long long)bytes);
-    return error_note(error, "available_bytes", "%llu", (unsigned long long)available);
+    const struct budget_numbers numbers = {
+        .memory = table->memory,
+        .budget_bytes = table->limits.budget_bytes,
+        .available_bytes = available,
+        .held_bytes = fixed_bytes(table) - table->reserved_bytes - kept_bytes(table),
+        .pinned_bytes = pinned_bytes(table),
+        .loading_bytes = table->reserved_bytes,
+        .kept_bytes = kept_bytes(table),
+        .is_for_others = quota_allows(0, table->limits.budget_bytes, fixed_bytes(table), 0, bytes),
+        .holders = table->holders,
+    };
+    return budget_error_fail(&numbers, uid, bytes, error);
 }
 
 uint64_t replica_available_bytes(const struct replica_table *table, uid_t uid)
 {
     unsigned kept_percent = quota_is_privileged(uid) ? 0 : table->limits.kept_percent;
     return quota_room(kept_percent, table->limits.budget_bytes, fixed_bytes(table), holders_bytes(table->holders, uid));
+}
+
+int replica_check_share(const struct replica *replica, uid_t uid, struct error *error)
+{
+    const struct replica_table *table = replica->table;
+    uint64_t bytes = replica->charged_bytes, fixed = fixed_bytes(table) - bytes,
+             own = holders_bytes(table->holders, uid) - bytes;
+    unsigned kept_percent = quota_is_privileged(uid) ? 0 : table->limits.kept_percent;
+    if (bytes == 0 || quota_allows(kept_percent, table->limits.budget_bytes, fixed, own, bytes))
+        return 0;
+    return cannot_fit(table, uid, bytes, quota_room(kept_percent, table->limits.budget_bytes, fixed, own), error);
 }
 
 int replica_reserve(struct replica_table *table, uid_t uid, uint64_t bytes, struct error *error)
@@ -513,9 +502,13 @@ void replica_drop_stale(struct replica_table *table, const struct artifact *curr
     struct replica *newer;
     for (struct replica *replica = table->oldest; replica; replica = newer) {
         newer = replica->newer;
-        if (is_idle(replica) && strcmp(replica->mapping->artifact->reference, current->reference) == 0 &&
-            strcmp(replica->key.source_key, current->source_key) != 0)
-            drop(table, replica, "source_changed");
+        if ((!is_idle(replica) && !is_only_pinned(replica)) ||
+            strcmp(replica->mapping->artifact->reference, current->reference) != 0 ||
+            strcmp(replica->key.source_key, current->source_key) == 0)
+            continue;
+        user_pins_free(replica);
+        look_at(&replica->holding, replica->segment);
+        drop(table, replica, "source_changed");
     }
 }
 
@@ -529,6 +522,11 @@ struct replica_counts replica_release(struct replica_table *table, uid_t uid, co
             continue;
         if (replica->uid != uid && !quota_is_privileged(uid)) {
             counts.of_others++;
+            continue;
+        }
+        if (is_only_pinned(replica)) {
+            counts.pinned++;
+            counts.pinned_bytes += replica->charged_bytes;
             continue;
         }
         if (!is_idle(replica)) {
@@ -554,6 +552,11 @@ uint64_t replica_leases(const struct replica_table *table)
     for (const struct replica *replica = table->oldest; replica; replica = replica->newer)
         leases += replica->n_leases;
     return leases;
+}
+
+struct replica *replica_oldest(struct replica_table *table)
+{
+    return table->oldest;
 }
 
 void replica_each(const struct replica_table *table, void (*fn)(void *data, const struct replica *replica), void *data)

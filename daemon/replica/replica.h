@@ -55,6 +55,7 @@ struct replica {                 /* const after replica_add() but for the counte
     uint32_t n_leases;               /* open hand-off connections */
     uid_t uid;                       /* whose load it was */
     uint64_t idle_since_ns;
+    struct user_pin *user_pins;    /* see user_pins.h */
     struct replica *newer, *older; /* by last use */
 };
 
@@ -95,16 +96,20 @@ struct replica *replica_add(struct replica_table *table, const struct replica *p
 struct replica *replica_find(struct replica_table *table, const struct replica_key *key); /* not pinned; NULL when absent */
 /* Pages of the same files that are locked already. */
 bool replica_has_pages(const struct replica_table *table, const struct replica_key *key);
+bool replica_is_private(const struct replica *replica); /* nobody else will find it */
+/* Whether what this user has pinned of it is within the user's share of the budget. */
+int replica_check_share(const struct replica *replica, uid_t uid, struct error *error);
 void replica_pin(struct replica *replica, uid_t uid);
 void replica_unpin(struct replica *replica, uid_t uid);  /* a pin of this user; may destroy it */
 void replica_lend(struct replica *replica, uid_t uid);   /* a user who has a pin is given the memory: one lease more */
 void replica_unlend(struct replica *replica, uid_t uid); /* its lease has ended, and so does its pin */
 
-/* Drops unpinned replicas of this artifact with another identity than the current one. */
+/* Drops replicas of this artifact with another identity than the current one, but those that a client or a load has. */
 void replica_drop_stale(struct replica_table *table, const struct artifact *current);
 
 struct replica_counts {
     uint64_t released, released_bytes, kept, kept_bytes, of_others;
+    uint64_t pinned, pinned_bytes; /* by users, and by nothing else */
 };
 /* reference NULL = all. Pinned ones are kept, and those that other users have loaded or used, unless it is root or the
  * daemon's own user who asks. */
@@ -116,6 +121,7 @@ uint64_t replica_kept_bytes(struct replica_table *table);
 const struct holders *replica_holders(const struct replica_table *table);
 uint64_t replica_budget_bytes(const struct replica_table *table);
 uint64_t replica_leases(const struct replica_table *table);
+struct replica *replica_oldest(struct replica_table *table); /* then its `newer` ones */
 /* Least recently used first. */
 void replica_each(const struct replica_table *table, void (*fn)(void *data, const struct replica *replica), void *data);
 

@@ -26,17 +26,17 @@ _tensorcast()
     esac
     for ((i = 1; i < COMP_CWORD; i++)); do
         case ${COMP_WORDS[i]} in
-            inspect | load | explain | status | prewarm | release | verify | fetch | plan | manifest | export | fuse | reshard | variants) command=${COMP_WORDS[i]}; break ;;
+            inspect | load | explain | status | prewarm | unpin | release | verify | fetch | plan | manifest | export | fuse | reshard | variants) command=${COMP_WORDS[i]}; break ;;
         esac
     done
     options="--socket --json --quiet --timeout --help --version"
     case $command in
-        "") options+=" inspect load explain status prewarm release verify fetch plan manifest export fuse reshard variants" ;;
+        "") options+=" inspect load explain status prewarm unpin release verify fetch plan manifest export fuse reshard variants" ;;
         inspect) options+=" $variant --tensor --summary --index --allow-missing-shards --standalone disk:" ;;
         load) options+=" $view $variant $strategy --allow-missing-shards --out --digest --hold --standalone disk:" ;;
         explain) options+=" $view $variant $strategy --allow-missing-shards --standalone disk:" ;;
-        prewarm) options+=" $view $variant $strategy --allow-missing-shards disk:" ;;
-        release) options+=" --all disk:" ;;
+        prewarm) options+=" --detach --pin $view $variant $strategy --allow-missing-shards disk:" ;;
+        unpin | release) options+=" --all disk:" ;;
         manifest) options+=" --out --allow-missing-shards --standalone disk:" ;;
         verify) options+=" --allow-missing-shards --standalone disk:" ;;
         plan) options+=" --compat --allow-missing-shards --world-size --chunk-bytes --standalone disk:" ;;

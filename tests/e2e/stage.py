@@ -113,7 +113,7 @@ class Daemon:
         tree = {"server": {"socket_path": str(self.socket), "state_dir": str(self.state)},
                 "memory": {"host_budget": "1GiB"}, "sources": {"disk": {"trusted_roots": [str(r) for r in roots]}}}
         for section, keys in settings.items():
-            tree[section] = {**tree.get(section, {}), **keys}
+            tree[section] = {**tree.get(section, {}), **keys} if isinstance(keys, dict) else keys
         self.configure(tree)
         self.cli = Tensorcast(self.socket)
 

@@ -81,7 +81,7 @@ def test_release_tells_what_is_in_use(daemon, models, holders):
     assert re.fullmatch(r"released 0 replicas, 0 B; 1 is in use \(2(\.0+)? MiB\), 'tensorcast status' lists by whom\n", said), said
     told = daemon.cli.json("release", "--all")
     assert told == {"released_replicas": 0, "released_bytes": 0, "leased_replicas": 1, "leased_bytes": told["leased_bytes"],
-                    "replicas_of_others": 0}
+                    "replicas_of_others": 0, "pinned_replicas": 0, "pinned_bytes": 0}
     assert told["leased_bytes"] >= 2 * MiB
     for command in holders:
         command.kill()

@@ -157,7 +157,7 @@ def test_prewarm_makes_a_replica_and_release_drops_it(client, llama):
     with view.tensor_dict(framework="numpy") as tensors:
         assert tensors.diagnostics["from_replica"]
         assert art.release() == {"released_replicas": 0, "released_bytes": 0, "leased_replicas": 1, "leased_bytes": 4096,
-                                 "replicas_of_others": 0}
+                                 "replicas_of_others": 0, "pinned_replicas": 0, "pinned_bytes": 0}
     del tensors
     assert wait_for(lambda: client.status()["leases"] == 0)
     art.prewarm()

@@ -166,9 +166,13 @@ class Artifact(Mapping[str, LazyTensor]):
         """Loads all tensors into memory of this process; see View.load_into."""
         return self.view().load_into(targets, **how)
 
-    def prewarm(self, options: Options | None = None) -> dict[str, Any]:
+    def prewarm(self, options: Options | None = None, pin: bool = False, detach: bool = False) -> dict[str, Any]:
         """Makes the daemon hold all tensors in memory; see View.prewarm."""
-        return self.view().prewarm(options)
+        return self.view().prewarm(options, pin, detach)
+
+    def unpin(self) -> dict[str, int]:
+        """Lets the daemon drop again what was prewarmed with pin=True; see Client.unpin."""
+        return self._client.unpin(self.reference)
 
     def release(self) -> dict[str, int]:
         """Makes the daemon drop this artifact's replicas that nobody holds; see Client.release."""

@@ -12,7 +12,7 @@ from .artifact import Artifact
 from .channel import Channel
 from .facts import Facts
 from .messages import (ReleaseRequest, ReleaseResponse, ResolveRequest, ResolveResponse, StatusRequest,
-                       StatusResponse)
+                       StatusResponse, UnpinRequest, UnpinResponse)
 from .reference import parse
 from .wire import DecodeError
 
@@ -111,9 +111,17 @@ class Client:
     def release(self, reference: str | os.PathLike[str] | None = None) -> dict[str, int]:
         """Makes the daemon drop the replicas that nobody holds, of one artifact or of all. Returns released_replicas,
         released_bytes, leased_replicas and leased_bytes (kept, because somebody holds them: see status()), and
-        replicas_of_others (kept, because another user has loaded them)."""
+        replicas_of_others (kept, because another user has loaded them); of those that are pinned pinned_replicas and
+        pinned_bytes."""
         request = ReleaseRequest.encode(artifact=None if reference is None else parse(reference), all=reference is None)
         return dict(vars(self.ask("Release", request, ReleaseResponse, self.timeout)))
+
+    def unpin(self, reference: str | os.PathLike[str] | None = None) -> dict[str, int]:
+        """Lets the daemon drop again what this user has prewarmed with pin=True, of one artifact or of all; for root and the
+        daemon's own user everybody's. Returns unpinned_replicas and unpinned_bytes. What is not pinned is NOT_FOUND."""
+        request = UnpinRequest.encode(artifact=None if reference is None else parse(reference), all=reference is None)
+        answer = self.ask("Unpin", request, UnpinResponse, self.timeout)
+        return {"unpinned_replicas": answer.replicas, "unpinned_bytes": answer.bytes}
 
     def resolve(self, reference, clock, allow_missing_shards=False, variant=None):
         """The Facts of an artifact, or of its variant. Lists that the daemon says are unchanged are not sent again."""

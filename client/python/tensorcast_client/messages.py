@@ -34,7 +34,7 @@ LoadRequest = Table(artifact=(1, "string"), view=(2, "message", View), policy=(3
                     memory=(10, "uint"))
 ExplainRequest = Table(load=(1, "message", LoadRequest))
 MaterializeRequest = Table(load=(1, "message", LoadRequest))
-PrewarmRequest = Table(load=(1, "message", LoadRequest))
+PrewarmRequest = Table(load=(1, "message", LoadRequest), pin=(2, "bool"), detach=(3, "bool"))
 
 Candidate = Table(executor=(1, "string"), eligible=(2, "bool"), reason=(3, "string"), requested_bytes=(4, "uint"),
                   unique_source_bytes=(5, "uint"), read_bytes=(6, "uint"), requests=(7, "uint"),
@@ -62,6 +62,8 @@ LoadReport = Table(load_id=(1, "string"), artifact=(2, "string"), identity=(3, "
                    into=(51, "message", IntoReport), mapped=(52, "message", MappedFacts))
 ExplainResponse = Table(report=(1, "message", LoadReport), text=(2, "string"))
 PrewarmResponse = Table(report=(1, "message", LoadReport))
+UnpinRequest = Table(artifact=(1, "string"), all=(2, "bool"))
+UnpinResponse = Table(replicas=(1, "uint"), bytes=(2, "uint"))
 
 Accepted = Table(plan=(1, "message", LoadReport))
 Progress = Table(stage=(1, "string"), done_bytes=(2, "uint"), total_bytes=(3, "uint"), eta_ms=(4, "double"))
@@ -76,13 +78,19 @@ MaterializeEvent = Table(accepted=(1, "message", Accepted), progress=(2, "messag
 
 ReleaseRequest = Table(artifact=(1, "string"), all=(2, "bool"))
 ReleaseResponse = Table(released_replicas=(1, "uint"), released_bytes=(2, "uint"), leased_replicas=(3, "uint"),
-                        leased_bytes=(4, "uint"), replicas_of_others=(5, "uint"))
+                        leased_bytes=(4, "uint"), replicas_of_others=(5, "uint"), pinned_replicas=(9, "uint"),
+                        pinned_bytes=(10, "uint"))
 
 StatusRequest = Table()
 LeaseStatus = Table(pid=(1, "uint"), uid=(2, "uint"), command=(3, "string"), since_s=(4, "double"), cgroup=(5, "string"))
 ReplicaStatus = Table(artifact=(1, "string"), view_digest=(2, "string"), bytes=(3, "uint"), leases=(4, "uint"),
                       memory=(5, "string"), idle_s=(6, "double"), identity=(7, "string"), device=(8, "string"),
-                      held_by=(9, "messages", LeaseStatus))
+                      held_by=(9, "messages", LeaseStatus), pinned=(10, "bool"), view_tensors=(11, "uint"),
+                      view_bytes=(12, "uint"), artifact_tensors=(13, "uint"), artifact_bytes=(14, "uint"))
+PrewarmStatus = Table(artifact=(1, "string"), uid=(2, "uint"), state=(3, "string"), message=(4, "string"),
+                      age_s=(5, "double"), pin=(6, "bool"), configured=(7, "bool"))
+TotalsStatus = Table(loads=(1, "uint"), resident=(2, "uint"), failed=(3, "uint"), delivered_bytes=(4, "uint"),
+                     read_bytes=(5, "uint"))
 LoadStatus = Table(load_id=(1, "string"), artifact=(2, "string"), stage=(3, "string"), done_bytes=(4, "uint"),
                    total_bytes=(5, "uint"), clients=(6, "uint"), age_s=(7, "double"))
 CalibrationStatus = Table(device=(1, "string"), cached_request_us=(2, "double"), cached_gbps=(3, "double"),
@@ -104,7 +112,8 @@ StatusResponse = Table(version=(1, "string"), pid=(2, "uint"), uptime_s=(3, "dou
                        cached_headers_bytes=(13, "uint"), state=(14, "string"), devices=(21, "messages", DeviceStatus),
                        devices_problem=(22, "string"), stores=(20, "messages", StoreStatus), handoff_socket=(23, "string"),
                        extent_bytes=(24, "uint"), users=(25, "messages", UserStatus), kept_bytes=(26, "uint"),
-                       quotas=(27, "messages", QuotaStatus))
+                       quotas=(27, "messages", QuotaStatus), prewarms=(28, "messages", PrewarmStatus),
+                       totals=(29, "message", TotalsStatus))
 
 FetchSidecarsRequest = Table(artifact=(1, "string"), names=(2, "strings"), list_only=(3, "bool"))
 SidecarList = Table(files=(1, "messages", File))

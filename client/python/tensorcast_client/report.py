@@ -51,7 +51,8 @@ def status(answer):
     stores = {store.pop("origin"): store for store in map(_fields, fields.pop("stores"))}
     quotas = {quota.pop("resource"): quota for quota in map(_fields, fields.pop("quotas"))}
     memory = {name: fields.pop(name) for name in _MEMORY}
-    lists = {name: [_fields(item) for item in fields.pop(name)] for name in ("replicas", "loads", "devices", "users")}
+    lists = {name: [_fields(item) for item in fields.pop(name)] for name in ("replicas", "loads", "devices", "users", "prewarms")}
+    fields["totals"] = _fields(fields["totals"]) if fields["totals"] else {}
     for replica in lists["replicas"]:
         replica["held_by"] = [_fields(lease) for lease in replica["held_by"]]
         if not replica["device"]:  # as the command, which says nothing of host memory

@@ -204,15 +204,20 @@ class View:
                        "allow_missing_shards": options.allow_missing_shards or artifact.allow_missing_shards or None,
                        "memory": options.memory_preference()}
 
-    def prewarm(self, options: Options | None = None) -> dict[str, Any]:
+    def prewarm(self, options: Options | None = None, pin: bool = False, detach: bool = False) -> dict[str, Any]:
         """Makes the daemon hold this view in memory, for whoever loads it next. Returns the report of `tensorcast prewarm
-        --json`. How long it may take is options.deadline."""
+        --json`. How long it may take is options.deadline.
+
+        pin: it stays, whatever is idle, short or released, until Client.unpin(), a change of its files or the daemon's end.
+        detach: returns at once, with {}; "prewarms" in Client.status() tells what became of it."""
         options = Options.of(options)
         clock = Clock(options.deadline)
         _, request = self._request(options, clock)
         with self._artifact.telling_lines():
-            answer = self._client.ask("Prewarm", messages.PrewarmRequest.encode(load=request), messages.PrewarmResponse,
-                                      clock.left())
+            answer = self._client.ask("Prewarm", messages.PrewarmRequest.encode(load=request, pin=pin, detach=detach),
+                                      messages.PrewarmResponse, clock.left())
+        if detach:
+            return {}
         if not answer.report:
             raise errors.bad_answer("a prewarmed view without a report")
         return report.plan(answer.report)

@@ -1,0 +1,37 @@
+/* Prewarms that nobody waits for: detached ones, and those of the configuration. Bounded in number, and what became of the
+ * newest is remembered for Status. Loop thread only. */
+#ifndef API_PREWARMS_H
+#define API_PREWARMS_H
+
+#include "api/api.h"
+
+enum { PREWARMS_MAX_RUNNING = 256, PREWARMS_MAX_OF_A_USER = 64, PREWARMS_REMEMBERED = 32 };
+
+struct prewarms;
+
+struct prewarms *prewarms_create(const struct api *api); /* borrows */
+void prewarms_destroy(struct prewarms *prewarms);        /* none may be running; accepts NULL */
+/* Cancels all, and takes no more. */
+void prewarms_stop(struct prewarms *prewarms);
+bool prewarms_are_idle(const struct prewarms *prewarms);
+
+/* For the call's user; copies the request at the user's cost. RESOURCE_EXHAUSTED: too many are running. */
+int prewarms_detach(struct prewarms *prewarms, struct rpc_call *call, const Tensorcast__Daemon__V1__LoadRequest *load,
+                    bool pin, struct error *error);
+/* Does what the configuration lists, again as well; what it lists no longer is unpinned. What fails is logged. The
+ * configuration lives as long as this. */
+void prewarms_configure(struct prewarms *prewarms, const struct config *config);
+/* Those under way for this artifact (NULL = all) will not be pinned; of everybody for root and the daemon's own user. How many
+ * would have been. */
+uint64_t prewarms_unpin(struct prewarms *prewarms, uid_t uid, const char *reference);
+
+struct prewarms_row {
+    const char *artifact, *state, *message;
+    uid_t uid;
+    uint64_t asked_ns;
+    bool pin, is_configured;
+};
+/* Running ones first, then the newest. */
+void prewarms_each(const struct prewarms *prewarms, void (*fn)(void *data, const struct prewarms_row *row), void *data);
+
+#endif
