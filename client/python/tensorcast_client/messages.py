@@ -7,7 +7,7 @@ from .wire import Table
 SERVICE = "tensorcast.daemon.v1.StoreDaemon"
 OPEN_END = (1 << 63) - 1  # a slice bound that means "to the end"
 
-File = Table(name=(1, "string"), bytes=(2, "uint"))
+File = Table(name=(1, "string"), bytes=(2, "uint"), identity=(3, "string"), pin=(4, "string"), checksums=(5, "strings"))
 
 ResolveRequest = Table(artifact=(1, "string"), fresh=(2, "bool"), include_indexes=(3, "bool"),
                        known_identity=(4, "string"), variant=(5, "bytes"), allow_missing_shards=(6, "bool"))
