@@ -98,7 +98,7 @@ def test_each_request_is_one_load_into_its_targets(clock):
     checkpoint = Checkpoint(artifact, lambda request: numbers.append(request) or tc.Options(), lambda text: None)
     checkpoint.sources()
     assert len(checkpoint.load_into(PLAN, ASKED, None)) == 2 and artifact.targets == [targets for _, targets in ASKED]
-    checkpoint.load(PLAN, True, 2)
+    checkpoint.load(PLAN, True)
     assert numbers == [0, 1, 2, 3], "ranks that load together do so in their first request alone"
 
 
@@ -122,3 +122,13 @@ def test_other_errors_of_a_load_into_targets_are_errors(clock, code, reason):
 def test_a_checkpoint_that_changes_while_it_is_written_to_parameters_is_an_error(clock):
     with pytest.raises(RuntimeError, match="was changed while it was loaded"):
         checkpoint_of(Artifact(clock, identity="two"), []).load_into(PLAN, ASKED, None)
+
+
+def test_no_request_has_the_number_of_one_that_was_refused(clock):
+    """Ranks that load together do so in request 0, and a second one of that number would join the same group again."""
+    artifact, numbers = Artifact(clock, refuse=StatusCode.UNIMPLEMENTED), []
+    checkpoint = Checkpoint(artifact, lambda request: numbers.append(request) or tc.Options(), lambda text: None)
+    checkpoint.sources()
+    assert checkpoint.load_into(PLAN, ASKED, lambda text: None) is None
+    checkpoint.load(PLAN, True)
+    assert numbers == [0, 1, 2]

@@ -66,7 +66,7 @@ for folder in sys.argv[3:5]:
         sources = checkpoint.sources()
         plan = Plan(trace(model, sources, checkpoint.fetch), sources)
         left, reports, written = fill_in_place(model, plan, checkpoint, host, said.append)
-        loaded = checkpoint.load(left, True, len(reports))
+        loaded = checkpoint.load(left, True)
         filled = fill(model, left, loaded, False)
         status = client.status()
     plus = 1000 * (folder != sys.argv[3])

@@ -4,19 +4,56 @@
 
 does what `vllm serve gs://bucket/llama` does by itself; on hosts that only run workers of another host's engine this has to
 be done before.
+
+tensorcast-vllm run -- PROGRAM ...: starts an engine, and has the daemon read what such an engine asked for the last time while
+Python imports vLLM.
+
+    tensorcast-vllm run -- vllm serve /models/llama --load-format tensorcast --tensor-parallel-size 2
 """
 import argparse
+import os
 import sys
 
-import tensorcast_client as tc
-
-from .model_folder import prepare
 from .options import LoaderOptions
 
 
 def main(arguments=None):
+    arguments = sys.argv[1:] if arguments is None else arguments
+    if arguments[:1] == ["run"]:
+        run(arguments[1:])
+    else:
+        folder(arguments)
+
+
+def run(words):
+    """Does not return: the process becomes the program."""
+    parser = argparse.ArgumentParser(prog="tensorcast-vllm run", description="Starts PROGRAM, such as vllm serve MODEL --load-format "
+                                     "tensorcast, and has the tensorcast daemon read what its workers asked for the last time they "
+                                     "were started like that. The program is started in any case.")
+    parser.add_argument("program", nargs=argparse.REMAINDER, metavar="-- PROGRAM ...")
+    program = parser.parse_args(words).program
+    program = program[1:] if program[:1] == ["--"] else program
+    if not program:
+        parser.error("a program is missing")
+    from . import prewarm
+    asked = prewarm.of_command(program)
+    if asked:
+        prewarm.start(asked)
+        os.environ[prewarm.DONE] = "1"
+    sys.stdout.flush()
+    try:
+        os.execvp(program[0], program)
+    except OSError as error:
+        sys.exit(f"tensorcast-vllm: {program[0]}: {error.strerror}")
+
+
+def folder(arguments):
+    import tensorcast_client as tc
+
+    from .model_folder import prepare
     parser = argparse.ArgumentParser(prog="tensorcast-vllm", description="Fetches the configuration and tokenizer of a model "
-                                     "through the tensorcast daemon and prints the folder to give to vLLM.")
+                                     "through the tensorcast daemon and prints the folder to give to vLLM.",
+                                     epilog="tensorcast-vllm run -- PROGRAM ... starts an engine with what it will need on its way.")
     parser.add_argument("reference", help="where the model is: gs://..., s3://..., hf://..., https://... or a path")
     parser.add_argument("--socket", help="the daemon; else $TENSORCAST_SOCKET, else /run/tensorcast/daemon.sock")
     parser.add_argument("--cache", help="where to keep the folders; else ~/.cache/tensorcast/vllm")

@@ -21,12 +21,13 @@ _TORCH = {dtype.name: of_torch(number) for number, dtype in enumerate(DTYPES, 1)
 
 class Checkpoint:
     """An artifact (tc.Artifact) and how to load of it. options_of(number of a plan's request, None for a whole tensor) gives the
-    client's Options, `log` is told what is happening, once a second at most."""
+    client's Options, `log` is told what is happening, once a second at most. No number comes twice, also when a request was
+    refused: ranks that load together do so in their first request, and another one of that number would be taken for it."""
 
     def __init__(self, artifact, options_of, log):
         self._artifact, self._options_of, self._log = artifact, options_of, log
         self._small, self.identity = {}, None  # identity: from sources() on
-        self.whole_bytes = 0
+        self.whole_bytes, self._asked = 0, 0
 
     def sources(self):
         """Every tensor, sorted by name: vLLM takes the tensors of a layer together only when they follow each other."""
@@ -51,13 +52,23 @@ class Checkpoint:
             self._small[name] = tensor.clone()
         return tensor
 
-    def load(self, plan, writable, n_before=0):
-        """For each request of a plan its pieces, as tensors over the daemon's memory. n_before: requests that were made already."""
+    def whole(self):
+        """{name: tensor} of everything, as tensors over the daemon's memory that may be written to."""
+        loaded = self._artifact.tensor_dict(framework="torch", options=self._options_of(None), writable=True, progress=self._teller(0, 1))
+        self._check_same(loaded.diagnostics)
+        return loaded
+
+    def _next_options(self):
+        self._asked += 1
+        return self._options_of(self._asked - 1)
+
+    def load(self, plan, writable):
+        """For each request of a plan its pieces, as tensors over the daemon's memory."""
         loaded = []
         for request, boxes in enumerate(plan.requests):
             # in the order of the boxes, so that the parts of a fused parameter follow each other and can become it
             view = self._artifact.subset(list(boxes)).view(plan.slices(request), placement="packed" if writable else None)
-            loaded.append(view.tensor_dict(framework="torch", options=self._options_of(n_before + request), writable=writable,
+            loaded.append(view.tensor_dict(framework="torch", options=self._next_options(), writable=writable,
                                            progress=self._teller(request, len(plan.requests))))
             self._check_same(loaded[-1].diagnostics)
         return loaded
@@ -69,7 +80,7 @@ class Checkpoint:
         for request, (boxes, tensors) in enumerate(asked):
             view = self._artifact.subset(list(boxes)).view(plan.slices_of(boxes))
             try:
-                reports.append(view.load_into(tensors, options=self._options_of(request), progress=self._teller(request, len(asked))))
+                reports.append(view.load_into(tensors, options=self._next_options(), progress=self._teller(request, len(asked))))
             except tc.TensorcastError as error:
                 if error.reason == "REGION_IN_USE" or not (error.code.name in _WITHOUT_DEVICE or error.reason in _UNREACHABLE):
                     raise

@@ -1,4 +1,4 @@
-"""The loader that vLLM knows as --load-format tensorcast: trace, ask, fill, check, tell."""
+"""The loader that vLLM knows as --load-format tensorcast: trace, ask, fill, check, tell; again for new weights."""
 from __future__ import annotations
 
 import copy
@@ -9,6 +9,7 @@ import time
 import tensorcast_client as tc
 import torch
 from tensorcast_client.redact import shown
+from tensorcast_client.reference import parse as parse_reference
 from vllm.config import get_current_vllm_config_or_none
 from vllm.distributed import (get_pp_group, get_tensor_model_parallel_rank, get_tensor_model_parallel_world_size,
                               get_tp_group)
@@ -16,13 +17,15 @@ from vllm.logger import init_logger
 from vllm.model_executor.model_loader.base_loader import BaseModelLoader
 from vllm.model_executor.model_loader.default_loader import DefaultModelLoader
 
+from . import last_trace, prewarm, reload
 from . import options as loader_options
 from .attempts import state_of, trace
 from .checkpoint import Checkpoint, bytes_equal, unavailable
 from .fill import device_of, fill
 from .in_place import fill_in_place
-from .model_folder import origin_of, with_variant
+from .model_folder import Origin, config_of, origin_of, with_variant
 from .plan import Plan
+from .references import LOAD_FORMAT, is_reference
 from .topology import Place, client_options, file_system_of, hint
 from .trace import key_of
 
@@ -37,6 +40,7 @@ class TensorcastLoader(BaseModelLoader):
     def __init__(self, load_config):
         super().__init__(load_config)
         self._options = loader_options.parse(load_config.model_loader_extra_config)
+        reload.install(LOAD_FORMAT)  # here, as whoever makes a loader has imported what it runs models with
 
     def download_model(self, model_config):
         """Nothing is left to be downloaded: the configuration was fetched before vLLM read it (see references.py), and the
@@ -46,11 +50,14 @@ class TensorcastLoader(BaseModelLoader):
     def load_weights(self, model, model_config):
         origin = origin_of(model_config.model)
         _refuse_what_is_not_supported(model)
+        if reload.is_processed(model):
+            self.reload_model(model, model_config)
+            return
         try:
             self._load(model, model_config, origin)
         except tc.TensorcastError as error:
             if not (unavailable(error) and self._options.fallback == "if_unavailable"):
-                raise RuntimeError(f"cannot load {shown(origin.artifact)} through the tensorcast daemon: {error}") from error
+                raise _failed(origin, error) from error
             here = _on_this_host(model_config, origin, "fallback")
             logger.warning("NO TENSORCAST DAEMON, falling back to vLLM's default loader: %s", error)
             self._default_loader("auto").load_weights(model, here)
@@ -58,7 +65,37 @@ class TensorcastLoader(BaseModelLoader):
         if self._options.verify:
             self._verify(model, _on_this_host(model_config, origin, "verify"))
 
-    def _load(self, model, model_config, origin):
+    def reload_model(self, model, model_config):
+        """Loads a model that serves anew, from what model_config.model says: a folder or a reference. When it fails before the
+        processing of the new weights has begun, the model is what it was. Raises reload.NotAtOnce where only vLLM's own
+        reload can do it."""
+        origin = _origin_of_new(model_config)
+        _refuse_what_is_not_supported(model)
+
+        try:
+            reload.reload_on_host(model, model_config, lambda check: self._load(model, model_config, origin, check))
+        except tc.TensorcastError as error:
+            raise _failed(origin, error) from error
+
+    def get_all_weights(self, model_config, model):
+        """What vLLM's own reload goes by: an iterator over (name, tensor) of the checkpoint, all of which is loaded before this returns.
+        The tensors may be written to."""
+        origin = _origin_of_new(model_config)
+        _refuse_what_is_not_supported(model)
+        try:
+            with tc.connect(self._options.socket) as client:
+                place = _place()
+                checkpoint = Checkpoint(with_variant(client.artifact(origin.artifact), self._options if _is_main(model_config) else None),
+                                        lambda request: client_options(self._options, place, origin.artifact, False), logger.info)
+                sources = checkpoint.sources()
+                _check_like_loaded(model, sources, config_of(client, origin))
+                tensors = checkpoint.whole()
+        except tc.TensorcastError as error:
+            raise _failed(origin, error) from error
+        return iter([(source.name, tensors[source.name]) for source in sources])
+
+    def _load(self, model, model_config, origin, check_reload=None):
+        """check_reload(plan): for a model that was loaded before; comes before the plan is carried out."""
         start, (place, hinted) = time.monotonic(), self._together(origin)
 
         def options_of(request):
@@ -71,18 +108,44 @@ class TensorcastLoader(BaseModelLoader):
         with tc.connect(self._options.socket) as client:
             artifact = with_variant(client.artifact(origin.artifact), self._options if _is_main(model_config) else None)
             checkpoint = Checkpoint(artifact, options_of, tell)
-            plan = _plan(model, checkpoint, origin, tell)
+            sources, config = checkpoint.sources(), config_of(client, origin)
+            origin.check(checkpoint.identity)
+            if check_reload:
+                _check_like_loaded(model, sources, config)
+            plan = _plan(model, checkpoint, sources, tell)
             self._check(model, model_config, plan)
-            left, reports, written = plan, [], 0
-            device = device_of(model)
-            if device.type == "cuda" and self._options.gpu_handoff == "auto":
-                left, reports, written = fill_in_place(model, plan, checkpoint, device, functools.partial(tell, say=logger.warning))
-            loaded = checkpoint.load(left, self._options.adopt == "auto", len(reports))
-            reports, filling = reports + [tensors.diagnostics for tensors in loaded], time.monotonic()
-            filled = self._fill(model, left, loaded)
-            now = time.monotonic()
-            tell(_summary(reports, filled, written, checkpoint.whole_bytes, now - filling, now - start))
+            if check_reload:
+                check_reload(plan)
+            else:
+                shapes = {source.name: source.shape for source in sources}
+                reload.remember(model, reload.Loaded(model_config.model, shapes, reload.filled_by(model, plan), config))
+            self._carry_out(model, plan, checkpoint, tell, start)
+            if not check_reload and self._options.prewarm == "auto":
+                self._record(origin, plan)
         logger.info("Loading weights took %.2f seconds", time.monotonic() - start)
+
+    def _record(self, origin, plan):
+        """For the next engine of this kind; see prewarm.py."""
+        layout, rank = _layout()
+        placement = "packed" if self._options.adopt == "auto" else None
+        requests = [last_trace.Request(tuple(plan.requests[request]), plan.slices(request), placement)
+                    for request in range(len(plan.requests))]
+        try:
+            folder = last_trace.folder_of(origin.artifact, prewarm.variant_key(self._options), layout)
+            last_trace.record(folder, rank, origin.artifact, requests)
+        except OSError as error:
+            logger.info("tensorcast: what was asked for is not kept for the next start: %s", error)
+
+    def _carry_out(self, model, plan, checkpoint, tell, start):
+        left, reports, written = plan, [], 0
+        device = device_of(model)
+        if device.type == "cuda" and self._options.gpu_handoff == "auto":
+            left, reports, written = fill_in_place(model, plan, checkpoint, device, functools.partial(tell, say=logger.warning))
+        loaded = checkpoint.load(left, self._options.adopt == "auto")
+        reports, filling = reports + [tensors.diagnostics for tensors in loaded], time.monotonic()
+        filled = self._fill(model, left, loaded)
+        now = time.monotonic()
+        tell(_summary(reports, filled, written, checkpoint.whole_bytes, now - filling, now - start))
 
     def _together(self, origin):
         """(this worker's Place, whether the daemon is told of the ranks that load with it)"""
@@ -129,9 +192,35 @@ class TensorcastLoader(BaseModelLoader):
         logger.info("tensorcast: verified, all %d parameters and buffers equal those of vLLM's default loader", len(ours))
 
 
-def _plan(model, checkpoint, origin, tell):
-    sources = checkpoint.sources()
-    origin.check(checkpoint.identity)
+def _failed(origin, error):
+    return RuntimeError(f"cannot load {shown(origin.artifact)} through the tensorcast daemon: {error}")
+
+
+def _origin_of_new(model_config):
+    """Where new weights are. What they were at the last start is of no interest."""
+    if is_reference(model_config.model):
+        return Origin(parse_reference(model_config.model), None)
+    return origin_of(model_config.model)._replace(identity=None)
+
+
+def _check_like_loaded(model, sources, config):
+    """Fails when a checkpoint is not one of the model that was loaded: a start with it would make another one."""
+    loaded = reload.loaded_of(model)
+    if loaded is None:
+        return
+    shapes = {source.name: source.shape for source in sources}
+    if missing := loaded.shapes.keys() - shapes.keys():
+        raise ValueError(f"the checkpoint lacks tensors that {loaded.model} has: {_some(missing)}; start again with it")
+    if more := shapes.keys() - loaded.shapes.keys():
+        raise ValueError(f"the checkpoint has tensors that {loaded.model} has not: {_some(more)}; start again with it")
+    if other := [f"{name} ({list(shape)}, was {list(loaded.shapes[name])})" for name, shape in shapes.items() if shape != loaded.shapes[name]]:
+        raise ValueError(f"the checkpoint has other shapes than {loaded.model}: {_some(other)}; start again with it")
+    if config is not None and loaded.config is not None and config != loaded.config:
+        keys = [key for key in config.keys() | loaded.config.keys() if config.get(key) != loaded.config.get(key)]
+        raise ValueError(f"the checkpoint's config.json differs from that of {loaded.model}: {_some(keys)}; start again with it")
+
+
+def _plan(model, checkpoint, sources, tell):
     start = time.monotonic()
     plan = Plan(trace(model, sources, checkpoint.fetch), sources)
     tell(_plan_text(plan, len(sources), time.monotonic() - start))
@@ -160,6 +249,16 @@ def _place():
     parallel = config.parallel_config.data_parallel_rank if config else 0
     return Place(engine, f"dp {parallel} pp {pipeline.rank_in_group}", get_tensor_model_parallel_rank(),
                  get_tensor_model_parallel_world_size())
+
+
+def _layout():
+    """(Layout of the engine, this worker's number in it)"""
+    config, pipeline = get_current_vllm_config_or_none(), get_pp_group()
+    parallel = config.parallel_config if config else None
+    layout = last_trace.Layout(get_tensor_model_parallel_world_size(), pipeline.world_size, parallel.data_parallel_size if parallel else 1,
+                               bool(parallel and parallel.enable_expert_parallel))
+    of_data = parallel.data_parallel_rank if parallel else 0
+    return layout, (of_data * layout.pipeline + pipeline.rank_in_group) * layout.tensor + get_tensor_model_parallel_rank()
 
 
 def _is_main(model_config):

@@ -13,12 +13,15 @@ import tempfile
 from typing import NamedTuple, Optional
 
 import tensorcast_client as tc
+from tensorcast_client import sidecars
 from tensorcast_client.redact import shown
 from tensorcast_client.sidecars import new_file_mode
 
 NOTE = "tensorcast.json"
 HEADER = "header.safetensors"
 _NEEDED = "config.json"
+# of a configuration, what two checkpoints of one model may say differently
+_NO_MATTER = ("_commit_hash", "_name_or_path", "dtype", "torch_dtype", "transformers_version", "use_cache")
 
 
 class Origin(NamedTuple):
@@ -82,6 +85,15 @@ def origin_of(model):
     if not all(isinstance(value, str) and value for value in origin):
         raise ValueError(f"{path} is damaged; make the folder again with tensorcast-vllm")
     return origin
+
+
+def config_of(client, origin):
+    """What a checkpoint's config.json says of the model, None when it cannot be had."""
+    try:
+        config = sidecars.config_of(client, origin.artifact)
+    except tc.TensorcastError:
+        return None
+    return {key: value for key, value in config.items() if key not in _NO_MATTER} or None
 
 
 def _folder_of(reference, cache, variant=None):

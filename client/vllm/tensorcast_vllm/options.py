@@ -15,6 +15,7 @@ _CHOICES = {
     "adopt": ("auto", "never"),
     "gpu_handoff": ("auto", "never"),
     "fallback": ("never", "if_unavailable"),
+    "prewarm": ("auto", "never"),
 }
 
 
@@ -31,6 +32,7 @@ class LoaderOptions:
     adopt: str = "auto"
     gpu_handoff: str = "auto"
     fallback: str = "never"
+    prewarm: str = "auto"
     verify: bool = False
     variant: Union[None, str, dict] = None
     variant_set: Optional[dict] = None

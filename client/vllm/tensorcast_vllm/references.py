@@ -6,12 +6,15 @@ they are turned into a configuration, references become the folders that model_f
 from __future__ import annotations
 
 import functools
+import os
 import re
 
+from . import prewarm
 from .model_folder import prepare
 from .options import parse
 
 LOAD_FORMAT = "tensorcast"
+_prewarmed = set()  # models
 _REFERENCE = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/|~/")  # other paths are folders to vLLM, too
 
 
@@ -25,6 +28,7 @@ def install(engine_args):
         @functools.wraps(method)
         def call(self, *args, **kwargs):
             if str(self.load_format).lower() == LOAD_FORMAT:
+                _prewarm(self)
                 resolve(self)
             return method(self, *args, **kwargs)
 
@@ -33,6 +37,13 @@ def install(engine_args):
     # vLLM may come here from the first __post_init__ of all, which then goes on without
     for name in ("__post_init__", "create_engine_config"):
         setattr(engine_args, name, wrapped(getattr(engine_args, name)))
+
+
+def _prewarm(arguments):
+    """Once, and not where `tensorcast-vllm run` has done it: what the last engine of this kind asked for is read from now on."""
+    if prewarm.DONE not in os.environ and arguments.model not in _prewarmed:
+        _prewarmed.add(arguments.model)
+        prewarm.start(prewarm.of_engine(arguments))
 
 
 def resolve(arguments):

@@ -155,12 +155,13 @@ FAMILIES = {
 }
 
 
-def write(folder, family, without=(), parts=3):
-    """Writes one checkpoint; returns its folder and the tensors."""
+def write(folder, family, without=(), parts=3, of=lambda name, tensor: tensor, **settings):
+    """Writes one checkpoint; returns its folder and the tensors. of(name, tensor): what a tensor becomes. settings: of config.json."""
     folder = Path(folder)
     folder.mkdir(parents=True)
     config, tensors = FAMILIES[family]()
-    tensors = {name: tensor for name, tensor in tensors.items() if name not in without}
+    config.update(settings)
+    tensors = {name: of(name, tensor).contiguous() for name, tensor in tensors.items() if name not in without}
     (folder / "config.json").write_text(json.dumps(config))
     names, index = list(tensors), {}
     for part in range(parts):

@@ -34,8 +34,72 @@ def models(folder):
     return written
 
 
+def other_value(name, tensor):
+    """Of a tensor of the same shape and the same magnitudes."""
+    import torch
+    return torch.flip(tensor.view(torch.int8) if tensor.element_size() == 1 else tensor, (0,)).view(tensor.dtype)
+
+
 @pytest.fixture(scope="session")
-def store(folder, models):
+def new_models(folder, models):
+    """{family: folder} of the same models with other values, and what is no other version of "llama"."""
+    made = {}
+
+    def write(name, family, **how):
+        made[name] = str(checkpoints.write(folder / "models/new" / name, family, **{"of": other_value, **how})[0])
+
+    for family in checkpoints.FAMILIES:
+        write(family, family)
+    write("other configuration", "llama", rope_theta=20000.0)
+    write("incomplete", "llama", without=["model.layers.1.mlp.down_proj.weight"])
+    return made
+
+
+def cases_of(size, models, new_models, folder, elsewhere, stale):
+    """All that ranks.py is asked about groups of `size` ranks, in one job, as importing vLLM takes longer than most of it."""
+    import test_ranks
+    import test_reload
+    import test_shapes
+    made = test_ranks.cases_of(size, models, folder)
+    return {**made, **test_shapes.cases_of(size, models, elsewhere, stale), **test_reload.cases_of(size, models, new_models)}
+
+
+@pytest.fixture(scope="session")
+def reports(models, new_models, python, folder, elsewhere, stale):
+    """{size: [report of each rank]}, and what was logged."""
+    made = {"log": ""}
+    for size in (1, 2):
+        cases = cases_of(size, models, new_models, folder, elsewhere, stale)
+        made[size], log = python("ranks.py", {"size": size, "rendezvous": str(folder / f"rendezvous-{size}"), "cases": cases})
+        made["log"] += log
+        for report in made[size]:
+            assert "error" not in report, report["error"]
+    return made
+
+
+@pytest.fixture(scope="session")
+def elsewhere(models, folder, socket):
+    """The folder that `tensorcast-vllm` makes of a model: without any tensor."""
+    done = subprocess.run([sys.executable, "-m", "tensorcast_vllm", f"disk:{models['llama'][0]}", "--socket", socket, "--cache",
+                           folder / "cache"], text=True, capture_output=True, timeout=100)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+@pytest.fixture(scope="session")
+def stale(elsewhere, folder):
+    """That folder, with the identity of other files."""
+    made = folder / "stale"
+    made.mkdir()
+    for name in ("config.json", "tensorcast.json"):
+        (made / name).write_bytes((Path(elsewhere) / name).read_bytes())
+    note = json.loads((made / "tensorcast.json").read_text())
+    (made / "tensorcast.json").write_text(json.dumps({**note, "identity": "0" * 64}))
+    return made
+
+
+@pytest.fixture(scope="session")
+def store(folder, models, new_models):
     """Where gs://models/FAMILY is."""
     fake = subprocess.Popen([sys.executable, str(HERE.parents[1] / "fake/stores.py"), "--gcs", f"models={folder}/models"],
                             stdout=subprocess.PIPE, text=True)

@@ -12,13 +12,14 @@ is the folder that our loader gets in place of "folder".
 import json
 import multiprocessing
 import os
+import queue
 import sys
 import traceback
 
 POISON = 0xA5
 
 
-def _config(job, case, load_format, options):
+def config_of(job, case, load_format, options):
     from vllm.engine.arg_utils import EngineArgs
     folder = case.get("ours", case["folder"]) if load_format == "tensorcast" else case["folder"]
     return EngineArgs(model=folder, tensor_parallel_size=job["size"], pipeline_parallel_size=job.get("pipeline", 1),
@@ -34,7 +35,7 @@ def _of_the_draft(config):
                    model_config=draft.draft_model_config)
 
 
-def _load(config):
+def load(config):
     """A model as load_weights leaves it; parameters are poisoned before, so that what is not written shows."""
     import torch
     from vllm.config import set_current_vllm_config
@@ -79,14 +80,18 @@ def _watch_plans(plans, case):
     loader.Plan, loader.fill = Watched, watched
 
 
+def state_of(model):
+    from tensorcast_vllm import attempts
+    return attempts.state_of(model)
+
+
 def _compare(job, case, plans):
-    from tensorcast_vllm.attempts import state_of
     from tensorcast_vllm.checkpoint import bytes_equal
     states, errors = {}, {}
     plans.clear()
     for load_format, options in (("safetensors", {}), ("tensorcast", case["options"])):
         try:
-            states[load_format] = dict(state_of(_load(_config(job, case, load_format, options))))
+            states[load_format] = dict(state_of(load(config_of(job, case, load_format, options))))
         except Exception as error:
             errors[load_format] = f"{type(error).__name__}: {error}"
     if errors:
@@ -117,20 +122,30 @@ def _rank(rank, job, results):
         from vllm.engine import arg_utils  # noqa: F401  as whoever starts an engine has
         from vllm.plugins import load_general_plugins
         load_general_plugins()
+        from reloads import compare_reloads
         plans, current = [], {}
         _watch_plans(plans, current)
         for name, case in job["cases"].items():
             current.clear()
             current.update(case)
-            with set_current_vllm_config(_config(job, case, "safetensors", {})):
+            with set_current_vllm_config(config_of(job, case, "safetensors", {})):
                 if not report["cases"]:
                     init_distributed_environment(world, rank, f"file://{job['rendezvous']}", rank, "gloo")
                 initialize_model_parallel(job["size"], stages)
-                report["cases"][name] = _compare(job, case, plans)
+                report["cases"][name] = compare_reloads(job, case) if "reload" in case else _compare(job, case, plans)
                 destroy_model_parallel()
     except BaseException:  # whatever it is, the parent has to hear of it
         report["error"] = traceback.format_exc()
     results.put(report)
+
+
+def _next(results, ranks):
+    while True:
+        try:
+            return results.get(timeout=1)
+        except queue.Empty:
+            if died := [process.exitcode for process in ranks if process.exitcode]:
+                raise RuntimeError(f"ranks died: {died}") from None
 
 
 def main():
@@ -141,7 +156,7 @@ def main():
     ranks = [spawn.Process(target=_rank, args=(rank, job, results)) for rank in range(_world(job))]
     for process in ranks:
         process.start()
-    reports = [results.get() for _ in ranks]
+    reports = [_next(results, ranks) for _ in ranks]
     for process in ranks:
         process.join()
     for report in sorted(reports, key=lambda report: report["rank"]):

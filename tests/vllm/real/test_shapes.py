@@ -1,10 +1,6 @@
 """Other ways to cut a model up than tensor parallelism: stages, experts, draft models, and a model whose tensors are not in the
 folder that vLLM gets. Every rank's parameters against vLLM's default loader, and that it asked for its own tensors only."""
-import json
 import re
-import subprocess
-import sys
-from pathlib import Path
 
 import checkpoints
 import pytest
@@ -57,47 +53,29 @@ def test_each_stage_asks_for_its_own_layers_only(stages, models, family):
     assert names_of(first) | names_of(last) == set(models[family][1])
 
 
-@pytest.fixture(scope="session")
-def elsewhere(models, folder, socket):
-    """The folder that `tensorcast-vllm` makes of a model: without any tensor."""
-    done = subprocess.run([sys.executable, "-m", "tensorcast_vllm", f"disk:{models['llama'][0]}", "--socket", socket, "--cache",
-                           folder / "cache"], text=True, capture_output=True, timeout=100)
-    assert done.returncode == 0, done.stderr
-    return done.stdout.strip()
-
-
-@pytest.fixture(scope="session")
-def stale(elsewhere, folder):
-    """That folder, with the identity of other files."""
-    made = folder / "stale"
-    made.mkdir()
-    for name in ("config.json", "tensorcast.json"):
-        (made / name).write_bytes((Path(elsewhere) / name).read_bytes())
-    note = json.loads((made / "tensorcast.json").read_text())
-    (made / "tensorcast.json").write_text(json.dumps({**note, "identity": "0" * 64}))
-    return made
-
-
 EXPERTS, IN_STORE = ("qwen3_moe", "mixtral"), ("llama_contradictory", "llama_tied")
 
 
-@pytest.fixture(scope="session")
-def alone(models, python, folder, stale):
-    """What a rank alone reports: one process for all cases, as importing vLLM takes longer than they do."""
-    draft = {"model": str(models["llama_mqa"][0]), "num_speculative_tokens": 2, "method": "draft_model"}
-    cases = {"draft": case(models, "llama", engine={"speculative_config": draft}), "stale": case(models, "llama", ours=str(stale))}
-    (reports,) = one_job(python, folder, "alone", cases, size=1)
-    return reports
+def cases_of(size, models, elsewhere, stale):
+    if size == 1:
+        draft = {"model": str(models["llama_mqa"][0]), "num_speculative_tokens": 2, "method": "draft_model"}
+        return {"draft": case(models, "llama", engine={"speculative_config": draft}), "stale": case(models, "llama", ours=str(stale))}
+    return {"reference": case(models, "llama", ours=elsewhere),
+            "reference verified": case(models, "llama", ours=elsewhere, options={"verify": True}),
+            **{f"store {family}": case(models, family, ours=f"gs://models/{family}") for family in IN_STORE},
+            **{f"experts {family}": case(models, family, engine={"enable_expert_parallel": True}) for family in EXPERTS}}
 
 
 @pytest.fixture(scope="session")
-def pair(models, python, folder, elsewhere):
+def alone(reports):
+    """What a rank alone reports."""
+    return reports[1][0]["cases"]
+
+
+@pytest.fixture(scope="session")
+def pair(reports):
     """What each of two ranks reports."""
-    cases = {"reference": case(models, "llama", ours=elsewhere),
-             "verified": case(models, "llama", ours=elsewhere, options={"verify": True}),
-             **{f"store {family}": case(models, family, ours=f"gs://models/{family}") for family in IN_STORE},
-             **{f"experts {family}": case(models, family, engine={"enable_expert_parallel": True}) for family in EXPERTS}}
-    return one_job(python, folder, "pair", cases, size=2)
+    return [report["cases"] for report in reports[2]]
 
 
 @pytest.mark.parametrize("family, count", [("qwen3_moe", checkpoints.EXPERTS), ("mixtral", 4)])
@@ -116,7 +94,7 @@ def test_a_draft_model_is_loaded_like_any_other(alone, models):
 
 def test_a_model_is_loaded_by_reference(pair):
     for rank in pair:
-        assert_same(rank["reference"]), assert_same(rank["verified"])
+        assert_same(rank["reference"]), assert_same(rank["reference verified"])
 
 
 @pytest.mark.parametrize("family", IN_STORE)

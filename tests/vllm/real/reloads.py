@@ -1,0 +1,92 @@
+"""New weights for a model that was loaded and processed as an engine does, one checkpoint after the other, against a fresh start
+with vLLM's default loader: every parameter and buffer, and what each linear layer computes, since a CPU keeps weights where no
+parameter shows them."""
+import faulthandler
+from pathlib import Path
+from unittest import mock
+
+import ranks
+
+FRESH = {}  # folder -> state
+
+def compare_reloads(job, case):
+    """A step of the case's "reload" is what is loaded next; "" is what is loaded already. The result has for each what differs from a
+    fresh start there ("fresh" in the step: with that), or the error and what differs from before.
+
+    {"layerwise": true} in the case: as where the host is no place for two models. "spoil" in the step: parameters are
+    overwritten first, as after sleep level 2, which keeps buffers."""
+    from tensorcast_vllm import reload
+    from vllm.config import set_current_vllm_config
+    from vllm.v1.worker import gpu_model_runner
+    faulthandler.enable()  # again: torch takes it
+    config = ranks.config_of(job, case, "tensorcast", case["options"])
+    model, steps = _started(config), []
+    with set_current_vllm_config(config), mock.patch.object(reload, "_parts", **_parts(reload, case)):
+        for step in case["reload"]:
+            before, path = _state(model), config.model_config.model
+            if step.get("spoil"):
+                for parameter in model.parameters():
+                    parameter.data.fill_(1)
+            try:
+                gpu_model_runner.reload_weights(config, model, None, step["path"] or None, True)
+            except Exception as error:
+                steps.append({"error": f"{type(error).__name__}: {error}", "differ": _differ(before, _state(model)),
+                              "path": config.model_config.model == path})
+                continue
+            folder = step.get("fresh", step["path"]) or case["folder"]
+            steps.append({"differ": _differ(_fresh(job, case, folder), _state(model)), "changed": len(_differ(before, _state(model))),
+                          "adopted": sum(_in_daemon(tensor) for _, tensor in ranks.state_of(model))})
+    return {"steps": steps}
+
+
+def _fresh(job, case, folder):
+    """The state of a model that vLLM has started with by itself."""
+    if folder not in FRESH:
+        FRESH[folder] = _state(_started(ranks.config_of(job, {**case, "folder": folder}, "safetensors", {})))
+    return FRESH[folder]
+
+
+def _parts(reload, case):
+    return {"return_value": None} if case.get("layerwise") else {"wraps": reload._parts}
+
+
+def _started(config):
+    """A model as an engine starts with it."""
+    import torch
+    from vllm.config import set_current_vllm_config
+    from vllm.model_executor.model_loader.utils import process_weights_after_loading
+    from vllm.utils.torch_utils import set_default_torch_dtype
+    model = ranks.load(config)
+    with set_current_vllm_config(config), set_default_torch_dtype(config.model_config.dtype):
+        process_weights_after_loading(model, config.model_config, torch.device("cpu"))
+    return model
+
+
+def _state(model):
+    """{name: tensor} of parameters, buffers and what layers make of one input."""
+    import torch
+    from vllm.model_executor.layers.linear import LinearBase
+    from vllm.model_executor.layers.vocab_parallel_embedding import ParallelLMHead
+    state = {name: tensor.detach().clone() for name, tensor in ranks.state_of(model)}
+    for name, layer in model.named_modules():
+        width = {True: getattr(layer, "input_size_per_partition", None), False: getattr(layer, "embedding_dim", None)}[isinstance(layer, LinearBase)]
+        if isinstance(layer, (LinearBase, ParallelLMHead)) and width:
+            given = torch.randn(3, width, generator=torch.Generator().manual_seed(1)).bfloat16()
+            state[f"{name}()"] = layer.quant_method.apply(layer, given, None)
+    return state
+
+
+def _differ(one, other):
+    from tensorcast_vllm.checkpoint import bytes_equal
+    return sorted(name for name in one.keys() | other.keys()
+                  if name not in one or name not in other or not bytes_equal(one[name], other[name]))
+
+
+def _in_daemon(tensor):
+    """Whether a tensor's memory is the daemon's."""
+    at = tensor.data_ptr()
+    for line in Path("/proc/self/maps").read_text().splitlines():
+        begin, end = (int(part, 16) for part in line.split()[0].split("-"))
+        if begin <= at < end:
+            return "tensorcast" in line or "memfd:" in line
+    return False
