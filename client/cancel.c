@@ -1,6 +1,7 @@
 /* A lock-free flag, because signal handlers raise it; whoever waits looks at it (see wait.h). */
 #include "cancel.h"
 
+#include <poll.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 
@@ -8,6 +9,7 @@
 
 struct tc_cancel {
     atomic_bool raised;
+    int reader_of; /* + 1; 0 = nobody's */
 };
 _Static_assert(ATOMIC_BOOL_LOCK_FREE == 2, "a signal handler may set it");
 
@@ -26,7 +28,18 @@ void tc_cancel_destroy(struct tc_cancel *cancel)
     free(cancel);
 }
 
+void cancel_watch_reader(struct tc_cancel *cancel, int fd)
+{
+    cancel->reader_of = fd + 1;
+}
+
+bool cancel_reader_left(int fd)
+{
+    struct pollfd out = {.fd = fd};
+    return poll(&out, 1, 0) == 1 && (out.revents & (POLLERR | POLLHUP));
+}
+
 bool cancel_is_raised(const struct tc_cancel *cancel)
 {
-    return atomic_load(&cancel->raised);
+    return atomic_load(&cancel->raised) || (cancel->reader_of && cancel_reader_left(cancel->reader_of - 1));
 }

@@ -21,7 +21,21 @@ int client_fail(struct tc_error *to, const struct error *from)
     to->code = (int)from->code;
     snprintf(to->reason, sizeof to->reason, "%s", from->reason);
     snprintf(to->message, sizeof to->message, "%s", from->message);
+    _Static_assert(sizeof to->notes == sizeof from->notes, "the same form");
+    memcpy(to->notes, from->notes, sizeof to->notes);
     return -1;
+}
+
+const char *tc_error_note(const struct tc_error *error, const char *key, const char **value)
+{
+    struct error notes;
+    const char *start = notes.notes, *next;
+    memcpy(notes.notes, error->notes, sizeof notes.notes);
+    if (key)
+        *value = start + (*value - error->notes);
+    next = error_next_note(&notes, key ? start + (key - error->notes) : NULL, value);
+    *value = error->notes + (*value - start);
+    return next ? error->notes + (next - start) : NULL;
 }
 
 struct wait client_wait(const struct tc_options *options)

@@ -232,23 +232,17 @@ static int receive_answers(struct call *call, const struct rpc_question *questio
 
 /* --- the status -------------------------------------------------------------------------------------------------- */
 
-/* What programs are told beside the message. */
-struct error_info {
-    char reason[ERROR_REASON_CHARS];
-    char step[24]; /* of a variant's recipe; "" = none */
-};
-
-static void take_info(const Google__Rpc__ErrorInfo *info, struct error_info *found)
+/* What programs are told beside the message: reason and notes. */
+static void take_info(const Google__Rpc__ErrorInfo *info, struct error *found)
 {
     snprintf(found->reason, sizeof found->reason, "%s", info->reason);
-    for (size_t i = 0; i < info->n_metadata; i++) {
-        if (strcmp(info->metadata[i]->key, "step") == 0)
-            snprintf(found->step, sizeof found->step, "%s", info->metadata[i]->value);
-    }
+    for (size_t i = 0; i < info->n_metadata; i++)
+        if (info->metadata[i]->key[0])
+            error_note(found, info->metadata[i]->key, "%s", info->metadata[i]->value);
 }
 
 /* From grpc-status-details-bin; false when the daemon did not send any. */
-static bool find_info(const struct call *call, struct error_info *found)
+static bool find_info(const struct call *call, struct error *found)
 {
     Google__Rpc__Status *status = NULL;
     for (size_t i = 0; i < call->trailer.count && !status; i++)
@@ -281,7 +275,7 @@ static const char *cause_of(const char *message)
 static int judge_status(const struct rpc_client *client, const struct call *call, bool *dead, struct error *error)
 {
     char message[sizeof error->message];
-    struct error_info info = {0};
+    struct error info = {0};
     const char *reason = info.reason;
     snprintf(message, sizeof message, "%.*s", (int)GRPC_SLICE_LENGTH(call->message),
              (const char *)GRPC_SLICE_START_PTR(call->message));
@@ -290,19 +284,21 @@ static int judge_status(const struct rpc_client *client, const struct call *call
     if (wait_is_cancelled(call->wait) && call->code == GRPC_STATUS_CANCELLED)
         return wait_cancelled(error);
     bool from_daemon = find_info(call, &info);
+    if (!reason[0])
+        reason = error_code_name((enum error_code)call->code);
     if (call->code == GRPC_STATUS_DEADLINE_EXCEEDED && !from_daemon)
         return wait_deadline_exceeded(call->wait, error);
-    if (call->code != GRPC_STATUS_UNAVAILABLE) {
-        fail(error, (enum error_code)call->code, reason[0] ? reason : error_code_name((enum error_code)call->code), "%s",
-             message);
-        return info.step[0] ? error_note(error, "step", "%s", info.step) : -1;
-    }
-    *dead = !from_daemon;
-    if (from_daemon)
-        return fail(error, ERROR_UNAVAILABLE, reason, "the daemon at %s: %s", client->socket_path, message);
-    return fail(error, ERROR_UNAVAILABLE, "DAEMON_UNREACHABLE",
-                "no daemon answers on %s (%s); is tensorcastd running, and may this user open its socket?",
-                client->socket_path, cause_of(message));
+    if (call->code != GRPC_STATUS_UNAVAILABLE)
+        fail(error, (enum error_code)call->code, reason, "%s", message);
+    else if (from_daemon)
+        fail(error, ERROR_UNAVAILABLE, reason, "the daemon at %s: %s", client->socket_path, message);
+    else
+        fail(error, ERROR_UNAVAILABLE, "DAEMON_UNREACHABLE",
+             "no daemon answers on %s (%s); is tensorcastd running, and may this user open its socket?", client->socket_path,
+             cause_of(message));
+    memcpy(error->notes, info.notes, sizeof error->notes);
+    *dead = call->code == GRPC_STATUS_UNAVAILABLE && !from_daemon;
+    return -1;
 }
 
 static int ask_once(struct rpc_client *client, const struct rpc_question *question, const struct wait *wait, bool fresh,

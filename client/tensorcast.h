@@ -32,7 +32,11 @@ struct tc_error {
     int code;           /* grpc.StatusCode: 0 OK, 3 INVALID_ARGUMENT, 5 NOT_FOUND, ... */
     char reason[64];    /* UPPER_SNAKE_CASE, for programs */
     char message[1024]; /* for people */
+    char notes[512];    /* what the message names, for programs: tc_error_note() */
 };
+/* The key of the next of its values after `key` (NULL = the first), such as "tensor" or "needed_bytes", and the value; NULL when
+ * there is none. Borrowed from the error. */
+const char *tc_error_note(const struct tc_error *error, const char *key, const char **value);
 const char *tc_code_name(int code); /* "NOT_FOUND" */
 
 struct tc_client;

@@ -49,7 +49,7 @@ static void print_general_help(FILE *out)
     fprintf(out, "\nAn ARTIFACT is a path (/..., ./..., ~/...) of a directory with safetensors files or of one, or the same "
                  "in a store:\n"
                  "gs://BUCKET/PATH, s3://BUCKET/PATH, hf://OWNER/NAME, https://HOST/PATH.\n"
-                 "Exit status: 0 done, 1 failed, 2 wrong usage, 130 interrupted.\n"
+                 "Exit status: 0 done, 1 failed, 2 wrong usage, 3 failed and worth a retry, 124 too late, 130 interrupted.\n"
                  "'tensorcast COMMAND --help' tells more; so does man tensorcast.\n");
 }
 

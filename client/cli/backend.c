@@ -2,16 +2,24 @@
 #include "backend.h"
 
 #include <string.h>
+#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/text.h"
+#include "client/cancel.h"
 #include "interrupt.h"
+#include "out_file.h"
+
+bool backend_is_unwanted(const struct backend *backend)
+{
+    return interrupt_seen() || (backend->gives_stdout && cancel_reader_left(STDOUT_FILENO));
+}
 
 static bool should_stop(void *data)
 {
     struct error late;
     uint64_t left_ms;
-    return interrupt_seen() || backend_time_left(data, &left_ms, &late) < 0;
+    return backend_is_unwanted(data) || backend_time_left(data, &left_ms, &late) < 0;
 }
 
 int backend_create(struct backend *backend, const struct args *args, struct error *error)
@@ -22,6 +30,7 @@ int backend_create(struct backend *backend, const struct args *args, struct erro
                                 .cancel = {should_stop, backend}};
     if (args->timeout_ms)
         backend->deadline_ns = clock_now_ns() + args->timeout_ms * NS_PER_MS;
+    backend->gives_stdout = args->output.path && out_file_is_stdout(args->output.path);
     progress_init(&backend->progress, args->quiet);
     return backend->ops->open(backend, error);
 }
@@ -82,8 +91,11 @@ int backend_time_left(const struct backend *backend, uint64_t *left_ms, struct e
 int backend_fail(const struct backend *backend, struct error *error)
 {
     uint64_t left_ms;
-    if (error->code == ERROR_CANCELLED && !interrupt_seen())
-        backend_time_left(backend, &left_ms, error);
+    if (error->code != ERROR_CANCELLED || interrupt_seen())
+        return -1;
+    if (backend_is_unwanted(backend))
+        return fail(error, ERROR_CANCELLED, "READER_LEFT", "nobody reads standard output any more");
+    backend_time_left(backend, &left_ms, error);
     return -1;
 }
 

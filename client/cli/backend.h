@@ -48,6 +48,8 @@ struct backend {
     struct cancel cancel;       /* the signal and --timeout, for what waits in this process */
     struct selection selection; /* see selection_build() */
     struct tc_variant *variant; /* NULL = the artifact as it is stored */
+    bool gives_stdout;          /* the result goes to standard output, for whoever reads it there */
+    bool has_told_failure;      /* by a command: the object that it printed holds the error */
     void *state;                /* the backend's own */
 };
 
@@ -77,6 +79,8 @@ struct tc_options backend_options(const struct backend *backend);
 
 /* Milliseconds until the deadline, at least 1; 0 = there is none. Fails with DEADLINE_EXCEEDED when it has passed. */
 int backend_time_left(const struct backend *backend, uint64_t *left_ms, struct error *error);
+/* Somebody wants the work to end: a signal, or a reader of the result that has left. */
+bool backend_is_unwanted(const struct backend *backend);
 /* -1, with an error that came of backend.cancel made to say what that was about. */
 int backend_fail(const struct backend *backend, struct error *error);
 

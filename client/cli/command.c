@@ -7,9 +7,11 @@
 #include "base/standard_fds.h"
 #include "client/client.h"
 #include "command_table.h"
+#include "failure.h"
 #include "interrupt.h"
+#include "out_file.h"
 
-enum { EXIT_DONE, EXIT_FAILED, EXIT_USAGE };
+enum { EXIT_DONE, EXIT_USAGE = 2 };
 
 static int (*const commands[COMMAND_COUNT])(struct backend *backend, struct error *error) = {
     [COMMAND_INSPECT] = command_inspect, [COMMAND_LOAD] = command_load,         [COMMAND_EXPLAIN] = command_explain,
@@ -19,7 +21,8 @@ static int (*const commands[COMMAND_COUNT])(struct backend *backend, struct erro
     [COMMAND_FUSE] = command_export,     [COMMAND_RESHARD] = command_export,    [COMMAND_VARIANTS] = command_variants,
 };
 
-static int perform(const struct args *args, struct error *error)
+/* has_told: what it printed holds the error. */
+static int perform(const struct args *args, bool *has_told, struct error *error)
 {
     struct backend backend;
     if (!args->help && !args->version) {
@@ -29,6 +32,7 @@ static int perform(const struct args *args, struct error *error)
         if (status == 0)
             status = commands[args->command](&backend, error);
         progress_end(&backend.progress);
+        *has_told = backend.has_told_failure;
         backend_destroy(&backend);
         return status;
     }
@@ -37,14 +41,6 @@ static int perform(const struct args *args, struct error *error)
     else
         printf("tensorcast %s\n", VERSION);
     return 0;
-}
-
-void command_print_error(const struct error *error)
-{
-    fprintf(stderr, "tensorcast: %s: ", error_code_name(error->code));
-    for (const char *at = error->message; *at; at++) /* of other processes, too: none of them may steer the terminal */
-        fputc((unsigned char)*at < 0x20 || *at == 0x7f ? ' ' : *at, stderr);
-    fputc('\n', stderr);
 }
 
 /* Also for what works in this process alone, and before anybody is asked. */
@@ -56,20 +52,30 @@ static int read_reference(struct args *args, struct error *error)
     return args->artifact ? 0 : -1;
 }
 
+/* Where tensors or a document go to standard output, nothing else does. */
+static void tell_failure(const struct args *args, bool has_told, const struct error *error)
+{
+    bool is_taken = args->output.path && out_file_is_stdout(args->output.path);
+    if (args->json && !has_told)
+        failure_print_json(error, is_taken ? stderr : stdout);
+    failure_print(error);
+}
+
 static int run_command(struct args *args)
 {
     struct error error = {0};
+    bool has_told = false;
     int status = read_reference(args, &error);
     if (status == 0)
-        status = perform(args, &error);
+        status = perform(args, &has_told, &error);
     if (status == 0 && (fflush(stdout) != 0 || ferror(stdout)))
         status = fail_errno(&error, errno, "cannot write to standard output");
     if (interrupt_seen())
         return INTERRUPT_EXIT_STATUS;
     if (status == 0)
         return EXIT_DONE;
-    command_print_error(&error);
-    return EXIT_FAILED;
+    tell_failure(args, has_told, &error);
+    return failure_exit_status(&error);
 }
 
 int command_main(int argc, char **argv)

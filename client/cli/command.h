@@ -10,9 +10,6 @@
 /* Everything `tensorcast` does; the exit status. */
 int command_main(int argc, char **argv);
 
-/* The error line, for a command that goes on after a failure. */
-void command_print_error(const struct error *error);
-
 int command_inspect(struct backend *backend, struct error *error);
 int command_load(struct backend *backend, struct error *error);
 int command_explain(struct backend *backend, struct error *error);

@@ -39,7 +39,7 @@ static bool is_same_file(const char *a, const char *b)
     return stat(a, &one) == 0 && stat(b, &other) == 0 && one.st_dev == other.st_dev && one.st_ino == other.st_ino;
 }
 
-static void print_result(const struct args *args, const char *path, const struct checked *checked)
+static void print_result(const struct args *args, const char *path, const struct checked *checked, FILE *out)
 {
     struct json_writer json = {0};
     char text[TEXT_NAME_CHARS], where[TEXT_NAME_CHARS], size[TEXT_SIZE_CHARS];
@@ -55,15 +55,15 @@ static void print_result(const struct args *args, const char *path, const struct
         json_put_u64(&json, "files", checked->n_files);
         json_put_u64(&json, "total_bytes", bytes);
         json_write_close(&json, '}');
-        puts(json.text);
+        fprintf(out, "%s\n", json.text);
         free(json.text);
     } else if (!args->quiet) {
-        printf("%s: %zu file%s, %s; ", text_escape(path, strlen(path), text), checked->n_files,
-               checked->n_files == 1 ? "" : "s", text_people_bytes(bytes, size));
+        fprintf(out, "%s: %zu file%s, %s; ", text_escape(path, strlen(path), text), checked->n_files,
+                checked->n_files == 1 ? "" : "s", text_people_bytes(bytes, size));
         if (is_same_file(path, place))
-            puts("loads find it there");
+            fputs("loads find it there\n", out);
         else
-            printf("copy it to %s, where loads look for it\n", text_escape(place, strlen(place), where));
+            fprintf(out, "copy it to %s, where loads look for it\n", text_escape(place, strlen(place), where));
     }
     free(place);
     free(shown);
@@ -78,8 +78,8 @@ static int put_manifest(const struct args *args, const struct checked *checked, 
                  out_file_write(&out, checked->manifest_json, strlen(checked->manifest_json), error) < 0 ||
                  out_file_write(&out, "\n", 1, error) < 0 || out_file_commit(&out, error) < 0;
     out_file_close(&out);
-    if (!failed && !is_alone)
-        print_result(args, path, checked);
+    if (!failed)
+        print_result(args, path, checked, is_alone ? stderr : stdout);
     return failed ? -1 : 0;
 }
 

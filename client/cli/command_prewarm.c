@@ -9,6 +9,7 @@
 #include "client/client.h"
 #include "client/report_json.h"
 #include "command.h"
+#include "failure.h"
 #include "interrupt.h"
 #include "selection_build.h"
 #include "served.h"
@@ -95,7 +96,7 @@ int command_prewarm(struct backend *backend, struct error *error)
         if (has_failed && n_failed++ == 0)
             *error = problem; /* its line is the command's */
         else if (has_failed)
-            command_print_error(&problem);
+            failure_print(&problem);
         forget_last(backend);
     }
     backend->args = all;

@@ -10,6 +10,7 @@
 #include "base/text.h"
 #include "checked.h"
 #include "command.h"
+#include "failure.h"
 
 /* The first way that was used; files of one artifact are mostly verified alike. */
 static void print_verdict(const struct checked *checked, struct json_writer *json)
@@ -34,7 +35,8 @@ static void print_verdict(const struct checked *checked, struct json_writer *jso
     json_write_close(json, '}');
 }
 
-static void print_json(const struct catalog *catalog, const struct checked *checked)
+/* damage: what the command fails with; NULL = nothing is wrong. */
+static void print_json(const struct catalog *catalog, const struct checked *checked, const struct error *damage)
 {
     struct json_writer json = {0};
     json_write_open(&json, '{');
@@ -54,6 +56,8 @@ static void print_json(const struct catalog *catalog, const struct checked *chec
         json_write_close(&json, '}');
     }
     json_write_close(&json, ']');
+    if (damage)
+        failure_put(&json, damage);
     json_write_close(&json, '}');
     puts(json.text);
     free(json.text);
@@ -97,11 +101,12 @@ int command_verify(struct backend *backend, struct error *error)
 {
     struct catalog *catalog = backend_resolve(backend, TC_RESOLVE_FRESH, error);
     struct checked *checked = catalog ? backend_verify(backend, false, error) : NULL;
+    int status = checked ? checked_damage(checked, error) : -1;
     if (checked && backend->args->json)
-        print_json(catalog, checked);
+        print_json(catalog, checked, status ? error : NULL);
     else if (checked)
         print_text(catalog, checked);
-    int status = checked ? checked_damage(checked, error) : -1;
+    backend->has_told_failure = checked && status;
     checked_destroy(checked);
     catalog_destroy(catalog);
     return status;

@@ -3,8 +3,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/memory.h"
+#include "client/cancel.h"
 #include "client/client.h"
 #include "checked.h"
 #include "interrupt.h"
@@ -16,7 +18,11 @@ struct served {
 
 int served_fail(struct error *error, const struct tc_error *cause)
 {
-    return fail(error, (enum error_code)cause->code, cause->reason, "%s", cause->message);
+    const char *value;
+    fail(error, (enum error_code)cause->code, cause->reason, "%s", cause->message);
+    for (const char *key = NULL; (key = tc_error_note(cause, key, &value)) != NULL;)
+        error_note(error, key, "%s", value);
+    return -1;
 }
 
 struct tc_client *served_client(const struct backend *backend)
@@ -30,6 +36,8 @@ static int served_open(struct backend *backend, struct error *error)
     struct served *served = memory_alloc(sizeof *served);
     backend->state = served;
     served->cancel = tc_cancel_create();
+    if (backend->gives_stdout)
+        cancel_watch_reader(served->cancel, STDOUT_FILENO);
     served->client = tc_connect(backend->args->socket, &cause);
     return served->client ? 0 : served_fail(error, &cause);
 }
@@ -45,7 +53,7 @@ static void served_close(struct backend *backend)
 static struct catalog *served_resolve(struct backend *backend, int flags, struct error *error)
 {
     struct tc_error cause;
-    struct tc_options options = {.variant = backend->variant};
+    struct tc_options options = {.variant = backend->variant, .cancel = ((struct served *)backend->state)->cancel};
     if (backend_time_left(backend, &options.timeout_ms, error) < 0)
         return NULL;
     flags |= backend->args->allow_missing_shards ? TC_RESOLVE_ALLOW_MISSING_SHARDS : 0;
@@ -53,20 +61,22 @@ static struct catalog *served_resolve(struct backend *backend, int flags, struct
     if (artifact)
         return catalog_from_daemon(artifact);
     served_fail(error, &cause);
+    backend_fail(backend, error);
     return NULL;
 }
 
 static int on_progress(void *data, const char *stage, uint64_t done_bytes, uint64_t total_bytes)
 {
-    progress_show(data, stage, done_bytes, total_bytes);
-    return interrupt_seen();
+    struct backend *backend = data;
+    progress_show(&backend->progress, stage, done_bytes, total_bytes);
+    return backend_is_unwanted(backend);
 }
 
 int served_options(struct backend *backend, struct tc_options *options, struct error *error)
 {
     *options = backend_options(backend);
     options->progress = on_progress;
-    options->data = &backend->progress;
+    options->data = backend;
     options->cancel = ((struct served *)backend->state)->cancel;
     return backend_time_left(backend, &options->timeout_ms, error);
 }
@@ -96,8 +106,10 @@ static int served_load(struct backend *backend, const struct tc_view *view, stru
     interrupt_defer(options.cancel);
     struct tc_load *load = tc_load_view(served_client(backend), backend->args->artifact, view, &options, &cause);
     interrupt_defer(NULL);
-    if (!load)
-        return served_fail(error, &cause);
+    if (!load) {
+        served_fail(error, &cause);
+        return backend_fail(backend, error);
+    }
     loaded->owner = load;
     if (copy_memory(backend->args, load, loaded, error) < 0)
         return -1;

@@ -69,6 +69,11 @@ class Outcome:
         return found[1] if found else None
 
     @property
+    def failed(self):
+        """It ended with an error, and the exit status that belongs to it."""
+        return self.status is not None and self.code == {"UNAVAILABLE": 3, "ABORTED": 3, "DEADLINE_EXCEEDED": 124}.get(self.status, 1)
+
+    @property
     def report(self):
         return json.loads(self.out)
 

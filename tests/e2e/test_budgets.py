@@ -43,7 +43,7 @@ def test_loads_that_do_not_fit_are_refused_with_numbers_and_leave_room_for_other
     holders = [daemon.cli.spawn("load", f"disk:{models}/{name}", "--hold", "60") for name in "ab"]
     assert soon(lambda: daemon.status()["leases"] == 2)
     outcome = daemon.cli.run("load", f"disk:{models}/c")
-    assert outcome.code == 1 and outcome.status == "RESOURCE_EXHAUSTED" and any(c.isdigit() for c in outcome.err), outcome
+    assert outcome.failed and outcome.status == "RESOURCE_EXHAUSTED" and any(c.isdigit() for c in outcome.err), outcome
     for holder in holders:
         holder.kill()
         holder.communicate()

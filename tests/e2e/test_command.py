@@ -168,7 +168,7 @@ def test_a_killed_load_leaves_no_file_beside_the_output(alone, models, big, tmp_
 def test_a_timeout_also_ends_a_standalone_load(alone, models, big):
     started = time.monotonic()
     outcome = alone.run("load", f"disk:{models}/big", "--standalone", "--timeout", "20ms")
-    assert (outcome.code, outcome.status) == (1, "DEADLINE_EXCEEDED"), outcome
+    assert (outcome.code, outcome.status) == (124, "DEADLINE_EXCEEDED"), outcome
     assert time.monotonic() - started < 5
 
 

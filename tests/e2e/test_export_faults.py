@@ -78,7 +78,7 @@ def test_whatever_goes_wrong_the_target_is_absent_or_complete_and_can_be_resumed
     made, n_calls = good
     for at in range(1, n_calls + 1):
         outcome, _ = faulty.run(at, kind)
-        if kind == "kill" and outcome.code == -signal.SIGKILL or outcome.code == 1:
+        if kind == "kill" and outcome.code == -signal.SIGKILL or outcome.failed:
             assert kind == "kill" or outcome.status in ("INTERNAL", "RESOURCE_EXHAUSTED", "DATA_LOSS"), (at, outcome)
         else:
             assert outcome.code == 0, (at, outcome)  # there was another way

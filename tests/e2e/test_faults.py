@@ -41,7 +41,7 @@ def big(models):
 
 def is_sound(outcome, path, *contents):
     """Either a clean refusal that names the file, or exactly one of the contents; never a mixture."""
-    if outcome.code == 1:
+    if outcome.failed:
         return outcome.status in DISTURBED | {"NOT_FOUND"} and path.name in outcome.err
     return outcome.code == 0 and digests(outcome.report)["w"] in contents
 
@@ -71,7 +71,7 @@ def test_a_file_truncated_under_a_load_is_refused_and_the_daemon_lives(daemon, m
     whole = path.read_bytes()
     for fraction in (0.9, 0.5, 0.1):
         outcome = load_while(daemon, models, lambda p: os.truncate(p, int(len(whole) * fraction)))
-        assert outcome.code == 1 and outcome.status in DISTURBED and path.name in outcome.err, outcome
+        assert outcome.failed and outcome.status in DISTURBED and path.name in outcome.err, outcome
         path.write_bytes(whole)
     assert daemon.cli.json("load", f"disk:{models}/m", "--digest")["tensors"][0]["sha256"] == digest(big["w"])
 
@@ -85,7 +85,7 @@ def test_a_file_written_over_in_place_under_a_load_never_mixes_silently(daemon, 
             file.write(os.urandom(4096))
 
     outcome = load_while(daemon, models, scribble)
-    assert outcome.code == 1 and outcome.status in DISTURBED and path.name in outcome.err, outcome
+    assert outcome.failed and outcome.status in DISTURBED and path.name in outcome.err, outcome
     assert soon(daemon.at_rest), daemon.status()
 
 
@@ -94,7 +94,7 @@ def test_a_part_file_that_vanished_is_named(daemon, models):
     daemon.cli.ok("load", f"disk:{models}/m")
     (models / "m" / "model-00002-of-00002.safetensors").unlink()
     outcome = daemon.cli.run("load", f"disk:{models}/m")
-    assert outcome.code == 1 and "model-00002-of-00002.safetensors" in outcome.err, outcome
+    assert outcome.failed and "model-00002-of-00002.safetensors" in outcome.err, outcome
 
 
 def test_running_out_of_descriptors_refuses_work_and_recovers(start, models):
@@ -133,7 +133,7 @@ def test_no_memory_for_the_data_is_resource_exhausted_and_the_daemon_lives(start
     room = pages * resource.getpagesize() + 128 * MiB
     subprocess.run(["prlimit", f"--pid={daemon.process.pid}", f"--as={room}:"], check=True)
     outcome = daemon.cli.run("load", f"disk:{models}/m")
-    assert outcome.code == 1 and outcome.status == "RESOURCE_EXHAUSTED", outcome
+    assert outcome.failed and outcome.status == "RESOURCE_EXHAUSTED", outcome
     subprocess.run(["prlimit", f"--pid={daemon.process.pid}", "--as=unlimited:"], check=True)
     assert digests(daemon.cli.json("load", f"disk:{models}/m", "--digest")) == {"w": digest(blob(5, 256 * MiB))}
 
@@ -166,7 +166,7 @@ def test_a_full_state_folder_slows_nothing_down(start, models, small_disk):
 def test_an_output_that_does_not_fit_the_disk_fails_and_leaves_nothing(daemon, models, small_disk):
     write(models / "m", {"w": blob(6, MiB)})
     outcome = daemon.cli.run("load", f"disk:{models}/m", "--out", small_disk / "out.safetensors")
-    assert outcome.code == 1 and "out.safetensors" in outcome.err and os.listdir(small_disk) == [], outcome
+    assert outcome.failed and "out.safetensors" in outcome.err and os.listdir(small_disk) == [], outcome
     assert soon(daemon.at_rest), daemon.status()
 
 

@@ -99,7 +99,7 @@ def test_what_is_not_proven_is_refused_by_name_and_copied_by_itself(start, model
     daemon = start()
     arrays = write(models / "m", {"w": random_array(np.random.default_rng(1), np.float32, (4, 4))})
     outcome = daemon.cli.run("load", f"disk:{models}/m", "--memory", "mapped")
-    assert outcome.code == 1 and outcome.status == "FAILED_PRECONDITION" and "model.safetensors" in outcome.err
+    assert outcome.failed and outcome.status == "FAILED_PRECONDITION" and "model.safetensors" in outcome.err
     artifact = tc.connect(str(daemon.socket)).artifact(f"disk:{models}/m")
     tensors = artifact.tensor_dict(framework="numpy")
     assert tensors.diagnostics["memory"] != "mapped" and tensors["w"].tobytes() == arrays["w"].tobytes()

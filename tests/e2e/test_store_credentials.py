@@ -117,7 +117,7 @@ def test_the_metadata_server_is_the_last_step_and_no_proxy_is_asked(fake, watche
 
 def test_without_any_credentials_google_is_not_asked_anonymously(fake, watched, private_google):
     outcome = load(watched(gcs=GOOGLE), private_google)
-    assert outcome.code == 1 and "credentials" in outcome.err, outcome
+    assert outcome.failed and "credentials" in outcome.err, outcome
     assert not fake.requests("gcs")
 
 
@@ -177,7 +177,7 @@ def test_requester_pays_buckets_are_read_with_a_project(fake, watched, by):
     fake.world.bucket("gcs", "b", requester_pays=True)
     placed = one(fake, "gs")
     refusal = load(watched(), placed)
-    assert refusal.code == 1 and "project" in refusal.err, refusal
+    assert refusal.failed and "project" in refusal.err, refusal
     options = {"gcs": {"user_project": "payer"}} if by == "configuration" else {"environment": {"GOOGLE_CLOUD_QUOTA_PROJECT": "payer"}}
     assert placed.is_delivered(load(watched(**options), placed))
 
@@ -289,7 +289,7 @@ def test_a_busy_issuer_is_asked_again(fake, watched, issuing):
 
 def test_no_keys_at_all_is_said_plainly(fake, watched, no_keys):
     outcome = load(watched(), one(fake, "s3"))
-    assert outcome.code == 1 and re.search("no (keys|credentials)", outcome.err) and not fake.requests("s3"), outcome
+    assert outcome.failed and re.search("no (keys|credentials)", outcome.err) and not fake.requests("s3"), outcome
 
 
 def test_public_buckets_are_read_unsigned_when_told(fake, watched, no_keys):
@@ -405,7 +405,7 @@ def test_names_and_passwords_in_urls_are_not_shown(fake, watched):
     secret = placed.reference.replace("http://", "http://user:url-password-word@")
     daemon = watched("url-password-word")
     outcome = daemon.cli.run("load", secret + "-absent", "--json")
-    assert outcome.code == 1 and "url-password-word" not in outcome.out + outcome.err, outcome
+    assert outcome.failed and "url-password-word" not in outcome.out + outcome.err, outcome
     signed = daemon.cli.run("load", placed.reference + "/model.safetensors?X-Amz-Signature=query-secret-word")
     assert "query-secret-word" not in signed.out + signed.err + daemon.log()
 
@@ -431,7 +431,7 @@ def test_a_redirect_from_tls_to_plain_text_is_refused(fake, authority, store_dae
         secure.fault({"redirect": fake.url("web") + "/models/m/model.safetensors"}, {"listener": "web", "path": r"model\.safetensors"}, times=0)
         daemon = store_daemon(http={"ca_file": str(authority / "ca.pem"), "max_tries": 2})
         outcome = load(daemon, placed)
-        assert outcome.code == 1 and not fake.requests("web"), outcome
+        assert outcome.failed and not fake.requests("web"), outcome
     finally:
         secure.close()
 

@@ -44,7 +44,7 @@ def hosts():
 
 
 def forbidden(outcome):
-    return outcome.code == 1 and outcome.status in ("PERMISSION_DENIED", "FAILED_PRECONDITION", "INVALID_ARGUMENT")
+    return outcome.failed and outcome.status in ("PERMISSION_DENIED", "FAILED_PRECONDITION", "INVALID_ARGUMENT")
 
 
 # --- plain http leads to this host alone ---
@@ -128,7 +128,7 @@ def test_no_store_leads_to_a_metadata_service_or_to_other_hosts(fake, inside, st
             fake.faults.clear()
             rule = fake.fault({"redirect": target, "status": status}, {"listener": placed.listener}, times=0)
             outcome = load(daemon, placed)
-            assert outcome.code == 1 and rule.acted and "topsecret" not in outcome.out + outcome.err, outcome
+            assert outcome.failed and rule.acted and "topsecret" not in outcome.out + outcome.err, outcome
     assert not inside.requests()
 
 

@@ -126,7 +126,7 @@ def test_a_refused_listing_is_asked_for_once(fake, store_daemon, scheme):
     refusal = "<Error><Code>AccessDenied</Code><Message>Access Denied</Message></Error>"
     fake.fault({"status": 403, "body": refusal if scheme == "s3" else "{}"}, {"listener": placed.listener, "path": path}, times=0)
     outcome = load(store_daemon(), placed)
-    assert outcome.code == 1 and outcome.status == "PERMISSION_DENIED", outcome
+    assert outcome.failed and outcome.status == "PERMISSION_DENIED", outcome
     assert len([entry for entry in fake.requests(placed.listener) if entry["status"] == 403]) == 1
 
 

@@ -38,10 +38,11 @@ def export(reference: str | os.PathLike[str], out: str | os.PathLike, progress: 
             raise
         finally:
             process.stderr.close()
-        if status:
-            raise _error(complaints, status)
         result.seek(0)
-        return json.load(result)
+        report = result.read()
+        if status:
+            raise _error(report, complaints, status)
+        return json.loads(report)
 
 
 def _command():
@@ -79,7 +80,12 @@ def _follow(stream, progress):
     return rest
 
 
-def _error(complaints, status):
+def _error(report, complaints, status):
+    try:
+        error = json.loads(report)["error"]
+        return errors.make(StatusCode[error["code"]], error["message"], error["reason"], error["metadata"])
+    except (ValueError, KeyError, TypeError):
+        pass  # wrong usage, or the command was killed
     told = [line.removeprefix("tensorcast: ") for line in complaints if line.startswith("tensorcast: ")]
     code, _, message = (told[-1] if told else "").partition(": ")
     if code in StatusCode.__members__:
