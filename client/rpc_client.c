@@ -20,7 +20,8 @@
 #include "base/text.h"
 #include "google/rpc/status.pb-c.h"
 
-#define SERVICE_PATH "/tensorcast.daemon.v1.StoreDaemon/"
+#define PACKAGE_PATH "/tensorcast.daemon.v1."
+#define USUAL_SERVICE "StoreDaemon/"
 
 enum {
     RECONNECT_MS = 100,
@@ -111,7 +112,7 @@ static gpr_timespec deadline_of(const struct wait *wait)
 /* On a fresh channel when the old one cannot connect. The call keeps the channel it got. */
 static int open_call(struct rpc_client *client, const char *method, bool fresh, struct call *call, struct error *error)
 {
-    char path[sizeof SERVICE_PATH + 64];
+    char path[sizeof PACKAGE_PATH + 96];
     pthread_mutex_lock(&client->lock);
     if (client->channel && client->pid != getpid()) {
         pthread_mutex_unlock(&client->lock);
@@ -131,7 +132,7 @@ static int open_call(struct rpc_client *client, const char *method, bool fresh, 
     }
     if (broken || !client->channel)
         client->channel = create_channel(client->socket_path);
-    snprintf(path, sizeof path, "%s%s", SERVICE_PATH, method);
+    snprintf(path, sizeof path, "%s%s%s", PACKAGE_PATH, strchr(method, '/') ? "" : USUAL_SERVICE, method);
     grpc_slice name = grpc_slice_from_copied_string(path);
     call->queue = grpc_completion_queue_create_for_pluck(NULL);
     call->call = grpc_channel_create_call(client->channel, NULL, GRPC_PROPAGATE_DEFAULTS, call->queue, name, NULL,

@@ -16,7 +16,7 @@ struct rpc_client *rpc_client_create(const char *socket_path);
 void rpc_client_destroy(struct rpc_client *client);
 
 struct rpc_question {
-    const char *method; /* of StoreDaemon: "Resolve" */
+    const char *method; /* of StoreDaemon: "Resolve"; of another service with its name: "ActivationStore/Open" */
     const ProtobufCMessage *message;
     const ProtobufCMessageDescriptor *answer;
     /* Gets every answer of a stream, in order, or the one of a unary call. It lives in `arena` until the caller of

@@ -450,6 +450,8 @@ static int take_line(struct parse *parse, int argc, char **argv)
             status = wrong(parse, "there is no option '%s'", shown_value(word));
         if (status < 0)
             return -1;
+        if (parse->args->command == COMMAND_ACTIVATIONS) /* all that follows is its own */
+            return activations_args_parse(argc - at - 1, argv + at + 1, &parse->args->activations, parse->error);
     }
     return 0;
 }
@@ -530,5 +532,6 @@ void args_fini(struct args *args)
     free(args->variant.settings);
     free(args->view.specs);
     free(args->view.placements);
+    activations_args_fini(&args->activations);
     arena_fini(&args->arena);
 }

@@ -13,6 +13,7 @@
 #include "base/arena.h"
 #include "base/error.h"
 #include "client/sharding.h"
+#include "activations_args.h"
 #include "export_args.h"
 #include "slice_text.h"
 #include "tensorcast.h"
@@ -98,6 +99,7 @@ struct args {
     struct fetch_args fetch;
     struct prewarm_args prewarm;
     struct export_args export;
+    struct activations_args activations;
     struct arena arena;
 };
 

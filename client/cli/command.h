@@ -22,6 +22,7 @@ int command_manifest(struct backend *backend, struct error *error);
 int command_fetch(struct backend *backend, struct error *error);
 int command_variants(struct backend *backend, struct error *error);
 int command_plan(struct backend *backend, struct error *error);
+int command_activations(struct backend *backend, struct error *error);
 int command_export(struct backend *backend, struct error *error); /* and fuse, and reshard */
 
 #endif

@@ -54,4 +54,6 @@ const struct command_row command_table[COMMAND_COUNT] = {
                          OPTIONS_SHARDS | OPTIONS_EXPORT | OPTIONS_OLDER_TOOL | OPTIONS_RANKS | OPTIONS_RESHARD, true},
     [COMMAND_VARIANTS] = {"variants", "", "List the recipes that come with the program, for --variant",
                           "Recipes of your own are YAML files: see docs/variants.md.\n", 0, false},
+    [COMMAND_ACTIVATIONS] = {"activations", "COMMAND [STORE]",
+                             "Look at stores of activations, and share out the work for them", "", 0, false},
 };

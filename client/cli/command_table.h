@@ -20,6 +20,7 @@ enum command {
     COMMAND_FUSE,
     COMMAND_RESHARD,
     COMMAND_VARIANTS,
+    COMMAND_ACTIVATIONS, /* has words of its own, see activations_args.h */
     COMMAND_COUNT
 };
 

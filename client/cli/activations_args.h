@@ -1,0 +1,47 @@
+/* The words behind `tensorcast activations`: a command of its own, a store, files, options. Pure; texts are argv's. */
+#ifndef CLI_ACTIVATIONS_ARGS_H
+#define CLI_ACTIVATIONS_ARGS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include "base/error.h"
+
+enum activations_command {
+    ACTIVATIONS_STATUS,
+    ACTIVATIONS_VERIFY,
+    ACTIVATIONS_MERGE,
+    ACTIVATIONS_ESTIMATE,
+    ACTIVATIONS_PARTITION,
+    ACTIVATIONS_CLAIM,
+    ACTIVATIONS_IMPORT,
+    ACTIVATIONS_EXPORT,
+    ACTIVATIONS_COMMANDS
+};
+
+struct activations_args { /* numbers that were not given are ACTIVATIONS_UNSET */
+    enum activations_command command;
+    bool help, json, quiet;
+    const char *socket;
+    uint64_t timeout_ms;
+    const char *store;     /* or the FILE of partition; NULL = of estimate */
+    const char **operands; /* the words without options, the store first; the list is owned */
+    size_t n_operands;
+    uint64_t machines, machine, hosts, host; /* partition; host of import, too */
+    bool is_flat;                            /* --order */
+    uint64_t layers, seq, hidden, samples;   /* estimate */
+    const char *dtype;
+    double price, ratio; /* below 0 = not given */
+    uint64_t units, done, lease_ms;
+    const char *owner, *out;
+};
+#define ACTIVATIONS_UNSET UINT64_MAX
+
+/* words: those behind "activations". -1: what is wrong with them. */
+int activations_args_parse(int n_words, char *const *words, struct activations_args *args, struct error *error);
+void activations_args_fini(struct activations_args *args);
+void activations_args_help(FILE *out);
+
+#endif

@@ -1,0 +1,29 @@
+/* The hosts of a store's folder as they lie there, read with the caller's own rights. */
+#ifndef CLI_ACTIVATIONS_HOSTS_H
+#define CLI_ACTIVATIONS_HOSTS_H
+
+#include "activations/host_manifest.h"
+#include "base/activation_name.h"
+
+struct stored_host {
+    uint32_t host;
+    int fd; /* its folder */
+    char name[ACTIVATION_NAME_CHARS];
+    struct host_manifest manifest;
+    bool has_manifest;
+    uint32_t last_sample;
+    uint64_t n_samples, bytes; /* bytes: of segments that are here */
+};
+
+struct stored_hosts {
+    struct stored_host *list; /* ascending */
+    size_t n;
+};
+
+/* `take` (may be NULL) is told of each sample of each host, in order. NOT_FOUND when there is no such folder. */
+int stored_hosts_open(struct stored_hosts *hosts, const char *path,
+                      int (*take)(void *data, const struct stored_host *host, uint32_t sample, struct error *error),
+                      void *data, struct error *error);
+void stored_hosts_close(struct stored_hosts *hosts); /* accepts a zeroed one */
+
+#endif

@@ -1,0 +1,319 @@
+/* status, verify and merge: what looks at a store as it lies there. */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "activations/segment_sum.h"
+#include "activations_commands.h"
+#include "activations_hosts.h"
+#include "base/map.h"
+#include "base/memory.h"
+#include "base/text.h"
+#include "out_file.h"
+#include "tensorcast/daemon/v1/activation_store.pb-c.h"
+
+/* --- status --- */
+
+typedef Tensorcast__Daemon__V1__DescribeActivationsResponse description;
+
+/* What the daemon knows beyond the folder. Without one, or where it does not write there, nothing. */
+static const description *ask_daemon(struct activations_run *run)
+{
+    Tensorcast__Daemon__V1__DescribeActivationsRequest request = TENSORCAST__DAEMON__V1__DESCRIBE_ACTIVATIONS_REQUEST__INIT;
+    struct wait wait = wait_begin(run->args->timeout_ms ? run->args->timeout_ms : 5000, NULL);
+    struct error ignored;
+    char *store = memory_print("disk:%s", run->path);
+    request.store = store;
+    const description *told = (const description *)rpc_client_get(
+        run->client->rpc, "ActivationStore/Describe", &request.base,
+        &tensorcast__daemon__v1__describe_activations_response__descriptor, &wait, &run->arena, &ignored);
+    free(store);
+    return told;
+}
+
+static const Tensorcast__Daemon__V1__ActivationHost *find_told(const description *told, uint32_t host)
+{
+    for (size_t i = 0; told && i < told->n_hosts; i++)
+        if (told->hosts[i]->host == host)
+            return told->hosts[i];
+    return NULL;
+}
+
+static void print_host(const struct stored_host *host, const Tensorcast__Daemon__V1__ActivationUploads *uploads)
+{
+    char bytes[TEXT_SIZE_CHARS], error[TEXT_NAME_CHARS];
+    printf("%s  %" PRIu64 " samples in %zu segments, %s", host->name, host->n_samples, host->manifest.n_segments,
+           text_people_bytes(host->bytes, bytes));
+    if (host->n_samples)
+        printf(", the last is %" PRIu32, host->last_sample);
+    if (uploads && uploads->pending + uploads->done + uploads->failed)
+        printf("; uploaded %" PRIu64 ", to come %" PRIu64 ", failed %" PRIu64 " %s", uploads->done, uploads->pending,
+               uploads->failed, text_escape(uploads->error, strlen(uploads->error), error));
+    printf("\n");
+}
+
+static void write_host(struct json_writer *json, const struct stored_host *host,
+                       const Tensorcast__Daemon__V1__ActivationUploads *uploads)
+{
+    json_write_open(json, '{');
+    json_put_u64(json, "host", host->host);
+    json_put_u64(json, "samples", host->n_samples);
+    json_put_u64(json, "segments", host->manifest.n_segments);
+    json_put_u64(json, "bytes", host->bytes);
+    if (host->n_samples)
+        json_put_u64(json, "last_sample", host->last_sample);
+    else
+        json_put_text_or_null(json, "last_sample", "");
+    json_put_open(json, "uploads", '{');
+    json_put_u64(json, "pending", uploads ? uploads->pending : 0);
+    json_put_u64(json, "done", uploads ? uploads->done : 0);
+    json_put_u64(json, "failed", uploads ? uploads->failed : 0);
+    json_put_text(json, "error", uploads ? uploads->error : "");
+    json_write_close(json, '}');
+    json_write_close(json, '}');
+}
+
+int activations_status(struct activations_run *run, struct error *error)
+{
+    struct stored_hosts hosts;
+    if (stored_hosts_open(&hosts, run->path, NULL, NULL, error) < 0)
+        return -1;
+    const description *told = ask_daemon(run);
+    struct json_writer json = {0};
+    json_write_open(&json, '{');
+    json_put_open(&json, "hosts", '[');
+    for (size_t i = 0; i < hosts.n; i++) {
+        const Tensorcast__Daemon__V1__ActivationHost *known = find_told(told, hosts.list[i].host);
+        write_host(&json, &hosts.list[i], known ? known->uploads : NULL);
+        if (!run->args->json)
+            print_host(&hosts.list[i], known ? known->uploads : NULL);
+    }
+    json_write_close(&json, ']');
+    json_write_close(&json, '}');
+    if (run->args->json)
+        activations_print(&json);
+    else
+        free(json.text);
+    stored_hosts_close(&hosts);
+    return 0;
+}
+
+/* --- verify --- */
+
+static int take_any(void *data, uint32_t sample, struct error *error)
+{
+    (void)data;
+    (void)sample;
+    (void)error;
+    return 0;
+}
+
+static int fail_file(const struct stored_host *host, const char *name, const char *complaint, struct error *error)
+{
+    return fail(error, ERROR_DATA_LOSS, "SEGMENT_DAMAGED", "%s/%s %s", host->name, name, complaint);
+}
+
+/* The file tells everything that the manifest says of it. */
+static int verify_segment(const struct stored_host *host, const struct manifest_segment *segment, struct error *error)
+{
+    struct segment_facts facts;
+    struct error cause = {0};
+    struct stat status;
+    char name[ACTIVATION_NAME_CHARS];
+    activation_segment_name(segment->number, ACTIVATION_SEALED, name);
+    if (fstatat(host->fd, name, &status, AT_SYMLINK_NOFOLLOW) < 0)
+        return !segment->is_local ? 0 : fail_file(host, name, "is gone", error);
+    if ((uint64_t)status.st_size != segment->file_bytes)
+        return fail_file(host, name, "has not the size that it was sealed with", error);
+    char *entry = segment_describe(host->fd, segment->number, &facts, take_any, NULL, &cause);
+    if (!entry)
+        return fail_file(host, name, cause.message, error);
+    bool is_same = strlen(entry) == segment->text_bytes && memcmp(entry, segment->text, segment->text_bytes) == 0;
+    free(entry);
+    return is_same || !segment->is_local
+               ? 0
+               : fail_file(host, name, "is not what the manifest describes: its bytes have changed", error);
+}
+
+static int find_strangers(const struct stored_host *host, struct error *error)
+{
+    int fd = openat(host->fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC), failed = 0;
+    DIR *directory = fd >= 0 ? fdopendir(fd) : NULL;
+    uint32_t number;
+    if (!directory)
+        return fail_errno(error, errno, "cannot list %s", host->name);
+    for (const struct dirent *entry; (entry = readdir(directory)) != NULL && !failed;)
+        if (activation_parse_segment(entry->d_name, ACTIVATION_SEALED, &number) &&
+            !host_manifest_find(&host->manifest, number))
+            failed = fail_file(host, entry->d_name, "is not in the manifest", error);
+    closedir(directory);
+    return failed;
+}
+
+struct verified {
+    uint64_t segments, bytes, damaged;
+    struct error first;
+};
+
+static void count_damage(struct verified *verified, const struct error *error)
+{
+    if (verified->damaged++)
+        fprintf(stderr, "tensorcast: %s\n", error->message);
+    else
+        verified->first = *error;
+}
+
+static void verify_host(const struct stored_host *host, struct verified *verified)
+{
+    struct error error;
+    for (size_t i = 0; i < host->manifest.n_segments; i++) {
+        verified->segments++;
+        verified->bytes += host->manifest.segments[i].is_local ? host->manifest.segments[i].file_bytes : 0;
+        if (verify_segment(host, &host->manifest.segments[i], &error) < 0)
+            count_damage(verified, &error);
+    }
+    if (find_strangers(host, &error) < 0)
+        count_damage(verified, &error);
+}
+
+int activations_verify(struct activations_run *run, struct error *error)
+{
+    struct stored_hosts hosts;
+    struct verified verified = {0};
+    if (stored_hosts_open(&hosts, run->path, NULL, NULL, error) < 0)
+        return -1;
+    for (size_t i = 0; i < hosts.n; i++)
+        verify_host(&hosts.list[i], &verified);
+    size_t n_hosts = hosts.n;
+    stored_hosts_close(&hosts);
+    if (verified.damaged) {
+        *error = verified.first;
+        return -1;
+    }
+    if (run->args->json) {
+        struct json_writer json = {0};
+        json_write_open(&json, '{');
+        json_put_u64(&json, "hosts", n_hosts);
+        json_put_u64(&json, "segments", verified.segments);
+        json_put_u64(&json, "bytes", verified.bytes);
+        json_write_close(&json, '}');
+        activations_print(&json);
+    } else if (!run->args->quiet) {
+        char bytes[TEXT_SIZE_CHARS];
+        printf("%" PRIu64 " segments of %zu hosts, %s: all as their manifests say\n", verified.segments, n_hosts,
+               text_people_bytes(verified.bytes, bytes));
+    }
+    return 0;
+}
+
+/* --- merge --- */
+
+struct merging {
+    struct owned_sample {
+        uint32_t sample, host;
+    } * list;
+    size_t n, capacity;
+};
+
+static int collect_sample(void *data, const struct stored_host *host, uint32_t sample, struct error *error)
+{
+    struct merging *merging = data;
+    (void)error;
+    ARRAY_RESERVE(merging->list, merging->n, merging->capacity);
+    merging->list[merging->n++] = (struct owned_sample){sample, host->host};
+    return 0;
+}
+
+static int compare_samples(const void *a, const void *b)
+{
+    const struct owned_sample *first = a, *second = b;
+    if (first->sample != second->sample)
+        return first->sample < second->sample ? -1 : 1;
+    return first->host < second->host ? -1 : first->host > second->host;
+}
+
+static int find_collision(struct merging *merging, struct error *error)
+{
+    char one[ACTIVATION_NAME_CHARS], other[ACTIVATION_NAME_CHARS];
+    if (merging->n)
+        qsort(merging->list, merging->n, sizeof *merging->list, compare_samples);
+    for (size_t i = 1; i < merging->n; i++)
+        if (merging->list[i].sample == merging->list[i - 1].sample)
+            return fail(error, ERROR_FAILED_PRECONDITION, "SAMPLE_TWICE",
+                        "sample %" PRIu32 " is of %s and of %s; a merged store has each sample once",
+                        merging->list[i].sample, activation_host_name(merging->list[i - 1].host, one),
+                        activation_host_name(merging->list[i].host, other));
+    return 0;
+}
+
+/* An entry of a host's manifest with its host in front. */
+static void put_entry(struct json_writer *json, uint32_t host, const struct manifest_segment *segment)
+{
+    char *entry = memory_print("{\"host\":%" PRIu32 ",%.*s", host, (int)segment->text_bytes - 1, segment->text + 1);
+    json_write_json(json, entry, strlen(entry));
+    free(entry);
+}
+
+static void describe_merged(const struct stored_hosts *hosts, size_t n_samples, struct json_writer *json)
+{
+    json_write_open(json, '{');
+    json_put_text(json, "format", HOST_MANIFEST_FORMAT);
+    json_put_u64(json, "version", HOST_MANIFEST_VERSION);
+    json_put_open(json, "hosts", '[');
+    for (size_t i = 0; i < hosts->n; i++) {
+        json_write_open(json, '{');
+        json_put_u64(json, "host", hosts->list[i].host);
+        json_put_u64(json, "samples", hosts->list[i].n_samples);
+        json_put_u64(json, "segments", hosts->list[i].manifest.n_segments);
+        json_write_close(json, '}');
+    }
+    json_write_close(json, ']');
+    json_put_u64(json, "samples", n_samples);
+    json_put_open(json, "segments", '[');
+    for (size_t i = 0; i < hosts->n; i++)
+        for (size_t k = 0; k < hosts->list[i].manifest.n_segments; k++)
+            put_entry(json, hosts->list[i].host, &hosts->list[i].manifest.segments[k]);
+    json_write_close(json, ']');
+    json_write_close(json, '}');
+}
+
+static int write_merged(const char *folder, const struct json_writer *json, struct error *error)
+{
+    struct out_file out;
+    char *path = memory_print("%s/" ACTIVATION_MANIFEST, folder);
+    int failed = out_file_open(&out, path, error);
+    if (!failed)
+        failed = out_file_write(&out, json->text, json->length, error);
+    if (!failed)
+        failed = out_file_commit(&out, error);
+    out_file_close(&out);
+    free(path);
+    return failed;
+}
+
+int activations_merge(struct activations_run *run, struct error *error)
+{
+    struct stored_hosts hosts;
+    struct merging merging = {0};
+    struct json_writer json = {0};
+    int failed = stored_hosts_open(&hosts, run->path, collect_sample, &merging, error);
+    if (!failed)
+        failed = find_collision(&merging, error);
+    if (!failed) {
+        describe_merged(&hosts, merging.n, &json);
+        failed = write_merged(run->path, &json, error);
+    }
+    if (!failed && run->args->json)
+        printf("{\"hosts\": %zu, \"samples\": %zu}\n", hosts.n, merging.n);
+    else if (!failed && !run->args->quiet)
+        printf("%zu samples of %zu hosts in %s/" ACTIVATION_MANIFEST "\n", merging.n, hosts.n, run->path);
+    free(json.text);
+    free(merging.list);
+    stored_hosts_close(&hosts);
+    return failed;
+}

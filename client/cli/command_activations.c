@@ -1,0 +1,152 @@
+/* `tensorcast activations`: opens what its commands need, and the two of them that need nothing but arithmetic. */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "activations_commands.h"
+#include "base/checked.h"
+#include "base/dtype.h"
+#include "base/memory.h"
+#include "base/text.h"
+#include "command.h"
+
+static int (*const commands[ACTIVATIONS_COMMANDS])(struct activations_run *run, struct error *error) = {
+    [ACTIVATIONS_STATUS] = activations_status,       [ACTIVATIONS_VERIFY] = activations_verify,
+    [ACTIVATIONS_MERGE] = activations_merge,         [ACTIVATIONS_ESTIMATE] = activations_estimate,
+    [ACTIVATIONS_PARTITION] = activations_partition, [ACTIVATIONS_CLAIM] = activations_claim,
+    [ACTIVATIONS_IMPORT] = activations_import,       [ACTIVATIONS_EXPORT] = activations_export,
+};
+
+void activations_print(struct json_writer *json)
+{
+    puts(json->text);
+    free(json->text);
+}
+
+static int find_store(struct activations_run *run, struct error *error)
+{
+    const char *reference = client_reference(run->args->store, &run->arena, error);
+    char text[TEXT_NAME_CHARS];
+    if (!reference)
+        return -1;
+    if (strncmp(reference, "disk:/", 6) != 0)
+        return fail(error, ERROR_UNIMPLEMENTED, "STORE_NOT_ON_DISK",
+                    "%s is no folder; the commands of 'activations' work on folders of this host",
+                    text_escape(reference, strlen(reference), text));
+    run->path = memory_copy_text(reference + strlen("disk:"));
+    for (size_t length = strlen(run->path); length > 1 && run->path[length - 1] == '/';)
+        run->path[--length] = '\0';
+    return 0;
+}
+
+int command_activations(struct backend *backend, struct error *error)
+{
+    const struct args *args = backend->args;
+    struct activations_run run = {.args = &args->activations};
+    if (args->activations.help) {
+        activations_args_help(stdout);
+        return 0;
+    }
+    bool has_store = args->activations.command != ACTIVATIONS_PARTITION && args->activations.command != ACTIVATIONS_ESTIMATE;
+    int failed = has_store ? find_store(&run, error) : 0;
+    if (!failed) {
+        struct tc_error problem = {0};
+        run.client = tc_connect(args->activations.socket ? args->activations.socket : args->socket, &problem);
+        failed = run.client ? commands[args->activations.command](&run, error)
+                            : fail(error, ERROR_INVALID_ARGUMENT, "BAD_SOCKET", "%s", problem.message);
+    }
+    tc_disconnect(run.client);
+    free(run.path);
+    arena_fini(&run.arena);
+    return failed;
+}
+
+/* --- estimate --- */
+
+int activations_estimate(struct activations_run *run, struct error *error)
+{
+    const struct activations_args *args = run->args;
+    enum dtype dtype = DTYPE_F32;
+    uint64_t bits, each, bytes;
+    if (args->dtype)
+        dtype_parse(args->dtype, strlen(args->dtype), &dtype);
+    if (!checked_mul(args->layers, args->seq, &bits) || !checked_mul(bits, args->hidden, &bits) ||
+        !checked_mul(bits, dtype_bits(dtype), &bits) || !checked_mul(each = bits / 8, args->samples, &bytes))
+        return fail(error, ERROR_INVALID_ARGUMENT, "TOO_LARGE", "that is more than 2^64 bytes");
+    double ratio = args->ratio > 0 ? args->ratio : 1, stored = (double)bytes / ratio;
+    bool is_whole = ratio == (double)(uint64_t)ratio;
+    uint64_t stored_bytes = is_whole ? bytes / (uint64_t)ratio : (uint64_t)stored;
+    if (!args->json) {
+        char of_sample[TEXT_SIZE_CHARS], of_all[TEXT_SIZE_CHARS], on_disk[TEXT_SIZE_CHARS];
+        printf("%s a sample, %s in all, %s stored", text_people_bytes(each, of_sample), text_people_bytes(bytes, of_all),
+               text_people_bytes(stored_bytes, on_disk));
+        if (args->price >= 0)
+            printf(", %.2f a month", stored / 1e9 * args->price);
+        printf("\n");
+        return 0;
+    }
+    struct json_writer json = {0};
+    json_write_open(&json, '{');
+    json_put_u64(&json, "bytes_per_sample", each);
+    json_put_u64(&json, "bytes", bytes);
+    json_put_u64(&json, "stored_bytes", stored_bytes);
+    if (args->price >= 0) {
+        char price[64];
+        int length = snprintf(price, sizeof price, "%.10g", stored / 1e9 * args->price);
+        json_write_key(&json, "price_per_month");
+        json_write_json(&json, price, (size_t)length);
+    } else {
+        json_put_text_or_null(&json, "price_per_month", "");
+    }
+    json_write_close(&json, '}');
+    activations_print(&json);
+    return 0;
+}
+
+/* --- partition --- */
+
+/* Of line n, from 0. */
+static bool is_mine(const struct activations_args *args, uint64_t n)
+{
+    if (args->is_flat)
+        return n % (args->machines * args->hosts) == args->machine * args->hosts + args->host;
+    return n % args->machines == args->machine && n / args->machines % args->hosts == args->host;
+}
+
+int activations_partition(struct activations_run *run, struct error *error)
+{
+    const struct activations_args *args = run->args;
+    char *line = NULL, text[TEXT_NAME_CHARS];
+    size_t room = 0;
+    ssize_t length;
+    uint64_t n = 0;
+    FILE *file = strcmp(args->store, "-") == 0 ? stdin : fopen(args->store, "r");
+    if (!file)
+        return fail_errno(error, errno, "cannot open %s", text_escape(args->store, strlen(args->store), text));
+    struct json_writer json = {0};
+    json_write_open(&json, '{');
+    json_put_open(&json, "lines", '[');
+    for (; (length = getline(&line, &room, file)) >= 0; n++) {
+        if (!is_mine(args, n))
+            continue;
+        if (args->json)
+            json_write_u64(&json, n);
+        else
+            fwrite(line, 1, (size_t)length, stdout);
+    }
+    int failed =
+        ferror(file) ? fail_errno(error, errno, "cannot read %s", text_escape(args->store, strlen(args->store), text)) : 0;
+    free(line);
+    if (file != stdin)
+        fclose(file);
+    json_write_close(&json, ']');
+    json_put_u64(&json, "total", n);
+    json_write_close(&json, '}');
+    if (args->json && !failed)
+        activations_print(&json);
+    else
+        free(json.text);
+    return failed;
+}

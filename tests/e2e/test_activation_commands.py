@@ -1,0 +1,116 @@
+"""`tensorcast activations`: what looks at stores, and shares out the work for them."""
+import json
+import os
+import shutil
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import tensorcast_client as tc
+
+from activation_scene import sample
+
+
+@pytest.fixture
+def acts(models):
+    return models / "acts"
+
+
+@pytest.fixture
+def daemon(start, models):
+    return start(activations={"roots": [str(models)]})
+
+
+def fill(daemon, acts, ids, host, **options):
+    with tc.connect(daemon.socket).activation_store(f"disk:{acts}", host=host, **options) as store:
+        for i in ids:
+            store.append(i, sample(i))
+
+
+def test_status_verify_and_merge_tell_what_hosts_have(daemon, acts):
+    fill(daemon, acts, range(9), 0, segment_bytes="2KiB")
+    fill(daemon, acts, range(20, 24), 7)
+    hosts = daemon.cli.json("activations", "status", acts)["hosts"]
+    assert [(h["host"], h["samples"], h["last_sample"]) for h in hosts] == [(0, 9, 8), (7, 4, 23)]
+    assert hosts[0]["uploads"] == {"pending": 0, "done": 0, "failed": 0, "error": ""}
+    assert daemon.cli.json("activations", "verify", acts)["hosts"] == 2
+    daemon.cli.ok("activations", "merge", acts)
+    merged = json.loads((acts / "manifest.json").read_text())
+    assert merged["samples"] == 13 and {s["host"] for s in merged["segments"]} == {0, 7}
+    daemon.stop()
+    assert len(daemon.cli.json("activations", "status", acts)["hosts"]) == 2  # a folder tells it, too
+    shutil.copytree(acts / "host_007", acts / "host_008")
+    manifest = acts / "host_008/manifest.json"
+    manifest.write_text(manifest.read_text().replace('"host": 7', '"host": 8'))
+    outcome = daemon.cli.run("activations", "merge", acts)
+    assert outcome.status == "FAILED_PRECONDITION" and all(word in outcome.err for word in ("20", "host_007", "host_008"))
+
+
+@pytest.mark.parametrize("damage", ["flip", "cut", "gone", "stranger", "manifest"])
+def test_verify_names_the_file_that_is_not_as_it_was_sealed(daemon, acts, damage):
+    fill(daemon, acts, range(9), 0, segment_bytes="2KiB")
+    victim = acts / "host_000/segment_000002.safetensors"
+    raw = bytearray(victim.read_bytes())
+    raw[len(raw) // 2] ^= 1
+    if damage == "flip":
+        victim.write_bytes(raw)
+    elif damage == "cut":
+        os.truncate(victim, len(raw) - 1)
+    elif damage == "gone":
+        victim.unlink()
+    elif damage == "stranger":
+        victim = victim.rename(victim.with_name("segment_000077.safetensors"))
+        shutil.copy(victim, acts / "host_000/segment_000002.safetensors")
+    else:
+        manifest = acts / "host_000/manifest.json"
+        manifest.write_text(manifest.read_text().replace('"samples":[0', '"samples":[99', 1))
+        victim = acts / "host_000/segment_000001.safetensors"
+    outcome = daemon.cli.run("activations", "verify", acts)
+    assert outcome.status == "DATA_LOSS" and f"host_000/{victim.name}" in outcome.err, outcome
+
+
+def test_units_are_claimed_once_given_back_by_time_and_done_by_their_owner(daemon, acts):
+    acts.mkdir()
+    claim = lambda owner, *more: daemon.cli.json("activations", "claim", acts, "--owner", owner, *more)["unit"]  # noqa: E731
+    with ThreadPoolExecutor(8) as pool:
+        got = list(pool.map(lambda k: [claim(f"w{k}", "--units", 12, "--lease", "1h") for _ in range(2)], range(8)))
+    units = [unit for mine in got for unit in mine]
+    assert sorted(unit for unit in units if unit is not None) == list(range(12)) and units.count(None) == 4
+    assert claim("late", "--units", 13, "--lease", "0") == 12
+    assert claim("thief", "--units", 13, "--lease", "1h") == 12, "a lease of no time is over"
+    assert daemon.cli.run("activations", "claim", acts, "--owner", "late", "--done", 12).status == "FAILED_PRECONDITION"
+    assert claim("thief", "--done", 12) == 12 and claim("x", "--units", 13) is None
+    assert daemon.cli.run("activations", "claim", acts, "--owner", "x", "--done", 99).status == "NOT_FOUND"
+
+
+@pytest.mark.parametrize("order, want", [("nested", [4, 20, 36]), ("flat", [1, 17, 33])])
+def test_lines_of_a_file_are_parted_in_both_orders(daemon, models, order, want):
+    file = models / "lines"
+    file.write_text("".join(f"{n}\n" for n in range(47)) + "47")
+    words = ["--machines", 4, "--machine", 0, "--hosts", 4, "--host", 1, "--order", order]
+    assert daemon.cli.json("activations", "partition", file, *words) == {"lines": want, "total": 48}
+    assert daemon.cli.ok("activations", "partition", file, *words).out == "".join(f"{n}\n" for n in want)
+
+
+def test_an_estimate_is_arithmetic(daemon):
+    words = ["--layers", 14, "--seq", 2048, "--hidden", 3584, "--samples", 80000]
+    told = daemon.cli.json("activations", "estimate", *words, "--price", "0.02", "--ratio", 10)
+    assert (told["bytes_per_sample"], told["stored_bytes"]) == (411_041_792, 3_288_334_336_000)
+    assert told["price_per_month"] == pytest.approx(65.76668672)
+    assert daemon.cli.json("activations", "estimate", *words, "--dtype", "BF16")["price_per_month"] is None
+    outcome = daemon.cli.run("activations", "estimate", "--layers", 10**15, "--seq", 10**15, "--hidden", 1, "--samples", 1)
+    assert outcome.status == "INVALID_ARGUMENT"
+
+
+@pytest.mark.parametrize("words", [[], ["state"], ["status"], ["status", "/a", "/b"], ["claim", "/a"], ["claim", "/a", "--units", "3"],
+                                   ["claim", "/a", "--owner", "x"], ["claim", "/a", "--owner", "x", "--units", "-1"], ["estimate"],
+                                   ["partition", "/f", "--machines", "2"], ["status", "/a", "--units", "3"], ["import", "/a"],
+                                   ["export", "/a"], ["estimate", "--layers"], ["status", "/a", "--jsn"], ["--json", "status", "/a"]])
+def test_wrong_words_are_told_and_nothing_is_done(daemon, words):
+    outcome = daemon.cli.run("activations", *words)
+    assert outcome.code == 2 and outcome.err.startswith("tensorcast: "), outcome
+
+
+def test_help_tells_of_every_command(daemon):
+    out = daemon.cli.ok("activations", "--help").out
+    assert all(f"  {name} " in out for name in ("status", "verify", "merge", "estimate", "partition", "claim", "import", "export"))
+    assert "activations" in daemon.cli.ok("--help").out
