@@ -45,4 +45,9 @@ lint cppcheck cppcheck --quiet --std=c11 --enable=warning,performance,portabilit
   --inline-suppr -j"$(nproc)" -Idaemon -I. -Iclient "${sources[@]}"
 lint shellcheck shellcheck -S warning "${scripts[@]}"
 lint ruff "$(dirname "$python")/ruff" check --quiet --no-cache --output-format concise .
+types() { # what programs that use the client are told; their packages need not be installed here
+  MYPYPATH=client/python "$(dirname "$python")/mypy" --strict --follow-imports=silent --ignore-missing-imports --cache-dir=/dev/null \
+    --no-error-summary tests/python/typed_use.py
+}
+lint types types
 exit "$failed"

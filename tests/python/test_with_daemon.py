@@ -11,6 +11,7 @@ import pytest
 
 import tensorcast_client as tc
 from conftest import ROOT
+from tensorcast_client import answers
 
 BUILD = ROOT / os.environ.get("TENSORCAST_BUILD", "build")
 TENSORCASTD, TENSORCAST = BUILD / "tensorcastd", BUILD / "tensorcast"
@@ -228,3 +229,20 @@ def test_the_examples_run(daemon, llama, args):
     lost = subprocess.run([sys.executable, ROOT / "examples" / script, "disk:/nowhere", "--socket", daemon[0]],
                           capture_output=True, text=True, timeout=100)
     assert lost.returncode == 1 and "PERMISSION_DENIED" in lost.stderr and "Traceback" not in lost.stderr
+
+
+def test_answers_have_the_keys_that_type_checkers_are_told(client, llama):
+    art = client.artifact(llama[0])
+    with art.tensor_dict(framework="numpy") as tensors:
+        told = {answers.LoadReport: tensors.diagnostics, answers.LoadedTensor: tensors.diagnostics["tensors"][0],
+                answers.Bytes: tensors.diagnostics["bytes"], answers.Milliseconds: tensors.diagnostics["ms"],
+                answers.Candidate: tensors.diagnostics["candidates"][0]}
+        status = client.status()
+        (held,) = [replica for replica in status["replicas"] if replica["artifact"] == llama[0] and replica["held_by"]][:1]
+    explained, described = art.view().explain(), art.describe()
+    told.update({answers.Plan: explained, answers.PlannedBytes: explained["bytes"], answers.PlannedMilliseconds: explained["ms"],
+                 answers.Description: described, answers.TensorEntry: described["tensors"][0],
+                 answers.Prewarmed: art.prewarm(), answers.Status: status, answers.Memory: status["memory"],
+                 answers.Replica: held, answers.Holder: held["held_by"][0], answers.Released: art.release()})
+    for kind, answer in told.items():
+        assert kind.__required_keys__ <= set(answer), (kind, kind.__required_keys__ - set(answer))

@@ -10,6 +10,7 @@ from grpc import StatusCode
 
 from . import errors, html_table, selection, sidecars
 from . import recipe as recipes
+from .answers import Description, LoadReport, Released
 from .errors import TensorcastError
 from .lazy import LazyTensor
 from .load import Clock
@@ -133,7 +134,7 @@ class Artifact(Mapping[str, LazyTensor]):
         files that of the first in index order."""
         return dict(self.facts().metadata)
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> Description:
         """Files, tensors, dtypes, shapes, sizes and identity, as `tensorcast inspect --json` prints them."""
         return self.facts().describe()
 
@@ -162,7 +163,7 @@ class Artifact(Mapping[str, LazyTensor]):
         """Loads all tensors; see View.tensor_dict."""
         return self.view().tensor_dict(*args, **how)
 
-    def load_into(self, targets: Mapping[str, Any], **how: Any) -> dict[str, Any]:
+    def load_into(self, targets: Mapping[str, Any], **how: Any) -> LoadReport:
         """Loads all tensors into memory of this process; see View.load_into."""
         return self.view().load_into(targets, **how)
 
@@ -174,7 +175,7 @@ class Artifact(Mapping[str, LazyTensor]):
         """Lets the daemon drop again what was prewarmed with pin=True; see Client.unpin."""
         return self._client.unpin(self.reference)
 
-    def release(self) -> dict[str, int]:
+    def release(self) -> Released:
         """Makes the daemon drop this artifact's replicas that nobody holds; see Client.release."""
         return self._client.release(self.reference)
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 import numbers
 import os
 from collections.abc import Iterable
-from typing import Any
 
 from . import errors, report
 from .activations import ActivationStore
+from .answers import Released, Status
 from .artifact import Artifact
 from .channel import Channel
 from .facts import Facts
@@ -104,11 +104,11 @@ class Client:
         except DecodeError as error:
             raise errors.bad_answer(error) from None
 
-    def status(self) -> dict[str, Any]:
+    def status(self) -> Status:
         """What the daemon holds and does: the object of `tensorcast status --json`, as a dict."""
         return report.status(self.ask("Status", StatusRequest.encode(), StatusResponse, self.timeout))
 
-    def release(self, reference: str | os.PathLike[str] | None = None) -> dict[str, int]:
+    def release(self, reference: str | os.PathLike[str] | None = None) -> Released:
         """Makes the daemon drop the replicas that nobody holds, of one artifact or of all. Returns released_replicas,
         released_bytes, leased_replicas and leased_bytes (kept, because somebody holds them: see status()), and
         replicas_of_others (kept, because another user has loaded them); of those that are pinned pinned_replicas and

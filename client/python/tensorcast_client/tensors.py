@@ -9,9 +9,10 @@ import contextlib
 import gc
 import threading
 from collections.abc import ItemsView, Iterator, Mapping, ValuesView
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from . import errors, report, words
+from .answers import LoadReport
 from .dtypes import NAMES
 
 _SINGLES = 16  # so many are made one by one before all are
@@ -151,7 +152,7 @@ class Tensors(Mapping[str, T]):
         return str(self._report.identity)
 
     @property
-    def diagnostics(self) -> dict[str, Any]:
+    def diagnostics(self) -> LoadReport:
         """What was planned and done, as `tensorcast load --json` prints it."""
         if self._diagnostics is None:
             self._diagnostics = report.load(self._report, self._names, self._layout)

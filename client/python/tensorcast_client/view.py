@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, Tuple, Union, overload
 from grpc import StatusCode
 
 from . import cuda, errors, messages, region, report, selection, words
+from .answers import LoadReport, Plan
 from .layout import Layout
 from .load import Clock, Teller, materialize
 from .load_into import load_into
@@ -156,7 +157,7 @@ class View:
         return tensors
 
     def load_into(self, targets: Mapping[str, Any], fills: Mapping[str, Any] | None = None, cover: Mapping[str, Any] | None = None,
-                  progress: Progress | bool | None = None, options: Options | None = None) -> dict[str, Any]:
+                  progress: Progress | bool | None = None, options: Options | None = None) -> LoadReport:
         """Loads the view into memory of this process, and returns the report of `tensorcast load --json`.
 
         targets: {name: NumPy array, torch tensor or CUDA array} for every tensor of the view, of its shape and dtype, with any
@@ -168,7 +169,7 @@ class View:
         budget, nothing shared. progress and options as in tensor_dict(). docs/into.md has examples."""
         return load_into(self, targets, fills, cover, progress, options)
 
-    def explain(self, options: Options | None = None) -> dict[str, Any]:
+    def explain(self, options: Options | None = None) -> Plan:
         """The plan, as `tensorcast explain --json` prints it, and under "text" as a table for people."""
         options = Options.of(options)
         clock = Clock(options.deadline)
