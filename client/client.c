@@ -66,17 +66,29 @@ const char *client_reference(const char *text, struct arena *arena, struct error
     return reference_parse(text, &base, arena, error);
 }
 
-static const char *choose_socket(const char *given)
+/* The system's daemon, unless only this user's own (`tensorcastd --user`) is there for us. In `room`, or static. */
+static const char *default_socket(char *room, size_t n_room)
+{
+    const char *runtime = getenv("XDG_RUNTIME_DIR");
+    if (access(DEFAULT_SOCKET, W_OK) == 0 || !runtime || runtime[0] != '/')
+        return DEFAULT_SOCKET;
+    int length = snprintf(room, n_room, "%s/tensorcast/daemon.sock", runtime);
+    return length > 0 && (size_t)length < n_room && access(room, W_OK) == 0 ? room : DEFAULT_SOCKET;
+}
+
+/* In `room`, or as long-lived as `given`. */
+static const char *choose_socket(const char *given, char *room, size_t n_room)
 {
     const char *path = given && given[0] ? given : getenv("TENSORCAST_SOCKET");
     if (!path || !path[0])
-        path = DEFAULT_SOCKET;
+        path = default_socket(room, n_room);
     return strncmp(path, "unix:", strlen("unix:")) == 0 ? path + strlen("unix:") : path;
 }
 
 struct tc_client *tc_connect(const char *socket, struct tc_error *error)
 {
-    const char *path = choose_socket(socket);
+    char own[sizeof((struct sockaddr_un *)NULL)->sun_path];
+    const char *path = choose_socket(socket, own, sizeof own);
     size_t most = sizeof((struct sockaddr_un *)NULL)->sun_path - 1;
     if (strlen(path) > most) {
         struct error cause;

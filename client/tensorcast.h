@@ -44,7 +44,8 @@ struct tc_artifact;
 struct tc_load;
 struct tc_cancel;
 
-/* socket NULL = $TENSORCAST_SOCKET, then /run/tensorcast/daemon.sock; "unix:PATH" and "PATH" both work.
+/* socket NULL = $TENSORCAST_SOCKET, then /run/tensorcast/daemon.sock, then the user's own daemon,
+ * $XDG_RUNTIME_DIR/tensorcast/daemon.sock; "unix:PATH" and "PATH" both work.
  * Makes no connection yet: NULL only when the path is too long. */
 struct tc_client *tc_connect(const char *socket, struct tc_error *error);
 void tc_disconnect(struct tc_client *client); /* loads stay valid; accepts NULL */

@@ -14,6 +14,7 @@
 
 #include "base/memory.h"
 #include "base/text.h"
+#include "config/config_origin.h"
 #include "config/config_path.h"
 #include "config/config_prewarm.h"
 #include "config/config_value.h"
@@ -215,6 +216,22 @@ static void set_defaults(struct built *built)
     }
 }
 
+/* A list begins anew with the first of its values. */
+static int set_other_defaults(struct built *built, const struct config_default *defaults, size_t n_defaults,
+                              struct error *error)
+{
+    char complaint[CONFIG_COMPLAINT_CHARS];
+    for (size_t i = 0; i < n_defaults; i++) {
+        const struct config_key *key = schema_find(defaults[i].key);
+        if (schema_is_list(key) && (i == 0 || strcmp(defaults[i - 1].key, key->path) != 0))
+            config_value_clear_list(key, &built->config);
+        if (config_value_parse(key, defaults[i].value, true, &built->arena, &built->config, complaint) < 0)
+            return fail(error, ERROR_INVALID_ARGUMENT, "CONFIG_INVALID_VALUE", "%s, as the environment says it: %s",
+                        key->path, complaint);
+    }
+    return 0;
+}
+
 /* What follows from several keys together. */
 static int complete(struct walk *walk, struct error *error)
 {
@@ -251,19 +268,27 @@ static int read_file(struct walk *walk, const char *text, size_t length, const c
     return result;
 }
 
-struct config *config_parse(const char *text, size_t length, const char *path, struct error *error)
+static struct config *parse_over(const char *text, size_t length, const char *path, const struct config_default *defaults,
+                                 size_t n_defaults, struct error *error)
 {
     struct built *built = memory_alloc(sizeof *built);
     struct walk walk = {.built = built, .places = memory_alloc_array(schema_n_keys, sizeof *walk.places)};
     built->config.internal = built;
     arena_init(&built->arena, 0);
     set_defaults(built);
-    int result = read_file(&walk, length ? text : "", length, path, error);
+    int result = set_other_defaults(built, defaults, n_defaults, error);
+    if (result == 0)
+        result = read_file(&walk, length ? text : "", length, path, error);
     free(walk.places);
     if (result == 0)
         return &built->config;
     config_destroy(&built->config);
     return NULL;
+}
+
+struct config *config_parse(const char *text, size_t length, const char *path, struct error *error)
+{
+    return parse_over(text, length, path, NULL, 0, error);
 }
 
 /* Reads at most one byte more than a configuration may have. Returns the count or -1 with errno. */
@@ -283,10 +308,13 @@ static ssize_t read_all(int fd, char *text, size_t room)
     return (ssize_t)n_read;
 }
 
-struct config *config_load(const char *path, struct error *error)
+struct config *config_load_over(const char *path, const char *name, const struct config_default *defaults, size_t n_defaults,
+                                struct error *error)
 {
     enum { ROOM = CONFIG_YAML_MAX_BYTES + 1 };
     char shown[TEXT_NAME_CHARS];
+    if (!path)
+        return parse_over("", 0, name, defaults, n_defaults, error);
     char *text = memory_alloc(ROOM);
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
     ssize_t length = fd < 0 ? -1 : read_all(fd, text, ROOM);
@@ -294,11 +322,16 @@ struct config *config_load(const char *path, struct error *error)
     if (length < 0)
         fail_errno(error, errno, "cannot read the configuration %s", text_escape(path, strlen(path), shown));
     else
-        config = config_parse(text, (size_t)length, path, error);
+        config = parse_over(text, (size_t)length, path, defaults, n_defaults, error);
     if (fd >= 0)
         close(fd);
     free(text);
     return config;
+}
+
+struct config *config_load(const char *path, struct error *error)
+{
+    return config_load_over(path, path, NULL, 0, error);
 }
 
 static const struct config *defaults;

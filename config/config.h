@@ -128,6 +128,10 @@ struct config {
 /* Reads, checks and fills in every default. Returns NULL on error. */
 struct config *config_load(const char *path, struct error *error);
 struct config *config_parse(const char *text, size_t length, const char *path, struct error *error);
+struct config_default;
+/* The same with other defaults for some keys; path NULL = there is no file, and `name` stands for it in messages. */
+struct config *config_load_over(const char *path, const char *name, const struct config_default *defaults, size_t n_defaults,
+                                struct error *error);
 void config_destroy(const struct config *config);
 
 /* Valid YAML with every key, its effective value and, as a comment, where it came from: "default" (equal to it, wherever it

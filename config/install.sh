@@ -34,6 +34,7 @@ for page in docs/man/*.[1-8]; do put 644 "$page" "share/man/man${page##*.}/$(bas
 put 644 docs/completion/tensorcast.bash share/bash-completion/completions/tensorcast
 put 644 config/store_daemon_config.yaml share/doc/tensorcast/store_daemon_config.yaml
 fill config/tensorcastd.service lib/systemd/system/tensorcastd.service
+fill config/tensorcastd-user.service lib/systemd/user/tensorcastd.service
 fill config/tensorcastd.socket lib/systemd/system/tensorcastd.socket
 put 644 config/tensorcast.sysusers lib/sysusers.d/tensorcast.conf
 if [ "$action" = remove ]; then

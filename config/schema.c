@@ -32,7 +32,8 @@ static_assert(VERIFY_AUTO == 0 && VERIFY_REQUIRED == 1 && VERIFY_NONE == 2, "ord
 /* clang-format off */
 static const struct config_key keys_before_stores[] = {
     {"server.socket_path", CONFIG_SOCKET_PATH, FIELD(server.socket_path), .fallback = "/run/tensorcast/daemon.sock",
-     .help = "Unix socket of the gRPC service. Clients find it by argument, by TENSORCAST_SOCKET, or here."},
+     .help = "Unix socket of the gRPC service. Clients find it by argument, by TENSORCAST_SOCKET, here, or "
+             "in $XDG_RUNTIME_DIR/tensorcast (--user)."},
     {"server.handoff_socket_path", CONFIG_SOCKET_PATH, FIELD(server.handoff_socket_path), .fallback = "",
      .may_be_empty = true,
      .help = "Unix socket that hands out file descriptors. Empty: server.socket_path with .sock replaced by .handoff."},

@@ -23,6 +23,7 @@
 #include "execute/engine.h"
 #include "observe/log.h"
 #include "resolve/header_cache.h"
+#include "root_check.h"
 #include "source/stores.h"
 #include "supervisor.h"
 #include "transport/transport.h"
@@ -275,10 +276,10 @@ static void mask_signals(int how)
 static void on_reload(void *data, int signal_number);
 static void on_terminate(void *data, int signal_number);
 
-int daemon_start(struct daemon *daemon, const char *config_path, const struct config *config, struct error *error)
+int daemon_start(struct daemon *daemon, const struct config_origin *origin, const struct config *config, struct error *error)
 {
     struct supervisor_sockets passed = supervisor_take_sockets();
-    *daemon = (struct daemon){.config_path = config_path, .api.started_ns = clock_now_ns()};
+    *daemon = (struct daemon){.config_origin = origin, .api.started_ns = clock_now_ns()};
     keep_config(daemon, config);
     signal(SIGPIPE, SIG_IGN);
     mask_signals(SIG_BLOCK); /* of all threads that are made from here on */
@@ -289,6 +290,7 @@ int daemon_start(struct daemon *daemon, const char *config_path, const struct co
         return -1;
     log_start();
     warn_of_foreign_descriptors();
+    root_check_start(config);
     daemon->api.services.loop = loop_create();
     daemon->api.services.quota = quota_create();
     share_out(daemon);
@@ -330,7 +332,7 @@ static void report_change(void *data, const char *key, bool reloadable)
 static void read_config(struct loop_work *work)
 {
     struct reload *reload = (struct reload *)work;
-    reload->fresh = config_load(reload->daemon->config_path, &reload->error);
+    reload->fresh = config_origin_load(reload->daemon->config_origin, &reload->error);
     reload->log_fd = reload->fresh ? log_open_file(reload->fresh->logging.file, &reload->error) : -1;
 }
 
@@ -346,7 +348,7 @@ static void apply_config(struct daemon *daemon, struct config *fresh)
     warn_of_transport(fresh);
     if (!daemon->api.is_draining)
         prewarms_configure(daemon->api.prewarms, fresh);
-    log_info("config_reloaded", LOG_TEXT("file", daemon->config_path));
+    log_info("config_reloaded", LOG_TEXT("file", config_origin_name(daemon->config_origin)));
 }
 
 static void on_config_read(struct loop_work *work)

@@ -10,10 +10,11 @@
 #include "base/error.h"
 #include "budgets.h"
 #include "config/config.h"
+#include "config/config_origin.h"
 
 struct daemon {
     struct api api; /* first: the context of handlers */
-    const char *config_path;
+    const struct config_origin *config_origin;
     struct budgets budgets;         /* of the current one */
     struct config_version *configs; /* the current one and those before it, which requests may still read */
     struct loop_timer *drain_timer;
@@ -25,8 +26,9 @@ struct daemon {
     struct cancel ends_requests; /* to stores, at the end of the grace */
 };
 
-/* Everything up to "ready": after 0 the sockets serve as soon as daemon_run() is called. config is taken. */
-int daemon_start(struct daemon *daemon, const char *config_path, const struct config *config, struct error *error);
+/* Everything up to "ready": after 0 the sockets serve as soon as daemon_run() is called. config is taken, origin borrowed. */
+int daemon_start(struct daemon *daemon, const struct config_origin *origin, const struct config *config,
+                 struct error *error);
 void daemon_run(struct daemon *daemon);  /* until SIGTERM or SIGINT and the drain after it */
 void daemon_stop(struct daemon *daemon); /* frees everything; accepts a half-started daemon */
 

@@ -1,25 +1,33 @@
-/* tensorcastd: the command line. `tensorcastd --config FILE` serves; the other flags look at the configuration only. */
+/* tensorcastd: the command line. It serves, or looks at the configuration only. */
 #include <errno.h>
 #include <getopt.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/loop.h"
 #include "base/standard_fds.h"
+#include "base/text.h"
 #include "config/config.h"
+#include "config/config_origin.h"
 #include "daemon.h"
 #include "observe/log.h"
 #include "resolve/source_format.h"
+#include "root_check.h"
 #include "source/disk/mount_child.h"
 
 static const char usage[] =
-    "usage: tensorcastd --config FILE [--check-config | --print-config]\n"
+    "usage: tensorcastd [--user] [-c FILE] [--check-config | --print-config]\n"
     "\n"
     "Loads model weights once per host and hands them to its clients without a copy.\n"
     "\n"
-    "  --config FILE    store_daemon_config.yaml\n"
-    "  --check-config   read and check the file, start nothing; exit 0 or a message with file, line, column and key\n"
-    "  --print-config   print every key with its effective value, as YAML\n"
+    "  -c, --config FILE  store_daemon_config.yaml; else " CONFIG_SYSTEM_FILE " when it is there,\n"
+    "                     else every default\n"
+    "  --user             a daemon of your own, without root: sockets below $XDG_RUNTIME_DIR/tensorcast, state below\n"
+    "                     $XDG_STATE_HOME/tensorcast, your home and the hub's cache as trusted roots, nobody else can "
+    "connect\n"
+    "  --check-config     read and check the file, start nothing; exit 0 or a message with file, line, column and key\n"
+    "  --print-config     print every key with its effective value, as YAML\n"
     "  --print-config-docs  print docs/config.md\n"
     "  --version, --help\n"
     "\n"
@@ -28,24 +36,37 @@ static const char usage[] =
 enum action { SERVE, CHECK_CONFIG, PRINT_CONFIG };
 
 struct arguments {
-    const char *config_path;
+    const char *config_path; /* NULL = not given */
+    bool is_users;
     enum action action;
 };
 
+static void refuse_word(const char *word)
+{
+    char shown[TEXT_NAME_CHARS];
+    fprintf(stderr, "tensorcastd: unexpected argument '%s'; a configuration is given by -c FILE\n%s",
+            text_escape(word, strlen(word), shown), usage);
+    exit(2);
+}
+
 static void parse_arguments(int argc, char **argv, struct arguments *arguments)
 {
-    enum { PRINT_DOCS = 'd' };
+    enum { PRINT_DOCS = 'd', OF_USER = 'u' };
     static const struct option options[] = {{"config", required_argument, NULL, 'c'},
+                                            {"user", no_argument, NULL, OF_USER},
                                             {"check-config", no_argument, NULL, 'k'},
                                             {"print-config", no_argument, NULL, 'p'},
                                             {"print-config-docs", no_argument, NULL, PRINT_DOCS},
                                             {"version", no_argument, NULL, 'v'},
                                             {"help", no_argument, NULL, 'h'},
                                             {NULL, 0, NULL, 0}};
-    for (int option; (option = getopt_long(argc, argv, "", options, NULL)) != -1;) {
+    for (int option; (option = getopt_long(argc, argv, "c:h", options, NULL)) != -1;) {
         switch (option) {
         case 'c':
             arguments->config_path = optarg;
+            break;
+        case OF_USER:
+            arguments->is_users = true;
             break;
         case 'k':
             arguments->action = CHECK_CONFIG;
@@ -67,10 +88,8 @@ static void parse_arguments(int argc, char **argv, struct arguments *arguments)
             exit(2);
         }
     }
-    if (optind != argc || !arguments->config_path) {
-        fprintf(stderr, "tensorcastd: %s\n%s", optind != argc ? "unexpected argument" : "--config FILE is needed", usage);
-        exit(2);
-    }
+    if (optind != argc)
+        refuse_word(argv[optind]);
 }
 
 static int print_error(const struct error *error)
@@ -81,11 +100,15 @@ static int print_error(const struct error *error)
 
 enum { LAST_LINES_MS = 2000 };
 
-static int serve_config(const char *config_path, const struct config *config)
+static int serve_config(const struct config_origin *origin, const struct config *config)
 {
     struct daemon daemon;
     struct error error;
-    int result = daemon_start(&daemon, config_path, config, &error);
+    if (config_origin_make_folder(origin, config, &error) != 0) {
+        config_destroy(config);
+        return print_error(&error);
+    }
+    int result = daemon_start(&daemon, origin, config, &error);
     if (result == 0)
         daemon_run(&daemon);
     daemon_stop(&daemon);
@@ -93,25 +116,36 @@ static int serve_config(const char *config_path, const struct config *config)
     return result == 0 ? 0 : print_error(&error);
 }
 
-int main(int argc, char **argv)
+static int show_config(const struct config_origin *origin, enum action action, const struct config *config)
 {
-    struct arguments arguments = {0};
     struct error error;
-    standard_fds_reserve();
-    mount_child_run_if_asked(argc, argv, &source_format_safetensors);
-    parse_arguments(argc, argv, &arguments);
-    const struct config *config = config_load(arguments.config_path, &error);
-    if (!config)
-        return print_error(&error);
-    if (arguments.action == SERVE)
-        return serve_config(arguments.config_path, config);
-    if (arguments.action == PRINT_CONFIG)
+    if (action == PRINT_CONFIG) {
         config_print(config, stdout);
-    else
-        printf("%s: ok\n", arguments.config_path);
+    } else {
+        root_check_print(config, stderr);
+        printf("%s: ok\n", config_origin_name(origin));
+    }
     config_destroy(config);
     if (fflush(stdout) == 0 && !ferror(stdout))
         return 0;
     fail_errno(&error, errno, "cannot write to standard output");
     return print_error(&error);
+}
+
+int main(int argc, char **argv)
+{
+    struct arguments arguments = {0};
+    struct config_origin origin;
+    struct error error;
+    standard_fds_reserve();
+    mount_child_run_if_asked(argc, argv, &source_format_safetensors);
+    parse_arguments(argc, argv, &arguments);
+    const struct config *config = config_origin_init(&origin, arguments.config_path, arguments.is_users, &error) == 0
+                                      ? config_origin_load(&origin, &error)
+                                      : NULL;
+    int status = !config                     ? print_error(&error)
+                 : arguments.action == SERVE ? serve_config(&origin, config)
+                                             : show_config(&origin, arguments.action, config);
+    config_origin_fini(&origin);
+    return status;
 }

@@ -52,7 +52,7 @@ static const char *const indexes[] = {"source", "canonical", NULL};
 
 #define AT(member) offsetof(struct args, member)
 const struct option_row option_table[] = {
-    {"socket", "PATH", "the daemon's socket (else $TENSORCAST_SOCKET, then /run/tensorcast/daemon.sock)", OPTIONS_GLOBAL,
+    {"socket", "PATH", "the daemon's socket (else $TENSORCAST_SOCKET, then the system's, then your own)", OPTIONS_GLOBAL,
      OPTION_TEXT, AT(socket), NULL, NULL},
     {"json", NULL, "print one JSON object and nothing else", OPTIONS_GLOBAL, OPTION_FLAG, AT(json), NULL, NULL},
     {"quiet", NULL, "print nothing but results and errors", OPTIONS_GLOBAL, OPTION_FLAG, AT(quiet), NULL, NULL},

@@ -273,14 +273,26 @@ static void on_verify(struct rpc_call *call, const ProtobufCMessage *message, vo
     rpc_call_end(call);
 }
 
+static void on_unpin(struct rpc_call *call, const ProtobufCMessage *message, void *context)
+{
+    Tensorcast__Daemon__V1__UnpinResponse response = TENSORCAST__DAEMON__V1__UNPIN_RESPONSE__INIT;
+    (void)context;
+    if (refuses(call))
+        return;
+    client_scene.all = ((const Tensorcast__Daemon__V1__UnpinRequest *)message)->all;
+    response.replicas = 3;
+    response.bytes = 300;
+    reply(call, &response.base);
+}
+
 #define ROW(name, streams, handle)                                                                                          \
     {                                                                                                                       \
         &tensorcast__daemon__v1__store_daemon__descriptor, name, streams, handle, false                                     \
     }
 static const struct rpc_method methods[] = {
-    ROW("Resolve", false, on_resolve),     ROW("Explain", false, on_explain), ROW("Materialize", true, on_materialize),
-    ROW("Prewarm", false, on_prewarm),     ROW("Release", false, on_release), ROW("Status", false, on_status),
-    ROW("FetchSidecars", true, on_status), /* test_sidecars.c */
+    ROW("Resolve", false, on_resolve), ROW("Explain", false, on_explain),     ROW("Materialize", true, on_materialize),
+    ROW("Prewarm", false, on_prewarm), ROW("Release", false, on_release),     ROW("Status", false, on_status),
+    ROW("Unpin", false, on_unpin),     ROW("FetchSidecars", true, on_status), /* test_sidecars.c */
     ROW("Verify", true, on_verify),
 };
 

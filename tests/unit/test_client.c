@@ -346,6 +346,19 @@ static void status_comes_as_json_and_as_a_page_without_control_characters(void *
     free(text);
 }
 
+static void what_was_unpinned_is_counted(void **state)
+{
+    struct tc_error error;
+    struct tc_unpinned unpinned;
+    (void)state;
+    assert_int_equal(tc_unpin(client_scene.client, "disk:/m", 0, &unpinned, &error), 0);
+    assert_false(client_scene.all);
+    assert_int_equal(unpinned.replicas, 3);
+    assert_int_equal(unpinned.bytes, 300);
+    assert_int_equal(tc_unpin(client_scene.client, NULL, 0, NULL, &error), 0);
+    assert_true(client_scene.all);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -354,6 +367,7 @@ int main(void)
         cmocka_unit_test(without_a_daemon_the_error_is_unavailable_and_names_the_socket),
         SERVED(a_daemon_that_was_restarted_answers_the_next_call),
         SERVED(an_artifact_tells_what_it_holds),
+        SERVED(what_was_unpinned_is_counted),
         SERVED(a_view_is_what_one_device_of_a_mesh_holds),
         SERVED(a_description_that_contradicts_itself_is_refused),
         SERVED(threads_share_a_client),

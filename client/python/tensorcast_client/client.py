@@ -25,15 +25,25 @@ _FOR_THE_PACKAGE = {"ask", "channel", "first_answer_timeout", "resolve"}  # not 
 
 
 def connect(address: str | os.PathLike[str] | None = None, timeout: float | None = None) -> Client:
-    """A client of the daemon at `address` ("unix:/path" or "/path"), else at $TENSORCAST_SOCKET, else at the default.
+    """A client of the daemon at `address` ("unix:/path" or "/path"), else at $TENSORCAST_SOCKET, else at the
+    default: the system's, then this user's own (`tensorcastd --user`).
 
     Nothing is sent yet. `timeout`, in seconds, is how long the daemon may take to answer (30 s when nothing is said); a
     load has to begin within it, not to end (see Options.deadline)."""
     return Client(_socket_path(address), timeout)
 
 
+def _default_socket():
+    """The system's daemon, unless only this user's own (`tensorcastd --user`) is there for us."""
+    runtime = os.environ.get("XDG_RUNTIME_DIR", "")
+    own = f"{runtime}/tensorcast/daemon.sock"
+    if runtime.startswith("/") and not os.access(DEFAULT_SOCKET, os.W_OK) and os.access(own, os.W_OK):
+        return own
+    return DEFAULT_SOCKET
+
+
 def _socket_path(address):
-    path = os.fspath(address) if address else os.environ.get("TENSORCAST_SOCKET") or DEFAULT_SOCKET
+    path = os.fspath(address) if address else os.environ.get("TENSORCAST_SOCKET") or _default_socket()
     if path.startswith("unix:"):
         path = path[len("unix:"):]
         path = path[2:] if path.startswith("//") else path

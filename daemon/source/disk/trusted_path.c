@@ -30,6 +30,7 @@
 enum {
     MAX_LINKS = 40, /* as the kernel */
     MAX_DEPTH = 128,
+    LISTED_CHARS = 256,
     TEXT_CHARS = 2 * PATH_MAX, /* a link's target and what is left behind it */
 };
 
@@ -224,19 +225,36 @@ static const char *folder_to_trust(char *path)
     return *path ? path : "/";
 }
 
+/* "/models, /data and 3 more" */
+static void describe_roots(const struct trusted_roots *roots, char *text, size_t room)
+{
+    enum { SHOWN = 3 };
+    char name[TEXT_NAME_CHARS];
+    size_t used = (size_t)snprintf(text, room, "%s", roots->n_roots ? "" : "none");
+    for (size_t i = 0; i < roots->n_roots && i < SHOWN && used < room; i++) {
+        const char *given = *roots->roots[i].given ? roots->roots[i].given : "/";
+        used += (size_t)snprintf(text + used, room - used, "%s%s", i ? ", " : "", text_escape(given, strlen(given), name));
+    }
+    if (roots->n_roots > SHOWN && used < room)
+        snprintf(text + used, room - used, " and %zu more", roots->n_roots - SHOWN);
+}
+
 /* `outside`: the text that no root is a beginning of; changed. What is there is not looked at. */
 static int fail_outside(const struct walk *walk, char *outside, struct error *error)
 {
-    char name[TEXT_NAME_CHARS], target[TEXT_NAME_CHARS], folder[TEXT_NAME_CHARS];
+    char name[TEXT_NAME_CHARS], target[TEXT_NAME_CHARS], folder[TEXT_NAME_CHARS], listed[LISTED_CHARS];
     text_escape(walk->path, strlen(walk->path), name);
+    describe_roots(walk->roots, listed, sizeof listed);
     if (!walk->n_links)
         return fail(error, ERROR_PERMISSION_DENIED, REASON(OUTSIDE_TRUSTED_ROOTS),
-                    "%s is outside the trusted roots; add its folder to sources.disk.trusted_roots", name);
+                    "%s is outside the trusted roots; add its folder to sources.disk.trusted_roots, which has %s", name,
+                    listed);
     const char *trusted = folder_to_trust(outside);
     return fail(error, ERROR_PERMISSION_DENIED, REASON(OUTSIDE_TRUSTED_ROOTS),
-                "%s %s a link to %s, which is outside the trusted roots; add %s to sources.disk.trusted_roots", name,
-                walk->is_last && walk->n_links == 1 ? "is" : "leads through",
-                text_escape(walk->target, strlen(walk->target), target), text_escape(trusted, strlen(trusted), folder));
+                "%s %s a link to %s, which is outside the trusted roots; add %s to sources.disk.trusted_roots, which has %s",
+                name, walk->is_last && walk->n_links == 1 ? "is" : "leads through",
+                text_escape(walk->target, strlen(walk->target), target), text_escape(trusted, strlen(trusted), folder),
+                listed);
 }
 
 static int fail_too_long(const struct walk *walk, struct error *error)

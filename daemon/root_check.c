@@ -1,0 +1,56 @@
+/* The thread is left to itself: what it waits for ends with the process, and it asks no FUSE mount, which would not end. */
+#include "root_check.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+
+#include "base/memory.h"
+#include "observe/log.h"
+#include "source/disk/mounts.h"
+
+struct roots {
+    char **paths;
+    size_t n_paths;
+};
+
+static void *look_for_roots(void *data)
+{
+    struct roots *roots = data;
+    for (size_t i = 0; i < roots->n_paths; i++) {
+        struct error error;
+        char *real = mounts_realpath(roots->paths[i], &error);
+        if (!real && error.code == ERROR_NOT_FOUND)
+            log_warn("trusted_root_missing", LOG_TEXT("root", roots->paths[i]),
+                     LOG_TEXT("message", "sources.disk.trusted_roots names a folder that does not exist"));
+        free(real);
+        free(roots->paths[i]);
+    }
+    free(roots->paths);
+    free(roots);
+    return NULL;
+}
+
+void root_check_start(const struct config *config)
+{
+    pthread_t thread;
+    pthread_attr_t attributes;
+    struct roots *roots = memory_alloc(sizeof *roots);
+    roots->n_paths = config->disk.n_trusted_roots;
+    roots->paths = memory_alloc_array(roots->n_paths + 1, sizeof *roots->paths);
+    for (size_t i = 0; i < roots->n_paths; i++)
+        roots->paths[i] = memory_copy_text(config->disk.trusted_roots[i]);
+    pthread_attr_init(&attributes);
+    pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+    if (pthread_create(&thread, &attributes, look_for_roots, roots) != 0)
+        look_for_roots(roots);
+    pthread_attr_destroy(&attributes);
+}
+
+void root_check_print(const struct config *config, FILE *out)
+{
+    struct stat status;
+    for (size_t i = 0; i < config->disk.n_trusted_roots; i++)
+        if (stat(config->disk.trusted_roots[i], &status) != 0)
+            fprintf(out, "warning: sources.disk.trusted_roots: %s cannot be found: %m\n", config->disk.trusted_roots[i]);
+}

@@ -1,0 +1,92 @@
+"""A daemon of one's own: without root, without a configuration file, found by clients, closed to others."""
+import os
+import signal
+import subprocess
+
+import pytest
+import yaml
+
+from checkpoints import blob, write
+from stage import CLI, DAEMON, for_everybody, soon
+
+
+@pytest.fixture
+def own(tmp_path):
+    """Starts `tensorcastd --user` in an environment of its own; env, a client that is told no socket, its log."""
+    home, runtime = tmp_path / "home", tmp_path / "run"
+    home.mkdir()
+    runtime.mkdir(mode=0o700)
+    env = {"PATH": os.environ["PATH"], "HOME": str(home), "XDG_RUNTIME_DIR": str(runtime), "HF_HUB_CACHE": str(tmp_path / "hub"),
+           "TSAN_OPTIONS": os.environ.get("TSAN_OPTIONS", "")}
+    made = []
+
+    class Own:
+        pass
+
+    own = Own()
+    own.env, own.home, own.runtime, own.log = env, home, runtime, tmp_path / "log"
+    own.run = lambda program, *args, **more: subprocess.run([program, *map(str, args)], env={**env, **more}, capture_output=True, text=True)
+
+    def start(*args):
+        with open(own.log, "a") as log:
+            made.append(subprocess.Popen([DAEMON, "--user", *args], env=env, stdin=subprocess.DEVNULL, stdout=log, stderr=log))
+        assert soon(lambda: own.run(CLI, "status").returncode == 0 or made[-1].poll() is not None), own.log.read_text()
+        return made[-1]
+
+    own.start = start
+    yield own
+    for process in made:
+        process.kill()
+        process.wait()
+
+
+def test_it_serves_home_from_folders_of_its_own(own):
+    write(own.home / "m", {"w": blob(1, 4096)})
+    process = own.start()
+    done = own.run(CLI, "load", own.home / "m", "--json")
+    assert done.returncode == 0 and own.run(CLI, "load", "disk:/etc").returncode == 1, done
+    folder = own.runtime / "tensorcast"
+    assert folder.stat().st_mode & 0o777 == 0o700 and (folder / "daemon.sock").stat().st_mode & 0o777 == 0o600
+    assert any((own.home / ".local/state/tensorcast").iterdir())
+    assert "trusted_root_missing" in own.log.read_text() and str(own.env["HF_HUB_CACHE"]) in own.log.read_text()
+    refused = own.run(CLI, "load", "disk:/etc").stderr
+    assert "PERMISSION_DENIED" in refused and str(own.home) in refused, refused
+    if os.geteuid() == 0:
+        other = subprocess.run([for_everybody(CLI), "--socket", folder / "daemon.sock", "status"], user="nobody", capture_output=True, cwd="/")
+        assert other.returncode != 0
+    process.send_signal(signal.SIGHUP)  # there is no file to read: what counted counts on
+    assert soon(lambda: "config_reloaded" in own.log.read_text()) and "config_changed" not in own.log.read_text()
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(20) == 0 and not (folder / "daemon.sock").exists()
+
+
+def test_what_a_file_says_wins(own, tmp_path):
+    file = own.home / ".config/tensorcast/store_daemon_config.yaml"
+    file.parent.mkdir(parents=True)
+    file.write_text(f"memory: {{host_budget: 64MiB}}\nsources: {{disk: {{trusted_roots: [{tmp_path}/models]}}}}\n")
+    told = yaml.safe_load(own.run(DAEMON, "--user", "--print-config").stdout)
+    assert told["memory"]["host_budget"] == "64MiB" and told["sources"]["disk"]["trusted_roots"] == [f"{tmp_path}/models"]
+    assert told["server"]["socket_path"] == f"{own.runtime}/tensorcast/daemon.sock" and told["server"]["socket_mode"] == "0600"
+    assert told["server"]["handoff_socket_path"] == f"{own.runtime}/tensorcast/daemon.handoff"
+    checked = own.run(DAEMON, "--user", "--check-config")
+    assert checked.returncode == 0 and f"{tmp_path}/models" in checked.stderr and str(file) in checked.stdout, checked
+    (tmp_path / "other.yaml").write_text("memory: {host_budget: 8MiB}\n")
+    other = own.run(DAEMON, "-c", tmp_path / "other.yaml", "--user", "--print-config")
+    assert yaml.safe_load(other.stdout)["memory"]["host_budget"] == "8MiB"
+
+
+def test_what_is_missing_or_wrong_on_the_line_is_named(own, tmp_path):
+    done = own.run(DAEMON, "--user", XDG_RUNTIME_DIR="relative")
+    assert done.returncode == 1 and "XDG_RUNTIME_DIR" in done.stderr, done
+    done = own.run(DAEMON, tmp_path / "c.yaml")
+    assert done.returncode == 2 and f"unexpected argument '{tmp_path}/c.yaml'" in done.stderr and "-c FILE" in done.stderr, done
+    (own.runtime / "tensorcast").symlink_to(own.home)
+    done = own.run(DAEMON, "--user")
+    assert done.returncode == 1 and "tensorcast is no folder" in done.stderr, done
+
+
+def test_home_within_the_hubs_cache_is_one_root(own):
+    told = yaml.safe_load(own.run(DAEMON, "--user", "--print-config", HF_HUB_CACHE=str(own.home.parent)).stdout)
+    assert told["sources"]["disk"]["trusted_roots"] == [str(own.home.parent)]
+    told = yaml.safe_load(own.run(DAEMON, "--user", "--print-config", HF_HUB_CACHE="").stdout)
+    assert told["sources"]["disk"]["trusted_roots"] == [str(own.home)]
