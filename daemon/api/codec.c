@@ -73,7 +73,8 @@ int codec_load_request(const Tensorcast__Daemon__V1__LoadRequest *wire, struct a
                                      .memory = (int)wire->memory,
                                      .variant = wire->variant.data,
                                      .variant_bytes = wire->variant.len,
-                                     .allow_missing_shards = wire->allow_missing_shards};
+                                     .allow_missing_shards = wire->allow_missing_shards,
+                                     .resident_only = wire->resident_only};
     if (wire->policy) {
         request->executor = (int)wire->policy->executor;
         request->collective = (int)wire->policy->collective;

@@ -91,6 +91,8 @@ static void log_into(const struct load_result *result)
 
 void load_log_result(const struct load_result *result, bool plan_only, const struct error *error)
 {
+    if (error && error->kind == ERROR_KIND_NOT_RESIDENT)
+        return; /* a question, and its answer */
     if (error) {
         char *artifact = source_shown(result->artifact ? result->artifact : "");
         log_at_of(error->code == ERROR_INTERNAL ? LOG_ERROR : LOG_WARN, "load_failed", result->uid,

@@ -60,6 +60,7 @@ static void go_on(struct ticket *ticket);
 static bool enter_group(struct ticket *ticket);
 static bool is_there(const struct ticket *ticket);
 static bool use_existing(struct ticket *ticket);
+static bool refuse_reading(struct ticket *ticket);
 static void load_alone(struct ticket *ticket);
 static void wait_for_load(struct ticket *ticket, struct load *load, enum load_origin origin);
 static void serve_ticket(struct ticket *ticket, struct replica *replica, enum load_origin origin);
@@ -193,7 +194,7 @@ static void on_resolved(struct loop_work *work)
     replica_drop_stale(prep->target.replicas, artifact);
     bool must_plan = prep->goal == GOAL_PLAN || prep->spec.memory == MEMORY_MAPPED ||
                      prep->spec.policy.collective == COLLECTIVE_REQUIRED || prepare_wants_group(prep);
-    if (!must_plan && use_existing(ticket))
+    if (!must_plan && (use_existing(ticket) || refuse_reading(ticket)))
         return;
     prep->costs = calibration_get(ticket->table->services->calibration, artifact->source->caps.device_id);
     set_ticket_state(ticket, TICKET_PLANNING);
@@ -259,7 +260,7 @@ static void go_on(struct ticket *ticket)
         return;
     if (ticket->prep.goal == GOAL_PLAN)
         finish_ticket(ticket, NULL);
-    else if (!use_existing(ticket))
+    else if (!use_existing(ticket) && !refuse_reading(ticket))
         load_alone(ticket);
 }
 
@@ -441,6 +442,17 @@ static bool use_existing(struct ticket *ticket)
     else if (load)
         wait_for_load(ticket, load, LOAD_JOINED);
     return replica || load;
+}
+
+/* Ends a ticket of somebody who wants only what is there. */
+static bool refuse_reading(struct ticket *ticket)
+{
+    if (!ticket->prep.spec.resident_only)
+        return false;
+    fail(&ticket->prep.error, ERROR_FAILED_PRECONDITION, REASON(NOT_RESIDENT), "%s is not in memory",
+         ticket->result.artifact);
+    finish_ticket(ticket, &ticket->prep.error);
+    return true;
 }
 
 static void wait_for_load(struct ticket *ticket, struct load *load, enum load_origin origin)

@@ -186,5 +186,6 @@ int load_spec_build(const struct load_request *request, const struct materializa
         return -1;
     spec->artifact = arena_text(arena, request->artifact, strlen(request->artifact));
     spec->allow_missing_shards = request->allow_missing_shards;
+    spec->resident_only = request->resident_only;
     return 0;
 }

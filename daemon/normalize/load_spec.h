@@ -70,6 +70,7 @@ enum { VIEW_DEFAULT_ALIGN = 64, VIEW_MAX_ALIGN = 2 << 20 };
 struct load_spec {
     const char *artifact;      /* reference, checked to have a scheme */
     bool allow_missing_shards; /* of DCP: a rank that saved nothing has no file */
+    bool resident_only;        /* what is not in memory, or on its way there, is refused */
     const char *device;        /* NULL = host memory; whether there is such a device is found out later */
     struct view_spec view;
     enum memory_preference memory; /* not UNSPECIFIED; of a GPU COPIED */
@@ -87,7 +88,7 @@ struct file_names { /* files of an artifact instead of its tensors */
 /* The request in this module's own terms; api/codec.c and the command line fill it. Strings are borrowed. */
 struct load_request {
     const char *artifact;
-    bool allow_missing_shards;
+    bool allow_missing_shards, resident_only;
     const char *device;    /* NULL, "" or "cpu" = host memory */
     struct view_spec view; /* align_bytes 0 = default */
     int memory;            /* enum memory_preference as a number, checked here */

@@ -213,6 +213,26 @@ static void a_request_without_a_group_is_served_by_what_there_is(void **state)
     group_assert_nothing_is_left(group);
 }
 
+static void who_wants_only_what_is_in_memory_gets_no_load(void **state)
+{
+    struct group_stage *group = *state;
+    struct stage_client clients[3];
+    for (int i = 0; i < 3; i++) {
+        group_prepare(group, &clients[i], 0, 0, 1, NULL);
+        clients[i].input.request.has_group = false;
+        clients[i].input.request.resident_only = i != 1;
+        stage_submit(&clients[i]);
+        stage_run(&group->stage);
+    }
+    assert_int_equal(clients[0].code, ERROR_FAILED_PRECONDITION);
+    assert_non_null(strstr(clients[0].message, "not in memory"));
+    assert_false(clients[1].from_replica || clients[1].joined);
+    assert_true(clients[2].from_replica);
+    for (int i = 1; i < 3; i++)
+        group_assert_loaded(&clients[i], 0);
+    group_assert_nothing_is_left(group);
+}
+
 static bool may_go_on; /* atomic */
 
 static void hold(void)
@@ -350,6 +370,7 @@ int main(void)
         TEST(a_rank_that_insists_on_ranks_that_do_not_come_fails),
         TEST(who_insists_on_a_group_and_names_none_fails),
         TEST(a_request_without_a_group_is_served_by_what_there_is),
+        TEST(who_wants_only_what_is_in_memory_gets_no_load),
         TEST(a_request_without_a_group_joins_the_load_of_a_rank),
         TEST(a_request_may_be_cancelled_in_every_state),
         cmocka_unit_test(every_transition_that_is_drawn_was_taken),

@@ -23,15 +23,18 @@ from .export import export
 from .host_region import HostRegion
 from .lazy import LazyTensor
 from .options import CollectiveLoadGroup, Options
+from .patching import Patch, patch, unpatch
 from .shortcuts import artifact, load_file
 from .sidecars import Sidecar
 from .tensors import Tensors
 from .view import View
+from .warning import TensorcastFallbackWarning
 
 del _channel
 __all__ = ["AccessDeniedError", "ActivationStore", "Artifact", "ArtifactNotFoundError", "Client", "CollectiveLoadGroup",
-           "DEFAULT_SOCKET", "DeadlineExceededError", "HostRegion", "InvalidRequestError", "LazyTensor", "Options", "Sidecar", "TensorcastError",
-           "TensorNotFoundError", "Tensors", "View", "__version__", "artifact", "connect", "export", "load_file"]
+           "DEFAULT_SOCKET", "DeadlineExceededError", "HostRegion", "InvalidRequestError", "LazyTensor", "Options", "Patch",
+           "Sidecar", "TensorNotFoundError", "TensorcastError", "TensorcastFallbackWarning", "Tensors", "View",
+           "__version__", "artifact", "connect", "export", "load_file", "patch", "unpatch"]
 
 
 def __dir__() -> list[str]:

@@ -55,10 +55,14 @@ def prefer_huge_pages(address, size):
         _libc.madvise(start, stop - start, mmap.MADV_HUGEPAGE)  # a kernel without them refuses, and nothing is lost
 
 
+leases: "weakref.WeakSet[Lease]" = weakref.WeakSet()  # of this process
+
+
 class Lease:
     """The hand-off's connection, closed when the last mapping that holds it is gone."""
 
     def __init__(self, fd):
+        leases.add(self)
         self._finalizer = weakref.finalize(self, os.close, fd)
         self._finalizer.atexit = False
 

@@ -31,7 +31,7 @@ Targets = Table(regions=(1, "blobs"), fill_names=(2, "strings"), fill_values=(3,
 LoadRequest = Table(artifact=(1, "string"), view=(2, "message", View), policy=(3, "message", RetrievalPolicy),
                     topology=(4, "message", ExecutionTopology), device=(5, "string"), region=(6, "bytes"),
                     variant=(7, "bytes"), allow_missing_shards=(8, "bool"), targets=(9, "message", Targets),
-                    memory=(10, "uint"))
+                    memory=(10, "uint"), resident_only=(35, "bool"))
 ExplainRequest = Table(load=(1, "message", LoadRequest))
 MaterializeRequest = Table(load=(1, "message", LoadRequest))
 PrewarmRequest = Table(load=(1, "message", LoadRequest), pin=(2, "bool"), detach=(3, "bool"))

@@ -293,6 +293,8 @@ def _unknown(framework):
 
 def _maker(framework, writable):
     """(the class that makes arrays or tensors over a buffer, how the buffer is mapped: see memory.map_leased)"""
+    if callable(framework):  # for this package: see safetensors/frameworks.py
+        return framework, writable
     if framework is None:
         framework = "torch" if importlib.util.find_spec("torch") else "numpy"
     if framework == "numpy":

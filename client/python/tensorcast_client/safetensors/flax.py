@@ -1,0 +1,20 @@
+"""safetensors.flax, with load_file served by the daemon. What is made of bytes, or saved, is the official package's."""
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from safetensors.flax import load, save, save_file
+
+from .handle import safe_open
+
+if TYPE_CHECKING:
+    from jax import Array
+
+__all__ = ["load", "load_file", "save", "save_file"]
+
+
+def load_file(filename: str | os.PathLike[str], *, backend: str = "mmap") -> dict[str, Array]:
+    """All tensors of a file or of any reference, as arrays of JAX on its default device."""
+    with safe_open(filename, framework="flax", backend=backend) as file:
+        return file.get_tensors()

@@ -1,0 +1,78 @@
+"""The frameworks that tensors are made for. Each has: make, what View loads with; select(), the Selected of an index (see
+indexing.py); empty(); copy(); done(), the last step of what is handed out."""
+from __future__ import annotations
+
+import importlib
+
+from ..arrays import NumpyArrays
+from ..dtypes import NAMES, of_numpy
+from . import indexing
+from .official import official
+
+
+class ForNumpy:
+    """Arrays of NumPy, which may be written to, as the official package's may."""
+
+    select = staticmethod(indexing.of_parser)
+
+    @staticmethod
+    def make(buffer, layout):
+        return NumpyArrays(buffer, layout, writable=True)
+
+    def empty(self, shape, number):
+        return importlib.import_module("numpy").empty(shape, of_numpy(number))
+
+    def copy(self, array):
+        return array.copy()
+
+    def done(self, array, number):
+        return array if array.flags.c_contiguous else array.copy()
+
+
+class ForConverted(ForNumpy):
+    """Arrays that another framework makes its own of."""
+
+    def __init__(self, module, name, **options):
+        self._module, self._name, self._options = module, name, options
+        importlib.import_module(module)
+
+    def done(self, array, number):
+        return getattr(importlib.import_module(self._module), self._name)(array, **self._options)
+
+
+class ForTorch:
+    """Tensors of torch, each with a storage of its own, which may be written to."""
+
+    select = staticmethod(indexing.of_torch)
+
+    def __init__(self, device):
+        from .own_storage import OwnStorageTensors
+        self.make, self._device = OwnStorageTensors, device
+
+    def empty(self, shape, number):
+        import torch
+
+        from ..dtypes import of_torch
+        return torch.empty(shape, dtype=of_torch(number))
+
+    def copy(self, tensor):
+        return tensor.clone()
+
+    def done(self, tensor, number):
+        if NAMES[number] in ("F6_E2M3", "F6_E3M2"):
+            raise official.SafetensorError(f"Dtype not understood: {NAMES[number]}")
+        return tensor if self._device in ("cpu", None) else tensor.to(self._device)
+
+
+def framework_for(module, device):
+    """The framework of a module's name."""
+    if module == "torch":
+        return ForTorch(device)
+    if module == "paddle":
+        place = str(device or "cpu").replace("cuda", "gpu", 1)
+        return ForConverted("paddle", "to_tensor", place=place)
+    if device not in ("cpu", None):
+        raise official.SafetensorError(f"Device {device} is not supported for framework {module}")
+    if module == "numpy":
+        return ForNumpy()
+    return ForConverted(*{"flax": ("jax.numpy", "array"), "tensorflow": ("tensorflow", "convert_to_tensor"), "mlx": ("mlx.core", "array")}[module])

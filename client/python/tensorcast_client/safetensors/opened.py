@@ -1,0 +1,220 @@
+"""A file or an artifact that the daemon reads, opened for one framework: names, shapes, and tensors in as few loads as it takes.
+
+Any thread; in a forked child it goes on with the child's own connection.
+"""
+from __future__ import annotations
+
+import errno
+import math
+import os
+import threading
+import weakref
+from typing import NamedTuple
+
+from grpc import StatusCode
+
+from .. import errors, memory
+from ..dtypes import BITS, NAMES
+from ..selection import Selection
+from ..view import View
+from .parts import Parts
+from .read_ahead import Habit, Orders
+
+_WORTH_A_COPY_BYTES = 16 << 10  # below, no tensor holds the memory that it came with
+_NOT_RESIDENT = "NOT_RESIDENT"  # the daemon's reason
+_MOST_LEASES = 64  # of this process; further tensors that came alone are copied, and their lease ends
+
+_opened: weakref.WeakSet[Opened] = weakref.WeakSet()
+
+
+class _Plan(NamedTuple):
+    """One load: of what, and who waits for it. boxes: {name: (start, stop) of each dimension}; is_shared: for more than this call."""
+
+    view: View
+    boxes: dict
+    is_shared: bool
+    ended: threading.Event
+
+
+class _ResidentView(View):
+    """All tensors, but only if the daemon has them in memory, or is about to."""
+
+    def _request(self, options, clock):
+        names, request = super()._request(options, clock)
+        return names, {**request, "resident_only": True}
+
+
+class Opened:
+    """framework: see frameworks.py. Whatever was loaded is of the artifact as it was when this was made, or an error is raised."""
+
+    def __init__(self, artifact, framework):
+        self._artifact, self._framework = artifact, framework
+        self.facts = artifact.facts()
+        self._habit, self._orders = Habit.of(os.path.dirname(artifact.reference)), None
+        self._keeps = True
+        self.after_fork()
+        _opened.add(self)
+
+    def after_fork(self):
+        """Threads that held the lock or were loading are not in the child. What they had brought stays the parent's."""
+        self._lock, self._coming, self._looked_for_all = threading.Lock(), {}, False
+        self._parts, self._brought = [], set()  # names that were read ahead are not read ahead again
+
+    def number(self, name):
+        return self.facts.dtype_number(name)
+
+    def dtype(self, name):
+        return NAMES[self.number(name)]
+
+    def shape(self, name):
+        return tuple(self.facts.shape(name))
+
+    def tensor(self, name):
+        return self._framework.done(self._get(name, self._whole(name)), self.number(name))
+
+    def part(self, name, index):
+        """What an index takes out of a tensor."""
+        framework, number, shape = self._framework, self.number(name), self.shape(name)
+        selected = framework.select(index, shape)
+        if BITS[number] < 8:  # whose bytes are no elements that the daemon could cut
+            whole = self._get(name, self._whole(name))
+            return framework.done(whole if index is ... else whole[index], number)
+        if selected.is_empty():
+            piece = framework.empty([max(0, stop - start) for start, stop in selected.box], number)
+        else:
+            piece = self._get(name, selected.box)
+        return framework.done(piece if isinstance(selected.rest, tuple) and not selected.rest else piece[selected.rest], number)
+
+    def all(self):
+        """{name: tensor} as they lie in the file."""
+        tensors = self._load(self._artifact.view())
+        return {name: self._framework.done(tensor, self.number(name)) for name, tensor in tensors.items()}
+
+    def close(self):
+        """Lets go of what nobody has asked for. Slices can still be loaded."""
+        with self._lock:
+            self._keeps, self._parts = False, []
+
+    def _whole(self, name):
+        return tuple((0, extent) for extent in self.shape(name))
+
+    def _bytes(self, name, box):
+        return math.prod((stop - start for start, stop in box), start=int(BITS[self.number(name)])) // 8
+
+    def _get(self, name, box):
+        """The array of a box of a tensor, nobody else's."""
+        if not self._bytes(name, box):
+            return self._framework.empty([stop - start for start, stop in box], self.number(name))
+        self._note(name, box)
+        while True:
+            with self._lock:
+                array = self._take(name, box)
+                if array is not None:
+                    return array
+                coming = self._coming.get(name) or self._coming.get(None)
+                plan = None if coming else self._plan(name, box)
+            if coming:
+                coming.wait()
+                continue
+            array = self._carry_out(plan, name, box)
+            if array is not None:
+                return array
+
+    def _note(self, name, box):
+        self._habit.note(self._bytes(name, box), box == self._whole(name))
+        with self._lock:
+            if self._orders:
+                self._orders.note(name)
+
+    def _take(self, name, box):
+        """The array, if a load has brought it; under the lock."""
+        for parts in self._parts:
+            array = parts.take(name, box)
+            if array is not None:
+                if not parts.n_left:
+                    self._parts.remove(parts)
+                return self._framework.copy(array) if self._bytes(name, box) <= _WORTH_A_COPY_BYTES else array
+        return None
+
+    def _plan(self, name, box):
+        """The next load; under the lock."""
+        ended = threading.Event()
+        if self._keeps and not self._looked_for_all:
+            self._looked_for_all = True
+            self._coming[None] = ended
+            return _Plan(_ResidentView(self._artifact.view().client, self._artifact, Selection()), {}, True, ended)
+        names = [name, *self._read_ahead(name)] if self._keeps and box == self._whole(name) else [name]
+        self._brought.update(names)
+        if len(names) > 1:
+            self._coming.update(dict.fromkeys(names, ended))
+            return _Plan(self._artifact.subset(names), {one: self._whole(one) for one in names}, True, ended)
+        cuts = [(dim, slice(start, stop)) for dim, ((start, stop), all_of) in enumerate(zip(box, self._whole(name))) if (start, stop) != all_of]
+        return _Plan(self._artifact.subset(names).view({name: cuts} if cuts else None), {name: box}, False, ended)
+
+    def _read_ahead(self, name):
+        """The names that come next, as many as may be read along; under the lock."""
+        self._orders = self._orders or Orders(self.facts.names)
+        room, chosen = self._habit.may_read_ahead(), []
+        for following in self._orders.following(name) if room else ():
+            whole = self._whole(following)
+            if following in self._brought or not self._bytes(following, whole):
+                continue
+            room -= self._bytes(following, whole)
+            if room < 0:
+                break
+            chosen.append(following)
+        return chosen
+
+    def _carry_out(self, plan, name, box):
+        """The array of one load; None when it is to be looked for among what has come."""
+        try:
+            tensors = self._load(plan.view)
+            parts = Parts(tensors, plan.boxes or {one: self._whole(one) for one in tensors})
+            with self._lock:
+                if plan.is_shared:
+                    if self._keeps:
+                        self._parts.append(parts)
+                    self._brought.update(parts.names())
+                    return self._take(name, box)
+            return self._alone(parts.take(name, box), self._bytes(name, box))
+        except errors.TensorcastError as error:
+            if error.reason != _NOT_RESIDENT:
+                raise
+            return None
+        finally:
+            with self._lock:
+                for one in plan.boxes or [None]:
+                    if self._coming.get(one) is plan.ended:
+                        del self._coming[one]
+            plan.ended.set()
+
+    def _alone(self, array, n_bytes):
+        """What came alone: copied where its lease would be one too many."""
+        return self._framework.copy(array) if n_bytes <= _WORTH_A_COPY_BYTES or len(memory.leases) > _MOST_LEASES else array
+
+    def _load(self, view):
+        """The Tensors of a view of this very artifact."""
+        try:
+            tensors = view.tensor_dict(framework=self._framework.make, writable=True)
+        except errors.TensorNotFoundError:
+            raise self._replaced() from None
+        except OSError as error:
+            if isinstance(error, errors.TensorcastError) or error.errno != errno.ENOMEM:
+                raise
+            raise errors.make(StatusCode.RESOURCE_EXHAUSTED, f"this process may not map the tensors of {self._artifact.reference}: {error}",
+                              "TOO_MUCH_MEMORY_MAPPED") from error
+        if tensors.identity != self.facts.identity:
+            raise self._replaced()
+        return tensors
+
+    def _replaced(self):
+        return errors.make(StatusCode.ABORTED, f"{self._artifact.reference} was replaced after it was opened; open it again",
+                           "SOURCE_CHANGED")
+
+
+def _after_fork_in_child():
+    for opened in list(_opened):
+        opened.after_fork()
+
+
+os.register_at_fork(after_in_child=_after_fork_in_child)
