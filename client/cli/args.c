@@ -45,7 +45,8 @@ static const char *const placements[] = {"source", "packed", NULL};
 static const char *const localities[] = {"auto", "host_local", "shared_source", NULL};
 static const char *const formats_of_export[] = {
     [EXPORT_HF] = "hf", [EXPORT_TOPOLOGY] = "topology", [EXPORT_DCP] = "dcp", NULL};
-static const char *const progress_kinds[] = {[PROGRESS_AUTO] = "auto", [PROGRESS_JSON] = "json", NULL};
+static const char *const progress_kinds[] = {[PROGRESS_AUTO] = "auto", [PROGRESS_BAR] = "bar",   [PROGRESS_PLAIN] = "plain",
+                                             [PROGRESS_JSON] = "json", [PROGRESS_NONE] = "none", NULL};
 static const char *const ways_of_uneven[] = {
     [UNEVEN_ERROR] = "error", [UNEVEN_CEIL] = "ceil", [UNEVEN_SHARE] = "share", NULL};
 static const char *const indexes[] = {"source", "canonical", NULL};
@@ -58,6 +59,8 @@ const struct option_row option_table[] = {
     {"quiet", NULL, "print nothing but results and errors", OPTIONS_GLOBAL, OPTION_FLAG, AT(quiet), NULL, NULL},
     {"timeout", "TIME", "give up after so long: 30s, 250ms, 2m", OPTIONS_GLOBAL, OPTION_DURATION, AT(timeout_ms), NULL,
      NULL},
+    {"progress", "HOW", "on standard error: auto, bar, plain (a line every 10 s), json (an object a line) or none",
+     OPTIONS_GLOBAL, OPTION_CHOICE, AT(progress), progress_kinds, NULL},
     {"help", NULL, "explain this command", OPTIONS_GLOBAL, OPTION_FLAG, AT(help), NULL, NULL},
     {"version", NULL, "print the version", OPTIONS_GLOBAL, OPTION_FLAG, AT(version), NULL, NULL},
     {"view", "FILE", "a view as JSON; - is standard input", OPTIONS_VIEW, OPTION_TEXT, AT(view.file), NULL, NULL},
@@ -143,8 +146,6 @@ const struct option_row option_table[] = {
     {"resume", NULL, "go on with what a killed run of the same command left", OPTIONS_EXPORT, OPTION_FLAG, AT(export.resume),
      NULL, NULL},
     {"verify", NULL, "read back what was written, and compare", OPTIONS_EXPORT, OPTION_FLAG, AT(export.verify), NULL, NULL},
-    {"progress", "HOW", "auto: a bar on a terminal; json: an object a line on standard error", OPTIONS_EXPORT, OPTION_CHOICE,
-     AT(export.progress), progress_kinds, NULL},
     {"memory", "HOW", "auto, copied or mapped: the files' own pages; of an export: the most that the process takes, 256MiB",
      OPTIONS_STRATEGY | OPTIONS_EXPORT, OPTION_TEXT, AT(memory), NULL, NULL},
     {"detach", NULL, "do not wait for it: 'tensorcast status' tells what becomes of it", OPTIONS_PREWARM, OPTION_FLAG,

@@ -15,6 +15,7 @@
 #include "client/sharding.h"
 #include "activations_args.h"
 #include "export_args.h"
+#include "progress.h"
 #include "slice_text.h"
 #include "tensorcast.h"
 #include "tp_rules.h"
@@ -86,6 +87,7 @@ struct args {
     bool help, version, json, quiet, standalone, allow_missing_shards;
     const char *socket;
     uint64_t timeout_ms; /* 0 = none */
+    int progress;        /* enum progress_kind */
     const char *artifact;
     const char **more_artifacts; /* of a command that takes several */
     size_t n_more_artifacts;

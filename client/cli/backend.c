@@ -31,7 +31,9 @@ int backend_create(struct backend *backend, const struct args *args, struct erro
     if (args->timeout_ms)
         backend->deadline_ns = clock_now_ns() + args->timeout_ms * NS_PER_MS;
     backend->gives_stdout = args->output.path && out_file_is_stdout(args->output.path);
-    progress_init(&backend->progress, args->quiet);
+    /* a report on standard error stays by itself */
+    bool is_plain_report = args->json && backend->gives_stdout && args->progress == PROGRESS_AUTO;
+    progress_init(&backend->progress, is_plain_report ? PROGRESS_NONE : (enum progress_kind)args->progress, args->quiet);
     return backend->ops->open(backend, error);
 }
 
@@ -115,6 +117,8 @@ int backend_load(struct backend *backend, const struct tc_view *view, struct loa
 {
     *loaded = (struct loaded){0};
     int status = backend->ops->load(backend, view, loaded, error);
+    if (status == 0)
+        progress_finish(&backend->progress, loaded->report->view_bytes);
     progress_end(&backend->progress);
     return status;
 }
@@ -140,6 +144,8 @@ int backend_fetch_sidecars(struct backend *backend, const char *folder, const st
 struct checked *backend_verify(struct backend *backend, bool with_manifest, struct error *error)
 {
     struct checked *checked = backend->ops->verify(backend, with_manifest, error);
+    if (checked && backend->progress.total_bytes) /* there was something to compare with */
+        progress_finish(&backend->progress, backend->progress.total_bytes);
     progress_end(&backend->progress);
     return checked;
 }

@@ -292,7 +292,6 @@ static int write_content(struct command_run *run, struct error *error)
                                    .cancel = &run->backend->cancel,
                                    .progress = show_export,
                                    .data = run};
-    run->backend->progress.as_json = run->args->export.progress == PROGRESS_JSON && !run->args->quiet;
     int status = export_run(&job, &run->counts, error);
     progress_end(&run->backend->progress);
     return status < 0 ? backend_fail(run->backend, error) : 0;

@@ -5,10 +5,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum progress_kind { PROGRESS_AUTO, PROGRESS_JSON };
-
 struct export_args {
-    int progress;                /* enum progress_kind */
     int format, uneven;          /* the enums of export/export_layout.h */
     uint64_t max_file_bytes;     /* 0 = not given */
     uint64_t memory_bytes;       /* likewise */

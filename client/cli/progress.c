@@ -11,13 +11,20 @@
 #include "base/text.h"
 #include "pace_text.h"
 
-enum { BAR_CELLS = 16, REDRAW_MS = 100 };
+enum { BAR_CELLS = 16, REDRAW_MS = 100, PLAIN_MS = 10000 };
 
-void progress_init(struct progress *progress, bool quiet)
+void progress_init(struct progress *progress, enum progress_kind kind, bool quiet)
 {
     const char *terminal = getenv("TERM");
-    *progress = (struct progress){.start_ns = clock_now_ns()};
-    progress->enabled = !quiet && isatty(STDERR_FILENO) && terminal && strcmp(terminal, "dumb") != 0;
+    bool is_terminal = isatty(STDERR_FILENO) && terminal && strcmp(terminal, "dumb") != 0;
+    uint64_t now_ns = clock_now_ns();
+    *progress = (struct progress){.kind = kind, .start_ns = now_ns, .shown_ns = now_ns};
+    if (kind == PROGRESS_AUTO)
+        progress->kind = is_terminal ? PROGRESS_BAR : PROGRESS_PLAIN;
+    if (quiet)
+        progress->kind = PROGRESS_NONE;
+    if (progress->kind == PROGRESS_PLAIN)
+        progress->next_ns = now_ns + PLAIN_MS * (uint64_t)NS_PER_MS;
 }
 
 /* Whole seconds: the line is drawn ten times in one. */
@@ -56,38 +63,110 @@ static int terminal_columns(void)
     return ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col ? size.ws_col : 80;
 }
 
-static void print_object(const struct progress *progress, const char *stage, uint64_t done_bytes, uint64_t total_bytes)
+const char *progress_plain(const char *stage, uint64_t done_bytes, uint64_t total_bytes, double bytes_per_s,
+                           char out[PROGRESS_LINE_CHARS])
+{
+    char done[TEXT_SIZE_CHARS], total[TEXT_SIZE_CHARS], speed[PACE_CHARS], rest[PACE_CHARS];
+    if (!total_bytes) {
+        snprintf(out, PROGRESS_LINE_CHARS, "%s", stage);
+        return out;
+    }
+    int used = snprintf(out, PROGRESS_LINE_CHARS, "%s: %d%%, %s of %s, %s", stage,
+                        (int)(100 * (double)done_bytes / (double)total_bytes), text_people_bytes(done_bytes, done),
+                        text_people_bytes(total_bytes, total), pace_text_speed(bytes_per_s, speed));
+    if (bytes_per_s > 0 && used > 0 && used < PROGRESS_LINE_CHARS)
+        snprintf(out + used, PROGRESS_LINE_CHARS - (size_t)used, ", %s left",
+                 duration((double)(total_bytes - done_bytes) / bytes_per_s, rest));
+    return out;
+}
+
+static double seconds_since(uint64_t then_ns, uint64_t now_ns)
+{
+    return (double)(now_ns - then_ns) / 1e9;
+}
+
+static void print_plain(struct progress *progress, const char *stage, uint64_t now_ns)
+{
+    char line[PROGRESS_LINE_CHARS], shown[TEXT_NAME_CHARS];
+    uint64_t fresh = progress->done_bytes - progress->shown_bytes;
+    double span_s = seconds_since(progress->shown_ns, now_ns);
+    text_escape(stage, strlen(stage), shown);
+    fprintf(
+        stderr, "tensorcast: %s\n",
+        progress_plain(shown, progress->done_bytes, progress->total_bytes, span_s > 0 ? (double)fresh / span_s : 0, line));
+    progress->shown_bytes = progress->done_bytes;
+    progress->shown_ns = now_ns;
+}
+
+static void print_object(const struct progress *progress, const char *stage, uint64_t now_ns)
 {
     struct json_writer json = {0};
-    double elapsed_s = (double)(clock_now_ns() - progress->start_ns) / 1e9;
-    double speed = elapsed_s > 0 ? (double)done_bytes / elapsed_s : 0;
+    double elapsed_s = seconds_since(progress->start_ns, now_ns);
+    double speed = elapsed_s > 0 ? (double)progress->done_bytes / elapsed_s : 0;
     json_write_open(&json, '{');
     json_put_text(&json, "stage", stage);
-    json_put_u64(&json, "done_bytes", done_bytes);
-    json_put_u64(&json, "total_bytes", total_bytes);
+    json_put_u64(&json, "done_bytes", progress->done_bytes);
+    json_put_u64(&json, "total_bytes", progress->total_bytes);
     json_put_double(&json, "bytes_per_second", speed);
-    json_put_double(&json, "eta_s", speed > 0 ? (double)(total_bytes - done_bytes) / speed : 0);
+    json_put_double(&json, "eta_s", speed > 0 ? (double)(progress->total_bytes - progress->done_bytes) / speed : 0);
     json_write_close(&json, '}');
     fprintf(stderr, "%s\n", json.text);
     free(json.text);
 }
 
+static void draw(struct progress *progress, const char *stage, uint64_t now_ns)
+{
+    char line[PROGRESS_LINE_CHARS], shown[TEXT_NAME_CHARS];
+    text_escape(stage, strlen(stage), shown);
+    if (progress->total_bytes)
+        progress_line(shown, progress->done_bytes, progress->total_bytes, now_ns - progress->start_ns, line);
+    else
+        snprintf(line, sizeof line, "%s", shown);
+    fprintf(stderr, "\r\x1b[K%.*s", terminal_columns() - 1, line);
+    progress->drawn = true;
+}
+
+/* What it waits for meanwhile is no stage of its own. */
+static bool is_new_stage(struct progress *progress, const char *stage)
+{
+    if (strncmp(stage, "waiting", strlen("waiting")) == 0 ||
+        strncmp(progress->stage, stage, sizeof progress->stage - 1) == 0)
+        return false;
+    snprintf(progress->stage, sizeof progress->stage, "%s", stage);
+    return true;
+}
+
 void progress_show(struct progress *progress, const char *stage, uint64_t done_bytes, uint64_t total_bytes)
 {
-    char line[PROGRESS_LINE_CHARS];
     uint64_t now_ns = clock_now_ns();
+    bool was_complete = total_bytes && progress->total_bytes == total_bytes && progress->done_bytes >= total_bytes;
     if (done_bytes > total_bytes)
         done_bytes = total_bytes;
-    if ((!progress->enabled && !progress->as_json) || (now_ns < progress->next_ns && done_bytes < total_bytes))
+    if (is_new_stage(progress, stage) || total_bytes != progress->total_bytes)
+        progress->done_bytes = progress->shown_bytes = 0;
+    progress->total_bytes = total_bytes;
+    if (progress->done_bytes < done_bytes)
+        progress->done_bytes = done_bytes;
+    bool is_complete = total_bytes && progress->done_bytes == total_bytes && !was_complete;
+    if (progress->kind == PROGRESS_NONE ||
+        (now_ns < progress->next_ns && !(is_complete && progress->kind != PROGRESS_PLAIN)))
         return;
-    progress->next_ns = now_ns + REDRAW_MS * (uint64_t)NS_PER_MS;
-    if (progress->as_json) {
-        print_object(progress, stage, done_bytes, total_bytes);
-        return;
-    }
-    progress->drawn = true;
-    fprintf(stderr, "\r\x1b[K%.*s", terminal_columns() - 1,
-            progress_line(stage, done_bytes, total_bytes, now_ns - progress->start_ns, line));
+    progress->next_ns = now_ns + (progress->kind == PROGRESS_PLAIN ? PLAIN_MS : REDRAW_MS) * (uint64_t)NS_PER_MS;
+    if (progress->kind == PROGRESS_JSON)
+        print_object(progress, stage, now_ns);
+    else if (progress->kind == PROGRESS_PLAIN)
+        print_plain(progress, stage, now_ns);
+    else
+        draw(progress, stage, now_ns);
+}
+
+void progress_finish(struct progress *progress, uint64_t total_bytes)
+{
+    bool was_told = progress->done_bytes == total_bytes && progress->total_bytes == total_bytes && total_bytes;
+    progress->done_bytes = progress->total_bytes = total_bytes;
+    if (progress->kind == PROGRESS_JSON && !was_told)
+        print_object(progress, "done", clock_now_ns());
+    progress_end(progress);
 }
 
 void progress_end(struct progress *progress)

@@ -1,25 +1,38 @@
-/* One line on a terminal that tells how far a load is; nothing when standard error is no terminal. Or, for programs, a JSON
- * object on a line of its own each time. */
+/* How far a load is, on standard error: one line of a terminal that is drawn again and again; where there is none, a line every
+ * ten seconds; or for programs a JSON object on a line of its own each time. One thread at a time. */
 #ifndef CLI_PROGRESS_H
 #define CLI_PROGRESS_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
+enum progress_kind { PROGRESS_AUTO, PROGRESS_BAR, PROGRESS_PLAIN, PROGRESS_JSON, PROGRESS_NONE };
+
 struct progress {
-    bool enabled, drawn;
-    bool as_json; /* {"stage", "done_bytes", "total_bytes", "bytes_per_second", "eta_s"} lines, on a terminal or not */
+    enum progress_kind kind; /* not AUTO any more */
+    bool drawn;
+    char stage[16]; /* the beginning */
     uint64_t start_ns, next_ns;
+    uint64_t done_bytes, total_bytes; /* as last told: what is read again counts once */
+    uint64_t shown_bytes, shown_ns;   /* of the last plain line */
 };
 
-void progress_init(struct progress *progress, bool quiet);
-/* Draws at most ten times a second, and what is complete always. */
+/* auto: a bar on a terminal, else plain. */
+void progress_init(struct progress *progress, enum progress_kind kind, bool quiet);
+/* stage: "read", or what it waits for. At most ten times a second (a plain line every ten seconds), and what is complete
+ * always, once. total_bytes 0: it is not known yet. */
 void progress_show(struct progress *progress, const char *stage, uint64_t done_bytes, uint64_t total_bytes);
-void progress_end(struct progress *progress); /* wipes the line */
+/* It is done, also where the end was not told: programs get a last object that says so. */
+void progress_finish(struct progress *progress, uint64_t total_bytes);
+void progress_end(struct progress *progress); /* wipes the bar */
 
 enum { PROGRESS_LINE_CHARS = 160 };
 /* "read   [########........]  50%  1.90 GiB of 3.80 GiB  2.10 GB/s  1 s, 1 s left". Pure. Returns `out`. */
 const char *progress_line(const char *stage, uint64_t done_bytes, uint64_t total_bytes, uint64_t elapsed_ns,
                           char out[PROGRESS_LINE_CHARS]);
+
+/* "read: 42%, 5.46 MiB of 13.0 MiB, 1.05 MB/s, 7 s left" without an end of line. Pure. Returns `out`. */
+const char *progress_plain(const char *stage, uint64_t done_bytes, uint64_t total_bytes, double bytes_per_s,
+                           char out[PROGRESS_LINE_CHARS]);
 
 #endif

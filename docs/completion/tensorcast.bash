@@ -17,7 +17,7 @@ _tensorcast()
         --variant) COMPREPLY=($(compgen -W "hf-llama-to-torchtitan torchtitan-to-hf-llama moe-upcycle fp8-block-to-bf16" -- "$word") $(compgen -f -- "$word")); return ;;
         --socket | --view | --out | --sidecars) COMPREPLY=($(compgen -f -- "$word")); return ;;
         --format) COMPREPLY=($(compgen -W "hf topology dcp" -- "$word")); return ;;
-        --progress) COMPREPLY=($(compgen -W "auto json" -- "$word")); return ;;
+        --progress) COMPREPLY=($(compgen -W "auto bar plain json none" -- "$word")); return ;;
         --uneven) COMPREPLY=($(compgen -W "error ceil share" -- "$word")); return ;;
         --mapping | --input-dir | --output-dir | -o) COMPREPLY=($(compgen -f -- "$word")); return ;;
         --mesh) COMPREPLY=($(compgen -W "v5e-8 v5e-64 v5litepod-64 v5e-128 v5e-256 v4-32 v4-64" -- "$word")); return ;;

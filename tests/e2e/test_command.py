@@ -313,6 +313,20 @@ def test_the_progress_bar_is_for_terminals_and_is_wiped(alone, models, big):
     assert on_terminal([*load, "--quiet"], alone.environment) == ""
 
 
+def test_progress_for_programs_ends_with_everything_and_quiet_wins(alone, daemon, models, small):
+    for cli, more in [(daemon.cli, []), (alone, ["--standalone"])]:
+        for command in ["load", "verify"]:
+            told = [json.loads(line) for line in cli.ok(command, f"{models}/m", *more, "--progress", "json").err.splitlines()]
+            assert told or command == "verify"
+            assert all(set(t) == {"stage", "done_bytes", "total_bytes", "bytes_per_second", "eta_s"} for t in told)
+            assert not told or told[-1]["done_bytes"] == told[-1]["total_bytes"] == 112
+            for quiet in (["--progress", "json", "--quiet"], ["--progress", "plain"], ["--progress", "none"]):
+                assert cli.ok(command, f"{models}/m", *more, *quiet).err == ""
+    assert "100%" in daemon.cli.ok("load", f"{models}/m", "--progress", "bar").err
+    outcome = daemon.cli.run("load", f"{models}/m", "--progress", "loud")
+    assert outcome.code == 2 and "auto, bar, plain, json, none" in outcome.err
+
+
 def test_help_of_every_command_goes_to_standard_output(alone):
     for command in ["inspect", "load", "explain", "status", "prewarm", "release", "verify"]:
         outcome = alone.ok(command, "--help")

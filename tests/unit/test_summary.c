@@ -123,6 +123,38 @@ static void a_progress_line_tells_share_rate_and_time_left(void **state)
     assert_non_null(strstr(line, "100%"));
 }
 
+static void a_plain_line_tells_the_same_without_a_bar(void **state)
+{
+    char line[PROGRESS_LINE_CHARS];
+    (void)state;
+    progress_plain("read", 6 << 20, 12 << 20, 1e6, line);
+    assert_string_equal(line, "read: 50%, 6.00 MiB of 12.0 MiB, 1.00 MB/s, 6 s left");
+    progress_plain("read", 0, 12 << 20, 0, line);
+    assert_string_equal(line, "read: 0%, 0 B of 12.0 MiB, 0.0 kB/s");
+    progress_plain("waiting for host", 0, 0, 0, line);
+    assert_string_equal(line, "waiting for host");
+}
+
+/* What programs are told on standard error. */
+static void progress_of_a_stage_never_goes_back_and_ends_with_everything(void **state)
+{
+    struct progress progress;
+    (void)state;
+    progress_init(&progress, PROGRESS_JSON, true);
+    assert_int_equal(progress.kind, PROGRESS_NONE);
+    progress_init(&progress, PROGRESS_NONE, false);
+    progress_show(&progress, "read", 5, 10);
+    progress_show(&progress, "read", 3, 10); /* a request was lost and is made again */
+    assert_int_equal(progress.done_bytes, 5);
+    progress_show(&progress, "waiting for host", 4, 10);
+    progress_show(&progress, "read", 12, 10);
+    assert_int_equal(progress.done_bytes, 10);
+    progress_show(&progress, "verify", 1, 10);
+    assert_int_equal(progress.done_bytes, 1);
+    progress_finish(&progress, 10);
+    assert_int_equal(progress.done_bytes, 10);
+}
+
 static void speeds_and_durations_have_the_unit_that_fits(void **state)
 {
     static const struct {
@@ -190,6 +222,8 @@ int main(void)
         cmocka_unit_test(speeds_and_durations_have_the_unit_that_fits),
         cmocka_unit_test_setup_teardown(a_slow_load_takes_seconds_and_not_thousands_of_milliseconds, set_up, tear_down),
         cmocka_unit_test(a_progress_line_tells_share_rate_and_time_left),
+        cmocka_unit_test(a_plain_line_tells_the_same_without_a_bar),
+        cmocka_unit_test(progress_of_a_stage_never_goes_back_and_ends_with_everything),
         cmocka_unit_test(shapes_are_lists_and_long_ones_are_cut),
         cmocka_unit_test(columns_count_characters),
     };
