@@ -32,7 +32,7 @@ include daemon/plugins/cuda/cuda.mk
 
 ENGINE_C := $(wildcard daemon/base/*.c daemon/observe/*.c daemon/source/*.c daemon/source/*/*.c daemon/stores/*.c daemon/device/*.c daemon/transport/*.c \
               daemon/normalize/*.c daemon/convert/*.c daemon/resolve/*.c daemon/recipe/*.c daemon/variant/*.c daemon/plan/*.c daemon/execute/*.c daemon/integrity/*.c \
-              daemon/calibration/*.c daemon/export/*.c daemon/activations/*.c config/*.c)
+              daemon/calibration/*.c daemon/export/*.c daemon/activations/*.c daemon/sink/*.c daemon/upload/*.c config/*.c)
 DAEMON_C := $(filter-out daemon/main.c,$(wildcard daemon/replica/*.c daemon/rpc/*.c daemon/load/*.c daemon/api/*.c daemon/*.c))
 CLIENT_C := $(wildcard client/*.c)
 CLI_C    := $(filter-out client/cli/main.c,$(wildcard client/cli/*.c))

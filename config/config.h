@@ -108,6 +108,10 @@ struct config {
         uint64_t disk_quota_bytes; /* 0 = none */
         uint64_t quota_timeout_ms;
     } activations;
+    struct { /* uploads.prefixes */
+        const char *const *list;
+        size_t n;
+    } upload_prefixes;
     struct {
         const char *plugin_folder;    /* "" = the installation's */
         uint64_t memory_budget_bytes; /* of each GPU; 0 = auto: nine tenths of what it has */

@@ -156,6 +156,10 @@ static const struct config_key keys_after_stores[] = {
              "refused. Users share it as they share memory (limits.kept_for_others). 0: no limit but the disk's."},
     {"activations.quota_timeout", CONFIG_DURATION, FIELD(activations.quota_timeout_ms), .fallback = "30s", .max = HOURS_MS(24),
      .reloadable = true, .help = "How long a sample waits for room before it is refused."},
+    {"uploads.prefixes", CONFIG_PREFIXES, FIELD(upload_prefixes), .fallback = "", .reloadable = true,
+     .help = "Beginnings of references that users may have the daemon write to with its credentials (docs/uploads.md): gs:// and s3://, "
+             "up to a slash or the end of a name. Root and the daemon's own user need no entry. An empty list: nobody else's files "
+             "are uploaded."},
 
     {"devices.plugin_folder", CONFIG_PATH, FIELD(devices.plugin_folder), .fallback = "", .may_be_empty = true,
      .help = "Folder of tensorcast-cuda.so. Empty: plugins beside tensorcastd, then ../lib/tensorcast/plugins."},

@@ -27,6 +27,7 @@
 #include "source/stores.h"
 #include "supervisor.h"
 #include "transport/transport.h"
+#include "upload/upload_queue.h"
 #include "watchdog.h"
 
 enum {
@@ -204,6 +205,16 @@ static void warn_of_transport(const struct config *config)
                           "not load as a group"));
 }
 
+static int open_uploads(struct daemon *daemon, struct error *error)
+{
+    const struct config *config = daemon->api.services.config;
+    const struct upload_options options = {.state_dir = config->server.state_dir,
+                                           .stores = daemon->api.services.stores,
+                                           .prefixes = config->upload_prefixes.list,
+                                           .n_prefixes = config->upload_prefixes.n};
+    return upload_queue_create(&options, &daemon->api.uploads, error);
+}
+
 static int build_services(struct daemon *daemon, struct error *error)
 {
     struct load_services *services = &daemon->api.services;
@@ -222,6 +233,8 @@ static int build_services(struct daemon *daemon, struct error *error)
     load_targets_add_gpus(services->targets, services->loop, config);
     warn_of_transport(config);
     daemon->api.loads = load_table_create(services);
+    if (open_uploads(daemon, error) != 0)
+        return -1;
     daemon->api.activations = activations_create(services->loop, config->server.state_dir);
     configure_activations(daemon);
     daemon->api.prewarms = prewarms_create(&daemon->api);
@@ -300,6 +313,7 @@ int daemon_start(struct daemon *daemon, const struct config_origin *origin, cons
     loop_on_signal(daemon->api.services.loop, SIGTERM, on_terminate, daemon);
     loop_on_signal(daemon->api.services.loop, SIGINT, on_terminate, daemon);
     loop_on_signal(daemon->api.services.loop, SIGHUP, on_reload, daemon);
+    upload_queue_start(daemon->api.uploads);
     activations_recover(daemon->api.activations);
     rpc_server_ready(daemon->api.rpc);
     supervisor_notify("READY=1");
@@ -343,6 +357,7 @@ static void apply_config(struct daemon *daemon, struct config *fresh)
     keep_config(daemon, fresh);
     share_out(daemon);
     configure_activations(daemon);
+    upload_queue_set_prefixes(daemon->api.uploads, fresh->upload_prefixes.list, fresh->upload_prefixes.n);
     handoff_set_limits(daemon->api.handoff, fresh->server.max_connections_per_uid);
     load_targets_configure(daemon->api.services.targets, fresh, daemon->budgets.host_bytes);
     warn_of_transport(fresh);
@@ -480,6 +495,8 @@ void daemon_stop(struct daemon *daemon)
     loop_timer_destroy(daemon->drain_timer);
     if (daemon->api.rpc)
         rpc_server_destroy(daemon->api.rpc);
+    if (daemon->api.uploads)
+        upload_queue_stop(daemon->api.uploads);
     if (daemon->api.activations)
         activations_stop(daemon->api.activations);
     prewarms_destroy(daemon->api.prewarms);
@@ -494,6 +511,7 @@ void daemon_stop(struct daemon *daemon)
         log_info("stopped", LOG_MS("uptime_ms", clock_now_ns() - daemon->api.started_ns));
     loop_destroy(services->loop);
     activations_destroy(daemon->api.activations);
+    upload_queue_destroy(daemon->api.uploads);
     watchdog_destroy(daemon->watchdog);
     quota_destroy(services->quota);
     while (daemon->configs) {

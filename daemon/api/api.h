@@ -23,6 +23,7 @@ struct api { /* what the methods need of the daemon, which fills it in before it
     struct rpc_server *rpc;
     struct activations *activations;
     struct prewarms *prewarms;
+    struct upload_queue *uploads;
     gid_t shared_group; /* of limits.shared_group; USER_GROUP_NONE = there is none */
     uint64_t started_ns;
     bool is_draining;

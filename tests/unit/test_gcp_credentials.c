@@ -212,7 +212,7 @@ static void a_service_account_signs_what_it_asks_for(void **state)
     struct json_string key;
     assert_true(json_begin_object(&json));
     assert_memory_equal(take(&json, "iss").text, "robot@p.iam", 11);
-    assert_memory_equal(take(&json, "scope").text, "https://www.googleapis.com/auth/devstorage.read_only", 52);
+    assert_memory_equal(take(&json, "scope").text, "https://www.googleapis.com/auth/devstorage.read_write", 53);
     assert_memory_equal(take(&json, "aud").text, "https://oauth2.googleapis.com/token", 35);
     assert_true(json_next_key(&json, &key) && json_take_u64(&json, &issued) && json_next_key(&json, &key) &&
                 json_take_u64(&json, &expires) && !json_next_key(&json, &key) && json_end(&json));

@@ -16,7 +16,7 @@
 #include "source/secret.h"
 
 #define DEFAULT_TOKEN_URI "https://oauth2.googleapis.com/token"
-#define SCOPE "https://www.googleapis.com/auth/devstorage.read_only"
+#define SCOPE "https://www.googleapis.com/auth/devstorage.read_write"
 enum { ASSERTION_LIFETIME_S = 3600, MAX_EXPIRES_S = 86400 };
 
 /* --- a flat object --- */

@@ -63,18 +63,30 @@ int gcs_client_check(struct gcs_client *client, struct error *error)
     return stores_check_url(client->stores, client->settings->base.endpoint, error);
 }
 
-char *gcs_client_url(struct gcs_client *client, const char *bucket, const char *object, const char *query)
+/* path: "storage/v1" or "upload/storage/v1". */
+static char *url_below(const struct gcs_client *client, const char *path, const char *bucket, const char *object,
+                       const char *query)
 {
     const char *payer = client->settings->user_project;
     char *name = url_encode(bucket, strlen(bucket), false);
     char *key = object ? url_encode(object, strlen(object), false) : memory_copy_text("");
     char *project = url_encode(payer, strlen(payer), false);
-    char *url = memory_print("%s/storage/v1/b/%s/o%s%s?%s%s%s", client->settings->base.endpoint, name, object ? "/" : "",
-                             key, query, *project ? "&userProject=" : "", project);
+    char *url = memory_print("%s/%s/b/%s/o%s%s?%s%s%s", client->settings->base.endpoint, path, name, object ? "/" : "", key,
+                             query, *project ? "&userProject=" : "", project);
     free(name);
     free(key);
     free(project);
     return url;
+}
+
+char *gcs_client_url(struct gcs_client *client, const char *bucket, const char *object, const char *query)
+{
+    return url_below(client, "storage/v1", bucket, object, query);
+}
+
+char *gcs_client_upload_url(struct gcs_client *client, const char *bucket, const char *query)
+{
+    return url_below(client, "upload/storage/v1", bucket, NULL, query);
 }
 
 /* --- requests --- */

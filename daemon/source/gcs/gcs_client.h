@@ -19,6 +19,7 @@ int gcs_client_check(struct gcs_client *client, struct error *error);
 /* ".../storage/v1/b/BUCKET/o", with "/OBJECT" unless it is NULL, and the query, which says who pays when somebody else does.
  * Malloced. */
 char *gcs_client_url(struct gcs_client *client, const char *bucket, const char *object, const char *query);
+char *gcs_client_upload_url(struct gcs_client *client, const char *bucket, const char *query); /* where objects are made */
 
 /* Of a struct http_store whose data is the client. */
 int gcs_client_prepare(void *client, struct http_attempt *attempt, struct error *error);

@@ -187,16 +187,52 @@ static void set_headers(struct http_exchange *exchange)
     curl_easy_setopt(exchange->curl.easy, CURLOPT_HTTPHEADER, exchange->curl.headers);
 }
 
+/* libcurl asks for the next bytes of a large body, so that it is seen to move. */
+static size_t on_take(char *to, size_t size, size_t count, void *data)
+{
+    struct http_exchange *exchange = data;
+    size_t room = size * count, left = exchange->order.attempt->body_bytes - exchange->curl.n_taken;
+    size_t taken = left < room ? left : room;
+    memcpy(to, (const char *)exchange->order.attempt->body + exchange->curl.n_taken, taken);
+    exchange->curl.n_taken += taken;
+    atomic_store(&exchange->seen.last_taken_ns, clock_now_ns());
+    return taken;
+}
+
+/* On another connection it begins anew. */
+static int on_rewind(void *data, curl_off_t offset, int origin)
+{
+    struct http_exchange *exchange = data;
+    if (origin != SEEK_SET || offset < 0 || (uint64_t)offset > exchange->order.attempt->body_bytes)
+        return CURL_SEEKFUNC_FAIL;
+    exchange->curl.n_taken = (size_t)offset;
+    return CURL_SEEKFUNC_OK;
+}
+
+static void set_body(struct http_exchange *exchange)
+{
+    const struct http_attempt *attempt = exchange->order.attempt;
+    CURL *easy = exchange->curl.easy;
+    curl_easy_setopt(easy, CURLOPT_POST, 1L);
+    curl_easy_setopt(easy, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)attempt->body_bytes);
+    if (attempt->body_bytes <= HTTP_LARGE_BODY) {
+        curl_easy_setopt(easy, CURLOPT_POSTFIELDS, attempt->body_bytes > 0 ? attempt->body : "");
+        return;
+    }
+    curl_easy_setopt(easy, CURLOPT_UPLOAD_BUFFERSIZE, (long)BUFFER_BYTES);
+    curl_easy_setopt(easy, CURLOPT_READFUNCTION, on_take);
+    curl_easy_setopt(easy, CURLOPT_READDATA, exchange);
+    curl_easy_setopt(easy, CURLOPT_SEEKFUNCTION, on_rewind);
+    curl_easy_setopt(easy, CURLOPT_SEEKDATA, exchange);
+}
+
 static void set_method(struct http_exchange *exchange)
 {
     const struct http_attempt *attempt = exchange->order.attempt;
     bool is_get = strcmp(attempt->method, "GET") == 0, is_head = strcmp(attempt->method, "HEAD") == 0;
     bool sends = attempt->body_bytes > 0 || strcmp(attempt->method, "POST") == 0 || strcmp(attempt->method, "PUT") == 0;
-    if (sends) {
-        curl_easy_setopt(exchange->curl.easy, CURLOPT_POST, 1L);
-        curl_easy_setopt(exchange->curl.easy, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)attempt->body_bytes);
-        curl_easy_setopt(exchange->curl.easy, CURLOPT_POSTFIELDS, attempt->body_bytes > 0 ? attempt->body : "");
-    }
+    if (sends)
+        set_body(exchange);
     if (is_head)
         curl_easy_setopt(exchange->curl.easy, CURLOPT_NOBODY, 1L);
     else if (sends || !is_get)

@@ -23,6 +23,8 @@
 #include "source/http/http_sink.h"
 #include "source/http/http_wire.h"
 
+enum { HTTP_LARGE_BODY = 32 << 10 }; /* sending more than this is a matter of rate, not of the first byte's patience */
+
 struct http_race {
     pthread_mutex_t lock;
     pthread_cond_t changed; /* somebody won, or is over */
@@ -64,10 +66,12 @@ struct http_order { /* what is asked for, and how; the caller's until it is give
 struct http_progress { /* what the caller watches */
     uint64_t started_ns;
     _Atomic uint64_t sent_ns, head_ns, last_byte_ns, body_bytes;
+    _Atomic uint64_t last_taken_ns; /* bytes of a large request body were taken; 0 = none yet */
 };
 
 struct http_transfer { /* what libcurl has of it */
     CURL *easy;        /* lent by the engine; NULL when direct */
+    size_t n_taken;    /* of the attempt's body */
     struct curl_slist *headers;
     struct http_wire wire;
     struct http_gate gate;

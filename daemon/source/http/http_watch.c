@@ -15,8 +15,7 @@
 #include "source/http/http_wait.h"
 
 enum {
-    BUSY = 32 << 10, /* uploading this much is a matter of rate, not of the first byte's patience */
-    RATE_STALLS = 2  /* the rate is looked at over so many stall timeouts: 10 s unless told otherwise */
+    RATE_STALLS = 2 /* the rate is looked at over so many stall timeouts: 10 s unless told otherwise */
 };
 
 static uint64_t ms(uint64_t count)
@@ -110,8 +109,13 @@ static uint64_t check_entry(struct http_watch *watch, struct http_entry *entry, 
     uint64_t sent_ns = atomic_load(&entry->exchange->seen.sent_ns),
              upload_bytes = entry->exchange->order.attempt->body_bytes;
     uint64_t from_ns = sent_ns ? sent_ns : entry->exchange->seen.started_ns + ms(limits->connect_timeout_ms);
-    uint64_t upload_ms = upload_bytes > BUSY ? upload_bytes / limits->minimum_bytes_per_s * 1000 : 0;
+    uint64_t upload_ms = upload_bytes > HTTP_LARGE_BODY ? upload_bytes / limits->minimum_bytes_per_s * 1000 : 0;
     due_ns = from_ns + ms(limits->first_byte_timeout_ms + upload_ms);
+    uint64_t taken_ns = atomic_load(&entry->exchange->seen.last_taken_ns);
+    if (taken_ns > 0) { /* no byte of what is sent is taken any more, or all are and no answer comes */
+        watch->progress_ns = taken_ns > watch->progress_ns ? taken_ns : watch->progress_ns;
+        due_ns = http_sooner(due_ns, taken_ns + ms(limits->first_byte_timeout_ms));
+    }
     if (now_ns >= due_ns)
         cancel_entry(entry, HTTP_CAUSE_FIRST_BYTE);
     return due_ns;

@@ -216,7 +216,7 @@ static int64_t corrected_time(struct s3_client *client)
     return (int64_t)time(NULL) + offset;
 }
 
-enum { MAX_AMZ_HEADERS = 3 };
+enum { MAX_AMZ_HEADERS = 3 + S3_MAX_SIGNED_HEADERS };
 
 /* Headers that a signature covers; without keys they are sent all the same. */
 static size_t amz_headers(const struct s3_request *request, struct http_header headers[MAX_AMZ_HEADERS])
@@ -226,6 +226,8 @@ static size_t amz_headers(const struct s3_request *request, struct http_header h
         headers[n++] = (struct http_header){"x-amz-checksum-mode", "ENABLED"};
     if (request->client->settings->requester_pays)
         headers[n++] = (struct http_header){"x-amz-request-payer", "requester"};
+    for (size_t i = 0; i < request->n_signed_headers; i++)
+        headers[n++] = request->signed_headers[i];
     return n;
 }
 
@@ -234,17 +236,18 @@ static void sign_attempt(const struct s3_request *request, const struct aws_keys
 {
     struct http_header headers[MAX_AMZ_HEADERS];
     size_t n_headers = amz_headers(request, headers);
-    headers[n_headers++] = (struct http_header){"x-amz-content-sha256", SIGV4_EMPTY_SHA256};
+    const char *payload_hash = request->payload_hash ? request->payload_hash : SIGV4_EMPTY_SHA256;
+    headers[n_headers++] = (struct http_header){"x-amz-content-sha256", payload_hash};
     const struct sigv4_key key = {keys->access_key, keys->secret_key, keys->session_token, region, "s3"};
     const struct sigv4_request what = {.method = http_attempt_method(attempt),
                                        .url = http_attempt_url(attempt),
                                        .headers = headers,
                                        .n_headers = n_headers,
-                                       .payload_hash = SIGV4_EMPTY_SHA256,
+                                       .payload_hash = payload_hash,
                                        .unix_time = corrected_time(request->client)};
     struct sigv4_signature signature;
     sigv4_sign(&key, &what, &signature);
-    http_attempt_add_header(attempt, "x-amz-content-sha256", SIGV4_EMPTY_SHA256);
+    http_attempt_add_header(attempt, "x-amz-content-sha256", payload_hash);
     http_attempt_add_header(attempt, "x-amz-date", signature.date);
     if (keys->session_token)
         http_attempt_add_header(attempt, "x-amz-security-token", keys->session_token);

@@ -25,12 +25,17 @@ char *s3_client_url(struct s3_client *client, const char *bucket, const char *ke
 /* Whether every URL of the bucket has the same origin, whatever is learned of its region. */
 bool s3_client_origin_is_fixed(const struct s3_client *client);
 
+enum { S3_MAX_SIGNED_HEADERS = 4 };
+
 /* One kind of request to one bucket; data of a struct http_store with the two functions below. */
 struct s3_request {
     struct s3_client *client;
     const char *bucket;
-    bool checksums;       /* asks for x-amz-checksum-* */
-    const char *if_match; /* NULL = any version */
+    bool checksums;                           /* asks for x-amz-checksum-* */
+    const char *if_match;                     /* NULL = any version */
+    const struct http_header *signed_headers; /* of what is written: lower case, x-amz-* and content-md5 */
+    size_t n_signed_headers;                  /* at most S3_MAX_SIGNED_HEADERS */
+    const char *payload_hash;                 /* SHA-256 in hex or "UNSIGNED-PAYLOAD"; NULL = there is no body */
 };
 int s3_client_prepare(void *request, struct http_attempt *attempt, struct error *error);
 enum http_verdict s3_client_judge(void *request, const struct http_reply *reply, struct error *error);

@@ -1,0 +1,131 @@
+/* The table of sinks, and what references to objects look like. */
+#include "sink/sink.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/memory.h"
+#include "base/redact.h"
+#include "sink/sink_ops.h"
+#include "source/http/http_retry.h"
+
+enum { FIRST_PAUSE_MS = 100, PAUSE_STEP_MS = 50 };
+
+static const struct sink_ops *const sink_table[] = {&sink_file_ops, &sink_gcs_ops, &sink_s3_ops};
+
+const struct sink_ops *sink_find(const char *reference)
+{
+    for (size_t i = 0; i < sizeof sink_table / sizeof sink_table[0]; i++) {
+        size_t length = strlen(sink_table[i]->scheme);
+        if (strncmp(reference, sink_table[i]->scheme, length) == 0 && reference[length] == ':')
+            return sink_table[i];
+    }
+    return NULL;
+}
+
+static int fail_reference(const char *reference, const char *complaint, struct error *error)
+{
+    char shown[REDACT_CHARS];
+    redact(reference, shown, sizeof shown);
+    return fail(error, ERROR_INVALID_ARGUMENT, "BAD_REFERENCE", "%s: %s", shown, complaint);
+}
+
+/* Such a key would not come back as the same text from a listing, or be another path where stores are folders. */
+static const char *complaint_about_key(const char *key)
+{
+    if (!*key)
+        return "names no object: give gs://BUCKET/NAME";
+    if (strlen(key) > SINK_MAX_KEY_CHARS)
+        return "the object's name is longer than 1024 bytes";
+    for (const char *c = key; *c; c++) {
+        if ((unsigned char)*c < 0x20 || *c == 0x7f)
+            return "the object's name holds a control character";
+    }
+    for (const char *part = key; part; part = strchr(part, '/') ? strchr(part, '/') + 1 : NULL) {
+        size_t length = strcspn(part, "/");
+        if (length == 0 || (length == 1 && *part == '.') || (length == 2 && part[0] == '.' && part[1] == '.'))
+            return "the object's name has an empty part, or . or .. as one";
+    }
+    return NULL;
+}
+
+int sink_parse(struct sink *sink, const char *reference, struct error *error)
+{
+    const char *path = strchr(reference, ':') + 1;
+    if (sink->ops == &sink_file_ops) {
+        sink->bucket = memory_copy_text("");
+        sink->key = memory_copy_text(path);
+        return *path == '/' ? 0 : fail_reference(reference, "a file is named by its absolute path", error);
+    }
+    size_t bucket_chars = strncmp(path, "//", 2) == 0 ? strcspn(path + 2, "/") : 0;
+    if (bucket_chars == 0)
+        return fail_reference(reference, "names no bucket: give gs://BUCKET/NAME or s3://BUCKET/NAME", error);
+    sink->bucket = memory_print("%.*s", (int)bucket_chars, path + 2);
+    const char *key = path + 2 + bucket_chars;
+    sink->key = memory_copy_text(*key == '/' ? key + 1 : key);
+    const char *complaint = complaint_about_key(sink->key);
+    return complaint ? fail_reference(reference, complaint, error) : 0;
+}
+
+void sink_fini(struct sink *sink)
+{
+    free(sink->bucket);
+    free(sink->key);
+    if (sink->session)
+        explicit_bzero(sink->session, strlen(sink->session));
+    free(sink->session);
+    free(sink->stored);
+    free(sink->state);
+}
+
+int sink_check_reference(const char *reference, struct error *error)
+{
+    struct sink sink = {.ops = sink_find(reference)};
+    if (!sink.ops)
+        return fail_reference(reference, "files are written to gs://BUCKET/NAME, s3://BUCKET/NAME or disk:/PATH", error);
+    int status = sink_parse(&sink, reference, error);
+    sink_fini(&sink);
+    return status;
+}
+
+char *sink_join(const char *folder, const char *name)
+{
+    size_t length = strlen(folder);
+    while (length && folder[length - 1] == '/')
+        length--;
+    return memory_print("%.*s/%s", (int)length, folder, name);
+}
+
+bool sink_may_pass(const struct error *error)
+{
+    return error->code == ERROR_UNAVAILABLE || error->code == ERROR_DEADLINE_EXCEEDED || error->code == ERROR_ABORTED ||
+           error->code == ERROR_CANCELLED || error->code == ERROR_RESOURCE_EXHAUSTED;
+}
+
+int sink_fail_exists(const struct sink *sink, struct error *error)
+{
+    char shown[REDACT_CHARS];
+    redact(sink->upload->reference, shown, sizeof shown);
+    return fail(error, ERROR_ALREADY_EXISTS, "OBJECT_EXISTS", "%s is there already and holds something else", shown);
+}
+
+int sink_fail_gone(const struct sink *sink, struct error *error)
+{
+    char shown[REDACT_CHARS];
+    redact(sink->upload->reference, shown, sizeof shown);
+    return fail(error, ERROR_UNAVAILABLE, REASON(UPLOAD_GONE), "%s: the store has forgotten what was begun", shown);
+}
+
+int sink_pause(const struct sink *sink, uint32_t n, struct error *error)
+{
+    uint64_t left_ms = http_backoff_ns((uint64_t)FIRST_PAUSE_MS * 1000000, n) / 1000000 + 1;
+    while (left_ms > 0) {
+        if (cancel_is_set(sink->upload->cancel))
+            return fail(error, ERROR_CANCELLED, "CANCELLED", "cancelled while waiting for the next try");
+        uint64_t step_ms = left_ms < PAUSE_STEP_MS ? left_ms : PAUSE_STEP_MS;
+        nanosleep(&(struct timespec){.tv_nsec = (long)step_ms * 1000000}, NULL);
+        left_ms -= step_ms;
+    }
+    return 0;
+}

@@ -1,0 +1,84 @@
+/* What a store adds to sink_put(): requests, and what their answers mean. A row of sink_table in sink.c each. */
+#ifndef SINK_SINK_OPS_H
+#define SINK_SINK_OPS_H
+
+#include "base/checksum.h"
+#include "sink/sink.h"
+
+enum { SINK_ETAG_CHARS = 128, SINK_MD5_BYTES = 16 };
+
+struct sink_object { /* what the store says of an object that is there */
+    uint64_t size_bytes;
+    struct checksum checksum;      /* a CRC-32C of the whole, or kind CHECKSUM_NONE */
+    char etag[SINK_ETAG_CHARS];    /* quoted; "" = none, or not made of MD5 sums */
+    char version[SINK_ETAG_CHARS]; /* what names exactly this version; "" = nothing does */
+};
+
+struct sink_part {
+    uint32_t number; /* from 0 */
+    uint64_t offset;
+    const void *bytes;
+    size_t count;
+    uint32_t crc32c;
+    unsigned char md5[SINK_MD5_BYTES];
+    bool has_md5; /* the store asks for it and this host's libcrypto has it */
+    bool is_last;
+};
+
+struct sink_stored { /* a part as the store has it */
+    bool is_stored;
+    uint64_t count;
+    char etag[SINK_ETAG_CHARS]; /* "" = the store gives none */
+};
+
+struct sink_limits {
+    uint64_t whole_bytes; /* up to here one request does */
+    uint64_t part_bytes;  /* least of a part but the last one; parts are multiples of it */
+    bool in_order;        /* a part only after the one before */
+    bool has_md5;
+};
+
+struct sink { /* one object; the driver's, but for `state` */
+    const struct sink_ops *ops;
+    struct stores *stores;
+    char *bucket, *key;
+    const struct sink_upload *upload;
+    char *session; /* NULL = nothing is begun */
+    uint64_t part_bytes;
+    uint32_t n_parts;
+    struct sink_stored *stored; /* n_parts */
+    void *state;                /* of the ops; freed with free() */
+};
+
+struct sink_ops {
+    const char *scheme; /* "gs" */
+    struct sink_limits limits;
+    /* NOT_FOUND when there is none. */
+    int (*look)(struct sink *sink, struct sink_object *object, struct error *error);
+    /* In one request. ALREADY_EXISTS by the store's condition. */
+    int (*put_whole)(struct sink *sink, const struct sink_part *part, struct sink_object *made, struct error *error);
+    int (*begin)(struct sink *sink, struct error *error); /* sets session */
+    /* Fills stored[] from the session. UPLOAD_GONE (an error kind): the store does not know it any more. */
+    int (*find_parts)(struct sink *sink, struct error *error);
+    int (*put_part)(struct sink *sink, const struct sink_part *part, struct error *error); /* fills stored[number] */
+    /* The object is there from now on. ALREADY_EXISTS, UPLOAD_GONE. `made` may lack what look() says. */
+    int (*complete)(struct sink *sink, struct sink_object *made, struct error *error);
+    void (*abort)(struct sink *sink); /* the session, as far as it can be */
+    /* Removes exactly that version, which holds other bytes than were sent. */
+    void (*drop)(struct sink *sink, const struct sink_object *object);
+    /* Reads all of it back. */
+    int (*read_back)(struct sink *sink, const struct sink_object *object, uint32_t *crc32c, struct error *error);
+};
+
+extern const struct sink_ops sink_file_ops, sink_gcs_ops, sink_s3_ops;
+
+const struct sink_ops *sink_find(const char *reference); /* NULL: no store that takes files */
+/* Fills bucket and key of "gs://bucket/key". */
+int sink_parse(struct sink *sink, const char *reference, struct error *error);
+void sink_fini(struct sink *sink);
+int sink_fail_exists(const struct sink *sink, struct error *error); /* ALREADY_EXISTS */
+int sink_fail_gone(const struct sink *sink, struct error *error);   /* UPLOAD_GONE */
+/* Waits before try number n (from 1), random up to a bound that doubles; CANCELLED. */
+int sink_pause(const struct sink *sink, uint32_t n, struct error *error);
+
+#endif

@@ -1,0 +1,339 @@
+/* One file into a store.
+ *
+ *   look -> begin or find what is there -> parts -> complete -> compare -> done
+ *     ^                                      |          |          |
+ *     +------- the session is gone ----------+----------+          +-- differs: drop, begin anew (ROUNDS in all)
+ *
+ * The sums of parts that an earlier call has sent are made from the file, so that a file that changed meanwhile is noticed: its
+ * parts are sent again, or the whole differs. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <pthread.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/memory.h"
+#include "base/parallel.h"
+#include "base/redact.h"
+#include "sink/sink.h"
+#include "sink/sink_ops.h"
+#include "sink/sink_sum.h"
+
+enum { ROUNDS = 3, DEFAULT_PARALLEL = 8, DEFAULT_PART_BYTES = 8 << 20, PART_STEP_BYTES = 1 << 20 };
+
+struct put {
+    struct sink sink;
+    const struct sink_upload *upload;
+    struct sink_result *result;
+    struct sink_sums sums;
+    struct stat before;   /* of the file, when it was opened here */
+    pthread_mutex_t lock; /* of the counts */
+    uint64_t done_bytes;
+};
+
+/* --- the file --- */
+
+static int fail_changed(const struct put *put, struct error *error)
+{
+    char shown[REDACT_CHARS];
+    redact(put->upload->reference, shown, sizeof shown);
+    return fail(error, ERROR_FAILED_PRECONDITION, REASON(SOURCE_CHANGED),
+                "the file that is sent to %s has changed meanwhile", shown);
+}
+
+static int read_part(const struct put *put, uint64_t offset, char *bytes, size_t count, struct error *error)
+{
+    for (size_t done = 0; done < count;) {
+        ssize_t n = pread(put->upload->fd, bytes + done, count - done, (off_t)(offset + done));
+        if (n == 0)
+            return fail_changed(put, error);
+        if (n < 0 && errno != EINTR)
+            return fail_errno(error, errno, "cannot read the file that is sent");
+        done += n > 0 ? (size_t)n : 0;
+    }
+    return 0;
+}
+
+/* Not proof that it is the same, which the whole's checksum is; it finds who still writes before the object is complete. */
+static int check_still(const struct put *put, struct error *error)
+{
+    struct stat now;
+    if (fstat(put->upload->fd, &now) < 0)
+        return fail_errno(error, errno, "cannot look at the file that is sent");
+    bool is_same = now.st_size == put->before.st_size && now.st_mtim.tv_sec == put->before.st_mtim.tv_sec &&
+                   now.st_mtim.tv_nsec == put->before.st_mtim.tv_nsec;
+    return is_same ? 0 : fail_changed(put, error);
+}
+
+static int check_sum(const struct put *put, struct error *error)
+{
+    if (put->upload->is_summed && sink_sum_crc32c(&put->sums) != put->upload->crc32c)
+        return fail_changed(put, error);
+    return check_still(put, error);
+}
+
+/* --- layout --- */
+
+static uint64_t round_up(uint64_t value, uint64_t step)
+{
+    return (value + step - 1) / step * step;
+}
+
+static void lay_out(struct put *put)
+{
+    struct sink *sink = &put->sink;
+    const struct sink_limits *limits = &sink->ops->limits;
+    uint64_t bytes = put->upload->bytes, least = put->upload->part_bytes ? put->upload->part_bytes : DEFAULT_PART_BYTES;
+    uint64_t most_parts = round_up(bytes / SINK_MAX_PARTS + 1, PART_STEP_BYTES);
+    sink->part_bytes = round_up(least > most_parts ? least : most_parts, limits->part_bytes);
+    bool is_whole = bytes <= limits->whole_bytes && bytes <= sink->part_bytes;
+    sink->part_bytes = is_whole ? bytes : sink->part_bytes;
+    sink->n_parts = is_whole ? 1 : (uint32_t)((bytes + sink->part_bytes - 1) / sink->part_bytes);
+    sink->stored = memory_alloc_array(sink->n_parts, sizeof *sink->stored);
+    put->sums = (struct sink_sums){memory_alloc_array(sink->n_parts, sizeof *put->sums.parts), sink->n_parts};
+}
+
+static struct sink_part part_of(const struct put *put, uint32_t number)
+{
+    const struct sink *sink = &put->sink;
+    uint64_t offset = number * sink->part_bytes, left = put->upload->bytes - offset;
+    return (struct sink_part){.number = number,
+                              .offset = offset,
+                              .count = (size_t)(left < sink->part_bytes ? left : sink->part_bytes),
+                              .is_last = number + 1 == sink->n_parts};
+}
+
+/* --- the session --- */
+
+static int keep_session(struct put *put, struct error *error)
+{
+    return put->upload->keep ? put->upload->keep(put->upload->data, put->sink.session ? put->sink.session : "", error) : 0;
+}
+
+static void forget_session(struct put *put)
+{
+    struct error ignored; /* a session that is kept for nothing is found gone by the next call */
+    if (!put->sink.session)
+        return;
+    explicit_bzero(put->sink.session, strlen(put->sink.session));
+    free(put->sink.session);
+    put->sink.session = NULL;
+    memset(put->sink.stored, 0, put->sink.n_parts * sizeof *put->sink.stored);
+    keep_session(put, &ignored);
+}
+
+static void abort_session(struct put *put)
+{
+    if (put->sink.session)
+        put->sink.ops->abort(&put->sink);
+    forget_session(put);
+}
+
+/* --- parts --- */
+
+static void count_part(struct put *put, uint64_t count, bool is_sent)
+{
+    pthread_mutex_lock(&put->lock);
+    put->done_bytes += count;
+    *(is_sent ? &put->result->sent_bytes : &put->result->resumed_bytes) += count;
+    if (put->upload->progress)
+        put->upload->progress(put->upload->data, put->done_bytes);
+    pthread_mutex_unlock(&put->lock);
+}
+
+static int load_part(struct put *put, struct sink_part *part, char **bytes, struct error *error)
+{
+    *bytes = malloc(part->count ? part->count : 1);
+    if (!*bytes)
+        return fail(error, ERROR_RESOURCE_EXHAUSTED, "NO_MEMORY", "no memory for a part of %zu bytes", part->count);
+    part->bytes = *bytes;
+    if (read_part(put, part->offset, *bytes, part->count, error) < 0)
+        return -1;
+    sink_sum_part(&put->sums, part, put->sink.ops->limits.has_md5);
+    return 0;
+}
+
+static int send_part(void *data, size_t i, struct error *error)
+{
+    struct put *put = data;
+    struct sink_part part = part_of(put, (uint32_t)i);
+    char *bytes;
+    if (cancel_is_set(put->upload->cancel))
+        return fail(error, ERROR_CANCELLED, "CANCELLED", "cancelled");
+    int status = load_part(put, &part, &bytes, error);
+    if (status == 0) {
+        bool is_there = sink_sum_is_stored(&part, &put->sink.stored[i]);
+        if (!is_there) {
+            put->sink.stored[i] = (struct sink_stored){0};
+            status = put->sink.ops->put_part(&put->sink, &part, error);
+        }
+        if (status == 0)
+            count_part(put, part.count, !is_there);
+    }
+    free(bytes);
+    return status;
+}
+
+static int send_parts(struct put *put, struct sink_object *made, struct error *error)
+{
+    const struct sink_limits *limits = &put->sink.ops->limits;
+    uint32_t parallel = put->upload->parallel ? put->upload->parallel : DEFAULT_PARALLEL;
+    parallel = limits->in_order ? 1 : parallel < SINK_MAX_PARALLEL ? parallel : SINK_MAX_PARALLEL;
+    if (put->sink.session ? put->sink.ops->find_parts(&put->sink, error)
+                          : put->sink.ops->begin(&put->sink, error) || keep_session(put, error))
+        return -1;
+    put->done_bytes = 0;
+    if (parallel_run(put->sink.n_parts, parallel, send_part, put, error) < 0 || check_sum(put, error) < 0)
+        return -1;
+    return put->sink.ops->complete(&put->sink, made, error);
+}
+
+static int send_whole(struct put *put, struct sink_object *made, struct error *error)
+{
+    struct sink_part part = part_of(put, 0);
+    char *bytes;
+    part.is_last = true;
+    int status = load_part(put, &part, &bytes, error);
+    if (status == 0 && check_sum(put, error) == 0)
+        status = put->sink.ops->put_whole(&put->sink, &part, made, error);
+    else
+        status = -1;
+    free(bytes);
+    if (status == 0)
+        count_part(put, part.count, true);
+    return status;
+}
+
+/* --- comparing --- */
+
+static int sum_file(struct put *put, struct error *error)
+{
+    for (uint32_t i = 0; i < put->sink.n_parts; i++) {
+        struct sink_part part = part_of(put, i);
+        char *bytes;
+        int status = load_part(put, &part, &bytes, error);
+        free(bytes);
+        if (status < 0)
+            return -1;
+        if (cancel_is_set(put->upload->cancel))
+            return fail(error, ERROR_CANCELLED, "CANCELLED", "cancelled");
+    }
+    return check_sum(put, error);
+}
+
+/* What the answer does not say is asked for, and what the store never says is read back. */
+static int compare_sums(struct put *put, struct sink_object *object, bool *is_same, struct error *error)
+{
+    enum sink_match match = sink_sum_compare(&put->sums, object, &put->result->proof);
+    if (match == SINK_UNKNOWN) {
+        if (put->sink.ops->look(&put->sink, object, error) < 0)
+            return -1;
+        match = sink_sum_compare(&put->sums, object, &put->result->proof);
+    }
+    if (match == SINK_UNKNOWN) {
+        uint32_t crc = 0;
+        if (put->sink.ops->read_back(&put->sink, object, &crc, error) < 0)
+            return -1;
+        put->result->proof = "read back";
+        match = crc == sink_sum_crc32c(&put->sums) ? SINK_SAME : SINK_DIFFERENT;
+    }
+    *is_same = match == SINK_SAME;
+    return 0;
+}
+
+/* 1: the very bytes are there; 0: nothing is, or may be replaced. */
+static int look_before(struct put *put, struct error *error)
+{
+    struct sink_object object = {0};
+    bool is_same = false;
+    if (put->sink.ops->look(&put->sink, &object, error) < 0)
+        return error->code == ERROR_NOT_FOUND ? 0 : -1;
+    if (object.size_bytes == put->upload->bytes &&
+        (sum_file(put, error) < 0 || compare_sums(put, &object, &is_same, error) < 0))
+        return -1;
+    if (is_same)
+        return 1;
+    return put->upload->replaces ? 0 : sink_fail_exists(&put->sink, error);
+}
+
+/* 1: there and right; 0: has to be done anew. */
+static int one_round(struct put *put, struct error *error)
+{
+    struct sink_object made = {0};
+    bool is_same;
+    int found = look_before(put, error);
+    if (found != 0) {
+        put->result->was_there |= found > 0 && put->result->sent_bytes == 0;
+        if (found > 0)
+            abort_session(put);
+        return found;
+    }
+    bool is_whole = put->sink.n_parts == 1 && put->upload->bytes <= put->sink.ops->limits.whole_bytes;
+    int status = is_whole ? send_whole(put, &made, error) : send_parts(put, &made, error);
+    if (status < 0) {
+        if (error->kind == ERROR_KIND_UPLOAD_GONE)
+            forget_session(put);
+        return error->kind == ERROR_KIND_UPLOAD_GONE || error->code == ERROR_ALREADY_EXISTS ? 0 : -1;
+    }
+    forget_session(put);
+    if (compare_sums(put, &made, &is_same, error) < 0)
+        return -1;
+    if (is_same)
+        return 1;
+    put->sink.ops->drop(&put->sink, &made);
+    fail(error, ERROR_DATA_LOSS, "CHECKSUM_MISMATCH", "the store's checksum is not that of what was sent (%s)",
+         put->result->proof);
+    return 0;
+}
+
+static int put_object(struct put *put, struct error *error)
+{
+    for (uint32_t round = 0; round < ROUNDS; round++) {
+        int status = one_round(put, error);
+        if (status != 0)
+            return status < 0 ? -1 : 0;
+    }
+    return -1; /* the error is that of the last round */
+}
+
+static int open_sink(struct put *put, struct error *error)
+{
+    const struct sink_upload *upload = put->upload;
+    if (sink_check_reference(upload->reference, error) < 0)
+        return -1;
+    put->sink.ops = sink_find(upload->reference);
+    put->sink.upload = upload;
+    if (sink_parse(&put->sink, upload->reference, error) < 0)
+        return -1;
+    if (fstat(upload->fd, &put->before) < 0)
+        return fail_errno(error, errno, "cannot look at the file that is sent");
+    if (!S_ISREG(put->before.st_mode))
+        return fail(error, ERROR_INVALID_ARGUMENT, REASON(NOT_A_REGULAR_FILE), "what is sent is no regular file");
+    if ((uint64_t)put->before.st_size != upload->bytes)
+        return fail_changed(put, error);
+    lay_out(put);
+    if (upload->session && *upload->session && strlen(upload->session) < SINK_MAX_SESSION_CHARS && put->sink.n_parts > 0)
+        put->sink.session = memory_copy_text(upload->session);
+    return put->sink.ops == &sink_file_ops ? 0 : stores_check_reference(put->sink.stores, upload->reference, error);
+}
+
+int sink_put(struct stores *stores, const struct sink_upload *upload, struct sink_result *result, struct error *error)
+{
+    struct put put = {.sink.stores = stores, .upload = upload, .result = result};
+    *result = (struct sink_result){.proof = ""};
+    pthread_mutex_init(&put.lock, NULL);
+    int status = open_sink(&put, error);
+    if (status == 0) {
+        status = put_object(&put, error);
+        struct error kept = *error;
+        if (status < 0 && (!upload->keep || !sink_may_pass(error)))
+            abort_session(&put);
+        *error = kept;
+        result->crc32c = status < 0 ? 0 : sink_sum_crc32c(&put.sums);
+    }
+    free(put.sums.parts);
+    sink_fini(&put.sink);
+    pthread_mutex_destroy(&put.lock);
+    return status;
+}

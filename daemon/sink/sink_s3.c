@@ -1,0 +1,384 @@
+/* S3: small objects by one PUT, larger ones by a multipart upload whose parts go in any order.
+ * https://docs.aws.amazon.com/AmazonS3/latest/userguide/mpuoverview.html
+ *
+ * Every body carries its MD5 for the store to compare, and the ETag that it answers is compared here. An ETag is no MD5 where the
+ * store encrypts with keys of a key service: such objects are read back. Stores that do not know If-None-Match say so or ignore
+ * it; the look before is what keeps objects there. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include "base/digest.h"
+#include "base/memory.h"
+#include "base/url.h"
+#include "sink/s3_answer.h"
+#include "sink/sink_ops.h"
+#include "source/http/http_head.h"
+#include "source/s3/aws_keys.h"
+#include "source/s3/s3_client.h"
+
+enum { MAX_ANSWER_BYTES = 4 << 20, S3_WHOLE_BYTES = 8 << 20, S3_PART_BYTES = 5 << 20, MD5_TEXT_CHARS = 25, CODE_CHARS = 64 };
+
+struct asked {                  /* one request */
+    const char *method, *query; /* query NULL = none, else sorted and encoded */
+    const void *body;
+    size_t body_bytes;
+    const struct sink_part *part; /* its checksum goes with the body */
+    bool is_conditional;          /* only where there is none */
+    bool with_checksums;
+};
+
+static struct s3_client *client_of(const struct sink *sink)
+{
+    return s3_client_of(sink->stores);
+}
+
+static void print_base64(const unsigned char *bytes, size_t count, char *text)
+{
+    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    for (size_t i = 0; i < count; i += 3) {
+        uint32_t bits = (uint32_t)bytes[i] << 16 | (i + 1 < count ? (uint32_t)bytes[i + 1] << 8 : 0) |
+                        (i + 2 < count ? bytes[i + 2] : 0);
+        *text++ = digits[bits >> 18];
+        *text++ = digits[bits >> 12 & 63];
+        *text++ = i + 1 < count ? digits[bits >> 6 & 63] : '=';
+        *text++ = i + 2 < count ? digits[bits & 63] : '=';
+    }
+    *text = '\0';
+}
+
+/* TLS keeps a body whole, and nobody is between this host and itself; elsewhere the signature has to cover it. */
+static const char *payload_hash(const char *url, const struct asked *asked, char hex[DIGEST_HEX_CHARS + 1])
+{
+    struct error ignored;
+    struct url where;
+    unsigned char value[DIGEST_BYTES];
+    if (asked->body_bytes == 0)
+        return NULL;
+    if (url_parse(url, &where, &ignored) == 0 && (where.is_secure || url_is_this_host(&where)))
+        return "UNSIGNED-PAYLOAD";
+    struct digest *digest = digest_create();
+    digest_add(digest, asked->body, asked->body_bytes);
+    digest_finish(digest, value);
+    digest_hex(value, sizeof value, hex);
+    return hex;
+}
+
+/* Any status is an answer, what is worth a retry excepted. */
+static int ask_s3(const struct sink *sink, const struct asked *asked, struct http_reply *reply, struct error *error)
+{
+    char md5[MD5_TEXT_CHARS], crc[16], hex[DIGEST_HEX_CHARS + 1];
+    char *url = s3_client_url(client_of(sink), sink->bucket, sink->key, asked->query);
+    struct http_header signed_headers[2];
+    struct s3_request request = {.client = client_of(sink),
+                                 .bucket = sink->bucket,
+                                 .checksums = asked->with_checksums,
+                                 .signed_headers = signed_headers,
+                                 .payload_hash = payload_hash(url, asked, hex)};
+    if (asked->part && asked->part->has_md5) {
+        print_base64(asked->part->md5, SINK_MD5_BYTES, md5);
+        signed_headers[request.n_signed_headers++] = (struct http_header){"content-md5", md5};
+    } else if (asked->part) {
+        uint32_t sum = asked->part->crc32c;
+        const unsigned char bytes[] = {sum >> 24 & 255, sum >> 16 & 255, sum >> 8 & 255, sum & 255};
+        print_base64(bytes, sizeof bytes, crc);
+        signed_headers[request.n_signed_headers++] = (struct http_header){"x-amz-checksum-crc32c", crc};
+    }
+    const struct http_header condition = {"If-None-Match", "*"};
+    const struct http_store store = {.prepare = s3_client_prepare, .judge = s3_client_judge, .data = &request};
+    const struct http_call call = {.store = &store,
+                                   .method = asked->method,
+                                   .url = url,
+                                   .headers = &condition,
+                                   .n_headers = asked->is_conditional,
+                                   .body = asked->body,
+                                   .body_bytes = asked->body_bytes,
+                                   .max_reply_bytes = MAX_ANSWER_BYTES,
+                                   .accept_any_status = true,
+                                   .uid = sink->upload->uid,
+                                   .cancel = sink->upload->cancel};
+    *reply = (struct http_reply){0};
+    int status = http_fetch(stores_http(sink->stores), &call, reply, error);
+    free(url);
+    return status;
+}
+
+static void code_of(const struct http_reply *reply, char code[CODE_CHARS])
+{
+    struct aws_error said = {0};
+    aws_error_parse(reply->body ? reply->body : "", reply->body_bytes, &said);
+    snprintf(code, CODE_CHARS, "%s", said.code ? said.code : "");
+    aws_error_clear(&said);
+}
+
+static bool is_good(const struct http_reply *reply)
+{
+    return reply->head.status >= 200 && reply->head.status < 300;
+}
+
+/* What the answer means, when it is not good; also a 200 that holds an <Error>. */
+static int fail_answer(const struct sink *sink, const struct http_reply *reply, struct error *error)
+{
+    char code[CODE_CHARS];
+    code_of(reply, code);
+    if (reply->head.status == 412 || strcmp(code, "PreconditionFailed") == 0)
+        return sink_fail_exists(sink, error);
+    if (strcmp(code, "NoSuchUpload") == 0 || strcmp(code, "ConditionalRequestConflict") == 0)
+        return sink_fail_gone(sink, error);
+    if (is_good(reply))
+        return fail(error, ERROR_UNAVAILABLE, "S3_ERROR", "s3://%s: the store answers 200 and means %s", sink->bucket,
+                    *code ? code : "nothing that can be read");
+    struct s3_request request = {.client = client_of(sink), .bucket = sink->bucket};
+    s3_client_judge(&request, reply, error);
+    if (strcmp(code, "BadDigest") == 0 || strcmp(code, "InvalidDigest") == 0 ||
+        strcmp(code, "XAmzContentSHA256Mismatch") == 0)
+        error->code = ERROR_UNAVAILABLE; /* the bytes were right here: worth another try */
+    return error_prefix(error, "s3://%s", sink->bucket);
+}
+
+/* One that is encrypted with a key of somebody's is no sum of the bytes. */
+static void take_etag(const struct http_head *head, char etag[SINK_ETAG_CHARS])
+{
+    const char *value = http_head_find(head, "etag"), *encryption = http_head_find(head, "x-amz-server-side-encryption");
+    bool is_other = (encryption && strncmp(encryption, "aws:kms", 7) == 0) ||
+                    http_head_find(head, "x-amz-server-side-encryption-customer-algorithm");
+    snprintf(etag, SINK_ETAG_CHARS, "%s", value && !is_other && strlen(value) < SINK_ETAG_CHARS ? value : "");
+}
+
+static void take_object(const struct http_head *head, struct sink_object *object)
+{
+    const char *sum = http_head_find(head, "x-amz-checksum-crc32c"), *type = http_head_find(head, "x-amz-checksum-type");
+    const char *etag = http_head_find(head, "etag");
+    take_etag(head, object->etag);
+    snprintf(object->version, sizeof object->version, "%s", etag && strlen(etag) < sizeof object->version ? etag : "");
+    if (sum && !(type && strcasecmp(type, "COMPOSITE") == 0))
+        checksum_parse_base64(CHECKSUM_CRC32C, sum, &object->checksum);
+}
+
+static int s3_look(struct sink *sink, struct sink_object *object, struct error *error)
+{
+    const struct asked asked = {.method = "HEAD", .with_checksums = true};
+    struct http_reply reply;
+    *object = (struct sink_object){0};
+    int status = ask_s3(sink, &asked, &reply, error);
+    if (status == 0 && !is_good(&reply))
+        status = fail_answer(sink, &reply, error);
+    else if (status == 0 && !http_head_content_length(&reply.head, &object->size_bytes))
+        status = fail(error, ERROR_UNAVAILABLE, "BAD_ANSWER", "the store does not tell the size of the object");
+    if (status == 0)
+        take_object(&reply.head, object);
+    http_reply_clear(&reply);
+    return status;
+}
+
+static bool knows_no_condition(const struct http_reply *reply)
+{
+    return reply->head.status == 501;
+}
+
+/* A body that arrived damaged is sent again, a few times; so is one for a store that has no conditions, without. */
+static int ask_again(const struct sink *sink, struct asked *asked, struct http_reply *reply, struct error *error)
+{
+    enum { DAMAGED_TRIES = 3 };
+    char code[CODE_CHARS];
+    for (uint32_t n = 1;; n++) {
+        if (ask_s3(sink, asked, reply, error) < 0)
+            return -1;
+        code_of(reply, code);
+        bool is_damaged = strcmp(code, "BadDigest") == 0 || strcmp(code, "XAmzContentSHA256Mismatch") == 0;
+        bool has_none = asked->is_conditional && knows_no_condition(reply);
+        if (!has_none && (!is_damaged || n >= DAMAGED_TRIES))
+            return 0;
+        asked->is_conditional &= !has_none;
+        http_reply_clear(reply);
+        if (is_damaged && sink_pause(sink, n, error) < 0)
+            return -1;
+    }
+}
+
+static int s3_put_whole(struct sink *sink, const struct sink_part *part, struct sink_object *made, struct error *error)
+{
+    struct asked asked = {.method = "PUT",
+                          .body = part->bytes,
+                          .body_bytes = part->count,
+                          .part = part,
+                          .is_conditional = !sink->upload->replaces};
+    struct http_reply reply = {0};
+    *made = (struct sink_object){.size_bytes = part->count};
+    int status = ask_again(sink, &asked, &reply, error);
+    if (status == 0 && !is_good(&reply))
+        status = fail_answer(sink, &reply, error);
+    if (status == 0)
+        take_object(&reply.head, made);
+    http_reply_clear(&reply);
+    return status;
+}
+
+/* --- multipart --- */
+
+static char *encode_session(const struct sink *sink)
+{
+    return url_encode(sink->session, strlen(sink->session), false);
+}
+
+static int s3_begin(struct sink *sink, struct error *error)
+{
+    const struct asked asked = {.method = "POST", .query = "uploads="};
+    struct http_reply reply;
+    int status = ask_s3(sink, &asked, &reply, error);
+    if (status == 0 && !is_good(&reply))
+        status = fail_answer(sink, &reply, error);
+    if (status == 0) {
+        sink->session = s3_answer_upload_id(reply.body, reply.body_bytes);
+        if (!sink->session)
+            status = fail_answer(sink, &reply, error);
+    }
+    http_reply_clear(&reply);
+    return status;
+}
+
+static int find_page(struct sink *sink, struct s3_part_page *page, struct error *error)
+{
+    char *id = encode_session(sink);
+    char *query = memory_print("max-parts=1000&part-number-marker=%u&uploadId=%s", page->next_marker, id);
+    const struct asked asked = {.method = "GET", .query = query};
+    struct http_reply reply;
+    int status = ask_s3(sink, &asked, &reply, error);
+    if (status == 0 && !is_good(&reply))
+        status = fail_answer(sink, &reply, error);
+    if (status == 0 && !s3_answer_parts(reply.body, reply.body_bytes, sink, page))
+        status = fail_answer(sink, &reply, error);
+    http_reply_clear(&reply);
+    free(query);
+    free(id);
+    return status;
+}
+
+static int s3_find_parts(struct sink *sink, struct error *error)
+{
+    struct s3_part_page page = {.is_truncated = true};
+    while (page.is_truncated) {
+        uint32_t marker = page.next_marker;
+        if (find_page(sink, &page, error) < 0)
+            return -1;
+        if (page.is_truncated && page.next_marker <= marker)
+            return fail(error, ERROR_UNAVAILABLE, "BAD_ANSWER", "the store's list of parts does not go on");
+    }
+    return 0;
+}
+
+static int s3_put_part(struct sink *sink, const struct sink_part *part, struct error *error)
+{
+    struct sink_stored *stored = &sink->stored[part->number];
+    char *id = encode_session(sink);
+    char *query = memory_print("partNumber=%u&uploadId=%s", part->number + 1, id);
+    struct asked asked = {.method = "PUT", .query = query, .body = part->bytes, .body_bytes = part->count, .part = part};
+    struct http_reply reply = {0};
+    int status = ask_again(sink, &asked, &reply, error);
+    if (status == 0 && !is_good(&reply))
+        status = fail_answer(sink, &reply, error);
+    const char *etag = status == 0 ? http_head_find(&reply.head, "etag") : NULL;
+    if (status == 0 && (!etag || strlen(etag) >= SINK_ETAG_CHARS || !s3_answer_is_etag(etag)))
+        status = fail(error, ERROR_UNAVAILABLE, "BAD_ANSWER", "the store gives no ETag for a part");
+    if (status == 0) {
+        *stored = (struct sink_stored){.is_stored = true, .count = part->count};
+        snprintf(stored->etag, sizeof stored->etag, "%s", etag);
+    }
+    http_reply_clear(&reply);
+    free(query);
+    free(id);
+    return status;
+}
+
+static char *print_parts(const struct sink *sink, size_t *count)
+{
+    enum { PART_CHARS = SINK_ETAG_CHARS * 6 + 80 };
+    char *text = memory_alloc((size_t)sink->n_parts * PART_CHARS + 100);
+    char *at = text + sprintf(text, "<CompleteMultipartUpload xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\">");
+    for (uint32_t i = 0; i < sink->n_parts; i++)
+        at += sprintf(at, "<Part><PartNumber>%u</PartNumber><ETag>%s</ETag></Part>", i + 1, sink->stored[i].etag);
+    at += sprintf(at, "</CompleteMultipartUpload>");
+    *count = (size_t)(at - text);
+    return text;
+}
+
+static int s3_complete(struct sink *sink, struct sink_object *made, struct error *error)
+{
+    size_t count;
+    char *id = encode_session(sink), *query = memory_print("uploadId=%s", id), *body = print_parts(sink, &count);
+    struct asked asked = {
+        .method = "POST", .query = query, .body = body, .body_bytes = count, .is_conditional = !sink->upload->replaces};
+    struct http_reply reply = {0};
+    int status = ask_again(sink, &asked, &reply, error);
+    if (status == 0 && (!is_good(&reply) || !s3_answer_is_complete(reply.body, reply.body_bytes)))
+        status = fail_answer(sink, &reply, error);
+    http_reply_clear(&reply);
+    free(body);
+    free(query);
+    free(id);
+    return status == 0 ? s3_look(sink, made, error) : status;
+}
+
+static void s3_abort(struct sink *sink)
+{
+    struct error ignored; /* what cannot be aborted now is for the bucket's lifecycle rule, see docs/uploads.md */
+    char *id = encode_session(sink), *query = memory_print("uploadId=%s", id);
+    const struct asked asked = {.method = "DELETE", .query = query};
+    struct http_reply reply;
+    ask_s3(sink, &asked, &reply, &ignored);
+    http_reply_clear(&reply);
+    free(query);
+    free(id);
+}
+
+/* Deleting cannot be tied to a version everywhere: only what a look just found to be still this one goes. */
+static void s3_drop(struct sink *sink, const struct sink_object *object)
+{
+    struct error ignored; /* the next try finds it there */
+    struct sink_object now;
+    struct http_reply reply;
+    const struct asked asked = {.method = "DELETE"};
+    if (!object->version[0] || s3_look(sink, &now, &ignored) < 0 || strcmp(now.version, object->version) != 0)
+        return;
+    ask_s3(sink, &asked, &reply, &ignored);
+    http_reply_clear(&reply);
+}
+
+static int s3_read_back(struct sink *sink, const struct sink_object *object, uint32_t *crc32c, struct error *error)
+{
+    struct s3_request request = {.client = client_of(sink), .bucket = sink->bucket, .if_match = object->version};
+    const struct http_store store = {.prepare = s3_client_prepare, .judge = s3_client_judge, .data = &request};
+    char *url = s3_client_url(client_of(sink), sink->bucket, sink->key, NULL);
+    const struct iovec nowhere = {NULL, (size_t)object->size_bytes};
+    uint64_t sum = 0;
+    const struct http_range range = {.store = &store,
+                                     .url = url,
+                                     .name = sink->key,
+                                     .iov = &nowhere,
+                                     .n_iov = 1,
+                                     .object_bytes = object->size_bytes,
+                                     .uid = sink->upload->uid,
+                                     .cancel = sink->upload->cancel,
+                                     .checksum = CHECKSUM_CRC32C,
+                                     .checksum_value = &sum};
+    int status = object->size_bytes ? http_read_range(stores_http(sink->stores), &range, error) : 0;
+    *crc32c = (uint32_t)sum;
+    free(url);
+    return status;
+}
+
+const struct sink_ops sink_s3_ops = {
+    .scheme = "s3",
+    .limits = {.whole_bytes = S3_WHOLE_BYTES, .part_bytes = S3_PART_BYTES, .has_md5 = true},
+    .look = s3_look,
+    .put_whole = s3_put_whole,
+    .begin = s3_begin,
+    .find_parts = s3_find_parts,
+    .put_part = s3_put_part,
+    .complete = s3_complete,
+    .abort = s3_abort,
+    .drop = s3_drop,
+    .read_back = s3_read_back,
+};

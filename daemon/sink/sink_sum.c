@@ -1,0 +1,111 @@
+/* ETags of S3: the MD5 of the object, or of the MD5s of its parts with "-N" behind it. Encrypted ones look the same and are not:
+ * sink_s3.c leaves those out. */
+#include "sink/sink_sum.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+
+#include "base/crc.h"
+#include "base/digest.h"
+
+enum { MD5_HEX_CHARS = 2 * SINK_MD5_BYTES };
+
+void sink_sum_part(struct sink_sums *sums, struct sink_part *part, bool with_md5)
+{
+    struct part_sum *sum = &sums->parts[part->number];
+    struct digest *digest = with_md5 ? digest_create_md5() : NULL;
+    part->crc32c = crc32c_update(0, part->bytes, part->count);
+    part->has_md5 = digest != NULL;
+    if (digest) {
+        unsigned char value[DIGEST_BYTES];
+        digest_add(digest, part->bytes, part->count);
+        digest_finish(digest, value);
+        memcpy(part->md5, value, sizeof part->md5);
+    }
+    sum->count = part->count;
+    sum->crc32c = part->crc32c;
+    sum->has_md5 = part->has_md5;
+    memcpy(sum->md5, part->md5, sizeof sum->md5);
+}
+
+uint32_t sink_sum_crc32c(const struct sink_sums *sums)
+{
+    uint32_t crc = 0;
+    for (uint32_t i = 0; i < sums->n_parts; i++)
+        crc = crc32c_combine(crc, sums->parts[i].crc32c, sums->parts[i].count);
+    return crc;
+}
+
+void sink_sum_etag(const struct sink_sums *sums, char etag[SINK_ETAG_CHARS])
+{
+    unsigned char value[DIGEST_BYTES];
+    struct digest *digest = NULL;
+    etag[0] = '\0';
+    for (uint32_t i = 0; i < sums->n_parts; i++) {
+        if (!sums->parts[i].has_md5)
+            return;
+    }
+    if (sums->n_parts == 1) {
+        digest_hex(sums->parts[0].md5, SINK_MD5_BYTES, etag);
+        return;
+    }
+    digest = digest_create_md5();
+    if (!digest)
+        return;
+    for (uint32_t i = 0; i < sums->n_parts; i++)
+        digest_add(digest, sums->parts[i].md5, SINK_MD5_BYTES);
+    digest_finish(digest, value);
+    digest_hex(value, SINK_MD5_BYTES, etag);
+    snprintf(etag + MD5_HEX_CHARS, SINK_ETAG_CHARS - MD5_HEX_CHARS, "-%u", sums->n_parts);
+}
+
+/* Without its quotes. False: it is no MD5 sum, or one of parts with other ends. */
+static bool is_comparable(const char *etag, size_t length, uint32_t n_parts)
+{
+    char tail[16] = "";
+    if (n_parts > 1)
+        snprintf(tail, sizeof tail, "-%u", n_parts);
+    return length == MD5_HEX_CHARS + strlen(tail) && strspn(etag, "0123456789abcdefABCDEF") >= MD5_HEX_CHARS &&
+           strncmp(etag + MD5_HEX_CHARS, tail, strlen(tail)) == 0;
+}
+
+static enum sink_match compare_etags(const char *theirs, const char *ours, uint32_t n_parts)
+{
+    size_t length = strlen(theirs);
+    if (length >= 2 && theirs[0] == '"' && theirs[length - 1] == '"') {
+        theirs++;
+        length -= 2;
+    }
+    if (!*ours || !is_comparable(theirs, length, n_parts))
+        return SINK_UNKNOWN;
+    return strlen(ours) == length && strncasecmp(theirs, ours, length) == 0 ? SINK_SAME : SINK_DIFFERENT;
+}
+
+bool sink_sum_is_stored(const struct sink_part *part, const struct sink_stored *stored)
+{
+    char md5[SINK_ETAG_CHARS] = "";
+    if (!stored->is_stored || stored->count != part->count)
+        return false;
+    if (part->has_md5)
+        digest_hex(part->md5, SINK_MD5_BYTES, md5);
+    return compare_etags(stored->etag, md5, 1) != SINK_DIFFERENT;
+}
+
+enum sink_match sink_sum_compare(const struct sink_sums *sums, const struct sink_object *object, const char **proof)
+{
+    char etag[SINK_ETAG_CHARS];
+    uint64_t bytes = 0;
+    for (uint32_t i = 0; i < sums->n_parts; i++)
+        bytes += sums->parts[i].count;
+    *proof = "size";
+    if (object->size_bytes != bytes)
+        return SINK_DIFFERENT;
+    if (object->checksum.kind == CHECKSUM_CRC32C) {
+        *proof = "crc32c";
+        return checksum_crc(&object->checksum) == sink_sum_crc32c(sums) ? SINK_SAME : SINK_DIFFERENT;
+    }
+    *proof = "etag";
+    sink_sum_etag(sums, etag);
+    return compare_etags(object->etag, etag, sums->n_parts);
+}

@@ -1,0 +1,139 @@
+/* The log of uploads; see upload_log.h. */
+#include "upload/upload_log.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/memory.h"
+#include "base/text.h"
+#include "base/url.h"
+
+static const char name[] = "uploads.log", fresh_name[] = "uploads.log.new";
+
+static bool decode(char *text)
+{
+    char *out = text;
+    for (; *text; text++) {
+        bool escaped = *text == '%';
+        int high = escaped ? text_hex_digit(text[1]) : 0, low = escaped && high >= 0 ? text_hex_digit(text[2]) : 0;
+        if (high < 0 || low < 0 || (escaped && high + low == 0))
+            return false;
+        *out++ = (char)(escaped ? high << 4 | low : *text);
+        text += escaped ? 2 : 0;
+    }
+    *out = '\0';
+    return true;
+}
+
+static void take_line(char *line, void (*take)(void *data, char **fields, size_t n_fields), void *data)
+{
+    char *fields[UPLOAD_LOG_FIELDS], *rest = line;
+    size_t n = 0;
+    while (rest && n < UPLOAD_LOG_FIELDS) {
+        fields[n] = strsep(&rest, " ");
+        if (!decode(fields[n++]))
+            return;
+    }
+    if (!rest && strlen(fields[0]) == 1)
+        take(data, fields, n);
+}
+
+static int read_whole(int fd, char **text, size_t *length, struct error *error)
+{
+    struct stat found;
+    if (fstat(fd, &found) < 0 || found.st_size > UPLOAD_LOG_MAX_BYTES)
+        return fail(error, ERROR_DATA_LOSS, "BAD_UPLOAD_LOG",
+                    "%s in the state folder cannot be read or is larger than a GiB", name);
+    *text = memory_alloc((size_t)found.st_size + 1);
+    for (*length = 0; *length < (size_t)found.st_size;) {
+        ssize_t n = read(fd, *text + *length, (size_t)found.st_size - *length);
+        if (n < 0 && errno != EINTR)
+            return fail_errno(error, errno, "cannot read %s in the state folder", name);
+        if (n == 0)
+            break;
+        *length += n > 0 ? (size_t)n : 0;
+    }
+    return 0;
+}
+
+int upload_log_read(const char *folder, void (*take)(void *data, char **fields, size_t n_fields), void *data,
+                    struct error *error)
+{
+    char *path = memory_print("%s/%s", folder, name), *text = NULL;
+    size_t length = 0;
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW), failure = errno;
+    free(path);
+    if (fd < 0)
+        return failure == ENOENT ? 0 : fail_errno(error, failure, "cannot open %s in the state folder", name);
+    int status = read_whole(fd, &text, &length, error);
+    close(fd);
+    for (char *at = text, *end; status == 0 && (end = memchr(at, '\n', length - (size_t)(at - text))); at = end + 1) {
+        *end = '\0';
+        take_line(at, take, data);
+    }
+    free(text);
+    return status;
+}
+
+int upload_log_begin(struct upload_log *log, const char *folder, struct error *error)
+{
+    log->folder = memory_copy_text(folder);
+    log->path = memory_print("%s/%s", folder, fresh_name);
+    unlink(log->path);
+    log->fd = open(log->path, O_WRONLY | O_CREAT | O_EXCL | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0600);
+    return log->fd < 0 ? fail_errno(error, errno, "cannot write %s in the state folder", fresh_name) : 0;
+}
+
+int upload_log_replace(struct upload_log *log, struct error *error)
+{
+    char *path = memory_print("%s/%s", log->folder, name);
+    int failed = fsync(log->fd) < 0 || rename(log->path, path) < 0 ? errno : 0;
+    int folder = failed ? -1 : open(log->folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (!failed && (folder < 0 || fsync(folder) < 0))
+        failed = errno;
+    if (folder >= 0)
+        close(folder);
+    free(path);
+    return failed ? fail_errno(error, failed, "cannot write %s in the state folder", name) : 0;
+}
+
+int upload_log_add(struct upload_log *log, const char *const *fields, size_t n_fields, bool sync, struct error *error)
+{
+    char *line = memory_copy_text("");
+    for (size_t i = 0; i < n_fields; i++) {
+        char *text = url_encode(fields[i], strlen(fields[i]), true);
+        char *longer = memory_print("%s%s%s", line, text, i + 1 < n_fields ? " " : "\n");
+        explicit_bzero(text, strlen(text));
+        free(text);
+        free(line);
+        line = longer;
+    }
+    size_t length = strlen(line), done = 0;
+    int failure = 0;
+    while (done < length && !failure) {
+        ssize_t n = write(log->fd, line + done, length - done);
+        failure = n < 0 && errno != EINTR ? errno : 0;
+        done += n > 0 ? (size_t)n : 0;
+    }
+    if (failure && done > 0) /* half a line would spoil the next one */
+        (void)!write(log->fd, "\n", 1);
+    if (!failure && sync && fdatasync(log->fd) < 0)
+        failure = errno;
+    explicit_bzero(line, length);
+    free(line);
+    return failure ? fail_errno(error, failure, "cannot write %s in the state folder", name) : 0;
+}
+
+void upload_log_close(struct upload_log *log)
+{
+    if (log->fd >= 0)
+        close(log->fd);
+    free(log->path);
+    free(log->folder);
+    *log = (struct upload_log){.fd = -1};
+}

@@ -1,0 +1,83 @@
+/* Files on their way to where they are kept: the daemon's queue of uploads. Activation stores put their sealed segments in it.
+ *
+ *   waiting -> sending -> done          the store's own checksum of the whole object is that of the file
+ *      ^          |
+ *      +- later --+--> failed           asking again would not help; the file stays, and so does the entry
+ *
+ * What was added is never forgotten: entries, sessions that were begun and what came of them are in `uploads.log` of the state
+ * folder (mode 0600: an address of a session is a secret, and is in no log). A daemon that starts goes on with what is there, and
+ * sends no finished part again. What may pass - a server that is busy or away, credentials that
+ * have expired - is tried again for as long as it takes, with pauses of up to a minute; what has failed for good, such as a bucket
+ * that is gone, once more after the next start, unless the object is somebody else's or the file has changed.
+ *
+ * Users take turns: the next file is of the user of whom the fewest are being sent. Threads of the queue's own do the work. */
+#ifndef UPLOAD_UPLOAD_QUEUE_H
+#define UPLOAD_UPLOAD_QUEUE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "base/error.h"
+
+struct stores;
+struct upload_queue;
+
+enum { UPLOAD_QUEUE_MAX = 200000, UPLOAD_QUEUE_MAX_OF_USER = 100000, UPLOAD_QUEUE_THREADS = 4 };
+
+struct upload_item {  /* texts are copied */
+    const char *file; /* absolute path; opened without following a link at its end. Nobody changes it until it is done */
+    const char *reference; /* "gs://bucket/prefix/host_003/segment_000001.safetensors": sink_join() makes it */
+    const char *group;     /* whose counts it is in, such as "disk:/data/acts/host_003" */
+    uint64_t bytes;        /* of the file; a file of another size or sum is not sent (failed, SOURCE_CHANGED) */
+    uint32_t crc32c;       /* of the file */
+    /* A document that describes the others of its group: it begins when none of them waits or is sent any more, replaces what is
+     * there, is sent as it is at that moment (bytes and crc32c mean nothing), and is in no count. Adding it again while it waits
+     * changes nothing; while it is being sent, it is sent once more. */
+    bool is_manifest;
+    uid_t uid; /* who has it written */
+};
+
+struct upload_counts { /* of a group, manifests left out */
+    uint64_t pending, done, failed;
+    char error[ERROR_MESSAGE_CHARS]; /* of the last one that failed, or, while some wait for another try, why; "" = none */
+};
+
+struct upload_listener {
+    /* An item is done, error NULL, or has failed for good. On a thread of the queue, which may wait there and holds nothing: this
+     * is where a local copy is deleted. Called again after a restart when the daemon died before it had returned, so it must bear
+     * that; after it has returned the entry is gone but for the counts. Texts live during the call. */
+    void (*ended)(void *data, const struct upload_item *item, const struct error *error);
+    void *data;
+};
+
+struct upload_options {
+    const char *state_dir;
+    struct stores *stores;       /* borrowed */
+    const char *const *prefixes; /* below which users other than root and the daemon's own may write; borrowed */
+    size_t n_prefixes;
+    struct upload_listener listener; /* ended NULL = nobody listens */
+};
+
+/* Reads the log; sends nothing before upload_queue_start(). Blocks. */
+int upload_queue_create(const struct upload_options *options, struct upload_queue **queue, struct error *error);
+/* Before the start: who listens, when whoever creates the queue does not know him. */
+void upload_queue_listen(struct upload_queue *queue, const struct upload_listener *listener);
+void upload_queue_start(struct upload_queue *queue);
+void upload_queue_set_prefixes(struct upload_queue *queue, const char *const *prefixes, size_t n_prefixes);
+/* Requests under way are cut off, threads end; what is not done is in the log. Any thread, once; blocks for a moment. */
+void upload_queue_stop(struct upload_queue *queue);
+void upload_queue_destroy(struct upload_queue *queue); /* stops it; accepts NULL */
+
+/* Whether this user may have files written there: root and the user of the daemon, whose credentials they are, anywhere the trusted
+ * URLs allow; everybody else below uploads.prefixes. INVALID_ARGUMENT, PERMISSION_DENIED. Any thread; asks nobody. */
+int upload_queue_check(struct upload_queue *queue, const char *reference, uid_t uid, struct error *error);
+
+/* Durable when it returns 0. The same file to the same reference, waiting already, is not added twice. RESOURCE_EXHAUSTED when too
+ * many wait; what upload_queue_check() says. Blocks (fdatasync): helpers. */
+int upload_queue_add(struct upload_queue *queue, const struct upload_item *item, struct error *error);
+
+/* group NULL = all of them. Any thread; waits for nothing. */
+void upload_queue_counts(struct upload_queue *queue, const char *group, struct upload_counts *counts);
+
+#endif

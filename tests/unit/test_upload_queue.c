@@ -1,0 +1,241 @@
+/* What the queue keeps, whom it lets write where, and what it counts; that it sends is in e2e/test_uploads.py. */
+#include "upload/upload_queue.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "base/clock.h"
+#include "base/memory.h"
+#include "config/config.h"
+#include "source/stores.h"
+#include "upload/upload_log.h"
+
+struct scene {
+    char folder[64];
+    struct stores *stores;
+    struct upload_queue *queue;
+    struct error error;
+};
+
+static const char *const prefixes[] = {"gs://open/acts", "s3://all"};
+
+static void open_queue(struct scene *scene)
+{
+    const struct upload_options options = {
+        .state_dir = scene->folder, .stores = scene->stores, .prefixes = prefixes, .n_prefixes = 2};
+    assert_int_equal(upload_queue_create(&options, &scene->queue, &scene->error), 0);
+}
+
+static void begin(struct scene *scene)
+{
+    *scene = (struct scene){.folder = "/tmp/tc-uploads-XXXXXX"};
+    assert_non_null(mkdtemp(scene->folder));
+    assert_int_equal(stores_create(config_defaults(), NULL, &scene->stores, &scene->error), 0);
+    open_queue(scene);
+}
+
+static void end(struct scene *scene)
+{
+    char *command = memory_print("rm -rf %s", scene->folder);
+    upload_queue_destroy(scene->queue);
+    stores_destroy(scene->stores);
+    assert_int_equal(system(command), 0);
+    free(command);
+}
+
+static int add(struct scene *scene, const char *file, const char *reference, bool is_manifest)
+{
+    const struct upload_item item = {.file = file,
+                                     .reference = reference,
+                                     .group = "disk:/acts/host_003 %",
+                                     .bytes = 7,
+                                     .crc32c = 0xdeadbeef,
+                                     .is_manifest = is_manifest,
+                                     .uid = 4242};
+    return upload_queue_add(scene->queue, &item, &scene->error);
+}
+
+static struct upload_counts counts_of(struct scene *scene)
+{
+    struct upload_counts counts;
+    upload_queue_counts(scene->queue, "disk:/acts/host_003 %", &counts);
+    return counts;
+}
+
+static void users_write_below_the_prefixes_and_nowhere_else(void **state)
+{
+    static const struct {
+        const char *reference;
+        enum error_code code;
+    } rows[] = {{"gs://open/acts/x", ERROR_OK},
+                {"s3://all/x", ERROR_OK},
+                {"gs://open/activations", ERROR_PERMISSION_DENIED},
+                {"gs://open/x", ERROR_PERMISSION_DENIED},
+                {"s3://allx/x", ERROR_PERMISSION_DENIED},
+                {"gs://open/acts/../x", ERROR_INVALID_ARGUMENT},
+                {"disk:/etc/cron.d/x", ERROR_INVALID_ARGUMENT},
+                {"hf://o/m/x", ERROR_INVALID_ARGUMENT}};
+    struct scene scene;
+    (void)state;
+    begin(&scene);
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        int status = upload_queue_check(scene.queue, rows[i].reference, 4242, &scene.error);
+        assert_int_equal(status < 0 ? scene.error.code : ERROR_OK, rows[i].code);
+    }
+    assert_int_equal(upload_queue_check(scene.queue, "gs://any/x", 0, &scene.error), 0);
+    assert_int_equal(upload_queue_check(scene.queue, "gs://any/x", geteuid(), &scene.error), 0);
+    upload_queue_set_prefixes(scene.queue, NULL, 0);
+    assert_int_equal(upload_queue_check(scene.queue, "s3://all/x", 4242, &scene.error), -1);
+    end(&scene);
+}
+
+static void what_was_added_is_there_after_a_restart_and_nobody_else_reads_it(void **state)
+{
+    struct scene scene;
+    struct stat found;
+    char *path;
+    (void)state;
+    begin(&scene);
+    assert_int_equal(add(&scene, "/acts/a b\xff\n", "s3://all/a b", false), 0);
+    assert_int_equal(add(&scene, "/acts/c", "s3://all/c", false), 0);
+    assert_int_equal(add(&scene, "/acts/c", "s3://all/c", false), 0); /* the same */
+    assert_int_equal(add(&scene, "/acts/manifest.json", "s3://all/manifest.json", true), 0);
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(counts_of(&scene).pending, 2);
+        assert_int_equal(counts_of(&scene).failed + counts_of(&scene).done, 0);
+        upload_queue_destroy(scene.queue);
+        open_queue(&scene);
+    }
+    path = memory_print("%s/uploads.log", scene.folder);
+    assert_int_equal(stat(path, &found), 0);
+    assert_int_equal(found.st_mode & 0777, 0600);
+    free(path);
+    end(&scene);
+}
+
+static void append_text(struct scene *scene, const char *text)
+{
+    char *path = memory_print("%s/uploads.log", scene->folder);
+    FILE *file = fopen(path, "ae");
+    assert_non_null(file);
+    fputs(text, file);
+    fclose(file);
+    free(path);
+}
+
+static void ends_in_the_log_are_counted_and_half_a_line_is_not(void **state)
+{
+    struct scene scene;
+    (void)state;
+    begin(&scene);
+    for (char name[] = "/acts/a"; name[6] < 'f'; name[6]++) {
+        char *reference = memory_print("s3://all%s", name);
+        assert_int_equal(add(&scene, name, reference, false), 0);
+        free(reference);
+    }
+    upload_queue_destroy(scene.queue);
+    append_text(
+        &scene,
+        "D 1\nS 2 secret%20id\nF 3 6 OBJECT_EXISTS it%20is%20there\nF 4 5 NO_BUCKET gone\nnonsense\nX\nD x\nD 99\nD 5");
+    for (int i = 0; i < 2; i++) {
+        open_queue(&scene);
+        assert_int_equal(counts_of(&scene).done, 1);
+        assert_int_equal(counts_of(&scene).failed, 1);
+        assert_int_equal(counts_of(&scene).pending, 3); /* 4: a bucket may be made */
+        assert_string_equal(counts_of(&scene).error, "it is there");
+        if (i == 0)
+            upload_queue_destroy(scene.queue);
+    }
+    end(&scene);
+}
+
+static void a_thousand_uploads_are_there_again(void **state)
+{
+    struct scene scene;
+    (void)state;
+    begin(&scene);
+    upload_queue_destroy(scene.queue);
+    for (int i = 1; i <= 1000; i++) {
+        char *line = memory_print("A %d 4242 1073741824 deadbeef 0 /acts/host_003/segment_%06d.safetensors "
+                                  "s3://all/host_003/segment_%06d.safetensors disk:/acts/host_003%%20%%25\nS %d session%d\n",
+                                  i, i, i, i, i);
+        append_text(&scene, line);
+        free(line);
+    }
+    uint64_t before_ns = clock_now_ns();
+    open_queue(&scene);
+    double seconds = (double)(clock_now_ns() - before_ns) / 1e9;
+    assert_int_equal(counts_of(&scene).pending, 1000);
+    print_message("a thousand uploads were read in %.3f s\n", seconds);
+    end(&scene);
+}
+
+struct told {
+    _Atomic int n_failed;
+    char reason[64];
+};
+
+static void take_end(void *data, const struct upload_item *item, const struct error *error)
+{
+    struct told *told = data;
+    assert_string_equal(item->file, "/nowhere/at/all");
+    assert_int_equal(item->bytes, 7);
+    snprintf(told->reason, sizeof told->reason, "%s", error_code_name(error->code));
+    told->n_failed++;
+}
+
+static void a_user_has_a_hundred_thousand_uploads_at_most(void **state)
+{
+    struct scene scene;
+    (void)state;
+    begin(&scene);
+    upload_queue_destroy(scene.queue);
+    char *path = memory_print("%s/uploads.log", scene.folder);
+    FILE *file = fopen(path, "ae");
+    for (int i = 1; i < UPLOAD_QUEUE_MAX_OF_USER; i++)
+        fprintf(file, "A %d 4242 1 0 0 /a/%d s3://all/%d g\n", i, i, i);
+    fclose(file);
+    free(path);
+    open_queue(&scene);
+    assert_int_equal(add(&scene, "/acts/last", "s3://all/last", false), 0);
+    assert_int_equal(add(&scene, "/acts/more", "s3://all/more", false), -1);
+    assert_int_equal(scene.error.code, ERROR_RESOURCE_EXHAUSTED);
+    end(&scene);
+}
+
+static void a_file_that_is_gone_has_failed_and_whoever_listens_is_told(void **state)
+{
+    struct scene scene;
+    struct told told = {0};
+    (void)state;
+    begin(&scene);
+    upload_queue_listen(scene.queue, &(struct upload_listener){take_end, &told});
+    assert_int_equal(add(&scene, "/nowhere/at/all", "s3://all/x", false), 0);
+    upload_queue_start(scene.queue);
+    for (int i = 0; i < 1000 && counts_of(&scene).failed == 0; i++)
+        usleep(10000);
+    assert_int_equal(counts_of(&scene).failed, 1);
+    assert_int_equal(told.n_failed, 1);
+    assert_string_equal(told.reason, "NOT_FOUND");
+    end(&scene);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(users_write_below_the_prefixes_and_nowhere_else),
+        cmocka_unit_test(what_was_added_is_there_after_a_restart_and_nobody_else_reads_it),
+        cmocka_unit_test(ends_in_the_log_are_counted_and_half_a_line_is_not),
+        cmocka_unit_test(a_thousand_uploads_are_there_again),
+        cmocka_unit_test(a_user_has_a_hundred_thousand_uploads_at_most),
+        cmocka_unit_test(a_file_that_is_gone_has_failed_and_whoever_listens_is_told),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
