@@ -2,6 +2,7 @@
  * knows the file names. Failure modes: nothing to load, a missing file, a link that leads nowhere. */
 #include "resolve/discover.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -11,6 +12,7 @@
 #include "base/text.h"
 #include "resolve/artifact_table.h"
 #include "resolve/dcp.h"
+#include "resolve/safetensors.h"
 
 enum { MAX_FILES = 10000 }; /* a file on disk costs two descriptors for the artifact's life */
 
@@ -207,9 +209,37 @@ static int add_hosts(struct discovery *discovery, char *const *names, size_t n_n
     return failed;
 }
 
+/* What the folder holds instead of a checkpoint, and what to do: "; it holds x.bin: ..", or "". */
+static void describe_strangers(char *const *names, size_t n_names, char *text, size_t room)
+{
+    static const struct {
+        const char *suffix, *remedy;
+    } strangers[] = {
+        {".bin", SAFETENSORS_CONVERT_HINT},
+        {".pt", SAFETENSORS_CONVERT_HINT},
+        {".pth", SAFETENSORS_CONVERT_HINT},
+        {".ckpt", SAFETENSORS_CONVERT_HINT},
+        {".gguf", "GGUF is not read; take the safetensors files that it was made of"},
+        {".distcp",
+         "convert it with torch.distributed.checkpoint.format_utils.dcp_to_torch_save, then safetensors.torch.save_file"},
+    };
+    char shown[TEXT_NAME_CHARS];
+    text[0] = '\0';
+    for (size_t k = 0; k < sizeof strangers / sizeof strangers[0]; k++) {
+        size_t n_suffix = strlen(strangers[k].suffix);
+        for (size_t i = 0; i < n_names; i++) {
+            size_t length = strlen(names[i]);
+            if (length <= n_suffix || strcmp(names[i] + length - n_suffix, strangers[k].suffix) != 0)
+                continue;
+            snprintf(text, room, "; it holds %s: %s", text_escape(names[i], length, shown), strangers[k].remedy);
+            return;
+        }
+    }
+}
+
 static int add_all_files(struct discovery *discovery, const struct source_options *options, struct error *error)
 {
-    char **names, text[TEXT_NAME_CHARS];
+    char **names, text[TEXT_NAME_CHARS], strangers[2 * TEXT_NAME_CHARS] = "";
     size_t n_names, n_parts = 0;
     const struct format *format = discovery->format;
     int failed = list_names(discovery->source, &names, &n_names, error);
@@ -217,13 +247,15 @@ static int add_all_files(struct discovery *discovery, const struct source_option
         failed = add_listed(discovery, names, n_names, &n_parts, error);
     if (!failed && !n_parts)
         failed = add_hosts(discovery, names, n_names, options, &n_parts, error);
+    if (!failed && !n_parts)
+        describe_strangers(names, n_names, strangers, sizeof strangers);
     free_names(names, n_names);
     discovery->has_all_files = true;
     if (failed || n_parts)
         return failed;
     const char *reference = discovery->source->reference;
-    return fail(error, ERROR_NOT_FOUND, "NO_CHECKPOINT", "%s holds no " TOPOLOGY_NAME ", no %s and no %s file",
-                text_escape(reference, strlen(reference), text), format->index_name, format->pattern);
+    return fail(error, ERROR_NOT_FOUND, "NO_CHECKPOINT", "%s holds no " TOPOLOGY_NAME ", no %s and no %s file%s",
+                text_escape(reference, strlen(reference), text), format->index_name, format->pattern, strangers);
 }
 
 /* --- shards --- */

@@ -39,15 +39,38 @@ struct reader {
     struct error *error;
 };
 
+/* What is often found where a safetensors file should be, by its first bytes, and what to do then. NULL = something else. */
+static const char *known_stranger(const unsigned char *first)
+{
+    static const struct {
+        const char *magic;
+        size_t length;
+        const char *text;
+    } strangers[] = {
+        {"version ", 8, "this is a Git LFS pointer, not the file that it stands for; run 'git lfs pull' in its repository"},
+        {"PK\3\4", 4, "this is a zip archive, as torch.save writes; " SAFETENSORS_CONVERT_HINT},
+        {"GGUF", 4, "this is a GGUF file, which is not read; take the safetensors files that it was made of"},
+        {"<!DOCTYP", 8, "this is a web page, as a browser's download of a page that shows the file"},
+    };
+    for (size_t i = 0; i < sizeof strangers / sizeof strangers[0]; i++)
+        if (memcmp(first, strangers[i].magic, strangers[i].length) == 0)
+            return strangers[i].text;
+    return NULL;
+}
+
 int safetensors_header_length(const unsigned char *first, uint64_t file_bytes, uint64_t *json_bytes, struct error *error)
 {
     uint64_t length = 0;
     for (int i = 7; i >= 0; i--)
         length = length << 8 | first[i];
-    if (length > SAFETENSORS_MAX_HEADER_BYTES)
+    bool is_too_large = length > SAFETENSORS_MAX_HEADER_BYTES, is_beyond = length > file_bytes - 8;
+    const char *stranger = is_too_large || is_beyond ? known_stranger(first) : NULL;
+    if (stranger)
+        return fail(error, ERROR_DATA_LOSS, "NOT_SAFETENSORS", "%s", stranger);
+    if (is_too_large)
         return fail(error, ERROR_DATA_LOSS, "HEADER_TOO_LARGE", "the header claims %llu bytes; the format allows %d",
                     (unsigned long long)length, SAFETENSORS_MAX_HEADER_BYTES);
-    if (length > file_bytes - 8)
+    if (is_beyond)
         return fail(error, ERROR_DATA_LOSS, "INVALID_HEADER_LENGTH", "the header claims %llu bytes, the file has %llu",
                     (unsigned long long)length, (unsigned long long)file_bytes);
     *json_bytes = length;

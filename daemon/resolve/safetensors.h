@@ -10,6 +10,9 @@
 
 #define SAFETENSORS_SUFFIX ".safetensors"
 #define SAFETENSORS_SINGLE_NAME "model.safetensors" /* of a checkpoint of one file */
+/* For files of other programs. */
+#define SAFETENSORS_CONVERT_HINT                                                                                            \
+    "convert it with save_pretrained(FOLDER) of transformers, or safetensors.torch.save_file(torch.load(..), ..)"
 enum { SAFETENSORS_MAX_HEADER_BYTES = 100000000 };
 
 extern const struct format format_safetensors;

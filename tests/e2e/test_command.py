@@ -349,3 +349,12 @@ def test_inspect_sums_up_filters_and_has_the_metadata_with_and_without_a_daemon(
             wrong = cli.run(command, reference, "--tensor", "model.norm.wieght", *how)
             assert wrong.status == "NOT_FOUND" and "did you mean 'model.norm.weight'?" in wrong.err, wrong
         assert cli.run("inspect", reference, "--summary", "--index", "source", *how).code == 2
+
+
+@pytest.mark.parametrize("name, word", [("pytorch_model.bin", "save_pretrained"), ("model-Q4.gguf", "GGUF is not read"), ("__0_0.distcp", "dcp_to_torch_save")])
+def test_a_folder_of_another_format_is_told_what_to_do(alone, daemon, models, name, word):
+    (models / "other").mkdir()
+    (models / "other" / name).write_bytes(b"x" * 100)
+    for cli, how in [(daemon.cli, []), (alone, ["--standalone"])]:
+        refused = cli.run("inspect", f"disk:{models}/other", *how)
+        assert refused.status == "NOT_FOUND" and name in refused.err and word in refused.err, refused

@@ -256,6 +256,16 @@ def test_offline_asks_nothing_of_the_hub(serve, fake, weights, tmp_path):  # noq
     assert not fake.requests("hub")
 
 
+def test_without_a_network_a_whole_cache_is_used_and_a_part_of_one_is_not(start, fake, weights, tmp_path):  # noqa: F811
+    folder, daemon = cache_of(fake, tmp_path), start(running=False, sources={"http": {"max_tries": 1}})
+    daemon.start(environment={"HF_ENDPOINT": "http://127.0.0.1:1", "HF_HOME": str(tmp_path / "home")})
+    same(load(daemon.cli, "hf://org/model"), weights)
+    assert "hub_unreachable" in daemon.log()
+    assert daemon.cli.run("load", "hf://org/other").status == "UNAVAILABLE"
+    (folder / "snapshots" / fake.world.repository("org/model").commit / "model-00002-of-00002.safetensors").unlink()
+    assert daemon.cli.run("load", "hf://org/model").status == "UNAVAILABLE"
+
+
 def test_a_cache_without_a_part_or_of_another_commit_is_not_used(serve, fake, weights, tmp_path):  # noqa: F811
     cache_of(fake, tmp_path, without=("model-00002-of-00002.safetensors",))
     same(load(serve(), "hf://org/model"), weights)

@@ -223,9 +223,27 @@ static void the_largest_rank_is_allowed(void **state)
     part_header_unref(parsed);
 }
 
+static void what_is_no_safetensors_file_is_called_by_its_name(void **state)
+{
+    static const char *const strangers[][2] = {{"version https://git-lfs", "git lfs pull"},
+                                               {"PK\3\4\24\0\0\1", "torch.save"},
+                                               {"GGUF\3\0\0\1", "GGUF"},
+                                               {"<!DOCTYPE html>", "web page"}};
+    (void)state;
+    for (size_t i = 0; i < sizeof strangers / sizeof strangers[0]; i++) {
+        struct error error;
+        uint64_t length;
+        assert_int_equal(safetensors_header_length((const unsigned char *)strangers[i][0], 1000, &length, &error), -1);
+        assert_int_equal(error.code, ERROR_DATA_LOSS);
+        assert_string_equal(error.reason, "NOT_SAFETENSORS");
+        assert_non_null(strstr(error.message, strangers[i][1]));
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_is_no_safetensors_file_is_called_by_its_name),
         cmocka_unit_test(every_broken_rule_is_refused_with_its_reason),
         cmocka_unit_test(unusual_but_legal_headers_are_read),
         cmocka_unit_test(what_a_file_says_of_itself_is_kept),

@@ -13,6 +13,7 @@
 #include "base/memory.h"
 #include "base/redact.h"
 #include "base/text.h"
+#include "observe/log.h"
 #include "source/redirect.h"
 #include "source/secret.h"
 
@@ -170,15 +171,27 @@ static int open_source(struct source_hf *hf, const struct source_options *option
     if (stores_check_url(hf->objects.stores, settings->base.endpoint, error) < 0)
         return -1;
     hf->token = find_token(hf->objects.stores);
-    bool offline = settings->is_offline;
+    bool offline = settings->is_offline, is_unreachable = false;
     const char *cache_dir = settings->cache_dir;
     if (offline && !hf_cache_find_commit(hf, cache_dir))
         return fail_offline(hf, cache_dir, error);
-    if (!offline && hf_api_find_commit(hf, error) < 0)
-        return -1;
-    enum hf_cache_need need = offline ? HF_CACHE_ANYTHING : options->for_sidecars ? HF_CACHE_SIDECARS : HF_CACHE_TENSORS;
-    bool may_be_copy = *cache_dir && (offline || !options->from_store);
+    if (!offline && hf_api_find_commit(hf, error) < 0) {
+        /* as huggingface_hub: what the cache knew of the revision last is better than nothing */
+        offline = error->code == ERROR_UNAVAILABLE && *cache_dir && hf_cache_find_commit(hf, cache_dir);
+        if (!offline)
+            return -1;
+        is_unreachable = true;
+        log_warn("hub_unreachable", LOG_TEXT("artifact", hf->objects.base.reference), LOG_TEXT("message", error->message),
+                 LOG_TEXT("effect", "what the hub's cache holds of it is used"));
+    }
+    bool is_asked_for = offline && !is_unreachable;
+    enum hf_cache_need need = is_asked_for            ? HF_CACHE_ANYTHING
+                              : options->for_sidecars ? HF_CACHE_SIDECARS
+                                                      : HF_CACHE_TENSORS;
+    bool may_be_copy = *cache_dir && (is_asked_for || !options->from_store);
     int cached = may_be_copy ? hf_cache_open(hf, options, cache_dir, need, error) : 0;
+    if (cached == 0 && is_unreachable)
+        return -1; /* with what was wrong with the network */
     if (cached == 0 && offline)
         return fail_offline(hf, cache_dir, error);
     return cached < 0 ? -1 : 0;
