@@ -98,6 +98,16 @@ char *status_json(const Tensorcast__Daemon__V1__StatusResponse *status)
     json_write_close(writer, ']');
     if (status->totals)
         message_json_put_object(writer, "totals", &status->totals->base, 0);
+    json_put_open(writer, "folders", '[');
+    for (size_t i = 0; i < status->n_folders; i++) {
+        json_write_open(writer, '{');
+        json_put_text(writer, "path", status->folders[i]->path);
+        json_put_text(writer, "artifact", status->folders[i]->artifact);
+        json_put_u64(writer, "bytes", status->folders[i]->bytes);
+        json_put_u64(writer, "uid", status->folders[i]->uid);
+        json_write_close(writer, '}');
+    }
+    json_write_close(writer, ']');
     json_put_u64(writer, "leases", status->leases);
     json_put_u64(writer, "connections", status->connections);
     json_put_open(writer, "calibration", '{');

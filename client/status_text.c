@@ -99,6 +99,19 @@ static void put_loads(FILE *out, const Tensorcast__Daemon__V1__StatusResponse *s
     }
 }
 
+static void put_folders(FILE *out, const Tensorcast__Daemon__V1__StatusResponse *status)
+{
+    char size[TEXT_SIZE_CHARS], name[TEXT_NAME_CHARS], path[TEXT_NAME_CHARS];
+    if (status->n_folders)
+        fprintf(out, "\nfolders\n");
+    for (size_t i = 0; i < status->n_folders; i++) {
+        const Tensorcast__Daemon__V1__FolderStatus *folder = status->folders[i];
+        fprintf(out, "  %10s  %s  %s\n", text_people_bytes(folder->bytes, size),
+                text_escape(folder->path, strlen(folder->path), path),
+                text_escape(folder->artifact, strlen(folder->artifact), name));
+    }
+}
+
 static void put_users(FILE *out, const Tensorcast__Daemon__V1__StatusResponse *status)
 {
     char held[TEXT_SIZE_CHARS], kept[TEXT_SIZE_CHARS], loading[TEXT_SIZE_CHARS], metadata[TEXT_SIZE_CHARS],
@@ -152,6 +165,7 @@ char *status_text(const Tensorcast__Daemon__V1__StatusResponse *status)
     put_devices(out, status);
     put_replicas(out, status);
     put_loads(out, status);
+    put_folders(out, status);
     put_users(out, status);
     put_calibration(out, status);
     put_stores(out, status);

@@ -233,6 +233,8 @@ static int build_services(struct daemon *daemon, struct error *error)
     load_targets_add_gpus(services->targets, services->loop, config);
     warn_of_transport(config);
     daemon->api.loads = load_table_create(services);
+    daemon->api.folders = folders_create(services->targets->list[LOAD_TARGET_HOST].replicas, config->server.state_dir);
+    daemon->api.folder_watch = folder_watch_create(services->loop, daemon->api.folders);
     if (open_uploads(daemon, error) != 0)
         return -1;
     daemon->api.activations = activations_create(services->loop, config->server.state_dir);
@@ -495,6 +497,7 @@ void daemon_stop(struct daemon *daemon)
     loop_timer_destroy(daemon->drain_timer);
     if (daemon->api.rpc)
         rpc_server_destroy(daemon->api.rpc);
+    folder_watch_stop(daemon->api.folder_watch);
     if (daemon->api.uploads)
         upload_queue_stop(daemon->api.uploads);
     if (daemon->api.activations)
@@ -510,6 +513,8 @@ void daemon_stop(struct daemon *daemon)
     if (daemon->has_run) /* the last word, also after those of the replicas */
         log_info("stopped", LOG_MS("uptime_ms", clock_now_ns() - daemon->api.started_ns));
     loop_destroy(services->loop);
+    folder_watch_destroy(daemon->api.folder_watch);
+    folders_destroy(daemon->api.folders);
     activations_destroy(daemon->api.activations);
     upload_queue_destroy(daemon->api.uploads);
     watchdog_destroy(daemon->watchdog);

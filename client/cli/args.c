@@ -404,7 +404,7 @@ static int take_word(struct parse *parse, const char *word)
     }
     if (args->command < 0)
         return take_command(parse, word);
-    bool takes_folder = args->command == COMMAND_FETCH;
+    bool takes_folder = args->command == COMMAND_FETCH || args->command == COMMAND_FOLDER;
     if (args->artifact && command_table[args->command].takes_several) {
         ARRAY_RESERVE(args->more_artifacts, args->n_more_artifacts, parse->artifact_capacity);
         args->more_artifacts[args->n_more_artifacts++] = word;
@@ -417,6 +417,8 @@ static int take_word(struct parse *parse, const char *word)
     if (args->artifact || !command_table[args->command].takes_artifact)
         return wrong(parse, "'%s' is one word too many", shown_value(word));
     args->artifact = word;
+    if (args->command == COMMAND_RELEASE && strchr("/.~", word[0])) /* a path may be that of a folder */
+        args->fetch.folder = word;
     return 0;
 }
 

@@ -131,9 +131,13 @@ static int check_inspect(const struct args *args, struct error *error)
 static int check_fetch(struct args *args, struct error *error)
 {
     struct fetch_args *fetch = &args->fetch;
+    if (args->command == COMMAND_FOLDER && !fetch->folder)
+        return wrong(error, "'folder' needs DIR, a folder to make on tmpfs");
     if (fetch->folder && (strcmp(fetch->folder, "-") == 0 || !*fetch->folder))
         return wrong(error, "'%s' takes a folder, which standard output is not; a folder of that name is ./-",
                      command_table[args->command].name);
+    if (args->command == COMMAND_FOLDER) /* a variant has tensors of its own */
+        fetch->kind = args->variant.recipe ? FETCH_SIDECARS : FETCH_ALL;
     if (args->command != COMMAND_FETCH)
         return 0;
     if (fetch->sidecars + fetch->tensors + args->all > 1)

@@ -22,6 +22,7 @@ static int (*const commands[COMMAND_COUNT])(struct backend *backend, struct erro
     [COMMAND_MANIFEST] = command_manifest, [COMMAND_EXPORT] = command_export,
     [COMMAND_FUSE] = command_export,       [COMMAND_RESHARD] = command_export,
     [COMMAND_VARIANTS] = command_variants, [COMMAND_ACTIVATIONS] = command_activations,
+    [COMMAND_FOLDER] = command_folder,
 };
 
 /* has_told: what it printed holds the error. */

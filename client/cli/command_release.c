@@ -1,9 +1,64 @@
 #include <inttypes.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "base/text.h"
 #include "command.h"
+#include "client/client.h"
 #include "served.h"
+#include "tmpfs_folder.h"
+
+static const Tensorcast__Daemon__V1__ReleaseResponse *ask_folder(struct backend *backend, const char *path, bool is_gone,
+                                                                 struct arena *arena, struct error *error)
+{
+    Tensorcast__Daemon__V1__ReleaseRequest request = TENSORCAST__DAEMON__V1__RELEASE_REQUEST__INIT;
+    struct tc_options options = {0};
+    if (backend_time_left(backend, &options.timeout_ms, error) < 0)
+        return NULL;
+    const struct wait wait = client_wait(&options);
+    request.folder = path;
+    request.folder_is_gone = is_gone;
+    return (const Tensorcast__Daemon__V1__ReleaseResponse *)rpc_client_get(
+        served_client(backend)->rpc, "Release", &request.base, &tensorcast__daemon__v1__release_response__descriptor, &wait,
+        arena, error);
+}
+
+/* 1 = it was one and is gone, 0 = the daemon knows no folder of that path. */
+static int release_folder(struct backend *backend, const char *path, struct error *error)
+{
+    struct arena arena;
+    struct tmpfs_folder folder;
+    struct error none;
+    char size[TEXT_SIZE_CHARS], text[TEXT_NAME_CHARS];
+    int status = 0;
+    if (tmpfs_folder_open(&folder, path, &none) < 0) /* no place for one: it may be an artifact */
+        return 0;
+    arena_init(&arena, 0);
+    const Tensorcast__Daemon__V1__ReleaseResponse *found = ask_folder(backend, folder.path, false, &arena, error);
+    if (!found) {
+        status = -1;
+    } else if (found->folder) {
+        const struct tmpfs_id id = {found->folder->device, found->folder->inode, found->folder->stamp_ns};
+        bool is_done =
+            tmpfs_folder_remove(&folder, &id, error) == 0 && ask_folder(backend, folder.path, true, &arena, error) != NULL;
+        status = is_done ? 1 : -1;
+    }
+    if (status == 1 && backend->args->json)
+        printf("{\"released_folders\":1,\"released_bytes\":%" PRIu64 "}\n", found->folder->bytes);
+    else if (status == 1 && !backend->args->quiet)
+        printf("released %s, %s\n", text_escape(folder.path, strlen(folder.path), text),
+               text_people_bytes(found->folder->bytes, size));
+    tmpfs_folder_close(&folder);
+    arena_fini(&arena);
+    return status;
+}
+
+static int fail_nothing(const char *path, struct error *error)
+{
+    char text[TEXT_NAME_CHARS];
+    return fail(error, ERROR_NOT_FOUND, "NOTHING_TO_RELEASE", "the daemon has made no folder %s, and holds no replica of it",
+                text_escape(path, strlen(path), text));
+}
 
 int command_release(struct backend *backend, struct error *error)
 {
@@ -12,10 +67,16 @@ int command_release(struct backend *backend, struct error *error)
     struct tc_released released;
     uint64_t left_ms;
     char size[TEXT_SIZE_CHARS], in_use[TEXT_SIZE_CHARS];
+    const char *path = args->fetch.folder; /* NULL = it is no path */
+    int is_folder = path ? release_folder(backend, path, error) : 0;
+    if (is_folder)
+        return is_folder < 0 ? -1 : 0;
     if (backend_time_left(backend, &left_ms, error) < 0)
         return -1;
     if (tc_release_counted(served_client(backend), args->artifact, left_ms, &released, &cause) < 0)
         return served_fail(error, &cause);
+    if (path && released.replicas + released.leased_replicas + released.replicas_of_others + released.pinned_replicas == 0)
+        return fail_nothing(path, error);
     if (args->json) {
         printf("{\"released_replicas\":%" PRIu64 ",\"released_bytes\":%" PRIu64 ",\"leased_replicas\":%" PRIu64
                ",\"leased_bytes\":%" PRIu64 ",\"replicas_of_others\":%" PRIu64 ",\"pinned_replicas\":%" PRIu64

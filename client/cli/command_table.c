@@ -56,4 +56,9 @@ const struct command_row command_table[COMMAND_COUNT] = {
                           "Recipes of your own are YAML files: see docs/variants.md.\n", 0, false},
     [COMMAND_ACTIVATIONS] = {"activations", "COMMAND [STORE]",
                              "Look at stores of activations, and share out the work for them", "", 0, false},
+    [COMMAND_FOLDER] =
+        {"folder", "ARTIFACT DIR", "Make a folder on tmpfs for programs that take nothing else",
+         "DIR appears, complete, with the artifact's files in memory, charged to the daemon's host budget, and\n"
+         "'tensorcast release DIR' takes it away. Folders of one artifact share the memory.\n",
+         OPTIONS_VARIANT | OPTIONS_SHARDS, true},
 };

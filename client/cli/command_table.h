@@ -21,6 +21,7 @@ enum command {
     COMMAND_RESHARD,
     COMMAND_VARIANTS,
     COMMAND_ACTIVATIONS, /* has words of its own, see activations_args.h */
+    COMMAND_FOLDER,
     COMMAND_COUNT
 };
 

@@ -12,6 +12,7 @@
 #include "load/load_table.h"
 #include "load/load_target.h"
 #include "load/ticket.h"
+#include "replica/folder_watch.h"
 #include "replica/handoff.h"
 #include "rpc/rpc.h"
 #include "tensorcast/daemon/v1/store_daemon.pb-c.h"
@@ -24,6 +25,8 @@ struct api { /* what the methods need of the daemon, which fills it in before it
     struct activations *activations;
     struct prewarms *prewarms;
     struct upload_queue *uploads;
+    struct folders *folders;
+    struct folder_watch *folder_watch;
     gid_t shared_group; /* of limits.shared_group; USER_GROUP_NONE = there is none */
     uint64_t started_ns;
     bool is_draining;
@@ -34,6 +37,9 @@ struct api { /* what the methods need of the daemon, which fills it in before it
 struct ticket *api_ticket(const struct api *api, struct rpc_call *call, const Tensorcast__Daemon__V1__LoadRequest *load,
                           bool with_region, struct error *error);
 
+/* A folder as a row of the protocol; borrows its texts. */
+void api_folder_status(const struct folder *folder, Tensorcast__Daemon__V1__FolderStatus *row);
+
 extern const struct rpc_method api_methods[];
 extern const size_t api_n_methods;
 
@@ -43,6 +49,8 @@ void method_materialize(struct rpc_call *call, const ProtobufCMessage *request, 
 void method_prewarm(struct rpc_call *call, const ProtobufCMessage *request, void *context);
 void method_unpin(struct rpc_call *call, const ProtobufCMessage *request, void *context);
 void method_release(struct rpc_call *call, const ProtobufCMessage *request, void *context);
+void method_make_folder(struct rpc_call *call, const ProtobufCMessage *request, void *context);
+void method_keep_folder(struct rpc_call *call, const ProtobufCMessage *request, void *context);
 void method_status(struct rpc_call *call, const ProtobufCMessage *request, void *context);
 void method_verify(struct rpc_call *call, const ProtobufCMessage *request, void *context);
 void method_sidecars(struct rpc_call *call, const ProtobufCMessage *request, void *context);

@@ -4,12 +4,41 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* First which one it is, for the client to remove; then that it is gone. */
+static void release_folder(struct rpc_call *call, const Tensorcast__Daemon__V1__ReleaseRequest *request,
+                           const struct api *api)
+{
+    Tensorcast__Daemon__V1__ReleaseResponse response = TENSORCAST__DAEMON__V1__RELEASE_RESPONSE__INIT;
+    Tensorcast__Daemon__V1__FolderStatus row = TENSORCAST__DAEMON__V1__FOLDER_STATUS__INIT;
+    struct folder *folder = folders_find(api->folders, request->folder);
+    uid_t uid = rpc_call_uid(call);
+    struct error error;
+    if (folder && folder->is_kept && folder->uid != uid && uid != 0) {
+        fail(&error, ERROR_PERMISSION_DENIED, "FOLDER_OF_ANOTHER_USER", "the folder was made by user %u",
+             (unsigned)folder->uid);
+        rpc_call_fail(call, &error);
+        return;
+    }
+    bool is_found = folder && folder->is_kept;
+    if (is_found && request->folder_is_gone) {
+        folder_watch_drop(api->folder_watch, folder);
+    } else if (is_found) {
+        api_folder_status(folder, &row);
+        response.folder = &row;
+    }
+    rpc_call_reply(call, &response.base);
+}
+
 void method_release(struct rpc_call *call, const ProtobufCMessage *message, void *context)
 {
     const Tensorcast__Daemon__V1__ReleaseRequest *request = (const Tensorcast__Daemon__V1__ReleaseRequest *)message;
     const struct api *api = context;
     uid_t uid = rpc_call_uid(call);
     struct error error;
+    if (request->folder[0]) {
+        release_folder(call, request, api);
+        return;
+    }
     if (request->all == (request->artifact[0] != '\0')) {
         fail(&error, ERROR_INVALID_ARGUMENT, "RELEASE_WHAT", "name one artifact, or all");
         rpc_call_fail(call, &error);

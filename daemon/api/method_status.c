@@ -284,6 +284,13 @@ static void add_targets(struct status *status, const struct load_targets *target
     }
 }
 
+static void add_folders(struct status *status, const struct folders *folders)
+{
+    for (const struct folder *folder = folders_first(folders); folder; folder = folder->next)
+        if (folder->is_kept)
+            api_folder_status(folder, ADD_ROW(&status->arena, &status->response, folders, folder_status));
+}
+
 void method_status(struct rpc_call *call, const ProtobufCMessage *request, void *context)
 {
     const struct api *api = context;
@@ -314,6 +321,7 @@ void method_status(struct rpc_call *call, const ProtobufCMessage *request, void 
     if (response->n_users > 0)
         qsort(response->users, response->n_users, sizeof(user_status *), compare_users);
     add_quotas(&status, services->quota);
+    add_folders(&status, api->folders);
     rpc_call_reply(call, &response->base);
     arena_fini(&status.arena);
 }

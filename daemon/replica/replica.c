@@ -372,6 +372,13 @@ int replica_reserve(struct replica_table *table, uid_t uid, uint64_t bytes, stru
     return 0;
 }
 
+void replica_reserve_anyway(struct replica_table *table, uid_t uid, uint64_t bytes)
+{
+    evict(table, bytes);
+    table->reserved_bytes += bytes;
+    holders_reserve(table->holders, uid, bytes);
+}
+
 /* At most n; of one user, or NULL = of all. */
 static size_t drop_idle(struct replica_table *table, const uid_t *uid, size_t n)
 {

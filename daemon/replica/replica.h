@@ -81,6 +81,8 @@ void replica_table_destroy(
 /* Sets bytes aside for a user's load, evicting what nobody holds. RESOURCE_EXHAUSTED tells needed, available and who holds
  * the rest; nothing is evicted then. */
 int replica_reserve(struct replica_table *table, uid_t uid, uint64_t bytes, struct error *error);
+/* The same of what is in memory already, whoever has the rest. */
+void replica_reserve_anyway(struct replica_table *table, uid_t uid, uint64_t bytes);
 void replica_unreserve(struct replica_table *table, uid_t uid, uint64_t bytes);          /* the load failed */
 void replica_hand_on(struct replica_table *table, uid_t from, uid_t to, uint64_t bytes); /* it is another user's load now */
 /* The most that this user can reserve now. */

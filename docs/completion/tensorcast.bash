@@ -26,12 +26,12 @@ _tensorcast()
     esac
     for ((i = 1; i < COMP_CWORD; i++)); do
         case ${COMP_WORDS[i]} in
-            inspect | load | explain | status | prewarm | unpin | release | verify | fetch | plan | manifest | export | fuse | reshard | variants) command=${COMP_WORDS[i]}; break ;;
+            inspect | load | explain | status | prewarm | unpin | release | verify | fetch | plan | manifest | export | fuse | reshard | variants | folder) command=${COMP_WORDS[i]}; break ;;
         esac
     done
     options="--socket --json --quiet --timeout --help --version"
     case $command in
-        "") options+=" inspect load explain status prewarm unpin release verify fetch plan manifest export fuse reshard variants" ;;
+        "") options+=" inspect load explain status prewarm unpin release verify fetch plan manifest export fuse reshard variants folder" ;;
         inspect) options+=" $variant --tensor --summary --index --allow-missing-shards --standalone disk:" ;;
         load) options+=" $view $variant $strategy --allow-missing-shards --out --digest --hold --standalone disk:" ;;
         explain) options+=" $view $variant $strategy --allow-missing-shards --standalone disk:" ;;
@@ -44,6 +44,7 @@ _tensorcast()
         fuse) options+=" $export --allow-missing-shards --input-dir --output-dir -o" ;;
         reshard) options+=" $export --allow-missing-shards --input-dir --output-dir --target-world-size --rank --uneven -o -t" ;;
         fetch) options+=" --sidecars --tensors --all --hub-cache --allow-missing-shards --standalone disk:" ;;
+        folder) options+=" $variant --allow-missing-shards disk:" ;;
     esac
     # bash splits words at ':', so an artifact arrives as disk, ':' and its path
     if [[ $word == /* || $previous == : ]]; then

@@ -1,0 +1,360 @@
+/* `folder`: an artifact's files, or a variant of it, as a folder on tmpfs. This process makes it, with its own rights; the daemon
+ * charges, records and lists it (daemon/api/method_folder.c). */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "base/digest.h"
+#include "base/json.h"
+#include "base/memory.h"
+#include "base/redact.h"
+#include "base/text.h"
+#include "client/client.h"
+#include "client/variant.h"
+#include "command.h"
+#include "fetch_files.h"
+#include "interrupt.h"
+#include "served.h"
+#include "tmpfs_folder.h"
+#include "variant_file.h"
+
+#define VARIANT_FILE_NAME "model.safetensors"
+enum { ASKED_AGAIN = 3 };
+#define MANIFEST_ENDING ".manifest.json"
+
+typedef Tensorcast__Daemon__V1__FolderEvent folder_event;
+
+struct making {
+    struct backend *backend;
+    struct tmpfs_folder folder;
+    struct fetched fetched;      /* files as they are */
+    struct variant_file variant; /* its tensors; planned when there is a variant */
+    struct tmpfs_file *files;
+    size_t n_files;
+    uint64_t total_bytes;
+    char identity[DIGEST_HEX_CHARS + 1];
+    bool alone;      /* sharing turned out to be impossible */
+    bool is_again;   /* the daemon is to be asked once more */
+    const char *how; /* NULL = not done */
+};
+
+/* --- what belongs in it --- */
+
+static bool ends_with(const char *text, const char *ending)
+{
+    size_t length = strlen(text), n = strlen(ending);
+    return length >= n && strcmp(text + length - n, ending) == 0;
+}
+
+static void identify_folder(struct making *making)
+{
+    const struct tc_variant *variant = making->backend->variant;
+    unsigned char out[DIGEST_BYTES];
+    struct digest *digest = digest_create();
+    digest_add_text(digest, making->fetched.set.identity);
+    if (variant) {
+        digest_add_text(digest, making->variant.catalog->identity);
+        digest_add_text(digest, tc_variant_json(variant));
+    }
+    digest_finish(digest, out);
+    digest_hex(out, sizeof out, making->identity);
+}
+
+/* Sums and places of the stored tensors say nothing of a variant's. */
+static void add_files(struct making *making)
+{
+    const struct file_set *set = &making->fetched.set;
+    bool is_variant = making->backend->variant != NULL;
+    making->files = memory_alloc_array(set->n_files + 2, sizeof *making->files);
+    for (size_t i = 0; i < set->n_files; i++) {
+        making->fetched.was_there[i] = is_variant && ends_with(set->files[i].name, MANIFEST_ENDING);
+        if (making->fetched.was_there[i])
+            continue;
+        making->files[making->n_files++] = (struct tmpfs_file){set->files[i].name, set->files[i].bytes, -1};
+        making->total_bytes += set->files[i].bytes;
+    }
+    if (!is_variant)
+        return;
+    making->files[making->n_files++] = (struct tmpfs_file){VARIANT_FILE_NAME, making->variant.file_bytes, -1};
+    making->total_bytes += making->variant.file_bytes;
+}
+
+static int plan_folder(struct making *making, struct error *error)
+{
+    struct backend *backend = making->backend;
+    if (backend->variant && variant_file_plan(backend, &making->variant, error) < 0)
+        return -1;
+    if (fetch_list(backend, false, &making->fetched, error) < 0)
+        return -1;
+    identify_folder(making);
+    add_files(making);
+    return 0;
+}
+
+/* --- its bytes --- */
+
+static struct tmpfs_file *file_of(struct making *making, size_t file)
+{
+    const char *name = making->fetched.set.files[file].name;
+    struct tmpfs_file *at = making->files;
+    while (strcmp(at->name, name) != 0)
+        at++;
+    return at;
+}
+
+static int begin_file(void *data, size_t file, struct error *error)
+{
+    struct making *making = data;
+    return tmpfs_folder_new_file(&making->folder, &file_of(making, file)->fd, error);
+}
+
+static int put_bytes(void *data, size_t file, const void *bytes, size_t count, struct error *error)
+{
+    struct making *making = data;
+    const char *at = bytes;
+    int fd = file_of(making, file)->fd;
+    while (count) {
+        ssize_t n = write(fd, at, count);
+        if (n < 0 && errno != EINTR)
+            return fail_errno(error, errno, "cannot write %.200s of the folder", making->fetched.set.files[file].name);
+        at += n > 0 ? n : 0;
+        count -= n > 0 ? (size_t)n : 0;
+    }
+    return 0;
+}
+
+static int end_file(void *data, size_t file, struct error *error)
+{
+    (void)data;
+    (void)file;
+    (void)error;
+    return 0; /* it gets its name with all others */
+}
+
+/* A descriptor for each file. */
+static void allow_descriptors(void)
+{
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < limit.rlim_max) {
+        limit.rlim_cur = limit.rlim_max;
+        setrlimit(RLIMIT_NOFILE, &limit);
+    }
+}
+
+static int write_files(struct making *making, struct error *error)
+{
+    allow_descriptors();
+    if (tmpfs_folder_check_room(&making->folder, making->total_bytes, error) < 0 ||
+        fetch_bytes(making->backend, &making->fetched, &(struct file_sink){begin_file, put_bytes, end_file, making}, error) <
+            0)
+        return -1;
+    if (!making->backend->variant)
+        return 0;
+    struct tmpfs_file *file = &making->files[making->n_files - 1];
+    return tmpfs_folder_new_file(&making->folder, &file->fd, error) < 0 ||
+                   variant_file_write(making->backend, &making->variant, file->fd, error) < 0
+               ? -1
+               : 0;
+}
+
+/* --- the daemon's part --- */
+
+static int tell_daemon(struct making *making, const struct tmpfs_id *id, bool is_there, struct error *error)
+{
+    Tensorcast__Daemon__V1__KeepFolderRequest request = TENSORCAST__DAEMON__V1__KEEP_FOLDER_REQUEST__INIT;
+    const struct wait wait = client_wait(NULL);
+    struct arena arena;
+    request.path = making->folder.path;
+    request.device = id->device;
+    request.inode = id->inode;
+    request.stamp_ns = id->stamp_ns;
+    request.is_there = is_there;
+    arena_init(&arena, 0);
+    const ProtobufCMessage *answer =
+        rpc_client_get(served_client(making->backend)->rpc, "KeepFolder", &request.base,
+                       &tensorcast__daemon__v1__keep_folder_response__descriptor, &wait, &arena, error);
+    arena_fini(&arena);
+    return answer ? 0 : -1;
+}
+
+static int keep_folder(void *data, const struct tmpfs_id *id, struct error *error)
+{
+    return tell_daemon(data, id, false, error);
+}
+
+/* A daemon that ended meanwhile has a record of it, and the next one lists it; one without takes it away again. */
+static int publish(struct making *making, int from, struct tmpfs_id *id, struct error *error)
+{
+    struct error ignored;
+    if (tmpfs_folder_publish(&making->folder, making->files, making->n_files, from, keep_folder, making, id, error) < 0)
+        return -1;
+    if (tell_daemon(making, id, true, error) == 0 || error->code == ERROR_UNAVAILABLE)
+        return 0;
+    tmpfs_folder_remove(&making->folder, id, &ignored);
+    return -1;
+}
+
+/* Somebody has removed it, and the daemon has not seen that yet. */
+static bool tell_gone(struct making *making)
+{
+    Tensorcast__Daemon__V1__ReleaseRequest request = TENSORCAST__DAEMON__V1__RELEASE_REQUEST__INIT;
+    const struct wait wait = client_wait(NULL);
+    struct arena arena;
+    struct error ignored;
+    request.folder = making->folder.path;
+    request.folder_is_gone = true;
+    arena_init(&arena, 0);
+    bool is_told = rpc_client_get(served_client(making->backend)->rpc, "Release", &request.base,
+                                  &tensorcast__daemon__v1__release_response__descriptor, &wait, &arena, &ignored) != NULL;
+    arena_fini(&arena);
+    return is_told;
+}
+
+static struct tmpfs_id id_of(const Tensorcast__Daemon__V1__FolderStatus *row)
+{
+    return (struct tmpfs_id){row->device, row->inode, row->stamp_ns};
+}
+
+static int find_it(struct making *making, const Tensorcast__Daemon__V1__FolderStatus *row, struct error *error)
+{
+    const struct tmpfs_id id = id_of(row);
+    int fd = tmpfs_folder_find(row->path, &id, making->files, making->n_files, error);
+    if (fd < 0) {
+        making->is_again = !tmpfs_folder_exists(&making->folder) && tell_gone(making);
+        return -1;
+    }
+    close(fd);
+    making->how = "is there";
+    return 0;
+}
+
+static int fail_exists(const struct making *making, struct error *error)
+{
+    char text[TEXT_NAME_CHARS];
+    return fail(error, ERROR_ALREADY_EXISTS, "FOLDER_EXISTS",
+                "%s is there already, and is no folder that this daemon knows of; name another one, or remove it",
+                text_escape(making->folder.path, strlen(making->folder.path), text));
+}
+
+/* Links are refused between mounts, and for files that are somebody else's by now. */
+static int share_it(struct making *making, const Tensorcast__Daemon__V1__FolderStatus *row, struct error *error)
+{
+    struct tmpfs_id id = id_of(row);
+    int fd = tmpfs_folder_find(row->path, &id, making->files, making->n_files, error);
+    int failed = fd < 0 ? -1 : publish(making, fd, &id, error);
+    if (fd >= 0)
+        close(fd);
+    making->is_again = making->alone = failed && error->code != ERROR_ALREADY_EXISTS && error->code != ERROR_UNAVAILABLE;
+    making->how = failed ? NULL : "made, sharing the memory of another folder";
+    return failed;
+}
+
+static int make_it(struct making *making, struct error *error)
+{
+    struct tmpfs_id id;
+    if (write_files(making, error) < 0 || publish(making, -1, &id, error) < 0)
+        return -1;
+    making->how = "made";
+    return 0;
+}
+
+/* The call is open while this works; -1 ends it, also when all is well: nothing more is to be said. */
+static int on_turn(void *data, ProtobufCMessage *answer, struct arena *arena, struct error *error)
+{
+    const folder_event *event = (const folder_event *)answer;
+    struct making *making = data;
+    (void)arena;
+    bool is_there = event->turn == TENSORCAST__DAEMON__V1__FOLDER_TURN__FOLDER_TURN_THERE;
+    bool is_shared = event->turn == TENSORCAST__DAEMON__V1__FOLDER_TURN__FOLDER_TURN_SHARE;
+    if (event->turn > TENSORCAST__DAEMON__V1__FOLDER_TURN__FOLDER_TURN_MAKE || (is_there || is_shared) != !!event->folder)
+        return fail(error, ERROR_INTERNAL, "BAD_ANSWER", "the daemon's answer to MakeFolder makes no sense");
+    if (is_there)
+        return find_it(making, event->folder, error);
+    if (tmpfs_folder_exists(&making->folder))
+        return fail_exists(making, error);
+    if ((is_shared ? share_it(making, event->folder, error) : make_it(making, error)) < 0)
+        return -1;
+    return fail(error, ERROR_CANCELLED, "DONE", "it is made");
+}
+
+static int ask_for_turn(struct making *making, struct error *error)
+{
+    struct backend *backend = making->backend;
+    Tensorcast__Daemon__V1__MakeFolderRequest request = TENSORCAST__DAEMON__V1__MAKE_FOLDER_REQUEST__INIT;
+    const struct rpc_question question = {"MakeFolder", &request.base, &tensorcast__daemon__v1__folder_event__descriptor,
+                                          on_turn, making};
+    struct tc_options options;
+    struct arena arena;
+    char *shown = redact_copy(backend->args->artifact);
+    if (served_options(backend, &options, error) < 0) {
+        free(shown);
+        return -1;
+    }
+    const struct wait wait = client_wait(&options);
+    request.path = making->folder.path;
+    request.artifact = shown;
+    request.identity = making->identity;
+    request.bytes = making->total_bytes;
+    request.alone = making->alone;
+    arena_init(&arena, 0);
+    int failed = rpc_client_ask(served_client(backend)->rpc, &question, &wait, &arena, error);
+    arena_fini(&arena);
+    free(shown);
+    return failed && making->how ? 0 : failed;
+}
+
+/* --- the command --- */
+
+static void print_folder(const struct making *making)
+{
+    const struct args *args = making->backend->args;
+    char size[TEXT_SIZE_CHARS], path[TEXT_NAME_CHARS], *shown = redact_copy(args->artifact);
+    struct json_writer json = {0};
+    json_write_open(&json, '{');
+    json_put_text(&json, "artifact", shown);
+    json_put_text(&json, "folder", making->folder.path);
+    json_put_text(&json, "how", making->how);
+    json_put_open(&json, "files", '[');
+    for (size_t i = 0; i < making->n_files; i++) {
+        json_write_open(&json, '{');
+        json_put_text(&json, "name", making->files[i].name);
+        json_put_u64(&json, "bytes", making->files[i].bytes);
+        json_write_close(&json, '}');
+    }
+    json_write_close(&json, ']');
+    json_put_u64(&json, "total_bytes", making->total_bytes);
+    json_write_close(&json, '}');
+    if (args->json)
+        puts(json.text);
+    else if (!args->quiet)
+        printf("%s %s: %zu files, %s\n", text_escape(making->folder.path, strlen(making->folder.path), path), making->how,
+               making->n_files, text_people_bytes(making->total_bytes, size));
+    free(json.text);
+    free(shown);
+}
+
+int command_folder(struct backend *backend, struct error *error)
+{
+    const struct args *args = backend->args;
+    struct making making = {.backend = backend};
+    int failed = tmpfs_folder_open(&making.folder, args->fetch.folder, error) < 0 || plan_folder(&making, error) < 0 ||
+                 ask_for_turn(&making, error) < 0;
+    for (int i = 0; failed && making.is_again && i < ASKED_AGAIN; i++) {
+        making.is_again = false;
+        failed = ask_for_turn(&making, error) < 0;
+    }
+    progress_end(&backend->progress);
+    if (!failed)
+        print_folder(&making);
+    for (size_t i = 0; i < making.n_files; i++)
+        if (making.files[i].fd >= 0)
+            close(making.files[i].fd);
+    free(making.files);
+    fetched_fini(&making.fetched);
+    variant_file_fini(&making.variant);
+    tmpfs_folder_close(&making.folder);
+    return failed ? -1 : 0;
+}

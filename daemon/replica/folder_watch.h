@@ -1,0 +1,19 @@
+/* Looks every few seconds which of the kept folders are still there: who removes one by himself, or reboots the host, gets the
+ * charge back. One that this process cannot see, in another mount namespace or behind a folder that it may not enter, stays until
+ * it is released. Loop thread; helpers look. */
+#ifndef REPLICA_FOLDER_WATCH_H
+#define REPLICA_FOLDER_WATCH_H
+
+#include "replica/folders.h"
+
+struct folder_watch;
+
+/* Restores what the state directory has records of. */
+struct folder_watch *folder_watch_create(struct loop *loop, struct folders *folders);
+void folder_watch_now(struct folder_watch *watch); /* soon, instead of in a few seconds */
+/* Drops it, and its record from the state directory. */
+void folder_watch_drop(struct folder_watch *watch, struct folder *folder);
+void folder_watch_stop(struct folder_watch *watch);    /* from here on it changes nothing; accepts NULL */
+void folder_watch_destroy(struct folder_watch *watch); /* stopped, and the loop has ended; accepts NULL */
+
+#endif

@@ -1,0 +1,244 @@
+/* A short list; see folders.h. */
+#include "replica/folders.h"
+
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/memory.h"
+#include "base/text.h"
+
+struct folders {
+    struct replica_table *host;
+    char *state_dir;
+    struct folder *list;
+    struct folder_waiter *waiters;
+    uint64_t last_copy;
+};
+
+struct folders *folders_create(struct replica_table *host, const char *state_dir)
+{
+    struct folders *folders = memory_alloc(sizeof *folders);
+    folders->host = host;
+    folders->state_dir = memory_copy_text(state_dir);
+    return folders;
+}
+
+static void free_folder(struct folder *folder)
+{
+    free(folder->path);
+    free(folder->artifact);
+    free(folder->identity);
+    free(folder);
+}
+
+void folders_destroy(struct folders *folders)
+{
+    if (!folders)
+        return;
+    for (struct folder *folder = folders->list, *next; folder; folder = next) {
+        next = folder->next;
+        free_folder(folder);
+    }
+    free(folders->state_dir);
+    free(folders);
+}
+
+struct folder *folders_first(const struct folders *folders)
+{
+    return folders->list;
+}
+
+const char *folders_state_dir(const struct folders *folders)
+{
+    return folders->state_dir;
+}
+
+struct folder *folders_find(const struct folders *folders, const char *path)
+{
+    struct folder *folder = folders->list;
+    while (folder && strcmp(folder->path, path) != 0)
+        folder = folder->next;
+    return folder;
+}
+
+/* --- waiting --- */
+
+void folders_wait(struct folders *folders, struct folder_waiter *waiter)
+{
+    struct folder_waiter **at = &folders->waiters;
+    while (*at)
+        at = &(*at)->next;
+    waiter->next = NULL;
+    *at = waiter;
+}
+
+void folders_wait_no_more(struct folders *folders, struct folder_waiter *waiter)
+{
+    struct folder_waiter **at = &folders->waiters;
+    while (*at && *at != waiter)
+        at = &(*at)->next;
+    if (*at)
+        *at = waiter->next;
+}
+
+static void tell_waiters(struct folders *folders)
+{
+    struct folder_waiter *list = folders->waiters;
+    folders->waiters = NULL;
+    while (list) {
+        struct folder_waiter *waiter = list;
+        list = list->next;
+        waiter->retry(waiter);
+    }
+}
+
+/* --- beginning --- */
+
+/* "/a/b", nothing that leads elsewhere by its text. */
+static bool is_absolute(const char *path)
+{
+    size_t length = strlen(path);
+    if (path[0] != '/' || length < 2 || length >= PATH_MAX || path[length - 1] == '/' || !text_is_utf8(path, length))
+        return false;
+    for (const char *part = path + 1;; part++) {
+        size_t n = strcspn(part, "/");
+        if (n == 0 || (n <= 2 && strncmp(part, "..", n) == 0))
+            return false;
+        part += n;
+        if (!*part)
+            return true;
+    }
+}
+
+static int check_wish(const struct folder_wish *wish, struct error *error)
+{
+    if (!is_absolute(wish->path))
+        return fail(error, ERROR_INVALID_ARGUMENT, "FOLDER_PATH",
+                    "a folder is named by its absolute path, without . and ..");
+    if (!*wish->identity || strlen(wish->identity) > DIGEST_HEX_CHARS || strlen(wish->artifact) >= PATH_MAX)
+        return fail(error, ERROR_INVALID_ARGUMENT, "FOLDER_IDENTITY", "the folder has no artifact or no identity");
+    return 0;
+}
+
+static int fail_other(const struct folder *folder, const struct folder_wish *wish, struct error *error)
+{
+    char path[TEXT_NAME_CHARS], artifact[TEXT_NAME_CHARS];
+    text_escape(folder->path, strlen(folder->path), path);
+    text_escape(folder->artifact, strlen(folder->artifact), artifact);
+    if (folder->uid != wish->uid && folder->uid != 0)
+        return fail(error, ERROR_PERMISSION_DENIED, "FOLDER_OF_ANOTHER_USER",
+                    "%s was made by user %u, who may change it; name another folder", path, (unsigned)folder->uid);
+    return fail(error, ERROR_FAILED_PRECONDITION, "FOLDER_OF_ANOTHER_STATE",
+                "%s holds %s as it was when the folder was made, which is not what is asked for now; tensorcast release %s",
+                path, artifact, path);
+}
+
+static int check_number(const struct folders *folders, uid_t uid, struct error *error)
+{
+    size_t n = 0, n_of_user = 0;
+    for (const struct folder *folder = folders->list; folder; folder = folder->next) {
+        n++;
+        n_of_user += folder->uid == uid;
+    }
+    if (n < FOLDERS_MAX && n_of_user < FOLDERS_MAX_PER_UID)
+        return 0;
+    return fail(error, ERROR_RESOURCE_EXHAUSTED, "TOO_MANY_FOLDERS",
+                "there are %zu folders, %zu of them of user %u; at most %d and %d are kept: release some", n, n_of_user,
+                (unsigned)uid, FOLDERS_MAX, FOLDERS_MAX_PER_UID);
+}
+
+/* Of the same user and content, one that is there before one that is being made. */
+static const struct folder *find_copy(const struct folders *folders, const struct folder_wish *wish)
+{
+    const struct folder *found = NULL;
+    for (const struct folder *folder = folders->list; folder; folder = folder->next)
+        if (folder->uid == wish->uid && strcmp(folder->identity, wish->identity) == 0 && (!found || folder->is_confirmed))
+            found = folder;
+    return found;
+}
+
+static struct folder *add(struct folders *folders, const struct folder_wish *wish, uint64_t copy)
+{
+    struct folder *folder = memory_alloc(sizeof *folder);
+    *folder = (struct folder){.next = folders->list,
+                              .path = memory_copy_text(wish->path),
+                              .artifact = memory_copy_text(wish->artifact),
+                              .identity = memory_copy_text(wish->identity),
+                              .uid = wish->uid,
+                              .bytes = wish->bytes,
+                              .copy = copy,
+                              .is_open = true};
+    folders->list = folder;
+    return folder;
+}
+
+int folders_begin(struct folders *folders, const struct folder_wish *wish, enum folder_turn *turn, struct folder **folder,
+                  const struct folder **other, struct error *error)
+{
+    if (check_wish(wish, error) < 0)
+        return -1;
+    *folder = folders_find(folders, wish->path);
+    *other = NULL;
+    if (*folder) {
+        bool is_same =
+            ((*folder)->uid == wish->uid || (*folder)->uid == 0) && strcmp((*folder)->identity, wish->identity) == 0;
+        *turn = (*folder)->is_confirmed ? FOLDER_THERE : FOLDER_WAIT;
+        return is_same || *turn == FOLDER_WAIT ? 0 : fail_other(*folder, wish, error);
+    }
+    *other = wish->alone ? NULL : find_copy(folders, wish);
+    *turn = *other ? ((*other)->is_confirmed ? FOLDER_SHARE : FOLDER_WAIT) : FOLDER_MAKE;
+    if (*turn == FOLDER_WAIT)
+        return 0;
+    if (check_number(folders, wish->uid, error) < 0 ||
+        (*turn == FOLDER_MAKE && replica_reserve(folders->host, wish->uid, wish->bytes, error) < 0))
+        return -1;
+    *folder = add(folders, wish, *other ? (*other)->copy : ++folders->last_copy);
+    return 0;
+}
+
+/* --- the rest of its life --- */
+
+static bool has_copy(const struct folders *folders, uint64_t copy)
+{
+    const struct folder *folder = folders->list;
+    while (folder && folder->copy != copy)
+        folder = folder->next;
+    return folder != NULL;
+}
+
+void folders_restore(struct folders *folders, const struct folder *record)
+{
+    struct folder *folder = memory_alloc(sizeof *folder);
+    *folder = *record;
+    folder->is_kept = true;
+    if (!has_copy(folders, folder->copy))
+        replica_reserve_anyway(folders->host, folder->uid, folder->bytes);
+    folders->last_copy = folder->copy > folders->last_copy ? folder->copy : folders->last_copy;
+    folder->next = folders->list;
+    folders->list = folder;
+}
+
+void folders_keep(struct folders *folders, struct folder *folder)
+{
+    (void)folders;
+    folder->is_kept = true;
+}
+
+void folders_confirm(struct folders *folders, struct folder *folder)
+{
+    folder->is_confirmed = true;
+    tell_waiters(folders);
+}
+
+void folders_drop(struct folders *folders, struct folder *folder)
+{
+    struct folder **at = &folders->list;
+    while (*at != folder)
+        at = &(*at)->next;
+    *at = folder->next;
+    if (!has_copy(folders, folder->copy))
+        replica_unreserve(folders->host, folder->uid, folder->bytes);
+    free_folder(folder);
+    tell_waiters(folders);
+}

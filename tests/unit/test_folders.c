@@ -1,0 +1,259 @@
+/* The table of folders on tmpfs: whose turn it is, what is charged, who may not. */
+#include "replica/folders.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define MIB ((uint64_t)1 << 20)
+enum { A = 70001, B = 70002, LONG_MS = 600000 };
+
+struct scene {
+    struct loop *loop;
+    struct replica_table *host;
+    struct folders *folders;
+    struct folder *folder;
+    const struct folder *other;
+    enum folder_turn turn;
+    struct error error;
+};
+
+static int set_up(void **state)
+{
+    struct scene *scene = test_calloc(1, sizeof *scene);
+    scene->loop = loop_create();
+    scene->host = replica_table_create(scene->loop, REPLICA_MEMORY_HOST, &(struct replica_limits){100 * MIB, LONG_MS, 0});
+    scene->folders = folders_create(scene->host, "/nowhere");
+    *state = scene;
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    struct scene *scene = *state;
+    folders_destroy(scene->folders);
+    replica_table_destroy(scene->host);
+    loop_destroy(scene->loop);
+    test_free(scene);
+    return 0;
+}
+
+static int ask(struct scene *scene, uid_t uid, const char *path, const char *identity, bool alone)
+{
+    const struct folder_wish wish = {
+        .path = path, .artifact = "disk:/m", .identity = identity, .uid = uid, .bytes = 10 * MIB, .alone = alone};
+    return folders_begin(scene->folders, &wish, &scene->turn, &scene->folder, &scene->other, &scene->error);
+}
+
+static struct folder *begin(struct scene *scene, uid_t uid, const char *path, const char *identity, enum folder_turn turn)
+{
+    assert_int_equal(ask(scene, uid, path, identity, false), 0);
+    assert_int_equal(scene->turn, turn);
+    return scene->folder;
+}
+
+static void keep(struct scene *scene, struct folder *folder)
+{
+    folders_keep(scene->folders, folder);
+    folders_confirm(scene->folders, folder);
+}
+
+static void assert_used(const struct scene *scene, uint64_t mib)
+{
+    assert_int_equal(replica_used_bytes(scene->host), mib * MIB);
+}
+
+static void assert_refused(struct scene *scene, uid_t uid, const char *path, const char *identity, enum error_code code)
+{
+    assert_int_equal(ask(scene, uid, path, identity, false), -1);
+    assert_int_equal(scene->error.code, code);
+}
+
+static void a_folder_is_charged_while_it_is_made_and_kept(void **state)
+{
+    struct scene *scene = *state;
+    struct folder *folder = begin(scene, A, "/shm/a", "x", FOLDER_MAKE);
+    assert_used(scene, 10);
+    folders_drop(scene->folders, folder);
+    assert_used(scene, 0);
+    folder = begin(scene, A, "/shm/a", "x", FOLDER_MAKE);
+    keep(scene, folder);
+    assert_used(scene, 10);
+    assert_ptr_equal(begin(scene, A, "/shm/a", "x", FOLDER_THERE), folder);
+    folders_drop(scene->folders, folder);
+    assert_used(scene, 0);
+    assert_null(folders_first(scene->folders));
+}
+
+static void folders_of_the_same_content_share_one_charge_until_the_last_goes(void **state)
+{
+    struct scene *scene = *state;
+    struct folder *one = begin(scene, A, "/shm/a", "x", FOLDER_MAKE);
+    keep(scene, one);
+    struct folder *two = begin(scene, A, "/shm/b", "x", FOLDER_SHARE);
+    assert_ptr_equal(scene->other, one);
+    keep(scene, two);
+    assert_used(scene, 10);
+    folders_drop(scene->folders, one);
+    assert_used(scene, 10);
+    folders_drop(scene->folders, two);
+    assert_used(scene, 0);
+}
+
+static void one_that_cannot_share_is_charged_by_itself(void **state)
+{
+    struct scene *scene = *state;
+    keep(scene, begin(scene, A, "/shm/a", "x", FOLDER_MAKE));
+    assert_int_equal(ask(scene, A, "/other/b", "x", true), 0);
+    assert_int_equal(scene->turn, FOLDER_MAKE);
+    assert_used(scene, 20);
+}
+
+static void users_share_nothing(void **state)
+{
+    struct scene *scene = *state;
+    keep(scene, begin(scene, A, "/shm/a", "x", FOLDER_MAKE));
+    keep(scene, begin(scene, B, "/shm/b", "x", FOLDER_MAKE));
+    assert_used(scene, 20);
+    assert_refused(scene, B, "/shm/a", "x", ERROR_PERMISSION_DENIED);
+    assert_refused(scene, 0, "/shm/a", "x", ERROR_PERMISSION_DENIED);
+}
+
+static void a_folder_of_root_is_there_for_everybody(void **state)
+{
+    struct scene *scene = *state;
+    keep(scene, begin(scene, 0, "/shm/a", "x", FOLDER_MAKE));
+    begin(scene, B, "/shm/a", "x", FOLDER_THERE);
+}
+
+static void another_state_of_the_artifact_is_not_the_old_one(void **state)
+{
+    struct scene *scene = *state;
+    keep(scene, begin(scene, A, "/shm/a", "x", FOLDER_MAKE));
+    assert_refused(scene, A, "/shm/a", "y", ERROR_FAILED_PRECONDITION);
+    assert_non_null(strstr(scene->error.message, "release"));
+}
+
+static void what_does_not_fit_the_budget_is_refused(void **state)
+{
+    struct scene *scene = *state;
+    char path[32];
+    for (int i = 0; i < 10; i++) {
+        snprintf(path, sizeof path, "/shm/%d", i);
+        begin(scene, A, path, path, FOLDER_MAKE);
+    }
+    assert_refused(scene, A, "/shm/more", "more", ERROR_RESOURCE_EXHAUSTED);
+    assert_null(folders_find(scene->folders, "/shm/more"));
+    assert_used(scene, 100);
+}
+
+struct told {
+    struct folder_waiter waiter; /* first */
+    int times;
+};
+
+static void note(struct folder_waiter *waiter)
+{
+    ((struct told *)waiter)->times++;
+}
+
+static void who_wants_what_is_being_made_waits_for_it(void **state)
+{
+    struct scene *scene = *state;
+    struct told told = {.waiter.retry = note}, left = {.waiter.retry = note};
+    struct folder *folder = begin(scene, A, "/shm/a", "x", FOLDER_MAKE);
+    begin(scene, A, "/shm/a", "x", FOLDER_WAIT);
+    begin(scene, B, "/shm/a", "y", FOLDER_WAIT);
+    begin(scene, A, "/shm/b", "x", FOLDER_WAIT);
+    folders_wait(scene->folders, &told.waiter);
+    folders_wait(scene->folders, &left.waiter);
+    folders_wait_no_more(scene->folders, &left.waiter);
+    folders_keep(scene->folders, folder);
+    begin(scene, A, "/shm/a", "x", FOLDER_WAIT); /* it has no name yet */
+    assert_int_equal(told.times, 0);
+    folders_confirm(scene->folders, folder);
+    assert_int_equal(told.times, 1);
+    assert_int_equal(left.times, 0);
+    folders_drop(scene->folders, folder);
+    assert_int_equal(told.times, 1);
+}
+
+static void what_a_record_tells_is_charged_whatever_the_budget_is(void **state)
+{
+    struct scene *scene = *state;
+    const struct folder record = {.path = strdup("/shm/a"),
+                                  .artifact = strdup("disk:/m"),
+                                  .identity = strdup("x"),
+                                  .uid = A,
+                                  .bytes = 1000 * MIB,
+                                  .copy = 7};
+    folders_restore(scene->folders, &record);
+    assert_used(scene, 1000);
+    begin(scene, A, "/shm/b", "x", FOLDER_WAIT); /* until it was found */
+    folders_confirm(scene->folders, folders_find(scene->folders, "/shm/a"));
+    begin(scene, A, "/shm/b", "x", FOLDER_SHARE);
+    assert_int_equal(scene->folder->copy, 7);
+    folders_drop(scene->folders, folders_find(scene->folders, "/shm/a"));
+    assert_used(scene, 1000);
+}
+
+static void paths_are_absolute_and_plain(void **state)
+{
+    static const char *const paths[] = {"", "a", "/", "/a/", "/a//b", "/a/./b", "/a/../b", "/a/..", "/\xff"};
+    struct scene *scene = *state;
+    for (size_t i = 0; i < sizeof paths / sizeof paths[0]; i++)
+        assert_refused(scene, A, paths[i], "x", ERROR_INVALID_ARGUMENT);
+}
+
+static void fill(struct scene *scene, uid_t uid, int n)
+{
+    char path[32];
+    for (int i = 0; i < n; i++) {
+        const struct folder_wish wish = {.path = path, .artifact = "", .identity = "x", .uid = uid, .bytes = 0};
+        snprintf(path, sizeof path, "/shm/%u-%d", (unsigned)uid, i);
+        assert_int_equal(folders_begin(scene->folders, &wish, &scene->turn, &scene->folder, &scene->other, &scene->error),
+                         0);
+        keep(scene, scene->folder);
+    }
+}
+
+static void a_user_has_1024_folders_and_not_one_more(void **state)
+{
+    struct scene *scene = *state;
+    fill(scene, A, FOLDERS_MAX_PER_UID);
+    assert_refused(scene, A, "/shm/more", "x", ERROR_RESOURCE_EXHAUSTED);
+    begin(scene, B, "/shm/more", "x", FOLDER_MAKE);
+}
+
+static void all_users_have_4096_folders_and_not_one_more(void **state)
+{
+    struct scene *scene = *state;
+    for (uid_t uid = A; uid < A + FOLDERS_MAX / FOLDERS_MAX_PER_UID; uid++)
+        fill(scene, uid, FOLDERS_MAX_PER_UID);
+    assert_refused(scene, A + 9, "/shm/more", "x", ERROR_RESOURCE_EXHAUSTED);
+}
+
+int main(void)
+{
+#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+    const struct CMUnitTest tests[] = {
+        TEST(a_folder_is_charged_while_it_is_made_and_kept),
+        TEST(folders_of_the_same_content_share_one_charge_until_the_last_goes),
+        TEST(one_that_cannot_share_is_charged_by_itself),
+        TEST(users_share_nothing),
+        TEST(a_folder_of_root_is_there_for_everybody),
+        TEST(another_state_of_the_artifact_is_not_the_old_one),
+        TEST(what_does_not_fit_the_budget_is_refused),
+        TEST(who_wants_what_is_being_made_waits_for_it),
+        TEST(what_a_record_tells_is_charged_whatever_the_budget_is),
+        TEST(paths_are_absolute_and_plain),
+        TEST(a_user_has_1024_folders_and_not_one_more),
+        TEST(all_users_have_4096_folders_and_not_one_more),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
