@@ -1,0 +1,230 @@
+"""The names of the safetensors package, served: against the official package slice by slice, and its own tests run on ours."""
+import contextlib
+import os
+import random
+import subprocess
+import sys
+import tarfile
+
+import numpy as np
+import pytest
+import safetensors
+import safetensors.numpy
+
+from stage import ROOT
+import tensorcast_client as tc
+from tensorcast_client.safetensors import SafetensorError, read_ahead, safe_open
+from tensorcast_client.safetensors.numpy import load_file
+
+official = safetensors.safe_open
+ACCIDENTS = (OverflowError, SystemError, MemoryError)  # where the official package stumbles
+
+
+@pytest.fixture
+def served(daemon, monkeypatch):
+    monkeypatch.setenv("TENSORCAST_SOCKET", str(daemon.socket))
+    monkeypatch.setenv("TENSORCAST_REQUIRED", "1")
+    read_ahead._habits.clear()
+    return daemon
+
+
+def save(path, arrays, metadata=None):
+    safetensors.numpy.save_file(arrays, path, metadata)
+    return arrays
+
+
+def many(path, n=1000, n_bytes=32 << 10):
+    return save(path, {f"layers.{i}.w": np.full(n_bytes, i % 251, np.uint8) for i in range(n)})
+
+
+def outcome(call):
+    try:
+        value = call()
+    except Exception as error:  # noqa: BLE001
+        return error, None
+    array = np.asarray(value)
+    return None, (type(value), str(array.dtype), array.shape, array.tobytes())
+
+
+def alike(mine, theirs, what):
+    (error, got), (wanted_error, wanted) = outcome(mine), outcome(theirs)
+    if isinstance(wanted_error, ACCIDENTS):
+        return
+    assert got == wanted and isinstance(error, type(wanted_error)), (what, error, wanted_error)
+
+
+def random_index(rng, shape):
+    def some(extent):  # no stop before the start, of which the official package panics
+        start, stop = rng.choice([None, *range(extent + 2)]), rng.choice([None, *range(extent + 2)])
+        return slice(start, stop if stop is None or stop >= (start or 0) else None, rng.choice([None, 1, 2, 3]))
+
+    parts = [rng.choice([some(extent), rng.randrange(-extent - 1, extent + 1)]) for extent in shape]
+    parts = parts[:rng.randrange(len(parts) + 1)]
+    if rng.random() < 0.3:
+        parts.insert(rng.randrange(len(parts) + 1), ...)
+    return parts[0] if len(parts) == 1 and rng.random() < 0.5 else tuple(parts)
+
+
+@pytest.mark.parametrize("framework", ["np", "pt"])
+def test_random_slices_are_those_of_the_official_package(served, models, framework):
+    if framework == "pt":
+        pytest.importorskip("torch", reason="torch was left out of this environment")
+    rng, path = random.Random(framework), models / "x.safetensors"
+    arrays = save(path, {"v": np.arange(7, dtype=np.int16), "m": np.arange(30, dtype=np.float32).reshape(5, 6),
+                         "c": np.arange(120, dtype=np.float64).reshape(4, 5, 6), "s": np.array(3, np.int64)})
+    mine, theirs = safe_open(path, framework), official(path, framework)
+    for _ in range(150):
+        name = rng.choice(list(arrays))
+        index = random_index(rng, arrays[name].shape)
+        alike(lambda: mine.get_slice(name)[index], lambda: theirs.get_slice(name)[index], (name, index))
+
+
+def test_a_thousand_tensors_one_by_one_are_a_few_loads(served, models):
+    path = models / "x.safetensors"
+    arrays = many(path)
+    asked = served.bytes_asked()
+    with safe_open(path, "np") as file:
+        held = {name: file.get_tensor(name) for name in file.keys()[:500]}
+        leases, read = served.status()["leases"], served.bytes_asked() - asked
+    assert leases <= 50 and 500 * (32 << 10) <= read <= 600 * (32 << 10)
+    assert all(array.tobytes() == arrays[name].tobytes() for name, array in held.items())
+
+
+def test_slices_are_never_read_ahead_of_and_their_leases_have_a_bound(served, models):
+    path = models / "x.safetensors"
+    many(path, n=200, n_bytes=64 << 10)
+    asked = served.bytes_asked()
+    with safe_open(path, "np") as file:
+        held = [file.get_slice(name)[:32 << 10] for name in file.keys()]
+    assert served.bytes_asked() - asked <= 200 * (32 << 10) + (1 << 20)
+    assert served.status()["leases"] <= 66 and len(held) == 200
+
+
+def test_a_file_that_is_in_memory_is_taken_whole_and_not_read(served, models):
+    path = models / "x.safetensors"
+    arrays = many(path, n=300)
+    kept = load_file(path)
+    asked = served.bytes_asked()
+    with safe_open(path, "np") as file:
+        held = {name: file.get_slice(name)[:20 << 10] for name in file.keys()}
+        assert served.status()["leases"] == 2 and served.bytes_asked() - asked < 1 << 20
+        again = file.get_tensor("layers.7.w")
+        again[:] = 0
+        assert file.get_tensor("layers.7.w").tobytes() == arrays["layers.7.w"].tobytes()
+    assert held["layers.7.w"].tobytes() == arrays["layers.7.w"][:20 << 10].tobytes() and len(kept) == 300
+
+
+def test_a_file_that_was_replaced_gives_its_bytes_or_an_error(served, models):
+    path = models / "x.safetensors"
+    old = save(path, {"w": np.arange(40000, dtype=np.float32), "x": np.ones(9000)})["w"]
+    file = safe_open(path, "np")
+    part = file.get_slice("w")
+    for other in ({"w": np.zeros(40000, np.float32), "x": np.ones(9000)}, {"y": np.zeros(5)}):
+        save(models / "next", other)
+        os.replace(models / "next", path)
+        for call in (lambda: part[:20000], lambda: file.get_tensor("w")[:20000]):
+            with contextlib.suppress(SafetensorError):
+                assert call().tobytes() == old[:20000].tobytes()
+
+
+def test_a_daemon_that_ends_in_the_middle_of_a_file_is_warned_of_once(start, models, monkeypatch):
+    daemon, path = start(), models / "x.safetensors"
+    arrays = many(path, n=20)
+    monkeypatch.setenv("TENSORCAST_SOCKET", str(daemon.socket))
+    monkeypatch.setattr(tc.safetensors.fallback, "_said", set())
+    file, gone = safe_open(path, "np"), safe_open(path, "np")
+    first, part = file.get_tensor("layers.0.w"), file.get_slice("layers.3.w")
+    refused = safe_open(f"disk:{path}", "np")
+    daemon.kill()
+    with pytest.warns(tc.TensorcastFallbackWarning, match="no daemon answers") as said:
+        for name in list(arrays):
+            assert file.get_tensor(name).tobytes() == arrays[name].tobytes()
+        assert part[5:9].tobytes() == arrays["layers.3.w"][5:9].tobytes() and first[0] == 0
+        assert load_file(path)["layers.1.w"].tobytes() == arrays["layers.1.w"].tobytes()
+    assert len(said) == 1 and said[0].filename == __file__
+    with pytest.raises(tc.TensorcastError, match="UNAVAILABLE"):
+        refused.get_tensor("layers.0.w")
+    save(models / "next", {"layers.0.w": np.zeros(5)})
+    os.replace(models / "next", path)
+    with pytest.raises(SafetensorError, match="replaced"):
+        gone.get_tensor("layers.0.w")
+
+
+def test_isinstance_holds_before_during_and_after(served, models):
+    path = models / "x.safetensors"
+    many(path, n=1)
+    before = safetensors.safe_open(path, "np")
+    with tc.patch(), tc.patch():
+        during = safetensors.safe_open(path, "np")
+        assert isinstance(before, safetensors.safe_open) and isinstance(during, safetensors.safe_open)
+        assert type(safetensors.numpy.load_file(path)["layers.0.w"]) is np.ndarray and not isinstance(path, safetensors.safe_open)
+    assert safetensors.safe_open is official and isinstance(during, safe_open)
+    with tc.patch():
+        tc.unpatch()
+        assert safetensors.safe_open is official
+
+
+def run(daemon, *arguments, cwd=None, environment=None, **options):
+    paths = [os.path.abspath(path) for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
+    return subprocess.run([sys.executable, *map(str, arguments)], capture_output=True, text=True, timeout=240, cwd=cwd,
+                          env={**os.environ, "TENSORCAST_SOCKET": str(daemon.socket), "TENSORCAST_REQUIRED": "1",
+                               "PYTHONPATH": os.pathsep.join(paths), **(environment or {})}, **options)
+
+
+PROGRAM = '''import os, sys
+import safetensors, beside
+here = sys.path[0] == os.path.dirname(os.path.realpath(__file__))
+print(__name__, sys.argv[1:], here, sys.stdin.read(), safetensors.safe_open.__mro__[1].__module__)
+if sys.argv[1:]:
+    raise LookupError("mine")
+os.kill(os.getpid(), 15)
+'''
+
+
+def test_a_program_that_is_run_is_its_own(daemon, tmp_path):
+    (tmp_path / "main.py").write_text(PROGRAM)
+    (tmp_path / "beside.py").touch()
+    failed = run(daemon, "-m", "tensorcast_client", "run", tmp_path / "main.py", "-x", input="typed")
+    assert failed.stdout == "__main__ ['-x'] True typed tensorcast_client.safetensors.handle\n", failed
+    lines = failed.stderr.splitlines()
+    assert failed.returncode == 1 and lines[0] == "Traceback (most recent call last):"
+    assert lines[1].startswith(f'  File "{tmp_path}/main.py", line ')
+    assert lines[-1] == "LookupError: mine"
+    assert run(daemon, "-m", "tensorcast_client", "run", "-m", "main", cwd=tmp_path, input="").returncode == -15
+    refused = run(daemon, "-m", "tensorcast_client", "run")
+    assert refused.returncode == 2 and "usage" in refused.stderr
+
+
+def test_the_example_reads_a_file(served, models):
+    save(models / "x.safetensors", {"w": np.arange(12, dtype=np.float32).reshape(4, 3)})
+    done = run(served, ROOT / "examples/safetensors_drop_in.py", models / "x.safetensors")
+    assert done.stdout.splitlines() == ["1 tensors; w: F32 [4, 3]", "its first row: 12 bytes loaded", "all of it: 48 bytes"], done
+
+
+SHIM = '''import os
+def get_requires_for_build_wheel(settings=None): return []
+def prepare_metadata_for_build_wheel(folder, settings=None):
+    name = "safetensors-%s.dist-info" % os.environ["SAFETENSORS_VERSION"]
+    os.makedirs(os.path.join(folder, name))
+    with open(os.path.join(folder, name, "METADATA"), "w") as file:
+        file.write("Metadata-Version: 2.1\\nName: safetensors\\nVersion: %s\\n" % os.environ["SAFETENSORS_VERSION"])
+    return name
+'''
+
+
+def test_the_official_packages_own_tests_pass(daemon, models, tmp_path):
+    pytest.importorskip("torch", reason="torch was left out of this environment")
+    (tmp_path / "maturin.py").write_text(SHIM)  # pip wants metadata from the build backend; nothing is built
+    version = safetensors.__version__
+    got = subprocess.run([sys.executable, "-m", "pip", "download", "-q", "--disable-pip-version-check", "--no-deps", "--no-binary", ":all:",
+                          "--no-build-isolation", f"safetensors=={version}", "-d", str(models)], capture_output=True, text=True, timeout=120,
+                         env={**os.environ, "PYTHONPATH": str(tmp_path), "SAFETENSORS_VERSION": version})
+    if got.returncode:
+        pytest.skip(f"the source distribution of safetensors {version} cannot be fetched: {got.stderr.strip()[-200:]}")
+    with tarfile.open(next(models.glob("*.tar.gz"))) as archive:
+        archive.extractall(models, **({"filter": "data"} if hasattr(tarfile, "data_filter") else {}))
+    (tests,) = models.glob("*/bindings/python/tests")
+    names = ["simple", "pt_comparison", "pt_model", "pread_backend", "multithreaded"]
+    done = run(daemon, "-m", "tensorcast_client", "run", "-m", "pytest", "-p", "no:cacheprovider", "-q", *[f"tests/test_{name}.py" for name in names],
+               cwd=tests.parent, environment={"TMPDIR": str(models)})
+    assert done.returncode == 0 and " passed" in done.stdout, done.stdout[-3000:] + done.stderr[-1000:]
