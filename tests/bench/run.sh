@@ -2,7 +2,7 @@
 # Measures tensorcast beside the machine's ceilings and other loaders; `make bench` calls it. As root, on a quiet machine.
 # usage: run.sh BUILD_DIR [options of bench.py], run.sh BUILD_DIR --stores [options of stores_bench.py], run.sh BUILD_DIR
 # --groups [options of groups_bench.py], --shards [options of shards_bench.py], --variants [options of variants_bench.py],
-# --export [options of export_bench.py], --cold, --hot, --mapped or --into [options of ways_bench.py], or --vllm [options of
+# --export [options of export_bench.py], --faces [options of faces_bench.py], --cold, --hot, --mapped or --into [options of ways_bench.py], or --vllm [options of
 # tests/vllm/bench.py]; `make bench BENCH="--vllm ..."` passes them on. Without --write and --quick the table goes into docs/performance-tables.md.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
@@ -13,6 +13,7 @@ if [ "${1:-}" = --vllm ]; then # with an environment of its own
   exec bash tests/vllm/bench.sh "$build" "$@"
 fi
 python=$(bash setup/setup.sh bench)
+[ "${1:-}" != --faces ] || python=$(bash tests/faces/setup.sh)
 mkdir -p "$build/bench"
 flags=(-O3 -march=native -std=gnu17 -Wall -Wextra -Werror)
 make B="$build" "$build/bench/native" >/dev/null
@@ -28,7 +29,7 @@ rm -rf "$build/bench/python"
 "$python" -m pip install --quiet --no-deps --no-build-isolation --target "$build/bench/python" "$copy/python"
 script=bench.py
 case "${1:-}" in
-  --stores | --groups | --shards | --variants | --export)
+  --stores | --groups | --shards | --variants | --export | --faces)
     script=${1#--}_bench.py
     shift
     ;;

@@ -1,5 +1,6 @@
 """One of two tensor-parallel ranks of transformers on gloo, loading a model in each of several ways: prints what it has, what it
-needs, and what the daemon read for both ranks meanwhile.        usage: RANK=0 WORLD_SIZE=2 ... one_rank.py FOLDER LOG WAY ..."""
+needs, and what the daemon read for both ranks meanwhile. FOLDER-shards has the same tensors, of which nothing is resident yet.
+usage: RANK=0 WORLD_SIZE=2 ... one_rank.py FOLDER LOG WAY ..."""
 import contextlib
 import json
 import os
@@ -29,7 +30,7 @@ def load(way):
         from tensorcast_client.transformers import from_pretrained
         return from_pretrained(AutoModelForCausalLM, f"disk:{folder}", tp_plan="auto")
     with tc.patch() if way == "patched" else contextlib.nullcontext():
-        return AutoModelForCausalLM.from_pretrained(folder, tp_plan="auto")
+        return AutoModelForCausalLM.from_pretrained(f"{folder}-shards" if way == "patched" else folder, tp_plan="auto")
 
 
 for way in sys.argv[3:]:
@@ -40,5 +41,3 @@ for way in sys.argv[3:]:
     need = sum(value.numel() * value.element_size() for value in local.values())
     print(json.dumps({"way": way, "rank": int(os.environ["RANK"]), "need": need, "read": read, "digest": models.digest(local),
                       "sharded": len(local) - sum(value is state[name] for name, value in local.items())}), flush=True)
-    dist.barrier()
-    tc.connect().release()

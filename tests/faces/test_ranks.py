@@ -3,12 +3,13 @@ import socket
 
 import pytest
 
-WAYS = ["reference"]
+WAYS = ["reference", "patched"]
 
 
 @pytest.fixture(scope="module")
 def answers(start, daemon, models):
     """{way: what both ranks say}"""
+    daemon.release()
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]

@@ -10,7 +10,7 @@ import tensorcast_client as tc
 
 NEEDS = {"torch": "torch", "torch_tensors": "torch", "dtensor": "torch", "dcp": "torch", "module_fill": "torch", "module_region": "torch",
          "transformers": "transformers", "jax": "jax"}
-LEAST = 20  # examples, lest none be found one day
+LEAST = 30  # examples, lest none be found one day
 
 
 @pytest.fixture

@@ -230,3 +230,13 @@ t["s"].fill_(2)
 print(t["s"].item(), tc.load_file(sys.argv[1])["s"].item())""", REF) == "2 7"
 
 
+
+
+def test_a_lazy_tensor_is_of_one_version(fake, tensors):
+    art = tc.artifact(REF)
+    lazy = art["b"]
+    assert lazy[1].view(np.uint16) == 1
+    fake.put(REF, {"b": ("U8", np.full((2, 3), 7, np.uint8))})
+    with pytest.raises(tc.TensorcastError, match="replaced") as caught:
+        lazy[0]
+    assert caught.value.reason == "SOURCE_CHANGED" and art["b"].shape == (2, 3) and art["b"][0, 0] == 7

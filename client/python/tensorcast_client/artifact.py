@@ -135,11 +135,20 @@ class Artifact(Mapping[str, LazyTensor]):
         return dict(self.facts().metadata)
 
     def describe(self) -> Description:
-        """Files, tensors, dtypes, shapes, sizes and identity, as `tensorcast inspect --json` prints them."""
+        """Files, tensors, dtypes, shapes, sizes and identity, as `tensorcast inspect --json` prints them.
+
+        >>> described = tc.artifact("disk:/models/tiny").describe()
+        >>> described["total_bytes"], described["tensors"][1]["shape"]
+        (64, [4])
+        """
         return self.facts().describe()
 
     def subset(self, names: Iterable[str]) -> View:
-        """A view of these tensors, in this order."""
+        """A view of these tensors, in this order.
+
+        >>> list(tc.artifact("disk:/models/tiny").subset(["head.bias"]).tensor_dict(framework="numpy").items())
+        [('head.bias', array([0., 1., 2., 3.], dtype=float32))]
+        """
         return View(self._client, self, selection.Selection(selection.names_of(names)))
 
     def view(self, slices: Slices | None = None, align: int | None = None, placement: str | None = None) -> View:

@@ -28,6 +28,10 @@ def connect(address: str | os.PathLike[str] | None = None, timeout: float | None
     """A client of the daemon at `address` ("unix:/path" or "/path"), else at $TENSORCAST_SOCKET, else at the
     default: the system's, then this user's own (`tensorcastd --user`).
 
+    >>> with tc.connect(timeout=5.0) as client:
+    ...     client.artifact("disk:/models/tiny").tensor_names
+    ['head.weight', 'head.bias']
+
     Nothing is sent yet. `timeout`, in seconds, is how long the daemon may take to answer (30 s when nothing is said); a
     load has to begin within it, not to end (see Options.deadline)."""
     return Client(_socket_path(address), timeout)

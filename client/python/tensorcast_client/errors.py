@@ -21,7 +21,14 @@ _ERROR_INFO = "type.googleapis.com/google.rpc.ErrorInfo"
 
 
 class TensorcastError(Exception):
-    """A request that failed. `code` is a grpc.StatusCode, `reason` a word for programs, `metadata` a dict of strings."""
+    """A request that failed. `code` is a grpc.StatusCode, `reason` a word for programs, `metadata` a dict of strings.
+
+    >>> try:
+    ...     tc.artifact("disk:/models/tiny")["nobody"]
+    ... except KeyError as error:
+    ...     error.code.name, error.reason, error.metadata
+    ('NOT_FOUND', 'TENSOR_NOT_FOUND', {'tensor': 'nobody'})
+    """
 
     def __init__(self, message: str, code: StatusCode = StatusCode.INTERNAL, reason: str = "",
                  metadata: Mapping[str, str] | None = None):

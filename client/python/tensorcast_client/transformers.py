@@ -15,14 +15,12 @@ import functools
 import importlib
 import os
 import sys
-import threading
 from typing import Any
 
 from grpc import StatusCode
 
 from . import errors, model_folder
 from .artifact import Artifact
-from .lazy_file import LazyFile
 from .shortcuts import artifact as artifact_of
 
 _HEADER = "model.safetensors"
@@ -31,15 +29,52 @@ _INDEX = "model.safetensors.index.json"  # of an artifact of several files; tran
 _OPENERS = ("transformers.modeling_utils", "transformers.modeling_layers", "transformers.integrations.accelerate", "accelerate.utils.offload")
 _SHARDED = ("tp_plan", "tp_size", "distributed_config", "device_mesh")  # arguments that make each rank take its part only
 
-_lock = threading.Lock()
-_models: dict[str, _Model] = {}  # by the path of its header; as long as the process lives, since weights may be offloaded
+# where the weights of a folder are, by the path of its header; as long as the process lives, since weights may be offloaded
+_models: dict[str, Artifact] = {}
 
 
-class _Model:
-    """Where the weights of a folder are."""
+class _Weights:
+    """An artifact as safetensors.safe_open shows a file."""
 
-    def __init__(self, source, by_parts):
-        self.source, self.by_parts = source, by_parts
+    def __init__(self, source):
+        from .safetensors.frameworks import framework_for
+        from .safetensors.opened import Opened
+        self._opened = Opened(source, framework_for("torch", "cpu"))
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exception):
+        self._opened.close()
+
+    def keys(self):
+        return list(self._opened.facts.names)
+
+    offset_keys = keys
+
+    def metadata(self):
+        return dict(self._opened.facts.metadata) or None
+
+    def get_tensor(self, name):
+        return self._opened.tensor(name)
+
+    def get_slice(self, name):
+        self._opened.number(name)  # KeyError, if there is none such
+        return _Slice(self._opened, name)
+
+
+class _Slice:
+    def __init__(self, opened, name):
+        self._opened, self._name = opened, name
+
+    def get_shape(self):
+        return list(self._opened.shape(self._name))
+
+    def get_dtype(self):
+        return self._opened.dtype(self._name)
+
+    def __getitem__(self, index):
+        return self._opened.part(self._name, index)
 
 
 def from_pretrained(cls: Any, reference: str | os.PathLike[str] | Artifact, *args: Any, **kwargs: Any) -> Any:
@@ -58,16 +93,31 @@ def from_pretrained(cls: Any, reference: str | os.PathLike[str] | Artifact, *arg
             raise errors.invalid(f"{name} is part of the reference: hf://org/name@revision, or the folder's own reference", "BAD_OPTION")
     kwargs.pop("disable_mmap", None)  # nothing is mapped from a file
     source = reference if isinstance(reference, Artifact) else artifact_of(reference)
-    folder = _folder_of(source, any(kwargs.get(name) is not None for name in _SHARDED))
+    if _has_weights(cls) and all(kwargs.get(name) is None for name in _SHARDED):
+        _begin_to_load(source)
+    folder = _folder_of(source)
     _install()
     return cls.from_pretrained(folder, *args, **kwargs)
 
 
-def _folder_of(source, by_parts):
+def _has_weights(cls):
+    """Models, not configurations or tokenizers."""
+    return hasattr(cls, "_model_mapping") or any(base.__name__ == "PreTrainedModel" for base in getattr(cls, "__mro__", ()))
+
+
+def _begin_to_load(source):
+    """The daemon reads while transformers builds the model; who opens the weights then finds all of them, or waits for them."""
+    try:
+        source.prewarm(detach=True)
+    except errors.TensorcastError as error:  # told again by what needs it; without room they are loaded in parts
+        if error.code is not StatusCode.RESOURCE_EXHAUSTED:
+            raise
+
+
+def _folder_of(source):
     cache = os.environ.get("TENSORCAST_MODEL_CACHE") or model_folder.default_cache("transformers")
     folder, _ = model_folder.fetched(source, source.describe(), cache, _HEADER, without=(_INDEX,))
-    with _lock:
-        _models[os.path.join(folder, _HEADER)] = _Model(source, by_parts)
+    _models[os.path.join(folder, _HEADER)] = source
     return folder
 
 
@@ -86,10 +136,10 @@ def _install():
 def _dispatching(official):
     @functools.wraps(official, updated=())
     def safe_open(filename, *args, **kwargs):
-        model = _models.get(os.fspath(filename))
-        if model is None:
-            return official(filename, *args, **kwargs)
-        return LazyFile(model.source, model.by_parts)
+        source = _models.get(os.fspath(filename))
+        if source is not None:
+            return _Weights(source)
+        return sys.modules["safetensors"].safe_open(filename, *args, **kwargs)  # the official one, or what patch() has put there
 
     safe_open.of_tensorcast_models = True
     return safe_open

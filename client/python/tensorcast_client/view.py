@@ -69,6 +69,11 @@ class View:
         """This view with slices: {name: (dimension, slice)} or {name: [(dimension, slice), ...]}, step 1, with NumPy's
         meaning of missing and negative bounds. Slices of what is sliced already apply to what is left.
 
+        >>> rows = tc.artifact("disk:/models/tiny").view({"head.weight": [(0, slice(1, 3)), (1, slice(2))]})
+        >>> rows.tensor_dict(framework="numpy")["head.weight"]
+        array([[3., 4.],
+               [6., 7.]], dtype=float32)
+
         `placement`: where tensors lie in memory. "source", the default: as they do in their files, so that a disk writes
         them where they belong. "packed": one behind the other in view order. `align`: each tensor begins at a multiple of
         so many bytes, a power of two; when nothing is said 64, with "source" the size of its elements."""
@@ -80,7 +85,11 @@ class View:
         return View(self._client, self._artifact, selected)
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
-        """{name: shape} in view order, as the slices leave them."""
+        """{name: shape} in view order, as the slices leave them.
+
+        >>> tc.artifact("disk:/models/tiny").view({"head.weight": (0, slice(-1, None))}).shapes()
+        {'head.weight': (1, 3), 'head.bias': (4,)}
+        """
         facts = self._artifact.facts()
         return {name: selection.shape_of(self._selected, facts, name) for name in self.tensor_names}
 
@@ -96,7 +105,11 @@ class View:
         return self.view({name: steps for name, steps in slices.items() if steps})
 
     def only(self, names: Iterable[str]) -> View:
-        """This view without its other tensors, in this order; slices stay."""
+        """This view without its other tensors, in this order; slices stay.
+
+        >>> tc.artifact("disk:/models/tiny").view().only(["head.bias"]).tensor_names
+        ['head.bias']
+        """
         names = selection.names_of(names)
         missing = set(names) - set(self.tensor_names)
         if missing:

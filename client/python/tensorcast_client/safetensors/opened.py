@@ -15,6 +15,7 @@ from grpc import StatusCode
 
 from .. import errors, memory
 from ..dtypes import BITS, NAMES
+from ..options import Options
 from ..selection import Selection
 from ..view import View
 from .parts import Parts
@@ -22,6 +23,7 @@ from .read_ahead import Habit, Orders
 
 _WORTH_A_COPY_BYTES = 16 << 10  # below, no tensor holds the memory that it came with
 _NOT_RESIDENT = "NOT_RESIDENT"  # the daemon's reason
+_EXACT = Options(executor="generic")  # of columns the local executor may read whole rows, the parts of all ranks
 _MOST_LEASES = 64  # of this process; further tensors that came alone are copied, and their lease ends
 
 _opened: weakref.WeakSet[Opened] = weakref.WeakSet()
@@ -34,6 +36,7 @@ class _Plan(NamedTuple):
     boxes: dict
     is_shared: bool
     ended: threading.Event
+    options: Options | None = None
 
 
 class _ResidentView(View):
@@ -149,7 +152,8 @@ class Opened:
             self._coming.update(dict.fromkeys(names, ended))
             return _Plan(self._artifact.subset(names), {one: self._whole(one) for one in names}, True, ended)
         cuts = [(dim, slice(start, stop)) for dim, ((start, stop), all_of) in enumerate(zip(box, self._whole(name))) if (start, stop) != all_of]
-        return _Plan(self._artifact.subset(names).view({name: cuts} if cuts else None), {name: box}, False, ended)
+        is_exact = all(dim == 0 for dim, _ in cuts)
+        return _Plan(self._artifact.subset(names).view({name: cuts} if cuts else None), {name: box}, False, ended, None if is_exact else _EXACT)
 
     def _read_ahead(self, name):
         """The names that come next, as many as may be read along; under the lock."""
@@ -168,7 +172,7 @@ class Opened:
     def _carry_out(self, plan, name, box):
         """The array of one load; None when it is to be looked for among what has come."""
         try:
-            tensors = self._load(plan.view)
+            tensors = self._load(plan.view, plan.options)
             parts = Parts(tensors, plan.boxes or {one: self._whole(one) for one in tensors})
             with self._lock:
                 if plan.is_shared:
@@ -192,10 +196,10 @@ class Opened:
         """What came alone: copied where its lease would be one too many."""
         return self._framework.copy(array) if n_bytes <= _WORTH_A_COPY_BYTES or len(memory.leases) > _MOST_LEASES else array
 
-    def _load(self, view):
+    def _load(self, view, options=None):
         """The Tensors of a view of this very artifact."""
         try:
-            tensors = view.tensor_dict(framework=self._framework.make, writable=True)
+            tensors = view.tensor_dict(framework=self._framework.make, writable=True, options=options)
         except errors.TensorNotFoundError:
             raise self._replaced() from None
         except OSError as error:
