@@ -61,7 +61,8 @@ int tc_unpin(struct tc_client *client, const char *artifact, uint64_t timeout_ms
     return failed;
 }
 
-int tc_status(struct tc_client *client, uint64_t timeout_ms, char **json, char **text, struct tc_error *error)
+int client_status(struct tc_client *client, uint64_t timeout_ms, size_t columns, char **json, char **text,
+                  struct tc_error *error)
 {
     struct error cause;
     struct arena arena;
@@ -74,7 +75,12 @@ int tc_status(struct tc_client *client, uint64_t timeout_ms, char **json, char *
     if (response && json)
         *json = status_json(response);
     if (response && text)
-        *text = status_text(response);
+        *text = status_text(response, columns);
     arena_fini(&arena);
     return failed;
+}
+
+int tc_status(struct tc_client *client, uint64_t timeout_ms, char **json, char **text, struct tc_error *error)
+{
+    return client_status(client, timeout_ms, 0, json, text, error);
 }

@@ -27,6 +27,9 @@ const Tensorcast__Daemon__V1__LoadReport *client_load_report(const struct tc_loa
 const Tensorcast__Daemon__V1__PrewarmResponse *client_prewarm(struct tc_client *client, const char *artifact,
                                                               const struct tc_view *view, const struct tc_options *options,
                                                               int flags, struct arena *arena, struct error *error);
+/* tc_status() for a terminal of so many columns; see status_text(). */
+int client_status(struct tc_client *client, uint64_t timeout_ms, size_t columns, char **json, char **text,
+                  struct tc_error *error);
 int client_fail(struct tc_error *to, const struct error *from); /* returns -1; `to` may be NULL */
 
 #endif

@@ -7,28 +7,79 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/memory.h"
 #include "base/text.h"
 
-enum { MAX_SHOWN_HOLDERS = 4 };
+enum { MAX_SHOWN_HOLDERS = 4, MAX_SHOWN_REPLICAS = 20, WIDE_COLUMNS = 100, LEAST_NAME_COLUMNS = 16 };
 
 static const char *plural(uint64_t count)
 {
     return count == 1 ? "" : "s";
 }
 
+/* A name in at most so many columns, cut in the middle; 0 = as it is. A byte that continues a character has no column. */
+static const char *fit_name(const char *text, size_t columns, char out[TEXT_NAME_CHARS])
+{
+    char all[TEXT_NAME_CHARS];
+    size_t n = 0, at = 0, used = 0, head = columns / 2 - 1, tail = columns > 4 ? columns - head - 3 : 0;
+    text_escape(text, strlen(text), all);
+    for (const char *c = all; *c; c++)
+        n += ((unsigned char)*c & 0xc0) != 0x80;
+    if (!columns || n <= columns || columns <= 4) {
+        memcpy(out, all, sizeof all);
+        return out;
+    }
+    for (const char *c = all; *c; c++) {
+        at += ((unsigned char)*c & 0xc0) != 0x80; /* of this character, from 1 */
+        if (at == head + 1 && ((unsigned char)*c & 0xc0) != 0x80)
+            for (int dot = 0; dot < 3; dot++)
+                out[used++] = '.';
+        if (at <= head || at > n - tail)
+            out[used++] = *c;
+    }
+    out[used] = '\0';
+    return out;
+}
+
+/* "2 h 3 min", "12 s" */
+static const char *age_text(double seconds, char out[TEXT_SIZE_CHARS])
+{
+    uint64_t s = (uint64_t)(seconds > 0 ? seconds : 0);
+    if (s >= 86400)
+        snprintf(out, TEXT_SIZE_CHARS, "%" PRIu64 " d %" PRIu64 " h", s / 86400, s / 3600 % 24);
+    else if (s >= 3600)
+        snprintf(out, TEXT_SIZE_CHARS, "%" PRIu64 " h %" PRIu64 " min", s / 3600, s / 60 % 60);
+    else if (s >= 120)
+        snprintf(out, TEXT_SIZE_CHARS, "%" PRIu64 " min", s / 60);
+    else
+        snprintf(out, TEXT_SIZE_CHARS, "%" PRIu64 " s", s);
+    return out;
+}
+
+static void put_totals(FILE *out, const Tensorcast__Daemon__V1__TotalsStatus *totals)
+{
+    char delivered[TEXT_SIZE_CHARS], read[TEXT_SIZE_CHARS];
+    fprintf(out, "so far  %" PRIu64 " load%s (%" PRIu64 " resident), %" PRIu64 " failed, %s delivered, %s read\n",
+            totals->loads, plural(totals->loads), totals->resident, totals->failed,
+            text_people_bytes(totals->delivered_bytes, delivered), text_people_bytes(totals->read_bytes, read));
+}
+
 static void put_head(FILE *out, const Tensorcast__Daemon__V1__StatusResponse *status)
 {
     char used[TEXT_SIZE_CHARS], budget[TEXT_SIZE_CHARS], staging[TEXT_SIZE_CHARS], extents[TEXT_SIZE_CHARS],
-        pool[TEXT_SIZE_CHARS];
-    fprintf(out, "tensorcastd %s  pid %" PRIu64 "  %s for %.0f s  %" PRIu64 " connection%s  %" PRIu64 " lease%s\n",
-            status->version, status->pid, status->state, status->uptime_s, status->connections, plural(status->connections),
-            status->leases, plural(status->leases));
-    fprintf(out, "memory  %s of %s used  %s staging  %s extents  %s pooled", text_people_bytes(status->used_bytes, used),
-            text_people_bytes(status->host_budget_bytes, budget), text_people_bytes(status->staging_bytes, staging),
-            text_people_bytes(status->extent_bytes, extents), text_people_bytes(status->pool_bytes, pool));
+        pool[TEXT_SIZE_CHARS], age[TEXT_SIZE_CHARS];
+    fprintf(out, "tensorcastd %s  pid %" PRIu64 "  %s for %s  %" PRIu64 " connection%s  %" PRIu64 " lease%s\n",
+            status->version, status->pid, status->state, age_text(status->uptime_s, age), status->connections,
+            plural(status->connections), status->leases, plural(status->leases));
+    fprintf(out, "memory  %s of %s used (%.0f %%)", text_people_bytes(status->used_bytes, used),
+            text_people_bytes(status->host_budget_bytes, budget),
+            status->host_budget_bytes ? 100.0 * (double)status->used_bytes / (double)status->host_budget_bytes : 0.0);
     if (status->kept_bytes)
         fprintf(out, "  %s kept by clients without a lease", text_people_bytes(status->kept_bytes, used));
-    fputc('\n', out);
+    fprintf(out, "\nbeside  %s staging  %s extents  %s pooled\n", text_people_bytes(status->staging_bytes, staging),
+            text_people_bytes(status->extent_bytes, extents), text_people_bytes(status->pool_bytes, pool));
+    if (status->totals)
+        put_totals(out, status->totals);
 }
 
 static void put_devices(FILE *out, const Tensorcast__Daemon__V1__StatusResponse *status)
@@ -54,10 +105,10 @@ static const char *user_name(uint32_t uid, char name[TEXT_NAME_CHARS])
 }
 
 /* "4711 VLLM::Worker (alice)", ... */
-static void put_holders(FILE *out, const Tensorcast__Daemon__V1__ReplicaStatus *replica)
+static void put_holders(FILE *out, const Tensorcast__Daemon__V1__ReplicaStatus *replica, bool is_narrow)
 {
     char name[TEXT_NAME_CHARS];
-    size_t n_shown = replica->n_held_by < MAX_SHOWN_HOLDERS ? replica->n_held_by : MAX_SHOWN_HOLDERS;
+    size_t most = is_narrow ? 1 : MAX_SHOWN_HOLDERS, n_shown = replica->n_held_by < most ? replica->n_held_by : most;
     for (size_t i = 0; i < n_shown; i++) {
         fputs(i ? ", " : "              held by ", out);
         const Tensorcast__Daemon__V1__LeaseStatus *lease = replica->held_by[i];
@@ -71,31 +122,110 @@ static void put_holders(FILE *out, const Tensorcast__Daemon__V1__ReplicaStatus *
         fputc('\n', out);
 }
 
-static void put_replicas(FILE *out, const Tensorcast__Daemon__V1__StatusResponse *status)
+typedef Tensorcast__Daemon__V1__ReplicaStatus replica_status;
+
+/* Largest first. */
+static int compare_replicas(const void *a, const void *b)
 {
-    char size[TEXT_SIZE_CHARS], name[TEXT_NAME_CHARS], idle[32];
-    fprintf(out, "\nreplicas  %zu\n", status->n_replicas);
-    for (size_t i = 0; i < status->n_replicas; i++) {
-        const Tensorcast__Daemon__V1__ReplicaStatus *replica = status->replicas[i];
-        snprintf(idle, sizeof idle, "idle %6.0f s", replica->idle_s);
-        fprintf(out, "  %10s  %3" PRIu64 " lease%-1s  %-7s  %-13s  view %.12s  %s\n",
-                text_people_bytes(replica->bytes, size), replica->leases, plural(replica->leases), replica->memory,
-                replica->leases ? "held" : idle, replica->view_digest,
-                text_escape(replica->artifact, strlen(replica->artifact), name));
-        put_holders(out, replica);
-    }
+    const replica_status *one = *(replica_status *const *)a, *other = *(replica_status *const *)b;
+    if (one->bytes != other->bytes)
+        return one->bytes < other->bytes ? 1 : -1;
+    return strcmp(one->artifact, other->artifact);
 }
 
-static void put_loads(FILE *out, const Tensorcast__Daemon__V1__StatusResponse *status)
+/* "all 291 tensors", "28 of 291 tensors", "291 tensors, 25 %" (of the artifact's bytes) */
+static const char *view_words(const replica_status *replica, char out[TEXT_NAME_CHARS])
 {
-    char done[TEXT_SIZE_CHARS], total[TEXT_SIZE_CHARS], name[TEXT_NAME_CHARS];
+    bool is_all = replica->view_tensors == replica->artifact_tensors;
+    double share = replica->artifact_bytes ? 100.0 * (double)replica->view_bytes / (double)replica->artifact_bytes : 100;
+    if (is_all && replica->view_bytes != replica->artifact_bytes)
+        snprintf(out, TEXT_NAME_CHARS, "%" PRIu64 " tensors, %.3g %%", replica->view_tensors, share);
+    else if (is_all)
+        snprintf(out, TEXT_NAME_CHARS, "all %" PRIu64 " tensor%s", replica->view_tensors, plural(replica->view_tensors));
+    else
+        snprintf(out, TEXT_NAME_CHARS, "%" PRIu64 " of %" PRIu64 " tensors", replica->view_tensors,
+                 replica->artifact_tensors);
+    return out;
+}
+
+static void put_replica(FILE *out, const replica_status *replica, size_t columns)
+{
+    char size[TEXT_SIZE_CHARS], name[TEXT_NAME_CHARS], view[TEXT_NAME_CHARS], age[TEXT_SIZE_CHARS],
+        state[2 * TEXT_SIZE_CHARS];
+    bool is_narrow = columns && columns < WIDE_COLUMNS;
+    size_t used = is_narrow ? 59 : 68, left = columns > used + LEAST_NAME_COLUMNS ? columns - used : LEAST_NAME_COLUMNS;
+    snprintf(state, sizeof state, "idle %s", age_text(replica->idle_s, age));
+    fprintf(out, "  %10s  %3" PRIu64 " lease%-1s  ", text_people_bytes(replica->bytes, size), replica->leases,
+            plural(replica->leases));
+    if (!is_narrow)
+        fprintf(out, "%-7s  ", replica->memory);
+    fprintf(out, "%-10s  %-19s  %s\n",
+            replica->pinned   ? "pinned"
+            : replica->leases ? "held"
+                              : state,
+            view_words(replica, view), fit_name(replica->artifact, columns ? left : 0, name));
+    put_holders(out, replica, is_narrow);
+}
+
+/* A terminal gets the largest, a pipe all. */
+static void put_replicas(FILE *out, const Tensorcast__Daemon__V1__StatusResponse *status, size_t columns)
+{
+    size_t n = status->n_replicas, n_shown = columns && n > MAX_SHOWN_REPLICAS ? MAX_SHOWN_REPLICAS - 1 : n;
+    char size[TEXT_SIZE_CHARS];
+    uint64_t rest_bytes = 0;
+    const replica_status **rows = memory_alloc_array(n + 1, sizeof *rows);
+    for (size_t i = 0; i < n; i++)
+        rows[i] = status->replicas[i];
+    qsort(rows, n, sizeof *rows, compare_replicas);
+    fprintf(out, "\nreplicas  %zu\n", n);
+    for (size_t i = 0; i < n_shown; i++)
+        put_replica(out, rows[i], columns);
+    for (size_t i = n_shown; i < n; i++)
+        rest_bytes += rows[i]->bytes;
+    if (n_shown < n)
+        fprintf(out, "  ... and %zu more (%s)\n", n - n_shown, text_people_bytes(rest_bytes, size));
+    free(rows);
+}
+
+static void put_loads(FILE *out, const Tensorcast__Daemon__V1__StatusResponse *status, size_t columns)
+{
+    char done[TEXT_SIZE_CHARS], total[TEXT_SIZE_CHARS], rate[TEXT_SIZE_CHARS], name[TEXT_NAME_CHARS], eta[TEXT_SIZE_CHARS];
     fprintf(out, "\nloads  %zu\n", status->n_loads);
     for (size_t i = 0; i < status->n_loads; i++) {
         const Tensorcast__Daemon__V1__LoadStatus *load = status->loads[i];
-        fprintf(out, "  %-10s %s of %s  %" PRIu64 " client%s  %.1f s  %s  %s\n", load->stage,
-                text_people_bytes(load->done_bytes, done), text_people_bytes(load->total_bytes, total), load->clients,
-                plural(load->clients), load->age_s, load->load_id,
-                text_escape(load->artifact, strlen(load->artifact), name));
+        double per_s = load->age_s > 0 ? (double)load->done_bytes / load->age_s : 0;
+        fprintf(out, "  %-10s %3.0f %%  %s of %s  ", load->stage,
+                load->total_bytes ? 100.0 * (double)load->done_bytes / (double)load->total_bytes : 0.0,
+                text_people_bytes(load->done_bytes, done), text_people_bytes(load->total_bytes, total));
+        if (load->done_bytes && load->total_bytes >= load->done_bytes)
+            fprintf(out, "%s/s  ETA %s  ", text_people_bytes((uint64_t)per_s, rate),
+                    age_text((double)(load->total_bytes - load->done_bytes) / per_s, eta));
+        fprintf(out, "%" PRIu64 " client%s  %.1f s\n    %s  %s\n", load->clients, plural(load->clients), load->age_s,
+                load->load_id,
+                fit_name(load->artifact,
+                         columns > 60 ? columns - 24
+                         : columns    ? 36
+                                      : 0,
+                         name));
+    }
+}
+
+static void put_prewarms(FILE *out, const Tensorcast__Daemon__V1__StatusResponse *status, size_t columns)
+{
+    char name[TEXT_NAME_CHARS], message[TEXT_NAME_CHARS], age[TEXT_SIZE_CHARS];
+    if (status->n_prewarms)
+        fprintf(out, "\nprewarms  %zu\n", status->n_prewarms);
+    for (size_t i = 0; i < status->n_prewarms; i++) {
+        const Tensorcast__Daemon__V1__PrewarmStatus *row = status->prewarms[i];
+        fprintf(out, "  %-7s  %-6s  %-13s  %s ago  %s\n", row->state, row->pin ? "pin" : "",
+                row->configured ? "configuration" : "detached", age_text(row->age_s, age),
+                fit_name(row->artifact,
+                         columns > 80 ? columns - 52
+                         : columns    ? 28
+                                      : 0,
+                         name));
+        if (*row->message)
+            fprintf(out, "           %s\n", fit_name(row->message, columns ? columns - 11 : 0, message));
     }
 }
 
@@ -117,26 +247,26 @@ static void put_users(FILE *out, const Tensorcast__Daemon__V1__StatusResponse *s
     char held[TEXT_SIZE_CHARS], kept[TEXT_SIZE_CHARS], loading[TEXT_SIZE_CHARS], metadata[TEXT_SIZE_CHARS],
         name[TEXT_NAME_CHARS];
     if (status->n_users)
-        fprintf(out,
-                "\nusers      leased        kept     loading    metadata   leases   connections   requests   descriptors\n");
+        fprintf(out, "\nusers         leased      kept   loading  metadata leases  conns  calls  files\n");
     for (size_t i = 0; i < status->n_users; i++) {
         const Tensorcast__Daemon__V1__UserStatus *user = status->users[i];
-        fprintf(out, "       %10s  %10s  %10s  %10s  %7" PRIu64 "  %12" PRIu64 "  %9" PRIu64 "  %12" PRIu64 "  %s\n",
-                text_people_bytes(user->held_bytes, held), text_people_bytes(user->kept_bytes, kept),
-                text_people_bytes(user->loading_bytes, loading), text_people_bytes(user->metadata_bytes, metadata),
-                user->leases, user->connections, user->calls, user->descriptors, user_name(user->uid, name));
+        fprintf(out, "  %-8s %9s %9s %9s %9s %6" PRIu64 " %6" PRIu64 " %6" PRIu64 " %6" PRIu64 "\n",
+                user_name(user->uid, name), text_people_bytes(user->held_bytes, held),
+                text_people_bytes(user->kept_bytes, kept), text_people_bytes(user->loading_bytes, loading),
+                text_people_bytes(user->metadata_bytes, metadata), user->leases, user->connections, user->calls,
+                user->descriptors);
     }
 }
 
 static void put_calibration(FILE *out, const Tensorcast__Daemon__V1__StatusResponse *status)
 {
     if (status->n_calibration)
-        fprintf(out, "\ncalibration   cached us   GB/s   uncached us   GB/s   copy GB/s   fresh GB/s   samples\n");
+        fprintf(out, "\ncalibration  cached us  GB/s  uncached us  GB/s  copy GB/s  fresh GB/s  samples\n");
     for (size_t i = 0; i < status->n_calibration; i++) {
         const Tensorcast__Daemon__V1__CalibrationStatus *row = status->calibration[i];
-        fprintf(out, "  %-10s  %9.1f  %5.2f  %12.1f  %5.2f  %10.2f  %11.2f  %8" PRIu64 "\n", row->device,
-                row->cached_request_us, row->cached_gbps, row->uncached_request_us, row->uncached_gbps, row->copy_gbps,
-                row->fresh_gbps, row->samples);
+        fprintf(out, "  %-10s %9.1f %5.2f %12.1f %5.2f %10.2f %11.2f %8" PRIu64 "\n", row->device, row->cached_request_us,
+                row->cached_gbps, row->uncached_request_us, row->uncached_gbps, row->copy_gbps, row->fresh_gbps,
+                row->samples);
     }
 }
 
@@ -144,17 +274,16 @@ static void put_stores(FILE *out, const Tensorcast__Daemon__V1__StatusResponse *
 {
     char name[TEXT_NAME_CHARS], received[TEXT_SIZE_CHARS];
     if (status->n_stores)
-        fprintf(out, "\nstores   latency ms   GB/s each   GB/s all   at once   requests   retries    received\n");
+        fprintf(out, "\nstores  ms   each GB/s  all GB/s at once requests retries   received\n");
     for (size_t i = 0; i < status->n_stores; i++) {
         const Tensorcast__Daemon__V1__StoreStatus *row = status->stores[i];
-        fprintf(out, "         %10.1f  %10.3f  %9.2f  %8" PRIu32 "  %9" PRIu64 "  %8" PRIu64 "  %10s  %s\n",
-                (double)row->latency_us / 1e3, row->connection_gbps, row->total_gbps, row->parallel_requests, row->requests,
-                row->retries, text_people_bytes(row->received_bytes, received),
-                text_escape(row->origin, strlen(row->origin), name));
+        fprintf(out, "  %8.1f  %9.3f %9.2f %7" PRIu32 " %8" PRIu64 " %7" PRIu64 " %10s  %s\n", (double)row->latency_us / 1e3,
+                row->connection_gbps, row->total_gbps, row->parallel_requests, row->requests, row->retries,
+                text_people_bytes(row->received_bytes, received), text_escape(row->origin, strlen(row->origin), name));
     }
 }
 
-char *status_text(const Tensorcast__Daemon__V1__StatusResponse *status)
+char *status_text(const Tensorcast__Daemon__V1__StatusResponse *status, size_t columns)
 {
     char *text = NULL;
     size_t length;
@@ -163,8 +292,9 @@ char *status_text(const Tensorcast__Daemon__V1__StatusResponse *status)
         abort(); /* out of memory for a page of text */
     put_head(out, status);
     put_devices(out, status);
-    put_replicas(out, status);
-    put_loads(out, status);
+    put_replicas(out, status, columns);
+    put_loads(out, status, columns);
+    put_prewarms(out, status, columns);
     put_folders(out, status);
     put_users(out, status);
     put_calibration(out, status);

@@ -2,8 +2,12 @@
 #ifndef CLIENT_STATUS_TEXT_H
 #define CLIENT_STATUS_TEXT_H
 
+#include <stddef.h>
+
 #include "tensorcast/daemon/v1/store_daemon.pb-c.h"
 
-char *status_text(const Tensorcast__Daemon__V1__StatusResponse *status); /* the caller frees */
+/* columns: of the terminal, whose width it keeps and of which long lists get the largest; 0 = everything in full. The caller
+ * frees. */
+char *status_text(const Tensorcast__Daemon__V1__StatusResponse *status, size_t columns);
 
 #endif

@@ -37,6 +37,7 @@ static int take_chunk(struct parse *parse, const char *value);
 static int take_file_limit(struct parse *parse, const char *value);
 static int take_dtype(struct parse *parse, const char *value);
 static int take_input(struct parse *parse, const char *value);
+static int take_watch(struct parse *parse, const char *value);
 
 static const char *const memories[] = {
     [TC_MEMORY_COPIED] = "copied", [TC_MEMORY_AUTO] = "auto", [TC_MEMORY_MAPPED] = "mapped", NULL};
@@ -148,6 +149,8 @@ const struct option_row option_table[] = {
     {"verify", NULL, "read back what was written, and compare", OPTIONS_EXPORT, OPTION_FLAG, AT(export.verify), NULL, NULL},
     {"memory", "HOW", "auto, copied or mapped: the files' own pages; of an export: the most that the process takes, 256MiB",
      OPTIONS_STRATEGY | OPTIONS_EXPORT, OPTION_TEXT, AT(memory), NULL, NULL},
+    {"watch", "SECONDS", "print it again and again, so often; 0.5 is twice a second", OPTIONS_STATUS, OPTION_CALL, 0, NULL,
+     take_watch},
     {"detach", NULL, "do not wait for it: 'tensorcast status' tells what becomes of it", OPTIONS_PREWARM, OPTION_FLAG,
      AT(prewarm.detach), NULL, NULL},
     {"pin", NULL, "keep it in memory until 'unpin', or until its files change or the daemon ends", OPTIONS_PREWARM,
@@ -300,6 +303,14 @@ static bool parse_time(const char *value, uint64_t *duration_ms)
         return false;
     *duration_ms = (uint64_t)ceil(seconds * 1000);
     return true;
+}
+
+static int take_watch(struct parse *parse, const char *value)
+{
+    uint64_t *every_ms = &parse->args->watch_ms;
+    return parse_time(value, every_ms) && *every_ms > 0
+               ? 0
+               : wrong(parse, "--watch is a time above 0 such as 1, 0.5 or 10s, not '%s'", shown_value(value));
 }
 
 static bool parse_count(const char *value, int64_t *count)

@@ -87,6 +87,7 @@ struct args {
     bool help, version, json, quiet, standalone, allow_missing_shards;
     const char *socket;
     uint64_t timeout_ms; /* 0 = none */
+    uint64_t watch_ms;   /* of `status`: so often; 0 = once */
     int progress;        /* enum progress_kind */
     const char *artifact;
     const char **more_artifacts; /* of a command that takes several */

@@ -12,6 +12,7 @@ static const struct {
     {OPTIONS_STRATEGY, "How to load it"},
     {OPTIONS_LOAD, "What to do with it"},
     {OPTIONS_INSPECT, "What to print"},
+    {OPTIONS_STATUS, "How often"},
     {OPTIONS_PREWARM, "What happens to it"},
     {OPTIONS_RELEASE, "Of what"},
     {OPTIONS_FETCH, "What to fetch"},

@@ -10,7 +10,8 @@ const struct command_row command_table[COMMAND_COUNT] = {
          OPTIONS_VIEW | OPTIONS_VARIANT | OPTIONS_STRATEGY | OPTIONS_SHARDS | OPTIONS_LOAD | OPTIONS_STANDALONE, true},
     [COMMAND_EXPLAIN] = {"explain", "ARTIFACT", "Show how a view would be loaded: every candidate, its numbers, its reason",
                          "", OPTIONS_VIEW | OPTIONS_VARIANT | OPTIONS_STRATEGY | OPTIONS_SHARDS | OPTIONS_STANDALONE, true},
-    [COMMAND_STATUS] = {"status", "", "Show the daemon's loads, replicas, leases, budgets and calibration", "", 0, false},
+    [COMMAND_STATUS] = {"status", "", "Show the daemon's loads, replicas, leases, budgets and calibration", "",
+                        OPTIONS_STATUS, false},
     [COMMAND_PREWARM] =
         {"prewarm", "ARTIFACT...", "Make the daemon hold views in memory, for whoever asks for them next",
          "All artifacts are tried, one after the other, with the same options. The daemon drops what nobody has used for\n"

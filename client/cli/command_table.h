@@ -43,7 +43,8 @@ enum option_group { /* which options a command takes; the headings of its help *
                     OPTIONS_RESHARD = 16384,
                     OPTIONS_VARIANT = 32768,
                     OPTIONS_SHARDS = 65536, /* whatever resolves an artifact */
-                    OPTIONS_PREWARM = 131072
+                    OPTIONS_PREWARM = 131072,
+                    OPTIONS_STATUS = 1 << 24
 };
 
 struct command_row {

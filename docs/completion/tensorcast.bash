@@ -35,6 +35,7 @@ _tensorcast()
         inspect) options+=" $variant --tensor --summary --index --allow-missing-shards --standalone disk:" ;;
         load) options+=" $view $variant $strategy --allow-missing-shards --out --digest --hold --standalone disk:" ;;
         explain) options+=" $view $variant $strategy --allow-missing-shards --standalone disk:" ;;
+        status) options+=" --watch" ;;
         prewarm) options+=" --detach --pin $view $variant $strategy --allow-missing-shards disk:" ;;
         unpin | release) options+=" --all disk:" ;;
         manifest) options+=" --out --allow-missing-shards --standalone disk:" ;;

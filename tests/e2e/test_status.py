@@ -1,8 +1,15 @@
 """What status and release say of those who hold memory."""
+import contextlib
+import fcntl
+import json
 import os
+import pty
 import pwd
 import re
+import signal
+import struct
 import subprocess
+import termios
 from pathlib import Path
 
 import pytest
@@ -37,7 +44,7 @@ def test_status_lists_who_holds_memory(daemon, holders):
     page = daemon.cli.ok("status").out
     for command in holders:
         assert f"{command.pid} tensorcast ({pwd.getpwuid(os.getuid()).pw_name})" in page, page
-    assert re.search(r"MiB +2 leases +\S+ +held +view .*\n +held by \d", page), page
+    assert re.search(r"MiB +2 leases +\S+ +held +all .*\n +held by \d", page), page
     holders[0].kill()
     holders[0].wait()
     assert soon(lambda: held_by(daemon).keys() == {holders[1].pid})
@@ -88,3 +95,53 @@ def test_release_tells_what_is_in_use(daemon, models, holders):
         command.wait()
     assert soon(lambda: daemon.status()["leases"] == 0)
     assert "in use" not in daemon.cli.ok("release", "--all").out
+
+
+def on_terminal(daemon, columns, *arguments):
+    """What the command shows on a terminal of that width, by the line."""
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
+    process = subprocess.Popen([CLI, "--socket", daemon.socket, *arguments], stdin=subprocess.DEVNULL, stdout=theirs, stderr=subprocess.PIPE)
+    os.close(theirs)
+    shown = b""
+    with contextlib.suppress(OSError):  # the other end is closed
+        while piece := os.read(ours, 1 << 16):
+            shown += piece
+            if b"\x1b[2J" in shown[1:] and "--watch" in arguments and shown.count(b"\x1b[2J") > 1:
+                process.send_signal(signal.SIGINT)
+    os.close(ours)
+    return process.wait(10), shown.decode().replace("\r\n", "\n")
+
+
+def test_a_page_fits_the_terminal_largest_first_and_the_rest_is_counted(daemon, models):
+    name = "with-a-name-that-is-far-too-long-for-any-row-of-a-table-" * 2
+    for i in range(24):
+        write(models / f"{name}{i}", {"w": blob(i, 4096 * (i + 1))})
+    daemon.cli.ok("prewarm", *[f"disk:{models}/{name}{i}" for i in range(24)])
+    for columns in (80, 100, 132):
+        code, page = on_terminal(daemon, columns, "status")
+        rows = [line for line in page.splitlines() if "disk:" in line]
+        assert code == 0 and max(map(len, page.splitlines())) <= columns, page
+        assert len(rows) == 19 and "..." in rows[0] and "  ... and 5 more (" in page, page
+        assert rows[0].endswith("-23") and rows[1].endswith("-22") and "all 1 tensor " in rows[0], page
+    whole = daemon.cli.ok("status").out  # a pipe gets all of it
+    assert whole.count("disk:") == 24 and "so far  24 loads (0 resident), 0 failed" in whole
+
+
+def test_parts_of_an_artifact_are_told_in_words(daemon, models):
+    write(models / "m", {"a": blob(1, 4096), "b": blob(2, 4096)})
+    daemon.cli.ok("prewarm", f"disk:{models}/m", "--tensor", "a", "--pin")
+    daemon.cli.ok("prewarm", f"disk:{models}/m", "--slice", "a[0:1024]", "--tensor", "b")
+    page = daemon.cli.ok("status").out
+    assert re.search(r"pinned +1 of 2 tensors ", page) and re.search(r"idle 0 s +2 tensors, 62.5 % ", page), page
+
+
+def test_status_is_watched_until_an_interrupt(daemon):
+    code, shown = on_terminal(daemon, 80, "status", "--watch", "0.05")
+    assert code == 130 and shown.count("tensorcastd ") >= 2
+    process = daemon.cli.spawn("status", "--watch", "50ms", "--json")
+    lines = [json.loads(process.stdout.readline()) for _ in range(3)]
+    process.send_signal(signal.SIGINT)
+    assert process.wait(10) == 130 and {line["pid"] for line in lines} == {daemon.process.pid}
+    for wrong in ("0", "soon", "-1"):
+        assert daemon.cli.run("status", "--watch", wrong).code == 2
