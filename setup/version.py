@@ -12,6 +12,7 @@ ROOT = Path(__file__).resolve().parents[1]
 PLACES = {
     "client/python/tensorcast_client/_version.py": r'VERSION = "([^"]+)"',
     "client/vllm/pyproject.toml": r'(?m)^version = "([^"]+)"',
+    "client/sglang/pyproject.toml": r'(?m)^version = "([^"]+)"',
     "client/tensorcast.h": r'#define TC_VERSION "([^"]+)"',
     "docs/man/tensorcast.1": r'"tensorcast ([0-9][^"]*)"',
     "docs/man/tensorcastd.8": r'"tensorcast ([0-9][^"]*)"',

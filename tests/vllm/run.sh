@@ -9,12 +9,14 @@ cd "$(dirname "$0")/../.."
 [ "${1:-}" != --all ] || { export TENSORCAST_VLLM_ALL=1; shift; }
 bash setup/setup.sh test >/dev/null
 python=$(bash tests/vllm/setup.sh)
+TENSORCAST_SGLANG=$(bash tests/vllm/setup_sglang.sh "$python")
+export TENSORCAST_SGLANG
 make -j"$(nproc)" all >/dev/null
 copy=$(mktemp -d)
 trap 'rm -rf "$copy"' EXIT
-cp -r client/python client/vllm "$copy/"
+cp -r client/python client/vllm client/sglang "$copy/"
 rm -rf build/python-vllm
 "$python" -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --target build/python-vllm \
-  "$copy/python" "$copy/vllm"
+  "$copy/python" "$copy/vllm" "$copy/sglang"
 unset TENSORCAST_SOCKET
 PYTHONDONTWRITEBYTECODE=1 PYTHONPATH=$PWD/build/python-vllm "$python" -m pytest -q -p no:cacheprovider tests/vllm/real "$@"

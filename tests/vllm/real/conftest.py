@@ -131,10 +131,10 @@ def socket(folder, store):
 def python(socket, folder):
     """Runs a script of this folder with a JSON argument; (the JSON objects that it prints, what it logs)."""
 
-    def run(script, job, timeout=900):
+    def run(script, job, timeout=900, **environment):
         done = subprocess.run([sys.executable, str(HERE / script), json.dumps(job)], text=True, timeout=timeout,
                               capture_output=True, env={**os.environ, **VLLM, "TENSORCAST_SOCKET": str(socket),
-                                                        "XDG_CACHE_HOME": f"{folder}/cache"})
+                                                        "XDG_CACHE_HOME": f"{folder}/cache", **environment})
         said = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
         causes = [line for line in (done.stdout + done.stderr).splitlines() if "Error" in line][:10]
         assert done.returncode == 0 and said, "\n".join([f"exit {done.returncode}", *causes, done.stdout[-3000:], done.stderr[-6000:]])

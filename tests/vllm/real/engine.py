@@ -3,8 +3,10 @@
     python engine.py '{"folder": "/model", "size": 2, "load_format": "tensorcast", "options": {}}'
 
 "then" in the job: calls of its workers, [name, keywords], each followed by the same questions; "tokens" is a list of answers then,
-"errors" of what went wrong with a call.
+"errors" of what went wrong with a call. "adapter": a LoRA adapter's folder, or, with "resolved", what a request would name it; "adapted"
+has the answers with it then.
 """
+import asyncio
 import json
 import sys
 
@@ -15,12 +17,13 @@ def main():
     from vllm import LLM, SamplingParams, TokensPrompt
     job = json.loads(sys.argv[1])
     engine = LLM(model=job["folder"], tensor_parallel_size=job["size"], load_format=job["load_format"], enforce_eager=True,
-                 skip_tokenizer_init=True, model_loader_extra_config=job["options"], max_model_len=64)
+                 skip_tokenizer_init=True, model_loader_extra_config=job["options"], max_model_len=64,
+                 **({"enable_lora": True, "max_lora_rank": 8} if "adapter" in job else {}))
     sampling = SamplingParams(temperature=0, max_tokens=16, ignore_eos=True, detokenize=False)
 
-    def ask():
+    def ask(**more):
         engine.reset_prefix_cache()
-        answers = engine.generate([TokensPrompt(prompt_token_ids=prompt) for prompt in PROMPTS], sampling, use_tqdm=False)
+        answers = engine.generate([TokensPrompt(prompt_token_ids=prompt) for prompt in PROMPTS], sampling, use_tqdm=False, **more)
         return [list(answer.outputs[0].token_ids) for answer in answers]
 
     tokens, errors = [ask()], []
@@ -31,7 +34,19 @@ def main():
         except Exception as error:
             errors.append(str(error))
         tokens.append(ask())
-    print("\n" + json.dumps({"tokens": tokens if "then" in job else tokens[0], "errors": errors}), flush=True)
+    adapted = {"adapted": ask(lora_request=adapter(job))} if "adapter" in job else {}
+    print("\n" + json.dumps({**adapted, "tokens": tokens if "then" in job else tokens[0], "errors": errors}), flush=True)
+
+
+def adapter(job):
+    """The LoRARequest of the job's adapter, as vLLM's server makes one."""
+    from vllm.lora.request import LoRARequest
+    from vllm.lora.resolver import LoRAResolverRegistry
+    if "resolved" not in job:
+        return LoRARequest("plain", 1, job["adapter"])
+    found = asyncio.run(LoRAResolverRegistry.get_resolver("tensorcast").resolve_lora(job["folder"], job["adapter"]))
+    assert found, "no such adapter"
+    return found
 
 
 if __name__ == "__main__":

@@ -1,22 +1,46 @@
 """From a trainer's shards to tokens: an engine that loads examples/save_shards.py's DCP shards by a recipe says what one says that
 loads the files that torch consolidates of them, renamed and permuted by torch."""
+import json
 import subprocess
 import sys
 from pathlib import Path
+
+import torch
+from safetensors.torch import save_file
 
 ROOT = Path(__file__).resolve().parents[3]
 sys.path.insert(0, str(ROOT / "tests/support"))
 from consolidated import consolidate  # noqa: E402
 
 
-def test_an_engine_says_the_same_from_shards_as_after_consolidation(folder, models, python):
+def write_adapter(folder, config):
+    """A LoRA adapter that makes a difference."""
+    hidden, generator = config["hidden_size"], torch.Generator().manual_seed(7)
+    tensors = {}
+    for layer in range(config["num_hidden_layers"]):
+        name = f"base_model.model.model.layers.{layer}.self_attn.q_proj"
+        tensors[f"{name}.lora_A.weight"] = torch.randn((8, hidden), generator=generator) / hidden ** 0.5
+        tensors[f"{name}.lora_B.weight"] = torch.randn((hidden, 8), generator=generator)
+    folder.mkdir(parents=True)
+    save_file(tensors, folder / "adapter_model.safetensors")
+    (folder / "adapter_config.json").write_text(json.dumps({"peft_type": "LORA", "r": 8, "lora_alpha": 8, "target_modules": ["q_proj"],
+                                                            "base_model_name_or_path": "tuned", "bias": "none"}))
+    return folder
+
+
+def test_an_engine_says_the_same_from_shards_as_after_consolidation(folder, models, python, monkeypatch):
+    """With a LoRA adapter by reference, too."""
     shards, plain = folder / "models/tuned", folder / "models/consolidated"
     subprocess.run([sys.executable, ROOT / "examples/save_shards.py", shards], check=True, timeout=300)
     assert len(list(shards.glob("shard-*.safetensors"))) == 4
     plain.mkdir()
     consolidate(shards, plain)
     options = {"variant": "torchtitan-to-hf-llama"}
-    (ours,), log = python("engine.py", {"folder": str(shards), "size": 1, "load_format": "tensorcast", "options": options})
-    (theirs,), _ = python("engine.py", {"folder": str(plain), "size": 1, "load_format": "safetensors", "options": {}})
-    assert ours == theirs and all(len(tokens) == 16 for tokens in ours["tokens"])
+    adapter = write_adapter(folder / "models/adapters/tuned", json.loads((plain / "config.json").read_text()))
+    monkeypatch.setenv("TENSORCAST_LORA", f"disk:{folder}/models/adapters")
+    monkeypatch.setenv("TENSORCAST_LORA_FOLDER", str(folder / "adapters"))
+    (ours,), log = python("engine.py", {"folder": str(shards), "size": 1, "load_format": "tensorcast", "options": options,
+                                        "adapter": "tuned", "resolved": True})
+    (theirs,), _ = python("engine.py", {"folder": str(plain), "size": 1, "load_format": "safetensors", "options": {}, "adapter": str(adapter)})
+    assert ours == theirs and ours["adapted"] != ours["tokens"] and all(len(tokens) == 16 for tokens in ours["tokens"])
     assert len({tuple(tokens) for tokens in ours["tokens"]}) == 2 and "tensorcast rank 0 of 1: needed" in log
