@@ -163,8 +163,32 @@ static void give_region(struct fetching *fetch, struct tc_region *region)
     pthread_mutex_unlock(&fetch->lock);
 }
 
-/* Cannot be called into by several loads at once: progress is told of what was put. */
-static int load_window(const struct fetching *fetch, const struct window *window, const struct tc_region *region,
+/* Bytes count as they come. Non-zero: the caller wants no more. */
+static int tell_arrived(struct fetching *fetch, uint64_t bytes)
+{
+    const struct tc_options *options = fetch->options;
+    pthread_mutex_lock(&fetch->lock);
+    fetch->done_bytes += bytes;
+    int stop = options->progress ? options->progress(options->data, "fetch", fetch->done_bytes, fetch->total_bytes) : 0;
+    pthread_mutex_unlock(&fetch->lock);
+    return stop;
+}
+
+struct arriving { /* of one window */
+    struct fetching *fetch;
+    uint64_t told_bytes;
+};
+
+static int on_window_progress(void *data, const char *stage, uint64_t done_bytes, uint64_t total_bytes)
+{
+    struct arriving *arriving = data;
+    uint64_t fresh = done_bytes > arriving->told_bytes && done_bytes <= total_bytes ? done_bytes - arriving->told_bytes : 0;
+    (void)stage;
+    arriving->told_bytes += fresh;
+    return tell_arrived(arriving->fetch, fresh);
+}
+
+static int load_window(struct fetching *fetch, const struct window *window, const struct tc_region *region,
                        struct error *error)
 {
     const struct set_file *file = &fetch->set->files[window->file];
@@ -179,13 +203,18 @@ static int load_window(const struct fetching *fetch, const struct window *window
     struct tc_options options = *fetch->options;
     struct load_question question = {
         .artifact = fetch->set->artifact, .view = &view, .options = &options, .device = "", .files = &files};
-    options.progress = NULL;
+    struct arriving arriving = {.fetch = fetch};
+    options.progress = on_window_progress;
+    options.data = &arriving;
     options.variant = NULL;
     files.names = names;
     files.n_names = 1;
     files.identity = file->identity;
     files.from_store = fetch->set->from_store;
-    return fill_targets(fetch->client, &question, &targets, NULL, error);
+    if (fill_targets(fetch->client, &question, &targets, NULL, error) < 0)
+        return -1;
+    uint64_t left = arriving.told_bytes < window->bytes ? window->bytes - arriving.told_bytes : 0;
+    return left && tell_arrived(fetch, left) ? wait_cancelled(error) : 0;
 }
 
 static void start_sums(const struct set_file *file, struct file_state *state)
@@ -243,17 +272,12 @@ static bool wait_for_turn(struct fetching *fetch, const struct window *window)
     return has_turn;
 }
 
-static int end_turn(struct fetching *fetch, const struct window *window, struct error *error)
+static void end_turn(struct fetching *fetch, const struct window *window)
 {
-    const struct tc_options *options = fetch->options;
     pthread_mutex_lock(&fetch->lock);
     fetch->files[window->file].put_bytes += window->bytes;
-    fetch->done_bytes += window->bytes;
-    bool is_cancelled =
-        options->progress && options->progress(options->data, "fetch", fetch->done_bytes, fetch->total_bytes);
     pthread_cond_broadcast(&fetch->turned);
     pthread_mutex_unlock(&fetch->lock);
-    return is_cancelled ? wait_cancelled(error) : 0;
 }
 
 static int fetch_window(void *data, size_t i, struct error *error)
@@ -267,7 +291,9 @@ static int fetch_window(void *data, size_t i, struct error *error)
         return fail(error, ERROR_CANCELLED, "CANCELLED", "another file failed");
     }
     if (!failed)
-        failed = put_window(fetch, window, tc_region_memory(region, NULL), error) || end_turn(fetch, window, error);
+        failed = put_window(fetch, window, tc_region_memory(region, NULL), error);
+    if (!failed)
+        end_turn(fetch, window);
     give_region(fetch, region);
     return failed ? fail_fetch(fetch, error) : 0;
 }

@@ -330,8 +330,8 @@ static void print_folder(const struct making *making)
     if (args->json)
         puts(json.text);
     else if (!args->quiet)
-        printf("%s %s: %zu files, %s\n", text_escape(making->folder.path, strlen(making->folder.path), path), making->how,
-               making->n_files, text_people_bytes(making->total_bytes, size));
+        printf("%s %s: %zu file%s, %s\n", text_escape(making->folder.path, strlen(making->folder.path), path), making->how,
+               making->n_files, making->n_files == 1 ? "" : "s", text_people_bytes(making->total_bytes, size));
     free(json.text);
     free(shown);
 }

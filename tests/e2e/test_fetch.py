@@ -49,6 +49,14 @@ def test_all_files_come_as_they_are_also_the_large_and_the_empty(daemon, models,
     assert report["total_bytes"] == sum(f["bytes"] for f in report["files"]) == sum(map(len, contents(model).values()))
 
 
+def test_progress_counts_bytes_as_they_come(daemon, models, tmp_path):
+    checkpoints.write(models / "p", {"a": checkpoints.blob(1, 80 * MiB)})
+    done = daemon.cli.ok("fetch", f"disk:{models}/p", tmp_path / "out", "--tensors", "--progress", "json")
+    steps = [json.loads(line) for line in done.err.splitlines()]
+    counts = [step["done_bytes"] for step in steps]
+    assert counts == sorted(counts) and counts[-1] == steps[-1]["total_bytes"] == (tmp_path / "out/model.safetensors").stat().st_size
+
+
 def test_a_file_that_changes_while_it_is_fetched_gets_no_name(daemon_of_web, fake, tmp_path):  # noqa: F811
     checkpoints.write(tmp_path / "new", {"w": checkpoints.blob(2, 3 * MiB)})
     new = (tmp_path / "new/model.safetensors").read_bytes()
