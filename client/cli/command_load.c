@@ -2,6 +2,7 @@
  * of it. From the load on a signal is only noticed between these steps, where everything can be undone. */
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/text.h"
 #include "command.h"
@@ -37,6 +38,47 @@ static void tell_result(const struct args *args, const struct loaded *loaded, FI
         summary_print(loaded->report, loaded->n_tensors, out);
 }
 
+/* NumPy's meaning of a slice behind the end is nothing, which is seldom what was meant. Without a dimension to name, as after
+ * a variant made something else of it, nothing is said. */
+static void warn_of_empty(const struct tc_view_item *item, const struct report_json_tensor *tensor,
+                          const struct catalog *catalog)
+{
+    const struct catalog_tensor *whole = NULL;
+    char name[TEXT_NAME_CHARS];
+    for (size_t i = 0; i < catalog->n_tensors && !whole; i++)
+        if (strcmp(catalog->tensors[i].name, item->name) == 0)
+            whole = &catalog->tensors[i];
+    if (!whole || whole->rank != tensor->rank)
+        return;
+    for (size_t dim = 0; dim < tensor->rank; dim++)
+        if (tensor->shape[dim] == 0 && whole->shape[dim] > 0)
+            fprintf(stderr, "tensorcast: note: %s is empty as it is sliced: it has %llu elements in dimension %zu\n",
+                    text_escape(whole->name, whole->name_length, name), (unsigned long long)whole->shape[dim], dim);
+}
+
+static bool is_empty(const struct report_json_tensor *tensor)
+{
+    for (size_t dim = 0; dim < tensor->rank; dim++)
+        if (tensor->shape[dim] == 0)
+            return true;
+    return false;
+}
+
+static void tell_empty_slices(struct backend *backend, const struct loaded *loaded)
+{
+    const struct tc_view *view = selection_view(&backend->selection);
+    struct catalog *catalog = NULL;
+    struct error error;
+    for (size_t i = 0; view && i < view->n_items && i < loaded->n_tensors; i++) {
+        if (!view->items[i].n_slices || !is_empty(&loaded->tensors[i]))
+            continue;
+        if (!catalog && !(catalog = backend_resolve(backend, 0, &error)))
+            return; /* it is only a note */
+        warn_of_empty(&view->items[i], &loaded->tensors[i], catalog);
+    }
+    catalog_destroy(catalog);
+}
+
 int command_load(struct backend *backend, struct error *error)
 {
     const struct args *args = backend->args;
@@ -48,6 +90,8 @@ int command_load(struct backend *backend, struct error *error)
     int status = backend_load(backend, selection_view(&backend->selection), &loaded, error);
     if (status == 0 && path)
         status = safetensors_writer_write(path, loaded.tensors, loaded.n_tensors, interrupt_seen, error);
+    if (status == 0 && !args->quiet)
+        tell_empty_slices(backend, &loaded);
     if (status == 0 && !interrupt_seen())
         tell_result(args, &loaded, out);
     if (status == 0 && args->output.hold_ms) {

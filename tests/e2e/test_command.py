@@ -327,6 +327,17 @@ def test_progress_for_programs_ends_with_everything_and_quiet_wins(alone, daemon
     assert outcome.code == 2 and "auto, bar, plain, json, none" in outcome.err
 
 
+def test_an_empty_slice_is_said_and_an_empty_tensor_is_not(alone, daemon, models):
+    save_file({"w": np.zeros((6, 4), np.float32), "none": np.zeros((0, 4), np.float32)}, models / "e.safetensors")
+    for cli, more in [(daemon.cli, []), (alone, ["--standalone"])]:
+        load = ["load", models / "e.safetensors", *more]
+        for words in (["--slice", "w[6:9, :]"], ["--view", "-"]):
+            told = cli.ok(*load, *words, stdin='{"tensors": [{"name": "w", "slices": [[6, 9], null]}]}')
+            assert told.err == "tensorcast: note: w is empty as it is sliced: it has 6 elements in dimension 0\n"
+        for words in ([], ["--slice", "w[0:1, :]"], ["--slice", "none[:, 0:1]"], ["--slice", "w[6:9, :]", "--quiet"]):
+            assert cli.ok(*load, *words).err == "", words
+
+
 def test_help_of_every_command_goes_to_standard_output(alone):
     for command in ["inspect", "load", "explain", "status", "prewarm", "release", "verify"]:
         outcome = alone.ok(command, "--help")
