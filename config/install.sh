@@ -20,6 +20,10 @@ fill() { # fill SOURCE TARGET: a template, with @PREFIX@ and @VERSION@ replaced
   if [ "$action" = remove ]; then rm -f "$root/$2"; return; fi
   sed -e "s|@PREFIX@|$PREFIX|g" -e "s|@VERSION@|$VERSION|g" "$1" | install -D -m 644 /dev/stdin "$root/$2"
 }
+complete() { # complete SHELL TARGET: written by the command, which knows its options
+  if [ "$action" = remove ]; then rm -f "$root/$2"; return; fi
+  "$build/tensorcast" completion "$1" | install -D -m 644 /dev/stdin "$root/$2"
+}
 
 put 755 "$build/tensorcastd" bin/tensorcastd
 put 755 "$build/tensorcast" bin/tensorcast
@@ -31,7 +35,9 @@ if [ -e "$build/plugins/tensorcast-cuda.so" ] || [ "$action" = remove ]; then pu
 put 644 client/tensorcast.h include/tensorcast.h
 fill config/tensorcast.pc.in lib/pkgconfig/tensorcast.pc
 for page in docs/man/*.[1-8]; do put 644 "$page" "share/man/man${page##*.}/$(basename "$page")"; done
-put 644 docs/completion/tensorcast.bash share/bash-completion/completions/tensorcast
+complete bash share/bash-completion/completions/tensorcast
+complete zsh share/zsh/site-functions/_tensorcast
+complete fish share/fish/vendor_completions.d/tensorcast.fish
 put 644 config/store_daemon_config.yaml share/doc/tensorcast/store_daemon_config.yaml
 fill config/tensorcastd.service lib/systemd/system/tensorcastd.service
 fill config/tensorcastd-user.service lib/systemd/user/tensorcastd.service

@@ -13,6 +13,7 @@
 #include "args_check.h"
 #include "args_options.h"
 #include "command_table.h"
+#include "completion.h"
 #include "config/executor.h"
 #include "export/export_layout.h"
 #include "export/export_run.h"
@@ -391,6 +392,16 @@ static int take_option(struct parse *parse, int argc, char **argv, int *at)
     return take_value(parse, row, value);
 }
 
+/* What other tools call the same. */
+static const struct {
+    const char *word;
+    enum command command;
+} aliases[] = {
+    {"ls", COMMAND_INSPECT},   {"list", COMMAND_INSPECT},    {"show", COMMAND_INSPECT},   {"info", COMMAND_INSPECT},
+    {"ps", COMMAND_STATUS},    {"stat", COMMAND_STATUS},     {"health", COMMAND_STATUS},  {"doctor", COMMAND_STATUS},
+    {"pull", COMMAND_FETCH},   {"download", COMMAND_FETCH},  {"unload", COMMAND_RELEASE}, {"drop", COMMAND_RELEASE},
+    {"warm", COMMAND_PREWARM}, {"preload", COMMAND_PREWARM}, {"check", COMMAND_VERIFY},   {"convert", COMMAND_EXPORT}};
+
 static int take_command(struct parse *parse, const char *word)
 {
     const char *names[COMMAND_COUNT];
@@ -401,9 +412,25 @@ static int take_command(struct parse *parse, const char *word)
             return 0;
         }
     }
+    for (size_t i = 0; i < sizeof aliases / sizeof aliases[0]; i++)
+        if (strcmp(word, aliases[i].word) == 0) {
+            parse->args->command = aliases[i].command;
+            return 0;
+        }
     const char *nearest = text_nearest(word, names, COMMAND_COUNT);
     return wrong(parse, "there is no command '%s'%s%s%s", shown_value(word), nearest ? "; did you mean '" : "",
                  nearest ? nearest : "", nearest ? "'?" : "");
+}
+
+static int take_shell(struct parse *parse, const char *word)
+{
+    if (parse->args->shell)
+        return wrong(parse, "'%s' is one word too many", shown_value(word));
+    for (const char *const *shell = completion_shells; *shell; shell++)
+        if (strcmp(*shell, word) == 0)
+            parse->args->shell = *shell;
+    return parse->args->shell ? 0
+                              : wrong(parse, "there is completion for bash, zsh and fish, not for '%s'", shown_value(word));
 }
 
 static int take_word(struct parse *parse, const char *word)
@@ -413,8 +440,14 @@ static int take_word(struct parse *parse, const char *word)
         args->help = true;
         return 0;
     }
+    if (args->command < 0 && strcmp(word, "version") == 0) {
+        args->version = true;
+        return 0;
+    }
     if (args->command < 0)
         return take_command(parse, word);
+    if (args->command == COMMAND_COMPLETION)
+        return take_shell(parse, word);
     bool takes_folder = args->command == COMMAND_FETCH || args->command == COMMAND_FOLDER;
     if (args->artifact && command_table[args->command].takes_several) {
         ARRAY_RESERVE(args->more_artifacts, args->n_more_artifacts, parse->artifact_capacity);
@@ -456,6 +489,12 @@ static int take_line(struct parse *parse, int argc, char **argv)
             status = options = false;
         else if (strcmp(word, "-h") == 0)
             status = take_option(parse, 1, (char *[]){"--help"}, &(int){0});
+        else if (strcmp(word, "-V") == 0)
+            status = take_option(parse, 1, (char *[]){"--version"}, &(int){0});
+        else if (strcmp(word, "-q") == 0)
+            status = take_option(parse, 1, (char *[]){"--quiet"}, &(int){0});
+        else if (strcmp(word, "-v") == 0)
+            status = wrong(parse, "there is no option -v; -V prints the version");
         else if (strcmp(word, "-o") == 0 || strcmp(word, "-t") == 0)
             status = take_short_option(parse, argc, argv, &at);
         else if (word[1] == '-')
@@ -485,6 +524,8 @@ static int check_command(struct parse *parse)
         return wrong(parse, "'%s' takes either an artifact or --all", row->name);
     if (row->takes_artifact && !args->artifact && (!args->all || !takes_all))
         return wrong(parse, "'%s' needs an artifact, such as /models/llama or hf://org/model", row->name);
+    if (args->command == COMMAND_COMPLETION && !args->shell)
+        return wrong(parse, "'completion' needs a shell: bash, zsh or fish");
     if (args->command == COMMAND_PLAN && !args->plan.compat)
         return wrong(parse, "'plan' needs --compat; how a view would be loaded here is what 'explain' shows");
     return 0;

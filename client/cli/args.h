@@ -90,6 +90,7 @@ struct args {
     uint64_t watch_ms;   /* of `status`: so often; 0 = once */
     int progress;        /* enum progress_kind */
     const char *artifact;
+    const char *shell;           /* of completion */
     const char **more_artifacts; /* of a command that takes several */
     size_t n_more_artifacts;
     const char *memory; /* what --memory says, which means one thing to load and another one to export; NULL = nothing */

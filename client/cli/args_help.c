@@ -1,5 +1,8 @@
 /* The help texts, out of the tables of commands and options. */
 #include "args.h"
+
+#include <string.h>
+
 #include "args_options.h"
 #include "command_table.h"
 
@@ -27,6 +30,50 @@ static const struct {
     {OPTIONS_STANDALONE, "Where to run"},
     {OPTIONS_GLOBAL, "Global options, before or after the command"},
 };
+
+/* Two of each, to be copied. */
+static const char *const examples[COMMAND_COUNT] = {
+    [COMMAND_INSPECT] = "tensorcast inspect /models/llama --summary\n"
+                        "tensorcast inspect hf://org/model --tensor '*norm*' --json",
+    [COMMAND_LOAD] = "tensorcast load ./llama --tp-size 4 --tp-rank 1\n"
+                     "tensorcast load gs://bucket/llama --slice 'lm_head.weight[0:1000, :]' --out - | wc -c",
+    [COMMAND_EXPLAIN] = "tensorcast explain /models/llama\n"
+                        "tensorcast explain /models/llama --tp-size 4 --tp-rank 1 --executor local",
+    [COMMAND_STATUS] = "tensorcast status\ntensorcast status --json | jq .memory",
+    [COMMAND_PREWARM] = "tensorcast prewarm /models/llama /models/qwen --pin\n"
+                        "tensorcast prewarm s3://bucket/llama --tp-size 4 --tp-rank 0 --detach",
+    [COMMAND_UNPIN] = "tensorcast unpin /models/llama\ntensorcast unpin --all",
+    [COMMAND_RELEASE] = "tensorcast release /models/llama\ntensorcast release --all",
+    [COMMAND_VERIFY] = "tensorcast verify /models/llama\ntensorcast verify gs://bucket/llama --json",
+    [COMMAND_FETCH] = "tensorcast fetch hf://org/model ./model --all\n"
+                      "tensorcast fetch hf://org/model --tensors --hub-cache",
+    [COMMAND_PLAN] = "tensorcast plan /models/llama --compat\n"
+                     "tensorcast plan /models/llama --compat --world-size 8 --chunk-bytes 512MiB",
+    [COMMAND_MANIFEST] = "tensorcast manifest /models/llama --out /models/llama/model.manifest.json\n"
+                         "tensorcast manifest hf://org/model --out - | jq .files",
+    [COMMAND_EXPORT] = "tensorcast export /models/llama --out ./bf16 --dtype BF16\n"
+                       "tensorcast export /models/llama --out ./ranks --format topology --world-size 8",
+    [COMMAND_FUSE] = "tensorcast fuse --input-dir ./sharded -o ./one\ntensorcast fuse --input-dir ./ranks -o ./one --verify",
+    [COMMAND_RESHARD] = "tensorcast reshard --input-dir ./llama -o ./ranks -t 8\n"
+                        "tensorcast reshard --input-dir ./llama -o ./ranks -t 3 --uneven ceil",
+    [COMMAND_VARIANTS] = "tensorcast variants\ntensorcast load ./llama --variant hf-llama-to-torchtitan",
+    [COMMAND_FOLDER] = "tensorcast folder /models/llama /dev/shm/llama\n"
+                       "tensorcast folder hf://org/model /dev/shm/model && convert.py /dev/shm/model",
+    [COMMAND_COMPLETION] = "source <(tensorcast completion bash)\n"
+                           "tensorcast completion fish > ~/.config/fish/completions/tensorcast.fish",
+};
+
+static void print_examples(int command, FILE *out)
+{
+    const char *at = examples[command];
+    if (at)
+        fprintf(out, "\nExamples:\n");
+    while (at && *at) {
+        size_t length = strcspn(at, "\n");
+        fprintf(out, "  %.*s\n", (int)length, at);
+        at += length + (at[length] == '\n');
+    }
+}
 
 static void print_options(enum option_group group, const char *heading, FILE *out)
 {
@@ -67,4 +114,5 @@ void args_print_help(int command, FILE *out)
         if ((row->options | OPTIONS_GLOBAL) & headings[i].group)
             print_options(headings[i].group, headings[i].heading, out);
     }
+    print_examples(command, out);
 }

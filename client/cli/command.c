@@ -14,14 +14,23 @@
 enum { EXIT_DONE, EXIT_USAGE = 2 };
 
 static int (*const commands[COMMAND_COUNT])(struct backend *backend, struct error *error) = {
-    [COMMAND_INSPECT] = command_inspect,   [COMMAND_LOAD] = command_load,
-    [COMMAND_EXPLAIN] = command_explain,   [COMMAND_STATUS] = command_status,
-    [COMMAND_PREWARM] = command_prewarm,   [COMMAND_RELEASE] = command_release,
-    [COMMAND_UNPIN] = command_unpin,       [COMMAND_PLAN] = command_plan,
-    [COMMAND_VERIFY] = command_verify,     [COMMAND_FETCH] = command_fetch,
-    [COMMAND_MANIFEST] = command_manifest, [COMMAND_EXPORT] = command_export,
-    [COMMAND_FUSE] = command_export,       [COMMAND_RESHARD] = command_export,
-    [COMMAND_VARIANTS] = command_variants, [COMMAND_ACTIVATIONS] = command_activations,
+    [COMMAND_INSPECT] = command_inspect,
+    [COMMAND_LOAD] = command_load,
+    [COMMAND_EXPLAIN] = command_explain,
+    [COMMAND_STATUS] = command_status,
+    [COMMAND_PREWARM] = command_prewarm,
+    [COMMAND_RELEASE] = command_release,
+    [COMMAND_UNPIN] = command_unpin,
+    [COMMAND_PLAN] = command_plan,
+    [COMMAND_VERIFY] = command_verify,
+    [COMMAND_FETCH] = command_fetch,
+    [COMMAND_MANIFEST] = command_manifest,
+    [COMMAND_EXPORT] = command_export,
+    [COMMAND_FUSE] = command_export,
+    [COMMAND_RESHARD] = command_export,
+    [COMMAND_VARIANTS] = command_variants,
+    [COMMAND_COMPLETION] = command_completion,
+    [COMMAND_ACTIVATIONS] = command_activations,
     [COMMAND_FOLDER] = command_folder,
 };
 

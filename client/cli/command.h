@@ -21,6 +21,7 @@ int command_verify(struct backend *backend, struct error *error);
 int command_manifest(struct backend *backend, struct error *error);
 int command_fetch(struct backend *backend, struct error *error);
 int command_folder(struct backend *backend, struct error *error);
+int command_completion(struct backend *backend, struct error *error);
 int command_variants(struct backend *backend, struct error *error);
 int command_plan(struct backend *backend, struct error *error);
 int command_activations(struct backend *backend, struct error *error);

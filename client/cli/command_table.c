@@ -62,4 +62,9 @@ const struct command_row command_table[COMMAND_COUNT] = {
          "DIR appears, complete, with the artifact's files in memory, charged to the daemon's host budget, and\n"
          "'tensorcast release DIR' takes it away. Folders of one artifact share the memory.\n",
          OPTIONS_VARIANT | OPTIONS_SHARDS, true},
+    [COMMAND_COMPLETION] =
+        {"completion", "bash|zsh|fish", "Print what lets a shell complete this command's lines",
+         "bash: source <(tensorcast completion bash). zsh: put it as _tensorcast into a folder of $fpath.\n"
+         "fish: tensorcast completion fish > ~/.config/fish/completions/tensorcast.fish\n",
+         0, false},
 };

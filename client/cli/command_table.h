@@ -22,6 +22,7 @@ enum command {
     COMMAND_VARIANTS,
     COMMAND_ACTIVATIONS, /* has words of its own, see activations_args.h */
     COMMAND_FOLDER,
+    COMMAND_COMPLETION,
     COMMAND_COUNT
 };
 

@@ -338,6 +338,16 @@ def test_an_empty_slice_is_said_and_an_empty_tensor_is_not(alone, daemon, models
             assert cli.ok(*load, *words).err == "", words
 
 
+def test_what_other_tools_call_the_same_is_understood(alone, daemon, models, small):
+    for version in ("version", "-V", "--version"):
+        assert alone.ok(version).out.startswith("tensorcast ")
+    assert json.loads(daemon.cli.ok("ps", "--json").out)["pid"] == daemon.process.pid
+    assert len(daemon.cli.json("ls", f"{models}/m")["tensors"]) == 3
+    outcome = alone.run("-v")
+    assert outcome.code == 2 and "-V" in outcome.err
+    assert daemon.cli.ok("status", "-q").err == ""
+
+
 def test_help_of_every_command_goes_to_standard_output(alone):
     for command in ["inspect", "load", "explain", "status", "prewarm", "release", "verify"]:
         outcome = alone.ok(command, "--help")

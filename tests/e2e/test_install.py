@@ -13,7 +13,7 @@ FILES = """bin/tensorcastd bin/tensorcast lib/libtensorcast.so.0 lib/libtensorca
 lib/pkgconfig/tensorcast.pc share/man/man1/tensorcast.1 share/man/man8/tensorcastd.8 share/man/man5/store_daemon_config.yaml.5
 share/doc/tensorcast/store_daemon_config.yaml lib/systemd/system/tensorcastd.service lib/systemd/system/tensorcastd.socket
 lib/sysusers.d/tensorcast.conf lib/systemd/user/tensorcastd.service
-share/bash-completion/completions/tensorcast""".split()
+share/bash-completion/completions/tensorcast share/zsh/site-functions/_tensorcast share/fish/vendor_completions.d/tensorcast.fish""".split()
 
 
 @pytest.fixture(scope="module")
@@ -143,6 +143,16 @@ def test_bash_completes_commands_options_and_values(tree):
     assert {"inspect", "load", "explain", "status", "prewarm", "release", "verify"} <= set(complete("tensorcast", ""))
     assert "--digest" in complete("tensorcast", "load", "--di")
     assert {"auto", "generic", "local", "collective"} <= set(complete("tensorcast", "load", "--executor", ""))
+    assert {"gs://", "s3://", "hf://", "disk:"} <= set(complete("tensorcast", "inspect", ""))
+    assert "bash" in complete("tensorcast", "completion", "b") and "--pin" in complete("tensorcast", "prewarm", "--p")
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_knows_every_option_of_the_help(shell):
+    script = subprocess.check_output([CLI, "completion", shell], text=True)
+    assert [o for o in sorted(options_of_help()) if o.removeprefix("--") not in script] == []
+    if shutil.which(shell):
+        assert subprocess.run([shell, "-n"], input=script, capture_output=True, text=True).stderr == ""
 
 
 def options_of_help():

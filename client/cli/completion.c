@@ -1,0 +1,247 @@
+/* Each shell has its own way to say the same: the commands, the options of each, and what may stand as a value. */
+#include "completion.h"
+
+#include <string.h>
+
+#include "args_options.h"
+#include "command_table.h"
+#include "tensorcast.h"
+
+const char *const completion_shells[] = {"bash", "zsh", "fish", NULL};
+
+static const char schemes[] = "disk: file:// gs:// s3:// hf:// https://";
+
+static bool takes_option(const struct command_row *command, const struct option_row *option)
+{
+    return (command->options & option->groups) && !(option->groups & OPTIONS_GLOBAL);
+}
+
+static bool is_file(const struct option_row *option)
+{
+    static const char *const kinds[] = {"PATH", "FILE", "DIR", "INDEX.json", "FILE|NAME"};
+    for (size_t i = 0; option->value && i < sizeof kinds / sizeof kinds[0]; i++)
+        if (strcmp(option->value, kinds[i]) == 0)
+            return true;
+    return false;
+}
+
+static bool is_recipe(const struct option_row *option)
+{
+    return strcmp(option->name, "variant") == 0;
+}
+
+/* "auto copied mapped", from the option's own table. --memory means a size to export, and is checked by the command. */
+static void print_values(const struct option_row *option, FILE *out)
+{
+    for (size_t i = 0; option->choices && option->choices[i]; i++)
+        fprintf(out, "%s%s", i ? " " : "", option->choices[i]);
+    if (strcmp(option->name, "memory") == 0)
+        fputs("auto copied mapped", out);
+    for (size_t i = 0; is_recipe(option) && tc_builtin_variant(i, NULL); i++)
+        fprintf(out, "%s%s", i ? " " : "", tc_builtin_variant(i, NULL));
+}
+
+static bool has_values(const struct option_row *option)
+{
+    return option->choices || is_recipe(option) || strcmp(option->name, "memory") == 0;
+}
+
+/* --- bash --- */
+
+static void print_commands(FILE *out, const char *between)
+{
+    for (int i = 0; i < COMMAND_COUNT; i++)
+        fprintf(out, "%s%s", i ? between : "", command_table[i].name);
+}
+
+static void print_bash_values(FILE *out)
+{
+    const char *between = "";
+    for (size_t i = 0; i < args_n_options; i++) {
+        const struct option_row *option = &option_table[i];
+        if (!has_values(option))
+            continue;
+        fprintf(out, "        --%s) COMPREPLY=($(compgen -W \"", option->name);
+        print_values(option, out);
+        fprintf(out, "\" -- \"$word\")%s); return ;;\n", is_file(option) ? " $(compgen -f -- \"$word\")" : "");
+    }
+    fputs("        ", out);
+    for (size_t i = 0; i < args_n_options; i++)
+        if (is_file(&option_table[i]) && !has_values(&option_table[i])) {
+            fprintf(out, "%s--%s", between, option_table[i].name);
+            between = " | ";
+        }
+    fputs(" | -o) COMPREPLY=($(compgen -f -- \"$word\")); return ;;\n        ", out);
+    for (size_t i = 0; i < args_n_options; i++)
+        if (option_table[i].value && !is_file(&option_table[i]) && !has_values(&option_table[i]))
+            fprintf(out, "--%s | ", option_table[i].name);
+    fputs("-t) return ;;\n", out);
+}
+
+static void print_bash(FILE *out)
+{
+    fputs("# bash completion for tensorcast(1), made by `tensorcast completion bash`\n_tensorcast()\n{\n"
+          "    local word=${COMP_WORDS[COMP_CWORD]} previous=${COMP_WORDS[COMP_CWORD - 1]} command=\"\" options i\n"
+          "    case $previous in\n",
+          out);
+    print_bash_values(out);
+    fputs("    esac\n    for ((i = 1; i < COMP_CWORD; i++)); do\n        case ${COMP_WORDS[i]} in\n            ", out);
+    print_commands(out, " | ");
+    fputs(") command=${COMP_WORDS[i]}; break ;;\n        esac\n    done\n    options=\"", out);
+    for (size_t i = 0; i < args_n_options; i++)
+        if (option_table[i].groups & OPTIONS_GLOBAL)
+            fprintf(out, "--%s ", option_table[i].name);
+    fputs("\"\n    case $command in\n        \"\") options+=\" ", out);
+    print_commands(out, " ");
+    fputs(" help\" ;;\n", out);
+    for (int i = 0; i < COMMAND_COUNT; i++) {
+        fprintf(out, "        %s) options+=\"", command_table[i].name);
+        for (size_t k = 0; k < args_n_options; k++)
+            if (takes_option(&command_table[i], &option_table[k]))
+                fprintf(out, " --%s", option_table[k].name);
+        if (i == COMMAND_COMPLETION)
+            fputs(" bash zsh fish", out);
+        fprintf(out, "%s%s\" ;;\n", command_table[i].takes_artifact ? " " : "",
+                command_table[i].takes_artifact ? schemes : "");
+    }
+    fputs("    esac\n"
+          "    # bash splits words at ':', so a reference arrives as disk, ':' and its path\n"
+          "    if [[ $word == [/.~]* || $previous == : ]]; then\n"
+          "        COMPREPLY=($(compgen -d -S / -- \"$word\") $(compgen -f -X '!*.safetensors' -- \"$word\"))\n"
+          "        compopt -o nospace 2>/dev/null\n"
+          "        return\n"
+          "    fi\n"
+          "    COMPREPLY=($(compgen -W \"$options\" -- \"$word\"))\n"
+          "    [[ ${COMPREPLY[0]-} != *: && ${COMPREPLY[0]-} != *:// ]] || compopt -o nospace 2>/dev/null\n"
+          "}\ncomplete -F _tensorcast tensorcast\n",
+          out);
+}
+
+/* --- zsh --- */
+
+/* Between single quotes and brackets. */
+static void print_zsh_text(const char *text, FILE *out)
+{
+    for (; *text; text++) {
+        if (*text == '\'')
+            fputs("'\\''", out);
+        else
+            fprintf(out, "%s%c", strchr("[]:\\", *text) ? "\\" : "", *text);
+    }
+}
+
+static void print_zsh_option(const struct option_row *option, FILE *out)
+{
+    fprintf(out, " \\\n                '%s--%s%s[", option->kind == OPTION_CALL ? "*" : "", option->name,
+            option->value ? "=" : "");
+    print_zsh_text(option->help, out);
+    fputc(']', out);
+    if (option->value) {
+        fputs(":", out);
+        print_zsh_text(option->value, out);
+        fputs(":", out);
+    }
+    if (has_values(option)) {
+        fputs("(", out);
+        print_values(option, out);
+        fputs(")", out);
+    } else if (is_file(option)) {
+        fputs("_files", out);
+    }
+    fputc('\'', out);
+}
+
+static void print_zsh_options(const struct command_row *command, FILE *out)
+{
+    for (size_t k = 0; k < args_n_options; k++)
+        if ((option_table[k].groups & OPTIONS_GLOBAL) || (command && takes_option(command, &option_table[k])))
+            print_zsh_option(&option_table[k], out);
+}
+
+static void print_zsh(FILE *out)
+{
+    fprintf(out,
+            "#compdef tensorcast\n# zsh completion for tensorcast(1), made by `tensorcast completion zsh`\n"
+            "_tensorcast_artifact() {\n    _alternative 'paths:path:_files' 'schemes:scheme:compadd -S \"\" -- %s'\n}\n\n"
+            "_tensorcast() {\n    local state line\n    local -a commands\n    commands=(",
+            schemes);
+    for (int i = 0; i < COMMAND_COUNT; i++) {
+        fprintf(out, "\n        '%s:", command_table[i].name);
+        print_zsh_text(command_table[i].summary, out);
+        fputc('\'', out);
+    }
+    fputs("\n    )\n    _arguments -C", out);
+    print_zsh_options(NULL, out);
+    fputs(
+        " \\\n                '1:command:->command' '*::argument:->rest'\n"
+        "    case $state in\n        command) _describe command commands ;;\n        rest)\n            case $words[1] in\n",
+        out);
+    for (int i = 0; i < COMMAND_COUNT; i++) {
+        fprintf(out, "            %s) _arguments", command_table[i].name);
+        print_zsh_options(&command_table[i], out);
+        fprintf(out, " \\\n                '*:%s' ;;\n",
+                i == COMMAND_COMPLETION           ? "shell:(bash zsh fish)"
+                : command_table[i].takes_artifact ? "artifact:_tensorcast_artifact"
+                                                  : "argument:_files");
+    }
+    fputs("            esac ;;\n    esac\n}\ncompdef _tensorcast tensorcast\n", out);
+}
+
+/* --- fish --- */
+
+static void print_fish_text(const char *text, FILE *out)
+{
+    fputc('\'', out);
+    for (; *text; text++)
+        fprintf(out, "%s%c", *text == '\'' || *text == '\\' ? "\\" : "", *text);
+    fputc('\'', out);
+}
+
+static void print_fish_option(const struct option_row *option, FILE *out)
+{
+    fputs("complete -c tensorcast", out);
+    if (!(option->groups & OPTIONS_GLOBAL)) {
+        fputs(" -n '__fish_seen_subcommand_from", out);
+        for (int i = 0; i < COMMAND_COUNT; i++)
+            if (takes_option(&command_table[i], option))
+                fprintf(out, " %s", command_table[i].name);
+        fputc('\'', out);
+    }
+    fprintf(out, " -l %s%s", option->name, !option->value ? "" : is_file(option) ? " -r -F" : " -x");
+    if (has_values(option)) {
+        fputs(" -a '", out);
+        print_values(option, out);
+        fputc('\'', out);
+    }
+    fputs(" -d ", out);
+    print_fish_text(option->help, out);
+    fputc('\n', out);
+}
+
+static void print_fish(FILE *out)
+{
+    fputs("# fish completion for tensorcast(1), made by `tensorcast completion fish`\nset -l commands ", out);
+    print_commands(out, " ");
+    fputs("\ncomplete -c tensorcast -n \"not __fish_seen_subcommand_from $commands\" -f\n", out);
+    for (int i = 0; i < COMMAND_COUNT; i++) {
+        fprintf(out, "complete -c tensorcast -n \"not __fish_seen_subcommand_from $commands\" -a %s -d ",
+                command_table[i].name);
+        print_fish_text(command_table[i].summary, out);
+        fputc('\n', out);
+        if (command_table[i].takes_artifact)
+            fprintf(out, "complete -c tensorcast -n '__fish_seen_subcommand_from %s' -a '%s'\n", command_table[i].name,
+                    schemes);
+    }
+    fprintf(out, "complete -c tensorcast -n '__fish_seen_subcommand_from %s' -f -a 'bash zsh fish'\n",
+            command_table[COMMAND_COMPLETION].name);
+    for (size_t i = 0; i < args_n_options; i++)
+        print_fish_option(&option_table[i], out);
+}
+
+void completion_print(const char *shell, FILE *out)
+{
+    static void (*const printers[])(FILE * out) = {print_bash, print_zsh, print_fish};
+    for (size_t i = 0; completion_shells[i]; i++)
+        if (strcmp(shell, completion_shells[i]) == 0)
+            printers[i](out);
+}
