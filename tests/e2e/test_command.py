@@ -372,7 +372,8 @@ def test_inspect_sums_up_filters_and_has_the_metadata_with_and_without_a_daemon(
         assert cli.run("inspect", reference, "--summary", "--index", "source", *how).code == 2
 
 
-@pytest.mark.parametrize("name, word", [("pytorch_model.bin", "save_pretrained"), ("model-Q4.gguf", "GGUF is not read"), ("__0_0.distcp", "dcp_to_torch_save")])
+@pytest.mark.parametrize("name, word", [("pytorch_model.bin", "save_pretrained"), ("model-Q4.gguf", "GGUF is not read"),
+                                        ("__0_0.distcp", "dcp_to_torch_save")])
 def test_a_folder_of_another_format_is_told_what_to_do(alone, daemon, models, name, word):
     (models / "other").mkdir()
     (models / "other" / name).write_bytes(b"x" * 100)

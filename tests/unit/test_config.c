@@ -173,6 +173,10 @@ static const struct {
     {"sources.hf.token_file", "/run/token", "/run/token"},
     {"sources.hf.cache_dir", "/cache/hub", "/cache/hub"},
     {"sources.hf.offline", "true", "true"},
+    {"activations.roots", "[/stores]", "[/stores]"},
+    {"activations.disk_quota", "1TiB", "1TiB"},
+    {"activations.quota_timeout", "5s", "5s"},
+    {"uploads.prefixes", "[gs://out]", "[\"gs://out\"]"},
     {"devices.plugin_folder", "/opt/plugins", "/opt/plugins"},
     {"devices.memory_budget", "64GiB", "64GiB"},
     {"engine.io_threads", "64", "64"},
@@ -294,7 +298,7 @@ static void unknown_keys_are_refused_with_the_nearest_known_one(void **state)
             "enable_local_batched_disk_load?");
     refused("socket_path: /x\n", "/etc/store.yaml:1:1: ", "CONFIG_UNKNOWN_KEY", "did you mean server.socket_path?");
     refused("nonsense: true\n", "/etc/store.yaml:1:1: ", "CONFIG_UNKNOWN_KEY",
-            "known here: server, logging, memory, limits, sources, devices, engine");
+            "known here: server, logging, memory, limits, sources, activations, uploads, devices, engine, prewarm");
     refused("server.socket_path: /x\n", "/etc/store.yaml:1:1: ", "CONFIG_UNKNOWN_KEY", "server.socket_path");
     refused("server: { \"a\\nb\": 1 }\n", "/etc/store.yaml:1:11: ", "CONFIG_UNKNOWN_KEY", "server.a\\nb;");
     refused("\"\": 1\n", "/etc/store.yaml:1:1: ", "CONFIG_UNKNOWN_KEY", "unknown key");
