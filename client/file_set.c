@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/memory.h"
 #include "base/parallel.h"
 #include "base/text.h"
@@ -125,6 +126,7 @@ struct fetching {
     const struct file_set *set;
     const struct file_sink *sink;
     const struct tc_options *options;
+    struct wait wait; /* for all windows together */
     struct window *windows;
     size_t n_windows;
     pthread_mutex_t lock; /* of what follows, but for the state of a file, which is its turn's */
@@ -204,6 +206,11 @@ static int load_window(struct fetching *fetch, const struct window *window, cons
     struct load_question question = {
         .artifact = fetch->set->artifact, .view = &view, .options = &options, .device = "", .files = &files};
     struct arriving arriving = {.fetch = fetch};
+    if (wait_check(&fetch->wait, error) < 0)
+        return -1;
+    uint64_t now = clock_now_ns(), deadline = fetch->wait.deadline_ns;
+    if (deadline != UINT64_MAX)
+        options.timeout_ms = (deadline > now ? deadline - now : 0) / NS_PER_MS + 1;
     options.progress = on_window_progress;
     options.data = &arriving;
     options.variant = NULL;
@@ -350,6 +357,7 @@ int file_set_fetch(struct tc_client *client, const struct file_set *set, const b
                              .set = set,
                              .sink = sink,
                              .options = options,
+                             .wait = client_wait(options),
                              .lock = PTHREAD_MUTEX_INITIALIZER,
                              .turned = PTHREAD_COND_INITIALIZER};
     fetch.files = memory_alloc_array(set->n_files + 1, sizeof *fetch.files);

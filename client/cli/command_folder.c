@@ -22,7 +22,7 @@
 #include "variant_file.h"
 
 #define VARIANT_FILE_NAME "model.safetensors"
-enum { ASKED_AGAIN = 3 };
+enum { ASKED_AGAIN = 3, TELL_MS = 30000 };
 #define MANIFEST_ENDING ".manifest.json"
 
 typedef Tensorcast__Daemon__V1__FolderEvent folder_event;
@@ -165,7 +165,7 @@ static int write_files(struct making *making, struct error *error)
 static int tell_daemon(struct making *making, const struct tmpfs_id *id, bool is_there, struct error *error)
 {
     Tensorcast__Daemon__V1__KeepFolderRequest request = TENSORCAST__DAEMON__V1__KEEP_FOLDER_REQUEST__INIT;
-    const struct wait wait = client_wait(NULL);
+    const struct wait wait = client_wait(&(struct tc_options){.timeout_ms = TELL_MS});
     struct arena arena;
     request.path = making->folder.path;
     request.device = id->device;
@@ -201,7 +201,7 @@ static int publish(struct making *making, int from, struct tmpfs_id *id, struct 
 static bool tell_gone(struct making *making)
 {
     Tensorcast__Daemon__V1__ReleaseRequest request = TENSORCAST__DAEMON__V1__RELEASE_REQUEST__INIT;
-    const struct wait wait = client_wait(NULL);
+    const struct wait wait = client_wait(&(struct tc_options){.timeout_ms = TELL_MS});
     struct arena arena;
     struct error ignored;
     request.folder = making->folder.path;

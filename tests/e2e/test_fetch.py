@@ -57,6 +57,14 @@ def test_progress_counts_bytes_as_they_come(daemon, models, tmp_path):
     assert counts == sorted(counts) and counts[-1] == steps[-1]["total_bytes"] == (tmp_path / "out/model.safetensors").stat().st_size
 
 
+def test_the_time_limit_is_that_of_all_windows_together(daemon_of_web, fake, tmp_path):  # noqa: F811
+    checkpoints.write(tmp_path / "m", *[{f"w{i}": checkpoints.blob(i, MiB)} for i in range(12)])
+    fake.world.preload("web", "m", tmp_path / "m")
+    fake.fault({"delay": 0.7}, match={"covers": 500_000}, times=0)
+    done = daemon_of_web.run("--timeout", "1500ms", "fetch", f"{fake.url('web')}/m", tmp_path / "out", "--tensors")
+    assert done.status == "DEADLINE_EXCEEDED" and len(os.listdir(tmp_path / "out")) < 12, done
+
+
 def test_a_file_that_changes_while_it_is_fetched_gets_no_name(daemon_of_web, fake, tmp_path):  # noqa: F811
     checkpoints.write(tmp_path / "new", {"w": checkpoints.blob(2, 3 * MiB)})
     new = (tmp_path / "new/model.safetensors").read_bytes()
