@@ -143,10 +143,10 @@ const struct option_row option_table[] = {
      take_dtype},
     {"no-sidecars", NULL, "leave configuration, tokenizer and the like behind", OPTIONS_EXPORT, OPTION_FLAG,
      AT(export.no_sidecars), NULL, NULL},
-    {"force", NULL, "replace a folder that has something in it, as a whole", OPTIONS_EXPORT, OPTION_FLAG, AT(export.force),
-     NULL, NULL},
-    {"resume", NULL, "go on with what a killed run of the same command left", OPTIONS_EXPORT, OPTION_FLAG, AT(export.resume),
-     NULL, NULL},
+    {"force", NULL, "replace a folder that has something in it, as a whole; put: objects that are there",
+     OPTIONS_EXPORT | OPTIONS_PUT, OPTION_FLAG, AT(export.force), NULL, NULL},
+    {"resume", NULL, "go on with what a killed run of the same command left", OPTIONS_EXPORT | OPTIONS_PUT, OPTION_FLAG,
+     AT(export.resume), NULL, NULL},
     {"verify", NULL, "read back what was written, and compare", OPTIONS_EXPORT, OPTION_FLAG, AT(export.verify), NULL, NULL},
     {"memory", "HOW", "auto, copied or mapped: the files' own pages; of an export: the most that the process takes, 256MiB",
      OPTIONS_STRATEGY | OPTIONS_EXPORT, OPTION_TEXT, AT(memory), NULL, NULL},
@@ -454,6 +454,10 @@ static int take_word(struct parse *parse, const char *word)
         args->more_artifacts[args->n_more_artifacts++] = word;
         return 0;
     }
+    if (args->artifact && args->command == COMMAND_PUT && !args->output.path) {
+        args->output.path = word;
+        return 0;
+    }
     if (args->artifact && takes_folder && !args->fetch.folder) {
         args->fetch.folder = word;
         return 0;
@@ -522,6 +526,8 @@ static int check_command(struct parse *parse)
     bool takes_all = row->options & OPTIONS_RELEASE;
     if (takes_all && !args->artifact == !args->all)
         return wrong(parse, "'%s' takes either an artifact or --all", row->name);
+    if (args->command == COMMAND_PUT && !args->output.path)
+        return wrong(parse, "'put' needs a file or folder and where to, such as gs://bucket/name");
     if (row->takes_artifact && !args->artifact && (!args->all || !takes_all))
         return wrong(parse, "'%s' needs an artifact, such as /models/llama or hf://org/model", row->name);
     if (args->command == COMMAND_COMPLETION && !args->shell)

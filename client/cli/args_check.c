@@ -152,6 +152,7 @@ static int check_fetch(struct args *args, struct error *error)
 
 int args_check(struct args *args, struct error *error)
 {
+    args->standalone |= args->command == COMMAND_PUT;
     return check_inspect(args, error) < 0 || check_view(args, error) < 0 || check_variant(args, error) < 0 ||
                    check_group(args, error) < 0 || check_fetch(args, error) < 0
                ? -1

@@ -26,6 +26,7 @@ static const struct {
     {OPTIONS_ANY_FORMAT, "What to write"},
     {OPTIONS_RANKS, "For whom, and how it is split"},
     {OPTIONS_EXPORT, "Where to, and how"},
+    {OPTIONS_PUT, "How"},
     {OPTIONS_SHARDS, "What may be missing"},
     {OPTIONS_STANDALONE, "Where to run"},
     {OPTIONS_GLOBAL, "Global options, before or after the command"},

@@ -32,6 +32,7 @@ static int (*const commands[COMMAND_COUNT])(struct backend *backend, struct erro
     [COMMAND_COMPLETION] = command_completion,
     [COMMAND_ACTIVATIONS] = command_activations,
     [COMMAND_FOLDER] = command_folder,
+    [COMMAND_PUT] = command_put,
 };
 
 /* has_told: what it printed holds the error. */
@@ -59,7 +60,7 @@ static int perform(const struct args *args, bool *has_told, struct error *error)
 /* Also for what works in this process alone, and before anybody is asked. */
 static int read_reference(struct args *args, struct error *error)
 {
-    if (!args->artifact || args->help || args->command == COMMAND_PREWARM)
+    if (!args->artifact || args->help || args->command == COMMAND_PREWARM || args->command == COMMAND_PUT)
         return 0;
     args->artifact = client_reference(args->artifact, &args->arena, error);
     return args->artifact ? 0 : -1;

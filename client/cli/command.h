@@ -19,6 +19,7 @@ int command_unpin(struct backend *backend, struct error *error);
 int command_release(struct backend *backend, struct error *error);
 int command_verify(struct backend *backend, struct error *error);
 int command_manifest(struct backend *backend, struct error *error);
+int command_put(struct backend *backend, struct error *error);
 int command_fetch(struct backend *backend, struct error *error);
 int command_folder(struct backend *backend, struct error *error);
 int command_completion(struct backend *backend, struct error *error);

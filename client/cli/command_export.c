@@ -15,6 +15,7 @@
 #include "base/clock.h"
 #include "base/json.h"
 #include "base/memory.h"
+#include "base/redact.h"
 #include "base/text.h"
 #include "client/variant.h"
 #include "command.h"
@@ -24,6 +25,7 @@
 #include "export/export_metadata.h"
 #include "export/export_run.h"
 #include "export/export_target.h"
+#include "export_stage.h"
 #include "export_tensors.h"
 #include "interrupt.h"
 #include "pace_text.h"
@@ -46,6 +48,7 @@ struct command_run {
     struct export_layout *layout;
     struct export_metadata metadata;
     struct export_target target;
+    struct export_stage stage; /* of a store */
     struct export_counts counts;
     struct written_file *sidecars;
     size_t n_sidecars, sidecar_room;
@@ -241,6 +244,11 @@ static void print_json(const struct command_run *run)
     json_put_double(&json, "total", milliseconds(clock_now_ns() - run->started_ns));
     json_write_close(&json, '}');
     json_put_u64(&json, "peak_memory_bytes", peak_memory_bytes());
+    if (run->stage.path) {
+        json_put_open(&json, "upload", '{');
+        upload_files_put(&run->stage.upload, &json);
+        json_write_close(&json, '}');
+    }
     json_write_close(&json, '}');
     puts(json.text);
     free(json.text);
@@ -248,15 +256,17 @@ static void print_json(const struct command_run *run)
 
 static void print_summary(const struct command_run *run)
 {
+    char shown[REDACT_CHARS];
     char size[TEXT_SIZE_CHARS], memory[TEXT_SIZE_CHARS], speed[PACE_CHARS], time[PACE_CHARS];
     uint64_t bytes = export_layout_bytes(run->layout);
     double seconds = (double)(clock_now_ns() - run->started_ns) / 1e9;
     size_t n_files = 0;
+    redact(run->args->output.path, shown, sizeof shown);
     for (size_t f = 0; f < run->layout->n_files; f++)
         n_files += run->layout->files[f].is_written;
     printf("%zu tensor%s, %s in %zu file%s, to %s: %s, %s, at most %s of memory\n", run->layout->n_tensors,
            run->layout->n_tensors == 1 ? "" : "s", text_people_bytes(bytes, size), n_files, n_files == 1 ? "" : "s",
-           run->target.shown, pace_text_duration(seconds, time),
+           run->stage.path ? shown : run->target.shown, pace_text_duration(seconds, time),
            pace_text_speed(seconds > 0 ? (double)bytes / seconds : 0, speed),
            text_people_bytes(peak_memory_bytes(), memory));
 }
@@ -318,7 +328,10 @@ static int export_artifact(struct command_run *run, struct error *error)
     const struct args *args = run->args;
     if (args->export.dtype)
         add_cast(run);
-    if (export_target_open(&run->target, args->output.path, args->export.force, error) < 0)
+    if (export_stage_open(&run->stage, args->output.path, error) < 0)
+        return -1;
+    const char *folder = run->stage.path ? run->stage.path : args->output.path;
+    if (export_target_open(&run->target, folder, args->export.force || run->stage.path, error) < 0)
         return -1;
     run->catalog = backend_resolve(run->backend, 0, error);
     if (!run->catalog)
@@ -328,7 +341,10 @@ static int export_artifact(struct command_run *run, struct error *error)
     if (check_not_source(run, error) < 0 || build_layout(run, error) < 0)
         return -1;
     tell_conflicts(run);
-    return write_target(run, error);
+    if (write_target(run, error) < 0)
+        return -1;
+    return run->stage.path && !interrupt_seen() ? export_stage_upload(&run->stage, run->backend, args->output.path, error)
+                                                : 0;
 }
 
 int command_export(struct backend *backend, struct error *error)
@@ -343,6 +359,7 @@ int command_export(struct backend *backend, struct error *error)
             print_summary(&run);
     }
     export_target_close(&run.target);
+    export_stage_close(&run.stage);
     export_layout_destroy(run.layout);
     export_metadata_fini(&run.metadata);
     catalog_destroy(run.catalog);

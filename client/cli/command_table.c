@@ -40,8 +40,9 @@ const struct command_row command_table[COMMAND_COUNT] = {
          "Put it beside the artifact: loads find model.manifest.json, or NAME.manifest.json for NAME.safetensors.\n",
          OPTIONS_MANIFEST | OPTIONS_SHARDS | OPTIONS_STANDALONE, true},
     [COMMAND_EXPORT] =
-        {"export", "ARTIFACT --out DIR", "Write an artifact anew, in any layout, into a folder",
+        {"export", "ARTIFACT --out DIR", "Write an artifact anew, in any layout, into a folder or a store",
          "Runs in this process, with your rights. DIR appears, complete, by one rename; nothing of it is seen before.\n"
+         "gs://BUCKET/PATH and s3://BUCKET/PATH: written to this disk first, then uploaded as 'put' does.\n"
          "Formats: hf (whole tensors, in the official layout), topology (a file per rank and topology.json), dcp (a\n"
          "shard per rank, as PyTorch's distributed checkpoint writes them). What is split between ranks, and where, say\n"
          "--tp-rule or the usual Hugging Face names.\n",
@@ -67,4 +68,9 @@ const struct command_row command_table[COMMAND_COUNT] = {
          "bash: source <(tensorcast completion bash). zsh: put it as _tensorcast into a folder of $fpath.\n"
          "fish: tensorcast completion fish > ~/.config/fish/completions/tensorcast.fish\n",
          0, false},
+    [COMMAND_PUT] =
+        {"put", "PATH REFERENCE", "Upload a file, or a folder with all that is in it, to gs:// or s3://",
+         "Runs in this process, with your credentials. An object is seen when it is complete, and it counts when the\n"
+         "store's own checksum of all of it is that of the file. What is there already is left alone, without --force.\n",
+         OPTIONS_PUT, true},
 };

@@ -23,6 +23,7 @@ enum command {
     COMMAND_ACTIVATIONS, /* has words of its own, see activations_args.h */
     COMMAND_FOLDER,
     COMMAND_COMPLETION,
+    COMMAND_PUT,
     COMMAND_COUNT
 };
 
@@ -45,7 +46,8 @@ enum option_group { /* which options a command takes; the headings of its help *
                     OPTIONS_VARIANT = 32768,
                     OPTIONS_SHARDS = 65536, /* whatever resolves an artifact */
                     OPTIONS_PREWARM = 131072,
-                    OPTIONS_STATUS = 1 << 24
+                    OPTIONS_STATUS = 1 << 24,
+                    OPTIONS_PUT = 262144
 };
 
 struct command_row {

@@ -35,8 +35,9 @@ struct sink_upload {
     /* What an earlier call has begun, as its `keep` was told; NULL or "" = nothing. A secret: whoever has it can write. */
     const char *session;
     /* Optional. Told of what is begun, to be kept where only its owner reads it, and "" when there is nothing left to go on with.
-     * Without it everything that is begun is aborted when it fails. Caller's thread. */
-    int (*keep)(void *data, const char *session, struct error *error);
+     * is_news false: only how far it is has changed, and what was kept before would do, too. Without it everything that is begun is
+     * aborted when it fails. One thread at a time. */
+    int (*keep)(void *data, const char *session, bool is_news, struct error *error);
     /* Optional. Bytes that the store has so far, with those of earlier calls. Any of the threads that send, one at a time. */
     void (*progress)(void *data, uint64_t done_bytes);
     void *data;
@@ -55,6 +56,9 @@ struct sink_result {
  * PERMISSION_DENIED, NOT_FOUND (no such bucket), UNAVAILABLE and DEADLINE_EXCEEDED (worth another call later, with the session).
  * stores may be NULL for disk:. */
 int sink_put(struct stores *stores, const struct sink_upload *upload, struct sink_result *result, struct error *error);
+
+/* Ends what an earlier call has begun and nobody wants any more, as far as the store can. */
+void sink_abort(struct stores *stores, const char *reference, const char *session);
 
 /* INVALID_ARGUMENT unless files can be written there at all. Asks nobody. */
 int sink_check_reference(const char *reference, struct error *error);

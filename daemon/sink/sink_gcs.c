@@ -1,7 +1,9 @@
 /* Google Cloud Storage: small objects by one multipart request that carries the checksum, larger ones by a resumable session, whose
  * address is a secret. https://cloud.google.com/storage/docs/performing-resumable-uploads
  *
- * A session takes bytes in order. After anything but a clear answer it is asked how much it has, and goes on from there. */
+ * A session takes bytes in order and says how much it has. After anything but a clear answer the same bytes are sent again: what the
+ * store has of them it ignores. It is never asked alone for what it has, because there are servers that take that for the end of the
+ * object. How far it is stands before its address: "8388608 /upload/...". */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -173,6 +175,13 @@ static int gcs_put_whole(struct sink *sink, const struct sink_part *part, struct
 
 /* --- a session --- */
 
+static char *print_session(uint64_t stored_bytes, char *target)
+{
+    char *session = memory_print("%" PRIu64 " %s", stored_bytes, target);
+    secret_free(target);
+    return session;
+}
+
 /* Sessions are kept as path and query: they are asked for at the configured server only, whatever host it calls itself. */
 static int gcs_begin(struct sink *sink, struct error *error)
 {
@@ -190,7 +199,7 @@ static int gcs_begin(struct sink *sink, struct error *error)
         struct url where;
         char *resolved = location && strlen(location) < SINK_MAX_SESSION_CHARS ? url_resolve(url, location, error) : NULL;
         if (resolved && url_parse(resolved, &where, error) == 0)
-            sink->session = url_target(&where);
+            sink->session = print_session(0, url_target(&where));
         else
             status = fail(error, ERROR_UNAVAILABLE, "BAD_ANSWER", "the store began an upload and does not say where");
         secret_free(resolved);
@@ -211,7 +220,8 @@ static char *session_url(const struct sink *sink)
     if (url_parse(url, &base, &ignored) == 0)
         url_origin(&base, origin);
     free(url);
-    return memory_print("%s%s", origin, sink->session);
+    const char *target = strchr(sink->session, ' ');
+    return memory_print("%s%s", origin, target ? target + 1 : "/");
 }
 
 /* "bytes=0-1048575" */
@@ -274,21 +284,14 @@ static int send_range(struct sink *sink, const char *range, const void *bytes, s
     return status;
 }
 
-static int ask_session(struct sink *sink, struct error *error)
-{
-    char range[64];
-    snprintf(range, sizeof range, "bytes */%" PRIu64, sink->upload->bytes);
-    return send_range(sink, range, NULL, 0, 0, error);
-}
-
 static int gcs_find_parts(struct sink *sink, struct error *error)
 {
     if (!sink->state)
         sink->state = memory_alloc(sizeof(struct gcs_state));
     struct gcs_state *state = sink->state;
-    *state = (struct gcs_state){0};
-    if (ask_session(sink, error) < 0)
-        return -1;
+    *state = (struct gcs_state){.stored_bytes = strtoull(sink->session, NULL, 10)};
+    if (state->stored_bytes >= sink->upload->bytes || !strstr(sink->session, " /"))
+        return sink_fail_gone(sink, error);
     for (uint32_t i = 0; i < sink->n_parts; i++) {
         uint64_t begin = i * sink->part_bytes, left = sink->upload->bytes - begin;
         uint64_t count = left < sink->part_bytes ? left : sink->part_bytes;
@@ -308,6 +311,25 @@ static int send_rest(struct sink *sink, const struct sink_part *part, struct err
     return send_range(sink, range, from, (size_t)(end - state->stored_bytes), 1, error);
 }
 
+static void note_stored(struct sink *sink)
+{
+    const struct gcs_state *state = sink->state;
+    char *target = memory_copy_text(strchr(sink->session, ' ') + 1), *old = sink->session;
+    sink->session = print_session(state->stored_bytes, target);
+    secret_free(old);
+}
+
+/* The answer to the last bytes may have been lost, and the object be there: the driver looks whose it is. */
+static int look_for_end(struct sink *sink, const struct sink_part *part, struct error *error)
+{
+    struct sink_object object;
+    if (!part->is_last || sink->upload->replaces)
+        return 0;
+    if (gcs_look(sink, &object, error) == 0)
+        return sink_fail_gone(sink, error);
+    return error->code == ERROR_NOT_FOUND ? 0 : -1;
+}
+
 static int gcs_put_part(struct sink *sink, const struct sink_part *part, struct error *error)
 {
     struct gcs_state *state = sink->state;
@@ -323,20 +345,19 @@ static int gcs_put_part(struct sink *sink, const struct sink_part *part, struct 
         if (n_fruitless >= MAX_FRUITLESS)
             return status < 0 ? -1
                               : fail(error, ERROR_UNAVAILABLE, "UPLOAD_FAILED", "the store takes no more of the upload");
-        if (status < 0 && (sink_pause(sink, n_fruitless, error) < 0 || ask_session(sink, error) < 0))
+        if (status < 0 && (sink_pause(sink, n_fruitless, error) < 0 || look_for_end(sink, part, error) < 0))
             return -1;
     }
+    note_stored(sink);
     sink->stored[part->number] = (struct sink_stored){.is_stored = true, .count = part->count};
     return 0;
 }
 
 static int gcs_complete(struct sink *sink, struct sink_object *made, struct error *error)
 {
-    struct gcs_state *state = sink->state;
-    if (!state->is_complete && ask_session(sink, error) < 0)
-        return -1;
+    const struct gcs_state *state = sink->state;
     if (!state->is_complete)
-        return fail(error, ERROR_UNAVAILABLE, "UPLOAD_FAILED", "the store has all bytes and makes no object of them");
+        return sink_fail_gone(sink, error);
     *made = state->made;
     return 0;
 }

@@ -60,7 +60,8 @@ struct sink_ops {
     int (*begin)(struct sink *sink, struct error *error); /* sets session */
     /* Fills stored[] from the session. UPLOAD_GONE (an error kind): the store does not know it any more. */
     int (*find_parts)(struct sink *sink, struct error *error);
-    int (*put_part)(struct sink *sink, const struct sink_part *part, struct error *error); /* fills stored[number] */
+    /* Fills stored[number]; may change session, where parts go in order. */
+    int (*put_part)(struct sink *sink, const struct sink_part *part, struct error *error);
     /* The object is there from now on. ALREADY_EXISTS, UPLOAD_GONE. `made` may lack what look() says. */
     int (*complete)(struct sink *sink, struct sink_object *made, struct error *error);
     void (*abort)(struct sink *sink); /* the session, as far as it can be */

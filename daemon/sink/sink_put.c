@@ -106,9 +106,10 @@ static struct sink_part part_of(const struct put *put, uint32_t number)
 
 /* --- the session --- */
 
-static int keep_session(struct put *put, struct error *error)
+static int keep_session(struct put *put, bool is_news, struct error *error)
 {
-    return put->upload->keep ? put->upload->keep(put->upload->data, put->sink.session ? put->sink.session : "", error) : 0;
+    const char *session = put->sink.session ? put->sink.session : "";
+    return put->upload->keep ? put->upload->keep(put->upload->data, session, is_news, error) : 0;
 }
 
 static void forget_session(struct put *put)
@@ -120,7 +121,7 @@ static void forget_session(struct put *put)
     free(put->sink.session);
     put->sink.session = NULL;
     memset(put->sink.stored, 0, put->sink.n_parts * sizeof *put->sink.stored);
-    keep_session(put, &ignored);
+    keep_session(put, true, &ignored);
 }
 
 static void abort_session(struct put *put)
@@ -167,6 +168,8 @@ static int send_part(void *data, size_t i, struct error *error)
         if (!is_there) {
             put->sink.stored[i] = (struct sink_stored){0};
             status = put->sink.ops->put_part(&put->sink, &part, error);
+            if (status == 0 && put->sink.ops->limits.in_order)
+                status = keep_session(put, false, error);
         }
         if (status == 0)
             count_part(put, part.count, !is_there);
@@ -181,9 +184,9 @@ static int send_parts(struct put *put, struct sink_object *made, struct error *e
     uint32_t parallel = put->upload->parallel ? put->upload->parallel : DEFAULT_PARALLEL;
     parallel = limits->in_order ? 1 : parallel < SINK_MAX_PARALLEL ? parallel : SINK_MAX_PARALLEL;
     if (put->sink.session ? put->sink.ops->find_parts(&put->sink, error)
-                          : put->sink.ops->begin(&put->sink, error) || keep_session(put, error))
+                          : put->sink.ops->begin(&put->sink, error) || keep_session(put, true, error))
         return -1;
-    put->done_bytes = 0;
+    put->done_bytes = put->result->resumed_bytes = 0; /* of an earlier round, whose object was another one */
     if (parallel_run(put->sink.n_parts, parallel, send_part, put, error) < 0 || check_sum(put, error) < 0)
         return -1;
     return put->sink.ops->complete(&put->sink, made, error);
@@ -336,4 +339,18 @@ int sink_put(struct stores *stores, const struct sink_upload *upload, struct sin
     sink_fini(&put.sink);
     pthread_mutex_destroy(&put.lock);
     return status;
+}
+
+void sink_abort(struct stores *stores, const char *reference, const char *session)
+{
+    struct error ignored; /* a reference that cannot be read has begun nothing */
+    const struct sink_upload upload = {.reference = reference};
+    struct sink sink = {.stores = stores, .ops = sink_find(reference), .upload = &upload};
+    if (!sink.ops || strlen(session) >= SINK_MAX_SESSION_CHARS)
+        return;
+    if (sink_parse(&sink, reference, &ignored) == 0) {
+        sink.session = memory_copy_text(session);
+        sink.ops->abort(&sink);
+    }
+    sink_fini(&sink);
 }

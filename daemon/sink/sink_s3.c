@@ -118,6 +118,17 @@ static bool is_good(const struct http_reply *reply)
     return reply->head.status >= 200 && reply->head.status < 300;
 }
 
+/* What a store answers to a body that is not what was sent. */
+static bool is_damage(const char *code)
+{
+    static const char *const codes[] = {"BadDigest", "InvalidDigest", "XAmzContentSHA256Mismatch", "MalformedXML"};
+    for (size_t i = 0; i < sizeof codes / sizeof codes[0]; i++) {
+        if (strcmp(code, codes[i]) == 0)
+            return true;
+    }
+    return false;
+}
+
 /* What the answer means, when it is not good; also a 200 that holds an <Error>. */
 static int fail_answer(const struct sink *sink, const struct http_reply *reply, struct error *error)
 {
@@ -132,8 +143,7 @@ static int fail_answer(const struct sink *sink, const struct http_reply *reply, 
                     *code ? code : "nothing that can be read");
     struct s3_request request = {.client = client_of(sink), .bucket = sink->bucket};
     s3_client_judge(&request, reply, error);
-    if (strcmp(code, "BadDigest") == 0 || strcmp(code, "InvalidDigest") == 0 ||
-        strcmp(code, "XAmzContentSHA256Mismatch") == 0)
+    if (is_damage(code))
         error->code = ERROR_UNAVAILABLE; /* the bytes were right here: worth another try */
     return error_prefix(error, "s3://%s", sink->bucket);
 }
@@ -187,7 +197,7 @@ static int ask_again(const struct sink *sink, struct asked *asked, struct http_r
         if (ask_s3(sink, asked, reply, error) < 0)
             return -1;
         code_of(reply, code);
-        bool is_damaged = strcmp(code, "BadDigest") == 0 || strcmp(code, "XAmzContentSHA256Mismatch") == 0;
+        bool is_damaged = is_damage(code);
         bool has_none = asked->is_conditional && knows_no_condition(reply);
         if (!has_none && (!is_damaged || n >= DAMAGED_TRIES))
             return 0;

@@ -312,12 +312,12 @@ static struct entry *next_entry(struct upload_queue *queue, uint64_t now_ns, uin
 
 /* --- sending --- */
 
-static int keep_session(void *data, const char *session, struct error *error)
+static int keep_session(void *data, const char *session, bool is_news, struct error *error)
 {
     struct entry *entry = data;
     pthread_mutex_lock(&entry->queue->lock);
     set_session(entry, session);
-    int status = log_session(&entry->queue->log, entry, true, error);
+    int status = log_session(&entry->queue->log, entry, is_news, error);
     pthread_mutex_unlock(&entry->queue->lock);
     return status;
 }

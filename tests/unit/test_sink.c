@@ -57,10 +57,11 @@ static void end(struct scene *scene)
     free(scene->bytes);
 }
 
-static int keep(void *data, const char *session, struct error *error)
+static int keep(void *data, const char *session, bool is_news, struct error *error)
 {
     struct scene *scene = data;
     (void)error;
+    assert_true(is_news || *session);
     free(scene->session);
     scene->session = memory_copy_text(session);
     scene->n_keeps++;

@@ -1,0 +1,53 @@
+/* put: plain files and folders into a store. */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/clock.h"
+#include "base/json.h"
+#include "base/redact.h"
+#include "base/text.h"
+#include "command.h"
+#include "interrupt.h"
+#include "pace_text.h"
+#include "upload_files.h"
+
+static void print_report(const struct upload_files *upload, const struct args *args, uint64_t began_ns)
+{
+    struct json_writer json = {0};
+    json_write_open(&json, '{');
+    json_put_text(&json, "path", args->artifact);
+    json_put_text(&json, "reference", args->output.path);
+    upload_files_put(upload, &json);
+    json_put_open(&json, "ms", '{');
+    json_put_double(&json, "total", (double)(clock_now_ns() - began_ns) / 1e6);
+    json_write_close(&json, '}');
+    json_write_close(&json, '}');
+    puts(json.text);
+    free(json.text);
+}
+
+static void print_summary(const struct upload_files *upload, const struct args *args, uint64_t began_ns)
+{
+    char size[TEXT_SIZE_CHARS], speed[PACE_CHARS], time[PACE_CHARS], shown[REDACT_CHARS];
+    double seconds = (double)(clock_now_ns() - began_ns) / 1e9;
+    redact(args->output.path, shown, sizeof shown);
+    printf("%zu file%s, %s, to %s: %s, %s\n", upload->n_files, upload->n_files == 1 ? "" : "s",
+           text_people_bytes(upload->total_bytes, size), shown, pace_text_duration(seconds, time),
+           pace_text_speed(seconds > 0 ? (double)upload->total_bytes / seconds : 0, speed));
+}
+
+int command_put(struct backend *backend, struct error *error)
+{
+    const struct args *args = backend->args;
+    struct upload_files upload = {.backend = backend, .force = args->export.force, .resume = args->export.resume};
+    uint64_t began_ns = clock_now_ns();
+    int status = upload_files_find(&upload, args->artifact, args->output.path, error);
+    if (status == 0)
+        status = upload_files_send(&upload, error);
+    if (status == 0 && args->json)
+        print_report(&upload, args, began_ns);
+    else if (status == 0 && !args->quiet)
+        print_summary(&upload, args, began_ns);
+    upload_files_fini(&upload);
+    return status;
+}

@@ -1,0 +1,80 @@
+/* Exports on their way to a store; see export_stage.h. */
+#include "export_stage.h"
+
+#include <errno.h>
+#include <ftw.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/digest.h"
+#include "base/memory.h"
+#include "base/text.h"
+#include "sink/sink.h"
+#include "upload_files.h"
+
+enum { OPEN_FOLDERS = 16 };
+
+static int make_folders(const char *path, struct error *error)
+{
+    char *part = memory_copy_text(path), shown[TEXT_NAME_CHARS];
+    int failure = 0;
+    for (char *slash = strchr(part + 1, '/'); slash && !failure; slash = strchr(slash + 1, '/')) {
+        *slash = '\0';
+        failure = mkdir(part, 0700) == 0 || errno == EEXIST ? 0 : errno;
+        *slash = '/';
+    }
+    free(part);
+    return failure ? fail_errno(error, failure, "cannot make the folder of %s", text_escape(path, strlen(path), shown)) : 0;
+}
+
+int export_stage_open(struct export_stage *stage, const char *out, struct error *error)
+{
+    unsigned char value[DIGEST_BYTES];
+    char hex[DIGEST_HEX_CHARS + 1];
+    const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
+    *stage = (struct export_stage){0};
+    if (!upload_files_is_reference(out))
+        return 0;
+    char *object = sink_join(out, "x");
+    int status = sink_check_reference(object, error);
+    free(object);
+    if (status < 0)
+        return -1;
+    struct digest *digest = digest_create();
+    digest_add_text(digest, out);
+    digest_finish(digest, value);
+    digest_hex(value, sizeof value, hex);
+    if (cache && *cache == '/')
+        stage->path = memory_print("%s/tensorcast/exports/%s", cache, hex);
+    else if (home && *home == '/')
+        stage->path = memory_print("%s/.cache/tensorcast/exports/%s", home, hex);
+    else
+        return fail(error, ERROR_FAILED_PRECONDITION, "NO_HOME",
+                    "an export to a store is written to this disk first: set XDG_CACHE_HOME or HOME");
+    return make_folders(stage->path, error);
+}
+
+static int remove_entry(const char *path, const struct stat *found, int kind, struct FTW *place)
+{
+    (void)found, (void)kind, (void)place;
+    return remove(path);
+}
+
+int export_stage_upload(struct export_stage *stage, struct backend *backend, const char *reference, struct error *error)
+{
+    const struct export_args *args = &backend->args->export;
+    stage->upload = (struct upload_files){.backend = backend, .force = args->force, .resume = args->resume};
+    if (upload_files_find(&stage->upload, stage->path, reference, error) < 0 || upload_files_send(&stage->upload, error) < 0)
+        return -1;
+    nftw(stage->path, remove_entry, OPEN_FOLDERS, FTW_DEPTH | FTW_PHYS);
+    return 0;
+}
+
+void export_stage_close(struct export_stage *stage)
+{
+    upload_files_fini(&stage->upload);
+    free(stage->path);
+}

@@ -1,0 +1,275 @@
+/* Files and folders into a store; see upload_files.h. */
+#include "upload_files.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/memory.h"
+#include "base/parallel.h"
+#include "base/text.h"
+#include "config/config.h"
+#include "interrupt.h"
+#include "source/secret.h"
+#include "source/stores.h"
+#include "upload_session.h"
+
+enum { FILES_AT_ONCE = 4, PARTS_AT_ONCE = 8 };
+
+struct sending { /* what the threads share */
+    struct upload_files *upload;
+    struct stores *stores;
+    pthread_mutex_t lock;
+    uint64_t done_bytes;
+    bool documents; /* which files it is about: *.json, or the others */
+};
+
+struct file_sending { /* one file's */
+    struct sending *all;
+    struct uploaded_file *file;
+    struct upload_session session;
+};
+
+bool upload_files_is_reference(const char *text)
+{
+    return strncmp(text, "gs://", 5) == 0 || strncmp(text, "s3://", 5) == 0;
+}
+
+/* --- what there is --- */
+
+static int fail_path(const char *path, int error_number, struct error *error)
+{
+    char shown[TEXT_NAME_CHARS];
+    return fail_errno(error, error_number, "cannot read %s", text_escape(path, strlen(path), shown));
+}
+
+static int add_file(struct upload_files *upload, const char *path, const char *name, char *reference, uint64_t bytes,
+                    struct error *error)
+{
+    if (upload->n_files >= UPLOAD_FILES_MAX || sink_check_reference(reference, error) < 0) {
+        free(reference);
+        return upload->n_files < UPLOAD_FILES_MAX
+                   ? -1
+                   : fail(error, ERROR_RESOURCE_EXHAUSTED, "TOO_MANY_FILES", "the folder has more than a million files");
+    }
+    ARRAY_RESERVE(upload->files, upload->n_files, upload->capacity);
+    upload->files[upload->n_files++] = (struct uploaded_file){
+        .name = memory_copy_text(name), .path = memory_copy_text(path), .reference = reference, .bytes = bytes};
+    upload->total_bytes += bytes;
+    return 0;
+}
+
+struct place { /* a folder of the walk */
+    const char *path, *reference, *name;
+    int depth;
+};
+
+static int add_folder(struct upload_files *upload, const struct place *place, struct error *error);
+
+static int add_entry(struct upload_files *upload, const struct place *place, const struct dirent *entry, struct error *error)
+{
+    char shown[TEXT_NAME_CHARS], *path = memory_print("%s/%s", place->path, entry->d_name);
+    char *name = *place->name ? memory_print("%s/%s", place->name, entry->d_name) : memory_copy_text(entry->d_name);
+    char *reference = sink_join(place->reference, entry->d_name);
+    struct stat found, target;
+    int status = lstat(path, &found) < 0 || stat(path, &target) < 0 ? fail_path(path, errno, error) : 0;
+    if (status == 0 && S_ISREG(target.st_mode)) {
+        status = add_file(upload, path, name, reference, (uint64_t)target.st_size, error);
+        reference = NULL;
+    } else if (status == 0 && S_ISDIR(found.st_mode)) {
+        status = add_folder(upload, &(struct place){path, reference, name, place->depth + 1}, error);
+    } else if (status == 0)
+        status = fail(error, ERROR_INVALID_ARGUMENT, REASON(NOT_A_REGULAR_FILE), "%s is neither a file nor a folder",
+                      text_escape(path, strlen(path), shown));
+    free(path);
+    free(name);
+    free(reference);
+    return status;
+}
+
+static int add_folder(struct upload_files *upload, const struct place *place, struct error *error)
+{
+    if (place->depth > UPLOAD_FILES_MAX_DEPTH)
+        return fail(error, ERROR_INVALID_ARGUMENT, "TOO_DEEP", "the folder has more than %d levels", UPLOAD_FILES_MAX_DEPTH);
+    DIR *folder = opendir(place->path);
+    const struct dirent *entry;
+    int status = folder ? 0 : fail_path(place->path, errno, error);
+    while (status == 0 && (errno = 0, entry = readdir(folder))) {
+        if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0)
+            status = add_entry(upload, place, entry, error);
+    }
+    if (status == 0 && errno)
+        status = fail_path(place->path, errno, error);
+    if (folder)
+        closedir(folder);
+    return status;
+}
+
+static int by_name(const void *a, const void *b)
+{
+    return strcmp(((const struct uploaded_file *)a)->name, ((const struct uploaded_file *)b)->name);
+}
+
+int upload_files_find(struct upload_files *upload, const char *path, const char *reference, struct error *error)
+{
+    char real[PATH_MAX], shown[TEXT_NAME_CHARS];
+    struct stat found;
+    size_t length = strlen(reference);
+    if (!realpath(path, real) || stat(real, &found) < 0)
+        return fail_path(path, errno, error);
+    if (S_ISREG(found.st_mode)) {
+        const char *name = strrchr(path, '/') ? strrchr(path, '/') + 1 : path;
+        bool is_folder = length > 0 && reference[length - 1] == '/';
+        return add_file(upload, real, name, is_folder ? sink_join(reference, name) : memory_copy_text(reference),
+                        (uint64_t)found.st_size, error);
+    }
+    if (!S_ISDIR(found.st_mode))
+        return fail(error, ERROR_INVALID_ARGUMENT, REASON(NOT_A_REGULAR_FILE), "%s is neither a file nor a folder",
+                    text_escape(path, strlen(path), shown));
+    if (add_folder(upload, &(struct place){real, reference, "", 0}, error) < 0)
+        return -1;
+    if (upload->n_files == 0)
+        return fail(error, ERROR_NOT_FOUND, "EMPTY_FOLDER", "%s has no files", text_escape(path, strlen(path), shown));
+    qsort(upload->files, upload->n_files, sizeof *upload->files, by_name);
+    return 0;
+}
+
+void upload_files_fini(struct upload_files *upload)
+{
+    for (size_t i = 0; i < upload->n_files; i++) {
+        free(upload->files[i].name);
+        free(upload->files[i].path);
+        free(upload->files[i].reference);
+    }
+    free(upload->files);
+    upload->files = NULL;
+    upload->n_files = 0;
+}
+
+/* --- sending --- */
+
+static int keep_begun(void *data, const char *session, bool is_news, struct error *error)
+{
+    return upload_session_write(&((struct file_sending *)data)->session, session, is_news, error);
+}
+
+static void take_progress(void *data, uint64_t done_bytes)
+{
+    struct file_sending *one = data;
+    struct sending *all = one->all;
+    pthread_mutex_lock(&all->lock);
+    all->done_bytes += done_bytes - one->file->done_bytes; /* a round that begins anew takes away */
+    one->file->done_bytes = done_bytes;
+    progress_show(&all->upload->backend->progress, "upload", all->done_bytes, all->upload->total_bytes);
+    pthread_mutex_unlock(&all->lock);
+}
+
+static int put_file(struct file_sending *one, int fd, struct error *error)
+{
+    const struct upload_files *upload = one->all->upload;
+    struct uploaded_file *file = one->file;
+    char *begun = upload_session_read(&one->session);
+    if (*begun && !upload->resume) {
+        sink_abort(one->all->stores, file->reference, begun);
+        upload_session_write(&one->session, "", true, error);
+    }
+    const struct sink_upload what = {.reference = file->reference,
+                                     .fd = fd,
+                                     .bytes = file->bytes,
+                                     .replaces = upload->force,
+                                     .parallel = PARTS_AT_ONCE,
+                                     .session = upload->resume ? begun : NULL,
+                                     .keep = one->session.path ? keep_begun : NULL,
+                                     .progress = take_progress,
+                                     .data = one,
+                                     .cancel = &upload->backend->cancel,
+                                     .uid = getuid()};
+    int status = sink_put(one->all->stores, &what, &file->result, error);
+    secret_free(begun);
+    if (status == 0)
+        take_progress(one, file->bytes);
+    return status;
+}
+
+static bool is_document(const char *name)
+{
+    size_t length = strlen(name);
+    return length > 5 && strcmp(name + length - 5, ".json") == 0;
+}
+
+static int send_file(void *data, size_t i, struct error *error)
+{
+    struct sending *all = data;
+    struct file_sending one = {.all = all, .file = &all->upload->files[i]};
+    char shown[TEXT_NAME_CHARS];
+    bool is_one_of_these = is_document(one.file->name) == all->documents;
+    if (!is_one_of_these)
+        return 0;
+    int fd = open(one.file->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (fd < 0)
+        return fail_path(one.file->path, errno, error);
+    upload_session_open(&one.session, one.file->path, one.file->bytes, one.file->reference);
+    int status = put_file(&one, fd, error);
+    upload_session_close(&one.session);
+    close(fd);
+    return status < 0 ? error_prefix(error, "%s", text_escape(one.file->name, strlen(one.file->name), shown)) : 0;
+}
+
+int upload_files_send(struct upload_files *upload, struct error *error)
+{
+    struct sending all = {.upload = upload};
+    interrupt_defer(NULL);
+    if (stores_create(config_defaults(), &upload->backend->cancel, &all.stores, error) < 0)
+        return -1;
+    pthread_mutex_init(&all.lock, NULL);
+    int status = parallel_run(upload->n_files, FILES_AT_ONCE, send_file, &all, error);
+    all.documents = true;
+    if (status == 0)
+        status = parallel_run(upload->n_files, FILES_AT_ONCE, send_file, &all, error);
+    if (status == 0)
+        progress_finish(&upload->backend->progress, upload->total_bytes);
+    progress_end(&upload->backend->progress);
+    stores_destroy(all.stores);
+    pthread_mutex_destroy(&all.lock);
+    return status < 0 ? backend_fail(upload->backend, error) : 0;
+}
+
+/* --- telling --- */
+
+static void put_one(const struct uploaded_file *file, struct json_writer *json)
+{
+    char crc[16];
+    snprintf(crc, sizeof crc, "%08x", file->result.crc32c);
+    json_write_open(json, '{');
+    json_put_text(json, "name", file->name);
+    json_put_text(json, "reference", file->reference);
+    json_put_u64(json, "bytes", file->bytes);
+    json_put_text(json, "crc32c", crc);
+    json_put_text(json, "proof", file->result.proof);
+    json_put_bool(json, "was_there", file->result.was_there);
+    json_write_close(json, '}');
+}
+
+void upload_files_put(const struct upload_files *upload, struct json_writer *json)
+{
+    uint64_t sent_bytes = 0, resumed_bytes = 0;
+    json_put_open(json, "files", '[');
+    for (size_t i = 0; i < upload->n_files; i++) {
+        put_one(&upload->files[i], json);
+        sent_bytes += upload->files[i].result.sent_bytes;
+        resumed_bytes += upload->files[i].result.resumed_bytes;
+    }
+    json_write_close(json, ']');
+    json_put_open(json, "bytes", '{');
+    json_put_u64(json, "total", upload->total_bytes);
+    json_put_u64(json, "sent", sent_bytes);
+    json_put_u64(json, "resumed", resumed_bytes);
+    json_write_close(json, '}');
+}

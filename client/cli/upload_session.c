@@ -1,0 +1,99 @@
+/* Sessions of uploads; see upload_session.h. */
+#include "upload_session.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/digest.h"
+#include "base/memory.h"
+#include "base/text.h"
+#include "sink/sink.h"
+#include "source/secret.h"
+
+static char *state_folder(void)
+{
+    const char *state = getenv("XDG_STATE_HOME"), *home = getenv("HOME");
+    if (state && *state == '/')
+        return memory_print("%s/tensorcast/uploads", state);
+    return home && *home == '/' ? memory_print("%s/.local/state/tensorcast/uploads", home) : NULL;
+}
+
+void upload_session_open(struct upload_session *session, const char *file, uint64_t bytes, const char *reference)
+{
+    unsigned char value[DIGEST_BYTES];
+    char hex[DIGEST_HEX_CHARS + 1], *folder = state_folder();
+    struct digest *digest = digest_create();
+    digest_add_text(digest, file);
+    digest_add_text(digest, reference);
+    digest_add_u64(digest, bytes);
+    digest_finish(digest, value);
+    digest_hex(value, sizeof value, hex);
+    session->path = folder ? memory_print("%s/%s", folder, hex) : NULL;
+    free(folder);
+}
+
+void upload_session_close(struct upload_session *session)
+{
+    free(session->path);
+    session->path = NULL;
+}
+
+char *upload_session_read(const struct upload_session *session)
+{
+    size_t length;
+    char *text = session->path ? secret_read_file(session->path, SINK_MAX_SESSION_CHARS - 1, &length) : NULL;
+    if (text && length < SINK_MAX_SESSION_CHARS && strlen(text) == length)
+        return text;
+    secret_free(text);
+    return memory_copy_text("");
+}
+
+static int make_folders(const char *path)
+{
+    char *part = memory_copy_text(path);
+    int failure = 0;
+    for (char *slash = strchr(part + 1, '/'); slash && !failure; slash = strchr(slash + 1, '/')) {
+        *slash = '\0';
+        failure = mkdir(part, 0700) == 0 || errno == EEXIST ? 0 : errno;
+        *slash = '/';
+    }
+    free(part);
+    return failure;
+}
+
+static int write_text(const char *path, const char *text, bool is_durable)
+{
+    size_t length = strlen(text);
+    int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
+    int failure =
+        fd < 0 || fchmod(fd, 0600) < 0 || write(fd, text, length) != (ssize_t)length || (is_durable && fsync(fd) < 0) ? errno
+                                                                                                                      : 0;
+    if (fd >= 0)
+        close(fd);
+    return failure;
+}
+
+int upload_session_write(const struct upload_session *session, const char *text, bool is_durable, struct error *error)
+{
+    char shown[TEXT_NAME_CHARS];
+    if (!session->path)
+        return 0;
+    if (!*text)
+        return unlink(session->path) == 0 || errno == ENOENT
+                   ? 0
+                   : fail_errno(error, errno, "cannot forget an upload that is over");
+    char *beside = memory_print("%s.new", session->path);
+    int failure = make_folders(session->path);
+    if (!failure)
+        failure = write_text(beside, text, is_durable);
+    if (!failure && rename(beside, session->path) < 0)
+        failure = errno;
+    free(beside);
+    return failure ? fail_errno(error, failure, "cannot keep what was begun for --resume in %s",
+                                text_escape(session->path, strlen(session->path), shown))
+                   : 0;
+}
