@@ -5,7 +5,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from tensorcast_vllm import model_folder
+
+import tensorcast_client as tc
+from tensorcast_client import model_folder
 from tensorcast_vllm.__main__ import main
 from tensorcast_vllm.options import LoaderOptions
 from tensorcast_vllm.model_folder import HEADER, NOTE, Origin, origin_of, prepare
@@ -116,4 +118,5 @@ def test_the_folder_of_a_variant_is_another_one_and_has_the_variants_header(fake
 def test_the_cache_is_in_the_users_home(fake, tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "home"))
     assert prepare(REF).startswith(str(tmp_path / "home" / "tensorcast" / "vllm"))
-    assert model_folder._folder_of("gs://bucket/", str(tmp_path)).endswith("/bucket")
+    with tc.connect() as client:
+        assert model_folder.path_of(client.artifact("gs://bucket/"), str(tmp_path)).endswith("/bucket")

@@ -6,16 +6,14 @@ not its own. So the small files have to be in a folder first; see references.py 
 """
 from __future__ import annotations
 
-import hashlib
 import json
 import os
-import tempfile
 from typing import NamedTuple, Optional
 
 import tensorcast_client as tc
+from tensorcast_client import model_folder as shared
 from tensorcast_client import sidecars
 from tensorcast_client.redact import shown
-from tensorcast_client.sidecars import new_file_mode
 
 NOTE = "tensorcast.json"
 HEADER = "header.safetensors"
@@ -56,15 +54,10 @@ def prepare(reference, socket=None, cache=None, options=None):
         artifact = with_variant(client.artifact(reference), options)
         reference = artifact.reference
         described = artifact.describe()
-        folder = _folder_of(reference, cache, artifact.variant_json())
-        fetched = {file.name for file in artifact.fetch_sidecars(folder)}
+        folder, fetched = shared.fetched(artifact, described, cache or shared.default_cache("vllm"), HEADER, keep=(NOTE,))
     if _NEEDED not in fetched:
         raise ValueError(f"{reference} has no {_NEEDED}, without which vLLM cannot know the model")
-    for name in set(os.listdir(folder)) - fetched - {NOTE, HEADER}:
-        if not name.startswith("."):
-            os.unlink(os.path.join(folder, name))  # the artifact had it the last time
-    _write(folder, HEADER, _header(described["tensors"]))
-    _write(folder, NOTE, json.dumps(Origin(reference, described["identity"])._asdict()).encode())
+    shared.write(folder, NOTE, json.dumps(Origin(reference, described["identity"])._asdict()).encode())
     return folder
 
 
@@ -94,34 +87,3 @@ def config_of(client, origin):
     except tc.TensorcastError:
         return None
     return {key: value for key, value in config.items() if key not in _NO_MATTER} or None
-
-
-def _folder_of(reference, cache, variant=None):
-    """The same for the same reference and variant; its last part is the model's name, which vLLM serves it under."""
-    if cache is None:
-        cache = os.path.join(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "tensorcast", "vllm")
-    name = reference.rstrip("/").rpartition("/")[2].partition("?")[0] or "model"
-    return os.path.join(os.path.abspath(cache), hashlib.sha256(reference.encode() + (b"\0" + variant if variant else b"")).hexdigest()[:16], name)
-
-
-def _header(tensors):
-    """What vLLM reads of a checkpoint besides its configuration: whether it has an output layer of its own, and of what type it
-    is. A file that ends behind its header; who wants a tensor from it finds it too short."""
-    entries, end = {}, 0
-    for tensor in tensors:
-        begin, end = end, end + tensor["bytes"]
-        entries[tensor["name"]] = {"dtype": tensor["dtype"], "shape": tensor["shape"], "data_offsets": [begin, end]}
-    header = json.dumps(entries).encode()
-    return len(header).to_bytes(8, "little") + header
-
-
-def _write(folder, name, content):
-    handle, temporary = tempfile.mkstemp(prefix=".tensorcast-", dir=folder)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-            os.fchmod(file.fileno(), new_file_mode())  # a cache that root has filled is read by others
-        os.replace(temporary, os.path.join(folder, name))
-    except BaseException:
-        os.unlink(temporary)
-        raise
