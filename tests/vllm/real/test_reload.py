@@ -6,7 +6,7 @@ SIZES = (1, 2)
 FAMILIES = {1: sorted(checkpoints.FAMILIES), 2: ["llama", "llama_int8", "llama_tied", "qwen3_moe"]}
 LAYERWISE, NOT_LAYERWISE = ("llama", "llama_tied"), ("llama_int8", "llama_fp8", "qwen3_moe")
 REFUSED = {"incomplete": "lacks tensors that .*llama has: model.layers.1.mlp.down_proj.weight",
-           "nothing there": "no folder .*nowhere",
+           "nothing there": "no folder .*nowhere", "nothing in the store": "cannot load gs://models/nowhere",
            "llama_mqa": "has other shapes than .*self_attn.k_proj.weight",
            "qwen3_moe": "lacks tensors that .*llama has", "other configuration": "config.json differs from that of .*: rope_theta"}
 
