@@ -236,8 +236,17 @@ static const char *fail_bare(const char *text, struct arena *arena, struct error
     return suggest(text, why, better, error);
 }
 
+/* "//user:password@host/x": shown as a path it would tell the password. */
+static bool is_url_without_scheme(const char *text)
+{
+    const char *host = text + strspn(text, "/");
+    return begins(text, "//") && memchr(host, '@', strcspn(host, "/"));
+}
+
 const char *reference_parse(const char *text, const struct reference_base *base, struct arena *arena, struct error *error)
 {
+    if (is_url_without_scheme(text))
+        return fail_reference(text, "a URL begins with its scheme, such as https://", error);
     if (text[0] == '/' || reference_is_relative(text) || begins(text, "~/") || strcmp(text, "~") == 0)
         return take_path(text, text, base, arena, error);
     if (strncasecmp(text, "file:", strlen("file:")) == 0)

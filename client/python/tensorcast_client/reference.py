@@ -16,6 +16,7 @@ from .redact import shown
 _SCHEMES = ("disk", "gs", "s3", "hf", "https", "http", "file")
 _ALIASES = {"gcs": "gs", "s3a": "s3", "s3n": "s3", "huggingface": "hf", "hub": "hf", "hf-hub": "hf"}
 _PATH = re.compile(r"/|\.\.?(/|$)|~(/|$)")
+_URL_WITHOUT_SCHEME = re.compile(r"//+[^/]*@")
 _FILE_URL = re.compile(r"file:(?://(?P<host>[^/]*))?(?P<path>.*)", re.I | re.S)
 _BAD_PERCENT = re.compile(r"%(?![0-9A-Fa-f]{2})|%00")
 _NAME = r"[A-Za-z0-9._-]+"
@@ -32,6 +33,8 @@ def parse(reference: str | os.PathLike[str], folder: str | None = None, home: st
         return _of_path(path, path if _PATH.match(path) and path[:1] != "~" else f"./{path}", folder, home)
     if not isinstance(reference, str):
         raise errors.invalid(f"{reference!r} is no artifact: {_WHAT}", "BAD_REFERENCE")
+    if _URL_WITHOUT_SCHEME.match(reference):  # shown as a path it would tell the password
+        raise _refusal(reference, "a URL begins with its scheme, such as https://")
     if _PATH.match(reference):
         return _of_path(reference, reference, folder, home)
     if url := _FILE_URL.fullmatch(reference):

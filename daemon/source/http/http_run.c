@@ -21,9 +21,10 @@ static int tell_failure(struct http_run *run, struct error *error)
 {
     char url[SHOWN_URL_CHARS], name[TEXT_NAME_CHARS];
     redact(run->attempt.url ? run->attempt.url : run->url, url, sizeof url);
-    error_append(error, " (%" PRIu32 " %s in %.1f s%s%s)", run->counts.n_tries, run->counts.n_tries == 1 ? "try" : "tries",
-                 (double)(clock_now_ns() - run->started_ns) / 1e9, run->request_id[0] ? ", request id " : "",
-                 run->request_id);
+    if (run->counts.n_tries > 0) /* else nothing was sent */
+        error_append(error, " (%" PRIu32 " %s in %.1f s%s%s)", run->counts.n_tries,
+                     run->counts.n_tries == 1 ? "try" : "tries", (double)(clock_now_ns() - run->started_ns) / 1e9,
+                     run->request_id[0] ? ", request id " : "", run->request_id);
     if (run->name)
         return error_prefix(error, "bytes %" PRIu64 "-%" PRIu64 " of %s from %s", run->expected.first_byte,
                             run->expected.end - 1, text_escape(run->name, strlen(run->name), name), url);

@@ -345,11 +345,11 @@ static int fail_nothing(const struct walk *walk, const char *reason, struct erro
     char profile[TEXT_NAME_CHARS], cut[400];
     const char *problem = aws_profiles_problem(walk->profiles);
     snprintf(cut, sizeof cut, "%s", reason);
-    return fail(
-        error, ERROR_PERMISSION_DENIED, "NO_CREDENTIALS",
-        "no credentials for S3: none in the environment, in profile %s, from a web identity, a container or the instance "
-        "(%s)%s%.200s; public buckets need sources.s3.anonymous: true",
-        shown_profile(walk->profile, profile), cut, problem ? "; " : "", problem ? problem : "");
+    return fail(error, ERROR_PERMISSION_DENIED, "NO_CREDENTIALS",
+                "no credentials for S3; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or for a public bucket "
+                "sources.s3.anonymous: "
+                "true. Tried: the environment; profile %s; a web identity; a container's; the instance's (%s)%s%.200s",
+                shown_profile(walk->profile, profile), cut, problem ? "; " : "", problem ? problem : "");
 }
 
 static int load_first(const struct walk *walk, struct aws_keys *keys, struct error *error)
