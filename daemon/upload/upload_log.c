@@ -39,7 +39,7 @@ static void take_line(char *line, void (*take)(void *data, char **fields, size_t
         if (!decode(fields[n++]))
             return;
     }
-    if (!rest && strlen(fields[0]) == 1)
+    if (n > 0 && !rest && strlen(fields[0]) == 1)
         take(data, fields, n);
 }
 

@@ -63,7 +63,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
 
 class UploadProxy:
-    """`fault(number, method, path, size)` names what goes wrong with a request, from 1; `seen` has them all, `passed` those that the store has answered."""
+    """`fault(number, method, path, size)` names what goes wrong with a request, from 1; `seen` has them all, `passed` those
+    that the store has answered."""
 
     def __init__(self, port):
         self.port, self.seen, self.passed, self.fault, self.lock = port, [], [], lambda *_: None, threading.Lock()
