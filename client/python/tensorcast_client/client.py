@@ -128,7 +128,9 @@ class Client:
         replicas_of_others (kept, because another user has loaded them); of those that are pinned pinned_replicas and
         pinned_bytes."""
         request = ReleaseRequest.encode(artifact=None if reference is None else parse(reference), all=reference is None)
-        return dict(vars(self.ask("Release", request, ReleaseResponse, self.timeout)))
+        answer = dict(vars(self.ask("Release", request, ReleaseResponse, self.timeout)))
+        del answer["folder"]  # of `tensorcast release DIR`
+        return answer
 
     def unpin(self, reference: str | os.PathLike[str] | None = None) -> dict[str, int]:
         """Lets the daemon drop again what this user has prewarmed with pin=True, of one artifact or of all; for root and the

@@ -28,10 +28,11 @@ ExecutionTopology = Table(group=(1, "message", CollectiveLoadGroup), source_loca
 Targets = Table(regions=(1, "blobs"), fill_names=(2, "strings"), fill_values=(3, "blobs"), cover_names=(4, "strings"),
                 dtypes=(5, "uints"), ranks=(6, "uints"), dims=(7, "uints"), region_indexes=(8, "uints"), offsets=(9, "uints"),
                 strides=(10, "sints"))
+FileSet = Table(names=(1, "strings"), identity=(2, "string"), from_store=(3, "bool"))
 LoadRequest = Table(artifact=(1, "string"), view=(2, "message", View), policy=(3, "message", RetrievalPolicy),
                     topology=(4, "message", ExecutionTopology), device=(5, "string"), region=(6, "bytes"),
                     variant=(7, "bytes"), allow_missing_shards=(8, "bool"), targets=(9, "message", Targets),
-                    memory=(10, "uint"), resident_only=(35, "bool"))
+                    memory=(10, "uint"), resident_only=(35, "bool"), files=(40, "message", FileSet))
 ExplainRequest = Table(load=(1, "message", LoadRequest))
 MaterializeRequest = Table(load=(1, "message", LoadRequest))
 PrewarmRequest = Table(load=(1, "message", LoadRequest), pin=(2, "bool"), detach=(3, "bool"))
@@ -76,10 +77,12 @@ LoadResult = Table(report=(1, "message", LoadReport), layout=(2, "unread", Layou
 MaterializeEvent = Table(accepted=(1, "message", Accepted), progress=(2, "message", Progress),
                          result=(3, "message", LoadResult))
 
-ReleaseRequest = Table(artifact=(1, "string"), all=(2, "bool"))
+ReleaseRequest = Table(artifact=(1, "string"), all=(2, "bool"), folder=(3, "string"), folder_is_gone=(4, "bool"))
+FolderStatus = Table(path=(1, "string"), artifact=(2, "string"), bytes=(3, "uint"), uid=(4, "uint"), device=(5, "uint"),
+                     inode=(6, "uint"), stamp_ns=(7, "uint"))
 ReleaseResponse = Table(released_replicas=(1, "uint"), released_bytes=(2, "uint"), leased_replicas=(3, "uint"),
                         leased_bytes=(4, "uint"), replicas_of_others=(5, "uint"), pinned_replicas=(9, "uint"),
-                        pinned_bytes=(10, "uint"))
+                        pinned_bytes=(10, "uint"), folder=(6, "message", FolderStatus))
 
 StatusRequest = Table()
 LeaseStatus = Table(pid=(1, "uint"), uid=(2, "uint"), command=(3, "string"), since_s=(4, "double"), cgroup=(5, "string"))
@@ -113,10 +116,11 @@ StatusResponse = Table(version=(1, "string"), pid=(2, "uint"), uptime_s=(3, "dou
                        devices_problem=(22, "string"), stores=(20, "messages", StoreStatus), handoff_socket=(23, "string"),
                        extent_bytes=(24, "uint"), users=(25, "messages", UserStatus), kept_bytes=(26, "uint"),
                        quotas=(27, "messages", QuotaStatus), prewarms=(28, "messages", PrewarmStatus),
-                       totals=(29, "message", TotalsStatus))
+                       totals=(29, "message", TotalsStatus), folders=(32, "messages", FolderStatus))
 
-FetchSidecarsRequest = Table(artifact=(1, "string"), names=(2, "strings"), list_only=(3, "bool"))
-SidecarList = Table(files=(1, "messages", File))
+FetchSidecarsRequest = Table(artifact=(1, "string"), names=(2, "strings"), list_only=(3, "bool"),
+                             kind=(4, "uint"), from_store=(5, "bool"), allow_missing_shards=(6, "bool"))
+SidecarList = Table(files=(1, "messages", File), identity=(2, "string"))
 SidecarChunk = Table(file=(1, "uint"), offset=(2, "uint"), data=(3, "bytes"))
 SidecarEvent = Table(list=(1, "message", SidecarList), chunk=(2, "message", SidecarChunk))
 

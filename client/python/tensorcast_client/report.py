@@ -52,12 +52,13 @@ def status(answer):
     quotas = {quota.pop("resource"): quota for quota in map(_fields, fields.pop("quotas"))}
     memory = {name: fields.pop(name) for name in _MEMORY}
     lists = {name: [_fields(item) for item in fields.pop(name)] for name in ("replicas", "loads", "devices", "users", "prewarms")}
+    folders = [{key: getattr(folder, key) for key in ("path", "artifact", "bytes", "uid")} for folder in fields.pop("folders")]
     fields["totals"] = _fields(fields["totals"]) if fields["totals"] else {}
     for replica in lists["replicas"]:
         replica["held_by"] = [_fields(lease) for lease in replica["held_by"]]
         if not replica["device"]:  # as the command, which says nothing of host memory
             del replica["device"]
-    return {**fields, "memory": memory, **lists, "calibration": calibration, "stores": stores, "quotas": quotas}
+    return {**fields, "memory": memory, **lists, "folders": folders, "calibration": calibration, "stores": stores, "quotas": quotas}
 
 
 def _fields(message):
