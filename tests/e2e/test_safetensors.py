@@ -228,3 +228,17 @@ def test_the_official_packages_own_tests_pass(daemon, models, tmp_path):
     done = run(daemon, "-m", "tensorcast_client", "run", "-m", "pytest", "-p", "no:cacheprovider", "-q", *[f"tests/test_{name}.py" for name in names],
                cwd=tests.parent, environment={"TMPDIR": str(models)})
     assert done.returncode == 0 and " passed" in done.stdout, done.stdout[-3000:] + done.stderr[-1000:]
+
+
+def test_the_second_file_of_a_folder_that_is_read_whole_is_one_load(served, models):
+    for number in (1, 2):
+        many(models / f"{number}.safetensors", n=100)
+    for number in (1, 2):
+        held = None
+        with safe_open(models / f"{number}.safetensors", "np") as file:
+            held = {name: file.get_tensor(name) for name in file.keys()}
+            leases = served.status()["leases"]
+    assert len(held) == 100 and leases <= 3
+    with safe_open(models / "2.safetensors", "np") as file:
+        asked = served.bytes_asked()
+        assert file.get_slice("layers.5.w")[:7].tobytes() == b"\5" * 7 and served.bytes_asked() - asked < 1 << 20

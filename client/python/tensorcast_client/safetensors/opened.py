@@ -24,6 +24,8 @@ from .read_ahead import Habit, Orders
 _WORTH_A_COPY_BYTES = 16 << 10  # below, no tensor holds the memory that it came with
 _NOT_RESIDENT = "NOT_RESIDENT"  # the daemon's reason
 _EXACT = Options(executor="generic")  # of columns the local executor may read whole rows, the parts of all ranks
+_BEFORE_ALL = 2  # tensors that were asked for, before all of a file is loaded, of a folder whose files are read whole
+_MOST_BYTES_OF_ALL = 8 << 30
 _MOST_LEASES = 64  # of this process; further tensors that came alone are copied, and their lease ends
 
 _opened: weakref.WeakSet[Opened] = weakref.WeakSet()
@@ -60,8 +62,8 @@ class Opened:
 
     def after_fork(self):
         """Threads that held the lock or were loading are not in the child. What they had brought stays the parent's."""
-        self._lock, self._coming, self._looked_for_all = threading.Lock(), {}, False
-        self._parts, self._brought = [], set()  # names that were read ahead are not read ahead again
+        self._lock, self._coming, self._looked_for_all, self._took_all = threading.Lock(), {}, False, False
+        self._parts, self._brought, self._asked = [], set(), set()  # what was brought once is not read ahead
 
     def number(self, name):
         return self.facts.dtype_number(name)
@@ -77,11 +79,12 @@ class Opened:
 
     def part(self, name, index):
         """What an index takes out of a tensor."""
+        if index is ...:
+            return self.tensor(name)
         framework, number, shape = self._framework, self.number(name), self.shape(name)
         selected = framework.select(index, shape)
         if BITS[number] < 8:  # whose bytes are no elements that the daemon could cut
-            whole = self._get(name, self._whole(name))
-            return framework.done(whole if index is ... else whole[index], number)
+            return framework.done(self._get(name, self._whole(name))[index], number)
         if selected.is_empty():
             piece = framework.empty([max(0, stop - start) for start, stop in selected.box], number)
         else:
@@ -106,9 +109,9 @@ class Opened:
 
     def _get(self, name, box):
         """The array of a box of a tensor, nobody else's."""
+        self._note(name, box)
         if not self._bytes(name, box):
             return self._framework.empty([stop - start for start, stop in box], self.number(name))
-        self._note(name, box)
         while True:
             with self._lock:
                 array = self._take(name, box)
@@ -124,8 +127,12 @@ class Opened:
                 return array
 
     def _note(self, name, box):
-        self._habit.note(self._bytes(name, box), box == self._whole(name))
+        is_whole = box == self._whole(name)
+        self._habit.note(self._bytes(name, box), is_whole)
         with self._lock:
+            if is_whole:
+                self._asked.add(name)
+                self._habit.reads_all |= len(self._asked) == len(self.facts.names)
             if self._orders:
                 self._orders.note(name)
 
@@ -146,7 +153,11 @@ class Opened:
             self._looked_for_all = True
             self._coming[None] = ended
             return _Plan(_ResidentView(self._artifact.view().client, self._artifact, Selection()), {}, True, ended)
-        names = [name, *self._read_ahead(name)] if self._keeps and box == self._whole(name) else [name]
+        takes_all = self._keeps and self._habit.reads_all and not self._took_all and self.facts.total_bytes <= _MOST_BYTES_OF_ALL
+        if takes_all and len(self._asked) >= _BEFORE_ALL:
+            self._took_all, self._coming[None] = True, ended
+            return _Plan(self._artifact.view(), {}, True, ended)
+        names = [name, *self._read_ahead(name)] if self._keeps and not takes_all and box == self._whole(name) else [name]
         self._brought.update(names)
         if len(names) > 1:
             self._coming.update(dict.fromkeys(names, ended))

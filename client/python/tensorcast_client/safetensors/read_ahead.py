@@ -3,7 +3,7 @@
 A load per tensor would cost a call and a lease each. So who goes through whole tensors gets the next ones along, in the order
 that fits best what was asked for until now, and at most an eighth of the bytes that were asked for: a thousand tensors are some
 forty loads then, and who stops in between has read an eighth too much. Who takes slices gets nothing but those. What was seen of a
-file counts for the others of its folder.
+file counts for the others of its folder: where one was read to its last tensor, all of the next one comes with its second tensor.
 """
 from __future__ import annotations
 
@@ -26,6 +26,7 @@ class Habit:
 
     def __init__(self):
         self.asked_bytes, self._wholes_in_row, self._has_sliced = 0, 0, False
+        self.reads_all = False  # a file of this folder was read to its last tensor, and no slice since
 
     @staticmethod
     def of(folder):
@@ -39,6 +40,7 @@ class Habit:
         self.asked_bytes += n_bytes
         self._wholes_in_row = self._wholes_in_row + 1 if is_whole else 0
         self._has_sliced |= not is_whole
+        self.reads_all &= is_whole
 
     def may_read_ahead(self):
         """How many bytes."""
