@@ -51,6 +51,9 @@ static int check_open(const Tensorcast__Daemon__V1__OpenActivationsRequest *requ
     if (request->host > ACTIVATION_MAX_HOST)
         return fail(error, ERROR_INVALID_ARGUMENT, "BAD_HOST", "%u is no number of a host: those are 0 to %d", request->host,
                     ACTIVATION_MAX_HOST);
+    if (*request->upload || request->drop_local) /* rather than a store whose owner believes that it is in the bucket */
+        return fail(error, ERROR_UNIMPLEMENTED, "NO_UPLOADS",
+                    "this daemon does not upload segments yet: leave out upload, and send the folder with 'tensorcast put'");
     if (request->segment_bytes && (request->segment_bytes < MIN_SEGMENT_BYTES || request->segment_bytes > MAX_SEGMENT_BYTES))
         return fail(error, ERROR_INVALID_ARGUMENT, "BAD_SEGMENT_BYTES", "segment_bytes is 1 KiB to 16 TiB");
     return 0;
