@@ -19,7 +19,7 @@ override LDFLAGS += -fsanitize=$(SAN)
 endif
 # grpc.pc drags in some sixty absl flags that a dynamic link does not need
 CLIENT_LIBS := -lyaml -lgrpc -lgpr -lprotobuf-c -lcrypto -lpthread
-LIBS    := -luv -lnghttp2 -lprotobuf-c -lyaml -lcurl -lexpat -lssl -lcrypto -lpthread -lm
+LIBS    := -luv -lnghttp2 -lprotobuf-c -lyaml -lcurl -lexpat -lssl -lcrypto -lz -lpthread -lm
 
 PROTOS  := $(wildcard proto/tensorcast/daemon/v1/*.proto proto/grpc_health/v1/*.proto proto/grpc_reflection/*/*.proto proto/google/rpc/*.proto)
 PROTOBUF_C := $(shell pkg-config --variable=includedir libprotobuf-c)

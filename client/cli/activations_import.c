@@ -1,13 +1,359 @@
+/* import: every shard is read once to know what is in it, before anything is appended; then again, and a sample is appended
+ * when the last shard that has a layer of it is open. */
+#include <dirent.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "activations/pickle_shard.h"
 #include "activations_commands.h"
+#include "activations_gzip.h"
+#include "base/memory.h"
+#include "base/text.h"
+#include "client/sample_writer.h"
+#include "read_file.h"
+
+enum { MAX_SHARDS = 1 << 20, MAX_METADATA_BYTES = 64 << 20 };
+
+struct import_shard {
+    char *path;
+    struct shard_text text; /* while one of its samples is still to come */
+    struct held_entry {
+        struct pickle_entry entry;
+        uint64_t shape[SAMPLE_MAX_RANK];
+    } * entries; /* by sample, then layer */
+    size_t n_entries, capacity;
+    uint32_t last_needed; /* the shard with which the last of its samples is complete */
+};
+
+struct known_entry { /* that there is an array of that sample and layer in that shard */
+    uint32_t sample, layer, shard;
+};
+
+struct import {
+    struct import_shard *shards;
+    size_t n_shards, shards_capacity;
+    struct known_entry *known; /* by sample, then layer, once all are known */
+    size_t n_known, known_capacity;
+    uint32_t reading;
+    struct sample_writer *writer;
+    struct sample_plane *planes;
+    size_t planes_capacity;
+    uint64_t n_samples, n_skipped;
+    struct metadata {
+        uint64_t shards, samples;
+    } told; /* of metadata.json; 0 = nothing */
+};
+
+/* --- which files -------------------------------------------------------------------------------------------------------- */
+
+static bool is_shard(const char *name)
+{
+    size_t length = strlen(name);
+    bool has_ending =
+        (length > 4 && strcmp(name + length - 4, ".pkl") == 0) || (length > 7 && strcmp(name + length - 7, ".pkl.gz") == 0);
+    return has_ending && strncmp(name, "shard_", 6) == 0;
+}
+
+static void add_shard(struct import *import, char *path)
+{
+    ARRAY_RESERVE(import->shards, import->n_shards, import->shards_capacity);
+    import->shards[import->n_shards++] = (struct import_shard){.path = path};
+}
+
+static int compare_paths(const void *a, const void *b)
+{
+    return strcmp(((const struct import_shard *)a)->path, ((const struct import_shard *)b)->path);
+}
+
+static void read_metadata(struct import *import, const char *folder)
+{
+    char *path = memory_print("%s/metadata.json", folder), *text = NULL;
+    size_t length;
+    struct error ignored;
+    struct arena arena = {0};
+    struct json json;
+    struct json_string key;
+    struct metadata told = {0};
+    if (read_file(path, MAX_METADATA_BYTES, &text, &length, &ignored) == 0) {
+        json_init(&json, text, length, &arena);
+        if (json_begin_object(&json))
+            while (json_next_key(&json, &key)) {
+                bool is_number = json_peek(&json) == JSON_NUMBER;
+                if (is_number && json_string_is(&key, "total_shards"))
+                    json_take_u64(&json, &told.shards);
+                else if (is_number && json_string_is(&key, "total_unique_samples"))
+                    json_take_u64(&json, &told.samples);
+                else
+                    json_skip(&json);
+            }
+        import->told.shards += told.shards;
+        import->told.samples += told.samples;
+        arena_fini(&arena);
+    }
+    free(text);
+    free(path);
+}
+
+static int list_folder(struct import *import, const char *folder, struct error *error)
+{
+    char shown[TEXT_NAME_CHARS];
+    size_t first = import->n_shards;
+    DIR *directory = opendir(folder);
+    if (!directory)
+        return fail_errno(error, errno, "cannot open %s", text_escape(folder, strlen(folder), shown));
+    for (const struct dirent *entry; (entry = readdir(directory)) != NULL && import->n_shards < MAX_SHARDS;)
+        if (is_shard(entry->d_name))
+            add_shard(import, memory_print("%s/%s", folder, entry->d_name));
+    closedir(directory);
+    if (import->n_shards == first)
+        return fail(error, ERROR_NOT_FOUND, "NO_SHARDS", "%s holds no shard_*.pkl and no shard_*.pkl.gz",
+                    text_escape(folder, strlen(folder), shown));
+    qsort(import->shards + first, import->n_shards - first, sizeof *import->shards, compare_paths);
+    read_metadata(import, folder);
+    return 0;
+}
+
+static int list_shards(struct import *import, const struct activations_args *args, struct error *error)
+{
+    struct stat status;
+    char shown[TEXT_NAME_CHARS];
+    for (size_t i = 1; i < args->n_operands; i++) {
+        const char *path = args->operands[i];
+        if (stat(path, &status) < 0)
+            return fail_errno(error, errno, "cannot find %s", text_escape(path, strlen(path), shown));
+        if (!S_ISDIR(status.st_mode))
+            add_shard(import, memory_copy_text(path));
+        else if (list_folder(import, path, error) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+/* --- what is in them ---------------------------------------------------------------------------------------------------- */
+
+static int note_entry(void *data, const struct pickle_entry *entry, struct error *error)
+{
+    struct import *import = data;
+    (void)error;
+    ARRAY_RESERVE(import->known, import->n_known, import->known_capacity);
+    import->known[import->n_known++] = (struct known_entry){entry->sample, entry->layer, import->reading};
+    return 0;
+}
+
+static int hold_entry(void *data, const struct pickle_entry *entry, struct error *error)
+{
+    struct import *import = data;
+    struct import_shard *shard = &import->shards[import->reading];
+    (void)error;
+    ARRAY_RESERVE(shard->entries, shard->n_entries, shard->capacity);
+    struct held_entry *held = &shard->entries[shard->n_entries++];
+    held->entry = *entry;
+    for (uint32_t d = 0; d < entry->rank; d++)
+        held->shape[d] = entry->shape[d];
+    return 0;
+}
+
+static int read_shard(struct import *import, uint32_t index,
+                      int (*take)(void *data, const struct pickle_entry *entry, struct error *error), struct error *error)
+{
+    struct import_shard *shard = &import->shards[index];
+    char shown[TEXT_NAME_CHARS];
+    import->reading = index;
+    if (shard_text_open(shard->path, &shard->text, error) < 0)
+        return -1;
+    if (pickle_shard_read(shard->text.bytes, shard->text.count, take, import, error) == 0)
+        return 0;
+    return error_prefix(error, "%s", text_escape(shard->path, strlen(shard->path), shown));
+}
+
+static int compare_known(const void *a, const void *b)
+{
+    const struct known_entry *first = a, *second = b;
+    if (first->sample != second->sample)
+        return first->sample < second->sample ? -1 : 1;
+    if (first->layer != second->layer)
+        return first->layer < second->layer ? -1 : 1;
+    return first->shard < second->shard ? -1 : first->shard > second->shard;
+}
+
+static int compare_held(const void *a, const void *b)
+{
+    const struct pickle_entry *first = &((const struct held_entry *)a)->entry,
+                              *second = &((const struct held_entry *)b)->entry;
+    if (first->sample != second->sample)
+        return first->sample < second->sample ? -1 : 1;
+    return first->layer < second->layer ? -1 : first->layer > second->layer;
+}
+
+/* The end of the entries of the sample at `at`, and the last shard that has one. */
+static size_t end_of_sample(const struct import *import, size_t at, uint32_t *last_shard)
+{
+    size_t end = at;
+    *last_shard = 0;
+    for (; end < import->n_known && import->known[end].sample == import->known[at].sample; end++)
+        *last_shard = import->known[end].shard > *last_shard ? import->known[end].shard : *last_shard;
+    return end;
+}
+
+static int look_at_all(struct import *import, struct error *error)
+{
+    char shown[TEXT_NAME_CHARS];
+    for (uint32_t i = 0; i < import->n_shards; i++) {
+        int failed = read_shard(import, i, note_entry, error);
+        shard_text_close(&import->shards[i].text);
+        if (failed)
+            return -1;
+    }
+    if (import->n_known)
+        qsort(import->known, import->n_known, sizeof *import->known, compare_known);
+    for (size_t i = 1; i < import->n_known; i++) {
+        const struct known_entry *at = &import->known[i];
+        const char *path = import->shards[at->shard].path;
+        if (at->sample == at[-1].sample && at->layer == at[-1].layer)
+            return fail(error, ERROR_INVALID_ARGUMENT, REASON(SAMPLE_TWICE),
+                        "%s: sample %" PRIu32 " has layer %" PRIu32 " already", text_escape(path, strlen(path), shown),
+                        at->sample, at->layer);
+    }
+    uint32_t last;
+    for (size_t at = 0, end; at < import->n_known; at = end) {
+        end = end_of_sample(import, at, &last);
+        for (size_t i = at; i < end; i++) {
+            struct import_shard *shard = &import->shards[import->known[i].shard];
+            shard->last_needed = last > shard->last_needed ? last : shard->last_needed;
+        }
+        import->n_samples++;
+    }
+    return 0;
+}
+
+static void tell_contradictions(const struct import *import)
+{
+    if (import->told.shards && import->told.shards != import->n_shards)
+        fprintf(stderr, "tensorcast: metadata.json tells of %" PRIu64 " shards, there are %zu\n", import->told.shards,
+                import->n_shards);
+    if (import->told.samples && import->told.samples != import->n_samples)
+        fprintf(stderr, "tensorcast: metadata.json tells of %" PRIu64 " samples, there are %" PRIu64 "\n",
+                import->told.samples, import->n_samples);
+}
+
+/* --- appending ---------------------------------------------------------------------------------------------------------- */
+
+static const struct held_entry *find_held(const struct import_shard *shard, uint32_t sample, uint32_t layer)
+{
+    const struct held_entry key = {.entry = {.sample = sample, .layer = layer}};
+    return bsearch(&key, shard->entries, shard->n_entries, sizeof key, compare_held);
+}
+
+static char *describe_text(const struct pickle_entry *entry)
+{
+    struct json_writer json = {0};
+    json_write_open(&json, '{');
+    json_put_string(&json, "text_preview", entry->text, entry->text_bytes);
+    json_write_close(&json, '}');
+    return json.text;
+}
+
+static int append_sample(struct import *import, size_t at, size_t end, struct error *error)
+{
+    const struct pickle_entry *with_text = NULL;
+    size_t n_planes = 0;
+    uint32_t sample = import->known[at].sample;
+    for (size_t i = at; i < end; i++) {
+        const struct held_entry *held = find_held(&import->shards[import->known[i].shard], sample, import->known[i].layer);
+        char shown[TEXT_NAME_CHARS];
+        const char *path = import->shards[import->known[i].shard].path;
+        if (!held)
+            return fail(error, ERROR_ABORTED, "SHARD_CHANGED", "%s changed while it was imported",
+                        text_escape(path, strlen(path), shown));
+        const struct pickle_entry *entry = &held->entry;
+        ARRAY_RESERVE(import->planes, n_planes, import->planes_capacity);
+        import->planes[n_planes++] = (struct sample_plane){.layer = entry->layer,
+                                                           .rank = entry->rank,
+                                                           .dtype = entry->dtype,
+                                                           .shape = held->shape,
+                                                           .bytes = entry->bytes,
+                                                           .n_bytes = entry->n_bytes,
+                                                           .is_fortran = entry->is_fortran};
+        with_text = !with_text && entry->text_bytes ? entry : with_text;
+    }
+    char *info = with_text ? describe_text(with_text) : memory_copy_text("");
+    int failed = sample_writer_append(import->writer, sample, import->planes, n_planes, info, error);
+    free(info);
+    if (failed && error->kind == ERROR_KIND_SAMPLE_TWICE) { /* of an import that was interrupted */
+        import->n_skipped++;
+        return 0;
+    }
+    return failed;
+}
+
+static void let_go(struct import_shard *shard)
+{
+    shard_text_close(&shard->text);
+    free(shard->entries);
+    shard->entries = NULL;
+    shard->n_entries = shard->capacity = 0;
+}
+
+static int append_all(struct import *import, struct error *error)
+{
+    for (uint32_t index = 0; index < import->n_shards; index++) {
+        struct import_shard *shard = &import->shards[index];
+        uint32_t last;
+        if (read_shard(import, index, hold_entry, error) < 0)
+            return -1;
+        if (shard->n_entries)
+            qsort(shard->entries, shard->n_entries, sizeof *shard->entries, compare_held);
+        for (size_t at = 0, end; at < import->n_known; at = end) {
+            end = end_of_sample(import, at, &last);
+            if (last == index && append_sample(import, at, end, error) < 0)
+                return -1;
+        }
+        for (uint32_t i = 0; i <= index; i++)
+            if (import->shards[i].last_needed <= index)
+                let_go(&import->shards[i]);
+    }
+    return 0;
+}
+
+static int import_samples(struct import *import, struct activations_run *run, struct error *error)
+{
+    struct error late;
+    char *store = memory_print("disk:%s", run->path);
+    int failed = sample_writer_open(run->client, store, (uint32_t)run->args->host, 0, &import->writer, error);
+    free(store);
+    if (failed)
+        return -1;
+    failed = append_all(import, error);
+    if (sample_writer_close(import->writer, &late) < 0 && !failed) {
+        *error = late;
+        failed = -1;
+    }
+    return failed ? error_append(error, "; the import is not complete: run it again, what is there is left out") : 0;
+}
 
 int activations_import(struct activations_run *run, struct error *error)
 {
-    (void)run;
-    return fail(error, ERROR_UNIMPLEMENTED, "IMPORT_UNAVAILABLE", "this build cannot import pickle shards");
-}
-
-int activations_export(struct activations_run *run, struct error *error)
-{
-    (void)run;
-    return fail(error, ERROR_UNIMPLEMENTED, "EXPORT_UNAVAILABLE", "this build cannot write pickle shards");
+    struct import import = {0};
+    int failed = list_shards(&import, run->args, error) < 0 || look_at_all(&import, error) < 0 ? -1 : 0;
+    if (!failed) {
+        tell_contradictions(&import);
+        failed = import_samples(&import, run, error);
+    }
+    if (!failed && run->args->json)
+        printf("{\"shards\": %zu, \"samples\": %" PRIu64 ", \"skipped\": %" PRIu64 "}\n", import.n_shards, import.n_samples,
+               import.n_skipped);
+    else if (!failed && !run->args->quiet)
+        printf("%" PRIu64 " samples of %zu shards, %" PRIu64 " of which were there already\n", import.n_samples,
+               import.n_shards, import.n_skipped);
+    for (size_t i = 0; i < import.n_shards; i++) {
+        let_go(&import.shards[i]);
+        free(import.shards[i].path);
+    }
+    free(import.shards);
+    free(import.known);
+    free(import.planes);
+    return failed;
 }

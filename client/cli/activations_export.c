@@ -1,0 +1,440 @@
+/* export: a shard for each segment, as the programs expect that were written for pickles. The pickle is written as it goes:
+ * layer by layer, each array read when its turn comes. */
+#include <endian.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "activations_commands.h"
+#include "activations_gzip.h"
+#include "activations_hosts.h"
+#include "base/map.h"
+#include "base/memory.h"
+#include "base/text.h"
+#include "out_file.h"
+#include "resolve/safetensors.h"
+
+enum { CHUNK_BYTES = 1 << 20 };
+
+struct export_shard {
+    struct gzip_out *out;
+    int fd; /* of the segment */
+    const char *name;
+    const struct part_header *header;
+    struct exported {
+        const struct stored_tensor *tensor;
+        uint32_t layer, sample;
+    } * list;         /* by layer, then as they lie */
+    struct map texts; /* of the sample's number as text: an index into text_list */
+    struct json_string *text_list;
+    size_t n_texts, texts_capacity;
+    struct arena arena; /* of the texts */
+    char (*keys)[16];
+    size_t keys_capacity;
+};
+
+/* --- pickle -------------------------------------------------------------------------------------------------------------- */
+
+static int put(struct export_shard *shard, const void *bytes, size_t count, struct error *error)
+{
+    return gzip_out_write(shard->out, bytes, count, error);
+}
+
+/* A string literal with its opcodes; a NUL may be in it. */
+#define PUT(shard, literal, error) put((shard), (literal), sizeof(literal) - 1, (error))
+
+static int put_integer(struct export_shard *shard, uint64_t value, struct error *error)
+{
+    unsigned char text[11] = {0x8a, 9}; /* LONG1, with a byte for the sign */
+    uint64_t little = htole64(value);
+    memcpy(text + 2, &little, sizeof little);
+    if (value > INT32_MAX)
+        return put(shard, text, sizeof text, error);
+    uint32_t small = htole32((uint32_t)value);
+    text[0] = 'J';
+    memcpy(text + 1, &small, sizeof small);
+    return put(shard, text, 5, error);
+}
+
+static int put_text(struct export_shard *shard, const char *value, size_t length, struct error *error)
+{
+    unsigned char head[5] = {'X'};
+    uint32_t little = htole32((uint32_t)length);
+    memcpy(head + 1, &little, sizeof little);
+    return put(shard, head, sizeof head, error) < 0 ? -1 : put(shard, value, length, error);
+}
+
+static int put_shape(struct export_shard *shard, const struct stored_tensor *tensor, struct error *error)
+{
+    if (!tensor->rank)
+        return PUT(shard, ")", error);
+    int failed = PUT(shard, "(", error);
+    for (uint32_t d = 0; d < tensor->rank && !failed; d++)
+        failed = put_integer(shard, tensor->shape[d], error);
+    return failed ? failed : PUT(shard, "t", error);
+}
+
+static const struct {
+    enum dtype dtype;
+    char code[3];
+    bool has_order;
+} codes[] = {
+    {DTYPE_BOOL, "b1", false}, {DTYPE_I8, "i1", false}, {DTYPE_U8, "u1", false}, {DTYPE_I16, "i2", true},
+    {DTYPE_U16, "u2", true},   {DTYPE_F16, "f2", true}, {DTYPE_I32, "i4", true}, {DTYPE_U32, "u4", true},
+    {DTYPE_F32, "f4", true},   {DTYPE_C64, "c8", true}, {DTYPE_F64, "f8", true}, {DTYPE_I64, "i8", true},
+    {DTYPE_U64, "u8", true},
+};
+
+/* NumPy has no BF16: all of them become what they are the upper halves of. */
+static enum dtype exported_dtype(const struct stored_tensor *tensor)
+{
+    return tensor->dtype == DTYPE_BF16 ? DTYPE_F32 : tensor->dtype;
+}
+
+static int put_dtype(struct export_shard *shard, const struct stored_tensor *tensor, struct error *error)
+{
+    for (size_t i = 0; i < sizeof codes / sizeof codes[0]; i++) {
+        if (codes[i].dtype != exported_dtype(tensor))
+            continue;
+        const unsigned char code[4] = {0x8c, 2, (unsigned char)codes[i].code[0], (unsigned char)codes[i].code[1]};
+        if (PUT(shard,
+                "\x8c\x05numpy\x8c\x05"
+                "dtype\x93",
+                error) < 0 ||
+            put(shard, code, sizeof code, error) < 0 || PUT(shard, "\x89\x88\x87R(K\x03\x8c\x01", error) < 0 ||
+            put(shard, codes[i].has_order ? "<" : "|", 1, error) < 0)
+            return -1;
+        return PUT(shard, "NNNJ\xff\xff\xff\xffJ\xff\xff\xff\xffK\0tb", error);
+    }
+    return fail(error, ERROR_UNIMPLEMENTED, "BAD_DTYPE", "%s: tensor %s is %s, for which NumPy has no type", shard->name,
+                tensor->name, dtype_name(tensor->dtype));
+}
+
+static int read_piece(const struct export_shard *shard, void *bytes, size_t count, uint64_t offset, struct error *error)
+{
+    char *at = bytes;
+    while (count) {
+        ssize_t n = pread(shard->fd, at, count, (off_t)offset);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n <= 0)
+            return n ? fail_errno(error, errno, "cannot read %s", shard->name)
+                     : fail(error, ERROR_DATA_LOSS, "SEGMENT_CUT", "%s got shorter while it was read", shard->name);
+        at += n;
+        offset += (uint64_t)n;
+        count -= (size_t)n;
+    }
+    return 0;
+}
+
+static int put_data(struct export_shard *shard, const struct stored_tensor *tensor, struct error *error)
+{
+    bool widens = tensor->dtype == DTYPE_BF16;
+    unsigned char head[9] = {0x8e};
+    uint64_t length = htole64(tensor->bytes * (widens ? 2 : 1));
+    uint16_t *halves = memory_alloc(CHUNK_BYTES);
+    uint32_t *floats = memory_alloc(2 * CHUNK_BYTES);
+    memcpy(head + 1, &length, sizeof length);
+    int failed = put(shard, head, sizeof head, error);
+    for (uint64_t at = 0; at < tensor->bytes && !failed;) {
+        size_t count = tensor->bytes - at < CHUNK_BYTES ? (size_t)(tensor->bytes - at) : CHUNK_BYTES;
+        failed = read_piece(shard, halves, count, tensor->offset + at, error);
+        for (size_t i = 0; widens && i < count / 2; i++)
+            floats[i] = htole32((uint32_t)le16toh(halves[i]) << 16);
+        if (!failed)
+            failed = widens ? put(shard, floats, 2 * count, error) : put(shard, halves, count, error);
+        at += count;
+    }
+    free(halves);
+    free(floats);
+    return failed;
+}
+
+static int put_array(struct export_shard *shard, const struct stored_tensor *tensor, struct error *error)
+{
+    return PUT(shard,
+               "\x8c\x15numpy.core.multiarray\x8c\x0c_reconstruct\x93\x8c\x05numpy\x8c\x07ndarray\x93K\0\x85"
+               "C\x01"
+               "b\x87R(K\x01",
+               error) < 0 ||
+                   put_shape(shard, tensor, error) < 0 || put_dtype(shard, tensor, error) < 0 ||
+                   PUT(shard, "\x89", error) < 0 || put_data(shard, tensor, error) < 0 || PUT(shard, "tb", error) < 0
+               ? -1
+               : 0;
+}
+
+static int put_entry(struct export_shard *shard, const struct exported *entry, struct error *error)
+{
+    char key[16];
+    int length = snprintf(key, sizeof key, "%" PRIu32, entry->sample);
+    uint32_t text = map_find(&shard->texts, key, (size_t)length);
+    const struct json_string *found = text == MAP_NONE ? &(struct json_string){"", 0} : &shard->text_list[text];
+    return PUT(shard, "}(\x8c\x0asample_idx", error) < 0 || put_integer(shard, entry->sample, error) < 0 ||
+                   PUT(shard,
+                       "\x8c\x0a"
+                       "activation",
+                       error) < 0 ||
+                   put_array(shard, entry->tensor, error) < 0 || PUT(shard, "\x8c\x05shape", error) < 0 ||
+                   put_shape(shard, entry->tensor, error) < 0 || PUT(shard, "\x8c\x0ctext_preview", error) < 0 ||
+                   put_text(shard, found->text, found->length, error) < 0 || PUT(shard, "u", error) < 0
+               ? -1
+               : 0;
+}
+
+static int put_all(struct export_shard *shard, struct error *error)
+{
+    size_t n = shard->header->n_tensors;
+    int failed = PUT(shard, "\x80\x04}(", error);
+    for (size_t i = 0; i < n && !failed; i++) {
+        bool begins = !i || shard->list[i].layer != shard->list[i - 1].layer;
+        bool ends = i + 1 == n || shard->list[i + 1].layer != shard->list[i].layer;
+        if (begins)
+            failed = put_integer(shard, shard->list[i].layer, error) < 0 || PUT(shard, "](", error) < 0;
+        failed = failed || put_entry(shard, &shard->list[i], error) < 0 || (ends && PUT(shard, "e", error) < 0) ? -1 : 0;
+    }
+    return failed ? -1 : PUT(shard, "u.", error);
+}
+
+/* --- one segment -------------------------------------------------------------------------------------------------------- */
+
+static int compare_exported(const void *a, const void *b)
+{
+    const struct exported *first = a, *second = b;
+    if (first->layer != second->layer)
+        return first->layer < second->layer ? -1 : 1;
+    return first->tensor < second->tensor ? -1 : first->tensor > second->tensor;
+}
+
+static int list_tensors(struct export_shard *shard, struct error *error)
+{
+    size_t n = shard->header->n_tensors;
+    shard->list = memory_alloc_array(n + 1, sizeof *shard->list);
+    for (size_t i = 0; i < n; i++) {
+        const struct stored_tensor *tensor = &shard->header->tensors[i];
+        shard->list[i].tensor = tensor;
+        if (!activation_parse_tensor(tensor->name, tensor->name_length, &shard->list[i].layer, &shard->list[i].sample))
+            return fail(error, ERROR_DATA_LOSS, "NOT_A_SEGMENT", "%s is no segment of activations", shard->name);
+    }
+    if (n)
+        qsort(shard->list, n, sizeof *shard->list, compare_exported);
+    return 0;
+}
+
+/* {"17": {"text_preview": "..."}, ...} */
+static void read_texts(struct export_shard *shard)
+{
+    const struct part_metadata *pair = part_header_find_metadata(shard->header, "info");
+    struct json json;
+    struct json_string key, inner, text;
+    map_init(&shard->texts, shard->header->n_tensors);
+    if (!pair)
+        return;
+    shard->keys = memory_alloc_array(shard->header->n_tensors + 1, sizeof *shard->keys);
+    json_init(&json, pair->value, pair->value_length, &shard->arena);
+    if (!json_begin_object(&json))
+        return;
+    while (json_next_key(&json, &key)) {
+        if (!json_begin_object(&json))
+            return;
+        while (json_next_key(&json, &inner)) {
+            bool is_text = json_string_is(&inner, "text_preview") && json_peek(&json) == JSON_STRING;
+            if (!is_text) {
+                json_skip(&json);
+                continue;
+            }
+            if (!json_take_string(&json, &text) || shard->n_texts == shard->header->n_tensors || key.length >= 16)
+                return;
+            ARRAY_RESERVE(shard->text_list, shard->n_texts, shard->texts_capacity);
+            memcpy(shard->keys[shard->n_texts], key.text, key.length);
+            shard->text_list[shard->n_texts] = text;
+            map_add(&shard->texts, shard->keys[shard->n_texts], key.length, (uint32_t)shard->n_texts);
+            shard->n_texts++;
+        }
+    }
+}
+
+static struct part_header *read_head(const struct export_shard *shard, struct error *error)
+{
+    struct stat status;
+    unsigned char first[8];
+    uint64_t json_bytes;
+    struct part_header *header = NULL;
+    if (fstat(shard->fd, &status) < 0) {
+        fail_errno(error, errno, "cannot look at %s", shard->name);
+        return NULL;
+    }
+    if (status.st_size < (off_t)sizeof first || read_piece(shard, first, sizeof first, 0, error) < 0 ||
+        safetensors_header_length(first, (uint64_t)status.st_size, &json_bytes, error) < 0)
+        return NULL;
+    char *json = memory_alloc((size_t)json_bytes + 1);
+    if (read_piece(shard, json, (size_t)json_bytes, sizeof first, error) == 0)
+        header = safetensors_parse(json, json_bytes, (uint64_t)status.st_size, error);
+    free(json);
+    return header;
+}
+
+static void write_counts(struct json_writer *json, const struct export_shard *shard)
+{
+    size_t n = shard->header->n_tensors, count = 0;
+    json_put_open(json, "layers", '[');
+    for (size_t i = 0; i < n; i++)
+        if (!i || shard->list[i].layer != shard->list[i - 1].layer)
+            json_write_u64(json, shard->list[i].layer);
+    json_write_close(json, ']');
+    json_put_open(json, "samples_per_layer", '{');
+    for (size_t i = 0; i < n; i++) {
+        char key[16];
+        count++;
+        if (i + 1 < n && shard->list[i + 1].layer == shard->list[i].layer)
+            continue;
+        snprintf(key, sizeof key, "%" PRIu32, shard->list[i].layer);
+        json_put_u64(json, key, count);
+        count = 0;
+    }
+    json_write_close(json, '}');
+    json_put_u64(json, "total_samples_in_shard", n);
+}
+
+static int describe_shard(struct json_writer *json, const struct export_shard *shard, size_t id, const char *path,
+                          struct error *error)
+{
+    struct stat status;
+    uint64_t bytes = 0;
+    if (stat(path, &status) < 0)
+        return fail_errno(error, errno, "cannot look at what was written");
+    for (size_t i = 0; i < shard->header->n_tensors; i++)
+        bytes += shard->header->tensors[i].bytes;
+    json_write_open(json, '{');
+    json_put_u64(json, "shard_id", id);
+    json_put_text(json, "filename", strrchr(path, '/') + 1);
+    json_put_text(json, "local_path", path);
+    json_put_text_or_null(json, "gcs_path", "");
+    json_put_double(json, "file_size_mb", (double)status.st_size / (1 << 20));
+    json_put_double(json, "buffer_size_mb", (double)bytes / (1 << 20));
+    write_counts(json, shard);
+    json_write_close(json, '}');
+    return 0;
+}
+
+static void end_shard(struct export_shard *shard, struct part_header *header)
+{
+    if (shard->header)
+        map_fini(&shard->texts);
+    part_header_unref(header);
+    free(shard->list);
+    free(shard->text_list);
+    free(shard->keys);
+    arena_fini(&shard->arena);
+    if (shard->fd >= 0)
+        close(shard->fd);
+}
+
+static int export_segment(const struct stored_host *host, const struct manifest_segment *segment, const char *path,
+                          size_t id, struct json_writer *json, uint64_t *n_arrays, struct error *error)
+{
+    struct export_shard shard = {0};
+    char name[ACTIVATION_NAME_CHARS];
+    shard.name = activation_segment_name(segment->number, ACTIVATION_SEALED, name);
+    shard.fd = openat(host->fd, name, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (shard.fd < 0)
+        return fail_errno(error, errno, "cannot open %s/%s", host->name, name);
+    struct part_header *header = read_head(&shard, error);
+    shard.header = header;
+    int failed = header ? list_tensors(&shard, error) : -1;
+    if (header)
+        read_texts(&shard);
+    if (!failed)
+        failed = (shard.out = gzip_out_open(path, error)) ? 0 : -1;
+    if (!failed)
+        failed = gzip_out_close(shard.out, put_all(&shard, error), error);
+    if (!failed)
+        failed = describe_shard(json, &shard, id, path, error);
+    if (!failed)
+        *n_arrays += header->n_tensors;
+    end_shard(&shard, header);
+    return failed ? error_prefix(error, "%s", host->name) : 0;
+}
+
+/* --- hosts -------------------------------------------------------------------------------------------------------------- */
+
+static int write_metadata(const char *folder, const struct stored_host *host, size_t n_shards, uint64_t n_arrays,
+                          const struct json_writer *shards, struct error *error)
+{
+    struct json_writer json = {0};
+    struct out_file out;
+    char *path = memory_print("%s/metadata.json", folder);
+    json_write_open(&json, '{');
+    json_put_u64(&json, "total_shards", n_shards);
+    json_put_u64(&json, "total_activations", n_arrays);
+    json_put_u64(&json, "total_unique_samples", host->n_samples);
+    json_put_bool(&json, "upload_to_gcs", false);
+    json_put_text_or_null(&json, "gcs_bucket", "");
+    json_put_text_or_null(&json, "gcs_prefix", "");
+    json_put_open(&json, "shards", '[');
+    if (shards->length)
+        json_write_json(&json, shards->text, shards->length);
+    json_write_close(&json, ']');
+    json_write_close(&json, '}');
+    int failed = out_file_open(&out, path, error);
+    if (!failed)
+        failed = out_file_write(&out, json.text, json.length, error);
+    if (!failed)
+        failed = out_file_commit(&out, error);
+    out_file_close(&out);
+    free(json.text);
+    free(path);
+    return failed;
+}
+
+static int export_host(const struct stored_host *host, const char *out, size_t *n_shards, struct error *error)
+{
+    struct json_writer shards = {0};
+    uint64_t n_arrays = 0;
+    size_t n = 0;
+    char *folder = memory_print("%s/%s", out, host->name), shown[TEXT_NAME_CHARS];
+    int failed =
+        mkdir(folder, 0777) < 0 ? fail_errno(error, errno, "cannot make %s", text_escape(folder, strlen(folder), shown)) : 0;
+    for (size_t i = 0; i < host->manifest.n_segments && !failed; i++) {
+        if (!host->manifest.segments[i].is_local) {
+            failed = fail(error, ERROR_FAILED_PRECONDITION, "SEGMENT_NOT_HERE",
+                          "%s: segment %" PRIu32 " was uploaded and deleted here; fetch it first", host->name,
+                          host->manifest.segments[i].number);
+            break;
+        }
+        char *path = memory_print("%s/shard_%04zu.pkl.gz", folder, n + 1);
+        failed = export_segment(host, &host->manifest.segments[i], path, n + 1, &shards, &n_arrays, error);
+        n += !failed;
+        free(path);
+    }
+    if (!failed)
+        failed = write_metadata(folder, host, n, n_arrays, &shards, error);
+    free(shards.text);
+    free(folder);
+    *n_shards += n;
+    return failed;
+}
+
+int activations_export(struct activations_run *run, struct error *error)
+{
+    struct stored_hosts hosts;
+    const char *out = run->args->out;
+    char shown[TEXT_NAME_CHARS];
+    size_t n_shards = 0;
+    if (stored_hosts_open(&hosts, run->path, NULL, NULL, error) < 0)
+        return -1;
+    int failed = mkdir(out, 0777) < 0 && errno != EEXIST
+                     ? fail_errno(error, errno, "cannot make %s", text_escape(out, strlen(out), shown))
+                     : 0;
+    for (size_t i = 0; i < hosts.n && !failed; i++)
+        failed = export_host(&hosts.list[i], out, &n_shards, error);
+    if (!failed && run->args->json)
+        printf("{\"hosts\": %zu, \"shards\": %zu}\n", hosts.n, n_shards);
+    else if (!failed && !run->args->quiet)
+        printf("%zu shards of %zu hosts in %s\n", n_shards, hosts.n, text_escape(out, strlen(out), shown));
+    stored_hosts_close(&hosts);
+    return failed;
+}

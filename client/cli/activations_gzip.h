@@ -1,0 +1,28 @@
+/* Shards as files: plain or gzipped, read whole into a file without a name that is mapped; and written gzipped. Blocks. */
+#ifndef CLI_ACTIVATIONS_GZIP_H
+#define CLI_ACTIVATIONS_GZIP_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/error.h"
+
+struct shard_text {
+    const unsigned char *bytes;
+    size_t count;
+    void *mapping;
+};
+
+/* DATA_LOSS naming the file when it is no whole archive, or its checksum is wrong; RESOURCE_EXHAUSTED when what is in it does
+ * not fit into $TMPDIR. */
+int shard_text_open(const char *path, struct shard_text *text, struct error *error);
+void shard_text_close(struct shard_text *text); /* accepts a zeroed one */
+
+struct gzip_out;
+
+/* Appears under its name when it is closed without a failure. */
+struct gzip_out *gzip_out_open(const char *path, struct error *error);
+int gzip_out_write(struct gzip_out *out, const void *bytes, size_t count, struct error *error);
+int gzip_out_close(struct gzip_out *out, int failed, struct error *error); /* frees it; a file that failed goes */
+
+#endif
