@@ -39,13 +39,13 @@ struct export_shard {
 
 /* --- pickle -------------------------------------------------------------------------------------------------------------- */
 
-static int put(struct export_shard *shard, const void *bytes, size_t count, struct error *error)
+static int put_raw(struct export_shard *shard, const void *bytes, size_t count, struct error *error)
 {
     return gzip_out_write(shard->out, bytes, count, error);
 }
 
 /* A string literal with its opcodes; a NUL may be in it. */
-#define PUT(shard, literal, error) put((shard), (literal), sizeof(literal) - 1, (error))
+#define PUT(shard, literal, error) put_raw((shard), (literal), sizeof(literal) - 1, (error))
 
 static int put_integer(struct export_shard *shard, uint64_t value, struct error *error)
 {
@@ -53,11 +53,11 @@ static int put_integer(struct export_shard *shard, uint64_t value, struct error 
     uint64_t little = htole64(value);
     memcpy(text + 2, &little, sizeof little);
     if (value > INT32_MAX)
-        return put(shard, text, sizeof text, error);
+        return put_raw(shard, text, sizeof text, error);
     uint32_t small = htole32((uint32_t)value);
     text[0] = 'J';
     memcpy(text + 1, &small, sizeof small);
-    return put(shard, text, 5, error);
+    return put_raw(shard, text, 5, error);
 }
 
 static int put_text(struct export_shard *shard, const char *value, size_t length, struct error *error)
@@ -65,7 +65,7 @@ static int put_text(struct export_shard *shard, const char *value, size_t length
     unsigned char head[5] = {'X'};
     uint32_t little = htole32((uint32_t)length);
     memcpy(head + 1, &little, sizeof little);
-    return put(shard, head, sizeof head, error) < 0 ? -1 : put(shard, value, length, error);
+    return put_raw(shard, head, sizeof head, error) < 0 ? -1 : put_raw(shard, value, length, error);
 }
 
 static int put_shape(struct export_shard *shard, const struct stored_tensor *tensor, struct error *error)
@@ -105,8 +105,8 @@ static int put_dtype(struct export_shard *shard, const struct stored_tensor *ten
                 "\x8c\x05numpy\x8c\x05"
                 "dtype\x93",
                 error) < 0 ||
-            put(shard, code, sizeof code, error) < 0 || PUT(shard, "\x89\x88\x87R(K\x03\x8c\x01", error) < 0 ||
-            put(shard, codes[i].has_order ? "<" : "|", 1, error) < 0)
+            put_raw(shard, code, sizeof code, error) < 0 || PUT(shard, "\x89\x88\x87R(K\x03\x8c\x01", error) < 0 ||
+            put_raw(shard, codes[i].has_order ? "<" : "|", 1, error) < 0)
             return -1;
         return PUT(shard, "NNNJ\xff\xff\xff\xffJ\xff\xff\xff\xffK\0tb", error);
     }
@@ -139,14 +139,14 @@ static int put_data(struct export_shard *shard, const struct stored_tensor *tens
     uint16_t *halves = memory_alloc(CHUNK_BYTES);
     uint32_t *floats = memory_alloc(2 * CHUNK_BYTES);
     memcpy(head + 1, &length, sizeof length);
-    int failed = put(shard, head, sizeof head, error);
+    int failed = put_raw(shard, head, sizeof head, error);
     for (uint64_t at = 0; at < tensor->bytes && !failed;) {
         size_t count = tensor->bytes - at < CHUNK_BYTES ? (size_t)(tensor->bytes - at) : CHUNK_BYTES;
         failed = read_piece(shard, halves, count, tensor->offset + at, error);
         for (size_t i = 0; widens && i < count / 2; i++)
             floats[i] = htole32((uint32_t)le16toh(halves[i]) << 16);
         if (!failed)
-            failed = widens ? put(shard, floats, 2 * count, error) : put(shard, halves, count, error);
+            failed = widens ? put_raw(shard, floats, 2 * count, error) : put_raw(shard, halves, count, error);
         at += count;
     }
     free(halves);
@@ -396,8 +396,12 @@ static int export_host(const struct stored_host *host, const char *out, size_t *
     uint64_t n_arrays = 0;
     size_t n = 0;
     char *folder = memory_print("%s/%s", out, host->name), shown[TEXT_NAME_CHARS];
-    int failed =
-        mkdir(folder, 0777) < 0 ? fail_errno(error, errno, "cannot make %s", text_escape(folder, strlen(folder), shown)) : 0;
+    int failed = mkdir(folder, 0777) == 0 ? 0 : errno;
+    text_escape(folder, strlen(folder), shown);
+    if (failed == EEXIST)
+        failed = fail(error, ERROR_ALREADY_EXISTS, "TARGET_EXISTS", "%s is there already", shown);
+    else if (failed)
+        failed = fail_errno(error, failed, "cannot make %s", shown);
     for (size_t i = 0; i < host->manifest.n_segments && !failed; i++) {
         if (!host->manifest.segments[i].is_local) {
             failed = fail(error, ERROR_FAILED_PRECONDITION, "SEGMENT_NOT_HERE",

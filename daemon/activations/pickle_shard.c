@@ -53,7 +53,7 @@ struct pickle {
 /* --- failing ------------------------------------------------------------------------------------------------------------ */
 
 /* The first complaint counts. Returns false. */
-static bool refuse(struct pickle *pickle, enum error_code code, const char *reason, const char *complaint)
+static bool refuse_pickle(struct pickle *pickle, enum error_code code, const char *reason, const char *complaint)
 {
     if (!pickle->has_failed)
         fail(pickle->error, code, reason, "%s, at byte %zu", complaint, (size_t)(pickle->at - pickle->start));
@@ -63,7 +63,7 @@ static bool refuse(struct pickle *pickle, enum error_code code, const char *reas
 
 static bool damaged(struct pickle *pickle, const char *complaint)
 {
-    return refuse(pickle, ERROR_DATA_LOSS, "BAD_PICKLE", complaint);
+    return refuse_pickle(pickle, ERROR_DATA_LOSS, "BAD_PICKLE", complaint);
 }
 
 /* --- memory ------------------------------------------------------------------------------------------------------------- */
@@ -345,7 +345,7 @@ static bool make_dtype(struct pickle *pickle, const struct value *arguments)
             value->dtype = dtypes[i].dtype;
         return push(pickle, value);
     }
-    return refuse(pickle, ERROR_UNIMPLEMENTED, "BAD_DTYPE", "an array has elements that are no plain numbers");
+    return refuse_pickle(pickle, ERROR_UNIMPLEMENTED, "BAD_DTYPE", "an array has elements that are no plain numbers");
 }
 
 /* Sets what an array is, when shape and bytes fit together. */
@@ -402,7 +402,7 @@ static bool set_state(struct pickle *pickle)
     if (value->kind == VALUE_DTYPE) {
         if (state->n_items < 2 ||
             (!is_text(state->items[1], "<") && !is_text(state->items[1], "|") && !is_text(state->items[1], "=")))
-            return refuse(pickle, ERROR_UNIMPLEMENTED, "BAD_BYTE_ORDER",
+            return refuse_pickle(pickle, ERROR_UNIMPLEMENTED, "BAD_BYTE_ORDER",
                           "an array has another byte order than this machine");
         return true;
     }
@@ -472,7 +472,7 @@ static bool run_instruction(struct pickle *pickle, unsigned char opcode)
     default: break;
     }
     pickle->at--;
-    return refuse(pickle, ERROR_INVALID_ARGUMENT, "FORBIDDEN_OPCODE",
+    return refuse_pickle(pickle, ERROR_INVALID_ARGUMENT, "FORBIDDEN_OPCODE",
                   "the pickle has an instruction that is no part of a shard of arrays; nothing of it was executed");
 }
 
@@ -483,7 +483,7 @@ static const struct value *run(struct pickle *pickle)
     uint64_t protocol;
     if (pickle->at == pickle->end || *pickle->at++ != 0x80 || !take_number(pickle, 1, &protocol) || protocol < 4 ||
         protocol > 5) {
-        refuse(pickle, ERROR_INVALID_ARGUMENT, "BAD_PROTOCOL", "this is no pickle of protocol 4 or 5");
+        refuse_pickle(pickle, ERROR_INVALID_ARGUMENT, "BAD_PROTOCOL", "this is no pickle of protocol 4 or 5");
         return NULL;
     }
     for (;;) {

@@ -1,0 +1,84 @@
+"""Shards of pickles: imported without executing any, exported for those who read them."""
+import gzip
+import json
+import os
+import pickle
+
+import numpy as np
+import pytest
+import tensorcast_client as tc
+
+from activation_scene import holds, sample, stored
+
+
+@pytest.fixture
+def acts(models):
+    return models / "acts"
+
+
+@pytest.fixture
+def daemon(start, models):
+    return start(activations={"roots": [str(models)]})
+
+
+def shard(path, layers, protocol=4):
+    entries = {layer: [{"sample_idx": i, "activation": a, "shape": a.shape, "text_preview": f"t{i} \u00e4"} for i, a in items]
+               for layer, items in layers.items()}
+    path.write_bytes(gzip.compress(pickle.dumps(entries, protocol)))
+
+
+@pytest.mark.parametrize("protocol", [4, 5])
+def test_samples_that_straddle_shards_become_whole_and_may_be_imported_again(daemon, acts, tmp_path, protocol):
+    shard(tmp_path / "shard_0001.pkl.gz", {4: [(i, sample(i)[4]) for i in range(5)], 7: [(i, sample(i)[7]) for i in range(4)]}, protocol)
+    shard(tmp_path / "shard_0002.pkl.gz", {"layer_7": [(4, sample(4)[7])]}, protocol)
+    for skipped in (0, 5):
+        assert daemon.cli.json("activations", "import", acts, tmp_path, "--host", 3) == {"shards": 2, "samples": 5, "skipped": skipped}
+    holds(acts / "host_003", range(5))
+    info = {k: v for s in json.loads((acts / "host_003/manifest.json").read_text())["segments"] for k, v in s["info"].items()}
+    assert info["4"] == {"text_preview": "t4 \u00e4"}
+
+
+def test_every_plain_type_and_order_comes_through(daemon, acts, tmp_path):
+    kinds = ("?", "i1", "u1", "i2", "u2", "f2", "i4", "u4", "f4", "c8", "f8", "i8", "u8")
+    arrays = {k: np.asfortranarray((np.arange(24) % 2 * 3).astype(kind).reshape(2, 3, 4)) for k, kind in enumerate(kinds)}
+    arrays |= {50: np.array(2.5, np.float32), 51: np.zeros((0, 3), np.float32), 52: np.arange(6.0).reshape(2, 3).T}
+    shard(tmp_path / "shard_0001.pkl.gz", {k: [(1, a)] for k, a in arrays.items()})
+    daemon.cli.ok("activations", "import", acts, tmp_path, "--host", 3)
+    (got,) = stored(acts / "host_003").values()
+    assert all(got[k].dtype == a.dtype and got[k].shape == a.shape and (got[k] == a).all() for k, a in arrays.items())
+
+
+class Runs:
+    def __init__(self, *call):
+        self.call = call
+
+    def __reduce__(self):
+        return self.call
+
+
+def test_a_shard_that_would_run_something_is_refused_and_nothing_of_the_import_is_kept(daemon, acts, tmp_path):
+    shard(tmp_path / "shard_0001.pkl.gz", {4: [(1, np.zeros(3))]})
+    (tmp_path / "shard_0002.pkl.gz").write_bytes(gzip.compress(pickle.dumps({4: Runs(os.system, (f"touch {tmp_path}/ran",))}, 4)))
+    outcome = daemon.cli.run("activations", "import", acts, tmp_path, "--host", 3)
+    assert outcome.status == "INVALID_ARGUMENT" and "shard_0002.pkl.gz" in outcome.err and "system" in outcome.err
+    assert not (tmp_path / "ran").exists() and not list(acts.rglob("*.safetensors"))
+
+
+def test_what_is_exported_is_what_pickle_reads_and_comes_back(daemon, acts, tmp_path):
+    with tc.connect(daemon.socket).activation_store(acts, host=3, segment_bytes="2KiB", narrow="auto") as store:
+        for i in range(9):
+            store.append(i, {**sample(i), 9: np.ones((2, 2), np.float32)}, info={"text_preview": f"t{i}"})
+    daemon.cli.ok("activations", "export", acts, "--out", tmp_path / "out")
+    folder, got = tmp_path / "out/host_003", {}
+    told = json.loads((folder / "metadata.json").read_text())
+    assert told["total_unique_samples"] == 9 and told["total_shards"] == len(list(folder.glob("shard_*.pkl.gz"))) > 1
+    for path in folder.glob("shard_*.pkl.gz"):
+        for layer, entries in pickle.loads(gzip.decompress(path.read_bytes())).items():
+            for entry in entries:
+                assert entry["shape"] == entry["activation"].shape and entry["text_preview"] == f"t{entry['sample_idx']}"
+                got.setdefault(entry["sample_idx"], {})[layer] = entry["activation"]
+    assert sorted(got) == list(range(9)) and all((got[i][k] == a).all() for i in got for k, a in sample(i).items())
+    assert got[0][9].dtype == np.float32 and (got[0][9] == 1).all()
+    daemon.cli.ok("activations", "import", acts, folder, "--host", 8)
+    assert sorted(stored(acts / "host_008")) == list(range(9))
+    assert daemon.cli.run("activations", "export", acts, "--out", tmp_path / "out").status == "ALREADY_EXISTS"
