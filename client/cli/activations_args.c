@@ -92,7 +92,7 @@ static bool parse_real(const char *value, double *number)
 static int take_value(const struct activations_option *row, const char *value, struct activations_args *args,
                       struct error *error)
 {
-    char *place = (char *)args + row->offset;
+    void *place = (char *)args + row->offset;
     switch (row->kind) {
     case VALUE_FLAG:
         *(bool *)place = true;
