@@ -24,8 +24,9 @@ class Rules(ctypes.Structure):  # struct tc_sharding_options
                 ("n_placements", ctypes.c_size_t), ("best_effort", ctypes.c_int64)]
 
 
-class Error(ctypes.Structure):
-    _fields_ = [("code", ctypes.c_int), ("reason", ctypes.c_char * 64), ("message", ctypes.c_char * 1024)]
+class Error(ctypes.Structure):  # struct tc_error
+    _fields_ = [("code", ctypes.c_int), ("reason", ctypes.c_char * 64), ("message", ctypes.c_char * 1024),
+                ("notes", ctypes.c_char * 512)]
 
 
 @pytest.fixture(scope="module")
