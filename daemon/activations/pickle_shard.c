@@ -403,7 +403,7 @@ static bool set_state(struct pickle *pickle)
         if (state->n_items < 2 ||
             (!is_text(state->items[1], "<") && !is_text(state->items[1], "|") && !is_text(state->items[1], "=")))
             return refuse_pickle(pickle, ERROR_UNIMPLEMENTED, "BAD_BYTE_ORDER",
-                          "an array has another byte order than this machine");
+                                 "an array has another byte order than this machine");
         return true;
     }
     if (value->kind != VALUE_ARRAY || value->is_ready || state->n_items != 5 || state->items[3]->kind != VALUE_BOOL)

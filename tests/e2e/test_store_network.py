@@ -234,7 +234,8 @@ def test_a_daemon_stops_although_a_server_is_silent(silent, store_daemon, comman
     waiting = daemon.cli.spawn(command, url, *COMMANDS[command])
     connected()
     assert daemon.stop(20) == 0, daemon.log()
-    assert waiting.wait(20) == 3
+    _, err = waiting.communicate(timeout=20)
+    assert waiting.returncode == 3, err
 
 
 def test_clients_that_gave_up_on_a_silent_server_are_in_nobody_s_way(silent, fake, store_daemon):

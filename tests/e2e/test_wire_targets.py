@@ -97,6 +97,7 @@ def test_pieces_and_constants_make_one_padded_parameter(start, models, model):
     assert report.target_bytes == report.into.committed_bytes == nbytes and report.view_bytes == 144
     assert report.residual_bytes == report.into.fallback_bytes == 0 and report.into.direct_write_supported
     assert report.into.dominant_executor == report.executor and len(report.candidates) == 3
+    assert soon(lambda: "materialize_mapped_into_target" in daemon.log()), daemon.log()
     (line,) = [line for line in daemon.log().splitlines() if "materialize_mapped_into_target" in line]
     assert f"committed_bytes={nbytes}" in line and "execution_commit" in line
     status = daemon.status()

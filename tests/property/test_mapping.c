@@ -301,7 +301,7 @@ static void check_tensors(const struct mapping *mapping, const struct model *mod
 
 /* --- targets --------------------------------------------------------------------------------------------------------- */
 
-enum { N_REGIONS = 2, UNTOUCHED = 0xEE };
+enum { N_REGIONS = 2, UNTOUCHED = 0xEE, REGION_ROOM = 4 * FILE_ROOM }; /* random strides leave gaps of their own */
 
 struct goal { /* the targets of a view */
     struct target_region regions[N_REGIONS];
@@ -440,7 +440,7 @@ static void write_fills(const struct mapping *mapping, unsigned char *space)
 static void check_targets(const struct model *model, const struct goal *goal, const struct mapping *packed,
                           const unsigned char *replica, const struct mapping *mapping)
 {
-    static unsigned char space[N_REGIONS * TARGET_REGION_ALIGN + FILE_ROOM], wanted[FILE_ROOM];
+    static unsigned char space[N_REGIONS * (TARGET_REGION_ALIGN + REGION_ROOM)], wanted[REGION_ROOM];
     assert_true(mapping->has_targets && mapping->replica_bytes == goal->list.space_bytes &&
                 mapping->replica_bytes <= sizeof space);
     assert_int_equal(mapping->view_bytes, packed->view_bytes);
@@ -457,6 +457,7 @@ static void check_targets(const struct model *model, const struct goal *goal, co
     }
     write_fills(mapping, space);
     for (size_t r = 0; r < N_REGIONS; r++) {
+        assert_true(goal->regions[r].bytes <= sizeof wanted);
         memset(wanted, UNTOUCHED, goal->regions[r].bytes);
         for (size_t i = 0; i < goal->list.n_tensors; i++)
             if (goal->targets[i].region == r && packed->tensors[i].bytes)

@@ -154,9 +154,12 @@ class Opened:
             self._coming[None] = ended
             return _Plan(_ResidentView(self._artifact.view().client, self._artifact, Selection()), {}, True, ended)
         takes_all = self._keeps and self._habit.reads_all and not self._took_all and self.facts.total_bytes <= _MOST_BYTES_OF_ALL
-        if takes_all and len(self._asked) >= _BEFORE_ALL:
-            self._took_all, self._coming[None] = True, ended
-            return _Plan(self._artifact.view(), {}, True, ended)
+        if takes_all and len(self._asked) >= _BEFORE_ALL and name not in self._brought:
+            self._took_all = True
+            rest = [one for one in self.facts.names if one not in self._brought]  # what came before is not read again
+            self._brought.update(rest)
+            self._coming.update(dict.fromkeys(rest, ended))
+            return _Plan(self._artifact.subset(rest), {one: self._whole(one) for one in rest}, True, ended)
         names = [name, *self._read_ahead(name)] if self._keeps and not takes_all and box == self._whole(name) else [name]
         self._brought.update(names)
         if len(names) > 1:
