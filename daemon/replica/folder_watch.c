@@ -115,9 +115,11 @@ static void on_timer(void *data)
         return;
     watch->work = (struct loop_work){.do_work = look_at_paths, .done = on_looked, .pool = LOOP_DISK};
     watch->is_looking = loop_submit(watch->loop, &watch->work, &error) == 0;
-    for (size_t i = 0; !watch->is_looking && i < watch->n_looks; i++)
+    if (watch->is_looking) /* the list is the helper's now */
+        return;
+    for (size_t i = 0; i < watch->n_looks; i++)
         free(watch->looks[i].path);
-    watch->n_looks = watch->is_looking ? watch->n_looks : 0;
+    watch->n_looks = 0;
 }
 
 static void restore(void *data, const struct folder *record)
