@@ -200,7 +200,7 @@ def silent():
 
 
 COMMANDS = {"load": [], "inspect": [], "explain": [], "verify": [], "plan": ["--compat"], "manifest": ["--out", "/dev/null"],
-            "fetch": ["--sidecars", "/tmp/tc8-never-made"]}
+            "fetch": ["--sidecars", f"/tmp/tc8-never-made-{os.getpid()}"]}  # of this worker alone
 
 
 @pytest.mark.parametrize("command", COMMANDS)
