@@ -96,8 +96,6 @@ static void find_scratch(struct worker *worker)
         if (staging_left(&engine->staging) > 1) /* the last one is for a device that has none */
             window->scratch = staging_take(&engine->staging);
         pthread_mutex_unlock(&engine->lock);
-        if (window->scratch)
-            flight_land(&window->scratch->flight); /* who had it before may have given it back while a device reads it */
     }
     for (size_t i = 0; i < worker->item.n_parts && window->scratch; i++) {
         struct device *device = worker->item.parts[i].run->destination->device;

@@ -129,6 +129,45 @@ static void a_torn_element_is_read_to_its_end_and_belongs_to_the_window_it_begin
     assert_int_equal(scene.item.parts[0].report.read_bytes, 4 * 2); /* the windows' own are charged elsewhere */
 }
 
+/* --- scratch memory that somebody had before ---------------------------------------------------------------------------- */
+
+static unsigned char lent[4096], arrived[sizeof lent];
+static size_t n_waits;
+
+/* A copy out of `lent` that was queued before, and is made when it is waited for. */
+static int copy_late(struct device *device, uint64_t mark, struct error *error)
+{
+    (void)device;
+    (void)mark;
+    (void)error;
+    memcpy(arrived, lent, sizeof arrived);
+    n_waits++;
+    return 0;
+}
+
+static void nothing_is_converted_in_memory_that_a_device_still_reads(void **state)
+{
+    static const struct device_queue_ops queue = {.wait = copy_late};
+    static const struct device_ops ops = {.queue = &queue};
+    struct device device = {.ops = &ops};
+    struct staging home = {.buffer_bytes = sizeof lent};
+    (void)state;
+    for (uint32_t operation = 0; operation < 2; operation++) {
+        struct staging_buffer scratch = {.home = &home, .memory = lent, .flight = {.marks = {{&device, 7}}, .n_marks = 1}};
+        memset(lent, 0x55, sizeof lent);
+        n_waits = 0;
+        window.scratch = &scratch;
+        add_turned(operation, false);
+        run_windows(BYTES);
+        assert_int_equal(n_waits, 1);
+        for (size_t i = 0; i < sizeof arrived; i++)
+            assert_int_equal(arrived[i], 0x55);
+        assert_true(transfer_scene_is_right(&scene.runs[0]));
+        scene.item.n_parts = 0;
+        transfer_scene_drop_run(&scene);
+    }
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, open_scene, close_scene)
 
 int main(void)
@@ -136,6 +175,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(a_matrix_is_found_as_one),
         TEST(a_matrix_is_turned_in_windows_of_any_size),
+        TEST(nothing_is_converted_in_memory_that_a_device_still_reads),
         TEST(a_torn_element_is_read_to_its_end_and_belongs_to_the_window_it_begins_in),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
