@@ -100,25 +100,6 @@ static const char *take_path(const char *text, const char *path, const struct re
 
 /* --- file:// --- */
 
-/* NULL: a % without two digits, or a NUL. */
-static char *percent_decode(const char *text, struct arena *arena)
-{
-    char *decoded = arena_text(arena, text, strlen(text)), *to = decoded;
-    for (const char *from = text; *from; to++) {
-        if (*from != '%') {
-            *to = *from++;
-            continue;
-        }
-        int high = text_hex_digit(from[1]), low = high < 0 ? -1 : text_hex_digit(from[2]);
-        if (low < 0 || high + low == 0)
-            return NULL;
-        *to = (char)(high << 4 | low);
-        from += 3;
-    }
-    *to = '\0';
-    return decoded;
-}
-
 /* RFC 8089: also "file:/PATH". */
 static const char *take_file_url(const char *text, struct arena *arena, struct error *error)
 {
@@ -132,8 +113,8 @@ static const char *take_file_url(const char *text, struct arena *arena, struct e
     }
     if (rest[0] != '/')
         return fail_reference(text, "a file: URL has an absolute path: file:///PATH", error);
-    const char *path = percent_decode(rest, arena);
-    if (!path)
+    char *path = arena_text(arena, rest, strlen(rest));
+    if (!text_percent_decode(path))
         return fail_reference(text, "in a file: URL % is followed by two hexadecimal digits that are not 00", error);
     return take_path(text, path, &nowhere, arena, error);
 }

@@ -167,6 +167,21 @@ int text_hex_digit(char c)
     return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
 }
 
+bool text_percent_decode(char *text)
+{
+    char *out = text;
+    for (; *text; text++) {
+        bool is_escaped = *text == '%';
+        int high = is_escaped ? text_hex_digit(text[1]) : 0, low = is_escaped && high >= 0 ? text_hex_digit(text[2]) : 0;
+        if (high < 0 || low < 0 || (is_escaped && high + low == 0))
+            return false;
+        *out++ = (char)(is_escaped ? high << 4 | low : *text);
+        text += is_escaped ? 2 : 0;
+    }
+    *out = '\0';
+    return true;
+}
+
 bool text_is_utf8(const char *text, size_t length)
 {
     while (length) {

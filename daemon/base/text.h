@@ -38,6 +38,8 @@ bool text_is_utf8(const char *text, size_t length); /* as RFC 3629: no surrogate
 
 /* The value of a hexadecimal digit in either case, or -1. */
 int text_hex_digit(char c);
+/* "a%2Fb" -> "a/b", in place; '+' stays. False: a % without two digits, or a NUL. */
+bool text_percent_decode(char *text);
 
 /* Shell globs with * ? [a-z] [!a-z] and \x for x itself, over bytes, no special meaning for '/' or a leading '.'. */
 bool text_glob(const char *pattern, const char *name, size_t name_length);

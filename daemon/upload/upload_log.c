@@ -15,28 +15,13 @@
 
 static const char name[] = "uploads.log", fresh_name[] = "uploads.log.new";
 
-static bool decode(char *text)
-{
-    char *out = text;
-    for (; *text; text++) {
-        bool escaped = *text == '%';
-        int high = escaped ? text_hex_digit(text[1]) : 0, low = escaped && high >= 0 ? text_hex_digit(text[2]) : 0;
-        if (high < 0 || low < 0 || (escaped && high + low == 0))
-            return false;
-        *out++ = (char)(escaped ? high << 4 | low : *text);
-        text += escaped ? 2 : 0;
-    }
-    *out = '\0';
-    return true;
-}
-
 static void take_line(char *line, void (*take)(void *data, char **fields, size_t n_fields), void *data)
 {
     char *fields[UPLOAD_LOG_FIELDS], *rest = line;
     size_t n = 0;
     while (rest && n < UPLOAD_LOG_FIELDS) {
         fields[n] = strsep(&rest, " ");
-        if (!decode(fields[n++]))
+        if (!text_percent_decode(fields[n++]))
             return;
     }
     if (n > 0 && !rest && strlen(fields[0]) == 1)

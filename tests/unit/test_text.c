@@ -419,6 +419,21 @@ static void hexadecimal_digits_are_those_22_and_no_other_byte(void **state)
     assert_int_equal(text_hex_digit('F'), 15);
 }
 
+static void percents_are_decoded_or_refused(void **state)
+{
+    static const char *const right[][2] = {{"", ""}, {"a%2Fb%25+", "a/b%+"}, {"%c3%A4", "\xc3\xa4"}, {"%41%42", "AB"}};
+    static const char *const wrong[] = {"%", "a%4", "%4g", "%g4", "%00", "a%%41"};
+    char text[32];
+    (void)state;
+    for (size_t i = 0; i < sizeof right / sizeof *right; i++) {
+        strcpy(text, right[i][0]);
+        assert_true(text_percent_decode(text));
+        assert_string_equal(text, right[i][1]);
+    }
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
+        assert_false(text_percent_decode(strcpy(text, wrong[i])));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -435,6 +450,7 @@ int main(void)
         cmocka_unit_test(the_nearest_word_is_found_and_far_ones_are_not),
         cmocka_unit_test(the_nearest_word_is_the_one_a_plain_computation_finds),
         cmocka_unit_test(of_equally_near_words_the_first_wins),
+        cmocka_unit_test(percents_are_decoded_or_refused),
         cmocka_unit_test(utf8_is_what_rfc_3629_says),
         cmocka_unit_test(globs_match_as_a_shell_does),
         cmocka_unit_test(a_glob_looks_at_no_byte_after_the_name_and_takes_nuls),

@@ -1,4 +1,4 @@
-/* What the queue keeps, whom it lets write where, and what it counts; that it sends is in e2e/test_uploads.py. */
+/* What the queue keeps, whom it lets write where, and what it counts; that it sends to a store, no test says yet. */
 #include "upload/upload_queue.h"
 
 #include <setjmp.h>

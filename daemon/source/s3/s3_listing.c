@@ -50,17 +50,9 @@ static bool parse_size(const char *text, uint64_t *value)
 /* In place: "a%2Fb+c" -> "a/b c". False when it is no such encoding or hides a NUL. */
 static bool decode_key(char *text)
 {
-    char *out = text;
-    for (; *text; text++) {
-        bool escaped = *text == '%';
-        int high = escaped ? text_hex_digit(text[1]) : 0, low = escaped && high >= 0 ? text_hex_digit(text[2]) : 0;
-        if (high < 0 || low < 0 || (escaped && high + low == 0))
-            return false;
-        *out++ = (char)(escaped ? high << 4 | low : *text == '+' ? ' ' : *text);
-        text += escaped ? 2 : 0;
-    }
-    *out = '\0';
-    return true;
+    for (char *plus = text; (plus = strchr(plus, '+'));)
+        *plus = ' ';
+    return text_percent_decode(text);
 }
 
 static bool is_known_algorithm(const char *text)
