@@ -154,13 +154,13 @@ static uint64_t room_for(const struct sample *sample)
 static uint64_t bytes_of(const struct activations *table, const struct counted_host *host)
 {
     const struct activation_writer *writer = table_find_writer(table, host->known.path, host->known.host, NULL);
-    return writer && writer->folder ? host_folder_disk_bytes(writer->folder) + writer->reserved_bytes : host->bytes;
+    return writer && writer->folder ? host_folder_disk_bytes(writer->folder) + writer->coming.reserved_bytes : host->bytes;
 }
 
 int writer_find_room(struct activation_writer *writer, struct error *error)
 {
     const struct activations *table = writer->table;
-    uint64_t limit = table->limits.disk_quota_bytes, taken = 0, own = 0, needed = room_for(&writer->sample);
+    uint64_t limit = table->limits.disk_quota_bytes, taken = 0, own = 0, needed = room_for(&writer->coming.sample);
     for (const struct counted_host *host = table->hosts; host; host = host->next) {
         uint64_t bytes = bytes_of(table, host);
         taken += bytes;
@@ -168,7 +168,7 @@ int writer_find_room(struct activation_writer *writer, struct error *error)
     }
     unsigned kept = quota_is_privileged(writer->uid) ? 0 : table->limits.kept_percent;
     if (!limit || quota_allows(kept, limit, taken, own, needed)) {
-        writer->reserved_bytes = needed;
+        writer->coming.reserved_bytes = needed;
         return 1;
     }
     if (clock_now_ns() < writer->wait_until_ns)
@@ -177,11 +177,11 @@ int writer_find_room(struct activation_writer *writer, struct error *error)
     return fail(error, ERROR_RESOURCE_EXHAUSTED, "DISK_QUOTA",
                 "sample %u has no room: it takes %s, and the stores have %s of activations.disk_quota %s; what was "
                 "appended before is kept",
-                writer->sample.id, text_people_bytes(needed, wants), text_people_bytes(taken, has),
+                writer->coming.sample.id, text_people_bytes(needed, wants), text_people_bytes(taken, has),
                 text_people_bytes(limit, most));
 }
 
 void writer_give_room_back(struct activation_writer *writer)
 {
-    writer->reserved_bytes = 0;
+    writer->coming.reserved_bytes = 0;
 }

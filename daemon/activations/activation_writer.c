@@ -99,7 +99,7 @@ void writer_free(struct activation_writer *writer)
     if (writer->memory)
         munmap(writer->memory, writer->region->bytes);
     device_region_close(writer->region);
-    arena_fini(&writer->arena);
+    arena_fini(&writer->coming.arena);
     free(writer->path);
     free(writer);
 }
@@ -389,25 +389,27 @@ static int append_bytes(struct activation_writer *writer, struct error *error)
 {
     const struct append_part *part = &writer->part;
     const char *memory = writer->memory;
-    if (part->offset == 0 && host_folder_begin(writer->folder, &writer->sample, error) < 0)
+    if (part->offset == 0 && host_folder_begin(writer->folder, &writer->coming.sample, error) < 0)
         return -1;
     if (host_folder_write(writer->folder, memory + part->memory_offset, part->bytes, error) < 0)
         return -1;
-    return part->offset + part->bytes == writer->sample.bytes ? host_folder_end(writer->folder, &writer->sample, error) : 0;
+    return part->offset + part->bytes == writer->coming.sample.bytes
+               ? host_folder_end(writer->folder, &writer->coming.sample, error)
+               : 0;
 }
 
 static void drop_sample(struct activation_writer *writer)
 {
-    writer->has_sample = false;
+    writer->coming.is_begun = false;
     writer_give_room_back(writer);
-    arena_fini(&writer->arena);
+    arena_fini(&writer->coming.arena);
 }
 
 static void on_appended(struct loop_work *work)
 {
     struct activation_writer *writer = writer_of(work);
-    writer->received_bytes += writer->part.bytes;
-    if (writer->call->has_failed || writer->received_bytes == writer->sample.bytes)
+    writer->coming.received_bytes += writer->part.bytes;
+    if (writer->call->has_failed || writer->coming.received_bytes == writer->coming.sample.bytes)
         drop_sample(writer);
     seal_full(writer);
     get_ready(writer);
@@ -466,13 +468,13 @@ static bool begin_call(struct activation_writer *writer, struct writer_call *cal
 
 static int check_part(const struct activation_writer *writer, const struct append_part *part, struct error *error)
 {
-    uint64_t memory_bytes = writer->region->bytes, expected = writer->received_bytes;
+    uint64_t memory_bytes = writer->region->bytes, expected = writer->coming.received_bytes;
     if (part->memory_offset > memory_bytes || part->bytes > memory_bytes - part->memory_offset)
         return fail(error, ERROR_INVALID_ARGUMENT, "OUTSIDE_MEMORY",
                     "%" PRIu64 " bytes at %" PRIu64 " are not inside of the %" PRIu64 " bytes of shared memory", part->bytes,
                     part->memory_offset, memory_bytes);
-    if (!writer->has_sample || part->offset != expected || part->bytes > writer->sample.bytes - expected ||
-        (!part->bytes && writer->sample.bytes))
+    if (!writer->coming.is_begun || part->offset != expected || part->bytes > writer->coming.sample.bytes - expected ||
+        (!part->bytes && writer->coming.sample.bytes))
         return fail(error, ERROR_INVALID_ARGUMENT, "BAD_PART",
                     "%" PRIu64 " bytes at %" PRIu64 " of a sample, of which %" PRIu64 " have come", part->bytes,
                     part->offset, expected);
@@ -488,10 +490,10 @@ void activation_writer_append(struct activation_writer *writer, struct append_pa
     }
     if (part->has_sample) {
         drop_sample(writer); /* one that was not sent to its end */
-        writer->sample = part->sample;
-        writer->arena = part->arena;
-        writer->has_sample = true;
-        writer->received_bytes = 0;
+        writer->coming.sample = part->sample;
+        writer->coming.arena = part->arena;
+        writer->coming.is_begun = true;
+        writer->coming.received_bytes = 0;
     }
     writer->part = *part;
     if (check_part(writer, part, &error) < 0) {

@@ -35,6 +35,14 @@ struct writer_seal { /* sealing of full segments, first comes first */
     struct error error; /* of the last one, when it has failed */
 };
 
+struct coming_sample { /* the one that is being appended */
+    bool is_begun;
+    struct sample sample; /* its texts are in the arena */
+    struct arena arena;
+    uint64_t received_bytes;
+    uint64_t reserved_bytes; /* of the disk */
+};
+
 struct activation_writer {
     struct activation_writer *next;
     struct activations *table;
@@ -55,11 +63,7 @@ struct activation_writer {
     int (*step)(struct activation_writer *writer, struct error *error); /* of work */
     struct writer_call *call;                                           /* under way; NULL = none */
     struct append_part part;
-    struct sample sample; /* that is coming; its texts are in the arena */
-    struct arena arena;
-    uint64_t received_bytes; /* of it */
-    bool has_sample;
-    uint64_t reserved_bytes; /* of the disk, for it */
+    struct coming_sample coming;
     struct loop_timer *timer;
     bool is_blocked; /* the call under way waits for room */
     uint64_t wait_until_ns;
