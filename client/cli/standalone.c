@@ -178,9 +178,11 @@ static const struct load_result *run_ticket(struct standalone *state, const stru
     return backend_time_left(state->backend, &left_ms, error) < 0 ? NULL : ticket_result(state->ticket);
 }
 
-static Tensorcast__Daemon__V1__LoadReport *report(struct standalone *state)
+static Tensorcast__Daemon__V1__LoadReport *report(struct standalone *state, bool is_plan)
 {
-    Tensorcast__Daemon__V1__LoadReport *report = codec_report(ticket_result(state->ticket), &state->arena);
+    const struct load_result *result = ticket_result(state->ticket);
+    Tensorcast__Daemon__V1__LoadReport *report =
+        is_plan ? codec_plan(result, &state->arena) : codec_report(result, &state->arena);
     if (!report->mapped) { /* a load that gives its memory to nobody does not ask */
         report->mapped = arena_alloc(&state->arena, sizeof *report->mapped);
         tensorcast__daemon__v1__mapped_facts__init(report->mapped);
@@ -213,7 +215,7 @@ static int standalone_load(struct backend *backend, const struct tc_view *view, 
                                                          .bytes = tensor->bytes,
                                                          .data = memory + tensor->offset};
     }
-    loaded->report = report(state);
+    loaded->report = report(state, false);
     loaded->owner = state;
     return 0;
 }
@@ -233,7 +235,7 @@ static int standalone_explain(struct backend *backend, const struct tc_view *vie
     if (!result)
         return -1;
     const struct plan_facts facts = ticket_facts(state->ticket);
-    *json = report_json(report(state), NULL, 0, false);
+    *json = report_json(report(state, true), NULL, 0, false);
     *text = explain_text(result->plan, result->mapping, &facts);
     return 0;
 }

@@ -354,3 +354,10 @@ Tensorcast__Daemon__V1__LoadReport *codec_report(const struct load_result *resul
         facts.into = &into;
     return report_fill(&facts, arena);
 }
+
+Tensorcast__Daemon__V1__LoadReport *codec_plan(const struct load_result *result, struct arena *arena)
+{
+    Tensorcast__Daemon__V1__LoadReport *report = codec_report(result, arena);
+    report->load_id = arena_text(arena, "", 0);
+    return report;
+}

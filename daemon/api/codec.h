@@ -28,5 +28,7 @@ Tensorcast__Daemon__V1__ResolveResponse *codec_artifact(const struct artifact *a
 const char *codec_file_name(const char *name, struct arena *arena);
 
 Tensorcast__Daemon__V1__LoadReport *codec_report(const struct load_result *result, struct arena *arena);
+/* Of a plan that nobody runs: without a load id, by which clients know that its figures are estimates. */
+Tensorcast__Daemon__V1__LoadReport *codec_plan(const struct load_result *result, struct arena *arena);
 
 #endif

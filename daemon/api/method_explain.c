@@ -17,7 +17,7 @@ static void answer_plan(const struct explaining *explaining, const struct load_r
     struct plan_facts facts = ticket_facts(explaining->ticket);
     struct arena arena = {0};
     char *text = explain_text(result->plan, result->mapping, &facts);
-    response.report = codec_report(result, &arena);
+    response.report = codec_plan(result, &arena);
     response.text = text;
     rpc_call_reply(explaining->call, &response.base);
     arena_fini(&arena);

@@ -380,3 +380,13 @@ def test_a_folder_of_another_format_is_told_what_to_do(alone, daemon, models, na
     for cli, how in [(daemon.cli, []), (alone, ["--standalone"])]:
         refused = cli.run("inspect", f"disk:{models}/other", *how)
         assert refused.status == "NOT_FOUND" and name in refused.err and word in refused.err, refused
+
+
+@pytest.mark.parametrize("where", [[], ["--standalone"]])
+def test_what_a_plan_expects_is_not_told_under_the_names_of_what_a_load_measured(start, models, where):
+    checkpoints.write(models / "m", {"w": np.zeros(1000, np.float32)})
+    cli = start().cli
+    plan, report = (cli.json(command, f"disk:{models}/m", *where) for command in ("explain", "load"))
+    assert plan["estimated"]["read_bytes"] == report["bytes"]["read"] == 4000 and plan["estimated"]["execute_ms"] > 0
+    assert not {"read"} & set(plan["bytes"]) and "execute" not in plan["ms"] and "load_id" not in plan
+    assert "estimated" not in report and report["load_id"] and report["ms"]["execute"] > 0
