@@ -188,9 +188,12 @@ static bool is_grace_over(void *data)
 
 static int open_stores(struct daemon *daemon, struct error *error)
 {
+    const struct config *config = daemon->api.services.config;
     daemon->ends_requests = (struct cancel){is_grace_over, daemon};
-    if (stores_create(daemon->api.services.config, &daemon->ends_requests, &daemon->api.services.stores, error) != 0)
+    if (stores_create(config, &daemon->ends_requests, &daemon->api.services.stores, error) != 0)
         return -1;
+    if (config->activation_roots.n || config->upload_prefixes.n)
+        stores_allow_writing(daemon->api.services.stores);
     stores_describe(daemon->api.services.stores, log_store, NULL);
     return 0;
 }

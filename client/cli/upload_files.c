@@ -228,6 +228,7 @@ int upload_files_send(struct upload_files *upload, struct error *error)
     interrupt_defer(NULL);
     if (stores_create(config_defaults(), &upload->backend->cancel, &all.stores, error) < 0)
         return -1;
+    stores_allow_writing(all.stores);
     pthread_mutex_init(&all.lock, NULL);
     int status = parallel_run(upload->n_files, FILES_AT_ONCE, send_file, &all, error);
     all.documents = true;

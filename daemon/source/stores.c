@@ -24,6 +24,7 @@ struct stores {
     uint64_t request_bytes;
     uint32_t parallel_requests;
     const struct cancel *cancel;
+    bool may_write;
     pthread_mutex_t lock; /* of clients */
     struct kept *kept;    /* one per row of store_table */
 };
@@ -137,6 +138,16 @@ int stores_create(const struct config *config, const struct cancel *cancel, stru
     made->parallel_requests = (uint32_t)parallel_requests;
     *stores = made;
     return 0;
+}
+
+void stores_allow_writing(struct stores *stores)
+{
+    stores->may_write = true;
+}
+
+bool stores_may_write(const struct stores *stores)
+{
+    return stores->may_write;
 }
 
 void stores_destroy(struct stores *stores)

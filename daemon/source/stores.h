@@ -18,6 +18,10 @@ struct stores;
  * as long as the stores. */
 int stores_create(const struct config *config, const struct cancel *cancel, struct stores **stores, struct error *error);
 void stores_destroy(struct stores *stores); /* accepts NULL; no source may be left */
+/* Before the first request: credentials are asked for that may write. Otherwise for those that may read only, where a store
+ * tells them apart. */
+void stores_allow_writing(struct stores *stores);
+bool stores_may_write(const struct stores *stores);
 
 struct http_engine *stores_http(struct stores *stores);
 const struct cancel *stores_cancel(const struct stores *stores);

@@ -61,9 +61,11 @@ static int clean_environment(void **state)
     return 0;
 }
 
+static bool may_write;
+
 static struct gcp_credentials *create(const char *file)
 {
-    struct gcp_credentials_options options = {.file = file, .now = now};
+    struct gcp_credentials_options options = {.file = file, .now = now, .may_write = may_write};
     return gcp_credentials_create(&options);
 }
 
@@ -212,7 +214,7 @@ static void a_service_account_signs_what_it_asks_for(void **state)
     struct json_string key;
     assert_true(json_begin_object(&json));
     assert_memory_equal(take(&json, "iss").text, "robot@p.iam", 11);
-    assert_memory_equal(take(&json, "scope").text, "https://www.googleapis.com/auth/devstorage.read_write", 53);
+    assert_memory_equal(take(&json, "scope").text, "https://www.googleapis.com/auth/devstorage.read_only", 52);
     assert_memory_equal(take(&json, "aud").text, "https://oauth2.googleapis.com/token", 35);
     assert_true(json_next_key(&json, &key) && json_take_u64(&json, &issued) && json_next_key(&json, &key) &&
                 json_take_u64(&json, &expires) && !json_next_key(&json, &key) && json_end(&json));
@@ -228,6 +230,25 @@ static void a_service_account_signs_what_it_asks_for(void **state)
     assert_int_equal(strncmp(signature + 1, encoded, strlen(encoded)), 0);
     free(encoded);
     free(expected);
+}
+
+static void who_writes_asks_for_more_than_who_reads(void **state)
+{
+    (void)state;
+    char *file = service_account_file("https://oauth2.googleapis.com/token"), claims[1000];
+    const char *path = write_file("account.json", file);
+    for (may_write = false;; may_write = true) {
+        fake_reset(token_routes);
+        assert_string_equal(get_once(path), "T1/");
+        char *body = strchr(strstr(fake_log, "assertion="), '.') + 1;
+        size_t n = decode(body, (size_t)(strchr(body, '.') - body), claims);
+        assert_true((memmem(claims, n, "devstorage.read_write\"", 22) != NULL) == may_write);
+        assert_true((memmem(claims, n, "devstorage.read_only\"", 21) != NULL) == !may_write);
+        if (may_write)
+            break;
+    }
+    may_write = false;
+    free(file);
 }
 
 static void secrets_go_to_https_only(void **state)
@@ -441,6 +462,7 @@ int main(void)
         cmocka_unit_test_setup(a_refresh_token_of_a_user_is_exchanged, clean_environment),
         cmocka_unit_test_setup(the_named_file_goes_before_gclouds_and_that_before_the_metadata_server, clean_environment),
         cmocka_unit_test_setup(a_service_account_signs_what_it_asks_for, clean_environment),
+        cmocka_unit_test_setup(who_writes_asks_for_more_than_who_reads, clean_environment),
         cmocka_unit_test_setup(secrets_go_to_https_only, clean_environment),
         cmocka_unit_test_setup(files_that_are_of_no_use_are_refused_by_name, clean_environment),
         cmocka_unit_test_setup(a_refusal_shows_what_the_server_said, clean_environment),

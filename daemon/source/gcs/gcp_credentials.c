@@ -130,7 +130,7 @@ static int token_of_file(const struct gcp_credentials *credentials, const char *
         return -1;
     int failed = check_token_uri(credentials, key.token_uri, error);
     if (!failed)
-        failed = gcp_key_form(&key, now_of(credentials), &form, error);
+        failed = gcp_key_form(&key, credentials->options.may_write, now_of(credentials), &form, error);
     if (!failed)
         failed = post_form(credentials, key.token_uri, form, cancel, token, error);
     secret_free(form);

@@ -20,6 +20,7 @@ struct gcp_credentials_options {
     struct http_engine *http;
     const char *file; /* "" or NULL = look for gcloud's */
     bool anonymous;   /* the only way to send no token */
+    bool may_write;   /* what tokens of a service account are asked for; a user's may what the user may */
     /* 0 when secrets may be sent to this URL; NULL = https:// only. */
     int (*check_url)(const void *data, const char *url, struct error *error);
     const void *check_data;

@@ -16,7 +16,8 @@
 #include "source/secret.h"
 
 #define DEFAULT_TOKEN_URI "https://oauth2.googleapis.com/token"
-#define SCOPE "https://www.googleapis.com/auth/devstorage.read_write"
+#define SCOPE_READING "https://www.googleapis.com/auth/devstorage.read_only"
+#define SCOPE_WRITING "https://www.googleapis.com/auth/devstorage.read_write"
 enum { ASSERTION_LIFETIME_S = 3600, MAX_EXPIRES_S = 86400 };
 
 /* --- a flat object --- */
@@ -157,7 +158,7 @@ static char *user_form(const struct gcp_key *key)
 }
 
 /* {"alg": ...}.{"iss": ...} in base64, of a JSON web token. */
-static char *claims_of(const struct gcp_key *key, int64_t unix_time)
+static char *claims_of(const struct gcp_key *key, bool may_write, int64_t unix_time)
 {
     struct json_writer head = {0}, claims = {0};
     json_write_open(&head, '{');
@@ -174,7 +175,7 @@ static char *claims_of(const struct gcp_key *key, int64_t unix_time)
     json_write_key(&claims, "iss");
     json_write_text(&claims, key->client_email);
     json_write_key(&claims, "scope");
-    json_write_text(&claims, SCOPE);
+    json_write_text(&claims, may_write ? SCOPE_WRITING : SCOPE_READING);
     json_write_key(&claims, "aud");
     json_write_text(&claims, key->token_uri);
     json_write_key(&claims, "iat");
@@ -191,11 +192,11 @@ static char *claims_of(const struct gcp_key *key, int64_t unix_time)
     return text;
 }
 
-static int account_form(const struct gcp_key *key, int64_t unix_time, char **form, struct error *error)
+static int account_form(const struct gcp_key *key, bool may_write, int64_t unix_time, char **form, struct error *error)
 {
     unsigned char *signature;
     size_t n_signature;
-    char *claims = claims_of(key, unix_time);
+    char *claims = claims_of(key, may_write, unix_time);
     int failed =
         signature_rs256(key->private_key, strlen(key->private_key), claims, strlen(claims), &signature, &n_signature, error);
     if (!failed) {
@@ -209,11 +210,11 @@ static int account_form(const struct gcp_key *key, int64_t unix_time, char **for
     return failed;
 }
 
-int gcp_key_form(const struct gcp_key *key, int64_t unix_time, char **form, struct error *error)
+int gcp_key_form(const struct gcp_key *key, bool may_write, int64_t unix_time, char **form, struct error *error)
 {
     *form = NULL;
     if (key->kind == GCP_SERVICE_ACCOUNT)
-        return account_form(key, unix_time, form, error);
+        return account_form(key, may_write, unix_time, form, error);
     *form = user_form(key);
     return 0;
 }

@@ -3,6 +3,7 @@
 #ifndef SOURCE_GCP_KEY_H
 #define SOURCE_GCP_KEY_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -23,7 +24,7 @@ int gcp_key_parse(const void *bytes, size_t count, struct gcp_key *key, struct e
 void gcp_key_clear(struct gcp_key *key);
 
 /* The body of a POST to token_uri, malloced; to be wiped. */
-int gcp_key_form(const struct gcp_key *key, int64_t unix_time, char **form, struct error *error);
+int gcp_key_form(const struct gcp_key *key, bool may_write, int64_t unix_time, char **form, struct error *error);
 
 struct gcp_token {
     char *text; /* malloced */

@@ -32,7 +32,8 @@ void *gcs_client_connect(struct stores *stores)
                                                         .file = settings->credentials_file,
                                                         .anonymous = settings->is_anonymous,
                                                         .check_url = check_url,
-                                                        .check_data = stores};
+                                                        .check_data = stores,
+                                                        .may_write = stores_may_write(stores)};
     client->stores = stores;
     client->settings = settings;
     client->credentials = gcp_credentials_create(&credentials);
