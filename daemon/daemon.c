@@ -178,12 +178,12 @@ static void log_store(void *data, const char *scheme, const char *endpoint, cons
              LOG_TEXT("credentials", credentials));
 }
 
-/* Asked by requests on helper threads for which nobody waits then; those of loads have a cancel of their own. */
+/* Asked by requests on helper threads for which nobody waits then; those of loads have a cancel of their own. Set by the loop
+ * and not read off the clock: calls must know that they were cut off before what they wait for is cancelled. */
 static bool is_grace_over(void *data)
 {
     const struct daemon *daemon = data;
-    uint64_t deadline_ns = __atomic_load_n(&daemon->drain_deadline_ns, __ATOMIC_RELAXED);
-    return deadline_ns && clock_now_ns() >= deadline_ns;
+    return atomic_load(&daemon->is_grace_over);
 }
 
 static int open_stores(struct daemon *daemon, struct error *error)
@@ -430,6 +430,7 @@ static void on_grace_over(void *context)
     fail(&daemon->cut_off, ERROR_UNAVAILABLE, "DAEMON_STOPPING",
          "the daemon is stopping; the load did not end within server.shutdown_grace %g s", grace_s);
     daemon->api.services.cut_off = &daemon->cut_off;
+    atomic_store(&daemon->is_grace_over, true);
 }
 
 static void stop_when_quiet(void *data)
@@ -450,6 +451,7 @@ static void stop_when_quiet(void *data)
 static void on_drained(void *context)
 {
     struct daemon *daemon = context;
+    atomic_store(&daemon->is_grace_over, true); /* nobody is left who waits */
     daemon->drain_timer = loop_timer_create(daemon->api.services.loop, stop_when_quiet, daemon);
     loop_timer_start(daemon->drain_timer, 0, DRAIN_POLL_MS);
 }
@@ -461,7 +463,7 @@ static void on_terminate(void *data, int signal_number)
     if (daemon->api.is_draining)
         return;
     daemon->api.is_draining = true;
-    __atomic_store_n(&daemon->drain_deadline_ns, clock_now_ns() + grace_ms * NS_PER_MS, __ATOMIC_RELAXED);
+    daemon->drain_deadline_ns = clock_now_ns() + grace_ms * NS_PER_MS;
     watchdog_exit_at(daemon->watchdog, daemon->drain_deadline_ns + (uint64_t)(LAST_READS_MS + TEAR_DOWN_MS) * NS_PER_MS);
     supervisor_notify("STOPPING=1");
     prewarms_stop(daemon->api.prewarms);

@@ -2,6 +2,7 @@
 #ifndef DAEMON_H
 #define DAEMON_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -20,6 +21,7 @@ struct daemon {
     struct loop_timer *drain_timer;
     struct reload *reload; /* under way; else NULL */
     uint64_t drain_deadline_ns;
+    atomic_bool is_grace_over; /* or nobody is left who waits; read by helper threads */
     bool has_run;
     struct error cut_off; /* what loads get that the end of the grace cuts off */
     struct watchdog *watchdog;
