@@ -12,7 +12,8 @@ if [ "${1:-}" = --vllm ]; then # with an environment of its own
   shift
   exec bash tests/vllm/bench.sh "$build" "$@"
 fi
-python=$(bash setup/setup.sh bench)
+builder=$(bash setup/setup.sh bench) # has what makes the client's package
+python=$builder
 [ "${1:-}" != --faces ] || python=$(bash tests/faces/setup.sh)
 mkdir -p "$build/bench"
 flags=(-O3 -march=native -std=gnu17 -Wall -Wextra -Werror)
@@ -26,7 +27,7 @@ copy=$(mktemp -d)
 trap 'rm -rf "$copy"' EXIT
 cp -r client/python "$copy/"
 rm -rf "$build/bench/python"
-"$python" -m pip install --quiet --no-deps --no-build-isolation --target "$build/bench/python" "$copy/python"
+"$builder" -m pip install --quiet --no-deps --no-build-isolation --target "$build/bench/python" "$copy/python"
 script=bench.py
 case "${1:-}" in
   --stores | --groups | --shards | --variants | --export | --faces)
