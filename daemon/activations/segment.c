@@ -171,6 +171,10 @@ static int read_records(struct segment_builder *segment, struct error *error)
         memcpy(&room, bytes + 8, sizeof room);
         segment->room_bytes = le64toh(room);
     }
+    if (segment->room_bytes > MAX_ROOM_BYTES) { /* a header of that size is made in memory */
+        metadata_free(bytes);
+        return fail(error, ERROR_DATA_LOSS, "BAD_JOURNAL", "its head leaves more room for a header than any segment has");
+    }
     if ((uint64_t)status.st_size > segment->room_bytes)
         recovery.data_bytes = (uint64_t)status.st_size - segment->room_bytes;
     int failed = segment_journal_read(bytes, count, &room, &valid, take_record, &recovery, error);

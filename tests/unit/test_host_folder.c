@@ -15,6 +15,7 @@
 
 #include "activations/host_manifest.h"
 #include "activations/host_registry.h"
+#include "activations/segment_journal.h"
 #include "activations/segment_sum.h"
 #include "activations/store_listing.h"
 #include "base/memory.h"
@@ -236,6 +237,30 @@ static void assert_refused(const char *reason, const char *naming)
     assert_non_null(strstr(error.message, naming));
 }
 
+/* A sample without a byte lies inside of every file, wherever its data are said to begin. */
+static void a_journal_that_leaves_room_for_a_header_of_terabytes_is_refused(void **state)
+{
+    unsigned char head[SEGMENT_JOURNAL_HEAD_BYTES];
+    uint64_t shape = 0;
+    struct sample_tensor tensor = {.layer = 1, .dtype = DTYPE_F32, .shape = &shape, .rank = 1};
+    struct sample sample = {.id = 7, .n_tensors = 1};
+    struct journal_text text = {0};
+    char path[128];
+    (void)state;
+    assert_int_equal(sample_check(&sample, &tensor, &error), 0);
+    segment_journal_head((uint64_t)1 << 42, head);
+    segment_journal_add(&text, &sample, 0);
+    run("mkdir -p %s; touch %s/segment_000001.open", host, host);
+    snprintf(path, sizeof path, "%s/segment_000001.journal", host);
+    FILE *file = fopen(path, "w");
+    assert_non_null(file);
+    assert_int_equal(fwrite(head, 1, sizeof head, file), sizeof head);
+    assert_int_equal(fwrite(text.bytes, 1, text.length, file), text.length);
+    assert_int_equal(fclose(file), 0);
+    free(text.bytes);
+    assert_refused("BAD_JOURNAL", "segment_000001.journal");
+}
+
 static void a_folder_that_lacks_what_its_manifest_says_is_refused(void **state)
 {
     struct host_folder *folder = case_folder_open(root, 4096);
@@ -367,6 +392,7 @@ int main(void)
         IN_A_ROOT(a_crash_at_any_step_of_sealing_is_made_good),
         IN_A_ROOT(a_file_that_nobody_made_durable_is_removed),
         IN_A_ROOT(a_lost_manifest_is_made_anew_with_its_texts),
+        IN_A_ROOT(a_journal_that_leaves_room_for_a_header_of_terabytes_is_refused),
         IN_A_ROOT(a_folder_that_lacks_what_its_manifest_says_is_refused),
         IN_A_ROOT(a_store_lies_below_the_roots_and_no_link_leads_out),
         IN_A_ROOT(as_many_folders_as_64_are_made_and_one_more_is_not),
